@@ -1,0 +1,51 @@
+#include "core/buffer.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "core/check.h"
+
+namespace troop {
+
+void CheckBufferView(const void* data, std::size_t size, std::size_t element, std::size_t align) {
+  TROOP_CHECK(size % element == 0, "{} bytes are no whole number of {}-byte elements", size,
+              element);
+  TROOP_CHECK(reinterpret_cast<std::uintptr_t>(data) % align == 0, "bytes are not {}-aligned",
+              align);
+}
+
+Buffer Buffer::Copy(std::span<const std::byte> bytes) {
+  MutableBuffer copy(bytes.size());
+  if (!bytes.empty()) std::memcpy(copy.data(), bytes.data(), bytes.size());
+  return std::move(copy).Freeze();
+}
+
+Buffer Buffer::Copy(std::string_view text) { return Copy(std::as_bytes(std::span(text))); }
+
+Buffer Buffer::Slice(std::size_t offset, std::size_t size) const {
+  TROOP_CHECK(offset <= this->size() && size <= this->size() - offset,
+              "slice [{}, {} + {}) of {} bytes", offset, offset, size, this->size());
+  return Buffer(owner_, bytes_.subspan(offset, size));
+}
+
+MutableBuffer::MutableBuffer(std::size_t size) : size_(size) {
+  if (size == 0) return;
+  const std::size_t rounded = (size + kAlignment - 1) / kAlignment * kAlignment;
+  auto* bytes = static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded));
+  TROOP_CHECK(bytes != nullptr, "out of memory: {} bytes", size);
+  bytes_ = std::shared_ptr<std::byte>(bytes, [](std::byte* b) { std::free(b); });
+}
+
+MutableBuffer MutableBuffer::Zeros(std::size_t size) {
+  MutableBuffer buffer(size);
+  if (size > 0) std::memset(buffer.data(), 0, size);
+  return buffer;
+}
+
+Buffer MutableBuffer::Freeze() && {
+  const std::span<const std::byte> bytes(bytes_.get(), size_);
+  size_ = 0;
+  return Buffer(std::move(bytes_), bytes);
+}
+
+}  // namespace troop

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+namespace troop {
+
+// 64 bytes: one cache line, and what AVX-512 loads want.
+inline constexpr std::size_t kAlignment = 64;
+
+// Ref-counted immutable bytes: what a message part, a frame or a snapshot is.
+// Copying and slicing share the bytes. Thread safe as shared_ptr is: copies may live on any thread.
+class Buffer {
+ public:
+  Buffer() = default;
+  // Bytes that `owner` keeps alive and nobody will change.
+  Buffer(std::shared_ptr<const void> owner, std::span<const std::byte> bytes)
+      : owner_(std::move(owner)), bytes_(bytes) {}
+  // A private copy, 64-byte aligned. O(n).
+  static Buffer Copy(std::span<const std::byte> bytes);
+  static Buffer Copy(std::string_view text);
+
+  const std::byte* data() const { return bytes_.data(); }
+  std::size_t size() const { return bytes_.size(); }
+  bool empty() const { return bytes_.empty(); }
+  std::span<const std::byte> bytes() const { return bytes_; }
+  std::string_view text() const {
+    return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()};
+  }
+  // The bytes as T values. REQUIRES: aligned for T, size a multiple of sizeof(T).
+  template <class T>
+  std::span<const T> as() const;
+  // [offset, offset + size), sharing the bytes. REQUIRES: inside.
+  Buffer Slice(std::size_t offset, std::size_t size) const;
+  const std::shared_ptr<const void>& owner() const { return owner_; }
+
+ private:
+  std::shared_ptr<const void> owner_;
+  std::span<const std::byte> bytes_;
+};
+
+// Writable, 64-byte aligned bytes with one owner, on the way to becoming a Buffer.
+class MutableBuffer {
+ public:
+  MutableBuffer() = default;
+  explicit MutableBuffer(std::size_t size);  // uninitialised
+  static MutableBuffer Zeros(std::size_t size);
+
+  std::byte* data() { return bytes_.get(); }
+  const std::byte* data() const { return bytes_.get(); }
+  std::size_t size() const { return size_; }
+  std::span<std::byte> bytes() { return {bytes_.get(), size_}; }
+  template <class T>
+  std::span<T> as();
+  // Gives the bytes away as an immutable Buffer; *this becomes empty. No copy.
+  Buffer Freeze() &&;
+  // The storage itself, for Tensor.
+  std::shared_ptr<std::byte> share() && { return std::move(bytes_); }
+
+ private:
+  std::shared_ptr<std::byte> bytes_;
+  std::size_t size_ = 0;
+};
+
+void CheckBufferView(const void* data, std::size_t size, std::size_t element, std::size_t align);
+
+template <class T>
+std::span<const T> Buffer::as() const {
+  CheckBufferView(data(), size(), sizeof(T), alignof(T));
+  return {reinterpret_cast<const T*>(data()), size() / sizeof(T)};
+}
+
+template <class T>
+std::span<T> MutableBuffer::as() {
+  CheckBufferView(data(), size(), sizeof(T), alignof(T));
+  return {reinterpret_cast<T*>(data()), size() / sizeof(T)};
+}
+
+}  // namespace troop

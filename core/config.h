@@ -1,0 +1,158 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/status.h"
+
+namespace troop {
+
+// One layer of network.layers.
+struct LayerConfig {
+  std::string type;                // "linear" | "conv2d"
+  std::int64_t units = 0;          // linear
+  std::int64_t filters = 0;        // conv2d
+  std::int64_t kernel = 0;
+  std::int64_t stride = 1;
+  std::string activation = "relu"; // "relu" | "tanh" | "none"
+};
+
+// The whole configuration of a run, as plain values. Defaults, ranges and the documentation of
+// every key are in one place: config_schema.cc. Key names are the paths of the members.
+struct Config {
+  std::int64_t version = 1;
+  std::string name = "run";
+  std::int64_t seed = 1;
+
+  struct {
+    std::string id = "CartPole-v1";
+    std::int64_t max_episode_steps = -1;
+    double sticky_actions = -1;
+    bool difficulty_ramping = true;
+    double reward_clip = 0;            // 0: none; else rewards are clipped to [-c, c] by the learner
+  } env;
+
+  struct {
+    std::vector<LayerConfig> layers;   // empty: two linear layers of 64
+    bool dueling = true;
+    std::int64_t dueling_units = 0;    // hidden units of each dueling stream; 0: none
+    std::string precision = "fp32";    // "fp32" | "bf16"
+  } network;
+
+  struct {
+    std::string mode = "processes";    // "processes" | "serial"
+    std::string transport = "ipc";     // "ipc" | "tcp"
+    std::int64_t actors = 1;
+    double dead_after_s = 1.5;
+    double hung_after_s = 30;
+    std::int64_t restarts_max = 20;    // of one role within restart_window_s
+    double restart_window_s = 60;
+    double backoff_first_s = 0.1;
+    double backoff_max_s = 10;
+    double drain_s = 5;
+  } fleet;
+
+  struct {
+    std::int64_t envs = 8;             // environments per actor
+    double epsilon_base = 0.4;
+    double epsilon_alpha = 7;
+    std::int64_t n_step = 3;
+    std::int64_t refresh_steps = 100;  // agent steps of one environment between weight pulls
+    std::int64_t push_items = 50;
+    std::int64_t push_window = 4;
+    std::int64_t lease_steps = 1000;   // agent steps leased at once
+    double warmup_steps = 0;           // agent steps (fleet) of uniform random actions first
+  } actor;
+
+  struct {
+    std::int64_t capacity_items = 100000;
+    std::int64_t min_items = 1000;     // no sampling before
+    double alpha = 0.6;
+    double beta = 0.4;
+    double priority_epsilon = 1e-6;    // added to |TD|
+    std::int64_t trim_every_updates = 100;
+    double samples_per_insert = 8;     // 0: no limit
+    double ratio_error = 0.1;          // band, as a fraction of samples_per_insert * min_items
+    double memory_bytes_max = 0;       // 0: three quarters of this machine's memory
+  } replay;
+
+  struct {
+    std::string algorithm = "dqn";
+    double total_steps = 50000;        // agent steps over all actors
+    std::int64_t batch_size = 64;
+    double gamma = 0.99;
+    bool double_q = true;
+    std::string loss = "huber";        // "huber" | "mse"
+    std::int64_t target_update_steps = 500;  // updates between target copies
+    double target_tau = 1;             // 1: hard copy
+    double max_grad_norm = 10;         // 0: no clip
+    std::int64_t prefetch = 4;         // sample requests in flight
+    std::int64_t batches_per_request = 1;
+    std::int64_t publish_every_updates = 20;
+    std::int64_t max_updates = 0;      // 0: as many as the replay ratio gives
+  } learner;
+
+  struct {
+    std::string type = "adam";         // "adam" | "rmsprop"
+    double learning_rate = 1e-3;
+    double final_fraction = 1;         // of the learning rate, reached linearly at the run's end
+    double beta1 = 0.9, beta2 = 0.999;
+    double decay = 0.95;               // rmsprop
+    bool centered = true;              // rmsprop
+    double epsilon = 1e-8;
+    double weight_decay = 0;           // decoupled (AdamW)
+  } optimizer;
+
+  struct {
+    bool enabled = true;
+    double every_s = 5;                // between evaluations while training
+    std::int64_t episodes = 10;
+    std::int64_t final_episodes = 100;
+    double epsilon = 0;
+    std::int64_t envs = 10;
+    double solved_return = 0;          // stop the run when an evaluation reaches it; 0: never
+  } evaluator;
+
+  struct {
+    double every_s = 60;
+    std::int64_t keep = 3;
+  } checkpoint;
+
+  struct {
+    std::string dir = "runs";
+    double metrics_every_s = 1;
+    std::string level = "info";
+  } log;
+};
+
+// One key, for documentation and error messages.
+struct ConfigKey {
+  std::string name;           // "replay.alpha"
+  std::string type;           // "integer", "number", "boolean", "string", "list of layers"
+  std::string default_value;  // as TOML
+  std::string range;          // "[0, 1]", "> 0", "one of \"ipc\", \"tcp\""; may be empty
+  std::string doc;
+};
+std::vector<ConfigKey> ConfigKeys();
+
+// All problems found in one reading, each one line: "file:line: what, and what to do".
+struct ConfigErrors {
+  std::vector<std::string> lines;
+  std::string ToString() const;
+};
+
+// A file plus overrides `key=value` (value as TOML; a bare word is a string). All errors at once:
+// unknown keys with the nearest valid one, wrong types, out of range, impossible combinations.
+Result<Config> ParseConfig(std::string_view toml_text, std::string_view file_name,
+                           std::span<const std::string> overrides);
+Result<Config> LoadConfigFile(const std::string& path, std::span<const std::string> overrides);
+
+// Complete TOML of all keys; ParseConfig(ToToml(c)) == c.
+std::string ToToml(const Config& config);
+// docs/config.md, generated.
+std::string ConfigMarkdown();
+
+}  // namespace troop

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace troop {
+
+// What a random stream is for. Fixed numbers: changing one changes every run. Add at the end.
+enum class Purpose : std::uint32_t {
+  kEnvironment = 1,   // seeds of episodes
+  kExploration = 2,   // ε-greedy: who explores, and where to
+  kParameters = 3,    // initial weights
+  kReplaySampling = 4,
+  kEvaluation = 5,
+  kTest = 6,
+  kSynthetic = 7,     // generated benchmark inputs
+};
+
+// Names one random stream: by what it is for, never by who computes it.
+struct RngKey {
+  std::uint64_t run_seed = 0;
+  Purpose purpose = Purpose::kTest;
+  std::uint64_t index = 0;    // global environment index, shard, layer …
+  std::uint64_t episode = 0;  // or step, or 0
+  bool operator==(const RngKey&) const = default;
+};
+
+// Counter-based generator Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as
+// 1, 2, 3"): the state is (key, counter), so it can be saved, and any position is reached at once.
+// Same key, same numbers, on every machine. One owner thread.
+class Rng {
+ public:
+  explicit Rng(const RngKey& key);
+
+  std::uint32_t NextU32();
+  std::uint64_t NextU64();
+  double Uniform();                      // [0, 1), 53 bits
+  float UniformF32();                    // [0, 1), 24 bits
+  double Uniform(double low, double high);
+  std::uint32_t Below(std::uint32_t n);  // [0, n) without bias. REQUIRES: n > 0
+  double Normal();                       // mean 0, standard deviation 1 (Box-Muller)
+
+  // Position in the stream, counted in 32-bit numbers. Seek(position()) is the identity.
+  std::uint64_t position() const { return block_ * 4 + used_ - 4; }
+  void Seek(std::uint64_t position);
+
+ private:
+  void Refill();
+  std::array<std::uint32_t, 2> key_;
+  std::array<std::uint32_t, 2> stream_;  // upper half of the counter
+  std::uint64_t block_ = 0;              // the block that comes next
+  std::uint32_t used_ = 4;               // numbers taken of `out_`
+  std::array<std::uint32_t, 4> out_{};
+};
+
+// One 64-bit seed out of a key: for environments and for others who want just a number.
+std::uint64_t DeriveSeed(const RngKey& key);
+
+}  // namespace troop

@@ -1,0 +1,147 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/buffer.h"
+#include "core/check.h"
+#include "core/status.h"
+
+namespace troop {
+
+// Element types. Fixed numbers: they travel on the wire and lie in checkpoints.
+enum class DType : std::uint8_t {
+  kF32 = 0, kF64 = 1, kBF16 = 2, kU8 = 3, kI32 = 4, kI64 = 5, kU64 = 6, kU32 = 7
+};
+std::size_t DTypeSize(DType dtype);
+std::string_view DTypeName(DType dtype);  // "f32", …
+
+struct BF16 { std::uint16_t bits = 0; };  // brain float: the upper half of an f32
+
+template <class T> struct DTypeOf;
+template <> struct DTypeOf<float> { static constexpr DType value = DType::kF32; };
+template <> struct DTypeOf<double> { static constexpr DType value = DType::kF64; };
+template <> struct DTypeOf<BF16> { static constexpr DType value = DType::kBF16; };
+template <> struct DTypeOf<std::uint8_t> { static constexpr DType value = DType::kU8; };
+template <> struct DTypeOf<std::int32_t> { static constexpr DType value = DType::kI32; };
+template <> struct DTypeOf<std::int64_t> { static constexpr DType value = DType::kI64; };
+template <> struct DTypeOf<std::uint64_t> { static constexpr DType value = DType::kU64; };
+template <> struct DTypeOf<std::uint32_t> { static constexpr DType value = DType::kU32; };
+
+// Up to six dimensions, by value. Elements of shape [] (rank 0): one.
+class Shape {
+ public:
+  static constexpr int kMaxRank = 6;
+  Shape() = default;
+  Shape(std::initializer_list<std::int64_t> dims) : Shape(std::span(dims.begin(), dims.size())) {}
+  explicit Shape(std::span<const std::int64_t> dims);
+
+  int rank() const { return rank_; }
+  std::int64_t operator[](int axis) const { return dims_[Axis(axis)]; }  // negative: from the end
+  std::span<const std::int64_t> dims() const { return {dims_.data(), std::size_t(rank_)}; }
+  std::int64_t elements() const;
+  Shape Prepend(std::int64_t dim) const;  // [N, ...this]
+  Shape DropFirst() const;                // REQUIRES: rank() > 0
+  std::string ToString() const;           // "[2, 3]"
+  bool operator==(const Shape& other) const;
+
+ private:
+  std::size_t Axis(int axis) const;
+  std::array<std::int64_t, kMaxRank> dims_{};
+  int rank_ = 0;
+};
+
+struct TensorSpec {
+  DType dtype = DType::kF32;
+  Shape shape;
+  std::size_t bytes() const { return DTypeSize(dtype) * std::size_t(shape.elements()); }
+  bool operator==(const TensorSpec&) const = default;
+  std::string ToString() const;  // "f32[4]"
+};
+
+// Dense, row-major, 64-byte aligned at its start. Copying shares the bytes; the bytes of a Tensor
+// may be changed through any copy, so one owner thread at a time.
+class Tensor {
+ public:
+  Tensor() = default;
+  Tensor(DType dtype, const Shape& shape);  // zeros
+  static Tensor Uninitialized(DType dtype, const Shape& shape);
+  // A view of bytes that `owner` keeps alive. REQUIRES: bytes.size() == spec.bytes().
+  static Tensor View(std::shared_ptr<std::byte> owner, std::span<std::byte> bytes,
+                     const TensorSpec& spec);
+
+  DType dtype() const { return spec_.dtype; }
+  const Shape& shape() const { return spec_.shape; }
+  const TensorSpec& spec() const { return spec_; }
+  std::int64_t dim(int axis) const { return spec_.shape[axis]; }
+  std::int64_t elements() const { return elements_; }
+  bool empty() const { return data_ == nullptr; }
+  std::span<std::byte> bytes() const { return {data_, std::size_t(elements_) * DTypeSize(dtype())}; }
+
+  // REQUIRES: T matches dtype().
+  template <class T>
+  std::span<T> as() const {
+    TROOP_CHECK(DTypeOf<T>::value == dtype(), "tensor is {}", spec_.ToString());
+    return {reinterpret_cast<T*>(data_), std::size_t(elements_)};
+  }
+  template <class T>
+  T* data() const { return as<T>().data(); }
+
+  Tensor Reshape(const Shape& shape) const;                          // same bytes
+  Tensor Rows(std::int64_t first, std::int64_t count) const;         // of the first axis
+  Tensor Range(std::int64_t first, const Shape& shape) const;        // elements from `first` on
+  // The bytes as an immutable Buffer, shared: nobody may write them afterwards.
+  Buffer AsBuffer() const;
+
+ private:
+  friend class ConstTensor;
+  std::shared_ptr<std::byte> owner_;
+  std::byte* data_ = nullptr;
+  TensorSpec spec_;
+  std::int64_t elements_ = 0;
+};
+
+// The same, read-only.
+class ConstTensor {
+ public:
+  ConstTensor() = default;
+  ConstTensor(const Tensor& tensor);
+  // A view of a Buffer. REQUIRES: buffer.size() == spec.bytes(), aligned for the element type.
+  ConstTensor(const Buffer& buffer, const TensorSpec& spec);
+  // A view without an owner: the caller keeps the bytes alive.
+  static ConstTensor Borrow(std::span<const std::byte> bytes, const TensorSpec& spec);
+
+  DType dtype() const { return spec_.dtype; }
+  const Shape& shape() const { return spec_.shape; }
+  const TensorSpec& spec() const { return spec_; }
+  std::int64_t dim(int axis) const { return spec_.shape[axis]; }
+  std::int64_t elements() const { return elements_; }
+  bool empty() const { return data_ == nullptr; }
+  std::span<const std::byte> bytes() const {
+    return {data_, std::size_t(elements_) * DTypeSize(dtype())};
+  }
+  template <class T>
+  std::span<const T> as() const {
+    TROOP_CHECK(DTypeOf<T>::value == dtype(), "tensor is {}", spec_.ToString());
+    return {reinterpret_cast<const T*>(data_), std::size_t(elements_)};
+  }
+  template <class T>
+  const T* data() const { return as<T>().data(); }
+  ConstTensor Reshape(const Shape& shape) const;
+  ConstTensor Rows(std::int64_t first, std::int64_t count) const;
+  ConstTensor Range(std::int64_t first, const Shape& shape) const;
+
+ private:
+  std::shared_ptr<const void> owner_;
+  const std::byte* data_ = nullptr;
+  TensorSpec spec_;
+  std::int64_t elements_ = 0;
+};
+
+}  // namespace troop

@@ -1,0 +1,9 @@
+#include "core/time.h"
+
+namespace troop {
+
+double WallSeconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace troop

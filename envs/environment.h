@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/spec.h"
+#include "core/status.h"
+
+namespace troop {
+
+struct StepResult {
+  float reward = 0;
+  bool terminated = false;  // the task ended: no value beyond
+  bool truncated = false;   // the clock ended it: bootstrap from the last observation
+};
+
+// One problem to solve. Equal seeds and actions give equal bytes. One owner thread.
+// `observation` is where the result is written: spec().observation.bytes() bytes.
+class Environment {
+ public:
+  virtual ~Environment() = default;
+  virtual const EnvSpec& spec() const = 0;
+  // Starts an episode.
+  virtual void Reset(std::uint64_t seed, std::span<std::byte> observation) = 0;
+  // REQUIRES: an episode is under way; action.size() == spec().action.tensor().bytes(); a discrete
+  // action within [0, count).
+  virtual StepResult Step(std::span<const std::byte> action, std::span<std::byte> observation) = 0;
+  // A picture of the state for people: RGB, [height, width, 3] u8; empty when it has none.
+  struct Picture { int width = 0, height = 0; std::vector<std::uint8_t> rgb; };
+  virtual Picture Render() const { return {}; }
+};
+
+struct EnvOptions {
+  std::int64_t max_episode_steps = -1;  // -1: the environment's own; 0: none
+  double sticky_actions = -1;           // MinAtar: probability; -1: the environment's own
+  bool difficulty_ramping = true;       // MinAtar
+};
+
+// The explicit table of native environments. Errors: kNotFound with the nearest known id and all.
+Result<std::unique_ptr<Environment>> MakeEnvironment(std::string_view id, const EnvOptions& options);
+std::vector<std::string> EnvironmentIds();
+
+}  // namespace troop

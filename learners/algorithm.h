@@ -1,0 +1,41 @@
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "core/config.h"
+#include "core/spec.h"
+#include "nn/safetensors.h"
+#include "replay/sample.h"
+
+namespace troop {
+
+struct LossReport {
+  double loss = 0;            // importance-weighted mean over the batch
+  double td_error_mean = 0;   // mean |TD error|
+  double q_mean = 0;          // mean q of the chosen actions
+  double gradient_norm = 0;   // before the clip
+};
+
+// A loss, its gradient, its priorities, its step: the only thing that tells DQN from DPG.
+// One owner thread at a time (the learner hands it to one job at a time). Deterministic.
+class Algorithm {
+ public:
+  virtual ~Algorithm() = default;
+  // One update. priority: [B], |TD error| of each item, not yet raised to α.
+  // progress: share of the run that is over, [0, 1], for schedules.
+  // Errors: kDataLoss when loss or gradient is not finite; nothing was changed then.
+  virtual Result<LossReport> Update(const SampleBatch& batch, double progress,
+                                    std::span<float> priority) = 0;
+  virtual std::uint64_t updates() const = 0;
+  virtual std::span<const float> value() const = 0;  // [P], the newest weights
+  // Everything that an exact continuation needs, apart from the replay: value, target, optimizer
+  // slots and counters.
+  virtual TensorFile State() const = 0;
+  virtual Status SetState(const TensorFile& state) = 0;
+};
+
+// config.learner.algorithm. Errors: kInvalidArgument with the known names.
+Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const EnvSpec& env);
+
+}  // namespace troop

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/buffer.h"
+
+namespace troop {
+
+// Fixed numbers: they travel. Add at the end.
+enum class Role : std::uint8_t {
+  kNone = 0, kCoordinator = 1, kActor = 2, kReplay = 3, kLearner = 4, kParamServer = 5,
+  kEvaluator = 6, kInference = 7, kTool = 8
+};
+std::string_view RoleName(Role role);  // "actor", …
+
+enum class MessageType : std::uint16_t {
+  kNone = 0,
+  kHeartbeat = 1,       // net/ itself, both ways
+  kError = 2,           // a reply: body holds code and text
+  // replay/
+  kInsert = 16, kInsertReply = 17, kSample = 18, kSampleReply = 19, kUpdatePriorities = 20,
+  kUpdatePrioritiesReply = 21, kReplayStats = 22, kReplayStatsReply = 23,
+  // paramserver/
+  kPublish = 32, kPublishReply = 33, kPull = 34, kPullReply = 35,
+  // coordinator (apps/)
+  kRegister = 48, kRegisterReply = 49, kBeat = 50, kBeatReply = 51, kLease = 52, kLeaseReply = 53,
+  kStatus = 54, kStatusReply = 55,
+  kTest = 1000, kTestReply = 1001,
+};
+
+// Who sends, and which of its calls this is: what exactly-once needs, in bounded memory. A server
+// remembers the replies of calls in [oldest_open, sequence] and forgets older ones.
+struct Origin {
+  Role role = Role::kNone;
+  std::int32_t index = 0;
+  std::uint64_t incarnation = 0;   // grows with each restart; an older one is fenced
+  std::uint64_t epoch = 0;         // of membership
+  std::uint64_t sequence = 0;      // set by the channel; from 1
+  std::uint64_t oldest_open = 0;   // set by the channel; calls below were answered
+};
+
+// A small body (a codec's bytes) and payload parts. Parts of 256 KiB and more travel without
+// copies; smaller ones are gathered once.
+struct Message {
+  MessageType type = MessageType::kNone;
+  Origin origin;
+  std::string body;
+  std::vector<Buffer> parts;
+};
+
+}  // namespace troop

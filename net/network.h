@@ -1,0 +1,118 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/status.h"
+#include "core/time.h"
+#include "net/message.h"
+
+namespace troop {
+
+using Ticket = std::uint64_t;  // of one call on one channel; 0: none
+
+enum class PeerState {
+  kConnecting,  // nothing heard yet
+  kUp,
+  kHung,        // its sockets answer, its node does not (no progress heartbeat)
+  kDown,        // nothing heard for NetworkOptions::dead_after, or disconnected
+};
+
+struct ChannelOptions {
+  Origin origin;                 // role, index, incarnation, epoch of this side
+  int window = 16;               // calls in flight at most; more are refused
+  std::size_t window_bytes = std::size_t{64} << 20;  // of bodies and parts in flight at most
+};
+
+// The calling end of a connection to one service. Owner: the node's thread. Nothing blocks.
+// A call stays open until it is answered, its deadline passes, or Forget: a lost connection does
+// not end it; the channel reconnects and sends unanswered calls again with the same sequence (the
+// server answers a repeated call from memory), so a call is applied at most once.
+class Channel {
+ public:
+  virtual ~Channel() = default;
+  // Moves from `message` only on success. Errors: kResourceExhausted: the window is full (try
+  // later: never a silent drop); kInvalidArgument: larger than the wire's limit.
+  virtual Result<Ticket> Send(Message& message, Time deadline) = 0;
+  // The answer, once; then the ticket is gone. nullopt: not yet. Errors: kDeadlineExceeded;
+  // kAborted: the server fenced this incarnation; or what the service answered (kError).
+  virtual std::optional<Result<Message>> Poll(Ticket ticket) = 0;
+  // Drops a call; its answer will be discarded.
+  virtual void Forget(Ticket ticket) = 0;
+  virtual bool CanSend() const = 0;     // the window has room for one small call
+  virtual int in_flight() const = 0;
+  virtual PeerState peer() const = 0;
+};
+
+// Answers one call, at most once, at any later time (to park a call = to keep its Reply). Movable.
+// Destroyed unanswered: the caller gets kInternal. Usable after the peer went away (then void).
+class Reply {
+ public:
+  class Sink {
+   public:
+    virtual ~Sink() = default;
+    virtual void Answer(Message message) = 0;
+  };
+  Reply() = default;
+  explicit Reply(std::unique_ptr<Sink> sink) : sink_(std::move(sink)) {}
+  Reply(Reply&&) = default;
+  Reply& operator=(Reply&&) noexcept;
+  ~Reply();
+  void Send(Message message);
+  void Fail(const Status& status);
+  explicit operator bool() const { return sink_ != nullptr; }
+
+ private:
+  std::unique_ptr<Sink> sink_;
+};
+
+// What a server does. Both calls come on the node's thread, from Network::Pump.
+class Service {
+ public:
+  virtual ~Service() = default;
+  // Never called twice for one call (repeats are answered by net/), never for a fenced incarnation.
+  virtual void Handle(Message message, Reply reply) = 0;
+  // A client's connection state changed; for named, early notice of a dead or hung peer.
+  virtual void PeerChanged(const Origin& /*peer*/, PeerState /*state*/) {}
+};
+
+// Keeps an endpoint bound while it lives.
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  virtual const std::string& endpoint() const = 0;  // with the real port when port 0 was asked
+};
+
+struct NetworkOptions {
+  Duration heartbeat_every = Milliseconds(500);
+  Duration dead_after = Milliseconds(1500);    // nothing heard: kDown
+  std::size_t message_bytes_max = std::size_t{256} << 20;
+  int parts_max = 4096;
+};
+
+// All sockets of one thread. Two implementations: ZeroMQ (ipc://, tcp://, inproc://, by endpoint)
+// and simulated (in memory; serial mode). Owner: the node's thread; only Wake is thread safe.
+class Network {
+ public:
+  virtual ~Network() = default;
+  // Never blocks; the peer need not be there yet. Errors: kInvalidArgument: a bad endpoint.
+  virtual Result<std::unique_ptr<Channel>> Connect(std::string_view endpoint,
+                                                   const ChannelOptions& options) = 0;
+  // `service` outlives the listener. Errors: kAlreadyExists: port or socket in use, with its
+  // holder where known; kInvalidArgument.
+  virtual Result<std::unique_ptr<Listener>> Listen(std::string_view endpoint,
+                                                   Service* service) = 0;
+  // Moves all pending bytes: calls services, fills tickets, sends heartbeats, expires deadlines.
+  // Bounded work; true: something happened.
+  virtual bool Pump(Time now) = 0;
+  // Blocks until something can be pumped, Wake, or `until`. Hosts of nodes only. A simulated
+  // network returns at once.
+  virtual void Wait(Time now, Time until) = 0;
+  virtual void Wake() = 0;  // thread safe
+};
+
+Result<std::unique_ptr<Network>> MakeZmqNetwork(const NetworkOptions& options = {});
+
+}  // namespace troop

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <memory>
+
+#include "core/config.h"
+#include "core/spec.h"
+#include "nn/module.h"
+
+namespace troop {
+
+// The network of a config: [B, ...observation] in the environment's dtype → q [B, actions] f32.
+// Layers of config.network.layers in order; then the head: linear to the actions, or dueling
+// (Wang et al. 2016, eq. 9: q = v + a - mean(a), each stream with `dueling_units` hidden units).
+// Networks whose whole forward is small run it in one fused call. Errors: kInvalidArgument.
+Result<std::unique_ptr<Module>> MakeNetwork(const Config& config, const EnvSpec& env);
+
+std::int64_t ParameterCount(const Module& module);  // P: elements of the flat buffer, padding included
+// Initial values, keyed by (seed, Purpose::kParameters, parameter index). value: [P].
+void InitParameters(const Module& module, std::uint64_t seed, std::span<float> value);
+
+}  // namespace troop

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+#include "core/tensor.h"
+
+namespace troop {
+
+// Turns a gradient into a change of the value. Holds its own state [P] per slot and a step count.
+// One owner thread. Same inputs, same bytes.
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  // value -= f(gradient * gradient_scale): the scale is the norm clip's factor. All [P].
+  virtual void Step(std::span<const float> gradient, float gradient_scale, float learning_rate,
+                    std::span<float> value) = 0;
+  struct Slot { std::string name; std::span<float> values; };  // "m", "v", …: [P] each
+  virtual std::vector<Slot> slots() = 0;                        // for checkpoints
+  virtual std::int64_t steps() const = 0;
+  virtual void set_steps(std::int64_t steps) = 0;
+};
+
+// config.optimizer.type: Adam / AdamW (Kingma & Ba 2015, algorithm 1; Loshchilov & Hutter 2019) or
+// centered RMSProp (Graves 2013, eq. 38-42; ε inside the root as in DQN: sqrt(v - m² + ε)).
+Result<std::unique_ptr<Optimizer>> MakeOptimizer(const Config& config, std::int64_t parameters);
+
+}  // namespace troop

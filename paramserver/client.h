@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "core/buffer.h"
+#include "core/time.h"
+#include "net/network.h"
+
+namespace troop {
+
+// All parameters of a model at one version: [P] f32.
+struct Snapshot {
+  std::uint64_t version = 0;  // learner updates behind it; grows
+  Buffer value;
+};
+
+// Hands weights to the parameter server. Owner: the learner's node thread. Only the newest matters:
+// while a publish is in flight, newer ones replace each other and the last is sent.
+class WeightPublisher {
+ public:
+  virtual ~WeightPublisher() = default;
+  virtual void Publish(Snapshot snapshot) = 0;
+  virtual void Poll(Time now) = 0;
+  virtual std::uint64_t acked_version() const = 0;
+};
+
+// Pulls weights if newer. Owner: an actor's or evaluator's node thread.
+class WeightSubscriber {
+ public:
+  virtual ~WeightSubscriber() = default;
+  // Asks once, unless a pull is in flight.
+  virtual void Request(Time now) = 0;
+  virtual bool requesting() const = 0;
+  // The answer: a newer snapshot; nullopt: none yet, or nothing newer.
+  virtual std::optional<Snapshot> Poll(Time now) = 0;
+  virtual std::uint64_t version() const = 0;         // of the newest snapshot received
+  virtual std::uint64_t server_version() const = 0;  // as last heard
+};
+
+std::unique_ptr<WeightPublisher> MakeWeightPublisher(std::unique_ptr<Channel> channel);
+std::unique_ptr<WeightSubscriber> MakeWeightSubscriber(std::unique_ptr<Channel> channel);
+
+}  // namespace troop

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <memory>
+
+#include "core/metrics.h"
+#include "net/network.h"
+#include "paramserver/client.h"
+
+namespace troop {
+
+// One parameter shard without an optimizer: the weight publisher. Keeps the newest two versions, so
+// that a pull names a version and is never torn. Versions never go back: an older publish is
+// answered and ignored. Owner: the node's thread.
+class ParameterServer : public Service {
+ public:
+  struct Options {
+    std::int64_t parameters = 0;  // P; a publish of another size is refused
+  };
+  virtual void Report(Metrics* metrics) const = 0;
+  virtual std::uint64_t version() const = 0;
+};
+std::unique_ptr<ParameterServer> MakeParameterServer(const ParameterServer::Options& options);
+
+}  // namespace troop
