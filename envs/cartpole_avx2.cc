@@ -1,0 +1,7 @@
+#include "envs/cartpole_lanes.h"
+
+namespace troop::cartpole {
+
+void StepAvx2(const BatchStep& step) { StepAll<4>(step); }
+
+}  // namespace troop::cartpole

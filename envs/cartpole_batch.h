@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+// The batched step of CartPole, in three instruction sets that give equal bytes.
+namespace troop::cartpole {
+
+inline constexpr int kLaneMultiple = 8;  // arrays of a batch are padded to it
+
+// What one step reads and writes: arrays of `count` environments, a multiple of kLaneMultiple.
+struct BatchStep {
+  int count;
+  double *x, *x_dot, *theta, *theta_dot;
+  const std::int32_t* action;
+  float* observation;        // [count, 4]
+  std::uint8_t* terminated;  // 0 or 1
+};
+
+enum class Path { kBaseline, kAvx2, kAvx512 };
+std::string_view PathName(Path path);
+bool Supported(Path path);  // by this machine
+Path FastestPath();
+
+using StepFunction = void (*)(const BatchStep& step);
+StepFunction StepFor(Path path);
+
+// The paths. REQUIRES: Supported().
+void StepBaseline(const BatchStep& step);
+void StepAvx2(const BatchStep& step);
+void StepAvx512(const BatchStep& step);
+
+}  // namespace troop::cartpole

@@ -1,0 +1,73 @@
+#include "envs/native_vector_env.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/check.h"
+
+namespace troop {
+namespace {
+
+// [size, ...element], with room behind it.
+Tensor PaddedRows(const TensorSpec& element, int size) {
+  constexpr int kMultiple = NativeVectorEnv::kRowMultiple;
+  const std::int64_t padded = (size + kMultiple - 1) / kMultiple * kMultiple;
+  return Tensor(element.dtype, element.shape.Prepend(padded)).Rows(0, size);
+}
+
+}  // namespace
+
+NativeVectorEnv::NativeVectorEnv(EnvSpec spec, int size, EpisodeSeeder seeder)
+    : spec_(std::move(spec)),
+      size_(size),
+      row_bytes_(spec_.observation.bytes()),
+      observation_(PaddedRows(spec_.observation, size)),
+      final_observation_(PaddedRows(spec_.observation, size)),
+      reward_(PaddedRows({DType::kF32, {}}, size)),
+      terminated_(PaddedRows({DType::kU8, {}}, size)),
+      truncated_(PaddedRows({DType::kU8, {}}, size)),
+      seeder_(std::move(seeder)) {
+  batch_ = {.observation = observation_,
+            .final_observation = final_observation_,
+            .reward = reward_,
+            .terminated = terminated_,
+            .truncated = truncated_,
+            .fault = Tensor(DType::kU8, {size})};
+}
+
+void NativeVectorEnv::SubmitReset() {
+  TROOP_CHECK(!pending_, "the step before was not polled");
+  for (const Tensor& tensor : {reward_, terminated_, truncated_}) {
+    std::ranges::fill(tensor.bytes(), std::byte{0});
+  }
+  for (int i = 0; i < size_; ++i) Start(i, seeder_(i));
+  started_ = pending_ = true;
+}
+
+void NativeVectorEnv::Submit(ConstTensor action) {
+  TROOP_CHECK(started_ && !pending_, "Submit comes after a polled SubmitReset or Submit");
+  const TensorSpec one = spec_.action.tensor();
+  const TensorSpec want{one.dtype, one.shape.Prepend(size_)};
+  TROOP_CHECK(action.spec() == want, "{}: actions are {}, not {}", spec_.id, want.ToString(),
+              action.spec().ToString());
+  StepAll(action.bytes().data());
+  pending_ = true;
+}
+
+const StepBatch* NativeVectorEnv::Poll() {
+  if (!pending_) return nullptr;
+  pending_ = false;
+  return &batch_;
+}
+
+void NativeVectorEnv::Restart(int index) {
+  const std::span<std::byte> row = ObservationRow(index);
+  std::memcpy(final_observation_.bytes().data() + index * row_bytes_, row.data(), row_bytes_);
+  Start(index, seeder_(index));
+}
+
+std::span<std::byte> NativeVectorEnv::ObservationRow(int index) const {
+  return observation_.bytes().subspan(index * row_bytes_, row_bytes_);
+}
+
+}  // namespace troop

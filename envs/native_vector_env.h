@@ -1,0 +1,56 @@
+#pragma once
+
+#include <memory>
+
+#include "core/rng.h"
+#include "envs/vector_env.h"
+
+namespace troop {
+
+// What all native vector environments share: the batch they write into, and the order of events.
+// A derived class starts and steps; the base hands the batch out. Invariants: between two steps, row
+// i of `observation_` is the current observation of environment i; behind the last row of each
+// tensor lie rows that nobody sees, up to a multiple of kRowMultiple, so that batched code may write
+// whole vectors.
+class NativeVectorEnv : public VectorEnv {
+ public:
+  static constexpr int kRowMultiple = 8;
+  const EnvSpec& spec() const final { return spec_; }
+  int size() const final { return size_; }
+  void SubmitReset() final;
+  void Submit(ConstTensor action) final;
+  const StepBatch* Poll() final;
+
+ protected:
+  NativeVectorEnv(EnvSpec spec, int size, EpisodeSeeder seeder);
+
+  // Starts the episode of environment `index` and writes its first observation.
+  virtual void Start(int index, std::uint64_t seed) = 0;
+  // Steps all: writes observation_, reward_, terminated_, truncated_, and for each environment
+  // whose episode ended calls Restart, in order of the index.
+  virtual void StepAll(const std::byte* action) = 0;
+
+  // Keeps the last observation of an ended episode, then starts the next.
+  void Restart(int index);
+  std::span<std::byte> ObservationRow(int index) const;
+
+  const EnvSpec spec_;
+  const int size_;
+  const std::size_t row_bytes_;
+  Tensor observation_, final_observation_, reward_, terminated_, truncated_;
+
+ private:
+  EpisodeSeeder seeder_;
+  StepBatch batch_;
+  bool started_ = false, pending_ = false;
+};
+
+// Batched code; same bytes as a loop over the environment of the same id.
+std::unique_ptr<VectorEnv> MakeCartPoleVectorEnv(std::int64_t max_episode_steps, int size,
+                                                 EpisodeSeeder seeder);
+
+// A loop over any environments. REQUIRES: at least one; all of equal spec.
+std::unique_ptr<VectorEnv> MakeLoopVectorEnv(std::vector<std::unique_ptr<Environment>> envs,
+                                             EpisodeSeeder seeder);
+
+}  // namespace troop

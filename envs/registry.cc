@@ -1,0 +1,116 @@
+#include <algorithm>
+#include <numeric>
+#include <span>
+
+#include "core/status.h"
+#include "envs/classic_control.h"
+#include "envs/native_vector_env.h"
+
+namespace troop {
+namespace {
+
+using MakeOne = std::unique_ptr<Environment> (*)(const EnvOptions&);
+using MakeMany = std::unique_ptr<VectorEnv> (*)(const EnvOptions&, int size, EpisodeSeeder);
+
+struct Entry {
+  std::string_view id;
+  std::int64_t max_episode_steps;  // when the options leave it to the environment
+  double sticky_actions;           // likewise; negative: the environment has none
+  MakeOne make_one;
+  MakeMany make_many;  // nullptr: a loop
+};
+
+template <class Env>
+std::unique_ptr<Environment> MakeClassic(const EnvOptions& options) {
+  return std::make_unique<Env>(options.max_episode_steps);
+}
+
+template <class Env>
+constexpr Entry Classic(std::string_view id, MakeMany make_many = nullptr) {
+  return {id, Env::kMaxEpisodeSteps, -1, &MakeClassic<Env>, make_many};
+}
+
+std::unique_ptr<VectorEnv> MakeManyCartPoles(const EnvOptions& options, int size,
+                                             EpisodeSeeder seeder) {
+  return MakeCartPoleVectorEnv(options.max_episode_steps, size, std::move(seeder));
+}
+
+constexpr Entry kEntries[] = {
+    Classic<CartPole>("CartPole-v1", &MakeManyCartPoles),
+};
+
+// Edits (insert, delete, replace a letter) that turn `a` into `b`: Levenshtein 1966.
+int EditDistance(std::string_view a, std::string_view b) {
+  std::vector<int> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    int diagonal = std::exchange(row[0], int(i) + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const int above = row[j + 1];
+      row[j + 1] = std::min({above + 1, row[j] + 1, diagonal + (a[i] != b[j])});
+      diagonal = above;
+    }
+  }
+  return row.back();
+}
+
+Result<const Entry*> Find(std::string_view id) {
+  const auto entry = std::ranges::find(kEntries, id, &Entry::id);
+  if (entry != std::end(kEntries)) return &*entry;
+  const auto nearest = std::ranges::min_element(
+      kEntries, {}, [&](const Entry& known) { return EditDistance(id, known.id); });
+  return NotFound("unknown environment \"{}\"; did you mean \"{}\"? Known: {}", id, nearest->id,
+                  fmt::join(EnvironmentIds(), ", "));
+}
+
+// Checks the options and fills in what they leave to the environment.
+Result<EnvOptions> Resolve(const Entry& entry, EnvOptions options) {
+  if (options.max_episode_steps < -1) {
+    return InvalidArgument("{}: max_episode_steps is {}; give a number >= 1, 0 for none or -1 for "
+                           "the environment's own ({})",
+                           entry.id, options.max_episode_steps, entry.max_episode_steps);
+  }
+  if (options.max_episode_steps == -1) options.max_episode_steps = entry.max_episode_steps;
+  if (entry.sticky_actions < 0) {
+    if (options.sticky_actions > 0) {
+      return InvalidArgument("{} has no sticky actions; sticky_actions is {}, leave it out",
+                             entry.id, options.sticky_actions);
+    }
+    return options;
+  }
+  if (options.sticky_actions == -1) options.sticky_actions = entry.sticky_actions;
+  if (!(options.sticky_actions >= 0 && options.sticky_actions <= 1)) {
+    return InvalidArgument("{}: sticky_actions is {}; give a probability in [0, 1] or -1 for the "
+                           "environment's own ({})",
+                           entry.id, options.sticky_actions, entry.sticky_actions);
+  }
+  return options;
+}
+
+}  // namespace
+
+std::vector<std::string> EnvironmentIds() {
+  std::vector<std::string> ids;
+  for (const Entry& entry : kEntries) ids.emplace_back(entry.id);
+  return ids;
+}
+
+Result<std::unique_ptr<Environment>> MakeEnvironment(std::string_view id,
+                                                     const EnvOptions& options) {
+  TROOP_ASSIGN_OR_RETURN(const Entry* entry, Find(id));
+  TROOP_ASSIGN_OR_RETURN(const EnvOptions resolved, Resolve(*entry, options));
+  return entry->make_one(resolved);
+}
+
+Result<std::unique_ptr<VectorEnv>> MakeVectorEnv(std::string_view id, const EnvOptions& options,
+                                                 int size, EpisodeSeeder seeder) {
+  TROOP_ASSIGN_OR_RETURN(const Entry* entry, Find(id));
+  TROOP_ASSIGN_OR_RETURN(const EnvOptions resolved, Resolve(*entry, options));
+  if (size < 1) return InvalidArgument("{}: a vector of {} environments; give >= 1", id, size);
+  if (entry->make_many != nullptr) return entry->make_many(resolved, size, std::move(seeder));
+  std::vector<std::unique_ptr<Environment>> envs;
+  for (int i = 0; i < size; ++i) envs.push_back(entry->make_one(resolved));
+  return MakeLoopVectorEnv(std::move(envs), std::move(seeder));
+}
+
+}  // namespace troop

@@ -1,0 +1,237 @@
+#include "envs/vector_env.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "core/rng.h"
+
+// The contract of every native environment: what holds for each id of the table.
+namespace troop {
+namespace {
+
+constexpr int kSizes[] = {1, 5, 8, 64};
+
+std::uint64_t SeedOf(int index, int episode) {
+  return DeriveSeed({.run_seed = 3,
+                     .purpose = Purpose::kEnvironment,
+                     .index = std::uint64_t(index),
+                     .episode = std::uint64_t(episode)});
+}
+
+EpisodeSeeder CountingSeeder(int size) {
+  auto episodes = std::make_shared<std::vector<int>>(size, 0);
+  return [episodes](int index) { return SeedOf(index, (*episodes)[index]++); };
+}
+
+// [size, ...action]: any legal actions.
+Tensor RandomActions(const ActionSpec& spec, int size, Rng* rng) {
+  const TensorSpec one = spec.tensor();
+  Tensor action(one.dtype, one.shape.Prepend(size));
+  if (spec.discrete()) {
+    for (auto& a : action.as<std::int32_t>()) a = std::int32_t(rng->Below(std::uint32_t(spec.count)));
+  } else {
+    const std::size_t width = spec.low.size();
+    std::size_t i = 0;
+    for (auto& a : action.as<float>()) {
+      a = float(rng->Uniform(spec.low[i % width], spec.high[i % width]));
+      ++i;
+    }
+  }
+  return action;
+}
+
+std::unique_ptr<Environment> Make(const std::string& id, const EnvOptions& options = {}) {
+  auto env = MakeEnvironment(id, options);
+  TROOP_CHECK(env.ok(), "{}", env.status().ToString());
+  return std::move(env).value();
+}
+
+std::unique_ptr<VectorEnv> MakeVector(const std::string& id, int size,
+                                      const EnvOptions& options = {}) {
+  auto env = MakeVectorEnv(id, options, size, CountingSeeder(size));
+  TROOP_CHECK(env.ok(), "{}", env.status().ToString());
+  return std::move(env).value();
+}
+
+std::string Row(const ConstTensor& tensor, int index) {
+  const std::size_t bytes = tensor.bytes().size() / std::size_t(tensor.dim(0));
+  return {reinterpret_cast<const char*>(tensor.bytes().data()) + std::size_t(index) * bytes, bytes};
+}
+
+class EveryEnvironment : public testing::TestWithParam<std::string> {};
+
+TEST_P(EveryEnvironment, SpecNamesTheIdAndTheLimit) {
+  EXPECT_EQ(Make(GetParam())->spec().id, GetParam());
+  EXPECT_EQ(Make(GetParam(), {.max_episode_steps = 7})->spec().max_episode_steps, 7);
+  EXPECT_EQ(Make(GetParam(), {.max_episode_steps = 0})->spec().max_episode_steps, 0);
+  EXPECT_EQ(MakeVector(GetParam(), 3)->spec(), Make(GetParam())->spec());
+}
+
+// Steps single environments by hand as the batched code should, and compares all bytes.
+TEST_P(EveryEnvironment, AVectorGivesTheBytesOfSingleEnvironments) {
+  const EnvOptions options{.max_episode_steps = 37};  // so that both kinds of ending occur
+  for (const int size : kSizes) {
+    Rng rng({.index = std::uint64_t(size)});
+    auto vector = MakeVector(GetParam(), size, options);
+    vector->SubmitReset();
+    const StepBatch* batch = vector->Poll();
+    ASSERT_NE(batch, nullptr);
+    EXPECT_EQ(vector->Poll(), nullptr) << "a result is given once";
+    const EpisodeSeeder seeder = CountingSeeder(size);
+    std::vector<std::unique_ptr<Environment>> singles;
+    const std::size_t row = vector->spec().observation.bytes();
+    std::string now(row, 0);
+    for (int i = 0; i < size; ++i) {
+      singles.push_back(Make(GetParam(), options));
+      singles[i]->Reset(seeder(i), std::as_writable_bytes(std::span(now)));
+      ASSERT_EQ(now, Row(batch->observation, i)) << "reset of " << i;
+    }
+    for (int t = 0; t < 200; ++t) {
+      const Tensor action = RandomActions(vector->spec().action, size, &rng);
+      const std::size_t action_bytes = vector->spec().action.tensor().bytes();
+      vector->Submit(action);
+      batch = vector->Poll();
+      ASSERT_NE(batch, nullptr);
+      for (int i = 0; i < size; ++i) {
+        const StepResult step =
+            singles[i]->Step(action.bytes().subspan(i * action_bytes, action_bytes),
+                             std::as_writable_bytes(std::span(now)));
+        ASSERT_EQ(step.reward, batch->reward.as<float>()[i]);
+        ASSERT_EQ(step.terminated, batch->terminated.as<std::uint8_t>()[i] == 1);
+        ASSERT_EQ(step.truncated, batch->truncated.as<std::uint8_t>()[i] == 1);
+        ASSERT_EQ(batch->fault.as<std::uint8_t>()[i], 0);
+        if (step.terminated || step.truncated) {
+          ASSERT_EQ(now, Row(batch->final_observation, i)) << "step " << t << ", row " << i;
+          singles[i]->Reset(seeder(i), std::as_writable_bytes(std::span(now)));
+        }
+        ASSERT_EQ(now, Row(batch->observation, i)) << "step " << t << ", row " << i;
+      }
+    }
+  }
+}
+
+TEST_P(EveryEnvironment, EqualSeedsAndActionsGiveEqualBytesWhateverCameBefore) {
+  auto play = [&](Environment* env, std::uint64_t seed) {
+    std::string bytes, observation(env->spec().observation.bytes(), 0);
+    Rng rng({.index = 5});
+    env->Reset(seed, std::as_writable_bytes(std::span(observation)));
+    bytes += observation;
+    for (int t = 0; t < 100; ++t) {
+      const Tensor action = RandomActions(env->spec().action, 1, &rng);
+      const StepResult step =
+          env->Step(action.bytes(), std::as_writable_bytes(std::span(observation)));
+      bytes += observation;
+      if (step.terminated || step.truncated) break;
+    }
+    return bytes;
+  };
+  auto fresh = Make(GetParam()), used = Make(GetParam());
+  play(used.get(), 99);
+  const std::string expected = play(fresh.get(), 4);
+  EXPECT_EQ(play(used.get(), 4), expected);
+  bool differs = false;
+  for (std::uint64_t seed = 5; seed < 25; ++seed) differs |= play(used.get(), seed) != expected;
+  EXPECT_TRUE(differs);
+}
+
+// A wrong write past its row would show in the neighbour's bytes.
+TEST_P(EveryEnvironment, AnObservationFillsItsOwnRowOnly) {
+  auto env = Make(GetParam());
+  const std::size_t row = env->spec().observation.bytes();
+  std::string padded(row + 64, '\x7e');
+  const auto inside = std::as_writable_bytes(std::span(padded)).subspan(32, row);
+  env->Reset(1, inside);
+  Rng rng({});
+  env->Step(RandomActions(env->spec().action, 1, &rng).bytes(), inside);
+  EXPECT_EQ(padded.substr(0, 32), std::string(32, '\x7e'));
+  EXPECT_EQ(padded.substr(row + 32), std::string(32, '\x7e'));
+}
+
+TEST_P(EveryEnvironment, HasAPictureThatFollowsTheState) {
+  auto vector = MakeVector(GetParam(), 3);
+  vector->SubmitReset();
+  vector->Poll();
+  auto env = Make(GetParam());
+  std::string observation(env->spec().observation.bytes(), 0);
+  env->Reset(SeedOf(2, 0), std::as_writable_bytes(std::span(observation)));
+  const Environment::Picture first = env->Render();
+  ASSERT_EQ(first.rgb.size(), std::size_t(3) * first.width * first.height);
+  ASSERT_GT(first.width, 0);
+  EXPECT_EQ(vector->Render(2).rgb, first.rgb);
+  Rng rng({});
+  bool moved = false;
+  for (int t = 0; t < 8; ++t) {
+    const auto step = env->Step(RandomActions(env->spec().action, 1, &rng).bytes(),
+                                std::as_writable_bytes(std::span(observation)));
+    moved |= env->Render().rgb != first.rgb;
+    if (step.terminated) break;
+  }
+  EXPECT_TRUE(moved);
+}
+
+TEST_P(EveryEnvironment, TheClockTruncatesOnTheLastAllowedStep) {
+  auto env = Make(GetParam(), {.max_episode_steps = 3});
+  std::string observation(env->spec().observation.bytes(), 0);
+  const auto bytes = std::as_writable_bytes(std::span(observation));
+  Rng rng({});
+  for (int episode = 0; episode < 2; ++episode) {  // the clock starts anew
+    env->Reset(episode, bytes);
+    for (int t = 1; t <= 3; ++t) {
+      const StepResult step = env->Step(RandomActions(env->spec().action, 1, &rng).bytes(), bytes);
+      EXPECT_EQ(step.truncated, t == 3);
+      EXPECT_FALSE(step.terminated);
+    }
+  }
+}
+
+std::string TestName(const testing::TestParamInfo<std::string>& info) {
+  std::string name;
+  for (const char c : info.param) {
+    if (std::isalnum(static_cast<unsigned char>(c))) name += c;
+  }
+  return name;
+}
+INSTANTIATE_TEST_SUITE_P(Native, EveryEnvironment, testing::ValuesIn(EnvironmentIds()), TestName);
+
+TEST(RegistryTest, AnUnknownIdNamesTheNearestAndAllKnownOnes) {
+  const Status status = MakeEnvironment("CartPol-v1", {}).status();
+  EXPECT_EQ(status.code(), Code::kNotFound);
+  EXPECT_THAT(status.message(), testing::HasSubstr("did you mean \"CartPole-v1\""));
+  for (const std::string& id : EnvironmentIds()) {
+    EXPECT_THAT(status.message(), testing::HasSubstr(id));
+  }
+  EXPECT_EQ(MakeVectorEnv("Nothing", {}, 4, CountingSeeder(4)).status().code(), Code::kNotFound);
+}
+
+TEST(RegistryTest, OptionsOutsideTheirRangeAreRefused) {
+  EXPECT_EQ(MakeEnvironment("CartPole-v1", {.max_episode_steps = -2}).status().code(),
+            Code::kInvalidArgument);
+  EXPECT_EQ(MakeEnvironment("CartPole-v1", {.sticky_actions = 0.1}).status().code(),
+            Code::kInvalidArgument);
+  EXPECT_EQ(MakeVectorEnv("CartPole-v1", {}, 0, CountingSeeder(1)).status().code(),
+            Code::kInvalidArgument);
+}
+
+TEST(VectorEnvDeathTest, StepsOutOfOrderAbort) {
+  EXPECT_DEATH(
+      {
+        auto vector = MakeVector("CartPole-v1", 2);
+        vector->Submit(Tensor(DType::kI32, {2}));
+      },
+      "after a polled");
+  EXPECT_DEATH(
+      {
+        auto vector = MakeVector("CartPole-v1", 2);
+        vector->SubmitReset();
+        vector->Poll();
+        vector->Submit(Tensor(DType::kI32, {3}));
+      },
+      "actions are i32");
+}
+
+}  // namespace
+}  // namespace troop
