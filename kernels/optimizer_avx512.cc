@@ -1,0 +1,8 @@
+#include "kernels/optimizer_impl.h"
+
+namespace troop {
+
+extern const OptimizerKernels kOptimizerAvx512;
+const OptimizerKernels kOptimizerAvx512 = {Adam, RmsProp, SumSquares};
+
+}  // namespace troop

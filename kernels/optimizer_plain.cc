@@ -1,0 +1,8 @@
+#include "kernels/optimizer_impl.h"
+
+namespace troop {
+
+extern const OptimizerKernels kOptimizerPlain;
+const OptimizerKernels kOptimizerPlain = {Adam, RmsProp, SumSquares};
+
+}  // namespace troop

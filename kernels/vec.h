@@ -1,0 +1,200 @@
+#pragma once
+
+#include <cstdint>
+
+#if defined(__AVX2__)
+// GCC 12 takes the header's own "undefined" registers for a mistake of ours (GCC bug 105593).
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+#endif
+
+// One register of f32 and one of f64 of the instruction set that the including file is compiled for:
+// a kernel is written once, in a *_impl.h, and compiled in *_plain.cc, *_avx2.cc and *_avx512.cc.
+// Everything is in an unnamed namespace, so each of these files has its own copy: a function shared
+// between them would run AVX-512 on machines that have none. For the same reason *_impl.h files use
+// no inline functions of the standard library.
+//
+// +, -, *, /, Sqrt, Max, Min and Select round as IEEE 754 says and so give equal bits at all levels.
+// MulAdd is one rounding where the processor has a fused multiply-add (AVX2, AVX-512), two where not.
+namespace troop {
+namespace {
+
+typedef float Quad __attribute__((vector_size(16)));  // four f32, on every level
+
+#if defined(__AVX512F__)
+
+struct Vec {
+  static constexpr int kLanes = 16;
+  __m512 r;
+};
+struct VecD {
+  static constexpr int kLanes = 8;
+  __m512d r;
+};
+inline __mmask16 Tail(std::int64_t n) { return static_cast<__mmask16>((1u << n) - 1); }
+inline Vec Set(float x) { return {_mm512_set1_ps(x)}; }
+inline Vec Load(const float* p) { return {_mm512_loadu_ps(p)}; }
+inline void Store(float* p, Vec v) { _mm512_storeu_ps(p, v.r); }
+// The first n lanes, 0 <= n < kLanes; the others are 0, and their memory isn't touched.
+inline Vec LoadN(const float* p, std::int64_t n) { return {_mm512_maskz_loadu_ps(Tail(n), p)}; }
+inline void StoreN(float* p, Vec v, std::int64_t n) { _mm512_mask_storeu_ps(p, Tail(n), v.r); }
+inline Vec LoadU8(const std::uint8_t* p) {
+  return {_mm512_cvtepi32_ps(
+      _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+}
+inline Vec operator+(Vec a, Vec b) { return {_mm512_add_ps(a.r, b.r)}; }
+inline Vec operator-(Vec a, Vec b) { return {_mm512_sub_ps(a.r, b.r)}; }
+inline Vec operator*(Vec a, Vec b) { return {_mm512_mul_ps(a.r, b.r)}; }
+inline Vec operator/(Vec a, Vec b) { return {_mm512_div_ps(a.r, b.r)}; }
+inline Vec MulAdd(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.r, b.r, c.r)}; }
+inline Vec Sqrt(Vec a) { return {_mm512_sqrt_ps(a.r)}; }
+// a > b ? a : b in each lane, so b when one of them is NaN.
+inline Vec Max(Vec a, Vec b) { return {_mm512_max_ps(a.r, b.r)}; }
+inline Vec Min(Vec a, Vec b) { return {_mm512_min_ps(a.r, b.r)}; }
+// a > b ? x : y in each lane; y when one of a, b is NaN.
+inline Vec SelectGreater(Vec a, Vec b, Vec x, Vec y) {
+  return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.r, b.r, _CMP_GT_OQ), y.r, x.r)};
+}
+inline Vec CopySign(Vec magnitude, Vec sign) {
+  const __m512 bit = _mm512_set1_ps(-0.0f);
+  return {_mm512_or_ps(_mm512_andnot_ps(bit, magnitude.r), _mm512_and_ps(bit, sign.r))};
+}
+// 2^n for n = the low bits of `biased`, which holds 1.5 * 2^23 + n, |n| < 127.
+inline Vec ExponentOf(Vec biased) {
+  const __m512i n = _mm512_add_epi32(_mm512_castps_si512(biased.r), _mm512_set1_epi32(127));
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(n, 23))};
+}
+// The sums of all lanes of four registers.
+inline Quad Sum4(Vec a, Vec b, Vec c, Vec d) {
+  const __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(a.r, b.r), _mm512_unpackhi_ps(a.r, b.r));
+  const __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(c.r, d.r), _mm512_unpackhi_ps(c.r, d.r));
+  const __m512 abcd = _mm512_add_ps(
+      _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd))),
+      _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd))));
+  const __m256 half =
+      _mm256_add_ps(_mm512_castps512_ps256(abcd), _mm512_extractf32x8_ps(abcd, 1));
+  return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+}
+inline VecD SetD(double x) { return {_mm512_set1_pd(x)}; }
+inline VecD LoadAsD(const float* p) { return {_mm512_cvtps_pd(_mm256_loadu_ps(p))}; }
+inline void StoreD(double* p, VecD v) { _mm512_storeu_pd(p, v.r); }
+inline VecD operator+(VecD a, VecD b) { return {_mm512_add_pd(a.r, b.r)}; }
+inline VecD operator*(VecD a, VecD b) { return {_mm512_mul_pd(a.r, b.r)}; }
+
+#elif defined(__AVX2__)
+
+struct Vec {
+  static constexpr int kLanes = 8;
+  __m256 r;
+};
+struct VecD {
+  static constexpr int kLanes = 4;
+  __m256d r;
+};
+inline __m256i Tail(std::int64_t n) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)),
+                            _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+inline Vec Set(float x) { return {_mm256_set1_ps(x)}; }
+inline Vec Load(const float* p) { return {_mm256_loadu_ps(p)}; }
+inline void Store(float* p, Vec v) { _mm256_storeu_ps(p, v.r); }
+inline Vec LoadN(const float* p, std::int64_t n) { return {_mm256_maskload_ps(p, Tail(n))}; }
+inline void StoreN(float* p, Vec v, std::int64_t n) { _mm256_maskstore_ps(p, Tail(n), v.r); }
+inline Vec LoadU8(const std::uint8_t* p) {
+  return {_mm256_cvtepi32_ps(
+      _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))))};
+}
+inline Vec operator+(Vec a, Vec b) { return {_mm256_add_ps(a.r, b.r)}; }
+inline Vec operator-(Vec a, Vec b) { return {_mm256_sub_ps(a.r, b.r)}; }
+inline Vec operator*(Vec a, Vec b) { return {_mm256_mul_ps(a.r, b.r)}; }
+inline Vec operator/(Vec a, Vec b) { return {_mm256_div_ps(a.r, b.r)}; }
+inline Vec MulAdd(Vec a, Vec b, Vec c) { return {_mm256_fmadd_ps(a.r, b.r, c.r)}; }
+inline Vec Sqrt(Vec a) { return {_mm256_sqrt_ps(a.r)}; }
+inline Vec Max(Vec a, Vec b) { return {_mm256_max_ps(a.r, b.r)}; }
+inline Vec Min(Vec a, Vec b) { return {_mm256_min_ps(a.r, b.r)}; }
+inline Vec SelectGreater(Vec a, Vec b, Vec x, Vec y) {
+  return {_mm256_blendv_ps(y.r, x.r, _mm256_cmp_ps(a.r, b.r, _CMP_GT_OQ))};
+}
+inline Vec CopySign(Vec magnitude, Vec sign) {
+  const __m256 bit = _mm256_set1_ps(-0.0f);
+  return {_mm256_or_ps(_mm256_andnot_ps(bit, magnitude.r), _mm256_and_ps(bit, sign.r))};
+}
+inline Vec ExponentOf(Vec biased) {
+  const __m256i n = _mm256_add_epi32(_mm256_castps_si256(biased.r), _mm256_set1_epi32(127));
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(n, 23))};
+}
+inline Quad Sum4(Vec a, Vec b, Vec c, Vec d) {
+  const __m256 abcd = _mm256_hadd_ps(_mm256_hadd_ps(a.r, b.r), _mm256_hadd_ps(c.r, d.r));
+  return _mm_add_ps(_mm256_castps256_ps128(abcd), _mm256_extractf128_ps(abcd, 1));
+}
+inline VecD SetD(double x) { return {_mm256_set1_pd(x)}; }
+inline VecD LoadAsD(const float* p) { return {_mm256_cvtps_pd(_mm_loadu_ps(p))}; }
+inline void StoreD(double* p, VecD v) { _mm256_storeu_pd(p, v.r); }
+inline VecD operator+(VecD a, VecD b) { return {_mm256_add_pd(a.r, b.r)}; }
+inline VecD operator*(VecD a, VecD b) { return {_mm256_mul_pd(a.r, b.r)}; }
+
+#else
+
+// The compiler's own vectors: SSE2 on x86-64, whatever there is elsewhere.
+typedef std::int32_t QuadInt __attribute__((vector_size(16)));
+typedef double Pair __attribute__((vector_size(16)));
+struct Vec {
+  static constexpr int kLanes = 4;
+  Quad r;
+};
+struct VecD {
+  static constexpr int kLanes = 2;
+  Pair r;
+};
+inline Vec Set(float x) { return {Quad{x, x, x, x}}; }
+inline Vec Load(const float* p) {
+  Quad r;
+  __builtin_memcpy(&r, p, sizeof(r));
+  return {r};
+}
+inline void Store(float* p, Vec v) { __builtin_memcpy(p, &v.r, sizeof(v.r)); }
+inline Vec LoadN(const float* p, std::int64_t n) {
+  Quad r{};
+  for (std::int64_t i = 0; i < n; ++i) r[i] = p[i];
+  return {r};
+}
+inline void StoreN(float* p, Vec v, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) p[i] = v.r[i];
+}
+inline Vec LoadU8(const std::uint8_t* p) {
+  return {Quad{float(p[0]), float(p[1]), float(p[2]), float(p[3])}};
+}
+inline Vec operator+(Vec a, Vec b) { return {a.r + b.r}; }
+inline Vec operator-(Vec a, Vec b) { return {a.r - b.r}; }
+inline Vec operator*(Vec a, Vec b) { return {a.r * b.r}; }
+inline Vec operator/(Vec a, Vec b) { return {a.r / b.r}; }
+inline Vec MulAdd(Vec a, Vec b, Vec c) { return {a.r * b.r + c.r}; }
+inline Vec Sqrt(Vec a) {
+  for (int i = 0; i < 4; ++i) a.r[i] = __builtin_sqrtf(a.r[i]);
+  return a;
+}
+inline Vec Max(Vec a, Vec b) { return {a.r > b.r ? a.r : b.r}; }
+inline Vec Min(Vec a, Vec b) { return {a.r < b.r ? a.r : b.r}; }
+inline Vec SelectGreater(Vec a, Vec b, Vec x, Vec y) { return {a.r > b.r ? x.r : y.r}; }
+inline Vec CopySign(Vec magnitude, Vec sign) {
+  const QuadInt bit = QuadInt{} + INT32_MIN;
+  return {(Quad)(((QuadInt)magnitude.r & ~bit) | ((QuadInt)sign.r & bit))};
+}
+inline Vec ExponentOf(Vec biased) { return {(Quad)(((QuadInt)biased.r + 127) << 23)}; }
+inline Quad Sum4(Vec a, Vec b, Vec c, Vec d) {
+  const auto sum = [](Vec v) { return (v.r[0] + v.r[2]) + (v.r[1] + v.r[3]); };
+  return Quad{sum(a), sum(b), sum(c), sum(d)};
+}
+inline VecD SetD(double x) { return {Pair{x, x}}; }
+inline VecD LoadAsD(const float* p) { return {Pair{double(p[0]), double(p[1])}}; }
+inline void StoreD(double* p, VecD v) { __builtin_memcpy(p, &v.r, sizeof(v.r)); }
+inline VecD operator+(VecD a, VecD b) { return {a.r + b.r}; }
+inline VecD operator*(VecD a, VecD b) { return {a.r * b.r}; }
+
+#endif
+
+}  // namespace
+}  // namespace troop

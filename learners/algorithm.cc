@@ -1,0 +1,17 @@
+#include "learners/algorithm.h"
+
+#include "learners/dqn.h"
+#include "nn/model.h"
+
+namespace troop {
+
+Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const EnvSpec& env) {
+  const std::string& name = config.learner.algorithm;
+  if (name != "dqn") {
+    return InvalidArgument("learner.algorithm is \"{}\"; known are \"dqn\"", name);
+  }
+  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> network, MakeNetwork(config, env));
+  return MakeDqn(config, env, std::move(network));
+}
+
+}  // namespace troop

@@ -1,0 +1,99 @@
+#include "nn/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/optimizer.h"
+
+namespace troop {
+namespace {
+
+std::span<float> ZeroFloats(MutableBuffer& storage, std::int64_t count) {
+  storage = MutableBuffer::Zeros(std::size_t(count) * sizeof(float));
+  return storage.as<float>();
+}
+
+class Adam final : public Optimizer {
+ public:
+  Adam(const Config& config, std::int64_t parameters)
+      : options_(config.optimizer), m_(ZeroFloats(m_storage_, parameters)),
+        v_(ZeroFloats(v_storage_, parameters)) {}
+
+  void Step(std::span<const float> gradient, float gradient_scale, float learning_rate,
+            std::span<float> value) override {
+    TROOP_CHECK(gradient.size() == m_.size() && value.size() == m_.size(), "{} and {}, not {}",
+                gradient.size(), value.size(), m_.size());
+    ++steps_;
+    AdamStep step;
+    step.gradient_scale = gradient_scale;
+    step.beta1 = float(options_.beta1);
+    step.one_minus_beta1 = float(1 - options_.beta1);
+    step.beta2 = float(options_.beta2);
+    step.one_minus_beta2 = float(1 - options_.beta2);
+    step.step_size = float(learning_rate / (1 - std::pow(options_.beta1, double(steps_))));
+    step.root_scale = float(1 / std::sqrt(1 - std::pow(options_.beta2, double(steps_))));
+    step.epsilon = float(options_.epsilon);
+    step.decay_factor = float(1 - double(learning_rate) * options_.weight_decay);
+    kernels_.adam(step, std::int64_t(m_.size()), gradient.data(), m_.data(), v_.data(),
+                  value.data());
+  }
+  std::vector<Slot> slots() override { return {{"m", m_}, {"v", v_}}; }
+  std::int64_t steps() const override { return steps_; }
+  void set_steps(std::int64_t steps) override { steps_ = steps; }
+
+ private:
+  const decltype(Config::optimizer) options_;
+  const OptimizerKernels& kernels_ = OptimizerKernelsFor(BestCpuLevel());
+  MutableBuffer m_storage_, v_storage_;
+  std::span<float> m_, v_;
+  std::int64_t steps_ = 0;
+};
+
+class RmsProp final : public Optimizer {
+ public:
+  RmsProp(const Config& config, std::int64_t parameters)
+      : options_(config.optimizer),
+        m_(ZeroFloats(m_storage_, options_.centered ? parameters : 0)),
+        v_(ZeroFloats(v_storage_, parameters)) {}
+
+  void Step(std::span<const float> gradient, float gradient_scale, float learning_rate,
+            std::span<float> value) override {
+    TROOP_CHECK(gradient.size() == v_.size() && value.size() == v_.size(), "{} and {}, not {}",
+                gradient.size(), value.size(), v_.size());
+    ++steps_;
+    RmsPropStep step;
+    step.gradient_scale = gradient_scale;
+    step.decay = float(options_.decay);
+    step.one_minus_decay = float(1 - options_.decay);
+    step.learning_rate = learning_rate;
+    step.epsilon = float(options_.epsilon);
+    step.decay_factor = float(1 - double(learning_rate) * options_.weight_decay);
+    kernels_.rmsprop(step, std::int64_t(v_.size()), gradient.data(),
+                     options_.centered ? m_.data() : nullptr, v_.data(), value.data());
+  }
+  std::vector<Slot> slots() override {
+    if (!options_.centered) return {{"v", v_}};
+    return {{"m", m_}, {"v", v_}};
+  }
+  std::int64_t steps() const override { return steps_; }
+  void set_steps(std::int64_t steps) override { steps_ = steps; }
+
+ private:
+  const decltype(Config::optimizer) options_;
+  const OptimizerKernels& kernels_ = OptimizerKernelsFor(BestCpuLevel());
+  MutableBuffer m_storage_, v_storage_;
+  std::span<float> m_, v_;
+  std::int64_t steps_ = 0;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Optimizer>> MakeOptimizer(const Config& config, std::int64_t parameters) {
+  TROOP_CHECK(parameters >= 0, "{} parameters", parameters);
+  const std::string& type = config.optimizer.type;
+  if (type == "adam") return std::unique_ptr<Optimizer>(new Adam(config, parameters));
+  if (type == "rmsprop") return std::unique_ptr<Optimizer>(new RmsProp(config, parameters));
+  return InvalidArgument("optimizer.type is \"{}\"; known are \"adam\", \"rmsprop\"", type);
+}
+
+}  // namespace troop
