@@ -36,6 +36,7 @@ struct StepContext {
   const Packed* packed = nullptr;        // of the same value and module; nullptr: slow path
   std::span<float> gradient;             // [P], added into; empty: none is wanted
   std::span<std::byte> workspace;        // Plan::workspace_bytes, 64-byte aligned
+  bool accumulate = true;                // false: gradient is overwritten (but for its padding)
 };
 
 // What Forward keeps for Backward, in bytes of fixed addresses. Plan::cache_bytes, 64-byte aligned.
@@ -45,6 +46,7 @@ struct Plan {
   std::vector<TensorSpec> out;
   std::size_t cache_bytes = 0;
   std::size_t workspace_bytes = 0;
+  bool cache_begins_with_out = false;    // a caller that puts `out` there saves a copy
 };
 
 // A differentiable function with explicit backward. Immutable after construction, so one module
@@ -53,8 +55,11 @@ class Module {
  public:
   virtual ~Module() = default;
   virtual std::span<const ParamSpec> params() const = 0;
-  // Shapes and sizes for these inputs (with the batch dimension). Errors: kInvalidArgument.
+  // Shapes and sizes for these inputs (with the batch dimension), enough for either precision. Out
+  // is planned as f32; inside a bf16 network modules also take and give bf16. Errors:
+  // kInvalidArgument.
   virtual Result<Plan> MakePlan(std::span<const TensorSpec> in) const = 0;
+  // kBF16 where the machine can't: f32 instead, with a line in the log.
   virtual std::unique_ptr<Packed> MakePacked(Precision precision) const = 0;
   virtual void Pack(std::span<const float> value, Packed* packed) const = 0;
   // out: [B, …] as planned. `cache` empty: inference, nothing is kept.

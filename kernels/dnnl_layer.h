@@ -1,0 +1,14 @@
+#pragma once
+
+#include <memory>
+
+#include "kernels/conv.h"
+#include "kernels/gemm.h"
+
+// The layers as oneDNN computes them. This file keeps dnnl.hpp out of all headers.
+namespace troop {
+
+std::unique_ptr<LayerKernel> MakeDnnlLinear(const LinearShape& shape, const KernelOptions& options);
+std::unique_ptr<LayerKernel> MakeDnnlConv(const ConvShape& shape, const KernelOptions& options);
+
+}  // namespace troop

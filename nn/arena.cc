@@ -1,0 +1,24 @@
+#include "nn/arena.h"
+
+#include "core/log.h"
+#include "kernels/layer_kernel.h"
+
+namespace troop {
+
+Precision AvailablePrecision(Precision precision) {
+  if (precision == Precision::kF32 || BF16Available()) return precision;
+  LogWarning("this machine has no AVX-512, which bf16 needs: computing in fp32 instead");
+  return Precision::kF32;
+}
+
+Status CheckInput(std::span<const TensorSpec> in, std::int64_t row, const char* module) {
+  if (in.size() != 1) return InvalidArgument("{} takes one input, not {}", module, in.size());
+  const Shape& shape = in[0].shape;
+  if (shape.rank() < 1 || shape[0] <= 0)
+    return InvalidArgument("{} takes [batch, ...], not {}", module, in[0].ToString());
+  if (row > 0 && shape.DropFirst().elements() != row)
+    return InvalidArgument("{} takes {} elements per row, not {}", module, row, in[0].ToString());
+  return Status::Ok();
+}
+
+}  // namespace troop

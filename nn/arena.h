@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "core/buffer.h"
+#include "core/check.h"
+#include "core/tensor.h"
+#include "nn/module.h"
+
+namespace troop {
+
+// Where parts of a flat buffer of parameters begin, in elements: one cache line.
+inline constexpr std::int64_t kParamAlignment = 16;
+inline std::int64_t AlignParams(std::int64_t n) {
+  return (n + kParamAlignment - 1) / kParamAlignment * kParamAlignment;
+}
+inline std::size_t AlignBytes(std::size_t n) { return (n + kAlignment - 1) / kAlignment * kAlignment; }
+
+// Cuts aligned pieces off bytes that somebody else owns.
+class Arena {
+ public:
+  explicit Arena(std::span<std::byte> bytes) : bytes_(bytes) {}
+  std::span<std::byte> Take(std::size_t size) {
+    TROOP_CHECK(AlignBytes(size) <= bytes_.size() || size <= bytes_.size(),
+                "{} bytes wanted, {} are left", size, bytes_.size());
+    const auto piece = bytes_.first(size);
+    bytes_ = bytes_.subspan(std::min(AlignBytes(size), bytes_.size()));
+    return piece;
+  }
+  std::span<std::byte> rest() const { return bytes_; }
+
+ private:
+  std::span<std::byte> bytes_;
+};
+
+inline DType ActivationDType(Precision precision) {
+  return precision == Precision::kBF16 ? DType::kBF16 : DType::kF32;
+}
+
+// `precision`, or f32 with a line in the log where this machine has no bf16.
+Precision AvailablePrecision(Precision precision);
+
+// Shared checks of MakePlan: one input of at least rank 1, whose elements per row are `row` (0: any).
+Status CheckInput(std::span<const TensorSpec> in, std::int64_t row, const char* module);
+
+}  // namespace troop

@@ -1,0 +1,270 @@
+#include <algorithm>
+#include <string>
+
+#include "kernels/convert.h"
+#include "kernels/gemm.h"
+#include "nn/arena.h"
+#include "nn/layers.h"
+
+namespace troop {
+namespace {
+
+// A rectangle of a joint layer: one stream's weight and bias.
+struct Block {
+  std::int64_t weight = 0, bias = 0;  // offsets in the value
+  std::int64_t row = 0, rows = 0, column = 0, columns = 0;
+};
+
+// Several layers as one, [rows, columns], zero outside the blocks. Blocks that follow each other in
+// memory and are as wide as the whole are used in place; others are gathered and scattered.
+class JointLayer {
+ public:
+  JointLayer(std::int64_t in, std::int64_t out, std::vector<Block> blocks,
+             const KernelOptions& options)
+      : in_(in), out_(out), blocks_(std::move(blocks)), kernel_(MakeLinearKernel({in, out}, options)),
+        in_place_(InPlace()) {
+    if (in_place_) return;
+    const std::size_t weights = AlignBytes(std::size_t(in * out) * sizeof(float));
+    const std::size_t bytes = weights + std::size_t(out) * sizeof(float);
+    plain_ = MutableBuffer::Zeros(bytes);
+    gradient_ = MutableBuffer::Zeros(bytes);
+    bias_at_ = weights / sizeof(float);
+  }
+
+  LayerKernel& kernel() { return *kernel_; }
+
+  void Pack(std::span<const float> value) {
+    if (!in_place_) {
+      float* const plain = plain_.as<float>().data();
+      for (const Block& block : blocks_) {
+        for (std::int64_t r = 0; r < block.rows; ++r)
+          std::copy_n(value.data() + block.weight + r * block.columns, block.columns,
+                      plain + (block.row + r) * in_ + block.column);
+        std::copy_n(value.data() + block.bias, block.rows, plain + bias_at_ + block.row);
+      }
+    }
+    kernel_->Pack(Weights(value));
+  }
+
+  LayerWeights Weights(std::span<const float> value) {
+    if (in_place_) return {value.data() + blocks_[0].weight, value.data() + blocks_[0].bias};
+    const float* const plain = plain_.as<float>().data();
+    return {plain, plain + bias_at_};
+  }
+
+  void BackwardWeight(std::int64_t batch, const void* x, const void* dz,
+                      std::span<float> gradient, bool accumulate) {
+    if (in_place_) {
+      kernel_->BackwardWeight(batch, x, dz, {gradient.data() + blocks_[0].weight,
+                                             gradient.data() + blocks_[0].bias}, accumulate);
+      return;
+    }
+    float* const joint = gradient_.as<float>().data();
+    kernel_->BackwardWeight(batch, x, dz, {joint, joint + bias_at_}, false);
+    const auto take = [&](const float* from, std::int64_t n, float* to) {
+      for (std::int64_t i = 0; i < n; ++i) to[i] = accumulate ? to[i] + from[i] : from[i];
+    };
+    for (const Block& block : blocks_) {
+      for (std::int64_t r = 0; r < block.rows; ++r)
+        take(joint + (block.row + r) * in_ + block.column, block.columns,
+             gradient.data() + block.weight + r * block.columns);
+      take(joint + bias_at_ + block.row, block.rows, gradient.data() + block.bias);
+    }
+  }
+
+ private:
+  bool InPlace() const {
+    std::int64_t rows = 0;
+    for (const Block& block : blocks_) {
+      if (block.columns != in_ || block.row != rows ||
+          block.weight != blocks_[0].weight + rows * in_ || block.bias != blocks_[0].bias + rows)
+        return false;
+      rows += block.rows;
+    }
+    return rows == out_;
+  }
+
+  const std::int64_t in_, out_;
+  const std::vector<Block> blocks_;
+  const std::unique_ptr<LayerKernel> kernel_;
+  const bool in_place_;
+  MutableBuffer plain_, gradient_;  // [out, in], then the bias at bias_at_
+  std::size_t bias_at_ = 0;
+};
+
+// Both streams run as one layer: the hidden ones side by side, the outputs as [1 + A, 2H].
+struct DuelingPacked final : Packed {
+  DType compute = DType::kF32;
+  std::unique_ptr<JointLayer> hidden;  // nullptr: no hidden units
+  std::unique_ptr<JointLayer> output;
+};
+
+class DuelingHead final : public Module {
+ public:
+  DuelingHead(std::int64_t in, std::int64_t units, std::int64_t actions)
+      : in_(in), units_(units), actions_(actions), features_(units > 0 ? 2 * units : in) {
+    const std::int64_t width = units > 0 ? units : in;
+    std::int64_t end = 0;
+    if (units > 0) {  // the two hidden layers lie side by side, so that they can be one
+      value_hidden_ = {0, AlignParams(units * in) + AlignParams(units * in), 0, units, 0, in};
+      advantage_hidden_ = {AlignParams(units * in), value_hidden_.bias + AlignParams(units), units,
+                           units, 0, in};
+      end = advantage_hidden_.bias + AlignParams(units);
+    }
+    value_ = {end, end + AlignParams(width), 0, 1, 0, width};
+    end = value_.bias + AlignParams(1);
+    advantage_ = {end, end + AlignParams(actions * width), 1, actions, units > 0 ? units : 0, width};
+    if (units > 0) Add("value.hidden", value_hidden_);
+    Add("value", value_);
+    if (units > 0) Add("advantage.hidden", advantage_hidden_);
+    Add("advantage", advantage_);
+  }
+
+  std::span<const ParamSpec> params() const override { return params_; }
+
+  Result<Plan> MakePlan(std::span<const TensorSpec> in) const override {
+    TROOP_RETURN_IF_ERROR(CheckInput(in, in_, "dueling head"));
+    const std::int64_t batch = in[0].shape[0];
+    const std::size_t hidden = HiddenBytes(batch), outputs = OutputBytes(batch);
+    return Plan{.out = {{DType::kF32, {batch, actions_}}}, .cache_bytes = hidden,
+                .workspace_bytes = outputs + 2 * hidden};
+  }
+
+  std::unique_ptr<Packed> MakePacked(Precision precision) const override {
+    auto packed = std::make_unique<DuelingPacked>();
+    packed->compute = ActivationDType(AvailablePrecision(precision));
+    if (units_ > 0)
+      packed->hidden = std::make_unique<JointLayer>(
+          in_, features_, std::vector{value_hidden_, advantage_hidden_},
+          KernelOptions{packed->compute, Activation::kRelu});
+    packed->output = std::make_unique<JointLayer>(features_, 1 + actions_,
+                                                  std::vector{value_, advantage_},
+                                                  KernelOptions{packed->compute});
+    return packed;
+  }
+
+  void Pack(std::span<const float> value, Packed* packed) const override {
+    auto& mine = static_cast<DuelingPacked&>(*packed);
+    if (mine.hidden) mine.hidden->Pack(value);
+    mine.output->Pack(value);
+  }
+
+  void Forward(const StepContext& context, std::span<const ConstTensor> in,
+               std::span<const Tensor> out, Cache cache) const override {
+    if (context.packed == nullptr) return WithPacked(context, [&](const StepContext& with) {
+      Forward(with, in, out, cache);
+    });
+    const auto& packed = static_cast<const DuelingPacked&>(*context.packed);
+    TROOP_CHECK(in[0].dtype() == packed.compute, "dueling head: {} input", DTypeName(in[0].dtype()));
+    const std::int64_t batch = in[0].dim(0);
+    Arena arena(context.workspace);
+    auto* const streams = reinterpret_cast<float*>(arena.Take(OutputBytes(batch)).data());
+    const void* x = in[0].bytes().data();
+    if (packed.hidden) {
+      std::byte* const h = cache.empty() ? arena.Take(HiddenBytes(batch)).data() : cache.data();
+      packed.hidden->kernel().Forward(batch, packed.hidden->Weights(context.value), x, h,
+                                      packed.compute);
+      x = h;
+    }
+    packed.output->kernel().Forward(batch, packed.output->Weights(context.value), x, streams,
+                                    DType::kF32);
+    Combine(batch, streams, out[0].as<float>().data());
+  }
+
+  void Backward(const StepContext& context, std::span<const ConstTensor> in,
+                std::span<const ConstTensor> dout, Cache cache,
+                std::span<const Tensor> din) const override {
+    if (context.packed == nullptr) return WithPacked(context, [&](const StepContext& with) {
+      Backward(with, in, dout, cache, din);
+    });
+    const auto& packed = static_cast<const DuelingPacked&>(*context.packed);
+    const std::int64_t batch = in[0].dim(0);
+    Arena arena(context.workspace);
+    void* const dstreams = arena.Take(OutputBytes(batch)).data();
+    Spread(batch, dout[0].as<float>().data(), packed.compute, dstreams);
+    const void* const h = packed.hidden ? cache.data() : in[0].bytes().data();
+    const bool wants_gradient = !context.gradient.empty();
+    if (wants_gradient)
+      packed.output->BackwardWeight(batch, h, dstreams, context.gradient, context.accumulate);
+    const bool wants_din = !din.empty() && !din[0].empty();
+    const LayerWeights output = packed.output->Weights(context.value);
+    if (!packed.hidden) {
+      if (wants_din)
+        packed.output->kernel().BackwardData(batch, output, dstreams, din[0].bytes().data(),
+                                             din[0].dtype());
+      return;
+    }
+    void* const dh = arena.Take(HiddenBytes(batch)).data();
+    void* const dz = arena.Take(HiddenBytes(batch)).data();
+    packed.output->kernel().BackwardData(batch, output, dstreams, dh, packed.compute);
+    ActivationBackward(Activation::kRelu, batch * features_, h, dh, packed.compute, dz,
+                       packed.compute);
+    if (wants_gradient)
+      packed.hidden->BackwardWeight(batch, in[0].bytes().data(), dz, context.gradient,
+                                    context.accumulate);
+    if (wants_din)
+      packed.hidden->kernel().BackwardData(batch, packed.hidden->Weights(context.value), dz,
+                                           din[0].bytes().data(), din[0].dtype());
+  }
+
+ private:
+  void Add(const std::string& name, const Block& block) {
+    const auto init = ParamSpec::Init::kUniformFanIn;
+    params_.push_back({name + ".weight", {block.rows, block.columns}, block.weight, init,
+                       block.columns});
+    params_.push_back({name + ".bias", {block.rows}, block.bias, init, block.columns});
+  }
+
+  std::size_t HiddenBytes(std::int64_t batch) const {
+    return units_ > 0 ? AlignBytes(std::size_t(batch * features_) * sizeof(float)) : 0;
+  }
+  std::size_t OutputBytes(std::int64_t batch) const {
+    return AlignBytes(std::size_t(batch * (1 + actions_)) * sizeof(float));
+  }
+
+  // streams: [B, 1 + A], v first → q: [B, A].
+  void Combine(std::int64_t batch, const float* streams, float* q) const {
+    for (std::int64_t b = 0; b < batch; ++b, streams += 1 + actions_, q += actions_) {
+      float sum = 0;
+      for (std::int64_t a = 0; a < actions_; ++a) sum += streams[1 + a];
+      const float base = streams[0] - sum / float(actions_);
+      for (std::int64_t a = 0; a < actions_; ++a) q[a] = base + streams[1 + a];
+    }
+  }
+
+  // dq: [B, A] → dstreams: [B, 1 + A]: dv = Σ dq, da = dq - mean(dq).
+  void Spread(std::int64_t batch, const float* dq, DType dtype, void* dstreams) const {
+    const auto store = [&](std::int64_t at, float x) {
+      if (dtype == DType::kF32) static_cast<float*>(dstreams)[at] = x;
+      else static_cast<BF16*>(dstreams)[at] = ToBF16(x);
+    };
+    for (std::int64_t b = 0, at = 0; b < batch; ++b, dq += actions_) {
+      float sum = 0;
+      for (std::int64_t a = 0; a < actions_; ++a) sum += dq[a];
+      store(at++, sum);
+      for (std::int64_t a = 0; a < actions_; ++a) store(at++, dq[a] - sum / float(actions_));
+    }
+  }
+
+  template <class F>
+  void WithPacked(StepContext context, F&& run) const {
+    const auto packed = MakePacked(Precision::kF32);
+    Pack(context.value, packed.get());
+    context.packed = packed.get();
+    run(context);
+  }
+
+  const std::int64_t in_, units_, actions_;
+  const std::int64_t features_;  // inputs of the joint output layer
+  Block value_hidden_, advantage_hidden_, value_, advantage_;
+  std::vector<ParamSpec> params_;
+};
+
+}  // namespace
+
+std::unique_ptr<Module> MakeDuelingHead(std::int64_t in, std::int64_t units, std::int64_t actions) {
+  TROOP_CHECK(in > 0 && units >= 0 && actions > 0, "dueling head {} -> {} -> {}", in, units, actions);
+  return std::make_unique<DuelingHead>(in, units, actions);
+}
+
+}  // namespace troop

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/layer_kernel.h"
+#include "nn/module.h"
+
+// The modules that networks are made of. All are functions of one input and one output whose first
+// axis is the batch. Inputs of the weighted ones have the precision of their Packed (f32 without
+// one): MakeInput makes it so.
+namespace troop {
+
+// [B, in…] → [B, units], in… flattened. Parameters: weight [units, in], bias [units].
+// The activation is fused into the forward.
+std::unique_ptr<Module> MakeLinear(std::int64_t in, std::int64_t units,
+                                   Activation activation = Activation::kNone);
+
+// [B, h, w, c] → [B, h', w', filters], h' = (h - kernel) / stride + 1: no padding.
+// Parameters: weight [filters, kernel, kernel, c], bias [filters].
+// REQUIRES: kernel <= h, w.
+struct Conv2dOptions {
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::int64_t channels = 0;
+  std::int64_t filters = 0;
+  std::int64_t kernel = 1;
+  std::int64_t stride = 1;
+  Activation activation = Activation::kNone;
+};
+std::unique_ptr<Module> MakeConv2d(const Conv2dOptions& options);
+
+// The same shape. kNone is refused: there is nothing to do.
+std::unique_ptr<Module> MakeActivation(Activation activation);
+
+// Observations, [B, …] u8 or f32, times `scale`, in the network's precision. Has no data gradient.
+std::unique_ptr<Module> MakeInput(float scale);
+
+// Wang et al. 2016, eq. 9: q = v + a - mean(a). [B, in…] → [B, actions] f32. Each stream has one
+// hidden relu layer of `units` (0: none). Parameters, in this order: value.hidden.weight [units, in],
+// value.hidden.bias, value.weight [1, units], value.bias, then the same of the advantage stream;
+// without hidden units those two are absent and `in` stands for `units`.
+std::unique_ptr<Module> MakeDuelingHead(std::int64_t in, std::int64_t units, std::int64_t actions);
+
+// One after the other. Parameter names get the part's name and a dot in front.
+struct SequentialPart {
+  std::string name;
+  std::unique_ptr<Module> module;
+};
+std::unique_ptr<Module> MakeSequential(std::vector<SequentialPart> parts);
+
+}  // namespace troop

@@ -1,0 +1,145 @@
+#include "nn/safetensors.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "nn/safetensors_json.h"
+
+namespace troop {
+namespace {
+
+// The Python package refuses longer headers, too.
+constexpr std::uint64_t kHeaderMax = 100'000'000;
+constexpr std::size_t kLengthBytes = 8;
+
+constexpr std::array<std::pair<DType, std::string_view>, 8> kNames{{
+    {DType::kF32, "F32"}, {DType::kF64, "F64"}, {DType::kBF16, "BF16"}, {DType::kU8, "U8"},
+    {DType::kI32, "I32"}, {DType::kI64, "I64"}, {DType::kU64, "U64"}, {DType::kU32, "U32"}}};
+
+std::string_view NameOf(DType dtype) {
+  for (const auto& [type, name] : kNames) {
+    if (type == dtype) return name;
+  }
+  TROOP_CHECK(false, "dtype {}", int(dtype));
+}
+
+// Widest elements first, so that each tensor is aligned for its type without gaps, which the format
+// forbids; then by name.
+std::vector<std::pair<std::string, ConstTensor>> Ordered(const TensorFile& file) {
+  std::vector<std::pair<std::string, ConstTensor>> tensors(file.tensors.begin(), file.tensors.end());
+  std::ranges::stable_sort(tensors, std::ranges::greater{},
+                           [](const auto& t) { return DTypeSize(t.second.dtype()); });
+  return tensors;
+}
+
+std::string MakeHeader(const TensorFile& file,
+                       const std::vector<std::pair<std::string, ConstTensor>>& tensors) {
+  std::string out = "{";
+  if (!file.metadata.empty()) {
+    out += "\"__metadata__\":{";
+    for (const auto& [key, text] : file.metadata)
+      out += QuoteJson(key) + ":" + QuoteJson(text) + ",";
+    out.back() = '}';
+    out += ",";
+  }
+  std::size_t at = 0;
+  for (const auto& [name, tensor] : tensors) {
+    out += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[", QuoteJson(name), NameOf(tensor.dtype()));
+    for (int i = 0; i < tensor.shape().rank(); ++i)
+      out += (i > 0 ? "," : "") + std::to_string(tensor.dim(i));
+    out += fmt::format("],\"data_offsets\":[{},{}]}},", at, at + tensor.bytes().size());
+    at += tensor.bytes().size();
+  }
+  if (out.size() > 1) out.pop_back();
+  out += "}";
+  while ((kLengthBytes + out.size()) % kAlignment != 0) out += ' ';
+  return out;
+}
+
+Result<TensorSpec> ReadSpec(const SafetensorsEntry& entry) {
+  const auto known = std::ranges::find(kNames, entry.dtype, [](const auto& n) { return n.second; });
+  if (known == kNames.end())
+    return DataLoss("tensor \"{}\" has dtype \"{}\", which is not supported", entry.name,
+                    entry.dtype);
+  if (entry.shape.size() > Shape::kMaxRank)
+    return DataLoss("tensor \"{}\" has {} dimensions, more than {}", entry.name, entry.shape.size(),
+                    Shape::kMaxRank);
+  std::uint64_t bytes = DTypeSize(known->first);
+  std::vector<std::int64_t> dims;
+  for (const std::uint64_t dim : entry.shape) {
+    if (__builtin_mul_overflow(bytes, dim, &bytes) || dim > INT64_MAX)
+      return DataLoss("tensor \"{}\" has a shape that overflows", entry.name);
+    dims.push_back(std::int64_t(dim));
+  }
+  if (bytes != entry.end - entry.begin)
+    return DataLoss("tensor \"{}\" needs {} bytes but has {}", entry.name, bytes,
+                    entry.end - entry.begin);
+  return TensorSpec{known->first, Shape(dims)};
+}
+
+ConstTensor Share(const Buffer& bytes, const TensorSpec& spec) {
+  const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
+  if (address % DTypeSize(spec.dtype) == 0) return ConstTensor(bytes, spec);
+  return ConstTensor(Buffer::Copy(bytes.bytes()), spec);
+}
+
+// No tensor overlaps another, and no byte belongs to none.
+Status CheckCover(std::vector<SafetensorsEntry> entries, std::uint64_t data_bytes) {
+  std::ranges::sort(entries, {}, [](const auto& e) { return std::pair(e.begin, e.end); });
+  std::uint64_t at = 0;
+  for (const auto& entry : entries) {
+    if (entry.begin != at || entry.end < entry.begin)
+      return DataLoss("tensor \"{}\" has data_offsets [{}, {}], expected to begin at {}", entry.name,
+                      entry.begin, entry.end, at);
+    at = entry.end;
+  }
+  if (at != data_bytes)
+    return DataLoss("the header describes {} bytes of data, the file has {}", at, data_bytes);
+  return Status::Ok();
+}
+
+}  // namespace
+
+Buffer EncodeSafetensors(const TensorFile& file) {
+  const auto tensors = Ordered(file);
+  const std::string header = MakeHeader(file, tensors);
+  std::size_t size = kLengthBytes + header.size();
+  for (const auto& [name, tensor] : tensors) size += tensor.bytes().size();
+  MutableBuffer out(size);
+  const std::uint64_t length = header.size();
+  std::byte* at = out.data();
+  std::memcpy(at, &length, kLengthBytes);
+  std::memcpy(at += kLengthBytes, header.data(), header.size());
+  at += header.size();
+  for (const auto& [name, tensor] : tensors) {
+    const auto bytes = tensor.bytes();
+    if (!bytes.empty()) std::memcpy(at, bytes.data(), bytes.size());
+    at += bytes.size();
+  }
+  return std::move(out).Freeze();
+}
+
+Result<TensorFile> DecodeSafetensors(const Buffer& bytes) {
+  if (bytes.size() < kLengthBytes)
+    return DataLoss("{} bytes are too few for a safetensors file", bytes.size());
+  std::uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), kLengthBytes);
+  if (length > kHeaderMax || length > bytes.size() - kLengthBytes)
+    return DataLoss("a header of {} bytes in a file of {}", length, bytes.size());
+  TROOP_ASSIGN_OR_RETURN(SafetensorsHeader header, ParseSafetensorsHeader(
+      bytes.Slice(kLengthBytes, length).text()));
+  const Buffer data = bytes.Slice(kLengthBytes + length, bytes.size() - kLengthBytes - length);
+  TROOP_RETURN_IF_ERROR(CheckCover(header.tensors, data.size()));
+  TensorFile file;
+  file.metadata = std::move(header.metadata);
+  for (const auto& entry : header.tensors) {
+    TROOP_ASSIGN_OR_RETURN(const TensorSpec spec, ReadSpec(entry));
+    file.tensors.emplace(entry.name, Share(data.Slice(entry.begin, entry.end - entry.begin), spec));
+  }
+  return file;
+}
+
+}  // namespace troop

@@ -1,0 +1,148 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "core/rng.h"
+#include "nn/model.h"
+#include "nn/module.h"
+
+namespace troop::testing {
+
+// One module with everything a step needs. The loss is L = Σ c·out with fixed random c, so dL/dout
+// is c itself and L can be summed in f64.
+class ModuleBench {
+ public:
+  ModuleBench(const Module& module, const TensorSpec& in, Precision precision,
+              std::uint64_t seed = 1)
+      : module_(module), input(in.dtype, in.shape), rng_({seed, Purpose::kTest}) {
+    auto made = module.MakePlan({&in, 1});
+    EXPECT_TRUE(made.ok()) << made.status().ToString();
+    plan = *made;
+    value.resize(std::size_t(ParameterCount(module)));
+    InitParameters(module, seed, value);
+    gradient.assign(value.size(), 0.0f);
+    output = Tensor(plan.out[0].dtype, plan.out[0].shape);
+    direction = Tensor(plan.out[0].dtype, plan.out[0].shape);
+    cache_ = MutableBuffer(plan.cache_bytes);
+    workspace_ = MutableBuffer(plan.workspace_bytes);
+    packed = module.MakePacked(precision);
+    for (float& c : direction.as<float>()) c = float(rng_.Normal());
+    FillInput();
+  }
+
+  // Packs the value as it is now and runs Forward.
+  double Loss(bool keep = true) {
+    module_.Pack(value, packed.get());
+    return Rerun(keep);
+  }
+  double Rerun(bool keep = true) {
+    const ConstTensor in = input;
+    module_.Forward(Context(), {&in, 1}, {&output, 1}, keep ? cache_.bytes() : Cache{});
+    double sum = 0;
+    for (std::int64_t i = 0; i < output.elements(); ++i)
+      sum += double(output.data<float>()[i]) * double(direction.data<float>()[i]);
+    return sum;
+  }
+  // REQUIRES: Loss(true) before.
+  void Backward(const Tensor& din = {}, bool accumulate = true) {
+    const ConstTensor in = input, dout = direction;
+    StepContext context = Context();
+    context.gradient = gradient;
+    context.accumulate = accumulate;
+    module_.Backward(context, {&in, 1}, {&dout, 1}, cache_.bytes(), {&din, 1});
+  }
+
+  StepContext Context() {
+    return {.value = value, .packed = packed.get(), .workspace = workspace_.bytes()};
+  }
+
+  const Module& module_;
+  Plan plan;
+  std::vector<float> value, gradient;
+  Tensor input, output, direction;
+  std::unique_ptr<Packed> packed;
+
+ private:
+  void FillInput() {
+    if (input.dtype() == DType::kU8) {
+      for (auto& x : input.as<std::uint8_t>()) x = std::uint8_t(rng_.Below(256));
+    } else {
+      for (auto& x : input.as<float>()) x = float(rng_.Normal());
+    }
+  }
+
+  Rng rng_;
+  MutableBuffer cache_, workspace_;
+};
+
+struct GradientCheckOptions {
+  int directions = 8;      // random directions in parameter space
+  std::vector<double> steps = {3e-3, 1e-3, 3e-4};  // of the central difference; the best counts
+  double tolerance = 2e-2;                         // relative to the gradient's norm
+};
+
+// Compares the derivative along random directions d, not of single elements: a central difference
+// (L(v + hd) - L(v - hd)) / 2h with Σ g·d. Rounding of the f32 forward, about 1e-7 of the terms of L,
+// is divided by h: 3e-4 to 3e-5 of the terms. A relu that the step crosses is an error of first
+// order, which a smaller step leaves out: so the best of three steps counts. A wrong gradient fails
+// at every step.
+inline void ExpectDirectionalDerivative(ModuleBench& bench, std::span<float> at,
+                                        std::span<const float> gradient, Rng& rng,
+                                        const GradientCheckOptions& options,
+                                        const std::string& what) {
+  const std::vector<float> origin(at.begin(), at.end());
+  double norm_g = 0;
+  for (const float g : gradient) norm_g += double(g) * double(g);
+  norm_g = std::sqrt(norm_g);
+  std::vector<double> d(at.size());
+  for (int k = 0; k < options.directions; ++k) {
+    double norm_d = 0;
+    for (std::size_t i = 0; i < d.size(); ++i) {
+      // Half along the gradient, so that the derivative is large beside rounding.
+      d[i] = rng.Normal() / std::sqrt(double(d.size())) + (norm_g > 0 ? gradient[i] / norm_g : 0);
+      norm_d += d[i] * d[i];
+    }
+    const auto point = [&](std::size_t i, double h) {
+      return float(origin[i] + h * d[i] / std::sqrt(norm_d));
+    };
+    double best = INFINITY;
+    for (const double h : options.steps) {
+      for (std::size_t i = 0; i < at.size(); ++i) at[i] = point(i, h);
+      double numeric = bench.Loss(false), analytic = 0;
+      for (std::size_t i = 0; i < at.size(); ++i) at[i] = point(i, -h);
+      numeric -= bench.Loss(false);
+      for (std::size_t i = 0; i < at.size(); ++i)  // the way that was really gone, in f32
+        analytic += double(gradient[i]) * (double(point(i, h)) - double(point(i, -h)));
+      best = std::min(best, std::abs(numeric - analytic) / (2 * h));
+    }
+    EXPECT_LE(best, options.tolerance * norm_g) << what << ", direction " << k;
+    std::copy(origin.begin(), origin.end(), at.begin());
+  }
+  bench.Loss(true);
+}
+
+// Every parameter tensor, all at once too, and the input when it is f32 and `input_gradient`.
+inline void CheckGradients(const Module& module, const TensorSpec& in, bool input_gradient = true,
+                           const GradientCheckOptions& options = {}) {
+  ModuleBench bench(module, in, Precision::kF32);
+  Rng rng({2, Purpose::kTest});
+  Tensor din = input_gradient ? Tensor(DType::kF32, in.shape) : Tensor();
+  bench.Loss(true);
+  bench.Backward(din);
+  for (const ParamSpec& spec : module.params()) {
+    const auto first = std::size_t(spec.offset), count = std::size_t(spec.shape.elements());
+    ExpectDirectionalDerivative(bench, std::span(bench.value).subspan(first, count),
+                                std::span(bench.gradient).subspan(first, count), rng, options,
+                                spec.name);
+  }
+  if (input_gradient)
+    ExpectDirectionalDerivative(bench, bench.input.as<float>(), din.as<float>(), rng, options,
+                                "input");
+}
+
+}  // namespace troop::testing
