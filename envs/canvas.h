@@ -10,9 +10,9 @@ struct Color {
   std::uint8_t red = 0, green = 0, blue = 0;
 };
 
-// Draws simple shapes into a picture. World coordinates: x to the right, y up; `Scale` says which
-// part of the world is seen. What lies outside is cut off. A pixel is painted when its centre is
-// inside the shape: no blending, so that equal states give equal pictures.
+// Draws simple shapes into a picture. World coordinates: x to the right, y up; the window is the
+// part of the world that is seen, and what lies outside is cut off. A pixel is painted when its
+// centre is inside the shape: no blending.
 class Canvas {
  public:
   struct Window { double left, right, bottom, top; };

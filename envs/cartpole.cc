@@ -1,6 +1,7 @@
 #include "envs/bytes.h"
 #include "envs/cartpole_dynamics.h"
 #include "envs/classic_control.h"
+#include "envs/episode_rng.h"
 
 namespace troop {
 

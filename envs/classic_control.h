@@ -2,8 +2,8 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 
-#include "core/rng.h"
 #include "envs/environment.h"
 
 namespace troop {
@@ -34,9 +34,6 @@ class ClassicControl : public Environment {
   State state_{};
   std::int64_t steps_ = 0;
 };
-
-// The stream from which an environment takes all chance of the episode with this seed.
-Rng EpisodeRng(std::uint64_t seed);
 
 // Barto, Sutton & Anderson 1983. State and observation: cart position (m), velocity, pole angle
 // (rad), angular velocity. Actions: push left, push right. Reward 1 per step. Ends when the pole

@@ -3,6 +3,7 @@
 #include <span>
 
 #include "core/status.h"
+#include "envs/catch.h"
 #include "envs/classic_control.h"
 #include "envs/native_vector_env.h"
 
@@ -21,13 +22,13 @@ struct Entry {
 };
 
 template <class Env>
-std::unique_ptr<Environment> MakeClassic(const EnvOptions& options) {
+std::unique_ptr<Environment> MakePlain(const EnvOptions& options) {
   return std::make_unique<Env>(options.max_episode_steps);
 }
 
 template <class Env>
-constexpr Entry Classic(std::string_view id, MakeMany make_many = nullptr) {
-  return {id, Env::kMaxEpisodeSteps, -1, &MakeClassic<Env>, make_many};
+constexpr Entry Plain(std::string_view id, MakeMany make_many = nullptr) {
+  return {id, Env::kMaxEpisodeSteps, -1, &MakePlain<Env>, make_many};
 }
 
 std::unique_ptr<VectorEnv> MakeManyCartPoles(const EnvOptions& options, int size,
@@ -36,7 +37,11 @@ std::unique_ptr<VectorEnv> MakeManyCartPoles(const EnvOptions& options, int size
 }
 
 constexpr Entry kEntries[] = {
-    Classic<CartPole>("CartPole-v1", &MakeManyCartPoles),
+    Plain<CartPole>("CartPole-v1", &MakeManyCartPoles),
+    Plain<Acrobot>("Acrobot-v1"),
+    Plain<MountainCar>("MountainCar-v0"),
+    Plain<Pendulum>("Pendulum-v1"),
+    Plain<Catch>("Catch-v0"),
 };
 
 // Edits (insert, delete, replace a letter) that turn `a` into `b`: Levenshtein 1966.

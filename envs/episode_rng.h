@@ -1,0 +1,12 @@
+#pragma once
+
+#include "core/rng.h"
+
+namespace troop {
+
+// The stream from which an environment takes all chance of the episode with this seed.
+inline Rng EpisodeRng(std::uint64_t seed) {
+  return Rng({.run_seed = seed, .purpose = Purpose::kEnvironment});
+}
+
+}  // namespace troop

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "envs/canvas.h"
+
+namespace troop {
+
+// The picture of a board: each cell a square of kCellPixels. `colors`: [rows * columns].
+inline constexpr int kCellPixels = 8;
+Environment::Picture DrawBoard(int rows, int columns, const std::vector<Color>& colors);
+
+}  // namespace troop
