@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "core/rng.h"
+#include "envs/breakout.h"
 #include "envs/vector_env.h"
 
 namespace troop {
@@ -45,8 +45,12 @@ class NativeVectorEnv : public VectorEnv {
   bool started_ = false, pending_ = false;
 };
 
-// Batched code; same bytes as a loop over the environment of the same id.
+// Batched code; same bytes as a loop over the environment of the same id. REQUIRES: options as
+// MakeEnvironment resolves them, without -1.
 std::unique_ptr<VectorEnv> MakeCartPoleVectorEnv(std::int64_t max_episode_steps, int size,
+                                                 EpisodeSeeder seeder);
+std::unique_ptr<VectorEnv> MakeBreakoutVectorEnv(breakout::ActionSet set,
+                                                 const EnvOptions& options, int size,
                                                  EpisodeSeeder seeder);
 
 // A loop over any environments. REQUIRES: at least one; all of equal spec.

@@ -3,6 +3,7 @@
 #include <span>
 
 #include "core/status.h"
+#include "envs/breakout.h"
 #include "envs/catch.h"
 #include "envs/classic_control.h"
 #include "envs/native_vector_env.h"
@@ -36,12 +37,31 @@ std::unique_ptr<VectorEnv> MakeManyCartPoles(const EnvOptions& options, int size
   return MakeCartPoleVectorEnv(options.max_episode_steps, size, std::move(seeder));
 }
 
+template <breakout::ActionSet kSet>
+std::unique_ptr<Environment> MakeBreakout(const EnvOptions& options) {
+  return std::make_unique<Breakout>(kSet, options.max_episode_steps, options.sticky_actions);
+}
+
+template <breakout::ActionSet kSet>
+std::unique_ptr<VectorEnv> MakeManyBreakouts(const EnvOptions& options, int size,
+                                             EpisodeSeeder seeder) {
+  return MakeBreakoutVectorEnv(kSet, options, size, std::move(seeder));
+}
+
+template <breakout::ActionSet kSet>
+constexpr Entry BreakoutEntry(std::string_view id) {
+  return {id, Breakout::kMaxEpisodeSteps, Breakout::kStickyActions, &MakeBreakout<kSet>,
+          &MakeManyBreakouts<kSet>};
+}
+
 constexpr Entry kEntries[] = {
     Plain<CartPole>("CartPole-v1", &MakeManyCartPoles),
     Plain<Acrobot>("Acrobot-v1"),
     Plain<MountainCar>("MountainCar-v0"),
     Plain<Pendulum>("Pendulum-v1"),
     Plain<Catch>("Catch-v0"),
+    BreakoutEntry<breakout::ActionSet::kFull>("MinAtar/Breakout-v0"),
+    BreakoutEntry<breakout::ActionSet::kMinimal>("MinAtar/Breakout-v1"),
 };
 
 // Edits (insert, delete, replace a letter) that turn `a` into `b`: Levenshtein 1966.
