@@ -73,7 +73,7 @@ Acrobot::Acrobot(std::int64_t max_episode_steps)
 
 void Acrobot::Reset(std::uint64_t seed, std::span<std::byte> observation) {
   Rng rng = EpisodeRng(seed);
-  State state;
+  State state{};
   for (double& value : state) value = float(rng.Uniform(-0.1, 0.1));  // starts on an f32
   set_state(state);
   Observe(observation);

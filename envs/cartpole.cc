@@ -16,7 +16,7 @@ CartPole::CartPole(std::int64_t max_episode_steps) : ClassicControl(Spec(max_epi
 
 CartPole::State CartPole::Start(std::uint64_t seed) {
   Rng rng = EpisodeRng(seed);
-  State state;
+  State state{};
   for (double& value : state) value = rng.Uniform(-0.05, 0.05);
   return state;
 }
