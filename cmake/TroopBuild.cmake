@@ -2,7 +2,10 @@
 
 option(TROOP_TESTS "Build the tests" ON)
 option(TROOP_BENCHMARKS "Build the benchmark programs" OFF)
-set(TROOP_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize= takes them: address,undefined or thread")
+option(TROOP_PCH "Precompile the headers that most files include" ON)
+option(TROOP_FUZZ "Build the fuzz targets with libFuzzer (needs clang)" OFF)
+option(TROOP_CUDA "Look for the CUDA toolkit" OFF)
+set(TROOP_SANITIZE "" CACHE STRING "As -fsanitize= takes them: address,undefined or thread")
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -13,10 +16,23 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 
+# ccache refuses precompiled headers unless it is told that their macros may be trusted.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+    ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
+  add_compile_options(-fpch-preprocess)
 endif()
+
+# The fastest linker that is here: a dozen programs are linked against the same static libraries.
+include(CheckLinkerFlag)
+foreach(linker mold lld)
+  check_linker_flag(CXX -fuse-ld=${linker} TROOP_HAS_${linker})
+  if(TROOP_HAS_${linker})
+    add_link_options(-fuse-ld=${linker})
+    break()
+  endif()
+endforeach()
 
 # No -ffast-math (it deletes NaN checks), no contraction: docs/numerics.md.
 add_compile_options(-Wall -Wextra -Wno-missing-field-initializers -ffp-contract=off)
@@ -24,54 +40,67 @@ if(TROOP_SANITIZE)
   add_compile_options(-fsanitize=${TROOP_SANITIZE} -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${TROOP_SANITIZE})
 endif()
+if(TROOP_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
 
-find_package(Threads REQUIRED)
-find_package(PkgConfig REQUIRED)
-find_package(fmt REQUIRED)
-find_package(spdlog REQUIRED)
-find_package(tomlplusplus REQUIRED)
-find_package(cereal REQUIRED)
-pkg_check_modules(zmq REQUIRED IMPORTED_TARGET libzmq)
-pkg_check_modules(lz4 REQUIRED IMPORTED_TARGET liblz4)
-pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
-find_path(CLI11_INCLUDE_DIR CLI/CLI.hpp REQUIRED)
-# Debian's dnnl-config.cmake asks for OpenCL headers that only its GPU part needs.
-find_path(DNNL_INCLUDE_DIR dnnl.hpp REQUIRED)
-find_library(DNNL_LIBRARY dnnl REQUIRED)
-add_library(DNNL::dnnl UNKNOWN IMPORTED)
-set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY}
-  INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
-add_library(CLI11::CLI11 INTERFACE IMPORTED)
-target_include_directories(CLI11::CLI11 INTERFACE ${CLI11_INCLUDE_DIR})
+include(TroopDependencies)
+if(TROOP_CUDA)
+  find_package(CUDAToolkit QUIET)
+  if(CUDAToolkit_FOUND)
+    message(STATUS "CUDA toolkit ${CUDAToolkit_VERSION}")
+  else()
+    message(STATUS "CUDA toolkit not found: building for the CPU alone")
+  endif()
+endif()
+
+# One precompiled header for all libraries: what nine of ten files include anyway. It shares their
+# flags; files with their own instruction-set flags do without it.
+if(TROOP_PCH)
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/pch.cc CONTENT "")
+  add_library(troop_pch OBJECT ${CMAKE_BINARY_DIR}/pch.cc)
+  target_link_libraries(troop_pch PRIVATE fmt::fmt Threads::Threads)
+  target_precompile_headers(troop_pch PRIVATE <algorithm> <array> <atomic> <cmath> <cstdint>
+    <cstring> <functional> <map> <memory> <mutex> <optional> <span> <string> <string_view>
+    <unordered_map> <utility> <variant> <vector> <fmt/format.h>)
+endif()
+
+# troop_source_flags(files): files named *_avx2.cc, *_avx512.cc and *_avx512bf16.cc are compiled for
+# those instruction sets and may only be called behind the run-time check in kernels/.
+function(troop_source_flags)
+  set(avx2 -mavx2 -mfma -mbmi2)
+  set(avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mbmi2)
+  set(avx512bf16 ${avx512} -mavx512bf16)
+  foreach(source IN LISTS ARGN)
+    if(source MATCHES "_(avx2|avx512|avx512bf16)\\.cc$")
+      set_source_files_properties(${source} PROPERTIES
+        COMPILE_OPTIONS "${${CMAKE_MATCH_1}}" SKIP_PRECOMPILE_HEADERS ON)
+    endif()
+  endforeach()
+endfunction()
 
 # troop_library(folder LINK PUBLIC a b PRIVATE c): the static library troop_<folder>, alias
-# troop::<folder>, of all <folder>/*.cc. Files named *_avx2.cc, *_avx512.cc and *_avx512bf16.cc are
-# compiled for those instruction sets and may only be called behind the run-time check in kernels/.
+# troop::<folder>, of all <folder>/*.cc. A folder without sources yet gives an interface library.
 function(troop_library name)
   cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
   list(FILTER sources EXCLUDE REGEX "/main\\.cc$")
-  if(NOT sources)
-    add_library(troop_${name} INTERFACE)
-    target_include_directories(troop_${name} INTERFACE $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}>)
-    add_library(troop::${name} ALIAS troop_${name})
-    return()
-  endif()
-  add_library(troop_${name} STATIC ${sources})
-  add_library(troop::${name} ALIAS troop_${name})
-  target_include_directories(troop_${name} PUBLIC
-    $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}> $<INSTALL_INTERFACE:include/troop>)
-  target_link_libraries(troop_${name} ${ARG_LINK} PUBLIC Threads::Threads)
-  set_target_properties(troop_${name} PROPERTIES EXPORT_NAME ${name})
-  foreach(source IN LISTS sources)
-    if(source MATCHES "_avx512bf16\\.cc$")
-      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
-        "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512bf16;-mfma;-mbmi2")
-    elseif(source MATCHES "_avx512\\.cc$")
-      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
-        "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mfma;-mbmi2")
-    elseif(source MATCHES "_avx2\\.cc$")
-      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mbmi2")
+  set(scope PUBLIC)
+  if(sources)
+    add_library(troop_${name} STATIC ${sources})
+    target_link_libraries(troop_${name} ${ARG_LINK} PUBLIC Threads::Threads)
+    troop_source_flags(${sources})
+    if(TROOP_PCH)
+      target_precompile_headers(troop_${name} REUSE_FROM troop_pch)
     endif()
-  endforeach()
+  else()
+    set(scope INTERFACE)
+    add_library(troop_${name} INTERFACE)
+  endif()
+  add_library(troop::${name} ALIAS troop_${name})
+  set_target_properties(troop_${name} PROPERTIES EXPORT_NAME ${name})
+  target_compile_features(troop_${name} ${scope} cxx_std_20)
+  target_include_directories(troop_${name} ${scope}
+    $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}> $<INSTALL_INTERFACE:include/troop>)
+  set_property(GLOBAL APPEND PROPERTY TROOP_FOLDERS ${name})
 endfunction()

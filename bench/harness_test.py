@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""The harness itself: pairing, ratios, verification, the README's table. Starts no benchmark."""
+import json
+import os
+import pathlib
+import stat
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+# pylint: disable=wrong-import-position
+import harness  # noqa: E402
+import readme  # noqa: E402
+import runs  # noqa: E402
+
+MACHINE = {"cpu": "test", "cores": 2, "fma_gflops": 100.0, "copy_gb_s": 10.0, "fsync_per_s": 1e3}
+
+
+def line(case="c", unit="us", values=(1, 2, 3), **more):
+    return {"case": case, "metric": "m", "unit": unit, "values": list(values), **more}
+
+
+def rows_of(ours, peers):
+    sides = ({}, {})
+    harness.collect(ours, sides[0])
+    harness.collect(peers, sides[1])
+    return harness.pair("s", *sides, MACHINE)
+
+
+class HarnessTest(unittest.TestCase):
+    def script(self, name, text):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = pathlib.Path(folder.name) / name
+        path.write_text(text, encoding="utf-8")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        return path
+
+    def test_less_time_is_better(self):
+        row = rows_of([line(values=[2, 2, 2])], [line(values=[8, 8, 8], peer="p")])[0]
+        self.assertEqual((row["ratio"], row["value"], row["peer_value"]), (4, 2, 8))
+
+    def test_more_per_second_is_better(self):
+        row = rows_of([line(unit="1/s", values=[9])], [line(unit="1/s", values=[3], peer="p")])[0]
+        self.assertEqual(row["ratio"], 3)
+
+    def test_a_line_may_say_which_way_is_better(self):
+        row = rows_of([line(unit="loss", values=[1], better="lower")],
+                      [line(unit="loss", values=[2], peer="p")])[0]
+        self.assertEqual(row["ratio"], 2)
+
+    def test_absent_peer_is_null_and_has_no_ratio(self):
+        row = rows_of([line()], [line(case="other", peer="p")])[0]
+        self.assertEqual((row["peer"], row["ratio"], row["verified"]), (None, None, None))
+
+    def test_every_peer_of_a_case_gets_a_row(self):
+        rows = rows_of([line()], [line(peer="p"), line(peer="q")])
+        self.assertEqual([row["peer"] for row in rows], ["p", "q"])
+
+    def test_different_results_have_no_ratio(self):
+        row = rows_of([line(check=[1.0, 2.0])], [line(check=[1.0, 2.1], peer="p")])[0]
+        self.assertEqual((row["verified"], row["ratio"]), (False, None))
+
+    def test_results_within_the_tolerance_agree(self):
+        row = rows_of([line(check=[1.0, 100.0], check_tolerance=1e-3)],
+                      [line(check=[1.09, 100.0], peer="p")])[0]
+        self.assertIs(row["verified"], True)
+
+    def test_results_of_different_length_differ(self):
+        row = rows_of([line(check=[1.0])], [line(check=[1.0, 1.0], peer="p")])[0]
+        self.assertIs(row["verified"], False)
+
+    def test_different_units_are_refused(self):
+        with self.assertRaises(harness.BenchError):
+            rows_of([line(unit="us")], [line(unit="ms", peer="p")])
+
+    def test_rounds_are_gathered_and_spread_is_relative(self):
+        sides = {}
+        for values in ([1, 2], [3], [4, 5]):
+            harness.collect([line(values=values)], sides)
+        row = harness.pair("s", sides, {}, MACHINE)[0]
+        self.assertEqual((row["value"], row["samples"]), (3, 5))
+        self.assertAlmostEqual(row["spread"], 0.67)
+
+    def test_rows_have_the_documented_keys(self):
+        row = rows_of([line()], [])[0]
+        for key in ("suite case metric unit value spread peer peer_version peer_value ratio "
+                    "machine").split():
+            self.assertIn(key, row)
+
+    def test_programs_take_turns(self):
+        log = self.script("log", "")
+        program = self.script("ours", f"#!/bin/sh\necho ours >> {log}\necho '{json.dumps(line())}'")
+        peer = self.script("peer.py", f"open('{log}', 'a').write('peer\\n')\n"
+                           f"print('{json.dumps(line(peer='p'))}')")
+        self.set_python(sys.executable)
+        rows = harness.take_turns("s", program, peer, False, MACHINE)
+        self.assertEqual(log.read_text(encoding="utf-8").split(), ["ours", "peer"] * 5)
+        self.assertEqual((rows[0]["samples"], rows[0]["peer"]), (15, "p"))
+
+    def test_peer_that_fails_is_absent(self):
+        program = self.script("ours", f"#!/bin/sh\necho '{json.dumps(line())}'")
+        peer = self.script("peer.py", "raise SystemExit('no torch here')")
+        self.set_python(sys.executable)
+        self.assertIsNone(harness.take_turns("s", program, peer, False, MACHINE)[0]["peer"])
+
+    def test_program_that_fails_says_so_in_one_line(self):
+        program = self.script("ours", "#!/bin/sh\necho first >&2\necho why >&2\nexit 3")
+        with self.assertRaisesRegex(harness.BenchError, "exited with 3: why$"):
+            harness.run_program([program])
+
+    def set_python(self, python):
+        before = os.environ.get("TROOP_PEERS_PYTHON")
+        os.environ["TROOP_PEERS_PYTHON"] = str(python)
+        self.addCleanup(lambda: os.environ.pop("TROOP_PEERS_PYTHON") if before is None
+                        else os.environ.update(TROOP_PEERS_PYTHON=before))
+
+    def test_worst_seed_is_a_row_of_its_own(self):
+        sides = {}
+        for value in (500, 18, 499):
+            runs.add(sides, "CartPole-v1", "return", "return", value)
+        runs.add_worst(sides)
+        rows = {row["metric"]: row["value"] for row in harness.pair("s", sides, {}, MACHINE)}
+        self.assertEqual(rows, {"return": 499, "worst_return": 18})
+
+    def test_readme_shows_every_suite_that_has_results(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            self.assertEqual(readme.numbers_of(folder), readme.NONE)
+            row = rows_of([line(unit="1/s", values=[21.3e6])],
+                          [line(unit="1/s", values=[2.13e6], peer="gym", peer_version="1")])[0]
+            (folder / "env.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+            text = readme.numbers_of(folder)
+        self.assertIn("| c | m | 21.3 M/s | gym 1 | 2.13 M/s | 10× |", text)
+        self.assertIn("100 GFLOP/s", text)
+
+
+if __name__ == "__main__":
+    unittest.main()

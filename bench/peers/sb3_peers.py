@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Stable-Baselines3's DQN: the peer of the suites `learn` and `e2e`.
+
+    sb3_peers.py learn --seed 1001      CartPole-v1 with RL Zoo's settings, 100 greedy episodes
+    sb3_peers.py e2e [--quick]          MinAtar Breakout, one update of 32 per agent step
+"""
+import argparse
+import json
+import time
+
+import gymnasium
+import minatar
+import numpy
+import stable_baselines3
+import torch
+from stable_baselines3 import DQN
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.vec_env import DummyVecEnv
+
+E2E_STEPS, E2E_QUICK_STEPS = 10_000, 2_500
+E2E_WARMUP = 1_000
+
+
+def emit(case, metric, unit, value, **more):
+    print(json.dumps({"case": case, "metric": metric, "unit": unit, "values": [value],
+                      "peer": "stable-baselines3", "peer_version": stable_baselines3.__version__,
+                      **more}), flush=True)
+
+
+def learn(seed):
+    """RL Baselines3 Zoo, hyperparams/dqn.yml, CartPole-v1."""
+    torch.set_num_threads(1)   # measured: faster than 2 on networks of this size
+    model = DQN("MlpPolicy", Monitor(gymnasium.make("CartPole-v1")), seed=seed, device="cpu",
+                learning_rate=2.3e-3, batch_size=64, buffer_size=100_000, learning_starts=1000,
+                gamma=0.99, target_update_interval=10, train_freq=256, gradient_steps=128,
+                exploration_fraction=0.16, exploration_final_eps=0.04,
+                policy_kwargs={"net_arch": [256, 256]})
+    begin = time.perf_counter()
+    model.learn(50_000)
+    elapsed = time.perf_counter() - begin
+    test = Monitor(gymnasium.make("CartPole-v1"))
+    test.reset(seed=seed + 100_000)
+    mean, _ = evaluate_policy(model, test, n_eval_episodes=100, deterministic=True)
+    emit("CartPole-v1", "return", "return", float(mean))
+    emit("CartPole-v1", "wall_s", "s", elapsed)
+
+
+class Breakout(gymnasium.Env):
+    """MinAtar's Breakout for Gymnasium: channels first, so that conv2d takes it as it is."""
+    observation_space = gymnasium.spaces.Box(0, 1, (4, 10, 10), numpy.float32)
+    action_space = gymnasium.spaces.Discrete(6)
+
+    def __init__(self):
+        self.game = minatar.Environment("breakout")
+
+    def observe(self):
+        return self.game.state().transpose(2, 0, 1).astype(numpy.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if seed is not None:
+            self.game.seed(seed)
+        self.game.reset()
+        return self.observe(), {}
+
+    def step(self, action):
+        reward, terminated = self.game.act(int(action))
+        return self.observe(), float(reward), bool(terminated), False, {}
+
+
+class MinAtarNet(BaseFeaturesExtractor):
+    """Young and Tian 2019: 16 filters of 3x3, then 128 units."""
+
+    def __init__(self, observation_space):
+        super().__init__(observation_space, features_dim=128)
+        self.net = torch.nn.Sequential(
+            torch.nn.Conv2d(4, 16, 3), torch.nn.ReLU(), torch.nn.Flatten(),
+            torch.nn.Linear(16 * 8 * 8, 128), torch.nn.ReLU())
+
+    def forward(self, observation):
+        return self.net(observation)
+
+
+class Clock:
+    """Called by learn() at each collected step; notes when the first update may begin."""
+
+    def __init__(self, warmup):
+        self.warmup, self.begin = warmup, None
+
+    def __call__(self, local_variables, _):
+        if self.begin is None and local_variables["self"].num_timesteps >= self.warmup:
+            self.begin = time.perf_counter()
+        return True
+
+
+def end_to_end(steps, threads, environments):
+    """Agent steps per second once updates run; (rate, parameters, updates per step)."""
+    torch.set_num_threads(threads)
+    many = DummyVecEnv([Breakout] * environments)
+    model = DQN("CnnPolicy", many, seed=1, device="cpu", learning_rate=1e-4, buffer_size=100_000,
+                learning_starts=E2E_WARMUP, batch_size=32, gamma=0.99, train_freq=1,
+                gradient_steps=environments, target_update_interval=1000, max_grad_norm=10,
+                policy_kwargs={"features_extractor_class": MinAtarNet, "net_arch": [],
+                               "normalize_images": False})
+    clock = Clock(E2E_WARMUP)
+    model.learn(E2E_WARMUP + steps, callback=clock)
+    elapsed = time.perf_counter() - clock.begin
+    taken = model.num_timesteps - E2E_WARMUP
+    parameters = sum(p.numel() for p in model.q_net.parameters())
+    return taken / elapsed, parameters, model._n_updates / taken  # pylint: disable=protected-access
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("suite", choices=("learn", "e2e"))
+    parser.add_argument("--seed", type=int, default=1001)
+    parser.add_argument("--quick", action="store_true")
+    # Measured on 2 cores: 1 thread and 8 environments 577 steps/s, 1 and 1 528, 2 and 1 395.
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--envs", type=int, default=8)
+    options = parser.parse_args()
+    if options.suite == "learn":
+        learn(options.seed)
+        return
+    steps = E2E_QUICK_STEPS if options.quick else E2E_STEPS
+    rate, parameters, updates = end_to_end(steps, options.threads, options.envs)
+    emit("MinAtar Breakout", "agent_steps_per_s", "1/s", rate,
+         check=[parameters, round(updates, 1) * parameters])
+
+
+if __name__ == "__main__":
+    main()

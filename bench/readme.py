@@ -1,0 +1,67 @@
+"""README's numbers, made from bench/results/*.jsonl."""
+import json
+
+BEGIN, END = "<!-- numbers:begin -->", "<!-- numbers:end -->"
+SUITES = ("env", "nn", "learn", "e2e")
+TITLES = {"env": "Environments", "nn": "Networks", "learn": "Learning", "e2e": "End to end"}
+NONE = "No full run is recorded yet: `bench/run env nn learn e2e`."
+
+
+def human(value, unit):
+    """A number as a reader wants it: 21.3 M/s, 398 us, 500."""
+    if value is None:
+        return "–"
+    if unit == "1/s":
+        for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+            if abs(value) >= size:
+                return f"{value / size:.3g} {letter}/s"
+        return f"{value:.3g}/s"
+    text = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{text} {unit}" if unit in ("s", "ms", "us", "ns") else text
+
+
+def machine_line(machine):
+    return (f"Measured on {machine['cpu']}, {machine['cores']} cores: "
+            f"{machine.get('fma_gflops', 0):,.0f} GFLOP/s of fp32 FMA on one core, "
+            f"{machine.get('copy_gb_s', 0):.3g} GB/s copied, "
+            f"{machine.get('fsync_per_s', 0):,.0f} fsyncs/s. Medians.")
+
+
+def table(rows):
+    lines = ["| case | metric | Troop | peer | its figure | ratio |", "|---|---|--:|---|--:|--:|"]
+    for row in rows:
+        peer = f"{row['peer']} {row['peer_version']}" if row["peer"] else "–"
+        ratio = f"{row['ratio']:.3g}×" if row["ratio"] else "–"
+        lines.append(f"| {row['case']} | {row['metric'].replace('_', ' ')} "
+                     f"| {human(row['value'], row['unit'])} | {peer} "
+                     f"| {human(row['peer_value'], row['unit'])} | {ratio} |")
+    return "\n".join(lines)
+
+
+def read_rows(path):
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+
+
+def numbers_of(results):
+    """The Markdown between README's markers for a folder of results."""
+    parts = []
+    machine = None
+    for suite in SUITES:
+        rows = read_rows(results / f"{suite}.jsonl")
+        if rows:
+            machine = machine or rows[0]["machine"]
+            parts.append(f"**{TITLES[suite]}**\n\n{table(rows)}")
+    if not parts:
+        return NONE
+    return "\n\n".join([machine_line(machine), *parts])
+
+
+def write_readme(root):
+    path = root / "README.md"
+    text = path.read_text(encoding="utf-8")
+    head, rest = text.split(BEGIN)
+    tail = rest.split(END)[1]
+    numbers = numbers_of(root / "bench/results")
+    path.write_text(f"{head}{BEGIN}\n{numbers}\n{END}{tail}", encoding="utf-8")

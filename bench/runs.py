@@ -1,0 +1,102 @@
+"""The suites that start whole fleets: `learn` (does it learn, and how fast) and `e2e` (steps/s)."""
+import json
+import pathlib
+import tempfile
+import time
+
+import harness
+from harness import ROOT, BenchError, say
+
+# Seeds that no setting was chosen on.
+LEARN = (
+    # case, config, seeds, whether Stable-Baselines3 runs beside it
+    ("CartPole-v1", "configs/apex_cartpole.toml", range(1001, 1011), True),
+    ("Catch-v0", "configs/apex_catch.toml", range(1001, 1006), False),
+    ("Acrobot-v1", "configs/apex_acrobot.toml", range(1001, 1006), False),
+    ("MountainCar-v0", "configs/apex_mountaincar.toml", range(1001, 1006), False),
+)
+E2E_CONFIG = "bench/e2e_breakout.toml"
+E2E_STEPS, E2E_QUICK_STEPS = 100_000, 20_000
+CORES = 2
+
+
+def train(build, config, seed, **overrides):
+    """Runs `troop train`; what result.json says, and `wall_s` of the whole command."""
+    with tempfile.TemporaryDirectory(prefix="troop-bench-") as folder:
+        keys = {"seed": seed, "name": '"bench"', "log.dir": f'"{folder}"', **overrides}
+        command = [build / "troop", "train", ROOT / config,
+                   *(f"{key}={value}" for key, value in keys.items())]
+        begin = time.monotonic()
+        harness.run_program(command, cores=CORES)
+        wall = time.monotonic() - begin
+        path = pathlib.Path(folder) / "bench/result.json"
+        if not path.exists():
+            raise BenchError(f"troop train {config} left no result.json")
+        return {**json.loads(path.read_text(encoding="utf-8")), "wall_s": wall}
+
+
+def add(sides, case, metric, unit, value, better=None, **more):
+    line = {"case": case, "metric": metric, "unit": unit, "values": [value], **more}
+    harness.collect([line if better is None else {**line, "better": better}], sides)
+
+
+def add_worst(sides):
+    """Beside each median return, the return of the worst seed: a run that fails must be seen."""
+    for (case, metric, peer), side in list(sides.items()):
+        if metric == "return":
+            more = {"peer": peer, "peer_version": side.peer_version} if peer else {}
+            add(sides, case, "worst_return", "return", min(side.values), **more)
+
+
+def peer_lines(*arguments):
+    """Lines of sb3_peers.py, or none when the peer is absent."""
+    python = harness.peers_python()
+    if python is None:
+        say("stable-baselines3: absent (bench/run --install-peers)")
+        return []
+    command = [python, ROOT / "bench/peers/sb3_peers.py", *arguments]
+    try:
+        return harness.parse_lines(harness.run_program(command, cores=CORES))
+    except BenchError as error:
+        say(f"stable-baselines3: absent: {error}")
+        return []
+
+
+def learn(build, quick, machine):
+    """Return of the last checkpoint over 100 greedy episodes, and the wall clock of the whole
+    command (start, training, evaluation); the peer's wall clock is that of its learn() alone."""
+    ours, peers = {}, {}
+    for case, config, seeds, has_peer in LEARN[:1] if quick else LEARN:
+        for seed in seeds[:1] if quick else seeds:
+            result = train(build, config, seed)
+            add(ours, case, "return", "return", result["final_return_mean"])
+            add(ours, case, "wall_s", "s", result["wall_s"])
+            say(f"learn: {case} seed {seed}: {result['final_return_mean']:.1f} "
+                f"in {result['wall_s']:.1f} s")
+            if has_peer:
+                harness.collect(peer_lines("learn", "--seed", str(seed)), peers)
+    add_worst(ours)
+    add_worst(peers)
+    return harness.pair("learn", ours, peers, machine)
+
+
+def end_to_end(build, quick, machine):
+    """Agent steps per second with one update of 32 per agent step, on two cores. Verified: both
+    networks have as many parameters, and both made one update per step (to one decimal)."""
+    ours, peers = {}, {}
+    steps = E2E_QUICK_STEPS if quick else E2E_STEPS
+    start = time.monotonic()
+    for turn in range(harness.ROUNDS):
+        begin = time.monotonic()
+        result = train(build, E2E_CONFIG, 1001 + turn, **{"learner.total_steps": steps})
+        updates = round(result["updates"] / result["steps"], 1)
+        parameters = result["parameters"]
+        add(ours, "MinAtar Breakout", "agent_steps_per_s", "1/s",
+            result["steps"] / result["train_s"], check=[parameters, updates * parameters])
+        harness.collect(peer_lines("e2e", *(["--quick"] if quick else [])), peers)
+        now = time.monotonic()
+        say(f"e2e: round {turn + 1} of {harness.ROUNDS}, {now - begin:.1f} s")
+        enough = turn + 1 >= harness.QUICK_ROUNDS_MIN
+        if quick and enough and (now - start) + (now - begin) > harness.QUICK_BUDGET_S:
+            break
+    return harness.pair("e2e", ours, peers, machine)

@@ -1,0 +1,39 @@
+# The libraries that Troop stands on. Read by the build and, installed, by troopConfig.cmake, so
+# that both find the same targets.
+
+include(CMakeFindDependencyMacro)
+foreach(package Threads PkgConfig fmt spdlog tomlplusplus cereal)
+  if(CMAKE_FIND_PACKAGE_NAME STREQUAL "troop")
+    find_dependency(${package})
+  else()
+    find_package(${package} REQUIRED)
+  endif()
+endforeach()
+
+# troop_pkg_target(zmq libzmq): PkgConfig::zmq, once per project, whoever asks.
+function(troop_pkg_target name module)
+  if(NOT TARGET PkgConfig::${name})
+    pkg_check_modules(${name} REQUIRED IMPORTED_TARGET GLOBAL ${module})
+  endif()
+endfunction()
+troop_pkg_target(zmq libzmq)
+troop_pkg_target(lz4 liblz4)
+troop_pkg_target(zstd libzstd)
+
+# Debian's dnnl-config.cmake asks for OpenCL headers that only its GPU part needs.
+if(NOT TARGET DNNL::dnnl)
+  find_path(DNNL_INCLUDE_DIR dnnl.hpp REQUIRED)
+  find_library(DNNL_LIBRARY dnnl REQUIRED)
+  mark_as_advanced(DNNL_INCLUDE_DIR DNNL_LIBRARY)
+  add_library(DNNL::dnnl UNKNOWN IMPORTED)
+  set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY}
+    INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
+endif()
+
+# The headers alone: some versions of CLI11 install no CMake package.
+if(NOT TARGET CLI11::CLI11)
+  find_path(CLI11_INCLUDE_DIR CLI/CLI.hpp REQUIRED)
+  mark_as_advanced(CLI11_INCLUDE_DIR)
+  add_library(CLI11::CLI11 INTERFACE IMPORTED)
+  set_target_properties(CLI11::CLI11 PROPERTIES INTERFACE_INCLUDE_DIRECTORIES ${CLI11_INCLUDE_DIR})
+endif()

@@ -1,0 +1,39 @@
+# install, uninstall, and what find_package(troop) needs.
+
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/troop)
+
+get_property(folders GLOBAL PROPERTY TROOP_FOLDERS)
+list(TRANSFORM folders PREPEND troop_ OUTPUT_VARIABLE targets)
+install(TARGETS ${targets} EXPORT troopTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+foreach(folder IN LISTS folders)
+  if(EXISTS ${CMAKE_SOURCE_DIR}/${folder})
+    install(DIRECTORY ${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troop
+      FILES_MATCHING PATTERN "*.h")
+  endif()
+endforeach()
+install(EXPORT troopTargets NAMESPACE troop:: DESTINATION ${package_dir})
+configure_package_config_file(cmake/troopConfig.cmake.in ${CMAKE_BINARY_DIR}/troopConfig.cmake
+  INSTALL_DESTINATION ${package_dir})
+# Before 1.0 a minor version may break: SameMinorVersion. docs/versions.md.
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/troopConfigVersion.cmake
+  VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/troopConfig.cmake ${CMAKE_BINARY_DIR}/troopConfigVersion.cmake
+  cmake/TroopDependencies.cmake DESTINATION ${package_dir})
+
+if(TARGET troop)
+  install(TARGETS troop RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+install(FILES tools/completions/troop.bash RENAME troop
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+install(FILES tools/completions/_troop DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+install(FILES tools/completions/troop.fish
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+install(FILES LICENSE THIRD_PARTY.md README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/troop
+  FILES_MATCHING PATTERN "*.toml")
+
+add_custom_target(uninstall COMMENT "Removing what the last install wrote"
+  COMMAND ${CMAKE_COMMAND} -D MANIFEST=${CMAKE_BINARY_DIR}/install_manifest.txt
+    -P ${CMAKE_SOURCE_DIR}/cmake/uninstall.cmake)

@@ -1,0 +1,13 @@
+// What an outside program sees of an installed Troop: headers by their folder, libraries by their
+// target. Uses one thing of the bottom of the ladder and one that needs a dependency at link time.
+#include <cstdio>
+#include <vector>
+
+#include "core/config.h"
+#include "core/version.h"
+
+int main() {
+  const std::vector<troop::ConfigKey> keys = troop::ConfigKeys();
+  std::printf("consumer: troop %s has %zu config keys\n", troop::kTroopVersion, keys.size());
+  return keys.empty() ? 1 : 0;
+}

@@ -1,0 +1,268 @@
+#!/usr/bin/env python3
+"""Checks that a reader would otherwise make by hand: tidy.py RULE --root DIR [--build DIR].
+
+Rules: layers, headers, files, readme. Prints one line per violation, `path:line: what is wrong and
+what to do`, and exits 1 if there is any. tidy_test.py plants violations and sees each one found.
+"""
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+# Folders of the repository that hold C++ but no product code: the ladder does not bind them.
+OUTSIDE = ("tests", "bench", "examples", "tools")
+# Libraries that only their wrappers may see: header prefix -> folders. The reason is in
+# docs/style.md (errors: nothing throws past the file that wraps a library) and in build times.
+WRAPPED = {
+    "zmq": ("net",), "cereal/": ("net",),
+    "dnnl": ("kernels",), "oneapi/dnnl": ("kernels",),
+    "toml++": ("core",), "spdlog": ("core",),
+    "CLI/": ("apps",), "lz4": ("replay",), "zstd": ("replay",),
+    "gtest": (), "gmock": (), "benchmark/": (),
+}
+LINES_MAX = 600
+COLUMNS_MAX = 100
+REASON = "tidy: long file, because"   # on a line of a file that may be longer than LINES_MAX
+CODE = (".h", ".cc")
+SCRIPTS = (".py", ".sh", ".cmake")
+
+
+def read(path):
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def tracked(root):
+    """Files of the repository: git's list where there is one, else every file."""
+    command = ["git", "-C", str(root), "ls-files", "--cached", "--others", "--exclude-standard"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    if run.returncode == 0:
+        paths = sorted({root / line for line in run.stdout.splitlines()})
+    else:
+        paths = sorted(root.rglob("*"))
+    return [path for path in paths if path.is_file()]
+
+
+def includes(path):
+    """(line number, bracket, header) of every #include."""
+    for number, line in enumerate(read(path).splitlines(), 1):
+        match = INCLUDE.match(line)
+        if match:
+            yield number, match[1], match[2]
+
+
+# --- layers ---------------------------------------------------------------------------------------
+
+def ladder(root):
+    """{folder: set of folders that it may include}, read from the table in docs/architecture.md."""
+    text = read(root / "docs/architecture.md")
+    table = re.search(r"^\| level \| folder \| may include \|.*\n((?:\|.*\n)+)", text, re.M)
+    row = r"^\|\s*(\d+)\s*\|\s*`(\w+)/`\s*\|\s*([^|]*)\|"
+    rows = re.findall(row, table[1], re.M) if table else []
+    if not rows:
+        raise SystemExit("docs/architecture.md: no table `| level | folder | may include |` found")
+    level = {folder: int(number) for number, folder, _ in rows}
+    allowed = {}
+    for number, folder, cell in rows:
+        text = cell.strip()
+        below = {other for other in level if level[other] < int(number)}
+        if text in ("–", "-"):
+            allowed[folder] = set()
+        elif text == "all":
+            allowed[folder] = below
+        elif text.startswith("everything above"):
+            excluded = text.partition(" except ")[2]
+            allowed[folder] = below - set(re.findall(r"\w+", excluded))
+        else:
+            allowed[folder] = set(re.findall(r"\w+", text))
+        for other in allowed[folder]:
+            if other not in level:
+                raise SystemExit(f"docs/architecture.md: {folder}/ names unknown folder {other}")
+            if level[other] >= level[folder]:
+                raise SystemExit(f"docs/architecture.md: {folder}/ climbs the ladder to {other}/")
+    return allowed
+
+
+def check_layers(root):
+    allowed = ladder(root)
+    for path in tracked(root):
+        relative = path.relative_to(root)
+        if path.suffix not in CODE or len(relative.parts) < 2:
+            continue
+        folder = relative.parts[0]
+        if folder in OUTSIDE:
+            continue
+        if folder not in allowed:
+            yield f"{relative}:1: {folder}/ is not in the table of docs/architecture.md"
+            continue
+        for number, bracket, header in includes(path):
+            target = header.split("/")[0]
+            where = f"{relative}:{number}:"
+            if bracket == '"' and "/" not in header:
+                yield f'{where} include "{header}" from the root: "{folder}/{header}"'
+            elif target in OUTSIDE:
+                yield f"{where} product code includes {header}: {target}/ is no part of it"
+            elif target in allowed and target != folder and target not in allowed[folder]:
+                may = ", ".join(sorted(allowed[folder])) or "nothing"
+                yield f"{where} {folder}/ includes {header}, but may include only: {may}"
+            for prefix, folders in WRAPPED.items():
+                if header.startswith(prefix) and folder not in folders:
+                    only = " and ".join(f"{name}/" for name in folders) or "tests and benchmarks"
+                    yield f"{where} <{header}> may be included only in {only}"
+
+
+# --- headers --------------------------------------------------------------------------------------
+
+def include_flags(build):
+    """-I, -isystem, -D and -std flags that the build itself uses, from compile_commands.json."""
+    flags = []
+    for entry in json.loads(read(build / "compile_commands.json")):
+        words = shlex.split(entry["command"])
+        for index, word in enumerate(words):
+            if word in ("-isystem", "-I"):
+                pair = (word, words[index + 1])
+            elif word.startswith(("-I", "-D", "-std=")):
+                pair = (word,)
+            else:
+                continue
+            if pair not in flags:
+                flags.append(pair)
+    return [word for pair in flags for word in pair]
+
+
+def fingerprint(path, root, seen):
+    """Hash of a header and of every header of ours that it reaches."""
+    if path in seen:
+        return ""
+    seen.add(path)
+    digest = hashlib.sha256(path.read_bytes())
+    for _, bracket, header in includes(path):
+        target = root / header
+        if bracket == '"' and target.is_file():
+            digest.update(fingerprint(target, root, seen).encode())
+    return digest.hexdigest()
+
+
+def check_headers(root, build, compiler):
+    flags = include_flags(build)
+    command = [compiler, *flags, f"-I{root}", "-Wall", "-Wextra", "-Wno-pragma-once-outside-header",
+               "-fsyntax-only", "-x", "c++"]
+    stamp = build / "tidy_headers.json"
+    known = json.loads(read(stamp)) if stamp.exists() else {}
+    passed = {}
+
+    def compile_alone(path):
+        relative = str(path.relative_to(root))
+        key = " ".join(command) + fingerprint(path, root, set())
+        key = hashlib.sha256(key.encode()).hexdigest()
+        if known.get(relative) != key:
+            run = subprocess.run([*command, str(path)], capture_output=True, text=True, check=False)
+            if run.returncode != 0:
+                errors = [line for line in run.stderr.splitlines() if "error:" in line]
+                detail = (errors or run.stderr.splitlines() or ["?"])[0]
+                return f"{relative}:1: does not compile alone: {detail}"
+        passed[relative] = key
+        return None
+
+    headers = [path for path in tracked(root) if path.suffix == ".h"]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        for problem in pool.map(compile_alone, headers):
+            if problem:
+                yield problem
+    stamp.write_text(json.dumps(passed, indent=0), encoding="utf-8")
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+def check_text(path, relative):
+    text = read(path)
+    lines = text.splitlines()
+    is_code = path.suffix in CODE
+    if len(lines) > LINES_MAX and REASON not in text:
+        yield (f"{relative}:{LINES_MAX + 1}: {len(lines)} lines, more than {LINES_MAX}: split it, "
+               f"or write a line '{REASON} ...'")
+    if path.suffix == ".h" and "#pragma once" not in lines:
+        yield f"{relative}:1: a header needs #pragma once"
+    for number, line in enumerate(lines, 1):
+        where = f"{relative}:{number}:"
+        if "\t" in line:
+            yield f"{where} a tab: indent with spaces"
+        if line != line.rstrip():
+            yield f"{where} space at the end of the line"
+        # A line that is one long string, address or include can't be broken.
+        if len(line) > COLUMNS_MAX and not re.search(r"https?://|#\s*include", line):
+            yield f"{where} {len(line)} columns, more than {COLUMNS_MAX}"
+        if is_code and re.search(r"\b(TODO|FIXME|XXX)\b", line):
+            yield f"{where} finish it or file it: no TODO in the source"
+    if text and not text.endswith("\n"):
+        yield f"{relative}:{len(lines)}: no newline at the end of the file"
+
+
+def check_files(root, build):
+    built = None
+    commands = build / "compile_commands.json" if build else None
+    if commands and commands.exists():
+        built = {pathlib.Path(entry["file"]).resolve() for entry in json.loads(read(commands))}
+    for path in tracked(root):
+        relative = path.relative_to(root)
+        if path.suffix not in CODE + SCRIPTS and path.name != "CMakeLists.txt":
+            continue
+        yield from check_text(path, relative)
+        # Benchmarks are built on request; the install consumer is a project of its own.
+        elsewhere = relative.parts[0] in ("bench", "examples") or relative.parts[:2] == (
+            "tests", "install")
+        if path.suffix == ".cc" and built is not None and not elsewhere:
+            if path.resolve() not in built:
+                yield f"{relative}:1: in no target: name it as its folder's glob wants it"
+
+
+# --- readme ---------------------------------------------------------------------------------------
+
+def check_readme(root):
+    """README's numbers are those of bench/results, and the files that it names exist."""
+    sys.path.insert(0, str(root / "bench"))
+    from readme import BEGIN, END, numbers_of  # pylint: disable=import-outside-toplevel
+    text = read(root / "README.md")
+    if BEGIN not in text or END not in text:
+        yield f"README.md:1: the markers {BEGIN} and {END} are missing"
+        return
+    inside = text.split(BEGIN)[1].split(END)[0].strip()
+    if inside != numbers_of(root / "bench/results").strip():
+        yield "README.md:1: its numbers differ from bench/results: run bench/run --readme"
+    for target in re.findall(r"\]\(([^)#:]+)\)", text):
+        if not (root / target).exists():
+            yield f"README.md:1: links to {target}, which does not exist"
+
+
+def violations(rule, root, build=None, compiler="c++"):
+    if rule == "layers":
+        return list(check_layers(root))
+    if rule == "headers":
+        return list(check_headers(root, build, compiler))
+    if rule == "files":
+        return list(check_files(root, build))
+    return list(check_readme(root))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rule", choices=("layers", "headers", "files", "readme"))
+    parser.add_argument("--root", type=pathlib.Path, required=True)
+    parser.add_argument("--build", type=pathlib.Path)
+    parser.add_argument("--compiler", default="c++")
+    options = parser.parse_args()
+    found = violations(options.rule, options.root.resolve(), options.build, options.compiler)
+    for line in found:
+        print(line)
+    print(f"tidy.{options.rule}: {len(found)} violation(s)")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Each rule of tidy.py is shown a small repository with one planted violation, and one without."""
+import json
+import pathlib
+import shutil
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import tidy  # noqa: E402  pylint: disable=wrong-import-position
+
+TABLE = """| level | folder | may include | says |
+|---|---|---|---|
+| 0 | `core/` | – | values |
+| 1 | `net/` | core | messages |
+| 1 | `text/` | core | words |
+| 2 | `replay/` | core, net | experience |
+| 3 | `actors/` | everything above except text | makes experience |
+| 4 | `apps/` | all | the program |
+
+| # | where | what |
+|---|---|---|
+| 1 | `core/` | a table that is not the ladder |
+"""
+
+
+class TidyTest(unittest.TestCase):
+    def setUp(self):
+        self.root = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.root)
+        self.write("docs/architecture.md", TABLE)
+        self.write("core/good.h", "#pragma once\n#include <vector>\ninline std::vector<int> G();\n")
+        self.write("core/good.cc", '#include "core/good.h"\n')
+
+    def write(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    def commands(self, *files):
+        self.write("compile_commands.json", json.dumps([
+            {"file": str(self.root / file), "command": f"c++ -std=c++20 -c {file}"}
+            for file in files]))
+
+    def expect(self, rule, *parts):
+        found = tidy.violations(rule, self.root, self.root)
+        self.assertEqual(len(found), len(parts), found)
+        for line, part in zip(found, parts):
+            self.assertIn(part, line)
+
+    def test_allowed_includes_pass(self):
+        self.write("apps/a.cc", '#include "actors/a.h"\n#include "text/t.h"\n')
+        self.write("net/n.cc", '#include <zmq.hpp>\n#include "core/good.h"\n')
+        self.write("tests/net/n_test.cc", '#include <zmq.h>\n#include "apps/a.h"\n')
+        self.expect("layers")
+
+    def test_include_of_a_higher_folder_fails(self):
+        self.write("net/n.cc", '#include "core/good.h"\n#include "replay/table.h"\n')
+        self.expect("layers", "net/n.cc:2: net/ includes replay/table.h")
+
+    def test_include_of_a_neighbour_fails(self):
+        self.write("net/n.h", '#include "text/t.h"\n')
+        self.expect("layers", "may include only: core")
+
+    def test_exception_of_everything_above_is_obeyed(self):
+        self.write("actors/a.cc", '#include "replay/t.h"\n#include "text/t.h"\n')
+        self.expect("layers", "actors/a.cc:2: actors/ includes text/t.h")
+
+    def test_wrapped_library_elsewhere_fails(self):
+        self.write("core/c.cc", "#include <zmq.hpp>\n#include <cereal/cereal.hpp>\n")
+        self.expect("layers", "<zmq.hpp> may be included only in net/", "cereal")
+
+    def test_unknown_folder_fails(self):
+        self.write("utils/u.cc", "\n")
+        self.expect("layers", "utils/ is not in the table")
+
+    def test_product_code_that_includes_tests_fails(self):
+        self.write("core/c.cc", '#include "tests/testing/fake.h"\n')
+        self.expect("layers", "no part of it")
+
+    def test_include_that_is_not_from_the_root_fails(self):
+        self.write("core/c.cc", '#include "good.h"\n')
+        self.expect("layers", 'from the root: "core/good.h"')
+
+    def test_table_that_climbs_is_refused(self):
+        self.write("docs/architecture.md", TABLE.replace("| 1 | `net/` | core |",
+                                                         "| 1 | `net/` | replay |"))
+        with self.assertRaises(SystemExit):
+            tidy.violations("layers", self.root)
+
+    def test_header_that_needs_another_first_fails(self):
+        self.commands("core/good.cc")
+        self.expect("headers")
+        self.write("core/bad.h", "#pragma once\ninline std::string Bad();\n")
+        self.expect("headers", "core/bad.h:1: does not compile alone")
+        # Known good headers are remembered, but not once a header that they include has changed.
+        self.write("core/bad.h", '#pragma once\n#include "core/good.h"\n')
+        self.expect("headers")
+        self.write("core/good.h", "#pragma once\nBroken\n")
+        self.expect("headers", "core/bad.h", "core/good.h")
+
+    def test_clean_files_pass(self):
+        self.commands("core/good.cc")
+        self.expect("files")
+
+    def test_long_file_fails_without_its_reason(self):
+        self.commands("core/good.cc")
+        self.write("core/long.h", "#pragma once\n" + "int x();\n" * 700)
+        self.expect("files", "core/long.h:601: 701 lines")
+        self.write("core/long.h", f"#pragma once\n// {tidy.REASON} it is a table.\n" +
+                   "int x();\n" * 700)
+        self.expect("files")
+
+    def test_bad_lines_fail(self):
+        self.commands("core/good.cc")
+        self.write("core/bad.h", "#pragma once\n\tint a;\nint b; \n// TODO later\n" +
+                   "int " + "c" * 100 + ";\n// no newline")
+        self.expect("files", "a tab", "space at the end", "no TODO", "105 columns", "no newline")
+
+    def test_header_without_pragma_once_fails(self):
+        self.commands("core/good.cc")
+        self.write("core/bad.h", "int a();\n")
+        self.expect("files", "#pragma once")
+
+    def test_source_in_no_target_fails(self):
+        self.commands("core/good.cc")
+        self.write("core/deep/dead.cc", "\n")
+        self.expect("files", "core/deep/dead.cc:1: in no target")
+
+    def test_readme_that_differs_from_the_results_fails(self):
+        shutil.copytree(HERE.parents[1] / "bench", self.root / "bench",
+                        ignore=shutil.ignore_patterns("__pycache__", "*.cc"))
+        sys.path.insert(0, str(self.root / "bench"))
+        import readme  # pylint: disable=import-outside-toplevel
+        numbers = readme.numbers_of(self.root / "bench/results")
+        self.write("README.md", f"{readme.BEGIN}\n{numbers}\n{readme.END}\n")
+        self.expect("readme")
+        self.write("README.md", f"{readme.BEGIN}\n| 7 |\n{readme.END}\n[x](docs/none.md)\n")
+        self.expect("readme", "numbers differ", "docs/none.md")
+        self.write("README.md", "no numbers\n")
+        self.expect("readme", "markers")
+
+
+if __name__ == "__main__":
+    unittest.main()
