@@ -12,7 +12,7 @@ namespace troop {
 
 // All parameters of a model at one version: [P] f32.
 struct Snapshot {
-  std::uint64_t version = 0;  // learner updates behind it; grows
+  std::uint64_t version = 0;  // from 1; grows with the learner's updates; 0: none
   Buffer value;
 };
 
@@ -24,6 +24,7 @@ class WeightPublisher {
   virtual void Publish(Snapshot snapshot) = 0;
   virtual void Poll(Time now) = 0;
   virtual std::uint64_t acked_version() const = 0;
+  virtual Status error() const = 0;  // a refusal that no retry can mend; ok otherwise
 };
 
 // Pulls weights if newer. Owner: an actor's or evaluator's node thread.
@@ -33,10 +34,12 @@ class WeightSubscriber {
   // Asks once, unless a pull is in flight.
   virtual void Request(Time now) = 0;
   virtual bool requesting() const = 0;
-  // The answer: a newer snapshot; nullopt: none yet, or nothing newer.
+  // The answer: a newer snapshot, aligned for f32; nullopt: none yet, or nothing newer. Versions
+  // never go back.
   virtual std::optional<Snapshot> Poll(Time now) = 0;
   virtual std::uint64_t version() const = 0;         // of the newest snapshot received
   virtual std::uint64_t server_version() const = 0;  // as last heard
+  virtual Status error() const = 0;                  // as above
 };
 
 std::unique_ptr<WeightPublisher> MakeWeightPublisher(std::unique_ptr<Channel> channel);

@@ -16,11 +16,12 @@ namespace troop {
 
 // Pushes experience. Owner: the actor's node thread; nothing blocks. At most options.window pushes
 // are unacknowledged; CanPush false is the back-pressure (a slow server, or the rate limiter).
+// A push has no deadline: the limiter may park it for as long as the learner rests. What a lost or
+// restarted server did not acknowledge is sent again, in order, and inserted once.
 class ReplayWriter {
  public:
   struct Options {
     int window = 4;
-    Duration deadline = Seconds(60);  // of one push; then the writer sends it again
   };
   virtual ~ReplayWriter() = default;
   virtual bool CanPush() const = 0;
@@ -34,14 +35,15 @@ class ReplayWriter {
 };
 
 // Draws batches ahead of need. Owner: the learner's node thread; nothing blocks.
+// The server counts samples when it answers, so at most prefetch * batches_per_request batches are
+// counted and never used.
 class ReplaySampler {
  public:
   struct Options {
     std::int64_t batch_size = 32;
-    int prefetch = 4;               // requests in flight, or answered and not yet taken
+    int prefetch = 4;               // requests in flight, or answered and not wholly taken
     int batches_per_request = 1;
     double beta = 0.4;
-    Duration deadline = Seconds(60);
   };
   virtual ~ReplaySampler() = default;
   virtual void Poll(Time now) = 0;

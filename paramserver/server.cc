@@ -1,0 +1,103 @@
+#include "paramserver/server.h"
+
+#include <array>
+#include <utility>
+
+#include "net/codec.h"
+#include "paramserver/wire.h"
+
+namespace troop {
+namespace {
+
+class PublishOnlyServer final : public ParameterServer {
+ public:
+  explicit PublishOnlyServer(const Options& options) : options_(options) {}
+
+  void Handle(Message message, Reply reply) override {
+    Status status;
+    if (message.type == MessageType::kPublish) {
+      status = Publish(std::move(message), &reply);
+    } else if (message.type == MessageType::kPull) {
+      status = Pull(message, &reply);
+    } else {
+      status = InvalidArgument("parameter server: message type {} is not for it",
+                               int(message.type));
+    }
+    if (status.ok()) return;
+    ++refused_;
+    reply.Fail(status);
+  }
+
+  void Report(Metrics* metrics) const override {
+    const auto count = [metrics](std::string_view name, std::int64_t value) {
+      metrics->Gauge(name, double(value), MetricKind::kCounter);
+    };
+    count("paramserver/publishes", publishes_);
+    count("paramserver/old_publishes", old_publishes_);
+    count("paramserver/pulls", pulls_);
+    count("paramserver/snapshots_sent", sent_);
+    count("paramserver/refused", refused_);
+    metrics->Gauge("paramserver/version", double(version()), MetricKind::kGaugeMax);
+  }
+
+  std::uint64_t version() const override { return kept_[0].version; }
+
+ private:
+  Status Publish(Message message, Reply* reply) {
+    TROOP_ASSIGN_OR_RETURN(const PublishBody body, DecodeBody<PublishBody>(message.body));
+    const std::size_t expected = std::size_t(options_.parameters) * sizeof(float);
+    const std::size_t size = message.parts.size() == 1 ? message.parts[0].size() : 0;
+    if (message.parts.size() != 1 || size != expected) {
+      return InvalidArgument("publish of version {}: {} bytes in {} parts; {} parameters are {} "
+                             "bytes in one part", body.version, size, message.parts.size(),
+                             options_.parameters, expected);
+    }
+    if (body.version == 0) return InvalidArgument("publish: version 0 means none; begin with 1");
+    if (body.version > version()) {
+      kept_[1] = std::exchange(kept_[0], {body.version, std::move(message.parts[0])});
+      ++publishes_;
+    } else {
+      ++old_publishes_;
+    }
+    reply->Send({.type = MessageType::kPublishReply, .body = EncodeBody(PublishReplyBody{version()})});
+    return Status::Ok();
+  }
+
+  Status Pull(const Message& message, Reply* reply) {
+    TROOP_ASSIGN_OR_RETURN(const PullBody body, DecodeBody<PullBody>(message.body));
+    ++pulls_;
+    const Snapshot* snapshot = nullptr;
+    if (body.exact == 0) {
+      if (version() > body.known) snapshot = &kept_[0];
+    } else {
+      for (const Snapshot& kept : kept_) {
+        if (kept.version == body.exact) snapshot = &kept;
+      }
+      if (snapshot == nullptr) {
+        return NotFound("pull: version {} is not kept; {} and {} are", body.exact,
+                        kept_[0].version, kept_[1].version);
+      }
+    }
+    Message answer{.type = MessageType::kPullReply,
+                   .body = EncodeBody(PullReplyBody{snapshot ? snapshot->version : 0, version()})};
+    if (snapshot != nullptr) {
+      answer.parts.push_back(snapshot->value);
+      ++sent_;
+    }
+    reply->Send(std::move(answer));
+    return Status::Ok();
+  }
+
+  Options options_;
+  std::array<Snapshot, 2> kept_;  // the newest first; version 0: none yet
+  std::int64_t publishes_ = 0, old_publishes_ = 0, pulls_ = 0, sent_ = 0, refused_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<ParameterServer> MakeParameterServer(const ParameterServer::Options& options) {
+  TROOP_CHECK(options.parameters >= 0, "{} parameters", options.parameters);
+  return std::make_unique<PublishOnlyServer>(options);
+}
+
+}  // namespace troop
