@@ -3,15 +3,16 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/activation.h"
+#include "kernels/activation.h"
 #include "kernels/cpu.h"
 
 namespace troop {
 
 // Forward and backward of a whole small network in one call: nothing is allocated, packed or
 // dispatched between the layers. Weights are used in the row-major form they are trained in
-// ([out, in], [filters, kernel, kernel, channels]), so an optimizer step needs no repacking.
-
-enum class Activation : std::uint8_t { kNone = 0, kRelu = 1, kTanh = 2 };
+// ([out, in], [filters, kernel, kernel, channels]); only the small layers' forward is faster with a
+// transposed copy.
 
 struct SmallLinear {
   std::int64_t in = 0, out = 0;
@@ -57,6 +58,7 @@ std::int64_t SmallNetScratch(const SmallNet& net, std::int64_t batch);
 struct SmallNetForward {
   std::int64_t batch = 0;
   const float* value = nullptr;
+  const float* transposed = nullptr;  // of the same value, from `transpose`; nullptr: slower
   const void* input = nullptr;  // [batch, inputs] f32 or u8
   float* activations = nullptr; // SmallNetActivations
   float* scratch = nullptr;     // SmallNetScratch
@@ -69,7 +71,8 @@ struct SmallNetBackward {
   const float* activations = nullptr; // of the Forward
   float* scratch = nullptr;
   const float* dq = nullptr;          // [batch, actions]
-  float* gradient = nullptr;          // added into; nullptr: not wanted
+  float* gradient = nullptr;          // nullptr: not wanted
+  bool accumulate = true;             // false: gradient is overwritten, but for its padding
   float* dinput = nullptr;            // [batch, inputs]; nullptr: not wanted; REQUIRES: f32 input
 };
 
@@ -77,6 +80,9 @@ struct SmallNetBackward {
 // plain one has no fused multiply-add. The same level always gives the same bytes, and an item's q
 // doesn't depend on the batch it is in only within rounding.
 struct SmallNetKernels {
+  // Writes those weights that are read transposed into `transposed`, which is laid out as `value`.
+  // About 0.1 ns per weight; weights of large layers are used as they are.
+  void (*transpose)(const SmallNet& net, const float* value, float* transposed);
   void (*forward)(const SmallNet& net, const SmallNetForward& call);
   void (*backward)(const SmallNet& net, const SmallNetBackward& call);
 };

@@ -78,6 +78,26 @@ inline Quad Sum4(Vec a, Vec b, Vec c, Vec d) {
       _mm256_add_ps(_mm512_castps512_ps256(abcd), _mm512_extractf32x8_ps(abcd, 1));
   return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
+// Lane i: the sum of all lanes of v[i], for kLanes registers.
+inline Vec SumEach(const Vec* v) {
+  __m512 four[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const __m512 a = v[4 * i].r, b = v[4 * i + 1].r, c = v[4 * i + 2].r, d = v[4 * i + 3].r;
+    const __m512d ab =
+        _mm512_castps_pd(_mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)));
+    const __m512d cd =
+        _mm512_castps_pd(_mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d)));
+    four[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)),
+                            _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd)));
+  }
+  const __m512 low = _mm512_add_ps(_mm512_shuffle_f32x4(four[0], four[1], 0x88),
+                                   _mm512_shuffle_f32x4(four[0], four[1], 0xdd));
+  const __m512 high = _mm512_add_ps(_mm512_shuffle_f32x4(four[2], four[3], 0x88),
+                                    _mm512_shuffle_f32x4(four[2], four[3], 0xdd));
+  return {_mm512_add_ps(_mm512_shuffle_f32x4(low, high, 0x88),
+                        _mm512_shuffle_f32x4(low, high, 0xdd))};
+}
 inline VecD SetD(double x) { return {_mm512_set1_pd(x)}; }
 inline VecD LoadAsD(const float* p) { return {_mm512_cvtps_pd(_mm256_loadu_ps(p))}; }
 inline void StoreD(double* p, VecD v) { _mm512_storeu_pd(p, v.r); }
@@ -129,6 +149,9 @@ inline Vec ExponentOf(Vec biased) {
 inline Quad Sum4(Vec a, Vec b, Vec c, Vec d) {
   const __m256 abcd = _mm256_hadd_ps(_mm256_hadd_ps(a.r, b.r), _mm256_hadd_ps(c.r, d.r));
   return _mm_add_ps(_mm256_castps256_ps128(abcd), _mm256_extractf128_ps(abcd, 1));
+}
+inline Vec SumEach(const Vec* v) {
+  return {_mm256_set_m128(Sum4(v[4], v[5], v[6], v[7]), Sum4(v[0], v[1], v[2], v[3]))};
 }
 inline VecD SetD(double x) { return {_mm256_set1_pd(x)}; }
 inline VecD LoadAsD(const float* p) { return {_mm256_cvtps_pd(_mm_loadu_ps(p))}; }
@@ -188,6 +211,7 @@ inline Quad Sum4(Vec a, Vec b, Vec c, Vec d) {
   const auto sum = [](Vec v) { return (v.r[0] + v.r[2]) + (v.r[1] + v.r[3]); };
   return Quad{sum(a), sum(b), sum(c), sum(d)};
 }
+inline Vec SumEach(const Vec* v) { return {Sum4(v[0], v[1], v[2], v[3])}; }
 inline VecD SetD(double x) { return {Pair{x, x}}; }
 inline VecD LoadAsD(const float* p) { return {Pair{double(p[0]), double(p[1])}}; }
 inline void StoreD(double* p, VecD v) { __builtin_memcpy(p, &v.r, sizeof(v.r)); }

@@ -193,9 +193,9 @@ DqnLossSummary Dqn::ForwardAndLoss(const SampleBatch& batch) {
 
 double Dqn::BackwardAndNorm(const SampleBatch& batch) {
   const std::span<float> gradient = gradient_.span();
-  std::ranges::fill(gradient, 0.0f);
-  const StepContext context{value_.span(), packed_value_.get(), gradient,
-                            buffers_.workspace.bytes()};
+  const StepContext context{.value = value_.span(), .packed = packed_value_.get(),
+                            .gradient = gradient, .workspace = buffers_.workspace.bytes(),
+                            .accumulate = false};  // the padding stays 0 from the start
   const ConstTensor in(batch.observation), dout(buffers_.dq);
   const Tensor din;
   network_->Backward(context, {&in, 1}, {&dout, 1}, buffers_.cache.bytes(), {&din, 1});

@@ -1,0 +1,160 @@
+#pragma once
+
+#include "kernels/small_gemm_impl.h"
+
+// The convolution of a small network: 16 filters at a time lie in registers, inputs are broadcast.
+// Compiled once per instruction set; see kernels/vec.h.
+namespace troop {
+namespace {
+
+constexpr int kFilterVecs = 16 / Vec::kLanes;     // registers of 16 filters
+constexpr int kConvPositions = 8 / kFilterVecs;   // positions of a row at once
+constexpr int kConvTaps = 16 / kFilterVecs;       // weights at once, of their gradient
+
+// kCount neighbouring positions of one row, 16 filters. x: the first position's corner.
+template <int kCount>
+inline void ConvTile(const SmallConv& c, const float* x, const float* wt, const float* bias,
+                     float* y) {
+  const std::int64_t step = c.stride * c.channels, span = c.kernel * c.channels;
+  Vec sum[kCount][kFilterVecs];
+#pragma GCC unroll 8
+  for (int p = 0; p < kCount; ++p) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kFilterVecs; ++v) sum[p][v] = Load(bias + v * Vec::kLanes);
+  }
+  for (std::int64_t ky = 0; ky < c.kernel; ++ky, x += c.width * c.channels) {
+    for (std::int64_t j = 0; j < span; ++j, wt += c.filters) {
+      Vec w[kFilterVecs];
+#pragma GCC unroll 4
+      for (int v = 0; v < kFilterVecs; ++v) w[v] = Load(wt + v * Vec::kLanes);
+#pragma GCC unroll 8
+      for (int p = 0; p < kCount; ++p) {
+        const Vec xp = Set(x[p * step + j]);
+#pragma GCC unroll 4
+        for (int v = 0; v < kFilterVecs; ++v) sum[p][v] = MulAdd(xp, w[v], sum[p][v]);
+      }
+    }
+  }
+  const bool relu = c.activation == Activation::kRelu;
+#pragma GCC unroll 8
+  for (int p = 0; p < kCount; ++p) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kFilterVecs; ++v) {
+      const Vec s = relu ? Max(Set(0), sum[p][v]) : sum[p][v];
+      Store(y + p * c.filters + v * Vec::kLanes, s);
+    }
+  }
+}
+
+template <int kCount = kConvPositions>
+inline void ConvRow(const SmallConv& c, const float* x, const float* wt, const float* bias,
+                    float* y, std::int64_t positions) {
+  const std::int64_t step = c.stride * c.channels;
+  for (; positions >= kCount; positions -= kCount, x += kCount * step, y += kCount * c.filters) {
+    ConvTile<kCount>(c, x, wt, bias, y);
+  }
+  if constexpr (kCount > 1) ConvRow<kCount / 2>(c, x, wt, bias, y, positions);
+}
+
+// x: [batch, height, width, channels]; y: [batch, out_height, out_width, filters].
+inline void ConvForward(const SmallConv& c, std::int64_t batch, const float* x, const float* value,
+                        float* wt, float* y) {
+  const std::int64_t height = c.out_height(), width = c.out_width();
+  Transpose(c.filters, c.kernel * c.kernel * c.channels, value + c.weight, wt);
+  for (std::int64_t row = 0; row < batch * height; ++row) {
+    const std::int64_t item = row / height, oy = row % height;
+    const float* corner = x + (item * c.height + oy * c.stride) * c.width * c.channels;
+    for (std::int64_t f = 0; f < c.filters; f += 16) {
+      ConvRow(c, corner, wt + f, value + c.bias + f, y + row * width * c.filters + f, width);
+    }
+  }
+  if (c.activation == Activation::kTanh) TanhInPlace(batch * height * width * c.filters, y);
+}
+
+// The gradient of kTaps neighbouring weights of one kernel row, 16 filters: dwt[tap, filters].
+// x: [batch, …] from the first tap on.
+template <int kTaps>
+inline void ConvTapsGradient(const SmallConv& c, std::int64_t batch, const float* x,
+                             const float* dy, float* dwt) {
+  const std::int64_t height = c.out_height(), width = c.out_width();
+  const std::int64_t step = c.stride * c.channels;
+  Vec sum[kTaps][kFilterVecs];
+#pragma GCC unroll 16
+  for (int t = 0; t < kTaps; ++t) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kFilterVecs; ++v) sum[t][v] = Set(0);
+  }
+  for (std::int64_t row = 0; row < batch * height; ++row) {
+    const std::int64_t item = row / height, oy = row % height;
+    const float* xp = x + (item * c.height + oy * c.stride) * c.width * c.channels;
+    for (std::int64_t ox = 0; ox < width; ++ox, xp += step, dy += c.filters) {
+      Vec d[kFilterVecs];
+#pragma GCC unroll 4
+      for (int v = 0; v < kFilterVecs; ++v) d[v] = Load(dy + v * Vec::kLanes);
+#pragma GCC unroll 16
+      for (int t = 0; t < kTaps; ++t) {
+        const Vec xt = Set(xp[t]);
+#pragma GCC unroll 4
+        for (int v = 0; v < kFilterVecs; ++v) sum[t][v] = MulAdd(xt, d[v], sum[t][v]);
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int t = 0; t < kTaps; ++t) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kFilterVecs; ++v) Store(dwt + t * c.filters + v * Vec::kLanes, sum[t][v]);
+  }
+}
+
+template <int kTaps = kConvTaps>
+inline void ConvSomeTapsGradient(const SmallConv& c, std::int64_t taps, std::int64_t batch,
+                                 const float* x, const float* dy, float* dwt) {
+  if (taps == kTaps) return ConvTapsGradient<kTaps>(c, batch, x, dy, dwt);
+  if constexpr (kTaps > 1) ConvSomeTapsGradient<kTaps - 1>(c, taps, batch, x, dy, dwt);
+}
+
+// dwt: room for the weights, transposed. Adds to the gradient or overwrites it.
+inline void ConvBackwardWeight(const SmallConv& c, std::int64_t batch, const float* x,
+                               const float* dy, float* dwt, bool add, float* gradient) {
+  const std::int64_t span = c.kernel * c.channels, taps = c.kernel * span;
+  const std::int64_t tiles = (span + kConvTaps - 1) / kConvTaps;
+  for (std::int64_t ky = 0; ky < c.kernel; ++ky) {
+    for (std::int64_t tile = 0; tile < tiles; ++tile) {
+      const std::int64_t first = span * tile / tiles, count = span * (tile + 1) / tiles - first;
+      for (std::int64_t f = 0; f < c.filters; f += 16) {
+        ConvSomeTapsGradient(c, count, batch, x + ky * c.width * c.channels + first, dy + f,
+                             dwt + (ky * span + first) * c.filters + f);
+      }
+    }
+  }
+  float* dw = gradient + c.weight;
+  for (std::int64_t f = 0; f < c.filters; ++f) {
+    for (std::int64_t t = 0; t < taps; ++t) {
+      const float g = dwt[t * c.filters + f];
+      dw[f * taps + t] = add ? dw[f * taps + t] + g : g;
+    }
+  }
+  ColumnSums(batch * c.out_height() * c.out_width(), c.filters, dy, add, gradient + c.bias);
+}
+
+// dx: [batch, height, width, channels]. Rarely asked for (an observation needs no gradient): plain.
+inline void ConvBackwardInput(const SmallConv& c, std::int64_t batch, const float* dy,
+                              const float* value, float* dx) {
+  const std::int64_t height = c.out_height(), width = c.out_width();
+  const std::int64_t span = c.kernel * c.channels, line = c.width * c.channels;
+  const float* w = value + c.weight;
+  for (std::int64_t i = 0; i < batch * c.height * line; ++i) dx[i] = 0;
+  for (std::int64_t row = 0; row < batch * height; ++row) {
+    float* corner = dx + (row / height * c.height + row % height * c.stride) * line;
+    for (std::int64_t ox = 0; ox < width; ++ox, corner += c.stride * c.channels) {
+      for (std::int64_t f = 0; f < c.filters; ++f, ++dy) {
+        for (std::int64_t t = 0; t < c.kernel * span; ++t) {
+          corner[t / span * line + t % span] += *dy * w[f * c.kernel * span + t];
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace troop
