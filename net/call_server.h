@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "net/network.h"
+#include "net/sequence_ring.h"
+#include "net/wire.h"
+
+namespace troop {
+
+// The serving end without its transport: exactly-once, fencing, parked calls, heartbeats.
+// A derived class moves the bytes. Owner: the node's thread; held by shared_ptr, because parked
+// Replies outlive it.
+//
+// Per channel it keeps a record of each call in [oldest_open, newest]: open (being handled or
+// parked) or answered, with the answer. A repeat of an open call is ignored, of an answered one
+// gets the same answer again. Bounded by kSequenceSpanMax records per channel, clients_max channels
+// and reply_memory_bytes.
+// Invariants: a call is handled only if it carries this server's session, its channel has a record
+// and its incarnation is the newest of its (role, index); so a call is never handled twice.
+class CallServer : public std::enable_shared_from_this<CallServer> {
+ public:
+  enum class Sent { kYes, kFull, kGone };
+
+  CallServer(Service* service, const NetworkOptions& network, std::uint64_t session,
+             bool check_parts);
+  virtual ~CallServer() = default;
+
+  // For the transport, from Pump. kDataLoss: no client of ours would send this; drop the peer.
+  Status Receive(const Envelope& envelope, Message message, Time now);
+  // Sends what waits, heartbeats, judges silence; after all Receive of this Pump. True: something
+  // left.
+  bool Tick(Time now);
+  Time next_tick() const;
+  // Some connection ended: finds out whose.
+  void Probe(Time now);
+  // No service call any more; Replies become void.
+  void Close() { service_ = nullptr; }
+  bool closed() const { return service_ == nullptr; }
+
+  std::size_t clients() const { return clients_.size(); }
+  std::size_t reply_memory() const { return reply_bytes_; }
+
+ protected:
+  // kFull: no room, try again later. kGone: there is no such peer.
+  virtual Sent Transmit(std::uint64_t channel, const Envelope& envelope,
+                        const Message& message) = 0;
+
+ private:
+  class ReplySink;
+  struct Record {
+    enum State : std::uint8_t { kUnseen, kOpen, kAnswered, kDropped } state = kUnseen;
+    bool blocked = false;  // waits in Client::blocked
+    std::size_t bytes = 0;
+    Message reply;
+  };
+  struct Client {
+    explicit Client(std::uint64_t id, const Origin& who) : channel(id), origin(who) {}
+    std::uint64_t channel;
+    Origin origin;
+    PeerState state = PeerState::kConnecting;
+    Time last_heard{};
+    Time last_sent{};
+    std::size_t reply_bytes = 0;
+    SequenceRing<Record> records{1};
+    std::deque<std::uint64_t> blocked;  // answers that found no room
+  };
+  // All channels of one (role, index) with its newest incarnation.
+  struct Identity {
+    std::uint64_t incarnation = 0;
+    PeerState told = PeerState::kConnecting;  // what the service was told last
+    std::vector<std::uint64_t> channels;
+  };
+  using IdentityKey = std::pair<Role, std::int32_t>;
+
+  Client* Find(std::uint64_t channel);
+  Status ReceiveHello(const Envelope& envelope, const Message& message);
+  Status ReceiveCall(const Envelope& envelope, Message message);
+  // Null: turned away, and told so.
+  Client* Admit(const Envelope& envelope, const Origin& origin);
+  bool MakeRoom();
+  void Erase(std::uint64_t channel);
+  void FenceOlder(Identity& identity, const Origin& newer);
+  // Forgets answers below `oldest_open`.
+  void Confirm(Client& client, std::uint64_t oldest_open);
+  void DropReply(Client& client, Record& record);
+  void LimitReplyMemory();
+  void Answer(std::uint64_t channel, std::uint64_t sequence, Message message);
+  void SendReply(Client& client, std::uint64_t sequence);
+  void FlushBlocked(Client& client);
+  Sent Control(Client& client, std::uint16_t kind);
+  void Refuse(std::uint64_t channel, const Status& why);
+  void SetState(Client& client, PeerState state);
+  void TellService(const Origin& origin);
+
+  Service* service_;
+  const NetworkOptions network_;
+  const std::uint64_t session_;
+  const std::uint16_t part_flag_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Client>> clients_;
+  Client* recent_ = nullptr;  // the last Find
+  std::map<IdentityKey, Identity> identities_;
+  std::size_t reply_bytes_ = 0;
+  int blocked_clients_ = 0;
+  bool sent_any_ = false;  // since the last Tick
+  Time now_{};
+  Time next_round_{};
+  Time probe_again_ = kForever;
+};
+
+}  // namespace troop

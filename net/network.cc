@@ -1,0 +1,72 @@
+#include "net/network.h"
+
+#include <utility>
+
+#include "core/check.h"
+#include "net/codec.h"
+#include "net/error.h"
+
+namespace troop {
+namespace {
+
+struct ErrorBody {
+  std::int32_t code = 0;
+  std::string text;
+  template <class A>
+  void serialize(A& a) {
+    a(code, text);
+  }
+};
+
+}  // namespace
+
+std::string_view RoleName(Role role) {
+  switch (role) {
+    case Role::kNone: return "none";
+    case Role::kCoordinator: return "coordinator";
+    case Role::kActor: return "actor";
+    case Role::kReplay: return "replay";
+    case Role::kLearner: return "learner";
+    case Role::kParamServer: return "paramserver";
+    case Role::kEvaluator: return "evaluator";
+    case Role::kInference: return "inference";
+    case Role::kTool: return "tool";
+  }
+  return "unknown";
+}
+
+Message MakeErrorMessage(const Status& status) {
+  TROOP_CHECK(!status.ok(), "an error needs a Status that is none");
+  const ErrorBody body{static_cast<std::int32_t>(status.code()), status.message()};
+  return {.type = MessageType::kError, .body = EncodeBody(body)};
+}
+
+Status ErrorOf(const Message& message) {
+  const Result<ErrorBody> body = DecodeBody<ErrorBody>(message.body);
+  if (!body.ok()) return body.status().WithContext("an error reply");
+  if (body->code <= 0 || body->code > static_cast<std::int32_t>(Code::kInternal)) {
+    return DataLoss("an error reply has code {}: {}", body->code, body->text);
+  }
+  return Status(static_cast<Code>(body->code), body->text);
+}
+
+Reply& Reply::operator=(Reply&& other) noexcept {
+  if (this != &other) {
+    if (sink_) Fail(Internal("the service dropped the call without an answer"));
+    sink_ = std::move(other.sink_);
+  }
+  return *this;
+}
+
+Reply::~Reply() {
+  if (sink_) Fail(Internal("the service dropped the call without an answer"));
+}
+
+void Reply::Send(Message message) {
+  TROOP_CHECK(sink_ != nullptr, "a call was answered twice");
+  std::exchange(sink_, nullptr)->Answer(std::move(message));
+}
+
+void Reply::Fail(const Status& status) { Send(MakeErrorMessage(status)); }
+
+}  // namespace troop

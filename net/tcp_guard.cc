@@ -1,0 +1,74 @@
+#include "net/tcp_guard.h"
+
+#include <arpa/inet.h>
+#include <linux/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
+namespace troop {
+namespace {
+
+// Empty when `fd` is no connected TCP socket.
+std::string PeerName(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return {};
+  char text[INET6_ADDRSTRLEN] = "";
+  in_port_t port = 0;
+  if (address.ss_family == AF_INET) {
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(&address);
+    inet_ntop(AF_INET, &v4->sin_addr, text, sizeof text);
+    port = v4->sin_port;
+  } else if (address.ss_family == AF_INET6) {
+    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address);
+    inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof text);
+    port = v6->sin6_port;
+  } else {
+    return {};
+  }
+  return std::string(text) + ":" + std::to_string(ntohs(port));
+}
+
+std::uint64_t BytesReceived(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
+  return info.tcpi_bytes_received;
+}
+
+}  // namespace
+
+void TcpGuard::Accepted(int fd) {
+  std::string name = PeerName(fd);
+  if (name.empty()) return;  // gone already
+  peers_[fd] = Peer{.name = std::move(name)};
+}
+
+void TcpGuard::Delivered(int fd) {
+  const auto peer = peers_.find(fd);
+  if (peer == peers_.end()) return;
+  peer->second.known = peer->second.delivered = true;
+}
+
+bool TcpGuard::watches_strangers() const {
+  return std::any_of(peers_.begin(), peers_.end(), [](const auto& p) { return !p.second.known; });
+}
+
+std::vector<std::string> TcpGuard::Check() {
+  std::vector<std::string> cut;
+  for (auto& [fd, peer] : peers_) {
+    const std::uint64_t bytes = BytesReceived(fd);
+    if (peer.delivered) {
+      peer.bytes_at_delivery = bytes;
+      peer.delivered = false;
+    } else if (bytes > peer.bytes_at_delivery + (peer.known ? message_bytes_ : stranger_bytes_) &&
+               PeerName(fd) == peer.name) {  // the number may be another connection's by now
+      shutdown(fd, SHUT_RDWR);
+      cut.push_back(peer.name);
+    }
+  }
+  return cut;
+}
+
+}  // namespace troop
