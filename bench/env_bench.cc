@@ -1,6 +1,11 @@
 // Steps per second of the native environments: vectors of 64, one thread, no policy, observations
-// written. Each case first plays 1,000 steps beside single environments and compares all bytes.
-// Prints one JSON object per case. Options: --case NAME, --quick.
+// written.
+//
+//   env_bench [--case NAME] [--quick]
+//
+// Prints one JSON object per case. Before a case is timed, 1,000 steps are played beside single
+// environments and all bytes compared. `check` is the end of a short game that env_peers.py plays in
+// the same way: see there.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -11,6 +16,8 @@
 
 #include "core/check.h"
 #include "core/rng.h"
+#include "envs/breakout.h"
+#include "envs/classic_control.h"
 #include "envs/vector_env.h"
 
 namespace troop {
@@ -19,15 +26,64 @@ namespace {
 constexpr int kSize = 64;
 constexpr int kActionBatches = 64;  // drawn before the clock runs, played in turn
 constexpr int kVerifiedSteps = 1000;
+constexpr int kRepeats = 5;
+
+constexpr int kCheckedSteps = 20;
+
+// Sum of rewards, then the last observation.
+using CheckValues = std::vector<double>;
+
+// State i starts at 0.01 (i + 1); the action at step t is t^2 mod n, or (t^2 mod 5 - 2) 3/4.
+template <class Env>
+CheckValues CheckClassic() {
+  Env env;
+  typename Env::State state;
+  for (std::size_t i = 0; i < state.size(); ++i) state[i] = 0.01 * double(i + 1);
+  env.set_state(state);
+  std::vector<float> observation(env.spec().observation.shape.elements());
+  double reward = 0;
+  for (int t = 0; t < kCheckedSteps; ++t) {
+    const ActionSpec& spec = env.spec().action;
+    const std::int32_t discrete = spec.discrete() ? t * t % std::int32_t(spec.count) : 0;
+    const float torque = float(t * t % 5 - 2) * 0.75f;
+    const auto action = spec.discrete() ? std::as_bytes(std::span(&discrete, 1))
+                                        : std::as_bytes(std::span(&torque, 1));
+    reward += double(env.Step(action, std::as_writable_bytes(std::span(observation))).reward);
+  }
+  CheckValues values{reward};
+  values.insert(values.end(), observation.begin(), observation.end());
+  return values;
+}
+
+// The ball from the left, no sticky actions, the paddle to the right in the first step and then at
+// rest. The cells of all steps are summed with weights 1, 2, 3 ...
+CheckValues CheckBreakout() {
+  breakout::State state = breakout::Start(false);
+  double reward = 0, sum = 0;
+  std::vector<std::uint8_t> cells(breakout::kCells);
+  for (int t = 0; t < kCheckedSteps; ++t) {
+    const std::int32_t action = t == 0 ? breakout::kRight : 0;
+    const breakout::Change change = breakout::Advance(&state, action);
+    reward += change.brick >= 0 ? 1 : 0;
+    breakout::Write(state, cells.data());
+    for (std::size_t i = 0; i < cells.size(); ++i) sum += double(i + 1) * cells[i];
+    if (change.lost) break;
+  }
+  return {reward, sum};
+}
 
 struct Case {
   const char* name;
   const char* id;
+  CheckValues (*check)();  // nullptr: no peer can be put into a known state
 };
 constexpr Case kCases[] = {
-    {"cartpole-64", "CartPole-v1"},       {"breakout-64", "MinAtar/Breakout-v0"},
-    {"acrobot-64", "Acrobot-v1"},         {"mountaincar-64", "MountainCar-v0"},
-    {"pendulum-64", "Pendulum-v1"},       {"catch-64", "Catch-v0"},
+    {"cartpole-64", "CartPole-v1", &CheckClassic<CartPole>},
+    {"breakout-64", "MinAtar/Breakout-v0", &CheckBreakout},
+    {"acrobot-64", "Acrobot-v1", &CheckClassic<Acrobot>},
+    {"mountaincar-64", "MountainCar-v0", &CheckClassic<MountainCar>},
+    {"pendulum-64", "Pendulum-v1", &CheckClassic<Pendulum>},
+    {"catch-64", "Catch-v0", nullptr},
 };
 
 struct Options {
@@ -120,15 +176,22 @@ void Run(const Case& which, const Options& options) {
   Verify(which.id, actions);
   env->SubmitReset();
   env->Poll();
-  const double seconds = options.quick ? 0.1 : 0.5;
+  const double seconds = options.quick ? 0.1 : 0.3;
   StepsPerSecond(env.get(), actions, seconds / 5);  // warms up
-  const int repeats = options.quick ? 5 : 9;
   std::printf("{\"case\": \"%s\", \"metric\": \"steps_per_s\", \"unit\": \"steps/s\", \"values\": [",
               which.name);
-  for (int i = 0; i < repeats; ++i) {
+  for (int i = 0; i < kRepeats; ++i) {
     std::printf("%s%.0f", i == 0 ? "" : ", ", StepsPerSecond(env.get(), actions, seconds));
   }
-  std::printf("]}\n");
+  std::printf("]");
+  if (which.check != nullptr) {
+    const CheckValues check = which.check();
+    for (std::size_t i = 0; i < check.size(); ++i) {
+      std::printf("%s%.9g", i == 0 ? ", \"check\": [" : ", ", check[i]);
+    }
+    std::printf("]");
+  }
+  std::printf("}\n");
   std::fflush(stdout);
 }
 

@@ -148,6 +148,7 @@ void Breakout::Reset(std::uint64_t seed, std::span<std::byte> observation) {
 }
 
 StepResult Breakout::Step(std::span<const std::byte> action, std::span<std::byte> observation) {
+  TROOP_CHECK(state_.dx != 0 && state_.y < breakout::kPaddleRow, "no episode is under way: Reset");
   const std::int32_t wanted = ReadDiscrete(action, std::int32_t(spec_.action.count));
   const breakout::Change change =
       breakout::Advance(&state_, chance_.Play(breakout::FullAction(set_, wanted)));

@@ -4,6 +4,14 @@
 #include "envs/episode_rng.h"
 
 namespace troop {
+namespace {
+
+bool Ended(double x, double theta) {
+  return x < -cartpole::kPositionMax || x > cartpole::kPositionMax ||
+         theta < -cartpole::kAngleMax || theta > cartpole::kAngleMax;
+}
+
+}  // namespace
 
 EnvSpec CartPole::Spec(std::int64_t max_episode_steps) {
   return {.id = "CartPole-v1",
@@ -27,13 +35,12 @@ void CartPole::Reset(std::uint64_t seed, std::span<std::byte> observation) {
 }
 
 StepResult CartPole::Step(std::span<const std::byte> action, std::span<std::byte> observation) {
+  TROOP_CHECK(!Ended(state_[0], state_[2]), "no episode is under way: Reset");
   cartpole::State<double> s = {state_[0], state_[1], state_[2], state_[3]};
   cartpole::Advance(&s, ReadDiscrete(action, 2) == 1 ? cartpole::kForce : -cartpole::kForce);
   state_ = {s.x, s.x_dot, s.theta, s.theta_dot};
   WriteFloats(state_, observation);
-  const bool terminated = s.x < -cartpole::kPositionMax || s.x > cartpole::kPositionMax ||
-                          s.theta < -cartpole::kAngleMax || s.theta > cartpole::kAngleMax;
-  return {.reward = 1, .terminated = terminated, .truncated = ClockEnds()};
+  return {.reward = 1, .terminated = Ended(s.x, s.theta), .truncated = ClockEnds()};
 }
 
 }  // namespace troop

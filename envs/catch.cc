@@ -22,6 +22,7 @@ void Catch::Reset(std::uint64_t seed, std::span<std::byte> observation) {
 }
 
 StepResult Catch::Step(std::span<const std::byte> action, std::span<std::byte> observation) {
+  TROOP_CHECK(ball_row_ < kRows - 1, "no episode is under way: Reset");
   paddle_ = std::clamp(paddle_ + ReadDiscrete(action, 3) - 1, 0, kColumns - 1);
   ++ball_row_;
   Observe(observation);

@@ -216,6 +216,19 @@ TEST(RegistryTest, OptionsOutsideTheirRangeAreRefused) {
             Code::kInvalidArgument);
 }
 
+// Without the check Breakout's ball would be written behind the board.
+TEST(VectorEnvDeathTest, AStepAfterTheEndOfAnEpisodeAborts) {
+  for (const char* id : {"CartPole-v1", "Catch-v0", "MinAtar/Breakout-v0"}) {
+    auto env = Make(id);
+    std::vector<std::byte> observation(env->spec().observation.bytes());
+    env->Reset(1, observation);
+    const Tensor action(DType::kI32, {});
+    while (!env->Step(action.bytes(), observation).terminated) {
+    }
+    EXPECT_DEATH(env->Step(action.bytes(), observation), "no episode is under way") << id;
+  }
+}
+
 TEST(VectorEnvDeathTest, StepsOutOfOrderAbort) {
   EXPECT_DEATH(
       {

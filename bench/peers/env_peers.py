@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""Steps per second of Gymnasium, EnvPool and MinAtar: the peers of the suite `env`.
+
+    env_peers.py [--case NAME] [--quick]
+
+64 environments, one thread, no policy, actions drawn before the clock runs: as bench/env_bench.cc
+does it. `check` is the end of a short game from a known state, the same as there: the sum of the
+rewards and the last observation. EnvPool can't be put into a state and prints none.
+"""
+import argparse
+import importlib.metadata
+import json
+import time
+import warnings
+
+import envpool
+import gymnasium
+import minatar
+import numpy as np
+
+SIZE = 64
+ACTION_BATCHES = 64
+CHECKED_STEPS = 20
+REPEATS = 5
+CLASSIC = {"cartpole-64": "CartPole-v1", "acrobot-64": "Acrobot-v1",
+           "mountaincar-64": "MountainCar-v0", "pendulum-64": "Pendulum-v1"}
+
+
+def draw_actions(space):
+    """[ACTION_BATCHES, SIZE, ...] for one environment's action space."""
+    rng = np.random.default_rng(1)
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return rng.integers(space.n, size=(ACTION_BATCHES, SIZE), dtype=np.int64)
+    return rng.uniform(space.low, space.high,
+                       size=(ACTION_BATCHES, SIZE, *space.shape)).astype(np.float32)
+
+
+def steps_per_second(step, actions, seconds):
+    begin = time.perf_counter()
+    steps = elapsed = 0
+    while elapsed < seconds:
+        for action in actions:
+            step(action)
+            steps += SIZE
+            elapsed = time.perf_counter() - begin
+            if elapsed >= seconds:
+                break
+    return steps / elapsed
+
+
+def emit(case, peer, version, step, actions, quick, check=None):
+    seconds = 0.1 if quick else 0.3
+    steps_per_second(step, actions, seconds / 5)  # warms up
+    line = {"case": case, "metric": "steps_per_s", "unit": "steps/s",
+            "values": [steps_per_second(step, actions, seconds) for _ in range(REPEATS)],
+            "peer": peer, "peer_version": version}
+    if check is not None:
+        line["check"] = check
+    print(json.dumps(line), flush=True)
+
+
+def check_classic(env_id):
+    """State i starts at 0.01 (i + 1); the action at step t is t^2 mod n, or (t^2 mod 5 - 2) 3/4."""
+    env = gymnasium.make(env_id)
+    env.reset(seed=0)
+    env.unwrapped.state = np.array(
+        [0.01 * (i + 1) for i in range(len(env.unwrapped.state))])
+    total = 0.0
+    for t in range(CHECKED_STEPS):
+        action = (t * t % env.action_space.n if isinstance(env.action_space, gymnasium.spaces.Discrete)
+                  else np.array([(t * t % 5 - 2) * 0.75], np.float32))
+        observation, reward, _, _, _ = env.step(action)
+        total += float(reward)
+    return [total, *map(float, observation)]
+
+
+def classic_with_gymnasium(case, env_id, quick):
+    """Its own batched environment where there is one (CartPole), else its loop in one process."""
+    batched = gymnasium.spec(env_id).vector_entry_point is not None
+    envs = gymnasium.make_vec(env_id, num_envs=SIZE,
+                              vectorization_mode="vector_entry_point" if batched else "sync")
+    envs.reset(seed=1)
+    emit(case, "gymnasium", gymnasium.__version__, envs.step,
+         draw_actions(envs.single_action_space), quick, check_classic(env_id))
+
+
+def with_envpool(case, env_id, quick):
+    envs = envpool.make_gymnasium(env_id, num_envs=SIZE, num_threads=1, seed=1)
+    envs.reset()
+    actions = draw_actions(envs.action_space)
+    if actions.dtype == np.int64:
+        actions = actions.astype(np.int32)
+    emit(case, "envpool", envpool.__version__, envs.step, actions, quick)
+
+
+def check_breakout():
+    """The ball from the left, no sticky actions, the paddle to the right in the first step and then
+    at rest. The cells of all steps are summed with weights 1, 2, 3 ..."""
+    game = minatar.Environment("breakout", sticky_action_prob=0.0)
+    game.reset()
+    while not game.state()[3, 0, 1]:
+        game.reset()
+    weights = np.arange(1, 401)
+    total = cells = 0.0
+    for t in range(CHECKED_STEPS):
+        reward, end = game.act(3 if t == 0 else 0)
+        total += float(reward)
+        cells += float((game.state().ravel() * weights).sum())
+        if end:
+            break
+    return [total, cells]
+
+
+def breakout_with_minatar(case, quick):
+    games = [minatar.Environment("breakout") for _ in range(SIZE)]
+    observation = np.zeros((SIZE, 10, 10, 4), np.uint8)
+    for index, game in enumerate(games):
+        game.seed(index)
+        game.reset()
+
+    def step(action):
+        for index, game in enumerate(games):
+            _, end = game.act(action[index])
+            if end:
+                game.reset()
+            observation[index] = game.state()
+
+    emit(case, "minatar", importlib.metadata.version("minatar"), step, draw_actions(gymnasium.spaces.Discrete(6)), quick,
+         check_breakout())
+
+
+def main():
+    warnings.filterwarnings("ignore")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--case", help="only this one")
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+
+    def wanted(case):
+        return options.case in (None, case)
+
+    for case, env_id in CLASSIC.items():
+        if wanted(case):
+            classic_with_gymnasium(case, env_id, options.quick)
+            with_envpool(case, env_id, options.quick)
+    if wanted("breakout-64"):
+        breakout_with_minatar("breakout-64", options.quick)
+    if wanted("catch-64"):
+        with_envpool("catch-64", "Catch-v0", options.quick)
+
+
+if __name__ == "__main__":
+    main()
