@@ -1,0 +1,19 @@
+# fish completion for troop. The config keys come from the program, so that they are never stale.
+set -l commands train eval play resume status role config
+complete -c troop -f
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -l version -d 'Print the version'
+complete -c troop -l help -d 'Explain'
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -a train -d 'Start a fleet'
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -a eval -d 'Play and print returns'
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -a play -d 'Draw a game'
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -a resume -d 'Go on with a run'
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -a status -d 'How a run is doing'
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -a role -d 'Start one role alone'
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -a config -d 'The config keys'
+complete -c troop -n '__fish_seen_subcommand_from train' -F
+complete -c troop -n '__fish_seen_subcommand_from train' -a '(troop config --keys 2>/dev/null)='
+complete -c troop -n '__fish_seen_subcommand_from train' -l dry-run -d 'Only say what would start'
+complete -c troop -n '__fish_seen_subcommand_from eval play resume status' -F
+complete -c troop -n '__fish_seen_subcommand_from role' \
+  -a 'actor replay paramserver learner evaluator coordinator'
+complete -c troop -n '__fish_seen_subcommand_from config' -l keys -d 'One key a line'

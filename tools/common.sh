@@ -1,0 +1,49 @@
+# What the scripts share; sourced, with `program` set to the caller's name. Ends in the root.
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root" || exit 1
+
+say() { printf '%s: %s\n' "$program" "$*"; }
+die() {
+  printf '%s: %s\n' "$program" "$*" >&2
+  exit 1
+}
+
+# Runs a step quietly; when it fails, shows the end of what it printed, and one line. LOG WHAT CMD...
+step() {
+  local log=$1 what=$2 begin=$SECONDS
+  shift 2
+  mkdir -p "$(dirname "$log")"
+  if ! "$@" > "$log" 2>&1; then
+    tail -n 40 "$log" >&2
+    die "$what failed: the end of $log is above"
+  fi
+  say "$what: $((SECONDS - begin)) s"
+}
+
+build_packages=(ca-certificates cmake cppzmq-dev g++ libcereal-dev libcli11-dev libdnnl-dev libfmt-dev
+  liblz4-dev libspdlog-dev libtomlplusplus-dev libzmq3-dev libzstd-dev ninja-build pkg-config)
+test_packages=(git libbenchmark-dev libgmock-dev libgtest-dev python3 python3-venv)
+
+# Installs those of the named Debian packages that are missing.
+need_packages() {
+  command -v dpkg-query > /dev/null || {
+    say "not a Debian system: taking the libraries as they are (CONTRIBUTING.md lists them)"
+    return
+  }
+  local missing=() package
+  for package in "$@"; do
+    dpkg-query -W -f '${Status}' "$package" 2> /dev/null | grep -q 'ok installed' \
+      || missing+=("$package")
+  done
+  ((${#missing[@]})) || return 0
+  local as_root=()
+  if ((EUID != 0)); then
+    command -v sudo > /dev/null \
+      || die "missing packages, and neither root nor sudo to install them: ${missing[*]}"
+    as_root=(sudo)
+  fi
+  say "installing ${missing[*]}"
+  step build/log/apt-update.log "apt-get update" "${as_root[@]}" apt-get update -q
+  step build/log/apt-install.log "apt-get install" "${as_root[@]}" env \
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+}
