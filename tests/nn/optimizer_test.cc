@@ -1,0 +1,131 @@
+#include "nn/optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "core/rng.h"
+
+namespace troop {
+namespace {
+
+constexpr std::size_t kCount = 50;
+
+Config ConfigOf(const std::string& type) {
+  Config config;
+  config.optimizer.type = type;
+  return config;
+}
+
+std::unique_ptr<Optimizer> Make(const Config& config) {
+  auto made = MakeOptimizer(config, std::int64_t(kCount));
+  EXPECT_TRUE(made.ok()) << made.status().ToString();
+  return std::move(made).value();
+}
+
+std::vector<float> Gradient(std::uint64_t step) {
+  Rng rng({step, Purpose::kTest});
+  std::vector<float> g(kCount);
+  for (float& x : g) x = float(rng.Normal());
+  return g;
+}
+
+// Kingma & Ba, algorithm 1, from the paper's page, in f64.
+TEST(OptimizerTest, AdamFollowsTheAlgorithmForAHundredSteps) {
+  for (double weight_decay : {0.0, 0.1}) {
+    Config config = ConfigOf("adam");
+    config.optimizer.weight_decay = weight_decay;
+    const auto optimizer = Make(config);
+    std::vector<float> value(kCount, 1);
+    std::vector<double> want(kCount, 1), m(kCount), v(kCount);
+    for (int t = 1; t <= 100; ++t) {
+      const std::vector<float> g = Gradient(std::uint64_t(t));
+      optimizer->Step(g, 0.5f, 0.01f, value);
+      for (std::size_t i = 0; i < kCount; ++i) {
+        const double gi = 0.5 * double(g[i]);
+        m[i] = 0.9 * m[i] + (1 - 0.9) * gi;
+        v[i] = 0.999 * v[i] + (1 - 0.999) * gi * gi;
+        const double m_hat = m[i] / (1 - std::pow(0.9, t));
+        const double v_hat = v[i] / (1 - std::pow(0.999, t));
+        want[i] -= 0.01 * weight_decay * want[i];
+        want[i] -= 0.01 * m_hat / (std::sqrt(v_hat) + 1e-8);
+      }
+    }
+    EXPECT_EQ(optimizer->steps(), 100);
+    for (std::size_t i = 0; i < kCount; ++i) EXPECT_NEAR(value[i], want[i], 2e-5);
+  }
+}
+
+TEST(OptimizerTest, CenteredRmsPropKeepsEpsilonInsideTheRoot) {
+  Config config = ConfigOf("rmsprop");
+  config.optimizer.epsilon = 0.04;
+  const auto optimizer = Make(config);
+  std::vector<float> value(kCount, 0), g(kCount, 2);
+  optimizer->Step(g, 1, 1, value);
+  // m = 0.05 * 2, v = 0.05 * 4
+  const double want = -2 / std::sqrt(0.2 - 0.01 + 0.04);
+  for (float x : value) EXPECT_NEAR(x, want, 1e-6);
+}
+
+TEST(OptimizerTest, RmsPropFollowsTheFormulaForAHundredSteps) {
+  for (bool centered : {true, false}) {
+    Config config = ConfigOf("rmsprop");
+    config.optimizer.centered = centered;
+    config.optimizer.epsilon = 1e-3;
+    const auto optimizer = Make(config);
+    EXPECT_EQ(optimizer->slots().size(), centered ? 2u : 1u);
+    std::vector<float> value(kCount, 1);
+    std::vector<double> want(kCount, 1), m(kCount), v(kCount);
+    for (int t = 1; t <= 100; ++t) {
+      const std::vector<float> g = Gradient(std::uint64_t(t));
+      optimizer->Step(g, 1, 0.01f, value);
+      for (std::size_t i = 0; i < kCount; ++i) {
+        m[i] = centered ? 0.95 * m[i] + 0.05 * double(g[i]) : 0;
+        v[i] = 0.95 * v[i] + 0.05 * double(g[i]) * double(g[i]);
+        want[i] -= 0.01 * double(g[i]) / std::sqrt(v[i] - m[i] * m[i] + 1e-3);
+      }
+    }
+    for (std::size_t i = 0; i < kCount; ++i) EXPECT_NEAR(value[i], want[i], 1e-4);
+  }
+}
+
+TEST(OptimizerTest, RestoredSlotsAndStepsContinueBitForBit) {
+  for (const char* type : {"adam", "rmsprop"}) {
+    const auto first = Make(ConfigOf(type));
+    std::vector<float> value(kCount, 1);
+    for (std::uint64_t t = 0; t < 10; ++t) first->Step(Gradient(t), 1, 0.01f, value);
+    const auto second = Make(ConfigOf(type));
+    for (std::size_t s = 0; s < first->slots().size(); ++s) {
+      EXPECT_EQ(first->slots()[s].name, second->slots()[s].name);
+      std::ranges::copy(first->slots()[s].values, second->slots()[s].values.begin());
+    }
+    second->set_steps(first->steps());
+    std::vector<float> copy = value;
+    for (std::uint64_t t = 10; t < 20; ++t) {
+      first->Step(Gradient(t), 1, 0.01f, value);
+      second->Step(Gradient(t), 1, 0.01f, copy);
+    }
+    EXPECT_EQ(value, copy) << type;
+  }
+}
+
+TEST(OptimizerTest, ElementWithoutGradientFromTheStartStaysZero) {
+  for (const char* type : {"adam", "rmsprop"}) {
+    const auto optimizer = Make(ConfigOf(type));
+    std::vector<float> value(kCount, 0), g(kCount, 0);
+    for (int t = 0; t < 5; ++t) optimizer->Step(g, 1, 0.1f, value);
+    for (float x : value) EXPECT_EQ(x, 0);
+  }
+}
+
+TEST(OptimizerTest, UnknownTypeIsRefusedWithTheKnownOnes) {
+  const auto made = MakeOptimizer(ConfigOf("sgd"), 1);
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.status().code(), Code::kInvalidArgument);
+  EXPECT_NE(made.status().message().find("\"sgd\""), std::string::npos);
+  EXPECT_NE(made.status().message().find("rmsprop"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace troop
