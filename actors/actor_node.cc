@@ -1,0 +1,225 @@
+#include "actors/actor_node.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/log.h"
+#include "core/rng.h"
+
+namespace troop {
+namespace {
+
+// Vector steps in one turn: some 100 µs of native environments, so that messages don't wait long.
+constexpr int kStepsPerTurn = 16;
+
+EnvOptions OptionsFor(const Config& config) {
+  return {.max_episode_steps = config.env.max_episode_steps,
+          .sticky_actions = config.env.sticky_actions,
+          .difficulty_ramping = config.env.difficulty_ramping};
+}
+
+}  // namespace
+
+ActorNode::ActorNode(const Config& config, Network* network, FleetMember* member)
+    : config_(config), network_(network), member_(member) {}
+
+Result<std::unique_ptr<ActorNode>> ActorNode::Make(const Config& config, Network* network,
+                                                   FleetMember* member) {
+  std::unique_ptr<ActorNode> node(new ActorNode(config, network, member));
+  TROOP_RETURN_IF_ERROR(node->Build());
+  return node;
+}
+
+Status ActorNode::Build() {
+  const int size = int(config_.actor.envs);
+  const std::uint64_t incarnation = member_->options().incarnation;
+  const auto first = std::uint64_t(member_->options().index) * std::uint64_t(size);
+  const auto count = std::uint64_t(config_.fleet.actors) * std::uint64_t(size);
+  state_.resize(std::size_t(size));
+  const auto seeder = [this, incarnation](int i) {
+    EnvState& env = state_[std::size_t(i)];
+    return DeriveSeed({.run_seed = std::uint64_t(config_.seed), .purpose = Purpose::kEnvironment,
+                       .index = env.global, .episode = incarnation << 32 | env.episodes++});
+  };
+  TROOP_ASSIGN_OR_RETURN(envs_, MakeVectorEnv(config_.env.id, OptionsFor(config_), size, seeder));
+  spec_ = envs_->spec();
+  TROOP_ASSIGN_OR_RETURN(policy_, MakeLocalPolicy(config_, spec_, size));
+  const TrajectorySpec trajectory{spec_.observation, spec_.action.tensor()};
+  for (std::size_t i = 0; i < state_.size(); ++i) {
+    state_[i].global = first + i;
+    state_[i].epsilon = ExplorationEpsilon(config_.actor.epsilon_base, config_.actor.epsilon_alpha,
+                                           state_[i].global, count);
+    builders_.emplace_back(
+        TrajectoryBuilder::Options{.spec = trajectory, .n_step = int(config_.actor.n_step),
+                                   .gamma = config_.learner.gamma,
+                                   .reward_clip = config_.env.reward_clip},
+        incarnation << 32 | state_[i].global);
+  }
+  keys_.resize(state_.size());
+  observation_ = Tensor(spec_.observation.dtype, spec_.observation.shape.Prepend(size));
+  envs_->SubmitReset();
+  return Status::Ok();
+}
+
+Status ActorNode::Connect() {
+  const ChannelOptions options{.origin = {.role = Role::kActor, .index = member_->options().index,
+                                          .incarnation = member_->options().incarnation}};
+  const std::string replay = member_->Endpoint(Role::kReplay, 0);
+  if (!writer_ && !replay.empty()) {
+    TROOP_ASSIGN_OR_RETURN(auto channel, network_->Connect(replay, options));
+    writer_ = MakeReplayWriter(std::move(channel), {spec_.observation, spec_.action.tensor()},
+                               {.window = int(config_.actor.push_window)});
+  }
+  const std::string weights = member_->Endpoint(Role::kParamServer, 0);
+  if (!weights_ && !weights.empty()) {
+    TROOP_ASSIGN_OR_RETURN(auto channel, network_->Connect(weights, options));
+    weights_ = MakeWeightSubscriber(std::move(channel));
+  }
+  return Status::Ok();
+}
+
+Turn ActorNode::Step(Time now) {
+  Report();
+  member_->Poll(now, metrics_);
+  result_ = member_->lost();
+  if (result_.ok()) result_ = Connect();
+  if (result_.ok() && writer_) {
+    writer_->Poll(now);
+    result_ = writer_->error();
+  }
+  if (!result_.ok()) return Turn::Done();
+  if (draining_ || member_->stop() || member_->phase() >= Phase::kDraining) return Turn::Done();
+  AskLease();
+  PullWeights(now);
+  for (int i = 0; i < kStepsPerTurn && MayStep(); ++i) StepEnvironments();
+  if (MayStep()) return Turn::Busy();
+  if (steps_ == member_->steps_granted() && member_->steps_over() && writer_) Push();
+  return Turn::Idle(member_->next_beat());
+}
+
+void ActorNode::AskLease() {
+  const std::int64_t block = config_.actor.lease_steps;
+  std::int64_t& wanted = member_->report().steps_wanted;
+  if (member_->steps_over() || wanted - steps_ > block) return;
+  wanted = steps_ + 2 * block;
+  member_->BeatSoon();
+}
+
+// Also flushes: a full buffer is pushed as soon as the window allows, and stops the steps till then.
+bool ActorNode::MayStep() {
+  if (!writer_ || !have_weights_ || !result_.ok()) return false;
+  // A last lease smaller than the number of environments: steps all, records some.
+  const std::int64_t leased = member_->steps_granted() - steps_;
+  if (leased < std::int64_t(state_.size()) && !(leased > 0 && member_->steps_over())) return false;
+  std::size_t items = 0;
+  for (const TrajectoryBuilder& b : builders_) items += b.items();
+  return items < std::size_t(config_.actor.push_items) || Push();
+}
+
+void ActorNode::StepEnvironments() {
+  if (!started_) {
+    std::ranges::copy(envs_->Poll()->observation.bytes(), observation_.bytes().begin());
+    started_ = true;
+  }
+  const bool warm = double(member_->steps_total_done()) >= config_.actor.warmup_steps;
+  for (std::size_t i = 0; i < state_.size(); ++i) {
+    const EnvState& env = state_[i];
+    keys_[i] = {.env = env.global,
+                .episode = member_->options().incarnation << 32 | (env.episodes - 1),
+                .step = env.step, .epsilon = warm ? env.epsilon : 1.0};
+  }
+  policy_->Submit(observation_, keys_);
+  const PolicyOutput* output = policy_->Poll();
+  envs_->Submit(output->action);
+  const StepBatch* batch = envs_->Poll();
+  TROOP_CHECK(batch != nullptr, "a native environment is ready at once");
+  const std::int64_t recorded =
+      std::min(member_->steps_granted() - steps_, std::int64_t(state_.size()));
+  Record(*output, *batch, int(recorded));
+  steps_ += recorded;
+  ++since_refresh_;
+  std::ranges::copy(batch->observation.bytes(), observation_.bytes().begin());
+}
+
+void ActorNode::Record(const PolicyOutput& output, const StepBatch& batch, int recorded) {
+  const auto row = [](const ConstTensor& t, std::size_t i) {
+    const std::size_t bytes = t.bytes().size() / std::size_t(t.dim(0));
+    return t.bytes().subspan(i * bytes, bytes);
+  };
+  for (std::size_t i = std::size_t(recorded); i < builders_.size(); ++i) builders_[i].Break();
+  const auto actions = std::size_t(output.q.dim(1));
+  const std::span<const std::int32_t> action = output.action.as<std::int32_t>();
+  for (std::size_t i = 0; i < std::size_t(recorded); ++i) {
+    const auto q = output.q.as<float>().subspan(i * actions, actions);
+    const bool terminated = batch.terminated.as<std::uint8_t>()[i] != 0;
+    const bool truncated = batch.truncated.as<std::uint8_t>()[i] != 0;
+    const float reward = batch.reward.as<float>()[i];
+    builders_[i].Append({.observation = row(ConstTensor(observation_), i),
+                         .action = row(output.action, i),
+                         .q_taken = q[std::size_t(action[i])],
+                         .q_max = *std::ranges::max_element(q),
+                         .reward = reward,
+                         .terminated = terminated,
+                         .truncated = truncated,
+                         .final_observation = row(batch.final_observation, i),
+                         .policy_version = output.version});
+    EnvState& env = state_[i];
+    ++env.step;
+    env.episode_return += reward;
+    if (!terminated && !truncated) continue;
+    metrics_.Count("actor/episodes");
+    metrics_.Count("actor/return_sum", env.episode_return);
+    env.step = 0;
+    env.episode_return = 0;
+  }
+}
+
+// Sends all that has gathered; false when the window is full.
+bool ActorNode::Push() {
+  if (!writer_->CanPush()) return false;
+  std::vector<Chunk> chunks;
+  std::vector<Item> items;
+  for (TrajectoryBuilder& b : builders_) {
+    if (b.frames() > 0) chunks.push_back(b.Take(&items));
+  }
+  if (chunks.empty()) return true;
+  result_ = writer_->Push(std::move(chunks), std::move(items));
+  if (!result_.ok()) return false;
+  pushed_.push_back(steps_);
+  return true;
+}
+
+void ActorNode::PullWeights(Time now) {
+  if (!weights_) return;
+  if (std::optional<Snapshot> snapshot = weights_->Poll(now)) {
+    const Status set = policy_->SetWeights(snapshot->version, snapshot->value.as<float>());
+    if (!set.ok()) result_ = set;
+    have_weights_ = true;
+  }
+  if (!have_weights_ || since_refresh_ >= config_.actor.refresh_steps) {
+    since_refresh_ = 0;
+    weights_->Request(now);
+  }
+}
+
+void ActorNode::Report() {
+  if (!writer_) return;
+  // Steps whose experience the replay acknowledged: a crash here loses none of these. Pushes are
+  // acknowledged in their order.
+  std::int64_t acked = member_->report().steps_done;
+  while (pushed_.size() > std::size_t(writer_->unacked_pushes())) {
+    acked = pushed_.front();
+    pushed_.pop_front();
+  }
+  BeatRequest& report = member_->report();
+  report.steps_done = acked;
+  const bool finished = member_->steps_over() && steps_ == member_->steps_granted() && acked == steps_;
+  if (finished && !report.finished) member_->BeatSoon();
+  report.finished = finished;
+  metrics_.Gauge("actor/steps", double(steps_), MetricKind::kCounter);
+  metrics_.Gauge("actor/unacked_pushes", writer_->unacked_pushes(), MetricKind::kGaugeSum);
+  metrics_.Gauge("actor/blocked", writer_->CanPush() ? 0 : 1);
+  if (weights_) metrics_.Gauge("actor/weights_version", double(weights_->version()));
+}
+
+}  // namespace troop

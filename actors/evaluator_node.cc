@@ -1,0 +1,180 @@
+#include "actors/evaluator_node.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/log.h"
+#include "core/rng.h"
+
+namespace troop {
+namespace {
+
+constexpr int kStepsPerTurn = 64;
+// The final evaluation's own seeds: no evaluation during the run shares them.
+constexpr std::uint64_t kFinalRound = std::uint64_t{1} << 32;
+
+}  // namespace
+
+Result<std::unique_ptr<Evaluation>> Evaluation::Make(const Config& config, std::int64_t episodes,
+                                                     std::uint64_t round, std::uint64_t version,
+                                                     std::span<const float> weights) {
+  std::unique_ptr<Evaluation> e(new Evaluation);
+  const auto size = std::size_t(std::min(episodes, config.evaluator.envs));
+  e->round_ = round;
+  e->version_ = version;
+  e->epsilon_ = config.evaluator.epsilon;
+  e->open_ = episodes;
+  e->episode_.assign(size, 0);
+  e->step_.assign(size, 0);
+  e->return_.assign(size, 0);
+  e->keys_.resize(size);
+  for (std::size_t i = 0; i < size; ++i) {
+    e->left_.push_back(episodes / std::int64_t(size) +
+                       (std::int64_t(i) < episodes % std::int64_t(size) ? 1 : 0));
+  }
+  const auto seeder = [seed = std::uint64_t(config.seed), round,
+                       next = std::vector<std::uint64_t>(size)](int i) mutable {
+    return DeriveSeed({.run_seed = seed, .purpose = Purpose::kEvaluation, .index = std::uint64_t(i),
+                       .episode = round << 20 | next[std::size_t(i)]++});
+  };
+  const EnvOptions options{.max_episode_steps = config.env.max_episode_steps,
+                           .sticky_actions = config.env.sticky_actions,
+                           .difficulty_ramping = config.env.difficulty_ramping};
+  TROOP_ASSIGN_OR_RETURN(e->envs_, MakeVectorEnv(config.env.id, options, int(size), seeder));
+  TROOP_ASSIGN_OR_RETURN(e->policy_, MakeLocalPolicy(config, e->envs_->spec(), int(size)));
+  TROOP_RETURN_IF_ERROR(e->policy_->SetWeights(version, weights));
+  e->envs_->SubmitReset();
+  const ConstTensor first = e->envs_->Poll()->observation;
+  e->observation_ = Tensor::Uninitialized(first.dtype(), first.shape());
+  std::ranges::copy(first.bytes(), e->observation_.bytes().begin());
+  return e;
+}
+
+bool Evaluation::Advance(int steps) {
+  for (; steps > 0 && open_ > 0; --steps) {
+    for (std::size_t i = 0; i < keys_.size(); ++i) {
+      // Not the actors' streams: their environments count from 0.
+      keys_[i] = {.env = ~std::uint64_t{0} - i, .episode = round_ << 20 | episode_[i],
+                  .step = step_[i], .epsilon = epsilon_};
+    }
+    policy_->Submit(observation_, keys_);
+    envs_->Submit(policy_->Poll()->action);
+    const StepBatch* batch = envs_->Poll();
+    Count(*batch);
+    std::ranges::copy(batch->observation.bytes(), observation_.bytes().begin());
+  }
+  return open_ == 0;
+}
+
+void Evaluation::Count(const StepBatch& batch) {
+  for (std::size_t i = 0; i < left_.size(); ++i) {
+    return_[i] += batch.reward.as<float>()[i];
+    ++step_[i];
+    if (batch.terminated.as<std::uint8_t>()[i] == 0 && batch.truncated.as<std::uint8_t>()[i] == 0) {
+      continue;
+    }
+    if (left_[i] > 0) {
+      --left_[i];
+      --open_;
+      returns_.push_back(return_[i]);
+      lengths_.push_back(double(step_[i]));
+    }
+    ++episode_[i];
+    step_[i] = 0;
+    return_[i] = 0;
+  }
+}
+
+EvaluationReport Evaluation::Report() const {
+  EvaluationReport report;
+  const double n = double(returns_.size());
+  report.weights_version = version_;
+  report.episodes = std::int64_t(returns_.size());
+  report.return_mean = std::accumulate(returns_.begin(), returns_.end(), 0.0) / n;
+  report.length_mean = std::accumulate(lengths_.begin(), lengths_.end(), 0.0) / n;
+  double squares = 0;
+  for (const double r : returns_) squares += (r - report.return_mean) * (r - report.return_mean);
+  report.return_std = std::sqrt(squares / n);
+  report.return_min = *std::ranges::min_element(returns_);
+  report.return_max = *std::ranges::max_element(returns_);
+  return report;
+}
+
+Result<std::unique_ptr<EvaluatorNode>> EvaluatorNode::Make(const Config& config, Network* network,
+                                                           FleetMember* member) {
+  return std::unique_ptr<EvaluatorNode>(new EvaluatorNode(config, network, member));
+}
+
+Status EvaluatorNode::Connect() {
+  const std::string endpoint = member_->Endpoint(Role::kParamServer, 0);
+  if (weights_ || endpoint.empty()) return Status::Ok();
+  TROOP_ASSIGN_OR_RETURN(auto channel,
+                         network_->Connect(endpoint, {.origin = {.role = Role::kEvaluator,
+                                                                 .index = member_->options().index,
+                                                                 .incarnation = member_->options().incarnation}}));
+  weights_ = MakeWeightSubscriber(std::move(channel));
+  return Status::Ok();
+}
+
+Turn EvaluatorNode::Step(Time now) {
+  member_->Poll(now, metrics_);
+  result_ = member_->lost();
+  if (result_.ok()) result_ = Connect();
+  if (!result_.ok() || draining_ || member_->stop() || member_->phase() == Phase::kDone) {
+    return Turn::Done();
+  }
+  if (weights_) Pull(now);
+  if (!running_) result_ = Begin(now);
+  if (!result_.ok()) return Turn::Done();
+  if (!running_) return Turn::Idle(std::min(member_->next_beat(), next_.value_or(kForever)));
+  if (!running_->Advance(kStepsPerTurn)) return Turn::Busy();
+  EvaluationReport report = running_->Report();
+  report.final = running_final_;
+  report.steps = running_steps_;
+  metrics_.Gauge("evaluator/return_mean", report.return_mean);
+  metrics_.Count("evaluator/episodes", double(report.episodes));
+  member_->report().evaluations.push_back(report);
+  member_->report().finished = running_final_;
+  final_done_ = final_done_ || running_final_;
+  member_->BeatSoon();
+  running_.reset();
+  return Turn::Busy();
+}
+
+void EvaluatorNode::Pull(Time now) {
+  const bool final = member_->phase() >= Phase::kEvaluating;
+  const bool was_requesting = weights_->requesting();
+  if (std::optional<Snapshot> snapshot = weights_->Poll(now)) {
+    newest_ = std::move(snapshot);
+    newest_steps_ = member_->steps_total_done();
+  }
+  // The final weights are those of a pull that began after the learner had ended.
+  if (was_requesting && !weights_->requesting() && final_requested_) final_pulled_ = true;
+  if (weights_->requesting()) return;
+  if (final && !final_pulled_) {
+    weights_->Request(now);
+    final_requested_ = true;
+  } else if (!final && !running_ && (!next_ || now >= *next_)) {
+    weights_->Request(now);
+    next_ = now + Seconds(config_.evaluator.every_s);
+  }
+}
+
+Status EvaluatorNode::Begin(Time) {
+  if (!newest_ || final_done_) return Status::Ok();
+  const bool final = member_->phase() >= Phase::kEvaluating && final_pulled_;
+  if (!final && (member_->phase() != Phase::kRunning || newest_->version <= evaluated_version_)) {
+    return Status::Ok();
+  }
+  running_final_ = final;
+  running_steps_ = newest_steps_;
+  evaluated_version_ = newest_->version;
+  const std::uint64_t round = final ? kFinalRound : round_++;
+  const std::int64_t episodes = final ? config_.evaluator.final_episodes : config_.evaluator.episodes;
+  TROOP_ASSIGN_OR_RETURN(running_, Evaluation::Make(config_, episodes, round, newest_->version,
+                                                    newest_->value.as<float>()));
+  return Status::Ok();
+}
+
+}  // namespace troop

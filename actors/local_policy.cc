@@ -1,0 +1,108 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "actors/policy.h"
+#include "core/rng.h"
+#include "nn/model.h"
+
+namespace troop {
+
+double ExplorationEpsilon(double base, double alpha, std::uint64_t index, std::uint64_t count) {
+  if (count <= 1) return base;
+  return std::pow(base, 1 + alpha * double(index) / double(count - 1));
+}
+
+namespace {
+
+// Two numbers of a step's stream: whether to explore, and where to.
+struct Draw { double uniform; std::uint32_t action; };
+Draw DrawFor(std::uint64_t seed, const ExploreKey& key, std::uint32_t actions) {
+  Rng rng({.run_seed = seed, .purpose = Purpose::kExploration, .index = key.env,
+           .episode = key.episode});
+  rng.Seek(key.step * 4);
+  const double uniform = rng.Uniform();
+  return {uniform, std::uint32_t(std::uint64_t{rng.NextU32()} * actions >> 32)};
+}
+
+class LocalPolicy final : public Policy {
+ public:
+  LocalPolicy(std::unique_ptr<Module> module, std::uint64_t seed, Precision precision)
+      : module_(std::move(module)), seed_(seed) {
+    value_.resize(std::size_t(ParameterCount(*module_)));
+    packed_ = module_->MakePacked(precision);
+  }
+
+  Status Plan(const TensorSpec& observation) {
+    TROOP_ASSIGN_OR_RETURN(troop::Plan plan, module_->MakePlan({{observation}}));
+    workspace_ = MutableBuffer(plan.workspace_bytes);
+    q_ = Tensor(DType::kF32, plan.out[0].shape);
+    action_ = Tensor(DType::kI32, {observation.shape[0]});
+    return Status::Ok();
+  }
+
+  void Submit(ConstTensor observation, std::span<const ExploreKey> keys) override {
+    const StepContext context{.value = value_, .packed = packed_.get(), .gradient = {},
+                              .workspace = workspace_.bytes()};
+    module_->Forward(context, {&observation, 1}, {&q_, 1}, {});
+    const auto actions = std::size_t(q_.dim(1));
+    const std::span<const float> q = q_.as<float>();
+    const std::span<std::int32_t> action = action_.as<std::int32_t>();
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const auto row = q.subspan(i * actions, actions);
+      action[i] = std::int32_t(std::ranges::max_element(row) - row.begin());
+      if (keys[i].epsilon <= 0) continue;
+      const Draw draw = DrawFor(seed_, keys[i], std::uint32_t(actions));
+      if (draw.uniform < keys[i].epsilon) action[i] = std::int32_t(draw.action);
+    }
+    output_ = {action_, q_, version_};
+    ready_ = true;
+  }
+
+  const PolicyOutput* Poll() override {
+    return std::exchange(ready_, false) ? &output_ : nullptr;
+  }
+
+  Status SetWeights(std::uint64_t version, std::span<const float> value) override {
+    if (value.size() != value_.size()) {
+      return InvalidArgument("{} weights for a network of {}: the run's roles have different configs",
+                             value.size(), value_.size());
+    }
+    std::ranges::copy(value, value_.begin());
+    if (packed_) module_->Pack(value_, packed_.get());
+    version_ = version;
+    return Status::Ok();
+  }
+
+ private:
+  const std::unique_ptr<Module> module_;
+  const std::uint64_t seed_;
+  std::vector<float> value_;
+  std::unique_ptr<Packed> packed_;
+  MutableBuffer workspace_;
+  Tensor q_, action_;
+  PolicyOutput output_;
+  std::uint64_t version_ = 0;
+  bool ready_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Policy>> MakeLocalPolicy(const Config& config, const EnvSpec& env, int size) {
+  if (!env.action.discrete()) {
+    return InvalidArgument("env.id: {} has continuous actions; an ε-greedy policy needs discrete ones",
+                           env.id);
+  }
+  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> module, MakeNetwork(config, env));
+  std::vector<float> initial(std::size_t(ParameterCount(*module)));
+  InitParameters(*module, std::uint64_t(config.seed), initial);
+  const Precision precision =
+      config.network.precision == "bf16" ? Precision::kBF16 : Precision::kF32;
+  auto policy =
+      std::make_unique<LocalPolicy>(std::move(module), std::uint64_t(config.seed), precision);
+  TROOP_RETURN_IF_ERROR(policy->Plan({env.observation.dtype, env.observation.shape.Prepend(size)}));
+  TROOP_RETURN_IF_ERROR(policy->SetWeights(0, initial));
+  return std::unique_ptr<Policy>(std::move(policy));
+}
+
+}  // namespace troop

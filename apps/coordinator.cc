@@ -1,0 +1,228 @@
+#include "apps/coordinator.h"
+
+#include <algorithm>
+
+#include "core/log.h"
+#include "core/version.h"
+#include "net/codec.h"
+
+namespace troop {
+namespace {
+
+// Holds the next incarnation as a decimal number: never used twice, also after a crash.
+constexpr char kIncarnationFile[] = "incarnation";
+
+// Counters of a dead incarnation stay part of the fleet's sum; its levels don't.
+MetricSnapshot CountersOf(const MetricSnapshot& metrics) {
+  MetricSnapshot counters;
+  for (const auto& [name, value] : metrics) {
+    if (value.kind == MetricKind::kCounter) counters.emplace(name, value);
+  }
+  return counters;
+}
+
+}  // namespace
+
+const char* PhaseName(Phase phase) {
+  switch (phase) {
+    case Phase::kRunning: return "running";
+    case Phase::kDraining: return "draining";
+    case Phase::kEvaluating: return "evaluating";
+    case Phase::kDone: return "done";
+  }
+  return "unknown";
+}
+
+Result<std::unique_ptr<Coordinator>> Coordinator::Make(Options options) {
+  std::unique_ptr<Coordinator> node(new Coordinator(std::move(options)));
+  TROOP_RETURN_IF_ERROR(node->LoadCounters());
+  return node;
+}
+
+Status Coordinator::LoadCounters() {
+  retired_steps_ = options_.resume_steps;
+  checkpoint_ = options_.resume_checkpoint;
+  if (!options_.run->Exists(kIncarnationFile)) return Status::Ok();
+  TROOP_ASSIGN_OR_RETURN(const Buffer text, options_.run->Read(kIncarnationFile, 64));
+  std::uint64_t value = 0;
+  for (const char c : text.text()) {
+    if (c >= '0' && c <= '9' && value < (1u << 30)) value = value * 10 + std::uint64_t(c - '0');
+  }
+  if (value == 0) {
+    return DataLoss("{} of the run's folder is damaged; it holds the next incarnation number: write "
+                    "one there that is larger than any in the logs", kIncarnationFile);
+  }
+  next_incarnation_ = value;
+  return Status::Ok();
+}
+
+Turn Coordinator::Step(Time now) {
+  now_ = now;
+  AdvancePhase();
+  if ((phase_ == Phase::kDone || stop_) && everybody_left()) return Turn::Done();
+  return Turn::Idle(now + Milliseconds(100));
+}
+
+void Coordinator::AdvancePhase() {
+  const auto advance = [this](Phase next) {
+    if (next <= phase_) return;
+    phase_ = next;
+    LogInfo("the run is {}: {} agent steps done", PhaseName(phase_), StepsDone());
+  };
+  const Config& c = options_.config;
+  const bool solved = c.evaluator.solved_return != 0 && !evaluations_.empty() &&
+                      evaluations_.back().return_mean >= c.evaluator.solved_return;
+  if (StepsDone() >= std::int64_t(c.learner.total_steps) || solved) advance(Phase::kDraining);
+  const Member* learner = Find(Role::kLearner);
+  if (learner != nullptr && learner->view.finished) advance(Phase::kEvaluating);
+  if (phase_ == Phase::kEvaluating) {
+    const bool judged = !evaluations_.empty() && evaluations_.back().final;
+    if (judged || !c.evaluator.enabled || c.evaluator.final_episodes == 0) advance(Phase::kDone);
+  }
+}
+
+const Coordinator::Member* Coordinator::Find(Role role) const {
+  const auto it = members_.find(PeerName(role, 0));
+  return it == members_.end() ? nullptr : &it->second;
+}
+
+std::int64_t Coordinator::StepsDone() const {
+  std::int64_t done = retired_steps_;
+  for (const auto& [name, member] : members_) done += member.done;
+  return done;
+}
+
+std::int64_t Coordinator::StepsLeased() const {
+  std::int64_t leased = retired_steps_;
+  for (const auto& [name, member] : members_) {
+    leased += member.present ? member.granted : member.done;
+  }
+  return leased;
+}
+
+void Coordinator::Handle(Message message, Reply reply) {
+  switch (message.type) {
+    case MessageType::kRegister: return HandleRegister(message, std::move(reply));
+    case MessageType::kBeat: return HandleBeat(message, std::move(reply));
+    case MessageType::kStatus: return HandleStatus(std::move(reply));
+    default:
+      reply.Fail(InvalidArgument("the coordinator answers no message of type {}; is this the right "
+                                 "endpoint?", int(message.type)));
+  }
+}
+
+void Coordinator::Retire(Member* member) {
+  retired_steps_ += member->done;
+  retired_counters_ = MergeMetrics({retired_counters_, CountersOf(member->metrics)});
+  *member = {};
+}
+
+void Coordinator::HandleRegister(const Message& message, Reply reply) {
+  Result<RegisterRequest> request = DecodeBody<RegisterRequest>(message.body);
+  if (!request.ok()) return reply.Fail(request.status());
+  if (request->version != kTroopVersion) {
+    return reply.Fail(FailedPrecondition("{} is version {}, the coordinator is {}: install the same",
+                                         PeerName(request->role, request->index), request->version,
+                                         kTroopVersion));
+  }
+  const std::uint64_t incarnation = next_incarnation_;
+  const Status kept =
+      options_.run->WriteAtomic(kIncarnationFile, std::to_string(next_incarnation_ + 1));
+  if (!kept.ok()) return reply.Fail(kept);
+  ++next_incarnation_;
+  Member& member = members_[PeerName(request->role, request->index)];
+  Retire(&member);
+  member.view = {.role = request->role, .index = request->index, .incarnation = incarnation,
+                 .process = request->process, .host = request->host};
+  member.present = true;
+  member.last_beat = now_;
+  LogInfo("{} joined: incarnation {}, process {} on {}", PeerName(request->role, request->index),
+          incarnation, request->process, request->host);
+  const RegisterReply body{.incarnation = incarnation,
+                           .config_toml = ToToml(options_.config),
+                           .listen = options_.listen(request->role, request->index),
+                           .resume_checkpoint = checkpoint_};
+  reply.Send({.type = MessageType::kRegisterReply, .body = EncodeBody(body)});
+}
+
+void Coordinator::HandleBeat(const Message& message, Reply reply) {
+  Result<BeatRequest> beat = DecodeBody<BeatRequest>(message.body);
+  if (!beat.ok()) return reply.Fail(beat.status());
+  const std::string name = PeerName(message.origin.role, message.origin.index);
+  const auto it = members_.find(name);
+  if (it == members_.end() || it->second.view.incarnation != message.origin.incarnation) {
+    return reply.Fail(Aborted("{} incarnation {} is not a member: another took its place", name,
+                              message.origin.incarnation));
+  }
+  Member& member = it->second;
+  member.last_beat = now_;
+  member.endpoint = beat->endpoint;
+  member.metrics = std::move(beat->metrics);
+  member.done = std::clamp(beat->steps_done, member.done, member.granted);
+  member.view.finished = beat->finished;
+  if (!beat->checkpoint.empty()) {
+    checkpoint_ = beat->checkpoint;
+    checkpoint_updates_ = beat->checkpoint_updates;
+  }
+  for (const EvaluationReport& e : beat->evaluations) {
+    evaluations_.push_back(e);
+    LogInfo("evaluation at {} agent steps, weights {}: return {:.2f} ± {:.2f} ({} episodes)",
+            e.steps, e.weights_version, e.return_mean, e.return_std, e.episodes);
+  }
+  AdvancePhase();
+  const BeatReply body = MakeBeatReply(&member, beat->steps_wanted);
+  member.told = body.phase;
+  member.told_stop = body.stop;
+  reply.Send({.type = MessageType::kBeatReply, .body = EncodeBody(body)});
+}
+
+BeatReply Coordinator::MakeBeatReply(Member* member, std::int64_t wanted) {
+  const auto total = std::int64_t(options_.config.learner.total_steps);
+  if (phase_ == Phase::kRunning) {
+    const std::int64_t left = total - StepsLeased();
+    member->granted += std::clamp<std::int64_t>(wanted - member->granted, 0, std::max<std::int64_t>(left, 0));
+  }
+  BeatReply body{.phase = phase_, .stop = stop_, .steps_granted = member->granted,
+                 .steps_over = phase_ > Phase::kRunning || StepsLeased() >= total,
+                 .steps_total_done = StepsDone()};
+  for (const auto& [name, peer] : members_) {
+    if (peer.present && !peer.endpoint.empty()) {
+      body.peers[name] = {peer.endpoint, peer.view.incarnation};
+    }
+  }
+  return body;
+}
+
+void Coordinator::HandleStatus(Reply reply) {
+  reply.Send({.type = MessageType::kStatusReply, .body = EncodeBody(StatusReply{ViewJson(View())})});
+}
+
+void Coordinator::MemberLeft(Role role, std::int32_t index) {
+  const auto it = members_.find(PeerName(role, index));
+  if (it != members_.end()) it->second.present = false;
+}
+
+bool Coordinator::everybody_left() const {
+  return std::ranges::all_of(members_, [this](const auto& entry) {
+    const Member& m = entry.second;
+    return !m.present || m.told == Phase::kDone || (stop_ && m.told_stop);
+  });
+}
+
+RunView Coordinator::View() const {
+  RunView view{.phase = phase_, .steps = StepsDone(),
+               .steps_total = std::int64_t(options_.config.learner.total_steps),
+               .steps_at_start = options_.resume_steps, .evaluations = evaluations_,
+               .checkpoint = checkpoint_, .checkpoint_updates = checkpoint_updates_};
+  std::vector<MetricSnapshot> snapshots{retired_counters_};
+  for (const auto& [name, member] : members_) {
+    snapshots.push_back(member.present ? member.metrics : CountersOf(member.metrics));
+    MemberView m = member.view;
+    m.silent_s = member.present ? ToSeconds(now_ - member.last_beat) : 0;
+    if (member.present) view.members.push_back(m);
+  }
+  view.metrics = MergeMetrics(snapshots);
+  return view;
+}
+
+}  // namespace troop

@@ -1,0 +1,112 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+#include "core/node.h"
+#include "core/storage.h"
+#include "net/control.h"
+
+namespace troop {
+
+// What is known of one role, for supervision and status.
+struct MemberView {
+  Role role = Role::kNone;
+  std::int32_t index = 0;
+  std::uint64_t incarnation = 0;
+  std::int64_t process = 0;
+  std::string host;
+  double silent_s = 0;         // since its last beat
+  bool finished = false;
+};
+
+// The state of a run at one moment: what progress lines, files and status show.
+struct RunView {
+  Phase phase = Phase::kRunning;
+  std::int64_t steps = 0, steps_total = 0;
+  std::int64_t steps_at_start = 0;           // of a resumed run
+  MetricSnapshot metrics;                    // of the whole fleet, dead incarnations' counters too
+  std::vector<EvaluationReport> evaluations; // oldest first
+  std::vector<MemberView> members;
+  std::string checkpoint;                    // newest whole one
+  std::uint64_t checkpoint_updates = 0;
+};
+
+// Membership, leases of agent steps, the phases of the run; gathers metrics. Off the data path: while
+// it is away experience and gradients keep flowing.
+// Invariants: agent steps granted to live incarnations plus those done by dead ones never exceed the
+// budget; the run leaves kRunning when exactly the budget is done (or the run is solved, or the
+// learner has done max_updates); incarnations and phases only grow, also over a restart.
+// Owner: the node's thread.
+class Coordinator final : public Node, public Service {
+ public:
+  struct Options {
+    Config config;
+    Storage* run = nullptr;             // the run's folder
+    // Where a role shall bind: ("replay-0") → endpoint.
+    std::function<std::string(Role, std::int32_t)> listen;
+    std::string resume_checkpoint;      // path in the run's folder; empty: fresh
+    std::int64_t resume_steps = 0;      // agent steps behind that checkpoint
+  };
+  static Result<std::unique_ptr<Coordinator>> Make(Options options);
+
+  Turn Step(Time now) override;
+  // Ends the run early: roles checkpoint and leave.
+  void Drain() override { stop_ = true; }
+  Status result() const override { return result_; }
+  void Handle(Message message, Reply reply) override;
+
+  RunView View() const;
+  // Everybody who was told to end has been told, or has left.
+  bool everybody_left() const;
+  // The role's process ended: its leases return to the pool, its silence means nothing.
+  void MemberLeft(Role role, std::int32_t index);
+
+ private:
+  struct Member {
+    MemberView view;
+    std::string endpoint;
+    MetricSnapshot metrics;
+    std::int64_t granted = 0, done = 0;
+    Time last_beat{};
+    Phase told = Phase::kRunning;
+    bool told_stop = false;
+    bool present = false;
+  };
+
+  explicit Coordinator(Options options) : options_(std::move(options)) {}
+  Status LoadCounters();
+  void HandleRegister(const Message& message, Reply reply);
+  void HandleBeat(const Message& message, Reply reply);
+  void HandleStatus(Reply reply);
+  void Retire(Member* member);
+  BeatReply MakeBeatReply(Member* member, std::int64_t wanted);
+  std::int64_t StepsDone() const;
+  std::int64_t StepsLeased() const;
+  void AdvancePhase();
+  const Member* Find(Role role) const;
+
+  const Options options_;
+  std::map<std::string, Member> members_;    // by PeerName
+  std::int64_t retired_steps_ = 0;           // done by incarnations that are no more
+  MetricSnapshot retired_counters_;
+  std::vector<EvaluationReport> evaluations_;
+  std::string checkpoint_;
+  std::uint64_t checkpoint_updates_ = 0;
+  std::uint64_t next_incarnation_ = 1;
+  Phase phase_ = Phase::kRunning;
+  bool stop_ = false;
+  Time now_{};
+  Status result_;
+};
+
+// The view as JSON: `troop status`, and the status file of the run.
+std::string ViewJson(const RunView& view);
+const char* PhaseName(Phase phase);
+
+}  // namespace troop

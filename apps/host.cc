@@ -1,0 +1,66 @@
+#include "apps/host.h"
+
+#include <signal.h>
+
+#include <algorithm>
+
+namespace troop {
+namespace {
+
+// What a signal handler may touch.
+std::atomic<int> signal_count{0};
+std::atomic<Network*> signal_network{nullptr};
+
+void OnSignal(int) {
+  signal_count.fetch_add(1);
+  if (Network* network = signal_network.load()) network->Wake();  // one write to an eventfd
+}
+
+void Install(int number, void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;
+  sigaction(number, &action, nullptr);
+}
+
+}  // namespace
+
+SignalWatch::SignalWatch(Network* network, bool ignore_interrupt) {
+  signal_count = 0;
+  signal_network = network;
+  Install(SIGTERM, OnSignal);
+  Install(SIGINT, ignore_interrupt ? SIG_IGN : OnSignal);
+  Install(SIGPIPE, SIG_IGN);
+}
+
+SignalWatch::~SignalWatch() {
+  signal_network = nullptr;
+  Install(SIGTERM, SIG_DFL);
+  Install(SIGINT, SIG_DFL);
+}
+
+int SignalWatch::count() const { return signal_count.load(); }
+
+Status RunNode(Node* node, Network* network, const Clock& clock,
+               const std::function<void(Time)>& every_turn) {
+  for (;;) {
+    const Time now = clock.Now();
+    network->Pump(now);
+    const Turn turn = node->Step(now);
+    if (every_turn) every_turn(now);
+    if (turn.what == Turn::kDone) break;
+    if (turn.what == Turn::kIdle) {
+      const Time after = clock.Now();
+      const Time until = std::min(turn.until, after + Milliseconds(100));
+      if (until > after) network->Wait(after, until);
+    }
+  }
+  // What the node sent last still has to leave.
+  const Time end = clock.Now() + Milliseconds(20);
+  while (network->Pump(clock.Now()) && clock.Now() < end) {
+  }
+  return node->result();
+}
+
+}  // namespace troop

@@ -1,0 +1,108 @@
+#include "apps/role_node.h"
+
+#include "actors/actor_node.h"
+#include "actors/evaluator_node.h"
+#include "apps/service_node.h"
+#include "core/log.h"
+#include "core/version.h"
+#include "learners/learner_node.h"
+#include "net/codec.h"
+
+namespace troop {
+
+Turn RoleNode::Step(Time now) {
+  if (node_) {
+    const Turn turn = node_->Step(now);
+    if (turn.what == Turn::kDone) result_ = node_->result();
+    return turn;
+  }
+  if (draining_) return Turn::Done();
+  result_ = Ask(now);
+  if (!result_.ok()) return Turn::Done();
+  return node_ ? Turn::Busy() : Turn::Idle(*give_up_);
+}
+
+void RoleNode::Drain() {
+  draining_ = true;
+  if (node_) node_->Drain();
+}
+
+Status RoleNode::Ask(Time now) {
+  if (!registration_) {
+    // Not a member yet: a name of its own, so that two who register at once are not one caller.
+    const Origin origin{.role = Role::kTool,
+                        .index = std::int32_t((int(options_.role) << 24) + options_.index),
+                        .incarnation = std::uint64_t(options_.process) + 1};
+    TROOP_ASSIGN_OR_RETURN(registration_,
+                           options_.network->Connect(options_.coordinator, {.origin = origin}));
+    give_up_ = now + options_.join_max;
+    Message request{.type = MessageType::kRegister,
+                    .body = EncodeBody(RegisterRequest{.role = options_.role,
+                                                       .index = options_.index,
+                                                       .version = kTroopVersion,
+                                                       .process = options_.process,
+                                                       .host = options_.host})};
+    TROOP_ASSIGN_OR_RETURN(ticket_, registration_->Send(request, *give_up_));
+  }
+  std::optional<Result<Message>> answer = registration_->Poll(ticket_);
+  if (!answer) return Status::Ok();
+  if (!answer->ok()) {
+    return answer->status().WithContext(
+        fmt::format("the coordinator at {} did not admit this role", options_.coordinator));
+  }
+  TROOP_ASSIGN_OR_RETURN(const RegisterReply reply, DecodeBody<RegisterReply>((*answer)->body));
+  registration_.reset();
+  return Join(reply);
+}
+
+Status RoleNode::Join(const RegisterReply& reply) {
+  TROOP_ASSIGN_OR_RETURN(config_, ParseConfig(reply.config_toml, "the coordinator's config", {}));
+  const Origin origin{.role = options_.role, .index = options_.index,
+                      .incarnation = reply.incarnation};
+  TROOP_ASSIGN_OR_RETURN(auto channel,
+                         options_.network->Connect(options_.coordinator, {.origin = origin}));
+  member_ = std::make_unique<FleetMember>(
+      std::move(channel), FleetMember::Options{.role = options_.role, .index = options_.index,
+                                               .incarnation = reply.incarnation});
+  TROOP_ASSIGN_OR_RETURN(node_, MakeNode(reply));
+  LogInfo("joined as incarnation {}", reply.incarnation);
+  return Status::Ok();
+}
+
+// The explicit table of roles.
+Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
+  const auto upcast = [](auto result) -> Result<std::unique_ptr<Node>> {
+    if (!result.ok()) return result.status();
+    return std::unique_ptr<Node>(std::move(*result));
+  };
+  Network* const network = options_.network;
+  TROOP_ASSIGN_OR_RETURN(
+      auto environment,
+      MakeEnvironment(config_.env.id, {.max_episode_steps = config_.env.max_episode_steps,
+                                       .sticky_actions = config_.env.sticky_actions,
+                                       .difficulty_ramping = config_.env.difficulty_ramping}));
+  const EnvSpec& env = environment->spec();
+  switch (options_.role) {
+    case Role::kActor: return upcast(ActorNode::Make(config_, network, member_.get()));
+    case Role::kEvaluator: return upcast(EvaluatorNode::Make(config_, network, member_.get()));
+    case Role::kReplay: {
+      TROOP_ASSIGN_OR_RETURN(auto duty, MakeReplayDuty(config_, env));
+      return upcast(ServiceNode::Make(std::move(duty), network, member_.get(), reply.listen));
+    }
+    case Role::kParamServer: {
+      TROOP_ASSIGN_OR_RETURN(auto duty, MakeParameterServerDuty(config_, env));
+      return upcast(ServiceNode::Make(std::move(duty), network, member_.get(), reply.listen));
+    }
+    case Role::kLearner: {
+      TROOP_ASSIGN_OR_RETURN(Storage * run, options_.storage(config_));
+      return upcast(LearnerNode::Make({.config = config_, .env = env, .network = network,
+                                       .member = member_.get(), .executor = options_.executor,
+                                       .run = run, .resume_checkpoint = reply.resume_checkpoint}));
+    }
+    default:
+      return InvalidArgument("no node plays the role {}; roles: actor, replay, learner, "
+                             "paramserver, evaluator", RoleName(options_.role));
+  }
+}
+
+}  // namespace troop

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/config.h"
+#include "core/executor.h"
+#include "core/node.h"
+#include "core/storage.h"
+#include "net/control.h"
+
+namespace troop {
+
+// One role from its first word to its last: registers with the coordinator, gets incarnation and
+// config, becomes the role's own node. The same in a process, in serial mode and in the simulator.
+// Owner: the node's thread.
+class RoleNode final : public Node {
+ public:
+  struct Options {
+    Role role = Role::kNone;
+    std::int32_t index = 0;
+    std::string coordinator;                 // endpoint
+    std::string host;                        // for status
+    std::int64_t process = 0;
+    Duration join_max = Seconds(30);         // gives up when the coordinator doesn't answer
+    Network* network = nullptr;
+    Executor* executor = nullptr;            // one thread
+    // The run's folder, once the config is known; outlives the node.
+    std::function<Result<Storage*>(const Config&)> storage;
+  };
+  explicit RoleNode(Options options) : options_(std::move(options)) {}
+
+  Turn Step(Time now) override;
+  void Drain() override;
+  Status result() const override { return result_; }
+  // Joined: the resolved config.
+  const Config& config() const { return config_; }
+
+ private:
+  Status Ask(Time now);
+  Status Join(const RegisterReply& reply);
+  Result<std::unique_ptr<Node>> MakeNode(const RegisterReply& reply);
+
+  const Options options_;
+  std::unique_ptr<Channel> registration_;
+  Ticket ticket_ = 0;
+  std::optional<Time> give_up_;
+  Config config_;
+  std::unique_ptr<FleetMember> member_;
+  std::unique_ptr<Node> node_;
+  bool draining_ = false;
+  Status result_;
+};
+
+}  // namespace troop

@@ -1,0 +1,70 @@
+#include "apps/serial_fleet.h"
+
+#include <algorithm>
+
+namespace troop {
+namespace {
+
+constexpr char kCoordinatorEndpoint[] = "sim://coordinator";
+constexpr Duration kRound = Milliseconds(1);
+
+}  // namespace
+
+std::vector<FleetRole> RolesOf(const Config& config) {
+  std::vector<FleetRole> roles{{Role::kReplay, 0}, {Role::kParamServer, 0}, {Role::kLearner, 0}};
+  for (std::int32_t i = 0; i < std::int32_t(config.fleet.actors); ++i) {
+    roles.push_back({Role::kActor, i});
+  }
+  if (config.evaluator.enabled) roles.push_back({Role::kEvaluator, 0});
+  return roles;
+}
+
+Result<std::unique_ptr<SerialFleet>> SerialFleet::Make(const Config& config, Storage* run,
+                                                       const std::string& resume_checkpoint,
+                                                       std::int64_t resume_steps) {
+  std::unique_ptr<SerialFleet> fleet(new SerialFleet);
+  fleet->hub_ = MakeSimHub();
+  fleet->network_ = fleet->hub_->MakeNetwork();
+  TROOP_ASSIGN_OR_RETURN(
+      fleet->coordinator_,
+      Coordinator::Make({.config = config, .run = run,
+                         .listen = [](Role role, std::int32_t index) {
+                           return "sim://" + PeerName(role, index);
+                         },
+                         .resume_checkpoint = resume_checkpoint, .resume_steps = resume_steps}));
+  TROOP_ASSIGN_OR_RETURN(fleet->listener_, fleet->network_->Listen(kCoordinatorEndpoint,
+                                                                   fleet->coordinator_.get()));
+  for (const FleetRole& role : RolesOf(config)) {
+    Seat seat{.role = role, .network = fleet->hub_->MakeNetwork(),
+              .executor = std::make_unique<InlineExecutor>()};
+    seat.node = std::make_unique<RoleNode>(
+        RoleNode::Options{.role = role.role, .index = role.index,
+                          .coordinator = kCoordinatorEndpoint, .host = "serial",
+                          .network = seat.network.get(), .executor = seat.executor.get(),
+                          .storage = [run](const Config&) -> Result<Storage*> { return run; }});
+    fleet->seats_.push_back(std::move(seat));
+  }
+  return fleet;
+}
+
+bool SerialFleet::Round() {
+  clock_.Advance(kRound);
+  const Time now = clock_.Now();
+  network_->Pump(now);
+  bool over = coordinator_->Step(now).what == Turn::kDone;
+  for (Seat& seat : seats_) {
+    if (seat.done) continue;
+    seat.network->Pump(now);
+    if (seat.node->Step(now).what != Turn::kDone) continue;
+    seat.done = true;
+    coordinator_->MemberLeft(seat.role.role, seat.role.index);
+    const Status status = seat.node->result();
+    if (!status.ok()) {
+      result_ = status.WithContext(PeerName(seat.role.role, seat.role.index));
+      over = true;
+    }
+  }
+  return !over;
+}
+
+}  // namespace troop

@@ -1,0 +1,158 @@
+#include "apps/supervisor.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "core/log.h"
+
+namespace troop {
+namespace {
+
+std::string DescribeExit(int wait_status) {
+  if (WIFSIGNALED(wait_status)) {
+    return fmt::format("killed by signal {} ({})", WTERMSIG(wait_status),
+                       strsignal(WTERMSIG(wait_status)));
+  }
+  return fmt::format("exit code {}", WEXITSTATUS(wait_status));
+}
+
+// Between fork and exec: only calls that are safe there.
+[[noreturn]] void Become(char* const* argv, const char* log, pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);  // the parent died before the line above
+  setpgid(0, 0);                      // a terminal's Ctrl-C is for the supervisor alone
+  const int file = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (file >= 0) {
+    dup2(file, STDOUT_FILENO);
+    dup2(file, STDERR_FILENO);
+  }
+  const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (null >= 0) dup2(null, STDIN_FILENO);
+  execv(argv[0], argv);
+  _exit(127);
+}
+
+}  // namespace
+
+Supervisor::Supervisor(Options options, std::vector<FleetRole> roles)
+    : options_(std::move(options)) {
+  for (const FleetRole& role : roles) children_.push_back({.role = role});
+}
+
+Supervisor::~Supervisor() {
+  for (Child& child : children_) {
+    if (child.process <= 0) continue;
+    kill(child.process, SIGKILL);
+    waitpid(child.process, nullptr, 0);  // a killed child is reaped at once
+  }
+}
+
+std::string Supervisor::LogFile(FleetRole role) const {
+  return fmt::format("{}/{}.log", options_.log_folder, PeerName(role.role, role.index));
+}
+
+void Supervisor::Start(Child* child) {
+  std::vector<std::string> words{options_.executable, "role", std::string(RoleName(child->role.role)),
+                                 "--index", std::to_string(child->role.index), "--coordinator",
+                                 options_.coordinator};
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const std::string log = LogFile(child->role);
+  const pid_t parent = getpid();
+  const pid_t process = fork();
+  if (process == 0) Become(argv.data(), log.c_str(), parent);
+  if (process < 0) {
+    status_ = ResourceExhausted("no process for {}: {}; raise the process limit (ulimit -u) or start "
+                                "fewer actors", PeerName(child->role.role, child->role.index),
+                                strerror(errno));
+    return;
+  }
+  child->process = process;
+}
+
+std::vector<Supervisor::Exit> Supervisor::Tick(Time now, bool running) {
+  std::vector<Exit> exits;
+  for (Child& child : children_) {
+    if (child.process > 0) {
+      int wait_status = 0;
+      if (waitpid(child.process, &wait_status, WNOHANG) != child.process) continue;
+      exits.emplace_back();
+      HandleExit(&child, wait_status, now, running, &exits.back());
+    }
+    const bool due = child.process == 0 && !child.finished && running && now >= child.start_at;
+    if (due && status_.ok()) Start(&child);
+  }
+  return exits;
+}
+
+void Supervisor::HandleExit(Child* child, int wait_status, Time now, bool running, Exit* exit) {
+  child->process = 0;
+  const std::string name = PeerName(child->role.role, child->role.index);
+  *exit = {.role = child->role, .reason = DescribeExit(wait_status),
+           .orderly = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0};
+  if (!child->kill_reason.empty()) exit->reason += ": " + std::exchange(child->kill_reason, {});
+  if (exit->orderly) {
+    child->finished = true;
+    return;
+  }
+  if (!running) return;
+  const std::string last = LogTail(child->role);
+  const auto& fleet = options_.config.fleet;
+  std::erase_if(child->failures,
+                [&](Time t) { return now - t > Seconds(fleet.restart_window_s); });
+  child->failures.push_back(now);
+  if (std::int64_t(child->failures.size()) > fleet.restarts_max) {
+    status_ = Aborted("{} failed {} times within {:.0f} s (fleet.restarts_max = {}), last: {}; its "
+                      "last words: {}; see {}", name, child->failures.size(),
+                      fleet.restart_window_s, fleet.restarts_max, exit->reason, last,
+                      LogFile(child->role));
+    return;
+  }
+  const double wait = std::min(fleet.backoff_max_s, fleet.backoff_first_s *
+                                                        std::pow(2, double(child->failures.size() - 1)));
+  child->start_at = now + Seconds(wait);
+  ++restarts_;
+  LogWarning("{} ended ({}); last words: {}; restart {} of at most {} in {:.1f} s", name,
+             exit->reason, last, child->failures.size(), fleet.restarts_max, wait);
+}
+
+void Supervisor::Signal(int number) {
+  for (const Child& child : children_) {
+    if (child.process > 0) kill(child.process, number);
+  }
+}
+
+void Supervisor::Kill(FleetRole role, const std::string& why) {
+  for (Child& child : children_) {
+    if (child.role.role != role.role || child.role.index != role.index || child.process <= 0) continue;
+    child.kill_reason = why;
+    kill(child.process, SIGKILL);
+  }
+}
+
+int Supervisor::alive() const {
+  return int(std::ranges::count_if(children_, [](const Child& c) { return c.process > 0; }));
+}
+
+std::string Supervisor::LogTail(FleetRole role) const {
+  std::ifstream file(LogFile(role), std::ios::ate | std::ios::binary);
+  if (!file) return "none";
+  const std::streamoff size = file.tellg();
+  std::string tail(std::size_t(std::min<std::streamoff>(size, 2000)), '\0');
+  file.seekg(size - std::streamoff(tail.size()));
+  file.read(tail.data(), std::streamsize(tail.size()));
+  while (!tail.empty() && tail.back() == '\n') tail.pop_back();
+  tail.erase(0, tail.rfind('\n') + 1);
+  return tail.empty() ? "none" : tail;
+}
+
+}  // namespace troop

@@ -1,0 +1,244 @@
+#include "learners/learner_node.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/log.h"
+#include "nn/model.h"
+
+namespace troop {
+namespace {
+
+// Two jobs in flight keep the compute thread fed while the node exchanges messages; more would only
+// make priorities and published weights older.
+constexpr std::size_t kJobsMax = 2;
+constexpr std::size_t kBatchesPerJobMax = 16;
+// Updates skipped because a number was not finite before the run ends.
+constexpr std::uint64_t kUnfiniteMax = 100;
+
+}  // namespace
+
+Result<std::unique_ptr<LearnerNode>> LearnerNode::Make(Context context) {
+  std::unique_ptr<LearnerNode> node(new LearnerNode(std::move(context)));
+  TROOP_RETURN_IF_ERROR(node->Build());
+  return node;
+}
+
+Status LearnerNode::Build() {
+  TROOP_ASSIGN_OR_RETURN(module_, MakeNetwork(context_.config, context_.env));
+  TROOP_ASSIGN_OR_RETURN(algorithm_, MakeAlgorithm(context_.config, context_.env));
+  if (context_.resume_checkpoint.empty()) return Status::Ok();
+  TROOP_ASSIGN_OR_RETURN(CheckpointState checkpoint,
+                         ReadCheckpoint(context_.run, context_.resume_checkpoint));
+  TROOP_RETURN_IF_ERROR(algorithm_->SetState(checkpoint.state));
+  updates_ = submitted_ = algorithm_->updates();
+  context_.member->report().checkpoint = context_.resume_checkpoint;
+  context_.member->report().checkpoint_updates = updates_;
+  LogInfo("resumed from {}: {} updates, {} agent steps", context_.resume_checkpoint, updates_,
+          checkpoint.steps);
+  return Status::Ok();
+}
+
+Status LearnerNode::Connect() {
+  FleetMember& member = *context_.member;
+  const Config& c = context_.config;
+  const ChannelOptions options{.origin = {.role = Role::kLearner, .index = member.options().index,
+                                          .incarnation = member.options().incarnation},
+                               .window = int(c.learner.prefetch) + 4};
+  const std::string replay = member.Endpoint(Role::kReplay, 0);
+  if (!sampler_ && !replay.empty()) {
+    TROOP_ASSIGN_OR_RETURN(auto channel, context_.network->Connect(replay, options));
+    sampler_ = MakeReplaySampler(std::move(channel),
+                                 {context_.env.observation, context_.env.action.tensor()},
+                                 {.batch_size = c.learner.batch_size,
+                                  .prefetch = int(c.learner.prefetch),
+                                  .batches_per_request = int(c.learner.batches_per_request),
+                                  .beta = c.replay.beta});
+  }
+  const std::string weights = member.Endpoint(Role::kParamServer, 0);
+  if (!publisher_ && !weights.empty()) {
+    TROOP_ASSIGN_OR_RETURN(auto channel, context_.network->Connect(weights, options));
+    publisher_ = MakeWeightPublisher(std::move(channel));
+    Publish(Buffer::Copy(std::as_bytes(algorithm_->value())));
+  }
+  return Status::Ok();
+}
+
+Turn LearnerNode::Step(Time now) {
+  FleetMember& member = *context_.member;
+  member.Poll(now, metrics_);
+  result_ = !result_.ok() ? result_ : member.lost();
+  if (result_.ok()) result_ = Connect();
+  if (!result_.ok()) return Turn::Done();
+  if (!sampler_ || !publisher_) return Turn::Idle(member.next_beat());
+  if (member.phase() >= Phase::kDraining) sampler_->Drain();
+  sampler_->Poll(now);
+  CollectUpdates();
+  CollectCheckpoint();
+  publisher_->Poll(now);
+  if (!result_.ok()) return Turn::Done();
+  if (!Finishing()) {
+    SubmitUpdates();
+    if (!next_checkpoint_) next_checkpoint_ = now + Seconds(context_.config.checkpoint.every_s);
+    if (now >= *next_checkpoint_) StartCheckpoint(now, false);
+  } else if (jobs_.empty() && !checkpoint_) {
+    if (!final_checkpoint_) StartCheckpoint(now, true);
+    if (published_ <= updates_) Publish(Buffer::Copy(std::as_bytes(algorithm_->value())));
+    const bool all_published = publisher_->acked_version() >= published_;
+    if (final_checkpoint_ && all_published && !member.report().finished) {
+      member.report().finished = true;
+      member.BeatSoon();
+    }
+    const bool leave = draining_ || member.stop() || member.phase() == Phase::kDone;
+    if (final_checkpoint_ && leave) return Turn::Done();
+  }
+  const bool more = !Finishing() && jobs_.size() < kJobsMax && sampler_->ready_batches() > 0;
+  return more ? Turn::Busy() : Turn::Idle(std::min(member.next_beat(), next_checkpoint_.value_or(kForever)));
+}
+
+bool LearnerNode::Finishing() const {
+  return exhausted_ || draining_ || context_.member->stop() ||
+         context_.member->phase() == Phase::kDone;
+}
+
+// The share of the run that is over, for schedules. Where the replay ratio is enforced, updates say
+// it more evenly than steps, whose news arrive with heartbeats.
+double LearnerNode::Progress(std::uint64_t updates) const {
+  const Config& c = context_.config;
+  double share = double(context_.member->steps_total_done()) / c.learner.total_steps;
+  if (c.learner.max_updates > 0) {
+    share = double(updates) / double(c.learner.max_updates);
+  } else if (c.replay.samples_per_insert > 0) {
+    share = double(updates) * double(c.learner.batch_size) /
+            (c.learner.total_steps * c.replay.samples_per_insert);
+  }
+  return std::min(share, 1.0);
+}
+
+void LearnerNode::SubmitUpdates() {
+  const std::int64_t max_updates = context_.config.learner.max_updates;
+  while (jobs_.size() < kJobsMax) {
+    auto job = std::make_unique<UpdateJob>();
+    while (job->batches.size() < kBatchesPerJobMax) {
+      if (max_updates > 0 && submitted_ >= std::uint64_t(max_updates)) {
+        exhausted_ = true;
+        break;
+      }
+      Result<std::optional<SampleBatch>> batch = sampler_->Next();
+      if (!batch.ok()) {
+        if (batch.status().code() != Code::kOutOfRange) result_ = batch.status();
+        exhausted_ = true;
+        break;
+      }
+      if (!batch->has_value()) break;
+      job->batches.push_back(std::move(**batch));
+      ++submitted_;
+    }
+    if (job->batches.empty()) return;
+    job->progress = Progress(submitted_);
+    const auto publish_every = std::uint64_t(context_.config.learner.publish_every_updates);
+    const bool publish = submitted_ - publish_at_ >= publish_every;
+    if (publish) publish_at_ = submitted_;
+    UpdateJob* work = job.get();
+    Result<Executor::Job> id = context_.executor->Submit(
+        "update", [work, publish, algorithm = algorithm_.get()] {
+          for (const SampleBatch& batch : work->batches) {
+            work->priority.emplace_back(batch.key.size());
+            Result<LossReport> report =
+                algorithm->Update(batch, work->progress, work->priority.back());
+            if (report.ok()) {
+              work->last = *report;
+            } else {
+              work->status = report.status();
+              work->priority.back().clear();
+            }
+          }
+          work->updates = algorithm->updates();
+          if (publish) work->value = Buffer::Copy(std::as_bytes(algorithm->value()));
+        });
+    TROOP_CHECK(id.ok(), "{}", id.status().ToString());  // kJobsMax is below any executor's bound
+    job->id = *id;
+    jobs_.push_back(std::move(job));
+  }
+}
+
+// Version 1 + updates: the initial weights are newer than none.
+void LearnerNode::Publish(Buffer value) {
+  published_ = 1 + updates_;
+  publisher_->Publish({published_, std::move(value)});
+}
+
+void LearnerNode::CollectUpdates() {
+  while (!jobs_.empty() && context_.executor->TakeDone(jobs_.front()->id)) {
+    const std::unique_ptr<UpdateJob> job = std::move(jobs_.front());
+    jobs_.pop_front();
+    updates_ = job->updates;
+    for (std::size_t i = 0; i < job->batches.size(); ++i) {
+      if (!job->priority[i].empty()) {
+        sampler_->UpdatePriorities(job->batches[i].key, job->priority[i]);
+      } else {
+        ++unfinite_;
+      }
+    }
+    if (!job->status.ok()) {
+      LogWarning("update skipped: {}", job->status.message());
+      if (unfinite_ > kUnfiniteMax) result_ = job->status;
+    }
+    if (!job->value.empty()) Publish(std::move(job->value));
+    ReportMetrics(*job);
+  }
+}
+
+void LearnerNode::ReportMetrics(const UpdateJob& job) {
+  metrics_.Gauge("learner/updates", double(updates_), MetricKind::kCounter);
+  metrics_.Gauge("learner/skipped_updates", double(unfinite_), MetricKind::kCounter);
+  metrics_.Gauge("learner/loss", job.last.loss);
+  metrics_.Gauge("learner/td_error", job.last.td_error_mean);
+  metrics_.Gauge("learner/q", job.last.q_mean);
+  metrics_.Gauge("learner/gradient_norm", job.last.gradient_norm);
+  metrics_.Gauge("learner/ready_batches", sampler_->ready_batches(), MetricKind::kGaugeSum);
+  double lag = 0, items = 0;
+  for (const SampleBatch& batch : job.batches) {
+    for (const std::uint64_t version : batch.policy_version) {
+      lag += double(updates_) - double(version);
+      ++items;
+    }
+  }
+  metrics_.Gauge("learner/policy_lag", items > 0 ? std::max(0.0, lag / items) : 0);
+}
+
+void LearnerNode::StartCheckpoint(Time now, bool final) {
+  if (checkpoint_) return;
+  next_checkpoint_ = now + Seconds(context_.config.checkpoint.every_s);
+  checkpoint_ = std::make_unique<CheckpointJob>();
+  checkpoint_->final = final;
+  Result<Executor::Job> id = context_.executor->Submit(
+      "checkpoint",
+      [work = checkpoint_.get(), algorithm = algorithm_.get(), module = module_.get(),
+       run = context_.run, keep = context_.config.checkpoint.keep,
+       state = CheckpointState{.steps = context_.member->steps_total_done(),
+                               .config_toml = ToToml(context_.config)}]() mutable {
+        state.state = algorithm->State();
+        state.updates = work->updates = algorithm->updates();
+        work->path = WriteCheckpoint(run, *module, state, keep);
+      });
+  TROOP_CHECK(id.ok(), "{}", id.status().ToString());
+  checkpoint_->id = *id;
+}
+
+void LearnerNode::CollectCheckpoint() {
+  if (!checkpoint_ || !context_.executor->TakeDone(checkpoint_->id)) return;
+  const std::unique_ptr<CheckpointJob> job = std::move(checkpoint_);
+  // A full disk must not end the run: the older checkpoint stays, and the next try may succeed.
+  if (!job->path.ok()) {
+    LogError("checkpoint failed, the one before stays: {}", job->path.status().message());
+    metrics_.Count("learner/checkpoint_failures");
+  } else {
+    context_.member->report().checkpoint = *job->path;
+    context_.member->report().checkpoint_updates = job->updates;
+    context_.member->BeatSoon();
+  }
+  final_checkpoint_ = final_checkpoint_ || job->final;
+}
+
+}  // namespace troop

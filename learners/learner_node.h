@@ -1,0 +1,89 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "core/config.h"
+#include "core/node.h"
+#include "core/storage.h"
+#include "learners/algorithm.h"
+#include "learners/checkpoint.h"
+#include "net/control.h"
+#include "paramserver/client.h"
+#include "replay/client.h"
+
+namespace troop {
+
+// Makes weights: draws batches ahead, updates in jobs of the executor, writes priorities back,
+// publishes weights, checkpoints. When the run drains it uses up what the replay still gives,
+// publishes and checkpoints the final weights, and says so.
+// Owner: the node's thread; `algorithm_` is touched by one job at a time (jobs of one executor
+// thread run in their order), and by the node only while no job is under way.
+class LearnerNode final : public Node {
+ public:
+  struct Context {
+    Config config;
+    EnvSpec env;
+    Network* network = nullptr;
+    FleetMember* member = nullptr;
+    Executor* executor = nullptr;   // one thread: updates run in the order they were submitted
+    Storage* run = nullptr;         // the run's folder
+    std::string resume_checkpoint;  // empty: fresh
+  };
+  static Result<std::unique_ptr<LearnerNode>> Make(Context context);
+  Turn Step(Time now) override;
+  void Drain() override { draining_ = true; }
+  Status result() const override { return result_; }
+
+ private:
+  struct UpdateJob {                // what a job was given, and what it leaves
+    Executor::Job id = 0;
+    std::vector<SampleBatch> batches;
+    std::vector<std::vector<float>> priority;  // [batches][B]
+    double progress = 0;
+    LossReport last;
+    Status status;
+    std::uint64_t updates = 0;
+    Buffer value;                   // a copy of the weights, when one is due
+  };
+  struct CheckpointJob {
+    Executor::Job id = 0;
+    Result<std::string> path = std::string();
+    std::uint64_t updates = 0;
+    bool final = false;
+  };
+
+  explicit LearnerNode(Context context) : context_(std::move(context)) {}
+  Status Build();
+  Status Connect();
+  void CollectUpdates();
+  void Publish(Buffer value);
+  void SubmitUpdates();
+  void StartCheckpoint(Time now, bool final);
+  void CollectCheckpoint();
+  void ReportMetrics(const UpdateJob& job);
+  double Progress(std::uint64_t updates) const;
+  bool Finishing() const;
+
+  Context context_;
+  Metrics metrics_;
+  std::unique_ptr<Module> module_;
+  std::unique_ptr<Algorithm> algorithm_;
+  std::unique_ptr<ReplaySampler> sampler_;
+  std::unique_ptr<WeightPublisher> publisher_;
+  std::deque<std::unique_ptr<UpdateJob>> jobs_;   // submitted, oldest first
+  std::unique_ptr<CheckpointJob> checkpoint_;
+  std::uint64_t updates_ = 0;             // done, as far as the node knows
+  std::uint64_t submitted_ = 0;           // updates in all jobs up to now
+  std::uint64_t publish_at_ = 0;          // `submitted_` when the last publication was ordered
+  std::uint64_t published_ = 0;           // version of the last weights handed to the publisher
+  std::uint64_t unfinite_ = 0;            // updates skipped: loss or gradient not finite
+  std::optional<Time> next_checkpoint_;
+  bool exhausted_ = false;                // the replay gives no more, or max_updates is reached
+  bool final_checkpoint_ = false;         // written
+  bool draining_ = false;
+  Status result_;
+};
+
+}  // namespace troop

@@ -1,0 +1,58 @@
+#include "net/control.h"
+
+#include <utility>
+
+#include "net/codec.h"
+
+namespace troop {
+
+std::string PeerName(Role role, std::int32_t index) {
+  return fmt::format("{}-{}", RoleName(role), index);
+}
+
+FleetMember::FleetMember(std::unique_ptr<Channel> channel, const Options& options)
+    : channel_(std::move(channel)), options_(options) {}
+
+std::string FleetMember::Endpoint(Role role, std::int32_t index) const {
+  const auto it = state_.peers.find(PeerName(role, index));
+  return it == state_.peers.end() ? std::string() : it->second.endpoint;
+}
+
+void FleetMember::Poll(Time now, const Metrics& metrics) {
+  if (!last_answer_) last_answer_ = now;
+  Receive(now);
+  if (ticket_ != 0 || now < next_beat_ || !lost_.ok()) return;
+  report_.metrics = metrics.snapshot();
+  Message message{.type = MessageType::kBeat, .body = EncodeBody(report_)};
+  Result<Ticket> ticket = channel_->Send(message, now + options_.deadline);
+  next_beat_ = now + options_.beat_every;
+  if (!ticket.ok()) return;  // the window is full: the next beat carries the same and more
+  ticket_ = *ticket;
+  evaluations_sent_ = report_.evaluations.size();
+}
+
+void FleetMember::Receive(Time now) {
+  if (ticket_ == 0) return;
+  std::optional<Result<Message>> answer = channel_->Poll(ticket_);
+  if (!answer) {
+    if (now - *last_answer_ > options_.alone_max) {
+      lost_ = Unavailable("the coordinator has not answered for {:.0f} s",
+                          ToSeconds(options_.alone_max));
+    }
+    return;
+  }
+  ticket_ = 0;
+  Result<BeatReply> reply = answer->ok() ? DecodeBody<BeatReply>((*answer)->body)
+                                         : Result<BeatReply>(answer->status());
+  if (!reply.ok()) {
+    if (reply.status().code() == Code::kAborted) lost_ = reply.status();
+    return;
+  }
+  last_answer_ = now;
+  report_.evaluations.erase(report_.evaluations.begin(),
+                            report_.evaluations.begin() + std::ptrdiff_t(evaluations_sent_));
+  evaluations_sent_ = 0;
+  state_ = std::move(*reply);
+}
+
+}  // namespace troop

@@ -1,0 +1,142 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/metrics.h"
+#include "core/time.h"
+#include "net/network.h"
+
+namespace troop {
+
+// What the roles and the coordinator say to each other.
+
+// The course of a run. Only grows.
+enum class Phase : std::uint8_t {
+  kRunning = 0,     // actors make experience
+  kDraining = 1,    // the step budget is spent: the learner uses up what is left and checkpoints
+  kEvaluating = 2,  // the evaluator plays the final episodes
+  kDone = 3,        // everybody ends
+};
+
+struct PeerInfo {
+  std::string endpoint;            // empty: serves nothing, or not bound yet
+  std::uint64_t incarnation = 0;
+  template <class A> void serialize(A& a) { a(endpoint, incarnation); }
+};
+std::string PeerName(Role role, std::int32_t index);  // "actor-3"
+
+struct RegisterRequest {
+  Role role = Role::kNone;
+  std::int32_t index = 0;
+  std::string version;             // of the program
+  std::int64_t process = 0;        // its id, for status
+  std::string host;
+  template <class A> void serialize(A& a) { a(role, index, version, process, host); }
+};
+struct RegisterReply {
+  std::uint64_t incarnation = 0;   // never used twice, also after a restart of the coordinator
+  std::string config_toml;         // resolved
+  std::string listen;              // where to bind, for roles that serve
+  std::string resume_checkpoint;   // path in the run folder; empty: a fresh start
+  template <class A> void serialize(A& a) { a(incarnation, config_toml, listen, resume_checkpoint); }
+};
+
+// The outcome of an evaluation.
+struct EvaluationReport {
+  std::uint64_t weights_version = 0;
+  std::int64_t steps = 0;          // agent steps of the run when the weights were pulled
+  std::int64_t episodes = 0;
+  double return_mean = 0, return_std = 0, return_min = 0, return_max = 0, length_mean = 0;
+  bool final = false;
+  template <class A> void serialize(A& a) {
+    a(weights_version, steps, episodes, return_mean, return_std, return_min, return_max,
+      length_mean, final);
+  }
+};
+
+// A progress heartbeat: sent by the node's own thread, so a hung node stops sending it.
+struct BeatRequest {
+  std::string endpoint;            // bound; empty for roles that serve nothing
+  MetricSnapshot metrics;
+  std::int64_t steps_done = 0;     // actor: leased steps whose experience the replay acknowledged
+  std::int64_t steps_wanted = 0;   // actor: would like this many granted to this incarnation in all
+  bool finished = false;           // this role has done all that the phase asks of it
+  std::string checkpoint;          // learner: newest whole checkpoint, path in the run folder
+  std::uint64_t checkpoint_updates = 0;
+  std::vector<EvaluationReport> evaluations;  // evaluator: since the last answered beat
+  template <class A> void serialize(A& a) {
+    a(endpoint, metrics, steps_done, steps_wanted, finished, checkpoint, checkpoint_updates,
+      evaluations);
+  }
+};
+struct BeatReply {
+  Phase phase = Phase::kRunning;
+  bool stop = false;               // end now, without final work beyond a checkpoint
+  std::int64_t steps_granted = 0;  // to this incarnation in all, up to now: a lost reply loses nothing
+  bool steps_over = false;         // no lease will ever be granted again
+  std::int64_t steps_total_done = 0;   // over all actors
+  std::map<std::string, PeerInfo> peers;  // by PeerName
+  template <class A> void serialize(A& a) {
+    a(phase, stop, steps_granted, steps_over, steps_total_done, peers);
+  }
+};
+
+struct StatusReply {
+  std::string json;                // for people and `troop status`
+  template <class A> void serialize(A& a) { a(json); }
+};
+
+// A registered role's line to the coordinator. Owner: the node's thread; nothing blocks. Beats go
+// out every `beat_every`, and at once when something changed that the coordinator waits for.
+class FleetMember {
+ public:
+  struct Options {
+    Role role = Role::kNone;
+    std::int32_t index = 0;
+    std::uint64_t incarnation = 0;
+    Duration beat_every = Milliseconds(250);
+    Duration deadline = Seconds(10);         // of one beat
+    Duration alone_max = Seconds(60);        // without an answer for so long: lost()
+  };
+  FleetMember(std::unique_ptr<Channel> channel, const Options& options);
+
+  // Sends and receives what is due. Call at each Step, after the node updated what it reports.
+  void Poll(Time now, const Metrics& metrics);
+  Time next_beat() const { return next_beat_; }
+  // Makes the next Poll send a beat even if none is due.
+  void BeatSoon() { next_beat_ = Time{}; }
+  // Reporting side: change it, then call BeatSoon when the coordinator waits for it.
+  BeatRequest& report() { return report_; }
+
+  const Options& options() const { return options_; }
+  Phase phase() const { return state_.phase; }
+  bool stop() const { return state_.stop; }
+  bool steps_over() const { return state_.steps_over; }
+  std::int64_t steps_total_done() const { return state_.steps_total_done; }
+  // The endpoint of a peer that serves; empty: not known yet.
+  std::string Endpoint(Role role, std::int32_t index) const;
+  // Steps granted to this incarnation in all.
+  std::int64_t steps_granted() const { return state_.steps_granted; }
+  // Not ok: this incarnation was fenced, or the coordinator has not answered for alone_max.
+  Status lost() const { return lost_; }
+
+ private:
+  void Receive(Time now);
+
+  std::unique_ptr<Channel> channel_;
+  const Options options_;
+  BeatRequest report_;
+  BeatReply state_;
+  Ticket ticket_ = 0;
+  std::size_t evaluations_sent_ = 0;
+  Time next_beat_{};
+  std::optional<Time> last_answer_;
+  Status lost_;
+};
+
+}  // namespace troop
