@@ -1,0 +1,458 @@
+#include "learners/dqn.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <map>
+#include <string>
+
+#include "core/rng.h"
+#include "nn/model.h"
+#include "tests/kernels/small_net_reference.h"
+
+namespace troop {
+namespace {
+
+constexpr std::int64_t kInputs = 3, kActions = 4, kHidden = 9;
+
+EnvSpec Env() {
+  EnvSpec env;
+  env.id = "test";
+  env.observation = {DType::kF32, {kInputs}};
+  env.action.count = kActions;
+  return env;
+}
+
+Config SmallConfig() {
+  Config config;
+  LayerConfig layer;
+  layer.type = "linear";
+  layer.units = kHidden;
+  layer.activation = "tanh";
+  config.network.layers = {layer};
+  config.optimizer.epsilon = 0.01;  // far above rounding: the step is smooth in the gradient
+  config.optimizer.learning_rate = 0.01;
+  config.learner.gamma = 0.9;
+  config.learner.target_update_steps = 2;
+  return config;
+}
+
+std::unique_ptr<Algorithm> Make(const Config& config) {
+  auto made = MakeAlgorithm(config, Env());
+  EXPECT_TRUE(made.ok()) << made.status().ToString();
+  return std::move(made).value();
+}
+
+SampleBatch EmptyBatch(std::int64_t items, std::int64_t steps) {
+  SampleBatch b;
+  const auto count = std::size_t(items);
+  b.key.resize(count);
+  b.probability.assign(count, 1.0 / double(items));
+  b.weight.assign(count, 1);
+  b.length.assign(count, std::int32_t(steps));
+  b.policy_version.assign(count, 0);
+  b.observation = Tensor(DType::kF32, {items, kInputs});
+  b.next_observation = Tensor(DType::kF32, {items, kInputs});
+  b.action = Tensor(DType::kI32, {items});
+  b.reward = Tensor(DType::kF32, {items, steps});
+  b.discount = Tensor(DType::kF32, {items, steps});
+  std::ranges::fill(b.discount.as<float>(), 1.0f);
+  return b;
+}
+
+SampleBatch RandomBatch(std::int64_t items, std::int64_t steps, std::uint64_t seed) {
+  Rng rng({seed, Purpose::kTest});
+  SampleBatch b = EmptyBatch(items, steps);
+  for (float& x : b.observation.as<float>()) x = float(rng.Normal());
+  for (float& x : b.next_observation.as<float>()) x = float(rng.Normal());
+  for (std::size_t i = 0; i < std::size_t(items); ++i) {
+    b.action.as<std::int32_t>()[i] = std::int32_t(rng.Below(kActions));
+    b.weight[i] = float(rng.Uniform(0.2, 1));
+    b.length[i] = std::int32_t(1 + rng.Below(std::uint32_t(steps)));
+    const std::size_t first = i * std::size_t(steps), count = std::size_t(b.length[i]);
+    for (std::size_t k = 0; k < count; ++k) b.reward.as<float>()[first + k] = float(rng.Normal());
+    if (rng.Below(3) == 0) b.discount.as<float>()[first + count - 1] = 0;
+  }
+  return b;
+}
+
+LossReport Update(Algorithm* algorithm, const SampleBatch& batch, double progress = 0,
+                  std::vector<float>* priority = nullptr) {
+  std::vector<float> local(std::size_t(batch.size()));
+  const auto report = algorithm->Update(batch, progress, priority != nullptr ? *priority : local);
+  EXPECT_TRUE(report.ok()) << report.status().ToString();
+  return report.ok() ? *report : LossReport{};
+}
+
+// ---- Double DQN once more, in f64 and plain loops.
+
+class Reference {
+ public:
+  explicit Reference(const Config& config) : config_(config) {
+    const auto network = std::move(MakeNetwork(config, Env())).value();
+    std::map<std::string, std::int64_t> at;
+    for (const ParamSpec& p : network->params()) at[p.name] = p.offset;
+    net_.inputs = kInputs;
+    net_.trunk_count = 1;
+    net_.trunk[0] = {kInputs, kHidden, Activation::kTanh, at.at("layers.0.weight"),
+                     at.at("layers.0.bias")};
+    net_.dueling = config.network.dueling;
+    const std::string head = net_.dueling ? "head.advantage" : "head";
+    net_.advantage[0] = {kHidden, kActions, Activation::kNone, at.at(head + ".weight"),
+                         at.at(head + ".bias")};
+    if (net_.dueling) {
+      net_.value[0] = {kHidden, 1, Activation::kNone, at.at("head.value.weight"),
+                       at.at("head.value.bias")};
+    }
+    std::vector<float> start(std::size_t(ParameterCount(*network)));
+    InitParameters(*network, std::uint64_t(config.seed), start);
+    value.assign(start.begin(), start.end());
+    target = value;
+    m_.assign(value.size(), 0);
+    v_.assign(value.size(), 0);
+  }
+
+  void Update(const SampleBatch& b, double progress) {
+    SmallNetReference online(net_, value), old(net_, target);
+    loss = 0;
+    priority.clear();
+    for (std::int64_t i = 0; i < b.size(); ++i) {
+      const Doubles x = Row(b.observation, i), next = Row(b.next_observation, i);
+      const Doubles chooser = config_.learner.double_q ? online.Forward(next) : old.Forward(next);
+      const Doubles judge = old.Forward(next);
+      double g = judge[std::size_t(std::ranges::max_element(chooser) - chooser.begin())];
+      for (std::int64_t k = b.length[std::size_t(i)] - 1; k >= 0; --k) {
+        const auto at = std::size_t(i * b.reward.dim(1) + k);
+        g = double(b.reward.as<float>()[at]) +
+            config_.learner.gamma * double(b.discount.as<float>()[at]) * g;
+      }
+      const auto action = std::size_t(b.action.as<std::int32_t>()[std::size_t(i)]);
+      const double td = g - online.Forward(x)[action], weight = b.weight[std::size_t(i)];
+      const bool far = config_.learner.loss == "huber" && std::abs(td) > 1;
+      loss += weight * (far ? std::abs(td) - 0.5 : td * td / 2) / double(b.size());
+      priority.push_back(std::abs(td));
+      Doubles dq(kActions);
+      dq[action] = -weight * (far ? std::copysign(1, td) : td) / double(b.size());
+      online.Backward(dq);
+    }
+    Step(online.gradient, progress);
+  }
+
+  Doubles value, target, priority;
+  double loss = 0, norm = 0;
+
+ private:
+  static Doubles Row(const Tensor& t, std::int64_t i) {
+    const std::span<const float> row = t.as<float>().subspan(std::size_t(i * kInputs), kInputs);
+    return {row.begin(), row.end()};
+  }
+
+  void Step(Doubles gradient, double progress) {
+    double sum = 0;
+    for (double g : gradient) sum += g * g;
+    norm = std::sqrt(sum);
+    const auto& o = config_.optimizer;
+    const double rate = o.learning_rate * (1 + (o.final_fraction - 1) * progress);
+    ++updates_;
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      const double limit = config_.learner.max_grad_norm;
+      const double g = norm > limit ? gradient[i] * limit / norm : gradient[i];
+      if (o.type == "adam") {
+        m_[i] = o.beta1 * m_[i] + (1 - o.beta1) * g;
+        v_[i] = o.beta2 * v_[i] + (1 - o.beta2) * g * g;
+        const double m = m_[i] / (1 - std::pow(o.beta1, updates_));
+        const double v = v_[i] / (1 - std::pow(o.beta2, updates_));
+        value[i] -= rate * m / (std::sqrt(v) + o.epsilon);
+      } else {
+        m_[i] = o.decay * m_[i] + (1 - o.decay) * g;
+        v_[i] = o.decay * v_[i] + (1 - o.decay) * g * g;
+        value[i] -= rate * g / std::sqrt(v_[i] - m_[i] * m_[i] + o.epsilon);
+      }
+    }
+    if (updates_ % config_.learner.target_update_steps != 0) return;
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      target[i] += config_.learner.target_tau * (value[i] - target[i]);
+    }
+  }
+
+  const Config config_;
+  SmallNet net_;
+  Doubles m_, v_;
+  int updates_ = 0;
+};
+
+TEST(DqnTest, UpdatesFollowPlainLoopsInF64InEveryVariant) {
+  for (int variant = 0; variant < 64; ++variant) {
+    Config config = SmallConfig();
+    config.learner.double_q = (variant & 1) != 0;
+    config.network.dueling = (variant & 2) != 0;
+    config.learner.loss = variant & 4 ? "huber" : "mse";
+    config.optimizer.type = variant & 8 ? "adam" : "rmsprop";
+    config.learner.max_grad_norm = variant & 16 ? 0.05 : 10;
+    config.learner.target_tau = variant & 32 ? 0.25 : 1;
+    config.optimizer.final_fraction = 0.5;
+    const auto algorithm = Make(config);
+    Reference reference(config);
+    for (std::uint64_t step = 0; step < 6; ++step) {
+      const std::int64_t items = step % 2 == 0 ? 5 : 8;  // the batch may change its size
+      const SampleBatch batch = RandomBatch(items, 3, 100 + step);
+      std::vector<float> priority(std::size_t(batch.size()), 0);
+      const double progress = double(step) / 6;
+      const LossReport report = Update(algorithm.get(), batch, progress, &priority);
+      reference.Update(batch, progress);
+      EXPECT_NEAR(report.loss, reference.loss, 1e-5);
+      EXPECT_NEAR(report.gradient_norm, reference.norm, 1e-5);
+      for (std::size_t i = 0; i < priority.size(); ++i) {
+        EXPECT_NEAR(priority[i], reference.priority[i], 1e-5);
+      }
+      for (std::size_t i = 0; i < reference.value.size(); ++i) {
+        ASSERT_NEAR(algorithm->value()[i], reference.value[i], 2e-6) << variant << " " << step;
+      }
+    }
+    const TensorFile state = algorithm->State();
+    const auto target = state.tensors.at("target").as<float>();
+    for (std::size_t i = 0; i < target.size(); ++i) {
+      ASSERT_NEAR(target[i], reference.target[i], 2e-6) << variant;
+    }
+  }
+}
+
+// ---- Learning.
+
+// Three states, four actions, deterministic: next state (s + a) mod 3, reward (s * a) mod 3 - 0.5;
+// action 3 in state 2 ends the episode. Observations are one-hot.
+struct Mdp {
+  static std::int64_t Next(std::int64_t s, std::int64_t a) { return (s + a) % 3; }
+  static double Reward(std::int64_t s, std::int64_t a) { return double((s * a) % 3) - 0.5; }
+  static bool Ends(std::int64_t s, std::int64_t a) { return s == 2 && a == 3; }
+
+  static std::vector<Doubles> ValueIteration(double gamma) {
+    std::vector<Doubles> q(3, Doubles(4));
+    for (int sweep = 0; sweep < 1000; ++sweep) {
+      for (std::int64_t s = 0; s < 3; ++s) {
+        for (std::int64_t a = 0; a < 4; ++a) {
+          const double next = std::ranges::max(q[std::size_t(Next(s, a))]);
+          q[std::size_t(s)][std::size_t(a)] = Reward(s, a) + (Ends(s, a) ? 0 : gamma * next);
+        }
+      }
+    }
+    return q;
+  }
+  static SampleBatch Everything() {
+    SampleBatch b = EmptyBatch(12, 1);
+    for (std::int64_t i = 0; i < 12; ++i) {
+      const std::int64_t s = i / 4, a = i % 4;
+      b.observation.as<float>()[std::size_t(i * 3 + s)] = 1;
+      b.next_observation.as<float>()[std::size_t(i * 3 + Next(s, a))] = 1;
+      b.action.as<std::int32_t>()[std::size_t(i)] = std::int32_t(a);
+      b.reward.as<float>()[std::size_t(i)] = float(Reward(s, a));
+      b.discount.as<float>()[std::size_t(i)] = Ends(s, a) ? 0 : 1;
+    }
+    return b;
+  }
+};
+
+std::vector<float> QValues(const Config& config, std::span<const float> value,
+                           const Tensor& observation) {
+  const auto network = std::move(MakeNetwork(config, Env())).value();
+  const TensorSpec spec = observation.spec();
+  const Plan plan = std::move(network->MakePlan({&spec, 1})).value();
+  MutableBuffer workspace(plan.workspace_bytes);
+  const auto packed = network->MakePacked(Precision::kF32);
+  network->Pack(value, packed.get());
+  const Tensor q(DType::kF32, plan.out[0].shape);
+  const ConstTensor in(observation);
+  network->Forward({.value = value, .packed = packed.get(), .workspace = workspace.bytes()},
+                   {&in, 1}, {&q, 1}, {});
+  return {q.as<float>().begin(), q.as<float>().end()};
+}
+
+TEST(DqnTest, LearnsTheExactValuesOfASmallProblem) {
+  for (bool double_q : {true, false}) {
+    Config config = SmallConfig();
+    config.learner.double_q = double_q;
+    config.network.layers[0].units = 32;
+    config.learner.target_update_steps = 20;
+    config.learner.loss = "mse";
+    config.optimizer.epsilon = 1e-8;
+    config.optimizer.final_fraction = 0.01;
+    const auto algorithm = Make(config);
+    const SampleBatch batch = Mdp::Everything();
+    for (int i = 0; i < 5000; ++i) Update(algorithm.get(), batch, i / 5000.0);
+    const std::vector<float> q = QValues(config, algorithm->value(), batch.observation);
+    const std::vector<Doubles> want = Mdp::ValueIteration(config.learner.gamma);
+    for (std::size_t i = 0; i < 12; ++i) {
+      EXPECT_NEAR(q[i * 4 + i % 4], want[i / 4][i % 4], 5e-3) << i;
+    }
+  }
+}
+
+TEST(DqnTest, TerminatedStepsDoNotBootstrapAndTruncatedOnesDo) {
+  const Config config = SmallConfig();
+  SampleBatch b = RandomBatch(1, 3, 4);
+  b.length[0] = 1;
+  std::ranges::fill(b.reward.as<float>(), 0.0f);
+  b.reward.as<float>()[0] = 2;
+  const auto first = Make(config), second = Make(config);
+  const std::vector<float> q = QValues(config, first->value(), b.observation);
+  const std::vector<float> next = QValues(config, first->value(), b.next_observation);
+  const double chosen = q[std::size_t(b.action.as<std::int32_t>()[0])];
+  std::vector<float> priority(1);
+  std::ranges::fill(b.discount.as<float>(), 1.0f);
+  Update(first.get(), b, 0, &priority);
+  EXPECT_NEAR(priority[0], std::abs(2 + 0.9 * double(std::ranges::max(next)) - chosen), 1e-5);
+  b.discount.as<float>()[0] = 0;
+  Update(second.get(), b, 0, &priority);
+  EXPECT_NEAR(priority[0], std::abs(2 - chosen), 1e-5);
+}
+
+// ---- State.
+
+bool SameState(const TensorFile& a, const TensorFile& b) {
+  if (a.metadata != b.metadata || a.tensors.size() != b.tensors.size()) return false;
+  for (const auto& [name, tensor] : a.tensors) {
+    const auto found = b.tensors.find(name);
+    if (found == b.tensors.end() || !(found->second.spec() == tensor.spec())) return false;
+    if (!std::ranges::equal(found->second.bytes(), tensor.bytes())) return false;
+  }
+  return true;
+}
+
+TEST(DqnTest, SameBatchesGiveTheSameBytes) {
+  const auto first = Make(SmallConfig()), second = Make(SmallConfig());
+  for (std::uint64_t i = 0; i < 5; ++i) {
+    Update(first.get(), RandomBatch(6, 3, i));
+    Update(second.get(), RandomBatch(6, 3, i));
+  }
+  EXPECT_TRUE(SameState(first->State(), second->State()));
+}
+
+TEST(DqnTest, RestoredStateContinuesBitForBit) {
+  for (const char* type : {"adam", "rmsprop"}) {
+    Config config = SmallConfig();
+    config.optimizer.type = type;
+    const auto first = Make(config);
+    for (std::uint64_t i = 0; i < 3; ++i) Update(first.get(), RandomBatch(6, 3, i));
+    // Through the bytes of a file, into an algorithm that started elsewhere.
+    const auto read = DecodeSafetensors(EncodeSafetensors(first->State()));
+    ASSERT_TRUE(read.ok()) << read.status().ToString();
+    config.seed = 77;
+    const auto second = Make(config);
+    Update(second.get(), RandomBatch(6, 3, 50));
+    const Status restored = second->SetState(*read);
+    ASSERT_TRUE(restored.ok()) << restored.ToString();
+    EXPECT_EQ(second->updates(), 3u);
+    for (std::uint64_t i = 3; i < 8; ++i) {
+      Update(first.get(), RandomBatch(6, 3, i));
+      Update(second.get(), RandomBatch(6, 3, i));
+    }
+    EXPECT_TRUE(SameState(first->State(), second->State())) << type;
+  }
+}
+
+TEST(DqnTest, StateThatDoesNotFitIsRefusedAndChangesNothing) {
+  const auto algorithm = Make(SmallConfig());
+  Update(algorithm.get(), RandomBatch(6, 3, 1));
+  const TensorFile before = algorithm->State();
+  const Tensor short_one(DType::kF32, {3});
+  std::vector<TensorFile> bad(8, before);
+  bad[0].tensors.erase("target");
+  bad[1].tensors["value"] = short_one;
+  bad[2].tensors["optimizer.v"] = Tensor(DType::kF64, before.tensors.at("value").shape());
+  bad[3].metadata.erase("updates");
+  bad[4].metadata["updates"] = "3x";
+  bad[5].metadata["optimizer_steps"] = "-1";
+  bad[6].metadata["optimizer"] = "rmsprop";
+  bad[7].metadata["algorithm"] = "dpg";
+  for (std::size_t i = 0; i < bad.size(); ++i) {
+    EXPECT_EQ(algorithm->SetState(bad[i]).code(), Code::kInvalidArgument) << i;
+    EXPECT_TRUE(SameState(algorithm->State(), before)) << i;
+  }
+}
+
+// ---- What goes wrong.
+
+TEST(DqnTest, BatchThatIsNotFiniteIsRefusedAndChangesNothing) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  const auto poison = std::vector<std::function<void(SampleBatch&)>>{
+      [&](SampleBatch& b) { b.reward.as<float>()[0] = nan; },
+      [&](SampleBatch& b) { b.reward.as<float>()[0] = infinity; },
+      [&](SampleBatch& b) { b.observation.as<float>()[1] = nan; },
+      [&](SampleBatch& b) { b.weight[2] = nan; },
+  };
+  for (std::size_t i = 0; i < poison.size(); ++i) {
+    const auto algorithm = Make(SmallConfig()), twin = Make(SmallConfig());
+    Update(algorithm.get(), RandomBatch(6, 3, 1));
+    Update(twin.get(), RandomBatch(6, 3, 1));
+    SampleBatch bad = RandomBatch(6, 3, 2);
+    poison[i](bad);
+    std::vector<float> priority(6, -1);
+    const auto report = algorithm->Update(bad, 0, priority);
+    ASSERT_FALSE(report.ok()) << i;
+    EXPECT_EQ(report.status().code(), Code::kDataLoss) << i;
+    EXPECT_EQ(priority, std::vector<float>(6, -1)) << i;
+    EXPECT_TRUE(SameState(algorithm->State(), twin->State())) << i;
+    Update(algorithm.get(), RandomBatch(6, 3, 3));
+    Update(twin.get(), RandomBatch(6, 3, 3));
+    EXPECT_TRUE(SameState(algorithm->State(), twin->State())) << i;
+  }
+}
+
+TEST(DqnTest, BatchThatDoesNotFitIsRefusedAndChangesNothing) {
+  const auto algorithm = Make(SmallConfig());
+  const TensorFile before = algorithm->State();
+  const auto breakage = std::vector<std::function<void(SampleBatch&)>>{
+      [](SampleBatch& b) { b.action.as<std::int32_t>()[3] = kActions; },
+      [](SampleBatch& b) { b.action.as<std::int32_t>()[3] = -1; },
+      [](SampleBatch& b) { b.length[0] = 0; },
+      [](SampleBatch& b) { b.length[5] = 4; },
+      [](SampleBatch& b) { b.observation = Tensor(DType::kF32, {6, kInputs + 1}); },
+      [](SampleBatch& b) { b.next_observation = Tensor(DType::kU8, {6, kInputs}); },
+      [](SampleBatch& b) { b.reward = Tensor(DType::kF32, {6}); },
+      [](SampleBatch& b) { b.discount = Tensor(DType::kF32, {6, 2}); },
+      [](SampleBatch& b) { b.weight.pop_back(); },
+      [](SampleBatch& b) { b = SampleBatch{}; },
+  };
+  for (std::size_t i = 0; i < breakage.size(); ++i) {
+    SampleBatch bad = RandomBatch(6, 3, 2);
+    breakage[i](bad);
+    std::vector<float> priority(std::size_t(bad.size()));
+    const auto report = algorithm->Update(bad, 0, priority);
+    ASSERT_FALSE(report.ok()) << i;
+    EXPECT_EQ(report.status().code(), Code::kInvalidArgument) << report.status().ToString();
+    EXPECT_TRUE(SameState(algorithm->State(), before)) << i;
+  }
+}
+
+TEST(DqnTest, LearningRateEndsAtItsFinalFraction) {
+  Config config = SmallConfig();
+  config.optimizer.final_fraction = 0;
+  const auto algorithm = Make(config);
+  const std::vector<float> before(algorithm->value().begin(), algorithm->value().end());
+  Update(algorithm.get(), RandomBatch(6, 3, 1), 1.0);
+  EXPECT_TRUE(std::ranges::equal(algorithm->value(), before));
+  Update(algorithm.get(), RandomBatch(6, 3, 1), 0.9);
+  EXPECT_FALSE(std::ranges::equal(algorithm->value(), before));
+}
+
+TEST(DqnTest, ConfigThatDqnCannotServeIsRefusedWithTheKey) {
+  Config config = SmallConfig();
+  config.learner.algorithm = "dpg";
+  auto made = MakeAlgorithm(config, Env());
+  ASSERT_FALSE(made.ok());
+  EXPECT_NE(made.status().message().find("learner.algorithm"), std::string::npos);
+  config = SmallConfig();
+  config.learner.loss = "l1";
+  made = MakeAlgorithm(config, Env());
+  ASSERT_FALSE(made.ok());
+  EXPECT_NE(made.status().message().find("learner.loss"), std::string::npos);
+  EnvSpec continuous = Env();
+  continuous.action = {ActionSpec::Kind::kContinuous, 0, {-1}, {1}};
+  EXPECT_FALSE(MakeAlgorithm(SmallConfig(), continuous).ok());
+}
+
+}  // namespace
+}  // namespace troop
