@@ -1,0 +1,248 @@
+// The bf16 loops of gemm_narrow.h. vdpbf16ps adds two products to each f32 lane, so operands come in
+// pairs along the axis that is summed over: of rows as they are, or of two rows interleaved.
+#include <immintrin.h>
+
+#include "kernels/gemm_narrow_table.h"
+#include "kernels/vec.h"
+
+namespace troop {
+namespace {
+
+constexpr std::int64_t kPairLanes = 32;  // bf16 of a register
+constexpr int kDotRows = 4, kDotOutputs = 6;
+constexpr int kSumRows = 6, kSumVectors = 2;  // vectors of 32 bf16: two registers of sums each
+constexpr std::int64_t kDotBlock = 2048;
+constexpr std::int64_t kSumBlock = 128;
+
+inline __m512bh AsPairs(__m512i v) { return reinterpret_cast<__m512bh>(v); }
+inline __mmask32 TailMask(std::int64_t n) {
+  if (n <= 0) return 0;
+  return n >= kPairLanes ? ~__mmask32{0} : __mmask32((1u << n) - 1);
+}
+
+template <int R, int O>
+void DotTile(std::int64_t n, const BF16* x, std::int64_t ldx, const BF16* w, std::int64_t ldw,
+             float* y, std::int64_t ldy) {
+  __m512 sum[R][O];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 16
+    for (int o = 0; o < O; ++o) sum[r][o] = _mm512_setzero_ps();
+  const auto step = [&](auto load, std::int64_t i) {
+    __m512bh rows[R];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) rows[r] = AsPairs(load(x + r * ldx + i));
+#pragma GCC unroll 16
+    for (int o = 0; o < O; ++o) {
+      const __m512bh v = AsPairs(load(w + o * ldw + i));
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) sum[r][o] = _mm512_dpbf16_ps(sum[r][o], rows[r], v);
+    }
+  };
+  std::int64_t i = 0;
+  for (; i + kPairLanes <= n; i += kPairLanes)
+    step([](const BF16* p) { return _mm512_loadu_si512(p); }, i);
+  if (i < n) {
+    const __mmask32 mask = TailMask(n - i);
+    step([mask](const BF16* p) { return _mm512_maskz_loadu_epi16(mask, p); }, i);
+  }
+#pragma GCC unroll 16
+  for (int o = 0; o < O; ++o) {
+    if constexpr (R == 4) {
+      const Quad sums = Sum4({sum[0][o]}, {sum[1][o]}, {sum[2][o]}, {sum[3][o]});
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) y[r * ldy + o] += sums[r];
+    } else {
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) y[r * ldy + o] += _mm512_reduce_add_ps(sum[r][o]);
+    }
+  }
+}
+
+template <int O>
+void DotRows(std::int64_t batch, std::int64_t n, const BF16* x, std::int64_t ldx, const BF16* w,
+             std::int64_t ldw, float* y, std::int64_t ldy) {
+  std::int64_t r = 0;
+  for (; r + kDotRows <= batch; r += kDotRows)
+    DotTile<kDotRows, O>(n, x + r * ldx, ldx, w, ldw, y + r * ldy, ldy);
+  for (; r < batch; ++r) DotTile<1, O>(n, x + r * ldx, ldx, w, ldw, y + r * ldy, ldy);
+}
+
+void Forward(const LinearShape& shape, std::int64_t batch, const BF16* weight, const float* bias,
+             const BF16* x, float* y) {
+  for (std::int64_t b = 0; b < batch; ++b)
+    for (std::int64_t o = 0; o < shape.out; ++o) y[b * shape.out + o] = bias[o];
+  const std::int64_t blocks = (shape.in + kDotBlock - 1) / kDotBlock;
+  const std::int64_t block =
+      ((shape.in + blocks - 1) / blocks + kPairLanes - 1) / kPairLanes * kPairLanes;
+  std::int64_t o = 0;
+  const auto rows = [&](auto run) {
+    for (std::int64_t i = 0; i < shape.in; i += block) {
+      const std::int64_t n = shape.in - i < block ? shape.in - i : block;
+      run(batch, n, x + i, shape.in, weight + o * shape.in + i, shape.in, y + o, shape.out);
+    }
+  };
+  for (; o + kDotOutputs <= shape.out; o += kDotOutputs) rows(DotRows<kDotOutputs>);
+  for (; o < shape.out; ++o) rows(DotRows<1>);
+}
+
+// c[m, n] (+)= Σ_k a(m, k) * b[k, n]. Pair p of row m of a: the 32 bits at a + m * am + p * ap, of
+// which the second half is left out when `depth` ends before it.
+struct SumOperands {
+  const char* a = nullptr;
+  std::int64_t am = 0, ap = 0;  // bytes
+  const BF16* b = nullptr;
+  std::int64_t ldb = 0;
+  float* c = nullptr;
+  std::int64_t ldc = 0;
+};
+
+// Puts the sums of interleaved columns straight again.
+inline void Straighten(__m512 low, __m512 high, __m512* first, __m512* second) {
+  const __m512i from_first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+  const __m512i from_second =
+      _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+  *first = _mm512_permutex2var_ps(low, from_first, high);
+  *second = _mm512_permutex2var_ps(low, from_second, high);
+}
+
+template <int M, int V>
+void SumTile(const SumOperands& t, std::int64_t depth, std::int64_t columns, bool add) {
+  __m512 sum[M][V][2];
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m)
+#pragma GCC unroll 16
+    for (int v = 0; v < V; ++v) sum[m][v][0] = sum[m][v][1] = _mm512_setzero_ps();
+  __mmask32 mask[V];
+#pragma GCC unroll 16
+  for (int v = 0; v < V; ++v) mask[v] = TailMask(columns - v * kPairLanes);
+  const auto step = [&](std::int64_t k, const auto& load_odd, const auto& load_a) {
+    __m512bh b[V][2];
+#pragma GCC unroll 16
+    for (int v = 0; v < V; ++v) {
+      const BF16* const row = t.b + k * t.ldb + v * kPairLanes;
+      const __m512i even = _mm512_maskz_loadu_epi16(mask[v], row), odd = load_odd(row, mask[v]);
+      // Works within 128 bits: columns 0-3, 8-11, 16-19, 24-27, and those between them.
+      b[v][0] = AsPairs(_mm512_unpacklo_epi16(even, odd));
+      b[v][1] = AsPairs(_mm512_unpackhi_epi16(even, odd));
+    }
+    const char* a_at = t.a + k / 2 * t.ap;
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m, a_at += t.am) {
+      const __m512bh a = AsPairs(_mm512_set1_epi32(load_a(a_at)));
+#pragma GCC unroll 16
+      for (int v = 0; v < V; ++v) {
+        sum[m][v][0] = _mm512_dpbf16_ps(sum[m][v][0], a, b[v][0]);
+        sum[m][v][1] = _mm512_dpbf16_ps(sum[m][v][1], a, b[v][1]);
+      }
+    }
+  };
+  std::int64_t k = 0;
+  for (; k + 2 <= depth; k += 2) {
+    step(k, [&](const BF16* row, __mmask32 m) { return _mm512_maskz_loadu_epi16(m, row + t.ldb); },
+         [](const char* at) {
+           std::int32_t pair;
+           __builtin_memcpy(&pair, at, 4);
+           return pair;
+         });
+  }
+  if (k < depth) {  // the last row has no partner
+    step(k, [](const BF16*, __mmask32) { return _mm512_setzero_si512(); },
+         [](const char* at) {
+           std::uint16_t half;
+           __builtin_memcpy(&half, at, 2);
+           return std::int32_t(half);
+         });
+  }
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m) {
+#pragma GCC unroll 16
+    for (int v = 0; v < V; ++v) {
+      __m512 parts[2];
+      Straighten(sum[m][v][0], sum[m][v][1], &parts[0], &parts[1]);
+#pragma GCC unroll 16
+      for (int h = 0; h < 2; ++h) {
+        float* const c = t.c + m * t.ldc + v * kPairLanes + 16 * h;
+        const auto keep = __mmask16(mask[v] >> (16 * h));
+        if (add) parts[h] = _mm512_add_ps(parts[h], _mm512_maskz_loadu_ps(keep, c));
+        _mm512_mask_storeu_ps(c, keep, parts[h]);
+      }
+    }
+  }
+}
+
+void SumRows(SumOperands t, std::int64_t rows, std::int64_t depth, std::int64_t columns, bool add) {
+  std::int64_t m = 0;
+  const auto next = [&](int count) {
+    t.a += count * t.am;
+    t.c += count * t.ldc;
+    m += count;
+  };
+  while (m + kSumRows <= rows) SumTile<kSumRows, kSumVectors>(t, depth, columns, add), next(kSumRows);
+  while (m + 2 <= rows) SumTile<2, kSumVectors>(t, depth, columns, add), next(2);
+  while (m < rows) SumTile<1, kSumVectors>(t, depth, columns, add), next(1);
+}
+
+inline std::int64_t SumColumns(std::int64_t left) {
+  return left < kSumVectors * kPairLanes ? left : kSumVectors * kPairLanes;
+}
+
+void BackwardData(const LinearShape& shape, std::int64_t batch, const BF16* weight, const BF16* dz,
+                  float* dx) {
+  for (std::int64_t o = 0; o < shape.out; o += kSumBlock) {
+    const std::int64_t depth = shape.out - o < kSumBlock ? shape.out - o : kSumBlock;
+    for (std::int64_t i = 0; i < shape.in; i += kSumVectors * kPairLanes) {
+      // The next piece of each row is far from this one: no hardware prefetcher finds it.
+      for (std::int64_t k = 0; k < depth; ++k) {
+        const BF16* const next = weight + (o + k) * shape.in + i + kSumVectors * kPairLanes;
+        for (int v = 0; v < kSumVectors; ++v) __builtin_prefetch(next + v * kPairLanes);
+      }
+      SumRows({reinterpret_cast<const char*>(dz + o), shape.out * 2, 4, weight + o * shape.in + i,
+               shape.in, dx + i, shape.in},
+              batch, depth, SumColumns(shape.in - i), o > 0);
+    }
+  }
+}
+
+// scratch: [⌈batch / 2⌉, out] pairs of dz: two items of the same output side by side.
+void PairItems(const LinearShape& shape, std::int64_t batch, const BF16* dz, BF16* pairs) {
+  for (std::int64_t b = 0; b < batch; b += 2) {
+    const BF16* const even = dz + b * shape.out;
+    BF16* const to = pairs + b * shape.out;
+    for (std::int64_t o = 0; o < shape.out; ++o) {
+      to[2 * o] = even[o];
+      to[2 * o + 1] = b + 1 < batch ? even[shape.out + o] : BF16{0};
+    }
+  }
+}
+
+void BackwardWeight(const LinearShape& shape, std::int64_t batch, const BF16* x, const BF16* dz,
+                    float* scratch, float* dw, float* db, bool accumulate) {
+  for (std::int64_t b = 0; b < batch; ++b) {
+    const bool add = accumulate || b > 0;
+    for (std::int64_t o = 0; o < shape.out; ++o) {
+      const std::uint32_t bits = std::uint32_t(dz[b * shape.out + o].bits) << 16;
+      const auto d = __builtin_bit_cast(float, bits);
+      db[o] = add ? db[o] + d : d;
+    }
+  }
+  auto* const pairs = reinterpret_cast<BF16*>(scratch);
+  PairItems(shape, batch, dz, pairs);
+  // A few rows of dw at a time, so that they are written from front to back.
+  for (std::int64_t o = 0; o < shape.out; o += kSumRows) {
+    const std::int64_t rows = shape.out - o < kSumRows ? shape.out - o : kSumRows;
+    for (std::int64_t i = 0; i < shape.in; i += kSumVectors * kPairLanes) {
+      SumRows({reinterpret_cast<const char*>(pairs + 2 * o), 4, shape.out * 4, x + i, shape.in,
+               dw + o * shape.in + i, shape.in},
+              rows, batch, SumColumns(shape.in - i), accumulate);
+    }
+  }
+}
+
+}  // namespace
+
+namespace narrow_avx512bf16 {
+const NarrowKernels<BF16> kKernels = {Forward, BackwardData, BackwardWeight};
+}  // namespace narrow_avx512bf16
+
+}  // namespace troop
