@@ -4,8 +4,8 @@
 //   env_bench [--case NAME] [--quick]
 //
 // Prints one JSON object per case. Before a case is timed, 1,000 steps are played beside single
-// environments and all bytes compared. `check` is the end of a short game that env_peers.py plays in
-// the same way: see there.
+// environments and all bytes compared. `check` is the end of a short game that env_peers.py plays
+// in the same way: see there.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -108,7 +108,8 @@ std::vector<Tensor> DrawActions(const ActionSpec& spec) {
     const TensorSpec one = spec.tensor();
     Tensor batch(one.dtype, one.shape.Prepend(kSize));
     if (spec.discrete()) {
-      for (auto& a : batch.as<std::int32_t>()) a = std::int32_t(rng.Below(std::uint32_t(spec.count)));
+      const auto count = std::uint32_t(spec.count);
+      for (auto& a : batch.as<std::int32_t>()) a = std::int32_t(rng.Below(count));
     } else {
       for (auto& a : batch.as<float>()) a = float(rng.Uniform(spec.low[0], spec.high[0]));
     }
@@ -178,8 +179,9 @@ void Run(const Case& which, const Options& options) {
   env->Poll();
   const double seconds = options.quick ? 0.1 : 0.3;
   StepsPerSecond(env.get(), actions, seconds / 5);  // warms up
-  std::printf("{\"case\": \"%s\", \"metric\": \"steps_per_s\", \"unit\": \"steps/s\", \"values\": [",
+  std::printf("{\"case\": \"%s\", \"metric\": \"steps_per_s\", \"unit\": \"steps/s\", ",
               which.name);
+  std::printf("\"values\": [");
   for (int i = 0; i < kRepeats; ++i) {
     std::printf("%s%.0f", i == 0 ? "" : ", ", StepsPerSecond(env.get(), actions, seconds));
   }

@@ -42,10 +42,11 @@ struct Change {
 // The ball enters at the left or the right end of the wall's lowest row, moving down and inwards.
 State Start(bool from_the_right);
 
-// One step. A ball that would enter a brick, or the paddle, stays in its row and turns back; a brick
-// then breaks, unless the ball struck one in the step before. When the last brick is gone, the next
-// ball to come down to the paddle's row finds a new wall. On the paddle, a ball that comes from right
-// above keeps its sideways direction, one that comes from the side goes back where it came from.
+// One step. A ball that would enter a brick breaks it, stays in its row and turns back; but one
+// that struck a brick in the step before flies through. When the last brick is gone and the ball
+// comes down to the paddle's row, there is a new wall. At the paddle the ball stays in its row and
+// turns up: from right above it keeps its sideways direction, from the side it goes back the way
+// it came.
 Change Advance(State* state, std::int32_t action);
 
 // Writes the whole observation: kCells bytes.

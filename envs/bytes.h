@@ -21,8 +21,9 @@ inline std::int32_t ReadDiscrete(std::span<const std::byte> action, std::int32_t
 
 // Casts the values to f32. REQUIRES: observation.size() == 4 * values.size().
 inline void WriteFloats(std::span<const double> values, std::span<std::byte> observation) {
-  TROOP_CHECK(observation.size() == values.size() * sizeof(float), "observation of {} bytes, not {}",
-              values.size() * sizeof(float), observation.size());
+  TROOP_CHECK(observation.size() == values.size() * sizeof(float),
+              "an observation has {} bytes, not {}", values.size() * sizeof(float),
+              observation.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
     const float value = float(values[i]);
     std::memcpy(observation.data() + i * sizeof(float), &value, sizeof(float));

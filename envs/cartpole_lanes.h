@@ -6,8 +6,8 @@
 #include "envs/cartpole_batch.h"
 #include "envs/cartpole_dynamics.h"
 
-// The loop over a batch for one width of vectors; included by one file per instruction set. It calls
-// no function with external linkage: the linker could take this file's copy for all.
+// The loop over a batch for one width of vectors; included by one file per instruction set. Nothing
+// here has or calls what has external linkage: the linker could take one file's copy for all.
 namespace troop::cartpole {
 namespace {
 

@@ -8,10 +8,10 @@
 
 namespace troop {
 
-// The classic-control problems with the dynamics of Gymnasium 1.4: the state is f64, the observation
-// f32, and the operations are done in the same order. The start of an episode is drawn from the same
-// distribution, but from our own random stream. `set_state` puts an environment into a state, as if
-// an episode had come there after `steps` steps: for tests and pictures.
+// The classic-control problems with the dynamics of Gymnasium 1.4: the state is f64, the
+// observation f32, and the operations are done in the same order. The start of an episode is drawn
+// from the same distribution, but from our own random stream. `set_state` puts an environment into
+// a state, as if an episode had come there after `steps` steps: for tests and pictures.
 
 // What is common: the specification, the clock and the state.
 template <int kStates>
@@ -76,9 +76,9 @@ class MountainCar final : public ClassicControl<2> {
   Picture Render() const override;
 };
 
-// A pendulum to be swung up and held. State: angle (0: up), angular velocity. Observation: cos, sin,
-// velocity. Action: torque in [-2, 2] (clipped). Reward -(angle^2 + 0.1 velocity^2 + 0.001 torque^2).
-// Never ends by itself.
+// A pendulum to be swung up and held. State: angle (0: up), angular velocity. Observation: cos and
+// sin of the angle, velocity. Action: torque, clipped to [-2, 2]. Reward
+// -(angle^2 + 0.1 velocity^2 + 0.001 torque^2). Never ends by itself.
 class Pendulum final : public ClassicControl<2> {
  public:
   static constexpr std::int64_t kMaxEpisodeSteps = 200;

@@ -21,8 +21,8 @@ Environment::Picture CartPole::Render() const {
   canvas.Rectangle(-2.4, 2.4, -0.02, 0.02, kFaint);
   canvas.Rectangle(x - 0.3, x + 0.3, -0.15, 0.15, kInk);
   constexpr double kPoleLength = 1.6;  // drawn longer than it is: 1 m
-  canvas.Line(x, 0.15, x + kPoleLength * std::sin(theta), 0.15 + kPoleLength * std::cos(theta), 0.14,
-              kWood);
+  const double tip_x = x + kPoleLength * std::sin(theta);
+  canvas.Line(x, 0.15, tip_x, 0.15 + kPoleLength * std::cos(theta), 0.14, kWood);
   canvas.Disc(x, 0.15, 0.08, kJoint);
   return canvas.Take();
 }

@@ -41,8 +41,10 @@ struct EnvOptions {
   bool difficulty_ramping = true;       // MinAtar
 };
 
-// The explicit table of native environments. Errors: kNotFound with the nearest known id and all.
-Result<std::unique_ptr<Environment>> MakeEnvironment(std::string_view id, const EnvOptions& options);
+// The explicit table of native environments. Errors: kNotFound with the nearest known id and all;
+// kInvalidArgument for an option out of its range, or sticky actions where there are none.
+Result<std::unique_ptr<Environment>> MakeEnvironment(std::string_view id,
+                                                     const EnvOptions& options);
 std::vector<std::string> EnvironmentIds();
 
 }  // namespace troop

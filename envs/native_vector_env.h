@@ -8,10 +8,10 @@
 namespace troop {
 
 // What all native vector environments share: the batch they write into, and the order of events.
-// A derived class starts and steps; the base hands the batch out. Invariants: between two steps, row
-// i of `observation_` is the current observation of environment i; behind the last row of each
-// tensor lie rows that nobody sees, up to a multiple of kRowMultiple, so that batched code may write
-// whole vectors.
+// A derived class starts and steps; the base hands the batch out. Invariants: between two steps,
+// row i of `observation_` is the current observation of environment i; behind the last row of each
+// tensor lie rows that nobody sees, up to a multiple of kRowMultiple, so that batched code may
+// write whole vectors.
 class NativeVectorEnv : public VectorEnv {
  public:
   static constexpr int kRowMultiple = 8;

@@ -1,6 +1,8 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
-#include <span>
+#include <utility>
 
 #include "core/status.h"
 #include "envs/breakout.h"

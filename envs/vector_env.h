@@ -42,7 +42,8 @@ class VectorEnv {
 };
 
 // Native environments: batched code for those that have it (CartPole, MinAtar …), else a loop over
-// Environment. Same bytes either way. Errors: as MakeEnvironment.
+// Environment. Same bytes either way. Errors: as MakeEnvironment; kInvalidArgument
+// for size < 1.
 Result<std::unique_ptr<VectorEnv>> MakeVectorEnv(std::string_view id, const EnvOptions& options,
                                                  int size, EpisodeSeeder seeder);
 

@@ -67,8 +67,10 @@ def check_classic(env_id):
         [0.01 * (i + 1) for i in range(len(env.unwrapped.state))])
     total = 0.0
     for t in range(CHECKED_STEPS):
-        action = (t * t % env.action_space.n if isinstance(env.action_space, gymnasium.spaces.Discrete)
-                  else np.array([(t * t % 5 - 2) * 0.75], np.float32))
+        if isinstance(env.action_space, gymnasium.spaces.Discrete):
+            action = t * t % env.action_space.n
+        else:
+            action = np.array([(t * t % 5 - 2) * 0.75], np.float32)
         observation, reward, _, _, _ = env.step(action)
         total += float(reward)
     return [total, *map(float, observation)]
@@ -125,8 +127,8 @@ def breakout_with_minatar(case, quick):
                 game.reset()
             observation[index] = game.state()
 
-    emit(case, "minatar", importlib.metadata.version("minatar"), step, draw_actions(gymnasium.spaces.Discrete(6)), quick,
-         check_breakout())
+    emit(case, "minatar", importlib.metadata.version("minatar"), step,
+         draw_actions(gymnasium.spaces.Discrete(6)), quick, check_breakout())
 
 
 def main():

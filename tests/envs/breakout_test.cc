@@ -111,7 +111,8 @@ double Distance(std::vector<std::uint16_t> a, std::vector<std::uint16_t> b) {
   double distance = 0;
   for (const std::uint16_t value : a) {
     const auto below = [&](const std::vector<std::uint16_t>& sorted) {
-      return double(std::ranges::upper_bound(sorted, value) - sorted.begin()) / double(sorted.size());
+      const auto count = std::ranges::upper_bound(sorted, value) - sorted.begin();
+      return double(count) / double(sorted.size());
     };
     distance = std::max(distance, std::abs(below(a) - below(b)));
   }

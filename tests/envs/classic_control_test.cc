@@ -95,10 +95,10 @@ class ClassicControlTest : public testing::Test {
           EXPECT_NEAR(observation_[i], want[i], 1e-5) << "rollout " << index << ", step " << t;
         }
       }
-      const bool last = t + 1 == length;
-      ASSERT_EQ(step.terminated, last && (ending & 1) != 0) << "rollout " << index << ", step " << t;
-      ASSERT_EQ(step.truncated, last && (ending & 2) != 0) << "rollout " << index << ", step " << t;
-      endings_ |= last ? ending : 0;
+      const std::uint32_t now = t + 1 == length ? ending : 0;
+      ASSERT_EQ(step.terminated, (now & 1) != 0) << "rollout " << index << ", step " << t;
+      ASSERT_EQ(step.truncated, (now & 2) != 0) << "rollout " << index << ", step " << t;
+      endings_ |= now;
     }
   }
 

@@ -32,7 +32,8 @@ Tensor RandomActions(const ActionSpec& spec, int size, Rng* rng) {
   const TensorSpec one = spec.tensor();
   Tensor action(one.dtype, one.shape.Prepend(size));
   if (spec.discrete()) {
-    for (auto& a : action.as<std::int32_t>()) a = std::int32_t(rng->Below(std::uint32_t(spec.count)));
+    const auto count = std::uint32_t(spec.count);
+    for (auto& a : action.as<std::int32_t>()) a = std::int32_t(rng->Below(count));
   } else {
     const std::size_t width = spec.low.size();
     std::size_t i = 0;
