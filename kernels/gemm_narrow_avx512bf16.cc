@@ -204,35 +204,36 @@ void BackwardData(const LinearShape& shape, std::int64_t batch, const BF16* weig
   }
 }
 
-// scratch: [⌈batch / 2⌉, out] pairs of dz: two items of the same output side by side.
-void PairItems(const LinearShape& shape, std::int64_t batch, const BF16* dz, BF16* pairs) {
+// pairs: [⌈batch / 2⌉, out]: dz of two items of the same output side by side. db (+)= Σ dz.
+void PairItems(const LinearShape& shape, std::int64_t batch, const BF16* dz, std::int32_t* pairs,
+               float* db, bool accumulate) {
   for (std::int64_t b = 0; b < batch; b += 2) {
-    const BF16* const even = dz + b * shape.out;
-    BF16* const to = pairs + b * shape.out;
-    for (std::int64_t o = 0; o < shape.out; ++o) {
-      to[2 * o] = even[o];
-      to[2 * o + 1] = b + 1 < batch ? even[shape.out + o] : BF16{0};
+    for (std::int64_t o = 0; o < shape.out; o += 16) {
+      const auto mask = static_cast<__mmask16>(TailMask(shape.out - o));
+      const BF16* const at = dz + b * shape.out + o;
+      const __m512i even = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, at));
+      const __m512i odd = _mm512_slli_epi32(
+          _mm512_cvtepu16_epi32(
+              _mm256_maskz_loadu_epi16(b + 1 < batch ? mask : __mmask16{0}, at + shape.out)),
+          16);
+      _mm512_mask_storeu_epi32(pairs + b / 2 * shape.out + o, mask, _mm512_or_si512(even, odd));
+      const __m512 both = _mm512_add_ps(_mm512_castsi512_ps(_mm512_slli_epi32(even, 16)),
+                                        _mm512_castsi512_ps(odd));
+      const __m512 before = _mm512_maskz_loadu_ps(b > 0 || accumulate ? mask : __mmask16{0}, db + o);
+      _mm512_mask_storeu_ps(db + o, mask, _mm512_add_ps(before, both));
     }
   }
 }
 
 void BackwardWeight(const LinearShape& shape, std::int64_t batch, const BF16* x, const BF16* dz,
                     float* scratch, float* dw, float* db, bool accumulate) {
-  for (std::int64_t b = 0; b < batch; ++b) {
-    const bool add = accumulate || b > 0;
-    for (std::int64_t o = 0; o < shape.out; ++o) {
-      const std::uint32_t bits = std::uint32_t(dz[b * shape.out + o].bits) << 16;
-      const auto d = __builtin_bit_cast(float, bits);
-      db[o] = add ? db[o] + d : d;
-    }
-  }
-  auto* const pairs = reinterpret_cast<BF16*>(scratch);
-  PairItems(shape, batch, dz, pairs);
+  auto* const pairs = reinterpret_cast<std::int32_t*>(scratch);
+  PairItems(shape, batch, dz, pairs, db, accumulate);
   // A few rows of dw at a time, so that they are written from front to back.
   for (std::int64_t o = 0; o < shape.out; o += kSumRows) {
     const std::int64_t rows = shape.out - o < kSumRows ? shape.out - o : kSumRows;
     for (std::int64_t i = 0; i < shape.in; i += kSumVectors * kPairLanes) {
-      SumRows({reinterpret_cast<const char*>(pairs + 2 * o), 4, shape.out * 4, x + i, shape.in,
+      SumRows({reinterpret_cast<const char*>(pairs + o), 4, shape.out * 4, x + i, shape.in,
                dw + o * shape.in + i, shape.in},
               rows, batch, SumColumns(shape.in - i), accumulate);
     }

@@ -171,10 +171,16 @@ void NarrowBackwardData(const LinearShape& shape, std::int64_t batch, const floa
 
 void NarrowBackwardWeight(const LinearShape& shape, std::int64_t batch, const float* x,
                           const float* dz, float*, float* dw, float* db, bool accumulate) {
-  for (std::int64_t b = 0; b < batch; ++b) {
-    const bool add = accumulate || b > 0;
-    for (std::int64_t o = 0; o < shape.out; ++o)
-      db[o] = add ? db[o] + dz[b * shape.out + o] : dz[b * shape.out + o];
+  for (std::int64_t o = 0; o < shape.out; o += kLanes) {
+    const std::int64_t n = shape.out - o < kLanes ? shape.out - o : kLanes;
+    Vec sum = accumulate ? (n == kLanes ? Load(db + o) : LoadN(db + o, n)) : Set(0);
+    if (n == kLanes) {
+      for (std::int64_t b = 0; b < batch; ++b) sum = sum + Load(dz + b * shape.out + o);
+      Store(db + o, sum);
+    } else {
+      for (std::int64_t b = 0; b < batch; ++b) sum = sum + LoadN(dz + b * shape.out + o, n);
+      StoreN(db + o, sum, n);
+    }
   }
   // A few rows of dw at a time, so that they are written from front to back.
   for (std::int64_t o = 0; o < shape.out; o += kSumRows) {
