@@ -31,8 +31,8 @@ install(FILES tools/completions/_troop DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/
 install(FILES tools/completions/troop.fish
   DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 install(FILES LICENSE THIRD_PARTY.md README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/troop
-  FILES_MATCHING PATTERN "*.toml")
+file(GLOB configs CONFIGURE_DEPENDS configs/*.toml)
+install(FILES ${configs} DESTINATION ${CMAKE_INSTALL_DATADIR}/troop/configs)
 
 add_custom_target(uninstall COMMENT "Removing what the last install wrote"
   COMMAND ${CMAKE_COMMAND} -D MANIFEST=${CMAKE_BINARY_DIR}/install_manifest.txt
