@@ -1,4 +1,5 @@
 // The only file that includes ZeroMQ. Its settings and what they prevent: see SetOptions.
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
