@@ -137,24 +137,5 @@ inline void ConvBackwardWeight(const SmallConv& c, std::int64_t batch, const flo
   ColumnSums(batch * c.out_height() * c.out_width(), c.filters, dy, add, gradient + c.bias);
 }
 
-// dx: [batch, height, width, channels]. Rarely asked for (an observation needs no gradient): plain.
-inline void ConvBackwardInput(const SmallConv& c, std::int64_t batch, const float* dy,
-                              const float* value, float* dx) {
-  const std::int64_t height = c.out_height(), width = c.out_width();
-  const std::int64_t span = c.kernel * c.channels, line = c.width * c.channels;
-  const float* w = value + c.weight;
-  for (std::int64_t i = 0; i < batch * c.height * line; ++i) dx[i] = 0;
-  for (std::int64_t row = 0; row < batch * height; ++row) {
-    float* corner = dx + (row / height * c.height + row % height * c.stride) * line;
-    for (std::int64_t ox = 0; ox < width; ++ox, corner += c.stride * c.channels) {
-      for (std::int64_t f = 0; f < c.filters; ++f, ++dy) {
-        for (std::int64_t t = 0; t < c.kernel * span; ++t) {
-          corner[t / span * line + t % span] += *dy * w[f * c.kernel * span + t];
-        }
-      }
-    }
-  }
-}
-
 }  // namespace
 }  // namespace troop

@@ -71,9 +71,8 @@ struct SmallNetBackward {
   const float* activations = nullptr; // of the Forward
   float* scratch = nullptr;
   const float* dq = nullptr;          // [batch, actions]
-  float* gradient = nullptr;          // nullptr: not wanted
+  float* gradient = nullptr;          // of the parameters
   bool accumulate = true;             // false: gradient is overwritten, but for its padding
-  float* dinput = nullptr;            // [batch, inputs]; nullptr: not wanted; REQUIRES: f32 input
 };
 
 // Results of the levels agree within rounding (docs/numerics.md): sums have another order and the

@@ -107,7 +107,7 @@ void Forward(const SmallNet& net, const SmallNetForward& call) {
 }
 
 // What a layer reads: the result of the layer before it, and where the gradient of that layer's sum
-// goes (nullptr: not wanted).
+// goes (nullptr for the observation: it has none).
 struct SmallNode {
   const float* result;
   float* gradient;
@@ -118,18 +118,15 @@ struct SmallNode {
 // add_in: `in.gradient` holds another layer's part. finish_in: the parts are complete then.
 inline void LinearBackward(const SmallLinear& l, const SmallNetBackward& call, const float* dz,
                            const SmallNode& in, bool add_in, bool finish_in) {
-  if (call.gradient != nullptr) {
-    AxpyProduct({.rows = l.out, .columns = l.in, .depth = call.batch, .a = dz, .a_row = 1,
-                 .a_depth = l.out, .b = in.result, .c = call.gradient + l.weight,
-                 .add = call.accumulate});
-    ColumnSums(call.batch, l.out, dz, call.accumulate, call.gradient + l.bias);
-  }
-  if (in.gradient != nullptr) {
-    AxpyProduct({.rows = call.batch, .columns = l.in, .depth = l.out, .a = dz, .a_row = l.out,
-                 .a_depth = 1, .b = call.value + l.weight, .c = in.gradient, .add = add_in,
-                 .derivative = finish_in ? in.activation : Activation::kNone,
-                 .result = in.result});
-  }
+  AxpyProduct({.rows = l.out, .columns = l.in, .depth = call.batch, .a = dz, .a_row = 1,
+               .a_depth = l.out, .b = in.result, .c = call.gradient + l.weight,
+               .add = call.accumulate});
+  ColumnSums(call.batch, l.out, dz, call.accumulate, call.gradient + l.bias);
+  if (in.gradient == nullptr) return;
+  AxpyProduct({.rows = call.batch, .columns = l.in, .depth = l.out, .a = dz, .a_row = l.out,
+               .a_depth = 1, .b = call.value + l.weight, .c = in.gradient, .add = add_in,
+               .derivative = finish_in ? in.activation : Activation::kNone,
+               .result = in.result});
 }
 
 // The streams after the trunk; `features` is what they read.
@@ -158,19 +155,6 @@ inline void StreamsBackward(const SmallNet& net, const SmallNetBackward& call,
   LinearBackward(net.advantage[0], call, dz, features, net.dueling, true);
 }
 
-inline void InputBackward(const SmallNet& net, const SmallNetBackward& call, const float* input,
-                          const float* conv_gradient, float* conv_scratch) {
-  if (net.has_conv && call.gradient != nullptr) {
-    ConvBackwardWeight(net.conv, call.batch, input, conv_gradient, conv_scratch, call.accumulate,
-                       call.gradient);
-  }
-  if (call.dinput == nullptr) return;
-  if (net.has_conv) {
-    ConvBackwardInput(net.conv, call.batch, conv_gradient, call.value, call.dinput);
-  }
-  for (std::int64_t i = 0; i < call.batch * net.inputs; ++i) call.dinput[i] *= net.input_scale;
-}
-
 void Backward(const SmallNet& net, const SmallNetBackward& call) {
   const SmallNetLayout at(net, call.batch);
   float* const grads = call.scratch;
@@ -178,7 +162,7 @@ void Backward(const SmallNet& net, const SmallNetBackward& call) {
                                            : static_cast<const float*>(call.input);
   // nodes[0] is what the trunk reads, nodes[i + 1] the result of its layer i.
   SmallNode nodes[SmallNet::kTrunkMax + 1];
-  nodes[0] = {input, call.dinput, Activation::kNone};
+  nodes[0] = {input, nullptr, Activation::kNone};
   if (net.has_conv) nodes[0] = {call.activations + at.conv, grads + at.conv, net.conv.activation};
   for (int i = 0; i < net.trunk_count; ++i) {
     nodes[i + 1] = {call.activations + at.trunk[i], grads + at.trunk[i], net.trunk[i].activation};
@@ -187,7 +171,10 @@ void Backward(const SmallNet& net, const SmallNetBackward& call) {
   for (int i = net.trunk_count - 1; i >= 0; --i) {
     LinearBackward(net.trunk[i], call, nodes[i + 1].gradient, nodes[i], false, true);
   }
-  InputBackward(net, call, input, grads + at.conv, grads + at.total);
+  if (net.has_conv) {
+    ConvBackwardWeight(net.conv, call.batch, input, grads + at.conv, grads + at.total,
+                       call.accumulate, call.gradient);
+  }
 }
 
 }  // namespace

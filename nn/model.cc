@@ -6,6 +6,7 @@
 #include "core/rng.h"
 #include "nn/arena.h"
 #include "nn/layers.h"
+#include "nn/small_network.h"
 
 namespace troop {
 namespace {
@@ -87,7 +88,12 @@ Result<std::unique_ptr<Module>> MakeNetwork(const Config& config, const EnvSpec&
   parts.push_back({"head", config.network.dueling
       ? MakeDuelingHead(features, config.network.dueling_units, env.action.count)
       : MakeLinear(features, env.action.count)});
-  return MakeSequential(std::move(parts));
+  auto network = MakeSequential(std::move(parts));
+  const SmallNetworkSpec small{env.observation, env.observation_scale, layers,
+                               config.network.dueling, config.network.dueling_units,
+                               env.action.count};
+  if (auto fused = MakeSmallNetwork(small, network->params())) return fused;
+  return network;
 }
 
 std::int64_t ParameterCount(const Module& module) {

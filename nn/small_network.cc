@@ -79,6 +79,8 @@ class SmallNetwork final : public Module {
   void Backward(const StepContext& context, std::span<const ConstTensor> in,
                 std::span<const ConstTensor> dout, Cache cache,
                 std::span<const Tensor> din) const override {
+    TROOP_CHECK(din.empty() || din[0].empty(), "observations have no gradient");
+    if (context.gradient.empty()) return;
     SmallNetBackward call;
     call.batch = in[0].shape()[0];
     call.value = context.value.data();
@@ -86,9 +88,8 @@ class SmallNetwork final : public Module {
     call.activations = reinterpret_cast<const float*>(cache.data());
     call.scratch = reinterpret_cast<float*>(context.workspace.data());
     call.dq = dout[0].data<float>();
-    call.gradient = context.gradient.empty() ? nullptr : context.gradient.data();
+    call.gradient = context.gradient.data();
     call.accumulate = context.accumulate;
-    call.dinput = din.empty() || din[0].empty() ? nullptr : din[0].data<float>();
     kernels_.backward(net_, call);
   }
 

@@ -25,7 +25,7 @@ struct SmallNetworkSpec {
 // weights, a conv2d after the first layer, filters that are not 16 or 32, a type that isn't known.
 // In: one tensor [B, ...observation]; out: q [B, actions] f32. Always computes in f32: MakePacked
 // ignores the precision, and Pack only transposes the weights of small layers (about 1 µs). Padding
-// between parameters is neither read nor written.
+// between parameters is neither read nor written. Observations have no gradient.
 //
 // `params` are those of the general network of the same description, so that names, layout and
 // checkpoints are the same. Order: of each layer weight, bias; then the head: (weight, bias) of the

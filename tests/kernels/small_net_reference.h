@@ -47,8 +47,8 @@ class SmallNetReference {
     return q;
   }
 
-  // Of the last Forward. Adds to `gradient` and returns the gradient of the input.
-  Doubles Backward(const Doubles& dq) {
+  // Of the last Forward. Adds to `gradient`.
+  void Backward(const Doubles& dq) {
     Doubles da = dq;
     Doubles dx(results_.back().size());
     if (net_.dueling) {
@@ -64,9 +64,7 @@ class SmallNetReference {
       dx.assign(results_[at - 1].size(), 0);
       LinearBackward(net_.trunk[i], results_[at - 1], results_[at], dy, &dx);
     }
-    if (net_.has_conv) dx = ConvBackward(results_[0], results_[1], dx);
-    for (double& d : dx) d *= net_.input_scale;
-    return dx;
+    if (net_.has_conv) ConvBackward(results_[0], results_[1], dx);
   }
 
   Doubles gradient;
@@ -140,18 +138,16 @@ class SmallNetReference {
     return y;
   }
 
-  Doubles ConvBackward(const Doubles& x, const Doubles& y, const Doubles& dy) {
+  void ConvBackward(const Doubles& x, const Doubles& y, const Doubles& dy) {
     const SmallConv& c = net_.conv;
-    Doubles dz(dy.size()), dx(x.size());
+    Doubles dz(dy.size());
     for (std::size_t i = 0; i < dy.size(); ++i) {
       dz[i] = dy[i] * Derivative(c.activation, y[i]);
       gradient[std::size_t(c.bias) + i % std::size_t(c.filters)] += dz[i];
     }
     ForEachProduct([&](std::size_t out, std::size_t in, std::size_t w) {
       gradient[w] += dz[out] * x[in];
-      dx[in] += dz[out] * value_[w];
     });
-    return dx;
   }
 
   double At(std::int64_t index) const { return value_[std::size_t(index)]; }

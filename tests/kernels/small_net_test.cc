@@ -148,14 +148,9 @@ std::vector<float> RunForward(const Case& c, const Problem& p, std::int64_t batc
   return q;
 }
 
-struct Gradients {
-  std::vector<float> parameters, input;
-};
-Gradients RunBackward(const Case& c, const Problem& p, std::int64_t batch, CpuLevel level,
+std::vector<float> RunBackward(const Case& c, const Problem& p, std::int64_t batch, CpuLevel level,
                       bool accumulate, float start, Memory* memory) {
-  Gradients g;
-  g.parameters.assign(p.value.size(), start);
-  if (!c.net.input_u8) g.input.resize(p.floats.size());
+  std::vector<float> gradient(p.value.size(), start);
   SmallNetBackward call;
   call.batch = batch;
   call.value = p.value.data();
@@ -163,11 +158,10 @@ Gradients RunBackward(const Case& c, const Problem& p, std::int64_t batch, CpuLe
   call.activations = memory->activations.as<float>().data();
   call.scratch = memory->scratch.as<float>().data();
   call.dq = p.dq.data();
-  call.gradient = g.parameters.data();
+  call.gradient = gradient.data();
   call.accumulate = accumulate;
-  call.dinput = c.net.input_u8 ? nullptr : g.input.data();
   SmallNetKernelsFor(level).backward(c.net, call);
-  return g;
+  return gradient;
 }
 
 // Sums of up to ~2000 products of values below 1: rounding stays below a few 1e-6 of the sum of
@@ -206,19 +200,16 @@ TEST_P(SmallNetTest, BackwardEqualsThePlainLoops) {
       const Problem p(c, batch, 11);
       Memory memory(c, batch);
       RunForward(c, p, batch, GetParam(), false, &memory);
-      const Gradients g = RunBackward(c, p, batch, GetParam(), true, 0, &memory);
+      const std::vector<float> g = RunBackward(c, p, batch, GetParam(), true, 0, &memory);
       SmallNetReference reference(c.net, Doubles(p.value.begin(), p.value.end()));
       const std::size_t actions = std::size_t(c.net.actions());
       for (std::int64_t i = 0; i < batch; ++i) {
         reference.Forward(p.Item(c, i));
         const auto dq = p.dq.begin() + i * std::int64_t(actions);
-        const Doubles dx = reference.Backward(Doubles(dq, dq + std::int64_t(actions)));
-        for (std::size_t j = 0; j < dx.size() && !g.input.empty(); ++j) {
-          ExpectClose(g.input[std::size_t(i) * dx.size() + j], dx[j], c.name + " input");
-        }
+        reference.Backward(Doubles(dq, dq + std::int64_t(actions)));
       }
       for (std::size_t j = 0; j < p.value.size(); ++j) {
-        ExpectClose(g.parameters[j], reference.gradient[j], c.name + " parameter");
+        ExpectClose(g[j], reference.gradient[j], c.name + " parameter");
       }
     }
   }
@@ -229,16 +220,16 @@ TEST_P(SmallNetTest, GradientIsAddedOrOverwrittenAndPaddingIsLeftAlone) {
     const Problem p(c, 3, 5);
     Memory memory(c, 3);
     RunForward(c, p, 3, GetParam(), true, &memory);
-    const Gradients fresh = RunBackward(c, p, 3, GetParam(), true, 0, &memory);
-    const Gradients added = RunBackward(c, p, 3, GetParam(), true, 2, &memory);
-    const Gradients written = RunBackward(c, p, 3, GetParam(), false, 2, &memory);
+    const std::vector<float> fresh = RunBackward(c, p, 3, GetParam(), true, 0, &memory);
+    const std::vector<float> added = RunBackward(c, p, 3, GetParam(), true, 2, &memory);
+    const std::vector<float> written = RunBackward(c, p, 3, GetParam(), false, 2, &memory);
     std::int64_t padding = 0;
     for (std::size_t j = 0; j < p.value.size(); ++j) {
-      ASSERT_FLOAT_EQ(added.parameters[j], fresh.parameters[j] + 2) << c.name;
-      const bool untouched = written.parameters[j] == 2 && fresh.parameters[j] == 0;
+      ASSERT_FLOAT_EQ(added[j], fresh[j] + 2) << c.name;
+      const bool untouched = written[j] == 2 && fresh[j] == 0;
       if (untouched) ++padding;
       if (!untouched) {
-        ASSERT_EQ(written.parameters[j], fresh.parameters[j]) << c.name;
+        ASSERT_EQ(written[j], fresh[j]) << c.name;
       }
     }
     std::int64_t used = c.net.has_conv ? c.net.conv.filters * (1 + c.net.conv.kernel *
@@ -259,8 +250,8 @@ TEST_P(SmallNetTest, SameCallGivesTheSameBytes) {
     Memory first(c, 6), second(c, 6);
     EXPECT_EQ(RunForward(c, p, 6, GetParam(), true, &first),
               RunForward(c, p, 6, GetParam(), true, &second));
-    EXPECT_EQ(RunBackward(c, p, 6, GetParam(), false, 0, &first).parameters,
-              RunBackward(c, p, 6, GetParam(), false, 0, &second).parameters);
+    EXPECT_EQ(RunBackward(c, p, 6, GetParam(), false, 0, &first),
+              RunBackward(c, p, 6, GetParam(), false, 0, &second));
   }
 }
 
