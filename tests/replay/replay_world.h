@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -67,12 +68,25 @@ inline std::vector<Item> MakeItems(StreamId stream, std::uint64_t first, std::ui
 // A replay server and its clients over the simulated network.
 class ReplayWorld {
  public:
-  explicit ReplayWorld(const ReplayServer::Options& options) : spec_(options.trajectory) {
-    auto made = MakeReplayServer(options);
+  explicit ReplayWorld(const ReplayServer::Options& options) : options_(options) {
+    client_network_ = hub_->MakeNetwork();
+    StartServer();
+  }
+  // A new process with nothing in it.
+  void RestartServer() {
+    StopServer();
+    StartServer();
+  }
+  void StopServer() {
+    listener_.reset();
+    server_network_.reset();
+    server_.reset();
+  }
+  void StartServer() {
+    auto made = MakeReplayServer(options_);
     TROOP_CHECK(made.ok(), "{}", made.status().ToString());
     server_ = std::move(*made);
     server_network_ = hub_->MakeNetwork();
-    client_network_ = hub_->MakeNetwork();
     listener_ = *server_network_->Listen("inproc://replay", server_.get());
   }
 
@@ -83,11 +97,11 @@ class ReplayWorld {
         {.origin = {.role = role, .index = index, .incarnation = incarnation}, .window = window});
   }
   std::unique_ptr<ReplayWriter> Writer(std::int32_t index = 0, int window = 4) {
-    return MakeReplayWriter(Connect(Role::kActor, index), spec_, {.window = window});
+    return MakeReplayWriter(Connect(Role::kActor, index), options_.trajectory, {.window = window});
   }
   std::unique_ptr<ReplaySampler> Sampler(const ReplaySampler::Options& options,
                                          std::int32_t index = 0) {
-    return MakeReplaySampler(Connect(Role::kLearner, index), spec_, options);
+    return MakeReplaySampler(Connect(Role::kLearner, index), options_.trajectory, options);
   }
 
   // Moves all messages, there and back, until nothing moves.
@@ -120,7 +134,7 @@ class ReplayWorld {
   }
 
  private:
-  TrajectorySpec spec_;
+  ReplayServer::Options options_;
   std::unique_ptr<SimHub> hub_ = MakeSimHub();
   std::unique_ptr<ReplayServer> server_;
   std::unique_ptr<Network> server_network_, client_network_;

@@ -22,8 +22,8 @@ ReplayServer::Options SmallOptions() {
 }
 
 // Pushes `items` one-step items of one stream, starting at frame `first`.
-void PushAll(ReplayWorld* world, ReplayWriter* writer, StreamId stream, std::uint64_t first,
-             std::uint32_t items) {
+void Push(ReplayWorld* world, ReplayWriter* writer, StreamId stream, std::uint64_t first,
+          std::uint32_t items) {
   ASSERT_TRUE(writer->CanPush());
   ASSERT_TRUE(writer->Push({MakeChunk(stream, first, items + 1)},
                            MakeItems(stream, first, items)).ok());
@@ -31,7 +31,7 @@ void PushAll(ReplayWorld* world, ReplayWriter* writer, StreamId stream, std::uin
   writer->Poll(world->now());
 }
 
-// The next batch, which must be there after one exchange.
+// The next batch, when it is there after one exchange.
 Result<std::optional<SampleBatch>> Take(ReplayWorld* world, ReplaySampler* sampler) {
   sampler->Poll(world->now());
   world->Pump();
@@ -39,13 +39,17 @@ Result<std::optional<SampleBatch>> Take(ReplayWorld* world, ReplaySampler* sampl
   return sampler->Next();
 }
 
+bool Took(const Result<std::optional<SampleBatch>>& batch) { return batch.ok() && batch->has_value(); }
+
+// ---- samples ------------------------------------------------------------------------------------
+
 TEST(ReplayServerTest, DrawnItemsAreTheFramesThatWerePushed) {
   ReplayWorld world(SmallOptions());
   const auto writer = world.Writer();
   ASSERT_TRUE(writer->Push({MakeChunk(3, 0, 20)}, MakeItems(3, 0, 17, 1, 3)).ok());
   const auto sampler = world.Sampler({.batch_size = 32, .prefetch = 1});
   const auto batch = Take(&world, sampler.get());
-  ASSERT_TRUE(batch.ok() && batch->has_value());
+  ASSERT_TRUE(Took(batch));
   const SampleBatch& b = **batch;
   ASSERT_EQ(b.size(), 32);
   EXPECT_EQ(b.observation.shape(), (Shape{32, 2}));
@@ -65,6 +69,368 @@ TEST(ReplayServerTest, DrawnItemsAreTheFramesThatWerePushed) {
     EXPECT_NEAR(b.probability[i], 1.0 / 17, 1e-6);
     EXPECT_NEAR(b.weight[i], 1, 1e-6);
   }
+}
+
+TEST(ReplayServerTest, WeightsAreTheImportanceWeightsOverTheirLargest) {
+  ReplayWorld world(SmallOptions());
+  const auto writer = world.Writer();
+  std::vector<Item> items = MakeItems(1, 0, 20);
+  for (std::size_t i = 0; i < items.size(); ++i) items[i].priority = float(1 + i * i);
+  ASSERT_TRUE(writer->Push({MakeChunk(1, 0, 21)}, items).ok());
+  const auto sampler = world.Sampler({.batch_size = 16, .beta = 0.4});
+  const auto batch = Take(&world, sampler.get());
+  ASSERT_TRUE(Took(batch));
+  std::vector<double> weight;
+  for (const double p : (*batch)->probability) weight.push_back(std::pow(20 * p, -0.4));
+  const double largest = std::ranges::max(weight);
+  for (std::size_t i = 0; i < weight.size(); ++i) {
+    EXPECT_NEAR((*batch)->weight[i], weight[i] / largest, 1e-6);
+  }
+}
+
+TEST(ReplayServerTest, ARequestMayBringSeveralBatches) {
+  ReplayWorld world(SmallOptions());
+  const auto writer = world.Writer();
+  Push(&world, writer.get(), 1, 0, 20);
+  const auto sampler =
+      world.Sampler({.batch_size = 5, .prefetch = 2, .batches_per_request = 3});
+  ASSERT_TRUE(Took(Take(&world, sampler.get())));
+  EXPECT_EQ(sampler->ready_batches(), 5);
+  EXPECT_EQ(world.Metric("replay/samples"), 30);
+}
+
+// Reverb 27: the statistics counted prefetched samples without a bound.
+TEST(ReplayServerTest, NeverMoreThanTheWindowIsCountedAndNotTaken) {
+  ReplayWorld world(SmallOptions());
+  const auto writer = world.Writer();
+  Push(&world, writer.get(), 1, 0, 20);
+  const auto sampler =
+      world.Sampler({.batch_size = 4, .prefetch = 3, .batches_per_request = 2});
+  int taken = 0;
+  for (int i = 0; i < 50; ++i) {
+    if (Took(Take(&world, sampler.get()))) ++taken;
+    ASSERT_LE(world.Metric("replay/samples") / 4 - taken, 3 * 2);
+  }
+  EXPECT_EQ(taken, 50);
+}
+
+TEST(ReplayServerTest, EqualRunsGiveEqualBytes) {
+  std::vector<std::vector<float>> runs;
+  for (int run = 0; run < 2; ++run) {
+    ReplayWorld world(SmallOptions());
+    const auto writer = world.Writer();
+    const auto sampler = world.Sampler({.batch_size = 8});
+    std::vector<float>& seen = runs.emplace_back();
+    for (std::uint64_t first = 0; first < 200; first += 20) {
+      Push(&world, writer.get(), 1, first, 19);
+      const auto batch = Take(&world, sampler.get());
+      ASSERT_TRUE(Took(batch));
+      const auto observation = (*batch)->observation.as<float>();
+      seen.insert(seen.end(), observation.begin(), observation.end());
+      std::vector<float> priority(8);
+      for (std::size_t i = 0; i < 8; ++i) priority[i] = observation[2 * i + 1];
+      sampler->UpdatePriorities((*batch)->key, priority);
+    }
+  }
+  EXPECT_EQ(runs[0], runs[1]);
+}
+
+// ---- priorities ---------------------------------------------------------------------------------
+
+TEST(ReplayServerTest, PrioritiesTravelWithTheNextRequest) {
+  ReplayWorld world(SmallOptions());
+  const auto writer = world.Writer();
+  Push(&world, writer.get(), 1, 0, 20);
+  const auto sampler = world.Sampler({.batch_size = 64, .prefetch = 1});
+  auto batch = Take(&world, sampler.get());
+  ASSERT_TRUE(Took(batch));
+  std::vector<float> priority(64, 0.0f);
+  for (std::size_t i = 0; i < 64; ++i) {
+    if ((*batch)->observation.as<float>()[2 * i + 1] == 7) priority[i] = 1e9f;
+  }
+  sampler->UpdatePriorities((*batch)->key, priority);
+  batch = Take(&world, sampler.get());
+  ASSERT_TRUE(Took(batch));
+  EXPECT_EQ(world.Metric("replay/updates"), 64);
+  std::size_t sevens = 0;
+  for (std::size_t i = 0; i < 64; ++i) {
+    sevens += (*batch)->observation.as<float>()[2 * i + 1] == 7 ? 1 : 0;
+  }
+  EXPECT_GE(sevens, 63u);
+}
+
+TEST(ReplayServerTest, PrioritiesGoAloneWhenNoRequestIsDue) {
+  ReplayWorld world(SmallOptions());
+  const auto writer = world.Writer();
+  Push(&world, writer.get(), 1, 0, 20);
+  const auto sampler = world.Sampler({.batch_size = 4, .prefetch = 1});
+  const auto batch = Take(&world, sampler.get());
+  ASSERT_TRUE(Took(batch));
+  sampler->Poll(world.now());  // asks for the next one
+  world.Pump();
+  sampler->Poll(world.now());  // which is ready: the window is full
+  sampler->UpdatePriorities((*batch)->key, std::vector<float>(4, 2.0f));
+  sampler->Poll(world.now());
+  world.Pump();
+  EXPECT_EQ(world.Metric("replay/updates"), 4);
+  EXPECT_EQ(world.Metric("replay/samples"), 8);
+}
+
+TEST(ReplayServerTest, LateAndImpossiblePrioritiesAreCounted) {
+  ReplayServer::Options options = SmallOptions();
+  options.capacity_items = 20;
+  ReplayWorld world(options);
+  const auto writer = world.Writer();
+  Push(&world, writer.get(), 1, 0, 20);
+  const auto sampler = world.Sampler({.batch_size = 4, .prefetch = 1});
+  const auto batch = Take(&world, sampler.get());
+  ASSERT_TRUE(Took(batch));
+  sampler->UpdatePriorities(std::vector<ItemKey>{(*batch)->key[0]}, std::vector<float>{std::nanf("")});
+  Push(&world, writer.get(), 1, 21, 20);
+  sampler->UpdatePriorities(std::vector<ItemKey>{(*batch)->key[1]}, std::vector<float>{1});
+  sampler->Poll(world.now());
+  world.Pump();
+  EXPECT_EQ(world.Metric("replay/refused_priorities"), 1);
+  EXPECT_EQ(world.Metric("replay/stale_updates"), 1);
+  EXPECT_EQ(world.Metric("replay/updates"), 0);
+}
+
+// ---- the limiter --------------------------------------------------------------------------------
+
+TEST(ReplayServerTest, SamplesWaitForMinItemsAndAreAnsweredInOrder) {
+  ReplayWorld world(SmallOptions());
+  const auto writer = world.Writer();
+  const auto first = world.Sampler({.batch_size = 4, .prefetch = 1}, 0);
+  const auto second = world.Sampler({.batch_size = 4, .prefetch = 1}, 1);
+  EXPECT_FALSE(Took(Take(&world, first.get())));
+  EXPECT_FALSE(Took(Take(&world, second.get())));
+  EXPECT_EQ(world.Metric("replay/parked_samples"), 2);
+  Push(&world, writer.get(), 1, 0, 9);
+  EXPECT_FALSE(Took(Take(&world, first.get())));
+  Push(&world, writer.get(), 1, 10, 1);
+  const auto a = Take(&world, first.get()), b = Take(&world, second.get());
+  ASSERT_TRUE(Took(a) && Took(b));
+  EXPECT_EQ(world.Metric("replay/parked_samples"), 0);
+}
+
+ReplayServer::Options Limited() {
+  ReplayServer::Options options = SmallOptions();
+  options.samples_per_insert = 2;  // band: 20 ± 2 samples
+  return options;
+}
+
+TEST(ReplayServerTest, InsertsAreParkedWhileTheLearnerRestsAndGoOnWhenItDraws) {
+  ReplayWorld world(Limited());
+  const auto writer = world.Writer();
+  Push(&world, writer.get(), 1, 0, 10);
+  Push(&world, writer.get(), 1, 11, 2);   // lead 24 after it
+  Push(&world, writer.get(), 1, 14, 1);
+  EXPECT_EQ(writer->acked_items(), 12u);
+  EXPECT_EQ(writer->unacked_pushes(), 1);
+  EXPECT_EQ(world.Metric("replay/parked_inserts"), 1);
+  const auto sampler = world.Sampler({.batch_size = 3, .prefetch = 1});
+  ASSERT_TRUE(Took(Take(&world, sampler.get())));
+  writer->Poll(world.now());
+  EXPECT_EQ(writer->acked_items(), 13u);
+  EXPECT_EQ(world.Metric("replay/parked_inserts"), 0);
+}
+
+TEST(ReplayServerTest, TheWindowIsTheBackPressureOnAWriter) {
+  ReplayWorld world(Limited());
+  const auto writer = world.Writer(0, 2);
+  Push(&world, writer.get(), 1, 0, 30);
+  Push(&world, writer.get(), 1, 31, 1);
+  EXPECT_TRUE(writer->CanPush());
+  Push(&world, writer.get(), 1, 33, 1);
+  EXPECT_FALSE(writer->CanPush());
+}
+
+TEST(ReplayServerTest, SaysForHowLongEachSideWasBlocked) {
+  ReplayWorld world(Limited());
+  const auto writer = world.Writer();
+  const auto sampler = world.Sampler({.batch_size = 1, .prefetch = 1});
+  sampler->Poll(world.now());
+  world.Pump();
+  world.Advance(Seconds(3));
+  EXPECT_DOUBLE_EQ(world.Metric("replay/sample_blocked_s"), 3);
+  EXPECT_DOUBLE_EQ(world.Metric("replay/insert_blocked_s"), 0);
+  Push(&world, writer.get(), 1, 0, 30);
+  Push(&world, writer.get(), 1, 31, 1);
+  world.Advance(Seconds(2));
+  EXPECT_DOUBLE_EQ(world.Metric("replay/sample_blocked_s"), 3);
+  EXPECT_DOUBLE_EQ(world.Metric("replay/insert_blocked_s"), 2);
+}
+
+TEST(ReplayServerTest, ARunKeepsTheTargetRatio) {
+  ReplayServer::Options options = SmallOptions();
+  options.samples_per_insert = 8;
+  options.trim_every_samples = 100;
+  ReplayWorld world(options);
+  const auto writer = world.Writer();
+  const auto sampler = world.Sampler({.batch_size = 16, .prefetch = 4});
+  std::uint64_t frame = 0, taken = 0;
+  while (frame < 21 * 500) {
+    if (writer->CanPush()) {
+      ASSERT_TRUE(writer->Push({MakeChunk(1, frame, 21)}, MakeItems(1, frame, 20)).ok());
+      frame += 21;
+    }
+    writer->Poll(world.now());
+    while (Took(Take(&world, sampler.get()))) ++taken;
+  }
+  EXPECT_NEAR(world.Metric("replay/samples_per_insert"), 8, 0.02 * 8);
+  EXPECT_LE(world.Metric("replay/items"), 1125);
+}
+
+// Priorities of 0 everywhere (epsilon 0): only an insert can help, so inserts must not wait.
+TEST(ReplayServerTest, InsertsGoOnWhenNothingCanBeDrawn) {
+  ReplayServer::Options options = Limited();
+  options.priority_epsilon = 0;
+  ReplayWorld world(options);
+  const auto writer = world.Writer();
+  ASSERT_TRUE(writer->Push({MakeChunk(1, 0, 41)}, MakeItems(1, 0, 40, 0)).ok());
+  const auto sampler = world.Sampler({.batch_size = 2});
+  EXPECT_FALSE(Took(Take(&world, sampler.get())));
+  writer->Poll(world.now());
+  Push(&world, writer.get(), 1, 41, 5);
+  EXPECT_EQ(writer->acked_items(), 45u);
+  EXPECT_TRUE(Took(Take(&world, sampler.get())));
+}
+
+// ---- ends ---------------------------------------------------------------------------------------
+
+TEST(ReplayServerTest, ADrainedSamplerTakesWhatTheRatioAllowsAndThenEnds) {
+  ReplayWorld world(Limited());
+  const auto writer = world.Writer();
+  Push(&world, writer.get(), 1, 0, 20);  // lead 40, lower end 18
+  const auto sampler = world.Sampler({.batch_size = 4, .prefetch = 2});
+  sampler->Drain();
+  int batches = 0;
+  Result<std::optional<SampleBatch>> batch = Take(&world, sampler.get());
+  for (; batch.ok() && batches < 100; batch = Take(&world, sampler.get())) {
+    if (batch->has_value()) ++batches;
+  }
+  EXPECT_EQ(batch.status().code(), Code::kOutOfRange);
+  EXPECT_EQ(batches, 6);  // 40 - 5 * 4 = 20 >= 18 allows a sixth
+}
+
+TEST(ReplayServerTest, DrainEndsRequestsThatAreParkedAlready) {
+  ReplayWorld world(SmallOptions());
+  const auto sampler = world.Sampler({.batch_size = 4, .prefetch = 3});
+  EXPECT_FALSE(Took(Take(&world, sampler.get())));
+  EXPECT_EQ(world.Metric("replay/parked_samples"), 3);
+  sampler->Drain();
+  EXPECT_EQ(Take(&world, sampler.get()).status().code(), Code::kOutOfRange);
+  EXPECT_EQ(world.Metric("replay/parked_samples"), 0);
+}
+
+TEST(ReplayServerTest, DrainTakesTheLastInsertsWithoutWaiting) {
+  ReplayWorld world(Limited());
+  const auto writer = world.Writer();
+  Push(&world, writer.get(), 1, 0, 30);
+  Push(&world, writer.get(), 1, 31, 20);
+  EXPECT_EQ(writer->unacked_pushes(), 1);
+  const auto sampler = world.Sampler({.batch_size = 1, .prefetch = 1});
+  sampler->Drain();
+  sampler->Poll(world.now());
+  world.Pump();
+  writer->Poll(world.now());
+  EXPECT_EQ(writer->unacked_pushes(), 0);
+}
+
+TEST(ReplayServerTest, ARestartedServerIsFilledByWhatWasNotAcknowledged) {
+  ReplayWorld world(Limited());
+  const auto writer = world.Writer();
+  Push(&world, writer.get(), 1, 0, 30);
+  Push(&world, writer.get(), 1, 31, 5);
+  Push(&world, writer.get(), 1, 37, 5);
+  EXPECT_EQ(writer->acked_items(), 30u);
+  world.RestartServer();
+  for (int i = 0; i < 50 && writer->unacked_pushes() > 0; ++i) {
+    world.Advance(Milliseconds(200));
+    writer->Poll(world.now());
+  }
+  EXPECT_TRUE(writer->error().ok()) << writer->error().ToString();
+  EXPECT_EQ(writer->acked_items(), 40u);
+  EXPECT_EQ(world.Metric("replay/items"), 10);
+}
+
+TEST(ReplayServerTest, ASamplerOutlivesARestartOfTheServer) {
+  ReplayWorld world(SmallOptions());
+  const auto sampler = world.Sampler({.batch_size = 4, .prefetch = 2});
+  EXPECT_FALSE(Took(Take(&world, sampler.get())));
+  world.RestartServer();
+  const auto writer = world.Writer();
+  bool took = false;
+  for (int i = 0; i < 50 && !took; ++i) {
+    world.Advance(Milliseconds(200));
+    if (i == 10) {
+      ASSERT_NO_FATAL_FAILURE(Push(&world, writer.get(), 1, 0, 20));
+    }
+    took = Took(Take(&world, sampler.get()));
+  }
+  EXPECT_TRUE(took);
+}
+
+TEST(ReplayServerTest, AFencedWriterSaysSo) {
+  ReplayWorld world(SmallOptions());
+  const auto old_writer =
+      MakeReplayWriter(world.Connect(Role::kActor, 0, 1), SmallSpec(), {});
+  Push(&world, old_writer.get(), 1, 0, 5);
+  const auto new_writer =
+      MakeReplayWriter(world.Connect(Role::kActor, 0, 2), SmallSpec(), {});
+  Push(&world, new_writer.get(), 2, 0, 5);
+  if (old_writer->CanPush()) {
+    static_cast<void>(old_writer->Push({MakeChunk(1, 6, 5)}, MakeItems(1, 6, 4)));
+  }
+  for (int i = 0; i < 20 && old_writer->error().ok(); ++i) {
+    world.Advance(Milliseconds(200));
+    old_writer->Poll(world.now());
+  }
+  EXPECT_EQ(old_writer->error().code(), Code::kAborted);
+  EXPECT_FALSE(old_writer->CanPush());
+  EXPECT_EQ(world.Metric("replay/items"), 10);
+}
+
+TEST(ReplayServerTest, ParkedRequestsOfARestartedLearnerConsumeNoSamples) {
+  ReplayWorld world(SmallOptions());
+  const auto old_sampler = MakeReplaySampler(world.Connect(Role::kLearner, 0, 1), SmallSpec(),
+                                             {.batch_size = 4, .prefetch = 4});
+  EXPECT_FALSE(Took(Take(&world, old_sampler.get())));
+  const auto new_sampler = MakeReplaySampler(world.Connect(Role::kLearner, 0, 2), SmallSpec(),
+                                             {.batch_size = 4, .prefetch = 1});
+  EXPECT_FALSE(Took(Take(&world, new_sampler.get())));
+  const auto writer = world.Writer();
+  Push(&world, writer.get(), 1, 0, 20);
+  EXPECT_TRUE(Took(Take(&world, new_sampler.get())));
+  EXPECT_EQ(world.Metric("replay/samples"), 4);
+}
+
+TEST(ReplayServerTest, OptionsThatCannotWorkAreRefusedInOneLine) {
+  const auto message = [](auto change) {
+    ReplayServer::Options options = SmallOptions();
+    change(&options);
+    return MakeReplayServer(options).status().message();
+  };
+  EXPECT_EQ(message([](auto* o) { o->min_items = 2000; }),
+            "replay: min_items 2000 must lie in [1, capacity 1000]");
+  EXPECT_NE(message([](auto* o) { o->samples_per_insert = -3; }).find("-3"), std::string::npos);
+  EXPECT_NE(message([](auto* o) { o->batch_size_max = 0; }).find("batch_size_max 0"),
+            std::string::npos);
+}
+
+TEST(ReplayServerTest, PredictsTheBytesThatItReports) {
+  ReplayWorld world(SmallOptions());
+  EXPECT_EQ(world.Metric("replay/bytes"), double(PredictReplayBytes(SmallOptions())));
+}
+
+TEST(ReplayServerTest, StatsAreAnsweredWithTheMetrics) {
+  ReplayWorld world(SmallOptions());
+  const auto channel = world.Connect(Role::kTool);
+  const auto answer = world.Call(channel.get(), {.type = MessageType::kReplayStats});
+  ASSERT_TRUE(answer.ok());
+  const auto body = DecodeBody<ReplayStatsBody>(answer->body);
+  ASSERT_TRUE(body.ok());
+  EXPECT_TRUE(body->metrics.contains("replay/samples_per_insert"));
 }
 
 }  // namespace
