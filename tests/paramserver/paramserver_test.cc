@@ -1,0 +1,228 @@
+#include <gtest/gtest.h>
+
+#include "net/codec.h"
+#include "net/sim_network.h"
+#include "paramserver/client.h"
+#include "paramserver/server.h"
+#include "paramserver/wire.h"
+
+namespace troop {
+namespace {
+
+constexpr std::int64_t kParameters = 1000;
+
+Snapshot MakeSnapshot(std::uint64_t version, std::int64_t parameters = kParameters) {
+  MutableBuffer value(std::size_t(parameters) * 4);
+  std::ranges::fill(value.as<float>(), float(version));
+  return {version, std::move(value).Freeze()};
+}
+
+class ParameterServerTest : public testing::Test {
+ protected:
+  ParameterServerTest() : here_(hub_->MakeNetwork()) { Start(); }
+
+  void Start(std::int64_t parameters = kParameters) {
+    Stop();
+    server_ = MakeParameterServer({.parameters = parameters});
+    there_ = hub_->MakeNetwork();
+    listener_ = *there_->Listen("inproc://weights", server_.get());
+  }
+  void Stop() {
+    listener_.reset();
+    there_.reset();
+    server_.reset();
+  }
+  std::unique_ptr<Channel> Connect(Role role, std::int32_t index = 0) {
+    return *here_->Connect("inproc://weights",
+                           {.origin = {.role = role, .index = index, .incarnation = 1}});
+  }
+  void Pump() {
+    for (bool moved = true; moved;) {
+      moved = here_->Pump(now_);
+      if (there_) moved |= there_->Pump(now_);
+    }
+  }
+  void Publish(WeightPublisher* publisher, Snapshot snapshot) {
+    publisher->Publish(std::move(snapshot));
+    Pump();
+    publisher->Poll(now_);
+  }
+  std::optional<Snapshot> Pull(WeightSubscriber* subscriber) {
+    subscriber->Request(now_);
+    Pump();
+    return subscriber->Poll(now_);
+  }
+  Result<Message> Call(Channel* channel, Message message) {
+    const auto ticket = channel->Send(message, kForever);
+    TROOP_CHECK(ticket.ok(), "{}", ticket.status().ToString());
+    Pump();
+    return *channel->Poll(*ticket);
+  }
+  Result<Message> PullExact(Channel* channel, std::uint64_t version) {
+    return Call(channel, {.type = MessageType::kPull, .body = EncodeBody(PullBody{0, version})});
+  }
+  double Metric(std::string_view name) {
+    Metrics metrics;
+    server_->Report(&metrics);
+    return metrics.Get(name);
+  }
+
+  std::unique_ptr<SimHub> hub_ = MakeSimHub();
+  std::unique_ptr<ParameterServer> server_;
+  std::unique_ptr<Network> there_, here_;
+  std::unique_ptr<Listener> listener_;
+  Time now_{Seconds(1)};
+};
+
+TEST_F(ParameterServerTest, WhatIsPublishedIsPulledOnce) {
+  const auto publisher = MakeWeightPublisher(Connect(Role::kLearner));
+  const auto subscriber = MakeWeightSubscriber(Connect(Role::kActor));
+  EXPECT_FALSE(Pull(subscriber.get()).has_value());
+  Publish(publisher.get(), MakeSnapshot(5));
+  EXPECT_EQ(publisher->acked_version(), 5u);
+  const auto snapshot = Pull(subscriber.get());
+  ASSERT_TRUE(snapshot.has_value());
+  EXPECT_EQ(snapshot->version, 5u);
+  EXPECT_EQ(snapshot->value.as<float>()[999], 5);
+  EXPECT_FALSE(Pull(subscriber.get()).has_value());
+  EXPECT_EQ(subscriber->version(), 5u);
+  EXPECT_EQ(Metric("paramserver/snapshots_sent"), 1);
+  EXPECT_EQ(Metric("paramserver/pulls"), 3);
+}
+
+TEST_F(ParameterServerTest, AnOlderPublishIsAnsweredAndIgnored) {
+  const auto first = MakeWeightPublisher(Connect(Role::kLearner, 0));
+  const auto second = MakeWeightPublisher(Connect(Role::kLearner, 1));
+  Publish(first.get(), MakeSnapshot(9));
+  Publish(second.get(), MakeSnapshot(8));
+  EXPECT_EQ(second->acked_version(), 8u);
+  EXPECT_TRUE(second->error().ok());
+  EXPECT_EQ(server_->version(), 9u);
+  EXPECT_EQ(Metric("paramserver/old_publishes"), 1);
+}
+
+TEST_F(ParameterServerTest, TheNewestTwoVersionsAreKept) {
+  const auto publisher = MakeWeightPublisher(Connect(Role::kLearner));
+  for (const std::uint64_t version : {1, 2, 3}) Publish(publisher.get(), MakeSnapshot(version));
+  const auto channel = Connect(Role::kTool);
+  for (const std::uint64_t version : {2, 3}) {
+    const auto answer = PullExact(channel.get(), version);
+    ASSERT_TRUE(answer.ok());
+    EXPECT_EQ(DecodeBody<PullReplyBody>(answer->body)->version, version);
+    float value = 0;
+    std::memcpy(&value, answer->parts[0].data(), sizeof value);
+    EXPECT_EQ(value, float(version));
+  }
+  const Status gone = PullExact(channel.get(), 1).status();
+  EXPECT_EQ(gone.code(), Code::kNotFound);
+  EXPECT_NE(gone.message().find("version 1 is not kept; 3 and 2 are"), std::string::npos);
+}
+
+TEST_F(ParameterServerTest, APublishOfAnotherSizeIsRefusedWithBothNumbers) {
+  const auto publisher = MakeWeightPublisher(Connect(Role::kLearner));
+  Publish(publisher.get(), MakeSnapshot(1, 999));
+  EXPECT_EQ(publisher->error().code(), Code::kInvalidArgument);
+  EXPECT_NE(publisher->error().message().find("3996 bytes"), std::string::npos);
+  EXPECT_NE(publisher->error().message().find("1000 parameters are 4000 bytes"), std::string::npos);
+  EXPECT_EQ(server_->version(), 0u);
+  EXPECT_EQ(Metric("paramserver/refused"), 1);
+}
+
+TEST_F(ParameterServerTest, WhileAPublishIsInFlightOnlyTheNewestWaits) {
+  const auto publisher = MakeWeightPublisher(Connect(Role::kLearner));
+  for (std::uint64_t version = 1; version <= 10; ++version) {
+    publisher->Publish(MakeSnapshot(version));
+  }
+  Pump();
+  publisher->Poll(now_);
+  EXPECT_EQ(publisher->acked_version(), 1u);
+  Pump();
+  publisher->Poll(now_);
+  EXPECT_EQ(publisher->acked_version(), 10u);
+  EXPECT_EQ(Metric("paramserver/publishes"), 2);
+}
+
+TEST_F(ParameterServerTest, LargeSnapshotsAreSharedNotCopied) {
+  constexpr std::int64_t kLarge = 100000;
+  Start(kLarge);
+  const auto publisher = MakeWeightPublisher(Connect(Role::kLearner));
+  Publish(publisher.get(), MakeSnapshot(1, kLarge));
+  const auto a = MakeWeightSubscriber(Connect(Role::kActor, 0));
+  const auto b = MakeWeightSubscriber(Connect(Role::kActor, 1));
+  const auto from_a = Pull(a.get()), from_b = Pull(b.get());
+  ASSERT_TRUE(from_a && from_b);
+  EXPECT_EQ(from_a->value.data(), from_b->value.data());
+}
+
+TEST_F(ParameterServerTest, APullInFlightIsNotRepeated) {
+  const auto subscriber = MakeWeightSubscriber(Connect(Role::kActor));
+  subscriber->Request(now_);
+  EXPECT_TRUE(subscriber->requesting());
+  subscriber->Request(now_);
+  Pump();
+  EXPECT_FALSE(subscriber->Poll(now_).has_value());
+  EXPECT_FALSE(subscriber->requesting());
+  EXPECT_EQ(Metric("paramserver/pulls"), 1);
+}
+
+TEST_F(ParameterServerTest, VersionsNeverGoBackForASubscriberAfterARestart) {
+  const auto publisher = MakeWeightPublisher(Connect(Role::kLearner));
+  const auto subscriber = MakeWeightSubscriber(Connect(Role::kActor));
+  Publish(publisher.get(), MakeSnapshot(7));
+  ASSERT_TRUE(Pull(subscriber.get()).has_value());
+  Start();
+  const auto settle = [this](auto step) {
+    for (int i = 0; i < 20; ++i) {
+      now_ += Milliseconds(200);
+      Pump();
+      step();
+    }
+  };
+  subscriber->Request(now_);
+  settle([&] { EXPECT_FALSE(subscriber->Poll(now_).has_value()); });
+  EXPECT_FALSE(subscriber->requesting());
+  EXPECT_EQ(subscriber->server_version(), 0u);
+  publisher->Publish(MakeSnapshot(8));
+  settle([&] { publisher->Poll(now_); });
+  EXPECT_EQ(publisher->acked_version(), 8u);
+  EXPECT_EQ(subscriber->version(), 7u);
+  subscriber->Request(now_);
+  std::optional<Snapshot> snapshot;
+  settle([&] {
+    if (auto got = subscriber->Poll(now_)) snapshot = std::move(got);
+  });
+  ASSERT_TRUE(snapshot.has_value());
+  EXPECT_EQ(snapshot->version, 8u);
+}
+
+TEST_F(ParameterServerTest, APublishSurvivesARestartInBetween) {
+  const auto publisher = MakeWeightPublisher(Connect(Role::kLearner));
+  Stop();
+  publisher->Publish(MakeSnapshot(3));
+  Pump();
+  Start();
+  for (int i = 0; i < 20; ++i) {
+    now_ += Milliseconds(200);
+    Pump();
+    publisher->Poll(now_);
+  }
+  EXPECT_EQ(publisher->acked_version(), 3u);
+  EXPECT_EQ(server_->version(), 3u);
+}
+
+TEST_F(ParameterServerTest, GarbageIsRefusedInOneLine) {
+  const auto channel = Connect(Role::kTool);
+  const auto code = [&](Message message) { return Call(channel.get(), std::move(message)).status().code(); };
+  EXPECT_EQ(code({.type = MessageType::kPull, .body = "?"}), Code::kDataLoss);
+  EXPECT_EQ(code({.type = MessageType::kPublish, .body = "?"}), Code::kDataLoss);
+  EXPECT_EQ(code({.type = MessageType::kInsert}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.type = MessageType::kPublish, .body = EncodeBody(PublishBody{1})}),
+            Code::kInvalidArgument);
+  Message zero{.type = MessageType::kPublish, .body = EncodeBody(PublishBody{0})};
+  zero.parts.push_back(MakeSnapshot(1).value);
+  EXPECT_EQ(code(std::move(zero)), Code::kInvalidArgument);
+  EXPECT_EQ(Metric("paramserver/refused"), 5);
+}
+
+}  // namespace
+}  // namespace troop
