@@ -1,0 +1,223 @@
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/storage.h"
+#include "core/storage_path.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+
+Status FromErrno(int error, std::string_view what, const std::string& path) {
+  const Code code = error == ENOENT                      ? Code::kNotFound
+                    : error == ENOSPC || error == EDQUOT ? Code::kResourceExhausted
+                    : error == EEXIST                    ? Code::kAlreadyExists
+                                                         : Code::kUnavailable;
+  return MakeStatus(code, "{} {}: {}", what, path, strerror(error));
+}
+
+// A file descriptor that closes itself.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&&) = delete;
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+Status WriteAll(int fd, std::span<const std::byte> bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t n = write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return FromErrno(errno, "can't write", path);
+    bytes = bytes.subspan(std::size_t(n));
+  }
+  return Status::Ok();
+}
+
+Status SyncFolder(const fs::path& folder) {
+  const Descriptor fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd.get() < 0 || fsync(fd.get()) != 0) return FromErrno(errno, "can't sync", folder.string());
+  return Status::Ok();
+}
+
+class DiskAppendFile final : public AppendFile {
+ public:
+  DiskAppendFile(Descriptor fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
+  using AppendFile::Append;
+  Status Append(std::span<const std::byte> bytes) override {
+    return WriteAll(fd_.get(), bytes, path_);
+  }
+  Status Sync() override {
+    return fdatasync(fd_.get()) == 0 ? Status::Ok() : FromErrno(errno, "can't sync", path_);
+  }
+
+ private:
+  const Descriptor fd_;
+  const std::string path_;
+};
+
+class DiskLock final : public StorageLock {
+ public:
+  explicit DiskLock(Descriptor fd) : fd_(std::move(fd)) {}
+
+ private:
+  const Descriptor fd_;  // closing it gives the lock back
+};
+
+class DiskStorage final : public Storage {
+ public:
+  explicit DiskStorage(fs::path root) : root_(std::move(root)) {}
+
+  Status WriteAtomic(std::string_view path, std::span<const std::byte> bytes) override {
+    TROOP_ASSIGN_OR_RETURN(const fs::path target, MakeFolderOf(path));
+    const fs::path temporary = target.string() + ".tmp";
+    {
+      const Descriptor fd(
+          open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+      if (fd.get() < 0) return FromErrno(errno, "can't create", temporary.string());
+      Status written = WriteAll(fd.get(), bytes, temporary.string());
+      if (written.ok() && fsync(fd.get()) != 0) {
+        written = FromErrno(errno, "can't sync", temporary.string());
+      }
+      if (!written.ok()) {
+        unlink(temporary.c_str());
+        return written;
+      }
+    }
+    if (rename(temporary.c_str(), target.c_str()) != 0) {
+      return FromErrno(errno, "can't replace", target.string());
+    }
+    return SyncFolder(target.parent_path());
+  }
+
+  Result<std::unique_ptr<AppendFile>> OpenAppend(std::string_view path) override {
+    TROOP_ASSIGN_OR_RETURN(const fs::path target, MakeFolderOf(path));
+    Descriptor fd(open(target.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+    if (fd.get() < 0) return FromErrno(errno, "can't open", target.string());
+    return std::unique_ptr<AppendFile>(
+        std::make_unique<DiskAppendFile>(std::move(fd), target.string()));
+  }
+
+  Result<Buffer> Read(std::string_view path, std::size_t bytes_max) override {
+    TROOP_ASSIGN_OR_RETURN(const fs::path target, Resolve(path));
+    const Descriptor fd(open(target.c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat info {};
+    if (fd.get() < 0 || fstat(fd.get(), &info) != 0) {
+      return FromErrno(errno, "can't open", target.string());
+    }
+    if (!S_ISREG(info.st_mode)) return NotFound("{} is no file", target.string());
+    const auto size = std::size_t(info.st_size);
+    if (size > bytes_max) {
+      return ResourceExhausted("{} has {} bytes; the limit here is {}", target.string(), size,
+                               bytes_max);
+    }
+    MutableBuffer buffer(size);
+    for (std::size_t done = 0; done < size;) {
+      const ssize_t n = read(fd.get(), buffer.data() + done, size - done);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return FromErrno(errno, "can't read", target.string());
+      if (n == 0) return DataLoss("{} became shorter while it was read", target.string());
+      done += std::size_t(n);
+    }
+    return std::move(buffer).Freeze();
+  }
+
+  Result<std::vector<std::string>> List(std::string_view folder) override {
+    TROOP_ASSIGN_OR_RETURN(const fs::path target, Resolve(folder));
+    std::vector<std::string> names;
+    std::error_code error;
+    if (!fs::exists(target, error)) return names;
+    for (fs::directory_iterator it(target, error), end; !error && it != end; it.increment(error)) {
+      std::error_code ignored;
+      names.push_back(it->path().filename().string() + (it->is_directory(ignored) ? "/" : ""));
+    }
+    if (error) return FromErrno(error.value(), "can't list", target.string());
+    std::ranges::sort(names);
+    return names;
+  }
+
+  bool Exists(std::string_view path) override {
+    const Result<fs::path> target = Resolve(path);
+    std::error_code error;
+    return target.ok() && fs::exists(*target, error);
+  }
+
+  Status Rename(std::string_view from, std::string_view to) override {
+    TROOP_ASSIGN_OR_RETURN(const fs::path source, Resolve(from));
+    TROOP_ASSIGN_OR_RETURN(const fs::path target, MakeFolderOf(to));
+    std::error_code error;
+    if (fs::is_directory(target, error)) {
+      return AlreadyExists("can't rename {} to {}: that folder exists", source.string(),
+                           target.string());
+    }
+    if (rename(source.c_str(), target.c_str()) != 0) {
+      return FromErrno(errno, "can't rename", source.string());
+    }
+    return SyncFolder(target.parent_path());
+  }
+
+  Status Remove(std::string_view path) override {
+    TROOP_ASSIGN_OR_RETURN(const fs::path target, Resolve(path));
+    if (target == root_) return InvalidArgument("the storage's root can't be removed");
+    std::error_code error;
+    fs::remove_all(target, error);
+    return error ? FromErrno(error.value(), "can't remove", target.string()) : Status::Ok();
+  }
+
+  Result<std::unique_ptr<StorageLock>> Lock(std::string_view path,
+                                            std::string_view holder) override {
+    TROOP_ASSIGN_OR_RETURN(const fs::path target, MakeFolderOf(path));
+    Descriptor fd(open(target.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+    if (fd.get() < 0) return FromErrno(errno, "can't open", target.string());
+    if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+      char text[200] = {};
+      const ssize_t n = read(fd.get(), text, sizeof text - 1);
+      return AlreadyExists("{} is held by {}", target.string(),
+                           n > 0 ? std::string(text, std::size_t(n)) : "another process");
+    }
+    if (ftruncate(fd.get(), 0) != 0) return FromErrno(errno, "can't write", target.string());
+    TROOP_RETURN_IF_ERROR(WriteAll(fd.get(), std::as_bytes(std::span(holder)), target.string()));
+    return std::unique_ptr<StorageLock>(std::make_unique<DiskLock>(std::move(fd)));
+  }
+
+ private:
+  Result<fs::path> Resolve(std::string_view path) const {
+    TROOP_RETURN_IF_ERROR(CheckStoragePath(path));
+    return path.empty() ? root_ : root_ / path;
+  }
+  Result<fs::path> MakeFolderOf(std::string_view path) const {
+    TROOP_ASSIGN_OR_RETURN(fs::path target, Resolve(path));
+    std::error_code error;
+    fs::create_directories(target.parent_path(), error);
+    if (error) return FromErrno(error.value(), "can't create", target.parent_path().string());
+    return target;
+  }
+
+  const fs::path root_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Storage>> MakeDiskStorage(std::string root) {
+  std::error_code error;
+  fs::create_directories(root, error);
+  if (error) return FromErrno(error.value(), "can't create", root);
+  const fs::path absolute = fs::absolute(root, error).lexically_normal();
+  return std::unique_ptr<Storage>(std::make_unique<DiskStorage>(absolute));
+}
+
+}  // namespace troop
