@@ -22,8 +22,8 @@ inline void AdamLanes(const AdamConstants& c, Vec gradient, Vec& m, Vec& v, Vec&
   value = c.decay * value - c.step_size * (m / (Sqrt(v) * c.root_scale + c.epsilon));
 }
 
-void Adam(const AdamStep& step, std::int64_t n, const float* gradient, float* m, float* v,
-          float* value) {
+inline void Adam(const AdamStep& step, std::int64_t n, const float* gradient, float* m, float* v,
+                 float* value) {
   const AdamConstants c(step);
   std::int64_t i = 0;
   for (; i + Vec::kLanes <= n; i += Vec::kLanes) {
@@ -77,25 +77,28 @@ void RmsPropLoop(const RmsPropStep& step, std::int64_t n, const float* gradient,
   }
 }
 
-void RmsProp(const RmsPropStep& step, std::int64_t n, const float* gradient, float* m, float* v,
-             float* value) {
+inline void RmsProp(const RmsPropStep& step, std::int64_t n, const float* gradient, float* m, float* v,
+                    float* value) {
   if (m != nullptr) return RmsPropLoop<true>(step, n, gradient, m, v, value);
   RmsPropLoop<false>(step, n, gradient, m, v, value);
 }
 
 // Running sum j takes the elements i with i mod 32 == j; then neighbours are added in pairs.
-double SumSquares(std::int64_t n, const float* x) {
+inline double SumSquares(std::int64_t n, const float* x) {
   constexpr int kSums = 32, kRegisters = kSums / VecD::kLanes;
   VecD sum[kRegisters];
-  for (VecD& s : sum) s = SetD(0);
+#pragma GCC unroll 16
+  for (int r = 0; r < kRegisters; ++r) sum[r] = SetD(0);
   std::int64_t i = 0;
   for (; i + kSums <= n; i += kSums) {
+#pragma GCC unroll 16
     for (int r = 0; r < kRegisters; ++r) {
       const VecD xi = LoadAsD(x + i + r * VecD::kLanes);
       sum[r] = sum[r] + xi * xi;
     }
   }
   double lane[kSums];
+#pragma GCC unroll 16
   for (int r = 0; r < kRegisters; ++r) StoreD(lane + r * VecD::kLanes, sum[r]);
   for (int j = 0; i < n; ++i, ++j) lane[j] += double(x[i]) * double(x[i]);
   for (int width = kSums / 2; width > 0; width /= 2) {

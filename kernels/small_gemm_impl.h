@@ -298,23 +298,29 @@ inline void AxpyProduct(const AxpyProblem& p) {
   }
 }
 
-// [rows, columns] → [columns, rows], in blocks of 4 × 4.
+// from[4, 4] of rows `columns` long → to[4, 4] of rows `rows` long.
+inline void TransposeQuads(std::int64_t rows, std::int64_t columns, const float* from, float* to) {
+  const Quad q0 = LoadQuad(from), q1 = LoadQuad(from + columns);
+  const Quad q2 = LoadQuad(from + 2 * columns), q3 = LoadQuad(from + 3 * columns);
+  const Quad a = __builtin_shufflevector(q0, q1, 0, 4, 1, 5);
+  const Quad b = __builtin_shufflevector(q2, q3, 0, 4, 1, 5);
+  const Quad c = __builtin_shufflevector(q0, q1, 2, 6, 3, 7);
+  const Quad d = __builtin_shufflevector(q2, q3, 2, 6, 3, 7);
+  StoreQuad(to, __builtin_shufflevector(a, b, 0, 1, 4, 5));
+  StoreQuad(to + rows, __builtin_shufflevector(a, b, 2, 3, 6, 7));
+  StoreQuad(to + 2 * rows, __builtin_shufflevector(c, d, 0, 1, 4, 5));
+  StoreQuad(to + 3 * rows, __builtin_shufflevector(c, d, 2, 3, 6, 7));
+}
+
+// [rows, columns] → [columns, rows], in blocks of 16 columns: they are lines that stay in the cache.
 inline void Transpose(std::int64_t rows, std::int64_t columns, const float* from, float* to) {
   const std::int64_t whole_rows = rows / 4 * 4, whole_columns = columns / 4 * 4;
-  for (std::int64_t r = 0; r < whole_rows; r += 4) {
-    for (std::int64_t c = 0; c < whole_columns; c += 4) {
-      const float* f = from + r * columns + c;
-      const Quad q0 = LoadQuad(f), q1 = LoadQuad(f + columns);
-      const Quad q2 = LoadQuad(f + 2 * columns), q3 = LoadQuad(f + 3 * columns);
-      const Quad a = __builtin_shufflevector(q0, q1, 0, 4, 1, 5);
-      const Quad b = __builtin_shufflevector(q2, q3, 0, 4, 1, 5);
-      const Quad d = __builtin_shufflevector(q0, q1, 2, 6, 3, 7);
-      const Quad e = __builtin_shufflevector(q2, q3, 2, 6, 3, 7);
-      float* t = to + c * rows + r;
-      StoreQuad(t, __builtin_shufflevector(a, b, 0, 1, 4, 5));
-      StoreQuad(t + rows, __builtin_shufflevector(a, b, 2, 3, 6, 7));
-      StoreQuad(t + 2 * rows, __builtin_shufflevector(d, e, 0, 1, 4, 5));
-      StoreQuad(t + 3 * rows, __builtin_shufflevector(d, e, 2, 3, 6, 7));
+  for (std::int64_t first = 0; first < whole_columns; first += 16) {
+    const std::int64_t end = Smaller(first + 16, whole_columns);
+    for (std::int64_t r = 0; r < whole_rows; r += 4) {
+      for (std::int64_t c = first; c < end; c += 4) {
+        TransposeQuads(rows, columns, from + r * columns + c, to + c * rows + r);
+      }
     }
   }
   for (std::int64_t r = 0; r < rows; ++r) {

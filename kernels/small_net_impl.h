@@ -30,7 +30,7 @@ inline void ForEachLinear(const SmallNet& net, F f) {
   }
 }
 
-void TransposeWeights(const SmallNet& net, const float* value, float* transposed) {
+inline void TransposeWeights(const SmallNet& net, const float* value, float* transposed) {
   ForEachLinear(net, [&](const SmallLinear& l) {
     if (IsTransposed(l)) Transpose(l.out, l.in, value + l.weight, transposed + l.weight);
   });
@@ -75,7 +75,7 @@ inline void DuelingBackward(std::int64_t batch, std::int64_t actions, const floa
   }
 }
 
-void Forward(const SmallNet& net, const SmallNetForward& call) {
+inline void Forward(const SmallNet& net, const SmallNetForward& call) {
   const SmallNetLayout at(net, call.batch);
   const float* x = static_cast<const float*>(call.input);
   float* const acts = call.activations;
@@ -155,7 +155,7 @@ inline void StreamsBackward(const SmallNet& net, const SmallNetBackward& call,
   LinearBackward(net.advantage[0], call, dz, features, net.dueling, true);
 }
 
-void Backward(const SmallNet& net, const SmallNetBackward& call) {
+inline void Backward(const SmallNet& net, const SmallNetBackward& call) {
   const SmallNetLayout at(net, call.batch);
   float* const grads = call.scratch;
   const float* const input = at.input >= 0 ? call.activations + at.input

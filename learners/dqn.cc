@@ -165,13 +165,14 @@ void Dqn::Evaluate(std::span<const float> value, const Packed* packed, const Ten
 }
 
 DqnLossSummary Dqn::ForwardAndLoss(const SampleBatch& batch) {
+  // The target first: then the newest weights stay in the cache from here to the backward pass.
   const bool double_q = config_.learner.double_q;
+  Evaluate(target_.span(), packed_target_.get(), batch.next_observation, buffers_.q_next_target,
+           false);
   if (double_q) {
     Evaluate(value_.span(), packed_value_.get(), batch.next_observation, buffers_.q_next_online,
              false);
   }
-  Evaluate(target_.span(), packed_target_.get(), batch.next_observation, buffers_.q_next_target,
-           false);
   Evaluate(value_.span(), packed_value_.get(), batch.observation, buffers_.q, true);
   DqnLossInput in;
   in.batch = batch.size();
