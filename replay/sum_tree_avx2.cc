@@ -1,14 +1,13 @@
-#include <immintrin.h>
+// No inline functions of the standard library here: the linker may keep this file's copy for all.
 
-#include <algorithm>
-#include <bit>
+#include <immintrin.h>
 
 #include "replay/sum_tree_kernels.h"
 
 namespace troop {
 namespace {
 
-constexpr std::size_t kGroup = 64;
+constexpr std::size_t kGroup = 64;  // descents in flight: enough to cover a memory access
 
 struct Sixteen {
   __m256 low, high;
@@ -50,8 +49,8 @@ std::uint32_t Choose(const float* node, double* mass) {
   const Sixteen prefix = PrefixSums(values);
   const std::uint32_t positive = Bits(values, _mm256_setzero_ps());
   const std::uint32_t above = positive & Bits(prefix, _mm256_set1_ps(float(*mass)));
-  const std::uint32_t child = above != 0 ? std::uint32_t(std::countr_zero(above))
-                                         : std::uint32_t(std::bit_width(positive)) - 1;
+  const std::uint32_t child = above != 0 ? std::uint32_t(__builtin_ctz(above))
+                                         : 31u - std::uint32_t(__builtin_clz(positive));
   alignas(32) float before[17];
   before[0] = 0;
   _mm256_storeu_ps(before + 1, prefix.low);
@@ -63,10 +62,10 @@ std::uint32_t Choose(const float* node, double* mass) {
 void Find(const float* const* level, int levels, const double* mass, std::size_t n,
           std::uint32_t* slot, float* value) {
   for (std::size_t first = 0; first < n; first += kGroup) {
-    const std::size_t count = std::min(kGroup, n - first);
+    const std::size_t count = n - first < kGroup ? n - first : kGroup;
     double rest[kGroup];
     std::uint32_t node[kGroup] = {};
-    std::copy_n(mass + first, count, rest);
+    for (std::size_t i = 0; i < count; ++i) rest[i] = mass[first + i];
     for (int l = levels - 1; l >= 0; --l) {
       for (std::size_t i = 0; i < count; ++i) {
         node[i] = node[i] * 16 + Choose(level[l] + std::size_t(node[i]) * 16, &rest[i]);
