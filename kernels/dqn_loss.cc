@@ -8,7 +8,8 @@ namespace {
 
 double BootstrapValue(const DqnLossInput& in, std::int64_t item) {
   const float* target = in.q_next_target + item * in.actions;
-  const float* chooser = in.q_next_online != nullptr ? in.q_next_online + item * in.actions : target;
+  const float* chooser = target;
+  if (in.q_next_online != nullptr) chooser = in.q_next_online + item * in.actions;
   return target[std::max_element(chooser, chooser + in.actions) - chooser];
 }
 

@@ -37,8 +37,8 @@ struct OptimizerKernels {
   void (*adam)(const AdamStep& step, std::int64_t n, const float* gradient, float* m, float* v,
                float* value);
   // m: nullptr when not centered.
-  void (*rmsprop)(const RmsPropStep& step, std::int64_t n, const float* gradient, float* m, float* v,
-                  float* value);
+  void (*rmsprop)(const RmsPropStep& step, std::int64_t n, const float* gradient, float* m,
+                  float* v, float* value);
   // Not finite exactly when an element isn't: f32 squares can't overflow f64.
   double (*sum_squares)(std::int64_t n, const float* x);
 };

@@ -77,8 +77,8 @@ void RmsPropLoop(const RmsPropStep& step, std::int64_t n, const float* gradient,
   }
 }
 
-inline void RmsProp(const RmsPropStep& step, std::int64_t n, const float* gradient, float* m, float* v,
-                    float* value) {
+inline void RmsProp(const RmsPropStep& step, std::int64_t n, const float* gradient, float* m,
+                    float* v, float* value) {
   if (m != nullptr) return RmsPropLoop<true>(step, n, gradient, m, v, value);
   RmsPropLoop<false>(step, n, gradient, m, v, value);
 }

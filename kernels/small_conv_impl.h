@@ -2,36 +2,42 @@
 
 #include "kernels/small_gemm_impl.h"
 
-// The convolution of a small network: 16 filters at a time lie in registers, inputs are broadcast.
+// The convolution of a small network: its 16 or 32 filters lie in registers, inputs are broadcast.
 // Compiled once per instruction set; see kernels/vec.h.
 namespace troop {
 namespace {
 
-constexpr int kFilterVecs = 16 / Vec::kLanes;     // registers of 16 filters
-constexpr int kConvPositions = 8 / kFilterVecs;   // positions of a row at once
-constexpr int kConvTaps = 16 / kFilterVecs;       // weights at once, of their gradient
+// Of kFilters filters: the registers they take, the positions of a row that are computed at once,
+// and the weights whose gradient is.
+template <int kFilters>
+struct ConvTiling {
+  static constexpr int kVecs = kFilters / Vec::kLanes;
+  static constexpr int kPositions = Vec::kLanes == 16 ? 8 : 8 / kVecs;
+  static constexpr int kTaps = Vec::kLanes == 16 ? (kVecs == 1 ? 16 : 12) : 8 / kVecs;
+};
 
-// kCount neighbouring positions of one row, 16 filters. x: the first position's corner.
-template <int kCount>
+// kCount neighbouring positions of one row. x: the first position's corner.
+template <int kFilters, int kCount>
 inline void ConvTile(const SmallConv& c, const float* x, const float* wt, const float* bias,
                      float* y) {
+  constexpr int kVecs = ConvTiling<kFilters>::kVecs;
   const std::int64_t step = c.stride * c.channels, span = c.kernel * c.channels;
-  Vec sum[kCount][kFilterVecs];
+  Vec sum[kCount][kVecs];
 #pragma GCC unroll 8
   for (int p = 0; p < kCount; ++p) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kFilterVecs; ++v) sum[p][v] = Load(bias + v * Vec::kLanes);
+    for (int v = 0; v < kVecs; ++v) sum[p][v] = Load(bias + v * Vec::kLanes);
   }
   for (std::int64_t ky = 0; ky < c.kernel; ++ky, x += c.width * c.channels) {
-    for (std::int64_t j = 0; j < span; ++j, wt += c.filters) {
-      Vec w[kFilterVecs];
+    for (std::int64_t j = 0; j < span; ++j, wt += kFilters) {
+      Vec w[kVecs];
 #pragma GCC unroll 4
-      for (int v = 0; v < kFilterVecs; ++v) w[v] = Load(wt + v * Vec::kLanes);
+      for (int v = 0; v < kVecs; ++v) w[v] = Load(wt + v * Vec::kLanes);
 #pragma GCC unroll 8
       for (int p = 0; p < kCount; ++p) {
         const Vec xp = Set(x[p * step + j]);
 #pragma GCC unroll 4
-        for (int v = 0; v < kFilterVecs; ++v) sum[p][v] = MulAdd(xp, w[v], sum[p][v]);
+        for (int v = 0; v < kVecs; ++v) sum[p][v] = MulAdd(xp, w[v], sum[p][v]);
       }
     }
   }
@@ -39,21 +45,21 @@ inline void ConvTile(const SmallConv& c, const float* x, const float* wt, const 
 #pragma GCC unroll 8
   for (int p = 0; p < kCount; ++p) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kFilterVecs; ++v) {
+    for (int v = 0; v < kVecs; ++v) {
       const Vec s = relu ? Max(Set(0), sum[p][v]) : sum[p][v];
-      Store(y + p * c.filters + v * Vec::kLanes, s);
+      Store(y + p * kFilters + v * Vec::kLanes, s);
     }
   }
 }
 
-template <int kCount = kConvPositions>
+template <int kFilters, int kCount = ConvTiling<kFilters>::kPositions>
 inline void ConvRow(const SmallConv& c, const float* x, const float* wt, const float* bias,
                     float* y, std::int64_t positions) {
   const std::int64_t step = c.stride * c.channels;
-  for (; positions >= kCount; positions -= kCount, x += kCount * step, y += kCount * c.filters) {
-    ConvTile<kCount>(c, x, wt, bias, y);
+  for (; positions >= kCount; positions -= kCount, x += kCount * step, y += kCount * kFilters) {
+    ConvTile<kFilters, kCount>(c, x, wt, bias, y);
   }
-  if constexpr (kCount > 1) ConvRow<kCount / 2>(c, x, wt, bias, y, positions);
+  if constexpr (kCount > 1) ConvRow<kFilters, kCount / 2>(c, x, wt, bias, y, positions);
 }
 
 // x: [batch, height, width, channels]; y: [batch, out_height, out_width, filters].
@@ -64,69 +70,79 @@ inline void ConvForward(const SmallConv& c, std::int64_t batch, const float* x, 
   for (std::int64_t row = 0; row < batch * height; ++row) {
     const std::int64_t item = row / height, oy = row % height;
     const float* corner = x + (item * c.height + oy * c.stride) * c.width * c.channels;
-    for (std::int64_t f = 0; f < c.filters; f += 16) {
-      ConvRow(c, corner, wt + f, value + c.bias + f, y + row * width * c.filters + f, width);
-    }
+    float* out = y + row * width * c.filters;
+    if (c.filters == 16) ConvRow<16>(c, corner, wt, value + c.bias, out, width);
+    if (c.filters == 32) ConvRow<32>(c, corner, wt, value + c.bias, out, width);
   }
   if (c.activation == Activation::kTanh) TanhInPlace(batch * height * width * c.filters, y);
 }
 
-// The gradient of kTaps neighbouring weights of one kernel row, 16 filters: dwt[tap, filters].
+// The gradient of kTaps neighbouring weights of one kernel row: dwt[tap, filters].
 // x: [batch, …] from the first tap on.
-template <int kTaps>
+template <int kFilters, int kTaps>
 inline void ConvTapsGradient(const SmallConv& c, std::int64_t batch, const float* x,
                              const float* dy, float* dwt) {
+  constexpr int kVecs = ConvTiling<kFilters>::kVecs;
   const std::int64_t height = c.out_height(), width = c.out_width();
   const std::int64_t step = c.stride * c.channels;
-  Vec sum[kTaps][kFilterVecs];
+  Vec sum[kTaps][kVecs];
 #pragma GCC unroll 16
   for (int t = 0; t < kTaps; ++t) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kFilterVecs; ++v) sum[t][v] = Set(0);
+    for (int v = 0; v < kVecs; ++v) sum[t][v] = Set(0);
   }
   for (std::int64_t row = 0; row < batch * height; ++row) {
     const std::int64_t item = row / height, oy = row % height;
     const float* xp = x + (item * c.height + oy * c.stride) * c.width * c.channels;
-    for (std::int64_t ox = 0; ox < width; ++ox, xp += step, dy += c.filters) {
-      Vec d[kFilterVecs];
+    for (std::int64_t ox = 0; ox < width; ++ox, xp += step, dy += kFilters) {
+      Vec d[kVecs];
 #pragma GCC unroll 4
-      for (int v = 0; v < kFilterVecs; ++v) d[v] = Load(dy + v * Vec::kLanes);
+      for (int v = 0; v < kVecs; ++v) d[v] = Load(dy + v * Vec::kLanes);
 #pragma GCC unroll 16
       for (int t = 0; t < kTaps; ++t) {
         const Vec xt = Set(xp[t]);
 #pragma GCC unroll 4
-        for (int v = 0; v < kFilterVecs; ++v) sum[t][v] = MulAdd(xt, d[v], sum[t][v]);
+        for (int v = 0; v < kVecs; ++v) sum[t][v] = MulAdd(xt, d[v], sum[t][v]);
       }
     }
   }
 #pragma GCC unroll 16
   for (int t = 0; t < kTaps; ++t) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kFilterVecs; ++v) Store(dwt + t * c.filters + v * Vec::kLanes, sum[t][v]);
+    for (int v = 0; v < kVecs; ++v) Store(dwt + t * kFilters + v * Vec::kLanes, sum[t][v]);
   }
 }
 
-template <int kTaps = kConvTaps>
+template <int kFilters, int kTaps = ConvTiling<kFilters>::kTaps>
 inline void ConvSomeTapsGradient(const SmallConv& c, std::int64_t taps, std::int64_t batch,
                                  const float* x, const float* dy, float* dwt) {
-  if (taps == kTaps) return ConvTapsGradient<kTaps>(c, batch, x, dy, dwt);
-  if constexpr (kTaps > 1) ConvSomeTapsGradient<kTaps - 1>(c, taps, batch, x, dy, dwt);
+  if (taps == kTaps) return ConvTapsGradient<kFilters, kTaps>(c, batch, x, dy, dwt);
+  if constexpr (kTaps > 1) {
+    ConvSomeTapsGradient<kFilters, kTaps - 1>(c, taps, batch, x, dy, dwt);
+  }
+}
+
+// dwt: [taps, kFilters], all of it.
+template <int kFilters>
+inline void ConvAllTapsGradient(const SmallConv& c, std::int64_t batch, const float* x,
+                                const float* dy, float* dwt) {
+  constexpr std::int64_t kTaps = ConvTiling<kFilters>::kTaps;
+  const std::int64_t span = c.kernel * c.channels, tiles = (span + kTaps - 1) / kTaps;
+  for (std::int64_t ky = 0; ky < c.kernel; ++ky) {
+    for (std::int64_t tile = 0; tile < tiles; ++tile) {
+      const std::int64_t first = span * tile / tiles, count = span * (tile + 1) / tiles - first;
+      ConvSomeTapsGradient<kFilters>(c, count, batch, x + ky * c.width * c.channels + first, dy,
+                                     dwt + (ky * span + first) * kFilters);
+    }
+  }
 }
 
 // dwt: room for the weights, transposed. Adds to the gradient or overwrites it.
 inline void ConvBackwardWeight(const SmallConv& c, std::int64_t batch, const float* x,
                                const float* dy, float* dwt, bool add, float* gradient) {
-  const std::int64_t span = c.kernel * c.channels, taps = c.kernel * span;
-  const std::int64_t tiles = (span + kConvTaps - 1) / kConvTaps;
-  for (std::int64_t ky = 0; ky < c.kernel; ++ky) {
-    for (std::int64_t tile = 0; tile < tiles; ++tile) {
-      const std::int64_t first = span * tile / tiles, count = span * (tile + 1) / tiles - first;
-      for (std::int64_t f = 0; f < c.filters; f += 16) {
-        ConvSomeTapsGradient(c, count, batch, x + ky * c.width * c.channels + first, dy + f,
-                             dwt + (ky * span + first) * c.filters + f);
-      }
-    }
-  }
+  const std::int64_t taps = c.kernel * c.kernel * c.channels;
+  if (c.filters == 16) ConvAllTapsGradient<16>(c, batch, x, dy, dwt);
+  if (c.filters == 32) ConvAllTapsGradient<32>(c, batch, x, dy, dwt);
   float* dw = gradient + c.weight;
   for (std::int64_t f = 0; f < c.filters; ++f) {
     for (std::int64_t t = 0; t < taps; ++t) {

@@ -213,8 +213,8 @@ inline Vec Finished(const AxpyProblem& p, Vec sum, std::int64_t at, std::int64_t
   return p.relu ? Max(Set(0), sum) : sum;
 }
 
-// Columns [first, first + count) of kRows rows. kFull: count == kVecs * kLanes. A multiply-add takes
-// four cycles and two start in each, so small tiles split the depth into kSplit running sums.
+// Columns [first, first + count) of kRows rows. kFull: count == kVecs * kLanes. A multiply-add
+// takes four cycles and two start in each, so small tiles split the depth into kSplit running sums.
 template <int kRows, int kVecs, bool kFull>
 inline void AxpyTile(const AxpyProblem& p, std::int64_t row, std::int64_t first,
                      std::int64_t count) {
@@ -312,7 +312,7 @@ inline void TransposeQuads(std::int64_t rows, std::int64_t columns, const float*
   StoreQuad(to + 3 * rows, __builtin_shufflevector(c, d, 2, 3, 6, 7));
 }
 
-// [rows, columns] → [columns, rows], in blocks of 16 columns: they are lines that stay in the cache.
+// [rows, columns] → [columns, rows], in blocks of 16 columns: their lines stay in the cache.
 inline void Transpose(std::int64_t rows, std::int64_t columns, const float* from, float* to) {
   const std::int64_t whole_rows = rows / 4 * 4, whole_columns = columns / 4 * 4;
   for (std::int64_t first = 0; first < whole_columns; first += 16) {

@@ -11,14 +11,15 @@
 #pragma GCC diagnostic pop
 #endif
 
-// One register of f32 and one of f64 of the instruction set that the including file is compiled for:
-// a kernel is written once, in a *_impl.h, and compiled in *_plain.cc, *_avx2.cc and *_avx512.cc.
-// Everything is in an unnamed namespace, so each of these files has its own copy: a function shared
-// between them would run AVX-512 on machines that have none. For the same reason *_impl.h files use
-// no inline functions of the standard library.
+// One register of f32 and one of f64 of the instruction set that the including file is compiled
+// for: a kernel is written once, in a *_impl.h, and compiled in *_plain.cc, *_avx2.cc and
+// *_avx512.cc. Everything is in an unnamed namespace, so each of these files has its own copy: a
+// function shared between them would run AVX-512 on machines that have none. For the same reason
+// *_impl.h files use no inline functions of the standard library.
 //
-// +, -, *, /, Sqrt, Max, Min and Select round as IEEE 754 says and so give equal bits at all levels.
-// MulAdd is one rounding where the processor has a fused multiply-add (AVX2, AVX-512), two where not.
+// +, -, *, /, Sqrt, Max, Min and SelectGreater round as IEEE 754 says and so give equal bits at all
+// levels. MulAdd is one rounding where the processor has a fused multiply-add (AVX2, AVX-512), two
+// where it has none.
 namespace troop {
 namespace {
 

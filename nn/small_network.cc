@@ -22,7 +22,8 @@ struct SmallPacked final : public Packed {
 
 class SmallNetwork final : public Module {
  public:
-  SmallNetwork(const SmallNet& net, const TensorSpec& observation, std::span<const ParamSpec> params)
+  SmallNetwork(const SmallNet& net, const TensorSpec& observation,
+               std::span<const ParamSpec> params)
       : net_(net), observation_(observation), params_(params.begin(), params.end()) {
     for (const ParamSpec& param : params_) {
       parameters_ = std::max(parameters_, param.offset + param.shape.elements());

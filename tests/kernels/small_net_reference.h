@@ -158,7 +158,7 @@ class SmallNetReference {
   std::vector<Doubles> value_stream_, advantage_;
 };
 
-// Gives a network's layers their places in the value: one after the other, each at a multiple of 16.
+// Gives a network's layers their places in the value: in order, each at a multiple of 16.
 inline std::int64_t PlaceParameters(SmallNet* net) {
   std::int64_t next = 0;
   const auto take = [&next](std::int64_t count) {
