@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/status.h"
+#include "core/version.h"
 
 namespace troop {
 
@@ -18,31 +19,37 @@ struct LayerConfig {
   std::int64_t kernel = 0;
   std::int64_t stride = 1;
   std::string activation = "relu"; // "relu" | "tanh" | "none"
+  bool operator==(const LayerConfig&) const = default;
 };
 
 // The whole configuration of a run, as plain values. Defaults, ranges and the documentation of
 // every key are in one place: config_schema.cc. Key names are the paths of the members.
 struct Config {
-  std::int64_t version = 1;
+  std::int64_t version = kConfigVersion;
   std::string name = "run";
   std::int64_t seed = 1;
 
-  struct {
+  struct EnvKeys {
     std::string id = "CartPole-v1";
     std::int64_t max_episode_steps = -1;
     double sticky_actions = -1;
     bool difficulty_ramping = true;
     double reward_clip = 0;            // 0: none; else rewards are clipped to [-c, c] by the learner
+    std::int64_t action_repeat = 1;    // frames per agent step     (Atari)
+    std::int64_t frame_stack = 1;      // frames per observation    (Atari)
+    std::int64_t noop_max = 0;         // no-ops that start an episode, at most (Atari)
+    bool operator==(const EnvKeys&) const = default;
   } env;
 
-  struct {
+  struct NetworkKeys {
     std::vector<LayerConfig> layers;   // empty: two linear layers of 64
     bool dueling = true;
     std::int64_t dueling_units = 0;    // hidden units of each dueling stream; 0: none
     std::string precision = "fp32";    // "fp32" | "bf16"
+    bool operator==(const NetworkKeys&) const = default;
   } network;
 
-  struct {
+  struct FleetKeys {
     std::string mode = "processes";    // "processes" | "serial"
     std::string transport = "ipc";     // "ipc" | "tcp"
     std::int64_t actors = 1;
@@ -53,9 +60,10 @@ struct Config {
     double backoff_first_s = 0.1;
     double backoff_max_s = 10;
     double drain_s = 5;
+    bool operator==(const FleetKeys&) const = default;
   } fleet;
 
-  struct {
+  struct ActorKeys {
     std::int64_t envs = 8;             // environments per actor
     double epsilon_base = 0.4;
     double epsilon_alpha = 7;
@@ -65,9 +73,10 @@ struct Config {
     std::int64_t push_window = 4;
     std::int64_t lease_steps = 1000;   // agent steps leased at once
     double warmup_steps = 0;           // agent steps (fleet) of uniform random actions first
+    bool operator==(const ActorKeys&) const = default;
   } actor;
 
-  struct {
+  struct ReplayKeys {
     std::int64_t capacity_items = 100000;
     std::int64_t min_items = 1000;     // no sampling before
     double alpha = 0.6;
@@ -77,9 +86,10 @@ struct Config {
     double samples_per_insert = 8;     // 0: no limit
     double ratio_error = 0.1;          // band, as a fraction of samples_per_insert * min_items
     double memory_bytes_max = 0;       // 0: three quarters of this machine's memory
+    bool operator==(const ReplayKeys&) const = default;
   } replay;
 
-  struct {
+  struct LearnerKeys {
     std::string algorithm = "dqn";
     double total_steps = 50000;        // agent steps over all actors
     std::int64_t batch_size = 64;
@@ -93,9 +103,10 @@ struct Config {
     std::int64_t batches_per_request = 1;
     std::int64_t publish_every_updates = 20;
     std::int64_t max_updates = 0;      // 0: as many as the replay ratio gives
+    bool operator==(const LearnerKeys&) const = default;
   } learner;
 
-  struct {
+  struct OptimizerKeys {
     std::string type = "adam";         // "adam" | "rmsprop"
     double learning_rate = 1e-3;
     double final_fraction = 1;         // of the learning rate, reached linearly at the run's end
@@ -104,9 +115,10 @@ struct Config {
     bool centered = true;              // rmsprop
     double epsilon = 1e-8;
     double weight_decay = 0;           // decoupled (AdamW)
+    bool operator==(const OptimizerKeys&) const = default;
   } optimizer;
 
-  struct {
+  struct EvaluatorKeys {
     bool enabled = true;
     double every_s = 5;                // between evaluations while training
     std::int64_t episodes = 10;
@@ -114,18 +126,22 @@ struct Config {
     double epsilon = 0;
     std::int64_t envs = 10;
     double solved_return = 0;          // stop the run when an evaluation reaches it; 0: never
+    bool operator==(const EvaluatorKeys&) const = default;
   } evaluator;
 
-  struct {
+  struct CheckpointKeys {
     double every_s = 60;
     std::int64_t keep = 3;
+    bool operator==(const CheckpointKeys&) const = default;
   } checkpoint;
 
-  struct {
+  struct LogKeys {
     std::string dir = "runs";
     double metrics_every_s = 1;
     std::string level = "info";
+    bool operator==(const LogKeys&) const = default;
   } log;
+  bool operator==(const Config&) const = default;
 };
 
 // One key, for documentation and error messages.
@@ -138,14 +154,10 @@ struct ConfigKey {
 };
 std::vector<ConfigKey> ConfigKeys();
 
-// All problems found in one reading, each one line: "file:line: what, and what to do".
-struct ConfigErrors {
-  std::vector<std::string> lines;
-  std::string ToString() const;
-};
-
-// A file plus overrides `key=value` (value as TOML; a bare word is a string). All errors at once:
-// unknown keys with the nearest valid one, wrong types, out of range, impossible combinations.
+// A file plus overrides `key=value` (value as TOML; a bare word is a string; the last one wins).
+// Errors: kInvalidArgument with ALL problems found, one line each, "file:line: key: what is wrong, and
+// what to do": unknown keys with the nearest valid one, wrong types, values out of range, impossible
+// combinations. kNotFound when the file can't be read.
 Result<Config> ParseConfig(std::string_view toml_text, std::string_view file_name,
                            std::span<const std::string> overrides);
 Result<Config> LoadConfigFile(const std::string& path, std::span<const std::string> overrides);

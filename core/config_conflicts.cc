@@ -1,0 +1,158 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+
+#include "core/config_schema.h"
+
+namespace troop {
+namespace {
+
+class Conflicts {
+ public:
+  template <class... Args>
+  void If(bool wrong, std::vector<std::string> keys, fmt::format_string<Args...> format,
+          Args&&... args) {
+    if (wrong) found_.push_back({std::move(keys), fmt::format(format, std::forward<Args>(args)...)});
+  }
+  std::vector<ConfigConflict> Take() { return std::move(found_); }
+
+ private:
+  std::vector<ConfigConflict> found_;
+};
+
+bool IsFolderName(const std::string& name) {
+  return !name.empty() && name[0] != '.' && name[0] != '-' && name.size() <= 100 &&
+         std::ranges::all_of(name, [](unsigned char c) {
+           return std::isalnum(c) || c == '_' || c == '-' || c == '.';
+         });
+}
+
+void CheckNames(const Config& c, Conflicts* out) {
+  out->If(!IsFolderName(c.name), {"name"},
+          "{} can't name a folder; use at most 100 letters, digits, '-', '_' and '.', and begin with "
+          "a letter or digit",
+          TomlString(c.name));
+  out->If(c.env.id.empty(), {"env.id"}, "is empty; name an environment, for example \"CartPole-v1\"");
+  out->If(c.log.dir.empty(), {"log.dir"}, "is empty; name a folder, for example \"runs\"");
+}
+
+void CheckEnv(const Config& c, Conflicts* out) {
+  out->If(c.env.sticky_actions < 0 && c.env.sticky_actions != -1, {"env.sticky_actions"},
+          "{} is neither a probability nor -1 (the environment's own)",
+          TomlNumber(c.env.sticky_actions));
+  const bool atari = c.env.id.starts_with("ALE/");
+  const auto atari_only = [&](bool set, const char* key, std::int64_t plain) {
+    out->If(set && !atari, {key, "env.id"}, "only Atari games (\"ALE/...\") have it, {} is none; set {}",
+            TomlString(c.env.id), plain);
+  };
+  atari_only(c.env.action_repeat != 1, "env.action_repeat", 1);
+  atari_only(c.env.frame_stack != 1, "env.frame_stack", 1);
+  atari_only(c.env.noop_max != 0, "env.noop_max", 0);
+}
+
+void CheckLayer(const LayerConfig& layer, const std::string& key, bool after_linear, Conflicts* out) {
+  const LayerConfig plain;
+  if (layer.type == "conv2d") {
+    out->If(layer.filters == 0, {key}, "a conv2d layer needs filters; add filters = 32");
+    out->If(layer.kernel == 0, {key}, "a conv2d layer needs a kernel; add kernel = 3");
+    out->If(layer.units != 0, {key}, "a conv2d layer has no units; use filters");
+    out->If(after_linear, {key},
+            "a conv2d layer can't follow a linear one, which has no picture; move it before");
+  } else if (layer.type == "linear") {
+    out->If(layer.units == 0, {key}, "a linear layer needs units; add units = 64");
+    out->If(layer.filters != plain.filters || layer.kernel != plain.kernel ||
+                layer.stride != plain.stride,
+            {key}, "a linear layer has no filters, kernel or stride; remove them");
+  }
+}
+
+void CheckNetwork(const Config& c, Conflicts* out) {
+  bool linear = false;
+  for (std::size_t i = 0; i < c.network.layers.size(); ++i) {
+    const LayerConfig& layer = c.network.layers[i];
+    CheckLayer(layer, fmt::format("network.layers[{}]", i), linear, out);
+    linear |= layer.type == "linear";
+  }
+  out->If(c.network.layers.size() > 64, {"network.layers"}, "{} layers; at most 64 are possible",
+          c.network.layers.size());
+  out->If(c.network.dueling_units > 0 && !c.network.dueling,
+          {"network.dueling_units", "network.dueling"},
+          "{} units of streams that network.dueling = false turns off; set one of the two",
+          c.network.dueling_units);
+}
+
+void CheckReplay(const Config& c, Conflicts* out) {
+  const std::int64_t capacity = c.replay.capacity_items, batch = c.learner.batch_size;
+  out->If(batch > capacity, {"learner.batch_size", "replay.capacity_items"},
+          "{} is more than replay.capacity_items = {}; lower one or raise the other", batch, capacity);
+  out->If(c.replay.min_items > capacity, {"replay.min_items", "replay.capacity_items"},
+          "{} is more than replay.capacity_items = {}, so no batch would ever be drawn; lower it",
+          c.replay.min_items, capacity);
+  out->If(c.replay.min_items < batch && batch <= capacity, {"replay.min_items", "learner.batch_size"},
+          "{} is less than learner.batch_size = {}; raise it to at least {}", c.replay.min_items, batch,
+          batch);
+  out->If(c.replay.min_items > c.learner.total_steps, {"replay.min_items", "learner.total_steps"},
+          "{} items need as many steps, but the run has only learner.total_steps = {}; nothing would "
+          "be learned: lower it",
+          c.replay.min_items, TomlNumber(c.learner.total_steps));
+}
+
+// The limiter lets inserts·ratio - samples move within a band of 2·error. It must be wide enough for
+// one push and one request together, else both sides may wait for each other for ever (Cassirer et
+// al. 2021, "Reverb", sec. 3.4, demand the same of single items).
+void CheckLimiter(const Config& c, Conflicts* out) {
+  const double ratio = c.replay.samples_per_insert;
+  if (ratio == 0 || c.replay.min_items < c.learner.batch_size) return;
+  const double base = ratio * double(c.replay.min_items);
+  const double request = double(c.learner.batch_size) * double(c.learner.batches_per_request);
+  const double width = 2 * c.replay.ratio_error * base;
+  const double needed = ratio * double(c.actor.push_items) + request;
+  const double smallest = std::ceil(needed / (2 * base) * 1000) / 1000;
+  out->If(width < needed,
+          {"replay.ratio_error", "replay.samples_per_insert", "replay.min_items", "actor.push_items",
+           "learner.batch_size", "learner.batches_per_request"},
+          "{} leaves the sampling ratio a band of {:.6g} samples, but one push of {} items and one "
+          "request of {} need {:.6g}; set replay.ratio_error = {} or more, or raise replay.min_items",
+          TomlNumber(c.replay.ratio_error), width, c.actor.push_items, TomlNumber(request), needed,
+          TomlNumber(smallest));
+}
+
+void CheckRun(const Config& c, Conflicts* out) {
+  out->If(c.actor.warmup_steps > c.learner.total_steps, {"actor.warmup_steps", "learner.total_steps"},
+          "{} is more than learner.total_steps = {}: the run would act at random only; lower it",
+          TomlNumber(c.actor.warmup_steps), TomlNumber(c.learner.total_steps));
+  out->If(c.optimizer.weight_decay > 0 && c.optimizer.type != "adam",
+          {"optimizer.weight_decay", "optimizer.type"},
+          "only optimizer.type = \"adam\" has it; set 0, or change the type");
+  out->If(c.evaluator.solved_return != 0 && !c.evaluator.enabled,
+          {"evaluator.solved_return", "evaluator.enabled"},
+          "{} can't be reached without evaluations; set evaluator.enabled = true, or 0 here",
+          TomlNumber(c.evaluator.solved_return));
+  out->If(c.fleet.backoff_first_s > c.fleet.backoff_max_s,
+          {"fleet.backoff_first_s", "fleet.backoff_max_s"},
+          "{} is more than fleet.backoff_max_s = {}; lower it", TomlNumber(c.fleet.backoff_first_s),
+          TomlNumber(c.fleet.backoff_max_s));
+  out->If(c.fleet.hung_after_s < c.fleet.dead_after_s, {"fleet.hung_after_s", "fleet.dead_after_s"},
+          "{} is less than fleet.dead_after_s = {}; raise it", TomlNumber(c.fleet.hung_after_s),
+          TomlNumber(c.fleet.dead_after_s));
+  out->If(c.fleet.mode == "serial" && c.fleet.actors > 256, {"fleet.actors", "fleet.mode"},
+          "{} actors in one thread; fleet.mode = \"serial\" takes at most 256: raise actor.envs instead",
+          c.fleet.actors);
+}
+
+}  // namespace
+
+std::vector<ConfigConflict> FindConflicts(const Config& config) {
+  Conflicts conflicts;
+  CheckNames(config, &conflicts);
+  CheckEnv(config, &conflicts);
+  CheckNetwork(config, &conflicts);
+  CheckReplay(config, &conflicts);
+  CheckLimiter(config, &conflicts);
+  CheckRun(config, &conflicts);
+  return conflicts.Take();
+}
+
+}  // namespace troop

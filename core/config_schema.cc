@@ -1,0 +1,286 @@
+#include "core/config_schema.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace troop {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kMany = 1e15;  // whole numbers up to here are exact in a double, with room to add
+
+ConfigRange AtLeast(double low) { return {.low = low}; }
+ConfigRange Above(double low) { return {.low = low, .low_open = true}; }
+ConfigRange Between(double low, double high) { return {.low = low, .high = high}; }
+ConfigRange AboveUpTo(double low, double high) {
+  return {.low = low, .high = high, .low_open = true};
+}
+ConfigRange FromBelow(double low, double high) {
+  return {.low = low, .high = high, .high_open = true};
+}
+
+void VisitTop(Config& c, ConfigVisitor& v) {
+  v.Visit({"version", "Version of these keys: a newer one than this program knows is refused.",
+           Between(1, double(kConfigVersion))}, c.version);
+  v.Visit({"name", "Name of the run, and of its folder below log.dir."}, c.name);
+  v.Visit({"seed", "Every random stream of the run is derived from it.", Between(0, kMany)}, c.seed);
+}
+
+void VisitEnv(Config::EnvKeys& c, ConfigVisitor& v) {
+  v.Visit({"env.id", "Which environment to learn; `troop train --help` lists them."}, c.id);
+  v.Visit({"env.max_episode_steps",
+           "Agent steps after which an episode is truncated; 0: never, -1: the environment's own.",
+           Between(-1, kMany)}, c.max_episode_steps);
+  v.Visit({"env.sticky_actions",
+           "Probability that the last action is repeated instead (MinAtar); -1: the environment's own.",
+           Between(-1, 1)}, c.sticky_actions);
+  v.Visit({"env.difficulty_ramping", "Whether MinAtar games grow harder as they go on."},
+          c.difficulty_ramping);
+  v.Visit({"env.reward_clip", "The learner clips rewards to [-x, x]; 0: not at all.", AtLeast(0)},
+          c.reward_clip);
+  v.Visit({"env.action_repeat",
+           "Frames for which one action is held, so frames per agent step (Atari only).",
+           Between(1, 1000)}, c.action_repeat);
+  v.Visit({"env.frame_stack", "Frames that make up one observation (Atari only).", Between(1, 64)},
+          c.frame_stack);
+  v.Visit({"env.noop_max", "An episode starts with 0 to this many no-op frames (Atari only).",
+           Between(0, 10000)}, c.noop_max);
+}
+
+void VisitNetwork(Config::NetworkKeys& c, ConfigVisitor& v) {
+  v.Visit({"network.layers",
+           "The layers between observation and head; empty: two linear layers of 64."}, c.layers);
+  v.Visit({"network.dueling",
+           "Separate streams for the state's value and the actions' advantages (Wang et al. 2016)."},
+          c.dueling);
+  v.Visit({"network.dueling_units", "Hidden units of each dueling stream; 0: no hidden layer.",
+           Between(0, 1 << 20)}, c.dueling_units);
+  v.Visit({.name = "network.precision",
+           .doc = "Arithmetic of large layers; parameters are always fp32.",
+           .choices = {"fp32", "bf16"}}, c.precision);
+}
+
+void VisitFleet(Config::FleetKeys& c, ConfigVisitor& v) {
+  v.Visit({.name = "fleet.mode",
+           .doc = "A process per role, or all roles in one thread in a fixed order (same seed, same bytes).",
+           .choices = {"processes", "serial"}}, c.mode);
+  v.Visit({.name = "fleet.transport",
+           .doc = "How the processes of this machine talk: sockets in a private folder, or TCP.",
+           .choices = {"ipc", "tcp"}}, c.transport);
+  v.Visit({"fleet.actors", "Actor processes.", Between(1, 100000)}, c.actors);
+  v.Visit({"fleet.dead_after_s", "A role that sends no heartbeat for so long counts as dead.",
+           Between(0.1, 3600)}, c.dead_after_s);
+  v.Visit({"fleet.hung_after_s",
+           "A role that is alive but makes no progress for so long is restarted.",
+           Between(0.1, 86400)}, c.hung_after_s);
+  v.Visit({"fleet.restarts_max",
+           "Restarts of one role within fleet.restart_window_s before the run gives up.",
+           Between(0, 1e6)}, c.restarts_max);
+  v.Visit({"fleet.restart_window_s", "The time in which fleet.restarts_max counts.", Above(0)},
+          c.restart_window_s);
+  v.Visit({"fleet.backoff_first_s", "Wait before the first restart of a role; it doubles each time.",
+           Above(0)}, c.backoff_first_s);
+  v.Visit({"fleet.backoff_max_s", "Longest wait before a restart.", Above(0)}, c.backoff_max_s);
+  v.Visit({"fleet.drain_s", "Time that roles have to end in order before they are killed.",
+           Between(0, 3600)}, c.drain_s);
+}
+
+void VisitActor(Config::ActorKeys& c, ConfigVisitor& v) {
+  v.Visit({"actor.envs", "Environments of each actor, stepped together.", Between(1, 65536)}, c.envs);
+  v.Visit({"actor.epsilon_base",
+           "Environment i of N explores with ε_i = base^(1 + alpha·i/(N-1)) (Horgan et al. 2018).",
+           Between(0, 1)}, c.epsilon_base);
+  v.Visit({"actor.epsilon_alpha", "The exponent's alpha in ε_i: how far the ladder reaches down.",
+           AtLeast(0)}, c.epsilon_alpha);
+  v.Visit({"actor.n_step", "Steps of reward before the bootstrap.", Between(1, 1024)}, c.n_step);
+  v.Visit({"actor.refresh_steps",
+           "Agent steps of one environment between two looks for newer weights.", Between(1, kMany)},
+          c.refresh_steps);
+  v.Visit({"actor.push_items", "Items that are sent to the replay at once.", Between(1, 65536)},
+          c.push_items);
+  v.Visit({"actor.push_window", "Pushes in flight before the actor waits for the replay.",
+           Between(1, 1024)}, c.push_window);
+  v.Visit({"actor.lease_steps",
+           "Agent steps of the budget that an actor takes at once; the budget stays exact.",
+           Between(1, kMany)}, c.lease_steps);
+  v.Visit({.name = "actor.warmup_steps",
+           .doc = "Agent steps of the whole fleet that act uniformly at random first.",
+           .range = Between(0, kMany), .whole = true}, c.warmup_steps);
+}
+
+void VisitReplay(Config::ReplayKeys& c, ConfigVisitor& v) {
+  v.Visit({"replay.capacity_items", "Items kept; the oldest leave first.", Between(1, 4294967295)},
+          c.capacity_items);
+  v.Visit({"replay.min_items", "No batch is drawn before so many items are there.",
+           Between(1, 4294967295)}, c.min_items);
+  v.Visit({"replay.alpha", "Priority exponent: 0 draws uniformly, 1 in proportion to |TD error|.",
+           Between(0, 2)}, c.alpha);
+  v.Visit({"replay.beta", "Importance weights' exponent: 1 removes the bias of prioritized draws.",
+           Between(0, 1)}, c.beta);
+  v.Visit({"replay.priority_epsilon", "Added to |TD error|, so that every item can be drawn.",
+           AtLeast(0)}, c.priority_epsilon);
+  v.Visit({"replay.trim_every_updates",
+           "Updates between two trims to the capacity, which is soft; 0: trim at every insert.",
+           Between(0, kMany)}, c.trim_every_updates);
+  v.Visit({"replay.samples_per_insert",
+           "Times that an item is drawn on average; the faster side waits. 0: nobody waits.",
+           AtLeast(0)}, c.samples_per_insert);
+  v.Visit({"replay.ratio_error",
+           "Slack of that ratio, as a fraction of samples_per_insert·min_items.", AboveUpTo(0, 1e6)},
+          c.ratio_error);
+  v.Visit({.name = "replay.memory_bytes_max",
+           .doc = "Refuse to start when the full replay takes more; 0: three quarters of this machine's memory.",
+           .range = Between(0, kMany), .whole = true}, c.memory_bytes_max);
+}
+
+void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
+  v.Visit({.name = "learner.algorithm", .doc = "What is learned, and by which loss.",
+           .choices = {"dqn"}}, c.algorithm);
+  v.Visit({.name = "learner.total_steps",
+           .doc = "Agent steps of the run, over all actors; the budget is kept exactly.",
+           .range = Between(1, kMany), .whole = true}, c.total_steps);
+  v.Visit({"learner.batch_size", "Items of one update.", Between(1, 65536)}, c.batch_size);
+  v.Visit({"learner.gamma", "Discount of one agent step.", Between(0, 1)}, c.gamma);
+  v.Visit({"learner.double_q",
+           "Choose the bootstrap's action with the online network (van Hasselt et al. 2016)."},
+          c.double_q);
+  v.Visit({.name = "learner.loss",
+           .doc = "Of the TD error: Huber (linear beyond 1), or half its square.",
+           .choices = {"huber", "mse"}}, c.loss);
+  v.Visit({"learner.target_update_steps", "Updates between two changes of the target network.",
+           Between(1, kMany)}, c.target_update_steps);
+  v.Visit({"learner.target_tau",
+           "How far the target network moves to the online one at each change; 1: a copy.",
+           AboveUpTo(0, 1)}, c.target_tau);
+  v.Visit({"learner.max_grad_norm", "Longer gradients are scaled down to this length; 0: never.",
+           AtLeast(0)}, c.max_grad_norm);
+  v.Visit({"learner.prefetch", "Requests for batches in flight or waiting.", Between(1, 1024)},
+          c.prefetch);
+  v.Visit({"learner.batches_per_request",
+           "Batches that one request brings: more cost less per batch but see older priorities.",
+           Between(1, 1024)}, c.batches_per_request);
+  v.Visit({"learner.publish_every_updates", "Updates between two publications of the weights.",
+           Between(1, kMany)}, c.publish_every_updates);
+  v.Visit({"learner.max_updates", "Stop learning after so many updates; 0: no limit.",
+           Between(0, kMany)}, c.max_updates);
+}
+
+void VisitOptimizer(Config::OptimizerKeys& c, ConfigVisitor& v) {
+  v.Visit({.name = "optimizer.type", .doc = "Adam (Kingma & Ba 2015) or RMSProp (Graves 2013).",
+           .choices = {"adam", "rmsprop"}}, c.type);
+  v.Visit({"optimizer.learning_rate", "Step size at the start.", Above(0)}, c.learning_rate);
+  v.Visit({"optimizer.final_fraction",
+           "Share of the learning rate that is left at the run's end, reached linearly.",
+           Between(0, 1)}, c.final_fraction);
+  v.Visit({"optimizer.beta1", "Adam: decay of the gradient's mean.", FromBelow(0, 1)}, c.beta1);
+  v.Visit({"optimizer.beta2", "Adam: decay of the squared gradient's mean.", FromBelow(0, 1)},
+          c.beta2);
+  v.Visit({"optimizer.decay", "RMSProp: decay of both means.", FromBelow(0, 1)}, c.decay);
+  v.Visit({"optimizer.centered", "RMSProp: divide by the gradient's deviation, not its size."},
+          c.centered);
+  v.Visit({"optimizer.epsilon",
+           "Added to the divisor: Adam outside the root, RMSProp inside it.", Above(0)}, c.epsilon);
+  v.Visit({"optimizer.weight_decay",
+           "Share of each weight, times the learning rate, removed per update (decoupled; Adam only).",
+           AtLeast(0)}, c.weight_decay);
+}
+
+void VisitEvaluator(Config::EvaluatorKeys& c, ConfigVisitor& v) {
+  v.Visit({"evaluator.enabled", "Whether a role of its own measures the greedy return."}, c.enabled);
+  v.Visit({"evaluator.every_s", "Seconds between the starts of two evaluations.", AtLeast(0)},
+          c.every_s);
+  v.Visit({"evaluator.episodes", "Episodes of one evaluation while training.", Between(1, 1e6)},
+          c.episodes);
+  v.Visit({"evaluator.final_episodes", "Episodes of the evaluation at the end.", Between(0, 1e6)},
+          c.final_episodes);
+  v.Visit({"evaluator.epsilon", "Share of random actions in evaluations.", Between(0, 1)},
+          c.epsilon);
+  v.Visit({"evaluator.envs", "Environments stepped together.", Between(1, 65536)}, c.envs);
+  v.Visit({"evaluator.solved_return",
+           "End the run when an evaluation's mean return reaches it; 0: never."}, c.solved_return);
+}
+
+void VisitOutput(Config& c, ConfigVisitor& v) {
+  v.Visit({"checkpoint.every_s", "Seconds between two checkpoints; 0: only one, at the end.",
+           AtLeast(0)}, c.checkpoint.every_s);
+  v.Visit({"checkpoint.keep", "Checkpoints kept; older ones are removed.", Between(1, 1e6)},
+          c.checkpoint.keep);
+  v.Visit({"log.dir", "Folder that holds the folder of the run."}, c.log.dir);
+  v.Visit({"log.metrics_every_s", "Seconds between two lines of metrics.", Between(0.01, 86400)},
+          c.log.metrics_every_s);
+  v.Visit({.name = "log.level", .doc = "The least important lines that are logged.",
+           .choices = {"debug", "info", "warning", "error"}}, c.log.level);
+}
+
+}  // namespace
+
+void VisitConfig(Config& config, ConfigVisitor& visitor) {
+  VisitTop(config, visitor);
+  VisitEnv(config.env, visitor);
+  VisitNetwork(config.network, visitor);
+  VisitFleet(config.fleet, visitor);
+  VisitActor(config.actor, visitor);
+  VisitReplay(config.replay, visitor);
+  VisitLearner(config.learner, visitor);
+  VisitOptimizer(config.optimizer, visitor);
+  VisitEvaluator(config.evaluator, visitor);
+  VisitOutput(config, visitor);
+}
+
+void VisitLayer(LayerConfig& layer, ConfigVisitor& v) {
+  v.Visit({.name = "type", .doc = "Kind of the layer; conv2d layers come before linear ones.",
+           .choices = {"linear", "conv2d"}}, layer.type);
+  v.Visit({"units", "linear: outputs.", Between(1, 1 << 20)}, layer.units);
+  v.Visit({"filters", "conv2d: output channels.", Between(1, 65536)}, layer.filters);
+  v.Visit({"kernel", "conv2d: height and width of the filters.", Between(1, 1024)}, layer.kernel);
+  v.Visit({"stride", "conv2d: pixels between two outputs.", Between(1, 1024)}, layer.stride);
+  v.Visit({.name = "activation", .doc = "What follows the layer.",
+           .choices = {"relu", "tanh", "none"}}, layer.activation);
+}
+
+bool ConfigRange::Contains(double value) const {
+  if (!std::isfinite(value)) return false;
+  return (low_open ? value > low : value >= low) && (high_open ? value < high : value <= high);
+}
+
+std::string ConfigRange::ToString() const {
+  if (low == -kInfinity && high == kInfinity) return "";
+  if (high == kInfinity || high == kMany) {
+    return fmt::format("{} {}", low_open ? ">" : ">=", TomlNumber(low));
+  }
+  return fmt::format("{}{}, {}{}", low_open ? "(" : "[", TomlNumber(low), TomlNumber(high),
+                     high_open ? ")" : "]");
+}
+
+std::string ConfigKeyInfo::RangeText() const {
+  if (choices.empty()) return range.ToString();
+  std::string text = "one of ";
+  if (choices.size() == 1) text = "only ";
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    text += fmt::format("{}\"{}\"", i > 0 ? ", " : "", choices[i]);
+  }
+  return text;
+}
+
+std::string TomlNumber(double value) {
+  if (value == std::floor(value) && std::abs(value) <= kMany) return fmt::format("{:.0f}", value);
+  return fmt::format("{}", value);  // the shortest text that reads back as the same number
+}
+
+std::string TomlString(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
+      out += fmt::format("\\u{:04X}", static_cast<unsigned char>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+}  // namespace troop

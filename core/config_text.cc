@@ -1,0 +1,177 @@
+// ToToml, ConfigKeys and ConfigMarkdown: visitors of the schema.
+#include <fmt/format.h>
+
+#include "core/config_schema.h"
+
+namespace troop {
+namespace {
+
+std::string ValueText(std::int64_t value) { return fmt::format("{}", value); }
+std::string ValueText(double value) { return TomlNumber(value); }
+std::string ValueText(bool value) { return value ? "true" : "false"; }
+std::string ValueText(const std::string& value) { return TomlString(value); }
+
+// Every `key = value` of one layer that isn't the default, and its type.
+class LayerDumper final : public ConfigVisitor {
+ public:
+  explicit LayerDumper(LayerConfig layer) {
+    VisitLayer(plain_, *this);
+    collecting_ = false;
+    VisitLayer(layer, *this);
+  }
+  void Visit(const ConfigKeyInfo& key, std::int64_t& value) override { Add(key, ValueText(value)); }
+  void Visit(const ConfigKeyInfo& key, double& value) override { Add(key, ValueText(value)); }
+  void Visit(const ConfigKeyInfo& key, bool& value) override { Add(key, ValueText(value)); }
+  void Visit(const ConfigKeyInfo& key, std::string& value) override { Add(key, ValueText(value)); }
+  void Visit(const ConfigKeyInfo&, std::vector<LayerConfig>&) override {}
+  std::string text() const { return fmt::format("{{{}}}", fmt::join(fields_, ", ")); }
+
+ private:
+  void Add(const ConfigKeyInfo& key, std::string value) {
+    if (collecting_) {
+      defaults_.push_back(std::move(value));
+      return;
+    }
+    const std::string& plain = defaults_[next_++];
+    if (value != plain) fields_.push_back(fmt::format("{} = {}", key.name, value));
+  }
+
+  LayerConfig plain_;
+  bool collecting_ = true;
+  std::size_t next_ = 0;
+  std::vector<std::string> defaults_, fields_;
+};
+
+std::string ValueText(const std::vector<LayerConfig>& layers) {
+  if (layers.empty()) return "[]";
+  std::string text = "[\n";
+  for (const LayerConfig& layer : layers) text += "  " + LayerDumper(layer).text() + ",\n";
+  return text + "]";
+}
+
+// Calls Add(key, type, value as TOML) for each key.
+class TextVisitor : public ConfigVisitor {
+ public:
+  void Visit(const ConfigKeyInfo& key, std::int64_t& value) final {
+    Add(key, "integer", ValueText(value));
+  }
+  void Visit(const ConfigKeyInfo& key, double& value) final {
+    Add(key, key.whole ? "integer" : "number", ValueText(value));
+  }
+  void Visit(const ConfigKeyInfo& key, bool& value) final { Add(key, "boolean", ValueText(value)); }
+  void Visit(const ConfigKeyInfo& key, std::string& value) final {
+    Add(key, "string", ValueText(value));
+  }
+  void Visit(const ConfigKeyInfo& key, std::vector<LayerConfig>& value) final {
+    Add(key, "list of layers", ValueText(value));
+  }
+
+ protected:
+  virtual void Add(const ConfigKeyInfo& key, std::string_view type, const std::string& value) = 0;
+};
+
+class Dumper final : public TextVisitor {
+ public:
+  std::string text;
+
+ private:
+  void Add(const ConfigKeyInfo& key, std::string_view, const std::string& value) override {
+    const std::size_t dot = key.name.find('.');
+    if (dot == std::string_view::npos) {
+      text += fmt::format("{} = {}\n", key.name, value);
+      return;
+    }
+    const std::string_view section = key.name.substr(0, dot);
+    if (section != section_) text += fmt::format("\n[{}]\n", section);
+    section_ = section;
+    text += fmt::format("{} = {}\n", key.name.substr(dot + 1), value);
+  }
+  std::string section_;
+};
+
+class Lister final : public TextVisitor {
+ public:
+  std::string prefix;
+  std::vector<ConfigKey> keys;
+
+ private:
+  void Add(const ConfigKeyInfo& key, std::string_view type, const std::string& value) override {
+    keys.push_back({.name = fmt::format("{}{}", prefix, key.name), .type = std::string(type),
+                    .default_value = value, .range = key.RangeText(), .doc = std::string(key.doc)});
+    if (key.name != "network.layers") return;
+    Lister inner;
+    inner.prefix = "network.layers[].";
+    LayerConfig layer;
+    VisitLayer(layer, inner);
+    for (ConfigKey& sub : inner.keys) {
+      if (sub.default_value == "0" || sub.default_value == "\"\"") sub.default_value = "";
+      keys.push_back(std::move(sub));
+    }
+  }
+};
+
+std::string_view Section(std::string_view key) {
+  const std::size_t dot = key.find('.');
+  return dot == std::string_view::npos ? std::string_view() : key.substr(0, dot);
+}
+
+// A bar ends a cell of a Markdown table.
+std::string EscapeBars(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '|') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+constexpr std::string_view kIntroduction = R"(# Configuration
+
+<!-- Generated from core/config_schema.cc. Don't edit: troop config --markdown > docs/config.md -->
+
+A configuration is a TOML file. Every key below may be left out; it then has its default. Every key
+may also be given after the file, as `key=value`, and the last one wins:
+
+    troop train configs/apex_cartpole.toml learner.batch_size=256 env.id=Acrobot-v1
+
+An unknown key, a wrong type, a value out of range or an impossible combination is an error that names
+file, line and remedy; all of them are shown at once, before any process starts. Integers may be written
+as `1e6`. Steps are agent steps: one action of one environment, however many frames it lasts.
+
+`version` is the first number of the configuration's version. A new key doesn't change it; a key that
+goes away or means something else does, and a file that is newer than the program is refused.
+)";
+
+}  // namespace
+
+std::string ToToml(const Config& config) {
+  Config copy = config;
+  Dumper dumper;
+  VisitConfig(copy, dumper);
+  return dumper.text;
+}
+
+std::vector<ConfigKey> ConfigKeys() {
+  Config config;
+  Lister lister;
+  VisitConfig(config, lister);
+  return lister.keys;
+}
+
+std::string ConfigMarkdown() {
+  std::string text(kIntroduction);
+  std::string section = "-";
+  for (const ConfigKey& key : ConfigKeys()) {
+    if (Section(key.name) != section) {
+      section = Section(key.name);
+      text += section.empty() ? "\n## The run\n" : fmt::format("\n## [{}]\n", section);
+      text += "\n| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n";
+    }
+    const std::string value = key.default_value.empty() ? "" : fmt::format("`{}`", key.default_value);
+    text += fmt::format("| `{}` | {} | {} | {} | {} |\n", key.name, key.type, value, key.range,
+                        EscapeBars(key.doc));
+  }
+  return text;
+}
+
+}  // namespace troop

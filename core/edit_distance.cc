@@ -1,0 +1,55 @@
+#include "core/edit_distance.h"
+
+#include <algorithm>
+#include <cctype>
+#include <vector>
+
+namespace troop {
+namespace {
+
+constexpr std::size_t kWordMax = 256;  // longer words are cut: they are no typing errors
+
+std::string Lower(std::string_view text) {
+  std::string lower(text.substr(0, kWordMax));
+  for (char& c : lower) c = char(std::tolower(static_cast<unsigned char>(c)));
+  return lower;
+}
+
+std::string_view Leaf(std::string_view key) { return key.substr(key.rfind('.') + 1); }
+
+}  // namespace
+
+int EditDistance(std::string_view a, std::string_view b) {
+  std::vector<int> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) above[j] = int(j);
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    row[0] = int(i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      row[j] = std::min({above[j] + 1, row[j - 1] + 1, above[j - 1] + int(a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        row[j] = std::min(row[j], before[j - 2] + 1);
+      }
+    }
+    std::swap(before, above);
+    std::swap(above, row);
+  }
+  return above[b.size()];
+}
+
+std::string Nearest(std::string_view word, std::span<const std::string> candidates) {
+  const std::string lower = Lower(word);
+  std::string best;
+  int best_cost = 0;
+  for (const std::string& candidate : candidates) {
+    const std::string other = Lower(candidate);
+    // The wrong section is one mistake, however many letters differ.
+    const int cost = std::min(2 * EditDistance(lower, other),
+                              1 + 2 * EditDistance(Leaf(lower), Leaf(other)));
+    if (!best.empty() && cost >= best_cost) continue;
+    best = candidate;
+    best_cost = cost;
+  }
+  return best;
+}
+
+}  // namespace troop

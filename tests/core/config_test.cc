@@ -1,0 +1,412 @@
+#include "core/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "core/config_schema.h"
+#include "core/edit_distance.h"
+#include "core/rng.h"
+
+namespace troop {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+Result<Config> Parse(std::string_view text, std::vector<std::string> overrides = {}) {
+  return ParseConfig(text, "run.toml", overrides);
+}
+
+std::vector<std::string> Errors(std::string_view text, std::vector<std::string> overrides = {}) {
+  const Result<Config> config = Parse(text, std::move(overrides));
+  if (config.ok()) return {};
+  EXPECT_EQ(config.status().code(), Code::kInvalidArgument);
+  std::vector<std::string> lines;
+  std::istringstream stream(config.status().message());
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+std::string OneError(std::string_view text, std::vector<std::string> overrides = {}) {
+  const std::vector<std::string> lines = Errors(text, std::move(overrides));
+  EXPECT_EQ(lines.size(), 1u) << testing::PrintToString(lines);
+  return lines.empty() ? "" : lines[0];
+}
+
+std::string ReadText(const std::string& path) {
+  std::ifstream file(std::string(TROOP_SOURCE_DIR) + "/" + path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+TEST(ConfigTest, AnEmptyFileGivesTheDefaults) {
+  const Result<Config> config = Parse("");
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  EXPECT_EQ(*config, Config{});
+}
+
+TEST(ConfigTest, KeysAreReadInEveryTomlSpelling) {
+  const Result<Config> config = Parse(R"(
+seed = 7
+learner.gamma = 0.5
+[replay]
+alpha = 1          # an integer where a number is wanted
+[actor]
+"n_step" = 5
+[network]
+dueling = false
+layers = [{type = "conv2d", filters = 32, kernel = 8, stride = 4},
+          {type = "linear", units = 512, activation = "tanh"}]
+)");
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  Config expected;
+  expected.seed = 7;
+  expected.learner.gamma = 0.5;
+  expected.replay.alpha = 1;
+  expected.actor.n_step = 5;
+  expected.network.dueling = false;
+  expected.network.layers = {{.type = "conv2d", .filters = 32, .kernel = 8, .stride = 4},
+                             {.type = "linear", .units = 512, .activation = "tanh"}};
+  EXPECT_EQ(*config, expected);
+}
+
+TEST(ConfigTest, LayersMayBeAnArrayOfTables) {
+  const Result<Config> config = Parse(
+      "[[network.layers]]\ntype = \"linear\"\nunits = 3\n[[network.layers]]\ntype = \"linear\"\nunits = 4\n");
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  ASSERT_EQ(config->network.layers.size(), 2u);
+  EXPECT_EQ(config->network.layers[1].units, 4);
+}
+
+TEST(ConfigTest, WholeFloatsAreIntegers) {
+  const Result<Config> config =
+      Parse("[learner]\ntotal_steps = 1e6\nbatch_size = 1.28e2\n[replay]\ncapacity_items = 2e6");
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  EXPECT_EQ(config->learner.total_steps, 1e6);
+  EXPECT_EQ(config->learner.batch_size, 128);
+  EXPECT_EQ(config->replay.capacity_items, 2000000);
+}
+
+TEST(ConfigTest, AFractionIsNoInteger) {
+  EXPECT_EQ(OneError("[learner]\nbatch_size = 2.5"),
+            "run.toml:2: learner.batch_size: 2.5 is not an integer; give an integer in [1, 65536]");
+  EXPECT_EQ(OneError("[learner]\ntotal_steps = 5000.5"),
+            "run.toml:2: learner.total_steps: 5000.5 is no whole number; give an integer >= 1");
+}
+
+TEST(ConfigTest, AnUnknownKeyNamesFileLineAndTheNearestKey) {
+  EXPECT_EQ(OneError("seed = 1\n[learner]\nbacth_size = 3"),
+            "run.toml:3: learner.bacth_size: unknown key; the nearest is learner.batch_size");
+  EXPECT_EQ(OneError("batch_size = 3"),
+            "run.toml:1: batch_size: unknown key; the nearest is learner.batch_size");
+  EXPECT_EQ(OneError("[actor]\nalpha = 0.5"),
+            "run.toml:2: actor.alpha: unknown key; the nearest is replay.alpha");
+  EXPECT_EQ(OneError("\n[lerner]\ngamma = 0.5\nbatch_size = 7"),
+            "run.toml:2: lerner: unknown section; the nearest is learner");
+}
+
+TEST(ConfigTest, AWrongTypeSaysWhatWasGivenAndWhatIsWanted) {
+  EXPECT_EQ(OneError("[replay]\nalpha = \"much\""),
+            "run.toml:2: replay.alpha: \"much\" is not a number; give a number in [0, 2]");
+  EXPECT_EQ(OneError("[learner]\ndouble_q = 1"),
+            "run.toml:2: learner.double_q: 1 is not true or false; give true or false");
+  EXPECT_EQ(OneError("name = [1]"), "run.toml:1: name: a list is not a string; give a string");
+  EXPECT_EQ(OneError("replay = 3"),
+            "run.toml:1: replay: is a section; write [replay] and its keys below");
+  EXPECT_EQ(OneError("[replay.alpha]\nx = 1"),
+            "run.toml:1: replay.alpha: a table is not a number; give a number in [0, 2]");
+  EXPECT_EQ(OneError("seed = 2026-11-21"),
+            "run.toml:1: seed: a date or time is not an integer; give an integer >= 0");
+  EXPECT_THAT(OneError("network.layers = 3"), HasSubstr("network.layers: 3 is no list; write [{"));
+}
+
+TEST(ConfigTest, AValueOutOfRangeNamesTheRange) {
+  EXPECT_EQ(OneError("seed = -1"), "run.toml:1: seed: -1 is out of range; give an integer >= 0");
+  EXPECT_EQ(OneError("[actor]\nn_step = 0"),
+            "run.toml:2: actor.n_step: 0 is out of range; give an integer in [1, 1024]");
+  EXPECT_EQ(OneError("[optimizer]\nlearning_rate = 0"),
+            "run.toml:2: optimizer.learning_rate: 0 is out of range; give a number > 0");
+  EXPECT_EQ(OneError("[optimizer]\nbeta1 = 1"),
+            "run.toml:2: optimizer.beta1: 1 is out of range; give a number in [0, 1)");
+  EXPECT_EQ(OneError("[learner]\nloss = \"hubert\""),
+            "run.toml:2: learner.loss: \"hubert\" is unknown; use one of \"huber\", \"mse\"");
+}
+
+TEST(ConfigTest, NotFiniteNumbersAreRefused) {
+  EXPECT_THAT(OneError("[evaluator]\nsolved_return = nan"), HasSubstr("not finite"));
+  EXPECT_THAT(OneError("[learner]\nmax_grad_norm = inf"), HasSubstr("not finite"));
+  EXPECT_THAT(OneError("[actor]\npush_items = inf"), HasSubstr("not an integer"));
+}
+
+TEST(ConfigTest, AllErrorsAreReportedInTheOrderOfTheirLines) {
+  EXPECT_THAT(Errors("seed = -1\n[learner]\ngama = 1\nbatch_size = \"x\"\n[replay]\nmin_items = 10\n",
+                     {"env.idd=3", "actor.n_step=0"}),
+              ElementsAre(StartsWith("run.toml:1: seed"), StartsWith("run.toml:3: learner.gama"),
+                          StartsWith("run.toml:4: learner.batch_size"),
+                          StartsWith("command line: env.idd=3: unknown key; the nearest is env.id"),
+                          StartsWith("command line: actor.n_step=0: 0 is out of range")));
+}
+
+TEST(ConfigTest, BrokenTomlIsOneLineWithLineAndColumn) {
+  EXPECT_THAT(OneError("seed = 1\nname = \"x"), StartsWith("run.toml:2:10: not TOML: "));
+  EXPECT_THAT(OneError("a = 1\na = 2"), StartsWith("run.toml:2:"));
+  EXPECT_THAT(OneError("[learner\ngamma = 1"), StartsWith("run.toml:1:"));
+  EXPECT_THAT(OneError(std::string("\xff\xfe\0x", 4)), StartsWith("run.toml:1:1: not TOML: "));
+  EXPECT_THAT(OneError("a = " + std::string(5000, '[')), StartsWith("run.toml:1:"));
+}
+
+TEST(ConfigTest, GarbageNeverPassesAndNeverCrashes) {
+  const std::string seed_text = ToToml(Config{});
+  Rng rng({.run_seed = 5, .purpose = Purpose::kTest});
+  for (int i = 0; i < 300; ++i) {
+    std::string text = seed_text;
+    for (int j = 0; j < 3; ++j) text[rng.Below(std::uint32_t(text.size()))] = char(rng.Below(256));
+    const Result<Config> config = Parse(text);
+    if (!config.ok()) {
+      EXPECT_FALSE(config.status().message().empty());
+    }
+  }
+}
+
+TEST(ConfigTest, ANewerVersionIsRefusedWithBothVersionsAndNothingElse) {
+  EXPECT_EQ(OneError("version = 2\n[brand_new]\nx = 1"),
+            "run.toml:1: version: the file is of version 2, this program reads version 1; use a newer "
+            "troop");
+  EXPECT_THAT(OneError("version = 0"), HasSubstr("0 is out of range"));
+}
+
+TEST(ConfigTest, OverridesWinAndTheLastOneWinsOverAll) {
+  const Result<Config> config =
+      Parse("seed = 1\n[replay]\nalpha = 0.1",
+            {"replay.alpha=0.2", "seed = 9", "replay.alpha=0.3", "name=try-2", "env.id=Acrobot-v1",
+             "learner.double_q=false", "learner.total_steps=1e6", "log.dir=", "log.dir=\"a b\"",
+             "network.layers=[{type=\"linear\", units=8}]"});
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  EXPECT_EQ(config->replay.alpha, 0.3);
+  EXPECT_EQ(config->seed, 9);
+  EXPECT_EQ(config->name, "try-2");
+  EXPECT_EQ(config->env.id, "Acrobot-v1");
+  EXPECT_FALSE(config->learner.double_q);
+  EXPECT_EQ(config->learner.total_steps, 1e6);
+  EXPECT_EQ(config->log.dir, "a b");
+  ASSERT_EQ(config->network.layers.size(), 1u);
+}
+
+TEST(ConfigTest, ABareWordThatLooksLikeANumberOrDateIsStillAString) {
+  EXPECT_EQ(Parse("", {"name=123"})->name, "123");
+  EXPECT_EQ(Parse("", {"name=2026-11-21"})->name, "2026-11-21");
+  EXPECT_EQ(Parse("", {"name=true"})->name, "true");
+}
+
+TEST(ConfigTest, BadOverridesNameTheCommandLine) {
+  EXPECT_EQ(OneError("", {"seed"}),
+            "command line: seed: is no override; write key=value, for example seed=7");
+  EXPECT_EQ(OneError("", {"replay.alpha=lots"}),
+            "command line: replay.alpha=lots: \"lots\" is not a number; give a number in [0, 2]");
+  EXPECT_EQ(OneError("", {"batch_size=3"}),
+            "command line: batch_size=3: unknown key; the nearest is learner.batch_size");
+  EXPECT_THAT(OneError("", {"network.layers=[{type="}),
+              StartsWith("command line: network.layers=[{type=: the value is not TOML: "));
+  EXPECT_THAT(OneError("", {"seed=1\nx=2"}), HasSubstr("\"seed=1\\u000Ax=2\": has more than one line"));
+  EXPECT_THAT(OneError("", {"name=\xff"}), HasSubstr("the value is not TOML"));
+  EXPECT_THAT(OneError("", {"network.layers=[{type=\"linear\", units=0}]"}),
+              HasSubstr("network.layers[0].units: 0 is out of range"));
+}
+
+TEST(ConfigTest, AMistakeInALayerNamesItsLineAndNumber) {
+  EXPECT_EQ(OneError("[network]\nlayers = [\n  {type = \"linear\", units = 4},\n"
+                     "  {type = \"linear\", unit = 4}]"),
+            "run.toml:4: network.layers[1].unit: unknown key; the nearest is units");
+  EXPECT_EQ(OneError("network.layers = [{type = \"linear\", units = 4, activation = \"gelu\"}]"),
+            "run.toml:1: network.layers[0].activation: \"gelu\" is unknown; use one of \"relu\", \"tanh\", "
+            "\"none\"");
+  EXPECT_THAT(OneError("network.layers = [{units = 4}]"), HasSubstr("network.layers[0]: has no type"));
+  EXPECT_THAT(OneError("network.layers = [4]"), HasSubstr("network.layers[0]: 4 is no layer"));
+}
+
+struct Conflict {
+  std::vector<std::string> keys;
+  std::string error;
+};
+
+TEST(ConfigTest, ImpossibleCombinationsAreRefused) {
+  const std::string linear = "{type=\"linear\", units=4}", conv = "{type=\"conv2d\", filters=4, kernel=3}";
+  const std::vector<Conflict> conflicts = {
+      {{"replay.capacity_items=2000", "learner.batch_size=4096", "replay.min_items=2000"},
+       "learner.batch_size=4096: 4096 is more than replay.capacity_items = 2000"},
+      {{"replay.capacity_items=500"}, "replay.min_items: 1000 is more than replay.capacity_items = 500"},
+      {{"learner.batch_size=1024"}, "replay.min_items: 1000 is less than learner.batch_size = 1024"},
+      {{"learner.total_steps=900"}, "replay.min_items: 1000 items need as many steps"},
+      {{"replay.ratio_error=0.01"}, "set replay.ratio_error = 0.029 or more"},
+      {{"actor.warmup_steps=1e6"}, "actor.warmup_steps=1e6: 1000000 is more than learner.total_steps"},
+      {{"optimizer.type=rmsprop", "optimizer.weight_decay=0.1"}, "only optimizer.type = \"adam\""},
+      {{"network.dueling=false", "network.dueling_units=8"}, "network.dueling = false turns off"},
+      {{"evaluator.enabled=false", "evaluator.solved_return=475"}, "can't be reached"},
+      {{"fleet.backoff_first_s=20"}, "is more than fleet.backoff_max_s = 10"},
+      {{"fleet.hung_after_s=1"}, "is less than fleet.dead_after_s = 1.5"},
+      {{"fleet.mode=serial", "fleet.actors=300"}, "300 actors in one thread"},
+      {{"name=../up"}, "can't name a folder"},
+      {{"name="}, "can't name a folder"},
+      {{"env.id="}, "name an environment"},
+      {{"log.dir="}, "name a folder"},
+      {{"env.sticky_actions=-0.5"}, "neither a probability nor -1"},
+      {{"env.frame_stack=4"}, "only Atari games (\"ALE/...\") have it, \"CartPole-v1\" is none; set 1"},
+      {{"network.layers=[" + linear + "," + conv + "]"}, "network.layers[1]: a conv2d layer can't follow"},
+      {{"network.layers=[{type=\"conv2d\", kernel=3}]"}, "network.layers[0]: a conv2d layer needs filters"},
+      {{"network.layers=[{type=\"conv2d\", filters=3}]"}, "a conv2d layer needs a kernel"},
+      {{"network.layers=[{type=\"conv2d\", filters=3, kernel=3, units=3}]"}, "has no units"},
+      {{"network.layers=[{type=\"linear\"}]"}, "network.layers[0]: a linear layer needs units"},
+      {{"network.layers=[{type=\"linear\", units=3, stride=2}]"}, "has no filters, kernel or stride"},
+  };
+  for (const Conflict& conflict : conflicts) EXPECT_THAT(OneError("", conflict.keys), HasSubstr(conflict.error));
+}
+
+TEST(ConfigTest, AConflictIsBlamedOnTheLineThatMadeIt) {
+  EXPECT_EQ(OneError("[replay]\ncapacity_items = 500"),
+            "run.toml:2: replay.min_items: 1000 is more than replay.capacity_items = 500, so no batch "
+            "would ever be drawn; lower it");
+  EXPECT_THAT(OneError("[replay]\ncapacity_items = 500\nmin_items = 600"), StartsWith("run.toml:3: "));
+}
+
+TEST(ConfigTest, AKeyThatIsWrongInItselfCausesNoConflicts) {
+  EXPECT_THAT(OneError("[replay]\nmin_items = \"few\"\ncapacity_items = 100\n[learner]\nbatch_size=64"),
+              StartsWith("run.toml:2: replay.min_items: \"few\" is not an integer"));
+}
+
+TEST(ConfigTest, ALimiterBandIsWideEnoughExactlyAtTheSuggestedError) {
+  const std::vector<std::string> base = {"replay.min_items=100", "actor.push_items=50",
+                                         "learner.batch_size=64", "replay.samples_per_insert=4"};
+  auto with = base;
+  with.push_back("replay.ratio_error=0.33");  // 2 · 0.33 · 400 = 264 = 4 · 50 + 64
+  EXPECT_TRUE(Parse("", with).ok());
+  with.back() = "replay.ratio_error=0.329";
+  EXPECT_THAT(OneError("", with), HasSubstr("set replay.ratio_error = 0.33 or more"));
+  with.back() = "replay.samples_per_insert=0";
+  EXPECT_TRUE(Parse("", with).ok());
+}
+
+// Gives every key a random value that is legal by itself.
+class Randomizer final : public ConfigVisitor {
+ public:
+  explicit Randomizer(std::uint64_t seed) : rng_({.run_seed = seed, .purpose = Purpose::kTest}) {}
+  void Visit(const ConfigKeyInfo& key, std::int64_t& value) override {
+    value = std::int64_t(Number(key.range, true));
+  }
+  void Visit(const ConfigKeyInfo& key, double& value) override { value = Number(key.range, key.whole); }
+  void Visit(const ConfigKeyInfo&, bool& value) override { value = rng_.Below(2) == 1; }
+  void Visit(const ConfigKeyInfo& key, std::string& value) override {
+    if (!key.choices.empty()) {
+      value = key.choices[rng_.Below(std::uint32_t(key.choices.size()))];
+      return;
+    }
+    value.clear();
+    constexpr std::array<std::string_view, 12> kPieces = {"a", "b", "\"", "\\", "\n", "\t",
+                                                          "\x01", " ", "#", "'", "é", "="};
+    for (int i = 0; i < 8; ++i) value += kPieces[rng_.Below(kPieces.size())];
+  }
+  void Visit(const ConfigKeyInfo&, std::vector<LayerConfig>& layers) override {
+    layers.clear();
+    for (std::uint32_t n = rng_.Below(3); n > 0; --n) {
+      layers.push_back({.type = "conv2d", .filters = 1 + rng_.Below(9), .kernel = 1 + rng_.Below(9),
+                        .stride = 1 + rng_.Below(4), .activation = "tanh"});
+    }
+    for (std::uint32_t n = rng_.Below(3); n > 0; --n) {
+      layers.push_back({.type = "linear", .units = 1 + rng_.Below(9)});
+    }
+  }
+
+ private:
+  double Number(const ConfigRange& range, bool whole) {
+    const double low = std::isfinite(range.low) ? range.low : -1e4;
+    const double high = std::isfinite(range.high) ? range.high : std::max(low, 0.0) + 1e4;
+    for (;;) {
+      // Small and large magnitudes alike.
+      double value = low + (high - low) * rng_.Uniform() * std::pow(10, -rng_.Uniform(0, 12));
+      if (whole) value = std::floor(value);
+      if (range.Contains(value)) return value;
+    }
+  }
+  Rng rng_;
+};
+
+// Makes a random configuration possible as a whole.
+void Repair(Config* c) {
+  c->name = "run-7";
+  c->env.sticky_actions = -1;
+  c->env.id = "ALE/" + c->env.id;
+  c->replay.min_items = std::max(c->replay.min_items, c->learner.batch_size);
+  c->replay.capacity_items = std::max(c->replay.capacity_items, c->replay.min_items);
+  c->replay.samples_per_insert = std::max(c->replay.samples_per_insert, 1e-3);
+  c->replay.ratio_error = 1e6;
+  c->actor.push_items = 1;
+  c->learner.batches_per_request = 1;
+  c->learner.total_steps = std::max({c->learner.total_steps, c->actor.warmup_steps,
+                                     double(c->replay.min_items)});
+  if (c->optimizer.type != "adam") c->optimizer.weight_decay = 0;
+  if (!c->network.dueling) c->network.dueling_units = 0;
+  if (!c->evaluator.enabled) c->evaluator.solved_return = 0;
+  c->fleet.backoff_max_s = std::max(c->fleet.backoff_max_s, c->fleet.backoff_first_s);
+  c->fleet.hung_after_s = std::max(c->fleet.hung_after_s, c->fleet.dead_after_s);
+  c->fleet.mode = "processes";
+}
+
+TEST(ConfigTest, WhatIsDumpedReadsBackAsTheSame) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    Config config;
+    Randomizer randomizer(seed);
+    VisitConfig(config, randomizer);
+    Repair(&config);
+    const Result<Config> again = Parse(ToToml(config));
+    ASSERT_TRUE(again.ok()) << again.status().ToString() << "\n" << ToToml(config);
+    ASSERT_EQ(*again, config) << ToToml(config);
+  }
+}
+
+TEST(ConfigTest, EveryDefaultIsAllowed) {
+  const Result<Config> config = Parse(ToToml(Config{}));
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  EXPECT_EQ(*config, Config{});
+}
+
+TEST(ConfigTest, EveryKeyIsDocumentedOnce) {
+  std::set<std::string> names;
+  for (const ConfigKey& key : ConfigKeys()) {
+    EXPECT_TRUE(names.insert(key.name).second) << key.name << " twice";
+    EXPECT_GT(key.doc.size(), 10u) << key.name;
+    EXPECT_EQ(key.doc.back(), '.') << key.name;
+  }
+  EXPECT_TRUE(names.contains("learner.total_steps"));
+  EXPECT_TRUE(names.contains("network.layers[].units"));
+}
+
+TEST(ConfigTest, DocsConfigMdIsWhatTheSchemaSays) {
+  EXPECT_EQ(ReadText("docs/config.md"), ConfigMarkdown())
+      << "the keys have changed: troop config --markdown > docs/config.md";
+}
+
+TEST(ConfigTest, AMissingFileIsNotFoundWithItsPath) {
+  const Result<Config> config = LoadConfigFile("/nonexistent/run.toml", {});
+  EXPECT_EQ(config.status().code(), Code::kNotFound);
+  EXPECT_THAT(config.status().message(), StartsWith("/nonexistent/run.toml: can't be read (No such file"));
+  EXPECT_THAT(LoadConfigFile("/", {}).status().message(), HasSubstr("it is a folder"));
+}
+
+TEST(EditDistanceTest, CountsInsertionsDeletionsReplacementsAndSwaps) {
+  EXPECT_EQ(EditDistance("", ""), 0);
+  EXPECT_EQ(EditDistance("abc", ""), 3);
+  EXPECT_EQ(EditDistance("", "abc"), 3);
+  EXPECT_EQ(EditDistance("kitten", "sitting"), 3);
+  EXPECT_EQ(EditDistance("abcd", "abdc"), 1);
+  EXPECT_EQ(EditDistance("same", "same"), 0);
+}
+
+}  // namespace
+}  // namespace troop
