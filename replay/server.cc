@@ -31,7 +31,6 @@ class ReplayServerImpl final : public ReplayServer {
  public:
   ReplayServerImpl(const Options& options, Table table, RateLimiter limiter)
       : options_(options), table_(std::move(table)), limiter_(limiter) {}
-  ~ReplayServerImpl() override;
 
   void Handle(Message message, Reply reply) override;
   void Tick(Time now) override;
@@ -77,12 +76,6 @@ class ReplayServerImpl final : public ReplayServer {
   std::vector<std::uint64_t> key_;  // scratch
   std::vector<float> priority_;
 };
-
-ReplayServerImpl::~ReplayServerImpl() {
-  const Status ends = Unavailable("the replay server ends");
-  for (ParkedInsert& parked : inserts_) parked.reply.Fail(ends);
-  for (ParkedSample& parked : samples_) parked.reply.Fail(ends);
-}
 
 void ReplayServerImpl::Handle(Message message, Reply reply) {
   Status status;

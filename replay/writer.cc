@@ -6,7 +6,7 @@ namespace {
 
 // What the network or an ending server could not bring about: the call is made again.
 bool MayTryAgain(Code code) {
-  return code == Code::kDeadlineExceeded || code == Code::kUnavailable;
+  return code == Code::kDeadlineExceeded;
 }
 
 class ReplayWriterImpl final : public ReplayWriter {

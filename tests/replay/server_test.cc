@@ -354,6 +354,62 @@ TEST(ReplayServerTest, ARestartedServerIsFilledByWhatWasNotAcknowledged) {
   EXPECT_EQ(world.Metric("replay/items"), 10);
 }
 
+// What the network says when a server forgot a client: its calls in flight may have been handled or
+// not. Handles the first calls without an answer, and loses what follows, until the first one comes
+// again.
+class ForgetfulServer final : public Service {
+ public:
+  ForgetfulServer(ReplayServer* server, int handled) : server_(server), handled_(handled) {}
+  void Handle(Message message, Reply reply) override {
+    if (calls_ > 0 && message.body == first_) recovered_ = true;
+    if (calls_ == 0) first_ = message.body;
+    if (recovered_) return server_->Handle(std::move(message), std::move(reply));
+    if (calls_++ < handled_) server_->Handle(std::move(message), Reply(std::make_unique<NoSink>()));
+    reply.Fail(DeadlineExceeded("forgotten"));
+  }
+
+ private:
+  struct NoSink final : Reply::Sink {
+    void Answer(Message) override {}
+  };
+  ReplayServer* server_;
+  int handled_, calls_ = 0;
+  std::string first_;
+  bool recovered_ = false;
+};
+
+TEST(ReplayServerTest, EachPushIsInsertedOnceWhateverTheServerForgot) {
+  for (const int handled : {0, 1, 3, 4}) {  // of the four in flight
+    const auto made = MakeReplayServer(SmallOptions());
+    ASSERT_TRUE(made.ok());
+    ForgetfulServer forgetful(made->get(), handled);
+    const auto hub = MakeSimHub();
+    const auto there = hub->MakeNetwork(), here = hub->MakeNetwork();
+    const auto listener = *there->Listen("inproc://replay", &forgetful);
+    const auto writer = MakeReplayWriter(
+        *here->Connect("inproc://replay", {.origin = {.role = Role::kActor, .incarnation = 1}}),
+        SmallSpec(), {});
+    const Time now{Seconds(1)};
+    std::uint64_t frame = 0;
+    for (int i = 0; i < 40; ++i) {
+      while (frame < 60 && writer->CanPush()) {
+        ASSERT_TRUE(writer->Push({MakeChunk(1, frame, 10)}, MakeItems(1, frame, 9)).ok());
+        frame += 10;
+      }
+      here->Pump(now);
+      there->Pump(now);
+      here->Pump(now);
+      writer->Poll(now);
+    }
+    Metrics metrics;
+    (*made)->Report(&metrics);
+    EXPECT_TRUE(writer->error().ok()) << writer->error().ToString();
+    EXPECT_EQ(writer->unacked_pushes(), 0);
+    EXPECT_EQ(writer->acked_items(), 54u);
+    EXPECT_EQ(metrics.Get("replay/items"), 54) << handled << " handled";
+  }
+}
+
 TEST(ReplayServerTest, ASamplerOutlivesARestartOfTheServer) {
   ReplayWorld world(SmallOptions());
   const auto sampler = world.Sampler({.batch_size = 4, .prefetch = 2});
