@@ -2,7 +2,7 @@
 # that both find the same targets.
 
 include(CMakeFindDependencyMacro)
-foreach(package Threads PkgConfig fmt spdlog tomlplusplus cereal)
+foreach(package Threads PkgConfig ZLIB fmt spdlog tomlplusplus cereal)
   if(CMAKE_FIND_PACKAGE_NAME STREQUAL "troop")
     find_dependency(${package})
   else()

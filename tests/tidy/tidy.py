@@ -23,7 +23,7 @@ OUTSIDE = ("tests", "bench", "examples", "tools")
 WRAPPED = {
     "zmq": ("net",), "cereal/": ("net",),
     "dnnl": ("kernels",), "oneapi/dnnl": ("kernels",),
-    "toml++": ("core",), "spdlog": ("core",),
+    "toml++": ("core",), "spdlog": ("core",), "zlib.h": ("core",),
     "CLI/": ("apps",), "lz4": ("replay",), "zstd": ("replay",),
     "gtest": (), "gmock": (), "benchmark/": (),
 }

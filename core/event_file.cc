@@ -1,0 +1,100 @@
+#include "core/event_file.h"
+
+#include <unistd.h>
+
+#include <bit>
+
+#include "core/crc32c.h"
+#include "core/time.h"
+
+namespace troop {
+namespace {
+
+// Protocol buffers: a field is (number << 3 | wire type) and its value.
+enum WireType : std::uint8_t { kVarint = 0, kFixed64 = 1, kLength = 2, kFixed32 = 5 };
+
+template <class T>
+void PutLittleEndian(T value, std::string* out) {
+  for (std::size_t i = 0; i < sizeof(T); ++i) out->push_back(char(value >> (8 * i) & 0xFF));
+}
+void PutVarint(std::uint64_t value, std::string* out) {
+  for (; value >= 0x80; value >>= 7) out->push_back(char(value | 0x80));
+  out->push_back(char(value));
+}
+void PutKey(int field, WireType type, std::string* out) { PutVarint(field << 3 | type, out); }
+void PutText(int field, std::string_view text, std::string* out) {
+  PutKey(field, kLength, out);
+  PutVarint(text.size(), out);
+  out->append(text);
+}
+
+// tensorflow/core/util/event.proto and summary.proto: their field numbers.
+constexpr int kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5;
+constexpr int kSummaryValue = 1, kValueTag = 1, kValueSimple = 2;
+
+std::string BeginEvent(double wall_s) {
+  std::string event;
+  PutKey(kEventWallTime, kFixed64, &event);
+  PutLittleEndian(std::bit_cast<std::uint64_t>(wall_s), &event);
+  return event;
+}
+
+// TFRecord masks its checksums, since the checksum of data that holds its own checksum is weak.
+std::uint32_t MaskedCrc(std::string_view bytes) {
+  return std::rotr(Crc32c(std::as_bytes(std::span(bytes))), 15) + 0xA282EAD8u;
+}
+
+// u64 length, masked CRC of the length, data, masked CRC of the data; little endian.
+std::string Record(std::string_view data) {
+  std::string record;
+  PutLittleEndian(std::uint64_t{data.size()}, &record);
+  PutLittleEndian(MaskedCrc(record), &record);
+  record.append(data);
+  PutLittleEndian(MaskedCrc(data), &record);
+  return record;
+}
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 && name[0] != '\0' ? name : "localhost";
+}
+
+}  // namespace
+
+Result<std::unique_ptr<EventWriter>> EventWriter::Make(Storage* storage, std::string_view folder) {
+  const double wall_s = WallSeconds();
+  const std::string stem =
+      fmt::format("{}{}events.out.tfevents.{}.{}.{}", folder, folder.empty() ? "" : "/",
+                  std::int64_t(wall_s), HostName(), getpid());
+  int n = 0;
+  while (storage->Exists(fmt::format("{}.{}", stem, n))) ++n;
+  TROOP_ASSIGN_OR_RETURN(auto file, storage->OpenAppend(fmt::format("{}.{}", stem, n)));
+  return Make(std::move(file), wall_s);
+}
+
+Result<std::unique_ptr<EventWriter>> EventWriter::Make(std::unique_ptr<AppendFile> file,
+                                                       double wall_s) {
+  std::string event = BeginEvent(wall_s);
+  PutText(kEventFileVersion, "brain.Event:2", &event);
+  TROOP_RETURN_IF_ERROR(file->Append(Record(event)));
+  return std::unique_ptr<EventWriter>(new EventWriter(std::move(file)));
+}
+
+Status EventWriter::Scalars(double wall_s, std::int64_t step,
+                            const std::vector<std::pair<std::string, double>>& values) {
+  std::string summary, value;
+  for (const auto& [tag, number] : values) {
+    value.clear();
+    PutText(kValueTag, tag, &value);
+    PutKey(kValueSimple, kFixed32, &value);
+    PutLittleEndian(std::bit_cast<std::uint32_t>(float(number)), &value);
+    PutText(kSummaryValue, value, &summary);
+  }
+  std::string event = BeginEvent(wall_s);
+  PutKey(kEventStep, kVarint, &event);
+  PutVarint(std::uint64_t(step), &event);
+  PutText(kEventSummary, summary, &event);
+  return file_->Append(Record(event));
+}
+
+}  // namespace troop

@@ -1,0 +1,242 @@
+#include "core/plot.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "core/bitmap_font.h"
+#include "core/check.h"
+#include "core/png.h"
+#include "core/raster.h"
+
+namespace troop {
+namespace {
+
+constexpr Ink kWhite{255, 255, 255}, kText{40, 40, 40}, kFrame{120, 120, 120}, kGrid{226, 226, 226};
+// Told apart also by the colour-blind (Okabe & Ito 2008), darker yellow for a white ground.
+constexpr std::array<Ink, 8> kColors = {{
+    {0, 114, 178}, {213, 94, 0}, {0, 158, 115}, {204, 121, 167},
+    {230, 159, 0}, {86, 180, 233}, {160, 140, 0}, {0, 0, 0}}};
+constexpr double kLineThickness = 2.2;
+constexpr int kScale = 2, kTitleScale = 3;
+constexpr int kTextHeight = kGlyphHeight * kScale;
+constexpr int kGap = 8;  // between texts and what they belong to
+constexpr double kPixelsPerXTick = 110, kPixelsPerYTick = 60;
+
+struct Span {
+  double low = std::numeric_limits<double>::infinity();
+  double high = -std::numeric_limits<double>::infinity();
+  void Add(double value) {
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+  // With some room; never empty.
+  Span Widened(double share) const {
+    if (low > high) return {0, 1};
+    const double width = high > low ? high - low : std::max(std::abs(low), 1.0);
+    const double room = high > low ? width * share : width / 2;
+    return {low - room, high + room};
+  }
+};
+
+struct Axis {
+  Span span;
+  std::vector<double> ticks;
+  std::vector<std::string> texts;
+  int widest = 0;  // pixels
+
+  Axis(Span values, double room, int count) : span(values.Widened(room)) {
+    ticks = NiceTicks(span.low, span.high, count);
+    const double step = ticks.size() > 1 ? ticks[1] - ticks[0] : span.high - span.low;
+    const double largest = std::max(std::abs(span.low), std::abs(span.high));
+    for (const double tick : ticks) {
+      texts.push_back(TickText(tick, step, largest));
+      widest = std::max(widest, Raster::TextWidth(texts.back(), kScale));
+    }
+  }
+  double Share(double value) const { return (value - span.low) / (span.high - span.low); }
+};
+
+bool Finite(const LinePlot::Series& series, std::size_t i) {
+  return std::isfinite(series.xs[i]) && std::isfinite(series.ys[i]);
+}
+
+// The layout of one plot, and how to draw its parts.
+class Plotter {
+ public:
+  explicit Plotter(const LinePlot& plot)
+      : plot_(plot),
+        x_(Values(plot, &LinePlot::Series::xs), 0, int(plot.width / kPixelsPerXTick)),
+        y_(Values(plot, &LinePlot::Series::ys), 0.05, int(plot.height / kPixelsPerYTick)),
+        raster_(plot.width, plot.height, kWhite) {
+    left_ = 2 * kGap + y_.widest + (plot.y_label.empty() ? 0 : kTextHeight + kGap);
+    top_ = 2 * kGap + (plot.title.empty() ? 0 : kGlyphHeight * kTitleScale + kGap);
+    const int right_room = x_.texts.empty() ? 0 : Raster::TextWidth(x_.texts.back(), kScale) / 2;
+    right_ = plot.width - 2 * kGap - right_room;
+    bottom_ = plot.height - 2 * kGap - kTextHeight -
+              (plot.x_label.empty() ? 0 : kTextHeight + kGap);
+  }
+
+  Picture Draw() && {
+    DrawGrid();
+    for (std::size_t i = 0; i < plot_.series.size(); ++i) DrawSeries(i);
+    DrawFrame();
+    DrawLegend();
+    return std::move(raster_).Take();
+  }
+
+ private:
+  static Span Values(const LinePlot& plot, std::vector<double> LinePlot::Series::*values) {
+    Span span;
+    for (const LinePlot::Series& series : plot.series) {
+      TROOP_CHECK(series.xs.size() == series.ys.size(), "series \"{}\" has {} xs and {} ys",
+                  series.name, series.xs.size(), series.ys.size());
+      for (std::size_t i = 0; i < series.xs.size(); ++i) {
+        if (Finite(series, i)) span.Add((series.*values)[i]);
+      }
+    }
+    return span;
+  }
+  double X(double value) const { return left_ + x_.Share(value) * (right_ - left_); }
+  double Y(double value) const { return bottom_ - y_.Share(value) * (bottom_ - top_); }
+
+  void DrawGrid() {
+    for (std::size_t i = 0; i < x_.ticks.size(); ++i) {
+      const int x = int(std::lround(X(x_.ticks[i])));
+      raster_.FillBox(x, top_, 1, bottom_ - top_ + 5, kGrid);
+      raster_.Text(x - Raster::TextWidth(x_.texts[i], kScale) / 2, bottom_ + kGap, x_.texts[i],
+                   kScale, kText);
+    }
+    for (std::size_t i = 0; i < y_.ticks.size(); ++i) {
+      const int y = int(std::lround(Y(y_.ticks[i])));
+      raster_.FillBox(left_ - 5, y, right_ - left_ + 5, 1, kGrid);
+      raster_.Text(left_ - kGap - Raster::TextWidth(y_.texts[i], kScale), y - kTextHeight / 2 + 1,
+                   y_.texts[i], kScale, kText);
+    }
+  }
+
+  void DrawSeries(std::size_t index) {
+    const LinePlot::Series& series = plot_.series[index];
+    Coverage coverage(plot_.width, plot_.height);
+    for (std::size_t i = 0; i < series.xs.size(); ++i) {
+      if (!Finite(series, i)) continue;
+      const double x = X(series.xs[i]), y = Y(series.ys[i]);
+      const bool joined = i > 0 && Finite(series, i - 1);
+      const bool alone = !joined && (i + 1 == series.xs.size() || !Finite(series, i + 1));
+      if (joined) coverage.Stroke(X(series.xs[i - 1]), Y(series.ys[i - 1]), x, y, kLineThickness);
+      if (alone) coverage.Stroke(x, y, x, y, 3 * kLineThickness);  // a dot
+    }
+    raster_.Blend(coverage, kColors[index % kColors.size()]);
+  }
+
+  void DrawFrame() {
+    raster_.FillBox(left_, top_, 1, bottom_ - top_, kFrame);
+    raster_.FillBox(left_, bottom_, right_ - left_ + 1, 1, kFrame);
+    const auto centred = [](int low, int high, std::string_view text, int scale) {
+      return (low + high - Raster::TextWidth(text, scale)) / 2;
+    };
+    raster_.Text(centred(left_, right_, plot_.title, kTitleScale), kGap + kGap / 2, plot_.title,
+                 kTitleScale, kText);
+    raster_.Text(centred(left_, right_, plot_.x_label, kScale), plot_.height - kGap - kTextHeight,
+                 plot_.x_label, kScale, kText);
+    const int bottom = (top_ + bottom_ + Raster::TextWidth(plot_.y_label, kScale)) / 2;
+    raster_.TextUpward(kGap, bottom, plot_.y_label, kScale, kText);
+  }
+
+  // In the corner that the points leave emptiest. One series needs none: the title says it.
+  void DrawLegend() {
+    if (plot_.series.size() < 2) return;
+    constexpr int kSample = 28, kRow = kTextHeight + 4;
+    int widest = 0;
+    for (const auto& series : plot_.series) {
+      widest = std::max(widest, Raster::TextWidth(series.name, kScale));
+    }
+    const int width = kSample + widest + 3 * kGap;
+    const int height = kRow * int(plot_.series.size()) + kGap;
+    const auto [left, top] = EmptiestCorner(width, height);
+    raster_.FillBox(left, top, width, height, kGrid);
+    raster_.FillBox(left + 1, top + 1, width - 2, height - 2, kWhite);
+    for (std::size_t i = 0; i < plot_.series.size(); ++i) {
+      const int row = top + kGap / 2 + kRow * int(i);
+      raster_.FillBox(left + kGap, row + kRow / 2 - 2, kSample, 3, kColors[i % kColors.size()]);
+      raster_.Text(left + 2 * kGap + kSample, row + 3, plot_.series[i].name, kScale, kText);
+    }
+  }
+
+  std::pair<int, int> EmptiestCorner(int width, int height) const {
+    const int lefts[] = {left_ + kGap, right_ - kGap - width};
+    const int tops[] = {top_ + kGap / 2, bottom_ - kGap - height};
+    std::pair<int, int> best;
+    std::size_t fewest = std::numeric_limits<std::size_t>::max();
+    for (const int top : tops) {
+      for (const int left : lefts) {
+        const std::size_t hidden = PointsWithin(left, top, width, height);
+        if (hidden < fewest) best = {left, top};
+        fewest = std::min(fewest, hidden);
+      }
+    }
+    return best;
+  }
+
+  std::size_t PointsWithin(int left, int top, int width, int height) const {
+    std::size_t count = 0;
+    for (const auto& series : plot_.series) {
+      for (std::size_t i = 0; i < series.xs.size(); ++i) {
+        const double x = X(series.xs[i]) - left, y = Y(series.ys[i]) - top;
+        count += x >= 0 && x < width && y >= 0 && y < height;
+      }
+    }
+    return count;
+  }
+
+  const LinePlot& plot_;
+  const Axis x_, y_;
+  Raster raster_;
+  int left_ = 0, top_ = 0, right_ = 0, bottom_ = 0;  // of the area with the lines
+};
+
+}  // namespace
+
+std::vector<double> NiceTicks(double low, double high, int count) {
+  TROOP_CHECK(std::isfinite(low) && std::isfinite(high) && low < high, "ticks within [{}, {}]", low,
+              high);
+  const double rough = (high - low) / std::max(count, 1);
+  const double power = std::pow(10.0, std::floor(std::log10(rough)));
+  const double lead = rough / power;  // 1 to 10
+  const double step = power * (lead <= 1.0 ? 1 : lead <= 2.0 ? 2 : lead <= 5.0 ? 5 : 10);
+  std::vector<double> ticks;
+  const double slack = step * 1e-9;
+  for (double i = std::ceil((low - slack) / step); i * step <= high + slack; ++i) {
+    ticks.push_back(i == 0 ? 0 : i * step);  // no -0
+    if (ticks.size() > 1000) break;          // the span is lost in rounding: low + step == low
+  }
+  return ticks;
+}
+
+std::string TickText(double value, double step, double largest) {
+  struct Unit {
+    double size;
+    std::string_view name;
+  };
+  constexpr Unit kUnits[] = {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e4, "k"}, {0, ""}};
+  if (value == 0) return "0";
+  if (largest < 1e-4 || largest >= 1e16) return fmt::format("{:.3g}", value);
+  const Unit& found =
+      *std::ranges::find_if(kUnits, [&](const Unit& unit) { return largest >= unit.size; });
+  const double unit = found.size == 1e4 ? 1e3 : found.size == 0 ? 1 : found.size;
+  const double digits = std::ceil(-std::log10(step / unit) - 1e-9);
+  return fmt::format("{:.{}f}{}", value / unit, int(std::clamp(digits, 0.0, 9.0)), found.name);
+}
+
+Picture RenderLinePlot(const LinePlot& plot) {
+  TROOP_CHECK(plot.width >= 320 && plot.height >= 200, "a plot of {} x {} pixels is too small",
+              plot.width, plot.height);
+  return Plotter(plot).Draw();
+}
+
+Buffer DrawLinePlot(const LinePlot& plot) { return EncodePng(RenderLinePlot(plot)); }
+
+}  // namespace troop

@@ -1,0 +1,143 @@
+#include "core/plot.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <cmath>
+#include <limits>
+
+#include "core/rng.h"
+#include "core/storage.h"
+
+namespace troop {
+namespace {
+
+using testing::DoubleNear;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+LinePlot LearningCurve() {
+  LinePlot plot{.title = "apex_cartpole", .x_label = "agent steps", .y_label = "mean return"};
+  plot.series = {{"evaluator (greedy)", {}, {}}, {"actors (jygpq @#%&)", {}, {}}, {"three", {}, {}}};
+  Rng rng({.run_seed = 1, .purpose = Purpose::kTest});
+  for (int i = 0; i <= 200; ++i) {
+    const double x = i * 250.0;
+    const double level = 500 / (1 + std::exp(-(x - 20000) / 4000));
+    for (std::size_t s = 0; s < plot.series.size(); ++s) {
+      plot.series[s].xs.push_back(x);
+      plot.series[s].ys.push_back(level * (1 - 0.25 * double(s)) + 12 * rng.Normal());
+    }
+  }
+  plot.series[2].ys[100] = std::nan("");
+  return plot;
+}
+
+// Pixels of one colour within a picture.
+int CountInk(const Picture& picture, std::uint8_t r, std::uint8_t g, std::uint8_t b) {
+  int count = 0;
+  for (std::size_t i = 0; i < picture.rgb.size(); i += 3) {
+    count += picture.rgb[i] == r && picture.rgb[i + 1] == g && picture.rgb[i + 2] == b;
+  }
+  return count;
+}
+
+// TROOP_PLOT_FOLDER=/tmp core_test --gtest_filter=PlotTest.*: for people who want to look.
+void Keep(const std::string& name, const LinePlot& plot) {
+  const char* folder = getenv("TROOP_PLOT_FOLDER");
+  if (folder == nullptr) return;
+  auto storage = MakeDiskStorage(folder);
+  ASSERT_TRUE(storage.ok());
+  ASSERT_TRUE((*storage)->WriteAtomic(name, DrawLinePlot(plot).bytes()).ok());
+}
+
+TEST(PlotTest, TicksAreRoundNumbersWithinTheSpan) {
+  EXPECT_THAT(NiceTicks(0, 100, 5), ElementsAre(0, 20, 40, 60, 80, 100));
+  EXPECT_THAT(NiceTicks(-7, 499, 6), ElementsAre(0, 100, 200, 300, 400));
+  EXPECT_THAT(NiceTicks(0.1, 0.42, 4), ElementsAre(DoubleNear(0.1, 1e-12), DoubleNear(0.2, 1e-12),
+                                                   DoubleNear(0.3, 1e-12), DoubleNear(0.4, 1e-12)));
+  EXPECT_THAT(NiceTicks(-2e6, 2e6, 4), ElementsAre(-2e6, -1e6, 0, 1e6, 2e6));
+}
+
+TEST(PlotTest, EverySpanHasAFewTicksAllInsideIt) {
+  Rng rng({.run_seed = 2, .purpose = Purpose::kTest});
+  for (int i = 0; i < 2000; ++i) {
+    const double low = rng.Normal() * std::pow(10, rng.Uniform(-6, 6));
+    const double high = low + std::abs(low) * std::pow(10, rng.Uniform(-6, 6));
+    const std::vector<double> ticks = NiceTicks(low, high, 8);
+    const double slack = (high - low) * 1e-6;
+    ASSERT_GE(ticks.size(), 2u) << low << " " << high;
+    ASSERT_LE(ticks.size(), 10u) << low << " " << high;
+    ASSERT_TRUE(ticks.front() >= low - slack && ticks.back() <= high + slack);
+  }
+}
+
+TEST(PlotTest, TickTextsAreShortAndDiffer) {
+  EXPECT_EQ(TickText(0, 100, 500), "0");
+  EXPECT_EQ(TickText(500, 100, 500), "500");
+  EXPECT_EQ(TickText(-0.05, 0.05, 0.2), "-0.05");
+  EXPECT_EQ(TickText(20000, 10000, 50000), "20k");
+  EXPECT_EQ(TickText(2500, 500, 10000), "2.5k");
+  EXPECT_EQ(TickText(1.5e6, 5e5, 2e6), "1.5M");
+  EXPECT_EQ(TickText(2e-6, 1e-6, 5e-6), "2e-06");
+}
+
+TEST(PlotTest, EachSeriesIsDrawnInItsOwnColour) {
+  const LinePlot plot = LearningCurve();
+  const Picture picture = RenderLinePlot(plot);
+  EXPECT_EQ(picture.width, 960);
+  EXPECT_EQ(picture.height, 540);
+  EXPECT_GT(CountInk(picture, 0, 114, 178), 300);
+  EXPECT_GT(CountInk(picture, 213, 94, 0), 300);
+  EXPECT_GT(CountInk(picture, 0, 158, 115), 300);
+  Keep("curve.png", plot);
+}
+
+TEST(PlotTest, ALineGoesWhereItsPointsAre) {
+  LinePlot plot{.series = {{"", {0, 1}, {3, 3}}}};
+  const Picture picture = RenderLinePlot(plot);
+  int rows = 0;  // a flat line: long rows of the colour, next to each other
+  for (int y = 0; y < picture.height; ++y) {
+    int inked = 0;
+    for (int x = 0; x < picture.width; ++x) {
+      const std::uint8_t* p = &picture.rgb[std::size_t(y * picture.width + x) * 3];
+      inked += p[0] == 0 && p[1] == 114 && p[2] == 178;
+    }
+    if (inked == 0) continue;
+    ++rows;
+    EXPECT_GT(inked, 700) << y;
+  }
+  EXPECT_TRUE(rows >= 1 && rows <= 3) << rows;
+}
+
+TEST(PlotTest, OddDataDoesNotBreakIt) {
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  const std::vector<std::vector<double>> odd = {
+      {}, {1}, {nan}, {nan, inf, -inf}, {0, 0, 0}, {1, nan, 2}, {1e300, -1e300}, {1e-300, 2e-300},
+      {1e15, 1e15 + 1}};
+  for (const auto& ys : odd) {
+    LinePlot plot{.title = "odd", .series = {{"x", {}, ys}, {"y", {}, ys}}};
+    for (auto& series : plot.series) {
+      for (std::size_t i = 0; i < ys.size(); ++i) series.xs.push_back(double(i));
+    }
+    EXPECT_FALSE(RenderLinePlot(plot).rgb.empty());
+  }
+  EXPECT_FALSE(RenderLinePlot({}).rgb.empty());
+  Keep("empty.png", {.title = "nothing yet", .x_label = "steps", .y_label = "return"});
+  Keep("one.png", {.title = "one point", .x_label = "steps", .y_label = "return",
+                   .series = {{"a", {1}, {-0.25}}}});
+}
+
+TEST(PlotTest, ManyPointsTakeLittleTime) {
+  LinePlot plot{.title = "dense", .series = {{"noise", {}, {}}}};
+  Rng rng({.run_seed = 3, .purpose = Purpose::kTest});
+  for (int i = 0; i < 20000; ++i) {
+    plot.series[0].xs.push_back(i);
+    plot.series[0].ys.push_back(rng.Normal());
+  }
+  EXPECT_GT(CountInk(RenderLinePlot(plot), 0, 114, 178), 10000);
+  Keep("dense.png", plot);
+}
+
+}  // namespace
+}  // namespace troop
