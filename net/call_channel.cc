@@ -90,6 +90,7 @@ bool CallChannel::CanSend() const {
 
 void CallChannel::Connected(Time now) {
   connected_ = true;
+  connected_at_ = now;
   welcomed_ = false;
   next_hello_ = now;
 }
@@ -254,7 +255,7 @@ void CallChannel::UpdateState() {
   const PeerState before = state_;
   if (!connected_) {
     state_ = PeerState::kDown;
-  } else if (silent()) {
+  } else if (silent() && now_ - connected_at_ > network_.dead_after) {
     state_ = PeerState::kHung;
   } else if (welcomed_) {
     state_ = PeerState::kUp;

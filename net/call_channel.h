@@ -94,6 +94,7 @@ class CallChannel : public Channel {
   bool welcomed_once_ = false;
   PeerState state_ = PeerState::kConnecting;
   Time now_{};                  // of the last Pump
+  Time connected_at_{};
   Time last_heard_{};
   Time last_sent_{};
   Time next_hello_{};

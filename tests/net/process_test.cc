@@ -1,0 +1,178 @@
+// What only real processes and real time show.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include "tests/net/net_testing.h"
+#include "tests/net/temp_folder.h"
+
+namespace troop {
+namespace {
+
+Time Now() { return SystemClock().Now(); }
+
+// A forked process that serves an endpoint. Its node stops pumping (and spins) after a call "hang".
+class ServerProcess {
+ public:
+  explicit ServerProcess(const std::string& endpoint) {
+    int ready[2];
+    TROOP_CHECK(pipe(ready) == 0, "no pipe");
+    pid_ = fork();
+    if (pid_ == 0) Serve(endpoint, ready[1]);
+    close(ready[1]);
+    char text[256] = {};
+    TROOP_CHECK(read(ready[0], text, sizeof text - 1) > 0, "the server did not start");
+    close(ready[0]);
+    endpoint_ = text;
+  }
+  ServerProcess(const ServerProcess&) = delete;
+  ~ServerProcess() { Kill(); }
+  void Signal(int signal) { kill(pid_, signal); }
+  void Kill() {
+    if (pid_ == 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+  pid_t pid() const { return pid_; }
+  const std::string& endpoint() const { return endpoint_; }
+
+ private:
+  class Hanging final : public Service {
+   public:
+    void Handle(Message message, Reply reply) override {
+      hang |= message.body == "hang";
+      reply.Send(std::move(message));
+    }
+    bool hang = false;
+  };
+  [[noreturn]] static void Serve(const std::string& endpoint, int ready) {
+    auto network = *MakeZmqNetwork();
+    Hanging service;
+    const auto listener = network->Listen(endpoint, &service);
+    if (!listener.ok()) _exit(1);
+    const std::string& real = (*listener)->endpoint();
+    if (write(ready, real.data(), real.size()) < 0) _exit(1);
+    const volatile bool& hang = service.hang;
+    for (;;) {
+      if (!network->Pump(Now())) network->Wait(Now(), Now() + Seconds(1));
+      while (hang) {
+      }
+    }
+  }
+  pid_t pid_ = 0;
+  std::string endpoint_;
+};
+
+class ProcessTest : public testing::TestWithParam<const char*> {
+ protected:
+  std::string Wanted() const {
+    return std::string(GetParam()) == "ipc" ? "ipc://" + folder_.path() + "/s"
+                                            : std::string("tcp://127.0.0.1:0");
+  }
+  void Connect(const ServerProcess& server) {
+    network_ = *MakeZmqNetwork();
+    channel_ = *network_->Connect(server.endpoint(), ActorOptions());
+  }
+  bool RunUntil(const std::function<bool()>& done, double seconds = 20) {
+    const Time end = Now() + Seconds(seconds);
+    while (!done()) {
+      if (!network_->Pump(Now())) network_->Wait(Now(), Now() + Milliseconds(5));
+      if (Now() > end) return false;
+    }
+    return true;
+  }
+  Result<Message> Call(const std::string& body) {
+    Message message = TestMessage(body);
+    const Ticket ticket = *channel_->Send(message, kForever);
+    std::optional<Result<Message>> answer;
+    if (!RunUntil([&] { return (answer = channel_->Poll(ticket)).has_value(); })) {
+      return Internal("no answer");
+    }
+    return std::move(*answer);
+  }
+
+  TempFolder folder_;
+  std::unique_ptr<Network> network_;
+  std::unique_ptr<Channel> channel_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Transports, ProcessTest, testing::Values("ipc", "tcp"),
+                         [](const auto& info) { return std::string(info.param); });
+
+// Promised: 2 s. The bound leaves room for a machine that is busy.
+TEST_P(ProcessTest, AStoppedServerIsNoticedWithinTwoSeconds) {
+  ServerProcess server(Wanted());
+  Connect(server);
+  ASSERT_TRUE(Call("x").ok());
+  server.Signal(SIGSTOP);
+  const Time stopped = Now();
+  EXPECT_TRUE(RunUntil([&] {
+    return channel_->peer() == PeerState::kHung || channel_->peer() == PeerState::kDown;
+  }));
+  EXPECT_LT(ToSeconds(Now() - stopped), 3.0);
+  server.Signal(SIGCONT);
+  EXPECT_TRUE(Call("y").ok());
+  EXPECT_EQ(channel_->peer(), PeerState::kUp);
+}
+
+TEST_P(ProcessTest, AHungNodeIsHungAlthoughItsSocketsAnswer) {
+  ServerProcess server(Wanted());
+  Connect(server);
+  ASSERT_TRUE(Call("hang").ok());
+  const Time hung = Now();
+  EXPECT_TRUE(RunUntil([&] { return channel_->peer() != PeerState::kUp; }));
+  EXPECT_EQ(channel_->peer(), PeerState::kHung);
+  EXPECT_LT(ToSeconds(Now() - hung), 3.0);
+  EXPECT_FALSE(RunUntil([&] { return channel_->peer() != PeerState::kHung; }, 0.7));
+}
+
+TEST_P(ProcessTest, AKilledServerIsDownAtOnceAndItsSuccessorServes) {
+  auto server = std::make_unique<ServerProcess>(Wanted());
+  Connect(*server);
+  ASSERT_TRUE(Call("x").ok());
+  const Time killed = Now();
+  server->Kill();
+  EXPECT_TRUE(RunUntil([&] { return channel_->peer() == PeerState::kDown; }));
+  EXPECT_LT(ToSeconds(Now() - killed), 1.0);
+  const ServerProcess successor(server->endpoint());
+  EXPECT_TRUE(Call("y").ok());
+}
+
+TEST_P(ProcessTest, AnEndpointInUseNamesItsHolder) {
+  const ServerProcess server(Wanted());
+  Connect(server);
+  EchoService echo;
+  const Status status = network_->Listen(server.endpoint(), &echo).status();
+  EXPECT_EQ(status.code(), Code::kAlreadyExists);
+  EXPECT_THAT(status.message(), testing::HasSubstr("process " + std::to_string(server.pid())));
+  EXPECT_TRUE(Call("still served").ok());
+}
+
+TEST(WakeTest, WakeEndsAWaitFromAnyThread) {
+  auto network = *MakeZmqNetwork();
+  std::atomic<bool> waking = true;
+  std::thread waker([&] {
+    while (waking) network->Wake();
+  });
+  network->Wait(Now(), Now() + Seconds(60));
+  waking = false;
+  waker.join();
+}
+
+TEST(WaitTest, WaitEndsAtItsTime) {
+  auto network = *MakeZmqNetwork();
+  const Time start = Now();
+  network->Wait(start, start + Milliseconds(5));
+  EXPECT_GE(Now() - start, Milliseconds(5));
+  network->Wait(start, start);  // in the past: returns
+}
+
+}  // namespace
+}  // namespace troop
