@@ -12,12 +12,6 @@ namespace {
 // Vector steps in one turn: some 100 µs of native environments, so that messages don't wait long.
 constexpr int kStepsPerTurn = 16;
 
-EnvOptions OptionsFor(const Config& config) {
-  return {.max_episode_steps = config.env.max_episode_steps,
-          .sticky_actions = config.env.sticky_actions,
-          .difficulty_ramping = config.env.difficulty_ramping};
-}
-
 }  // namespace
 
 ActorNode::ActorNode(const Config& config, Network* network, FleetMember* member)
@@ -41,7 +35,7 @@ Status ActorNode::Build() {
     return DeriveSeed({.run_seed = std::uint64_t(config_.seed), .purpose = Purpose::kEnvironment,
                        .index = env.global, .episode = incarnation << 32 | env.episodes++});
   };
-  TROOP_ASSIGN_OR_RETURN(envs_, MakeVectorEnv(config_.env.id, OptionsFor(config_), size, seeder));
+  TROOP_ASSIGN_OR_RETURN(envs_, MakeVectorEnv(config_.env.id, EnvOptionsFor(config_), size, seeder));
   spec_ = envs_->spec();
   TROOP_ASSIGN_OR_RETURN(policy_, MakeLocalPolicy(config_, spec_, size));
   const TrajectorySpec trajectory{spec_.observation, spec_.action.tensor()};

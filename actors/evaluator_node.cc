@@ -38,10 +38,7 @@ Result<std::unique_ptr<Evaluation>> Evaluation::Make(const Config& config, std::
     return DeriveSeed({.run_seed = seed, .purpose = Purpose::kEvaluation, .index = std::uint64_t(i),
                        .episode = round << 20 | next[std::size_t(i)]++});
   };
-  const EnvOptions options{.max_episode_steps = config.env.max_episode_steps,
-                           .sticky_actions = config.env.sticky_actions,
-                           .difficulty_ramping = config.env.difficulty_ramping};
-  TROOP_ASSIGN_OR_RETURN(e->envs_, MakeVectorEnv(config.env.id, options, int(size), seeder));
+  TROOP_ASSIGN_OR_RETURN(e->envs_, MakeVectorEnv(config.env.id, EnvOptionsFor(config), int(size), seeder));
   TROOP_ASSIGN_OR_RETURN(e->policy_, MakeLocalPolicy(config, e->envs_->spec(), int(size)));
   TROOP_RETURN_IF_ERROR(e->policy_->SetWeights(version, weights));
   e->envs_->SubmitReset();

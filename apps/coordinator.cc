@@ -131,6 +131,10 @@ void Coordinator::HandleRegister(const Message& message, Reply reply) {
   if (!kept.ok()) return reply.Fail(kept);
   ++next_incarnation_;
   Member& member = members_[PeerName(request->role, request->index)];
+  // A restarted role binds where its peers already look for it.
+  const std::string listen = member.endpoint.empty()
+                                 ? options_.listen(request->role, request->index)
+                                 : member.endpoint;
   Retire(&member);
   member.view = {.role = request->role, .index = request->index, .incarnation = incarnation,
                  .process = request->process, .host = request->host};
@@ -140,7 +144,7 @@ void Coordinator::HandleRegister(const Message& message, Reply reply) {
           incarnation, request->process, request->host);
   const RegisterReply body{.incarnation = incarnation,
                            .config_toml = ToToml(options_.config),
-                           .listen = options_.listen(request->role, request->index),
+                           .listen = listen,
                            .resume_checkpoint = checkpoint_};
   reply.Send({.type = MessageType::kRegisterReply, .body = EncodeBody(body)});
 }

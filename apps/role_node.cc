@@ -76,11 +76,8 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
     return std::unique_ptr<Node>(std::move(*result));
   };
   Network* const network = options_.network;
-  TROOP_ASSIGN_OR_RETURN(
-      auto environment,
-      MakeEnvironment(config_.env.id, {.max_episode_steps = config_.env.max_episode_steps,
-                                       .sticky_actions = config_.env.sticky_actions,
-                                       .difficulty_ramping = config_.env.difficulty_ramping}));
+  TROOP_ASSIGN_OR_RETURN(auto environment,
+                         MakeEnvironment(config_.env.id, EnvOptionsFor(config_)));
   const EnvSpec& env = environment->spec();
   switch (options_.role) {
     case Role::kActor: return upcast(ActorNode::Make(config_, network, member_.get()));

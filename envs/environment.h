@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/config.h"
+#include "core/picture.h"
 #include "core/spec.h"
 #include "core/status.h"
 
@@ -31,7 +33,7 @@ class Environment {
   // action within [0, count).
   virtual StepResult Step(std::span<const std::byte> action, std::span<std::byte> observation) = 0;
   // A picture of the state for people: RGB, [height, width, 3] u8; empty when it has none.
-  struct Picture { int width = 0, height = 0; std::vector<std::uint8_t> rgb; };
+  using Picture = troop::Picture;
   virtual Picture Render() const { return {}; }
 };
 
@@ -40,6 +42,8 @@ struct EnvOptions {
   double sticky_actions = -1;           // MinAtar: probability; -1: the environment's own
   bool difficulty_ramping = true;       // MinAtar
 };
+
+EnvOptions EnvOptionsFor(const Config& config);  // its [env] keys
 
 // The explicit table of native environments. Errors: kNotFound with the nearest known id and all;
 // kInvalidArgument for an option out of its range, or sticky actions where there are none.

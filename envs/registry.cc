@@ -140,4 +140,10 @@ Result<std::unique_ptr<VectorEnv>> MakeVectorEnv(std::string_view id, const EnvO
   return MakeLoopVectorEnv(std::move(envs), std::move(seeder));
 }
 
+EnvOptions EnvOptionsFor(const Config& config) {
+  return {.max_episode_steps = config.env.max_episode_steps,
+          .sticky_actions = config.env.sticky_actions,
+          .difficulty_ramping = config.env.difficulty_ramping};
+}
+
 }  // namespace troop

@@ -1,0 +1,207 @@
+#include "apps/cli.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "apps/host.h"
+#include "apps/machine.h"
+#include "apps/role_node.h"
+#include "apps/run_folder.h"
+#include "apps/show.h"
+#include "apps/train.h"
+#include "core/log.h"
+#include "core/version.h"
+
+namespace troop {
+namespace {
+
+int Complain(const Status& status) {
+  fmt::print(stderr, "troop: {}\n", status.message());
+  return ExitCodeFor(status);
+}
+
+struct TrainArguments {
+  std::string config;
+  std::vector<std::string> overrides;
+  TrainOptions options;
+};
+
+int RunTrain(const TrainArguments& a) {
+  const Result<Config> config = LoadConfigFile(a.config, a.overrides);
+  if (!config.ok()) {
+    fmt::print(stderr, "{}\n", config.status().message());
+    return kExitUsage;
+  }
+  return Train(*config, a.options);
+}
+
+int RunResume(TrainArguments a) {
+  const Result<Config> config = ReadRunConfig(a.config, a.overrides);
+  if (!config.ok()) return Complain(config.status());
+  a.options.resume = true;
+  return Train(*config, a.options);
+}
+
+struct RoleArguments {
+  std::string role, coordinator;
+  std::int32_t index = 0;
+};
+
+int RunRole(const RoleArguments& a) {
+  Role role = Role::kNone;
+  for (const Role r : {Role::kActor, Role::kReplay, Role::kLearner, Role::kParamServer,
+                       Role::kEvaluator}) {
+    if (RoleName(r) == a.role) role = r;
+  }
+  if (role == Role::kNone) {
+    return Complain(InvalidArgument("no role is called {}; roles: actor, replay, learner, "
+                                    "paramserver, evaluator", a.role));
+  }
+  InitLog({.role = PeerName(role, a.index)});
+  Result<std::unique_ptr<Network>> network = MakeZmqNetwork();
+  if (!network.ok()) return Complain(network.status());
+  ThreadExecutor executor(1, [n = network->get()] { n->Wake(); });
+  std::unique_ptr<Storage> storage;
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  RoleNode node({.role = role, .index = a.index, .coordinator = a.coordinator, .host = host,
+                 .process = getpid(), .network = network->get(), .executor = &executor,
+                 .storage = [&storage](const Config& config) -> Result<Storage*> {
+                   TROOP_ASSIGN_OR_RETURN(storage, MakeDiskStorage(RunPath(config)));
+                   return storage.get();
+                 }});
+  const SignalWatch signals(network->get(), true);
+  const SystemClock clock;
+  const Status status = RunNode(&node, network->get(), clock, [&](Time) {
+    if (signals.count() > 0) node.Drain();
+  });
+  if (status.ok()) return kExitOk;
+  LogError("{}", status.message());
+  return kExitFailed;
+}
+
+struct ConfigArguments {
+  std::string check;
+  bool markdown = false, keys = false;
+};
+
+int RunConfig(const ConfigArguments& a) {
+  if (a.markdown) {
+    fmt::print("{}", ConfigMarkdown());
+    return kExitOk;
+  }
+  if (!a.check.empty()) {
+    const Result<Config> config = LoadConfigFile(a.check, {});
+    if (!config.ok()) {
+      fmt::print(stderr, "{}\n", config.status().message());
+      return kExitUsage;
+    }
+    fmt::print("{}", ToToml(*config));
+    return kExitOk;
+  }
+  for (const ConfigKey& key : ConfigKeys()) {
+    if (a.keys) {
+      fmt::print("{}\n", key.name);
+    } else {
+      fmt::print("{} = {}\n    {}{}{}. {}\n", key.name, key.default_value, key.type,
+                 key.range.empty() ? "" : ", ", key.range, key.doc);
+    }
+  }
+  return kExitOk;
+}
+
+std::string ConfigHelp() {
+  std::string out = "All keys of a config, with default, type, range and meaning:\n";
+  for (const ConfigKey& key : ConfigKeys()) {
+    out += fmt::format("  {} = {}\n      {}{}{}. {}\n", key.name, key.default_value, key.type,
+                       key.range.empty() ? "" : ", ", key.range, key.doc);
+  }
+  return out;
+}
+
+void AddTrainFlags(CLI::App* command, TrainArguments* a) {
+  command->add_option("overrides", a->overrides, "key=value, as in the config (troop config)");
+  command->add_flag("--plain", a->options.plain, "plain lines, no live block");
+}
+
+// All subcommands; each sets `chosen` to what runs it.
+struct Arguments {
+  TrainArguments train;
+  RoleArguments role;
+  ConfigArguments config;
+  ShowOptions show;
+};
+
+void AddShowCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
+  CLI::App* eval = app->add_subcommand("eval", "play episodes with a checkpoint, print the score");
+  CLI::App* play = app->add_subcommand("play", "watch a checkpoint play, in the terminal or as a "
+                                               "picture");
+  for (CLI::App* command : {eval, play}) {
+    command->add_option("checkpoint", a->show.path, "a run's folder (newest checkpoint), or one of "
+                                                    "its checkpoints")->required();
+    command->add_option("--episodes", a->show.episodes, "how many (eval: 100, play: 1)");
+    command->add_option("--epsilon", a->show.epsilon, "share of random actions (evaluator.epsilon)");
+    command->add_option("--seed", a->show.seed, "of the episodes (seed of the run)");
+  }
+  eval->add_flag("--json", a->show.json, "one line of JSON");
+  eval->callback([a, chosen] { *chosen = [a] { return Evaluate(a->show); }; });
+  play->add_option("--gif", a->show.gif, "write an animated GIF");
+  play->add_option("--png", a->show.png, "write a strip of frames");
+  play->add_option("--fps", a->show.frames_per_s, "frames per second (30)");
+  play->callback([a, chosen] { *chosen = [a] { return Play(a->show); }; });
+  CLI::App* status = app->add_subcommand("status", "what a run is doing, or how it ended");
+  status->add_option("run", a->show.path, "a run's folder")->required();
+  status->add_flag("--json", a->show.json, "as JSON");
+  status->callback([a, chosen] { *chosen = [a] { return ShowStatus(a->show); }; });
+}
+
+void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
+  CLI::App* train = app->add_subcommand("train", "start the fleet of a config on this machine");
+  train->add_option("config", a->train.config, "a TOML file, such as configs/apex_cartpole.toml")
+      ->required();
+  AddTrainFlags(train, &a->train);
+  train->add_flag("--dry-run", a->train.options.dry_run, "print topology, endpoints and memory");
+  train->add_flag("--overwrite", a->train.options.overwrite, "replace a run of the same name");
+  train->callback([a, chosen] { *chosen = [a] { return RunTrain(a->train); }; });
+  CLI::App* resume = app->add_subcommand("resume", "go on with a run from its newest checkpoint");
+  resume->add_option("run", a->train.config, "the run's folder")->required();
+  AddTrainFlags(resume, &a->train);
+  resume->callback([a, chosen] { *chosen = [a] { return RunResume(a->train); }; });
+  AddShowCommands(app, a, chosen);
+  CLI::App* role = app->add_subcommand("role", "one role of a fleet, alone");
+  role->add_option("role", a->role.role, "actor, replay, learner, paramserver, evaluator")
+      ->required();
+  role->add_option("--index", a->role.index, "which one of its kind (0)");
+  role->add_option("--coordinator", a->role.coordinator, "endpoint of the coordinator")->required();
+  role->callback([a, chosen] { *chosen = [a] { return RunRole(a->role); }; });
+  CLI::App* config = app->add_subcommand("config", "the keys of a config");
+  config->add_option("--check", a->config.check, "read a file, print it resolved");
+  config->add_flag("--markdown", a->config.markdown, "docs/config.md");
+  config->add_flag("--keys", a->config.keys, "names only");
+  config->footer(ConfigHelp);
+  config->callback([a, chosen] { *chosen = [a] { return RunConfig(a->config); }; });
+}
+
+}  // namespace
+
+int RunCommand(int argc, char** argv) {
+  CLI::App app("Troop trains agents with a fleet of actors, a prioritized replay and learners.\n"
+               "Exit codes: 0 done, 1 failed, 2 bad command line or config, 3 in use, 4 damaged file,\n"
+               "130 interrupted (resumable).");
+  app.set_version_flag("--version", kTroopVersion);
+  app.require_subcommand(1);
+  Arguments arguments;
+  std::function<int()> chosen;
+  AddCommands(&app, &arguments, &chosen);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? kExitOk : kExitUsage;
+  }
+  return chosen();
+}
+
+}  // namespace troop

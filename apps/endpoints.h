@@ -1,0 +1,28 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/config.h"
+#include "core/status.h"
+#include "net/message.h"
+
+namespace troop {
+
+// Where the roles of one run on this machine bind. ipc: sockets in a private folder (0700) with a
+// short name, since a socket's path may have 107 bytes only; removed with this object. tcp: the
+// loopback address with ports of the system's choice.
+class Endpoints {
+ public:
+  static Result<std::unique_ptr<Endpoints>> Make(const Config& config);
+  ~Endpoints();
+  std::string For(Role role, std::int32_t index) const;
+  const std::string& folder() const { return folder_; }
+
+ private:
+  Endpoints() = default;
+  bool ipc_ = true;
+  std::string folder_;
+};
+
+}  // namespace troop

@@ -1,0 +1,43 @@
+#include "apps/picture.h"
+
+#include <algorithm>
+#include <cmath>
+
+#if __has_include("core/gif.h")
+#include "core/gif.h"
+#endif
+#include "core/png.h"
+
+namespace troop {
+
+Buffer AnimatedGif(const std::vector<Picture>& frames, double frames_per_s) {
+#if __has_include("core/gif.h")
+  return EncodeGif(frames, std::max(1, int(std::lround(100 / frames_per_s))));
+#else
+  (void)frames_per_s;
+  return PngStrip(frames);
+#endif
+}
+
+Buffer PngStrip(const std::vector<Picture>& frames) {
+  constexpr std::size_t kFramesMax = 64, kColumns = 8;
+  const std::size_t count = std::min(frames.size(), kFramesMax);
+  const std::size_t columns = std::min(count, kColumns);
+  const std::size_t rows = (count + columns - 1) / columns;
+  const int width = frames[0].width, height = frames[0].height;
+  Picture strip{.width = width * int(columns), .height = height * int(rows)};
+  strip.rgb.assign(std::size_t(3 * strip.width * strip.height), 255);
+  for (std::size_t i = 0; i < count; ++i) {
+    const Picture& frame = frames[i * frames.size() / count];
+    for (int y = 0; y < height; ++y) {
+      const auto* from = frame.rgb.data() + std::size_t(3 * width * y);
+      const std::size_t row = (i / columns) * std::size_t(height) + std::size_t(y);
+      const std::size_t column = (i % columns) * std::size_t(width);
+      std::copy_n(from, 3 * width,
+                  strip.rgb.data() + 3 * (row * std::size_t(strip.width) + column));
+    }
+  }
+  return EncodePng(strip);
+}
+
+}  // namespace troop

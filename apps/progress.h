@@ -1,0 +1,20 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "apps/run_rates.h"
+
+namespace troop {
+
+// Shows a run on standard output: a live block that redraws itself on a terminal, else a plain line
+// every two seconds.
+class Progress {
+ public:
+  virtual ~Progress() = default;
+  virtual void Show(Time now, const RunView& view, const RunRates& rates) = 0;
+  virtual void Finish(const RunView& view, const RunRates& rates) = 0;
+};
+std::unique_ptr<Progress> MakeProgress(const std::string& name, bool live);
+
+}  // namespace troop

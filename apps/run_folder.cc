@@ -1,0 +1,69 @@
+#include "apps/run_folder.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::size_t kConfigBytesMax = 1 << 20;
+
+}  // namespace
+
+std::string RunPath(const Config& config) {
+  std::error_code error;
+  const fs::path path = fs::absolute(fs::path(config.log.dir) / config.name, error);
+  return path.lexically_normal().string();
+}
+
+Result<RunFolder> OpenRunFolder(const Config& config, FolderUse use) {
+  RunFolder folder{.path = RunPath(config), .config = config};
+  // Roles may have another working directory: the resolved config names the folder absolutely.
+  folder.config.log.dir = fs::path(folder.path).parent_path().string();
+  if (use == FolderUse::kResume && !fs::exists(folder.path)) {
+    return NotFound("{}: no such run", folder.path);
+  }
+  TROOP_ASSIGN_OR_RETURN(folder.storage, MakeDiskStorage(folder.path));
+  Result<std::unique_ptr<StorageLock>> lock =
+      folder.storage->Lock("lock", fmt::format("process {}", getpid()));
+  if (!lock.ok()) {
+    return AlreadyExists("{} is in use ({}); wait for it, or give this run another name: name=…",
+                         folder.path, lock.status().message());
+  }
+  folder.lock = std::move(*lock);
+  const bool holds_run = folder.storage->Exists("config.toml");
+  if (use == FolderUse::kFresh && holds_run) {
+    return AlreadyExists("{} holds a run already: go on with `troop resume {}`, choose another name "
+                         "(name=…), or replace it with --overwrite", folder.path, folder.path);
+  }
+  if (use == FolderUse::kOverwrite) {
+    TROOP_ASSIGN_OR_RETURN(const auto names, folder.storage->List(""));
+    for (std::string name : names) {
+      if (name == "lock") continue;
+      if (name.ends_with('/')) name.pop_back();
+      TROOP_RETURN_IF_ERROR(folder.storage->Remove(name));
+    }
+  }
+  TROOP_RETURN_IF_ERROR(folder.storage->Remove("result.json"));  // of the part before, when resuming
+  TROOP_RETURN_IF_ERROR(folder.storage->WriteAtomic("config.toml", ToToml(folder.config)));
+  TROOP_RETURN_IF_ERROR(folder.storage->WriteAtomic("logs/README", "One file per role.\n"));
+  return folder;
+}
+
+Result<Config> ReadRunConfig(const std::string& path, std::span<const std::string> overrides) {
+  if (!fs::exists(fs::path(path) / "config.toml")) {
+    return NotFound("{}: no run here (no config.toml)", path);
+  }
+  TROOP_ASSIGN_OR_RETURN(Config config,
+                         LoadConfigFile((fs::path(path) / "config.toml").string(), overrides));
+  // The folder may have been moved since.
+  const fs::path absolute = fs::absolute(path).lexically_normal();
+  const fs::path trimmed = absolute.has_filename() ? absolute : absolute.parent_path();
+  config.log.dir = trimmed.parent_path().string();
+  config.name = trimmed.filename().string();
+  return config;
+}
+
+}  // namespace troop

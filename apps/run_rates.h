@@ -1,0 +1,46 @@
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <string>
+
+#include "apps/coordinator.h"
+#include "core/time.h"
+
+namespace troop {
+
+// What a person wants to know of a run right now. Rates are Δcounter / Δtime over the last seconds.
+struct RunRates {
+  double elapsed_s = 0;
+  double steps_per_s = 0, updates_per_s = 0;
+  double samples_per_insert = 0;
+  double replay_fill = 0;          // of the capacity, [0, 1] (above 1: soft capacity)
+  double policy_lag = 0;           // updates between the weights that acted and the learner's
+  double train_return = 0;         // mean of the actors' episodes (with exploration) of late
+  std::optional<double> evaluation_return;
+  std::optional<double> left_s;    // till the step budget is spent
+  std::string bottleneck;          // "actors", "learner", "replay", "starting", "limiter: …"
+};
+
+class RateMeter {
+ public:
+  // Adds a point; rates look back over about `window`.
+  RunRates Update(Time now, const RunView& view);
+
+ private:
+  struct Point {
+    Time time;
+    double steps, updates, episodes, return_sum, insert_blocked_s, sample_blocked_s;
+  };
+  std::string Bottleneck(const RunView& view, const Point& first, const Point& last) const;
+
+  std::optional<Time> start_;
+  std::deque<Point> points_;
+  double train_return_ = 0;
+};
+
+// The live block (several lines), and the plain line.
+std::string ProgressBlock(const std::string& name, const RunView& view, const RunRates& rates);
+std::string ProgressLine(const RunView& view, const RunRates& rates);
+
+}  // namespace troop

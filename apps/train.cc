@@ -1,0 +1,266 @@
+#include "apps/train.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "apps/coordinator.h"
+#include "apps/endpoints.h"
+#include "apps/host.h"
+#include "apps/machine.h"
+#include "apps/progress.h"
+#include "apps/run_folder.h"
+#include "apps/run_recorder.h"
+#include "apps/serial_fleet.h"
+#include "apps/supervisor.h"
+#include "core/json.h"
+#include "core/log.h"
+#include "core/version.h"
+#include "learners/checkpoint.h"
+
+namespace troop {
+namespace {
+
+// What both ways of running share: the folder, the files, the progress.
+struct Session {
+  RunFolder folder;
+  std::unique_ptr<RunRecorder> recorder;
+  std::unique_ptr<Progress> progress;
+  RateMeter meter;
+  RunRates rates;
+  RunView view;
+  Time next_look{};
+  std::string resume_checkpoint;
+  std::int64_t resume_steps = 0;
+
+  // A few times a second: rates, files, progress.
+  void Look(Time now, const Coordinator& coordinator) {
+    if (now < next_look) return;
+    next_look = now + Milliseconds(250);
+    view = coordinator.View();
+    rates = meter.Update(now, view);
+    recorder->Record(now, view, rates);
+    progress->Show(now, view, rates);
+  }
+};
+
+Result<std::unique_ptr<Session>> OpenSession(const Config& config, const TrainOptions& options) {
+  auto session = std::make_unique<Session>();
+  const FolderUse use = options.resume      ? FolderUse::kResume
+                        : options.overwrite ? FolderUse::kOverwrite
+                                            : FolderUse::kFresh;
+  TROOP_ASSIGN_OR_RETURN(session->folder, OpenRunFolder(config, use));
+  Storage* const run = session->folder.storage.get();
+  if (options.resume) {
+    TROOP_ASSIGN_OR_RETURN(session->resume_checkpoint, NewestCheckpoint(run));
+    TROOP_ASSIGN_OR_RETURN(const CheckpointState state,
+                           ReadCheckpoint(run, session->resume_checkpoint));
+    session->resume_steps = state.steps;
+    fmt::print("resuming {} from {}: {} agent steps, {} updates\n", session->folder.path,
+               session->resume_checkpoint, state.steps, state.updates);
+  }
+  TROOP_ASSIGN_OR_RETURN(session->recorder, RunRecorder::Make(run, session->folder.config));
+  session->progress = MakeProgress(config.name, !options.plain && isatty(STDOUT_FILENO) == 1);
+  InitLog({.role = "launcher", .file = session->folder.path + "/logs/launcher.log"});
+  return session;
+}
+
+int Conclude(Session* session, const Coordinator& coordinator, Time now, Status outcome,
+             bool interrupted) {
+  session->view = coordinator.View();
+  session->rates = session->meter.Update(now, session->view);
+  session->progress->Finish(session->view, session->rates);
+  const Status written = session->recorder->Finish(session->view, session->rates, outcome);
+  if (!written.ok()) fmt::print(stderr, "troop: {}\n", written.message());
+  if (!outcome.ok()) {
+    fmt::print(stderr, "troop: the run failed: {}\n  logs: {}/logs\n", outcome.message(),
+               session->folder.path);
+    return kExitFailed;
+  }
+  const std::string& path = session->folder.path;
+  const RunView& view = session->view;
+  if (interrupted) {
+    fmt::print("stopped after {} agent steps; go on with: troop resume {}\n", view.steps, path);
+    return kExitInterrupted;
+  }
+  if (!view.evaluations.empty() && view.evaluations.back().final) {
+    const EvaluationReport& e = view.evaluations.back();
+    fmt::print("final score: {:.2f} ± {:.2f} over {} episodes (min {:.2f}, max {:.2f}), ε = {}\n",
+               e.return_mean, e.return_std, e.episodes, e.return_min, e.return_max,
+               session->folder.config.evaluator.epsilon);
+  }
+  fmt::print("run folder: {}\n", path);
+  return kExitOk;
+}
+
+int TrainSerial(Session* session) {
+  Result<std::unique_ptr<SerialFleet>> made =
+      SerialFleet::Make(session->folder.config, session->folder.storage.get(),
+                        session->resume_checkpoint, session->resume_steps);
+  if (!made.ok()) {
+    fmt::print(stderr, "troop: {}\n", made.status().message());
+    return ExitCodeFor(made.status());
+  }
+  SerialFleet& fleet = **made;
+  SignalWatch signals(nullptr, false);
+  const SystemClock clock;
+  while (fleet.Round()) {
+    if (signals.count() > 1) return kExitInterrupted;
+    if (signals.count() > 0) fleet.Drain();
+    session->Look(clock.Now(), fleet.coordinator());
+  }
+  return Conclude(session, fleet.coordinator(), clock.Now(), fleet.result(), signals.count() > 0);
+}
+
+// The fleet as processes of this machine.
+class ProcessFleet {
+ public:
+  explicit ProcessFleet(Session* session) : session_(session) {}
+  Status Start();
+  int Run();
+
+ private:
+  void Turn(Time now);
+  void WatchMembers();
+  void HandleSignals(Time now);
+  bool Running() const;
+
+  Session* const session_;
+  const SystemClock clock_;
+  std::unique_ptr<Network> network_;
+  std::unique_ptr<Endpoints> endpoints_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<Listener> listener_;
+  std::unique_ptr<SignalWatch> signals_;
+  std::unique_ptr<Supervisor> supervisor_;
+  std::optional<Time> kill_at_;      // when patience with a drain ends
+  Status outcome_;
+};
+
+Status ProcessFleet::Start() {
+  const Config& config = session_->folder.config;
+  TROOP_ASSIGN_OR_RETURN(network_, MakeZmqNetwork());
+  TROOP_ASSIGN_OR_RETURN(endpoints_, Endpoints::Make(config));
+  TROOP_ASSIGN_OR_RETURN(
+      coordinator_,
+      Coordinator::Make({.config = config, .run = session_->folder.storage.get(),
+                         .listen = [this](Role role, std::int32_t index) {
+                           return endpoints_->For(role, index);
+                         },
+                         .resume_checkpoint = session_->resume_checkpoint,
+                         .resume_steps = session_->resume_steps}));
+  TROOP_ASSIGN_OR_RETURN(listener_, network_->Listen(endpoints_->For(Role::kCoordinator, 0),
+                                                     coordinator_.get()));
+  TROOP_RETURN_IF_ERROR(session_->folder.storage->WriteAtomic(
+      "run.json", JsonObject()
+                      .Add("coordinator", listener_->endpoint())
+                      .Add("process", std::int64_t(getpid()))
+                      .Add("version", kTroopVersion)
+                      .str() + "\n"));
+  signals_ = std::make_unique<SignalWatch>(network_.get(), false);
+  // One OpenMP thread per process beside busy neighbours; a spinning barrier costs whole slices.
+  setenv("OMP_NUM_THREADS", "1", 0);
+  setenv("OMP_WAIT_POLICY", "passive", 0);
+  supervisor_ = std::make_unique<Supervisor>(
+      Supervisor::Options{.executable = "/proc/self/exe", .coordinator = listener_->endpoint(),
+                          .log_folder = session_->folder.path + "/logs", .config = config},
+      RolesOf(config));
+  return Status::Ok();
+}
+
+bool ProcessFleet::Running() const {
+  return outcome_.ok() && signals_->count() == 0 && coordinator_->View().phase != Phase::kDone;
+}
+
+int ProcessFleet::Run() {
+  const Status run = RunNode(coordinator_.get(), network_.get(), clock_, [this](Time now) { Turn(now); });
+  if (outcome_.ok()) outcome_ = run;
+  // Everybody was told; give the processes a moment to leave, and no longer.
+  const Time end = clock_.Now() + Seconds(session_->folder.config.fleet.drain_s);
+  while (supervisor_->alive() > 0 && clock_.Now() < end && signals_->count() < 2) {
+    network_->Pump(clock_.Now());
+    supervisor_->Tick(clock_.Now(), false);
+    network_->Wait(clock_.Now(), clock_.Now() + Milliseconds(10));
+  }
+  supervisor_.reset();
+  return Conclude(session_, *coordinator_, clock_.Now(), outcome_, signals_->count() > 0);
+}
+
+void ProcessFleet::Turn(Time now) {
+  HandleSignals(now);
+  for (const Supervisor::Exit& exit : supervisor_->Tick(now, Running())) {
+    coordinator_->MemberLeft(exit.role.role, exit.role.index);
+  }
+  if (outcome_.ok() && !supervisor_->status().ok()) {
+    outcome_ = supervisor_->status();
+    coordinator_->Drain();
+    kill_at_ = now + Seconds(session_->folder.config.fleet.drain_s);
+  }
+  WatchMembers();
+  session_->Look(now, *coordinator_);
+}
+
+void ProcessFleet::HandleSignals(Time now) {
+  if (signals_->count() == 0 && !kill_at_) return;
+  if (!kill_at_) {
+    fmt::print(stderr, "\nstopping: checkpoint first (again to kill at once)\n");
+    coordinator_->Drain();
+    kill_at_ = now + Seconds(session_->folder.config.fleet.drain_s * 0.8);
+  }
+  if (signals_->count() > 1 || now >= *kill_at_) {
+    supervisor_->Signal(SIGKILL);
+  }
+}
+
+// A role whose node is silent for too long hangs: it is killed, and restarted as any that failed.
+void ProcessFleet::WatchMembers() {
+  const double limit = session_->folder.config.fleet.hung_after_s;
+  for (const MemberView& m : session_->view.members) {
+    if (m.silent_s < limit) continue;
+    supervisor_->Kill({m.role, m.index},
+                      fmt::format("it gave no sign of progress for {:.1f} s (fleet.hung_after_s)",
+                                  m.silent_s));
+  }
+}
+
+}  // namespace
+
+int ExitCodeFor(const Status& status) {
+  switch (status.code()) {
+    case Code::kOk: return kExitOk;
+    case Code::kInvalidArgument:
+    case Code::kNotFound:
+    case Code::kOutOfRange: return kExitUsage;
+    case Code::kAlreadyExists: return kExitInUse;
+    case Code::kDataLoss: return kExitDamaged;
+    default: return kExitFailed;
+  }
+}
+
+int Train(const Config& config, const TrainOptions& options) {
+  const Status able = CheckMachine(config);
+  if (!able.ok()) {
+    fmt::print(stderr, "troop: {}\n", able.message());
+    return ExitCodeFor(able) == kExitFailed ? kExitUsage : ExitCodeFor(able);
+  }
+  if (options.dry_run) {
+    fmt::print("{}", *DescribeRun(config));
+    return kExitOk;
+  }
+  Result<std::unique_ptr<Session>> session = OpenSession(config, options);
+  if (!session.ok()) {
+    fmt::print(stderr, "troop: {}\n", session.status().message());
+    return ExitCodeFor(session.status());
+  }
+  if (config.fleet.mode == "serial") return TrainSerial(session->get());
+  ProcessFleet fleet(session->get());
+  if (const Status started = fleet.Start(); !started.ok()) {
+    fmt::print(stderr, "troop: {}\n", started.message());
+    return ExitCodeFor(started);
+  }
+  return fleet.Run();
+}
+
+}  // namespace troop
