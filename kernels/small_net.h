@@ -26,8 +26,9 @@ struct SmallConv {
   std::int64_t filters = 0, kernel = 0, stride = 1;  // filters: 16 or 32
   Activation activation = Activation::kNone;
   std::int64_t weight = 0, bias = 0;  // [filters, kernel, kernel, channels], [filters]
-  std::int64_t out_height() const { return (height - kernel) / stride + 1; }
-  std::int64_t out_width() const { return (width - kernel) / stride + 1; }
+  // Always inlined, as kernels/vec.h says: a shared copy could be one with AVX-512.
+  [[gnu::always_inline]] std::int64_t out_height() const { return (height - kernel) / stride + 1; }
+  [[gnu::always_inline]] std::int64_t out_width() const { return (width - kernel) / stride + 1; }
 };
 
 struct SmallNet {
@@ -46,7 +47,7 @@ struct SmallNet {
   int stream_count = 1;
   SmallLinear value[kStreamMax];
   SmallLinear advantage[kStreamMax];
-  std::int64_t actions() const { return advantage[stream_count - 1].out; }
+  [[gnu::always_inline]] std::int64_t actions() const { return advantage[stream_count - 1].out; }
 };
 
 // Floats of the activations of a batch (what Forward writes and Backward reads), and of the scratch
