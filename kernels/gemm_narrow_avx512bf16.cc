@@ -13,6 +13,8 @@ constexpr int kDotRows = 4, kDotOutputs = 6;
 constexpr int kSumRows = 6, kSumVectors = 2;  // vectors of 32 bf16: two registers of sums each
 constexpr std::int64_t kDotBlock = 2048;
 constexpr std::int64_t kSumBlock = 128;
+// f32 results are asked for this early: stores that miss the caches would fill the store buffer.
+constexpr std::int64_t kWriteAhead = 6 * kSumVectors * kPairLanes;
 
 inline __m512bh AsPairs(__m512i v) { return reinterpret_cast<__m512bh>(v); }
 inline __mmask32 TailMask(std::int64_t n) {
@@ -233,6 +235,11 @@ void BackwardWeight(const LinearShape& shape, std::int64_t batch, const BF16* x,
   for (std::int64_t o = 0; o < shape.out; o += kSumRows) {
     const std::int64_t rows = shape.out - o < kSumRows ? shape.out - o : kSumRows;
     for (std::int64_t i = 0; i < shape.in; i += kSumVectors * kPairLanes) {
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const float* const ahead = dw + (o + r) * shape.in + i + kWriteAhead;
+        for (int line = 0; line < kSumVectors * kPairLanes; line += 16)
+          __builtin_prefetch(ahead + line, 1);
+      }
       SumRows({reinterpret_cast<const char*>(pairs + o), 4, shape.out * 4, x + i, shape.in,
                dw + o * shape.in + i, shape.in},
               rows, batch, SumColumns(shape.in - i), accumulate);

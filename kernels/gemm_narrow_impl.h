@@ -15,6 +15,8 @@ constexpr int kSumRows = kLanes == 16 ? 8 : 4;
 constexpr int kSumVectors = kLanes == 16 ? 3 : 2;
 constexpr std::int64_t kDotBlock = 1024;  // elements of a row that stay in L1 while x passes
 constexpr std::int64_t kSumBlock = 64;    // rows of b that stay in L1 while a passes
+// Results are asked for this early: stores that miss the caches would fill the store buffer.
+constexpr std::int64_t kWriteAhead = 6 * kSumVectors * kLanes;
 
 inline float SumLanes(Vec v) { return Sum4(v, v, v, v)[0]; }
 
@@ -186,6 +188,11 @@ void NarrowBackwardWeight(const LinearShape& shape, std::int64_t batch, const fl
   for (std::int64_t o = 0; o < shape.out; o += kSumRows) {
     const std::int64_t rows = shape.out - o < kSumRows ? shape.out - o : kSumRows;
     for (std::int64_t i = 0; i < shape.in; i += kSumVectors * kLanes) {
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const float* const ahead = dw + (o + r) * shape.in + i + kWriteAhead;
+        for (int line = 0; line < kSumVectors * kLanes; line += 16)
+          __builtin_prefetch(ahead + line, 1);
+      }
       SumRows({dz + o, 1, shape.out, x + i, shape.in, dw + o * shape.in + i, shape.in}, rows, batch,
               SumColumns(shape.in - i), accumulate);
     }
