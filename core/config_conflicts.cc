@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cmath>
 
 #include "core/config_schema.h"
 
@@ -99,26 +98,6 @@ void CheckReplay(const Config& c, Conflicts* out) {
           c.replay.min_items, TomlNumber(c.learner.total_steps));
 }
 
-// The limiter lets inserts·ratio - samples move within a band of 2·error. It must be wide enough for
-// one push and one request together, else both sides may wait for each other for ever (Cassirer et
-// al. 2021, "Reverb", sec. 3.4, demand the same of single items).
-void CheckLimiter(const Config& c, Conflicts* out) {
-  const double ratio = c.replay.samples_per_insert;
-  if (ratio == 0 || c.replay.min_items < c.learner.batch_size) return;
-  const double base = ratio * double(c.replay.min_items);
-  const double request = double(c.learner.batch_size) * double(c.learner.batches_per_request);
-  const double width = 2 * c.replay.ratio_error * base;
-  const double needed = ratio * double(c.actor.push_items) + request;
-  const double smallest = std::ceil(needed / (2 * base) * 1000) / 1000;
-  out->If(width < needed,
-          {"replay.ratio_error", "replay.samples_per_insert", "replay.min_items", "actor.push_items",
-           "learner.batch_size", "learner.batches_per_request"},
-          "{} leaves the sampling ratio a band of {:.6g} samples, but one push of {} items and one "
-          "request of {} need {:.6g}; set replay.ratio_error = {} or more, or raise replay.min_items",
-          TomlNumber(c.replay.ratio_error), width, c.actor.push_items, TomlNumber(request), needed,
-          TomlNumber(smallest));
-}
-
 void CheckRun(const Config& c, Conflicts* out) {
   out->If(c.actor.warmup_steps > c.learner.total_steps, {"actor.warmup_steps", "learner.total_steps"},
           "{} is more than learner.total_steps = {}: the run would act at random only; lower it",
@@ -150,7 +129,6 @@ std::vector<ConfigConflict> FindConflicts(const Config& config) {
   CheckEnv(config, &conflicts);
   CheckNetwork(config, &conflicts);
   CheckReplay(config, &conflicts);
-  CheckLimiter(config, &conflicts);
   CheckRun(config, &conflicts);
   return conflicts.Take();
 }

@@ -246,7 +246,6 @@ TEST(ConfigTest, ImpossibleCombinationsAreRefused) {
       {{"replay.capacity_items=500"}, "replay.min_items: 1000 is more than replay.capacity_items = 500"},
       {{"learner.batch_size=1024"}, "replay.min_items: 1000 is less than learner.batch_size = 1024"},
       {{"learner.total_steps=900"}, "replay.min_items: 1000 items need as many steps"},
-      {{"replay.ratio_error=0.01"}, "set replay.ratio_error = 0.029 or more"},
       {{"actor.warmup_steps=1e6"}, "actor.warmup_steps=1e6: 1000000 is more than learner.total_steps"},
       {{"optimizer.type=rmsprop", "optimizer.weight_decay=0.1"}, "only optimizer.type = \"adam\""},
       {{"network.dueling=false", "network.dueling_units=8"}, "network.dueling = false turns off"},
@@ -280,18 +279,6 @@ TEST(ConfigTest, AConflictIsBlamedOnTheLineThatMadeIt) {
 TEST(ConfigTest, AKeyThatIsWrongInItselfCausesNoConflicts) {
   EXPECT_THAT(OneError("[replay]\nmin_items = \"few\"\ncapacity_items = 100\n[learner]\nbatch_size=64"),
               StartsWith("run.toml:2: replay.min_items: \"few\" is not an integer"));
-}
-
-TEST(ConfigTest, ALimiterBandIsWideEnoughExactlyAtTheSuggestedError) {
-  const std::vector<std::string> base = {"replay.min_items=100", "actor.push_items=50",
-                                         "learner.batch_size=64", "replay.samples_per_insert=4"};
-  auto with = base;
-  with.push_back("replay.ratio_error=0.33");  // 2 · 0.33 · 400 = 264 = 4 · 50 + 64
-  EXPECT_TRUE(Parse("", with).ok());
-  with.back() = "replay.ratio_error=0.329";
-  EXPECT_THAT(OneError("", with), HasSubstr("set replay.ratio_error = 0.33 or more"));
-  with.back() = "replay.samples_per_insert=0";
-  EXPECT_TRUE(Parse("", with).ok());
 }
 
 // Gives every key a random value that is legal by itself.
