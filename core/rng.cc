@@ -16,7 +16,10 @@ std::uint64_t Mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-std::array<std::uint32_t, 4> Philox(std::array<std::uint32_t, 4> c, std::array<std::uint32_t, 2> k) {
+}  // namespace
+
+std::array<std::uint32_t, 4> internal::Philox4x32(std::array<std::uint32_t, 4> c,
+                                                  std::array<std::uint32_t, 2> k) {
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * c[0];
     const std::uint64_t p1 = std::uint64_t{0xCD9E8D57u} * c[2];
@@ -28,8 +31,6 @@ std::array<std::uint32_t, 4> Philox(std::array<std::uint32_t, 4> c, std::array<s
   return c;
 }
 
-}  // namespace
-
 Rng::Rng(const RngKey& key) {
   const std::uint64_t a = Mix(key.run_seed ^ Mix(std::uint64_t(key.purpose)));
   const std::uint64_t b = Mix(a ^ Mix(key.index) ^ Mix(Mix(key.episode)));
@@ -38,7 +39,8 @@ Rng::Rng(const RngKey& key) {
 }
 
 void Rng::Refill() {
-  out_ = Philox({std::uint32_t(block_), std::uint32_t(block_ >> 32), stream_[0], stream_[1]}, key_);
+  out_ = internal::Philox4x32(
+      {std::uint32_t(block_), std::uint32_t(block_ >> 32), stream_[0], stream_[1]}, key_);
   ++block_;
   used_ = 0;
 }

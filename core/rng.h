@@ -53,6 +53,12 @@ class Rng {
   std::array<std::uint32_t, 4> out_{};
 };
 
+namespace internal {
+// The block function by itself, for known-answer tests.
+std::array<std::uint32_t, 4> Philox4x32(std::array<std::uint32_t, 4> counter,
+                                        std::array<std::uint32_t, 2> key);
+}  // namespace internal
+
 // One 64-bit seed out of a key: for environments and for others who want just a number.
 std::uint64_t DeriveSeed(const RngKey& key);
 
