@@ -5,7 +5,7 @@
 namespace troop {
 namespace {
 
-constexpr char kCoordinatorEndpoint[] = "sim://coordinator";
+constexpr char kCoordinatorEndpoint[] = "inproc://coordinator";
 constexpr Duration kRound = Milliseconds(1);
 
 }  // namespace
@@ -29,7 +29,7 @@ Result<std::unique_ptr<SerialFleet>> SerialFleet::Make(const Config& config, Sto
       fleet->coordinator_,
       Coordinator::Make({.config = config, .run = run,
                          .listen = [](Role role, std::int32_t index) {
-                           return "sim://" + PeerName(role, index);
+                           return "inproc://" + PeerName(role, index);
                          },
                          .resume_checkpoint = resume_checkpoint, .resume_steps = resume_steps}));
   TROOP_ASSIGN_OR_RETURN(fleet->listener_, fleet->network_->Listen(kCoordinatorEndpoint,

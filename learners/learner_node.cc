@@ -83,7 +83,9 @@ Turn LearnerNode::Step(Time now) {
     if (now >= *next_checkpoint_) StartCheckpoint(now, false);
   } else if (jobs_.empty() && !checkpoint_) {
     if (!final_checkpoint_) StartCheckpoint(now, true);
-    if (published_ <= updates_) Publish(Buffer::Copy(std::as_bytes(algorithm_->value())));
+    // Also again, when a parameter server took the place of the one that had them.
+    const bool lost = published_to_ != member.Incarnation(Role::kParamServer, 0);
+    if (lost || published_ <= updates_) Publish(Buffer::Copy(std::as_bytes(algorithm_->value())));
     const bool all_published = publisher_->acked_version() >= published_;
     if (final_checkpoint_ && all_published && !member.report().finished) {
       member.report().finished = true;
@@ -165,6 +167,7 @@ void LearnerNode::SubmitUpdates() {
 // Version 1 + updates: the initial weights are newer than none.
 void LearnerNode::Publish(Buffer value) {
   published_ = 1 + updates_;
+  published_to_ = context_.member->Incarnation(Role::kParamServer, 0);
   publisher_->Publish({published_, std::move(value)});
 }
 

@@ -78,6 +78,7 @@ class LearnerNode final : public Node {
   std::uint64_t submitted_ = 0;           // updates in all jobs up to now
   std::uint64_t publish_at_ = 0;          // `submitted_` when the last publication was ordered
   std::uint64_t published_ = 0;           // version of the last weights handed to the publisher
+  std::uint64_t published_to_ = 0;        // incarnation of the parameter server that got them
   std::uint64_t unfinite_ = 0;            // updates skipped: loss or gradient not finite
   std::optional<Time> next_checkpoint_;
   bool exhausted_ = false;                // the replay gives no more, or max_updates is reached

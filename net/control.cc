@@ -18,6 +18,11 @@ std::string FleetMember::Endpoint(Role role, std::int32_t index) const {
   return it == state_.peers.end() ? std::string() : it->second.endpoint;
 }
 
+std::uint64_t FleetMember::Incarnation(Role role, std::int32_t index) const {
+  const auto it = state_.peers.find(PeerName(role, index));
+  return it == state_.peers.end() ? 0 : it->second.incarnation;
+}
+
 void FleetMember::Poll(Time now, const Metrics& metrics) {
   if (!last_answer_) last_answer_ = now;
   Receive(now);

@@ -120,6 +120,8 @@ class FleetMember {
   std::int64_t steps_total_done() const { return state_.steps_total_done; }
   // The endpoint of a peer that serves; empty: not known yet.
   std::string Endpoint(Role role, std::int32_t index) const;
+  // Grows when that peer was restarted; 0: not known yet.
+  std::uint64_t Incarnation(Role role, std::int32_t index) const;
   // Steps granted to this incarnation in all.
   std::int64_t steps_granted() const { return state_.steps_granted; }
   // Not ok: this incarnation was fenced, or the coordinator has not answered for alone_max.
