@@ -99,7 +99,9 @@ class DiskStorage final : public Storage {
       }
     }
     if (rename(temporary.c_str(), target.c_str()) != 0) {
-      return FromErrno(errno, "can't replace", target.string());
+      const Status failed = FromErrno(errno, "can't replace", target.string());
+      unlink(temporary.c_str());
+      return failed;
     }
     return SyncFolder(target.parent_path());
   }
@@ -157,7 +159,8 @@ class DiskStorage final : public Storage {
   }
 
   Status Rename(std::string_view from, std::string_view to) override {
-    TROOP_ASSIGN_OR_RETURN(const fs::path source, Resolve(from));
+    TROOP_RETURN_IF_ERROR(CheckStorageName(from));
+    const fs::path source = root_ / from;
     TROOP_ASSIGN_OR_RETURN(const fs::path target, MakeFolderOf(to));
     std::error_code error;
     if (fs::is_directory(target, error)) {
@@ -171,8 +174,9 @@ class DiskStorage final : public Storage {
   }
 
   Status Remove(std::string_view path) override {
-    TROOP_ASSIGN_OR_RETURN(const fs::path target, Resolve(path));
-    if (target == root_) return InvalidArgument("the storage's root can't be removed");
+    path = WithoutSlash(path);
+    TROOP_RETURN_IF_ERROR(CheckStorageName(path));
+    const fs::path target = root_ / path;
     std::error_code error;
     fs::remove_all(target, error);
     return error ? FromErrno(error.value(), "can't remove", target.string()) : Status::Ok();
@@ -200,7 +204,8 @@ class DiskStorage final : public Storage {
     return path.empty() ? root_ : root_ / path;
   }
   Result<fs::path> MakeFolderOf(std::string_view path) const {
-    TROOP_ASSIGN_OR_RETURN(fs::path target, Resolve(path));
+    TROOP_RETURN_IF_ERROR(CheckStorageName(path));
+    fs::path target = root_ / path;
     std::error_code error;
     fs::create_directories(target.parent_path(), error);
     if (error) return FromErrno(error.value(), "can't create", target.parent_path().string());

@@ -11,25 +11,26 @@ namespace {
 // Shared with the files and locks that were handed out. Thread safe, as the disk is.
 struct MemoryFiles {
   std::mutex mutex;
-  std::map<std::string, std::string, std::less<>> files;
+  // Shared, since an open file keeps its bytes when its name goes.
+  std::map<std::string, std::shared_ptr<std::string>, std::less<>> files;
   std::map<std::string, std::string, std::less<>> locks;  // path → holder
 };
 
 class MemoryAppendFile final : public AppendFile {
  public:
-  MemoryAppendFile(std::shared_ptr<MemoryFiles> files, std::string path)
-      : files_(std::move(files)), path_(std::move(path)) {}
+  MemoryAppendFile(std::shared_ptr<MemoryFiles> files, std::shared_ptr<std::string> bytes)
+      : files_(std::move(files)), bytes_(std::move(bytes)) {}
   using AppendFile::Append;
   Status Append(std::span<const std::byte> bytes) override {
     std::lock_guard lock(files_->mutex);
-    files_->files[path_].append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    bytes_->append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     return Status::Ok();
   }
   Status Sync() override { return Status::Ok(); }
 
  private:
   const std::shared_ptr<MemoryFiles> files_;
-  const std::string path_;
+  const std::shared_ptr<std::string> bytes_;
 };
 
 class MemoryLock final : public StorageLock {
@@ -54,32 +55,33 @@ bool IsInside(std::string_view path, std::string_view folder) {
 class MemoryStorage final : public Storage {
  public:
   Status WriteAtomic(std::string_view path, std::span<const std::byte> bytes) override {
-    TROOP_RETURN_IF_ERROR(CheckStoragePath(path));
+    TROOP_RETURN_IF_ERROR(CheckStorageName(path));
     std::lock_guard lock(files_->mutex);
-    files_->files[std::string(path)].assign(reinterpret_cast<const char*>(bytes.data()),
-                                            bytes.size());
+    files_->files[std::string(path)] = std::make_shared<std::string>(
+        reinterpret_cast<const char*>(bytes.data()), bytes.size());
     return Status::Ok();
   }
   Result<std::unique_ptr<AppendFile>> OpenAppend(std::string_view path) override {
-    TROOP_RETURN_IF_ERROR(CheckStoragePath(path));
+    TROOP_RETURN_IF_ERROR(CheckStorageName(path));
     std::lock_guard lock(files_->mutex);
-    files_->files.try_emplace(std::string(path));
-    return std::unique_ptr<AppendFile>(
-        std::make_unique<MemoryAppendFile>(files_, std::string(path)));
+    auto& bytes = files_->files[std::string(path)];
+    if (!bytes) bytes = std::make_shared<std::string>();
+    return std::unique_ptr<AppendFile>(std::make_unique<MemoryAppendFile>(files_, bytes));
   }
   Result<Buffer> Read(std::string_view path, std::size_t bytes_max) override {
     TROOP_RETURN_IF_ERROR(CheckStoragePath(path));
     std::lock_guard lock(files_->mutex);
     const auto it = files_->files.find(path);
     if (it == files_->files.end()) return NotFound("{}: no such file", path);
-    if (it->second.size() > bytes_max) {
-      return ResourceExhausted("{} has {} bytes; the limit here is {}", path, it->second.size(),
+    if (it->second->size() > bytes_max) {
+      return ResourceExhausted("{} has {} bytes; the limit here is {}", path, it->second->size(),
                                bytes_max);
     }
-    return Buffer::Copy(std::string_view(it->second));
+    return Buffer::Copy(std::string_view(*it->second));
   }
   Result<std::vector<std::string>> List(std::string_view folder) override {
     TROOP_RETURN_IF_ERROR(CheckStoragePath(folder));
+    folder = WithoutSlash(folder);
     std::lock_guard lock(files_->mutex);
     std::set<std::string> names;
     for (const auto& [path, bytes] : files_->files) {
@@ -91,6 +93,7 @@ class MemoryStorage final : public Storage {
     return std::vector<std::string>(names.begin(), names.end());
   }
   bool Exists(std::string_view path) override {
+    path = WithoutSlash(path);
     std::lock_guard lock(files_->mutex);
     if (files_->files.contains(path)) return true;
     for (const auto& [name, bytes] : files_->files) {
@@ -99,10 +102,10 @@ class MemoryStorage final : public Storage {
     return false;
   }
   Status Rename(std::string_view from, std::string_view to) override {
-    TROOP_RETURN_IF_ERROR(CheckStoragePath(from));
-    TROOP_RETURN_IF_ERROR(CheckStoragePath(to));
+    TROOP_RETURN_IF_ERROR(CheckStorageName(from));
+    TROOP_RETURN_IF_ERROR(CheckStorageName(to));
     std::lock_guard lock(files_->mutex);
-    std::map<std::string, std::string, std::less<>> moved;
+    decltype(files_->files) moved;
     for (const auto& [name, bytes] : files_->files) {
       if (IsInside(name, to)) {
         return AlreadyExists("can't rename {} to {}: that folder exists", from, to);
@@ -116,15 +119,15 @@ class MemoryStorage final : public Storage {
     return Status::Ok();
   }
   Status Remove(std::string_view path) override {
-    TROOP_RETURN_IF_ERROR(CheckStoragePath(path));
-    if (path.empty()) return InvalidArgument("the storage's root can't be removed");
+    path = WithoutSlash(path);
+    TROOP_RETURN_IF_ERROR(CheckStorageName(path));
     std::lock_guard lock(files_->mutex);
     EraseLocked(path);
     return Status::Ok();
   }
   Result<std::unique_ptr<StorageLock>> Lock(std::string_view path,
                                             std::string_view holder) override {
-    TROOP_RETURN_IF_ERROR(CheckStoragePath(path));
+    TROOP_RETURN_IF_ERROR(CheckStorageName(path));
     std::lock_guard lock(files_->mutex);
     const auto [it, fresh] = files_->locks.try_emplace(std::string(path), holder);
     if (!fresh) return AlreadyExists("{} is held by {}", path, it->second);

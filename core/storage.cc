@@ -3,15 +3,34 @@
 #include "core/storage_path.h"
 
 namespace troop {
+namespace {
 
-Status CheckStoragePath(std::string_view path) {
-  const Status refused = InvalidArgument(
-      "path \"{}\" leaves the storage: use a relative path with '/' and without \"..\"", path);
-  if (path.starts_with('/')) return refused;
+// True when `wrong` holds for one of the names between the slashes.
+template <class F>
+bool AnyName(std::string_view path, F wrong) {
   for (std::size_t at = 0; at <= path.size();) {
     const std::size_t end = std::min(path.find('/', at), path.size());
-    if (path.substr(at, end - at) == "..") return refused;
+    if (wrong(path.substr(at, end - at))) return true;
     at = end + 1;
+  }
+  return false;
+}
+
+}  // namespace
+
+Status CheckStoragePath(std::string_view path) {
+  const auto up = [](std::string_view name) { return name == ".."; };
+  if (path.starts_with('/') || path.find('\0') != path.npos || AnyName(path, up)) {
+    return InvalidArgument(
+        "path \"{}\" leaves the storage: use a relative path with '/' and without \"..\"", path);
+  }
+  return Status::Ok();
+}
+
+Status CheckStorageName(std::string_view path) {
+  TROOP_RETURN_IF_ERROR(CheckStoragePath(path));
+  if (AnyName(path, [](std::string_view name) { return name.empty() || name == "."; })) {
+    return InvalidArgument("path \"{}\" names no file: use names with single '/' between them", path);
   }
   return Status::Ok();
 }
