@@ -108,7 +108,8 @@ class Subscriber final : public WeightSubscriber {
                        (message.parts.empty() || message.parts[0].size() % sizeof(float) == 0);
     if (!whole) {
       NoteError(DataLoss("a reply of type {} with {} parts is no snapshot", int(message.type),
-                         message.parts.size()), "pull weights", &error_);
+                         message.parts.size()),
+                "pull weights", &error_);
       return std::nullopt;
     }
     server_version_ = body->newest;

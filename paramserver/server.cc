@@ -20,8 +20,8 @@ class PublishOnlyServer final : public ParameterServer {
     } else if (message.type == MessageType::kPull) {
       status = Pull(message, &reply);
     } else {
-      status = InvalidArgument("parameter server: message type {} is not for it",
-                               int(message.type));
+      status =
+          InvalidArgument("parameter server: message type {} is not for it", int(message.type));
     }
     if (status.ok()) return;
     ++refused_;
@@ -48,9 +48,10 @@ class PublishOnlyServer final : public ParameterServer {
     const std::size_t expected = std::size_t(options_.parameters) * sizeof(float);
     const std::size_t size = message.parts.size() == 1 ? message.parts[0].size() : 0;
     if (message.parts.size() != 1 || size != expected) {
-      return InvalidArgument("publish of version {}: {} bytes in {} parts; {} parameters are {} "
-                             "bytes in one part", body.version, size, message.parts.size(),
-                             options_.parameters, expected);
+      return InvalidArgument(
+          "publish of version {}: {} bytes in {} parts; {} parameters are {} "
+          "bytes in one part",
+          body.version, size, message.parts.size(), options_.parameters, expected);
     }
     if (body.version == 0) return InvalidArgument("publish: version 0 means none; begin with 1");
     if (body.version > version()) {
@@ -59,7 +60,8 @@ class PublishOnlyServer final : public ParameterServer {
     } else {
       ++old_publishes_;
     }
-    reply->Send({.type = MessageType::kPublishReply, .body = EncodeBody(PublishReplyBody{version()})});
+    reply->Send(
+        {.type = MessageType::kPublishReply, .body = EncodeBody(PublishReplyBody{version()})});
     return Status::Ok();
   }
 
@@ -74,8 +76,8 @@ class PublishOnlyServer final : public ParameterServer {
         if (kept.version == body.exact) snapshot = &kept;
       }
       if (snapshot == nullptr) {
-        return NotFound("pull: version {} is not kept; {} and {} are", body.exact,
-                        kept_[0].version, kept_[1].version);
+        return NotFound("pull: version {} is not kept; {} and {} are", body.exact, kept_[0].version,
+                        kept_[1].version);
       }
     }
     Message answer{.type = MessageType::kPullReply,

@@ -10,8 +10,8 @@
 namespace troop {
 
 // Zeroed pages from the operating system, on huge pages where it grants them: random access to
-// arrays beyond the reach of the TLB then misses less. A page takes memory when it is first written.
-// Errors: kResourceExhausted with the size.
+// arrays beyond the reach of the TLB then misses less. A page takes memory when it is first
+// written. Errors: kResourceExhausted with the size.
 Result<std::shared_ptr<std::byte>> MapZeroPages(std::size_t bytes);
 std::size_t RoundToPages(std::size_t bytes);
 

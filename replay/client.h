@@ -41,7 +41,7 @@ class ReplaySampler {
  public:
   struct Options {
     std::int64_t batch_size = 32;
-    int prefetch = 4;               // requests in flight, or answered and not wholly taken
+    int prefetch = 4;  // requests in flight, or answered and not wholly taken
     int batches_per_request = 1;
     double beta = 0.4;
   };

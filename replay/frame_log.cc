@@ -11,7 +11,8 @@ namespace {
 
 // A log frees whole segments: small against the capacity, so that little waits to be freed.
 std::int64_t SegmentFrames(std::int64_t frames) {
-  return std::clamp<std::int64_t>(std::int64_t(std::bit_floor(std::uint64_t(frames))) / 256, 1, 1024);
+  return std::clamp<std::int64_t>(std::int64_t(std::bit_floor(std::uint64_t(frames))) / 256, 1,
+                                  1024);
 }
 
 // A stream's tail is stored again when this share of the log came since: what it pins beyond its

@@ -9,8 +9,8 @@ Result<RateLimiter> RateLimiter::Make(const Options& options) {
     return InvalidArgument("replay: samples_per_insert {} must be 0 (no limit) or above",
                            options.samples_per_insert);
   }
-  if (!(options.ratio_error >= 0 && options.ratio_error <= 1)) {
-    return InvalidArgument("replay: ratio_error {} must lie in [0, 1]", options.ratio_error);
+  if (!(std::isfinite(options.ratio_error) && options.ratio_error >= 0)) {
+    return InvalidArgument("replay: ratio_error {} must be 0 or above", options.ratio_error);
   }
   if (options.min_items < 1) {
     return InvalidArgument("replay: min_items {} must be at least 1", options.min_items);

@@ -125,10 +125,11 @@ Status ReplaySamplerImpl::CheckReply(const Message& message, const SampleReplyBo
   const std::size_t expected =
       SampleLayout(spec_, options_.batch_size, int(body.n_step)).bytes * body.batches;
   if (message.parts.size() != 1 || message.parts[0].size() != expected) {
-    return DataLoss("{} parts, the first of {} bytes; one of {} was expected (does the server keep "
-                    "observation {}, action {}?)", message.parts.size(),
-                    message.parts.empty() ? 0 : message.parts[0].size(), expected,
-                    spec_.observation.ToString(), spec_.action.ToString());
+    return DataLoss(
+        "{} parts, the first of {} bytes; one of {} was expected (does the server keep "
+        "observation {}, action {}?)",
+        message.parts.size(), message.parts.empty() ? 0 : message.parts[0].size(), expected,
+        spec_.observation.ToString(), spec_.action.ToString());
   }
   return Status::Ok();
 }

@@ -13,7 +13,7 @@
 namespace troop {
 namespace {
 
-constexpr std::int64_t kBatchesMax = 64;  // in one request
+constexpr std::int64_t kBatchesMax = 64;                        // in one request
 constexpr std::size_t kReplyBytesMax = std::size_t{192} << 20;  // below the wire's limit
 
 Table::Options TableOptions(const ReplayServer::Options& options) {
@@ -73,16 +73,22 @@ class ReplayServerImpl final : public ReplayServer {
   std::int64_t requests_refused_ = 0, expired_ = 0, repeated_ = 0;
   Table::UpdateCounts updates_;
   double policy_version_mean_ = 0, policy_version_min_ = 0;  // of the last reply
-  std::vector<std::uint64_t> key_;  // scratch
+  std::vector<std::uint64_t> key_;                           // scratch
   std::vector<float> priority_;
 };
 
 void ReplayServerImpl::Handle(Message message, Reply reply) {
   Status status;
   switch (message.type) {
-    case MessageType::kInsert: status = HandleInsert(message, &reply); break;
-    case MessageType::kSample: status = HandleSample(message, &reply); break;
-    case MessageType::kUpdatePriorities: status = HandleUpdate(message, &reply); break;
+    case MessageType::kInsert:
+      status = HandleInsert(message, &reply);
+      break;
+    case MessageType::kSample:
+      status = HandleSample(message, &reply);
+      break;
+    case MessageType::kUpdatePriorities:
+      status = HandleUpdate(message, &reply);
+      break;
     case MessageType::kReplayStats: {
       Metrics metrics;
       Report(&metrics);
@@ -91,8 +97,8 @@ void ReplayServerImpl::Handle(Message message, Reply reply) {
       break;
     }
     default:
-      status = InvalidArgument("replay: message type {} is not for a replay server",
-                               int(message.type));
+      status =
+          InvalidArgument("replay: message type {} is not for a replay server", int(message.type));
   }
   if (!status.ok()) {
     ++requests_refused_;
@@ -299,9 +305,7 @@ Result<std::unique_ptr<ReplayServer>> MakeReplayServer(const ReplayServer::Optio
 }
 
 std::size_t PredictReplayBytes(const ReplayServer::Options& options) {
-  const auto bytes = Table::PredictBytes(TableOptions(options));
-  TROOP_CHECK(bytes.ok(), "{}", bytes.status().ToString());
-  return *bytes;
+  return Table::PredictBytes(TableOptions(options));
 }
 
 }  // namespace troop

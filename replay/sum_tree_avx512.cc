@@ -18,8 +18,8 @@ constexpr std::size_t kGroup = 64;  // descents in flight: enough to cover a mem
 template <int kLanes>
 __m512 AddShifted(__m512 x) {
   const __m512i bits = _mm512_castps_si512(x);
-  return _mm512_add_ps(x, _mm512_castsi512_ps(_mm512_alignr_epi32(
-                              bits, _mm512_setzero_si512(), 16 - kLanes)));
+  return _mm512_add_ps(
+      x, _mm512_castsi512_ps(_mm512_alignr_epi32(bits, _mm512_setzero_si512(), 16 - kLanes)));
 }
 
 __m512 PrefixSums(__m512 x) {
@@ -35,8 +35,8 @@ std::uint32_t Choose(const float* node, double* mass) {
   const std::uint32_t child = above != 0 ? std::uint32_t(__builtin_ctz(above))
                                          : 31u - std::uint32_t(__builtin_clz(positive));
   // Lane child - 1 of the prefix sums; 0 for the first child.
-  const __m512 before = _mm512_maskz_permutexvar_ps(
-      __mmask16(child > 0), _mm512_set1_epi32(int(child) - 1), prefix);
+  const __m512 before =
+      _mm512_maskz_permutexvar_ps(__mmask16(child > 0), _mm512_set1_epi32(int(child) - 1), prefix);
   *mass -= double(_mm512_cvtss_f32(before));
   return child;
 }

@@ -27,8 +27,8 @@ Status CheckOptions(const Table::Options& options) {
   if (!(options.alpha >= 0 && options.alpha <= 10)) {
     return InvalidArgument("replay: alpha {} must lie in [0, 10]", options.alpha);
   }
-  if (!(options.priority_epsilon >= 0 && options.priority_epsilon <= 1)) {
-    return InvalidArgument("replay: priority_epsilon {} must lie in [0, 1]",
+  if (!(options.priority_epsilon >= 0 && std::isfinite(options.priority_epsilon))) {
+    return InvalidArgument("replay: priority_epsilon {} must be 0 or above",
                            options.priority_epsilon);
   }
   if (options.trim_every_samples < 0) {
@@ -50,16 +50,18 @@ std::int64_t Table::HardLimit(const Options& options) {
 FrameLog::Options Table::LogOptions(const Options& options) {
   // One frame an item, one more for every 8 (ends of episodes), 1/32 for what late streams pin.
   const std::int64_t full = HardLimit(options) * 9 / 8;
-  // min_items fit whatever the episodes' lengths, and so does what a fleet has on its way.
+  // min_items fit whatever the episodes' lengths.
   const std::int64_t frames = std::max(full, 2 * options.min_items) * 33 / 32;
-  constexpr std::int64_t kFramesMin = 4096;
+  // What a fleet has on its way fits too, however small the capacity: 64 MiB of frames.
+  const std::size_t frame_bytes = options.trajectory.observation.bytes() + sizeof(FrameLog::Step);
+  const auto frames_min =
+      std::clamp<std::int64_t>(std::int64_t((std::size_t{64} << 20) / frame_bytes), 4096, 65536);
   return {.trajectory = options.trajectory,
-          .frames = options.frames > 0 ? options.frames : std::max(frames, kFramesMin),
+          .frames = options.frames > 0 ? options.frames : std::max(frames, frames_min),
           .history = options.n_step_max};
 }
 
-Result<std::size_t> Table::PredictBytes(const Options& options) {
-  TROOP_RETURN_IF_ERROR(CheckOptions(options));
+std::size_t Table::PredictBytes(const Options& options) {
   const std::int64_t slots = HardLimit(options);
   return FrameLog::Bytes(LogOptions(options)) + SumTree::Bytes(slots) +
          BigArray<Stored>::Bytes(std::size_t(slots));
@@ -131,12 +133,16 @@ Status Table::MakeRoom(std::span<const Chunk> chunks, std::int64_t items) {
   std::int64_t frames = 0;
   for (const Chunk& chunk : chunks) frames += chunk.frames + options_.n_step_max;
   if (frames > log_.capacity() / 2) {
-    return ResourceExhausted("replay: an insert of {} frames: {} fit at once; send less or raise "
-                             "the capacity", frames, log_.capacity() / 2);
+    return ResourceExhausted(
+        "replay: an insert of {} frames: {} fit at once; send less or raise "
+        "the capacity",
+        frames, log_.capacity() / 2);
   }
   if (items > slots()) {
-    return ResourceExhausted("replay: an insert of {} items into {} slots; send less or raise the "
-                             "capacity", items, slots());
+    return ResourceExhausted(
+        "replay: an insert of {} items into {} slots; send less or raise the "
+        "capacity",
+        items, slots());
   }
   std::uint64_t head = head_;
   if (size() + items > slots()) head += std::uint64_t(size() + items - slots());
@@ -269,8 +275,7 @@ void Table::GatherSteps(const Stored& item, float* reward, float* discount,
 
 Table::UpdateCounts Table::Update(std::span<const std::uint64_t> key,
                                   std::span<const float> priority) {
-  TROOP_CHECK(key.size() == priority.size(), "{} keys, {} priorities", key.size(),
-              priority.size());
+  TROOP_CHECK(key.size() == priority.size(), "{} keys, {} priorities", key.size(), priority.size());
   UpdateCounts counts;
   slot_.clear();
   priority_.clear();

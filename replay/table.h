@@ -32,12 +32,12 @@ class Table {
     TrajectorySpec trajectory;
     int n_step_max = 3;
     std::int64_t capacity_items = 100000;
-    std::int64_t min_items = 1;             // only sizes the frame log: so many always fit
+    std::int64_t min_items = 1;  // only sizes the frame log: so many always fit
     double alpha = 0.6;
     double priority_epsilon = 1e-6;
-    std::int64_t trim_every_samples = 0;    // 0: trim at every insert, no excess
+    std::int64_t trim_every_samples = 0;  // 0: trim at every insert, no excess
     std::uint64_t seed = 1;
-    std::int64_t frames = 0;                // of the log; 0: derived
+    std::int64_t frames = 0;  // of the log; 0: derived
   };
   struct InsertCounts {
     std::int64_t inserted = 0;
@@ -63,15 +63,16 @@ class Table {
   };
 
   static Result<Table> Make(const Options& options);  // kInvalidArgument, kResourceExhausted
-  static Result<std::size_t> PredictBytes(const Options& options);  // kInvalidArgument
+  // What a full table takes. REQUIRES: capacity_items >= 1.
+  static std::size_t PredictBytes(const Options& options);
 
   // Appends frames, then items that look at them or at earlier frames of their stream. The oldest
   // items leave first where room is needed. All or nothing for items; the frames of a refused call
   // stay, unseen. REQUIRES: chunk parts of the sizes that the spec and `frames` give.
   // A call whose frames all came before is a repeat (a writer that lost the answer sends it again):
   // its items are in already.
-  // Errors: kInvalidArgument: frames that came before beside new ones, or never came, an item across an episode's
-  // end, a length outside 1 … n, a priority that is NaN, infinite or negative;
+  // Errors: kInvalidArgument: frames that came before beside new ones, or never came, an item
+  // across an episode's end, a length outside 1 … n, a priority that is NaN, infinite or negative;
   // kResourceExhausted: more at once than the table can hold.
   Result<InsertCounts> Insert(std::span<const Chunk> chunks, std::span<const Item> items);
 

@@ -9,7 +9,9 @@
 namespace troop {
 namespace {
 
-std::size_t Aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+std::size_t Aligned(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 std::size_t ColumnBytes(const TrajectorySpec& spec, std::size_t frames) {
   return frames * (spec.action.bytes() + sizeof(float) + sizeof(float) + 1);
@@ -212,10 +214,11 @@ Status ParseUpdates(const Message& message, std::uint32_t updates, std::vector<s
   const std::size_t parts = updates > 0 ? 1 : 0;
   const std::size_t bytes = std::size_t(updates) * (sizeof(std::uint64_t) + sizeof(float));
   if (message.parts.size() != parts || (parts == 1 && message.parts[0].size() != bytes)) {
-    return InvalidArgument("priority updates: {} parts, the first of {} bytes; {} updates take {} "
-                           "of {} bytes", message.parts.size(),
-                           message.parts.empty() ? 0 : message.parts[0].size(), updates, parts,
-                           bytes);
+    return InvalidArgument(
+        "priority updates: {} parts, the first of {} bytes; {} updates take {} "
+        "of {} bytes",
+        message.parts.size(), message.parts.empty() ? 0 : message.parts[0].size(), updates, parts,
+        bytes);
   }
   key->resize(updates);
   priority->resize(updates);

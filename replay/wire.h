@@ -19,7 +19,10 @@ struct ChunkHeader {
   std::uint64_t stream = 0;
   std::uint64_t first_frame = 0;
   std::uint32_t frames = 0;
-  template <class A> void serialize(A& a) { a(stream, first_frame, frames); }
+  template <class A>
+  void serialize(A& a) {
+    a(stream, first_frame, frames);
+  }
 };
 
 // kInsert. Part 0: items × WireItem, then for each chunk action, reward, discount, final.
@@ -27,7 +30,10 @@ struct ChunkHeader {
 struct InsertBody {
   std::vector<ChunkHeader> chunks;
   std::uint32_t items = 0;
-  template <class A> void serialize(A& a) { a(chunks, items); }
+  template <class A>
+  void serialize(A& a) {
+    a(chunks, items);
+  }
 };
 
 struct WireItem {
@@ -47,7 +53,10 @@ struct SampleBody {
   std::uint32_t batches = 0;
   std::uint32_t updates = 0;
   bool drain = false;  // kOutOfRange rather than waiting for the limiter
-  template <class A> void serialize(A& a) { a(batch_size, batches, updates, drain); }
+  template <class A>
+  void serialize(A& a) {
+    a(batch_size, batches, updates, drain);
+  }
 };
 
 // kSampleReply. Part 0: `batches` blocks of SampleLayout.
@@ -55,20 +64,29 @@ struct SampleReplyBody {
   std::uint32_t batch_size = 0;
   std::uint32_t batches = 0;
   std::uint32_t n_step = 0;
-  template <class A> void serialize(A& a) { a(batch_size, batches, n_step); }
+  template <class A>
+  void serialize(A& a) {
+    a(batch_size, batches, n_step);
+  }
 };
 
 // kUpdatePriorities. Part 0: PackUpdates. `drain`: parked samples of this caller end.
 struct UpdateBody {
   std::uint32_t updates = 0;
   bool drain = false;
-  template <class A> void serialize(A& a) { a(updates, drain); }
+  template <class A>
+  void serialize(A& a) {
+    a(updates, drain);
+  }
 };
 
 // kReplayStatsReply: what Report says.
 struct ReplayStatsBody {
   MetricSnapshot metrics;
-  template <class A> void serialize(A& a) { a(metrics); }
+  template <class A>
+  void serialize(A& a) {
+    a(metrics);
+  }
 };
 
 // One batch as one run of bytes: columns, each 64-byte aligned. A reader copies it whole and takes

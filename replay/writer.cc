@@ -5,9 +5,7 @@ namespace troop {
 namespace {
 
 // What the network or an ending server could not bring about: the call is made again.
-bool MayTryAgain(Code code) {
-  return code == Code::kDeadlineExceeded;
-}
+bool MayTryAgain(Code code) { return code == Code::kDeadlineExceeded; }
 
 class ReplayWriterImpl final : public ReplayWriter {
  public:

@@ -212,7 +212,9 @@ TEST_F(ParameterServerTest, APublishSurvivesARestartInBetween) {
 
 TEST_F(ParameterServerTest, GarbageIsRefusedInOneLine) {
   const auto channel = Connect(Role::kTool);
-  const auto code = [&](Message message) { return Call(channel.get(), std::move(message)).status().code(); };
+  const auto code = [&](Message message) {
+    return Call(channel.get(), std::move(message)).status().code();
+  };
   EXPECT_EQ(code({.type = MessageType::kPull, .body = "?"}), Code::kDataLoss);
   EXPECT_EQ(code({.type = MessageType::kPublish, .body = "?"}), Code::kDataLoss);
   EXPECT_EQ(code({.type = MessageType::kInsert}), Code::kInvalidArgument);

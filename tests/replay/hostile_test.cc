@@ -199,12 +199,11 @@ TEST(HostileReplayTest, ASamplerRefusesRepliesThatDoNotFit) {
     message.parts.push_back(MutableBuffer::Zeros(bytes).Freeze());
     return message;
   };
-  for (const Message& answer :
-       {reply({5, 1, 3}, layout.bytes), reply({4, 2, 3}, 2 * layout.bytes),
-        reply({4, 1, 0}, layout.bytes), reply({4, 1, 5000}, layout.bytes),
-        reply({4, 1, 3}, layout.bytes - 1), reply({4, 1, 3}, 0),
-        Message{.type = MessageType::kSampleReply, .body = "?"},
-        Message{.type = MessageType::kInsertReply}}) {
+  for (const Message& answer : {reply({5, 1, 3}, layout.bytes), reply({4, 2, 3}, 2 * layout.bytes),
+                                reply({4, 1, 0}, layout.bytes), reply({4, 1, 5000}, layout.bytes),
+                                reply({4, 1, 3}, layout.bytes - 1), reply({4, 1, 3}, 0),
+                                Message{.type = MessageType::kSampleReply, .body = "?"},
+                                Message{.type = MessageType::kInsertReply}}) {
     WrongServer server(answer);
     const auto hub = MakeSimHub();
     const auto there = hub->MakeNetwork(), here = hub->MakeNetwork();

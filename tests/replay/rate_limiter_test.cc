@@ -105,7 +105,7 @@ void Visit(const Model& model, const State& state, std::vector<State>* next) {
 }
 
 void Explore(const Model& model) {
-  constexpr std::int64_t kInsertsMax = 40;
+  constexpr std::int64_t kInsertsMax = 24;
   std::set<State> seen;
   std::vector<State> open = {{0, 0, 0}};
   while (!open.empty()) {
@@ -115,7 +115,7 @@ void Explore(const Model& model) {
     Visit(model, state, &open);
     if (testing::Test::HasFatalFailure()) return;
   }
-  ASSERT_GT(seen.size(), 40u);
+  ASSERT_GT(seen.size(), 24u);
 }
 
 // acme 233, Reverb's documented combinations: inserts wait for samples that wait for inserts. Here
@@ -142,9 +142,13 @@ TEST(RateLimiterTest, NeverBlocksBothSidesInAnyReachableState) {
 TEST(RateLimiterTest, ImpossibleOptionsAreRefusedWithTheirValue) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   for (const RateLimiter::Options& options :
-       {RateLimiter::Options{.samples_per_insert = -1}, {.samples_per_insert = kNan},
-        {.samples_per_insert = std::numeric_limits<double>::infinity()}, {.ratio_error = -0.1},
-        {.ratio_error = kNan}, {.ratio_error = 1.5}, {.min_items = 0}}) {
+       {RateLimiter::Options{.samples_per_insert = -1},
+        {.samples_per_insert = kNan},
+        {.samples_per_insert = std::numeric_limits<double>::infinity()},
+        {.ratio_error = -0.1},
+        {.ratio_error = kNan},
+        {.ratio_error = std::numeric_limits<double>::infinity()},
+        {.min_items = 0}}) {
     EXPECT_EQ(RateLimiter::Make(options).status().code(), Code::kInvalidArgument);
   }
 }

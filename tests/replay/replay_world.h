@@ -27,8 +27,13 @@ inline Chunk MakeChunk(StreamId stream, std::uint64_t first_frame, std::uint32_t
     reward.as<float>()[i] = float(t) + 0.5f;
     discount.as<float>()[i] = 1;
   }
-  return {stream, first_frame, frames, std::move(observation).Freeze(), std::move(action).Freeze(),
-          std::move(reward).Freeze(), std::move(discount).Freeze(),
+  return {stream,
+          first_frame,
+          frames,
+          std::move(observation).Freeze(),
+          std::move(action).Freeze(),
+          std::move(reward).Freeze(),
+          std::move(discount).Freeze(),
           MutableBuffer::Zeros(frames).Freeze()};
 }
 
@@ -38,7 +43,7 @@ inline Chunk MakeEpisodeEnd(StreamId stream, std::uint64_t first_frame, std::uin
                             float last_discount) {
   Chunk chunk = MakeChunk(stream, first_frame, frames);
   MutableBuffer discount(frames * 4), final = MutableBuffer::Zeros(frames), reward(frames * 4),
-                action(frames * 4);
+                                      action(frames * 4);
   std::ranges::copy(chunk.discount.as<float>(), discount.as<float>().begin());
   std::ranges::copy(chunk.reward.as<float>(), reward.as<float>().begin());
   std::ranges::copy(chunk.action.as<std::int32_t>(), action.as<std::int32_t>().begin());
@@ -59,7 +64,10 @@ inline std::vector<Item> MakeItems(StreamId stream, std::uint64_t first, std::ui
                                    float priority = 1, std::uint32_t length = 1) {
   std::vector<Item> items;
   for (std::uint64_t t = first; t < first + count; ++t) {
-    items.push_back({.stream = stream, .first_frame = t, .length = length, .priority = priority,
+    items.push_back({.stream = stream,
+                     .first_frame = t,
+                     .length = length,
+                     .priority = priority,
                      .policy_version = t});
   }
   return items;
@@ -90,8 +98,8 @@ class ReplayWorld {
     listener_ = *server_network_->Listen("inproc://replay", server_.get());
   }
 
-  std::unique_ptr<Channel> Connect(Role role, std::int32_t index = 0,
-                                   std::uint64_t incarnation = 1, int window = 16) {
+  std::unique_ptr<Channel> Connect(Role role, std::int32_t index = 0, std::uint64_t incarnation = 1,
+                                   int window = 16) {
     return *client_network_->Connect(
         "inproc://replay",
         {.origin = {.role = role, .index = index, .incarnation = incarnation}, .window = window});

@@ -25,8 +25,8 @@ ReplayServer::Options SmallOptions() {
 void Push(ReplayWorld* world, ReplayWriter* writer, StreamId stream, std::uint64_t first,
           std::uint32_t items) {
   ASSERT_TRUE(writer->CanPush());
-  ASSERT_TRUE(writer->Push({MakeChunk(stream, first, items + 1)},
-                           MakeItems(stream, first, items)).ok());
+  ASSERT_TRUE(
+      writer->Push({MakeChunk(stream, first, items + 1)}, MakeItems(stream, first, items)).ok());
   world->Pump();
   writer->Poll(world->now());
 }
@@ -39,7 +39,9 @@ Result<std::optional<SampleBatch>> Take(ReplayWorld* world, ReplaySampler* sampl
   return sampler->Next();
 }
 
-bool Took(const Result<std::optional<SampleBatch>>& batch) { return batch.ok() && batch->has_value(); }
+bool Took(const Result<std::optional<SampleBatch>>& batch) {
+  return batch.ok() && batch->has_value();
+}
 
 // ---- samples ------------------------------------------------------------------------------------
 
@@ -92,8 +94,7 @@ TEST(ReplayServerTest, ARequestMayBringSeveralBatches) {
   ReplayWorld world(SmallOptions());
   const auto writer = world.Writer();
   Push(&world, writer.get(), 1, 0, 20);
-  const auto sampler =
-      world.Sampler({.batch_size = 5, .prefetch = 2, .batches_per_request = 3});
+  const auto sampler = world.Sampler({.batch_size = 5, .prefetch = 2, .batches_per_request = 3});
   ASSERT_TRUE(Took(Take(&world, sampler.get())));
   EXPECT_EQ(sampler->ready_batches(), 5);
   EXPECT_EQ(world.Metric("replay/samples"), 30);
@@ -104,8 +105,7 @@ TEST(ReplayServerTest, NeverMoreThanTheWindowIsCountedAndNotTaken) {
   ReplayWorld world(SmallOptions());
   const auto writer = world.Writer();
   Push(&world, writer.get(), 1, 0, 20);
-  const auto sampler =
-      world.Sampler({.batch_size = 4, .prefetch = 3, .batches_per_request = 2});
+  const auto sampler = world.Sampler({.batch_size = 4, .prefetch = 3, .batches_per_request = 2});
   int taken = 0;
   for (int i = 0; i < 50; ++i) {
     if (Took(Take(&world, sampler.get()))) ++taken;
@@ -185,7 +185,8 @@ TEST(ReplayServerTest, LateAndImpossiblePrioritiesAreCounted) {
   const auto sampler = world.Sampler({.batch_size = 4, .prefetch = 1});
   const auto batch = Take(&world, sampler.get());
   ASSERT_TRUE(Took(batch));
-  sampler->UpdatePriorities(std::vector<ItemKey>{(*batch)->key[0]}, std::vector<float>{std::nanf("")});
+  sampler->UpdatePriorities(std::vector<ItemKey>{(*batch)->key[0]},
+                            std::vector<float>{std::nanf("")});
   Push(&world, writer.get(), 1, 21, 20);
   sampler->UpdatePriorities(std::vector<ItemKey>{(*batch)->key[1]}, std::vector<float>{1});
   sampler->Poll(world.now());
@@ -223,7 +224,7 @@ TEST(ReplayServerTest, InsertsAreParkedWhileTheLearnerRestsAndGoOnWhenItDraws) {
   ReplayWorld world(Limited());
   const auto writer = world.Writer();
   Push(&world, writer.get(), 1, 0, 10);
-  Push(&world, writer.get(), 1, 11, 2);   // lead 24 after it
+  Push(&world, writer.get(), 1, 11, 2);  // lead 24 after it
   Push(&world, writer.get(), 1, 14, 1);
   EXPECT_EQ(writer->acked_items(), 12u);
   EXPECT_EQ(writer->unacked_pushes(), 1);
@@ -429,11 +430,9 @@ TEST(ReplayServerTest, ASamplerOutlivesARestartOfTheServer) {
 
 TEST(ReplayServerTest, AFencedWriterSaysSo) {
   ReplayWorld world(SmallOptions());
-  const auto old_writer =
-      MakeReplayWriter(world.Connect(Role::kActor, 0, 1), SmallSpec(), {});
+  const auto old_writer = MakeReplayWriter(world.Connect(Role::kActor, 0, 1), SmallSpec(), {});
   Push(&world, old_writer.get(), 1, 0, 5);
-  const auto new_writer =
-      MakeReplayWriter(world.Connect(Role::kActor, 0, 2), SmallSpec(), {});
+  const auto new_writer = MakeReplayWriter(world.Connect(Role::kActor, 0, 2), SmallSpec(), {});
   Push(&world, new_writer.get(), 2, 0, 5);
   if (old_writer->CanPush()) {
     static_cast<void>(old_writer->Push({MakeChunk(1, 6, 5)}, MakeItems(1, 6, 4)));

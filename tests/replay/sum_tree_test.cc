@@ -49,9 +49,10 @@ std::vector<float> WildPriorities(std::size_t count, Rng* rng) {
 }
 
 class SumTreePathTest : public testing::TestWithParam<CpuLevel> {};
-INSTANTIATE_TEST_SUITE_P(
-    EachPath, SumTreePathTest, testing::ValuesIn(SupportedCpuLevels().begin(), SupportedCpuLevels().end()),
-    [](const auto& info) { return std::string(CpuLevelName(info.param)); });
+INSTANTIATE_TEST_SUITE_P(EachPath, SumTreePathTest,
+                         testing::ValuesIn(SupportedCpuLevels().begin(),
+                                           SupportedCpuLevels().end()),
+                         [](const auto& info) { return std::string(CpuLevelName(info.param)); });
 
 // False-alarm rate 1e-6 (and the seed is fixed).
 TEST_P(SumTreePathTest, DrawsAreInProportionToPriority) {
@@ -104,15 +105,23 @@ TEST_P(SumTreePathTest, NeverReturnsAnEmptySlotWhateverRoundingDoes) {
     std::vector<float> priority = WildPriorities(size, &rng);
     priority[rng.Below(std::uint32_t(size))] = 1e-12f;
     const SumTree tree = MakeTree(priority, GetParam());
-    std::vector<double> mass = {0, -1, -kInf, kInf, std::nan(""), tree.total(), 2 * tree.total(),
-                                std::nextafter(tree.total(), 0.0), 1e-300};
+    std::vector<double> mass = {0,
+                                -1,
+                                -kInf,
+                                kInf,
+                                std::nan(""),
+                                tree.total(),
+                                2 * tree.total(),
+                                std::nextafter(tree.total(), 0.0),
+                                1e-300};
     double sum = 0;
     float sum_f32 = 0;
     for (const float p : priority) {
       sum += p;
       sum_f32 += p;
       for (const double border : {sum, double(sum_f32)}) {
-        mass.insert(mass.end(), {std::nextafter(border, -kInf), border, std::nextafter(border, kInf)});
+        mass.insert(mass.end(),
+                    {std::nextafter(border, -kInf), border, std::nextafter(border, kInf)});
       }
     }
     const Found found = Find(tree, mass);
