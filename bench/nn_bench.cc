@@ -86,8 +86,8 @@ struct BenchCase {
   std::string name;
   NetworkCase network;
   std::int64_t batch = 1;
-  bool step = false;      // a DQN step, else a forward
-  double tolerance = 0;   // of outputs, relative to their largest
+  bool step = false;     // a DQN step, else a forward
+  double tolerance = 0;  // of outputs, relative to their largest
 };
 
 std::vector<BenchCase> Cases() {
@@ -100,8 +100,8 @@ std::vector<BenchCase> Cases() {
                        Nature(precision), batch, false, tolerance});
     }
     for (const int batch : {32, 512}) {
-      cases.push_back({"nature_step_b" + std::to_string(batch) + "_" + precision,
-                       Nature(precision), batch, true, std::max(tolerance, 1e-3)});
+      cases.push_back({"nature_step_b" + std::to_string(batch) + "_" + precision, Nature(precision),
+                       batch, true, std::max(tolerance, 1e-3)});
     }
   }
   for (const int batch : {1, 16})
@@ -128,8 +128,13 @@ float SyntheticUniform(std::uint32_t stream, std::uint64_t index) {  // [0, 1)
   return float(Synthetic(stream, index) >> 8) * 0x1p-24f;
 }
 enum Stream : std::uint32_t {
-  kObservation = 1, kNextObservation, kAction, kReward, kDiscount, kWeight,
-  kValue = 100,   // + index of the parameter
+  kObservation = 1,
+  kNextObservation,
+  kAction,
+  kReward,
+  kDiscount,
+  kWeight,
+  kValue = 100,  // + index of the parameter
   kTarget = 200,
 };
 
@@ -177,16 +182,16 @@ class Inference {
   }
 
   void Run() {
-    module_->Forward({.value = value_.as<float>(), .packed = packed_.get(),
-                      .workspace = workspace_.bytes()},
-                     {&in_, 1}, {&out_, 1}, {});
+    module_->Forward(
+        {.value = value_.as<float>(), .packed = packed_.get(), .workspace = workspace_.bytes()},
+        {&in_, 1}, {&out_, 1}, {});
   }
 
   std::vector<double> Parameter(const std::string& name) const {
     for (const ParamSpec& spec : module_->params()) {
       if (spec.name != name) continue;
-      const auto values = value_.as<float>().subspan(std::size_t(spec.offset),
-                                                     std::size_t(spec.shape.elements()));
+      const auto values =
+          value_.as<float>().subspan(std::size_t(spec.offset), std::size_t(spec.shape.elements()));
       return {values.begin(), values.end()};
     }
     TROOP_CHECK(false, "no parameter {}", name);
@@ -217,9 +222,10 @@ std::vector<double> ReferenceHead(const Inference& network, const std::vector<do
   const auto stream = [&](const std::string& name) {
     if (config.network.dueling_units == 0)
       return ReferenceLinear(network, "head." + name, x, Activation::kNone);
-    return ReferenceLinear(network, "head." + name,
-                           ReferenceLinear(network, "head." + name + ".hidden", x, Activation::kRelu),
-                           Activation::kNone);
+    return ReferenceLinear(
+        network, "head." + name,
+        ReferenceLinear(network, "head." + name + ".hidden", x, Activation::kRelu),
+        Activation::kNone);
   };
   const auto value = stream("value");
   auto q = stream("advantage");
@@ -236,9 +242,11 @@ std::vector<double> ReferenceForward(const Inference& network) {
   const NetworkCase& c = network.case_.network;
   std::vector<double> x;
   if (network.input_.dtype() == DType::kU8) {
-    for (const auto v : network.input_.as<std::uint8_t>()) x.push_back(v * double(c.env.observation_scale));
+    for (const auto v : network.input_.as<std::uint8_t>())
+      x.push_back(v * double(c.env.observation_scale));
   } else {
-    for (const auto v : network.input_.as<float>()) x.push_back(v * double(c.env.observation_scale));
+    for (const auto v : network.input_.as<float>())
+      x.push_back(v * double(c.env.observation_scale));
   }
   Shape shape = c.env.observation.shape;
   auto layers = c.config.network.layers;
@@ -250,8 +258,8 @@ std::vector<double> ReferenceForward(const Inference& network) {
       shape = {layers[i].units};
       continue;
     }
-    const ConvShape conv{shape[0], shape[1], shape[2], layers[i].filters, layers[i].kernel,
-                         layers[i].stride};
+    const ConvShape conv{shape[0],          shape[1],         shape[2],
+                         layers[i].filters, layers[i].kernel, layers[i].stride};
     shape = {conv.out_height(), conv.out_width(), conv.filters};
     std::vector<double> y(std::size_t(network.case_.batch * shape.elements()));
     ConvForwardReference(conv, Activation::kRelu, network.case_.batch,
@@ -304,7 +312,8 @@ SampleBatch MakeBatch(const BenchCase& c) {
 class Step {
  public:
   explicit Step(const BenchCase& c)
-      : batch_(MakeBatch(c)), priority_(std::size_t(c.batch)),
+      : batch_(MakeBatch(c)),
+        priority_(std::size_t(c.batch)),
         learning_rate_(c.network.config.optimizer.learning_rate) {
     Config config = c.network.config;
     config.learner.target_update_steps = 1'000'000'000;
@@ -329,8 +338,8 @@ class Step {
     return *report;
   }
 
-  // The first step: loss, mean |TD error|, mean q, gradient norm, and the mean change of a parameter
-  // in learning rates.
+  // The first step: loss, mean |TD error|, mean q, gradient norm, and the mean change of a
+  // parameter in learning rates.
   std::vector<double> Check() {
     const std::vector<float> before(algorithm_->value().begin(), algorithm_->value().end());
     const LossReport report = Run();
@@ -385,7 +394,8 @@ void PrintNumbers(const char* name, const std::vector<double>& numbers, const ch
   std::printf("]");
 }
 
-void Print(const BenchCase& c, const std::vector<double>& values, const std::vector<double>& check) {
+void Print(const BenchCase& c, const std::vector<double>& values,
+           const std::vector<double>& check) {
   std::printf("{\"case\":\"%s\",\"metric\":\"time\",\"unit\":\"us\"", c.name.c_str());
   PrintNumbers("values", values, "%.4g");
   PrintNumbers("check", check, "%.9g");

@@ -7,9 +7,9 @@
 namespace troop {
 
 // Square kernel, no padding:
-// y[b, p, q, o] = activation(Σ_{r,s,c} w[o, r, s, c] x[b, p·stride + r, q·stride + s, c] + bias[o]).
-// x: [batch, height, width, channels]; w: [filters, kernel, kernel, channels];
-// y: [batch, out_height, out_width, filters].
+// y[b, p, q, o] = activation(Σ_{r,s,c} w[o, r, s, c] x[b, p·stride + r, q·stride + s, c] +
+// bias[o]). x: [batch, height, width, channels]; w: [filters, kernel, kernel, channels]; y: [batch,
+// out_height, out_width, filters].
 struct ConvShape {
   std::int64_t height = 0;
   std::int64_t width = 0;

@@ -18,9 +18,11 @@ void ForEachProduct(const ConvShape& s, std::int64_t batch, F&& visit) {
           for (std::int64_t r = 0; r < s.kernel; ++r)
             for (std::int64_t t = 0; t < s.kernel; ++t)
               for (std::int64_t c = 0; c < s.channels; ++c)
-                visit(((o * s.kernel + r) * s.kernel + t) * s.channels + c,
-                      ((b * s.height + p * s.stride + r) * s.width + q * s.stride + t) * s.channels + c,
-                      ((b * rows + p) * columns + q) * s.filters + o);
+                visit(
+                    ((o * s.kernel + r) * s.kernel + t) * s.channels + c,
+                    ((b * s.height + p * s.stride + r) * s.width + q * s.stride + t) * s.channels +
+                        c,
+                    ((b * rows + p) * columns + q) * s.filters + o);
 }
 
 }  // namespace

@@ -2,8 +2,8 @@
 
 #include "kernels/convert_table.h"
 
-// The loops of convert.h, compiled once per instruction set: TROOP_CONVERT_NAMESPACE names the copy,
-// so that no inline function of a faster copy can be linked into a slower machine's path.
+// The loops of convert.h, compiled once per instruction set: TROOP_CONVERT_NAMESPACE names the
+// copy, so that no inline function of a faster copy can be linked into a slower machine's path.
 namespace troop::TROOP_CONVERT_NAMESPACE {
 namespace {
 

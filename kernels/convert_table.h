@@ -12,9 +12,15 @@ struct ConvertKernels {
   void (*activation_backward)(Activation, std::int64_t, const void*, const void*, DType, void*,
                               DType);
 };
-namespace convert_plain { extern const ConvertKernels kKernels; }
-namespace convert_avx2 { extern const ConvertKernels kKernels; }
-namespace convert_avx512 { extern const ConvertKernels kKernels; }
+namespace convert_plain {
+extern const ConvertKernels kKernels;
+}
+namespace convert_avx2 {
+extern const ConvertKernels kKernels;
+}
+namespace convert_avx512 {
+extern const ConvertKernels kKernels;
+}
 
 const ConvertKernels& ConvertKernelsFor(CpuLevel level);
 

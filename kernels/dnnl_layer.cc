@@ -65,8 +65,8 @@ class Call {
     for (const void* pointer : data) {
       dnnl_memory_set_data_handle_v2(memories_[i++].get(), const_cast<void*>(pointer), nullptr);
     }
-    const dnnl_status_t status = dnnl_primitive_execute(
-        primitive_.get(), stream.get(), int(arguments_.size()), arguments_.data());
+    const dnnl_status_t status = dnnl_primitive_execute(primitive_.get(), stream.get(),
+                                                        int(arguments_.size()), arguments_.data());
     TROOP_CHECK(status == dnnl_success, "oneDNN execution failed: status {}", int(status));
   }
 
@@ -116,8 +116,9 @@ struct LinearKind {
     return {{prop_kind::forward_training, x, w, b, y}, attr, engine};
   }
   using DataPd = dnnl::inner_product_backward_data::primitive_desc;
-  DataPd BackwardData(const Desc& dx, const Desc& w, const Desc& dy, const dnnl::primitive_attr& attr,
-                      const dnnl::engine& engine, const ForwardPd& hint) const {
+  DataPd BackwardData(const Desc& dx, const Desc& w, const Desc& dy,
+                      const dnnl::primitive_attr& attr, const dnnl::engine& engine,
+                      const ForwardPd& hint) const {
     return {{dx, w, dy}, attr, engine, hint};
   }
   using WeightPd = dnnl::inner_product_backward_weights::primitive_desc;
@@ -128,7 +129,9 @@ struct LinearKind {
   }
   static dnnl::primitive Make(const ForwardPd& pd) { return dnnl::inner_product_forward(pd); }
   static dnnl::primitive Make(const DataPd& pd) { return dnnl::inner_product_backward_data(pd); }
-  static dnnl::primitive Make(const WeightPd& pd) { return dnnl::inner_product_backward_weights(pd); }
+  static dnnl::primitive Make(const WeightPd& pd) {
+    return dnnl::inner_product_backward_weights(pd);
+  }
 };
 
 struct ConvKind {
@@ -143,7 +146,8 @@ struct ConvKind {
     return {{batch, shape.filters, shape.out_height(), shape.out_width()}, type, Tag::nhwc};
   }
   Desc Weight(memory::data_type type, bool plain) const {
-    return {{shape.filters, shape.channels, shape.kernel, shape.kernel}, type,
+    return {{shape.filters, shape.channels, shape.kernel, shape.kernel},
+            type,
             plain ? Tag::ohwi : Tag::any};
   }
   std::int64_t outputs() const { return shape.filters; }
@@ -154,11 +158,13 @@ struct ConvKind {
   ForwardPd Forward(const Desc& x, const Desc& w, const Desc& b, const Desc& y,
                     const dnnl::primitive_attr& attr, const dnnl::engine& engine) const {
     return {{prop_kind::forward_training, kDirect, x, w, b, y, strides(), {0, 0}, {0, 0}},
-            attr, engine};
+            attr,
+            engine};
   }
   using DataPd = dnnl::convolution_backward_data::primitive_desc;
-  DataPd BackwardData(const Desc& dx, const Desc& w, const Desc& dy, const dnnl::primitive_attr& attr,
-                      const dnnl::engine& engine, const ForwardPd& hint) const {
+  DataPd BackwardData(const Desc& dx, const Desc& w, const Desc& dy,
+                      const dnnl::primitive_attr& attr, const dnnl::engine& engine,
+                      const ForwardPd& hint) const {
     return {{kDirect, dx, w, dy, strides(), {0, 0}, {0, 0}}, attr, engine, hint};
   }
   using WeightPd = dnnl::convolution_backward_weights::primitive_desc;
@@ -176,7 +182,9 @@ template <class Kind>
 class DnnlLayer final : public LayerKernel {
  public:
   DnnlLayer(const Kind& kind, const KernelOptions& options)
-      : kind_(kind), options_(options), compute_(TypeOf(options.compute)),
+      : kind_(kind),
+        options_(options),
+        compute_(TypeOf(options.compute)),
         plain_(kind.Weight(memory::data_type::f32, true)),
         bias_({kind.outputs()}, memory::data_type::f32, Tag::a) {}
 
@@ -189,16 +197,18 @@ class DnnlLayer final : public LayerKernel {
                DType y_dtype) override {
     PrepareThread();
     Weighted& plan = Find(forwards_, batch, y_dtype, weights, &DnnlLayer::CompileForward);
-    plan.call.Run(stream_, {x, y, weights.bias, plan.layout ? plan.layout->data.data()
-                                                            : static_cast<const void*>(weights.weight)});
+    plan.call.Run(stream_, {x, y, weights.bias,
+                            plan.layout ? plan.layout->data.data()
+                                        : static_cast<const void*>(weights.weight)});
   }
 
   void BackwardData(std::int64_t batch, const LayerWeights& weights, const void* dz, void* dx,
                     DType dx_dtype) override {
     PrepareThread();
     Weighted& plan = Find(backwards_, batch, dx_dtype, weights, &DnnlLayer::CompileBackwardData);
-    plan.call.Run(stream_, {dz, dx, plan.layout ? plan.layout->data.data()
-                                                : static_cast<const void*>(weights.weight)});
+    plan.call.Run(stream_, {dz, dx,
+                            plan.layout ? plan.layout->data.data()
+                                        : static_cast<const void*>(weights.weight)});
   }
 
   void BackwardWeight(std::int64_t batch, const void* x, const void* dz,
@@ -230,7 +240,7 @@ class DnnlLayer final : public LayerKernel {
   };
   struct Gradient {
     std::int64_t batch;
-    bool plain;      // the result has the plain layout
+    bool plain;  // the result has the plain layout
     Call call, copy, add;
   };
 
@@ -287,9 +297,9 @@ class DnnlLayer final : public LayerKernel {
 
   std::unique_ptr<Gradient> CompileGradient(std::int64_t batch) {
     const auto hint = ForwardPd(batch, compute_, ScratchpadAttr());
-    const auto pd = kind_.BackwardWeight(
-        kind_.X(batch, compute_), kind_.Weight(memory::data_type::f32, false), bias_,
-        kind_.Y(batch, compute_), ScratchpadAttr(), engine_, hint);
+    const auto pd =
+        kind_.BackwardWeight(kind_.X(batch, compute_), kind_.Weight(memory::data_type::f32, false),
+                             bias_, kind_.Y(batch, compute_), ScratchpadAttr(), engine_, hint);
     const Desc result = pd.diff_weights_desc();
     Call call{Kind::Make(pd)};
     call.Add(DNNL_ARG_SRC, Unbound(pd.src_desc()));
@@ -348,7 +358,7 @@ class DnnlLayer final : public LayerKernel {
   std::vector<std::unique_ptr<Layout>> layouts_;
   std::vector<std::unique_ptr<Weighted>> forwards_, backwards_;
   std::vector<std::unique_ptr<Gradient>> gradients_;
-  MutableBuffer gradient_;            // the library's layout, before it is brought home
+  MutableBuffer gradient_;  // the library's layout, before it is brought home
   std::vector<float> bias_gradient_;
 };
 
@@ -364,7 +374,8 @@ void SetKernelThreads(int threads) {
   kernel_threads.store(threads, std::memory_order_relaxed);
 }
 
-std::unique_ptr<LayerKernel> MakeDnnlLinear(const LinearShape& shape, const KernelOptions& options) {
+std::unique_ptr<LayerKernel> MakeDnnlLinear(const LinearShape& shape,
+                                            const KernelOptions& options) {
   TROOP_CHECK(shape.in > 0 && shape.out > 0, "linear {} -> {}", shape.in, shape.out);
   return NoThrow("setup", [&]() -> std::unique_ptr<LayerKernel> {
     return std::make_unique<DnnlLayer<LinearKind>>(LinearKind{shape}, options);
@@ -374,8 +385,8 @@ std::unique_ptr<LayerKernel> MakeDnnlLinear(const LinearShape& shape, const Kern
 std::unique_ptr<LayerKernel> MakeDnnlConv(const ConvShape& shape, const KernelOptions& options) {
   TROOP_CHECK(shape.kernel > 0 && shape.stride > 0 && shape.kernel <= shape.height &&
                   shape.kernel <= shape.width && shape.channels > 0 && shape.filters > 0,
-              "conv2d kernel {} stride {} on [{}, {}, {}]", shape.kernel, shape.stride, shape.height,
-              shape.width, shape.channels);
+              "conv2d kernel {} stride {} on [{}, {}, {}]", shape.kernel, shape.stride,
+              shape.height, shape.width, shape.channels);
   return NoThrow("setup", [&]() -> std::unique_ptr<LayerKernel> {
     return std::make_unique<DnnlLayer<ConvKind>>(ConvKind{shape}, options);
   });

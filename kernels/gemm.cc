@@ -63,7 +63,8 @@ class WideLinear final : public LayerKernel {
 
   void BackwardWeight(std::int64_t batch, const void* x, const void* dz,
                       const LayerGradient& gradient, bool accumulate) override {
-    if (batch > kNarrowBatchMax) return Library().BackwardWeight(batch, x, dz, gradient, accumulate);
+    if (batch > kNarrowBatchMax)
+      return Library().BackwardWeight(batch, x, dz, gradient, accumulate);
     kernels_.backward_weight(shape_, batch, static_cast<const X*>(x), static_cast<const X*>(dz),
                              Sums(NarrowScratch(shape_, batch)), gradient.weight, gradient.bias,
                              accumulate);

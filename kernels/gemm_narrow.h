@@ -5,9 +5,10 @@
 #include "kernels/cpu.h"
 #include "kernels/gemm.h"
 
-// Wide linear layers at small batches, on weights in the plain layout they are trained in. A step of
-// a library's kernels spends more on bringing weights into its own layout and gradients out of it
-// than on the products: at [32, 3136] x [1024, 3136], 3.3 ms of 7.4. Here there is no other layout.
+// Wide linear layers at small batches, on weights in the plain layout they are trained in. A step
+// of a library's kernels spends more on bringing weights into its own layout and gradients out of
+// it than on the products: at [32, 3136] x [1024, 3136], 3.3 ms of 7.4. Here there is no other
+// layout.
 namespace troop {
 
 // Above it a library's packed kernels win: their packing is paid once for all rows.

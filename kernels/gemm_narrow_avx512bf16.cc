@@ -1,5 +1,5 @@
-// The bf16 loops of gemm_narrow.h. vdpbf16ps adds two products to each f32 lane, so operands come in
-// pairs along the axis that is summed over: of rows as they are, or of two rows interleaved.
+// The bf16 loops of gemm_narrow.h. vdpbf16ps adds two products to each f32 lane, so operands come
+// in pairs along the axis that is summed over: of rows as they are, or of two rows interleaved.
 #include <immintrin.h>
 
 #include "kernels/gemm_narrow_table.h"
@@ -101,7 +101,8 @@ struct SumOperands {
 
 // Puts the sums of interleaved columns straight again.
 inline void Straighten(__m512 low, __m512 high, __m512* first, __m512* second) {
-  const __m512i from_first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+  const __m512i from_first =
+      _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
   const __m512i from_second =
       _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
   *first = _mm512_permutex2var_ps(low, from_first, high);
@@ -141,20 +142,22 @@ void SumTile(const SumOperands& t, std::int64_t depth, std::int64_t columns, boo
   };
   std::int64_t k = 0;
   for (; k + 2 <= depth; k += 2) {
-    step(k, [&](const BF16* row, __mmask32 m) { return _mm512_maskz_loadu_epi16(m, row + t.ldb); },
-         [](const char* at) {
-           std::int32_t pair;
-           __builtin_memcpy(&pair, at, 4);
-           return pair;
-         });
+    step(
+        k, [&](const BF16* row, __mmask32 m) { return _mm512_maskz_loadu_epi16(m, row + t.ldb); },
+        [](const char* at) {
+          std::int32_t pair;
+          __builtin_memcpy(&pair, at, 4);
+          return pair;
+        });
   }
   if (k < depth) {  // the last row has no partner
-    step(k, [](const BF16*, __mmask32) { return _mm512_setzero_si512(); },
-         [](const char* at) {
-           std::uint16_t half;
-           __builtin_memcpy(&half, at, 2);
-           return std::int32_t(half);
-         });
+    step(
+        k, [](const BF16*, __mmask32) { return _mm512_setzero_si512(); },
+        [](const char* at) {
+          std::uint16_t half;
+          __builtin_memcpy(&half, at, 2);
+          return std::int32_t(half);
+        });
   }
 #pragma GCC unroll 16
   for (int m = 0; m < M; ++m) {
@@ -180,7 +183,8 @@ void SumRows(SumOperands t, std::int64_t rows, std::int64_t depth, std::int64_t 
     t.c += count * t.ldc;
     m += count;
   };
-  while (m + kSumRows <= rows) SumTile<kSumRows, kSumVectors>(t, depth, columns, add), next(kSumRows);
+  while (m + kSumRows <= rows)
+    SumTile<kSumRows, kSumVectors>(t, depth, columns, add), next(kSumRows);
   while (m + 2 <= rows) SumTile<2, kSumVectors>(t, depth, columns, add), next(2);
   while (m < rows) SumTile<1, kSumVectors>(t, depth, columns, add), next(1);
 }
@@ -214,14 +218,15 @@ void PairItems(const LinearShape& shape, std::int64_t batch, const BF16* dz, std
       const auto mask = static_cast<__mmask16>(TailMask(shape.out - o));
       const BF16* const at = dz + b * shape.out + o;
       const __m512i even = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, at));
-      const __m512i odd = _mm512_slli_epi32(
-          _mm512_cvtepu16_epi32(
-              _mm256_maskz_loadu_epi16(b + 1 < batch ? mask : __mmask16{0}, at + shape.out)),
-          16);
+      const __m512i odd =
+          _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(
+                                b + 1 < batch ? mask : __mmask16{0}, at + shape.out)),
+                            16);
       _mm512_mask_storeu_epi32(pairs + b / 2 * shape.out + o, mask, _mm512_or_si512(even, odd));
-      const __m512 both = _mm512_add_ps(_mm512_castsi512_ps(_mm512_slli_epi32(even, 16)),
-                                        _mm512_castsi512_ps(odd));
-      const __m512 before = _mm512_maskz_loadu_ps(b > 0 || accumulate ? mask : __mmask16{0}, db + o);
+      const __m512 both =
+          _mm512_add_ps(_mm512_castsi512_ps(_mm512_slli_epi32(even, 16)), _mm512_castsi512_ps(odd));
+      const __m512 before =
+          _mm512_maskz_loadu_ps(b > 0 || accumulate ? mask : __mmask16{0}, db + o);
       _mm512_mask_storeu_ps(db + o, mask, _mm512_add_ps(before, both));
     }
   }

@@ -116,15 +116,19 @@ void SumTile(const SumOperands& t, std::int64_t depth, std::int64_t tail, bool a
       }
     }
   };
-  if (tail == kLanes) run([](const float* p, int v) { return Load(p + v * kLanes); });
-  else run(load);
+  if (tail == kLanes)
+    run([](const float* p, int v) { return Load(p + v * kLanes); });
+  else
+    run(load);
 #pragma GCC unroll 16
   for (int m = 0; m < M; ++m) {
 #pragma GCC unroll 16
     for (int v = 0; v < V; ++v) {
       float* const c = t.c + m * t.ldc + v * kLanes;
-      if (v + 1 < V || tail == kLanes) Store(c, sum[m][v]);
-      else StoreN(c, sum[m][v], tail);
+      if (v + 1 < V || tail == kLanes)
+        Store(c, sum[m][v]);
+      else
+        StoreN(c, sum[m][v], tail);
     }
   }
 }

@@ -5,9 +5,17 @@
 // The versions of gemm_narrow.h, one per instruction set.
 namespace troop {
 
-namespace narrow_plain { extern const NarrowKernels<float> kKernels; }
-namespace narrow_avx2 { extern const NarrowKernels<float> kKernels; }
-namespace narrow_avx512 { extern const NarrowKernels<float> kKernels; }
-namespace narrow_avx512bf16 { extern const NarrowKernels<BF16> kKernels; }
+namespace narrow_plain {
+extern const NarrowKernels<float> kKernels;
+}
+namespace narrow_avx2 {
+extern const NarrowKernels<float> kKernels;
+}
+namespace narrow_avx512 {
+extern const NarrowKernels<float> kKernels;
+}
+namespace narrow_avx512bf16 {
+extern const NarrowKernels<BF16> kKernels;
+}
 
 }  // namespace troop

@@ -6,9 +6,12 @@ namespace troop {
 
 double ActivationReference(Activation activation, double z) {
   switch (activation) {
-    case Activation::kNone: return z;
-    case Activation::kRelu: return z > 0 ? z : 0;
-    case Activation::kTanh: return std::tanh(z);
+    case Activation::kNone:
+      return z;
+    case Activation::kRelu:
+      return z > 0 ? z : 0;
+    case Activation::kTanh:
+      return std::tanh(z);
   }
   return z;
 }
@@ -44,8 +47,7 @@ void LinearBackwardWeightReference(const LinearShape& shape, std::int64_t batch,
     for (std::int64_t b = 0; b < batch; ++b) db[o] += dz[b * shape.out + o];
     for (std::int64_t i = 0; i < shape.in; ++i) {
       double sum = 0;
-      for (std::int64_t b = 0; b < batch; ++b)
-        sum += dz[b * shape.out + o] * x[b * shape.in + i];
+      for (std::int64_t b = 0; b < batch; ++b) sum += dz[b * shape.out + o] * x[b * shape.in + i];
       dw[o * shape.in + i] = sum;
     }
   }

@@ -15,7 +15,9 @@ inline constexpr std::int64_t kParamAlignment = 16;
 inline std::int64_t AlignParams(std::int64_t n) {
   return (n + kParamAlignment - 1) / kParamAlignment * kParamAlignment;
 }
-inline std::size_t AlignBytes(std::size_t n) { return (n + kAlignment - 1) / kAlignment * kAlignment; }
+inline std::size_t AlignBytes(std::size_t n) {
+  return (n + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 // Cuts aligned pieces off bytes that somebody else owns.
 class Arena {
@@ -41,7 +43,8 @@ inline DType ActivationDType(Precision precision) {
 // `precision`, or f32 with a line in the log where this machine has no bf16.
 Precision AvailablePrecision(Precision precision);
 
-// Shared checks of MakePlan: one input of at least rank 1, whose elements per row are `row` (0: any).
+// Shared checks of MakePlan: one input of at least rank 1, whose elements per row are `row` (0:
+// any).
 Status CheckInput(std::span<const TensorSpec> in, std::int64_t row, const char* module);
 
 }  // namespace troop

@@ -21,7 +21,10 @@ class JointLayer {
  public:
   JointLayer(std::int64_t in, std::int64_t out, std::vector<Block> blocks,
              const KernelOptions& options)
-      : in_(in), out_(out), blocks_(std::move(blocks)), kernel_(MakeLinearKernel({in, out}, options)),
+      : in_(in),
+        out_(out),
+        blocks_(std::move(blocks)),
+        kernel_(MakeLinearKernel({in, out}, options)),
         in_place_(InPlace()) {
     if (in_place_) return;
     const std::size_t weights = AlignBytes(std::size_t(in * out) * sizeof(float));
@@ -52,11 +55,12 @@ class JointLayer {
     return {plain, plain + bias_at_};
   }
 
-  void BackwardWeight(std::int64_t batch, const void* x, const void* dz,
-                      std::span<float> gradient, bool accumulate) {
+  void BackwardWeight(std::int64_t batch, const void* x, const void* dz, std::span<float> gradient,
+                      bool accumulate) {
     if (in_place_) {
-      kernel_->BackwardWeight(batch, x, dz, {gradient.data() + blocks_[0].weight,
-                                             gradient.data() + blocks_[0].bias}, accumulate);
+      kernel_->BackwardWeight(
+          batch, x, dz, {gradient.data() + blocks_[0].weight, gradient.data() + blocks_[0].bias},
+          accumulate);
       return;
     }
     float* const joint = gradient_.as<float>().data();
@@ -107,13 +111,14 @@ class DuelingHead final : public Module {
     std::int64_t end = 0;
     if (units > 0) {  // the two hidden layers lie side by side, so that they can be one
       value_hidden_ = {0, AlignParams(units * in) + AlignParams(units * in), 0, units, 0, in};
-      advantage_hidden_ = {AlignParams(units * in), value_hidden_.bias + AlignParams(units), units,
-                           units, 0, in};
+      advantage_hidden_ = {
+          AlignParams(units * in), value_hidden_.bias + AlignParams(units), units, units, 0, in};
       end = advantage_hidden_.bias + AlignParams(units);
     }
     value_ = {end, end + AlignParams(width), 0, 1, 0, width};
     end = value_.bias + AlignParams(1);
-    advantage_ = {end, end + AlignParams(actions * width), 1, actions, units > 0 ? units : 0, width};
+    advantage_ = {end,  end + AlignParams(actions * width), 1, actions, units > 0 ? units : 0,
+                  width};
     if (units > 0) Add("value.hidden", value_hidden_);
     Add("value", value_);
     if (units > 0) Add("advantage.hidden", advantage_hidden_);
@@ -126,7 +131,8 @@ class DuelingHead final : public Module {
     TROOP_RETURN_IF_ERROR(CheckInput(in, in_, "dueling head"));
     const std::int64_t batch = in[0].shape[0];
     const std::size_t hidden = HiddenBytes(batch), outputs = OutputBytes(batch);
-    return Plan{.out = {{DType::kF32, {batch, actions_}}}, .cache_bytes = hidden,
+    return Plan{.out = {{DType::kF32, {batch, actions_}}},
+                .cache_bytes = hidden,
                 .workspace_bytes = outputs + 2 * hidden};
   }
 
@@ -137,9 +143,8 @@ class DuelingHead final : public Module {
       packed->hidden = std::make_unique<JointLayer>(
           in_, features_, std::vector{value_hidden_, advantage_hidden_},
           KernelOptions{packed->compute, Activation::kRelu});
-    packed->output = std::make_unique<JointLayer>(features_, 1 + actions_,
-                                                  std::vector{value_, advantage_},
-                                                  KernelOptions{packed->compute});
+    packed->output = std::make_unique<JointLayer>(
+        features_, 1 + actions_, std::vector{value_, advantage_}, KernelOptions{packed->compute});
     return packed;
   }
 
@@ -151,11 +156,11 @@ class DuelingHead final : public Module {
 
   void Forward(const StepContext& context, std::span<const ConstTensor> in,
                std::span<const Tensor> out, Cache cache) const override {
-    if (context.packed == nullptr) return WithPacked(context, [&](const StepContext& with) {
-      Forward(with, in, out, cache);
-    });
+    if (context.packed == nullptr)
+      return WithPacked(context, [&](const StepContext& with) { Forward(with, in, out, cache); });
     const auto& packed = static_cast<const DuelingPacked&>(*context.packed);
-    TROOP_CHECK(in[0].dtype() == packed.compute, "dueling head: {} input", DTypeName(in[0].dtype()));
+    TROOP_CHECK(in[0].dtype() == packed.compute, "dueling head: {} input",
+                DTypeName(in[0].dtype()));
     const std::int64_t batch = in[0].dim(0);
     Arena arena(context.workspace);
     auto* const streams = reinterpret_cast<float*>(arena.Take(OutputBytes(batch)).data());
@@ -174,9 +179,9 @@ class DuelingHead final : public Module {
   void Backward(const StepContext& context, std::span<const ConstTensor> in,
                 std::span<const ConstTensor> dout, Cache cache,
                 std::span<const Tensor> din) const override {
-    if (context.packed == nullptr) return WithPacked(context, [&](const StepContext& with) {
-      Backward(with, in, dout, cache, din);
-    });
+    if (context.packed == nullptr)
+      return WithPacked(context,
+                        [&](const StepContext& with) { Backward(with, in, dout, cache, din); });
     const auto& packed = static_cast<const DuelingPacked&>(*context.packed);
     const std::int64_t batch = in[0].dim(0);
     Arena arena(context.workspace);
@@ -210,8 +215,8 @@ class DuelingHead final : public Module {
  private:
   void Add(const std::string& name, const Block& block) {
     const auto init = ParamSpec::Init::kUniformFanIn;
-    params_.push_back({name + ".weight", {block.rows, block.columns}, block.weight, init,
-                       block.columns});
+    params_.push_back(
+        {name + ".weight", {block.rows, block.columns}, block.weight, init, block.columns});
     params_.push_back({name + ".bias", {block.rows}, block.bias, init, block.columns});
   }
 
@@ -235,8 +240,10 @@ class DuelingHead final : public Module {
   // dq: [B, A] → dstreams: [B, 1 + A]: dv = Σ dq, da = dq - mean(dq).
   void Spread(std::int64_t batch, const float* dq, DType dtype, void* dstreams) const {
     const auto store = [&](std::int64_t at, float x) {
-      if (dtype == DType::kF32) static_cast<float*>(dstreams)[at] = x;
-      else static_cast<BF16*>(dstreams)[at] = ToBF16(x);
+      if (dtype == DType::kF32)
+        static_cast<float*>(dstreams)[at] = x;
+      else
+        static_cast<BF16*>(dstreams)[at] = ToBF16(x);
     };
     for (std::int64_t b = 0, at = 0; b < batch; ++b, dq += actions_) {
       float sum = 0;
@@ -263,7 +270,8 @@ class DuelingHead final : public Module {
 }  // namespace
 
 std::unique_ptr<Module> MakeDuelingHead(std::int64_t in, std::int64_t units, std::int64_t actions) {
-  TROOP_CHECK(in > 0 && units >= 0 && actions > 0, "dueling head {} -> {} -> {}", in, units, actions);
+  TROOP_CHECK(in > 0 && units >= 0 && actions > 0, "dueling head {} -> {} -> {}", in, units,
+              actions);
   return std::make_unique<DuelingHead>(in, units, actions);
 }
 

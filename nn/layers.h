@@ -38,9 +38,9 @@ std::unique_ptr<Module> MakeActivation(Activation activation);
 std::unique_ptr<Module> MakeInput(float scale);
 
 // Wang et al. 2016, eq. 9: q = v + a - mean(a). [B, in…] → [B, actions] f32. Each stream has one
-// hidden relu layer of `units` (0: none). Parameters, in this order: value.hidden.weight [units, in],
-// value.hidden.bias, value.weight [1, units], value.bias, then the same of the advantage stream;
-// without hidden units those two are absent and `in` stands for `units`.
+// hidden relu layer of `units` (0: none). Parameters, in this order: value.hidden.weight [units,
+// in], value.hidden.bias, value.weight [1, units], value.bias, then the same of the advantage
+// stream; without hidden units those two are absent and `in` stands for `units`.
 std::unique_ptr<Module> MakeDuelingHead(std::int64_t in, std::int64_t units, std::int64_t actions);
 
 // One after the other. Parameter names get the part's name and a dot in front.

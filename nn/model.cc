@@ -15,29 +15,35 @@ Result<Activation> ParseActivation(const LayerConfig& layer, std::size_t index) 
   if (layer.activation == "relu") return Activation::kRelu;
   if (layer.activation == "tanh") return Activation::kTanh;
   if (layer.activation == "none") return Activation::kNone;
-  return InvalidArgument("network.layers[{}].activation = \"{}\": one of \"relu\", \"tanh\", \"none\"",
-                         index, layer.activation);
+  return InvalidArgument(
+      "network.layers[{}].activation = \"{}\": one of \"relu\", \"tanh\", \"none\"", index,
+      layer.activation);
 }
 
 Result<std::unique_ptr<Module>> MakeConv2dLayer(const LayerConfig& layer, std::size_t index,
                                                 Activation activation, Shape* shape) {
   if (shape->rank() != 3)
-    return InvalidArgument("network.layers[{}]: conv2d needs [height, width, channels], but gets {}",
-                           index, shape->ToString());
+    return InvalidArgument(
+        "network.layers[{}]: conv2d needs [height, width, channels], but gets {}", index,
+        shape->ToString());
   if (layer.filters <= 0 || layer.kernel <= 0 || layer.stride <= 0)
-    return InvalidArgument("network.layers[{}]: conv2d needs filters, kernel and stride > 0, not "
-                           "{}, {}, {}", index, layer.filters, layer.kernel, layer.stride);
-  const Conv2dOptions o{(*shape)[0], (*shape)[1], (*shape)[2], layer.filters, layer.kernel,
-                        layer.stride, activation};
+    return InvalidArgument(
+        "network.layers[{}]: conv2d needs filters, kernel and stride > 0, not "
+        "{}, {}, {}",
+        index, layer.filters, layer.kernel, layer.stride);
+  const Conv2dOptions o{(*shape)[0],  (*shape)[1],  (*shape)[2], layer.filters,
+                        layer.kernel, layer.stride, activation};
   if (o.kernel > o.height || o.kernel > o.width)
-    return InvalidArgument("network.layers[{}].kernel = {} is larger than its input {}; use a "
-                           "smaller kernel or fewer strides before it", index, o.kernel,
-                           shape->ToString());
+    return InvalidArgument(
+        "network.layers[{}].kernel = {} is larger than its input {}; use a "
+        "smaller kernel or fewer strides before it",
+        index, o.kernel, shape->ToString());
   *shape = {(o.height - o.kernel) / o.stride + 1, (o.width - o.kernel) / o.stride + 1, o.filters};
   return MakeConv2d(o);
 }
 
-Result<std::unique_ptr<Module>> MakeLayer(const LayerConfig& layer, std::size_t index, Shape* shape) {
+Result<std::unique_ptr<Module>> MakeLayer(const LayerConfig& layer, std::size_t index,
+                                          Shape* shape) {
   TROOP_ASSIGN_OR_RETURN(const Activation activation, ParseActivation(layer, index));
   if (layer.type == "conv2d") return MakeConv2dLayer(layer, index, activation, shape);
   if (layer.type != "linear")
@@ -61,8 +67,8 @@ std::vector<LayerConfig> LayersOf(const Config& config) {
 Status CheckEnvironment(const EnvSpec& env) {
   const TensorSpec& seen = env.observation;
   if (seen.dtype != DType::kU8 && seen.dtype != DType::kF32)
-    return InvalidArgument("environment {}: networks take observations of u8 or f32, not {}", env.id,
-                           seen.ToString());
+    return InvalidArgument("environment {}: networks take observations of u8 or f32, not {}",
+                           env.id, seen.ToString());
   if (seen.shape.elements() <= 0)
     return InvalidArgument("environment {}: observations are empty: {}", env.id, seen.ToString());
   if (!env.action.discrete() || env.action.count <= 0)
@@ -85,13 +91,14 @@ Result<std::unique_ptr<Module>> MakeNetwork(const Config& config, const EnvSpec&
   if (config.network.dueling_units < 0)
     return InvalidArgument("network.dueling_units = {}: needs >= 0", config.network.dueling_units);
   const std::int64_t features = shape.elements();
-  parts.push_back({"head", config.network.dueling
-      ? MakeDuelingHead(features, config.network.dueling_units, env.action.count)
-      : MakeLinear(features, env.action.count)});
+  parts.push_back(
+      {"head", config.network.dueling
+                   ? MakeDuelingHead(features, config.network.dueling_units, env.action.count)
+                   : MakeLinear(features, env.action.count)});
   auto network = MakeSequential(std::move(parts));
-  const SmallNetworkSpec small{env.observation, env.observation_scale, layers,
-                               config.network.dueling, config.network.dueling_units,
-                               env.action.count};
+  const SmallNetworkSpec small{
+      env.observation,        env.observation_scale,        layers,
+      config.network.dueling, config.network.dueling_units, env.action.count};
   if (auto fused = MakeSmallNetwork(small, network->params())) return fused;
   return network;
 }

@@ -14,7 +14,8 @@ namespace troop {
 // Networks whose whole forward is small run it in one fused call. Errors: kInvalidArgument.
 Result<std::unique_ptr<Module>> MakeNetwork(const Config& config, const EnvSpec& env);
 
-std::int64_t ParameterCount(const Module& module);  // P: elements of the flat buffer, padding included
+std::int64_t ParameterCount(
+    const Module& module);  // P: elements of the flat buffer, padding included
 // Initial values, keyed by (seed, Purpose::kParameters, parameter index). value: [P].
 void InitParameters(const Module& module, std::uint64_t seed, std::span<float> value);
 

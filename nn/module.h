@@ -14,11 +14,11 @@ namespace troop {
 // All parameters of a model live in ONE flat f32 buffer [P]; modules hold only where theirs are.
 // Target networks, snapshots and optimizer state are just other buffers of the same layout.
 struct ParamSpec {
-  std::string name;          // "layers.0.weight"; also the tensor's name in checkpoints
-  Shape shape;               // linear: [out, in]; conv2d: [out, kh, kw, in] (NHWC); bias: [out]
-  std::int64_t offset = 0;   // in elements, a multiple of 16
+  std::string name;         // "layers.0.weight"; also the tensor's name in checkpoints
+  Shape shape;              // linear: [out, in]; conv2d: [out, kh, kw, in] (NHWC); bias: [out]
+  std::int64_t offset = 0;  // in elements, a multiple of 16
   enum class Init : std::uint8_t { kZeros, kUniformFanIn } init = Init::kZeros;
-  std::int64_t fan_in = 0;   // kUniformFanIn: U(±1/sqrt(fan_in)), PyTorch's default
+  std::int64_t fan_in = 0;  // kUniformFanIn: U(±1/sqrt(fan_in)), PyTorch's default
 };
 
 enum class Precision : std::uint8_t { kF32, kBF16 };
@@ -32,11 +32,11 @@ class Packed {
 
 // What a step is given; small and copied.
 struct StepContext {
-  std::span<const float> value;          // [P]
-  const Packed* packed = nullptr;        // of the same value and module; nullptr: slow path
-  std::span<float> gradient;             // [P], added into; empty: none is wanted
-  std::span<std::byte> workspace;        // Plan::workspace_bytes, 64-byte aligned
-  bool accumulate = true;                // false: gradient is overwritten (but for its padding)
+  std::span<const float> value;    // [P]
+  const Packed* packed = nullptr;  // of the same value and module; nullptr: slow path
+  std::span<float> gradient;       // [P], added into; empty: none is wanted
+  std::span<std::byte> workspace;  // Plan::workspace_bytes, 64-byte aligned
+  bool accumulate = true;          // false: gradient is overwritten (but for its padding)
 };
 
 // What Forward keeps for Backward, in bytes of fixed addresses. Plan::cache_bytes, 64-byte aligned.
@@ -46,7 +46,7 @@ struct Plan {
   std::vector<TensorSpec> out;
   std::size_t cache_bytes = 0;
   std::size_t workspace_bytes = 0;
-  bool cache_begins_with_out = false;    // a caller that puts `out` there saves a copy
+  bool cache_begins_with_out = false;  // a caller that puts `out` there saves a copy
 };
 
 // A differentiable function with explicit backward. Immutable after construction, so one module

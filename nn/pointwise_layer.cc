@@ -19,7 +19,9 @@ class ActivationLayer final : public Module {
   Result<Plan> MakePlan(std::span<const TensorSpec> in) const override {
     TROOP_RETURN_IF_ERROR(CheckInput(in, 0, "activation"));
     const TensorSpec out{DType::kF32, in[0].shape};
-    return Plan{.out = {out}, .cache_bytes = AlignBytes(out.bytes()), .workspace_bytes = 0,
+    return Plan{.out = {out},
+                .cache_bytes = AlignBytes(out.bytes()),
+                .workspace_bytes = 0,
                 .cache_begins_with_out = true};
   }
 

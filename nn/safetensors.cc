@@ -15,9 +15,14 @@ namespace {
 constexpr std::uint64_t kHeaderMax = 100'000'000;
 constexpr std::size_t kLengthBytes = 8;
 
-constexpr std::array<std::pair<DType, std::string_view>, 8> kNames{{
-    {DType::kF32, "F32"}, {DType::kF64, "F64"}, {DType::kBF16, "BF16"}, {DType::kU8, "U8"},
-    {DType::kI32, "I32"}, {DType::kI64, "I64"}, {DType::kU64, "U64"}, {DType::kU32, "U32"}}};
+constexpr std::array<std::pair<DType, std::string_view>, 8> kNames{{{DType::kF32, "F32"},
+                                                                    {DType::kF64, "F64"},
+                                                                    {DType::kBF16, "BF16"},
+                                                                    {DType::kU8, "U8"},
+                                                                    {DType::kI32, "I32"},
+                                                                    {DType::kI64, "I64"},
+                                                                    {DType::kU64, "U64"},
+                                                                    {DType::kU32, "U32"}}};
 
 std::string_view NameOf(DType dtype) {
   for (const auto& [type, name] : kNames) {
@@ -29,7 +34,8 @@ std::string_view NameOf(DType dtype) {
 // Widest elements first, so that each tensor is aligned for its type without gaps, which the format
 // forbids; then by name.
 std::vector<std::pair<std::string, ConstTensor>> Ordered(const TensorFile& file) {
-  std::vector<std::pair<std::string, ConstTensor>> tensors(file.tensors.begin(), file.tensors.end());
+  std::vector<std::pair<std::string, ConstTensor>> tensors(file.tensors.begin(),
+                                                           file.tensors.end());
   std::ranges::stable_sort(tensors, std::ranges::greater{},
                            [](const auto& t) { return DTypeSize(t.second.dtype()); });
   return tensors;
@@ -47,7 +53,8 @@ std::string MakeHeader(const TensorFile& file,
   }
   std::size_t at = 0;
   for (const auto& [name, tensor] : tensors) {
-    out += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[", QuoteJson(name), NameOf(tensor.dtype()));
+    out +=
+        fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[", QuoteJson(name), NameOf(tensor.dtype()));
     for (int i = 0; i < tensor.shape().rank(); ++i)
       out += (i > 0 ? "," : "") + std::to_string(tensor.dim(i));
     out += fmt::format("],\"data_offsets\":[{},{}]}},", at, at + tensor.bytes().size());
@@ -92,8 +99,8 @@ Status CheckCover(std::vector<SafetensorsEntry> entries, std::uint64_t data_byte
   std::uint64_t at = 0;
   for (const auto& entry : entries) {
     if (entry.begin != at || entry.end < entry.begin)
-      return DataLoss("tensor \"{}\" has data_offsets [{}, {}], expected to begin at {}", entry.name,
-                      entry.begin, entry.end, at);
+      return DataLoss("tensor \"{}\" has data_offsets [{}, {}], expected to begin at {}",
+                      entry.name, entry.begin, entry.end, at);
     at = entry.end;
   }
   if (at != data_bytes)
@@ -129,8 +136,8 @@ Result<TensorFile> DecodeSafetensors(const Buffer& bytes) {
   std::memcpy(&length, bytes.data(), kLengthBytes);
   if (length > kHeaderMax || length > bytes.size() - kLengthBytes)
     return DataLoss("a header of {} bytes in a file of {}", length, bytes.size());
-  TROOP_ASSIGN_OR_RETURN(SafetensorsHeader header, ParseSafetensorsHeader(
-      bytes.Slice(kLengthBytes, length).text()));
+  TROOP_ASSIGN_OR_RETURN(SafetensorsHeader header,
+                         ParseSafetensorsHeader(bytes.Slice(kLengthBytes, length).text()));
   const Buffer data = bytes.Slice(kLengthBytes + length, bytes.size() - kLengthBytes - length);
   TROOP_RETURN_IF_ERROR(CheckCover(header.tensors, data.size()));
   TensorFile file;

@@ -143,10 +143,14 @@ class Parser {
     for (int i = 0; i < 4; ++i, ++at_) {
       const char c = at_ < text_.size() ? text_[at_] : ' ';
       std::uint32_t digit = 0;
-      if (c >= '0' && c <= '9') digit = std::uint32_t(c - '0');
-      else if (c >= 'a' && c <= 'f') digit = std::uint32_t(c - 'a' + 10);
-      else if (c >= 'A' && c <= 'F') digit = std::uint32_t(c - 'A' + 10);
-      else return Wrong("four hexadecimal digits");
+      if (c >= '0' && c <= '9')
+        digit = std::uint32_t(c - '0');
+      else if (c >= 'a' && c <= 'f')
+        digit = std::uint32_t(c - 'a' + 10);
+      else if (c >= 'A' && c <= 'F')
+        digit = std::uint32_t(c - 'A' + 10);
+      else
+        return Wrong("four hexadecimal digits");
       *out = *out * 16 + digit;
     }
     return Status::Ok();

@@ -9,11 +9,11 @@ namespace {
 // Where everything lies for one input: sizes for f32, of which bf16 uses the first half.
 struct Layout {
   TensorSpec in;
-  std::vector<Plan> plan;                  // of each part
-  std::vector<std::size_t> out_at;         // cache offset of each part's output (but the last's)
-  std::vector<std::size_t> cache_at;       // cache offset of each part's cache
+  std::vector<Plan> plan;             // of each part
+  std::vector<std::size_t> out_at;    // cache offset of each part's output (but the last's)
+  std::vector<std::size_t> cache_at;  // cache offset of each part's cache
   std::size_t cache_bytes = 0;
-  std::size_t wide = 0;                    // bytes of the widest value between parts
+  std::size_t wide = 0;  // bytes of the widest value between parts
   std::size_t part_workspace = 0;
   std::size_t workspace_bytes() const { return 2 * wide + part_workspace; }
 };
@@ -48,7 +48,8 @@ class Sequential final : public Module {
 
   Result<Plan> MakePlan(std::span<const TensorSpec> in) const override {
     TROOP_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(in));
-    return Plan{.out = layout.plan.back().out, .cache_bytes = layout.cache_bytes,
+    return Plan{.out = layout.plan.back().out,
+                .cache_bytes = layout.cache_bytes,
                 .workspace_bytes = layout.workspace_bytes()};
   }
 
@@ -81,9 +82,10 @@ class Sequential final : public Module {
     ConstTensor x = in[0];
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const bool last = i + 1 == parts_.size();
-      const Tensor y = last ? out[0] : Between(layout, packed.precision, i, cache.empty()
-          ? context.workspace.subspan(i % 2 * layout.wide)
-          : cache.subspan(layout.out_at[i]));
+      const Tensor y = last ? out[0]
+                            : Between(layout, packed.precision, i,
+                                      cache.empty() ? context.workspace.subspan(i % 2 * layout.wide)
+                                                    : cache.subspan(layout.out_at[i]));
       const Cache mine = cache.empty() ? cache : PartCache(layout, i, cache);
       parts_[i].module->Forward(PartContext(context, packed, layout, i), std::span(&x, 1),
                                 std::span(&y, 1), mine);
@@ -109,7 +111,8 @@ class Sequential final : public Module {
     ConstTensor dy = dout[0];
     for (std::size_t i = parts_.size(); i-- > stop;) {
       const ConstTensor x = i == 0 ? in[0]
-          : ConstTensor(Between(layout, packed.precision, i - 1, cache.subspan(layout.out_at[i - 1])));
+                                   : ConstTensor(Between(layout, packed.precision, i - 1,
+                                                         cache.subspan(layout.out_at[i - 1])));
       Tensor dx;
       if (i > stop) {
         dx = Between(layout, packed.precision, i - 1,
@@ -160,8 +163,8 @@ class Sequential final : public Module {
   }
 
   static void CheckSizes(const Layout& layout, const StepContext& context, Cache cache) {
-    TROOP_CHECK(cache.empty() || cache.size() >= layout.cache_bytes, "cache of {} bytes, {} planned",
-                cache.size(), layout.cache_bytes);
+    TROOP_CHECK(cache.empty() || cache.size() >= layout.cache_bytes,
+                "cache of {} bytes, {} planned", cache.size(), layout.cache_bytes);
     TROOP_CHECK(context.workspace.size() >= layout.workspace_bytes(),
                 "workspace of {} bytes, {} planned", context.workspace.size(),
                 layout.workspace_bytes());

@@ -20,8 +20,8 @@ struct WeightedPacked final : Packed {
 
 struct WeightedOptions {
   const char* name;
-  std::int64_t in;        // elements per row
-  Shape out;              // without the batch
+  std::int64_t in;  // elements per row
+  Shape out;        // without the batch
   Shape weight;
   std::int64_t fan_in;
   Activation activation;
@@ -63,9 +63,8 @@ class WeightedLayer final : public Module {
 
   void Forward(const StepContext& context, std::span<const ConstTensor> in,
                std::span<const Tensor> out, Cache cache) const override {
-    if (context.packed == nullptr) return WithPacked(context, [&](const StepContext& with) {
-      Forward(with, in, out, cache);
-    });
+    if (context.packed == nullptr)
+      return WithPacked(context, [&](const StepContext& with) { Forward(with, in, out, cache); });
     const auto& packed = static_cast<const WeightedPacked&>(*context.packed);
     CheckDType(packed, in[0]);
     packed.kernel->Forward(in[0].dim(0), Weights(context.value), in[0].bytes().data(),
@@ -78,16 +77,16 @@ class WeightedLayer final : public Module {
   void Backward(const StepContext& context, std::span<const ConstTensor> in,
                 std::span<const ConstTensor> dout, Cache cache,
                 std::span<const Tensor> din) const override {
-    if (context.packed == nullptr) return WithPacked(context, [&](const StepContext& with) {
-      Backward(with, in, dout, cache, din);
-    });
+    if (context.packed == nullptr)
+      return WithPacked(context,
+                        [&](const StepContext& with) { Backward(with, in, dout, cache, din); });
     const auto& packed = static_cast<const WeightedPacked&>(*context.packed);
     CheckDType(packed, in[0]);
     const std::int64_t batch = in[0].dim(0);
     const void* dz = dout[0].bytes().data();
     if (options_.activation != Activation::kNone || dout[0].dtype() != packed.compute) {
-      ActivationBackward(options_.activation, dout[0].elements(), cache.data(), dz,
-                         dout[0].dtype(), context.workspace.data(), packed.compute);
+      ActivationBackward(options_.activation, dout[0].elements(), cache.data(), dz, dout[0].dtype(),
+                         context.workspace.data(), packed.compute);
       dz = context.workspace.data();
     }
     if (!context.gradient.empty()) {
@@ -125,19 +124,27 @@ class WeightedLayer final : public Module {
 }  // namespace
 
 std::unique_ptr<Module> MakeLinear(std::int64_t in, std::int64_t units, Activation activation) {
-  return std::make_unique<WeightedLayer>(WeightedOptions{
-      .name = "linear", .in = in, .out = {units}, .weight = {units, in}, .fan_in = in,
-      .activation = activation,
-      .make_kernel = [=](const KernelOptions& k) { return MakeLinearKernel({in, units}, k); }});
+  return std::make_unique<WeightedLayer>(
+      WeightedOptions{.name = "linear",
+                      .in = in,
+                      .out = {units},
+                      .weight = {units, in},
+                      .fan_in = in,
+                      .activation = activation,
+                      .make_kernel = [=](const KernelOptions& k) {
+                        return MakeLinearKernel({in, units}, k);
+                      }});
 }
 
 std::unique_ptr<Module> MakeConv2d(const Conv2dOptions& o) {
   const ConvShape shape{o.height, o.width, o.channels, o.filters, o.kernel, o.stride};
   return std::make_unique<WeightedLayer>(WeightedOptions{
-      .name = "conv2d", .in = o.height * o.width * o.channels,
+      .name = "conv2d",
+      .in = o.height * o.width * o.channels,
       .out = {shape.out_height(), shape.out_width(), o.filters},
       .weight = {o.filters, o.kernel, o.kernel, o.channels},
-      .fan_in = o.kernel * o.kernel * o.channels, .activation = o.activation,
+      .fan_in = o.kernel * o.kernel * o.channels,
+      .activation = o.activation,
       .make_kernel = [=](const KernelOptions& k) { return MakeConvKernel(shape, k); }});
 }
 

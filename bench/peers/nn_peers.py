@@ -64,7 +64,7 @@ class Network(nn.Module):
                                            nn.Linear(streams, actions))
         else:
             self.head = nn.Linear(features, actions)
-        # The rows of the first matrix after the convolutions: theirs are in NCHW order here.
+        # The columns of the first matrix after the convolutions are in NCHW order here.
         self.flattened = (channels, height, width) if convs else None
 
     def forward(self, x):
@@ -80,7 +80,6 @@ class Network(nn.Module):
 
     def fill(self, stream):
         """nn_bench's weights: stream + index of the parameter, in NHWC order."""
-        first_matrix = self.flattened is not None
         index = 0
         with torch.no_grad():
             for module in self.modules():
@@ -94,7 +93,7 @@ class Network(nn.Module):
                 if isinstance(module, nn.Conv2d):
                     out, channels, height, width = module.weight.shape
                     weight = weight.view(out, height, width, channels).permute(0, 3, 1, 2)
-                elif first_matrix and self.flattened and fan_in == np.prod(self.flattened):
+                elif self.flattened and fan_in == np.prod(self.flattened):
                     channels, height, width = self.flattened
                     weight = weight.view(-1, height, width, channels).permute(0, 3, 1, 2)
                     weight = weight.reshape(module.weight.shape)
@@ -132,8 +131,8 @@ def optimizer(name, parameters):
 
 
 class CenteredRmsProp(torch.optim.RMSprop):
-    """PyTorch's own, which has epsilon outside of the root. For the check of the first step alone
-    the root is made to hold it: with v = 0.05 g² and m = 0.05 g there."""
+    """PyTorch's own, which adds epsilon outside of the root: no more and no less work. The check of
+    the first step computes what DQN's form changes, from v = 0.05 g² and m = 0.05 g."""
 
     def __init__(self, parameters, rate, decay, epsilon):
         super().__init__(parameters, lr=rate, alpha=decay, eps=epsilon, centered=True)
@@ -141,13 +140,12 @@ class CenteredRmsProp(torch.optim.RMSprop):
 
     def expected_change(self, gradients):
         rate, decay, epsilon = self.inside
-        total, count = 0.0, 0
+        total = 0.0
         for g in gradients:
             g = g.double()
             v, m = (1 - decay) * g * g, (1 - decay) * g
             total += (rate * g / torch.sqrt(v - m * m + epsilon)).abs().sum().item()
-            count += g.numel()
-        return total, count
+        return total
 
 
 class Step:
@@ -157,11 +155,12 @@ class Step:
         self.name = name
         self.online = Network(**NETWORKS[name]).fill(STREAM["value"])
         self.target = Network(**NETWORKS[name]).fill(STREAM["target"])
-        layout = torch.channels_last if channels_last else torch.contiguous_format
+        layout = torch.channels_last
         self.observation = observation(name, "observation", batch)
         self.next_observation = observation(name, "next_observation", batch)
         if channels_last:
-            self.online, self.target = (n.to(memory_format=layout) for n in (self.online, self.target))
+            self.online = self.online.to(memory_format=layout)
+            self.target = self.target.to(memory_format=layout)
             self.observation = self.observation.to(memory_format=layout)
             self.next_observation = self.next_observation.to(memory_format=layout)
         actions = NETWORKS[name]["actions"]
@@ -195,13 +194,12 @@ class Step:
         if not report:
             return None
         if isinstance(self.optimizer, CenteredRmsProp):
-            change, count = self.optimizer.expected_change(gradients)
+            change = self.optimizer.expected_change(gradients)
         else:
             change = sum((a - b).abs().double().sum().item()
                          for a, b in zip(before, self.parameters))
-            count = sum(p.numel() for p in self.parameters)
         # Ours counts the padding between parameters, which rounds each up to 16.
-        count = sum(-(-p.numel() // 16) * 16 for p in self.parameters) if count else count
+        count = sum(-(-p.numel() // 16) * 16 for p in self.parameters)
         rate = self.optimizer.param_groups[0]["lr"]
         return [loss.item(), (goal - chosen).abs().mean().item(), chosen.mean().item(), norm.item(),
                 change / count / rate]
@@ -284,9 +282,9 @@ def main():
             continue
         values, check = fastest(kind, name, batch, options.quick)
         for case in names:
-            print(json.dumps({"case": case, "metric": "time", "unit": "us", "values": values,
-                              "check": check, "peer": "pytorch", "peer_version": torch.__version__}),
-                  flush=True)
+            row = {"case": case, "metric": "time", "unit": "us", "values": values, "check": check,
+                   "peer": "pytorch", "peer_version": torch.__version__}
+            print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":

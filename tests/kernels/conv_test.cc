@@ -49,7 +49,8 @@ void CheckConv(const ConvShape& shape, std::int64_t batch, DType compute) {
     for (float& g : weight_gradient.as<float>()) g = 1;
     for (float& g : bias_gradient.as<float>()) g = 1;
     kernel->BackwardWeight(batch, x.data.bytes().data(), dz.data.bytes().data(),
-                           {weight_gradient.data<float>(), bias_gradient.data<float>()}, accumulate);
+                           {weight_gradient.data<float>(), bias_gradient.data<float>()},
+                           accumulate);
     auto expected_dw = dw, expected_db = db;
     if (accumulate) {
       for (double& g : expected_dw) g += 1;
@@ -63,10 +64,10 @@ void CheckConv(const ConvShape& shape, std::int64_t batch, DType compute) {
 TEST(ConvKernelTest, AgreesWithLoops) {
   for (const DType compute : kTypes) {
     CheckConv({1, 1, 1, 1, 1, 1}, 1, compute);
-    CheckConv({10, 10, 4, 16, 3, 1}, 3, compute);    // MinAtar
-    CheckConv({9, 7, 3, 5, 2, 3}, 2, compute);       // nothing fits anything
-    CheckConv({12, 12, 32, 64, 4, 2}, 2, compute);   // as Nature's second
-    CheckConv({7, 7, 64, 64, 3, 1}, 1, compute);     // and its third
+    CheckConv({10, 10, 4, 16, 3, 1}, 3, compute);   // MinAtar
+    CheckConv({9, 7, 3, 5, 2, 3}, 2, compute);      // nothing fits anything
+    CheckConv({12, 12, 32, 64, 4, 2}, 2, compute);  // as Nature's second
+    CheckConv({7, 7, 64, 64, 3, 1}, 1, compute);    // and its third
   }
 }
 

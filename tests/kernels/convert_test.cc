@@ -24,9 +24,9 @@ std::vector<float> Floats() {
   x[2] = -0.0f;
   x[3] = std::numeric_limits<float>::infinity();
   x[4] = std::numeric_limits<float>::quiet_NaN();
-  x[5] = 3.4e38f;                    // rounds to infinity in bf16
-  x[6] = 1e-40f;                     // denormal
-  x[7] = 1.00390625f;                // halfway between two bf16: to even
+  x[5] = 3.4e38f;      // rounds to infinity in bf16
+  x[6] = 1e-40f;       // denormal
+  x[7] = 1.00390625f;  // halfway between two bf16: to even
   return x;
 }
 
@@ -89,7 +89,8 @@ TEST(ConvertTest, EveryInstructionSetGivesTheSameBytes) {
         plain.activation_backward(activation, kSize, f.data(), f.data(), DType::kF32, a.data(), to);
         fast.activation_backward(activation, kSize, f.data(), f.data(), DType::kF32, b.data(), to);
         EXPECT_EQ(BytesOf(a), BytesOf(b));
-        plain.activation_backward(activation, kSize, h.data(), h.data(), DType::kBF16, a.data(), to);
+        plain.activation_backward(activation, kSize, h.data(), h.data(), DType::kBF16, a.data(),
+                                  to);
         fast.activation_backward(activation, kSize, h.data(), h.data(), DType::kBF16, b.data(), to);
         EXPECT_EQ(BytesOf(a), BytesOf(b));
       }
@@ -106,10 +107,12 @@ TEST(ConvertTest, ActivationsAndTheirDerivativesAreThose) {
   std::vector<float> y(5), d(5), ones(5, 1.0f);
   ActivationForward(Activation::kRelu, 5, z.data(), y.data(), DType::kF32);
   EXPECT_EQ(y, (std::vector<float>{0, 0, 0, 0.5f, 2}));
-  ActivationBackward(Activation::kRelu, 5, y.data(), ones.data(), DType::kF32, d.data(), DType::kF32);
+  ActivationBackward(Activation::kRelu, 5, y.data(), ones.data(), DType::kF32, d.data(),
+                     DType::kF32);
   EXPECT_EQ(d, (std::vector<float>{0, 0, 0, 1, 1}));
   ActivationForward(Activation::kTanh, 5, z.data(), y.data(), DType::kF32);
-  ActivationBackward(Activation::kTanh, 5, y.data(), ones.data(), DType::kF32, d.data(), DType::kF32);
+  ActivationBackward(Activation::kTanh, 5, y.data(), ones.data(), DType::kF32, d.data(),
+                     DType::kF32);
   for (std::size_t i = 0; i < 5; ++i) {
     EXPECT_FLOAT_EQ(y[i], std::tanh(z[i]));
     EXPECT_NEAR(d[i], 1 / (std::cosh(z[i]) * std::cosh(z[i])), 1e-6);

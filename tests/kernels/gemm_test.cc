@@ -51,7 +51,8 @@ void CheckLinear(const LinearShape& shape, std::int64_t batch, DType compute) {
     for (float& g : weight_gradient.as<float>()) g = 1;
     for (float& g : bias_gradient.as<float>()) g = 1;
     kernel->BackwardWeight(batch, x.data.bytes().data(), dz.data.bytes().data(),
-                           {weight_gradient.data<float>(), bias_gradient.data<float>()}, accumulate);
+                           {weight_gradient.data<float>(), bias_gradient.data<float>()},
+                           accumulate);
     auto expected_dw = dw, expected_db = db;
     if (accumulate) {
       for (double& g : expected_dw) g += 1;
@@ -111,9 +112,11 @@ TEST(NarrowKernelsTest, EveryInstructionSetAgreesWithLoops) {
       LinearForwardReference(shape, Activation::kNone, batch, w.f64.data(), bias.f64.data(),
                              x.f64.data(), y.data());
       LinearBackwardDataReference(shape, batch, w.f64.data(), dz.f64.data(), dx.data());
-      LinearBackwardWeightReference(shape, batch, x.f64.data(), dz.f64.data(), dw.data(), db.data());
+      LinearBackwardWeightReference(shape, batch, x.f64.data(), dz.f64.data(), dw.data(),
+                                    db.data());
       for (const CpuLevel level : SupportedCpuLevels()) {
-        SCOPED_TRACE(fmt::format("{} x {} -> {} {}", batch, shape.in, shape.out, CpuLevelName(level)));
+        SCOPED_TRACE(
+            fmt::format("{} x {} -> {} {}", batch, shape.in, shape.out, CpuLevelName(level)));
         const auto& kernels = NarrowKernelsF32For(level);
         Tensor got(DType::kF32, {batch * shape.out});
         kernels.forward(shape, batch, w.data.data<float>(), bias.data.data<float>(),
@@ -127,7 +130,8 @@ TEST(NarrowKernelsTest, EveryInstructionSetAgreesWithLoops) {
         Tensor bias_gradient(DType::kF32, {shape.out});
         std::vector<float> scratch(std::size_t(NarrowScratch(shape, batch)));
         kernels.backward_weight(shape, batch, x.data.data<float>(), dz.data.data<float>(),
-                                scratch.data(), got.data<float>(), bias_gradient.data<float>(), false);
+                                scratch.data(), got.data<float>(), bias_gradient.data<float>(),
+                                false);
         ExpectNear(got, dw, batch, "weight gradient");
         ExpectNear(bias_gradient, db, batch, "bias gradient");
       }

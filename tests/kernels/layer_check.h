@@ -35,13 +35,15 @@ inline double At(const Tensor& t, std::int64_t i) {
   return t.dtype() == DType::kF32 ? t.data<float>()[i] : ToF32(t.data<BF16>()[i]);
 }
 
-// |got - expected| against sums of `terms` products of standard normals: their spread is sqrt(terms),
-// each f32 operation adds 2^-24 of the running sum; 40 of them cover the worst of a million outputs.
-// A result stored as bf16 is off by another 2^-8 of itself (half that when rounded well).
+// |got - expected| against sums of `terms` products of standard normals: their spread is
+// sqrt(terms), each f32 operation adds 2^-24 of the running sum; 40 of them cover the worst of a
+// million outputs. A result stored as bf16 is off by another 2^-8 of itself (half that when rounded
+// well).
 inline void ExpectNear(const Tensor& got, const std::vector<double>& expected, std::int64_t terms,
                        const char* what) {
   ASSERT_EQ(std::size_t(got.elements()), expected.size()) << what;
-  const double spread = std::sqrt(double(terms)) * 40 / 16777216.0 * (1 + std::sqrt(double(terms)) / 8);
+  const double spread =
+      std::sqrt(double(terms)) * 40 / 16777216.0 * (1 + std::sqrt(double(terms)) / 8);
   for (std::int64_t i = 0; i < got.elements(); ++i) {
     const double e = expected[std::size_t(i)];
     const double rounding = got.dtype() == DType::kBF16 ? std::abs(e) / 256 : 0;

@@ -10,8 +10,8 @@
 namespace troop {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::CheckGradients;
+using ::testing::HasSubstr;
 using testing::ModuleBench;
 
 EnvSpec Env(const TensorSpec& observation, std::int64_t actions, float scale = 1) {
@@ -66,7 +66,8 @@ TEST(NetworkTest, GradientsAgreeWithDifferencesInEveryShape) {
   Config config;
   config.network.layers = {Conv(16, 3, 1), Linear(128)};
   config.network.dueling = false;
-  CheckGradients(*Make(config, Env({DType::kU8, {10, 10, 4}}, 6)), {DType::kU8, {2, 10, 10, 4}}, false);
+  CheckGradients(*Make(config, Env({DType::kU8, {10, 10, 4}}, 6)), {DType::kU8, {2, 10, 10, 4}},
+                 false);
   config.network.dueling = true;
   config.network.dueling_units = 24;
   config.network.layers = {Conv(8, 4, 2), Conv(12, 3, 1), Linear(40, "tanh"), Linear(20, "none")};

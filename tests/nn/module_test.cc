@@ -21,19 +21,28 @@ TEST(LinearTest, GradientsAgreeWithDifferences) {
     CheckGradients(*MakeLinear(19, 13, activation), F32({5, 19}));
 }
 
-TEST(LinearTest, FlattensItsInput) {
-  CheckGradients(*MakeLinear(24, 7), F32({3, 2, 3, 4}));
-}
+TEST(LinearTest, FlattensItsInput) { CheckGradients(*MakeLinear(24, 7), F32({3, 2, 3, 4})); }
 
 TEST(Conv2dTest, GradientsAgreeWithDifferences) {
-  CheckGradients(*MakeConv2d({.height = 10, .width = 9, .channels = 4, .filters = 16, .kernel = 3,
-                              .stride = 1, .activation = Activation::kRelu}),
+  CheckGradients(*MakeConv2d({.height = 10,
+                              .width = 9,
+                              .channels = 4,
+                              .filters = 16,
+                              .kernel = 3,
+                              .stride = 1,
+                              .activation = Activation::kRelu}),
                  F32({2, 10, 9, 4}));
-  CheckGradients(*MakeConv2d({.height = 11, .width = 11, .channels = 3, .filters = 5, .kernel = 4,
-                              .stride = 2}),
-                 F32({3, 11, 11, 3}));
-  CheckGradients(*MakeConv2d({.height = 20, .width = 20, .channels = 4, .filters = 8, .kernel = 8,
-                              .stride = 4, .activation = Activation::kTanh}),
+  CheckGradients(
+      *MakeConv2d(
+          {.height = 11, .width = 11, .channels = 3, .filters = 5, .kernel = 4, .stride = 2}),
+      F32({3, 11, 11, 3}));
+  CheckGradients(*MakeConv2d({.height = 20,
+                              .width = 20,
+                              .channels = 4,
+                              .filters = 8,
+                              .kernel = 8,
+                              .stride = 4,
+                              .activation = Activation::kTanh}),
                  F32({2, 20, 20, 4}));
 }
 
@@ -50,8 +59,12 @@ TEST(DuelingHeadTest, GradientsAgreeWithDifferences) {
 
 TEST(SequentialTest, GradientsAgreeWithDifferences) {
   std::vector<SequentialPart> parts;
-  parts.push_back({"conv", MakeConv2d({.height = 8, .width = 8, .channels = 4, .filters = 16,
-                                       .kernel = 3, .activation = Activation::kRelu})});
+  parts.push_back({"conv", MakeConv2d({.height = 8,
+                                       .width = 8,
+                                       .channels = 4,
+                                       .filters = 16,
+                                       .kernel = 3,
+                                       .activation = Activation::kRelu})});
   parts.push_back({"plain", MakeLinear(6 * 6 * 16, 24)});
   parts.push_back({"tanh", MakeActivation(Activation::kTanh)});
   parts.push_back({"fused", MakeLinear(24, 16, Activation::kRelu)});
@@ -78,8 +91,13 @@ TEST(SequentialTest, NamesAndOffsetsFollowItsParts) {
 std::unique_ptr<Module> SmallConvNet() {
   std::vector<SequentialPart> parts;
   parts.push_back({"input", MakeInput(1.0f / 255)});
-  parts.push_back({"conv", MakeConv2d({.height = 12, .width = 12, .channels = 4, .filters = 16,
-                                       .kernel = 4, .stride = 2, .activation = Activation::kRelu})});
+  parts.push_back({"conv", MakeConv2d({.height = 12,
+                                       .width = 12,
+                                       .channels = 4,
+                                       .filters = 16,
+                                       .kernel = 4,
+                                       .stride = 2,
+                                       .activation = Activation::kRelu})});
   parts.push_back({"fc", MakeLinear(5 * 5 * 16, 32, Activation::kRelu)});
   parts.push_back({"head", MakeDuelingHead(32, 16, 6)});
   return MakeSequential(std::move(parts));
@@ -124,8 +142,8 @@ TEST(SequentialTest, GradientIsAddedOrOverwritten) {
   }
 }
 
-// bf16 keeps 8 bits, so a sum is off by about 0.3 % of its spread, and about as many relus switch: of
-// the gradient's norm that is sqrt(0.003), 5 %.
+// bf16 keeps 8 bits, so a sum is off by about 0.3 % of its spread, and about as many relus switch:
+// of the gradient's norm that is sqrt(0.003), 5 %.
 TEST(SequentialTest, BF16GradientPointsWhereF32Does) {
   const auto module = SmallConvNet();
   ModuleBench exact(*module, {DType::kU8, {16, 12, 12, 4}}, Precision::kF32);

@@ -77,10 +77,10 @@ TEST(SafetensorsTest, TensorsShareTheBuffer) {
 
 TEST(SafetensorsTest, MisalignedTensorsAreCopied) {
   // One byte, then an f32 at offset 1.
-  const auto file = DecodeSafetensors(FileOf(
-      R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
-      R"("b":{"dtype":"F32","shape":[1],"data_offsets":[1,5]}})",
-      std::string("\x07\0\0\x80\x3f", 5)));
+  const auto file =
+      DecodeSafetensors(FileOf(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+                               R"("b":{"dtype":"F32","shape":[1],"data_offsets":[1,5]}})",
+                               std::string("\x07\0\0\x80\x3f", 5)));
   ASSERT_TRUE(file.ok()) << file.status().ToString();
   EXPECT_EQ(file->tensors.at("a").data<std::uint8_t>()[0], 7);
   EXPECT_EQ(file->tensors.at("b").data<float>()[0], 1.0f);
@@ -122,14 +122,17 @@ TEST(SafetensorsTest, DamageIsNamed) {
               HasSubstr("expected to begin at 0"));
   EXPECT_THAT(ErrorOf(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[5,1]}})", "x"),
               HasSubstr("expected to begin at 0"));
-  EXPECT_THAT(ErrorOf(R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})", ""),
-              HasSubstr("overflows"));
+  EXPECT_THAT(
+      ErrorOf(R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})", ""),
+      HasSubstr("overflows"));
   EXPECT_THAT(ErrorOf(R"({"a":{"dtype":"U8","shape":[1,1,1,1,1,1,1],"data_offsets":[0,1]}})", "x"),
               HasSubstr("7 dimensions"));
-  EXPECT_THAT(ErrorOf(R"({"a":{"dtype":"U8","shape":[99999999999999999999],"data_offsets":[0,1]}})", "x"),
-              HasSubstr("below 2^64"));
+  EXPECT_THAT(
+      ErrorOf(R"({"a":{"dtype":"U8","shape":[99999999999999999999],"data_offsets":[0,1]}})", "x"),
+      HasSubstr("below 2^64"));
   EXPECT_THAT(ErrorOf(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
-                      R"("a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "x"),
+                      R"("a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+                      "x"),
               HasSubstr("\"a\" only once"));
 }
 

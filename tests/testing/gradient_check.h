@@ -81,14 +81,14 @@ class ModuleBench {
 };
 
 struct GradientCheckOptions {
-  int directions = 8;      // random directions in parameter space
+  int directions = 8;                              // random directions in parameter space
   std::vector<double> steps = {3e-3, 1e-3, 3e-4};  // of the central difference; the best counts
   double tolerance = 2e-2;                         // relative to the gradient's norm
 };
 
 // Compares the derivative along random directions d, not of single elements: a central difference
-// (L(v + hd) - L(v - hd)) / 2h with Σ g·d. Rounding of the f32 forward, about 1e-7 of the terms of L,
-// is divided by h: 3e-4 to 3e-5 of the terms. A relu that the step crosses is an error of first
+// (L(v + hd) - L(v - hd)) / 2h with Σ g·d. Rounding of the f32 forward, about 1e-7 of the terms of
+// L, is divided by h: 3e-4 to 3e-5 of the terms. A relu that the step crosses is an error of first
 // order, which a smaller step leaves out: so the best of three steps counts. A wrong gradient fails
 // at every step.
 inline void ExpectDirectionalDerivative(ModuleBench& bench, std::span<float> at,
