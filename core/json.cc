@@ -8,7 +8,8 @@ namespace {
 
 constexpr int kDepthMax = 64;
 
-// Length of the UTF-8 sequence at `text`, 0 when it is none (RFC 3629: shortest form, no surrogates).
+// Length of the UTF-8 sequence at `text`, 0 when it is none (RFC 3629: shortest form, no
+// surrogates).
 std::size_t Utf8Length(std::string_view text) {
   const auto at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char c = at(0);
@@ -36,6 +37,29 @@ void AppendUtf8(std::uint32_t code, std::string* out) {
     *out += {char(0xF0 | code >> 18), char(0x80 | (code >> 12 & 63)), char(0x80 | (code >> 6 & 63)),
              char(0x80 | (code & 63))};
   }
+}
+
+// RFC 8259, section 6: from_chars also takes "01", ".5" and "1.".
+bool IsNumber(std::string_view text) {
+  const auto digits = [&text] {
+    const std::size_t n = std::min(text.find_first_not_of("0123456789"), text.size());
+    text.remove_prefix(n);
+    return n;
+  };
+  if (text.starts_with('-')) text.remove_prefix(1);
+  const bool zero = text.starts_with('0');
+  const std::size_t whole = digits();
+  if (whole == 0 || (zero && whole > 1)) return false;
+  if (text.starts_with('.')) {
+    text.remove_prefix(1);
+    if (digits() == 0) return false;
+  }
+  if (text.starts_with('e') || text.starts_with('E')) {
+    text.remove_prefix(1);
+    if (text.starts_with('+') || text.starts_with('-')) text.remove_prefix(1);
+    if (digits() == 0) return false;
+  }
+  return text.empty();
 }
 
 // Recursive descent over RFC 8259. After an error it stays failed.
@@ -111,15 +135,12 @@ class Parser {
   }
 
   bool Number(JsonValue* out) {
-    std::size_t end = at_;
-    while (end < text_.size() && std::string_view("+-.eE0123456789").find(text_[end]) != text_.npos) {
-      ++end;
-    }
+    const std::size_t end = std::min(text_.find_first_not_of("+-.eE0123456789", at_), text_.size());
     const char* first = text_.data() + at_;
     const char* last = text_.data() + end;
-    const auto parsed = std::from_chars(first, last, out->number);
-    if (first == last || parsed.ec != std::errc() || parsed.ptr != last || *first == '+') {
-      return Fail("a value is missing or misspelt");
+    if (!IsNumber({first, last})) return Fail("a value is missing or misspelt");
+    if (std::from_chars(first, last, out->number).ec != std::errc()) {
+      return Fail("a number is too large or too small");
     }
     std::int64_t integer = 0;
     const auto whole = std::from_chars(first, last, integer);
