@@ -3,20 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
-#if __has_include("core/gif.h")
 #include "core/gif.h"
-#endif
 #include "core/png.h"
 
 namespace troop {
 
 Buffer AnimatedGif(const std::vector<Picture>& frames, double frames_per_s) {
-#if __has_include("core/gif.h")
   return EncodeGif(frames, std::max(1, int(std::lround(100 / frames_per_s))));
-#else
-  (void)frames_per_s;
-  return PngStrip(frames);
-#endif
 }
 
 Buffer PngStrip(const std::vector<Picture>& frames) {
