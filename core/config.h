@@ -34,7 +34,7 @@ struct Config {
     std::int64_t max_episode_steps = -1;
     double sticky_actions = -1;
     bool difficulty_ramping = true;
-    double reward_clip = 0;            // 0: none; else rewards are clipped to [-c, c] by the learner
+    double reward_clip = 0;  // 0: none; else rewards are clipped to [-c, c] by the learner
     std::int64_t action_repeat = 1;    // frames per agent step     (Atari)
     std::int64_t frame_stack = 1;      // frames per observation    (Atari)
     std::int64_t noop_max = 0;         // no-ops that start an episode, at most (Atari)
@@ -155,9 +155,9 @@ struct ConfigKey {
 std::vector<ConfigKey> ConfigKeys();
 
 // A file plus overrides `key=value` (value as TOML; a bare word is a string; the last one wins).
-// Errors: kInvalidArgument with ALL problems found, one line each, "file:line: key: what is wrong, and
-// what to do": unknown keys with the nearest valid one, wrong types, values out of range, impossible
-// combinations. kNotFound when the file can't be read.
+// Errors: kInvalidArgument with ALL problems found, one line each, "file:line: key: what is wrong,
+// and what to do": unknown keys with the nearest valid one, wrong types, values out of range,
+// impossible combinations. kNotFound when the file can't be read.
 Result<Config> ParseConfig(std::string_view toml_text, std::string_view file_name,
                            std::span<const std::string> overrides);
 Result<Config> LoadConfigFile(const std::string& path, std::span<const std::string> overrides);

@@ -13,7 +13,8 @@ class Conflicts {
   template <class... Args>
   void If(bool wrong, std::vector<std::string> keys, fmt::format_string<Args...> format,
           Args&&... args) {
-    if (wrong) found_.push_back({std::move(keys), fmt::format(format, std::forward<Args>(args)...)});
+    if (wrong)
+      found_.push_back({std::move(keys), fmt::format(format, std::forward<Args>(args)...)});
   }
   std::vector<ConfigConflict> Take() { return std::move(found_); }
 
@@ -29,11 +30,13 @@ bool IsFolderName(const std::string& name) {
 }
 
 void CheckNames(const Config& c, Conflicts* out) {
-  out->If(!IsFolderName(c.name), {"name"},
-          "{} can't name a folder; use at most 100 letters, digits, '-', '_' and '.', and begin with "
-          "a letter or digit",
-          TomlString(c.name));
-  out->If(c.env.id.empty(), {"env.id"}, "is empty; name an environment, for example \"CartPole-v1\"");
+  out->If(
+      !IsFolderName(c.name), {"name"},
+      "{} can't name a folder; use at most 100 letters, digits, '-', '_' and '.', and begin with "
+      "a letter or digit",
+      TomlString(c.name));
+  out->If(c.env.id.empty(), {"env.id"},
+          "is empty; name an environment, for example \"CartPole-v1\"");
   out->If(c.log.dir.empty(), {"log.dir"}, "is empty; name a folder, for example \"runs\"");
 }
 
@@ -43,15 +46,17 @@ void CheckEnv(const Config& c, Conflicts* out) {
           TomlNumber(c.env.sticky_actions));
   const bool atari = c.env.id.starts_with("ALE/");
   const auto atari_only = [&](bool set, const char* key, std::int64_t plain) {
-    out->If(set && !atari, {key, "env.id"}, "only Atari games (\"ALE/...\") have it, {} is none; set {}",
-            TomlString(c.env.id), plain);
+    out->If(set && !atari, {key, "env.id"},
+            "only Atari games (\"ALE/...\") have it, {} is none; set {}", TomlString(c.env.id),
+            plain);
   };
   atari_only(c.env.action_repeat != 1, "env.action_repeat", 1);
   atari_only(c.env.frame_stack != 1, "env.frame_stack", 1);
   atari_only(c.env.noop_max != 0, "env.noop_max", 0);
 }
 
-void CheckLayer(const LayerConfig& layer, const std::string& key, bool after_linear, Conflicts* out) {
+void CheckLayer(const LayerConfig& layer, const std::string& key, bool after_linear,
+                Conflicts* out) {
   const LayerConfig plain;
   if (layer.type == "conv2d") {
     out->If(layer.filters == 0, {key}, "a conv2d layer needs filters; add filters = 32");
@@ -85,21 +90,25 @@ void CheckNetwork(const Config& c, Conflicts* out) {
 void CheckReplay(const Config& c, Conflicts* out) {
   const std::int64_t capacity = c.replay.capacity_items, batch = c.learner.batch_size;
   out->If(batch > capacity, {"learner.batch_size", "replay.capacity_items"},
-          "{} is more than replay.capacity_items = {}; lower one or raise the other", batch, capacity);
+          "{} is more than replay.capacity_items = {}; lower one or raise the other", batch,
+          capacity);
   out->If(c.replay.min_items > capacity, {"replay.min_items", "replay.capacity_items"},
           "{} is more than replay.capacity_items = {}, so no batch would ever be drawn; lower it",
           c.replay.min_items, capacity);
-  out->If(c.replay.min_items < batch && batch <= capacity, {"replay.min_items", "learner.batch_size"},
-          "{} is less than learner.batch_size = {}; raise it to at least {}", c.replay.min_items, batch,
-          batch);
-  out->If(c.replay.min_items > c.learner.total_steps, {"replay.min_items", "learner.total_steps"},
-          "{} items need as many steps, but the run has only learner.total_steps = {}; nothing would "
-          "be learned: lower it",
-          c.replay.min_items, TomlNumber(c.learner.total_steps));
+  out->If(c.replay.min_items < batch && batch <= capacity,
+          {"replay.min_items", "learner.batch_size"},
+          "{} is less than learner.batch_size = {}; raise it to at least {}", c.replay.min_items,
+          batch, batch);
+  out->If(
+      c.replay.min_items > c.learner.total_steps, {"replay.min_items", "learner.total_steps"},
+      "{} items need as many steps, but the run has only learner.total_steps = {}; nothing would "
+      "be learned: lower it",
+      c.replay.min_items, TomlNumber(c.learner.total_steps));
 }
 
 void CheckRun(const Config& c, Conflicts* out) {
-  out->If(c.actor.warmup_steps > c.learner.total_steps, {"actor.warmup_steps", "learner.total_steps"},
+  out->If(c.actor.warmup_steps > c.learner.total_steps,
+          {"actor.warmup_steps", "learner.total_steps"},
           "{} is more than learner.total_steps = {}: the run would act at random only; lower it",
           TomlNumber(c.actor.warmup_steps), TomlNumber(c.learner.total_steps));
   out->If(c.optimizer.weight_decay > 0 && c.optimizer.type != "adam",
@@ -117,7 +126,8 @@ void CheckRun(const Config& c, Conflicts* out) {
           "{} is less than fleet.dead_after_s = {}; raise it", TomlNumber(c.fleet.hung_after_s),
           TomlNumber(c.fleet.dead_after_s));
   out->If(c.fleet.mode == "serial" && c.fleet.actors > 256, {"fleet.actors", "fleet.mode"},
-          "{} actors in one thread; fleet.mode = \"serial\" takes at most 256: raise actor.envs instead",
+          "{} actors in one thread; fleet.mode = \"serial\" takes at most 256: raise actor.envs "
+          "instead",
           c.fleet.actors);
 }
 

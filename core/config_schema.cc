@@ -24,7 +24,8 @@ void VisitTop(Config& c, ConfigVisitor& v) {
   v.Visit({"version", "Version of these keys: a newer one than this program knows is refused.",
            Between(1, double(kConfigVersion))}, c.version);
   v.Visit({"name", "Name of the run, and of its folder below log.dir."}, c.name);
-  v.Visit({"seed", "Every random stream of the run is derived from it.", Between(0, kMany)}, c.seed);
+  v.Visit({"seed", "Every random stream of the run is derived from it.", Between(0, kMany)},
+          c.seed);
 }
 
 void VisitEnv(Config::EnvKeys& c, ConfigVisitor& v) {
@@ -32,9 +33,11 @@ void VisitEnv(Config::EnvKeys& c, ConfigVisitor& v) {
   v.Visit({"env.max_episode_steps",
            "Agent steps after which an episode is truncated; 0: never, -1: the environment's own.",
            Between(-1, kMany)}, c.max_episode_steps);
-  v.Visit({"env.sticky_actions",
-           "Probability that the last action is repeated instead (MinAtar); -1: the environment's own.",
-           Between(-1, 1)}, c.sticky_actions);
+  v.Visit(
+      {"env.sticky_actions",
+       "Probability that the last action is repeated instead (MinAtar); -1: the environment's own.",
+       Between(-1, 1)},
+      c.sticky_actions);
   v.Visit({"env.difficulty_ramping", "Whether MinAtar games grow harder as they go on."},
           c.difficulty_ramping);
   v.Visit({"env.reward_clip", "The learner clips rewards to [-x, x]; 0: not at all.", AtLeast(0)},
@@ -51,9 +54,10 @@ void VisitEnv(Config::EnvKeys& c, ConfigVisitor& v) {
 void VisitNetwork(Config::NetworkKeys& c, ConfigVisitor& v) {
   v.Visit({"network.layers",
            "The layers between observation and head; empty: two linear layers of 64."}, c.layers);
-  v.Visit({"network.dueling",
-           "Separate streams for the state's value and the actions' advantages (Wang et al. 2016)."},
-          c.dueling);
+  v.Visit(
+      {"network.dueling",
+       "Separate streams for the state's value and the actions' advantages (Wang et al. 2016)."},
+      c.dueling);
   v.Visit({"network.dueling_units", "Hidden units of each dueling stream; 0: no hidden layer.",
            Between(0, 1 << 20)}, c.dueling_units);
   v.Visit({.name = "network.precision",
@@ -63,8 +67,10 @@ void VisitNetwork(Config::NetworkKeys& c, ConfigVisitor& v) {
 
 void VisitFleet(Config::FleetKeys& c, ConfigVisitor& v) {
   v.Visit({.name = "fleet.mode",
-           .doc = "A process per role, or all roles in one thread in a fixed order (same seed, same bytes).",
-           .choices = {"processes", "serial"}}, c.mode);
+           .doc = "A process per role, or all roles in one thread in a fixed order (same seed, "
+                  "same bytes).",
+           .choices = {"processes", "serial"}},
+          c.mode);
   v.Visit({.name = "fleet.transport",
            .doc = "How the processes of this machine talk: sockets in a private folder, or TCP.",
            .choices = {"ipc", "tcp"}}, c.transport);
@@ -79,24 +85,27 @@ void VisitFleet(Config::FleetKeys& c, ConfigVisitor& v) {
            Between(0, 1e6)}, c.restarts_max);
   v.Visit({"fleet.restart_window_s", "The time in which fleet.restarts_max counts.", Above(0)},
           c.restart_window_s);
-  v.Visit({"fleet.backoff_first_s", "Wait before the first restart of a role; it doubles each time.",
-           Above(0)}, c.backoff_first_s);
+  v.Visit({"fleet.backoff_first_s",
+           "Wait before the first restart of a role; it doubles each time.", Above(0)},
+          c.backoff_first_s);
   v.Visit({"fleet.backoff_max_s", "Longest wait before a restart.", Above(0)}, c.backoff_max_s);
   v.Visit({"fleet.drain_s", "Time that roles have to end in order before they are killed.",
            Between(0, 3600)}, c.drain_s);
 }
 
 void VisitActor(Config::ActorKeys& c, ConfigVisitor& v) {
-  v.Visit({"actor.envs", "Environments of each actor, stepped together.", Between(1, 65536)}, c.envs);
+  v.Visit({"actor.envs", "Environments of each actor, stepped together.", Between(1, 65536)},
+          c.envs);
   v.Visit({"actor.epsilon_base",
            "Environment i of N explores with ε_i = base^(1 + alpha·i/(N-1)) (Horgan et al. 2018).",
            Between(0, 1)}, c.epsilon_base);
   v.Visit({"actor.epsilon_alpha", "The exponent's alpha in ε_i: how far the ladder reaches down.",
            AtLeast(0)}, c.epsilon_alpha);
   v.Visit({"actor.n_step", "Steps of reward before the bootstrap.", Between(1, 1024)}, c.n_step);
-  v.Visit({"actor.refresh_steps",
-           "Agent steps of one environment between two looks for newer weights.", Between(1, kMany)},
-          c.refresh_steps);
+  v.Visit(
+      {"actor.refresh_steps", "Agent steps of one environment between two looks for newer weights.",
+       Between(1, kMany)},
+      c.refresh_steps);
   v.Visit({"actor.push_items", "Items that are sent to the replay at once.", Between(1, 65536)},
           c.push_items);
   v.Visit({"actor.push_window", "Pushes in flight before the actor waits for the replay.",
@@ -126,12 +135,16 @@ void VisitReplay(Config::ReplayKeys& c, ConfigVisitor& v) {
   v.Visit({"replay.samples_per_insert",
            "Times that an item is drawn on average; the faster side waits. 0: nobody waits.",
            AtLeast(0)}, c.samples_per_insert);
-  v.Visit({"replay.ratio_error",
-           "Slack of that ratio, as a fraction of samples_per_insert·min_items.", AboveUpTo(0, 1e6)},
-          c.ratio_error);
+  v.Visit(
+      {"replay.ratio_error", "Slack of that ratio, as a fraction of samples_per_insert·min_items.",
+       AboveUpTo(0, 1e6)},
+      c.ratio_error);
   v.Visit({.name = "replay.memory_bytes_max",
-           .doc = "Refuse to start when the full replay takes more; 0: three quarters of this machine's memory.",
-           .range = Between(0, kMany), .whole = true}, c.memory_bytes_max);
+           .doc = "Refuse to start when the full replay takes more; 0: three quarters of this "
+                  "machine's memory.",
+           .range = Between(0, kMany),
+           .whole = true},
+          c.memory_bytes_max);
 }
 
 void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
@@ -181,13 +194,16 @@ void VisitOptimizer(Config::OptimizerKeys& c, ConfigVisitor& v) {
           c.centered);
   v.Visit({"optimizer.epsilon",
            "Added to the divisor: Adam outside the root, RMSProp inside it.", Above(0)}, c.epsilon);
-  v.Visit({"optimizer.weight_decay",
-           "Share of each weight, times the learning rate, removed per update (decoupled; Adam only).",
-           AtLeast(0)}, c.weight_decay);
+  v.Visit(
+      {"optimizer.weight_decay",
+       "Share of each weight, times the learning rate, removed per update (decoupled; Adam only).",
+       AtLeast(0)},
+      c.weight_decay);
 }
 
 void VisitEvaluator(Config::EvaluatorKeys& c, ConfigVisitor& v) {
-  v.Visit({"evaluator.enabled", "Whether a role of its own measures the greedy return."}, c.enabled);
+  v.Visit({"evaluator.enabled", "Whether a role of its own measures the greedy return."},
+          c.enabled);
   v.Visit({"evaluator.every_s", "Seconds between the starts of two evaluations.", AtLeast(0)},
           c.every_s);
   v.Visit({"evaluator.episodes", "Episodes of one evaluation while training.", Between(1, 1e6)},

@@ -134,12 +134,13 @@ may also be given after the file, as `key=value`, and the last one wins:
 
     troop train configs/apex_cartpole.toml learner.batch_size=256 env.id=Acrobot-v1
 
-An unknown key, a wrong type, a value out of range or an impossible combination is an error that names
-file, line and remedy; all of them are shown at once, before any process starts. Integers may be written
-as `1e6`. Steps are agent steps: one action of one environment, however many frames it lasts.
+An unknown key, a wrong type, a value out of range or an impossible combination is an error that
+names file, line and remedy; all of them are shown at once, before any process starts. Integers may
+be written as `1e6`. Steps are agent steps: one action of one environment, however many frames it
+lasts.
 
-`version` is the first number of the configuration's version. A new key doesn't change it; a key that
-goes away or means something else does, and a file that is newer than the program is refused.
+`version` is the first number of the configuration's version. A new key doesn't change it; a key
+that goes away or means something else does, and a file that is newer than the program is refused.
 )";
 
 }  // namespace
@@ -167,7 +168,8 @@ std::string ConfigMarkdown() {
       text += section.empty() ? "\n## The run\n" : fmt::format("\n## [{}]\n", section);
       text += "\n| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n";
     }
-    const std::string value = key.default_value.empty() ? "" : fmt::format("`{}`", key.default_value);
+    const std::string value =
+        key.default_value.empty() ? "" : fmt::format("`{}`", key.default_value);
     text += fmt::format("| `{}` | {} | {} | {} | {} |\n", key.name, key.type, value, key.range,
                         EscapeBars(key.doc));
   }

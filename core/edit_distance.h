@@ -6,8 +6,8 @@
 
 namespace troop {
 
-// Fewest insertions, deletions, replacements and swaps of neighbours that turn `a` into `b` ("optimal
-// string alignment"). O(|a|·|b|).
+// Fewest insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`
+// ("optimal string alignment"). O(|a|·|b|).
 int EditDistance(std::string_view a, std::string_view b);
 
 // The candidate that a mistyped `word` most likely meant; case doesn't count. A word without its

@@ -10,7 +10,7 @@ namespace troop {
 
 // Numbers that a role reports. Owner: one node. Names are paths with the role's folder first:
 // "actor/steps", "replay/items", "learner/loss". The coordinator merges the snapshots of all roles
-// (counters add up over roles; gauges by MetricKind) and derives rates itself: rate = Δcounter / Δtime.
+// (counters add up over roles; gauges by MetricKind) and derives rates: Δcounter / Δtime.
 enum class MetricKind : std::uint8_t {
   kCounter = 0,   // only grows; summed over roles
   kGaugeSum = 1,  // a level; summed over roles (items, queue length)

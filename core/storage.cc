@@ -30,7 +30,8 @@ Status CheckStoragePath(std::string_view path) {
 Status CheckStorageName(std::string_view path) {
   TROOP_RETURN_IF_ERROR(CheckStoragePath(path));
   if (AnyName(path, [](std::string_view name) { return name.empty() || name == "."; })) {
-    return InvalidArgument("path \"{}\" names no file: use names with single '/' between them", path);
+    return InvalidArgument("path \"{}\" names no file: use names with single '/' between them",
+                           path);
   }
   return Status::Ok();
 }

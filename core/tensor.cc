@@ -127,7 +127,10 @@ Tensor Tensor::Range(std::int64_t first, const Shape& shape) const {
 Buffer Tensor::AsBuffer() const { return Buffer(owner_, bytes()); }
 
 ConstTensor::ConstTensor(const Tensor& tensor)
-    : owner_(tensor.owner_), data_(tensor.data_), spec_(tensor.spec_), elements_(tensor.elements_) {}
+    : owner_(tensor.owner_),
+      data_(tensor.data_),
+      spec_(tensor.spec_),
+      elements_(tensor.elements_) {}
 
 ConstTensor::ConstTensor(const Buffer& buffer, const TensorSpec& spec) {
   TROOP_CHECK(buffer.size() == spec.bytes(), "{} bytes for {}", buffer.size(), spec.ToString());

@@ -82,7 +82,9 @@ class Tensor {
   std::int64_t dim(int axis) const { return spec_.shape[axis]; }
   std::int64_t elements() const { return elements_; }
   bool empty() const { return data_ == nullptr; }
-  std::span<std::byte> bytes() const { return {data_, std::size_t(elements_) * DTypeSize(dtype())}; }
+  std::span<std::byte> bytes() const {
+    return {data_, std::size_t(elements_) * DTypeSize(dtype())};
+  }
 
   // REQUIRES: T matches dtype().
   template <class T>

@@ -44,7 +44,8 @@ TEST(Crc32cTest, KnownAnswersOfRfc3720Hold) {
 }
 
 TEST(Crc32cTest, BothWaysEqualTheDefinitionAtEveryLengthAndAlignment) {
-  for (std::size_t n : {0, 1, 3, 7, 8, 9, 31, 255, 767, 768, 769, 1000, 12287, 12288, 12289, 30011}) {
+  for (std::size_t n :
+       {0, 1, 3, 7, 8, 9, 31, 255, 767, 768, 769, 1000, 12287, 12288, 12289, 30011}) {
     const std::vector<std::byte> bytes = RandomBytes(n + 3);
     for (std::size_t offset : {0, 1, 3}) {
       const auto view = std::span(bytes).subspan(offset, n);

@@ -72,7 +72,8 @@ TEST(EventFileTest, TheNameHoldsTimeHostProcessAndAFreeNumber) {
   const auto names = storage->List("runs/x");
   ASSERT_TRUE(names.ok());
   ASSERT_EQ(names->size(), 2u);
-  const std::string pattern = fmt::format("events\\.out\\.tfevents\\.[0-9]+\\..+\\.{}\\.[01]", getpid());
+  const std::string pattern =
+      fmt::format("events\\.out\\.tfevents\\.[0-9]+\\..+\\.{}\\.[01]", getpid());
   for (const std::string& name : *names) EXPECT_THAT(name, MatchesRegex(pattern));
 }
 
@@ -95,11 +96,14 @@ TEST(EventFileTest, TheRealTensorBoardReadsIt) {
   ASSERT_TRUE(writer.ok()) << writer.status().ToString();
   const double wall_s = 1700000000.25;
   for (std::int64_t step : {std::int64_t{0}, std::int64_t{127}, std::int64_t{1} << 40}) {
-    ASSERT_TRUE((*writer)->Scalars(wall_s, step, {{"learner/loss", 0.1}, {"é", double(step)}}).ok());
+    ASSERT_TRUE(
+        (*writer)->Scalars(wall_s, step, {{"learner/loss", 0.1}, {"é", double(step)}}).ok());
   }
   ASSERT_TRUE((*writer)->Scalars(wall_s, 1, {{"odd", std::nan("")}}).ok());
-  ASSERT_TRUE((*writer)->Scalars(wall_s, 2, {{"odd", -std::numeric_limits<double>::infinity()}}).ok());
-  std::istringstream lines(RunPython(TROOP_SOURCE_DIR "/tests/core/read_events.py " + folder.path()));
+  ASSERT_TRUE(
+      (*writer)->Scalars(wall_s, 2, {{"odd", -std::numeric_limits<double>::infinity()}}).ok());
+  std::istringstream lines(
+      RunPython(TROOP_SOURCE_DIR "/tests/core/read_events.py " + folder.path()));
   std::vector<std::string> found;
   for (std::string line; std::getline(lines, line);) found.push_back(line);
   const std::string loss = "1700000000.25 0.10000000149011612";  // 0.1 as f32

@@ -81,7 +81,8 @@ TEST(ThreadExecutorTest, OneThreadKeepsTheOrder) {
   std::vector<int> order;
   {
     ThreadExecutor executor(1, nullptr);
-    for (int i = 0; i < 20; ++i) ASSERT_TRUE(executor.Submit("job", [&, i] { order.push_back(i); }).ok());
+    for (int i = 0; i < 20; ++i)
+      ASSERT_TRUE(executor.Submit("job", [&, i] { order.push_back(i); }).ok());
   }
   EXPECT_TRUE(std::ranges::is_sorted(order));
   EXPECT_EQ(order.size(), 20u);

@@ -74,11 +74,47 @@ TEST(JsonTest, EscapesAreReadAsTheBytesTheyMean) {
 }
 
 TEST(JsonTest, WhatIsNoJsonIsRefusedWithItsPlace) {
-  for (const char* text :
-       {"", " ", "{", "[", "\"", "{]", "[1,]", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "{a:1}", "[1 2]",
-        "1 2", "nul", "tru", "+1", "--1", "1e", ".", "-", "1.", ".5", "01", "-01", "1e999", "NaN",
-        "Infinity", "0x10", "'a'", "\"\\x\"", "\"\\u12\"", "\"\\u12g4\"", "\"\\ud834\"",
-        "\"\\ud834\\u0041\"", "\"\\udd1e\"", "\"\xff\"", "\"\n\"", "\"\\", "[\"a", "{}{}", "\xef\xbb\xbf{}"}) {
+  for (const char* text : {"",
+                           " ",
+                           "{",
+                           "[",
+                           "\"",
+                           "{]",
+                           "[1,]",
+                           "{\"a\"}",
+                           "{\"a\":}",
+                           "{\"a\":1,}",
+                           "{a:1}",
+                           "[1 2]",
+                           "1 2",
+                           "nul",
+                           "tru",
+                           "+1",
+                           "--1",
+                           "1e",
+                           ".",
+                           "-",
+                           "1.",
+                           ".5",
+                           "01",
+                           "-01",
+                           "1e999",
+                           "NaN",
+                           "Infinity",
+                           "0x10",
+                           "'a'",
+                           "\"\\x\"",
+                           "\"\\u12\"",
+                           "\"\\u12g4\"",
+                           "\"\\ud834\"",
+                           "\"\\ud834\\u0041\"",
+                           "\"\\udd1e\"",
+                           "\"\xff\"",
+                           "\"\n\"",
+                           "\"\\",
+                           "[\"a",
+                           "{}{}",
+                           "\xef\xbb\xbf{}"}) {
     const auto value = ParseJson(text);
     EXPECT_EQ(value.status().code(), Code::kDataLoss) << text;
     EXPECT_THAT(value.status().message(), HasSubstr("JSON at byte ")) << text;
@@ -105,7 +141,8 @@ TEST(JsonTest, WhatIsWrittenReadsBackTheSame) {
     const auto integer = std::int64_t(rng.NextU64());
     std::string text;
     for (std::uint32_t n = rng.Below(20); n > 0; --n) text += char(rng.Below(128));
-    const auto value = ParseJson(JsonObject().Add("d", number).Add("i", integer).Add(text, text).str());
+    const auto value =
+        ParseJson(JsonObject().Add("d", number).Add("i", integer).Add(text, text).str());
     ASSERT_TRUE(value.ok()) << value.status().ToString();
     if (text != "d" && text != "i") {
       EXPECT_EQ(value->Find("d")->number, number);
@@ -116,7 +153,8 @@ TEST(JsonTest, WhatIsWrittenReadsBackTheSame) {
 }
 
 TEST(JsonTest, DamagedTextNeverCrashes) {
-  const std::string good = JsonObject().Add("a", 1.5).AddRaw("b", "[1, {\"c\": \"\\u00e9\"}]").str();
+  const std::string good =
+      JsonObject().Add("a", 1.5).AddRaw("b", "[1, {\"c\": \"\\u00e9\"}]").str();
   Rng rng({.run_seed = 2, .purpose = Purpose::kTest});
   for (int i = 0; i < 2000; ++i) {
     std::string text = good.substr(0, rng.Below(std::uint32_t(good.size() + 1)));

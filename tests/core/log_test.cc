@@ -37,7 +37,9 @@ TEST_F(LogTest, ALineSaysTimeLevelRoleAndMessage) {
   LogError("{}", "a {} in the text is only text");
   const auto lines = Lines(file_);
   ASSERT_EQ(lines.size(), 3u);
-  EXPECT_THAT(lines[0], MatchesRegex("20[0-9][0-9]-[0-9]+-[0-9]+ [0-9:]+\\.[0-9]+ I actor-3: 7 steps, \\{\\}"));
+  EXPECT_THAT(
+      lines[0],
+      MatchesRegex("20[0-9][0-9]-[0-9]+-[0-9]+ [0-9:]+\\.[0-9]+ I actor-3: 7 steps, \\{\\}"));
   EXPECT_THAT(lines[1], HasSubstr(" W actor-3: slow"));
   EXPECT_THAT(lines[2], HasSubstr(" E actor-3: a {} in the text is only text"));
 }
@@ -76,7 +78,8 @@ TEST_F(LogTest, ThreadsDontMixTheirLines) {
   for (std::thread& thread : threads) thread.join();
   const auto lines = Lines(file_);
   EXPECT_EQ(lines.size(), 200u);
-  for (const std::string& line : lines) EXPECT_THAT(line, testing::EndsWith("r: " + std::string(100, 'x')));
+  for (const std::string& line : lines)
+    EXPECT_THAT(line, testing::EndsWith("r: " + std::string(100, 'x')));
 }
 
 }  // namespace

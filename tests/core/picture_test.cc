@@ -142,8 +142,8 @@ TEST(PngTest, TheChunksHoldThePicture) {
   ASSERT_EQ(size, rows.size());
   for (std::size_t y = 0; y < 5; ++y) {
     EXPECT_EQ(rows[y * 22], 0);
-    EXPECT_EQ(rows.substr(y * 22 + 1, 21),
-              std::string(picture.rgb.begin() + int(y) * 21, picture.rgb.begin() + int(y + 1) * 21));
+    EXPECT_EQ(rows.substr(y * 22 + 1, 21), std::string(picture.rgb.begin() + int(y) * 21,
+                                                       picture.rgb.begin() + int(y + 1) * 21));
   }
 }
 
@@ -161,7 +161,8 @@ TEST(GifTest, FramesOfFewColoursComeBackExactly) {
   for (const std::uint32_t colors : {1u, 2u, 5u, 100u}) {
     for (const auto& [width, height] : {std::pair{1, 1}, {3, 2}, {160, 210}}) {
       std::vector<Picture> frames;
-      for (std::uint64_t i = 0; i < 3; ++i) frames.push_back(RandomPicture(width, height, colors, i));
+      for (std::uint64_t i = 0; i < 3; ++i)
+        frames.push_back(RandomPicture(width, height, colors, i));
       frames.push_back(frames.back());  // nothing changes
       frames.push_back(frames.back());
       frames.back().rgb[0] = frames[0].rgb[0];

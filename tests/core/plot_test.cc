@@ -19,7 +19,8 @@ using testing::IsEmpty;
 
 LinePlot LearningCurve() {
   LinePlot plot{.title = "apex_cartpole", .x_label = "agent steps", .y_label = "mean return"};
-  plot.series = {{"evaluator (greedy)", {}, {}}, {"actors (jygpq @#%&)", {}, {}}, {"three", {}, {}}};
+  plot.series = {
+      {"evaluator (greedy)", {}, {}}, {"actors (jygpq @#%&)", {}, {}}, {"three", {}, {}}};
   Rng rng({.run_seed = 1, .purpose = Purpose::kTest});
   for (int i = 0; i <= 200; ++i) {
     const double x = i * 250.0;

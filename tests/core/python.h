@@ -10,9 +10,10 @@
 namespace troop {
 
 // Ends a test where the reader is missing: tools/test makes the environment and names it.
-#define TROOP_SKIP_WITHOUT_PYTHON()                                                             \
-  if (getenv("TROOP_TEST_PYTHON") == nullptr)                                                   \
-  GTEST_SKIP() << "TROOP_TEST_PYTHON names no interpreter with the packages of tools/test-requirements.txt"
+#define TROOP_SKIP_WITHOUT_PYTHON()           \
+  if (getenv("TROOP_TEST_PYTHON") == nullptr) \
+  GTEST_SKIP()                                \
+      << "TROOP_TEST_PYTHON names no interpreter with the packages of tools/test-requirements.txt"
 
 // Runs `python ARGUMENTS` and returns what it prints; a failure fails the test.
 inline std::string RunPython(const std::string& arguments) {
