@@ -1,5 +1,6 @@
 """The suites that start whole fleets: `learn` (does it learn, and how fast) and `e2e` (steps/s)."""
 import json
+import math
 import pathlib
 import tempfile
 import time
@@ -20,8 +21,19 @@ E2E_STEPS, E2E_QUICK_STEPS = 100_000, 20_000
 CORES = 2
 
 
+def count_parameters(run):
+    """Of the newest checkpoint, from the shapes in its weights' header: safetensors is the length
+    of a JSON text (8 bytes), that text, and the data."""
+    folders = sorted((run / "checkpoints").iterdir(), key=lambda folder: int(folder.name))
+    content = (folders[-1] / "weights.safetensors").read_bytes()
+    header = json.loads(content[8:8 + int.from_bytes(content[:8], "little")])
+    return sum(math.prod(tensor["shape"]) for name, tensor in header.items()
+               if name != "__metadata__")
+
+
 def train(build, config, seed, **overrides):
-    """Runs `troop train`; what result.json says, and `wall_s` of the whole command."""
+    """Runs `troop train`; what result.json says (its wall_s: from the start of the fleet to its
+    end), `command_s` of the whole command, and how many `parameters` the network has."""
     with tempfile.TemporaryDirectory(prefix="troop-bench-") as folder:
         keys = {"seed": seed, "name": '"bench"', "log.dir": f'"{folder}"', **overrides}
         command = [build / "troop", "train", ROOT / config,
@@ -32,7 +44,8 @@ def train(build, config, seed, **overrides):
         path = pathlib.Path(folder) / "bench/result.json"
         if not path.exists():
             raise BenchError(f"troop train {config} left no result.json")
-        return {**json.loads(path.read_text(encoding="utf-8")), "wall_s": wall}
+        return {**json.loads(path.read_text(encoding="utf-8")), "command_s": wall,
+                "parameters": count_parameters(path.parent)}
 
 
 def add(sides, case, metric, unit, value, better=None, **more):
@@ -70,9 +83,9 @@ def learn(build, quick, machine):
         for seed in seeds[:1] if quick else seeds:
             result = train(build, config, seed)
             add(ours, case, "return", "return", result["final_return_mean"])
-            add(ours, case, "wall_s", "s", result["wall_s"])
+            add(ours, case, "wall_s", "s", result["command_s"])
             say(f"learn: {case} seed {seed}: {result['final_return_mean']:.1f} "
-                f"in {result['wall_s']:.1f} s")
+                f"in {result['command_s']:.1f} s")
             if has_peer:
                 harness.collect(peer_lines("learn", "--seed", str(seed)), peers)
     add_worst(ours)
@@ -92,7 +105,7 @@ def end_to_end(build, quick, machine):
         updates = round(result["updates"] / result["steps"], 1)
         parameters = result["parameters"]
         add(ours, "MinAtar Breakout", "agent_steps_per_s", "1/s",
-            result["steps"] / result["train_s"], check=[parameters, updates * parameters])
+            result["steps"] / result["wall_s"], check=[parameters, updates * parameters])
         harness.collect(peer_lines("e2e", *(["--quick"] if quick else [])), peers)
         now = time.monotonic()
         say(f"e2e: round {turn + 1} of {harness.ROUNDS}, {now - begin:.1f} s")

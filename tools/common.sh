@@ -8,7 +8,7 @@ die() {
   exit 1
 }
 
-# Runs a step quietly; when it fails, shows the end of what it printed, and one line. LOG WHAT CMD...
+# step LOG WHAT COMMAND...: runs quietly; when it fails, shows the end of its output and one line.
 step() {
   local log=$1 what=$2 begin=$SECONDS
   shift 2
@@ -20,8 +20,9 @@ step() {
   say "$what: $((SECONDS - begin)) s"
 }
 
-build_packages=(ca-certificates cmake cppzmq-dev g++ libcereal-dev libcli11-dev libdnnl-dev libfmt-dev
-  liblz4-dev libspdlog-dev libtomlplusplus-dev libzmq3-dev ninja-build pkg-config zlib1g-dev)
+build_packages=(ca-certificates cmake cppzmq-dev g++ libcereal-dev libcli11-dev libdnnl-dev
+  libfmt-dev liblz4-dev libspdlog-dev libtomlplusplus-dev libzmq3-dev ninja-build pkg-config
+  zlib1g-dev)
 test_packages=(git libbenchmark-dev libgmock-dev libgtest-dev python3 python3-venv)
 
 # Installs those of the named Debian packages that are missing.

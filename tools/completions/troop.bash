@@ -2,7 +2,7 @@
 _troop() {
   local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}
   local commands='train eval play resume status role config'
-  local roles='actor replay paramserver learner evaluator coordinator'
+  local roles='actor replay learner paramserver evaluator'
   local command='' i
   # "key=value" arrives as three words, because = separates words.
   if [[ $previous == '=' || $word == '=' ]]; then
@@ -19,7 +19,7 @@ _troop() {
     '') mapfile -t COMPREPLY < <(compgen -W "$commands --help --version" -- "$word") ;;
     train)
       if [[ $word == -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W '--dry-run --plain --help' -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W '--dry-run --overwrite --plain --help' -- "$word")
       elif ((COMP_CWORD == i + 1)); then
         mapfile -t COMPREPLY < <(compgen -f -X '!*.toml' -- "$word"; compgen -d -S / -- "$word")
         compopt -o nospace 2> /dev/null
@@ -31,16 +31,20 @@ _troop() {
       if ((COMP_CWORD == i + 1)); then
         mapfile -t COMPREPLY < <(compgen -W "$roles" -- "$word")
       else
-        mapfile -t COMPREPLY < <(compgen -W '--index --help' -- "$word"; compgen -f -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W '--index --coordinator --help' -- "$word")
       fi ;;
     config)
-      mapfile -t COMPREPLY < <(compgen -W '--help --keys --markdown' -- "$word"; compgen -f -- "$word") ;;
-    resume | status) mapfile -t COMPREPLY < <(compgen -d -- "$word") ;;
-    eval | play)
+      mapfile -t COMPREPLY < <(compgen -f -- "$word"
+        compgen -W '--check --keys --markdown --help' -- "$word") ;;
+    eval | play | resume | status)
+      local flags='--json --help'
+      [[ $command == resume ]] && flags='--plain --help'
+      [[ $command == eval ]] && flags='--episodes --epsilon --seed --json --help'
+      [[ $command == play ]] && flags='--episodes --epsilon --seed --gif --png --fps --help'
       if [[ $word == -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W '--episodes --epsilon --seed --gif --png --help' -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W "$flags" -- "$word")
       else
-        mapfile -t COMPREPLY < <(compgen -f -- "$word")
+        mapfile -t COMPREPLY < <(compgen -d -- "$word")
       fi ;;
   esac
 }

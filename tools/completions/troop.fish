@@ -15,5 +15,15 @@ complete -c troop -n '__fish_seen_subcommand_from train' -a '(troop config --key
 complete -c troop -n '__fish_seen_subcommand_from train' -l dry-run -d 'Only say what would start'
 complete -c troop -n '__fish_seen_subcommand_from eval play resume status' -F
 complete -c troop -n '__fish_seen_subcommand_from role' \
-  -a 'actor replay paramserver learner evaluator coordinator'
+  -a 'actor replay learner paramserver evaluator'
 complete -c troop -n '__fish_seen_subcommand_from config' -l keys -d 'One key a line'
+complete -c troop -n '__fish_seen_subcommand_from config' -l check -rF -d 'Read a file, print it'
+complete -c troop -n '__fish_seen_subcommand_from role' -l index -x -d 'Which one of its kind'
+complete -c troop -n '__fish_seen_subcommand_from role' -l coordinator -x -d 'Its endpoint'
+complete -c troop -n '__fish_seen_subcommand_from eval play' -l episodes -x -d 'How many'
+complete -c troop -n '__fish_seen_subcommand_from eval play' -l epsilon -x -d 'Random actions'
+complete -c troop -n '__fish_seen_subcommand_from eval play' -l seed -x -d 'Of the episodes'
+complete -c troop -n '__fish_seen_subcommand_from play' -l gif -rF -d 'Write an animated GIF'
+complete -c troop -n '__fish_seen_subcommand_from play' -l png -rF -d 'Write a strip of frames'
+complete -c troop -n '__fish_seen_subcommand_from eval status' -l json -d 'As JSON'
+complete -c troop -n '__fish_seen_subcommand_from train' -l overwrite -d 'Replace a run'
