@@ -81,7 +81,8 @@ layers = [{type = "conv2d", filters = 32, kernel = 8, stride = 4},
 
 TEST(ConfigTest, LayersMayBeAnArrayOfTables) {
   const Result<Config> config = Parse(
-      "[[network.layers]]\ntype = \"linear\"\nunits = 3\n[[network.layers]]\ntype = \"linear\"\nunits = 4\n");
+      "[[network.layers]]\ntype = \"linear\"\nunits = 3\n[[network.layers]]\ntype = "
+      "\"linear\"\nunits = 4\n");
   ASSERT_TRUE(config.ok()) << config.status().ToString();
   ASSERT_EQ(config->network.layers.size(), 2u);
   EXPECT_EQ(config->network.layers[1].units, 4);
@@ -148,12 +149,13 @@ TEST(ConfigTest, NotFiniteNumbersAreRefused) {
 }
 
 TEST(ConfigTest, AllErrorsAreReportedInTheOrderOfTheirLines) {
-  EXPECT_THAT(Errors("seed = -1\n[learner]\ngama = 1\nbatch_size = \"x\"\n[replay]\nmin_items = 10\n",
-                     {"env.idd=3", "actor.n_step=0"}),
-              ElementsAre(StartsWith("run.toml:1: seed"), StartsWith("run.toml:3: learner.gama"),
-                          StartsWith("run.toml:4: learner.batch_size"),
-                          StartsWith("command line: env.idd=3: unknown key; the nearest is env.id"),
-                          StartsWith("command line: actor.n_step=0: 0 is out of range")));
+  EXPECT_THAT(
+      Errors("seed = -1\n[learner]\ngama = 1\nbatch_size = \"x\"\n[replay]\nmin_items = 10\n",
+             {"env.idd=3", "actor.n_step=0"}),
+      ElementsAre(StartsWith("run.toml:1: seed"), StartsWith("run.toml:3: learner.gama"),
+                  StartsWith("run.toml:4: learner.batch_size"),
+                  StartsWith("command line: env.idd=3: unknown key; the nearest is env.id"),
+                  StartsWith("command line: actor.n_step=0: 0 is out of range")));
 }
 
 TEST(ConfigTest, BrokenTomlIsOneLineWithLineAndColumn) {
@@ -162,6 +164,13 @@ TEST(ConfigTest, BrokenTomlIsOneLineWithLineAndColumn) {
   EXPECT_THAT(OneError("[learner\ngamma = 1"), StartsWith("run.toml:1:"));
   EXPECT_THAT(OneError(std::string("\xff\xfe\0x", 4)), StartsWith("run.toml:1:1: not TOML: "));
   EXPECT_THAT(OneError("a = " + std::string(5000, '[')), StartsWith("run.toml:1:"));
+}
+
+// toml++ 3.3 called them unreachable: undefined behaviour.
+TEST(ConfigTest, LettersBeyondAsciiAreNoBlanks) {
+  EXPECT_THAT(OneError("s\u00e9ed = 1"), StartsWith("run.toml:1:2: not TOML: "));
+  EXPECT_THAT(OneError("[\u02db]"), StartsWith("run.toml:1:2: not TOML: "));
+  EXPECT_EQ(Parse("# \u00e9\nlog.dir = \"\"\"\\\n  \u00e9\"\"\"")->log.dir, "\u00e9");
 }
 
 TEST(ConfigTest, GarbageNeverPassesAndNeverCrashes) {
@@ -178,9 +187,10 @@ TEST(ConfigTest, GarbageNeverPassesAndNeverCrashes) {
 }
 
 TEST(ConfigTest, ANewerVersionIsRefusedWithBothVersionsAndNothingElse) {
-  EXPECT_EQ(OneError("version = 2\n[brand_new]\nx = 1"),
-            "run.toml:1: version: the file is of version 2, this program reads version 1; use a newer "
-            "troop");
+  EXPECT_EQ(
+      OneError("version = 2\n[brand_new]\nx = 1"),
+      "run.toml:1: version: the file is of version 2, this program reads version 1; use a newer "
+      "troop");
   EXPECT_THAT(OneError("version = 0"), HasSubstr("0 is out of range"));
 }
 
@@ -216,7 +226,8 @@ TEST(ConfigTest, BadOverridesNameTheCommandLine) {
             "command line: batch_size=3: unknown key; the nearest is learner.batch_size");
   EXPECT_THAT(OneError("", {"network.layers=[{type="}),
               StartsWith("command line: network.layers=[{type=: the value is not TOML: "));
-  EXPECT_THAT(OneError("", {"seed=1\nx=2"}), HasSubstr("\"seed=1\\u000Ax=2\": has more than one line"));
+  EXPECT_THAT(OneError("", {"seed=1\nx=2"}),
+              HasSubstr("\"seed=1\\u000Ax=2\": has more than one line"));
   EXPECT_THAT(OneError("", {"name=\xff"}), HasSubstr("the value is not TOML"));
   EXPECT_THAT(OneError("", {"network.layers=[{type=\"linear\", units=0}]"}),
               HasSubstr("network.layers[0].units: 0 is out of range"));
@@ -227,9 +238,11 @@ TEST(ConfigTest, AMistakeInALayerNamesItsLineAndNumber) {
                      "  {type = \"linear\", unit = 4}]"),
             "run.toml:4: network.layers[1].unit: unknown key; the nearest is units");
   EXPECT_EQ(OneError("network.layers = [{type = \"linear\", units = 4, activation = \"gelu\"}]"),
-            "run.toml:1: network.layers[0].activation: \"gelu\" is unknown; use one of \"relu\", \"tanh\", "
+            "run.toml:1: network.layers[0].activation: \"gelu\" is unknown; use one of \"relu\", "
+            "\"tanh\", "
             "\"none\"");
-  EXPECT_THAT(OneError("network.layers = [{units = 4}]"), HasSubstr("network.layers[0]: has no type"));
+  EXPECT_THAT(OneError("network.layers = [{units = 4}]"),
+              HasSubstr("network.layers[0]: has no type"));
   EXPECT_THAT(OneError("network.layers = [4]"), HasSubstr("network.layers[0]: 4 is no layer"));
 }
 
@@ -239,14 +252,18 @@ struct Conflict {
 };
 
 TEST(ConfigTest, ImpossibleCombinationsAreRefused) {
-  const std::string linear = "{type=\"linear\", units=4}", conv = "{type=\"conv2d\", filters=4, kernel=3}";
+  const std::string linear = "{type=\"linear\", units=4}",
+                    conv = "{type=\"conv2d\", filters=4, kernel=3}";
   const std::vector<Conflict> conflicts = {
       {{"replay.capacity_items=2000", "learner.batch_size=4096", "replay.min_items=2000"},
        "learner.batch_size=4096: 4096 is more than replay.capacity_items = 2000"},
-      {{"replay.capacity_items=500"}, "replay.min_items: 1000 is more than replay.capacity_items = 500"},
-      {{"learner.batch_size=1024"}, "replay.min_items: 1000 is less than learner.batch_size = 1024"},
+      {{"replay.capacity_items=500"},
+       "replay.min_items: 1000 is more than replay.capacity_items = 500"},
+      {{"learner.batch_size=1024"},
+       "replay.min_items: 1000 is less than learner.batch_size = 1024"},
       {{"learner.total_steps=900"}, "replay.min_items: 1000 items need as many steps"},
-      {{"actor.warmup_steps=1e6"}, "actor.warmup_steps=1e6: 1000000 is more than learner.total_steps"},
+      {{"actor.warmup_steps=1e6"},
+       "actor.warmup_steps=1e6: 1000000 is more than learner.total_steps"},
       {{"optimizer.type=rmsprop", "optimizer.weight_decay=0.1"}, "only optimizer.type = \"adam\""},
       {{"network.dueling=false", "network.dueling_units=8"}, "network.dueling = false turns off"},
       {{"evaluator.enabled=false", "evaluator.solved_return=475"}, "can't be reached"},
@@ -258,27 +275,35 @@ TEST(ConfigTest, ImpossibleCombinationsAreRefused) {
       {{"env.id="}, "name an environment"},
       {{"log.dir="}, "name a folder"},
       {{"env.sticky_actions=-0.5"}, "neither a probability nor -1"},
-      {{"env.frame_stack=4"}, "only Atari games (\"ALE/...\") have it, \"CartPole-v1\" is none; set 1"},
-      {{"network.layers=[" + linear + "," + conv + "]"}, "network.layers[1]: a conv2d layer can't follow"},
-      {{"network.layers=[{type=\"conv2d\", kernel=3}]"}, "network.layers[0]: a conv2d layer needs filters"},
+      {{"env.frame_stack=4"},
+       "only Atari games (\"ALE/...\") have it, \"CartPole-v1\" is none; set 1"},
+      {{"network.layers=[" + linear + "," + conv + "]"},
+       "network.layers[1]: a conv2d layer can't follow"},
+      {{"network.layers=[{type=\"conv2d\", kernel=3}]"},
+       "network.layers[0]: a conv2d layer needs filters"},
       {{"network.layers=[{type=\"conv2d\", filters=3}]"}, "a conv2d layer needs a kernel"},
       {{"network.layers=[{type=\"conv2d\", filters=3, kernel=3, units=3}]"}, "has no units"},
       {{"network.layers=[{type=\"linear\"}]"}, "network.layers[0]: a linear layer needs units"},
-      {{"network.layers=[{type=\"linear\", units=3, stride=2}]"}, "has no filters, kernel or stride"},
+      {{"network.layers=[{type=\"linear\", units=3, stride=2}]"},
+       "has no filters, kernel or stride"},
   };
-  for (const Conflict& conflict : conflicts) EXPECT_THAT(OneError("", conflict.keys), HasSubstr(conflict.error));
+  for (const Conflict& conflict : conflicts)
+    EXPECT_THAT(OneError("", conflict.keys), HasSubstr(conflict.error));
 }
 
 TEST(ConfigTest, AConflictIsBlamedOnTheLineThatMadeIt) {
-  EXPECT_EQ(OneError("[replay]\ncapacity_items = 500"),
-            "run.toml:2: replay.min_items: 1000 is more than replay.capacity_items = 500, so no batch "
-            "would ever be drawn; lower it");
-  EXPECT_THAT(OneError("[replay]\ncapacity_items = 500\nmin_items = 600"), StartsWith("run.toml:3: "));
+  EXPECT_EQ(
+      OneError("[replay]\ncapacity_items = 500"),
+      "run.toml:2: replay.min_items: 1000 is more than replay.capacity_items = 500, so no batch "
+      "would ever be drawn; lower it");
+  EXPECT_THAT(OneError("[replay]\ncapacity_items = 500\nmin_items = 600"),
+              StartsWith("run.toml:3: "));
 }
 
 TEST(ConfigTest, AKeyThatIsWrongInItselfCausesNoConflicts) {
-  EXPECT_THAT(OneError("[replay]\nmin_items = \"few\"\ncapacity_items = 100\n[learner]\nbatch_size=64"),
-              StartsWith("run.toml:2: replay.min_items: \"few\" is not an integer"));
+  EXPECT_THAT(
+      OneError("[replay]\nmin_items = \"few\"\ncapacity_items = 100\n[learner]\nbatch_size=64"),
+      StartsWith("run.toml:2: replay.min_items: \"few\" is not an integer"));
 }
 
 // Gives every key a random value that is legal by itself.
@@ -288,7 +313,9 @@ class Randomizer final : public ConfigVisitor {
   void Visit(const ConfigKeyInfo& key, std::int64_t& value) override {
     value = std::int64_t(Number(key.range, true));
   }
-  void Visit(const ConfigKeyInfo& key, double& value) override { value = Number(key.range, key.whole); }
+  void Visit(const ConfigKeyInfo& key, double& value) override {
+    value = Number(key.range, key.whole);
+  }
   void Visit(const ConfigKeyInfo&, bool& value) override { value = rng_.Below(2) == 1; }
   void Visit(const ConfigKeyInfo& key, std::string& value) override {
     if (!key.choices.empty()) {
@@ -426,7 +453,8 @@ TEST(ConfigTest, ThePaperConfigHoldsThePapersValues) {
 TEST(ConfigTest, AMissingFileIsNotFoundWithItsPath) {
   const Result<Config> config = LoadConfigFile("/nonexistent/run.toml", {});
   EXPECT_EQ(config.status().code(), Code::kNotFound);
-  EXPECT_THAT(config.status().message(), StartsWith("/nonexistent/run.toml: can't be read (No such file"));
+  EXPECT_THAT(config.status().message(),
+              StartsWith("/nonexistent/run.toml: can't be read (No such file"));
   EXPECT_THAT(LoadConfigFile("/", {}).status().message(), HasSubstr("it is a folder"));
 }
 
