@@ -11,6 +11,8 @@ namespace {
 
 // Vector steps in one turn: some 100 µs of native environments, so that messages don't wait long.
 constexpr int kStepsPerTurn = 16;
+// Between two pulls at least: a parameter server without weights answers at once, with none.
+constexpr Duration kPullEvery = Milliseconds(5);
 
 }  // namespace
 
@@ -32,10 +34,13 @@ Status ActorNode::Build() {
   state_.resize(std::size_t(size));
   const auto seeder = [this, incarnation](int i) {
     EnvState& env = state_[std::size_t(i)];
-    return DeriveSeed({.run_seed = std::uint64_t(config_.seed), .purpose = Purpose::kEnvironment,
-                       .index = env.global, .episode = incarnation << 32 | env.episodes++});
+    return DeriveSeed({.run_seed = std::uint64_t(config_.seed),
+                       .purpose = Purpose::kEnvironment,
+                       .index = env.global,
+                       .episode = incarnation << 32 | env.episodes++});
   };
-  TROOP_ASSIGN_OR_RETURN(envs_, MakeVectorEnv(config_.env.id, EnvOptionsFor(config_), size, seeder));
+  TROOP_ASSIGN_OR_RETURN(envs_,
+                         MakeVectorEnv(config_.env.id, EnvOptionsFor(config_), size, seeder));
   spec_ = envs_->spec();
   TROOP_ASSIGN_OR_RETURN(policy_, MakeLocalPolicy(config_, spec_, size));
   const TrajectorySpec trajectory{spec_.observation, spec_.action.tensor()};
@@ -43,11 +48,11 @@ Status ActorNode::Build() {
     state_[i].global = first + i;
     state_[i].epsilon = ExplorationEpsilon(config_.actor.epsilon_base, config_.actor.epsilon_alpha,
                                            state_[i].global, count);
-    builders_.emplace_back(
-        TrajectoryBuilder::Options{.spec = trajectory, .n_step = int(config_.actor.n_step),
-                                   .gamma = config_.learner.gamma,
-                                   .reward_clip = config_.env.reward_clip},
-        incarnation << 32 | state_[i].global);
+    builders_.emplace_back(TrajectoryBuilder::Options{.spec = trajectory,
+                                                      .n_step = int(config_.actor.n_step),
+                                                      .gamma = config_.learner.gamma,
+                                                      .reward_clip = config_.env.reward_clip},
+                           incarnation << 32 | state_[i].global);
   }
   keys_.resize(state_.size());
   observation_ = Tensor(spec_.observation.dtype, spec_.observation.shape.Prepend(size));
@@ -56,7 +61,8 @@ Status ActorNode::Build() {
 }
 
 Status ActorNode::Connect() {
-  const ChannelOptions options{.origin = {.role = Role::kActor, .index = member_->options().index,
+  const ChannelOptions options{.origin = {.role = Role::kActor,
+                                          .index = member_->options().index,
                                           .incarnation = member_->options().incarnation}};
   const std::string replay = member_->Endpoint(Role::kReplay, 0);
   if (!writer_ && !replay.empty()) {
@@ -88,7 +94,8 @@ Turn ActorNode::Step(Time now) {
   for (int i = 0; i < kStepsPerTurn && MayStep(); ++i) StepEnvironments();
   if (MayStep()) return Turn::Busy();
   if (steps_ == member_->steps_granted() && member_->steps_over() && writer_) Push();
-  return Turn::Idle(member_->next_beat());
+  return Turn::Idle(have_weights_ ? member_->next_beat()
+                                  : std::min(member_->next_beat(), next_pull_));
 }
 
 void ActorNode::AskLease() {
@@ -99,7 +106,8 @@ void ActorNode::AskLease() {
   member_->BeatSoon();
 }
 
-// Also flushes: a full buffer is pushed as soon as the window allows, and stops the steps till then.
+// Also flushes: a full buffer is pushed as soon as the window allows, and stops the steps till
+// then.
 bool ActorNode::MayStep() {
   if (!writer_ || !have_weights_ || !result_.ok()) return false;
   // A last lease smaller than the number of environments: steps all, records some.
@@ -120,7 +128,8 @@ void ActorNode::StepEnvironments() {
     const EnvState& env = state_[i];
     keys_[i] = {.env = env.global,
                 .episode = member_->options().incarnation << 32 | (env.episodes - 1),
-                .step = env.step, .epsilon = warm ? env.epsilon : 1.0};
+                .step = env.step,
+                .epsilon = warm ? env.epsilon : 1.0};
   }
   policy_->Submit(observation_, keys_);
   const PolicyOutput* output = policy_->Poll();
@@ -140,23 +149,26 @@ void ActorNode::Record(const PolicyOutput& output, const StepBatch& batch, int r
     const std::size_t bytes = t.bytes().size() / std::size_t(t.dim(0));
     return t.bytes().subspan(i * bytes, bytes);
   };
-  for (std::size_t i = std::size_t(recorded); i < builders_.size(); ++i) builders_[i].Break();
   const auto actions = std::size_t(output.q.dim(1));
   const std::span<const std::int32_t> action = output.action.as<std::int32_t>();
-  for (std::size_t i = 0; i < std::size_t(recorded); ++i) {
+  for (std::size_t i = 0; i < builders_.size(); ++i) {
     const auto q = output.q.as<float>().subspan(i * actions, actions);
     const bool terminated = batch.terminated.as<std::uint8_t>()[i] != 0;
     const bool truncated = batch.truncated.as<std::uint8_t>()[i] != 0;
     const float reward = batch.reward.as<float>()[i];
-    builders_[i].Append({.observation = row(ConstTensor(observation_), i),
-                         .action = row(output.action, i),
-                         .q_taken = q[std::size_t(action[i])],
-                         .q_max = *std::ranges::max_element(q),
-                         .reward = reward,
-                         .terminated = terminated,
-                         .truncated = truncated,
-                         .final_observation = row(batch.final_observation, i),
-                         .policy_version = output.version});
+    if (i >= std::size_t(recorded)) {
+      builders_[i].Break();
+    } else {
+      builders_[i].Append({.observation = row(ConstTensor(observation_), i),
+                           .action = row(output.action, i),
+                           .q_taken = q[std::size_t(action[i])],
+                           .q_max = *std::ranges::max_element(q),
+                           .reward = reward,
+                           .terminated = terminated,
+                           .truncated = truncated,
+                           .final_observation = row(batch.final_observation, i),
+                           .policy_version = output.version});
+    }
     EnvState& env = state_[i];
     ++env.step;
     env.episode_return += reward;
@@ -190,10 +202,12 @@ void ActorNode::PullWeights(Time now) {
     if (!set.ok()) result_ = set;
     have_weights_ = true;
   }
-  if (!have_weights_ || since_refresh_ >= config_.actor.refresh_steps) {
-    since_refresh_ = 0;
-    weights_->Request(now);
-  }
+  if (result_.ok()) result_ = weights_->error();
+  const bool due = !have_weights_ || since_refresh_ >= config_.actor.refresh_steps;
+  if (!due || weights_->requesting() || now < next_pull_) return;
+  next_pull_ = now + kPullEvery;
+  since_refresh_ = 0;
+  weights_->Request(now);
 }
 
 void ActorNode::Report() {
@@ -207,13 +221,14 @@ void ActorNode::Report() {
   }
   BeatRequest& report = member_->report();
   report.steps_done = acked;
-  const bool finished = member_->steps_over() && steps_ == member_->steps_granted() && acked == steps_;
+  const bool finished =
+      member_->steps_over() && steps_ == member_->steps_granted() && acked == steps_;
   if (finished && !report.finished) member_->BeatSoon();
   report.finished = finished;
   metrics_.Gauge("actor/steps", double(steps_), MetricKind::kCounter);
   metrics_.Gauge("actor/unacked_pushes", writer_->unacked_pushes(), MetricKind::kGaugeSum);
   metrics_.Gauge("actor/blocked", writer_->CanPush() ? 0 : 1);
-  if (weights_) metrics_.Gauge("actor/weights_version", double(weights_->version()));
+  if (weights_) metrics_.Gauge("actor/weights_version", double(UpdatesOf(weights_->version())));
 }
 
 }  // namespace troop

@@ -58,13 +58,14 @@ class ActorNode final : public Node {
   std::vector<EnvState> state_;
   std::vector<TrajectoryBuilder> builders_;
   std::vector<ExploreKey> keys_;
-  Tensor observation_;             // what the last action was chosen from
+  Tensor observation_;  // what the last action was chosen from
   std::unique_ptr<ReplayWriter> writer_;
   std::unique_ptr<WeightSubscriber> weights_;
   bool have_weights_ = false;
-  bool started_ = false;           // the first observations are in observation_
-  std::int64_t steps_ = 0;         // taken, of member_->steps_granted()
-  std::int64_t since_refresh_ = 0; // vector steps since the last pull
+  bool started_ = false;             // the first observations are in observation_
+  std::int64_t steps_ = 0;           // taken, of member_->steps_granted()
+  std::int64_t since_refresh_ = 0;   // vector steps since the last pull
+  Time next_pull_{};                 // no pull before
   std::deque<std::int64_t> pushed_;  // steps_ at each push that is not acknowledged yet
   bool draining_ = false;
   Status result_;

@@ -11,14 +11,20 @@ namespace troop {
 namespace {
 
 constexpr int kStepsPerTurn = 64;
+// Rounds of one incarnation. An episode's number is round << 20 | count, so incarnation and round
+// have 43 bits.
+constexpr int kRoundBits = 20;
 // The final evaluation's own seeds: no evaluation during the run shares them.
-constexpr std::uint64_t kFinalRound = std::uint64_t{1} << 32;
+constexpr std::uint64_t kFinalRound = std::uint64_t{1} << 43;
+// Between two pulls at least: a parameter server without weights answers at once, with none.
+constexpr Duration kPullEvery = Milliseconds(5);
 
 }  // namespace
 
 Result<std::unique_ptr<Evaluation>> Evaluation::Make(const Config& config, std::int64_t episodes,
                                                      std::uint64_t round, std::uint64_t version,
                                                      std::span<const float> weights) {
+  if (episodes < 1) return InvalidArgument("an evaluation of {} episodes; at least 1", episodes);
   std::unique_ptr<Evaluation> e(new Evaluation);
   const auto size = std::size_t(std::min(episodes, config.evaluator.envs));
   e->round_ = round;
@@ -35,10 +41,13 @@ Result<std::unique_ptr<Evaluation>> Evaluation::Make(const Config& config, std::
   }
   const auto seeder = [seed = std::uint64_t(config.seed), round,
                        next = std::vector<std::uint64_t>(size)](int i) mutable {
-    return DeriveSeed({.run_seed = seed, .purpose = Purpose::kEvaluation, .index = std::uint64_t(i),
+    return DeriveSeed({.run_seed = seed,
+                       .purpose = Purpose::kEvaluation,
+                       .index = std::uint64_t(i),
                        .episode = round << 20 | next[std::size_t(i)]++});
   };
-  TROOP_ASSIGN_OR_RETURN(e->envs_, MakeVectorEnv(config.env.id, EnvOptionsFor(config), int(size), seeder));
+  TROOP_ASSIGN_OR_RETURN(e->envs_,
+                         MakeVectorEnv(config.env.id, EnvOptionsFor(config), int(size), seeder));
   TROOP_ASSIGN_OR_RETURN(e->policy_, MakeLocalPolicy(config, e->envs_->spec(), int(size)));
   TROOP_RETURN_IF_ERROR(e->policy_->SetWeights(version, weights));
   e->envs_->SubmitReset();
@@ -52,8 +61,10 @@ bool Evaluation::Advance(int steps) {
   for (; steps > 0 && open_ > 0; --steps) {
     for (std::size_t i = 0; i < keys_.size(); ++i) {
       // Not the actors' streams: their environments count from 0.
-      keys_[i] = {.env = ~std::uint64_t{0} - i, .episode = round_ << 20 | episode_[i],
-                  .step = step_[i], .epsilon = epsilon_};
+      keys_[i] = {.env = ~std::uint64_t{0} - i,
+                  .episode = round_ << 20 | episode_[i],
+                  .step = step_[i],
+                  .epsilon = epsilon_};
     }
     policy_->Submit(observation_, keys_);
     envs_->Submit(policy_->Poll()->action);
@@ -106,10 +117,11 @@ Result<std::unique_ptr<EvaluatorNode>> EvaluatorNode::Make(const Config& config,
 Status EvaluatorNode::Connect() {
   const std::string endpoint = member_->Endpoint(Role::kParamServer, 0);
   if (weights_ || endpoint.empty()) return Status::Ok();
-  TROOP_ASSIGN_OR_RETURN(auto channel,
-                         network_->Connect(endpoint, {.origin = {.role = Role::kEvaluator,
-                                                                 .index = member_->options().index,
-                                                                 .incarnation = member_->options().incarnation}}));
+  TROOP_ASSIGN_OR_RETURN(
+      auto channel,
+      network_->Connect(endpoint, {.origin = {.role = Role::kEvaluator,
+                                              .index = member_->options().index,
+                                              .incarnation = member_->options().incarnation}}));
   weights_ = MakeWeightSubscriber(std::move(channel));
   return Status::Ok();
 }
@@ -122,9 +134,12 @@ Turn EvaluatorNode::Step(Time now) {
     return Turn::Done();
   }
   if (weights_) Pull(now);
-  if (!running_) result_ = Begin(now);
+  if (result_.ok() && !running_) result_ = Begin();
   if (!result_.ok()) return Turn::Done();
-  if (!running_) return Turn::Idle(std::min(member_->next_beat(), next_.value_or(kForever)));
+  if (!running_) {
+    const bool waits = weights_ == nullptr || weights_->requesting() || final_done_;
+    return Turn::Idle(waits ? member_->next_beat() : std::min(member_->next_beat(), next_));
+  }
   if (!running_->Advance(kStepsPerTurn)) return Turn::Busy();
   EvaluationReport report = running_->Report();
   report.final = running_final_;
@@ -146,19 +161,23 @@ void EvaluatorNode::Pull(Time now) {
     newest_ = std::move(snapshot);
     newest_steps_ = member_->steps_total_done();
   }
-  // The final weights are those of a pull that began after the learner had ended.
-  if (was_requesting && !weights_->requesting() && final_requested_) final_pulled_ = true;
-  if (weights_->requesting()) return;
+  result_ = weights_->error();
+  if (!result_.ok() || weights_->requesting()) return;
+  // The final weights are those of a pull that began after the learner had ended; a parameter
+  // server that was restarted since gets them again, and has none till then.
+  if (was_requesting && final_requested_ && weights_->server_version() > 0) final_pulled_ = true;
+  if (now < next_ && !(final && !final_requested_)) return;
   if (final && !final_pulled_) {
-    weights_->Request(now);
     final_requested_ = true;
-  } else if (!final && !running_ && (!next_ || now >= *next_)) {
+    next_ = now + kPullEvery;
     weights_->Request(now);
-    next_ = now + Seconds(config_.evaluator.every_s);
+  } else if (!final && !running_) {
+    next_ = now + (newest_ ? Seconds(config_.evaluator.every_s) : kPullEvery);
+    weights_->Request(now);
   }
 }
 
-Status EvaluatorNode::Begin(Time) {
+Status EvaluatorNode::Begin() {
   if (!newest_ || final_done_) return Status::Ok();
   const bool final = member_->phase() >= Phase::kEvaluating && final_pulled_;
   if (!final && (member_->phase() != Phase::kRunning || newest_->version <= evaluated_version_)) {
@@ -167,8 +186,10 @@ Status EvaluatorNode::Begin(Time) {
   running_final_ = final;
   running_steps_ = newest_steps_;
   evaluated_version_ = newest_->version;
-  const std::uint64_t round = final ? kFinalRound : round_++;
-  const std::int64_t episodes = final ? config_.evaluator.final_episodes : config_.evaluator.episodes;
+  const std::uint64_t round =
+      final ? kFinalRound : member_->options().incarnation << kRoundBits | round_++;
+  const std::int64_t episodes =
+      final ? config_.evaluator.final_episodes : config_.evaluator.episodes;
   TROOP_ASSIGN_OR_RETURN(running_, Evaluation::Make(config_, episodes, round, newest_->version,
                                                     newest_->value.as<float>()));
   return Status::Ok();

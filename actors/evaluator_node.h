@@ -12,8 +12,8 @@
 
 namespace troop {
 
-// Plays a fixed number of episodes with fixed weights, in bounded slices. Each environment plays its
-// share of the episodes, so short episodes count no more often than long ones. Seeds depend on
+// Plays a fixed number of episodes with fixed weights, in bounded slices. Each environment plays
+// its share of the episodes, so short episodes count no more often than long ones. Seeds depend on
 // (run seed, `round`, environment, episode) alone. One owner thread.
 class Evaluation {
  public:
@@ -22,7 +22,7 @@ class Evaluation {
                                                   std::span<const float> weights);
   // Takes up to `steps` vector steps; true when all episodes are over.
   bool Advance(int steps);
-  EvaluationReport Report() const;   // REQUIRES: over
+  EvaluationReport Report() const;  // REQUIRES: over
   std::span<const double> returns() const { return returns_; }
   const VectorEnv& envs() const { return *envs_; }  // for drawing
 
@@ -35,12 +35,12 @@ class Evaluation {
   Tensor observation_;
   double epsilon_ = 0;
   std::uint64_t round_ = 0, version_ = 0;
-  std::vector<std::int64_t> left_;        // episodes that an environment still has to play
+  std::vector<std::int64_t> left_;  // episodes that an environment still has to play
   std::vector<std::uint64_t> episode_, step_;
   std::vector<double> return_;
   std::vector<ExploreKey> keys_;
-  std::vector<double> returns_, lengths_; // of the finished episodes
-  std::int64_t open_ = 0;                 // episodes not finished
+  std::vector<double> returns_, lengths_;  // of the finished episodes
+  std::int64_t open_ = 0;                  // episodes not finished
 };
 
 // The evaluator role: every `every_s` pulls the newest weights and plays `episodes` with its own ε;
@@ -58,7 +58,7 @@ class EvaluatorNode final : public Node {
       : config_(config), network_(network), member_(member) {}
   Status Connect();
   void Pull(Time now);
-  Status Begin(Time now);
+  Status Begin();
 
   const Config config_;
   Network* const network_;
@@ -72,9 +72,9 @@ class EvaluatorNode final : public Node {
   std::int64_t running_steps_ = 0;
   std::uint64_t round_ = 0;
   std::uint64_t evaluated_version_ = 0;
-  std::optional<Time> next_;
-  bool final_requested_ = false; // asked for the weights after the learner had ended
-  bool final_pulled_ = false;    // and have the answer
+  Time next_{};                   // no pull before
+  bool final_requested_ = false;  // asked for the weights after the learner had ended
+  bool final_pulled_ = false;     // and have the answer
   bool final_done_ = false;
   bool draining_ = false;
   Status result_;

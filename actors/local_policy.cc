@@ -16,9 +16,14 @@ double ExplorationEpsilon(double base, double alpha, std::uint64_t index, std::u
 namespace {
 
 // Two numbers of a step's stream: whether to explore, and where to.
-struct Draw { double uniform; std::uint32_t action; };
+struct Draw {
+  double uniform;
+  std::uint32_t action;
+};
 Draw DrawFor(std::uint64_t seed, const ExploreKey& key, std::uint32_t actions) {
-  Rng rng({.run_seed = seed, .purpose = Purpose::kExploration, .index = key.env,
+  Rng rng({.run_seed = seed,
+           .purpose = Purpose::kExploration,
+           .index = key.env,
            .episode = key.episode});
   rng.Seek(key.step * 4);
   const double uniform = rng.Uniform();
@@ -42,8 +47,8 @@ class LocalPolicy final : public Policy {
   }
 
   void Submit(ConstTensor observation, std::span<const ExploreKey> keys) override {
-    const StepContext context{.value = value_, .packed = packed_.get(), .gradient = {},
-                              .workspace = workspace_.bytes()};
+    const StepContext context{
+        .value = value_, .packed = packed_.get(), .gradient = {}, .workspace = workspace_.bytes()};
     module_->Forward(context, {&observation, 1}, {&q_, 1}, {});
     const auto actions = std::size_t(q_.dim(1));
     const std::span<const float> q = q_.as<float>();
@@ -59,14 +64,13 @@ class LocalPolicy final : public Policy {
     ready_ = true;
   }
 
-  const PolicyOutput* Poll() override {
-    return std::exchange(ready_, false) ? &output_ : nullptr;
-  }
+  const PolicyOutput* Poll() override { return std::exchange(ready_, false) ? &output_ : nullptr; }
 
   Status SetWeights(std::uint64_t version, std::span<const float> value) override {
     if (value.size() != value_.size()) {
-      return InvalidArgument("{} weights for a network of {}: the run's roles have different configs",
-                             value.size(), value_.size());
+      return InvalidArgument(
+          "{} weights for a network of {}: the run's roles have different configs", value.size(),
+          value_.size());
     }
     std::ranges::copy(value, value_.begin());
     if (packed_) module_->Pack(value_, packed_.get());
@@ -88,10 +92,11 @@ class LocalPolicy final : public Policy {
 
 }  // namespace
 
-Result<std::unique_ptr<Policy>> MakeLocalPolicy(const Config& config, const EnvSpec& env, int size) {
+Result<std::unique_ptr<Policy>> MakeLocalPolicy(const Config& config, const EnvSpec& env,
+                                                int size) {
   if (!env.action.discrete()) {
-    return InvalidArgument("env.id: {} has continuous actions; an ε-greedy policy needs discrete ones",
-                           env.id);
+    return InvalidArgument(
+        "env.id: {} has continuous actions; an ε-greedy policy needs discrete ones", env.id);
   }
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> module, MakeNetwork(config, env));
   std::vector<float> initial(std::size_t(ParameterCount(*module)));

@@ -14,16 +14,16 @@ namespace troop {
 // Decides ε and the random stream of one environment's next action: by what it is for, never by who
 // computes it.
 struct ExploreKey {
-  std::uint64_t env = 0;      // global environment index
+  std::uint64_t env = 0;  // global environment index
   std::uint64_t episode = 0;
-  std::uint64_t step = 0;     // within the episode
+  std::uint64_t step = 0;  // within the episode
   double epsilon = 0;
 };
 
 struct PolicyOutput {
-  ConstTensor action;                    // [N, ...action]
-  ConstTensor q;                         // [N, A] f32
-  std::uint64_t version = 0;             // of the weights that decided
+  ConstTensor action;         // [N, ...action]
+  ConstTensor q;              // [N, A] f32
+  std::uint64_t version = 0;  // of the weights that decided
 };
 
 // Chooses actions. A local forward and batched inference on a server are one interface.

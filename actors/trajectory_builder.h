@@ -26,8 +26,8 @@ class TrajectoryBuilder {
   struct Step {
     std::span<const std::byte> observation;  // acted on
     std::span<const std::byte> action;
-    float q_taken = 0, q_max = 0;            // q(s, a), max_a q(s, a)
-    float reward = 0;                        // of the step
+    float q_taken = 0, q_max = 0;  // q(s, a), max_a q(s, a)
+    float reward = 0;              // of the step
     bool terminated = false, truncated = false;
     std::span<const std::byte> final_observation;  // where terminated or truncated
     std::uint64_t policy_version = 0;
@@ -55,7 +55,7 @@ class TrajectoryBuilder {
   const StreamId stream_;
   std::deque<Pending> pending_;  // at most n
   std::uint64_t next_frame_ = 0;
-  std::uint32_t frames_ = 0;     // since the last Take
+  std::uint32_t frames_ = 0;  // since the last Take
   std::vector<std::byte> observation_, action_;
   std::vector<float> reward_, discount_;
   std::vector<std::uint8_t> final_;

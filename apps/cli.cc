@@ -51,13 +51,15 @@ struct RoleArguments {
 
 int RunRole(const RoleArguments& a) {
   Role role = Role::kNone;
-  for (const Role r : {Role::kActor, Role::kReplay, Role::kLearner, Role::kParamServer,
-                       Role::kEvaluator}) {
+  for (const Role r :
+       {Role::kActor, Role::kReplay, Role::kLearner, Role::kParamServer, Role::kEvaluator}) {
     if (RoleName(r) == a.role) role = r;
   }
   if (role == Role::kNone) {
-    return Complain(InvalidArgument("no role is called {}; roles: actor, replay, learner, "
-                                    "paramserver, evaluator", a.role));
+    return Complain(
+        InvalidArgument("no role is called {}; roles: actor, replay, learner, "
+                        "paramserver, evaluator",
+                        a.role));
   }
   InitLog({.role = PeerName(role, a.index)});
   Result<std::unique_ptr<Network>> network = MakeZmqNetwork();
@@ -66,8 +68,13 @@ int RunRole(const RoleArguments& a) {
   std::unique_ptr<Storage> storage;
   char host[256] = {};
   gethostname(host, sizeof host - 1);
-  RoleNode node({.role = role, .index = a.index, .coordinator = a.coordinator, .host = host,
-                 .process = getpid(), .network = network->get(), .executor = &executor,
+  RoleNode node({.role = role,
+                 .index = a.index,
+                 .coordinator = a.coordinator,
+                 .host = host,
+                 .process = getpid(),
+                 .network = network->get(),
+                 .executor = &executor,
                  .storage = [&storage](const Config& config) -> Result<Storage*> {
                    TROOP_ASSIGN_OR_RETURN(storage, MakeDiskStorage(RunPath(config)));
                    return storage.get();
@@ -136,13 +143,18 @@ struct Arguments {
 
 void AddShowCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   CLI::App* eval = app->add_subcommand("eval", "play episodes with a checkpoint, print the score");
-  CLI::App* play = app->add_subcommand("play", "watch a checkpoint play, in the terminal or as a "
-                                               "picture");
+  CLI::App* play = app->add_subcommand("play",
+                                       "watch a checkpoint play, in the terminal or as a "
+                                       "picture");
   for (CLI::App* command : {eval, play}) {
-    command->add_option("checkpoint", a->show.path, "a run's folder (newest checkpoint), or one of "
-                                                    "its checkpoints")->required();
+    command
+        ->add_option("checkpoint", a->show.path,
+                     "a run's folder (newest checkpoint), or one of "
+                     "its checkpoints")
+        ->required();
     command->add_option("--episodes", a->show.episodes, "how many (eval: 100, play: 1)");
-    command->add_option("--epsilon", a->show.epsilon, "share of random actions (evaluator.epsilon)");
+    command->add_option("--epsilon", a->show.epsilon,
+                        "share of random actions (evaluator.epsilon)");
     command->add_option("--seed", a->show.seed, "of the episodes (seed of the run)");
   }
   eval->add_flag("--json", a->show.json, "one line of JSON");
@@ -187,9 +199,10 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
 }  // namespace
 
 int RunCommand(int argc, char** argv) {
-  CLI::App app("Troop trains agents with a fleet of actors, a prioritized replay and learners.\n"
-               "Exit codes: 0 done, 1 failed, 2 bad command line or config, 3 in use, 4 damaged file,\n"
-               "130 interrupted (resumable).");
+  CLI::App app(
+      "Troop trains agents with a fleet of actors, a prioritized replay and learners.\n"
+      "Exit codes: 0 done, 1 failed, 2 bad command line or config, 3 in use, 4 damaged file,\n"
+      "130 interrupted (resumable).");
   app.set_version_flag("--version", kTroopVersion);
   app.require_subcommand(1);
   Arguments arguments;

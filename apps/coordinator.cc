@@ -1,16 +1,22 @@
 #include "apps/coordinator.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "core/log.h"
 #include "core/version.h"
 #include "net/codec.h"
+#include "paramserver/client.h"
 
 namespace troop {
 namespace {
 
 // Holds the next incarnation as a decimal number: never used twice, also after a crash.
 constexpr char kIncarnationFile[] = "incarnation";
+// Streams and versions keep incarnations in 32 bits, evaluations in 23.
+constexpr std::uint64_t kIncarnationMax = (1u << 23) - 1;
+// A pause of the coordinator's own, such as a stopped launcher.
+constexpr Duration kPause = Seconds(1);
 
 // Counters of a dead incarnation stay part of the fleet's sum; its levels don't.
 MetricSnapshot CountersOf(const MetricSnapshot& metrics) {
@@ -25,10 +31,14 @@ MetricSnapshot CountersOf(const MetricSnapshot& metrics) {
 
 const char* PhaseName(Phase phase) {
   switch (phase) {
-    case Phase::kRunning: return "running";
-    case Phase::kDraining: return "draining";
-    case Phase::kEvaluating: return "evaluating";
-    case Phase::kDone: return "done";
+    case Phase::kRunning:
+      return "running";
+    case Phase::kDraining:
+      return "draining";
+    case Phase::kEvaluating:
+      return "evaluating";
+    case Phase::kDone:
+      return "done";
   }
   return "unknown";
 }
@@ -42,21 +52,29 @@ Result<std::unique_ptr<Coordinator>> Coordinator::Make(Options options) {
 Status Coordinator::LoadCounters() {
   retired_steps_ = options_.resume_steps;
   checkpoint_ = options_.resume_checkpoint;
+  checkpoint_updates_ = options_.resume_updates;
+  retired_counters_["learner/updates"].value = double(options_.resume_updates);
   if (!options_.run->Exists(kIncarnationFile)) return Status::Ok();
   TROOP_ASSIGN_OR_RETURN(const Buffer text, options_.run->Read(kIncarnationFile, 64));
-  std::uint64_t value = 0;
-  for (const char c : text.text()) {
-    if (c >= '0' && c <= '9' && value < (1u << 30)) value = value * 10 + std::uint64_t(c - '0');
+  std::string_view digits = text.text();
+  while (!digits.empty() && digits.back() == '\n') digits.remove_suffix(1);
+  const char* const end = digits.data() + digits.size();
+  const auto [stop, error] = std::from_chars(digits.data(), end, next_incarnation_);
+  if (error != std::errc() || stop != end || next_incarnation_ == 0 ||
+      next_incarnation_ > kIncarnationMax) {
+    return DataLoss(
+        "{} of the run's folder is damaged; it holds the next incarnation number: write "
+        "one there that is larger than any in the logs",
+        kIncarnationFile);
   }
-  if (value == 0) {
-    return DataLoss("{} of the run's folder is damaged; it holds the next incarnation number: write "
-                    "one there that is larger than any in the logs", kIncarnationFile);
-  }
-  next_incarnation_ = value;
   return Status::Ok();
 }
 
 Turn Coordinator::Step(Time now) {
+  // Beats that came while nobody listened here wait in the sockets: that was no silence of theirs.
+  if (now - now_ > kPause) {
+    for (auto& [name, member] : members_) member.last_beat += now - now_;
+  }
   now_ = now;
   AdvancePhase();
   if ((phase_ == Phase::kDone || stop_) && everybody_left()) return Turn::Done();
@@ -102,12 +120,17 @@ std::int64_t Coordinator::StepsLeased() const {
 
 void Coordinator::Handle(Message message, Reply reply) {
   switch (message.type) {
-    case MessageType::kRegister: return HandleRegister(message, std::move(reply));
-    case MessageType::kBeat: return HandleBeat(message, std::move(reply));
-    case MessageType::kStatus: return HandleStatus(std::move(reply));
+    case MessageType::kRegister:
+      return HandleRegister(message, std::move(reply));
+    case MessageType::kBeat:
+      return HandleBeat(message, std::move(reply));
+    case MessageType::kStatus:
+      return HandleStatus(std::move(reply));
     default:
-      reply.Fail(InvalidArgument("the coordinator answers no message of type {}; is this the right "
-                                 "endpoint?", int(message.type)));
+      reply.Fail(
+          InvalidArgument("the coordinator answers no message of type {}; is this the right "
+                          "endpoint?",
+                          int(message.type)));
   }
 }
 
@@ -117,14 +140,39 @@ void Coordinator::Retire(Member* member) {
   *member = {};
 }
 
+Status Coordinator::CheckRequest(const RegisterRequest& request) const {
+  const std::string name = PeerName(request.role, request.index);
+  if (request.version != kTroopVersion) {
+    return FailedPrecondition("{} is version {}, the coordinator is {}: install the same", name,
+                              request.version, kTroopVersion);
+  }
+  const Config& c = options_.config;
+  std::int64_t count = 0;
+  switch (request.role) {
+    case Role::kActor:
+      count = c.fleet.actors;
+      break;
+    case Role::kEvaluator:
+      count = c.evaluator.enabled ? 1 : 0;
+      break;
+    case Role::kReplay:
+    case Role::kParamServer:
+    case Role::kLearner:
+      count = 1;
+      break;
+    default:
+      break;
+  }
+  if (request.index >= 0 && request.index < count) return Status::Ok();
+  return InvalidArgument("{}: the config of this run has {} such roles; indices begin at 0", name,
+                         count);
+}
+
 void Coordinator::HandleRegister(const Message& message, Reply reply) {
   Result<RegisterRequest> request = DecodeBody<RegisterRequest>(message.body);
   if (!request.ok()) return reply.Fail(request.status());
-  if (request->version != kTroopVersion) {
-    return reply.Fail(FailedPrecondition("{} is version {}, the coordinator is {}: install the same",
-                                         PeerName(request->role, request->index), request->version,
-                                         kTroopVersion));
-  }
+  const Status fits = CheckRequest(*request);
+  if (!fits.ok()) return reply.Fail(fits);
   const std::uint64_t incarnation = next_incarnation_;
   const Status kept =
       options_.run->WriteAtomic(kIncarnationFile, std::to_string(next_incarnation_ + 1));
@@ -132,12 +180,16 @@ void Coordinator::HandleRegister(const Message& message, Reply reply) {
   ++next_incarnation_;
   Member& member = members_[PeerName(request->role, request->index)];
   // A restarted role binds where its peers already look for it.
-  const std::string listen = member.endpoint.empty()
-                                 ? options_.listen(request->role, request->index)
-                                 : member.endpoint;
+  std::string listen = !member.endpoint.empty() ? member.endpoint
+                       : !member.listen.empty() ? member.listen
+                                                : options_.listen(request->role, request->index);
   Retire(&member);
-  member.view = {.role = request->role, .index = request->index, .incarnation = incarnation,
-                 .process = request->process, .host = request->host};
+  member.listen = listen;
+  member.view = {.role = request->role,
+                 .index = request->index,
+                 .incarnation = incarnation,
+                 .process = request->process,
+                 .host = request->host};
   member.present = true;
   member.last_beat = now_;
   LogInfo("{} joined: incarnation {}, process {} on {}", PeerName(request->role, request->index),
@@ -169,11 +221,16 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
     checkpoint_updates_ = beat->checkpoint_updates;
   }
   for (const EvaluationReport& e : beat->evaluations) {
+    // Told again, when the answer to the first telling was lost.
+    if (std::ranges::find(evaluations_, e) != evaluations_.end()) continue;
     evaluations_.push_back(e);
-    LogInfo("evaluation at {} agent steps, weights {}: return {:.2f} ± {:.2f} ({} episodes)",
-            e.steps, e.weights_version, e.return_mean, e.return_std, e.episodes);
+    LogInfo("evaluation at {} agent steps, {} updates: return {:.2f} ± {:.2f} ({} episodes)",
+            e.steps, UpdatesOf(e.weights_version), e.return_mean, e.return_std, e.episodes);
   }
   AdvancePhase();
+  if (!member.present) {  // its process has ended: these were its last words
+    return reply.Fail(Aborted("{} incarnation {} has left", name, message.origin.incarnation));
+  }
   const BeatReply body = MakeBeatReply(&member, beat->steps_wanted);
   member.told = body.phase;
   member.told_stop = body.stop;
@@ -184,9 +241,12 @@ BeatReply Coordinator::MakeBeatReply(Member* member, std::int64_t wanted) {
   const auto total = std::int64_t(options_.config.learner.total_steps);
   if (phase_ == Phase::kRunning) {
     const std::int64_t left = total - StepsLeased();
-    member->granted += std::clamp<std::int64_t>(wanted - member->granted, 0, std::max<std::int64_t>(left, 0));
+    member->granted +=
+        std::clamp<std::int64_t>(wanted - member->granted, 0, std::max<std::int64_t>(left, 0));
   }
-  BeatReply body{.phase = phase_, .stop = stop_, .steps_granted = member->granted,
+  BeatReply body{.phase = phase_,
+                 .stop = stop_,
+                 .steps_granted = member->granted,
                  .steps_over = phase_ > Phase::kRunning || StepsLeased() >= total,
                  .steps_total_done = StepsDone()};
   for (const auto& [name, peer] : members_) {
@@ -198,12 +258,32 @@ BeatReply Coordinator::MakeBeatReply(Member* member, std::int64_t wanted) {
 }
 
 void Coordinator::HandleStatus(Reply reply) {
-  reply.Send({.type = MessageType::kStatusReply, .body = EncodeBody(StatusReply{ViewJson(View())})});
+  reply.Send(
+      {.type = MessageType::kStatusReply, .body = EncodeBody(StatusReply{ViewJson(View())})});
 }
 
 void Coordinator::MemberLeft(Role role, std::int32_t index) {
   const auto it = members_.find(PeerName(role, index));
-  if (it != members_.end()) it->second.present = false;
+  if (it == members_.end()) return;
+  it->second.present = false;
+  it->second.granted = it->second.done;  // a beat that is still on its way adds nothing
+}
+
+void Coordinator::PeerChanged(const Origin& peer, PeerState state) {
+  const auto it = members_.find(PeerName(peer.role, peer.index));
+  if (it == members_.end() || !it->second.present ||
+      it->second.view.incarnation != peer.incarnation || phase_ == Phase::kDone || stop_) {
+    return;
+  }
+  if (state == PeerState::kDown) LogWarning("{} is not heard any more", it->first);
+  if (state == PeerState::kHung)
+    LogWarning("{} hangs: its process answers, its node doesn't", it->first);
+  if (state == PeerState::kUp) LogInfo("{} is heard", it->first);
+}
+
+bool Coordinator::Needs(Role role) const {
+  if (stop_ || phase_ == Phase::kDone) return false;
+  return role != Role::kActor || phase_ == Phase::kRunning;
 }
 
 bool Coordinator::everybody_left() const {
@@ -214,16 +294,19 @@ bool Coordinator::everybody_left() const {
 }
 
 RunView Coordinator::View() const {
-  RunView view{.phase = phase_, .steps = StepsDone(),
+  RunView view{.phase = phase_,
+               .steps = StepsDone(),
                .steps_total = std::int64_t(options_.config.learner.total_steps),
-               .steps_at_start = options_.resume_steps, .evaluations = evaluations_,
-               .checkpoint = checkpoint_, .checkpoint_updates = checkpoint_updates_};
+               .steps_at_start = options_.resume_steps,
+               .evaluations = evaluations_,
+               .checkpoint = checkpoint_,
+               .checkpoint_updates = checkpoint_updates_};
   std::vector<MetricSnapshot> snapshots{retired_counters_};
   for (const auto& [name, member] : members_) {
     snapshots.push_back(member.present ? member.metrics : CountersOf(member.metrics));
-    MemberView m = member.view;
-    m.silent_s = member.present ? ToSeconds(now_ - member.last_beat) : 0;
-    if (member.present) view.members.push_back(m);
+    if (!member.present) continue;
+    view.members.push_back(member.view);
+    view.members.back().silent_s = ToSeconds(now_ - member.last_beat);
   }
   view.metrics = MergeMetrics(snapshots);
   return view;

@@ -21,7 +21,7 @@ struct MemberView {
   std::uint64_t incarnation = 0;
   std::int64_t process = 0;
   std::string host;
-  double silent_s = 0;         // since its last beat
+  double silent_s = 0;  // since its last beat
   bool finished = false;
 };
 
@@ -29,29 +29,29 @@ struct MemberView {
 struct RunView {
   Phase phase = Phase::kRunning;
   std::int64_t steps = 0, steps_total = 0;
-  std::int64_t steps_at_start = 0;           // of a resumed run
-  MetricSnapshot metrics;                    // of the whole fleet, dead incarnations' counters too
-  std::vector<EvaluationReport> evaluations; // oldest first
+  std::int64_t steps_at_start = 0;            // of a resumed run
+  MetricSnapshot metrics;                     // of the whole fleet, dead incarnations' counters too
+  std::vector<EvaluationReport> evaluations;  // oldest first
   std::vector<MemberView> members;
-  std::string checkpoint;                    // newest whole one
+  std::string checkpoint;  // newest whole one
   std::uint64_t checkpoint_updates = 0;
 };
 
-// Membership, leases of agent steps, the phases of the run; gathers metrics. Off the data path: while
-// it is away experience and gradients keep flowing.
-// Invariants: agent steps granted to live incarnations plus those done by dead ones never exceed the
-// budget; the run leaves kRunning when exactly the budget is done (or the run is solved, or the
-// learner has done max_updates); incarnations and phases only grow, also over a restart.
-// Owner: the node's thread.
+// Membership, leases of agent steps, the phases of the run; gathers metrics. Off the data path:
+// while it is away experience and gradients keep flowing. Invariants: agent steps granted to live
+// incarnations plus those done by dead ones never exceed the budget; the run leaves kRunning when
+// exactly the budget is done (or the run is solved, or the learner has done max_updates);
+// incarnations and phases only grow, also over a restart. Owner: the node's thread.
 class Coordinator final : public Node, public Service {
  public:
   struct Options {
     Config config;
-    Storage* run = nullptr;             // the run's folder
+    Storage* run = nullptr;  // the run's folder
     // Where a role shall bind: ("replay-0") → endpoint.
     std::function<std::string(Role, std::int32_t)> listen;
-    std::string resume_checkpoint;      // path in the run's folder; empty: fresh
-    std::int64_t resume_steps = 0;      // agent steps behind that checkpoint
+    std::string resume_checkpoint;     // path in the run's folder; empty: fresh
+    std::int64_t resume_steps = 0;     // agent steps behind that checkpoint
+    std::uint64_t resume_updates = 0;  // updates behind it
   };
   static Result<std::unique_ptr<Coordinator>> Make(Options options);
 
@@ -60,8 +60,12 @@ class Coordinator final : public Node, public Service {
   void Drain() override { stop_ = true; }
   Status result() const override { return result_; }
   void Handle(Message message, Reply reply) override;
+  void PeerChanged(const Origin& peer, PeerState state) override;
 
   RunView View() const;
+  Phase phase() const { return phase_; }
+  // The run still needs this role: one that leaves is to be started again.
+  bool Needs(Role role) const;
   // Everybody who was told to end has been told, or has left.
   bool everybody_left() const;
   // The role's process ended: its leases return to the pool, its silence means nothing.
@@ -71,6 +75,7 @@ class Coordinator final : public Node, public Service {
   struct Member {
     MemberView view;
     std::string endpoint;
+    std::string listen;  // where it binds, also after a restart
     MetricSnapshot metrics;
     std::int64_t granted = 0, done = 0;
     Time last_beat{};
@@ -81,6 +86,7 @@ class Coordinator final : public Node, public Service {
 
   explicit Coordinator(Options options) : options_(std::move(options)) {}
   Status LoadCounters();
+  Status CheckRequest(const RegisterRequest& request) const;
   void HandleRegister(const Message& message, Reply reply);
   void HandleBeat(const Message& message, Reply reply);
   void HandleStatus(Reply reply);
@@ -92,8 +98,8 @@ class Coordinator final : public Node, public Service {
   const Member* Find(Role role) const;
 
   const Options options_;
-  std::map<std::string, Member> members_;    // by PeerName
-  std::int64_t retired_steps_ = 0;           // done by incarnations that are no more
+  std::map<std::string, Member> members_;  // by PeerName
+  std::int64_t retired_steps_ = 0;         // done by incarnations that are no more
   MetricSnapshot retired_counters_;
   std::vector<EvaluationReport> evaluations_;
   std::string checkpoint_;

@@ -16,8 +16,10 @@ Result<std::unique_ptr<Endpoints>> Endpoints::Make(const Config& config) {
   std::error_code error;
   std::string folder = (std::filesystem::temp_directory_path(error) / "troop-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) {  // creates it 0700
-    return Unavailable("no folder for sockets can be made at {}: {}; set TMPDIR, or use "
-                       "fleet.transport=tcp", folder, strerror(errno));
+    return Unavailable(
+        "no folder for sockets can be made at {}: {}; set TMPDIR, or use "
+        "fleet.transport=tcp",
+        folder, strerror(errno));
   }
   endpoints->folder_ = folder;
   return endpoints;

@@ -8,13 +8,14 @@
 
 namespace troop {
 
-// Runs one node in this thread until it is done: pumps its network, steps it, sleeps while it idles.
-// `every_turn` is called after each step (at least every 100 ms); it may be empty.
+// Runs one node in this thread until it is done: pumps its network, steps it, sleeps while it
+// idles. `every_turn` is called after each step (at least every 100 ms); it may be empty.
 Status RunNode(Node* node, Network* network, const Clock& clock,
                const std::function<void(Time)>& every_turn);
 
-// SIGTERM and SIGINT become a number to look at, and wake `network`. One user per process at a time.
-// Roles ignore SIGINT: a terminal sends it to the whole group, and the launcher drains the fleet.
+// SIGTERM and SIGINT become a number to look at, and wake `network`. One user per process at a
+// time. Roles ignore SIGINT: a terminal sends it to the whole group, and the launcher drains the
+// fleet.
 class SignalWatch {
  public:
   SignalWatch(Network* network, bool ignore_interrupt);

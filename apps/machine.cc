@@ -34,8 +34,10 @@ Result<RunNeeds> PredictNeeds(const Config& config) {
 Status CheckMachine(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const RunNeeds needs, PredictNeeds(config));
   if (!needs.env.action.discrete() && config.learner.algorithm == "dqn") {
-    return InvalidArgument("env.id: {} has continuous actions, learner.algorithm \"dqn\" needs "
-                           "discrete ones", config.env.id);
+    return InvalidArgument(
+        "env.id: {} has continuous actions, learner.algorithm \"dqn\" needs "
+        "discrete ones",
+        config.env.id);
   }
   if (needs.replay_bytes <= needs.replay_bytes_max) return Status::Ok();
   return InvalidArgument(
@@ -50,7 +52,8 @@ Result<std::string> DescribeRun(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const RunNeeds needs, PredictNeeds(config));
   TROOP_ASSIGN_OR_RETURN(const auto endpoints, Endpoints::Make(config));
   std::string out = fmt::format(
-      "run          {} ({})\nenvironment  {}: observation {}, {} actions\nnetwork      {} parameters, "
+      "run          {} ({})\nenvironment  {}: observation {}, {} actions\nnetwork      {} "
+      "parameters, "
       "{}\nsteps        {:.0f} agent steps, {} environments\n",
       config.name, config.fleet.mode, config.env.id, needs.env.observation.ToString(),
       needs.env.action.count, needs.parameters, config.network.precision,
@@ -59,8 +62,7 @@ Result<std::string> DescribeRun(const Config& config) {
                      config.replay.capacity_items, needs.replay_bytes / kGiB,
                      needs.replay_bytes_max / kGiB);
   if (config.fleet.mode == "serial") return out + "roles        all in one thread\n";
-  out += fmt::format("roles\n  {:<14} {}\n", "coordinator",
-                     endpoints->For(Role::kCoordinator, 0));
+  out += fmt::format("roles\n  {:<14} {}\n", "coordinator", endpoints->For(Role::kCoordinator, 0));
   for (const FleetRole& role : RolesOf(config)) {
     const bool serves = role.role == Role::kReplay || role.role == Role::kParamServer;
     out += fmt::format("  {:<14} {}\n", PeerName(role.role, role.index),

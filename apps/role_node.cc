@@ -32,7 +32,7 @@ Status RoleNode::Ask(Time now) {
     // Not a member yet: a name of its own, so that two who register at once are not one caller.
     const Origin origin{.role = Role::kTool,
                         .index = std::int32_t((int(options_.role) << 24) + options_.index),
-                        .incarnation = std::uint64_t(options_.process) + 1};
+                        .incarnation = options_.attempt};
     TROOP_ASSIGN_OR_RETURN(registration_,
                            options_.network->Connect(options_.coordinator, {.origin = origin}));
     give_up_ = now + options_.join_max;
@@ -57,13 +57,15 @@ Status RoleNode::Ask(Time now) {
 
 Status RoleNode::Join(const RegisterReply& reply) {
   TROOP_ASSIGN_OR_RETURN(config_, ParseConfig(reply.config_toml, "the coordinator's config", {}));
-  const Origin origin{.role = options_.role, .index = options_.index,
-                      .incarnation = reply.incarnation};
+  if (options_.joined) options_.joined(config_);
+  const Origin origin{
+      .role = options_.role, .index = options_.index, .incarnation = reply.incarnation};
   TROOP_ASSIGN_OR_RETURN(auto channel,
                          options_.network->Connect(options_.coordinator, {.origin = origin}));
   member_ = std::make_unique<FleetMember>(
-      std::move(channel), FleetMember::Options{.role = options_.role, .index = options_.index,
-                                               .incarnation = reply.incarnation});
+      std::move(channel),
+      FleetMember::Options{
+          .role = options_.role, .index = options_.index, .incarnation = reply.incarnation});
   TROOP_ASSIGN_OR_RETURN(node_, MakeNode(reply));
   LogInfo("joined as incarnation {}", reply.incarnation);
   return Status::Ok();
@@ -76,12 +78,13 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
     return std::unique_ptr<Node>(std::move(*result));
   };
   Network* const network = options_.network;
-  TROOP_ASSIGN_OR_RETURN(auto environment,
-                         MakeEnvironment(config_.env.id, EnvOptionsFor(config_)));
+  TROOP_ASSIGN_OR_RETURN(auto environment, MakeEnvironment(config_.env.id, EnvOptionsFor(config_)));
   const EnvSpec& env = environment->spec();
   switch (options_.role) {
-    case Role::kActor: return upcast(ActorNode::Make(config_, network, member_.get()));
-    case Role::kEvaluator: return upcast(EvaluatorNode::Make(config_, network, member_.get()));
+    case Role::kActor:
+      return upcast(ActorNode::Make(config_, network, member_.get()));
+    case Role::kEvaluator:
+      return upcast(EvaluatorNode::Make(config_, network, member_.get()));
     case Role::kReplay: {
       TROOP_ASSIGN_OR_RETURN(auto duty, MakeReplayDuty(config_, env));
       return upcast(ServiceNode::Make(std::move(duty), network, member_.get(), reply.listen));
@@ -92,13 +95,19 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
     }
     case Role::kLearner: {
       TROOP_ASSIGN_OR_RETURN(Storage * run, options_.storage(config_));
-      return upcast(LearnerNode::Make({.config = config_, .env = env, .network = network,
-                                       .member = member_.get(), .executor = options_.executor,
-                                       .run = run, .resume_checkpoint = reply.resume_checkpoint}));
+      return upcast(LearnerNode::Make({.config = config_,
+                                       .env = env,
+                                       .network = network,
+                                       .member = member_.get(),
+                                       .executor = options_.executor,
+                                       .run = run,
+                                       .resume_checkpoint = reply.resume_checkpoint}));
     }
     default:
-      return InvalidArgument("no node plays the role {}; roles: actor, replay, learner, "
-                             "paramserver, evaluator", RoleName(options_.role));
+      return InvalidArgument(
+          "no node plays the role {}; roles: actor, replay, learner, "
+          "paramserver, evaluator",
+          RoleName(options_.role));
   }
 }
 

@@ -19,14 +19,16 @@ class RoleNode final : public Node {
   struct Options {
     Role role = Role::kNone;
     std::int32_t index = 0;
-    std::string coordinator;                 // endpoint
-    std::string host;                        // for status
+    std::string coordinator;  // endpoint
+    std::string host;         // for status
     std::int64_t process = 0;
-    Duration join_max = Seconds(30);         // gives up when the coordinator doesn't answer
+    std::uint64_t attempt = 1;        // grows over the processes that play this role
+    Duration join_max = Seconds(30);  // gives up when the coordinator doesn't answer
     Network* network = nullptr;
-    Executor* executor = nullptr;            // one thread
+    Executor* executor = nullptr;  // one thread
     // The run's folder, once the config is known; outlives the node.
     std::function<Result<Storage*>(const Config&)> storage;
+    std::function<void(const Config&)> joined;  // once the config is known; may be empty
   };
   explicit RoleNode(Options options) : options_(std::move(options)) {}
 

@@ -35,8 +35,10 @@ Result<RunFolder> OpenRunFolder(const Config& config, FolderUse use) {
   folder.lock = std::move(*lock);
   const bool holds_run = folder.storage->Exists("config.toml");
   if (use == FolderUse::kFresh && holds_run) {
-    return AlreadyExists("{} holds a run already: go on with `troop resume {}`, choose another name "
-                         "(name=…), or replace it with --overwrite", folder.path, folder.path);
+    return AlreadyExists(
+        "{} holds a run already: go on with `troop resume {}`, choose another name "
+        "(name=…), or replace it with --overwrite",
+        folder.path, folder.path);
   }
   if (use == FolderUse::kOverwrite) {
     TROOP_ASSIGN_OR_RETURN(const auto names, folder.storage->List(""));
@@ -46,7 +48,8 @@ Result<RunFolder> OpenRunFolder(const Config& config, FolderUse use) {
       TROOP_RETURN_IF_ERROR(folder.storage->Remove(name));
     }
   }
-  TROOP_RETURN_IF_ERROR(folder.storage->Remove("result.json"));  // of the part before, when resuming
+  TROOP_RETURN_IF_ERROR(
+      folder.storage->Remove("result.json"));  // of the part before, when resuming
   TROOP_RETURN_IF_ERROR(folder.storage->WriteAtomic("config.toml", ToToml(folder.config)));
   TROOP_RETURN_IF_ERROR(folder.storage->WriteAtomic("logs/README", "One file per role.\n"));
   return folder;

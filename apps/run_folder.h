@@ -19,9 +19,9 @@ namespace troop {
 //   logs/<role>.log       one per role; launcher.log
 //   incarnation, lock
 struct RunFolder {
-  std::string path;                 // absolute
+  std::string path;  // absolute
   Config config;
-  std::unique_ptr<Storage> storage; // rooted there
+  std::unique_ptr<Storage> storage;  // rooted there
   std::unique_ptr<StorageLock> lock;
 };
 

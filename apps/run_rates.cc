@@ -39,8 +39,11 @@ std::string Bar(double share, int width) {
 RunRates RateMeter::Update(Time now, const RunView& view) {
   if (!start_) start_ = now;
   const MetricSnapshot& m = view.metrics;
-  points_.push_back({.time = now, .steps = double(view.steps), .updates = Value(m, "learner/updates"),
-                     .episodes = Value(m, "actor/episodes"), .return_sum = Value(m, "actor/return_sum"),
+  points_.push_back({.time = now,
+                     .steps = double(view.steps),
+                     .updates = Value(m, "learner/updates"),
+                     .episodes = Value(m, "actor/episodes"),
+                     .return_sum = Value(m, "actor/return_sum"),
                      .insert_blocked_s = Value(m, "replay/insert_blocked_s"),
                      .sample_blocked_s = Value(m, "replay/sample_blocked_s")});
   while (points_.size() > 2 && now - points_[1].time >= kWindow) points_.pop_front();
@@ -55,7 +58,8 @@ RunRates RateMeter::Update(Time now, const RunView& view) {
   r.samples_per_insert = Value(m, "replay/samples_per_insert");
   r.replay_fill = Value(m, "replay/fill");
   r.policy_lag = Value(m, "learner/policy_lag");
-  if (b.episodes > a.episodes) train_return_ = (b.return_sum - a.return_sum) / (b.episodes - a.episodes);
+  if (b.episodes > a.episodes)
+    train_return_ = (b.return_sum - a.return_sum) / (b.episodes - a.episodes);
   r.train_return = train_return_;
   if (!view.evaluations.empty()) r.evaluation_return = view.evaluations.back().return_mean;
   if (r.steps_per_s > 0) r.left_s = double(view.steps_total - view.steps) / r.steps_per_s;
@@ -91,11 +95,12 @@ std::string ProgressBlock(const std::string& name, const RunView& view, const Ru
                                 Bar(share, 24), 100 * share, Span(r.elapsed_s));
   if (r.left_s && view.phase == Phase::kRunning) out += fmt::format(", {} left", Span(*r.left_s));
   const double updates = Value(view.metrics, "learner/updates");
-  out += fmt::format("\n  steps   {:>8} of {:<8} {:>8}/s    updates {:>8} {:>8}/s", Count(double(view.steps)),
-                     Count(double(view.steps_total)), Count(r.steps_per_s), Count(updates),
-                     Count(r.updates_per_s));
-  out += fmt::format("\n  replay  {:>7.0f} % full   {:>6.2f} samples per insert   lag {:.0f} updates",
-                     100 * r.replay_fill, r.samples_per_insert, r.policy_lag);
+  out += fmt::format("\n  steps   {:>8} of {:<8} {:>8}/s    updates {:>8} {:>8}/s",
+                     Count(double(view.steps)), Count(double(view.steps_total)),
+                     Count(r.steps_per_s), Count(updates), Count(r.updates_per_s));
+  out +=
+      fmt::format("\n  replay  {:>7.0f} % full   {:>6.2f} samples per insert   lag {:.0f} updates",
+                  100 * r.replay_fill, r.samples_per_insert, r.policy_lag);
   out += fmt::format("\n  return  {:>8.1f} training", r.train_return);
   if (r.evaluation_return) out += fmt::format("   {:>8.1f} evaluated", *r.evaluation_return);
   out += fmt::format("\n  bottleneck: {}\n", r.bottleneck);
@@ -104,7 +109,8 @@ std::string ProgressBlock(const std::string& name, const RunView& view, const Ru
 
 std::string ProgressLine(const RunView& view, const RunRates& r) {
   std::string out = fmt::format(
-      "{} s  {}  steps {}/{} ({}/s)  updates {} ({}/s)  samples/insert {:.2f}  replay {:.0f} %  lag {:.0f}  "
+      "{} s  {}  steps {}/{} ({}/s)  updates {} ({}/s)  samples/insert {:.2f}  replay {:.0f} %  "
+      "lag {:.0f}  "
       "return {:.1f}",
       std::lround(r.elapsed_s), PhaseName(view.phase), view.steps, view.steps_total,
       Count(r.steps_per_s), Count(Value(view.metrics, "learner/updates")), Count(r.updates_per_s),

@@ -14,12 +14,12 @@ struct RunRates {
   double elapsed_s = 0;
   double steps_per_s = 0, updates_per_s = 0;
   double samples_per_insert = 0;
-  double replay_fill = 0;          // of the capacity, [0, 1] (above 1: soft capacity)
-  double policy_lag = 0;           // updates between the weights that acted and the learner's
-  double train_return = 0;         // mean of the actors' episodes (with exploration) of late
+  double replay_fill = 0;   // of the capacity, [0, 1] (above 1: soft capacity)
+  double policy_lag = 0;    // updates between the weights that acted and the learner's
+  double train_return = 0;  // mean of the actors' episodes (with exploration) of late
   std::optional<double> evaluation_return;
-  std::optional<double> left_s;    // till the step budget is spent
-  std::string bottleneck;          // "actors", "learner", "replay", "starting", "limiter: …"
+  std::optional<double> left_s;  // till the step budget is spent
+  std::string bottleneck;        // "actors", "learner", "replay", "starting", "limiter: …"
 };
 
 class RateMeter {

@@ -7,6 +7,7 @@
 #include "core/log.h"
 #include "core/plot.h"
 #include "core/time.h"
+#include "paramserver/client.h"
 
 namespace troop {
 
@@ -15,8 +16,8 @@ struct RunRecorder::Files {
   Config config;
   std::unique_ptr<AppendFile> metrics, evaluations;
   std::unique_ptr<EventWriter> events;
-  double started = 0;                 // wall clock
-  std::set<std::string> complained;   // each trouble is said once
+  double started = 0;                // wall clock
+  std::set<std::string> complained;  // each trouble is said once
 
   void Check(std::string_view what, const Status& status) {
     if (status.ok() || !complained.insert(std::string(what)).second) return;
@@ -51,9 +52,9 @@ void RunRecorder::WriteMetrics(const RunView& view, const RunRates& rates) {
   line.Add("steps", view.steps).Add("steps_per_s", rates.steps_per_s);
   line.Add("updates_per_s", rates.updates_per_s).Add("train_return", rates.train_return);
   line.Add("bottleneck", std::string_view(rates.bottleneck));
-  std::vector<std::pair<std::string, double>> scalars{
-      {"run/steps_per_s", rates.steps_per_s}, {"run/updates_per_s", rates.updates_per_s},
-      {"run/train_return", rates.train_return}};
+  std::vector<std::pair<std::string, double>> scalars{{"run/steps_per_s", rates.steps_per_s},
+                                                      {"run/updates_per_s", rates.updates_per_s},
+                                                      {"run/train_return", rates.train_return}};
   for (const auto& [name, value] : view.metrics) {
     line.Add(name, value.value);
     scalars.emplace_back(name, value.value);
@@ -69,7 +70,7 @@ void RunRecorder::WriteEvaluations(const RunView& view, const RunRates&) {
     const std::string line = JsonObject()
                                  .Add("wall_s", WallSeconds() - files_->started)
                                  .Add("steps", e.steps)
-                                 .Add("weights_version", e.weights_version)
+                                 .Add("updates", UpdatesOf(e.weights_version))
                                  .Add("episodes", e.episodes)
                                  .Add("return_mean", e.return_mean)
                                  .Add("return_std", e.return_std)
@@ -89,7 +90,8 @@ void RunRecorder::WriteEvaluations(const RunView& view, const RunRates&) {
 
 Status RunRecorder::DrawCurve(const RunView& view) {
   LinePlot plot{.title = files_->config.name + ": " + files_->config.env.id,
-                .x_label = "agent steps", .y_label = "evaluated return"};
+                .x_label = "agent steps",
+                .y_label = "evaluated return"};
   LinePlot::Series mean{.name = "mean"}, low{.name = "min"}, high{.name = "max"};
   for (const EvaluationReport& e : view.evaluations) {
     for (LinePlot::Series* s : {&mean, &low, &high}) s->xs.push_back(double(e.steps));
@@ -109,7 +111,8 @@ Status RunRecorder::Finish(const RunView& view, const RunRates& rates, const Sta
     return it == view.metrics.end() ? 0.0 : it->second.value;
   };
   JsonObject result;
-  result.Add("status", outcome.ok() ? "ok" : std::string_view(outcome.message()))
+  const std::string_view ended = view.phase == Phase::kDone ? "ok" : "interrupted";
+  result.Add("status", outcome.ok() ? ended : std::string_view(outcome.message()))
       .Add("phase", PhaseName(view.phase))
       .Add("steps", view.steps)
       .Add("updates", value("learner/updates"))
@@ -122,7 +125,7 @@ Status RunRecorder::Finish(const RunView& view, const RunRates& rates, const Sta
         .Add("final_return_std", e.return_std)
         .Add("final_return_min", e.return_min)
         .Add("final_episodes", e.episodes)
-        .Add("final_weights_version", e.weights_version);
+        .Add("final_updates", UpdatesOf(e.weights_version));
   }
   return files_->run->WriteAtomic("result.json", result.str() + "\n");
 }

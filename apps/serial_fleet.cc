@@ -21,26 +21,34 @@ std::vector<FleetRole> RolesOf(const Config& config) {
 
 Result<std::unique_ptr<SerialFleet>> SerialFleet::Make(const Config& config, Storage* run,
                                                        const std::string& resume_checkpoint,
-                                                       std::int64_t resume_steps) {
+                                                       std::int64_t resume_steps,
+                                                       std::uint64_t resume_updates) {
   std::unique_ptr<SerialFleet> fleet(new SerialFleet);
   fleet->hub_ = MakeSimHub();
   fleet->network_ = fleet->hub_->MakeNetwork();
-  TROOP_ASSIGN_OR_RETURN(
-      fleet->coordinator_,
-      Coordinator::Make({.config = config, .run = run,
-                         .listen = [](Role role, std::int32_t index) {
-                           return "inproc://" + PeerName(role, index);
-                         },
-                         .resume_checkpoint = resume_checkpoint, .resume_steps = resume_steps}));
-  TROOP_ASSIGN_OR_RETURN(fleet->listener_, fleet->network_->Listen(kCoordinatorEndpoint,
-                                                                   fleet->coordinator_.get()));
+  TROOP_ASSIGN_OR_RETURN(fleet->coordinator_,
+                         Coordinator::Make({.config = config,
+                                            .run = run,
+                                            .listen =
+                                                [](Role role, std::int32_t index) {
+                                                  return "inproc://" + PeerName(role, index);
+                                                },
+                                            .resume_checkpoint = resume_checkpoint,
+                                            .resume_steps = resume_steps,
+                                            .resume_updates = resume_updates}));
+  TROOP_ASSIGN_OR_RETURN(fleet->listener_,
+                         fleet->network_->Listen(kCoordinatorEndpoint, fleet->coordinator_.get()));
   for (const FleetRole& role : RolesOf(config)) {
-    Seat seat{.role = role, .network = fleet->hub_->MakeNetwork(),
+    Seat seat{.role = role,
+              .network = fleet->hub_->MakeNetwork(),
               .executor = std::make_unique<InlineExecutor>()};
     seat.node = std::make_unique<RoleNode>(
-        RoleNode::Options{.role = role.role, .index = role.index,
-                          .coordinator = kCoordinatorEndpoint, .host = "serial",
-                          .network = seat.network.get(), .executor = seat.executor.get(),
+        RoleNode::Options{.role = role.role,
+                          .index = role.index,
+                          .coordinator = kCoordinatorEndpoint,
+                          .host = "serial",
+                          .network = seat.network.get(),
+                          .executor = seat.executor.get(),
                           .storage = [run](const Config&) -> Result<Storage*> { return run; }});
     fleet->seats_.push_back(std::move(seat));
   }

@@ -11,17 +11,21 @@
 
 namespace troop {
 
-struct FleetRole { Role role; std::int32_t index; };
+struct FleetRole {
+  Role role;
+  std::int32_t index;
+};
 // All roles of a config, services first: replay, paramserver, learner, actors, evaluator.
 std::vector<FleetRole> RolesOf(const Config& config);
 
-// The whole fleet in one thread over the simulated network, in a fixed order, with virtual time that
-// advances by one millisecond a round: same config and seed, same bytes (docs/determinism.md).
+// The whole fleet in one thread over the simulated network, in a fixed order, with virtual time
+// that advances by one millisecond a round: same config and seed, same bytes (docs/determinism.md).
 class SerialFleet {
  public:
   static Result<std::unique_ptr<SerialFleet>> Make(const Config& config, Storage* run,
                                                    const std::string& resume_checkpoint,
-                                                   std::int64_t resume_steps);
+                                                   std::int64_t resume_steps,
+                                                   std::uint64_t resume_updates);
   // One round: each node pumps and steps once. False when the run is over.
   bool Round();
   void Drain() { coordinator_->Drain(); }
@@ -41,7 +45,7 @@ class SerialFleet {
 
   ManualClock clock_;
   std::unique_ptr<SimHub> hub_;
-  std::unique_ptr<Network> network_;      // the coordinator's
+  std::unique_ptr<Network> network_;  // the coordinator's
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<Listener> listener_;
   std::vector<Seat> seats_;

@@ -20,12 +20,10 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Loaded {
-  std::string path;        // of the checkpoint
+  std::string path;  // of the checkpoint
   CheckpointState state;
   Config config;
-  std::span<const float> weights() const {
-    return state.state.tensors.at("value").as<float>();
-  }
+  std::span<const float> weights() const { return state.state.tensors.at("value").as<float>(); }
 };
 
 // A checkpoint folder has a manifest; anything else is taken for a run.
@@ -61,7 +59,8 @@ int Complain(const Status& status) {
   return ExitCodeFor(status);
 }
 
-constexpr std::uint64_t kEvalRound = std::uint64_t{1} << 33;  // seeds that no run evaluates with
+constexpr std::uint64_t kEvalRound =
+    (std::uint64_t{1} << 43) + 1;  // seeds that no run evaluates with
 
 // As the final evaluation of a run, with other seeds.
 Result<std::unique_ptr<Evaluation>> Begin(const Loaded& loaded, std::int64_t episodes) {
@@ -69,7 +68,8 @@ Result<std::unique_ptr<Evaluation>> Begin(const Loaded& loaded, std::int64_t epi
                           loaded.weights());
 }
 
-// Two pixels a character: the upper half block in the colour of the one, on the colour of the other.
+// Two pixels a character: the upper half block in the colour of the one, on the colour of the
+// other.
 std::string HalfBlocks(const Environment::Picture& picture, int columns) {
   std::string out;
   const int step = std::max(1, (picture.width + columns - 1) / columns);
@@ -92,9 +92,9 @@ int WritePictures(const ShowOptions& options, const std::vector<Environment::Pic
     const fs::path path = fs::absolute(file);
     const Result<std::unique_ptr<Storage>> folder = MakeDiskStorage(path.parent_path().string());
     const Buffer bytes = gif ? AnimatedGif(frames, options.frames_per_s) : PngStrip(frames);
-    const Status written =
-        folder.ok() ? (*folder)->WriteAtomic(path.filename().string(), bytes.bytes())
-                    : folder.status();
+    const Status written = folder.ok()
+                               ? (*folder)->WriteAtomic(path.filename().string(), bytes.bytes())
+                               : folder.status();
     if (!written.ok()) return Complain(written);
     fmt::print("wrote {} ({} frames)\n", file, frames.size());
   }
@@ -127,8 +127,9 @@ int Evaluate(const ShowOptions& options) {
                            .str());
     return kExitOk;
   }
-  fmt::print("{} with {} ({} updates, {} agent steps), ε = {}\n", loaded->config.env.id, loaded->path,
-             loaded->state.updates, loaded->state.steps, loaded->config.evaluator.epsilon);
+  fmt::print("{} with {} ({} updates, {} agent steps), ε = {}\n", loaded->config.env.id,
+             loaded->path, loaded->state.updates, loaded->state.steps,
+             loaded->config.evaluator.epsilon);
   fmt::print("return {:.2f} ± {:.2f} over {} episodes (min {:.2f}, max {:.2f}), length {:.1f}\n",
              r.return_mean, r.return_std, r.episodes, r.return_min, r.return_max, r.length_mean);
   return kExitOk;
@@ -173,8 +174,9 @@ Result<std::string> AskCoordinator(const std::string& endpoint) {
   TROOP_ASSIGN_OR_RETURN(const auto network, MakeZmqNetwork());
   TROOP_ASSIGN_OR_RETURN(
       const auto channel,
-      network->Connect(endpoint, {.origin = {.role = Role::kTool, .index = getpid(),
-                                             .incarnation = 1}}));
+      network->Connect(endpoint, {.origin = {.role = Role::kTool,
+                                             .index = getpid(),
+                                             .incarnation = std::uint64_t(1e6 * WallSeconds())}}));
   const SystemClock clock;
   Message question{.type = MessageType::kStatus};
   TROOP_ASSIGN_OR_RETURN(const Ticket ticket, channel->Send(question, clock.Now() + Seconds(2)));
@@ -194,8 +196,9 @@ void PrintStatus(const JsonValue& view) {
     const JsonValue* n = v.Find(key);
     return n == nullptr ? 0.0 : n->number;
   };
-  fmt::print("{}: {:.0f} of {:.0f} agent steps", view.String("phase").ok() ? *view.String("phase") : "?",
-             number(view, "steps"), number(view, "steps_total"));
+  fmt::print("{}: {:.0f} of {:.0f} agent steps",
+             view.String("phase").ok() ? *view.String("phase") : "?", number(view, "steps"),
+             number(view, "steps_total"));
   if (view.Find("return_mean") != nullptr) {
     fmt::print(", return {:.2f}", number(view, "return_mean"));
   }
@@ -232,9 +235,10 @@ int ShowStatus(const ShowOptions& options) {
   if (!endpoint.ok()) return Complain(endpoint.status());
   const Result<std::string> json = AskCoordinator(*endpoint);
   if (!json.ok()) {
-    return Complain(Unavailable("{} has no result and its coordinator at {} does not answer ({}): it "
-                                "was killed; go on with `troop resume {}`", root, *endpoint,
-                                json.status().message(), options.path));
+    return Complain(
+        Unavailable("{} has no result and its coordinator at {} does not answer ({}): it "
+                    "was killed; go on with `troop resume {}`",
+                    root, *endpoint, json.status().message(), options.path));
   }
   if (options.json) {
     fmt::print("{}\n", *json);

@@ -60,8 +60,12 @@ std::string Supervisor::LogFile(FleetRole role) const {
 }
 
 void Supervisor::Start(Child* child) {
-  std::vector<std::string> words{options_.executable, "role", std::string(RoleName(child->role.role)),
-                                 "--index", std::to_string(child->role.index), "--coordinator",
+  std::vector<std::string> words{options_.executable,
+                                 "role",
+                                 std::string(RoleName(child->role.role)),
+                                 "--index",
+                                 std::to_string(child->role.index),
+                                 "--coordinator",
                                  options_.coordinator};
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -71,9 +75,10 @@ void Supervisor::Start(Child* child) {
   const pid_t process = fork();
   if (process == 0) Become(argv.data(), log.c_str(), parent);
   if (process < 0) {
-    status_ = ResourceExhausted("no process for {}: {}; raise the process limit (ulimit -u) or start "
-                                "fewer actors", PeerName(child->role.role, child->role.index),
-                                strerror(errno));
+    status_ = ResourceExhausted(
+        "no process for {}: {}; raise the process limit (ulimit -u) or start "
+        "fewer actors",
+        PeerName(child->role.role, child->role.index), strerror(errno));
     return;
   }
   child->process = process;
@@ -97,7 +102,8 @@ std::vector<Supervisor::Exit> Supervisor::Tick(Time now, bool running) {
 void Supervisor::HandleExit(Child* child, int wait_status, Time now, bool running, Exit* exit) {
   child->process = 0;
   const std::string name = PeerName(child->role.role, child->role.index);
-  *exit = {.role = child->role, .reason = DescribeExit(wait_status),
+  *exit = {.role = child->role,
+           .reason = DescribeExit(wait_status),
            .orderly = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0};
   if (!child->kill_reason.empty()) exit->reason += ": " + std::exchange(child->kill_reason, {});
   if (exit->orderly) {
@@ -107,18 +113,18 @@ void Supervisor::HandleExit(Child* child, int wait_status, Time now, bool runnin
   if (!running) return;
   const std::string last = LogTail(child->role);
   const auto& fleet = options_.config.fleet;
-  std::erase_if(child->failures,
-                [&](Time t) { return now - t > Seconds(fleet.restart_window_s); });
+  std::erase_if(child->failures, [&](Time t) { return now - t > Seconds(fleet.restart_window_s); });
   child->failures.push_back(now);
   if (std::int64_t(child->failures.size()) > fleet.restarts_max) {
-    status_ = Aborted("{} failed {} times within {:.0f} s (fleet.restarts_max = {}), last: {}; its "
-                      "last words: {}; see {}", name, child->failures.size(),
-                      fleet.restart_window_s, fleet.restarts_max, exit->reason, last,
-                      LogFile(child->role));
+    status_ = Aborted(
+        "{} failed {} times within {:.0f} s (fleet.restarts_max = {}), last: {}; its "
+        "last words: {}; see {}",
+        name, child->failures.size(), fleet.restart_window_s, fleet.restarts_max, exit->reason,
+        last, LogFile(child->role));
     return;
   }
-  const double wait = std::min(fleet.backoff_max_s, fleet.backoff_first_s *
-                                                        std::pow(2, double(child->failures.size() - 1)));
+  const double wait = std::min(
+      fleet.backoff_max_s, fleet.backoff_first_s * std::pow(2, double(child->failures.size() - 1)));
   child->start_at = now + Seconds(wait);
   ++restarts_;
   LogWarning("{} ended ({}); last words: {}; restart {} of at most {} in {:.1f} s", name,
@@ -133,7 +139,8 @@ void Supervisor::Signal(int number) {
 
 void Supervisor::Kill(FleetRole role, const std::string& why) {
   for (Child& child : children_) {
-    if (child.role.role != role.role || child.role.index != role.index || child.process <= 0) continue;
+    if (child.role.role != role.role || child.role.index != role.index || child.process <= 0)
+      continue;
     child.kill_reason = why;
     kill(child.process, SIGKILL);
   }

@@ -20,39 +20,39 @@ namespace troop {
 class Supervisor {
  public:
   struct Options {
-    std::string executable;     // of `troop`
-    std::string coordinator;    // endpoint
-    std::string log_folder;     // absolute; holds <role>-<index>.log
+    std::string executable;   // of `troop`
+    std::string coordinator;  // endpoint
+    std::string log_folder;   // absolute; holds <role>-<index>.log
     Config config;
   };
   struct Exit {
     FleetRole role;
-    std::string reason;         // "exit code 1", "killed by signal 9 (Killed)"
-    bool orderly = false;       // exit code 0
+    std::string reason;    // "exit code 1", "killed by signal 9 (Killed)"
+    bool orderly = false;  // exit code 0
   };
   Supervisor(Options options, std::vector<FleetRole> roles);
-  ~Supervisor();                // kills what still runs
+  ~Supervisor();  // kills what still runs
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
   // Starts what is due, reaps what ended. `running`: failed roles are started again. Returns what
   // ended since the last call.
   std::vector<Exit> Tick(Time now, bool running);
-  void Signal(int number);                        // to all children
+  void Signal(int number);                            // to all children
   void Kill(FleetRole role, const std::string& why);  // SIGKILL; it will be restarted
   int alive() const;
   std::int64_t restarts() const { return restarts_; }
   // Not ok: a role failed more often than it may.
   Status status() const { return status_; }
-  std::string LogTail(FleetRole role) const;      // its last line that says something
+  std::string LogTail(FleetRole role) const;  // its last line that says something
 
  private:
   struct Child {
     FleetRole role;
-    pid_t process = 0;          // 0: not running
-    Time start_at{};            // when it shall be started
-    bool finished = false;      // ended orderly; stays down
-    std::vector<Time> failures; // within the window
+    pid_t process = 0;           // 0: not running
+    Time start_at{};             // when it shall be started
+    bool finished = false;       // ended orderly; stays down
+    std::vector<Time> failures;  // within the window
     std::string kill_reason;
   };
   void Start(Child* child);

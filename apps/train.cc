@@ -135,7 +135,7 @@ class ProcessFleet {
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<SignalWatch> signals_;
   std::unique_ptr<Supervisor> supervisor_;
-  std::optional<Time> kill_at_;      // when patience with a drain ends
+  std::optional<Time> kill_at_;  // when patience with a drain ends
   Status outcome_;
 };
 
@@ -145,27 +145,30 @@ Status ProcessFleet::Start() {
   TROOP_ASSIGN_OR_RETURN(endpoints_, Endpoints::Make(config));
   TROOP_ASSIGN_OR_RETURN(
       coordinator_,
-      Coordinator::Make({.config = config, .run = session_->folder.storage.get(),
-                         .listen = [this](Role role, std::int32_t index) {
-                           return endpoints_->For(role, index);
-                         },
-                         .resume_checkpoint = session_->resume_checkpoint,
-                         .resume_steps = session_->resume_steps}));
-  TROOP_ASSIGN_OR_RETURN(listener_, network_->Listen(endpoints_->For(Role::kCoordinator, 0),
-                                                     coordinator_.get()));
+      Coordinator::Make(
+          {.config = config,
+           .run = session_->folder.storage.get(),
+           .listen = [this](Role role, std::int32_t index) { return endpoints_->For(role, index); },
+           .resume_checkpoint = session_->resume_checkpoint,
+           .resume_steps = session_->resume_steps}));
+  TROOP_ASSIGN_OR_RETURN(
+      listener_, network_->Listen(endpoints_->For(Role::kCoordinator, 0), coordinator_.get()));
   TROOP_RETURN_IF_ERROR(session_->folder.storage->WriteAtomic(
       "run.json", JsonObject()
-                      .Add("coordinator", listener_->endpoint())
-                      .Add("process", std::int64_t(getpid()))
-                      .Add("version", kTroopVersion)
-                      .str() + "\n"));
+                          .Add("coordinator", listener_->endpoint())
+                          .Add("process", std::int64_t(getpid()))
+                          .Add("version", kTroopVersion)
+                          .str() +
+                      "\n"));
   signals_ = std::make_unique<SignalWatch>(network_.get(), false);
   // One OpenMP thread per process beside busy neighbours; a spinning barrier costs whole slices.
   setenv("OMP_NUM_THREADS", "1", 0);
   setenv("OMP_WAIT_POLICY", "passive", 0);
   supervisor_ = std::make_unique<Supervisor>(
-      Supervisor::Options{.executable = "/proc/self/exe", .coordinator = listener_->endpoint(),
-                          .log_folder = session_->folder.path + "/logs", .config = config},
+      Supervisor::Options{.executable = "/proc/self/exe",
+                          .coordinator = listener_->endpoint(),
+                          .log_folder = session_->folder.path + "/logs",
+                          .config = config},
       RolesOf(config));
   return Status::Ok();
 }
@@ -175,7 +178,8 @@ bool ProcessFleet::Running() const {
 }
 
 int ProcessFleet::Run() {
-  const Status run = RunNode(coordinator_.get(), network_.get(), clock_, [this](Time now) { Turn(now); });
+  const Status run =
+      RunNode(coordinator_.get(), network_.get(), clock_, [this](Time now) { Turn(now); });
   if (outcome_.ok()) outcome_ = run;
   // Everybody was told; give the processes a moment to leave, and no longer.
   const Time end = clock_.Now() + Seconds(session_->folder.config.fleet.drain_s);
@@ -219,9 +223,9 @@ void ProcessFleet::WatchMembers() {
   const double limit = session_->folder.config.fleet.hung_after_s;
   for (const MemberView& m : session_->view.members) {
     if (m.silent_s < limit) continue;
-    supervisor_->Kill({m.role, m.index},
-                      fmt::format("it gave no sign of progress for {:.1f} s (fleet.hung_after_s)",
-                                  m.silent_s));
+    supervisor_->Kill(
+        {m.role, m.index},
+        fmt::format("it gave no sign of progress for {:.1f} s (fleet.hung_after_s)", m.silent_s));
   }
 }
 
@@ -229,13 +233,18 @@ void ProcessFleet::WatchMembers() {
 
 int ExitCodeFor(const Status& status) {
   switch (status.code()) {
-    case Code::kOk: return kExitOk;
+    case Code::kOk:
+      return kExitOk;
     case Code::kInvalidArgument:
     case Code::kNotFound:
-    case Code::kOutOfRange: return kExitUsage;
-    case Code::kAlreadyExists: return kExitInUse;
-    case Code::kDataLoss: return kExitDamaged;
-    default: return kExitFailed;
+    case Code::kOutOfRange:
+      return kExitUsage;
+    case Code::kAlreadyExists:
+      return kExitInUse;
+    case Code::kDataLoss:
+      return kExitDamaged;
+    default:
+      return kExitFailed;
   }
 }
 

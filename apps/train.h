@@ -10,18 +10,18 @@ namespace troop {
 // Exit codes of the program (docs/commands.md).
 enum ExitCode : int {
   kExitOk = 0,
-  kExitFailed = 1,        // the run failed; the last line says why
-  kExitUsage = 2,         // command line or config; nothing was started
-  kExitInUse = 3,         // run folder, port or socket held by another process
-  kExitDamaged = 4,       // a file of the run is damaged
-  kExitInterrupted = 130, // Ctrl-C or SIGTERM; drained, resumable
+  kExitFailed = 1,         // the run failed; the last line says why
+  kExitUsage = 2,          // command line or config; nothing was started
+  kExitInUse = 3,          // run folder, port or socket held by another process
+  kExitDamaged = 4,        // a file of the run is damaged
+  kExitInterrupted = 130,  // Ctrl-C or SIGTERM; drained, resumable
 };
 int ExitCodeFor(const Status& status);
 
 struct TrainOptions {
   bool dry_run = false;
   bool overwrite = false;
-  bool plain = false;            // lines instead of the live block
+  bool plain = false;  // lines instead of the live block
   bool resume = false;
 };
 // Starts the fleet of a config on this machine, supervises it, shows progress, ends. Returns the

@@ -86,8 +86,7 @@ class DiskStorage final : public Storage {
     TROOP_ASSIGN_OR_RETURN(const fs::path target, MakeFolderOf(path));
     const fs::path temporary = target.string() + ".tmp";
     {
-      const Descriptor fd(
-          open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+      const Descriptor fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
       if (fd.get() < 0) return FromErrno(errno, "can't create", temporary.string());
       Status written = WriteAll(fd.get(), bytes, temporary.string());
       if (written.ok() && fsync(fd.get()) != 0) {

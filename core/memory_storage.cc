@@ -57,8 +57,8 @@ class MemoryStorage final : public Storage {
   Status WriteAtomic(std::string_view path, std::span<const std::byte> bytes) override {
     TROOP_RETURN_IF_ERROR(CheckStorageName(path));
     std::lock_guard lock(files_->mutex);
-    files_->files[std::string(path)] = std::make_shared<std::string>(
-        reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    files_->files[std::string(path)] =
+        std::make_shared<std::string>(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     return Status::Ok();
   }
   Result<std::unique_ptr<AppendFile>> OpenAppend(std::string_view path) override {

@@ -12,16 +12,19 @@ namespace troop {
 // "actor/steps", "replay/items", "learner/loss". The coordinator merges the snapshots of all roles
 // (counters add up over roles; gauges by MetricKind) and derives rates: Δcounter / Δtime.
 enum class MetricKind : std::uint8_t {
-  kCounter = 0,   // only grows; summed over roles
-  kGaugeSum = 1,  // a level; summed over roles (items, queue length)
-  kGaugeMean = 2, // a level; averaged over roles (loss, ε, lag)
+  kCounter = 0,    // only grows; summed over roles
+  kGaugeSum = 1,   // a level; summed over roles (items, queue length)
+  kGaugeMean = 2,  // a level; averaged over roles (loss, ε, lag)
   kGaugeMax = 3,
 };
 
 struct MetricValue {
   MetricKind kind = MetricKind::kCounter;
   double value = 0;
-  template <class A> void serialize(A& a) { a(kind, value); }
+  template <class A>
+  void serialize(A& a) {
+    a(kind, value);
+  }
 };
 using MetricSnapshot = std::map<std::string, MetricValue>;
 

@@ -16,6 +16,7 @@ constexpr char kWeights[] = "weights.safetensors";
 constexpr char kTensors[] = "state.safetensors";
 constexpr char kState[] = "state.json";
 constexpr char kManifest[] = "manifest.json";
+constexpr char kAside[] = ".old";
 constexpr std::size_t kTextBytesMax = std::size_t{1} << 20;
 constexpr std::size_t kTensorBytesMax = std::size_t{64} << 30;
 
@@ -33,56 +34,116 @@ Buffer EncodeWeights(const Module& module, const CheckpointState& checkpoint) {
   return EncodeSafetensors(file);
 }
 
-// Names of the checkpoints, oldest first; leftovers of interrupted writes are not among them.
+bool IsNumber(std::string_view name) {
+  return !name.empty() && std::ranges::all_of(name, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// Names of the checkpoints, oldest first. Leftovers of interrupted writes are not among them,
+// except for the old one that an interrupted replacement had moved aside.
 Result<std::vector<std::string>> ListCheckpoints(Storage* run) {
   TROOP_ASSIGN_OR_RETURN(std::vector<std::string> names, run->List(kFolder));
   std::vector<std::string> whole;
   for (std::string& name : names) {
     if (!name.ends_with('/')) continue;
     name.pop_back();
-    if (std::ranges::all_of(name, [](char c) { return c >= '0' && c <= '9'; })) {
-      whole.push_back(std::move(name));
+    if (IsNumber(name)) whole.push_back(std::move(name));
+  }
+  for (const std::string& name : names) {
+    if (!name.ends_with(kAside + std::string("/"))) continue;
+    const std::string number = name.substr(0, name.size() - sizeof kAside);
+    if (IsNumber(number) && std::ranges::find(whole, number) == whole.end()) {
+      whole.push_back(number + kAside);
     }
   }
   std::ranges::sort(whole);
   return whole;
 }
 
-Status RemoveOld(Storage* run, std::int64_t keep) {
-  TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListCheckpoints(run));
-  const auto excess = std::int64_t(names.size()) - std::max<std::int64_t>(keep, 1);
-  for (std::int64_t i = 0; i < excess; ++i) {
-    TROOP_RETURN_IF_ERROR(run->Remove(fmt::format("{}/{}", kFolder, names[std::size_t(i)])));
+// Keeps the newest `keep` up to `newest`. What has a higher number is of a course that was given up
+// (the run went on from an older checkpoint); leftovers of interrupted writes go, too.
+Status RemoveOthers(Storage* run, const std::string& newest, std::int64_t keep) {
+  TROOP_ASSIGN_OR_RETURN(std::vector<std::string> kept, ListCheckpoints(run));
+  kept.erase(std::ranges::upper_bound(kept, newest), kept.end());
+  const auto excess = std::ssize(kept) - std::max<std::int64_t>(keep, 1);
+  if (excess > 0) kept.erase(kept.begin(), kept.begin() + excess);
+  TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, run->List(kFolder));
+  for (const std::string& folder : names) {
+    const std::string name = folder.substr(0, folder.find('/'));
+    const bool ours = IsNumber(name.substr(0, name.find('.')));
+    if (!ours || std::ranges::find(kept, name) != kept.end()) continue;
+    TROOP_RETURN_IF_ERROR(run->Remove(fmt::format("{}/{}", kFolder, name)));
   }
   return Status::Ok();
 }
 
+// A file of the checkpoint. Whatever keeps it from being read is damage, named with the file.
+Result<Buffer> ReadFile(Storage* run, const std::string& file, std::size_t bytes_max) {
+  Result<Buffer> bytes = run->Read(file, bytes_max);
+  if (bytes.ok()) return bytes;
+  return DataLoss("{} can't be read: {}", file, bytes.status().message());
+}
+
 // Every file of the manifest with its bytes checked. Errors: kDataLoss.
-Result<std::map<std::string, Buffer>> ReadWhole(Storage* run, const std::string& path) {
-  TROOP_ASSIGN_OR_RETURN(const Buffer text, run->Read(path + "/" + kManifest, kTextBytesMax));
-  TROOP_ASSIGN_OR_RETURN(const JsonValue manifest, ParseJson(text.text()));
-  TROOP_ASSIGN_OR_RETURN(const std::int64_t version, manifest.Integer("version"));
-  if (version > kCheckpointVersion) {
-    return InvalidArgument("{} has checkpoint format {}; this program reads up to {}: use a newer one",
-                           path, version, kCheckpointVersion);
-  }
+Result<std::map<std::string, Buffer>> ReadFiles(Storage* run, const std::string& path,
+                                                const JsonValue& manifest) {
   const JsonValue* files = manifest.Find("files");
-  if (files == nullptr) return DataLoss("{}/{} names no files", path, kManifest);
+  if (files == nullptr || files->object.empty()) return DataLoss("it names no files");
   std::map<std::string, Buffer> bytes;
   for (const auto& [name, entry] : files->object) {
     TROOP_ASSIGN_OR_RETURN(const std::int64_t size, entry.Integer("bytes"));
     TROOP_ASSIGN_OR_RETURN(const std::int64_t crc, entry.Integer("crc32c"));
-    TROOP_ASSIGN_OR_RETURN(Buffer file, run->Read(path + "/" + name, kTensorBytesMax));
-    if (std::int64_t(file.size()) != size) {
-      return DataLoss("{}/{} has {} bytes, its manifest says {}", path, name, file.size(), size);
+    const std::string file = path + "/" + name;
+    TROOP_ASSIGN_OR_RETURN(Buffer content, ReadFile(run, file, kTensorBytesMax));
+    if (std::int64_t(content.size()) != size) {
+      return DataLoss("{} has {} bytes, its manifest says {}", file, content.size(), size);
     }
-    if (std::int64_t(Crc32c(file.bytes())) != crc) {
-      return DataLoss("{}/{} is damaged: its checksum is {:08x}, its manifest says {:08x}", path, name,
-                      Crc32c(file.bytes()), crc);
+    if (std::int64_t(Crc32c(content.bytes())) != crc) {
+      return DataLoss("{} is damaged: its checksum is {:08x}, its manifest says {:08x}", file,
+                      Crc32c(content.bytes()), crc);
     }
-    bytes[name] = std::move(file);
+    bytes[name] = std::move(content);
   }
   return bytes;
+}
+
+Result<std::map<std::string, Buffer>> ReadWhole(Storage* run, const std::string& path) {
+  if (!run->Exists(path)) return NotFound("{}: no such checkpoint", path);
+  const std::string file = path + "/" + kManifest;
+  TROOP_ASSIGN_OR_RETURN(const Buffer text, ReadFile(run, file, kTextBytesMax));
+  const Result<JsonValue> manifest = ParseJson(text.text());
+  if (!manifest.ok()) return manifest.status().WithContext(file);
+  const Result<std::int64_t> version = manifest->Integer("version");
+  if (!version.ok()) return version.status().WithContext(file);
+  if (*version > kCheckpointVersion) {
+    return InvalidArgument(
+        "{} has checkpoint format {}; this program reads up to {}: use a newer one", path, *version,
+        kCheckpointVersion);
+  }
+  auto files = ReadFiles(run, path, *manifest);
+  if (!files.ok()) return files.status().WithContext(file);
+  return files;
+}
+
+Result<CheckpointState> DecodeState(const std::map<std::string, Buffer>& files) {
+  TROOP_ASSIGN_OR_RETURN(const JsonValue state, ParseJson(files.at(kState).text()));
+  CheckpointState checkpoint;
+  TROOP_ASSIGN_OR_RETURN(const std::int64_t updates, state.Integer("updates"));
+  checkpoint.updates = std::uint64_t(updates);
+  TROOP_ASSIGN_OR_RETURN(checkpoint.steps, state.Integer("steps"));
+  TROOP_ASSIGN_OR_RETURN(checkpoint.config_toml, state.String("config"));
+  TROOP_ASSIGN_OR_RETURN(checkpoint.state, DecodeSafetensors(files.at(kTensors)));
+  return checkpoint;
+}
+
+// An existing checkpoint of that name is moved aside first: at every moment one of them is whole.
+Status Install(Storage* run, const std::string& temporary, const std::string& path) {
+  const std::string aside = path + kAside;
+  if (run->Exists(path)) {
+    TROOP_RETURN_IF_ERROR(run->Remove(aside));
+    TROOP_RETURN_IF_ERROR(run->Rename(path, aside));
+  }
+  TROOP_RETURN_IF_ERROR(run->Rename(temporary, path));
+  return run->Remove(aside);
 }
 
 }  // namespace
@@ -90,7 +151,6 @@ Result<std::map<std::string, Buffer>> ReadWhole(Storage* run, const std::string&
 Result<std::string> WriteCheckpoint(Storage* run, const Module& module,
                                     const CheckpointState& checkpoint, std::int64_t keep) {
   const std::string path = FolderFor(checkpoint.updates);
-  if (run->Exists(path + "/" + kManifest)) return path;  // the same updates, the same bytes
   const std::string temporary = path + ".tmp";
   TROOP_RETURN_IF_ERROR(run->Remove(temporary));
   const std::map<std::string, Buffer> files{
@@ -113,9 +173,8 @@ Result<std::string> WriteCheckpoint(Storage* run, const Module& module,
   TROOP_RETURN_IF_ERROR(run->WriteAtomic(
       temporary + "/" + kManifest,
       JsonObject().Add("version", kCheckpointVersion).AddRaw("files", list.str()).str()));
-  if (run->Exists(path)) TROOP_RETURN_IF_ERROR(run->Remove(path));
-  TROOP_RETURN_IF_ERROR(run->Rename(temporary, path));
-  TROOP_RETURN_IF_ERROR(RemoveOld(run, keep));
+  TROOP_RETURN_IF_ERROR(Install(run, temporary, path));
+  TROOP_RETURN_IF_ERROR(RemoveOthers(run, path.substr(sizeof kFolder), keep));
   return path;
 }
 
@@ -124,13 +183,8 @@ Result<CheckpointState> ReadCheckpoint(Storage* run, const std::string& path) {
   for (const char* name : {kState, kTensors}) {
     if (!files.contains(name)) return DataLoss("{}/{} is missing in the manifest", path, name);
   }
-  TROOP_ASSIGN_OR_RETURN(const JsonValue state, ParseJson(files.at(kState).text()));
-  CheckpointState checkpoint;
-  TROOP_ASSIGN_OR_RETURN(const std::int64_t updates, state.Integer("updates"));
-  checkpoint.updates = std::uint64_t(updates);
-  TROOP_ASSIGN_OR_RETURN(checkpoint.steps, state.Integer("steps"));
-  TROOP_ASSIGN_OR_RETURN(checkpoint.config_toml, state.String("config"));
-  TROOP_ASSIGN_OR_RETURN(checkpoint.state, DecodeSafetensors(files.at(kTensors)));
+  auto checkpoint = DecodeState(files);
+  if (!checkpoint.ok()) return checkpoint.status().WithContext(path);
   return checkpoint;
 }
 

@@ -14,17 +14,19 @@ namespace troop {
 //   weights.safetensors   one named tensor per parameter (what other programs read)
 //   state.safetensors     the algorithm's whole state: value, target, optimizer slots
 //   state.json            counters, seed (all random streams are keyed by it), the config as TOML
-//   manifest.json         name, size and CRC-32C of each file; written last: it makes the rest valid
+//   manifest.json         name, size and CRC-32C of each file; written last: it makes the rest
+//   valid
 // It is written to a temporary name and renamed, so a folder under its final name is whole.
 struct CheckpointState {
   std::uint64_t updates = 0;
-  std::int64_t steps = 0;            // agent steps of the run
+  std::int64_t steps = 0;  // agent steps of the run
   std::string config_toml;
-  TensorFile state;                  // Algorithm::State()
+  TensorFile state;  // Algorithm::State()
 };
 
-// `run`: the run's folder. Also removes all but the newest `keep` checkpoints. Blocks on the disk.
-// Returns the folder's path within the run.
+// `run`: the run's folder. Replaces a checkpoint of as many updates. Keeps the newest `keep`, this
+// one among them, and removes those with more updates: their course was given up. Blocks on the
+// disk. Returns the folder's path within the run.
 Result<std::string> WriteCheckpoint(Storage* run, const Module& module,
                                     const CheckpointState& checkpoint, std::int64_t keep);
 // Errors: kNotFound; kDataLoss with the file and what is wrong with it; kInvalidArgument for a

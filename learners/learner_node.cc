@@ -31,7 +31,7 @@ Status LearnerNode::Build() {
   TROOP_ASSIGN_OR_RETURN(CheckpointState checkpoint,
                          ReadCheckpoint(context_.run, context_.resume_checkpoint));
   TROOP_RETURN_IF_ERROR(algorithm_->SetState(checkpoint.state));
-  updates_ = submitted_ = algorithm_->updates();
+  updates_ = updates_at_start_ = submitted_ = publish_at_ = algorithm_->updates();
   context_.member->report().checkpoint = context_.resume_checkpoint;
   context_.member->report().checkpoint_updates = updates_;
   LogInfo("resumed from {}: {} updates, {} agent steps", context_.resume_checkpoint, updates_,
@@ -42,7 +42,8 @@ Status LearnerNode::Build() {
 Status LearnerNode::Connect() {
   FleetMember& member = *context_.member;
   const Config& c = context_.config;
-  const ChannelOptions options{.origin = {.role = Role::kLearner, .index = member.options().index,
+  const ChannelOptions options{.origin = {.role = Role::kLearner,
+                                          .index = member.options().index,
                                           .incarnation = member.options().incarnation},
                                .window = int(c.learner.prefetch) + 4};
   const std::string replay = member.Endpoint(Role::kReplay, 0);
@@ -67,35 +68,53 @@ Status LearnerNode::Connect() {
 Turn LearnerNode::Step(Time now) {
   FleetMember& member = *context_.member;
   member.Poll(now, metrics_);
-  result_ = !result_.ok() ? result_ : member.lost();
+  if (result_.ok()) result_ = member.lost();
   if (result_.ok()) result_ = Connect();
+  if (result_.ok() && publisher_) {
+    publisher_->Poll(now);
+    result_ = publisher_->error();
+  }
   if (!result_.ok()) return Turn::Done();
-  if (!sampler_ || !publisher_) return Turn::Idle(member.next_beat());
-  if (member.phase() >= Phase::kDraining) sampler_->Drain();
-  sampler_->Poll(now);
+  if (sampler_) {
+    if (member.phase() >= Phase::kDraining) sampler_->Drain();
+    sampler_->Poll(now);
+  }
   CollectUpdates();
   CollectCheckpoint();
-  publisher_->Poll(now);
   if (!result_.ok()) return Turn::Done();
-  if (!Finishing()) {
-    SubmitUpdates();
-    if (!next_checkpoint_) next_checkpoint_ = now + Seconds(context_.config.checkpoint.every_s);
-    if (now >= *next_checkpoint_) StartCheckpoint(now, false);
-  } else if (jobs_.empty() && !checkpoint_) {
-    if (!final_checkpoint_) StartCheckpoint(now, true);
-    // Also again, when a parameter server took the place of the one that had them.
-    const bool lost = published_to_ != member.Incarnation(Role::kParamServer, 0);
-    if (lost || published_ <= updates_) Publish(Buffer::Copy(std::as_bytes(algorithm_->value())));
-    const bool all_published = publisher_->acked_version() >= published_;
-    if (final_checkpoint_ && all_published && !member.report().finished) {
-      member.report().finished = true;
-      member.BeatSoon();
-    }
-    const bool leave = draining_ || member.stop() || member.phase() == Phase::kDone;
-    if (final_checkpoint_ && leave) return Turn::Done();
+  PublishAgain();
+  if (Finishing()) return Finish(now);
+  if (!sampler_ || !publisher_) return Turn::Idle(member.next_beat());
+  SubmitUpdates();
+  if (Finishing()) return Turn::Busy();
+  if (!next_checkpoint_) next_checkpoint_ = now + Seconds(context_.config.checkpoint.every_s);
+  if (now >= *next_checkpoint_) StartCheckpoint(now, false);
+  const bool more = jobs_.size() < kJobsMax && sampler_->ready_batches() > 0;
+  if (more) return Turn::Busy();
+  return Turn::Idle(checkpoint_ ? member.next_beat()
+                                : std::min(member.next_beat(), *next_checkpoint_));
+}
+
+// No more updates: the last checkpoint and the last weights, then the end. An early end (stop) may
+// come before replay or parameter server were known: it does without them.
+Turn LearnerNode::Finish(Time now) {
+  FleetMember& member = *context_.member;
+  if (!jobs_.empty() || checkpoint_) return Turn::Idle(member.next_beat());
+  if (!final_checkpoint_) {
+    StartCheckpoint(now, true);
+    return Turn::Busy();
   }
-  const bool more = !Finishing() && jobs_.size() < kJobsMax && sampler_->ready_batches() > 0;
-  return more ? Turn::Busy() : Turn::Idle(std::min(member.next_beat(), next_checkpoint_.value_or(kForever)));
+  if (draining_ || member.stop() || member.phase() == Phase::kDone) return Turn::Done();
+  if (publisher_ && published_ < Version()) {
+    Publish(Buffer::Copy(std::as_bytes(algorithm_->value())));
+  }
+  const bool all_published = publisher_ && publisher_->acked_version() >= Version();
+  if (all_published && !member.report().finished) {
+    member.report().finished = true;
+    member.BeatSoon();
+    return Turn::Busy();
+  }
+  return Turn::Idle(member.next_beat());
 }
 
 bool LearnerNode::Finishing() const {
@@ -142,8 +161,8 @@ void LearnerNode::SubmitUpdates() {
     const bool publish = submitted_ - publish_at_ >= publish_every;
     if (publish) publish_at_ = submitted_;
     UpdateJob* work = job.get();
-    Result<Executor::Job> id = context_.executor->Submit(
-        "update", [work, publish, algorithm = algorithm_.get()] {
+    Result<Executor::Job> id =
+        context_.executor->Submit("update", [work, publish, algorithm = algorithm_.get()] {
           for (const SampleBatch& batch : work->batches) {
             work->priority.emplace_back(batch.key.size());
             Result<LossReport> report =
@@ -164,11 +183,24 @@ void LearnerNode::SubmitUpdates() {
   }
 }
 
-// Version 1 + updates: the initial weights are newer than none.
+std::uint64_t LearnerNode::Version() const {
+  return WeightsVersion(context_.member->options().incarnation, updates_);
+}
+
 void LearnerNode::Publish(Buffer value) {
-  published_ = 1 + updates_;
+  published_ = Version();
   published_to_ = context_.member->Incarnation(Role::kParamServer, 0);
   publisher_->Publish({published_, std::move(value)});
+}
+
+// A parameter server that took the place of another has no weights. While updates go on the next
+// publication is near; a learner at rest publishes again, or actors that wait for weights would
+// wait for ever.
+void LearnerNode::PublishAgain() {
+  const std::uint64_t server = context_.member->Incarnation(Role::kParamServer, 0);
+  if (!publisher_ || !jobs_.empty() || checkpoint_ || server == 0 || server == published_to_)
+    return;
+  Publish(Buffer::Copy(std::as_bytes(algorithm_->value())));
 }
 
 void LearnerNode::CollectUpdates() {
@@ -193,7 +225,7 @@ void LearnerNode::CollectUpdates() {
 }
 
 void LearnerNode::ReportMetrics(const UpdateJob& job) {
-  metrics_.Gauge("learner/updates", double(updates_), MetricKind::kCounter);
+  metrics_.Gauge("learner/updates", double(updates_ - updates_at_start_), MetricKind::kCounter);
   metrics_.Gauge("learner/skipped_updates", double(unfinite_), MetricKind::kCounter);
   metrics_.Gauge("learner/loss", job.last.loss);
   metrics_.Gauge("learner/td_error", job.last.td_error_mean);
@@ -203,7 +235,7 @@ void LearnerNode::ReportMetrics(const UpdateJob& job) {
   double lag = 0, items = 0;
   for (const SampleBatch& batch : job.batches) {
     for (const std::uint64_t version : batch.policy_version) {
-      lag += double(updates_) - double(version);
+      lag += double(updates_) - double(UpdatesOf(version));
       ++items;
     }
   }
@@ -216,11 +248,10 @@ void LearnerNode::StartCheckpoint(Time now, bool final) {
   checkpoint_ = std::make_unique<CheckpointJob>();
   checkpoint_->final = final;
   Result<Executor::Job> id = context_.executor->Submit(
-      "checkpoint",
-      [work = checkpoint_.get(), algorithm = algorithm_.get(), module = module_.get(),
-       run = context_.run, keep = context_.config.checkpoint.keep,
-       state = CheckpointState{.steps = context_.member->steps_total_done(),
-                               .config_toml = ToToml(context_.config)}]() mutable {
+      "checkpoint", [work = checkpoint_.get(), algorithm = algorithm_.get(), module = module_.get(),
+                     run = context_.run, keep = context_.config.checkpoint.keep,
+                     state = CheckpointState{.steps = context_.member->steps_total_done(),
+                                             .config_toml = ToToml(context_.config)}]() mutable {
         state.state = algorithm->State();
         state.updates = work->updates = algorithm->updates();
         work->path = WriteCheckpoint(run, *module, state, keep);

@@ -37,7 +37,7 @@ class LearnerNode final : public Node {
   Status result() const override { return result_; }
 
  private:
-  struct UpdateJob {                // what a job was given, and what it leaves
+  struct UpdateJob {  // what a job was given, and what it leaves
     Executor::Job id = 0;
     std::vector<SampleBatch> batches;
     std::vector<std::vector<float>> priority;  // [batches][B]
@@ -45,7 +45,7 @@ class LearnerNode final : public Node {
     LossReport last;
     Status status;
     std::uint64_t updates = 0;
-    Buffer value;                   // a copy of the weights, when one is due
+    Buffer value;  // a copy of the weights, when one is due
   };
   struct CheckpointJob {
     Executor::Job id = 0;
@@ -58,7 +58,10 @@ class LearnerNode final : public Node {
   Status Build();
   Status Connect();
   void CollectUpdates();
+  Turn Finish(Time now);
   void Publish(Buffer value);
+  void PublishAgain();
+  std::uint64_t Version() const;
   void SubmitUpdates();
   void StartCheckpoint(Time now, bool final);
   void CollectCheckpoint();
@@ -72,17 +75,18 @@ class LearnerNode final : public Node {
   std::unique_ptr<Algorithm> algorithm_;
   std::unique_ptr<ReplaySampler> sampler_;
   std::unique_ptr<WeightPublisher> publisher_;
-  std::deque<std::unique_ptr<UpdateJob>> jobs_;   // submitted, oldest first
+  std::deque<std::unique_ptr<UpdateJob>> jobs_;  // submitted, oldest first
   std::unique_ptr<CheckpointJob> checkpoint_;
-  std::uint64_t updates_ = 0;             // done, as far as the node knows
-  std::uint64_t submitted_ = 0;           // updates in all jobs up to now
-  std::uint64_t publish_at_ = 0;          // `submitted_` when the last publication was ordered
-  std::uint64_t published_ = 0;           // version of the last weights handed to the publisher
-  std::uint64_t published_to_ = 0;        // incarnation of the parameter server that got them
-  std::uint64_t unfinite_ = 0;            // updates skipped: loss or gradient not finite
+  std::uint64_t updates_ = 0;           // done, as far as the node knows
+  std::uint64_t updates_at_start_ = 0;  // of the checkpoint
+  std::uint64_t submitted_ = 0;         // updates in all jobs up to now
+  std::uint64_t publish_at_ = 0;        // `submitted_` when the last publication was ordered
+  std::uint64_t published_ = 0;         // version of the last weights handed to the publisher
+  std::uint64_t published_to_ = 0;      // incarnation of the parameter server that got them
+  std::uint64_t unfinite_ = 0;          // updates skipped: loss or gradient not finite
   std::optional<Time> next_checkpoint_;
-  bool exhausted_ = false;                // the replay gives no more, or max_updates is reached
-  bool final_checkpoint_ = false;         // written
+  bool exhausted_ = false;         // the replay gives no more, or max_updates is reached
+  bool final_checkpoint_ = false;  // written
   bool draining_ = false;
   Status result_;
 };

@@ -47,8 +47,8 @@ void FleetMember::Receive(Time now) {
     return;
   }
   ticket_ = 0;
-  Result<BeatReply> reply = answer->ok() ? DecodeBody<BeatReply>((*answer)->body)
-                                         : Result<BeatReply>(answer->status());
+  Result<BeatReply> reply =
+      answer->ok() ? DecodeBody<BeatReply>((*answer)->body) : Result<BeatReply>(answer->status());
   if (!reply.ok()) {
     if (reply.status().code() == Code::kAborted) lost_ = reply.status();
     return;

@@ -24,71 +24,88 @@ enum class Phase : std::uint8_t {
 };
 
 struct PeerInfo {
-  std::string endpoint;            // empty: serves nothing, or not bound yet
+  std::string endpoint;  // empty: serves nothing, or not bound yet
   std::uint64_t incarnation = 0;
-  template <class A> void serialize(A& a) { a(endpoint, incarnation); }
+  template <class A>
+  void serialize(A& a) {
+    a(endpoint, incarnation);
+  }
 };
 std::string PeerName(Role role, std::int32_t index);  // "actor-3"
 
 struct RegisterRequest {
   Role role = Role::kNone;
   std::int32_t index = 0;
-  std::string version;             // of the program
-  std::int64_t process = 0;        // its id, for status
+  std::string version;       // of the program
+  std::int64_t process = 0;  // its id, for status
   std::string host;
-  template <class A> void serialize(A& a) { a(role, index, version, process, host); }
+  template <class A>
+  void serialize(A& a) {
+    a(role, index, version, process, host);
+  }
 };
 struct RegisterReply {
-  std::uint64_t incarnation = 0;   // never used twice, also after a restart of the coordinator
-  std::string config_toml;         // resolved
-  std::string listen;              // where to bind, for roles that serve
-  std::string resume_checkpoint;   // path in the run folder; empty: a fresh start
-  template <class A> void serialize(A& a) { a(incarnation, config_toml, listen, resume_checkpoint); }
+  std::uint64_t incarnation = 0;  // never used twice, also after a restart of the coordinator
+  std::string config_toml;        // resolved
+  std::string listen;             // where to bind, for roles that serve
+  std::string resume_checkpoint;  // path in the run folder; empty: a fresh start
+  template <class A>
+  void serialize(A& a) {
+    a(incarnation, config_toml, listen, resume_checkpoint);
+  }
 };
 
 // The outcome of an evaluation.
 struct EvaluationReport {
   std::uint64_t weights_version = 0;
-  std::int64_t steps = 0;          // agent steps of the run when the weights were pulled
+  std::int64_t steps = 0;  // agent steps of the run when the weights were pulled
   std::int64_t episodes = 0;
   double return_mean = 0, return_std = 0, return_min = 0, return_max = 0, length_mean = 0;
   bool final = false;
-  template <class A> void serialize(A& a) {
+  template <class A>
+  void serialize(A& a) {
     a(weights_version, steps, episodes, return_mean, return_std, return_min, return_max,
       length_mean, final);
   }
+  bool operator==(const EvaluationReport&) const = default;
 };
 
 // A progress heartbeat: sent by the node's own thread, so a hung node stops sending it.
 struct BeatRequest {
-  std::string endpoint;            // bound; empty for roles that serve nothing
+  std::string endpoint;  // bound; empty for roles that serve nothing
   MetricSnapshot metrics;
-  std::int64_t steps_done = 0;     // actor: leased steps whose experience the replay acknowledged
-  std::int64_t steps_wanted = 0;   // actor: would like this many granted to this incarnation in all
-  bool finished = false;           // this role has done all that the phase asks of it
-  std::string checkpoint;          // learner: newest whole checkpoint, path in the run folder
+  std::int64_t steps_done = 0;    // actor: leased steps whose experience the replay acknowledged
+  std::int64_t steps_wanted = 0;  // actor: would like this many granted to this incarnation in all
+  bool finished = false;          // this role has done all that the phase asks of it
+  std::string checkpoint;         // learner: newest whole checkpoint, path in the run folder
   std::uint64_t checkpoint_updates = 0;
   std::vector<EvaluationReport> evaluations;  // evaluator: since the last answered beat
-  template <class A> void serialize(A& a) {
+  template <class A>
+  void serialize(A& a) {
     a(endpoint, metrics, steps_done, steps_wanted, finished, checkpoint, checkpoint_updates,
       evaluations);
   }
 };
 struct BeatReply {
   Phase phase = Phase::kRunning;
-  bool stop = false;               // end now, without final work beyond a checkpoint
-  std::int64_t steps_granted = 0;  // to this incarnation in all, up to now: a lost reply loses nothing
-  bool steps_over = false;         // no lease will ever be granted again
-  std::int64_t steps_total_done = 0;   // over all actors
+  bool stop = false;  // end now, without final work beyond a checkpoint
+  std::int64_t steps_granted =
+      0;                    // to this incarnation in all, up to now: a lost reply loses nothing
+  bool steps_over = false;  // no lease will ever be granted again
+  std::int64_t steps_total_done = 0;      // over all actors
   std::map<std::string, PeerInfo> peers;  // by PeerName
-  template <class A> void serialize(A& a) {
+  template <class A>
+  void serialize(A& a) {
     a(phase, stop, steps_granted, steps_over, steps_total_done, peers);
   }
 };
 
 struct StatusReply {
-  std::string json;                // for people and `troop status`
-  template <class A> void serialize(A& a) { a(json); }
+  std::string json;  // for people and `troop status`
+  template <class A>
+  void serialize(A& a) {
+    a(json);
+  }
 };
 
 // A registered role's line to the coordinator. Owner: the node's thread; nothing blocks. Beats go
@@ -100,14 +117,15 @@ class FleetMember {
     std::int32_t index = 0;
     std::uint64_t incarnation = 0;
     Duration beat_every = Milliseconds(250);
-    Duration deadline = Seconds(10);         // of one beat
-    Duration alone_max = Seconds(60);        // without an answer for so long: lost()
+    Duration deadline = Seconds(10);   // of one beat
+    Duration alone_max = Seconds(60);  // without an answer for so long: lost()
   };
   FleetMember(std::unique_ptr<Channel> channel, const Options& options);
 
   // Sends and receives what is due. Call at each Step, after the node updated what it reports.
   void Poll(Time now, const Metrics& metrics);
-  Time next_beat() const { return next_beat_; }
+  // kForever while the answer to the last one is awaited: it wakes the node.
+  Time next_beat() const { return ticket_ != 0 ? kForever : next_beat_; }
   // Makes the next Poll send a beat even if none is due.
   void BeatSoon() { next_beat_ = Time{}; }
   // Reporting side: change it, then call BeatSoon when the coordinator waits for it.

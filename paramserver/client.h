@@ -10,6 +10,13 @@
 
 namespace troop {
 
+// A learner's version number: its incarnation above its updates, so that a learner that starts
+// again from a checkpoint, with fewer updates, is newer than the one before.
+constexpr std::uint64_t WeightsVersion(std::uint64_t incarnation, std::uint64_t updates) {
+  return incarnation << 32 | updates;
+}
+constexpr std::uint64_t UpdatesOf(std::uint64_t version) { return version & 0xFFFFFFFFu; }
+
 // All parameters of a model at one version: [P] f32.
 struct Snapshot {
   std::uint64_t version = 0;  // from 1; grows with the learner's updates; 0: none
