@@ -29,7 +29,8 @@ void VisitTop(Config& c, ConfigVisitor& v) {
 }
 
 void VisitEnv(Config::EnvKeys& c, ConfigVisitor& v) {
-  v.Visit({"env.id", "Which environment to learn; an unknown name is answered with the known ones."},
+  v.Visit({"env.id",
+           "Which environment to learn; an unknown name is answered with the known ones."},
           c.id);
   v.Visit({"env.max_episode_steps",
            "Agent steps after which an episode is truncated; 0: never, -1: the environment's own.",

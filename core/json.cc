@@ -120,7 +120,9 @@ class Parser {
       if (!Next('"')) return Fail("a key in quotes is missing");
       if (!String(&key)) return false;
       if (!Next(':')) return Fail("a colon is missing");
-      if (!Value(&(out->object[key] = JsonValue()), depth + 1)) return false;
+      const auto [entry, fresh] = out->object.try_emplace(std::move(key));
+      if (!fresh) return Fail("a key stands twice");
+      if (!Value(&entry->second, depth + 1)) return false;
     } while (Next(','));
     return Next('}') || Fail("a comma or a closing brace is missing");
   }

@@ -34,7 +34,7 @@ class JsonObject {
 std::string JsonArray(const std::vector<std::string>& elements);  // of JSON texts
 std::string JsonQuote(std::string_view text);  // with the quotes; bytes that are no UTF-8 become ?
 
-// A parsed document. Objects keep one value per key (the last).
+// A parsed document. A key that stands twice in one object is refused.
 struct JsonValue {
   enum class Kind : std::uint8_t { kNull, kBool, kNumber, kString, kArray, kObject };
   Kind kind = Kind::kNull;

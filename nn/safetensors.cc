@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "nn/safetensors_json.h"
+#include "core/json.h"
 
 namespace troop {
 namespace {
@@ -14,6 +14,18 @@ namespace {
 // The Python package refuses longer headers, too.
 constexpr std::uint64_t kHeaderMax = 100'000'000;
 constexpr std::size_t kLengthBytes = 8;
+
+// The header as it stands there: nothing is checked against the data.
+struct SafetensorsEntry {
+  std::string name;
+  std::string dtype;
+  std::vector<std::uint64_t> shape;
+  std::uint64_t begin = 0, end = 0;  // data_offsets
+};
+struct SafetensorsHeader {
+  std::vector<SafetensorsEntry> tensors;
+  std::map<std::string, std::string> metadata;
+};
 
 constexpr std::array<std::pair<DType, std::string_view>, 8> kNames{{{DType::kF32, "F32"},
                                                                     {DType::kF64, "F64"},
@@ -47,14 +59,14 @@ std::string MakeHeader(const TensorFile& file,
   if (!file.metadata.empty()) {
     out += "\"__metadata__\":{";
     for (const auto& [key, text] : file.metadata)
-      out += QuoteJson(key) + ":" + QuoteJson(text) + ",";
+      out += JsonQuote(key) + ":" + JsonQuote(text) + ",";
     out.back() = '}';
     out += ",";
   }
   std::size_t at = 0;
   for (const auto& [name, tensor] : tensors) {
     out +=
-        fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[", QuoteJson(name), NameOf(tensor.dtype()));
+        fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[", JsonQuote(name), NameOf(tensor.dtype()));
     for (int i = 0; i < tensor.shape().rank(); ++i)
       out += (i > 0 ? "," : "") + std::to_string(tensor.dim(i));
     out += fmt::format("],\"data_offsets\":[{},{}]}},", at, at + tensor.bytes().size());
@@ -64,6 +76,43 @@ std::string MakeHeader(const TensorFile& file,
   out += "}";
   while ((kLengthBytes + out.size()) % kAlignment != 0) out += ' ';
   return out;
+}
+
+// An array of integers that are not negative.
+Result<std::vector<std::uint64_t>> ReadNumbers(const JsonValue& entry, std::string_view key) {
+  const JsonValue* array = entry.Find(key);
+  if (array == nullptr || array->kind != JsonValue::Kind::kArray)
+    return DataLoss("\"{}\" is no array, or missing", key);
+  std::vector<std::uint64_t> numbers;
+  for (const JsonValue& number : array->array) {
+    if (!number.integer || *number.integer < 0)
+      return DataLoss("\"{}\" holds something that is no integer from 0 on", key);
+    numbers.push_back(std::uint64_t(*number.integer));
+  }
+  return numbers;
+}
+
+Result<SafetensorsHeader> ReadHeader(std::string_view text) {
+  TROOP_ASSIGN_OR_RETURN(const JsonValue json, ParseJson(text));
+  if (json.kind != JsonValue::Kind::kObject) return DataLoss("the header is no JSON object");
+  SafetensorsHeader header;
+  for (const auto& [name, value] : json.object) {
+    if (name == "__metadata__") {
+      for (const auto& [key, entry] : value.object) {
+        TROOP_ASSIGN_OR_RETURN(header.metadata[key], value.String(key));
+      }
+      continue;
+    }
+    SafetensorsEntry entry{.name = name};
+    TROOP_ASSIGN_OR_RETURN(entry.dtype, value.String("dtype"));
+    TROOP_ASSIGN_OR_RETURN(entry.shape, ReadNumbers(value, "shape"));
+    TROOP_ASSIGN_OR_RETURN(const auto offsets, ReadNumbers(value, "data_offsets"));
+    if (offsets.size() != 2) return DataLoss("tensor \"{}\" needs two data_offsets", name);
+    entry.begin = offsets[0];
+    entry.end = offsets[1];
+    header.tensors.push_back(std::move(entry));
+  }
+  return header;
 }
 
 Result<TensorSpec> ReadSpec(const SafetensorsEntry& entry) {
@@ -137,7 +186,7 @@ Result<TensorFile> DecodeSafetensors(const Buffer& bytes) {
   if (length > kHeaderMax || length > bytes.size() - kLengthBytes)
     return DataLoss("a header of {} bytes in a file of {}", length, bytes.size());
   TROOP_ASSIGN_OR_RETURN(SafetensorsHeader header,
-                         ParseSafetensorsHeader(bytes.Slice(kLengthBytes, length).text()));
+                         ReadHeader(bytes.Slice(kLengthBytes, length).text()));
   const Buffer data = bytes.Slice(kLengthBytes + length, bytes.size() - kLengthBytes - length);
   TROOP_RETURN_IF_ERROR(CheckCover(header.tensors, data.size()));
   TensorFile file;

@@ -107,11 +107,11 @@ TEST(SafetensorsTest, EscapesInNamesAreUnderstood) {
 }
 
 TEST(SafetensorsTest, DamageIsNamed) {
-  EXPECT_THAT(ErrorOf("", ""), HasSubstr("expected {"));
-  EXPECT_THAT(ErrorOf("[]", ""), HasSubstr("expected {"));
-  EXPECT_THAT(ErrorOf("{} x", ""), HasSubstr("expected the end"));
-  EXPECT_THAT(ErrorOf(R"({"a":1})", ""), HasSubstr("expected {"));
-  EXPECT_THAT(ErrorOf(R"({"a":{"dtype":"F32","shape":[1]}})", ""), HasSubstr("two data_offsets"));
+  EXPECT_THAT(ErrorOf("", ""), HasSubstr("a value is missing"));
+  EXPECT_THAT(ErrorOf("[]", ""), HasSubstr("no JSON object"));
+  EXPECT_THAT(ErrorOf("{} x", ""), HasSubstr("something follows"));
+  EXPECT_THAT(ErrorOf(R"({"a":1})", ""), HasSubstr("\"dtype\" is no string"));
+  EXPECT_THAT(ErrorOf(R"({"a":{"dtype":"F32","shape":[1]}})", ""), HasSubstr("\"data_offsets\" is no array"));
   EXPECT_THAT(ErrorOf(R"({"a":{"dtype":"F16","shape":[1],"data_offsets":[0,2]}})", "xx"),
               HasSubstr("dtype \"F16\""));
   EXPECT_THAT(ErrorOf(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", "xxxx"),
@@ -129,11 +129,11 @@ TEST(SafetensorsTest, DamageIsNamed) {
               HasSubstr("7 dimensions"));
   EXPECT_THAT(
       ErrorOf(R"({"a":{"dtype":"U8","shape":[99999999999999999999],"data_offsets":[0,1]}})", "x"),
-      HasSubstr("below 2^64"));
+      HasSubstr("no integer from 0 on"));
   EXPECT_THAT(ErrorOf(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
                       R"("a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
                       "x"),
-              HasSubstr("\"a\" only once"));
+              HasSubstr("twice"));
 }
 
 TEST(SafetensorsTest, HeaderLengthIsCheckedBeforeItIsUsed) {

@@ -24,7 +24,7 @@ WRAPPED = {
     "zmq": ("net",), "cereal/": ("net",),
     "dnnl": ("kernels",), "oneapi/dnnl": ("kernels",),
     "toml++": ("core",), "spdlog": ("core",), "zlib.h": ("core",),
-    "CLI/": ("apps",), "lz4": ("replay",), "zstd": ("replay",),
+    "CLI/": ("apps",),
     "gtest": (), "gmock": (), "benchmark/": (),
 }
 LINES_MAX = 600
