@@ -47,6 +47,7 @@ int RunResume(TrainArguments a) {
 struct RoleArguments {
   std::string role, coordinator;
   std::int32_t index = 0;
+  double dead_after_s = 1.5;
 };
 
 int RunRole(const RoleArguments& a) {
@@ -62,9 +63,10 @@ int RunRole(const RoleArguments& a) {
                         a.role));
   }
   InitLog({.role = PeerName(role, a.index)});
-  Result<std::unique_ptr<Network>> network = MakeZmqNetwork();
+  Result<std::unique_ptr<Network>> network =
+      MakeZmqNetwork({.dead_after = Seconds(a.dead_after_s)});
   if (!network.ok()) return Complain(network.status());
-  ThreadExecutor executor(1, [n = network->get()] { n->Wake(); });
+  auto executor = std::make_unique<ThreadExecutor>(1, [n = network->get()] { n->Wake(); });
   std::unique_ptr<Storage> storage;
   char host[256] = {};
   gethostname(host, sizeof host - 1);
@@ -73,17 +75,23 @@ int RunRole(const RoleArguments& a) {
                  .coordinator = a.coordinator,
                  .host = host,
                  .process = getpid(),
+                 .attempt = std::uint64_t(1e6 * WallSeconds()),
                  .network = network->get(),
-                 .executor = &executor,
+                 .executor = executor.get(),
                  .storage = [&storage](const Config& config) -> Result<Storage*> {
                    TROOP_ASSIGN_OR_RETURN(storage, MakeDiskStorage(RunPath(config)));
                    return storage.get();
-                 }});
+                 },
+                 .joined =
+                     [&a, role](const Config& config) {
+                       InitLog({.role = PeerName(role, a.index), .level = LogLevelOf(config)});
+                     }});
   const SignalWatch signals(network->get(), true);
   const SystemClock clock;
   const Status status = RunNode(&node, network->get(), clock, [&](Time) {
     if (signals.count() > 0) node.Drain();
   });
+  executor.reset();  // jobs under way work on what the node owns
   if (status.ok()) return kExitOk;
   LogError("{}", status.message());
   return kExitFailed;
@@ -186,6 +194,8 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   role->add_option("role", a->role.role, "actor, replay, learner, paramserver, evaluator")
       ->required();
   role->add_option("--index", a->role.index, "which one of its kind (0)");
+  role->add_option("--dead-after", a->role.dead_after_s, "fleet.dead_after_s of the run (1.5)")
+      ->check(CLI::Range(0.1, 3600.0));
   role->add_option("--coordinator", a->role.coordinator, "endpoint of the coordinator")->required();
   role->callback([a, chosen] { *chosen = [a] { return RunRole(a->role); }; });
   CLI::App* config = app->add_subcommand("config", "the keys of a config");

@@ -2,19 +2,51 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <filesystem>
 
 #include "net/control.h"
 
 namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr char kPrefix[] = "troop-";
+
+// Takes the lock that says whose folder this is. Errors: kAlreadyExists: its owner lives.
+Result<std::unique_ptr<StorageLock>> LockFolder(const std::string& folder) {
+  TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(folder));
+  return storage->Lock("owner", fmt::format("process {}", getpid()));
+}
+
+// Removes the folders of launchers that were killed. Young ones may not be locked yet.
+void RemoveAbandoned(const fs::path& parent) {
+  std::error_code error;
+  for (fs::directory_iterator it(parent, error), end; !error && it != end; it.increment(error)) {
+    const std::string path = it->path().string();
+    if (!it->path().filename().string().starts_with(kPrefix)) continue;
+    struct stat info {};
+    const bool mine = lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) &&
+                      info.st_uid == geteuid() && time(nullptr) - info.st_mtime > 60;
+    std::error_code ignored;
+    if (!mine || !fs::exists(it->path() / "owner", ignored) || !LockFolder(path).ok()) continue;
+    fs::remove_all(it->path(), ignored);
+  }
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Endpoints>> Endpoints::Make(const Config& config) {
   std::unique_ptr<Endpoints> endpoints(new Endpoints);
   endpoints->ipc_ = config.fleet.transport == "ipc";
   if (!endpoints->ipc_) return endpoints;
   std::error_code error;
-  std::string folder = (std::filesystem::temp_directory_path(error) / "troop-XXXXXX").string();
+  const fs::path parent = fs::temp_directory_path(error);
+  RemoveAbandoned(parent);
+  std::string folder = (parent / (std::string(kPrefix) + "XXXXXX")).string();
   if (mkdtemp(folder.data()) == nullptr) {  // creates it 0700
     return Unavailable(
         "no folder for sockets can be made at {}: {}; set TMPDIR, or use "
@@ -22,6 +54,7 @@ Result<std::unique_ptr<Endpoints>> Endpoints::Make(const Config& config) {
         folder, strerror(errno));
   }
   endpoints->folder_ = folder;
+  TROOP_ASSIGN_OR_RETURN(endpoints->lock_, LockFolder(folder));
   return endpoints;
 }
 

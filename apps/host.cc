@@ -42,6 +42,12 @@ SignalWatch::~SignalWatch() {
 
 int SignalWatch::count() const { return signal_count.load(); }
 
+LogLevel LogLevelOf(const Config& config) {
+  if (config.log.level == "debug") return LogLevel::kDebug;
+  if (config.log.level == "warning") return LogLevel::kWarning;
+  return config.log.level == "error" ? LogLevel::kError : LogLevel::kInfo;
+}
+
 Status RunNode(Node* node, Network* network, const Clock& clock,
                const std::function<void(Time)>& every_turn) {
   for (;;) {

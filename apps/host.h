@@ -3,6 +3,8 @@
 #include <atomic>
 #include <functional>
 
+#include "core/config.h"
+#include "core/log.h"
 #include "core/node.h"
 #include "net/network.h"
 
@@ -12,6 +14,8 @@ namespace troop {
 // idles. `every_turn` is called after each step (at least every 100 ms); it may be empty.
 Status RunNode(Node* node, Network* network, const Clock& clock,
                const std::function<void(Time)>& every_turn);
+
+LogLevel LogLevelOf(const Config& config);  // log.level
 
 // SIGTERM and SIGINT become a number to look at, and wake `network`. One user per process at a
 // time. Roles ignore SIGINT: a terminal sends it to the whole group, and the launcher drains the

@@ -2,6 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <fstream>
+
 #include "apps/endpoints.h"
 #include "apps/serial_fleet.h"
 #include "apps/service_node.h"
@@ -13,8 +16,12 @@ namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
+// Of the machine, or of the container this runs in (cgroup version 2).
 double MachineMemoryBytes() {
-  return double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGESIZE));
+  const double machine = double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGESIZE));
+  double limit = 0;
+  std::ifstream file("/sys/fs/cgroup/memory.max");
+  return file >> limit && limit > 0 ? std::min(machine, limit) : machine;  // "max": no limit
 }
 
 }  // namespace

@@ -10,6 +10,23 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::size_t kConfigBytesMax = 1 << 20;
 
+// Somebody's folder that only has the name of a run is not ours to remove.
+Status RemoveRun(RunFolder* folder, bool holds_run) {
+  TROOP_ASSIGN_OR_RETURN(const auto names, folder->storage->List(""));
+  for (std::string name : names) {
+    if (name == "lock") continue;
+    if (!holds_run) {
+      return AlreadyExists(
+          "{} holds files but no run (no config.toml): --overwrite leaves them alone; "
+          "choose another name (name=…)",
+          folder->path);
+    }
+    if (name.ends_with('/')) name.pop_back();
+    TROOP_RETURN_IF_ERROR(folder->storage->Remove(name));
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 std::string RunPath(const Config& config) {
@@ -40,19 +57,14 @@ Result<RunFolder> OpenRunFolder(const Config& config, FolderUse use) {
         "(name=…), or replace it with --overwrite",
         folder.path, folder.path);
   }
-  if (use == FolderUse::kOverwrite) {
-    TROOP_ASSIGN_OR_RETURN(const auto names, folder.storage->List(""));
-    for (std::string name : names) {
-      if (name == "lock") continue;
-      if (name.ends_with('/')) name.pop_back();
-      TROOP_RETURN_IF_ERROR(folder.storage->Remove(name));
-    }
-  }
-  TROOP_RETURN_IF_ERROR(
-      folder.storage->Remove("result.json"));  // of the part before, when resuming
-  TROOP_RETURN_IF_ERROR(folder.storage->WriteAtomic("config.toml", ToToml(folder.config)));
-  TROOP_RETURN_IF_ERROR(folder.storage->WriteAtomic("logs/README", "One file per role.\n"));
+  if (use == FolderUse::kOverwrite) TROOP_RETURN_IF_ERROR(RemoveRun(&folder, holds_run));
   return folder;
+}
+
+Status BeginRun(const RunFolder& folder) {
+  TROOP_RETURN_IF_ERROR(folder.storage->Remove("result.json"));
+  TROOP_RETURN_IF_ERROR(folder.storage->WriteAtomic("config.toml", ToToml(folder.config)));
+  return folder.storage->WriteAtomic("logs/README", "One file per role.\n");
 }
 
 Result<Config> ReadRunConfig(const std::string& path, std::span<const std::string> overrides) {

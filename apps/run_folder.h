@@ -32,9 +32,11 @@ enum class FolderUse {
 };
 
 std::string RunPath(const Config& config);  // absolute path of log.dir/name
-// Errors: kAlreadyExists when it holds a run (with what to do), or another process holds it (with
-// its pid).
+// Changes nothing but what kOverwrite asks for. Errors: kAlreadyExists when it holds a run (with
+// what to do), another process holds it (with its pid), or kOverwrite would remove what is no run.
 Result<RunFolder> OpenRunFolder(const Config& config, FolderUse use);
+// Writes the resolved config, removes the result of the part before.
+Status BeginRun(const RunFolder& folder);
 // The config of an existing run, with overrides. Errors: kNotFound.
 Result<Config> ReadRunConfig(const std::string& path, std::span<const std::string> overrides);
 

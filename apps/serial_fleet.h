@@ -12,8 +12,9 @@
 namespace troop {
 
 struct FleetRole {
-  Role role;
-  std::int32_t index;
+  Role role = Role::kNone;
+  std::int32_t index = 0;
+  bool operator==(const FleetRole&) const = default;
 };
 // All roles of a config, services first: replay, paramserver, learner, actors, evaluator.
 std::vector<FleetRole> RolesOf(const Config& config);

@@ -25,7 +25,7 @@ std::string DescribeExit(int wait_status) {
 }
 
 // Between fork and exec: only calls that are safe there.
-[[noreturn]] void Become(char* const* argv, const char* log, pid_t parent) {
+[[noreturn]] void Become(const char* program, char* const* argv, const char* log, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);  // the parent died before the line above
   setpgid(0, 0);                      // a terminal's Ctrl-C is for the supervisor alone
@@ -36,7 +36,7 @@ std::string DescribeExit(int wait_status) {
   }
   const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (null >= 0) dup2(null, STDIN_FILENO);
-  execv(argv[0], argv);
+  execv(program, argv);
   _exit(127);
 }
 
@@ -59,21 +59,23 @@ std::string Supervisor::LogFile(FleetRole role) const {
   return fmt::format("{}/{}.log", options_.log_folder, PeerName(role.role, role.index));
 }
 
-void Supervisor::Start(Child* child) {
-  std::vector<std::string> words{options_.executable,
+void Supervisor::Start(Child* child, Time now) {
+  std::vector<std::string> words{"troop",
                                  "role",
                                  std::string(RoleName(child->role.role)),
                                  "--index",
                                  std::to_string(child->role.index),
                                  "--coordinator",
-                                 options_.coordinator};
+                                 options_.coordinator,
+                                 "--dead-after",
+                                 fmt::format("{}", options_.config.fleet.dead_after_s)};
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   const std::string log = LogFile(child->role);
   const pid_t parent = getpid();
   const pid_t process = fork();
-  if (process == 0) Become(argv.data(), log.c_str(), parent);
+  if (process == 0) Become(options_.executable.c_str(), argv.data(), log.c_str(), parent);
   if (process < 0) {
     status_ = ResourceExhausted(
         "no process for {}: {}; raise the process limit (ulimit -u) or start "
@@ -82,35 +84,40 @@ void Supervisor::Start(Child* child) {
     return;
   }
   child->process = process;
+  child->started = now;
 }
 
-std::vector<Supervisor::Exit> Supervisor::Tick(Time now, bool running) {
+std::vector<Supervisor::Exit> Supervisor::Tick(Time now, const Needed& needed) {
   std::vector<Exit> exits;
   for (Child& child : children_) {
     if (child.process > 0) {
       int wait_status = 0;
       if (waitpid(child.process, &wait_status, WNOHANG) != child.process) continue;
-      exits.emplace_back();
-      HandleExit(&child, wait_status, now, running, &exits.back());
+      exits.push_back(HandleExit(&child, wait_status, now, needed(child.role)));
     }
-    const bool due = child.process == 0 && !child.finished && running && now >= child.start_at;
-    if (due && status_.ok()) Start(&child);
+    const bool due = status_.ok() && child.process == 0 && now >= child.start_at;
+    if (due && needed(child.role)) Start(&child, now);
   }
   return exits;
 }
 
-void Supervisor::HandleExit(Child* child, int wait_status, Time now, bool running, Exit* exit) {
+Supervisor::Exit Supervisor::HandleExit(Child* child, int wait_status, Time now, bool needed) {
   child->process = 0;
-  const std::string name = PeerName(child->role.role, child->role.index);
-  *exit = {.role = child->role,
-           .reason = DescribeExit(wait_status),
-           .orderly = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0};
-  if (!child->kill_reason.empty()) exit->reason += ": " + std::exchange(child->kill_reason, {});
-  if (exit->orderly) {
-    child->finished = true;
-    return;
+  Exit exit{.role = child->role,
+            .reason = DescribeExit(wait_status),
+            .orderly = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0};
+  if (!child->kill_reason.empty()) exit.reason += ": " + std::exchange(child->kill_reason, {});
+  if (needed) {
+    ScheduleRestart(child, now, exit.reason + (exit.orderly ? ", before the run was over" : ""));
+  } else if (!exit.orderly) {
+    LogWarning("{} ended ({}); last words: {}", PeerName(child->role.role, child->role.index),
+               exit.reason, LogTail(child->role));
   }
-  if (!running) return;
+  return exit;
+}
+
+void Supervisor::ScheduleRestart(Child* child, Time now, const std::string& reason) {
+  const std::string name = PeerName(child->role.role, child->role.index);
   const std::string last = LogTail(child->role);
   const auto& fleet = options_.config.fleet;
   std::erase_if(child->failures, [&](Time t) { return now - t > Seconds(fleet.restart_window_s); });
@@ -119,16 +126,17 @@ void Supervisor::HandleExit(Child* child, int wait_status, Time now, bool runnin
     status_ = Aborted(
         "{} failed {} times within {:.0f} s (fleet.restarts_max = {}), last: {}; its "
         "last words: {}; see {}",
-        name, child->failures.size(), fleet.restart_window_s, fleet.restarts_max, exit->reason,
-        last, LogFile(child->role));
+        name, child->failures.size(), fleet.restart_window_s, fleet.restarts_max, reason, last,
+        LogFile(child->role));
+    LogError("{}", status_.message());
     return;
   }
   const double wait = std::min(
       fleet.backoff_max_s, fleet.backoff_first_s * std::pow(2, double(child->failures.size() - 1)));
   child->start_at = now + Seconds(wait);
   ++restarts_;
-  LogWarning("{} ended ({}); last words: {}; restart {} of at most {} in {:.1f} s", name,
-             exit->reason, last, child->failures.size(), fleet.restarts_max, wait);
+  LogWarning("{} ended ({}); last words: {}; restart {} of at most {} in {:.1f} s", name, reason,
+             last, child->failures.size(), fleet.restarts_max, wait);
 }
 
 void Supervisor::Signal(int number) {
@@ -137,13 +145,20 @@ void Supervisor::Signal(int number) {
   }
 }
 
-void Supervisor::Kill(FleetRole role, const std::string& why) {
+void Supervisor::Kill(FleetRole role, pid_t process, const std::string& why) {
   for (Child& child : children_) {
-    if (child.role.role != role.role || child.role.index != role.index || child.process <= 0)
-      continue;
+    if (child.role != role || child.process != process || process <= 0) continue;
     child.kill_reason = why;
     kill(child.process, SIGKILL);
   }
+}
+
+std::vector<Supervisor::Running> Supervisor::running() const {
+  std::vector<Running> running;
+  for (const Child& c : children_) {
+    if (c.process > 0) running.push_back({c.role, c.process, c.started});
+  }
+  return running;
 }
 
 int Supervisor::alive() const {

@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,11 +36,20 @@ class Supervisor {
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  // Starts what is due, reaps what ended. `running`: failed roles are started again. Returns what
-  // ended since the last call.
-  std::vector<Exit> Tick(Time now, bool running);
-  void Signal(int number);                            // to all children
-  void Kill(FleetRole role, const std::string& why);  // SIGKILL; it will be restarted
+  // Tells whether the run still needs a role: only then is it started, and started again when it
+  // ended, orderly or not.
+  using Needed = std::function<bool(FleetRole)>;
+  // Starts what is due, reaps what ended. Returns what ended since the last call.
+  std::vector<Exit> Tick(Time now, const Needed& needed);
+  void Signal(int number);  // to all children
+  // SIGKILL, unless another process plays the role by now; it will be restarted.
+  void Kill(FleetRole role, pid_t process, const std::string& why);
+  struct Running {
+    FleetRole role;
+    pid_t process = 0;
+    Time since{};
+  };
+  std::vector<Running> running() const;
   int alive() const;
   std::int64_t restarts() const { return restarts_; }
   // Not ok: a role failed more often than it may.
@@ -49,14 +59,15 @@ class Supervisor {
  private:
   struct Child {
     FleetRole role;
-    pid_t process = 0;           // 0: not running
-    Time start_at{};             // when it shall be started
-    bool finished = false;       // ended orderly; stays down
+    pid_t process = 0;  // 0: not running
+    Time start_at{};    // when it shall be started
+    Time started{};
     std::vector<Time> failures;  // within the window
     std::string kill_reason;
   };
-  void Start(Child* child);
-  void HandleExit(Child* child, int wait_status, Time now, bool running, Exit* exit);
+  void Start(Child* child, Time now);
+  Exit HandleExit(Child* child, int wait_status, Time now, bool needed);
+  void ScheduleRestart(Child* child, Time now, const std::string& reason);
   std::string LogFile(FleetRole role) const;
 
   const Options options_;

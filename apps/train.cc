@@ -34,6 +34,7 @@ struct Session {
   Time next_look{};
   std::string resume_checkpoint;
   std::int64_t resume_steps = 0;
+  std::uint64_t resume_updates = 0;
 
   // A few times a second: rates, files, progress.
   void Look(Time now, const Coordinator& coordinator) {
@@ -58,12 +59,16 @@ Result<std::unique_ptr<Session>> OpenSession(const Config& config, const TrainOp
     TROOP_ASSIGN_OR_RETURN(const CheckpointState state,
                            ReadCheckpoint(run, session->resume_checkpoint));
     session->resume_steps = state.steps;
+    session->resume_updates = state.updates;
     fmt::print("resuming {} from {}: {} agent steps, {} updates\n", session->folder.path,
                session->resume_checkpoint, state.steps, state.updates);
   }
+  TROOP_RETURN_IF_ERROR(BeginRun(session->folder));
   TROOP_ASSIGN_OR_RETURN(session->recorder, RunRecorder::Make(run, session->folder.config));
   session->progress = MakeProgress(config.name, !options.plain && isatty(STDOUT_FILENO) == 1);
-  InitLog({.role = "launcher", .file = session->folder.path + "/logs/launcher.log"});
+  InitLog({.role = "launcher",
+           .file = session->folder.path + "/logs/launcher.log",
+           .level = LogLevelOf(config)});
   return session;
 }
 
@@ -74,6 +79,12 @@ int Conclude(Session* session, const Coordinator& coordinator, Time now, Status 
   session->progress->Finish(session->view, session->rates);
   const Status written = session->recorder->Finish(session->view, session->rates, outcome);
   if (!written.ok()) fmt::print(stderr, "troop: {}\n", written.message());
+  const auto failures = session->view.metrics.find("learner/checkpoint_failures");
+  if (failures != session->view.metrics.end() && failures->second.value > 0) {
+    fmt::print(stderr,
+               "troop: {:.0f} checkpoints could not be written; see {}/logs/learner-0.log\n",
+               failures->second.value, session->folder.path);
+  }
   if (!outcome.ok()) {
     fmt::print(stderr, "troop: the run failed: {}\n  logs: {}/logs\n", outcome.message(),
                session->folder.path);
@@ -98,7 +109,7 @@ int Conclude(Session* session, const Coordinator& coordinator, Time now, Status 
 int TrainSerial(Session* session) {
   Result<std::unique_ptr<SerialFleet>> made =
       SerialFleet::Make(session->folder.config, session->folder.storage.get(),
-                        session->resume_checkpoint, session->resume_steps);
+                        session->resume_checkpoint, session->resume_steps, session->resume_updates);
   if (!made.ok()) {
     fmt::print(stderr, "troop: {}\n", made.status().message());
     return ExitCodeFor(made.status());
@@ -123,9 +134,9 @@ class ProcessFleet {
 
  private:
   void Turn(Time now);
-  void WatchMembers();
+  void WatchMembers(Time now);
   void HandleSignals(Time now);
-  bool Running() const;
+  bool Needs(FleetRole role) const;
 
   Session* const session_;
   const SystemClock clock_;
@@ -136,12 +147,15 @@ class ProcessFleet {
   std::unique_ptr<SignalWatch> signals_;
   std::unique_ptr<Supervisor> supervisor_;
   std::optional<Time> kill_at_;  // when patience with a drain ends
+  Time next_watch_{};
   Status outcome_;
 };
 
 Status ProcessFleet::Start() {
   const Config& config = session_->folder.config;
-  TROOP_ASSIGN_OR_RETURN(network_, MakeZmqNetwork());
+  TROOP_ASSIGN_OR_RETURN(network_,
+                         MakeZmqNetwork({.dead_after = Seconds(config.fleet.dead_after_s)}));
+  signals_ = std::make_unique<SignalWatch>(network_.get(), false);
   TROOP_ASSIGN_OR_RETURN(endpoints_, Endpoints::Make(config));
   TROOP_ASSIGN_OR_RETURN(
       coordinator_,
@@ -150,7 +164,8 @@ Status ProcessFleet::Start() {
            .run = session_->folder.storage.get(),
            .listen = [this](Role role, std::int32_t index) { return endpoints_->For(role, index); },
            .resume_checkpoint = session_->resume_checkpoint,
-           .resume_steps = session_->resume_steps}));
+           .resume_steps = session_->resume_steps,
+           .resume_updates = session_->resume_updates}));
   TROOP_ASSIGN_OR_RETURN(
       listener_, network_->Listen(endpoints_->For(Role::kCoordinator, 0), coordinator_.get()));
   TROOP_RETURN_IF_ERROR(session_->folder.storage->WriteAtomic(
@@ -160,7 +175,6 @@ Status ProcessFleet::Start() {
                           .Add("version", kTroopVersion)
                           .str() +
                       "\n"));
-  signals_ = std::make_unique<SignalWatch>(network_.get(), false);
   // One OpenMP thread per process beside busy neighbours; a spinning barrier costs whole slices.
   setenv("OMP_NUM_THREADS", "1", 0);
   setenv("OMP_WAIT_POLICY", "passive", 0);
@@ -173,8 +187,8 @@ Status ProcessFleet::Start() {
   return Status::Ok();
 }
 
-bool ProcessFleet::Running() const {
-  return outcome_.ok() && signals_->count() == 0 && coordinator_->View().phase != Phase::kDone;
+bool ProcessFleet::Needs(FleetRole role) const {
+  return outcome_.ok() && signals_->count() == 0 && coordinator_->Needs(role.role);
 }
 
 int ProcessFleet::Run() {
@@ -182,10 +196,11 @@ int ProcessFleet::Run() {
       RunNode(coordinator_.get(), network_.get(), clock_, [this](Time now) { Turn(now); });
   if (outcome_.ok()) outcome_ = run;
   // Everybody was told; give the processes a moment to leave, and no longer.
-  const Time end = clock_.Now() + Seconds(session_->folder.config.fleet.drain_s);
+  const Time soon = clock_.Now() + Seconds(session_->folder.config.fleet.drain_s);
+  const Time end = std::min(soon, kill_at_.value_or(soon));
   while (supervisor_->alive() > 0 && clock_.Now() < end && signals_->count() < 2) {
     network_->Pump(clock_.Now());
-    supervisor_->Tick(clock_.Now(), false);
+    supervisor_->Tick(clock_.Now(), [](FleetRole) { return false; });
     network_->Wait(clock_.Now(), clock_.Now() + Milliseconds(10));
   }
   supervisor_.reset();
@@ -194,7 +209,8 @@ int ProcessFleet::Run() {
 
 void ProcessFleet::Turn(Time now) {
   HandleSignals(now);
-  for (const Supervisor::Exit& exit : supervisor_->Tick(now, Running())) {
+  for (const Supervisor::Exit& exit :
+       supervisor_->Tick(now, [this](FleetRole role) { return Needs(role); })) {
     coordinator_->MemberLeft(exit.role.role, exit.role.index);
   }
   if (outcome_.ok() && !supervisor_->status().ok()) {
@@ -202,7 +218,7 @@ void ProcessFleet::Turn(Time now) {
     coordinator_->Drain();
     kill_at_ = now + Seconds(session_->folder.config.fleet.drain_s);
   }
-  WatchMembers();
+  if (now >= next_watch_) WatchMembers(now);
   session_->Look(now, *coordinator_);
 }
 
@@ -219,13 +235,21 @@ void ProcessFleet::HandleSignals(Time now) {
 }
 
 // A role whose node is silent for too long hangs: it is killed, and restarted as any that failed.
-void ProcessFleet::WatchMembers() {
+// So is a process that has not even joined.
+void ProcessFleet::WatchMembers(Time now) {
+  next_watch_ = now + Milliseconds(250);
   const double limit = session_->folder.config.fleet.hung_after_s;
-  for (const MemberView& m : session_->view.members) {
-    if (m.silent_s < limit) continue;
+  const std::vector<MemberView> members = coordinator_->View().members;
+  for (const Supervisor::Running& running : supervisor_->running()) {
+    double silent_s = ToSeconds(now - running.since);
+    for (const MemberView& m : members) {
+      const bool same = m.role == running.role.role && m.index == running.role.index;
+      if (same && m.process == running.process) silent_s = m.silent_s;
+    }
+    if (silent_s < limit) continue;
     supervisor_->Kill(
-        {m.role, m.index},
-        fmt::format("it gave no sign of progress for {:.1f} s (fleet.hung_after_s)", m.silent_s));
+        running.role, running.process,
+        fmt::format("it gave no sign of progress for {:.1f} s (fleet.hung_after_s)", silent_s));
   }
 }
 
@@ -255,7 +279,12 @@ int Train(const Config& config, const TrainOptions& options) {
     return ExitCodeFor(able) == kExitFailed ? kExitUsage : ExitCodeFor(able);
   }
   if (options.dry_run) {
-    fmt::print("{}", *DescribeRun(config));
+    const Result<std::string> text = DescribeRun(config);
+    if (!text.ok()) {
+      fmt::print(stderr, "troop: {}\n", text.status().message());
+      return ExitCodeFor(text.status());
+    }
+    fmt::print("{}", *text);
     return kExitOk;
   }
   Result<std::unique_ptr<Session>> session = OpenSession(config, options);

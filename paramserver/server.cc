@@ -37,7 +37,7 @@ class PublishOnlyServer final : public ParameterServer {
     count("paramserver/pulls", pulls_);
     count("paramserver/snapshots_sent", sent_);
     count("paramserver/refused", refused_);
-    metrics->Gauge("paramserver/version", double(version()), MetricKind::kGaugeMax);
+    metrics->Gauge("paramserver/version", double(UpdatesOf(version())), MetricKind::kGaugeMax);
   }
 
   std::uint64_t version() const override { return kept_[0].version; }
