@@ -231,7 +231,9 @@ void LearnerNode::ReportMetrics(const UpdateJob& job) {
   metrics_.Gauge("learner/td_error", job.last.td_error_mean);
   metrics_.Gauge("learner/q", job.last.q_mean);
   metrics_.Gauge("learner/gradient_norm", job.last.gradient_norm);
-  metrics_.Gauge("learner/ready_batches", sampler_->ready_batches(), MetricKind::kGaugeSum);
+  std::size_t ready = std::size_t(sampler_->ready_batches());
+  for (const auto& waiting : jobs_) ready += waiting->batches.size();
+  metrics_.Gauge("learner/ready_batches", double(ready), MetricKind::kGaugeSum);
   double lag = 0, items = 0;
   for (const SampleBatch& batch : job.batches) {
     for (const std::uint64_t version : batch.policy_version) {
