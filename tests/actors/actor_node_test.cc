@@ -1,0 +1,202 @@
+#include "actors/actor_node.h"
+
+#include <gtest/gtest.h>
+
+#include "nn/model.h"
+#include "paramserver/server.h"
+#include "replay/server.h"
+#include "tests/testing/coordinator_fake.h"
+
+namespace troop {
+namespace {
+
+// An actor beside a real replay and parameter server, and a coordinator that the test plays.
+class ActorWorld {
+ public:
+  explicit ActorWorld(Config config, std::uint64_t incarnation = 3)
+      : config_(std::move(config)), coordinator_(hub_.get()) {
+    network_ = hub_->MakeNetwork();
+    servers_ = hub_->MakeNetwork();
+    const auto env = MakeEnvironment(config_.env.id, EnvOptionsFor(config_));
+    spec_ = (*env)->spec();
+    replay_ = std::move(*MakeReplayServer({.trajectory = {spec_.observation, spec_.action.tensor()},
+                                           .n_step_max = int(config_.actor.n_step),
+                                           .capacity_items = config_.replay.capacity_items,
+                                           .min_items = config_.replay.min_items,
+                                           .samples_per_insert = 0}));
+    const auto module = MakeNetwork(config_, spec_);
+    weights_.resize(std::size_t(ParameterCount(**module)));
+    InitParameters(**module, 1, weights_);
+    parameters_ = MakeParameterServer({.parameters = std::int64_t(weights_.size())});
+    replay_listener_ = *servers_->Listen("inproc://replay", replay_.get());
+    weights_listener_ = *servers_->Listen("inproc://weights", parameters_.get());
+    coordinator_.AddPeer(Role::kReplay, "inproc://replay", 1);
+    coordinator_.AddPeer(Role::kParamServer, "inproc://weights", 2);
+    member_ = coordinator_.Member(network_.get(), Role::kActor, incarnation);
+    auto node = ActorNode::Make(config_, network_.get(), member_.get());
+    EXPECT_TRUE(node.ok()) << node.status().ToString();
+    node_ = std::move(*node);
+  }
+
+  void PublishWeights(std::uint64_t version) {
+    if (!publisher_) {
+      publisher_ = MakeWeightPublisher(*network_->Connect(
+          "inproc://weights", {.origin = {.role = Role::kLearner, .incarnation = 1}}));
+    }
+    publisher_->Publish({version, Buffer::Copy(std::as_bytes(std::span<const float>(weights_)))});
+  }
+
+  // Rounds of virtual time; false when the node is done.
+  bool Rounds(int count) {
+    for (int i = 0; i < count; ++i) {
+      now_ += Milliseconds(1);
+      network_->Pump(now_);
+      coordinator_.Pump(now_);
+      servers_->Pump(now_);
+      if (publisher_) publisher_->Poll(now_);
+      if (node_->Step(now_).what == Turn::kDone) return false;
+    }
+    return true;
+  }
+  // Grants all that is asked for, up to `total`.
+  void GrantUpTo(std::int64_t total) {
+    coordinator_.on_beat = [total](const BeatRequest& told, BeatReply* reply) {
+      reply->steps_granted = std::max(reply->steps_granted, std::min(told.steps_wanted, total));
+      reply->steps_over = reply->steps_granted >= total;
+    };
+  }
+  double Metric(const char* name) const {
+    Metrics metrics;
+    replay_->Report(&metrics);
+    return metrics.Get(name);
+  }
+  CoordinatorFake& coordinator() { return coordinator_; }
+  ActorNode& node() { return *node_; }
+  Network* servers() { return servers_.get(); }
+
+ private:
+  Config config_;
+  EnvSpec spec_;
+  std::unique_ptr<SimHub> hub_ = MakeSimHub();
+  CoordinatorFake coordinator_;
+  std::unique_ptr<Network> network_, servers_;
+  std::unique_ptr<ReplayServer> replay_;
+  std::unique_ptr<ParameterServer> parameters_;
+  std::unique_ptr<Listener> replay_listener_, weights_listener_;
+  std::vector<float> weights_;
+  std::unique_ptr<WeightPublisher> publisher_;
+  std::unique_ptr<FleetMember> member_;
+  std::unique_ptr<ActorNode> node_;
+  Time now_{Seconds(1)};
+};
+
+Config Catch() {
+  Config config;
+  config.env.id = "Catch-v0";
+  config.actor.envs = 4;
+  config.actor.push_items = 20;
+  config.replay.capacity_items = 10000;
+  return config;
+}
+
+TEST(ActorNodeTest, TakesNoStepWithoutWeightsOrWithoutALease) {
+  ActorWorld world(Catch());
+  world.GrantUpTo(1000);
+  ASSERT_TRUE(world.Rounds(500));
+  EXPECT_EQ(world.Metric("replay/inserts"), 0);  // granted, but nobody published weights
+  EXPECT_GT(world.coordinator().told.steps_wanted, 0);
+
+  ActorWorld unleased(Catch());
+  unleased.PublishWeights(1);
+  ASSERT_TRUE(unleased.Rounds(500));
+  EXPECT_EQ(unleased.Metric("replay/inserts"), 0);
+}
+
+TEST(ActorNodeTest, SpendsItsLeasesExactlyAlsoWhenTheyAreNoMultipleOfItsEnvironments) {
+  for (const std::int64_t total : {400, 401, 403, 1}) {
+    ActorWorld world(Catch());
+    world.PublishWeights(1);
+    world.GrantUpTo(total);
+    ASSERT_TRUE(world.Rounds(3000));
+    EXPECT_EQ(world.coordinator().told.steps_done, total);
+    EXPECT_TRUE(world.coordinator().told.finished);
+    EXPECT_EQ(world.coordinator().told.metrics.at("actor/steps").value, double(total));
+  }
+}
+
+// Catch's episodes have 9 steps and begin at once: 4 environments, 90 steps each, 10 episodes.
+TEST(ActorNodeTest, EveryStepBecomesAnItemOnceEpisodesEnd) {
+  ActorWorld world(Catch());
+  world.PublishWeights(1);
+  world.GrantUpTo(360);
+  ASSERT_TRUE(world.Rounds(3000));
+  EXPECT_EQ(world.Metric("replay/inserts"), 360);
+  EXPECT_EQ(world.coordinator().told.metrics.at("actor/episodes").value, 40);
+}
+
+TEST(ActorNodeTest, GoesOnWhenLeasesComeBackAfterTheBudgetSeemedSpent) {
+  ActorWorld world(Catch());
+  world.PublishWeights(1);
+  world.GrantUpTo(101);
+  ASSERT_TRUE(world.Rounds(2000));
+  ASSERT_TRUE(world.coordinator().told.finished);
+  world.GrantUpTo(150);  // another actor died, its steps returned
+  world.coordinator().reply.steps_over = false;
+  ASSERT_TRUE(world.Rounds(2000));
+  EXPECT_EQ(world.coordinator().told.steps_done, 150);
+  EXPECT_TRUE(world.coordinator().told.finished);
+}
+
+TEST(ActorNodeTest, CountsAStepAsDoneOnlyWhenTheReplayHasIt) {
+  ActorWorld world(Catch());
+  world.PublishWeights(1);
+  world.GrantUpTo(2000);
+  ASSERT_TRUE(world.Rounds(20));
+  world.coordinator().on_beat = [&](const BeatRequest& told, BeatReply* reply) {
+    reply->steps_granted =
+        std::max(reply->steps_granted, std::min<std::int64_t>(told.steps_wanted, 2000));
+    // Items: a step's item follows up to n = 3 steps later, so inserts trail the steps told.
+    EXPECT_LE(told.steps_done, std::int64_t(world.Metric("replay/inserts")) + 4 * 3);
+  };
+  ASSERT_TRUE(world.Rounds(2000));
+  EXPECT_GT(world.coordinator().told.steps_done, 1000);
+}
+
+TEST(ActorNodeTest, EndsWhenTheRunDrainsOrItIsTold) {
+  for (const int way : {0, 1, 2}) {
+    ActorWorld world(Catch());
+    world.PublishWeights(1);
+    world.GrantUpTo(100000);
+    ASSERT_TRUE(world.Rounds(50));
+    if (way == 0) world.coordinator().reply.phase = Phase::kDraining;
+    if (way == 1) world.coordinator().reply.stop = true;
+    if (way == 2) world.node().Drain();
+    EXPECT_FALSE(world.Rounds(2000));
+    EXPECT_TRUE(world.node().result().ok());
+  }
+}
+
+// An empty parameter server answers at once: the pull that follows must wait its time.
+TEST(ActorNodeTest, DoesNotHammerAParameterServerThatHasNoWeights) {
+  ActorWorld world(Catch());
+  world.GrantUpTo(100);
+  ASSERT_TRUE(world.Rounds(10));
+  int turns = 0;
+  for (int i = 0; i < 100; ++i) {
+    turns += world.node().Step(Time(Seconds(2))).what == Turn::kBusy;
+  }
+  EXPECT_EQ(turns, 0);
+}
+
+TEST(ActorNodeTest, AnUnknownEnvironmentIsAnError) {
+  Config config = Catch();
+  config.env.id = "Nothing-v0";
+  const auto hub = MakeSimHub();
+  const auto network = hub->MakeNetwork();
+  CoordinatorFake coordinator(hub.get());
+  const auto member = coordinator.Member(network.get(), Role::kActor, 1);
+  EXPECT_EQ(ActorNode::Make(config, network.get(), member.get()).status().code(), Code::kNotFound);
+}
+
+}  // namespace
+}  // namespace troop

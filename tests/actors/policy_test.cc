@@ -1,0 +1,166 @@
+#include "actors/policy.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/rng.h"
+#include "nn/model.h"
+
+namespace troop {
+namespace {
+
+constexpr int kActions = 3;
+
+EnvSpec Env() {
+  EnvSpec env;
+  env.id = "test";
+  env.observation = {DType::kF32, {2}};
+  env.action.count = kActions;
+  return env;
+}
+
+Config SmallConfig() {
+  Config config;
+  LayerConfig layer;
+  layer.type = "linear";
+  layer.units = 8;
+  config.network.layers = {layer};
+  config.network.dueling = false;
+  return config;
+}
+
+std::unique_ptr<Policy> MakePolicy(int size, const Config& config = SmallConfig()) {
+  auto policy = MakeLocalPolicy(config, Env(), size);
+  EXPECT_TRUE(policy.ok()) << policy.status().ToString();
+  return std::move(*policy);
+}
+
+std::vector<std::int32_t> Actions(Policy* policy, const Tensor& observation,
+                                  std::span<const ExploreKey> keys) {
+  policy->Submit(observation, keys);
+  const std::span<const std::int32_t> a = policy->Poll()->action.as<std::int32_t>();
+  return {a.begin(), a.end()};
+}
+
+TEST(ExplorationEpsilonTest, FollowsThePapersLadder) {
+  for (const std::uint64_t count : {2u, 8u, 360u}) {
+    for (std::uint64_t i = 0; i < count; ++i) {
+      EXPECT_DOUBLE_EQ(ExplorationEpsilon(0.4, 7, i, count),
+                       std::pow(0.4, 1 + 7.0 * double(i) / double(count - 1)));
+    }
+  }
+  EXPECT_DOUBLE_EQ(ExplorationEpsilon(0.4, 7, 0, 360), 0.4);
+  EXPECT_NEAR(ExplorationEpsilon(0.4, 7, 359, 360), 0.00065536, 1e-12);  // 0.4^8
+}
+
+TEST(ExplorationEpsilonTest, OfASingleEnvironmentIsTheBase) {
+  EXPECT_DOUBLE_EQ(ExplorationEpsilon(0.4, 7, 0, 1), 0.4);
+}
+
+TEST(LocalPolicyTest, GreedyActionIsTheLargestQ) {
+  const int size = 64;
+  const auto policy = MakePolicy(size);
+  Tensor observation(DType::kF32, {size, 2});
+  Rng rng({});
+  for (float& x : observation.as<float>()) x = float(rng.Normal());
+  const std::vector<ExploreKey> keys(size);  // ε = 0
+  policy->Submit(observation, keys);
+  const PolicyOutput* output = policy->Poll();
+  for (std::size_t i = 0; i < size; ++i) {
+    const float* q = output->q.data<float>() + i * kActions;
+    const auto chosen = std::size_t(output->action.as<std::int32_t>()[i]);
+    for (std::size_t a = 0; a < kActions; ++a) EXPECT_LE(q[a], q[chosen]);
+  }
+  EXPECT_EQ(policy->Poll(), nullptr);  // an output comes once
+}
+
+TEST(LocalPolicyTest, TiesGoToTheLowestAction) {
+  const auto policy = MakePolicy(1);
+  const auto module = MakeNetwork(SmallConfig(), Env());
+  const std::vector<float> zeros(std::size_t(ParameterCount(**module)));
+  ASSERT_TRUE(policy->SetWeights(1, zeros).ok());
+  const Tensor observation(DType::kF32, {1, 2});
+  EXPECT_EQ(Actions(policy.get(), observation, std::vector<ExploreKey>(1))[0], 0);
+}
+
+TEST(LocalPolicyTest, RandomnessDependsOnTheKeyAloneNotOnWhoComputesIt) {
+  const int size = 48;
+  const auto together = MakePolicy(size), alone = MakePolicy(1);
+  std::vector<ExploreKey> keys;
+  for (int i = 0; i < size; ++i) {
+    keys.push_back({.env = std::uint64_t(i % 4),
+                    .episode = std::uint64_t(i % 3) << 32,
+                    .step = std::uint64_t(i),
+                    .epsilon = 0.7});
+  }
+  const std::vector<std::int32_t> batch =
+      Actions(together.get(), Tensor(DType::kF32, {size, 2}), keys);
+  // One at a time and backwards.
+  for (int i = size - 1; i >= 0; --i) {
+    const std::vector<ExploreKey> key{keys[std::size_t(i)]};
+    EXPECT_EQ(Actions(alone.get(), Tensor(DType::kF32, {1, 2}), key)[0], batch[std::size_t(i)]);
+  }
+}
+
+TEST(LocalPolicyTest, ExploresAsOftenAsEpsilonSaysAndUniformly) {
+  const int size = 1000;
+  const auto policy = MakePolicy(size);
+  const Tensor observation(DType::kF32, {size, 2});
+  const std::int32_t greedy =
+      Actions(policy.get(), observation, std::vector<ExploreKey>(std::size_t(size)))[0];
+  const double epsilon = 0.6;
+  std::vector<double> count(kActions);
+  const int rounds = 20;
+  for (int r = 0; r < rounds; ++r) {
+    std::vector<ExploreKey> keys;
+    for (int i = 0; i < size; ++i) {
+      keys.push_back(
+          {.env = std::uint64_t(i), .episode = 1, .step = std::uint64_t(r), .epsilon = epsilon});
+    }
+    for (const std::int32_t a : Actions(policy.get(), observation, keys)) ++count[std::size_t(a)];
+  }
+  // The stream is fixed by its key: this passes always or never. Five standard deviations.
+  const double n = double(size) * rounds;
+  for (int a = 0; a < kActions; ++a) {
+    const double p = epsilon / kActions + (a == greedy ? 1 - epsilon : 0);
+    EXPECT_NEAR(count[std::size_t(a)], n * p, 5 * std::sqrt(n * p * (1 - p)));
+  }
+}
+
+TEST(LocalPolicyTest, OtherSeedsEpisodesAndStepsGiveOtherDraws) {
+  const int size = 64;
+  const Tensor observation(DType::kF32, {size, 2});
+  const auto draws = [&](std::uint64_t run_seed, std::uint64_t episode, std::uint64_t step) {
+    Config config = SmallConfig();
+    config.seed = std::int64_t(run_seed);
+    std::vector<ExploreKey> keys;
+    for (int i = 0; i < size; ++i) {
+      keys.push_back({.env = std::uint64_t(i), .episode = episode, .step = step, .epsilon = 1});
+    }
+    return Actions(MakePolicy(size, config).get(), observation, keys);
+  };
+  const auto first = draws(1, 0, 0);
+  EXPECT_EQ(draws(1, 0, 0), first);
+  EXPECT_NE(draws(2, 0, 0), first);
+  EXPECT_NE(draws(1, 1, 0), first);
+  EXPECT_NE(draws(1, 0, 1), first);
+}
+
+TEST(LocalPolicyTest, RefusesWeightsOfAnotherSize) {
+  const auto policy = MakePolicy(1);
+  const Status status = policy->SetWeights(1, std::vector<float>(3));
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_NE(status.message().find("3 weights"), std::string::npos) << status.message();
+}
+
+TEST(LocalPolicyTest, RefusesContinuousActions) {
+  EnvSpec env = Env();
+  env.action.kind = ActionSpec::Kind::kContinuous;
+  env.action.low = {-1};
+  env.action.high = {1};
+  EXPECT_EQ(MakeLocalPolicy(SmallConfig(), env, 1).status().code(), Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace troop

@@ -1,0 +1,207 @@
+#include "actors/trajectory_builder.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/rng.h"
+
+namespace troop {
+namespace {
+
+TrajectorySpec Spec() { return {.observation = {DType::kF32, {1}}, .action = {DType::kI32, {}}}; }
+
+// One environment's row of steps, and what the paper's formula says of them.
+struct TestStep {
+  float observation = 0, q_taken = 0, q_max = 0, reward = 0;
+  bool terminated = false, truncated = false;
+  float final_observation = 0;
+  std::int32_t action = 0;
+  std::uint64_t version = 0;
+};
+
+void Append(TrajectoryBuilder* builder, const TestStep& s) {
+  builder->Append({.observation = std::as_bytes(std::span(&s.observation, 1)),
+                   .action = std::as_bytes(std::span(&s.action, 1)),
+                   .q_taken = s.q_taken,
+                   .q_max = s.q_max,
+                   .reward = s.reward,
+                   .terminated = s.terminated,
+                   .truncated = s.truncated,
+                   .final_observation = std::as_bytes(std::span(&s.final_observation, 1)),
+                   .policy_version = s.version});
+}
+
+// Item of step t: Σ γ^k r + γ^n max q at the step n later, in the same episode; nullopt: not yet
+// complete. Straight from the formula, one item at a time.
+std::optional<Item> ItemAt(const std::vector<TestStep>& steps, std::size_t t, int n, double gamma,
+                           double clip, std::uint64_t first_frame, StreamId stream) {
+  double value = 0, scale = 1;
+  std::uint32_t length = 0;
+  for (std::size_t i = t;; ++i) {
+    if (i == steps.size()) return std::nullopt;
+    if (int(length) == n) {
+      value += scale * steps[i].q_max;
+      break;
+    }
+    const double r = steps[i].reward;
+    value += scale * (clip > 0 ? std::min(std::max(r, -clip), clip) : r);
+    scale *= gamma;
+    ++length;
+    if (steps[i].terminated) break;
+    if (steps[i].truncated) {
+      value += scale * steps[i].q_max;
+      break;
+    }
+  }
+  return Item{.stream = stream,
+              .first_frame = first_frame,
+              .length = length,
+              .priority = float(std::abs(value - steps[t].q_taken)),
+              .policy_version = steps[t].version};
+}
+
+std::vector<TestStep> RandomSteps(std::size_t count, std::uint64_t seed) {
+  Rng rng({.run_seed = seed, .purpose = Purpose::kTest});
+  std::vector<TestStep> steps(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    TestStep& s = steps[i];
+    s.observation = float(i);
+    s.final_observation = float(1000 + i);
+    s.q_taken = float(rng.Normal());
+    s.q_max = s.q_taken + float(rng.Uniform());
+    s.reward = float(3 * rng.Normal());
+    s.action = std::int32_t(rng.Below(4));
+    s.version = i / 7;
+    const double ends = rng.Uniform();
+    s.terminated = ends < 0.12;
+    s.truncated = !s.terminated && ends < 0.2;
+  }
+  return steps;
+}
+
+TEST(TrajectoryBuilderTest, ItemsAndPrioritiesFollowTheFormulaOverManyEpisodes) {
+  for (const int n : {1, 2, 3, 5}) {
+    for (const double clip : {0.0, 1.0}) {
+      const StreamId stream = 7;
+      const std::vector<TestStep> steps = RandomSteps(400, std::uint64_t(n));
+      TrajectoryBuilder builder({.spec = Spec(), .n_step = n, .gamma = 0.9, .reward_clip = clip},
+                                stream);
+      for (const TestStep& s : steps) Append(&builder, s);
+      std::vector<Item> items;
+      const Chunk chunk = builder.Take(&items);
+      std::vector<Item> expected;
+      std::uint64_t frame = 0;
+      for (std::size_t t = 0; t < steps.size(); ++t) {
+        if (const auto item = ItemAt(steps, t, n, 0.9, clip, frame, stream)) {
+          expected.push_back(*item);
+        }
+        frame += steps[t].terminated || steps[t].truncated ? 2 : 1;
+      }
+      ASSERT_EQ(items.size(), expected.size());
+      for (std::size_t i = 0; i < items.size(); ++i) {
+        EXPECT_EQ(items[i].first_frame, expected[i].first_frame);
+        EXPECT_EQ(items[i].length, expected[i].length);
+        EXPECT_EQ(items[i].stream, stream);
+        EXPECT_EQ(items[i].policy_version, expected[i].policy_version);
+        EXPECT_NEAR(items[i].priority, expected[i].priority, 1e-5);
+      }
+      EXPECT_EQ(chunk.frames, frame);
+    }
+  }
+}
+
+TEST(TrajectoryBuilderTest, FramesHoldWhatWasSeenAndDone) {
+  const std::vector<TestStep> steps = RandomSteps(100, 3);
+  TrajectoryBuilder builder({.spec = Spec()}, 1);
+  for (const TestStep& s : steps) Append(&builder, s);
+  std::vector<Item> items;
+  const Chunk chunk = builder.Take(&items);
+  std::size_t frame = 0;
+  for (const TestStep& s : steps) {
+    EXPECT_EQ(chunk.observation.as<float>()[frame], s.observation);
+    EXPECT_EQ(chunk.action.as<std::int32_t>()[frame], s.action);
+    EXPECT_EQ(chunk.reward.as<float>()[frame], s.reward);
+    EXPECT_EQ(chunk.discount.as<float>()[frame], s.terminated ? 0.0f : 1.0f);
+    EXPECT_EQ(chunk.final.as<std::uint8_t>()[frame], 0);
+    ++frame;
+    if (!s.terminated && !s.truncated) continue;
+    EXPECT_EQ(chunk.observation.as<float>()[frame], s.final_observation);
+    EXPECT_EQ(chunk.action.as<std::int32_t>()[frame], 0);
+    EXPECT_EQ(chunk.reward.as<float>()[frame], 0.0f);
+    EXPECT_EQ(chunk.discount.as<float>()[frame], 0.0f);
+    EXPECT_EQ(chunk.final.as<std::uint8_t>()[frame], 1);
+    ++frame;
+  }
+  EXPECT_EQ(frame, chunk.frames);
+}
+
+TEST(TrajectoryBuilderTest, TerminationBootstrapsFromNothingTruncationFromTheLastQ) {
+  for (const bool truncated : {false, true}) {
+    TrajectoryBuilder builder({.spec = Spec(), .n_step = 3, .gamma = 0.5}, 1);
+    Append(
+        &builder,
+        {.q_taken = 1, .q_max = 8, .reward = 4, .terminated = !truncated, .truncated = truncated});
+    std::vector<Item> items;
+    builder.Take(&items);
+    ASSERT_EQ(items.size(), 1u);  // an episode shorter than n gives an item of its length
+    EXPECT_EQ(items[0].length, 1u);
+    EXPECT_FLOAT_EQ(items[0].priority, truncated ? 4 + 0.5f * 8 - 1 : 4 - 1);
+  }
+}
+
+TEST(TrajectoryBuilderTest, AnItemIsCompleteOnlyWhenItsBootstrapFrameWasActedOn) {
+  TrajectoryBuilder builder({.spec = Spec(), .n_step = 3}, 1);
+  for (int i = 0; i < 3; ++i) Append(&builder, {});
+  EXPECT_EQ(builder.items(), 0u);
+  Append(&builder, {});
+  EXPECT_EQ(builder.items(), 1u);
+  EXPECT_EQ(builder.frames(), 4u);
+}
+
+TEST(TrajectoryBuilderTest, ChunksMeetWithoutGapAndItemsReachBack) {
+  const std::vector<TestStep> steps = RandomSteps(200, 5);
+  TrajectoryBuilder whole({.spec = Spec(), .n_step = 3}, 2), cut({.spec = Spec(), .n_step = 3}, 2);
+  std::vector<Item> expected, items;
+  std::uint64_t next_frame = 0;
+  for (std::size_t t = 0; t < steps.size(); ++t) {
+    Append(&whole, steps[t]);
+    Append(&cut, steps[t]);
+    if (t % 7 != 6 && t + 1 != steps.size()) continue;
+    const std::size_t before = items.size();
+    const Chunk chunk = cut.Take(&items);
+    EXPECT_EQ(chunk.first_frame, next_frame);
+    next_frame += chunk.frames;
+    for (std::size_t i = before; i < items.size(); ++i) {
+      EXPECT_LT(items[i].first_frame + items[i].length, next_frame);  // no frame of the future
+    }
+  }
+  whole.Take(&expected);
+  ASSERT_EQ(items.size(), expected.size());
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    EXPECT_EQ(items[i].first_frame, expected[i].first_frame);
+    EXPECT_EQ(items[i].priority, expected[i].priority);
+  }
+}
+
+TEST(TrajectoryBuilderTest, NoItemReachesAcrossABreak) {
+  TrajectoryBuilder builder({.spec = Spec(), .n_step = 2}, 1);
+  for (int i = 0; i < 3; ++i) Append(&builder, {});
+  builder.Break();
+  for (int i = 0; i < 3; ++i) Append(&builder, {});
+  std::vector<Item> items;
+  EXPECT_EQ(builder.Take(&items).frames, 6u);
+  ASSERT_EQ(items.size(), 2u);
+  EXPECT_EQ(items[0].first_frame, 0u);
+  EXPECT_EQ(items[1].first_frame, 3u);  // 1 and 2 would have looked at frames 3 and 4
+}
+
+TEST(TrajectoryBuilderTest, TakeOfNothingIsAnEmptyChunk) {
+  TrajectoryBuilder builder({.spec = Spec()}, 1);
+  std::vector<Item> items;
+  EXPECT_EQ(builder.Take(&items).frames, 0u);
+  EXPECT_TRUE(items.empty());
+}
+
+}  // namespace
+}  // namespace troop

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "net/codec.h"
+#include "net/control.h"
+#include "net/sim_network.h"
+
+namespace troop {
+
+// Answers the beats of one role as the test says, and remembers what it was told last.
+class CoordinatorFake final : public Service {
+ public:
+  explicit CoordinatorFake(SimHub* hub) : network_(hub->MakeNetwork()) {
+    listener_ = *network_->Listen("inproc://coordinator", this);
+  }
+  // The answer, given what was told; `reply` is what the next beats get.
+  BeatReply reply;
+  std::function<void(const BeatRequest&, BeatReply*)> on_beat;
+  BeatRequest told;
+  int beats = 0;
+
+  void AddPeer(Role role, const std::string& endpoint, std::uint64_t incarnation) {
+    reply.peers[PeerName(role, 0)] = {endpoint, incarnation};
+  }
+  std::unique_ptr<FleetMember> Member(Network* network, Role role, std::uint64_t incarnation) {
+    auto channel = network->Connect("inproc://coordinator",
+                                    {.origin = {.role = role, .incarnation = incarnation}});
+    return std::make_unique<FleetMember>(
+        std::move(*channel), FleetMember::Options{.role = role, .incarnation = incarnation});
+  }
+  bool Pump(Time now) { return network_->Pump(now); }
+
+  void Handle(Message message, Reply answer) override {
+    const auto beat = DecodeBody<BeatRequest>(message.body);
+    if (!beat.ok()) return answer.Fail(beat.status());
+    told = *beat;
+    ++beats;
+    if (on_beat) on_beat(told, &reply);
+    answer.Send({.type = MessageType::kBeatReply, .body = EncodeBody(reply)});
+  }
+
+ private:
+  std::unique_ptr<Network> network_;
+  std::unique_ptr<Listener> listener_;
+};
+
+}  // namespace troop
