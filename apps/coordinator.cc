@@ -4,9 +4,9 @@
 #include <charconv>
 
 #include "core/log.h"
+#include "core/trajectory.h"
 #include "core/version.h"
 #include "net/codec.h"
-#include "paramserver/client.h"
 
 namespace troop {
 namespace {
@@ -271,14 +271,13 @@ void Coordinator::MemberLeft(Role role, std::int32_t index) {
 
 void Coordinator::PeerChanged(const Origin& peer, PeerState state) {
   const auto it = members_.find(PeerName(peer.role, peer.index));
-  if (it == members_.end() || !it->second.present ||
-      it->second.view.incarnation != peer.incarnation || phase_ == Phase::kDone || stop_) {
+  if (it == members_.end() || !it->second.present || it->second.view.incarnation != peer.incarnation || !Needs(peer.role)) {
     return;
   }
   if (state == PeerState::kDown) LogWarning("{} is not heard any more", it->first);
   if (state == PeerState::kHung)
     LogWarning("{} hangs: its process answers, its node doesn't", it->first);
-  if (state == PeerState::kUp) LogInfo("{} is heard", it->first);
+  if (state == PeerState::kUp) LogDebug("{} is heard", it->first);
 }
 
 bool Coordinator::Needs(Role role) const {

@@ -7,7 +7,7 @@
 #include "core/log.h"
 #include "core/plot.h"
 #include "core/time.h"
-#include "paramserver/client.h"
+#include "core/trajectory.h"
 
 namespace troop {
 

@@ -44,7 +44,8 @@ Result<Loaded> Load(const ShowOptions& options) {
   }
   loaded.path = (root / name).string();
   TROOP_ASSIGN_OR_RETURN(loaded.state, ReadCheckpoint(storage.get(), name));
-  if (!loaded.state.state.tensors.contains("value")) {
+  const auto value = loaded.state.state.tensors.find("value");
+  if (value == loaded.state.state.tensors.end() || value->second.dtype() != DType::kF32) {
     return DataLoss("{} holds no weights", loaded.path);
   }
   TROOP_ASSIGN_OR_RETURN(loaded.config,

@@ -46,6 +46,13 @@ struct Item {
   std::uint64_t policy_version = 0;  // of the weights that acted
 };
 
+// The version of a learner's weights: its incarnation above its updates, so that a learner that starts
+// again from a checkpoint, with fewer updates, is newer than the one before.
+constexpr std::uint64_t WeightsVersion(std::uint64_t incarnation, std::uint64_t updates) {
+  return incarnation << 32 | updates;
+}
+constexpr std::uint64_t UpdatesOf(std::uint64_t version) { return version & 0xFFFFFFFFu; }
+
 // Names an item for ever: `generation` counts how often the slot was reused, so a late priority
 // update never hits a newer item. generation << 32 | slot on the wire; 0 is no item.
 struct ItemKey {

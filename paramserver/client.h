@@ -6,16 +6,10 @@
 
 #include "core/buffer.h"
 #include "core/time.h"
+#include "core/trajectory.h"
 #include "net/network.h"
 
 namespace troop {
-
-// A learner's version number: its incarnation above its updates, so that a learner that starts
-// again from a checkpoint, with fewer updates, is newer than the one before.
-constexpr std::uint64_t WeightsVersion(std::uint64_t incarnation, std::uint64_t updates) {
-  return incarnation << 32 | updates;
-}
-constexpr std::uint64_t UpdatesOf(std::uint64_t version) { return version & 0xFFFFFFFFu; }
 
 // All parameters of a model at one version: [P] f32.
 struct Snapshot {

@@ -238,9 +238,9 @@ void ReplayServerImpl::Sample(ParkedSample parked) {
 
 void ReplayServerImpl::NotePolicyVersions(std::span<const std::uint64_t> versions) {
   double sum = 0;
-  for (const std::uint64_t version : versions) sum += double(version);
+  for (const std::uint64_t version : versions) sum += double(UpdatesOf(version));
   policy_version_mean_ = sum / double(versions.size());
-  policy_version_min_ = double(*std::ranges::min_element(versions));
+  policy_version_min_ = double(UpdatesOf(*std::ranges::min_element(versions)));
 }
 
 bool ReplayServerImpl::Fenced(const Origin& origin) const {
