@@ -46,11 +46,11 @@ Result<std::vector<std::string>> ListCheckpoints(Storage* run) {
   for (std::string& name : names) {
     if (!name.ends_with('/')) continue;
     name.pop_back();
-    if (IsNumber(name)) whole.push_back(std::move(name));
+    if (IsNumber(name)) whole.push_back(name);
   }
   for (const std::string& name : names) {
-    if (!name.ends_with(kAside + std::string("/"))) continue;
-    const std::string number = name.substr(0, name.size() - sizeof kAside);
+    if (!name.ends_with(kAside)) continue;
+    const std::string number = name.substr(0, name.size() - (sizeof kAside - 1));
     if (IsNumber(number) && std::ranges::find(whole, number) == whole.end()) {
       whole.push_back(number + kAside);
     }
@@ -87,19 +87,22 @@ Result<Buffer> ReadFile(Storage* run, const std::string& file, std::size_t bytes
 Result<std::map<std::string, Buffer>> ReadFiles(Storage* run, const std::string& path,
                                                 const JsonValue& manifest) {
   const JsonValue* files = manifest.Find("files");
-  if (files == nullptr || files->object.empty()) return DataLoss("it names no files");
+  if (files == nullptr || files->object.empty())
+    return DataLoss("{}/{} names no files", path, kManifest);
   std::map<std::string, Buffer> bytes;
   for (const auto& [name, entry] : files->object) {
-    TROOP_ASSIGN_OR_RETURN(const std::int64_t size, entry.Integer("bytes"));
-    TROOP_ASSIGN_OR_RETURN(const std::int64_t crc, entry.Integer("crc32c"));
+    const Result<std::int64_t> size = entry.Integer("bytes"), crc = entry.Integer("crc32c");
+    if (!size.ok() || !crc.ok()) {
+      return DataLoss("{}/{}: no size and checksum of {}", path, kManifest, name);
+    }
     const std::string file = path + "/" + name;
     TROOP_ASSIGN_OR_RETURN(Buffer content, ReadFile(run, file, kTensorBytesMax));
-    if (std::int64_t(content.size()) != size) {
-      return DataLoss("{} has {} bytes, its manifest says {}", file, content.size(), size);
+    if (std::int64_t(content.size()) != *size) {
+      return DataLoss("{} has {} bytes, its manifest says {}", file, content.size(), *size);
     }
-    if (std::int64_t(Crc32c(content.bytes())) != crc) {
+    if (std::int64_t(Crc32c(content.bytes())) != *crc) {
       return DataLoss("{} is damaged: its checksum is {:08x}, its manifest says {:08x}", file,
-                      Crc32c(content.bytes()), crc);
+                      Crc32c(content.bytes()), *crc);
     }
     bytes[name] = std::move(content);
   }
@@ -119,9 +122,7 @@ Result<std::map<std::string, Buffer>> ReadWhole(Storage* run, const std::string&
         "{} has checkpoint format {}; this program reads up to {}: use a newer one", path, *version,
         kCheckpointVersion);
   }
-  auto files = ReadFiles(run, path, *manifest);
-  if (!files.ok()) return files.status().WithContext(file);
-  return files;
+  return ReadFiles(run, path, *manifest);
 }
 
 Result<CheckpointState> DecodeState(const std::map<std::string, Buffer>& files) {

@@ -1,0 +1,201 @@
+#include "learners/checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include "core/json.h"
+#include "learners/algorithm.h"
+#include "nn/model.h"
+
+namespace troop {
+namespace {
+
+class CheckpointTest : public testing::Test {
+ protected:
+  CheckpointTest() {
+    env_.id = "test";
+    env_.observation = {DType::kF32, {3}};
+    env_.action.count = 2;
+    LayerConfig layer;
+    layer.type = "linear";
+    layer.units = 8;
+    config_.network.layers = {layer};
+    module_ = std::move(*MakeNetwork(config_, env_));
+    algorithm_ = std::move(*MakeAlgorithm(config_, env_));
+  }
+  CheckpointState State(std::uint64_t updates, std::int64_t steps = 0) {
+    return {.updates = updates,
+            .steps = steps,
+            .config_toml = ToToml(config_),
+            .state = algorithm_->State()};
+  }
+  std::string Write(std::uint64_t updates, std::int64_t keep = 10, std::int64_t steps = 0) {
+    auto path = WriteCheckpoint(run_.get(), *module_, State(updates, steps), keep);
+    EXPECT_TRUE(path.ok()) << path.status().ToString();
+    return *path;
+  }
+  std::string Text(const std::string& path) {
+    const auto bytes = run_->Read(path, 1 << 20);
+    EXPECT_TRUE(bytes.ok()) << bytes.status().ToString();
+    return std::string(bytes->text());
+  }
+  std::vector<std::string> Folders() { return *run_->List("checkpoints"); }
+
+  EnvSpec env_;
+  Config config_;
+  std::unique_ptr<Module> module_;
+  std::unique_ptr<Algorithm> algorithm_;
+  std::unique_ptr<Storage> run_ = MakeMemoryStorage();
+};
+
+TEST_F(CheckpointTest, IsReadAsItWasWritten) {
+  const CheckpointState state = State(12, 345);
+  const auto path = WriteCheckpoint(run_.get(), *module_, state, 3);
+  ASSERT_TRUE(path.ok());
+  EXPECT_EQ(*path, "checkpoints/000000000012");
+  const auto read = ReadCheckpoint(run_.get(), *path);
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  EXPECT_EQ(read->updates, 12u);
+  EXPECT_EQ(read->steps, 345);
+  EXPECT_EQ(read->config_toml, state.config_toml);
+  ASSERT_EQ(read->state.tensors.size(), state.state.tensors.size());
+  for (const auto& [name, tensor] : state.state.tensors) {
+    EXPECT_TRUE(std::ranges::equal(read->state.tensors.at(name).bytes(), tensor.bytes())) << name;
+  }
+  EXPECT_EQ(read->state.metadata, state.state.metadata);
+}
+
+TEST_F(CheckpointTest, WeightsAreOneNamedTensorPerParameter) {
+  const std::string path = Write(5);
+  const auto bytes = run_->Read(path + "/weights.safetensors", 1 << 20);
+  const auto file = DecodeSafetensors(*bytes);
+  ASSERT_TRUE(file.ok());
+  ASSERT_EQ(file->tensors.size(), module_->params().size());
+  for (const ParamSpec& param : module_->params()) {
+    const ConstTensor& tensor = file->tensors.at(param.name);
+    EXPECT_EQ(tensor.shape(), param.shape);
+    EXPECT_TRUE(std::ranges::equal(
+        tensor.as<float>(), algorithm_->value().subspan(std::size_t(param.offset),
+                                                        std::size_t(param.shape.elements()))));
+  }
+}
+
+TEST_F(CheckpointTest, TheNewestKeepOnesStay) {
+  for (const std::uint64_t updates : {10, 20, 30, 40}) Write(updates, 2);
+  EXPECT_EQ(Folders(), (std::vector<std::string>{"000000000030/", "000000000040/"}));
+  EXPECT_EQ(*NewestCheckpoint(run_.get()), "checkpoints/000000000040");
+}
+
+TEST_F(CheckpointTest, NoneIsNotFound) {
+  EXPECT_EQ(NewestCheckpoint(run_.get()).status().code(), Code::kNotFound);
+  EXPECT_EQ(ReadCheckpoint(run_.get(), "checkpoints/000000000001").status().code(),
+            Code::kNotFound);
+}
+
+// Each damage must be told with the file it is in.
+TEST_F(CheckpointTest, DamageOfEachKindIsNamedAndPassedOver) {
+  const std::string old = Write(1);
+  struct Damage {
+    const char* file;
+    std::function<std::string(std::string)> change;
+  };
+  const auto flip = [](std::string s) { return s[s.size() / 2] ^= 1, s; };
+  const auto cut = [](std::string s) { return s.substr(0, s.size() / 2); };
+  const auto grow = [](std::string s) { return s + "x"; };
+  const auto empty = [](const std::string&) { return std::string(); };
+  const auto gone = [](const std::string&) { return std::string("\1"); };  // removed below
+  std::vector<Damage> damages;
+  for (const char* file : {"weights.safetensors", "state.safetensors", "state.json"}) {
+    for (const auto& change :
+         std::vector<std::function<std::string(std::string)>>{flip, cut, grow, empty, gone}) {
+      damages.push_back({file, change});
+    }
+  }
+  for (const auto& change : std::vector<std::function<std::string(std::string)>>{
+           cut, empty, gone, [](const std::string&) { return "{}"; },
+           [](const std::string&) { return R"({"version": 1})"; },
+           [](const std::string&) { return R"({"version": 1, "files": 3})"; },
+           [](const std::string&) {
+             return R"({"version": 1, "files": {"../x": {"bytes": 1, "crc32c": 1}}})";
+           },
+           [](const std::string&) { return R"({"version": 1, "files": {"state.json": {}}})"; }}) {
+    damages.push_back({"manifest.json", change});
+  }
+  for (const Damage& damage : damages) {
+    const std::string path = Write(2);
+    const std::string file = path + "/" + damage.file;
+    const std::string bytes = damage.change(Text(file));
+    if (bytes == "\1") {
+      ASSERT_TRUE(run_->Remove(file).ok());
+    } else {
+      ASSERT_TRUE(run_->WriteAtomic(file, bytes).ok());
+    }
+    const Status status = ReadCheckpoint(run_.get(), path).status();
+    EXPECT_EQ(status.code(), Code::kDataLoss) << file << ": " << bytes.substr(0, 80);
+    EXPECT_NE(status.message().find(damage.file), std::string::npos) << status.message();
+    const auto newest = NewestCheckpoint(run_.get());
+    ASSERT_TRUE(newest.ok()) << newest.status().ToString();
+    EXPECT_EQ(*newest, old);
+  }
+}
+
+TEST_F(CheckpointTest, WhenAllAreDamagedTheErrorIsDataLoss) {
+  const std::string path = Write(3);
+  ASSERT_TRUE(run_->WriteAtomic(path + "/state.json", "{}").ok());
+  EXPECT_EQ(NewestCheckpoint(run_.get()).status().code(), Code::kDataLoss);
+}
+
+TEST_F(CheckpointTest, ANewerFormatIsRefusedAndSaysSo) {
+  const std::string path = Write(3);
+  ASSERT_TRUE(run_->WriteAtomic(path + "/manifest.json", R"({"version": 99, "files": {}})").ok());
+  const Status status = ReadCheckpoint(run_.get(), path).status();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_NE(status.message().find("99"), std::string::npos);
+}
+
+TEST_F(CheckpointTest, AnInterruptedWriteIsNoCheckpointAndIsClearedAway) {
+  const std::string whole = Write(5);
+  ASSERT_TRUE(run_->WriteAtomic("checkpoints/000000000006.tmp/weights.safetensors", "half").ok());
+  EXPECT_EQ(*NewestCheckpoint(run_.get()), whole);
+  Write(7);
+  EXPECT_EQ(Folders(), (std::vector<std::string>{"000000000005/", "000000000007/"}));
+}
+
+// It was taken for the same checkpoint, and stayed damaged.
+TEST_F(CheckpointTest, ADamagedOneOfAsManyUpdatesIsReplaced) {
+  const std::string path = Write(5);
+  ASSERT_TRUE(run_->WriteAtomic(path + "/state.json", "{}").ok());
+  EXPECT_EQ(Write(5, 3, 77), path);
+  const auto read = ReadCheckpoint(run_.get(), path);
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  EXPECT_EQ(read->steps, 77);
+  EXPECT_EQ(Folders(), (std::vector<std::string>{"000000000005/"}));
+}
+
+TEST_F(CheckpointTest, AReplacementInterruptedInTheMiddleKeepsTheOldOne) {
+  const std::string path = Write(5);
+  ASSERT_TRUE(run_->Rename(path, path + ".old").ok());  // as far as it came
+  const auto newest = NewestCheckpoint(run_.get());
+  ASSERT_TRUE(newest.ok()) << newest.status().ToString();
+  EXPECT_TRUE(ReadCheckpoint(run_.get(), *newest).ok());
+  Write(5);
+  EXPECT_EQ(Folders(), (std::vector<std::string>{"000000000005/"}));
+}
+
+// A run that went on from 300, since 500 was damaged, lost what it wrote at 400 with keep = 1.
+TEST_F(CheckpointTest, TheOneJustWrittenStaysAlthoughHigherNumbersExist) {
+  Write(300);
+  const std::string damaged = Write(500);
+  ASSERT_TRUE(run_->WriteAtomic(damaged + "/state.json", "{}").ok());
+  Write(400, 1);
+  EXPECT_EQ(Folders(), (std::vector<std::string>{"000000000400/"}));
+}
+
+TEST_F(CheckpointTest, OtherFoldersBesideThemAreLeftAlone) {
+  ASSERT_TRUE(run_->WriteAtomic("checkpoints/best/note", "mine").ok());
+  Write(1, 1);
+  Write(2, 1);
+  EXPECT_EQ(Folders(), (std::vector<std::string>{"000000000002/", "best/"}));
+}
+
+}  // namespace
+}  // namespace troop

@@ -1,0 +1,280 @@
+#include "learners/learner_node.h"
+
+#include <gtest/gtest.h>
+
+#include "core/executor.h"
+#include "core/rng.h"
+#include "nn/model.h"
+#include "paramserver/server.h"
+#include "replay/server.h"
+#include "tests/testing/coordinator_fake.h"
+
+namespace troop {
+namespace {
+
+constexpr std::int64_t kBatch = 8;
+
+Config SmallConfig() {
+  Config config;
+  LayerConfig layer;
+  layer.type = "linear";
+  layer.units = 8;
+  config.network.layers = {layer};
+  config.learner.batch_size = kBatch;
+  config.learner.total_steps = 200;
+  config.learner.publish_every_updates = 5;
+  config.replay.min_items = 50;
+  config.replay.samples_per_insert = kBatch;  // an update a step
+  config.checkpoint.every_s = 1000;
+  return config;
+}
+
+EnvSpec SmallEnv() {
+  EnvSpec env;
+  env.id = "test";
+  env.observation = {DType::kF32, {3}};
+  env.action.count = 2;
+  return env;
+}
+
+// A learner beside a real replay and parameter server; the test plays coordinator and actor.
+class LearnerWorld {
+ public:
+  explicit LearnerWorld(Config config, std::uint64_t incarnation = 4)
+      : config_(std::move(config)), coordinator_(hub_.get()) {
+    network_ = hub_->MakeNetwork();
+    servers_ = hub_->MakeNetwork();
+    StartReplay();
+    StartParameterServer(2);
+    StartLearner(incarnation, "");
+  }
+
+  void StartReplay() {
+    const Config& c = config_;
+    replay_ = std::move(*MakeReplayServer({.trajectory = {env_.observation, env_.action.tensor()},
+                                           .n_step_max = int(c.actor.n_step),
+                                           .capacity_items = 1000,
+                                           .min_items = c.replay.min_items,
+                                           .samples_per_insert = c.replay.samples_per_insert}));
+    replay_listener_ = *servers_->Listen("inproc://replay", replay_.get());
+    coordinator_.AddPeer(Role::kReplay, "inproc://replay", 1);
+  }
+  void StartParameterServer(std::uint64_t incarnation) {
+    weights_listener_.reset();
+    const auto module = MakeNetwork(config_, env_);
+    parameters_ = MakeParameterServer({.parameters = ParameterCount(**module)});
+    weights_listener_ = *servers_->Listen("inproc://weights", parameters_.get());
+    coordinator_.AddPeer(Role::kParamServer, "inproc://weights", incarnation);
+  }
+  void StartLearner(std::uint64_t incarnation, const std::string& checkpoint) {
+    node_.reset();
+    member_ = coordinator_.Member(network_.get(), Role::kLearner, incarnation);
+    auto node = LearnerNode::Make({.config = config_,
+                                   .env = env_,
+                                   .network = network_.get(),
+                                   .member = member_.get(),
+                                   .executor = &executor_,
+                                   .run = run_.get(),
+                                   .resume_checkpoint = checkpoint});
+    EXPECT_TRUE(node.ok()) << node.status().ToString();
+    node_ = std::move(*node);
+  }
+
+  // `count` one-step items with random content.
+  void Insert(std::uint32_t count) {
+    if (!writer_) {
+      writer_ =
+          MakeReplayWriter(*network_->Connect("inproc://replay",
+                                              {.origin = {.role = Role::kActor, .incarnation = 1}}),
+                           {env_.observation, env_.action.tensor()}, {.window = 1000});
+    }
+    const std::uint32_t frames = count + 1;
+    Chunk chunk{.stream = 1, .first_frame = next_frame_, .frames = frames};
+    MutableBuffer observation(frames * 12), reward(frames * 4), discount(frames * 4);
+    for (float& x : observation.as<float>()) x = float(rng_.Normal());
+    for (float& x : reward.as<float>()) x = float(rng_.Normal());
+    for (float& x : discount.as<float>()) x = 1;
+    chunk.observation = std::move(observation).Freeze();
+    chunk.reward = std::move(reward).Freeze();
+    chunk.discount = std::move(discount).Freeze();
+    chunk.action = MutableBuffer::Zeros(frames * 4).Freeze();
+    chunk.final = MutableBuffer::Zeros(frames).Freeze();
+    std::vector<Item> items;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      items.push_back({.stream = 1, .first_frame = next_frame_ + i, .length = 1, .priority = 1});
+    }
+    next_frame_ += frames;
+    ASSERT_TRUE(writer_->Push({chunk}, items).ok());
+  }
+
+  bool Rounds(int count) {
+    for (int i = 0; i < count; ++i) {
+      now_ += Milliseconds(1);
+      if (writer_) writer_->Poll(now_);
+      network_->Pump(now_);
+      coordinator_.Pump(now_);
+      servers_->Pump(now_);
+      if (node_->Step(now_).what == Turn::kDone) return false;
+    }
+    return true;
+  }
+  double ReplayMetric(const char* name) const {
+    Metrics metrics;
+    replay_->Report(&metrics);
+    return metrics.Get(name);
+  }
+  double Updates() const {
+    const auto it = coordinator_.told.metrics.find("learner/updates");
+    return it == coordinator_.told.metrics.end() ? 0 : it->second.value;
+  }
+  std::uint64_t published() const { return parameters_->version(); }
+  CoordinatorFake& coordinator() { return coordinator_; }
+  LearnerNode& node() { return *node_; }
+  Storage* run() { return run_.get(); }
+
+ private:
+  Config config_;
+  const EnvSpec env_ = SmallEnv();
+  std::unique_ptr<SimHub> hub_ = MakeSimHub();
+  CoordinatorFake coordinator_;
+  std::unique_ptr<Network> network_, servers_;
+  std::unique_ptr<ReplayServer> replay_;
+  std::unique_ptr<ParameterServer> parameters_;
+  std::unique_ptr<Listener> replay_listener_, weights_listener_;
+  std::unique_ptr<Storage> run_ = MakeMemoryStorage();
+  InlineExecutor executor_;
+  std::unique_ptr<ReplayWriter> writer_;
+  std::unique_ptr<FleetMember> member_;
+  std::unique_ptr<LearnerNode> node_;
+  Rng rng_{{}};
+  std::uint64_t next_frame_ = 0;
+  Time now_{Seconds(1)};
+};
+
+TEST(LearnerNodeTest, PublishesTheFirstWeightsBeforeAnyExperience) {
+  LearnerWorld world(SmallConfig());
+  ASSERT_TRUE(world.Rounds(300));
+  EXPECT_EQ(world.published(), WeightsVersion(4, 0));
+  EXPECT_EQ(world.Updates(), 0);
+}
+
+TEST(LearnerNodeTest, UpdatesAsOftenAsTheReplayAllowsAndWritesPrioritiesBack) {
+  LearnerWorld world(SmallConfig());
+  ASSERT_TRUE(world.Rounds(300));
+  for (int i = 0; i < 10; ++i) {
+    world.Insert(20);
+    ASSERT_TRUE(world.Rounds(300));
+  }
+  // 200 items, those after the first 50 give an update each; the band is a tenth of 50.
+  EXPECT_NEAR(world.Updates(), 150, 10);
+  EXPECT_EQ(world.ReplayMetric("replay/samples"), world.ReplayMetric("replay/updates"));
+  EXPECT_EQ(world.ReplayMetric("replay/stale_updates"), 0);
+  EXPECT_GE(UpdatesOf(world.published()) + 5 + 32, std::uint64_t(world.Updates()));
+}
+
+TEST(LearnerNodeTest, WhenTheRunDrainsItUsesUpWhatIsLeftAndCheckpoints) {
+  LearnerWorld world(SmallConfig());
+  world.Insert(200);
+  ASSERT_TRUE(world.Rounds(300));
+  world.coordinator().reply.phase = Phase::kDraining;
+  world.coordinator().reply.steps_total_done = 200;
+  ASSERT_TRUE(world.Rounds(1000));
+  EXPECT_TRUE(world.coordinator().told.finished);
+  const std::string path = world.coordinator().told.checkpoint;
+  const auto checkpoint = ReadCheckpoint(world.run(), path);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
+  EXPECT_EQ(double(checkpoint->updates), world.Updates());
+  EXPECT_EQ(checkpoint->steps, 200);
+  EXPECT_EQ(world.published(), WeightsVersion(4, checkpoint->updates));  // the final weights
+  world.coordinator().reply.phase = Phase::kDone;
+  EXPECT_FALSE(world.Rounds(1000));
+  EXPECT_TRUE(world.node().result().ok());
+}
+
+TEST(LearnerNodeTest, DoesExactlyMaxUpdates) {
+  Config config = SmallConfig();
+  config.learner.max_updates = 37;
+  LearnerWorld world(config);
+  world.Insert(200);
+  ASSERT_TRUE(world.Rounds(1000));
+  EXPECT_EQ(world.Updates(), 37);
+  EXPECT_TRUE(world.coordinator().told.finished);
+  EXPECT_EQ(world.coordinator().told.checkpoint_updates, 37u);
+}
+
+// It waited for a replay and a parameter server that were gone already, till it was killed.
+TEST(LearnerNodeTest, AnEarlyEndCheckpointsAlsoWithoutReplayAndParameterServer) {
+  LearnerWorld world(SmallConfig());
+  world.coordinator().reply.peers.clear();
+  world.coordinator().reply.stop = true;
+  EXPECT_FALSE(world.Rounds(1000));
+  EXPECT_TRUE(world.node().result().ok());
+  EXPECT_TRUE(NewestCheckpoint(world.run()).ok());
+}
+
+// Its versions began below those that were published, and were ignored.
+TEST(LearnerNodeTest, ARestartedOneIsNewerThanTheOneBeforeAlthoughItHasFewerUpdates) {
+  Config config = SmallConfig();
+  config.checkpoint.every_s = 0.05;
+  LearnerWorld world(config);
+  world.Insert(60);
+  ASSERT_TRUE(world.Rounds(1000));
+  const std::string early = world.coordinator().told.checkpoint;
+  ASSERT_FALSE(early.empty());
+  const std::uint64_t early_updates = world.coordinator().told.checkpoint_updates;
+  world.Insert(100);
+  ASSERT_TRUE(world.Rounds(20));
+  const std::uint64_t before = world.published();
+  world.StartLearner(9, early);
+  ASSERT_TRUE(world.Rounds(20));
+  EXPECT_GT(world.published(), before);
+  EXPECT_GE(UpdatesOf(world.published()), early_updates);
+}
+
+TEST(LearnerNodeTest, ContinuesFromItsCheckpoint) {
+  LearnerWorld world(SmallConfig());
+  world.Insert(150);
+  ASSERT_TRUE(world.Rounds(500));
+  world.coordinator().reply.stop = true;
+  EXPECT_FALSE(world.Rounds(500));
+  const auto path = NewestCheckpoint(world.run());
+  const auto checkpoint = ReadCheckpoint(world.run(), *path);
+  ASSERT_GT(checkpoint->updates, 0u);
+  world.coordinator().reply.stop = false;
+  world.StartLearner(7, *path);
+  ASSERT_TRUE(world.Rounds(300));
+  EXPECT_EQ(world.published() >> 32, 7u);
+  EXPECT_GE(UpdatesOf(world.published()), checkpoint->updates);
+}
+
+// Actors that start after it would have waited for ever while the learner waits for them.
+TEST(LearnerNodeTest, ARestartedParameterServerGetsTheWeightsAgainAlsoWhileTheLearnerRests) {
+  LearnerWorld world(SmallConfig());
+  ASSERT_TRUE(world.Rounds(300));
+  world.StartParameterServer(8);
+  EXPECT_EQ(world.published(), 0u);
+  ASSERT_TRUE(world.Rounds(5000));
+  EXPECT_EQ(world.published(), WeightsVersion(4, 0));
+}
+
+TEST(LearnerNodeTest, ADamagedCheckpointIsAnErrorThatNamesIt) {
+  LearnerWorld world(SmallConfig());
+  ASSERT_TRUE(world.run()->WriteAtomic("checkpoints/000000000001/manifest.json", "{}").ok());
+  const auto hub = MakeSimHub();
+  const auto network = hub->MakeNetwork();
+  CoordinatorFake coordinator(hub.get());
+  const auto member = coordinator.Member(network.get(), Role::kLearner, 1);
+  InlineExecutor executor;
+  const auto node = LearnerNode::Make({.config = SmallConfig(),
+                                       .env = SmallEnv(),
+                                       .network = network.get(),
+                                       .member = member.get(),
+                                       .executor = &executor,
+                                       .run = world.run(),
+                                       .resume_checkpoint = "checkpoints/000000000001"});
+  EXPECT_EQ(node.status().code(), Code::kDataLoss);
+  EXPECT_NE(node.status().message().find("000000000001/manifest.json"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace troop
