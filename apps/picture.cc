@@ -17,15 +17,17 @@ Buffer PngStrip(const std::vector<Picture>& frames) {
   const std::size_t count = std::min(frames.size(), kFramesMax);
   const std::size_t columns = std::min(count, kColumns);
   const std::size_t rows = (count + columns - 1) / columns;
+  constexpr int kGap = 4;  // white pixels between frames
   const int width = frames[0].width, height = frames[0].height;
-  Picture strip{.width = width * int(columns), .height = height * int(rows)};
+  Picture strip{
+      .width = (width + kGap) * int(columns), .height = (height + kGap) * int(rows), .rgb = {}};
   strip.rgb.assign(std::size_t(3 * strip.width * strip.height), 255);
   for (std::size_t i = 0; i < count; ++i) {
     const Picture& frame = frames[i * frames.size() / count];
     for (int y = 0; y < height; ++y) {
       const auto* from = frame.rgb.data() + std::size_t(3 * width * y);
-      const std::size_t row = (i / columns) * std::size_t(height) + std::size_t(y);
-      const std::size_t column = (i % columns) * std::size_t(width);
+      const std::size_t row = (i / columns) * std::size_t(height + kGap) + std::size_t(y);
+      const std::size_t column = (i % columns) * std::size_t(width + kGap);
       std::copy_n(from, 3 * width,
                   strip.rgb.data() + 3 * (row * std::size_t(strip.width) + column));
     }

@@ -55,7 +55,8 @@ RunRates RateMeter::Update(Time now, const RunView& view) {
     r.steps_per_s = (b.steps - a.steps) / seconds;
     r.updates_per_s = (b.updates - a.updates) / seconds;
   }
-  r.samples_per_insert = Value(m, "replay/samples_per_insert");
+  const double inserts = Value(m, "replay/inserts");
+  r.samples_per_insert = inserts > 0 ? Value(m, "replay/samples") / inserts : 0;
   r.replay_fill = Value(m, "replay/fill");
   r.policy_lag = Value(m, "learner/policy_lag");
   if (b.episodes > a.episodes)
