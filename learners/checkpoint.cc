@@ -87,13 +87,15 @@ Result<Buffer> ReadFile(Storage* run, const std::string& file, std::size_t bytes
 Result<std::map<std::string, Buffer>> ReadFiles(Storage* run, const std::string& path,
                                                 const JsonValue& manifest) {
   const JsonValue* files = manifest.Find("files");
-  if (files == nullptr || files->object.empty())
+  if (files == nullptr || files->object.empty()) {
     return DataLoss("{}/{} names no files", path, kManifest);
+  }
   std::map<std::string, Buffer> bytes;
   for (const auto& [name, entry] : files->object) {
     const Result<std::int64_t> size = entry.Integer("bytes"), crc = entry.Integer("crc32c");
-    if (!size.ok() || !crc.ok()) {
-      return DataLoss("{}/{}: no size and checksum of {}", path, kManifest, name);
+    if (!size.ok() || !crc.ok() || name.find('/') != name.npos) {
+      return DataLoss("{}/{}: {} is no file's name, or lacks its size and checksum", path,
+                      kManifest, name);
     }
     const std::string file = path + "/" + name;
     TROOP_ASSIGN_OR_RETURN(Buffer content, ReadFile(run, file, kTensorBytesMax));
