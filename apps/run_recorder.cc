@@ -117,7 +117,7 @@ Status RunRecorder::Finish(const RunView& view, const RunRates& rates, const Sta
       .Add("steps", view.steps)
       .Add("updates", value("learner/updates"))
       .Add("wall_s", rates.elapsed_s)
-      .Add("samples_per_insert", value("replay/samples_per_insert"))
+      .Add("samples_per_insert", rates.samples_per_insert)
       .Add("checkpoint", std::string_view(view.checkpoint));
   if (!view.evaluations.empty() && view.evaluations.back().final) {
     const EvaluationReport& e = view.evaluations.back();
