@@ -59,7 +59,8 @@ bool SerialFleet::Round() {
   clock_.Advance(kRound);
   const Time now = clock_.Now();
   network_->Pump(now);
-  bool over = coordinator_->Step(now).what == Turn::kDone;
+  const bool over = coordinator_->Step(now).what == Turn::kDone;
+  bool failed = false;
   for (Seat& seat : seats_) {
     if (seat.done) continue;
     seat.network->Pump(now);
@@ -69,10 +70,10 @@ bool SerialFleet::Round() {
     const Status status = seat.node->result();
     if (!status.ok()) {
       result_ = status.WithContext(PeerName(seat.role.role, seat.role.index));
-      over = true;
+      failed = true;
     }
   }
-  return !over;
+  return !failed && !(over && std::ranges::all_of(seats_, &Seat::done));
 }
 
 }  // namespace troop

@@ -27,7 +27,7 @@ class SerialFleet {
                                                    const std::string& resume_checkpoint,
                                                    std::int64_t resume_steps,
                                                    std::uint64_t resume_updates);
-  // One round: each node pumps and steps once. False when the run is over.
+  // One round: each node pumps and steps once. False when the run is over and all have left.
   bool Round();
   void Drain() { coordinator_->Drain(); }
   Status result() const { return result_; }

@@ -104,7 +104,11 @@ Turn LearnerNode::Finish(Time now) {
     StartCheckpoint(now, true);
     return Turn::Busy();
   }
-  if (draining_ || member.stop() || member.phase() == Phase::kDone) return Turn::Done();
+  if (draining_ || member.stop() || member.phase() == Phase::kDone) {
+    // The news of the last checkpoint goes first; a node that was told to leave by its own process
+    // may have nobody to tell.
+    return member.told() || draining_ ? Turn::Done() : Turn::Idle(member.next_beat());
+  }
   if (publisher_ && published_ < Version()) {
     Publish(Buffer::Copy(std::as_bytes(algorithm_->value())));
   }

@@ -128,6 +128,8 @@ class FleetMember {
   Time next_beat() const { return ticket_ != 0 ? kForever : next_beat_; }
   // Makes the next Poll send a beat even if none is due.
   void BeatSoon() { next_beat_ = Time{}; }
+  // The last beat that BeatSoon asked for was answered: who leaves has told all.
+  bool told() const { return ticket_ == 0 && next_beat_ != Time{}; }
   // Reporting side: change it, then call BeatSoon when the coordinator waits for it.
   BeatRequest& report() { return report_; }
 

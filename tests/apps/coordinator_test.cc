@@ -1,0 +1,343 @@
+#include "apps/coordinator.h"
+
+#include <gtest/gtest.h>
+
+#include "core/json.h"
+#include "core/version.h"
+#include "net/codec.h"
+#include "net/sim_network.h"
+
+namespace troop {
+namespace {
+
+// Talks to a coordinator as the roles do, message by message.
+class CoordinatorWorld {
+ public:
+  explicit CoordinatorWorld(Config config, std::int64_t resume_steps = 0)
+      : config_(std::move(config)), resume_steps_(resume_steps) {
+    Restart();
+  }
+  // A new process on the same run folder.
+  void Restart() {
+    listener_.reset();
+    coordinator_.reset();
+    hub_ = MakeSimHub();
+    network_ = hub_->MakeNetwork();
+    auto made = Make();
+    ASSERT_TRUE(made.ok()) << made.status().ToString();
+    coordinator_ = std::move(*made);
+    listener_ = *network_->Listen("inproc://coordinator", coordinator_.get());
+  }
+  Result<std::unique_ptr<Coordinator>> Make() {
+    return Coordinator::Make(
+        {.config = config_,
+         .run = run_.get(),
+         .listen = [](Role role,
+                      std::int32_t index) { return "inproc://" + PeerName(role, index); },
+         .resume_steps = resume_steps_});
+  }
+  template <class Reply, class Body>
+  Result<Reply> Call(MessageType type, const Body& body, const Origin& origin) {
+    const auto client = hub_->MakeNetwork();
+    const auto channel = *client->Connect("inproc://coordinator", {.origin = origin});
+    Message message{.type = type, .body = EncodeBody(body)};
+    const Ticket ticket = *channel->Send(message, kForever);
+    for (int i = 0; i < 10; ++i) {
+      client->Pump(now_);
+      network_->Pump(now_);
+      if (auto answer = channel->Poll(ticket)) {
+        if (!answer->ok()) return answer->status();
+        return DecodeBody<Reply>((*answer)->body);
+      }
+    }
+    return Unavailable("no answer");
+  }
+  Result<RegisterReply> Register(Role role, std::int32_t index = 0,
+                                 const std::string& version = kTroopVersion) {
+    return Call<RegisterReply>(
+        MessageType::kRegister,
+        RegisterRequest{.role = role, .index = index, .version = version, .process = 1},
+        {.role = Role::kTool, .index = int(role) * 1000 + index, .incarnation = ++calls_});
+  }
+  std::uint64_t Join(Role role, std::int32_t index = 0) {
+    const auto reply = Register(role, index);
+    EXPECT_TRUE(reply.ok()) << reply.status().ToString();
+    return reply->incarnation;
+  }
+  Result<BeatReply> Beat(Role role, std::int32_t index, std::uint64_t incarnation,
+                         const BeatRequest& beat = {}) {
+    return Call<BeatReply>(MessageType::kBeat, beat,
+                           {.role = role, .index = index, .incarnation = incarnation});
+  }
+  BeatReply ActorBeat(std::int32_t index, std::uint64_t incarnation, std::int64_t done,
+                      std::int64_t wanted) {
+    const auto reply =
+        Beat(Role::kActor, index, incarnation, {.steps_done = done, .steps_wanted = wanted});
+    EXPECT_TRUE(reply.ok()) << reply.status().ToString();
+    return *reply;
+  }
+  void Advance(Duration d) {
+    now_ += d;
+    coordinator_->Step(now_);
+  }
+  Coordinator& coordinator() { return *coordinator_; }
+  Storage* run() { return run_.get(); }
+
+ private:
+  const Config config_;
+  const std::int64_t resume_steps_;
+  std::unique_ptr<Storage> run_ = MakeMemoryStorage();
+  std::unique_ptr<SimHub> hub_;
+  std::unique_ptr<Network> network_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<Listener> listener_;
+  std::uint64_t calls_ = 0;
+  Time now_{Seconds(10)};
+};
+
+Config Budget(double steps, std::int64_t actors = 2) {
+  Config config;
+  config.learner.total_steps = steps;
+  config.fleet.actors = actors;
+  return config;
+}
+
+TEST(CoordinatorTest, GrantsTheBudgetAndNoMore) {
+  CoordinatorWorld world(Budget(1000));
+  const std::uint64_t a = world.Join(Role::kActor, 0), b = world.Join(Role::kActor, 1);
+  EXPECT_EQ(world.ActorBeat(0, a, 0, 700).steps_granted, 700);
+  const BeatReply second = world.ActorBeat(1, b, 0, 700);
+  EXPECT_EQ(second.steps_granted, 300);
+  EXPECT_TRUE(second.steps_over);
+  EXPECT_EQ(world.ActorBeat(0, a, 700, 1400).steps_granted, 700);
+  EXPECT_EQ(world.coordinator().phase(), Phase::kRunning);
+  EXPECT_EQ(world.ActorBeat(1, b, 300, 0).phase, Phase::kDraining);
+  EXPECT_EQ(world.coordinator().View().steps, 1000);
+}
+
+TEST(CoordinatorTest, LeasesLostByARestartAreGrantedAgainAndTheSumStaysExact) {
+  CoordinatorWorld world(Budget(1000));
+  std::uint64_t a = world.Join(Role::kActor, 0);
+  const std::uint64_t b = world.Join(Role::kActor, 1);
+  world.ActorBeat(0, a, 0, 600);
+  world.ActorBeat(1, b, 0, 1000);  // the other 400
+  world.ActorBeat(0, a, 250, 600);
+  a = world.Join(Role::kActor, 0);  // restarted: 250 done, 350 lost
+  EXPECT_EQ(world.ActorBeat(0, a, 0, 1000).steps_granted, 350);
+  world.ActorBeat(1, b, 400, 0);
+  EXPECT_EQ(world.coordinator().phase(), Phase::kRunning);
+  world.ActorBeat(0, a, 350, 0);
+  EXPECT_EQ(world.coordinator().View().steps, 1000);
+  EXPECT_EQ(world.coordinator().phase(), Phase::kDraining);
+}
+
+// Its leases had returned to the pool and were granted to another: the sum ran over the budget.
+TEST(CoordinatorTest, ABeatThatComesAfterItsProcessEndedAddsNoSteps) {
+  CoordinatorWorld world(Budget(1000));
+  const std::uint64_t a = world.Join(Role::kActor, 0), b = world.Join(Role::kActor, 1);
+  world.ActorBeat(0, a, 100, 600);
+  world.ActorBeat(0, a, 100, 600);
+  world.coordinator().MemberLeft(Role::kActor, 0);
+  EXPECT_EQ(world.ActorBeat(1, b, 0, 2000).steps_granted, 900);
+  const auto late = world.Beat(Role::kActor, 0, a, {.steps_done = 600, .steps_wanted = 2000});
+  EXPECT_EQ(late.status().code(), Code::kAborted);
+  world.ActorBeat(1, b, 900, 2000);
+  EXPECT_EQ(world.coordinator().View().steps, 1000);
+}
+
+TEST(CoordinatorTest, AnActorCannotDoMoreThanItWasGranted) {
+  CoordinatorWorld world(Budget(1000));
+  const std::uint64_t a = world.Join(Role::kActor, 0);
+  world.ActorBeat(0, a, 0, 100);
+  world.ActorBeat(0, a, 5000, 100);
+  EXPECT_EQ(world.coordinator().View().steps, 100);
+  world.ActorBeat(0, a, -7, 100);
+  EXPECT_EQ(world.coordinator().View().steps, 100);
+}
+
+TEST(CoordinatorTest, AGrantAskedForAgainIsTheSameGrant) {
+  CoordinatorWorld world(Budget(1000));
+  const std::uint64_t a = world.Join(Role::kActor, 0);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(world.ActorBeat(0, a, 0, 300).steps_granted, 300);
+}
+
+TEST(CoordinatorTest, AResumedRunGrantsTheRest) {
+  CoordinatorWorld world(Budget(1000), 800);
+  const std::uint64_t a = world.Join(Role::kActor, 0);
+  EXPECT_EQ(world.ActorBeat(0, a, 0, 1000).steps_granted, 200);
+  EXPECT_EQ(world.ActorBeat(0, a, 200, 1000).phase, Phase::kDraining);
+  EXPECT_EQ(world.coordinator().View().steps, 1000);
+}
+
+TEST(CoordinatorTest, IncarnationsOnlyGrowAlsoOverARestart) {
+  CoordinatorWorld world(Budget(1000));
+  std::uint64_t last = 0;
+  for (int restart = 0; restart < 3; ++restart) {
+    for (const auto& [role, index] :
+         {std::pair{Role::kActor, 0}, {Role::kActor, 1}, {Role::kReplay, 0}, {Role::kActor, 0}}) {
+      const std::uint64_t incarnation = world.Join(role, index);
+      EXPECT_GT(incarnation, last);
+      last = incarnation;
+    }
+    world.Restart();
+  }
+}
+
+TEST(CoordinatorTest, ADamagedIncarnationFileIsRefused) {
+  for (const char* text : {"", "x", "12 monkeys", "-3", "0", "99999999999999999999999"}) {
+    CoordinatorWorld world(Budget(1000));
+    ASSERT_TRUE(world.run()->WriteAtomic("incarnation", text).ok());
+    EXPECT_EQ(world.Make().status().code(), Code::kDataLoss) << text;
+  }
+  CoordinatorWorld world(Budget(1000));
+  ASSERT_TRUE(world.run()->WriteAtomic("incarnation", "41\n").ok());  // as an editor leaves it
+  world.Restart();
+  EXPECT_EQ(world.Join(Role::kActor), 41u);
+}
+
+TEST(CoordinatorTest, ABeatOfAnOlderIncarnationIsAborted) {
+  CoordinatorWorld world(Budget(1000));
+  const std::uint64_t old = world.Join(Role::kActor, 0);
+  const std::uint64_t young = world.Join(Role::kActor, 0);
+  EXPECT_EQ(world.Beat(Role::kActor, 0, old).status().code(), Code::kAborted);
+  EXPECT_TRUE(world.Beat(Role::kActor, 0, young).ok());
+  EXPECT_EQ(world.Beat(Role::kEvaluator, 0, 1).status().code(), Code::kAborted);  // never joined
+}
+
+TEST(CoordinatorTest, RefusesRolesThatTheConfigDoesNotHave) {
+  CoordinatorWorld world(Budget(1000, 2));
+  for (const auto& [role, index] : {std::pair{Role::kActor, 2},
+                                    {Role::kActor, -1},
+                                    {Role::kReplay, 1},
+                                    {Role::kTool, 0},
+                                    {Role::kCoordinator, 0},
+                                    {Role::kInference, 0}}) {
+    EXPECT_EQ(world.Register(role, index).status().code(), Code::kInvalidArgument);
+  }
+  EXPECT_TRUE(world.coordinator().View().members.empty());
+}
+
+TEST(CoordinatorTest, RefusesAnotherVersionOfTheProgram) {
+  CoordinatorWorld world(Budget(1000));
+  const Status status = world.Register(Role::kActor, 0, "99.0").status();
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+  EXPECT_NE(status.message().find("99.0"), std::string::npos) << status.message();
+}
+
+TEST(CoordinatorTest, ARestartedRoleBindsWhereItsPeersLookForIt) {
+  CoordinatorWorld world(Budget(1000));
+  const std::uint64_t first = world.Join(Role::kReplay);
+  ASSERT_TRUE(world.Beat(Role::kReplay, 0, first, {.endpoint = "tcp://127.0.0.1:4711"}).ok());
+  EXPECT_EQ(world.Register(Role::kReplay)->listen, "tcp://127.0.0.1:4711");
+  // That one died before its first beat: the next must not get another port.
+  EXPECT_EQ(world.Register(Role::kReplay)->listen, "tcp://127.0.0.1:4711");
+}
+
+TEST(CoordinatorTest, PhasesOnlyGrow) {
+  CoordinatorWorld world(Budget(100, 1));
+  const std::uint64_t actor = world.Join(Role::kActor), learner = world.Join(Role::kLearner),
+                      evaluator = world.Join(Role::kEvaluator);
+  std::vector<Phase> seen;
+  const auto look = [&] { seen.push_back(world.coordinator().phase()); };
+  look();
+  world.ActorBeat(0, actor, 0, 100);
+  look();
+  world.ActorBeat(0, actor, 100, 100);
+  look();
+  ASSERT_TRUE(world.Beat(Role::kLearner, 0, learner, {.finished = true}).ok());
+  look();
+  const std::uint64_t again = world.Join(Role::kLearner);  // restarted, not finished
+  ASSERT_TRUE(world.Beat(Role::kLearner, 0, again).ok());
+  look();
+  EvaluationReport report{.episodes = 3, .return_mean = 1, .final = true};
+  ASSERT_TRUE(world.Beat(Role::kEvaluator, 0, evaluator, {.evaluations = {report}}).ok());
+  look();
+  EXPECT_EQ(seen, (std::vector<Phase>{Phase::kRunning, Phase::kRunning, Phase::kDraining,
+                                      Phase::kEvaluating, Phase::kEvaluating, Phase::kDone}));
+}
+
+TEST(CoordinatorTest, EndsWhenEverybodyWasToldOrHasLeft) {
+  CoordinatorWorld world(Budget(100, 1));
+  const std::uint64_t actor = world.Join(Role::kActor);
+  world.Join(Role::kReplay);
+  world.coordinator().Drain();
+  EXPECT_NE(world.coordinator().Step(Time(Seconds(10))).what, Turn::kDone);
+  EXPECT_TRUE(world.ActorBeat(0, actor, 0, 0).stop);
+  EXPECT_NE(world.coordinator().Step(Time(Seconds(10))).what, Turn::kDone);
+  world.coordinator().MemberLeft(Role::kReplay, 0);
+  EXPECT_EQ(world.coordinator().Step(Time(Seconds(10))).what, Turn::kDone);
+}
+
+// A stopped launcher, continued a minute later, took the fleet for hung and killed all of it.
+TEST(CoordinatorTest, ItsOwnPauseIsNoSilenceOfTheRoles) {
+  CoordinatorWorld world(Budget(100, 1));
+  world.Join(Role::kActor);
+  world.Advance(Milliseconds(100));
+  world.Advance(Seconds(60));
+  EXPECT_LT(world.coordinator().View().members[0].silent_s, 1);
+  for (int i = 0; i < 50; ++i) world.Advance(Milliseconds(100));
+  EXPECT_NEAR(world.coordinator().View().members[0].silent_s, 5, 0.01);
+}
+
+TEST(CoordinatorTest, AnEvaluationToldTwiceCountsOnce) {
+  CoordinatorWorld world(Budget(100, 1));
+  const std::uint64_t evaluator = world.Join(Role::kEvaluator);
+  const EvaluationReport one{.weights_version = 1, .episodes = 3, .return_mean = 1};
+  EvaluationReport two = one;
+  two.weights_version = 2;
+  ASSERT_TRUE(world.Beat(Role::kEvaluator, 0, evaluator, {.evaluations = {one}}).ok());
+  ASSERT_TRUE(world.Beat(Role::kEvaluator, 0, evaluator, {.evaluations = {one, two}}).ok());
+  EXPECT_EQ(world.coordinator().View().evaluations, (std::vector<EvaluationReport>{one, two}));
+}
+
+TEST(CoordinatorTest, CountersOfADeadIncarnationStayLevelsGo) {
+  CoordinatorWorld world(Budget(100, 1));
+  Metrics metrics;
+  metrics.Count("actor/episodes", 5);
+  metrics.Gauge("actor/unacked_pushes", 3, MetricKind::kGaugeSum);
+  std::uint64_t actor = world.Join(Role::kActor);
+  ASSERT_TRUE(world.Beat(Role::kActor, 0, actor, {.metrics = metrics.snapshot()}).ok());
+  actor = world.Join(Role::kActor);
+  ASSERT_TRUE(world.Beat(Role::kActor, 0, actor, {.metrics = metrics.snapshot()}).ok());
+  world.coordinator().MemberLeft(Role::kActor, 0);
+  const RunView view = world.coordinator().View();
+  EXPECT_EQ(view.metrics.at("actor/episodes").value, 10);
+  EXPECT_FALSE(view.metrics.contains("actor/unacked_pushes"));
+}
+
+TEST(CoordinatorTest, SolvedEndsTheRunEarly) {
+  Config config = Budget(1000, 1);
+  config.evaluator.solved_return = 0.5;
+  CoordinatorWorld world(config);
+  const std::uint64_t evaluator = world.Join(Role::kEvaluator);
+  const EvaluationReport report{.episodes = 3, .return_mean = 0.6};
+  ASSERT_TRUE(world.Beat(Role::kEvaluator, 0, evaluator, {.evaluations = {report}}).ok());
+  EXPECT_EQ(world.coordinator().phase(), Phase::kDraining);
+}
+
+TEST(CoordinatorTest, StatusTellsTheStateAsJson) {
+  CoordinatorWorld world(Budget(1000, 1));
+  const std::uint64_t actor = world.Join(Role::kActor);
+  world.ActorBeat(0, actor, 0, 100);
+  world.ActorBeat(0, actor, 60, 100);
+  const auto reply = world.Call<StatusReply>(MessageType::kStatus, BeatRequest{},
+                                             {.role = Role::kTool, .incarnation = 1});
+  ASSERT_TRUE(reply.ok()) << reply.status().ToString();
+  const auto json = ParseJson(reply->json);
+  ASSERT_TRUE(json.ok()) << reply->json;
+  EXPECT_EQ(*json->Integer("steps"), 60);
+  EXPECT_EQ(*json->String("phase"), "running");
+  EXPECT_EQ(*json->Find("members")->array.at(0).String("role"), "actor-0");
+}
+
+TEST(CoordinatorTest, MessagesThatAreNotForItAreRefused) {
+  CoordinatorWorld world(Budget(1000, 1));
+  const Status status = world
+                            .Call<StatusReply>(MessageType::kSample, BeatRequest{},
+                                               {.role = Role::kTool, .incarnation = 1})
+                            .status();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace troop

@@ -1,0 +1,104 @@
+#include "apps/run_folder.h"
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/core/temp_folder.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+
+class RunFolderTest : public testing::Test {
+ protected:
+  RunFolderTest() {
+    config_.log.dir = temp_.path();
+    config_.name = "run";
+  }
+  void MakeRun() {
+    const auto folder = OpenRunFolder(config_, FolderUse::kFresh);
+    ASSERT_TRUE(folder.ok()) << folder.status().ToString();
+    ASSERT_TRUE(BeginRun(*folder).ok());
+  }
+  void Write(const std::string& name) { std::ofstream(temp_.path() + "/run/" + name) << "x"; }
+  bool Has(const std::string& name) { return fs::exists(temp_.path() + "/run/" + name); }
+
+  TempFolder temp_;
+  Config config_;
+};
+
+TEST_F(RunFolderTest, IsHeldByOneProcessAtATimeAndSaysByWhom) {
+  const auto first = OpenRunFolder(config_, FolderUse::kFresh);
+  ASSERT_TRUE(first.ok()) << first.status().ToString();
+  for (const FolderUse use : {FolderUse::kFresh, FolderUse::kOverwrite, FolderUse::kResume}) {
+    const Status second = OpenRunFolder(config_, use).status();
+    EXPECT_EQ(second.code(), Code::kAlreadyExists);
+    EXPECT_NE(second.message().find(fmt::format("process {}", getpid())), std::string::npos)
+        << second.message();
+  }
+}
+
+TEST_F(RunFolderTest, ThatHoldsARunIsNotTakenForAFreshOne) {
+  MakeRun();
+  const Status status = OpenRunFolder(config_, FolderUse::kFresh).status();
+  EXPECT_EQ(status.code(), Code::kAlreadyExists);
+  for (const char* remedy : {"troop resume", "name=", "--overwrite"}) {
+    EXPECT_NE(status.message().find(remedy), std::string::npos) << status.message();
+  }
+}
+
+TEST_F(RunFolderTest, OverwriteRemovesTheRunThatWasThere) {
+  MakeRun();
+  Write("result.json");
+  EXPECT_TRUE(OpenRunFolder(config_, FolderUse::kOverwrite).ok());
+  EXPECT_FALSE(Has("result.json"));
+  EXPECT_FALSE(Has("config.toml"));
+}
+
+// `name=src --overwrite` would have removed somebody's sources.
+TEST_F(RunFolderTest, OverwriteLeavesAFolderAloneThatHoldsNoRun) {
+  fs::create_directory(temp_.path() + "/run");
+  Write("thesis.tex");
+  const Status status = OpenRunFolder(config_, FolderUse::kOverwrite).status();
+  EXPECT_EQ(status.code(), Code::kAlreadyExists);
+  EXPECT_TRUE(Has("thesis.tex"));
+}
+
+TEST_F(RunFolderTest, ResumeOfWhatIsNotThereIsNotFoundAndMakesNothing) {
+  EXPECT_EQ(OpenRunFolder(config_, FolderUse::kResume).status().code(), Code::kNotFound);
+  EXPECT_FALSE(fs::exists(temp_.path() + "/run"));
+  EXPECT_EQ(ReadRunConfig(temp_.path() + "/run", {}).status().code(), Code::kNotFound);
+}
+
+// A resume that then fails (a damaged checkpoint) must not take the result of the part before.
+TEST_F(RunFolderTest, TheOldResultStaysUntilTheRunBegins) {
+  MakeRun();
+  Write("result.json");
+  const auto folder = OpenRunFolder(config_, FolderUse::kResume);
+  ASSERT_TRUE(folder.ok()) << folder.status().ToString();
+  EXPECT_TRUE(Has("result.json"));
+  ASSERT_TRUE(BeginRun(*folder).ok());
+  EXPECT_FALSE(Has("result.json"));
+}
+
+TEST_F(RunFolderTest, ItsConfigIsReadBackWithOverridesAlsoAfterAMove) {
+  config_.seed = 17;
+  MakeRun();
+  fs::rename(temp_.path() + "/run", temp_.path() + "/moved");
+  const std::vector<std::string> overrides{"learner.total_steps=99000"};
+  for (const char* end : {"", "/"}) {
+    const auto config = ReadRunConfig(temp_.path() + "/moved" + end, overrides);
+    ASSERT_TRUE(config.ok()) << config.status().ToString();
+    EXPECT_EQ(config->seed, 17);
+    EXPECT_EQ(config->learner.total_steps, 99000);
+    EXPECT_TRUE(fs::equivalent(RunPath(*config), temp_.path() + "/moved"));
+  }
+}
+
+}  // namespace
+}  // namespace troop

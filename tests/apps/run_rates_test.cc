@@ -1,0 +1,87 @@
+#include "apps/run_rates.h"
+
+#include <gtest/gtest.h>
+
+namespace troop {
+namespace {
+
+RunView View(std::int64_t steps, double updates, double ready = 1) {
+  RunView view{.steps = steps, .steps_total = 10000};
+  view.metrics["learner/updates"].value = updates;
+  view.metrics["learner/ready_batches"].value = ready;
+  return view;
+}
+
+TEST(RateMeterTest, RatesAreDifferencesOverTheWindow) {
+  RateMeter meter;
+  RunRates rates;
+  for (int i = 0; i <= 20; ++i) rates = meter.Update(Time(Seconds(i)), View(100 * i, 50 * i));
+  EXPECT_NEAR(rates.steps_per_s, 100, 1e-9);
+  EXPECT_NEAR(rates.updates_per_s, 50, 1e-9);
+  EXPECT_NEAR(rates.elapsed_s, 20, 1e-9);
+  EXPECT_NEAR(*rates.left_s, 80, 1e-9);
+  for (int i = 21; i <= 40; ++i) rates = meter.Update(Time(Seconds(i)), View(2000, 1000));
+  EXPECT_NEAR(rates.steps_per_s, 0, 1e-9);  // the window has moved on
+  EXPECT_FALSE(rates.left_s.has_value());
+}
+
+TEST(RateMeterTest, TheReturnIsTheMeanOfLateEpisodesAndStaysWhenNoneEnd) {
+  RateMeter meter;
+  RunView view = View(0, 1);
+  meter.Update(Time(Seconds(1)), view);
+  view.metrics["actor/episodes"].value = 4;
+  view.metrics["actor/return_sum"].value = 10;
+  EXPECT_EQ(meter.Update(Time(Seconds(2)), view).train_return, 2.5);
+  for (int i = 3; i < 30; ++i) meter.Update(Time(Seconds(i)), view);
+  EXPECT_EQ(meter.Update(Time(Seconds(30)), view).train_return, 2.5);
+}
+
+struct Bottleneck {
+  double updates, inserts_blocked, samples_blocked, ready, actors_blocked;
+  Phase phase;
+  const char* said;
+};
+
+TEST(RateMeterTest, TheBottleneckIsWhomTheOthersWaitFor) {
+  for (const Bottleneck& b :
+       std::vector<Bottleneck>{{0, 0, 0, 0, 0, Phase::kRunning, "none yet"},
+                               {10, 0.9, 0.0, 3, 1, Phase::kRunning, "learner"},
+                               {10, 0.0, 0.9, 0, 0, Phase::kRunning, "actors"},
+                               {10, 0.0, 0.0, 0, 0, Phase::kRunning, "replay"},
+                               {10, 0.9, 0.0, 0, 1, Phase::kRunning, "replay"},
+                               {10, 0.0, 0.0, 3, 0, Phase::kRunning, "learner"},
+                               {10, 0.9, 0.0, 3, 1, Phase::kDraining, "learner"},
+                               {10, 0.9, 0.0, 3, 1, Phase::kEvaluating, "evaluator"}}) {
+    RateMeter meter;
+    RunView view = View(10, b.updates, b.ready);
+    view.phase = b.phase;
+    meter.Update(Time(Seconds(1)), view);
+    view.metrics["replay/insert_blocked_s"].value = b.inserts_blocked;
+    view.metrics["replay/sample_blocked_s"].value = b.samples_blocked;
+    view.metrics["actor/blocked"].value = b.actors_blocked;
+    EXPECT_TRUE(meter.Update(Time(Seconds(2)), view).bottleneck.starts_with(b.said)) << b.said;
+  }
+}
+
+TEST(ProgressTextTest, SaysAllThatTheRunIsJudgedBy) {
+  RateMeter meter;
+  meter.Update(Time(Seconds(0)), View(0, 1));
+  RunView view = View(2500, 1000);
+  view.evaluations.push_back({.return_mean = 123.4});
+  RunRates rates = meter.Update(Time(Seconds(10)), view);
+  rates.samples_per_insert = 7.5;
+  rates.replay_fill = 0.42;
+  const std::string block = ProgressBlock("pole", view, rates), line = ProgressLine(view, rates);
+  for (const char* part :
+       {"2500", "10.0 k", "250/s", "1000", "7.50", "42 %", "123.4", "30 s left", "bottleneck"}) {
+    EXPECT_NE(block.find(part), std::string::npos) << part << "\n" << block;
+  }
+  for (const char* part : {"2500/10000", "250/s", "1000", "7.50", "42 %", "evaluated 123.4",
+                           "left 30 s", "bottleneck"}) {
+    EXPECT_NE(line.find(part), std::string::npos) << part << "\n" << line;
+  }
+  EXPECT_EQ(line.find('\n'), std::string::npos);
+}
+
+}  // namespace
+}  // namespace troop

@@ -1,0 +1,152 @@
+#include "apps/serial_fleet.h"
+
+#include <gtest/gtest.h>
+
+#include "core/crc32c.h"
+#include "learners/checkpoint.h"
+
+namespace troop {
+namespace {
+
+Config SmallConfig() {
+  Config config;
+  LayerConfig layer;
+  layer.type = "linear";
+  layer.units = 16;
+  config.network.layers = {layer};
+  config.fleet.mode = "serial";
+  config.fleet.actors = 2;
+  config.actor.envs = 4;
+  config.actor.push_items = 20;
+  config.actor.lease_steps = 100;
+  config.actor.refresh_steps = 10;
+  config.replay.min_items = 100;
+  config.replay.capacity_items = 2000;
+  config.replay.samples_per_insert = 4;
+  config.learner.batch_size = 16;
+  config.learner.total_steps = 1500;
+  config.learner.publish_every_updates = 10;
+  config.evaluator.every_s = 0.2;
+  config.evaluator.episodes = 2;
+  config.evaluator.final_episodes = 20;
+  return config;
+}
+
+struct Outcome {
+  RunView view;
+  CheckpointState checkpoint;
+  std::uint32_t hash = 0;  // of all that the learner would need to go on
+};
+
+Outcome Finish(SerialFleet* fleet, Storage* run) {
+  int rounds = 0;
+  while (fleet->Round()) {
+    if (++rounds > 1'000'000) {
+      ADD_FAILURE() << "the run does not end";
+      break;
+    }
+  }
+  EXPECT_TRUE(fleet->result().ok()) << fleet->result().ToString();
+  Outcome outcome{.view = fleet->coordinator().View()};
+  auto checkpoint = ReadCheckpoint(run, outcome.view.checkpoint);
+  EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
+  if (!checkpoint.ok()) return outcome;
+  outcome.checkpoint = std::move(*checkpoint);
+  for (const auto& [name, tensor] : outcome.checkpoint.state.tensors) {
+    outcome.hash = outcome.hash * 31 + Crc32c(tensor.bytes());
+  }
+  return outcome;
+}
+
+Outcome Train(const Config& config) {
+  const auto run = MakeMemoryStorage();
+  auto fleet = SerialFleet::Make(config, run.get(), "", 0, 0);
+  EXPECT_TRUE(fleet.ok()) << fleet.status().ToString();
+  return Finish(fleet->get(), run.get());
+}
+
+TEST(SerialFleetTest, EqualSeedsGiveEqualBytesAndEqualCourses) {
+  const Outcome a = Train(SmallConfig()), b = Train(SmallConfig());
+  EXPECT_GT(a.checkpoint.updates, 200u);
+  EXPECT_EQ(a.hash, b.hash);
+  EXPECT_EQ(a.checkpoint.updates, b.checkpoint.updates);
+  EXPECT_EQ(a.view.evaluations, b.view.evaluations);
+  EXPECT_EQ(a.view.metrics.at("actor/return_sum").value,
+            b.view.metrics.at("actor/return_sum").value);
+}
+
+TEST(SerialFleetTest, AnotherSeedGivesAnotherRun) {
+  Config config = SmallConfig();
+  config.seed = 2;
+  EXPECT_NE(Train(config).hash, Train(SmallConfig()).hash);
+}
+
+TEST(SerialFleetTest, AfterExactlyMaxUpdatesTheHashIsTheSame) {
+  Config config = SmallConfig();
+  config.learner.max_updates = 123;
+  const Outcome a = Train(config), b = Train(config);
+  EXPECT_EQ(a.checkpoint.updates, 123u);
+  EXPECT_EQ(a.hash, b.hash);
+}
+
+TEST(SerialFleetTest, TakesExactlyTheStepsOfItsBudget) {
+  for (const double total : {1000.0, 1001.0, 1007.0}) {  // 8 environments
+    Config config = SmallConfig();
+    config.learner.total_steps = total;
+    const Outcome outcome = Train(config);
+    EXPECT_EQ(outcome.view.steps, std::int64_t(total));
+    EXPECT_EQ(outcome.view.metrics.at("actor/steps").value, total);
+    EXPECT_EQ(outcome.checkpoint.steps, std::int64_t(total));
+  }
+}
+
+TEST(SerialFleetTest, AStoppedRunGoesOnToTheSameBudget) {
+  Config config = SmallConfig();
+  config.learner.total_steps = 8000;
+  const auto run = MakeMemoryStorage();
+  auto first = SerialFleet::Make(config, run.get(), "", 0, 0);
+  ASSERT_TRUE(first.ok());
+  while ((*first)->coordinator().View().metrics["learner/updates"].value < 100) {
+    ASSERT_TRUE((*first)->Round());
+  }
+  (*first)->Drain();
+  const Outcome half = Finish(first->get(), run.get());
+  EXPECT_LT(half.checkpoint.steps, 8000);
+  const auto path = NewestCheckpoint(run.get());
+  auto second =
+      SerialFleet::Make(config, run.get(), *path, half.checkpoint.steps, half.checkpoint.updates);
+  ASSERT_TRUE(second.ok());
+  const Outcome whole = Finish(second->get(), run.get());
+  EXPECT_EQ(whole.view.steps, 8000);
+  EXPECT_GT(whole.checkpoint.updates, half.checkpoint.updates);
+  EXPECT_EQ(whole.view.metrics.at("learner/updates").value, double(whole.checkpoint.updates));
+}
+
+TEST(SerialFleetTest, RolesAreThoseOfTheConfigServicesFirst) {
+  Config config = SmallConfig();
+  config.fleet.actors = 2;
+  const std::vector<FleetRole> expected{{Role::kReplay, 0},  {Role::kParamServer, 0},
+                                        {Role::kLearner, 0}, {Role::kActor, 0},
+                                        {Role::kActor, 1},   {Role::kEvaluator, 0}};
+  EXPECT_EQ(RolesOf(config), expected);
+}
+
+// The paddle catches every ball: what random play does in 3 of 10 episodes.
+TEST(SerialFleetTest, LearnsCatch) {
+  Config config = SmallConfig();
+  config.env.id = "Catch-v0";
+  config.network.layers[0].units = 64;
+  config.replay.capacity_items = 20000;
+  config.replay.min_items = 500;
+  config.replay.samples_per_insert = 8;
+  config.learner.batch_size = 32;
+  config.learner.total_steps = 20000;
+  config.learner.target_update_steps = 100;
+  const Outcome outcome = Train(config);
+  ASSERT_FALSE(outcome.view.evaluations.empty());
+  EXPECT_TRUE(outcome.view.evaluations.back().final);
+  EXPECT_EQ(outcome.view.evaluations.back().return_mean, 1.0);
+}
+
+}  // namespace
+}  // namespace troop

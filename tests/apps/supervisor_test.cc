@@ -1,0 +1,172 @@
+#include "apps/supervisor.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "tests/core/temp_folder.h"
+
+namespace troop {
+namespace {
+
+constexpr FleetRole kRole{Role::kActor, 0};
+
+// Supervises one small script in place of `troop`. Time is the test's, but processes end when they
+// end: conditions are polled.
+class SupervisorTest : public testing::Test {
+ protected:
+  SupervisorTest() {
+    config_.fleet.backoff_first_s = 1;
+    config_.fleet.backoff_max_s = 4;
+    config_.fleet.restarts_max = 4;
+    config_.fleet.restart_window_s = 1000;
+  }
+  void Start(const std::string& script) {
+    const std::string program = temp_.path() + "/program";
+    std::ofstream(program) << "#!/bin/sh\n" << script << "\n";
+    chmod(program.c_str(), 0755);
+    supervisor_ = std::make_unique<Supervisor>(Supervisor::Options{.executable = program,
+                                                                   .coordinator = "ipc:///nowhere",
+                                                                   .log_folder = temp_.path(),
+                                                                   .config = config_},
+                                               std::vector<FleetRole>{kRole});
+  }
+  std::vector<Supervisor::Exit> Tick() {
+    return supervisor_->Tick(now_, [this](FleetRole) { return needed_; });
+  }
+  // Ticks at the same virtual time until a process ended.
+  Supervisor::Exit AwaitExit() {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (std::chrono::steady_clock::now() < end) {
+      const auto exits = Tick();
+      if (!exits.empty()) return exits[0];
+      std::this_thread::yield();
+    }
+    ADD_FAILURE() << "no process ended";
+    return {};
+  }
+  bool Await(const std::function<bool()>& condition) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+  std::string Log() {
+    std::ostringstream text;
+    text << std::ifstream(temp_.path() + "/actor-0.log").rdbuf();
+    return text.str();
+  }
+
+  TempFolder temp_;
+  Config config_;
+  std::unique_ptr<Supervisor> supervisor_;
+  Time now_{Seconds(100)};
+  bool needed_ = true;
+};
+
+TEST_F(SupervisorTest, TellsTheRoleWhoItIsAndKeepsItsWords) {
+  Start("echo \"$@\"");
+  const Supervisor::Exit exit = AwaitExit();
+  EXPECT_EQ(exit.role, kRole);
+  EXPECT_EQ(Log(), "role actor --index 0 --coordinator ipc:///nowhere --dead-after 1.5\n");
+}
+
+TEST_F(SupervisorTest, RestartsWithExponentialBackOffUpToTheLimitAndNamesTheReason) {
+  Start("echo something broke; exit 3");
+  // Failures 1 … 4 wait 1, 2, 4, 4 seconds; the fifth is one too many.
+  for (const double wait : {1.0, 2.0, 4.0, 4.0}) {
+    const Supervisor::Exit exit = AwaitExit();
+    EXPECT_EQ(exit.reason, "exit code 3");
+    EXPECT_FALSE(exit.orderly);
+    EXPECT_TRUE(supervisor_->status().ok());
+    now_ += Seconds(wait) - Milliseconds(1);
+    Tick();
+    EXPECT_EQ(supervisor_->alive(), 0);
+    now_ += Milliseconds(1);
+    Tick();
+    EXPECT_EQ(supervisor_->alive(), 1);
+  }
+  AwaitExit();
+  EXPECT_EQ(supervisor_->restarts(), 4);
+  const std::string why = supervisor_->status().message();
+  for (const char* part : {"actor-0", "5 times", "fleet.restarts_max = 4", "exit code 3",
+                           "something broke", "actor-0.log"}) {
+    EXPECT_NE(why.find(part), std::string::npos) << why;
+  }
+  now_ += Seconds(100);
+  Tick();
+  EXPECT_EQ(supervisor_->alive(), 0);
+}
+
+TEST_F(SupervisorTest, FailuresOutsideTheWindowAreForgiven) {
+  config_.fleet.restart_window_s = 3;
+  Start("exit 1");
+  for (int i = 0; i < 12; ++i) {
+    AwaitExit();
+    now_ += Seconds(5);
+  }
+  EXPECT_TRUE(supervisor_->status().ok());
+}
+
+// SIGTERM from somebody else made a role end orderly; the run then waited for it for ever.
+TEST_F(SupervisorTest, ARoleThatLeavesOrderlyWhileItIsNeededIsStartedAgain) {
+  Start("exit 0");
+  EXPECT_TRUE(AwaitExit().orderly);
+  now_ += Seconds(10);
+  Tick();
+  EXPECT_EQ(supervisor_->alive(), 1);
+}
+
+TEST_F(SupervisorTest, ARoleThatIsNotNeededStaysDown) {
+  Start("exit 1");
+  Tick();
+  needed_ = false;
+  AwaitExit();
+  now_ += Seconds(100);
+  Tick();
+  EXPECT_EQ(supervisor_->alive(), 0);
+  EXPECT_TRUE(supervisor_->status().ok());
+}
+
+TEST_F(SupervisorTest, AKillSaysWhyAndSparesASuccessor) {
+  Start("exec sleep 100");
+  Tick();
+  const auto running = supervisor_->running();
+  ASSERT_EQ(running.size(), 1u);
+  EXPECT_EQ(running[0].since, now_);
+  supervisor_->Kill(kRole, running[0].process + 1, "of another process");
+  supervisor_->Kill({Role::kActor, 1}, running[0].process, "of another role");
+  supervisor_->Kill(kRole, running[0].process, "it hangs");
+  const Supervisor::Exit exit = AwaitExit();
+  EXPECT_EQ(exit.reason, "killed by signal 9 (Killed): it hangs");
+}
+
+TEST_F(SupervisorTest, ItsEndIsTheEndOfItsChildren) {
+  Start("exec sleep 100");
+  Tick();
+  const pid_t process = supervisor_->running().at(0).process;
+  supervisor_.reset();
+  EXPECT_TRUE(Await([process] { return kill(process, 0) != 0; }));
+}
+
+TEST_F(SupervisorTest, AProgramThatIsNotThereIsAFailureAsAnyOther) {
+  Start("exit 0");
+  config_.fleet.restarts_max = 0;
+  supervisor_ =
+      std::make_unique<Supervisor>(Supervisor::Options{.executable = temp_.path() + "/missing",
+                                                       .coordinator = "ipc:///nowhere",
+                                                       .log_folder = temp_.path(),
+                                                       .config = config_},
+                                   std::vector<FleetRole>{kRole});
+  EXPECT_EQ(AwaitExit().reason, "exit code 127");
+  EXPECT_FALSE(supervisor_->status().ok());
+}
+
+}  // namespace
+}  // namespace troop
