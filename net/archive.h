@@ -23,7 +23,7 @@
 
 namespace troop {
 
-static_assert(std::endian::native == std::endian::little, "bodies are written as they lie in memory");
+static_assert(std::endian::native == std::endian::little, "numbers go as they lie in memory");
 
 // Control bodies are small (tensors travel as parts): this bounds what one may claim.
 inline constexpr std::size_t kBodyBytesMax = std::size_t{16} << 20;

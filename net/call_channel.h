@@ -58,8 +58,8 @@ class CallChannel : public Channel {
     enum State : std::uint8_t { kQueued, kSent, kDone, kGone } state = kQueued;
     Time deadline{};
     std::size_t bytes = 0;
-    Message request;                         // until answered
-    std::optional<Result<Message>> result;   // kDone
+    Message request;                        // until answered
+    std::optional<Result<Message>> result;  // kDone
   };
 
   bool IsOpen(const Call& call) const { return call.state <= Call::kSent; }
@@ -90,10 +90,10 @@ class CallChannel : public Channel {
   std::optional<Status> failed_;  // fenced, or another wire version
   std::uint64_t session_ = 0;
   bool connected_ = false;
-  bool welcomed_ = false;       // on this connection
+  bool welcomed_ = false;  // on this connection
   bool welcomed_once_ = false;
   PeerState state_ = PeerState::kConnecting;
-  Time now_{};                  // of the last Pump
+  Time now_{};  // of the last Pump
   Time connected_at_{};
   Time last_heard_{};
   Time last_sent_{};

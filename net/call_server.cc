@@ -103,8 +103,8 @@ CallServer::Client* CallServer::Admit(const Envelope& envelope, const Origin& or
   const IdentityKey key{origin.role, origin.index};
   if (const auto known = identities_.find(key);
       known != identities_.end() && known->second.incarnation > origin.incarnation) {
-    Refuse(envelope.channel, Aborted("{} was replaced by incarnation {}", NameOf(origin),
-                                     known->second.incarnation));
+    Refuse(envelope.channel,
+           Aborted("{} was replaced by incarnation {}", NameOf(origin), known->second.incarnation));
     return nullptr;
   }
   if (!MakeRoom()) {
@@ -156,8 +156,8 @@ void CallServer::FenceOlder(Identity& identity, const Origin& newer) {
   const std::vector<std::uint64_t> channels = identity.channels;
   for (const std::uint64_t channel : channels) {
     Client& client = *clients_.at(channel);
-    Refuse(channel, Aborted("{} was replaced by incarnation {}", NameOf(client.origin),
-                            newer.incarnation));
+    Refuse(channel,
+           Aborted("{} was replaced by incarnation {}", NameOf(client.origin), newer.incarnation));
     SetState(client, PeerState::kDown);
     if (clients_.contains(channel)) Erase(channel);
   }
@@ -191,7 +191,8 @@ Status CallServer::ReceiveCall(const Envelope& envelope, Message message) {
       service_->Handle(std::move(message), Reply(std::make_unique<ReplySink>(
                                                weak_from_this(), envelope.channel, sequence)));
       break;
-    case Record::kOpen: break;
+    case Record::kOpen:
+      break;
     case Record::kAnswered:
     case Record::kDropped:
       if (!record.blocked) SendReply(*client, sequence);
@@ -254,25 +255,24 @@ void CallServer::Answer(std::uint64_t channel, std::uint64_t sequence, Message m
 
 void CallServer::SendReply(Client& client, std::uint64_t sequence) {
   Record& record = client.records[sequence];
-  Sent sent = Sent::kFull;
+  SendResult sent = SendResult::kFull;
   if (client.blocked.empty()) {
     const auto flags = static_cast<std::uint16_t>(kFlagReply | part_flag_);
     const Envelope envelope{.flags = flags, .channel = client.channel, .session = session_};
     if (record.state == Record::kDropped) {
-      Message lost = MakeErrorMessage(
-          DataLoss("call {} was answered, but the answer was not kept (reply_memory_bytes)",
-                   sequence));
+      Message lost = MakeErrorMessage(DataLoss(
+          "call {} was answered, but the answer was not kept (reply_memory_bytes)", sequence));
       lost.origin.sequence = sequence;
       sent = Transmit(client.channel, envelope, lost);
     } else {
       sent = Transmit(client.channel, envelope, record.reply);
     }
   }
-  if (sent == Sent::kFull) {
+  if (sent == SendResult::kFull) {
     if (client.blocked.empty()) ++blocked_clients_;
     client.blocked.push_back(sequence);
     record.blocked = true;
-  } else if (sent == Sent::kYes) {
+  } else if (sent == SendResult::kSent) {
     client.last_sent = now_;
     sent_any_ = true;
   }
@@ -293,11 +293,11 @@ void CallServer::FlushBlocked(Client& client) {
   client.blocked.insert(client.blocked.end(), waiting.begin(), waiting.end());
 }
 
-CallServer::Sent CallServer::Control(Client& client, std::uint16_t kind) {
-  const Sent sent = Transmit(
-      client.channel, {.flags = kind, .channel = client.channel, .session = session_},
-      {.type = MessageType::kHeartbeat});
-  if (sent == Sent::kYes) client.last_sent = now_;
+SendResult CallServer::Control(Client& client, std::uint16_t kind) {
+  const SendResult sent =
+      Transmit(client.channel, {.flags = kind, .channel = client.channel, .session = session_},
+               {.type = MessageType::kHeartbeat});
+  if (sent == SendResult::kSent) client.last_sent = now_;
   return sent;
 }
 
@@ -312,7 +312,7 @@ void CallServer::Probe(Time now) {
   probe_again_ = now_ + kProbeAgain;
   std::vector<std::uint64_t> gone;
   for (const auto& [channel, client] : clients_) {
-    if (client->state != PeerState::kDown && Control(*client, kFlagBeat) == Sent::kGone) {
+    if (client->state != PeerState::kDown && Control(*client, kFlagBeat) == SendResult::kGone) {
       gone.push_back(channel);
     }
   }
@@ -345,7 +345,7 @@ bool CallServer::Tick(Time now) {
       const Duration silence = now_ - client->last_heard;
       PeerState state = client->state;
       if (now_ - client->last_sent >= network_.heartbeat_every && state != PeerState::kDown &&
-          Control(*client, kFlagBeat) == Sent::kGone) {
+          Control(*client, kFlagBeat) == SendResult::kGone) {
         state = PeerState::kDown;
       } else if (state == PeerState::kUp && silence > network_.dead_after) {
         state = PeerState::kHung;

@@ -26,8 +26,6 @@ namespace troop {
 // and its incarnation is the newest of its (role, index); so a call is never handled twice.
 class CallServer : public std::enable_shared_from_this<CallServer> {
  public:
-  enum class Sent { kYes, kFull, kGone };
-
   CallServer(Service* service, const NetworkOptions& network, std::uint64_t session,
              bool check_parts);
   virtual ~CallServer() = default;
@@ -48,9 +46,8 @@ class CallServer : public std::enable_shared_from_this<CallServer> {
   std::size_t reply_memory() const { return reply_bytes_; }
 
  protected:
-  // kFull: no room, try again later. kGone: there is no such peer.
-  virtual Sent Transmit(std::uint64_t channel, const Envelope& envelope,
-                        const Message& message) = 0;
+  virtual SendResult Transmit(std::uint64_t channel, const Envelope& envelope,
+                              const Message& message) = 0;
 
  private:
   class ReplySink;
@@ -94,7 +91,7 @@ class CallServer : public std::enable_shared_from_this<CallServer> {
   void Answer(std::uint64_t channel, std::uint64_t sequence, Message message);
   void SendReply(Client& client, std::uint64_t sequence);
   void FlushBlocked(Client& client);
-  Sent Control(Client& client, std::uint16_t kind);
+  SendResult Control(Client& client, std::uint16_t kind);
   void Refuse(std::uint64_t channel, const Status& why);
   void SetState(Client& client, PeerState state);
   void TellService(const Origin& origin);

@@ -86,9 +86,8 @@ constexpr std::size_t kShortBlock = 256;
 constexpr ZeroShift kLongShift(kLongBlock);
 constexpr ZeroShift kShortShift(kShortBlock);
 
-__attribute__((target("sse4.2"))) std::uint64_t ThreeStreams(std::uint64_t crc,
-                                                             const std::byte*& p, std::size_t& size,
-                                                             std::size_t block,
+__attribute__((target("sse4.2"))) std::uint64_t ThreeStreams(std::uint64_t crc, const std::byte*& p,
+                                                             std::size_t& size, std::size_t block,
                                                              const ZeroShift& shift) {
   while (size >= 3 * block) {
     std::uint64_t second = 0;

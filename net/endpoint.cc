@@ -65,8 +65,7 @@ bool HoldsSocket(const std::string& fd_folder, const std::string& socket) {
   bool found = false;
   while (const dirent* entry = readdir(folder)) {
     char target[64];
-    const ssize_t n =
-        readlink((fd_folder + "/" + entry->d_name).c_str(), target, sizeof target);
+    const ssize_t n = readlink((fd_folder + "/" + entry->d_name).c_str(), target, sizeof target);
     if (n > 0 && std::string_view(target, static_cast<std::size_t>(n)) == socket) {
       found = true;
       break;

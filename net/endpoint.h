@@ -14,8 +14,8 @@ namespace troop {
 // or "*": any free one, to listen only), inproc://name (threads of one process).
 struct Endpoint {
   enum Transport { kIpc, kTcp, kInproc } transport = kIpc;
-  std::string address;      // the path, host:port, or the name
-  std::uint16_t port = 0;   // kTcp
+  std::string address;     // the path, host:port, or the name
+  std::uint16_t port = 0;  // kTcp
 };
 // Errors: kInvalidArgument.
 Result<Endpoint> ParseEndpoint(std::string_view text);

@@ -22,15 +22,24 @@ struct ErrorBody {
 
 std::string_view RoleName(Role role) {
   switch (role) {
-    case Role::kNone: return "none";
-    case Role::kCoordinator: return "coordinator";
-    case Role::kActor: return "actor";
-    case Role::kReplay: return "replay";
-    case Role::kLearner: return "learner";
-    case Role::kParamServer: return "paramserver";
-    case Role::kEvaluator: return "evaluator";
-    case Role::kInference: return "inference";
-    case Role::kTool: return "tool";
+    case Role::kNone:
+      return "none";
+    case Role::kCoordinator:
+      return "coordinator";
+    case Role::kActor:
+      return "actor";
+    case Role::kReplay:
+      return "replay";
+    case Role::kLearner:
+      return "learner";
+    case Role::kParamServer:
+      return "paramserver";
+    case Role::kEvaluator:
+      return "evaluator";
+    case Role::kInference:
+      return "inference";
+    case Role::kTool:
+      return "tool";
   }
   return "unknown";
 }

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <algorithm>
-#include <memory>
+#include <cstddef>
 #include <vector>
 
 namespace troop {
@@ -12,7 +12,9 @@ template <class T>
 class Roster {
  public:
   void Add(T* item) { items_.push_back(item); }
-  void Remove(T* item) { std::replace(items_.begin(), items_.end(), item, static_cast<T*>(nullptr)); }
+  void Remove(T* item) {
+    std::replace(items_.begin(), items_.end(), item, static_cast<T*>(nullptr));
+  }
   template <class Visit>
   void ForEach(const Visit& visit) {
     for (std::size_t i = 0; i < items_.size(); ++i) {

@@ -47,13 +47,13 @@ struct Members {
 
 // What all networks of a hub share. Channels and servers register here while they live.
 struct Hub {
-  std::map<std::string, SimServer*, std::less<>> servers;         // by endpoint
+  std::map<std::string, SimServer*, std::less<>> servers;   // by endpoint
   std::unordered_map<std::uint64_t, SimChannel*> channels;  // by id
   std::uint64_t next_id = 1;
 
   // The only ways from one side to the other; a policy of delays and losses would act here.
   bool DeliverToServer(const std::string& endpoint, std::uint64_t channel, Frames frames);
-  CallServer::Sent DeliverToChannel(std::uint64_t channel, Frames frames);
+  SendResult DeliverToChannel(std::uint64_t channel, Frames frames);
 };
 
 class SimChannel final : public CallChannel {
@@ -141,8 +141,7 @@ class SimServer final : public CallServer {
       busy = true;
       const Result<WireHeader> header = CheckFirstFrame(frames.first.bytes(), limits_);
       TROOP_CHECK(header.ok(), "{}", header.status().message());
-      Result<Message> message =
-          DecodeMessage(*header, frames.first.bytes(), std::move(frames.big));
+      Result<Message> message = DecodeMessage(*header, frames.first.bytes(), std::move(frames.big));
       const Status received = Receive(header->envelope, std::move(message).value(), now);
       TROOP_CHECK(received.ok(), "{}", received.message());
     }
@@ -158,7 +157,8 @@ class SimServer final : public CallServer {
   const std::string& endpoint() const { return endpoint_; }
 
  protected:
-  Sent Transmit(std::uint64_t channel, const Envelope& envelope, const Message& message) override {
+  SendResult Transmit(std::uint64_t channel, const Envelope& envelope,
+                      const Message& message) override {
     return hub_->DeliverToChannel(channel, Encode(envelope, message));
   }
 
@@ -175,13 +175,13 @@ bool Hub::DeliverToServer(const std::string& endpoint, std::uint64_t channel, Fr
   return server != servers.end() && server->second->Enqueue(channel, std::move(frames));
 }
 
-CallServer::Sent Hub::DeliverToChannel(std::uint64_t channel, Frames frames) {
+SendResult Hub::DeliverToChannel(std::uint64_t channel, Frames frames) {
   const auto found = channels.find(channel);
-  if (found == channels.end()) return CallServer::Sent::kGone;
+  if (found == channels.end()) return SendResult::kGone;
   std::deque<Frames>& inbox = found->second->inbox();
-  if (inbox.size() >= kQueueMax) return CallServer::Sent::kFull;
+  if (inbox.size() >= kQueueMax) return SendResult::kFull;
   inbox.push_back(std::move(frames));
-  return CallServer::Sent::kYes;
+  return SendResult::kSent;
 }
 
 class SimListener final : public Listener {
@@ -209,8 +209,8 @@ class SimNetwork final : public Network {
   Result<std::unique_ptr<Channel>> Connect(std::string_view endpoint,
                                            const ChannelOptions& options) override {
     TROOP_RETURN_IF_ERROR(ParseEndpoint(endpoint).status());
-    return std::unique_ptr<Channel>(std::make_unique<SimChannel>(
-        hub_, members_, std::string(endpoint), options, options_));
+    return std::unique_ptr<Channel>(
+        std::make_unique<SimChannel>(hub_, members_, std::string(endpoint), options, options_));
   }
 
   Result<std::unique_ptr<Listener>> Listen(std::string_view endpoint, Service* service) override {

@@ -11,7 +11,7 @@
 namespace troop {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "headers are written as they lie in memory");
+static_assert(std::endian::native == std::endian::little, "headers go as they lie in memory");
 
 constexpr std::size_t kCrcEnd = 8;  // what the checksum covers starts here
 constexpr std::uint16_t kKindFlags =
@@ -56,6 +56,7 @@ Status CheckLengths(std::span<const std::byte> frame, const WireLimits& limits,
   }
   header.parts = static_cast<int>(parts);
   header.body_bytes = body;
+  const bool checked = (header.envelope.flags & kFlagPartsChecked) != 0;
   std::size_t total = body;
   std::size_t here = kHeaderBytes + kPartEntryBytes * parts + body;
   for (int i = 0; i < header.parts; ++i) {
@@ -70,7 +71,7 @@ Status CheckLengths(std::span<const std::byte> frame, const WireLimits& limits,
       here += bytes;
     }
     if (Get<std::uint32_t>(frame, kHeaderBytes + kPartEntryBytes * i + 12) != 0 ||
-        (!IsBigPart(bytes) && PartCrc(frame, i) != 0)) {
+        (!(checked && IsBigPart(bytes)) && PartCrc(frame, i) != 0)) {
       return DataLoss("a message has an unknown part entry");
     }
   }
@@ -195,8 +196,7 @@ Result<Message> DecodeMessage(const WireHeader& header, std::span<const std::byt
                     header.big_parts);
   }
   Message message{.type = header.type, .origin = header.origin};
-  const std::size_t body =
-      kHeaderBytes + kPartEntryBytes * static_cast<std::size_t>(header.parts);
+  const std::size_t body = kHeaderBytes + kPartEntryBytes * static_cast<std::size_t>(header.parts);
   message.body.assign(reinterpret_cast<const char*>(frame.data() + body), header.body_bytes);
   if (header.parts == 0) return message;
 

@@ -32,11 +32,11 @@ inline constexpr std::size_t kBigPartBytes = std::size_t{256} << 10;
 // What a frame is; exactly one of the first six.
 enum WireFlag : std::uint16_t {
   kFlagCall = 1,
-  kFlagReply = 2,    // also kError with sequence 0: the whole channel is refused
-  kFlagHello = 4,    // client, on each new connection: may I call?
-  kFlagWelcome = 8,  // server: yes, in this session
-  kFlagBeat = 16,    // both: my node makes progress
-  kFlagGoodbye = 32,  // client: forget me
+  kFlagReply = 2,          // also kError with sequence 0: the whole channel is refused
+  kFlagHello = 4,          // client, on each new connection: may I call?
+  kFlagWelcome = 8,        // server: yes, in this session
+  kFlagBeat = 16,          // both: my node makes progress
+  kFlagGoodbye = 32,       // client: forget me
   kFlagPartsChecked = 64,  // big parts carry checksums; not needed within one process
 };
 
@@ -53,6 +53,13 @@ struct Envelope {
 struct WireLimits {
   std::size_t message_bytes_max = std::size_t{256} << 20;  // body and parts
   int parts_max = 4096;
+};
+
+// What became of a message.
+enum class SendResult {
+  kSent,
+  kFull,  // no room for this peer: later
+  kGone,  // no such peer
 };
 
 inline bool IsBigPart(std::size_t bytes) { return bytes >= kBigPartBytes; }

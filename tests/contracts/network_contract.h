@@ -106,8 +106,12 @@ TEST_P(NetworkContract, ACallIsAnsweredWithItsBodyAndParts) {
   EchoService echo;
   Listen(&echo);
   const auto channel = Connect();
-  const std::vector<Buffer> parts = {TestBytes(0), TestBytes(3), TestBytes(262'143, 2),
-                                     TestBytes(262'144, 3), TestBytes(1'000'001, 4), TestBytes(64)};
+  const std::vector<Buffer> parts = {TestBytes(0),
+                                     TestBytes(3),
+                                     TestBytes(262'143, 2),
+                                     TestBytes(262'144, 3),
+                                     TestBytes(1'000'001, 4),
+                                     TestBytes(64)};
   const Result<Message> answer = Call(*channel, TestMessage("hello", parts));
   ASSERT_TRUE(answer.ok()) << answer.status().ToString();
   EXPECT_EQ(answer->type, MessageType::kTestReply);
@@ -330,13 +334,14 @@ TEST_P(NetworkContract, AReplyMayOutliveCallerListenerAndNetwork) {
 
 TEST_P(NetworkContract, ADeadlineEndsACallAndItsLateAnswerIsDiscarded) {
   EchoService echo;
-  echo.park = true;
   Listen(&echo);
   const auto channel = Connect();
+  ASSERT_TRUE(Call(*channel, TestMessage("to be connected")).ok());
+  echo.park = true;
   const Ticket ticket = Send(*channel, TestMessage("slow"), Later(0.05));
-  ASSERT_TRUE(RunUntil([&] { return !echo.parked.empty(); }));
   EXPECT_EQ(Await(*channel, ticket).status().code(), Code::kDeadlineExceeded);
   EXPECT_EQ(channel->in_flight(), 0);
+  ASSERT_TRUE(RunUntil([&] { return !echo.parked.empty(); }));
   echo.parked.front().second.Send(TestMessage("too late"));
   echo.park = false;
   const Result<Message> next = Call(*channel, TestMessage("next"));
@@ -470,7 +475,7 @@ TEST_P(NetworkContract, IdlePeersStayUp) {
   auto clients = Make(quick);
   auto channel = clients->Connect((*listener)->endpoint(), ActorOptions(2));
   ASSERT_TRUE(Call(**channel, TestMessage("x")).ok());
-  const Time end = Later(1.0);
+  const Time end = Later(0.6);
   RunUntil([&] { return world_->Now() > end; });
   EXPECT_EQ((*channel)->peer(), PeerState::kUp);
   EXPECT_EQ(echo.changes.size(), 1u);

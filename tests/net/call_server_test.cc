@@ -27,11 +27,12 @@ class FakeServer final : public CallServer {
     std::erase_if(out_, [](const Out& o) { return o.envelope.flags == kFlagBeat; });
     return std::exchange(out_, {});
   }
-  Sent answer = Sent::kYes;
+  SendResult answer = SendResult::kSent;
 
  protected:
-  Sent Transmit(std::uint64_t channel, const Envelope& envelope, const Message& message) override {
-    if (answer == Sent::kYes) out_.push_back({channel, envelope, message});
+  SendResult Transmit(std::uint64_t channel, const Envelope& envelope,
+                      const Message& message) override {
+    if (answer == SendResult::kSent) out_.push_back({channel, envelope, message});
     return answer;
   }
 
@@ -124,8 +125,10 @@ TEST_F(CallServerTest, ABeatConfirmsToo) {
   ASSERT_TRUE(Call(1, Actor(), 1, 1).ok());
   Origin origin = Actor();
   origin.oldest_open = 2;
-  ASSERT_TRUE(server_->Receive({.flags = kFlagBeat, .channel = 1, .session = kSession},
-                               {.type = MessageType::kHeartbeat, .origin = origin}, now_).ok());
+  ASSERT_TRUE(server_
+                  ->Receive({.flags = kFlagBeat, .channel = 1, .session = kSession},
+                            {.type = MessageType::kHeartbeat, .origin = origin}, now_)
+                  .ok());
   EXPECT_EQ(server_->reply_memory(), 0u);
 }
 
@@ -190,11 +193,11 @@ TEST_F(CallServerTest, ANewIncarnationFencesTheOlderWithItsParkedCalls) {
 
 TEST_F(CallServerTest, AnswersWithoutRoomLeaveInOrderWhenThereIsSome) {
   Admit(1, Actor());
-  server_->answer = CallServer::Sent::kFull;
+  server_->answer = SendResult::kFull;
   for (std::uint64_t s = 1; s <= 3; ++s) ASSERT_TRUE(Call(1, Actor(), s, 1).ok());
   server_->Tick(now_);
   EXPECT_LE(server_->next_tick() - now_, Milliseconds(1));
-  server_->answer = CallServer::Sent::kYes;
+  server_->answer = SendResult::kSent;
   EXPECT_TRUE(server_->Tick(now_));
   const auto out = server_->Take();
   ASSERT_EQ(out.size(), 3u);
@@ -205,9 +208,9 @@ TEST_F(CallServerTest, AnAnswerToAnAbsentClientIsKeptForItsReturn) {
   echo_.park = true;
   Admit(1, Actor());
   ASSERT_TRUE(Call(1, Actor(), 1, 1).ok());
-  server_->answer = CallServer::Sent::kGone;
+  server_->answer = SendResult::kGone;
   echo_.parked[0].second.Send(TestMessage("answer"));
-  server_->answer = CallServer::Sent::kYes;
+  server_->answer = SendResult::kSent;
   ASSERT_TRUE(Hello(1, Actor(), kSession).ok());
   server_->Take();
   ASSERT_TRUE(Call(1, Actor(), 1, 1).ok());
@@ -220,13 +223,15 @@ TEST_F(CallServerTest, ASilentClientIsHungAnAbsentOneDown) {
   Admit(2, Actor(2));
   for (int i = 0; i < 20; ++i) {
     now_ += Milliseconds(100);
-    ASSERT_TRUE(server_->Receive({.flags = kFlagBeat, .channel = 2, .session = kSession},
-                                 {.type = MessageType::kHeartbeat, .origin = Actor(2)}, now_).ok());
+    ASSERT_TRUE(server_
+                    ->Receive({.flags = kFlagBeat, .channel = 2, .session = kSession},
+                              {.type = MessageType::kHeartbeat, .origin = Actor(2)}, now_)
+                    .ok());
     server_->Tick(now_);
   }
   EXPECT_TRUE(echo_.Saw(1, PeerState::kHung));
   EXPECT_FALSE(echo_.Saw(2, PeerState::kHung));
-  server_->answer = CallServer::Sent::kGone;
+  server_->answer = SendResult::kGone;
   server_->Probe(now_);
   EXPECT_TRUE(echo_.Saw(1, PeerState::kDown));
   EXPECT_TRUE(echo_.Saw(2, PeerState::kDown));
@@ -243,12 +248,12 @@ TEST_F(CallServerTest, OurOwnPauseIsNotTheClientsSilence) {
 TEST_F(CallServerTest, AForgottenClientIsToldSoUnlessItHasNothingOpen) {
   Admit(1, Actor(1));
   ASSERT_TRUE(Call(1, Actor(1), 1, 1).ok());
-  server_->answer = CallServer::Sent::kGone;
+  server_->answer = SendResult::kGone;
   server_->Probe(now_);
   for (int i = 0; i < 700; ++i) server_->Tick(now_ += Milliseconds(100));
   EXPECT_EQ(server_->clients(), 0u);
   EXPECT_EQ(server_->reply_memory(), 0u);
-  server_->answer = CallServer::Sent::kYes;
+  server_->answer = SendResult::kSent;
   server_->Take();
 
   Origin open = Actor(1);
@@ -270,8 +275,7 @@ TEST_F(CallServerTest, AForgottenClientIsToldSoUnlessItHasNothingOpen) {
 
 class SmallCallServerTest : public CallServerTest {
  protected:
-  SmallCallServerTest()
-      : CallServerTest({.reply_memory_bytes = 10'000, .clients_max = 2}) {}
+  SmallCallServerTest() : CallServerTest({.reply_memory_bytes = 10'000, .clients_max = 2}) {}
 };
 
 TEST_F(SmallCallServerTest, OldAnswersGoWhenMemoryIsShortAndTheirRepeatsFail) {
@@ -297,12 +301,14 @@ TEST_F(SmallCallServerTest, ClientsAreBoundedAndTheDownOnesMakeRoom) {
   Admit(2, Actor(2));
   ASSERT_TRUE(Hello(3, Actor(3)).ok());
   EXPECT_EQ(TakeRefusal(), Code::kResourceExhausted);
-  ASSERT_TRUE(server_->Receive({.flags = kFlagGoodbye, .channel = 1, .session = kSession},
-                               {.type = MessageType::kHeartbeat, .origin = Actor(1)}, now_).ok());
+  ASSERT_TRUE(server_
+                  ->Receive({.flags = kFlagGoodbye, .channel = 1, .session = kSession},
+                            {.type = MessageType::kHeartbeat, .origin = Actor(1)}, now_)
+                  .ok());
   Admit(3, Actor(3));
-  server_->answer = CallServer::Sent::kGone;
+  server_->answer = SendResult::kGone;
   server_->Probe(now_);
-  server_->answer = CallServer::Sent::kYes;
+  server_->answer = SendResult::kSent;
   server_->Take();
   Admit(4, Actor(4));
   EXPECT_EQ(server_->clients(), 2u);

@@ -40,11 +40,11 @@ TEST(CodecTest, EveryKindOfFieldComesBack) {
   ExpectRoundTrip(-0.1);
   ExpectRoundTrip(std::numeric_limits<double>::infinity());
   ExpectRoundTrip(true);
-  ExpectRoundTrip(SampleBody::Colour::kBlue);
+  ExpectRoundTrip(SampleColour::kBlue);
   ExpectRoundTrip(std::string("text with \0 inside", 18));
   ExpectRoundTrip(std::vector<float>{1, 2, 3});
   ExpectRoundTrip(std::vector<std::string>{"", "a", "bb"});
-  ExpectRoundTrip(std::vector<SampleBody::Colour>{SampleBody::Colour::kRed});
+  ExpectRoundTrip(std::vector<SampleColour>{SampleColour::kRed});
   ExpectRoundTrip(std::optional<std::int32_t>{});
   ExpectRoundTrip(std::optional<std::int32_t>{7});
   ExpectRoundTrip(std::map<std::string, std::vector<double>>{{"a", {1}}, {"b", {}}});

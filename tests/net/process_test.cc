@@ -17,22 +17,39 @@ namespace {
 
 Time Now() { return SystemClock().Now(); }
 
-// A forked process that serves an endpoint. Its node stops pumping (and spins) after a call "hang".
+// A forked process that serves an endpoint once it is told which. Its node stops pumping (and
+// spins) after a call "hang". Fork it before this process has threads: make it before any network.
 class ServerProcess {
  public:
-  explicit ServerProcess(const std::string& endpoint) {
+  ServerProcess() {
+    int start[2];
     int ready[2];
-    TROOP_CHECK(pipe(ready) == 0, "no pipe");
+    TROOP_CHECK(pipe(start) == 0 && pipe(ready) == 0, "no pipe");
     pid_ = fork();
-    if (pid_ == 0) Serve(endpoint, ready[1]);
+    if (pid_ == 0) {
+      close(start[1]);
+      char endpoint[256] = {};
+      if (read(start[0], endpoint, sizeof endpoint - 1) <= 0) _exit(0);
+      Serve(endpoint, ready[1]);
+    }
+    close(start[0]);
     close(ready[1]);
-    char text[256] = {};
-    TROOP_CHECK(read(ready[0], text, sizeof text - 1) > 0, "the server did not start");
-    close(ready[0]);
-    endpoint_ = text;
+    start_ = start[1];
+    ready_ = ready[0];
   }
   ServerProcess(const ServerProcess&) = delete;
-  ~ServerProcess() { Kill(); }
+  ~ServerProcess() {
+    Kill();
+    close(start_);
+    close(ready_);
+  }
+  void Start(const std::string& endpoint) {
+    char text[256] = {};
+    TROOP_CHECK(write(start_, endpoint.data(), endpoint.size()) > 0 &&
+                    read(ready_, text, sizeof text - 1) > 0,
+                "the server did not start");
+    endpoint_ = text;
+  }
   void Signal(int signal) { kill(pid_, signal); }
   void Kill() {
     if (pid_ == 0) return;
@@ -67,6 +84,8 @@ class ServerProcess {
     }
   }
   pid_t pid_ = 0;
+  int start_ = -1;
+  int ready_ = -1;
   std::string endpoint_;
 };
 
@@ -108,7 +127,8 @@ INSTANTIATE_TEST_SUITE_P(Transports, ProcessTest, testing::Values("ipc", "tcp"),
 
 // Promised: 2 s. The bound leaves room for a machine that is busy.
 TEST_P(ProcessTest, AStoppedServerIsNoticedWithinTwoSeconds) {
-  ServerProcess server(Wanted());
+  ServerProcess server;
+  server.Start(Wanted());
   Connect(server);
   ASSERT_TRUE(Call("x").ok());
   server.Signal(SIGSTOP);
@@ -123,7 +143,8 @@ TEST_P(ProcessTest, AStoppedServerIsNoticedWithinTwoSeconds) {
 }
 
 TEST_P(ProcessTest, AHungNodeIsHungAlthoughItsSocketsAnswer) {
-  ServerProcess server(Wanted());
+  ServerProcess server;
+  server.Start(Wanted());
   Connect(server);
   ASSERT_TRUE(Call("hang").ok());
   const Time hung = Now();
@@ -134,25 +155,60 @@ TEST_P(ProcessTest, AHungNodeIsHungAlthoughItsSocketsAnswer) {
 }
 
 TEST_P(ProcessTest, AKilledServerIsDownAtOnceAndItsSuccessorServes) {
-  auto server = std::make_unique<ServerProcess>(Wanted());
-  Connect(*server);
+  ServerProcess server;
+  ServerProcess successor;
+  server.Start(Wanted());
+  Connect(server);
   ASSERT_TRUE(Call("x").ok());
   const Time killed = Now();
-  server->Kill();
+  server.Kill();
   EXPECT_TRUE(RunUntil([&] { return channel_->peer() == PeerState::kDown; }));
   EXPECT_LT(ToSeconds(Now() - killed), 1.0);
-  const ServerProcess successor(server->endpoint());
+  successor.Start(server.endpoint());
   EXPECT_TRUE(Call("y").ok());
 }
 
 TEST_P(ProcessTest, AnEndpointInUseNamesItsHolder) {
-  const ServerProcess server(Wanted());
+  ServerProcess server;
+  server.Start(Wanted());
   Connect(server);
   EchoService echo;
   const Status status = network_->Listen(server.endpoint(), &echo).status();
   EXPECT_EQ(status.code(), Code::kAlreadyExists);
   EXPECT_THAT(status.message(), testing::HasSubstr("process " + std::to_string(server.pid())));
   EXPECT_TRUE(Call("still served").ok());
+}
+
+// Two nodes of one process: what passes between their threads, and who frees it.
+TEST(ThreadsTest, TwoThreadsExchangePartsOverInproc) {
+  std::atomic<bool> serving = true;
+  const std::string endpoint = "inproc://threads-test";
+  std::thread server([&] {
+    auto network = *MakeZmqNetwork();
+    EchoService echo;
+    const auto listener = *network->Listen(endpoint, &echo);
+    while (serving) {
+      if (!network->Pump(Now())) network->Wait(Now(), Now() + Milliseconds(5));
+    }
+  });
+  {
+    auto network = *MakeZmqNetwork();
+    const auto channel = *network->Connect(endpoint, ActorOptions());
+    for (int i = 0; i < 20; ++i) {
+      Message message = TestMessage("x", {TestBytes(300'000, i), TestBytes(1000, i)});
+      const Ticket ticket = *channel->Send(message, kForever);
+      std::optional<Result<Message>> answer;
+      const Time end = Now() + Seconds(20);
+      while (!(answer = channel->Poll(ticket)) && Now() < end) {
+        if (!network->Pump(Now())) network->Wait(Now(), Now() + Milliseconds(5));
+      }
+      ASSERT_TRUE(answer && answer->ok());
+      EXPECT_EQ((*answer)->parts.at(0).text(), TestBytes(300'000, i).text());
+      EXPECT_EQ((*answer)->parts.at(1).text(), TestBytes(1000, i).text());
+    }
+  }
+  serving = false;
+  server.join();
 }
 
 TEST(WakeTest, WakeEndsAWaitFromAnyThread) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// A peer that speaks, or mis-speaks, ZeroMQ's protocol (ZMTP 3.0, rfc.zeromq.org/spec/23) byte by
+// A peer that speaks, or mis-speaks, ZeroMQ's protocol (ZMTP 3.1, rfc.zeromq.org/spec/37) byte by
 // byte over a plain socket that never blocks. For tests of what a server must survive.
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -76,6 +76,7 @@ class RawPeer {
     greeting[0] = '\xff';
     greeting[9] = '\x7f';
     greeting[10] = 3;
+    greeting[11] = 1;  // 3.1 has heartbeats
     greeting.replace(12, 4, "NULL");
     const std::string ready = std::string("\x05READY") + Property("Socket-Type", "DEALER") +
                               Property("Identity", routing_id);

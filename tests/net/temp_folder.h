@@ -12,9 +12,7 @@ namespace troop {
 // A private folder that goes with the object. Its path is short enough for ipc.
 class TempFolder {
  public:
-  TempFolder() {
-    TROOP_CHECK(mkdtemp(path_.data()) != nullptr, "no temporary folder");
-  }
+  TempFolder() { TROOP_CHECK(mkdtemp(path_.data()) != nullptr, "no temporary folder"); }
   TempFolder(const TempFolder&) = delete;
   ~TempFolder() {
     std::error_code ignored;

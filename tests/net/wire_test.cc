@@ -156,8 +156,8 @@ TEST(WireTest, ClaimsBeyondTheFrameAreRefused) {
     EXPECT_EQ(Check(With(frame, 20, parts)).code(), Code::kDataLoss) << parts;
   }
   for (const std::uint64_t body :
-       {std::uint64_t{0}, std::uint64_t{5}, std::uint64_t{kBodyBytesMax + 1},
-        ~std::uint64_t{0}, ~std::uint64_t{0} - kHeaderBytes}) {
+       {std::uint64_t{0}, std::uint64_t{5}, std::uint64_t{kBodyBytesMax + 1}, ~std::uint64_t{0},
+        ~std::uint64_t{0} - kHeaderBytes}) {
     EXPECT_EQ(Check(With(frame, 72, body)).code(), Code::kDataLoss) << body;
   }
   for (const std::uint64_t part :

@@ -1,0 +1,390 @@
+// The only file that includes ZeroMQ. Its settings and what each prevents: SetOptions.
+#include "net/zmq_socket.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "core/check.h"
+
+// ZeroMQ hands frames from thread to thread in ways that the thread sanitizer can't see.
+#if defined(__SANITIZE_THREAD__)
+extern "C" void __tsan_acquire(void* address);
+extern "C" void __tsan_release(void* address);
+#define TROOP_HANDS_OVER(address) __tsan_release(address)
+#define TROOP_TAKES_OVER(address) __tsan_acquire(address)
+#else
+#define TROOP_HANDS_OVER(address) static_cast<void>(address)
+#define TROOP_TAKES_OVER(address) static_cast<void>(address)
+#endif
+
+namespace troop {
+namespace {
+
+// The default of 1023 would do for some 340 channels: each has a socket and a monitor of two.
+constexpr int kSocketsMax = 16384;
+// Header and part table, beside the payload.
+constexpr std::int64_t kFrameSlack = 1 << 20;
+
+// A zmq_msg_t that closes itself.
+class Frame {
+ public:
+  Frame() { zmq_msg_init(&message_); }
+  Frame(const Frame&) = delete;
+  ~Frame() { zmq_msg_close(&message_); }
+  zmq_msg_t* get() { return &message_; }
+  void Clear() {
+    zmq_msg_close(&message_);
+    zmq_msg_init(&message_);
+  }
+  std::span<const std::byte> bytes() {
+    return {static_cast<const std::byte*>(zmq_msg_data(&message_)), zmq_msg_size(&message_)};
+  }
+  bool more() const { return zmq_msg_more(&message_) != 0; }
+  bool Receive(void* socket) {
+    if (zmq_msg_recv(&message_, socket, ZMQ_DONTWAIT) < 0) return false;
+    TROOP_TAKES_OVER(zmq_msg_data(&message_));
+    return true;
+  }
+  bool Send(void* socket, bool more) {
+    TROOP_HANDS_OVER(zmq_msg_data(&message_));
+    return zmq_msg_send(&message_, socket, ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0)) >= 0;
+  }
+
+ private:
+  zmq_msg_t message_;
+};
+
+template <class T>
+void Set(void* socket, int option, T value) {
+  TROOP_CHECK(zmq_setsockopt(socket, option, &value, sizeof value) == 0, "socket option {}: {}",
+              option, zmq_strerror(zmq_errno()));
+}
+
+int GetInt(void* socket, int option) {
+  int value = 0;
+  std::size_t size = sizeof value;
+  TROOP_CHECK(zmq_getsockopt(socket, option, &value, &size) == 0, "socket option {}: {}", option,
+              zmq_strerror(zmq_errno()));
+  return value;
+}
+
+void SetOptions(void* socket, ZmqSocket::Kind kind, Endpoint::Transport transport,
+                const NetworkOptions& options) {
+  const auto ms = [](Duration d) {
+    return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(d).count());
+  };
+  // The last answers get out; a peer that does not read can't hold the process longer.
+  Set<int>(socket, ZMQ_LINGER, 250);
+  // Bounds memory; as fast as the default of 1000 (measured).
+  Set<int>(socket, ZMQ_SNDHWM, 64);
+  // Per frame. Without it a claim of 8 GiB is believed.
+  Set<std::int64_t>(socket, ZMQ_MAXMSGSIZE,
+                    static_cast<std::int64_t>(options.message_bytes_max) + kFrameSlack);
+  // A connection that does not shake hands is closed; the default holds it for 30 s.
+  Set<int>(socket, ZMQ_HANDSHAKE_IVL, 5000);
+  // Unacknowledged bytes break a TCP connection after this; the system's default is minutes.
+  Set<int>(socket, ZMQ_TCP_MAXRT, 2 * ms(options.dead_after));
+  if (kind == ZmqSocket::kServer) {
+    Set<int>(socket, ZMQ_RCVHWM, 64);
+    // A full or absent peer is an error, not a silent drop.
+    Set<int>(socket, ZMQ_ROUTER_MANDATORY, 1);
+    // A client that comes back on a new connection takes its route over from the dead one; without
+    // it, ZeroMQ drops the new one's messages silently. Impostors are fenced by incarnation.
+    Set<int>(socket, ZMQ_ROUTER_HANDOVER, 1);
+    Set<int>(socket, ZMQ_BACKLOG, 1024);
+    return;
+  }
+  // Heartbeats of the I/O thread: a stopped or unreachable process loses its connections (kDown). A
+  // hung node is not seen by these, but by the beats of CallChannel and CallServer. The client
+  // asks; the server answers and keeps the client's TTL. A server must not ask too: libzmq 4.3.4
+  // aborts the process (stream_engine_base.cpp, !_io_error) when a peer is gone whose messages fill
+  // the queue at the moment of a heartbeat. For the same reason a client's queue has no limit: its
+  // windows bound what can be in it.
+  Set<int>(socket, ZMQ_HEARTBEAT_IVL, ms(options.heartbeat_every));
+  Set<int>(socket, ZMQ_HEARTBEAT_TIMEOUT, ms(options.dead_after));
+  Set<int>(socket, ZMQ_HEARTBEAT_TTL, ms(options.dead_after));
+  Set<int>(socket, ZMQ_RCVHWM, 0);
+  // No queue before the connection stands: what is sent is on its way, else the channel keeps it.
+  // (An inproc name has no connection to wait for.)
+  if (transport != Endpoint::kInproc) Set<int>(socket, ZMQ_IMMEDIATE, 1);
+  // Exponential, so that a fleet does not storm a server that comes back. On one machine a try is
+  // cheap and a start should not wait.
+  Set<int>(socket, ZMQ_RECONNECT_IVL, transport == Endpoint::kTcp ? 100 : 20);
+  Set<int>(socket, ZMQ_RECONNECT_IVL_MAX, transport == Endpoint::kTcp ? 5000 : 200);
+}
+
+// Runs on ZeroMQ's I/O thread when the last byte has left. (Freeing the bytes earlier makes libzmq
+// abort the process.)
+void ReleaseBuffer(void* /*data*/, void* hint) {
+  TROOP_TAKES_OVER(hint);
+  delete static_cast<Buffer*>(hint);
+}
+
+// A frame of a received message as a Buffer that owns it, without a copy (unless it lies so that
+// numbers of 8 bytes could not be read in place).
+Buffer KeepFrame(std::shared_ptr<Frame> frame) {
+  const std::span<const std::byte> bytes = frame->bytes();
+  if (reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(std::uint64_t) != 0) {
+    return Buffer::Copy(bytes);
+  }
+  return Buffer(std::move(frame), bytes);
+}
+
+// Decodes the message that starts with `first` and takes its other frames off the socket in any
+// case. What does not belong is dropped frame by frame.
+Status ReceiveRest(void* socket, Frame& first, const WireLimits& limits, ZmqMessage& out) {
+  const Result<WireHeader> header = CheckFirstFrame(first.bytes(), limits);
+  std::vector<Buffer> big;
+  out.bytes = first.bytes().size();
+  std::size_t surplus = 0;
+  for (bool more = first.more(); more;) {
+    auto frame = std::make_shared<Frame>();
+    if (!frame->Receive(socket)) break;
+    more = frame->more();
+    if (header.ok() && big.size() < static_cast<std::size_t>(header->big_parts)) {
+      out.bytes += frame->bytes().size();
+      big.push_back(KeepFrame(std::move(frame)));
+    } else {
+      ++surplus;
+    }
+  }
+  if (!header.ok()) return header.status();
+  if (surplus > 0) return DataLoss("{} frames too many follow a message", surplus);
+  out.envelope = header->envelope;
+  TROOP_ASSIGN_OR_RETURN(out.message, DecodeMessage(*header, first.bytes(), std::move(big)));
+  return Status::Ok();
+}
+
+}  // namespace
+
+ZmqContext::ZmqContext(void* handle) : handle_(handle), pid_(getpid()) {}
+
+ZmqContext::~ZmqContext() {
+  if (pid_ == getpid()) zmq_ctx_term(handle_);
+}
+
+Result<std::shared_ptr<ZmqContext>> ZmqContext::Get() {
+  static std::mutex mutex;
+  static std::weak_ptr<ZmqContext> current;
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<ZmqContext> context = current.lock();
+  if (context != nullptr && context->pid_ == getpid()) return context;
+  void* const handle = zmq_ctx_new();
+  if (handle == nullptr) {
+    return ResourceExhausted("ZeroMQ can't start: {}", zmq_strerror(zmq_errno()));
+  }
+  zmq_ctx_set(handle, ZMQ_MAX_SOCKETS, kSocketsMax);
+  context = std::make_shared<ZmqContext>(handle);
+  current = context;
+  return context;
+}
+
+struct ZmqSocket::Handles {
+  Kind kind = kClient;
+  void* socket = nullptr;
+  void* monitor = nullptr;  // none: inproc
+  int fd = -1;
+  int monitor_fd = -1;
+  Frame sender;  // of the last message
+  Frame first;
+
+  Handles() = default;
+  Handles(const Handles&) = delete;
+  ~Handles() {
+    if (monitor != nullptr) {
+      zmq_socket_monitor(socket, nullptr, 0);
+      zmq_close(monitor);
+    }
+    if (socket != nullptr) zmq_close(socket);
+  }
+  // The next event of the monitor; 0: none.
+  int ReadEvent(int& connection) const {
+    Frame head;
+    if (!head.Receive(monitor)) return 0;
+    std::uint16_t event = 0;
+    std::uint32_t value = 0;
+    TROOP_CHECK(head.bytes().size() == sizeof event + sizeof value, "an unknown monitor event");
+    std::memcpy(&event, head.bytes().data(), sizeof event);
+    std::memcpy(&value, head.bytes().data() + sizeof event, sizeof value);
+    connection = static_cast<int>(value);
+    Frame address;
+    if (head.more()) address.Receive(monitor);
+    return event;
+  }
+};
+
+ZmqSocket::ZmqSocket() = default;
+ZmqSocket::~ZmqSocket() = default;
+
+Status ZmqSocket::Open(std::shared_ptr<ZmqContext> context, Kind kind,
+                       Endpoint::Transport transport, const NetworkOptions& options) {
+  Close();
+  context_ = std::move(context);
+  handles_ = std::make_unique<Handles>();
+  handles_->kind = kind;
+  handles_->socket = zmq_socket(context_->handle(), kind == kServer ? ZMQ_ROUTER : ZMQ_DEALER);
+  if (handles_->socket == nullptr) {
+    Close();
+    return ResourceExhausted("no more sockets: {}", zmq_strerror(zmq_errno()));
+  }
+  handles_->fd = GetInt(handles_->socket, ZMQ_FD);
+  look_ = look_events_ = true;
+  SetOptions(handles_->socket, kind, transport, options);
+  return transport == Endpoint::kInproc ? Status::Ok() : OpenMonitor();
+}
+
+Status ZmqSocket::OpenMonitor() {
+  const std::string address = fmt::format("inproc://monitor-{}", fmt::ptr(handles_->socket));
+  constexpr int kEvents = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
+                          ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED;
+  void*& monitor = handles_->monitor;
+  monitor = zmq_socket(context_->handle(), ZMQ_PAIR);
+  if (monitor == nullptr) {
+    Close();
+    return ResourceExhausted("no more sockets: {}", zmq_strerror(zmq_errno()));
+  }
+  // Unlimited: at a limit the I/O thread would block until we read.
+  Set<int>(monitor, ZMQ_RCVHWM, 0);
+  Set<int>(monitor, ZMQ_LINGER, 0);
+  if (zmq_socket_monitor(handles_->socket, address.c_str(), kEvents) != 0 ||
+      zmq_connect(monitor, address.c_str()) != 0) {
+    const Status failed = ResourceExhausted("no socket monitor: {}", zmq_strerror(zmq_errno()));
+    Close();
+    return failed;
+  }
+  handles_->monitor_fd = GetInt(monitor, ZMQ_FD);
+  return Status::Ok();
+}
+
+void ZmqSocket::Close() { handles_.reset(); }
+
+bool ZmqSocket::is_open() const { return handles_ != nullptr; }
+
+int ZmqSocket::Bind(const std::string& name) {
+  return zmq_bind(handles_->socket, name.c_str()) == 0 ? 0 : zmq_errno();
+}
+
+int ZmqSocket::BindTo(int listening_fd, const std::string& name) {
+  Set<int>(handles_->socket, ZMQ_USE_FD, listening_fd);
+  return Bind(name);
+}
+
+std::string ZmqSocket::bound_name() const {
+  char name[1024];
+  std::size_t size = sizeof name;
+  TROOP_CHECK(zmq_getsockopt(handles_->socket, ZMQ_LAST_ENDPOINT, name, &size) == 0, "{}",
+              zmq_strerror(zmq_errno()));
+  return name;
+}
+
+void ZmqSocket::Unbind(const std::string& name) {
+  if (zmq_unbind(handles_->socket, name.c_str()) != 0 || handles_->monitor == nullptr) return;
+  const SystemClock clock;
+  const Time end = clock.Now() + Milliseconds(500);
+  for (int connection = -1; clock.Now() < end;) {
+    zmq_pollitem_t item{handles_->monitor, 0, ZMQ_POLLIN, 0};
+    zmq_poll(&item, 1, 10);
+    while (const int event = handles_->ReadEvent(connection)) {
+      if (event == ZMQ_EVENT_CLOSED) return;
+    }
+  }
+}
+
+int ZmqSocket::Connect(const std::string& name, std::span<const std::byte> routing_id) {
+  zmq_setsockopt(handles_->socket, ZMQ_ROUTING_ID, routing_id.data(), routing_id.size());
+  return zmq_connect(handles_->socket, name.c_str()) == 0 ? 0 : zmq_errno();
+}
+
+std::string ZmqSocket::ErrorText(int error) { return zmq_strerror(error); }
+
+// Only the first frame can be refused; the others follow into the same queue.
+SendResult ZmqSocket::Send(std::span<const std::byte> route, const Envelope& envelope,
+                           const Message& message) {
+  void* const socket = handles_->socket;
+  look_ = true;
+  const auto refused = [] { return zmq_errno() == EAGAIN ? SendResult::kFull : SendResult::kGone; };
+  if (!route.empty() &&
+      zmq_send(socket, route.data(), route.size(), ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0) {
+    return refused();
+  }
+  auto big = std::count_if(message.parts.begin(), message.parts.end(),
+                           [](const Buffer& part) { return IsBigPart(part.size()); });
+  const std::size_t bytes = FirstFrameBytes(message);
+  Frame first;
+  TROOP_CHECK(zmq_msg_init_size(first.get(), bytes) == 0, "out of memory: {} bytes", bytes);
+  EncodeFirstFrame(envelope, message, {static_cast<std::byte*>(zmq_msg_data(first.get())), bytes});
+  if (!first.Send(socket, big > 0)) return refused();
+  for (const Buffer& part : message.parts) {
+    if (!IsBigPart(part.size())) continue;
+    Frame frame;
+    auto owner = std::make_unique<Buffer>(part);
+    TROOP_HANDS_OVER(owner.get());
+    zmq_msg_init_data(frame.get(), const_cast<std::byte*>(part.data()), part.size(), ReleaseBuffer,
+                      owner.release());
+    if (!frame.Send(socket, --big > 0)) return SendResult::kGone;  // ended between two frames
+  }
+  return SendResult::kSent;
+}
+
+bool ZmqSocket::Receive(const WireLimits& limits, ZmqMessage& message) {
+  void* const socket = handles_->socket;
+  Frame& first = handles_->first;
+  if ((handles_->kind == kServer && !handles_->sender.Receive(socket)) || !first.Receive(socket)) {
+    first.Clear();
+    return false;
+  }
+  message.status = ReceiveRest(socket, first, limits, message);
+  return true;
+}
+
+std::span<const std::byte> ZmqSocket::sender() const { return handles_->sender.bytes(); }
+
+int ZmqSocket::connection() const { return zmq_msg_get(handles_->first.get(), ZMQ_SRCFD); }
+
+bool ZmqSocket::CanSend() const {
+  return (GetInt(handles_->socket, ZMQ_EVENTS) & ZMQ_POLLOUT) != 0;
+}
+
+SocketEvent ZmqSocket::NextEvent() {
+  SocketEvent event;
+  if (handles_->monitor == nullptr) return event;
+  while (const int kind = handles_->ReadEvent(event.connection)) {
+    if (kind == ZMQ_EVENT_ACCEPTED) event.kind = SocketEvent::kAccepted;
+    if (kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) event.kind = SocketEvent::kReady;
+    if (kind == ZMQ_EVENT_DISCONNECTED) event.kind = SocketEvent::kEnded;
+    if (event.kind != SocketEvent::kNone) return event;
+  }
+  return {};
+}
+
+void ZmqSocket::AddPolls(std::vector<pollfd>& polls) const {
+  if (handles_ == nullptr) return;
+  polls.push_back({handles_->fd, POLLIN, 0});
+  if (handles_->monitor != nullptr) polls.push_back({handles_->monitor_fd, POLLIN, 0});
+}
+
+void ZmqSocket::TakePolls(const pollfd*& results) {
+  if (handles_ == nullptr) return;
+  if ((results++)->revents != 0) look_ = true;
+  if (handles_->monitor != nullptr && (results++)->revents != 0) look_events_ = true;
+}
+
+bool ZmqSocket::TakeReadable() { return is_open() && std::exchange(look_, false); }
+
+bool ZmqSocket::TakeEventsPending() { return is_open() && std::exchange(look_events_, false); }
+
+void ZmqSocket::ReadAgain() { look_ = true; }
+
+bool ZmqSocket::Readable() {
+  if (!is_open()) return false;
+  if (look_ && (GetInt(handles_->socket, ZMQ_EVENTS) & ZMQ_POLLIN) == 0) look_ = false;
+  return look_ || look_events_;
+}
+
+}  // namespace troop
