@@ -184,7 +184,7 @@ Status EvaluatorNode::Begin() {
     return Status::Ok();
   }
   running_final_ = final;
-  running_steps_ = newest_steps_;
+  running_steps_ = final ? member_->steps_total_done() : newest_steps_;
   evaluated_version_ = newest_->version;
   const std::uint64_t round =
       final ? kFinalRound : member_->options().incarnation << kRoundBits | round_++;

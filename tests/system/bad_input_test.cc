@@ -1,0 +1,185 @@
+// What a user may get wrong, and what the world may do to a run: each has one clear answer.
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "core/rng.h"
+#include "tests/system/troop_process.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+
+class BadInputTest : public SystemTest {
+ protected:
+  // Ends with `code`, says all of `parts`, and leaves no run behind.
+  void ExpectRefused(const std::vector<std::string>& overrides, int code,
+                     const std::vector<std::string>& parts) {
+    const auto troop = Train(overrides);
+    EXPECT_EQ(troop->Wait(), code) << troop->output();
+    for (const std::string& part : parts) {
+      EXPECT_NE(troop->output().find(part), std::string::npos) << part << "\n" << troop->output();
+    }
+    EXPECT_FALSE(fs::exists(run() + "/config.toml"));
+  }
+  // A run of one checkpoint, ended.
+  void TrainOnce() {
+    const auto troop = Train({"learner.total_steps=1000", "checkpoint.keep=1"});
+    ASSERT_EQ(troop->Wait(), 0) << troop->output();
+  }
+};
+
+TEST_F(BadInputTest, AnUnknownKeyIsNamedWithTheNearest) {
+  ExpectRefused({"replay.alhpa=0.5"}, 2, {"replay.alhpa", "replay.alpha"});
+}
+
+TEST_F(BadInputTest, AWrongTypeIsNamedWithTheRightOne) {
+  ExpectRefused({"actor.envs=\"many\""}, 2, {"actor.envs", "integer"});
+}
+
+TEST_F(BadInputTest, AllProblemsAreToldAtOnceWithFileAndLine) {
+  std::ofstream(config(), std::ios::app) << "nonsense = 1\n";
+  ExpectRefused({"replay.alhpa=0.5", "seed=1.5"}, 2,
+                {"config.toml:", "nonsense", "replay.alhpa", "seed"});
+}
+
+TEST_F(BadInputTest, AConfigThatIsNotThereIsTold) {
+  const auto troop = Start({"train", folder() + "/none.toml"});
+  EXPECT_EQ(troop->Wait(), 2);
+  EXPECT_NE(troop->output().find("none.toml"), std::string::npos) << troop->output();
+}
+
+TEST_F(BadInputTest, AReplayThatCannotFitIsRefusedWithTheNumber) {
+  ExpectRefused({"replay.memory_bytes_max=1000000"}, 2,
+                {"replay.capacity_items = 20000", "GiB", "replay.memory_bytes_max"});
+}
+
+TEST_F(BadInputTest, AnEnvironmentThatDoesNotExistIsRefusedWithTheNearest) {
+  ExpectRefused({"env.id=CartPole-v2"}, 2, {"CartPole-v2", "CartPole-v1"});
+}
+
+TEST_F(BadInputTest, AWrongCommandLineIsAUsageError) {
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{},
+                                             {"fly"},
+                                             {"train"},
+                                             {"train", config(), "--faster"},
+                                             {"role", "king"},
+                                             {"role", "king", "--coordinator", "ipc:///x"},
+                                             {"eval"},
+                                             {"status", folder()},
+                                             {"resume", folder()},
+                                             {"eval", folder()}}) {
+    EXPECT_EQ(Start(words)->Wait(), 2);
+  }
+}
+
+TEST_F(BadInputTest, TwoRunsInOneFolderAreRefusedWhileTheFirstLivesAndAfter) {
+  const auto first = TrainLong();
+  ASSERT_TRUE(AwaitSteps(100)) << first->output();
+  for (const char* flag : {"--plain", "--overwrite"}) {
+    const auto second = Train({flag});
+    EXPECT_EQ(second->Wait(), 3);
+    EXPECT_NE(second->output().find("process " + std::to_string(first->process())),
+              std::string::npos)
+        << second->output();
+  }
+  const auto resumed = Start({"resume", run()});
+  EXPECT_EQ(resumed->Wait(), 3) << resumed->output();
+  ExpectDone(first.get(), kLongSteps);
+  const auto third = Train();
+  EXPECT_EQ(third->Wait(), 3);
+  EXPECT_NE(third->output().find("troop resume"), std::string::npos) << third->output();
+  const auto replaced = Train({"--overwrite", "learner.total_steps=1000"});
+  ExpectDone(replaced.get(), 1000);
+}
+
+TEST_F(BadInputTest, ADamagedCheckpointIsRefusedByResumeAndEvalAndNamed) {
+  TrainOnce();
+  const std::string result = FileText(run() + "/result.json");
+  std::string file;
+  for (const auto& entry : fs::recursive_directory_iterator(run() + "/checkpoints")) {
+    if (entry.path().filename() == "state.safetensors") file = entry.path();
+  }
+  std::string bytes = FileText(file);
+  ASSERT_GT(bytes.size(), 1000u);
+  bytes[bytes.size() / 2] ^= 1;
+  std::ofstream(file, std::ios::binary) << bytes;
+  for (const char* command : {"resume", "eval", "play"}) {
+    const auto troop = Start({command, run()});
+    EXPECT_EQ(troop->Wait(), 4) << command << troop->output();
+    EXPECT_NE(troop->output().find("state.safetensors is damaged"), std::string::npos)
+        << troop->output();
+  }
+  EXPECT_EQ(FileText(run() + "/result.json"), result);  // the failed resume changed nothing
+}
+
+TEST_F(BadInputTest, GarbageOnEveryPortDoesNoHarm) {
+  const auto troop = TrainLong({"fleet.transport=tcp"});
+  ASSERT_TRUE(AwaitSteps(500)) << troop->output();
+  std::set<int> ports = ListeningPorts(troop->process());
+  for (const pid_t process : RoleProcesses(Coordinator())) ports.merge(ListeningPorts(process));
+  EXPECT_EQ(ports.size(), 3u);  // coordinator, replay, paramserver
+  Rng rng({.purpose = Purpose::kTest});
+  for (int round = 0; round < 20; ++round) {
+    for (const int port : ports) {
+      const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      sockaddr_in address{.sin_family = AF_INET, .sin_port = htons(std::uint16_t(port))};
+      address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
+        std::string bytes(round * 700 + 10, '\0');
+        for (char& c : bytes) c = char(rng.NextU32());
+        // Every other time behind a greeting of ZeroMQ's own, to get past its first check.
+        if (round % 2 == 1) bytes.insert(0, "\xff\0\0\0\0\0\0\0\1\x7f\3", 11);
+        send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      }
+      close(fd);
+    }
+  }
+  ExpectDone(troop.get(), kLongSteps);
+  EXPECT_EQ(LauncherLog().find("restart"), std::string::npos) << LauncherLog();
+}
+
+// The replay dies, and somebody takes its port before it is back.
+TEST_F(BadInputTest, APortInUseIsNamedAndTriedAgain) {
+  const auto troop = TrainLong({"fleet.transport=tcp", "fleet.backoff_first_s=0.5"});
+  ASSERT_TRUE(AwaitSteps(500)) << troop->output();
+  const pid_t replay = AwaitRole("replay");
+  const std::set<int> ports = ListeningPorts(replay);
+  ASSERT_EQ(ports.size(), 1u);
+  kill(replay, SIGKILL);
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int on = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in address{.sin_family = AF_INET, .sin_port = htons(std::uint16_t(*ports.begin()))};
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_TRUE(Await(
+      [&] { return bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0; }));
+  ASSERT_EQ(listen(fd, 1), 0);
+  const std::string port = ":" + std::to_string(*ports.begin());
+  EXPECT_TRUE(Await([&] {
+    const std::string log = LauncherLog();
+    const auto at = log.find("in use");
+    return at != std::string::npos && log.rfind(port, at) != std::string::npos;
+  })) << LauncherLog();
+  close(fd);
+  ExpectDone(troop.get(), kLongSteps);
+}
+
+TEST_F(BadInputTest, ARunFolderThatCannotBeMadeIsTold) {
+  std::ofstream(folder() + "/file") << "x";
+  const auto troop = Train({"log.dir=" + folder() + "/file"});
+  EXPECT_NE(troop->Wait(), 0);
+  EXPECT_NE(troop->output().find("/file"), std::string::npos) << troop->output();
+}
+
+TEST_F(BadInputTest, ARoleWithoutItsCoordinatorSaysSo) {
+  const auto troop = Start({"role", "actor", "--coordinator", "what://ever"});
+  EXPECT_NE(troop->Wait(), 0);
+  EXPECT_NE(troop->output().find("what://ever"), std::string::npos) << troop->output();
+}
+
+}  // namespace
+}  // namespace troop

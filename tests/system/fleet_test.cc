@@ -1,0 +1,286 @@
+// Whole fleets: what a run leaves, and what it survives.
+
+#include <sys/stat.h>
+
+#include "tests/core/python.h"
+#include "tests/system/troop_process.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+
+class FleetTest : public SystemTest {
+ protected:
+  bool SocketFolderLeft() const {
+    return std::ranges::any_of(fs::directory_iterator(folder() + "/tmp"), [](const auto& entry) {
+      return entry.path().filename().string().starts_with("troop-");
+    });
+  }
+};
+
+TEST_F(FleetTest, ARunLeavesAllItsFilesAndExactlyItsSteps) {
+  const auto troop = Train();
+  ExpectDone(troop.get(), 8001);
+  for (const char* name :
+       {"config.toml", "run.json", "result.json", "metrics.jsonl", "evaluations.jsonl", "curve.png",
+        "incarnation", "lock", "logs/launcher.log", "logs/actor-0.log", "logs/actor-1.log",
+        "logs/replay-0.log", "logs/learner-0.log", "logs/paramserver-0.log",
+        "logs/evaluator-0.log"}) {
+    EXPECT_TRUE(fs::exists(run() + "/" + name)) << name;
+  }
+  const JsonValue result = Json(run() + "/result.json");
+  const std::string checkpoint = run() + "/" + *result.String("checkpoint");
+  for (const char* name :
+       {"weights.safetensors", "state.safetensors", "state.json", "manifest.json"}) {
+    EXPECT_TRUE(fs::exists(checkpoint + "/" + name)) << name;
+  }
+  EXPECT_EQ(*Json(checkpoint + "/state.json").Integer("steps"), 8001);
+  EXPECT_EQ(*result.Integer("final_episodes"), 4);
+  EXPECT_TRUE(std::ranges::any_of(fs::directory_iterator(run()), [](const auto& entry) {
+    return entry.path().filename().string().starts_with("events.out.tfevents.");
+  }));
+  EXPECT_NE(troop->output().find("final score"), std::string::npos) << troop->output();
+  EXPECT_NE(troop->output().find("bottleneck"), std::string::npos) << troop->output();
+  EXPECT_TRUE(RoleProcesses(Coordinator()).empty());
+  EXPECT_FALSE(SocketFolderLeft());
+}
+
+TEST_F(FleetTest, OtherProgramsReadTheWeightsAndTheEvents) {
+  TROOP_SKIP_WITHOUT_PYTHON();
+  const auto troop = Train({"learner.total_steps=1000"});
+  ExpectDone(troop.get(), 1000);
+  const std::string weights =
+      run() + "/" + *Json(run() + "/result.json").String("checkpoint") + "/weights.safetensors";
+  EXPECT_EQ(RunPython("-c \"from safetensors.numpy import load_file as l; "
+                      "t = l('" +
+                      weights +
+                      "'); print(sum(v.size for v in t.values()), "
+                      "sorted(t)[0])\""),
+            "4675 head.advantage.bias\n");
+  const std::string events =
+      RunPython(std::string(TROOP_SOURCE_DIR) + "/tests/core/read_events.py " + run());
+  EXPECT_NE(events.find("run/steps_per_s"), std::string::npos) << events;
+}
+
+class KilledRoleTest : public FleetTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(KilledRoleTest, IsStartedAgainAndTheRunEndsWithExactlyItsSteps) {
+  const std::string role = GetParam();
+  const auto troop = TrainLong();
+  ASSERT_TRUE(AwaitSteps(3000)) << troop->output();
+  const pid_t process = AwaitRole(role);
+  kill(process, SIGKILL);
+  EXPECT_TRUE(Await([&] {
+    const auto found = RoleProcesses(Coordinator(), role);
+    return !found.empty() && std::ranges::find(found, process) == found.end();
+  })) << LauncherLog();
+  ExpectDone(troop.get(), kLongSteps);
+  const std::string log = LauncherLog();
+  EXPECT_NE(log.find(role + "-0 ended (killed by signal 9"), std::string::npos) << log;
+  EXPECT_TRUE(Json(run() + "/result.json").Find("final_return_mean") != nullptr);
+}
+
+INSTANTIATE_TEST_SUITE_P(Roles, KilledRoleTest,
+                         testing::Values("actor", "replay", "learner", "paramserver", "evaluator"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_F(FleetTest, ARoleThatIsToldToEndByOthersIsStartedAgain) {
+  const auto troop = TrainLong({"fleet.actors=1"});
+  ASSERT_TRUE(AwaitSteps(1000)) << troop->output();
+  kill(AwaitRole("actor"), SIGTERM);
+  ExpectDone(troop.get(), kLongSteps);
+  EXPECT_NE(LauncherLog().find("before the run was over"), std::string::npos) << LauncherLog();
+}
+
+TEST_F(FleetTest, AStoppedActorIsNoticedAndReplaced) {
+  const auto troop = TrainLong({"fleet.hung_after_s=2", "fleet.dead_after_s=0.5"});
+  ASSERT_TRUE(AwaitSteps(1000)) << troop->output();
+  const pid_t process = AwaitRole("actor");
+  kill(process, SIGSTOP);
+  EXPECT_TRUE(Await([&] { return CommandLine(process).empty(); }));
+  ExpectDone(troop.get(), kLongSteps);
+  EXPECT_NE(LauncherLog().find("gave no sign of progress"), std::string::npos) << LauncherLog();
+  // Noticed long before, too: as down or as hung, whichever heartbeat is missed first.
+  const std::string log = LauncherLog();
+  EXPECT_TRUE(log.find("is not heard") != log.npos || log.find("actor-0 hangs") != log.npos) << log;
+}
+
+TEST_F(FleetTest, ARoleThatFailsTooOftenEndsTheRunWithItsReason) {
+  const auto troop = TrainLong({"fleet.restarts_max=1"});
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(Await([&] { return Steps() > 500 * (i + 1) || !troop->Running(); }));
+    kill(AwaitRole("learner"), SIGKILL);
+    if (i == 0) {
+      EXPECT_TRUE(Await([&] { return LauncherLog().find("restart 1") != std::string::npos; }));
+    }
+  }
+  EXPECT_EQ(troop->Wait(), 1) << troop->output();
+  EXPECT_NE(troop->output().find("learner-0 failed 2 times"), std::string::npos) << troop->output();
+  EXPECT_TRUE(FileHas(run() + "/result.json", "learner-0 failed 2 times"));
+}
+
+TEST_F(FleetTest, AKilledLauncherTakesItsFleetWithItAndTheRunCanGoOn) {
+  auto troop = TrainLong();
+  ASSERT_TRUE(AwaitSteps(6000)) << troop->output();
+  ASSERT_TRUE(AwaitCheckpoint());
+  const std::string coordinator = Coordinator();
+  EXPECT_EQ(RoleProcesses(coordinator).size(), 6u);
+  troop->Signal(SIGKILL);
+  ASSERT_EQ(troop->Wait(), 128 + SIGKILL);
+  EXPECT_TRUE(Await([&] { return RoleProcesses(coordinator).empty(); }, 2));
+
+  const auto status = Start({"status", run()});
+  EXPECT_EQ(status->Wait(), 1);
+  EXPECT_NE(status->output().find("troop resume"), std::string::npos) << status->output();
+
+  // The next run clears away the sockets of the killed one, once they are older than a minute.
+  for (const auto& entry : fs::directory_iterator(folder() + "/tmp")) {
+    fs::last_write_time(entry.path(), fs::file_time_type::clock::now() - std::chrono::hours(1));
+  }
+  const auto resumed = Start({"resume", run()});
+  ExpectDone(resumed.get(), kLongSteps);
+  EXPECT_FALSE(SocketFolderLeft());
+}
+
+TEST_F(FleetTest, CtrlCDrainsAndTheRunCanBeResumedToExactlyItsSteps) {
+  const auto troop = TrainLong();
+  ASSERT_TRUE(AwaitSteps(3000)) << troop->output();
+  const auto start = std::chrono::steady_clock::now();
+  troop->Signal(SIGINT);
+  EXPECT_EQ(troop->Wait(), 130) << troop->output();
+  // fleet.drain_s is 5; the rest is for a busy machine.
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  EXPECT_NE(troop->output().find("troop resume"), std::string::npos) << troop->output();
+  const JsonValue stopped = Json(run() + "/result.json");
+  EXPECT_EQ(*stopped.String("status"), "interrupted");
+  EXPECT_LT(*stopped.Integer("steps"), kLongSteps);
+  const std::string checkpoint = run() + "/" + *stopped.String("checkpoint");
+  EXPECT_GT(*Json(checkpoint + "/state.json").Integer("updates"), 0) << checkpoint;
+  EXPECT_FALSE(SocketFolderLeft());
+
+  const auto resumed = Start({"resume", run()});
+  ExpectDone(resumed.get(), kLongSteps);
+  EXPECT_NE(resumed->output().find("resuming"), std::string::npos) << resumed->output();
+}
+
+TEST_F(FleetTest, CtrlCBeforeTheFleetIsUpEndsItToo) {
+  const auto troop = TrainLong();
+  ASSERT_TRUE(Await([&] { return fs::exists(run() + "/run.json"); }));
+  troop->Signal(SIGINT);
+  EXPECT_EQ(troop->Wait(), 130) << troop->output();
+  EXPECT_FALSE(SocketFolderLeft());
+}
+
+TEST_F(FleetTest, CtrlCTwiceEndsAtOnce) {
+  // The learner can't drain: only the second signal ends this soon.
+  const auto troop = TrainLong({"fleet.drain_s=1000"});
+  ASSERT_TRUE(AwaitSteps(500)) << troop->output();
+  const pid_t learner = AwaitRole("learner");
+  kill(learner, SIGSTOP);
+  troop->Signal(SIGINT);
+  ASSERT_TRUE(Await([&] { return troop->output().find("stopping") != std::string::npos; }));
+  EXPECT_TRUE(troop->Running());
+  troop->Signal(SIGINT);
+  EXPECT_EQ(troop->Wait(), 130) << troop->output();
+  EXPECT_TRUE(CommandLine(learner).empty());
+}
+
+TEST_F(FleetTest, ASignalToTheWholeGroupIsForTheLauncherAlone) {
+  const auto troop = TrainLong();
+  ASSERT_TRUE(AwaitSteps(1000)) << troop->output();
+  for (const pid_t role : RoleProcesses(Coordinator())) kill(role, SIGINT);  // ignored
+  ExpectDone(troop.get(), kLongSteps);
+  EXPECT_EQ(LauncherLog().find("restart"), std::string::npos) << LauncherLog();
+}
+
+TEST_F(FleetTest, TwoRunsSideBySideDoNotDisturbEachOther) {
+  const auto one = Train({"name=one"}), two = Train({"name=two", "learner.total_steps=7003"});
+  ExpectDone(one.get(), 8001, "one");
+  ExpectDone(two.get(), 7003, "two");
+}
+
+TEST_F(FleetTest, SerialModeLeavesTheSameFilesAndTheSameWeightsTwice) {
+  for (const char* name : {"one", "two"}) {
+    const auto troop =
+        Train({"fleet.mode=serial", std::string("name=") + name, "learner.total_steps=3001"});
+    ExpectDone(troop.get(), 3001, name);
+  }
+  const auto weights = [&](const char* name) {
+    return FileText(run(name) + "/" + *Json(run(name) + "/result.json").String("checkpoint") +
+                    "/weights.safetensors");
+  };
+  EXPECT_FALSE(weights("one").empty());
+  EXPECT_EQ(weights("one"), weights("two"));
+}
+
+TEST_F(FleetTest, ADryRunTellsAndStartsNothing) {
+  const auto troop = Train({"--dry-run"});
+  EXPECT_EQ(troop->Wait(), 0);
+  for (const char* part : {"coordinator", "replay-0", "actor-1", "GiB", "8001", "ipc://"}) {
+    EXPECT_NE(troop->output().find(part), std::string::npos) << part << troop->output();
+  }
+  EXPECT_FALSE(fs::exists(run()));
+  EXPECT_FALSE(SocketFolderLeft());
+}
+
+TEST_F(FleetTest, StatusShowsALiveRunAndAnEndedOne) {
+  const auto troop = TrainLong();
+  ASSERT_TRUE(AwaitSteps(1000)) << troop->output();
+  const auto live = Start({"status", run()});
+  EXPECT_EQ(live->Wait(), 0) << live->output();
+  for (const std::string part : {"running", "actor-0", "learner-0", "of 40003 agent steps"}) {
+    EXPECT_NE(live->output().find(part), std::string::npos) << part << live->output();
+  }
+  const auto json = Start({"status", "--json", run()});
+  EXPECT_EQ(json->Wait(), 0);
+  EXPECT_TRUE(ParseJson(json->output()).ok()) << json->output();
+  ExpectDone(troop.get(), kLongSteps);
+  const auto ended = Start({"status", run()});
+  EXPECT_EQ(ended->Wait(), 0);
+  EXPECT_NE(ended->output().find("ended"), std::string::npos) << ended->output();
+}
+
+TEST_F(FleetTest, EvalAndPlayShowACheckpoint) {
+  const auto troop = Train({"learner.total_steps=1000"});
+  ExpectDone(troop.get(), 1000);
+  const auto eval = Start({"eval", run(), "--episodes", "3", "--json"});
+  ASSERT_EQ(eval->Wait(), 0) << eval->output();
+  const auto score = ParseJson(eval->output());
+  ASSERT_TRUE(score.ok()) << eval->output();
+  EXPECT_EQ(*score->Integer("episodes"), 3);
+  // The same episodes again, from the checkpoint's own folder.
+  const std::string checkpoint = run() + "/" + *Json(run() + "/result.json").String("checkpoint");
+  const auto again = Start({"eval", checkpoint + "/", "--episodes", "3", "--json"});
+  ASSERT_EQ(again->Wait(), 0) << again->output();
+  EXPECT_EQ(ParseJson(again->output())->Find("return_mean")->number,
+            score->Find("return_mean")->number);
+
+  const std::string gif = folder() + "/play.gif", png = folder() + "/play.png";
+  const auto play = Start({"play", run(), "--gif", gif, "--png", png});
+  ASSERT_EQ(play->Wait(), 0) << play->output();
+  EXPECT_TRUE(FileText(gif).starts_with("GIF89a"));
+  EXPECT_TRUE(FileText(png).starts_with("\x89PNG"));
+  const auto terminal = Start({"play", run(), "--fps", "1000"});
+  ASSERT_EQ(terminal->Wait(), 0);
+  EXPECT_NE(terminal->output().find("▀"), std::string::npos);
+}
+
+TEST_F(FleetTest, AResumeOfAFinishedRunHasNothingLeftToDo) {
+  const auto troop = Train({"learner.total_steps=2000"});
+  ExpectDone(troop.get(), 2000);
+  const double updates = Json(run() + "/result.json").Find("updates")->number;
+  const auto resumed = Start({"resume", run()});
+  ExpectDone(resumed.get(), 2000);
+  EXPECT_EQ(Json(run() + "/result.json").Find("updates")->number, updates);
+}
+
+TEST_F(FleetTest, AResumeWithMoreStepsGoesOn) {
+  const auto troop = Train({"learner.total_steps=2000"});
+  ExpectDone(troop.get(), 2000);
+  const auto resumed = Start({"resume", run(), "learner.total_steps=3001"});
+  ExpectDone(resumed.get(), 3001);
+}
+
+}  // namespace
+}  // namespace troop
