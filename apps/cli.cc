@@ -94,7 +94,7 @@ int RunRole(const RoleArguments& a) {
   executor.reset();  // jobs under way work on what the node owns
   if (status.ok()) return kExitOk;
   LogError("{}", status.message());
-  return kExitFailed;
+  return ExitCodeFor(status);
 }
 
 struct ConfigArguments {

@@ -28,8 +28,15 @@ Status LearnerNode::Build() {
   TROOP_ASSIGN_OR_RETURN(module_, MakeNetwork(context_.config, context_.env));
   TROOP_ASSIGN_OR_RETURN(algorithm_, MakeAlgorithm(context_.config, context_.env));
   if (context_.resume_checkpoint.empty()) return Status::Ok();
-  TROOP_ASSIGN_OR_RETURN(CheckpointState checkpoint,
-                         ReadCheckpoint(context_.run, context_.resume_checkpoint));
+  Result<CheckpointState> read = ReadCheckpoint(context_.run, context_.resume_checkpoint);
+  if (!read.ok()) {  // damaged since it was written: an older one is better than none
+    const Result<std::string> newest = NewestCheckpoint(context_.run);
+    if (!newest.ok()) return read.status();
+    LogWarning("going on from {}: {}", *newest, read.status().message());
+    context_.resume_checkpoint = *newest;
+    read = ReadCheckpoint(context_.run, *newest);
+  }
+  TROOP_ASSIGN_OR_RETURN(const CheckpointState checkpoint, std::move(read));
   TROOP_RETURN_IF_ERROR(algorithm_->SetState(checkpoint.state));
   updates_ = updates_at_start_ = submitted_ = publish_at_ = algorithm_->updates();
   context_.member->report().checkpoint = context_.resume_checkpoint;

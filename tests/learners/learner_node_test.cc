@@ -276,5 +276,25 @@ TEST(LearnerNodeTest, ADamagedCheckpointIsAnErrorThatNamesIt) {
   EXPECT_NE(node.status().message().find("000000000001/manifest.json"), std::string::npos);
 }
 
+// It failed again and again, till the run was given up.
+TEST(LearnerNodeTest, WhenItsCheckpointIsDamagedItGoesOnFromAnOlderOne) {
+  Config config = SmallConfig();
+  config.checkpoint.every_s = 0.05;
+  LearnerWorld world(config);
+  world.Insert(100);
+  ASSERT_TRUE(world.Rounds(400));
+  const std::string first = world.coordinator().told.checkpoint;
+  world.Insert(50);
+  ASSERT_TRUE(world.Rounds(400));
+  const std::string newer = world.coordinator().told.checkpoint;
+  ASSERT_NE(first, newer);
+  ASSERT_TRUE(world.run()->WriteAtomic(newer + "/state.safetensors", "x").ok());
+  const std::string older = *NewestCheckpoint(world.run());
+  ASSERT_NE(older, newer);
+  world.StartLearner(9, newer);
+  ASSERT_TRUE(world.Rounds(2));
+  EXPECT_EQ(world.coordinator().told.checkpoint, older);
+}
+
 }  // namespace
 }  // namespace troop

@@ -31,7 +31,7 @@ _troop() {
       if ((COMP_CWORD == i + 1)); then
         mapfile -t COMPREPLY < <(compgen -W "$roles" -- "$word")
       else
-        mapfile -t COMPREPLY < <(compgen -W '--index --coordinator --help' -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W '--index --coordinator --dead-after --help' -- "$word")
       fi ;;
     config)
       mapfile -t COMPREPLY < <(compgen -f -- "$word"
