@@ -9,7 +9,9 @@ fp32 is PyTorch's best on these networks, so it is what our bf16 is measured bes
 
 import argparse
 import json
+import pathlib
 import statistics
+import sys
 import time
 
 import numpy as np
@@ -238,22 +240,44 @@ def measure_us(run, values, seconds):
     return medians
 
 
+# Which variant was the fastest, found in the first round and used in the others of the same run:
+# the compiler alone takes minutes. Forgotten after two hours.
+CHOICES = pathlib.Path(sys.prefix) / "nn_choices.json"
+CHOICES_SECONDS = 7200
+
+
+def remembered():
+    if not CHOICES.exists() or time.time() - CHOICES.stat().st_mtime > CHOICES_SECONDS:
+        return {}
+    return json.loads(CHOICES.read_text(encoding="utf-8"))
+
+
+def variants(name, quick):
+    for compiled in (False,) if quick else (False, True):
+        for channels_last in (False, True) if NETWORKS[name]["convs"] else (False,):
+            yield compiled, channels_last
+
+
 def fastest(kind, name, batch, quick):
     """(values, check) of the variant with the smallest median."""
     best = None
-    for compiled in (False,) if quick else (False, True):
-        for channels_last in (False, True) if NETWORKS[name]["convs"] else (False,):
-            try:
-                case = kind(name, batch, compiled, channels_last)
-                check = case.run(report=True)
-                values = measure_us(case.run, 3 if quick else 7, 0.1 if quick else 0.5)
-            except Exception as error:  # no compiler on this machine: eager it is
-                if not compiled:
-                    raise
-                print(f"# torch.compile failed on {name}: {str(error).splitlines()[0]}", flush=True)
-                continue
-            if best is None or statistics.median(values) < statistics.median(best[0]):
-                best = (values, check)
+    choices = {} if quick else remembered()
+    key = f"{kind.__name__} {name} {batch}"
+    for variant in [tuple(choices[key])] if key in choices else variants(name, quick):
+        try:
+            case = kind(name, batch, *variant)
+            check = case.run(report=True)
+            values = measure_us(case.run, 3 if quick else 5, 0.1 if quick else 0.3)
+        except Exception as error:  # no compiler on this machine: eager it is
+            if not variant[0]:
+                raise
+            print(f"# torch.compile failed on {name}: {str(error).splitlines()[0]}", flush=True)
+            continue
+        if best is None or statistics.median(values) < statistics.median(best[0]):
+            best = (values, check)
+            choices[key] = variant
+    if not quick:
+        CHOICES.write_text(json.dumps(choices), encoding="utf-8")
     return best
 
 
