@@ -271,12 +271,12 @@ void Coordinator::MemberLeft(Role role, std::int32_t index) {
 
 void Coordinator::PeerChanged(const Origin& peer, PeerState state) {
   const auto it = members_.find(PeerName(peer.role, peer.index));
-  if (it == members_.end() || !it->second.present || it->second.view.incarnation != peer.incarnation || !Needs(peer.role)) {
+  if (it == members_.end() || !it->second.present ||
+      it->second.view.incarnation != peer.incarnation || !Needs(peer.role)) {
     return;
   }
   if (state == PeerState::kDown) LogWarning("{} is not heard any more", it->first);
-  if (state == PeerState::kHung)
-    LogWarning("{} hangs: its process answers, its node doesn't", it->first);
+  if (state == PeerState::kHung) LogWarning("{} hangs: only its process answers", it->first);
   if (state == PeerState::kUp) LogDebug("{} is heard", it->first);
 }
 

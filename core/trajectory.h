@@ -46,8 +46,8 @@ struct Item {
   std::uint64_t policy_version = 0;  // of the weights that acted
 };
 
-// The version of a learner's weights: its incarnation above its updates, so that a learner that starts
-// again from a checkpoint, with fewer updates, is newer than the one before.
+// The version of a learner's weights: its incarnation above its updates, so that a learner that
+// starts again from a checkpoint, with fewer updates, is newer than the one before.
 constexpr std::uint64_t WeightsVersion(std::uint64_t incarnation, std::uint64_t updates) {
   return incarnation << 32 | updates;
 }

@@ -149,7 +149,7 @@ TEST_F(BadInputTest, APortInUseIsNamedAndTriedAgain) {
   const pid_t replay = AwaitRole("replay");
   const std::set<int> ports = ListeningPorts(replay);
   ASSERT_EQ(ports.size(), 1u);
-  kill(replay, SIGKILL);
+  SendSignal(replay, SIGKILL);
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int on = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);

@@ -70,7 +70,7 @@ TEST_P(KilledRoleTest, IsStartedAgainAndTheRunEndsWithExactlyItsSteps) {
   const auto troop = TrainLong();
   ASSERT_TRUE(AwaitSteps(3000)) << troop->output();
   const pid_t process = AwaitRole(role);
-  kill(process, SIGKILL);
+  SendSignal(process, SIGKILL);
   EXPECT_TRUE(Await([&] {
     const auto found = RoleProcesses(Coordinator(), role);
     return !found.empty() && std::ranges::find(found, process) == found.end();
@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(Roles, KilledRoleTest,
 TEST_F(FleetTest, ARoleThatIsToldToEndByOthersIsStartedAgain) {
   const auto troop = TrainLong({"fleet.actors=1"});
   ASSERT_TRUE(AwaitSteps(1000)) << troop->output();
-  kill(AwaitRole("actor"), SIGTERM);
+  SendSignal(AwaitRole("actor"), SIGTERM);
   ExpectDone(troop.get(), kLongSteps);
   EXPECT_NE(LauncherLog().find("before the run was over"), std::string::npos) << LauncherLog();
 }
@@ -97,7 +97,7 @@ TEST_F(FleetTest, AStoppedActorIsNoticedAndReplaced) {
   const auto troop = TrainLong({"fleet.hung_after_s=2", "fleet.dead_after_s=0.5"});
   ASSERT_TRUE(AwaitSteps(1000)) << troop->output();
   const pid_t process = AwaitRole("actor");
-  kill(process, SIGSTOP);
+  SendSignal(process, SIGSTOP);
   EXPECT_TRUE(Await([&] { return CommandLine(process).empty(); }));
   ExpectDone(troop.get(), kLongSteps);
   EXPECT_NE(LauncherLog().find("gave no sign of progress"), std::string::npos) << LauncherLog();
@@ -110,7 +110,7 @@ TEST_F(FleetTest, ARoleThatFailsTooOftenEndsTheRunWithItsReason) {
   const auto troop = TrainLong({"fleet.restarts_max=1"});
   for (int i = 0; i < 2; ++i) {
     ASSERT_TRUE(Await([&] { return Steps() > 500 * (i + 1) || !troop->Running(); }));
-    kill(AwaitRole("learner"), SIGKILL);
+    SendSignal(AwaitRole("learner"), SIGKILL);
     if (i == 0) {
       EXPECT_TRUE(Await([&] { return LauncherLog().find("restart 1") != std::string::npos; }));
     }
@@ -177,7 +177,7 @@ TEST_F(FleetTest, CtrlCTwiceEndsAtOnce) {
   const auto troop = TrainLong({"fleet.drain_s=1000"});
   ASSERT_TRUE(AwaitSteps(500)) << troop->output();
   const pid_t learner = AwaitRole("learner");
-  kill(learner, SIGSTOP);
+  SendSignal(learner, SIGSTOP);
   troop->Signal(SIGINT);
   ASSERT_TRUE(Await([&] { return troop->output().find("stopping") != std::string::npos; }));
   EXPECT_TRUE(troop->Running());
@@ -189,7 +189,7 @@ TEST_F(FleetTest, CtrlCTwiceEndsAtOnce) {
 TEST_F(FleetTest, ASignalToTheWholeGroupIsForTheLauncherAlone) {
   const auto troop = TrainLong();
   ASSERT_TRUE(AwaitSteps(1000)) << troop->output();
-  for (const pid_t role : RoleProcesses(Coordinator())) kill(role, SIGINT);  // ignored
+  for (const pid_t role : RoleProcesses(Coordinator())) SendSignal(role, SIGINT);  // ignored
   ExpectDone(troop.get(), kLongSteps);
   EXPECT_EQ(LauncherLog().find("restart"), std::string::npos) << LauncherLog();
 }

@@ -95,6 +95,12 @@ class Troop {
   std::optional<int> code_;
 };
 
+// kill() of a process that was not found would be a kill() of the whole group.
+inline void SendSignal(pid_t process, int number) {
+  ASSERT_GT(process, 1);
+  kill(process, number);
+}
+
 // The words of a process's command line, by /proc; empty when it is gone (or a zombie).
 inline std::vector<std::string> CommandLine(pid_t process) {
   std::istringstream text(FileText("/proc/" + std::to_string(process) + "/cmdline"));
