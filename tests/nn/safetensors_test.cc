@@ -111,7 +111,8 @@ TEST(SafetensorsTest, DamageIsNamed) {
   EXPECT_THAT(ErrorOf("[]", ""), HasSubstr("no JSON object"));
   EXPECT_THAT(ErrorOf("{} x", ""), HasSubstr("something follows"));
   EXPECT_THAT(ErrorOf(R"({"a":1})", ""), HasSubstr("\"dtype\" is no string"));
-  EXPECT_THAT(ErrorOf(R"({"a":{"dtype":"F32","shape":[1]}})", ""), HasSubstr("\"data_offsets\" is no array"));
+  EXPECT_THAT(ErrorOf(R"({"a":{"dtype":"F32","shape":[1]}})", ""),
+              HasSubstr("\"data_offsets\" is no array"));
   EXPECT_THAT(ErrorOf(R"({"a":{"dtype":"F16","shape":[1],"data_offsets":[0,2]}})", "xx"),
               HasSubstr("dtype \"F16\""));
   EXPECT_THAT(ErrorOf(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", "xxxx"),
