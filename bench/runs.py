@@ -17,7 +17,7 @@ LEARN = (
     ("MountainCar-v0", "configs/apex_mountaincar.toml", range(1001, 1006), False),
 )
 E2E_CONFIG = "bench/e2e_breakout.toml"
-E2E_STEPS, E2E_QUICK_STEPS = 100_000, 20_000
+E2E_STEPS, E2E_QUICK_STEPS = 40_000, 20_000
 CORES = 2
 PEER_SEEDS = 5   # half a minute each
 

@@ -19,7 +19,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-E2E_STEPS, E2E_QUICK_STEPS = 10_000, 2_500
+E2E_STEPS, E2E_QUICK_STEPS = 5_000, 2_500
 E2E_WARMUP = 1_000
 
 
