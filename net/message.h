@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/buffer.h"
@@ -42,7 +43,8 @@ struct Origin {
 };
 
 // A small body (a codec's bytes) and payload parts. Parts of 256 KiB and more travel without
-// copies; smaller ones are gathered once.
+// copies; smaller ones are gathered once. Received parts are aligned: small ones to 64 bytes, big
+// ones at least to 8.
 struct Message {
   MessageType type = MessageType::kNone;
   Origin origin;

@@ -22,14 +22,18 @@ enum class PeerState {
 
 struct ChannelOptions {
   Origin origin;                 // role, index, incarnation, epoch of this side
-  int window = 16;               // calls in flight at most; more are refused
-  std::size_t window_bytes = std::size_t{64} << 20;  // of bodies and parts in flight at most
+  int window = 16;  // calls open, or answered and not yet polled; more are refused
+  // Of bodies and parts in flight; a larger call may go alone.
+  std::size_t window_bytes = std::size_t{64} << 20;
 };
 
 // The calling end of a connection to one service. Owner: the node's thread. Nothing blocks.
 // A call stays open until it is answered, its deadline passes, or Forget: a lost connection does
 // not end it; the channel reconnects and sends unanswered calls again with the same sequence (the
-// server answers a repeated call from memory), so a call is applied at most once.
+// server answers a repeated call from memory), so a call is applied at most once per life of the
+// server. A call may be open for long, but the 4,096th call after it waits for it: calls parked for
+// minutes beside a stream of others want a channel of their own. Send may be called between Pumps;
+// the message leaves at once. A Channel may outlive its Network, then it is dead.
 class Channel {
  public:
   virtual ~Channel() = default;
