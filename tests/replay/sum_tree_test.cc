@@ -1,6 +1,7 @@
 #include "replay/sum_tree.h"
 
 #include <gtest/gtest.h>
+#include <algorithm>
 
 #include <bit>
 #include <cmath>
