@@ -46,7 +46,8 @@ class WideLinear final : public LayerKernel {
     if (batch > kNarrowBatchMax) return Library().Forward(batch, weights, x, y, y_dtype);
     const std::int64_t n = batch * shape_.out;
     float* const sums = y_dtype == DType::kF32 ? static_cast<float*>(y) : Sums(n);
-    kernels_.forward(shape_, batch, Weight(weights), weights.bias, static_cast<const X*>(x), sums);
+    kernels_.forward(shape_, batch, Weight(weights), weights.bias, static_cast<const X*>(x),
+                     Scratch(batch), sums);
     if (options_.activation != Activation::kNone)
       ActivationForward(options_.activation, n, sums, sums, DType::kF32);
     if (y_dtype != DType::kF32) ConvertScaled(n, sums, DType::kF32, 1, y, y_dtype);
@@ -66,8 +67,7 @@ class WideLinear final : public LayerKernel {
     if (batch > kNarrowBatchMax)
       return Library().BackwardWeight(batch, x, dz, gradient, accumulate);
     kernels_.backward_weight(shape_, batch, static_cast<const X*>(x), static_cast<const X*>(dz),
-                             Sums(NarrowScratch(shape_, batch)), gradient.weight, gradient.bias,
-                             accumulate);
+                             Scratch(batch), gradient.weight, gradient.bias, accumulate);
   }
 
  private:
@@ -87,6 +87,10 @@ class WideLinear final : public LayerKernel {
   float* Sums(std::int64_t n) {
     return static_cast<float*>(sums_.AtLeast(std::size_t(n) * sizeof(float)));
   }
+  float* Scratch(std::int64_t batch) {
+    return static_cast<float*>(
+        scratch_.AtLeast(std::size_t(NarrowScratch(shape_, batch)) * sizeof(float)));
+  }
   LayerKernel& Library() {
     if (!library_) library_ = MakeDnnlLinear(shape_, options_);
     return *library_;
@@ -96,7 +100,7 @@ class WideLinear final : public LayerKernel {
   const KernelOptions options_;
   const NarrowKernels<X>& kernels_;
   std::unique_ptr<LayerKernel> library_;
-  GrowingBytes weight_, sums_;
+  GrowingBytes weight_, sums_, scratch_;
   bool packed_ = false;
 };
 

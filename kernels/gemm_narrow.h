@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/cpu.h"
@@ -13,15 +14,17 @@ namespace troop {
 
 // Above it a library's packed kernels win: their packing is paid once for all rows.
 inline constexpr std::int64_t kNarrowBatchMax = 64;
+// So many rows of x are turned into columns at a time, at most.
+inline constexpr std::int64_t kNarrowColumnsMax = 32;
 
 // Shapes as in gemm.h; X is f32 or bf16. Any alignment. Sums are taken in an order that depends on
 // the level and the batch, so paths agree within rounding only: of a sum of n products about
 // sqrt(n) * 2^-24 of its terms' size (bf16: the products are exact, sums are f32 as well).
 template <class X>
 struct NarrowKernels {
-  // y [batch, out] f32, before any activation = x · wᵀ + bias.
+  // y [batch, out] f32, before any activation = x · wᵀ + bias. scratch: NarrowScratch floats.
   void (*forward)(const LinearShape& shape, std::int64_t batch, const X* weight, const float* bias,
-                  const X* x, float* y);
+                  const X* x, float* scratch, float* y);
   // dx [batch, in] f32 = dz · w.
   void (*backward_data)(const LinearShape& shape, std::int64_t batch, const X* weight, const X* dz,
                         float* dx);
@@ -30,7 +33,7 @@ struct NarrowKernels {
                           float* scratch, float* dw, float* db, bool accumulate);
 };
 inline std::int64_t NarrowScratch(const LinearShape& shape, std::int64_t batch) {
-  return (batch + 1) / 2 * shape.out;
+  return std::max((batch + 1) / 2 * shape.out, kNarrowColumnsMax * shape.in);
 }
 
 const NarrowKernels<float>& NarrowKernelsF32For(CpuLevel level);

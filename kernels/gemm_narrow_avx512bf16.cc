@@ -1,7 +1,5 @@
 // The bf16 loops of gemm_narrow.h. vdpbf16ps adds two products to each f32 lane, so operands come
 // in pairs along the axis that is summed over: of rows as they are, or of two rows interleaved.
-#include <immintrin.h>
-
 #include "kernels/gemm_narrow_table.h"
 #include "kernels/vec.h"
 
@@ -13,18 +11,30 @@ constexpr int kDotRows = 4, kDotOutputs = 6;
 constexpr int kSumRows = 6, kSumVectors = 2;  // vectors of 32 bf16: two registers of sums each
 constexpr std::int64_t kDotBlock = 2048;
 constexpr std::int64_t kSumBlock = 128;
+// As in gemm_narrow_impl.h; a register holds a pair of elements of each of 16 rows.
+constexpr int kOuterVectors = 2, kOuterOutputs = 12;
+constexpr std::int64_t kOuterColumns = 16 * kOuterVectors;
+constexpr std::int64_t kOuterRowsMin = kOuterColumns * 3 / 4;
+static_assert(kOuterColumns <= kNarrowColumnsMax);
 // f32 results are asked for this early: stores that miss the caches would fill the store buffer.
 constexpr std::int64_t kWriteAhead = 6 * kSumVectors * kPairLanes;
 
 inline __m512bh AsPairs(__m512i v) { return reinterpret_cast<__m512bh>(v); }
+inline std::int32_t LoadPair(const void* at) {
+  std::int32_t pair;
+  __builtin_memcpy(&pair, at, sizeof(pair));
+  return pair;
+}
 inline __mmask32 TailMask(std::int64_t n) {
   if (n <= 0) return 0;
   return n >= kPairLanes ? ~__mmask32{0} : __mmask32((1u << n) - 1);
 }
 
+// y[r, o] += x[r, :] · w[o, :] over `n` elements, for a tile of R x O. Meanwhile the n elements at
+// `ahead` are brought closer.
 template <int R, int O>
 void DotTile(std::int64_t n, const BF16* x, std::int64_t ldx, const BF16* w, std::int64_t ldw,
-             float* y, std::int64_t ldy) {
+             float* y, std::int64_t ldy, const BF16* ahead) {
   __m512 sum[R][O];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
@@ -42,8 +52,10 @@ void DotTile(std::int64_t n, const BF16* x, std::int64_t ldx, const BF16* w, std
     }
   };
   std::int64_t i = 0;
-  for (; i + kPairLanes <= n; i += kPairLanes)
+  for (; i + kPairLanes <= n; i += kPairLanes) {
+    __builtin_prefetch(ahead + i);
     step([](const BF16* p) { return _mm512_loadu_si512(p); }, i);
+  }
   if (i < n) {
     const __mmask32 mask = TailMask(n - i);
     step([mask](const BF16* p) { return _mm512_maskz_loadu_epi16(mask, p); }, i);
@@ -61,31 +73,97 @@ void DotTile(std::int64_t n, const BF16* x, std::int64_t ldx, const BF16* w, std
   }
 }
 
+// next: the O rows of w that are wanted after these; each pass over w fetches one of them, so that
+// the caches fill while the tiles compute.
 template <int O>
 void DotRows(std::int64_t batch, std::int64_t n, const BF16* x, std::int64_t ldx, const BF16* w,
-             std::int64_t ldw, float* y, std::int64_t ldy) {
+             std::int64_t ldw, float* y, std::int64_t ldy, const BF16* next) {
   std::int64_t r = 0;
+  int pass = 0;
+  const auto ahead = [&] { return pass < O ? next + pass++ * ldw : w; };
   for (; r + kDotRows <= batch; r += kDotRows)
-    DotTile<kDotRows, O>(n, x + r * ldx, ldx, w, ldw, y + r * ldy, ldy);
-  for (; r < batch; ++r) DotTile<1, O>(n, x + r * ldx, ldx, w, ldw, y + r * ldy, ldy);
+    DotTile<kDotRows, O>(n, x + r * ldx, ldx, w, ldw, y + r * ldy, ldy, ahead());
+  for (; r < batch; ++r) DotTile<1, O>(n, x + r * ldx, ldx, w, ldw, y + r * ldy, ldy, ahead());
 }
 
-void Forward(const LinearShape& shape, std::int64_t batch, const BF16* weight, const float* bias,
-             const BF16* x, float* y) {
+void DotForward(const LinearShape& shape, std::int64_t batch, const BF16* weight, const float* bias,
+                const BF16* x, float* y) {
   for (std::int64_t b = 0; b < batch; ++b)
     for (std::int64_t o = 0; o < shape.out; ++o) y[b * shape.out + o] = bias[o];
   const std::int64_t blocks = (shape.in + kDotBlock - 1) / kDotBlock;
   const std::int64_t block =
       ((shape.in + blocks - 1) / blocks + kPairLanes - 1) / kPairLanes * kPairLanes;
   std::int64_t o = 0;
-  const auto rows = [&](auto run) {
+  const auto rows = [&](auto run, int outputs) {
     for (std::int64_t i = 0; i < shape.in; i += block) {
       const std::int64_t n = shape.in - i < block ? shape.in - i : block;
-      run(batch, n, x + i, shape.in, weight + o * shape.in + i, shape.in, y + o, shape.out);
+      const BF16* const w = weight + o * shape.in + i;
+      const BF16* const next = i + block < shape.in ? w + block : w - i + outputs * shape.in;
+      run(batch, n, x + i, shape.in, w, shape.in, y + o, shape.out, next);
     }
   };
-  for (; o + kDotOutputs <= shape.out; o += kDotOutputs) rows(DotRows<kDotOutputs>);
-  for (; o < shape.out; ++o) rows(DotRows<1>);
+  for (; o + kDotOutputs <= shape.out; o += kDotOutputs) rows(DotRows<kDotOutputs>, kDotOutputs);
+  for (; o < shape.out; ++o) rows(DotRows<1>, 1);
+}
+
+// turned [in / 2, kOuterColumns] = xᵀ in pairs for `rows` rows; the other columns are 0.
+void Turn(std::int64_t rows, std::int64_t in, const BF16* x, std::int32_t* turned) {
+  constexpr std::int64_t kBlock = 16;  // a cache line of x
+  for (std::int64_t p = 0; p < in / 2; p += kBlock) {
+    const std::int64_t end = in / 2 - p < kBlock ? in / 2 : p + kBlock;
+    for (std::int64_t r = 0; r < kOuterColumns; ++r) {
+      for (std::int64_t q = p; q < end; ++q)
+        turned[q * kOuterColumns + r] = r < rows ? LoadPair(x + r * in + 2 * q) : 0;
+    }
+  }
+}
+
+// y[r, o] = x[r, :] · w[o, :] + bias[o] for O outputs and `rows` rows of x, which came turned.
+template <int O>
+void OuterTile(std::int64_t in, std::int64_t rows, const std::int32_t* turned, const BF16* w,
+               const float* bias, float* y, std::int64_t ldy) {
+  __m512 sum[O][kOuterVectors];
+#pragma GCC unroll 16
+  for (int o = 0; o < O; ++o)
+#pragma GCC unroll 16
+    for (int v = 0; v < kOuterVectors; ++v) sum[o][v] = _mm512_set1_ps(bias[o]);
+  for (std::int64_t i = 0; i < in; i += 2) {
+    __m512bh xs[kOuterVectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < kOuterVectors; ++v)
+      xs[v] = AsPairs(_mm512_loadu_si512(turned + i / 2 * kOuterColumns + v * 16));
+#pragma GCC unroll 16
+    for (int o = 0; o < O; ++o) {
+      const __m512bh wi = AsPairs(_mm512_set1_epi32(LoadPair(w + o * in + i)));
+#pragma GCC unroll 16
+      for (int v = 0; v < kOuterVectors; ++v) sum[o][v] = _mm512_dpbf16_ps(sum[o][v], wi, xs[v]);
+    }
+  }
+  float tile[O][kOuterColumns];
+#pragma GCC unroll 16
+  for (int o = 0; o < O; ++o)
+#pragma GCC unroll 16
+    for (int v = 0; v < kOuterVectors; ++v) _mm512_storeu_ps(tile[o] + v * 16, sum[o][v]);
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (int o = 0; o < O; ++o) y[r * ldy + o] = tile[o][r];
+}
+
+void Forward(const LinearShape& shape, std::int64_t batch, const BF16* weight, const float* bias,
+             const BF16* x, float* scratch, float* y) {
+  auto* const turned = reinterpret_cast<std::int32_t*>(scratch);
+  for (; batch >= kOuterRowsMin && shape.in % 2 == 0; batch -= kOuterColumns) {
+    const std::int64_t rows = batch < kOuterColumns ? batch : kOuterColumns;
+    Turn(rows, shape.in, x, turned);
+    const auto run = [&](auto tile, std::int64_t o) {
+      tile(shape.in, rows, turned, weight + o * shape.in, bias + o, y + o, shape.out);
+    };
+    std::int64_t o = 0;
+    for (; o + kOuterOutputs <= shape.out; o += kOuterOutputs) run(OuterTile<kOuterOutputs>, o);
+    for (; o < shape.out; ++o) run(OuterTile<1>, o);
+    x += rows * shape.in;
+    y += rows * shape.out;
+  }
+  if (batch > 0) DotForward(shape, batch, weight, bias, x, y);
 }
 
 // c[m, n] (+)= Σ_k a(m, k) * b[k, n]. Pair p of row m of a: the 32 bits at a + m * am + p * ap, of
@@ -144,11 +222,7 @@ void SumTile(const SumOperands& t, std::int64_t depth, std::int64_t columns, boo
   for (; k + 2 <= depth; k += 2) {
     step(
         k, [&](const BF16* row, __mmask32 m) { return _mm512_maskz_loadu_epi16(m, row + t.ldb); },
-        [](const char* at) {
-          std::int32_t pair;
-          __builtin_memcpy(&pair, at, 4);
-          return pair;
-        });
+        [](const char* at) { return LoadPair(at); });
   }
   if (k < depth) {  // the last row has no partner
     step(

@@ -15,15 +15,23 @@ constexpr int kSumRows = kLanes == 16 ? 8 : 4;
 constexpr int kSumVectors = kLanes == 16 ? 3 : 2;
 constexpr std::int64_t kDotBlock = 1024;  // elements of a row that stay in L1 while x passes
 constexpr std::int64_t kSumBlock = 64;    // rows of b that stay in L1 while a passes
+// From kOuterRowsMin rows of x on, a register holds one element of each of kOuterColumns rows, and
+// no sums are taken across lanes.
+constexpr int kOuterVectors = 2;
+constexpr int kOuterOutputs = kLanes == 16 ? 12 : 6;
+constexpr std::int64_t kOuterColumns = kOuterVectors * kLanes;
+constexpr std::int64_t kOuterRowsMin = kOuterColumns * 3 / 4;
+static_assert(kOuterColumns <= kNarrowColumnsMax);
 // Results are asked for this early: stores that miss the caches would fill the store buffer.
 constexpr std::int64_t kWriteAhead = 6 * kSumVectors * kLanes;
 
 inline float SumLanes(Vec v) { return Sum4(v, v, v, v)[0]; }
 
-// y[r, o] += x[r, :] · w[o, :] over `n` elements, for a tile of R x O.
+// y[r, o] += x[r, :] · w[o, :] over `n` elements, for a tile of R x O. Meanwhile the n elements at
+// `ahead` are brought closer.
 template <int R, int O>
 void DotTile(std::int64_t n, const float* x, std::int64_t ldx, const float* w, std::int64_t ldw,
-             float* y, std::int64_t ldy) {
+             float* y, std::int64_t ldy, const float* ahead) {
   Vec sum[R][O];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
@@ -41,7 +49,10 @@ void DotTile(std::int64_t n, const float* x, std::int64_t ldx, const float* w, s
     }
   };
   std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) step([](const float* p) { return Load(p); }, i);
+  for (; i + kLanes <= n; i += kLanes) {
+    __builtin_prefetch(ahead + i, 0, 2);
+    step([](const float* p) { return Load(p); }, i);
+  }
   if (i < n) step([rest = n - i](const float* p) { return LoadN(p, rest); }, i);
 #pragma GCC unroll 16
   for (int o = 0; o < O; ++o) {
@@ -56,30 +67,94 @@ void DotTile(std::int64_t n, const float* x, std::int64_t ldx, const float* w, s
   }
 }
 
+// next: the O rows of w that are wanted after these; each pass over w fetches one of them, so that
+// the caches fill while the tiles compute.
 template <int O>
 void DotRows(std::int64_t batch, std::int64_t n, const float* x, std::int64_t ldx, const float* w,
-             std::int64_t ldw, float* y, std::int64_t ldy) {
+             std::int64_t ldw, float* y, std::int64_t ldy, const float* next) {
   std::int64_t r = 0;
+  int pass = 0;
+  const auto ahead = [&] { return pass < O ? next + pass++ * ldw : w; };
   for (; r + kDotRows <= batch; r += kDotRows)
-    DotTile<kDotRows, O>(n, x + r * ldx, ldx, w, ldw, y + r * ldy, ldy);
-  for (; r < batch; ++r) DotTile<1, O>(n, x + r * ldx, ldx, w, ldw, y + r * ldy, ldy);
+    DotTile<kDotRows, O>(n, x + r * ldx, ldx, w, ldw, y + r * ldy, ldy, ahead());
+  for (; r < batch; ++r) DotTile<1, O>(n, x + r * ldx, ldx, w, ldw, y + r * ldy, ldy, ahead());
 }
 
-void NarrowForward(const LinearShape& shape, std::int64_t batch, const float* weight,
-                   const float* bias, const float* x, float* y) {
+void DotForward(const LinearShape& shape, std::int64_t batch, const float* weight,
+                const float* bias, const float* x, float* y) {
   for (std::int64_t b = 0; b < batch; ++b)
     for (std::int64_t o = 0; o < shape.out; ++o) y[b * shape.out + o] = bias[o];
   const std::int64_t blocks = (shape.in + kDotBlock - 1) / kDotBlock;
   const std::int64_t block = ((shape.in + blocks - 1) / blocks + kLanes - 1) / kLanes * kLanes;
   std::int64_t o = 0;
-  const auto rows = [&](auto run) {
+  const auto rows = [&](auto run, int outputs) {
     for (std::int64_t i = 0; i < shape.in; i += block) {
       const std::int64_t n = shape.in - i < block ? shape.in - i : block;
-      run(batch, n, x + i, shape.in, weight + o * shape.in + i, shape.in, y + o, shape.out);
+      const float* const w = weight + o * shape.in + i;
+      const float* const next = i + block < shape.in ? w + block : w - i + outputs * shape.in;
+      run(batch, n, x + i, shape.in, w, shape.in, y + o, shape.out, next);
     }
   };
-  for (; o + kDotOutputs <= shape.out; o += kDotOutputs) rows(DotRows<kDotOutputs>);
-  for (; o < shape.out; ++o) rows(DotRows<1>);
+  for (; o + kDotOutputs <= shape.out; o += kDotOutputs) rows(DotRows<kDotOutputs>, kDotOutputs);
+  for (; o < shape.out; ++o) rows(DotRows<1>, 1);
+}
+
+// turned [in, kOuterColumns] = xᵀ for `rows` rows; the other columns are 0.
+void Turn(std::int64_t rows, std::int64_t in, const float* x, float* turned) {
+  constexpr std::int64_t kBlock = 16;  // a cache line of x
+  for (std::int64_t i = 0; i < in; i += kBlock) {
+    const std::int64_t end = in - i < kBlock ? in : i + kBlock;
+    for (std::int64_t r = 0; r < kOuterColumns; ++r) {
+      for (std::int64_t j = i; j < end; ++j)
+        turned[j * kOuterColumns + r] = r < rows ? x[r * in + j] : 0;
+    }
+  }
+}
+
+// y[r, o] = x[r, :] · w[o, :] + bias[o] for O outputs and `rows` rows of x, which came turned.
+template <int O>
+void OuterTile(std::int64_t in, std::int64_t rows, const float* turned, const float* w,
+               const float* bias, float* y, std::int64_t ldy) {
+  Vec sum[O][kOuterVectors];
+#pragma GCC unroll 16
+  for (int o = 0; o < O; ++o)
+#pragma GCC unroll 16
+    for (int v = 0; v < kOuterVectors; ++v) sum[o][v] = Set(bias[o]);
+  for (std::int64_t i = 0; i < in; ++i) {
+    Vec xs[kOuterVectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < kOuterVectors; ++v) xs[v] = Load(turned + i * kOuterColumns + v * kLanes);
+#pragma GCC unroll 16
+    for (int o = 0; o < O; ++o) {
+      const Vec wi = Set(w[o * in + i]);
+#pragma GCC unroll 16
+      for (int v = 0; v < kOuterVectors; ++v) sum[o][v] = MulAdd(wi, xs[v], sum[o][v]);
+    }
+  }
+  float tile[O][kOuterColumns];
+#pragma GCC unroll 16
+  for (int o = 0; o < O; ++o)
+#pragma GCC unroll 16
+    for (int v = 0; v < kOuterVectors; ++v) Store(tile[o] + v * kLanes, sum[o][v]);
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (int o = 0; o < O; ++o) y[r * ldy + o] = tile[o][r];
+}
+
+void NarrowForward(const LinearShape& shape, std::int64_t batch, const float* weight,
+                   const float* bias, const float* x, float* turned, float* y) {
+  for (; batch >= kOuterRowsMin; batch -= kOuterColumns) {
+    const std::int64_t rows = batch < kOuterColumns ? batch : kOuterColumns;
+    Turn(rows, shape.in, x, turned);
+    const auto run = [&](auto tile, std::int64_t o) {
+      tile(shape.in, rows, turned, weight + o * shape.in, bias + o, y + o, shape.out);
+    };
+    std::int64_t o = 0;
+    for (; o + kOuterOutputs <= shape.out; o += kOuterOutputs) run(OuterTile<kOuterOutputs>, o);
+    for (; o < shape.out; ++o) run(OuterTile<1>, o);
+    x += rows * shape.in;
+    y += rows * shape.out;
+  }
+  if (batch > 0) DotForward(shape, batch, weight, bias, x, y);
 }
 
 // c[m, n] (+)= Σ_k a[m * am + k * ak] * b[k * ldb + n] for a tile of M rows and V vectors, of which

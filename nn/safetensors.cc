@@ -59,7 +59,7 @@ std::string MakeHeader(const TensorFile& file,
   if (!file.metadata.empty()) {
     out += "\"__metadata__\":{";
     for (const auto& [key, text] : file.metadata)
-      out += JsonQuote(key) + ":" + JsonQuote(text) + ",";
+      out += fmt::format("{}:{},", JsonQuote(key), JsonQuote(text));
     out.back() = '}';
     out += ",";
   }
@@ -68,7 +68,7 @@ std::string MakeHeader(const TensorFile& file,
     out +=
         fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[", JsonQuote(name), NameOf(tensor.dtype()));
     for (int i = 0; i < tensor.shape().rank(); ++i)
-      out += (i > 0 ? "," : "") + std::to_string(tensor.dim(i));
+      out += fmt::format("{}{}", i > 0 ? "," : "", tensor.dim(i));
     out += fmt::format("],\"data_offsets\":[{},{}]}},", at, at + tensor.bytes().size());
     at += tensor.bytes().size();
   }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/conv_reference.h"
+#include "kernels/dnnl_layer.h"
 #include "tests/kernels/layer_check.h"
 
 namespace troop {
@@ -13,7 +14,10 @@ using testing::Operand;
 
 constexpr DType kTypes[] = {DType::kF32, DType::kBF16};
 
-void CheckConv(const ConvShape& shape, std::int64_t batch, DType compute) {
+using MakeKernel = std::unique_ptr<LayerKernel>(const ConvShape&, const KernelOptions&);
+
+void CheckConv(const ConvShape& shape, std::int64_t batch, DType compute,
+               MakeKernel make = MakeConvKernel) {
   SCOPED_TRACE(fmt::format("{} x [{}, {}, {}] kernel {} stride {} -> {} {}", batch, shape.height,
                            shape.width, shape.channels, shape.kernel, shape.stride, shape.filters,
                            DTypeName(compute)));
@@ -25,7 +29,7 @@ void CheckConv(const ConvShape& shape, std::int64_t batch, DType compute) {
   const Operand x(inputs, compute, 3), dz(pixels * shape.filters, compute, 4);
   std::vector<float> w(weight.f64.begin(), weight.f64.end());
   const LayerWeights weights{w.data(), bias.data.data<float>()};
-  const auto kernel = MakeConvKernel(shape, {compute, Activation::kRelu});
+  const auto kernel = make(shape, {compute, Activation::kRelu});
   kernel->Pack(weights);
 
   std::vector<double> expected(std::size_t(pixels * shape.filters));
@@ -68,6 +72,39 @@ TEST(ConvKernelTest, AgreesWithLoops) {
     CheckConv({9, 7, 3, 5, 2, 3}, 2, compute);      // nothing fits anything
     CheckConv({12, 12, 32, 64, 4, 2}, 2, compute);  // as Nature's second
     CheckConv({7, 7, 64, 64, 3, 1}, 1, compute);    // and its third
+  }
+}
+
+// The weight gradient is summed over a few items at a time: here more, and an odd rest.
+TEST(ConvKernelTest, ManyItemsAgreeWithLoops) {
+  for (const DType compute : kTypes) CheckConv({9, 9, 16, 12, 3, 1}, 35, compute);
+}
+
+// What serves the processors without products of bf16.
+TEST(ConvKernelTest, TheLibraryAloneAgreesWithLoops) {
+  CheckConv({10, 10, 4, 16, 3, 1}, 3, DType::kBF16, MakeDnnlConv);
+  CheckConv({12, 12, 32, 64, 4, 2}, 2, DType::kBF16, MakeDnnlConv);
+}
+
+// An odd number of positions leaves half a pair, whose other half must not be looked at.
+TEST(ConvKernelTest, Bf16WeightGradientReadsNothingBehindTheLastPosition) {
+  if (!BF16Available()) GTEST_SKIP() << "no bf16 on this processor";
+  const ConvShape shape{4, 4, 2, 3, 2, 2};  // 2 x 2 positions; then 1 x 1
+  for (const std::int64_t side : {4, 2}) {
+    ConvShape s = shape;
+    s.height = s.width = side;
+    const std::int64_t inputs = side * side * 2, outputs = s.out_height() * s.out_width() * 3;
+    Tensor x(DType::kBF16, {inputs + 64}), dz(DType::kBF16, {outputs + 64});
+    for (auto& v : x.as<BF16>()) v.bits = 0x7fc0;  // NaN
+    for (auto& v : dz.as<BF16>()) v.bits = 0x7fc0;
+    for (std::int64_t i = 0; i < inputs; ++i) x.data<BF16>()[i].bits = 0x3f80;  // 1
+    for (std::int64_t i = 0; i < outputs; ++i) dz.data<BF16>()[i].bits = 0x3f80;
+    Tensor dw(DType::kF32, {3 * 2 * 2 * 2}), db(DType::kF32, {3});
+    MakeConvKernel(s, {DType::kBF16})
+        ->BackwardWeight(1, x.bytes().data(), dz.bytes().data(),
+                         {dw.data<float>(), db.data<float>()}, false);
+    for (const float g : dw.as<float>()) EXPECT_EQ(g, float(outputs / 3));
+    for (const float g : db.as<float>()) EXPECT_EQ(g, float(outputs / 3));
   }
 }
 

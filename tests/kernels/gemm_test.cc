@@ -76,7 +76,10 @@ TEST(LinearKernelTest, SmallLayersAgreeWithLoops) {
 // 543 x 500 weights are enough for the kernels without packing; 70 rows are too many for them.
 TEST(LinearKernelTest, WideLayersAgreeWithLoopsOnBothSidesOfTheBatchLimit) {
   for (const DType compute : kTypes) {
-    for (const std::int64_t batch : {1, 2, 5, 19, 70}) CheckLinear({543, 500}, batch, compute);
+    for (const std::int64_t batch : {1, 2, 5, 19, 40, 70}) {
+      CheckLinear({543, 500}, batch, compute);
+      CheckLinear({544, 500}, batch, compute);
+    }
   }
 }
 
@@ -104,7 +107,7 @@ TEST(LinearKernelTest, PackFollowsTheWeights) {
 // All levels against f64, on shapes that leave every kind of remainder.
 TEST(NarrowKernelsTest, EveryInstructionSetAgreesWithLoops) {
   for (const LinearShape shape : {LinearShape{1, 1}, {15, 5}, {100, 13}, {1100, 70}, {2100, 7}}) {
-    for (const std::int64_t batch : {1, 3, 8, 33}) {
+    for (const std::int64_t batch : {1, 3, 8, 25, 33}) {
       const Operand w(shape.in * shape.out, DType::kF32, 1), bias(shape.out, DType::kF32, 2);
       const Operand x(batch * shape.in, DType::kF32, 3), dz(batch * shape.out, DType::kF32, 4);
       std::vector<double> y(std::size_t(batch * shape.out)), dx(x.f64.size()), dw(w.f64.size()),
@@ -119,8 +122,9 @@ TEST(NarrowKernelsTest, EveryInstructionSetAgreesWithLoops) {
             fmt::format("{} x {} -> {} {}", batch, shape.in, shape.out, CpuLevelName(level)));
         const auto& kernels = NarrowKernelsF32For(level);
         Tensor got(DType::kF32, {batch * shape.out});
+        std::vector<float> scratch(std::size_t(NarrowScratch(shape, batch)));
         kernels.forward(shape, batch, w.data.data<float>(), bias.data.data<float>(),
-                        x.data.data<float>(), got.data<float>());
+                        x.data.data<float>(), scratch.data(), got.data<float>());
         ExpectNear(got, y, shape.in, "forward");
         got = Tensor(DType::kF32, {batch * shape.in});
         kernels.backward_data(shape, batch, w.data.data<float>(), dz.data.data<float>(),
@@ -128,7 +132,6 @@ TEST(NarrowKernelsTest, EveryInstructionSetAgreesWithLoops) {
         ExpectNear(got, dx, shape.out, "data gradient");
         got = Tensor(DType::kF32, {shape.out * shape.in});
         Tensor bias_gradient(DType::kF32, {shape.out});
-        std::vector<float> scratch(std::size_t(NarrowScratch(shape, batch)));
         kernels.backward_weight(shape, batch, x.data.data<float>(), dz.data.data<float>(),
                                 scratch.data(), got.data<float>(), bias_gradient.data<float>(),
                                 false);
