@@ -118,8 +118,9 @@ TEST(NetworkTest, ParametersDependOnSeedAloneAndLieInTheirBounds) {
       square += double(v) * double(v);
     }
     // A uniform number's mean square is a third of its bound's; 4096 of them are within 10 %.
-    if (spec.shape.elements() >= 4096)
+    if (spec.shape.elements() >= 4096) {
       EXPECT_NEAR(square / double(spec.shape.elements()), bound * bound / 3, bound * bound / 30);
+    }
   }
   std::size_t zeros = 0;
   for (const float v : a) zeros += v == 0;

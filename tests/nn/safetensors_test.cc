@@ -161,7 +161,9 @@ TEST(SafetensorsTest, SurvivesEveryTruncationAndManyFlips) {
     std::memcpy(copy.data(), whole.data(), whole.size());
     copy.data()[rng.Below(std::uint32_t(whole.size()))] ^= std::byte(1 + rng.Below(255));
     const auto file = DecodeSafetensors(std::move(copy).Freeze());
-    if (!file.ok()) EXPECT_EQ(file.status().code(), Code::kDataLoss);
+    if (!file.ok()) {
+      EXPECT_EQ(file.status().code(), Code::kDataLoss);
+    }
   }
 }
 
