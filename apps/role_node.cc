@@ -86,7 +86,7 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
     case Role::kEvaluator:
       return upcast(EvaluatorNode::Make(config_, network, member_.get()));
     case Role::kReplay: {
-      TROOP_ASSIGN_OR_RETURN(auto duty, MakeReplayDuty(config_, env));
+      TROOP_ASSIGN_OR_RETURN(auto duty, MakeReplayDuty(config_, env, reply.incarnation));
       return upcast(ServiceNode::Make(std::move(duty), network, member_.get(), reply.listen));
     }
     case Role::kParamServer: {

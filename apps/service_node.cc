@@ -41,9 +41,11 @@ ReplayServer::Options ReplayOptionsFor(const Config& config, const EnvSpec& env)
           .seed = std::uint64_t(config.seed)};
 }
 
-Result<ServiceNode::Duty> MakeReplayDuty(const Config& config, const EnvSpec& env) {
-  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<ReplayServer> server,
-                         MakeReplayServer(ReplayOptionsFor(config, env)));
+Result<ServiceNode::Duty> MakeReplayDuty(const Config& config, const EnvSpec& env,
+                                         std::uint64_t incarnation) {
+  ReplayServer::Options options = ReplayOptionsFor(config, env);
+  options.incarnation = incarnation;
+  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<ReplayServer> server, MakeReplayServer(options));
   ReplayServer* const s = server.get();
   return ServiceNode::Duty{.service = std::move(server),
                            .tick = [s](Time now) { s->Tick(now); },

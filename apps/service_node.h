@@ -38,7 +38,8 @@ class ServiceNode final : public Node {
 };
 
 ReplayServer::Options ReplayOptionsFor(const Config& config, const EnvSpec& env);
-Result<ServiceNode::Duty> MakeReplayDuty(const Config& config, const EnvSpec& env);
+Result<ServiceNode::Duty> MakeReplayDuty(const Config& config, const EnvSpec& env,
+                                         std::uint64_t incarnation);
 Result<ServiceNode::Duty> MakeParameterServerDuty(const Config& config, const EnvSpec& env);
 
 }  // namespace troop

@@ -53,11 +53,12 @@ constexpr std::uint64_t WeightsVersion(std::uint64_t incarnation, std::uint64_t 
 }
 constexpr std::uint64_t UpdatesOf(std::uint64_t version) { return version & 0xFFFFFFFFu; }
 
-// Names an item for ever: `generation` counts how often the slot was reused, so a late priority
-// update never hits a newer item. generation << 32 | slot on the wire; 0 is no item.
+// Names an item for ever: `generation` counts how often the slot was reused, from a number that
+// differs between a replay and its successor, so a late priority update never hits a newer item.
+// generation << 32 | slot on the wire; 0 is no item.
 struct ItemKey {
   std::uint32_t slot = 0;
-  std::uint32_t generation = 0;  // from 1
+  std::uint32_t generation = 0;  // never 0
   bool operator==(const ItemKey&) const = default;
 };
 

@@ -16,6 +16,11 @@ namespace {
 constexpr std::int64_t kBatchesMax = 64;                        // in one request
 constexpr std::size_t kReplyBytesMax = std::size_t{192} << 20;  // below the wire's limit
 
+// Multiples of 2^31 / φ modulo 2^31 keep away from each other (Knuth, TAOCP 3, 6.4).
+std::uint32_t FirstGeneration(std::uint64_t incarnation) {
+  return 1 + (std::uint32_t(incarnation) * 1327217885u & 0x7FFFFFFFu);
+}
+
 Table::Options TableOptions(const ReplayServer::Options& options) {
   return {.trajectory = options.trajectory,
           .n_step_max = options.n_step_max,
@@ -24,7 +29,8 @@ Table::Options TableOptions(const ReplayServer::Options& options) {
           .alpha = options.alpha,
           .priority_epsilon = options.priority_epsilon,
           .trim_every_samples = options.trim_every_samples,
-          .seed = options.seed};
+          .seed = options.seed,
+          .first_generation = FirstGeneration(options.incarnation)};
 }
 
 class ReplayServerImpl final : public ReplayServer {

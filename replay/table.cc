@@ -31,6 +31,9 @@ Status CheckOptions(const Table::Options& options) {
     return InvalidArgument("replay: priority_epsilon {} must be 0 or above",
                            options.priority_epsilon);
   }
+  if (options.first_generation == 0) {
+    return InvalidArgument("replay: first_generation 0: the key 0 is no item");
+  }
   if (options.trim_every_samples < 0) {
     return InvalidArgument("replay: trim_every_samples {} must be 0 or above",
                            options.trim_every_samples);
@@ -79,13 +82,13 @@ Result<Table> Table::Make(const Options& options) {
 std::size_t Table::bytes() const { return log_.bytes() + tree_.bytes() + items_.bytes(); }
 
 std::uint64_t Table::KeyOf(std::uint64_t number) const {
-  return (number / items_.size() + 1) << 32 | SlotOf(number);
+  return (number / items_.size() + options_.first_generation) << 32 | SlotOf(number);
 }
 
 std::uint64_t Table::NumberOf(std::uint64_t key) const {
   const std::uint64_t slot = key & 0xFFFFFFFFu, generation = key >> 32;
-  if (generation == 0 || slot >= items_.size()) return kGone;
-  const std::uint64_t number = (generation - 1) * items_.size() + slot;
+  if (generation < options_.first_generation || slot >= items_.size()) return kGone;
+  const std::uint64_t number = (generation - options_.first_generation) * items_.size() + slot;
   return number >= head_ && number < tail_ ? number : kGone;
 }
 

@@ -17,7 +17,8 @@ namespace troop {
 // Owner: one thread (a server, or a test). Knows nothing of messages, waiting or time.
 //
 // Item number i (from 0, in the order of insertion) lies in slot i mod slots(), with generation
-// i / slots() + 1: a key names an item for ever, and whether it still lives is arithmetic.
+// i / slots() + first_generation: a key names an item for ever, and whether it still lives is
+// arithmetic.
 // Invariants: live items are the numbers [head, tail); a slot outside has priority 0; every live
 // item has all its frames in the log.
 //
@@ -38,6 +39,7 @@ class Table {
     std::int64_t trim_every_samples = 0;  // 0: trim at every insert, no excess
     std::uint64_t seed = 1;
     std::int64_t frames = 0;  // of the log; 0: derived
+    std::uint32_t first_generation = 1;  // a table that follows another begins elsewhere
   };
   struct InsertCounts {
     std::int64_t inserted = 0;

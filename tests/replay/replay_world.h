@@ -126,6 +126,7 @@ class ReplayWorld {
   }
   Time now() const { return now_; }
   ReplayServer& server() { return *server_; }
+  ReplayServer::Options& options() { return options_; }  // of the next StartServer
   double Metric(std::string_view name) const {
     Metrics metrics;
     server_->Report(&metrics);

@@ -428,6 +428,47 @@ TEST(ReplayServerTest, ASamplerOutlivesARestartOfTheServer) {
   EXPECT_TRUE(took);
 }
 
+TEST(ReplayServerTest, AnUpdateForADeadServerHitsNothingOfItsSuccessor) {
+  ReplayServer::Options options = SmallOptions();
+  options.incarnation = 7;
+  ReplayWorld world(options);
+  const auto writer = world.Writer();
+  Push(&world, writer.get(), 1, 0, 20);
+  const auto sampler = world.Sampler({.batch_size = 4, .prefetch = 1});
+  const auto batch = Take(&world, sampler.get());
+  ASSERT_TRUE(Took(batch));
+  world.options().incarnation = 8;
+  world.RestartServer();
+  const auto next_writer = world.Writer();
+  Push(&world, next_writer.get(), 2, 0, 20);  // the same slots
+  sampler->UpdatePriorities((*batch)->key, std::vector<float>(4, 1));
+  for (int i = 0; i < 50 && world.Metric("replay/stale_updates") == 0; ++i) {
+    world.Advance(Milliseconds(200));
+    ASSERT_TRUE(Take(&world, sampler.get()).ok());
+  }
+  EXPECT_EQ(world.Metric("replay/stale_updates"), 4);
+  EXPECT_EQ(world.Metric("replay/updates"), 0);
+}
+
+// The keys of each server's first item, over a thousand restarts.
+TEST(ReplayServerTest, GenerationsOfIncarnationsKeepTheirDistance) {
+  std::vector<std::uint64_t> first;
+  for (std::uint64_t incarnation = 1; incarnation <= 1000; ++incarnation) {
+    ReplayServer::Options options = SmallOptions();
+    options.incarnation = incarnation;
+    ReplayWorld world(options);
+    const auto writer = world.Writer();
+    ASSERT_NO_FATAL_FAILURE(Push(&world, writer.get(), 1, 0, 10));
+    const auto sampler = world.Sampler({.batch_size = 1, .prefetch = 1});
+    const auto batch = Take(&world, sampler.get());
+    ASSERT_TRUE(Took(batch));
+    first.push_back((*batch)->key[0].generation);
+  }
+  std::ranges::sort(first);
+  for (std::size_t i = 1; i < first.size(); ++i) EXPECT_GT(first[i] - first[i - 1], 500'000u);
+  EXPECT_LT(first.back(), 1u << 31);
+}
+
 TEST(ReplayServerTest, AFencedWriterSaysSo) {
   ReplayWorld world(SmallOptions());
   const auto old_writer = MakeReplayWriter(world.Connect(Role::kActor, 0, 1), SmallSpec(), {});
