@@ -4,8 +4,8 @@
 //   env_bench [--case NAME] [--quick]
 //
 // Prints one JSON object per case. Before a case is timed, 1,000 steps are played beside single
-// environments and all bytes compared. `check` is the end of a short game that env_peers.py plays
-// in the same way: see there.
+// environments and all bytes compared. `check` is the end of a short game, `play` the mean return
+// of random play, both as env_peers.py plays them: see there.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -29,6 +29,8 @@ constexpr int kVerifiedSteps = 1000;
 constexpr int kRepeats = 5;
 
 constexpr int kCheckedSteps = 20;
+constexpr int kPlayedSteps = 5000;  // of each environment
+constexpr double kPlayTolerance = 0.05;
 
 // Sum of rewards, then the last observation.
 using CheckValues = std::vector<double>;
@@ -101,20 +103,22 @@ EpisodeSeeder MakeSeeder() {
   };
 }
 
+Tensor DrawAction(const ActionSpec& spec, Rng* rng) {
+  const TensorSpec one = spec.tensor();
+  Tensor batch(one.dtype, one.shape.Prepend(kSize));
+  if (spec.discrete()) {
+    const auto count = std::uint32_t(spec.count);
+    for (auto& a : batch.as<std::int32_t>()) a = std::int32_t(rng->Below(count));
+  } else {
+    for (auto& a : batch.as<float>()) a = float(rng->Uniform(spec.low[0], spec.high[0]));
+  }
+  return batch;
+}
+
 std::vector<Tensor> DrawActions(const ActionSpec& spec) {
   Rng rng({.purpose = Purpose::kSynthetic});
   std::vector<Tensor> batches;
-  for (int i = 0; i < kActionBatches; ++i) {
-    const TensorSpec one = spec.tensor();
-    Tensor batch(one.dtype, one.shape.Prepend(kSize));
-    if (spec.discrete()) {
-      const auto count = std::uint32_t(spec.count);
-      for (auto& a : batch.as<std::int32_t>()) a = std::int32_t(rng.Below(count));
-    } else {
-      for (auto& a : batch.as<float>()) a = float(rng.Uniform(spec.low[0], spec.high[0]));
-    }
-    batches.push_back(batch);
-  }
+  for (int i = 0; i < kActionBatches; ++i) batches.push_back(DrawAction(spec, &rng));
   return batches;
 }
 
@@ -144,8 +148,8 @@ void Verify(const char* id, const std::vector<Tensor>& actions) {
     vector->Submit(action);
     batch = vector->Poll();
     for (int i = 0; i < kSize; ++i) {
-      const StepResult step = singles[i]->Step(
-          action.bytes().subspan(i * action_bytes, action_bytes), observation);
+      const StepResult step =
+          singles[i]->Step(action.bytes().subspan(i * action_bytes, action_bytes), observation);
       if (step.terminated || step.truncated) singles[i]->Reset(seeder(i), observation);
       TROOP_CHECK(step.reward == batch->reward.as<float>()[i] &&
                       std::memcmp(observation.data(), batch->observation.bytes().data() + i * row,
@@ -153,6 +157,31 @@ void Verify(const char* id, const std::vector<Tensor>& actions) {
                   "{}: environment {} differs from a single one at step {}", id, i, t);
     }
   }
+}
+
+// The mean return of the episodes that random actions end in kPlayedSteps steps.
+double PlayAtRandom(const char* id) {
+  auto env = Make(id);
+  env->SubmitReset();
+  env->Poll();
+  Rng rng({.run_seed = 2, .purpose = Purpose::kSynthetic});
+  std::vector<double> running(kSize, 0);
+  double total = 0;
+  int episodes = 0;
+  for (int t = 0; t < kPlayedSteps; ++t) {
+    env->Submit(DrawAction(env->spec().action, &rng));
+    const StepBatch* const batch = env->Poll();
+    for (std::size_t i = 0; i < kSize; ++i) {
+      running[i] += double(batch->reward.as<float>()[i]);
+      if (batch->terminated.as<std::uint8_t>()[i] + batch->truncated.as<std::uint8_t>()[i] == 0)
+        continue;
+      total += running[i];
+      running[i] = 0;
+      ++episodes;
+    }
+  }
+  TROOP_CHECK(episodes > 0, "{}: no episode ended", id);
+  return total / episodes;
 }
 
 double StepsPerSecond(VectorEnv* env, const std::vector<Tensor>& actions, double seconds) {
@@ -193,7 +222,8 @@ void Run(const Case& which, const Options& options) {
     }
     std::printf("]");
   }
-  std::printf("}\n");
+  std::printf(", \"play\": [%.9g], \"play_tolerance\": %g}\n", PlayAtRandom(which.id),
+              kPlayTolerance);
   std::fflush(stdout);
 }
 

@@ -13,6 +13,8 @@ TIME_UNITS = ("s", "ms", "us", "ns")
 QUICK_BUDGET_S = 50.0        # of 60: the rest is for starting up and for the machine's probes
 ROUNDS = 5
 QUICK_ROUNDS_MIN = 2
+CHECKS = ("check", "play")   # what a row is verified by: the same input, or long random play
+CHECK_TOLERANCE = 1e-5
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
                     "NUMEXPR_NUM_THREADS")
 
@@ -27,8 +29,8 @@ class Side:
     unit: str
     better: str
     values: list = dataclasses.field(default_factory=list)
-    check: list | None = None
-    tolerance: float = 1e-5
+    checks: dict = dataclasses.field(default_factory=dict)   # "check", "play": a list a round
+    tolerance: dict = dataclasses.field(default_factory=dict)
     peer: str | None = None
     peer_version: str | None = None
 
@@ -85,18 +87,27 @@ def collect(lines, into):
                                          peer=line.get("peer"),
                                          peer_version=line.get("peer_version")))
         side.values += [float(value) for value in line["values"]]
-        side.check = line.get("check", side.check)
-        side.tolerance = max(side.tolerance, line.get("check_tolerance", 0))
+        for name in CHECKS:
+            if line.get(name) is not None:
+                side.checks.setdefault(name, []).append(line[name])
+                side.tolerance[name] = max(side.tolerance.get(name, CHECK_TOLERANCE),
+                                           line.get(f"{name}_tolerance", 0))
+
+
+def near(ours, peer, tolerance):
+    scale = max([abs(x) for x in ours + peer] + [1e-30])
+    return len(ours) == len(peer) and all(
+        abs(a - b) <= tolerance * scale for a, b in zip(ours, peer))
 
 
 def agree(ours, peer):
-    """True or false: both printed a check, and it is (not) the same; None: nothing to compare."""
-    if ours.check is None or peer.check is None:
+    """True or false: both printed a check, and it is (not) the same in all rounds; None: nothing to
+    compare."""
+    common = ours.checks.keys() & peer.checks.keys()
+    if not common:
         return None
-    tolerance = max(ours.tolerance, peer.tolerance)
-    scale = max([abs(x) for x in ours.check + peer.check] + [1e-30])
-    return len(ours.check) == len(peer.check) and all(
-        abs(a - b) <= tolerance * scale for a, b in zip(ours.check, peer.check))
+    return all(near(a, b, max(ours.tolerance[name], peer.tolerance[name]))
+               for name in common for a in ours.checks[name] for b in peer.checks[name])
 
 
 def spread(values):

@@ -72,6 +72,17 @@ class HarnessTest(unittest.TestCase):
         row = rows_of([line(check=[1.0])], [line(check=[1.0, 1.0], peer="p")])[0]
         self.assertIs(row["verified"], False)
 
+    def test_a_round_that_differs_is_seen_although_the_last_agrees(self):
+        row = rows_of([line(check=[1.0]), line(check=[1.0])],
+                      [line(check=[2.0], peer="p"), line(check=[1.0], peer="p")])[0]
+        self.assertIs(row["verified"], False)
+
+    def test_random_play_is_compared_within_its_own_tolerance(self):
+        ours = [line(check=[7.0], play=[-0.60], play_tolerance=0.05)]
+        for play, verified in ((-0.62, True), (-0.65, False)):
+            row = rows_of(ours, [line(play=[play], peer="p")])[0]
+            self.assertIs(row["verified"], verified)
+
     def test_different_units_are_refused(self):
         with self.assertRaises(harness.BenchError):
             rows_of([line(unit="us")], [line(unit="ms", peer="p")])

@@ -2,6 +2,7 @@
 import json
 import math
 import pathlib
+import statistics
 import tempfile
 import time
 
@@ -16,6 +17,7 @@ LEARN = (
     ("Acrobot-v1", "configs/apex_acrobot.toml", range(1001, 1006), False),
     ("MountainCar-v0", "configs/apex_mountaincar.toml", range(1001, 1006), False),
 )
+SOLVED = {"CartPole-v1": 475.0}   # the environment's own threshold (Gymnasium's registry)
 E2E_CONFIG = "bench/e2e_breakout.toml"
 E2E_STEPS, E2E_QUICK_STEPS = 40_000, 20_000
 CORES = 2
@@ -62,6 +64,15 @@ def add_worst(sides):
             add(sides, case, "worst_return", "return", min(side.values), **more)
 
 
+def add_solved(sides):
+    """What both sides of a learning row must have done: the median seed solved the task."""
+    for (case, metric, peer), side in list(sides.items()):
+        if case in SOLVED:
+            returns = sides[case, "return", peer].values
+            side.checks["check"] = [[float(statistics.median(returns) >= SOLVED[case])]]
+            side.tolerance["check"] = harness.CHECK_TOLERANCE
+
+
 def peer_lines(*arguments):
     """Lines of sb3_peers.py, or none when the peer is absent."""
     python = harness.peers_python()
@@ -78,7 +89,8 @@ def peer_lines(*arguments):
 
 def learn(build, quick, machine):
     """Return of the last checkpoint over 100 greedy episodes, and the wall clock of the whole
-    command (start, training, evaluation); the peer's wall clock is that of its learn() alone."""
+    command (start, training, evaluation); the peer's wall clock is that of its learn() alone.
+    Verified: the median seed of both solved the task."""
     ours, peers = {}, {}
     for case, config, seeds, has_peer in LEARN[:1] if quick else LEARN:
         for seed in seeds[:1] if quick else seeds:
@@ -89,8 +101,9 @@ def learn(build, quick, machine):
                 f"in {result['command_s']:.1f} s")
             if has_peer and (quick or seed in seeds[:PEER_SEEDS]):
                 harness.collect(peer_lines("learn", "--seed", str(seed)), peers)
-    add_worst(ours)
-    add_worst(peers)
+    for sides in (ours, peers):
+        add_worst(sides)
+        add_solved(sides)
     return harness.pair("learn", ours, peers, machine)
 
 
