@@ -94,7 +94,9 @@ int RunRole(const RoleArguments& a) {
   executor.reset();  // jobs under way work on what the node owns
   if (status.ok()) return kExitOk;
   LogError("{}", status.message());
-  return ExitCodeFor(status);
+  // Only what kept it from beginning can be a matter of its config.
+  const int code = ExitCodeFor(status);
+  return code == kExitUsage && node.playing() ? kExitFailed : code;
 }
 
 struct ConfigArguments {

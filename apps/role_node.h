@@ -35,6 +35,7 @@ class RoleNode final : public Node {
   Turn Step(Time now) override;
   void Drain() override;
   Status result() const override { return result_; }
+  bool playing() const { return node_ != nullptr; }  // it became the role's own node
   // Joined: the resolved config.
   const Config& config() const { return config_; }
 

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <fstream>
 
+#include "apps/train.h"
 #include "core/log.h"
 
 namespace troop {
@@ -102,12 +103,19 @@ std::vector<Supervisor::Exit> Supervisor::Tick(Time now, const Needed& needed) {
 }
 
 Supervisor::Exit Supervisor::HandleExit(Child* child, int wait_status, Time now, bool needed) {
-  child->process = 0;
   Exit exit{.role = child->role,
+            .process = std::exchange(child->process, 0),
             .reason = DescribeExit(wait_status),
             .orderly = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0};
+  CountFailure(child, now, !child->kill_reason.empty());
   if (!child->kill_reason.empty()) exit.reason += ": " + std::exchange(child->kill_reason, {});
-  if (needed) {
+  if (needed && WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == kExitUsage) {
+    status_ =
+        Aborted("{} refuses its command line or config ({}), which no restart cures: {}; see {}",
+                PeerName(child->role.role, child->role.index), exit.reason, LogTail(child->role),
+                LogFile(child->role));
+    LogError("{}", status_.message());
+  } else if (needed) {
     ScheduleRestart(child, now, exit.reason + (exit.orderly ? ", before the run was over" : ""));
   } else if (!exit.orderly) {
     LogWarning("{} ended ({}); last words: {}", PeerName(child->role.role, child->role.index),
@@ -116,27 +124,35 @@ Supervisor::Exit Supervisor::HandleExit(Child* child, int wait_status, Time now,
   return exit;
 }
 
+// Back-off spreads failures over any window of time, so they are counted in a row; only work ends
+// the row. The silence of a role that hung was no work.
+void Supervisor::CountFailure(Child* child, Time now, bool hung) {
+  const auto& fleet = options_.config.fleet;
+  const double worked_s = ToSeconds(now - child->started) - (hung ? fleet.hung_after_s : 0);
+  if (worked_s >= fleet.restart_window_s) child->failures = 0;
+  ++child->failures;
+}
+
 void Supervisor::ScheduleRestart(Child* child, Time now, const std::string& reason) {
   const std::string name = PeerName(child->role.role, child->role.index);
   const std::string last = LogTail(child->role);
   const auto& fleet = options_.config.fleet;
-  std::erase_if(child->failures, [&](Time t) { return now - t > Seconds(fleet.restart_window_s); });
-  child->failures.push_back(now);
-  if (std::int64_t(child->failures.size()) > fleet.restarts_max) {
+  if (child->failures > fleet.restarts_max) {
     status_ = Aborted(
-        "{} failed {} times within {:.0f} s (fleet.restarts_max = {}), last: {}; its "
-        "last words: {}; see {}",
-        name, child->failures.size(), fleet.restart_window_s, fleet.restarts_max, reason, last,
+        "{} failed {} times in a row, never working for {:g} s between (fleet.restarts_max = {}, "
+        "fleet.restart_window_s), last: {}; its last words: {}; see {}",
+        name, child->failures, fleet.restart_window_s, fleet.restarts_max, reason, last,
         LogFile(child->role));
     LogError("{}", status_.message());
     return;
   }
-  const double wait = std::min(
-      fleet.backoff_max_s, fleet.backoff_first_s * std::pow(2, double(child->failures.size() - 1)));
+  constexpr double kWaitMax = 1e9;  // seconds, which a Time can still hold
+  const double wait = std::min({fleet.backoff_max_s, kWaitMax,
+                                fleet.backoff_first_s * std::pow(2, double(child->failures - 1))});
   child->start_at = now + Seconds(wait);
   ++restarts_;
   LogWarning("{} ended ({}); last words: {}; restart {} of at most {} in {:.1f} s", name, reason,
-             last, child->failures.size(), fleet.restarts_max, wait);
+             last, child->failures, fleet.restarts_max, wait);
 }
 
 void Supervisor::Signal(int number) {

@@ -15,9 +15,11 @@
 namespace troop {
 
 // Keeps the role processes of one machine alive: starts them, reaps them, restarts those that fail
-// (exponential back-off, at most restarts_max within restart_window_s, the reason in the log), and
-// ends them. A child dies with its supervisor (PR_SET_PDEATHSIG): no orphan goes on.
-// Owner: one thread, the one that made it. Nothing blocks.
+// (exponential back-off, at most restarts_max times in a row, the reason in the log), and ends
+// them. A role that worked for restart_window_s begins a new row. One that refuses its command line
+// or its config (exit code 2) is not started again: nothing would change. A child dies with its
+// supervisor (PR_SET_PDEATHSIG): no orphan goes on. Owner: one thread, the one that made it.
+// Nothing blocks.
 class Supervisor {
  public:
   struct Options {
@@ -28,6 +30,7 @@ class Supervisor {
   };
   struct Exit {
     FleetRole role;
+    pid_t process = 0;
     std::string reason;    // "exit code 1", "killed by signal 9 (Killed)"
     bool orderly = false;  // exit code 0
   };
@@ -52,7 +55,7 @@ class Supervisor {
   std::vector<Running> running() const;
   int alive() const;
   std::int64_t restarts() const { return restarts_; }
-  // Not ok: a role failed more often than it may.
+  // Not ok: a role failed more often than it may, or in a way that no restart cures.
   Status status() const { return status_; }
   std::string LogTail(FleetRole role) const;  // its last line that says something
 
@@ -62,11 +65,12 @@ class Supervisor {
     pid_t process = 0;  // 0: not running
     Time start_at{};    // when it shall be started
     Time started{};
-    std::vector<Time> failures;  // within the window
-    std::string kill_reason;
+    std::int64_t failures = 0;  // in a row
+    std::string kill_reason;    // not empty: it hung, and was killed
   };
   void Start(Child* child, Time now);
   Exit HandleExit(Child* child, int wait_status, Time now, bool needed);
+  void CountFailure(Child* child, Time now, bool hung);
   void ScheduleRestart(Child* child, Time now, const std::string& reason);
   std::string LogFile(FleetRole role) const;
 

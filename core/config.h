@@ -55,7 +55,7 @@ struct Config {
     std::int64_t actors = 1;
     double dead_after_s = 1.5;
     double hung_after_s = 30;
-    std::int64_t restarts_max = 20;    // of one role within restart_window_s
+    std::int64_t restarts_max = 20;    // of one role in a row
     double restart_window_s = 60;
     double backoff_first_s = 0.1;
     double backoff_max_s = 10;

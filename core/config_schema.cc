@@ -83,9 +83,10 @@ void VisitFleet(Config::FleetKeys& c, ConfigVisitor& v) {
            "A role that is alive but makes no progress for so long is restarted.",
            Between(0.1, 86400)}, c.hung_after_s);
   v.Visit({"fleet.restarts_max",
-           "Restarts of one role within fleet.restart_window_s before the run gives up.",
+           "Failures of one role in a row that are forgiven; one more ends the run.",
            Between(0, 1e6)}, c.restarts_max);
-  v.Visit({"fleet.restart_window_s", "The time in which fleet.restarts_max counts.", Above(0)},
+  v.Visit({"fleet.restart_window_s",
+           "A role that worked for so long begins a new row of failures.", Above(0)},
           c.restart_window_s);
   v.Visit({"fleet.backoff_first_s",
            "Wait before the first restart of a role; it doubles each time.", Above(0)},

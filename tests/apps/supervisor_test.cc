@@ -104,14 +104,60 @@ TEST_F(SupervisorTest, RestartsWithExponentialBackOffUpToTheLimitAndNamesTheReas
   EXPECT_EQ(supervisor_->alive(), 0);
 }
 
-TEST_F(SupervisorTest, FailuresOutsideTheWindowAreForgiven) {
+TEST_F(SupervisorTest, FailuresAfterWorkForTheWindowBeginAnew) {
   config_.fleet.restart_window_s = 3;
   Start("exit 1");
   for (int i = 0; i < 12; ++i) {
+    Tick();  // starts it
+    now_ += Seconds(3);
     AwaitExit();
-    now_ += Seconds(5);
+    now_ += Seconds(1);  // the first back-off, each time
   }
   EXPECT_TRUE(supervisor_->status().ok());
+}
+
+// Back-off let only 13 failures into the window of 60 s, with a limit of 20: it never gave up.
+TEST_F(SupervisorTest, ARoleThatCanNeverWorkIsGivenUpHoweverLongTheBackOffIs) {
+  config_.fleet = {};
+  Start("exit 1");
+  int failures = 0;
+  while (supervisor_->status().ok() && failures < 100) {
+    AwaitExit();
+    ++failures;
+    now_ += Seconds(config_.fleet.backoff_max_s);
+  }
+  EXPECT_EQ(failures, config_.fleet.restarts_max + 1);
+}
+
+TEST_F(SupervisorTest, TheSilenceOfAHungRoleIsNoWork) {
+  config_.fleet.restarts_max = 2;
+  config_.fleet.restart_window_s = 60;
+  config_.fleet.hung_after_s = 100;
+  config_.fleet.backoff_max_s = 1;
+  Start("exec sleep 100");
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(supervisor_->status().ok());
+    Tick();
+    now_ += Seconds(110);
+    supervisor_->Kill(kRole, supervisor_->running().at(0).process, "it hangs");
+    AwaitExit();
+    now_ += Seconds(1);
+  }
+  EXPECT_FALSE(supervisor_->status().ok());
+}
+
+// It was started again and again, with the same config.
+TEST_F(SupervisorTest, ARoleThatRefusesItsConfigEndsTheRunAtOnce) {
+  Start("echo saved with another network; exit 2");
+  AwaitExit();
+  EXPECT_EQ(supervisor_->restarts(), 0);
+  const std::string why = supervisor_->status().message();
+  for (const char* part : {"actor-0", "exit code 2", "saved with another network", "actor-0.log"}) {
+    EXPECT_NE(why.find(part), std::string::npos) << why;
+  }
+  now_ += Seconds(100);
+  Tick();
+  EXPECT_EQ(supervisor_->alive(), 0);
 }
 
 // SIGTERM from somebody else made a role end orderly; the run then waited for it for ever.
