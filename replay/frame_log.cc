@@ -48,6 +48,7 @@ Result<FrameLog> FrameLog::Make(const Options& options) {
   log.capacity_ = Capacity(options);
   log.segment_ = SegmentFrames(options.frames);
   log.history_ = options.history;
+  log.runs_max_ = std::size_t(options.history) + 2;
   log.observation_bytes_ = options.trajectory.observation.bytes();
   log.action_bytes_ = options.trajectory.action.bytes();
   const auto frames = std::size_t(log.capacity_);
@@ -93,8 +94,10 @@ std::optional<FrameLog::Position> FrameLog::Locate(StreamId stream, std::uint64_
 
 std::optional<FrameLog::Position> FrameLog::Locate(const Stream& stream,
                                                    std::uint64_t frame) const {
-  for (int i = 0; i < Stream::kRuns; ++i) {  // newest first: a carried copy hides the original
-    const Run& run = stream.run[std::size_t(stream.newest + Stream::kRuns - i) % Stream::kRuns];
+  std::size_t at = stream.newest;
+  for (std::size_t i = 0; i < stream.run.size(); ++i) {  // newest first: a carried copy hides the
+    const Run& run = stream.run[at];                     // original
+    at = at == 0 ? stream.run.size() - 1 : at - 1;
     if (frame < run.first_frame || frame - run.first_frame >= run.frames) continue;
     const Position p = run.start + (frame - run.first_frame);
     if (live(p)) return p;
@@ -103,8 +106,13 @@ std::optional<FrameLog::Position> FrameLog::Locate(const Stream& stream,
 }
 
 void FrameLog::AddRun(Stream* stream, const Run& run) {
-  stream->newest = (stream->newest + 1) % Stream::kRuns;
-  stream->run[std::size_t(stream->newest)] = run;
+  if (stream->run.size() < runs_max_) {
+    stream->newest = stream->run.size();
+    stream->run.push_back(run);
+  } else {
+    stream->newest = (stream->newest + 1) % runs_max_;
+    stream->run[stream->newest] = run;
+  }
 }
 
 void FrameLog::Append(const Chunk& chunk) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -52,7 +51,8 @@ class FrameLog {
   Status Check(const Chunk& chunk) const;
   // REQUIRES: Check(chunk) ok, parts of the right sizes, MakeRoom(chunk.frames + history).
   void Append(const Chunk& chunk);
-  // Where a frame of a stream lies. nullopt: never came, or gone.
+  // Where a frame of a stream lies. nullopt: never came, or gone, or it came more than history + 2
+  // chunks ago. O(chunks since).
   std::optional<Position> Locate(StreamId stream, std::uint64_t frame) const;
   // The frame after the last one that came; 0 for an unknown stream.
   std::uint64_t NextFrame(StreamId stream) const;
@@ -82,9 +82,8 @@ class FrameLog {
     Position start = 0;
   };
   struct Stream {
-    static constexpr int kRuns = 8;  // the newest ones: items begin in one of them
-    std::array<Run, kRuns> run{};
-    int newest = 0;
+    std::vector<Run> run;  // the newest ones, at most runs_max_: a ring once it is full
+    std::size_t newest = 0;
     std::uint64_t next_frame = 0;
   };
 
@@ -101,6 +100,9 @@ class FrameLog {
   std::int64_t capacity_ = 0;  // frames
   std::int64_t segment_ = 0;   // frames
   int history_ = 1;
+  // Of a stream. An item ends in the newest run and has history + 1 frames, so it begins in one of
+  // these also when each run is a single frame (others' chunks lie in between).
+  std::size_t runs_max_ = 3;
   std::size_t observation_bytes_ = 0, action_bytes_ = 0;
   BigArray<std::byte> observation_, action_;
   BigArray<Step> step_;

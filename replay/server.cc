@@ -1,10 +1,12 @@
 #include "replay/server.h"
 
 #include <algorithm>
+#include <bit>
 #include <deque>
 #include <map>
 #include <utility>
 
+#include "core/log.h"
 #include "net/codec.h"
 #include "replay/rate_limiter.h"
 #include "replay/table.h"
@@ -64,6 +66,7 @@ class ReplayServerImpl final : public ReplayServer {
   void Settle();
   void Insert(ParkedInsert parked);
   void Sample(ParkedSample parked);
+  void NoteExpired(const Item& item, std::int64_t count);
   void NotePolicyVersions(std::span<const std::uint64_t> versions);
   bool Fenced(const Origin& origin) const;
 
@@ -214,9 +217,21 @@ void ReplayServerImpl::Insert(ParkedInsert parked) {
     return parked.reply.Fail(counts.status());
   }
   limiter_.Inserted(counts->inserted);
-  expired_ += counts->expired;
+  if (counts->expired > 0) NoteExpired(parked.call.items.front(), counts->expired);
   repeated_ += counts->repeated;
   parked.reply.Send({.type = MessageType::kInsertReply});
+}
+
+// Of a call that began with `item`.
+void ReplayServerImpl::NoteExpired(const Item& item, std::int64_t count) {
+  const auto before = std::uint64_t(expired_);
+  expired_ += count;
+  if (std::bit_width(before) == std::bit_width(std::uint64_t(expired_))) return;  // 1, 2, 4, …
+  LogWarning(
+      "replay: {} items were dropped in all, now of actor incarnation {}: their first frames were "
+      "gone when they came; the log holds {} frames: raise replay.capacity_items or have fewer "
+      "actors",
+      expired_, item.stream >> 32, table_.frames().capacity());
 }
 
 void ReplayServerImpl::Sample(ParkedSample parked) {

@@ -469,6 +469,35 @@ TEST(ReplayServerTest, GenerationsOfIncarnationsKeepTheirDistance) {
   EXPECT_LT(first.back(), 1u << 31);
 }
 
+// Dropped experience was counted, and nobody was told.
+TEST(ReplayServerTest, SaysWhenItemsExpire) {
+  ReplayServer::Options options = SmallOptions();
+  options.capacity_items = 100;
+  ReplayWorld world(options);
+  const auto writer = world.Writer();
+  Push(&world, writer.get(), 1, 0, 9);
+  for (std::uint64_t first = 0; first < 100000; first += 1000) {  // the whole log, and more
+    Push(&world, writer.get(), 2, first, 90);
+    ASSERT_TRUE(writer->CanPush());
+    ASSERT_TRUE(writer->Push({MakeChunk(2, first + 91, 909)}, {}).ok());
+    world.Pump();
+    writer->Poll(world.now());
+  }
+  testing::internal::CaptureStderr();
+  for (std::uint64_t frame = 10; frame < 14; ++frame) {
+    ASSERT_TRUE(writer->Push({MakeChunk(1, frame, 1)}, MakeItems(1, 8, 1)).ok());
+    world.Pump();
+    writer->Poll(world.now());
+  }
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(world.Metric("replay/expired"), 4);
+  for (const int count : {1, 2, 4}) {
+    EXPECT_NE(log.find(fmt::format("replay: {} items were dropped", count)), std::string::npos)
+        << log;
+  }
+  EXPECT_EQ(log.find("replay: 3 items"), std::string::npos) << log;
+}
+
 TEST(ReplayServerTest, AFencedWriterSaysSo) {
   ReplayWorld world(SmallOptions());
   const auto old_writer = MakeReplayWriter(world.Connect(Role::kActor, 0, 1), SmallSpec(), {});

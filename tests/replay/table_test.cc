@@ -380,6 +380,36 @@ TEST(TableTest, ItemsOfAStreamThatWasSilentForAWholeTurnExpire) {
   EXPECT_EQ(counts->inserted, 3);
 }
 
+// Only the 8 newest chunks of a stream were remembered: of longer items, whose frames came one by
+// one between those of others, most expired. The small log makes each push carry its stream's tail.
+TEST(TableTest, NoItemExpiresHoweverSmallTheChunksThatItSpans) {
+  constexpr std::uint64_t kStreams = 64;
+  for (const std::uint32_t n : {1, 3, 8, 20, 64}) {
+    for (const bool small : {false, true}) {
+      if (small && n > 20) continue;  // all tails don't fit
+      Table::Options options = Small(1000);
+      options.n_step_max = int(n);
+      if (small) options.frames = 1900;  // less than 32 rounds of all streams
+      Table table = MakeTable(options);
+      for (std::uint64_t t = 0; t < 3 * n; ++t) {
+        for (StreamId stream = 0; stream < kStreams; ++stream) {
+          const Chunk chunk = MakeChunk(stream, t, 1);
+          const auto items = t < n ? std::vector<Item>() : MakeItems(stream, t - n, 1, 1, n);
+          const auto counts = table.Insert({&chunk, 1}, items);
+          ASSERT_TRUE(counts.ok()) << counts.status().ToString();
+          ASSERT_EQ(counts->expired, 0) << "n " << n << ", frame " << t;
+        }
+      }
+      EXPECT_EQ(table.frames().carried() > 0, small) << "n " << n;
+      const Drawn drawn(&table, 32);
+      for (std::size_t i = 0; i < 32; ++i) {
+        ASSERT_EQ(drawn.next_frame(i), drawn.frame(i) + float(n));
+        ASSERT_EQ(drawn.rows.reward[i * n + n - 1], drawn.frame(i) + float(n) - 0.5f);
+      }
+    }
+  }
+}
+
 TEST(TableTest, MoreThanItCanHoldAtOnceIsRefused) {
   Table table = MakeTable(Small(10));
   const Chunk chunk = MakeChunk(1, 0, 12);
