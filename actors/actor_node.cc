@@ -99,7 +99,8 @@ Turn ActorNode::Step(Time now) {
 }
 
 void ActorNode::AskLease() {
-  const std::int64_t block = config_.actor.lease_steps;
+  // At least one step of all: MayStep waits for as many.
+  const auto block = std::max<std::int64_t>(config_.actor.lease_steps, std::ssize(state_));
   std::int64_t& wanted = member_->report().steps_wanted;
   if (member_->steps_over() || wanted - steps_ > block) return;
   wanted = steps_ + 2 * block;

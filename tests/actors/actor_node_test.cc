@@ -124,6 +124,19 @@ TEST(ActorNodeTest, SpendsItsLeasesExactlyAlsoWhenTheyAreNoMultipleOfItsEnvironm
   }
 }
 
+// It asked for two leases ahead, and waited for ever when they didn't cover its environments.
+TEST(ActorNodeTest, LeasesSmallerThanItsEnvironmentsAreNoObstacle) {
+  Config config = Catch();
+  config.actor.envs = 9;
+  config.actor.lease_steps = 2;
+  ActorWorld world(config);
+  world.PublishWeights(1);
+  world.GrantUpTo(100);
+  ASSERT_TRUE(world.Rounds(3000));
+  EXPECT_EQ(world.coordinator().told.steps_done, 100);
+  EXPECT_TRUE(world.coordinator().told.finished);
+}
+
 // Catch's episodes have 9 steps and begin at once: 4 environments, 90 steps each, 10 episodes.
 TEST(ActorNodeTest, EveryStepBecomesAnItemOnceEpisodesEnd) {
   ActorWorld world(Catch());
