@@ -22,8 +22,8 @@ struct LayerConfig {
   bool operator==(const LayerConfig&) const = default;
 };
 
-// The whole configuration of a run, as plain values. Defaults, ranges and the documentation of
-// every key are in one place: config_schema.cc. Key names are the paths of the members.
+// The whole configuration of a run, as plain values with their defaults. Types, ranges and the
+// documentation of every key are in config_schema.cc. Key names are the paths of the members.
 struct Config {
   std::int64_t version = kConfigVersion;
   std::string name = "run";
@@ -125,6 +125,7 @@ struct Config {
     std::int64_t final_episodes = 100;
     double epsilon = 0;
     std::int64_t envs = 10;
+    std::int64_t max_episode_steps = 108000;  // where the environment sets no limit
     double solved_return = 0;          // stop the run when an evaluation reaches it; 0: never
     bool operator==(const EvaluatorKeys&) const = default;
   } evaluator;

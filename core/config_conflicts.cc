@@ -104,6 +104,20 @@ void CheckReplay(const Config& c, Conflicts* out) {
       "{} items need as many steps, but the run has only learner.total_steps = {}; nothing would "
       "be learned: lower it",
       c.replay.min_items, TomlNumber(c.learner.total_steps));
+  // An episode's end makes up to n_step items at once in each environment.
+  const std::int64_t pushed = c.actor.push_items + c.actor.envs * c.actor.n_step;
+  out->If(pushed > capacity, {"replay.capacity_items", "actor.push_items", "actor.envs"},
+          "{} is less than an actor may push at once: actor.push_items + actor.envs x actor.n_step "
+          "= {}; raise it, or lower those",
+          capacity, pushed);
+  // A frame log takes at least 4096 frames, and half of what it takes in one push.
+  const std::int64_t frames = pushed + c.actor.envs * c.actor.n_step;
+  const std::int64_t frames_max = std::max<std::int64_t>(capacity, 4096) / 2;
+  out->If(pushed <= capacity && frames > frames_max,
+          {"actor.push_items", "replay.capacity_items", "actor.envs"},
+          "{} makes pushes of up to {} frames, of which the replay takes {}; raise "
+          "replay.capacity_items to {}, or lower this",
+          c.actor.push_items, frames, frames_max, 2 * frames);
 }
 
 void CheckRun(const Config& c, Conflicts* out) {

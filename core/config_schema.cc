@@ -97,7 +97,7 @@ void VisitFleet(Config::FleetKeys& c, ConfigVisitor& v) {
 }
 
 void VisitActor(Config::ActorKeys& c, ConfigVisitor& v) {
-  v.Visit({"actor.envs", "Environments of each actor, stepped together.", Between(1, 65536)},
+  v.Visit({"actor.envs", "Environments of each actor, stepped together.", Between(1, 2048)},
           c.envs);
   v.Visit({"actor.epsilon_base",
            "Environment i of N explores with ε_i = base^(1 + alpha·i/(N-1)) (Horgan et al. 2018).",
@@ -122,10 +122,10 @@ void VisitActor(Config::ActorKeys& c, ConfigVisitor& v) {
 }
 
 void VisitReplay(Config::ReplayKeys& c, ConfigVisitor& v) {
-  v.Visit({"replay.capacity_items", "Items kept; the oldest leave first.", Between(1, 4294967295)},
+  v.Visit({"replay.capacity_items", "Items kept; the oldest leave first.", Between(1, 1 << 30)},
           c.capacity_items);
   v.Visit({"replay.min_items", "No batch is drawn before so many items are there.",
-           Between(1, 4294967295)}, c.min_items);
+           Between(1, 1 << 30)}, c.min_items);
   v.Visit({"replay.alpha", "Priority exponent: 0 draws uniformly, 1 in proportion to |TD error|.",
            Between(0, 2)}, c.alpha);
   v.Visit({"replay.beta", "Importance weights' exponent: 1 removes the bias of prioritized draws.",
@@ -175,7 +175,7 @@ void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
           c.prefetch);
   v.Visit({"learner.batches_per_request",
            "Batches that one request brings: more cost less per batch but see older priorities.",
-           Between(1, 1024)}, c.batches_per_request);
+           Between(1, 64)}, c.batches_per_request);
   v.Visit({"learner.publish_every_updates", "Updates between two publications of the weights.",
            Between(1, kMany)}, c.publish_every_updates);
   v.Visit({"learner.max_updates", "Stop learning after so many updates; 0: no limit.",
@@ -216,6 +216,9 @@ void VisitEvaluator(Config::EvaluatorKeys& c, ConfigVisitor& v) {
   v.Visit({"evaluator.epsilon", "Share of random actions in evaluations.", Between(0, 1)},
           c.epsilon);
   v.Visit({"evaluator.envs", "Environments stepped together.", Between(1, 65536)}, c.envs);
+  v.Visit({"evaluator.max_episode_steps",
+           "Agent steps after which an evaluation's episode is truncated where env has no limit.",
+           Between(1, kMany)}, c.max_episode_steps);
   v.Visit({"evaluator.solved_return",
            "End the run when an evaluation's mean return reaches it; 0: never."}, c.solved_return);
 }

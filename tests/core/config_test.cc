@@ -262,6 +262,12 @@ TEST(ConfigTest, ImpossibleCombinationsAreRefused) {
       {{"learner.batch_size=1024"},
        "replay.min_items: 1000 is less than learner.batch_size = 1024"},
       {{"learner.total_steps=900"}, "replay.min_items: 1000 items need as many steps"},
+      {{"replay.capacity_items=100", "replay.min_items=64", "actor.envs=64"},
+       "replay.capacity_items=100: 100 is less than an actor may push at once: actor.push_items + "
+       "actor.envs x actor.n_step = 242"},
+      {{"actor.push_items=65536", "replay.capacity_items=100000"},
+       "actor.push_items=65536: 65536 makes pushes of up to 65584 frames, of which the replay "
+       "takes 50000; raise replay.capacity_items to 131168"},
       {{"actor.warmup_steps=1e6"},
        "actor.warmup_steps=1e6: 1000000 is more than learner.total_steps"},
       {{"optimizer.type=rmsprop", "optimizer.weight_decay=0.1"}, "only optimizer.type = \"adam\""},
@@ -358,7 +364,8 @@ void Repair(Config* c) {
   c->env.sticky_actions = -1;
   c->env.id = "ALE/" + c->env.id;
   c->replay.min_items = std::max(c->replay.min_items, c->learner.batch_size);
-  c->replay.capacity_items = std::max(c->replay.capacity_items, c->replay.min_items);
+  c->replay.capacity_items = std::max(
+      {c->replay.capacity_items, c->replay.min_items, 4096 + 8 * c->actor.envs * c->actor.n_step});
   c->replay.samples_per_insert = std::max(c->replay.samples_per_insert, 1e-3);
   c->replay.ratio_error = 1e6;
   c->actor.push_items = 1;
