@@ -124,7 +124,9 @@ void CallChannel::ReceiveReply(Message message) {
     if (error.code() == Code::kAborted || error.code() == Code::kFailedPrecondition) {
       Fail(error);
     } else if (error.code() == Code::kDeadlineExceeded) {
-      FailOpen(error, true);  // forgotten: what was sent may have happened or not
+      // Forgotten: what was sent may have happened or not; the rest can start anew.
+      if (session_ != 0) FailOpen(error, true);
+      session_ = 0;
       welcomed_ = false;
       next_hello_ = now_;
     }
@@ -145,12 +147,11 @@ void CallChannel::Fail(const Status& error) {
   FailOpen(error, false);
 }
 
-void CallChannel::FailOpen(const Status& error, bool only_sent) {
+// A call that waits to be sent again may have been handled by the session that has its first copy.
+void CallChannel::FailOpen(const Status& error, bool only_this_session) {
   for (std::uint64_t s = oldest_open_; s != calls_.end(); ++s) {
     Call& call = calls_[s];
-    if (call.state == Call::kSent || (!only_sent && call.state == Call::kQueued)) {
-      Finish(call, error);
-    }
+    if (IsOpen(call) && (!only_this_session || call.session == session_)) Finish(call, error);
   }
   Trim();
 }
@@ -182,6 +183,7 @@ void CallChannel::Flush() {
     const auto flags = static_cast<std::uint16_t>(kFlagCall | part_flag_);
     if (!Transmit({.flags = flags, .channel = id_, .session = session_}, call.request)) return;
     call.state = Call::kSent;
+    call.session = session_;
     last_sent_ = now_;
   }
 }

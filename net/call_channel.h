@@ -58,6 +58,7 @@ class CallChannel : public Channel {
     enum State : std::uint8_t { kQueued, kSent, kDone, kGone } state = kQueued;
     Time deadline{};
     std::size_t bytes = 0;
+    std::uint64_t session = 0;              // last sent to; 0: never
     Message request;                        // until answered
     std::optional<Result<Message>> result;  // kDone
   };
@@ -68,7 +69,7 @@ class CallChannel : public Channel {
   void Trim();
   void Flush();
   void Expire();
-  void FailOpen(const Status& error, bool only_sent);
+  void FailOpen(const Status& error, bool only_this_session);
   void ReceiveReply(Message message);
   bool Control(std::uint16_t kind);
   void UpdateState();
