@@ -19,6 +19,16 @@ constexpr std::uint64_t kFinalRound = std::uint64_t{1} << 43;
 // Between two pulls at least: a parameter server without weights answers at once, with none.
 constexpr Duration kPullEvery = Milliseconds(5);
 
+// An evaluation ends, whatever the policy does: where an episode has no limit, it gets one.
+Result<EnvOptions> EvaluationOptions(const Config& config) {
+  EnvOptions options = EnvOptionsFor(config);
+  TROOP_ASSIGN_OR_RETURN(const auto env, MakeEnvironment(config.env.id, options));
+  if (env->spec().max_episode_steps == 0) {
+    options.max_episode_steps = config.evaluator.max_episode_steps;
+  }
+  return options;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Evaluation>> Evaluation::Make(const Config& config, std::int64_t episodes,
@@ -46,8 +56,8 @@ Result<std::unique_ptr<Evaluation>> Evaluation::Make(const Config& config, std::
                        .index = std::uint64_t(i),
                        .episode = round << 20 | next[std::size_t(i)]++});
   };
-  TROOP_ASSIGN_OR_RETURN(e->envs_,
-                         MakeVectorEnv(config.env.id, EnvOptionsFor(config), int(size), seeder));
+  TROOP_ASSIGN_OR_RETURN(const EnvOptions options, EvaluationOptions(config));
+  TROOP_ASSIGN_OR_RETURN(e->envs_, MakeVectorEnv(config.env.id, options, int(size), seeder));
   TROOP_ASSIGN_OR_RETURN(e->policy_, MakeLocalPolicy(config, e->envs_->spec(), int(size)));
   TROOP_RETURN_IF_ERROR(e->policy_->SetWeights(version, weights));
   e->envs_->SubmitReset();
@@ -134,6 +144,8 @@ Turn EvaluatorNode::Step(Time now) {
     return Turn::Done();
   }
   if (weights_) Pull(now);
+  // What was still running when the learner ended gives way to the final evaluation.
+  if (!running_final_ && member_->phase() >= Phase::kEvaluating) running_.reset();
   if (result_.ok() && !running_) result_ = Begin();
   if (!result_.ok()) return Turn::Done();
   if (!running_) {

@@ -14,7 +14,8 @@ namespace troop {
 
 // Plays a fixed number of episodes with fixed weights, in bounded slices. Each environment plays
 // its share of the episodes, so short episodes count no more often than long ones. Seeds depend on
-// (run seed, `round`, environment, episode) alone. One owner thread.
+// (run seed, `round`, environment, episode) alone. Where the environment has no limit, episodes are
+// truncated after evaluator.max_episode_steps. One owner thread.
 class Evaluation {
  public:
   static Result<std::unique_ptr<Evaluation>> Make(const Config& config, std::int64_t episodes,
@@ -44,7 +45,8 @@ class Evaluation {
 };
 
 // The evaluator role: every `every_s` pulls the newest weights and plays `episodes` with its own ε;
-// at the end of the run, `final_episodes` with the final weights. Owner: the node's thread.
+// at the end of the run, `final_episodes` with the final weights; an evaluation that still runs
+// then is dropped. Owner: the node's thread.
 class EvaluatorNode final : public Node {
  public:
   static Result<std::unique_ptr<EvaluatorNode>> Make(const Config& config, Network* network,

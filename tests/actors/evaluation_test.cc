@@ -5,6 +5,8 @@
 
 #include "actors/evaluator_node.h"
 #include "nn/model.h"
+#include "paramserver/server.h"
+#include "tests/testing/coordinator_fake.h"
 
 namespace troop {
 namespace {
@@ -81,6 +83,69 @@ TEST(EvaluationTest, FewerEpisodesThanEnvironmentsNeedFewerEnvironments) {
 TEST(EvaluationTest, OfNoEpisodesIsRefused) {
   EXPECT_EQ(Evaluation::Make(CartPole(), 0, 0, 1, Weights(CartPole())).status().code(),
             Code::kInvalidArgument);
+}
+
+// A policy that never ends an episode, in an environment without a limit, was played for ever.
+TEST(EvaluationTest, EndsAlsoWhereEpisodesHaveNoEnd) {
+  Config config = CartPole();
+  config.env.id = "MountainCar-v0";  // untrained weights don't reach the top
+  config.env.max_episode_steps = 0;
+  config.evaluator.max_episode_steps = 50;
+  const auto made = Evaluation::Make(config, 6, 0, 5, Weights(config));
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  EXPECT_TRUE((*made)->Advance(100));  // 6 episodes on 4 environments
+  EXPECT_EQ((*made)->Report().episodes, 6);
+  EXPECT_EQ((*made)->Report().length_mean, 50);
+}
+
+TEST(EvaluationTest, AnEnvironmentsOwnLimitComesFirst) {
+  Config config = CartPole();
+  config.evaluator.max_episode_steps = 1;
+  EXPECT_GT(Played(config, 4, 0, 64)->Report().length_mean, 1);
+}
+
+// It was played to its end first, however long that took.
+TEST(EvaluatorNodeTest, ARunningEvaluationGivesWayToTheFinalOne) {
+  Config config = CartPole();
+  config.evaluator.every_s = 0;
+  config.evaluator.episodes = 1000000;
+  config.evaluator.final_episodes = 3;
+  const std::vector<float> weights = Weights(config);
+  const auto hub = MakeSimHub();
+  const auto network = hub->MakeNetwork(), servers = hub->MakeNetwork();
+  CoordinatorFake coordinator(hub.get());
+  const auto server = MakeParameterServer({.parameters = std::int64_t(weights.size())});
+  const auto listener = *servers->Listen("inproc://weights", server.get());
+  coordinator.AddPeer(Role::kParamServer, "inproc://weights", 2);
+  const auto publisher = MakeWeightPublisher(*network->Connect(
+      "inproc://weights", {.origin = {.role = Role::kLearner, .incarnation = 1}}));
+  publisher->Publish({7, Buffer::Copy(std::as_bytes(std::span<const float>(weights)))});
+  const auto member = coordinator.Member(network.get(), Role::kEvaluator, 3);
+  const auto node = *EvaluatorNode::Make(config, network.get(), member.get());
+  std::vector<EvaluationReport> reports;
+  coordinator.on_beat = [&reports](const BeatRequest& told, BeatReply*) {
+    reports.insert(reports.end(), told.evaluations.begin(), told.evaluations.end());
+  };
+  Time now{Seconds(1)};
+  int busy = 0;
+  const auto rounds = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      now += Milliseconds(10);
+      network->Pump(now);
+      coordinator.Pump(now);
+      servers->Pump(now);
+      publisher->Poll(now);
+      busy += node->Step(now).what == Turn::kBusy;
+    }
+  };
+  rounds(100);
+  EXPECT_GT(busy, 10);  // it plays
+  EXPECT_TRUE(reports.empty());
+  coordinator.reply.phase = Phase::kEvaluating;
+  rounds(500);
+  ASSERT_FALSE(reports.empty());
+  EXPECT_TRUE(reports.front().final);
+  EXPECT_EQ(reports.front().episodes, 3);
 }
 
 }  // namespace
