@@ -9,6 +9,7 @@
 #include "apps/serial_fleet.h"
 #include "apps/service_node.h"
 #include "envs/environment.h"
+#include "learners/algorithm.h"
 #include "nn/model.h"
 
 namespace troop {
@@ -22,6 +23,27 @@ double MachineMemoryBytes() {
   double limit = 0;
   std::ifstream file("/sys/fs/cgroup/memory.max");
   return file >> limit && limit > 0 ? std::min(machine, limit) : machine;  // "max": no limit
+}
+
+// How the parameters are laid out: layers of one size in another order are another network.
+Status CheckLayout(const Config& config, const EnvSpec& env, const Config& saved) {
+  TROOP_ASSIGN_OR_RETURN(const auto saved_env, MakeEnvironment(saved.env.id, EnvOptionsFor(saved)));
+  TROOP_ASSIGN_OR_RETURN(const auto before, MakeNetwork(saved, saved_env->spec()));
+  TROOP_ASSIGN_OR_RETURN(const auto now, MakeNetwork(config, env));
+  const auto same = [](const ParamSpec& a, const ParamSpec& b) {
+    return a.name == b.name && a.shape == b.shape;
+  };
+  if (std::ranges::equal(before->params(), now->params(), same)) return Status::Ok();
+  return InvalidArgument("it was saved with another network: other layers, or other sizes of them");
+}
+
+Status CheckFits(const Config& config, const CheckpointState& checkpoint) {
+  TROOP_ASSIGN_OR_RETURN(const auto env, MakeEnvironment(config.env.id, EnvOptionsFor(config)));
+  TROOP_ASSIGN_OR_RETURN(const auto algorithm, MakeAlgorithm(config, env->spec()));
+  TROOP_RETURN_IF_ERROR(algorithm->SetState(checkpoint.state));
+  // A config of another version may be unreadable by now; the sizes fit at least.
+  const Result<Config> saved = ParseConfig(checkpoint.config_toml, "the checkpoint's config", {});
+  return saved.ok() ? CheckLayout(config, env->spec(), *saved) : Status::Ok();
 }
 
 }  // namespace
@@ -53,6 +75,16 @@ Status CheckMachine(const Config& config) {
       config.replay.capacity_items, needs.replay_bytes / kGiB, needs.replay_bytes_max / kGiB,
       config.replay.memory_bytes_max > 0 ? "replay.memory_bytes_max"
                                          : "three quarters of this machine's memory");
+}
+
+Status CheckResume(const Config& config, const CheckpointState& checkpoint,
+                   const std::string& path) {
+  const Status fits = CheckFits(config, checkpoint);
+  if (fits.code() != Code::kInvalidArgument) return fits;
+  return InvalidArgument(
+      "{} does not fit this config: {}; resume with the run's own network.*, optimizer.type and "
+      "env.id, or begin another run (name=…)",
+      path, fits.message());
 }
 
 Result<std::string> DescribeRun(const Config& config) {

@@ -3,6 +3,7 @@
 #include "core/config.h"
 #include "core/spec.h"
 #include "core/status.h"
+#include "learners/checkpoint.h"
 
 namespace troop {
 
@@ -18,5 +19,10 @@ Result<RunNeeds> PredictNeeds(const Config& config);
 Status CheckMachine(const Config& config);
 // Topology, endpoints, predicted memory: --dry-run.
 Result<std::string> DescribeRun(const Config& config);
+
+// Refuses to go on from a checkpoint that another network, optimizer or algorithm has made. Errors:
+// kInvalidArgument with what to do. `path`: how to call the checkpoint.
+Status CheckResume(const Config& config, const CheckpointState& checkpoint,
+                   const std::string& path);
 
 }  // namespace troop

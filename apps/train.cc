@@ -61,6 +61,8 @@ Result<std::unique_ptr<Session>> OpenSession(const Config& config, const TrainOp
     session->resume_steps = state.steps;
     session->resume_updates = state.updates;
     fmt::print("resuming {} from {}: {} agent steps, {} updates\n", session->folder.path,
+    TROOP_RETURN_IF_ERROR(
+        CheckResume(config, state, session->folder.path + "/" + session->resume_checkpoint));
                session->resume_checkpoint, state.steps, state.updates);
   }
   TROOP_RETURN_IF_ERROR(BeginRun(session->folder));

@@ -275,6 +275,21 @@ TEST_F(FleetTest, AResumeOfAFinishedRunHasNothingLeftToDo) {
   EXPECT_EQ(Json(run() + "/result.json").Find("updates")->number, updates);
 }
 
+// The learner alone found out, and was started again for ever.
+TEST_F(FleetTest, AResumeWithAnotherNetworkOrOptimizerIsRefusedBeforeAnythingStarts) {
+  const auto troop = Train({"learner.total_steps=1000"});
+  ExpectDone(troop.get(), 1000);
+  const std::string result = FileText(run() + "/result.json");
+  for (const char* change : {"optimizer.type=rmsprop", "network.dueling=false",
+                             "network.layers=[{type = \"linear\", units = 32}]"}) {
+    const auto resumed = Start({"resume", run(), "learner.total_steps=2000", change});
+    EXPECT_EQ(resumed->Wait(), 2) << change << resumed->output();
+    EXPECT_NE(resumed->output().find("does not fit this config"), std::string::npos)
+        << resumed->output();
+  }
+  EXPECT_EQ(FileText(run() + "/result.json"), result);
+}
+
 TEST_F(FleetTest, AResumeWithMoreStepsGoesOn) {
   const auto troop = Train({"learner.total_steps=2000"});
   ExpectDone(troop.get(), 2000);
