@@ -63,9 +63,10 @@ Status RoleNode::Join(const RegisterReply& reply) {
   TROOP_ASSIGN_OR_RETURN(auto channel,
                          options_.network->Connect(options_.coordinator, {.origin = origin}));
   member_ = std::make_unique<FleetMember>(
-      std::move(channel),
-      FleetMember::Options{
-          .role = options_.role, .index = options_.index, .incarnation = reply.incarnation});
+      std::move(channel), FleetMember::Options{.role = options_.role,
+                                               .index = options_.index,
+                                               .incarnation = reply.incarnation,
+                                               .hung_after = Seconds(config_.fleet.hung_after_s)});
   TROOP_ASSIGN_OR_RETURN(node_, MakeNode(reply));
   LogInfo("joined as incarnation {}", reply.incarnation);
   return Status::Ok();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -116,7 +117,8 @@ class FleetMember {
     Role role = Role::kNone;
     std::int32_t index = 0;
     std::uint64_t incarnation = 0;
-    Duration beat_every = Milliseconds(250);
+    Duration hung_after = Seconds(30);  // the coordinator's patience (fleet.hung_after_s)
+    Duration beat_every = std::min<Duration>(Milliseconds(250), hung_after / 3);
     Duration deadline = Seconds(10);   // of one beat
     Duration alone_max = Seconds(60);  // without an answer for so long: lost()
   };

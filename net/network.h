@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -90,8 +91,9 @@ class Listener {
 };
 
 struct NetworkOptions {
-  Duration heartbeat_every = Milliseconds(500);
-  Duration dead_after = Milliseconds(1500);    // nothing heard: kDown
+  Duration dead_after = Milliseconds(1500);  // nothing heard: kDown
+  // Two beats may be late before a peer counts as dead.
+  Duration heartbeat_every = std::min<Duration>(Milliseconds(500), dead_after / 3);
   std::size_t message_bytes_max = std::size_t{256} << 20;
   int parts_max = 4096;
   // What a server keeps of answers that clients have not confirmed, over all of them. Beyond it the

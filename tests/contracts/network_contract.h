@@ -439,7 +439,7 @@ TEST_P(NetworkContract, AListenerThatGoesIsDownAndItsSuccessorGetsTheOpenCalls) 
 TEST_P(NetworkContract, AServerWhoseNodeDoesNotPumpIsHungAndComesBack) {
   EchoService echo;
   Listen(&echo);
-  auto network = Make({.heartbeat_every = Milliseconds(20), .dead_after = Milliseconds(60)});
+  auto network = Make({.dead_after = Milliseconds(60), .heartbeat_every = Milliseconds(20)});
   auto channel = network->Connect(endpoint_, ActorOptions());
   ASSERT_TRUE(channel.ok());
   ASSERT_TRUE(Call(**channel, TestMessage("x")).ok());
@@ -453,7 +453,7 @@ TEST_P(NetworkContract, AServerWhoseNodeDoesNotPumpIsHungAndComesBack) {
 
 TEST_P(NetworkContract, AClientWhoseNodeDoesNotPumpIsHungAndComesBack) {
   EchoService echo;
-  auto network = Make({.heartbeat_every = Milliseconds(20), .dead_after = Milliseconds(60)});
+  auto network = Make({.dead_after = Milliseconds(60), .heartbeat_every = Milliseconds(20)});
   auto listener = network->Listen(world_->Endpoint(), &echo);
   ASSERT_TRUE(listener.ok()) << listener.status().ToString();
   endpoint_ = (*listener)->endpoint();
@@ -468,7 +468,7 @@ TEST_P(NetworkContract, AClientWhoseNodeDoesNotPumpIsHungAndComesBack) {
 
 TEST_P(NetworkContract, IdlePeersStayUp) {
   EchoService echo;
-  const NetworkOptions quick{.heartbeat_every = Milliseconds(50), .dead_after = Milliseconds(400)};
+  const NetworkOptions quick{.dead_after = Milliseconds(400), .heartbeat_every = Milliseconds(50)};
   auto network = Make(quick);
   auto listener = network->Listen(world_->Endpoint(), &echo);
   ASSERT_TRUE(listener.ok()) << listener.status().ToString();

@@ -154,5 +154,20 @@ TEST_F(CallPairTest, SeveralRefusalsLeaveQueuedCallsAlone) {
   EXPECT_TRUE(answer->ok()) << answer->status().message();
 }
 
+class ImpatientPairTest : public CallPairTest {
+ protected:
+  ImpatientPairTest() : CallPairTest({.dead_after = Milliseconds(100)}) {}
+};
+
+// Beats came every 0.5 s whatever dead_after was.
+TEST_F(ImpatientPairTest, IdlePeersStayUpHoweverShortThePatience) {
+  Run(Seconds(0.2));
+  for (int i = 0; i < 200; ++i) {
+    Run(Milliseconds(10));
+    ASSERT_EQ(channel_.peer(), PeerState::kUp);
+  }
+  EXPECT_EQ(echo_.changes.size(), 1u) << "the one that came";
+}
+
 }  // namespace
 }  // namespace troop

@@ -205,7 +205,7 @@ TEST_P(HostileTest, ARepeatedCallIsHandledOnce) {
 // ZeroMQ's heartbeats are quick here, and nobody pumps when they are due.
 class GoneTest : public HostileTest {
  protected:
-  GoneTest() : HostileTest({.heartbeat_every = Milliseconds(10), .dead_after = Seconds(5)}) {}
+  GoneTest() : HostileTest({.dead_after = Seconds(5), .heartbeat_every = Milliseconds(10)}) {}
   // Some heartbeats of the I/O thread. There is nothing to wait for: the test is that it survives.
   static void Pass() { std::this_thread::sleep_for(std::chrono::milliseconds(100)); }
 };
@@ -215,7 +215,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, GoneTest, testing::Values("ipc", "tcp"),
 // libzmq aborted the process: "Assertion failed: !_io_error".
 TEST_P(GoneTest, AServerThatFillsTheQueueAndGoesDoesNotEndTheClient) {
   echo_.park = true;
-  auto clients = *MakeZmqNetwork({.heartbeat_every = Milliseconds(10), .dead_after = Seconds(5)});
+  auto clients = *MakeZmqNetwork({.dead_after = Seconds(5), .heartbeat_every = Milliseconds(10)});
   ChannelOptions options = ActorOptions(2);
   options.window = 300;
   const auto channel = *clients->Connect(listener_->endpoint(), options);
