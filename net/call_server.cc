@@ -260,7 +260,8 @@ void CallServer::SendReply(Client& client, std::uint64_t sequence) {
     const auto flags = static_cast<std::uint16_t>(kFlagReply | part_flag_);
     const Envelope envelope{.flags = flags, .channel = client.channel, .session = session_};
     if (record.state == Record::kDropped) {
-      Message lost = MakeErrorMessage(DataLoss(
+      // As if it had been lost on the way: callers that can ask again do.
+      Message lost = MakeErrorMessage(DeadlineExceeded(
           "call {} was answered, but the answer was not kept (reply_memory_bytes)", sequence));
       lost.origin.sequence = sequence;
       sent = Transmit(client.channel, envelope, lost);

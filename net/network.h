@@ -97,7 +97,8 @@ struct NetworkOptions {
   std::size_t message_bytes_max = std::size_t{256} << 20;
   int parts_max = 4096;
   // What a server keeps of answers that clients have not confirmed, over all of them. Beyond it the
-  // oldest are dropped; a repeat of such a call gets kDataLoss.
+  // oldest are dropped; a repeat of such a call gets kDeadlineExceeded: it happened, but its answer
+  // is lost.
   std::size_t reply_memory_bytes = std::size_t{256} << 20;
   int clients_max = 4096;               // channels one listener serves; more are turned away
   Duration forget_after = Seconds(60);  // a client that is down so long loses its place
