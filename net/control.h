@@ -90,9 +90,11 @@ struct BeatRequest {
 struct BeatReply {
   Phase phase = Phase::kRunning;
   bool stop = false;  // end now, without final work beyond a checkpoint
-  std::int64_t steps_granted =
-      0;                    // to this incarnation in all, up to now: a lost reply loses nothing
-  bool steps_over = false;  // no lease will ever be granted again
+  // To this incarnation in all, up to now: a lost reply loses nothing.
+  std::int64_t steps_granted = 0;
+  // All steps are leased. That can change: what an actor that dies had leased and not done is
+  // granted again.
+  bool steps_over = false;
   std::int64_t steps_total_done = 0;      // over all actors
   std::map<std::string, PeerInfo> peers;  // by PeerName
   template <class A>
