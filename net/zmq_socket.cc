@@ -100,12 +100,9 @@ void SetOptions(void* socket, ZmqSocket::Kind kind, Endpoint::Transport transpor
     Set<int>(socket, ZMQ_BACKLOG, 1024);
     return;
   }
-  // Heartbeats of the I/O thread: a stopped or unreachable process loses its connections (kDown). A
-  // hung node is not seen by these, but by the beats of CallChannel and CallServer. The client
-  // asks; the server answers and keeps the client's TTL. A server must not ask too: libzmq 4.3.4
-  // aborts the process (stream_engine_base.cpp, !_io_error) when a peer is gone whose messages fill
-  // the queue at the moment of a heartbeat. For the same reason a client's queue has no limit: its
-  // windows bound what can be in it.
+  // Heartbeats of the I/O thread: a stopped or unreachable process loses its connections (kDown).
+  // The client asks; the server answers and keeps the client's TTL. A server that asks too, or a
+  // client whose queue can be full, makes libzmq 4.3.4 abort (docs/decisions/0005-sockets.md).
   Set<int>(socket, ZMQ_HEARTBEAT_IVL, ms(options.heartbeat_every));
   Set<int>(socket, ZMQ_HEARTBEAT_TIMEOUT, ms(options.dead_after));
   Set<int>(socket, ZMQ_HEARTBEAT_TTL, ms(options.dead_after));
@@ -113,8 +110,7 @@ void SetOptions(void* socket, ZmqSocket::Kind kind, Endpoint::Transport transpor
   // No queue before the connection stands: what is sent is on its way, else the channel keeps it.
   // (An inproc name has no connection to wait for.)
   if (transport != Endpoint::kInproc) Set<int>(socket, ZMQ_IMMEDIATE, 1);
-  // Exponential, so that a fleet does not storm a server that comes back. On one machine a try is
-  // cheap and a start should not wait.
+  // Exponential, so that a fleet does not storm a server that comes back.
   Set<int>(socket, ZMQ_RECONNECT_IVL, transport == Endpoint::kTcp ? 100 : 20);
   Set<int>(socket, ZMQ_RECONNECT_IVL_MAX, transport == Endpoint::kTcp ? 5000 : 200);
 }
