@@ -61,18 +61,20 @@ Status ActorNode::Build() {
 }
 
 Status ActorNode::Connect() {
-  const ChannelOptions options{.origin = {.role = Role::kActor,
-                                          .index = member_->options().index,
-                                          .incarnation = member_->options().incarnation}};
+  const Origin origin{.role = Role::kActor,
+                      .index = member_->options().index,
+                      .incarnation = member_->options().incarnation};
   const std::string replay = member_->Endpoint(Role::kReplay, 0);
   if (!writer_ && !replay.empty()) {
-    TROOP_ASSIGN_OR_RETURN(auto channel, network_->Connect(replay, options));
+    const int window = int(config_.actor.push_window);
+    TROOP_ASSIGN_OR_RETURN(auto channel,
+                           network_->Connect(replay, {.origin = origin, .window = window}));
     writer_ = MakeReplayWriter(std::move(channel), {spec_.observation, spec_.action.tensor()},
-                               {.window = int(config_.actor.push_window)});
+                               {.window = window});
   }
   const std::string weights = member_->Endpoint(Role::kParamServer, 0);
   if (!weights_ && !weights.empty()) {
-    TROOP_ASSIGN_OR_RETURN(auto channel, network_->Connect(weights, options));
+    TROOP_ASSIGN_OR_RETURN(auto channel, network_->Connect(weights, {.origin = origin}));
     weights_ = MakeWeightSubscriber(std::move(channel));
   }
   return Status::Ok();

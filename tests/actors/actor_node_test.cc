@@ -13,7 +13,7 @@ namespace {
 // An actor beside a real replay and parameter server, and a coordinator that the test plays.
 class ActorWorld {
  public:
-  explicit ActorWorld(Config config, std::uint64_t incarnation = 3)
+  explicit ActorWorld(Config config, std::uint64_t incarnation = 3, double samples_per_insert = 0)
       : config_(std::move(config)), coordinator_(hub_.get()) {
     network_ = hub_->MakeNetwork();
     servers_ = hub_->MakeNetwork();
@@ -23,7 +23,7 @@ class ActorWorld {
                                            .n_step_max = int(config_.actor.n_step),
                                            .capacity_items = config_.replay.capacity_items,
                                            .min_items = config_.replay.min_items,
-                                           .samples_per_insert = 0}));
+                                           .samples_per_insert = samples_per_insert}));
     const auto module = MakeNetwork(config_, spec_);
     weights_.resize(std::size_t(ParameterCount(**module)));
     InitParameters(**module, 1, weights_);
@@ -173,6 +173,19 @@ TEST(ActorNodeTest, CountsAStepAsDoneOnlyWhenTheReplayHasIt) {
   };
   ASSERT_TRUE(world.Rounds(2000));
   EXPECT_GT(world.coordinator().told.steps_done, 1000);
+}
+
+// The channel's own window ended it at 16.
+TEST(ActorNodeTest, HasAsManyPushesInFlightAsItsWindowAllows) {
+  Config config = Catch();
+  config.actor.push_items = 1;
+  config.actor.push_window = 40;
+  config.replay.min_items = 20;
+  ActorWorld world(config, 3, 8);  // nobody samples: pushes wait
+  world.PublishWeights(1);
+  world.GrantUpTo(2000);
+  ASSERT_TRUE(world.Rounds(3000));
+  EXPECT_EQ(world.coordinator().told.metrics.at("actor/unacked_pushes").value, 40);
 }
 
 TEST(ActorNodeTest, EndsWhenTheRunDrainsOrItIsTold) {
