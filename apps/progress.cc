@@ -1,7 +1,8 @@
 #include "apps/progress.h"
 
 #include <algorithm>
-#include <cstdio>
+
+#include "apps/terminal.h"
 
 namespace troop {
 namespace {
@@ -10,44 +11,63 @@ constexpr Duration kLineEvery = Seconds(2);
 
 class LiveBlock final : public Progress {
  public:
-  explicit LiveBlock(std::string name) : name_(std::move(name)) {}
-  void Show(Time, const RunView& view, const RunRates& rates) override { Draw(view, rates); }
-  void Finish(const RunView& view, const RunRates& rates) override { Draw(view, rates); }
+  LiveBlock(std::string name, std::FILE* out) : name_(std::move(name)), out_(out) {}
+  void Show(Time, const RunView& view, const RunRates& rates) override {
+    view_ = view;
+    rates_ = rates;
+    Draw();
+  }
+  void Finish(const RunView& view, const RunRates& rates) override { Show({}, view, rates); }
+  // A part of the block: what is printed beside it would be erased with the next one.
+  void Say(const std::string& notice) override {
+    notice_ = notice;
+    Draw();
+  }
 
  private:
-  void Draw(const RunView& view, const RunRates& rates) {
-    const std::string block = ProgressBlock(name_, view, rates);
+  void Draw() {
+    // Lines that the terminal wraps would make the block taller than it is counted. The last
+    // column stays free: some terminals wrap as soon as it is written.
+    const int columns = SizeOfTerminal(fileno(out_)).columns - 1;
+    const std::string block = ProgressBlock(name_, view_, rates_, columns, notice_);
     // Back to the block's first line, and erase to the end of the screen.
-    if (lines_ > 0) std::fputs(fmt::format("\x1b[{}F\x1b[J", lines_).c_str(), stdout);
-    std::fputs(block.c_str(), stdout);
-    std::fflush(stdout);
+    if (lines_ > 0) std::fputs(fmt::format("\x1b[{}F\x1b[J", lines_).c_str(), out_);
+    std::fputs(block.c_str(), out_);
+    std::fflush(out_);
     lines_ = std::ranges::count(block, '\n');
   }
   const std::string name_;
+  std::FILE* const out_;
+  std::string notice_;
+  RunView view_;
+  RunRates rates_;
   std::ptrdiff_t lines_ = 0;
 };
 
 class PlainLines final : public Progress {
  public:
+  explicit PlainLines(std::FILE* out) : out_(out) {}
   void Show(Time now, const RunView& view, const RunRates& rates) override {
     if (now < next_) return;
     next_ = now + kLineEvery;
     Finish(view, rates);
   }
   void Finish(const RunView& view, const RunRates& rates) override {
-    std::puts(ProgressLine(view, rates).c_str());
-    std::fflush(stdout);
+    std::fputs((ProgressLine(view, rates) + "\n").c_str(), out_);
+    std::fflush(out_);
   }
+  void Say(const std::string& notice) override { fmt::print(stderr, "{}\n", notice); }
 
  private:
+  std::FILE* const out_;
   Time next_{};
 };
 
 }  // namespace
 
-std::unique_ptr<Progress> MakeProgress(const std::string& name, bool live) {
-  if (live) return std::make_unique<LiveBlock>(name);
-  return std::make_unique<PlainLines>();
+std::unique_ptr<Progress> MakeProgress(const std::string& name, bool live, std::FILE* out) {
+  if (live) return std::make_unique<LiveBlock>(name, out);
+  return std::make_unique<PlainLines>(out);
 }
 
 }  // namespace troop

@@ -34,6 +34,49 @@ std::string Bar(double share, int width) {
   return bar;
 }
 
+// Of UTF-8 without wide characters: a column a code point.
+std::size_t Columns(std::string_view text) {
+  return std::size_t(std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+std::string Cut(std::string_view text, int columns) {
+  if (Columns(text) <= std::size_t(columns)) return std::string(text);
+  std::size_t bytes = 0;
+  for (int left = columns; bytes < text.size(); ++bytes) {
+    if ((text[bytes] & 0xC0) != 0x80 && --left < 1) break;
+  }
+  return std::string(text.substr(0, bytes)) + "…";
+}
+
+// The items side by side, the most important one first, up to the first that has no room.
+std::string Fit(const std::vector<std::string>& items, int columns) {
+  std::string line = Cut(items[0], columns);
+  for (std::size_t i = 1; i < items.size(); ++i) {
+    if (Columns(line) + 2 + Columns(items[i]) > std::size_t(columns)) break;
+    line += "  " + items[i];
+  }
+  return line;
+}
+
+// Name, phase, share of the steps, time; a bar in the room that is left.
+std::string FirstLine(const std::string& name, const RunView& view, const RunRates& r,
+                      int columns) {
+  constexpr int kNameMin = 8, kBarMin = 6, kBarMax = 24;
+  const double share = view.steps_total > 0 ? double(view.steps) / double(view.steps_total) : 0;
+  const std::string phase = PhaseName(view.phase), percent = fmt::format("{:3.0f} %", 100 * share);
+  const int room = columns - int(phase.size() + percent.size()) - 4;
+  const std::string head = Cut(name, std::max(kNameMin, room)) + "  " + phase;
+  std::vector<std::string> tail{percent};
+  if (r.left_s && view.phase == Phase::kRunning) tail.push_back(Span(*r.left_s) + " left");
+  tail.push_back(Span(r.elapsed_s) + " elapsed");
+  std::vector<std::string> items{head};
+  items.insert(items.end(), tail.begin(), tail.end());
+  const std::string line = Fit(items, columns);
+  const int bar = std::min(kBarMax, columns - int(Columns(line)) - 2);
+  if (bar < kBarMin) return line;
+  return head + "  " + Bar(share, bar) + line.substr(head.size() + 1);
+}
+
 }  // namespace
 
 RunRates RateMeter::Update(Time now, const RunView& view) {
@@ -90,21 +133,28 @@ std::string RateMeter::Bottleneck(const RunView& view, const Point& a, const Poi
   return "learner (batches wait for it)";
 }
 
-std::string ProgressBlock(const std::string& name, const RunView& view, const RunRates& r) {
-  const double share = view.steps_total > 0 ? double(view.steps) / double(view.steps_total) : 0;
-  std::string out = fmt::format("{}  {}  {} {:3.0f} %  {} elapsed", name, PhaseName(view.phase),
-                                Bar(share, 24), 100 * share, Span(r.elapsed_s));
-  if (r.left_s && view.phase == Phase::kRunning) out += fmt::format(", {} left", Span(*r.left_s));
+std::string ProgressBlock(const std::string& name, const RunView& view, const RunRates& r,
+                          int columns, const std::string& notice) {
   const double updates = Value(view.metrics, "learner/updates");
-  out += fmt::format("\n  steps   {:>8} of {:<8} {:>8}/s    updates {:>8} {:>8}/s",
-                     Count(double(view.steps)), Count(double(view.steps_total)),
-                     Count(r.steps_per_s), Count(updates), Count(r.updates_per_s));
-  out +=
-      fmt::format("\n  replay  {:>7.0f} % full   {:>6.2f} samples per insert   lag {:.0f} updates",
-                  100 * r.replay_fill, r.samples_per_insert, r.policy_lag);
-  out += fmt::format("\n  return  {:>8.1f} training", r.train_return);
-  if (r.evaluation_return) out += fmt::format("   {:>8.1f} evaluated", *r.evaluation_return);
-  out += fmt::format("\n  bottleneck: {}\n", r.bottleneck);
+  std::string out = FirstLine(name, view, r, columns) + "\n";
+  out += Fit({fmt::format("  steps  {:>6} of {:<6} {:>6}/s", Count(double(view.steps)),
+                          Count(double(view.steps_total)), Count(r.steps_per_s)),
+              fmt::format("updates {:>6}", Count(updates)),
+              fmt::format("{:>6}/s", Count(r.updates_per_s))},
+             columns) +
+         "\n";
+  out += Fit({fmt::format("  replay {:>3.0f} % full", 100 * r.replay_fill),
+              fmt::format("{:.2f} samples/insert", r.samples_per_insert),
+              fmt::format("lag {:.0f} updates", r.policy_lag)},
+             columns) +
+         "\n";
+  std::vector<std::string> returns{fmt::format("  return {:>8.1f} training", r.train_return)};
+  if (r.evaluation_return) {
+    returns.push_back(fmt::format("{:>8.1f} evaluated", *r.evaluation_return));
+  }
+  out += Fit(returns, columns) + "\n";
+  out += Cut("  bottleneck: " + r.bottleneck, columns) + "\n";
+  if (!notice.empty()) out += Cut(notice, columns) + "\n";
   return out;
 }
 

@@ -39,8 +39,10 @@ class RateMeter {
   double train_return_ = 0;
 };
 
-// The live block (several lines), and the plain line.
-std::string ProgressBlock(const std::string& name, const RunView& view, const RunRates& rates);
+// The live block: several lines of at most `columns` each, the most important items first; `notice`
+// is its last line. And the plain line.
+std::string ProgressBlock(const std::string& name, const RunView& view, const RunRates& rates,
+                          int columns, const std::string& notice = "");
 std::string ProgressLine(const RunView& view, const RunRates& rates);
 
 }  // namespace troop

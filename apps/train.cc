@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <utility>
 
 #include "apps/coordinator.h"
 #include "apps/endpoints.h"
@@ -22,6 +23,8 @@
 
 namespace troop {
 namespace {
+
+constexpr char kStopping[] = "stopping: checkpoint first (again to kill at once)";
 
 // What both ways of running share: the folder, the files, the progress.
 struct Session {
@@ -58,11 +61,11 @@ Result<std::unique_ptr<Session>> OpenSession(const Config& config, const TrainOp
     TROOP_ASSIGN_OR_RETURN(session->resume_checkpoint, NewestCheckpoint(run));
     TROOP_ASSIGN_OR_RETURN(const CheckpointState state,
                            ReadCheckpoint(run, session->resume_checkpoint));
+    TROOP_RETURN_IF_ERROR(
+        CheckResume(config, state, session->folder.path + "/" + session->resume_checkpoint));
     session->resume_steps = state.steps;
     session->resume_updates = state.updates;
     fmt::print("resuming {} from {}: {} agent steps, {} updates\n", session->folder.path,
-    TROOP_RETURN_IF_ERROR(
-        CheckResume(config, state, session->folder.path + "/" + session->resume_checkpoint));
                session->resume_checkpoint, state.steps, state.updates);
   }
   TROOP_RETURN_IF_ERROR(BeginRun(session->folder));
@@ -119,8 +122,10 @@ int TrainSerial(Session* session) {
   SerialFleet& fleet = **made;
   SignalWatch signals(nullptr, false);
   const SystemClock clock;
+  bool told = false;
   while (fleet.Round()) {
     if (signals.count() > 1) return kExitInterrupted;
+    if (signals.count() > 0 && !std::exchange(told, true)) session->progress->Say(kStopping);
     if (signals.count() > 0) fleet.Drain();
     session->Look(clock.Now(), fleet.coordinator());
   }
@@ -227,7 +232,7 @@ void ProcessFleet::Turn(Time now) {
 void ProcessFleet::HandleSignals(Time now) {
   if (signals_->count() == 0 && !kill_at_) return;
   if (!kill_at_) {
-    fmt::print(stderr, "\nstopping: checkpoint first (again to kill at once)\n");
+    session_->progress->Say(kStopping);
     coordinator_->Drain();
     kill_at_ = now + Seconds(session_->folder.config.fleet.drain_s * 0.8);
   }

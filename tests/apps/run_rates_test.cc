@@ -71,7 +71,7 @@ TEST(ProgressTextTest, SaysAllThatTheRunIsJudgedBy) {
   RunRates rates = meter.Update(Time(Seconds(10)), view);
   rates.samples_per_insert = 7.5;
   rates.replay_fill = 0.42;
-  const std::string block = ProgressBlock("pole", view, rates), line = ProgressLine(view, rates);
+  const std::string block = ProgressBlock("pole", view, rates, 79), line = ProgressLine(view, rates);
   for (const char* part :
        {"2500", "10.0 k", "250/s", "1000", "7.50", "42 %", "123.4", "30 s left", "bottleneck"}) {
     EXPECT_NE(block.find(part), std::string::npos) << part << "\n" << block;

@@ -1,0 +1,16 @@
+#include "apps/terminal.h"
+
+#include <sys/ioctl.h>
+
+namespace troop {
+
+TerminalSize SizeOfTerminal(int fd) {
+  TerminalSize size;
+  struct winsize window {};
+  if (ioctl(fd, TIOCGWINSZ, &window) != 0) return size;
+  if (window.ws_col > 0) size.columns = window.ws_col;
+  if (window.ws_row > 0) size.rows = window.ws_row;
+  return size;
+}
+
+}  // namespace troop
