@@ -32,6 +32,7 @@ Table::Options TableOptions(const ReplayServer::Options& options) {
           .priority_epsilon = options.priority_epsilon,
           .trim_every_samples = options.trim_every_samples,
           .seed = options.seed,
+          .incarnation = options.incarnation,
           .first_generation = FirstGeneration(options.incarnation)};
 }
 

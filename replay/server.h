@@ -33,7 +33,7 @@ class ReplayServer : public Service {
     std::int64_t batch_size_max = 1 << 16;
     // Its keys are no other's of the same place: an update that was on its way when a replay died
     // does not hit an item of its successor. Distances between the first 1000 are above half a
-    // million generations, each a whole table of inserts.
+    // million generations, each a whole table of inserts. Its draws are its own likewise.
     std::uint64_t incarnation = 0;
   };
   virtual void Tick(Time now) = 0;  // tells the time, for the seconds that each side was blocked

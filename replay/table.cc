@@ -224,7 +224,10 @@ void Table::FindStrata(std::int64_t batch, double* probability) {
   slot_.resize(count);
   priority_.resize(count);
   mass_.resize(count);
-  Rng rng({.run_seed = options_.seed, .purpose = Purpose::kReplaySampling, .episode = draws_});
+  Rng rng({.run_seed = options_.seed,
+           .purpose = Purpose::kReplaySampling,
+           .index = options_.incarnation,
+           .episode = draws_});
   const double total = tree_.total(), stratum = total / double(batch);
   for (std::size_t i = 0; i < count; ++i) mass_[i] = (double(i) + rng.Uniform()) * stratum;
   tree_.Find(mass_, slot_, priority_);

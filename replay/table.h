@@ -38,7 +38,8 @@ class Table {
     double priority_epsilon = 1e-6;
     std::int64_t trim_every_samples = 0;  // 0: trim at every insert, no excess
     std::uint64_t seed = 1;
-    std::int64_t frames = 0;  // of the log; 0: derived
+    std::uint64_t incarnation = 0;       // with the seed, the key of the sampling stream
+    std::int64_t frames = 0;             // of the log; 0: derived
     std::uint32_t first_generation = 1;  // a table that follows another begins elsewhere
   };
   struct InsertCounts {

@@ -135,6 +135,25 @@ TEST(ReplayServerTest, EqualRunsGiveEqualBytes) {
   EXPECT_EQ(runs[0], runs[1]);
 }
 
+// The stream began again at its first number, with the seed alone as its key.
+TEST(ReplayServerTest, ARestartedServerDoesNotDrawTheSameStreamAgain) {
+  ReplayWorld world(SmallOptions());
+  std::vector<std::vector<float>> runs;
+  for (const std::uint64_t incarnation : {1, 2, 1}) {
+    world.options().incarnation = incarnation;
+    world.RestartServer();
+    const auto writer = world.Writer(std::int32_t(runs.size()));
+    const auto sampler = world.Sampler({.batch_size = 8}, std::int32_t(runs.size()));
+    Push(&world, writer.get(), 1, 0, 100);
+    const auto batch = Take(&world, sampler.get());
+    ASSERT_TRUE(Took(batch));
+    const auto observation = (*batch)->observation.as<float>();
+    runs.emplace_back(observation.begin(), observation.end());
+  }
+  EXPECT_NE(runs[0], runs[1]);
+  EXPECT_EQ(runs[0], runs[2]);
+}
+
 // ---- priorities ---------------------------------------------------------------------------------
 
 TEST(ReplayServerTest, PrioritiesTravelWithTheNextRequest) {
