@@ -171,8 +171,9 @@ void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
            AboveUpTo(0, 1)}, c.target_tau);
   v.Visit({"learner.max_grad_norm", "Longer gradients are scaled down to this length; 0: never.",
            AtLeast(0)}, c.max_grad_norm);
-  v.Visit({"learner.prefetch", "Requests for batches in flight or waiting.", Between(1, 1024)},
-          c.prefetch);
+  v.Visit({"learner.prefetch",
+           "Requests for batches in flight or waiting; up to 32 batches more are in update jobs.",
+           Between(1, 1024)}, c.prefetch);
   v.Visit({"learner.batches_per_request",
            "Batches that one request brings: more cost less per batch but see older priorities.",
            Between(1, 64)}, c.batches_per_request);

@@ -35,8 +35,9 @@ class ReplayWriter {
 };
 
 // Draws batches ahead of need. Owner: the learner's node thread; nothing blocks.
-// The server counts samples when it answers, so at most prefetch * batches_per_request batches are
-// counted and never used.
+// The server counts samples when it answers: at most prefetch * batches_per_request batches are
+// counted and not taken. What the owner took and has not used yet (the learner: two jobs of up to
+// 16 batches) comes on top.
 class ReplaySampler {
  public:
   struct Options {
