@@ -79,16 +79,27 @@ std::string FirstLine(const std::string& name, const RunView& view, const RunRat
 
 }  // namespace
 
+RateMeter::Point RateMeter::PointOf(Time now, const RunView& view) {
+  const MetricSnapshot& m = view.metrics;
+  Point point{.time = now,
+              .steps = double(view.steps),
+              .updates = Value(m, "learner/updates"),
+              .episodes = Value(m, "actor/episodes"),
+              .return_sum = Value(m, "actor/return_sum"),
+              .insert_blocked_s = Value(m, "replay/insert_blocked_s"),
+              .sample_blocked_s = Value(m, "replay/sample_blocked_s"),
+              .ready_batches = Value(m, "learner/ready_batches"),
+              .actors_blocked = Value(m, "actor/blocked"),
+              .lag = {}};
+  if (m.contains("learner/version") && m.contains("actor/weights_version")) {
+    point.lag = Value(m, "learner/version") - Value(m, "actor/weights_version");
+  }
+  return point;
+}
+
 RunRates RateMeter::Update(Time now, const RunView& view) {
   if (!start_) start_ = now;
-  const MetricSnapshot& m = view.metrics;
-  points_.push_back({.time = now,
-                     .steps = double(view.steps),
-                     .updates = Value(m, "learner/updates"),
-                     .episodes = Value(m, "actor/episodes"),
-                     .return_sum = Value(m, "actor/return_sum"),
-                     .insert_blocked_s = Value(m, "replay/insert_blocked_s"),
-                     .sample_blocked_s = Value(m, "replay/sample_blocked_s")});
+  points_.push_back(PointOf(now, view));
   while (points_.size() > 2 && now - points_[1].time >= kWindow) points_.pop_front();
   const Point& a = points_.front();
   const Point& b = points_.back();
@@ -98,39 +109,62 @@ RunRates RateMeter::Update(Time now, const RunView& view) {
     r.steps_per_s = (b.steps - a.steps) / seconds;
     r.updates_per_s = (b.updates - a.updates) / seconds;
   }
-  const double inserts = Value(m, "replay/inserts");
-  r.samples_per_insert = inserts > 0 ? Value(m, "replay/samples") / inserts : 0;
-  r.replay_fill = Value(m, "replay/fill");
-  r.policy_lag = Value(m, "learner/policy_lag");
+  const double inserts = Value(view.metrics, "replay/inserts");
+  r.samples_per_insert = inserts > 0 ? Value(view.metrics, "replay/samples") / inserts : 0;
+  r.replay_fill = Value(view.metrics, "replay/fill");
+  r.weights_lag = WeightsLag();
   if (b.episodes > a.episodes)
     train_return_ = (b.return_sum - a.return_sum) / (b.episodes - a.episodes);
   r.train_return = train_return_;
   if (!view.evaluations.empty()) r.evaluation_return = view.evaluations.back().return_mean;
   if (r.steps_per_s > 0) r.left_s = double(view.steps_total - view.steps) / r.steps_per_s;
-  r.bottleneck = Bottleneck(view, a, b);
+  r.bottleneck = Bottleneck(view);
   return r;
 }
 
+// The mean over the window: learner and actors tell their versions at different moments, and one
+// pair alone may be off by the updates of a heartbeat, either way.
+std::optional<double> RateMeter::WeightsLag() const {
+  double sum = 0, count = 0;
+  for (const Point& p : points_) {
+    if (!p.lag) continue;
+    sum += *p.lag;
+    ++count;
+  }
+  if (count == 0) return std::nullopt;
+  return std::max(0.0, sum / count);
+}
+
 // Who waits tells who is too slow. The limiter's clocks say which side it holds back; without them
-// the queues do.
-std::string RateMeter::Bottleneck(const RunView& view, const Point& a, const Point& b) const {
+// the occupancy of the queues does: how often the learner's was empty in the window. One look says
+// nothing, a queue that works well is empty now and then.
+std::string RateMeter::Bottleneck(const RunView& view) {
+  if (view.phase == Phase::kDone) return "none";
   if (view.phase == Phase::kDraining) return "learner (experience is complete)";
   if (view.phase != Phase::kRunning) return "evaluator";
+  const Point& a = points_.front();
+  const Point& b = points_.back();
   const double seconds = ToSeconds(b.time - a.time);
   if (seconds <= 0 || b.updates <= 0) return "none yet (the replay fills)";
+  double looks = 0, empty = 0, blocked = 0;
+  for (const Point& p : points_) {
+    if (p.updates <= 0) continue;
+    ++looks;
+    empty += p.ready_batches < 1 ? 1 : 0;
+    blocked += p.actors_blocked;
+  }
+  // Near a half it stays with what it said before.
+  learner_starves_ = empty / looks > (learner_starves_ ? 0.4 : 0.6);
   const double inserts_blocked = (b.insert_blocked_s - a.insert_blocked_s) / seconds;
   const double samples_blocked = (b.sample_blocked_s - a.sample_blocked_s) / seconds;
-  const double ready = Value(view.metrics, "learner/ready_batches");
   if (inserts_blocked > 0.2 && inserts_blocked >= samples_blocked) {
-    return ready > 0 ? "learner (actors wait for the replay ratio)"
-                     : "replay (actors and learner both wait)";
+    return learner_starves_ ? "replay (actors and learner both wait)"
+                            : "learner (actors wait for the replay ratio)";
   }
   if (samples_blocked > 0.2) return "actors (the learner waits for the replay ratio)";
-  if (ready < 1) {
-    return Value(view.metrics, "actor/blocked") > 0.5 ? "replay (actors and learner both wait)"
-                                                      : "replay (the learner waits for batches)";
-  }
-  return "learner (batches wait for it)";
+  if (!learner_starves_) return "learner (batches wait for it)";
+  return blocked / looks > 0.5 ? "replay (actors and learner both wait)"
+                               : "replay (the learner waits for batches)";
 }
 
 std::string ProgressBlock(const std::string& name, const RunView& view, const RunRates& r,
@@ -143,11 +177,10 @@ std::string ProgressBlock(const std::string& name, const RunView& view, const Ru
               fmt::format("{:>6}/s", Count(r.updates_per_s))},
              columns) +
          "\n";
-  out += Fit({fmt::format("  replay {:>3.0f} % full", 100 * r.replay_fill),
-              fmt::format("{:.2f} samples/insert", r.samples_per_insert),
-              fmt::format("lag {:.0f} updates", r.policy_lag)},
-             columns) +
-         "\n";
+  std::vector<std::string> replay{fmt::format("  replay {:>3.0f} % full", 100 * r.replay_fill),
+                                  fmt::format("{:.2f} samples/insert", r.samples_per_insert)};
+  if (r.weights_lag) replay.push_back(fmt::format("lag {} updates", Count(*r.weights_lag)));
+  out += Fit(replay, columns) + "\n";
   std::vector<std::string> returns{fmt::format("  return {:>8.1f} training", r.train_return)};
   if (r.evaluation_return) {
     returns.push_back(fmt::format("{:>8.1f} evaluated", *r.evaluation_return));
@@ -160,12 +193,12 @@ std::string ProgressBlock(const std::string& name, const RunView& view, const Ru
 
 std::string ProgressLine(const RunView& view, const RunRates& r) {
   std::string out = fmt::format(
-      "{} s  {}  steps {}/{} ({}/s)  updates {} ({}/s)  samples/insert {:.2f}  replay {:.0f} %  "
-      "lag {:.0f}  "
-      "return {:.1f}",
+      "{} s  {}  steps {}/{} ({}/s)  updates {} ({}/s)  samples/insert {:.2f}  replay {:.0f} %",
       std::lround(r.elapsed_s), PhaseName(view.phase), view.steps, view.steps_total,
       Count(r.steps_per_s), Count(Value(view.metrics, "learner/updates")), Count(r.updates_per_s),
-      r.samples_per_insert, 100 * r.replay_fill, r.policy_lag, r.train_return);
+      r.samples_per_insert, 100 * r.replay_fill);
+  if (r.weights_lag) out += fmt::format("  lag {:.0f}", *r.weights_lag);
+  out += fmt::format("  return {:.1f}", r.train_return);
   if (r.evaluation_return) out += fmt::format("  evaluated {:.1f}", *r.evaluation_return);
   if (r.left_s && view.phase == Phase::kRunning) out += fmt::format("  left {}", Span(*r.left_s));
   return out + "  bottleneck: " + r.bottleneck;

@@ -14,12 +14,12 @@ struct RunRates {
   double elapsed_s = 0;
   double steps_per_s = 0, updates_per_s = 0;
   double samples_per_insert = 0;
-  double replay_fill = 0;   // of the capacity, [0, 1] (above 1: soft capacity)
-  double policy_lag = 0;    // updates between the weights that acted and the learner's
-  double train_return = 0;  // mean of the actors' episodes (with exploration) of late
+  double replay_fill = 0;             // of the capacity, [0, 1] (above 1: soft capacity)
+  std::optional<double> weights_lag;  // updates from the actors' weights to the learner's
+  double train_return = 0;            // mean of the actors' episodes (with exploration) of late
   std::optional<double> evaluation_return;
   std::optional<double> left_s;  // till the step budget is spent
-  std::string bottleneck;        // "actors", "learner", "replay", "starting", "limiter: …"
+  std::string bottleneck;  // "actors …", "learner …", "replay …", "evaluator", "none …"
 };
 
 class RateMeter {
@@ -31,12 +31,17 @@ class RateMeter {
   struct Point {
     Time time;
     double steps, updates, episodes, return_sum, insert_blocked_s, sample_blocked_s;
+    double ready_batches, actors_blocked;  // levels at that moment
+    std::optional<double> lag;
   };
-  std::string Bottleneck(const RunView& view, const Point& first, const Point& last) const;
+  static Point PointOf(Time now, const RunView& view);
+  std::optional<double> WeightsLag() const;
+  std::string Bottleneck(const RunView& view);
 
   std::optional<Time> start_;
   std::deque<Point> points_;
   double train_return_ = 0;
+  bool learner_starves_ = false;  // its queue of batches is empty most of the time
 };
 
 // The live block: several lines of at most `columns` each, the most important items first; `notice`

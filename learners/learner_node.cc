@@ -237,6 +237,7 @@ void LearnerNode::CollectUpdates() {
 
 void LearnerNode::ReportMetrics(const UpdateJob& job) {
   metrics_.Gauge("learner/updates", double(updates_ - updates_at_start_), MetricKind::kCounter);
+  metrics_.Gauge("learner/version", double(updates_), MetricKind::kGaugeMax);
   metrics_.Gauge("learner/skipped_updates", double(unfinite_), MetricKind::kCounter);
   metrics_.Gauge("learner/loss", job.last.loss);
   metrics_.Gauge("learner/td_error", job.last.td_error_mean);
@@ -245,14 +246,15 @@ void LearnerNode::ReportMetrics(const UpdateJob& job) {
   std::size_t ready = std::size_t(sampler_->ready_batches());
   for (const auto& waiting : jobs_) ready += waiting->batches.size();
   metrics_.Gauge("learner/ready_batches", double(ready), MetricKind::kGaugeSum);
-  double lag = 0, items = 0;
+  // How old the experience is that it learns from: updates since the weights that acted in it.
+  double age = 0, items = 0;
   for (const SampleBatch& batch : job.batches) {
     for (const std::uint64_t version : batch.policy_version) {
-      lag += double(updates_) - double(UpdatesOf(version));
+      age += double(updates_) - double(UpdatesOf(version));
       ++items;
     }
   }
-  metrics_.Gauge("learner/policy_lag", items > 0 ? std::max(0.0, lag / items) : 0);
+  metrics_.Gauge("learner/sample_age", items > 0 ? std::max(0.0, age / items) : 0);
 }
 
 void LearnerNode::StartCheckpoint(Time now, bool final) {

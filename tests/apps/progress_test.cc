@@ -32,7 +32,7 @@ RunRates LateRates() {
           .updates_per_s = 7654,
           .samples_per_insert = 512.25,
           .replay_fill = 1.02,
-          .policy_lag = 48'313,
+          .weights_lag = 48'313,
           .train_return = -12345.6,
           .evaluation_return = -12345.6,
           .left_s = 83,

@@ -51,7 +51,8 @@ TEST(RateMeterTest, TheBottleneckIsWhomTheOthersWaitFor) {
                                {10, 0.9, 0.0, 0, 1, Phase::kRunning, "replay"},
                                {10, 0.0, 0.0, 3, 0, Phase::kRunning, "learner"},
                                {10, 0.9, 0.0, 3, 1, Phase::kDraining, "learner"},
-                               {10, 0.9, 0.0, 3, 1, Phase::kEvaluating, "evaluator"}}) {
+                               {10, 0.9, 0.0, 3, 1, Phase::kEvaluating, "evaluator"},
+                               {10, 0.9, 0.0, 3, 1, Phase::kDone, "none"}}) {
     RateMeter meter;
     RunView view = View(10, b.updates, b.ready);
     view.phase = b.phase;
@@ -63,6 +64,32 @@ TEST(RateMeterTest, TheBottleneckIsWhomTheOthersWaitFor) {
   }
 }
 
+// One look at the queue decided, and a steady run's bottleneck changed with each of them.
+TEST(RateMeterTest, ASteadyRunKeepsItsBottleneck) {
+  for (const auto& [full_of_eight, said] : {std::pair{5, "learner"}, std::pair{2, "replay"}}) {
+    RateMeter meter;
+    for (int i = 0; i < 200; ++i) {
+      const double ready = i % 8 < full_of_eight ? 2 : 0;
+      const RunRates rates = meter.Update(Time(Milliseconds(250 * i)), View(i, 1 + i, ready));
+      if (i < 20) continue;
+      ASSERT_TRUE(rates.bottleneck.starts_with(said)) << i << ": " << rates.bottleneck;
+    }
+  }
+}
+
+// It showed the age of the replay's experience: 48,313 updates where the actors were up to date.
+TEST(RateMeterTest, TheLagIsFromTheActorsWeightsToTheLearners) {
+  RateMeter meter;
+  RunView view = View(0, 1);
+  EXPECT_FALSE(meter.Update(Time(Seconds(1)), view).weights_lag.has_value());
+  view.metrics["learner/sample_age"].value = 48313;
+  view.metrics["learner/version"].value = 95124;
+  view.metrics["actor/weights_version"].value = 95024;
+  EXPECT_EQ(meter.Update(Time(Seconds(2)), view).weights_lag, 100);
+  view.metrics["actor/weights_version"].value = 97403;  // heard later than the learner's
+  EXPECT_EQ(meter.Update(Time(Seconds(3)), view).weights_lag, 0);
+}
+
 TEST(ProgressTextTest, SaysAllThatTheRunIsJudgedBy) {
   RateMeter meter;
   meter.Update(Time(Seconds(0)), View(0, 1));
@@ -71,13 +98,15 @@ TEST(ProgressTextTest, SaysAllThatTheRunIsJudgedBy) {
   RunRates rates = meter.Update(Time(Seconds(10)), view);
   rates.samples_per_insert = 7.5;
   rates.replay_fill = 0.42;
-  const std::string block = ProgressBlock("pole", view, rates, 79), line = ProgressLine(view, rates);
-  for (const char* part :
-       {"2500", "10.0 k", "250/s", "1000", "7.50", "42 %", "123.4", "30 s left", "bottleneck"}) {
+  rates.weights_lag = 17;
+  const std::string block = ProgressBlock("pole", view, rates, 79),
+                    line = ProgressLine(view, rates);
+  for (const char* part : {"2500", "10.0 k", "250/s", "1000", "7.50", "42 %", "lag 17", "123.4",
+                           "30 s left", "bottleneck"}) {
     EXPECT_NE(block.find(part), std::string::npos) << part << "\n" << block;
   }
-  for (const char* part : {"2500/10000", "250/s", "1000", "7.50", "42 %", "evaluated 123.4",
-                           "left 30 s", "bottleneck"}) {
+  for (const char* part : {"2500/10000", "250/s", "1000", "7.50", "42 %", "lag 17",
+                           "evaluated 123.4", "left 30 s", "bottleneck"}) {
     EXPECT_NE(line.find(part), std::string::npos) << part << "\n" << line;
   }
   EXPECT_EQ(line.find('\n'), std::string::npos);
