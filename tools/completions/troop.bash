@@ -1,51 +1,61 @@
 # bash completion for troop. The config keys come from the program, so that they are never stale.
+
+# Paths: readline quotes them and marks folders, which it must not do to keys.
+_troop_paths() {
+  compopt -o filenames 2> /dev/null
+  mapfile -t COMPREPLY < <("$@")
+}
+
+# Overrides. A key of a list (layers[].units) can't be overridden.
+_troop_keys() {
+  compopt -o nospace 2> /dev/null
+  mapfile -t COMPREPLY < <(
+    compgen -S = -W "$(troop config --keys 2> /dev/null | grep -vF '[]')" -- "$1")
+}
+
+_troop_configs() {
+  compgen -f -X '!*.toml' -- "$1"
+  compgen -d -- "$1"
+}
+
 _troop() {
   local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}
   local commands='train eval play resume status role config'
-  local roles='actor replay learner paramserver evaluator'
-  local command='' i
+  local command='' flags='' arguments=0 i
+  COMPREPLY=()
   # "key=value" arrives as three words, because = separates words.
-  if [[ $previous == '=' || $word == '=' ]]; then
-    COMPREPLY=()
-    return
-  fi
+  [[ $previous == '=' || $word == '=' ]] && return
   for ((i = 1; i < COMP_CWORD; ++i)); do
-    if [[ ${COMP_WORDS[i]} != -* ]]; then
-      command=${COMP_WORDS[i]}
-      break
-    fi
+    case ${COMP_WORDS[i]} in
+      --index | --coordinator | --dead-after | --episodes | --epsilon | --seed | --fps | \
+        --gif | --png | --check) ((++i)) ;;  # its value is no argument
+      -*) ;;
+      *) if [[ -z $command ]]; then command=${COMP_WORDS[i]}; else ((++arguments)); fi ;;
+    esac
   done
-  case $command in
-    '') mapfile -t COMPREPLY < <(compgen -W "$commands --help --version" -- "$word") ;;
-    train)
-      if [[ $word == -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W '--dry-run --overwrite --plain --help' -- "$word")
-      elif ((COMP_CWORD == i + 1)); then
-        mapfile -t COMPREPLY < <(compgen -f -X '!*.toml' -- "$word"; compgen -d -S / -- "$word")
-        compopt -o nospace 2> /dev/null
-      else
-        mapfile -t COMPREPLY < <(compgen -S = -W "$(troop config --keys 2> /dev/null)" -- "$word")
-        compopt -o nospace 2> /dev/null
-      fi ;;
-    role)
-      if ((COMP_CWORD == i + 1)); then
-        mapfile -t COMPREPLY < <(compgen -W "$roles" -- "$word")
-      else
-        mapfile -t COMPREPLY < <(compgen -W '--index --coordinator --dead-after --help' -- "$word")
-      fi ;;
-    config)
-      mapfile -t COMPREPLY < <(compgen -f -- "$word"
-        compgen -W '--check --keys --markdown --help' -- "$word") ;;
-    eval | play | resume | status)
-      local flags='--json --help'
-      [[ $command == resume ]] && flags='--plain --help'
-      [[ $command == eval ]] && flags='--episodes --epsilon --seed --json --help'
-      [[ $command == play ]] && flags='--episodes --epsilon --seed --gif --png --fps --help'
-      if [[ $word == -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "$flags" -- "$word")
-      else
-        mapfile -t COMPREPLY < <(compgen -d -- "$word")
-      fi ;;
+  case $previous in
+    --gif | --png) _troop_paths compgen -f -- "$word"; return ;;
+    --check) _troop_paths _troop_configs "$word"; return ;;
+    --index | --coordinator | --dead-after | --episodes | --epsilon | --seed | --fps) return ;;
   esac
+  case $command in
+    '') flags="$commands --help --version" ;;
+    train) flags='--dry-run --overwrite --plain --help' ;;
+    resume) flags='--plain --help' ;;
+    status) flags='--json --help' ;;
+    eval) flags='--episodes --epsilon --seed --json --help' ;;
+    play) flags='--episodes --epsilon --seed --gif --png --fps --help' ;;
+    role) flags='--index --coordinator --dead-after --help' ;;
+    config) flags='--check --keys --markdown --help' ;;
+    *) return ;;
+  esac
+  case $word:$command:$arguments in
+    -*) ;;
+    *:train:0) _troop_paths _troop_configs "$word"; return ;;
+    *:train:* | *:resume:[1-9]*) _troop_keys "$word"; return ;;
+    *:eval:0 | *:play:0 | *:resume:0 | *:status:0) _troop_paths compgen -d -- "$word"; return ;;
+    *:role:0) flags='actor replay learner paramserver evaluator' ;;
+  esac
+  mapfile -t COMPREPLY < <(compgen -W "$flags" -- "$word")
 }
-complete -o filenames -F _troop troop
+complete -F _troop troop

@@ -11,18 +11,24 @@ complete -c troop -n "not __fish_seen_subcommand_from $commands" -a status -d 'H
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a role -d 'Start one role alone'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a config -d 'The config keys'
 complete -c troop -n '__fish_seen_subcommand_from train' -F
-complete -c troop -n '__fish_seen_subcommand_from train' -a '(troop config --keys 2>/dev/null)='
+# A key of a list (layers[].units) can't be overridden.
+complete -c troop -n '__fish_seen_subcommand_from train resume' \
+  -a "(troop config --keys 2>/dev/null | string match -v '*[]*' | string replace -r '\$' =)"
 complete -c troop -n '__fish_seen_subcommand_from train' -l dry-run -d 'Only say what would start'
+complete -c troop -n '__fish_seen_subcommand_from train resume' -l plain -d 'No live block'
 complete -c troop -n '__fish_seen_subcommand_from eval play resume status' -F
 complete -c troop -n '__fish_seen_subcommand_from role' \
   -a 'actor replay learner paramserver evaluator'
 complete -c troop -n '__fish_seen_subcommand_from config' -l keys -d 'One key a line'
+complete -c troop -n '__fish_seen_subcommand_from config' -l markdown -d 'docs/config.md'
 complete -c troop -n '__fish_seen_subcommand_from config' -l check -rF -d 'Read a file, print it'
 complete -c troop -n '__fish_seen_subcommand_from role' -l index -x -d 'Which one of its kind'
 complete -c troop -n '__fish_seen_subcommand_from role' -l coordinator -x -d 'Its endpoint'
+complete -c troop -n '__fish_seen_subcommand_from role' -l dead-after -x -d 'In seconds'
 complete -c troop -n '__fish_seen_subcommand_from eval play' -l episodes -x -d 'How many'
 complete -c troop -n '__fish_seen_subcommand_from eval play' -l epsilon -x -d 'Random actions'
 complete -c troop -n '__fish_seen_subcommand_from eval play' -l seed -x -d 'Of the episodes'
+complete -c troop -n '__fish_seen_subcommand_from play' -l fps -x -d 'Frames per second'
 complete -c troop -n '__fish_seen_subcommand_from play' -l gif -rF -d 'Write an animated GIF'
 complete -c troop -n '__fish_seen_subcommand_from play' -l png -rF -d 'Write a strip of frames'
 complete -c troop -n '__fish_seen_subcommand_from eval status' -l json -d 'As JSON'
