@@ -16,6 +16,7 @@ import subprocess
 import sys
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+COMMENT = re.compile(r'/\*.*?\*/')
 # Folders of the repository that hold C++ but no product code: the ladder does not bind them.
 OUTSIDE = ("tests", "bench", "examples", "tools")
 # Libraries that only their wrappers may see: header prefix -> folders. The reason is in
@@ -31,6 +32,10 @@ LINES_MAX = 600
 COLUMNS_MAX = 100
 REASON = "tidy: long file, because"   # on a line of a file that may be longer than LINES_MAX
 CODE = (".h", ".cc")
+# What a compiler also takes for code: bound by the ladder, and refused as a name.
+FOREIGN = (".hpp", ".hh", ".hxx", ".h++", ".inc", ".inl", ".ipp", ".tpp", ".c", ".cpp", ".cxx",
+           ".c++", ".cuh")
+KERNELS = (".cu",)
 SCRIPTS = (".py", ".sh", ".cmake")
 
 
@@ -52,7 +57,7 @@ def tracked(root):
 def includes(path):
     """(line number, bracket, header) of every #include."""
     for number, line in enumerate(read(path).splitlines(), 1):
-        match = INCLUDE.match(line)
+        match = INCLUDE.match(COMMENT.sub(" ", line))
         if match:
             yield number, match[1], match[2]
 
@@ -93,7 +98,7 @@ def check_layers(root):
     allowed = ladder(root)
     for path in tracked(root):
         relative = path.relative_to(root)
-        if path.suffix not in CODE or len(relative.parts) < 2:
+        if path.suffix not in CODE + FOREIGN + KERNELS or len(relative.parts) < 2:
             continue
         folder = relative.parts[0]
         if folder in OUTSIDE:
@@ -104,7 +109,9 @@ def check_layers(root):
         for number, bracket, header in includes(path):
             target = header.split("/")[0]
             where = f"{relative}:{number}:"
-            if bracket == '"' and "/" not in header:
+            if ".." in header.split("/") or "." in header.split("/") or header.startswith("/"):
+                yield f"{where} {header} goes round the ladder: write it from the root"
+            elif bracket == '"' and "/" not in header:
                 yield f'{where} include "{header}" from the root: "{folder}/{header}"'
             elif target in OUTSIDE:
                 yield f"{where} product code includes {header}: {target}/ is no part of it"
@@ -211,6 +218,8 @@ def check_files(root, build):
         built = {pathlib.Path(entry["file"]).resolve() for entry in json.loads(read(commands))}
     for path in tracked(root):
         relative = path.relative_to(root)
+        if path.suffix in FOREIGN:
+            yield f"{relative}:1: code ends in .h or .cc (.cu), not in {path.suffix}"
         if path.suffix not in CODE + SCRIPTS and path.name != "CMakeLists.txt":
             continue
         yield from check_text(path, relative)

@@ -84,6 +84,19 @@ class TidyTest(unittest.TestCase):
         self.write("core/c.cc", '#include "good.h"\n')
         self.expect("layers", 'from the root: "core/good.h"')
 
+    def test_ways_round_the_ladder_fail(self):
+        self.write("core/c.cc", '#include "../apps/x.h"\n#include /**/ "apps/x.h"\n'
+                                '/* x */ # include <apps/y.h>\n#include "core/../apps/x.h"\n')
+        self.expect("layers", "core/c.cc:1: ../apps/x.h goes round", "core/c.cc:2: core/ includes",
+                    "core/c.cc:3: core/ includes", "core/c.cc:4: core/../apps/x.h goes round")
+
+    def test_code_by_other_names_climbs_neither(self):
+        self.write("core/c.hpp", '#include "apps/x.h"\n')
+        self.write("core/k.cu", '#include "apps/x.h"\n')
+        self.expect("layers", "core/c.hpp:1: core/ includes", "core/k.cu:1: core/ includes")
+        self.commands("core/good.cc")
+        self.expect("files", "core/c.hpp:1: code ends in .h or .cc")
+
     def test_table_that_climbs_is_refused(self):
         self.write("docs/architecture.md", TABLE.replace("| 1 | `net/` | core |",
                                                          "| 1 | `net/` | replay |"))
