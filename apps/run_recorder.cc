@@ -1,5 +1,6 @@
 #include "apps/run_recorder.h"
 
+#include <algorithm>
 #include <set>
 
 #include "core/event_file.h"
@@ -11,19 +12,105 @@
 
 namespace troop {
 
+namespace {
+
+constexpr std::size_t kPastBytesMax = std::size_t{1} << 30;
+constexpr int kTrainingCurveEvery = 60;  // lines of metrics
+
+double Number(const JsonValue& line, std::string_view key) {
+  const JsonValue* value = line.Find(key);
+  return value == nullptr ? 0 : value->number;
+}
+
+struct Past {
+  Buffer text;
+  bool torn = false;  // the last line has no end: the writer was killed
+  // The text from `at` to the end of that line; `at` moves to the next one. Empty: no whole line
+  // is left.
+  std::string_view Next(std::size_t* at) const {
+    const std::string_view all = text.text();
+    const std::size_t end = all.find('\n', *at);
+    if (end == std::string_view::npos) return {};
+    const std::string_view line = all.substr(*at, end + 1 - *at);
+    *at = end + 1;
+    return line;
+  }
+  std::string_view Last() const {
+    const std::string_view all = text.text();
+    const std::size_t end = all.rfind('\n');
+    if (end == std::string_view::npos || end == 0) return {};
+    const std::size_t before = all.rfind('\n', end - 1);
+    return all.substr(before == std::string_view::npos ? 0 : before + 1, end - before);
+  }
+};
+
+// What an earlier part of the run wrote; none, or a file that can't be read, is an empty past.
+Past ReadPast(Storage* run, std::string_view name) {
+  Past past;
+  Result<Buffer> text = run->Read(name, kPastBytesMax);
+  if (!text.ok()) {
+    if (text.status().code() != Code::kNotFound) {
+      LogWarning("{} of the run so far is left out: {}", name, text.status().message());
+    }
+    return past;
+  }
+  past.text = std::move(*text);
+  past.torn = !past.text.text().empty() && past.text.text().back() != '\n';
+  return past;
+}
+
+}  // namespace
+
+struct CurvePoint {
+  double steps = 0, mean = 0, low = 0, high = 0;
+};
+
 struct RunRecorder::Files {
   Storage* run = nullptr;
   Config config;
   std::unique_ptr<AppendFile> metrics, evaluations;
   std::unique_ptr<EventWriter> events;
-  double started = 0;                // wall clock
+  double started = 0;                // wall clock, less what earlier parts of the run took
+  double before_s = 0;               // what they took
+  std::vector<CurvePoint> past;      // evaluations of earlier parts; without them, training returns
+  std::vector<CurvePoint> training;  // training returns of this part
+  int lines = 0;                     // of metrics
   std::set<std::string> complained;  // each trouble is said once
 
   void Check(std::string_view what, const Status& status) {
     if (status.ok() || !complained.insert(std::string(what)).second) return;
     LogError("{} can't be written, the run goes on without: {}", what, status.message());
   }
+  double wall_s() const { return WallSeconds() - started; }
+  // Takes what earlier parts of the run wrote, and ends lines that they left unfinished.
+  Status ReadBack();
 };
+
+Status RunRecorder::Files::ReadBack() {
+  const Past old_metrics = ReadPast(run, "metrics.jsonl");
+  const Past old_evaluations = ReadPast(run, "evaluations.jsonl");
+  if (old_metrics.torn) TROOP_RETURN_IF_ERROR(metrics->Append("\n"));
+  if (old_evaluations.torn) TROOP_RETURN_IF_ERROR(evaluations->Append("\n"));
+  for (const Past* past : {&old_metrics, &old_evaluations}) {
+    const Result<JsonValue> line = ParseJson(past->Last());
+    if (line.ok()) before_s = std::max(before_s, Number(*line, "wall_s"));
+  }
+  started -= before_s;
+  const bool evaluated = config.evaluator.enabled;
+  const Past& source = evaluated ? old_evaluations : old_metrics;
+  std::size_t at = 0;
+  for (std::string_view text = source.Next(&at); !text.empty(); text = source.Next(&at)) {
+    const Result<JsonValue> line = ParseJson(text);
+    if (!line.ok()) continue;  // torn in an earlier resume
+    const double mean = Number(*line, evaluated ? "return_mean" : "train_return");
+    if (!evaluated && Number(*line, "actor/episodes") == 0) continue;
+    past.push_back({.steps = Number(*line, "steps"),
+                    .mean = mean,
+                    .low = Number(*line, "return_min"),
+                    .high = Number(*line, "return_max")});
+  }
+  return Status::Ok();
+}
 
 RunRecorder::RunRecorder(std::unique_ptr<Files> files) : files_(std::move(files)) {}
 RunRecorder::~RunRecorder() = default;
@@ -36,6 +123,7 @@ Result<std::unique_ptr<RunRecorder>> RunRecorder::Make(Storage* run, const Confi
   TROOP_ASSIGN_OR_RETURN(files->metrics, run->OpenAppend("metrics.jsonl"));
   TROOP_ASSIGN_OR_RETURN(files->evaluations, run->OpenAppend("evaluations.jsonl"));
   TROOP_ASSIGN_OR_RETURN(files->events, EventWriter::Make(run, ""));
+  TROOP_RETURN_IF_ERROR(files->ReadBack());
   return std::unique_ptr<RunRecorder>(new RunRecorder(std::move(files)));
 }
 
@@ -48,19 +136,30 @@ void RunRecorder::Record(Time now, const RunView& view, const RunRates& rates) {
 
 void RunRecorder::WriteMetrics(const RunView& view, const RunRates& rates) {
   JsonObject line;
-  line.Add("wall_s", WallSeconds() - files_->started).Add("phase", PhaseName(view.phase));
+  line.Add("wall_s", files_->wall_s()).Add("phase", PhaseName(view.phase));
   line.Add("steps", view.steps).Add("steps_per_s", rates.steps_per_s);
   line.Add("updates_per_s", rates.updates_per_s).Add("train_return", rates.train_return);
   line.Add("bottleneck", std::string_view(rates.bottleneck));
   std::vector<std::pair<std::string, double>> scalars{{"run/steps_per_s", rates.steps_per_s},
                                                       {"run/updates_per_s", rates.updates_per_s},
                                                       {"run/train_return", rates.train_return}};
+  if (rates.weights_lag) {
+    line.Add("run/weights_lag", *rates.weights_lag);
+    scalars.emplace_back("run/weights_lag", *rates.weights_lag);
+  }
   for (const auto& [name, value] : view.metrics) {
     line.Add(name, value.value);
     scalars.emplace_back(name, value.value);
   }
   files_->Check("metrics.jsonl", files_->metrics->Append(line.str() + "\n"));
   files_->Check("TensorBoard events", files_->events->Scalars(WallSeconds(), view.steps, scalars));
+  const auto episodes = view.metrics.find("actor/episodes");
+  if (files_->config.evaluator.enabled || episodes == view.metrics.end() ||
+      episodes->second.value == 0) {
+    return;
+  }
+  files_->training.push_back({.steps = double(view.steps), .mean = rates.train_return});
+  if (files_->lines++ % kTrainingCurveEvery == 0) files_->Check("curve.png", DrawCurve(view));
 }
 
 void RunRecorder::WriteEvaluations(const RunView& view, const RunRates&) {
@@ -68,7 +167,7 @@ void RunRecorder::WriteEvaluations(const RunView& view, const RunRates&) {
   for (; evaluations_ < view.evaluations.size(); ++evaluations_) {
     const EvaluationReport& e = view.evaluations[evaluations_];
     const std::string line = JsonObject()
-                                 .Add("wall_s", WallSeconds() - files_->started)
+                                 .Add("wall_s", files_->wall_s())
                                  .Add("steps", e.steps)
                                  .Add("updates", UpdatesOf(e.weights_version))
                                  .Add("episodes", e.episodes)
@@ -89,23 +188,35 @@ void RunRecorder::WriteEvaluations(const RunView& view, const RunRates&) {
 }
 
 Status RunRecorder::DrawCurve(const RunView& view) {
+  const bool evaluated = files_->config.evaluator.enabled;
   LinePlot plot{.title = files_->config.name + ": " + files_->config.env.id,
                 .x_label = "agent steps",
-                .y_label = "evaluated return"};
-  LinePlot::Series mean{.name = "mean"}, low{.name = "min"}, high{.name = "max"};
-  for (const EvaluationReport& e : view.evaluations) {
-    for (LinePlot::Series* s : {&mean, &low, &high}) s->xs.push_back(double(e.steps));
-    mean.ys.push_back(e.return_mean);
-    low.ys.push_back(e.return_min);
-    high.ys.push_back(e.return_max);
+                .y_label = evaluated ? "evaluated return" : "training return"};
+  std::vector<CurvePoint> points;
+  for (const CurvePoint& p : files_->past) {
+    // Later ones are of updates that the checkpoint did not have: they were undone.
+    if (p.steps <= double(view.steps_at_start)) points.push_back(p);
   }
-  plot.series = {std::move(mean), std::move(low), std::move(high)};
+  for (const EvaluationReport& e : view.evaluations) {
+    points.push_back({double(e.steps), e.return_mean, e.return_min, e.return_max});
+  }
+  if (!evaluated) points.insert(points.end(), files_->training.begin(), files_->training.end());
+  LinePlot::Series mean{.name = "mean"}, low{.name = "min"}, high{.name = "max"};
+  for (const CurvePoint& p : points) {
+    for (LinePlot::Series* s : {&mean, &low, &high}) s->xs.push_back(p.steps);
+    mean.ys.push_back(p.mean);
+    low.ys.push_back(p.low);
+    high.ys.push_back(p.high);
+  }
+  plot.series = {std::move(mean)};
+  if (evaluated) plot.series.insert(plot.series.end(), {std::move(low), std::move(high)});
   return files_->run->WriteAtomic("curve.png", DrawLinePlot(plot).bytes());
 }
 
 Status RunRecorder::Finish(const RunView& view, const RunRates& rates, const Status& outcome) {
   WriteEvaluations(view, rates);
   WriteMetrics(view, rates);
+  if (!files_->training.empty()) files_->Check("curve.png", DrawCurve(view));
   const auto value = [&view](const char* name) {
     const auto it = view.metrics.find(name);
     return it == view.metrics.end() ? 0.0 : it->second.value;
@@ -116,7 +227,7 @@ Status RunRecorder::Finish(const RunView& view, const RunRates& rates, const Sta
       .Add("phase", PhaseName(view.phase))
       .Add("steps", view.steps)
       .Add("updates", value("learner/updates"))
-      .Add("wall_s", rates.elapsed_s)
+      .Add("wall_s", files_->before_s + rates.elapsed_s)
       .Add("samples_per_insert", rates.samples_per_insert)
       .Add("checkpoint", std::string_view(view.checkpoint));
   if (!view.evaluations.empty() && view.evaluations.back().final) {

@@ -9,7 +9,9 @@
 namespace troop {
 
 // Writes the course of a run into its folder: metrics.jsonl, evaluations.jsonl, TensorBoard events,
-// curve.png. A file that can't be written is said once in the log and never ends the run.
+// curve.png (of the evaluations, or of the training returns where there is no evaluator). A run
+// that is resumed goes on with the files of its earlier parts. A file that can't be written is said
+// once in the log and never ends the run.
 class RunRecorder {
  public:
   static Result<std::unique_ptr<RunRecorder>> Make(Storage* run, const Config& config);

@@ -1,0 +1,97 @@
+#include "apps/run_recorder.h"
+
+#include <gtest/gtest.h>
+
+#include "core/json.h"
+
+namespace troop {
+namespace {
+
+RunView ViewAt(std::int64_t steps, std::int64_t steps_at_start = 0) {
+  RunView view{.steps = steps, .steps_total = 10000, .steps_at_start = steps_at_start};
+  view.metrics["actor/episodes"].value = double(steps);
+  return view;
+}
+
+void Evaluate(RunView* view, double mean) {
+  view->evaluations.push_back({.steps = view->steps,
+                               .episodes = 10,
+                               .return_mean = mean,
+                               .return_min = mean - 1,
+                               .return_max = mean + 1});
+}
+
+std::string Text(Storage* run, std::string_view name) {
+  const auto text = run->Read(name, 1 << 24);
+  EXPECT_TRUE(text.ok()) << name;
+  return text.ok() ? std::string(text->text()) : "";
+}
+
+// Steps 1000 and 2000 in one part; in two parts when `resumed`.
+std::string CurveOf(bool resumed) {
+  const auto run = MakeMemoryStorage();
+  auto recorder = RunRecorder::Make(run.get(), Config());
+  EXPECT_TRUE(recorder.ok());
+  RunView view = ViewAt(1000);
+  Evaluate(&view, 10);
+  (*recorder)->Record(Time{}, view, {});
+  if (resumed) {
+    view = ViewAt(1500);  // judged, but behind the checkpoint that the run goes on from
+    Evaluate(&view, -500);
+    (*recorder)->Record(Time{}, {.evaluations = {{}, view.evaluations[0]}}, {});
+    recorder = RunRecorder::Make(run.get(), Config());
+    EXPECT_TRUE(recorder.ok());
+    view = ViewAt(2000, 1000);
+  } else {
+    view.steps = 2000;
+  }
+  Evaluate(&view, 20);
+  (*recorder)->Record(Time(Seconds(1)), view, {});
+  return Text(run.get(), "curve.png");
+}
+
+// The curve began anew with every resume.
+TEST(RunRecorderTest, TheCurveOfAResumedRunIsThatOfTheWholeRun) {
+  EXPECT_EQ(CurveOf(true), CurveOf(false));
+}
+
+TEST(RunRecorderTest, AResumedRunGoesOnBehindATornLineAndAtItsWallClock) {
+  const auto run = MakeMemoryStorage();
+  ASSERT_TRUE(
+      run->WriteAtomic("metrics.jsonl", "{\"wall_s\": 5000.5, \"steps\": 10}\n{\"wal").ok());
+  ASSERT_TRUE(run->WriteAtomic("evaluations.jsonl", "{\"wall_s\": 4000").ok());
+  auto recorder = RunRecorder::Make(run.get(), Config());
+  ASSERT_TRUE(recorder.ok()) << recorder.status().ToString();
+  RunView view = ViewAt(2000, 1000);
+  Evaluate(&view, 20);
+  ASSERT_TRUE((*recorder)->Finish(view, {.elapsed_s = 2}, Status::Ok()).ok());
+  for (const char* name : {"metrics.jsonl", "evaluations.jsonl"}) {
+    const std::string text = Text(run.get(), name);
+    const std::size_t last = text.rfind('\n', text.size() - 2);
+    ASSERT_NE(last, std::string::npos) << text;
+    const auto line = ParseJson(std::string_view(text).substr(last + 1));
+    ASSERT_TRUE(line.ok()) << text;
+    EXPECT_GE(line->Find("wall_s")->number, 5000.5) << name;
+  }
+  const auto result = ParseJson(Text(run.get(), "result.json"));
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(result->Find("wall_s")->number, 5002.5);
+}
+
+TEST(RunRecorderTest, WithoutAnEvaluatorTheTrainingReturnIsDrawn) {
+  Config config;
+  config.evaluator.enabled = false;
+  const auto run = MakeMemoryStorage();
+  auto recorder = RunRecorder::Make(run.get(), config);
+  ASSERT_TRUE(recorder.ok());
+  ASSERT_TRUE((*recorder)->Finish(ViewAt(100), {.train_return = 3}, Status::Ok()).ok());
+  const std::string first = Text(run.get(), "curve.png");
+  recorder = RunRecorder::Make(run.get(), config);
+  ASSERT_TRUE(recorder.ok());
+  const RunView view = ViewAt(200, 100);
+  ASSERT_TRUE((*recorder)->Finish(view, {.train_return = 4}, Status::Ok()).ok());
+  EXPECT_NE(Text(run.get(), "curve.png"), first);
+}
+
+}  // namespace
+}  // namespace troop
