@@ -1,6 +1,7 @@
 #include "apps/picture.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "core/gif.h"
@@ -13,8 +14,8 @@ Buffer AnimatedGif(const std::vector<Picture>& frames, double frames_per_s) {
 }
 
 Buffer PngStrip(const std::vector<Picture>& frames) {
-  constexpr std::size_t kFramesMax = 64, kColumns = 8;
-  const std::size_t count = std::min(frames.size(), kFramesMax);
+  constexpr std::size_t kColumns = 8;
+  const std::size_t count = std::min(frames.size(), kStripFramesMax);
   const std::size_t columns = std::min(count, kColumns);
   const std::size_t rows = (count + columns - 1) / columns;
   constexpr int kGap = 4;  // white pixels between frames
@@ -33,6 +34,39 @@ Buffer PngStrip(const std::vector<Picture>& frames) {
     }
   }
   return EncodePng(strip);
+}
+
+std::string HalfBlocks(const Picture& picture, int columns, int rows) {
+  // Pixels of the picture per pixel of the terminal.
+  const double scale = std::max({1.0, double(picture.width) / std::max(1, columns),
+                                 double(picture.height) / (2.0 * std::max(1, rows))});
+  const int width = std::max(1, int(picture.width / scale));
+  const int height = std::max(1, int(picture.height / scale));
+  // The mean of the pixels behind one: thin lines stay visible.
+  const auto pixel = [&](int x, int y) -> std::string {
+    if (y >= height) return "0;0;0";
+    const int x0 = int(x * scale), y0 = int(y * scale);
+    const int x1 = std::clamp(int((x + 1) * scale), x0 + 1, picture.width);
+    const int y1 = std::clamp(int((y + 1) * scale), y0 + 1, picture.height);
+    std::array<int, 3> sum{};
+    for (int j = y0; j < y1; ++j) {
+      for (int i = x0; i < x1; ++i) {
+        for (int c = 0; c < 3; ++c) {
+          sum[std::size_t(c)] += picture.rgb[std::size_t(3 * (j * picture.width + i) + c)];
+        }
+      }
+    }
+    const int count = (x1 - x0) * (y1 - y0);
+    return fmt::format("{};{};{}", sum[0] / count, sum[1] / count, sum[2] / count);
+  };
+  std::string out;
+  for (int y = 0; y < height; y += 2) {
+    for (int x = 0; x < width; ++x) {
+      out += fmt::format("\x1b[38;2;{}m\x1b[48;2;{}m▀", pixel(x, y), pixel(x, y + 1));
+    }
+    out += "\x1b[0m\n";
+  }
+  return out;
 }
 
 }  // namespace troop

@@ -1,14 +1,19 @@
 #include "apps/show.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "actors/evaluator_node.h"
 #include "apps/picture.h"
 #include "apps/run_folder.h"
+#include "apps/terminal.h"
 #include "apps/train.h"
 #include "core/json.h"
 #include "learners/checkpoint.h"
@@ -69,22 +74,20 @@ Result<std::unique_ptr<Evaluation>> Begin(const Loaded& loaded, std::int64_t epi
                           loaded.weights());
 }
 
-// Two pixels a character: the upper half block in the colour of the one, on the colour of the
-// other.
-std::string HalfBlocks(const Environment::Picture& picture, int columns) {
-  std::string out;
-  const int step = std::max(1, (picture.width + columns - 1) / columns);
-  const auto pixel = [&picture](int x, int y) {
-    const auto* p = &picture.rgb[std::size_t(3 * (y * picture.width + x))];
-    return fmt::format("{};{};{}", p[0], p[1], p[2]);
-  };
-  for (int y = 0; y + step < picture.height; y += 2 * step) {
-    for (int x = 0; x < picture.width; x += step) {
-      out += fmt::format("\x1b[38;2;{}m\x1b[48;2;{}m▀", pixel(x, y), pixel(x, y + step));
-    }
-    out += "\x1b[0m\n";
+// GIFs hold hundredths of a second in 16 bits between frames.
+constexpr double kFramesPerSecondMin = 0.01, kFramesPerSecondMax = 100;
+
+// What the options say of themselves. NaN is in no range.
+Status CheckOptions(const ShowOptions& options) {
+  if (options.epsilon && !(*options.epsilon >= 0 && *options.epsilon <= 1)) {
+    return InvalidArgument("--epsilon {}: a share of actions, from 0 to 1", *options.epsilon);
   }
-  return out;
+  const double fps = options.frames_per_s;
+  if (!(fps >= kFramesPerSecondMin && fps <= kFramesPerSecondMax)) {
+    return InvalidArgument("--fps {}: from {} to {} frames per second", fps, kFramesPerSecondMin,
+                           kFramesPerSecondMax);
+  }
+  return Status::Ok();
 }
 
 int WritePictures(const ShowOptions& options, const std::vector<Environment::Picture>& frames) {
@@ -97,7 +100,8 @@ int WritePictures(const ShowOptions& options, const std::vector<Environment::Pic
                                ? (*folder)->WriteAtomic(path.filename().string(), bytes.bytes())
                                : folder.status();
     if (!written.ok()) return Complain(written);
-    fmt::print("wrote {} ({} frames)\n", file, frames.size());
+    fmt::print("wrote {} ({} frames)\n", file,
+               gif ? frames.size() : std::min(frames.size(), kStripFramesMax));
   }
   return kExitOk;
 }
@@ -105,6 +109,7 @@ int WritePictures(const ShowOptions& options, const std::vector<Environment::Pic
 }  // namespace
 
 int Evaluate(const ShowOptions& options) {
+  if (const Status able = CheckOptions(options); !able.ok()) return Complain(able);
   const Result<Loaded> loaded = Load(options);
   if (!loaded.ok()) return Complain(loaded.status());
   const std::int64_t episodes = options.episodes.value_or(100);
@@ -137,6 +142,7 @@ int Evaluate(const ShowOptions& options) {
 }
 
 int Play(const ShowOptions& options) {
+  if (const Status able = CheckOptions(options); !able.ok()) return Complain(able);
   Result<Loaded> loaded = Load(options);
   if (!loaded.ok()) return Complain(loaded.status());
   loaded->config.evaluator.envs = 1;
@@ -144,7 +150,6 @@ int Play(const ShowOptions& options) {
       Begin(*loaded, std::max<std::int64_t>(1, options.episodes.value_or(1)));
   if (!evaluation.ok()) return Complain(evaluation.status());
   const bool to_file = !options.gif.empty() || !options.png.empty();
-  if (options.frames_per_s <= 0) return Complain(InvalidArgument("--fps must be above 0"));
   std::vector<Environment::Picture> frames;
   constexpr std::size_t kFramesMax = 3000;  // of a file: about a minute and a half
   const auto frame_time = std::chrono::duration<double>(1 / options.frames_per_s);
@@ -154,7 +159,9 @@ int Play(const ShowOptions& options) {
       return Complain(InvalidArgument("{} has no picture to show", loaded->config.env.id));
     }
     if (!to_file) {
-      fmt::print("\x1b[H\x1b[2J{}", HalfBlocks(picture, 100));
+      const TerminalSize terminal = SizeOfTerminal(STDOUT_FILENO);
+      // The last row is the cursor's.
+      fmt::print("\x1b[H\x1b[2J{}", HalfBlocks(picture, terminal.columns, terminal.rows - 1));
       std::fflush(stdout);
       std::this_thread::sleep_for(frame_time);
     } else if (frames.size() < kFramesMax) {
@@ -214,6 +221,75 @@ void PrintStatus(const JsonValue& view) {
   }
 }
 
+// The process that holds a run's folder.
+struct Holder {
+  bool alive = false;
+  long process = 0;      // 0: unknown
+  bool stopped = false;  // by a signal: it lives and does nothing
+};
+// Asks without taking the lock or changing its file.
+Holder HolderOf(const std::string& root) {
+  Holder holder;
+  const std::string path = root + "/lock";
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return holder;
+  holder.alive = flock(file, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  close(file);
+  if (!holder.alive) return holder;
+  std::string word, stat;
+  std::ifstream(path) >> word >> holder.process;  // "process 1234"
+  std::getline(std::ifstream(fmt::format("/proc/{}/stat", holder.process)), stat);
+  const std::size_t name_end = stat.rfind(") ");  // the state follows the program's name
+  holder.stopped = name_end != std::string::npos && stat.substr(name_end + 2, 1) == "T";
+  return holder;
+}
+
+// Why a run without a result says nothing.
+Status SilenceOf(const std::string& root, const Holder& holder, const std::string& given_path) {
+  if (!holder.alive) {
+    return Unavailable(
+        "{} has no result and no process: it was killed; go on with `troop resume {}`", root,
+        given_path);
+  }
+  if (holder.stopped) {
+    return Unavailable(
+        "{}: its process {} is stopped (SIGSTOP, or Ctrl-Z); let it go on with `kill "
+        "-CONT {}`",
+        root, holder.process, holder.process);
+  }
+  return Unavailable("{}: its process {} lives and does not answer; see {}/logs/launcher.log", root,
+                     holder.process, root);
+}
+
+// A serial run answers nobody while it computes: what it wrote last tells how it stands.
+int ShowSerial(const ShowOptions& options, const std::string& root, const Holder& holder,
+               const Config& config, Storage* storage) {
+  if (!holder.alive || holder.stopped) return Complain(SilenceOf(root, holder, options.path));
+  const auto text = storage->Read("metrics.jsonl", std::size_t{1} << 30);
+  std::string_view lines = text.ok() ? text->text() : "";
+  lines = lines.substr(0, lines.rfind('\n') + 1);
+  if (!lines.empty()) lines.remove_suffix(1);
+  const std::string_view last = lines.substr(lines.rfind('\n') + 1);
+  const Result<JsonValue> line = ParseJson(last);
+  const Result<std::string> phase = line.ok() ? line->String("phase") : line.status();
+  const JsonValue* const steps = line.ok() ? line->Find("steps") : nullptr;
+  const std::string name = phase.ok() ? *phase : "starting";
+  const double done = steps == nullptr ? 0 : steps->number;
+  if (options.json) {
+    fmt::print("{}\n", JsonObject()
+                           .Add("phase", std::string_view(name))
+                           .Add("steps", done)
+                           .Add("steps_total", config.learner.total_steps)
+                           .AddRaw("members", "[]")
+                           .AddRaw("metrics", line.ok() ? last : "{}")
+                           .str());
+    return kExitOk;
+  }
+  fmt::print("{}: {:.0f} of {:.0f} agent steps\n  all roles in process {} (fleet.mode = serial)\n",
+             name, done, double(config.learner.total_steps), holder.process);
+  return kExitOk;
+}
+
 }  // namespace
 
 int ShowStatus(const ShowOptions& options) {
@@ -228,18 +304,23 @@ int ShowStatus(const ShowOptions& options) {
     fmt::print("{}", result->text());
     return kExitOk;
   }
+  const Holder holder = HolderOf(root);
+  const Result<Config> config = ReadRunConfig(root, {});
+  if (config.ok() && config->fleet.mode == "serial") {
+    return ShowSerial(options, root, holder, *config, storage->get());
+  }
   const auto run = (*storage)->Read("run.json", 1 << 20);
-  if (!run.ok()) return Complain(run.status());
+  // Killed before it said where it listens, or about to say it.
+  if (!run.ok()) return Complain(SilenceOf(root, holder, options.path));
   const Result<JsonValue> info = ParseJson(run->text());
   const Result<std::string> endpoint =
       info.ok() ? info->String("coordinator") : Result<std::string>(info.status());
   if (!endpoint.ok()) return Complain(endpoint.status());
   const Result<std::string> json = AskCoordinator(*endpoint);
   if (!json.ok()) {
-    return Complain(
-        Unavailable("{} has no result and its coordinator at {} does not answer ({}): it "
-                    "was killed; go on with `troop resume {}`",
-                    root, *endpoint, json.status().message(), options.path));
+    return Complain(SilenceOf(root, holder, options.path)
+                        .WithContext(fmt::format("{} does not answer ({})", *endpoint,
+                                                 json.status().message())));
   }
   if (options.json) {
     fmt::print("{}\n", *json);
