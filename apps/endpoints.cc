@@ -16,6 +16,10 @@ namespace {
 namespace fs = std::filesystem;
 constexpr char kPrefix[] = "troop-";
 
+std::string SocketIn(const std::string& folder, Role role, std::int32_t index) {
+  return fmt::format("ipc://{}/{}.sock", folder, PeerName(role, index));
+}
+
 // Takes the lock that says whose folder this is. Errors: kAlreadyExists: its owner lives.
 Result<std::unique_ptr<StorageLock>> LockFolder(const std::string& folder) {
   TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(folder));
@@ -64,8 +68,14 @@ Endpoints::~Endpoints() {
 }
 
 std::string Endpoints::For(Role role, std::int32_t index) const {
-  return ipc_ ? fmt::format("ipc://{}/{}.sock", folder_, PeerName(role, index))
-              : "tcp://127.0.0.1:0";
+  return ipc_ ? SocketIn(folder_, role, index) : "tcp://127.0.0.1:0";
+}
+
+std::string Endpoints::PatternFor(const Config& config, Role role, std::int32_t index) {
+  if (config.fleet.transport != "ipc") return "tcp://127.0.0.1:PORT";
+  std::error_code ignored;
+  const fs::path folder = fs::temp_directory_path(ignored) / (std::string(kPrefix) + "XXXXXX");
+  return SocketIn(folder.string(), role, index);
 }
 
 }  // namespace troop

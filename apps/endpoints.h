@@ -19,6 +19,8 @@ class Endpoints {
   static Result<std::unique_ptr<Endpoints>> Make(const Config& config);
   ~Endpoints();
   std::string For(Role role, std::int32_t index) const;
+  // The same for people, of a run that does not exist yet: XXXXXX and PORT are chosen at its start.
+  static std::string PatternFor(const Config& config, Role role, std::int32_t index);
   const std::string& folder() const { return folder_; }
 
  private:

@@ -11,11 +11,12 @@
 #include "envs/environment.h"
 #include "learners/algorithm.h"
 #include "nn/model.h"
+#include "nn/optimizer.h"
 
 namespace troop {
 namespace {
 
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+constexpr double kMiB = 1024.0 * 1024.0, kGiB = 1024 * kMiB;
 
 // Of the machine, or of the container this runs in (cgroup version 2).
 double MachineMemoryBytes() {
@@ -46,6 +47,43 @@ Status CheckFits(const Config& config, const CheckpointState& checkpoint) {
   return saved.ok() ? CheckLayout(config, env->spec(), *saved) : Status::Ok();
 }
 
+// Bytes of weights as kernels like them best; at most as many as the f32 value.
+double PackedBytes(const Config& config, double value_bytes) {
+  return config.network.precision == "bf16" ? value_bytes / 2 : value_bytes;
+}
+
+// What is known of each process before it runs: weights, gradients, optimizer, network buffers,
+// batches. Not in it: the program itself.
+Result<ProcessBytes> PredictProcesses(const Config& config, const EnvSpec& env,
+                                      const Module& module) {
+  const std::int64_t padded = ParameterCount(module);
+  const double value = 4.0 * double(padded);
+  const double weights = value + PackedBytes(config, value);
+  const auto plan = [&](std::int64_t batch) {
+    const TensorSpec in{env.observation.dtype, env.observation.shape.Prepend(batch)};
+    return module.MakePlan({&in, 1});
+  };
+  const double observation = double(env.observation.bytes());
+  TROOP_ASSIGN_OR_RETURN(const Plan acting, plan(config.actor.envs));
+  TROOP_ASSIGN_OR_RETURN(const Plan judging, plan(config.evaluator.envs));
+  TROOP_ASSIGN_OR_RETURN(const Plan learning, plan(config.learner.batch_size));
+  TROOP_ASSIGN_OR_RETURN(const auto optimizer, MakeOptimizer(config, 1));
+  const double slots = double(optimizer->slots().size());
+  const double batch = 2.0 * observation * double(config.learner.batch_size);
+  ProcessBytes bytes;
+  // The value, and the copy that arrives.
+  bytes.actor = weights + value + double(acting.workspace_bytes) +
+                2.0 * observation * double(config.actor.envs);
+  bytes.evaluator = weights + value + double(judging.workspace_bytes) +
+                    2.0 * observation * double(config.evaluator.envs);
+  // Online and target weights, gradient, optimizer, the snapshot that is published; what forward
+  // keeps for backward; the batches on their way and the one at work.
+  bytes.learner = 2 * weights + value + slots * value + value + double(learning.cache_bytes) +
+                  double(learning.workspace_bytes) + batch * double(config.learner.prefetch + 1);
+  bytes.paramserver = 2 * value;  // the snapshot that is given, and the next one as it arrives
+  return bytes;
+}
+
 }  // namespace
 
 Result<RunNeeds> PredictNeeds(const Config& config) {
@@ -53,7 +91,9 @@ Result<RunNeeds> PredictNeeds(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const auto module, MakeNetwork(config, env->spec()));
   RunNeeds needs;
   needs.env = env->spec();
-  needs.parameters = ParameterCount(*module);
+  needs.parameters = 0;
+  for (const ParamSpec& param : module->params()) needs.parameters += param.shape.elements();
+  TROOP_ASSIGN_OR_RETURN(needs.processes, PredictProcesses(config, env->spec(), *module));
   needs.replay_bytes = double(PredictReplayBytes(ReplayOptionsFor(config, env->spec())));
   needs.replay_bytes_max = config.replay.memory_bytes_max > 0 ? config.replay.memory_bytes_max
                                                               : 0.75 * MachineMemoryBytes();
@@ -87,9 +127,29 @@ Status CheckResume(const Config& config, const CheckpointState& checkpoint,
       path, fits.message());
 }
 
+namespace {
+
+double BytesOf(const RunNeeds& needs, Role role) {
+  switch (role) {
+    case Role::kReplay:
+      return needs.replay_bytes;
+    case Role::kLearner:
+      return needs.processes.learner;
+    case Role::kParamServer:
+      return needs.processes.paramserver;
+    case Role::kActor:
+      return needs.processes.actor;
+    case Role::kEvaluator:
+      return needs.processes.evaluator;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
 Result<std::string> DescribeRun(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const RunNeeds needs, PredictNeeds(config));
-  TROOP_ASSIGN_OR_RETURN(const auto endpoints, Endpoints::Make(config));
   std::string out = fmt::format(
       "run          {} ({})\nenvironment  {}: observation {}, {} actions\nnetwork      {} "
       "parameters, "
@@ -100,14 +160,30 @@ Result<std::string> DescribeRun(const Config& config) {
   out += fmt::format("replay       {} items, {:.3f} GiB when full (limit {:.3f} GiB)\n",
                      config.replay.capacity_items, needs.replay_bytes / kGiB,
                      needs.replay_bytes_max / kGiB);
-  if (config.fleet.mode == "serial") return out + "roles        all in one thread\n";
-  out += fmt::format("roles\n  {:<14} {}\n", "coordinator", endpoints->For(Role::kCoordinator, 0));
+  const bool serial = config.fleet.mode == "serial";
+  out += serial ? "roles        all in one thread\n" : "roles\n";
+  double total = 0;
+  if (!serial) {
+    out += fmt::format("  {:<14} {:>10}  {}\n", "coordinator", "",
+                       Endpoints::PatternFor(config, Role::kCoordinator, 0));
+  }
   for (const FleetRole& role : RolesOf(config)) {
     const bool serves = role.role == Role::kReplay || role.role == Role::kParamServer;
-    out += fmt::format("  {:<14} {}\n", PeerName(role.role, role.index),
-                       serves ? endpoints->For(role.role, role.index) : "-");
+    const double bytes = BytesOf(needs, role.role);
+    total += bytes;
+    out +=
+        fmt::format("  {:<14} {:>6.1f} MiB  {}\n", PeerName(role.role, role.index), bytes / kMiB,
+                    serves && !serial ? Endpoints::PatternFor(config, role.role, role.index) : "-");
   }
-  return out;
+  out += fmt::format(
+      "memory       {:.1f} MiB: the full replay, weights, optimizer, network buffers, batches; "
+      "the\n"
+      "             program itself, some tens of MiB a process, is not in it\n",
+      total / kMiB);
+  if (serial) return out;
+  return out + (config.fleet.transport == "ipc"
+                    ? "endpoints    in a folder of this run's own: XXXXXX is chosen at its start\n"
+                    : "endpoints    PORT: a free one each, chosen at the start\n");
 }
 
 }  // namespace troop

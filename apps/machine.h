@@ -7,10 +7,16 @@
 
 namespace troop {
 
+// Bytes of one process of a role: weights, gradients, optimizer, network buffers, batches; without
+// the program itself.
+struct ProcessBytes {
+  double actor = 0, learner = 0, paramserver = 0, evaluator = 0;
+};
 // What a run will take on this machine.
 struct RunNeeds {
   EnvSpec env;
-  std::int64_t parameters = 0;
+  std::int64_t parameters = 0;  // without the flat buffer's padding
+  ProcessBytes processes;
   double replay_bytes = 0, replay_bytes_max = 0;
 };
 // Errors: the environment or the network can't be made.

@@ -2,77 +2,67 @@
 
 #include <gtest/gtest.h>
 
-#include "envs/environment.h"
-#include "learners/algorithm.h"
+#include <filesystem>
 
 namespace troop {
 namespace {
 
-LayerConfig Linear(std::int64_t units) {
+Config PoleConfig() {
+  Config config;
+  config.env.id = "CartPole-v1";
   LayerConfig layer;
   layer.type = "linear";
-  layer.units = units;
-  return layer;
-}
-
-Config SmallConfig() {
-  Config config;
-  config.network.layers = {Linear(8), Linear(16)};
+  layer.units = 64;
+  config.network.layers = {layer, layer};
+  config.network.dueling = false;
+  config.fleet.actors = 2;
+  config.optimizer.type = "adam";
   return config;
 }
+constexpr std::int64_t kPoleParameters = 4 * 64 + 64 + 64 * 64 + 64 + 64 * 2 + 2;
 
-CheckpointState CheckpointOf(const Config& config) {
-  const auto env = MakeEnvironment(config.env.id, EnvOptionsFor(config));
-  const auto algorithm = MakeAlgorithm(config, (*env)->spec());
-  EXPECT_TRUE(algorithm.ok()) << algorithm.status().ToString();
-  return {.config_toml = ToToml(config), .state = (*algorithm)->State()};
+// The padding of the flat buffer was counted.
+TEST(MachineTest, ParametersAreCountedWithoutPadding) {
+  const auto needs = PredictNeeds(PoleConfig());
+  ASSERT_TRUE(needs.ok()) << needs.status().ToString();
+  EXPECT_EQ(needs->parameters, kPoleParameters);
 }
 
-void ExpectRefused(const Config& config, const std::string& part) {
-  const Status status = CheckResume(config, CheckpointOf(SmallConfig()), "checkpoints/7");
-  EXPECT_EQ(status.code(), Code::kInvalidArgument);
-  for (const std::string& word : {std::string("checkpoints/7"), part}) {
-    EXPECT_NE(status.message().find(word), std::string::npos) << status.message();
+TEST(MachineTest, TheMemoryOfEveryProcessIsPredicted) {
+  const auto needs = PredictNeeds(PoleConfig());
+  ASSERT_TRUE(needs.ok());
+  const double value = 4.0 * kPoleParameters;
+  // Two sets of weights, a gradient, Adam's two moments; and more.
+  EXPECT_GT(needs->processes.learner, 5 * value);
+  EXPECT_LT(needs->processes.learner, 100e6);
+  for (const double bytes :
+       {needs->processes.actor, needs->processes.evaluator, needs->processes.paramserver}) {
+    EXPECT_GE(bytes, 2 * value);
+    EXPECT_LT(bytes, needs->processes.learner);
+  }
+  Config larger = PoleConfig();
+  larger.learner.batch_size *= 8;
+  EXPECT_GT(PredictNeeds(larger)->processes.learner, needs->processes.learner);
+  const auto text = DescribeRun(PoleConfig());
+  ASSERT_TRUE(text.ok());
+  for (const char* role : {"replay-0", "paramserver-0", "learner-0", "actor-1", "evaluator-0"}) {
+    const std::size_t at = text->find(role);
+    ASSERT_NE(at, std::string::npos) << role << *text;
+    EXPECT_NE(text->substr(at, text->find('\n', at) - at).find("MiB"), std::string::npos) << *text;
   }
 }
 
-TEST(CheckResumeTest, OtherSchedulesAndBudgetsFit) {
-  Config config = SmallConfig();
-  config.learner.total_steps *= 2;
-  config.optimizer.learning_rate *= 2;
-  config.fleet.actors += 1;
-  const Status status = CheckResume(config, CheckpointOf(SmallConfig()), "checkpoints/7");
-  EXPECT_TRUE(status.ok()) << status.ToString();
-}
-
-// The learner found out, and was started again for ever.
-TEST(CheckResumeTest, AnotherOptimizerIsRefused) {
-  Config config = SmallConfig();
-  config.optimizer.type = config.optimizer.type == "adam" ? "rmsprop" : "adam";
-  ExpectRefused(config, "optimizer");
-}
-
-TEST(CheckResumeTest, AnotherNetworkIsRefused) {
-  Config config = SmallConfig();
-  config.network.layers[0].units = 9;
-  ExpectRefused(config, "another network");
-  config = SmallConfig();
-  config.network.dueling = !config.network.dueling;
-  ExpectRefused(config, "another network");
-}
-
-TEST(CheckResumeTest, ANetworkOfEqualSizeWithOtherLayersIsRefused) {
-  Config one = SmallConfig(), other = SmallConfig();
-  one.env.id = other.env.id = "CartPole-v1";  // 4 inputs, 2 actions
-  one.network.dueling = other.network.dueling = false;
-  // Each parameter takes a multiple of 16 floats: as many for both.
-  one.network.layers = {Linear(5), Linear(6)};
-  other.network.layers = {Linear(6), Linear(5)};
-  const CheckpointState checkpoint = CheckpointOf(one);
-  ASSERT_EQ(checkpoint.state.tensors.at("value").spec(),
-            CheckpointOf(other).state.tensors.at("value").spec());
-  EXPECT_TRUE(CheckResume(one, checkpoint, "c").ok());
-  EXPECT_EQ(CheckResume(other, checkpoint, "c").code(), Code::kInvalidArgument);
+// The endpoints were those of a temporary folder that was deleted again.
+TEST(MachineTest, EndpointsOfADryRunArePatterns) {
+  Config config = PoleConfig();
+  auto text = DescribeRun(config);
+  ASSERT_TRUE(text.ok());
+  EXPECT_NE(text->find("troop-XXXXXX/replay-0.sock"), std::string::npos) << *text;
+  config.fleet.transport = "tcp";
+  text = DescribeRun(config);
+  ASSERT_TRUE(text.ok());
+  EXPECT_NE(text->find("tcp://127.0.0.1:PORT"), std::string::npos) << *text;
+  EXPECT_NE(text->find("PORT: a free one"), std::string::npos) << *text;
 }
 
 }  // namespace
