@@ -1,9 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
+#include "core/edit_distance.h"
 #include "core/status.h"
 #include "envs/breakout.h"
 #include "envs/catch.h"
@@ -66,28 +66,12 @@ constexpr Entry kEntries[] = {
     BreakoutEntry<breakout::ActionSet::kMinimal>("MinAtar/Breakout-v1"),
 };
 
-// Edits (insert, delete, replace a letter) that turn `a` into `b`: Levenshtein 1966.
-int EditDistance(std::string_view a, std::string_view b) {
-  std::vector<int> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    int diagonal = std::exchange(row[0], int(i) + 1);
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const int above = row[j + 1];
-      row[j + 1] = std::min({above + 1, row[j] + 1, diagonal + (a[i] != b[j])});
-      diagonal = above;
-    }
-  }
-  return row.back();
-}
-
 Result<const Entry*> Find(std::string_view id) {
   const auto entry = std::ranges::find(kEntries, id, &Entry::id);
   if (entry != std::end(kEntries)) return &*entry;
-  const auto nearest = std::ranges::min_element(
-      kEntries, {}, [&](const Entry& known) { return EditDistance(id, known.id); });
-  return NotFound("unknown environment \"{}\"; did you mean \"{}\"? Known: {}", id, nearest->id,
-                  fmt::join(EnvironmentIds(), ", "));
+  const std::vector<std::string> known = EnvironmentIds();
+  return NotFound("unknown environment \"{}\"; did you mean \"{}\"? Known: {}", id,
+                  Nearest(id, known), fmt::join(known, ", "));
 }
 
 // Checks the options and fills in what they leave to the environment.

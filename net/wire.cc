@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "core/check.h"
+#include "core/crc32c.h"
 #include "net/archive.h"
-#include "net/crc32c.h"
 
 namespace troop {
 namespace {

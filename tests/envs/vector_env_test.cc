@@ -202,6 +202,8 @@ TEST(RegistryTest, AnUnknownIdNamesTheNearestAndAllKnownOnes) {
   const Status status = MakeEnvironment("CartPol-v1", {}).status();
   EXPECT_EQ(status.code(), Code::kNotFound);
   EXPECT_THAT(status.message(), testing::HasSubstr("did you mean \"CartPole-v1\""));
+  EXPECT_THAT(MakeEnvironment("cartpole-v1", {}).status().message(),
+              testing::HasSubstr("did you mean \"CartPole-v1\""));
   for (const std::string& id : EnvironmentIds()) {
     EXPECT_THAT(status.message(), testing::HasSubstr(id));
   }

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/check.h"
+#include "core/crc32c.h"
 #include "net/codec.h"
-#include "net/crc32c.h"
 #include "net/error.h"
 #include "net/wire.h"
 #include "tests/net/sample_body.h"

@@ -8,7 +8,7 @@
 #include <functional>
 #include <thread>
 
-#include "net/crc32c.h"
+#include "core/crc32c.h"
 #include "tests/net/net_testing.h"
 #include "tests/net/raw_peer.h"
 #include "tests/net/temp_folder.h"

@@ -5,8 +5,8 @@
 
 #include <cstring>
 
+#include "core/crc32c.h"
 #include "net/archive.h"
-#include "net/crc32c.h"
 #include "tests/net/net_testing.h"
 
 namespace troop {
