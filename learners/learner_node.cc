@@ -13,8 +13,10 @@ namespace {
 // make priorities and published weights older.
 constexpr std::size_t kJobsMax = 2;
 constexpr std::size_t kBatchesPerJobMax = 16;
-// Updates skipped because a number was not finite before the run ends.
+// Updates skipped in a row, because a number was not finite, before the learner gives up.
 constexpr std::uint64_t kUnfiniteMax = 100;
+// A wait of so many seconds (30 years) is for ever; a Time doesn't hold much more.
+constexpr double kForeverSeconds = 1e9;
 
 }  // namespace
 
@@ -94,7 +96,7 @@ Turn LearnerNode::Step(Time now) {
   if (!sampler_ || !publisher_) return Turn::Idle(member.next_beat());
   SubmitUpdates();
   if (Finishing()) return Turn::Busy();
-  if (!next_checkpoint_) next_checkpoint_ = now + Seconds(context_.config.checkpoint.every_s);
+  if (!next_checkpoint_) next_checkpoint_ = CheckpointAfter(now);
   if (now >= *next_checkpoint_) StartCheckpoint(now, false);
   const bool more = jobs_.size() < kJobsMax && sampler_->ready_batches() > 0;
   if (more) return Turn::Busy();
@@ -114,7 +116,9 @@ Turn LearnerNode::Finish(Time now) {
   if (draining_ || member.stop() || member.phase() == Phase::kDone) {
     // The news of the last checkpoint goes first; a node that was told to leave by its own process
     // may have nobody to tell.
-    return member.told() || draining_ ? Turn::Done() : Turn::Idle(member.next_beat());
+    if (!member.told() && !draining_) return Turn::Idle(member.next_beat());
+    result_ = final_failure_;
+    return Turn::Done();
   }
   if (publisher_ && published_ < Version()) {
     Publish(Buffer::Copy(std::as_bytes(algorithm_->value())));
@@ -222,14 +226,13 @@ void LearnerNode::CollectUpdates() {
     for (std::size_t i = 0; i < job->batches.size(); ++i) {
       if (!job->priority[i].empty()) {
         sampler_->UpdatePriorities(job->batches[i].key, job->priority[i]);
+        unfinite_row_ = 0;
       } else {
         ++unfinite_;
+        if (++unfinite_row_ > kUnfiniteMax) result_ = job->status;
       }
     }
-    if (!job->status.ok()) {
-      LogWarning("update skipped: {}", job->status.message());
-      if (unfinite_ > kUnfiniteMax) result_ = job->status;
-    }
+    if (!job->status.ok()) LogWarning("update skipped: {}", job->status.message());
     if (!job->value.empty()) Publish(std::move(job->value));
     ReportMetrics(*job);
   }
@@ -257,9 +260,15 @@ void LearnerNode::ReportMetrics(const UpdateJob& job) {
   metrics_.Gauge("learner/sample_age", items > 0 ? std::max(0.0, age / items) : 0);
 }
 
+// checkpoint.every_s = 0: none but the final one.
+Time LearnerNode::CheckpointAfter(Time now) const {
+  const double every_s = context_.config.checkpoint.every_s;
+  return every_s > 0 && every_s < kForeverSeconds ? now + Seconds(every_s) : kForever;
+}
+
 void LearnerNode::StartCheckpoint(Time now, bool final) {
   if (checkpoint_) return;
-  next_checkpoint_ = now + Seconds(context_.config.checkpoint.every_s);
+  next_checkpoint_ = CheckpointAfter(now);
   checkpoint_ = std::make_unique<CheckpointJob>();
   checkpoint_->final = final;
   Result<Executor::Job> id = context_.executor->Submit(
@@ -278,16 +287,22 @@ void LearnerNode::StartCheckpoint(Time now, bool final) {
 void LearnerNode::CollectCheckpoint() {
   if (!checkpoint_ || !context_.executor->TakeDone(checkpoint_->id)) return;
   const std::unique_ptr<CheckpointJob> job = std::move(checkpoint_);
-  // A full disk must not end the run: the older checkpoint stays, and the next try may succeed.
-  if (!job->path.ok()) {
-    LogError("checkpoint failed, the one before stays: {}", job->path.status().message());
-    metrics_.Count("learner/checkpoint_failures");
-  } else {
+  context_.member->BeatSoon();
+  if (job->path.ok()) {
     context_.member->report().checkpoint = *job->path;
     context_.member->report().checkpoint_updates = job->updates;
-    context_.member->BeatSoon();
+    context_.member->report().checkpoint_final = job->final;
+    if (job->final) final_failure_ = Status::Ok();
+    final_checkpoint_ = final_checkpoint_ || job->final;
+    return;
   }
-  final_checkpoint_ = final_checkpoint_ || job->final;
+  // A full disk must not end the run: the older checkpoint stays, and the next try may succeed. The
+  // final one is tried twice; without it the learner ends in order, but not as a success.
+  LogError("checkpoint failed, the one before stays: {}", job->path.status().message());
+  metrics_.Count("learner/checkpoint_failures");
+  if (!job->final) return;
+  final_checkpoint_ = !final_failure_.ok();
+  final_failure_ = job->path.status().WithContext("the final checkpoint could not be written");
 }
 
 }  // namespace troop

@@ -63,6 +63,7 @@ class LearnerNode final : public Node {
   void PublishAgain();
   std::uint64_t Version() const;
   void SubmitUpdates();
+  Time CheckpointAfter(Time now) const;
   void StartCheckpoint(Time now, bool final);
   void CollectCheckpoint();
   void ReportMetrics(const UpdateJob& job);
@@ -84,9 +85,11 @@ class LearnerNode final : public Node {
   std::uint64_t published_ = 0;         // version of the last weights handed to the publisher
   std::uint64_t published_to_ = 0;      // incarnation of the parameter server that got them
   std::uint64_t unfinite_ = 0;          // updates skipped: loss or gradient not finite
+  std::uint64_t unfinite_row_ = 0;      // of them, since the last good update
   std::optional<Time> next_checkpoint_;
   bool exhausted_ = false;         // the replay gives no more, or max_updates is reached
-  bool final_checkpoint_ = false;  // written
+  bool final_checkpoint_ = false;  // written, or given up
+  Status final_failure_;           // of the last try to write it
   bool draining_ = false;
   Status result_;
 };

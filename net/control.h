@@ -80,11 +80,12 @@ struct BeatRequest {
   bool finished = false;          // this role has done all that the phase asks of it
   std::string checkpoint;         // learner: newest whole checkpoint, path in the run folder
   std::uint64_t checkpoint_updates = 0;
+  bool checkpoint_final = false;              // no update comes after it
   std::vector<EvaluationReport> evaluations;  // evaluator: since the last answered beat
   template <class A>
   void serialize(A& a) {
     a(endpoint, metrics, steps_done, steps_wanted, finished, checkpoint, checkpoint_updates,
-      evaluations);
+      checkpoint_final, evaluations);
   }
 };
 struct BeatReply {

@@ -37,6 +37,41 @@ EnvSpec SmallEnv() {
   return env;
 }
 
+// A disk that refuses its next writes of checkpoints.
+class FullDisk final : public Storage {
+ public:
+  Status WriteAtomic(std::string_view path, std::span<const std::byte> bytes) override {
+    if (path.starts_with("checkpoints/") && refusals > 0) {
+      --refusals;
+      return ResourceExhausted("{}: the disk is full", path);
+    }
+    return disk_->WriteAtomic(path, bytes);
+  }
+  Result<std::unique_ptr<AppendFile>> OpenAppend(std::string_view path) override {
+    return disk_->OpenAppend(path);
+  }
+  Result<Buffer> Read(std::string_view path, std::size_t bytes_max) override {
+    return disk_->Read(path, bytes_max);
+  }
+  Result<std::vector<std::string>> List(std::string_view folder) override {
+    return disk_->List(folder);
+  }
+  bool Exists(std::string_view path) override { return disk_->Exists(path); }
+  Status Rename(std::string_view from, std::string_view to) override {
+    return disk_->Rename(from, to);
+  }
+  Status Remove(std::string_view path) override { return disk_->Remove(path); }
+  Result<std::unique_ptr<StorageLock>> Lock(std::string_view path,
+                                            std::string_view holder) override {
+    return disk_->Lock(path, holder);
+  }
+  using Storage::WriteAtomic;
+  int refusals = 0;
+
+ private:
+  std::unique_ptr<Storage> disk_ = MakeMemoryStorage();
+};
+
 // A learner beside a real replay and parameter server; the test plays coordinator and actor.
 class LearnerWorld {
  public:
@@ -74,14 +109,15 @@ class LearnerWorld {
                                    .network = network_.get(),
                                    .member = member_.get(),
                                    .executor = &executor_,
-                                   .run = run_.get(),
+                                   .run = &run_,
                                    .resume_checkpoint = checkpoint});
     EXPECT_TRUE(node.ok()) << node.status().ToString();
     node_ = std::move(*node);
   }
 
-  // `count` one-step items with random content.
-  void Insert(std::uint32_t count) {
+  // `count` one-step items with random content, of which each `bad_every`th has a gradient
+  // that is not finite.
+  void Insert(std::uint32_t count, std::size_t bad_every = 0) {
     if (!writer_) {
       writer_ =
           MakeReplayWriter(*network_->Connect("inproc://replay",
@@ -92,6 +128,9 @@ class LearnerWorld {
     Chunk chunk{.stream = 1, .first_frame = next_frame_, .frames = frames};
     MutableBuffer observation(frames * 12), reward(frames * 4), discount(frames * 4);
     for (float& x : observation.as<float>()) x = float(rng_.Normal());
+    for (std::size_t i = bad_every; bad_every > 0 && i <= count; i += bad_every) {
+      for (float& x : observation.as<float>().subspan((i - 1) * 3, 3)) x = 1e38f;
+    }
     for (float& x : reward.as<float>()) x = float(rng_.Normal());
     for (float& x : discount.as<float>()) x = 1;
     chunk.observation = std::move(observation).Freeze();
@@ -101,6 +140,7 @@ class LearnerWorld {
     chunk.final = MutableBuffer::Zeros(frames).Freeze();
     std::vector<Item> items;
     for (std::uint32_t i = 0; i < count; ++i) {
+      if (bad_every > 1 && (i + 2) % bad_every == 0) continue;  // only its target would be huge
       items.push_back({.stream = 1, .first_frame = next_frame_ + i, .length = 1, .priority = 1});
     }
     next_frame_ += frames;
@@ -130,7 +170,7 @@ class LearnerWorld {
   std::uint64_t published() const { return parameters_->version(); }
   CoordinatorFake& coordinator() { return coordinator_; }
   LearnerNode& node() { return *node_; }
-  Storage* run() { return run_.get(); }
+  FullDisk* run() { return &run_; }
 
  private:
   Config config_;
@@ -141,7 +181,7 @@ class LearnerWorld {
   std::unique_ptr<ReplayServer> replay_;
   std::unique_ptr<ParameterServer> parameters_;
   std::unique_ptr<Listener> replay_listener_, weights_listener_;
-  std::unique_ptr<Storage> run_ = MakeMemoryStorage();
+  FullDisk run_;
   InlineExecutor executor_;
   std::unique_ptr<ReplayWriter> writer_;
   std::unique_ptr<FleetMember> member_;
@@ -200,6 +240,71 @@ TEST(LearnerNodeTest, DoesExactlyMaxUpdates) {
   EXPECT_EQ(world.Updates(), 37);
   EXPECT_TRUE(world.coordinator().told.finished);
   EXPECT_EQ(world.coordinator().told.checkpoint_updates, 37u);
+}
+
+// 0 wrote one after the other, and a huge number overflowed into the past.
+TEST(LearnerNodeTest, WithoutATimeBetweenCheckpointsOnlyTheFinalOneIsWritten) {
+  for (const double every_s : {0.0, 1e12}) {
+    Config config = SmallConfig();
+    config.checkpoint.every_s = every_s;
+    LearnerWorld world(config);
+    world.Insert(200);
+    ASSERT_TRUE(world.Rounds(1000));
+    EXPECT_GT(world.Updates(), 0);
+    EXPECT_EQ(world.coordinator().told.checkpoint, "");
+    world.coordinator().reply.stop = true;
+    EXPECT_FALSE(world.Rounds(1000));
+    EXPECT_EQ(double(world.coordinator().told.checkpoint_updates), world.Updates());
+    EXPECT_TRUE(world.coordinator().told.checkpoint_final);
+  }
+}
+
+TEST(LearnerNodeTest, TheFinalCheckpointIsTriedTwice) {
+  LearnerWorld world(SmallConfig());
+  world.Insert(200);
+  ASSERT_TRUE(world.Rounds(300));
+  world.run()->refusals = 1;
+  world.coordinator().reply.stop = true;
+  EXPECT_FALSE(world.Rounds(1000));
+  EXPECT_TRUE(world.node().result().ok());
+  EXPECT_TRUE(world.coordinator().told.checkpoint_final);
+  EXPECT_TRUE(NewestCheckpoint(world.run()).ok());
+}
+
+// It counted as written.
+TEST(LearnerNodeTest, WithoutItsFinalCheckpointItEndsInOrderButNotAsASuccess) {
+  LearnerWorld world(SmallConfig());
+  world.Insert(200);
+  ASSERT_TRUE(world.Rounds(300));
+  world.run()->refusals = 1000;
+  world.coordinator().reply.phase = Phase::kDraining;
+  ASSERT_TRUE(world.Rounds(1000));
+  EXPECT_TRUE(world.coordinator().told.finished);  // the last weights are there to be judged
+  EXPECT_EQ(double(UpdatesOf(world.published())), world.Updates());
+  world.coordinator().reply.phase = Phase::kDone;
+  EXPECT_FALSE(world.Rounds(1000));
+  const std::string why = world.node().result().message();
+  for (const char* part : {"final checkpoint", "the disk is full"}) {
+    EXPECT_NE(why.find(part), std::string::npos) << why;
+  }
+  EXPECT_EQ(world.coordinator().told.checkpoint, "");
+  EXPECT_FALSE(world.coordinator().told.checkpoint_final);
+}
+
+// They were counted over its whole life: a long run with a rare bad number ended.
+TEST(LearnerNodeTest, BadUpdatesEndItOnlyInARow) {
+  Config config = SmallConfig();
+  config.replay.samples_per_insert = 0;  // no limit
+  config.learner.loss = "mse";
+  for (const bool all_bad : {false, true}) {
+    LearnerWorld world(config);
+    world.Insert(200, all_bad ? 1 : 25);  // else 1 - (24/25)^8 = 28 % of the batches are bad
+    EXPECT_EQ(world.Rounds(2000), !all_bad);
+    EXPECT_EQ(world.node().result().code(), all_bad ? Code::kDataLoss : Code::kOk);
+    if (!all_bad) {
+      EXPECT_GT(world.coordinator().told.metrics.at("learner/skipped_updates").value, 150);
+    }
+  }
 }
 
 // It waited for a replay and a parameter server that were gone already, till it was killed.
