@@ -219,6 +219,7 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
   if (!beat->checkpoint.empty()) {
     checkpoint_ = beat->checkpoint;
     checkpoint_updates_ = beat->checkpoint_updates;
+    checkpoint_final_ = beat->checkpoint_final;
   }
   for (const EvaluationReport& e : beat->evaluations) {
     // Told again, when the answer to the first telling was lost.
@@ -262,9 +263,9 @@ void Coordinator::HandleStatus(Reply reply) {
       {.type = MessageType::kStatusReply, .body = EncodeBody(StatusReply{ViewJson(View())})});
 }
 
-void Coordinator::MemberLeft(Role role, std::int32_t index) {
+void Coordinator::MemberLeft(Role role, std::int32_t index, std::int64_t process) {
   const auto it = members_.find(PeerName(role, index));
-  if (it == members_.end()) return;
+  if (it == members_.end() || it->second.view.process != process) return;
   it->second.present = false;
   it->second.granted = it->second.done;  // a beat that is still on its way adds nothing
 }
@@ -299,7 +300,8 @@ RunView Coordinator::View() const {
                .steps_at_start = options_.resume_steps,
                .evaluations = evaluations_,
                .checkpoint = checkpoint_,
-               .checkpoint_updates = checkpoint_updates_};
+               .checkpoint_updates = checkpoint_updates_,
+               .checkpoint_final = checkpoint_final_};
   std::vector<MetricSnapshot> snapshots{retired_counters_};
   for (const auto& [name, member] : members_) {
     snapshots.push_back(member.present ? member.metrics : CountersOf(member.metrics));

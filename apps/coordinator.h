@@ -35,6 +35,7 @@ struct RunView {
   std::vector<MemberView> members;
   std::string checkpoint;  // newest whole one
   std::uint64_t checkpoint_updates = 0;
+  bool checkpoint_final = false;  // no update came after it
 };
 
 // Membership, leases of agent steps, the phases of the run; gathers metrics. Off the data path:
@@ -68,8 +69,9 @@ class Coordinator final : public Node, public Service {
   bool Needs(Role role) const;
   // Everybody who was told to end has been told, or has left.
   bool everybody_left() const;
-  // The role's process ended: its leases return to the pool, its silence means nothing.
-  void MemberLeft(Role role, std::int32_t index);
+  // A process of the role ended. If it is the one that plays it by now, its leases return to the
+  // pool and its silence means nothing.
+  void MemberLeft(Role role, std::int32_t index, std::int64_t process);
 
  private:
   struct Member {
@@ -104,6 +106,7 @@ class Coordinator final : public Node, public Service {
   std::vector<EvaluationReport> evaluations_;
   std::string checkpoint_;
   std::uint64_t checkpoint_updates_ = 0;
+  bool checkpoint_final_ = false;
   std::uint64_t next_incarnation_ = 1;
   Phase phase_ = Phase::kRunning;
   bool stop_ = false;

@@ -66,7 +66,7 @@ bool SerialFleet::Round() {
     seat.network->Pump(now);
     if (seat.node->Step(now).what != Turn::kDone) continue;
     seat.done = true;
-    coordinator_->MemberLeft(seat.role.role, seat.role.index);
+    coordinator_->MemberLeft(seat.role.role, seat.role.index, 0);
     const Status status = seat.node->result();
     if (!status.ok()) {
       result_ = status.WithContext(PeerName(seat.role.role, seat.role.index));

@@ -106,7 +106,8 @@ Supervisor::Exit Supervisor::HandleExit(Child* child, int wait_status, Time now,
   Exit exit{.role = child->role,
             .process = std::exchange(child->process, 0),
             .reason = DescribeExit(wait_status),
-            .orderly = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0};
+            .orderly = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0,
+            .failed = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) != 0};
   CountFailure(child, now, !child->kill_reason.empty());
   if (!child->kill_reason.empty()) exit.reason += ": " + std::exchange(child->kill_reason, {});
   if (needed && WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == kExitUsage) {

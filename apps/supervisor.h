@@ -33,6 +33,7 @@ class Supervisor {
     pid_t process = 0;
     std::string reason;    // "exit code 1", "killed by signal 9 (Killed)"
     bool orderly = false;  // exit code 0
+    bool failed = false;   // another exit code; neither: a signal ended it
   };
   Supervisor(Options options, std::vector<FleetRole> roles);
   ~Supervisor();  // kills what still runs

@@ -58,7 +58,14 @@ Result<std::unique_ptr<Session>> OpenSession(const Config& config, const TrainOp
   TROOP_ASSIGN_OR_RETURN(session->folder, OpenRunFolder(config, use));
   Storage* const run = session->folder.storage.get();
   if (options.resume) {
-    TROOP_ASSIGN_OR_RETURN(session->resume_checkpoint, NewestCheckpoint(run));
+    Result<std::string> newest = NewestCheckpoint(run);
+    if (newest.status().code() == Code::kNotFound) {
+      return NotFound(
+          "{}: no checkpoint here yet, nothing to resume; begin again with troop train … "
+          "--overwrite",
+          session->folder.path);
+    }
+    TROOP_ASSIGN_OR_RETURN(session->resume_checkpoint, std::move(newest));
     TROOP_ASSIGN_OR_RETURN(const CheckpointState state,
                            ReadCheckpoint(run, session->resume_checkpoint));
     TROOP_RETURN_IF_ERROR(
@@ -68,13 +75,45 @@ Result<std::unique_ptr<Session>> OpenSession(const Config& config, const TrainOp
     fmt::print("resuming {} from {}: {} agent steps, {} updates\n", session->folder.path,
                session->resume_checkpoint, state.steps, state.updates);
   }
+  return session;
+}
+
+// The folder becomes a run's. All that may refuse to start comes before: what fails leaves nothing.
+Status BeginSession(Session* session, const TrainOptions& options) {
+  const Config& config = session->folder.config;
+  TROOP_ASSIGN_OR_RETURN(session->recorder,
+                         RunRecorder::Make(session->folder.storage.get(), config));
   TROOP_RETURN_IF_ERROR(BeginRun(session->folder));
-  TROOP_ASSIGN_OR_RETURN(session->recorder, RunRecorder::Make(run, session->folder.config));
   session->progress = MakeProgress(config.name, !options.plain && isatty(STDOUT_FILENO) == 1);
   InitLog({.role = "launcher",
            .file = session->folder.path + "/logs/launcher.log",
            .level = LogLevelOf(config)});
-  return session;
+  return Status::Ok();
+}
+
+// What the learner knew of the steps when it wrote the last checkpoint was as old as a heartbeat.
+void CorrectFinalCheckpoint(const Session& session) {
+  const RunView& view = session.view;
+  if (!view.checkpoint_final) return;
+  const Status corrected =
+      CorrectCheckpointSteps(session.folder.storage.get(), view.checkpoint, view.steps);
+  if (corrected.ok()) return;
+  fmt::print(stderr, "troop: {} keeps a count of steps that is a little old: {}\n", view.checkpoint,
+             corrected.message());
+}
+
+int SayInterrupted(const Session& session) {
+  const std::string& path = session.folder.path;
+  if (NewestCheckpoint(session.folder.storage.get()).ok()) {
+    fmt::print("stopped after {} agent steps; go on with: troop resume {}\n", session.view.steps,
+               path);
+  } else {
+    fmt::print(
+        "stopped after {} agent steps, before any checkpoint: there is nothing to resume; begin "
+        "again with troop train … --overwrite, which replaces {}\n",
+        session.view.steps, path);
+  }
+  return kExitInterrupted;
 }
 
 int Conclude(Session* session, const Coordinator& coordinator, Time now, Status outcome,
@@ -82,6 +121,7 @@ int Conclude(Session* session, const Coordinator& coordinator, Time now, Status 
   session->view = coordinator.View();
   session->rates = session->meter.Update(now, session->view);
   session->progress->Finish(session->view, session->rates);
+  CorrectFinalCheckpoint(*session);
   const Status written = session->recorder->Finish(session->view, session->rates, outcome);
   if (!written.ok()) fmt::print(stderr, "troop: {}\n", written.message());
   const auto failures = session->view.metrics.find("learner/checkpoint_failures");
@@ -97,10 +137,7 @@ int Conclude(Session* session, const Coordinator& coordinator, Time now, Status 
   }
   const std::string& path = session->folder.path;
   const RunView& view = session->view;
-  if (interrupted) {
-    fmt::print("stopped after {} agent steps; go on with: troop resume {}\n", view.steps, path);
-    return kExitInterrupted;
-  }
+  if (interrupted) return SayInterrupted(*session);
   if (!view.evaluations.empty() && view.evaluations.back().final) {
     const EvaluationReport& e = view.evaluations.back();
     fmt::print("final score: {:.2f} ± {:.2f} over {} episodes (min {:.2f}, max {:.2f}), ε = {}\n",
@@ -111,20 +148,21 @@ int Conclude(Session* session, const Coordinator& coordinator, Time now, Status 
   return kExitOk;
 }
 
-int TrainSerial(Session* session) {
+int TrainSerial(Session* session, const TrainOptions& options) {
   Result<std::unique_ptr<SerialFleet>> made =
       SerialFleet::Make(session->folder.config, session->folder.storage.get(),
                         session->resume_checkpoint, session->resume_steps, session->resume_updates);
-  if (!made.ok()) {
-    fmt::print(stderr, "troop: {}\n", made.status().message());
-    return ExitCodeFor(made.status());
+  const Status begun = made.ok() ? BeginSession(session, options) : made.status();
+  if (!begun.ok()) {
+    fmt::print(stderr, "troop: {}\n", begun.message());
+    return ExitCodeFor(begun);
   }
   SerialFleet& fleet = **made;
   SignalWatch signals(nullptr, false);
   const SystemClock clock;
   bool told = false;
   while (fleet.Round()) {
-    if (signals.count() > 1) return kExitInterrupted;
+    if (signals.count() > 1) break;
     if (signals.count() > 0 && !std::exchange(told, true)) session->progress->Say(kStopping);
     if (signals.count() > 0) fleet.Drain();
     session->Look(clock.Now(), fleet.coordinator());
@@ -136,11 +174,12 @@ int TrainSerial(Session* session) {
 class ProcessFleet {
  public:
   explicit ProcessFleet(Session* session) : session_(session) {}
-  Status Start();
+  Status Start(const TrainOptions& options);
   int Run();
 
  private:
   void Turn(Time now);
+  void NoteExit(const Supervisor::Exit& exit, bool needed);
   void WatchMembers(Time now);
   void HandleSignals(Time now);
   bool Needs(FleetRole role) const;
@@ -158,7 +197,7 @@ class ProcessFleet {
   Status outcome_;
 };
 
-Status ProcessFleet::Start() {
+Status ProcessFleet::Start(const TrainOptions& options) {
   const Config& config = session_->folder.config;
   TROOP_ASSIGN_OR_RETURN(network_,
                          MakeZmqNetwork({.dead_after = Seconds(config.fleet.dead_after_s)}));
@@ -175,6 +214,7 @@ Status ProcessFleet::Start() {
            .resume_updates = session_->resume_updates}));
   TROOP_ASSIGN_OR_RETURN(
       listener_, network_->Listen(endpoints_->For(Role::kCoordinator, 0), coordinator_.get()));
+  TROOP_RETURN_IF_ERROR(BeginSession(session_, options));
   TROOP_RETURN_IF_ERROR(session_->folder.storage->WriteAtomic(
       "run.json", JsonObject()
                           .Add("coordinator", listener_->endpoint())
@@ -207,9 +247,13 @@ int ProcessFleet::Run() {
   const Time end = std::min(soon, kill_at_.value_or(soon));
   while (supervisor_->alive() > 0 && clock_.Now() < end && signals_->count() < 2) {
     network_->Pump(clock_.Now());
-    supervisor_->Tick(clock_.Now(), [](FleetRole) { return false; });
+    for (const Supervisor::Exit& exit :
+         supervisor_->Tick(clock_.Now(), [](FleetRole) { return false; })) {
+      NoteExit(exit, false);
+    }
     network_->Wait(clock_.Now(), clock_.Now() + Milliseconds(10));
   }
+  network_->Pump(clock_.Now());  // last words
   supervisor_.reset();
   return Conclude(session_, *coordinator_, clock_.Now(), outcome_, signals_->count() > 0);
 }
@@ -218,7 +262,7 @@ void ProcessFleet::Turn(Time now) {
   HandleSignals(now);
   for (const Supervisor::Exit& exit :
        supervisor_->Tick(now, [this](FleetRole role) { return Needs(role); })) {
-    coordinator_->MemberLeft(exit.role.role, exit.role.index);
+    NoteExit(exit, Needs(exit.role));
   }
   if (outcome_.ok() && !supervisor_->status().ok()) {
     outcome_ = supervisor_->status();
@@ -227,6 +271,15 @@ void ProcessFleet::Turn(Time now) {
   }
   if (now >= next_watch_) WatchMembers(now);
   session_->Look(now, *coordinator_);
+}
+
+// A learner that was let go and still fails has not written its last checkpoint.
+void ProcessFleet::NoteExit(const Supervisor::Exit& exit, bool needed) {
+  coordinator_->MemberLeft(exit.role.role, exit.role.index, exit.process);
+  if (needed || !exit.failed || exit.role.role != Role::kLearner || !outcome_.ok()) return;
+  outcome_ =
+      Aborted("{} ended with {}; its last words: {}", PeerName(exit.role.role, exit.role.index),
+              exit.reason, supervisor_->LogTail(exit.role));
 }
 
 void ProcessFleet::HandleSignals(Time now) {
@@ -299,9 +352,9 @@ int Train(const Config& config, const TrainOptions& options) {
     fmt::print(stderr, "troop: {}\n", session.status().message());
     return ExitCodeFor(session.status());
   }
-  if (config.fleet.mode == "serial") return TrainSerial(session->get());
+  if (config.fleet.mode == "serial") return TrainSerial(session->get(), options);
   ProcessFleet fleet(session->get());
-  if (const Status started = fleet.Start(); !started.ok()) {
+  if (const Status started = fleet.Start(options); !started.ok()) {
     fmt::print(stderr, "troop: {}\n", started.message());
     return ExitCodeFor(started);
   }

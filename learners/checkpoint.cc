@@ -149,22 +149,20 @@ Status Install(Storage* run, const std::string& temporary, const std::string& pa
   return run->Remove(aside);
 }
 
-}  // namespace
+Buffer EncodeState(const CheckpointState& checkpoint) {
+  return Buffer::Copy(JsonObject()
+                          .Add("updates", checkpoint.updates)
+                          .Add("steps", checkpoint.steps)
+                          .Add("program", kTroopVersion)
+                          .Add("config", checkpoint.config_toml)
+                          .str());
+}
 
-Result<std::string> WriteCheckpoint(Storage* run, const Module& module,
-                                    const CheckpointState& checkpoint, std::int64_t keep) {
-  const std::string path = FolderFor(checkpoint.updates);
+// Writes the files and their manifest to a temporary name, then gives them theirs.
+Status WriteFiles(Storage* run, const std::map<std::string, Buffer>& files,
+                  const std::string& path) {
   const std::string temporary = path + ".tmp";
   TROOP_RETURN_IF_ERROR(run->Remove(temporary));
-  const std::map<std::string, Buffer> files{
-      {kWeights, EncodeWeights(module, checkpoint)},
-      {kTensors, EncodeSafetensors(checkpoint.state)},
-      {kState, Buffer::Copy(JsonObject()
-                                .Add("updates", checkpoint.updates)
-                                .Add("steps", checkpoint.steps)
-                                .Add("program", kTroopVersion)
-                                .Add("config", checkpoint.config_toml)
-                                .str())}};
   JsonObject list;
   for (const auto& [name, bytes] : files) {
     TROOP_RETURN_IF_ERROR(run->WriteAtomic(temporary + "/" + name, bytes.bytes()));
@@ -176,7 +174,19 @@ Result<std::string> WriteCheckpoint(Storage* run, const Module& module,
   TROOP_RETURN_IF_ERROR(run->WriteAtomic(
       temporary + "/" + kManifest,
       JsonObject().Add("version", kCheckpointVersion).AddRaw("files", list.str()).str()));
-  TROOP_RETURN_IF_ERROR(Install(run, temporary, path));
+  return Install(run, temporary, path);
+}
+
+}  // namespace
+
+Result<std::string> WriteCheckpoint(Storage* run, const Module& module,
+                                    const CheckpointState& checkpoint, std::int64_t keep) {
+  const std::string path = FolderFor(checkpoint.updates);
+  TROOP_RETURN_IF_ERROR(WriteFiles(run,
+                                   {{kWeights, EncodeWeights(module, checkpoint)},
+                                    {kTensors, EncodeSafetensors(checkpoint.state)},
+                                    {kState, EncodeState(checkpoint)}},
+                                   path));
   TROOP_RETURN_IF_ERROR(RemoveOthers(run, path.substr(sizeof kFolder), keep));
   return path;
 }
@@ -189,6 +199,15 @@ Result<CheckpointState> ReadCheckpoint(Storage* run, const std::string& path) {
   auto checkpoint = DecodeState(files);
   if (!checkpoint.ok()) return checkpoint.status().WithContext(path);
   return checkpoint;
+}
+
+Status CorrectCheckpointSteps(Storage* run, const std::string& path, std::int64_t steps) {
+  TROOP_ASSIGN_OR_RETURN(CheckpointState checkpoint, ReadCheckpoint(run, path));
+  if (checkpoint.steps == steps) return Status::Ok();
+  TROOP_ASSIGN_OR_RETURN(auto files, ReadWhole(run, path));
+  checkpoint.steps = steps;
+  files[kState] = EncodeState(checkpoint);
+  return WriteFiles(run, files, path);
 }
 
 Result<std::string> NewestCheckpoint(Storage* run) {

@@ -29,6 +29,9 @@ struct CheckpointState {
 // disk. Returns the folder's path within the run.
 Result<std::string> WriteCheckpoint(Storage* run, const Module& module,
                                     const CheckpointState& checkpoint, std::int64_t keep);
+// Says of a checkpoint that so many agent steps are behind it: what the learner knew when it wrote
+// the final one is as old as a heartbeat. At every moment one of the two is whole.
+Status CorrectCheckpointSteps(Storage* run, const std::string& path, std::int64_t steps);
 // Errors: kNotFound; kDataLoss with the file and what is wrong with it; kInvalidArgument for a
 // newer format.
 Result<CheckpointState> ReadCheckpoint(Storage* run, const std::string& path);

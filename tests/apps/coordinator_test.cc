@@ -10,6 +10,8 @@
 namespace troop {
 namespace {
 
+constexpr std::int64_t kProcess = 1;  // of every role
+
 // Talks to a coordinator as the roles do, message by message.
 class CoordinatorWorld {
  public:
@@ -56,7 +58,7 @@ class CoordinatorWorld {
                                  const std::string& version = kTroopVersion) {
     return Call<RegisterReply>(
         MessageType::kRegister,
-        RegisterRequest{.role = role, .index = index, .version = version, .process = 1},
+        RegisterRequest{.role = role, .index = index, .version = version, .process = kProcess},
         {.role = Role::kTool, .index = int(role) * 1000 + index, .incarnation = ++calls_});
   }
   std::uint64_t Join(Role role, std::int32_t index = 0) {
@@ -137,12 +139,35 @@ TEST(CoordinatorTest, ABeatThatComesAfterItsProcessEndedAddsNoSteps) {
   const std::uint64_t a = world.Join(Role::kActor, 0), b = world.Join(Role::kActor, 1);
   world.ActorBeat(0, a, 100, 600);
   world.ActorBeat(0, a, 100, 600);
-  world.coordinator().MemberLeft(Role::kActor, 0);
+  world.coordinator().MemberLeft(Role::kActor, 0, kProcess);
   EXPECT_EQ(world.ActorBeat(1, b, 0, 2000).steps_granted, 900);
   const auto late = world.Beat(Role::kActor, 0, a, {.steps_done = 600, .steps_wanted = 2000});
   EXPECT_EQ(late.status().code(), Code::kAborted);
   world.ActorBeat(1, b, 900, 2000);
   EXPECT_EQ(world.coordinator().View().steps, 1000);
+}
+
+// A process that was replaced ended late: its successor was taken for gone.
+TEST(CoordinatorTest, TheEndOfAReplacedProcessIsNotItsSuccessors) {
+  CoordinatorWorld world(Budget(1000));
+  const std::uint64_t actor = world.Join(Role::kActor, 0);
+  world.coordinator().MemberLeft(Role::kActor, 0, kProcess + 1);
+  EXPECT_EQ(world.ActorBeat(0, actor, 0, 100).steps_granted, 100);
+  world.coordinator().MemberLeft(Role::kActor, 0, kProcess);
+  EXPECT_EQ(world.Beat(Role::kActor, 0, actor).status().code(), Code::kAborted);
+}
+
+TEST(CoordinatorTest, KnowsWhetherTheNewestCheckpointIsTheFinalOne) {
+  CoordinatorWorld world(Budget(1000));
+  std::uint64_t learner = world.Join(Role::kLearner);
+  const BeatRequest last{
+      .checkpoint = "checkpoints/7", .checkpoint_updates = 7, .checkpoint_final = true};
+  ASSERT_TRUE(world.Beat(Role::kLearner, 0, learner, last).ok());
+  EXPECT_TRUE(world.coordinator().View().checkpoint_final);
+  learner = world.Join(Role::kLearner);  // goes on from it
+  const BeatRequest resumed{.checkpoint = "checkpoints/7", .checkpoint_updates = 7};
+  ASSERT_TRUE(world.Beat(Role::kLearner, 0, learner, resumed).ok());
+  EXPECT_FALSE(world.coordinator().View().checkpoint_final);
 }
 
 TEST(CoordinatorTest, AnActorCannotDoMoreThanItWasGranted) {
@@ -264,7 +289,7 @@ TEST(CoordinatorTest, EndsWhenEverybodyWasToldOrHasLeft) {
   EXPECT_NE(world.coordinator().Step(Time(Seconds(10))).what, Turn::kDone);
   EXPECT_TRUE(world.ActorBeat(0, actor, 0, 0).stop);
   EXPECT_NE(world.coordinator().Step(Time(Seconds(10))).what, Turn::kDone);
-  world.coordinator().MemberLeft(Role::kReplay, 0);
+  world.coordinator().MemberLeft(Role::kReplay, 0, kProcess);
   EXPECT_EQ(world.coordinator().Step(Time(Seconds(10))).what, Turn::kDone);
 }
 
@@ -299,7 +324,7 @@ TEST(CoordinatorTest, CountersOfADeadIncarnationStayLevelsGo) {
   ASSERT_TRUE(world.Beat(Role::kActor, 0, actor, {.metrics = metrics.snapshot()}).ok());
   actor = world.Join(Role::kActor);
   ASSERT_TRUE(world.Beat(Role::kActor, 0, actor, {.metrics = metrics.snapshot()}).ok());
-  world.coordinator().MemberLeft(Role::kActor, 0);
+  world.coordinator().MemberLeft(Role::kActor, 0, kProcess);
   const RunView view = world.coordinator().View();
   EXPECT_EQ(view.metrics.at("actor/episodes").value, 10);
   EXPECT_FALSE(view.metrics.contains("actor/unacked_pushes"));

@@ -64,6 +64,20 @@ TEST_F(CheckpointTest, IsReadAsItWasWritten) {
   EXPECT_EQ(read->state.metadata, state.state.metadata);
 }
 
+TEST_F(CheckpointTest, ItsStepsCanBeCorrectedAndTheRestStays) {
+  const std::string path = Write(7, 10, 100);
+  const std::string weights = Text(path + "/weights.safetensors");
+  ASSERT_TRUE(CorrectCheckpointSteps(run_.get(), path, 3152).ok());
+  const auto read = ReadCheckpoint(run_.get(), path);
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  EXPECT_EQ(read->steps, 3152);
+  EXPECT_EQ(read->updates, 7u);
+  EXPECT_EQ(read->config_toml, ToToml(config_));
+  EXPECT_EQ(Text(path + "/weights.safetensors"), weights);
+  EXPECT_EQ(Folders(), std::vector<std::string>{"000000000007/"});
+  EXPECT_EQ(CorrectCheckpointSteps(run_.get(), "checkpoints/8", 1).code(), Code::kNotFound);
+}
+
 TEST_F(CheckpointTest, WeightsAreOneNamedTensorPerParameter) {
   const std::string path = Write(5);
   const auto bytes = run_->Read(path + "/weights.safetensors", 1 << 20);

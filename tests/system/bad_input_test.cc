@@ -168,6 +168,16 @@ TEST_F(BadInputTest, APortInUseIsNamedAndTriedAgain) {
   ExpectDone(troop.get(), kLongSteps);
 }
 
+// It left a run without a checkpoint: neither `train` nor `resume` could go on.
+TEST_F(BadInputTest, AStartWithoutRoomForSocketsLeavesNoRun) {
+  const std::string deep = folder() + "/" + std::string(120, 't');  // a socket's path has 107
+  const auto refused = std::make_unique<Troop>(TrainWords(), deep);
+  EXPECT_EQ(refused->Wait(), 2) << refused->output();
+  EXPECT_FALSE(fs::exists(run() + "/config.toml"));
+  const auto troop = Train({"learner.total_steps=1000"});
+  ExpectDone(troop.get(), 1000);
+}
+
 TEST_F(BadInputTest, ARunFolderThatCannotBeMadeIsTold) {
   std::ofstream(folder() + "/file") << "x";
   const auto troop = Train({"log.dir=" + folder() + "/file"});

@@ -181,9 +181,63 @@ TEST_F(FleetTest, CtrlCTwiceEndsAtOnce) {
   troop->Signal(SIGINT);
   ASSERT_TRUE(Await([&] { return troop->output().find("stopping") != std::string::npos; }));
   EXPECT_TRUE(troop->Running());
-  troop->Signal(SIGINT);
+  // Those within half a second of the first are the same wish.
+  EXPECT_TRUE(Await([&] {
+    troop->Signal(SIGINT);
+    return !troop->Running();
+  }));
   EXPECT_EQ(troop->Wait(), 130) << troop->output();
   EXPECT_TRUE(CommandLine(learner).empty());
+}
+
+// It named `troop resume`, which then had nothing to go on from.
+TEST_F(FleetTest, AnInterruptBeforeAnyCheckpointDoesNotPromiseAResume) {
+  const auto troop = TrainLong({"fleet.drain_s=1000", "checkpoint.every_s=0"});
+  ASSERT_TRUE(AwaitSteps(500)) << troop->output();
+  SendSignal(AwaitRole("learner"), SIGSTOP);
+  EXPECT_TRUE(Await([&] {
+    troop->Signal(SIGINT);
+    return !troop->Running();
+  }));
+  EXPECT_EQ(troop->Wait(), 130) << troop->output();
+  EXPECT_EQ(troop->output().find("troop resume"), std::string::npos) << troop->output();
+  EXPECT_NE(troop->output().find("--overwrite"), std::string::npos) << troop->output();
+  const auto resumed = Start({"resume", run()});
+  EXPECT_EQ(resumed->Wait(), 2);
+  for (const char* part : {"/run: no checkpoint", "--overwrite"}) {
+    EXPECT_NE(resumed->output().find(part), std::string::npos) << resumed->output();
+  }
+}
+
+// The checkpoint held the count of the learner's last heartbeat, 0 in a short run.
+TEST_F(FleetTest, TheFinalCheckpointHoldsTheStepsOfTheResult) {
+  const auto holds = [&](const std::string& name) {
+    const JsonValue result = Json(run(name) + "/result.json");
+    const std::string path = run(name) + "/" + *result.String("checkpoint");
+    EXPECT_GT(*result.Integer("steps"), 0);
+    EXPECT_EQ(*Json(path + "/state.json").Integer("steps"), *result.Integer("steps"));
+  };
+  const auto shortest = Train({"learner.max_updates=20"});
+  EXPECT_EQ(shortest->Wait(), 0) << shortest->output();
+  holds("run");
+  for (const std::string mode : {"serial", "processes"}) {
+    const auto troop = Train({"fleet.mode=" + mode, "name=" + mode, "checkpoint.every_s=0",
+                              "learner.total_steps=100000000"});
+    ASSERT_TRUE(AwaitSteps(1500, mode)) << troop->output();
+    troop->Signal(SIGINT);
+    EXPECT_EQ(troop->Wait(), 130) << troop->output();
+    holds(mode);
+  }
+}
+
+TEST_F(FleetTest, WithoutItsFinalCheckpointARunHasFailed) {
+  fs::create_directories(run());
+  std::ofstream(run() + "/checkpoints") << "a file in the way";
+  const auto troop = Train({"learner.total_steps=2000"});
+  EXPECT_EQ(troop->Wait(), 1) << troop->output();
+  EXPECT_NE(troop->output().find("final checkpoint could not be written"), std::string::npos)
+      << troop->output();
+  EXPECT_TRUE(FileHas(run() + "/result.json", "final checkpoint could not be written"));
 }
 
 TEST_F(FleetTest, ASignalToTheWholeGroupIsForTheLauncherAlone) {
