@@ -1,6 +1,7 @@
 #include "apps/host.h"
 
 #include <signal.h>
+#include <time.h>
 
 #include <algorithm>
 
@@ -9,9 +10,17 @@ namespace {
 
 // What a signal handler may touch.
 std::atomic<int> signal_count{0};
+std::atomic<std::int64_t> first_signal_ns{0};
 std::atomic<Network*> signal_network{nullptr};
 
+constexpr std::int64_t kSameWishNs = 500'000'000;
+
 void OnSignal(int) {
+  timespec t{};
+  clock_gettime(CLOCK_MONOTONIC, &t);  // may be called in a handler (POSIX.1-2008)
+  const std::int64_t now = std::int64_t(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
+  std::int64_t first = 0;
+  if (!first_signal_ns.compare_exchange_strong(first, now) && now - first < kSameWishNs) return;
   signal_count.fetch_add(1);
   if (Network* network = signal_network.load()) network->Wake();  // one write to an eventfd
 }
@@ -28,6 +37,7 @@ void Install(int number, void (*handler)(int)) {
 
 SignalWatch::SignalWatch(Network* network, bool ignore_interrupt) {
   signal_count = 0;
+  first_signal_ns = 0;
   signal_network = network;
   Install(SIGTERM, OnSignal);
   Install(SIGINT, ignore_interrupt ? SIG_IGN : OnSignal);

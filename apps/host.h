@@ -17,14 +17,15 @@ Status RunNode(Node* node, Network* network, const Clock& clock,
 
 LogLevel LogLevelOf(const Config& config);  // log.level
 
-// SIGTERM and SIGINT become a number to look at, and wake `network`. One user per process at a
-// time. Roles ignore SIGINT: a terminal sends it to the whole group, and the launcher drains the
-// fleet.
+// SIGTERM and SIGINT become a number to look at, and wake `network`. Those within half a second of
+// the first are the same wish, told twice (`timeout` signals the process and its group). One user
+// per process at a time. Roles ignore SIGINT: a terminal sends it to the whole group, and the
+// launcher drains the fleet.
 class SignalWatch {
  public:
   SignalWatch(Network* network, bool ignore_interrupt);
   ~SignalWatch();
-  int count() const;  // signals so far
+  int count() const;  // wishes so far
 };
 
 }  // namespace troop

@@ -1,0 +1,32 @@
+#include "apps/host.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <thread>
+
+namespace troop {
+namespace {
+
+// `timeout -s INT` signals the process and its group: the drain was cut off by its own request.
+TEST(SignalWatchTest, SignalsCloseTogetherAreOneWishALaterOneIsTheSecond) {
+  const SignalWatch signals(nullptr, false);
+  const auto start = std::chrono::steady_clock::now();
+  raise(SIGINT);
+  raise(SIGTERM);
+  raise(SIGINT);
+  const bool together = std::chrono::steady_clock::now() - start < std::chrono::milliseconds(400);
+  if (together) {
+    EXPECT_EQ(signals.count(), 1);
+  }
+  const auto end = start + std::chrono::seconds(20);
+  while (signals.count() < 2 && std::chrono::steady_clock::now() < end) {
+    raise(SIGINT);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_EQ(signals.count(), 2);
+}
+
+}  // namespace
+}  // namespace troop
