@@ -69,8 +69,8 @@ TEST_F(BadInputTest, AWrongCommandLineIsAUsageError) {
                                              {"role", "king"},
                                              {"role", "king", "--coordinator", "ipc:///x"},
                                              {"eval"},
-                                             {"status", folder()},
-                                             {"resume", folder()},
+                                             {"status", folder() + "/none"},
+                                             {"resume", folder() + "/none"},
                                              {"eval", folder()}}) {
     EXPECT_EQ(Start(words)->Wait(), 2);
   }

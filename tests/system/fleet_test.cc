@@ -315,7 +315,7 @@ TEST_F(FleetTest, EvalAndPlayShowACheckpoint) {
   ASSERT_EQ(play->Wait(), 0) << play->output();
   EXPECT_TRUE(FileText(gif).starts_with("GIF89a"));
   EXPECT_TRUE(FileText(png).starts_with("\x89PNG"));
-  const auto terminal = Start({"play", run(), "--fps", "1000"});
+  const auto terminal = Start({"play", run(), "--fps", "100"});
   ASSERT_EQ(terminal->Wait(), 0);
   EXPECT_NE(terminal->output().find("▀"), std::string::npos);
 }
