@@ -77,6 +77,18 @@ std::string FirstLine(const std::string& name, const RunView& view, const RunRat
   return head + "  " + Bar(share, bar) + line.substr(head.size() + 1);
 }
 
+// Members beat at moments of their own: how much older the learner's word is than the actors'. In
+// serial mode silence is in virtual time; nobody has a process there.
+double LagSkew(const RunView& view) {
+  double actors_s = 0, actors = 0, learner_s = 0, learners = 0;
+  for (const MemberView& m : view.members) {
+    if (m.process == 0) continue;
+    if (m.role == Role::kActor) actors_s += m.silent_s, ++actors;
+    if (m.role == Role::kLearner) learner_s += m.silent_s, ++learners;
+  }
+  return actors > 0 && learners > 0 ? learner_s / learners - actors_s / actors : 0;
+}
+
 }  // namespace
 
 RateMeter::Point RateMeter::PointOf(Time now, const RunView& view) {
@@ -94,6 +106,7 @@ RateMeter::Point RateMeter::PointOf(Time now, const RunView& view) {
   if (m.contains("learner/version") && m.contains("actor/weights_version")) {
     point.lag = Value(m, "learner/version") - Value(m, "actor/weights_version");
   }
+  point.lag_skew_s = LagSkew(view);
   return point;
 }
 
@@ -111,8 +124,9 @@ RunRates RateMeter::Update(Time now, const RunView& view) {
   }
   const double inserts = Value(view.metrics, "replay/inserts");
   r.samples_per_insert = inserts > 0 ? Value(view.metrics, "replay/samples") / inserts : 0;
-  r.replay_fill = Value(view.metrics, "replay/fill");
-  r.weights_lag = WeightsLag();
+  if (view.metrics.contains("replay/fill")) replay_fill_ = Value(view.metrics, "replay/fill");
+  r.replay_fill = replay_fill_;
+  r.weights_lag = WeightsLag(r.updates_per_s);
   if (b.episodes > a.episodes)
     train_return_ = (b.return_sum - a.return_sum) / (b.episodes - a.episodes);
   r.train_return = train_return_;
@@ -122,13 +136,13 @@ RunRates RateMeter::Update(Time now, const RunView& view) {
   return r;
 }
 
-// The mean over the window: learner and actors tell their versions at different moments, and one
-// pair alone may be off by the updates of a heartbeat, either way.
-std::optional<double> RateMeter::WeightsLag() const {
+// The mean over the window. Learner and actors tell their versions at different moments: the older
+// word is carried on at the rate of the updates.
+std::optional<double> RateMeter::WeightsLag(double updates_per_s) const {
   double sum = 0, count = 0;
   for (const Point& p : points_) {
     if (!p.lag) continue;
-    sum += *p.lag;
+    sum += *p.lag + p.lag_skew_s * updates_per_s;
     ++count;
   }
   if (count == 0) return std::nullopt;

@@ -33,15 +33,16 @@ class RateMeter {
     double steps, updates, episodes, return_sum, insert_blocked_s, sample_blocked_s;
     double ready_batches, actors_blocked;  // levels at that moment
     std::optional<double> lag;
+    double lag_skew_s = 0;  // how much earlier than the actors' the learner's version was told
   };
   static Point PointOf(Time now, const RunView& view);
-  std::optional<double> WeightsLag() const;
+  std::optional<double> WeightsLag(double updates_per_s) const;
   std::string Bottleneck(const RunView& view);
 
   std::optional<Time> start_;
   std::deque<Point> points_;
-  double train_return_ = 0;
-  bool learner_starves_ = false;  // its queue of batches is empty most of the time
+  double train_return_ = 0, replay_fill_ = 0;  // stay when nobody tells them any more
+  bool learner_starves_ = false;               // its queue of batches is empty most of the time
 };
 
 // The live block: several lines of at most `columns` each, the most important items first; `notice`

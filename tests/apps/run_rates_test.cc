@@ -90,6 +90,30 @@ TEST(RateMeterTest, TheLagIsFromTheActorsWeightsToTheLearners) {
   EXPECT_EQ(meter.Update(Time(Seconds(3)), view).weights_lag, 0);
 }
 
+// A learner and an actor that beat half a period apart, at 1000 updates/s.
+TEST(RateMeterTest, TheLagDoesNotCountThatVersionsAreToldAtDifferentMoments) {
+  RateMeter meter;
+  std::optional<double> lag;
+  for (int i = 0; i < 20; ++i) {
+    RunView view = View(0, 1 + 250 * i);
+    view.members = {{.role = Role::kLearner, .process = 1, .silent_s = 0.2},
+                    {.role = Role::kActor, .process = 2, .silent_s = 0.075}};
+    view.metrics["learner/version"].value = 10000 + 250 * i - 200;
+    view.metrics["actor/weights_version"].value = 10000 + 250 * i - 75 - 40;
+    lag = meter.Update(Time(Milliseconds(250 * i)), view).weights_lag;
+  }
+  ASSERT_TRUE(lag.has_value());
+  EXPECT_NEAR(*lag, 40, 1e-6);
+}
+
+TEST(RateMeterTest, TheReplaysFillStaysWhenItHasLeft) {
+  RateMeter meter;
+  RunView view = View(0, 1);
+  view.metrics["replay/fill"].value = 0.5;
+  meter.Update(Time(Seconds(1)), view);
+  EXPECT_EQ(meter.Update(Time(Seconds(2)), View(0, 1)).replay_fill, 0.5);
+}
+
 TEST(ProgressTextTest, SaysAllThatTheRunIsJudgedBy) {
   RateMeter meter;
   meter.Update(Time(Seconds(0)), View(0, 1));
