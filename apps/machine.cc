@@ -164,7 +164,7 @@ Result<std::string> DescribeRun(const Config& config) {
   out += serial ? "roles        all in one thread\n" : "roles\n";
   double total = 0;
   if (!serial) {
-    out += fmt::format("  {:<14} {:>10}  {}\n", "coordinator", "",
+    out += fmt::format("  {:<14} {:>11}  {}\n", "coordinator", "",
                        Endpoints::PatternFor(config, Role::kCoordinator, 0));
   }
   for (const FleetRole& role : RolesOf(config)) {
@@ -172,13 +172,13 @@ Result<std::string> DescribeRun(const Config& config) {
     const double bytes = BytesOf(needs, role.role);
     total += bytes;
     out +=
-        fmt::format("  {:<14} {:>6.1f} MiB  {}\n", PeerName(role.role, role.index), bytes / kMiB,
+        fmt::format("  {:<14} {:>7.2f} MiB  {}\n", PeerName(role.role, role.index), bytes / kMiB,
                     serves && !serial ? Endpoints::PatternFor(config, role.role, role.index) : "-");
   }
   out += fmt::format(
       "memory       {:.1f} MiB: the full replay, weights, optimizer, network buffers, batches; "
       "the\n"
-      "             program itself, some tens of MiB a process, is not in it\n",
+      "             program itself, 12 MiB or more a process, is not in it\n",
       total / kMiB);
   if (serial) return out;
   return out + (config.fleet.transport == "ipc"

@@ -318,9 +318,7 @@ int ShowStatus(const ShowOptions& options) {
   if (!endpoint.ok()) return Complain(endpoint.status());
   const Result<std::string> json = AskCoordinator(*endpoint);
   if (!json.ok()) {
-    return Complain(SilenceOf(root, holder, options.path)
-                        .WithContext(fmt::format("{} does not answer ({})", *endpoint,
-                                                 json.status().message())));
+    return Complain(SilenceOf(root, holder, options.path));
   }
   if (options.json) {
     fmt::print("{}\n", *json);
