@@ -113,6 +113,7 @@ int SayInterrupted(const Session& session) {
         "again with troop train … --overwrite, which replaces {}\n",
         session.view.steps, path);
   }
+  std::fflush(stdout);  // one more signal may end the process before its files are closed
   return kExitInterrupted;
 }
 
