@@ -1,5 +1,7 @@
 #include "apps/picture.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
