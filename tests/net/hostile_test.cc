@@ -110,6 +110,22 @@ TEST_P(HostileTest, RandomBytesAndOtherProtocolsDoNotDisturb) {
   EXPECT_EQ(echo_.changes.size(), 1u) << "none of them became a client";
 }
 
+// ZMTP 1 without and with a signature, and ZMTP 2: no security, and paths of libzmq that assert.
+TEST_P(HostileTest, OldProtocolsAreRefused) {
+  const std::string signature = std::string("\xff\0\0\0\0\0\0\0\x01\x7f", 10);
+  const std::string id = std::string("\0\x03me!", 5), message = std::string("\0\x05hello", 7);
+  for (const std::string& greeting :
+       {std::string("\x04\0me!", 5) + std::string("\x06\0hello", 7),
+        signature + std::string("\0\x05", 2) + id + message,
+        signature + std::string("\x01\x05", 2) + id + message}) {
+    RawPeer peer(listener_->endpoint());
+    peer.Send(greeting);
+    ExpectCut(peer);
+    EXPECT_LE(peer.Received().size(), 10u) << "no handshake is answered beyond the signature";
+  }
+  ExpectService();
+}
+
 TEST_P(HostileTest, ConnectionsThatSayNothingDoNotDisturb) {
   std::vector<std::unique_ptr<RawPeer>> silent;
   for (int i = 0; i < 100; ++i) silent.push_back(std::make_unique<RawPeer>(listener_->endpoint()));
