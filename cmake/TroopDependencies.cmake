@@ -17,6 +17,8 @@ function(troop_pkg_target name module)
   endif()
 endfunction()
 troop_pkg_target(zmq libzmq)
+troop_pkg_target(lz4 liblz4)
+troop_pkg_target(zstd libzstd)
 
 # Debian's dnnl-config.cmake asks for OpenCL headers that only its GPU part needs.
 if(NOT TARGET DNNL::dnnl)
