@@ -1,0 +1,65 @@
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace troop {
+
+// A place in a table's log: byte `offset` of segment `segment`. Segments are numbered in the order
+// of opening, so later bytes compare greater. {0, 0} is before all.
+struct LogPosition {
+  std::uint64_t segment = 0;
+  std::uint64_t offset = 0;
+  auto operator<=>(const LogPosition&) const = default;
+};
+
+// What the log does not say of a slot: who lives in it, and with which priority.
+struct SlotState {
+  std::uint32_t generation = 0;  // 0: nobody
+  float priority = 0;            // raw, as the selectors get it
+  std::uint32_t times_sampled = 0;
+  std::uint32_t reserved = 0;
+  bool operator==(const SlotState&) const = default;
+};
+static_assert(sizeof(SlotState) == 16);
+
+// A line is what a snapshot reads and writes at once: 16 slots.
+inline constexpr std::int64_t kSlotsPerLine = 16;
+using SlotLine = std::array<SlotState, kSlotsPerLine>;
+
+// Numbers that go on where they were after an orderly restart, so that its draws are those that
+// would have come without it.
+struct TableCounters {
+  std::uint64_t inserted = 0;  // items ever
+  std::uint64_t draws = 0;     // names the random numbers of the next
+  std::uint64_t seen = 0;      // newcomers, for reservoir sampling
+  std::uint64_t newest_policy_version = 0;
+  std::uint64_t samples_since_trim = 0;
+  std::array<std::uint64_t, 3> reserved{};
+  bool operator==(const TableCounters&) const = default;
+};
+static_assert(sizeof(TableCounters) == 64);
+
+// A table's state beside its log, as of the last complete round before the end. Lines were read at
+// different moments, each with the log's position then. For an item of the log, and the state of
+// its slot in the line:
+//   the same generation   alive, with the state's priority and times_sampled
+//   a newer generation    gone
+//   an older one or none  gone if its (last) record lies before `read_at`; else it came later:
+//   alive
+//                         with its initial priority
+struct Snapshot {
+  struct Line {
+    LogPosition read_at;  // {0, 0}: never read
+    SlotLine slot{};
+  };
+  std::vector<Line> lines;  // [lines]; may be shorter than the table's, or empty
+  TableCounters counters;
+  std::string owner;   // bytes of the table's owner: its limiter's counts
+  bool clean = false;  // nothing was appended or changed after it
+};
+
+}  // namespace troop
