@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/buffer.h"
@@ -20,6 +21,7 @@ using StreamId = std::uint64_t;  // incarnation << 32 | global environment index
 struct TrajectorySpec {
   TensorSpec observation;  // of one frame
   TensorSpec action;       // of one step
+  std::optional<TensorSpec> state = std::nullopt;  // of an item: a recurrent network's
   bool operator==(const TrajectorySpec&) const = default;
 };
 
@@ -41,9 +43,11 @@ struct Item {
   StreamId stream = 0;
   std::uint64_t first_frame = 0;
   std::uint32_t length = 0;        // 1 … n of n-step; shorter at an episode's end
-  std::uint32_t burn_in = 0;       // frames before first_frame, for recurrent networks
+  std::uint32_t burn_in = 0;       // frames before first_frame, for recurrent networks; fewer where
+                                   // the episode begins later
   float priority = 0;              // initial, before the exponent α: |TD error|
   std::uint64_t policy_version = 0;  // of the weights that acted
+  Buffer state = {};  // [...state] before the earliest frame; empty where the spec has none
 };
 
 // The version of a learner's weights: its incarnation above its updates, so that a learner that

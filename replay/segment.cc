@@ -1,0 +1,45 @@
+#include "replay/segment.h"
+
+#include "core/check.h"
+#include "replay/big_array.h"
+
+namespace troop {
+
+Result<std::shared_ptr<Segment>> Segment::Make(std::uint64_t id, std::size_t capacity) {
+  TROOP_ASSIGN_OR_RETURN(std::shared_ptr<std::byte> memory, MapZeroPages(capacity));
+  std::shared_ptr<Segment> segment(new Segment);
+  segment->id_ = id;
+  segment->memory_ = std::move(memory);
+  segment->data_ = segment->memory_.get();
+  segment->capacity_ = capacity;
+  return segment;
+}
+
+std::shared_ptr<Segment> Segment::Adopt(std::uint64_t id, Buffer bytes) {
+  std::shared_ptr<Segment> segment(new Segment);
+  segment->id_ = id;
+  segment->data_ = bytes.data();
+  segment->used_ = segment->capacity_ = bytes.size();
+  segment->elsewhere_ = std::move(bytes);
+  segment->sealed_ = true;
+  return segment;
+}
+
+std::byte* Segment::Reserve(std::size_t bytes) {
+  TROOP_CHECK(!sealed_, "segment {} is sealed", id_);
+  if (bytes > capacity_ - used_) return nullptr;
+  std::byte* const at = memory_.get() + used_;
+  used_ += bytes;
+  return at;
+}
+
+void Segment::MoveTo(Buffer bytes) {
+  TROOP_CHECK(sealed_ && bytes.size() == used_, "segment {}: {} bytes for {}", id_, bytes.size(),
+              used_);
+  elsewhere_ = std::move(bytes);
+  data_ = elsewhere_.data();
+  capacity_ = used_;
+  memory_.reset();
+}
+
+}  // namespace troop
