@@ -1,0 +1,86 @@
+#include "replay/selector.h"
+
+#include <array>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "replay/selector_kinds.h"
+
+namespace troop {
+namespace {
+
+using Kind = Selector::Kind;
+
+constexpr std::array<std::pair<Kind, std::string_view>, 6> kNames{
+    {{Kind::kPrioritized, "prioritized"},
+     {Kind::kUniform, "uniform"},
+     {Kind::kFifo, "fifo"},
+     {Kind::kLifo, "lifo"},
+     {Kind::kLowest, "lowest"},
+     {Kind::kHighest, "highest"}}};
+
+// Far above every exponent in use (0.4 to 1); keeps p^α of usual priorities apart from the ends of
+// what a tree takes.
+constexpr double kAlphaMax = 10;
+
+}  // namespace
+
+Result<std::unique_ptr<Selector>> Selector::Make(const Options& options, std::int64_t slots) {
+  if (slots < 1 || slots > internal::kSelectorSlotsMax) {
+    return InvalidArgument("replay: {} slots; a selector takes 1 to {}", slots,
+                           internal::kSelectorSlotsMax);
+  }
+  switch (options.kind) {
+    case Kind::kPrioritized:
+      if (!(std::abs(options.alpha) <= kAlphaMax)) {
+        return InvalidArgument("replay: the exponent {} of priorities must lie in [{}, {}]",
+                               options.alpha, -kAlphaMax, kAlphaMax);
+      }
+      return internal::MakePrioritizedSelector(options, slots);
+    case Kind::kUniform:
+      return internal::MakeUniformSelector(slots);
+    case Kind::kFifo:
+    case Kind::kLifo:
+      return internal::MakeListSelector(options.kind, slots);
+    case Kind::kLowest:
+    case Kind::kHighest:
+      return internal::MakeHeapSelector(options.kind, slots);
+  }
+  return InvalidArgument("replay: there is no selector {}", int(options.kind));
+}
+
+std::size_t Selector::Bytes(const Options& options, std::int64_t slots) {
+  switch (options.kind) {
+    case Kind::kPrioritized:
+      return internal::PrioritizedSelectorBytes(options, slots);
+    case Kind::kUniform:
+      return internal::UniformSelectorBytes(slots);
+    case Kind::kFifo:
+    case Kind::kLifo:
+      return internal::ListSelectorBytes(slots);
+    case Kind::kLowest:
+    case Kind::kHighest:
+      return internal::HeapSelectorBytes(slots);
+  }
+  return 0;
+}
+
+std::string_view SelectorName(Selector::Kind kind) {
+  for (const auto& [known, name] : kNames) {
+    if (known == kind) return name;
+  }
+  return "unknown";
+}
+
+Result<Selector::Kind> ParseSelector(std::string_view name) {
+  std::string names;
+  for (const auto& [kind, known] : kNames) {
+    if (known == name) return kind;
+    names += names.empty() ? "" : ", ";
+    names += known;
+  }
+  return InvalidArgument("replay: there is no selector \"{}\"; there are {}", name, names);
+}
+
+}  // namespace troop
