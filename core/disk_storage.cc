@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -56,18 +57,32 @@ Status SyncFolder(const fs::path& folder) {
 
 class DiskAppendFile final : public AppendFile {
  public:
-  DiskAppendFile(Descriptor fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
+  // `folders`: those whose entries are new, and durable only when they are synced as well.
+  DiskAppendFile(Descriptor fd, std::string path, std::vector<fs::path> folders)
+      : fd_(std::move(fd)), path_(std::move(path)), folders_(std::move(folders)) {}
   using AppendFile::Append;
   Status Append(std::span<const std::byte> bytes) override {
     return WriteAll(fd_.get(), bytes, path_);
   }
   Status Sync() override {
-    return fdatasync(fd_.get()) == 0 ? Status::Ok() : FromErrno(errno, "can't sync", path_);
+    if (fdatasync(fd_.get()) != 0) return FromErrno(errno, "can't sync", path_);
+    for (const fs::path& folder : folders_) TROOP_RETURN_IF_ERROR(SyncFolder(folder));
+    folders_.clear();
+    return Status::Ok();
   }
 
  private:
   const Descriptor fd_;
   const std::string path_;
+  std::vector<fs::path> folders_;
+};
+
+// Bytes of a mapped file, for the life of a Buffer.
+struct Mapping {
+  explicit Mapping(std::span<std::byte> mapped) : bytes(mapped) {}
+  Mapping(const Mapping&) = delete;
+  ~Mapping() { munmap(bytes.data(), bytes.size()); }
+  const std::span<std::byte> bytes;
 };
 
 class DiskLock final : public StorageLock {
@@ -107,10 +122,53 @@ class DiskStorage final : public Storage {
 
   Result<std::unique_ptr<AppendFile>> OpenAppend(std::string_view path) override {
     TROOP_ASSIGN_OR_RETURN(const fs::path target, MakeFolderOf(path));
+    std::error_code error;
+    std::vector<fs::path> folders;
+    if (!fs::exists(target, error)) {
+      fs::path folder = target;
+      for (std::size_t i = 0; i <= std::size_t(std::ranges::count(path, '/')); ++i) {
+        folders.push_back(folder = folder.parent_path());
+      }
+    }
     Descriptor fd(open(target.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
     if (fd.get() < 0) return FromErrno(errno, "can't open", target.string());
-    return std::unique_ptr<AppendFile>(
-        std::make_unique<DiskAppendFile>(std::move(fd), target.string()));
+    return std::unique_ptr<AppendFile>(std::make_unique<DiskAppendFile>(
+        std::move(fd), target.string(), std::move(folders)));
+  }
+
+  Result<Buffer> Map(std::string_view path) override {
+    TROOP_ASSIGN_OR_RETURN(const fs::path target, Resolve(path));
+    const Descriptor fd(open(target.c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat info {};
+    if (fd.get() < 0 || fstat(fd.get(), &info) != 0) {
+      return FromErrno(errno, "can't open", target.string());
+    }
+    if (!S_ISREG(info.st_mode)) return NotFound("{} is no file", target.string());
+    const auto size = std::size_t(info.st_size);
+    if (size == 0) return Buffer();
+    void* const data = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
+    if (data == MAP_FAILED) return FromErrno(errno, "can't map", target.string());
+    auto mapping = std::make_shared<const Mapping>(std::span(static_cast<std::byte*>(data), size));
+    const std::span<const std::byte> bytes = mapping->bytes;
+    return Buffer(std::move(mapping), bytes);
+  }
+
+  Status Truncate(std::string_view path, std::size_t bytes) override {
+    TROOP_RETURN_IF_ERROR(CheckStorageName(path));
+    const fs::path target = root_ / path;
+    const Descriptor fd(open(target.c_str(), O_WRONLY | O_CLOEXEC));
+    struct stat info {};
+    if (fd.get() < 0 || fstat(fd.get(), &info) != 0) {
+      return FromErrno(errno, "can't open", target.string());
+    }
+    if (std::size_t(info.st_size) < bytes) {
+      return InvalidArgument("{} has {} bytes: can't cut it to {}", target.string(), info.st_size,
+                             bytes);
+    }
+    if (ftruncate(fd.get(), off_t(bytes)) != 0 || fsync(fd.get()) != 0) {
+      return FromErrno(errno, "can't truncate", target.string());
+    }
+    return Status::Ok();
   }
 
   Result<Buffer> Read(std::string_view path, std::size_t bytes_max) override {

@@ -1,149 +1,258 @@
+#include "core/memory_storage.h"
+
+#include <algorithm>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <set>
 
-#include "core/storage.h"
 #include "core/storage_path.h"
 
 namespace troop {
 namespace {
 
-// Shared with the files and locks that were handed out. Thread safe, as the disk is.
-struct MemoryFiles {
-  std::mutex mutex;
-  // Shared, since an open file keeps its bytes when its name goes.
-  std::map<std::string, std::shared_ptr<std::string>, std::less<>> files;
-  std::map<std::string, std::string, std::less<>> locks;  // path → holder
+struct Contents {
+  std::string bytes;
+  std::size_t synced = 0;  // of them are on the disk
+  bool named = false;      // so is the entry in the folder
 };
 
-class MemoryAppendFile final : public AppendFile {
- public:
-  MemoryAppendFile(std::shared_ptr<MemoryFiles> files, std::shared_ptr<std::string> bytes)
-      : files_(std::move(files)), bytes_(std::move(bytes)) {}
-  using AppendFile::Append;
-  Status Append(std::span<const std::byte> bytes) override {
-    std::lock_guard lock(files_->mutex);
-    bytes_->append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    return Status::Ok();
-  }
-  Status Sync() override { return Status::Ok(); }
-
- private:
-  const std::shared_ptr<MemoryFiles> files_;
-  const std::shared_ptr<std::string> bytes_;
-};
-
-class MemoryLock final : public StorageLock {
- public:
-  MemoryLock(std::shared_ptr<MemoryFiles> files, std::string path)
-      : files_(std::move(files)), path_(std::move(path)) {}
-  ~MemoryLock() override {
-    std::lock_guard lock(files_->mutex);
-    files_->locks.erase(path_);
-  }
-
- private:
-  const std::shared_ptr<MemoryFiles> files_;
-  const std::string path_;
-};
+std::string_view TextOf(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
 bool IsInside(std::string_view path, std::string_view folder) {
   return folder.empty() ||
          (path.size() > folder.size() && path.starts_with(folder) && path[folder.size()] == '/');
 }
 
-class MemoryStorage final : public Storage {
+// What is left of a file when the power goes.
+Contents Torn(const Contents& file, Rng* rng) {
+  const std::size_t loose = file.bytes.size() - file.synced;
+  Contents left;
+  left.bytes = file.bytes.substr(0, file.synced + rng->Below(std::uint32_t(loose) + 1));
+  // The length of a file may reach the disk before its bytes.
+  const std::size_t kept = left.bytes.size() - file.synced;
+  if (kept > 0 && rng->Below(4) == 0) {
+    const std::size_t zeros = 1 + rng->Below(std::uint32_t(kept));
+    std::fill(left.bytes.end() - std::ptrdiff_t(zeros), left.bytes.end(), '\0');
+  }
+  left.synced = left.bytes.size();
+  left.named = true;
+  return left;
+}
+
+}  // namespace
+
+struct MemoryStorage::Disk {
+  using Files = std::map<std::string, std::shared_ptr<Contents>, std::less<>>;
+  mutable std::mutex mutex;
+  // Shared, since an open file keeps its bytes when its name goes.
+  Files files;
+  Files removed;                                          // their names may come back
+  std::map<std::string, std::string, std::less<>> locks;  // path → holder
+  std::int64_t changes = 0;
+  std::int64_t fail_from = std::numeric_limits<std::int64_t>::max();
+  Status failure;
+
+  // Of a call that changes something.
+  Status Change() {
+    const std::int64_t number = changes++;
+    return number >= fail_from ? failure : Status::Ok();
+  }
+  bool first_failure() const { return changes == fail_from + 1; }
+};
+
+class MemoryStorage::File final : public AppendFile {
  public:
-  Status WriteAtomic(std::string_view path, std::span<const std::byte> bytes) override {
-    TROOP_RETURN_IF_ERROR(CheckStorageName(path));
-    std::lock_guard lock(files_->mutex);
-    files_->files[std::string(path)] =
-        std::make_shared<std::string>(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  File(std::shared_ptr<Disk> disk, std::shared_ptr<Contents> file)
+      : disk_(std::move(disk)), file_(std::move(file)) {}
+  using AppendFile::Append;
+  Status Append(std::span<const std::byte> bytes) override {
+    std::lock_guard lock(disk_->mutex);
+    const Status refused = disk_->Change();
+    if (refused.ok()) {
+      file_->bytes.append(TextOf(bytes));
+    } else if (disk_->first_failure()) {
+      file_->bytes.append(TextOf(bytes.first(bytes.size() / 2)));
+    }
+    return refused;
+  }
+  Status Sync() override {
+    std::lock_guard lock(disk_->mutex);
+    TROOP_RETURN_IF_ERROR(disk_->Change());
+    file_->synced = file_->bytes.size();
+    if (!std::exchange(file_->named, true)) disk_->removed.clear();
     return Status::Ok();
-  }
-  Result<std::unique_ptr<AppendFile>> OpenAppend(std::string_view path) override {
-    TROOP_RETURN_IF_ERROR(CheckStorageName(path));
-    std::lock_guard lock(files_->mutex);
-    auto& bytes = files_->files[std::string(path)];
-    if (!bytes) bytes = std::make_shared<std::string>();
-    return std::unique_ptr<AppendFile>(std::make_unique<MemoryAppendFile>(files_, bytes));
-  }
-  Result<Buffer> Read(std::string_view path, std::size_t bytes_max) override {
-    TROOP_RETURN_IF_ERROR(CheckStoragePath(path));
-    std::lock_guard lock(files_->mutex);
-    const auto it = files_->files.find(path);
-    if (it == files_->files.end()) return NotFound("{}: no such file", path);
-    if (it->second->size() > bytes_max) {
-      return ResourceExhausted("{} has {} bytes; the limit here is {}", path, it->second->size(),
-                               bytes_max);
-    }
-    return Buffer::Copy(std::string_view(*it->second));
-  }
-  Result<std::vector<std::string>> List(std::string_view folder) override {
-    TROOP_RETURN_IF_ERROR(CheckStoragePath(folder));
-    folder = WithoutSlash(folder);
-    std::lock_guard lock(files_->mutex);
-    std::set<std::string> names;
-    for (const auto& [path, bytes] : files_->files) {
-      if (!IsInside(path, folder)) continue;
-      const std::string rest = path.substr(folder.empty() ? 0 : folder.size() + 1);
-      const std::size_t slash = rest.find('/');
-      names.insert(slash == rest.npos ? rest : rest.substr(0, slash + 1));
-    }
-    return std::vector<std::string>(names.begin(), names.end());
-  }
-  bool Exists(std::string_view path) override {
-    path = WithoutSlash(path);
-    std::lock_guard lock(files_->mutex);
-    if (files_->files.contains(path)) return true;
-    for (const auto& [name, bytes] : files_->files) {
-      if (IsInside(name, path)) return true;
-    }
-    return false;
-  }
-  Status Rename(std::string_view from, std::string_view to) override {
-    TROOP_RETURN_IF_ERROR(CheckStorageName(from));
-    TROOP_RETURN_IF_ERROR(CheckStorageName(to));
-    std::lock_guard lock(files_->mutex);
-    decltype(files_->files) moved;
-    for (const auto& [name, bytes] : files_->files) {
-      if (IsInside(name, to)) {
-        return AlreadyExists("can't rename {} to {}: that folder exists", from, to);
-      }
-      if (name == from) moved[std::string(to)] = bytes;
-      if (IsInside(name, from)) moved[std::string(to) + name.substr(from.size())] = bytes;
-    }
-    if (moved.empty()) return NotFound("can't rename {}: no such file", from);
-    EraseLocked(from);
-    for (auto& [name, bytes] : moved) files_->files[name] = std::move(bytes);
-    return Status::Ok();
-  }
-  Status Remove(std::string_view path) override {
-    path = WithoutSlash(path);
-    TROOP_RETURN_IF_ERROR(CheckStorageName(path));
-    std::lock_guard lock(files_->mutex);
-    EraseLocked(path);
-    return Status::Ok();
-  }
-  Result<std::unique_ptr<StorageLock>> Lock(std::string_view path,
-                                            std::string_view holder) override {
-    TROOP_RETURN_IF_ERROR(CheckStorageName(path));
-    std::lock_guard lock(files_->mutex);
-    const auto [it, fresh] = files_->locks.try_emplace(std::string(path), holder);
-    if (!fresh) return AlreadyExists("{} is held by {}", path, it->second);
-    return std::unique_ptr<StorageLock>(std::make_unique<MemoryLock>(files_, std::string(path)));
   }
 
  private:
-  void EraseLocked(std::string_view path) {
-    std::erase_if(files_->files, [path](const auto& entry) {
-      return entry.first == path || IsInside(entry.first, path);
-    });
-  }
-  const std::shared_ptr<MemoryFiles> files_ = std::make_shared<MemoryFiles>();
+  const std::shared_ptr<Disk> disk_;
+  const std::shared_ptr<Contents> file_;
 };
 
-}  // namespace
+class MemoryStorage::Held final : public StorageLock {
+ public:
+  Held(std::shared_ptr<Disk> disk, std::string path)
+      : disk_(std::move(disk)), path_(std::move(path)) {}
+  ~Held() override {
+    std::lock_guard lock(disk_->mutex);
+    disk_->locks.erase(path_);
+  }
+
+ private:
+  const std::shared_ptr<Disk> disk_;
+  const std::string path_;
+};
+
+MemoryStorage::MemoryStorage() : disk_(std::make_shared<Disk>()) {}
+MemoryStorage::~MemoryStorage() = default;
+
+std::int64_t MemoryStorage::changes() const {
+  std::lock_guard lock(disk_->mutex);
+  return disk_->changes;
+}
+
+void MemoryStorage::FailFrom(std::int64_t change, Status status) {
+  std::lock_guard lock(disk_->mutex);
+  disk_->fail_from = change;
+  disk_->failure = std::move(status);
+}
+
+void MemoryStorage::Repair() {
+  std::lock_guard lock(disk_->mutex);
+  disk_->fail_from = std::numeric_limits<std::int64_t>::max();
+}
+
+std::unique_ptr<MemoryStorage> MemoryStorage::AfterPowerLoss(Rng* rng) const {
+  auto after = std::make_unique<MemoryStorage>();
+  std::lock_guard lock(disk_->mutex);
+  for (const auto& [path, file] : disk_->removed) {
+    if (rng->Below(2)) after->disk_->files[path] = std::make_shared<Contents>(Torn(*file, rng));
+  }
+  for (const auto& [path, file] : disk_->files) {
+    if (!file->named && rng->Below(2)) continue;
+    after->disk_->files[path] = std::make_shared<Contents>(Torn(*file, rng));
+  }
+  return after;
+}
+
+Status MemoryStorage::WriteAtomic(std::string_view path, std::span<const std::byte> bytes) {
+  TROOP_RETURN_IF_ERROR(CheckStorageName(path));
+  std::lock_guard lock(disk_->mutex);
+  TROOP_RETURN_IF_ERROR(disk_->Change());
+  disk_->files[std::string(path)] =
+      std::make_shared<Contents>(Contents{std::string(TextOf(bytes)), bytes.size(), true});
+  disk_->removed.clear();
+  return Status::Ok();
+}
+
+Result<std::unique_ptr<AppendFile>> MemoryStorage::OpenAppend(std::string_view path) {
+  TROOP_RETURN_IF_ERROR(CheckStorageName(path));
+  std::lock_guard lock(disk_->mutex);
+  auto& file = disk_->files[std::string(path)];
+  if (!file) file = std::make_shared<Contents>();
+  return std::unique_ptr<AppendFile>(std::make_unique<File>(disk_, file));
+}
+
+Result<Buffer> MemoryStorage::Read(std::string_view path, std::size_t bytes_max) {
+  TROOP_RETURN_IF_ERROR(CheckStoragePath(path));
+  std::lock_guard lock(disk_->mutex);
+  const auto it = disk_->files.find(path);
+  if (it == disk_->files.end()) return NotFound("{}: no such file", path);
+  const std::string& bytes = it->second->bytes;
+  if (bytes.size() > bytes_max) {
+    return ResourceExhausted("{} has {} bytes; the limit here is {}", path, bytes.size(),
+                             bytes_max);
+  }
+  return Buffer::Copy(std::string_view(bytes));
+}
+
+Status MemoryStorage::Truncate(std::string_view path, std::size_t bytes) {
+  TROOP_RETURN_IF_ERROR(CheckStorageName(path));
+  std::lock_guard lock(disk_->mutex);
+  const auto it = disk_->files.find(path);
+  if (it == disk_->files.end()) return NotFound("{}: no such file", path);
+  Contents& file = *it->second;
+  if (file.bytes.size() < bytes) {
+    return InvalidArgument("{} has {} bytes: can't cut it to {}", path, file.bytes.size(), bytes);
+  }
+  TROOP_RETURN_IF_ERROR(disk_->Change());
+  file.bytes.resize(bytes);
+  file.synced = bytes;
+  return Status::Ok();
+}
+
+Result<std::vector<std::string>> MemoryStorage::List(std::string_view folder) {
+  TROOP_RETURN_IF_ERROR(CheckStoragePath(folder));
+  folder = WithoutSlash(folder);
+  std::lock_guard lock(disk_->mutex);
+  std::set<std::string> names;
+  for (const auto& [path, bytes] : disk_->files) {
+    if (!IsInside(path, folder)) continue;
+    const std::string rest = path.substr(folder.empty() ? 0 : folder.size() + 1);
+    const std::size_t slash = rest.find('/');
+    names.insert(slash == rest.npos ? rest : rest.substr(0, slash + 1));
+  }
+  return std::vector<std::string>(names.begin(), names.end());
+}
+
+bool MemoryStorage::Exists(std::string_view path) {
+  path = WithoutSlash(path);
+  std::lock_guard lock(disk_->mutex);
+  if (disk_->files.contains(path)) return true;
+  for (const auto& [name, bytes] : disk_->files) {
+    if (IsInside(name, path)) return true;
+  }
+  return false;
+}
+
+Status MemoryStorage::Rename(std::string_view from, std::string_view to) {
+  TROOP_RETURN_IF_ERROR(CheckStorageName(from));
+  TROOP_RETURN_IF_ERROR(CheckStorageName(to));
+  std::lock_guard lock(disk_->mutex);
+  Disk::Files moved;
+  for (const auto& [name, bytes] : disk_->files) {
+    if (IsInside(name, to)) {
+      return AlreadyExists("can't rename {} to {}: that folder exists", from, to);
+    }
+    if (name == from) moved[std::string(to)] = bytes;
+    if (IsInside(name, from)) moved[std::string(to) + name.substr(from.size())] = bytes;
+  }
+  if (moved.empty()) return NotFound("can't rename {}: no such file", from);
+  TROOP_RETURN_IF_ERROR(disk_->Change());
+  EraseLocked(from);
+  for (auto& [name, bytes] : moved) disk_->files[name] = std::move(bytes);
+  disk_->removed.clear();
+  return Status::Ok();
+}
+
+Status MemoryStorage::Remove(std::string_view path) {
+  path = WithoutSlash(path);
+  TROOP_RETURN_IF_ERROR(CheckStorageName(path));
+  std::lock_guard lock(disk_->mutex);
+  TROOP_RETURN_IF_ERROR(disk_->Change());
+  for (const auto& [name, file] : disk_->files) {
+    if ((name == path || IsInside(name, path)) && file->named) disk_->removed[name] = file;
+  }
+  EraseLocked(path);
+  return Status::Ok();
+}
+
+Result<std::unique_ptr<StorageLock>> MemoryStorage::Lock(std::string_view path,
+                                                         std::string_view holder) {
+  TROOP_RETURN_IF_ERROR(CheckStorageName(path));
+  std::lock_guard lock(disk_->mutex);
+  const auto [it, fresh] = disk_->locks.try_emplace(std::string(path), holder);
+  if (!fresh) return AlreadyExists("{} is held by {}", path, it->second);
+  return std::unique_ptr<StorageLock>(std::make_unique<Held>(disk_, std::string(path)));
+}
+
+void MemoryStorage::EraseLocked(std::string_view path) {
+  std::erase_if(disk_->files, [path](const auto& entry) {
+    return entry.first == path || IsInside(entry.first, path);
+  });
+}
 
 std::unique_ptr<Storage> MakeMemoryStorage() { return std::make_unique<MemoryStorage>(); }
 

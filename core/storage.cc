@@ -1,5 +1,7 @@
 #include "core/storage.h"
 
+#include <limits>
+
 #include "core/storage_path.h"
 
 namespace troop {
@@ -17,6 +19,18 @@ bool AnyName(std::string_view path, F wrong) {
 }
 
 }  // namespace
+
+Result<Buffer> Storage::Map(std::string_view path) {
+  return Read(path, std::numeric_limits<std::size_t>::max());
+}
+
+Status Storage::Truncate(std::string_view path, std::size_t bytes) {
+  TROOP_ASSIGN_OR_RETURN(const Buffer old, Map(path));
+  if (old.size() < bytes) {
+    return InvalidArgument("{} has {} bytes: can't cut it to {}", path, old.size(), bytes);
+  }
+  return WriteAtomic(path, old.bytes().first(bytes));
+}
 
 Status CheckStoragePath(std::string_view path) {
   const auto up = [](std::string_view name) { return name == ".."; };

@@ -11,7 +11,9 @@
 
 namespace troop {
 
-// A file that grows. Append buffers in the operating system; Sync makes it durable.
+// A file that grows. Append buffers in the operating system; Sync makes it durable, name and all.
+// After a failed Append or Sync nobody knows what is on the disk beyond the last good Sync: open it
+// anew, Truncate it to there, and append again.
 class AppendFile {
  public:
   virtual ~AppendFile() = default;
@@ -28,7 +30,7 @@ class StorageLock {
 
 // The only place that opens files for writing. Paths are relative to a root, with '/'; ".." and
 // absolute paths are refused. Calls block on the disk: nodes call it from jobs, or for small files.
-// Two implementations: DiskStorage, MemoryStorage (tests, simulator).
+// Two implementations: DiskStorage, MemoryStorage (core/memory_storage.h: tests, simulator).
 class Storage {
  public:
   virtual ~Storage() = default;
@@ -39,6 +41,14 @@ class Storage {
   virtual Result<std::unique_ptr<AppendFile>> OpenAppend(std::string_view path) = 0;
   // Errors: kNotFound; kResourceExhausted when it is larger than `bytes_max`.
   virtual Result<Buffer> Read(std::string_view path, std::size_t bytes_max) = 0;
+  // The same without reading it: pages come from the disk when they are touched, and may be dropped
+  // by the operating system when memory is short. The file must not become shorter below what is
+  // looked at while the Buffer, or a copy of it, lives; it may be removed. Errors: kNotFound. Here:
+  // for storages that can't map, Read.
+  virtual Result<Buffer> Map(std::string_view path);
+  // Cuts a file to its first `bytes` bytes, durably. Errors: kNotFound; kInvalidArgument when it is
+  // shorter. Here: for storages that can't cut, by writing it anew.
+  virtual Status Truncate(std::string_view path, std::size_t bytes);
   // Names (not paths) in a folder, sorted; folders end in '/'. A missing folder is empty.
   virtual Result<std::vector<std::string>> List(std::string_view folder) = 0;
   virtual bool Exists(std::string_view path) = 0;

@@ -89,6 +89,37 @@ TEST_P(StorageContract, AppendedBytesAreReadAtOnceAndKept) {
   EXPECT_EQ(Text("log/lines"), "one\ntwo\n");
 }
 
+TEST_P(StorageContract, AMappedFileHasItsBytesEvenWhenItIsRemoved) {
+  auto file = storage_.OpenAppend("log/1");
+  ASSERT_TRUE(file.ok() && (*file)->Append("one").ok());
+  const auto bytes = storage_.Map("log/1");
+  ASSERT_TRUE(bytes.ok()) << bytes.status().ToString();
+  ASSERT_TRUE((*file)->Append("two").ok());
+  EXPECT_EQ(bytes->text(), "one");
+  const Buffer slice = storage_.Map("log/1")->Slice(2, 3);
+  ASSERT_TRUE(storage_.Remove("log/1").ok());
+  EXPECT_EQ(bytes->text(), "one");
+  EXPECT_EQ(slice.text(), "etw");
+  ASSERT_TRUE(storage_.WriteAtomic("empty", "").ok());
+  EXPECT_TRUE(storage_.Map("empty")->empty());
+  EXPECT_EQ(storage_.Map("log/1").status().code(), Code::kNotFound);
+  EXPECT_EQ(storage_.Map("log").status().code(), Code::kNotFound);
+  EXPECT_EQ(storage_.Map("../x").status().code(), Code::kInvalidArgument);
+}
+
+TEST_P(StorageContract, ATruncatedFileKeepsItsBeginningAndGoesOnFromThere) {
+  ASSERT_TRUE(storage_.WriteAtomic("log", "0123456789").ok());
+  ASSERT_TRUE(storage_.Truncate("log", 4).ok());
+  EXPECT_EQ(Text("log"), "0123");
+  auto file = storage_.OpenAppend("log");
+  ASSERT_TRUE(file.ok() && (*file)->Append("x").ok());
+  EXPECT_EQ(Text("log"), "0123x");
+  EXPECT_EQ(storage_.Truncate("log", 6).code(), Code::kInvalidArgument);
+  EXPECT_EQ(Text("log"), "0123x");
+  EXPECT_EQ(storage_.Truncate("missing", 0).code(), Code::kNotFound);
+  EXPECT_EQ(storage_.Truncate("../log", 0).code(), Code::kInvalidArgument);
+}
+
 TEST_P(StorageContract, AnOpenFileKeepsGoingToTheSameBytesWhenItIsRenamedOrReplaced) {
   auto file = storage_.OpenAppend("log");
   ASSERT_TRUE(file.ok());

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <set>
 
+#include "core/memory_storage.h"
 #include "tests/contracts/storage_contract.h"
 #include "tests/core/temp_folder.h"
 
@@ -40,6 +42,112 @@ std::unique_ptr<StorageWorld> MakeWorld() {
 }
 INSTANTIATE_TEST_SUITE_P(Memory, StorageContract, testing::Values(&MakeWorld<MemoryWorld>));
 INSTANTIATE_TEST_SUITE_P(Disk, StorageContract, testing::Values(&MakeWorld<DiskWorld>));
+
+// A storage that only has what it must have.
+class SmallWorld final : public StorageWorld {
+ public:
+  Storage& storage() override { return storage_; }
+
+ private:
+  class Small final : public Storage {
+   public:
+    Status WriteAtomic(std::string_view path, std::span<const std::byte> bytes) override {
+      return all_.WriteAtomic(path, bytes);
+    }
+    Result<std::unique_ptr<AppendFile>> OpenAppend(std::string_view path) override {
+      return all_.OpenAppend(path);
+    }
+    Result<Buffer> Read(std::string_view path, std::size_t bytes_max) override {
+      return all_.Read(path, bytes_max);
+    }
+    Result<std::vector<std::string>> List(std::string_view folder) override {
+      return all_.List(folder);
+    }
+    bool Exists(std::string_view path) override { return all_.Exists(path); }
+    Status Rename(std::string_view from, std::string_view to) override {
+      return all_.Rename(from, to);
+    }
+    Status Remove(std::string_view path) override { return all_.Remove(path); }
+    Result<std::unique_ptr<StorageLock>> Lock(std::string_view path,
+                                              std::string_view holder) override {
+      return all_.Lock(path, holder);
+    }
+
+   private:
+    MemoryStorage all_;
+  };
+  Small storage_;
+};
+INSTANTIATE_TEST_SUITE_P(Small, StorageContract, testing::Values(&MakeWorld<SmallWorld>));
+
+Rng TestRng(std::uint64_t index) { return Rng({.purpose = Purpose::kTest, .index = index}); }
+
+TEST(MemoryStorageTest, WhatWasSyncedSurvivesThePowerAndTheRestIsABeginning) {
+  std::set<std::size_t> lengths;
+  bool zeros = false;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    MemoryStorage storage;
+    auto file = storage.OpenAppend("log");
+    ASSERT_TRUE(file.ok() && (*file)->Append("synced").ok() && (*file)->Sync().ok());
+    ASSERT_TRUE((*file)->Append("loose").ok());
+    ASSERT_TRUE(storage.WriteAtomic("whole", "all").ok());
+    Rng rng = TestRng(seed);
+    const auto after = storage.AfterPowerLoss(&rng);
+    EXPECT_EQ(after->Read("whole", 10)->text(), "all");
+    const std::string left(after->Read("log", 20)->text());
+    lengths.insert(left.size());
+    zeros |= left.back() == '\0';
+    ASSERT_TRUE(left.starts_with("synced"));
+    for (std::size_t i = 6; i < left.size(); ++i) {
+      EXPECT_TRUE(left[i] == '\0' || left[i] == "loose"[i - 6]) << i;
+    }
+  }
+  EXPECT_THAT(lengths, testing::ElementsAre(6, 7, 8, 9, 10, 11));
+  EXPECT_TRUE(zeros);
+}
+
+TEST(MemoryStorageTest, FilesThatWereNeverSyncedMayGoWithThePowerAndRemovedOnesMayReturn) {
+  int missing = 0, back = 0, old = 0;
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    MemoryStorage storage;
+    auto file = storage.OpenAppend("new");
+    ASSERT_TRUE(file.ok() && (*file)->Append("x").ok());
+    ASSERT_TRUE(storage.WriteAtomic("older", "o").ok() && storage.Remove("older").ok());
+    ASSERT_TRUE(storage.WriteAtomic("removed", "r").ok() && storage.Remove("removed").ok());
+    Rng rng = TestRng(seed);
+    const auto after = storage.AfterPowerLoss(&rng);
+    missing += !after->Exists("new");
+    back += after->Exists("removed");
+    old += after->Exists("older");
+  }
+  EXPECT_GT(missing, 20);
+  EXPECT_GT(back, 20);
+  EXPECT_LT(missing, 80);
+  EXPECT_LT(back, 80);
+  EXPECT_EQ(old, 0);  // a folder was synced since
+}
+
+TEST(MemoryStorageTest, ChangesFailFromTheChosenOneOnAndTheFirstAppendIsTorn) {
+  MemoryStorage storage;
+  auto file = storage.OpenAppend("log");
+  ASSERT_TRUE(file.ok() && (*file)->Append("abc").ok() && (*file)->Sync().ok());
+  ASSERT_EQ(storage.changes(), 2);
+  storage.FailFrom(3, ResourceExhausted("full"));
+  EXPECT_TRUE(storage.WriteAtomic("a", "1").ok());
+  EXPECT_EQ((*file)->Append("defg").code(), Code::kResourceExhausted);
+  EXPECT_EQ((*file)->Append("hijk").code(), Code::kResourceExhausted);
+  EXPECT_EQ((*file)->Sync().code(), Code::kResourceExhausted);
+  EXPECT_EQ(storage.WriteAtomic("a", "2").code(), Code::kResourceExhausted);
+  EXPECT_EQ(storage.Rename("a", "b").code(), Code::kResourceExhausted);
+  EXPECT_EQ(storage.Remove("a").code(), Code::kResourceExhausted);
+  EXPECT_EQ(storage.Truncate("log", 0).code(), Code::kResourceExhausted);
+  EXPECT_EQ(storage.Read("a", 9)->text(), "1");
+  EXPECT_EQ(storage.Read("log", 9)->text(), "abcde");
+  storage.Repair();
+  EXPECT_TRUE(storage.Truncate("log", 3).ok());
+  EXPECT_TRUE((*file)->Append("d").ok());
+  EXPECT_EQ(storage.Read("log", 9)->text(), "abcd");
+}
 
 TEST(DiskStorageTest, AnotherStorageOfTheSameFolderSeesFilesAndLocks) {
   const TempFolder folder;
