@@ -2,9 +2,14 @@
 
 #include <array>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "core/status.h"
 
 namespace troop {
 
@@ -59,7 +64,49 @@ struct Snapshot {
   std::vector<Line> lines;  // [lines]; may be shorter than the table's, or empty
   TableCounters counters;
   std::string owner;   // bytes of the table's owner: its limiter's counts
+  LogPosition end;     // of the log when the round ended
   bool clean = false;  // nothing was appended or changed after it
 };
+
+// ---- The file of snapshots ----
+//
+// A row of blocks, each with its checksum: a head, then rounds. A round is any number of blocks of
+// lines and a trailer, which makes it valid; the first has every line, later ones those that
+// changed. So a file is appended to while the table goes on, and at any end it holds the state of
+// its last trailer. Integers are little-endian.
+//   block    magic u32, crc u32 (CRC-32C of what follows it), bytes u32 (of the body), kind u32
+//   head     version u32, slots per line u32, lines u64
+//   lines    {line u64, segment u64, offset u64, 16 × SlotState} …
+//   trailer  TableCounters, segment u64, offset u64, clean u64, the owner's bytes
+
+// Makes the bytes of blocks. Owner: one thread.
+class SnapshotEncoder {
+ public:
+  static constexpr std::size_t kHeadBytes = 16;  // of a block
+  static constexpr std::size_t kLineBytes = 24 + sizeof(SlotLine);
+
+  void Head(std::int64_t lines);
+  void Line(std::int64_t line, LogPosition read_at, const SlotLine& slot);
+  void Trailer(const Snapshot& end);  // all but its lines
+  // What was made since the last call.
+  std::vector<std::byte> Take();
+  std::size_t size() const { return bytes_.size(); }
+
+ private:
+  void Begin(std::uint32_t kind);
+  void End();
+  template <class T>
+  void Put(const T& value);
+
+  std::vector<std::byte> bytes_;
+  std::size_t block_ = 0;   // where the open block begins
+  std::uint32_t kind_ = 0;  // of the open block; 0: none
+};
+
+// The state as of the last valid trailer; what comes after is left out. `rounds`, `used`: complete
+// rounds, and the bytes up to their end. Any bytes are survived.
+// Errors: kDataLoss: no complete round; kFailedPrecondition: of a newer version.
+Result<Snapshot> ReadSnapshot(std::span<const std::byte> bytes, std::int64_t* rounds = nullptr,
+                              std::size_t* used = nullptr);
 
 }  // namespace troop
