@@ -9,6 +9,8 @@
 #include <tuple>
 #include <vector>
 
+#include "core/rng.h"
+
 namespace troop {
 namespace {
 
@@ -139,6 +141,222 @@ TEST(RateLimiterTest, NeverBlocksBothSidesInAnyReachableState) {
   }
 }
 
+// A fleet whose requests have any sizes, on one limiter. Who may go on does, by lot.
+struct Fleet {
+  RateLimiter limiter;
+  Rng rng;
+  std::int64_t insert_max = 1, sample_max = 1;
+  std::int64_t size = 0;
+  bool Turn() {
+    const bool insert = limiter.CanInsert(size), sample = limiter.CanSample(size);
+    if (sample && (!insert || rng.Below(2) == 0)) {
+      limiter.Sampled(1 + rng.Below(std::uint32_t(sample_max)));
+    } else if (insert) {
+      const std::int64_t items = 1 + rng.Below(std::uint32_t(insert_max));
+      limiter.Inserted(items);
+      size += items;
+    }
+    return insert || sample;
+  }
+};
+
+Rng TestRng(std::uint64_t index) { return Rng({.run_seed = 31, .index = index}); }
+
+RateLimiter::Options RandomOptions(Rng* rng) {
+  const double kind = rng->Uniform();
+  return {.samples_per_insert = kind < 0.1 ? 0 : std::exp(rng->Uniform(-5, 5)),
+          .ratio_error = kind > 0.8 ? 0 : rng->Uniform(0, 1.5),
+          .min_items = 1 + rng->Below(300)};
+}
+
+TEST(RateLimiterTest, TheRatioIsKeptWithRequestsOfAnySizes) {
+  Rng rng = TestRng(1);
+  for (const double ratio : {0.1, 1.0, 8.0, 50.0}) {
+    for (int round = 0; round < 5; ++round) {
+      Fleet fleet{Make({.samples_per_insert = ratio, .min_items = 300}), TestRng(rng.NextU32()),
+                  1 + rng.Below(400), 1 + rng.Below(4000)};
+      while (fleet.limiter.inserts() < 200000 || fleet.limiter.samples() < 200000) {
+        ASSERT_TRUE(fleet.Turn());
+      }
+      const RateLimiter& l = fleet.limiter;
+      EXPECT_NEAR(double(l.samples()) / double(l.inserts() - 300) / ratio, 1, 0.02) << ratio;
+    }
+  }
+}
+
+// Random walks over everything that a server does, with requests far larger than the band, too.
+TEST(RateLimiterTest, NeverBlocksBothSidesWhateverHappens) {
+  Rng rng = TestRng(2);
+  for (int round = 0; round < 300; ++round) {
+    RateLimiter limiter = Make(RandomOptions(&rng));
+    std::int64_t size = 0;
+    for (int step = 0; step < 200; ++step) {
+      const bool insert = limiter.CanInsert(size), sample = limiter.CanSample(size);
+      ASSERT_TRUE(insert || sample) << "round " << round << " step " << step << " lead "
+                                    << limiter.lead() << " of " << limiter.upper();
+      ASSERT_TRUE(insert || size >= limiter.options().min_items);
+      const auto some = [&rng](std::int64_t n) { return n == 0 ? 0 : rng.Below(std::uint32_t(n)); };
+      const std::uint32_t what = rng.Below(100);
+      const std::int64_t items = 1 + rng.Below(what % 3 == 0 ? 10000 : 30);
+      if (what == 0) {
+        ASSERT_TRUE(limiter.Reconfigure(RandomOptions(&rng), size).ok());
+      } else if (what == 1) {
+        limiter.Restore(limiter.inserts(), limiter.samples(), size);
+      } else if (what < 5) {
+        size = some(size);
+      } else if (what < 20) {
+        limiter.Deliver(some(limiter.reserved()));
+      } else if (what < 25) {
+        limiter.Release(some(limiter.reserved()));
+      } else if (what < 60 && insert) {
+        limiter.Inserted(items);
+        size += items;
+      } else if (sample) {
+        limiter.Reserve(items);
+      }
+    }
+  }
+}
+
+// Prefetching must not run ahead of the band, and what nobody took must not count (Reverb counts
+// what its own client has fetched ahead).
+TEST(RateLimiterTest, SamplesInFlightBindTheBandAndCountWhenTheyAreTaken) {
+  RateLimiter limiter = Make({.samples_per_insert = 1, .ratio_error = 0.1, .min_items = 100});
+  limiter.Inserted(100);
+  for (; limiter.CanSample(100); limiter.Reserve(1)) {
+  }
+  EXPECT_EQ(limiter.reserved(), 11);
+  EXPECT_EQ(limiter.samples(), 0);
+  limiter.Deliver(5);
+  EXPECT_EQ(limiter.samples(), 5);
+  EXPECT_FALSE(limiter.CanSample(100));
+  limiter.Release(6);  // their receiver is gone
+  EXPECT_EQ(limiter.reserved(), 0);
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_TRUE(limiter.CanSample(100));
+    limiter.Sampled(1);
+  }
+  EXPECT_FALSE(limiter.CanSample(100));
+  EXPECT_EQ(limiter.samples(), 11);
+}
+
+// How many samples go through before inserts are needed, and the other way round.
+std::int64_t SamplesAtOnce(RateLimiter limiter, std::int64_t size) {
+  std::int64_t samples = 0;
+  for (; limiter.CanSample(size); ++samples) limiter.Sampled(1);
+  return samples;
+}
+std::int64_t InsertsAtOnce(RateLimiter limiter, std::int64_t size) {
+  std::int64_t inserts = 0;
+  for (; limiter.CanInsert(size + inserts); ++inserts) limiter.Inserted(1);
+  return inserts;
+}
+
+TEST(RateLimiterTest, ANewRatioCountsFromNowOnWithoutBurstOrStandstill) {
+  for (const double ratio : {0.0, 0.5, 32.0}) {
+    Fleet fleet{Make({.samples_per_insert = ratio, .min_items = 100}), TestRng(3), 20, 20};
+    while (fleet.limiter.inserts() < 20000) ASSERT_TRUE(fleet.Turn());
+    RateLimiter& limiter = fleet.limiter;
+    ASSERT_TRUE(limiter.Reconfigure({.samples_per_insert = 4, .min_items = 100}, fleet.size).ok());
+    EXPECT_LE(SamplesAtOnce(limiter, fleet.size), 81);  // the band: 400 ± 40
+    EXPECT_LE(InsertsAtOnce(limiter, fleet.size), 21);
+    const std::int64_t inserts = limiter.inserts(), samples = limiter.samples();
+    while (limiter.inserts() < inserts + 20000) ASSERT_TRUE(fleet.Turn());
+    const double reached =
+        double(limiter.samples() - samples) / double(limiter.inserts() - inserts);
+    EXPECT_NEAR(reached / 4, 1, 0.02) << "after " << ratio;
+  }
+}
+
+TEST(RateLimiterTest, ALeadWithinTheNewBandIsTakenOver) {
+  RateLimiter limiter = Make({.samples_per_insert = 1, .ratio_error = 0.5, .min_items = 100});
+  limiter.Inserted(100);
+  limiter.Sampled(10);  // 10 ahead of the middle
+  ASSERT_TRUE(
+      limiter.Reconfigure({.samples_per_insert = 2, .ratio_error = 0.1, .min_items = 100}, 100)
+          .ok());
+  EXPECT_EQ(limiter.lead(), 190);
+  ASSERT_TRUE(
+      limiter.Reconfigure({.samples_per_insert = 2, .ratio_error = 0.01, .min_items = 100}, 100)
+          .ok());
+  EXPECT_EQ(limiter.lead(), 198);  // as far as the band reaches
+}
+
+TEST(RateLimiterTest, FillingUpToAnotherMinItemsIsFree) {
+  RateLimiter limiter = Make({.samples_per_insert = 8, .min_items = 100});
+  limiter.Inserted(60);  // still filling
+  ASSERT_TRUE(limiter.Reconfigure({.samples_per_insert = 8, .min_items = 50}, 60).ok());
+  EXPECT_LE(SamplesAtOnce(limiter, 60), 41);
+  limiter.Sampled(20);
+  ASSERT_TRUE(limiter.Reconfigure({.samples_per_insert = 8, .min_items = 1000}, 60).ok());
+  EXPECT_FALSE(limiter.CanSample(60));
+  limiter.Inserted(940);
+  EXPECT_LE(SamplesAtOnce(limiter, 1000), 1601);
+  EXPECT_GT(SamplesAtOnce(limiter, 1000), 0);
+}
+
+TEST(RateLimiterTest, ARefusedChangeChangesNothing) {
+  RateLimiter limiter = Make({.samples_per_insert = 8, .min_items = 10});
+  limiter.Inserted(17);
+  EXPECT_EQ(limiter.Reconfigure({.samples_per_insert = -2}, 17).code(), Code::kInvalidArgument);
+  EXPECT_EQ(limiter.options().samples_per_insert, 8);
+  EXPECT_EQ(limiter.lead(), 136);
+}
+
+TEST(RateLimiterTest, ARestoredOneGoesOnWithoutABurst) {
+  RateLimiter limiter = Make({.samples_per_insert = 8, .min_items = 100});
+  limiter.Restore(100000, 799200, 5000);  // in the middle
+  EXPECT_EQ(limiter.inserts(), 100000);
+  EXPECT_EQ(limiter.samples(), 799200);
+  EXPECT_EQ(limiter.lead(), 800);
+  limiter.Restore(100000, 700000, 5000);  // much was in flight, and is lost
+  EXPECT_LE(SamplesAtOnce(limiter, 5000), 161);
+  limiter.Restore(100000, 900000, 5000);
+  EXPECT_LE(InsertsAtOnce(limiter, 5000), 21);
+  limiter.Restore(100000, 799200, 0);  // the items are gone: filling up is free again
+  limiter.Inserted(100);
+  EXPECT_EQ(limiter.lead(), 800);
+  limiter.Restore(60, 0, 60);  // it was still filling
+  limiter.Inserted(40);
+  EXPECT_EQ(limiter.lead(), 800);
+}
+
+TEST(RateLimiterTest, TimeBlockedIsCountedByReason) {
+  using Reason = RateLimiter::Reason;
+  const auto at = [](std::int64_t ms) { return Time{} + Milliseconds(ms); };
+  RateLimiter limiter = Make({.samples_per_insert = 1, .ratio_error = 0.1, .min_items = 100});
+  limiter.Note(at(1000), false, true, 0);
+  EXPECT_EQ(limiter.sample_blocked().reason, Reason::kBelowMinItems);
+  EXPECT_EQ(limiter.Explain(at(1500), 0), "samples wait for 0.5 s: 0 items of min_items 100");
+  limiter.Inserted(100);
+  limiter.Note(at(3000), false, false, 100);
+  EXPECT_EQ(limiter.Explain(at(3000), 100), "nobody waits");
+  limiter.Note(at(4000), false, false, 100);
+  limiter.Inserted(50);
+  limiter.Note(at(5000), true, false, 150);
+  EXPECT_EQ(limiter.insert_blocked().reason, Reason::kRatio);
+  limiter.Note(at(5500), true, false, 150);
+  EXPECT_EQ(limiter.insert_blocked().since, at(5000));
+  EXPECT_EQ(limiter.Explain(at(6000), 150),
+            "inserts wait for 1.0 s: 150 samples are paid for and not drawn, at most 110 may be");
+  limiter.Reserve(70);
+  limiter.Note(at(6500), true, true, 150);  // something else keeps the inserts
+  EXPECT_EQ(limiter.insert_blocked().reason, Reason::kTable);
+  EXPECT_EQ(limiter.sample_blocked().reason, Reason::kRatio);
+  EXPECT_EQ(limiter.Explain(at(6500), 150),
+            "inserts wait for 0.0 s: the table takes none now; samples wait for 0.0 s: 80 samples "
+            "are paid for and not drawn, at least 90 must be (70 in flight)");
+  limiter.Note(at(7500), false, false, 150);
+  Metrics metrics;
+  limiter.ReportBlocked("replay/", &metrics);
+  EXPECT_EQ(metrics.Get("replay/insert_blocked_ratio_s"), 1.5);
+  EXPECT_EQ(metrics.Get("replay/insert_blocked_table_s"), 1);
+  EXPECT_EQ(metrics.Get("replay/insert_blocked_s"), 2.5);
+  EXPECT_EQ(metrics.Get("replay/sample_blocked_min_items_s"), 2);
+  EXPECT_EQ(metrics.Get("replay/sample_blocked_ratio_s"), 1);
+  EXPECT_EQ(metrics.Get("replay/sample_blocked_s"), 3);
+}
+
 TEST(RateLimiterTest, ImpossibleOptionsAreRefusedWithTheirValue) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   for (const RateLimiter::Options& options :
@@ -148,6 +366,8 @@ TEST(RateLimiterTest, ImpossibleOptionsAreRefusedWithTheirValue) {
         {.ratio_error = -0.1},
         {.ratio_error = kNan},
         {.ratio_error = std::numeric_limits<double>::infinity()},
+        {.samples_per_insert = 1e300, .min_items = 1 << 20},
+        {.samples_per_insert = 1e12, .ratio_error = 1, .min_items = 10000},
         {.min_items = 0}}) {
     EXPECT_EQ(RateLimiter::Make(options).status().code(), Code::kInvalidArgument);
   }
