@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/buffer.h"
+#include "core/status.h"
+#include "core/trajectory.h"
+#include "replay/frame_codec.h"
+#include "replay/view.h"
+
+namespace troop {
+
+// B drawn items before their frames are decoded: what a table hands out, what a reply carries, and
+// what a decoder turns into a SampleBatch. S = view.steps(); A = S for sequences, 1 for transitions.
+// Vectors are reused from draw to draw. Frame pointers are into the table (until its next call) or
+// into the message.
+struct Drawn {
+  struct Frame {
+    const std::byte* data = nullptr;  // encoded
+    std::uint32_t bytes = 0;
+  };
+  double total = 0;            // Σ weights of the table at the draw: what shards are compared by
+  std::int64_t items = 0;      // in the table
+  double probability_min = 0;  // of all items in the table; 0: not tracked
+  std::vector<std::uint64_t> key;             // [B]
+  std::vector<double> probability;            // [B] within this table
+  std::vector<std::uint64_t> policy_version;  // [B]
+  std::vector<std::int32_t> length, lead;     // [B]
+  std::vector<float> reward, discount;  // [B, S]; past an item's end 0 and 1. A sequence's burn-in
+                                        // comes first and is aligned to its end: step j of the item
+                                        // is column burn_in + j
+  std::vector<std::byte> action;        // [B, A, ...action]
+  std::vector<std::byte> state;         // [B, ...state] recurrent state before the earliest frame
+  std::vector<Frame> frame;             // [Σ FramesOf(view, lead, length).count()], items in order
+  std::int64_t size() const { return std::int64_t(key.size()); }
+};
+
+// The same as one run of bytes, a block (docs/protocol.md, "sample_reply"): a header of 64 bytes,
+// the columns above, each aligned to 64, then, with a codec, the sizes of the encoded frames [F]
+// u32, then the frames. Blocks are multiples of 64 bytes: several may follow one another.
+// Bytes of the block.
+std::size_t PackedBytes(const Drawn& drawn, const TrajectorySpec& spec, const ViewSpec& view,
+                        Codec codec);
+// REQUIRES: out.size() == PackedBytes; the columns and frames are those of `spec` and `view`.
+void PackDrawn(const Drawn& drawn, const TrajectorySpec& spec, const ViewSpec& view, Codec codec,
+               std::span<std::byte> out);
+Buffer PackDrawn(const Drawn& drawn, const TrajectorySpec& spec, const ViewSpec& view, Codec codec);
+
+// Bytes of the block that `bytes` begins with. Errors: kDataLoss: there is none, or it is cut.
+Result<std::size_t> DrawnBytes(std::span<const std::byte> bytes);
+// bytes: one block. Checks every size before use; frames point into `bytes`, which must outlive
+// them, and may be anything: a FrameCoder checks them. After an error `drawn` holds anything.
+// Errors: kDataLoss.
+Status ParseDrawn(std::span<const std::byte> bytes, const TrajectorySpec& spec,
+                  const ViewSpec& view, Codec codec, Drawn* drawn);
+inline Status ParseDrawn(const Buffer& bytes, const TrajectorySpec& spec, const ViewSpec& view,
+                         Codec codec, Drawn* drawn) {
+  return ParseDrawn(bytes.bytes(), spec, view, codec, drawn);
+}
+
+}  // namespace troop
