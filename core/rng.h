@@ -44,6 +44,11 @@ class Rng {
   std::uint64_t position() const { return block_ * 4 + used_ - 4; }
   void Seek(std::uint64_t position);
 
+  // For those who compute many numbers at once: block n of the stream, numbers 4n to 4n + 3, is
+  // Philox4x32-10 of the counter {low n, high n, stream()[0], stream()[1]} under key().
+  const std::array<std::uint32_t, 2>& key() const { return key_; }
+  const std::array<std::uint32_t, 2>& stream() const { return stream_; }
+
  private:
   void Refill();
   std::array<std::uint32_t, 2> key_;
