@@ -8,10 +8,13 @@ namespace troop {
 namespace {
 
 constexpr std::size_t kGroup = 64;  // descents in flight: enough to cover a memory access
+constexpr double kMassMax = double(__FLT_MAX__);  // below the border of an empty child
 
 struct Sixteen {
   __m256 low, high;
 };
+
+Sixteen LoadNode(const float* node) { return {_mm256_load_ps(node), _mm256_load_ps(node + 8)}; }
 
 // `v` moved up by 1, 2 or 4 lanes, zeros coming in: per 128-bit half, with the bytes of the half
 // below.
@@ -37,61 +40,145 @@ Sixteen PrefixSums(Sixteen x) {
   return {x.low, _mm256_add_ps(x.high, x.low)};
 }
 
-std::uint32_t Bits(const Sixteen& x, __m256 above) {
-  const auto bits = [above](__m256 v) {
-    return std::uint32_t(_mm256_movemask_ps(_mm256_cmp_ps(v, above, _CMP_GT_OQ)));
+__m256 InfWhereZero(__m256 border, __m256 value) {
+  const __m256 positive = _mm256_cmp_ps(value, _mm256_setzero_ps(), _CMP_GT_OQ);
+  return _mm256_blendv_ps(_mm256_set1_ps(__builtin_inff()), border, positive);
+}
+
+// What the children before each child add up to; +inf for children of value 0.
+Sixteen Borders(const Sixteen& values, const Sixteen& prefix) {
+  return {InfWhereZero(Shifted<1>(prefix.low, _mm256_setzero_ps()), values.low),
+          InfWhereZero(Shifted<1>(prefix.high, prefix.low), values.high)};
+}
+
+// The last child whose border is not above the mass.
+std::uint32_t Choose(const Sixteen& border, float mass) {
+  const __m256 masses = _mm256_set1_ps(mass);
+  const auto bits = [masses](__m256 v) {
+    return std::uint32_t(_mm256_movemask_ps(_mm256_cmp_ps(v, masses, _CMP_LE_OQ)));
   };
-  return bits(x.low) | bits(x.high) << 8;
+  return 31u - std::uint32_t(__builtin_clz(bits(border.low) | bits(border.high) << 8));
 }
 
-std::uint32_t Choose(const float* node, double* mass) {
-  const Sixteen values{_mm256_load_ps(node), _mm256_load_ps(node + 8)};
-  const Sixteen prefix = PrefixSums(values);
-  const std::uint32_t positive = Bits(values, _mm256_setzero_ps());
-  const std::uint32_t above = positive & Bits(prefix, _mm256_set1_ps(float(*mass)));
-  const std::uint32_t child = above != 0 ? std::uint32_t(__builtin_ctz(above))
-                                         : 31u - std::uint32_t(__builtin_clz(positive));
-  alignas(32) float before[17];
-  before[0] = 0;
-  _mm256_storeu_ps(before + 1, prefix.low);
-  _mm256_storeu_ps(before + 9, prefix.high);
-  *mass -= double(before[child]);
-  return child;
+struct Group {
+  alignas(32) double rest[kGroup];    // mass less the borders crossed
+  alignas(32) float rounded[kGroup];  // the same, as borders are compared with
+  alignas(32) float border[kGroup];   // of the child chosen
+  alignas(32) std::uint32_t node[kGroup];
+};
+
+// rest = max(rest - border, 0), where NaN becomes 0.
+void Subtract(Group* group, std::size_t count) {
+  for (std::size_t i = 0; i < count; i += 4) {
+    const __m256d border = _mm256_cvtps_pd(_mm_load_ps(group->border + i));
+    const __m256d rest =
+        _mm256_max_pd(_mm256_sub_pd(_mm256_load_pd(group->rest + i), border), _mm256_setzero_pd());
+    _mm256_store_pd(group->rest + i, rest);
+    _mm_store_ps(group->rounded + i, _mm256_cvtpd_ps(rest));
+  }
 }
 
-void Find(const float* const* level, int levels, const double* mass, std::size_t n,
-          std::uint32_t* slot, float* value) {
+// One level down, by borders that are stored; `below`: where the chosen children are read next.
+void DescendByBorder(const float* level, const float* below, std::size_t count, Group* group) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const float* const border = level + std::size_t(group->node[i]) * 16;
+    const std::uint32_t child = Choose(LoadNode(border), group->rounded[i]);
+    const std::uint32_t node = group->node[i] * 16 + child;
+    __builtin_prefetch(below + std::size_t(node) * 16);
+    group->node[i] = node;
+    group->border[i] = border[child];
+  }
+}
+
+// The same by values.
+void DescendByValue(const float* level, const float* below, std::size_t count, Group* group) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const Sixteen values = LoadNode(level + std::size_t(group->node[i]) * 16);
+    const Sixteen border = Borders(values, PrefixSums(values));
+    const std::uint32_t child = Choose(border, group->rounded[i]);
+    alignas(32) float lanes[16];
+    _mm256_store_ps(lanes, border.low);
+    _mm256_store_ps(lanes + 8, border.high);
+    group->border[i] = lanes[child];
+    const std::uint32_t node = group->node[i] * 16 + child;
+    __builtin_prefetch(below + std::size_t(node) * 16);
+    group->node[i] = node;
+  }
+}
+
+// To the nodes of the leaves. Before: masses in group->rest, in [0, kMassMax].
+void Descend(const SumTreeLevels& levels, std::size_t count, Group* group) {
+  for (std::size_t i = 0; i < count; ++i) group->node[i] = 0;
+  for (std::size_t i = 0; i < count; ++i) group->border[i] = 0;
+  Subtract(group, count);
+  for (int l = levels.count - 1; l > 0; --l) {
+    if (l >= kSumTreeBorderLevel) {
+      const bool more = l > kSumTreeBorderLevel;
+      DescendByBorder(levels.border[l], more ? levels.border[l - 1] : levels.value[l - 1], count,
+                      group);
+    } else {
+      DescendByValue(levels.value[l], levels.value[l - 1], count, group);
+    }
+    Subtract(group, count);
+  }
+}
+
+void Find(const SumTreeLevels& levels, const double* mass, std::size_t n, std::uint32_t* slot,
+          float* value) {
+  Group group{};
   for (std::size_t first = 0; first < n; first += kGroup) {
     const std::size_t count = n - first < kGroup ? n - first : kGroup;
-    double rest[kGroup];
-    std::uint32_t node[kGroup] = {};
-    for (std::size_t i = 0; i < count; ++i) rest[i] = mass[first + i];
-    for (int l = levels - 1; l >= 0; --l) {
-      for (std::size_t i = 0; i < count; ++i) {
-        node[i] = node[i] * 16 + Choose(level[l] + std::size_t(node[i]) * 16, &rest[i]);
-        if (l > 0) __builtin_prefetch(level[l - 1] + std::size_t(node[i]) * 16);
-      }
-    }
     for (std::size_t i = 0; i < count; ++i) {
-      slot[first + i] = node[i];
-      value[first + i] = level[0][node[i]];
+      const double m = mass[first + i];
+      group.rest[i] = m > 0 ? (m < kMassMax ? m : kMassMax) : 0;
+    }
+    Descend(levels, count, &group);
+    for (std::size_t i = 0; i < count; ++i) {
+      const float* const leaf = levels.value[0] + std::size_t(group.node[i]) * 16;
+      const Sixteen values = LoadNode(leaf);
+      const std::uint32_t child = Choose(Borders(values, PrefixSums(values)), group.rounded[i]);
+      slot[first + i] = group.node[i] * 16 + child;
+      value[first + i] = leaf[child];
     }
   }
 }
 
-void Sum(const float* values, const std::uint32_t* node, std::size_t n, float* parents) {
+bool Valid(const std::uint32_t* slot, const float* priority, std::size_t n, std::uint32_t slots,
+           float priority_max) {
+  bool good = true;
   for (std::size_t i = 0; i < n; ++i) {
-    const float* const x = values + std::size_t(node[i]) * 16;
-    const __m256 low = _mm256_load_ps(x), high = _mm256_load_ps(x + 8);
-    __m256 sum = _mm256_hadd_ps(low, high);  // pairs, in the order low, high of each half
-    sum = _mm256_hadd_ps(sum, sum);          // fours: [l0 h0 l0 h0 | l1 h1 l1 h1]
-    const __m128 eights = _mm_add_ps(_mm256_castps256_ps128(sum), _mm256_extractf128_ps(sum, 1));
-    parents[node[i]] = _mm_cvtss_f32(_mm_add_ss(eights, _mm_movehdup_ps(eights)));
+    good &= (slot[i] < slots) & (priority[i] >= 0) & (priority[i] <= priority_max);
+  }
+  return good;
+}
+
+// Borders are stored; the sum is the last prefix sum, which adds in pairs as PairSum does.
+float WriteBorders(const Sixteen& values, float* border) {
+  const Sixteen prefix = PrefixSums(values);
+  const Sixteen borders = Borders(values, prefix);
+  _mm256_store_ps(border, borders.low);
+  _mm256_store_ps(border + 8, borders.high);
+  return _mm_cvtss_f32(_mm_permute_ps(_mm256_extractf128_ps(prefix.high, 1), 0xFF));
+}
+
+float PairSum(const Sixteen& x) {
+  __m256 sum = _mm256_hadd_ps(x.low, x.high);  // pairs, in the order low, high of each half
+  sum = _mm256_hadd_ps(sum, sum);              // fours: [l0 h0 l0 h0 | l1 h1 l1 h1]
+  const __m128 eights = _mm_add_ps(_mm256_castps256_ps128(sum), _mm256_extractf128_ps(sum, 1));
+  return _mm_cvtss_f32(_mm_add_ss(eights, _mm_movehdup_ps(eights)));
+}
+
+void Sum(const float* value, float* border, const std::uint32_t* node, std::size_t n,
+         float* parent) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::size_t at = std::size_t(node[i]) * 16;
+    const Sixteen values = LoadNode(value + at);
+    parent[node[i]] = border == nullptr ? PairSum(values) : WriteBorders(values, border + at);
   }
 }
 
 }  // namespace
 
-const SumTreeKernels kSumTreeAvx2{"avx2", Find, Sum};
+const SumTreeKernels kSumTreeAvx2{"avx2", Find, Valid, Sum};
 
 }  // namespace troop

@@ -13,69 +13,154 @@ namespace troop {
 namespace {
 
 constexpr std::size_t kGroup = 64;  // descents in flight: enough to cover a memory access
+constexpr double kMassMax = double(__FLT_MAX__);  // below the border of an empty child
 
 // The additions of PrefixSums in sum_tree_plain.cc: shift by 1, 2, 4, 8 lanes and add.
 template <int kLanes>
+__m512 Shifted(__m512 x) {
+  return _mm512_castsi512_ps(
+      _mm512_alignr_epi32(_mm512_castps_si512(x), _mm512_setzero_si512(), 16 - kLanes));
+}
+
+template <int kLanes>
 __m512 AddShifted(__m512 x) {
-  const __m512i bits = _mm512_castps_si512(x);
-  return _mm512_add_ps(
-      x, _mm512_castsi512_ps(_mm512_alignr_epi32(bits, _mm512_setzero_si512(), 16 - kLanes)));
+  return _mm512_add_ps(x, Shifted<kLanes>(x));
 }
 
 __m512 PrefixSums(__m512 x) {
   return AddShifted<8>(AddShifted<4>(AddShifted<2>(AddShifted<1>(x))));
 }
 
-std::uint32_t Choose(const float* node, double* mass) {
-  const __m512 values = _mm512_load_ps(node);
-  const __m512 prefix = PrefixSums(values);
+// What the children before each child add up to; +inf for children of value 0.
+__m512 Borders(__m512 values, __m512 prefix) {
   const __mmask16 positive = _mm512_cmp_ps_mask(values, _mm512_setzero_ps(), _CMP_GT_OQ);
-  const __mmask16 above =
-      _mm512_mask_cmp_ps_mask(positive, prefix, _mm512_set1_ps(float(*mass)), _CMP_GT_OQ);
-  const std::uint32_t child = above != 0 ? std::uint32_t(__builtin_ctz(above))
-                                         : 31u - std::uint32_t(__builtin_clz(positive));
-  // Lane child - 1 of the prefix sums; 0 for the first child.
-  const __m512 before =
-      _mm512_maskz_permutexvar_ps(__mmask16(child > 0), _mm512_set1_epi32(int(child) - 1), prefix);
-  *mass -= double(_mm512_cvtss_f32(before));
-  return child;
+  return _mm512_mask_blend_ps(positive, _mm512_set1_ps(__builtin_inff()), Shifted<1>(prefix));
 }
 
-void Find(const float* const* level, int levels, const double* mass, std::size_t n,
-          std::uint32_t* slot, float* value) {
+struct Group {
+  alignas(64) double rest[kGroup];    // mass less the borders crossed
+  alignas(64) float rounded[kGroup];  // the same, as borders are compared with
+  alignas(64) float border[kGroup];   // of the child chosen
+  alignas(64) std::uint32_t node[kGroup];
+};
+
+// rest = max(rest - border, 0), where NaN becomes 0.
+void Subtract(Group* group, std::size_t count) {
+  for (std::size_t i = 0; i < count; i += 8) {
+    const __m512d border = _mm512_cvtps_pd(_mm256_load_ps(group->border + i));
+    const __m512d rest =
+        _mm512_max_pd(_mm512_sub_pd(_mm512_load_pd(group->rest + i), border), _mm512_setzero_pd());
+    _mm512_store_pd(group->rest + i, rest);
+    _mm256_store_ps(group->rounded + i, _mm512_cvtpd_ps(rest));
+  }
+}
+
+// The last child whose border is not above the mass.
+std::uint32_t Choose(__m512 border, float mass) {
+  const __mmask16 below = _mm512_cmp_ps_mask(border, _mm512_set1_ps(mass), _CMP_LE_OQ);
+  return 31u - std::uint32_t(__builtin_clz(below));
+}
+
+// One level down, by borders that are stored; `below`: where the chosen children are read next.
+void DescendByBorder(const float* level, const float* below, std::size_t count, Group* group) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const float* const border = level + std::size_t(group->node[i]) * 16;
+    const std::uint32_t child = Choose(_mm512_load_ps(border), group->rounded[i]);
+    const std::uint32_t node = group->node[i] * 16 + child;
+    __builtin_prefetch(below + std::size_t(node) * 16);
+    group->node[i] = node;
+    group->border[i] = border[child];
+  }
+}
+
+// The same by values.
+void DescendByValue(const float* level, const float* below, std::size_t count, Group* group) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const __m512 values = _mm512_load_ps(level + std::size_t(group->node[i]) * 16);
+    const __m512 border = Borders(values, PrefixSums(values));
+    const std::uint32_t child = Choose(border, group->rounded[i]);
+    group->border[i] =
+        _mm512_cvtss_f32(_mm512_permutexvar_ps(_mm512_set1_epi32(int(child)), border));
+    const std::uint32_t node = group->node[i] * 16 + child;
+    __builtin_prefetch(below + std::size_t(node) * 16);
+    group->node[i] = node;
+  }
+}
+
+// To the nodes of the leaves. Before: masses in group->rest, in [0, kMassMax].
+void Descend(const SumTreeLevels& levels, std::size_t count, Group* group) {
+  for (std::size_t i = 0; i < count; ++i) group->node[i] = 0;
+  for (std::size_t i = 0; i < count; ++i) group->border[i] = 0;
+  Subtract(group, count);
+  for (int l = levels.count - 1; l > 0; --l) {
+    if (l >= kSumTreeBorderLevel) {
+      const bool more = l > kSumTreeBorderLevel;
+      DescendByBorder(levels.border[l], more ? levels.border[l - 1] : levels.value[l - 1], count,
+                      group);
+    } else {
+      DescendByValue(levels.value[l], levels.value[l - 1], count, group);
+    }
+    Subtract(group, count);
+  }
+}
+
+void Find(const SumTreeLevels& levels, const double* mass, std::size_t n, std::uint32_t* slot,
+          float* value) {
+  Group group{};
   for (std::size_t first = 0; first < n; first += kGroup) {
     const std::size_t count = n - first < kGroup ? n - first : kGroup;
-    double rest[kGroup];
-    std::uint32_t node[kGroup] = {};
-    for (std::size_t i = 0; i < count; ++i) rest[i] = mass[first + i];
-    for (int l = levels - 1; l >= 0; --l) {
-      const float* const values = level[l];
-      const float* const below = level[l > 0 ? l - 1 : 0];
-      for (std::size_t i = 0; i < count; ++i) {
-        node[i] = node[i] * 16 + Choose(values + std::size_t(node[i]) * 16, &rest[i]);
-        if (l > 0) __builtin_prefetch(below + std::size_t(node[i]) * 16);
-      }
-    }
     for (std::size_t i = 0; i < count; ++i) {
-      slot[first + i] = node[i];
-      value[first + i] = level[0][node[i]];
+      const double m = mass[first + i];
+      group.rest[i] = m > 0 ? (m < kMassMax ? m : kMassMax) : 0;
+    }
+    Descend(levels, count, &group);
+    for (std::size_t i = 0; i < count; ++i) {
+      const float* const leaf = levels.value[0] + std::size_t(group.node[i]) * 16;
+      const __m512 values = _mm512_load_ps(leaf);
+      const std::uint32_t child = Choose(Borders(values, PrefixSums(values)), group.rounded[i]);
+      slot[first + i] = group.node[i] * 16 + child;
+      value[first + i] = leaf[child];
     }
   }
 }
 
-void Sum(const float* values, const std::uint32_t* node, std::size_t n, float* parents) {
+bool Valid(const std::uint32_t* slot, const float* priority, std::size_t n, std::uint32_t slots,
+           float priority_max) {
+  __mmask16 good = 0xFFFF;
+  for (std::size_t i = 0; i < n; i += 16) {
+    const __mmask16 tail = n - i < 16 ? __mmask16((1u << (n - i)) - 1) : __mmask16(0xFFFF);
+    const __m512i s = _mm512_maskz_loadu_epi32(tail, slot + i);
+    const __m512 p = _mm512_maskz_loadu_ps(tail, priority + i);
+    good &= _mm512_cmplt_epu32_mask(s, _mm512_set1_epi32(int(slots))) &
+            _mm512_cmp_ps_mask(p, _mm512_setzero_ps(), _CMP_GE_OQ) &
+            _mm512_cmp_ps_mask(p, _mm512_set1_ps(priority_max), _CMP_LE_OQ);
+  }
+  return good == 0xFFFF;
+}
+
+void Sum(const float* value, float* border, const std::uint32_t* node, std::size_t n,
+         float* parent) {
+  if (border != nullptr) {
+    for (std::size_t i = 0; i < n; ++i) {
+      const __m512 x = _mm512_load_ps(value + std::size_t(node[i]) * 16);
+      const __m512 prefix = PrefixSums(x);
+      _mm512_store_ps(border + std::size_t(node[i]) * 16, Borders(x, prefix));
+      parent[node[i]] = _mm_cvtss_f32(_mm_permute_ps(_mm512_extractf32x4_ps(prefix, 3), 0xFF));
+    }
+    return;
+  }
   for (std::size_t i = 0; i < n; ++i) {
-    __m512 x = _mm512_load_ps(values + std::size_t(node[i]) * 16);
+    __m512 x = _mm512_load_ps(value + std::size_t(node[i]) * 16);
     x = _mm512_add_ps(x, _mm512_permute_ps(x, 0xB1));        // neighbours
     x = _mm512_add_ps(x, _mm512_permute_ps(x, 0x4E));        // pairs
     x = _mm512_add_ps(x, _mm512_shuffle_f32x4(x, x, 0xB1));  // fours
     x = _mm512_add_ps(x, _mm512_shuffle_f32x4(x, x, 0x4E));  // eights
-    parents[node[i]] = _mm512_cvtss_f32(x);
+    parent[node[i]] = _mm512_cvtss_f32(x);
   }
 }
 
 }  // namespace
 
-const SumTreeKernels kSumTreeAvx512{"avx512", Find, Sum};
+const SumTreeKernels kSumTreeAvx512{"avx512", Find, Valid, Sum};
 
 }  // namespace troop

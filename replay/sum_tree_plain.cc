@@ -1,12 +1,14 @@
 #include <algorithm>
 #include <bit>
+#include <cfloat>
+#include <limits>
 
 #include "replay/sum_tree_kernels.h"
 
 namespace troop {
 namespace {
 
-constexpr std::size_t kGroup = 32;  // descents in flight: enough to cover a memory access
+constexpr std::size_t kGroup = 64;  // descents in flight: enough to cover a memory access
 
 // Four lanes on every machine: one SSE register on x86-64, whatever the compiler has elsewhere.
 typedef float Quad __attribute__((vector_size(16)));
@@ -41,69 +43,99 @@ void PrefixSums(const Quad* node, Quad* prefix) {
   prefix[3] = eight[3] + eight[1];
 }
 
-std::uint32_t Bits(QuadBits lanes) {
-  return std::uint32_t(lanes[0] | lanes[1] | lanes[2] | lanes[3]);
-}
-
-// The first positive child whose prefix sum is above the mass, else the last positive one; takes
-// the prefix before it off the mass. Rounding may make prefix sums shrink, so a child of value 0 is
-// excluded by name.
-std::uint32_t Choose(const float* node, double* mass) {
-  Quad value[4];
-  alignas(16) float before[20];  // 4 zeros, 16 prefix sums
-  for (int i = 0; i < 4; ++i) value[i] = LoadQuad(node + 4 * i);
-  Quad prefix[4];
+// What the children before each child add up to; +inf for children of value 0. Rounding may make
+// prefix sums shrink, so an empty child is excluded by name. Returns the sum of all.
+float Borders(const float* values, Quad* border) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const Quad zero = {}, none = {inf, inf, inf, inf};
+  Quad value[4], prefix[4], below = {};
+  for (int i = 0; i < 4; ++i) value[i] = LoadQuad(values + 4 * i);
   PrefixSums(value, prefix);
-  const float m = float(*mass);
-  const Quad zero = {}, masses = {m, m, m, m};
-  QuadBits positive_bits = {}, above_bits = {}, lane = {1, 2, 4, 8};
-  __builtin_memcpy(before, &zero, sizeof zero);
-  __builtin_memcpy(before + 4, prefix, sizeof prefix);
-  for (int i = 0; i < 4; ++i, lane <<= 4) {
-    const QuadBits positive = (value[i] > zero) & lane;
-    positive_bits |= positive;
-    above_bits |= (prefix[i] > masses) & positive;
+  for (int i = 0; i < 4; ++i) {
+    border[i] = value[i] > zero ? __builtin_shufflevector(below, prefix[i], 3, 4, 5, 6) : none;
+    below = prefix[i];
   }
-  const std::uint32_t above = Bits(above_bits);
-  const int child =
-      above != 0 ? std::countr_zero(above) : int(std::bit_width(Bits(positive_bits))) - 1;
-  *mass -= double(before[child + 3]);
-  return std::uint32_t(child);
+  return prefix[3][3];
 }
 
-void Find(const float* const* level, int levels, const double* mass, std::size_t n,
-          std::uint32_t* slot, float* value) {
+// The last child whose border is not above the mass.
+std::uint32_t Choose(const Quad* border, float mass) {
+  const Quad masses = {mass, mass, mass, mass};
+  QuadBits bits = {}, lane = {1, 2, 4, 8};
+  for (int i = 0; i < 4; ++i, lane <<= 4) bits |= (border[i] <= masses) & lane;
+  const auto found = std::uint32_t(bits[0] | bits[1] | bits[2] | bits[3]);
+  return std::uint32_t(std::bit_width(found)) - 1;
+}
+
+void LoadNode(const float* from, Quad* node) {
+  for (int i = 0; i < 4; ++i) node[i] = LoadQuad(from + 4 * i);
+}
+
+// The nodes of the leaves for `count` masses, which become what is left of them.
+void Descend(const SumTreeLevels& levels, std::size_t count, double* rest, std::uint32_t* node) {
+  for (int l = levels.count - 1; l > 0; --l) {
+    const bool stored = l >= kSumTreeBorderLevel;
+    const float* const level = stored ? levels.border[l] : levels.value[l];
+    const float* const below = l > kSumTreeBorderLevel ? levels.border[l - 1] : levels.value[l - 1];
+    for (std::size_t i = 0; i < count; ++i) {
+      Quad border[4];
+      const float* const at = level + std::size_t(node[i]) * 16;
+      stored ? LoadNode(at, border) : void(Borders(at, border));
+      const std::uint32_t child = Choose(border, float(rest[i]));
+      node[i] = node[i] * 16 + child;
+      __builtin_prefetch(below + std::size_t(node[i]) * 16);
+      // A mass rounded up may reach a border above it.
+      rest[i] = std::max(rest[i] - double(border[child / 4][child % 4]), 0.0);
+    }
+  }
+}
+
+void Find(const SumTreeLevels& levels, const double* mass, std::size_t n, std::uint32_t* slot,
+          float* value) {
   for (std::size_t first = 0; first < n; first += kGroup) {
     const std::size_t count = std::min(kGroup, n - first);
     double rest[kGroup];
     std::uint32_t node[kGroup] = {};
-    std::copy_n(mass + first, count, rest);
-    for (int l = levels - 1; l >= 0; --l) {
-      for (std::size_t i = 0; i < count; ++i) {
-        node[i] = node[i] * 16 + Choose(level[l] + std::size_t(node[i]) * 16, &rest[i]);
-        if (l > 0) __builtin_prefetch(level[l - 1] + std::size_t(node[i]) * 16);
-      }
-    }
     for (std::size_t i = 0; i < count; ++i) {
-      slot[first + i] = node[i];
-      value[first + i] = level[0][node[i]];
+      const double m = mass[first + i];
+      rest[i] = m > 0 ? std::min(m, double(FLT_MAX)) : 0.0;  // NaN too becomes 0
+    }
+    Descend(levels, count, rest, node);
+    for (std::size_t i = 0; i < count; ++i) {
+      const float* const leaf = levels.value[0] + std::size_t(node[i]) * 16;
+      Quad border[4];
+      Borders(leaf, border);
+      const std::uint32_t child = Choose(border, float(rest[i]));
+      slot[first + i] = node[i] * 16 + child;
+      value[first + i] = leaf[child];
     }
   }
 }
 
-void Sum(const float* values, const std::uint32_t* node, std::size_t n, float* parents) {
+bool Valid(const std::uint32_t* slot, const float* priority, std::size_t n, std::uint32_t slots,
+           float priority_max) {
+  bool good = true;
   for (std::size_t i = 0; i < n; ++i) {
-    const float* x = values + std::size_t(node[i]) * 16;
-    float pair[8], four[4];
-    for (int j = 0; j < 8; ++j) pair[j] = x[2 * j] + x[2 * j + 1];
-    for (int j = 0; j < 4; ++j) four[j] = pair[2 * j] + pair[2 * j + 1];
-    parents[node[i]] = (four[0] + four[1]) + (four[2] + four[3]);
+    good &= (slot[i] < slots) & (priority[i] >= 0) & (priority[i] <= priority_max);
+  }
+  return good;
+}
+
+void Sum(const float* value, float* border, const std::uint32_t* node, std::size_t n,
+         float* parent) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const float* const x = value + std::size_t(node[i]) * 16;
+    Quad borders[4];
+    parent[node[i]] = Borders(x, borders);
+    if (border != nullptr) {
+      __builtin_memcpy(border + std::size_t(node[i]) * 16, borders, sizeof borders);
+    }
   }
 }
 
 }  // namespace
 
-const SumTreeKernels kSumTreePlain{"plain", Find, Sum};
+const SumTreeKernels kSumTreePlain{"plain", Find, Valid, Sum};
 
 const SumTreeKernels& SumTreeKernelsFor(CpuLevel level) {
   if (level >= CpuLevel::kAvx512) return kSumTreeAvx512;
