@@ -1,0 +1,162 @@
+#include "replay/record.h"
+
+#include <cstring>
+
+#include "core/crc32c.h"
+
+namespace troop {
+namespace {
+
+constexpr std::size_t kCrcFrom = 8;  // behind magic and crc
+
+template <class T>
+T Load(const std::byte* at) {
+  T value;
+  std::memcpy(&value, at, sizeof(T));
+  return value;
+}
+
+// The columns of a chunk from `at` on; *end: the byte after them.
+ChunkColumns ColumnsAt(const RecordLayout& layout, const ChunkRecord& chunk, const std::byte* at,
+                       const std::byte** end) {
+  const std::size_t n = chunk.frames;
+  ChunkColumns columns;
+  columns.action = at;
+  columns.reward = columns.action + n * layout.action_bytes;
+  columns.discount = columns.reward + n * 4;
+  columns.final = columns.discount + n * 4;
+  columns.observation = columns.final + n;
+  if (layout.has_codec) {
+    columns.frame_bytes = columns.observation;
+    columns.observation += n * 4;
+  }
+  *end = columns.observation + chunk.encoded_bytes;
+  return columns;
+}
+
+bool SizesAddUp(const RecordLayout& layout, const ChunkRecord& chunk, const ChunkColumns& columns) {
+  if (!layout.has_codec) return chunk.encoded_bytes == chunk.frames * layout.observation_bytes;
+  std::uint64_t sum = 0;
+  for (std::uint32_t i = 0; i < chunk.frames; ++i) {
+    sum += Load<std::uint32_t>(columns.frame_bytes + std::size_t{i} * 4);
+  }
+  return sum == chunk.encoded_bytes;
+}
+
+Status Damaged(std::string_view what) { return DataLoss("replay: a record with {}", what); }
+
+}  // namespace
+
+RecordLayout::RecordLayout(const TrajectorySpec& spec, bool codec)
+    : observation_bytes(spec.observation.bytes()),
+      action_bytes(spec.action.bytes()),
+      state_bytes(spec.state ? spec.state->bytes() : 0),
+      has_codec(codec) {}
+
+std::size_t RecordLayout::RecordBytes(std::size_t chunks, std::size_t items, std::size_t frames,
+                                      std::size_t encoded_bytes) const {
+  const std::size_t bytes = sizeof(RecordHeader) + chunks * sizeof(ChunkRecord) +
+                            items * item_bytes() + frames * column_bytes() + encoded_bytes;
+  return (bytes + 7) / 8 * 8;
+}
+
+ItemRecord Record::ItemAt(std::uint32_t i) const {
+  return Load<ItemRecord>(item + std::size_t{i} * sizeof(ItemRecord));
+}
+
+// Each size is compared with what is left before anything behind it is looked at. Counts are 32
+// bits and sizes of one thing below 2^31, so no product here leaves 64 bits.
+Status ReadRecord(std::span<const std::byte> bytes, const RecordLayout& layout, bool checksums,
+                  Record* record) {
+  if (bytes.size() < sizeof(RecordHeader)) return Damaged("no header");
+  const auto header = Load<RecordHeader>(bytes.data());
+  if (header.magic != RecordHeader::kMagic) return Damaged("no magic number");
+  if (header.bytes < sizeof(RecordHeader) || header.bytes > bytes.size() || header.bytes % 8 != 0) {
+    return Damaged("a size that is none");
+  }
+  const std::size_t size = header.bytes;
+  if (checksums && Crc32c(bytes.subspan(kCrcFrom, size - kCrcFrom)) != header.crc) {
+    return Damaged("another checksum");
+  }
+  if (header.kind != RecordHeader::kInsert && header.kind != RecordHeader::kMoved) {
+    return Damaged("an unknown kind");
+  }
+  const std::uint64_t heads = std::uint64_t{header.chunks} * sizeof(ChunkRecord);
+  std::uint64_t left = size - sizeof(RecordHeader);
+  if (heads > left) return Damaged("more chunks than bytes");
+  left -= heads;
+  if (header.items > left / layout.item_bytes()) return Damaged("more items than bytes");
+  left -= header.items * layout.item_bytes();
+
+  const std::byte* const chunk = bytes.data() + sizeof(RecordHeader);
+  record->kind = header.kind;
+  record->bytes = size;
+  record->items = header.items;
+  record->item = chunk + heads;
+  record->state = record->item + header.items * sizeof(ItemRecord);
+  record->chunks.clear();
+  const std::byte* at = record->state + header.items * layout.state_bytes;
+  for (std::uint32_t c = 0; c < header.chunks; ++c) {
+    Record::ChunkAt part;
+    part.header = Load<ChunkRecord>(chunk + std::size_t{c} * sizeof(ChunkRecord));
+    const std::uint64_t need = part.header.frames * std::uint64_t{layout.column_bytes()};
+    if (part.header.frames == 0 || need > left || part.header.encoded_bytes > left - need ||
+        part.header.first_frame > ~std::uint64_t{0} - part.header.frames) {
+      return Damaged("a chunk beyond its end");
+    }
+    left -= need + part.header.encoded_bytes;
+    part.columns = ColumnsAt(layout, part.header, at, &at);
+    if (!SizesAddUp(layout, part.header, part.columns)) {
+      return Damaged("frames that don't add up");
+    }
+    record->chunks.push_back(part);
+  }
+  return left < 8 ? Status::Ok() : Damaged("bytes that nobody owns");
+}
+
+RecordWriter::RecordWriter(const RecordLayout& layout, std::byte* at, RecordHeader::Kind kind,
+                           std::span<const ChunkRecord> chunks, std::uint32_t items,
+                           std::size_t bytes)
+    : layout_(layout), begin_(at), bytes_(bytes) {
+  const RecordHeader header{
+      .bytes = bytes, .kind = kind, .chunks = std::uint32_t(chunks.size()), .items = items};
+  std::memcpy(at, &header, sizeof(header));
+  if (!chunks.empty()) std::memcpy(at + sizeof(header), chunks.data(), chunks.size_bytes());
+  item = at + sizeof(header) + chunks.size_bytes();
+  state = item + items * sizeof(ItemRecord);
+  columns = state + items * layout.state_bytes;
+}
+
+ChunkColumns RecordWriter::Place(const ChunkRecord& header) {
+  const std::byte* end = nullptr;
+  const ChunkColumns places = ColumnsAt(layout_, header, columns, &end);
+  columns += end - columns;
+  return places;
+}
+
+ChunkColumns RecordWriter::AddChunk(const ChunkRecord& header, const ChunkColumns& from) {
+  std::byte* at = columns;
+  const ChunkColumns places = Place(header);
+  const auto copy = [&at](const std::byte* source, std::size_t size) {
+    if (size > 0) std::memcpy(at, source, size);
+    at += size;
+  };
+  const std::size_t n = header.frames;
+  copy(from.action, n * layout_.action_bytes);
+  copy(from.reward, n * 4);
+  copy(from.discount, n * 4);
+  copy(from.final, n);
+  if (layout_.has_codec) copy(from.frame_bytes, n * 4);
+  copy(from.observation, header.encoded_bytes);
+  return places;
+}
+
+void RecordWriter::Finish(bool checksum) {
+  std::memset(columns, 0, std::size_t(begin_ + bytes_ - columns));
+  if (!checksum) return;
+  const std::uint32_t crc =
+      Crc32c(std::span<const std::byte>(begin_ + kCrcFrom, bytes_ - kCrcFrom));
+  std::memcpy(begin_ + offsetof(RecordHeader, crc), &crc, sizeof(crc));
+}
+
+}  // namespace troop

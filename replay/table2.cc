@@ -1,0 +1,390 @@
+#include "replay/table2.h"
+
+#include <algorithm>
+#include <bit>
+#include <cfloat>
+#include <cmath>
+#include <cstring>
+
+#include "core/check.h"
+#include "replay/table2_state.h"
+
+namespace troop {
+namespace {
+
+constexpr std::int64_t kItemsMax = std::int64_t{1} << 29;
+constexpr std::int64_t kFramesMax = (std::int64_t{1} << 31) - 2;
+
+Status CheckOptions(const Table2::Options& options) {
+  TROOP_RETURN_IF_ERROR(CheckView(options.view));
+  if (options.capacity_items < 1 || options.capacity_items > kItemsMax) {
+    return InvalidArgument("replay: capacity {} must lie in [1, {}]", options.capacity_items,
+                           kItemsMax);
+  }
+  if (options.min_items < 1 || options.min_items > options.capacity_items) {
+    return InvalidArgument("replay: min_items {} must lie in [1, capacity {}]", options.min_items,
+                           options.capacity_items);
+  }
+  if (!(options.priority_epsilon >= 0 && std::isfinite(options.priority_epsilon))) {
+    return InvalidArgument("replay: priority_epsilon {} must be 0 or above",
+                           options.priority_epsilon);
+  }
+  if (options.first_generation == 0) {
+    return InvalidArgument("replay: first_generation 0: the key 0 is no item");
+  }
+  if (options.trim_every_samples < 0 || options.max_times_sampled < 0 ||
+      options.max_times_sampled > std::int64_t{0xFFFFFFFF}) {
+    return InvalidArgument(
+        "replay: trim_every_samples {} must be 0 or above, max_times_sampled {} in [0, 2^32)",
+        options.trim_every_samples, options.max_times_sampled);
+  }
+  if (options.reservoir && options.trim_every_samples > 0) {
+    return InvalidArgument("replay: a reservoir has no soft capacity; set trim_every_samples to 0");
+  }
+  if (options.frames < 0 || options.frames > kFramesMax) {
+    return InvalidArgument("replay: a log of {} frames: 0 to {} are possible", options.frames,
+                           kFramesMax);
+  }
+  if (options.trajectory.observation.bytes() == 0) {
+    return InvalidArgument("replay: observations of 0 bytes");
+  }
+  return Status::Ok();
+}
+
+double UsualRatio(Codec codec) {
+  switch (codec) {
+    case Codec::kNone:
+      return 1;
+    case Codec::kLz4:
+      return 8;
+    case Codec::kZstd:
+      return 20;
+  }
+  return 1;
+}
+
+// Of a frame in the log, with the codec's usual ratio.
+std::size_t UsualFrameBytes(const RecordLayout& layout, Codec codec) {
+  return std::size_t(double(layout.observation_bytes) / UsualRatio(codec)) + layout.column_bytes();
+}
+
+bool HasItemRecords(const Table2::Options& options) {
+  return options.checksums || options.trajectory.state.has_value();
+}
+
+// Small against the log, so that little waits to be freed, and large enough that few are opened.
+std::size_t SegmentBytes(const Table2::Options& options, std::size_t log_bytes) {
+  if (options.segment_bytes > 0) return options.segment_bytes;
+  std::size_t bytes = std::clamp<std::size_t>(log_bytes / 64, 64 << 10, 16 << 20);
+  if (options.bytes_max > 0) bytes = std::min(bytes, options.bytes_max / 16);
+  return RoundToPages(bytes);
+}
+
+std::size_t LogBytes(const Table2::Options& options, std::int64_t items, std::int64_t frames) {
+  const RecordLayout layout(options.trajectory, options.codec != Codec::kNone);
+  return std::size_t(frames) * UsualFrameBytes(layout, options.codec) +
+         (HasItemRecords(options) ? std::size_t(items) * layout.item_bytes() : 0);
+}
+
+}  // namespace
+
+// ---- Making -------------------------------------------------------------------------------------
+
+std::int64_t Table2::State::HardLimit(const Options& options) {
+  if (options.trim_every_samples == 0) return options.capacity_items;
+  return options.capacity_items + std::max<std::int64_t>(1, options.capacity_items / 8);
+}
+
+FrameLog2::Options Table2::State::LogOptions(const Options& options) {
+  const ViewSpec& view = options.view;
+  const RecordLayout layout(options.trajectory, options.codec != Codec::kNone);
+  // Transitions: one new frame an item, one more for every 8 (ends of episodes). Sequences: as if
+  // they shared nothing but what burns in. 1/32 for what streams keep.
+  const bool sequence = view.kind == ViewSpec::Kind::kSequence;
+  const std::int64_t hard = HardLimit(options);
+  const std::int64_t full = sequence ? hard * (view.length_max + 1) : hard * 9 / 8;
+  // min_items fit whatever the episodes' lengths.
+  const std::int64_t least = options.min_items * (sequence ? view.frames_max() : 2);
+  std::int64_t frames = std::max(full, least) * 33 / 32;
+  // What a fleet has on its way fits too, however small the capacity: 64 MiB of frames.
+  const std::size_t frame_bytes = layout.observation_bytes + layout.column_bytes();
+  const auto frames_min =
+      std::clamp<std::int64_t>(std::int64_t((std::size_t{64} << 20) / frame_bytes), 4096, 65536);
+  frames = std::min(options.frames > 0 ? options.frames : std::max(frames, frames_min), kFramesMax);
+  return {.layout = layout,
+          .frames = frames,
+          .history = view.frames_max(),
+          .segment_bytes = SegmentBytes(options, LogBytes(options, hard, frames)),
+          .checksums = options.checksums};
+}
+
+std::size_t Table2::PredictBytes(const Options& options) {
+  const std::int64_t slots = State::HardLimit(options);
+  const FrameLog2::Options log = State::LogOptions(options);
+  std::size_t segments = LogBytes(options, slots, log.frames) + 2 * log.segment_bytes;
+  if (options.bytes_max > 0) segments = std::min(segments, options.bytes_max);
+  const std::size_t ids = std::size_t(log.frames) * sizeof(FrameLog2::FrameId);
+  return segments + ids + FrameLog2::Bytes(log) + Selector::Bytes(options.sampler, slots) +
+         Selector::Bytes(options.remover, slots) +
+         BigArray<State::Stored>::Bytes(std::size_t(slots)) +
+         BigArray<State::Cold>::Bytes(std::size_t(slots)) +
+         BigArray<Selector::Slot>::Bytes(std::size_t(slots));
+}
+
+Table2::State::State(const Options& o, Parts parts)
+    : options(o),
+      layout(parts.log.options().layout),
+      item_records(HasItemRecords(o)),
+      log(std::move(parts.log)),
+      sampler(std::move(parts.sampler)),
+      remover(std::move(parts.remover)),
+      item(std::move(parts.item)),
+      cold(std::move(parts.cold)),
+      freed(std::move(parts.freed)),
+      slots(std::int64_t(item.size())),
+      remover_rng({.run_seed = o.seed,
+                   .purpose = Purpose::kReplaySampling,
+                   .index = o.incarnation,
+                   .episode = ~std::uint64_t{0}}),
+      coder(o.codec, layout.observation_bytes),
+      decoded(layout.observation_bytes) {
+  const Selector::Kind kind = o.remover.kind;
+  remover_reads_priority = kind == Selector::Kind::kPrioritized ||
+                           kind == Selector::Kind::kLowest || kind == Selector::Kind::kHighest;
+  const std::size_t lines = std::size_t(slots + kSlotsPerLine - 1) / kSlotsPerLine;
+  if (o.checksums) dirty.resize((lines + 63) / 64);
+}
+
+Result<std::unique_ptr<Table2::State>> Table2::State::Make(const Options& options) {
+  TROOP_RETURN_IF_ERROR(CheckOptions(options));
+  const std::int64_t slots = HardLimit(options);
+  const auto n = std::size_t(slots);
+  TROOP_ASSIGN_OR_RETURN(FrameLog2 log, FrameLog2::Make(LogOptions(options)));
+  TROOP_ASSIGN_OR_RETURN(auto sampler, Selector::Make(options.sampler, slots));
+  TROOP_ASSIGN_OR_RETURN(auto remover, Selector::Make(options.remover, slots));
+  TROOP_ASSIGN_OR_RETURN(BigArray<Stored> item, BigArray<Stored>::Make(n));
+  TROOP_ASSIGN_OR_RETURN(BigArray<Cold> cold, BigArray<Cold>::Make(n));
+  TROOP_ASSIGN_OR_RETURN(BigArray<Slot> freed, BigArray<Slot>::Make(n));
+  return std::make_unique<State>(
+      options, Parts{std::move(log), std::move(sampler), std::move(remover), std::move(item),
+                     std::move(cold), std::move(freed)});
+}
+
+Result<Table2> Table2::Make(const Options& options) {
+  TROOP_ASSIGN_OR_RETURN(auto state, State::Make(options));
+  return Table2(std::move(state));
+}
+
+Table2::Table2(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Table2::Table2(Table2&&) noexcept = default;
+Table2& Table2::operator=(Table2&&) noexcept = default;
+Table2::~Table2() = default;
+
+// ---- Items that leave ---------------------------------------------------------------------------
+
+Table2::State::Slot Table2::State::TakeSlot() {
+  Slot taken = 0;
+  if (std::int64_t(fresh) < slots) {
+    taken = fresh++;
+  } else {
+    TROOP_CHECK(freed_count > 0, "no room was made for an item");
+    taken = freed[freed_head++ % std::uint64_t(slots)];
+    --freed_count;
+  }
+  Stored& stored = item[taken];
+  const bool own = stored.generation != 0 && cold[taken].recovered == 0;
+  stored.generation = own ? stored.generation + 1 : options.first_generation;
+  if (stored.generation == 0) stored.generation = 1;
+  return taken;
+}
+
+void Table2::State::FreeSlot(Slot leaver) {
+  Stored& stored = item[leaver];
+  Cold& rest = cold[leaver];
+  log.Release(stored.first, stored.frames());
+  if (rest.segment != SegmentStore::kNone) log.store().DropLive(rest.segment, layout.item_bytes());
+  rest.segment = SegmentStore::kNone;
+  stored.length = 0;
+  freed[(freed_head + freed_count++) % std::uint64_t(slots)] = leaver;
+  MarkDirty(leaver);
+  --size;
+  ++evicted;
+}
+
+void Table2::State::RemoveNow(std::span<const Slot> leavers) {
+  if (leavers.empty()) return;
+  sampler->Remove(leavers);
+  remover->Remove(leavers);
+  for (const Slot leaver : leavers) FreeSlot(leaver);
+}
+
+void Table2::State::Evict(std::int64_t count) {
+  leaving.clear();
+  for (std::int64_t i = 0; i < count && remover->size() > 0; ++i) {
+    const Slot leaver = remover->Pick(&remover_rng);
+    remover->Remove({&leaver, 1});
+    leaving.push_back(leaver);
+  }
+  sampler->Remove(leaving);
+  for (const Slot leaver : leaving) FreeSlot(leaver);
+}
+
+void Table2::State::TrimToCapacity() {
+  if (size > options.capacity_items) Evict(size - options.capacity_items);
+}
+
+void Table2::State::ReleaseHeld() {
+  for (const Held& h : held) log.Release(h.first, h.count);
+  held.clear();
+}
+
+// ---- Updates ------------------------------------------------------------------------------------
+
+float Table2::State::Effective(float p) const {
+  return float(std::min(double(p) + options.priority_epsilon, double(FLT_MAX)));
+}
+
+Table2::UpdateCounts Table2::State::Update(std::span<const std::uint64_t> key,
+                                           std::span<const float> p) {
+  TROOP_CHECK(key.size() == p.size(), "{} keys, {} priorities", key.size(), p.size());
+  constexpr std::size_t kAhead = 16;
+  UpdateCounts counts;
+  chosen.clear();
+  priority.clear();
+  for (std::size_t i = 0; i < key.size(); ++i) {
+    if (i + kAhead < key.size()) {
+      const auto ahead = std::size_t(key[i + kAhead] & 0xFFFFFFFFu);
+      if (ahead < std::size_t(slots)) {
+        __builtin_prefetch(&item[ahead]);
+        __builtin_prefetch(&cold[ahead], 1);
+      }
+    }
+    const auto s = Slot(key[i]);
+    if (!(p[i] >= 0 && p[i] <= FLT_MAX)) {
+      ++counts.refused;
+    } else if (std::int64_t(s) >= slots || item[s].generation != key[i] >> 32 || !Lives(item[s])) {
+      ++counts.stale;
+    } else {
+      ++counts.applied;
+      cold[s].priority = Effective(p[i]);
+      chosen.push_back(s);
+      priority.push_back(cold[s].priority);
+      MarkDirty(s);
+    }
+  }
+  if (chosen.empty()) return counts;
+  sampler->Update(chosen, priority);
+  if (remover_reads_priority) remover->Update(chosen, priority);
+  return counts;
+}
+
+Table2::UpdateCounts Table2::Update(std::span<const std::uint64_t> key,
+                                    std::span<const float> priority) {
+  return state_->Update(key, priority);
+}
+
+void Table2::SeePolicyVersion(std::uint64_t version) {
+  state_->newest_version = std::max(state_->newest_version, version);
+}
+
+void Table2::AddDictionary(std::shared_ptr<const FrameDictionary> dictionary) {
+  state_->coder.AddDictionary(std::move(dictionary));
+}
+
+Result<Table2::InsertCounts> Table2::Insert(const EncodedInsert& call) {
+  return state_->Insert(call);
+}
+
+void Table2::Draw(std::int64_t batch, Drawn* out) { state_->Draw(batch, out); }
+
+// ---- What it says of itself ---------------------------------------------------------------------
+
+bool Table2::can_draw() const { return state_->sampler->can_draw(); }
+std::span<const std::uint64_t> Table2::drawn_age() const { return state_->age; }
+const Table2::Options& Table2::options() const { return state_->options; }
+std::int64_t Table2::size() const { return state_->size; }
+std::int64_t Table2::slots() const { return state_->slots; }
+double Table2::total() const { return state_->sampler->total(); }
+std::uint64_t Table2::newest_policy_version() const { return state_->newest_version; }
+std::int64_t Table2::evicted() const { return state_->evicted; }
+std::int64_t Table2::frames() const { return state_->log.frames(); }
+std::int64_t Table2::frame_capacity() const { return state_->log.capacity(); }
+std::int64_t Table2::streams() const { return state_->log.streams(); }
+std::size_t Table2::segment_bytes() const { return state_->log.store().memory(); }
+std::size_t Table2::used_bytes() const { return state_->log.store().used(); }
+std::size_t Table2::live_bytes() const { return state_->log.store().live(); }
+std::uint64_t Table2::compacted_bytes() const { return state_->compacted; }
+
+bool Table2::Alive(std::uint64_t key) const {
+  const auto s = Selector::Slot(key);
+  return std::int64_t(s) < state_->slots && state_->item[s].generation == key >> 32 &&
+         state_->Lives(state_->item[s]);
+}
+
+std::size_t Table2::bytes() const {
+  const State& s = *state_;
+  return s.log.array_bytes() + s.log.store().memory() + s.log.store().frame_list_bytes() +
+         s.sampler->bytes() + s.remover->bytes() + s.item.bytes() + s.cold.bytes() +
+         s.freed.bytes();
+}
+
+std::vector<std::shared_ptr<const Segment>> Table2::segments() const {
+  return state_->log.store().All();
+}
+std::uint64_t Table2::appended() const { return state_->log.store().appended(); }
+LogPosition Table2::position() const { return state_->log.store().position(); }
+std::vector<std::uint64_t> Table2::TakeFreed() { return state_->log.store().TakeFreed(); }
+bool Table2::MoveSegment(std::uint64_t id, Buffer bytes) {
+  return state_->log.store().MoveSegment(id, std::move(bytes));
+}
+
+std::int64_t Table2::lines() const { return (state_->slots + kSlotsPerLine - 1) / kSlotsPerLine; }
+
+std::int64_t Table2::dirty_lines() const {
+  std::int64_t count = 0;
+  for (const std::uint64_t word : state_->dirty) count += std::popcount(word);
+  return count;
+}
+
+std::int64_t Table2::TakeDirtyLine() {
+  State& s = *state_;
+  const std::size_t words = s.dirty.size();
+  for (std::size_t i = 0; i <= words && words > 0; ++i) {
+    std::uint64_t& word = s.dirty[s.dirty_cursor / 64];
+    const std::uint64_t left = word >> (s.dirty_cursor % 64);
+    if (left != 0) {
+      s.dirty_cursor += std::uint64_t(std::countr_zero(left));
+      const auto line = std::int64_t(s.dirty_cursor);
+      word &= ~(std::uint64_t{1} << (s.dirty_cursor % 64));
+      s.dirty_cursor = (s.dirty_cursor + 1) % (words * 64);
+      return line;
+    }
+    s.dirty_cursor = (s.dirty_cursor / 64 + 1) % words * 64;
+  }
+  return -1;
+}
+
+void Table2::ReadLine(std::int64_t line, SlotLine* out) const {
+  *out = {};
+  for (std::int64_t i = 0; i < kSlotsPerLine; ++i) {
+    const std::int64_t s = line * kSlotsPerLine + i;
+    if (s >= state_->slots) return;
+    const State::Stored& stored = state_->item[std::size_t(s)];
+    if (!state_->Lives(stored)) continue;
+    (*out)[std::size_t(i)] = {.generation = stored.generation,
+                              .priority = state_->cold[std::size_t(s)].priority,
+                              .times_sampled = stored.times_sampled};
+  }
+}
+
+TableCounters Table2::counters() const {
+  const State& s = *state_;
+  return {.inserted = s.inserted,
+          .draws = s.draws,
+          .seen = s.seen,
+          .newest_policy_version = s.newest_version,
+          .samples_since_trim = s.samples_since_trim,
+          .reserved = {s.remover_rng.position(), 0, 0}};
+}
+
+}  // namespace troop

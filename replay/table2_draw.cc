@@ -1,0 +1,223 @@
+#include <algorithm>
+#include <cstring>
+
+#include "core/check.h"
+#include "replay/table2_state.h"
+
+namespace troop {
+
+// ---- Which --------------------------------------------------------------------------------------
+
+bool Table2::State::TooOld(const Stored& stored) const {
+  const std::uint64_t newest = UpdatesOf(newest_version), own = UpdatesOf(stored.policy_version);
+  return own < newest && newest - own > options.max_policy_age;
+}
+
+// The oldest items, as long as they are too old: each is looked at once.
+void Table2::State::DropTooOld() {
+  leaving.clear();
+  while (!order.empty()) {
+    const std::uint64_t key = order.front();
+    const Stored& stored = item[Slot(key)];
+    if (stored.generation == key >> 32 && Lives(stored)) {
+      if (!TooOld(stored)) break;
+      leaving.push_back(Slot(key));
+    }
+    order.pop_front();
+  }
+  RemoveNow(leaving);
+  // Those that left otherwise, behind an old one that stays.
+  if (std::int64_t(order.size()) <= 2 * slots + 1024) return;
+  std::erase_if(order, [this](std::uint64_t key) {
+    return item[Slot(key)].generation != key >> 32 || !Lives(item[Slot(key)]);
+  });
+}
+
+// Draws again in place of items that are too old (they leave at once) or were drawn often enough
+// (they leave after the draw, and are out of the sampler now).
+void Table2::State::ChooseAmongDrawable(Rng* rng, std::vector<double>* probability) {
+  std::size_t good = 0;
+  std::vector<Slot> spent, old;
+  while (true) {
+    spent.clear();
+    old.clear();
+    for (std::size_t i = good; i < chosen.size(); ++i) {
+      Stored& stored = item[chosen[i]];
+      if (options.max_policy_age > 0 && TooOld(stored)) {
+        old.push_back(chosen[i]);
+        continue;
+      }
+      if (options.max_times_sampled > 0) {
+        if (std::int64_t(stored.times_sampled) >= options.max_times_sampled) continue;
+        if (std::int64_t(++stored.times_sampled) == options.max_times_sampled) {
+          spent.push_back(chosen[i]);
+        }
+        MarkDirty(chosen[i]);
+      } else {
+        ++stored.times_sampled;
+      }
+      chosen[good] = chosen[i];
+      (*probability)[good++] = (*probability)[i];
+    }
+    std::ranges::sort(old);
+    old.erase(std::ranges::unique(old).begin(), old.end());
+    RemoveNow(old);
+    sampler->Remove(spent);
+    leaving.insert(leaving.end(), spent.begin(), spent.end());
+    if (good == chosen.size() || !sampler->can_draw()) break;
+    const std::span<Slot> rest(chosen.begin() + std::ptrdiff_t(good), chosen.end());
+    sampler->Draw(rng, rest, std::span(*probability).subspan(good));
+  }
+  chosen.resize(good);
+  probability->resize(good);
+}
+
+// ---- A draw -------------------------------------------------------------------------------------
+
+void Table2::State::Draw(std::int64_t batch, Drawn* out) {
+  TROOP_CHECK(batch > 0 && sampler->can_draw(), "a draw of {} with total {}", batch,
+              sampler->total());
+  ReleaseHeld();
+  if (options.max_policy_age > 0) DropTooOld();
+  out->total = sampler->total();
+  out->items = size;
+  out->probability_min = sampler->probability_min();
+  chosen.resize(std::size_t(batch));
+  out->probability.resize(std::size_t(batch));
+  leaving.clear();
+  Rng rng({.run_seed = options.seed,
+           .purpose = Purpose::kReplaySampling,
+           .index = options.incarnation,
+           .episode = draws++});
+  if (sampler->can_draw()) {
+    sampler->Draw(&rng, chosen, out->probability);
+    if (options.max_policy_age > 0 || options.max_times_sampled > 0) {
+      ChooseAmongDrawable(&rng, &out->probability);
+    }
+  } else {
+    chosen.clear();
+    out->probability.clear();
+  }
+  Gather(out);
+  samples_since_trim += chosen.size();
+  LeaveAfterDraw();
+}
+
+// Frames of what was drawn stay until the next call, whoever leaves now.
+void Table2::State::LeaveAfterDraw() {
+  const bool trim = options.trim_every_samples > 0 &&
+                    samples_since_trim >= std::uint64_t(options.trim_every_samples);
+  if (trim) samples_since_trim = 0;
+  if (leaving.empty() && !(trim && size > options.capacity_items)) return;
+  for (const Slot s : chosen) {
+    held.push_back({item[s].first, item[s].frames()});
+    log.Refer(item[s].first, item[s].frames());
+  }
+  remover->Remove(leaving);
+  for (const Slot s : leaving) FreeSlot(s);
+  if (trim) TrimToCapacity();
+}
+
+// One pass over the items that looks ahead twice: for what is stored of an item, and then for its
+// first frames, which mostly lie side by side. Actions that are not in the entries come in a second
+// pass.
+void Table2::State::Gather(Drawn* out) {
+  constexpr std::size_t kItemsAhead = 32, kFramesAhead = 12, kLinesMax = 8;
+  const std::size_t count = chosen.size(), steps = std::size_t(options.view.steps());
+  const bool sequence = options.view.kind == ViewSpec::Kind::kSequence;
+  const std::size_t actions = sequence ? steps : 1;
+  out->key.resize(count);
+  out->policy_version.resize(count);
+  out->length.resize(count);
+  out->lead.resize(count);
+  out->reward.resize(count * steps);
+  out->discount.resize(count * steps);
+  out->action.resize(count * actions * layout.action_bytes);
+  out->state.resize(count * layout.state_bytes);
+  out->frame.resize(count * std::size_t(options.view.frames_max()));
+  age.resize(count);
+  action.assign(log.inline_action() ? 0 : count * actions, nullptr);
+  const std::size_t lines =
+      std::min<std::size_t>(std::size_t(options.view.frames_max() + 2) / 2, kLinesMax);
+  const auto look_ahead = [&](std::size_t i) {
+    const auto* entry = reinterpret_cast<const std::byte*>(&log.entry(item[chosen[i]].first));
+    for (std::size_t line = 0; line < lines; ++line) __builtin_prefetch(entry + line * 64);
+  };
+  for (std::size_t i = 0; i < std::min(count, kItemsAhead); ++i)
+    __builtin_prefetch(&item[chosen[i]]);
+  for (std::size_t i = 0; i < std::min(count, kFramesAhead); ++i) look_ahead(i);
+  const bool counted = options.max_policy_age > 0 || options.max_times_sampled > 0;
+  std::size_t frames = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i + kItemsAhead < count) __builtin_prefetch(&item[chosen[i + kItemsAhead]]);
+    if (i + kFramesAhead < count) look_ahead(i + kFramesAhead);
+    Stored& stored = item[chosen[i]];
+    if (!counted) ++stored.times_sampled;
+    out->key[i] = std::uint64_t{stored.generation} << 32 | chosen[i];
+    out->policy_version[i] = stored.policy_version;
+    out->length[i] = stored.length;
+    out->lead[i] = stored.lead;
+    age[i] = inserted - stored.number - 1;
+    GatherItem(stored, i, out, &frames);
+    if (layout.state_bytes > 0) {
+      const Cold& rest = cold[chosen[i]];
+      std::memcpy(out->state.data() + i * layout.state_bytes,
+                  log.store().base(rest.segment) + rest.state, layout.state_bytes);
+    }
+  }
+  out->frame.resize(frames);
+  const std::size_t action_bytes = layout.action_bytes;
+  for (std::size_t i = 0; i < action.size(); ++i) {
+    std::byte* const to = out->action.data() + i * action_bytes;
+    if (action[i] != nullptr) {
+      std::memcpy(to, action[i], action_bytes);
+    } else {
+      std::memset(to, 0, action_bytes);
+    }
+  }
+}
+
+void Table2::State::GatherItem(const Stored& stored, std::size_t i, Drawn* out,
+                               std::size_t* frames) {
+  const ViewSpec& spec = options.view;
+  const bool sequence = spec.kind == ViewSpec::Kind::kSequence;
+  const int steps = spec.steps(), lead = stored.lead, length = stored.length;
+  const FrameRanges ranges = FramesOf(spec, lead, length);
+  float* const reward = out->reward.data() + i * std::size_t(steps);
+  float* const discount = out->discount.data() + i * std::size_t(steps);
+  const int actions = sequence ? steps : 1;
+  const std::size_t action_bytes = layout.action_bytes;
+  std::byte* const own_action = out->action.data() + i * std::size_t(actions) * action_bytes;
+  const int shift = (sequence ? spec.burn_in : 0) - lead;  // column of frame j: j + shift
+  const int first_column = std::max(0, shift), end_column = lead + length + shift;
+  std::fill(reward, reward + first_column, 0.0f);
+  std::fill(discount, discount + first_column, 1.0f);
+  std::fill(reward + end_column, reward + steps, 0.0f);
+  std::fill(discount + end_column, discount + steps, 1.0f);
+  if (sequence && log.inline_action()) {
+    std::memset(own_action, 0, std::size_t(actions) * action_bytes);
+  }
+  FrameId id = stored.first;
+  Drawn::Frame* frame = out->frame.data() + *frames;
+  for (int j = 0; j < ranges.end; ++j) {
+    const FrameLog2::Entry& entry = log.entry(id);
+    if (j < ranges.first || j >= ranges.second) *frame++ = {log.observation(entry), entry.bytes};
+    const int column = j + shift;
+    if (j < lead + length && column >= 0 && (sequence || j >= lead)) {
+      reward[column] = entry.reward;
+      discount[column] = entry.discount;
+      if (sequence || j == lead) {
+        if (!log.inline_action()) {
+          action[i * std::size_t(actions) + std::size_t(column)] = log.action(entry);
+          __builtin_prefetch(log.action(entry));
+        } else {
+          std::memcpy(own_action + std::size_t(column) * action_bytes, &entry.action, action_bytes);
+        }
+      }
+    }
+    id = entry.next;
+  }
+  *frames = std::size_t(frame - out->frame.data());
+}
+
+}  // namespace troop

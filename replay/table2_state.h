@@ -1,0 +1,147 @@
+#pragma once
+
+// What is behind Table2, for its own files alone: table2.cc (options, inserts, updates),
+// table2_draw.cc, table2_compact.cc, table2_recover.cc.
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "core/rng.h"
+#include "replay/big_array.h"
+#include "replay/frame_codec.h"
+#include "replay/frame_log2.h"
+#include "replay/selector.h"
+#include "replay/table2.h"
+
+namespace troop {
+
+struct Table2::State {
+  using Slot = Selector::Slot;
+  using FrameId = FrameLog2::FrameId;
+  // What draws read; half a cache line.
+  struct Stored {
+    FrameId first = 0;             // its earliest frame: of the lead, if it has one
+    std::uint32_t generation = 0;  // of an empty slot: of the last that was in it; 0: none ever
+    std::uint64_t policy_version = 0;
+    std::uint64_t number = 0;  // in the order of insertion
+    std::uint16_t length = 0;  // 0: the slot is empty
+    std::uint16_t lead = 0;
+    std::uint32_t times_sampled = 0;
+    std::uint32_t frames() const { return std::uint32_t{lead} + length + 1; }
+  };
+  static_assert(sizeof(Stored) == 32);
+  struct Cold {
+    float priority = 0;                                 // as the selectors have it
+    SegmentStore::Index segment = SegmentStore::kNone;  // of its record; kNone: it has none
+    std::uint32_t state = 0;                            // offset of its recurrent state
+    std::uint32_t recovered = 0;  // its generation is not of this table's own numbers
+  };
+  static_assert(sizeof(Cold) == 16);
+  struct Planned {
+    FrameLog2::Located at;
+    std::uint32_t item = 0;  // of the call
+  };
+  struct Parts {
+    FrameLog2 log;
+    std::unique_ptr<Selector> sampler, remover;
+    BigArray<Stored> item;
+    BigArray<Cold> cold;
+    BigArray<Slot> freed;
+  };
+  struct Moves;  // table2_compact.cc
+
+  State(const Options& options, Parts parts);
+  static Result<std::unique_ptr<State>> Make(const Options& options);
+  static FrameLog2::Options LogOptions(const Options& options);
+  static std::int64_t HardLimit(const Options& options);
+
+  // ---- Inserts ----
+  Result<InsertCounts> Insert(const EncodedInsert& call);
+  Status ViewChunks(std::span<const EncodedChunk> chunks);  // sizes alone; fills `view_`
+  Status CheckFrames(const FrameLog2::ChunkView& chunk);    // what is in them
+  Status PlanItems(std::span<const Item> items, InsertCounts* counts);
+  Status CheckItem(const Item& item) const;
+  Status MakeRoom(std::int64_t slots_needed);
+  Status ReduceToBytes();
+  void ChooseNewcomers(InsertCounts* counts);
+  void AddItems(std::span<const Item> items);
+  Slot AddItem(const Planned& planned, const Item& item, std::uint32_t index,
+               const SegmentStore::Place& place, RecordWriter* writer);
+  Slot TakeSlot();
+
+  // ---- Items that leave ----
+  void Evict(std::int64_t count);
+  void RemoveNow(std::span<const Slot> leavers);  // from both selectors too; each slot once
+  void FreeSlot(Slot leaver);
+  void ReleaseHeld();
+  void TrimToCapacity();
+
+  // ---- Draws ----
+  void Draw(std::int64_t batch, Drawn* out);
+  void DropTooOld();
+  bool TooOld(const Stored& stored) const;
+  void ChooseAmongDrawable(Rng* rng, std::vector<double>* probability);
+  void Gather(Drawn* out);
+  void GatherItem(const Stored& stored, std::size_t i, Drawn* out, std::size_t* frames);
+  void LeaveAfterDraw();
+  UpdateCounts Update(std::span<const std::uint64_t> key, std::span<const float> priority);
+
+  // ---- Compaction ----
+  // Moves what lives out of the emptiest segments while too much is dead, at most about `budget`
+  // bytes. Without memory for a new segment it does nothing.
+  void Compact(std::size_t budget);
+  bool WastesMuch() const;
+  void CollectMoves(const Record& record, Moves* moves);
+  bool WriteMoves(const Moves& moves);
+
+  bool Lives(const Stored& stored) const { return stored.length != 0; }
+  void MarkDirty(Slot changed) {
+    if (!options.checksums) return;
+    const std::size_t line = changed / kSlotsPerLine;
+    dirty[line / 64] |= std::uint64_t{1} << (line % 64);
+  }
+  float Effective(float raw) const;  // with ε
+
+  Options options;
+  RecordLayout layout;
+  bool item_records = false;  // records carry items
+  FrameLog2 log;
+  std::unique_ptr<Selector> sampler, remover;
+  bool remover_reads_priority = false;
+  BigArray<Stored> item;  // [slots]
+  BigArray<Cold> cold;    // [slots]
+  BigArray<Slot> freed;   // ring of empty slots in the order in which they were freed
+  std::uint64_t freed_head = 0, freed_count = 0;
+  std::uint32_t fresh = 0;  // slots ever given out; with a recovered table: all
+  std::int64_t slots = 0, size = 0, evicted = 0;
+  std::uint64_t inserted = 0, draws = 0, seen = 0, newest_version = 0, samples_since_trim = 0;
+  std::uint64_t compacted = 0;
+  Rng remover_rng;
+  FrameCoder coder;
+  std::vector<std::byte> decoded;    // [frame_bytes] scratch
+  std::deque<std::uint64_t> order;   // keys in the order of insertion; with max_policy_age alone
+  std::vector<std::uint64_t> dirty;  // a bit a line
+  std::uint64_t dirty_cursor = 0;    // line
+  // Frames of the last draw's items, where some of these left with it.
+  struct Held {
+    FrameId first;
+    std::uint32_t count;
+  };
+  std::vector<Held> held;
+  SegmentStore::Index victim = SegmentStore::kNone;  // being compacted
+  std::uint64_t victim_id = 0;
+  std::size_t victim_offset = 0, victim_frame = 0;
+  // Scratch of one call, kept to save allocations.
+  std::vector<FrameLog2::ChunkView> view;
+  std::vector<Planned> planned;
+  std::vector<Slot> chosen;
+  std::vector<Slot> leaving;
+  std::vector<float> priority;
+  std::vector<std::uint64_t> age;
+  std::vector<const std::byte*> action;
+  Record record;
+  std::size_t record_bytes = 0;  // of the call's
+};
+
+}  // namespace troop
