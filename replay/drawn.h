@@ -14,9 +14,9 @@
 namespace troop {
 
 // B drawn items before their frames are decoded: what a table hands out, what a reply carries, and
-// what a decoder turns into a SampleBatch. S = view.steps(); A = S for sequences, 1 for transitions.
-// Vectors are reused from draw to draw. Frame pointers are into the table (until its next call) or
-// into the message.
+// what a BatchDecoder turns into a SampleBatch. S = view.steps(); A = S for sequences, 1 for
+// transitions. Vectors are reused from draw to draw. Frame pointers are into the table (until its
+// next call) or into the message.
 struct Drawn {
   struct Frame {
     const std::byte* data = nullptr;  // encoded

@@ -1,0 +1,382 @@
+#include "replay/batch_decoder.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/check.h"
+#include "replay/decode_pool.h"
+#include "replay/stream_copy.h"
+
+namespace troop {
+namespace {
+
+// A batch larger than this is written past the caches: it would only push out what others need.
+constexpr std::size_t kStreamedBytesMin = 8 << 20;
+// Less than this is done before another thread has woken.
+constexpr std::size_t kSharedBytesMin = 256 << 10;
+constexpr std::size_t kClaimedBytes = 128 << 10;  // what a thread takes at a time
+
+// Memory of batches that are gone, for those to come: fresh pages cost more than decoding into
+// them. Thread safe; shared by its blocks, so that it lives as long as the last of them.
+class BlockPool : public std::enable_shared_from_this<BlockPool> {
+ public:
+  std::shared_ptr<std::byte> Take(std::size_t bytes) {
+    MutableBuffer block;
+    {
+      const std::scoped_lock lock(mutex_);
+      if (!free_.empty()) {
+        block = std::move(free_.back());
+        free_.pop_back();
+      }
+    }
+    if (block.size() < bytes) block = MutableBuffer(bytes);
+    auto* const data = block.data();
+    auto held = std::make_shared<MutableBuffer>(std::move(block));
+    return {data,
+            [pool = shared_from_this(), held](std::byte*) { pool->Return(std::move(*held)); }};
+  }
+
+ private:
+  static constexpr std::size_t kFreeMax = 8;
+  void Return(MutableBuffer block) {
+    const std::scoped_lock lock(mutex_);
+    if (free_.size() < kFreeMax) free_.push_back(std::move(block));
+  }
+  std::mutex mutex_;
+  std::vector<MutableBuffer> free_;
+};
+
+// Shapes of a batch, one spec for each of its tensors; no elements: the tensor stays empty.
+struct BatchSpecs {
+  TensorSpec observation, next_observation, action, reward, state;
+};
+
+BatchSpecs SpecsOf(const TrajectorySpec& spec, const ViewSpec& view, std::int64_t rows) {
+  const bool sequence = view.kind == ViewSpec::Kind::kSequence;
+  const TensorSpec none{DType::kF32, {0}};
+  const bool one = !sequence && view.stack == 1;
+  const TensorSpec& frame = spec.observation;
+  const TensorSpec row{frame.dtype, one ? frame.shape : frame.shape.Prepend(view.row_frames())};
+  const auto batch = [rows](const TensorSpec& s) {
+    return TensorSpec{s.dtype, s.shape.Prepend(rows)};
+  };
+  return {.observation = batch(row),
+          .next_observation = sequence ? none : batch(row),
+          .action = batch(
+              sequence ? TensorSpec{spec.action.dtype, spec.action.shape.Prepend(view.steps())}
+                       : spec.action),
+          .reward = {DType::kF32, {rows, view.steps()}},
+          .state = spec.state ? batch(*spec.state) : none};
+}
+
+// Fills what one thread was given. All of a Decode share one Work.
+struct Row {
+  const Drawn* part = nullptr;
+  std::uint32_t item = 0;
+  std::uint32_t frame = 0;  // its first in part->frame
+};
+
+// Importance weights (N P(i))^-β over the largest: (P_min / P(i))^β, so N falls out.
+void SetWeights(std::span<const double> probability, double least, double beta,
+                std::vector<float>* weight) {
+  weight->resize(probability.size());
+  for (std::size_t i = 0; i < probability.size(); ++i) {
+    (*weight)[i] = std::pow(std::min(float(least / probability[i]), 1.0f), float(beta));
+  }
+}
+
+template <class T>
+void AppendColumn(std::span<const T> from, std::byte** to) {
+  if (from.empty()) return;
+  std::memcpy(*to, from.data(), from.size_bytes());
+  *to += from.size_bytes();
+}
+
+}  // namespace
+
+struct BatchDecoder::State {
+  explicit State(const Options& options);
+
+  Status CountRows(std::span<const Drawn> parts);
+  void Allocate(std::int64_t batch_rows, SampleBatch* batch);
+  void CopyColumns(std::span<const Drawn> parts, SampleBatch* batch) const;
+  void Weigh(std::span<const Drawn> parts, double beta, SampleBatch* batch) const;
+  Status DecodeFrames(SampleBatch* batch);
+  void DecodeRows(std::size_t first, std::size_t last, int worker);
+  Status DecodeTransition(const Row& row, std::byte* observation, std::byte* next, int worker);
+  Status DecodeSequence(const Row& row, std::byte* window, int worker);
+  Status Place(const Drawn::Frame& frame, std::byte* first, std::byte* second, int worker);
+  void Prefetch(const Row& row) const;
+  void NoteError(std::size_t row, const Status& status);
+
+  const Options options;
+  const std::size_t frame_bytes;
+  const std::size_t row_bytes;  // of one of the two observations
+  const bool sequence;
+  std::shared_ptr<BlockPool> memory = std::make_shared<BlockPool>();
+  std::vector<FrameCoder> coder;              // of each thread
+  std::vector<std::vector<std::byte>> frame;  // of each thread: one frame, in its cache
+  DecodePool pool;
+
+  // Of the call.
+  std::vector<Row> rows;
+  bool streamed = false;
+  std::byte* observation = nullptr;
+  std::byte* next_observation = nullptr;
+  std::mutex error_mutex;
+  std::size_t error_row = 0;
+  Status error;  // of the earliest row that has one, so that it is the same every time
+};
+
+BatchDecoder::State::State(const Options& o)
+    : options(o),
+      frame_bytes(o.trajectory.observation.bytes()),
+      row_bytes(frame_bytes * std::size_t(o.view.row_frames())),
+      sequence(o.view.kind == ViewSpec::Kind::kSequence),
+      pool(o.threads) {
+  TROOP_CHECK(CheckView(options.view).ok(), "{}", CheckView(options.view).ToString());
+  for (int i = 0; i <= options.threads; ++i) {
+    coder.emplace_back(options.codec, frame_bytes);
+    frame.emplace_back(options.codec == Codec::kNone ? 0 : frame_bytes);
+  }
+}
+
+BatchDecoder::BatchDecoder(const Options& options) : state_(std::make_unique<State>(options)) {}
+BatchDecoder::~BatchDecoder() = default;
+
+void BatchDecoder::AddDictionary(std::shared_ptr<const FrameDictionary> dictionary) {
+  for (FrameCoder& coder : state_->coder) coder.AddDictionary(dictionary);
+}
+
+Status BatchDecoder::Decode(std::span<const Drawn> parts, double beta, SampleBatch* batch) {
+  State& state = *state_;
+  TROOP_RETURN_IF_ERROR(state.CountRows(parts));
+  state.Allocate(std::int64_t(state.rows.size()), batch);
+  state.CopyColumns(parts, batch);
+  state.Weigh(parts, beta, batch);
+  return state.DecodeFrames(batch);
+}
+
+Status BatchDecoder::State::CountRows(std::span<const Drawn> parts) {
+  rows.clear();
+  for (const Drawn& part : parts) {
+    std::size_t frames = 0;
+    for (std::size_t i = 0; i < part.key.size(); ++i) {
+      rows.push_back({&part, std::uint32_t(i), std::uint32_t(frames)});
+      frames += std::size_t(FramesOf(options.view, part.lead[i], part.length[i]).count());
+    }
+    TROOP_CHECK(frames == part.frame.size(), "{} frames for items that look at {}",
+                part.frame.size(), frames);
+  }
+  if (rows.empty()) return DataLoss("a batch without items");
+  return Status::Ok();
+}
+
+// All tensors of a batch in one block.
+void BatchDecoder::State::Allocate(std::int64_t batch_rows, SampleBatch* batch) {
+  const BatchSpecs specs = SpecsOf(options.trajectory, options.view, batch_rows);
+  const std::pair<Tensor*, const TensorSpec*> tensors[] = {
+      {&batch->observation, &specs.observation},
+      {&batch->next_observation, &specs.next_observation},
+      {&batch->action, &specs.action},
+      {&batch->reward, &specs.reward},
+      {&batch->discount, &specs.reward},
+      {&batch->state, &specs.state}};
+  std::size_t bytes = 0;
+  bool fits = true;
+  for (const auto& [tensor, spec] : tensors) {
+    fits &= spec->bytes() == 0 ? tensor->empty() : !tensor->empty() && tensor->spec() == *spec;
+    bytes += (spec->bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  if (fits) return;
+  for (const auto& [tensor, spec] : tensors) *tensor = Tensor();  // their memory may serve again
+  const std::shared_ptr<std::byte> block = memory->Take(bytes);
+  std::byte* at = block.get();
+  for (const auto& [tensor, spec] : tensors) {
+    if (spec->bytes() == 0) continue;
+    *tensor = Tensor::View(block, {at, spec->bytes()}, *spec);
+    at += (spec->bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  }
+}
+
+void BatchDecoder::State::CopyColumns(std::span<const Drawn> parts, SampleBatch* batch) const {
+  batch->key.clear();
+  batch->probability.clear();
+  batch->length.clear();
+  batch->burn_in.clear();
+  batch->policy_version.clear();
+  std::byte* action = batch->action.bytes().data();
+  std::byte* reward = batch->reward.bytes().data();
+  std::byte* discount = batch->discount.bytes().data();
+  std::byte* state = batch->state.empty() ? nullptr : batch->state.bytes().data();
+  const std::size_t per_row = batch->action.bytes().size() / rows.size();
+  for (const Drawn& part : parts) {
+    const std::size_t items = part.key.size();
+    TROOP_CHECK(part.action.size() == items * per_row &&
+                    part.reward.size() == items * std::size_t(options.view.steps()) &&
+                    part.discount.size() == part.reward.size() &&
+                    part.state.size() * rows.size() == items * batch->state.bytes().size(),
+                "{} items with {} bytes of actions, {} rewards, {} discounts, {} bytes of states",
+                items, part.action.size(), part.reward.size(), part.discount.size(),
+                part.state.size());
+    for (const std::uint64_t key : part.key) {
+      batch->key.push_back({std::uint32_t(key), std::uint32_t(key >> 32)});
+    }
+    for (const std::int32_t lead : part.lead) {
+      batch->burn_in.push_back(std::min(lead, options.view.burn_in));
+    }
+    const auto append = [](const auto& from, auto* to) {
+      to->insert(to->end(), from.begin(), from.end());
+    };
+    append(part.probability, &batch->probability);
+    append(part.length, &batch->length);
+    append(part.policy_version, &batch->policy_version);
+    AppendColumn<std::byte>(part.action, &action);
+    AppendColumn<float>(part.reward, &reward);
+    AppendColumn<float>(part.discount, &discount);
+    AppendColumn<std::byte>(part.state, &state);
+  }
+}
+
+void BatchDecoder::State::Weigh(std::span<const Drawn> parts, double beta,
+                                SampleBatch* batch) const {
+  double least = *std::ranges::min_element(batch->probability);
+  if (options.weight_by_table) {
+    double of_tables = least;
+    bool known = true;
+    for (const Drawn& part : parts) {
+      if (part.key.empty()) continue;
+      known &= part.probability_min > 0;
+      of_tables = std::min(of_tables, part.probability_min);
+    }
+    if (known) least = of_tables;
+  }
+  SetWeights(batch->probability, least, beta, &batch->weight);
+}
+
+Status BatchDecoder::State::DecodeFrames(SampleBatch* batch) {
+  observation = batch->observation.bytes().data();
+  next_observation = sequence ? nullptr : batch->next_observation.bytes().data();
+  const std::size_t bytes = rows.size() * row_bytes * (sequence ? 1 : 2);
+  streamed = bytes >= kStreamedBytesMin;
+  error = Status::Ok();
+  if (bytes < kSharedBytesMin || options.threads == 0) {
+    DecodeRows(0, rows.size(), 0);
+    return error;
+  }
+  const std::size_t claim = std::max<std::size_t>(kClaimedBytes * rows.size() / bytes, 1);
+  std::atomic<std::size_t> next{0};
+  pool.Run([&](int worker) {
+    while (true) {
+      const std::size_t first = next.fetch_add(claim);
+      if (first >= rows.size()) return;
+      DecodeRows(first, std::min(first + claim, rows.size()), worker);
+    }
+  });
+  return error;
+}
+
+void BatchDecoder::State::DecodeRows(std::size_t first, std::size_t last, int worker) {
+  // Items lie anywhere in the table: what comes in this many of them is asked for now.
+  const std::size_t ahead = frame_bytes <= 256 ? 8 : 1;
+  for (std::size_t r = first; r < last; ++r) {
+    if (r + ahead < last) Prefetch(rows[r + ahead]);
+    std::byte* const to = observation + r * row_bytes;
+    const Status status =
+        sequence ? DecodeSequence(rows[r], to, worker)
+                 : DecodeTransition(rows[r], to, next_observation + r * row_bytes, worker);
+    if (!status.ok()) NoteError(r, status);
+  }
+  if (streamed) StreamFence();
+}
+
+void BatchDecoder::State::NoteError(std::size_t row, const Status& status) {
+  const std::scoped_lock lock(error_mutex);
+  if (!error.ok() && error_row < row) return;
+  error_row = row;
+  error = status.WithContext(
+      fmt::format("item {} of the batch, key {:#x}", row, rows[row].part->key[rows[row].item]));
+}
+
+void BatchDecoder::State::Prefetch(const Row& row) const {
+  const Drawn& part = *row.part;
+  const int count = FramesOf(options.view, part.lead[row.item], part.length[row.item]).count();
+  for (int f = 0; f < std::min(count, 8); ++f) {
+    const Drawn::Frame& next = part.frame[row.frame + std::size_t(f)];
+    const std::size_t bytes = std::min<std::size_t>(next.bytes, 256);  // the rest follows by itself
+    for (std::size_t at = 0; at < bytes; at += kAlignment) __builtin_prefetch(next.data + at);
+  }
+}
+
+// The frame at the item's position p goes to column p - base of a stack, if it has one there.
+Status BatchDecoder::State::DecodeTransition(const Row& row, std::byte* current, std::byte* next,
+                                             int worker) {
+  const int stack = options.view.stack;
+  const int lead = row.part->lead[row.item];
+  const FrameRanges ranges = FramesOf(options.view, lead, row.part->length[row.item]);
+  const int current_base = lead + 1 - stack, next_base = ranges.end - stack;
+  const auto column = [&](std::byte* stacked, int base, int p) -> std::byte* {
+    if (p < base || p >= base + stack) return nullptr;
+    return stacked + std::size_t(p - base) * frame_bytes;
+  };
+  if (current_base < 0) std::memset(current, 0, std::size_t(-current_base) * frame_bytes);
+  if (next_base < 0) std::memset(next, 0, std::size_t(-next_base) * frame_bytes);
+  const Drawn::Frame* from = row.part->frame.data() + row.frame;
+  for (int p = 0; p < ranges.end; ++p) {
+    if (p == ranges.first) p = ranges.second;
+    std::byte* first = column(current, current_base, p);
+    std::byte* second = column(next, next_base, p);
+    if (first == nullptr) std::swap(first, second);
+    TROOP_RETURN_IF_ERROR(Place(*from++, first, second, worker));
+  }
+  return Status::Ok();
+}
+
+Status BatchDecoder::State::DecodeSequence(const Row& row, std::byte* window, int worker) {
+  const int before = options.view.lead_max() - row.part->lead[row.item];
+  const int count =
+      FramesOf(options.view, row.part->lead[row.item], row.part->length[row.item]).count();
+  const int behind = options.view.frames_max() - before - count;
+  std::memset(window, 0, std::size_t(before) * frame_bytes);
+  std::byte* to = window + std::size_t(before) * frame_bytes;
+  const Drawn::Frame* const from = row.part->frame.data() + row.frame;
+  for (int f = 0; f < count; ++f, to += frame_bytes) {
+    TROOP_RETURN_IF_ERROR(Place(from[f], to, nullptr, worker));
+  }
+  std::memset(to, 0, std::size_t(behind) * frame_bytes);
+  return Status::Ok();
+}
+
+// Decodes a frame to `first`, and to `second` unless it is nullptr.
+Status BatchDecoder::State::Place(const Drawn::Frame& encoded, std::byte* first, std::byte* second,
+                                  int worker) {
+  if (options.codec == Codec::kNone) {
+    if (encoded.bytes != frame_bytes) {
+      return DataLoss("a frame of {} bytes; {} are one", encoded.bytes, frame_bytes);
+    }
+    if (streamed) {
+      StreamCopy(encoded.data, frame_bytes, first, second);
+      return Status::Ok();
+    }
+    std::memcpy(first, encoded.data, frame_bytes);
+    if (second != nullptr) std::memcpy(second, encoded.data, frame_bytes);
+    return Status::Ok();
+  }
+  std::byte* const to = streamed ? frame[std::size_t(worker)].data() : first;
+  TROOP_RETURN_IF_ERROR(coder[std::size_t(worker)].Decode({encoded.data, encoded.bytes}, to));
+  if (streamed) {
+    StreamCopy(to, frame_bytes, first, second);
+  } else if (second != nullptr) {
+    std::memcpy(second, first, frame_bytes);
+  }
+  return Status::Ok();
+}
+
+}  // namespace troop
