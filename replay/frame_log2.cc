@@ -385,7 +385,7 @@ FrameLog2::FrameId FrameLog2::Adopt(const Recovered& frame) {
   if (free_frames() == 0) return 0;
   const FrameId id = Allocate();
   entry_[id] = frame.entry;
-  store_.AddLive(frame.segment, FrameBytes(frame.entry));
+  store_.Revive(frame.segment, FrameBytes(frame.entry));
   store_.frames(frame.segment)[frame.place] = id;
   return id;
 }

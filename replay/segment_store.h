@@ -38,11 +38,18 @@ class SegmentStore {
 
   // Frames and items of a record that was appended: what they take.
   void AddLive(Index segment, std::size_t bytes) {
-    Slot& slot = slots_[segment];
-    slot.live += bytes;
-    slot.full += bytes;
-    live_ += bytes;
+    AddFull(segment, bytes);
+    Revive(segment, bytes);
+  }
+  // The two halves of AddLive, for a segment that is read: what a record holds, and which of it
+  // lives.
+  void AddFull(Index segment, std::size_t bytes) {
+    slots_[segment].full += bytes;
     full_ += bytes;
+  }
+  void Revive(Index segment, std::size_t bytes) {
+    slots_[segment].live += bytes;
+    live_ += bytes;
   }
   void DropLive(Index segment, std::size_t bytes) {
     Slot& slot = slots_[segment];

@@ -49,7 +49,8 @@ struct Table2::State {
     BigArray<Cold> cold;
     BigArray<Slot> freed;
   };
-  struct Moves;  // table2_compact.cc
+  struct Moves;     // table2_compact.cc
+  struct Recovery;  // table2_recover.cc
 
   State(const Options& options, Parts parts);
   static Result<std::unique_ptr<State>> Make(const Options& options);

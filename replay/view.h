@@ -43,7 +43,7 @@ struct FrameRanges {
 constexpr FrameRanges FramesOf(const ViewSpec& view, int lead, int length) {
   const int end = lead + length + 1;
   if (view.kind == ViewSpec::Kind::kSequence) return {end, end, end};
-  const int first = lead + 1;  // the observation's stack, less what is missing at an episode's start
+  const int first = lead + 1;  // the stack, less what is missing at an episode's start
   const int second = end - view.stack;
   return {first, second > first ? second : first, end};
 }

@@ -1,0 +1,359 @@
+#include <algorithm>
+#include <cfloat>
+#include <cstring>
+#include <unordered_map>
+
+#include "core/check.h"
+#include "replay/table2_state.h"
+
+namespace troop {
+namespace {
+
+template <class T>
+T Load(const std::byte* at, std::size_t index) {
+  T value;
+  std::memcpy(&value, at + index * sizeof(T), sizeof(T));
+  return value;
+}
+
+// An item of the log: its last record.
+struct FoundItem {
+  ItemRecord written;
+  LogPosition position;
+  SegmentStore::Index segment = SegmentStore::kNone;
+  std::uint32_t state = 0;  // offset
+  std::uint32_t first = 0;  // of its frames, in the order of (stream, frame)
+};
+
+}  // namespace
+
+// Reads a log and gives a table what lives in it.
+//   1. All records, in their order: frames and items are noted down.
+//   2. Of each slot the newest item is alive or gone, as the snapshot says.
+//   3. Frames are put in order, copies dropped, and each item's looked up.
+//   4. Frames that items or streams refer to get entries, items their slots.
+struct Table2::State::Recovery {
+  State* state;
+  const Snapshot& snapshot;
+  RecoverCounts* counts;
+  std::vector<FrameLog2::Recovered> frame;
+  std::vector<std::uint32_t>
+      episode;  // [frame] index of its episode's first frame, as far as known
+  std::vector<FoundItem> found;
+  std::vector<std::uint32_t> newest;                       // [slots] 1 + index in `found`; 0: none
+  std::unordered_map<StreamId, std::uint64_t> last_heard;  // stream -> order of its last chunk
+  std::uint64_t chunks_read = 0;
+  std::uint32_t generation_max = 0;
+  std::uint64_t inserted = 0;
+
+  void ReadSegment(const std::shared_ptr<Segment>& segment);
+  void NoteChunk(const Record::ChunkAt& chunk, SegmentStore::Index segment, const std::byte* base);
+  void NoteItems(const Record& record, SegmentStore::Index segment, LogPosition position,
+                 const std::byte* base);
+  bool SaneItem(const ItemRecord& item) const;
+  void SortFrames();
+  bool Settle(FoundItem* item);
+  bool FindFrames(FoundItem* item);
+  void AddItems(std::vector<FoundItem>* alive);
+  void AdoptFrames(const std::vector<FoundItem>& alive);
+  void AdoptStreams();
+  void RestoreCounters();
+  void OrderFreeSlots(std::int64_t after);
+};
+
+// ---- 1. Records ---------------------------------------------------------------------------------
+
+void Table2::State::Recovery::ReadSegment(const std::shared_ptr<Segment>& segment) {
+  const SegmentStore::Index index = state->log.store().Adopt(segment);
+  // Offsets are 32 bits; what lies beyond is not ours.
+  const std::span<const std::byte> bytes(segment->data(),
+                                         std::min<std::size_t>(segment->used(), ~std::uint32_t{0}));
+  std::size_t offset = 0;
+  Record record;
+  while (offset < bytes.size()) {
+    if (!ReadRecord(bytes.subspan(offset), state->layout, state->options.checksums, &record).ok()) {
+      ++counts->segments_damaged;
+      counts->bytes_dropped += bytes.size() - offset;
+      break;
+    }
+    ++counts->records;
+    for (const Record::ChunkAt& chunk : record.chunks) NoteChunk(chunk, index, bytes.data());
+    NoteItems(record, index, {segment->id(), offset}, bytes.data());
+    offset += record.bytes;
+  }
+}
+
+void Table2::State::Recovery::NoteChunk(const Record::ChunkAt& chunk, SegmentStore::Index segment,
+                                        const std::byte* base) {
+  const RecordLayout& layout = state->layout;
+  std::vector<std::uint32_t>& ids = state->log.store().frames(segment);
+  auto offset = std::uint32_t(chunk.columns.observation - base);
+  for (std::uint32_t i = 0; i < chunk.header.frames; ++i) {
+    FrameLog2::Recovered noted{.stream = chunk.header.stream,
+                               .frame = chunk.header.first_frame + i,
+                               .segment = segment,
+                               .place = std::uint32_t(ids.size())};
+    FrameLog2::Entry& entry = noted.entry;
+    entry.reward = Load<float>(chunk.columns.reward, i);
+    entry.discount = Load<float>(chunk.columns.discount, i);
+    entry.final = chunk.columns.final[i] != std::byte{0};
+    entry.segment = segment;
+    entry.offset = offset;
+    entry.bytes = layout.has_codec ? Load<std::uint32_t>(chunk.columns.frame_bytes, i)
+                                   : std::uint32_t(layout.observation_bytes);
+    offset += entry.bytes;
+    const std::byte* const action = chunk.columns.action + i * layout.action_bytes;
+    if (state->log.inline_action()) {
+      std::memcpy(&entry.action, action, layout.action_bytes);
+    } else {
+      entry.action = std::uint32_t(action - base);
+    }
+    ids.push_back(0);
+    frame.push_back(noted);
+  }
+  state->log.store().AddFull(
+      segment, chunk.header.encoded_bytes + chunk.header.frames * layout.column_bytes());
+  last_heard[chunk.header.stream] = ++chunks_read;
+}
+
+bool Table2::State::Recovery::SaneItem(const ItemRecord& i) const {
+  const ViewSpec& view = state->options.view;
+  return std::int64_t(i.slot) < state->slots && i.generation != 0 && i.length >= 1 &&
+         i.length <= std::uint32_t(view.length_max) && i.lead <= std::uint32_t(view.lead_max()) &&
+         i.lead <= i.first_frame && i.first_frame < (std::uint64_t{1} << 63) && i.priority >= 0 &&
+         i.priority <= FLT_MAX;
+}
+
+void Table2::State::Recovery::NoteItems(const Record& record, SegmentStore::Index segment,
+                                        LogPosition position, const std::byte* base) {
+  for (std::uint32_t i = 0; i < record.items; ++i) {
+    FoundItem item{.written = record.ItemAt(i), .position = position, .segment = segment};
+    if (!SaneItem(item.written)) continue;
+    item.state = std::uint32_t(record.state + i * state->layout.state_bytes - base);
+    generation_max = std::max(generation_max, item.written.generation);
+    inserted = std::max(inserted, item.written.number + 1);
+    state->log.store().AddFull(segment, state->layout.item_bytes());
+    std::uint32_t& known = newest[item.written.slot];
+    if (known == 0) {
+      found.push_back(item);
+      known = std::uint32_t(found.size());
+      continue;
+    }
+    // Numbers grow with time; of one item the later record wins.
+    FoundItem& before = found[known - 1];
+    if (item.written.number >= before.written.number) before = item;
+  }
+}
+
+// ---- 2. Who lives -------------------------------------------------------------------------------
+
+// What the snapshot says of an item; false: it is gone.
+bool Table2::State::Recovery::Settle(FoundItem* item) {
+  const std::size_t line = item->written.slot / kSlotsPerLine;
+  if (line >= snapshot.lines.size()) return true;
+  const Snapshot::Line& read = snapshot.lines[line];
+  if (item->position >= read.read_at) return true;  // its record is newer than what was read
+  const SlotState& slot = read.slot[item->written.slot % kSlotsPerLine];
+  if (slot.generation != item->written.generation) return false;
+  if (slot.priority >= 0 && slot.priority <= FLT_MAX) item->written.priority = slot.priority;
+  item->written.times_sampled = slot.times_sampled;
+  return true;
+}
+
+// ---- 3. Whose frames ----------------------------------------------------------------------------
+
+void Table2::State::Recovery::SortFrames() {
+  const auto less = [](const FrameLog2::Recovered& a, const FrameLog2::Recovered& b) {
+    return a.stream != b.stream ? a.stream < b.stream : a.frame < b.frame;
+  };
+  // Stable: of copies, the one in the later record stays.
+  if (!std::ranges::is_sorted(frame, less)) std::ranges::stable_sort(frame, less);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < frame.size(); ++i) {
+    const bool copy = i + 1 < frame.size() && frame[i].stream == frame[i + 1].stream &&
+                      frame[i].frame == frame[i + 1].frame;
+    if (!copy) frame[kept++] = frame[i];
+  }
+  frame.resize(kept);
+  episode.resize(kept);
+  for (std::size_t i = 0; i < kept; ++i) {
+    const bool follows =
+        i > 0 && frame[i].stream == frame[i - 1].stream && frame[i].frame == frame[i - 1].frame + 1;
+    frame[i].entry.first = follows ? frame[i - 1].entry.final : frame[i].frame == 0;
+    episode[i] = follows && !frame[i].entry.first ? episode[i - 1] : std::uint32_t(i);
+  }
+}
+
+bool Table2::State::Recovery::FindFrames(FoundItem* item) {
+  const ItemRecord& written = item->written;
+  const std::pair<StreamId, std::uint64_t> from{written.stream, written.first_frame - written.lead};
+  const auto it = std::ranges::lower_bound(frame, from, {}, [](const FrameLog2::Recovered& f) {
+    return std::pair{f.stream, f.frame};
+  });
+  const auto first = std::size_t(it - frame.begin());
+  const std::size_t last = first + written.lead + written.length;
+  if (last >= frame.size() || frame[first].stream != from.first ||
+      frame[first].frame != from.second) {
+    return false;
+  }
+  item->first = std::uint32_t(first);
+  return episode[last] <= first;  // one after the other, and of one episode
+}
+
+// ---- 4. Entries, streams, slots -----------------------------------------------------------------
+
+void Table2::State::Recovery::AdoptFrames(const std::vector<FoundItem>& alive) {
+  std::vector<bool> wanted(frame.size());
+  for (const FoundItem& item : alive) {
+    for (std::uint32_t j = 0; j <= item.written.lead + item.written.length; ++j) {
+      wanted[item.first + j] = true;
+    }
+  }
+  // The newest frames of each stream.
+  std::size_t count = 0;
+  for (std::size_t i = frame.size(); i-- > 0;) {
+    const bool more = i + 1 < frame.size() && frame[i].stream == frame[i + 1].stream;
+    if (!more) {
+      count = 0;
+    } else if (frame[i].frame + 1 != frame[i + 1].frame) {
+      count = std::size_t(state->log.options().history);
+    }
+    if (count++ < std::size_t(state->log.options().history)) wanted[i] = true;
+  }
+  for (std::size_t i = 0; i < frame.size(); ++i) {
+    if (!wanted[i]) continue;
+    frame[i].id = state->log.Adopt(frame[i]);
+    if (frame[i].id == 0) return;
+    ++counts->frames;
+    if (i > 0 && frame[i - 1].id != 0 && episode[i] < i) {
+      state->log.entry(frame[i - 1].id).next = frame[i].id;
+    }
+  }
+}
+
+void Table2::State::Recovery::AdoptStreams() {
+  struct Tail {
+    std::uint64_t heard;
+    std::size_t begin, end;
+  };
+  std::vector<Tail> tails;
+  for (std::size_t end = frame.size(); end > 0;) {
+    std::size_t begin = end - 1;
+    const std::size_t history = std::size_t(state->log.options().history);
+    while (begin > 0 && end - begin < history && frame[begin - 1].stream == frame[begin].stream &&
+           frame[begin - 1].frame + 1 == frame[begin].frame && frame[begin - 1].id != 0) {
+      --begin;
+    }
+    if (frame[begin].id != 0) tails.push_back({last_heard[frame[begin].stream], begin, end});
+    const StreamId stream = frame[begin].stream;
+    while (end > 0 && frame[end - 1].stream == stream) --end;
+  }
+  std::ranges::sort(tails, {}, &Tail::heard);
+  std::vector<FrameId> ids;
+  for (const Tail& tail : tails) {
+    ids.clear();
+    for (std::size_t i = tail.begin; i < tail.end; ++i) ids.push_back(frame[i].id);
+    const FrameLog2::Recovered& last = frame[tail.end - 1];
+    if (ids.back() != 0) state->log.AdoptStream(last.stream, last.frame + 1, ids);
+  }
+}
+
+void Table2::State::Recovery::AddItems(std::vector<FoundItem>* alive) {
+  std::vector<Selector::Slot> slots;
+  std::vector<float> priorities;
+  for (const FoundItem& item : *alive) {
+    const ItemRecord& written = item.written;
+    bool whole = true;
+    for (std::uint32_t j = 0; j <= written.lead + written.length; ++j) {
+      whole = whole && frame[item.first + j].id != 0;  // 0: the log is full
+    }
+    if (!whole) {
+      ++counts->items_lost;
+      continue;
+    }
+    const std::uint32_t count = written.lead + written.length + 1;
+    state->log.Refer(frame[item.first].id, count);
+    state->item[written.slot] = {.first = frame[item.first].id,
+                                 .generation = written.generation,
+                                 .policy_version = written.policy_version,
+                                 .number = written.number,
+                                 .length = std::uint16_t(written.length),
+                                 .lead = std::uint16_t(written.lead),
+                                 .times_sampled = written.times_sampled};
+    state->cold[written.slot] = {
+        .priority = written.priority, .segment = item.segment, .state = item.state, .recovered = 1};
+    state->log.store().Revive(item.segment, state->layout.item_bytes());
+    state->newest_version = std::max(state->newest_version, written.policy_version);
+    if (state->options.max_policy_age > 0) {
+      state->order.push_back(std::uint64_t{written.generation} << 32 | written.slot);
+    }
+    slots.push_back(written.slot);
+    priorities.push_back(written.priority);
+    state->MarkDirty(written.slot);
+  }
+  state->sampler->Add(slots, priorities);
+  state->remover->Add(slots, priorities);
+  state->size = counts->items = std::int64_t(slots.size());
+  OrderFreeSlots(slots.empty() ? 0 : std::int64_t(slots.back()) + 1);
+}
+
+// Empty slots from the one behind the newest item's on, round: the order of a table whose items
+// leave in the order in which they came.
+void Table2::State::Recovery::OrderFreeSlots(std::int64_t after) {
+  state->fresh = std::uint32_t(state->slots);
+  for (std::int64_t i = 0; i < state->slots; ++i) {
+    const std::int64_t slot = (after + i) % state->slots;
+    if (state->Lives(state->item[std::size_t(slot)])) continue;
+    state->freed[state->freed_count++] = Selector::Slot(slot);
+  }
+}
+
+void Table2::State::Recovery::RestoreCounters() {
+  const TableCounters& kept = snapshot.counters;
+  state->inserted = std::max(inserted, kept.inserted);
+  state->evicted = std::int64_t(state->inserted) - state->size;
+  state->draws = kept.draws;
+  state->seen = std::max(kept.seen, std::uint64_t(state->size));
+  state->newest_version = std::max(state->newest_version, kept.newest_policy_version);
+  state->samples_since_trim = kept.samples_since_trim;
+  state->remover_rng.Seek(kept.reserved[0]);
+  for (const Snapshot::Line& line : snapshot.lines) {
+    for (const SlotState& slot : line.slot) {
+      generation_max = std::max(generation_max, slot.generation);
+    }
+  }
+  // Generations of keys that were given out go on nowhere.
+  std::uint32_t& next = state->options.first_generation;
+  if (next <= generation_max && generation_max - next < (1u << 24)) {
+    next = generation_max < ~std::uint32_t{0} - 1024 ? generation_max + 1024 : 1;
+  }
+}
+
+Result<Table2> Table2::Recover(const Options& options,
+                               std::vector<std::shared_ptr<Segment>> segments,
+                               const Snapshot& snapshot, RecoverCounts* counts) {
+  *counts = {};
+  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<State> state, State::Make(options));
+  State::Recovery recovery{.state = state.get(), .snapshot = snapshot, .counts = counts};
+  recovery.newest.resize(std::size_t(state->slots));
+  for (const auto& segment : segments) recovery.ReadSegment(segment);
+  recovery.SortFrames();
+  std::vector<FoundItem> alive;
+  for (FoundItem& item : recovery.found) {
+    if (!recovery.Settle(&item)) continue;
+    if (recovery.FindFrames(&item)) {
+      alive.push_back(item);
+    } else {
+      ++counts->items_lost;
+    }
+  }
+  std::ranges::sort(alive, {}, [](const FoundItem& item) { return item.written.number; });
+  recovery.AdoptFrames(alive);
+  recovery.AdoptStreams();
+  recovery.AddItems(&alive);
+  recovery.RestoreCounters();
+  state->log.store().FreeEmpty();
+  return Table2(std::move(state));
+}
+
+}  // namespace troop

@@ -1,0 +1,312 @@
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "tests/replay/table2_world.h"
+
+namespace troop {
+namespace {
+
+Table2::Options Durable(std::int64_t capacity = 200) {
+  Table2::Options options = TinyOptions(capacity);
+  options.segment_bytes = 4096;
+  options.checksums = true;
+  return options;
+}
+
+// What would be on disk now.
+std::vector<std::shared_ptr<Segment>> CopySegments(const Table2& table) {
+  std::vector<std::shared_ptr<Segment>> copies;
+  for (const auto& segment : table.segments()) {
+    copies.push_back(Segment::Adopt(
+        segment->id(), Buffer::Copy(std::span<const std::byte>(segment->data(), segment->used()))));
+  }
+  return copies;
+}
+
+Snapshot TakeSnapshot(const Table2& table) {
+  Snapshot snapshot{.counters = table.counters()};
+  for (std::int64_t i = 0; i < table.lines(); ++i) {
+    snapshot.lines.push_back({.read_at = table.position()});
+    table.ReadLine(i, &snapshot.lines.back().slot);
+  }
+  return snapshot;
+}
+
+Table2 Restart(const Table2& table, const Snapshot& snapshot,
+               Table2::RecoverCounts* counts = nullptr) {
+  Table2::RecoverCounts own;
+  auto made = Table2::Recover(table.options(), CopySegments(table), snapshot,
+                              counts != nullptr ? counts : &own);
+  TROOP_CHECK(made.ok(), "{}", made.status().ToString());
+  return std::move(*made);
+}
+
+// Some calls of three streams, one item a frame, priorities changed now and then.
+class Traffic {
+ public:
+  explicit Traffic(std::uint64_t seed) : rng_({.run_seed = seed}) {}
+  void Insert(Table2* table) {
+    const StreamId stream = rng_.Below(3);
+    const std::uint32_t n = 4 + rng_.Below(8);
+    std::uint64_t& next = next_[stream];
+    const TrajectorySpec& spec = table->options().trajectory;
+    EncodedInsert call;
+    call.chunks.push_back(EncodeFrames(spec, table->options().codec, stream, PlainFrames(next, n)));
+    const std::uint64_t first = next >= 3 ? next - 3 : 0;
+    call.items = TinyItems(stream, first, n - (next >= 3 ? 0 : 3), 1, 3);
+    for (Item& item : call.items) {
+      item.priority = 0.5f + rng_.UniformF32();
+      if (spec.state) item.state = State(item);
+    }
+    next += n;
+    Put(table, call);
+  }
+  void Update(Table2* table) {
+    if (!table->can_draw()) return;
+    Drawn drawn;
+    table->Draw(8, &drawn);
+    std::vector<float> priority;
+    for (std::size_t i = 0; i < drawn.key.size(); ++i) priority.push_back(rng_.UniformF32() + 0.1f);
+    table->Update(drawn.key, priority);
+  }
+  static Buffer State(const Item& item) {
+    const std::uint64_t numbers[2] = {item.stream, item.first_frame};
+    return Buffer::Copy(std::as_bytes(std::span(numbers)));
+  }
+
+ private:
+  Rng rng_;
+  std::map<StreamId, std::uint64_t> next_;
+};
+
+void ExpectSameDraws(Table2* a, Table2* b, int rounds = 20) {
+  for (int round = 0; round < rounds; ++round) {
+    const Read left(a, 32), right(b, 32);
+    EXPECT_EQ(left.frames, right.frames);
+    EXPECT_EQ(left.drawn.probability, right.drawn.probability);
+    EXPECT_EQ(left.drawn.reward, right.drawn.reward);
+    EXPECT_EQ(left.drawn.discount, right.drawn.discount);
+    EXPECT_EQ(left.drawn.action, right.drawn.action);
+    EXPECT_EQ(left.drawn.state, right.drawn.state);
+    EXPECT_EQ(left.drawn.policy_version, right.drawn.policy_version);
+  }
+}
+
+TEST(Table2RecoverTest, DrawsGoOnAsIfNothingHadHappened) {
+  for (const auto remover :
+       {Selector::Kind::kFifo, Selector::Kind::kLowest, Selector::Kind::kPrioritized}) {
+    for (const Codec codec : {Codec::kNone, Codec::kLz4}) {
+      Table2::Options options = Durable();
+      options.remover = {.kind = remover, .alpha = -0.4};
+      options.codec = codec;
+      options.view.stack = 2;
+      options.trajectory.state = TensorSpec{DType::kU8, {16}};
+      Table2 table = MakeTable2(options);
+      Traffic traffic(3);
+      for (int round = 0; round < 300; ++round) {
+        traffic.Insert(&table);
+        if (round % 3 == 0) traffic.Update(&table);
+      }
+      Table2::RecoverCounts counts;
+      Table2 again = Restart(table, TakeSnapshot(table), &counts);
+      EXPECT_EQ(counts.items, table.size());
+      EXPECT_EQ(counts.items_lost, 0);
+      EXPECT_EQ(counts.segments_damaged, 0);
+      EXPECT_EQ(again.frames(), table.frames());
+      EXPECT_EQ(again.live_bytes(), table.live_bytes());
+      EXPECT_EQ(again.total(), table.total());
+      ExpectSameDraws(&table, &again);
+      // And both take the same inserts from here on, whoever has to leave for them.
+      Traffic left = traffic, right = traffic;
+      for (int round = 0; round < 100; ++round) {
+        left.Insert(&table);
+        right.Insert(&again);
+      }
+      if (remover != Selector::Kind::kPrioritized) {  // slots differ, and so does who leaves
+        ExpectSameDraws(&table, &again, remover == Selector::Kind::kFifo ? 5 : 0);
+      }
+      EXPECT_EQ(table.size(), again.size());
+    }
+  }
+}
+
+TEST(Table2RecoverTest, StatesComeBackBesideTheirItems) {
+  Table2::Options options = Durable(64);
+  options.trajectory.state = TensorSpec{DType::kU8, {16}};
+  options.remover.kind = Selector::Kind::kLowest;
+  Table2 table = MakeTable2(options);
+  Traffic traffic(5);
+  for (int round = 0; round < 400; ++round) traffic.Insert(&table);
+  EXPECT_GT(table.compacted_bytes(), 0u);
+  Table2 again = Restart(table, TakeSnapshot(table));
+  for (Table2* t : {&table, &again}) {
+    const Read read(t, 64);
+    for (std::size_t i = 0; i < 64; ++i) {
+      const Buffer expected =
+          Traffic::State({.stream = read.stream(i), .first_frame = read.own_frame(i)});
+      EXPECT_EQ(std::memcmp(read.drawn.state.data() + 16 * i, expected.data(), 16), 0);
+    }
+  }
+}
+
+TEST(Table2RecoverTest, WithoutASnapshotEachItemHasItsFirstPriority) {
+  Table2 table = MakeTable2(Durable());
+  Put(&table, TinyChunk(1, 0, 50), TinyItems(1, 0, 40, 2));
+  Table2 again = Restart(table, {});
+  EXPECT_EQ(again.size(), 40);
+  EXPECT_EQ(again.total(), 80);
+}
+
+TEST(Table2RecoverTest, ItemsThatCameAfterTheirLineWasReadAreThere) {
+  Table2 table = MakeTable2(Durable());
+  Put(&table, TinyChunk(1, 0, 20), TinyItems(1, 0, 10, 2));
+  const Snapshot snapshot = TakeSnapshot(table);
+  Put(&table, TinyChunk(1, 20, 20), TinyItems(1, 20, 10, 3));
+  EXPECT_EQ(Restart(table, snapshot).total(), 50);
+}
+
+TEST(Table2RecoverTest, ItemsThatLeftBeforeTheirLineWasReadAreGone) {
+  Table2::Options options = Durable();
+  options.max_times_sampled = 1;
+  Table2 table = MakeTable2(options);
+  Put(&table, TinyChunk(1, 0, 20), TinyItems(1, 0, 10));
+  const Read read(&table, 4);
+  EXPECT_EQ(table.size(), 6);
+  Table2 again = Restart(table, TakeSnapshot(table));
+  EXPECT_EQ(again.size(), 6);
+  for (const std::uint64_t key : read.drawn.key) EXPECT_FALSE(again.Alive(key));
+}
+
+TEST(Table2RecoverTest, AKeyThatWasGivenOutNeverNamesALaterItem) {
+  Table2::Options options = Durable(16);
+  Table2 table = MakeTable2(options);
+  std::set<std::uint64_t> keys;
+  std::uint64_t next = 0;
+  for (int life = 0; life < 5; ++life) {
+    for (int i = 0; i < 20; ++i, next += 8) {
+      Put(&table, TinyChunk(1, next, 8), TinyItems(1, next, 7));
+      Drawn drawn;
+      table.Draw(64, &drawn);
+      keys.insert(drawn.key.begin(), drawn.key.end());
+    }
+    std::set<std::uint64_t> before = keys;
+    const Snapshot snapshot = TakeSnapshot(table);
+    table = Restart(table, snapshot);
+    for (int i = 0; i < 20; ++i, next += 8) {
+      Put(&table, TinyChunk(1, next, 8), TinyItems(1, next, 7));
+    }
+    for (const std::uint64_t key : before) EXPECT_FALSE(table.Alive(key));
+  }
+}
+
+TEST(Table2RecoverTest, ACallThatIsSentAgainAfterTheRestartIsKnown) {
+  Table2 table = MakeTable2(Durable());
+  Put(&table, TinyChunk(1, 0, 20), TinyItems(1, 0, 10));
+  Table2 again = Restart(table, TakeSnapshot(table));
+  EXPECT_EQ(Put(&again, TinyChunk(1, 0, 20), TinyItems(1, 0, 10)).repeated, 10);
+  EXPECT_EQ(Put(&again, TinyChunk(1, 20, 5), TinyItems(1, 18, 5, 1, 2)).inserted, 5);
+}
+
+TEST(Table2RecoverTest, TheWorkOfARestartedTableIsThatOfOneThatWasNot) {
+  Table2::Options options = Durable(100);
+  options.remover.kind = Selector::Kind::kUniform;
+  options.codec = Codec::kLz4;
+  Table2 table = MakeTable2(options);
+  Traffic traffic(9);
+  std::size_t most = 0;
+  for (int life = 0; life < 8; ++life) {
+    for (int round = 0; round < 100; ++round) traffic.Insert(&table);
+    EXPECT_EQ(table.size(), 100);
+    most = std::max(most, table.segment_bytes());
+    table = Restart(table, TakeSnapshot(table));
+    EXPECT_EQ(table.size(), 100);
+  }
+  EXPECT_LT(most, 40 * 4096u);
+}
+
+// ---- damage -------------------------------------------------------------------------------------
+
+TEST(Table2RecoverTest, TheTornEndOfTheLastSegmentCostsItsLastRecordsAlone) {
+  Table2 table = MakeTable2(Durable());
+  for (std::uint64_t t = 0; t < 40; t += 8) {
+    Put(&table, TinyChunk(1, t, 8), TinyItems(1, t, 7));
+  }
+  ASSERT_EQ(table.segments().size(), 1u);
+  const std::size_t used = table.segments()[0]->used(), record = used / 5;
+  for (std::size_t cut = 0; cut <= used; ++cut) {
+    auto segment = Segment::Adopt(
+        1, CopySegments(table)[0]->used() == used
+               ? Buffer::Copy(std::span<const std::byte>(table.segments()[0]->data(), cut))
+               : Buffer());
+    Table2::RecoverCounts counts;
+    auto again = Table2::Recover(table.options(), {segment}, {}, &counts);
+    ASSERT_TRUE(again.ok());
+    EXPECT_EQ(again->size(), 7 * std::int64_t(cut / record)) << cut;
+    EXPECT_EQ(counts.segments_damaged, cut % record != 0);
+    EXPECT_EQ(counts.bytes_dropped, cut % record);
+  }
+}
+
+TEST(Table2RecoverTest, AFlippedByteInAnOldSegmentLeavesTheOthersWhole) {
+  Table2 table = MakeTable2(Durable(1000));
+  Traffic traffic(11);
+  for (int round = 0; round < 60; ++round) traffic.Insert(&table);
+  auto segments = CopySegments(table);
+  ASSERT_GT(segments.size(), 4u);
+  MutableBuffer damaged(segments[1]->used());
+  std::memcpy(damaged.data(), segments[1]->data(), damaged.size());
+  damaged.data()[damaged.size() / 2] ^= std::byte{1};
+  segments[1] = Segment::Adopt(segments[1]->id(), std::move(damaged).Freeze());
+  Table2::RecoverCounts counts;
+  auto again = Table2::Recover(table.options(), segments, TakeSnapshot(table), &counts);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(counts.segments_damaged, 1);
+  EXPECT_GT(counts.bytes_dropped, 0u);
+  EXPECT_LT(again->size(), table.size());
+  EXPECT_GT(again->size(), table.size() / 2);
+}
+
+// Without checksums any byte may reach the reader: nothing crashes, and the table still works.
+TEST(Table2RecoverTest, AnyBytesAreSurvived) {
+  for (const Codec codec : {Codec::kNone, Codec::kLz4}) {
+    Table2::Options options = Durable(64);
+    options.checksums = false;
+    options.trajectory.state = TensorSpec{DType::kU8, {16}};  // so that items are written
+    options.codec = codec;
+    Table2 table = MakeTable2(options);
+    Traffic traffic(13);
+    for (int round = 0; round < 30; ++round) traffic.Insert(&table);
+    Rng rng({.run_seed = 17});
+    for (int trial = 0; trial < 400; ++trial) {
+      std::vector<std::shared_ptr<Segment>> segments;
+      for (const auto& segment : CopySegments(table)) {
+        MutableBuffer bytes(segment->used());
+        std::memcpy(bytes.data(), segment->data(), bytes.size());
+        for (std::uint32_t i = 0, n = 1 + rng.Below(6); i < n; ++i) {
+          const std::uint32_t at = rng.Below(std::uint32_t(bytes.size()));
+          bytes.data()[at] = std::byte(rng.NextU32());
+        }
+        segments.push_back(Segment::Adopt(segment->id(), std::move(bytes).Freeze()));
+      }
+      Snapshot snapshot = TakeSnapshot(table);
+      snapshot.lines[0].slot[rng.Below(16)].priority = -1;
+      Table2::RecoverCounts counts;
+      auto again = Table2::Recover(options, std::move(segments), snapshot, &counts);
+      ASSERT_TRUE(again.ok());
+      Drawn drawn;
+      if (again->can_draw()) again->Draw(32, &drawn);
+      Traffic more(19);
+      for (int round = 0; round < 10; ++round) {
+        EncodedInsert call;
+        call.chunks.push_back(
+            EncodeFrames(options.trajectory, codec, 77, PlainFrames(std::uint64_t(round) * 8, 8)));
+        ASSERT_TRUE(again->Insert(call).ok());
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace troop
