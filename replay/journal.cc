@@ -1,0 +1,332 @@
+#include "replay/journal.h"
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <utility>
+
+#include "core/log.h"
+#include "replay/journal_work.h"
+
+namespace troop {
+namespace {
+
+constexpr Duration kQueueFull = Milliseconds(10);  // the executor has too much to do
+
+// Full images' worth of bytes in a file of snapshots, before it is begun anew.
+constexpr std::size_t kImagesPerFile = 2;
+
+}  // namespace
+
+std::string JournalSegmentName(std::uint64_t id) { return fmt::format("segments/{:016}.log", id); }
+std::string JournalSnapshotName(std::uint64_t number) {
+  return fmt::format("snapshot-{:016}", number);
+}
+std::string JournalDictionaryName(std::uint32_t id) { return fmt::format("dictionary-{:010}", id); }
+
+std::uint64_t JournalNumber(std::string_view name, std::string_view prefix,
+                            std::string_view suffix) {
+  if (name.size() <= prefix.size() + suffix.size() || !name.starts_with(prefix) ||
+      !name.ends_with(suffix)) {
+    return 0;
+  }
+  name.remove_prefix(prefix.size());
+  name.remove_suffix(suffix.size());
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  return error == std::errc() && end == name.data() + name.size() ? number : 0;
+}
+
+Journal::Journal(Storage* storage, Executor* executor, Options options, Found found)
+    : storage_(storage),
+      executor_(executor),
+      options_(std::move(options)),
+      lock_(std::move(found.lock)),
+      written_(found.end),
+      durable_(found.end),
+      next_snapshot_(found.next_snapshot),
+      outdated_(std::move(found.outdated)) {
+  log_.file = std::make_shared<OpenFile>();
+  side_.file = std::make_shared<OpenFile>();
+}
+
+Journal::~Journal() = default;
+
+std::string Journal::SegmentPath(std::uint64_t id) const {
+  return options_.folder + "/" + JournalSegmentName(id);
+}
+
+std::string Journal::SnapshotPath(std::uint64_t number) const {
+  return options_.folder + "/" + JournalSnapshotName(number);
+}
+
+void Journal::Want(LogPosition position) { wanted_ = std::max(wanted_, position); }
+
+void Journal::AddDictionary(std::uint32_t id, Buffer bytes) {
+  dictionaries_.emplace_back(id, std::move(bytes));
+}
+
+Time Journal::Poll(Time now, Journaled* table) {
+  if (!std::exchange(started_, true)) next_round_ = now + options_.snapshot_every;
+  if (TakeDone(&log_)) FinishCommit(now);
+  if (TakeDone(&side_)) FinishSide(now, table);
+  const LogPosition barrier = table->position();
+  for (const std::uint64_t id : table->TakeFreed()) removals_.push_back({id, barrier});
+  if (CommitIsDue(now, *table)) Commit(now, *table);
+  if (!round_.active && RoundIsDue(now, *table)) BeginRound(now, *table);
+  if (round_.active && !round_.read) ReadLines(table);
+  if (side_.job == 0) StartSide(now, *table);
+  return NextTime(now);
+}
+
+Time Journal::NextTime(Time now) const {
+  if (drained_) return kForever;
+  Time next = kForever;
+  if (log_.job == 0) {
+    if (!dictionaries_.empty() || draining_) next = std::max(now, log_.retry_at);
+    if (waiting_) {
+      next = std::min(next, std::max(waiting_since_ + options_.commit_wait, log_.retry_at));
+    }
+  }
+  if (side_.job == 0) {
+    if (round_.active || snapshot_now_) next = std::min(next, std::max(now, side_.retry_at));
+    if (!round_.active && options_.snapshot_every > Duration(0)) {
+      next = std::min(next, std::max(next_round_, side_.retry_at));
+    }
+  } else if (round_.active && !round_.read && encoder_.size() < options_.snapshot_block_bytes) {
+    next = now;
+  }
+  return next;
+}
+
+// ---- Jobs ----
+
+bool Journal::Start(Lane* lane, std::string_view name, std::shared_ptr<Work> work, Time now) {
+  work->storage = storage_;
+  work->file = lane->file;
+  const Result<Executor::Job> job = executor_->Submit(name, [work] { work->Run(); });
+  if (!job.ok()) {
+    lane->retry_at = now + kQueueFull;
+    return false;
+  }
+  lane->job = *job;
+  lane->work = std::move(work);
+  return true;
+}
+
+bool Journal::TakeDone(Lane* lane) {
+  if (lane->job == 0 || !executor_->TakeDone(lane->job)) return false;
+  lane->job = 0;
+  return true;
+}
+
+// ---- The log ----
+
+bool Journal::CommitIsDue(Time now, const Journaled& table) {
+  const LogPosition end = table.position();
+  const LogPosition submitted = log_.job != 0 ? log_.work->end : written_;
+  if (end <= submitted && dictionaries_.empty()) return false;
+  if (!std::exchange(waiting_, true)) waiting_since_ = now;
+  if (log_.job != 0 || now < log_.retry_at) return false;
+  return draining_ || wanted_ > durable_ || !dictionaries_.empty() ||
+         end.segment != written_.segment || end.offset - written_.offset >= options_.commit_bytes ||
+         now - waiting_since_ >= options_.commit_wait;
+}
+
+void Journal::Commit(Time now, const Journaled& table) {
+  auto work = std::make_shared<Work>();
+  for (const auto& [id, bytes] : dictionaries_) {
+    work->writes.emplace_back(options_.folder + "/" + JournalDictionaryName(id), bytes);
+  }
+  LogPosition at = written_;
+  std::size_t budget = options_.job_bytes;
+  std::uint64_t expected = std::max<std::uint64_t>(1, written_.segment);
+  for (const std::shared_ptr<const Segment>& segment : table.segments()) {
+    if (segment->id() < written_.segment) continue;
+    // A segment left, perhaps before all of it was written: what it held is dead, or further on.
+    if (segment->id() > expected) hole_until_ = table.position();
+    expected = segment->id() + 1;
+    const std::size_t from = segment->id() == at.segment ? at.offset : 0;
+    const std::size_t bytes = std::min(segment->used() - from, budget);
+    at = {segment->id(), from + bytes};
+    budget -= bytes;
+    if (bytes > 0) {
+      work->pieces.push_back(
+          {SegmentPath(at.segment), from, {segment->data() + from, bytes}, segment});
+    }
+    if (budget == 0) break;
+  }
+  work->end = budget == 0 ? at : table.position();
+  if (Start(&log_, "replay commit", std::move(work), now)) waiting_ = false;
+}
+
+void Journal::FinishCommit(Time now) {
+  const std::shared_ptr<Work> work = std::move(log_.work);
+  if (!work->status.ok()) {
+    ++stats_.failures;
+    if (error_.ok()) LogWarning("replay: {}", work->status.ToString());
+    error_ = MakeStatus(work->status.code(),
+                        "replay: can't make experience durable: {}. Free space there or repair it; "
+                        "tried again every {} s",
+                        work->status.message(), ToSeconds(options_.retry_after));
+    log_.retry_at = now + options_.retry_after;
+    drained_ |= draining_;
+    return;
+  }
+  if (!error_.ok()) LogInfo("replay: experience is durable again");
+  error_ = Status::Ok();
+  dictionaries_.erase(dictionaries_.begin(),
+                      dictionaries_.begin() + std::ptrdiff_t(work->writes.size()));
+  written_ = std::max(written_, work->end);
+  if (written_ >= hole_until_) durable_ = written_;
+  ++stats_.commits;
+  for (const Work::Piece& piece : work->pieces) {
+    stats_.commit_bytes += std::int64_t(piece.bytes.size());
+  }
+}
+
+// ---- Snapshots ----
+
+bool Journal::RoundIsDue(Time now, const Journaled& table) const {
+  if (now < side_.retry_at || drained_) return false;
+  if (draining_) return all_written(table) && dictionaries_.empty() && log_.job == 0;
+  return snapshot_now_ || (options_.snapshot_every > Duration(0) && now >= next_round_);
+}
+
+void Journal::BeginRound(Time now, const Journaled& table) {
+  const bool changed = table.dirty_lines() > 0 || !(table.counters() == last_.counters) ||
+                       owner_ != last_.owner || snapshot_ == 0;
+  next_round_ = now + options_.snapshot_every;
+  if (!changed && !draining_ && !snapshot_now_) return;
+  const std::size_t image = std::size_t(table.lines()) * SnapshotEncoder::kLineBytes;
+  round_ = {.active = true, .final = draining_};
+  snapshot_now_ = false;
+  if (snapshot_ == 0 || snapshot_bytes_ > kImagesPerFile * image + options_.snapshot_block_bytes) {
+    if (snapshot_ != 0) outdated_.push_back(SnapshotPath(snapshot_));
+    snapshot_ = next_snapshot_++;
+    snapshot_bytes_ = 0;
+    round_.full = true;
+    encoder_ = SnapshotEncoder();
+    encoder_.Head(table.lines());
+  }
+}
+
+// The next line of the round; -1: there is none.
+std::int64_t Journal::NextLine(Journaled* table) {
+  if (round_.full) return round_.cursor < table->lines() ? round_.cursor++ : -1;
+  if (round_.taken >= table->lines()) return -1;
+  const std::int64_t line = table->TakeDirtyLine();
+  if (line >= 0) ++round_.taken;
+  return line;
+}
+
+void Journal::ReadLines(Journaled* table) {
+  SlotLine slot;
+  for (int i = 0; i < options_.lines_per_poll; ++i) {
+    if (encoder_.size() >= options_.snapshot_block_bytes) return;  // the disk is behind
+    const std::int64_t line = NextLine(table);
+    if (line < 0) return EndRound(*table);
+    table->ReadLine(line, &slot);
+    encoder_.Line(line, table->position(), slot);
+    ++stats_.snapshot_lines;
+  }
+}
+
+void Journal::EndRound(const Journaled& table) {
+  last_.counters = table.counters();
+  last_.owner = owner_;
+  last_.end = table.position();
+  last_.clean = round_.final;
+  encoder_.Trailer(last_);
+  round_.read = true;
+}
+
+bool Journal::StartSnapshot(Time now) {
+  if (!round_.active) return false;
+  auto work = std::exchange(refused_, nullptr);
+  if (!work) {
+    if (!round_.read && encoder_.size() < options_.snapshot_block_bytes) return false;
+    auto bytes = std::make_shared<const std::vector<std::byte>>(encoder_.Take());
+    work = std::make_shared<Work>();
+    work->pieces.push_back({SnapshotPath(snapshot_), snapshot_bytes_, *bytes, bytes});
+    work->ends_round = round_.read;
+    snapshot_bytes_ += bytes->size();
+    stats_.snapshot_bytes += std::int64_t(bytes->size());
+  }
+  if (!Start(&side_, "replay snapshot", work, now)) refused_ = std::move(work);
+  return true;
+}
+
+void Journal::FinishSnapshot(Time now, const Work& work) {
+  if (!work.status.ok()) return FailSnapshot(now, work.status);
+  snapshot_error_ = Status::Ok();
+  if (!work.ends_round) return;
+  ++stats_.rounds;
+  drained_ |= round_.final;
+  round_ = {};
+}
+
+// What was read is lost with its file: another one begins with all lines.
+void Journal::FailSnapshot(Time now, const Status& status) {
+  ++stats_.failures;
+  if (snapshot_error_.ok()) LogWarning("replay: can't write a snapshot: {}", status.ToString());
+  snapshot_error_ = status.WithContext("replay: can't write a snapshot");
+  side_.retry_at = now + options_.retry_after;
+  outdated_.push_back(SnapshotPath(std::exchange(snapshot_, 0)));
+  drained_ |= round_.final;
+  snapshot_now_ = true;
+  round_ = {};
+}
+
+// ---- What else the second lane does ----
+
+void Journal::StartSide(Time now, const Journaled& table) {
+  if (now < side_.retry_at) return;
+  if (StartSnapshot(now) || StartRemoval(now)) return;
+  StartSpill(now, table);
+}
+
+bool Journal::StartRemoval(Time now) {
+  auto work = std::make_shared<Work>();
+  const auto due = std::ranges::partition(
+      removals_, [&](const Removal& removal) { return removal.barrier > durable_; });
+  for (const Removal& removal : due) work->removals.push_back(SegmentPath(removal.segment));
+  // Older files of snapshots go when the newest has a complete round.
+  const bool complete = stats_.rounds > 0 && snapshot_ != 0 && !round_.full;
+  if (complete) std::ranges::copy(outdated_, std::back_inserter(work->removals));
+  if (work->removals.empty() || !Start(&side_, "replay removal", std::move(work), now)) {
+    return false;
+  }
+  stats_.removed += std::ssize(due);
+  removals_.erase(due.begin(), due.end());
+  if (complete) outdated_.clear();
+  return true;
+}
+
+bool Journal::StartSpill(Time now, const Journaled& table) {
+  if (!options_.spill || spilled_to_ + 1 >= written_.segment) return false;
+  for (const std::shared_ptr<const Segment>& segment : table.segments()) {
+    if (segment->id() <= spilled_to_ || segment->id() >= written_.segment) continue;
+    auto work = std::make_shared<Work>();
+    work->map = SegmentPath(segment->id());
+    work->segment = segment->id();
+    spilled_to_ = segment->id();
+    return Start(&side_, "replay spill", std::move(work), now);
+  }
+  spilled_to_ = written_.segment - 1;
+  return false;
+}
+
+void Journal::FinishSide(Time now, Journaled* table) {
+  const std::shared_ptr<Work> work = std::move(side_.work);
+  if (!work->pieces.empty()) return FinishSnapshot(now, *work);
+  if (!work->status.ok()) {
+    // A file too much, or memory that stays where it is: a restart puts it right.
+    ++stats_.failures;
+    LogWarning("replay: {}", work->status.ToString());
+  } else if (work->segment != 0) {
+    stats_.spilled += table->MoveSegment(work->segment, std::move(work->mapped));
+  }
+}
+
+}  // namespace troop

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/buffer.h"
+#include "core/status.h"
+#include "core/storage.h"
+#include "replay/journal.h"
+#include "replay/segment.h"
+#include "replay/snapshot.h"
+
+namespace troop {
+
+// What a journal's file `table` says. Text, with its checksum.
+struct JournalManifest {
+  std::string identity;  // of the table's options, as far as they say how to read its log
+  std::uint32_t first_generation = 1;
+  std::uint64_t incarnation = 0;
+  // The snapshot, and the round of it, that the last start used: one that says that all ended well
+  // is believed once.
+  std::uint64_t used_snapshot = 0;
+  std::int64_t used_round = 0;
+  bool operator==(const JournalManifest&) const = default;
+};
+std::string EncodeManifest(const JournalManifest& manifest);
+Result<JournalManifest> ParseManifest(std::string_view text);  // kDataLoss
+
+// All that a journal's folder holds. Segments are mapped; the last one is cut to its whole records.
+struct JournalContents {
+  std::vector<std::shared_ptr<Segment>> segments;  // by id
+  Snapshot snapshot;                               // empty if there was none
+  std::uint64_t snapshot_number = 0;
+  std::int64_t rounds = 0;  // in it
+  bool has_manifest = false;
+  JournalManifest manifest;
+  std::vector<Buffer> dictionaries;
+  std::size_t torn_bytes = 0;         // behind the last whole record of the last segment
+  std::vector<std::string> warnings;  // what is damaged, and what that costs
+  Journal::Found found;
+  // The last round says that nothing came after it, and that is so.
+  bool clean() const;
+};
+// Errors: kAlreadyExists when another process has the folder; of the storage. What is damaged is
+// left out and told of in `warnings`.
+Result<JournalContents> ReadJournal(Storage* storage, std::string_view folder);
+
+}  // namespace troop

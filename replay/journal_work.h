@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/storage.h"
+#include "replay/journal.h"
+
+namespace troop {
+
+// The file that a lane appends to. It goes from job to job; only the job that runs touches it.
+struct Journal::OpenFile {
+  std::string path;
+  std::unique_ptr<AppendFile> file;  // nullptr after a failure
+};
+
+// A job of a journal: first dictionaries, then appends in their order, each file synced before the
+// next is begun, then removals, then a file to map. It ends at the first failure.
+struct Journal::Work {
+  struct Piece {
+    std::string path;
+    std::size_t from = 0;  // what the file has before; more is cut off when it is opened
+    std::span<const std::byte> bytes;
+    std::shared_ptr<const void> owner;  // of the bytes
+  };
+  Storage* storage = nullptr;
+  std::shared_ptr<OpenFile> file;
+  std::vector<std::pair<std::string, Buffer>> writes;
+  std::vector<Piece> pieces;
+  bool sync = true;
+  std::vector<std::string> removals;
+  std::string map;
+
+  LogPosition end;            // of the log, once it is done
+  std::uint64_t segment = 0;  // that is mapped
+  bool ends_round = false;
+  Status status;
+  Buffer mapped;
+
+  void Run();
+
+ private:
+  Status RunAll();
+  Status Append(const Piece& piece);
+  Status Open(const Piece& piece);
+};
+
+}  // namespace troop
