@@ -18,11 +18,12 @@ constexpr std::uint64_t kIncarnationMax = (1u << 23) - 1;
 // A pause of the coordinator's own, such as a stopped launcher.
 constexpr Duration kPause = Seconds(1);
 
-// Counters of a dead incarnation stay part of the fleet's sum; its levels don't.
+// Counters and histograms of a dead incarnation stay part of the fleet's sum; its levels don't.
 MetricSnapshot CountersOf(const MetricSnapshot& metrics) {
   MetricSnapshot counters;
   for (const auto& [name, value] : metrics) {
-    if (value.kind == MetricKind::kCounter) counters.emplace(name, value);
+    const bool grows = value.kind == MetricKind::kCounter || value.kind == MetricKind::kHistogram;
+    if (grows) counters.emplace(name, value);
   }
   return counters;
 }

@@ -1,6 +1,7 @@
 #include "apps/run_recorder.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "core/event_file.h"
@@ -75,11 +76,19 @@ struct RunRecorder::Files {
   std::vector<CurvePoint> past;      // evaluations of earlier parts; without them, training returns
   std::vector<CurvePoint> training;  // training returns of this part
   int lines = 0;                     // of metrics
-  std::set<std::string> complained;  // each trouble is said once
+  std::map<std::string, Histogram> histograms;  // as of the last line
+  std::set<std::string> complained;             // each trouble is said once
 
   void Check(std::string_view what, const Status& status) {
     if (status.ok() || !complained.insert(std::string(what)).second) return;
     LogError("{} can't be written, the run goes on without: {}", what, status.message());
+  }
+  // What came since the last line.
+  Histogram TakeNew(const std::string& name, const Histogram& all) {
+    Histogram& before = histograms[name];
+    Histogram since = all.Since(before);
+    before = all;
+    return since;
   }
   double wall_s() const { return WallSeconds() - started; }
   // Takes what earlier parts of the run wrote, and ends lines that they left unfinished.
@@ -147,12 +156,20 @@ void RunRecorder::WriteMetrics(const RunView& view, const RunRates& rates) {
     line.Add("run/weights_lag", *rates.weights_lag);
     scalars.emplace_back("run/weights_lag", *rates.weights_lag);
   }
+  std::vector<std::pair<std::string, Histogram>> histograms;
   for (const auto& [name, value] : view.metrics) {
+    if (value.kind == MetricKind::kHistogram) {
+      histograms.emplace_back(name, files_->TakeNew(name, value.histogram));
+      line.AddRaw(name, histograms.back().second.Json());
+      continue;
+    }
     line.Add(name, value.value);
     scalars.emplace_back(name, value.value);
   }
   files_->Check("metrics.jsonl", files_->metrics->Append(line.str() + "\n"));
   files_->Check("TensorBoard events", files_->events->Scalars(WallSeconds(), view.steps, scalars));
+  files_->Check("TensorBoard events",
+                files_->events->Histograms(WallSeconds(), view.steps, histograms));
   const auto episodes = view.metrics.find("actor/episodes");
   if (files_->config.evaluator.enabled || episodes == view.metrics.end() ||
       episodes->second.value == 0) {
@@ -253,7 +270,13 @@ std::string ViewJson(const RunView& view) {
                           .str());
   }
   JsonObject metrics;
-  for (const auto& [name, value] : view.metrics) metrics.Add(name, value.value);
+  for (const auto& [name, value] : view.metrics) {
+    if (value.kind == MetricKind::kHistogram) {
+      metrics.AddRaw(name, value.histogram.Json());
+    } else {
+      metrics.Add(name, value.value);
+    }
+  }
   JsonObject out;
   out.Add("phase", PhaseName(view.phase)).Add("steps", view.steps);
   out.Add("steps_total", view.steps_total).Add("checkpoint", std::string_view(view.checkpoint));

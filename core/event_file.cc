@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
+#include <limits>
 
 #include "core/crc32c.h"
 #include "core/time.h"
@@ -30,12 +32,45 @@ void PutText(int field, std::string_view text, std::string* out) {
 
 // tensorflow/core/util/event.proto and summary.proto: their field numbers.
 constexpr int kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5;
-constexpr int kSummaryValue = 1, kValueTag = 1, kValueSimple = 2;
+constexpr int kSummaryValue = 1, kValueTag = 1, kValueSimple = 2, kValueHistogram = 5;
+constexpr int kHistogramMin = 1, kHistogramMax = 2, kHistogramCount = 3, kHistogramSum = 4,
+              kHistogramSumSquares = 5, kHistogramLimit = 6, kHistogramBucket = 7;
+
+void PutDouble(int field, double value, std::string* out) {
+  PutKey(field, kFixed64, out);
+  PutLittleEndian(std::bit_cast<std::uint64_t>(value), out);
+}
+void PutDoubles(int field, const std::vector<double>& values, std::string* out) {
+  std::string packed;
+  for (const double value : values) PutLittleEndian(std::bit_cast<std::uint64_t>(value), &packed);
+  PutText(field, packed, out);
+}
+
+// tensorflow.HistogramProto: a bucket lies between the limit before it and its own.
+std::string HistogramBytes(const Histogram& histogram) {
+  std::vector<double> limits, counts;
+  double left = double(histogram.count());
+  for (int b = 0; b < Histogram::kBuckets && left > 0; ++b) {
+    const auto here = double(histogram.bucket(b));
+    if (here == 0 && counts.empty()) continue;
+    limits.push_back(std::min(Histogram::Limit(b), std::numeric_limits<double>::max()));
+    counts.push_back(here);
+    left -= here;
+  }
+  std::string out;
+  PutDouble(kHistogramMin, histogram.min(), &out);
+  PutDouble(kHistogramMax, histogram.max(), &out);
+  PutDouble(kHistogramCount, double(histogram.count()), &out);
+  PutDouble(kHistogramSum, histogram.sum(), &out);
+  PutDouble(kHistogramSumSquares, histogram.sum_squares(), &out);
+  PutDoubles(kHistogramLimit, limits, &out);
+  PutDoubles(kHistogramBucket, counts, &out);
+  return out;
+}
 
 std::string BeginEvent(double wall_s) {
   std::string event;
-  PutKey(kEventWallTime, kFixed64, &event);
-  PutLittleEndian(std::bit_cast<std::uint64_t>(wall_s), &event);
+  PutDouble(kEventWallTime, wall_s, &event);
   return event;
 }
 
@@ -90,6 +125,23 @@ Status EventWriter::Scalars(double wall_s, std::int64_t step,
     PutLittleEndian(std::bit_cast<std::uint32_t>(float(number)), &value);
     PutText(kSummaryValue, value, &summary);
   }
+  return Append(wall_s, step, summary);
+}
+
+Status EventWriter::Histograms(double wall_s, std::int64_t step,
+                               const std::vector<std::pair<std::string, Histogram>>& values) {
+  std::string summary, value;
+  for (const auto& [tag, histogram] : values) {
+    if (histogram.count() == 0) continue;
+    value.clear();
+    PutText(kValueTag, tag, &value);
+    PutText(kValueHistogram, HistogramBytes(histogram), &value);
+    PutText(kSummaryValue, value, &summary);
+  }
+  return summary.empty() ? Status::Ok() : Append(wall_s, step, summary);
+}
+
+Status EventWriter::Append(double wall_s, std::int64_t step, std::string_view summary) {
   std::string event = BeginEvent(wall_s);
   PutKey(kEventStep, kVarint, &event);
   PutVarint(std::uint64_t(step), &event);

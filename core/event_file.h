@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/histogram.h"
 #include "core/status.h"
 #include "core/storage.h"
 
@@ -25,9 +26,14 @@ class EventWriter {
   // One event with a point of each named curve, kept as f32. `wall_s`: seconds since 1970.
   Status Scalars(double wall_s, std::int64_t step,
                  const std::vector<std::pair<std::string, double>>& values);
+  // One event with a histogram of each name; empty ones are left out.
+  Status Histograms(double wall_s, std::int64_t step,
+                    const std::vector<std::pair<std::string, Histogram>>& values);
 
  private:
   explicit EventWriter(std::unique_ptr<AppendFile> file) : file_(std::move(file)) {}
+  Status Append(double wall_s, std::int64_t step, std::string_view summary);
+
   const std::unique_ptr<AppendFile> file_;
 };
 

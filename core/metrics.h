@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/histogram.h"
+
 namespace troop {
 
 // Numbers that a role reports. Owner: one node. Names are paths with the role's folder first:
@@ -16,14 +18,18 @@ enum class MetricKind : std::uint8_t {
   kGaugeSum = 1,   // a level; summed over roles (items, queue length)
   kGaugeMean = 2,  // a level; averaged over roles (loss, ε, lag)
   kGaugeMax = 3,
+  kHistogram = 4,  // of all values so far; added up over roles. What came since an earlier snapshot
+                   // is their difference
 };
 
 struct MetricValue {
   MetricKind kind = MetricKind::kCounter;
-  double value = 0;
+  double value = 0;     // kHistogram: the mean
+  Histogram histogram;  // kHistogram
   template <class A>
   void serialize(A& a) {
     a(kind, value);
+    if (kind == MetricKind::kHistogram) a(histogram);
   }
 };
 using MetricSnapshot = std::map<std::string, MetricValue>;
@@ -32,6 +38,7 @@ class Metrics {
  public:
   void Count(std::string_view name, double add = 1);
   void Gauge(std::string_view name, double value, MetricKind kind = MetricKind::kGaugeMean);
+  void Distribution(std::string_view name, const Histogram& histogram);
   double Get(std::string_view name) const;  // 0 when unknown
   const MetricSnapshot& snapshot() const { return values_; }
 
@@ -39,7 +46,8 @@ class Metrics {
   MetricSnapshot values_;
 };
 
-// One snapshot per role → one for the fleet, by kind.
+// One snapshot per role → one for the fleet, by kind. Of one name with different kinds the first
+// kind counts.
 MetricSnapshot MergeMetrics(const std::vector<MetricSnapshot>& snapshots);
 
 }  // namespace troop

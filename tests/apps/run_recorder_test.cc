@@ -93,5 +93,29 @@ TEST(RunRecorderTest, WithoutAnEvaluatorTheTrainingReturnIsDrawn) {
   EXPECT_NE(Text(run.get(), "curve.png"), first);
 }
 
+TEST(RunRecorderTest, ALineHasTheHistogramOfWhatCameSinceTheLineBefore) {
+  const auto run = MakeMemoryStorage();
+  auto recorder = RunRecorder::Make(run.get(), Config());
+  ASSERT_TRUE(recorder.ok());
+  Histogram age;
+  age.Add(100, 5);
+  RunView view = ViewAt(1000);
+  view.metrics["replay/age"] = {MetricKind::kHistogram, age.mean(), age};
+  (*recorder)->Record(Time{}, view, {});
+  age.Add(2, 10);
+  view.metrics["replay/age"].histogram = age;
+  (*recorder)->Record(Time(Seconds(3600)), view, {});
+  const std::string text = Text(run.get(), "metrics.jsonl");
+  const std::size_t end = text.find('\n');
+  const auto first = ParseJson(text.substr(0, end)), second = ParseJson(text.substr(end + 1));
+  ASSERT_TRUE(first.ok() && second.ok()) << text;
+  ASSERT_TRUE(first->Find("replay/age") != nullptr && second->Find("replay/age") != nullptr);
+  EXPECT_EQ(*first->Find("replay/age")->Integer("count"), 5);
+  EXPECT_EQ(first->Find("replay/age")->Find("p50")->number, 100);
+  EXPECT_EQ(*second->Find("replay/age")->Integer("count"), 10);
+  EXPECT_LT(second->Find("replay/age")->Find("p99")->number, 2.5);
+  EXPECT_NE(ViewJson(view).find(R"("replay/age": {"count": 15,)"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace troop

@@ -16,8 +16,10 @@ namespace troop {
 namespace {
 
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::MatchesRegex;
+using testing::StartsWith;
 
 // Bit by bit, from the polynomial: nothing in common with core/crc32c.
 std::uint32_t SlowCrc32c(std::string_view bytes) {
@@ -102,11 +104,27 @@ TEST(EventFileTest, TheRealTensorBoardReadsIt) {
   ASSERT_TRUE((*writer)->Scalars(wall_s, 1, {{"odd", std::nan("")}}).ok());
   ASSERT_TRUE(
       (*writer)->Scalars(wall_s, 2, {{"odd", -std::numeric_limits<double>::infinity()}}).ok());
+  Histogram ages;
+  ages.Add(2, 3);
+  ages.Add(2.6);
+  ages.Add(0);
+  ages.Add(1e300);
+  ASSERT_TRUE((*writer)->Histograms(wall_s, 5, {{"age", ages}, {"none", {}}}).ok());
+  Histogram two;
+  two.Add(2, 3);
+  two.Add(2.6);
+  ASSERT_TRUE((*writer)->Histograms(wall_s, 6, {{"age", two}}).ok());
   std::istringstream lines(
       RunPython(TROOP_SOURCE_DIR "/tests/core/read_events.py " + folder.path()));
   std::vector<std::string> found;
   for (std::string line; std::getline(lines, line);) found.push_back(line);
   const std::string loss = "1700000000.25 0.10000000149011612";  // 0.1 as f32
+  ASSERT_EQ(found.size(), 10u);
+  EXPECT_THAT(found[8], StartsWith("age 5 1700000000.25 0.0 1e+300 6.0 1e+300 1.797"));
+  EXPECT_THAT(found[8], HasSubstr(" 2.0:0.0 2.5:3.0 3.0:1.0 3.5:0.0 "));
+  EXPECT_THAT(found[8], EndsWith(" 1.7976931348623157e+308:1.0"));
+  EXPECT_EQ(found[9], "age 6 1700000000.25 2.0 2.6 4.0 8.6 18.76 2.5:3.0 3.0:1.0");
+  found.resize(8);
   EXPECT_THAT(found, ElementsAre("learner/loss 0 " + loss, "learner/loss 127 " + loss,
                                  "learner/loss 1099511627776 " + loss, "odd 1 1700000000.25 nan",
                                  "odd 2 1700000000.25 -inf", "é 0 1700000000.25 0.0",

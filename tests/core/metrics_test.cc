@@ -37,6 +37,22 @@ TEST(MetricsTest, MergingAddsAveragesOrTakesTheMostByKind) {
   EXPECT_EQ(merged.at("lag").kind, MetricKind::kGaugeMax);
 }
 
+TEST(MetricsTest, HistogramsOfRolesAddUp) {
+  Histogram small, large;
+  small.Add(1, 3);
+  large.Add(9);
+  Metrics a, b, c;
+  a.Distribution("age", small);
+  b.Distribution("age", large);
+  c.Count("age", 5);  // another kind under the same name
+  const MetricSnapshot merged = MergeMetrics({a.snapshot(), b.snapshot(), c.snapshot()});
+  EXPECT_EQ(merged.at("age").kind, MetricKind::kHistogram);
+  EXPECT_EQ(merged.at("age").histogram.count(), 4u);
+  EXPECT_EQ(merged.at("age").histogram.max(), 9);
+  EXPECT_EQ(merged.at("age").value, 3);
+  EXPECT_EQ(a.Get("age"), 1);
+}
+
 TEST(MetricsTest, AMeanCountsOnlyTheRolesThatReport) {
   Metrics learner, actor;
   learner.Gauge("learner/loss", 8);

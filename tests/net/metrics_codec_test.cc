@@ -1,0 +1,87 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "core/metrics.h"
+#include "core/rng.h"
+#include "net/codec.h"
+
+namespace troop {
+namespace {
+
+Histogram Some() {
+  Histogram histogram;
+  for (const double v : {0.0, 1.0, 2.5, 2.6, 700.0}) histogram.Add(v);
+  return histogram;
+}
+
+TEST(MetricsCodecTest, SnapshotsTravelWithTheirHistograms) {
+  Metrics metrics;
+  metrics.Count("steps", 7);
+  metrics.Distribution("age", Some());
+  metrics.Distribution("nothing", {});
+  metrics.Gauge("zoom", 2, MetricKind::kGaugeMax);
+  const auto read = DecodeBody<MetricSnapshot>(EncodeBody(metrics.snapshot()));
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  ASSERT_EQ(read->size(), 4u);
+  EXPECT_EQ(read->at("age").histogram, Some());
+  EXPECT_EQ(read->at("age").value, Some().mean());
+  EXPECT_EQ(read->at("nothing").histogram, Histogram());
+  EXPECT_EQ(read->at("steps").value, 7);
+  EXPECT_EQ(read->at("zoom").value, 2);
+}
+
+// first u16, counts u32 + u64 each, sum, sum of squares, min, max
+std::string Bytes(std::uint16_t first, const std::vector<std::uint64_t>& counts,
+                  const std::vector<double>& numbers) {
+  std::string bytes = EncodeBody(first) + EncodeBody(counts);
+  for (const double x : numbers) bytes += EncodeBody(x);
+  return bytes;
+}
+
+TEST(MetricsCodecTest, AHistogramThatContradictsItselfIsRefused) {
+  Histogram three;
+  three.Add(3);
+  std::uint16_t first = 0;
+  while (three.bucket(first) == 0) ++first;
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  ASSERT_EQ(DecodeBody<Histogram>(Bytes(first, {1}, {3, 9, 3, 3})).value(), three);
+  for (const std::string& bytes :
+       {Bytes(60000, {1}, {3, 9, 3, 3}),
+        Bytes(first, std::vector<std::uint64_t>(500, 1), {3, 9, 3, 3}),
+        Bytes(first, {0}, {3, 9, 3, 3}), Bytes(first, {1, 0}, {3, 9, 3, 3}),
+        Bytes(first, {~0ull, 2}, {3, 9, 3, 3.5}), Bytes(first, {}, {3, 9, 3, 3}),
+        Bytes(first, {1}, {kNan, 9, 3, 3}), Bytes(first, {1}, {3, -9, 3, 3}),
+        Bytes(first, {1}, {3, 9, 4, 3}), Bytes(first, {1}, {3, 9, 3, 900}),
+        Bytes(first, {1}, {3, 9, 0, 3})}) {
+    EXPECT_EQ(DecodeBody<Histogram>(bytes).status().code(), Code::kDataLoss);
+  }
+}
+
+// A reader may see anything: it must answer, and what it takes must be writable again.
+TEST(MetricsCodecTest, DamagedHistogramsNeverHarmTheReader) {
+  Rng rng({.run_seed = 51});
+  const std::string whole = EncodeBody(Some());
+  int taken = 0;
+  for (int round = 0; round < 20000; ++round) {
+    std::string bytes =
+        whole.substr(0, rng.Below(4) == 0 ? rng.Below(std::uint32_t(whole.size())) : whole.size());
+    for (std::uint32_t i = rng.Below(4); i > 0 && !bytes.empty(); --i) {
+      bytes[rng.Below(std::uint32_t(bytes.size()))] = char(rng.NextU32());
+    }
+    const auto read = DecodeBody<Histogram>(bytes);
+    if (!read.ok()) continue;
+    ++taken;
+    EXPECT_EQ(EncodeBody(*read), bytes);
+    Histogram merged = Some();
+    merged.Merge(*read);
+    EXPECT_GE(merged.Quantile(0.9), merged.min());
+  }
+  EXPECT_GT(taken, 0);
+}
+
+}  // namespace
+}  // namespace troop
