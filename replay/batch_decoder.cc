@@ -76,7 +76,7 @@ BatchSpecs SpecsOf(const TrajectorySpec& spec, const ViewSpec& view, std::int64_
           .state = spec.state ? batch(*spec.state) : none};
 }
 
-// Fills what one thread was given. All of a Decode share one Work.
+// Where a row of the batch comes from.
 struct Row {
   const Drawn* part = nullptr;
   std::uint32_t item = 0;
@@ -110,9 +110,10 @@ struct BatchDecoder::State {
   void Weigh(std::span<const Drawn> parts, double beta, SampleBatch* batch) const;
   Status DecodeFrames(SampleBatch* batch);
   void DecodeRows(std::size_t first, std::size_t last, int worker);
-  Status DecodeTransition(const Row& row, std::byte* observation, std::byte* next, int worker);
-  Status DecodeSequence(const Row& row, std::byte* window, int worker);
-  Status Place(const Drawn::Frame& frame, std::byte* first, std::byte* second, int worker);
+  void DecodeTransition(std::size_t row, int worker);
+  void DecodeSequence(std::size_t row, int worker);
+  bool Place(const Drawn::Frame& frame, std::byte* first, std::byte* second, std::size_t row,
+             int worker);
   void Prefetch(const Row& row) const;
   void NoteError(std::size_t row, const Status& status);
 
@@ -207,16 +208,17 @@ void BatchDecoder::State::Allocate(std::int64_t batch_rows, SampleBatch* batch) 
 }
 
 void BatchDecoder::State::CopyColumns(std::span<const Drawn> parts, SampleBatch* batch) const {
-  batch->key.clear();
+  batch->key.resize(rows.size());
+  batch->burn_in.resize(rows.size());
   batch->probability.clear();
   batch->length.clear();
-  batch->burn_in.clear();
   batch->policy_version.clear();
   std::byte* action = batch->action.bytes().data();
   std::byte* reward = batch->reward.bytes().data();
   std::byte* discount = batch->discount.bytes().data();
   std::byte* state = batch->state.empty() ? nullptr : batch->state.bytes().data();
   const std::size_t per_row = batch->action.bytes().size() / rows.size();
+  std::size_t row = 0;
   for (const Drawn& part : parts) {
     const std::size_t items = part.key.size();
     TROOP_CHECK(part.action.size() == items * per_row &&
@@ -226,11 +228,9 @@ void BatchDecoder::State::CopyColumns(std::span<const Drawn> parts, SampleBatch*
                 "{} items with {} bytes of actions, {} rewards, {} discounts, {} bytes of states",
                 items, part.action.size(), part.reward.size(), part.discount.size(),
                 part.state.size());
-    for (const std::uint64_t key : part.key) {
-      batch->key.push_back({std::uint32_t(key), std::uint32_t(key >> 32)});
-    }
-    for (const std::int32_t lead : part.lead) {
-      batch->burn_in.push_back(std::min(lead, options.view.burn_in));
+    for (std::size_t i = 0; i < items; ++i, ++row) {
+      batch->key[row] = {std::uint32_t(part.key[i]), std::uint32_t(part.key[i] >> 32)};
+      batch->burn_in[row] = std::min(part.lead[i], options.view.burn_in);
     }
     const auto append = [](const auto& from, auto* to) {
       to->insert(to->end(), from.begin(), from.end());
@@ -285,14 +285,14 @@ Status BatchDecoder::State::DecodeFrames(SampleBatch* batch) {
 
 void BatchDecoder::State::DecodeRows(std::size_t first, std::size_t last, int worker) {
   // Items lie anywhere in the table: what comes in this many of them is asked for now.
-  const std::size_t ahead = frame_bytes <= 256 ? 8 : 1;
-  for (std::size_t r = first; r < last; ++r) {
-    if (r + ahead < last) Prefetch(rows[r + ahead]);
-    std::byte* const to = observation + r * row_bytes;
-    const Status status =
-        sequence ? DecodeSequence(rows[r], to, worker)
-                 : DecodeTransition(rows[r], to, next_observation + r * row_bytes, worker);
-    if (!status.ok()) NoteError(r, status);
+  const std::size_t ahead = frame_bytes <= 256 ? 16 : 1;
+  for (std::size_t row = first; row < last; ++row) {
+    if (row + ahead < last) Prefetch(rows[row + ahead]);
+    if (sequence) {
+      DecodeSequence(row, worker);
+    } else {
+      DecodeTransition(row, worker);
+    }
   }
   if (streamed) StreamFence();
 }
@@ -316,11 +316,18 @@ void BatchDecoder::State::Prefetch(const Row& row) const {
 }
 
 // The frame at the item's position p goes to column p - base of a stack, if it has one there.
-Status BatchDecoder::State::DecodeTransition(const Row& row, std::byte* current, std::byte* next,
-                                             int worker) {
+void BatchDecoder::State::DecodeTransition(std::size_t row, int worker) {
+  const auto [part, item, first_frame] = rows[row];
+  std::byte* const current = observation + row * row_bytes;
+  std::byte* const next = next_observation + row * row_bytes;
+  const Drawn::Frame* from = part->frame.data() + first_frame;
   const int stack = options.view.stack;
-  const int lead = row.part->lead[row.item];
-  const FrameRanges ranges = FramesOf(options.view, lead, row.part->length[row.item]);
+  if (stack == 1) {  // the first frame and the last
+    if (Place(from[0], current, nullptr, row, worker)) Place(from[1], next, nullptr, row, worker);
+    return;
+  }
+  const int lead = part->lead[item];
+  const FrameRanges ranges = FramesOf(options.view, lead, part->length[item]);
   const int current_base = lead + 1 - stack, next_base = ranges.end - stack;
   const auto column = [&](std::byte* stacked, int base, int p) -> std::byte* {
     if (p < base || p >= base + stack) return nullptr;
@@ -328,55 +335,52 @@ Status BatchDecoder::State::DecodeTransition(const Row& row, std::byte* current,
   };
   if (current_base < 0) std::memset(current, 0, std::size_t(-current_base) * frame_bytes);
   if (next_base < 0) std::memset(next, 0, std::size_t(-next_base) * frame_bytes);
-  const Drawn::Frame* from = row.part->frame.data() + row.frame;
   for (int p = 0; p < ranges.end; ++p) {
     if (p == ranges.first) p = ranges.second;
     std::byte* first = column(current, current_base, p);
     std::byte* second = column(next, next_base, p);
     if (first == nullptr) std::swap(first, second);
-    TROOP_RETURN_IF_ERROR(Place(*from++, first, second, worker));
+    if (!Place(*from++, first, second, row, worker)) return;
   }
-  return Status::Ok();
 }
 
-Status BatchDecoder::State::DecodeSequence(const Row& row, std::byte* window, int worker) {
-  const int before = options.view.lead_max() - row.part->lead[row.item];
-  const int count =
-      FramesOf(options.view, row.part->lead[row.item], row.part->length[row.item]).count();
+void BatchDecoder::State::DecodeSequence(std::size_t row, int worker) {
+  const auto [part, item, first_frame] = rows[row];
+  const int before = options.view.lead_max() - part->lead[item];
+  const int count = FramesOf(options.view, part->lead[item], part->length[item]).count();
   const int behind = options.view.frames_max() - before - count;
-  std::memset(window, 0, std::size_t(before) * frame_bytes);
-  std::byte* to = window + std::size_t(before) * frame_bytes;
-  const Drawn::Frame* const from = row.part->frame.data() + row.frame;
+  std::byte* to = observation + row * row_bytes;
+  std::memset(to, 0, std::size_t(before) * frame_bytes);
+  to += std::size_t(before) * frame_bytes;
+  const Drawn::Frame* const from = part->frame.data() + first_frame;
   for (int f = 0; f < count; ++f, to += frame_bytes) {
-    TROOP_RETURN_IF_ERROR(Place(from[f], to, nullptr, worker));
+    if (!Place(from[f], to, nullptr, row, worker)) return;
   }
   std::memset(to, 0, std::size_t(behind) * frame_bytes);
-  return Status::Ok();
 }
 
-// Decodes a frame to `first`, and to `second` unless it is nullptr.
-Status BatchDecoder::State::Place(const Drawn::Frame& encoded, std::byte* first, std::byte* second,
-                                  int worker) {
-  if (options.codec == Codec::kNone) {
-    if (encoded.bytes != frame_bytes) {
-      return DataLoss("a frame of {} bytes; {} are one", encoded.bytes, frame_bytes);
-    }
-    if (streamed) {
-      StreamCopy(encoded.data, frame_bytes, first, second);
-      return Status::Ok();
-    }
-    std::memcpy(first, encoded.data, frame_bytes);
-    if (second != nullptr) std::memcpy(second, encoded.data, frame_bytes);
-    return Status::Ok();
+// Decodes a frame of a row to `first`, and to `second` unless it is nullptr. False: an error of the
+// row was noted.
+bool BatchDecoder::State::Place(const Drawn::Frame& encoded, std::byte* first, std::byte* second,
+                                std::size_t row, int worker) {
+  const std::byte* from = encoded.data;
+  if (options.codec != Codec::kNone) {
+    std::byte* const to = streamed ? frame[std::size_t(worker)].data() : first;
+    const Status status = coder[std::size_t(worker)].Decode({encoded.data, encoded.bytes}, to);
+    if (!status.ok()) NoteError(row, status);
+    if (!status.ok()) return false;
+    from = to;
+  } else if (encoded.bytes != frame_bytes) [[unlikely]] {
+    NoteError(row, DataLoss("a frame of {} bytes; {} are one", encoded.bytes, frame_bytes));
+    return false;
   }
-  std::byte* const to = streamed ? frame[std::size_t(worker)].data() : first;
-  TROOP_RETURN_IF_ERROR(coder[std::size_t(worker)].Decode({encoded.data, encoded.bytes}, to));
   if (streamed) {
-    StreamCopy(to, frame_bytes, first, second);
-  } else if (second != nullptr) {
-    std::memcpy(second, first, frame_bytes);
+    StreamCopy(from, frame_bytes, first, second);
+    return true;
   }
-  return Status::Ok();
+  if (from != first) std::memcpy(first, from, frame_bytes);
+  if (second != nullptr) std::memcpy(second, first, frame_bytes);
+  return true;
 }
 
 }  // namespace troop
