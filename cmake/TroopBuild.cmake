@@ -67,19 +67,7 @@ if(TROOP_PCH)
     <unordered_map> <utility> <variant> <vector> <fmt/format.h>)
 endif()
 
-# troop_source_flags(files): files named *_avx2.cc, *_avx512.cc and *_avx512bf16.cc are compiled for
-# those instruction sets and may only be called behind the run-time check in kernels/.
-function(troop_source_flags)
-  set(avx2 -mavx2 -mfma -mbmi2)
-  set(avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mbmi2)
-  set(avx512bf16 ${avx512} -mavx512bf16)
-  foreach(source IN LISTS ARGN)
-    if(source MATCHES "_(avx2|avx512|avx512bf16)\\.cc$")
-      set_source_files_properties(${source} PROPERTIES
-        COMPILE_OPTIONS "${${CMAKE_MATCH_1}}" SKIP_PRECOMPILE_HEADERS ON)
-    endif()
-  endforeach()
-endfunction()
+include(TroopSourceFlags)
 
 # troop_library(folder LINK PUBLIC a b PRIVATE c): the static library troop_<folder>, alias
 # troop::<folder>, of all <folder>/*.cc. A folder without sources yet gives an interface library.

@@ -1,0 +1,119 @@
+#include "python/src/local_replay.h"
+
+#include <mutex>
+
+#include "replay/batch_decoder.h"
+
+namespace troop {
+namespace {
+
+// One observation after the other, each encoded by itself.
+EncodedChunk EncodeChunk(const Chunk& chunk, FrameCoder* coder) {
+  EncodedChunk encoded{chunk.stream,     chunk.first_frame, chunk.frames, chunk.action,
+                       chunk.reward,     chunk.discount,    chunk.final,  {},
+                       chunk.observation};
+  if (coder->codec() == Codec::kNone) return encoded;
+  std::vector<std::uint32_t> bytes(chunk.frames);
+  std::vector<std::byte> out(chunk.frames * coder->encoded_bytes_max());
+  std::size_t end = 0;
+  for (std::uint32_t i = 0; i < chunk.frames; ++i) {
+    const std::byte* frame = chunk.observation.data() + i * coder->frame_bytes();
+    bytes[i] = std::uint32_t(coder->Encode(frame, out.data() + end));
+    end += bytes[i];
+  }
+  encoded.frame_bytes = Buffer::Copy(std::as_bytes(std::span<const std::uint32_t>(bytes)));
+  encoded.observation = Buffer::Copy(std::span<const std::byte>(out).first(end));
+  return encoded;
+}
+
+}  // namespace
+
+struct LocalReplay::Shared {
+  explicit Shared(Table2 t) : table(std::move(t)) {}
+  std::mutex mutex;
+  Table2 table;
+};
+
+class LocalReplay::Sink final : public ExperienceSink {
+ public:
+  explicit Sink(std::shared_ptr<Shared> shared)
+      : shared_(std::move(shared)),
+        coder_(shared_->table.options().codec,
+               shared_->table.options().trajectory.observation.bytes()) {}
+
+  Status Push(std::vector<Chunk>* chunks, std::vector<Item>* items, Time) override {
+    EncodedInsert call;
+    for (const Chunk& chunk : *chunks) call.chunks.push_back(EncodeChunk(chunk, &coder_));
+    call.items = std::move(*items);
+    const std::lock_guard lock(shared_->mutex);
+    return shared_->table.Insert(call).status();
+  }
+  Status Flush(Time) override { return Status::Ok(); }
+
+ private:
+  const std::shared_ptr<Shared> shared_;
+  FrameCoder coder_;
+};
+
+class LocalReplay::Source final : public BatchSource {
+ public:
+  Source(std::shared_ptr<Shared> shared, const SamplerOptions& options)
+      : shared_(std::move(shared)),
+        options_(options),
+        decoder_({.trajectory = shared_->table.options().trajectory,
+                  .view = shared_->table.options().view,
+                  .codec = shared_->table.options().codec,
+                  .threads = options.decode_threads}) {}
+
+  // The lock is held until the frames are decoded: they are in the table.
+  Result<BatchSlot> Sample(Time) override {
+    BatchSlot batch = pool_.Get();
+    const std::lock_guard lock(shared_->mutex);
+    const Table2& table = shared_->table;
+    if (!table.can_draw() || table.size() < table.options().min_items) {
+      return FailedPrecondition("table {} holds {} items; it gives none below {}",
+                                table.options().name, table.size(), table.options().min_items);
+    }
+    shared_->table.Draw(options_.batch_size, &drawn_);
+    TROOP_RETURN_IF_ERROR(decoder_.Decode(drawn_, options_.beta, batch.get()));
+    return batch;
+  }
+
+  Status Update(std::span<const std::uint64_t> key, std::span<const float> priority) override {
+    if (key.size() != priority.size()) {
+      return InvalidArgument("{} keys, {} priorities", key.size(), priority.size());
+    }
+    const std::lock_guard lock(shared_->mutex);
+    shared_->table.Update(key, priority);
+    return Status::Ok();
+  }
+
+ private:
+  const std::shared_ptr<Shared> shared_;
+  const SamplerOptions options_;
+  BatchPool pool_{4};
+  BatchDecoder decoder_;
+  Drawn drawn_;
+};
+
+Result<std::unique_ptr<LocalReplay>> LocalReplay::Make(const Table2::Options& options) {
+  TROOP_ASSIGN_OR_RETURN(Table2 table, Table2::Make(options));
+  return std::unique_ptr<LocalReplay>(new LocalReplay(std::make_shared<Shared>(std::move(table))));
+}
+
+std::unique_ptr<ExperienceSink> LocalReplay::MakeSink() { return std::make_unique<Sink>(shared_); }
+
+Result<std::unique_ptr<BatchSource>> LocalReplay::MakeSource(const SamplerOptions& options) {
+  TROOP_RETURN_IF_ERROR(CheckSampler(options.batch_size, options.beta, options.decode_threads));
+  return std::unique_ptr<BatchSource>(std::make_unique<Source>(shared_, options));
+}
+
+LocalReplay::Counts LocalReplay::counts() const {
+  const std::lock_guard lock(shared_->mutex);
+  const Table2& table = shared_->table;
+  return {table.size(), table.frames(), table.evicted(), table.bytes()};
+}
+
+const Table2::Options& LocalReplay::options() const { return shared_->table.options(); }
+
+}  // namespace troop

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <memory>
+
+#include "core/status.h"
+#include "python/src/replay_ends.h"
+#include "replay/table2.h"
+
+namespace troop {
+
+// A table in this process, without a server: what a single training script needs. It has no rate
+// limiter; the script itself decides how often it draws.
+// Thread safe: one lock around the table. Ends may outlive the replay.
+class LocalReplay {
+ public:
+  static Result<std::unique_ptr<LocalReplay>> Make(const Table2::Options& options);
+
+  struct SamplerOptions {
+    std::int64_t batch_size = 32;
+    double beta = 0.4;
+    int decode_threads = 0;  // beside the caller's
+  };
+  std::unique_ptr<ExperienceSink> MakeSink();
+  Result<std::unique_ptr<BatchSource>> MakeSource(const SamplerOptions& options);
+
+  struct Counts {
+    std::int64_t items = 0, frames = 0, evicted = 0;
+    std::size_t bytes = 0;
+  };
+  Counts counts() const;
+  const Table2::Options& options() const;
+
+ private:
+  struct Shared;  // the table and its lock
+  class Sink;
+  class Source;
+  explicit LocalReplay(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
+  std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace troop

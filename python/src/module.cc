@@ -1,0 +1,380 @@
+// The extension module troop_replay._native: what the Python of the package stands on. It speaks
+// the buffer protocol, not NumPy's C interface, so that it works with every NumPy. The package
+// passes contiguous arrays of the right element type; sizes are checked here.
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/version.h"
+#include "python/src/local_replay.h"
+#include "python/src/replay_ends.h"
+#include "python/src/step_writer.h"
+#include "python/src/trajectory_cutter.h"
+
+namespace py = pybind11;
+
+namespace troop {
+namespace {
+
+struct StatusError : std::exception {
+  explicit StatusError(Status s) : status(std::move(s)) {}
+  const char* what() const noexcept override { return status.message().c_str(); }
+  Status status;
+};
+
+void Ensure(const Status& status) {
+  if (!status.ok()) throw StatusError(status);
+}
+template <class T>
+T Ensure(Result<T> result) {
+  if (!result.ok()) throw StatusError(result.status());
+  return std::move(result).value();
+}
+
+void RaiseStatus(const Status& status) {
+  const py::object make = py::module_::import("troop_replay.errors").attr("from_code");
+  const py::object error = make(std::string(CodeName(status.code())), status.message());
+  PyErr_SetObject(py::type::of(error).ptr(), error.ptr());
+}
+
+// attempt(until) without the interpreter's lock, in slices, so that a signal (Ctrl-C) ends a wait.
+template <class Attempt>
+auto Wait(double timeout_s, Attempt attempt) {
+  const SystemClock clock;
+  const Time deadline = clock.Now() + Seconds(std::clamp(timeout_s, 0.0, 1e9));
+  while (true) {
+    const Time until = std::min(deadline, clock.Now() + Milliseconds(100));
+    auto result = [&] {
+      const py::gil_scoped_release release;
+      return attempt(until);
+    }();
+    Status status;
+    if constexpr (std::is_same_v<decltype(result), Status>) {
+      status = result;
+    } else {
+      status = result.status();
+    }
+    if (status.code() != Code::kDeadlineExceeded || clock.Now() >= deadline) return result;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  }
+}
+
+// ---- Arrays in and out
+// ---------------------------------------------------------------------------
+
+// A contiguous array's bytes, held while the call runs.
+class Input {
+ public:
+  explicit Input(const py::handle& array) {
+    if (array.is_none()) return;
+    if (PyObject_GetBuffer(array.ptr(), &view_, PyBUF_C_CONTIGUOUS) != 0) {
+      throw py::error_already_set();
+    }
+  }
+  ~Input() {
+    if (view_.obj != nullptr) PyBuffer_Release(&view_);
+  }
+  Input(const Input&) = delete;
+  Input& operator=(const Input&) = delete;
+
+  std::span<const std::byte> bytes() const {
+    return {static_cast<const std::byte*>(view_.buf), std::size_t(view_.len)};
+  }
+  template <class T>
+  std::span<const T> as() const {
+    const auto length = std::size_t(view_.len);
+    if (length % sizeof(T) != 0) {
+      throw StatusError(InvalidArgument("an array of {} bytes, not of whole values", length));
+    }
+    return {static_cast<const T*>(view_.buf), length / sizeof(T)};
+  }
+
+ private:
+  Py_buffer view_{};
+};
+
+// Part of a batch, for NumPy to look into; keeps the whole batch alive.
+struct Array {
+  BatchSlot owner;
+  void* data;
+  std::string format;
+  py::ssize_t item_bytes;
+  std::vector<py::ssize_t> shape;
+};
+
+const char* FormatOf(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return "f";
+    case DType::kF64:
+      return "d";
+    case DType::kU8:
+      return "B";
+    case DType::kI32:
+      return "i";
+    case DType::kI64:
+      return "q";
+    case DType::kU64:
+      return "Q";
+    case DType::kU32:
+      return "I";
+    case DType::kBF16:
+      return "H";
+  }
+  return "B";
+}
+
+template <class T>
+py::object ArrayOf(const BatchSlot& batch, std::vector<T>* column) {
+  return py::cast(Array{batch,
+                        column->data(),
+                        py::format_descriptor<T>::format(),
+                        sizeof(T),
+                        {py::ssize_t(column->size())}});
+}
+py::object ArrayOf(const BatchSlot& batch, const Tensor& tensor) {
+  if (tensor.empty()) return py::none();
+  const auto dims = tensor.shape().dims();
+  return py::cast(Array{batch,
+                        tensor.bytes().data(),
+                        FormatOf(tensor.dtype()),
+                        py::ssize_t(DTypeSize(tensor.dtype())),
+                        {dims.begin(), dims.end()}});
+}
+
+py::buffer_info BufferOf(Array& array) {
+  return py::buffer_info(array.data, array.item_bytes, array.format,
+                         py::ssize_t(array.shape.size()), array.shape,
+                         py::detail::c_strides(array.shape, array.item_bytes));
+}
+
+// Keys are slot and generation apart in a batch; out here they are one number, as on the wire.
+static_assert(sizeof(ItemKey) == 8);
+py::object Keys(const BatchSlot& batch) {
+  return py::cast(Array{batch, batch->key.data(), "Q", 8, {py::ssize_t(batch->key.size())}});
+}
+
+// ---- Options
+// -------------------------------------------------------------------------------------
+
+DType DTypeOfFormat(const std::string& name) {
+  for (const DType dtype :
+       {DType::kF32, DType::kF64, DType::kU8, DType::kI32, DType::kI64, DType::kU64, DType::kU32}) {
+    if (DTypeName(dtype) == name) return dtype;
+  }
+  throw StatusError(
+      InvalidArgument("no element type {}: f32, f64, u8, u32, i32, i64 or u64", name));
+}
+
+TensorSpec SpecOf(const py::handle& pair) {
+  const auto [name, dims] = pair.cast<std::pair<std::string, std::vector<std::int64_t>>>();
+  if (dims.size() > std::size_t(Shape::kMaxRank) ||
+      !std::ranges::all_of(dims, [](std::int64_t dim) { return dim > 0 && dim < (1 << 30); })) {
+    throw StatusError(
+        InvalidArgument("a shape of up to {} positive sizes is needed", Shape::kMaxRank));
+  }
+  return {DTypeOfFormat(name), Shape(std::span<const std::int64_t>(dims))};
+}
+
+Table2::Options TableOptions(const py::dict& fields) {
+  Table2::Options options;
+  const auto take = [&fields](const char* name, auto* value) {
+    if (fields.contains(name)) *value = fields[name].cast<std::remove_pointer_t<decltype(value)>>();
+  };
+  take("name", &options.name);
+  options.trajectory.observation = SpecOf(fields["observation"]);
+  options.trajectory.action = SpecOf(fields["action"]);
+  if (fields.contains("state")) options.trajectory.state = SpecOf(fields["state"]);
+  const bool sequence = fields["sequence"].cast<bool>();
+  options.view.kind = sequence ? ViewSpec::Kind::kSequence : ViewSpec::Kind::kTransition;
+  take("length", &options.view.length_max);
+  take("stack", &options.view.stack);
+  take("burn_in", &options.view.burn_in);
+  options.codec = Ensure(ParseCodec(fields["codec"].cast<std::string>()));
+  take("capacity", &options.capacity_items);
+  take("min_items", &options.min_items);
+  options.sampler.kind = Ensure(ParseSelector(fields["sampler"].cast<std::string>()));
+  options.remover.kind = Ensure(ParseSelector(fields["remover"].cast<std::string>()));
+  take("alpha", &options.sampler.alpha);
+  take("remover_alpha", &options.remover.alpha);
+  take("reservoir", &options.reservoir);
+  take("priority_epsilon", &options.priority_epsilon);
+  take("max_times_sampled", &options.max_times_sampled);
+  take("max_policy_age", &options.max_policy_age);
+  take("bytes_max", &options.bytes_max);
+  take("seed", &options.seed);
+  return options;
+}
+
+// ---- Ends
+// ----------------------------------------------------------------------------------------
+
+// Python threads may share an end: each call has it to itself.
+struct Writer {
+  std::mutex mutex;
+  StepWriter writer;
+
+  void Append(const py::object& observation, const py::object& action, const py::object& reward,
+              const py::object& terminated, const py::object& truncated,
+              const py::object& next_observation, const py::object& state,
+              const py::object& priority, const py::object& skip, std::uint64_t policy_version,
+              double timeout_s) {
+    const Input in_observation(observation), in_action(action), in_reward(reward),
+        in_terminated(terminated), in_truncated(truncated), in_next(next_observation),
+        in_state(state), in_priority(priority), in_skip(skip);
+    const TrajectoryCutter::Steps steps{.observation = in_observation.bytes(),
+                                        .action = in_action.bytes(),
+                                        .next_observation = in_next.bytes(),
+                                        .state = in_state.bytes(),
+                                        .reward = in_reward.as<float>(),
+                                        .priority = in_priority.as<float>(),
+                                        .terminated = in_terminated.as<std::uint8_t>(),
+                                        .truncated = in_truncated.as<std::uint8_t>(),
+                                        .skip = in_skip.as<std::uint8_t>(),
+                                        .policy_version = policy_version};
+    Ensure(Wait(timeout_s, [&](Time until) {
+      const std::lock_guard lock(mutex);
+      return writer.Append(steps, until);
+    }));
+  }
+  void Flush(double timeout_s) {
+    Ensure(Wait(timeout_s, [&](Time until) {
+      const std::lock_guard lock(mutex);
+      return writer.Flush(until);
+    }));
+  }
+  void Break(int environment) {
+    if (environment < 0 || environment >= writer.options().environments) {
+      throw StatusError(InvalidArgument("no environment {}: there are {}", environment,
+                                        writer.options().environments));
+    }
+    const py::gil_scoped_release release;
+    const std::lock_guard lock(mutex);
+    writer.Break(environment);
+  }
+};
+
+struct Sampler {
+  std::mutex mutex;
+  std::unique_ptr<BatchSource> source;
+
+  BatchSlot Sample(double timeout_s) {
+    return Ensure(Wait(timeout_s, [&](Time until) {
+      const std::lock_guard lock(mutex);
+      return source->Sample(until);
+    }));
+  }
+  void Update(const py::object& key, const py::object& priority) {
+    const Input in_key(key), in_priority(priority);
+    const auto keys = in_key.as<std::uint64_t>();
+    const auto priorities = in_priority.as<float>();
+    const py::gil_scoped_release release;
+    const std::lock_guard lock(mutex);
+    Ensure(source->Update(keys, priorities));
+  }
+};
+
+std::unique_ptr<Writer> MakeWriter(const TrajectorySpec& spec, const ViewSpec& view,
+                                   int environments, int period, std::uint64_t first_stream,
+                                   int steps_per_push, std::unique_ptr<ExperienceSink> sink) {
+  constexpr int kMost = 1 << 20;
+  if (environments < 1 || environments > kMost || period < 1 || period > kMost ||
+      steps_per_push < 1 || steps_per_push > kMost) {
+    throw StatusError(InvalidArgument("environments {}, period {}, steps_per_push {}: 1 to {}",
+                                      environments, period, steps_per_push, kMost));
+  }
+  const TrajectoryCutter::Options options{.spec = spec,
+                                          .view = view,
+                                          .environments = environments,
+                                          .period = period,
+                                          .first_stream = first_stream};
+  return std::unique_ptr<Writer>(
+      new Writer{{}, StepWriter(options, steps_per_push, std::move(sink))});
+}
+
+void BindBatch(py::module_& module) {
+  py::class_<Array>(module, "Array", py::buffer_protocol()).def_buffer(&BufferOf);
+  // No method of a batch copies: each gives an Array that keeps the batch.
+  py::class_<SampleBatch, BatchSlot>(module, "Batch")
+      .def("__len__", [](const SampleBatch& b) { return b.size(); })
+      .def_property_readonly("key", [](const BatchSlot& b) { return Keys(b); })
+      .def_property_readonly("probability",
+                             [](const BatchSlot& b) { return ArrayOf(b, &b->probability); })
+      .def_property_readonly("weight", [](const BatchSlot& b) { return ArrayOf(b, &b->weight); })
+      .def_property_readonly("length", [](const BatchSlot& b) { return ArrayOf(b, &b->length); })
+      .def_property_readonly("policy_version",
+                             [](const BatchSlot& b) { return ArrayOf(b, &b->policy_version); })
+      .def_property_readonly("observation",
+                             [](const BatchSlot& b) { return ArrayOf(b, b->observation); })
+      .def_property_readonly("next_observation",
+                             [](const BatchSlot& b) { return ArrayOf(b, b->next_observation); })
+      .def_property_readonly("action", [](const BatchSlot& b) { return ArrayOf(b, b->action); })
+      .def_property_readonly("reward", [](const BatchSlot& b) { return ArrayOf(b, b->reward); })
+      .def_property_readonly("burn_in", [](const BatchSlot& b) { return ArrayOf(b, &b->burn_in); })
+      .def_property_readonly("state", [](const BatchSlot& b) { return ArrayOf(b, b->state); })
+      .def_property_readonly("discount",
+                             [](const BatchSlot& b) { return ArrayOf(b, b->discount); });
+}
+
+void BindEnds(py::module_& module) {
+  py::class_<Writer>(module, "Writer")
+      .def("append", &Writer::Append)
+      .def("flush", &Writer::Flush)
+      .def("break_episode", &Writer::Break)
+      .def_property_readonly("steps", [](const Writer& w) { return w.writer.steps(); })
+      .def_property_readonly("items", [](const Writer& w) { return w.writer.items(); });
+  py::class_<Sampler>(module, "Sampler")
+      .def("sample", &Sampler::Sample)
+      .def("update_priorities", &Sampler::Update);
+}
+
+void BindLocalReplay(py::module_& module) {
+  py::class_<LocalReplay>(module, "LocalReplay")
+      .def(py::init([](const py::dict& table) {
+        const Table2::Options options = TableOptions(table);
+        const py::gil_scoped_release release;
+        return Ensure(LocalReplay::Make(options));
+      }))
+      .def("writer",
+           [](LocalReplay& replay, int environments, int period, std::uint64_t first_stream,
+              int steps_per_push) {
+             const Table2::Options& options = replay.options();
+             return MakeWriter(options.trajectory, options.view, environments, period, first_stream,
+                               steps_per_push, replay.MakeSink());
+           })
+      .def("sampler",
+           [](LocalReplay& replay, std::int64_t batch_size, double beta, int decode_threads) {
+             auto source = Ensure(replay.MakeSource({batch_size, beta, decode_threads}));
+             return std::unique_ptr<Sampler>(new Sampler{{}, std::move(source)});
+           })
+      .def("counts", [](const LocalReplay& replay) {
+        const LocalReplay::Counts counts = replay.counts();
+        py::dict out;
+        out["items"] = counts.items;
+        out["frames"] = counts.frames;
+        out["evicted"] = counts.evicted;
+        out["bytes"] = counts.bytes;
+        return out;
+      });
+}
+
+}  // namespace
+}  // namespace troop
+
+PYBIND11_MODULE(_native, module) {
+  module.attr("version") = std::string(troop::kTroopVersion);
+  py::register_exception_translator([](std::exception_ptr error) {
+    try {
+      if (error) std::rethrow_exception(error);
+    } catch (const troop::StatusError& e) {
+      troop::RaiseStatus(e.status);
+    }
+  });
+  troop::BindBatch(module);
+  troop::BindEnds(module);
+  troop::BindLocalReplay(module);
+}

@@ -1,0 +1,10 @@
+"""Troop's replay for Python: prioritized experience replay for PyTorch, JAX and NumPy, in process
+(LocalReplay) or as a service that many processes share (Server, Client)."""
+from . import _native, errors
+from .ends import Batch, Sampler, Writer
+from .errors import ReplayError
+from .local import LocalReplay
+from .table import Spec, Table
+
+__version__ = _native.version
+__all__ = ["Batch", "LocalReplay", "ReplayError", "Sampler", "Spec", "Table", "Writer", "errors"]

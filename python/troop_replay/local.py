@@ -1,0 +1,49 @@
+"""A replay in this process: no server, no socket, no copy but the decoding."""
+from __future__ import annotations
+
+from typing import Optional
+
+from . import _native
+from .ends import Sampler, Writer
+from .table import Table
+
+
+class LocalReplay:
+    """A table for one training script, which decides by itself how often it draws.
+
+        replay = LocalReplay(Table(observation=env.observation_space, action=env.action_space))
+        writer, sampler = replay.writer(), replay.sampler(batch_size=64)
+
+    Threads may share it; writers and samplers keep it alive.
+    """
+
+    def __init__(self, table: Table):
+        self.table = table
+        self._native = _native.LocalReplay(table.fields())
+        self._streams = 0
+
+    def writer(self, environments: Optional[int] = None, *, period: int = 1,
+               steps_per_push: Optional[int] = None) -> Writer:
+        """environments: None: one, without a leading axis; E: arrays of [E, ...].
+        period: of sequences: an item starts at every period-th step of an episode.
+        steps_per_push: steps that are gathered before they are in the table; default 1, of many
+        environments 16, which keeps the frames of each together: batches are drawn faster."""
+        rows = environments or 1
+        steps_per_push = steps_per_push or (1 if rows == 1 else 16)
+        native = self._native.writer(rows, period, self._streams, steps_per_push)
+        self._streams += rows
+        table = self.table
+        return Writer(native, table.observation, table.action, table.state, environments, 0.0)
+
+    def sampler(self, batch_size: int = 32, *, beta: float = 0.4,
+                decode_threads: int = 0) -> Sampler:
+        """beta: exponent of the importance weights. decode_threads: beside the caller's."""
+        return Sampler(self._native.sampler(batch_size, beta, decode_threads), 0.0)
+
+    def __len__(self) -> int:
+        """Items that can be drawn."""
+        return self.counts()["items"]
+
+    def counts(self) -> dict:
+        """items, frames, evicted, bytes."""
+        return self._native.counts()
