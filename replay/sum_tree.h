@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -8,6 +7,7 @@
 #include "core/status.h"
 #include "replay/big_array.h"
 #include "replay/sum_tree_kernels.h"
+#include "replay/tree_update.h"
 
 namespace troop {
 
@@ -52,17 +52,13 @@ class SumTree {
   void UseKernels(const SumTreeKernels& kernels) { kernels_ = &kernels; }
 
  private:
-  static constexpr std::size_t kBlock = 512;  // slots after which the upper levels are summed
-
   SumTree() = default;
-  void SetBlock(const Slot* slot, const float* priority, std::size_t count);
-  void SumLevel(int level, const std::uint32_t* node, std::size_t count);
-  void SumAbove(std::size_t touched);
+  void SumLevel(std::size_t level, const std::uint32_t* node, std::size_t count);
 
   std::int64_t slots_ = 0;
   SumTreeLevels levels_;
-  BigArray<float> values_;                       // what levels_ points into
-  std::array<std::uint32_t, kBlock> touched_{};  // nodes of the level at work
+  BigArray<float> values_;  // what levels_ points into
+  TouchedNodes touched_{};
   float total_ = 0;
   const SumTreeKernels* kernels_ = nullptr;
 };

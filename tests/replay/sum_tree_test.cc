@@ -1,15 +1,18 @@
 #include "replay/sum_tree.h"
 
 #include <gtest/gtest.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <string>
+#include <vector>
 
 #include "core/rng.h"
 #include "kernels/cpu.h"
+#include "replay/priority_math.h"
 #include "tests/replay/chi_square.h"
 
 namespace troop {
@@ -145,6 +148,7 @@ TEST_P(SumTreePathTest, HasTheSameBitsAsThePlainPath) {
     std::vector<double> mass(1000);
     for (double& m : mass) m = rng.Uniform() * plain.total();
     EXPECT_EQ(Find(tree, mass).slot, Find(plain, mass).slot) << "size " << size;
+    EXPECT_EQ(Find(tree, mass).priority, Find(plain, mass).priority) << "size " << size;
   }
 }
 
@@ -178,6 +182,93 @@ TEST_P(SumTreePathTest, SumsDoNotDriftUnderUpdates) {
     tree.Set(slot, value);
   }
   EXPECT_EQ(tree.total(), MakeTree(priority, GetParam()).total());
+}
+
+// A node that is written in several steps of a batch must be summed after the last of them; one
+// that is skipped as a repetition keeps an old sum.
+TEST_P(SumTreePathTest, AnyUpdatesGiveTheTreeOfTheFinalPriorities) {
+  Rng rng = TestRng(6);
+  for (const std::size_t size : {5u, 16u, 200u, 3000u, 70000u}) {
+    std::vector<float> priority(size, 0.0f);
+    SumTree tree = MakeTree(priority, GetParam());
+    for (const std::size_t batch : {1u, 3u, 31u, 32u, 33u, 64u, 65u, 511u, 512u, 513u, 2000u}) {
+      for (const std::uint32_t spread : {1u, 16u, 40u, 600u, 100000u}) {
+        std::vector<Slot> slot(batch);
+        std::vector<float> value = WildPriorities(batch, &rng);
+        const std::uint32_t first = rng.Below(std::uint32_t(size)), stride = rng.Below(2);
+        for (std::size_t i = 0; i < batch; ++i) {
+          const std::uint32_t offset = stride == 1 ? std::uint32_t(i) : rng.Below(spread);
+          slot[i] = (first + offset) % std::uint32_t(size);
+          priority[slot[i]] = value[i];
+        }
+        tree.Set(slot, value);
+      }
+      const SumTree fresh = MakeTree(priority, CpuLevel::kPlain);
+      ASSERT_EQ(tree.total(), fresh.total()) << "size " << size << ", batches of " << batch;
+      if (fresh.total() == 0) continue;
+      std::vector<double> mass(200);
+      for (double& m : mass) m = rng.Uniform() * fresh.total();
+      ASSERT_EQ(Find(tree, mass).slot, Find(fresh, mass).slot) << "size " << size;
+      ASSERT_EQ(Find(tree, mass).priority, Find(fresh, mass).priority) << "size " << size;
+    }
+  }
+}
+
+// RLCore.jl 83: an item of priority 0 was drawn, and importance weights collapsed.
+TEST_P(SumTreePathTest, AnItemSetToZeroIsNeverFoundAgain) {
+  Rng rng = TestRng(7);
+  std::vector<float> priority(5000, 1.0f);
+  SumTree tree = MakeTree(priority, GetParam());
+  std::vector<double> mass(512);
+  for (int round = 0; round < 200 && tree.total() > 0; ++round) {
+    std::vector<Slot> slot(24);
+    for (Slot& s : slot) priority[s = rng.Below(5000)] = 0;
+    tree.Set(slot, std::vector<float>(slot.size(), 0.0f));
+    for (double& m : mass) m = rng.Uniform() * tree.total();
+    for (const Slot found : Find(tree, mass).slot) ASSERT_EQ(priority[found], 1) << found;
+  }
+}
+
+// openai/baselines 527: draws were not stratified.
+TEST_P(SumTreePathTest, AStratifiedBatchDrawsEachItemAsOftenAsItsShareAllows) {
+  Rng rng = TestRng(8);
+  std::vector<float> priority(300);
+  for (float& p : priority) p = float(rng.Below(50));
+  const SumTree tree = MakeTree(priority, GetParam());
+  std::vector<double> mass(1000);
+  for (int round = 0; round < 50; ++round) {
+    StratifiedMasses(tree.total(), &rng, mass);
+    std::vector<int> count(priority.size());
+    for (const Slot slot : Find(tree, mass).slot) ++count[slot];
+    for (std::size_t i = 0; i < count.size(); ++i) {
+      const double share = double(priority[i]) / tree.total() * double(mass.size());
+      ASSERT_LT(std::abs(count[i] - share), 2) << "item " << i;
+    }
+  }
+}
+
+// At 1e8 draws a bias of 1e-4 of an item's share would show. False-alarm rate 1e-3, fixed seed.
+TEST(SumTreeSlowTest, AHundredMillionDrawsAreInProportionToPriority) {
+  Rng rng = TestRng(9);
+  std::vector<float> priority(20000);
+  for (float& p : priority) p = rng.Below(5) == 0 ? 0.0f : std::pow(rng.UniformF32(), 4.0f);
+  for (float& p : priority) p = p == 0 ? p : std::max(p, 1e-3f);
+  const SumTree tree = MakeTree(priority);
+  std::vector<double> mass(4000);
+  Found found{std::vector<Slot>(mass.size()), std::vector<float>(mass.size())};
+  std::vector<std::int64_t> counts(priority.size());
+  for (int batch = 0; batch < 25000; ++batch) {
+    for (double& m : mass) m = rng.Uniform() * tree.total();
+    tree.Find(mass, found.slot, found.priority);
+    for (const Slot slot : found.slot) ++counts[slot];
+  }
+  const double total = std::accumulate(priority.begin(), priority.end(), 0.0);
+  std::vector<double> share(priority.begin(), priority.end());
+  for (double& s : share) s /= total;
+  const double cells = double(std::ranges::count_if(share, [](double s) { return s > 0; }));
+  const double a = 2 / (9 * (cells - 1));  // Wilson & Hilferty 1931, z = 3.09
+  const double limit = (cells - 1) * std::pow(1 - a + 3.09 * std::sqrt(a), 3);
+  EXPECT_LE(TestCounts(counts, share).statistic, limit);
 }
 
 TEST(SumTreeTest, ASlotNamedTwiceKeepsItsLastValue) {

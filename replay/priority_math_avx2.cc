@@ -1,0 +1,7 @@
+#include "replay/priority_math_impl.h"
+
+namespace troop {
+
+const PriorityMathKernels kPriorityMathAvx2{"avx2", Powers, Weights, Masses};
+
+}  // namespace troop

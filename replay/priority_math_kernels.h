@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu.h"
+
+namespace troop {
+
+// The loops of priority_math.h, for one instruction set each. All give the same bits.
+struct PriorityMathKernels {
+  const char* name;
+  // value[i] = p^exponent within [low, high], where p = max(priority[i], floor); 0 where p is 0.
+  // False, with values that mean nothing, if a priority is negative, infinite or NaN.
+  bool (*powers)(const float* priority, std::size_t n, double exponent, float floor, float low,
+                 float high, float* value);
+  // weight[i] = (least / probability[i])^exponent. False, with weights that mean nothing, if a
+  // probability is below DBL_MIN, infinite or NaN.
+  bool (*weights)(const double* probability, std::size_t n, double least, double exponent,
+                  float* weight);
+  // mass[i] = (first + i + u_i) * step, u_i: the stream's numbers in [0, 1) from `block` on, two to
+  // a block.
+  void (*masses)(const std::uint32_t* key, const std::uint32_t* stream, std::uint64_t block,
+                 double first, double step, std::size_t n, double* mass);
+};
+
+const PriorityMathKernels& PriorityMathKernelsFor(CpuLevel level);
+const PriorityMathKernels& BestPriorityMathKernels();
+
+extern const PriorityMathKernels kPriorityMathPlain, kPriorityMathAvx2, kPriorityMathAvx512;
+
+}  // namespace troop

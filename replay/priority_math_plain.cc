@@ -1,0 +1,7 @@
+#include "replay/priority_math_impl.h"
+
+namespace troop {
+
+const PriorityMathKernels kPriorityMathPlain{"plain", Powers, Weights, Masses};
+
+}  // namespace troop
