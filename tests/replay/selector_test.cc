@@ -71,7 +71,8 @@ class Model {
     const double p = items_.at(slot).priority, alpha = options_.alpha;
     if (alpha == 0) return 1;
     if (alpha > 0 && p == 0) return 0;
-    return std::clamp(std::pow(std::max(p, double{FLT_MIN}), alpha), double{FLT_MIN}, 1e28);
+    constexpr double kSmallest = std::numeric_limits<float>::denorm_min();
+    return std::clamp(std::pow(std::max(p, kSmallest), alpha), double{FLT_MIN}, 1e28);
   }
   double total() const {
     double total = 0;
