@@ -12,6 +12,7 @@
 
 #include "core/check.h"
 #include "replay/decode_pool.h"
+#include "replay/priority_math.h"
 #include "replay/stream_copy.h"
 
 namespace troop {
@@ -82,15 +83,6 @@ struct Row {
   std::uint32_t item = 0;
   std::uint32_t frame = 0;  // its first in part->frame
 };
-
-// Importance weights (N P(i))^-β over the largest: (P_min / P(i))^β, so N falls out.
-void SetWeights(std::span<const double> probability, double least, double beta,
-                std::vector<float>* weight) {
-  weight->resize(probability.size());
-  for (std::size_t i = 0; i < probability.size(); ++i) {
-    (*weight)[i] = std::pow(std::min(float(least / probability[i]), 1.0f), float(beta));
-  }
-}
 
 template <class T>
 void AppendColumn(std::span<const T> from, std::byte** to) {
@@ -245,6 +237,7 @@ void BatchDecoder::State::CopyColumns(std::span<const Drawn> parts, SampleBatch*
   }
 }
 
+// (N P(i))^-beta over the largest: (P_min / P(i))^beta, so N falls out.
 void BatchDecoder::State::Weigh(std::span<const Drawn> parts, double beta,
                                 SampleBatch* batch) const {
   double least = *std::ranges::min_element(batch->probability);
@@ -253,12 +246,13 @@ void BatchDecoder::State::Weigh(std::span<const Drawn> parts, double beta,
     bool known = true;
     for (const Drawn& part : parts) {
       if (part.key.empty()) continue;
-      known &= part.probability_min > 0;
+      known &= std::isnormal(part.probability_min) && part.probability_min > 0;
       of_tables = std::min(of_tables, part.probability_min);
     }
     if (known) least = of_tables;
   }
-  SetWeights(batch->probability, least, beta, &batch->weight);
+  batch->weight.resize(rows.size());
+  ImportanceWeights(batch->probability, least, beta, batch->weight);
 }
 
 Status BatchDecoder::State::DecodeFrames(SampleBatch* batch) {

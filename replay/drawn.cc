@@ -144,7 +144,7 @@ Status CheckItems(const Drawn& drawn, const ViewSpec& view, std::size_t frames) 
       return DataLoss("item {}: {} steps and {} frames before them; at most {} and {} are right", i,
                       length, lead, view.length_max, view.lead_max());
     }
-    if (!(drawn.probability[i] > 0) || !std::isfinite(drawn.probability[i])) {
+    if (!(drawn.probability[i] > 0) || !std::isnormal(drawn.probability[i])) {
       return DataLoss("item {}: probability {}", i, drawn.probability[i]);
     }
     expected += std::uint64_t(FramesOf(view, lead, length).count());

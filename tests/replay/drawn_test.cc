@@ -179,6 +179,7 @@ TEST_P(DrawnBlockTest, ItemsOutsideTheViewAreRefused) {
       [](Drawn* drawn) { drawn->probability[2] = std::numeric_limits<double>::quiet_NaN(); }));
   EXPECT_TRUE(refused(
       [](Drawn* drawn) { drawn->probability[2] = std::numeric_limits<double>::infinity(); }));
+  EXPECT_TRUE(refused([](Drawn* drawn) { drawn->probability[2] = 5e-324; }));
   EXPECT_TRUE(refused([](Drawn* drawn) { drawn->frame.pop_back(); }));
   EXPECT_TRUE(refused([](Drawn* drawn) { drawn->frame.push_back(drawn->frame[0]); }));
 }
