@@ -1,6 +1,7 @@
 #include "replay/frame_log2.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "core/check.h"
@@ -15,23 +16,23 @@ T Load(const std::byte* at, std::size_t index) {
   return value;
 }
 
-// An id rests until a sixteenth of the log was freed after it, as long as there are unused ones:
-// ids of frames that came one after the other stay so. More would only touch more memory.
-constexpr std::int64_t kRestShare = 16;
+// Ids are used again when so large a share of those given out is free: the search for one is short
+// then. More would only touch more memory.
+constexpr std::uint64_t kUnusedShare = 16;
 
 }  // namespace
 
-FrameLog2::FrameLog2(const Options& options, BigArray<Entry> entry, BigArray<FrameId> freed)
+FrameLog2::FrameLog2(const Options& options, BigArray<Entry> entry, BigArray<std::uint64_t> unused)
     : options_(options),
       capacity_(options.frames),
       inline_action_(options.layout.action_bytes <= sizeof(Entry::action)),
       entry_(std::move(entry)),
-      freed_(std::move(freed)),
+      unused_(std::move(unused)),
       store_(options.segment_bytes) {}
 
 std::size_t FrameLog2::Bytes(const Options& options) {
   return BigArray<Entry>::Bytes(std::size_t(options.frames) + 1) +
-         BigArray<FrameId>::Bytes(std::size_t(options.frames));
+         BigArray<std::uint64_t>::Bytes(std::size_t(options.frames) / 64 + 1);
 }
 
 Result<FrameLog2> FrameLog2::Make(const Options& options) {
@@ -39,25 +40,34 @@ Result<FrameLog2> FrameLog2::Make(const Options& options) {
               options.frames, options.history);
   TROOP_ASSIGN_OR_RETURN(BigArray<Entry> entry,
                          BigArray<Entry>::Make(std::size_t(options.frames) + 1));
-  TROOP_ASSIGN_OR_RETURN(BigArray<FrameId> freed,
-                         BigArray<FrameId>::Make(std::size_t(options.frames)));
-  return FrameLog2(options, std::move(entry), std::move(freed));
+  TROOP_ASSIGN_OR_RETURN(BigArray<std::uint64_t> unused,
+                         BigArray<std::uint64_t>::Make(std::size_t(options.frames) / 64 + 1));
+  return FrameLog2(options, std::move(entry), std::move(unused));
 }
 
 FrameLog2::FrameId FrameLog2::Allocate() {
-  const bool rest = std::int64_t(queued_) <= capacity_ / kRestShare;
-  if (queued_ == 0 || (rest && std::int64_t(fresh_) < capacity_)) return FrameId(++fresh_);
-  const FrameId id = freed_[freed_head_ % std::uint64_t(capacity_)];
-  ++freed_head_;
-  --queued_;
-  return id;
+  const auto capacity = std::uint64_t(capacity_);
+  if (unused_count_ <= fresh_ / kUnusedShare && fresh_ < capacity) return FrameId(++fresh_);
+  TROOP_CHECK(unused_count_ > 0, "no room was made for a frame");
+  const std::uint64_t words = fresh_ / 64 + 1;
+  std::uint64_t word = cursor_ / 64;
+  std::uint64_t left = unused_[word] >> (cursor_ % 64) << (cursor_ % 64);
+  while (left == 0) {
+    word = word + 1 < words ? word + 1 : 0;
+    left = unused_[word];
+  }
+  const std::uint64_t id = word * 64 + std::uint64_t(std::countr_zero(left));
+  unused_[word] &= ~(std::uint64_t{1} << (id % 64));
+  --unused_count_;
+  cursor_ = id < fresh_ ? id + 1 : 1;
+  return FrameId(id);
 }
 
 void FrameLog2::Free(FrameId id) {
   const Entry& entry = entry_[id];
   store_.DropLive(entry.segment, FrameBytes(entry));
-  freed_[(freed_head_ + queued_) % std::uint64_t(capacity_)] = id;
-  ++queued_;
+  unused_[id / 64] |= std::uint64_t{1} << (id % 64);
+  ++unused_count_;
 }
 
 void FrameLog2::Refer(FrameId id, std::uint32_t count) {

@@ -127,7 +127,7 @@ class FrameLog2 {
   std::int64_t frames() const { return capacity_ - free_frames(); }
   std::int64_t streams() const { return std::int64_t(index_.size()); }
   std::uint64_t NextFrame(StreamId stream) const;  // 0: unknown
-  std::size_t array_bytes() const { return entry_.bytes() + freed_.bytes(); }
+  std::size_t array_bytes() const { return entry_.bytes() + unused_.bytes(); }
 
  private:
   static constexpr std::uint32_t kNoStream = ~std::uint32_t{0};
@@ -157,9 +157,9 @@ class FrameLog2 {
     bool first = false, final = false;
   };
 
-  FrameLog2(const Options& options, BigArray<Entry> entry, BigArray<FrameId> freed);
+  FrameLog2(const Options& options, BigArray<Entry> entry, BigArray<std::uint64_t> unused);
   std::int64_t free_frames() const {
-    return capacity_ - std::int64_t(fresh_) + std::int64_t(queued_);
+    return capacity_ - std::int64_t(fresh_) + std::int64_t(unused_count_);
   }
   FrameId Allocate();
   void Free(FrameId id);
@@ -178,10 +178,13 @@ class FrameLog2 {
   Options options_;
   std::int64_t capacity_ = 0;
   bool inline_action_ = false;
-  BigArray<Entry> entry_;    // [capacity + 1]
-  BigArray<FrameId> freed_;  // ring of ids in the order in which they were freed
-  std::uint64_t freed_head_ = 0, queued_ = 0;
-  std::uint64_t fresh_ = 0;  // ids ever given out
+  BigArray<Entry> entry_;  // [capacity + 1]
+  // Ids are given out in ascending order, round and round, past those that live: frames that come
+  // one after the other have entries side by side, however those before them left.
+  BigArray<std::uint64_t> unused_;  // a bit an id: of [1, fresh_], those that don't live
+  std::uint64_t unused_count_ = 0;  // of these
+  std::uint64_t fresh_ = 0;         // ids ever given out
+  std::uint64_t cursor_ = 0;        // the id to be looked at next
   SegmentStore store_;
   std::unordered_map<StreamId, std::uint32_t> index_;
   std::vector<Stream> stream_;

@@ -72,10 +72,13 @@ bool HasItemRecords(const Table2::Options& options) {
   return options.checksums || options.trajectory.state.has_value();
 }
 
-// Small against the log, so that little waits to be freed, and large enough that few are opened.
+// Small against the log, so that little waits to be freed; whole huge pages where the log is large
+// enough for that.
 std::size_t SegmentBytes(const Table2::Options& options, std::size_t log_bytes) {
   if (options.segment_bytes > 0) return options.segment_bytes;
+  constexpr std::size_t kHuge = std::size_t{2} << 20;
   std::size_t bytes = std::clamp<std::size_t>(log_bytes / 64, 64 << 10, 16 << 20);
+  if (log_bytes >= 12 * kHuge) bytes = (bytes + kHuge - 1) / kHuge * kHuge;
   if (options.bytes_max > 0) bytes = std::min(bytes, options.bytes_max / 16);
   return RoundToPages(bytes);
 }
@@ -255,8 +258,7 @@ Table2::UpdateCounts Table2::State::Update(std::span<const std::uint64_t> key,
     if (i + kAhead < key.size()) {
       const auto ahead = std::size_t(key[i + kAhead] & 0xFFFFFFFFu);
       if (ahead < std::size_t(slots)) {
-        __builtin_prefetch(&item[ahead]);
-        __builtin_prefetch(&cold[ahead], 1);
+        __builtin_prefetch(&item[ahead], 1);
       }
     }
     const auto s = Slot(key[i]);
@@ -266,9 +268,9 @@ Table2::UpdateCounts Table2::State::Update(std::span<const std::uint64_t> key,
       ++counts.stale;
     } else {
       ++counts.applied;
-      cold[s].priority = Effective(p[i]);
+      item[s].priority = Effective(p[i]);
       chosen.push_back(s);
-      priority.push_back(cold[s].priority);
+      priority.push_back(item[s].priority);
       MarkDirty(s);
     }
   }
@@ -372,8 +374,8 @@ void Table2::ReadLine(std::int64_t line, SlotLine* out) const {
     const State::Stored& stored = state_->item[std::size_t(s)];
     if (!state_->Lives(stored)) continue;
     (*out)[std::size_t(i)] = {.generation = stored.generation,
-                              .priority = state_->cold[std::size_t(s)].priority,
-                              .times_sampled = stored.times_sampled};
+                              .priority = stored.priority,
+                              .times_sampled = state_->cold[std::size_t(s)].times_sampled};
   }
 }
 

@@ -106,8 +106,8 @@ void Table2::State::CollectMoves(const Record& from, Moves* moves) {
         cold[written.slot].segment != victim) {
       continue;
     }
-    written.priority = cold[written.slot].priority;
-    written.times_sampled = stored.times_sampled;
+    written.priority = stored.priority;
+    written.times_sampled = cold[written.slot].times_sampled;
     moves->items.push_back(written);
     moves->states.push_back(from.state + i * layout.state_bytes);
     moves->encoded_bytes += layout.item_bytes();

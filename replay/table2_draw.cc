@@ -42,21 +42,18 @@ void Table2::State::ChooseAmongDrawable(Rng* rng, std::vector<double>* probabili
     spent.clear();
     old.clear();
     for (std::size_t i = good; i < chosen.size(); ++i) {
-      Stored& stored = item[chosen[i]];
-      if (options.max_policy_age > 0 && TooOld(stored)) {
-        old.push_back(chosen[i]);
+      const Slot drawn = chosen[i];
+      if (options.max_policy_age > 0 && TooOld(item[drawn])) {
+        old.push_back(drawn);
         continue;
       }
       if (options.max_times_sampled > 0) {
-        if (std::int64_t(stored.times_sampled) >= options.max_times_sampled) continue;
-        if (std::int64_t(++stored.times_sampled) == options.max_times_sampled) {
-          spent.push_back(chosen[i]);
-        }
-        MarkDirty(chosen[i]);
-      } else {
-        ++stored.times_sampled;
+        std::uint32_t& times = cold[drawn].times_sampled;
+        if (std::int64_t(times) >= options.max_times_sampled) continue;
+        if (std::int64_t(++times) == options.max_times_sampled) spent.push_back(drawn);
+        MarkDirty(drawn);
       }
-      chosen[good] = chosen[i];
+      chosen[good] = drawn;
       (*probability)[good++] = (*probability)[i];
     }
     std::ranges::sort(old);
@@ -122,7 +119,7 @@ void Table2::State::LeaveAfterDraw() {
 // first frames, which mostly lie side by side. Actions that are not in the entries come in a second
 // pass.
 void Table2::State::Gather(Drawn* out) {
-  constexpr std::size_t kItemsAhead = 32, kFramesAhead = 12, kLinesMax = 8;
+  constexpr std::size_t kItemsAhead = 32, kFramesAhead = 12, kAheadMax = 512;
   const std::size_t count = chosen.size(), steps = std::size_t(options.view.steps());
   const bool sequence = options.view.kind == ViewSpec::Kind::kSequence;
   const std::size_t actions = sequence ? steps : 1;
@@ -137,22 +134,23 @@ void Table2::State::Gather(Drawn* out) {
   out->frame.resize(count * std::size_t(options.view.frames_max()));
   age.resize(count);
   action.assign(log.inline_action() ? 0 : count * actions, nullptr);
-  const std::size_t lines =
-      std::min<std::size_t>(std::size_t(options.view.frames_max() + 2) / 2, kLinesMax);
   const auto look_ahead = [&](std::size_t i) {
-    const auto* entry = reinterpret_cast<const std::byte*>(&log.entry(item[chosen[i]].first));
-    for (std::size_t line = 0; line < lines; ++line) __builtin_prefetch(entry + line * 64);
+    const Stored& ahead = item[chosen[i]];
+    const auto first = reinterpret_cast<std::uintptr_t>(&log.entry(ahead.first));
+    const std::uintptr_t end =
+        first + std::min<std::size_t>(ahead.frames() * sizeof(FrameLog2::Entry), kAheadMax);
+    for (std::uintptr_t at = first & ~std::uintptr_t{63}; at < end; at += 64) {
+      __builtin_prefetch(reinterpret_cast<const void*>(at));
+    }
   };
   for (std::size_t i = 0; i < std::min(count, kItemsAhead); ++i)
     __builtin_prefetch(&item[chosen[i]]);
   for (std::size_t i = 0; i < std::min(count, kFramesAhead); ++i) look_ahead(i);
-  const bool counted = options.max_policy_age > 0 || options.max_times_sampled > 0;
   std::size_t frames = 0;
   for (std::size_t i = 0; i < count; ++i) {
     if (i + kItemsAhead < count) __builtin_prefetch(&item[chosen[i + kItemsAhead]]);
     if (i + kFramesAhead < count) look_ahead(i + kFramesAhead);
-    Stored& stored = item[chosen[i]];
-    if (!counted) ++stored.times_sampled;
+    const Stored& stored = item[chosen[i]];
     out->key[i] = std::uint64_t{stored.generation} << 32 | chosen[i];
     out->policy_version[i] = stored.policy_version;
     out->length[i] = stored.length;

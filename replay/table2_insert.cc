@@ -236,7 +236,7 @@ void Table2::State::AddItems(std::span<const Item> items) {
     }
     const Item& newcomer = items[planned[i].item];
     chosen.push_back(AddItem(planned[i], newcomer, i, place, &writer));
-    priority.push_back(cold[chosen.back()].priority);
+    priority.push_back(item[chosen.back()].priority);
   }
   add();
   writer.Finish(options.checksums);
@@ -254,8 +254,9 @@ Table2::State::Slot Table2::State::AddItem(const Planned& plan, const Item& newc
             .policy_version = newcomer.policy_version,
             .number = inserted++,
             .length = std::uint16_t(newcomer.length),
-            .lead = std::uint16_t(plan.at.lead)};
-  rest = {.priority = Effective(newcomer.priority)};
+            .lead = std::uint16_t(plan.at.lead),
+            .priority = Effective(newcomer.priority)};
+  rest = {};
   for (std::uint32_t w = 0; w < stored.frames(); ++w) {
     ++log.entry(log.Id(plan.at.begin + w)).references;
   }
@@ -266,7 +267,7 @@ Table2::State::Slot Table2::State::AddItem(const Planned& plan, const Item& newc
                              .number = stored.number,
                              .length = stored.length,
                              .lead = stored.lead,
-                             .priority = rest.priority,
+                             .priority = stored.priority,
                              .slot = taken,
                              .generation = stored.generation};
     std::memcpy(writer->item + index * sizeof(written), &written, sizeof(written));

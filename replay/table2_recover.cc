@@ -279,9 +279,11 @@ void Table2::State::Recovery::AddItems(std::vector<FoundItem>* alive) {
                                  .number = written.number,
                                  .length = std::uint16_t(written.length),
                                  .lead = std::uint16_t(written.lead),
-                                 .times_sampled = written.times_sampled};
-    state->cold[written.slot] = {
-        .priority = written.priority, .segment = item.segment, .state = item.state, .recovered = 1};
+                                 .priority = written.priority};
+    state->cold[written.slot] = {.times_sampled = written.times_sampled,
+                                 .segment = item.segment,
+                                 .state = item.state,
+                                 .recovered = 1};
     state->log.store().Revive(item.segment, state->layout.item_bytes());
     state->newest_version = std::max(state->newest_version, written.policy_version);
     if (state->options.max_policy_age > 0) {

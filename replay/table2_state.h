@@ -19,7 +19,7 @@ namespace troop {
 struct Table2::State {
   using Slot = Selector::Slot;
   using FrameId = FrameLog2::FrameId;
-  // What draws read; half a cache line.
+  // What draws and updates read; half a cache line.
   struct Stored {
     FrameId first = 0;             // its earliest frame: of the lead, if it has one
     std::uint32_t generation = 0;  // of an empty slot: of the last that was in it; 0: none ever
@@ -27,12 +27,12 @@ struct Table2::State {
     std::uint64_t number = 0;  // in the order of insertion
     std::uint16_t length = 0;  // 0: the slot is empty
     std::uint16_t lead = 0;
-    std::uint32_t times_sampled = 0;
+    float priority = 0;  // as the selectors have it
     std::uint32_t frames() const { return std::uint32_t{lead} + length + 1; }
   };
   static_assert(sizeof(Stored) == 32);
   struct Cold {
-    float priority = 0;                                 // as the selectors have it
+    std::uint32_t times_sampled = 0;                    // counted where there is a limit
     SegmentStore::Index segment = SegmentStore::kNone;  // of its record; kNone: it has none
     std::uint32_t state = 0;                            // offset of its recurrent state
     std::uint32_t recovered = 0;  // its generation is not of this table's own numbers
