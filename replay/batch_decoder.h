@@ -20,8 +20,8 @@ namespace troop {
 // for a ring of batches. Otherwise it gets memory that a batch which is gone had, or new memory:
 // tensors may outlive the decoder, and die on any thread.
 //
-// Cost, one thread, batches of 512 transitions: 84x84 frames in stacks of 4, n-step 1, not encoded
-// 1.4 ms, LZ4 3.5 ms; 4 floats 12 ns an item.
+// Cost, one thread of a busy EPYC, batches of 512 transitions drawn from 1.4 GB: 84x84 frames in
+// stacks of 4, n-step 1, not encoded 1.7 ms, LZ4 4.0 ms; 4 floats out of the cache 21 ns an item.
 class BatchDecoder {
  public:
   struct Options {
