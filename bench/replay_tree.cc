@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/replay_cases.h"
 #include "core/check.h"
 #include "core/rng.h"
 #include "replay/extreme_tree.h"
@@ -21,6 +22,8 @@ namespace {
 constexpr std::size_t kBatch = 512;
 constexpr int kRepeats = 5;
 constexpr std::size_t kColdBytes = std::size_t{96} << 20;  // thrice the last cache of our machine
+constexpr int kPlayedDraws = 200;
+constexpr double kTolerance = 0.01;  // of their means: about three deviations of the peers' draws
 constexpr double kAlpha = 0.6, kBeta = 0.4;
 
 // Trees of 2^bits slots, all in use, and one batch of everything.
@@ -33,7 +36,7 @@ struct World {
     std::vector<std::uint32_t> all(std::size_t{1} << bits);
     std::vector<float> value(all.size());
     std::iota(all.begin(), all.end(), 0u);
-    for (float& v : value) v = rng.UniformF32() + 0.01f;
+    for (std::size_t i = 0; i < value.size(); ++i) value[i] = bench::RewardOf(i);
     PowerPriorities(value, kAlpha, value);
     sum.Set(all, value);
     least.Set(all, value);
@@ -75,15 +78,35 @@ void Full(World* w) {
   ImportanceWeights(w->probability, double(w->least.value().value_or(1)) / total, kBeta, w->weight);
 }
 
+// What the peers compute too, before anything was updated: the mean slot of masses in the middles
+// of equal parts; and the mean priority of 200 draws.
+double CheckFind(World* w) {
+  for (std::size_t i = 0; i < kBatch; ++i) {
+    w->mass[i] = (double(i) + 0.5) / double(kBatch) * w->sum.total();
+  }
+  Find(w);
+  return std::accumulate(w->found.begin(), w->found.end(), 0.0) / double(kBatch);
+}
+double PlayFull(World* w) {
+  double sum = 0;
+  for (int i = 0; i < kPlayedDraws; ++i) {
+    Full(w);
+    for (const std::uint32_t slot : w->found) sum += double(bench::RewardOf(slot));
+  }
+  return sum / double(kBatch * kPlayedDraws);
+}
+
 struct TreeCase {
   const char* name;
   void (*call)(World*);
+  const char* checks = nullptr;  // how what `compare` gives is compared
+  double (*compare)(World*) = nullptr;
 };
-constexpr TreeCase kTreeCases[] = {{"tree-find", &Find},
+constexpr TreeCase kTreeCases[] = {{"tree-find", &Find, "check", &CheckFind},
                                    {"tree-update", &Update},
                                    {"tree-update-powers", &UpdatePowers},
                                    {"tree-update-min", &UpdateLeast},
-                                   {"tree-draw-weighted", &Full}};
+                                   {"tree-draw-weighted", &Full, "play", &PlayFull}};
 
 // The tree against plain sums in f64, before anything is timed.
 void Verify(World* world) {
@@ -130,6 +153,10 @@ int RunTreeCases(std::string_view only, bool quick) {
     }
     World world(bits);
     Verify(&world);
+    std::vector<double> compared;
+    for (const TreeCase& c : kTreeCases) {
+      compared.push_back(c.compare == nullptr ? 0 : c.compare(&world));
+    }
     for (const bool is_cold : {false, true}) {
       const char* const cache = is_cold ? "-cold" : "-warm";
       std::vector<std::uint8_t> cold(is_cold ? kColdBytes : 0);
@@ -142,7 +169,12 @@ int RunTreeCases(std::string_view only, bool quick) {
         for (int i = 0; i < kRepeats; ++i) {
           std::printf("%s%.2f", i == 0 ? "" : ", ", Measure(&world, c.call, &cold, batches));
         }
-        std::printf("]}\n");
+        std::printf("]");
+        if (c.checks != nullptr) {
+          std::printf(", \"%s\": [%.9g], \"%s_tolerance\": %g", c.checks,
+                      compared[std::size_t(&c - kTreeCases)], c.checks, kTolerance);
+        }
+        std::printf("}\n");
         std::fflush(stdout);
         ++ran;
       }

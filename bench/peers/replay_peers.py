@@ -3,9 +3,9 @@
 
     replay_peers.py [--part tree|process] [--quick]
 
-One thread. Items and priorities are those of bench/replay_cases.h: PRIORITY(i) is spread evenly
-over [1, 7), an item's reward is its priority, updates write the priority that an item has: so what
-is drawn has the same distribution on both sides, and `play` is the means of what was drawn.
+One thread. Frames and items are those of bench/replay_cases.h: a frame's reward follows from its
+number and is spread evenly over [1, 7); an item's priority is its first reward, and updates write
+the same again: what is drawn has the same distribution on both sides, and `play` is its means.
 """
 import argparse
 import importlib.metadata
@@ -18,7 +18,7 @@ import cpprb
 import numpy as np
 import torch
 from tensordict import TensorDict
-from torchrl._torchrl import MinSegmentTreeFp32, SumSegmentTreeFp32
+from torchrl._torchrl import SumSegmentTreeFp32
 from torchrl.data import LazyTensorStorage, TensorDictPrioritizedReplayBuffer
 from torchrl.data.replay_buffers.samplers import PrioritizedSampler
 
@@ -27,6 +27,7 @@ ALPHA, BETA, EPSILON = 0.6, 0.4, 1e-6
 COLD_BYTES = 96 << 20
 SIDE, STACK = 84, 4
 EPISODE = 500                # frames; of them the last begins no transition
+ROUND = 60 * (EPISODE - 1)   # transitions of all games: a ring of whole rounds holds each as often
 FRAMES_PER_GAME = 3000
 GAMES = ("pong", "breakout", "space_invaders", "seaquest", "qbert", "ms_pacman", "beam_rider",
          "enduro", "asteroids", "montezuma_revenge")
@@ -38,6 +39,10 @@ TORCHRL = ("torchrl", importlib.metadata.version("torchrl"))
 def priority_of(index):
     mixed = (np.asarray(index, np.uint64) * np.uint64(2654435761)) & np.uint64(0xFFFFFFFF)
     return (1 + 6 * (mixed.astype(np.float64) / 2.0**32)).astype(np.float32)
+
+
+def vectors_of(index):
+    return priority_of(index)[:, None] * np.ones(4, np.float32)
 
 
 def emit(case, metric, unit, values, peer, **checks):
@@ -72,10 +77,11 @@ def time_calls(call, arguments, seconds, cold=None):
     return medians
 
 
-def time_both(case, name, call, arguments, peer, seconds, **checks):
+def time_both(name, bits, call, arguments, peer, seconds, **checks):
     time_calls(call, arguments, seconds / 5)
-    emit(case, f"{name}_warm", "ns", time_calls(call, arguments, seconds), peer, **checks)
-    emit(case, f"{name}_cold", "ns", time_calls(call, arguments, seconds, Cold()), peer, **checks)
+    for caches, cold in (("warm", None), ("cold", Cold())):
+        emit(f"{name}-2^{bits}-{caches}", "ns_per_item", "ns",
+             time_calls(call, arguments, seconds, cold), peer, **checks)
 
 
 def draw_indices(size, batches=64):
@@ -83,50 +89,49 @@ def draw_indices(size, batches=64):
     return [rng.integers(size, size=BATCH) for _ in range(batches)]
 
 
-def tree_with_torchrl(case, size, seconds):
-    """Its own trees: the sum alone for `find`; sum and minimum, which its sampler keeps, for
-    `update`; its sampler for `full`."""
-    tree, smallest = SumSegmentTreeFp32(size), MinSegmentTreeFp32(size)
+def tree_with_torchrl(bits, seconds):
+    """Its sum tree alone, and its sampler, which keeps the minimum too."""
+    size = 1 << bits
+    tree = SumSegmentTreeFp32(size)
     every = np.arange(size)
-    tree[every] = priority_of(every)
-    smallest[every] = priority_of(every)
+    tree[every] = priority_of(every)**np.float32(ALPHA)
     total = tree.query(0, size)
     fixed = ((np.arange(BATCH) + 0.5) / BATCH * total).astype(np.float32)
     found = float(tree.scan_lower_bound(fixed).mean())
     rng = np.random.default_rng(1)
     masses = [(rng.random(BATCH) * total * 0.9999999).astype(np.float32) for _ in range(64)]
-    time_both(case, "find", tree.scan_lower_bound, masses, TORCHRL, seconds, check=[found],
-              check_tolerance=1e-3)
-
-    def update(index):
-        value = new[0]
-        tree[index] = value
-        smallest[index] = value
-
-    new = [np.linspace(1, 7, BATCH, dtype=np.float32)]
-    time_both(case, "update", update, draw_indices(size), TORCHRL, seconds)
+    time_both("tree-find", bits, tree.scan_lower_bound, masses, TORCHRL, seconds, check=[found],
+              check_tolerance=0.01)
+    new = np.linspace(1, 7, BATCH, dtype=np.float32)
+    time_both("tree-update", bits, lambda index: tree.update(index, new), draw_indices(size),
+              TORCHRL, seconds)
     sampler = PrioritizedSampler(size, alpha=ALPHA, beta=BETA, eps=EPSILON)
     storage = LazyTensorStorage(size)
     storage.set(slice(0, size), torch.zeros(size, dtype=torch.uint8))
     sampler.extend(torch.arange(size))
     sampler.update_priority(torch.arange(size), torch.from_numpy(priority_of(every)))
-    drawn = np.concatenate([np.asarray(sampler.sample(storage, BATCH)[0]) for _ in range(400)])
-    time_both(case, "full", lambda _: sampler.sample(storage, BATCH), [None], TORCHRL, seconds,
-              play=[float(priority_of(drawn).mean())], play_tolerance=0.01)
+    drawn = np.concatenate([np.asarray(sampler.sample(storage, BATCH)[0]) for _ in range(200)])
+    time_both("tree-draw-weighted", bits, lambda _: sampler.sample(storage, BATCH), [None], TORCHRL,
+              seconds, play=[float(priority_of(drawn).mean())], play_tolerance=0.01)
+    indices = [torch.from_numpy(index) for index in draw_indices(size)]
+    values = torch.from_numpy(new)
+    time_both("tree-update-powers", bits, lambda index: sampler.update_priority(index, values),
+              indices, TORCHRL, seconds)
 
 
-def tree_with_cpprb(case, size, seconds):
+def tree_with_cpprb(bits, seconds):
     """Its trees (sum and minimum) can be reached by its buffer alone: an item is one byte here."""
+    size = 1 << bits
     buffer = cpprb.PrioritizedReplayBuffer(size, {"byte": {"dtype": np.uint8}}, alpha=ALPHA,
                                            eps=EPSILON)
     for first in range(0, size, 1 << 16):
         index = np.arange(first, min(first + (1 << 16), size))
         buffer.add(byte=np.zeros(len(index), np.uint8), priorities=priority_of(index))
-    drawn = np.concatenate([buffer.sample(BATCH, BETA)["indexes"] for _ in range(400)])
-    time_both(case, "full", lambda _: buffer.sample(BATCH, BETA), [None], CPPRB, seconds,
-              play=[float(priority_of(drawn).mean())], play_tolerance=0.01)
+    drawn = np.concatenate([buffer.sample(BATCH, BETA)["indexes"] for _ in range(200)])
+    time_both("tree-draw-weighted", bits, lambda _: buffer.sample(BATCH, BETA), [None], CPPRB,
+              seconds, play=[float(priority_of(drawn).mean())], play_tolerance=0.01)
     new = np.linspace(1, 7, BATCH, dtype=np.float32)
-    time_both(case, "update", lambda index: buffer.update_priorities(index, new),
+    time_both("tree-update-powers", bits, lambda index: buffer.update_priorities(index, new),
               draw_indices(size), CPPRB, seconds)
 
 
@@ -150,9 +155,8 @@ def vectors_with_cpprb(case, size, seconds):
     for first in range(0, size, 1 << 14):
         index = np.arange(first, min(first + (1 << 14), size))
         reward = priority_of(index)
-        vector = reward[:, None] * np.ones(4, np.float32)
-        buffer.add(obs=vector, act=np.zeros(len(index), np.int32), rew=reward,
-                   next_obs=vector + 1, done=np.zeros(len(index)), priorities=reward)
+        buffer.add(obs=vectors_of(index), act=np.zeros(len(index), np.int32), rew=reward,
+                   next_obs=vectors_of(index + 1), done=np.zeros(len(index)), priorities=reward)
 
     def step():
         batch = buffer.sample(BATCH, BETA)
@@ -169,13 +173,14 @@ def vectors_with_torchrl(case, size, seconds):
     buffer = TensorDictPrioritizedReplayBuffer(
         alpha=ALPHA, beta=BETA, eps=EPSILON, priority_key="td_error", batch_size=BATCH,
         storage=LazyTensorStorage(size))
-    reward = torch.from_numpy(priority_of(np.arange(size)))
-    vector = reward[:, None] * torch.ones(4)
+    every = np.arange(size)
+    reward = torch.from_numpy(priority_of(every))
+    vector, following = (torch.from_numpy(vectors_of(every + k)) for k in (0, 1))
     for first in range(0, size, 1 << 16):
         part = slice(first, min(first + (1 << 16), size))
         buffer.extend(TensorDict(
             {"obs": vector[part], "action": torch.zeros_like(reward[part], dtype=torch.int32),
-             "reward": reward[part], "next_obs": vector[part] + 1,
+             "reward": reward[part], "next_obs": following[part],
              "done": torch.zeros_like(reward[part], dtype=torch.bool), "td_error": reward[part]},
             batch_size=[len(reward[part])]))
 
@@ -211,7 +216,7 @@ def fill_with_atari(buffer, size, frames):
     while added < size:
         stacks = stacks_of(frames, episode * EPISODE % len(frames))
         count = EPISODE - 1
-        reward = priority_of(np.arange(added, added + count))
+        reward = priority_of(episode * EPISODE + np.arange(count))
         buffer.add(obs=stacks[:-1], act=np.zeros(count, np.int32), rew=reward,
                    next_obs=stacks[1:], done=np.zeros(count), priorities=reward)
         buffer.on_episode_end()
@@ -251,10 +256,10 @@ def atari_with_cpprb(cases, size, seconds, frames, **options):
 
 def run_tree(quick):
     seconds = 0.1 if quick else 0.5
-    for case, size in (("tree-1m", 1 << 20), ("tree-16m", 1 << 24)):
-        if not quick or size == 1 << 20:
-            tree_with_torchrl(case, size, seconds)
-            tree_with_cpprb(case, size, seconds)
+    for bits in (20, 24):
+        if not quick or bits == 20:
+            tree_with_torchrl(bits, seconds)
+            tree_with_cpprb(bits, seconds)
 
 
 def run_process(quick):
@@ -263,7 +268,7 @@ def run_process(quick):
     vectors_with_cpprb("process-4f", size, seconds)
     vectors_with_torchrl("process-4f", size, seconds)
     frames = load_frames()
-    size = 30_000 if quick else 100_000
+    size = (1 if quick else 4) * ROUND
     # The documented option for duplicated frames, and the one that stores each frame once. Neither
     # goes with n-step returns: one step here, three with ours.
     atari_with_cpprb(["process-atari-n1-raw", "process-atari-n1-lz4"], size, seconds, frames,

@@ -28,6 +28,7 @@ BATCH = 512
 STEPS = 3
 SIDE, STACK = 84, 4
 EPISODE = 500
+FRAMES_MAX = 120_000
 GAMES = ("pong", "breakout", "space_invaders", "seaquest", "qbert", "ms_pacman", "beam_rider",
          "enduro", "asteroids", "montezuma_revenge")
 FOLDER = pathlib.Path(__file__).resolve().parent.parent.parent / "build/peers/frames"
@@ -68,6 +69,7 @@ class Feeder:
     def __init__(self, client, case, frames):
         stack = stack_of(case)
         self.stack, self.frames, self.added, self.at = stack, frames, 0, 0
+        self.reward = priority_of(np.arange(FRAMES_MAX))
         self.writer = client.trajectory_writer(num_keep_alive_refs=stack + STEPS)
 
     def add(self, count):
@@ -75,16 +77,13 @@ class Feeder:
         action = np.int32(0)
         while self.added < until:
             frame = self.frames[self.at % len(self.frames)]
-            # The reward of the item that will begin here; an item has its first one's priority.
             step = self.at % EPISODE
-            first = self.stack + STEPS - 1
-            reward = priority_of(self.added + STEPS if step >= first - STEPS else 0)
-            self.writer.append({"obs": frame, "action": action, "reward": reward})
-            if step >= first:
-                history, end = self.writer.history, None
+            self.writer.append({"obs": frame, "action": action, "reward": self.reward[self.at]})
+            if step >= self.stack + STEPS - 1:
+                history = self.writer.history
                 window = slice(-self.stack - STEPS, -STEPS)
-                self.writer.create_item(TABLE, float(history["reward"][-STEPS - 1].numpy()), {
-                    "obs": history["obs"][window], "next_obs": history["obs"][-self.stack:end],
+                self.writer.create_item(TABLE, float(self.reward[self.at - STEPS]), {
+                    "obs": history["obs"][window], "next_obs": history["obs"][-self.stack:],
                     "action": history["action"][-STEPS - 1:-STEPS],
                     "reward": history["reward"][-STEPS - 1:-1]})
                 self.added += 1
@@ -97,7 +96,7 @@ class Feeder:
 
 def load_frames(case):
     if case == "service-4f":
-        return (priority_of(np.arange(30_000))[:, None] * np.ones(4)).astype(np.float32)
+        return (priority_of(np.arange(FRAMES_MAX))[:, None] * np.ones(4)).astype(np.float32)
     return np.concatenate([np.fromfile(FOLDER / f"{game}.u8", np.uint8)
                            for game in GAMES]).reshape(-1, SIDE, SIDE)
 

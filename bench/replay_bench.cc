@@ -1,0 +1,144 @@
+// The replay in process, one thread: the sum tree, tables with decoding, memory.
+//
+//   replay_bench [--part tree|process|memory] [--quick]
+//
+// Prints one JSON object per case and metric. `play` is the mean of what was drawn: see
+// replay_cases.h and bench/peers/replay_peers.py, which store the same.
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bench/replay_cases.h"
+#include "bench/replay_tree.h"
+#include "core/check.h"
+#include "core/tensor.h"
+#include "replay/batch_decoder.h"
+#include "replay/table2.h"
+
+namespace troop::bench {
+namespace {
+
+constexpr int kValues = 5;
+constexpr int kPlayedBatches = 60;
+// Whole rounds of the ten games' items: a full ring holds each as often, wherever it begins.
+constexpr std::int64_t kAtariItems =
+    std::int64_t{10} * kGameFrames / kEpisodeFrames * (kEpisodeFrames - 1);
+
+struct Options {
+  std::string_view part;
+  bool quick = false;
+};
+
+// Sample, decode, and answer with new priorities, as a learner does.
+class Learner {
+ public:
+  Learner(const Setting& setting, Table2* table, const AtariFrames* frames)
+      : table_(table),
+        decoder_({.trajectory = setting.trajectory, .view = setting.view, .codec = setting.codec}) {
+    if (frames == nullptr) return;
+    for (const auto& dictionary : frames->dictionaries()) decoder_.AddDictionary(dictionary);
+  }
+  void Step() {
+    table_->Draw(kBatch, &drawn_);
+    const Status decoded = decoder_.Decode(drawn_, kBeta, &batch_);
+    TROOP_CHECK(decoded.ok(), "{}", decoded.ToString());
+    const std::size_t steps = drawn_.reward.size() / std::size_t(kBatch);
+    priority_.resize(kBatch);
+    for (std::size_t i = 0; i < priority_.size(); ++i) priority_[i] = drawn_.reward[i * steps];
+    const auto counts = table_->Update(drawn_.key, priority_);
+    TROOP_CHECK(counts.applied == kBatch, "{} of {} updates applied", counts.applied, kBatch);
+  }
+  const SampleBatch& batch() const { return batch_; }
+
+ private:
+  Table2* const table_;
+  BatchDecoder decoder_;
+  Drawn drawn_;
+  SampleBatch batch_;
+  std::vector<float> priority_;
+};
+
+void RunCase(std::string_view name, const Setting& setting, const AtariFrames* frames,
+             std::int64_t items, double seconds) {
+  Table2 table = MakeFullTable(setting, frames, items);
+  Learner learner(setting, &table, frames);
+  Means means;
+  for (int i = 0; i < kPlayedBatches * (frames == nullptr ? 4 : 1); ++i) {
+    learner.Step();
+    means.Add(learner.batch());
+  }
+  std::vector<double> values;
+  for (int i = 0; i < kValues; ++i) {
+    std::int64_t steps = 0;
+    const double begin = Seconds();
+    double elapsed = 0;
+    for (; elapsed < seconds / kValues; elapsed = Seconds() - begin, ++steps) learner.Step();
+    values.push_back(double(steps) / elapsed);
+  }
+  Print({name, "batches_per_s", "1/s", values, means.values(), frames == nullptr ? 0.01 : 0.02});
+}
+
+void RunProcess(bool quick) {
+  const double seconds = quick ? 0.5 : 1.5;
+  RunCase("process-4f", Vectors(1), nullptr, quick ? 100'000 : 1'000'000, seconds);
+  if (!AtariFrames::Recorded()) {
+    std::fprintf(stderr, "no frames are recorded: bench/run --install-peers\n");
+    return;
+  }
+  const std::int64_t items = quick ? kAtariItems : 4 * kAtariItems;
+  for (const Codec codec : {Codec::kNone, Codec::kLz4}) {
+    const AtariFrames frames(codec, false);
+    const std::string suffix = codec == Codec::kNone ? "-raw" : "-lz4";
+    RunCase("process-atari-n1" + suffix, Atari(1, codec), &frames, items, seconds);
+    RunCase("process-atari-n3" + suffix, Atari(3, codec), &frames, items, seconds);
+  }
+}
+
+// What a full table of a million transitions, n = 3, adds to the process: measured, not computed.
+void RunMemory(bool quick) {
+  if (!AtariFrames::Recorded()) return;
+  const std::int64_t items = quick ? 200'000 : 1'000'000;
+  for (const Codec codec : {Codec::kLz4, Codec::kZstd}) {
+    const AtariFrames frames(codec, codec == Codec::kZstd);
+    const std::size_t before = ResidentBytes();
+    const Table2 table = MakeFullTable(Atari(3, codec), &frames, items);
+    const double bytes = double(ResidentBytes() - before) / double(table.size());
+    Print({.name = codec == Codec::kZstd ? "memory-atari-zstd" : "memory-atari-lz4",
+           .metric = "bytes_per_item",
+           .unit = "bytes",
+           .values = {bytes},
+           .better = "lower"});
+  }
+}
+
+int Main(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--quick") {
+      options.quick = true;
+    } else if (argument == "--part" && i + 1 < argc) {
+      options.part = argv[++i];
+    } else {
+      std::fprintf(stderr, "usage: %s [--part tree|process|memory] [--quick]\n", argv[0]);
+      return 2;
+    }
+  }
+  const auto wanted = [&](std::string_view part) {
+    return options.part.empty() || options.part == part;
+  };
+  if (wanted("tree")) RunTreeCases({}, options.quick);
+  if (wanted("process")) RunProcess(options.quick);
+  if (wanted("memory")) RunMemory(options.quick);
+  return 0;
+}
+
+}  // namespace
+}  // namespace troop::bench
+
+int main(int argc, char** argv) { return troop::bench::Main(argc, argv); }

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/trajectory.h"
+#include "replay/frame_codec.h"
+#include "replay/sample.h"
+#include "replay/table2.h"
+#include "replay/view.h"
+
+// What the programs of the suite `replay` share: what is stored, and how a line is printed. The
+// peers' scripts store the same.
+namespace troop::bench {
+
+inline constexpr std::int64_t kBatch = 512;
+inline constexpr double kBeta = 0.4;
+inline constexpr std::uint32_t kEpisodeFrames = 500;  // the last one is final
+inline constexpr std::uint32_t kGameFrames = 3000;    // a multiple of the above
+inline constexpr std::uint32_t kMessageFrames = 50;   // of an insert: Horgan et al. 2018, sec. 4.1
+
+// The reward of a frame, by its number in its stream; spread evenly over [1, 7). An item's priority
+// is the reward of its first frame.
+float RewardOf(std::uint64_t frame);
+
+struct Setting {
+  TrajectorySpec trajectory;
+  ViewSpec view;
+  Codec codec = Codec::kNone;
+};
+Setting Vectors(int n_step);             // observations of 4 floats, all the frame's reward
+Setting Atari(int n_step, Codec codec);  // 84x84 grey, stacks of 4
+ViewSpec TransitionsOf(int n_step, int stack);
+
+// The recorded games one after the other, each encoded by itself: [games * kGameFrames].
+// `dictionaries`: one for each game, of its first thousand frames, as a server trains one.
+class AtariFrames {
+ public:
+  // Aborts with a line of help where the frames aren't there.
+  AtariFrames(Codec codec, bool dictionaries);
+  std::size_t count() const { return offset_.size() - 1; }
+  std::span<const std::byte> encoded(std::size_t frame) const;
+  const std::vector<std::shared_ptr<const FrameDictionary>>& dictionaries() const {
+    return dictionaries_;
+  }
+  static bool Recorded();
+
+ private:
+  std::vector<std::byte> bytes_;
+  std::vector<std::size_t> offset_;
+  std::vector<std::shared_ptr<const FrameDictionary>> dictionaries_;
+};
+
+// One stream of episodes of kEpisodeFrames, in calls of kMessageFrames with the items that end
+// there. Owner: one thread.
+class Feeder {
+ public:
+  // frames: of a setting with images, else nullptr; must outlive this.
+  Feeder(const Setting& setting, const AtariFrames* frames, StreamId stream);
+  EncodedInsert Next();
+  std::uint64_t frames() const { return at_; }
+
+ private:
+  Setting setting_;
+  const AtariFrames* const frames_;
+  const StreamId stream_;
+  std::uint64_t at_ = 0;
+};
+
+// A table that is full and has begun to evict. Aborts where it can't be made.
+Table2 MakeFullTable(const Setting& setting, const AtariFrames* frames, std::int64_t items);
+
+// Means over all that was drawn: first rewards, observations, next observations. What peers are
+// compared by, since no two of them draw the same random numbers.
+class Means {
+ public:
+  void Add(const SampleBatch& batch);
+  std::vector<double> values() const;
+
+ private:
+  double sum_[3] = {};
+  std::int64_t batches_ = 0;
+};
+
+struct Line {
+  std::string_view name, metric, unit;
+  std::vector<double> values;
+  std::vector<double> play = {};
+  double play_tolerance = 0.02;
+  std::string_view better = {};
+};
+void Print(const Line& line);
+
+double Seconds();  // of a steady clock
+std::size_t ResidentBytes();
+
+}  // namespace troop::bench
