@@ -115,14 +115,14 @@ void Table2::State::LeaveAfterDraw() {
   if (trim) TrimToCapacity();
 }
 
-// One pass over the items that looks ahead twice: for what is stored of an item, and then for its
-// first frames, which mostly lie side by side. Actions that are not in the entries come in a second
-// pass.
+// In blocks of items, three passes each: what is stored of an item, its frames' entries, and then
+// the columns, out of the cache. Passes that do nothing but read keep many misses in flight; with
+// prefetches, of which the processor drops those that also miss its TLB, the same takes twice as
+// long. Actions that are not in the entries come last.
 void Table2::State::Gather(Drawn* out) {
-  constexpr std::size_t kItemsAhead = 32, kFramesAhead = 12, kAheadMax = 512;
+  constexpr std::size_t kBlock = 64;
   const std::size_t count = chosen.size(), steps = std::size_t(options.view.steps());
-  const bool sequence = options.view.kind == ViewSpec::Kind::kSequence;
-  const std::size_t actions = sequence ? steps : 1;
+  const std::size_t actions = options.view.kind == ViewSpec::Kind::kSequence ? steps : 1;
   out->key.resize(count);
   out->policy_version.resize(count);
   out->length.resize(count);
@@ -134,43 +134,51 @@ void Table2::State::Gather(Drawn* out) {
   out->frame.resize(count * std::size_t(options.view.frames_max()));
   age.resize(count);
   action.assign(log.inline_action() ? 0 : count * actions, nullptr);
-  const auto look_ahead = [&](std::size_t i) {
-    const Stored& ahead = item[chosen[i]];
-    const auto first = reinterpret_cast<std::uintptr_t>(&log.entry(ahead.first));
-    const std::uintptr_t end =
-        first + std::min<std::size_t>(ahead.frames() * sizeof(FrameLog2::Entry), kAheadMax);
-    for (std::uintptr_t at = first & ~std::uintptr_t{63}; at < end; at += 64) {
-      __builtin_prefetch(reinterpret_cast<const void*>(at));
-    }
-  };
-  for (std::size_t i = 0; i < std::min(count, kItemsAhead); ++i)
-    __builtin_prefetch(&item[chosen[i]]);
-  for (std::size_t i = 0; i < std::min(count, kFramesAhead); ++i) look_ahead(i);
   std::size_t frames = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (i + kItemsAhead < count) __builtin_prefetch(&item[chosen[i + kItemsAhead]]);
-    if (i + kFramesAhead < count) look_ahead(i + kFramesAhead);
-    const Stored& stored = item[chosen[i]];
-    out->key[i] = std::uint64_t{stored.generation} << 32 | chosen[i];
-    out->policy_version[i] = stored.policy_version;
-    out->length[i] = stored.length;
-    out->lead[i] = stored.lead;
-    age[i] = inserted - stored.number - 1;
-    GatherItem(stored, i, out, &frames);
-    if (layout.state_bytes > 0) {
-      const Cold& rest = cold[chosen[i]];
-      std::memcpy(out->state.data() + i * layout.state_bytes,
-                  log.store().base(rest.segment) + rest.state, layout.state_bytes);
+  for (std::size_t begin = 0; begin < count; begin += kBlock) {
+    const std::size_t end = std::min(begin + kBlock, count);
+    for (std::size_t i = begin; i < end; ++i) {
+      const Stored& stored = item[chosen[i]];
+      out->key[i] = std::uint64_t{stored.generation} << 32 | chosen[i];
+      out->policy_version[i] = stored.policy_version;
+      out->length[i] = stored.length;
+      out->lead[i] = stored.lead;
+      age[i] = inserted - stored.number - 1;
     }
+    TouchEntries(begin, end);
+    for (std::size_t i = begin; i < end; ++i) GatherItem(item[chosen[i]], i, out, &frames);
   }
   out->frame.resize(frames);
-  const std::size_t action_bytes = layout.action_bytes;
+  CopyActions(out);
+  for (std::size_t i = 0; i < count && layout.state_bytes > 0; ++i) {
+    const Cold& rest = cold[chosen[i]];
+    std::memcpy(out->state.data() + i * layout.state_bytes,
+                log.store().base(rest.segment) + rest.state, layout.state_bytes);
+  }
+}
+
+// Frames of an item mostly lie side by side; of a long one the hardware guesses the rest.
+void Table2::State::TouchEntries(std::size_t begin, std::size_t end) {
+  constexpr std::uint32_t kPerLine = 64 / sizeof(FrameLog2::Entry), kFramesMax = 16;
+  const auto last = FrameId(log.capacity());
+  std::uint32_t sum = 0;
+  for (std::size_t i = begin; i < end; ++i) {
+    const Stored& stored = item[chosen[i]];
+    const FrameId until = std::min(stored.first + std::min(stored.frames(), kFramesMax) - 1, last);
+    for (FrameId id = stored.first; id < until; id += kPerLine) sum += log.entry(id).next;
+    sum += log.entry(until).next;
+  }
+  touched = sum;
+}
+
+void Table2::State::CopyActions(Drawn* out) const {
+  const std::size_t bytes = layout.action_bytes;
   for (std::size_t i = 0; i < action.size(); ++i) {
-    std::byte* const to = out->action.data() + i * action_bytes;
+    std::byte* const to = out->action.data() + i * bytes;
     if (action[i] != nullptr) {
-      std::memcpy(to, action[i], action_bytes);
+      std::memcpy(to, action[i], bytes);
     } else {
-      std::memset(to, 0, action_bytes);
+      std::memset(to, 0, bytes);
     }
   }
 }

@@ -85,6 +85,8 @@ struct Table2::State {
   void ChooseAmongDrawable(Rng* rng, std::vector<double>* probability);
   void Gather(Drawn* out);
   void GatherItem(const Stored& stored, std::size_t i, Drawn* out, std::size_t* frames);
+  void TouchEntries(std::size_t begin, std::size_t end);
+  void CopyActions(Drawn* out) const;
   void LeaveAfterDraw();
   UpdateCounts Update(std::span<const std::uint64_t> key, std::span<const float> priority);
 
@@ -141,6 +143,7 @@ struct Table2::State {
   std::vector<float> priority;
   std::vector<std::uint64_t> age;
   std::vector<const std::byte*> action;
+  std::uint32_t touched = 0;  // of what was read ahead; nobody asks
   Record record;
   std::size_t record_bytes = 0;  // of the call's
 };
