@@ -121,19 +121,12 @@ class DiskStorage final : public Storage {
   }
 
   Result<std::unique_ptr<AppendFile>> OpenAppend(std::string_view path) override {
+    const std::vector<fs::path> folders = NewEntriesIn(path);
     TROOP_ASSIGN_OR_RETURN(const fs::path target, MakeFolderOf(path));
-    std::error_code error;
-    std::vector<fs::path> folders;
-    if (!fs::exists(target, error)) {
-      fs::path folder = target;
-      for (std::size_t i = 0; i <= std::size_t(std::ranges::count(path, '/')); ++i) {
-        folders.push_back(folder = folder.parent_path());
-      }
-    }
     Descriptor fd(open(target.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
     if (fd.get() < 0) return FromErrno(errno, "can't open", target.string());
-    return std::unique_ptr<AppendFile>(std::make_unique<DiskAppendFile>(
-        std::move(fd), target.string(), std::move(folders)));
+    return std::unique_ptr<AppendFile>(
+        std::make_unique<DiskAppendFile>(std::move(fd), target.string(), folders));
   }
 
   Result<Buffer> Map(std::string_view path) override {
@@ -259,6 +252,18 @@ class DiskStorage final : public Storage {
   Result<fs::path> Resolve(std::string_view path) const {
     TROOP_RETURN_IF_ERROR(CheckStoragePath(path));
     return path.empty() ? root_ : root_ / path;
+  }
+  // The folders that get an entry when the file is made: its own, and those of missing folders.
+  std::vector<fs::path> NewEntriesIn(std::string_view path) const {
+    std::vector<fs::path> folders;
+    if (!CheckStorageName(path).ok()) return folders;
+    std::error_code error;
+    fs::path entry = root_ / path;
+    for (std::size_t names = std::size_t(std::ranges::count(path, '/')) + 1; names > 0; --names) {
+      if (fs::exists(entry, error)) break;
+      folders.push_back(entry = entry.parent_path());
+    }
+    return folders;
   }
   Result<fs::path> MakeFolderOf(std::string_view path) const {
     TROOP_RETURN_IF_ERROR(CheckStorageName(path));
