@@ -2,8 +2,9 @@
 import json
 
 BEGIN, END = "<!-- numbers:begin -->", "<!-- numbers:end -->"
-SUITES = ("env", "nn", "learn", "e2e")
-TITLES = {"env": "Environments", "nn": "Networks", "learn": "Learning", "e2e": "End to end"}
+SUITES = ("env", "nn", "learn", "e2e", "replay")
+TITLES = {"env": "Environments", "nn": "Networks", "learn": "Learning", "e2e": "End to end",
+          "replay": "Replay"}
 NONE = "No full run is recorded yet: `bench/run env nn learn e2e`."
 
 
@@ -16,6 +17,8 @@ def human(value, unit):
             if abs(value) >= size:
                 return f"{value / size:.3g} {letter}/s"
         return f"{value:.3g}/s"
+    if unit == "share":
+        return f"{value:.2%}"
     text = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
     return f"{text} {unit}" if unit in ("s", "ms", "us", "ns") else text
 

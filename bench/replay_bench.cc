@@ -1,22 +1,25 @@
 // The replay in process, one thread: the sum tree, tables with decoding, memory.
 //
-//   replay_bench [--part tree|process|memory] [--quick]
+//   replay_bench [--part tree|process|memory|churn] [--quick]
 //
 // Prints one JSON object per case and metric. `play` is the mean of what was drawn: see
 // replay_cases.h and bench/peers/replay_peers.py, which store the same.
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "bench/replay_cases.h"
 #include "bench/replay_tree.h"
 #include "core/check.h"
-#include "core/tensor.h"
+#include "core/rng.h"
 #include "replay/batch_decoder.h"
 #include "replay/table2.h"
 
@@ -75,9 +78,9 @@ void RunCase(std::string_view name, const Setting& setting, const AtariFrames* f
   std::vector<double> values;
   for (int i = 0; i < kValues; ++i) {
     std::int64_t steps = 0;
-    const double begin = Seconds();
+    const double begin = WallSeconds();
     double elapsed = 0;
-    for (; elapsed < seconds / kValues; elapsed = Seconds() - begin, ++steps) learner.Step();
+    for (; elapsed < seconds / kValues; elapsed = WallSeconds() - begin, ++steps) learner.Step();
     values.push_back(double(steps) / elapsed);
   }
   Print({name, "batches_per_s", "1/s", values, means.values(), frames == nullptr ? 0.01 : 0.02});
@@ -116,6 +119,78 @@ void RunMemory(bool quick) {
   }
 }
 
+// Updates of keys that were drawn up to kLate draws ago, while so many items come that about half
+// of those are gone: how many items end with another weight than the last update of theirs says.
+// policy_version is the number that the item was inserted with.
+class Churn {
+ public:
+  static constexpr std::int64_t kItems = 1 << 13;
+  static constexpr std::size_t kLate = 64;
+  Churn() : setting_(Vectors(1)), table_(MakeFullTable(setting_, nullptr, kItems)) {}
+
+  // One call each of Insert, Draw and Update.
+  void Turn() {
+    Insert();
+    Drawn& drawn = drawn_[turn_++ % kLate];
+    if (!drawn.key.empty()) Update(drawn);
+    table_.Draw(kBatch, &drawn);
+    for (std::size_t i = 0; i < drawn.key.size(); ++i) {
+      const auto told = told_.find(drawn.key[i]);
+      if (told == told_.end()) continue;
+      const double weight = std::pow(double(told->second) + 1e-6, 0.6);
+      const double seen = drawn.probability[i] * drawn.total;
+      misapplied_ += std::abs(seen - weight) > 1e-4 * weight;
+      ++compared_;
+    }
+  }
+  std::int64_t updates() const { return updates_; }
+  std::int64_t stale() const { return stale_; }
+  std::int64_t misapplied() const { return misapplied_; }
+  std::int64_t compared() const { return compared_; }
+
+ private:
+  void Insert() {
+    const auto counts = table_.Insert(feeder_.Next());
+    TROOP_CHECK(counts.ok(), "{}", counts.status().ToString());
+  }
+  void Update(const Drawn& drawn) {
+    priority_.resize(drawn.key.size());
+    for (float& p : priority_) p = 0.5f + 8 * rng_.UniformF32();
+    for (std::size_t i = 0; i < drawn.key.size(); ++i) {
+      if (table_.Alive(drawn.key[i])) told_[drawn.key[i]] = priority_[i];
+    }
+    const auto counts = table_.Update(drawn.key, priority_);
+    updates_ += counts.applied;
+    stale_ += counts.stale;
+    if (told_.size() > 8 * std::size_t(kItems)) {
+      std::erase_if(told_, [this](const auto& pair) { return !table_.Alive(pair.first); });
+    }
+  }
+
+  const Setting setting_;
+  Table2 table_;
+  Feeder feeder_{setting_, nullptr, 2};
+  Rng rng_{{.run_seed = 1, .purpose = Purpose::kSynthetic}};
+  std::array<Drawn, kLate> drawn_;
+  std::unordered_map<std::uint64_t, float> told_;  // by key
+  std::vector<float> priority_;
+  std::size_t turn_ = 0;
+  std::int64_t updates_ = 0, stale_ = 0, misapplied_ = 0, compared_ = 0;
+};
+
+void RunChurn(bool quick) {
+  const std::int64_t wanted = quick ? 1'000'000 : 100'000'000;
+  Churn churn;
+  while (churn.updates() + churn.stale() < wanted) churn.Turn();
+  TROOP_CHECK(churn.stale() > 0 && churn.compared() > wanted / 2, "{} stale, {} compared",
+              churn.stale(), churn.compared());
+  Print({.name = quick ? "churn-1e6-updates" : "churn-1e8-updates",
+         .metric = "misapplied",
+         .unit = "items",
+         .values = {double(churn.misapplied())},
+         .better = "lower"});
+}
+
 int Main(int argc, char** argv) {
   Options options;
   for (int i = 1; i < argc; ++i) {
@@ -125,7 +200,7 @@ int Main(int argc, char** argv) {
     } else if (argument == "--part" && i + 1 < argc) {
       options.part = argv[++i];
     } else {
-      std::fprintf(stderr, "usage: %s [--part tree|process|memory] [--quick]\n", argv[0]);
+      std::fprintf(stderr, "usage: %s [--part tree|process|memory|churn] [--quick]\n", argv[0]);
       return 2;
     }
   }
@@ -134,6 +209,7 @@ int Main(int argc, char** argv) {
   };
   if (wanted("tree")) RunTreeCases({}, options.quick);
   if (wanted("process")) RunProcess(options.quick);
+  if (wanted("churn")) RunChurn(options.quick);
   if (wanted("memory")) RunMemory(options.quick);
   return 0;
 }

@@ -224,7 +224,7 @@ void Print(const Line& line) {
   std::fflush(stdout);
 }
 
-double Seconds() {
+double WallSeconds() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration<double>(now).count();
 }

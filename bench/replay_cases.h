@@ -95,7 +95,7 @@ struct Line {
 };
 void Print(const Line& line);
 
-double Seconds();  // of a steady clock
+double WallSeconds();  // of a steady clock
 std::size_t ResidentBytes();
 
 }  // namespace troop::bench

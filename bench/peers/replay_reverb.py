@@ -28,11 +28,12 @@ BATCH = 512
 STEPS = 3
 SIDE, STACK = 84, 4
 EPISODE = 500
-FRAMES_MAX = 120_000
+FRAMES_MAX = 150_000
 GAMES = ("pong", "breakout", "space_invaders", "seaquest", "qbert", "ms_pacman", "beam_rider",
          "enduro", "asteroids", "montezuma_revenge")
 FOLDER = pathlib.Path(__file__).resolve().parent.parent.parent / "build/peers/frames"
 TABLE = "experience"
+ROUND = 60 * (EPISODE - STACK - STEPS + 1)   # items of all games
 FLUSH_EVERY = 50             # items in flight, as a message of ours holds
 VERSION = importlib.metadata.version("dm-reverb")
 
@@ -102,8 +103,11 @@ def load_frames(case):
 
 
 def emit(case, metric, values, **checks):
-    print(json.dumps({"case": case, "metric": metric, "unit": "1/s", "values": values,
-                      "peer": "dm-reverb", "peer_version": VERSION, **checks}), flush=True)
+    """One line for each of our transports."""
+    for transport in ("ipc", "tcp"):
+        print(json.dumps({"case": f"{case}-{transport}", "metric": metric, "unit": "1/s",
+                          "values": values, "peer": "dm-reverb", "peer_version": VERSION,
+                          **checks}), flush=True)
 
 
 def draw(client, address, case, seconds, workers):
@@ -132,7 +136,7 @@ def draw(client, address, case, seconds, workers):
 
 
 def run(case, quick, workers):
-    size = 20_000 if quick else 100_000
+    size = (1 if quick else 4) * ROUND
     server = subprocess.Popen([sys.executable, __file__, "--case", case, "--serve", str(size)],
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:

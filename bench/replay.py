@@ -1,0 +1,70 @@
+"""The suite `replay`: programs and peers by parts, each part with its own cores, in turn."""
+import dataclasses
+import os
+import pathlib
+
+import harness
+from harness import ROOT, BenchError, say
+
+ROUNDS = 3
+IN_PROCESS = "peers/replay_peers.py"   # cpprb, TorchRL
+SERVICE = "peers/replay_reverb.py"     # in an environment of its own
+
+
+@dataclasses.dataclass
+class Part:
+    """One part of the suite: what of ours and of a peer's is run in turn."""
+    program: str
+    name: str
+    cores: int | None                  # None: all
+    peer: str | None = None
+    peer_flags: tuple = ()
+    rounds: int = ROUNDS
+
+
+PARTS = (
+    Part("replay_bench", "tree", 1, IN_PROCESS, ("--part", "tree")),
+    Part("replay_bench", "process", 1, IN_PROCESS, ("--part", "process")),
+    Part("replay_bench", "memory", 1, rounds=1),
+    Part("replay_bench", "churn", 1, rounds=1),
+    Part("replay_service_bench", "rates", None, SERVICE),
+    Part("replay_service_bench", "actors", None, rounds=1),
+    Part("replay_service_bench", "limiter", None, rounds=1),
+)
+
+
+def python_for(peer):
+    """The interpreter of a peer's environment, or None."""
+    if peer != SERVICE:
+        return harness.peers_python()
+    path = pathlib.Path(os.environ.get("TROOP_REVERB_PYTHON",
+                                       ROOT / "build/peers_reverb/bin/python"))
+    return path if path.exists() else None
+
+
+def run_part(part, build, quick, ours, peers):
+    """Adds the lines of both sides."""
+    flags = ["--quick"] if quick else []
+    python = python_for(part.peer) if part.peer else None
+    if part.peer and python is None:
+        say(f"replay: peer absent: {part.peer}: bench/run --install-peers")
+    for turn in range(1 if quick else part.rounds):
+        text = harness.run_program([build / "bench" / part.program, "--part", part.name, *flags],
+                                   cores=part.cores)
+        harness.collect(harness.parse_lines(text), ours)
+        if python:
+            try:
+                text = harness.run_program([python, ROOT / "bench" / part.peer, *part.peer_flags,
+                                            *flags], cores=part.cores)
+                harness.collect(harness.parse_lines(text), peers)
+            except BenchError as error:
+                say(f"replay: peer absent: {error}")
+                python = None
+        say(f"replay {part.name}: round {turn + 1} of {1 if quick else part.rounds}")
+
+
+def run(build, quick, machine):
+    ours, peers = {}, {}
+    for part in PARTS:
+        run_part(part, build, quick, ours, peers)
+    return harness.pair("replay", ours, peers, machine)
