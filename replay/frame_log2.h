@@ -74,7 +74,7 @@ class FrameLog2 {
   bool has_room() const { return free_frames() >= std::int64_t(new_frames_); }
   // Forgets the stream that was silent longest. False: there is none but the call's.
   bool ForgetSilentStream();
-  bool streams_hold_much() const { return tail_frames_ > capacity_ / 4; }
+  bool streams_hold_much() const { return tail_frames_ > capacity_ / 4 * 3; }
   // Bytes of the call's record, with `items` items in it.
   std::size_t RecordBytes(std::uint32_t items) const;
   // Appends the record and the entries of its frames. The caller fills in items and states, and

@@ -1,0 +1,464 @@
+// What a table takes, what it refuses, and who leaves for it.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/replay/chi_square.h"
+#include "tests/replay/table2_world.h"
+
+namespace troop {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// ---- views --------------------------------------------------------------------------------------
+
+TEST(Table2InsertTest, AnItemSpansChunksOfItsStreamThatOthersLieBetween) {
+  Table2 table = MakeTable2(TinyOptions());
+  Put(&table, TinyChunk(1, 0, 5), {});
+  Put(&table, TinyChunk(2, 0, 5), {});
+  Put(&table, TinyChunk(1, 5, 5), TinyItems(1, 3, 1, 1, 3));
+  const Read read(&table, 1);
+  EXPECT_EQ(read.first_frame(0), 3u);
+  EXPECT_EQ(read.last_frame(0), 6u);
+  EXPECT_EQ(read.action(0), 13);
+  EXPECT_EQ(read.drawn.reward, (std::vector<float>{3.5f, 4.5f, 5.5f}));
+}
+
+TEST(Table2InsertTest, ChunksOfAStreamInOneCallAreOneRunWhateverTheirNeighbours) {
+  Table2 table = MakeTable2(TinyOptions());
+  EncodedInsert call{{TinyChunk(1, 0, 3), TinyChunk(2, 0, 4), TinyChunk(1, 3, 3)}, {}};
+  call.items = TinyItems(1, 0, 3, 1, 3);
+  for (const Item& item : TinyItems(2, 0, 1, 1, 3)) call.items.push_back(item);
+  EXPECT_EQ(Put(&table, call).inserted, 4);
+  const Read read(&table, 4);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(read.stream(i), i < 3 ? 1u : 2u);
+    EXPECT_EQ(read.last_frame(i), read.first_frame(i) + 3);
+  }
+}
+
+TEST(Table2InsertTest, MemoryGrowsByOneFrameAStepHoweverManyItemsLookAtIt) {
+  Table2::Options options = TinyOptions(1000);
+  options.view = {.length_max = 5, .stack = 4};
+  Table2 table = MakeTable2(options);
+  Put(&table, TinyChunk(1, 0, 100), TinyItems(1, 0, 95, 1, 5));
+  const std::size_t before = table.live_bytes();
+  EXPECT_EQ(table.frames(), 100);
+  Put(&table, TinyChunk(1, 100, 100), TinyItems(1, 95, 100, 1, 5));
+  EXPECT_EQ(table.frames(), 200);
+  EXPECT_EQ(table.live_bytes() - before, 100 * (8 + 4 + 9));  // observation, action, the rest
+}
+
+TEST(Table2InsertTest, AShortItemAtAnEpisodesEndIsPaddedAndEndsAtTheFinalFrame) {
+  for (const float last_discount : {0.0f, 1.0f}) {  // terminated, truncated
+    Table2 table = MakeTable2(TinyOptions());
+    Put(&table, EncodeFrames(TinySpec(), Codec::kNone, 1, EpisodeEnd(0, 5, last_discount)),
+        TinyItems(1, 2, 1, 1, 2));
+    const Read read(&table, 1);
+    EXPECT_EQ(read.drawn.length[0], 2);
+    EXPECT_EQ(read.last_frame(0), 4u);  // the true last observation
+    EXPECT_EQ(read.drawn.reward, (std::vector<float>{2.5f, 3.5f, 0}));
+    EXPECT_EQ(read.drawn.discount, (std::vector<float>{1, last_discount, 1}));
+  }
+}
+
+TEST(Table2InsertTest, TheAgeOfADrawnItemIsHowManyCameSince) {
+  Table2 table = MakeTable2(TinyOptions());
+  Put(&table, TinyChunk(1, 0, 11), TinyItems(1, 0, 10));
+  const Read read(&table, 10);
+  for (std::size_t i = 0; i < 10; ++i) EXPECT_EQ(table.drawn_age()[i], 9 - read.first_frame(i));
+}
+
+// ---- refusals -----------------------------------------------------------------------------------
+
+// A refused call leaves the table as it was: the same call without its fault goes in afterwards.
+void ExpectRefused(Table2* table, const EncodedInsert& call, std::string_view why = "") {
+  const std::int64_t size = table->size(), frames = table->frames(), streams = table->streams();
+  const std::size_t live = table->live_bytes();
+  const auto counts = table->Insert(call);
+  EXPECT_EQ(counts.status().code(), Code::kInvalidArgument) << counts.status().ToString();
+  EXPECT_NE(counts.status().message().find(why), std::string::npos) << counts.status().ToString();
+  EXPECT_EQ(counts.status().message().find('\n'), std::string::npos);
+  EXPECT_EQ(table->size(), size);
+  EXPECT_EQ(table->frames(), frames);
+  EXPECT_EQ(table->streams(), streams);
+  EXPECT_EQ(table->live_bytes(), live);
+}
+
+TEST(Table2InsertTest, AnItemAcrossAnEpisodesEndIsRefused) {
+  Table2 table = MakeTable2(TinyOptions());
+  Put(&table, EncodeFrames(TinySpec(), Codec::kNone, 1, EpisodeEnd(0, 5, 0)), {});
+  for (const std::uint64_t first : {2, 3, 4}) {
+    ExpectRefused(&table, {{TinyChunk(1, 5, 5)}, TinyItems(1, first, 1, 1, 3)},
+                  "crosses the end of an episode");
+  }
+  EXPECT_EQ(Put(&table, TinyChunk(1, 5, 5), TinyItems(1, 5, 1, 1, 3)).inserted, 1);
+}
+
+TEST(Table2InsertTest, AnItemAcrossALostFrameIsRefused) {
+  Table2 table = MakeTable2(TinyOptions());
+  Put(&table, TinyChunk(1, 0, 5), {});
+  ExpectRefused(&table, {{TinyChunk(1, 6, 5)}, TinyItems(1, 3, 1, 1, 2)}, "missing in between");
+  EXPECT_EQ(Put(&table, TinyChunk(1, 6, 5), TinyItems(1, 6, 2, 1, 3)).inserted, 2);
+}
+
+TEST(Table2InsertTest, AfterALostFrameNoStackReachesBack) {
+  Table2::Options options = TinyOptions();
+  options.view = {.length_max = 1, .stack = 4};
+  Table2 table = MakeTable2(options);
+  Put(&table, TinyChunk(1, 0, 5), {});
+  Put(&table, TinyChunk(1, 6, 5), TinyItems(1, 7, 1));
+  EXPECT_EQ(Read(&table, 1).drawn.lead[0], 1);
+}
+
+TEST(Table2InsertTest, ItemsBeyondTheFramesThatCameAreRefused) {
+  Table2 table = MakeTable2(TinyOptions());
+  Put(&table, TinyChunk(1, 0, 5), {});
+  for (const Item& item :
+       {Item{.stream = 1, .first_frame = 3, .length = 2, .priority = 1},
+        Item{.stream = 9, .first_frame = 0, .length = 1, .priority = 1},
+        Item{.stream = 1, .first_frame = ~0ull, .length = 3, .priority = 1},
+        Item{.stream = 1, .first_frame = 0, .length = 0, .priority = 1},
+        Item{.stream = 1, .first_frame = 0, .length = 4, .priority = 1},
+        Item{.stream = 1, .first_frame = 0, .length = ~0u, .priority = 1},
+        Item{.stream = 1, .first_frame = 1, .length = 1, .burn_in = 1, .priority = 1}}) {
+    ExpectRefused(&table, {{}, {item}});
+    ExpectRefused(&table, {{TinyChunk(7, 0, 3)}, {item}});
+  }
+  EXPECT_EQ(Put(&table, {{}, TinyItems(1, 3, 1)}).inserted, 1);
+}
+
+TEST(Table2InsertTest, PrioritiesThatAreNoneAreRefused) {
+  Table2 table = MakeTable2(TinyOptions());
+  for (const float bad : {kNan, kInfinity, -kInfinity, -1.0f}) {
+    ExpectRefused(&table, {{TinyChunk(1, 0, 5)}, TinyItems(1, 0, 1, bad)}, "priority");
+  }
+}
+
+TEST(Table2InsertTest, FramesThatSayWhatCannotBeAreRefused) {
+  Table2 table = MakeTable2(TinyOptions());
+  const auto refused = [&table](auto change, std::string_view why) {
+    auto frames = PlainFrames(0, 5);
+    change(&frames[3]);
+    ExpectRefused(&table, {{EncodeFrames(TinySpec(), Codec::kNone, 1, frames)}, TinyItems(1, 0, 1)},
+                  why);
+  };
+  refused([](PlainFrame* f) { f->reward = kNan; }, "reward");
+  refused([](PlainFrame* f) { f->reward = -kInfinity; }, "reward");
+  refused([](PlainFrame* f) { f->discount = 1.5f; }, "discount");
+  refused([](PlainFrame* f) { f->discount = -0.5f; }, "discount");
+  refused([](PlainFrame* f) { f->discount = kNan; }, "discount");
+  EncodedChunk chunk = TinyChunk(1, 0, 5);
+  chunk.final = Buffer::Copy(std::string_view("\0\0\2\0\0", 5));
+  ExpectRefused(&table, {{chunk}, {}}, "end");
+}
+
+TEST(Table2InsertTest, ColumnsOfAnotherSizeAreRefused) {
+  for (const Codec codec : {Codec::kNone, Codec::kLz4}) {
+    Table2::Options options = TinyOptions();
+    options.codec = codec;
+    Table2 table = MakeTable2(options);
+    const EncodedChunk good = EncodeFrames(TinySpec(), codec, 1, PlainFrames(0, 5));
+    for (Buffer EncodedChunk::*column :
+         {&EncodedChunk::action, &EncodedChunk::reward, &EncodedChunk::discount,
+          &EncodedChunk::final, &EncodedChunk::frame_bytes, &EncodedChunk::observation}) {
+      EncodedChunk chunk = good;
+      if ((chunk.*column).empty()) {
+        chunk.*column = good.reward;
+      } else {
+        chunk.*column = (chunk.*column).Slice(0, (chunk.*column).size() - 1);
+      }
+      ExpectRefused(&table, {{chunk}, {}});
+      chunk.*column = Buffer();
+      if (!(good.*column).empty()) ExpectRefused(&table, {{chunk}, {}});
+    }
+    EncodedChunk empty = good;
+    empty.frames = 0;
+    ExpectRefused(&table, {{empty}, {}});
+    EncodedChunk far = good;
+    far.first_frame = ~std::uint64_t{0} - 2;
+    ExpectRefused(&table, {{far}, {}});
+    EXPECT_EQ(Put(&table, good, TinyItems(1, 0, 4)).inserted, 4);
+  }
+}
+
+TEST(Table2InsertTest, FramesThatDoNotDecodeAreRefused) {
+  Table2::Options options = TinyOptions();
+  options.trajectory.observation = {DType::kF32, {64}};
+  options.codec = Codec::kLz4;
+  Table2 table = MakeTable2(options);
+  const EncodedChunk good = EncodeFrames(options.trajectory, Codec::kLz4, 1, PlainFrames(0, 3));
+  int refused = 0;
+  for (std::size_t at = 0; at < good.observation.size(); ++at) {
+    MutableBuffer bytes(good.observation.size());
+    std::memcpy(bytes.data(), good.observation.data(), bytes.size());
+    bytes.data()[at] ^= std::byte{0xFF};
+    EncodedChunk chunk = good;
+    chunk.observation = std::move(bytes).Freeze();
+    const auto counts = MakeTable2(options).Insert({{chunk}, {}});
+    refused += !counts.ok();
+  }
+  EXPECT_GT(refused, 5);
+  // Sizes that add up and lie about each frame.
+  EncodedChunk chunk = good;
+  MutableBuffer sizes(12);
+  sizes.as<std::uint32_t>()[0] = std::uint32_t(good.observation.size());
+  sizes.as<std::uint32_t>()[1] = sizes.as<std::uint32_t>()[2] = 0;
+  chunk.frame_bytes = std::move(sizes).Freeze();
+  ExpectRefused(&table, {{chunk}, {}});
+}
+
+TEST(Table2InsertTest, AStateOfAnotherSizeIsRefused) {
+  Table2::Options options = TinyOptions();
+  options.trajectory.state = TensorSpec{DType::kF32, {2}};
+  Table2 table = MakeTable2(options);
+  auto items = TinyItems(1, 0, 1);
+  ExpectRefused(&table, {{TinyChunk(1, 0, 5)}, items}, "state");
+  items[0].state = Buffer::Copy("12345678");
+  EXPECT_EQ(Put(&table, {{TinyChunk(1, 0, 5)}, items}).inserted, 1);
+  Drawn drawn;
+  table.Draw(1, &drawn);
+  EXPECT_EQ(std::memcmp(drawn.state.data(), "12345678", 8), 0);
+}
+
+TEST(Table2InsertTest, FramesThatComeAgainBesideNewOnesAreRefused) {
+  Table2 table = MakeTable2(TinyOptions());
+  Put(&table, TinyChunk(1, 0, 5), {});
+  ExpectRefused(&table, {{TinyChunk(1, 4, 5)}, {}}, "come again");
+  ExpectRefused(&table, {{TinyChunk(1, 5, 2), TinyChunk(1, 6, 2)}, {}}, "come again");
+  ExpectRefused(&table, {{TinyChunk(3, 0, 2), TinyChunk(1, 0, 5)}, {}}, "come again");
+  EXPECT_EQ(Put(&table, TinyChunk(1, 5, 5), {}).repeated, 0);
+}
+
+TEST(Table2InsertTest, ACallThatCameBeforeIsRecognisedAndNotInsertedTwice) {
+  Table2 table = MakeTable2(TinyOptions());
+  Put(&table, TinyChunk(1, 0, 5), TinyItems(1, 0, 4));
+  const auto again = Put(&table, TinyChunk(1, 0, 5), TinyItems(1, 0, 4));
+  EXPECT_EQ(again.inserted, 0);
+  EXPECT_EQ(again.repeated, 4);
+  EXPECT_EQ(table.size(), 4);
+}
+
+TEST(Table2InsertTest, MoreThanItCanHoldAtOnceIsRefused) {
+  Table2::Options options = TinyOptions(10);
+  Table2 table = MakeTable2(options);
+  EXPECT_EQ(table.Insert({{TinyChunk(1, 0, 12)}, TinyItems(1, 0, 11)}).status().code(),
+            Code::kResourceExhausted);
+  EXPECT_EQ(table.Insert({{TinyChunk(1, 0, 100000)}, {}}).status().code(),
+            Code::kResourceExhausted);
+  options.bytes_max = 64 << 10;
+  Table2 narrow = MakeTable2(options);
+  EXPECT_EQ(narrow.Insert({{TinyChunk(1, 0, 1800)}, {}}).status().code(), Code::kResourceExhausted);
+  EXPECT_EQ(table.streams() + narrow.streams(), 0);
+}
+
+TEST(Table2InsertTest, ImpossibleOptionsAreRefused) {
+  const auto code = [](auto change) {
+    Table2::Options options = TinyOptions();
+    change(&options);
+    return Table2::Make(options).status().code();
+  };
+  EXPECT_EQ(code([](auto* o) { o->capacity_items = 0; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto* o) { o->capacity_items = std::int64_t{1} << 40; }),
+            Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto* o) { o->min_items = 101; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto* o) { o->view.length_max = 0; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto* o) { o->view.stack = 65; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto* o) { o->view.burn_in = 1; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto* o) { o->sampler.alpha = double(kNan); }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto* o) { o->priority_epsilon = -1; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto* o) { o->priority_epsilon = double(kNan); }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto* o) { o->first_generation = 0; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto* o) { o->trim_every_samples = -1; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto* o) { o->max_times_sampled = -1; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto* o) { o->frames = -1; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto* o) {
+              o->reservoir = true;
+              o->trim_every_samples = 10;
+            }),
+            Code::kInvalidArgument);
+}
+
+// ---- who leaves ---------------------------------------------------------------------------------
+
+TEST(Table2InsertTest, InsertsBeyondTheSoftCapacityAreTakenAndTrimmedInBulkFirstInFirstOut) {
+  Table2::Options options = TinyOptions(80);
+  options.trim_every_samples = 64;
+  Table2 table = MakeTable2(options);
+  Put(&table, TinyChunk(1, 0, 89), TinyItems(1, 0, 88));
+  Drawn drawn;
+  table.Draw(63, &drawn);
+  EXPECT_EQ(table.size(), 88);
+  table.Draw(1, &drawn);
+  EXPECT_EQ(table.size(), 80);
+  EXPECT_EQ(Read(&table, 80).first_frame(0), 8u);  // the oldest 8 left
+}
+
+TEST(Table2InsertTest, TheHardLimitHoldsWithoutAnySample) {
+  Table2::Options options = TinyOptions(80);
+  options.trim_every_samples = 64;
+  Table2 table = MakeTable2(options);
+  for (std::uint64_t first = 0; first < 2000; first += 20) {
+    Put(&table, TinyChunk(1, first, 20), TinyItems(1, first, 19));
+    ASSERT_LE(table.size(), 90);
+  }
+  EXPECT_EQ(table.size(), 90);
+}
+
+TEST(Table2InsertTest, EpisodesOfOneStepStillReachMinItems) {
+  Table2::Options options = TinyOptions(60000);
+  options.min_items = 60000;
+  Table2 table = MakeTable2(options);
+  for (std::uint64_t first = 0; first < 160000; first += 2) {
+    Put(&table, EncodeFrames(TinySpec(), Codec::kNone, 1, EpisodeEnd(first, 2, 0)),
+        TinyItems(1, first, 1));
+  }
+  EXPECT_EQ(table.size(), 60000);
+}
+
+TEST(Table2InsertTest, ItemsOfAStreamThatWasSilentForAWholeTurnExpire) {
+  Table2::Options options = TinyOptions();
+  options.frames = 400;
+  Table2 table = MakeTable2(options);
+  Put(&table, TinyChunk(1, 0, 10), {});
+  for (std::uint64_t first = 0; first < 20000; first += 100) {
+    Put(&table, TinyChunk(2, first, 100), TinyItems(2, first, 90));
+  }
+  EXPECT_EQ(table.streams(), 1);
+  const auto counts = Put(&table, TinyChunk(1, 10, 10), TinyItems(1, 8, 5, 1, 3));
+  EXPECT_EQ(counts.expired, 2);  // frames 8 and 9 are gone
+  EXPECT_EQ(counts.inserted, 3);
+}
+
+TEST(Table2InsertTest, AStreamThatIsSilentForLessKeepsItsTail) {
+  Table2::Options options = TinyOptions(300);
+  options.frames = 400;
+  Table2 table = MakeTable2(options);
+  Put(&table, TinyChunk(1, 0, 10), {});
+  for (std::uint64_t first = 0; first < 300; first += 100) {
+    Put(&table, TinyChunk(2, first, 100), TinyItems(2, first, 90));
+  }
+  EXPECT_EQ(Put(&table, TinyChunk(1, 10, 10), TinyItems(1, 8, 5, 1, 3)).inserted, 5);
+}
+
+TEST(Table2InsertTest, NoItemExpiresHoweverSmallTheChunksThatItSpans) {
+  constexpr std::uint64_t kStreams = 64;
+  for (const std::uint32_t n : {1, 3, 8, 20, 64}) {
+    for (const bool small : {false, true}) {
+      if (small && n > 20) continue;  // all tails don't fit
+      Table2::Options options = TinyOptions(1000);
+      options.view.length_max = int(n);
+      if (small) options.frames = 1900;
+      Table2 table = MakeTable2(options);
+      for (std::uint64_t t = 0; t < 3 * n; ++t) {
+        for (StreamId stream = 0; stream < kStreams; ++stream) {
+          const auto items = t < n ? std::vector<Item>() : TinyItems(stream, t - n, 1, 1, n);
+          ASSERT_EQ(Put(&table, TinyChunk(stream, t, 1), items).expired, 0) << n << ", " << t;
+        }
+      }
+      const Read read(&table, 32);
+      for (std::size_t i = 0; i < 32; ++i) {
+        ASSERT_EQ(read.last_frame(i), read.first_frame(i) + n);
+        ASSERT_EQ(read.drawn.reward[i * n + n - 1], float(read.first_frame(i) + n) - 0.5f);
+      }
+    }
+  }
+}
+
+// One frame each of ever new streams: what they keep is bounded, and items of others still come in.
+TEST(Table2InsertTest, StreamsWithoutEndDoNotFillTheLog) {
+  Table2::Options options = TinyOptions(50);
+  options.frames = 200;
+  Table2 table = MakeTable2(options);
+  for (StreamId stream = 1; stream < 5000; ++stream) {
+    Put(&table, TinyChunk(stream, 0, 2), TinyItems(stream, 0, 1));
+    ASSERT_LE(table.streams(), 201);
+    ASSERT_LE(table.frames(), 200);
+  }
+  EXPECT_GT(table.size(), 0);
+}
+
+TEST(Table2InsertTest, TheLowestPriorityLeavesFirstWhereTheRemoverSaysSo) {
+  Table2::Options options = TinyOptions(10);
+  options.remover.kind = Selector::Kind::kLowest;
+  Table2 table = MakeTable2(options);
+  for (std::uint64_t t = 0; t < 40; ++t) {
+    Put(&table, TinyChunk(1, 2 * t, 2), TinyItems(1, 2 * t, 1, float(1 + t * 7 % 40)));
+  }
+  const Read read(&table, 200);
+  double total = 0;
+  for (int p = 31; p <= 40; ++p) total += p;
+  // The newest is there whatever its priority, until the next comes.
+  EXPECT_NEAR(table.total(), total, 35);
+  for (std::size_t i = 0; i + 1 < 200; ++i) {
+    const std::uint64_t t = read.first_frame(i) / 2;
+    EXPECT_TRUE(1 + t * 7 % 40 >= 30 || t == 39) << t;
+  }
+}
+
+// Each of 400 newcomers to a reservoir of 40 is in it at the end with chance 1/10. False-alarm rate
+// 1e-6 (and seeds are fixed).
+TEST(Table2InsertTest, AReservoirKeepsEachNewcomerWithTheSameChance) {
+  std::vector<std::int64_t> kept(20);
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    Table2::Options options = TinyOptions(40);
+    options.remover.kind = Selector::Kind::kUniform;
+    options.sampler.kind = Selector::Kind::kFifo;
+    options.reservoir = true;
+    options.seed = seed;
+    Table2 table = MakeTable2(options);
+    std::int64_t inserted = 0, rejected = 0;
+    for (std::uint64_t t = 0; t < 400; t += 20) {
+      const auto counts =
+          Put(&table, TinyChunk(2, t, 20), t == 0 ? TinyItems(2, 0, 19) : TinyItems(2, t - 1, 20));
+      inserted += counts.inserted;
+      rejected += counts.rejected;
+    }
+    EXPECT_EQ(inserted + rejected, 399);
+    ASSERT_EQ(table.size(), 40);
+    const Read read(&table, 40);
+    for (std::size_t i = 0; i < 40; ++i) ++kept[std::size_t(read.first_frame(i) / 20)];
+  }
+  std::vector<double> share(20, 20.0 / 399);
+  share[19] = 19.0 / 399;
+  const ChiSquare test = TestCounts(kept, share);
+  EXPECT_TRUE(test.ok()) << test.statistic << " > " << test.limit;
+}
+
+TEST(Table2InsertTest, MemoryIsAtMostWhatWasPredicted) {
+  for (const std::int64_t capacity : {1, 100, 54321}) {
+    Table2::Options options = TinyOptions(capacity);
+    Table2 table = MakeTable2(options);
+    for (std::uint64_t t = 0; t < std::uint64_t(3 * capacity); t += 64) {
+      Put(&table, TinyChunk(1, t, 64), capacity < 64 ? TinyItems(1, t, 1) : TinyItems(1, t, 63));
+    }
+    EXPECT_LE(table.bytes(), Table2::PredictBytes(options));
+    if (capacity < 50000) continue;
+    EXPECT_GT(table.bytes(), Table2::PredictBytes(options) * 3 / 4);
+  }
+}
+
+TEST(Table2InsertTest, SegmentsStayBelowTheLimitOfBytes) {
+  for (const auto remover : {Selector::Kind::kFifo, Selector::Kind::kLowest,
+                             Selector::Kind::kUniform, Selector::Kind::kLifo}) {
+    Table2::Options options = TinyOptions(100000);
+    options.remover.kind = remover;
+    options.bytes_max = 256 << 10;
+    Table2 table = MakeTable2(options);
+    Rng rng({.run_seed = 3});
+    for (std::uint64_t t = 0; t < 60000; t += 50) {
+      auto items = TinyItems(1, t, 49);
+      for (Item& item : items) item.priority = rng.UniformF32();
+      Put(&table, TinyChunk(1, t, 50), items);
+      ASSERT_LE(table.segment_bytes(), options.bytes_max) << "round " << t;
+    }
+    EXPECT_GT(table.size(), 2000);  // holes cost the most where frames are tiny
+  }
+}
+
+}  // namespace
+}  // namespace troop
