@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <iterator>
+#include <span>
 #include <utility>
 
 #include "core/log.h"
@@ -204,7 +205,7 @@ void Journal::BeginRound(Time now, const Journaled& table) {
   if (snapshot_ == 0 || snapshot_bytes_ > kImagesPerFile * image + options_.snapshot_block_bytes) {
     if (snapshot_ != 0) outdated_.push_back(SnapshotPath(snapshot_));
     snapshot_ = next_snapshot_++;
-    snapshot_bytes_ = 0;
+    snapshot_bytes_ = unsynced_bytes_ = 0;
     round_.full = true;
     encoder_ = SnapshotEncoder();
     encoder_.Head(table.lines());
@@ -246,12 +247,16 @@ bool Journal::StartSnapshot(Time now) {
   auto work = std::exchange(refused_, nullptr);
   if (!work) {
     if (!round_.read && encoder_.size() < options_.snapshot_block_bytes) return false;
-    auto bytes = std::make_shared<const std::vector<std::byte>>(encoder_.Take());
     work = std::make_shared<Work>();
-    work->pieces.push_back({SnapshotPath(snapshot_), snapshot_bytes_, *bytes, bytes});
+    work->block = encoder_.Take(std::move(spare_));
+    const std::span<const std::byte> bytes = work->block;
+    work->pieces.push_back({SnapshotPath(snapshot_), snapshot_bytes_, bytes, nullptr});
     work->ends_round = round_.read;
-    snapshot_bytes_ += bytes->size();
-    stats_.snapshot_bytes += std::int64_t(bytes->size());
+    snapshot_bytes_ += bytes.size();
+    unsynced_bytes_ += bytes.size();
+    work->sync = round_.read || unsynced_bytes_ >= options_.snapshot_sync_bytes;
+    if (work->sync) unsynced_bytes_ = 0;
+    stats_.snapshot_bytes += std::int64_t(bytes.size());
   }
   if (!Start(&side_, "replay snapshot", work, now)) refused_ = std::move(work);
   return true;
@@ -319,7 +324,10 @@ bool Journal::StartSpill(Time now, const Journaled& table) {
 
 void Journal::FinishSide(Time now, Journaled* table) {
   const std::shared_ptr<Work> work = std::move(side_.work);
-  if (!work->pieces.empty()) return FinishSnapshot(now, *work);
+  if (!work->pieces.empty()) {
+    spare_ = std::move(work->block);
+    return FinishSnapshot(now, *work);
+  }
   if (!work->status.ok()) {
     // A file too much, or memory that stays where it is: a restart puts it right.
     ++stats_.failures;

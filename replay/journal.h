@@ -58,8 +58,9 @@ class Journal {
     Duration commit_wait = Milliseconds(5);  // what a kill may cost where nobody waits
     std::size_t job_bytes = 8 << 20;         // of one commit: longer ones would delay the first
     Duration snapshot_every = Seconds(30);   // from round to round; 0: only when told
-    std::size_t snapshot_block_bytes = 256 << 10;  // of one append
-    int lines_per_poll = 64;                       // a few microseconds
+    std::size_t snapshot_block_bytes = 256 << 10;  // of one append: a job wakes a thread
+    std::size_t snapshot_sync_bytes = 1 << 20;     // one sync of all at the end would take too long
+    int lines_per_poll = 32;                       // 0.5 us each where memory is cold: 16 slots
     Duration retry_after = Seconds(2);
     bool spill = false;  // sealed segments: the file, mapped, takes the memory's place
   };
@@ -166,6 +167,7 @@ class Journal {
   std::uint64_t spilled_to_ = 0;  // segments up to here were looked at
 
   SnapshotEncoder encoder_;
+  std::vector<std::byte> spare_;  // memory of the last block, for the next
   Round round_;
   std::shared_ptr<Work> refused_;  // of the round: the executor had too much to do
   Time next_round_{};
@@ -173,6 +175,7 @@ class Journal {
   std::uint64_t next_snapshot_;
   std::uint64_t snapshot_ = 0;      // the file of rounds; 0: none yet
   std::size_t snapshot_bytes_ = 0;  // in it
+  std::size_t unsynced_bytes_ = 0;  // of them since the last sync
   std::vector<std::string> outdated_;
   std::string owner_;
   Snapshot last_;  // trailer of the last round, without lines

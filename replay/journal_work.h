@@ -25,12 +25,13 @@ struct Journal::Work {
     std::string path;
     std::size_t from = 0;  // what the file has before; more is cut off when it is opened
     std::span<const std::byte> bytes;
-    std::shared_ptr<const void> owner;  // of the bytes
+    std::shared_ptr<const void> owner;  // of the bytes, if they are not the work's
   };
   Storage* storage = nullptr;
   std::shared_ptr<OpenFile> file;
   std::vector<std::pair<std::string, Buffer>> writes;
   std::vector<Piece> pieces;
+  std::vector<std::byte> block;  // of a snapshot: what its piece points to
   bool sync = true;
   std::vector<std::string> removals;
   std::string map;

@@ -130,9 +130,10 @@ void SnapshotEncoder::Trailer(const Snapshot& end) {
   End();
 }
 
-std::vector<std::byte> SnapshotEncoder::Take() {
+std::vector<std::byte> SnapshotEncoder::Take(std::vector<std::byte> spare) {
   if (kind_ != 0) End();
-  return std::exchange(bytes_, {});
+  spare.clear();
+  return std::exchange(bytes_, std::move(spare));
 }
 
 Result<Snapshot> ReadSnapshot(std::span<const std::byte> bytes, std::int64_t* rounds,

@@ -88,8 +88,8 @@ class SnapshotEncoder {
   void Head(std::int64_t lines);
   void Line(std::int64_t line, LogPosition read_at, const SlotLine& slot);
   void Trailer(const Snapshot& end);  // all but its lines
-  // What was made since the last call.
-  std::vector<std::byte> Take();
+  // What was made since the last call; goes on in the memory of `spare`.
+  std::vector<std::byte> Take(std::vector<std::byte> spare = {});
   std::size_t size() const { return bytes_.size(); }
 
  private:

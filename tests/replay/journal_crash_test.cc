@@ -80,6 +80,7 @@ class Model {
     options.job_bytes = 30 + rng_.Below(2000);
     options.snapshot_every = Duration(0);
     options.snapshot_block_bytes = 1 + rng_.Below(2000);
+    options.snapshot_sync_bytes = 1 + rng_.Below(2000);
     options.lines_per_poll = 1 + int(rng_.Below(3));
     options.spill = rng_.Below(2) == 0;
     return options;
