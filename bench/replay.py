@@ -15,7 +15,7 @@ SERVICE = "peers/replay_reverb.py"     # in an environment of its own
 class Part:
     """One part of the suite: what of ours and of a peer's is run in turn."""
     program: str
-    name: str
+    name: str                          # --part of ours; empty: all of it
     cores: int | None                  # None: all
     peer: str | None = None
     peer_flags: tuple = ()
@@ -27,6 +27,7 @@ PARTS = (
     Part("replay_bench", "process", 1, IN_PROCESS, ("--part", "process")),
     Part("replay_bench", "memory", 1, rounds=1),
     Part("replay_bench", "churn", 1, rounds=1),
+    Part("replay_disk_bench", "", None, rounds=1),
     Part("replay_service_bench", "rates", None, SERVICE),
     Part("replay_service_bench", "actors", None, rounds=1),
     Part("replay_service_bench", "limiter", None, rounds=1),
@@ -45,12 +46,16 @@ def python_for(peer):
 def run_part(part, build, quick, ours, peers):
     """Adds the lines of both sides."""
     flags = ["--quick"] if quick else []
+    program = build / "bench" / part.program
+    if not program.exists():
+        say(f"replay: {program} is not built: its rows are left out")
+        return
+    command = [program, *(["--part", part.name] if part.name else []), *flags]
     python = python_for(part.peer) if part.peer else None
     if part.peer and python is None:
         say(f"replay: peer absent: {part.peer}: bench/run --install-peers")
     for turn in range(1 if quick else part.rounds):
-        text = harness.run_program([build / "bench" / part.program, "--part", part.name, *flags],
-                                   cores=part.cores)
+        text = harness.run_program(command, cores=part.cores)
         harness.collect(harness.parse_lines(text), ours)
         if python:
             try:
@@ -60,7 +65,7 @@ def run_part(part, build, quick, ours, peers):
             except BenchError as error:
                 say(f"replay: peer absent: {error}")
                 python = None
-        say(f"replay {part.name}: round {turn + 1} of {1 if quick else part.rounds}")
+        say(f"{part.program} {part.name}: round {turn + 1} of {1 if quick else part.rounds}")
 
 
 def run(build, quick, machine):
