@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <thread>
 
 #include "core/executor.h"
 #include "tests/replay/journal_world.h"
@@ -40,7 +41,6 @@ struct World {
     restored = contents->snapshot;
     table = ItemTable::Recover(kSlots, *contents);
     found_segments = contents->segments.size();
-    Result<Executor::Job> none = Executor::Job(0);
     const JournalManifest manifest{.identity = "test",
                                    .used_snapshot = contents->snapshot_number,
                                    .used_round = contents->rounds};
@@ -352,6 +352,45 @@ TEST(JournalTest, SpilledSegmentsAreTheMappedFilesAndStillTheLog) {
   Rng rng = TestRng(1);
   world.Crash(&rng);
   EXPECT_EQ(world.table.items().size(), 30u);
+}
+
+TEST(JournalTest, ThreadsWriteWhatWasThereWhileTheTableGoesOn) {
+  MemoryStorage disk;
+  Journal::Options options = Often();
+  options.snapshot_every = Milliseconds(1);
+  options.spill = true;
+  std::map<std::uint64_t, float> expected;
+  {
+    auto contents = ReadJournal(&disk, options.folder);
+    ASSERT_TRUE(contents.ok());
+    ThreadExecutor executor(2, [] {});
+    ItemTable table(kSlots);
+    Journal journal(&disk, &executor, options, std::move(contents->found));
+    Time now{};
+    for (int i = 0; i < 3000; ++i) {
+      if (table.full()) table.Remove(table.items().begin()->first);
+      const std::uint64_t number = table.Insert(float(i));
+      if (i % 3 == 0) table.Update(number, float(-i));
+      if (i % 50 == 0) table.Compact();
+      now += Milliseconds(1);
+      journal.Poll(now, &table);
+    }
+    journal.Drain();
+    while (!journal.drained()) {
+      journal.Poll(now += Milliseconds(1), &table);
+      std::this_thread::yield();
+    }
+    EXPECT_TRUE(journal.error().ok());
+    for (const auto& [number, item] : table.items()) expected[number] = item.priority;
+  }
+  const auto contents = ReadJournal(&disk, options.folder);
+  ASSERT_TRUE(contents.ok());
+  std::map<std::uint64_t, float> found;
+  const ItemTable table = ItemTable::Recover(kSlots, *contents);
+  for (const auto& [number, item] : table.items()) {
+    found[number] = item.priority;
+  }
+  EXPECT_EQ(found, expected);
 }
 
 TEST(JournalTest, TwoProcessesNeverShareAFolder) {
