@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import stat
 import sys
 import tempfile
@@ -13,6 +14,7 @@ sys.path.insert(0, str(HERE))
 # pylint: disable=wrong-import-position
 import harness  # noqa: E402
 import readme  # noqa: E402
+import replay  # noqa: E402
 import runs  # noqa: E402
 
 MACHINE = {"cpu": "test", "cores": 2, "fma_gflops": 100.0, "copy_gb_s": 10.0, "fsync_per_s": 1e3}
@@ -121,6 +123,42 @@ class HarnessTest(unittest.TestCase):
         program = self.script("ours", "#!/bin/sh\necho first >&2\necho why >&2\nexit 3")
         with self.assertRaisesRegex(harness.BenchError, "exited with 3: why$"):
             harness.run_program([program])
+
+    def build_with(self, **programs):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        build = pathlib.Path(folder.name)
+        (build / "bench").mkdir()
+        for name, text in programs.items():
+            path = build / "bench" / name
+            path.write_text(f"#!/bin/sh\n{text}", encoding="utf-8")
+            path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        return build
+
+    def test_a_part_of_the_replay_is_told_its_name_and_rounds(self):
+        build = self.build_with(
+            program="[ \"$1 $2 $3\" = \"--part tree \" ] && echo '" + json.dumps(line()) + "'")
+        ours = {}
+        replay.run_part(replay.Part("program", "tree", 1, rounds=2), build, False, ours, {})
+        self.assertEqual(len(ours[("c", "m", None)].values), 6)
+
+    def test_a_program_of_the_replay_that_is_not_built_has_no_rows(self):
+        ours = {}
+        replay.run_part(replay.Part("program", "tree", 1), self.build_with(), False, ours, {})
+        self.assertEqual(ours, {})
+
+    def test_the_frames_games_are_the_same_for_all(self):
+        games = [re.findall(r'"([a-z_]+)"', re.search(pattern, (HERE / path).read_text(
+            encoding="utf-8"), re.S).group(1)) for path, pattern in (
+                ("replay_cases.cc", r"kGames = \{(.*?)\}"),
+                ("peers/record_atari.py", r"GAMES = \((.*?)\)"),
+                ("peers/replay_peers.py", r"GAMES = \((.*?)\)"),
+                ("peers/replay_reverb.py", r"GAMES = \((.*?)\)"))]
+        self.assertEqual(len(games[0]), 10)
+        self.assertTrue(all(names == games[0] for names in games))
+
+    def test_a_share_is_shown_as_percent(self):
+        self.assertEqual(readme.human(0.0123, "share"), "1.23%")
 
     def set_python(self, python):
         before = os.environ.get("TROOP_PEERS_PYTHON")

@@ -20,7 +20,7 @@ def human(value, unit):
     if unit == "share":
         return f"{value:.2%}"
     text = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-    return f"{text} {unit}" if unit in ("s", "ms", "us", "ns") else text
+    return f"{text} {unit}" if unit in ("s", "ms", "us", "ns", "bytes") else text
 
 
 def machine_line(machine):

@@ -25,6 +25,7 @@ class Part:
 PARTS = (
     Part("replay_bench", "tree", 1, IN_PROCESS, ("--part", "tree")),
     Part("replay_bench", "process", 1, IN_PROCESS, ("--part", "process")),
+    Part("replay_bench", "threads", None),
     Part("replay_bench", "memory", 1, rounds=1),
     Part("replay_bench", "churn", 1, rounds=1),
     Part("replay_disk_bench", "", None, rounds=1),

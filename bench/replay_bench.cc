@@ -1,6 +1,6 @@
-// The replay in process, one thread: the sum tree, tables with decoding, memory.
+// The replay in process: the sum tree, tables with decoding by one thread or two, memory.
 //
-//   replay_bench [--part tree|process|memory|churn] [--quick]
+//   replay_bench [--part tree|process|threads|memory|churn] [--quick]
 //
 // Prints one JSON object per case and metric. `play` is the mean of what was drawn: see
 // replay_cases.h and bench/peers/replay_peers.py, which store the same.
@@ -40,9 +40,12 @@ struct Options {
 // Sample, decode, and answer with new priorities, as a learner does.
 class Learner {
  public:
-  Learner(const Setting& setting, Table2* table, const AtariFrames* frames)
+  Learner(const Setting& setting, Table2* table, const AtariFrames* frames, int threads)
       : table_(table),
-        decoder_({.trajectory = setting.trajectory, .view = setting.view, .codec = setting.codec}) {
+        decoder_({.trajectory = setting.trajectory,
+                  .view = setting.view,
+                  .codec = setting.codec,
+                  .threads = threads - 1}) {
     if (frames == nullptr) return;
     for (const auto& dictionary : frames->dictionaries()) decoder_.AddDictionary(dictionary);
   }
@@ -67,9 +70,9 @@ class Learner {
 };
 
 void RunCase(std::string_view name, const Setting& setting, const AtariFrames* frames,
-             std::int64_t items, double seconds) {
+             std::int64_t items, double seconds, int threads) {
   Table2 table = MakeFullTable(setting, frames, items);
-  Learner learner(setting, &table, frames);
+  Learner learner(setting, &table, frames, threads);
   Means means;
   for (int i = 0; i < kPlayedBatches * (frames == nullptr ? 4 : 1); ++i) {
     learner.Step();
@@ -86,9 +89,7 @@ void RunCase(std::string_view name, const Setting& setting, const AtariFrames* f
   Print({name, "batches_per_s", "1/s", values, means.values(), frames == nullptr ? 0.01 : 0.02});
 }
 
-void RunProcess(bool quick) {
-  const double seconds = quick ? 0.5 : 1.5;
-  RunCase("process-4f", Vectors(1), nullptr, quick ? 100'000 : 1'000'000, seconds);
+void RunAtari(bool quick, int threads) {
   if (!AtariFrames::Recorded()) {
     std::fprintf(stderr, "no frames are recorded: bench/run --install-peers\n");
     return;
@@ -96,32 +97,43 @@ void RunProcess(bool quick) {
   const std::int64_t items = quick ? kAtariItems : 4 * kAtariItems;
   for (const Codec codec : {Codec::kNone, Codec::kLz4}) {
     const AtariFrames frames(codec, false);
-    const std::string suffix = codec == Codec::kNone ? "-raw" : "-lz4";
-    RunCase("process-atari-n1" + suffix, Atari(1, codec), &frames, items, seconds);
-    RunCase("process-atari-n3" + suffix, Atari(3, codec), &frames, items, seconds);
+    for (const int n_step : {1, 3}) {
+      const std::string name = "process-atari-n" + std::to_string(n_step) +
+                               (codec == Codec::kNone ? "-raw" : "-lz4") +
+                               (threads == 1 ? "" : "-2-threads");
+      RunCase(name, Atari(n_step, codec), &frames, items, quick ? 0.5 : 1.5, threads);
+    }
   }
 }
 
+void RunProcess(bool quick) {
+  RunCase("process-4f", Vectors(1), nullptr, quick ? 100'000 : 1'000'000, quick ? 0.5 : 1.5, 1);
+  RunAtari(quick, 1);
+}
+
 // What a full table of a million transitions, n = 3, adds to the process: measured, not computed.
+void MeasureMemory(const std::string& name, Codec codec, bool dictionaries, std::int64_t items) {
+  const AtariFrames frames(codec, dictionaries);
+  const std::size_t before = ResidentBytes();
+  const Table2 table = MakeFullTable(Atari(3, codec), &frames, items);
+  const double bytes = double(ResidentBytes() - before) / double(table.size());
+  Print({.name = "memory-atari-" + name,
+         .metric = "bytes_per_item",
+         .unit = "bytes",
+         .values = {bytes},
+         .better = "lower"});
+}
+
 void RunMemory(bool quick) {
   if (!AtariFrames::Recorded()) return;
   const std::int64_t items = quick ? 200'000 : 1'000'000;
-  for (const Codec codec : {Codec::kLz4, Codec::kZstd}) {
-    const AtariFrames frames(codec, codec == Codec::kZstd);
-    const std::size_t before = ResidentBytes();
-    const Table2 table = MakeFullTable(Atari(3, codec), &frames, items);
-    const double bytes = double(ResidentBytes() - before) / double(table.size());
-    Print({.name = codec == Codec::kZstd ? "memory-atari-zstd" : "memory-atari-lz4",
-           .metric = "bytes_per_item",
-           .unit = "bytes",
-           .values = {bytes},
-           .better = "lower"});
-  }
+  MeasureMemory("lz4", Codec::kLz4, false, items);
+  MeasureMemory("lz4-dictionary", Codec::kLz4, true, items);
+  MeasureMemory("zstd-dictionary", Codec::kZstd, true, items);
 }
 
 // Updates of keys that were drawn up to kLate draws ago, while so many items come that about half
 // of those are gone: how many items end with another weight than the last update of theirs says.
-// policy_version is the number that the item was inserted with.
 class Churn {
  public:
   static constexpr std::int64_t kItems = 1 << 13;
@@ -200,7 +212,8 @@ int Main(int argc, char** argv) {
     } else if (argument == "--part" && i + 1 < argc) {
       options.part = argv[++i];
     } else {
-      std::fprintf(stderr, "usage: %s [--part tree|process|memory|churn] [--quick]\n", argv[0]);
+      std::fprintf(stderr, "usage: %s [--part tree|process|threads|memory|churn] [--quick]\n",
+                   argv[0]);
       return 2;
     }
   }
@@ -209,6 +222,7 @@ int Main(int argc, char** argv) {
   };
   if (wanted("tree")) RunTreeCases({}, options.quick);
   if (wanted("process")) RunProcess(options.quick);
+  if (wanted("threads")) RunAtari(options.quick, 2);
   if (wanted("churn")) RunChurn(options.quick);
   if (wanted("memory")) RunMemory(options.quick);
   return 0;

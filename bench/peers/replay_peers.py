@@ -127,7 +127,8 @@ def tree_with_cpprb(bits, seconds):
     for first in range(0, size, 1 << 16):
         index = np.arange(first, min(first + (1 << 16), size))
         buffer.add(byte=np.zeros(len(index), np.uint8), priorities=priority_of(index))
-    drawn = np.concatenate([buffer.sample(BATCH, BETA)["indexes"] for _ in range(200)])
+    drawn = np.concatenate([buffer.sample(BATCH, BETA)["indexes"].copy()   # views of one vector
+                            for _ in range(200)])
     time_both("tree-draw-weighted", bits, lambda _: buffer.sample(BATCH, BETA), [None], CPPRB,
               seconds, play=[float(priority_of(drawn).mean())], play_tolerance=0.01)
     new = np.linspace(1, 7, BATCH, dtype=np.float32)
@@ -270,12 +271,13 @@ def run_process(quick):
     frames = load_frames()
     size = (1 if quick else 4) * ROUND
     # The documented option for duplicated frames, and the one that stores each frame once. Neither
-    # goes with n-step returns: one step here, three with ours.
-    atari_with_cpprb(["process-atari-n1-raw", "process-atari-n1-lz4"], size, seconds, frames,
+    # goes with n-step returns: one step here, three with ours. It has no threads of its own.
+    ours = [f"{codec}{threads}" for codec in ("raw", "lz4") for threads in ("", "-2-threads")]
+    atari_with_cpprb([f"process-atari-n1-{case}" for case in ours], size, seconds, frames,
                      next_of="obs")
-    per_item = atari_with_cpprb(["process-atari-n3-raw", "process-atari-n3-lz4"], size, seconds,
+    per_item = atari_with_cpprb([f"process-atari-n3-{case}" for case in ours], size, seconds,
                                 frames, next_of="obs", stack_compress="obs")
-    for case in ("memory-atari-lz4", "memory-atari-zstd"):
+    for case in ("memory-atari-lz4", "memory-atari-lz4-dictionary", "memory-atari-zstd-dictionary"):
         emit(case, "bytes_per_item", "bytes", [per_item] * 3, CPPRB, better="lower")
 
 
