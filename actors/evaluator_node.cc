@@ -169,7 +169,7 @@ Turn EvaluatorNode::Step(Time now) {
 void EvaluatorNode::Pull(Time now) {
   const bool final = member_->phase() >= Phase::kEvaluating;
   const bool was_requesting = weights_->requesting();
-  if (std::optional<Snapshot> snapshot = weights_->Poll(now)) {
+  if (std::optional<WeightSnapshot> snapshot = weights_->Poll(now)) {
     newest_ = std::move(snapshot);
     newest_steps_ = member_->steps_total_done();
   }

@@ -67,7 +67,7 @@ class EvaluatorNode final : public Node {
   FleetMember* const member_;
   Metrics metrics_;
   std::unique_ptr<WeightSubscriber> weights_;
-  std::optional<Snapshot> newest_;
+  std::optional<WeightSnapshot> newest_;
   std::int64_t newest_steps_ = 0;
   std::unique_ptr<Evaluation> running_;
   bool running_final_ = false;

@@ -23,7 +23,7 @@ class Publisher final : public WeightPublisher {
  public:
   explicit Publisher(std::unique_ptr<Channel> channel) : channel_(std::move(channel)) {}
 
-  void Publish(Snapshot snapshot) override {
+  void Publish(WeightSnapshot snapshot) override {
     TROOP_CHECK(snapshot.version > 0, "version 0 means none");
     waiting_ = std::move(snapshot);
     SendWaiting();
@@ -42,7 +42,7 @@ class Publisher final : public WeightPublisher {
     const auto answer = channel_->Poll(ticket_);
     if (!answer) return;
     ticket_ = 0;
-    Snapshot sent = std::exchange(in_flight_, {});
+    WeightSnapshot sent = std::exchange(in_flight_, {});
     if (answer->ok()) {
       acked_version_ = std::max(acked_version_, sent.version);
     } else {
@@ -63,8 +63,8 @@ class Publisher final : public WeightPublisher {
   }
 
   std::unique_ptr<Channel> channel_;
-  Snapshot waiting_;    // version 0: none
-  Snapshot in_flight_;  // while ticket_ is not 0
+  WeightSnapshot waiting_;    // version 0: none
+  WeightSnapshot in_flight_;  // while ticket_ is not 0
   Ticket ticket_ = 0;
   std::uint64_t acked_version_ = 0;
   Status error_;
@@ -84,7 +84,7 @@ class Subscriber final : public WeightSubscriber {
 
   bool requesting() const override { return ticket_ != 0; }
 
-  std::optional<Snapshot> Poll(Time) override {
+  std::optional<WeightSnapshot> Poll(Time) override {
     if (ticket_ == 0) return std::nullopt;
     auto answer = channel_->Poll(ticket_);
     if (!answer) return std::nullopt;
@@ -101,7 +101,7 @@ class Subscriber final : public WeightSubscriber {
   Status error() const override { return error_; }
 
  private:
-  std::optional<Snapshot> Take(Message message) {
+  std::optional<WeightSnapshot> Take(Message message) {
     const auto body = DecodeBody<PullReplyBody>(message.body);
     const bool whole = body.ok() && message.type == MessageType::kPullReply &&
                        message.parts.size() == (body->version == 0 ? 0u : 1u) &&
@@ -119,7 +119,7 @@ class Subscriber final : public WeightSubscriber {
     // A small part lies wherever the message put it.
     const auto address = reinterpret_cast<std::uintptr_t>(value.data());
     if (address % alignof(float) != 0) value = Buffer::Copy(value.bytes());
-    return Snapshot{version_, std::move(value)};
+    return WeightSnapshot{version_, std::move(value)};
   }
 
   std::unique_ptr<Channel> channel_;

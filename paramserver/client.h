@@ -12,7 +12,7 @@
 namespace troop {
 
 // All parameters of a model at one version: [P] f32.
-struct Snapshot {
+struct WeightSnapshot {
   std::uint64_t version = 0;  // from 1; grows with the learner's updates; 0: none
   Buffer value;
 };
@@ -22,7 +22,7 @@ struct Snapshot {
 class WeightPublisher {
  public:
   virtual ~WeightPublisher() = default;
-  virtual void Publish(Snapshot snapshot) = 0;
+  virtual void Publish(WeightSnapshot snapshot) = 0;
   virtual void Poll(Time now) = 0;
   virtual std::uint64_t acked_version() const = 0;
   virtual Status error() const = 0;  // a refusal that no retry can mend; ok otherwise
@@ -37,7 +37,7 @@ class WeightSubscriber {
   virtual bool requesting() const = 0;
   // The answer: a newer snapshot, aligned for f32; nullopt: none yet, or nothing newer. Versions
   // never go back.
-  virtual std::optional<Snapshot> Poll(Time now) = 0;
+  virtual std::optional<WeightSnapshot> Poll(Time now) = 0;
   virtual std::uint64_t version() const = 0;         // of the newest snapshot received
   virtual std::uint64_t server_version() const = 0;  // as last heard
   virtual Status error() const = 0;                  // as above

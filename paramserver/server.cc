@@ -68,11 +68,11 @@ class PublishOnlyServer final : public ParameterServer {
   Status Pull(const Message& message, Reply* reply) {
     TROOP_ASSIGN_OR_RETURN(const PullBody body, DecodeBody<PullBody>(message.body));
     ++pulls_;
-    const Snapshot* snapshot = nullptr;
+    const WeightSnapshot* snapshot = nullptr;
     if (body.exact == 0) {
       if (version() > body.known) snapshot = &kept_[0];
     } else {
-      for (const Snapshot& kept : kept_) {
+      for (const WeightSnapshot& kept : kept_) {
         if (kept.version == body.exact) snapshot = &kept;
       }
       if (snapshot == nullptr) {
@@ -91,7 +91,7 @@ class PublishOnlyServer final : public ParameterServer {
   }
 
   Options options_;
-  std::array<Snapshot, 2> kept_;  // the newest first; version 0: none yet
+  std::array<WeightSnapshot, 2> kept_;  // the newest first; version 0: none yet
   std::int64_t publishes_ = 0, old_publishes_ = 0, pulls_ = 0, sent_ = 0, refused_ = 0;
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kParameters = 1000;
 
-Snapshot MakeSnapshot(std::uint64_t version, std::int64_t parameters = kParameters) {
+WeightSnapshot MakeSnapshot(std::uint64_t version, std::int64_t parameters = kParameters) {
   MutableBuffer value(std::size_t(parameters) * 4);
   std::ranges::fill(value.as<float>(), float(version));
   return {version, std::move(value).Freeze()};
@@ -42,12 +42,12 @@ class ParameterServerTest : public testing::Test {
       if (there_) moved |= there_->Pump(now_);
     }
   }
-  void Publish(WeightPublisher* publisher, Snapshot snapshot) {
+  void Publish(WeightPublisher* publisher, WeightSnapshot snapshot) {
     publisher->Publish(std::move(snapshot));
     Pump();
     publisher->Poll(now_);
   }
-  std::optional<Snapshot> Pull(WeightSubscriber* subscriber) {
+  std::optional<WeightSnapshot> Pull(WeightSubscriber* subscriber) {
     subscriber->Request(now_);
     Pump();
     return subscriber->Poll(now_);
@@ -187,7 +187,7 @@ TEST_F(ParameterServerTest, VersionsNeverGoBackForASubscriberAfterARestart) {
   EXPECT_EQ(publisher->acked_version(), 8u);
   EXPECT_EQ(subscriber->version(), 7u);
   subscriber->Request(now_);
-  std::optional<Snapshot> snapshot;
+  std::optional<WeightSnapshot> snapshot;
   settle([&] {
     if (auto got = subscriber->Poll(now_)) snapshot = std::move(got);
   });
