@@ -22,6 +22,31 @@ struct LayerConfig {
   bool operator==(const LayerConfig&) const = default;
 };
 
+// One table of replay.tables: what a stand-alone replay serves, or a fleet's replay beside its own.
+struct ReplayTableConfig {
+  std::string name;
+  std::string observation = "f32[1]";  // of one frame: type and shape, as "u8[84, 84]"
+  std::string action = "i32[]";
+  std::string state;                   // recurrent state of an item; empty: none
+  std::string view = "transition";     // "transition" | "sequence"
+  std::int64_t length = 1;
+  std::int64_t stack = 1;
+  std::int64_t burn_in = 0;
+  std::string codec = "auto";
+  std::int64_t capacity_items = 100000;
+  std::int64_t min_items = 1;
+  std::string sampler = "prioritized";
+  std::string remover = "fifo";
+  double alpha = 0.6;
+  double evict_alpha = -0.4;
+  double priority_epsilon = 1e-6;
+  std::int64_t max_times_sampled = 0;
+  std::int64_t max_policy_age = 0;
+  double samples_per_insert = 0;
+  double ratio_error = 0.1;
+  bool operator==(const ReplayTableConfig&) const = default;
+};
+
 // The whole configuration of a run, as plain values with their defaults. Types, ranges and the
 // documentation of every key are in config_schema.cc. Key names are the paths of the members.
 struct Config {
@@ -86,6 +111,20 @@ struct Config {
     double samples_per_insert = 8;     // 0: no limit
     double ratio_error = 0.1;          // band, as a fraction of samples_per_insert * min_items
     double memory_bytes_max = 0;       // 0: three quarters of this machine's memory
+    std::int64_t shards = 1;           // replay processes
+    std::string codec = "auto";        // "auto" | "none" | "lz4" | "zstd"
+    std::string sampler = "prioritized";
+    std::string remover = "fifo";
+    double evict_alpha = -0.4;         // remover = "prioritized": its exponent
+    std::int64_t max_times_sampled = 0;  // 0: no limit
+    std::int64_t max_policy_age = 0;   // updates; 0: no limit
+    std::int64_t decode_threads = 0;   // of the learner, beside its own
+    bool persist = false;              // the replay is on disk too, and comes back
+    std::string ack = "memory";        // "memory" | "disk"
+    bool spill = false;                // old segments' memory goes to their files
+    std::string listen = "tcp://127.0.0.1:7700";  // of a stand-alone replay
+    std::string dir = "replay";        // of a stand-alone replay's files
+    std::vector<ReplayTableConfig> tables;
     bool operator==(const ReplayKeys&) const = default;
   } replay;
 

@@ -120,6 +120,35 @@ void CheckReplay(const Config& c, Conflicts* out) {
           c.actor.push_items, frames, frames_max, 2 * frames);
 }
 
+void CheckShards(const Config& c, Conflicts* out) {
+  const std::int64_t shards = c.replay.shards, envs = c.fleet.actors * c.actor.envs;
+  out->If(shards > envs, {"replay.shards", "fleet.actors", "actor.envs"},
+          "{} shards for {} environments: some would stay empty; have fewer", shards, envs);
+  out->If(shards > c.replay.min_items, {"replay.shards", "replay.min_items"},
+          "{} shards share replay.min_items = {}; have fewer", shards, c.replay.min_items);
+  out->If(c.replay.ack == "disk" && !c.replay.persist, {"replay.ack", "replay.persist"},
+          "\"disk\" needs replay.persist = true; set it, or \"memory\" here");
+  out->If(c.replay.spill && !c.replay.persist, {"replay.spill", "replay.persist"},
+          "needs files to spill to; set replay.persist = true");
+  for (std::size_t i = 0; i < c.replay.tables.size(); ++i) {
+    const ReplayTableConfig& table = c.replay.tables[i];
+    const std::string key = fmt::format("replay.tables[{}]", i);
+    out->If(!IsFolderName(table.name) || table.name == "experience", {key},
+            "{} can't name a table; use letters, digits, '-', '_' and '.', and not the run's own "
+            "\"experience\"",
+            TomlString(table.name));
+    out->If(table.min_items > table.capacity_items, {key},
+            "min_items = {} is more than capacity_items = {}; lower it", table.min_items,
+            table.capacity_items);
+    out->If(table.view == "transition" && table.burn_in > 0, {key},
+            "a transition has no burn-in; set view = \"sequence\", or burn_in = 0");
+    for (std::size_t j = 0; j < i; ++j) {
+      out->If(c.replay.tables[j].name == table.name, {key}, "another table is called {} too",
+              TomlString(table.name));
+    }
+  }
+}
+
 void CheckRun(const Config& c, Conflicts* out) {
   out->If(c.actor.warmup_steps > c.learner.total_steps,
           {"actor.warmup_steps", "learner.total_steps"},
@@ -153,6 +182,7 @@ std::vector<ConfigConflict> FindConflicts(const Config& config) {
   CheckEnv(config, &conflicts);
   CheckNetwork(config, &conflicts);
   CheckReplay(config, &conflicts);
+  CheckShards(config, &conflicts);
   CheckRun(config, &conflicts);
   return conflicts.Take();
 }

@@ -160,7 +160,12 @@ class Reader final : public ConfigVisitor {
   void Visit(const ConfigKeyInfo& key, double& value) override { Read(key, &value); }
   void Visit(const ConfigKeyInfo& key, bool& value) override { Read(key, &value); }
   void Visit(const ConfigKeyInfo& key, std::string& value) override { Read(key, &value); }
-  void Visit(const ConfigKeyInfo& key, std::vector<LayerConfig>& layers) override;
+  void Visit(const ConfigKeyInfo& key, std::vector<LayerConfig>& layers) override {
+    ReadList(key, kLayers, VisitLayer, &layers);
+  }
+  void Visit(const ConfigKeyInfo& key, std::vector<ReplayTableConfig>& tables) override {
+    ReadList(key, kTables, VisitReplayTable, &tables);
+  }
   const std::set<std::string>& failed() const { return failed_; }
 
  private:
@@ -183,7 +188,20 @@ class Reader final : public ConfigVisitor {
     problems_->Add(place, prefix_ + key, message);
     failed_.insert(key);
   }
-  bool ReadLayer(const toml::node& node, const Place& list, std::size_t index, LayerConfig* layer);
+  // What the entries of a list are called, how one looks, and the key that each must have.
+  struct ListKind {
+    std::string_view what, example, required, required_example;
+  };
+  static constexpr ListKind kLayers{"layer", "{type = \"linear\", units = 64}", "type",
+                                    "type = \"linear\" or type = \"conv2d\""};
+  static constexpr ListKind kTables{"table", "{name = \"main\", observation = \"f32[4]\"}", "name",
+                                    "name = \"main\""};
+  template <class T, class V>
+  void ReadList(const ConfigKeyInfo& key, const ListKind& kind, const V& visit,
+                std::vector<T>* list);
+  template <class T, class V>
+  bool ReadEntry(const toml::node& node, const ListKind& kind, const V& visit,
+                 const std::string& name, const Place& list, T* entry);
 
   const std::map<std::string, Entry>& entries_;
   const std::string prefix_;
@@ -203,6 +221,7 @@ class Names final : public ConfigVisitor {
   void Visit(const ConfigKeyInfo& key, double&) override { Add(key); }
   void Visit(const ConfigKeyInfo& key, bool&) override { Add(key); }
   void Visit(const ConfigKeyInfo& key, std::vector<LayerConfig>&) override { Add(key); }
+  void Visit(const ConfigKeyInfo& key, std::vector<ReplayTableConfig>&) override { Add(key); }
   void Visit(const ConfigKeyInfo& key, std::string&) override {
     Add(key);
     strings.insert(std::string(key.name));
@@ -223,24 +242,18 @@ Names ConfigNames() {
   VisitConfig(config, names);
   return names;
 }
-Names LayerNames() {
-  Names names;
-  LayerConfig layer;
-  VisitLayer(layer, names);
-  return names;
-}
 
-bool Reader::ReadLayer(const toml::node& node, const Place& list, std::size_t index,
-                       LayerConfig* layer) {
-  const std::string name = fmt::format("network.layers[{}]", index);
+template <class T, class V>
+bool Reader::ReadEntry(const toml::node& node, const ListKind& kind, const V& visit,
+                       const std::string& name, const Place& list, T* entry) {
   const toml::table* table = node.as_table();
   if (table == nullptr) {
-    problems_->Add(
-        list, name,
-        fmt::format("{} is no layer; write {{type = \"linear\", units = 64}}", Describe(node)));
+    problems_->Add(list, name,
+                   fmt::format("{} is no {}; write {}", Describe(node), kind.what, kind.example));
     return false;
   }
-  const Names names = LayerNames();
+  Names names;
+  visit(*entry, names);
   std::map<std::string, Entry> entries;
   bool ok = true;
   for (const auto& [key, value] : *table) {
@@ -254,34 +267,37 @@ bool Reader::ReadLayer(const toml::node& node, const Place& list, std::size_t in
     }
   }
   Reader reader(entries, name + ".", problems_);
-  VisitLayer(*layer, reader);
-  if (!table->contains("type")) {
-    problems_->Add(list, name, "has no type; add type = \"linear\" or type = \"conv2d\"");
+  visit(*entry, reader);
+  if (!table->contains(kind.required)) {
+    problems_->Add(list, name,
+                   fmt::format("has no {}; add {}", kind.required, kind.required_example));
     return false;
   }
   return ok && reader.failed().empty();
 }
 
-void Reader::Visit(const ConfigKeyInfo& key, std::vector<LayerConfig>& layers) {
+template <class T, class V>
+void Reader::ReadList(const ConfigKeyInfo& key, const ListKind& kind, const V& visit,
+                      std::vector<T>* list) {
   const auto it = entries_.find(std::string(key.name));
   if (it == entries_.end()) return;
   const toml::array* array = it->second.node->as_array();
   if (array == nullptr) {
     Fail(it->second.place, std::string(key.name),
-         fmt::format("{} is no list; write [{{type = \"linear\", units = 64}}]",
-                     Describe(*it->second.node)));
+         fmt::format("{} is no list; write [{}]", Describe(*it->second.node), kind.example));
     return;
   }
-  layers.clear();
+  list->clear();
   for (std::size_t i = 0; i < array->size(); ++i) {
     const toml::node& node = *array->get(i);
     Place place = it->second.place;
     if (place.named.empty() && it->second.node->source().path) {
       place = PlaceOf(node, *it->second.node->source().path);
     }
-    LayerConfig layer;
-    if (!ReadLayer(node, place, i, &layer)) failed_.insert(std::string(key.name));
-    layers.push_back(std::move(layer));
+    T entry;
+    const std::string name = fmt::format("{}[{}]", key.name, i);
+    if (!ReadEntry(node, kind, visit, name, place, &entry)) failed_.insert(std::string(key.name));
+    list->push_back(std::move(entry));
   }
 }
 

@@ -39,9 +39,11 @@ class ConfigVisitor {
   virtual void Visit(const ConfigKeyInfo& key, bool& value) = 0;
   virtual void Visit(const ConfigKeyInfo& key, std::string& value) = 0;
   virtual void Visit(const ConfigKeyInfo& key, std::vector<LayerConfig>& value) = 0;
+  virtual void Visit(const ConfigKeyInfo& key, std::vector<ReplayTableConfig>& value) = 0;
 };
 void VisitConfig(Config& config, ConfigVisitor& visitor);
 void VisitLayer(LayerConfig& layer, ConfigVisitor& visitor);
+void VisitReplayTable(ReplayTableConfig& table, ConfigVisitor& visitor);
 
 // A value that is legal by itself but not beside others. keys[0] is the one to blame.
 struct ConfigConflict {

@@ -11,19 +11,22 @@ std::string ValueText(double value) { return TomlNumber(value); }
 std::string ValueText(bool value) { return value ? "true" : "false"; }
 std::string ValueText(const std::string& value) { return TomlString(value); }
 
-// Every `key = value` of one layer that isn't the default, and its type.
-class LayerDumper final : public ConfigVisitor {
+// Every `key = value` of one layer or table that isn't the default, and its type.
+class EntryDumper final : public ConfigVisitor {
  public:
-  explicit LayerDumper(LayerConfig layer) {
-    VisitLayer(plain_, *this);
+  template <class T, class Visit>
+  EntryDumper(T entry, const Visit& visit) {
+    T plain;
+    visit(plain, *this);
     collecting_ = false;
-    VisitLayer(layer, *this);
+    visit(entry, *this);
   }
   void Visit(const ConfigKeyInfo& key, std::int64_t& value) override { Add(key, ValueText(value)); }
   void Visit(const ConfigKeyInfo& key, double& value) override { Add(key, ValueText(value)); }
   void Visit(const ConfigKeyInfo& key, bool& value) override { Add(key, ValueText(value)); }
   void Visit(const ConfigKeyInfo& key, std::string& value) override { Add(key, ValueText(value)); }
   void Visit(const ConfigKeyInfo&, std::vector<LayerConfig>&) override {}
+  void Visit(const ConfigKeyInfo&, std::vector<ReplayTableConfig>&) override {}
   std::string text() const { return fmt::format("{{{}}}", fmt::join(fields_, ", ")); }
 
  private:
@@ -36,17 +39,23 @@ class LayerDumper final : public ConfigVisitor {
     if (value != plain) fields_.push_back(fmt::format("{} = {}", key.name, value));
   }
 
-  LayerConfig plain_;
   bool collecting_ = true;
   std::size_t next_ = 0;
   std::vector<std::string> defaults_, fields_;
 };
 
-std::string ValueText(const std::vector<LayerConfig>& layers) {
-  if (layers.empty()) return "[]";
+template <class T, class Visit>
+std::string ListText(const std::vector<T>& entries, const Visit& visit) {
+  if (entries.empty()) return "[]";
   std::string text = "[\n";
-  for (const LayerConfig& layer : layers) text += "  " + LayerDumper(layer).text() + ",\n";
+  for (const T& entry : entries) text += "  " + EntryDumper(entry, visit).text() + ",\n";
   return text + "]";
+}
+std::string ValueText(const std::vector<LayerConfig>& layers) {
+  return ListText(layers, VisitLayer);
+}
+std::string ValueText(const std::vector<ReplayTableConfig>& tables) {
+  return ListText(tables, VisitReplayTable);
 }
 
 // Calls Add(key, type, value as TOML) for each key.
@@ -64,6 +73,9 @@ class TextVisitor : public ConfigVisitor {
   }
   void Visit(const ConfigKeyInfo& key, std::vector<LayerConfig>& value) final {
     Add(key, "list of layers", ValueText(value));
+  }
+  void Visit(const ConfigKeyInfo& key, std::vector<ReplayTableConfig>& value) final {
+    Add(key, "list of tables", ValueText(value));
   }
 
  protected:
@@ -98,13 +110,19 @@ class Lister final : public TextVisitor {
   void Add(const ConfigKeyInfo& key, std::string_view type, const std::string& value) override {
     keys.push_back({.name = fmt::format("{}{}", prefix, key.name), .type = std::string(type),
                     .default_value = value, .range = key.RangeText(), .doc = std::string(key.doc)});
-    if (key.name != "network.layers") return;
     Lister inner;
-    inner.prefix = "network.layers[].";
-    LayerConfig layer;
-    VisitLayer(layer, inner);
+    inner.prefix = fmt::format("{}[].", key.name);
+    if (key.name == "network.layers") {
+      LayerConfig layer;
+      VisitLayer(layer, inner);
+    } else if (key.name == "replay.tables") {
+      ReplayTableConfig table;
+      VisitReplayTable(table, inner);
+    }
+    const bool layers = key.name == "network.layers";
     for (ConfigKey& sub : inner.keys) {
-      if (sub.default_value == "0" || sub.default_value == "\"\"") sub.default_value = "";
+      const std::string& value = sub.default_value;
+      if ((layers && value == "0") || value == "\"\"") sub.default_value = "";
       keys.push_back(std::move(sub));
     }
   }

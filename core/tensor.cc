@@ -1,6 +1,9 @@
 #include "core/tensor.h"
 
 #include <algorithm>
+#include <charconv>
+#include <string>
+#include <vector>
 
 namespace troop {
 
@@ -74,6 +77,40 @@ bool Shape::operator==(const Shape& other) const {
 
 std::string TensorSpec::ToString() const {
   return std::string(DTypeName(dtype)) + shape.ToString();
+}
+
+Result<TensorSpec> ParseTensorSpec(std::string_view text) {
+  constexpr std::int64_t kElementsMax = std::int64_t{1} << 40;
+  std::string plain;
+  for (const char c : text) {
+    if (c != ' ') plain += c;
+  }
+  const auto wrong = [&text] {
+    return InvalidArgument("{:?} is no tensor; write type and shape, such as \"u8[84, 84]\"", text);
+  };
+  const std::size_t open = plain.find('[');
+  if (open == std::string::npos || plain.back() != ']') return wrong();
+  const std::string_view name = std::string_view(plain).substr(0, open);
+  int dtype = 0;
+  while (dtype <= int(DType::kU32) && DTypeName(DType(dtype)) != name) ++dtype;
+  if (dtype > int(DType::kU32)) return wrong();
+  std::vector<std::int64_t> dims;
+  std::int64_t elements = 1;
+  const char* at = plain.data() + open + 1;
+  const char* const end = plain.data() + plain.size() - 1;
+  while (at < end) {
+    std::int64_t dim = 0;
+    const auto [next, error] = std::from_chars(at, end, dim);
+    if (error != std::errc{} || dim < 1 || dim > kElementsMax / elements ||
+        dims.size() == std::size_t(Shape::kMaxRank) || (next < end && *next != ',') ||
+        next + 1 == end) {
+      return wrong();
+    }
+    elements *= dim;
+    dims.push_back(dim);
+    at = next + (next < end ? 1 : 0);
+  }
+  return TensorSpec{DType(dtype), Shape(std::span<const std::int64_t>(dims))};
 }
 
 Tensor::Tensor(DType dtype, const Shape& shape) : Tensor(Uninitialized(dtype, shape)) {

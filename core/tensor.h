@@ -64,6 +64,9 @@ struct TensorSpec {
   bool operator==(const TensorSpec&) const = default;
   std::string ToString() const;  // "f32[4]"
 };
+// What ToString writes; blanks don't matter. Errors: kInvalidArgument: no such type, no list of
+// dimensions of at least 1, or more than 2^40 elements.
+Result<TensorSpec> ParseTensorSpec(std::string_view text);
 
 // Dense, row-major, 64-byte aligned at its start. Copying shares the bytes; the bytes of a Tensor
 // may be changed through any copy, so one owner thread at a time.

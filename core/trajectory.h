@@ -63,6 +63,7 @@ constexpr std::uint64_t UpdatesOf(std::uint64_t version) { return version & 0xFF
 struct ItemKey {
   std::uint32_t slot = 0;
   std::uint32_t generation = 0;  // never 0
+  std::uint32_t shard = 0;       // which of the servers that share the table; not on the wire
   bool operator==(const ItemKey&) const = default;
 };
 

@@ -343,6 +343,12 @@ class Randomizer final : public ConfigVisitor {
       layers.push_back({.type = "linear", .units = 1 + rng_.Below(9)});
     }
   }
+  void Visit(const ConfigKeyInfo&, std::vector<ReplayTableConfig>& tables) override {
+    tables.clear();
+    for (std::uint32_t n = rng_.Below(3); n > 0; --n) {
+      VisitReplayTable(tables.emplace_back(), *this);
+    }
+  }
 
  private:
   double Number(const ConfigRange& range, bool whole) {
@@ -378,6 +384,14 @@ void Repair(Config* c) {
   c->fleet.backoff_max_s = std::max(c->fleet.backoff_max_s, c->fleet.backoff_first_s);
   c->fleet.hung_after_s = std::max(c->fleet.hung_after_s, c->fleet.dead_after_s);
   c->fleet.mode = "processes";
+  c->replay.persist = true;
+  c->replay.shards = std::min({c->replay.shards, c->fleet.actors, c->replay.min_items});
+  for (std::size_t i = 0; i < c->replay.tables.size(); ++i) {
+    ReplayTableConfig& table = c->replay.tables[i];
+    table.name = "table-" + std::to_string(i);
+    table.capacity_items = std::max(table.capacity_items, table.min_items);
+    if (table.view == "transition") table.burn_in = 0;
+  }
 }
 
 TEST(ConfigTest, WhatIsDumpedReadsBackAsTheSame) {
@@ -390,6 +404,25 @@ TEST(ConfigTest, WhatIsDumpedReadsBackAsTheSame) {
     ASSERT_TRUE(again.ok()) << again.status().ToString() << "\n" << ToToml(config);
     ASSERT_EQ(*again, config) << ToToml(config);
   }
+}
+
+TEST(ConfigTest, TablesOfAReplayAreRead) {
+  const Result<Config> config = Parse(
+      "[[replay.tables]]\nname = \"a\"\nobservation = \"u8[84, 84]\"\nstack = 4\n"
+      "[[replay.tables]]\nname = \"b\"\nview = \"sequence\"\nburn_in = 40\nlength = 80\n");
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  ASSERT_EQ(config->replay.tables.size(), 2u);
+  EXPECT_EQ(config->replay.tables[0].stack, 4);
+  EXPECT_EQ(config->replay.tables[1].burn_in, 40);
+  const auto message = [](std::string_view text) { return Parse(text).status().message(); };
+  EXPECT_NE(message("[[replay.tables]]\nstack = 4\n").find("has no name"), std::string::npos);
+  EXPECT_NE(message("[[replay.tables]]\nname = \"a\"\nstock = 4\n").find("nearest is stack"),
+            std::string::npos);
+  EXPECT_NE(message("[[replay.tables]]\nname = \"a\"\nburn_in = 4\n").find("no burn-in"),
+            std::string::npos);
+  EXPECT_NE(message("[[replay.tables]]\nname=\"a\"\n[[replay.tables]]\nname=\"a\"\n")
+                .find("another table is called \"a\""),
+            std::string::npos);
 }
 
 TEST(ConfigTest, EveryDefaultIsAllowed) {
