@@ -22,7 +22,9 @@ enum class MessageType : std::uint16_t {
   kError = 2,           // a reply: body holds code and text
   // replay/
   kInsert = 16, kInsertReply = 17, kSample = 18, kSampleReply = 19, kUpdatePriorities = 20,
-  kUpdatePrioritiesReply = 21, kReplayStats = 22, kReplayStatsReply = 23,
+  kUpdatePrioritiesReply = 21, kReplayStats = 22, kReplayStatsReply = 23, kDescribe = 24,
+  kDescribeReply = 25, kDictionary = 26, kDictionaryReply = 27, kReconfigure = 28,
+  kReconfigureReply = 29, kReplayCheckpoint = 30, kReplayCheckpointReply = 31,
   // paramserver/
   kPublish = 32, kPublishReply = 33, kPull = 34, kPullReply = 35,
   // coordinator (apps/)

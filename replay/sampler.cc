@@ -1,237 +1,526 @@
 #include <algorithm>
-#include <cmath>
-#include <cstring>
+#include <limits>
 
+#include "core/log.h"
+#include "core/rng.h"
 #include "net/codec.h"
+#include "replay/batch_decoder.h"
 #include "replay/client.h"
+#include "replay/drawn.h"
+#include "replay/sampler_shard.h"
+#include "replay/shard_plan.h"
 #include "replay/wire.h"
 
 namespace troop {
 namespace {
 
-// Importance weights (N P(i))^-β over their largest of the batch: (P_min / P(i))^β, so N falls out.
-void SetWeights(std::span<const double> probability, double beta, std::vector<float>* weight) {
-  const double smallest = *std::ranges::min_element(probability);
-  weight->resize(probability.size());
-  for (std::size_t i = 0; i < probability.size(); ++i) {
-    (*weight)[i] = std::pow(float(smallest / probability[i]), float(beta));
-  }
-}
+// A shard that got no rows for so many groups is asked what its total is by now.
+constexpr int kGroupsUnheardMax = 8;
 
 class ReplaySamplerImpl final : public ReplaySampler {
  public:
-  ReplaySamplerImpl(std::unique_ptr<Channel> channel, const TrajectorySpec& spec,
+  ReplaySamplerImpl(std::vector<std::unique_ptr<Channel>> channels, const TrajectorySpec& spec,
                     const Options& options)
-      : channel_(std::move(channel)), spec_(spec), options_(options) {}
+      : spec_(spec),
+        options_(options),
+        rng_({.run_seed = options.seed, .purpose = Purpose::kReplaySampling, .index = kRngIndex}),
+        decoder_({.trajectory = spec,
+                  .view = options.view,
+                  .codec = options.codec,
+                  .threads = options.decode_threads}) {
+    for (auto& channel : channels) shards_.emplace_back(std::move(channel), options.table);
+  }
 
   void Poll(Time now) override;
   Result<std::optional<SampleBatch>> Next() override;
   void UpdatePriorities(std::span<const ItemKey> keys, std::span<const float> priority) override;
   void Drain() override { drain_ = true; }
-  int ready_batches() const override { return int(ready_.size()); }
+  int ready_batches() const override;
+  int shards_alive() const override {
+    return int(std::ranges::count_if(shards_, [](const SamplerShard& s) { return !s.dead(); }));
+  }
 
  private:
-  // A block of a reply, decoded when it is taken: the copy is then in cache for the learner.
-  struct Block {
-    Buffer bytes;
-    int n_step = 0;
+  static constexpr std::uint64_t kRngIndex = std::uint64_t{1} << 32;  // apart from the tables' own
+
+  // What one shard was asked for: rows of each batch of a group.
+  struct Part {
+    std::size_t shard = 0;
+    std::uint32_t rows = 0, charge = 0;
+    Ticket ticket = 0;  // 0: not sent yet, or answered
+    Time sent{};
+    bool answered = false;
+    SampleReplyBody reply;
+    std::vector<Buffer> blocks;  // in order; a batch may lie in several
+    std::vector<int> first;      // [batches + 1] block that batch b begins with
+  };
+  // Some batches that were asked for together, the same share of each at each shard.
+  struct Group {
+    std::vector<Part> parts;
+    std::vector<double> used;  // totals that the shares were made of
+    std::int64_t missing = 0;  // rows of each batch that nobody was asked for yet
+    std::int64_t charge_missing = 0;
+    int taken = 0;  // batches
+    std::optional<Time> last_answer;
+    bool ready = false;
   };
 
-  void PollCalls();
-  void PollUpdates();
-  void TakeReply(Result<Message> reply);
-  Status CheckReply(const Message& message, const SampleReplyBody& body) const;
-  bool WantsMore() const;
-  bool SendRequest();
-  void SendUpdates();
-  std::optional<Ticket> SendWithUpdates(MessageType type, std::string body);
-  void NoteError(const Status& status, std::string_view what);
-  SampleBatch Decode(const Block& block) const;
+  bool many() const { return shards_.size() > 1; }
+  std::int64_t items_per_group() const {
+    return options_.batch_size * options_.batches_per_request;
+  }
+  bool all_closed() const {
+    return shards_alive() > 0 && std::ranges::all_of(shards_, [](const SamplerShard& shard) {
+             return shard.closed() || shard.dead();
+           });
+  }
+  bool usable(std::size_t k) const { return !many() || (shards_[k].known() && !shards_[k].dead()); }
 
-  std::unique_ptr<Channel> channel_;
+  void PollShards(Time now);
+  void JudgeShards(Time now);
+  void PollParts(Time now);
+  void TakeReply(Group* group, Part* part, Result<Message> reply, Time now);
+  Status CheckReply(const Message& message, Part* part) const;
+  void GiveUp(Group* group, Part* part, bool forget_shard);
+  void Kill(std::size_t k);
+  void JudgeWaits(Time now);
+  void AskOthers(std::size_t k);
+  void FillGroups(Time now);
+  bool StartGroup();
+  bool Plan(Group* group);
+  void PlanCharges(Group* group);
+  void SendParts(Time now);
+  void SendUpdates();
+  void EndWhenDrained();
+  void Judge(Group* group);
+  void NoteError(const Status& status);
+  Status Parse(const Group& group, int batch);
+  void NoteTaken(const Group& group);
+
   TrajectorySpec spec_;
   Options options_;
-  std::deque<Ticket> calls_;    // samples asked for; answered in order
-  std::deque<Ticket> updates_;  // updates sent alone
-  std::deque<Block> ready_;
-  std::vector<std::uint64_t> key_;  // updates that wait for a message
-  std::vector<float> priority_;
-  bool drain_ = false, drain_told_ = false, closed_ = false;
+  Rng rng_;
+  BatchDecoder decoder_;
+  std::deque<SamplerShard> shards_;
+  std::deque<Group> groups_;  // in order
+  std::int64_t debt_ = 0;     // drawn, and charged to nobody yet
+  bool drain_ = false, closed_ = false;
+  std::optional<Time> begun_;
   Status error_;
+  // Scratch.
+  std::vector<double> share_;
+  std::vector<std::int64_t> given_;
+  std::vector<Drawn> drawn_;
+  std::vector<std::size_t> drawn_shard_;
 };
 
-void ReplaySamplerImpl::Poll(Time) {
-  PollUpdates();
-  PollCalls();
+void ReplaySamplerImpl::Poll(Time now) {
+  if (!begun_) begun_ = now;
+  PollShards(now);
+  PollParts(now);
   if (!error_.ok()) return;
-  while (WantsMore() && SendRequest()) {
-  }
-  const bool tell_drain = drain_ && !drain_told_ && !calls_.empty();
-  if (!key_.empty() || tell_drain) SendUpdates();
+  if (many()) JudgeWaits(now);
+  FillGroups(now);
+  SendParts(now);
+  SendUpdates();
+  EndWhenDrained();
 }
 
-void ReplaySamplerImpl::PollCalls() {
-  while (!calls_.empty()) {
-    auto answer = channel_->Poll(calls_.front());
-    if (!answer) return;
-    calls_.pop_front();
-    TakeReply(std::move(*answer));
+// ---- shards -------------------------------------------------------------------------------------
+
+void ReplaySamplerImpl::PollShards(Time now) {
+  for (SamplerShard& shard : shards_) {
+    NoteError(shard.PollSmall());
+    for (auto& dictionary : shard.NewDictionaries()) decoder_.AddDictionary(std::move(dictionary));
   }
+  if (many()) JudgeShards(now);
 }
 
-void ReplaySamplerImpl::PollUpdates() {
-  while (!updates_.empty()) {
-    const auto answer = channel_->Poll(updates_.front());
-    if (!answer) return;
-    updates_.pop_front();
-    if (!answer->ok()) NoteError(answer->status(), "replay priorities");
-  }
-}
-
-void ReplaySamplerImpl::TakeReply(Result<Message> reply) {
-  if (!reply.ok()) {
-    if (reply.status().code() == Code::kOutOfRange) {
-      closed_ = true;
-    } else {
-      NoteError(reply.status(), "replay sample");
+// A single shard is waited for, whatever it does.
+void ReplaySamplerImpl::JudgeShards(Time now) {
+  for (std::size_t k = 0; k < shards_.size(); ++k) {
+    SamplerShard& shard = shards_[k];
+    const bool gone = shard.peer() == PeerState::kDown || shard.peer() == PeerState::kHung;
+    const bool silent = !shard.known() && now - *begun_ > options_.patience;
+    if (!shard.dead() && (gone || silent)) Kill(k);
+    if (!shard.known()) {
+      NoteError(shard.Probe(false, drain_));
+    } else if (!shard.closed() && shard.total() == 0) {
+      NoteError(shard.Probe(true, drain_));
+    } else if (shard.groups_unheard > kGroupsUnheardMax) {
+      NoteError(shard.Probe(false, drain_));
     }
-    return;
-  }
-  const auto body = DecodeBody<SampleReplyBody>(reply->body);
-  const Status status = body.ok() ? CheckReply(*reply, *body) : body.status();
-  if (!status.ok()) return NoteError(status, "replay sample");
-  const std::size_t bytes = reply->parts[0].size() / body->batches;
-  for (std::size_t b = 0; b < body->batches; ++b) {
-    ready_.push_back({reply->parts[0].Slice(b * bytes, bytes), int(body->n_step)});
   }
 }
 
-// The first error that asking again can't mend. Lost samples are asked for again, as the window has
-// room; lost priorities stay as they were.
-void ReplaySamplerImpl::NoteError(const Status& status, std::string_view what) {
-  const bool passing =
-      status.code() == Code::kDeadlineExceeded || status.code() == Code::kUnavailable;
-  if (!passing && error_.ok()) error_ = status.WithContext(what);
+void ReplaySamplerImpl::Kill(std::size_t k) {
+  LogWarning("replay shard {} does not answer: batches are drawn from the others", k);
+  for (Group& group : groups_) {
+    for (std::size_t i = group.parts.size(); i-- > 0;) {
+      Part& part = group.parts[i];
+      if (part.shard != k || (part.answered && shards_[k].HasDictionaries(part.reply.dictionaries)))
+        continue;
+      GiveUp(&group, &part, true);
+    }
+    Judge(&group);
+  }
+  shards_[k].Die();
 }
 
-Status ReplaySamplerImpl::CheckReply(const Message& message, const SampleReplyBody& body) const {
-  if (message.type != MessageType::kSampleReply || body.batch_size != options_.batch_size ||
-      body.batches != std::uint32_t(options_.batches_per_request) || body.n_step < 1 ||
-      body.n_step > 1024) {
-    return DataLoss("a reply of type {} with {} batches of {}, n-step {}; asked for {} of {}",
-                    int(message.type), body.batches, body.batch_size, body.n_step,
-                    options_.batches_per_request, options_.batch_size);
+// Its rows and its charge are for others. `forget_shard`: it has no share in this group any more.
+void ReplaySamplerImpl::GiveUp(Group* group, Part* part, bool forget_shard) {
+  if (part->ticket != 0) shards_[part->shard].Forget(part->ticket);
+  if (!part->answered) shards_[part->shard].Charge(-std::int64_t(part->charge));
+  if (forget_shard) group->used[part->shard] = 0;
+  group->missing += part->rows;
+  group->charge_missing += part->charge;
+  group->parts.erase(group->parts.begin() + (part - group->parts.data()));
+}
+
+// ---- replies ------------------------------------------------------------------------------------
+
+void ReplaySamplerImpl::PollParts(Time now) {
+  for (Group& group : groups_) {
+    for (std::size_t i = group.parts.size(); i-- > 0;) {
+      Part& part = group.parts[i];
+      if (part.ticket == 0) continue;
+      auto answer = shards_[part.shard].Poll(part.ticket);
+      if (answer) TakeReply(&group, &part, std::move(*answer), now);
+    }
+    Judge(&group);
   }
-  const std::size_t expected =
-      SampleLayout(spec_, options_.batch_size, int(body.n_step)).bytes * body.batches;
-  if (message.parts.size() != 1 || message.parts[0].size() != expected) {
-    return DataLoss(
-        "{} parts, the first of {} bytes; one of {} was expected (does the server keep "
-        "observation {}, action {}?)",
-        message.parts.size(), message.parts.empty() ? 0 : message.parts[0].size(), expected,
-        spec_.observation.ToString(), spec_.action.ToString());
+}
+
+void ReplaySamplerImpl::Judge(Group* group) {
+  group->ready = group->missing == 0 && group->charge_missing == 0 && !group->parts.empty();
+  for (const Part& part : group->parts) {
+    group->ready = group->ready && part.answered &&
+                   shards_[part.shard].HasDictionaries(part.reply.dictionaries);
   }
+}
+
+void ReplaySamplerImpl::TakeReply(Group* group, Part* part, Result<Message> reply, Time now) {
+  SamplerShard& shard = shards_[part->shard];
+  part->ticket = 0;
+  if (!reply.ok()) {
+    const Code code = reply.status().code();
+    if (code == Code::kOutOfRange) shard.Close();
+    // What may have been handled, with its answer lost, is drawn again.
+    const bool again = code == Code::kDeadlineExceeded || code == Code::kUnavailable;
+    if (!again && code != Code::kOutOfRange) NoteError(reply.status().WithContext("replay sample"));
+    return GiveUp(group, part, code == Code::kOutOfRange && part->charge == 0);
+  }
+  const Status status = CheckReply(*reply, part);
+  if (!status.ok()) return NoteError(status.WithContext("replay sample"));
+  shard.Note(part->reply);
+  shard.Charge(-std::int64_t(part->charge));
+  shard.waived_at.reset();
+  group->last_answer = now;
+  part->answered = true;
+  const auto unpaid = std::int64_t(part->charge) - std::int64_t(part->reply.charged);
+  debt_ += unpaid;
+  part->charge = part->reply.charged;
+  if (part->reply.batch_size == part->rows) return;
+  part->charge = 0;  // it had nothing to give, and was not charged
+  GiveUp(group, part, true);
+}
+
+// The blocks follow one another; those of one batch add up to its rows.
+Status ReplaySamplerImpl::CheckReply(const Message& message, Part* part) const {
+  if (message.type != MessageType::kSampleReply) {
+    return DataLoss("a reply of type {}", int(message.type));
+  }
+  TROOP_ASSIGN_OR_RETURN(part->reply, DecodeBody<SampleReplyBody>(message.body));
+  const SampleReplyBody& body = part->reply;
+  const auto batches = std::uint32_t(options_.batches_per_request);
+  const bool nothing = many() && body.batch_size == 0 && body.charged == 0;
+  if (!nothing && (body.batch_size != part->rows || body.batches != batches)) {
+    return DataLoss("a reply with {} batches of {}; asked for {} of {}", body.batches,
+                    body.batch_size, batches, part->rows);
+  }
+  if (body.charged > part->charge || !(body.total >= 0) ||
+      body.total > std::numeric_limits<double>::max() || body.credit != body.credit) {
+    return DataLoss("a reply that charges {} of {}, with a total of {}", body.charged, part->charge,
+                    body.total);
+  }
+  part->first = {0};
+  std::uint64_t rows = 0;
+  for (std::size_t i = 0; i < body.rows.size() && rows <= body.batch_size; ++i) {
+    rows += body.rows[i];
+    if (rows != body.batch_size) continue;
+    part->first.push_back(int(i) + 1);
+    rows = 0;
+  }
+  const std::size_t expected = body.batch_size > 0 ? batches : 0;
+  if (rows != 0 || part->first.size() != expected + 1 || body.rows.size() != message.parts.size()) {
+    return DataLoss("a reply whose {} blocks do not make {} batches of {}", message.parts.size(),
+                    body.batches, body.batch_size);
+  }
+  part->blocks = message.parts;
   return Status::Ok();
 }
 
-// In requests: those in flight, and those whose batches were not all taken.
-bool ReplaySamplerImpl::WantsMore() const {
-  const int per_request = options_.batches_per_request;
-  const int untaken = (int(ready_.size()) + per_request - 1) / per_request;
-  return !closed_ && int(calls_.size()) + untaken < options_.prefetch;
+// The first error that asking again can't mend.
+void ReplaySamplerImpl::NoteError(const Status& status) {
+  if (!status.ok() && error_.ok()) error_ = status;
 }
 
-bool ReplaySamplerImpl::SendRequest() {
-  const SampleBody body{std::uint32_t(options_.batch_size),
-                        std::uint32_t(options_.batches_per_request), std::uint32_t(key_.size()),
-                        drain_};
-  const auto ticket = SendWithUpdates(MessageType::kSample, EncodeBody(body));
-  if (ticket) calls_.push_back(*ticket);
-  return ticket.has_value();
+// ---- waits of one side --------------------------------------------------------------------------
+
+// A group that only some shards have answered: the limiter of the others may wait for inserts that
+// don't come because the first ones' limiters hold the actors. So the charge moves to where credit
+// is. What does not answer then either is dead.
+void ReplaySamplerImpl::JudgeWaits(Time now) {
+  for (Group& group : groups_) {
+    for (const Part& part : group.parts) {
+      if (part.ticket == 0) continue;
+      const Time since = std::max(part.sent, group.last_answer.value_or(part.sent));
+      if (now - since <= options_.waive_after) continue;
+      SamplerShard& shard = shards_[part.shard];
+      if (shard.waived_at) {
+        if (now - *shard.waived_at <= options_.patience) continue;
+        return Kill(part.shard);  // the groups have changed
+      }
+      double credit = -double(debt_);
+      for (std::size_t k = 0; k < shards_.size(); ++k) {
+        if (k != part.shard && usable(k)) credit += std::max(shards_[k].credit(), 0.0);
+      }
+      if (part.charge > 0 && credit <= 0) {
+        AskOthers(part.shard);
+        continue;
+      }
+      NoteError(shard.SendUpdates(drain_, true));
+      shard.waived_at = now;
+    }
+  }
+}
+
+void ReplaySamplerImpl::AskOthers(std::size_t k) {
+  for (std::size_t j = 0; j < shards_.size(); ++j) {
+    if (j != k && usable(j)) NoteError(shards_[j].Probe(false, drain_));
+  }
+}
+
+// ---- requests -----------------------------------------------------------------------------------
+
+void ReplaySamplerImpl::FillGroups(Time) {
+  if (all_closed()) return;
+  for (Group& group : groups_) {
+    if (group.missing > 0 || group.charge_missing > 0) Plan(&group);
+  }
+  while (!closed_ && int(groups_.size()) < options_.prefetch && StartGroup()) {
+  }
+}
+
+bool ReplaySamplerImpl::StartGroup() {
+  for (const SamplerShard& shard : shards_) {
+    if (many() && !shard.known() && !shard.dead()) return false;
+  }
+  Group group;
+  group.used.assign(shards_.size(), 0);
+  group.missing = options_.batch_size;
+  const std::int64_t debt = std::min(debt_, items_per_group());
+  group.charge_missing = items_per_group() + debt;
+  if (!Plan(&group)) return false;
+  debt_ -= debt;
+  for (SamplerShard& shard : shards_) ++shard.groups_unheard;
+  groups_.push_back(std::move(group));
+  return true;
+}
+
+// Shares of what nobody was asked for yet. False: nobody can be asked now.
+bool ReplaySamplerImpl::Plan(Group* group) {
+  double sum = 0;
+  for (std::size_t k = 0; k < shards_.size(); ++k) {
+    if (!usable(k)) group->used[k] = 0;
+    sum += group->used[k];
+  }
+  if (sum == 0) {
+    for (std::size_t k = 0; k < shards_.size(); ++k) {
+      group->used[k] = !many() ? 1 : usable(k) ? shards_[k].total() : 0;
+      sum += group->used[k];
+    }
+  }
+  if (sum == 0) return false;
+  given_.resize(shards_.size());
+  Apportion(group->used, group->missing, rng_.Uniform(), given_);
+  const std::size_t first = group->parts.size();
+  for (std::size_t k = 0; k < shards_.size(); ++k) {
+    if (given_[k] > 0) group->parts.push_back({.shard = k, .rows = std::uint32_t(given_[k])});
+  }
+  group->missing = 0;
+  PlanCharges(group);
+  group->ready = group->ready && first == group->parts.size();
+  return true;
+}
+
+// To shards with credit, in proportion to it; where none has any, to all alike.
+void ReplaySamplerImpl::PlanCharges(Group* group) {
+  share_.assign(shards_.size(), 0);
+  double sum = 0, open = 0;
+  for (std::size_t k = 0; k < shards_.size(); ++k) {
+    if (shards_[k].closed() || !usable(k) || (many() && shards_[k].total() == 0)) continue;
+    share_[k] = many() ? std::clamp(shards_[k].credit(), 0.0, 1e12) : 1;
+    sum += share_[k];
+    ++open;
+  }
+  if (open == 0) {  // all are closed: what is drawn is drawn for nothing, or not at all
+    debt_ += std::exchange(group->charge_missing, 0);
+    return;
+  }
+  for (std::size_t k = 0; sum == 0 && k < shards_.size(); ++k) {
+    const bool can = !shards_[k].closed() && usable(k) && (!many() || shards_[k].total() > 0);
+    share_[k] = can ? 1 : 0;
+  }
+  Apportion(share_, group->charge_missing, rng_.Uniform(), given_);
+  group->charge_missing = 0;
+  for (std::size_t k = 0; k < shards_.size(); ++k) {
+    if (given_[k] == 0) continue;
+    const auto unsent = std::ranges::find_if(group->parts, [k](const Part& p) {
+      return p.shard == k && p.ticket == 0 && !p.answered && p.charge == 0;
+    });
+    Part& part =
+        unsent != group->parts.end() ? *unsent : group->parts.emplace_back(Part{.shard = k});
+    part.charge = std::uint32_t(given_[k]);
+    shards_[k].Charge(given_[k]);
+  }
+}
+
+void ReplaySamplerImpl::SendParts(Time now) {
+  for (Group& group : groups_) {
+    for (Part& part : group.parts) {
+      if (part.ticket != 0 || part.answered) continue;
+      const auto ticket =
+          shards_[part.shard].Ask({.rows = part.rows,
+                                   .batches = std::uint32_t(options_.batches_per_request),
+                                   .charge = part.charge,
+                                   .drain = drain_});
+      if (!ticket.ok()) return NoteError(ticket.status());
+      part.ticket = ticket->value_or(0);
+      part.sent = now;
+    }
+  }
 }
 
 void ReplaySamplerImpl::SendUpdates() {
-  const UpdateBody body{std::uint32_t(key_.size()), drain_};
-  const auto ticket = SendWithUpdates(MessageType::kUpdatePriorities, EncodeBody(body));
-  if (ticket) updates_.push_back(*ticket);
+  for (std::size_t k = 0; k < shards_.size(); ++k) {
+    SamplerShard& shard = shards_[k];
+    const bool waits = std::ranges::any_of(groups_, [k](const Group& group) {
+      return std::ranges::any_of(
+          group.parts, [k](const Part& part) { return part.shard == k && part.ticket != 0; });
+    });
+    const bool tell_drain = drain_ && !shard.drain_told() && (waits || shard.probing());
+    if (shard.has_updates() || tell_drain) NoteError(shard.SendUpdates(drain_, false));
+  }
 }
 
-// nullopt: no room; nothing changed.
-std::optional<Ticket> ReplaySamplerImpl::SendWithUpdates(MessageType type, std::string body) {
-  if (!channel_->CanSend()) return std::nullopt;
-  Message message{.type = type, .body = std::move(body)};
-  if (!key_.empty()) message.parts.push_back(PackUpdates(key_, priority_));
-  const auto ticket = channel_->Send(message, kForever);
-  if (!ticket.ok()) {
-    if (ticket.status().code() != Code::kResourceExhausted) NoteError(ticket.status(), "replay");
-    return std::nullopt;
+// Where no shard pays any more, groups that are not whole never will be.
+void ReplaySamplerImpl::EndWhenDrained() {
+  if (!all_closed()) return;
+  closed_ = true;
+  std::erase_if(groups_, [](const Group& g) { return g.missing > 0 || g.charge_missing > 0; });
+}
+
+// ---- batches ------------------------------------------------------------------------------------
+
+int ReplaySamplerImpl::ready_batches() const {
+  int ready = 0;
+  for (const Group& group : groups_) {
+    if (!group.ready) break;
+    ready += options_.batches_per_request - group.taken;
   }
-  key_.clear();
-  priority_.clear();
-  drain_told_ = drain_;
-  return *ticket;
+  return ready;
 }
 
 void ReplaySamplerImpl::UpdatePriorities(std::span<const ItemKey> keys,
                                          std::span<const float> priority) {
   TROOP_CHECK(keys.size() == priority.size(), "{} keys, {} priorities", keys.size(),
               priority.size());
-  for (const ItemKey& key : keys) {
-    key_.push_back(std::uint64_t{key.generation} << 32 | key.slot);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (keys[i].shard >= shards_.size() || shards_[keys[i].shard].dead()) continue;
+    shards_[keys[i].shard].AddUpdate(std::uint64_t{keys[i].generation} << 32 | keys[i].slot,
+                                     priority[i]);
   }
-  priority_.insert(priority_.end(), priority.begin(), priority.end());
 }
 
 Result<std::optional<SampleBatch>> ReplaySamplerImpl::Next() {
-  if (!ready_.empty()) {
-    SampleBatch batch = Decode(ready_.front());
-    ready_.pop_front();
-    return std::optional(std::move(batch));
-  }
   if (!error_.ok()) return error_;
-  if (closed_ && calls_.empty()) return OutOfRange("replay sample: drained");
-  return std::optional<SampleBatch>();
+  if (groups_.empty() && closed_) return OutOfRange("replay sample: drained");
+  if (groups_.empty() || !groups_.front().ready) return std::optional<SampleBatch>();
+  Group& group = groups_.front();
+  SampleBatch batch;
+  error_ = Parse(group, group.taken);
+  if (error_.ok()) {
+    error_ = decoder_.Decode({drawn_.data(), drawn_shard_.size()}, options_.beta, &batch);
+  }
+  if (!error_.ok()) {
+    error_ = error_.WithContext("replay sample");
+    return error_;
+  }
+  std::size_t row = 0;
+  for (std::size_t i = 0; i < drawn_shard_.size(); ++i) {
+    for (std::int64_t j = 0; j < drawn_[i].size(); ++j) {
+      batch.key[row++].shard = std::uint32_t(drawn_shard_[i]);
+    }
+  }
+  ++group.taken;
+  NoteTaken(group);
+  if (group.taken == options_.batches_per_request) groups_.pop_front();
+  return std::optional(std::move(batch));
 }
 
-// One copy of the block; the tensors are views of it.
-SampleBatch ReplaySamplerImpl::Decode(const Block& block) const {
-  const std::int64_t rows = options_.batch_size;
-  const SampleLayout layout(spec_, rows, block.n_step);
-  MutableBuffer copy(layout.bytes);
-  std::memcpy(copy.data(), block.bytes.data(), layout.bytes);
-  const auto owner = std::move(copy).share();
-  const Table::Rows at = layout.RowsAt(owner.get());
-  const auto view = [&owner, rows](void* data, const TensorSpec& row) {
-    const TensorSpec spec{row.dtype, row.shape.Prepend(rows)};
-    return Tensor::View(owner, {static_cast<std::byte*>(data), spec.bytes()}, spec);
-  };
-  SampleBatch batch;
-  batch.key.reserve(std::size_t(rows));
-  for (std::int64_t i = 0; i < rows; ++i) {
-    batch.key.push_back({std::uint32_t(at.key[i]), std::uint32_t(at.key[i] >> 32)});
+// The blocks of one batch, probabilities over all shards.
+Status ReplaySamplerImpl::Parse(const Group& group, int batch) {
+  double sum = 0;
+  for (const double used : group.used) sum += used;
+  drawn_shard_.clear();
+  for (const Part& part : group.parts) {
+    if (part.blocks.empty()) continue;
+    for (int i = part.first[std::size_t(batch)]; i < part.first[std::size_t(batch) + 1]; ++i) {
+      const std::size_t at = drawn_shard_.size();
+      drawn_shard_.push_back(part.shard);
+      if (drawn_.size() <= at) drawn_.emplace_back();
+      TROOP_RETURN_IF_ERROR(ParseDrawn(part.blocks[std::size_t(i)], spec_, options_.view,
+                                       options_.codec, &drawn_[at]));
+      if (drawn_[at].size() != part.reply.rows[std::size_t(i)]) {
+        return DataLoss("a block of {} items, {} were told", drawn_[at].size(),
+                        part.reply.rows[std::size_t(i)]);
+      }
+      const double share = group.used[part.shard] / sum;
+      for (double& p : drawn_[at].probability) p *= share;
+      drawn_[at].probability_min *= share;
+    }
   }
-  batch.probability.assign(at.probability, at.probability + rows);
-  SetWeights(batch.probability, options_.beta, &batch.weight);
-  batch.observation = view(at.observation, spec_.observation);
-  batch.next_observation = view(at.next_observation, spec_.observation);
-  batch.action = view(at.action, spec_.action);
-  const TensorSpec steps{DType::kF32, {block.n_step}};
-  batch.reward = view(at.reward, steps);
-  batch.discount = view(at.discount, steps);
-  batch.length.assign(at.length, at.length + rows);
-  batch.policy_version.assign(at.policy_version, at.policy_version + rows);
-  return batch;
+  return Status::Ok();
+}
+
+void ReplaySamplerImpl::NoteTaken(const Group& group) {
+  const auto left = std::uint64_t(options_.batches_per_request - group.taken);
+  for (const Part& part : group.parts) {
+    const std::uint64_t open =
+        part.reply.charged * left / std::uint64_t(options_.batches_per_request);
+    shards_[part.shard].Take(part.reply.reserved - std::min(part.reply.reserved, open));
+  }
 }
 
 }  // namespace
 
+std::unique_ptr<ReplaySampler> MakeReplaySampler(std::vector<std::unique_ptr<Channel>> shards,
+                                                 const TrajectorySpec& spec,
+                                                 const ReplaySampler::Options& options) {
+  TROOP_CHECK(options.batch_size >= 1 && options.prefetch >= 1 &&
+                  options.batches_per_request >= 1 && !shards.empty(),
+              "batch size {}, prefetch {}, batches per request {}, {} shards", options.batch_size,
+              options.prefetch, options.batches_per_request, shards.size());
+  return std::make_unique<ReplaySamplerImpl>(std::move(shards), spec, options);
+}
+
 std::unique_ptr<ReplaySampler> MakeReplaySampler(std::unique_ptr<Channel> channel,
                                                  const TrajectorySpec& spec,
                                                  const ReplaySampler::Options& options) {
-  TROOP_CHECK(options.batch_size >= 1 && options.prefetch >= 1 && options.batches_per_request >= 1,
-              "batch size {}, prefetch {}, batches per request {}", options.batch_size,
-              options.prefetch, options.batches_per_request);
-  return std::make_unique<ReplaySamplerImpl>(std::move(channel), spec, options);
+  std::vector<std::unique_ptr<Channel>> shards;
+  shards.push_back(std::move(channel));
+  return MakeReplaySampler(std::move(shards), spec, options);
 }
 
 }  // namespace troop

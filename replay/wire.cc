@@ -9,12 +9,13 @@
 namespace troop {
 namespace {
 
-std::size_t Aligned(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+std::size_t ColumnBytes(const TrajectorySpec& spec, Codec codec, std::size_t frames) {
+  const std::size_t lengths = codec == Codec::kNone ? 0 : sizeof(std::uint32_t);
+  return frames * (spec.action.bytes() + sizeof(float) + sizeof(float) + 1 + lengths);
 }
 
-std::size_t ColumnBytes(const TrajectorySpec& spec, std::size_t frames) {
-  return frames * (spec.action.bytes() + sizeof(float) + sizeof(float) + 1);
+std::size_t ItemBytes(const TrajectorySpec& spec) {
+  return sizeof(WireItem) + (spec.state ? spec.state->bytes() : 0);
 }
 
 // Copies bytes one run after the other.
@@ -49,50 +50,28 @@ class Cutter {
   std::size_t used_ = 0;
 };
 
-template <class T, class Predicate>
-bool All(const Buffer& column, Predicate predicate) {
-  bool ok = true;
-  for (std::size_t at = 0; at < column.size(); at += sizeof(T)) {
-    T value;
-    std::memcpy(&value, column.data() + at, sizeof value);
-    ok &= predicate(value);
-  }
-  return ok;
-}
-
-Status CheckValues(const Chunk& chunk) {
-  const char* wrong = nullptr;
-  if (!All<float>(chunk.reward, [](float r) { return std::abs(r) <= 3.402823466e38f; })) {
-    wrong = "a reward is not finite";
-  } else if (!All<float>(chunk.discount, [](float d) { return d >= 0 && d <= 1; })) {
-    wrong = "a discount lies outside [0, 1]";
-  } else if (!All<std::uint8_t>(chunk.final, [](std::uint8_t f) { return f <= 1; })) {
-    wrong = "an end-of-episode mark is neither 0 nor 1";
-  }
-  if (wrong == nullptr) return Status::Ok();
-  return InvalidArgument("insert: stream {:#x}, frames [{}, +{}): {}", chunk.stream,
-                         chunk.first_frame, chunk.frames, wrong);
-}
-
-// Sizes of all parts against what the body promises.
-Status CheckParts(const Message& message, const InsertBody& body, const TrajectorySpec& spec) {
+// Sizes of all parts against what the body promises; those of single encoded frames come later.
+Status CheckParts(const Message& message, const InsertBody& body, const TrajectorySpec& spec,
+                  Codec codec) {
   if (message.parts.size() != body.chunks.size() + 1) {
     return InvalidArgument("insert: {} parts for {} chunks; one more than chunks is right",
                            message.parts.size(), body.chunks.size());
   }
-  std::size_t columns = std::size_t(body.items) * sizeof(WireItem);
+  std::size_t columns = std::size_t(body.items) * ItemBytes(spec);
   for (std::size_t c = 0; c < body.chunks.size(); ++c) {
     const ChunkHeader& header = body.chunks[c];
+    const std::size_t bytes = message.parts[c + 1].size();
     const std::size_t expected = header.frames * spec.observation.bytes();
-    if (header.frames == 0 || message.parts[c + 1].size() != expected) {
-      return InvalidArgument("insert: chunk {} has {} observation bytes; {} frames of {} are {}", c,
-                             message.parts[c + 1].size(), header.frames,
-                             spec.observation.ToString(), expected);
+    const bool fits = codec == Codec::kNone ? bytes == expected : bytes >= header.frames;
+    if (header.frames == 0 || !fits) {
+      return InvalidArgument("insert: chunk {} has {} observation bytes; {} frames of {} are {}{}",
+                             c, bytes, header.frames, spec.observation.ToString(), expected,
+                             codec == Codec::kNone ? "" : " before they are encoded");
     }
     if (header.first_frame > ~std::uint64_t{0} - header.frames) {
       return InvalidArgument("insert: chunk {} begins at frame {}", c, header.first_frame);
     }
-    columns += ColumnBytes(spec, header.frames);
+    columns += ColumnBytes(spec, codec, header.frames);
   }
   if (message.parts[0].size() != columns) {
     return InvalidArgument("insert: columns of {} bytes; {} items and the chunks' frames take {}",
@@ -101,80 +80,151 @@ Status CheckParts(const Message& message, const InsertBody& body, const Trajecto
   return Status::Ok();
 }
 
+void CheckShape(const EncodedChunk& chunk, const TrajectorySpec& spec, Codec codec) {
+  const std::size_t frames = chunk.frames;
+  const bool observations = codec == Codec::kNone
+                                ? chunk.observation.size() == frames * spec.observation.bytes()
+                                : chunk.frame_bytes.size() == frames * sizeof(std::uint32_t);
+  TROOP_CHECK(observations && chunk.action.size() == frames * spec.action.bytes() &&
+                  chunk.reward.size() == frames * sizeof(float) &&
+                  chunk.discount.size() == frames * sizeof(float) && chunk.final.size() == frames,
+              "a chunk of {} frames does not fit observation {}, action {}", frames,
+              spec.observation.ToString(), spec.action.ToString());
+}
+
+WireItem ToWire(const Item& item) {
+  return {.stream = item.stream,
+          .first_frame = item.first_frame,
+          .policy_version = item.policy_version,
+          .length = item.length,
+          .burn_in = item.burn_in,
+          .priority = item.priority};
+}
+
+// All columns of a chunk, in the order of the wire.
+template <class C, class F>
+void EachColumn(C& chunk, Codec codec, const F& f) {
+  f(chunk.action);
+  f(chunk.reward);
+  f(chunk.discount);
+  f(chunk.final);
+  if (codec != Codec::kNone) f(chunk.frame_bytes);
+}
+
 }  // namespace
 
-SampleLayout::SampleLayout(const TrajectorySpec& spec, std::int64_t batch_size, int n_step) {
-  const auto rows = std::size_t(batch_size);
-  bytes = 0;
-  const auto column = [this, rows](std::size_t row_bytes) {
-    const std::size_t offset = bytes;
-    bytes += Aligned(rows * row_bytes);
-    return offset;
-  };
-  key = column(sizeof(std::uint64_t));
-  probability = column(sizeof(double));
-  policy_version = column(sizeof(std::uint64_t));
-  length = column(sizeof(std::int32_t));
-  reward = column(sizeof(float) * std::size_t(n_step));
-  discount = column(sizeof(float) * std::size_t(n_step));
-  action = column(spec.action.bytes());
-  observation = column(spec.observation.bytes());
-  next_observation = column(spec.observation.bytes());
+WireSpec ToWire(const TensorSpec& spec) {
+  const auto dims = spec.shape.dims();
+  return {std::uint8_t(spec.dtype), {dims.begin(), dims.end()}};
 }
 
-Table::Rows SampleLayout::RowsAt(std::byte* block) const {
-  return {.key = reinterpret_cast<std::uint64_t*>(block + key),
-          .probability = reinterpret_cast<double*>(block + probability),
-          .policy_version = reinterpret_cast<std::uint64_t*>(block + policy_version),
-          .length = reinterpret_cast<std::int32_t*>(block + length),
-          .reward = reinterpret_cast<float*>(block + reward),
-          .discount = reinterpret_cast<float*>(block + discount),
-          .action = block + action,
-          .observation = block + observation,
-          .next_observation = block + next_observation};
+Result<TensorSpec> FromWire(const WireSpec& spec) {
+  constexpr std::int64_t kElementsMax = std::int64_t{1} << 28;
+  if (spec.dtype > std::uint8_t(DType::kU32) || spec.shape.size() > Shape::kMaxRank) {
+    return DataLoss("a tensor of type {} and rank {}", spec.dtype, spec.shape.size());
+  }
+  std::int64_t elements = 1;
+  for (const std::int64_t dim : spec.shape) {
+    if (dim < 1 || dim > kElementsMax / elements) {
+      return DataLoss("a tensor with a dimension of {}", dim);
+    }
+    elements *= dim;
+  }
+  return TensorSpec{DType(spec.dtype), Shape(std::span(spec.shape))};
 }
 
-Message PackInsert(const TrajectorySpec& spec, std::span<const Chunk> chunks,
-                   std::span<const Item> items) {
-  InsertBody body{.items = std::uint32_t(items.size())};
-  std::size_t columns = items.size() * sizeof(WireItem);
-  for (const Chunk& chunk : chunks) {
-    TROOP_CHECK(chunk.observation.size() == chunk.frames * spec.observation.bytes() &&
-                    chunk.action.size() == chunk.frames * spec.action.bytes() &&
-                    chunk.reward.size() == chunk.frames * sizeof(float) &&
-                    chunk.discount.size() == chunk.frames * sizeof(float) &&
-                    chunk.final.size() == chunk.frames,
-                "a chunk of {} frames does not fit observation {}, action {}", chunk.frames,
-                spec.observation.ToString(), spec.action.ToString());
+Result<TableDescription> ParseTableInfo(const TableInfo& info) {
+  TableDescription table{.name = info.name};
+  TROOP_ASSIGN_OR_RETURN(table.trajectory.observation, FromWire(info.observation));
+  TROOP_ASSIGN_OR_RETURN(table.trajectory.action, FromWire(info.action));
+  if (info.state) {
+    TROOP_ASSIGN_OR_RETURN(table.trajectory.state, FromWire(*info.state));
+  }
+  constexpr std::uint32_t kMax = 1024;
+  if (info.view_kind > 1 || info.codec > std::uint8_t(Codec::kZstd) || info.length_max > kMax ||
+      info.stack > kMax || info.burn_in > kMax) {
+    return DataLoss("table {}: a view of kind {}, codec {}", info.name, info.view_kind, info.codec);
+  }
+  table.view = {.kind = ViewSpec::Kind(info.view_kind),
+                .length_max = int(info.length_max),
+                .stack = int(info.stack),
+                .burn_in = int(info.burn_in)};
+  table.codec = Codec(info.codec);
+  const Status view = CheckView(table.view);
+  if (!view.ok()) return DataLoss("table {}: {}", info.name, view.message());
+  return table;
+}
+
+EncodedChunk PlainChunk(const Chunk& chunk) {
+  EncodedChunk out;
+  out.stream = chunk.stream;
+  out.first_frame = chunk.first_frame;
+  out.frames = chunk.frames;
+  out.action = chunk.action;
+  out.reward = chunk.reward;
+  out.discount = chunk.discount;
+  out.final = chunk.final;
+  out.observation = chunk.observation;
+  return out;
+}
+
+EncodedChunk EncodeChunk(const Chunk& chunk, FrameCoder* coder) {
+  EncodedChunk out = PlainChunk(chunk);
+  if (coder->codec() == Codec::kNone) return out;
+  const std::size_t frame_bytes = coder->frame_bytes();
+  TROOP_CHECK(chunk.observation.size() == chunk.frames * frame_bytes,
+              "{} observation bytes for {} frames of {}", chunk.observation.size(), chunk.frames,
+              frame_bytes);
+  MutableBuffer lengths(chunk.frames * sizeof(std::uint32_t));
+  std::vector<std::byte> encoded(chunk.frames * coder->encoded_bytes_max());
+  std::size_t used = 0;
+  for (std::uint32_t i = 0; i < chunk.frames; ++i) {
+    const std::size_t bytes =
+        coder->Encode(chunk.observation.data() + i * frame_bytes, encoded.data() + used);
+    lengths.as<std::uint32_t>()[i] = std::uint32_t(bytes);
+    used += bytes;
+  }
+  out.frame_bytes = std::move(lengths).Freeze();
+  out.observation = Buffer::Copy(std::span<const std::byte>(encoded.data(), used));
+  return out;
+}
+
+Message PackInsert(std::uint32_t table, const TrajectorySpec& spec, Codec codec,
+                   std::span<const EncodedChunk> chunks, std::span<const Item> items) {
+  InsertBody body{.table = table, .items = std::uint32_t(items.size())};
+  std::size_t columns = items.size() * ItemBytes(spec);
+  for (const EncodedChunk& chunk : chunks) {
+    CheckShape(chunk, spec, codec);
     body.chunks.push_back({chunk.stream, chunk.first_frame, chunk.frames});
-    columns += ColumnBytes(spec, chunk.frames);
+    columns += ColumnBytes(spec, codec, chunk.frames);
   }
   Message message{.type = MessageType::kInsert, .body = EncodeBody(body)};
   Packer packer(columns);
   for (const Item& item : items) {
-    const WireItem wire{.stream = item.stream,
-                        .first_frame = item.first_frame,
-                        .policy_version = item.policy_version,
-                        .length = item.length,
-                        .burn_in = item.burn_in,
-                        .priority = item.priority};
+    const WireItem wire = ToWire(item);
     packer.Add(&wire, sizeof wire);
   }
-  for (const Chunk& chunk : chunks) {
-    for (const Buffer* column : {&chunk.action, &chunk.reward, &chunk.discount, &chunk.final}) {
-      packer.Add(column->data(), column->size());
+  if (spec.state) {
+    for (const Item& item : items) {
+      TROOP_CHECK(item.state.size() == spec.state->bytes(), "an item's state of {} bytes, not {}",
+                  item.state.size(), spec.state->bytes());
+      packer.Add(item.state.data(), item.state.size());
     }
   }
+  for (const EncodedChunk& chunk : chunks) {
+    EachColumn(chunk, codec,
+               [&](const Buffer& column) { packer.Add(column.data(), column.size()); });
+  }
   message.parts.push_back(std::move(packer).Take());
-  for (const Chunk& chunk : chunks) message.parts.push_back(chunk.observation);
+  for (const EncodedChunk& chunk : chunks) message.parts.push_back(chunk.observation);
   return message;
 }
 
-Result<InsertCall> ParseInsert(const Message& message, const TrajectorySpec& spec) {
-  TROOP_ASSIGN_OR_RETURN(const InsertBody body, DecodeBody<InsertBody>(message.body));
-  TROOP_RETURN_IF_ERROR(CheckParts(message, body, spec));
+Result<EncodedInsert> ParseInsert(const Message& message, const InsertBody& body,
+                                  const TrajectorySpec& spec, Codec codec) {
+  TROOP_RETURN_IF_ERROR(CheckParts(message, body, spec, codec));
   Cutter columns(message.parts[0]);
-  InsertCall call;
+  EncodedInsert call;
   call.items.reserve(body.items);
   const Buffer items = columns.Take(body.items * sizeof(WireItem));
   for (std::size_t i = 0; i < body.items; ++i) {
@@ -187,16 +237,24 @@ Result<InsertCall> ParseInsert(const Message& message, const TrajectorySpec& spe
                           .priority = wire.priority,
                           .policy_version = wire.policy_version});
   }
+  if (spec.state) {
+    for (Item& item : call.items) item.state = columns.Take(spec.state->bytes());
+  }
   call.chunks.reserve(body.chunks.size());
   for (std::size_t c = 0; c < body.chunks.size(); ++c) {
     const ChunkHeader& header = body.chunks[c];
-    Chunk chunk{header.stream, header.first_frame, header.frames};
-    chunk.observation = message.parts[c + 1];
+    EncodedChunk chunk;
+    chunk.stream = header.stream;
+    chunk.first_frame = header.first_frame;
+    chunk.frames = header.frames;
     chunk.action = columns.Take(header.frames * spec.action.bytes());
     chunk.reward = columns.Take(header.frames * sizeof(float));
     chunk.discount = columns.Take(header.frames * sizeof(float));
     chunk.final = columns.Take(header.frames);
-    TROOP_RETURN_IF_ERROR(CheckValues(chunk));
+    if (codec != Codec::kNone) {
+      chunk.frame_bytes = columns.Take(header.frames * sizeof(std::uint32_t));
+    }
+    chunk.observation = message.parts[c + 1];
     call.chunks.push_back(std::move(chunk));
   }
   return call;

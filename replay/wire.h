@@ -4,14 +4,18 @@
 // what comes from outside is checked here, before any use.
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/metrics.h"
 #include "core/status.h"
 #include "core/trajectory.h"
 #include "net/message.h"
-#include "replay/table.h"
+#include "replay/frame_codec.h"
+#include "replay/table2.h"
+#include "replay/view.h"
 
 namespace troop {
 
@@ -25,14 +29,23 @@ struct ChunkHeader {
   }
 };
 
-// kInsert. Part 0: items × WireItem, then for each chunk action, reward, discount, final.
-// Part 1 + c: observations of chunk c.
+// kInsert. Part 0: items × WireItem, items × state where the table has one, then for each chunk
+// action, reward, discount, final, and with a codec frame_bytes u32. Part 1 + c: encoded
+// observations of chunk c.
 struct InsertBody {
+  std::uint32_t table = 0;
   std::vector<ChunkHeader> chunks;
   std::uint32_t items = 0;
   template <class A>
   void serialize(A& a) {
-    a(chunks, items);
+    a(table, chunks, items);
+  }
+};
+struct InsertReplyBody {
+  std::uint32_t dictionary = 0;  // newest of the table; 0: none
+  template <class A>
+  void serialize(A& a) {
+    a(dictionary);
   }
 };
 
@@ -47,36 +60,51 @@ struct WireItem {
 };
 static_assert(sizeof(WireItem) == 40);
 
-// kSample: `batches` batches in one reply. Part 0, when updates > 0: PackUpdates.
+// kSample: `batches` draws of `batch_size` items in one reply; 0 of 0: only what the table says of
+// itself, at once. Part 0, when updates > 0: PackUpdates.
 struct SampleBody {
+  std::uint32_t table = 0;
   std::uint32_t batch_size = 0;
   std::uint32_t batches = 0;
+  // Items that the limiter is charged with; the request waits until it may be. 0: no wait for the
+  // ratio. A sampler of one shard charges batch_size * batches.
+  std::uint32_t charge = 0;
   std::uint32_t updates = 0;
-  bool drain = false;  // kOutOfRange rather than waiting for the limiter
+  std::uint64_t taken = 0;  // SampleReplyBody::reserved as of the last item that its owner took
+  bool drain = false;       // kOutOfRange rather than waiting for the limiter
   template <class A>
   void serialize(A& a) {
-    a(batch_size, batches, updates, drain);
+    a(table, batch_size, batches, charge, updates, taken, drain);
   }
 };
 
-// kSampleReply. Part 0: `batches` blocks of SampleLayout.
+// kSampleReply. Part i: PackDrawn of rows[i] items; those of one batch follow one another, and add
+// up to batch_size.
 struct SampleReplyBody {
   std::uint32_t batch_size = 0;
   std::uint32_t batches = 0;
-  std::uint32_t n_step = 0;
+  std::uint32_t charged = 0;   // as asked, or 0 when the charge was waived
+  std::uint64_t reserved = 0;  // charged to this sampler up to now, this reply with it
+  double total = 0;            // Σ of weights after the draw; 0 where nothing may be drawn yet
+  double credit = 0;           // items that may be charged before the limiter says no
+  std::vector<std::uint32_t> rows;
+  std::vector<std::uint32_t> dictionaries;  // all that frames of the table may need
   template <class A>
   void serialize(A& a) {
-    a(batch_size, batches, n_step);
+    a(batch_size, batches, charged, reserved, total, credit, rows, dictionaries);
   }
 };
 
-// kUpdatePriorities. Part 0: PackUpdates. `drain`: parked samples of this caller end.
+// kUpdatePriorities. Part 0: PackUpdates.
 struct UpdateBody {
+  std::uint32_t table = 0;
   std::uint32_t updates = 0;
-  bool drain = false;
+  std::uint64_t taken = 0;  // as in SampleBody
+  bool drain = false;       // parked samples of this caller end
+  bool waive = false;       // parked samples of this caller are answered without their charge
   template <class A>
   void serialize(A& a) {
-    a(updates, drain);
+    a(table, updates, taken, drain, waive);
   }
 };
 
@@ -89,25 +117,95 @@ struct ReplayStatsBody {
   }
 };
 
-// One batch as one run of bytes: columns, each 64-byte aligned. A reader copies it whole and takes
-// views.
-struct SampleLayout {
-  SampleLayout(const TrajectorySpec& spec, std::int64_t batch_size, int n_step);
-  std::size_t key, probability, policy_version, length, reward, discount, action, observation,
-      next_observation;  // offsets
-  std::size_t bytes;     // a multiple of 64
-  Table::Rows RowsAt(std::byte* block) const;
+struct WireSpec {
+  std::uint8_t dtype = 0;
+  std::vector<std::int64_t> shape;
+  template <class A>
+  void serialize(A& a) {
+    a(dtype, shape);
+  }
 };
 
-Message PackInsert(const TrajectorySpec& spec, std::span<const Chunk> chunks,
-                   std::span<const Item> items);
-struct InsertCall {
-  std::vector<Chunk> chunks;  // parts sliced, not copied
-  std::vector<Item> items;
+// One table, for clients that know nothing of it.
+struct TableInfo {
+  std::string name;
+  WireSpec observation, action;
+  std::optional<WireSpec> state;
+  std::uint8_t view_kind = 0;
+  std::uint32_t length_max = 0, stack = 0, burn_in = 0;
+  std::uint8_t codec = 0;
+  std::uint32_t dictionary = 0;  // newest; 0: none
+  std::int64_t capacity_items = 0, min_items = 0, items = 0;
+  double samples_per_insert = 0;
+  bool durable = false;  // an acknowledged insert is on disk
+  template <class A>
+  void serialize(A& a) {
+    a(name, observation, action, state, view_kind, length_max, stack, burn_in, codec, dictionary,
+      capacity_items, min_items, items, samples_per_insert, durable);
+  }
 };
-// Sizes against the spec, finite rewards and priorities, discounts in [0, 1], ends 0 or 1.
-// Errors: kInvalidArgument.
-Result<InsertCall> ParseInsert(const Message& message, const TrajectorySpec& spec);
+// kDescribeReply, in the order of their numbers. kDescribe has an empty body.
+struct DescribeReplyBody {
+  std::vector<TableInfo> tables;
+  std::uint32_t batch_size_max = 0;
+  template <class A>
+  void serialize(A& a) {
+    a(tables, batch_size_max);
+  }
+};
+WireSpec ToWire(const TensorSpec& spec);
+// Errors: kDataLoss: no type, or no shape that fits in memory.
+Result<TensorSpec> FromWire(const WireSpec& spec);
+// What a client needs of a TableInfo. Errors: kDataLoss.
+struct TableDescription {
+  std::string name;
+  TrajectorySpec trajectory;
+  ViewSpec view;
+  Codec codec = Codec::kNone;
+};
+Result<TableDescription> ParseTableInfo(const TableInfo& info);
+
+// kDictionary; the reply has an empty body, and its part 0 is the dictionary.
+struct DictionaryBody {
+  std::uint32_t table = 0;
+  std::uint32_t id = 0;
+  template <class A>
+  void serialize(A& a) {
+    a(table, id);
+  }
+};
+
+// kReconfigure: the limiter of a running table.
+struct ReconfigureBody {
+  std::uint32_t table = 0;
+  double samples_per_insert = 0, ratio_error = 0;
+  std::int64_t min_items = 0;
+  template <class A>
+  void serialize(A& a) {
+    a(table, samples_per_insert, ratio_error, min_items);
+  }
+};
+
+// kReplayCheckpoint; the reply has an empty body.
+struct TableBody {
+  std::uint32_t table = 0;
+  template <class A>
+  void serialize(A& a) {
+    a(table);
+  }
+};
+
+// One observation after the other, each encoded by itself.
+EncodedChunk EncodeChunk(const Chunk& chunk, FrameCoder* coder);
+// With Codec::kNone, and for tests: the chunk as it is.
+EncodedChunk PlainChunk(const Chunk& chunk);
+
+Message PackInsert(std::uint32_t table, const TrajectorySpec& spec, Codec codec,
+                   std::span<const EncodedChunk> chunks, std::span<const Item> items);
+// Sizes of the parts against the spec; what is in them is the table's to check. Parts are sliced,
+// not copied. Errors: kInvalidArgument.
+Result<EncodedInsert> ParseInsert(const Message& message, const InsertBody& body,
+                                  const TrajectorySpec& spec, Codec codec);
 
 Buffer PackUpdates(std::span<const std::uint64_t> key, std::span<const float> priority);
 // Errors: kInvalidArgument: the parts hold not `updates` pairs.

@@ -1,3 +1,7 @@
+#include <cstring>
+#include <deque>
+
+#include "net/codec.h"
 #include "replay/client.h"
 #include "replay/wire.h"
 
@@ -7,52 +11,91 @@ namespace {
 // What the network or an ending server could not bring about: the call is made again.
 bool MayTryAgain(Code code) { return code == Code::kDeadlineExceeded; }
 
-class ReplayWriterImpl final : public ReplayWriter {
+// The line to one shard: its window, its dictionary. What is sent stays until it is acknowledged.
+class ShardWriter {
  public:
-  ReplayWriterImpl(std::unique_ptr<Channel> channel, const TrajectorySpec& spec,
-                   const Options& options)
-      : channel_(std::move(channel)), spec_(spec), options_(options) {}
+  ShardWriter(std::unique_ptr<Channel> channel, const TrajectorySpec& spec,
+              const ReplayWriter::Options& options)
+      : channel_(std::move(channel)),
+        spec_(spec),
+        options_(options),
+        coder_(options.codec, spec.observation.bytes()) {}
 
-  bool CanPush() const override {
-    return error_.ok() && unacked_pushes() < options_.window && channel_->CanSend() &&
+  bool CanPush() const {
+    return int(pushes_.size()) < options_.window && channel_->CanSend() &&
            (pushes_.empty() || pushes_.back().ticket != 0);
   }
 
-  Status Push(std::vector<Chunk> chunks, std::vector<Item> items) override {
-    TROOP_CHECK(CanPush(), "a push without CanPush");
-    pushed_items_ += items.size();
-    pushes_.push_back({PackInsert(spec_, chunks, items), items.size(), 0});
-    SendUnsent();
-    return error_;
+  Status Push(std::span<const Chunk> chunks, std::span<const Item> items, std::uint64_t number) {
+    std::vector<EncodedChunk> encoded;
+    encoded.reserve(chunks.size());
+    for (const Chunk& chunk : chunks) encoded.push_back(EncodeChunk(chunk, &coder_));
+    pushes_.push_back(
+        {.chunks = std::move(encoded), .items = {items.begin(), items.end()}, .number = number});
+    Pack(&pushes_.back());
+    return SendUnsent();
   }
 
-  void Poll(Time) override {
-    while (!pushes_.empty() && pushes_.front().ticket != 0 && error_.ok()) {
+  // Calls done(number of the push, items) for each that was acknowledged, in order.
+  template <class F>
+  Status Poll(const F& done) {
+    while (!pushes_.empty() && pushes_.front().ticket != 0) {
       const auto answer = channel_->Poll(pushes_.front().ticket);
       if (!answer) break;
       if (answer->ok()) {
-        acked_items_ += pushes_.front().items;
+        TROOP_RETURN_IF_ERROR(TakeReply(**answer));
+        done(pushes_.front().number, pushes_.front().items.size());
         pushes_.pop_front();
       } else if (MayTryAgain(answer->status().code())) {
         TakeBack();
+      } else if (answer->status().code() == Code::kNotFound && known_ != 0) {
+        TakeBack();
+        ForgetDictionary();
       } else {
-        error_ = answer->status().WithContext("replay insert");
+        return answer->status().WithContext("replay insert");
       }
     }
-    SendUnsent();
+    PollDictionary();
+    return SendUnsent();
   }
-
-  std::uint64_t pushed_items() const override { return pushed_items_; }
-  std::uint64_t acked_items() const override { return acked_items_; }
-  int unacked_pushes() const override { return int(pushes_.size()); }
-  Status error() const override { return error_; }
 
  private:
   struct Pushed {
     Message message;  // kept until it is acknowledged; the parts are shared
-    std::uint64_t items = 0;
+    std::vector<EncodedChunk> chunks;
+    std::vector<Item> items;
+    std::uint64_t number = 0;
     Ticket ticket = 0;  // 0: not with the channel
   };
+
+  Status TakeReply(const Message& reply) {
+    TROOP_ASSIGN_OR_RETURN(const auto body, DecodeBody<InsertReplyBody>(reply.body));
+    if (body.dictionary != 0 && options_.codec == Codec::kZstd) wanted_ = body.dictionary;
+    return Status::Ok();
+  }
+
+  // Frames are encoded without it until it is here. One that can't be had is asked for again with
+  // the next reply.
+  void PollDictionary() {
+    if (asked_ != 0) {
+      const auto answer = channel_->Poll(asked_);
+      if (!answer) return;
+      asked_ = 0;
+      if (!answer->ok() || (*answer)->parts.size() != 1) {
+        wanted_ = 0;
+        return;
+      }
+      known_ = wanted_;
+      if (auto dictionary = MakeFrameDictionary((*answer)->parts[0])) {
+        coder_.AddDictionary(std::move(dictionary));
+      }
+    }
+    if (wanted_ == 0 || wanted_ == known_ || !channel_->CanSend()) return;
+    Message request{.type = MessageType::kDictionary,
+                    .body = EncodeBody(DictionaryBody{options_.table, wanted_})};
+    const auto ticket = channel_->Send(request, kForever);
+    if (ticket.ok()) asked_ = *ticket;
+  }
 
   // All that is not acknowledged goes again, in order: the server drops what it had already.
   void TakeBack() {
@@ -62,38 +105,148 @@ class ReplayWriterImpl final : public ReplayWriter {
     }
   }
 
+  void Pack(Pushed* push) const {
+    push->message = PackInsert(options_.table, spec_, options_.codec, push->chunks, push->items);
+  }
+
+  // A server that took the place of another does not know the dictionary of frames that were made
+  // for that one: they are encoded without.
+  void ForgetDictionary() {
+    FrameCoder plain(options_.codec, coder_.frame_bytes());
+    for (Pushed& push : pushes_) {
+      for (EncodedChunk& chunk : push.chunks) Recode(&plain, &chunk);
+      Pack(&push);
+    }
+    coder_ = std::move(plain);
+    wanted_ = known_ = 0;
+  }
+
+  void Recode(FrameCoder* to, EncodedChunk* chunk) {
+    MutableBuffer frames(chunk->frames * coder_.frame_bytes());
+    const std::byte* from = chunk->observation.data();
+    for (std::size_t i = 0; i < chunk->frames; ++i) {
+      std::uint32_t bytes;
+      std::memcpy(&bytes, chunk->frame_bytes.data() + i * sizeof bytes, sizeof bytes);
+      const Status status = coder_.Decode({from, bytes}, frames.data() + i * coder_.frame_bytes());
+      TROOP_CHECK(status.ok(), "a frame of ours: {}", status.ToString());
+      from += bytes;
+    }
+    const Chunk plain{
+        chunk->stream, chunk->first_frame, chunk->frames,   std::move(frames).Freeze(),
+        chunk->action, chunk->reward,      chunk->discount, chunk->final};
+    *chunk = EncodeChunk(plain, to);
+  }
+
   // In order. What finds the channel's window of bytes full goes at a later Poll.
-  void SendUnsent() {
+  Status SendUnsent() {
     for (Pushed& push : pushes_) {
       if (push.ticket != 0) continue;
-      if (!error_.ok()) return;
       Message copy = push.message;
       const auto ticket = channel_->Send(copy, kForever);
       if (ticket.ok()) {
         push.ticket = *ticket;
       } else if (ticket.status().code() == Code::kResourceExhausted) {
-        return;
+        break;
       } else {
-        error_ = ticket.status().WithContext("replay insert");
+        return ticket.status().WithContext("replay insert");
       }
     }
+    return Status::Ok();
   }
 
   std::unique_ptr<Channel> channel_;
   TrajectorySpec spec_;
-  Options options_;
+  ReplayWriter::Options options_;
+  FrameCoder coder_;
   std::deque<Pushed> pushes_;  // unacknowledged, in order; the server answers in this order
+  std::uint32_t wanted_ = 0, known_ = 0;  // dictionaries
+  Ticket asked_ = 0;
+};
+
+class ReplayWriterImpl final : public ReplayWriter {
+ public:
+  ReplayWriterImpl(std::vector<std::unique_ptr<Channel>> channels, const TrajectorySpec& spec,
+                   const Options& options) {
+    for (auto& channel : channels) shards_.emplace_back(std::move(channel), spec, options);
+    chunks_.resize(shards_.size());
+    items_.resize(shards_.size());
+  }
+
+  bool CanPush() const override {
+    if (!error_.ok()) return false;
+    for (const ShardWriter& shard : shards_) {
+      if (!shard.CanPush()) return false;
+    }
+    return true;
+  }
+
+  Status Push(std::vector<Chunk> chunks, std::vector<Item> items) override {
+    TROOP_CHECK(CanPush(), "a push without CanPush");
+    pushed_items_ += items.size();
+    for (Chunk& chunk : chunks) {
+      chunks_[ShardOf(chunk.stream, shards_.size())].push_back(std::move(chunk));
+    }
+    for (Item& item : items) {
+      items_[ShardOf(item.stream, shards_.size())].push_back(std::move(item));
+    }
+    const bool empty = chunks.empty() && items.empty();
+    open_.push_back(0);
+    const std::uint64_t number = first_open_ + open_.size() - 1;
+    for (std::size_t k = 0; k < shards_.size() && error_.ok(); ++k) {
+      if (chunks_[k].empty() && items_[k].empty() && !(empty && k == 0)) continue;
+      ++open_.back();
+      error_ = shards_[k].Push(chunks_[k], items_[k], number);
+      chunks_[k].clear();
+      items_[k].clear();
+    }
+    return error_;
+  }
+
+  void Poll(Time) override {
+    for (ShardWriter& shard : shards_) {
+      if (!error_.ok()) return;
+      error_ = shard.Poll([this](std::uint64_t number, std::uint64_t items) {
+        acked_items_ += items;
+        --open_[number - first_open_];
+      });
+    }
+    while (!open_.empty() && open_.front() == 0) {
+      open_.pop_front();
+      ++first_open_;
+    }
+  }
+
+  std::uint64_t pushed_items() const override { return pushed_items_; }
+  std::uint64_t acked_items() const override { return acked_items_; }
+  int unacked_pushes() const override { return int(open_.size()); }
+  Status error() const override { return error_; }
+
+ private:
+  std::deque<ShardWriter> shards_;
+  std::deque<int> open_;  // parts that are not acknowledged, of each push from first_open_ on
+  std::uint64_t first_open_ = 1;
   std::uint64_t pushed_items_ = 0, acked_items_ = 0;
+  std::vector<std::vector<Chunk>> chunks_;  // [shards] scratch
+  std::vector<std::vector<Item>> items_;    // [shards] scratch
   Status error_;
 };
 
 }  // namespace
 
+std::unique_ptr<ReplayWriter> MakeReplayWriter(std::vector<std::unique_ptr<Channel>> shards,
+                                               const TrajectorySpec& spec,
+                                               const ReplayWriter::Options& options) {
+  TROOP_CHECK(options.window >= 1 && !shards.empty(), "a window of {} pushes to {} shards",
+              options.window, shards.size());
+  return std::make_unique<ReplayWriterImpl>(std::move(shards), spec, options);
+}
+
 std::unique_ptr<ReplayWriter> MakeReplayWriter(std::unique_ptr<Channel> channel,
                                                const TrajectorySpec& spec,
                                                const ReplayWriter::Options& options) {
-  TROOP_CHECK(options.window >= 1, "a window of {} pushes", options.window);
-  return std::make_unique<ReplayWriterImpl>(std::move(channel), spec, options);
+  std::vector<std::unique_ptr<Channel>> shards;
+  shards.push_back(std::move(channel));
+  return MakeReplayWriter(std::move(shards), spec, options);
 }
 
 }  // namespace troop

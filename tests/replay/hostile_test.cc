@@ -13,17 +13,16 @@ namespace troop {
 namespace {
 
 ReplayServer::Options Options() {
-  return {.trajectory = SmallSpec(),
-          .n_step_max = 3,
-          .capacity_items = 100,
-          .min_items = 1,
-          .samples_per_insert = 0,
+  return {.tables = {{.table = {.trajectory = SmallSpec(),
+                                .view = {.length_max = 3},
+                                .capacity_items = 100},
+                      .samples_per_insert = 0}},
           .batch_size_max = 1000};
 }
 
 Message GoodInsert() {
-  const Chunk chunk = MakeChunk(1, 0, 10);
-  return PackInsert(SmallSpec(), {&chunk, 1}, MakeItems(1, 0, 8, 1, 2));
+  const EncodedChunk chunk = PlainChunk(MakeChunk(1, 0, 10));
+  return PackInsert(0, SmallSpec(), Codec::kNone, {&chunk, 1}, MakeItems(1, 0, 8, 1, 2));
 }
 
 // The message with bytes of one part written over.
@@ -68,16 +67,16 @@ TEST(HostileReplayTest, TheGoodMessageIsGood) {
 
 TEST(HostileReplayTest, AnInsertOfWrongSizesIsRefused) {
   Message message = GoodInsert();
-  message.body = EncodeBody(InsertBody{{{1, 0, 10}}, 9});
+  message.body = EncodeBody(InsertBody{0, {{1, 0, 10}}, 9});
   ExpectRefused(message, "9 items");
   message = GoodInsert();
-  message.body = EncodeBody(InsertBody{{{1, 0, 0xFFFFFFFF}}, 8});
+  message.body = EncodeBody(InsertBody{0, {{1, 0, 0xFFFFFFFF}}, 8});
   ExpectRefused(message, "4294967295 frames");
   message = GoodInsert();
-  message.body = EncodeBody(InsertBody{{{1, 0, 0}}, 8});
+  message.body = EncodeBody(InsertBody{0, {{1, 0, 0}}, 8});
   ExpectRefused(message, "0 frames");
   message = GoodInsert();
-  message.body = EncodeBody(InsertBody{{{1, ~0ull - 3, 10}}, 8});
+  message.body = EncodeBody(InsertBody{0, {{1, ~0ull - 3, 10}}, 8});
   ExpectRefused(message, "begins at frame");
   message = GoodInsert();
   message.parts[1] = message.parts[1].Slice(0, 79);
@@ -106,12 +105,12 @@ TEST(HostileReplayTest, ABodyThatIsNoneIsRefused) {
 TEST(HostileReplayTest, ValuesThatAreNoExperienceAreRefused) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   for (const float bad : {kInf, -kInf, std::nanf("")}) {
-    ExpectRefused(PatchedWith(kRewards + 12, bad), "reward is not finite");
-    ExpectRefused(PatchedWith(kDiscounts + 12, bad), "discount lies outside [0, 1]");
+    ExpectRefused(PatchedWith(kRewards + 12, bad), "a reward of");
+    ExpectRefused(PatchedWith(kDiscounts + 12, bad), "a discount of");
     ExpectRefused(PatchedWith(offsetof(WireItem, priority), bad), "not finite and at least 0");
   }
-  ExpectRefused(PatchedWith(kDiscounts, 1.5f), "discount lies outside [0, 1]");
-  ExpectRefused(PatchedWith(kEnds + 2, std::uint8_t{2}), "neither 0 nor 1");
+  ExpectRefused(PatchedWith(kDiscounts, 1.5f), "a discount of");
+  ExpectRefused(PatchedWith(kEnds + 2, std::uint8_t{2}), "an end that is not 0 or 1");
   ExpectRefused(PatchedWith(offsetof(WireItem, priority), -1.0f), "not finite and at least 0");
 }
 
@@ -121,7 +120,7 @@ TEST(HostileReplayTest, ItemsThatPointElsewhereAreRefused) {
   ExpectRefused(PatchedWith(offsetof(WireItem, stream), std::uint64_t{9}), "has come to frame 0");
   ExpectRefused(PatchedWith(offsetof(WireItem, first_frame), ~std::uint64_t{0}),
                 "has come to frame 10");
-  ExpectRefused(PatchedWith(offsetof(WireItem, burn_in), std::uint32_t{1}), "no burn-in");
+  ExpectRefused(PatchedWith(offsetof(WireItem, burn_in), std::uint32_t{1}), "burn-in");
   ExpectRefused(PatchedWith(kEnds + 1, std::uint8_t{1}), "crosses the end of an episode");
 }
 
@@ -129,7 +128,10 @@ TEST(HostileReplayTest, RequestsBeyondTheLimitsAreRefused) {
   const auto sample = [](const SampleBody& body) {
     return Message{.type = MessageType::kSample, .body = EncodeBody(body)};
   };
-  ExpectRefused(sample({.batch_size = 0, .batches = 1}), "batch size 0; 1 to 1000");
+  ExpectRefused(sample({.table = 1, .batch_size = 1, .batches = 1}), "table 1; 0 to 0");
+  ExpectRefused(sample({.batch_size = 0, .batches = 65}), "batch size 0; 1 to 1000");
+  ExpectRefused(sample({.batch_size = 1, .batches = 1, .charge = ~0u}), "4294967295 items charged");
+  ExpectRefused(sample({.batch_size = 1, .charge = 1}), "1 items charged for 0 batches");
   ExpectRefused(sample({.batch_size = 1001, .batches = 1}), "batch size 1001; 1 to 1000");
   ExpectRefused(sample({.batch_size = 1, .batches = 0}), "0 batches");
   ExpectRefused(sample({.batch_size = 1, .batches = ~0u}), "4294967295 batches");
@@ -141,12 +143,12 @@ TEST(HostileReplayTest, RequestsBeyondTheLimitsAreRefused) {
 
 TEST(HostileReplayTest, ARequestForMoreThanAReplyHoldsIsRefusedBeforeItIsBuilt) {
   ReplayServer::Options options = Options();
-  options.trajectory.observation = {DType::kU8, {84, 84, 4}};
+  options.tables[0].table.trajectory.observation = {DType::kU8, {84, 84, 4}};
   options.batch_size_max = 1 << 16;
   ReplayWorld world(options);
   const auto channel = world.Connect(Role::kTool);
   const auto answer = world.Call(
-      channel.get(), {.type = MessageType::kSample, .body = EncodeBody(SampleBody{1 << 16, 1})});
+      channel.get(), {.type = MessageType::kSample, .body = EncodeBody(SampleBody{0, 1 << 16, 1})});
   EXPECT_EQ(answer.status().code(), Code::kInvalidArgument);
   EXPECT_NE(answer.status().message().find("MiB"), std::string::npos);
 }
@@ -158,8 +160,9 @@ TEST(HostileReplayTest, RandomDamageIsSurvived) {
   Rng rng({.run_seed = 8});
   int refused = 0;
   for (StreamId stream = 0; stream < 3000; ++stream) {  // a damaged stream may be beyond repair
-    const Chunk chunk = MakeChunk(stream, 0, 10);
-    Message message = PackInsert(SmallSpec(), {&chunk, 1}, MakeItems(stream, 0, 8, 1, 2));
+    const EncodedChunk chunk = PlainChunk(MakeChunk(stream, 0, 10));
+    Message message =
+        PackInsert(0, SmallSpec(), Codec::kNone, {&chunk, 1}, MakeItems(stream, 0, 8, 1, 2));
     for (std::uint32_t damage = 1 + rng.Below(3); damage > 0; --damage) {
       const auto byte = std::byte(rng.NextU32());
       if (rng.Below(2) == 0) {
@@ -175,7 +178,7 @@ TEST(HostileReplayTest, RandomDamageIsSurvived) {
   EXPECT_GT(refused, 100);
   EXPECT_LT(refused, 2900);
   const auto answer = world.Call(
-      channel.get(), {.type = MessageType::kSample, .body = EncodeBody(SampleBody{32, 1})});
+      channel.get(), {.type = MessageType::kSample, .body = EncodeBody(SampleBody{0, 32, 1})});
   EXPECT_TRUE(answer.ok());
 }
 
@@ -193,17 +196,34 @@ class WrongServer final : public Service {
 };
 
 TEST(HostileReplayTest, ASamplerRefusesRepliesThatDoNotFit) {
-  const SampleLayout layout(SmallSpec(), 4, 3);
-  const auto reply = [](const SampleReplyBody& body, std::size_t bytes) {
-    Message message{.type = MessageType::kSampleReply, .body = EncodeBody(body)};
-    message.parts.push_back(MutableBuffer::Zeros(bytes).Freeze());
+  // A good one, and what may be wrong with it.
+  ReplayWorld world(Options());
+  const auto channel = world.Connect(Role::kTool);
+  ASSERT_TRUE(world.Call(channel.get(), GoodInsert()).ok());
+  const auto good = world.Call(
+      channel.get(), {.type = MessageType::kSample, .body = EncodeBody(SampleBody{0, 4, 1, 4})});
+  ASSERT_TRUE(good.ok());
+  const auto reply = [&good](auto change) {
+    SampleReplyBody body = *DecodeBody<SampleReplyBody>(good->body);
+    Message message{.type = MessageType::kSampleReply, .parts = good->parts};
+    change(&body, &message);
+    message.body = EncodeBody(body);
     return message;
   };
-  for (const Message& answer : {reply({5, 1, 3}, layout.bytes), reply({4, 2, 3}, 2 * layout.bytes),
-                                reply({4, 1, 0}, layout.bytes), reply({4, 1, 5000}, layout.bytes),
-                                reply({4, 1, 3}, layout.bytes - 1), reply({4, 1, 3}, 0),
-                                Message{.type = MessageType::kSampleReply, .body = "?"},
-                                Message{.type = MessageType::kInsertReply}}) {
+  for (const Message& answer :
+       {reply([](auto*b, auto*) { b->batch_size = 5; }),
+        reply([](auto*b, auto*) { b->batch_size = 0; }),
+        reply([](auto*b, auto*) { b->batches = 2; }), reply([](auto*b, auto*) { b->charged = 5; }),
+        reply([](auto*b, auto*) { b->total = std::nan(""); }),
+        reply([](auto*b, auto*) { b->rows = {5}; }), reply([](auto*b, auto*) { b->rows = {3}; }),
+        reply([](auto*b, auto*) { b->rows = {}; }), reply([](auto*b, auto*) {
+          b->rows = {2, 2};
+        }),
+        reply([](auto*, auto*m) { m->parts = {}; }),
+        reply([](auto*, auto*m) { m->parts.push_back(m->parts[0]); }),
+        reply([](auto*, auto*m) { m->parts[0] = m->parts[0].Slice(0, m->parts[0].size() - 8); }),
+        Message{.type = MessageType::kSampleReply, .body = "?"},
+        Message{.type = MessageType::kInsertReply}}) {
     WrongServer server(answer);
     const auto hub = MakeSimHub();
     const auto there = hub->MakeNetwork(), here = hub->MakeNetwork();

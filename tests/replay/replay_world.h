@@ -1,7 +1,11 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "net/sim_network.h"
@@ -73,51 +77,81 @@ inline std::vector<Item> MakeItems(StreamId stream, std::uint64_t first, std::ui
   return items;
 }
 
-// A replay server and its clients over the simulated network.
+inline ReplayServer::Options SmallOptions() {
+  return {.tables = {{.table = {.trajectory = SmallSpec(),
+                                .view = {.length_max = 3},
+                                .capacity_items = 1000,
+                                .min_items = 10,
+                                .seed = 7},
+                      .samples_per_insert = 0}}};
+}
+inline ReplayServer::Options Limited() {
+  ReplayServer::Options options = SmallOptions();
+  options.tables[0].samples_per_insert = 2;  // band: 20 ± 2 samples
+  return options;
+}
+
+// Replay servers, the shards of one replay, and their clients over the simulated network.
 class ReplayWorld {
  public:
-  explicit ReplayWorld(const ReplayServer::Options& options) : options_(options) {
+  explicit ReplayWorld(const ReplayServer::Options& options, std::size_t shards = 1)
+      : options_(options) {
     client_network_ = hub_->MakeNetwork();
-    StartServer();
+    for (std::size_t k = 0; k < shards; ++k) {
+      servers_.emplace_back();
+      StartServer(k);
+    }
   }
   // A new process with nothing in it.
-  void RestartServer() {
-    StopServer();
-    StartServer();
+  void RestartServer(std::size_t k = 0) {
+    StopServer(k);
+    StartServer(k);
   }
-  void StopServer() {
-    listener_.reset();
-    server_network_.reset();
-    server_.reset();
-  }
-  void StartServer() {
+  void StopServer(std::size_t k = 0) { servers_[k] = {}; }
+  void StartServer(std::size_t k = 0) {
     auto made = MakeReplayServer(options_);
     TROOP_CHECK(made.ok(), "{}", made.status().ToString());
-    server_ = std::move(*made);
-    server_network_ = hub_->MakeNetwork();
-    listener_ = *server_network_->Listen("inproc://replay", server_.get());
+    servers_[k].server = std::move(*made);
+    servers_[k].network = hub_->MakeNetwork();
+    servers_[k].listener = *servers_[k].network->Listen(EndpointOf(k), servers_[k].server.get());
   }
+  // A hung process: it holds its connections and does nothing.
+  void Hang(std::size_t k, bool hangs) { servers_[k].hangs = hangs; }
 
   std::unique_ptr<Channel> Connect(Role role, std::int32_t index = 0, std::uint64_t incarnation = 1,
-                                   int window = 16) {
+                                   int window = 32, std::size_t k = 0) {
     return *client_network_->Connect(
-        "inproc://replay",
+        EndpointOf(k),
         {.origin = {.role = role, .index = index, .incarnation = incarnation}, .window = window});
   }
-  std::unique_ptr<ReplayWriter> Writer(std::int32_t index = 0, int window = 4) {
-    return MakeReplayWriter(Connect(Role::kActor, index), options_.trajectory, {.window = window});
+  std::vector<std::unique_ptr<Channel>> ConnectAll(Role role, std::int32_t index = 0,
+                                                   std::uint64_t incarnation = 1) {
+    std::vector<std::unique_ptr<Channel>> channels;
+    for (std::size_t k = 0; k < servers_.size(); ++k) {
+      channels.push_back(Connect(role, index, incarnation, 32, k));
+    }
+    return channels;
   }
-  std::unique_ptr<ReplaySampler> Sampler(const ReplaySampler::Options& options,
-                                         std::int32_t index = 0) {
-    return MakeReplaySampler(Connect(Role::kLearner, index), options_.trajectory, options);
+  std::unique_ptr<ReplayWriter> Writer(std::int32_t index = 0, int window = 4) {
+    return MakeReplayWriter(ConnectAll(Role::kActor, index), spec(),
+                            {.window = window, .codec = options_.tables[0].table.codec});
+  }
+  std::unique_ptr<ReplaySampler> Sampler(ReplaySampler::Options options, std::int32_t index = 0,
+                                         std::uint64_t incarnation = 1) {
+    options.view = options_.tables[0].table.view;
+    options.codec = options_.tables[0].table.codec;
+    return MakeReplaySampler(ConnectAll(Role::kLearner, index, incarnation), spec(), options);
   }
 
   // Moves all messages, there and back, until nothing moves.
   void Pump() {
     for (bool moved = true; moved;) {
-      server_->Tick(now_);
       moved = client_network_->Pump(now_);
-      moved |= server_network_->Pump(now_);
+      for (Shard& shard : servers_) {
+        if (!shard.server || shard.hangs) continue;
+        shard.server->Tick(now_);
+        moved |= shard.network->Pump(now_);
+      }
     }
   }
   void Advance(Duration d) {
@@ -125,12 +159,17 @@ class ReplayWorld {
     Pump();
   }
   Time now() const { return now_; }
-  ReplayServer& server() { return *server_; }
+  const TrajectorySpec& spec() const { return options_.tables[0].table.trajectory; }
+  ReplayServer& server(std::size_t k = 0) { return *servers_[k].server; }
   ReplayServer::Options& options() { return options_; }  // of the next StartServer
-  double Metric(std::string_view name) const {
+  double Metric(std::string_view name, std::size_t k = 0) const {
     Metrics metrics;
-    server_->Report(&metrics);
+    servers_[k].server->Report(&metrics);
     return metrics.Get(name);
+  }
+  // Drawn in all: taken by samplers' owners, or on their way to them.
+  double Samples(std::size_t k = 0) const {
+    return Metric("replay/samples", k) + Metric("replay/samples_in_flight", k);
   }
   // One call on a bare channel; REQUIRES: the server answers at once.
   Result<Message> Call(Channel* channel, Message message) {
@@ -143,12 +182,41 @@ class ReplayWorld {
   }
 
  private:
+  struct Shard {
+    std::unique_ptr<ReplayServer> server;
+    std::unique_ptr<Network> network;
+    std::unique_ptr<Listener> listener;  // goes first
+    bool hangs = false;
+  };
+  static std::string EndpointOf(std::size_t k) { return "inproc://replay-" + std::to_string(k); }
+
   ReplayServer::Options options_;
   std::unique_ptr<SimHub> hub_ = MakeSimHub();
-  std::unique_ptr<ReplayServer> server_;
-  std::unique_ptr<Network> server_network_, client_network_;
-  std::unique_ptr<Listener> listener_;
+  std::vector<Shard> servers_;
+  std::unique_ptr<Network> client_network_;
   Time now_{Seconds(1)};
 };
+
+// Pushes `items` one-step items of one stream, starting at frame `first`.
+inline void Push(ReplayWorld* world, ReplayWriter* writer, StreamId stream, std::uint64_t first,
+                 std::uint32_t items) {
+  ASSERT_TRUE(writer->CanPush());
+  ASSERT_TRUE(
+      writer->Push({MakeChunk(stream, first, items + 1)}, MakeItems(stream, first, items)).ok());
+  world->Pump();
+  writer->Poll(world->now());
+}
+
+// The next batch, when it is there after one exchange.
+inline Result<std::optional<SampleBatch>> Take(ReplayWorld* world, ReplaySampler* sampler) {
+  sampler->Poll(world->now());
+  world->Pump();
+  sampler->Poll(world->now());
+  return sampler->Next();
+}
+
+inline bool Took(const Result<std::optional<SampleBatch>>& batch) {
+  return batch.ok() && batch->has_value();
+}
 
 }  // namespace troop

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/node.h"
+#include "replay/frame_codec.h"
+#include "replay/table2.h"
+
+namespace troop {
+
+// Gathers a table's first frames and trains its dictionary on them in a job of the executor.
+// Owner: the table's server. Takes at most kBytesMax beside the job's own memory, and nothing once
+// the dictionary is there.
+class DictionaryTrainer {
+ public:
+  // `executor`: may be null, then nothing is trained.
+  DictionaryTrainer(std::size_t frame_bytes, Executor* executor);
+  ~DictionaryTrainer();
+
+  // Frames of an insert that the table took.
+  void Offer(const std::vector<EncodedChunk>& chunks);
+  // The bytes of a dictionary, once; else empty.
+  Buffer Poll();
+  // There is one already, from an earlier life of the table.
+  void Finish();
+  bool busy() const { return job_ != 0; }
+
+ private:
+  struct Work;
+  Executor* executor_;
+  std::size_t frame_bytes_;
+  std::size_t frames_wanted_;
+  FrameCoder coder_;
+  std::shared_ptr<Work> work_;  // null: done
+  Executor::Job job_ = 0;
+};
+
+}  // namespace troop

@@ -1,0 +1,147 @@
+#include "replay/sampler_shard.h"
+
+#include "net/codec.h"
+
+namespace troop {
+namespace {
+
+// Lost samples are asked for again; lost priorities stay as they were.
+bool Passing(Code code) { return code == Code::kDeadlineExceeded || code == Code::kUnavailable; }
+
+}  // namespace
+
+// nullopt: no room, or *error says why never; then nothing changed.
+std::optional<Ticket> SamplerShard::Send(MessageType type, std::string body, Status* error) {
+  if (!channel_->CanSend()) return std::nullopt;
+  Message message{.type = type, .body = std::move(body)};
+  if (!key_.empty()) message.parts.push_back(PackUpdates(key_, priority_));
+  const auto ticket = channel_->Send(message, kForever);
+  if (!ticket.ok()) {
+    if (ticket.status().code() != Code::kResourceExhausted) *error = ticket.status();
+    return std::nullopt;
+  }
+  key_.clear();
+  priority_.clear();
+  return *ticket;
+}
+
+Result<std::optional<Ticket>> SamplerShard::Ask(const Request& request) {
+  const SampleBody body{.table = table_,
+                        .batch_size = request.rows,
+                        .batches = request.batches,
+                        .charge = request.charge,
+                        .updates = std::uint32_t(key_.size()),
+                        .taken = taken_,
+                        .drain = request.drain};
+  Status error;
+  const auto ticket = Send(MessageType::kSample, EncodeBody(body), &error);
+  if (!error.ok()) return error.WithContext("replay sample");
+  if (ticket) drain_told_ = request.drain;
+  return ticket;
+}
+
+Status SamplerShard::SendUpdates(bool drain, bool waive) {
+  const UpdateBody body{table_, std::uint32_t(key_.size()), taken_, drain, waive};
+  Status error;
+  const auto ticket = Send(MessageType::kUpdatePriorities, EncodeBody(body), &error);
+  if (!error.ok()) return error.WithContext("replay priorities");
+  if (!ticket) return Status::Ok();
+  updates_.push_back(*ticket);
+  drain_told_ = drain_told_ || drain;
+  return Status::Ok();
+}
+
+Status SamplerShard::Probe(bool when_ready, bool drain) {
+  if (probe_ != 0) return Status::Ok();
+  TROOP_ASSIGN_OR_RETURN(const auto ticket, Ask({.batches = when_ready ? 1u : 0u, .drain = drain}));
+  probe_ = ticket.value_or(0);
+  return Status::Ok();
+}
+
+Status SamplerShard::PollSmall() {
+  while (!updates_.empty()) {
+    const auto answer = channel_->Poll(updates_.front());
+    if (!answer) break;
+    updates_.pop_front();
+    if (!answer->ok() && !Passing(answer->status().code())) {
+      return answer->status().WithContext("replay priorities");
+    }
+  }
+  PollDictionaries();
+  if (probe_ == 0) return Status::Ok();
+  const auto answer = channel_->Poll(probe_);
+  if (!answer) return Status::Ok();
+  probe_ = 0;
+  if (answer->ok()) {
+    TROOP_ASSIGN_OR_RETURN(const auto body, DecodeBody<SampleReplyBody>((*answer)->body));
+    Note(body);
+    dead_ = false;
+    return Status::Ok();
+  }
+  if (answer->status().code() == Code::kOutOfRange) {
+    closed_ = known_ = true;
+    return Status::Ok();
+  }
+  if (Passing(answer->status().code())) return Status::Ok();
+  return answer->status().WithContext("replay sample");
+}
+
+void SamplerShard::Note(const SampleReplyBody& body) {
+  total_ = body.total;
+  credit_ = body.credit;
+  known_ = true;
+  groups_unheard = 0;
+}
+
+void SamplerShard::PollDictionaries() {
+  for (auto it = asked_.begin(); it != asked_.end();) {
+    const auto answer = channel_->Poll(it->second);
+    if (!answer) {
+      ++it;
+      continue;
+    }
+    if (answer->ok() && (*answer)->parts.size() == 1) {
+      if (auto dictionary = MakeFrameDictionary((*answer)->parts[0])) {
+        new_dictionaries_.push_back(std::move(dictionary));
+      }
+    }
+    // One that can't be had is none of ours to wait for: its frames say that it lacks.
+    if (answer->ok() || !Passing(answer->status().code())) dictionaries_.insert(it->first);
+    it = asked_.erase(it);
+  }
+}
+
+bool SamplerShard::HasDictionaries(std::span<const std::uint32_t> ids) {
+  bool all = true;
+  for (const std::uint32_t id : ids) {
+    if (dictionaries_.contains(id)) continue;
+    all = false;
+    if (asked_.contains(id) || !channel_->CanSend()) continue;
+    Message request{.type = MessageType::kDictionary,
+                    .body = EncodeBody(DictionaryBody{table_, id})};
+    const auto ticket = channel_->Send(request, kForever);
+    if (ticket.ok()) asked_[id] = *ticket;
+  }
+  return all;
+}
+
+std::vector<std::shared_ptr<const FrameDictionary>> SamplerShard::NewDictionaries() {
+  return std::exchange(new_dictionaries_, {});
+}
+
+// What is on its way to it may never be answered; a probe says when it is back.
+void SamplerShard::Die() {
+  dead_ = true;
+  known_ = false;
+  total_ = credit_ = 0;
+  charged_ = 0;
+  waived_at.reset();
+  key_.clear();
+  priority_.clear();
+  if (probe_ != 0) channel_->Forget(probe_);
+  probe_ = 0;
+  for (const auto& [id, ticket] : asked_) channel_->Forget(ticket);
+  asked_.clear();
+}
+
+}  // namespace troop
