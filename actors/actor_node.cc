@@ -5,6 +5,7 @@
 
 #include "core/log.h"
 #include "core/rng.h"
+#include "replay/from_config.h"
 
 namespace troop {
 namespace {
@@ -60,18 +61,30 @@ Status ActorNode::Build() {
   return Status::Ok();
 }
 
+// All shards or none: a stream's shard is a matter of their number.
+Status ActorNode::ConnectReplay(const Origin& origin) {
+  const auto shards = std::int32_t(config_.replay.shards);
+  for (std::int32_t k = 0; k < shards; ++k) {
+    if (writer_ || member_->Endpoint(Role::kReplay, k).empty()) return Status::Ok();
+  }
+  const TrajectorySpec trajectory{spec_.observation, spec_.action.tensor()};
+  std::vector<std::unique_ptr<Channel>> channels;
+  for (std::int32_t k = 0; k < shards; ++k) {
+    const int window = int(config_.actor.push_window) + 1;
+    TROOP_ASSIGN_OR_RETURN(auto channel, network_->Connect(member_->Endpoint(Role::kReplay, k),
+                                                           {.origin = origin, .window = window}));
+    channels.push_back(std::move(channel));
+  }
+  writer_ =
+      MakeReplayWriter(std::move(channels), trajectory, WriterOptionsFor(config_, trajectory));
+  return Status::Ok();
+}
+
 Status ActorNode::Connect() {
   const Origin origin{.role = Role::kActor,
                       .index = member_->options().index,
                       .incarnation = member_->options().incarnation};
-  const std::string replay = member_->Endpoint(Role::kReplay, 0);
-  if (!writer_ && !replay.empty()) {
-    const int window = int(config_.actor.push_window);
-    TROOP_ASSIGN_OR_RETURN(auto channel,
-                           network_->Connect(replay, {.origin = origin, .window = window}));
-    writer_ = MakeReplayWriter(std::move(channel), {spec_.observation, spec_.action.tensor()},
-                               {.window = window});
-  }
+  TROOP_RETURN_IF_ERROR(ConnectReplay(origin));
   const std::string weights = member_->Endpoint(Role::kParamServer, 0);
   if (!weights_ && !weights.empty()) {
     TROOP_ASSIGN_OR_RETURN(auto channel, network_->Connect(weights, {.origin = origin}));
@@ -200,7 +213,7 @@ bool ActorNode::Push() {
 
 void ActorNode::PullWeights(Time now) {
   if (!weights_) return;
-  if (std::optional<Snapshot> snapshot = weights_->Poll(now)) {
+  if (std::optional<WeightSnapshot> snapshot = weights_->Poll(now)) {
     const Status set = policy_->SetWeights(snapshot->version, snapshot->value.as<float>());
     if (!set.ok()) result_ = set;
     have_weights_ = true;

@@ -32,6 +32,7 @@ class ActorNode final : public Node {
   ActorNode(const Config& config, Network* network, FleetMember* member);
   Status Build();
   Status Connect();
+  Status ConnectReplay(const Origin& origin);
   void AskLease();
   bool MayStep();
   void StepEnvironments();

@@ -7,6 +7,7 @@
 
 #include "apps/host.h"
 #include "apps/machine.h"
+#include "apps/replay_command.h"
 #include "apps/role_node.h"
 #include "apps/run_folder.h"
 #include "apps/show.h"
@@ -42,6 +43,15 @@ int RunResume(TrainArguments a) {
   if (!config.ok()) return Complain(config.status());
   a.options.resume = true;
   return Train(*config, a.options);
+}
+
+int RunReplay(const TrainArguments& a) {
+  const Result<Config> config = LoadConfigFile(a.config, a.overrides);
+  if (!config.ok()) {
+    fmt::print(stderr, "{}\n", config.status().message());
+    return kExitUsage;
+  }
+  return ServeReplay(*config);
 }
 
 struct RoleArguments {
@@ -192,6 +202,11 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   AddTrainFlags(resume, &a->train);
   resume->callback([a, chosen] { *chosen = [a] { return RunResume(a->train); }; });
   AddShowCommands(app, a, chosen);
+  CLI::App* replay = app->add_subcommand("replay", "serve a replay by itself, until SIGTERM");
+  replay->add_option("config", a->train.config, "a TOML file: replay.tables, replay.listen")
+      ->required();
+  replay->add_option("overrides", a->train.overrides, "key=value, as in the config (troop config)");
+  replay->callback([a, chosen] { *chosen = [a] { return RunReplay(a->train); }; });
   CLI::App* role = app->add_subcommand("role", "one role of a fleet, alone");
   role->add_option("role", a->role.role, "actor, replay, learner, paramserver, evaluator")
       ->required();

@@ -157,6 +157,8 @@ Status Coordinator::CheckRequest(const RegisterRequest& request) const {
       count = c.evaluator.enabled ? 1 : 0;
       break;
     case Role::kReplay:
+      count = c.replay.shards;
+      break;
     case Role::kParamServer:
     case Role::kLearner:
       count = 1;

@@ -12,6 +12,7 @@
 #include "learners/algorithm.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
+#include "replay/from_config.h"
 
 namespace troop {
 namespace {
@@ -94,7 +95,10 @@ Result<RunNeeds> PredictNeeds(const Config& config) {
   needs.parameters = 0;
   for (const ParamSpec& param : module->params()) needs.parameters += param.shape.elements();
   TROOP_ASSIGN_OR_RETURN(needs.processes, PredictProcesses(config, env->spec(), *module));
-  needs.replay_bytes = double(PredictReplayBytes(ReplayOptionsFor(config, env->spec())));
+  const EnvSpec& spec = env->spec();
+  TROOP_ASSIGN_OR_RETURN(const auto replay,
+                         ReplayOptionsFor(config, {spec.observation, spec.action.tensor()}));
+  needs.replay_bytes = double(PredictReplayBytes(replay)) * double(config.replay.shards);
   needs.replay_bytes_max = config.replay.memory_bytes_max > 0 ? config.replay.memory_bytes_max
                                                               : 0.75 * MachineMemoryBytes();
   return needs;
@@ -129,10 +133,10 @@ Status CheckResume(const Config& config, const CheckpointState& checkpoint,
 
 namespace {
 
-double BytesOf(const RunNeeds& needs, Role role) {
+double BytesOf(const RunNeeds& needs, Role role, std::int64_t shards) {
   switch (role) {
     case Role::kReplay:
-      return needs.replay_bytes;
+      return needs.replay_bytes / double(shards);
     case Role::kLearner:
       return needs.processes.learner;
     case Role::kParamServer:
@@ -169,7 +173,7 @@ Result<std::string> DescribeRun(const Config& config) {
   }
   for (const FleetRole& role : RolesOf(config)) {
     const bool serves = role.role == Role::kReplay || role.role == Role::kParamServer;
-    const double bytes = BytesOf(needs, role.role);
+    const double bytes = BytesOf(needs, role.role, config.replay.shards);
     total += bytes;
     out +=
         fmt::format("  {:<14} {:>7.2f} MiB  {}\n", PeerName(role.role, role.index), bytes / kMiB,

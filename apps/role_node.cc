@@ -87,7 +87,13 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
     case Role::kEvaluator:
       return upcast(EvaluatorNode::Make(config_, network, member_.get()));
     case Role::kReplay: {
-      TROOP_ASSIGN_OR_RETURN(auto duty, MakeReplayDuty(config_, env, reply.incarnation));
+      ReplayDutyOptions options{.index = options_.index,
+                                .incarnation = reply.incarnation,
+                                .executor = options_.executor};
+      if (config_.replay.persist) {
+        TROOP_ASSIGN_OR_RETURN(options.run, options_.storage(config_));
+      }
+      TROOP_ASSIGN_OR_RETURN(auto duty, MakeReplayDuty(config_, env, options));
       return upcast(ServiceNode::Make(std::move(duty), network, member_.get(), reply.listen));
     }
     case Role::kParamServer: {

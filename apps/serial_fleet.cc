@@ -11,7 +11,12 @@ constexpr Duration kRound = Milliseconds(1);
 }  // namespace
 
 std::vector<FleetRole> RolesOf(const Config& config) {
-  std::vector<FleetRole> roles{{Role::kReplay, 0}, {Role::kParamServer, 0}, {Role::kLearner, 0}};
+  std::vector<FleetRole> roles;
+  for (std::int32_t k = 0; k < std::int32_t(config.replay.shards); ++k) {
+    roles.push_back({Role::kReplay, k});
+  }
+  roles.push_back({Role::kParamServer, 0});
+  roles.push_back({Role::kLearner, 0});
   for (std::int32_t i = 0; i < std::int32_t(config.fleet.actors); ++i) {
     roles.push_back({Role::kActor, i});
   }

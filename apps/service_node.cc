@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "nn/model.h"
+#include "replay/from_config.h"
 
 namespace troop {
 
@@ -24,32 +25,28 @@ Turn ServiceNode::Step(Time now) {
   member_->Poll(now, metrics_);
   result_ = member_->lost();
   const bool over = draining_ || member_->stop() || member_->phase() == Phase::kDone;
-  if (!result_.ok() || over) return Turn::Done();
+  if (!result_.ok()) return Turn::Done();
+  if (over && !ending_ && duty_.drain) duty_.drain();
+  ending_ = ending_ || over;
+  if (ending_ && (!duty_.drain || duty_.drained())) return Turn::Done();
   return Turn::Idle(std::max(member_->next_beat(), now + Milliseconds(10)));
 }
 
-ReplayServer::Options ReplayOptionsFor(const Config& config, const EnvSpec& env) {
-  return {.trajectory = {env.observation, env.action.tensor()},
-          .n_step_max = int(config.actor.n_step),
-          .capacity_items = config.replay.capacity_items,
-          .min_items = config.replay.min_items,
-          .alpha = config.replay.alpha,
-          .priority_epsilon = config.replay.priority_epsilon,
-          .trim_every_samples = config.replay.trim_every_updates * config.learner.batch_size,
-          .samples_per_insert = config.replay.samples_per_insert,
-          .ratio_error = config.replay.ratio_error,
-          .seed = std::uint64_t(config.seed)};
-}
-
 Result<ServiceNode::Duty> MakeReplayDuty(const Config& config, const EnvSpec& env,
-                                         std::uint64_t incarnation) {
-  ReplayServer::Options options = ReplayOptionsFor(config, env);
-  options.incarnation = incarnation;
+                                         const ReplayDutyOptions& duty) {
+  TROOP_ASSIGN_OR_RETURN(ReplayServer::Options options,
+                         ReplayOptionsFor(config, {env.observation, env.action.tensor()}));
+  options.incarnation = duty.incarnation;
+  options.executor = duty.executor;
+  options.journal.folder = PeerName(Role::kReplay, duty.index);
+  if (config.replay.persist) options.storage = duty.run;
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<ReplayServer> server, MakeReplayServer(options));
   ReplayServer* const s = server.get();
   return ServiceNode::Duty{.service = std::move(server),
                            .tick = [s](Time now) { s->Tick(now); },
-                           .report = [s](Metrics* metrics) { s->Report(metrics); }};
+                           .report = [s](Metrics* metrics) { s->Report(metrics); },
+                           .drain = [s] { s->Drain(); },
+                           .drained = [s] { return s->drained(); }};
 }
 
 Result<ServiceNode::Duty> MakeParameterServerDuty(const Config& config, const EnvSpec& env) {

@@ -20,6 +20,8 @@ class ServiceNode final : public Node {
     std::unique_ptr<Service> service;
     std::function<void(Time)> tick;        // at each step; may be empty
     std::function<void(Metrics*)> report;  // before each beat
+    std::function<void()> drain;           // once, at the end; may be empty
+    std::function<bool()> drained;         // whether it may leave then
   };
   static Result<std::unique_ptr<ServiceNode>> Make(Duty duty, Network* network, FleetMember* member,
                                                    const std::string& listen);
@@ -33,13 +35,20 @@ class ServiceNode final : public Node {
   Duty duty_;
   std::unique_ptr<Listener> listener_;  // after duty_: unbound before the service goes
   Metrics metrics_;
-  bool draining_ = false;
+  bool draining_ = false, ending_ = false;
   Status result_;
 };
 
-ReplayServer::Options ReplayOptionsFor(const Config& config, const EnvSpec& env);
+// One shard of the replay. `run`: the run's folder, where it is kept if the config says so; it and
+// the executor outlive the duty.
+struct ReplayDutyOptions {
+  std::int32_t index = 0;
+  std::uint64_t incarnation = 0;
+  Executor* executor = nullptr;
+  Storage* run = nullptr;
+};
 Result<ServiceNode::Duty> MakeReplayDuty(const Config& config, const EnvSpec& env,
-                                         std::uint64_t incarnation);
+                                         const ReplayDutyOptions& duty);
 Result<ServiceNode::Duty> MakeParameterServerDuty(const Config& config, const EnvSpec& env);
 
 }  // namespace troop

@@ -5,6 +5,7 @@
 
 #include "core/log.h"
 #include "nn/model.h"
+#include "replay/from_config.h"
 
 namespace troop {
 namespace {
@@ -48,6 +49,26 @@ Status LearnerNode::Build() {
   return Status::Ok();
 }
 
+Status LearnerNode::ConnectReplay(ChannelOptions options) {
+  const FleetMember& member = *context_.member;
+  const auto shards = std::int32_t(context_.config.replay.shards);
+  for (std::int32_t k = 0; k < shards; ++k) {
+    if (sampler_ || member.Endpoint(Role::kReplay, k).empty()) return Status::Ok();
+  }
+  // Beside requests for samples: priorities, totals, dictionaries.
+  options.window = int(context_.config.learner.prefetch) + 12;
+  std::vector<std::unique_ptr<Channel>> channels;
+  for (std::int32_t k = 0; k < shards; ++k) {
+    TROOP_ASSIGN_OR_RETURN(
+        auto channel, context_.network->Connect(member.Endpoint(Role::kReplay, k), options));
+    channels.push_back(std::move(channel));
+  }
+  const TrajectorySpec trajectory{context_.env.observation, context_.env.action.tensor()};
+  sampler_ = MakeReplaySampler(std::move(channels), trajectory,
+                               SamplerOptionsFor(context_.config, trajectory));
+  return Status::Ok();
+}
+
 Status LearnerNode::Connect() {
   FleetMember& member = *context_.member;
   const Config& c = context_.config;
@@ -55,16 +76,7 @@ Status LearnerNode::Connect() {
                                           .index = member.options().index,
                                           .incarnation = member.options().incarnation},
                                .window = int(c.learner.prefetch) + 4};
-  const std::string replay = member.Endpoint(Role::kReplay, 0);
-  if (!sampler_ && !replay.empty()) {
-    TROOP_ASSIGN_OR_RETURN(auto channel, context_.network->Connect(replay, options));
-    sampler_ = MakeReplaySampler(std::move(channel),
-                                 {context_.env.observation, context_.env.action.tensor()},
-                                 {.batch_size = c.learner.batch_size,
-                                  .prefetch = int(c.learner.prefetch),
-                                  .batches_per_request = int(c.learner.batches_per_request),
-                                  .beta = c.replay.beta});
-  }
+  TROOP_RETURN_IF_ERROR(ConnectReplay(options));
   const std::string weights = member.Endpoint(Role::kParamServer, 0);
   if (!publisher_ && !weights.empty()) {
     TROOP_ASSIGN_OR_RETURN(auto channel, context_.network->Connect(weights, options));

@@ -57,6 +57,7 @@ class LearnerNode final : public Node {
   explicit LearnerNode(Context context) : context_(std::move(context)) {}
   Status Build();
   Status Connect();
+  Status ConnectReplay(ChannelOptions options);
   void CollectUpdates();
   Turn Finish(Time now);
   void Publish(Buffer value);

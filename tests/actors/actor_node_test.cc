@@ -4,6 +4,7 @@
 
 #include "nn/model.h"
 #include "paramserver/server.h"
+#include "replay/from_config.h"
 #include "replay/server.h"
 #include "tests/testing/coordinator_fake.h"
 
@@ -19,11 +20,9 @@ class ActorWorld {
     servers_ = hub_->MakeNetwork();
     const auto env = MakeEnvironment(config_.env.id, EnvOptionsFor(config_));
     spec_ = (*env)->spec();
-    replay_ = std::move(*MakeReplayServer({.trajectory = {spec_.observation, spec_.action.tensor()},
-                                           .n_step_max = int(config_.actor.n_step),
-                                           .capacity_items = config_.replay.capacity_items,
-                                           .min_items = config_.replay.min_items,
-                                           .samples_per_insert = samples_per_insert}));
+    config_.replay.samples_per_insert = samples_per_insert;
+    const auto replay = ReplayOptionsFor(config_, {spec_.observation, spec_.action.tensor()});
+    replay_ = std::move(*MakeReplayServer(*replay));
     const auto module = MakeNetwork(config_, spec_);
     weights_.resize(std::size_t(ParameterCount(**module)));
     InitParameters(**module, 1, weights_);

@@ -6,6 +6,7 @@
 #include "core/rng.h"
 #include "nn/model.h"
 #include "paramserver/server.h"
+#include "replay/from_config.h"
 #include "replay/server.h"
 #include "tests/testing/coordinator_fake.h"
 
@@ -86,11 +87,8 @@ class LearnerWorld {
 
   void StartReplay() {
     const Config& c = config_;
-    replay_ = std::move(*MakeReplayServer({.trajectory = {env_.observation, env_.action.tensor()},
-                                           .n_step_max = int(c.actor.n_step),
-                                           .capacity_items = 1000,
-                                           .min_items = c.replay.min_items,
-                                           .samples_per_insert = c.replay.samples_per_insert}));
+    const auto replay = ReplayOptionsFor(c, {env_.observation, env_.action.tensor()});
+    replay_ = std::move(*MakeReplayServer(*replay));
     replay_listener_ = *servers_->Listen("inproc://replay", replay_.get());
     coordinator_.AddPeer(Role::kReplay, "inproc://replay", 1);
   }

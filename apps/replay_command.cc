@@ -1,0 +1,107 @@
+#include "apps/replay_command.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "apps/host.h"
+#include "apps/train.h"
+#include "core/executor.h"
+#include "core/log.h"
+#include "core/storage.h"
+#include "envs/environment.h"
+#include "replay/from_config.h"
+
+namespace troop {
+namespace {
+
+// Only answers.
+class ReplayNode final : public Node {
+ public:
+  explicit ReplayNode(ReplayServer* server) : server_(server) {}
+  Turn Step(Time now) override {
+    server_->Tick(now);
+    return draining_ && server_->drained() ? Turn::Done() : Turn::Idle(now + Milliseconds(10));
+  }
+  void Drain() override {
+    if (!draining_) server_->Drain();
+    draining_ = true;
+  }
+
+ private:
+  ReplayServer* const server_;
+  bool draining_ = false;
+};
+
+Result<ReplayServer::Options> OptionsFor(const Config& config) {
+  ReplayServer::Options options;
+  if (config.replay.tables.empty()) {
+    TROOP_ASSIGN_OR_RETURN(const auto env, MakeEnvironment(config.env.id, EnvOptionsFor(config)));
+    const EnvSpec& spec = env->spec();
+    TROOP_ASSIGN_OR_RETURN(options,
+                           ReplayOptionsFor(config, {spec.observation, spec.action.tensor()}));
+  }
+  for (const ReplayTableConfig& table : config.replay.tables) {
+    TROOP_ASSIGN_OR_RETURN(auto made, ReplayTableFor(table, config.seed));
+    options.tables.push_back(std::move(made));
+  }
+  // Keys of one life are not those of the next: seconds grow.
+  options.incarnation = std::uint64_t(WallSeconds());
+  return options;
+}
+
+std::string Sizes(const ReplayServer& server) {
+  Metrics metrics;
+  server.Report(&metrics);
+  std::string text;
+  for (const auto& [name, value] : metrics.snapshot()) {
+    if (name.ends_with("/items") || name.ends_with("/inserts") || name.ends_with("/samples")) {
+      text += fmt::format("{}{} {:.0f}", text.empty() ? "" : ", ", name, value.value);
+    }
+  }
+  return text;
+}
+
+Status Serve(const Config& config) {
+  TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<Network> network, MakeZmqNetwork());
+  std::unique_ptr<Storage> storage;  // before those who use it
+  ThreadExecutor executor(1, [n = network.get()] { n->Wake(); });
+  TROOP_ASSIGN_OR_RETURN(ReplayServer::Options options, OptionsFor(config));
+  options.executor = &executor;
+  options.journal = {.folder = "tables", .spill = config.replay.spill};
+  options.ack_on_disk = config.replay.ack == "disk";
+  if (config.replay.persist) {
+    TROOP_ASSIGN_OR_RETURN(storage, MakeDiskStorage(config.replay.dir));
+    options.storage = storage.get();
+  }
+  TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<ReplayServer> server, MakeReplayServer(options));
+  TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<Listener> listener,
+                         network->Listen(config.replay.listen, server.get()));
+  std::string names;
+  for (const ReplayTableOptions& table : options.tables) {
+    names += (names.empty() ? "" : ", ") + table.table.name;
+  }
+  fmt::print("replay: serving {} at {}; {}\n", names, listener->endpoint(), Sizes(*server));
+  std::fflush(stdout);
+  ReplayNode node(server.get());
+  const SignalWatch signals(network.get(), false);
+  const SystemClock clock;
+  const Status status = RunNode(&node, network.get(), clock, [&](Time) {
+    if (signals.count() > 0) node.Drain();
+  });
+  fmt::print("replay: stopped; {}\n", Sizes(*server));
+  return status;
+}
+
+}  // namespace
+
+int ServeReplay(const Config& config) {
+  InitLog({.role = "replay", .level = LogLevelOf(config)});
+  const Status status = Serve(config);
+  if (status.ok()) return kExitOk;
+  fmt::print(stderr, "troop: {}\n", status.message());
+  return ExitCodeFor(status);
+}
+
+}  // namespace troop
