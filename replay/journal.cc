@@ -77,6 +77,9 @@ Time Journal::Poll(Time now, Journaled* table) {
   if (!round_.active && RoundIsDue(now, *table)) BeginRound(now, *table);
   if (round_.active && !round_.read) ReadLines(table);
   if (side_.job == 0) StartSide(now, *table);
+  // An executor that runs jobs when they are submitted wakes nobody.
+  if (TakeDone(&log_)) FinishCommit(now);
+  if (TakeDone(&side_)) FinishSide(now, table);
   return NextTime(now);
 }
 

@@ -123,6 +123,19 @@ TEST(JournalTest, ACommitBeginsAtOnceWhenSomebodyWaitsOrEnoughIsThere) {
   EXPECT_EQ(world.executor.waiting(), 1u);
 }
 
+TEST(JournalTest, WithAnExecutorThatRunsJobsAtOnceACommitTakesOneCall) {
+  MemoryStorage disk;
+  InlineExecutor executor;
+  auto contents = ReadJournal(&disk, "replay");
+  ASSERT_TRUE(contents.ok());
+  ItemTable table(kSlots);
+  Journal journal(&disk, &executor, Often(), std::move(contents->found));
+  table.Insert(1);
+  journal.Want(table.position());
+  EXPECT_EQ(journal.Poll(Time{}, &table), kForever);
+  EXPECT_EQ(journal.durable(), table.position());
+}
+
 TEST(JournalTest, WhatComesDuringACommitIsOneCommitTogether) {
   World world;
   world.table.Insert(1);
