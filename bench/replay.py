@@ -30,6 +30,7 @@ PARTS = (
     Part("replay_bench", "churn", 1, rounds=1),
     Part("replay_disk_bench", "", None, rounds=1),
     Part("replay_service_bench", "rates", None, SERVICE),
+    Part("replay_service_bench", "durable", None, rounds=1),
     Part("replay_service_bench", "actors", None, rounds=1),
     Part("replay_service_bench", "limiter", None, rounds=1),
 )
