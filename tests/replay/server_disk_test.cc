@@ -1,0 +1,170 @@
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "core/executor.h"
+#include "core/storage.h"
+#include "net/codec.h"
+#include "replay/wire.h"
+#include "tests/replay/replay_world.h"
+
+namespace troop {
+namespace {
+
+class ReplayDiskTest : public testing::Test {
+ protected:
+  ReplayServer::Options Kept(double samples_per_insert = 0) {
+    ReplayServer::Options options = SmallOptions();
+    options.tables[0].samples_per_insert = samples_per_insert;
+    options.executor = &executor_;
+    options.storage = storage_.get();
+    options.ack_on_disk = true;
+    return options;
+  }
+  // An orderly end, then a new process.
+  static void Restart(ReplayWorld* world) {
+    world->server().Drain();
+    for (int i = 0; i < 1000 && !world->server().drained(); ++i) world->Advance(Milliseconds(1));
+    ASSERT_TRUE(world->server().drained());
+    ++world->options().incarnation;
+    world->RestartServer();
+  }
+  static void PushAll(ReplayWorld* world, ReplayWriter* writer, StreamId stream,
+                      std::uint64_t first, std::uint32_t items) {
+    ASSERT_NO_FATAL_FAILURE(Push(world, writer, stream, first, items));
+    for (int i = 0; i < 100 && writer->unacked_pushes() > 0; ++i) {
+      world->Advance(Milliseconds(10));
+      writer->Poll(world->now());
+    }
+    ASSERT_EQ(writer->unacked_pushes(), 0);
+  }
+
+  std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
+  InlineExecutor executor_;
+};
+
+TEST_F(ReplayDiskTest, WhatWasAcknowledgedIsThereAfterADeath) {
+  ReplayWorld world(Kept());
+  const auto writer = world.Writer();
+  ASSERT_NO_FATAL_FAILURE(PushAll(&world, writer.get(), 1, 0, 20));
+  ASSERT_NO_FATAL_FAILURE(PushAll(&world, writer.get(), 2, 0, 15));
+  world.RestartServer();  // it had no time for anything
+  EXPECT_EQ(world.Metric("replay/items"), 35);
+  const auto sampler = world.Sampler({.batch_size = 64, .prefetch = 1});
+  const auto batch = Take(&world, sampler.get());
+  ASSERT_TRUE(Took(batch)) << batch.status().ToString();
+  for (std::size_t i = 0; i < 64; ++i) {
+    const auto observation = (*batch)->observation.as<float>().subspan(2 * i, 2);
+    EXPECT_EQ(observation[1], float((*batch)->policy_version[i]));
+    EXPECT_NEAR((*batch)->probability[i], 1.0 / 35, 1e-6);
+  }
+}
+
+TEST_F(ReplayDiskTest, AnInsertIsNotAcknowledgedBeforeItIsOnDisk) {
+  class Lazy final : public Executor {  // runs jobs when it is told to
+   public:
+    Result<Job> Submit(std::string_view, std::function<void()> work) override {
+      waiting.push_back(std::move(work));
+      return Job(submitted++);
+    }
+    bool TakeDone(Job job) override { return job < done; }
+    void Run() {
+      for (const auto& work : waiting) work();
+      waiting.clear();
+      done = submitted;
+    }
+    std::vector<std::function<void()>> waiting;
+    Job submitted = 1, done = 1;
+  } lazy;
+  ReplayServer::Options options = Kept();
+  options.executor = &lazy;
+  ReplayWorld world(options);
+  const auto writer = world.Writer();
+  ASSERT_NO_FATAL_FAILURE(Push(&world, writer.get(), 1, 0, 20));
+  world.Advance(Milliseconds(100));
+  writer->Poll(world.now());
+  EXPECT_EQ(writer->acked_items(), 0u);
+  EXPECT_EQ(world.Metric("replay/items"), 20);
+  EXPECT_EQ(world.Metric("replay/unacked_inserts"), 1);
+  for (int i = 0; i < 10; ++i) {
+    lazy.Run();
+    world.Advance(Milliseconds(10));
+  }
+  writer->Poll(world.now());
+  EXPECT_EQ(writer->acked_items(), 20u);
+  for (int i = 0; i < 10; ++i) lazy.Run();
+}
+
+TEST_F(ReplayDiskTest, AnOrderlyEndKeepsPrioritiesLimiterAndWhatComesNext) {
+  ReplayWorld world(Kept(2));
+  const auto writer = world.Writer();
+  ASSERT_NO_FATAL_FAILURE(PushAll(&world, writer.get(), 1, 0, 25));
+  {
+    const auto sampler = world.Sampler({.batch_size = 8, .prefetch = 1});
+    const auto batch = Take(&world, sampler.get());
+    ASSERT_TRUE(Took(batch));
+    sampler->UpdatePriorities((*batch)->key, std::vector<float>(8, 50.0f));
+    sampler->Poll(world.now());
+    world.Pump();
+  }
+  const double inserts = world.Metric("replay/inserts"), samples = world.Metric("replay/samples");
+  EXPECT_GT(samples, 0);
+  ASSERT_NO_FATAL_FAILURE(Restart(&world));
+  EXPECT_EQ(world.Metric("replay/items"), 25);
+  EXPECT_EQ(world.Metric("replay/inserts"), inserts);
+  EXPECT_EQ(world.Metric("replay/samples"), samples);
+  const auto sampler = world.Sampler({.batch_size = 8, .prefetch = 1}, 1);
+  const auto batch = Take(&world, sampler.get());
+  ASSERT_TRUE(Took(batch)) << batch.status().ToString();
+  EXPECT_GT(std::ranges::max((*batch)->probability), 1.5 / 25);  // those of priority 50
+}
+
+TEST_F(ReplayDiskTest, AWriterGoesOnWithItsStreamAfterARestart) {
+  ReplayWorld world(Kept());
+  const auto writer = world.Writer();
+  ASSERT_TRUE(writer->Push({MakeChunk(1, 0, 20)}, MakeItems(1, 0, 17, 1, 3)).ok());
+  for (int i = 0; i < 20 && writer->unacked_pushes() > 0; ++i) {
+    world.Advance(Milliseconds(10));
+    writer->Poll(world.now());
+  }
+  world.RestartServer();
+  // The items look back at frames of the push before.
+  ASSERT_TRUE(writer->Push({MakeChunk(1, 20, 10)}, MakeItems(1, 17, 10, 1, 3)).ok());
+  for (int i = 0; i < 50 && writer->unacked_pushes() > 0; ++i) {
+    world.Advance(Milliseconds(200));
+    writer->Poll(world.now());
+  }
+  EXPECT_TRUE(writer->error().ok()) << writer->error().ToString();
+  EXPECT_EQ(world.Metric("replay/items"), 27);
+  EXPECT_EQ(world.Metric("replay/expired"), 0);
+}
+
+TEST_F(ReplayDiskTest, ACheckpointIsAnsweredWhenItIsComplete) {
+  ReplayWorld world(Kept());
+  const auto writer = world.Writer();
+  ASSERT_NO_FATAL_FAILURE(PushAll(&world, writer.get(), 1, 0, 20));
+  const auto channel = world.Connect(Role::kTool);
+  Message request{.type = MessageType::kReplayCheckpoint, .body = EncodeBody(TableBody{0})};
+  const auto ticket = channel->Send(request, kForever);
+  ASSERT_TRUE(ticket.ok());
+  std::optional<Result<Message>> answer;
+  for (int i = 0; i < 200 && !answer; ++i) {
+    world.Advance(Milliseconds(10));
+    answer = channel->Poll(*ticket);
+  }
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_TRUE(answer->ok()) << answer->status().ToString();
+  EXPECT_GE(world.Metric("replay/snapshots"), 1);
+}
+
+TEST_F(ReplayDiskTest, ACheckpointOfATableInMemoryIsRefused) {
+  ReplayWorld world(SmallOptions());
+  const auto channel = world.Connect(Role::kTool);
+  const auto answer = world.Call(
+      channel.get(), {.type = MessageType::kReplayCheckpoint, .body = EncodeBody(TableBody{0})});
+  EXPECT_EQ(answer.status().code(), Code::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace troop
