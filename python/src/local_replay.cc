@@ -76,6 +76,7 @@ class LocalReplay::Source final : public BatchSource {
     }
     shared_->table.Draw(options_.batch_size, &drawn_);
     TROOP_RETURN_IF_ERROR(decoder_.Decode(drawn_, options_.beta, batch.get()));
+    batch->SetCodes(keys_);
     return batch;
   }
 
@@ -91,6 +92,7 @@ class LocalReplay::Source final : public BatchSource {
  private:
   const std::shared_ptr<Shared> shared_;
   const SamplerOptions options_;
+  const KeyCode keys_ = *KeyCode::Make(1, 0);
   BatchPool pool_{4};
   BatchDecoder decoder_;
   Drawn drawn_;

@@ -6,12 +6,16 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <random>
 #include <string>
 #include <vector>
 
+#include "core/log.h"
 #include "core/version.h"
 #include "python/src/local_replay.h"
 #include "python/src/replay_ends.h"
+#include "python/src/service_client.h"
+#include "python/src/service_server.h"
 #include "python/src/step_writer.h"
 #include "python/src/trajectory_cutter.h"
 
@@ -63,8 +67,7 @@ auto Wait(double timeout_s, Attempt attempt) {
   }
 }
 
-// ---- Arrays in and out
-// ---------------------------------------------------------------------------
+// ---- Arrays in and out ------------------------------------------------------------------------
 
 // A contiguous array's bytes, held while the call runs.
 class Input {
@@ -152,14 +155,7 @@ py::buffer_info BufferOf(Array& array) {
                          py::detail::c_strides(array.shape, array.item_bytes));
 }
 
-// Keys are slot and generation apart in a batch; out here they are one number, as on the wire.
-static_assert(sizeof(ItemKey) == 8);
-py::object Keys(const BatchSlot& batch) {
-  return py::cast(Array{batch, batch->key.data(), "Q", 8, {py::ssize_t(batch->key.size())}});
-}
-
-// ---- Options
-// -------------------------------------------------------------------------------------
+// ---- Options ----------------------------------------------------------------------------------
 
 DType DTypeOfFormat(const std::string& name) {
   for (const DType dtype :
@@ -210,8 +206,7 @@ Table2::Options TableOptions(const py::dict& fields) {
   return options;
 }
 
-// ---- Ends
-// ----------------------------------------------------------------------------------------
+// ---- Ends -------------------------------------------------------------------------------------
 
 // Python threads may share an end: each call has it to itself.
 struct Writer {
@@ -281,7 +276,7 @@ struct Sampler {
 std::unique_ptr<Writer> MakeWriter(const TrajectorySpec& spec, const ViewSpec& view,
                                    int environments, int period, std::uint64_t first_stream,
                                    int steps_per_push, std::unique_ptr<ExperienceSink> sink) {
-  constexpr int kMost = 1 << 20;
+  constexpr int kMost = 1 << 16;
   if (environments < 1 || environments > kMost || period < 1 || period > kMost ||
       steps_per_push < 1 || steps_per_push > kMost) {
     throw StatusError(InvalidArgument("environments {}, period {}, steps_per_push {}: 1 to {}",
@@ -299,9 +294,9 @@ std::unique_ptr<Writer> MakeWriter(const TrajectorySpec& spec, const ViewSpec& v
 void BindBatch(py::module_& module) {
   py::class_<Array>(module, "Array", py::buffer_protocol()).def_buffer(&BufferOf);
   // No method of a batch copies: each gives an Array that keeps the batch.
-  py::class_<SampleBatch, BatchSlot>(module, "Batch")
-      .def("__len__", [](const SampleBatch& b) { return b.size(); })
-      .def_property_readonly("key", [](const BatchSlot& b) { return Keys(b); })
+  py::class_<KeyedBatch, BatchSlot>(module, "Batch")
+      .def("__len__", [](const KeyedBatch& b) { return b.size(); })
+      .def_property_readonly("key", [](const BatchSlot& b) { return ArrayOf(b, &b->code); })
       .def_property_readonly("probability",
                              [](const BatchSlot& b) { return ArrayOf(b, &b->probability); })
       .def_property_readonly("weight", [](const BatchSlot& b) { return ArrayOf(b, &b->weight); })
@@ -362,10 +357,116 @@ void BindLocalReplay(py::module_& module) {
       });
 }
 
+Time After(double timeout_s) {
+  return SystemClock().Now() + Seconds(std::clamp(timeout_s, 0.0, 1e9));
+}
+
+py::object ToPython(const TensorSpec& spec) {
+  const auto dims = spec.shape.dims();
+  return py::make_tuple(std::string(DTypeName(spec.dtype)),
+                        std::vector<std::int64_t>(dims.begin(), dims.end()));
+}
+
+py::dict ToPython(const TableInfo& info) {
+  const TableDescription table = Ensure(ParseTableInfo(info));
+  py::dict out;
+  out["name"] = table.name;
+  out["observation"] = ToPython(table.trajectory.observation);
+  out["action"] = ToPython(table.trajectory.action);
+  if (table.trajectory.state) out["state"] = ToPython(*table.trajectory.state);
+  out["sequence"] = table.view.kind == ViewSpec::Kind::kSequence;
+  out["length"] = table.view.length_max;
+  out["stack"] = table.view.stack;
+  out["burn_in"] = table.view.burn_in;
+  out["codec"] = std::string(CodecName(table.codec));
+  out["capacity"] = info.capacity_items;
+  out["min_items"] = info.min_items;
+  out["items"] = info.items;
+  out["samples_per_insert"] = info.samples_per_insert;
+  out["durable"] = info.durable;
+  return out;
+}
+
+// A stream for each environment of each writer anywhere: 48 random bits above its number.
+std::uint64_t NewStreams() {
+  std::random_device random;
+  return std::uint64_t{random()} << 32 | std::uint64_t{random() & 0xFFFFu} << 16;
+}
+
+void BindService(py::module_& module) {
+  using Release = py::call_guard<py::gil_scoped_release>;
+  py::class_<ServiceClient>(module, "Client")
+      .def(py::init([](std::vector<std::string> endpoints, double timeout_s) {
+        const py::gil_scoped_release release;
+        return Ensure(ServiceClient::Make(std::move(endpoints), After(timeout_s)));
+      }))
+      .def("tables",
+           [](ServiceClient& client, double timeout_s) {
+             {
+               const py::gil_scoped_release release;
+               Ensure(client.Refresh(After(timeout_s)));
+             }
+             py::list tables;
+             for (const TableInfo& info : client.tables()) tables.append(ToPython(info));
+             return tables;
+           })
+      .def(
+          "stats",
+          [](ServiceClient& client, double timeout_s) {
+            return Ensure(client.Stats(After(timeout_s)));
+          },
+          Release())
+      .def(
+          "reconfigure",
+          [](ServiceClient& client, const std::string& table, double samples_per_insert,
+             double ratio_error, std::int64_t min_items, double timeout_s) {
+            const std::uint32_t number = Ensure(client.Find(table)).number;
+            Ensure(client.Reconfigure({number, samples_per_insert, ratio_error, min_items},
+                                      After(timeout_s)));
+          },
+          Release())
+      .def(
+          "writer",
+          [](ServiceClient& client, const std::string& table, int environments, int period,
+             int steps_per_push, int window) {
+            const auto found = Ensure(client.Find(table));
+            return MakeWriter(found.description.trajectory, found.description.view, environments,
+                              period, NewStreams(), steps_per_push,
+                              Ensure(client.MakeSink(found, window)));
+          },
+          Release())
+      .def(
+          "sampler",
+          [](ServiceClient& client, const std::string& table, std::int64_t batch_size, double beta,
+             int prefetch, int decode_threads) {
+            auto source = Ensure(client.MakeSource(Ensure(client.Find(table)),
+                                                   {batch_size, beta, prefetch, decode_threads}));
+            return std::unique_ptr<Sampler>(new Sampler{{}, std::move(source)});
+          },
+          Release());
+  py::class_<ServiceServer>(module, "Server")
+      .def(py::init([](const py::list& tables, const std::string& endpoint,
+                       const std::string& folder, bool ack_on_disk) {
+        ServiceServer::Options options{
+            .endpoint = endpoint, .folder = folder, .ack_on_disk = ack_on_disk};
+        for (const py::handle& table : tables) {
+          const auto fields = table.cast<py::dict>();
+          options.tables.push_back({TableOptions(fields),
+                                    fields["samples_per_insert"].cast<double>(),
+                                    fields["ratio_error"].cast<double>()});
+        }
+        const py::gil_scoped_release release;
+        return Ensure(ServiceServer::Make(options));
+      }))
+      .def_property_readonly("endpoint", &ServiceServer::endpoint);
+}
+
 }  // namespace
 }  // namespace troop
 
 PYBIND11_MODULE(_native, module) {
+  // What goes by itself (a peer that went away and came back) is not for a user's terminal.
+  troop::InitLog({.role = "troop_replay", .level = troop::LogLevel::kWarning});
   module.attr("version") = std::string(troop::kTroopVersion);
   py::register_exception_translator([](std::exception_ptr error) {
     try {
@@ -377,4 +478,5 @@ PYBIND11_MODULE(_native, module) {
   troop::BindBatch(module);
   troop::BindEnds(module);
   troop::BindLocalReplay(module);
+  troop::BindService(module);
 }

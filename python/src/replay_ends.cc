@@ -1,9 +1,33 @@
 #include "python/src/replay_ends.h"
 
+#include <bit>
+
 namespace troop {
 
+Result<KeyCode> KeyCode::Make(std::size_t shards, std::int64_t capacity_items) {
+  const int slot_bits = 32 - int(std::bit_width(shards - 1));
+  // A table has an eighth more slots than its capacity, where that is soft.
+  if (shards > 1 && capacity_items / 8 * 9 >= std::int64_t{1} << slot_bits) {
+    return InvalidArgument("{} shards of {} items each: their keys do not fit in 64 bits", shards,
+                           capacity_items);
+  }
+  return KeyCode(slot_bits);
+}
+
+ItemKey KeyCode::Unpack(std::uint64_t key) const {
+  const std::uint64_t low = key & 0xFFFFFFFFu;
+  return {.slot = std::uint32_t(low & ((std::uint64_t{1} << slot_bits_) - 1)),
+          .generation = std::uint32_t(key >> 32),
+          .shard = std::uint32_t(low >> slot_bits_)};
+}
+
+void KeyedBatch::SetCodes(const KeyCode& keys) {
+  code.resize(key.size());
+  for (std::size_t i = 0; i < key.size(); ++i) code[i] = keys.Pack(key[i]);
+}
+
 BatchSlot BatchPool::Get() {
-  std::unique_ptr<SampleBatch> batch;
+  std::unique_ptr<KeyedBatch> batch;
   {
     const std::lock_guard lock(shared_->mutex);
     if (!shared_->free.empty()) {
@@ -11,9 +35,9 @@ BatchSlot BatchPool::Get() {
       shared_->free.pop_back();
     }
   }
-  if (batch == nullptr) batch = std::make_unique<SampleBatch>();
-  return BatchSlot(batch.release(), [shared = shared_](SampleBatch* used) {
-    std::unique_ptr<SampleBatch> owned(used);
+  if (batch == nullptr) batch = std::make_unique<KeyedBatch>();
+  return BatchSlot(batch.release(), [shared = shared_](KeyedBatch* used) {
+    std::unique_ptr<KeyedBatch> owned(used);
     const std::lock_guard lock(shared->mutex);
     if (shared->free.size() < shared->kept_max) shared->free.push_back(std::move(owned));
   });

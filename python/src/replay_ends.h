@@ -14,9 +14,31 @@
 
 namespace troop {
 
+// An item's name as one number: generation << 32 | shard << (32 - b) | slot, where b bits number
+// the shards. With one shard the same as on the wire. Python hands it back as it is.
+class KeyCode {
+ public:
+  // Errors: kInvalidArgument: so many shards of such tables have no room in 32 bits.
+  static Result<KeyCode> Make(std::size_t shards, std::int64_t capacity_items);
+  std::uint64_t Pack(const ItemKey& key) const {
+    return std::uint64_t{key.generation} << 32 | std::uint64_t{key.shard} << slot_bits_ | key.slot;
+  }
+  ItemKey Unpack(std::uint64_t key) const;
+
+ private:
+  explicit KeyCode(int slot_bits) : slot_bits_(slot_bits) {}
+  int slot_bits_ = 32;
+};
+
+// A batch as Python sees it.
+struct KeyedBatch : SampleBatch {
+  std::vector<std::uint64_t> code;  // [B] of `key`
+  void SetCodes(const KeyCode& keys);
+};
+
 // A batch that goes back to its pool when its last holder lets go of it: no array of Python's that
 // looks into it can ever change under its reader. Thread safe.
-using BatchSlot = std::shared_ptr<SampleBatch>;
+using BatchSlot = std::shared_ptr<KeyedBatch>;
 
 // Keeps batches for the next use, so that their memory is warm and asked for once. Thread safe.
 class BatchPool {
@@ -29,7 +51,7 @@ class BatchPool {
  private:
   struct Shared {
     std::mutex mutex;
-    std::vector<std::unique_ptr<SampleBatch>> free;
+    std::vector<std::unique_ptr<KeyedBatch>> free;
     std::size_t kept_max = 0;
   };
   std::shared_ptr<Shared> shared_;

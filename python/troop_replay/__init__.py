@@ -4,7 +4,9 @@ from . import _native, errors
 from .ends import Batch, Sampler, Writer
 from .errors import ReplayError
 from .local import LocalReplay
+from .service import Client, Server, TableInfo
 from .table import Spec, Table
 
 __version__ = _native.version
-__all__ = ["Batch", "LocalReplay", "ReplayError", "Sampler", "Spec", "Table", "Writer", "errors"]
+__all__ = ["Batch", "Client", "LocalReplay", "ReplayError", "Sampler", "Server", "Spec", "Table",
+           "TableInfo", "Writer", "errors"]

@@ -26,6 +26,7 @@ WRAPPED = {
     "dnnl": ("kernels",), "oneapi/dnnl": ("kernels",),
     "toml++": ("core",), "spdlog": ("core",), "zlib.h": ("core",),
     "CLI/": ("apps",),
+    "pybind11/": ("python",),
     "gtest": (), "gmock": (), "benchmark/": (),
 }
 LINES_MAX = 600
@@ -223,8 +224,9 @@ def check_files(root, build):
         if path.suffix not in CODE + SCRIPTS and path.name != "CMakeLists.txt":
             continue
         yield from check_text(path, relative)
-        # Benchmarks are built on request; the install consumer is a project of its own.
-        elsewhere = relative.parts[0] in ("bench", "examples") or relative.parts[:2] == (
+        # Benchmarks are built on request, python/ where pybind11 is; the install consumer is a
+        # project of its own.
+        elsewhere = relative.parts[0] in ("bench", "examples", "python") or relative.parts[:2] == (
             "tests", "install")
         if path.suffix == ".cc" and built is not None and not elsewhere:
             if path.resolve() not in built:

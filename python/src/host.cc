@@ -1,0 +1,78 @@
+#include "python/src/host.h"
+
+#include <utility>
+
+namespace troop {
+
+Result<std::shared_ptr<Host>> Host::Make() {
+  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Network> network, MakeZmqNetwork());
+  return std::shared_ptr<Host>(new Host(std::move(network)));
+}
+
+Host::Host(std::unique_ptr<Network> network)
+    : network_(std::move(network)), thread_([this] { Loop(); }) {}
+
+Host::~Host() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  network_->Wake();
+  thread_.join();
+}
+
+void Host::Run(const std::function<void(Network*)>& work) {
+  bool done = false;
+  std::unique_lock lock(mutex_);
+  tasks_.push_back({&work, &done});
+  network_->Wake();
+  done_.wait(lock, [&done] { return done; });
+}
+
+std::uint64_t Host::Add(Step step) {
+  std::uint64_t id = 0;
+  Run([&](Network*) {
+    id = next_id_++;
+    steps_.emplace(id, std::move(step));
+  });
+  return id;
+}
+
+void Host::Remove(std::uint64_t id) {
+  Run([&](Network*) { steps_.erase(id); });
+}
+
+void Host::Loop() {
+  // What no message wakes for: deadlines, and shards that keep others waiting.
+  constexpr Duration kTurn = Milliseconds(10);
+  const SystemClock clock;
+  while (true) {
+    bool busy = network_->Pump(clock.Now());
+    busy |= RunTasks();
+    for (auto& [id, step] : steps_) busy |= step(clock.Now());
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) break;
+    }
+    const Time now = clock.Now();
+    if (!busy) network_->Wait(now, now + kTurn);
+  }
+  steps_.clear();
+}
+
+bool Host::RunTasks() {
+  std::vector<Task> tasks;
+  {
+    const std::lock_guard lock(mutex_);
+    tasks.swap(tasks_);
+  }
+  for (const Task& task : tasks) {
+    (*task.work)(network_.get());
+    const std::lock_guard lock(mutex_);
+    *task.done = true;
+    done_.notify_all();
+  }
+  return !tasks.empty();
+}
+
+}  // namespace troop

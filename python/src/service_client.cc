@@ -1,0 +1,371 @@
+#include "python/src/service_client.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <random>
+
+#include "net/codec.h"
+
+namespace troop {
+namespace {
+
+// Nobody else's: each end is a client of its own, so that none can replace another.
+Origin NewOrigin() {
+  std::random_device random;
+  return {.role = Role::kTool,
+          .index = std::int32_t(random() & 0x7FFFFFFFu),
+          .incarnation = std::uint64_t(WallSeconds() * 1e6)};
+}
+
+bool SameTable(const TableInfo& a, const TableInfo& b) {
+  const auto x = ParseTableInfo(a), y = ParseTableInfo(b);
+  return x.ok() && y.ok() && x->name == y->name && x->trajectory == y->trajectory &&
+         x->view == y->view && x->codec == y->codec;
+}
+
+}  // namespace
+
+// The writer lives on the host's thread; one push waits here until it takes it.
+class ServiceClient::Sink final : public ExperienceSink {
+ public:
+  Sink(std::shared_ptr<Host> host, std::unique_ptr<ReplayWriter> writer)
+      : host_(std::move(host)), writer_(std::move(writer)) {
+    id_ = host_->Add([this](Time now) { return Turn(now); });
+  }
+  ~Sink() override {
+    host_->Remove(id_);
+    host_->Run([this](Network*) { writer_.reset(); });
+  }
+
+  Status Push(std::vector<Chunk>* chunks, std::vector<Item>* items, Time deadline) override {
+    TROOP_RETURN_IF_ERROR(WaitFor(deadline, [this] { return !waiting_; }));
+    const std::lock_guard lock(mutex_);
+    chunks_ = std::move(*chunks);
+    items_ = std::move(*items);
+    waiting_ = true;
+    idle_ = false;
+    host_->Wake();
+    return Status::Ok();
+  }
+  Status Flush(Time deadline) override {
+    return WaitFor(deadline, [this] { return idle_; });
+  }
+
+ private:
+  template <class Condition>
+  Status WaitFor(Time deadline, Condition holds) {
+    const SystemClock clock;
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::max(deadline - clock.Now(), Duration(0)),
+                      [&] { return !error_.ok() || holds(); });
+    if (!error_.ok()) return error_;
+    if (holds()) return Status::Ok();
+    return DeadlineExceeded("the replay takes no more: {} pushes wait for its answer", unacked_);
+  }
+
+  // On the host's thread. Encodes without the lock.
+  bool Turn(Time now) {
+    writer_->Poll(now);
+    std::vector<Chunk> chunks;
+    std::vector<Item> items;
+    {
+      const std::lock_guard lock(mutex_);
+      if (waiting_ && writer_->CanPush()) {
+        chunks = std::move(chunks_);
+        items = std::move(items_);
+        waiting_ = false;
+        changed_.notify_all();
+      }
+    }
+    const bool pushes = !chunks.empty();
+    const Status status =
+        pushes ? writer_->Push(std::move(chunks), std::move(items)) : writer_->error();
+    const std::lock_guard lock(mutex_);
+    if (error_.ok()) error_ = status;
+    unacked_ = writer_->unacked_pushes();
+    const bool idle = !waiting_ && unacked_ == 0;
+    if (idle != idle_ || !error_.ok()) changed_.notify_all();
+    idle_ = idle;
+    return pushes;
+  }
+
+  const std::shared_ptr<Host> host_;
+  std::unique_ptr<ReplayWriter> writer_;  // the host's thread's
+  std::uint64_t id_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Chunk> chunks_;
+  std::vector<Item> items_;
+  bool waiting_ = false;  // chunks_ and items_ are there
+  bool idle_ = true;      // and nothing is unacknowledged
+  int unacked_ = 0;
+  Status error_;
+};
+
+// The sampler lives on the host's thread, which decodes a few batches ahead of need.
+class ServiceClient::Source final : public BatchSource {
+ public:
+  Source(std::shared_ptr<Host> host, std::unique_ptr<ReplaySampler> sampler, std::string table,
+         const KeyCode& keys)
+      : host_(std::move(host)),
+        table_(std::move(table)),
+        keys_(keys),
+        sampler_(std::move(sampler)) {
+    id_ = host_->Add([this](Time now) { return Turn(now); });
+  }
+  ~Source() override {
+    host_->Remove(id_);
+    host_->Run([this](Network*) { sampler_.reset(); });
+  }
+
+  Result<BatchSlot> Sample(Time deadline) override {
+    const SystemClock clock;
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::max(deadline - clock.Now(), Duration(0)),
+                      [this] { return !ready_.empty() || !error_.ok(); });
+    if (!ready_.empty()) {
+      BatchSlot batch = std::move(ready_.front());
+      ready_.pop_front();
+      host_->Wake();
+      return batch;
+    }
+    if (!error_.ok()) return error_;
+    if (alive_ == 0) {
+      return DeadlineExceeded("table {}: no batch yet: no shard of the replay answers", table_);
+    }
+    return DeadlineExceeded(
+        "table {}: no batch yet: it holds too few items, or its limiter waits for inserts", table_);
+  }
+
+  Status Update(std::span<const std::uint64_t> key, std::span<const float> priority) override {
+    if (key.size() != priority.size()) {
+      return InvalidArgument("{} keys, {} priorities", key.size(), priority.size());
+    }
+    const std::lock_guard lock(mutex_);
+    if (key_.size() > kUpdatesMax) {
+      return ResourceExhausted("{} priorities wait already: does the replay answer?", key_.size());
+    }
+    for (const std::uint64_t k : key) key_.push_back(keys_.Unpack(k));
+    priority_.insert(priority_.end(), priority.begin(), priority.end());
+    host_->Wake();
+    return Status::Ok();
+  }
+
+ private:
+  static constexpr std::size_t kAhead = 2;  // decoded; counted as taken at the server
+  static constexpr std::size_t kUpdatesMax = 1 << 24;
+
+  // On the host's thread. Decodes without the lock.
+  bool Turn(Time now) {
+    bool wants;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!error_.ok()) return false;
+      if (!key_.empty()) sampler_->UpdatePriorities(key_, priority_);
+      key_.clear();
+      priority_.clear();
+      wants = ready_.size() < kAhead;
+    }
+    sampler_->Poll(now);
+    if (!wants) return false;
+    auto next = sampler_->Next();
+    BatchSlot batch;
+    if (next.ok() && *next) {
+      batch = pool_.Get();
+      static_cast<SampleBatch&>(*batch) = std::move(**next);
+      batch->SetCodes(keys_);
+    }
+    const std::lock_guard lock(mutex_);
+    alive_ = sampler_->shards_alive();
+    if (!next.ok()) {
+      error_ = next.status();
+    } else if (batch) {
+      ready_.push_back(std::move(batch));
+    } else {
+      return false;
+    }
+    changed_.notify_all();
+    return error_.ok();
+  }
+
+  const std::shared_ptr<Host> host_;
+  const std::string table_;
+  const KeyCode keys_;
+  BatchPool pool_{kAhead + 2};
+  std::unique_ptr<ReplaySampler> sampler_;  // the host's thread's
+  std::uint64_t id_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<BatchSlot> ready_;
+  std::vector<ItemKey> key_;  // updates on their way to the sampler
+  std::vector<float> priority_;
+  int alive_ = 0;
+  Status error_;
+};
+
+Result<std::unique_ptr<ServiceClient>> ServiceClient::Make(std::vector<std::string> endpoints,
+                                                           Time deadline) {
+  if (endpoints.empty()) return InvalidArgument("no endpoint of a replay is given");
+  TROOP_ASSIGN_OR_RETURN(std::shared_ptr<Host> host, Host::Make());
+  std::unique_ptr<ServiceClient> client(new ServiceClient(std::move(host), std::move(endpoints)));
+  TROOP_RETURN_IF_ERROR(client->Refresh(deadline));
+  return client;
+}
+
+Status ServiceClient::Refresh(Time deadline) {
+  TROOP_ASSIGN_OR_RETURN(const std::vector<Message> answers,
+                         CallAll({.type = MessageType::kDescribe}, deadline));
+  std::vector<TableInfo> tables;
+  for (std::size_t k = 0; k < answers.size(); ++k) {
+    TROOP_ASSIGN_OR_RETURN(const auto body, DecodeBody<DescribeReplyBody>(answers[k].body));
+    if (k == 0) {
+      for (const TableInfo& info : body.tables)
+        TROOP_RETURN_IF_ERROR(ParseTableInfo(info).status());
+      tables = body.tables;
+      continue;
+    }
+    if (!std::ranges::equal(tables, body.tables, SameTable)) {
+      return InvalidArgument("{} and {} hold different tables: they are no shards of one replay",
+                             endpoints_[0], endpoints_[k]);
+    }
+    for (std::size_t t = 0; t < tables.size(); ++t) tables[t].items += body.tables[t].items;
+  }
+  const std::lock_guard lock(mutex_);
+  tables_ = std::move(tables);
+  return Status::Ok();
+}
+
+std::vector<TableInfo> ServiceClient::tables() const {
+  const std::lock_guard lock(mutex_);
+  return tables_;
+}
+
+Result<ServiceClient::Described> ServiceClient::Find(const std::string& table) const {
+  const std::lock_guard lock(mutex_);
+  std::string known;
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    if (tables_[t].name == table) {
+      TROOP_ASSIGN_OR_RETURN(TableDescription description, ParseTableInfo(tables_[t]));
+      return Described{std::uint32_t(t), tables_[t].capacity_items, std::move(description)};
+    }
+    known += (known.empty() ? "" : ", ") + tables_[t].name;
+  }
+  return NotFound("the replay has no table {}; it has {}", table, known);
+}
+
+Result<std::vector<std::unique_ptr<Channel>>> ServiceClient::Connect(int window) {
+  const ChannelOptions options{.origin = NewOrigin(), .window = window};
+  std::vector<std::unique_ptr<Channel>> channels;
+  Status status;
+  host_->Run([&](Network* network) {
+    for (const std::string& endpoint : endpoints_) {
+      auto channel = network->Connect(endpoint, options);
+      if (!channel.ok()) {
+        status = channel.status();
+        channels.clear();
+        return;
+      }
+      channels.push_back(std::move(channel).value());
+    }
+  });
+  if (!status.ok()) return status;
+  return channels;
+}
+
+Result<std::unique_ptr<ExperienceSink>> ServiceClient::MakeSink(const Described& table,
+                                                                int window) {
+  if (window < 1 || window > 64) return InvalidArgument("window {}: 1 to 64 pushes", window);
+  TROOP_ASSIGN_OR_RETURN(auto channels, Connect(window + 1));
+  const ReplayWriter::Options options{
+      .window = window, .table = table.number, .codec = table.description.codec};
+  std::unique_ptr<ReplayWriter> writer;
+  host_->Run([&](Network*) {
+    writer = MakeReplayWriter(std::move(channels), table.description.trajectory, options);
+  });
+  return std::unique_ptr<ExperienceSink>(std::make_unique<Sink>(host_, std::move(writer)));
+}
+
+Result<std::unique_ptr<BatchSource>> ServiceClient::MakeSource(const Described& table,
+                                                               const SamplerOptions& options) {
+  TROOP_RETURN_IF_ERROR(CheckSampler(options.batch_size, options.beta, options.decode_threads));
+  if (options.prefetch < 1 || options.prefetch > 64) {
+    return InvalidArgument("prefetch {}: 1 to 64 requests", options.prefetch);
+  }
+  TROOP_ASSIGN_OR_RETURN(const KeyCode keys,
+                         KeyCode::Make(endpoints_.size(), table.capacity_items));
+  // Beside requests for samples: priorities, totals, dictionaries.
+  TROOP_ASSIGN_OR_RETURN(auto channels, Connect(options.prefetch + 4));
+  std::random_device random;
+  const ReplaySampler::Options sampler_options{.batch_size = options.batch_size,
+                                               .prefetch = options.prefetch,
+                                               .beta = options.beta,
+                                               .table = table.number,
+                                               .view = table.description.view,
+                                               .codec = table.description.codec,
+                                               .decode_threads = options.decode_threads,
+                                               .seed = random()};
+  std::unique_ptr<ReplaySampler> sampler;
+  host_->Run([&](Network*) {
+    sampler = MakeReplaySampler(std::move(channels), table.description.trajectory, sampler_options);
+  });
+  return std::unique_ptr<BatchSource>(
+      std::make_unique<Source>(host_, std::move(sampler), table.description.name, keys));
+}
+
+Result<std::vector<Message>> ServiceClient::CallAll(const Message& message, Time deadline) {
+  TROOP_ASSIGN_OR_RETURN(auto channels, Connect(2));
+  std::vector<std::optional<Result<Message>>> answers(channels.size());
+  std::vector<Ticket> tickets(channels.size());
+  host_->Run([&](Network*) {
+    for (std::size_t k = 0; k < channels.size(); ++k) {
+      Message copy = message;
+      const auto ticket = channels[k]->Send(copy, deadline);
+      if (ticket.ok()) tickets[k] = *ticket;
+      if (!ticket.ok()) answers[k] = ticket.status();
+    }
+  });
+  std::mutex mutex;
+  std::condition_variable all;
+  const auto complete = [&] { return std::ranges::all_of(answers, [](auto& a) { return !!a; }); };
+  const std::uint64_t id = host_->Add([&](Time) {
+    const std::lock_guard lock(mutex);
+    for (std::size_t k = 0; k < channels.size(); ++k) {
+      if (!answers[k]) answers[k] = channels[k]->Poll(tickets[k]);
+    }
+    if (complete()) all.notify_all();
+    return false;
+  });
+  {
+    std::unique_lock lock(mutex);
+    all.wait(lock, complete);  // the channels keep the deadline
+  }
+  host_->Remove(id);
+  host_->Run([&](Network*) { channels.clear(); });
+  std::vector<Message> messages;
+  for (std::size_t k = 0; k < answers.size(); ++k) {
+    if (!answers[k]->ok()) return answers[k]->status().WithContext(endpoints_[k]);
+    messages.push_back(std::move(**answers[k]));
+  }
+  return messages;
+}
+
+Result<std::vector<std::pair<std::string, double>>> ServiceClient::Stats(Time deadline) {
+  TROOP_ASSIGN_OR_RETURN(const auto answers,
+                         CallAll({.type = MessageType::kReplayStats}, deadline));
+  std::vector<std::pair<std::string, double>> stats;
+  for (std::size_t k = 0; k < answers.size(); ++k) {
+    TROOP_ASSIGN_OR_RETURN(const auto body, DecodeBody<ReplayStatsBody>(answers[k].body));
+    for (const auto& [name, value] : body.metrics) {
+      stats.emplace_back(k == 0 ? name : fmt::format("shard{}/{}", k, name), value.value);
+    }
+  }
+  return stats;
+}
+
+Status ServiceClient::Reconfigure(const ReconfigureBody& body, Time deadline) {
+  return CallAll({.type = MessageType::kReconfigure, .body = EncodeBody(body)}, deadline).status();
+}
+
+}  // namespace troop

@@ -1,0 +1,19 @@
+"""The code of docs/replay_from_python.md. A block that the tests use has its name in a comment in
+front of it: `<!-- name -->`."""
+import pathlib
+import re
+
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/replay_from_python.md"
+
+
+def blocks(name):
+    """The code of all blocks of a name, in order."""
+    pattern = rf"^<!-- {re.escape(name)} -->\n```python\n(.*?)^```$"
+    return re.findall(pattern, PAGE.read_text(encoding="utf-8"), re.M | re.S)
+
+
+def local_dqn():
+    """The DQN with its replay in process: the page says which lines take the place of which."""
+    (dqn,), (lines,) = blocks("dqn_troop.py"), blocks("in process")
+    first, last = dqn.index("server = "), dqn.index("write = ")
+    return dqn[:first] + lines + dqn[last:]
