@@ -2,6 +2,7 @@
 import dataclasses
 import os
 import pathlib
+import time
 
 import harness
 from harness import ROOT, BenchError, say
@@ -56,7 +57,9 @@ def run_part(part, build, quick, ours, peers):
     python = python_for(part.peer) if part.peer else None
     if part.peer and python is None:
         say(f"replay: peer absent: {part.peer}: bench/run --install-peers")
-    for turn in range(1 if quick else part.rounds):
+    rounds = 1 if quick else part.rounds
+    for turn in range(rounds):
+        begin = time.monotonic()
         text = harness.run_program(command, cores=part.cores)
         harness.collect(harness.parse_lines(text), ours)
         if python:
@@ -67,7 +70,8 @@ def run_part(part, build, quick, ours, peers):
             except BenchError as error:
                 say(f"replay: peer absent: {error}")
                 python = None
-        say(f"{part.program} {part.name}: round {turn + 1} of {1 if quick else part.rounds}")
+        say(f"{part.program} {part.name}: round {turn + 1} of {rounds}, "
+            f"{time.monotonic() - begin:.1f} s")
 
 
 def run(build, quick, machine):

@@ -101,13 +101,13 @@ void RunAtari(bool quick, int threads) {
       const std::string name = "process-atari-n" + std::to_string(n_step) +
                                (codec == Codec::kNone ? "-raw" : "-lz4") +
                                (threads == 1 ? "" : "-2-threads");
-      RunCase(name, Atari(n_step, codec), &frames, items, quick ? 0.5 : 1.5, threads);
+      RunCase(name, Atari(n_step, codec), &frames, items, quick ? 0.3 : 1.5, threads);
     }
   }
 }
 
 void RunProcess(bool quick) {
-  RunCase("process-4f", Vectors(1), nullptr, quick ? 100'000 : 1'000'000, quick ? 0.5 : 1.5, 1);
+  RunCase("process-4f", Vectors(1), nullptr, quick ? 100'000 : 1'000'000, quick ? 0.3 : 1.5, 1);
   RunAtari(quick, 1);
 }
 

@@ -264,7 +264,7 @@ def run_tree(quick):
 
 
 def run_process(quick):
-    seconds = 0.5 if quick else 1.5
+    seconds = 0.3 if quick else 1.5
     size = 100_000 if quick else 1_000_000
     vectors_with_cpprb("process-4f", size, seconds)
     vectors_with_torchrl("process-4f", size, seconds)

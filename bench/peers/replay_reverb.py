@@ -149,7 +149,7 @@ def run(case, quick, workers):
             feeder.add(part)
             values.append(part / (time.perf_counter() - begin))
         emit(case, "inserts_per_s", values)
-        draw(client, address, case, 2.0 if quick else 6.0, workers)
+        draw(client, address, case, 1.0 if quick else 6.0, workers)
     finally:
         server.stdin.close()
         server.wait(timeout=30)
