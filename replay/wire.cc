@@ -176,7 +176,7 @@ EncodedChunk EncodeChunk(const Chunk& chunk, FrameCoder* coder) {
               "{} observation bytes for {} frames of {}", chunk.observation.size(), chunk.frames,
               frame_bytes);
   MutableBuffer lengths(chunk.frames * sizeof(std::uint32_t));
-  std::vector<std::byte> encoded(chunk.frames * coder->encoded_bytes_max());
+  MutableBuffer encoded(chunk.frames * coder->encoded_bytes_max());
   std::size_t used = 0;
   for (std::uint32_t i = 0; i < chunk.frames; ++i) {
     const std::size_t bytes =
@@ -185,7 +185,7 @@ EncodedChunk EncodeChunk(const Chunk& chunk, FrameCoder* coder) {
     used += bytes;
   }
   out.frame_bytes = std::move(lengths).Freeze();
-  out.observation = Buffer::Copy(std::span<const std::byte>(encoded.data(), used));
+  out.observation = Buffer::Copy(std::as_bytes(encoded.bytes().first(used)));
   return out;
 }
 
