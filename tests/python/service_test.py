@@ -174,13 +174,16 @@ class ServiceTest(unittest.TestCase):
 
     def test_an_interrupt_ends_a_wait(self):
         server, _ = self.serve(table())
-        code = ("import sys, troop_replay\n"
+        # A shell's background jobs, and what they start, ignore the signal.
+        code = ("import signal, sys, troop_replay\n"
+                "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
                 "s = troop_replay.Client(sys.argv[1]).sampler('experience')\n"
                 "print('waits', flush=True)\n"
                 "s.sample(timeout_s=3600)\n")
         worker = subprocess.Popen([sys.executable, "-c", code, server.endpoint],
                                   env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(worker.kill)
         self.assertEqual(worker.stdout.readline(), "waits\n")
         worker.send_signal(signal.SIGINT)
         _, stderr = worker.communicate(timeout=TIMEOUT_S)
