@@ -28,7 +28,7 @@ FrameLog2::FrameLog2(const Options& options, BigArray<Entry> entry, BigArray<std
       inline_action_(options.layout.action_bytes <= sizeof(Entry::action)),
       entry_(std::move(entry)),
       unused_(std::move(unused)),
-      store_(options.segment_bytes) {}
+      store_(options.segment_bytes, options.checksums) {}
 
 std::size_t FrameLog2::Bytes(const Options& options) {
   return BigArray<Entry>::Bytes(std::size_t(options.frames) + 1) +
@@ -46,8 +46,7 @@ Result<FrameLog2> FrameLog2::Make(const Options& options) {
 }
 
 FrameLog2::FrameId FrameLog2::Allocate() {
-  const auto capacity = std::uint64_t(capacity_);
-  if (unused_count_ <= fresh_ / kUnusedShare && fresh_ < capacity) return FrameId(++fresh_);
+  if (unused_count_ <= fresh_ / kUnusedShare && fresh_ < last_id()) return FrameId(++fresh_);
   TROOP_CHECK(unused_count_ > 0, "no room was made for a frame");
   const std::uint64_t words = fresh_ / 64 + 1;
   std::uint64_t word = cursor_ / 64;
@@ -269,6 +268,12 @@ void FrameLog2::Abandon() {
   chunks_.clear();
 }
 
+bool FrameLog2::fits_alone() const {
+  std::uint64_t needed = new_frames_;
+  for (const std::uint32_t index : touched_) needed += stream_[index].tail.size();
+  return needed <= std::uint64_t(capacity_);
+}
+
 Result<std::optional<FrameLog2::Located>> FrameLog2::Locate(const Item& item, int lead_asked) {
   const auto refuse = [&item](std::string_view why) {
     return InvalidArgument("item of stream {:#x} at frame {}, length {}: {}", item.stream,
@@ -391,8 +396,16 @@ void FrameLog2::KeepTail(std::uint32_t index) {
 
 // ---- Out of a log that was read -----------------------------------------------------------------
 
+Status FrameLog2::Reserve(std::int64_t frames) {
+  TROOP_CHECK(fresh_ == 0, "room for {} frames beside {}", frames, fresh_);
+  if (frames <= capacity_) return Status::Ok();
+  const auto n = std::size_t(frames);
+  TROOP_ASSIGN_OR_RETURN(entry_, BigArray<Entry>::Make(n + 1));
+  TROOP_ASSIGN_OR_RETURN(unused_, BigArray<std::uint64_t>::Make(n / 64 + 1));
+  return Status::Ok();
+}
+
 FrameLog2::FrameId FrameLog2::Adopt(const Recovered& frame) {
-  if (free_frames() == 0) return 0;
   const FrameId id = Allocate();
   entry_[id] = frame.entry;
   store_.Revive(frame.segment, FrameBytes(frame.entry));

@@ -71,7 +71,9 @@ class FrameLog2 {
   // nullopt: some of its frames are gone. Errors: kInvalidArgument.
   Result<std::optional<Located>> Locate(const Item& item, int lead_asked);
   void Abandon();
-  bool has_room() const { return free_frames() >= std::int64_t(new_frames_); }
+  bool has_room() const { return frames() + std::int64_t(new_frames_) <= capacity_; }
+  // Whether an otherwise empty log has room: what streams of the call hold stays with it.
+  bool fits_alone() const;
   // Forgets the stream that was silent longest. False: there is none but the call's.
   bool ForgetSilentStream();
   bool streams_hold_much() const { return tail_frames_ > capacity_ / 4 * 3; }
@@ -115,7 +117,10 @@ class FrameLog2 {
     Entry entry;
     FrameId id = 0;
   };
-  // An entry for a frame, without references. 0: the log is full.
+  // Entries for so many frames, be it beyond the capacity: has_room() is false until enough of them
+  // left. REQUIRES: no frame came yet. Errors: kResourceExhausted.
+  Status Reserve(std::int64_t frames);
+  // An entry for a frame, without references. REQUIRES: there is one (Reserve).
   FrameId Adopt(const Recovered& frame);
   // The newest frames of a stream, ascending and without gaps; [tail] ids. Oldest streams first.
   void AdoptStream(StreamId stream, std::uint64_t next_frame, std::span<const FrameId> tail);
@@ -124,7 +129,8 @@ class FrameLog2 {
   const SegmentStore& store() const { return store_; }
   const Options& options() const { return options_; }
   std::int64_t capacity() const { return capacity_; }
-  std::int64_t frames() const { return capacity_ - free_frames(); }
+  std::int64_t frames() const { return std::int64_t(fresh_ - unused_count_); }
+  FrameId last_id() const { return FrameId(entry_.size() - 1); }
   std::int64_t streams() const { return std::int64_t(index_.size()); }
   std::uint64_t NextFrame(StreamId stream) const;  // 0: unknown
   std::size_t array_bytes() const { return entry_.bytes() + unused_.bytes(); }
@@ -158,9 +164,6 @@ class FrameLog2 {
   };
 
   FrameLog2(const Options& options, BigArray<Entry> entry, BigArray<std::uint64_t> unused);
-  std::int64_t free_frames() const {
-    return capacity_ - std::int64_t(fresh_) + std::int64_t(unused_count_);
-  }
   FrameId Allocate();
   void Free(FrameId id);
   std::uint32_t Touch(StreamId id);  // its index, looked at in this call; kNoStream: unknown
@@ -178,7 +181,7 @@ class FrameLog2 {
   Options options_;
   std::int64_t capacity_ = 0;
   bool inline_action_ = false;
-  BigArray<Entry> entry_;  // [capacity + 1]
+  BigArray<Entry> entry_;  // [capacity + 1], or more after Reserve
   // Ids are given out in ascending order, round and round, past those that live: frames that come
   // one after the other have entries side by side, however those before them left.
   BigArray<std::uint64_t> unused_;  // a bit an id: of [1, fresh_], those that don't live

@@ -73,7 +73,7 @@ void SegmentStore::FreeEmpty() {
 
 void SegmentStore::Free(Index index) {
   Slot& slot = slots_[index];
-  freed_.push_back(slot.segment->id());
+  if (notes_freed_) freed_.push_back(slot.segment->id());
   memory_ -= slot.memory;
   used_ -= slot.segment->used();
   full_ -= slot.full;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -25,7 +26,9 @@ class SegmentStore {
     std::byte* at = nullptr;
   };
 
-  explicit SegmentStore(std::size_t segment_bytes) : segment_bytes_(segment_bytes) {}
+  // `notes_freed`: somebody asks TakeFreed.
+  SegmentStore(std::size_t segment_bytes, bool notes_freed)
+      : segment_bytes_(segment_bytes), notes_freed_(notes_freed) {}
 
   // Opens a new segment unless the record fits into the open one. After that Append of the same
   // size can't fail. Errors: kResourceExhausted.
@@ -33,6 +36,12 @@ class SegmentStore {
   Place Append(std::size_t record_bytes);
   // A segment read from disk. REQUIRES: ids in ascending order, before any Append.
   Index Adopt(std::shared_ptr<Segment> segment);
+  // Records of an adopted segment were whole up to here: nothing behind is looked at again.
+  void SetReadable(Index segment, std::size_t bytes) { slots_[segment].readable = bytes; }
+  std::span<const std::byte> readable(Index segment) const {
+    const Slot& slot = slots_[segment];
+    return {slot.segment->data(), std::min(slot.segment->used(), slot.readable)};
+  }
   // Lets go of sealed segments without live bytes: after the last Adopt.
   void FreeEmpty();
 
@@ -81,13 +90,14 @@ class SegmentStore {
  private:
   struct Slot {
     std::shared_ptr<Segment> segment;  // nullptr: free
-    std::size_t live = 0, full = 0, memory = 0;
+    std::size_t live = 0, full = 0, memory = 0, readable = ~std::size_t{0};
     std::vector<std::uint32_t> frames;
   };
   Index AddSlot(std::shared_ptr<Segment> segment, std::size_t memory);
   void Free(Index segment);
 
   std::size_t segment_bytes_;
+  bool notes_freed_;
   std::vector<Slot> slots_;
   std::vector<const std::byte*> base_;  // [slots], beside them: read at each draw
   std::vector<Index> free_;

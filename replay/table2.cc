@@ -12,7 +12,7 @@
 namespace troop {
 namespace {
 
-constexpr std::int64_t kItemsMax = std::int64_t{1} << 29;
+constexpr std::size_t kSegmentBytesMax = ~std::uint32_t{0};  // offsets are 32 bits
 constexpr std::int64_t kFramesMax = (std::int64_t{1} << 31) - 2;
 
 Status CheckOptions(const Table2::Options& options) {
@@ -44,6 +44,10 @@ Status CheckOptions(const Table2::Options& options) {
   if (options.frames < 0 || options.frames > kFramesMax) {
     return InvalidArgument("replay: a log of {} frames: 0 to {} are possible", options.frames,
                            kFramesMax);
+  }
+  if (options.segment_bytes > kSegmentBytesMax) {
+    return InvalidArgument("replay: segments of {} bytes: up to {} are possible",
+                           options.segment_bytes, kSegmentBytesMax);
   }
   if (options.trajectory.observation.bytes() == 0) {
     return InvalidArgument("replay: observations of 0 bytes");
@@ -327,7 +331,7 @@ std::size_t Table2::bytes() const {
   const State& s = *state_;
   return s.log.array_bytes() + s.log.store().memory() + s.log.store().frame_list_bytes() +
          s.sampler->bytes() + s.remover->bytes() + s.item.bytes() + s.cold.bytes() +
-         s.freed.bytes();
+         s.freed.bytes() + s.order.size() * sizeof(std::uint64_t);
 }
 
 std::vector<std::shared_ptr<const Segment>> Table2::segments() const {

@@ -45,14 +45,12 @@ void Table2::State::Compact(std::size_t budget) {
     const std::uint64_t before = compacted;
     Moves moves;
     const std::size_t from_offset = victim_offset, from_frame = victim_frame;
-    while (victim_offset < source->used() && moves.encoded_bytes < budget / 2 + 1) {
-      const std::span<const std::byte> left(source->data() + victim_offset,
-                                            source->used() - victim_offset);
-      // The damaged end of a segment that was recovered holds nothing that lives.
-      if (!ReadRecord(left, layout, false, &record).ok()) {
-        victim_offset = source->used();
-        break;
-      }
+    // The damaged end of a segment that was recovered holds nothing that lives.
+    const std::span<const std::byte> readable = store.readable(victim);
+    while (victim_offset < readable.size() && moves.encoded_bytes < budget / 2 + 1) {
+      const Status status = ReadRecord(readable.subspan(victim_offset), layout, false, &record);
+      TROOP_CHECK(status.ok(), "segment {}, byte {}: {}", victim_id, victim_offset,
+                  status.message());
       CollectMoves(record, &moves);
       victim_offset += record.bytes;
       done += record.bytes / 8;  // reading costs too
@@ -64,7 +62,7 @@ void Table2::State::Compact(std::size_t budget) {
     }
     done += std::size_t(compacted - before) + 1;
     const bool gone = store.segment(victim) == nullptr || store.segment(victim)->id() != victim_id;
-    TROOP_CHECK(gone || victim_offset < source->used(), "segment {} keeps {} bytes alive",
+    TROOP_CHECK(gone || victim_offset < readable.size(), "segment {} keeps {} bytes alive",
                 victim_id, store.live());
     if (gone) victim = SegmentStore::kNone;
   }

@@ -26,7 +26,10 @@ void Table2::State::DropTooOld() {
     order.pop_front();
   }
   RemoveNow(leaving);
-  // Those that left otherwise, behind an old one that stays.
+}
+
+// Those that left otherwise, behind an old one that stays.
+void Table2::State::TrimOrder() {
   if (std::int64_t(order.size()) <= 2 * slots + 1024) return;
   std::erase_if(order, [this](std::uint64_t key) {
     return item[Slot(key)].generation != key >> 32 || !Lives(item[Slot(key)]);
@@ -160,7 +163,7 @@ void Table2::State::Gather(Drawn* out) {
 // Frames of an item mostly lie side by side; of a long one the hardware guesses the rest.
 void Table2::State::TouchEntries(std::size_t begin, std::size_t end) {
   constexpr std::uint32_t kPerLine = 64 / sizeof(FrameLog2::Entry), kFramesMax = 16;
-  const auto last = FrameId(log.capacity());
+  const FrameId last = log.last_id();
   std::uint32_t sum = 0;
   for (std::size_t i = begin; i < end; ++i) {
     const Stored& stored = item[chosen[i]];

@@ -159,6 +159,12 @@ Status Table2::State::MakeRoom(std::int64_t newcomers) {
         "replay: an insert of {} items into {} slots; send less or raise the capacity", newcomers,
         slots);
   }
+  if (!log.fits_alone()) {
+    return ResourceExhausted(
+        "replay: an insert whose streams hold more than all {} frames of the log; send items of "
+        "fewer streams at once or raise the capacity",
+        log.capacity());
+  }
   const std::size_t bytes = log.RecordBytes(item_records ? std::uint32_t(newcomers) : 0);
   const std::size_t bytes_max =
       options.bytes_max > 0 ? std::min(options.bytes_max / 2, kRecordBytesMax) : kRecordBytesMax;
@@ -239,6 +245,7 @@ void Table2::State::AddItems(std::span<const Item> items) {
     priority.push_back(item[chosen.back()].priority);
   }
   add();
+  TrimOrder();
   writer.Finish(options.checksums);
   log.End();
 }

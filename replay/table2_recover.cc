@@ -31,7 +31,8 @@ struct FoundItem {
 //   1. All records, in their order: frames and items are noted down.
 //   2. Of each slot the newest item is alive or gone, as the snapshot says.
 //   3. Frames are put in order, copies dropped, and each item's looked up.
-//   4. Frames that items or streams refer to get entries, items their slots.
+//   4. Frames that items refer to get entries, and where there is room those of the streams that
+//      were heard last; then streams and items.
 struct Table2::State::Recovery {
   State* state;
   const Snapshot& snapshot;
@@ -42,6 +43,12 @@ struct Table2::State::Recovery {
   std::vector<FoundItem> found;
   std::vector<std::uint32_t> newest;                       // [slots] 1 + index in `found`; 0: none
   std::unordered_map<StreamId, std::uint64_t> last_heard;  // stream -> order of its last chunk
+  // The newest frames of a stream: [begin, end) of `frame`.
+  struct Tail {
+    std::uint64_t heard;
+    std::size_t begin, end;
+  };
+  std::vector<Tail> tails;  // those heard last come last
   std::uint64_t chunks_read = 0;
   std::uint32_t generation_max = 0;
   std::uint64_t inserted = 0;
@@ -54,8 +61,11 @@ struct Table2::State::Recovery {
   void SortFrames();
   bool Settle(FoundItem* item);
   bool FindFrames(FoundItem* item);
-  void AddItems(std::vector<FoundItem>* alive);
-  void AdoptFrames(const std::vector<FoundItem>& alive);
+  void AddItems(const std::vector<FoundItem>& alive);
+  bool Gone(const FoundItem& item) const;
+  std::vector<FoundItem> FindAlive();
+  void FindTails();
+  Status AdoptFrames(const std::vector<FoundItem>& alive);
   void AdoptStreams();
   void RestoreCounters();
   void OrderFreeSlots(std::int64_t after);
@@ -81,6 +91,7 @@ void Table2::State::Recovery::ReadSegment(const std::shared_ptr<Segment>& segmen
     NoteItems(record, index, {segment->id(), offset}, bytes.data());
     offset += record.bytes;
   }
+  state->log.store().SetReadable(index, offset);
 }
 
 void Table2::State::Recovery::NoteChunk(const Record::ChunkAt& chunk, SegmentStore::Index segment,
@@ -118,7 +129,7 @@ void Table2::State::Recovery::NoteChunk(const Record::ChunkAt& chunk, SegmentSto
 
 bool Table2::State::Recovery::SaneItem(const ItemRecord& i) const {
   const ViewSpec& view = state->options.view;
-  return std::int64_t(i.slot) < state->slots && i.generation != 0 && i.length >= 1 &&
+  return i.slot < newest.size() && i.generation != 0 && i.length >= 1 &&
          i.length <= std::uint32_t(view.length_max) && i.lead <= std::uint32_t(view.lead_max()) &&
          i.lead <= i.first_frame && i.first_frame < (std::uint64_t{1} << 63) && i.priority >= 0 &&
          i.priority <= FLT_MAX;
@@ -158,6 +169,27 @@ bool Table2::State::Recovery::Settle(FoundItem* item) {
   if (slot.priority >= 0 && slot.priority <= FLT_MAX) item->written.priority = slot.priority;
   item->written.times_sampled = slot.times_sampled;
   return true;
+}
+
+// It left with its last draw as the limit is now.
+bool Table2::State::Recovery::Gone(const FoundItem& item) const {
+  const std::int64_t limit = state->options.max_times_sampled;
+  return limit > 0 && std::int64_t(item.written.times_sampled) >= limit;
+}
+
+// In the order of insertion.
+std::vector<FoundItem> Table2::State::Recovery::FindAlive() {
+  std::vector<FoundItem> alive;
+  for (FoundItem& item : found) {
+    if (!Settle(&item) || Gone(item)) continue;
+    if (std::int64_t(item.written.slot) < state->slots && FindFrames(&item)) {
+      alive.push_back(item);
+    } else {
+      ++counts->items_lost;
+    }
+  }
+  std::ranges::sort(alive, {}, [](const FoundItem& item) { return item.written.number; });
+  return alive;
 }
 
 // ---- 3. Whose frames ----------------------------------------------------------------------------
@@ -202,75 +234,69 @@ bool Table2::State::Recovery::FindFrames(FoundItem* item) {
 
 // ---- 4. Entries, streams, slots -----------------------------------------------------------------
 
-void Table2::State::Recovery::AdoptFrames(const std::vector<FoundItem>& alive) {
+void Table2::State::Recovery::FindTails() {
+  const auto history = std::size_t(state->log.options().history);
+  for (std::size_t end = frame.size(); end > 0;) {
+    const StreamId stream = frame[end - 1].stream;
+    std::size_t begin = end - 1;
+    while (begin > 0 && end - begin < history && frame[begin - 1].stream == stream &&
+           frame[begin - 1].frame + 1 == frame[begin].frame) {
+      --begin;
+    }
+    tails.push_back({last_heard[stream], begin, end});
+    while (end > 0 && frame[end - 1].stream == stream) --end;
+  }
+  std::ranges::sort(tails, {}, &Tail::heard);
+}
+
+// Items come first: all that live were in a log at some time, and where they need more frames than
+// this one has (it is smaller now, or some left after the snapshot), the remover chooses later.
+Status Table2::State::Recovery::AdoptFrames(const std::vector<FoundItem>& alive) {
   std::vector<bool> wanted(frame.size());
+  std::int64_t count = 0;
+  const auto want = [&](std::size_t i) {
+    count += !wanted[i];
+    wanted[i] = true;
+  };
   for (const FoundItem& item : alive) {
     for (std::uint32_t j = 0; j <= item.written.lead + item.written.length; ++j) {
-      wanted[item.first + j] = true;
+      want(item.first + j);
     }
   }
-  // The newest frames of each stream.
-  std::size_t count = 0;
-  for (std::size_t i = frame.size(); i-- > 0;) {
-    const bool more = i + 1 < frame.size() && frame[i].stream == frame[i + 1].stream;
-    if (!more) {
-      count = 0;
-    } else if (frame[i].frame + 1 != frame[i + 1].frame) {
-      count = std::size_t(state->log.options().history);
-    }
-    if (count++ < std::size_t(state->log.options().history)) wanted[i] = true;
+  TROOP_RETURN_IF_ERROR(state->log.Reserve(count));
+  // Of a stream for whose tail there is no room, as much stays as there is: none, mostly.
+  for (auto tail = tails.rbegin(); tail != tails.rend(); ++tail) {
+    std::size_t i = tail->end;
+    while (i > tail->begin && (wanted[i - 1] || count < state->log.capacity())) want(--i);
+    tail->begin = i;
   }
   for (std::size_t i = 0; i < frame.size(); ++i) {
     if (!wanted[i]) continue;
     frame[i].id = state->log.Adopt(frame[i]);
-    if (frame[i].id == 0) return;
     ++counts->frames;
     if (i > 0 && frame[i - 1].id != 0 && episode[i] < i) {
       state->log.entry(frame[i - 1].id).next = frame[i].id;
     }
   }
+  return Status::Ok();
 }
 
 void Table2::State::Recovery::AdoptStreams() {
-  struct Tail {
-    std::uint64_t heard;
-    std::size_t begin, end;
-  };
-  std::vector<Tail> tails;
-  for (std::size_t end = frame.size(); end > 0;) {
-    std::size_t begin = end - 1;
-    const std::size_t history = std::size_t(state->log.options().history);
-    while (begin > 0 && end - begin < history && frame[begin - 1].stream == frame[begin].stream &&
-           frame[begin - 1].frame + 1 == frame[begin].frame && frame[begin - 1].id != 0) {
-      --begin;
-    }
-    if (frame[begin].id != 0) tails.push_back({last_heard[frame[begin].stream], begin, end});
-    const StreamId stream = frame[begin].stream;
-    while (end > 0 && frame[end - 1].stream == stream) --end;
-  }
-  std::ranges::sort(tails, {}, &Tail::heard);
   std::vector<FrameId> ids;
   for (const Tail& tail : tails) {
+    if (tail.begin == tail.end) continue;
     ids.clear();
     for (std::size_t i = tail.begin; i < tail.end; ++i) ids.push_back(frame[i].id);
     const FrameLog2::Recovered& last = frame[tail.end - 1];
-    if (ids.back() != 0) state->log.AdoptStream(last.stream, last.frame + 1, ids);
+    state->log.AdoptStream(last.stream, last.frame + 1, ids);
   }
 }
 
-void Table2::State::Recovery::AddItems(std::vector<FoundItem>* alive) {
+void Table2::State::Recovery::AddItems(const std::vector<FoundItem>& alive) {
   std::vector<Selector::Slot> slots;
   std::vector<float> priorities;
-  for (const FoundItem& item : *alive) {
+  for (const FoundItem& item : alive) {
     const ItemRecord& written = item.written;
-    bool whole = true;
-    for (std::uint32_t j = 0; j <= written.lead + written.length; ++j) {
-      whole = whole && frame[item.first + j].id != 0;  // 0: the log is full
-    }
-    if (!whole) {
-      ++counts->items_lost;
-      continue;
-    }
     const std::uint32_t count = written.lead + written.length + 1;
     state->log.Refer(frame[item.first].id, count);
     state->item[written.slot] = {.first = frame[item.first].id,
@@ -337,22 +363,16 @@ Result<Table2> Table2::Recover(const Options& options,
   *counts = {};
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<State> state, State::Make(options));
   State::Recovery recovery{.state = state.get(), .snapshot = snapshot, .counts = counts};
-  recovery.newest.resize(std::size_t(state->slots));
+  // Slots beyond a capacity that is smaller now are looked at to be counted.
+  const auto known = std::min(snapshot.lines.size() * kSlotsPerLine, std::size_t(kItemsMax));
+  recovery.newest.resize(std::max(std::size_t(state->slots), known));
   for (const auto& segment : segments) recovery.ReadSegment(segment);
   recovery.SortFrames();
-  std::vector<FoundItem> alive;
-  for (FoundItem& item : recovery.found) {
-    if (!recovery.Settle(&item)) continue;
-    if (recovery.FindFrames(&item)) {
-      alive.push_back(item);
-    } else {
-      ++counts->items_lost;
-    }
-  }
-  std::ranges::sort(alive, {}, [](const FoundItem& item) { return item.written.number; });
-  recovery.AdoptFrames(alive);
+  std::vector<FoundItem> alive = recovery.FindAlive();
+  recovery.FindTails();
+  TROOP_RETURN_IF_ERROR(recovery.AdoptFrames(alive));
   recovery.AdoptStreams();
-  recovery.AddItems(&alive);
+  recovery.AddItems(alive);
   recovery.RestoreCounters();
   state->log.store().FreeEmpty();
   return Table2(std::move(state));

@@ -16,6 +16,8 @@
 
 namespace troop {
 
+inline constexpr std::int64_t kItemsMax = std::int64_t{1} << 29;
+
 struct Table2::State {
   using Slot = Selector::Slot;
   using FrameId = FrameLog2::FrameId;
@@ -81,6 +83,7 @@ struct Table2::State {
   // ---- Draws ----
   void Draw(std::int64_t batch, Drawn* out);
   void DropTooOld();
+  void TrimOrder();
   bool TooOld(const Stored& stored) const;
   void ChooseAmongDrawable(Rng* rng, std::vector<double>* probability);
   void Gather(Drawn* out);

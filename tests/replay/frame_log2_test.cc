@@ -11,7 +11,8 @@ FrameLog2 MakeLog(std::int64_t frames, int history, std::size_t segment_bytes = 
   auto log = FrameLog2::Make({.layout = RecordLayout(TinySpec(), false),
                               .frames = frames,
                               .history = history,
-                              .segment_bytes = segment_bytes});
+                              .segment_bytes = segment_bytes,
+                              .checksums = true});
   TROOP_CHECK(log.ok(), "{}", log.status().ToString());
   return std::move(*log);
 }

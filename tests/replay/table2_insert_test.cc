@@ -256,6 +256,42 @@ TEST(Table2InsertTest, MoreThanItCanHoldAtOnceIsRefused) {
   EXPECT_EQ(table.streams() + narrow.streams(), 0);
 }
 
+// Items alone keep their streams' newest frames too: the table emptied itself, and gave up then.
+TEST(Table2InsertTest, ACallWhoseStreamsHoldMoreThanTheLogIsRefusedBeforeAnybodyLeaves) {
+  Table2::Options options = TinyOptions(2000);
+  options.frames = 4096;
+  options.view = {.length_max = 3, .stack = 4};
+  Table2 table = MakeTable2(options);
+  for (StreamId s = 1; s <= 360; ++s) Put(&table, TinyChunk(s, 0, 8), TinyItems(s, 0, 5));
+  EncodedInsert call{{TinyChunk(1000, 0, 2000)}, {}};
+  for (StreamId s = 1; s <= 360; ++s) {
+    call.items.push_back({.stream = s, .first_frame = 4, .length = 1, .priority = 1});
+  }
+  const std::int64_t before = table.size();
+  EXPECT_EQ(table.Insert(call).status().code(), Code::kResourceExhausted);
+  EXPECT_EQ(table.size(), before);
+  call.items.resize(100);
+  EXPECT_EQ(Put(&table, call).inserted, 100);
+}
+
+TEST(Table2InsertTest, WhatItKeepsDoesNotGrowWithoutDraws) {
+  Table2::Options options = TinyOptions(100);
+  options.max_policy_age = 1;
+  options.segment_bytes = 4096;
+  Table2 table = MakeTable2(options);
+  const auto insert = [&table](std::uint64_t t) {
+    EncodedInsert call{{TinyChunk(1, t, 10)}, TinyItems(1, t, 9)};
+    for (Item& item : call.items) item.policy_version = 7;
+    Put(&table, call);
+  };
+  std::uint64_t t = 0;
+  for (; t < 10000; t += 10) insert(t);
+  const std::size_t before = table.bytes();
+  for (; t < 100000; t += 10) insert(t);
+  EXPECT_LT(table.bytes(), before + 16384);
+  EXPECT_TRUE(table.TakeFreed().empty());  // of segments, where no journal asks for them
+}
+
 TEST(Table2InsertTest, ImpossibleOptionsAreRefused) {
   const auto code = [](auto change) {
     Table2::Options options = TinyOptions();
@@ -266,6 +302,7 @@ TEST(Table2InsertTest, ImpossibleOptionsAreRefused) {
   EXPECT_EQ(code([](auto* o) { o->capacity_items = std::int64_t{1} << 40; }),
             Code::kInvalidArgument);
   EXPECT_EQ(code([](auto* o) { o->min_items = 101; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto* o) { o->segment_bytes = std::size_t{1} << 32; }), Code::kInvalidArgument);
   EXPECT_EQ(code([](auto* o) { o->view.length_max = 0; }), Code::kInvalidArgument);
   EXPECT_EQ(code([](auto* o) { o->view.stack = 65; }), Code::kInvalidArgument);
   EXPECT_EQ(code([](auto* o) { o->view.burn_in = 1; }), Code::kInvalidArgument);
