@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <mutex>
+#include <set>
 
 #include "core/storage.h"
 #include "core/storage_path.h"
@@ -55,26 +57,77 @@ Status SyncFolder(const fs::path& folder) {
   return Status::Ok();
 }
 
+// Makes entries of folders durable. That a folder exists does not say that its entry is: who made
+// it may have been killed before it was synced. So what this process did not sync counts as new.
+// Thread safe.
+class FolderSync {
+ public:
+  explicit FolderSync(fs::path root) : root_(std::move(root)) {}
+
+  // The entry of a file in `folder`, and those of all folders above it.
+  Status Sync(const fs::path& folder) {
+    TROOP_RETURN_IF_ERROR(SyncFolder(folder));
+    for (fs::path at = folder; !Knows(at); at = at.parent_path()) {
+      TROOP_RETURN_IF_ERROR(at == root_ ? SyncAbove(at) : SyncFolder(at.parent_path()));
+      const std::lock_guard lock(mutex_);
+      durable_.insert(at);
+      if (at == root_) break;
+    }
+    return Status::Ok();
+  }
+  // A folder, or one of the same name later, is another one now.
+  void Forget(const fs::path& path) {
+    const std::string below = path.string() + "/";
+    const std::lock_guard lock(mutex_);
+    std::erase_if(durable_, [&](const fs::path& folder) {
+      return folder == path || folder.string().starts_with(below);
+    });
+  }
+
+ private:
+  bool Knows(const fs::path& folder) {
+    const std::lock_guard lock(mutex_);
+    return durable_.contains(folder);
+  }
+  // What can't be opened or synced there was not made by us.
+  static Status SyncAbove(fs::path at) {
+    while (at.has_relative_path()) {
+      at = at.parent_path();
+      const Descriptor fd(open(at.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      if (fd.get() < 0) break;
+      if (fsync(fd.get()) == 0) continue;
+      if (errno == EIO) return FromErrno(errno, "can't sync", at.string());
+      break;
+    }
+    return Status::Ok();
+  }
+
+  const fs::path root_;
+  std::mutex mutex_;
+  std::set<fs::path> durable_;
+};
+
 class DiskAppendFile final : public AppendFile {
  public:
-  // `folders`: those whose entries are new, and durable only when they are synced as well.
-  DiskAppendFile(Descriptor fd, std::string path, std::vector<fs::path> folders)
+  DiskAppendFile(Descriptor fd, fs::path path, std::shared_ptr<FolderSync> folders)
       : fd_(std::move(fd)), path_(std::move(path)), folders_(std::move(folders)) {}
   using AppendFile::Append;
   Status Append(std::span<const std::byte> bytes) override {
-    return WriteAll(fd_.get(), bytes, path_);
+    return WriteAll(fd_.get(), bytes, path_.string());
   }
   Status Sync() override {
-    if (fdatasync(fd_.get()) != 0) return FromErrno(errno, "can't sync", path_);
-    for (const fs::path& folder : folders_) TROOP_RETURN_IF_ERROR(SyncFolder(folder));
-    folders_.clear();
+    if (fdatasync(fd_.get()) != 0) return FromErrno(errno, "can't sync", path_.string());
+    if (named_) return Status::Ok();
+    TROOP_RETURN_IF_ERROR(folders_->Sync(path_.parent_path()));
+    named_ = true;
     return Status::Ok();
   }
 
  private:
   const Descriptor fd_;
-  const std::string path_;
-  std::vector<fs::path> folders_;
+  const fs::path path_;
+  const std::shared_ptr<FolderSync> folders_;
+  bool named_ = false;  // the file's entry is durable
 };
 
 // Bytes of a mapped file, for the life of a Buffer.
@@ -95,7 +148,8 @@ class DiskLock final : public StorageLock {
 
 class DiskStorage final : public Storage {
  public:
-  explicit DiskStorage(fs::path root) : root_(std::move(root)) {}
+  explicit DiskStorage(fs::path root)
+      : root_(std::move(root)), folders_(std::make_shared<FolderSync>(root_)) {}
 
   Status WriteAtomic(std::string_view path, std::span<const std::byte> bytes) override {
     TROOP_ASSIGN_OR_RETURN(const fs::path target, MakeFolderOf(path));
@@ -117,16 +171,15 @@ class DiskStorage final : public Storage {
       unlink(temporary.c_str());
       return failed;
     }
-    return SyncFolder(target.parent_path());
+    return folders_->Sync(target.parent_path());
   }
 
   Result<std::unique_ptr<AppendFile>> OpenAppend(std::string_view path) override {
-    const std::vector<fs::path> folders = NewEntriesIn(path);
     TROOP_ASSIGN_OR_RETURN(const fs::path target, MakeFolderOf(path));
     Descriptor fd(open(target.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
     if (fd.get() < 0) return FromErrno(errno, "can't open", target.string());
     return std::unique_ptr<AppendFile>(
-        std::make_unique<DiskAppendFile>(std::move(fd), target.string(), folders));
+        std::make_unique<DiskAppendFile>(std::move(fd), target, folders_));
   }
 
   Result<Buffer> Map(std::string_view path) override {
@@ -161,7 +214,7 @@ class DiskStorage final : public Storage {
     if (ftruncate(fd.get(), off_t(bytes)) != 0 || fsync(fd.get()) != 0) {
       return FromErrno(errno, "can't truncate", target.string());
     }
-    return Status::Ok();
+    return folders_->Sync(target.parent_path());
   }
 
   Result<Buffer> Read(std::string_view path, std::size_t bytes_max) override {
@@ -220,7 +273,8 @@ class DiskStorage final : public Storage {
     if (rename(source.c_str(), target.c_str()) != 0) {
       return FromErrno(errno, "can't rename", source.string());
     }
-    return SyncFolder(target.parent_path());
+    folders_->Forget(source);
+    return folders_->Sync(target.parent_path());
   }
 
   Status Remove(std::string_view path) override {
@@ -229,6 +283,7 @@ class DiskStorage final : public Storage {
     const fs::path target = root_ / path;
     std::error_code error;
     fs::remove_all(target, error);
+    folders_->Forget(target);
     return error ? FromErrno(error.value(), "can't remove", target.string()) : Status::Ok();
   }
 
@@ -253,18 +308,6 @@ class DiskStorage final : public Storage {
     TROOP_RETURN_IF_ERROR(CheckStoragePath(path));
     return path.empty() ? root_ : root_ / path;
   }
-  // The folders that get an entry when the file is made: its own, and those of missing folders.
-  std::vector<fs::path> NewEntriesIn(std::string_view path) const {
-    std::vector<fs::path> folders;
-    if (!CheckStorageName(path).ok()) return folders;
-    std::error_code error;
-    fs::path entry = root_ / path;
-    for (std::size_t names = std::size_t(std::ranges::count(path, '/')) + 1; names > 0; --names) {
-      if (fs::exists(entry, error)) break;
-      folders.push_back(entry = entry.parent_path());
-    }
-    return folders;
-  }
   Result<fs::path> MakeFolderOf(std::string_view path) const {
     TROOP_RETURN_IF_ERROR(CheckStorageName(path));
     fs::path target = root_ / path;
@@ -275,6 +318,7 @@ class DiskStorage final : public Storage {
   }
 
   const fs::path root_;
+  const std::shared_ptr<FolderSync> folders_;
 };
 
 }  // namespace
@@ -283,7 +327,8 @@ Result<std::unique_ptr<Storage>> MakeDiskStorage(std::string root) {
   std::error_code error;
   fs::create_directories(root, error);
   if (error) return FromErrno(error.value(), "can't create", root);
-  const fs::path absolute = fs::absolute(root, error).lexically_normal();
+  fs::path absolute = fs::absolute(root, error).lexically_normal();
+  if (!absolute.has_filename()) absolute = absolute.parent_path();  // "root/" is "root"
   return std::unique_ptr<Storage>(std::make_unique<DiskStorage>(absolute));
 }
 

@@ -180,6 +180,7 @@ Status MemoryStorage::Truncate(std::string_view path, std::size_t bytes) {
   TROOP_RETURN_IF_ERROR(disk_->Change());
   file.bytes.resize(bytes);
   file.synced = bytes;
+  if (!std::exchange(file.named, true)) disk_->removed.clear();
   return Status::Ok();
 }
 

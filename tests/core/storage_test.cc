@@ -1,10 +1,12 @@
 #include "core/storage.h"
 
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <mutex>
 #include <set>
 
 #include "core/memory_storage.h"
@@ -13,6 +15,46 @@
 
 namespace troop {
 namespace {
+
+// Names of what was synced by fsync, while somebody listens.
+struct SyncLog {
+  std::mutex mutex;
+  std::set<std::string>* paths = nullptr;
+};
+SyncLog sync_log;
+
+}  // namespace
+}  // namespace troop
+
+// Takes the place of the library's: nothing else shows that a folder was synced.
+extern "C" int fsync(int fd) {
+  {
+    const std::lock_guard lock(troop::sync_log.mutex);
+    char path[4096];
+    const ssize_t n = readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), path, sizeof path);
+    if (troop::sync_log.paths != nullptr && n > 0) {
+      troop::sync_log.paths->insert(std::string(path, std::size_t(n)));
+    }
+  }
+  return int(syscall(SYS_fsync, fd));
+}
+
+namespace troop {
+namespace {
+
+class Synced {
+ public:
+  Synced() { Listen(&paths_); }
+  ~Synced() { Listen(nullptr); }
+  const std::set<std::string>& paths() const { return paths_; }
+
+ private:
+  static void Listen(std::set<std::string>* paths) {
+    const std::lock_guard lock(sync_log.mutex);
+    sync_log.paths = paths;
+  }
+  std::set<std::string> paths_;
+};
 
 class MemoryWorld final : public StorageWorld {
  public:
@@ -190,6 +232,55 @@ TEST(DiskStorageTest, ARootThatIsAFileIsRefused) {
   const auto inside = MakeDiskStorage(folder.path() + "/file");
   EXPECT_FALSE(inside.ok());
   EXPECT_THAT(inside.status().message(), testing::HasSubstr(folder.path() + "/file"));
+}
+
+// A folder that was there already was taken for one whose entry is durable.
+TEST(DiskStorageTest, TheFirstSyncOfAFileMakesAllFoldersAboveItDurable) {
+  const TempFolder folder;
+  const std::string root = std::filesystem::canonical(folder.path()).string() + "/run/shard";
+  const std::string log = root + "/table/segments";
+  for (int life = 0; life < 2; ++life) {
+    auto storage = MakeDiskStorage(root + "/");
+    ASSERT_TRUE(storage.ok());
+    const auto lock = (*storage)->Lock("table/lock", "me");
+    ASSERT_TRUE(lock.ok());
+    auto file = (*storage)->OpenAppend("table/segments/1.log");
+    ASSERT_TRUE(file.ok() && (*file)->Append("x").ok());
+    const Synced synced;
+    ASSERT_TRUE((*file)->Sync().ok());
+    for (const std::string& path : {log, root + "/table", root, folder.path() + "/run"}) {
+      EXPECT_TRUE(synced.paths().contains(std::filesystem::canonical(path))) << path;
+    }
+  }
+}
+
+TEST(DiskStorageTest, AFileThatWasMadeAndNeverSyncedIsNamedByTheNextSyncOrCut) {
+  for (const bool cut : {false, true}) {
+    const TempFolder folder;
+    const std::string root = std::filesystem::canonical(folder.path()).string();
+    auto storage = MakeDiskStorage(root);
+    ASSERT_TRUE((*storage)->WriteAtomic("a/first", "x").ok());
+    { ASSERT_TRUE((*storage)->OpenAppend("a/log").ok()); }  // its append failed
+    auto file = (*storage)->OpenAppend("a/log");
+    const Synced synced;
+    ASSERT_TRUE((cut ? (*storage)->Truncate("a/log", 0) : (*file)->Sync()).ok());
+    EXPECT_TRUE(synced.paths().contains(root + "/a"));
+    EXPECT_FALSE(synced.paths().contains(root));  // known since the first file
+  }
+}
+
+TEST(DiskStorageTest, AFolderThatWasRemovedOrRenamedIsNewWhenItIsMadeAgain) {
+  for (const bool rename : {false, true}) {
+    const TempFolder folder;
+    const std::string root = std::filesystem::canonical(folder.path()).string();
+    auto storage = MakeDiskStorage(root);
+    ASSERT_TRUE((*storage)->WriteAtomic("a/b/file", "x").ok());
+    ASSERT_TRUE((rename ? (*storage)->Rename("a", "other") : (*storage)->Remove("a")).ok());
+    const Synced synced;
+    ASSERT_TRUE((*storage)->WriteAtomic("a/b/file", "x").ok());
+    EXPECT_TRUE(synced.paths().contains(root + "/a"));
+    EXPECT_TRUE(synced.paths().contains(root));
+  }
 }
 
 TEST(DiskStorageTest, AWriteThatFailsLeavesNothingBehind) {
