@@ -33,7 +33,7 @@ struct Drawn {
                                         // comes first and is aligned to its end: step j of the item
                                         // is column burn_in + j
   std::vector<std::byte> action;        // [B, A, ...action]
-  std::vector<std::byte> state;         // [B, ...state] recurrent state before the earliest frame
+  std::vector<std::byte> state;         // [B, ...state] recurrent state before the burn-in
   std::vector<Frame> frame;             // [Σ FramesOf(view, lead, length).count()], items in order
   std::int64_t size() const { return std::int64_t(key.size()); }
 };

@@ -235,8 +235,12 @@ Status FrameLog2::Plan(std::span<const ChunkView> chunks) {
     }
     const bool gap = stream.run == kNoRun || chunk.first_frame > next;
     if (gap) {
+      // Frames of a known stream that are left out: its writer ended the episode there. Of one that
+      // is unknown, or was forgotten, nobody here knows when its episode began.
+      const bool known = stream.run != kNoRun;
       OpenRun(index, false);
       run_[stream.run].first_frame = chunk.first_frame;
+      run_[stream.run].knows_start = known || chunk.first_frame == 0;
     }
     // A stream of which nothing is left begins anew, though its frames follow.
     stream.appended = true;
@@ -283,6 +287,8 @@ Result<std::optional<FrameLog2::Located>> FrameLog2::Locate(const Item& item, in
   const std::uint32_t newest = index == kNoStream ? kNoRun : stream_[index].run;
   const std::uint64_t next = newest == kNoRun ? 0 : run_[newest].first_frame + run_[newest].count;
   if (item.first_frame >= next || next - item.first_frame <= item.length) {
+    // Where its frames came earlier, the writer can't know that they were lost here since.
+    if (index == kNoStream || !stream_[index].appended) return std::optional<Located>();
     return refuse(fmt::format("the stream has come to frame {}", next));
   }
   std::uint32_t r = newest;
@@ -291,7 +297,7 @@ Result<std::optional<FrameLog2::Located>> FrameLog2::Locate(const Item& item, in
   const Run& run = run_[r];
   const std::uint64_t from = item.first_frame - run.first_frame;
   if (from >= run.count) return std::optional<Located>();
-  if (run.count - from <= item.length) return refuse("frames of the stream are missing in between");
+  if (run.count - from <= item.length) return std::optional<Located>();  // across lost frames
   const auto at = run.begin + std::uint32_t(from);
   if (window_[at + item.length].episode > at) return refuse("it crosses the end of an episode");
   const std::uint32_t episode = window_[at].episode;
@@ -333,7 +339,9 @@ void FrameLog2::FillEntries(const ChunkView& chunk, const ChunkColumns& at,
                        ? window_[w - 1].id
                        : 0;
   auto offset = std::uint32_t(at.observation - base);
+  std::byte* const marks = place.at + (at.final - base) - place.offset;
   for (std::uint32_t i = 0; i < chunk.frames; ++i, ++w) {
+    if (window_[w].first) marks[i] |= kFirstMark;
     const FrameId id = Allocate();
     Entry entry{.reward = Load<float>(at.reward, i), .discount = Load<float>(at.discount, i)};
     entry.references = 1;  // the call's own, until End

@@ -110,6 +110,8 @@ Duration RateLimiter::Blocked::total() const {
 }
 
 void RateLimiter::Note(Time now, bool insert_waits, bool sample_waits, std::int64_t size) {
+  // What was beyond the band when a table had shrunk is not owed: refilling would end in a burst.
+  if (size < options_.min_items) lead_then_ -= std::max(0.0, lead() - upper_);
   Reason insert = Reason::kNone, sample = Reason::kNone;
   if (insert_waits) insert = CanInsert(size) ? Reason::kTable : Reason::kRatio;
   if (sample_waits && size < options_.min_items) {

@@ -22,6 +22,8 @@ namespace troop {
 //   inserts may go on:  size < min_items, or L <= the upper end
 //   samples may go on:  size >= min_items, and L >= the lower end
 // Each allows one whole request, however large. So L stays within the band by one request, and:
+// Where a table shrinks below min_items while running (items too old), inserts refill it beyond the
+// band; what they paid beyond its upper end is dropped at the next Note.
 //   Invariant: once size >= min_items one side may always go on, as lower <= upper, whatever the
 //   sizes of requests. Below min_items inserts may. Both sides are never blocked at once.
 //

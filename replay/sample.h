@@ -27,7 +27,7 @@ struct SampleBatch {
   Tensor action;                    // [B, ...action] of frame first; sequences: [B, S, ...action]
   Tensor reward;                    // [B, S] f32 raw; 0 past the item's length
   Tensor discount;                  // [B, S] f32 raw (0 or 1); 1 past the item's length
-  Tensor state;                     // [B, ...state] before the earliest frame; empty if none
+  Tensor state;                     // [B, ...state] before the burn-in; empty if none
   std::vector<std::int32_t> length;   // [B] 1 … S - burn_in
   std::vector<std::int32_t> burn_in;  // [B] steps before the item that are there: 0 … view.burn_in
   std::vector<std::uint64_t> policy_version;  // [B]

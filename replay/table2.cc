@@ -49,6 +49,11 @@ Status CheckOptions(const Table2::Options& options) {
     return InvalidArgument("replay: segments of {} bytes: up to {} are possible",
                            options.segment_bytes, kSegmentBytesMax);
   }
+  if (options.frames > 0 && options.frames / options.view.frames_max() < options.min_items) {
+    return InvalidArgument(
+        "replay: a log of {} frames: min_items {} of up to {} frames may not fit", options.frames,
+        options.min_items, options.view.frames_max());
+  }
   if (options.trajectory.observation.bytes() == 0) {
     return InvalidArgument("replay: observations of 0 bytes");
   }
@@ -110,8 +115,8 @@ FrameLog2::Options Table2::State::LogOptions(const Options& options) {
   const bool sequence = view.kind == ViewSpec::Kind::kSequence;
   const std::int64_t hard = HardLimit(options);
   const std::int64_t full = sequence ? hard * (view.length_max + 1) : hard * 9 / 8;
-  // min_items fit whatever the episodes' lengths.
-  const std::int64_t least = options.min_items * (sequence ? view.frames_max() : 2);
+  // min_items fit even where they share no frame.
+  const std::int64_t least = options.min_items * view.frames_max();
   std::int64_t frames = std::max(full, least) * 33 / 32;
   // What a fleet has on its way fits too, however small the capacity: 64 MiB of frames.
   const std::size_t frame_bytes = layout.observation_bytes + layout.column_bytes();
@@ -290,7 +295,9 @@ Table2::UpdateCounts Table2::Update(std::span<const std::uint64_t> key,
 }
 
 void Table2::SeePolicyVersion(std::uint64_t version) {
-  state_->newest_version = std::max(state_->newest_version, version);
+  std::uint64_t& newest = state_->newest_version;
+  newest = state_->version_told ? std::max(newest, version) : version;
+  state_->version_told = true;
 }
 
 void Table2::AddDictionary(std::shared_ptr<const FrameDictionary> dictionary) {

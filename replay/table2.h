@@ -36,7 +36,8 @@ struct EncodedChunk {
 // Frames first, then items that look at them or at the newest earlier ones of their streams.
 // Item::burn_in is what the writer asks for before first_frame for the recurrent state; the table
 // takes stack - 1 + burn_in frames, or as many as the episode has. Item::state is the recurrent
-// state before the earliest of them, of the spec's size where the spec has one, else empty.
+// state before step first_frame - burn_in, or before the episode's first step where that is later;
+// of the spec's size where the spec has one, else empty.
 struct EncodedInsert {
   std::vector<EncodedChunk> chunks;
   std::vector<Item> items;
@@ -87,7 +88,8 @@ class Table2 {
   struct InsertCounts {
     std::int64_t inserted = 0;
     std::int64_t repeated = 0;  // the call came before: nothing was done
-    std::int64_t expired = 0;   // their first frames were gone: the stream had been silent too long
+    std::int64_t expired = 0;   // some of their frames were gone: the stream had been silent too
+                                // long, or they were lost
     std::int64_t rejected = 0;  // by the reservoir
   };
   struct UpdateCounts {
@@ -114,9 +116,11 @@ class Table2 {
   // repeat (a writer that lost the answer sends it again): its items are in already.
   // Errors: kInvalidArgument: columns of the wrong size, frames that don't decode, that came before
   // beside new ones, rewards that are not finite, discounts outside [0, 1]; an item across an
-  // episode's end or a lost frame or beyond what came, a length outside 1 … length_max, more
-  // burn-in than the view's, a state of another size, a priority that is NaN, infinite or negative.
+  // episode's end or beyond the frames of its stream in this call, a length outside
+  // 1 … length_max, more burn-in than the view's (with stacks: other than it), a state of another
+  // size, a priority that is NaN, infinite or negative, a policy version of 2^31 updates or more.
   // kResourceExhausted: more at once than the table can hold.
+  // A call of items alone can't be told from its repeat: its items would be in twice.
   Result<InsertCounts> Insert(const EncodedInsert& call);
 
   // Draws `batch` items with replacement. The random numbers are those of (seed, kReplaySampling,
@@ -131,7 +135,8 @@ class Table2 {
   // |TD error| as it is. A later pair wins over an earlier one of the same key. An update of a key
   // that is gone changes nothing.
   UpdateCounts Update(std::span<const std::uint64_t> key, std::span<const float> priority);
-  // The newest weights, where items don't tell: for max_policy_age.
+  // The newest weights, for max_policy_age, from whoever makes them: from the first call on what
+  // items say of themselves no longer counts, and what they said before is forgotten.
   void SeePolicyVersion(std::uint64_t version);
   // Known from now on for checking frames.
   void AddDictionary(std::shared_ptr<const FrameDictionary> dictionary);

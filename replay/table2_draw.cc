@@ -37,8 +37,9 @@ void Table2::State::TrimOrder() {
 }
 
 // Draws again in place of items that are too old (they leave at once) or were drawn often enough
-// (they leave after the draw, and are out of the sampler now).
-void Table2::State::ChooseAmongDrawable(Rng* rng, std::vector<double>* probability) {
+// (they leave after the draw, and are out of the sampler now). Probabilities stay shares of
+// `total`, that of the first draw: tables are compared by it.
+void Table2::State::ChooseAmongDrawable(Rng* rng, double total, std::vector<double>* probability) {
   std::size_t good = 0;
   std::vector<Slot> spent, old;
   while (true) {
@@ -66,7 +67,9 @@ void Table2::State::ChooseAmongDrawable(Rng* rng, std::vector<double>* probabili
     leaving.insert(leaving.end(), spent.begin(), spent.end());
     if (good == chosen.size() || !sampler->can_draw()) break;
     const std::span<Slot> rest(chosen.begin() + std::ptrdiff_t(good), chosen.end());
+    const double share = sampler->total() / total;
     sampler->Draw(rng, rest, std::span(*probability).subspan(good));
+    for (double& p : std::span(*probability).subspan(good)) p *= share;
   }
   chosen.resize(good);
   probability->resize(good);
@@ -92,7 +95,7 @@ void Table2::State::Draw(std::int64_t batch, Drawn* out) {
   if (sampler->can_draw()) {
     sampler->Draw(&rng, chosen, out->probability);
     if (options.max_policy_age > 0 || options.max_times_sampled > 0) {
-      ChooseAmongDrawable(&rng, &out->probability);
+      ChooseAmongDrawable(&rng, out->total, &out->probability);
     }
   } else {
     chosen.clear();

@@ -13,6 +13,7 @@ namespace {
 constexpr std::size_t kRecordBytesMax = std::size_t{1} << 30;
 // So that no sum of frame numbers leaves 64 bits.
 constexpr std::uint64_t kFrameNumberMax = std::uint64_t{1} << 62;
+constexpr std::uint64_t kUpdatesMax = std::uint64_t{1} << 31;
 // Items that leave at once where frames or bytes are short: one node of the sum tree.
 constexpr std::int64_t kAtOnce = 16;
 
@@ -126,6 +127,15 @@ Status Table2::State::CheckItem(const Item& i) const {
     return refuse(
         fmt::format("{} frames of burn-in, this table keeps {}", i.burn_in, options.view.burn_in));
   }
+  // The stack's frames before an item would pass for steps of a longer burn-in.
+  if (options.view.stack > 1 && i.burn_in != std::uint32_t(options.view.burn_in)) {
+    return refuse(fmt::format("{} frames of burn-in, with stacks exactly {} are possible",
+                              i.burn_in, options.view.burn_in));
+  }
+  // What no learner comes to; one such item would make all others too old.
+  if (UpdatesOf(i.policy_version) >= kUpdatesMax) {
+    return refuse(fmt::format("its policy version {:#x} is none", i.policy_version));
+  }
   if (!PriorityOk(i.priority)) {
     return refuse(fmt::format("its priority {} is not finite and at least 0", i.priority));
   }
@@ -177,7 +187,8 @@ Status Table2::State::MakeRoom(std::int64_t newcomers) {
   TROOP_RETURN_IF_ERROR(log.store().Prepare(bytes));
   if (!options.reservoir && size + newcomers > slots) Evict(size + newcomers - slots);
   while (!log.has_room()) {
-    if (log.streams_hold_much() && log.ForgetSilentStream()) continue;
+    const bool keep_items = log.streams_hold_much() || size <= options.min_items;
+    if (keep_items && log.ForgetSilentStream()) continue;
     if (size > 0) {
       Evict(std::min(kAtOnce, size));
     } else {
@@ -286,7 +297,7 @@ Table2::State::Slot Table2::State::AddItem(const Planned& plan, const Item& newc
     rest.segment = place.segment;
     log.store().AddLive(place.segment, layout.item_bytes());
   }
-  newest_version = std::max(newest_version, newcomer.policy_version);
+  if (!version_told) newest_version = std::max(newest_version, newcomer.policy_version);
   if (options.max_policy_age > 0) order.push_back(std::uint64_t{stored.generation} << 32 | taken);
   MarkDirty(taken);
   ++size;

@@ -107,7 +107,8 @@ void Table2::State::Recovery::NoteChunk(const Record::ChunkAt& chunk, SegmentSto
     FrameLog2::Entry& entry = noted.entry;
     entry.reward = Load<float>(chunk.columns.reward, i);
     entry.discount = Load<float>(chunk.columns.discount, i);
-    entry.final = chunk.columns.final[i] != std::byte{0};
+    entry.final = (chunk.columns.final[i] & kFinalMark) != std::byte{0};
+    entry.first = (chunk.columns.final[i] & kFirstMark) != std::byte{0};
     entry.segment = segment;
     entry.offset = offset;
     entry.bytes = layout.has_codec ? Load<std::uint32_t>(chunk.columns.frame_bytes, i)
@@ -211,7 +212,7 @@ void Table2::State::Recovery::SortFrames() {
   for (std::size_t i = 0; i < kept; ++i) {
     const bool follows =
         i > 0 && frame[i].stream == frame[i - 1].stream && frame[i].frame == frame[i - 1].frame + 1;
-    frame[i].entry.first = follows ? frame[i - 1].entry.final : frame[i].frame == 0;
+    if (follows && frame[i - 1].entry.final) frame[i].entry.first = 1;
     episode[i] = follows && !frame[i].entry.first ? episode[i - 1] : std::uint32_t(i);
   }
 }

@@ -85,7 +85,7 @@ struct Table2::State {
   void DropTooOld();
   void TrimOrder();
   bool TooOld(const Stored& stored) const;
-  void ChooseAmongDrawable(Rng* rng, std::vector<double>* probability);
+  void ChooseAmongDrawable(Rng* rng, double total, std::vector<double>* probability);
   void Gather(Drawn* out);
   void GatherItem(const Stored& stored, std::size_t i, Drawn* out, std::size_t* frames);
   void TouchEntries(std::size_t begin, std::size_t end);
@@ -123,6 +123,7 @@ struct Table2::State {
   std::int64_t slots = 0, size = 0, evicted = 0;
   std::uint64_t inserted = 0, draws = 0, seen = 0, newest_version = 0, samples_since_trim = 0;
   std::uint64_t compacted = 0;
+  bool version_told = false;  // newest_version comes from SeePolicyVersion
   Rng remover_rng;
   FrameCoder coder;
   std::vector<std::byte> decoded;    // [frame_bytes] scratch

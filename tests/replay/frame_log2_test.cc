@@ -111,12 +111,13 @@ TEST(FrameLog2Test, SegmentsInWhichNothingLivesAreLetGo) {
   EXPECT_TRUE(log.store().TakeFreed().empty());
 }
 
-TEST(FrameLog2Test, AStreamThatWasForgottenBeginsAnew) {
+TEST(FrameLog2Test, AStreamThatWasForgottenGoesOnWithoutItsPast) {
   FrameLog2 log = MakeLog(50, 2);
   Append(&log, 1, 0, 10);
   for (std::uint64_t t = 0; t < 100; t += 10) Append(&log, 2, t, 10);
   EXPECT_EQ(log.streams(), 1);
   const auto ids = Append(&log, 1, 10, 10);
+  EXPECT_EQ(log.entry(ids[0]).first, 0u);  // of an episode of which the rest is gone
   EXPECT_EQ(log.entry(ids[8]).first, 0u);
   EXPECT_EQ(log.NextFrame(1), 20u);
 }

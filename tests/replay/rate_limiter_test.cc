@@ -47,6 +47,22 @@ TEST(RateLimiterTest, FillingUpCausesNoBurstOfSamples) {
   EXPECT_LE(samples, 401);  // half of the band, not the 4000 of 1000 inserts
 }
 
+// A table whose items became too old: 1000 that refilled it owed 8000 samples.
+TEST(RateLimiterTest, RefillingATableThatShrankCausesNoBurst) {
+  RateLimiter limiter = Make({.samples_per_insert = 8, .ratio_error = 0.1, .min_items = 1000});
+  limiter.Inserted(1000);
+  limiter.Note(Time{}, false, false, 1000);
+  for (std::int64_t size = 0; size < 1000; size += 10) {
+    EXPECT_TRUE(limiter.CanInsert(size));
+    limiter.Inserted(10);
+    limiter.Note(Time{}, false, false, size + 10);
+  }
+  std::int64_t samples = 0;
+  for (; limiter.CanSample(1000); ++samples) limiter.Sampled(1);
+  EXPECT_LE(samples, 1601 + 80);  // the band and one request
+  EXPECT_TRUE(limiter.CanInsert(1000));
+}
+
 TEST(RateLimiterTest, TheRatioIsKeptWhicheverSideIsFaster) {
   for (const double ratio : {0.25, 1.0, 8.0, 32.0}) {
     for (const bool learner_first : {false, true}) {

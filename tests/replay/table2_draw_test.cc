@@ -262,6 +262,42 @@ TEST(Table2DrawTest, ItemsOfOldWeightsAreNeverDrawn) {
   EXPECT_EQ(table.size(), 0);
 }
 
+// Items that say they are newer than anything made all others leave, at each restart again.
+TEST(Table2DrawTest, WhatALearnerSaysOfItsVersionOverrulesItems) {
+  Table2::Options options = TinyOptions();
+  options.max_policy_age = 50;
+  Table2 table = MakeTable2(options);
+  auto items = TinyItems(1, 0, 5);
+  items[4].policy_version = 2000000000;
+  Put(&table, TinyChunk(1, 0, 6), items);
+  table.SeePolicyVersion(30);
+  EXPECT_EQ(table.newest_policy_version(), 30u);
+  Drawn drawn;
+  table.Draw(16, &drawn);
+  EXPECT_EQ(drawn.size(), 16);
+  EXPECT_EQ(table.size(), 5);
+  items = TinyItems(1, 6, 1);
+  items[0].policy_version = 2000000000;
+  Put(&table, TinyChunk(1, 6, 2), items);
+  EXPECT_EQ(table.newest_policy_version(), 30u);
+}
+
+// What is drawn in place of old items is a share of a smaller total.
+TEST(Table2DrawTest, ProbabilitiesOfOneDrawAreSharesOfItsTotal) {
+  Table2::Options options = TinyOptions();
+  options.max_times_sampled = 2;
+  Table2 table = MakeTable2(options);
+  Put(&table, TinyChunk(1, 0, 11), TinyItems(1, 0, 10, 3));
+  Drawn drawn;
+  for (const std::int64_t size : {15, 5}) {
+    table.Draw(16, &drawn);
+    ASSERT_LE(drawn.size(), 16);
+    EXPECT_GE(drawn.size() + 1, size);
+    for (const double p : drawn.probability) EXPECT_NEAR(p * drawn.total, 3, 1e-6);
+    if (!table.can_draw()) break;
+  }
+}
+
 TEST(Table2DrawTest, ALearnerThatStartsAgainWithFewerUpdatesMakesNothingTooOld) {
   Table2::Options options = TinyOptions();
   options.max_policy_age = 50;

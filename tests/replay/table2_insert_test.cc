@@ -99,11 +99,12 @@ TEST(Table2InsertTest, AnItemAcrossAnEpisodesEndIsRefused) {
   EXPECT_EQ(Put(&table, TinyChunk(1, 5, 5), TinyItems(1, 5, 1, 1, 3)).inserted, 1);
 }
 
-TEST(Table2InsertTest, AnItemAcrossALostFrameIsRefused) {
+// Its writer may not know: frames that were acknowledged are lost where a server is killed.
+TEST(Table2InsertTest, AnItemAcrossALostFrameExpires) {
   Table2 table = MakeTable2(TinyOptions());
   Put(&table, TinyChunk(1, 0, 5), {});
-  ExpectRefused(&table, {{TinyChunk(1, 6, 5)}, TinyItems(1, 3, 1, 1, 2)}, "missing in between");
-  EXPECT_EQ(Put(&table, TinyChunk(1, 6, 5), TinyItems(1, 6, 2, 1, 3)).inserted, 2);
+  EXPECT_EQ(Put(&table, TinyChunk(1, 6, 5), TinyItems(1, 3, 1, 1, 2)).expired, 1);
+  EXPECT_EQ(Put(&table, {{}, TinyItems(1, 7, 1, 1, 3)}).inserted, 1);
 }
 
 TEST(Table2InsertTest, AfterALostFrameNoStackReachesBack) {
@@ -115,14 +116,31 @@ TEST(Table2InsertTest, AfterALostFrameNoStackReachesBack) {
   EXPECT_EQ(Read(&table, 1).drawn.lead[0], 1);
 }
 
+// Zeros in the middle of an episode: nobody here knows that it began earlier, or when.
+TEST(Table2InsertTest, AnUnknownStreamThatBeginsLateGetsNoShortStacks) {
+  Table2::Options options = TinyOptions();
+  options.view = {.length_max = 1, .stack = 4};
+  Table2 table = MakeTable2(options);
+  const auto counts = Put(&table, TinyChunk(1, 70, 9), TinyItems(1, 70, 8));
+  EXPECT_EQ(counts.expired, 3);
+  EXPECT_EQ(counts.inserted, 5);
+  // An episode that begins here is whole.
+  Put(&table, EncodeFrames(TinySpec(), Codec::kNone, 2, EpisodeEnd(40, 2, 0)), {});
+  EXPECT_EQ(Put(&table, TinyChunk(2, 42, 3), TinyItems(2, 42, 2)).inserted, 2);
+}
+
 TEST(Table2InsertTest, ItemsBeyondTheFramesThatCameAreRefused) {
   Table2 table = MakeTable2(TinyOptions());
   Put(&table, TinyChunk(1, 0, 5), {});
+  for (const Item& item : {Item{.stream = 1, .first_frame = 8, .length = 2, .priority = 1},
+                           Item{.stream = 1, .first_frame = ~0ull, .length = 3, .priority = 1}}) {
+    ExpectRefused(&table, {{TinyChunk(1, 5, 5)}, {item}}, "has come to frame 10");
+    // Of frames of earlier calls the writer may not know that they were lost.
+    EXPECT_EQ(Put(&table, {{}, {item}}).expired, 1);
+  }
+  EXPECT_EQ(Put(&table, {{}, TinyItems(9, 0, 1)}).expired, 1);
   for (const Item& item :
-       {Item{.stream = 1, .first_frame = 3, .length = 2, .priority = 1},
-        Item{.stream = 9, .first_frame = 0, .length = 1, .priority = 1},
-        Item{.stream = 1, .first_frame = ~0ull, .length = 3, .priority = 1},
-        Item{.stream = 1, .first_frame = 0, .length = 0, .priority = 1},
+       {Item{.stream = 1, .first_frame = 0, .length = 0, .priority = 1},
         Item{.stream = 1, .first_frame = 0, .length = 4, .priority = 1},
         Item{.stream = 1, .first_frame = 0, .length = ~0u, .priority = 1},
         Item{.stream = 1, .first_frame = 1, .length = 1, .burn_in = 1, .priority = 1}}) {
@@ -155,6 +173,28 @@ TEST(Table2InsertTest, FramesThatSayWhatCannotBeAreRefused) {
   EncodedChunk chunk = TinyChunk(1, 0, 5);
   chunk.final = Buffer::Copy(std::string_view("\0\0\2\0\0", 5));
   ExpectRefused(&table, {{chunk}, {}}, "end");
+}
+
+// One of them made all others too old, whatever came after it.
+TEST(Table2InsertTest, AVersionThatNoLearnerComesToIsRefused) {
+  Table2 table = MakeTable2(TinyOptions());
+  auto items = TinyItems(1, 0, 1);
+  for (const std::uint64_t version : {~0ull, 1ull << 31, 7ull << 32 | 0xFFFFFFFF}) {
+    items[0].policy_version = version;
+    ExpectRefused(&table, {{TinyChunk(1, 0, 3)}, items}, "policy version");
+  }
+  EXPECT_EQ(table.newest_policy_version(), 0u);
+}
+
+TEST(Table2InsertTest, WithStacksBurnInIsTheViews) {
+  Table2::Options options = TinyOptions();
+  options.view = {.kind = ViewSpec::Kind::kSequence, .length_max = 3, .stack = 2, .burn_in = 2};
+  Table2 table = MakeTable2(options);
+  auto items = TinyItems(1, 6, 1);
+  items[0].burn_in = 1;
+  ExpectRefused(&table, {{TinyChunk(1, 0, 9)}, items}, "exactly 2");
+  items[0].burn_in = 2;
+  EXPECT_EQ(Put(&table, TinyChunk(1, 0, 9), items).inserted, 1);
 }
 
 TEST(Table2InsertTest, ColumnsOfAnotherSizeAreRefused) {
@@ -355,6 +395,27 @@ TEST(Table2InsertTest, EpisodesOfOneStepStillReachMinItems) {
         TinyItems(1, first, 1));
   }
   EXPECT_EQ(table.size(), 60000);
+}
+
+// Items that share no frame need all of their own: samples never began.
+TEST(Table2InsertTest, SparseItemsStillReachMinItems) {
+  Table2::Options options = TinyOptions(20000);
+  options.min_items = 20000;
+  options.view = {.length_max = 3, .stack = 4};
+  Table2 table = MakeTable2(options);
+  for (std::uint64_t t = 0; t < 200000; t += 80) {
+    EncodedInsert call{{TinyChunk(t / 80 % 50, t / 80 / 50 * 80, 80)}, {}};
+    for (std::uint64_t i = 0; i < 9; ++i) {
+      call.items.push_back({.stream = t / 80 % 50,
+                            .first_frame = t / 80 / 50 * 80 + 8 * i + 3,
+                            .length = 3,
+                            .priority = 1});
+    }
+    Put(&table, call);
+  }
+  EXPECT_EQ(table.size(), 20000);
+  options.frames = 7 * 20000 - 1;
+  EXPECT_EQ(Table2::Make(options).status().code(), Code::kInvalidArgument);
 }
 
 TEST(Table2InsertTest, ItemsOfAStreamThatWasSilentForAWholeTurnExpire) {

@@ -215,6 +215,22 @@ TEST(Table2RecoverTest, ACallThatIsSentAgainAfterTheRestartIsKnown) {
   EXPECT_EQ(Put(&again, TinyChunk(1, 20, 5), TinyItems(1, 18, 5, 1, 2)).inserted, 5);
 }
 
+// Where an episode began behind frames that were left out was not in the log.
+TEST(Table2RecoverTest, AnEpisodeThatBeganAfterAGapStillDoes) {
+  Table2::Options options = Durable();
+  options.view = {.length_max = 2, .stack = 4};
+  Table2 table = MakeTable2(options);
+  Put(&table, TinyChunk(1, 0, 5), {});
+  Put(&table, TinyChunk(1, 6, 3), {});
+  Put(&table, TinyChunk(2, 9, 3), {});  // and here nobody knows
+  for (int life = 0; life < 2; ++life) {
+    table = Restart(table, TakeSnapshot(table));
+    EXPECT_EQ(Put(&table, {{}, TinyItems(1, 6, 1, 1, 2)}).inserted, 1);
+    EXPECT_EQ(Put(&table, {{}, TinyItems(2, 9, 1, 1, 2)}).expired, 1);
+  }
+  EXPECT_EQ(Read(&table, 1).drawn.lead[0], 0);
+}
+
 TEST(Table2RecoverTest, TheWorkOfARestartedTableIsThatOfOneThatWasNot) {
   Table2::Options options = Durable(100);
   options.remover.kind = Selector::Kind::kUniform;
