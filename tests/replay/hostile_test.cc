@@ -117,7 +117,6 @@ TEST(HostileReplayTest, ValuesThatAreNoExperienceAreRefused) {
 TEST(HostileReplayTest, ItemsThatPointElsewhereAreRefused) {
   ExpectRefused(PatchedWith(offsetof(WireItem, length), std::uint32_t{4}), "lengths are 1 to 3");
   ExpectRefused(PatchedWith(offsetof(WireItem, length), ~std::uint32_t{0}), "lengths are 1 to 3");
-  ExpectRefused(PatchedWith(offsetof(WireItem, stream), std::uint64_t{9}), "has come to frame 0");
   ExpectRefused(PatchedWith(offsetof(WireItem, first_frame), ~std::uint64_t{0}),
                 "has come to frame 10");
   ExpectRefused(PatchedWith(offsetof(WireItem, burn_in), std::uint32_t{1}), "burn-in");
