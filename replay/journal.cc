@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/log.h"
+#include "replay/journal_read.h"
 #include "replay/journal_work.h"
 
 namespace troop {
@@ -16,6 +17,8 @@ constexpr Duration kQueueFull = Milliseconds(10);  // the executor has too much 
 
 // Full images' worth of bytes in a file of snapshots, before it is begun anew.
 constexpr std::size_t kImagesPerFile = 2;
+
+constexpr std::size_t kRemovalsPerJob = 256;  // a job should not take longer than a sync
 
 }  // namespace
 
@@ -45,6 +48,8 @@ Journal::Journal(Storage* storage, Executor* executor, Options options, Found fo
       lock_(std::move(found.lock)),
       written_(found.end),
       durable_(found.end),
+      submitted_(found.end.segment),
+      next_dictionary_(found.next_dictionary),
       next_snapshot_(found.next_snapshot),
       outdated_(std::move(found.outdated)) {
   log_.file = std::make_shared<OpenFile>();
@@ -64,15 +69,17 @@ std::string Journal::SnapshotPath(std::uint64_t number) const {
 void Journal::Want(LogPosition position) { wanted_ = std::max(wanted_, position); }
 
 void Journal::AddDictionary(std::uint32_t id, Buffer bytes) {
-  dictionaries_.emplace_back(id, std::move(bytes));
+  dictionaries_.emplace_back(id, EncodeDictionaryFile(next_dictionary_++, bytes));
 }
 
 Time Journal::Poll(Time now, Journaled* table) {
-  if (!std::exchange(started_, true)) next_round_ = now + options_.snapshot_every;
+  if (!std::exchange(started_, true)) {
+    next_round_ = now + options_.snapshot_every;
+    written_bytes_ = table->appended();
+  }
   if (TakeDone(&log_)) FinishCommit(now);
   if (TakeDone(&side_)) FinishSide(now, table);
-  const LogPosition barrier = table->position();
-  for (const std::uint64_t id : table->TakeFreed()) removals_.push_back({id, barrier});
+  NoteTable(table);
   if (CommitIsDue(now, *table)) Commit(now, *table);
   if (!round_.active && RoundIsDue(now, *table)) BeginRound(now, *table);
   if (round_.active && !round_.read) ReadLines(table);
@@ -80,7 +87,20 @@ Time Journal::Poll(Time now, Journaled* table) {
   // An executor that runs jobs when they are submitted wakes nobody.
   if (TakeDone(&log_)) FinishCommit(now);
   if (TakeDone(&side_)) FinishSide(now, table);
+  lag_ = table->appended() - written_bytes_;
   return NextTime(now);
+}
+
+// A segment that left before it was written leaves a hole: what lived in it was moved, behind what
+// is written, and must be durable before anything counts that lies behind the hole.
+void Journal::NoteTable(Journaled* table) {
+  if (std::exchange(compacted_, table->compacted_bytes()) != compacted_) {
+    moved_ = table->position();
+  }
+  for (const std::uint64_t id : table->TakeFreed()) {
+    if (id >= written_.segment) hole_until_ = moved_;
+    if (id <= submitted_) removals_.push_back({id, moved_});
+  }
 }
 
 Time Journal::NextTime(Time now) const {
@@ -107,6 +127,7 @@ Time Journal::NextTime(Time now) const {
 
 bool Journal::Start(Lane* lane, std::string_view name, std::shared_ptr<Work> work, Time now) {
   work->storage = storage_;
+  work->lock = lock_;
   work->file = lane->file;
   const Result<Executor::Job> job = executor_->Submit(name, [work] { work->Run(); });
   if (!job.ok()) {
@@ -142,14 +163,14 @@ void Journal::Commit(Time now, const Journaled& table) {
   for (const auto& [id, bytes] : dictionaries_) {
     work->writes.emplace_back(options_.folder + "/" + JournalDictionaryName(id), bytes);
   }
+  // Of a job that failed files may be there that must not outlive what comes before them.
+  for (std::uint64_t id = submitted_; id > written_.segment; --id) {
+    work->cuts.push_back(SegmentPath(id));
+  }
   LogPosition at = written_;
   std::size_t budget = options_.job_bytes;
-  std::uint64_t expected = std::max<std::uint64_t>(1, written_.segment);
   for (const std::shared_ptr<const Segment>& segment : table.segments()) {
     if (segment->id() < written_.segment) continue;
-    // A segment left, perhaps before all of it was written: what it held is dead, or further on.
-    if (segment->id() > expected) hole_until_ = table.position();
-    expected = segment->id() + 1;
     const std::size_t from = segment->id() == at.segment ? at.offset : 0;
     const std::size_t bytes = std::min(segment->used() - from, budget);
     at = {segment->id(), from + bytes};
@@ -161,7 +182,11 @@ void Journal::Commit(Time now, const Journaled& table) {
     if (budget == 0) break;
   }
   work->end = budget == 0 ? at : table.position();
-  if (Start(&log_, "replay commit", std::move(work), now)) waiting_ = false;
+  work->appended = budget == 0 ? written_bytes_ + (options_.job_bytes - budget) : table.appended();
+  const std::uint64_t last = work->pieces.empty() ? 0 : at.segment;
+  if (!Start(&log_, "replay commit", std::move(work), now)) return;
+  submitted_ = std::max(submitted_, last);
+  waiting_ = false;
 }
 
 void Journal::FinishCommit(Time now) {
@@ -182,6 +207,7 @@ void Journal::FinishCommit(Time now) {
   dictionaries_.erase(dictionaries_.begin(),
                       dictionaries_.begin() + std::ptrdiff_t(work->writes.size()));
   written_ = std::max(written_, work->end);
+  written_bytes_ = work->appended;
   if (written_ >= hole_until_) durable_ = written_;
   ++stats_.commits;
   for (const Work::Piece& piece : work->pieces) {
@@ -254,6 +280,7 @@ bool Journal::StartSnapshot(Time now) {
     work->block = encoder_.Take(std::move(spare_));
     const std::span<const std::byte> bytes = work->block;
     work->pieces.push_back({SnapshotPath(snapshot_), snapshot_bytes_, bytes, nullptr});
+    if (round_.full) work->discard = SnapshotPath(snapshot_);  // nothing in it counts yet
     work->ends_round = round_.read;
     snapshot_bytes_ += bytes.size();
     unsynced_bytes_ += bytes.size();
@@ -296,17 +323,22 @@ void Journal::StartSide(Time now, const Journaled& table) {
 
 bool Journal::StartRemoval(Time now) {
   auto work = std::make_shared<Work>();
-  const auto due = std::ranges::partition(
-      removals_, [&](const Removal& removal) { return removal.barrier > durable_; });
-  for (const Removal& removal : due) work->removals.push_back(SegmentPath(removal.segment));
+  const auto due = [this](const Removal& removal) {
+    const bool may_be_written = log_.job != 0 && removal.segment >= written_.segment;
+    return removal.barrier <= durable_ && !may_be_written;
+  };
+  std::size_t count = 0;
+  for (; count < std::min(removals_.size(), kRemovalsPerJob) && due(removals_[count]); ++count) {
+    work->removals.push_back(SegmentPath(removals_[count].segment));
+  }
   // Older files of snapshots go when the newest has a complete round.
   const bool complete = stats_.rounds > 0 && snapshot_ != 0 && !round_.full;
   if (complete) std::ranges::copy(outdated_, std::back_inserter(work->removals));
   if (work->removals.empty() || !Start(&side_, "replay removal", std::move(work), now)) {
     return false;
   }
-  stats_.removed += std::ssize(due);
-  removals_.erase(due.begin(), due.end());
+  stats_.removed += std::int64_t(count);
+  removals_.erase(removals_.begin(), removals_.begin() + std::ptrdiff_t(count));
   if (complete) outdated_.clear();
   return true;
 }
@@ -318,8 +350,9 @@ bool Journal::StartSpill(Time now, const Journaled& table) {
     auto work = std::make_shared<Work>();
     work->map = SegmentPath(segment->id());
     work->segment = segment->id();
+    if (!Start(&side_, "replay spill", std::move(work), now)) return false;
     spilled_to_ = segment->id();
-    return Start(&side_, "replay spill", std::move(work), now);
+    return true;
   }
   spilled_to_ = written_.segment - 1;
   return false;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -23,6 +24,8 @@ class Journaled {
   virtual ~Journaled() = default;
   virtual std::vector<std::shared_ptr<const Segment>> segments() const = 0;  // by id, last is open
   virtual LogPosition position() const = 0;                                  // the log's end
+  virtual std::uint64_t appended() const = 0;          // bytes of records so far
+  virtual std::uint64_t compacted_bytes() const = 0;   // of them: moved records
   virtual std::vector<std::uint64_t> TakeFreed() = 0;  // became empty since the last call
   virtual bool MoveSegment(std::uint64_t id, Buffer bytes) = 0;
   virtual std::int64_t lines() const = 0;
@@ -47,9 +50,11 @@ class Journaled {
 //
 // Owner: one thread. Nothing here blocks: the disk is touched by jobs alone, at most two at a time,
 // which own what they touch. A disk that fails is told of (error()) and tried again for ever: the
-// file is cut to what was synced, and what came since is still in memory.
+// files are cut to what was synced, the last first, and what came since is still in memory. So that
+// it stays there, the owner takes no inserts while behind() says that the disk is too far back.
 // Invariants: what durable() names is found by a restart, or had left the table; durable() never
-// goes back; a file is removed only when what replaces it is durable.
+// goes back; a file is removed only when what was moved out of it is durable; what a restart finds
+// of the log is its beginning.
 class Journal {
  public:
   struct Options {
@@ -62,12 +67,14 @@ class Journal {
     std::size_t snapshot_sync_bytes = 1 << 20;     // one sync of all at the end would take too long
     int lines_per_poll = 32;                       // 0.5 us each where memory is cold: 16 slots
     Duration retry_after = Seconds(2);
+    std::size_t lag_bytes = 64 << 20;  // behind(): this much is not written
     bool spill = false;  // sealed segments: the file, mapped, takes the memory's place
   };
   // What was in the folder when it was opened.
   struct Found {
     LogPosition end;                    // all before it is durable, or had been removed
     std::uint64_t next_snapshot = 1;    // above all numbers that were there
+    std::uint32_t next_dictionary = 1;  // likewise
     std::vector<std::string> outdated;  // to be removed after the next complete snapshot
     std::unique_ptr<StorageLock> lock;
   };
@@ -90,6 +97,8 @@ class Journal {
   LogPosition durable() const { return durable_; }
   // Somebody waits for `position`: commits don't wait for company.
   void Want(LogPosition position);
+  // Too much waits for the disk: ends some Polls later, when it has come nearer or was repaired.
+  bool behind() const { return lag_ > options_.lag_bytes; }
   // Why the last commit failed; ok after one that went well. What waits may be told so.
   const Status& error() const { return error_; }
   const Status& snapshot_error() const { return snapshot_error_; }
@@ -113,7 +122,7 @@ class Journal {
   struct OpenFile;  // goes from job to job
   struct Removal {
     std::uint64_t segment = 0;
-    LogPosition barrier;  // durable first
+    LogPosition barrier;  // durable first: the end of what was moved before
   };
   struct Lane {
     Executor::Job job = 0;  // 0: idle
@@ -130,6 +139,7 @@ class Journal {
 
   bool Start(Lane* lane, std::string_view name, std::shared_ptr<Work> work, Time now);
   bool TakeDone(Lane* lane);
+  void NoteTable(Journaled* table);
   void FinishCommit(Time now);
   void FinishSide(Time now, Journaled* table);
   void FinishSnapshot(Time now, const Work& work);
@@ -152,18 +162,24 @@ class Journal {
   Storage* const storage_;
   Executor* const executor_;
   const Options options_;
-  const std::unique_ptr<StorageLock> lock_;
+  const std::shared_ptr<StorageLock> lock_;  // also of jobs: the last of them gives it back
   Stats stats_;
 
   Lane log_, side_;
   LogPosition written_, durable_, wanted_;
-  LogPosition hole_until_;  // bytes were left out: what they held is durable when this is
-  bool waiting_ = false;    // something is not written
+  LogPosition hole_until_;       // bytes were left out: what they held is durable when this is
+  LogPosition moved_;            // the end of the last moved record, or a place behind it
+  std::uint64_t compacted_ = 0;  // as of the last Poll
+  std::uint64_t submitted_ = 0;  // files up to this segment may be there
+  std::uint64_t submitted_bytes_ = 0, written_bytes_ = 0;  // Journaled::appended() of them
+  std::uint64_t lag_ = 0;                                  // bytes that are not written
+  bool waiting_ = false;                                   // something is not written
   Time waiting_since_{};
-  std::vector<std::pair<std::uint32_t, Buffer>> dictionaries_;
+  std::vector<std::pair<std::uint32_t, Buffer>> dictionaries_;  // bytes of files
+  std::uint32_t next_dictionary_;
   Status error_, snapshot_error_;
 
-  std::vector<Removal> removals_;
+  std::deque<Removal> removals_;  // barriers ascend
   std::uint64_t spilled_to_ = 0;  // segments up to here were looked at
 
   SnapshotEncoder encoder_;

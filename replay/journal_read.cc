@@ -1,5 +1,7 @@
 #include "replay/journal_read.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstring>
@@ -15,6 +17,15 @@ namespace {
 constexpr std::string_view kManifestTitle = "troop replay table 1";
 constexpr std::size_t kManifestBytesMax = 64 << 10;
 constexpr std::size_t kDictionaryBytesMax = 1 << 20;
+
+struct DictionaryHead {
+  static constexpr std::uint32_t kMagic = 0x44505254;  // "TRPD"
+  std::uint32_t magic = kMagic;
+  std::uint32_t crc = 0;
+  std::uint32_t number = 0;
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(DictionaryHead) == 16);
 
 std::uint32_t ChecksumOf(std::string_view text) { return Crc32c(std::as_bytes(std::span(text))); }
 
@@ -33,20 +44,41 @@ bool TakeLine(std::string_view* text, std::string_view key, std::string_view* va
   return true;
 }
 
-// How far a segment consists of whole records (RecordHeader in replay/segment.h).
+// The bytes of the whole record at the beginning (RecordHeader in replay/segment.h); 0: none.
+std::size_t RecordAt(std::span<const std::byte> bytes) {
+  RecordHeader header;
+  if (bytes.size() < sizeof(header)) return 0;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  if (header.magic != RecordHeader::kMagic || header.bytes < sizeof(header) ||
+      header.bytes % 8 != 0 || header.bytes > bytes.size()) {
+    return 0;
+  }
+  return Crc32c(bytes.subspan(8, header.bytes - 8)) == header.crc ? header.bytes : 0;
+}
+
+// How far a segment consists of whole records.
 std::size_t WholeRecords(std::span<const std::byte> bytes) {
   std::size_t at = 0;
-  while (bytes.size() - at >= sizeof(RecordHeader)) {
-    RecordHeader header;
-    std::memcpy(&header, bytes.data() + at, sizeof(header));
-    if (header.magic != RecordHeader::kMagic || header.bytes < sizeof(header) ||
-        header.bytes % 8 != 0 || header.bytes > bytes.size() - at) {
-      break;
-    }
-    if (Crc32c(bytes.subspan(at + 8, header.bytes - 8)) != header.crc) break;
-    at += header.bytes;
-  }
+  while (const std::size_t record = RecordAt(bytes.subspan(at))) at += record;
   return at;
+}
+
+// Where the next whole record begins; the size if there is none.
+std::size_t NextRecord(std::span<const std::byte> bytes, std::size_t at) {
+  while (at < bytes.size() && RecordAt(bytes.subspan(at)) == 0) at += 8;
+  return std::min(at, bytes.size());
+}
+
+// True when a sector is missing there: disks write sectors whole, in any order, and a file system
+// reads those that it never wrote as zeros.
+bool HasEmptySector(std::span<const std::byte> bytes, std::size_t from, std::size_t end) {
+  constexpr std::size_t kSector = 512;
+  for (std::size_t at = (from + kSector - 1) / kSector * kSector; at + kSector <= end;
+       at += kSector) {
+    const auto sector = bytes.subspan(at, kSector);
+    if (std::ranges::all_of(sector, [](std::byte b) { return b == std::byte{0}; })) return true;
+  }
+  return false;
 }
 
 // Reads the parts of a folder into `contents`.
@@ -54,6 +86,7 @@ struct FolderReader {
   Storage* storage;
   std::string folder;
   JournalContents* contents;
+  std::uint64_t highest_segment = 0;  // of those that have a name
 
   template <class... Args>
   void Warn(fmt::format_string<Args...> format, Args&&... args) {
@@ -87,11 +120,14 @@ Status FolderReader::ReadSegments() {
   for (const std::string& name : names) {
     const std::uint64_t id = JournalNumber(name, "", ".log");
     if (id == 0) continue;
+    highest_segment = std::max(highest_segment, id);
     const Result<Buffer> bytes = storage->Map(Path("segments/" + name));
     if (bytes.ok()) {
       contents->segments.push_back(Segment::Adopt(id, *bytes));
-    } else {
+    } else if (bytes.status().code() == Code::kNotFound) {
       Warn("{}; what it held is lost", bytes.status().message());
+    } else {
+      return bytes.status();
     }
   }
   std::ranges::sort(contents->segments, {}, &Segment::id);
@@ -100,16 +136,28 @@ Status FolderReader::ReadSegments() {
   return contents->segments.empty() ? Status::Ok() : CutLast();
 }
 
-// The last segment was being written: what follows its last whole record never counted.
+// The last segment was being written: what follows its last whole record never counted, and nobody
+// knows whether the rest is on the disk yet. Where whole records follow, and no sector is missing,
+// the damage came later: they count. Empty files behind it are those of a commit that failed.
 Status FolderReader::CutLast() {
-  std::shared_ptr<Segment>& last = contents->segments.back();
+  auto& segments = contents->segments;
+  const auto written = std::ranges::find_if(
+      segments.rbegin(), segments.rend(), [](const auto& segment) { return segment->used() > 0; });
+  std::shared_ptr<Segment>& last = written == segments.rend() ? segments.back() : *written;
   const std::span<const std::byte> bytes(last->data(), last->used());
-  const std::size_t whole = WholeRecords(bytes);
-  if (whole == bytes.size()) return Status::Ok();
-  contents->torn_bytes = bytes.size() - whole;
   const std::string path = Path(JournalSegmentName(last->id()));
-  TROOP_ASSIGN_OR_RETURN(const Buffer all, storage->Map(path));
-  last = Segment::Adopt(last->id(), all.Slice(0, whole));
+  std::size_t whole = WholeRecords(bytes);
+  while (whole < bytes.size()) {
+    const std::size_t next = NextRecord(bytes, whole);
+    if (next == bytes.size() || HasEmptySector(bytes, whole, next)) break;
+    Warn("{}: bytes {} to {} are damaged", path, whole, next);
+    whole = next + WholeRecords(bytes.subspan(next));
+  }
+  contents->torn_bytes = bytes.size() - whole;
+  if (contents->torn_bytes > 0) {
+    TROOP_ASSIGN_OR_RETURN(const Buffer all, storage->Map(path));
+    last = Segment::Adopt(last->id(), all.Slice(0, whole));
+  }
   return storage->Truncate(path, whole);
 }
 
@@ -126,6 +174,7 @@ Status FolderReader::ReadSnapshots(const std::vector<std::string>& names) {
     contents->found.outdated.push_back(path);
     if (contents->snapshot_number != 0) continue;
     const Result<Buffer> bytes = storage->Map(path);
+    if (!bytes.ok() && bytes.status().code() != Code::kNotFound) return bytes.status();
     if (!bytes.ok()) {
       Warn("{}; an older snapshot is used", bytes.status().message());
       continue;
@@ -142,22 +191,32 @@ Status FolderReader::ReadSnapshots(const std::vector<std::string>& names) {
 }
 
 Status FolderReader::ReadDictionaries(const std::vector<std::string>& names) {
+  std::vector<DictionaryFile> files;
   for (const std::string& name : names) {
     if (JournalNumber(name, "dictionary-", "") == 0) continue;
     const Result<Buffer> bytes = storage->Read(Path(name), kDictionaryBytesMax);
-    if (bytes.ok()) {
-      contents->dictionaries.push_back(*bytes);
+    const Code code = bytes.status().code();
+    if (!bytes.ok() && code != Code::kNotFound && code != Code::kResourceExhausted) {
+      return bytes.status();
+    }
+    const Result<DictionaryFile> file =
+        bytes.ok() ? ParseDictionaryFile(*bytes) : Result<DictionaryFile>(bytes.status());
+    if (file.ok()) {
+      files.push_back(*file);
     } else {
-      Warn("{}; frames that need it are lost", bytes.status().message());
+      Warn("{}: {}; frames that need it are lost", Path(name), file.status().message());
     }
   }
+  std::ranges::stable_sort(files, {}, &DictionaryFile::number);
+  for (DictionaryFile& file : files) contents->dictionaries.push_back(std::move(file.bytes));
+  if (!files.empty()) contents->found.next_dictionary = files.back().number + 1;
   return Status::Ok();
 }
 
 // Ids of segments never come again, even of those that never reached the disk: lines of snapshots
 // were read at positions in them. An empty segment keeps the highest number.
-void ReserveIds(JournalContents* contents) {
-  std::uint64_t highest = contents->snapshot.end.segment;
+void ReserveIds(std::uint64_t highest, JournalContents* contents) {
+  highest = std::max(highest, contents->snapshot.end.segment);
   for (const Snapshot::Line& line : contents->snapshot.lines) {
     highest = std::max(highest, line.read_at.segment);
   }
@@ -176,6 +235,26 @@ std::string EncodeManifest(const JournalManifest& manifest) {
       kManifestTitle, manifest.identity, manifest.first_generation, manifest.incarnation,
       manifest.used_snapshot, manifest.used_round);
   return text + fmt::format("checksum {}\n", ChecksumOf(text));
+}
+
+Buffer EncodeDictionaryFile(std::uint32_t number, const Buffer& bytes) {
+  MutableBuffer file(sizeof(DictionaryHead) + bytes.size());
+  DictionaryHead head{.number = number};
+  std::memcpy(file.data(), &head, sizeof(head));
+  if (!bytes.empty()) std::memcpy(file.data() + sizeof(head), bytes.data(), bytes.size());
+  head.crc = Crc32c(std::span<const std::byte>(file.data(), file.size()).subspan(8));
+  std::memcpy(file.data(), &head, sizeof(head));
+  return std::move(file).Freeze();
+}
+
+Result<DictionaryFile> ParseDictionaryFile(const Buffer& file) {
+  DictionaryHead head;
+  if (file.size() < sizeof(head)) return DataLoss("a dictionary of {} bytes", file.size());
+  std::memcpy(&head, file.data(), sizeof(head));
+  if (head.magic != DictionaryHead::kMagic || Crc32c(file.bytes().subspan(8)) != head.crc) {
+    return DataLoss("damaged, or of another version");
+  }
+  return DictionaryFile{head.number, file.Slice(sizeof(head), file.size() - sizeof(head))};
 }
 
 Result<JournalManifest> ParseManifest(std::string_view text) {
@@ -209,13 +288,15 @@ bool JournalContents::clean() const {
 Result<JournalContents> ReadJournal(Storage* storage, std::string_view folder) {
   JournalContents contents;
   FolderReader reader{storage, std::string(folder), &contents};
-  TROOP_ASSIGN_OR_RETURN(contents.found.lock, storage->Lock(reader.Path("lock"), "a replay"));
+  TROOP_ASSIGN_OR_RETURN(
+      contents.found.lock,
+      storage->Lock(reader.Path("lock"), fmt::format("a replay, process {}", getpid())));
   TROOP_RETURN_IF_ERROR(reader.ReadManifest());
   TROOP_RETURN_IF_ERROR(reader.ReadSegments());
   TROOP_ASSIGN_OR_RETURN(const auto names, storage->List(folder));
   TROOP_RETURN_IF_ERROR(reader.ReadSnapshots(names));
   TROOP_RETURN_IF_ERROR(reader.ReadDictionaries(names));
-  ReserveIds(&contents);
+  ReserveIds(reader.highest_segment, &contents);
   return contents;
 }
 

@@ -29,6 +29,15 @@ struct JournalManifest {
 std::string EncodeManifest(const JournalManifest& manifest);
 Result<JournalManifest> ParseManifest(std::string_view text);  // kDataLoss
 
+// A file dictionary-<id>: magic u32, CRC-32C u32 of what follows it, number u32 (later dictionaries
+// of a table have higher ones), 0 u32, the dictionary.
+struct DictionaryFile {
+  std::uint32_t number = 0;
+  Buffer bytes;
+};
+Buffer EncodeDictionaryFile(std::uint32_t number, const Buffer& bytes);
+Result<DictionaryFile> ParseDictionaryFile(const Buffer& file);  // kDataLoss
+
 // All that a journal's folder holds. Segments are mapped; the last one is cut to its whole records.
 struct JournalContents {
   std::vector<std::shared_ptr<Segment>> segments;  // by id
@@ -37,15 +46,16 @@ struct JournalContents {
   std::int64_t rounds = 0;  // in it
   bool has_manifest = false;
   JournalManifest manifest;
-  std::vector<Buffer> dictionaries;
+  std::vector<Buffer> dictionaries;   // oldest first
   std::size_t torn_bytes = 0;         // behind the last whole record of the last segment
   std::vector<std::string> warnings;  // what is damaged, and what that costs
   Journal::Found found;
   // The last round says that nothing came after it, and that is so.
   bool clean() const;
 };
-// Errors: kAlreadyExists when another process has the folder; of the storage. What is damaged is
-// left out and told of in `warnings`.
+// Errors: kAlreadyExists when another process has the folder; of the storage: what can't be read
+// now may be whole, and must not be taken for lost. What is damaged is left out and told of in
+// `warnings`.
 Result<JournalContents> ReadJournal(Storage* storage, std::string_view folder);
 
 }  // namespace troop

@@ -5,11 +5,19 @@ namespace troop {
 void Journal::Work::Run() {
   status = RunAll();
   if (!status.ok() && file) file->file.reset();
+  // A disk that is full gets room at once; what can't be removed now goes at the next start.
+  if (!status.ok() && !discard.empty()) (void)storage->Remove(discard);
+  lock.reset();
 }
 
 Status Journal::Work::RunAll() {
   for (const auto& [path, bytes] : writes) {
     TROOP_RETURN_IF_ERROR(storage->WriteAtomic(path, bytes.bytes()));
+  }
+  for (const std::string& path : cuts) {
+    // Emptied, since that is durable: a file that was removed may be back after a loss of power.
+    const Status cut = storage->Truncate(path, 0);
+    if (!cut.ok() && cut.code() != Code::kNotFound) return cut;
   }
   for (const Piece& piece : pieces) TROOP_RETURN_IF_ERROR(Append(piece));
   for (const std::string& path : removals) TROOP_RETURN_IF_ERROR(storage->Remove(path));

@@ -18,8 +18,9 @@ struct Journal::OpenFile {
   std::unique_ptr<AppendFile> file;  // nullptr after a failure
 };
 
-// A job of a journal: first dictionaries, then appends in their order, each file synced before the
-// next is begun, then removals, then a file to map. It ends at the first failure.
+// A job of a journal: first dictionaries, then files to empty in their order, then appends in
+// theirs, each file synced before the next is begun, then removals, then a file to map. It ends at
+// the first failure.
 struct Journal::Work {
   struct Piece {
     std::string path;
@@ -28,16 +29,20 @@ struct Journal::Work {
     std::shared_ptr<const void> owner;  // of the bytes, if they are not the work's
   };
   Storage* storage = nullptr;
+  std::shared_ptr<StorageLock> lock;  // nobody else opens the folder before the job is done
   std::shared_ptr<OpenFile> file;
   std::vector<std::pair<std::string, Buffer>> writes;
+  std::vector<std::string> cuts;  // to nothing; missing is ok
   std::vector<Piece> pieces;
   std::vector<std::byte> block;  // of a snapshot: what its piece points to
   bool sync = true;
   std::vector<std::string> removals;
+  std::string discard;  // if it fails: a file that is of no use then
   std::string map;
 
-  LogPosition end;            // of the log, once it is done
-  std::uint64_t segment = 0;  // that is mapped
+  LogPosition end;             // of the log, once it is done
+  std::uint64_t appended = 0;  // Journaled::appended() there
+  std::uint64_t segment = 0;   // that is mapped
   bool ends_round = false;
   Status status;
   Buffer mapped;

@@ -48,7 +48,8 @@ Status Adjust(const JournalContents& contents, Table2::Options* options) {
         "or remove the folder",
         manifest.identity, Identity(*options));
   }
-  options->incarnation = manifest.incarnation;
+  // Draws after the last snapshot are not known: none of their random numbers comes again.
+  options->incarnation = manifest.incarnation + (contents.clean() ? 0 : 1);
   options->first_generation =
       contents.clean() ? manifest.first_generation : GenerationsAfter(contents);
   return Status::Ok();

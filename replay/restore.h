@@ -24,10 +24,14 @@ struct RestoredTable {
   Table2::RecoverCounts counts;
   std::size_t log_bytes = 0, torn_bytes = 0;
   bool restored = false;  // there was something
-  bool clean = false;     // it ended in order: draws go on as if it had not
+  // It ended in order: counters, priorities and keys are as they were. Draws of prioritized and
+  // FIFO samplers go on as if it had not; others find the items in another order.
+  bool clean = false;
 };
 // Blocks on the disk: for starting. `options`: checksums, incarnation and first_generation are set
 // here; the table's name is not compared. Logs one line, and one for each thing that is damaged.
+// Segments are mapped, not read: a sector that goes bad, or a file that somebody cuts, kills the
+// process by SIGBUS when it is looked at, and all of them are at the start.
 // Errors: kFailedPrecondition: what is there was kept with other options; those of ReadJournal and
 // Table2::Make.
 Result<RestoredTable> RestoreTable(Storage* storage, Executor* executor,
@@ -41,6 +45,8 @@ class JournaledTable final : public Journaled {
     return table_->segments();
   }
   LogPosition position() const override { return table_->position(); }
+  std::uint64_t appended() const override { return table_->appended(); }
+  std::uint64_t compacted_bytes() const override { return table_->compacted_bytes(); }
   std::vector<std::uint64_t> TakeFreed() override { return table_->TakeFreed(); }
   bool MoveSegment(std::uint64_t id, Buffer bytes) override {
     return table_->MoveSegment(id, std::move(bytes));

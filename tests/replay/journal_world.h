@@ -110,6 +110,8 @@ class ItemTable final : public Journaled {
     if (segments_.empty()) return opened;
     return std::max(opened, {segments_.back()->id(), segments_.back()->used()});
   }
+  std::uint64_t appended() const override { return appended_; }
+  std::uint64_t compacted_bytes() const override { return compacted_; }
   std::vector<std::uint64_t> TakeFreed() override { return std::exchange(freed_, {}); }
   bool MoveSegment(std::uint64_t id, Buffer bytes) override {
     for (const auto& segment : segments_) {
@@ -166,6 +168,8 @@ class ItemTable final : public Journaled {
       segments_.push_back(*Segment::Make(next_segment_++, segment_bytes_));
     }
     std::byte* const at = segments_.back()->Reserve(bytes);
+    appended_ += bytes;
+    if (kind == RecordHeader::kMoved) compacted_ += bytes;
     RecordHeader header{.bytes = bytes, .kind = kind, .chunks = 0, .items = 1};
     const Body body{item->number, item->slot, item->generation, item->priority, 0};
     std::memset(at, 0, bytes);
@@ -190,6 +194,7 @@ class ItemTable final : public Journaled {
   std::size_t segment_bytes_;
   std::vector<std::shared_ptr<Segment>> segments_;
   std::uint64_t next_segment_ = 1;
+  std::uint64_t appended_ = 0, compacted_ = 0;
   std::vector<std::uint64_t> freed_;
   std::set<std::uint64_t> moved_;
   std::map<std::uint64_t, Item> items_;

@@ -93,7 +93,7 @@ TEST(RestoreTest, AnEmptyFolderGivesANewTableAndLaterTheSameAgain) {
   EXPECT_EQ(AllItems(&second.table), UpTo(500));
 }
 
-TEST(RestoreTest, DrawsAfterAnOrderlyEndAreTheSameBytesAsWithoutIt) {
+TEST(RestoreTest, DrawsOfAPrioritizedTableAfterAnOrderlyEndAreTheSameBytesAsWithoutIt) {
   Table2::Options options = TinyOptions(300);
   options.sampler.alpha = 0.6;
   options.incarnation = 7;
@@ -125,6 +125,28 @@ TEST(RestoreTest, DrawsAfterAnOrderlyEndAreTheSameBytesAsWithoutIt) {
     EXPECT_EQ(PackDrawn(a, options.trajectory, options.view, Codec::kNone).text(),
               PackDrawn(b, options.trajectory, options.view, Codec::kNone).text());
   }
+}
+
+// Draws after the last snapshot are not known to the next life, which drew the same again.
+TEST(RestoreTest, DrawsAfterASuddenEndAreNotThoseOfTheLifeBefore) {
+  Table2::Options options = TinyOptions(300);
+  MemoryStorage disk;
+  InlineExecutor executor;
+  std::set<std::string> draws;
+  for (int life = 0; life < 4; ++life) {
+    RestoredTable restored = Restored(&disk, &executor, options);
+    if (life == 0) {
+      for (std::uint64_t t = 0; t <= 100; ++t) PutFrame(&restored.table, t);
+      restored.journal->Want(restored.table.position());
+      PollUntil(&restored,
+                [&] { return restored.journal->durable() >= restored.table.position(); });
+    }
+    Drawn drawn;
+    restored.table.Draw(32, &drawn);
+    draws.insert(
+        std::string(PackDrawn(drawn, options.trajectory, options.view, Codec::kNone).text()));
+  }
+  EXPECT_EQ(draws.size(), 4u);
 }
 
 TEST(RestoreTest, OtherOptionsAreRefusedInOneLineThatSaysWhatToDo) {
