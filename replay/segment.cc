@@ -1,5 +1,7 @@
 #include "replay/segment.h"
 
+#include <sys/mman.h>
+
 #include "core/check.h"
 #include "replay/big_array.h"
 
@@ -23,6 +25,12 @@ std::shared_ptr<Segment> Segment::Adopt(std::uint64_t id, Buffer bytes) {
   segment->elsewhere_ = std::move(bytes);
   segment->sealed_ = true;
   return segment;
+}
+
+void Segment::Seal() {
+  sealed_ = true;
+  const std::size_t kept = RoundToPages(used_), all = RoundToPages(capacity_);
+  if (kept < all) ::madvise(memory_.get() + kept, all - kept, MADV_DONTNEED);
 }
 
 std::byte* Segment::Reserve(std::size_t bytes) {

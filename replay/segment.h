@@ -43,7 +43,8 @@ class Segment {
   std::size_t used() const { return used_; }
   std::size_t capacity() const { return capacity_; }
   bool sealed() const { return sealed_; }
-  void Seal() { sealed_ = true; }
+  // The system gets the pages behind used() back.
+  void Seal();
   // Room for a record; nullptr: does not fit. The caller fills it before anyone reads.
   std::byte* Reserve(std::size_t bytes);
   // Replaces the memory by equal bytes kept elsewhere (the mapped file): cold segments on disk.

@@ -24,17 +24,25 @@ SegmentStore::Index SegmentStore::AddSlot(std::shared_ptr<Segment> segment, std:
   return index;
 }
 
-Status SegmentStore::Prepare(std::size_t record_bytes) {
+std::size_t SegmentStore::Needs(std::size_t record_bytes) const {
   if (open_ != kNone) {
     const Segment& open = *slots_[open_].segment;
-    if (record_bytes <= open.capacity() - open.used()) return Status::Ok();
+    if (record_bytes <= open.capacity() - open.used()) return 0;
   }
+  return RoundToPages(std::max(segment_bytes_, record_bytes));
+}
+
+Status SegmentStore::Prepare(std::size_t record_bytes) {
+  if (Needs(record_bytes) == 0) return Status::Ok();
   const std::size_t capacity = std::max(segment_bytes_, record_bytes);
   TROOP_ASSIGN_OR_RETURN(std::shared_ptr<Segment> segment, Segment::Make(next_id_, capacity));
   ++next_id_;
   if (open_ != kNone) {
     const Index before = open_;
     slots_[before].segment->Seal();
+    memory_ -= slots_[before].memory;
+    slots_[before].memory = RoundToPages(slots_[before].segment->used());
+    memory_ += slots_[before].memory;
     if (slots_[before].live == 0) Free(before);
   }
   position_ = {segment->id(), 0};
@@ -51,6 +59,7 @@ SegmentStore::Place SegmentStore::Append(std::size_t record_bytes) {
   position_ = {open.id(), open.used()};
   appended_ += record_bytes;
   used_ += record_bytes;
+  largest_record_ = std::max(largest_record_, record_bytes);
   return {open_, offset, at};
 }
 

@@ -33,6 +33,8 @@ class SegmentStore {
   // Opens a new segment unless the record fits into the open one. After that Append of the same
   // size can't fail. Errors: kResourceExhausted.
   Status Prepare(std::size_t record_bytes);
+  // The memory that Prepare would take for it; 0: it fits into the open one.
+  std::size_t Needs(std::size_t record_bytes) const;
   Place Append(std::size_t record_bytes);
   // A segment read from disk. REQUIRES: ids in ascending order, before any Append.
   Index Adopt(std::shared_ptr<Segment> segment);
@@ -84,6 +86,7 @@ class SegmentStore {
   std::size_t live() const { return live_; }             // of them: frames and items that live
   std::size_t garbage() const { return full_ - live_; }  // and that no longer do
   std::size_t segment_bytes() const { return segment_bytes_; }
+  std::size_t largest_record() const { return largest_record_; }  // that was ever appended
   std::size_t frame_list_bytes() const;
   bool sealed(Index segment) const { return slots_[segment].segment->sealed(); }
 
@@ -106,7 +109,7 @@ class SegmentStore {
   std::uint64_t next_id_ = 1;
   LogPosition position_;
   std::uint64_t appended_ = 0;
-  std::size_t memory_ = 0, used_ = 0, live_ = 0, full_ = 0;
+  std::size_t memory_ = 0, used_ = 0, live_ = 0, full_ = 0, largest_record_ = 0;
 };
 
 }  // namespace troop

@@ -88,7 +88,7 @@ std::size_t SegmentBytes(const Table2::Options& options, std::size_t log_bytes) 
   constexpr std::size_t kHuge = std::size_t{2} << 20;
   std::size_t bytes = std::clamp<std::size_t>(log_bytes / 64, 64 << 10, 16 << 20);
   if (log_bytes >= 12 * kHuge) bytes = (bytes + kHuge - 1) / kHuge * kHuge;
-  if (options.bytes_max > 0) bytes = std::min(bytes, options.bytes_max / 16);
+  if (options.bytes_max > 0) bytes = std::min(bytes, options.bytes_max / 32);
   return RoundToPages(bytes);
 }
 

@@ -23,19 +23,20 @@ struct Table2::State::Moves {
 
 // A first-in-first-out table has a dead piece at its old end alone, which leaves by itself: moving
 // what is about to die would cost writes and gain nothing.
-bool Table2::State::WastesMuch() const {
+bool Table2::State::WastesMuch(bool tight) const {
   const SegmentStore& store = log.store();
+  if (tight) return store.garbage() > store.live() / 4 + store.segment_bytes();
   return store.garbage() > store.live() / 2 + 3 * store.segment_bytes();
 }
 
-void Table2::State::Compact(std::size_t budget) {
+void Table2::State::Compact(std::size_t budget, bool tight) {
   std::size_t done = 0;
   while (done < budget) {
     SegmentStore& store = log.store();
     const bool going_on = victim != SegmentStore::kNone && store.segment(victim) != nullptr &&
                           store.segment(victim)->id() == victim_id;
     if (!going_on) {
-      victim = WastesMuch() ? store.Emptiest() : SegmentStore::kNone;
+      victim = WastesMuch(tight) ? store.Emptiest() : SegmentStore::kNone;
       if (victim == SegmentStore::kNone) return;
       victim_id = store.segment(victim)->id();
       victim_offset = victim_frame = 0;
@@ -121,6 +122,8 @@ bool Table2::State::WriteMoves(const Moves& moves) {
   const std::size_t bytes =
       layout.RecordBytes(moves.chunks.size(), items, moves.frames.size(), encoded);
   SegmentStore& store = log.store();
+  const std::size_t memory = store.memory() + store.Needs(bytes);
+  if (options.bytes_max > 0 && memory > options.bytes_max) return false;
   if (!store.Prepare(bytes).ok()) return false;
   const SegmentStore::Place place = store.Append(bytes);
   RecordWriter writer(layout, place.at, RecordHeader::kMoved, moves.chunks, items, bytes);

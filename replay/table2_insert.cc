@@ -183,8 +183,11 @@ Status Table2::State::MakeRoom(std::int64_t newcomers) {
         "replay: an insert of {} bytes, {} fit at once; send less or raise bytes_max", bytes,
         bytes_max);
   }
-  // What can fail comes before what changes anything.
-  TROOP_RETURN_IF_ERROR(log.store().Prepare(bytes));
+  // What can fail comes before what changes anything, unless that would take the memory of others.
+  const std::size_t memory = log.store().memory() + log.store().Needs(bytes);
+  if (options.bytes_max == 0 || memory <= options.bytes_max) {
+    TROOP_RETURN_IF_ERROR(log.store().Prepare(bytes));
+  }
   if (!options.reservoir && size + newcomers > slots) Evict(size + newcomers - slots);
   while (!log.has_room()) {
     const bool keep_items = log.streams_hold_much() || size <= options.min_items;
@@ -199,21 +202,23 @@ Status Table2::State::MakeRoom(std::int64_t newcomers) {
   return options.bytes_max > 0 ? ReduceToBytes() : Status::Ok();
 }
 
+// So much is kept free that compaction always has where to go: what it moves at once may be as
+// large as a record.
 Status Table2::State::ReduceToBytes() {
   SegmentStore& store = log.store();
-  while (store.memory() > options.bytes_max) {
-    if (store.garbage() > store.live() / 4 + 2 * store.segment_bytes()) {
-      const std::uint64_t before = compacted;
-      Compact(store.segment_bytes());
-      if (compacted != before) continue;
-    }
+  const std::size_t largest = std::max(store.segment_bytes(), store.largest_record());
+  const std::size_t reserve = std::min(RoundToPages(largest), options.bytes_max / 8);
+  while (store.memory() + store.Needs(record_bytes) + reserve > options.bytes_max) {
+    const std::uint64_t before = compacted;
+    Compact(store.segment_bytes(), true);
+    if (compacted != before) continue;
     if (size > 0) {
       Evict(std::min(kAtOnce, size));
     } else if (!log.ForgetSilentStream()) {
       break;  // what is left is the call's own
     }
   }
-  return store.Prepare(record_bytes);  // compaction may have taken the room
+  return store.Prepare(record_bytes);
 }
 
 // ---- Newcomers ----------------------------------------------------------------------------------

@@ -95,9 +95,10 @@ struct Table2::State {
 
   // ---- Compaction ----
   // Moves what lives out of the emptiest segments while too much is dead, at most about `budget`
-  // bytes. Without memory for a new segment it does nothing.
-  void Compact(std::size_t budget);
-  bool WastesMuch() const;
+  // bytes. Without memory for a new segment, or beyond bytes_max, it does nothing.
+  // `tight`: bytes are short, so less is too much.
+  void Compact(std::size_t budget, bool tight = false);
+  bool WastesMuch(bool tight) const;
   void CollectMoves(const Record& record, Moves* moves);
   bool WriteMoves(const Moves& moves);
 
