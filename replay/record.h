@@ -13,8 +13,8 @@ namespace troop {
 
 // Bodies of the log's records: RecordHeader::chunks chunk headers, `items` item records, `items`
 // states (of the spec's size, if it has one), then for each chunk its columns: action, reward f32,
-// discount f32, final u8 (kFinalMark, kFirstMark), frame_bytes u32 (where a codec is used), observations as they are
-// encoded. All little-endian, nothing aligned but the headers.
+// discount f32, final u8 (kFinalMark, kFirstMark), frame_bytes u32 (where a codec is used),
+// observations as they are encoded. All little-endian, nothing aligned but the headers.
 // Where episodes begin isn't always where others end: a stream may leave frames out.
 inline constexpr std::byte kFinalMark{1}, kFirstMark{2};
 
