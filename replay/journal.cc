@@ -304,6 +304,7 @@ void Journal::FinishSnapshot(Time now, const Work& work) {
 // What was read is lost with its file: another one begins with all lines.
 void Journal::FailSnapshot(Time now, const Status& status) {
   ++stats_.failures;
+  ++stats_.snapshot_failures;
   if (snapshot_error_.ok()) LogWarning("replay: can't write a snapshot: {}", status.ToString());
   snapshot_error_ = status.WithContext("replay: can't write a snapshot");
   side_.retry_at = now + options_.retry_after;

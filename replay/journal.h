@@ -83,6 +83,7 @@ class Journal {
     std::int64_t rounds = 0, snapshot_lines = 0, snapshot_bytes = 0;  // complete; read; written
     std::int64_t removed = 0, spilled = 0;                            // segments
     std::int64_t failures = 0;                                        // jobs that failed
+    std::int64_t snapshot_failures = 0;                               // of them
   };
 
   // storage and executor outlive the journal's jobs.
@@ -99,6 +100,7 @@ class Journal {
   void Want(LogPosition position);
   // Too much waits for the disk: ends some Polls later, when it has come nearer or was repaired.
   bool behind() const { return lag_ > options_.lag_bytes; }
+  std::uint64_t lag_bytes() const { return lag_; }  // not written, as of the last Poll
   // Why the last commit failed; ok after one that went well. What waits may be told so.
   const Status& error() const { return error_; }
   const Status& snapshot_error() const { return snapshot_error_; }

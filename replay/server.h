@@ -25,6 +25,8 @@ struct ReplayTableOptions {
 // are reserved when they are answered, and count when they are taken. Bytes from peers are checked
 // before use; the messages are those of docs/protocol.md. Parked inserts are bounded by the windows
 // of the writers.
+// Where tables are on disk, inserts also wait while more than journal.lag_bytes are not written: a
+// disk that is full or broken stops them until it is repaired.
 // A sampler that drains gets kOutOfRange where it would wait; from then on, until some sampler asks
 // without draining, inserts are taken at once: the last experience has nobody to wait for.
 class ReplayServer : public Service {
@@ -55,7 +57,7 @@ class ReplayServer : public Service {
   // refused_priorities, refused_requests; parked_inserts, parked_samples, insert_blocked_s,
   // sample_blocked_s, each also by reason; policy_version_mean and _min of the last draw; of drawn
   // items the histograms policy_age (updates) and age (items inserted since). Of tables on disk:
-  // commits, commit_bytes, snapshots, disk_failures, unacked_inserts.
+  // commits, commit_bytes, snapshots, disk_failures, unacked_inserts, unwritten_bytes.
   virtual void Report(Metrics* metrics) const = 0;
 };
 

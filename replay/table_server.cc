@@ -16,6 +16,8 @@ constexpr std::uint32_t kBatchesMax = 64;                       // in one reques
 constexpr std::size_t kReplyBytesMax = std::size_t{192} << 20;  // below the wire's limit
 constexpr double kManyItems = 1e12;
 constexpr std::size_t kDictionariesMax = 16;  // as many as a decoder keeps
+// A host that has nothing to do calls every 10 ms: of these a round of snapshots may take one.
+constexpr int kIdlePolls = 64;
 
 // Frames that one drawn item brings, at most.
 std::size_t FramesPerItem(const ViewSpec& view) {
@@ -162,7 +164,8 @@ Status TableServer::HandleCheckpoint(Reply* reply) {
                               name());
   }
   // A round that is under way may have begun before: the one after it is surely from now on.
-  snapshots_.emplace_back(journal_->stats().rounds + 2, std::move(*reply));
+  const Journal::Stats& stats = journal_->stats();
+  checkpoints_.push_back({stats.rounds + 2, stats.snapshot_failures + 1, std::move(*reply)});
   return Status::Ok();
 }
 
@@ -241,6 +244,7 @@ bool TableServer::Ready() const {
 // Nothing to draw (all priorities 0): only inserts can change that. Draining: the last experience
 // is taken without waiting for samples that won't come.
 bool TableServer::CanInsert() const {
+  if (journal_ && journal_->behind()) return false;
   return draining_ || !table_.can_draw() || limiter_.CanInsert(table_.size());
 }
 
@@ -261,6 +265,7 @@ bool TableServer::CanSample(const ParkedSample& parked) const {
 // Answers what may be answered, the sides by turns, so that neither runs ahead. Ends: each turn
 // takes a call off a queue.
 void TableServer::Settle() {
+  called_ = true;
   for (bool moved = true; moved;) {
     moved = SettleInsert();
     moved |= SettleSample();
@@ -416,7 +421,21 @@ void TableServer::Tick(Time now) {
   now_ = now;
   NoteWaits();
   PollDictionary();
-  if (journal_) PollJournal(now);
+  if (!journal_) return;
+  PollJournal(now);
+  NoteBehind();
+  called_ = false;
+}
+
+// The log in memory is all that a commit can be made of: it must not turn over before.
+void TableServer::NoteBehind() {
+  const bool was = std::exchange(behind_, journal_->behind());
+  if (behind_ && !was) {
+    LogWarning("replay: table {} takes no inserts: {} MiB wait for the disk{}{}", name(),
+               journal_->lag_bytes() >> 20, journal_->error().ok() ? "" : ": ",
+               journal_->error().message());
+  }
+  if (was && !behind_) Settle();
 }
 
 void TableServer::PollDictionary() {
@@ -435,16 +454,25 @@ void TableServer::PollDictionary() {
 // A disk that fails is tried again for ever; those who wait for it wait.
 void TableServer::PollJournal(Time now) {
   journal_->SetOwner(EncodeBody(LimiterCounts{limiter_.inserts(), limiter_.samples()}));
-  if (!snapshots_.empty()) journal_->SnapshotNow();
-  journal_->Poll(now, &journaled_);
+  if (!checkpoints_.empty()) journal_->SnapshotNow();
+  Time next = journal_->Poll(now, &journaled_);
+  for (int i = 0; i < kIdlePolls && !called_ && next <= now; ++i) {
+    next = journal_->Poll(now, &journaled_);
+  }
   while (!unacked_.empty() && unacked_.front().position <= journal_->durable()) {
     unacked_.front().reply.Send(
         {.type = MessageType::kInsertReply, .body = std::move(unacked_.front().body)});
     unacked_.pop_front();
   }
-  std::erase_if(snapshots_, [this](auto& waiting) {
-    if (journal_->stats().rounds < waiting.first) return false;
-    waiting.second.Send({.type = MessageType::kReplayCheckpointReply});
+  std::erase_if(checkpoints_, [this](ParkedCheckpoint& parked) {
+    const Journal::Stats& stats = journal_->stats();
+    if (stats.rounds >= parked.rounds) {
+      parked.reply.Send({.type = MessageType::kReplayCheckpointReply});
+    } else if (stats.snapshot_failures >= parked.failures) {
+      parked.reply.Fail(journal_->snapshot_error());
+    } else {
+      return false;
+    }
     return true;
   });
 }
@@ -521,6 +549,7 @@ void TableServer::Report(std::string_view prefix, Metrics* metrics) const {
   count("snapshots", double(stats.rounds));
   count("disk_failures", double(stats.failures));
   level("unacked_inserts", double(unacked_.size()));
+  level("unwritten_bytes", double(journal_->lag_bytes()));
 }
 
 }  // namespace troop

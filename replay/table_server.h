@@ -39,7 +39,8 @@ class TableServer {
   Status HandleUpdate(const Message& message, const UpdateBody& body, Reply* reply);
   Status HandleDictionary(const DictionaryBody& body, Reply* reply);
   Status HandleReconfigure(const ReconfigureBody& body, Reply* reply);
-  Status HandleCheckpoint(Reply* reply);  // answered when a snapshot from now on is complete
+  // Answered when a snapshot from now on is complete, or failed.
+  Status HandleCheckpoint(Reply* reply);
 
   void Settle();  // answers what may be answered
   void Tick(Time now);
@@ -71,6 +72,11 @@ class TableServer {
     std::uint64_t incarnation = 0, reserved = 0, delivered = 0;
   };
 
+  struct ParkedCheckpoint {
+    std::int64_t rounds = 0, failures = 0;  // of the journal: answered when it has as many, or more
+    Reply reply;
+  };
+
   // An insert that a restart would not find yet.
   struct UnackedInsert {
     LogPosition position;
@@ -83,6 +89,7 @@ class TableServer {
   Status Keep(RestoredTable* restored);
   void PollDictionary();
   void PollJournal(Time now);
+  void NoteBehind();
   Status CheckDictionaries(const EncodedInsert& call) const;
   Status CheckSample(const SampleBody& body) const;
   Status Update(const Message& message, std::uint32_t updates);
@@ -114,8 +121,10 @@ class TableServer {
   std::vector<std::pair<std::uint32_t, Buffer>> dictionaries_;  // oldest first
   std::deque<ParkedInsert> inserts_;                            // in the order of arrival
   std::deque<ParkedSample> samples_;
-  std::deque<UnackedInsert> unacked_;                      // in the order of the log
-  std::vector<std::pair<std::int64_t, Reply>> snapshots_;  // rounds to wait for
+  std::deque<UnackedInsert> unacked_;  // in the order of the log
+  std::vector<ParkedCheckpoint> checkpoints_;
+  bool called_ = false;    // since the last Tick
+  bool behind_ = false;    // the disk, at the last Tick
   bool draining_ = false;  // the last sampler heard said that no more experience will come
   std::map<std::pair<Role, std::int32_t>, Client> clients_;
   std::optional<Time> now_;

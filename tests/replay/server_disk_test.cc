@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "core/executor.h"
+#include "core/memory_storage.h"
 #include "core/storage.h"
 #include "net/codec.h"
 #include "replay/wire.h"
@@ -11,6 +14,22 @@
 
 namespace troop {
 namespace {
+
+class Lazy final : public Executor {  // runs jobs when it is told to
+ public:
+  Result<Job> Submit(std::string_view, std::function<void()> work) override {
+    waiting.push_back(std::move(work));
+    return Job(submitted++);
+  }
+  bool TakeDone(Job job) override { return job < done; }
+  void Run() {
+    for (const auto& work : waiting) work();
+    waiting.clear();
+    done = submitted;
+  }
+  std::vector<std::function<void()>> waiting;
+  Job submitted = 1, done = 1;
+};
 
 class ReplayDiskTest : public testing::Test {
  protected:
@@ -62,21 +81,7 @@ TEST_F(ReplayDiskTest, WhatWasAcknowledgedIsThereAfterADeath) {
 }
 
 TEST_F(ReplayDiskTest, AnInsertIsNotAcknowledgedBeforeItIsOnDisk) {
-  class Lazy final : public Executor {  // runs jobs when it is told to
-   public:
-    Result<Job> Submit(std::string_view, std::function<void()> work) override {
-      waiting.push_back(std::move(work));
-      return Job(submitted++);
-    }
-    bool TakeDone(Job job) override { return job < done; }
-    void Run() {
-      for (const auto& work : waiting) work();
-      waiting.clear();
-      done = submitted;
-    }
-    std::vector<std::function<void()>> waiting;
-    Job submitted = 1, done = 1;
-  } lazy;
+  Lazy lazy;
   ReplayServer::Options options = Kept();
   options.executor = &lazy;
   ReplayWorld world(options);
@@ -156,6 +161,76 @@ TEST_F(ReplayDiskTest, ACheckpointIsAnsweredWhenItIsComplete) {
   ASSERT_TRUE(answer.has_value());
   EXPECT_TRUE(answer->ok()) << answer->status().ToString();
   EXPECT_GE(world.Metric("replay/snapshots"), 1);
+}
+
+// It waited for ever.
+TEST_F(ReplayDiskTest, ACheckpointThatFailsIsAnsweredWithTheReason) {
+  MemoryStorage disk;
+  ReplayServer::Options options = Kept();
+  options.storage = &disk;
+  ReplayWorld world(options);
+  const auto writer = world.Writer();
+  ASSERT_NO_FATAL_FAILURE(PushAll(&world, writer.get(), 1, 0, 20));
+  const auto channel = world.Connect(Role::kTool);
+  Message request{.type = MessageType::kReplayCheckpoint, .body = EncodeBody(TableBody{0})};
+  for (const bool full : {true, false}) {
+    disk.Repair();
+    if (full) disk.FailFrom(disk.changes(), ResourceExhausted("no space left"));
+    const auto ticket = channel->Send(request, kForever);
+    ASSERT_TRUE(ticket.ok());
+    std::optional<Result<Message>> answer;
+    for (int i = 0; i < 500 && !answer; ++i) {
+      world.Advance(Milliseconds(10));
+      answer = channel->Poll(*ticket);
+    }
+    ASSERT_TRUE(answer.has_value());
+    EXPECT_EQ(answer->status().code(), full ? Code::kResourceExhausted : Code::kOk)
+        << answer->status().ToString();
+  }
+}
+
+// The log in memory turned over before it was written.
+TEST_F(ReplayDiskTest, InsertsWaitWhileTheDiskIsTooFarBehind) {
+  Lazy lazy;
+  ReplayServer::Options options = Kept();
+  options.executor = &lazy;
+  options.ack_on_disk = false;
+  options.journal.lag_bytes = 4000;
+  ReplayWorld world(options);
+  const auto writer = world.Writer(0, 32);
+  int pushes = 0;
+  for (; pushes < 30 && writer->CanPush(); ++pushes) {
+    ASSERT_NO_FATAL_FAILURE(Push(&world, writer.get(), 1, std::uint64_t(pushes) * 11, 10));
+    world.Advance(Milliseconds(1));
+    writer->Poll(world.now());
+  }
+  const double waiting = world.Metric("replay/parked_inserts");
+  EXPECT_GT(waiting, 5);
+  EXPECT_GT(world.Metric("replay/unwritten_bytes"), 4000);
+  EXPECT_LT(world.Metric("replay/unwritten_bytes"), 6000);
+  EXPECT_EQ(world.Metric("replay/items"), 10 * (pushes - waiting));
+  for (int i = 0; i < 50 && writer->unacked_pushes() > 0; ++i) {
+    lazy.Run();
+    world.Advance(Milliseconds(10));
+    writer->Poll(world.now());
+  }
+  EXPECT_EQ(writer->unacked_pushes(), 0);
+  EXPECT_EQ(world.Metric("replay/items"), 10 * pushes);
+  EXPECT_TRUE(writer->error().ok());
+  for (int i = 0; i < 10; ++i) lazy.Run();
+}
+
+// It read 32 lines per call of its host: an end took as long as 2000 calls.
+TEST_F(ReplayDiskTest, AServerWithNothingElseToDoReadsItsSnapshotInFewCalls) {
+  ReplayServer::Options options = Kept();
+  options.tables[0].table.capacity_items = 100000;  // 6250 lines
+  ReplayWorld world(options);
+  const auto writer = world.Writer();
+  ASSERT_NO_FATAL_FAILURE(PushAll(&world, writer.get(), 1, 0, 20));
+  world.server().Drain();
+  int calls = 0;
+  for (; calls < 1000 && !world.server().drained(); ++calls) world.Advance(Milliseconds(10));
+  EXPECT_LT(calls, 20);
 }
 
 TEST_F(ReplayDiskTest, ACheckpointOfATableInMemoryIsRefused) {
