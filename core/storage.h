@@ -46,8 +46,8 @@ class Storage {
   // looked at while the Buffer, or a copy of it, lives; it may be removed. Errors: kNotFound. Here:
   // for storages that can't map, Read.
   virtual Result<Buffer> Map(std::string_view path);
-  // Cuts a file to its first `bytes` bytes, durably, name and all. Errors: kNotFound; kInvalidArgument when it is
-  // shorter. Here: for storages that can't cut, by writing it anew.
+  // Cuts a file to its first `bytes` bytes, durably, name and all. Errors: kNotFound;
+  // kInvalidArgument when it is shorter. Here: for storages that can't cut, by writing it anew.
   virtual Status Truncate(std::string_view path, std::size_t bytes);
   // Names (not paths) in a folder, sorted; folders end in '/'. A missing folder is empty.
   virtual Result<std::vector<std::string>> List(std::string_view folder) = 0;
