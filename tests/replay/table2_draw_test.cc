@@ -282,19 +282,19 @@ TEST(Table2DrawTest, WhatALearnerSaysOfItsVersionOverrulesItems) {
   EXPECT_EQ(table.newest_policy_version(), 30u);
 }
 
-// What is drawn in place of old items is a share of a smaller total.
+// What is drawn in place of spent items is a share of a smaller total.
 TEST(Table2DrawTest, ProbabilitiesOfOneDrawAreSharesOfItsTotal) {
   Table2::Options options = TinyOptions();
-  options.max_times_sampled = 2;
+  options.max_times_sampled = 1;
   Table2 table = MakeTable2(options);
-  Put(&table, TinyChunk(1, 0, 11), TinyItems(1, 0, 10, 3));
-  Drawn drawn;
-  for (const std::int64_t size : {15, 5}) {
-    table.Draw(16, &drawn);
-    ASSERT_LE(drawn.size(), 16);
-    EXPECT_GE(drawn.size() + 1, size);
-    for (const double p : drawn.probability) EXPECT_NEAR(p * drawn.total, 3, 1e-6);
-    if (!table.can_draw()) break;
+  auto items = TinyItems(1, 0, 8);
+  items[0].priority = 93;
+  Put(&table, TinyChunk(1, 0, 9), items);
+  const Read read(&table, 8);
+  ASSERT_EQ(read.drawn.size(), 8);
+  EXPECT_EQ(read.drawn.total, 100);
+  for (std::size_t i = 0; i < 8; ++i) {
+    EXPECT_NEAR(read.drawn.probability[i], read.own_frame(i) == 0 ? 0.93 : 0.01, 1e-9);
   }
 }
 
