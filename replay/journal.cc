@@ -99,7 +99,7 @@ void Journal::NoteTable(Journaled* table) {
   }
   for (const std::uint64_t id : table->TakeFreed()) {
     if (id >= written_.segment) hole_until_ = moved_;
-    if (id <= submitted_) removals_.push_back({id, moved_});
+    if (id <= submitted_) removals_.push_back({id, moved_, table->position()});
   }
 }
 
@@ -326,7 +326,8 @@ bool Journal::StartRemoval(Time now) {
   auto work = std::make_shared<Work>();
   const auto due = [this](const Removal& removal) {
     const bool may_be_written = log_.job != 0 && removal.segment >= written_.segment;
-    return removal.barrier <= durable_ && !may_be_written;
+    const bool full = error_.code() == Code::kResourceExhausted;
+    return (full ? removal.moved : removal.left) <= durable_ && !may_be_written;
   };
   std::size_t count = 0;
   for (; count < std::min(removals_.size(), kRemovalsPerJob) && due(removals_[count]); ++count) {

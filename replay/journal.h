@@ -53,8 +53,9 @@ class Journaled {
 // files are cut to what was synced, the last first, and what came since is still in memory. So that
 // it stays there, the owner takes no inserts while behind() says that the disk is too far back.
 // Invariants: what durable() names is found by a restart, or had left the table; durable() never
-// goes back; a file is removed only when what was moved out of it is durable; what a restart finds
-// of the log is its beginning.
+// goes back; a file is removed only when what was moved out of it is durable, and also what took
+// its place in the table, unless the disk is full; what a restart finds of the log is its
+// beginning.
 class Journal {
  public:
   struct Options {
@@ -124,7 +125,9 @@ class Journal {
   struct OpenFile;  // goes from job to job
   struct Removal {
     std::uint64_t segment = 0;
-    LogPosition barrier;  // durable first: the end of what was moved before
+    LogPosition moved;  // durable first: the end of what was moved before
+    LogPosition
+        left;  // likewise, so that the disk never holds less than a table, unless it is full
   };
   struct Lane {
     Executor::Job job = 0;  // 0: idle
@@ -181,7 +184,7 @@ class Journal {
   std::uint32_t next_dictionary_;
   Status error_, snapshot_error_;
 
-  std::deque<Removal> removals_;  // barriers ascend
+  std::deque<Removal> removals_;  // positions ascend
   std::uint64_t spilled_to_ = 0;  // segments up to here were looked at
 
   SnapshotEncoder encoder_;

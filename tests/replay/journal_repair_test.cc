@@ -31,6 +31,7 @@ class Moody final : public Storage {
   std::function<bool(std::string_view path)> refuses = [](std::string_view) { return false; };
   Code code = Code::kUnavailable;
   bool full = false;
+  Code full_code = Code::kResourceExhausted;
 
   Status WriteAtomic(std::string_view path, std::span<const std::byte> bytes) override {
     return disk_->WriteAtomic(path, bytes);
@@ -65,7 +66,7 @@ class Moody final : public Storage {
     File(const Moody* disk, std::unique_ptr<AppendFile> file)
         : disk_(disk), file_(std::move(file)) {}
     Status Append(std::span<const std::byte> bytes) override {
-      return disk_->full ? ResourceExhausted("full") : file_->Append(bytes);
+      return disk_->full ? MakeStatus(disk_->full_code, "full") : file_->Append(bytes);
     }
     Status Sync() override { return file_->Sync(); }
 
@@ -210,6 +211,38 @@ TEST(JournalRepairTest, ATableIsAheadOfItsDiskWhileTooMuchIsNotWritten) {
   }
   EXPECT_FALSE(journal.behind());
   EXPECT_EQ(journal.durable(), table.position());
+}
+
+// A small table turns over while its disk is away: what is on it must stay until more comes. Where
+// the disk is full, that is what helps.
+TEST(JournalRepairTest, FilesOfWhatLeftStayUntilItsSuccessorsAreDurableUnlessTheDiskIsFull) {
+  for (const Code code : {Code::kUnavailable, Code::kResourceExhausted}) {
+    MemoryStorage disk;
+    Moody moody(&disk);
+    Life life(&moody, Eager());
+    for (int i = 0; i < int(kSlots); ++i) life.table.Insert(1);
+    life.Commit();
+    const std::size_t files = disk.List("replay/segments")->size();
+    moody.full = true;
+    moody.full_code = code;
+    for (int i = 0; i < int(kSlots); ++i) {
+      life.table.Remove(life.table.items().begin()->first);
+      life.table.Insert(1);
+      life.Commit();
+    }
+    EXPECT_FALSE(life.journal->error().ok());
+    if (code == Code::kUnavailable) {
+      EXPECT_GE(disk.List("replay/segments")->size(), files);
+    } else {
+      EXPECT_LT(disk.List("replay/segments")->size(), 3u);
+    }
+    moody.full = false;
+    life.now += Seconds(2);
+    life.Commit();
+    life.Commit();
+    EXPECT_EQ(life.journal->durable(), life.table.position());
+    EXPECT_EQ(disk.List("replay/segments")->size(), life.table.segments().size());
+  }
 }
 
 // What could not be read was taken for lost, its number given out again, and the file cut.
