@@ -47,7 +47,7 @@ struct Item {
                                    // the episode begins later
   float priority = 0;              // initial, before the exponent α: |TD error|
   std::uint64_t policy_version = 0;  // of the weights that acted
-  Buffer state = {};  // [...state] before the earliest frame; empty where the spec has none
+  Buffer state = {};  // [...state] before step first_frame - burn_in; empty where the spec has none
 };
 
 // The version of a learner's weights: its incarnation above its updates, so that a learner that

@@ -104,8 +104,8 @@ void TrajectoryCutter::AppendFrame(Stream* stream, std::span<const std::byte> ob
 void TrajectoryCutter::StartItem(const Steps& steps, int environment) {
   Stream& stream = streams_[std::size_t(environment)];
   if (options_.spec.state) {
-    const auto lead = std::size_t(options_.view.lead_max());
-    if (stream.states.size() > lead) stream.states.pop_front();
+    const auto burn_in = std::size_t(options_.view.burn_in);
+    if (stream.states.size() > burn_in) stream.states.pop_front();
     stream.states.push_back(
         Buffer::Copy(Row(steps.state, environment, options_.spec.state->bytes())));
   }

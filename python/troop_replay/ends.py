@@ -165,7 +165,8 @@ class Batch:
 
     @functools.cached_property
     def state(self) -> Optional[np.ndarray]:
-        """[B, *state]: the recurrent state before the earliest frame. None: the table has none."""
+        """[B, *state]: the recurrent state before the first step of the burn-in. None: the table
+        has none."""
         return _array_or_none(self._native.state)
 
     @functools.cached_property
