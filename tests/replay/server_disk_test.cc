@@ -172,8 +172,8 @@ TEST_F(ReplayDiskTest, ACheckpointThatFailsIsAnsweredWithTheReason) {
   const auto writer = world.Writer();
   ASSERT_NO_FATAL_FAILURE(PushAll(&world, writer.get(), 1, 0, 20));
   const auto channel = world.Connect(Role::kTool);
-  Message request{.type = MessageType::kReplayCheckpoint, .body = EncodeBody(TableBody{0})};
   for (const bool full : {true, false}) {
+    Message request{.type = MessageType::kReplayCheckpoint, .body = EncodeBody(TableBody{0})};
     disk.Repair();
     if (full) disk.FailFrom(disk.changes(), ResourceExhausted("no space left"));
     const auto ticket = channel->Send(request, kForever);
