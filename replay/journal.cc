@@ -153,7 +153,7 @@ bool Journal::CommitIsDue(Time now, const Journaled& table) {
   if (end <= submitted && dictionaries_.empty()) return false;
   if (!std::exchange(waiting_, true)) waiting_since_ = now;
   if (log_.job != 0 || now < log_.retry_at) return false;
-  return draining_ || wanted_ > durable_ || !dictionaries_.empty() ||
+  return draining_ || wanted_ > durable_ || !dictionaries_.empty() || round_.read ||
          end.segment != written_.segment || end.offset - written_.offset >= options_.commit_bytes ||
          now - waiting_since_ >= options_.commit_wait;
 }
@@ -273,6 +273,8 @@ void Journal::EndRound(const Journaled& table) {
 
 bool Journal::StartSnapshot(Time now) {
   if (!round_.active) return false;
+  // What lines say of items that came and went counts only beside the log that says the same.
+  if (round_.read && !refused_ && last_.end > durable_) return false;
   auto work = std::exchange(refused_, nullptr);
   if (!work) {
     if (!round_.read && encoder_.size() < options_.snapshot_block_bytes) return false;
