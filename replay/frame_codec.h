@@ -43,7 +43,7 @@ Result<Buffer> TrainFrameDictionary(std::span<const std::byte> frames, std::size
 // Owner: one thread; make one for each (16 KB for LZ4, about 300 KB for zstd, made at first use).
 class FrameCoder {
  public:
-  static constexpr int kDictionariesMax = 16;
+  static constexpr int kDictionariesMax = 256;
   FrameCoder(Codec codec, std::size_t frame_bytes);  // REQUIRES: frame_bytes <= 1 GiB
   ~FrameCoder();
   FrameCoder(FrameCoder&&) noexcept;

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <limits>
+#include <cmath>
 
 #include "core/log.h"
 #include "core/rng.h"
@@ -50,6 +50,7 @@ class ReplaySamplerImpl final : public ReplaySampler {
     Ticket ticket = 0;  // 0: not sent yet, or answered
     Time sent{};
     bool answered = false;
+    std::uint64_t life = 0;  // the shard's, when it answered
     SampleReplyBody reply;
     std::vector<Buffer> blocks;  // in order; a batch may lie in several
     std::vector<int> first;      // [batches + 1] block that batch b begins with
@@ -57,7 +58,8 @@ class ReplaySamplerImpl final : public ReplaySampler {
   // Some batches that were asked for together, the same share of each at each shard.
   struct Group {
     std::vector<Part> parts;
-    std::vector<double> used;  // totals that the shares were made of
+    std::vector<double> used;  // totals that the shares were made of; > 0 where a part has rows
+    std::vector<char> shut;    // gave nothing, or died: is asked for no more rows
     std::int64_t missing = 0;  // rows of each batch that nobody was asked for yet
     std::int64_t charge_missing = 0;
     int taken = 0;  // batches
@@ -77,17 +79,21 @@ class ReplaySamplerImpl final : public ReplaySampler {
   bool usable(std::size_t k) const { return !many() || (shards_[k].known() && !shards_[k].dead()); }
 
   void PollShards(Time now);
+  void AddDictionary(std::shared_ptr<const FrameDictionary> dictionary);
+  void DropUndecodable();
   void JudgeShards(Time now);
   void PollParts(Time now);
   void TakeReply(Group* group, Part* part, Result<Message> reply, Time now);
   Status CheckReply(const Message& message, Part* part) const;
-  void GiveUp(Group* group, Part* part, bool forget_shard);
+  void GiveUp(Group* group, Part* part, bool shut);
+  static bool HasRows(const Group& group, std::size_t k);
   void Kill(std::size_t k);
   void JudgeWaits(Time now);
   void AskOthers(std::size_t k);
   void FillGroups(Time now);
   bool StartGroup();
   bool Plan(Group* group);
+  double OpenShares(Group* group);
   void PlanCharges(Group* group);
   void SendParts(Time now);
   void SendUpdates();
@@ -95,6 +101,7 @@ class ReplaySamplerImpl final : public ReplaySampler {
   void Judge(Group* group);
   void NoteError(const Status& status);
   Status Parse(const Group& group, int batch);
+  static Status Scale(double share, Drawn* drawn);
   void NoteTaken(const Group& group);
 
   TrajectorySpec spec_;
@@ -103,7 +110,9 @@ class ReplaySamplerImpl final : public ReplaySampler {
   BatchDecoder decoder_;
   std::deque<SamplerShard> shards_;
   std::deque<Group> groups_;  // in order
-  std::int64_t debt_ = 0;     // drawn, and charged to nobody yet
+  std::deque<std::uint32_t>
+      decodable_;          // dictionaries of the decoder, in the order it was given them
+  std::int64_t debt_ = 0;  // drawn, and charged to nobody yet
   bool drain_ = false, closed_ = false;
   std::optional<Time> begun_;
   Status error_;
@@ -131,9 +140,36 @@ void ReplaySamplerImpl::Poll(Time now) {
 void ReplaySamplerImpl::PollShards(Time now) {
   for (SamplerShard& shard : shards_) {
     NoteError(shard.PollSmall());
-    for (auto& dictionary : shard.NewDictionaries()) decoder_.AddDictionary(std::move(dictionary));
+    for (auto& dictionary : shard.NewDictionaries()) AddDictionary(std::move(dictionary));
   }
+  DropUndecodable();
   if (many()) JudgeShards(now);
+}
+
+// The decoder forgets the one that was added first: it is asked for again when it is needed.
+void ReplaySamplerImpl::AddDictionary(std::shared_ptr<const FrameDictionary> dictionary) {
+  const std::uint32_t id = DictionaryId(*dictionary);
+  std::erase(decodable_, id);
+  if (decodable_.size() == std::size_t(FrameCoder::kDictionariesMax)) {
+    for (SamplerShard& shard : shards_) shard.ForgetDictionary(decodable_.front());
+    decodable_.pop_front();
+  }
+  decodable_.push_back(id);
+  decoder_.AddDictionary(std::move(dictionary));
+}
+
+// A shard that was restarted has not the dictionaries of its life before: what it gave then, and
+// can't be decoded, is drawn again.
+void ReplaySamplerImpl::DropUndecodable() {
+  for (Group& group : groups_) {
+    for (std::size_t i = group.parts.size(); i-- > 0;) {
+      Part& part = group.parts[i];
+      if (!part.answered || !shards_[part.shard].LostAny(part.reply.dictionaries)) continue;
+      GiveUp(&group, &part, false);
+    }
+    Judge(&group);
+  }
+  for (SamplerShard& shard : shards_) shard.ClearLost();
 }
 
 // A single shard is waited for, whatever it does.
@@ -167,11 +203,16 @@ void ReplaySamplerImpl::Kill(std::size_t k) {
   shards_[k].Die();
 }
 
-// Its rows and its charge are for others. `forget_shard`: it has no share in this group any more.
-void ReplaySamplerImpl::GiveUp(Group* group, Part* part, bool forget_shard) {
+bool ReplaySamplerImpl::HasRows(const Group& group, std::size_t k) {
+  return std::ranges::any_of(group.parts,
+                             [k](const Part& part) { return part.shard == k && part.rows > 0; });
+}
+
+// Its rows and its charge are for others. `shut`: it is asked for no more rows of this group.
+void ReplaySamplerImpl::GiveUp(Group* group, Part* part, bool shut) {
   if (part->ticket != 0) shards_[part->shard].Forget(part->ticket);
   if (!part->answered) shards_[part->shard].Charge(-std::int64_t(part->charge));
-  if (forget_shard) group->used[part->shard] = 0;
+  if (shut) group->shut[part->shard] = 1;
   group->missing += part->rows;
   group->charge_missing += part->charge;
   group->parts.erase(group->parts.begin() + (part - group->parts.data()));
@@ -205,9 +246,10 @@ void ReplaySamplerImpl::TakeReply(Group* group, Part* part, Result<Message> repl
   if (!reply.ok()) {
     const Code code = reply.status().code();
     if (code == Code::kOutOfRange) shard.Close();
-    // What may have been handled, with its answer lost, is drawn again.
-    const bool again = code == Code::kDeadlineExceeded || code == Code::kUnavailable;
-    if (!again && code != Code::kOutOfRange) NoteError(reply.status().WithContext("replay sample"));
+    // What may have been handled, with its answer lost, is drawn again, of the same shard: were its
+    // share given to others, a shard that loses answers would be drawn less than its rows say.
+    if (code == Code::kDeadlineExceeded || code == Code::kUnavailable) return;
+    if (code != Code::kOutOfRange) NoteError(reply.status().WithContext("replay sample"));
     return GiveUp(group, part, code == Code::kOutOfRange && part->charge == 0);
   }
   const Status status = CheckReply(*reply, part);
@@ -217,6 +259,7 @@ void ReplaySamplerImpl::TakeReply(Group* group, Part* part, Result<Message> repl
   shard.waived_at.reset();
   group->last_answer = now;
   part->answered = true;
+  part->life = shard.life();
   const auto unpaid = std::int64_t(part->charge) - std::int64_t(part->reply.charged);
   debt_ += unpaid;
   part->charge = part->reply.charged;
@@ -238,10 +281,9 @@ Status ReplaySamplerImpl::CheckReply(const Message& message, Part* part) const {
     return DataLoss("a reply with {} batches of {}; asked for {} of {}", body.batches,
                     body.batch_size, batches, part->rows);
   }
-  if (body.charged > part->charge || !(body.total >= 0) ||
-      body.total > std::numeric_limits<double>::max() || body.credit != body.credit) {
-    return DataLoss("a reply that charges {} of {}, with a total of {}", body.charged, part->charge,
-                    body.total);
+  TROOP_RETURN_IF_ERROR(SamplerShard::Check(body));
+  if (body.charged > part->charge) {
+    return DataLoss("a reply that charges {} of {}", body.charged, part->charge);
   }
   part->first = {0};
   std::uint64_t rows = 0;
@@ -289,8 +331,9 @@ void ReplaySamplerImpl::JudgeWaits(Time now) {
         AskOthers(part.shard);
         continue;
       }
-      NoteError(shard.SendUpdates(drain_, true));
-      shard.waived_at = now;
+      const Result<bool> sent = shard.SendUpdates(drain_, true);
+      NoteError(sent.status());
+      if (sent.ok() && *sent) shard.waived_at = now;
     }
   }
 }
@@ -318,6 +361,7 @@ bool ReplaySamplerImpl::StartGroup() {
   }
   Group group;
   group.used.assign(shards_.size(), 0);
+  group.shut.assign(shards_.size(), 0);
   group.missing = options_.batch_size;
   const std::int64_t debt = std::min(debt_, items_per_group());
   group.charge_missing = items_per_group() + debt;
@@ -328,22 +372,35 @@ bool ReplaySamplerImpl::StartGroup() {
   return true;
 }
 
+// The totals of the shards that may still give rows, in share_. A shard whose rows are here keeps
+// the total that its share was made of, also when it has died since: it is in each row's chance.
+double ReplaySamplerImpl::OpenShares(Group* group) {
+  double sum = 0;
+  share_.assign(shards_.size(), 0);
+  for (std::size_t k = 0; k < shards_.size(); ++k) {
+    if (usable(k) && group->shut[k] == 0) share_[k] = group->used[k];
+    if (share_[k] == 0 && !HasRows(*group, k)) group->used[k] = 0;
+    sum += share_[k];
+  }
+  return sum;
+}
+
 // Shares of what nobody was asked for yet. False: nobody can be asked now.
 bool ReplaySamplerImpl::Plan(Group* group) {
-  double sum = 0;
-  for (std::size_t k = 0; k < shards_.size(); ++k) {
-    if (!usable(k)) group->used[k] = 0;
-    sum += group->used[k];
-  }
-  if (sum == 0) {
+  double sum = OpenShares(group);
+  if (sum ==
+      0) {  // a new group, or one whose shards have all failed: all are asked by their totals
     for (std::size_t k = 0; k < shards_.size(); ++k) {
-      group->used[k] = !many() ? 1 : usable(k) ? shards_[k].total() : 0;
-      sum += group->used[k];
+      share_[k] = !many() ? 1 : usable(k) ? shards_[k].total() : 0;
+      if (share_[k] == 0) continue;
+      group->shut[k] = 0;
+      if (!HasRows(*group, k)) group->used[k] = share_[k];
+      sum += share_[k];
     }
   }
   if (sum == 0) return false;
   given_.resize(shards_.size());
-  Apportion(group->used, group->missing, rng_.Uniform(), given_);
+  Apportion(share_, group->missing, rng_.Uniform(), given_);
   const std::size_t first = group->parts.size();
   for (std::size_t k = 0; k < shards_.size(); ++k) {
     if (given_[k] > 0) group->parts.push_back({.shard = k, .rows = std::uint32_t(given_[k])});
@@ -410,7 +467,7 @@ void ReplaySamplerImpl::SendUpdates() {
           group.parts, [k](const Part& part) { return part.shard == k && part.ticket != 0; });
     });
     const bool tell_drain = drain_ && !shard.drain_told() && (waits || shard.probing());
-    if (shard.has_updates() || tell_drain) NoteError(shard.SendUpdates(drain_, false));
+    if (shard.has_updates() || tell_drain) NoteError(shard.SendUpdates(drain_, false).status());
   }
 }
 
@@ -486,9 +543,7 @@ Status ReplaySamplerImpl::Parse(const Group& group, int batch) {
         return DataLoss("a block of {} items, {} were told", drawn_[at].size(),
                         part.reply.rows[std::size_t(i)]);
       }
-      const double share = group.used[part.shard] / sum;
-      for (double& p : drawn_[at].probability) p *= share;
-      drawn_[at].probability_min *= share;
+      TROOP_RETURN_IF_ERROR(Scale(group.used[part.shard] / sum, &drawn_[at]));
     }
   }
   return Status::Ok();
@@ -497,10 +552,24 @@ Status ReplaySamplerImpl::Parse(const Group& group, int batch) {
 void ReplaySamplerImpl::NoteTaken(const Group& group) {
   const auto left = std::uint64_t(options_.batches_per_request - group.taken);
   for (const Part& part : group.parts) {
+    if (part.reply.charged == 0) continue;
     const std::uint64_t open =
         part.reply.charged * left / std::uint64_t(options_.batches_per_request);
-    shards_[part.shard].Take(part.reply.reserved - std::min(part.reply.reserved, open));
+    shards_[part.shard].Take(part.reply.reserved - std::min(part.reply.reserved, open), part.life);
   }
+}
+
+// The totals are of other processes: whatever they say, no chance becomes 0.
+Status ReplaySamplerImpl::Scale(double share, Drawn* drawn) {
+  bool good = true;
+  for (double& p : drawn->probability) {
+    p *= share;
+    good = good && std::isnormal(p);
+  }
+  const bool told = drawn->probability_min > 0;
+  drawn->probability_min *= share;
+  if (good && (!told || std::isnormal(drawn->probability_min))) return Status::Ok();
+  return DataLoss("items whose chance is 0: their shard has {} of the replay", share);
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 namespace troop {
 namespace {
 
+constexpr double kTotalMax = 1e100;  // the totals of thousands of shards have a finite sum
+
 // Lost samples are asked for again; lost priorities stay as they were.
 bool Passing(Code code) { return code == Code::kDeadlineExceeded || code == Code::kUnavailable; }
 
@@ -40,15 +42,15 @@ Result<std::optional<Ticket>> SamplerShard::Ask(const Request& request) {
   return ticket;
 }
 
-Status SamplerShard::SendUpdates(bool drain, bool waive) {
+Result<bool> SamplerShard::SendUpdates(bool drain, bool waive) {
   const UpdateBody body{table_, std::uint32_t(key_.size()), taken_, drain, waive};
   Status error;
   const auto ticket = Send(MessageType::kUpdatePriorities, EncodeBody(body), &error);
   if (!error.ok()) return error.WithContext("replay priorities");
-  if (!ticket) return Status::Ok();
+  if (!ticket) return false;
   updates_.push_back(*ticket);
   drain_told_ = drain_told_ || drain;
-  return Status::Ok();
+  return true;
 }
 
 Status SamplerShard::Probe(bool when_ready, bool drain) {
@@ -74,6 +76,7 @@ Status SamplerShard::PollSmall() {
   probe_ = 0;
   if (answer->ok()) {
     TROOP_ASSIGN_OR_RETURN(const auto body, DecodeBody<SampleReplyBody>((*answer)->body));
+    TROOP_RETURN_IF_ERROR(Check(body).WithContext("replay sample"));
     Note(body);
     dead_ = false;
     return Status::Ok();
@@ -86,7 +89,16 @@ Status SamplerShard::PollSmall() {
   return answer->status().WithContext("replay sample");
 }
 
+Status SamplerShard::Check(const SampleReplyBody& body) {
+  if (body.total >= 0 && body.total <= kTotalMax && body.credit == body.credit) return Status::Ok();
+  return DataLoss("a reply with a total of {}, and a credit of {}", body.total, body.credit);
+}
+
 void SamplerShard::Note(const SampleReplyBody& body) {
+  if (body.reserved < taken_) {  // it was restarted while nobody looked
+    taken_ = 0;
+    ++life_;
+  }
   total_ = body.total;
   credit_ = body.credit;
   known_ = true;
@@ -105,10 +117,18 @@ void SamplerShard::PollDictionaries() {
         new_dictionaries_.push_back(std::move(dictionary));
       }
     }
-    // One that can't be had is none of ours to wait for: its frames say that it lacks.
-    if (answer->ok() || !Passing(answer->status().code())) dictionaries_.insert(it->first);
+    const Code code = answer->status().code();
+    if (code == Code::kNotFound) {
+      lost_.insert(it->first);
+    } else if (!Passing(code)) {  // one that is no dictionary: its frames say that it lacks
+      dictionaries_.insert(it->first);
+    }
     it = asked_.erase(it);
   }
+}
+
+bool SamplerShard::LostAny(std::span<const std::uint32_t> ids) const {
+  return std::ranges::any_of(ids, [this](std::uint32_t id) { return lost_.contains(id); });
 }
 
 bool SamplerShard::HasDictionaries(std::span<const std::uint32_t> ids) {
@@ -135,6 +155,8 @@ void SamplerShard::Die() {
   known_ = false;
   total_ = credit_ = 0;
   charged_ = 0;
+  taken_ = 0;
+  ++life_;
   waived_at.reset();
   key_.clear();
   priority_.clear();

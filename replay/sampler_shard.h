@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -43,15 +44,25 @@ class SamplerShard {
     priority_.push_back(priority);
   }
   bool has_updates() const { return !key_.empty(); }
-  // Alone, with no request. `drain`, `waive`: as in UpdateBody.
-  Status SendUpdates(bool drain, bool waive);
+  // Alone, with no request. `drain`, `waive`: as in UpdateBody. False: no room now, nothing sent.
+  Result<bool> SendUpdates(bool drain, bool waive);
   bool drain_told() const { return drain_told_; }
 
-  void Note(const SampleReplyBody& body);  // what each reply says of the shard
-  void Take(std::uint64_t reserved) { taken_ = reserved; }
+  // kDataLoss: a total or credit that shares can't be made of.
+  static Status Check(const SampleReplyBody& body);
+  void Note(const SampleReplyBody& body);  // what each reply says of the shard; REQUIRES: Check
+  // Counted anew in each of its lives: what an earlier one had reserved says nothing to this one.
+  void Take(std::uint64_t reserved, std::uint64_t life) {
+    if (life == life_) taken_ = std::max(taken_, reserved);
+  }
+  std::uint64_t life() const { return life_; }
   // Whether all of them are here; asks for those that are not. They come out of NewDictionaries.
   bool HasDictionaries(std::span<const std::uint32_t> ids);
   std::vector<std::shared_ptr<const FrameDictionary>> NewDictionaries();
+  void ForgetDictionary(std::uint32_t id) { dictionaries_.erase(id); }
+  // Whether it said of any that it has none such, since ClearLost.
+  bool LostAny(std::span<const std::uint32_t> ids) const;
+  void ClearLost() { lost_.clear(); }
 
   void Die();
   void Heard() { dead_ = false; }
@@ -76,13 +87,14 @@ class SamplerShard {
   std::uint32_t table_;
   double total_ = 0, credit_ = 0;
   std::int64_t charged_ = 0;
-  std::uint64_t taken_ = 0;
+  std::uint64_t taken_ = 0, life_ = 0;
   bool known_ = false, dead_ = false, closed_ = false, drain_told_ = false;
   Ticket probe_ = 0;
   std::deque<Ticket> updates_;
   std::vector<std::uint64_t> key_;  // wait for a message
   std::vector<float> priority_;
   std::set<std::uint32_t> dictionaries_;  // here
+  std::set<std::uint32_t> lost_;          // asked for, and gone
   std::map<std::uint32_t, Ticket> asked_;
   std::vector<std::shared_ptr<const FrameDictionary>> new_dictionaries_;
 };

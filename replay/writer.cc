@@ -48,7 +48,7 @@ class ShardWriter {
         pushes_.pop_front();
       } else if (MayTryAgain(answer->status().code())) {
         TakeBack();
-      } else if (answer->status().code() == Code::kNotFound && known_ != 0) {
+      } else if (answer->status().code() == Code::kNotFound && trained_) {
         TakeBack();
         ForgetDictionary();
       } else {
@@ -85,16 +85,19 @@ class ShardWriter {
         wanted_ = 0;
         return;
       }
-      known_ = wanted_;
+      known_ = asked_id_;  // a newer one may be wanted by now
       if (auto dictionary = MakeFrameDictionary((*answer)->parts[0])) {
         coder_.AddDictionary(std::move(dictionary));
+        trained_ = true;
       }
     }
     if (wanted_ == 0 || wanted_ == known_ || !channel_->CanSend()) return;
     Message request{.type = MessageType::kDictionary,
                     .body = EncodeBody(DictionaryBody{options_.table, wanted_})};
     const auto ticket = channel_->Send(request, kForever);
-    if (ticket.ok()) asked_ = *ticket;
+    if (!ticket.ok()) return;
+    asked_ = *ticket;
+    asked_id_ = wanted_;
   }
 
   // All that is not acknowledged goes again, in order: the server drops what it had already.
@@ -118,7 +121,10 @@ class ShardWriter {
       Pack(&push);
     }
     coder_ = std::move(plain);
+    if (asked_ != 0) channel_->Forget(asked_);  // of the server that is gone
+    asked_ = 0;
     wanted_ = known_ = 0;
+    trained_ = false;
   }
 
   void Recode(FrameCoder* to, EncodedChunk* chunk) {
@@ -159,8 +165,9 @@ class ShardWriter {
   ReplayWriter::Options options_;
   FrameCoder coder_;
   std::deque<Pushed> pushes_;  // unacknowledged, in order; the server answers in this order
-  std::uint32_t wanted_ = 0, known_ = 0;  // dictionaries
+  std::uint32_t wanted_ = 0, known_ = 0, asked_id_ = 0;  // dictionaries
   Ticket asked_ = 0;
+  bool trained_ = false;  // the coder has one
 };
 
 class ReplayWriterImpl final : public ReplayWriter {

@@ -1,10 +1,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "core/executor.h"
 #include "net/codec.h"
 #include "replay/wire.h"
+#include "tests/replay/relay.h"
 #include "tests/replay/replay_world.h"
 
 namespace troop {
@@ -106,6 +108,90 @@ TEST(ReplayTablesTest, ADictionaryIsTrainedAndReachesWritersAndSamplers) {
   EXPECT_TRUE(writer->error().ok()) << writer->error().ToString();
   EXPECT_EQ(writer->unacked_pushes(), 0);
   EXPECT_EQ(world.Metric("replay/items"), 20);
+}
+
+// The dictionary of an answer is of a life that is over: the answer is drawn again.
+TEST(ReplayTablesTest, ARestartBetweenAnAnswerAndItsDictionaryIsOutlived) {
+  ReplayServer::Options options = PictureOptions(Codec::kZstd);
+  InlineExecutor executor;
+  options.executor = &executor;
+  ReplayWorld world(options);
+  const auto writer = world.Writer();
+  for (std::uint64_t first = 0; first < 6000; first += 101) {
+    ASSERT_NO_FATAL_FAILURE(PushPictures(&world, writer.get(), first, 100));
+    if (first == 4040) world.Advance(Milliseconds(1));
+  }
+  const auto sampler = world.Sampler({.batch_size = 256, .prefetch = 1});
+  sampler->Poll(world.now());
+  world.Pump();  // answered, and not looked at
+  options.executor = nullptr;
+  world.options() = options;
+  world.RestartServer();
+  const auto second = world.Writer(1);
+  ASSERT_TRUE(second->Push({Pictures(1, 0, 41)}, MakeItems(1, 0, 40, 1, 1)).ok());
+  Result<std::optional<SampleBatch>> batch = std::optional<SampleBatch>();
+  for (int i = 0; i < 100 && batch.ok() && !batch->has_value(); ++i) {
+    world.Advance(Milliseconds(200));
+    second->Poll(world.now());
+    batch = Take(&world, sampler.get());
+  }
+  ASSERT_TRUE(Took(batch)) << batch.status().ToString();
+  ExpectPictures(**batch);
+}
+
+// A decoder keeps a bounded number: those of a table that lives long were forgotten for ever.
+TEST(ReplayTablesTest, ADictionaryThatTheDecoderForgotIsFetchedAgain) {
+  ReplayServer::Options options = PictureOptions(Codec::kZstd);
+  InlineExecutor executor;
+  options.executor = &executor;
+  RelayWorld world(options, 1);
+  const auto writer =
+      MakeReplayWriter(world.ConnectAll(Role::kActor), PictureSpec(), {.codec = Codec::kZstd});
+  for (std::uint64_t first = 0; first < 6000; first += 101) {
+    ASSERT_TRUE(writer->Push({Pictures(1, first, 101)}, MakeItems(1, first, 100, 1, 1)).ok());
+    for (int i = 0; i < 3; ++i) {
+      world.Pump();
+      writer->Poll(world.now());
+    }
+  }
+  Buffer real;
+  std::uint32_t made_up = 0;
+  int fetched = 0;
+  world.relay(0).ask = [&](const Message& message, Reply* reply) {
+    if (message.type != MessageType::kDictionary) return false;
+    const std::uint32_t id = DecodeBody<DictionaryBody>(message.body)->id;
+    if (id > 1'000'000 || real.empty()) return ++fetched < 0;
+    MutableBuffer bytes(real.size());  // the same, with another id
+    std::memcpy(bytes.data(), real.data(), real.size());
+    std::memcpy(bytes.data() + 4, &id, sizeof id);
+    Message answer{.type = MessageType::kDictionaryReply};
+    answer.parts.push_back(std::move(bytes).Freeze());
+    reply->Send(std::move(answer));
+    return true;
+  };
+  world.relay(0).edit = [&](Message* message) {
+    if (message->type == MessageType::kDictionaryReply) real = message->parts[0];
+    if (message->type != MessageType::kSampleReply || real.empty()) return;
+    SampleReplyBody body = *DecodeBody<SampleReplyBody>(message->body);
+    for (int i = 0; i < 100; ++i) body.dictionaries.push_back(40'000 + made_up++);
+    message->body = EncodeBody(body);
+  };
+  const auto sampler = MakeReplaySampler(
+      world.ConnectAll(Role::kLearner), PictureSpec(),
+      {.batch_size = 64, .prefetch = 1, .view = {.length_max = 3}, .codec = Codec::kZstd});
+  int batches = 0;
+  for (int i = 0; i < 200 && batches < 8; ++i) {
+    sampler->Poll(world.now());
+    world.Pump();
+    sampler->Poll(world.now());
+    const auto batch = sampler->Next();
+    ASSERT_TRUE(batch.ok()) << batch.status().ToString();
+    if (!batch->has_value()) continue;
+    ++batches;
+    ExpectPictures(**batch);
+  }
+  EXPECT_EQ(batches, 8);
+  EXPECT_GT(fetched, 1);
 }
 
 TEST(ReplayTablesTest, TablesOfOneServerAreApart) {
