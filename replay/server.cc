@@ -23,6 +23,9 @@ class ReplayServerImpl final : public ReplayServer {
   Status Build();
 
   void Handle(Message message, Reply reply) override;
+  void PeerChanged(const Origin& peer, PeerState state) override {
+    for (const auto& table : tables_) table->NotePeer(peer, state);
+  }
   void Tick(Time now) override;
   void Report(Metrics* metrics) const override;
   void Drain() override;

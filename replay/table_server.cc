@@ -15,7 +15,9 @@ namespace {
 constexpr std::uint32_t kBatchesMax = 64;                       // in one request
 constexpr std::size_t kReplyBytesMax = std::size_t{192} << 20;  // below the wire's limit
 constexpr double kManyItems = 1e12;
-constexpr std::size_t kDictionariesMax = 16;  // as many as a decoder keeps
+constexpr std::size_t kDictionariesMax = 16;  // a decoder keeps those of 16 shards
+// A client that is away for as long is gone: above a restart, and a long pause.
+constexpr Duration kForgetAfter = Seconds(60);
 // A host that has nothing to do calls every 10 ms: of these a round of snapshots may take one.
 constexpr int kIdlePolls = 64;
 
@@ -24,12 +26,13 @@ std::size_t FramesPerItem(const ViewSpec& view) {
   return std::size_t(FramesOf(view, view.lead_max(), view.length_max).count());
 }
 
-// What a snapshot keeps of the limiter.
+// What a snapshot keeps of the limiter, and the table's count of items then.
 struct LimiterCounts {
   std::int64_t inserts = 0, samples = 0;
+  std::uint64_t items = 0;
   template <class A>
   void serialize(A& a) {
-    a(inserts, samples);
+    a(inserts, samples, items);
   }
 };
 
@@ -66,16 +69,26 @@ TableServer::TableServer(const ReplayTableOptions& options, const ReplayServer::
       trainer_(options.table.trajectory.observation.bytes(),
                options.table.codec == Codec::kZstd ? server.executor : nullptr) {}
 
-// The limiter goes on where it was, without a burst.
+// The limiter goes on where it was, without a burst. Items that the log has from after the snapshot
+// are inserts too.
 Status TableServer::Keep(RestoredTable* restored) {
   journal_ = std::move(restored->journal);
   for (const auto& dictionary : restored->dictionaries) {
     dictionaries_.emplace_back(DictionaryId(*dictionary), DictionaryBytes(*dictionary));
     trainer_.Finish();
   }
-  if (restored->owner.empty()) return Status::Ok();
-  TROOP_ASSIGN_OR_RETURN(const LimiterCounts counts, DecodeBody<LimiterCounts>(restored->owner));
-  limiter_.Restore(counts.inserts, counts.samples, table_.size());
+  if (!restored->restored) return Status::Ok();
+  LimiterCounts counts;
+  if (!restored->owner.empty()) {
+    TROOP_ASSIGN_OR_RETURN(counts, DecodeBody<LimiterCounts>(restored->owner));
+  }
+  if (counts.inserts < 0 || counts.samples < 0) {
+    return DataLoss("replay: table {} was kept with {} inserts and {} samples", name(),
+                    counts.inserts, counts.samples);
+  }
+  const std::uint64_t items = table_.counters().inserted;
+  const std::uint64_t later = items - std::min(items, counts.items);
+  limiter_.Restore(counts.inserts + std::int64_t(later), counts.samples, table_.size());
   return Status::Ok();
 }
 
@@ -213,10 +226,37 @@ void TableServer::NoteClient(const Origin& origin, std::uint64_t taken) {
     client = {.incarnation = origin.incarnation};
   }
   if (origin.incarnation < client.incarnation) return;
+  client.gone.reset();
   // More than was reserved: of this shard's life before.
   const std::uint64_t delivered = std::clamp(taken, client.delivered, client.reserved);
   limiter_.Deliver(std::int64_t(delivered - client.delivered));
   client.delivered = delivered;
+}
+
+void TableServer::NotePeer(const Origin& origin, PeerState state) {
+  const auto it = clients_.find({origin.role, origin.index});
+  if (it == clients_.end()) return;
+  std::optional<Time>& gone = it->second.gone;
+  gone = state == PeerState::kUp ? std::nullopt : gone ? gone : now_;
+}
+
+// Each run of a tool is a client with an index of its own: no newer incarnation releases what it
+// had. One that was only cut off asks again.
+void TableServer::ForgetClients(Time now) {
+  for (auto it = clients_.begin(); it != clients_.end();) {
+    const auto& [who, client] = *it;
+    if (!client.gone || now - *client.gone <= kForgetAfter) {
+      ++it;
+      continue;
+    }
+    limiter_.Release(std::int64_t(client.reserved - client.delivered));
+    std::erase_if(samples_, [&who](ParkedSample& parked) {
+      if (std::pair(parked.origin.role, parked.origin.index) != who) return false;
+      parked.reply.Fail(Unavailable("replay: nothing was heard of the caller"));
+      return true;
+    });
+    it = clients_.erase(it);
+  }
 }
 
 bool TableServer::Fenced(const Origin& origin) const {
@@ -264,8 +304,7 @@ bool TableServer::CanSample(const ParkedSample& parked) const {
 
 // Answers what may be answered, the sides by turns, so that neither runs ahead. Ends: each turn
 // takes a call off a queue.
-void TableServer::Settle() {
-  called_ = true;
+void TableServer::SettleAll() {
   for (bool moved = true; moved;) {
     moved = SettleInsert();
     moved |= SettleSample();
@@ -355,14 +394,14 @@ bool TableServer::Sample(ParkedSample* parked) {
 
 // False: the table has run out of items, or the call was refused.
 bool TableServer::DrawBlocks(ParkedSample* parked) {
-  std::size_t bytes = 0;
   while (parked->batches < parked->body.batches) {
     if (!table_.can_draw()) return false;
     table_.Draw(parked->body.batch_size - parked->rows_open, &drawn_);
     if (drawn_.size() == 0) return false;
     NoteDrawn();
-    for (const Drawn::Frame& frame : drawn_.frame) bytes += frame.bytes;
-    if (bytes > kReplyBytesMax) {
+    parked->bytes +=
+        PackedBytes(drawn_, options_.table.trajectory, options_.table.view, options_.table.codec);
+    if (parked->bytes > kReplyBytesMax) {
       ++refused_;
       parked->reply.Fail(InvalidArgument("sample: {} batches of {} are more than {} MiB",
                                          parked->body.batches, parked->body.batch_size,
@@ -419,6 +458,8 @@ void TableServer::SendSample(ParkedSample* parked, bool nothing) {
 
 void TableServer::Tick(Time now) {
   now_ = now;
+  ForgetClients(now);
+  if (!ended_) SettleAll();
   NoteWaits();
   PollDictionary();
   if (!journal_) return;
@@ -435,7 +476,7 @@ void TableServer::NoteBehind() {
                journal_->lag_bytes() >> 20, journal_->error().ok() ? "" : ": ",
                journal_->error().message());
   }
-  if (was && !behind_) Settle();
+  if (was && !behind_ && !ended_) SettleAll();
 }
 
 void TableServer::PollDictionary() {
@@ -453,7 +494,8 @@ void TableServer::PollDictionary() {
 
 // A disk that fails is tried again for ever; those who wait for it wait.
 void TableServer::PollJournal(Time now) {
-  journal_->SetOwner(EncodeBody(LimiterCounts{limiter_.inserts(), limiter_.samples()}));
+  journal_->SetOwner(EncodeBody(
+      LimiterCounts{limiter_.inserts(), limiter_.samples(), table_.counters().inserted}));
   if (!checkpoints_.empty()) journal_->SnapshotNow();
   Time next = journal_->Poll(now, &journaled_);
   for (int i = 0; i < kIdlePolls && !called_ && next <= now; ++i) {
@@ -478,6 +520,7 @@ void TableServer::PollJournal(Time now) {
 }
 
 void TableServer::Drain() {
+  ended_ = true;
   if (journal_) journal_->Drain();
 }
 

@@ -42,7 +42,13 @@ class TableServer {
   // Answered when a snapshot from now on is complete, or failed.
   Status HandleCheckpoint(Reply* reply);
 
-  void Settle();  // answers what may be answered
+  void Settle() {  // after a call: answers what may be answered
+    called_ = true;
+    SettleAll();
+  }
+  // Of a client's connection. What one that stays away had reserved is released, and what it had
+  // parked is refused.
+  void NotePeer(const Origin& origin, PeerState state);
   void Tick(Time now);
   void Drain();  // no call comes any more
   bool drained() const { return journal_ == nullptr || journal_->drained(); }
@@ -66,10 +72,12 @@ class TableServer {
     std::vector<std::uint32_t> rows;  // of each block
     std::uint32_t batches = 0;        // whole ones of them
     std::uint32_t rows_open = 0;      // of the batch that is not whole
+    std::size_t bytes = 0;            // of the blocks
   };
   // Of one sampler: what it was charged, and what of it its owner took.
   struct Client {
     std::uint64_t incarnation = 0, reserved = 0, delivered = 0;
+    std::optional<Time> gone;  // since then; nullopt: it is there
   };
 
   struct ParkedCheckpoint {
@@ -94,12 +102,14 @@ class TableServer {
   Status CheckSample(const SampleBody& body) const;
   Status Update(const Message& message, std::uint32_t updates);
   void NoteClient(const Origin& origin, std::uint64_t taken);
+  void ForgetClients(Time now);
   void SetDrain(bool drain, const Origin& origin);
   bool Ready() const;
   double Credit() const;
   bool CanInsert() const;
   bool CanSample(const ParkedSample& parked) const;
   void NoteWaits();
+  void SettleAll();
   bool SettleInsert();
   bool SettleSample();
   void Insert(ParkedInsert parked);
@@ -124,6 +134,7 @@ class TableServer {
   std::deque<UnackedInsert> unacked_;  // in the order of the log
   std::vector<ParkedCheckpoint> checkpoints_;
   bool called_ = false;    // since the last Tick
+  bool ended_ = false;     // nothing is answered any more
   bool behind_ = false;    // the disk, at the last Tick
   bool draining_ = false;  // the last sampler heard said that no more experience will come
   std::map<std::pair<Role, std::int32_t>, Client> clients_;

@@ -241,5 +241,20 @@ TEST_F(ReplayDiskTest, ACheckpointOfATableInMemoryIsRefused) {
   EXPECT_EQ(answer.status().code(), Code::kFailedPrecondition);
 }
 
+// The counts were those of the last snapshot: items of the log after it were no inserts.
+TEST_F(ReplayDiskTest, AfterADeathTheLimiterCountsWhatTheLogBringsBack) {
+  ReplayWorld world(Kept(2));
+  const auto writer = world.Writer();
+  ASSERT_NO_FATAL_FAILURE(PushAll(&world, writer.get(), 1, 0, 10));
+  for (int i = 0; i < 100; ++i) world.Advance(Seconds(1));  // snapshots
+  const double snapshots = world.Metric("replay/snapshots");
+  EXPECT_GT(snapshots, 0);
+  ASSERT_NO_FATAL_FAILURE(Push(&world, writer.get(), 1, 11, 1));
+  EXPECT_EQ(world.Metric("replay/inserts"), 11);
+  world.RestartServer();
+  EXPECT_EQ(world.Metric("replay/items"), 11);
+  EXPECT_EQ(world.Metric("replay/inserts"), 11);
+}
+
 }  // namespace
 }  // namespace troop

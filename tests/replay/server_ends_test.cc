@@ -238,5 +238,30 @@ TEST(ReplayEndsTest, ParkedRequestsOfARestartedLearnerConsumeNoSamples) {
   EXPECT_EQ(world.Samples(), 4);
 }
 
+// Each run of a tool has an index of its own: what it left was never released.
+TEST(ReplayEndsTest, WhatAGoneSamplerHadReservedIsReleased) {
+  ReplayWorld world(Limited());
+  const auto writer = world.Writer();
+  ASSERT_NO_FATAL_FAILURE(Push(&world, writer.get(), 1, 0, 10));
+  auto sampler = world.Sampler({.batch_size = 6, .prefetch = 8}, 4711);
+  for (int i = 0; i < 3; ++i) {
+    sampler->Poll(world.now());
+    world.Pump();
+  }
+  EXPECT_GT(world.Metric("replay/samples_in_flight"), 0);
+  EXPECT_GT(world.Metric("replay/parked_samples"), 0);
+  for (int i = 0; i < 90; ++i) {  // it waits, and is there
+    world.Advance(Seconds(1));
+    sampler->Poll(world.now());
+  }
+  EXPECT_GT(world.Metric("replay/samples_in_flight"), 0);
+  EXPECT_GT(world.Metric("replay/parked_samples"), 0);
+  sampler.reset();
+  for (int i = 0; i < 90; ++i) world.Advance(Seconds(1));
+  EXPECT_EQ(world.Metric("replay/samples_in_flight"), 0);
+  EXPECT_EQ(world.Metric("replay/parked_samples"), 0);
+  EXPECT_EQ(world.Metric("replay/samples"), 0);
+}
+
 }  // namespace
 }  // namespace troop
