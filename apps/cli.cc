@@ -76,7 +76,9 @@ int RunRole(const RoleArguments& a) {
   Result<std::unique_ptr<Network>> network =
       MakeZmqNetwork({.dead_after = Seconds(a.dead_after_s)});
   if (!network.ok()) return Complain(network.status());
-  auto executor = std::make_unique<ThreadExecutor>(1, [n = network->get()] { n->Wake(); });
+  // A replay's training of a dictionary must not hold up what waits for its disk.
+  const int threads = role == Role::kReplay ? 2 : 1;
+  auto executor = std::make_unique<ThreadExecutor>(threads, [n = network->get()] { n->Wake(); });
   std::unique_ptr<Storage> storage;
   char host[256] = {};
   gethostname(host, sizeof host - 1);

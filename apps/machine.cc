@@ -80,7 +80,8 @@ Result<ProcessBytes> PredictProcesses(const Config& config, const EnvSpec& env,
   // Online and target weights, gradient, optimizer, the snapshot that is published; what forward
   // keeps for backward; the batches on their way and the one at work.
   bytes.learner = 2 * weights + value + slots * value + value + double(learning.cache_bytes) +
-                  double(learning.workspace_bytes) + batch * double(config.learner.prefetch + 1);
+                  double(learning.workspace_bytes) +
+                  batch * double(config.learner.prefetch * config.learner.batches_per_request + 1);
   bytes.paramserver = 2 * value;  // the snapshot that is given, and the next one as it arrives
   return bytes;
 }

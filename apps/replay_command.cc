@@ -43,7 +43,7 @@ Result<ReplayServer::Options> OptionsFor(const Config& config) {
                            ReplayOptionsFor(config, {spec.observation, spec.action.tensor()}));
   }
   for (const ReplayTableConfig& table : config.replay.tables) {
-    TROOP_ASSIGN_OR_RETURN(auto made, ReplayTableFor(table, config.seed));
+    TROOP_ASSIGN_OR_RETURN(auto made, ReplayTableFor(table, config.seed, config.replay.shards));
     options.tables.push_back(std::move(made));
   }
   // Keys of one life are not those of the next: seconds grow.
@@ -66,7 +66,8 @@ std::string Sizes(const ReplayServer& server) {
 Status Serve(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<Network> network, MakeZmqNetwork());
   std::unique_ptr<Storage> storage;  // before those who use it
-  ThreadExecutor executor(1, [n = network.get()] { n->Wake(); });
+  ThreadExecutor executor(2,         // a training must not hold up what waits for the disk
+                          [n = network.get()] { n->Wake(); });
   TROOP_ASSIGN_OR_RETURN(ReplayServer::Options options, OptionsFor(config));
   options.executor = &executor;
   options.journal = {.folder = "tables", .spill = config.replay.spill};

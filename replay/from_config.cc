@@ -34,7 +34,8 @@ ViewSpec ViewFor(const Config& config) {
   return {.kind = ViewSpec::Kind::kTransition, .length_max = int(config.actor.n_step)};
 }
 
-Result<ReplayTableOptions> ReplayTableFor(const ReplayTableConfig& t, std::int64_t seed) {
+Result<ReplayTableOptions> ReplayTableFor(const ReplayTableConfig& t, std::int64_t seed,
+                                          std::int64_t shards) {
   TrajectorySpec trajectory;
   const auto spec = [&t](const std::string& text, std::string_view key) -> Result<TensorSpec> {
     Result<TensorSpec> parsed = ParseTensorSpec(text);
@@ -55,8 +56,8 @@ Result<ReplayTableOptions> ReplayTableFor(const ReplayTableConfig& t, std::int64
                          .stack = int(t.stack),
                          .burn_in = int(t.burn_in)},
                 .codec = CodecFor(t.codec, trajectory.observation),
-                .capacity_items = t.capacity_items,
-                .min_items = t.min_items,
+                .capacity_items = Share(t.capacity_items, shards),
+                .min_items = Share(t.min_items, shards),
                 .sampler = {.kind = KindOf(t.sampler), .alpha = t.alpha},
                 .remover = {.kind = KindOf(t.remover), .alpha = t.evict_alpha},
                 .reservoir = t.remover == "reservoir",
@@ -93,7 +94,7 @@ Result<ReplayServer::Options> ReplayOptionsFor(const Config& config,
   options.journal.spill = r.spill;
   options.ack_on_disk = r.ack == "disk";
   for (const ReplayTableConfig& table : r.tables) {
-    TROOP_ASSIGN_OR_RETURN(auto made, ReplayTableFor(table, config.seed));
+    TROOP_ASSIGN_OR_RETURN(auto made, ReplayTableFor(table, config.seed, r.shards));
     options.tables.push_back(std::move(made));
   }
   return options;

@@ -17,8 +17,9 @@ ViewSpec ViewFor(const Config& config);
 // what can't be read.
 Result<ReplayServer::Options> ReplayOptionsFor(const Config& config,
                                                const TrajectorySpec& trajectory);
-// Of replay.tables alone.
-Result<ReplayTableOptions> ReplayTableFor(const ReplayTableConfig& table, std::int64_t seed);
+// One of replay.tables, of one shard likewise.
+Result<ReplayTableOptions> ReplayTableFor(const ReplayTableConfig& table, std::int64_t seed,
+                                          std::int64_t shards);
 ReplayWriter::Options WriterOptionsFor(const Config& config, const TrajectorySpec& trajectory);
 ReplaySampler::Options SamplerOptionsFor(const Config& config, const TrajectorySpec& trajectory);
 
