@@ -60,7 +60,7 @@ class TrajectoryCutter {
   };
   struct Stream {
     std::deque<Pending> pending;
-    std::deque<Buffer> states;  // of the newest burn_in + 1 steps of the episode, if the spec has one
+    std::deque<Buffer> states;  // of the newest burn_in + 1 steps of the episode
     std::uint64_t next_frame = 0;
     std::uint64_t episode_first = 0;
     std::uint64_t covered = 0;  // frame behind the last step that an item of the episode holds
