@@ -21,7 +21,7 @@
 #include "core/check.h"
 #include "core/rng.h"
 #include "replay/batch_decoder.h"
-#include "replay/table2.h"
+#include "replay/table.h"
 
 namespace troop::bench {
 namespace {
@@ -40,7 +40,7 @@ struct Options {
 // Sample, decode, and answer with new priorities, as a learner does.
 class Learner {
  public:
-  Learner(const Setting& setting, Table2* table, const AtariFrames* frames, int threads)
+  Learner(const Setting& setting, Table* table, const AtariFrames* frames, int threads)
       : table_(table),
         decoder_({.trajectory = setting.trajectory,
                   .view = setting.view,
@@ -62,7 +62,7 @@ class Learner {
   const SampleBatch& batch() const { return batch_; }
 
  private:
-  Table2* const table_;
+  Table* const table_;
   BatchDecoder decoder_;
   Drawn drawn_;
   SampleBatch batch_;
@@ -71,7 +71,7 @@ class Learner {
 
 void RunCase(std::string_view name, const Setting& setting, const AtariFrames* frames,
              std::int64_t items, double seconds, int threads) {
-  Table2 table = MakeFullTable(setting, frames, items);
+  Table table = MakeFullTable(setting, frames, items);
   Learner learner(setting, &table, frames, threads);
   Means means;
   for (int i = 0; i < kPlayedBatches * (frames == nullptr ? 4 : 1); ++i) {
@@ -115,7 +115,7 @@ void RunProcess(bool quick) {
 void MeasureMemory(const std::string& name, Codec codec, bool dictionaries, std::int64_t items) {
   const AtariFrames frames(codec, dictionaries);
   const std::size_t before = ResidentBytes();
-  const Table2 table = MakeFullTable(Atari(3, codec), &frames, items);
+  const Table table = MakeFullTable(Atari(3, codec), &frames, items);
   const double bytes = double(ResidentBytes() - before) / double(table.size());
   Print({.name = "memory-atari-" + name,
          .metric = "bytes_per_item",
@@ -180,7 +180,7 @@ class Churn {
   }
 
   const Setting setting_;
-  Table2 table_;
+  Table table_;
   Feeder feeder_{setting_, nullptr, 2};
   Rng rng_{{.run_seed = 1, .purpose = Purpose::kSynthetic}};
   std::array<Drawn, kLate> drawn_;

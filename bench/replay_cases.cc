@@ -139,8 +139,8 @@ EncodedInsert Feeder::Next() {
   return call;
 }
 
-Table2 MakeFullTable(const Setting& setting, const AtariFrames* frames, std::int64_t items) {
-  auto table = Table2::Make({.trajectory = setting.trajectory,
+Table MakeFullTable(const Setting& setting, const AtariFrames* frames, std::int64_t items) {
+  auto table = Table::Make({.trajectory = setting.trajectory,
                              .view = setting.view,
                              .codec = setting.codec,
                              .capacity_items = items});

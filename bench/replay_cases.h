@@ -10,7 +10,7 @@
 #include "core/trajectory.h"
 #include "replay/frame_codec.h"
 #include "replay/sample.h"
-#include "replay/table2.h"
+#include "replay/table.h"
 #include "replay/view.h"
 
 // What the programs of the suite `replay` share: what is stored, and how a line is printed. The
@@ -72,7 +72,7 @@ class Feeder {
 };
 
 // A table that is full and has begun to evict. Aborts where it can't be made.
-Table2 MakeFullTable(const Setting& setting, const AtariFrames* frames, std::int64_t items);
+Table MakeFullTable(const Setting& setting, const AtariFrames* frames, std::int64_t items);
 
 // Means over all that was drawn: first rewards, observations, next observations. What peers are
 // compared by, since no two of them draw the same random numbers.

@@ -54,7 +54,7 @@ class KeptTable {
     TROOP_CHECK(restored.ok(), "{}", restored.status().ToString());
     kept_.emplace(std::move(restored).value());
   }
-  Table2* table() { return &kept_->table; }
+  Table* table() { return &kept_->table; }
   Journal* journal() { return kept_->journal.get(); }
   void Poll() {
     JournaledTable journaled(table());

@@ -7,7 +7,7 @@
 
 #include "core/node.h"
 #include "replay/frame_codec.h"
-#include "replay/table2.h"
+#include "replay/table.h"
 
 namespace troop {
 

@@ -14,7 +14,7 @@ namespace {
 // so often since the last snapshot would have to be written a quarter of a million times.
 constexpr std::uint32_t kGenerationGap = 1 << 18;
 
-std::string Identity(const Table2::Options& options) {
+std::string Identity(const Table::Options& options) {
   const auto& state = options.trajectory.state;
   return fmt::format(
       "observation={} action={} state={} {} length={} stack={} burn_in={} codec={}",
@@ -35,7 +35,7 @@ std::uint32_t GenerationsAfter(const JournalContents& contents) {
 }
 
 // What the table is made of: its options as they were, and as the end of its last life asks.
-Status Adjust(const JournalContents& contents, Table2::Options* options) {
+Status Adjust(const JournalContents& contents, Table::Options* options) {
   options->checksums = true;
   if (!contents.has_manifest) {
     if (!contents.segments.empty()) options->first_generation += kGenerationGap;
@@ -57,7 +57,7 @@ Status Adjust(const JournalContents& contents, Table2::Options* options) {
 
 void LogRestored(const RestoredTable& restored, const JournalContents& contents) {
   for (const std::string& warning : contents.warnings) LogWarning("replay: {}", warning);
-  const Table2::RecoverCounts& counts = restored.counts;
+  const Table::RecoverCounts& counts = restored.counts;
   if (counts.segments_damaged > 0 || counts.items_lost > 0) {
     LogWarning("replay: {} damaged segments cost {} bytes of records and {} items",
                counts.segments_damaged, counts.bytes_dropped, counts.items_lost);
@@ -84,17 +84,17 @@ Status AddDictionaries(const JournalContents& contents, RestoredTable* restored)
 }  // namespace
 
 Result<RestoredTable> RestoreTable(Storage* storage, Executor* executor,
-                                   const Journal::Options& journal, Table2::Options options) {
+                                   const Journal::Options& journal, Table::Options options) {
   TROOP_ASSIGN_OR_RETURN(JournalContents contents, ReadJournal(storage, journal.folder));
   TROOP_RETURN_IF_ERROR(Adjust(contents, &options).WithContext(journal.folder));
   const bool clean = contents.clean();
   std::size_t log_bytes = 0;
   for (const auto& segment : contents.segments) log_bytes += segment->used();
-  Table2::RecoverCounts counts;
+  Table::RecoverCounts counts;
   const bool restored = !contents.segments.empty();
-  TROOP_ASSIGN_OR_RETURN(Table2 table, restored ? Table2::Recover(options, contents.segments,
-                                                                  contents.snapshot, &counts)
-                                                : Table2::Make(options));
+  TROOP_ASSIGN_OR_RETURN(
+      Table table, restored ? Table::Recover(options, contents.segments, contents.snapshot, &counts)
+                            : Table::Make(options));
   const JournalManifest manifest{.identity = Identity(options),
                                  .first_generation = options.first_generation,
                                  .incarnation = options.incarnation,

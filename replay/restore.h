@@ -11,17 +11,17 @@
 #include "core/storage.h"
 #include "replay/frame_codec.h"
 #include "replay/journal.h"
-#include "replay/table2.h"
+#include "replay/table.h"
 
 namespace troop {
 
 // A table that was kept, or a new one where the folder is empty, and its journal.
 struct RestoredTable {
   std::unique_ptr<Journal> journal;
-  Table2 table;
+  Table table;
   std::string owner;  // as given to Journal::SetOwner before the last complete round
   std::vector<std::shared_ptr<const FrameDictionary>> dictionaries;  // known to the table
-  Table2::RecoverCounts counts;
+  Table::RecoverCounts counts;
   std::size_t log_bytes = 0, torn_bytes = 0;
   bool restored = false;  // there was something
   // It ended in order: counters, priorities and keys are as they were. Draws of prioritized and
@@ -33,14 +33,14 @@ struct RestoredTable {
 // Segments are mapped, not read: a sector that goes bad, or a file that somebody cuts, kills the
 // process by SIGBUS when it is looked at, and all of them are at the start.
 // Errors: kFailedPrecondition: what is there was kept with other options; those of ReadJournal and
-// Table2::Make.
+// Table::Make.
 Result<RestoredTable> RestoreTable(Storage* storage, Executor* executor,
-                                   const Journal::Options& journal, Table2::Options options);
+                                   const Journal::Options& journal, Table::Options options);
 
 // A table as its journal sees it. `table` outlives it.
 class JournaledTable final : public Journaled {
  public:
-  explicit JournaledTable(Table2* table) : table_(table) {}
+  explicit JournaledTable(Table* table) : table_(table) {}
   std::vector<std::shared_ptr<const Segment>> segments() const override {
     return table_->segments();
   }
@@ -58,7 +58,7 @@ class JournaledTable final : public Journaled {
   TableCounters counters() const override { return table_->counters(); }
 
  private:
-  Table2* const table_;
+  Table* const table_;
 };
 
 }  // namespace troop

@@ -13,7 +13,7 @@
 namespace troop {
 
 // The segments of a log: opens them, appends records to the newest, counts what lives in each, and
-// lets go of those in which nothing does. Owner: one thread (a FrameLog2).
+// lets go of those in which nothing does. Owner: one thread (a FrameLog).
 //
 // Invariant: a sealed segment with no live bytes is not here.
 class SegmentStore {

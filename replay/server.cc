@@ -170,7 +170,7 @@ Result<std::unique_ptr<ReplayServer>> MakeReplayServer(const ReplayServer::Optio
 
 std::size_t PredictReplayBytes(const ReplayServer::Options& options) {
   std::size_t bytes = 0;
-  for (const ReplayTableOptions& table : options.tables) bytes += Table2::PredictBytes(table.table);
+  for (const ReplayTableOptions& table : options.tables) bytes += Table::PredictBytes(table.table);
   return bytes;
 }
 

@@ -8,14 +8,14 @@
 #include "core/storage.h"
 #include "net/network.h"
 #include "replay/journal.h"
-#include "replay/table2.h"
+#include "replay/table.h"
 
 namespace troop {
 
 // One table of a server. Its seed is its own; incarnation and first generation are the server's
 // matter.
 struct ReplayTableOptions {
-  Table2::Options table;
+  Table::Options table;
   double samples_per_insert = 8;  // of items, after the first table.min_items; 0: no limit
   double ratio_error = 0.1;       // band: ± this share of samples_per_insert * min_items
 };

@@ -45,7 +45,7 @@ Result<std::unique_ptr<TableServer>> TableServer::Make(const ReplayTableOptions&
                                             .ratio_error = options.ratio_error,
                                             .min_items = options.table.min_items}));
   if (server.storage == nullptr) {
-    TROOP_ASSIGN_OR_RETURN(Table2 table, Table2::Make(options.table));
+    TROOP_ASSIGN_OR_RETURN(Table table, Table::Make(options.table));
     return std::unique_ptr<TableServer>(
         new TableServer(options, server, std::move(table), limiter));
   }
@@ -60,7 +60,7 @@ Result<std::unique_ptr<TableServer>> TableServer::Make(const ReplayTableOptions&
 }
 
 TableServer::TableServer(const ReplayTableOptions& options, const ReplayServer::Options& server,
-                         Table2 table, RateLimiter limiter)
+                         Table table, RateLimiter limiter)
     : options_(options),
       batch_size_max_(server.batch_size_max),
       ack_on_disk_(server.ack_on_disk && server.storage != nullptr),
@@ -196,7 +196,7 @@ Status TableServer::CheckSample(const SampleBody& body) const {
     return InvalidArgument("sample: {} batches in one request; 1 to {} are served", body.batches,
                            kBatchesMax);
   }
-  const Table2::Options& table = options_.table;
+  const Table::Options& table = options_.table;
   const std::size_t frame = table.codec == Codec::kNone ? table.trajectory.observation.bytes() : 8;
   const std::size_t item = 64 + FramesPerItem(table.view) * frame +
                            std::size_t(table.view.steps()) * (8 + table.trajectory.action.bytes());
@@ -211,7 +211,7 @@ Status TableServer::CheckSample(const SampleBody& body) const {
 Status TableServer::Update(const Message& message, std::uint32_t updates) {
   TROOP_RETURN_IF_ERROR(ParseUpdates(message, updates, &key_, &priority_));
   if (updates == 0) return Status::Ok();
-  const Table2::UpdateCounts counts = table_.Update(key_, priority_);
+  const Table::UpdateCounts counts = table_.Update(key_, priority_);
   updates_.applied += counts.applied;
   updates_.stale += counts.stale;
   updates_.refused += counts.refused;
@@ -525,7 +525,7 @@ void TableServer::Drain() {
 }
 
 TableInfo TableServer::Info() const {
-  const Table2::Options& table = options_.table;
+  const Table::Options& table = options_.table;
   TableInfo info{.name = table.name,
                  .observation = ToWire(table.trajectory.observation),
                  .action = ToWire(table.trajectory.action),

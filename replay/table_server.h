@@ -16,7 +16,7 @@
 #include "replay/rate_limiter.h"
 #include "replay/restore.h"
 #include "replay/server.h"
-#include "replay/table2.h"
+#include "replay/table.h"
 #include "replay/wire.h"
 
 namespace troop {
@@ -92,7 +92,7 @@ class TableServer {
     std::string body;
   };
 
-  TableServer(const ReplayTableOptions& options, const ReplayServer::Options& server, Table2 table,
+  TableServer(const ReplayTableOptions& options, const ReplayServer::Options& server, Table table,
               RateLimiter limiter);
   Status Keep(RestoredTable* restored);
   void PollDictionary();
@@ -123,7 +123,7 @@ class TableServer {
   ReplayTableOptions options_;
   std::int64_t batch_size_max_;
   bool ack_on_disk_;
-  Table2 table_;
+  Table table_;
   JournaledTable journaled_{&table_};
   std::unique_ptr<Journal> journal_;  // null: not on disk
   RateLimiter limiter_;
@@ -140,7 +140,7 @@ class TableServer {
   std::map<std::pair<Role, std::int32_t>, Client> clients_;
   std::optional<Time> now_;
   std::int64_t refused_ = 0, expired_ = 0, repeated_ = 0, rejected_ = 0;
-  Table2::UpdateCounts updates_;
+  Table::UpdateCounts updates_;
   Histogram policy_age_, age_;  // of drawn items: updates, and items inserted since
   double policy_version_mean_ = 0, policy_version_min_ = 0;  // of the last draw
   Drawn drawn_;                                              // scratch

@@ -14,7 +14,7 @@
 #include "core/trajectory.h"
 #include "net/message.h"
 #include "replay/frame_codec.h"
-#include "replay/table2.h"
+#include "replay/table.h"
 #include "replay/view.h"
 
 namespace troop {

@@ -29,9 +29,9 @@ EncodedChunk EncodeChunk(const Chunk& chunk, FrameCoder* coder) {
 }  // namespace
 
 struct LocalReplay::Shared {
-  explicit Shared(Table2 t) : table(std::move(t)) {}
+  explicit Shared(Table t) : table(std::move(t)) {}
   std::mutex mutex;
-  Table2 table;
+  Table table;
 };
 
 class LocalReplay::Sink final : public ExperienceSink {
@@ -69,7 +69,7 @@ class LocalReplay::Source final : public BatchSource {
   Result<BatchSlot> Sample(Time) override {
     BatchSlot batch = pool_.Get();
     const std::lock_guard lock(shared_->mutex);
-    const Table2& table = shared_->table;
+    const Table& table = shared_->table;
     if (!table.can_draw() || table.size() < table.options().min_items) {
       return FailedPrecondition("table {} holds {} items; it gives none below {}",
                                 table.options().name, table.size(), table.options().min_items);
@@ -98,8 +98,8 @@ class LocalReplay::Source final : public BatchSource {
   Drawn drawn_;
 };
 
-Result<std::unique_ptr<LocalReplay>> LocalReplay::Make(const Table2::Options& options) {
-  TROOP_ASSIGN_OR_RETURN(Table2 table, Table2::Make(options));
+Result<std::unique_ptr<LocalReplay>> LocalReplay::Make(const Table::Options& options) {
+  TROOP_ASSIGN_OR_RETURN(Table table, Table::Make(options));
   return std::unique_ptr<LocalReplay>(new LocalReplay(std::make_shared<Shared>(std::move(table))));
 }
 
@@ -112,10 +112,10 @@ Result<std::unique_ptr<BatchSource>> LocalReplay::MakeSource(const SamplerOption
 
 LocalReplay::Counts LocalReplay::counts() const {
   const std::lock_guard lock(shared_->mutex);
-  const Table2& table = shared_->table;
+  const Table& table = shared_->table;
   return {table.size(), table.frames(), table.evicted(), table.bytes()};
 }
 
-const Table2::Options& LocalReplay::options() const { return shared_->table.options(); }
+const Table::Options& LocalReplay::options() const { return shared_->table.options(); }
 
 }  // namespace troop

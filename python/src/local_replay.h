@@ -4,7 +4,7 @@
 
 #include "core/status.h"
 #include "python/src/replay_ends.h"
-#include "replay/table2.h"
+#include "replay/table.h"
 
 namespace troop {
 
@@ -13,7 +13,7 @@ namespace troop {
 // Thread safe: one lock around the table. Ends may outlive the replay.
 class LocalReplay {
  public:
-  static Result<std::unique_ptr<LocalReplay>> Make(const Table2::Options& options);
+  static Result<std::unique_ptr<LocalReplay>> Make(const Table::Options& options);
 
   struct SamplerOptions {
     std::int64_t batch_size = 32;
@@ -28,7 +28,7 @@ class LocalReplay {
     std::size_t bytes = 0;
   };
   Counts counts() const;
-  const Table2::Options& options() const;
+  const Table::Options& options() const;
 
  private:
   struct Shared;  // the table and its lock

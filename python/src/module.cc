@@ -176,8 +176,8 @@ TensorSpec SpecOf(const py::handle& pair) {
   return {DTypeOfFormat(name), Shape(std::span<const std::int64_t>(dims))};
 }
 
-Table2::Options TableOptions(const py::dict& fields) {
-  Table2::Options options;
+Table::Options TableOptions(const py::dict& fields) {
+  Table::Options options;
   const auto take = [&fields](const char* name, auto* value) {
     if (fields.contains(name)) *value = fields[name].cast<std::remove_pointer_t<decltype(value)>>();
   };
@@ -330,14 +330,14 @@ void BindEnds(py::module_& module) {
 void BindLocalReplay(py::module_& module) {
   py::class_<LocalReplay>(module, "LocalReplay")
       .def(py::init([](const py::dict& table) {
-        const Table2::Options options = TableOptions(table);
+        const Table::Options options = TableOptions(table);
         const py::gil_scoped_release release;
         return Ensure(LocalReplay::Make(options));
       }))
       .def("writer",
            [](LocalReplay& replay, int environments, int period, std::uint64_t first_stream,
               int steps_per_push) {
-             const Table2::Options& options = replay.options();
+             const Table::Options& options = replay.options();
              return MakeWriter(options.trajectory, options.view, environments, period, first_stream,
                                steps_per_push, replay.MakeSink());
            })

@@ -15,14 +15,14 @@
 #include "core/memory_storage.h"
 #include "replay/journal_read.h"
 #include "tests/core/temp_folder.h"
-#include "tests/replay/table2_world.h"
+#include "tests/replay/table_world.h"
 
 namespace troop {
 namespace {
 
 // Draws are all items, in the order in which they came.
-Table2::Options InOrder(std::int64_t capacity = 4000) {
-  Table2::Options options = TinyOptions(capacity);
+Table::Options InOrder(std::int64_t capacity = 4000) {
+  Table::Options options = TinyOptions(capacity);
   options.sampler.kind = Selector::Kind::kFifo;
   options.segment_bytes = 4096;
   return options;
@@ -35,7 +35,7 @@ Journal::Options Eager() {
   return options;
 }
 
-RestoredTable Restored(Storage* disk, Executor* executor, const Table2::Options& options,
+RestoredTable Restored(Storage* disk, Executor* executor, const Table::Options& options,
                        const Journal::Options& journal = Eager()) {
   auto restored = RestoreTable(disk, executor, journal, options);
   TROOP_CHECK(restored.ok(), "{}", restored.status().ToString());
@@ -43,11 +43,11 @@ RestoredTable Restored(Storage* disk, Executor* executor, const Table2::Options&
 }
 
 // Frame t of stream 1, and the item of one step that ends in it.
-void PutFrame(Table2* table, std::uint64_t t) {
+void PutFrame(Table* table, std::uint64_t t) {
   Put(table, TinyChunk(1, t, 1), t == 0 ? std::vector<Item>() : TinyItems(1, t - 1, 1));
 }
 
-std::vector<std::uint64_t> AllItems(Table2* table) {
+std::vector<std::uint64_t> AllItems(Table* table) {
   std::vector<std::uint64_t> first;
   if (table->size() == 0) return first;
   const Read read(table, table->size());
@@ -94,16 +94,16 @@ TEST(RestoreTest, AnEmptyFolderGivesANewTableAndLaterTheSameAgain) {
 }
 
 TEST(RestoreTest, DrawsOfAPrioritizedTableAfterAnOrderlyEndAreTheSameBytesAsWithoutIt) {
-  Table2::Options options = TinyOptions(300);
+  Table::Options options = TinyOptions(300);
   options.sampler.alpha = 0.6;
   options.incarnation = 7;
   MemoryStorage disk;
   InlineExecutor executor;
-  std::optional<Table2> twin = MakeTable2(options);
+  std::optional<Table> twin = MakeTable(options);
   {
     RestoredTable first = Restored(&disk, &executor, options);
     for (std::uint64_t t = 0; t <= 500; ++t) {
-      for (Table2* table : {&first.table, &*twin}) {
+      for (Table* table : {&first.table, &*twin}) {
         PutFrame(table, t);
         if (t < 20 || t % 3 != 0) continue;
         Drawn drawn;
@@ -129,7 +129,7 @@ TEST(RestoreTest, DrawsOfAPrioritizedTableAfterAnOrderlyEndAreTheSameBytesAsWith
 
 // Draws after the last snapshot are not known to the next life, which drew the same again.
 TEST(RestoreTest, DrawsAfterASuddenEndAreNotThoseOfTheLifeBefore) {
-  Table2::Options options = TinyOptions(300);
+  Table::Options options = TinyOptions(300);
   MemoryStorage disk;
   InlineExecutor executor;
   std::set<std::string> draws;
@@ -152,7 +152,7 @@ TEST(RestoreTest, DrawsAfterASuddenEndAreNotThoseOfTheLifeBefore) {
 TEST(RestoreTest, OtherOptionsAreRefusedInOneLineThatSaysWhatToDo) {
   MemoryStorage disk;
   InlineExecutor executor;
-  Table2::Options options = InOrder();
+  Table::Options options = InOrder();
   options.codec = Codec::kLz4;
   { Restored(&disk, &executor, options); }
   options.codec = Codec::kZstd;  // each frame says how it is encoded
@@ -230,7 +230,7 @@ TEST(RestoreTest, KeysThatWereLostWithTheTailNeverComeAgain) {
 TEST(RestoreTest, DamagedFilesCostWhatTheyHoldAndNeverTheProcess) {
   MemoryStorage disk;
   InlineExecutor executor;
-  Table2::Options options = InOrder(100);
+  Table::Options options = InOrder(100);
   {
     RestoredTable first = Restored(&disk, &executor, options);
     first.journal->AddDictionary(5, Buffer::Copy("no dictionary"));

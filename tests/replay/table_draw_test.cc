@@ -7,17 +7,17 @@
 #include <set>
 
 #include "tests/replay/chi_square.h"
-#include "tests/replay/table2_world.h"
+#include "tests/replay/table_world.h"
 
 namespace troop {
 namespace {
 
 // False-alarm rate 1e-6 (and the seed is fixed).
-TEST(Table2DrawTest, DrawsAreInProportionToPriorityToTheAlpha) {
+TEST(TableDrawTest, DrawsAreInProportionToPriorityToTheAlpha) {
   for (const double alpha : {0.6, 0.0}) {
-    Table2::Options options = TinyOptions(200);
+    Table::Options options = TinyOptions(200);
     options.sampler.alpha = alpha;
-    Table2 table = MakeTable2(options);
+    Table table = MakeTable(options);
     auto items = TinyItems(1, 0, 150);
     for (std::size_t i = 0; i < items.size(); ++i) {
       items[i].priority = alpha == 0 ? 1 : float(i % 7) * float(i);
@@ -40,19 +40,19 @@ TEST(Table2DrawTest, DrawsAreInProportionToPriorityToTheAlpha) {
   }
 }
 
-TEST(Table2DrawTest, EachStratumGivesOneItem) {
-  Table2 table = MakeTable2(TinyOptions());
+TEST(TableDrawTest, EachStratumGivesOneItem) {
+  Table table = MakeTable(TinyOptions());
   Put(&table, TinyChunk(1, 0, 65), TinyItems(1, 0, 64));
   const Read read(&table, 64);
   for (std::size_t i = 0; i < 64; ++i) EXPECT_EQ(read.first_frame(i), i);
 }
 
-TEST(Table2DrawTest, EqualSeedsAndCallsDrawTheSame) {
+TEST(TableDrawTest, EqualSeedsAndCallsDrawTheSame) {
   const auto draws = [](std::uint64_t seed, std::uint64_t incarnation) {
-    Table2::Options options = TinyOptions();
+    Table::Options options = TinyOptions();
     options.seed = seed;
     options.incarnation = incarnation;
-    Table2 table = MakeTable2(options);
+    Table table = MakeTable(options);
     auto items = TinyItems(1, 0, 64);
     for (std::size_t i = 0; i < 64; ++i) items[i].priority = float(1 + i % 5);
     Put(&table, TinyChunk(1, 0, 65), items);
@@ -69,8 +69,8 @@ TEST(Table2DrawTest, EqualSeedsAndCallsDrawTheSame) {
   EXPECT_NE(draws(1, 0), draws(1, 1));
 }
 
-TEST(Table2DrawTest, AnItemOfPriorityZeroIsNeverDrawn) {
-  Table2 table = MakeTable2(TinyOptions());
+TEST(TableDrawTest, AnItemOfPriorityZeroIsNeverDrawn) {
+  Table table = MakeTable(TinyOptions());
   auto items = TinyItems(1, 0, 64);
   for (std::size_t i = 0; i < 64; i += 2) items[i].priority = 0;
   Put(&table, TinyChunk(1, 0, 65), items);
@@ -80,25 +80,25 @@ TEST(Table2DrawTest, AnItemOfPriorityZeroIsNeverDrawn) {
   }
 }
 
-TEST(Table2DrawTest, NothingCanBeDrawnWhenAllPrioritiesAreZero) {
-  Table2 table = MakeTable2(TinyOptions());
+TEST(TableDrawTest, NothingCanBeDrawnWhenAllPrioritiesAreZero) {
+  Table table = MakeTable(TinyOptions());
   EXPECT_FALSE(table.can_draw());
   Put(&table, TinyChunk(1, 0, 5), TinyItems(1, 0, 4, 0));
   EXPECT_FALSE(table.can_draw());
   EXPECT_EQ(table.size(), 4);
 }
 
-TEST(Table2DrawTest, TheEpsilonKeepsAnItemOfNoErrorDrawable) {
-  Table2::Options options = TinyOptions();
+TEST(TableDrawTest, TheEpsilonKeepsAnItemOfNoErrorDrawable) {
+  Table::Options options = TinyOptions();
   options.priority_epsilon = 1e-3;
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   Put(&table, TinyChunk(1, 0, 5), TinyItems(1, 0, 4, 0));
   ASSERT_TRUE(table.can_draw());
   EXPECT_NEAR(table.total(), 4e-3, 1e-8);
 }
 
-TEST(Table2DrawTest, HugeAndTinyPrioritiesStayFiniteAndDrawable) {
-  Table2 table = MakeTable2(TinyOptions());
+TEST(TableDrawTest, HugeAndTinyPrioritiesStayFiniteAndDrawable) {
+  Table table = MakeTable(TinyOptions());
   auto items = TinyItems(1, 0, 4, std::numeric_limits<float>::max());
   items[3].priority = std::numeric_limits<float>::denorm_min();
   Put(&table, TinyChunk(1, 0, 5), items);
@@ -107,8 +107,8 @@ TEST(Table2DrawTest, HugeAndTinyPrioritiesStayFiniteAndDrawable) {
   EXPECT_EQ(read.first_frame(2), 2u);
 }
 
-TEST(Table2DrawTest, PrioritiesThatAreNoneAreRefusedAndCounted) {
-  Table2 table = MakeTable2(TinyOptions());
+TEST(TableDrawTest, PrioritiesThatAreNoneAreRefusedAndCounted) {
+  Table table = MakeTable(TinyOptions());
   Put(&table, TinyChunk(1, 0, 6), TinyItems(1, 0, 5));
   const Read read(&table, 5);
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -120,8 +120,8 @@ TEST(Table2DrawTest, PrioritiesThatAreNoneAreRefusedAndCounted) {
   EXPECT_EQ(table.total(), 6);
 }
 
-TEST(Table2DrawTest, TheLaterOfTwoUpdatesOfAKeyWins) {
-  Table2 table = MakeTable2(TinyOptions());
+TEST(TableDrawTest, TheLaterOfTwoUpdatesOfAKeyWins) {
+  Table table = MakeTable(TinyOptions());
   Put(&table, TinyChunk(1, 0, 3), TinyItems(1, 0, 2));
   const std::uint64_t key = Read(&table, 1).drawn.key[0];
   table.Update(std::vector<std::uint64_t>{key, key}, std::vector<float>{9, 4});
@@ -130,8 +130,8 @@ TEST(Table2DrawTest, TheLaterOfTwoUpdatesOfAKeyWins) {
 
 // ---- keys ---------------------------------------------------------------------------------------
 
-TEST(Table2DrawTest, ALateUpdateNeverHitsTheItemThatTookTheSlot) {
-  Table2 table = MakeTable2(TinyOptions(4));
+TEST(TableDrawTest, ALateUpdateNeverHitsTheItemThatTookTheSlot) {
+  Table table = MakeTable(TinyOptions(4));
   Put(&table, TinyChunk(1, 0, 5), TinyItems(1, 0, 4));
   const Read old(&table, 4);
   Put(&table, TinyChunk(1, 5, 5), TinyItems(1, 5, 4));
@@ -146,14 +146,14 @@ TEST(Table2DrawTest, ALateUpdateNeverHitsTheItemThatTookTheSlot) {
 
 // A map from key to priority is the model: random inserts, draws, updates of live, dead and
 // invented keys under each remover. Priorities are small integers, so totals are exact.
-TEST(Table2DrawTest, AgreesWithAMapUnderChurn) {
+TEST(TableDrawTest, AgreesWithAMapUnderChurn) {
   for (const auto remover :
        {Selector::Kind::kFifo, Selector::Kind::kLifo, Selector::Kind::kUniform,
         Selector::Kind::kLowest, Selector::Kind::kHighest, Selector::Kind::kPrioritized}) {
-    Table2::Options options = TinyOptions(37);
+    Table::Options options = TinyOptions(37);
     options.remover = {.kind = remover, .alpha = -0.4};
     options.segment_bytes = 4096;
-    Table2 table = MakeTable2(options);
+    Table table = MakeTable(options);
     std::map<std::uint64_t, double> priority_of;  // of each key ever drawn
     std::vector<std::uint64_t> keys = {12345};
     Rng rng({.run_seed = 5, .index = std::uint64_t(remover)});
@@ -192,14 +192,14 @@ TEST(Table2DrawTest, AgreesWithAMapUnderChurn) {
 
 // ---- limits -------------------------------------------------------------------------------------
 
-TEST(Table2DrawTest, AnItemLeavesWithItsLastDraw) {
-  Table2::Options options = TinyOptions(100);
+TEST(TableDrawTest, AnItemLeavesWithItsLastDraw) {
+  Table::Options options = TinyOptions(100);
   options.max_times_sampled = 3;
   options.segment_bytes = 4096;
   for (const auto sampler : {Selector::Kind::kPrioritized, Selector::Kind::kUniform,
                              Selector::Kind::kFifo, Selector::Kind::kLifo}) {
     options.sampler.kind = sampler;
-    Table2 table = MakeTable2(options);
+    Table table = MakeTable(options);
     Put(&table, TinyChunk(1, 0, 101), TinyItems(1, 0, 100));
     std::map<std::uint64_t, int> times;
     std::int64_t drawn = 0;
@@ -220,11 +220,11 @@ TEST(Table2DrawTest, AnItemLeavesWithItsLastDraw) {
   }
 }
 
-TEST(Table2DrawTest, AQueueGivesEachItemOnceInOrder) {
-  Table2::Options options = TinyOptions(100);
+TEST(TableDrawTest, AQueueGivesEachItemOnceInOrder) {
+  Table::Options options = TinyOptions(100);
   options.sampler.kind = Selector::Kind::kFifo;
   options.max_times_sampled = 1;
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   std::uint64_t expected = 0;
   for (std::uint64_t t = 0; t < 500; t += 10) {
     Put(&table, TinyChunk(1, t, 10), TinyItems(1, t, 9));
@@ -237,10 +237,10 @@ TEST(Table2DrawTest, AQueueGivesEachItemOnceInOrder) {
   }
 }
 
-TEST(Table2DrawTest, ItemsOfOldWeightsAreNeverDrawn) {
-  Table2::Options options = TinyOptions(1000);
+TEST(TableDrawTest, ItemsOfOldWeightsAreNeverDrawn) {
+  Table::Options options = TinyOptions(1000);
   options.max_policy_age = 50;
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   Rng rng({.run_seed = 3});
   for (std::uint64_t t = 0; t < 3000; t += 10) {
     auto items = TinyItems(1, t, 9);
@@ -263,10 +263,10 @@ TEST(Table2DrawTest, ItemsOfOldWeightsAreNeverDrawn) {
 }
 
 // Items that say they are newer than anything made all others leave, at each restart again.
-TEST(Table2DrawTest, WhatALearnerSaysOfItsVersionOverrulesItems) {
-  Table2::Options options = TinyOptions();
+TEST(TableDrawTest, WhatALearnerSaysOfItsVersionOverrulesItems) {
+  Table::Options options = TinyOptions();
   options.max_policy_age = 50;
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   auto items = TinyItems(1, 0, 5);
   items[4].policy_version = 2000000000;
   Put(&table, TinyChunk(1, 0, 6), items);
@@ -283,10 +283,10 @@ TEST(Table2DrawTest, WhatALearnerSaysOfItsVersionOverrulesItems) {
 }
 
 // What is drawn in place of spent items is a share of a smaller total.
-TEST(Table2DrawTest, ProbabilitiesOfOneDrawAreSharesOfItsTotal) {
-  Table2::Options options = TinyOptions();
+TEST(TableDrawTest, ProbabilitiesOfOneDrawAreSharesOfItsTotal) {
+  Table::Options options = TinyOptions();
   options.max_times_sampled = 1;
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   auto items = TinyItems(1, 0, 8);
   items[0].priority = 93;
   Put(&table, TinyChunk(1, 0, 9), items);
@@ -298,10 +298,10 @@ TEST(Table2DrawTest, ProbabilitiesOfOneDrawAreSharesOfItsTotal) {
   }
 }
 
-TEST(Table2DrawTest, ALearnerThatStartsAgainWithFewerUpdatesMakesNothingTooOld) {
-  Table2::Options options = TinyOptions();
+TEST(TableDrawTest, ALearnerThatStartsAgainWithFewerUpdatesMakesNothingTooOld) {
+  Table::Options options = TinyOptions();
   options.max_policy_age = 50;
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   auto items = TinyItems(1, 0, 4);
   for (Item& item : items) item.policy_version = WeightsVersion(1, 1000);
   Put(&table, TinyChunk(1, 0, 5), items);
@@ -314,16 +314,16 @@ TEST(Table2DrawTest, ALearnerThatStartsAgainWithFewerUpdatesMakesNothingTooOld) 
 // ---- memory under churn -------------------------------------------------------------------------
 
 // Frames of what is drawn are compared all the way, so a frame that moved wrongly would show.
-TEST(Table2DrawTest, MovingFramesKeepsEachItemsBytes) {
+TEST(TableDrawTest, MovingFramesKeepsEachItemsBytes) {
   for (const auto remover : {Selector::Kind::kLowest, Selector::Kind::kUniform}) {
-    Table2::Options options = TinyOptions(500);
+    Table::Options options = TinyOptions(500);
     options.view = {.length_max = 3, .stack = 2};
     options.trajectory.observation = {DType::kF32, {50}};
     options.trajectory.action = {DType::kI32, {4}};
     options.codec = Codec::kLz4;
     options.remover.kind = remover;
     options.segment_bytes = 16384;
-    Table2 table = MakeTable2(options);
+    Table table = MakeTable(options);
     Rng rng({.run_seed = 7});
     std::size_t most = 0;
     for (std::uint64_t t = 0; t < 10000; t += 20) {  // 20 capacities
@@ -351,10 +351,10 @@ TEST(Table2DrawTest, MovingFramesKeepsEachItemsBytes) {
   }
 }
 
-TEST(Table2DrawTest, AFirstInFirstOutTableMovesNothing) {
-  Table2::Options options = TinyOptions(2000);
+TEST(TableDrawTest, AFirstInFirstOutTableMovesNothing) {
+  Table::Options options = TinyOptions(2000);
   options.segment_bytes = 4096;
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   for (std::uint64_t t = 0; t < 40000; t += 20) {
     for (StreamId stream = 0; stream < 3; ++stream) {
       Put(&table, TinyChunk(stream, t, 20), TinyItems(stream, t, 17, 1, 3));
@@ -364,10 +364,10 @@ TEST(Table2DrawTest, AFirstInFirstOutTableMovesNothing) {
   EXPECT_LT(table.segment_bytes(), table.live_bytes() * 13 / 10 + 3 * 4096);
 }
 
-TEST(Table2DrawTest, LinesThatChangedAreDirtyOnceAndReadWhatIsThere) {
-  Table2::Options options = TinyOptions(100);
+TEST(TableDrawTest, LinesThatChangedAreDirtyOnceAndReadWhatIsThere) {
+  Table::Options options = TinyOptions(100);
   options.checksums = true;
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   EXPECT_EQ(table.lines(), 7);
   EXPECT_EQ(table.TakeDirtyLine(), -1);
   Put(&table, TinyChunk(1, 0, 41), TinyItems(1, 0, 40, 2));

@@ -8,7 +8,7 @@
 
 #include "core/check.h"
 #include "core/rng.h"
-#include "replay/table2.h"
+#include "replay/table.h"
 
 namespace troop {
 
@@ -17,7 +17,7 @@ inline TrajectorySpec TinySpec() {
   return {.observation = {DType::kF32, {2}}, .action = {DType::kI32, {}}};
 }
 
-inline Table2::Options TinyOptions(std::int64_t capacity = 100) {
+inline Table::Options TinyOptions(std::int64_t capacity = 100) {
   return {.trajectory = TinySpec(),
           .view = {.length_max = 3},
           .capacity_items = capacity,
@@ -25,8 +25,8 @@ inline Table2::Options TinyOptions(std::int64_t capacity = 100) {
           .priority_epsilon = 0};
 }
 
-inline Table2 MakeTable2(const Table2::Options& options) {
-  auto table = Table2::Make(options);
+inline Table MakeTable(const Table::Options& options) {
+  auto table = Table::Make(options);
   TROOP_CHECK(table.ok(), "{}", table.status().ToString());
   return std::move(*table);
 }
@@ -119,18 +119,18 @@ inline std::vector<Item> TinyItems(StreamId stream, std::uint64_t first, std::ui
   return items;
 }
 
-inline Table2::InsertCounts Put(Table2* table, const EncodedInsert& call) {
+inline Table::InsertCounts Put(Table* table, const EncodedInsert& call) {
   const auto counts = table->Insert(call);
   TROOP_CHECK(counts.ok(), "{}", counts.status().ToString());
   return *counts;
 }
-inline Table2::InsertCounts Put(Table2* table, EncodedChunk chunk, std::vector<Item> items) {
+inline Table::InsertCounts Put(Table* table, EncodedChunk chunk, std::vector<Item> items) {
   return Put(table, EncodedInsert{{std::move(chunk)}, std::move(items)});
 }
 
 // A drawn batch, read.
 struct Read {
-  Read(Table2* table, std::int64_t batch) {
+  Read(Table* table, std::int64_t batch) {
     const TrajectorySpec& spec = table->options().trajectory;
     view = table->options().view;
     table->Draw(batch, &drawn);

@@ -2,12 +2,12 @@
 #include <cstring>
 
 #include "core/check.h"
-#include "replay/table2_state.h"
+#include "replay/table_state.h"
 
 namespace troop {
 
 // What one moved record will hold: runs of frames and items that live in a segment.
-struct Table2::State::Moves {
+struct Table::State::Moves {
   struct Frame {
     FrameId id = 0;
     const std::byte* observation = nullptr;
@@ -23,13 +23,13 @@ struct Table2::State::Moves {
 
 // A first-in-first-out table has a dead piece at its old end alone, which leaves by itself: moving
 // what is about to die would cost writes and gain nothing.
-bool Table2::State::WastesMuch(bool tight) const {
+bool Table::State::WastesMuch(bool tight) const {
   const SegmentStore& store = log.store();
   if (tight) return store.garbage() > store.live() / 4 + store.segment_bytes();
   return store.garbage() > store.live() / 2 + 3 * store.segment_bytes();
 }
 
-void Table2::State::Compact(std::size_t budget, bool tight) {
+void Table::State::Compact(std::size_t budget, bool tight) {
   std::size_t done = 0;
   while (done < budget) {
     SegmentStore& store = log.store();
@@ -69,7 +69,7 @@ void Table2::State::Compact(std::size_t budget, bool tight) {
   }
 }
 
-void Table2::State::CollectMoves(const Record& from, Moves* moves) {
+void Table::State::CollectMoves(const Record& from, Moves* moves) {
   const std::byte* const base = log.store().base(victim);
   const std::vector<std::uint32_t>& ids = log.store().frames(victim);
   for (const Record::ChunkAt& chunk : from.chunks) {
@@ -81,7 +81,7 @@ void Table2::State::CollectMoves(const Record& from, Moves* moves) {
       const std::byte* const at = observation;
       observation += bytes;
       if (id == 0) continue;
-      const FrameLog2::Entry& entry = log.entry(id);
+      const FrameLog::Entry& entry = log.entry(id);
       const auto offset = std::uint32_t(at - base);
       if (entry.references == 0 || entry.segment != victim || entry.offset != offset) continue;
       const std::uint64_t number = chunk.header.first_frame + i;
@@ -114,7 +114,7 @@ void Table2::State::CollectMoves(const Record& from, Moves* moves) {
 }
 
 // False: there is no memory for it.
-bool Table2::State::WriteMoves(const Moves& moves) {
+bool Table::State::WriteMoves(const Moves& moves) {
   if (moves.frames.empty() && moves.items.empty()) return true;
   std::size_t encoded = 0;
   for (const ChunkRecord& chunk : moves.chunks) encoded += chunk.encoded_bytes;
@@ -136,7 +136,7 @@ bool Table2::State::WriteMoves(const Moves& moves) {
     const ChunkColumns to = writer.Place(chunk);
     std::byte* observation = writable(to.observation);
     for (std::uint32_t i = 0; i < chunk.frames; ++i, ++frame) {
-      const FrameLog2::Entry entry = log.entry(frame->id);
+      const FrameLog::Entry entry = log.entry(frame->id);
       std::byte* const action_to = writable(to.action) + i * layout.action_bytes;
       if (layout.action_bytes > 0) std::memcpy(action_to, frame->action, layout.action_bytes);
       std::memcpy(writable(to.reward) + std::size_t{i} * 4, &entry.reward, 4);

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "core/check.h"
-#include "replay/table2_state.h"
+#include "replay/table_state.h"
 
 namespace troop {
 namespace {
@@ -28,11 +28,11 @@ bool PriorityOk(float priority) { return priority >= 0 && priority <= FLT_MAX; }
 
 }  // namespace
 
-Result<Table2::InsertCounts> Table2::State::Insert(const EncodedInsert& call) {
+Result<Table::InsertCounts> Table::State::Insert(const EncodedInsert& call) {
   ReleaseHeld();
   TROOP_RETURN_IF_ERROR(ViewChunks(call.chunks));
   if (log.HasAll(view)) return InsertCounts{.repeated = std::int64_t(call.items.size())};
-  for (const FrameLog2::ChunkView& chunk : view) TROOP_RETURN_IF_ERROR(CheckFrames(chunk));
+  for (const FrameLog::ChunkView& chunk : view) TROOP_RETURN_IF_ERROR(CheckFrames(chunk));
   InsertCounts counts;
   Status status = log.Plan(view);
   if (status.ok()) status = PlanItems(call.items, &counts);
@@ -52,7 +52,7 @@ Result<Table2::InsertCounts> Table2::State::Insert(const EncodedInsert& call) {
 
 // ---- Checks -------------------------------------------------------------------------------------
 
-Status Table2::State::ViewChunks(std::span<const EncodedChunk> chunks) {
+Status Table::State::ViewChunks(std::span<const EncodedChunk> chunks) {
   view.clear();
   for (const EncodedChunk& chunk : chunks) {
     const std::size_t n = chunk.frames;
@@ -93,7 +93,7 @@ Status Table2::State::ViewChunks(std::span<const EncodedChunk> chunks) {
   return Status::Ok();
 }
 
-Status Table2::State::CheckFrames(const FrameLog2::ChunkView& chunk) {
+Status Table::State::CheckFrames(const FrameLog::ChunkView& chunk) {
   const auto refuse = [&chunk](std::uint32_t i, std::string_view why) {
     return InvalidArgument("stream {:#x}, frame {}: {}", chunk.stream, chunk.first_frame + i, why);
   };
@@ -115,7 +115,7 @@ Status Table2::State::CheckFrames(const FrameLog2::ChunkView& chunk) {
   return Status::Ok();
 }
 
-Status Table2::State::CheckItem(const Item& i) const {
+Status Table::State::CheckItem(const Item& i) const {
   const auto refuse = [&i](const std::string& why) {
     return InvalidArgument("item of stream {:#x} at frame {}, length {}: {}", i.stream,
                            i.first_frame, i.length, why);
@@ -146,7 +146,7 @@ Status Table2::State::CheckItem(const Item& i) const {
   return Status::Ok();
 }
 
-Status Table2::State::PlanItems(std::span<const Item> items, InsertCounts* counts) {
+Status Table::State::PlanItems(std::span<const Item> items, InsertCounts* counts) {
   planned.clear();
   for (std::size_t i = 0; i < items.size(); ++i) {
     TROOP_RETURN_IF_ERROR(CheckItem(items[i]));
@@ -163,7 +163,7 @@ Status Table2::State::PlanItems(std::span<const Item> items, InsertCounts* count
 
 // ---- Room ---------------------------------------------------------------------------------------
 
-Status Table2::State::MakeRoom(std::int64_t newcomers) {
+Status Table::State::MakeRoom(std::int64_t newcomers) {
   if (newcomers > slots) {
     return ResourceExhausted(
         "replay: an insert of {} items into {} slots; send less or raise the capacity", newcomers,
@@ -204,7 +204,7 @@ Status Table2::State::MakeRoom(std::int64_t newcomers) {
 
 // So much is kept free that compaction always has where to go: what it moves at once may be as
 // large as a record.
-Status Table2::State::ReduceToBytes() {
+Status Table::State::ReduceToBytes() {
   SegmentStore& store = log.store();
   const std::size_t largest = std::max(store.segment_bytes(), store.largest_record());
   const std::size_t reserve = std::min(RoundToPages(largest), options.bytes_max / 8);
@@ -224,7 +224,7 @@ Status Table2::State::ReduceToBytes() {
 // ---- Newcomers ----------------------------------------------------------------------------------
 
 // Vitter 1985, algorithm R: the t-th newcomer is taken with chance slots / t.
-void Table2::State::ChooseNewcomers(InsertCounts* counts) {
+void Table::State::ChooseNewcomers(InsertCounts* counts) {
   std::int64_t after = size;
   std::erase_if(planned, [&](const Planned&) {
     ++seen;
@@ -238,7 +238,7 @@ void Table2::State::ChooseNewcomers(InsertCounts* counts) {
   });
 }
 
-void Table2::State::AddItems(std::span<const Item> items) {
+void Table::State::AddItems(std::span<const Item> items) {
   SegmentStore::Place place;
   const auto count = std::uint32_t(planned.size());
   RecordWriter writer = log.Write(item_records ? count : 0, &place);
@@ -266,9 +266,9 @@ void Table2::State::AddItems(std::span<const Item> items) {
   log.End();
 }
 
-Table2::State::Slot Table2::State::AddItem(const Planned& plan, const Item& newcomer,
-                                           std::uint32_t index, const SegmentStore::Place& place,
-                                           RecordWriter* writer) {
+Table::State::Slot Table::State::AddItem(const Planned& plan, const Item& newcomer,
+                                         std::uint32_t index, const SegmentStore::Place& place,
+                                         RecordWriter* writer) {
   const Slot taken = TakeSlot();
   Stored& stored = item[taken];
   Cold& rest = cold[taken];

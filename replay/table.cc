@@ -1,4 +1,4 @@
-#include "replay/table2.h"
+#include "replay/table.h"
 
 #include <algorithm>
 #include <bit>
@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "core/check.h"
-#include "replay/table2_state.h"
+#include "replay/table_state.h"
 
 namespace troop {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kSegmentBytesMax = ~std::uint32_t{0};  // offsets are 32 bits
 constexpr std::int64_t kFramesMax = (std::int64_t{1} << 31) - 2;
 
-Status CheckOptions(const Table2::Options& options) {
+Status CheckOptions(const Table::Options& options) {
   TROOP_RETURN_IF_ERROR(CheckView(options.view));
   if (options.capacity_items < 1 || options.capacity_items > kItemsMax) {
     return InvalidArgument("replay: capacity {} must lie in [1, {}]", options.capacity_items,
@@ -77,13 +77,13 @@ std::size_t UsualFrameBytes(const RecordLayout& layout, Codec codec) {
   return std::size_t(double(layout.observation_bytes) / UsualRatio(codec)) + layout.column_bytes();
 }
 
-bool HasItemRecords(const Table2::Options& options) {
+bool HasItemRecords(const Table::Options& options) {
   return options.checksums || options.trajectory.state.has_value();
 }
 
 // Small against the log, so that little waits to be freed; whole huge pages where the log is large
 // enough for that.
-std::size_t SegmentBytes(const Table2::Options& options, std::size_t log_bytes) {
+std::size_t SegmentBytes(const Table::Options& options, std::size_t log_bytes) {
   if (options.segment_bytes > 0) return options.segment_bytes;
   constexpr std::size_t kHuge = std::size_t{2} << 20;
   std::size_t bytes = std::clamp<std::size_t>(log_bytes / 64, 64 << 10, 16 << 20);
@@ -92,7 +92,7 @@ std::size_t SegmentBytes(const Table2::Options& options, std::size_t log_bytes) 
   return RoundToPages(bytes);
 }
 
-std::size_t LogBytes(const Table2::Options& options, std::int64_t items, std::int64_t frames) {
+std::size_t LogBytes(const Table::Options& options, std::int64_t items, std::int64_t frames) {
   const RecordLayout layout(options.trajectory, options.codec != Codec::kNone);
   return std::size_t(frames) * UsualFrameBytes(layout, options.codec) +
          (HasItemRecords(options) ? std::size_t(items) * layout.item_bytes() : 0);
@@ -102,12 +102,12 @@ std::size_t LogBytes(const Table2::Options& options, std::int64_t items, std::in
 
 // ---- Making -------------------------------------------------------------------------------------
 
-std::int64_t Table2::State::HardLimit(const Options& options) {
+std::int64_t Table::State::HardLimit(const Options& options) {
   if (options.trim_every_samples == 0) return options.capacity_items;
   return options.capacity_items + std::max<std::int64_t>(1, options.capacity_items / 8);
 }
 
-FrameLog2::Options Table2::State::LogOptions(const Options& options) {
+FrameLog::Options Table::State::LogOptions(const Options& options) {
   const ViewSpec& view = options.view;
   const RecordLayout layout(options.trajectory, options.codec != Codec::kNone);
   // Transitions: one new frame an item, one more for every 8 (ends of episodes). Sequences: as if
@@ -130,20 +130,20 @@ FrameLog2::Options Table2::State::LogOptions(const Options& options) {
           .checksums = options.checksums};
 }
 
-std::size_t Table2::PredictBytes(const Options& options) {
+std::size_t Table::PredictBytes(const Options& options) {
   const std::int64_t slots = State::HardLimit(options);
-  const FrameLog2::Options log = State::LogOptions(options);
+  const FrameLog::Options log = State::LogOptions(options);
   std::size_t segments = LogBytes(options, slots, log.frames) + 2 * log.segment_bytes;
   if (options.bytes_max > 0) segments = std::min(segments, options.bytes_max);
-  const std::size_t ids = std::size_t(log.frames) * sizeof(FrameLog2::FrameId);
-  return segments + ids + FrameLog2::Bytes(log) + Selector::Bytes(options.sampler, slots) +
+  const std::size_t ids = std::size_t(log.frames) * sizeof(FrameLog::FrameId);
+  return segments + ids + FrameLog::Bytes(log) + Selector::Bytes(options.sampler, slots) +
          Selector::Bytes(options.remover, slots) +
          BigArray<State::Stored>::Bytes(std::size_t(slots)) +
          BigArray<State::Cold>::Bytes(std::size_t(slots)) +
          BigArray<Selector::Slot>::Bytes(std::size_t(slots));
 }
 
-Table2::State::State(const Options& o, Parts parts)
+Table::State::State(const Options& o, Parts parts)
     : options(o),
       layout(parts.log.options().layout),
       item_records(HasItemRecords(o)),
@@ -167,11 +167,11 @@ Table2::State::State(const Options& o, Parts parts)
   if (o.checksums) dirty.resize((lines + 63) / 64);
 }
 
-Result<std::unique_ptr<Table2::State>> Table2::State::Make(const Options& options) {
+Result<std::unique_ptr<Table::State>> Table::State::Make(const Options& options) {
   TROOP_RETURN_IF_ERROR(CheckOptions(options));
   const std::int64_t slots = HardLimit(options);
   const auto n = std::size_t(slots);
-  TROOP_ASSIGN_OR_RETURN(FrameLog2 log, FrameLog2::Make(LogOptions(options)));
+  TROOP_ASSIGN_OR_RETURN(FrameLog log, FrameLog::Make(LogOptions(options)));
   TROOP_ASSIGN_OR_RETURN(auto sampler, Selector::Make(options.sampler, slots));
   TROOP_ASSIGN_OR_RETURN(auto remover, Selector::Make(options.remover, slots));
   TROOP_ASSIGN_OR_RETURN(BigArray<Stored> item, BigArray<Stored>::Make(n));
@@ -182,19 +182,19 @@ Result<std::unique_ptr<Table2::State>> Table2::State::Make(const Options& option
                      std::move(cold), std::move(freed)});
 }
 
-Result<Table2> Table2::Make(const Options& options) {
+Result<Table> Table::Make(const Options& options) {
   TROOP_ASSIGN_OR_RETURN(auto state, State::Make(options));
-  return Table2(std::move(state));
+  return Table(std::move(state));
 }
 
-Table2::Table2(std::unique_ptr<State> state) : state_(std::move(state)) {}
-Table2::Table2(Table2&&) noexcept = default;
-Table2& Table2::operator=(Table2&&) noexcept = default;
-Table2::~Table2() = default;
+Table::Table(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Table::Table(Table&&) noexcept = default;
+Table& Table::operator=(Table&&) noexcept = default;
+Table::~Table() = default;
 
 // ---- Items that leave ---------------------------------------------------------------------------
 
-Table2::State::Slot Table2::State::TakeSlot() {
+Table::State::Slot Table::State::TakeSlot() {
   Slot taken = 0;
   if (std::int64_t(fresh) < slots) {
     taken = fresh++;
@@ -210,7 +210,7 @@ Table2::State::Slot Table2::State::TakeSlot() {
   return taken;
 }
 
-void Table2::State::FreeSlot(Slot leaver) {
+void Table::State::FreeSlot(Slot leaver) {
   Stored& stored = item[leaver];
   Cold& rest = cold[leaver];
   log.Release(stored.first, stored.frames());
@@ -223,14 +223,14 @@ void Table2::State::FreeSlot(Slot leaver) {
   ++evicted;
 }
 
-void Table2::State::RemoveNow(std::span<const Slot> leavers) {
+void Table::State::RemoveNow(std::span<const Slot> leavers) {
   if (leavers.empty()) return;
   sampler->Remove(leavers);
   remover->Remove(leavers);
   for (const Slot leaver : leavers) FreeSlot(leaver);
 }
 
-void Table2::State::Evict(std::int64_t count) {
+void Table::State::Evict(std::int64_t count) {
   leaving.clear();
   for (std::int64_t i = 0; i < count && remover->size() > 0; ++i) {
     const Slot leaver = remover->Pick(&remover_rng);
@@ -241,23 +241,23 @@ void Table2::State::Evict(std::int64_t count) {
   for (const Slot leaver : leaving) FreeSlot(leaver);
 }
 
-void Table2::State::TrimToCapacity() {
+void Table::State::TrimToCapacity() {
   if (size > options.capacity_items) Evict(size - options.capacity_items);
 }
 
-void Table2::State::ReleaseHeld() {
+void Table::State::ReleaseHeld() {
   for (const Held& h : held) log.Release(h.first, h.count);
   held.clear();
 }
 
 // ---- Updates ------------------------------------------------------------------------------------
 
-float Table2::State::Effective(float p) const {
+float Table::State::Effective(float p) const {
   return float(std::min(double(p) + options.priority_epsilon, double(FLT_MAX)));
 }
 
-Table2::UpdateCounts Table2::State::Update(std::span<const std::uint64_t> key,
-                                           std::span<const float> p) {
+Table::UpdateCounts Table::State::Update(std::span<const std::uint64_t> key,
+                                         std::span<const float> p) {
   TROOP_CHECK(key.size() == p.size(), "{} keys, {} priorities", key.size(), p.size());
   constexpr std::size_t kAhead = 16;
   UpdateCounts counts;
@@ -289,77 +289,77 @@ Table2::UpdateCounts Table2::State::Update(std::span<const std::uint64_t> key,
   return counts;
 }
 
-Table2::UpdateCounts Table2::Update(std::span<const std::uint64_t> key,
-                                    std::span<const float> priority) {
+Table::UpdateCounts Table::Update(std::span<const std::uint64_t> key,
+                                  std::span<const float> priority) {
   return state_->Update(key, priority);
 }
 
-void Table2::SeePolicyVersion(std::uint64_t version) {
+void Table::SeePolicyVersion(std::uint64_t version) {
   std::uint64_t& newest = state_->newest_version;
   newest = state_->version_told ? std::max(newest, version) : version;
   state_->version_told = true;
 }
 
-void Table2::AddDictionary(std::shared_ptr<const FrameDictionary> dictionary) {
+void Table::AddDictionary(std::shared_ptr<const FrameDictionary> dictionary) {
   state_->coder.AddDictionary(std::move(dictionary));
 }
 
-Result<Table2::InsertCounts> Table2::Insert(const EncodedInsert& call) {
+Result<Table::InsertCounts> Table::Insert(const EncodedInsert& call) {
   return state_->Insert(call);
 }
 
-void Table2::Draw(std::int64_t batch, Drawn* out) { state_->Draw(batch, out); }
+void Table::Draw(std::int64_t batch, Drawn* out) { state_->Draw(batch, out); }
 
 // ---- What it says of itself ---------------------------------------------------------------------
 
-bool Table2::can_draw() const { return state_->sampler->can_draw(); }
-std::span<const std::uint64_t> Table2::drawn_age() const { return state_->age; }
-const Table2::Options& Table2::options() const { return state_->options; }
-std::int64_t Table2::size() const { return state_->size; }
-std::int64_t Table2::slots() const { return state_->slots; }
-double Table2::total() const { return state_->sampler->total(); }
-std::uint64_t Table2::newest_policy_version() const { return state_->newest_version; }
-std::int64_t Table2::evicted() const { return state_->evicted; }
-std::int64_t Table2::frames() const { return state_->log.frames(); }
-std::int64_t Table2::frame_capacity() const { return state_->log.capacity(); }
-std::int64_t Table2::streams() const { return state_->log.streams(); }
-std::size_t Table2::segment_bytes() const { return state_->log.store().memory(); }
-std::size_t Table2::used_bytes() const { return state_->log.store().used(); }
-std::size_t Table2::live_bytes() const { return state_->log.store().live(); }
-std::uint64_t Table2::compacted_bytes() const { return state_->compacted; }
+bool Table::can_draw() const { return state_->sampler->can_draw(); }
+std::span<const std::uint64_t> Table::drawn_age() const { return state_->age; }
+const Table::Options& Table::options() const { return state_->options; }
+std::int64_t Table::size() const { return state_->size; }
+std::int64_t Table::slots() const { return state_->slots; }
+double Table::total() const { return state_->sampler->total(); }
+std::uint64_t Table::newest_policy_version() const { return state_->newest_version; }
+std::int64_t Table::evicted() const { return state_->evicted; }
+std::int64_t Table::frames() const { return state_->log.frames(); }
+std::int64_t Table::frame_capacity() const { return state_->log.capacity(); }
+std::int64_t Table::streams() const { return state_->log.streams(); }
+std::size_t Table::segment_bytes() const { return state_->log.store().memory(); }
+std::size_t Table::used_bytes() const { return state_->log.store().used(); }
+std::size_t Table::live_bytes() const { return state_->log.store().live(); }
+std::uint64_t Table::compacted_bytes() const { return state_->compacted; }
 
-bool Table2::Alive(std::uint64_t key) const {
+bool Table::Alive(std::uint64_t key) const {
   const auto s = Selector::Slot(key);
   return std::int64_t(s) < state_->slots && state_->item[s].generation == key >> 32 &&
          state_->Lives(state_->item[s]);
 }
 
-std::size_t Table2::bytes() const {
+std::size_t Table::bytes() const {
   const State& s = *state_;
   return s.log.array_bytes() + s.log.store().memory() + s.log.store().frame_list_bytes() +
          s.sampler->bytes() + s.remover->bytes() + s.item.bytes() + s.cold.bytes() +
          s.freed.bytes() + s.order.size() * sizeof(std::uint64_t);
 }
 
-std::vector<std::shared_ptr<const Segment>> Table2::segments() const {
+std::vector<std::shared_ptr<const Segment>> Table::segments() const {
   return state_->log.store().All();
 }
-std::uint64_t Table2::appended() const { return state_->log.store().appended(); }
-LogPosition Table2::position() const { return state_->log.store().position(); }
-std::vector<std::uint64_t> Table2::TakeFreed() { return state_->log.store().TakeFreed(); }
-bool Table2::MoveSegment(std::uint64_t id, Buffer bytes) {
+std::uint64_t Table::appended() const { return state_->log.store().appended(); }
+LogPosition Table::position() const { return state_->log.store().position(); }
+std::vector<std::uint64_t> Table::TakeFreed() { return state_->log.store().TakeFreed(); }
+bool Table::MoveSegment(std::uint64_t id, Buffer bytes) {
   return state_->log.store().MoveSegment(id, std::move(bytes));
 }
 
-std::int64_t Table2::lines() const { return (state_->slots + kSlotsPerLine - 1) / kSlotsPerLine; }
+std::int64_t Table::lines() const { return (state_->slots + kSlotsPerLine - 1) / kSlotsPerLine; }
 
-std::int64_t Table2::dirty_lines() const {
+std::int64_t Table::dirty_lines() const {
   std::int64_t count = 0;
   for (const std::uint64_t word : state_->dirty) count += std::popcount(word);
   return count;
 }
 
-std::int64_t Table2::TakeDirtyLine() {
+std::int64_t Table::TakeDirtyLine() {
   State& s = *state_;
   const std::size_t words = s.dirty.size();
   for (std::size_t i = 0; i <= words && words > 0; ++i) {
@@ -377,7 +377,7 @@ std::int64_t Table2::TakeDirtyLine() {
   return -1;
 }
 
-void Table2::ReadLine(std::int64_t line, SlotLine* out) const {
+void Table::ReadLine(std::int64_t line, SlotLine* out) const {
   *out = {};
   for (std::int64_t i = 0; i < kSlotsPerLine; ++i) {
     const std::int64_t s = line * kSlotsPerLine + i;
@@ -390,7 +390,7 @@ void Table2::ReadLine(std::int64_t line, SlotLine* out) const {
   }
 }
 
-TableCounters Table2::counters() const {
+TableCounters Table::counters() const {
   const State& s = *state_;
   return {.inserted = s.inserted,
           .draws = s.draws,

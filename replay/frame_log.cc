@@ -1,4 +1,4 @@
-#include "replay/frame_log2.h"
+#include "replay/frame_log.h"
 
 #include <algorithm>
 #include <bit>
@@ -22,7 +22,7 @@ constexpr std::uint64_t kUnusedShare = 16;
 
 }  // namespace
 
-FrameLog2::FrameLog2(const Options& options, BigArray<Entry> entry, BigArray<std::uint64_t> unused)
+FrameLog::FrameLog(const Options& options, BigArray<Entry> entry, BigArray<std::uint64_t> unused)
     : options_(options),
       capacity_(options.frames),
       inline_action_(options.layout.action_bytes <= sizeof(Entry::action)),
@@ -30,22 +30,22 @@ FrameLog2::FrameLog2(const Options& options, BigArray<Entry> entry, BigArray<std
       unused_(std::move(unused)),
       store_(options.segment_bytes, options.checksums) {}
 
-std::size_t FrameLog2::Bytes(const Options& options) {
+std::size_t FrameLog::Bytes(const Options& options) {
   return BigArray<Entry>::Bytes(std::size_t(options.frames) + 1) +
          BigArray<std::uint64_t>::Bytes(std::size_t(options.frames) / 64 + 1);
 }
 
-Result<FrameLog2> FrameLog2::Make(const Options& options) {
+Result<FrameLog> FrameLog::Make(const Options& options) {
   TROOP_CHECK(options.frames >= 1 && options.history >= 1, "a log of {} frames, history {}",
               options.frames, options.history);
   TROOP_ASSIGN_OR_RETURN(BigArray<Entry> entry,
                          BigArray<Entry>::Make(std::size_t(options.frames) + 1));
   TROOP_ASSIGN_OR_RETURN(BigArray<std::uint64_t> unused,
                          BigArray<std::uint64_t>::Make(std::size_t(options.frames) / 64 + 1));
-  return FrameLog2(options, std::move(entry), std::move(unused));
+  return FrameLog(options, std::move(entry), std::move(unused));
 }
 
-FrameLog2::FrameId FrameLog2::Allocate() {
+FrameLog::FrameId FrameLog::Allocate() {
   if (unused_count_ <= fresh_ / kUnusedShare && fresh_ < last_id()) return FrameId(++fresh_);
   TROOP_CHECK(unused_count_ > 0, "no room was made for a frame");
   const std::uint64_t words = fresh_ / 64 + 1;
@@ -62,14 +62,14 @@ FrameLog2::FrameId FrameLog2::Allocate() {
   return FrameId(id);
 }
 
-void FrameLog2::Free(FrameId id) {
+void FrameLog::Free(FrameId id) {
   const Entry& entry = entry_[id];
   store_.DropLive(entry.segment, FrameBytes(entry));
   unused_[id / 64] |= std::uint64_t{1} << (id % 64);
   ++unused_count_;
 }
 
-void FrameLog2::Refer(FrameId id, std::uint32_t count) {
+void FrameLog::Refer(FrameId id, std::uint32_t count) {
   for (std::uint32_t i = 0; i < count; ++i) {
     Entry& entry = entry_[id];
     ++entry.references;
@@ -77,7 +77,7 @@ void FrameLog2::Refer(FrameId id, std::uint32_t count) {
   }
 }
 
-void FrameLog2::Release(FrameId id, std::uint32_t count) {
+void FrameLog::Release(FrameId id, std::uint32_t count) {
   for (std::uint32_t i = 0; i < count; ++i) {
     Entry& entry = entry_[id];
     const FrameId next = entry.next;
@@ -86,8 +86,8 @@ void FrameLog2::Release(FrameId id, std::uint32_t count) {
   }
 }
 
-void FrameLog2::Relocate(FrameId id, const SegmentStore::Place& record,
-                         const std::byte* observation, const std::byte* action) {
+void FrameLog::Relocate(FrameId id, const SegmentStore::Place& record, const std::byte* observation,
+                        const std::byte* action) {
   Entry& entry = entry_[id];
   const std::byte* const base = store_.base(record.segment);
   const SegmentStore::Index before = entry.segment;
@@ -101,24 +101,24 @@ void FrameLog2::Relocate(FrameId id, const SegmentStore::Place& record,
 
 // ---- Streams ------------------------------------------------------------------------------------
 
-std::uint64_t FrameLog2::NextFrame(StreamId stream) const {
+std::uint64_t FrameLog::NextFrame(StreamId stream) const {
   const auto it = index_.find(stream);
   return it == index_.end() ? 0 : stream_[it->second].next_frame;
 }
 
-bool FrameLog2::HasAll(std::span<const ChunkView> chunks) const {
+bool FrameLog::HasAll(std::span<const ChunkView> chunks) const {
   return !chunks.empty() && std::ranges::all_of(chunks, [this](const ChunkView& chunk) {
     return chunk.first_frame + chunk.frames <= NextFrame(chunk.stream);
   });
 }
 
-void FrameLog2::Unlink(std::uint32_t index) {
+void FrameLog::Unlink(std::uint32_t index) {
   Stream& stream = stream_[index];
   (stream.older == kNoStream ? oldest_ : stream_[stream.older].newer) = stream.newer;
   (stream.newer == kNoStream ? newest_ : stream_[stream.newer].older) = stream.older;
 }
 
-void FrameLog2::LinkNewest(std::uint32_t index) {
+void FrameLog::LinkNewest(std::uint32_t index) {
   Stream& stream = stream_[index];
   stream.older = newest_;
   stream.newer = kNoStream;
@@ -126,7 +126,7 @@ void FrameLog2::LinkNewest(std::uint32_t index) {
   newest_ = index;
 }
 
-std::uint32_t FrameLog2::Create(StreamId id) {
+std::uint32_t FrameLog::Create(StreamId id) {
   std::uint32_t index = 0;
   if (free_stream_.empty()) {
     index = std::uint32_t(stream_.size());
@@ -142,7 +142,7 @@ std::uint32_t FrameLog2::Create(StreamId id) {
   return index;
 }
 
-void FrameLog2::Forget(std::uint32_t index) {
+void FrameLog::Forget(std::uint32_t index) {
   Stream& stream = stream_[index];
   for (const FrameId id : stream.tail) {
     if (--entry_[id].references == 0) Free(id);
@@ -154,7 +154,7 @@ void FrameLog2::Forget(std::uint32_t index) {
   free_stream_.push_back(index);
 }
 
-bool FrameLog2::ForgetSilentStream() {
+bool FrameLog::ForgetSilentStream() {
   std::uint32_t index = oldest_;
   while (index != kNoStream && stream_[index].call == call_) index = stream_[index].newer;
   if (index == kNoStream) return false;
@@ -164,7 +164,7 @@ bool FrameLog2::ForgetSilentStream() {
 
 // ---- A call: what comes -------------------------------------------------------------------------
 
-std::uint32_t FrameLog2::Touch(StreamId id) {
+std::uint32_t FrameLog::Touch(StreamId id) {
   const auto it = index_.find(id);
   if (it == index_.end()) return kNoStream;
   Stream& stream = stream_[it->second];
@@ -178,7 +178,7 @@ std::uint32_t FrameLog2::Touch(StreamId id) {
   return it->second;
 }
 
-void FrameLog2::OpenRun(std::uint32_t index, bool with_tail) {
+void FrameLog::OpenRun(std::uint32_t index, bool with_tail) {
   Stream& stream = stream_[index];
   Run run{.stream = index,
           .first_frame = stream.next_frame,
@@ -200,7 +200,7 @@ void FrameLog2::OpenRun(std::uint32_t index, bool with_tail) {
   run_.push_back(run);
 }
 
-Status FrameLog2::Plan(std::span<const ChunkView> chunks) {
+Status FrameLog::Plan(std::span<const ChunkView> chunks) {
   ++call_;
   chunks_.assign(chunks.begin(), chunks.end());
   // Those of a stream one after the other: its frames are one run of the window.
@@ -249,7 +249,7 @@ Status FrameLog2::Plan(std::span<const ChunkView> chunks) {
   return Status::Ok();
 }
 
-void FrameLog2::AddToRun(const ChunkView& chunk) {
+void FrameLog::AddToRun(const ChunkView& chunk) {
   Run& run = run_.back();
   chunk_window_.push_back(std::uint32_t(window_.size()));
   headers_.push_back({chunk.stream, chunk.first_frame, chunk.frames, chunk.encoded_bytes});
@@ -264,7 +264,7 @@ void FrameLog2::AddToRun(const ChunkView& chunk) {
   new_bytes_ += chunk.encoded_bytes;
 }
 
-void FrameLog2::Abandon() {
+void FrameLog::Abandon() {
   for (const std::uint32_t index : touched_) {
     if (stream_[index].created) Forget(index);
   }
@@ -272,13 +272,13 @@ void FrameLog2::Abandon() {
   chunks_.clear();
 }
 
-bool FrameLog2::fits_alone() const {
+bool FrameLog::fits_alone() const {
   std::uint64_t needed = new_frames_;
   for (const std::uint32_t index : touched_) needed += stream_[index].tail.size();
   return needed <= std::uint64_t(capacity_);
 }
 
-Result<std::optional<FrameLog2::Located>> FrameLog2::Locate(const Item& item, int lead_asked) {
+Result<std::optional<FrameLog::Located>> FrameLog::Locate(const Item& item, int lead_asked) {
   const auto refuse = [&item](std::string_view why) {
     return InvalidArgument("item of stream {:#x} at frame {}, length {}: {}", item.stream,
                            item.first_frame, item.length, why);
@@ -310,11 +310,11 @@ Result<std::optional<FrameLog2::Located>> FrameLog2::Locate(const Item& item, in
 
 // ---- A call: its record -------------------------------------------------------------------------
 
-std::size_t FrameLog2::RecordBytes(std::uint32_t items) const {
+std::size_t FrameLog::RecordBytes(std::uint32_t items) const {
   return options_.layout.RecordBytes(chunks_.size(), items, new_frames_, new_bytes_);
 }
 
-RecordWriter FrameLog2::Write(std::uint32_t items, SegmentStore::Place* place) {
+RecordWriter FrameLog::Write(std::uint32_t items, SegmentStore::Place* place) {
   const std::size_t bytes = RecordBytes(items);
   *place = store_.Append(bytes);
   RecordWriter writer(options_.layout, place->at, RecordHeader::kInsert, headers_, items, bytes);
@@ -328,8 +328,8 @@ RecordWriter FrameLog2::Write(std::uint32_t items, SegmentStore::Place* place) {
   return writer;
 }
 
-void FrameLog2::FillEntries(const ChunkView& chunk, const ChunkColumns& at,
-                            const SegmentStore::Place& place, std::uint32_t* window) {
+void FrameLog::FillEntries(const ChunkView& chunk, const ChunkColumns& at,
+                           const SegmentStore::Place& place, std::uint32_t* window) {
   const std::byte* const base = store_.base(place.segment);
   std::vector<std::uint32_t>& ids = store_.frames(place.segment);
   const RecordLayout& layout = options_.layout;
@@ -366,7 +366,7 @@ void FrameLog2::FillEntries(const ChunkView& chunk, const ChunkColumns& at,
   }
 }
 
-void FrameLog2::End() {
+void FrameLog::End() {
   for (const std::uint32_t index : touched_) {
     if (stream_[index].appended) KeepTail(index);
   }
@@ -384,7 +384,7 @@ void FrameLog2::End() {
   }
 }
 
-void FrameLog2::KeepTail(std::uint32_t index) {
+void FrameLog::KeepTail(std::uint32_t index) {
   Stream& stream = stream_[index];
   const Run& run = run_[stream.run];
   const std::uint32_t count = std::min(run.count, std::uint32_t(options_.history));
@@ -404,7 +404,7 @@ void FrameLog2::KeepTail(std::uint32_t index) {
 
 // ---- Out of a log that was read -----------------------------------------------------------------
 
-Status FrameLog2::Reserve(std::int64_t frames) {
+Status FrameLog::Reserve(std::int64_t frames) {
   TROOP_CHECK(fresh_ == 0, "room for {} frames beside {}", frames, fresh_);
   if (frames <= capacity_) return Status::Ok();
   const auto n = std::size_t(frames);
@@ -413,7 +413,7 @@ Status FrameLog2::Reserve(std::int64_t frames) {
   return Status::Ok();
 }
 
-FrameLog2::FrameId FrameLog2::Adopt(const Recovered& frame) {
+FrameLog::FrameId FrameLog::Adopt(const Recovered& frame) {
   const FrameId id = Allocate();
   entry_[id] = frame.entry;
   store_.Revive(frame.segment, FrameBytes(frame.entry));
@@ -421,7 +421,7 @@ FrameLog2::FrameId FrameLog2::Adopt(const Recovered& frame) {
   return id;
 }
 
-void FrameLog2::AdoptStream(StreamId id, std::uint64_t next_frame, std::span<const FrameId> tail) {
+void FrameLog::AdoptStream(StreamId id, std::uint64_t next_frame, std::span<const FrameId> tail) {
   if (index_.contains(id)) return;
   Stream& stream = stream_[Create(id)];
   stream.next_frame = next_frame;

@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "tests/replay/table2_world.h"
+#include "tests/replay/table_world.h"
 
 namespace troop {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 // Streams with all they ever held, and the calls that bring them.
 class PlainStreams {
  public:
-  PlainStreams(const Table2::Options& options, int streams, std::uint64_t seed)
+  PlainStreams(const Table::Options& options, int streams, std::uint64_t seed)
       : options_(options),
         rng_({.run_seed = seed}),
         frames_(std::size_t(streams)),
@@ -81,7 +81,7 @@ class PlainStreams {
     }
   }
 
-  Table2::Options options_;
+  Table::Options options_;
   Rng rng_;
   std::vector<std::vector<PlainFrame>> frames_;
   std::vector<std::size_t> next_;
@@ -137,13 +137,13 @@ struct ViewCase {
   std::int64_t action_size = 0;  // 0: a scalar
 };
 
-class Table2ViewTest : public testing::TestWithParam<ViewCase> {};
+class TableViewTest : public testing::TestWithParam<ViewCase> {};
 
 // Episodes of 2 to some 20 frames, gaps, several streams whose chunks lie between each other's, a
 // capacity that turns over some fifty times.
-TEST_P(Table2ViewTest, GivesWhatAModelThatKeepsWholeStreamsGives) {
+TEST_P(TableViewTest, GivesWhatAModelThatKeepsWholeStreamsGives) {
   const ViewCase& c = GetParam();
-  Table2::Options options = TinyOptions(150);
+  Table::Options options = TinyOptions(150);
   options.view = c.view;
   options.codec = c.codec;
   options.segment_bytes = 4096;
@@ -153,7 +153,7 @@ TEST_P(Table2ViewTest, GivesWhatAModelThatKeepsWholeStreamsGives) {
   for (const auto remover :
        {Selector::Kind::kFifo, Selector::Kind::kLowest, Selector::Kind::kUniform}) {
     options.remover.kind = remover;
-    Table2 table = MakeTable2(options);
+    Table table = MakeTable(options);
     PlainStreams streams(options, 5, 7);
     std::int64_t inserted = 0, offered = 0;
     std::set<std::pair<StreamId, std::uint64_t>> seen;
@@ -181,7 +181,7 @@ TEST_P(Table2ViewTest, GivesWhatAModelThatKeepsWholeStreamsGives) {
 constexpr ViewSpec::Kind kTransition = ViewSpec::Kind::kTransition;
 constexpr ViewSpec::Kind kSequence = ViewSpec::Kind::kSequence;
 INSTANTIATE_TEST_SUITE_P(
-    Views, Table2ViewTest,
+    Views, TableViewTest,
     testing::Values(ViewCase{"OneStep", {kTransition, 1, 1, 0}},
                     ViewCase{"ThreeSteps", {kTransition, 3, 1, 0}},
                     ViewCase{"StackOfFour", {kTransition, 1, 4, 0}},

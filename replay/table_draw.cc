@@ -2,19 +2,19 @@
 #include <cstring>
 
 #include "core/check.h"
-#include "replay/table2_state.h"
+#include "replay/table_state.h"
 
 namespace troop {
 
 // ---- Which --------------------------------------------------------------------------------------
 
-bool Table2::State::TooOld(const Stored& stored) const {
+bool Table::State::TooOld(const Stored& stored) const {
   const std::uint64_t newest = UpdatesOf(newest_version), own = UpdatesOf(stored.policy_version);
   return own < newest && newest - own > options.max_policy_age;
 }
 
 // The oldest items, as long as they are too old: each is looked at once.
-void Table2::State::DropTooOld() {
+void Table::State::DropTooOld() {
   leaving.clear();
   while (!order.empty()) {
     const std::uint64_t key = order.front();
@@ -29,7 +29,7 @@ void Table2::State::DropTooOld() {
 }
 
 // Those that left otherwise, behind an old one that stays.
-void Table2::State::TrimOrder() {
+void Table::State::TrimOrder() {
   if (std::int64_t(order.size()) <= 2 * slots + 1024) return;
   std::erase_if(order, [this](std::uint64_t key) {
     return item[Slot(key)].generation != key >> 32 || !Lives(item[Slot(key)]);
@@ -39,7 +39,7 @@ void Table2::State::TrimOrder() {
 // Draws again in place of items that are too old (they leave at once) or were drawn often enough
 // (they leave after the draw, and are out of the sampler now). Probabilities stay shares of
 // `total`, that of the first draw: tables are compared by it.
-void Table2::State::ChooseAmongDrawable(Rng* rng, double total, std::vector<double>* probability) {
+void Table::State::ChooseAmongDrawable(Rng* rng, double total, std::vector<double>* probability) {
   std::size_t good = 0;
   std::vector<Slot> spent, old;
   while (true) {
@@ -77,7 +77,7 @@ void Table2::State::ChooseAmongDrawable(Rng* rng, double total, std::vector<doub
 
 // ---- A draw -------------------------------------------------------------------------------------
 
-void Table2::State::Draw(std::int64_t batch, Drawn* out) {
+void Table::State::Draw(std::int64_t batch, Drawn* out) {
   TROOP_CHECK(batch > 0 && sampler->can_draw(), "a draw of {} with total {}", batch,
               sampler->total());
   ReleaseHeld();
@@ -107,7 +107,7 @@ void Table2::State::Draw(std::int64_t batch, Drawn* out) {
 }
 
 // Frames of what was drawn stay until the next call, whoever leaves now.
-void Table2::State::LeaveAfterDraw() {
+void Table::State::LeaveAfterDraw() {
   const bool trim = options.trim_every_samples > 0 &&
                     samples_since_trim >= std::uint64_t(options.trim_every_samples);
   if (trim) samples_since_trim = 0;
@@ -125,7 +125,7 @@ void Table2::State::LeaveAfterDraw() {
 // the columns, out of the cache. Passes that do nothing but read keep many misses in flight; with
 // prefetches, of which the processor drops those that also miss its TLB, the same takes twice as
 // long. Actions that are not in the entries come last.
-void Table2::State::Gather(Drawn* out) {
+void Table::State::Gather(Drawn* out) {
   constexpr std::size_t kBlock = 64;
   const std::size_t count = chosen.size(), steps = std::size_t(options.view.steps());
   const std::size_t actions = options.view.kind == ViewSpec::Kind::kSequence ? steps : 1;
@@ -164,8 +164,8 @@ void Table2::State::Gather(Drawn* out) {
 }
 
 // Frames of an item mostly lie side by side; of a long one the hardware guesses the rest.
-void Table2::State::TouchEntries(std::size_t begin, std::size_t end) {
-  constexpr std::uint32_t kPerLine = 64 / sizeof(FrameLog2::Entry), kFramesMax = 16;
+void Table::State::TouchEntries(std::size_t begin, std::size_t end) {
+  constexpr std::uint32_t kPerLine = 64 / sizeof(FrameLog::Entry), kFramesMax = 16;
   const FrameId last = log.last_id();
   std::uint32_t sum = 0;
   for (std::size_t i = begin; i < end; ++i) {
@@ -177,7 +177,7 @@ void Table2::State::TouchEntries(std::size_t begin, std::size_t end) {
   touched = sum;
 }
 
-void Table2::State::CopyActions(Drawn* out) const {
+void Table::State::CopyActions(Drawn* out) const {
   const std::size_t bytes = layout.action_bytes;
   for (std::size_t i = 0; i < action.size(); ++i) {
     std::byte* const to = out->action.data() + i * bytes;
@@ -189,8 +189,8 @@ void Table2::State::CopyActions(Drawn* out) const {
   }
 }
 
-void Table2::State::GatherItem(const Stored& stored, std::size_t i, Drawn* out,
-                               std::size_t* frames) {
+void Table::State::GatherItem(const Stored& stored, std::size_t i, Drawn* out,
+                              std::size_t* frames) {
   const ViewSpec& spec = options.view;
   const bool sequence = spec.kind == ViewSpec::Kind::kSequence;
   const int steps = spec.steps(), lead = stored.lead, length = stored.length;
@@ -212,7 +212,7 @@ void Table2::State::GatherItem(const Stored& stored, std::size_t i, Drawn* out,
   FrameId id = stored.first;
   Drawn::Frame* frame = out->frame.data() + *frames;
   for (int j = 0; j < ranges.end; ++j) {
-    const FrameLog2::Entry& entry = log.entry(id);
+    const FrameLog::Entry& entry = log.entry(id);
     if (j < ranges.first || j >= ranges.second) *frame++ = {log.observation(entry), entry.bytes};
     const int column = j + shift;
     if (j < lead + length && column >= 0 && (sequence || j >= lead)) {

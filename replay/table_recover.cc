@@ -4,7 +4,7 @@
 #include <unordered_map>
 
 #include "core/check.h"
-#include "replay/table2_state.h"
+#include "replay/table_state.h"
 
 namespace troop {
 namespace {
@@ -33,11 +33,11 @@ struct FoundItem {
 //   3. Frames are put in order, copies dropped, and each item's looked up.
 //   4. Frames that items refer to get entries, and where there is room those of the streams that
 //      were heard last; then streams and items.
-struct Table2::State::Recovery {
+struct Table::State::Recovery {
   State* state;
   const Snapshot& snapshot;
   RecoverCounts* counts;
-  std::vector<FrameLog2::Recovered> frame;
+  std::vector<FrameLog::Recovered> frame;
   std::vector<std::uint32_t>
       episode;  // [frame] index of its episode's first frame, as far as known
   std::vector<FoundItem> found;
@@ -73,7 +73,7 @@ struct Table2::State::Recovery {
 
 // ---- 1. Records ---------------------------------------------------------------------------------
 
-void Table2::State::Recovery::ReadSegment(const std::shared_ptr<Segment>& segment) {
+void Table::State::Recovery::ReadSegment(const std::shared_ptr<Segment>& segment) {
   const SegmentStore::Index index = state->log.store().Adopt(segment);
   // Offsets are 32 bits; what lies beyond is not ours.
   const std::span<const std::byte> bytes(segment->data(),
@@ -94,17 +94,17 @@ void Table2::State::Recovery::ReadSegment(const std::shared_ptr<Segment>& segmen
   state->log.store().SetReadable(index, offset);
 }
 
-void Table2::State::Recovery::NoteChunk(const Record::ChunkAt& chunk, SegmentStore::Index segment,
-                                        const std::byte* base) {
+void Table::State::Recovery::NoteChunk(const Record::ChunkAt& chunk, SegmentStore::Index segment,
+                                       const std::byte* base) {
   const RecordLayout& layout = state->layout;
   std::vector<std::uint32_t>& ids = state->log.store().frames(segment);
   auto offset = std::uint32_t(chunk.columns.observation - base);
   for (std::uint32_t i = 0; i < chunk.header.frames; ++i) {
-    FrameLog2::Recovered noted{.stream = chunk.header.stream,
-                               .frame = chunk.header.first_frame + i,
-                               .segment = segment,
-                               .place = std::uint32_t(ids.size())};
-    FrameLog2::Entry& entry = noted.entry;
+    FrameLog::Recovered noted{.stream = chunk.header.stream,
+                              .frame = chunk.header.first_frame + i,
+                              .segment = segment,
+                              .place = std::uint32_t(ids.size())};
+    FrameLog::Entry& entry = noted.entry;
     entry.reward = Load<float>(chunk.columns.reward, i);
     entry.discount = Load<float>(chunk.columns.discount, i);
     entry.final = (chunk.columns.final[i] & kFinalMark) != std::byte{0};
@@ -128,7 +128,7 @@ void Table2::State::Recovery::NoteChunk(const Record::ChunkAt& chunk, SegmentSto
   last_heard[chunk.header.stream] = ++chunks_read;
 }
 
-bool Table2::State::Recovery::SaneItem(const ItemRecord& i) const {
+bool Table::State::Recovery::SaneItem(const ItemRecord& i) const {
   const ViewSpec& view = state->options.view;
   return i.slot < newest.size() && i.generation != 0 && i.length >= 1 &&
          i.length <= std::uint32_t(view.length_max) && i.lead <= std::uint32_t(view.lead_max()) &&
@@ -136,8 +136,8 @@ bool Table2::State::Recovery::SaneItem(const ItemRecord& i) const {
          i.priority <= FLT_MAX;
 }
 
-void Table2::State::Recovery::NoteItems(const Record& record, SegmentStore::Index segment,
-                                        LogPosition position, const std::byte* base) {
+void Table::State::Recovery::NoteItems(const Record& record, SegmentStore::Index segment,
+                                       LogPosition position, const std::byte* base) {
   for (std::uint32_t i = 0; i < record.items; ++i) {
     FoundItem item{.written = record.ItemAt(i), .position = position, .segment = segment};
     if (!SaneItem(item.written)) continue;
@@ -160,7 +160,7 @@ void Table2::State::Recovery::NoteItems(const Record& record, SegmentStore::Inde
 // ---- 2. Who lives -------------------------------------------------------------------------------
 
 // What the snapshot says of an item; false: it is gone.
-bool Table2::State::Recovery::Settle(FoundItem* item) {
+bool Table::State::Recovery::Settle(FoundItem* item) {
   const std::size_t line = item->written.slot / kSlotsPerLine;
   if (line >= snapshot.lines.size()) return true;
   const Snapshot::Line& read = snapshot.lines[line];
@@ -173,13 +173,13 @@ bool Table2::State::Recovery::Settle(FoundItem* item) {
 }
 
 // It left with its last draw as the limit is now.
-bool Table2::State::Recovery::Gone(const FoundItem& item) const {
+bool Table::State::Recovery::Gone(const FoundItem& item) const {
   const std::int64_t limit = state->options.max_times_sampled;
   return limit > 0 && std::int64_t(item.written.times_sampled) >= limit;
 }
 
 // In the order of insertion.
-std::vector<FoundItem> Table2::State::Recovery::FindAlive() {
+std::vector<FoundItem> Table::State::Recovery::FindAlive() {
   std::vector<FoundItem> alive;
   for (FoundItem& item : found) {
     if (!Settle(&item) || Gone(item)) continue;
@@ -195,8 +195,8 @@ std::vector<FoundItem> Table2::State::Recovery::FindAlive() {
 
 // ---- 3. Whose frames ----------------------------------------------------------------------------
 
-void Table2::State::Recovery::SortFrames() {
-  const auto less = [](const FrameLog2::Recovered& a, const FrameLog2::Recovered& b) {
+void Table::State::Recovery::SortFrames() {
+  const auto less = [](const FrameLog::Recovered& a, const FrameLog::Recovered& b) {
     return a.stream != b.stream ? a.stream < b.stream : a.frame < b.frame;
   };
   // Stable: of copies, the one in the later record stays.
@@ -217,10 +217,10 @@ void Table2::State::Recovery::SortFrames() {
   }
 }
 
-bool Table2::State::Recovery::FindFrames(FoundItem* item) {
+bool Table::State::Recovery::FindFrames(FoundItem* item) {
   const ItemRecord& written = item->written;
   const std::pair<StreamId, std::uint64_t> from{written.stream, written.first_frame - written.lead};
-  const auto it = std::ranges::lower_bound(frame, from, {}, [](const FrameLog2::Recovered& f) {
+  const auto it = std::ranges::lower_bound(frame, from, {}, [](const FrameLog::Recovered& f) {
     return std::pair{f.stream, f.frame};
   });
   const auto first = std::size_t(it - frame.begin());
@@ -235,7 +235,7 @@ bool Table2::State::Recovery::FindFrames(FoundItem* item) {
 
 // ---- 4. Entries, streams, slots -----------------------------------------------------------------
 
-void Table2::State::Recovery::FindTails() {
+void Table::State::Recovery::FindTails() {
   const auto history = std::size_t(state->log.options().history);
   for (std::size_t end = frame.size(); end > 0;) {
     const StreamId stream = frame[end - 1].stream;
@@ -252,7 +252,7 @@ void Table2::State::Recovery::FindTails() {
 
 // Items come first: all that live were in a log at some time, and where they need more frames than
 // this one has (it is smaller now, or some left after the snapshot), the remover chooses later.
-Status Table2::State::Recovery::AdoptFrames(const std::vector<FoundItem>& alive) {
+Status Table::State::Recovery::AdoptFrames(const std::vector<FoundItem>& alive) {
   std::vector<bool> wanted(frame.size());
   std::int64_t count = 0;
   const auto want = [&](std::size_t i) {
@@ -282,18 +282,18 @@ Status Table2::State::Recovery::AdoptFrames(const std::vector<FoundItem>& alive)
   return Status::Ok();
 }
 
-void Table2::State::Recovery::AdoptStreams() {
+void Table::State::Recovery::AdoptStreams() {
   std::vector<FrameId> ids;
   for (const Tail& tail : tails) {
     if (tail.begin == tail.end) continue;
     ids.clear();
     for (std::size_t i = tail.begin; i < tail.end; ++i) ids.push_back(frame[i].id);
-    const FrameLog2::Recovered& last = frame[tail.end - 1];
+    const FrameLog::Recovered& last = frame[tail.end - 1];
     state->log.AdoptStream(last.stream, last.frame + 1, ids);
   }
 }
 
-void Table2::State::Recovery::AddItems(const std::vector<FoundItem>& alive) {
+void Table::State::Recovery::AddItems(const std::vector<FoundItem>& alive) {
   std::vector<Selector::Slot> slots;
   std::vector<float> priorities;
   for (const FoundItem& item : alive) {
@@ -328,7 +328,7 @@ void Table2::State::Recovery::AddItems(const std::vector<FoundItem>& alive) {
 
 // Empty slots from the one behind the newest item's on, round: the order of a table whose items
 // leave in the order in which they came.
-void Table2::State::Recovery::OrderFreeSlots(std::int64_t after) {
+void Table::State::Recovery::OrderFreeSlots(std::int64_t after) {
   state->fresh = std::uint32_t(state->slots);
   for (std::int64_t i = 0; i < state->slots; ++i) {
     const std::int64_t slot = (after + i) % state->slots;
@@ -337,7 +337,7 @@ void Table2::State::Recovery::OrderFreeSlots(std::int64_t after) {
   }
 }
 
-void Table2::State::Recovery::RestoreCounters() {
+void Table::State::Recovery::RestoreCounters() {
   const TableCounters& kept = snapshot.counters;
   state->inserted = std::max(inserted, kept.inserted);
   state->evicted = std::int64_t(state->inserted) - state->size;
@@ -358,9 +358,8 @@ void Table2::State::Recovery::RestoreCounters() {
   }
 }
 
-Result<Table2> Table2::Recover(const Options& options,
-                               std::vector<std::shared_ptr<Segment>> segments,
-                               const Snapshot& snapshot, RecoverCounts* counts) {
+Result<Table> Table::Recover(const Options& options, std::vector<std::shared_ptr<Segment>> segments,
+                             const Snapshot& snapshot, RecoverCounts* counts) {
   *counts = {};
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<State> state, State::Make(options));
   State::Recovery recovery{.state = state.get(), .snapshot = snapshot, .counts = counts};
@@ -376,7 +375,7 @@ Result<Table2> Table2::Recover(const Options& options,
   recovery.AddItems(alive);
   recovery.RestoreCounters();
   state->log.store().FreeEmpty();
-  return Table2(std::move(state));
+  return Table(std::move(state));
 }
 
 }  // namespace troop

@@ -1,7 +1,7 @@
 #pragma once
 
-// What is behind Table2, for its own files alone: table2.cc (options, inserts, updates),
-// table2_draw.cc, table2_compact.cc, table2_recover.cc.
+// What is behind Table, for its own files alone: table.cc (options, inserts, updates),
+// table_draw.cc, table_compact.cc, table_recover.cc.
 
 #include <deque>
 #include <memory>
@@ -10,17 +10,17 @@
 #include "core/rng.h"
 #include "replay/big_array.h"
 #include "replay/frame_codec.h"
-#include "replay/frame_log2.h"
+#include "replay/frame_log.h"
 #include "replay/selector.h"
-#include "replay/table2.h"
+#include "replay/table.h"
 
 namespace troop {
 
 inline constexpr std::int64_t kItemsMax = std::int64_t{1} << 29;
 
-struct Table2::State {
+struct Table::State {
   using Slot = Selector::Slot;
-  using FrameId = FrameLog2::FrameId;
+  using FrameId = FrameLog::FrameId;
   // What draws and updates read; half a cache line.
   struct Stored {
     FrameId first = 0;             // its earliest frame: of the lead, if it has one
@@ -41,28 +41,28 @@ struct Table2::State {
   };
   static_assert(sizeof(Cold) == 16);
   struct Planned {
-    FrameLog2::Located at;
+    FrameLog::Located at;
     std::uint32_t item = 0;  // of the call
   };
   struct Parts {
-    FrameLog2 log;
+    FrameLog log;
     std::unique_ptr<Selector> sampler, remover;
     BigArray<Stored> item;
     BigArray<Cold> cold;
     BigArray<Slot> freed;
   };
-  struct Moves;     // table2_compact.cc
-  struct Recovery;  // table2_recover.cc
+  struct Moves;     // table_compact.cc
+  struct Recovery;  // table_recover.cc
 
   State(const Options& options, Parts parts);
   static Result<std::unique_ptr<State>> Make(const Options& options);
-  static FrameLog2::Options LogOptions(const Options& options);
+  static FrameLog::Options LogOptions(const Options& options);
   static std::int64_t HardLimit(const Options& options);
 
   // ---- Inserts ----
   Result<InsertCounts> Insert(const EncodedInsert& call);
   Status ViewChunks(std::span<const EncodedChunk> chunks);  // sizes alone; fills `view_`
-  Status CheckFrames(const FrameLog2::ChunkView& chunk);    // what is in them
+  Status CheckFrames(const FrameLog::ChunkView& chunk);     // what is in them
   Status PlanItems(std::span<const Item> items, InsertCounts* counts);
   Status CheckItem(const Item& item) const;
   Status MakeRoom(std::int64_t slots_needed);
@@ -113,7 +113,7 @@ struct Table2::State {
   Options options;
   RecordLayout layout;
   bool item_records = false;  // records carry items
-  FrameLog2 log;
+  FrameLog log;
   std::unique_ptr<Selector> sampler, remover;
   bool remover_reads_priority = false;
   BigArray<Stored> item;  // [slots]
@@ -141,7 +141,7 @@ struct Table2::State {
   std::uint64_t victim_id = 0;
   std::size_t victim_offset = 0, victim_frame = 0;
   // Scratch of one call, kept to save allocations.
-  std::vector<FrameLog2::ChunkView> view;
+  std::vector<FrameLog::ChunkView> view;
   std::vector<Planned> planned;
   std::vector<Slot> chosen;
   std::vector<Slot> leaving;

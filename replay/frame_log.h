@@ -18,11 +18,11 @@ namespace troop {
 // Every frame once, whatever items look at it. A frame has an id that never changes while it lives,
 // and an entry that says where its bytes are now. It lives as long as something refers to it: items
 // that look at it, and its stream, of whose newest frames later items may make use (`history`).
-// Owner: one thread (a Table2).
+// Owner: one thread (a Table).
 //
 // A call is Plan, then Locate for its items, and then either Abandon, which leaves nothing behind,
 // or MakeRoom's conditions, Write, references for its items, End.
-class FrameLog2 {
+class FrameLog {
  public:
   using FrameId = std::uint32_t;  // 0: none
   struct Entry {
@@ -58,8 +58,8 @@ class FrameLog2 {
     std::uint32_t lead = 0;
   };
 
-  static Result<FrameLog2> Make(const Options& options);  // kResourceExhausted
-  static std::size_t Bytes(const Options& options);       // of arrays, segments not counted
+  static Result<FrameLog> Make(const Options& options);  // kResourceExhausted
+  static std::size_t Bytes(const Options& options);      // of arrays, segments not counted
 
   // ---- A call ----
 
@@ -163,7 +163,7 @@ class FrameLog2 {
     bool first = false, final = false;
   };
 
-  FrameLog2(const Options& options, BigArray<Entry> entry, BigArray<std::uint64_t> unused);
+  FrameLog(const Options& options, BigArray<Entry> entry, BigArray<std::uint64_t> unused);
   FrameId Allocate();
   void Free(FrameId id);
   std::uint32_t Touch(StreamId id);  // its index, looked at in this call; kNoStream: unknown

@@ -1,23 +1,23 @@
-#include "replay/frame_log2.h"
+#include "replay/frame_log.h"
 
 #include <gtest/gtest.h>
 
-#include "tests/replay/table2_world.h"
+#include "tests/replay/table_world.h"
 
 namespace troop {
 namespace {
 
-FrameLog2 MakeLog(std::int64_t frames, int history, std::size_t segment_bytes = 4096) {
-  auto log = FrameLog2::Make({.layout = RecordLayout(TinySpec(), false),
-                              .frames = frames,
-                              .history = history,
-                              .segment_bytes = segment_bytes,
-                              .checksums = true});
+FrameLog MakeLog(std::int64_t frames, int history, std::size_t segment_bytes = 4096) {
+  auto log = FrameLog::Make({.layout = RecordLayout(TinySpec(), false),
+                             .frames = frames,
+                             .history = history,
+                             .segment_bytes = segment_bytes,
+                             .checksums = true});
   TROOP_CHECK(log.ok(), "{}", log.status().ToString());
   return std::move(*log);
 }
 
-FrameLog2::ChunkView ViewOf(const EncodedChunk& chunk) {
+FrameLog::ChunkView ViewOf(const EncodedChunk& chunk) {
   return {chunk.stream,
           chunk.first_frame,
           chunk.frames,
@@ -27,10 +27,10 @@ FrameLog2::ChunkView ViewOf(const EncodedChunk& chunk) {
 }
 
 // Appends frames that nothing but their stream refers to. Their ids.
-std::vector<FrameLog2::FrameId> Append(FrameLog2* log, StreamId stream, std::uint64_t first,
-                                       std::uint32_t count) {
+std::vector<FrameLog::FrameId> Append(FrameLog* log, StreamId stream, std::uint64_t first,
+                                      std::uint32_t count) {
   const EncodedChunk chunk = TinyChunk(stream, first, count);
-  const FrameLog2::ChunkView view = ViewOf(chunk);
+  const FrameLog::ChunkView view = ViewOf(chunk);
   TROOP_CHECK(log->Plan({&view, 1}).ok(), "no plan");
   const auto last = log->Locate({.stream = stream, .first_frame = first, .length = count - 1}, 0);
   TROOP_CHECK(last.ok() && last->has_value(), "not located");
@@ -38,14 +38,14 @@ std::vector<FrameLog2::FrameId> Append(FrameLog2* log, StreamId stream, std::uin
   while (!log->has_room()) TROOP_CHECK(log->ForgetSilentStream(), "no room");
   SegmentStore::Place place;
   log->Write(0, &place).Finish(false);
-  std::vector<FrameLog2::FrameId> ids;
+  std::vector<FrameLog::FrameId> ids;
   for (std::uint32_t i = 0; i < count; ++i) ids.push_back(log->Id((*last)->begin + i));
   log->End();
   return ids;
 }
 
-TEST(FrameLog2Test, OnlyTheNewestFramesOfAStreamStayByThemselves) {
-  FrameLog2 log = MakeLog(100, 3);
+TEST(FrameLogTest, OnlyTheNewestFramesOfAStreamStayByThemselves) {
+  FrameLog log = MakeLog(100, 3);
   Append(&log, 1, 0, 20);
   EXPECT_EQ(log.frames(), 3);
   Append(&log, 1, 20, 2);
@@ -55,13 +55,13 @@ TEST(FrameLog2Test, OnlyTheNewestFramesOfAStreamStayByThemselves) {
   EXPECT_EQ(log.streams(), 2);
 }
 
-TEST(FrameLog2Test, FramesThatSomebodyRefersToStayAndAreLinked) {
-  FrameLog2 log = MakeLog(100, 4);
+TEST(FrameLogTest, FramesThatSomebodyRefersToStayAndAreLinked) {
+  FrameLog log = MakeLog(100, 4);
   const auto ids = Append(&log, 1, 0, 4);
   log.Refer(ids[0], 4);
   Append(&log, 1, 4, 4);
   EXPECT_EQ(log.frames(), 8);
-  FrameLog2::FrameId id = ids[0];
+  FrameLog::FrameId id = ids[0];
   for (std::uint64_t t = 0; t < 8; ++t) {
     float pair[2];
     std::memcpy(pair, log.observation(log.entry(id)), 8);
@@ -74,12 +74,12 @@ TEST(FrameLog2Test, FramesThatSomebodyRefersToStayAndAreLinked) {
   EXPECT_EQ(log.frames(), 4);
 }
 
-TEST(FrameLog2Test, APlanThatIsAbandonedLeavesNothing) {
-  FrameLog2 log = MakeLog(100, 3);
+TEST(FrameLogTest, APlanThatIsAbandonedLeavesNothing) {
+  FrameLog log = MakeLog(100, 3);
   Append(&log, 1, 0, 5);
   const std::size_t used = log.store().used();
   const EncodedChunk chunk = TinyChunk(7, 0, 5);
-  const FrameLog2::ChunkView view = ViewOf(chunk);
+  const FrameLog::ChunkView view = ViewOf(chunk);
   ASSERT_TRUE(log.Plan({&view, 1}).ok());
   log.Abandon();
   EXPECT_EQ(log.streams(), 1);
@@ -88,8 +88,8 @@ TEST(FrameLog2Test, APlanThatIsAbandonedLeavesNothing) {
   EXPECT_EQ(log.NextFrame(7), 0u);
 }
 
-TEST(FrameLog2Test, FramesThatCameTogetherHaveEntriesSideBySideAfterManyTurns) {
-  FrameLog2 log = MakeLog(200, 10);
+TEST(FrameLogTest, FramesThatCameTogetherHaveEntriesSideBySideAfterManyTurns) {
+  FrameLog log = MakeLog(200, 10);
   for (std::uint64_t t = 0; t < 100; ++t) {
     for (StreamId stream = 1; stream <= 10; ++stream) {
       const auto ids = Append(&log, stream, 10 * t, 10);
@@ -101,8 +101,8 @@ TEST(FrameLog2Test, FramesThatCameTogetherHaveEntriesSideBySideAfterManyTurns) {
   EXPECT_EQ(log.frames(), 100);
 }
 
-TEST(FrameLog2Test, SegmentsInWhichNothingLivesAreLetGo) {
-  FrameLog2 log = MakeLog(1000, 2);
+TEST(FrameLogTest, SegmentsInWhichNothingLivesAreLetGo) {
+  FrameLog log = MakeLog(1000, 2);
   for (std::uint64_t t = 0; t < 100000; t += 100) Append(&log, 1, t, 100);
   EXPECT_LE(log.store().memory(), 2 * 4096u);
   const auto freed = log.store().TakeFreed();
@@ -111,8 +111,8 @@ TEST(FrameLog2Test, SegmentsInWhichNothingLivesAreLetGo) {
   EXPECT_TRUE(log.store().TakeFreed().empty());
 }
 
-TEST(FrameLog2Test, AStreamThatWasForgottenGoesOnWithoutItsPast) {
-  FrameLog2 log = MakeLog(50, 2);
+TEST(FrameLogTest, AStreamThatWasForgottenGoesOnWithoutItsPast) {
+  FrameLog log = MakeLog(50, 2);
   Append(&log, 1, 0, 10);
   for (std::uint64_t t = 0; t < 100; t += 10) Append(&log, 2, t, 10);
   EXPECT_EQ(log.streams(), 1);

@@ -3,20 +3,20 @@
 #include <map>
 #include <set>
 
-#include "tests/replay/table2_world.h"
+#include "tests/replay/table_world.h"
 
 namespace troop {
 namespace {
 
-Table2::Options Durable(std::int64_t capacity = 200) {
-  Table2::Options options = TinyOptions(capacity);
+Table::Options Durable(std::int64_t capacity = 200) {
+  Table::Options options = TinyOptions(capacity);
   options.segment_bytes = 4096;
   options.checksums = true;
   return options;
 }
 
 // What would be on disk now.
-std::vector<std::shared_ptr<Segment>> CopySegments(const Table2& table) {
+std::vector<std::shared_ptr<Segment>> CopySegments(const Table& table) {
   std::vector<std::shared_ptr<Segment>> copies;
   for (const auto& segment : table.segments()) {
     copies.push_back(Segment::Adopt(
@@ -25,7 +25,7 @@ std::vector<std::shared_ptr<Segment>> CopySegments(const Table2& table) {
   return copies;
 }
 
-Snapshot TakeSnapshot(const Table2& table) {
+Snapshot TakeSnapshot(const Table& table) {
   Snapshot snapshot{.counters = table.counters()};
   for (std::int64_t i = 0; i < table.lines(); ++i) {
     snapshot.lines.push_back({.read_at = table.position()});
@@ -34,16 +34,16 @@ Snapshot TakeSnapshot(const Table2& table) {
   return snapshot;
 }
 
-Table2 RestartAs(const Table2::Options& options, const Table2& table, const Snapshot& snapshot,
-                 Table2::RecoverCounts* counts = nullptr) {
-  Table2::RecoverCounts own;
+Table RestartAs(const Table::Options& options, const Table& table, const Snapshot& snapshot,
+                Table::RecoverCounts* counts = nullptr) {
+  Table::RecoverCounts own;
   auto made =
-      Table2::Recover(options, CopySegments(table), snapshot, counts != nullptr ? counts : &own);
+      Table::Recover(options, CopySegments(table), snapshot, counts != nullptr ? counts : &own);
   TROOP_CHECK(made.ok(), "{}", made.status().ToString());
   return std::move(*made);
 }
-Table2 Restart(const Table2& table, const Snapshot& snapshot,
-               Table2::RecoverCounts* counts = nullptr) {
+Table Restart(const Table& table, const Snapshot& snapshot,
+              Table::RecoverCounts* counts = nullptr) {
   return RestartAs(table.options(), table, snapshot, counts);
 }
 
@@ -52,7 +52,7 @@ class Traffic {
  public:
   explicit Traffic(std::uint64_t seed, StreamId first_stream = 0)
       : rng_({.run_seed = seed}), first_stream_(first_stream) {}
-  void Insert(Table2* table) {
+  void Insert(Table* table) {
     const StreamId stream = first_stream_ + rng_.Below(3);
     const std::uint32_t n = 4 + rng_.Below(8);
     std::uint64_t& next = next_[stream];
@@ -68,7 +68,7 @@ class Traffic {
     next += n;
     Put(table, call);
   }
-  void Update(Table2* table) {
+  void Update(Table* table) {
     if (!table->can_draw()) return;
     Drawn drawn;
     table->Draw(8, &drawn);
@@ -87,7 +87,7 @@ class Traffic {
   std::map<StreamId, std::uint64_t> next_;
 };
 
-void ExpectSameDraws(Table2* a, Table2* b, int rounds = 20) {
+void ExpectSameDraws(Table* a, Table* b, int rounds = 20) {
   for (int round = 0; round < rounds; ++round) {
     const Read left(a, 32), right(b, 32);
     EXPECT_EQ(left.frames, right.frames);
@@ -100,23 +100,23 @@ void ExpectSameDraws(Table2* a, Table2* b, int rounds = 20) {
   }
 }
 
-TEST(Table2RecoverTest, DrawsGoOnAsIfNothingHadHappened) {
+TEST(TableRecoverTest, DrawsGoOnAsIfNothingHadHappened) {
   for (const auto remover :
        {Selector::Kind::kFifo, Selector::Kind::kLowest, Selector::Kind::kPrioritized}) {
     for (const Codec codec : {Codec::kNone, Codec::kLz4}) {
-      Table2::Options options = Durable();
+      Table::Options options = Durable();
       options.remover = {.kind = remover, .alpha = -0.4};
       options.codec = codec;
       options.view.stack = 2;
       options.trajectory.state = TensorSpec{DType::kU8, {16}};
-      Table2 table = MakeTable2(options);
+      Table table = MakeTable(options);
       Traffic traffic(3);
       for (int round = 0; round < 300; ++round) {
         traffic.Insert(&table);
         if (round % 3 == 0) traffic.Update(&table);
       }
-      Table2::RecoverCounts counts;
-      Table2 again = Restart(table, TakeSnapshot(table), &counts);
+      Table::RecoverCounts counts;
+      Table again = Restart(table, TakeSnapshot(table), &counts);
       EXPECT_EQ(counts.items, table.size());
       EXPECT_EQ(counts.items_lost, 0);
       EXPECT_EQ(counts.segments_damaged, 0);
@@ -141,16 +141,16 @@ TEST(Table2RecoverTest, DrawsGoOnAsIfNothingHadHappened) {
   }
 }
 
-TEST(Table2RecoverTest, StatesComeBackBesideTheirItems) {
-  Table2::Options options = Durable(64);
+TEST(TableRecoverTest, StatesComeBackBesideTheirItems) {
+  Table::Options options = Durable(64);
   options.trajectory.state = TensorSpec{DType::kU8, {16}};
   options.remover.kind = Selector::Kind::kLowest;
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   Traffic traffic(5);
   for (int round = 0; round < 400; ++round) traffic.Insert(&table);
   EXPECT_GT(table.compacted_bytes(), 0u);
-  Table2 again = Restart(table, TakeSnapshot(table));
-  for (Table2* t : {&table, &again}) {
+  Table again = Restart(table, TakeSnapshot(table));
+  for (Table* t : {&table, &again}) {
     const Read read(t, 64);
     for (std::size_t i = 0; i < 64; ++i) {
       const Buffer expected =
@@ -160,37 +160,37 @@ TEST(Table2RecoverTest, StatesComeBackBesideTheirItems) {
   }
 }
 
-TEST(Table2RecoverTest, WithoutASnapshotEachItemHasItsFirstPriority) {
-  Table2 table = MakeTable2(Durable());
+TEST(TableRecoverTest, WithoutASnapshotEachItemHasItsFirstPriority) {
+  Table table = MakeTable(Durable());
   Put(&table, TinyChunk(1, 0, 50), TinyItems(1, 0, 40, 2));
-  Table2 again = Restart(table, {});
+  Table again = Restart(table, {});
   EXPECT_EQ(again.size(), 40);
   EXPECT_EQ(again.total(), 80);
 }
 
-TEST(Table2RecoverTest, ItemsThatCameAfterTheirLineWasReadAreThere) {
-  Table2 table = MakeTable2(Durable());
+TEST(TableRecoverTest, ItemsThatCameAfterTheirLineWasReadAreThere) {
+  Table table = MakeTable(Durable());
   Put(&table, TinyChunk(1, 0, 20), TinyItems(1, 0, 10, 2));
   const Snapshot snapshot = TakeSnapshot(table);
   Put(&table, TinyChunk(1, 20, 20), TinyItems(1, 20, 10, 3));
   EXPECT_EQ(Restart(table, snapshot).total(), 50);
 }
 
-TEST(Table2RecoverTest, ItemsThatLeftBeforeTheirLineWasReadAreGone) {
-  Table2::Options options = Durable();
+TEST(TableRecoverTest, ItemsThatLeftBeforeTheirLineWasReadAreGone) {
+  Table::Options options = Durable();
   options.max_times_sampled = 1;
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   Put(&table, TinyChunk(1, 0, 20), TinyItems(1, 0, 10));
   const Read read(&table, 4);
   EXPECT_EQ(table.size(), 6);
-  Table2 again = Restart(table, TakeSnapshot(table));
+  Table again = Restart(table, TakeSnapshot(table));
   EXPECT_EQ(again.size(), 6);
   for (const std::uint64_t key : read.drawn.key) EXPECT_FALSE(again.Alive(key));
 }
 
-TEST(Table2RecoverTest, AKeyThatWasGivenOutNeverNamesALaterItem) {
-  Table2::Options options = Durable(16);
-  Table2 table = MakeTable2(options);
+TEST(TableRecoverTest, AKeyThatWasGivenOutNeverNamesALaterItem) {
+  Table::Options options = Durable(16);
+  Table table = MakeTable(options);
   std::set<std::uint64_t> keys;
   std::uint64_t next = 0;
   for (int life = 0; life < 5; ++life) {
@@ -210,19 +210,19 @@ TEST(Table2RecoverTest, AKeyThatWasGivenOutNeverNamesALaterItem) {
   }
 }
 
-TEST(Table2RecoverTest, ACallThatIsSentAgainAfterTheRestartIsKnown) {
-  Table2 table = MakeTable2(Durable());
+TEST(TableRecoverTest, ACallThatIsSentAgainAfterTheRestartIsKnown) {
+  Table table = MakeTable(Durable());
   Put(&table, TinyChunk(1, 0, 20), TinyItems(1, 0, 10));
-  Table2 again = Restart(table, TakeSnapshot(table));
+  Table again = Restart(table, TakeSnapshot(table));
   EXPECT_EQ(Put(&again, TinyChunk(1, 0, 20), TinyItems(1, 0, 10)).repeated, 10);
   EXPECT_EQ(Put(&again, TinyChunk(1, 20, 5), TinyItems(1, 18, 5, 1, 2)).inserted, 5);
 }
 
 // Where an episode began behind frames that were left out was not in the log.
-TEST(Table2RecoverTest, AnEpisodeThatBeganAfterAGapStillDoes) {
-  Table2::Options options = Durable();
+TEST(TableRecoverTest, AnEpisodeThatBeganAfterAGapStillDoes) {
+  Table::Options options = Durable();
   options.view = {.length_max = 2, .stack = 4};
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   Put(&table, TinyChunk(1, 0, 5), {});
   Put(&table, TinyChunk(1, 6, 3), {});
   Put(&table, TinyChunk(2, 9, 3), {});  // and here nobody knows
@@ -234,11 +234,11 @@ TEST(Table2RecoverTest, AnEpisodeThatBeganAfterAGapStillDoes) {
   EXPECT_EQ(Read(&table, 1).drawn.lead[0], 0);
 }
 
-TEST(Table2RecoverTest, TheWorkOfARestartedTableIsThatOfOneThatWasNot) {
-  Table2::Options options = Durable(100);
+TEST(TableRecoverTest, TheWorkOfARestartedTableIsThatOfOneThatWasNot) {
+  Table::Options options = Durable(100);
   options.remover.kind = Selector::Kind::kUniform;
   options.codec = Codec::kLz4;
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   Traffic traffic(9);
   std::size_t most = 0;
   for (int life = 0; life < 8; ++life) {
@@ -252,17 +252,17 @@ TEST(Table2RecoverTest, TheWorkOfARestartedTableIsThatOfOneThatWasNot) {
 }
 
 // Tails of streams that are forgotten here lie in the segments yet: they took the items' places.
-TEST(Table2RecoverTest, ManyShortStreamsCostNoItem) {
+TEST(TableRecoverTest, ManyShortStreamsCostNoItem) {
   for (const auto remover : {Selector::Kind::kFifo, Selector::Kind::kUniform}) {
-    Table2::Options options = Durable(50);
+    Table::Options options = Durable(50);
     options.frames = 200;
     options.remover.kind = remover;
-    Table2 table = MakeTable2(options);
+    Table table = MakeTable(options);
     for (StreamId stream = 1; stream <= 400; ++stream) {
       Put(&table, TinyChunk(stream, 0, 4), TinyItems(stream, 0, 1, 1, 3));
     }
-    Table2::RecoverCounts counts;
-    Table2 again = Restart(table, TakeSnapshot(table), &counts);
+    Table::RecoverCounts counts;
+    Table again = Restart(table, TakeSnapshot(table), &counts);
     EXPECT_EQ(counts.items_lost, 0);
     EXPECT_EQ(again.size(), table.size());
     EXPECT_EQ(again.total(), table.total());
@@ -274,11 +274,11 @@ TEST(Table2RecoverTest, ManyShortStreamsCostNoItem) {
 
 // Items that left after the snapshot are alive again: with those that live they may need more
 // frames than the log has.
-TEST(Table2RecoverTest, ItemsThatLeftSinceTheSnapshotPushNobodyOut) {
-  Table2::Options options = Durable(100);
+TEST(TableRecoverTest, ItemsThatLeftSinceTheSnapshotPushNobodyOut) {
+  Table::Options options = Durable(100);
   options.frames = 400;
   options.remover.kind = Selector::Kind::kUniform;
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   Snapshot snapshot;
   for (StreamId stream = 1; stream <= 300; ++stream) {
     if (stream == 290) snapshot = TakeSnapshot(table);
@@ -286,23 +286,23 @@ TEST(Table2RecoverTest, ItemsThatLeftSinceTheSnapshotPushNobodyOut) {
   }
   Drawn drawn;
   table.Draw(1000, &drawn);
-  Table2::RecoverCounts counts;
-  Table2 again = Restart(table, snapshot, &counts);
+  Table::RecoverCounts counts;
+  Table again = Restart(table, snapshot, &counts);
   EXPECT_EQ(counts.items_lost, 0);
   for (const std::uint64_t key : drawn.key) EXPECT_TRUE(again.Alive(key));
 }
 
-TEST(Table2RecoverTest, ASmallerLogKeepsAsManyItemsAsItsRemoverLeaves) {
-  Table2::Options options = Durable(2000);
+TEST(TableRecoverTest, ASmallerLogKeepsAsManyItemsAsItsRemoverLeaves) {
+  Table::Options options = Durable(2000);
   options.view.length_max = 8;
   options.remover.kind = Selector::Kind::kUniform;
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   for (std::uint64_t i = 0; i < 60; ++i) {
     Put(&table, TinyChunk(i % 3, i / 3 * 32, 32), TinyItems(i % 3, i / 3 * 32, 24, 1, 8));
   }
   options.frames = 1000;
-  Table2::RecoverCounts counts;
-  Table2 again = RestartAs(options, table, TakeSnapshot(table), &counts);
+  Table::RecoverCounts counts;
+  Table again = RestartAs(options, table, TakeSnapshot(table), &counts);
   EXPECT_EQ(counts.items, table.size());
   for (std::uint64_t t = 0; t < 600; ++t) {
     Put(&again, TinyChunk(9, 32 * t, 32), TinyItems(9, 32 * t, 24, 1, 8));
@@ -311,29 +311,29 @@ TEST(Table2RecoverTest, ASmallerLogKeepsAsManyItemsAsItsRemoverLeaves) {
   EXPECT_GT(again.compacted_bytes(), 0u);
 }
 
-TEST(Table2RecoverTest, ItemsInSlotsBeyondASmallerCapacityAreCounted) {
-  Table2 table = MakeTable2(Durable(200));
+TEST(TableRecoverTest, ItemsInSlotsBeyondASmallerCapacityAreCounted) {
+  Table table = MakeTable(Durable(200));
   Put(&table, TinyChunk(1, 0, 120), TinyItems(1, 0, 110));
-  Table2::RecoverCounts counts;
-  Table2 again = RestartAs(Durable(64), table, TakeSnapshot(table), &counts);
+  Table::RecoverCounts counts;
+  Table again = RestartAs(Durable(64), table, TakeSnapshot(table), &counts);
   EXPECT_EQ(counts.items, 64);
   EXPECT_EQ(counts.items_lost, 46);
 }
 
 // A draw looked for items below the limit, and there were none.
-TEST(Table2RecoverTest, ItemsThatWereDrawnOftenEnoughForALowerLimitAreGone) {
-  Table2::Options options = Durable(100);
+TEST(TableRecoverTest, ItemsThatWereDrawnOftenEnoughForALowerLimitAreGone) {
+  Table::Options options = Durable(100);
   options.max_times_sampled = 5;
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   Put(&table, TinyChunk(1, 0, 11), TinyItems(1, 0, 10));
   Drawn drawn;
   table.Draw(30, &drawn);  // of 30 strata three each
   options.max_times_sampled = 3;
-  Table2::RecoverCounts counts;
+  Table::RecoverCounts counts;
   EXPECT_FALSE(RestartAs(options, table, TakeSnapshot(table), &counts).can_draw());
   EXPECT_EQ(counts.items_lost, 0);
   options.max_times_sampled = 4;
-  Table2 again = RestartAs(options, table, TakeSnapshot(table), &counts);
+  Table again = RestartAs(options, table, TakeSnapshot(table), &counts);
   ASSERT_EQ(again.size(), 10);
   again.Draw(30, &drawn);
   EXPECT_EQ(drawn.size(), 10);
@@ -341,8 +341,8 @@ TEST(Table2RecoverTest, ItemsThatWereDrawnOftenEnoughForALowerLimitAreGone) {
 
 // ---- damage -------------------------------------------------------------------------------------
 
-TEST(Table2RecoverTest, TheTornEndOfTheLastSegmentCostsItsLastRecordsAlone) {
-  Table2 table = MakeTable2(Durable());
+TEST(TableRecoverTest, TheTornEndOfTheLastSegmentCostsItsLastRecordsAlone) {
+  Table table = MakeTable(Durable());
   for (std::uint64_t t = 0; t < 40; t += 8) {
     Put(&table, TinyChunk(1, t, 8), TinyItems(1, t, 7));
   }
@@ -353,8 +353,8 @@ TEST(Table2RecoverTest, TheTornEndOfTheLastSegmentCostsItsLastRecordsAlone) {
         1, CopySegments(table)[0]->used() == used
                ? Buffer::Copy(std::span<const std::byte>(table.segments()[0]->data(), cut))
                : Buffer());
-    Table2::RecoverCounts counts;
-    auto again = Table2::Recover(table.options(), {segment}, {}, &counts);
+    Table::RecoverCounts counts;
+    auto again = Table::Recover(table.options(), {segment}, {}, &counts);
     ASSERT_TRUE(again.ok());
     EXPECT_EQ(again->size(), 7 * std::int64_t(cut / record)) << cut;
     EXPECT_EQ(counts.segments_damaged, cut % record != 0);
@@ -362,8 +362,8 @@ TEST(Table2RecoverTest, TheTornEndOfTheLastSegmentCostsItsLastRecordsAlone) {
   }
 }
 
-TEST(Table2RecoverTest, AFlippedByteInAnOldSegmentLeavesTheOthersWhole) {
-  Table2 table = MakeTable2(Durable(1000));
+TEST(TableRecoverTest, AFlippedByteInAnOldSegmentLeavesTheOthersWhole) {
+  Table table = MakeTable(Durable(1000));
   Traffic traffic(11);
   for (int round = 0; round < 60; ++round) traffic.Insert(&table);
   auto segments = CopySegments(table);
@@ -372,8 +372,8 @@ TEST(Table2RecoverTest, AFlippedByteInAnOldSegmentLeavesTheOthersWhole) {
   std::memcpy(damaged.data(), segments[1]->data(), damaged.size());
   damaged.data()[damaged.size() / 2] ^= std::byte{1};
   segments[1] = Segment::Adopt(segments[1]->id(), std::move(damaged).Freeze());
-  Table2::RecoverCounts counts;
-  auto again = Table2::Recover(table.options(), segments, TakeSnapshot(table), &counts);
+  Table::RecoverCounts counts;
+  auto again = Table::Recover(table.options(), segments, TakeSnapshot(table), &counts);
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(counts.segments_damaged, 1);
   EXPECT_GT(counts.bytes_dropped, 0u);
@@ -385,10 +385,10 @@ TEST(Table2RecoverTest, AFlippedByteInAnOldSegmentLeavesTheOthersWhole) {
 }
 
 // Compaction reads without checksums: it walked on behind the damage, where frames have no names.
-TEST(Table2RecoverTest, ASegmentWithDamageIsCompactedUpToIt) {
-  Table2::Options options = Durable(400);
+TEST(TableRecoverTest, ASegmentWithDamageIsCompactedUpToIt) {
+  Table::Options options = Durable(400);
   options.remover.kind = Selector::Kind::kUniform;
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   for (std::uint64_t t = 0; t < 320; t += 8) {
     Put(&table, TinyChunk(1, t, 8), TinyItems(1, t, 7));
   }
@@ -402,8 +402,8 @@ TEST(Table2RecoverTest, ASegmentWithDamageIsCompactedUpToIt) {
     segment = Segment::Adopt(segment->id(), std::move(damaged).Freeze());
   }
   const auto damaged = std::int64_t(segments.size());
-  Table2::RecoverCounts counts;
-  auto again = Table2::Recover(options, std::move(segments), TakeSnapshot(table), &counts);
+  Table::RecoverCounts counts;
+  auto again = Table::Recover(options, std::move(segments), TakeSnapshot(table), &counts);
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(counts.segments_damaged, damaged);
   EXPECT_EQ(counts.items, 7 * damaged);
@@ -415,16 +415,16 @@ TEST(Table2RecoverTest, ASegmentWithDamageIsCompactedUpToIt) {
 }
 
 // Without checksums any byte may reach the reader: nothing crashes, and the table still works.
-TEST(Table2RecoverTest, AnyBytesAreSurvived) {
+TEST(TableRecoverTest, AnyBytesAreSurvived) {
   for (const Codec codec : {Codec::kNone, Codec::kLz4}) {
-    Table2::Options options = Durable(64);
+    Table::Options options = Durable(64);
     options.checksums = false;
     options.trajectory.state = TensorSpec{DType::kU8, {16}};  // so that items are written
     options.remover.kind = Selector::Kind::kUniform;
     options.segment_bytes = 1024;
     options.codec = codec;
     int compacted = 0;
-    Table2 table = MakeTable2(options);
+    Table table = MakeTable(options);
     Traffic traffic(13);
     for (int round = 0; round < 30; ++round) traffic.Insert(&table);
     Rng rng({.run_seed = 17});
@@ -441,8 +441,8 @@ TEST(Table2RecoverTest, AnyBytesAreSurvived) {
       }
       Snapshot snapshot = TakeSnapshot(table);
       snapshot.lines[0].slot[rng.Below(16)].priority = -1;
-      Table2::RecoverCounts counts;
-      auto again = Table2::Recover(options, std::move(segments), snapshot, &counts);
+      Table::RecoverCounts counts;
+      auto again = Table::Recover(options, std::move(segments), snapshot, &counts);
       ASSERT_TRUE(again.ok());
       Drawn drawn;
       if (again->can_draw()) again->Draw(32, &drawn);

@@ -57,7 +57,7 @@ struct EncodedInsert {
 // `capacity_items`, and the excess leaves in bulk each time so many items were drawn. A hard limit
 // of capacity * 9/8 bounds memory: beyond it items leave at each insert. Items also leave early, by
 // the remover's choice, when the log is out of frames or bytes.
-class Table2 {
+class Table {
  public:
   struct Options {
     std::string name = "experience";
@@ -104,12 +104,12 @@ class Table2 {
     std::size_t bytes_dropped = 0;      // behind the first damaged record of a segment
   };
 
-  static Result<Table2> Make(const Options& options);  // kInvalidArgument, kResourceExhausted
+  static Result<Table> Make(const Options& options);  // kInvalidArgument, kResourceExhausted
   // What a full table takes: its arrays, and its log at the codec's usual ratio (LZ4: 8, zstd: 20).
   static std::size_t PredictBytes(const Options& options);
-  Table2(Table2&&) noexcept;
-  Table2& operator=(Table2&&) noexcept;
-  ~Table2();
+  Table(Table&&) noexcept;
+  Table& operator=(Table&&) noexcept;
+  ~Table();
 
   // All or nothing: everything is checked before anything changes; each encoded frame is decoded
   // once for that. Items leave first where room is needed. A call whose frames all came before is a
@@ -178,13 +178,13 @@ class Table2 {
   // A table out of what was on disk, as Snapshot says. `segments`: sealed, by id. Draws go on as
   // they would have after an orderly end, but for kUniform, whose order is not kept. Any bytes are
   // survived: what is damaged costs what it holds, and is counted.
-  static Result<Table2> Recover(const Options& options,
-                                std::vector<std::shared_ptr<Segment>> segments,
-                                const Snapshot& snapshot, RecoverCounts* counts);
+  static Result<Table> Recover(const Options& options,
+                               std::vector<std::shared_ptr<Segment>> segments,
+                               const Snapshot& snapshot, RecoverCounts* counts);
 
  private:
   struct State;
-  explicit Table2(std::unique_ptr<State> state);
+  explicit Table(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 

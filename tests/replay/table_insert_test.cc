@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "tests/replay/chi_square.h"
-#include "tests/replay/table2_world.h"
+#include "tests/replay/table_world.h"
 
 namespace troop {
 namespace {
@@ -16,8 +16,8 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // ---- views --------------------------------------------------------------------------------------
 
-TEST(Table2InsertTest, AnItemSpansChunksOfItsStreamThatOthersLieBetween) {
-  Table2 table = MakeTable2(TinyOptions());
+TEST(TableInsertTest, AnItemSpansChunksOfItsStreamThatOthersLieBetween) {
+  Table table = MakeTable(TinyOptions());
   Put(&table, TinyChunk(1, 0, 5), {});
   Put(&table, TinyChunk(2, 0, 5), {});
   Put(&table, TinyChunk(1, 5, 5), TinyItems(1, 3, 1, 1, 3));
@@ -28,8 +28,8 @@ TEST(Table2InsertTest, AnItemSpansChunksOfItsStreamThatOthersLieBetween) {
   EXPECT_EQ(read.drawn.reward, (std::vector<float>{3.5f, 4.5f, 5.5f}));
 }
 
-TEST(Table2InsertTest, ChunksOfAStreamInOneCallAreOneRunWhateverTheirNeighbours) {
-  Table2 table = MakeTable2(TinyOptions());
+TEST(TableInsertTest, ChunksOfAStreamInOneCallAreOneRunWhateverTheirNeighbours) {
+  Table table = MakeTable(TinyOptions());
   EncodedInsert call{{TinyChunk(1, 0, 3), TinyChunk(2, 0, 4), TinyChunk(1, 3, 3)}, {}};
   call.items = TinyItems(1, 0, 3, 1, 3);
   for (const Item& item : TinyItems(2, 0, 1, 1, 3)) call.items.push_back(item);
@@ -41,10 +41,10 @@ TEST(Table2InsertTest, ChunksOfAStreamInOneCallAreOneRunWhateverTheirNeighbours)
   }
 }
 
-TEST(Table2InsertTest, MemoryGrowsByOneFrameAStepHoweverManyItemsLookAtIt) {
-  Table2::Options options = TinyOptions(1000);
+TEST(TableInsertTest, MemoryGrowsByOneFrameAStepHoweverManyItemsLookAtIt) {
+  Table::Options options = TinyOptions(1000);
   options.view = {.length_max = 5, .stack = 4};
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   Put(&table, TinyChunk(1, 0, 100), TinyItems(1, 0, 95, 1, 5));
   const std::size_t before = table.live_bytes();
   EXPECT_EQ(table.frames(), 100);
@@ -53,9 +53,9 @@ TEST(Table2InsertTest, MemoryGrowsByOneFrameAStepHoweverManyItemsLookAtIt) {
   EXPECT_EQ(table.live_bytes() - before, 100 * (8 + 4 + 9));  // observation, action, the rest
 }
 
-TEST(Table2InsertTest, AShortItemAtAnEpisodesEndIsPaddedAndEndsAtTheFinalFrame) {
+TEST(TableInsertTest, AShortItemAtAnEpisodesEndIsPaddedAndEndsAtTheFinalFrame) {
   for (const float last_discount : {0.0f, 1.0f}) {  // terminated, truncated
-    Table2 table = MakeTable2(TinyOptions());
+    Table table = MakeTable(TinyOptions());
     Put(&table, EncodeFrames(TinySpec(), Codec::kNone, 1, EpisodeEnd(0, 5, last_discount)),
         TinyItems(1, 2, 1, 1, 2));
     const Read read(&table, 1);
@@ -66,8 +66,8 @@ TEST(Table2InsertTest, AShortItemAtAnEpisodesEndIsPaddedAndEndsAtTheFinalFrame) 
   }
 }
 
-TEST(Table2InsertTest, TheAgeOfADrawnItemIsHowManyCameSince) {
-  Table2 table = MakeTable2(TinyOptions());
+TEST(TableInsertTest, TheAgeOfADrawnItemIsHowManyCameSince) {
+  Table table = MakeTable(TinyOptions());
   Put(&table, TinyChunk(1, 0, 11), TinyItems(1, 0, 10));
   const Read read(&table, 10);
   for (std::size_t i = 0; i < 10; ++i) EXPECT_EQ(table.drawn_age()[i], 9 - read.first_frame(i));
@@ -76,7 +76,7 @@ TEST(Table2InsertTest, TheAgeOfADrawnItemIsHowManyCameSince) {
 // ---- refusals -----------------------------------------------------------------------------------
 
 // A refused call leaves the table as it was: the same call without its fault goes in afterwards.
-void ExpectRefused(Table2* table, const EncodedInsert& call, std::string_view why = "") {
+void ExpectRefused(Table* table, const EncodedInsert& call, std::string_view why = "") {
   const std::int64_t size = table->size(), frames = table->frames(), streams = table->streams();
   const std::size_t live = table->live_bytes();
   const auto counts = table->Insert(call);
@@ -89,8 +89,8 @@ void ExpectRefused(Table2* table, const EncodedInsert& call, std::string_view wh
   EXPECT_EQ(table->live_bytes(), live);
 }
 
-TEST(Table2InsertTest, AnItemAcrossAnEpisodesEndIsRefused) {
-  Table2 table = MakeTable2(TinyOptions());
+TEST(TableInsertTest, AnItemAcrossAnEpisodesEndIsRefused) {
+  Table table = MakeTable(TinyOptions());
   Put(&table, EncodeFrames(TinySpec(), Codec::kNone, 1, EpisodeEnd(0, 5, 0)), {});
   for (const std::uint64_t first : {2, 3, 4}) {
     ExpectRefused(&table, {{TinyChunk(1, 5, 5)}, TinyItems(1, first, 1, 1, 3)},
@@ -100,27 +100,27 @@ TEST(Table2InsertTest, AnItemAcrossAnEpisodesEndIsRefused) {
 }
 
 // Its writer may not know: frames that were acknowledged are lost where a server is killed.
-TEST(Table2InsertTest, AnItemAcrossALostFrameExpires) {
-  Table2 table = MakeTable2(TinyOptions());
+TEST(TableInsertTest, AnItemAcrossALostFrameExpires) {
+  Table table = MakeTable(TinyOptions());
   Put(&table, TinyChunk(1, 0, 5), {});
   EXPECT_EQ(Put(&table, TinyChunk(1, 6, 5), TinyItems(1, 3, 1, 1, 2)).expired, 1);
   EXPECT_EQ(Put(&table, {{}, TinyItems(1, 7, 1, 1, 3)}).inserted, 1);
 }
 
-TEST(Table2InsertTest, AfterALostFrameNoStackReachesBack) {
-  Table2::Options options = TinyOptions();
+TEST(TableInsertTest, AfterALostFrameNoStackReachesBack) {
+  Table::Options options = TinyOptions();
   options.view = {.length_max = 1, .stack = 4};
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   Put(&table, TinyChunk(1, 0, 5), {});
   Put(&table, TinyChunk(1, 6, 5), TinyItems(1, 7, 1));
   EXPECT_EQ(Read(&table, 1).drawn.lead[0], 1);
 }
 
 // Zeros in the middle of an episode: nobody here knows that it began earlier, or when.
-TEST(Table2InsertTest, AnUnknownStreamThatBeginsLateGetsNoShortStacks) {
-  Table2::Options options = TinyOptions();
+TEST(TableInsertTest, AnUnknownStreamThatBeginsLateGetsNoShortStacks) {
+  Table::Options options = TinyOptions();
   options.view = {.length_max = 1, .stack = 4};
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   const auto counts = Put(&table, TinyChunk(1, 70, 9), TinyItems(1, 70, 8));
   EXPECT_EQ(counts.expired, 3);
   EXPECT_EQ(counts.inserted, 5);
@@ -129,8 +129,8 @@ TEST(Table2InsertTest, AnUnknownStreamThatBeginsLateGetsNoShortStacks) {
   EXPECT_EQ(Put(&table, TinyChunk(2, 42, 3), TinyItems(2, 42, 2)).inserted, 2);
 }
 
-TEST(Table2InsertTest, ItemsBeyondTheFramesThatCameAreRefused) {
-  Table2 table = MakeTable2(TinyOptions());
+TEST(TableInsertTest, ItemsBeyondTheFramesThatCameAreRefused) {
+  Table table = MakeTable(TinyOptions());
   Put(&table, TinyChunk(1, 0, 5), {});
   for (const Item& item : {Item{.stream = 1, .first_frame = 8, .length = 2, .priority = 1},
                            Item{.stream = 1, .first_frame = ~0ull, .length = 3, .priority = 1}}) {
@@ -150,15 +150,15 @@ TEST(Table2InsertTest, ItemsBeyondTheFramesThatCameAreRefused) {
   EXPECT_EQ(Put(&table, {{}, TinyItems(1, 3, 1)}).inserted, 1);
 }
 
-TEST(Table2InsertTest, PrioritiesThatAreNoneAreRefused) {
-  Table2 table = MakeTable2(TinyOptions());
+TEST(TableInsertTest, PrioritiesThatAreNoneAreRefused) {
+  Table table = MakeTable(TinyOptions());
   for (const float bad : {kNan, kInfinity, -kInfinity, -1.0f}) {
     ExpectRefused(&table, {{TinyChunk(1, 0, 5)}, TinyItems(1, 0, 1, bad)}, "priority");
   }
 }
 
-TEST(Table2InsertTest, FramesThatSayWhatCannotBeAreRefused) {
-  Table2 table = MakeTable2(TinyOptions());
+TEST(TableInsertTest, FramesThatSayWhatCannotBeAreRefused) {
+  Table table = MakeTable(TinyOptions());
   const auto refused = [&table](auto change, std::string_view why) {
     auto frames = PlainFrames(0, 5);
     change(&frames[3]);
@@ -176,8 +176,8 @@ TEST(Table2InsertTest, FramesThatSayWhatCannotBeAreRefused) {
 }
 
 // One of them made all others too old, whatever came after it.
-TEST(Table2InsertTest, AVersionThatNoLearnerComesToIsRefused) {
-  Table2 table = MakeTable2(TinyOptions());
+TEST(TableInsertTest, AVersionThatNoLearnerComesToIsRefused) {
+  Table table = MakeTable(TinyOptions());
   auto items = TinyItems(1, 0, 1);
   for (const std::uint64_t version : {~0ull, 1ull << 31, 7ull << 32 | 0xFFFFFFFF}) {
     items[0].policy_version = version;
@@ -186,10 +186,10 @@ TEST(Table2InsertTest, AVersionThatNoLearnerComesToIsRefused) {
   EXPECT_EQ(table.newest_policy_version(), 0u);
 }
 
-TEST(Table2InsertTest, WithStacksBurnInIsTheViews) {
-  Table2::Options options = TinyOptions();
+TEST(TableInsertTest, WithStacksBurnInIsTheViews) {
+  Table::Options options = TinyOptions();
   options.view = {.kind = ViewSpec::Kind::kSequence, .length_max = 3, .stack = 2, .burn_in = 2};
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   auto items = TinyItems(1, 6, 1);
   items[0].burn_in = 1;
   ExpectRefused(&table, {{TinyChunk(1, 0, 9)}, items}, "exactly 2");
@@ -197,11 +197,11 @@ TEST(Table2InsertTest, WithStacksBurnInIsTheViews) {
   EXPECT_EQ(Put(&table, TinyChunk(1, 0, 9), items).inserted, 1);
 }
 
-TEST(Table2InsertTest, ColumnsOfAnotherSizeAreRefused) {
+TEST(TableInsertTest, ColumnsOfAnotherSizeAreRefused) {
   for (const Codec codec : {Codec::kNone, Codec::kLz4}) {
-    Table2::Options options = TinyOptions();
+    Table::Options options = TinyOptions();
     options.codec = codec;
-    Table2 table = MakeTable2(options);
+    Table table = MakeTable(options);
     const EncodedChunk good = EncodeFrames(TinySpec(), codec, 1, PlainFrames(0, 5));
     for (Buffer EncodedChunk::*column :
          {&EncodedChunk::action, &EncodedChunk::reward, &EncodedChunk::discount,
@@ -226,11 +226,11 @@ TEST(Table2InsertTest, ColumnsOfAnotherSizeAreRefused) {
   }
 }
 
-TEST(Table2InsertTest, FramesThatDoNotDecodeAreRefused) {
-  Table2::Options options = TinyOptions();
+TEST(TableInsertTest, FramesThatDoNotDecodeAreRefused) {
+  Table::Options options = TinyOptions();
   options.trajectory.observation = {DType::kF32, {64}};
   options.codec = Codec::kLz4;
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   const EncodedChunk good = EncodeFrames(options.trajectory, Codec::kLz4, 1, PlainFrames(0, 3));
   int refused = 0;
   for (std::size_t at = 0; at < good.observation.size(); ++at) {
@@ -239,7 +239,7 @@ TEST(Table2InsertTest, FramesThatDoNotDecodeAreRefused) {
     bytes.data()[at] ^= std::byte{0xFF};
     EncodedChunk chunk = good;
     chunk.observation = std::move(bytes).Freeze();
-    const auto counts = MakeTable2(options).Insert({{chunk}, {}});
+    const auto counts = MakeTable(options).Insert({{chunk}, {}});
     refused += !counts.ok();
   }
   EXPECT_GT(refused, 5);
@@ -252,10 +252,10 @@ TEST(Table2InsertTest, FramesThatDoNotDecodeAreRefused) {
   ExpectRefused(&table, {{chunk}, {}});
 }
 
-TEST(Table2InsertTest, AStateOfAnotherSizeIsRefused) {
-  Table2::Options options = TinyOptions();
+TEST(TableInsertTest, AStateOfAnotherSizeIsRefused) {
+  Table::Options options = TinyOptions();
   options.trajectory.state = TensorSpec{DType::kF32, {2}};
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   auto items = TinyItems(1, 0, 1);
   ExpectRefused(&table, {{TinyChunk(1, 0, 5)}, items}, "state");
   items[0].state = Buffer::Copy("12345678");
@@ -265,8 +265,8 @@ TEST(Table2InsertTest, AStateOfAnotherSizeIsRefused) {
   EXPECT_EQ(std::memcmp(drawn.state.data(), "12345678", 8), 0);
 }
 
-TEST(Table2InsertTest, FramesThatComeAgainBesideNewOnesAreRefused) {
-  Table2 table = MakeTable2(TinyOptions());
+TEST(TableInsertTest, FramesThatComeAgainBesideNewOnesAreRefused) {
+  Table table = MakeTable(TinyOptions());
   Put(&table, TinyChunk(1, 0, 5), {});
   ExpectRefused(&table, {{TinyChunk(1, 4, 5)}, {}}, "come again");
   ExpectRefused(&table, {{TinyChunk(1, 5, 2), TinyChunk(1, 6, 2)}, {}}, "come again");
@@ -274,8 +274,8 @@ TEST(Table2InsertTest, FramesThatComeAgainBesideNewOnesAreRefused) {
   EXPECT_EQ(Put(&table, TinyChunk(1, 5, 5), {}).repeated, 0);
 }
 
-TEST(Table2InsertTest, ACallThatCameBeforeIsRecognisedAndNotInsertedTwice) {
-  Table2 table = MakeTable2(TinyOptions());
+TEST(TableInsertTest, ACallThatCameBeforeIsRecognisedAndNotInsertedTwice) {
+  Table table = MakeTable(TinyOptions());
   Put(&table, TinyChunk(1, 0, 5), TinyItems(1, 0, 4));
   const auto again = Put(&table, TinyChunk(1, 0, 5), TinyItems(1, 0, 4));
   EXPECT_EQ(again.inserted, 0);
@@ -283,25 +283,25 @@ TEST(Table2InsertTest, ACallThatCameBeforeIsRecognisedAndNotInsertedTwice) {
   EXPECT_EQ(table.size(), 4);
 }
 
-TEST(Table2InsertTest, MoreThanItCanHoldAtOnceIsRefused) {
-  Table2::Options options = TinyOptions(10);
-  Table2 table = MakeTable2(options);
+TEST(TableInsertTest, MoreThanItCanHoldAtOnceIsRefused) {
+  Table::Options options = TinyOptions(10);
+  Table table = MakeTable(options);
   EXPECT_EQ(table.Insert({{TinyChunk(1, 0, 12)}, TinyItems(1, 0, 11)}).status().code(),
             Code::kResourceExhausted);
   EXPECT_EQ(table.Insert({{TinyChunk(1, 0, 100000)}, {}}).status().code(),
             Code::kResourceExhausted);
   options.bytes_max = 64 << 10;
-  Table2 narrow = MakeTable2(options);
+  Table narrow = MakeTable(options);
   EXPECT_EQ(narrow.Insert({{TinyChunk(1, 0, 1800)}, {}}).status().code(), Code::kResourceExhausted);
   EXPECT_EQ(table.streams() + narrow.streams(), 0);
 }
 
 // Items alone keep their streams' newest frames too: the table emptied itself, and gave up then.
-TEST(Table2InsertTest, ACallWhoseStreamsHoldMoreThanTheLogIsRefusedBeforeAnybodyLeaves) {
-  Table2::Options options = TinyOptions(2000);
+TEST(TableInsertTest, ACallWhoseStreamsHoldMoreThanTheLogIsRefusedBeforeAnybodyLeaves) {
+  Table::Options options = TinyOptions(2000);
   options.frames = 4096;
   options.view = {.length_max = 3, .stack = 4};
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   for (StreamId s = 1; s <= 360; ++s) Put(&table, TinyChunk(s, 0, 8), TinyItems(s, 0, 5));
   EncodedInsert call{{TinyChunk(1000, 0, 2000)}, {}};
   for (StreamId s = 1; s <= 360; ++s) {
@@ -314,11 +314,11 @@ TEST(Table2InsertTest, ACallWhoseStreamsHoldMoreThanTheLogIsRefusedBeforeAnybody
   EXPECT_EQ(Put(&table, call).inserted, 100);
 }
 
-TEST(Table2InsertTest, WhatItKeepsDoesNotGrowWithoutDraws) {
-  Table2::Options options = TinyOptions(100);
+TEST(TableInsertTest, WhatItKeepsDoesNotGrowWithoutDraws) {
+  Table::Options options = TinyOptions(100);
   options.max_policy_age = 1;
   options.segment_bytes = 4096;
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   const auto insert = [&table](std::uint64_t t) {
     EncodedInsert call{{TinyChunk(1, t, 10)}, TinyItems(1, t, 9)};
     for (Item& item : call.items) item.policy_version = 7;
@@ -332,11 +332,11 @@ TEST(Table2InsertTest, WhatItKeepsDoesNotGrowWithoutDraws) {
   EXPECT_TRUE(table.TakeFreed().empty());  // of segments, where no journal asks for them
 }
 
-TEST(Table2InsertTest, ImpossibleOptionsAreRefused) {
+TEST(TableInsertTest, ImpossibleOptionsAreRefused) {
   const auto code = [](auto change) {
-    Table2::Options options = TinyOptions();
+    Table::Options options = TinyOptions();
     change(&options);
-    return Table2::Make(options).status().code();
+    return Table::Make(options).status().code();
   };
   EXPECT_EQ(code([](auto* o) { o->capacity_items = 0; }), Code::kInvalidArgument);
   EXPECT_EQ(code([](auto* o) { o->capacity_items = std::int64_t{1} << 40; }),
@@ -362,10 +362,10 @@ TEST(Table2InsertTest, ImpossibleOptionsAreRefused) {
 
 // ---- who leaves ---------------------------------------------------------------------------------
 
-TEST(Table2InsertTest, InsertsBeyondTheSoftCapacityAreTakenAndTrimmedInBulkFirstInFirstOut) {
-  Table2::Options options = TinyOptions(80);
+TEST(TableInsertTest, InsertsBeyondTheSoftCapacityAreTakenAndTrimmedInBulkFirstInFirstOut) {
+  Table::Options options = TinyOptions(80);
   options.trim_every_samples = 64;
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   Put(&table, TinyChunk(1, 0, 89), TinyItems(1, 0, 88));
   Drawn drawn;
   table.Draw(63, &drawn);
@@ -375,10 +375,10 @@ TEST(Table2InsertTest, InsertsBeyondTheSoftCapacityAreTakenAndTrimmedInBulkFirst
   EXPECT_EQ(Read(&table, 80).first_frame(0), 8u);  // the oldest 8 left
 }
 
-TEST(Table2InsertTest, TheHardLimitHoldsWithoutAnySample) {
-  Table2::Options options = TinyOptions(80);
+TEST(TableInsertTest, TheHardLimitHoldsWithoutAnySample) {
+  Table::Options options = TinyOptions(80);
   options.trim_every_samples = 64;
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   for (std::uint64_t first = 0; first < 2000; first += 20) {
     Put(&table, TinyChunk(1, first, 20), TinyItems(1, first, 19));
     ASSERT_LE(table.size(), 90);
@@ -386,10 +386,10 @@ TEST(Table2InsertTest, TheHardLimitHoldsWithoutAnySample) {
   EXPECT_EQ(table.size(), 90);
 }
 
-TEST(Table2InsertTest, EpisodesOfOneStepStillReachMinItems) {
-  Table2::Options options = TinyOptions(60000);
+TEST(TableInsertTest, EpisodesOfOneStepStillReachMinItems) {
+  Table::Options options = TinyOptions(60000);
   options.min_items = 60000;
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   for (std::uint64_t first = 0; first < 160000; first += 2) {
     Put(&table, EncodeFrames(TinySpec(), Codec::kNone, 1, EpisodeEnd(first, 2, 0)),
         TinyItems(1, first, 1));
@@ -398,11 +398,11 @@ TEST(Table2InsertTest, EpisodesOfOneStepStillReachMinItems) {
 }
 
 // Items that share no frame need all of their own: samples never began.
-TEST(Table2InsertTest, SparseItemsStillReachMinItems) {
-  Table2::Options options = TinyOptions(20000);
+TEST(TableInsertTest, SparseItemsStillReachMinItems) {
+  Table::Options options = TinyOptions(20000);
   options.min_items = 20000;
   options.view = {.length_max = 3, .stack = 4};
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   for (std::uint64_t t = 0; t < 200000; t += 80) {
     EncodedInsert call{{TinyChunk(t / 80 % 50, t / 80 / 50 * 80, 80)}, {}};
     for (std::uint64_t i = 0; i < 9; ++i) {
@@ -415,13 +415,13 @@ TEST(Table2InsertTest, SparseItemsStillReachMinItems) {
   }
   EXPECT_EQ(table.size(), 20000);
   options.frames = 7 * 20000 - 1;
-  EXPECT_EQ(Table2::Make(options).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(Table::Make(options).status().code(), Code::kInvalidArgument);
 }
 
-TEST(Table2InsertTest, ItemsOfAStreamThatWasSilentForAWholeTurnExpire) {
-  Table2::Options options = TinyOptions();
+TEST(TableInsertTest, ItemsOfAStreamThatWasSilentForAWholeTurnExpire) {
+  Table::Options options = TinyOptions();
   options.frames = 400;
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   Put(&table, TinyChunk(1, 0, 10), {});
   for (std::uint64_t first = 0; first < 20000; first += 100) {
     Put(&table, TinyChunk(2, first, 100), TinyItems(2, first, 90));
@@ -432,10 +432,10 @@ TEST(Table2InsertTest, ItemsOfAStreamThatWasSilentForAWholeTurnExpire) {
   EXPECT_EQ(counts.inserted, 3);
 }
 
-TEST(Table2InsertTest, AStreamThatIsSilentForLessKeepsItsTail) {
-  Table2::Options options = TinyOptions(300);
+TEST(TableInsertTest, AStreamThatIsSilentForLessKeepsItsTail) {
+  Table::Options options = TinyOptions(300);
   options.frames = 400;
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   Put(&table, TinyChunk(1, 0, 10), {});
   for (std::uint64_t first = 0; first < 300; first += 100) {
     Put(&table, TinyChunk(2, first, 100), TinyItems(2, first, 90));
@@ -443,15 +443,15 @@ TEST(Table2InsertTest, AStreamThatIsSilentForLessKeepsItsTail) {
   EXPECT_EQ(Put(&table, TinyChunk(1, 10, 10), TinyItems(1, 8, 5, 1, 3)).inserted, 5);
 }
 
-TEST(Table2InsertTest, NoItemExpiresHoweverSmallTheChunksThatItSpans) {
+TEST(TableInsertTest, NoItemExpiresHoweverSmallTheChunksThatItSpans) {
   constexpr std::uint64_t kStreams = 64;
   for (const std::uint32_t n : {1, 3, 8, 20, 64}) {
     for (const bool small : {false, true}) {
       if (small && n > 20) continue;  // all tails don't fit
-      Table2::Options options = TinyOptions(1000);
+      Table::Options options = TinyOptions(1000);
       options.view.length_max = int(n);
       if (small) options.frames = 1900;
-      Table2 table = MakeTable2(options);
+      Table table = MakeTable(options);
       for (std::uint64_t t = 0; t < 3 * n; ++t) {
         for (StreamId stream = 0; stream < kStreams; ++stream) {
           const auto items = t < n ? std::vector<Item>() : TinyItems(stream, t - n, 1, 1, n);
@@ -468,10 +468,10 @@ TEST(Table2InsertTest, NoItemExpiresHoweverSmallTheChunksThatItSpans) {
 }
 
 // One frame each of ever new streams: what they keep is bounded, and items of others still come in.
-TEST(Table2InsertTest, StreamsWithoutEndDoNotFillTheLog) {
-  Table2::Options options = TinyOptions(50);
+TEST(TableInsertTest, StreamsWithoutEndDoNotFillTheLog) {
+  Table::Options options = TinyOptions(50);
   options.frames = 200;
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   for (StreamId stream = 1; stream < 5000; ++stream) {
     Put(&table, TinyChunk(stream, 0, 2), TinyItems(stream, 0, 1));
     ASSERT_LE(table.streams(), 201);
@@ -480,10 +480,10 @@ TEST(Table2InsertTest, StreamsWithoutEndDoNotFillTheLog) {
   EXPECT_GT(table.size(), 0);
 }
 
-TEST(Table2InsertTest, TheLowestPriorityLeavesFirstWhereTheRemoverSaysSo) {
-  Table2::Options options = TinyOptions(10);
+TEST(TableInsertTest, TheLowestPriorityLeavesFirstWhereTheRemoverSaysSo) {
+  Table::Options options = TinyOptions(10);
   options.remover.kind = Selector::Kind::kLowest;
-  Table2 table = MakeTable2(options);
+  Table table = MakeTable(options);
   for (std::uint64_t t = 0; t < 40; ++t) {
     Put(&table, TinyChunk(1, 2 * t, 2), TinyItems(1, 2 * t, 1, float(1 + t * 7 % 40)));
   }
@@ -500,15 +500,15 @@ TEST(Table2InsertTest, TheLowestPriorityLeavesFirstWhereTheRemoverSaysSo) {
 
 // Each of 400 newcomers to a reservoir of 40 is in it at the end with chance 1/10. False-alarm rate
 // 1e-6 (and seeds are fixed).
-TEST(Table2InsertTest, AReservoirKeepsEachNewcomerWithTheSameChance) {
+TEST(TableInsertTest, AReservoirKeepsEachNewcomerWithTheSameChance) {
   std::vector<std::int64_t> kept(20);
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
-    Table2::Options options = TinyOptions(40);
+    Table::Options options = TinyOptions(40);
     options.remover.kind = Selector::Kind::kUniform;
     options.sampler.kind = Selector::Kind::kFifo;
     options.reservoir = true;
     options.seed = seed;
-    Table2 table = MakeTable2(options);
+    Table table = MakeTable(options);
     std::int64_t inserted = 0, rejected = 0;
     for (std::uint64_t t = 0; t < 400; t += 20) {
       const auto counts =
@@ -527,29 +527,29 @@ TEST(Table2InsertTest, AReservoirKeepsEachNewcomerWithTheSameChance) {
   EXPECT_TRUE(test.ok()) << test.statistic << " > " << test.limit;
 }
 
-TEST(Table2InsertTest, MemoryIsAtMostWhatWasPredicted) {
+TEST(TableInsertTest, MemoryIsAtMostWhatWasPredicted) {
   for (const std::int64_t capacity : {1, 100, 54321}) {
-    Table2::Options options = TinyOptions(capacity);
-    Table2 table = MakeTable2(options);
+    Table::Options options = TinyOptions(capacity);
+    Table table = MakeTable(options);
     for (std::uint64_t t = 0; t < std::uint64_t(3 * capacity); t += 64) {
       Put(&table, TinyChunk(1, t, 64), capacity < 64 ? TinyItems(1, t, 1) : TinyItems(1, t, 63));
     }
-    EXPECT_LE(table.bytes(), Table2::PredictBytes(options));
+    EXPECT_LE(table.bytes(), Table::PredictBytes(options));
     if (capacity < 50000) continue;
-    EXPECT_GT(table.bytes(), Table2::PredictBytes(options) * 3 / 4);
+    EXPECT_GT(table.bytes(), Table::PredictBytes(options) * 3 / 4);
   }
 }
 
 // It is kept while segments are opened for calls and for what is moved, and is made use of.
-TEST(Table2InsertTest, SegmentsStayBelowTheLimitOfBytes) {
+TEST(TableInsertTest, SegmentsStayBelowTheLimitOfBytes) {
   for (const auto remover : {Selector::Kind::kFifo, Selector::Kind::kLowest,
                              Selector::Kind::kUniform, Selector::Kind::kLifo}) {
     for (const std::uint32_t largest : {50, 400, 1500}) {
-      Table2::Options options = TinyOptions(100000);
+      Table::Options options = TinyOptions(100000);
       options.remover.kind = remover;
       options.bytes_max = 2 << 20;
       options.trajectory.observation = {DType::kF32, {40}};
-      Table2 table = MakeTable2(options);
+      Table table = MakeTable(options);
       Rng rng({.run_seed = 3});
       for (std::uint64_t t = 0, n = 0; t < 40000; t += n) {
         n = largest == 400 ? 20 + rng.Below(380) : largest;
