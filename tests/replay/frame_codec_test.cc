@@ -211,13 +211,21 @@ TEST(FrameCoderTest, AFrameNamesTheDictionaryThatItNeeds) {
   EXPECT_EQ(NeedsDictionary(Bytes(30, std::byte{3})), 0u);
 }
 
-TEST(FrameCoderTest, TheNewestDictionaryEncodesAndSixteenAreKnown) {
+// Another one by its id alone, which the four bytes behind the magic say.
+std::shared_ptr<const FrameDictionary> WithId(const Buffer& trained, std::uint32_t id) {
+  Bytes bytes(trained.bytes().begin(), trained.bytes().end());
+  std::memcpy(bytes.data() + 4, &id, sizeof id);
+  return MakeFrameDictionary(Buffer::Copy(bytes));
+}
+
+TEST(FrameCoderTest, TheNewestDictionaryEncodesAndABoundedNumberIsKnown) {
   std::vector<std::shared_ptr<const FrameDictionary>> dictionaries;
   std::vector<Bytes> encoded;
   const Bytes frames = GamePictures(1);
+  const Buffer trained = Trained(1);
   FrameCoder coder(Codec::kZstd, kFrame);
-  for (std::uint64_t seed = 1; seed <= 17; ++seed) {
-    dictionaries.push_back(MakeFrameDictionary(Trained(seed)));
+  for (std::uint32_t i = 0; i <= FrameCoder::kDictionariesMax; ++i) {
+    dictionaries.push_back(WithId(trained, 1000 + i));
     coder.AddDictionary(dictionaries.back());
     encoded.push_back(Encoded(&coder, frames.data()));
     EXPECT_EQ(NeedsDictionary(encoded.back()), DictionaryId(*dictionaries.back()));
