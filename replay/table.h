@@ -160,11 +160,10 @@ class Table {
   // ---- For a journal: the log as bytes, and what is not in the log ----
 
   std::vector<std::shared_ptr<const Segment>> segments() const;  // by id; the last one is open
-  // Bytes ever appended. An insert is durable when the journal has come so far.
-  std::uint64_t appended() const;
+  std::uint64_t appended() const;  // bytes of records so far
   LogPosition position() const;  // where the next record goes, or just before
-  // Ids of segments that became empty since the last call: their files may be removed when
-  // appended() as of this call is durable.
+  // Ids of segments that became empty since the last call. Their files are needed until what was
+  // moved out of them is durable.
   std::vector<std::uint64_t> TakeFreed();
   // Segment::MoveTo. False: no such segment, or it is not sealed or of another size.
   bool MoveSegment(std::uint64_t id, Buffer bytes);
