@@ -138,7 +138,9 @@ TEST_P(DrawnBlockTest, AHeaderThatLiesIsRefused) {
   Drawn drawn;
   const auto refused = [&](std::size_t at, auto value, const char* what) {
     std::vector<std::byte> bytes(block.bytes().begin(), block.bytes().end());
-    if (std::memcmp(bytes.data() + at, &value, sizeof value) == 0) return;
+    auto there = value;
+    std::memcpy(&there, bytes.data() + at, sizeof there);
+    if (there == value) return;
     std::memcpy(bytes.data() + at, &value, sizeof value);
     EXPECT_EQ(Parse(bytes, &drawn).code(), Code::kDataLoss) << what << " " << value;
   };
