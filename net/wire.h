@@ -37,7 +37,7 @@ enum WireFlag : std::uint16_t {
   kFlagWelcome = 8,        // server: yes, in this session
   kFlagBeat = 16,          // both: my node makes progress
   kFlagGoodbye = 32,       // client: forget me
-  kFlagPartsChecked = 64,  // big parts carry checksums; not needed within one process
+  kFlagPartsChecked = 64,  // big parts carry checksums; not needed within one machine
 };
 
 // The part of a header that is net/'s own. `channel` is drawn at random by each Channel: two
