@@ -1,5 +1,7 @@
 #include "core/buffer.h"
 
+#include <sys/mman.h>
+
 #include <cstdlib>
 #include <cstring>
 
@@ -30,9 +32,12 @@ Buffer Buffer::Slice(std::size_t offset, std::size_t size) const {
 
 MutableBuffer::MutableBuffer(std::size_t size) : size_(size) {
   if (size == 0) return;
-  const std::size_t rounded = (size + kAlignment - 1) / kAlignment * kAlignment;
-  auto* bytes = static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded));
+  constexpr std::size_t kHuge = std::size_t{2} << 20;
+  const std::size_t alignment = size >= 2 * kHuge ? kHuge : kAlignment;
+  const std::size_t rounded = (size + alignment - 1) / alignment * alignment;
+  auto* bytes = static_cast<std::byte*>(std::aligned_alloc(alignment, rounded));
   TROOP_CHECK(bytes != nullptr, "out of memory: {} bytes", size);
+  if (alignment == kHuge) ::madvise(bytes, rounded, MADV_HUGEPAGE);  // a wish
   bytes_ = std::shared_ptr<std::byte>(bytes, [](std::byte* b) { std::free(b); });
 }
 

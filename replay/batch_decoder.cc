@@ -107,6 +107,7 @@ struct BatchDecoder::State {
   bool Place(const Drawn::Frame& frame, std::byte* first, std::byte* second, std::size_t row,
              int worker);
   void Prefetch(const Row& row) const;
+  void Touch(std::size_t first, std::size_t last) const;
   void NoteError(std::size_t row, const Status& status);
 
   const Options options;
@@ -278,10 +279,12 @@ Status BatchDecoder::State::DecodeFrames(SampleBatch* batch) {
 }
 
 void BatchDecoder::State::DecodeRows(std::size_t first, std::size_t last, int worker) {
-  // Items lie anywhere in the table: what comes in this many of them is asked for now.
-  const std::size_t ahead = frame_bytes <= 256 ? 16 : 1;
+  // Items lie anywhere in the table: the next is asked for now, or a block of small ones touched.
+  constexpr std::size_t kBlock = 512;
+  const bool small = frame_bytes <= 256;
   for (std::size_t row = first; row < last; ++row) {
-    if (row + ahead < last) Prefetch(rows[row + ahead]);
+    if (!small && row + 1 < last) Prefetch(rows[row + 1]);
+    if (small && (row - first) % kBlock == 0) Touch(row, std::min(row + kBlock, last));
     if (sequence) {
       DecodeSequence(row, worker);
     } else {
@@ -307,6 +310,25 @@ void BatchDecoder::State::Prefetch(const Row& row) const {
     const std::size_t bytes = std::min<std::size_t>(next.bytes, 256);  // the rest follows by itself
     for (std::size_t at = 0; at < bytes; at += kAlignment) __builtin_prefetch(next.data + at);
   }
+}
+
+// Reads of each frame of these rows its ends, and nothing else in between: so as many misses
+// as can be are in flight. Prefetches are dropped where the TLB misses too.
+void BatchDecoder::State::Touch(std::size_t first, std::size_t last) const {
+  unsigned sum = 0;
+  while (first < last) {
+    const Drawn& part = *rows[first].part;
+    const std::size_t of_part = std::min(last - first, part.key.size() - rows[first].item);
+    const std::size_t next = first + of_part;
+    const bool whole = next == rows.size() || rows[next].part != &part;
+    const Drawn::Frame* const end =
+        part.frame.data() + (whole ? part.frame.size() : rows[next].frame);
+    for (const Drawn::Frame* f = part.frame.data() + rows[first].frame; f < end; ++f) {
+      if (f->bytes > 0) sum += unsigned(f->data[0]) + unsigned(f->data[f->bytes - 1]);
+    }
+    first = next;
+  }
+  asm volatile("" : : "r"(sum));
 }
 
 // The frame at the item's position p goes to column p - base of a stack, if it has one there.

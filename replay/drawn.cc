@@ -96,19 +96,47 @@ void TakeColumn(const std::byte* block, std::size_t at, std::size_t bytes, std::
   if (bytes > 0) std::memcpy(to->data(), block + at, bytes);
 }
 
-// Asks for the frame that comes some frames later: they lie anywhere in the table.
-void PrefetchFrame(const Drawn::Frame& frame) {
-  const std::size_t bytes = std::min<std::size_t>(frame.bytes, 1024);  // more asks for itself
-  for (std::size_t at = 0; at < bytes; at += kAlignment) __builtin_prefetch(frame.data + at);
+// Frames that lie one after the other in the table, as those of an item mostly do.
+std::vector<std::span<const std::byte>> RunsOf(std::span<const Drawn::Frame> frames) {
+  std::vector<std::span<const std::byte>> runs;
+  runs.reserve(frames.size());
+  for (const Drawn::Frame& frame : frames) {
+    if (frame.bytes == 0) continue;
+    if (!runs.empty() && runs.back().data() + runs.back().size() == frame.data) {
+      runs.back() = {runs.back().data(), runs.back().size() + frame.bytes};
+    } else {
+      runs.push_back({frame.data, frame.bytes});
+    }
+  }
+  return runs;
 }
 
+// Runs lie anywhere in the table, and are so short that the hardware has hardly guessed one when it
+// ends: what is copied kAhead lines later, of whichever run, is asked for now.
 void PutFrames(std::span<const Drawn::Frame> frames, std::byte* out) {
-  constexpr std::size_t kAhead = 4;
-  for (std::size_t f = 0; f < frames.size(); ++f) {
-    if (f + kAhead < frames.size()) PrefetchFrame(frames[f + kAhead]);
-    if (frames[f].bytes == 0) continue;
-    std::memcpy(out, frames[f].data, frames[f].bytes);
-    out += frames[f].bytes;
+  constexpr std::size_t kAhead = 48;
+  const std::vector<std::span<const std::byte>> runs = RunsOf(frames);
+  std::size_t ahead_run = 0, ahead_at = 0;
+  const auto ask = [&] {
+    if (ahead_run == runs.size()) return;
+    __builtin_prefetch(runs[ahead_run].data() + ahead_at);
+    ahead_at += kAlignment;
+    if (ahead_at < runs[ahead_run].size()) return;
+    ++ahead_run;
+    ahead_at = 0;
+  };
+  for (std::size_t i = 0; i < kAhead; ++i) ask();
+  for (const std::span<const std::byte> run : runs) {
+    std::size_t at = 0;
+    for (; at + kAlignment <= run.size(); at += kAlignment) {
+      ask();
+      std::memcpy(out + at, run.data() + at, kAlignment);
+    }
+    if (at < run.size()) {
+      ask();
+      std::memcpy(out + at, run.data() + at, run.size() - at);
+    }
+    out += run.size();
   }
 }
 

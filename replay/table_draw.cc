@@ -124,9 +124,10 @@ void Table::State::LeaveAfterDraw() {
 // In blocks of items, three passes each: what is stored of an item, its frames' entries, and then
 // the columns, out of the cache. Passes that do nothing but read keep many misses in flight; with
 // prefetches, of which the processor drops those that also miss its TLB, the same takes twice as
-// long. Actions that are not in the entries come last.
+// long, and so it does where columns are written in between. Actions that are not in the entries
+// come last.
 void Table::State::Gather(Drawn* out) {
-  constexpr std::size_t kBlock = 64;
+  constexpr std::size_t kBlock = 512;
   const std::size_t count = chosen.size(), steps = std::size_t(options.view.steps());
   const std::size_t actions = options.view.kind == ViewSpec::Kind::kSequence ? steps : 1;
   out->key.resize(count);
@@ -143,6 +144,8 @@ void Table::State::Gather(Drawn* out) {
   std::size_t frames = 0;
   for (std::size_t begin = 0; begin < count; begin += kBlock) {
     const std::size_t end = std::min(begin + kBlock, count);
+    TouchItems(begin, end);
+    TouchEntries(begin, end);
     for (std::size_t i = begin; i < end; ++i) {
       const Stored& stored = item[chosen[i]];
       out->key[i] = std::uint64_t{stored.generation} << 32 | chosen[i];
@@ -151,7 +154,6 @@ void Table::State::Gather(Drawn* out) {
       out->lead[i] = stored.lead;
       age[i] = inserted - stored.number - 1;
     }
-    TouchEntries(begin, end);
     for (std::size_t i = begin; i < end; ++i) GatherItem(item[chosen[i]], i, out, &frames);
   }
   out->frame.resize(frames);
@@ -161,6 +163,12 @@ void Table::State::Gather(Drawn* out) {
     std::memcpy(out->state.data() + i * layout.state_bytes,
                 log.store().base(rest.segment) + rest.state, layout.state_bytes);
   }
+}
+
+void Table::State::TouchItems(std::size_t begin, std::size_t end) {
+  std::uint32_t sum = 0;
+  for (std::size_t i = begin; i < end; ++i) sum += item[chosen[i]].first;
+  touched = sum;
 }
 
 // Frames of an item mostly lie side by side; of a long one the hardware guesses the rest.

@@ -88,6 +88,7 @@ struct Table::State {
   void ChooseAmongDrawable(Rng* rng, double total, std::vector<double>* probability);
   void Gather(Drawn* out);
   void GatherItem(const Stored& stored, std::size_t i, Drawn* out, std::size_t* frames);
+  void TouchItems(std::size_t begin, std::size_t end);
   void TouchEntries(std::size_t begin, std::size_t end);
   void CopyActions(Drawn* out) const;
   void LeaveAfterDraw();
