@@ -86,6 +86,11 @@ Result<ProcessBytes> PredictProcesses(const Config& config, const EnvSpec& env,
   return bytes;
 }
 
+double ReplayBytesMax(const Config& config) {
+  return config.replay.memory_bytes_max > 0 ? config.replay.memory_bytes_max
+                                            : 0.75 * MachineMemoryBytes();
+}
+
 }  // namespace
 
 Result<RunNeeds> PredictNeeds(const Config& config) {
@@ -100,8 +105,7 @@ Result<RunNeeds> PredictNeeds(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const auto replay,
                          ReplayOptionsFor(config, {spec.observation, spec.action.tensor()}));
   needs.replay_bytes = double(PredictReplayBytes(replay)) * double(config.replay.shards);
-  needs.replay_bytes_max = config.replay.memory_bytes_max > 0 ? config.replay.memory_bytes_max
-                                                              : 0.75 * MachineMemoryBytes();
+  needs.replay_bytes_max = ReplayBytesMax(config);
   return needs;
 }
 
@@ -113,11 +117,18 @@ Status CheckMachine(const Config& config) {
         "discrete ones",
         config.env.id);
   }
-  if (needs.replay_bytes <= needs.replay_bytes_max) return Status::Ok();
+  return CheckReplayMemory(config, needs.replay_bytes);
+}
+
+Status CheckReplayMemory(const Config& config, double bytes) {
+  const double most = ReplayBytesMax(config);
+  if (bytes <= most) return Status::Ok();
+  std::int64_t items = config.replay.tables.empty() ? config.replay.capacity_items : 0;
+  for (const ReplayTableConfig& table : config.replay.tables) items += table.capacity_items;
   return InvalidArgument(
       "replay.capacity_items = {}: the full replay takes {:.2f} GiB, the limit is {:.2f} GiB ({}); "
       "hold fewer items, or use a machine with more memory",
-      config.replay.capacity_items, needs.replay_bytes / kGiB, needs.replay_bytes_max / kGiB,
+      items, bytes / kGiB, most / kGiB,
       config.replay.memory_bytes_max > 0 ? "replay.memory_bytes_max"
                                          : "three quarters of this machine's memory");
 }

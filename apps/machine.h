@@ -23,6 +23,8 @@ struct RunNeeds {
 Result<RunNeeds> PredictNeeds(const Config& config);
 // Problems that only this machine can show: memory, environment. Before any process starts.
 Status CheckMachine(const Config& config);
+// The same of a replay alone that takes so many bytes when full.
+Status CheckReplayMemory(const Config& config, double bytes);
 // Topology, endpoints, predicted memory: --dry-run.
 Result<std::string> DescribeRun(const Config& config);
 

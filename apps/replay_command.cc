@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "apps/host.h"
+#include "apps/machine.h"
 #include "apps/train.h"
 #include "core/executor.h"
 #include "core/log.h"
@@ -46,6 +47,7 @@ Result<ReplayServer::Options> OptionsFor(const Config& config) {
     TROOP_ASSIGN_OR_RETURN(auto made, ReplayTableFor(table, config.seed, config.replay.shards));
     options.tables.push_back(std::move(made));
   }
+  TROOP_RETURN_IF_ERROR(CheckReplayMemory(config, double(PredictReplayBytes(options))));
   // Keys of one life are not those of the next: seconds grow.
   options.incarnation = std::uint64_t(WallSeconds());
   return options;

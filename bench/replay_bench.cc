@@ -1,6 +1,8 @@
 // The replay in process: the sum tree, tables with decoding by one thread or two, memory.
 //
-//   replay_bench [--part tree|process|threads|memory|churn] [--quick]
+//   replay_bench [--part tree|process|threads|memory|churn] [--quick] [--case NAME --seconds N]
+//
+// --case: of process and threads that one alone, for --seconds: to be looked at with a profiler.
 //
 // Prints one JSON object per case and metric. `play` is the mean of what was drawn: see
 // replay_cases.h and bench/peers/replay_peers.py, which store the same.
@@ -9,6 +11,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,8 +36,9 @@ constexpr std::int64_t kAtariItems =
     std::int64_t{10} * kGameFrames / kEpisodeFrames * (kEpisodeFrames - 1);
 
 struct Options {
-  std::string_view part;
+  std::string_view part, only;
   bool quick = false;
+  double seconds = 1.5;
 };
 
 // Sample, decode, and answer with new priorities, as a learner does.
@@ -69,8 +73,10 @@ class Learner {
   std::vector<float> priority_;
 };
 
-void RunCase(std::string_view name, const Setting& setting, const AtariFrames* frames,
-             std::int64_t items, double seconds, int threads) {
+void RunCase(const Options& options, std::string_view name, const Setting& setting,
+             const AtariFrames* frames, std::int64_t items, int threads) {
+  if (!options.only.empty() && options.only != name) return;
+  const double seconds = options.quick ? 0.3 : options.seconds;
   Table table = MakeFullTable(setting, frames, items);
   Learner learner(setting, &table, frames, threads);
   Means means;
@@ -89,26 +95,60 @@ void RunCase(std::string_view name, const Setting& setting, const AtariFrames* f
   Print({name, "batches_per_s", "1/s", values, means.values(), frames == nullptr ? 0.01 : 0.02});
 }
 
-void RunAtari(bool quick, int threads) {
+// What a server does for a batch: draw, pack the encoded frames into a reply, take priorities.
+void RunPacked(const Options& options) {
+  constexpr std::string_view kName = "process-atari-n3-lz4-packed";
+  if (!AtariFrames::Recorded() || (!options.only.empty() && options.only != kName)) return;
+  const Setting setting = Atari(3, Codec::kLz4);
+  const AtariFrames frames(setting.codec, true);
+  Table table = MakeFullTable(setting, &frames, options.quick ? kAtariItems : 8 * kAtariItems);
+  const double seconds = options.quick ? 0.3 : options.seconds;
+  Drawn drawn, parsed;
+  std::vector<float> priority(kBatch);
+  std::vector<double> values;
+  for (int i = 0; i < kValues; ++i) {
+    std::int64_t batches = 0;
+    const double begin = WallSeconds();
+    double elapsed = 0;
+    for (; elapsed < seconds / kValues; elapsed = WallSeconds() - begin, ++batches) {
+      table.Draw(kBatch, &drawn);
+      const Buffer block = PackDrawn(drawn, setting.trajectory, setting.view, setting.codec);
+      if (i == 0) {
+        const Status status =
+            ParseDrawn(block.bytes(), setting.trajectory, setting.view, setting.codec, &parsed);
+        TROOP_CHECK(status.ok() && parsed.key == drawn.key, "{}", status.ToString());
+      }
+      for (std::size_t k = 0; k < priority.size(); ++k) {
+        priority[k] = drawn.reward[k * std::size_t(setting.view.steps())];
+      }
+      table.Update(drawn.key, priority);
+    }
+    values.push_back(double(batches) / elapsed);
+  }
+  Print({kName, "batches_per_s", "1/s", values});
+}
+
+void RunAtari(const Options& options, int threads) {
   if (!AtariFrames::Recorded()) {
     std::fprintf(stderr, "no frames are recorded: bench/run --install-peers\n");
     return;
   }
-  const std::int64_t items = quick ? kAtariItems : 4 * kAtariItems;
+  const std::int64_t items = options.quick ? kAtariItems : 4 * kAtariItems;
   for (const Codec codec : {Codec::kNone, Codec::kLz4}) {
-    const AtariFrames frames(codec, false);
+    const AtariFrames frames(codec, codec != Codec::kNone);
     for (const int n_step : {1, 3}) {
       const std::string name = "process-atari-n" + std::to_string(n_step) +
                                (codec == Codec::kNone ? "-raw" : "-lz4") +
                                (threads == 1 ? "" : "-2-threads");
-      RunCase(name, Atari(n_step, codec), &frames, items, quick ? 0.3 : 1.5, threads);
+      RunCase(options, name, Atari(n_step, codec), &frames, items, threads);
     }
   }
 }
 
-void RunProcess(bool quick) {
-  RunCase("process-4f", Vectors(1), nullptr, quick ? 100'000 : 1'000'000, quick ? 0.3 : 1.5, 1);
-  RunAtari(quick, 1);
+void RunProcess(const Options& options) {
+  RunCase(options, "process-4f", Vectors(1), nullptr, options.quick ? 100'000 : 1'000'000, 1);
+  RunAtari(options, 1);
+  RunPacked(options);
 }
 
 // What a full table of a million transitions, n = 3, adds to the process: measured, not computed.
@@ -127,9 +167,9 @@ void MeasureMemory(const std::string& name, Codec codec, bool dictionaries, std:
 void RunMemory(bool quick) {
   if (!AtariFrames::Recorded()) return;
   const std::int64_t items = quick ? 200'000 : 1'000'000;
-  MeasureMemory("lz4", Codec::kLz4, false, items);
-  MeasureMemory("lz4-dictionary", Codec::kLz4, true, items);
-  MeasureMemory("zstd-dictionary", Codec::kZstd, true, items);
+  MeasureMemory("lz4", Codec::kLz4, true, items);
+  MeasureMemory("lz4-without-dictionary", Codec::kLz4, false, items);
+  MeasureMemory("zstd", Codec::kZstd, true, items);
 }
 
 // Updates of keys that were drawn up to kLate draws ago, while so many items come that about half
@@ -211,8 +251,14 @@ int Main(int argc, char** argv) {
       options.quick = true;
     } else if (argument == "--part" && i + 1 < argc) {
       options.part = argv[++i];
+    } else if (argument == "--case" && i + 1 < argc) {
+      options.only = argv[++i];
+    } else if (argument == "--seconds" && i + 1 < argc) {
+      options.seconds = std::atof(argv[++i]);
     } else {
-      std::fprintf(stderr, "usage: %s [--part tree|process|threads|memory|churn] [--quick]\n",
+      std::fprintf(stderr,
+                   "usage: %s [--part tree|process|threads|memory|churn] [--quick] [--case NAME "
+                   "--seconds N]\n",
                    argv[0]);
       return 2;
     }
@@ -221,8 +267,8 @@ int Main(int argc, char** argv) {
     return options.part.empty() || options.part == part;
   };
   if (wanted("tree")) RunTreeCases({}, options.quick);
-  if (wanted("process")) RunProcess(options.quick);
-  if (wanted("threads")) RunAtari(options.quick, 2);
+  if (wanted("process")) RunProcess(options);
+  if (wanted("threads")) RunAtari(options, 2);
   if (wanted("churn")) RunChurn(options.quick);
   if (wanted("memory")) RunMemory(options.quick);
   return 0;

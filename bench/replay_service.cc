@@ -151,12 +151,18 @@ ServerProcess::~ServerProcess() {
   unlink((socket + ".lock").c_str());
 }
 
-ReplayServer::Options ServerOptions(const Setting& setting, std::int64_t items) {
+ReplayServer::Options ServerOptions(const Setting& setting, const AtariFrames* frames,
+                                    std::int64_t items) {
+  std::vector<Buffer> dictionaries;
+  if (frames != nullptr) {
+    for (const auto& d : frames->dictionaries()) dictionaries.push_back(DictionaryBytes(*d));
+  }
   return {.tables = {{.table = {.trajectory = setting.trajectory,
                                 .view = setting.view,
                                 .codec = setting.codec,
                                 .capacity_items = items},
-                      .samples_per_insert = 0}}};
+                      .samples_per_insert = 0,
+                      .dictionaries = std::move(dictionaries)}}};
 }
 
 std::unique_ptr<Channel> Connect(Network* network, const std::string& endpoint, Role role,

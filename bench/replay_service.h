@@ -79,7 +79,9 @@ class ServerProcess {
   std::unique_ptr<Child> child_;
   std::string endpoint_;
 };
-ReplayServer::Options ServerOptions(const Setting& setting, std::int64_t items);
+// `frames`: may be null; the server then knows no dictionaries.
+ReplayServer::Options ServerOptions(const Setting& setting, const AtariFrames* frames,
+                                    std::int64_t items);
 
 // Sends calls of a Feeder, as many at a time as a window holds. Owner: one thread.
 class RawWriter {

@@ -129,7 +129,7 @@ void PrintDecoded(Network* network, const std::string& endpoint, const Setting& 
 void RunRates(std::string_view name, const Setting& setting, const AtariFrames* frames,
               std::int64_t items, double seconds) {
   for (const std::string transport : {"ipc", "tcp"}) {
-    ServerProcess server(ServerOptions(setting, items), transport);
+    ServerProcess server(ServerOptions(setting, frames, items), transport);
     const auto network = MakeNetwork();
     const std::string of = std::string(name) + "-" + transport;
     Print({of, "inserts_per_s", "1/s",
@@ -150,13 +150,13 @@ void RunDurable(const std::string& name, const Setting& setting, const AtariFram
       std::filesystem::path(TROOP_SOURCE_FOLDER) / "build/bench_service";
   std::filesystem::remove_all(folder);
   {
-    ServerProcess server(ServerOptions(setting, items), "ipc", folder.string());
+    ServerProcess server(ServerOptions(setting, frames, items), "ipc", folder.string());
     const auto network = MakeNetwork();
     Print({name, "inserts_per_s", "1/s",
            Fill(network.get(), server.endpoint(), setting, frames, items + items / 10, kValues)});
   }
   const double begin = WallSeconds();
-  ServerProcess server(ServerOptions(setting, items), "ipc", folder.string());
+  ServerProcess server(ServerOptions(setting, frames, items), "ipc", folder.string());
   const auto network = MakeNetwork();
   RawSampler sampler(Connect(network.get(), server.endpoint(), Role::kLearner, 0), setting, 1);
   while (sampler.items() == 0) {
@@ -214,7 +214,7 @@ void Sleep(Network* network, double seconds) {
 // All actors at full speed, then at half of it while a learner draws one batch after the other.
 void RunActors(std::string_view name, const Setting& setting, const AtariFrames* frames,
                std::int64_t items, double seconds) {
-  ServerProcess server(ServerOptions(setting, items), "ipc");
+  ServerProcess server(ServerOptions(setting, frames, items), "ipc");
   Shared<ActorOrders> orders;
   Child actors([&] { Act(server.endpoint(), setting, frames, orders.get()); });
   const auto network = MakeNetwork();
@@ -251,7 +251,7 @@ void RunLimiter(double seconds) {
   constexpr double kRatio = 8;
   constexpr std::int64_t kMinItems = 10'000;
   const Setting setting = Vectors(3);
-  ReplayServer::Options options = ServerOptions(setting, 200'000);
+  ReplayServer::Options options = ServerOptions(setting, nullptr, 200'000);
   options.tables[0].samples_per_insert = kRatio;
   options.tables[0].table.min_items = kMinItems;
   ServerProcess server(options, "ipc");
@@ -277,9 +277,9 @@ void RunLimiter(double seconds) {
 
 void RunSoak(double seconds) {
   const Codec codec = Codec::kLz4;
-  const AtariFrames frames(codec, false);
+  const AtariFrames frames(codec, true);
   const Setting setting = Atari(3, codec);
-  ServerProcess server(ServerOptions(setting, 4 * kRound), "ipc");
+  ServerProcess server(ServerOptions(setting, &frames, 4 * kRound), "ipc");
   Shared<ActorOrders> orders;
   Child actors([&] { Act(server.endpoint(), setting, &frames, orders.get()); });
   const auto network = MakeNetwork();
@@ -346,7 +346,7 @@ int Main(int argc, char** argv) {
     return 0;
   }
   const Setting setting = Atari(3, Codec::kLz4);
-  const AtariFrames frames(setting.codec, false);
+  const AtariFrames frames(setting.codec, true);
   const std::int64_t items = (options.quick ? 1 : 4) * kRound;
   if (wanted("rates")) RunRates("service-atari", setting, &frames, items, seconds);
   if (wanted("durable")) {

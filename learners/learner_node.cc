@@ -59,8 +59,8 @@ Status LearnerNode::ConnectReplay(ChannelOptions options) {
   options.window = int(context_.config.learner.prefetch) + 12;
   std::vector<std::unique_ptr<Channel>> channels;
   for (std::int32_t k = 0; k < shards; ++k) {
-    TROOP_ASSIGN_OR_RETURN(
-        auto channel, context_.network->Connect(member.Endpoint(Role::kReplay, k), options));
+    TROOP_ASSIGN_OR_RETURN(auto channel,
+                           context_.network->Connect(member.Endpoint(Role::kReplay, k), options));
     channels.push_back(std::move(channel));
   }
   const TrajectorySpec trajectory{context_.env.observation, context_.env.action.tensor()};
@@ -218,6 +218,7 @@ void LearnerNode::Publish(Buffer value) {
   published_ = Version();
   published_to_ = context_.member->Incarnation(Role::kParamServer, 0);
   publisher_->Publish({published_, std::move(value)});
+  if (sampler_) sampler_->SeePolicyVersion(published_);
 }
 
 // A parameter server that took the place of another has no weights. While updates go on the next

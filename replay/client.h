@@ -77,6 +77,9 @@ class ReplaySampler {
   virtual Result<std::optional<SampleBatch>> Next() = 0;
   // |TD error| of drawn items; travels with the next request, or alone when none is due.
   virtual void UpdatePriorities(std::span<const ItemKey> keys, std::span<const float> priority) = 0;
+  // The newest version of the policy (WeightsVersion): told with all later requests, it is what
+  // items' ages count from. Where no sampler says one, it is the newest of any item.
+  virtual void SeePolicyVersion(std::uint64_t version) = 0;
   // No more experience will come: rather than wait for the rate limiter, end with kOutOfRange.
   virtual void Drain() = 0;
   virtual int ready_batches() const = 0;

@@ -24,12 +24,13 @@ struct DictionaryTrainer::Work {
   Result<Buffer> dictionary = Buffer();
 };
 
-DictionaryTrainer::DictionaryTrainer(std::size_t frame_bytes, Executor* executor)
+DictionaryTrainer::DictionaryTrainer(Codec codec, std::size_t frame_bytes, Executor* executor)
     : executor_(executor),
       frame_bytes_(frame_bytes),
       frames_wanted_(std::min(kBytesMax / std::max<std::size_t>(frame_bytes, 1), kFramesMax)),
-      coder_(Codec::kZstd, frame_bytes) {
-  if (executor != nullptr && frames_wanted_ >= kFramesMin) work_ = std::make_shared<Work>();
+      coder_(codec, frame_bytes) {
+  if (executor != nullptr && codec != Codec::kNone && frames_wanted_ >= kFramesMin)
+    work_ = std::make_shared<Work>();
 }
 
 // A job under way works on what it was given.

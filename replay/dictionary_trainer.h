@@ -17,8 +17,8 @@ namespace troop {
 // later and later frames failed.
 class DictionaryTrainer {
  public:
-  // `executor`: may be null, then nothing is trained.
-  DictionaryTrainer(std::size_t frame_bytes, Executor* executor);
+  // `executor`: may be null, then nothing is trained; nor is it for Codec::kNone.
+  DictionaryTrainer(Codec codec, std::size_t frame_bytes, Executor* executor);
   ~DictionaryTrainer();
 
   // Frames of an insert that the table took.

@@ -155,6 +155,10 @@ void FrameCoder::AddDictionary(std::shared_ptr<const FrameDictionary> dictionary
   if (state.encoder) state.UseForEncoding(*state.known.back());
 }
 
+bool FrameCoder::Knows(std::uint32_t dictionary) const {
+  return state_->Find(dictionary) != nullptr;
+}
+
 std::size_t FrameCoder::Encode(const std::byte* frame, std::byte* out) {
   State& state = *state_;
   std::size_t written = 0;

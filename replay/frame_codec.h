@@ -54,6 +54,7 @@ class FrameCoder {
   std::size_t encoded_bytes_max() const;  // frame_bytes, and one for the tag
   // Used for encoding from now on, and known for decoding. Earlier ones stay known (at most
   // kDictionariesMax; the one that was added first is forgotten).
+  bool Knows(std::uint32_t dictionary) const;
   void AddDictionary(std::shared_ptr<const FrameDictionary> dictionary);
 
   // frame: frame_bytes. out: encoded_bytes_max. Returns what was written.

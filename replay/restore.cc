@@ -59,8 +59,10 @@ void LogRestored(const RestoredTable& restored, const JournalContents& contents)
   for (const std::string& warning : contents.warnings) LogWarning("replay: {}", warning);
   const Table::RecoverCounts& counts = restored.counts;
   if (counts.segments_damaged > 0 || counts.items_lost > 0) {
-    LogWarning("replay: {} damaged segments cost {} bytes of records and {} items",
-               counts.segments_damaged, counts.bytes_dropped, counts.items_lost);
+    LogWarning(
+        "replay: {} damaged segments cost {} bytes of records, lost dictionaries {} frames; {} "
+        "items are gone with them",
+        counts.segments_damaged, counts.bytes_dropped, counts.frames_unreadable, counts.items_lost);
   }
   if (!restored.restored) return;
   LogInfo("replay: restored {} items and {} frames of {} bytes, after {} end; {} bytes were torn",
@@ -68,17 +70,17 @@ void LogRestored(const RestoredTable& restored, const JournalContents& contents)
           restored.clean ? "an orderly" : "a sudden", restored.torn_bytes);
 }
 
-Status AddDictionaries(const JournalContents& contents, RestoredTable* restored) {
+std::vector<std::shared_ptr<const FrameDictionary>> DictionariesOf(
+    const JournalContents& contents) {
+  std::vector<std::shared_ptr<const FrameDictionary>> all;
   for (const Buffer& bytes : contents.dictionaries) {
-    auto dictionary = MakeFrameDictionary(bytes);
-    if (!dictionary) {
+    if (auto dictionary = MakeFrameDictionary(bytes)) {
+      all.push_back(std::move(dictionary));
+    } else {
       LogWarning("replay: a dictionary is damaged; frames that need it can't be read");
-      continue;
     }
-    restored->table.AddDictionary(dictionary);
-    restored->dictionaries.push_back(std::move(dictionary));
   }
-  return Status::Ok();
+  return all;
 }
 
 }  // namespace
@@ -92,9 +94,11 @@ Result<RestoredTable> RestoreTable(Storage* storage, Executor* executor,
   for (const auto& segment : contents.segments) log_bytes += segment->used();
   Table::RecoverCounts counts;
   const bool restored = !contents.segments.empty();
-  TROOP_ASSIGN_OR_RETURN(
-      Table table, restored ? Table::Recover(options, contents.segments, contents.snapshot, &counts)
-                            : Table::Make(options));
+  auto dictionaries = DictionariesOf(contents);
+  TROOP_ASSIGN_OR_RETURN(Table table, restored
+                                          ? Table::Recover(options, contents.segments,
+                                                           contents.snapshot, &counts, dictionaries)
+                                          : Table::Make(options));
   const JournalManifest manifest{.identity = Identity(options),
                                  .first_generation = options.first_generation,
                                  .incarnation = options.incarnation,
@@ -105,13 +109,12 @@ Result<RestoredTable> RestoreTable(Storage* storage, Executor* executor,
       .journal = std::make_unique<Journal>(storage, executor, journal, std::move(contents.found)),
       .table = std::move(table),
       .owner = contents.snapshot.owner,
-      .dictionaries = {},
+      .dictionaries = std::move(dictionaries),
       .counts = counts,
       .log_bytes = log_bytes,
       .torn_bytes = contents.torn_bytes,
       .restored = restored,
       .clean = clean};
-  TROOP_RETURN_IF_ERROR(AddDictionaries(contents, &result));
   LogRestored(result, contents);
   return result;
 }

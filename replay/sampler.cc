@@ -34,6 +34,9 @@ class ReplaySamplerImpl final : public ReplaySampler {
   void Poll(Time now) override;
   Result<std::optional<SampleBatch>> Next() override;
   void UpdatePriorities(std::span<const ItemKey> keys, std::span<const float> priority) override;
+  void SeePolicyVersion(std::uint64_t version) override {
+    for (SamplerShard& shard : shards_) shard.SeePolicyVersion(version);
+  }
   void Drain() override { drain_ = true; }
   int ready_batches() const override;
   int shards_alive() const override {

@@ -34,7 +34,8 @@ Result<std::optional<Ticket>> SamplerShard::Ask(const Request& request) {
                         .charge = request.charge,
                         .updates = std::uint32_t(key_.size()),
                         .taken = taken_,
-                        .drain = request.drain};
+                        .drain = request.drain,
+                        .policy_version = policy_version_};
   Status error;
   const auto ticket = Send(MessageType::kSample, EncodeBody(body), &error);
   if (!error.ok()) return error.WithContext("replay sample");
@@ -43,7 +44,7 @@ Result<std::optional<Ticket>> SamplerShard::Ask(const Request& request) {
 }
 
 Result<bool> SamplerShard::SendUpdates(bool drain, bool waive) {
-  const UpdateBody body{table_, std::uint32_t(key_.size()), taken_, drain, waive};
+  const UpdateBody body{table_, std::uint32_t(key_.size()), taken_, drain, waive, policy_version_};
   Status error;
   const auto ticket = Send(MessageType::kUpdatePriorities, EncodeBody(body), &error);
   if (!error.ok()) return error.WithContext("replay priorities");

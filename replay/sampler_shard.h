@@ -44,6 +44,7 @@ class SamplerShard {
     priority_.push_back(priority);
   }
   bool has_updates() const { return !key_.empty(); }
+  void SeePolicyVersion(std::uint64_t version) { policy_version_ = version; }
   // Alone, with no request. `drain`, `waive`: as in UpdateBody. False: no room now, nothing sent.
   Result<bool> SendUpdates(bool drain, bool waive);
   bool drain_told() const { return drain_told_; }
@@ -87,7 +88,7 @@ class SamplerShard {
   std::uint32_t table_;
   double total_ = 0, credit_ = 0;
   std::int64_t charged_ = 0;
-  std::uint64_t taken_ = 0, life_ = 0;
+  std::uint64_t taken_ = 0, life_ = 0, policy_version_ = 0;
   bool known_ = false, dead_ = false, closed_ = false, drain_told_ = false;
   Ticket probe_ = 0;
   std::deque<Ticket> updates_;

@@ -17,6 +17,13 @@ std::uint32_t FirstGeneration(std::uint64_t incarnation) {
   return 1 + (std::uint32_t(incarnation) * 1327217885u & 0x7FFFFFFFu);
 }
 
+// Tables of one run draw their own random numbers: by FNV-1a of the name.
+std::uint64_t StreamOf(std::string_view name) {
+  std::uint64_t hash = 14695981039346656037u;
+  for (const char c : name) hash = (hash ^ std::uint8_t(c)) * 1099511628211u;
+  return hash;
+}
+
 class ReplayServerImpl final : public ReplayServer {
  public:
   explicit ReplayServerImpl(const Options& options) : options_(options) {}
@@ -49,6 +56,7 @@ Status ReplayServerImpl::Build() {
   for (ReplayTableOptions table : options_.tables) {
     table.table.incarnation = options_.incarnation;
     table.table.first_generation = FirstGeneration(options_.incarnation);
+    table.table.seed += StreamOf(table.table.name);
     for (const auto& other : tables_) {
       if (other->name() == table.table.name) {
         return InvalidArgument("replay: two tables are called {}", table.table.name);

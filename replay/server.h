@@ -18,6 +18,9 @@ struct ReplayTableOptions {
   Table::Options table;
   double samples_per_insert = 8;  // of items, after the first table.min_items; 0: no limit
   double ratio_error = 0.1;       // band: ± this share of samples_per_insert * min_items
+  // Dictionaries that are there from the start; then none is trained. Frames may need any, and are
+  // best encoded with the last.
+  std::vector<Buffer> dictionaries{};
 };
 
 // One replay shard behind a Service: tables, each with its limiter. Owner: the node's thread.

@@ -99,9 +99,10 @@ class Table {
   };
   struct RecoverCounts {
     std::int64_t records = 0, frames = 0, items = 0;
-    std::int64_t segments_damaged = 0;  // read up to a record that is not whole
-    std::int64_t items_lost = 0;        // alive, and their frames gone
-    std::size_t bytes_dropped = 0;      // behind the first damaged record of a segment
+    std::int64_t segments_damaged = 0;   // read up to a record that is not whole
+    std::int64_t items_lost = 0;         // alive, and their frames gone
+    std::int64_t frames_unreadable = 0;  // their dictionary is not known
+    std::size_t bytes_dropped = 0;       // behind the first damaged record of a segment
   };
 
   static Result<Table> Make(const Options& options);  // kInvalidArgument, kResourceExhausted
@@ -160,7 +161,7 @@ class Table {
   // ---- For a journal: the log as bytes, and what is not in the log ----
 
   std::vector<std::shared_ptr<const Segment>> segments() const;  // by id; the last one is open
-  std::uint64_t appended() const;  // bytes of records so far
+  std::uint64_t appended() const;                                // bytes of records so far
   LogPosition position() const;  // where the next record goes, or just before
   // Ids of segments that became empty since the last call. Their files are needed until what was
   // moved out of them is durable.
@@ -176,10 +177,12 @@ class Table {
 
   // A table out of what was on disk, as Snapshot says. `segments`: sealed, by id. Draws go on as
   // they would have after an orderly end, but for kUniform, whose order is not kept. Any bytes are
-  // survived: what is damaged costs what it holds, and is counted.
+  // survived: what is damaged costs what it holds, and is counted; so do frames whose dictionary
+  // is not among these.
   static Result<Table> Recover(const Options& options,
                                std::vector<std::shared_ptr<Segment>> segments,
-                               const Snapshot& snapshot, RecoverCounts* counts);
+                               const Snapshot& snapshot, RecoverCounts* counts,
+                               std::span<const std::shared_ptr<const FrameDictionary>> known = {});
 
  private:
   struct State;

@@ -57,6 +57,7 @@ struct Table::State::Recovery {
   void NoteChunk(const Record::ChunkAt& chunk, SegmentStore::Index segment, const std::byte* base);
   void NoteItems(const Record& record, SegmentStore::Index segment, LogPosition position,
                  const std::byte* base);
+  bool Readable(std::span<const std::byte> encoded) const;
   bool SaneItem(const ItemRecord& item) const;
   void SortFrames();
   bool Settle(FoundItem* item);
@@ -114,6 +115,11 @@ void Table::State::Recovery::NoteChunk(const Record::ChunkAt& chunk, SegmentStor
     entry.bytes = layout.has_codec ? Load<std::uint32_t>(chunk.columns.frame_bytes, i)
                                    : std::uint32_t(layout.observation_bytes);
     offset += entry.bytes;
+    if (!Readable({base + entry.offset, entry.bytes})) {
+      ++counts->frames_unreadable;
+      ids.push_back(0);
+      continue;
+    }
     const std::byte* const action = chunk.columns.action + i * layout.action_bytes;
     if (state->log.inline_action()) {
       std::memcpy(&entry.action, action, layout.action_bytes);
@@ -126,6 +132,12 @@ void Table::State::Recovery::NoteChunk(const Record::ChunkAt& chunk, SegmentStor
   state->log.store().AddFull(
       segment, chunk.header.encoded_bytes + chunk.header.frames * layout.column_bytes());
   last_heard[chunk.header.stream] = ++chunks_read;
+}
+
+bool Table::State::Recovery::Readable(std::span<const std::byte> encoded) const {
+  if (!state->layout.has_codec) return true;
+  const std::uint32_t dictionary = NeedsDictionary(encoded);
+  return dictionary == 0 || state->coder.Knows(dictionary);
 }
 
 bool Table::State::Recovery::SaneItem(const ItemRecord& i) const {
@@ -359,9 +371,11 @@ void Table::State::Recovery::RestoreCounters() {
 }
 
 Result<Table> Table::Recover(const Options& options, std::vector<std::shared_ptr<Segment>> segments,
-                             const Snapshot& snapshot, RecoverCounts* counts) {
+                             const Snapshot& snapshot, RecoverCounts* counts,
+                             std::span<const std::shared_ptr<const FrameDictionary>> known_ones) {
   *counts = {};
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<State> state, State::Make(options));
+  for (const auto& dictionary : known_ones) state->coder.AddDictionary(dictionary);
   State::Recovery recovery{.state = state.get(), .snapshot = snapshot, .counts = counts};
   // Slots beyond a capacity that is smaller now are looked at to be counted.
   const auto known = std::min(snapshot.lines.size() * kSlotsPerLine, std::size_t(kItemsMax));

@@ -18,8 +18,6 @@ constexpr double kManyItems = 1e12;
 constexpr std::size_t kDictionariesMax = 16;  // a decoder keeps those of 16 shards
 // A client that is away for as long is gone: above a restart, and a long pause.
 constexpr Duration kForgetAfter = Seconds(60);
-// A host that has nothing to do calls every 10 ms: of these a round of snapshots may take one.
-constexpr int kIdlePolls = 64;
 
 // Frames that one drawn item brings, at most.
 std::size_t FramesPerItem(const ViewSpec& view) {
@@ -46,8 +44,9 @@ Result<std::unique_ptr<TableServer>> TableServer::Make(const ReplayTableOptions&
                                             .min_items = options.table.min_items}));
   if (server.storage == nullptr) {
     TROOP_ASSIGN_OR_RETURN(Table table, Table::Make(options.table));
-    return std::unique_ptr<TableServer>(
-        new TableServer(options, server, std::move(table), limiter));
+    std::unique_ptr<TableServer> made(new TableServer(options, server, std::move(table), limiter));
+    TROOP_RETURN_IF_ERROR(made->AddDictionaries());
+    return made;
   }
   Journal::Options journal = server.journal;
   journal.folder += "/" + options.table.name;
@@ -56,6 +55,7 @@ Result<std::unique_ptr<TableServer>> TableServer::Make(const ReplayTableOptions&
   std::unique_ptr<TableServer> made(
       new TableServer(options, server, std::move(restored.table), limiter));
   TROOP_RETURN_IF_ERROR(made->Keep(&restored));
+  TROOP_RETURN_IF_ERROR(made->AddDictionaries());
   return made;
 }
 
@@ -66,8 +66,8 @@ TableServer::TableServer(const ReplayTableOptions& options, const ReplayServer::
       ack_on_disk_(server.ack_on_disk && server.storage != nullptr),
       table_(std::move(table)),
       limiter_(limiter),
-      trainer_(options.table.trajectory.observation.bytes(),
-               options.table.codec == Codec::kZstd ? server.executor : nullptr) {}
+      trainer_(options.table.codec, options.table.trajectory.observation.bytes(), server.executor) {
+}
 
 // The limiter goes on where it was, without a burst. Items that the log has from after the snapshot
 // are inserts too.
@@ -92,12 +92,40 @@ Status TableServer::Keep(RestoredTable* restored) {
   return Status::Ok();
 }
 
+std::string TableServer::Counts() const {
+  return EncodeBody(
+      LimiterCounts{limiter_.inserts(), limiter_.samples(), table_.counters().inserted});
+}
+
+// Those of the options that the log did not have.
+Status TableServer::AddDictionaries() {
+  for (const Buffer& bytes : options_.dictionaries) {
+    const auto dictionary = MakeFrameDictionary(bytes);
+    if (dictionary == nullptr || options_.table.codec == Codec::kNone) {
+      return InvalidArgument("replay: table {}: {} bytes that codec {} can't use as a dictionary",
+                             name(), bytes.size(), CodecName(options_.table.codec));
+    }
+    const auto known = [id = DictionaryId(*dictionary)](const auto& d) { return d.first == id; };
+    if (std::ranges::none_of(dictionaries_, known)) AddDictionary(dictionary);
+    trainer_.Finish();
+  }
+  return Status::Ok();
+}
+
+void TableServer::AddDictionary(const std::shared_ptr<const FrameDictionary>& dictionary) {
+  const std::uint32_t id = DictionaryId(*dictionary);
+  table_.AddDictionary(dictionary);
+  if (journal_) journal_->AddDictionary(id, DictionaryBytes(*dictionary));
+  dictionaries_.emplace_back(id, DictionaryBytes(*dictionary));
+  if (dictionaries_.size() > kDictionariesMax) dictionaries_.erase(dictionaries_.begin());
+}
+
 // ---- calls --------------------------------------------------------------------------------------
 
 Status TableServer::HandleInsert(const Message& message, const InsertBody& body, Reply* reply) {
   TROOP_ASSIGN_OR_RETURN(EncodedInsert call, ParseInsert(message, body, options_.table.trajectory,
                                                          options_.table.codec));
-  if (options_.table.codec == Codec::kZstd) TROOP_RETURN_IF_ERROR(CheckDictionaries(call));
+  if (options_.table.codec != Codec::kNone) TROOP_RETURN_IF_ERROR(CheckDictionaries(call));
   inserts_.push_back({std::move(call), std::move(*reply)});
   return Status::Ok();
 }
@@ -126,6 +154,7 @@ Status TableServer::HandleSample(const Message& message, const SampleBody& body,
   TROOP_RETURN_IF_ERROR(CheckSample(body));
   TROOP_RETURN_IF_ERROR(Update(message, body.updates));
   NoteClient(message.origin, body.taken);
+  if (body.policy_version > 0) table_.SeePolicyVersion(body.policy_version);
   samples_.push_back({.body = body, .origin = message.origin, .reply = std::move(*reply)});
   SetDrain(body.drain, message.origin);
   return Status::Ok();
@@ -134,6 +163,7 @@ Status TableServer::HandleSample(const Message& message, const SampleBody& body,
 Status TableServer::HandleUpdate(const Message& message, const UpdateBody& body, Reply* reply) {
   TROOP_RETURN_IF_ERROR(Update(message, body.updates));
   NoteClient(message.origin, body.taken);
+  if (body.policy_version > 0) table_.SeePolicyVersion(body.policy_version);
   if (body.drain) SetDrain(true, message.origin);
   for (ParkedSample& parked : samples_) {
     if (parked.origin.role == message.origin.role && parked.origin.index == message.origin.index) {
@@ -452,147 +482,6 @@ void TableServer::SendSample(ParkedSample* parked, bool nothing) {
   Message message{.type = MessageType::kSampleReply, .body = EncodeBody(body)};
   message.parts = std::move(parked->blocks);
   parked->reply.Send(std::move(message));
-}
-
-// ---- time and reports ---------------------------------------------------------------------------
-
-void TableServer::Tick(Time now) {
-  now_ = now;
-  ForgetClients(now);
-  if (!ended_) SettleAll();
-  NoteWaits();
-  PollDictionary();
-  if (!journal_) return;
-  PollJournal(now);
-  NoteBehind();
-  called_ = false;
-}
-
-// The log in memory is all that a commit can be made of: it must not turn over before.
-void TableServer::NoteBehind() {
-  const bool was = std::exchange(behind_, journal_->behind());
-  if (behind_ && !was) {
-    LogWarning("replay: table {} takes no inserts: {} MiB wait for the disk{}{}", name(),
-               journal_->lag_bytes() >> 20, journal_->error().ok() ? "" : ": ",
-               journal_->error().message());
-  }
-  if (was && !behind_ && !ended_) SettleAll();
-}
-
-void TableServer::PollDictionary() {
-  if (!trainer_.busy()) return;
-  const Buffer bytes = trainer_.Poll();
-  if (bytes.empty()) return;
-  const auto dictionary = MakeFrameDictionary(bytes);
-  if (!dictionary) return;
-  const std::uint32_t id = DictionaryId(*dictionary);
-  table_.AddDictionary(dictionary);
-  if (journal_) journal_->AddDictionary(id, bytes);
-  dictionaries_.emplace_back(id, bytes);
-  if (dictionaries_.size() > kDictionariesMax) dictionaries_.erase(dictionaries_.begin());
-}
-
-// A disk that fails is tried again for ever; those who wait for it wait.
-void TableServer::PollJournal(Time now) {
-  journal_->SetOwner(EncodeBody(
-      LimiterCounts{limiter_.inserts(), limiter_.samples(), table_.counters().inserted}));
-  if (!checkpoints_.empty()) journal_->SnapshotNow();
-  Time next = journal_->Poll(now, &journaled_);
-  for (int i = 0; i < kIdlePolls && !called_ && next <= now; ++i) {
-    next = journal_->Poll(now, &journaled_);
-  }
-  while (!unacked_.empty() && unacked_.front().position <= journal_->durable()) {
-    unacked_.front().reply.Send(
-        {.type = MessageType::kInsertReply, .body = std::move(unacked_.front().body)});
-    unacked_.pop_front();
-  }
-  std::erase_if(checkpoints_, [this](ParkedCheckpoint& parked) {
-    const Journal::Stats& stats = journal_->stats();
-    if (stats.rounds >= parked.rounds) {
-      parked.reply.Send({.type = MessageType::kReplayCheckpointReply});
-    } else if (stats.snapshot_failures >= parked.failures) {
-      parked.reply.Fail(journal_->snapshot_error());
-    } else {
-      return false;
-    }
-    return true;
-  });
-}
-
-void TableServer::Drain() {
-  ended_ = true;
-  if (journal_) journal_->Drain();
-}
-
-TableInfo TableServer::Info() const {
-  const Table::Options& table = options_.table;
-  TableInfo info{.name = table.name,
-                 .observation = ToWire(table.trajectory.observation),
-                 .action = ToWire(table.trajectory.action),
-                 .view_kind = std::uint8_t(table.view.kind),
-                 .length_max = std::uint32_t(table.view.length_max),
-                 .stack = std::uint32_t(table.view.stack),
-                 .burn_in = std::uint32_t(table.view.burn_in),
-                 .codec = std::uint8_t(table.codec),
-                 .dictionary = dictionaries_.empty() ? 0 : dictionaries_.back().first,
-                 .capacity_items = table.capacity_items,
-                 .min_items = table.min_items,
-                 .items = table_.size(),
-                 .samples_per_insert = options_.samples_per_insert,
-                 .durable = ack_on_disk_};
-  if (table.trajectory.state) info.state = ToWire(*table.trajectory.state);
-  return info;
-}
-
-void TableServer::Report(std::string_view prefix, Metrics* metrics) const {
-  const auto put = [&](std::string_view key, double value, MetricKind kind) {
-    metrics->Gauge(fmt::format("{}{}", prefix, key), value, kind);
-  };
-  const auto count = [&](std::string_view key, double value) {
-    put(key, value, MetricKind::kCounter);
-  };
-  const auto level = [&](std::string_view key, double value) {
-    put(key, value, MetricKind::kGaugeSum);
-  };
-  const auto mean = [&](std::string_view key, double value) {
-    put(key, value, MetricKind::kGaugeMean);
-  };
-  for (const auto& [key, histogram] :
-       {std::pair("policy_age", &policy_age_), std::pair("age", &age_)}) {
-    if (histogram->count() > 0) {
-      metrics->Distribution(fmt::format("{}{}", prefix, key), *histogram);
-    }
-  }
-  const double inserts = double(limiter_.inserts()), samples = double(limiter_.samples());
-  level("items", double(table_.size()));
-  level("bytes", double(table_.bytes()));
-  level("log_bytes", double(table_.used_bytes()));
-  level("log_live_bytes", double(table_.live_bytes()));
-  level("parked_inserts", double(inserts_.size()));
-  level("parked_samples", double(samples_.size()));
-  count("inserts", inserts);
-  count("samples", samples);
-  level("samples_in_flight", double(limiter_.reserved()));
-  count("evicted", double(table_.evicted()));
-  count("expired", double(expired_));
-  count("repeated", double(repeated_));
-  count("rejected", double(rejected_));
-  count("updates", double(updates_.applied));
-  count("stale_updates", double(updates_.stale));
-  count("refused_priorities", double(updates_.refused));
-  mean("fill", double(table_.size()) / double(options_.table.capacity_items));
-  mean("samples_per_insert", inserts > 0 ? samples / inserts : 0);
-  mean("policy_version_mean", policy_version_mean_);
-  mean("policy_version_min", policy_version_min_);
-  limiter_.ReportBlocked(prefix, metrics);
-  if (!journal_) return;
-  const Journal::Stats& stats = journal_->stats();
-  count("commits", double(stats.commits));
-  count("commit_bytes", double(stats.commit_bytes));
-  count("snapshots", double(stats.rounds));
-  count("disk_failures", double(stats.failures));
-  level("unacked_inserts", double(unacked_.size()));
-  level("unwritten_bytes", double(journal_->lag_bytes()));
 }
 
 }  // namespace troop

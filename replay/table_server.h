@@ -95,6 +95,9 @@ class TableServer {
   TableServer(const ReplayTableOptions& options, const ReplayServer::Options& server, Table table,
               RateLimiter limiter);
   Status Keep(RestoredTable* restored);
+  std::string Counts() const;  // what a snapshot keeps for Keep
+  Status AddDictionaries();
+  void AddDictionary(const std::shared_ptr<const FrameDictionary>& dictionary);
   void PollDictionary();
   void PollJournal(Time now);
   void NoteBehind();

@@ -72,9 +72,10 @@ struct SampleBody {
   std::uint32_t updates = 0;
   std::uint64_t taken = 0;  // SampleReplyBody::reserved as of the last item that its owner took
   bool drain = false;       // kOutOfRange rather than waiting for the limiter
+  std::uint64_t policy_version = 0;  // the newest that the caller knows of; 0: it knows none
   template <class A>
   void serialize(A& a) {
-    a(table, batch_size, batches, charge, updates, taken, drain);
+    a(table, batch_size, batches, charge, updates, taken, drain, policy_version);
   }
 };
 
@@ -102,9 +103,10 @@ struct UpdateBody {
   std::uint64_t taken = 0;  // as in SampleBody
   bool drain = false;       // parked samples of this caller end
   bool waive = false;       // parked samples of this caller are answered without their charge
+  std::uint64_t policy_version = 0;  // as in SampleBody
   template <class A>
   void serialize(A& a) {
-    a(table, updates, taken, drain, waive);
+    a(table, updates, taken, drain, waive, policy_version);
   }
 };
 

@@ -70,7 +70,7 @@ class ShardWriter {
 
   Status TakeReply(const Message& reply) {
     TROOP_ASSIGN_OR_RETURN(const auto body, DecodeBody<InsertReplyBody>(reply.body));
-    if (body.dictionary != 0 && options_.codec == Codec::kZstd) wanted_ = body.dictionary;
+    if (body.dictionary != 0 && options_.codec != Codec::kNone) wanted_ = body.dictionary;
     return Status::Ok();
   }
 

@@ -277,7 +277,7 @@ def run_process(quick):
                      next_of="obs")
     per_item = atari_with_cpprb([f"process-atari-n3-{case}" for case in ours], size, seconds,
                                 frames, next_of="obs", stack_compress="obs")
-    for case in ("memory-atari-lz4", "memory-atari-lz4-dictionary", "memory-atari-zstd-dictionary"):
+    for case in ("memory-atari-lz4", "memory-atari-lz4-without-dictionary", "memory-atari-zstd"):
         emit(case, "bytes_per_item", "bytes", [per_item] * 3, CPPRB, better="lower")
 
 

@@ -57,7 +57,7 @@ EncodedChunk Frames(std::uint32_t first, std::uint32_t count, bool zeros = false
 // It went on taking frames of the call, and of later calls while the executor was full.
 TEST(DictionaryTrainerTest, TrainsOnceOnAsManyFramesAsItWants) {
   Later executor;
-  DictionaryTrainer trainer(kFrameBytes, &executor);
+  DictionaryTrainer trainer(Codec::kZstd, kFrameBytes, &executor);
   trainer.Offer({Frames(0, kFramesWanted - 1)});
   EXPECT_EQ(executor.submitted, 0);
   executor.full = true;
@@ -77,7 +77,7 @@ TEST(DictionaryTrainerTest, TrainsOnceOnAsManyFramesAsItWants) {
 
 TEST(DictionaryTrainerTest, TriesAgainWithLaterFramesFurtherApartAndThenNoMore) {
   Later executor;
-  DictionaryTrainer trainer(kFrameBytes, &executor);
+  DictionaryTrainer trainer(Codec::kZstd, kFrameBytes, &executor);
   const EncodedChunk zeros = Frames(0, 1000, true);
   int calls = 0;
   std::vector<int> at;
@@ -93,7 +93,7 @@ TEST(DictionaryTrainerTest, TriesAgainWithLaterFramesFurtherApartAndThenNoMore) 
 
 TEST(DictionaryTrainerTest, LargeFramesTakeNoMoreMemoryThanSmallOnes) {
   Later executor;
-  DictionaryTrainer trainer(std::size_t{2} << 20, &executor);  // 8 fit: too few
+  DictionaryTrainer trainer(Codec::kZstd, std::size_t{2} << 20, &executor);  // 8 fit: too few
   trainer.Offer({});
   EXPECT_FALSE(trainer.busy());
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/executor.h"
+#include "core/memory_storage.h"
 #include "net/codec.h"
 #include "replay/wire.h"
 #include "tests/replay/relay.h"
@@ -69,8 +70,12 @@ TEST(ReplayTablesTest, EncodedFramesComeOutAsTheyWentIn) {
   }
 }
 
-TEST(ReplayTablesTest, ADictionaryIsTrainedAndReachesWritersAndSamplers) {
-  ReplayServer::Options options = PictureOptions(Codec::kZstd);
+class TrainedCodecTest : public testing::TestWithParam<Codec> {};
+INSTANTIATE_TEST_SUITE_P(, TrainedCodecTest, testing::Values(Codec::kLz4, Codec::kZstd),
+                         [](const auto& info) { return std::string(CodecName(info.param)); });
+
+TEST_P(TrainedCodecTest, ADictionaryIsTrainedAndReachesWritersAndSamplers) {
+  ReplayServer::Options options = PictureOptions(GetParam());
   InlineExecutor executor;
   options.executor = &executor;
   ReplayWorld world(options);
@@ -110,9 +115,107 @@ TEST(ReplayTablesTest, ADictionaryIsTrainedAndReachesWritersAndSamplers) {
   EXPECT_EQ(world.Metric("replay/items"), 20);
 }
 
+// A restart whose dictionary is gone: frames that need it can't be served, all others can.
+TEST_P(TrainedCodecTest, ItemsWhoseDictionaryIsLostGoAndTheRestIsServed) {
+  ReplayServer::Options options = PictureOptions(GetParam());
+  InlineExecutor executor;
+  MemoryStorage disk;
+  options.executor = &executor;
+  options.storage = &disk;
+  options.journal.commit_bytes = 1;
+  ReplayWorld world(options);
+  const auto writer = world.Writer();
+  for (std::uint64_t first = 0; first < 6000; first += 101) {
+    ASSERT_NO_FATAL_FAILURE(PushPictures(&world, writer.get(), first, 100));
+    world.Advance(Milliseconds(20));
+  }
+  const double before = world.Metric("replay/items");
+  const std::string folder = options.journal.folder + "/" + options.tables[0].table.name + "/";
+  const auto names = disk.List(folder);
+  ASSERT_TRUE(names.ok());
+  int removed = 0;
+  for (const std::string& name : *names) {
+    if (name.starts_with("dictionary-")) removed += disk.Remove(folder + name).ok();
+  }
+  ASSERT_EQ(removed, 1);
+  world.RestartServer();
+  EXPECT_GT(world.Metric("replay/items"), 1000);
+  EXPECT_LT(world.Metric("replay/items"), before - 1000);
+  const auto sampler = world.Sampler({.batch_size = 512, .prefetch = 1});
+  Result<std::optional<SampleBatch>> batch = std::optional<SampleBatch>();
+  for (int i = 0; i < 5 && batch.ok() && !batch->has_value(); ++i) {
+    batch = Take(&world, sampler.get());
+  }
+  ASSERT_TRUE(Took(batch)) << batch.status().ToString();
+  ExpectPictures(**batch);
+}
+
+// With dictionaries of its own from the start a server trains none.
+TEST_P(TrainedCodecTest, DictionariesOfTheOptionsAreServedFromTheStart) {
+  std::vector<std::byte> frames(200 * 1024);
+  for (std::size_t i = 0; i < frames.size(); ++i) frames[i] = Pixel(i / 1024, i % 1024);
+  const auto trained = TrainFrameDictionary(frames, 1024);
+  ASSERT_TRUE(trained.ok()) << trained.status().ToString();
+  ReplayServer::Options options = PictureOptions(GetParam());
+  options.tables[0].dictionaries = {*trained};
+  ReplayWorld world(options);
+  const auto writer = world.Writer();
+  double bytes = 0;
+  for (std::uint64_t first = 0; first < 400; first += 101) {
+    const double was = world.Metric("replay/log_bytes");
+    ASSERT_NO_FATAL_FAILURE(PushPictures(&world, writer.get(), first, 100));
+    const double more = world.Metric("replay/log_bytes") - was;
+    if (first == 0) bytes = more;  // the writer did not know of it yet
+    EXPECT_LE(more, first == 0 ? bytes : bytes * 0.9);
+  }
+  const auto sampler = world.Sampler({.batch_size = 128, .prefetch = 1});
+  Result<std::optional<SampleBatch>> batch = std::optional<SampleBatch>();
+  for (int i = 0; i < 5 && batch.ok() && !batch->has_value(); ++i) {
+    batch = Take(&world, sampler.get());
+  }
+  ASSERT_TRUE(Took(batch)) << batch.status().ToString();
+  ExpectPictures(**batch);
+  options.tables[0].dictionaries = {Buffer::Copy("words")};
+  EXPECT_EQ(MakeReplayServer(options).status().code(), Code::kInvalidArgument);
+}
+
+TEST(ReplayTablesTest, EachTableDrawsItsOwnRandomNumbers) {
+  ReplayServer::Options options = SmallOptions();
+  options.tables.push_back(options.tables[0]);
+  options.tables[1].table.name = "other";
+  ReplayWorld world(options);
+  std::vector<std::vector<std::uint64_t>> drawn;
+  for (std::uint32_t table = 0; table < 2; ++table) {
+    const auto writer = MakeReplayWriter(world.ConnectAll(Role::kActor, std::int32_t(table)),
+                                         world.spec(), {.table = table});
+    ASSERT_NO_FATAL_FAILURE(Push(&world, writer.get(), 1, 0, 500));
+    const auto sampler =
+        world.Sampler({.batch_size = 64, .prefetch = 1, .table = table}, std::int32_t(table));
+    auto batch = Take(&world, sampler.get());
+    ASSERT_TRUE(Took(batch)) << batch.status().ToString();
+    drawn.push_back((*batch)->policy_version);  // the frame's number
+  }
+  EXPECT_NE(drawn[0], drawn[1]);
+}
+
+// Actors say how old their policy is, and the learner how old that makes it.
+TEST(ReplayTablesTest, ASamplerSaysHowNewThePolicyIs) {
+  ReplayServer::Options options = SmallOptions();
+  options.tables[0].table.max_policy_age = 300;
+  ReplayWorld world(options);
+  const auto writer = world.Writer();
+  ASSERT_NO_FATAL_FAILURE(Push(&world, writer.get(), 1, 0, 200));  // versions 0 to 199
+  const auto sampler = world.Sampler({.batch_size = 8, .prefetch = 1});
+  ASSERT_TRUE(Took(Take(&world, sampler.get())));
+  EXPECT_EQ(world.Metric("replay/items"), 200);
+  sampler->SeePolicyVersion(WeightsVersion(1, 400));
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(Took(Take(&world, sampler.get())));
+  EXPECT_EQ(world.Metric("replay/items"), 100);
+}
+
 // The dictionary of an answer is of a life that is over: the answer is drawn again.
-TEST(ReplayTablesTest, ARestartBetweenAnAnswerAndItsDictionaryIsOutlived) {
-  ReplayServer::Options options = PictureOptions(Codec::kZstd);
+TEST_P(TrainedCodecTest, ARestartBetweenAnAnswerAndItsDictionaryIsOutlived) {
+  ReplayServer::Options options = PictureOptions(GetParam());
   InlineExecutor executor;
   options.executor = &executor;
   ReplayWorld world(options);
@@ -140,13 +243,13 @@ TEST(ReplayTablesTest, ARestartBetweenAnAnswerAndItsDictionaryIsOutlived) {
 }
 
 // A decoder keeps a bounded number: those of a table that lives long were forgotten for ever.
-TEST(ReplayTablesTest, ADictionaryThatTheDecoderForgotIsFetchedAgain) {
-  ReplayServer::Options options = PictureOptions(Codec::kZstd);
+TEST_P(TrainedCodecTest, ADictionaryThatTheDecoderForgotIsFetchedAgain) {
+  ReplayServer::Options options = PictureOptions(GetParam());
   InlineExecutor executor;
   options.executor = &executor;
   RelayWorld world(options, 1);
   const auto writer =
-      MakeReplayWriter(world.ConnectAll(Role::kActor), PictureSpec(), {.codec = Codec::kZstd});
+      MakeReplayWriter(world.ConnectAll(Role::kActor), PictureSpec(), {.codec = GetParam()});
   for (std::uint64_t first = 0; first < 6000; first += 101) {
     ASSERT_TRUE(writer->Push({Pictures(1, first, 101)}, MakeItems(1, first, 100, 1, 1)).ok());
     for (int i = 0; i < 3; ++i) {
@@ -178,7 +281,7 @@ TEST(ReplayTablesTest, ADictionaryThatTheDecoderForgotIsFetchedAgain) {
   };
   const auto sampler = MakeReplaySampler(
       world.ConnectAll(Role::kLearner), PictureSpec(),
-      {.batch_size = 64, .prefetch = 1, .view = {.length_max = 3}, .codec = Codec::kZstd});
+      {.batch_size = 64, .prefetch = 1, .view = {.length_max = 3}, .codec = GetParam()});
   int batches = 0;
   for (int i = 0; i < 200 && batches < 8; ++i) {
     sampler->Poll(world.now());

@@ -120,5 +120,15 @@ TEST_F(ReplaySystemTest, AReplayByItselfSaysWhatIsWrongWithItsConfig) {
   EXPECT_NE(replay.output().find("\"f33[2]\" is no tensor"), std::string::npos) << replay.output();
 }
 
+TEST_F(ReplaySystemTest, AReplayByItselfRefusesToBeLargerThanTheMachine) {
+  const std::string config = folder() + "/alone.toml";
+  std::ofstream(config) << "[replay]\nmemory_bytes_max = 1000000\n[[replay.tables]]\n"
+                           "name = \"main\"\nobservation = \"f32[64]\"\n";
+  Troop replay({"replay", config}, folder());
+  EXPECT_EQ(replay.Wait(), 2);
+  EXPECT_NE(replay.output().find("(replay.memory_bytes_max)"), std::string::npos)
+      << replay.output();
+}
+
 }  // namespace
 }  // namespace troop
