@@ -213,6 +213,18 @@ TEST(ActorNodeTest, DoesNotHammerAParameterServerThatHasNoWeights) {
   EXPECT_EQ(turns, 0);
 }
 
+TEST(ActorNodeTest, ActsWithNewWeightsEveryFewSteps) {
+  Config config = Catch();
+  config.actor.refresh_steps = 50;
+  ActorWorld world(config);
+  world.GrantUpTo(1000000);
+  for (const std::uint64_t version : {1, 2, 3}) {
+    world.PublishWeights(version);
+    ASSERT_TRUE(world.Rounds(3000));
+    EXPECT_EQ(world.coordinator().told.metrics["actor/weights_version"].value, double(version));
+  }
+}
+
 TEST(ActorNodeTest, AnUnknownEnvironmentIsAnError) {
   Config config = Catch();
   config.env.id = "Nothing-v0";

@@ -16,27 +16,31 @@
 namespace troop {
 namespace {
 
-// Names of what was synced by fsync, while somebody listens.
+// Names of what was synced by fsync or fdatasync, while somebody listens.
 struct SyncLog {
   std::mutex mutex;
   std::set<std::string>* paths = nullptr;
+
+  void Note(int fd) {
+    const std::lock_guard lock(mutex);
+    char path[4096];
+    const ssize_t n = readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), path, sizeof path);
+    if (paths != nullptr && n > 0) paths->insert(std::string(path, std::size_t(n)));
+  }
 };
 SyncLog sync_log;
 
 }  // namespace
 }  // namespace troop
 
-// Takes the place of the library's: nothing else shows that a folder was synced.
+// They take the place of the library's: nothing else shows that something was synced.
 extern "C" int fsync(int fd) {
-  {
-    const std::lock_guard lock(troop::sync_log.mutex);
-    char path[4096];
-    const ssize_t n = readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), path, sizeof path);
-    if (troop::sync_log.paths != nullptr && n > 0) {
-      troop::sync_log.paths->insert(std::string(path, std::size_t(n)));
-    }
-  }
+  troop::sync_log.Note(fd);
   return int(syscall(SYS_fsync, fd));
+}
+extern "C" int fdatasync(int fd) {
+  troop::sync_log.Note(fd);
+  return int(syscall(SYS_fdatasync, fd));
 }
 
 namespace troop {
@@ -232,6 +236,33 @@ TEST(DiskStorageTest, ARootThatIsAFileIsRefused) {
   const auto inside = MakeDiskStorage(folder.path() + "/file");
   EXPECT_FALSE(inside.ok());
   EXPECT_THAT(inside.status().message(), testing::HasSubstr(folder.path() + "/file"));
+}
+
+TEST(DiskStorageTest, AFileHasItsBytesOnDiskBeforeItHasItsName) {
+  const TempFolder folder;
+  const std::string root = std::filesystem::canonical(folder.path()).string();
+  auto storage = MakeDiskStorage(root);
+  ASSERT_TRUE(storage.ok());
+  const Synced synced;
+  ASSERT_TRUE((*storage)->WriteAtomic("file", "x").ok());
+  const auto of_file = [&](const std::string& path) { return path.starts_with(root + "/file"); };
+  EXPECT_EQ(std::ranges::count_if(synced.paths(), of_file), 1);
+  EXPECT_FALSE(synced.paths().contains(root + "/file"));  // by another name
+}
+
+TEST(DiskStorageTest, SyncOfAnAppendedFileSyncsItsBytes) {
+  const TempFolder folder;
+  const std::string root = std::filesystem::canonical(folder.path()).string();
+  auto storage = MakeDiskStorage(root);
+  ASSERT_TRUE(storage.ok());
+  auto file = (*storage)->OpenAppend("log");
+  ASSERT_TRUE(file.ok());
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE((*file)->Append("x").ok());
+    const Synced synced;
+    ASSERT_TRUE((*file)->Sync().ok());
+    EXPECT_TRUE(synced.paths().contains(root + "/log")) << i;
+  }
 }
 
 // A folder that was there already was taken for one whose entry is durable.

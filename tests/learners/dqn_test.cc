@@ -401,6 +401,23 @@ TEST(DqnTest, BatchThatIsNotFiniteIsRefusedAndChangesNothing) {
   }
 }
 
+// The loss is summed in f64, the gradient in f32: it may be the only one that overflows.
+TEST(DqnTest, BatchWhoseGradientIsNotFiniteIsRefusedAndChangesNothing) {
+  Config config = SmallConfig();
+  config.learner.loss = "mse";
+  const auto algorithm = Make(config), twin = Make(config);
+  SampleBatch bad = RandomBatch(6, 3, 2);
+  bad.weight[2] = 3e38f;
+  bad.reward.as<float>()[2 * 3] = 1000;
+  std::vector<float> priority(6, -1);
+  const auto report = algorithm->Update(bad, 0, priority);
+  ASSERT_FALSE(report.ok());
+  EXPECT_EQ(report.status().code(), Code::kDataLoss);
+  EXPECT_THAT(report.status().message(), testing::HasSubstr("gradient"));
+  EXPECT_EQ(priority, std::vector<float>(6, -1));
+  EXPECT_TRUE(SameState(algorithm->State(), twin->State()));
+}
+
 TEST(DqnTest, BatchThatDoesNotFitIsRefusedAndChangesNothing) {
   const auto algorithm = Make(SmallConfig());
   const TensorFile before = algorithm->State();

@@ -101,6 +101,27 @@ TEST_F(ReplayDiskTest, AnInsertIsNotAcknowledgedBeforeItIsOnDisk) {
   for (int i = 0; i < 10; ++i) lazy.Run();
 }
 
+TEST_F(ReplayDiskTest, ARepeatIsNotAcknowledgedBeforeWhatItRepeatsIsOnDisk) {
+  Lazy lazy;
+  ReplayServer::Options options = Kept();
+  options.executor = &lazy;
+  ReplayWorld world(options);
+  const auto first = world.Writer(), again = world.Writer();
+  ASSERT_NO_FATAL_FAILURE(Push(&world, first.get(), 1, 0, 20));
+  ASSERT_NO_FATAL_FAILURE(Push(&world, again.get(), 1, 0, 20));
+  world.Advance(Milliseconds(100));
+  again->Poll(world.now());
+  EXPECT_EQ(world.Metric("replay/repeated"), 20);
+  EXPECT_EQ(again->acked_items(), 0u);
+  for (int i = 0; i < 10; ++i) {
+    lazy.Run();
+    world.Advance(Milliseconds(10));
+  }
+  again->Poll(world.now());
+  EXPECT_EQ(again->acked_items(), 20u);
+  for (int i = 0; i < 10; ++i) lazy.Run();
+}
+
 TEST_F(ReplayDiskTest, AnOrderlyEndKeepsPrioritiesLimiterAndWhatComesNext) {
   ReplayWorld world(Kept(2));
   const auto writer = world.Writer();
