@@ -174,6 +174,19 @@ TEST(ActorNodeTest, CountsAStepAsDoneOnlyWhenTheReplayHasIt) {
   EXPECT_GT(world.coordinator().told.steps_done, 1000);
 }
 
+TEST(ActorNodeTest, AStepWhoseInsertIsParkedIsNotDone) {
+  Config config = Catch();
+  config.replay.min_items = 20;
+  ActorWorld world(config, 3, 8);  // nobody samples: pushes wait
+  world.PublishWeights(1);
+  world.GrantUpTo(2000);
+  ASSERT_TRUE(world.Rounds(3000));
+  EXPECT_GT(world.coordinator().told.metrics.at("actor/unacked_pushes").value, 0);
+  EXPECT_GT(world.coordinator().told.steps_done, 0);
+  EXPECT_LE(world.coordinator().told.steps_done,
+            std::int64_t(world.Metric("replay/inserts")) + 4 * 3);
+}
+
 // The channel's own window ended it at 16.
 TEST(ActorNodeTest, HasAsManyPushesInFlightAsItsWindowAllows) {
   Config config = Catch();

@@ -75,6 +75,35 @@ TEST(LocalPolicyTest, GreedyActionIsTheLargestQ) {
   EXPECT_EQ(policy->Poll(), nullptr);  // an output comes once
 }
 
+TEST(LocalPolicyTest, ActsWithTheWeightsThatWereSetLast) {
+  Config wide = SmallConfig();  // a network of general layers, and one that is small
+  wide.network.layers[0].units = 300;
+  for (const Config& config : {SmallConfig(), wide}) {
+    const auto policy = MakePolicy(1, config);
+    const auto module = MakeNetwork(config, Env());
+    Tensor observation(DType::kF32, {1, 2}), q(DType::kF32, {1, kActions});
+    observation.as<float>()[0] = 0.5f;
+    observation.as<float>()[1] = -2;
+    std::vector<float> value(std::size_t(ParameterCount(**module)));
+    const ConstTensor in(observation);
+    const auto plan = (*module)->MakePlan({{in.spec()}});
+    MutableBuffer workspace(plan->workspace_bytes);
+    for (const std::uint64_t version : {1, 2, 3}) {
+      InitParameters(**module, version, value);
+      ASSERT_TRUE(policy->SetWeights(version, value).ok());
+      (*module)->Forward(
+          {.value = value, .packed = nullptr, .gradient = {}, .workspace = workspace.bytes()},
+          {&in, 1}, {&q, 1}, {});
+      policy->Submit(observation, std::vector<ExploreKey>(1));
+      const PolicyOutput* output = policy->Poll();
+      EXPECT_EQ(output->version, version);
+      for (std::size_t a = 0; a < kActions; ++a) {
+        EXPECT_NEAR(output->q.as<float>()[a], q.as<float>()[a], 1e-5);
+      }
+    }
+  }
+}
+
 TEST(LocalPolicyTest, TiesGoToTheLowestAction) {
   const auto policy = MakePolicy(1);
   const auto module = MakeNetwork(SmallConfig(), Env());

@@ -193,6 +193,17 @@ TEST_F(SupervisorTest, AKillSaysWhyAndSparesASuccessor) {
   EXPECT_EQ(exit.reason, "killed by signal 9 (Killed): it hangs");
 }
 
+TEST_F(SupervisorTest, AKillThatIsForAnotherProcessOrRoleHitsNobody) {
+  const std::string go = temp_.path() + "/go";
+  Start("while [ ! -e " + go + " ]; do sleep 0.01; done; exit 3");
+  Tick();
+  const pid_t process = supervisor_->running().at(0).process;
+  supervisor_->Kill(kRole, process + 1, "of the process before");
+  supervisor_->Kill({Role::kActor, 1}, process, "of another role");
+  std::ofstream(go) << "go";
+  EXPECT_EQ(AwaitExit().reason, "exit code 3");
+}
+
 TEST_F(SupervisorTest, ItsEndIsTheEndOfItsChildren) {
   Start("exec sleep 100");
   Tick();

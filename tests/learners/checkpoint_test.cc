@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/json.h"
+#include "core/memory_storage.h"
 #include "learners/algorithm.h"
 #include "nn/model.h"
 
@@ -44,7 +45,7 @@ class CheckpointTest : public testing::Test {
   Config config_;
   std::unique_ptr<Module> module_;
   std::unique_ptr<Algorithm> algorithm_;
-  std::unique_ptr<Storage> run_ = MakeMemoryStorage();
+  std::unique_ptr<Storage> run_ = std::make_unique<MemoryStorage>();
 };
 
 TEST_F(CheckpointTest, IsReadAsItWasWritten) {
@@ -193,6 +194,25 @@ TEST_F(CheckpointTest, AReplacementInterruptedInTheMiddleKeepsTheOldOne) {
   EXPECT_TRUE(ReadCheckpoint(run_.get(), *newest).ok());
   Write(5);
   EXPECT_EQ(Folders(), (std::vector<std::string>{"000000000005/"}));
+}
+
+TEST_F(CheckpointTest, AWriteThatFailsAnywhereLeavesAWholeOne) {
+  auto* const run = static_cast<MemoryStorage*>(run_.get());
+  Write(4);
+  Write(5);
+  std::int64_t failures = 0;
+  for (bool written = false; !written; ++failures) {
+    ASSERT_LT(failures, 100);
+    run->FailFrom(run->changes() + failures, ResourceExhausted("full"));
+    written = WriteCheckpoint(run, *module_, State(5), 10).ok();
+    const auto newest = NewestCheckpoint(run);
+    ASSERT_TRUE(newest.ok()) << newest.status().ToString();
+    const auto read = ReadCheckpoint(run, *newest);
+    ASSERT_TRUE(read.ok()) << read.status().ToString();
+    EXPECT_EQ(read->updates, 5u) << failures;
+    run->Repair();
+  }
+  EXPECT_GT(failures, 5);
 }
 
 // A run that went on from 300, since 500 was damaged, lost what it wrote at 400 with keep = 1.

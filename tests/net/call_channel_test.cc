@@ -155,6 +155,23 @@ TEST_F(CallChannelTest, AnswersNobodyWaitsForAreIgnored) {
   EXPECT_EQ(channel_.in_flight(), 0);
 }
 
+TEST_F(CallChannelTest, OnlyTheFirstAnswerOfACallCountsAndNoneOfOneThatWasGivenUp) {
+  Connect();
+  const Ticket held = Send(), given_up = Send(), expired = Send(now_ + Seconds(1)), twice = Send();
+  channel_.Forget(given_up);
+  now_ += Seconds(2);
+  channel_.Tick(now_);
+  Answer(given_up);
+  Answer(expired);
+  EXPECT_FALSE(channel_.Poll(given_up).has_value());
+  EXPECT_EQ(channel_.Poll(expired)->status().code(), Code::kDeadlineExceeded);
+  Answer(twice, TestMessage("first"));
+  Answer(twice, TestMessage("second"));
+  EXPECT_EQ((*channel_.Poll(twice))->body, TestMessage("first").body);
+  EXPECT_EQ(channel_.in_flight(), 1);
+  EXPECT_FALSE(channel_.Poll(held).has_value());
+}
+
 TEST_F(CallChannelTest, AFencedChannelFailsAllCallsForGood) {
   Connect();
   const Ticket ticket = Send();

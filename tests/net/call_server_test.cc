@@ -150,6 +150,9 @@ TEST_F(CallServerTest, ACallWithoutWelcomeIsNotHandledButWelcomed) {
   EXPECT_EQ(out[1].envelope.flags, kFlagWelcome);
   ASSERT_TRUE(Call(2, Actor(), 1, 1).ok());
   EXPECT_EQ(echo_.handled.size(), 1u);
+  // One that says so on a channel that is welcome already.
+  ASSERT_TRUE(Call(2, Actor(), 2, 1, /*session=*/999).ok());
+  EXPECT_EQ(echo_.handled.size(), 1u);
 }
 
 TEST_F(CallServerTest, ImpossibleSequencesAreRefused) {

@@ -210,6 +210,60 @@ TEST_F(ParameterServerTest, APublishSurvivesARestartInBetween) {
   EXPECT_EQ(server_->version(), 3u);
 }
 
+// Answers as it is told to: a server that was cut off, or that went back.
+class Scripted final : public Service {
+ public:
+  void Handle(Message message, Reply reply) override {
+    ++calls;
+    answer(message, reply);
+  }
+  std::function<void(const Message&, Reply&)> answer;
+  int calls = 0;
+};
+
+TEST_F(ParameterServerTest, APublishWhoseAnswerSaysThatItWasLostIsMadeAgain) {
+  Stop();
+  there_ = hub_->MakeNetwork();
+  Scripted script;
+  script.answer = [&script](const Message&, Reply& reply) {
+    if (script.calls < 3) return reply.Fail(Unavailable("cut off"));
+    reply.Send({.type = MessageType::kPublishReply, .body = EncodeBody(PublishReplyBody{4})});
+  };
+  listener_ = *there_->Listen("inproc://weights", &script);
+  const auto publisher = MakeWeightPublisher(Connect(Role::kLearner));
+  publisher->Publish(MakeSnapshot(4));
+  for (int i = 0; i < 10 && publisher->acked_version() == 0; ++i) {
+    Pump();
+    publisher->Poll(now_);
+  }
+  EXPECT_EQ(publisher->acked_version(), 4u);
+  EXPECT_EQ(script.calls, 3);
+  EXPECT_TRUE(publisher->error().ok());
+  listener_.reset();
+}
+
+TEST_F(ParameterServerTest, ASubscriberTakesNoOlderSnapshotWhateverTheServerSends) {
+  Stop();
+  there_ = hub_->MakeNetwork();
+  Scripted script;
+  std::uint64_t version = 7;
+  script.answer = [&version](const Message&, Reply& reply) {
+    Message message{.type = MessageType::kPullReply,
+                    .body = EncodeBody(PullReplyBody{version, version})};
+    message.parts.push_back(MakeSnapshot(version).value);
+    reply.Send(std::move(message));
+  };
+  listener_ = *there_->Listen("inproc://weights", &script);
+  const auto subscriber = MakeWeightSubscriber(Connect(Role::kActor));
+  EXPECT_TRUE(Pull(subscriber.get()).has_value());
+  for (version = 5; version <= 7; ++version) {
+    EXPECT_FALSE(Pull(subscriber.get()).has_value()) << version;
+  }
+  EXPECT_EQ(subscriber->version(), 7u);
+  EXPECT_TRUE(Pull(subscriber.get()).has_value());  // 8
+  listener_.reset();
+}
+
 TEST_F(ParameterServerTest, GarbageIsRefusedInOneLine) {
   const auto channel = Connect(Role::kTool);
   const auto code = [&](Message message) {

@@ -63,6 +63,21 @@ TEST(RateLimiterTest, RefillingATableThatShrankCausesNoBurst) {
   EXPECT_TRUE(limiter.CanInsert(1000));
 }
 
+TEST(RateLimiterTest, TheBandIsAsWideAsItsErrorSays) {
+  // Middle 800, half of the band 100; each side ends with the request that leaves it.
+  const RateLimiter::Options options{
+      .samples_per_insert = 8, .ratio_error = 0.125, .min_items = 100};
+  RateLimiter inserts = Make(options), samples = Make(options);
+  inserts.Inserted(100);
+  samples.Inserted(100);
+  for (; inserts.CanInsert(100); inserts.Inserted(1)) {
+  }
+  for (; samples.CanSample(100); samples.Sampled(1)) {
+  }
+  EXPECT_EQ(inserts.inserts(), 100 + 13);
+  EXPECT_EQ(samples.samples(), 101);
+}
+
 TEST(RateLimiterTest, TheRatioIsKeptWhicheverSideIsFaster) {
   for (const double ratio : {0.25, 1.0, 8.0, 32.0}) {
     for (const bool learner_first : {false, true}) {

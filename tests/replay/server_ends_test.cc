@@ -238,6 +238,25 @@ TEST(ReplayEndsTest, ParkedRequestsOfARestartedLearnerConsumeNoSamples) {
   EXPECT_EQ(world.Samples(), 4);
 }
 
+TEST(ReplayEndsTest, WhatARestartedLearnerHadReservedIsReleased) {
+  ReplayWorld world(Limited());
+  const auto writer = world.Writer();
+  ASSERT_NO_FATAL_FAILURE(Push(&world, writer.get(), 1, 0, 10));
+  const auto ask = [&world](ReplaySampler* sampler) {
+    for (int i = 0; i < 3; ++i) {
+      sampler->Poll(world.now());
+      world.Pump();
+    }
+  };
+  const auto old_sampler = world.Sampler({.batch_size = 6, .prefetch = 8}, 0, 1);
+  ask(old_sampler.get());
+  EXPECT_GE(world.Metric("replay/samples_in_flight"), 6);
+  const auto new_sampler = world.Sampler({.batch_size = 1, .prefetch = 1}, 0, 2);
+  ask(new_sampler.get());
+  EXPECT_EQ(world.Metric("replay/samples_in_flight"), 1);
+  EXPECT_EQ(world.Metric("replay/samples"), 0);
+}
+
 // Each run of a tool has an index of its own: what it left was never released.
 TEST(ReplayEndsTest, WhatAGoneSamplerHadReservedIsReleased) {
   ReplayWorld world(Limited());
