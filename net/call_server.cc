@@ -94,17 +94,23 @@ Status CallServer::ReceiveHello(const Envelope& envelope, const Message& message
 }
 
 CallServer::Client* CallServer::Admit(const Envelope& envelope, const Origin& origin) {
+  const IdentityKey key{origin.role, origin.index};
+  if (const auto known = identities_.find(key);
+      known != identities_.end() && known->second.incarnation > origin.incarnation) {
+    // Before all else: whoever was fenced hears so, also by a call that it repeats.
+    const Status why =
+        Aborted("{} was replaced by incarnation {}", NameOf(origin), known->second.incarnation);
+    ++turned_away_;
+    if ((turned_away_ & (turned_away_ - 1)) == 0) {  // 1, 2, 4, …: it may ask again for ever
+      LogWarning("turned away: {}", why.message());
+    }
+    Refuse(envelope.channel, why);
+    return nullptr;
+  }
   if (envelope.session == session_ && origin.oldest_open <= origin.sequence) {
     Refuse(envelope.channel,
            DeadlineExceeded("the server has forgotten this client after {:.0f} s without contact",
                             ToSeconds(network_.forget_after)));
-    return nullptr;
-  }
-  const IdentityKey key{origin.role, origin.index};
-  if (const auto known = identities_.find(key);
-      known != identities_.end() && known->second.incarnation > origin.incarnation) {
-    Refuse(envelope.channel,
-           Aborted("{} was replaced by incarnation {}", NameOf(origin), known->second.incarnation));
     return nullptr;
   }
   if (!MakeRoom()) {

@@ -106,6 +106,7 @@ class CallServer : public std::enable_shared_from_this<CallServer> {
   std::size_t reply_bytes_ = 0;
   int blocked_clients_ = 0;
   bool sent_any_ = false;  // since the last Tick
+  std::uint64_t turned_away_ = 0;
   Time now_{};
   Time next_round_{};
   Time probe_again_ = kForever;

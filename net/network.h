@@ -100,8 +100,10 @@ struct NetworkOptions {
   // oldest are dropped; a repeat of such a call gets kDeadlineExceeded: it happened, but its answer
   // is lost.
   std::size_t reply_memory_bytes = std::size_t{256} << 20;
-  int clients_max = 4096;               // channels one listener serves; more are turned away
-  Duration forget_after = Seconds(60);  // a client that is down so long loses its place
+  int clients_max = 4096;  // channels one listener serves; more are turned away
+  // A client that is down so long loses its place; a TCP connection whose first message takes longer
+  // is cut off.
+  Duration forget_after = Seconds(60);
 };
 
 // All sockets of one thread. Two implementations: ZeroMQ (ipc://, tcp://, inproc://, by endpoint)

@@ -39,10 +39,26 @@ std::uint64_t BytesReceived(int fd) {
 
 }  // namespace
 
-void TcpGuard::Accepted(int fd) {
+void TcpGuard::Accepted(int fd, Time now) {
   std::string name = PeerName(fd);
   if (name.empty()) return;  // gone already
-  peers_[fd] = Peer{.name = std::move(name)};
+  peers_[fd] = Peer{.name = std::move(name), .accepted = now};
+}
+
+std::string TcpGuard::Closed(int fd) {
+  const auto peer = peers_.extract(fd);
+  if (peer.empty() || peer.mapped().known || peer.mapped().cut) return {};
+  return peer.mapped().name;
+}
+
+std::string TcpGuard::NameOf(int fd) const {
+  const auto peer = peers_.find(fd);
+  return peer == peers_.end() ? std::string() : peer->second.name;
+}
+
+void TcpGuard::NoteCut(int fd) {
+  const auto peer = peers_.find(fd);
+  if (peer != peers_.end()) peer->second.cut = true;
 }
 
 void TcpGuard::Delivered(int fd) {
@@ -55,20 +71,27 @@ bool TcpGuard::watches_strangers() const {
   return std::any_of(peers_.begin(), peers_.end(), [](const auto& p) { return !p.second.known; });
 }
 
-std::vector<std::string> TcpGuard::Check() {
-  std::vector<std::string> cut;
+std::vector<TcpGuard::Cut> TcpGuard::Check(Time now) {
+  std::vector<Cut> all;
   for (auto& [fd, peer] : peers_) {
+    if (peer.cut) continue;
     const std::uint64_t bytes = BytesReceived(fd);
     if (peer.delivered) {
       peer.bytes_at_delivery = bytes;
       peer.delivered = false;
-    } else if (bytes > peer.bytes_at_delivery + (peer.known ? message_bytes_ : stranger_bytes_) &&
-               PeerName(fd) == peer.name) {  // the number may be another connection's by now
-      shutdown(fd, SHUT_RDWR);
-      cut.push_back(peer.name);
+      continue;
     }
+    const std::uint64_t limit = peer.known ? limits_.message_bytes : limits_.stranger_bytes;
+    const bool endless = bytes > peer.bytes_at_delivery + limit;
+    const bool slow = !peer.known && now - peer.accepted > limits_.stranger_patience;
+    // The number may be another connection's by now.
+    if ((!endless && !slow) || PeerName(fd) != peer.name) continue;
+    shutdown(fd, SHUT_RDWR);
+    peer.cut = true;
+    all.push_back({peer.name, endless ? "it sends a message without end"
+                                      : "it has not sent a whole message in time"});
   }
-  return cut;
+  return all;
 }
 
 }  // namespace troop

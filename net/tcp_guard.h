@@ -3,7 +3,10 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "core/time.h"
 
 namespace troop {
 
@@ -11,29 +14,43 @@ namespace troop {
 // messages against its high-water mark, so a peer whose frames always announce one more grows our
 // memory without any event. The kernel knows how many bytes a connection brought: one that brings
 // more than `stranger_bytes` before its first valid message, or `message_bytes` without completing
-// any, is cut off. Not for ipc: the kernel doesn't count there, and only our own user can connect.
-// Owner: the node's thread. The descriptors belong to ZeroMQ's.
+// any, is cut off. So is one that has sent no valid message `stranger_patience` after it came: it
+// says nothing, or lets its bytes drip. (A client that is known and drips is a hung client; it
+// holds one message of memory.) Not for ipc: the kernel doesn't count there, and only our own user
+// can connect. Owner: the node's thread. The descriptors belong to ZeroMQ's.
 class TcpGuard {
  public:
-  TcpGuard(std::uint64_t stranger_bytes, std::uint64_t message_bytes)
-      : stranger_bytes_(stranger_bytes), message_bytes_(message_bytes) {}
+  struct Limits {
+    std::uint64_t stranger_bytes = 0;
+    std::uint64_t message_bytes = 0;
+    Duration stranger_patience{};
+  };
+  struct Cut {
+    std::string name;      // address and port
+    std::string_view why;  // "it …"
+  };
+  explicit TcpGuard(const Limits& limits) : limits_(limits) {}
 
-  void Accepted(int fd);
-  void Closed(int fd) { peers_.erase(fd); }
+  void Accepted(int fd, Time now);
+  // The name of one that ended by itself, or by ZeroMQ, before its first valid message; else empty.
+  std::string Closed(int fd);
   void Delivered(int fd);  // a valid message
   bool watches_strangers() const;
   // Cuts peers off and names them. A system call per connection.
-  std::vector<std::string> Check();
+  std::vector<Cut> Check(Time now);
+  std::string NameOf(int fd) const;  // empty: unknown
+  void NoteCut(int fd);              // it is cut off for another reason
 
  private:
   struct Peer {
-    std::string name;  // its address and port
+    std::string name;
+    Time accepted{};
     bool known = false;
+    bool cut = false;
     bool delivered = false;  // since the last Check
     std::uint64_t bytes_at_delivery = 0;
   };
-  std::uint64_t stranger_bytes_;
-  std::uint64_t message_bytes_;
+  const Limits limits_;
   std::map<int, Peer> peers_;
 };
 

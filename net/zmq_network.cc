@@ -158,7 +158,9 @@ class ZmqServer final : public CallServer {
       : CallServer(service, network, RandomId(), endpoint.transport == Endpoint::kTcp),
         transport_(endpoint.transport),
         limits_{network.message_bytes_max, network.parts_max},
-        guard_(kStrangerBytesMax, network.message_bytes_max + kMessageSlack) {}
+        guard_({.stranger_bytes = kStrangerBytesMax,
+                .message_bytes = network.message_bytes_max + kMessageSlack,
+                .stranger_patience = network.forget_after}) {}
 
   Status Open(const std::shared_ptr<ZmqContext>& context, const Endpoint& endpoint,
               const NetworkOptions& network);
@@ -176,7 +178,8 @@ class ZmqServer final : public CallServer {
  private:
   bool Read(Time now);
   Status Accept(ZmqMessage& incoming, Time now);
-  void Reject(const Status& why);
+  void Reject(const Status& why, Time now);
+  void NoteStranger(const std::string& name, Time now);
   void Guard(Time now);
 
   const Endpoint::Transport transport_;
@@ -193,7 +196,18 @@ class ZmqServer final : public CallServer {
   };
   std::unordered_map<std::uint64_t, Way> ways_;
   std::uint64_t changes_ = 1;
-  std::uint64_t rejected_ = 0;
+  // A flood must not flood the log: numbers 1, 2, 4, … of a kind get a line, and one each second.
+  struct Told {
+    std::uint64_t number = 0;
+    Time next{};
+    bool Next(Time now) {
+      ++number;
+      if ((number & (number - 1)) != 0 && now < next) return false;
+      next = now + Seconds(1);
+      return true;
+    }
+  };
+  Told rejected_, strangers_;
 };
 
 Status ZmqServer::Open(const std::shared_ptr<ZmqContext>& context, const Endpoint& endpoint,
@@ -240,9 +254,9 @@ bool ZmqServer::Pump(Time now) {
       busy = true;
       ++changes_;
       if (transport_ == Endpoint::kTcp && e.kind == SocketEvent::kAccepted) {
-        guard_.Accepted(e.connection);
+        guard_.Accepted(e.connection, now);
       } else if (e.kind == SocketEvent::kEnded) {
-        guard_.Closed(e.connection);
+        NoteStranger(guard_.Closed(e.connection), now);
         ended = true;
       }
     }
@@ -262,7 +276,7 @@ bool ZmqServer::Read(Time now) {
     bytes += incoming.bytes;
     const Status status = incoming.status.ok() ? Accept(incoming, now) : incoming.status;
     if (closed()) return true;
-    if (!status.ok()) Reject(status);
+    if (!status.ok()) Reject(status, now);
   }
   socket_.ReadAgain();
   return true;
@@ -286,23 +300,33 @@ Status ZmqServer::Accept(ZmqMessage& incoming, Time now) {
   return Receive(incoming.envelope, std::move(incoming.message), now);
 }
 
-// Nobody of ours sends this: the peer is cut off. One of another release is told ours first.
-void ZmqServer::Reject(const Status& why) {
-  ++rejected_;
-  if ((rejected_ & (rejected_ - 1)) == 0) {  // 1, 2, 4, …: a flood must not flood the log
-    LogWarning("{}: message {} refused: {}", endpoint_, rejected_, why.message());
+// Nobody of ours sends this: the peer is cut off. One of another release is told ours instead.
+void ZmqServer::Reject(const Status& why, Time now) {
+  const int connection = socket_.connection();
+  if (rejected_.Next(now)) {
+    const std::string name = guard_.NameOf(connection);
+    LogWarning("{}: message {} refused, of {}: {}", endpoint_, rejected_.number,
+               name.empty() ? "a local peer" : name, why.message());
   }
   if (why.code() == Code::kFailedPrecondition) {
     socket_.Send(socket_.sender(), {.flags = kFlagBeat}, {.type = MessageType::kHeartbeat});
-  } else if (const int connection = socket_.connection(); connection >= 0) {
+  } else if (connection >= 0) {
     shutdown(connection, SHUT_RDWR);
+    guard_.NoteCut(connection);
   }
+}
+
+// ZeroMQ ends connections that don't shake hands in time or claim frames beyond the limit.
+void ZmqServer::NoteStranger(const std::string& name, Time now) {
+  if (name.empty() || !strangers_.Next(now)) return;
+  LogWarning("{}: the connection of {} ended before its first message ({} such by now)", endpoint_,
+             name, strangers_.number);
 }
 
 void ZmqServer::Guard(Time now) {
   if (now < next_guard_) return;
-  for (const std::string& peer : guard_.Check()) {
-    LogWarning("{}: cut {} off: it sends a message without end", endpoint_, peer);
+  for (const TcpGuard::Cut& cut : guard_.Check(now)) {
+    LogWarning("{}: cut {} off: {}", endpoint_, cut.name, cut.why);
   }
   next_guard_ = now + (guard_.watches_strangers() ? kGuardStrangers : kGuardKnown);
   if (ways_.size() > 2 * clients() + 64) ways_.clear();  // of those who left

@@ -2,9 +2,12 @@
 // serves its good clients meanwhile.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <thread>
 
@@ -15,6 +18,8 @@
 
 namespace troop {
 namespace {
+
+using testing::HasSubstr;
 
 constexpr std::uint64_t kChannel = 4242;
 
@@ -173,6 +178,15 @@ TEST_P(HostileTest, AClientThatTurnsBadIsCutOff) {
   ExpectService();
 }
 
+TEST_P(HostileTest, AMalformedMessagesSenderIsNamed) {
+  const auto peer = Enter(/*known=*/true);
+  testing::internal::CaptureStderr();
+  peer->Send(RawPeer::FrameOf("nonsense"));
+  ExpectCut(*peer);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("refused, of " + peer->name()));
+}
+
 TEST_P(HostileTest, HugeLengthsAreRefusedWithoutMemory) {
   for (const std::uint64_t length : {std::uint64_t{1} << 33, std::uint64_t{1} << 50,
                                      ~std::uint64_t{0} >> 1, ~std::uint64_t{0}}) {
@@ -254,6 +268,18 @@ TEST_P(GoneTest, AServerThatFillsTheQueueAndGoesDoesNotEndTheClient) {
   }));
 }
 
+// What this process holds in memory now; 0 under the address and thread sanitizers, which hold back
+// what was given back.
+std::size_t MemoryHeld() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return 0;
+#else
+  std::size_t all = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident;
+  return resident * std::size_t(sysconf(_SC_PAGESIZE));
+#endif
+}
+
 // ZeroMQ limits frames and counts complete messages; this message never is. (Over ipc only our own
 // user can connect, and the kernel does not count.)
 class EndlessTest : public HostileTest {
@@ -262,14 +288,17 @@ class EndlessTest : public HostileTest {
   std::size_t SendWithoutEnd(RawPeer& peer, std::string_view frames, std::size_t limit) {
     std::size_t sent = 0;
     std::size_t at = 0;
+    const std::size_t before = MemoryHeld();
     RunUntil([&] {
       const std::size_t n = peer.TrySend(frames.substr(at));
       sent += n;
       at = (at + n) % frames.size();
+      memory_ = std::max(memory_, MemoryHeld() - std::min(before, MemoryHeld()));
       return peer.Cut() || sent > limit;
     });
     return sent;
   }
+  std::size_t memory_ = 0;  // grew by so much at most meanwhile
 };
 INSTANTIATE_TEST_SUITE_P(Transports, EndlessTest, testing::Values("tcp"),
                          [](const auto& info) { return std::string(info.param); });
@@ -279,8 +308,12 @@ TEST_P(EndlessTest, AStrangersEndlessMessageIsCutOff) {
   std::string frames;
   for (int i = 0; i < 1000; ++i) frames += std::string("\x01\x08", 2) + "12345678";
   constexpr std::size_t kLimit = 256 << 20;
+  testing::internal::CaptureStderr();
   EXPECT_LT(SendWithoutEnd(*peer, frames, kLimit), kLimit);
   EXPECT_TRUE(peer->Cut());
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("cut " + peer->name() + " off"));
+  EXPECT_LT(memory_, kLimit);
   ExpectService();
 }
 
@@ -288,9 +321,168 @@ TEST_P(EndlessTest, AKnownClientsEndlessMessageIsCutOff) {
   const auto peer = Enter(/*known=*/true);
   const std::string frame = RawPeer::FrameOf(std::string(60'000, 'x'), /*more=*/true);
   constexpr std::size_t kLimit = std::size_t{2} << 30;
+  testing::internal::CaptureStderr();
   EXPECT_LT(SendWithoutEnd(*peer, frame, kLimit), kLimit);
   EXPECT_TRUE(peer->Cut());
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("cut " + peer->name() + " off"));
+  EXPECT_LT(memory_, kLimit / 2);
   ExpectService();
+}
+
+// Bytes that trickle: each peer is quick enough for any silence limit and never says anything.
+class SlowTest : public HostileTest {
+ protected:
+  SlowTest() : HostileTest({.dead_after = Milliseconds(300), .forget_after = Milliseconds(1500)}) {}
+  // A byte every few milliseconds until the connection is cut; false if it never is.
+  bool Drip(RawPeer& peer, std::string_view bytes) {
+    std::size_t at = 0;
+    Time next{};
+    return RunUntil([&] {
+      if (Now() >= next && at < bytes.size()) {
+        at += peer.TrySend(bytes.substr(at, 1));
+        next = Now() + Milliseconds(5);
+      }
+      return peer.Cut();
+    });
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Transports, SlowTest, testing::Values("tcp"),
+                         [](const auto& info) { return std::string(info.param); });
+
+// ZeroMQ's own limit of 5 s, whatever comes meanwhile.
+TEST_P(SlowTest, AHandshakeThatTricklesIsCutOffAndNamed) {
+  RawPeer peer(listener_->endpoint());
+  testing::internal::CaptureStderr();
+  // The greeting is fine; a command without end follows.
+  std::string bytes = RawPeer::Handshake(RawPeer::RoutingId(kChannel)).substr(0, 64);
+  bytes += std::string("\x06", 1) + RawPeer::BigEndian(1 << 19, 8) + std::string(1 << 14, 'x');
+  EXPECT_TRUE(Drip(peer, bytes));
+  ExpectService();
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr(peer.name()));
+}
+
+TEST_P(SlowTest, AStrangersMessageThatTricklesIsCutOffAndNamed) {
+  const auto peer = Enter(/*known=*/false);
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(Drip(*peer, RawPeer::FrameOf(std::string(50'000, 'x'))));
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("cut " + peer->name() + " off: it has not sent a whole message"));
+  ExpectService();
+}
+
+TEST_P(SlowTest, AStrangerThatShakesHandsAndSaysNothingIsCutOffAndNamed) {
+  const auto peer = Enter(/*known=*/false);
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(RunUntil([&] { return peer->Cut(); }));
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("cut " + peer->name() + " off: it has not sent a whole message"));
+  ExpectService();
+}
+
+// Its node looks hung, and is told of so; the message that never ends holds its own size at most.
+TEST_P(SlowTest, AKnownClientsMessageThatTricklesMakesItHungAndHoldsLittleMemory) {
+  const auto peer = Enter(/*known=*/true);
+  EXPECT_TRUE(echo_.Saw(9, PeerState::kUp));
+  const std::size_t before = MemoryHeld();
+  const std::string message = RawPeer::FrameOf(std::string(100'000, 'x'));
+  std::size_t at = 0;
+  EXPECT_TRUE(RunUntil([&] {
+    at += peer->TrySend(std::string_view(message).substr(at, 1));
+    return echo_.Saw(9, PeerState::kHung) || at == message.size();
+  }));
+  EXPECT_TRUE(echo_.Saw(9, PeerState::kHung));
+  EXPECT_LT(MemoryHeld(), before + (64 << 20));
+  EXPECT_TRUE(echo_.bodies.empty());
+  ExpectService();
+}
+
+// What a tap on the wire saw of a client, sent again on a connection of its own.
+class ReplayedTest : public HostileTest {
+ protected:
+  std::string Call(RawPeer& peer, std::uint64_t sequence, std::uint64_t oldest_open,
+                   std::uint64_t incarnation = 1) {
+    Envelope envelope{.flags = kFlagCall, .channel = kChannel};
+    const std::string session = Session(peer);
+    std::memcpy(&envelope.session, session.data(), sizeof envelope.session);
+    Message call = TestMessage("call " + std::to_string(sequence));
+    call.origin = {.role = Role::kActor,
+                   .index = 9,
+                   .incarnation = incarnation,
+                   .sequence = sequence,
+                   .oldest_open = oldest_open};
+    return RawPeer::FrameOf(RawPeer::FirstFrame(envelope, call));
+  }
+  bool Answered(RawPeer& peer, const std::string& text) {
+    return RunUntil([&] { return peer.Received().find(text) != std::string::npos; });
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Transports, ReplayedTest, testing::Values("ipc", "tcp"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(ReplayedTest, ARecordedConversationChangesNothing) {
+  std::string recorded = RawPeer::FrameOf(Hello());
+  {
+    const auto peer = Enter(/*known=*/true);
+    for (std::uint64_t n = 1; n <= 3; ++n) {
+      recorded += Call(*peer, n, n);
+      peer->Send(Call(*peer, n, n));
+      ASSERT_TRUE(Answered(*peer, "call " + std::to_string(n)));
+    }
+  }
+  EXPECT_EQ(echo_.bodies, (std::vector<std::string>{"call 1", "call 2", "call 3"}));
+  for (int i = 0; i < 3; ++i) {
+    const auto thief = Enter(/*known=*/false);
+    thief->Send(recorded);
+    // The last call is open as far as the server knows: it is answered from memory.
+    ASSERT_TRUE(Answered(*thief, "call 3"));
+    EXPECT_EQ(thief->Received().find("call 1"), std::string::npos);
+  }
+  ExpectService();
+  EXPECT_EQ(echo_.bodies, (std::vector<std::string>{"call 1", "call 2", "call 3", "good"}));
+}
+
+TEST_P(ReplayedTest, AConversationWithAnEarlierServerChangesNothing) {
+  const auto peer = Enter(/*known=*/true);
+  const std::string recorded = Call(*peer, 1, 1);
+  const std::string endpoint = listener_->endpoint();
+  listener_.reset();
+  auto listener = network_->Listen(endpoint, &echo_);
+  ASSERT_TRUE(listener.ok()) << listener.status().ToString();
+  listener_ = std::move(*listener);
+  const auto thief = Enter(/*known=*/false);
+  thief->Send(recorded);
+  EXPECT_TRUE(RunUntil([&] { return !Session(*thief).empty(); })) << "it is asked to begin anew";
+  EXPECT_TRUE(echo_.bodies.empty());
+  ExpectService();
+}
+
+TEST_P(ReplayedTest, AnOlderIncarnationIsTurnedAwayAndNamed) {
+  const auto old = Enter(/*known=*/true);
+  const std::string call = Call(*old, 1, 1);
+  // Its successor says Hello by a channel of its own.
+  constexpr std::uint64_t kSuccessor = kChannel + 1;
+  RawPeer successor(listener_->endpoint());
+  successor.Send(RawPeer::Handshake(RawPeer::RoutingId(kSuccessor)));
+  ASSERT_TRUE(RunUntil([&] { return successor.Received().find("READY") != std::string::npos; }));
+  successor.Send(RawPeer::FrameOf(RawPeer::FirstFrame(
+      {.flags = kFlagHello, .channel = kSuccessor},
+      {.type = MessageType::kHeartbeat,
+       .origin = {.role = Role::kActor, .index = 9, .incarnation = 2, .oldest_open = 1}})));
+  ASSERT_TRUE(RunUntil([&] { return !Session(successor).empty(); }));
+  EXPECT_TRUE(Answered(*old, "was replaced by incarnation 2"));
+  const std::size_t told = old->Received().size();
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 100; ++i) old->Send(call);
+  EXPECT_TRUE(RunUntil([&] {
+    return old->Received().find("was replaced by incarnation 2", told) != std::string::npos;
+  }));
+  ExpectService();
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("turned away: actor 9 (incarnation 1) was replaced"));
+  EXPECT_LT(std::ranges::count(log, '\n'), 20) << "a flood is told of in a few lines";
+  EXPECT_EQ(echo_.bodies, std::vector<std::string>{"good"});
 }
 
 }  // namespace

@@ -40,6 +40,16 @@ class RawPeer {
   RawPeer(const RawPeer&) = delete;
   ~RawPeer() { close(fd_); }
 
+  // As the other side names it in its log.
+  std::string name() const {
+    sockaddr_in address{};
+    socklen_t size = sizeof address;
+    if (getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
+        address.sin_family != AF_INET) {
+      return "a local peer";
+    }
+    return "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  }
   // How much the kernel took now.
   std::size_t TrySend(std::string_view bytes) {
     const ssize_t n = send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
