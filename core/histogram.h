@@ -46,6 +46,7 @@ class Histogram {
     if constexpr (!A::is_loading::value) p = Pack();
     a(p.first, p.counts, p.sum, p.sum_squares, p.min, p.max);
     if constexpr (A::is_loading::value) {
+      if (!p.counts.empty() && !a.Charge(kBuckets * sizeof(std::uint64_t))) return;
       if (!Unpack(p)) a.Fail("a histogram contradicts itself");
     }
   }

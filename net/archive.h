@@ -17,6 +17,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/status.h"
@@ -27,6 +28,9 @@ static_assert(std::endian::native == std::endian::little, "numbers go as they li
 
 // Control bodies are small (tensors travel as parts): this bounds what one may claim.
 inline constexpr std::size_t kBodyBytesMax = std::size_t{16} << 20;
+// What the elements of its containers may take once they are decoded: a name of three bytes with a
+// histogram of nothing much is 60 bytes here and 2 KiB in memory.
+inline constexpr std::size_t kBodyMemoryMax = std::size_t{64} << 20;
 // Containers in containers. Only a recursive type can come near it.
 inline constexpr int kBodyDepthMax = 32;
 
@@ -84,6 +88,16 @@ class BodyReader : public cereal::InputArchive<BodyReader> {
     }
     return count;
   }
+  // Of each element before it is made, beside the bytes that it has here. False and failed when it
+  // is too much.
+  bool Charge(std::size_t memory) {
+    if (memory > memory_left_) {
+      Fail("it would take too much memory");
+      return false;
+    }
+    memory_left_ -= memory;
+    return ok();
+  }
   // Around each container. A failed Enter must not read on.
   bool Enter() {
     if (++depth_ > kBodyDepthMax) Fail("it is nested too deeply");
@@ -93,6 +107,7 @@ class BodyReader : public cereal::InputArchive<BodyReader> {
 
  private:
   std::string_view rest_;
+  std::size_t memory_left_ = kBodyMemoryMax;
   const char* error_ = nullptr;
   int depth_ = 0;
 };
@@ -154,7 +169,7 @@ void load(BodyReader& archive, std::vector<T>& values) {
     // Grows as elements arrive: an element may be much larger in memory than its one byte here.
     const std::size_t count = archive.Count(1);
     if (!archive.Enter()) return;
-    for (std::size_t i = 0; i < count && archive.ok(); ++i) {
+    for (std::size_t i = 0; i < count && archive.Charge(sizeof(T)); ++i) {
       T value{};
       archive(value);
       values.push_back(std::move(value));
@@ -188,7 +203,9 @@ void load(BodyReader& archive, std::map<std::string, T>& values) {
   values.clear();
   const std::size_t count = archive.Count(sizeof(std::uint32_t));  // of the key
   if (!archive.Enter()) return;
-  for (std::size_t i = 0; i < count && archive.ok(); ++i) {
+  constexpr std::size_t kNode = 64;  // of the tree, and of its allocation
+  for (std::size_t i = 0; i < count && archive.Charge(sizeof(std::pair<std::string, T>) + kNode);
+       ++i) {
     std::string key;
     T value{};
     archive(key, value);

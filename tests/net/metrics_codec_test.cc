@@ -83,5 +83,26 @@ TEST(MetricsCodecTest, DamagedHistogramsNeverHarmTheReader) {
   EXPECT_GT(taken, 0);
 }
 
+// A body of 16 MiB became 600 MiB of buckets.
+TEST(MetricsCodecTest, ASnapshotThatWouldTakeTooMuchMemoryIsRefused) {
+  MetricSnapshot metrics;
+  Histogram three;
+  three.Add(3);
+  const auto add = [&](int count) {
+    for (int i = int(metrics.size()); i < count; ++i) {
+      metrics[std::to_string(i)] = {MetricKind::kHistogram, 0, three};
+    }
+  };
+  add(10'000);  // more than a fleet has
+  EXPECT_TRUE(DecodeBody<MetricSnapshot>(EncodeBody(metrics)).ok());
+  add(50'000);
+  const std::string bytes = EncodeBody(metrics);
+  EXPECT_LT(bytes.size(), kBodyBytesMax);
+  const auto read = DecodeBody<MetricSnapshot>(bytes);
+  ASSERT_FALSE(read.ok());
+  EXPECT_NE(read.status().message().find("too much memory"), std::string::npos)
+      << read.status().message();
+}
+
 }  // namespace
 }  // namespace troop
