@@ -101,8 +101,8 @@ struct NetworkOptions {
   // is lost.
   std::size_t reply_memory_bytes = std::size_t{256} << 20;
   int clients_max = 4096;  // channels one listener serves; more are turned away
-  // A client that is down so long loses its place; a TCP connection whose first message takes longer
-  // is cut off.
+  // A client that is down so long loses its place; a TCP connection whose first message takes
+  // longer is cut off.
   Duration forget_after = Seconds(60);
 };
 
