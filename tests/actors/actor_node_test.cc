@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "nn/model.h"
 #include "paramserver/server.h"
 #include "replay/from_config.h"
@@ -35,6 +37,31 @@ class ActorWorld {
     auto node = ActorNode::Make(config_, network_.get(), member_.get());
     EXPECT_TRUE(node.ok()) << node.status().ToString();
     node_ = std::move(*node);
+  }
+
+  // Zeros: the greedy action is the first.
+  void PublishZeros() {
+    std::ranges::fill(weights_, 0.0f);
+    PublishWeights(1);
+  }
+  // Of what the replay has, drawn at random.
+  std::set<std::int32_t> Actions() {
+    const TrajectorySpec trajectory{spec_.observation, spec_.action.tensor()};
+    const auto sampler = MakeReplaySampler(
+        *network_->Connect("inproc://replay", {.origin = {.role = Role::kLearner}}), trajectory,
+        SamplerOptionsFor(config_, trajectory));
+    std::set<std::int32_t> actions;
+    for (int i = 0; i < 20; ++i) {
+      sampler->Poll(now_);
+      while (network_->Pump(now_) || servers_->Pump(now_)) {
+      }
+      sampler->Poll(now_);
+      const auto batch = sampler->Next();
+      if (!batch.ok() || !batch->has_value()) continue;
+      const auto taken = (*batch)->action.as<std::int32_t>();
+      actions.insert(taken.begin(), taken.end());
+    }
+    return actions;
   }
 
   void PublishWeights(std::uint64_t version) {
@@ -236,6 +263,39 @@ TEST(ActorNodeTest, ActsWithNewWeightsEveryFewSteps) {
     ASSERT_TRUE(world.Rounds(3000));
     EXPECT_EQ(world.coordinator().told.metrics["actor/weights_version"].value, double(version));
   }
+}
+
+TEST(ActorNodeTest, ActsAtRandomUntilTheRunIsWarm) {
+  for (const bool warm : {false, true}) {
+    Config config = Catch();
+    config.actor.epsilon_base = 0;
+    config.actor.warmup_steps = 1000;
+    config.replay.min_items = 100;
+    ActorWorld world(config);
+    world.coordinator().reply.steps_total_done = warm ? 1000 : 999;
+    ASSERT_TRUE(world.Rounds(20));
+    world.PublishZeros();
+    world.GrantUpTo(900);
+    ASSERT_TRUE(world.Rounds(500));
+    const std::set<std::int32_t> all{0, 1, 2}, first{0};
+    EXPECT_EQ(world.Actions(), warm ? first : all);
+  }
+}
+
+TEST(ActorNodeTest, ARestartedOnePlaysOtherEpisodes) {
+  const auto returns_of = [](std::uint64_t incarnation) {
+    Config config = Catch();
+    config.actor.epsilon_base = 0;  // what it does is the same: the episodes differ
+    config.actor.warmup_steps = 0;
+    ActorWorld world(config, incarnation);
+    world.PublishZeros();
+    world.GrantUpTo(4000);
+    EXPECT_TRUE(world.Rounds(2000));
+    EXPECT_EQ(world.coordinator().told.steps_done, 4000);
+    return world.coordinator().told.metrics.at("actor/return_sum").value;
+  };
+  EXPECT_EQ(returns_of(3), returns_of(3));
+  EXPECT_NE(returns_of(3), returns_of(4));
 }
 
 TEST(ActorNodeTest, AnUnknownEnvironmentIsAnError) {

@@ -189,6 +189,32 @@ TEST_P(EveryEnvironment, TheClockTruncatesOnTheLastAllowedStep) {
   }
 }
 
+// Always to the right, a pole falls within some ten steps.
+TEST(CartPoleVectorTest, AFallOnTheLastAllowedStepIsTerminatedAndTruncated) {
+  int both = 0;
+  for (const int limit : {8, 9, 10, 11}) {
+    EnvOptions options;
+    options.max_episode_steps = limit;
+    const auto vector = MakeVector("CartPole-v1", 64, options);
+    Tensor action(DType::kI32, {64});
+    std::ranges::fill(action.as<std::int32_t>(), 1);
+    vector->SubmitReset();
+    vector->Poll();
+    for (int t = 1; t <= limit; ++t) {
+      vector->Submit(action);
+      const StepBatch* batch = vector->Poll();
+      for (std::size_t i = 0; t == limit && i < 64; ++i) {
+        const bool fell = batch->terminated.as<std::uint8_t>()[i] != 0;
+        const bool clock = batch->truncated.as<std::uint8_t>()[i] != 0;
+        EXPECT_TRUE(fell || clock ||
+                    limit > 8);  // those that fell before are in their next episode
+        both += fell && clock;
+      }
+    }
+  }
+  EXPECT_GT(both, 10);
+}
+
 std::string TestName(const testing::TestParamInfo<std::string>& info) {
   std::string name;
   for (const char c : info.param) {

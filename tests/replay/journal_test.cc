@@ -352,6 +352,21 @@ TEST(JournalTest, AnOrderlyEndIsSeenOnceAndKeepsCountersAndTheOwnersBytes) {
   EXPECT_EQ(world.table.items().size(), 25u);
 }
 
+TEST(JournalTest, NoFlippedBitChangesWhatAManifestSays) {
+  const std::string text = EncodeManifest({.identity = "observation=f32[2]",
+                                           .first_generation = 1234567,
+                                           .incarnation = 8,
+                                           .used_snapshot = 3,
+                                           .used_round = 2});
+  ASSERT_TRUE(ParseManifest(text).ok());
+  for (std::size_t bit = 0; bit < 8 * text.size(); ++bit) {
+    std::string damaged = text;
+    damaged[bit / 8] = char(damaged[bit / 8] ^ (1 << bit % 8));
+    const auto manifest = ParseManifest(damaged);  // one bit of a blank may pass
+    EXPECT_TRUE(!manifest.ok() || EncodeManifest(*manifest) == text) << bit;
+  }
+}
+
 TEST(JournalTest, AnEndIsNotOrderlyWhenTheDiskFailedAndDrainEndsAllTheSame) {
   World world;
   world.table.Insert(1);

@@ -218,6 +218,38 @@ TEST(TableRecoverTest, ACallThatIsSentAgainAfterTheRestartIsKnown) {
   EXPECT_EQ(Put(&again, TinyChunk(1, 20, 5), TinyItems(1, 18, 5, 1, 2)).inserted, 5);
 }
 
+// A snapshot that is older than the move says nothing of a moved item any more.
+TEST(TableRecoverTest, AMovedItemIsWrittenAsItWasWhenItWasMoved) {
+  Table::Options options = Durable(64);
+  options.segment_bytes = 1024;
+  options.remover.kind = Selector::Kind::kUniform;
+  options.max_times_sampled = 1000;
+  Table table = MakeTable(options);
+  Traffic traffic(5);
+  for (int round = 0; round < 30; ++round) traffic.Insert(&table);
+  for (int round = 0; round < 30; ++round) traffic.Update(&table);
+  const Snapshot snapshot = TakeSnapshot(table);
+  const std::uint64_t before = table.compacted_bytes();
+  for (int round = 0; round < 8; ++round) traffic.Insert(&table);
+  ASSERT_GT(table.compacted_bytes(), before);
+  Table again = Restart(table, snapshot);
+  int changed = 0, drawn = 0;
+  for (std::int64_t line = 0; line < table.lines(); ++line) {
+    SlotLine want, got;
+    table.ReadLine(line, &want);
+    again.ReadLine(line, &got);
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      if (want[i].generation == 0 || got[i].generation != want[i].generation) continue;
+      EXPECT_EQ(got[i].priority, want[i].priority) << "line " << line << ", slot " << i;
+      EXPECT_EQ(got[i].times_sampled, want[i].times_sampled) << "line " << line << ", slot " << i;
+      changed += want[i].priority < 0.5f;  // only updates give so little
+      drawn += want[i].times_sampled > 0;
+    }
+  }
+  EXPECT_GT(changed, 0);
+  EXPECT_GT(drawn, 0);
+}
+
 // Where an episode began behind frames that were left out was not in the log.
 TEST(TableRecoverTest, AnEpisodeThatBeganAfterAGapStillDoes) {
   Table::Options options = Durable();
