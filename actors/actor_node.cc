@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/failpoint.h"
 #include "core/log.h"
 #include "core/rng.h"
 #include "replay/from_config.h"
@@ -149,6 +150,7 @@ void ActorNode::StepEnvironments() {
   }
   policy_->Submit(observation_, keys_);
   const PolicyOutput* output = policy_->Poll();
+  Reach(Failpoint::kActorStep);
   envs_->Submit(output->action);
   const StepBatch* batch = envs_->Poll();
   TROOP_CHECK(batch != nullptr, "a native environment is ready at once");

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/failpoint.h"
 #include "core/log.h"
 #include "core/rng.h"
 
@@ -77,6 +78,7 @@ bool Evaluation::Advance(int steps) {
                   .epsilon = epsilon_};
     }
     policy_->Submit(observation_, keys_);
+    Reach(Failpoint::kEvaluatorStep);
     envs_->Submit(policy_->Poll()->action);
     const StepBatch* batch = envs_->Poll();
     Count(*batch);

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <set>
 
+#include "core/failpoint.h"
 #include "core/storage.h"
 #include "core/storage_path.h"
 
@@ -157,7 +158,12 @@ class DiskStorage final : public Storage {
     {
       const Descriptor fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
       if (fd.get() < 0) return FromErrno(errno, "can't create", temporary.string());
-      Status written = WriteAll(fd.get(), bytes, temporary.string());
+      Reach(Failpoint::kDiskCreated);
+      const std::size_t half = bytes.size() / 2;
+      Status written = WriteAll(fd.get(), bytes.first(half), temporary.string());
+      Reach(Failpoint::kDiskHalf);
+      if (written.ok()) written = WriteAll(fd.get(), bytes.subspan(half), temporary.string());
+      Reach(Failpoint::kDiskWritten);
       if (written.ok() && fsync(fd.get()) != 0) {
         written = FromErrno(errno, "can't sync", temporary.string());
       }
@@ -165,12 +171,14 @@ class DiskStorage final : public Storage {
         unlink(temporary.c_str());
         return written;
       }
+      Reach(Failpoint::kDiskSynced);
     }
     if (rename(temporary.c_str(), target.c_str()) != 0) {
       const Status failed = FromErrno(errno, "can't replace", target.string());
       unlink(temporary.c_str());
       return failed;
     }
+    Reach(Failpoint::kDiskRenamed);
     return folders_->Sync(target.parent_path());
   }
 

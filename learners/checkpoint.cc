@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "core/crc32c.h"
+#include "core/failpoint.h"
 #include "core/json.h"
 #include "core/log.h"
 #include "core/version.h"
@@ -71,6 +72,7 @@ Status RemoveOthers(Storage* run, const std::string& newest, std::int64_t keep) 
     const std::string name = folder.substr(0, folder.find('/'));
     const bool ours = IsNumber(name.substr(0, name.find('.')));
     if (!ours || std::ranges::find(kept, name) != kept.end()) continue;
+    Reach(Failpoint::kCheckpointTrim);
     TROOP_RETURN_IF_ERROR(run->Remove(fmt::format("{}/{}", kFolder, name)));
   }
   return Status::Ok();
@@ -144,8 +146,10 @@ Status Install(Storage* run, const std::string& temporary, const std::string& pa
   if (run->Exists(path)) {
     TROOP_RETURN_IF_ERROR(run->Remove(aside));
     TROOP_RETURN_IF_ERROR(run->Rename(path, aside));
+    Reach(Failpoint::kCheckpointAside);
   }
   TROOP_RETURN_IF_ERROR(run->Rename(temporary, path));
+  Reach(Failpoint::kCheckpointInstalled);
   return run->Remove(aside);
 }
 
@@ -162,10 +166,12 @@ Buffer EncodeState(const CheckpointState& checkpoint) {
 Status WriteFiles(Storage* run, const std::map<std::string, Buffer>& files,
                   const std::string& path) {
   const std::string temporary = path + ".tmp";
+  Reach(Failpoint::kCheckpointBegin);
   TROOP_RETURN_IF_ERROR(run->Remove(temporary));
   JsonObject list;
   for (const auto& [name, bytes] : files) {
     TROOP_RETURN_IF_ERROR(run->WriteAtomic(temporary + "/" + name, bytes.bytes()));
+    Reach(Failpoint::kCheckpointFile);
     list.AddRaw(name, JsonObject()
                           .Add("bytes", std::uint64_t(bytes.size()))
                           .Add("crc32c", std::uint64_t(Crc32c(bytes.bytes())))
@@ -174,6 +180,7 @@ Status WriteFiles(Storage* run, const std::map<std::string, Buffer>& files,
   TROOP_RETURN_IF_ERROR(run->WriteAtomic(
       temporary + "/" + kManifest,
       JsonObject().Add("version", kCheckpointVersion).AddRaw("files", list.str()).str()));
+  Reach(Failpoint::kCheckpointManifest);
   return Install(run, temporary, path);
 }
 
