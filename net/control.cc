@@ -31,7 +31,11 @@ void FleetMember::Poll(Time now, const Metrics& metrics) {
   Message message{.type = MessageType::kBeat, .body = EncodeBody(report_)};
   Result<Ticket> ticket = channel_->Send(message, now + options_.deadline);
   next_beat_ = now + options_.beat_every;
-  if (!ticket.ok()) return;  // the window is full: the next beat carries the same and more
+  if (!ticket.ok()) {
+    // Fenced between two beats: no call was open that could have failed.
+    if (ticket.status().code() == Code::kAborted) lost_ = ticket.status();
+    return;  // else the window is full: the next beat carries the same and more
+  }
   ticket_ = *ticket;
   evaluations_sent_ = report_.evaluations.size();
 }

@@ -1,0 +1,93 @@
+#include "net/control.h"
+
+#include <gtest/gtest.h>
+
+#include "net/codec.h"
+
+namespace troop {
+namespace {
+
+// A channel that answers when the test says so, and fails for good when it is told to.
+class StubChannel final : public Channel {
+ public:
+  struct State {
+    int sent = 0;
+    std::optional<Result<Message>> answer;
+    Status failed;
+  };
+  explicit StubChannel(State* state) : state_(state) {}
+  Result<Ticket> Send(Message&, Time) override {
+    if (!state_->failed.ok()) return state_->failed;
+    return Ticket(++state_->sent);
+  }
+  std::optional<Result<Message>> Poll(Ticket) override {
+    return std::exchange(state_->answer, std::nullopt);
+  }
+  void Forget(Ticket) override {}
+  bool CanSend() const override { return state_->failed.ok(); }
+  int in_flight() const override { return 0; }
+  PeerState peer() const override { return PeerState::kUp; }
+
+ private:
+  State* const state_;
+};
+
+class FleetMemberTest : public testing::Test {
+ protected:
+  void Poll(double seconds) { member_.Poll(Time(Seconds(seconds)), metrics_); }
+  void Answer() {
+    state_.answer = Message{.type = MessageType::kBeatReply, .body = EncodeBody(BeatReply{})};
+  }
+
+  StubChannel::State state_;
+  Metrics metrics_;
+  FleetMember member_{std::make_unique<StubChannel>(&state_), {.role = Role::kActor}};
+};
+
+TEST_F(FleetMemberTest, OneBeatAtATimeIsSentAndAnsweredOnesFollow) {
+  Poll(1);
+  Poll(2);
+  EXPECT_EQ(state_.sent, 1);
+  Answer();
+  Poll(3);
+  EXPECT_EQ(state_.sent, 2);
+  EXPECT_TRUE(member_.lost().ok());
+}
+
+TEST_F(FleetMemberTest, AnAbortedBeatIsAFence) {
+  Poll(1);
+  state_.answer = Aborted("another took its place");
+  Poll(2);
+  EXPECT_EQ(member_.lost().code(), Code::kAborted);
+}
+
+// A process that was stopped between two beats had no call open that could fail: it was fenced
+// everywhere, and lived on for ever.
+TEST_F(FleetMemberTest, AFenceBetweenTwoBeatsIsNoticedToo) {
+  Poll(1);
+  Answer();
+  state_.failed = Aborted("actor 0 (incarnation 1) was replaced by incarnation 2");
+  Poll(2);
+  EXPECT_EQ(member_.lost().code(), Code::kAborted);
+  EXPECT_NE(member_.lost().message().find("incarnation 2"), std::string::npos);
+}
+
+TEST_F(FleetMemberTest, AFullWindowIsNoFence) {
+  state_.failed = ResourceExhausted("the window is full");
+  Poll(1);
+  EXPECT_TRUE(member_.lost().ok());
+  state_.failed = Status::Ok();
+  Poll(2);
+  EXPECT_EQ(state_.sent, 1);
+}
+
+TEST_F(FleetMemberTest, WithoutAnAnswerForTooLongItIsLost) {
+  Poll(1);
+  Poll(60);
+  EXPECT_TRUE(member_.lost().ok());
+  Poll(62);
+  EXPECT_EQ(member_.lost().code(), Code::kUnavailable);
+}
+
+}  // namespace
+}  // namespace troop
