@@ -77,9 +77,22 @@ Turn Coordinator::Step(Time now) {
     for (auto& [name, member] : members_) member.last_beat += now - now_;
   }
   now_ = now;
+  GiveUpSilent();
   AdvancePhase();
   if ((phase_ == Phase::kDone || stop_) && everybody_left()) return Turn::Done();
   return Turn::Idle(now + Milliseconds(100));
+}
+
+// Nobody may be there to tell of a member's end: it ran on another machine, or died before its
+// registration was read. Later than a supervisor, which says more.
+void Coordinator::GiveUpSilent() {
+  const Duration limit = Seconds(options_.config.fleet.hung_after_s) + kPause;
+  for (auto& [name, member] : members_) {
+    if (!member.present || now_ - member.last_beat <= limit) continue;
+    LogWarning("{} (process {} on {}) is given up: silent for {:.1f} s (fleet.hung_after_s)", name,
+               member.view.process, member.view.host, ToSeconds(now_ - member.last_beat));
+    MemberLeft(member.view.role, member.view.index, member.view.process);
+  }
 }
 
 void Coordinator::AdvancePhase() {

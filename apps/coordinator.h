@@ -97,6 +97,7 @@ class Coordinator final : public Node, public Service {
   std::int64_t StepsDone() const;
   std::int64_t StepsLeased() const;
   void AdvancePhase();
+  void GiveUpSilent();
   const Member* Find(Role role) const;
 
   const Options options_;

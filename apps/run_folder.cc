@@ -8,10 +8,16 @@ namespace troop {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::size_t kConfigBytesMax = 1 << 20;
+constexpr char kConfigFile[] = "config.toml";
 
-// Somebody's folder that only has the name of a run is not ours to remove.
-Status RemoveRun(RunFolder* folder, bool holds_run) {
+// Somebody's folder that only has the name of a run is not ours to remove. A run that was killed
+// while it began has its config under a temporary name.
+bool HoldsRun(Storage* storage) {
+  return storage->Exists(kConfigFile) || storage->Exists(std::string(kConfigFile) + ".tmp");
+}
+
+Status RemoveRun(RunFolder* folder) {
+  const bool holds_run = HoldsRun(folder->storage.get());
   TROOP_ASSIGN_OR_RETURN(const auto names, folder->storage->List(""));
   for (std::string name : names) {
     if (name == "lock") continue;
@@ -50,20 +56,20 @@ Result<RunFolder> OpenRunFolder(const Config& config, FolderUse use) {
                          folder.path, lock.status().message());
   }
   folder.lock = std::move(*lock);
-  const bool holds_run = folder.storage->Exists("config.toml");
+  const bool holds_run = folder.storage->Exists(kConfigFile);
   if (use == FolderUse::kFresh && holds_run) {
     return AlreadyExists(
         "{} holds a run already: go on with `troop resume {}`, choose another name "
         "(name=…), or replace it with --overwrite",
         folder.path, folder.path);
   }
-  if (use == FolderUse::kOverwrite) TROOP_RETURN_IF_ERROR(RemoveRun(&folder, holds_run));
+  if (use == FolderUse::kOverwrite) TROOP_RETURN_IF_ERROR(RemoveRun(&folder));
   return folder;
 }
 
 Status BeginRun(const RunFolder& folder) {
   TROOP_RETURN_IF_ERROR(folder.storage->Remove("result.json"));
-  TROOP_RETURN_IF_ERROR(folder.storage->WriteAtomic("config.toml", ToToml(folder.config)));
+  TROOP_RETURN_IF_ERROR(folder.storage->WriteAtomic(kConfigFile, ToToml(folder.config)));
   return folder.storage->WriteAtomic("logs/README", "One file per role.\n");
 }
 

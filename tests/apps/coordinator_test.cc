@@ -304,6 +304,32 @@ TEST(CoordinatorTest, ItsOwnPauseIsNoSilenceOfTheRoles) {
   EXPECT_NEAR(world.coordinator().View().members[0].silent_s, 5, 0.01);
 }
 
+// A role of another machine, or one whose registration came after its death, has nobody to tell of
+// its end: its steps stayed leased, and the run waited for it for ever.
+TEST(CoordinatorTest, AMemberThatIsSilentForTooLongIsGivenUpAndItsStepsAreGrantedAgain) {
+  Config config = Budget(1000);
+  config.fleet.hung_after_s = 5;
+  CoordinatorWorld world(config);
+  const std::uint64_t gone = world.Join(Role::kActor, 0), here = world.Join(Role::kActor, 1);
+  EXPECT_EQ(world.ActorBeat(0, gone, 0, 700).steps_granted, 700);
+  EXPECT_EQ(world.ActorBeat(0, gone, 200, 0).steps_granted, 700);
+  const auto pass = [&](int tenths) {
+    for (; tenths > 0; --tenths) {
+      world.Advance(Milliseconds(100));
+      world.ActorBeat(1, here, 0, 0);
+    }
+    return world.coordinator().View().members.size();
+  };
+  EXPECT_EQ(pass(55), 2u);  // a supervisor may still end it, and say so
+  EXPECT_EQ(pass(15), 1u);
+  EXPECT_EQ(world.ActorBeat(1, here, 0, 1000).steps_granted, 800);
+  EXPECT_EQ(world.Beat(Role::kActor, 0, gone, {.steps_done = 700}).status().code(), Code::kAborted);
+  EXPECT_EQ(world.coordinator().View().steps, 200);
+  world.coordinator().Drain();
+  EXPECT_TRUE(world.ActorBeat(1, here, 0, 0).stop);
+  EXPECT_TRUE(world.coordinator().everybody_left());
+}
+
 TEST(CoordinatorTest, AnEvaluationToldTwiceCountsOnce) {
   CoordinatorWorld world(Budget(100, 1));
   const std::uint64_t evaluator = world.Join(Role::kEvaluator);

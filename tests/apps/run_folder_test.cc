@@ -69,6 +69,16 @@ TEST_F(RunFolderTest, OverwriteLeavesAFolderAloneThatHoldsNoRun) {
   EXPECT_TRUE(Has("thesis.tex"));
 }
 
+// A run killed while it wrote its config could not be overwritten: "holds files but no run".
+TEST_F(RunFolderTest, OverwriteRemovesARunThatWasKilledWhileItBegan) {
+  fs::create_directory(temp_.path() + "/run");
+  Write("metrics.jsonl");
+  Write("config.toml.tmp");
+  EXPECT_TRUE(OpenRunFolder(config_, FolderUse::kOverwrite).ok());
+  EXPECT_FALSE(Has("config.toml.tmp"));
+  EXPECT_FALSE(Has("metrics.jsonl"));
+}
+
 TEST_F(RunFolderTest, ResumeOfWhatIsNotThereIsNotFoundAndMakesNothing) {
   EXPECT_EQ(OpenRunFolder(config_, FolderUse::kResume).status().code(), Code::kNotFound);
   EXPECT_FALSE(fs::exists(temp_.path() + "/run"));
