@@ -44,10 +44,12 @@ inline bool FileHas(const std::string& path, const std::string& part) {
   return FileText(path).find(part) != std::string::npos;
 }
 
-// A `troop` whose output goes to a file and whose sockets to folder/tmp. Killed at its end.
+// A `troop` whose output goes to a file and whose sockets to folder/tmp, with more environment
+// variables ("NAME=value") if wanted. Killed at its end.
 class Troop {
  public:
-  Troop(std::vector<std::string> words, const std::string& folder)
+  Troop(std::vector<std::string> words, const std::string& folder,
+        std::vector<std::string> environment = {})
       : output_(folder + "/output-" + std::to_string(++Count())) {
     std::filesystem::create_directories(folder + "/tmp");
     words.insert(words.begin(), TROOP_PROGRAM);
@@ -57,6 +59,7 @@ class Troop {
     process_ = fork();
     if (process_ != 0) return;
     setenv("TMPDIR", (folder + "/tmp").c_str(), 1);
+    for (std::string& variable : environment) putenv(variable.data());
     const int file = open(output_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
     dup2(file, STDOUT_FILENO);
     dup2(file, STDERR_FILENO);
@@ -187,8 +190,9 @@ log.metrics_every_s = 0.1
     words.insert(words.end(), overrides.begin(), overrides.end());
     return words;
   }
-  std::unique_ptr<Troop> Start(const std::vector<std::string>& words) const {
-    return std::make_unique<Troop>(words, folder());
+  std::unique_ptr<Troop> Start(const std::vector<std::string>& words,
+                               const std::vector<std::string>& environment = {}) const {
+    return std::make_unique<Troop>(words, folder(), environment);
   }
   std::unique_ptr<Troop> Train(const std::vector<std::string>& overrides = {}) const {
     return Start(TrainWords(overrides));
@@ -233,6 +237,12 @@ log.metrics_every_s = 0.1
   std::string LauncherLog(const std::string& name = "run") const {
     return FileText(run(name) + "/logs/launcher.log");
   }
+  // Folders of sockets in what the runs take for the system's temporary folder.
+  bool SocketFolderLeft() const {
+    return std::ranges::any_of(
+        std::filesystem::directory_iterator(folder() + "/tmp"),
+        [](const auto& entry) { return entry.path().filename().string().starts_with("troop-"); });
+  }
   // The one process that plays a role, once there is one.
   pid_t AwaitRole(const std::string& role, const std::string& name = "run") const {
     pid_t process = 0;
@@ -242,6 +252,18 @@ log.metrics_every_s = 0.1
           coordinator.empty() ? std::vector<pid_t>() : RoleProcesses(coordinator, role);
       if (!found.empty()) process = found[0];
       return !found.empty();
+    })) << role;
+    return process;
+  }
+  // The one of index 0, of roles that there are several of.
+  pid_t AwaitFirst(const std::string& role) const {
+    pid_t process = 0;
+    EXPECT_TRUE(Await([&] {
+      for (const pid_t found : RoleProcesses(Coordinator(), role)) {
+        const std::vector<std::string> words = CommandLine(found);
+        if (words.size() > 4 && words[4] == "0") process = found;
+      }
+      return process != 0;
     })) << role;
     return process;
   }
