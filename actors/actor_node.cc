@@ -18,12 +18,12 @@ constexpr Duration kPullEvery = Milliseconds(5);
 
 }  // namespace
 
-ActorNode::ActorNode(const Config& config, Network* network, FleetMember* member)
-    : config_(config), network_(network), member_(member) {}
+ActorNode::ActorNode(const Config& config, Network* network, FleetMember* member, History* history)
+    : config_(config), network_(network), member_(member), history_(history) {}
 
 Result<std::unique_ptr<ActorNode>> ActorNode::Make(const Config& config, Network* network,
-                                                   FleetMember* member) {
-  std::unique_ptr<ActorNode> node(new ActorNode(config, network, member));
+                                                   FleetMember* member, History* history) {
+  std::unique_ptr<ActorNode> node(new ActorNode(config, network, member, history));
   TROOP_RETURN_IF_ERROR(node->Build());
   return node;
 }
@@ -76,8 +76,9 @@ Status ActorNode::ConnectReplay(const Origin& origin) {
                                                            {.origin = origin, .window = window}));
     channels.push_back(std::move(channel));
   }
-  writer_ =
-      MakeReplayWriter(std::move(channels), trajectory, WriterOptionsFor(config_, trajectory));
+  ReplayWriter::Options options = WriterOptionsFor(config_, trajectory);
+  options.history = history_;
+  writer_ = MakeReplayWriter(std::move(channels), trajectory, options);
   return Status::Ok();
 }
 
@@ -218,6 +219,9 @@ void ActorNode::PullWeights(Time now) {
   if (std::optional<WeightSnapshot> snapshot = weights_->Poll(now)) {
     const Status set = policy_->SetWeights(snapshot->version, snapshot->value.as<float>());
     if (!set.ok()) result_ = set;
+    if (history_ != nullptr) {
+      history_->Note({.what = HistoryEvent::kReceived, .version = snapshot->version});
+    }
     have_weights_ = true;
   }
   if (result_.ok()) result_ = weights_->error();

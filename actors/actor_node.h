@@ -7,6 +7,7 @@
 #include "actors/policy.h"
 #include "actors/trajectory_builder.h"
 #include "core/config.h"
+#include "core/history.h"
 #include "core/node.h"
 #include "envs/vector_env.h"
 #include "net/control.h"
@@ -23,13 +24,13 @@ class ActorNode final : public Node {
  public:
   // `network` and `member` outlive the node. Errors: the environment or network can't be made.
   static Result<std::unique_ptr<ActorNode>> Make(const Config& config, Network* network,
-                                                 FleetMember* member);
+                                                 FleetMember* member, History* history = nullptr);
   Turn Step(Time now) override;
   void Drain() override { draining_ = true; }
   Status result() const override { return result_; }
 
  private:
-  ActorNode(const Config& config, Network* network, FleetMember* member);
+  ActorNode(const Config& config, Network* network, FleetMember* member, History* history);
   Status Build();
   Status Connect();
   Status ConnectReplay(const Origin& origin);
@@ -52,6 +53,7 @@ class ActorNode final : public Node {
   const Config config_;
   Network* const network_;
   FleetMember* const member_;
+  History* const history_;
   Metrics metrics_;
   EnvSpec spec_;
   std::unique_ptr<VectorEnv> envs_;

@@ -22,8 +22,8 @@ class ReplayNode final : public Node {
  public:
   explicit ReplayNode(ReplayServer* server) : server_(server) {}
   Turn Step(Time now) override {
-    server_->Tick(now);
-    return draining_ && server_->drained() ? Turn::Done() : Turn::Idle(now + Milliseconds(10));
+    const Time next = server_->Tick(now);
+    return draining_ && server_->drained() ? Turn::Done() : Turn::Idle(next);
   }
   void Drain() override {
     if (!draining_) server_->Drain();

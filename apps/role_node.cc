@@ -62,11 +62,12 @@ Status RoleNode::Join(const RegisterReply& reply) {
       .role = options_.role, .index = options_.index, .incarnation = reply.incarnation};
   TROOP_ASSIGN_OR_RETURN(auto channel,
                          options_.network->Connect(options_.coordinator, {.origin = origin}));
-  member_ = std::make_unique<FleetMember>(
-      std::move(channel), FleetMember::Options{.role = options_.role,
-                                               .index = options_.index,
-                                               .incarnation = reply.incarnation,
-                                               .hung_after = Seconds(config_.fleet.hung_after_s)});
+  FleetMember::Options options{.role = options_.role,
+                               .index = options_.index,
+                               .incarnation = reply.incarnation,
+                               .hung_after = Seconds(config_.fleet.hung_after_s)};
+  if (options_.beat_every > Duration(0)) options.beat_every = options_.beat_every;
+  member_ = std::make_unique<FleetMember>(std::move(channel), options);
   TROOP_ASSIGN_OR_RETURN(node_, MakeNode(reply));
   LogInfo("joined as incarnation {}", reply.incarnation);
   return Status::Ok();
@@ -83,13 +84,14 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
   const EnvSpec& env = environment->spec();
   switch (options_.role) {
     case Role::kActor:
-      return upcast(ActorNode::Make(config_, network, member_.get()));
+      return upcast(ActorNode::Make(config_, network, member_.get(), options_.history));
     case Role::kEvaluator:
       return upcast(EvaluatorNode::Make(config_, network, member_.get()));
     case Role::kReplay: {
       ReplayDutyOptions options{.index = options_.index,
                                 .incarnation = reply.incarnation,
-                                .executor = options_.executor};
+                                .executor = options_.executor,
+                                .history = options_.history};
       if (config_.replay.persist) {
         TROOP_ASSIGN_OR_RETURN(options.run, options_.storage(config_));
       }
@@ -108,7 +110,8 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
                                        .member = member_.get(),
                                        .executor = options_.executor,
                                        .run = run,
-                                       .resume_checkpoint = reply.resume_checkpoint}));
+                                       .resume_checkpoint = reply.resume_checkpoint,
+                                       .history = options_.history}));
     }
     default:
       return InvalidArgument(

@@ -5,6 +5,7 @@
 
 #include "core/config.h"
 #include "core/executor.h"
+#include "core/history.h"
 #include "core/node.h"
 #include "core/storage.h"
 #include "net/control.h"
@@ -24,11 +25,13 @@ class RoleNode final : public Node {
     std::int64_t process = 0;
     std::uint64_t attempt = 1;        // grows over the processes that play this role
     Duration join_max = Seconds(30);  // gives up when the coordinator doesn't answer
+    Duration beat_every{};            // 0: as FleetMember has it
     Network* network = nullptr;
     Executor* executor = nullptr;  // one thread
     // The run's folder, once the config is known; outlives the node.
     std::function<Result<Storage*>(const Config&)> storage;
     std::function<void(const Config&)> joined;  // once the config is known; may be empty
+    History* history = nullptr;
   };
   explicit RoleNode(Options options) : options_(std::move(options)) {}
 

@@ -20,7 +20,7 @@ Result<std::unique_ptr<ServiceNode>> ServiceNode::Make(Duty duty, Network* netwo
 }
 
 Turn ServiceNode::Step(Time now) {
-  if (duty_.tick) duty_.tick(now);
+  const Time next = duty_.tick ? duty_.tick(now) : kForever;
   if (now >= member_->next_beat()) duty_.report(&metrics_);
   member_->Poll(now, metrics_);
   result_ = member_->lost();
@@ -29,7 +29,7 @@ Turn ServiceNode::Step(Time now) {
   if (over && !ending_ && duty_.drain) duty_.drain();
   ending_ = ending_ || over;
   if (ending_ && (!duty_.drain || duty_.drained())) return Turn::Done();
-  return Turn::Idle(std::max(member_->next_beat(), now + Milliseconds(10)));
+  return Turn::Idle(std::min(member_->next_beat(), next));
 }
 
 Result<ServiceNode::Duty> MakeReplayDuty(const Config& config, const EnvSpec& env,
@@ -40,10 +40,11 @@ Result<ServiceNode::Duty> MakeReplayDuty(const Config& config, const EnvSpec& en
   options.executor = duty.executor;
   options.journal.folder = PeerName(Role::kReplay, duty.index);
   if (config.replay.persist) options.storage = duty.run;
+  for (ReplayTableOptions& table : options.tables) table.table.history = duty.history;
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<ReplayServer> server, MakeReplayServer(options));
   ReplayServer* const s = server.get();
   return ServiceNode::Duty{.service = std::move(server),
-                           .tick = [s](Time now) { s->Tick(now); },
+                           .tick = [s](Time now) { return s->Tick(now); },
                            .report = [s](Metrics* metrics) { s->Report(metrics); },
                            .drain = [s] { s->Drain(); },
                            .drained = [s] { return s->drained(); }};

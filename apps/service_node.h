@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "core/config.h"
+#include "core/history.h"
 #include "core/node.h"
 #include "core/spec.h"
 #include "net/control.h"
@@ -18,7 +19,7 @@ class ServiceNode final : public Node {
  public:
   struct Duty {
     std::unique_ptr<Service> service;
-    std::function<void(Time)> tick;        // at each step; may be empty
+    std::function<Time(Time)> tick;        // at each step, and when it says; may be empty
     std::function<void(Metrics*)> report;  // before each beat
     std::function<void()> drain;           // once, at the end; may be empty
     std::function<bool()> drained;         // whether it may leave then
@@ -46,6 +47,7 @@ struct ReplayDutyOptions {
   std::uint64_t incarnation = 0;
   Executor* executor = nullptr;
   Storage* run = nullptr;
+  History* history = nullptr;
 };
 Result<ServiceNode::Duty> MakeReplayDuty(const Config& config, const EnvSpec& env,
                                          const ReplayDutyOptions& duty);

@@ -44,6 +44,7 @@ Status LearnerNode::Build() {
   updates_ = updates_at_start_ = submitted_ = publish_at_ = algorithm_->updates();
   context_.member->report().checkpoint = context_.resume_checkpoint;
   context_.member->report().checkpoint_updates = updates_;
+  Note(HistoryEvent::kResumed, updates_);
   LogInfo("resumed from {}: {} updates, {} agent steps", context_.resume_checkpoint, updates_,
           checkpoint.steps);
   return Status::Ok();
@@ -218,6 +219,7 @@ void LearnerNode::Publish(Buffer value) {
   published_ = Version();
   published_to_ = context_.member->Incarnation(Role::kParamServer, 0);
   publisher_->Publish({published_, std::move(value)});
+  Note(HistoryEvent::kPublished, published_);
   if (sampler_) sampler_->SeePolicyVersion(published_);
 }
 
@@ -273,6 +275,10 @@ void LearnerNode::ReportMetrics(const UpdateJob& job) {
   metrics_.Gauge("learner/sample_age", items > 0 ? std::max(0.0, age / items) : 0);
 }
 
+void LearnerNode::Note(HistoryEvent::What what, std::uint64_t version) const {
+  if (context_.history != nullptr) context_.history->Note({.what = what, .version = version});
+}
+
 // checkpoint.every_s = 0: none but the final one.
 Time LearnerNode::CheckpointAfter(Time now) const {
   const double every_s = context_.config.checkpoint.every_s;
@@ -302,6 +308,7 @@ void LearnerNode::CollectCheckpoint() {
   const std::unique_ptr<CheckpointJob> job = std::move(checkpoint_);
   context_.member->BeatSoon();
   if (job->path.ok()) {
+    Note(HistoryEvent::kCheckpointed, job->updates);
     context_.member->report().checkpoint = *job->path;
     context_.member->report().checkpoint_updates = job->updates;
     context_.member->report().checkpoint_final = job->final;

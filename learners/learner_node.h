@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/config.h"
+#include "core/history.h"
 #include "core/node.h"
 #include "core/storage.h"
 #include "learners/algorithm.h"
@@ -30,6 +31,7 @@ class LearnerNode final : public Node {
     Executor* executor = nullptr;   // one thread: updates run in the order they were submitted
     Storage* run = nullptr;         // the run's folder
     std::string resume_checkpoint;  // empty: fresh
+    History* history = nullptr;
   };
   static Result<std::unique_ptr<LearnerNode>> Make(Context context);
   Turn Step(Time now) override;
@@ -67,6 +69,7 @@ class LearnerNode final : public Node {
   Time CheckpointAfter(Time now) const;
   void StartCheckpoint(Time now, bool final);
   void CollectCheckpoint();
+  void Note(HistoryEvent::What what, std::uint64_t version) const;
   void ReportMetrics(const UpdateJob& job);
   double Progress(std::uint64_t updates) const;
   bool Finishing() const;

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "core/history.h"
 #include "core/time.h"
 #include "core/trajectory.h"
 #include "net/network.h"
@@ -29,6 +30,7 @@ class ReplayWriter {
  public:
   struct Options {
     int window = 4;           // the channels' own windows must have room for one call more
+    History* history = nullptr;
     std::uint32_t table = 0;  // its number at the servers
     Codec codec = Codec::kNone;
   };

@@ -33,7 +33,7 @@ class ReplayServerImpl final : public ReplayServer {
   void PeerChanged(const Origin& peer, PeerState state) override {
     for (const auto& table : tables_) table->NotePeer(peer, state);
   }
-  void Tick(Time now) override;
+  Time Tick(Time now) override;
   void Report(Metrics* metrics) const override;
   void Drain() override;
   bool drained() const override;
@@ -141,8 +141,13 @@ void ReplayServerImpl::Describe(Reply* reply) const {
   reply->Send({.type = MessageType::kDescribeReply, .body = EncodeBody(body)});
 }
 
-void ReplayServerImpl::Tick(Time now) {
-  for (const auto& table : tables_) table->Tick(now);
+Time ReplayServerImpl::Tick(Time now) {
+  Time next = kForever;
+  for (const auto& table : tables_) {
+    table->Tick(now);
+    next = std::min(next, table->next_tick());
+  }
+  return next;
 }
 
 void ReplayServerImpl::Drain() {

@@ -49,8 +49,9 @@ class ReplayServer : public Service {
     Journal::Options journal{};
     bool ack_on_disk = false;  // an insert is acknowledged when a restart would find it
   };
-  // Takes the results of jobs, starts new ones, keeps the time. After each Pump, and every 10 ms.
-  virtual void Tick(Time now) = 0;
+  // Takes the results of jobs, starts new ones, keeps the time. After each Pump, and at the latest
+  // at the time that is returned.
+  virtual Time Tick(Time now) = 0;
   // Nothing is taken any more, what waits stays unanswered; the tables are brought to the disk
   // whole. Then drained(), some Ticks later.
   virtual void Drain() = 0;

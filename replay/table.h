@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/buffer.h"
+#include "core/history.h"
 #include "core/status.h"
 #include "core/trajectory.h"
 #include "replay/drawn.h"
@@ -81,6 +82,7 @@ class Table {
     std::size_t bytes_max = 0;            // of the log's segments; 0: no limit
     std::size_t segment_bytes = 0;        // 0: derived
     bool checksums = false;               // a durable table: records carry items and CRC-32C
+    History* history = nullptr;          // of items that come in, or back
     std::uint64_t seed = 1;
     std::uint64_t incarnation = 0;       // with the seed, the key of the random numbers
     std::uint32_t first_generation = 1;  // a table that follows another begins elsewhere

@@ -156,6 +156,7 @@ Status Table::State::PlanItems(std::span<const Item> items, InsertCounts* counts
       planned.push_back({*located, std::uint32_t(i)});
     } else {
       ++counts->expired;
+      Tell(HistoryEvent::kDropped, items[i]);
     }
   }
   return Status::Ok();
@@ -266,6 +267,11 @@ void Table::State::AddItems(std::span<const Item> items) {
   log.End();
 }
 
+void Table::State::Tell(HistoryEvent::What what, const Item& item) const {
+  if (options.history == nullptr) return;
+  options.history->Note({what, item.stream, item.first_frame, item.length, 0});
+}
+
 Table::State::Slot Table::State::AddItem(const Planned& plan, const Item& newcomer,
                                          std::uint32_t index, const SegmentStore::Place& place,
                                          RecordWriter* writer) {
@@ -302,6 +308,7 @@ Table::State::Slot Table::State::AddItem(const Planned& plan, const Item& newcom
     rest.segment = place.segment;
     log.store().AddLive(place.segment, layout.item_bytes());
   }
+  Tell(HistoryEvent::kInserted, newcomer);
   if (!version_told) newest_version = std::max(newest_version, newcomer.policy_version);
   if (options.max_policy_age > 0) order.push_back(std::uint64_t{stored.generation} << 32 | taken);
   MarkDirty(taken);

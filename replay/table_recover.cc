@@ -312,6 +312,10 @@ void Table::State::Recovery::AddItems(const std::vector<FoundItem>& alive) {
     const ItemRecord& written = item.written;
     const std::uint32_t count = written.lead + written.length + 1;
     state->log.Refer(frame[item.first].id, count);
+    if (History* const history = state->options.history) {
+      history->Note(
+          {HistoryEvent::kRestored, written.stream, written.first_frame, written.length, 0});
+    }
     state->item[written.slot] = {.first = frame[item.first].id,
                                  .generation = written.generation,
                                  .policy_version = written.policy_version,

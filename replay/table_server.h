@@ -50,6 +50,7 @@ class TableServer {
   // parked is refused.
   void NotePeer(const Origin& origin, PeerState state);
   void Tick(Time now);
+  Time next_tick() const { return next_tick_; }  // at the latest, as of the last Tick
   void Drain();  // no call comes any more
   bool drained() const { return journal_ == nullptr || journal_->drained(); }
   // `prefix`: "replay/" of the first table, "replay/<name>/" of others.
@@ -142,6 +143,7 @@ class TableServer {
   bool draining_ = false;  // the last sampler heard said that no more experience will come
   std::map<std::pair<Role, std::int32_t>, Client> clients_;
   std::optional<Time> now_;
+  Time next_tick_{};
   std::int64_t refused_ = 0, expired_ = 0, repeated_ = 0, rejected_ = 0;
   Table::UpdateCounts updates_;
   Histogram policy_age_, age_;  // of drawn items: updates, and items inserted since

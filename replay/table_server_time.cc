@@ -1,19 +1,25 @@
 // What a table's server does between calls, and what it says of itself.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/log.h"
 #include "replay/table_server.h"
 
 namespace troop {
 namespace {
 
-// A host that has nothing to do calls every 10 ms: of these a round of snapshots may take one.
+// A round of snapshots may take a millisecond of a host that has nothing to do, and of two one.
 constexpr int kIdlePolls = 64;
+constexpr Duration kAtMost = Milliseconds(2);
+// Who is gone is noticed, and waits are noted.
+constexpr Duration kAtLeast = Seconds(1);
 
 }  // namespace
 
 void TableServer::Tick(Time now) {
   now_ = now;
+  next_tick_ = now + kAtLeast;
   ForgetClients(now);
   if (!ended_) SettleAll();
   NoteWaits();
@@ -50,6 +56,7 @@ void TableServer::PollJournal(Time now) {
   for (int i = 0; i < kIdlePolls && !called_ && next <= now; ++i) {
     next = journal_->Poll(now, &journaled_);
   }
+  next_tick_ = std::clamp(next, now + kAtMost, now + kAtLeast);
   while (!unacked_.empty() && unacked_.front().position <= journal_->durable()) {
     unacked_.front().reply.Send(
         {.type = MessageType::kInsertReply, .body = std::move(unacked_.front().body)});

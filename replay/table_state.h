@@ -69,6 +69,7 @@ struct Table::State {
   Status ReduceToBytes();
   void ChooseNewcomers(InsertCounts* counts);
   void AddItems(std::span<const Item> items);
+  void Tell(HistoryEvent::What what, const Item& item) const;
   Slot AddItem(const Planned& planned, const Item& item, std::uint32_t index,
                const SegmentStore::Place& place, RecordWriter* writer);
   Slot TakeSlot();

@@ -32,6 +32,7 @@ class ShardWriter {
     for (const Chunk& chunk : chunks) encoded.push_back(EncodeChunk(chunk, &coder_));
     pushes_.push_back(
         {.chunks = std::move(encoded), .items = {items.begin(), items.end()}, .number = number});
+    Note(HistoryEvent::kSent, pushes_.back());
     Pack(&pushes_.back());
     return SendUnsent();
   }
@@ -44,6 +45,7 @@ class ShardWriter {
       if (!answer) break;
       if (answer->ok()) {
         TROOP_RETURN_IF_ERROR(TakeReply(**answer));
+        Note(HistoryEvent::kAcknowledged, pushes_.front());
         done(pushes_.front().number, pushes_.front().items.size());
         pushes_.pop_front();
       } else if (MayTryAgain(answer->status().code())) {
@@ -67,6 +69,13 @@ class ShardWriter {
     std::uint64_t number = 0;
     Ticket ticket = 0;  // 0: not with the channel
   };
+
+  void Note(HistoryEvent::What what, const Pushed& push) const {
+    if (options_.history == nullptr) return;
+    for (const Item& item : push.items) {
+      options_.history->Note({what, item.stream, item.first_frame, item.length, 0});
+    }
+  }
 
   Status TakeReply(const Message& reply) {
     TROOP_ASSIGN_OR_RETURN(const auto body, DecodeBody<InsertReplyBody>(reply.body));

@@ -1,0 +1,137 @@
+#include "tests/simulation/checker.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "replay/client.h"
+
+namespace troop::simulation {
+namespace {
+
+// Items of a stream that reach back over the death of a shard: of those steps that an n-step item
+// spans.
+constexpr int kDropsMax = 3;
+
+}  // namespace
+
+class Checker::Teller final : public History {
+ public:
+  Teller(Checker* checker, std::string who, bool replay, int shard)
+      : who(std::move(who)), replay(replay), shard(shard), checker_(checker) {}
+  void Note(const HistoryEvent& event) override { checker_->Note(*this, event); }
+
+  const std::string who;
+  const bool replay;
+  const int shard;
+  mutable std::uint64_t weights = 0, published = 0, checkpointed = 0;  // the newest of each
+
+ private:
+  Checker* const checker_;
+};
+
+Checker::Checker(int shards, bool durable) : durable_(durable), shards_(std::size_t(shards)) {}
+Checker::~Checker() = default;
+
+History* Checker::Of(const std::string& who, bool replay, int shard) {
+  tellers_.push_back(std::make_unique<Teller>(this, who, replay, shard));
+  return tellers_.back().get();
+}
+
+void Checker::ShardDied(int shard) {
+  Shard& s = shards_[std::size_t(shard)];
+  s.present.clear();
+  s.drops.clear();
+  ++s.deaths;
+  s.up = false;
+}
+
+void Checker::ShardIsBack(int shard) {
+  Shard& s = shards_[std::size_t(shard)];
+  s.up = true;
+  for (const Name& name : s.acknowledged) {
+    if (!s.present.contains(name)) {
+      return Breach(Describe(fmt::format("replay-{}", shard), name,
+                             "was acknowledged as durable and did not come back"));
+    }
+  }
+}
+
+void Checker::PowerLost() {
+  for (std::size_t k = 0; k < shards_.size(); ++k) ShardDied(int(k));
+}
+
+void Checker::Breach(std::string what) {
+  if (breach_.empty()) breach_ = std::move(what);
+}
+
+std::string Checker::Describe(const std::string& who, const Name& name, const char* what) const {
+  return fmt::format("{}: the item of stream {:#x}, frame {}, {} steps {}", who, name.stream,
+                     name.first_frame, name.length, what);
+}
+
+void Checker::Note(const Teller& teller, const HistoryEvent& event) {
+  const Name name{event.stream, event.first_frame, event.length};
+  const auto breach = [&](const char* what) { Breach(Describe(teller.who, name, what)); };
+  Shard& shard =
+      shards_[teller.replay ? std::size_t(teller.shard) : ShardOf(event.stream, shards_.size())];
+  switch (event.what) {
+    case HistoryEvent::kSent:
+      if (!sent_.insert(name).second) breach("was made twice");
+      break;
+    case HistoryEvent::kInserted:
+      if (!sent_.contains(name)) breach("was inserted, and nobody sent it");
+      if (!shard.present.insert(name).second) breach("was inserted twice");
+      shard.ever.insert(name);
+      break;
+    case HistoryEvent::kDropped:
+      shard.dropped.insert(name);
+      if (durable_) breach("was dropped, and the log is durable");
+      if (shard.deaths == 0) breach("was dropped, and its shard lives since the beginning");
+      if (++shard.drops[event.stream] > kDropsMax) breach("was dropped, as too many before it");
+      break;
+    case HistoryEvent::kRestored:
+      ++restored_;
+      if (!shard.ever.contains(name)) breach("came back, and was never inserted");
+      if (!shard.present.insert(name).second) breach("came back twice");
+      break;
+    case HistoryEvent::kAcknowledged:
+      ++acknowledged_;
+      if (!shard.ever.contains(name) && !shard.dropped.contains(name)) {
+        breach("was acknowledged, and never inserted");
+      }
+      if (durable_) {
+        shard.acknowledged.insert(name);
+        if (shard.up && !shard.present.contains(name)) breach("was acknowledged, and is gone");
+      }
+      break;
+    case HistoryEvent::kPublished:
+      if (event.version < teller.published) {
+        Breach(fmt::format("{} published version {:#x} after {:#x}", teller.who, event.version,
+                           teller.published));
+      }
+      teller.published = event.version;
+      published_ = std::max(published_, event.version);
+      break;
+    case HistoryEvent::kReceived:
+      if (event.version < teller.weights) {
+        Breach(fmt::format("{} received weights {:#x} after {:#x}", teller.who, event.version,
+                           teller.weights));
+      }
+      teller.weights = event.version;
+      break;
+    case HistoryEvent::kCheckpointed:
+      if (event.version < teller.checkpointed) {
+        Breach(fmt::format("{} wrote a checkpoint of {} updates after one of {}", teller.who,
+                           event.version, teller.checkpointed));
+      }
+      teller.checkpointed = event.version;
+      checkpoints_.insert(event.version);
+      break;
+    case HistoryEvent::kResumed:
+      break;  // what it goes on from was read, with its checksums
+  }
+}
+
+}  // namespace troop::simulation

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/time.h"
+
+namespace troop::simulation {
+
+// What goes wrong, and when. Roles are named as PeerName names them ("replay-0").
+struct Fault {
+  enum Kind {
+    kKill,     // kill -9; the supervisor starts the role again
+    kTear,     // the same in the midst of a job that writes
+    kFreeze,   // SIGSTOP, and back
+    kReplace,  // the same, while another process takes the role; the first comes back
+    kBlock,    // nothing gets from `role` to `other`
+    kIsolate,  // nor back
+    kBreak,    // their connections end
+    kSlow,     // every message of the role takes long
+    kDisk,     // the disk refuses to write
+    kPower,    // all processes and the machine's memory are gone; the run is resumed
+  } kind = kKill;
+  Time at{};
+  Duration lasts{};
+  std::string role, other;
+};
+std::string ToString(const Fault& fault);
+
+// About `count` of them, spread over [0, length), in the order of time. The same for the same seed.
+std::vector<Fault> MakeFaults(std::uint64_t seed, Duration length, int count,
+                              const std::vector<std::string>& roles);
+
+}  // namespace troop::simulation

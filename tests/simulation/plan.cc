@@ -1,0 +1,60 @@
+#include <algorithm>
+#include <cmath>
+
+#include "apps/serial_fleet.h"
+#include "tests/simulation/simulated_fleet.h"
+
+namespace troop::simulation {
+
+Plan MakePlan(std::uint64_t seed, double hours) {
+  Plan plan{.config = {}, .seed = seed, .length = Seconds(3600 * hours)};
+  Config& c = plan.config;
+  c.seed = std::int64_t(seed);
+  LayerConfig layer;
+  layer.type = "linear";
+  layer.units = 8;
+  c.network.layers = {layer};
+  c.network.dueling = false;
+  c.fleet.mode = "serial";
+  c.fleet.actors = 2;
+  c.fleet.hung_after_s = 6;
+  c.actor.envs = 2;
+  c.actor.push_items = 6;
+  c.actor.lease_steps = 200;
+  c.actor.refresh_steps = 20;
+  c.replay.shards = 2;
+  c.replay.min_items = 64;
+  c.replay.samples_per_insert = 2;
+  c.replay.persist = seed % 2 == 0;
+  c.replay.ack = c.replay.persist ? "disk" : "memory";
+  c.learner.batch_size = 8;
+  c.learner.publish_every_updates = 10;
+  c.learner.total_steps = std::floor(34500 * hours);
+  c.replay.capacity_items = 4 * std::int64_t(c.learner.total_steps) + 10000;
+  c.checkpoint.every_s = 60;
+  c.evaluator.enabled = false;
+  std::vector<std::string> roles;
+  for (const FleetRole& role : RolesOf(c)) roles.push_back(PeerName(role.role, role.index));
+  plan.faults = MakeFaults(seed, plan.length, int(30 * hours) + 4, roles);
+  return plan;
+}
+
+Plan Shrink(Plan plan) {
+  for (std::size_t chunk = std::max<std::size_t>(plan.faults.size() / 2, 1); chunk > 0;
+       chunk /= 2) {
+    for (std::size_t at = 0; at < plan.faults.size();) {
+      Plan less = plan;
+      const std::size_t end = std::min(at + chunk, less.faults.size());
+      less.faults.erase(less.faults.begin() + std::ptrdiff_t(at),
+                        less.faults.begin() + std::ptrdiff_t(end));
+      if (Live(less).breach.empty()) {
+        at = end;
+      } else {
+        plan = std::move(less);
+      }
+    }
+  }
+  return plan;
+}
+
+}  // namespace troop::simulation

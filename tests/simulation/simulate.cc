@@ -1,0 +1,106 @@
+// Lives through simulated hours of a fleet with faults.
+//
+//   simulate [--first-seed S] [--seeds N] [--hours H] [--jobs J] [--no-shrink]
+//
+// Each seed is a run of its own. One that breaks a promise is printed with what it broke, shrunk to
+// the fewest faults, and the exit code is 1.
+#include <fmt/format.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "core/log.h"
+#include "tests/simulation/simulated_fleet.h"
+
+namespace troop::simulation {
+namespace {
+
+struct Options {
+  std::uint64_t first_seed = 1, seeds = 10;
+  double hours = 1;
+  int jobs = 1;
+  bool shrink = true;
+};
+
+void Report(std::uint64_t seed, const Plan& plan, const Outcome& outcome) {
+  fmt::print(
+      "seed {}: {}; {:.0f} s, {} messages, {} faults, {} restarts, {} resumes, {} items, {} "
+      "acknowledged, {} restored, {} steps, {} updates, course {:016x}\n",
+      seed, outcome.breach.empty() ? "well" : "BREACH " + outcome.breach,
+      ToSeconds(outcome.ended - Time{}), outcome.messages, outcome.faults, outcome.restarts,
+      outcome.resumes, outcome.items, outcome.acknowledged, outcome.restored, outcome.steps,
+      outcome.updates, outcome.hash);
+  if (outcome.breach.empty()) return;
+  for (const Fault& fault : plan.faults) fmt::print("  {}\n", ToString(fault));
+  std::fflush(stdout);
+}
+
+int Main(int argc, char** argv) {
+  Options o;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view flag = argv[i];
+    const char* const value = i + 1 < argc ? argv[i + 1] : "";
+    if (flag == "--no-shrink") {
+      o.shrink = false;
+      continue;
+    }
+    if (flag == "--first-seed") o.first_seed = std::strtoull(value, nullptr, 10);
+    if (flag == "--seeds") o.seeds = std::strtoull(value, nullptr, 10);
+    if (flag == "--hours") o.hours = std::atof(value);
+    if (flag == "--jobs") o.jobs = std::atoi(value);
+    const bool known =
+        flag == "--first-seed" || flag == "--seeds" || flag == "--hours" || flag == "--jobs";
+    if (!known || *value == 0 || o.hours <= 0 || o.jobs < 1) {
+      fmt::print(stderr,
+                 "usage: {} [--first-seed S] [--seeds N] [--hours H] [--jobs J] "
+                 "[--no-shrink]\n",
+                 argv[0]);
+      return 2;
+    }
+    ++i;
+  }
+  const bool log = std::getenv("TROOP_SIMULATE_LOG") != nullptr;
+  InitLog({.role = "simulate",
+           .file = log ? "" : "/dev/null",
+           .level = log ? LogLevel::kInfo : LogLevel::kError});
+  std::atomic<std::uint64_t> next{0};
+  std::mutex mutex;
+  int breaches = 0;
+  const auto begin = std::chrono::steady_clock::now();
+  const auto work = [&] {
+    while (true) {
+      const std::uint64_t k = next++;
+      if (k >= o.seeds) return;
+      Plan plan = MakePlan(o.first_seed + k, o.hours);
+      const Outcome outcome = Live(plan);
+      const std::scoped_lock lock(mutex);
+      Report(plan.seed, plan, outcome);
+      if (outcome.breach.empty()) continue;
+      ++breaches;
+      if (!o.shrink) continue;
+      const Plan least = Shrink(plan);
+      fmt::print("seed {}: shrunk to {} faults\n", plan.seed, least.faults.size());
+      Report(plan.seed, least, Live(least));
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 1; i < o.jobs; ++i) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+  const double took =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  fmt::print("{} of {} seeds broke a promise; {:.2f} simulated hours a second\n", breaches, o.seeds,
+             double(o.seeds) * o.hours / took);
+  return breaches == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace troop::simulation
+
+int main(int argc, char** argv) { return troop::simulation::Main(argc, argv); }

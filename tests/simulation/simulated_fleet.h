@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+#include "core/status.h"
+#include "tests/simulation/faults.h"
+
+namespace troop::simulation {
+
+struct Plan {
+  Config config;
+  std::uint64_t seed = 1;
+  Duration length = Seconds(3600);  // of bad days; then the run has an hour to come to its end
+  std::vector<Fault> faults;
+};
+// A small Ape-X fleet: two shards, two actors, on CartPole; what is acknowledged is on disk, or in
+// memory, by the seed.
+Plan MakePlan(std::uint64_t seed, double hours);
+
+struct Outcome {
+  std::string breach;  // empty: all went as it must
+  Time ended{};
+  std::uint64_t messages = 0;  // that arrived
+  std::int64_t faults = 0;     // that happened
+  std::int64_t restarts = 0;
+  std::int64_t resumes = 0;  // of the whole run
+  std::int64_t items = 0, acknowledged = 0, restored = 0;
+  std::int64_t steps = 0;
+  std::uint64_t updates = 0;
+  std::uint64_t hash = 0;  // of the course: equal plans give equal ones
+};
+
+// Lives through the plan: serial mode under a weather, with virtual time. Same plan, same course.
+Outcome Live(const Plan& plan);
+
+// Leaves out faults as long as the breach stays: what is left is needed for it.
+Plan Shrink(Plan plan);
+
+}  // namespace troop::simulation

@@ -1,0 +1,147 @@
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "core/log.h"
+#include "tests/simulation/checker.h"
+#include "tests/simulation/simulated_fleet.h"
+
+namespace troop::simulation {
+namespace {
+
+void Quiet() { InitLog({.role = "simulation", .file = "/dev/null", .level = LogLevel::kError}); }
+
+std::string Course(const Plan& plan) {
+  std::string text;
+  for (const Fault& fault : plan.faults) text += "\n  " + ToString(fault);
+  return text;
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kSeeds = 1;  // sanitizers take ten times as long
+constexpr double kHours = 0.1;
+#else
+constexpr int kSeeds = 5;
+constexpr double kHours = 1;
+#endif
+
+// Five hours of five seeds each, so that they may run beside one another: fifty in all.
+class HoursTest : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(, HoursTest, testing::Range(0, 10));
+
+TEST_P(HoursTest, NothingAcknowledgedIsLostAndNobodyWaitsForEver) {
+  Quiet();
+  for (int i = 0; i < kSeeds; ++i) {
+    const Plan plan = MakePlan(std::uint64_t(1 + 5 * GetParam() + i), kHours);
+    const Outcome outcome = Live(plan);
+    ASSERT_EQ(outcome.breach, "") << "seed " << plan.seed << "; tools/simulate --first-seed "
+                                  << plan.seed << " --seeds 1 shrinks it" << Course(plan);
+    // Otherwise it would prove little.
+    EXPECT_GE(double(outcome.messages), 10'000 * kHours);
+    EXPECT_GE(outcome.faults, kHours < 1 ? 2 : 20);
+    EXPECT_GE(outcome.ended, Time{} + Seconds(3000 * kHours));
+    EXPECT_GE(double(outcome.updates), 1000 * kHours);
+  }
+}
+
+TEST(SimulationTest, TheSamePlanHasTheSameCourse) {
+  Quiet();
+  for (const std::uint64_t seed : {101u, 102u}) {
+    const Plan plan = MakePlan(seed, 0.1);
+    const Outcome first = Live(plan), again = Live(plan);
+    EXPECT_EQ(first.hash, again.hash);
+    EXPECT_EQ(first.messages, again.messages);
+    Plan other = plan;
+    other.seed += 2;
+    EXPECT_NE(Live(other).hash, first.hash);
+  }
+}
+
+TEST(SimulationTest, WithoutFaultsAllThatWasMadeIsAcknowledged) {
+  Quiet();
+  Plan plan = MakePlan(7, 0.1);
+  plan.faults.clear();
+  const Outcome outcome = Live(plan);
+  EXPECT_EQ(outcome.breach, "");
+  EXPECT_EQ(outcome.restarts, 0);
+  EXPECT_EQ(outcome.items, outcome.acknowledged);
+  EXPECT_EQ(outcome.steps, std::int64_t(plan.config.learner.total_steps));
+}
+
+// ---- The checker sees what it is there for ------------------------------------------------------
+
+class CheckerTest : public testing::Test {
+ protected:
+  using E = HistoryEvent;
+  static E Item(E::What what, std::uint64_t frame) { return {what, 8, frame, 3, 0}; }
+  // All the way.
+  void Put(std::uint64_t frame) {
+    actor_->Note(Item(E::kSent, frame));
+    replay_->Note(Item(E::kInserted, frame));
+    actor_->Note(Item(E::kAcknowledged, frame));
+  }
+  bool Saw(std::string_view what) const {
+    return checker_.breach().find(what) != std::string::npos;
+  }
+
+  Checker checker_{1, true};
+  History* actor_ = checker_.Of("actor", false, 0);
+  History* replay_ = checker_.Of("replay", true, 0);
+};
+
+TEST_F(CheckerTest, IsContentWithALogThatComesBack) {
+  for (std::uint64_t frame = 0; frame < 10; ++frame) Put(frame);
+  checker_.ShardDied(0);
+  for (std::uint64_t frame = 0; frame < 10; ++frame) replay_->Note(Item(E::kRestored, frame));
+  checker_.ShardIsBack(0);
+  Put(10);
+  EXPECT_EQ(checker_.breach(), "");
+}
+
+TEST_F(CheckerTest, SeesAnItemThatDidNotComeBack) {
+  for (std::uint64_t frame = 0; frame < 10; ++frame) Put(frame);
+  checker_.ShardDied(0);
+  for (std::uint64_t frame = 1; frame < 10; ++frame) replay_->Note(Item(E::kRestored, frame));
+  checker_.ShardIsBack(0);
+  EXPECT_TRUE(Saw("did not come back")) << checker_.breach();
+}
+
+TEST_F(CheckerTest, SeesAnItemThatIsInsertedTwice) {
+  Put(1);
+  replay_->Note(Item(E::kInserted, 1));
+  EXPECT_TRUE(Saw("inserted twice")) << checker_.breach();
+}
+
+TEST_F(CheckerTest, SeesAnAcknowledgementBeforeTheInsert) {
+  actor_->Note(Item(E::kSent, 1));
+  actor_->Note(Item(E::kAcknowledged, 1));
+  EXPECT_TRUE(Saw("never inserted")) << checker_.breach();
+}
+
+TEST_F(CheckerTest, SeesAnItemOutOfNowhere) {
+  replay_->Note(Item(E::kInserted, 1));
+  EXPECT_TRUE(Saw("nobody sent it")) << checker_.breach();
+}
+
+TEST_F(CheckerTest, SeesADropOfADurableLog) {
+  actor_->Note(Item(E::kSent, 1));
+  replay_->Note(Item(E::kDropped, 1));
+  EXPECT_TRUE(Saw("was dropped")) << checker_.breach();
+}
+
+TEST_F(CheckerTest, SeesWeightsThatGrowOlder) {
+  actor_->Note({.what = E::kReceived, .version = 5});
+  actor_->Note({.what = E::kReceived, .version = 5});
+  EXPECT_EQ(checker_.breach(), "");
+  actor_->Note({.what = E::kReceived, .version = 4});
+  EXPECT_TRUE(Saw("received weights")) << checker_.breach();
+}
+
+TEST_F(CheckerTest, SeesACheckpointThatGoesBack) {
+  actor_->Note({.what = E::kCheckpointed, .version = 50});
+  actor_->Note({.what = E::kCheckpointed, .version = 40});
+  EXPECT_TRUE(Saw("checkpoint")) << checker_.breach();
+}
+
+}  // namespace
+}  // namespace troop::simulation

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/node.h"
+#include "core/rng.h"
+#include "net/sim_network.h"
+
+namespace troop::simulation {
+
+class Weather final : public SimWeather {
+ public:
+  explicit Weather(std::uint64_t seed) : rng_({.run_seed = seed, .index = 2}) {}
+  Duration Delay(std::string_view from, std::string_view to, std::size_t bytes) override {
+    double ms = 0.05 + 0.5 * rng_.Uniform() + double(bytes) / 1e5;
+    if (rng_.Below(200) == 0) ms += rng_.Uniform(5, 300);  // a packet was sent again
+    if (from == slow || to == slow) ms += rng_.Uniform(100, 900);
+    return Duration(std::int64_t(ms * 1e6));
+  }
+  std::size_t Survivors(std::size_t count) override {
+    return count == 0 ? 0 : rng_.Below(std::uint32_t(count) + 1);
+  }
+  Duration Reconnect() override { return Milliseconds(50 + rng_.Below(1000)); }
+
+  std::string slow;
+
+ private:
+  Rng rng_;
+};
+
+// Jobs take time, and a process that dies takes those with it that have not ended.
+class SimExecutor final : public Executor {
+ public:
+  SimExecutor(std::uint64_t seed, const Time* now) : rng_({.run_seed = seed}), now_(now) {}
+  Result<Job> Submit(std::string_view name, std::function<void()> work) override {
+    const Duration takes =
+        name == "update" ? Milliseconds(3000 + rng_.Below(600)) : Milliseconds(1 + rng_.Below(200));
+    last_ = std::max(last_, *now_ + takes);
+    jobs_.push_back({next_, last_, std::move(work)});
+    return next_++;
+  }
+  bool TakeDone(Job job) override {
+    Run();
+    return std::erase(done_, job) > 0;
+  }
+  void Run() {
+    while (!jobs_.empty() && jobs_.front().due <= *now_) RunFirst();
+  }
+  // The process dies in the midst of the next job.
+  bool RunFirst() {
+    if (jobs_.empty()) return false;
+    const Entry entry = std::move(jobs_.front());
+    jobs_.pop_front();
+    entry.work();
+    done_.push_back(entry.job);
+    return true;
+  }
+  Time next() const { return jobs_.empty() ? kForever : jobs_.front().due; }
+
+ private:
+  struct Entry {
+    Job job;
+    Time due;
+    std::function<void()> work;
+  };
+  Rng rng_;
+  const Time* const now_;
+  std::deque<Entry> jobs_;
+  std::vector<Job> done_;
+  Time last_{};
+  Job next_ = 1;
+};
+
+}  // namespace troop::simulation
