@@ -180,13 +180,17 @@ def take_turns(suite, program, peer_script, quick, machine):
 
 
 def probe(build):
-    """What the machine can do, measured: every row carries it, so that rows can be compared."""
+    """What the machine can do, measured, and when: every row carries it, so that rows can be
+    compared."""
     model = "unknown"
     for line in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         if line.startswith("model name"):
             model = line.split(":", 1)[1].strip()
             break
-    machine = {"cpu": model, "cores": len(os.sched_getaffinity(0))}
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True,
+                            check=False, cwd=ROOT).stdout.strip()
+    machine = {"cpu": model, "cores": len(os.sched_getaffinity(0)),
+               "date": time.strftime("%Y-%m-%d", time.gmtime()), "commit": commit or None}
     for line in parse_lines(run_program([build / "bench/probe_bench", "--quick"], cores=1)):
         machine[line["case"]] = significant(statistics.median(line["values"]), 3)
     return machine

@@ -24,7 +24,8 @@ def human(value, unit):
 
 
 def machine_line(machine):
-    return (f"Measured on {machine['cpu']}, {machine['cores']} cores: "
+    when = f", {machine['date']} at {machine['commit']}" if machine.get("commit") else ""
+    return (f"Measured on {machine['cpu']}, {machine['cores']} cores{when}: "
             f"{machine.get('fma_gflops', 0):,.0f} GFLOP/s of fp32 FMA on one core, "
             f"{machine.get('copy_gb_s', 0):.3g} GB/s copied, "
             f"{machine.get('fsync_per_s', 0):,.0f} fsyncs/s. Medians.")
@@ -50,15 +51,16 @@ def read_rows(path):
 def numbers_of(results):
     """The Markdown between README's markers for a folder of results."""
     parts = []
-    machine = None
+    said = None
     for suite in SUITES:
         rows = read_rows(results / f"{suite}.jsonl")
-        if rows:
-            machine = machine or rows[0]["machine"]
-            parts.append(f"**{TITLES[suite]}**\n\n{table(rows)}")
-    if not parts:
-        return NONE
-    return "\n\n".join([machine_line(machine), *parts])
+        if not rows:
+            continue
+        line = machine_line(rows[0]["machine"])
+        parts.append(f"**{TITLES[suite]}**" + ("" if line == said else f" {line}"))
+        parts.append(table(rows))
+        said = line
+    return "\n\n".join(parts) if parts else NONE
 
 
 def write_readme(root):
