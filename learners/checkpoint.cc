@@ -135,6 +135,10 @@ Result<CheckpointState> DecodeState(const std::map<std::string, Buffer>& files) 
   TROOP_ASSIGN_OR_RETURN(const std::int64_t updates, state.Integer("updates"));
   checkpoint.updates = std::uint64_t(updates);
   TROOP_ASSIGN_OR_RETURN(checkpoint.steps, state.Integer("steps"));
+  if (updates < 0 || checkpoint.steps < 0) {
+    return DataLoss("{} counts {} updates and {} steps; neither can be negative", kState, updates,
+                    checkpoint.steps);
+  }
   TROOP_ASSIGN_OR_RETURN(checkpoint.config_toml, state.String("config"));
   TROOP_ASSIGN_OR_RETURN(checkpoint.state, DecodeSafetensors(files.at(kTensors)));
   return checkpoint;

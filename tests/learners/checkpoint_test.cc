@@ -159,6 +159,14 @@ TEST_F(CheckpointTest, WhenAllAreDamagedTheErrorIsDataLoss) {
   EXPECT_EQ(NewestCheckpoint(run_.get()).status().code(), Code::kDataLoss);
 }
 
+TEST_F(CheckpointTest, CountsBelowZeroAreDamage) {
+  const std::string path = Write(3, 10, -5);
+  const Status status = ReadCheckpoint(run_.get(), path).status();
+  EXPECT_EQ(status.code(), Code::kDataLoss);
+  EXPECT_NE(status.message().find("3 updates and -5 steps"), std::string::npos)
+      << status.message();
+}
+
 TEST_F(CheckpointTest, ANewerFormatIsRefusedAndSaysSo) {
   const std::string path = Write(3);
   ASSERT_TRUE(run_->WriteAtomic(path + "/manifest.json", R"({"version": 99, "files": {}})").ok());
