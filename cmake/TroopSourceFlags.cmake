@@ -9,5 +9,11 @@ function(troop_source_flags)
       set_source_files_properties(${source} PROPERTIES
         COMPILE_OPTIONS "${${CMAKE_MATCH_1}}" SKIP_PRECOMPILE_HEADERS ON)
     endif()
+    # They and their plain twins speak to GCC: `#pragma GCC ivdep`, and warnings of its own.
+    if(source MATCHES "_(plain|avx2|avx512|avx512bf16)\\.cc$" AND
+       CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+      set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS
+        -Wno-unknown-pragmas -Wno-unknown-warning-option -Wno-pass-failed)
+    endif()
   endforeach()
 endfunction()

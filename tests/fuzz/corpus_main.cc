@@ -1,5 +1,6 @@
 // Runs a fuzz target once over every file of the folders named on the command line, without
-// libFuzzer: how ctest replays the corpus with any compiler and sanitizer. Flags are passed over.
+// libFuzzer: how ctest replays the corpus with any compiler and sanitizer. Flags are passed over,
+// but for `--seeds FOLDER` (seeds.cc).
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +13,10 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
+extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv);
+
 int main(int argc, char** argv) {
+  LLVMFuzzerInitialize(&argc, &argv);
   std::vector<std::filesystem::path> files;
   for (int i = 1; i < argc; ++i) {
     if (argv[i][0] == '-') continue;
