@@ -77,6 +77,28 @@ TEST(ThreadExecutorTest, WhatAJobHoldsIsReleasedBeforeItIsDone) {
   EXPECT_TRUE(watched.expired());
 }
 
+// Its destructor sees whether the job that holds it counts as done.
+TEST(ThreadExecutorTest, AJobIsNotDoneWhileWhatItHoldsIsReleased) {
+  std::binary_semaphore submitted(0), released(0);
+  ThreadExecutor executor(1, nullptr);
+  Executor::Job job = 0;
+  bool done = true;
+  auto held = std::shared_ptr<int>(new int(1), [&](int* number) {
+    delete number;
+    done = executor.TakeDone(job);
+    released.release();
+  });
+  const auto id = executor.Submit("job", [&submitted, held = std::move(held)] {
+    submitted.acquire();
+    (void)held;
+  });
+  ASSERT_TRUE(id.ok());
+  job = *id;
+  submitted.release();
+  released.acquire();
+  EXPECT_FALSE(done);
+}
+
 TEST(ThreadExecutorTest, OneThreadKeepsTheOrder) {
   std::vector<int> order;
   {

@@ -186,9 +186,11 @@ TEST(WireTest, UnknownFlagsRolesAndReservedBytesAreRefused) {
 }
 
 TEST(WireTest, AnotherVersionIsNamed) {
-  const Status status = Check(With(Encode(SampleMessage()), 8, std::uint16_t{7}));
-  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
-  EXPECT_THAT(status.message(), HasSubstr("wire version 7"));
+  for (const int version : {0, int(kWireVersion) - 1, kWireVersion + 1, 700}) {
+    const Status status = Check(With(Encode(SampleMessage()), 8, std::uint16_t(version)));
+    EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+    EXPECT_THAT(status.message(), HasSubstr(fmt::format("wire version {},", version)));
+  }
 }
 
 TEST(WireTest, WhatTheReceiverWouldRefuseIsNotSent) {

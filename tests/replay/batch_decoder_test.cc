@@ -129,6 +129,13 @@ TEST_P(EveryViewTest, EveryValueIsWhereItBelongs) {
     const Status status = decoder.Decode(made[0].drawn, 0.4, &batch);
     ASSERT_TRUE(status.ok()) << status.ToString();
     ExpectDecoded(batch, made, options_.trajectory, options_.view);
+    // Again, over what lies there: nothing stays.
+    for (Tensor* tensor : {&batch.observation, &batch.next_observation, &batch.action,
+                           &batch.reward, &batch.discount, &batch.state}) {
+      if (!tensor->empty()) std::ranges::fill(tensor->bytes(), std::byte{0xA5});
+    }
+    ASSERT_TRUE(decoder.Decode(made[0].drawn, 0.4, &batch).ok());
+    ExpectDecoded(batch, made, options_.trajectory, options_.view);
   }
 }
 

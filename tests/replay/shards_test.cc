@@ -196,6 +196,27 @@ TEST(ReplayShardsTest, ADeadShardHasNoShareUntilItIsBack) {
   EXPECT_GT(Sources(&world, sampler.get(), 20)[1], 0);
 }
 
+// Long before anybody's patience ends.
+TEST(ReplayShardsTest, AShardWhoseProcessIsGoneIsNotWaitedFor) {
+  ReplayWorld world(Tiny(), 2);
+  Fill(&world);
+  const auto sampler = world.Sampler({.batch_size = 50,
+                                      .prefetch = 3,
+                                      .waive_after = Seconds(1000),
+                                      .patience = Seconds(1000)});
+  EXPECT_GT(Sources(&world, sampler.get(), 10)[1], 0);
+  world.StopServer(1);
+  int taken = 0;
+  for (int i = 0; i < 50; ++i) {
+    world.Advance(Milliseconds(200));
+    const auto batch = Take(&world, sampler.get());
+    ASSERT_TRUE(batch.ok()) << batch.status().ToString();
+    taken += batch->has_value();
+  }
+  EXPECT_EQ(sampler->shards_alive(), 1);
+  EXPECT_GT(taken, 20);
+}
+
 TEST(ReplayShardsTest, AHungShardDoesNotHoldTheOthersUp) {
   ReplayWorld world(Tiny(), 2);
   Fill(&world);
