@@ -40,6 +40,17 @@ class SegmentStore {
   Index Adopt(std::shared_ptr<Segment> segment);
   // Records of an adopted segment were whole up to here: nothing behind is looked at again.
   void SetReadable(Index segment, std::size_t bytes) { slots_[segment].readable = bytes; }
+  // Damaged bytes of it, between whole records. In ascending order.
+  void AddHole(Index segment, std::size_t begin, std::size_t end) {
+    slots_[segment].holes.emplace_back(begin, end);
+  }
+  // Where the record is that comes next at an offset or behind the hole that begins there.
+  std::size_t SkipHole(Index segment, std::size_t offset) const {
+    for (const auto& [begin, end] : slots_[segment].holes) {
+      if (begin == offset) return end;
+    }
+    return offset;
+  }
   std::span<const std::byte> readable(Index segment) const {
     const Slot& slot = slots_[segment];
     return {slot.segment->data(), std::min(slot.segment->used(), slot.readable)};
@@ -95,6 +106,7 @@ class SegmentStore {
     std::shared_ptr<Segment> segment;  // nullptr: free
     std::size_t live = 0, full = 0, memory = 0, readable = ~std::size_t{0};
     std::vector<std::uint32_t> frames;
+    std::vector<std::pair<std::size_t, std::size_t>> holes;
   };
   Index AddSlot(std::shared_ptr<Segment> segment, std::size_t memory);
   void Free(Index segment);

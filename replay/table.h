@@ -82,7 +82,7 @@ class Table {
     std::size_t bytes_max = 0;            // of the log's segments; 0: no limit
     std::size_t segment_bytes = 0;        // 0: derived
     bool checksums = false;               // a durable table: records carry items and CRC-32C
-    History* history = nullptr;          // of items that come in, or back
+    History* history = nullptr;           // of items that come in, or back
     std::uint64_t seed = 1;
     std::uint64_t incarnation = 0;       // with the seed, the key of the random numbers
     std::uint32_t first_generation = 1;  // a table that follows another begins elsewhere
@@ -101,10 +101,10 @@ class Table {
   };
   struct RecoverCounts {
     std::int64_t records = 0, frames = 0, items = 0;
-    std::int64_t segments_damaged = 0;   // read up to a record that is not whole
+    std::int64_t segments_damaged = 0;   // some of their records are not whole
     std::int64_t items_lost = 0;         // alive, and their frames gone
     std::int64_t frames_unreadable = 0;  // their dictionary is not known
-    std::size_t bytes_dropped = 0;       // behind the first damaged record of a segment
+    std::size_t bytes_dropped = 0;       // of damaged records
   };
 
   static Result<Table> Make(const Options& options);  // kInvalidArgument, kResourceExhausted

@@ -49,6 +49,7 @@ void Table::State::Compact(std::size_t budget, bool tight) {
     // The damaged end of a segment that was recovered holds nothing that lives.
     const std::span<const std::byte> readable = store.readable(victim);
     while (victim_offset < readable.size() && moves.encoded_bytes < budget / 2 + 1) {
+      victim_offset = store.SkipHole(victim, victim_offset);
       const Status status = ReadRecord(readable.subspan(victim_offset), layout, false, &record);
       TROOP_CHECK(status.ok(), "segment {}, byte {}: {}", victim_id, victim_offset,
                   status.message());

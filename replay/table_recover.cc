@@ -54,6 +54,7 @@ struct Table::State::Recovery {
   std::uint64_t inserted = 0;
 
   void ReadSegment(const std::shared_ptr<Segment>& segment);
+  std::size_t NextRecord(std::span<const std::byte> bytes, std::size_t damaged) const;
   void NoteChunk(const Record::ChunkAt& chunk, SegmentStore::Index segment, const std::byte* base);
   void NoteItems(const Record& record, SegmentStore::Index segment, LogPosition position,
                  const std::byte* base);
@@ -80,19 +81,36 @@ void Table::State::Recovery::ReadSegment(const std::shared_ptr<Segment>& segment
   const std::span<const std::byte> bytes(segment->data(),
                                          std::min<std::size_t>(segment->used(), ~std::uint32_t{0}));
   std::size_t offset = 0;
+  bool damaged = false;
   Record record;
   while (offset < bytes.size()) {
     if (!ReadRecord(bytes.subspan(offset), state->layout, state->options.checksums, &record).ok()) {
-      ++counts->segments_damaged;
-      counts->bytes_dropped += bytes.size() - offset;
-      break;
+      const std::size_t next = NextRecord(bytes, offset);
+      counts->bytes_dropped += next - offset;
+      damaged = true;
+      if (next == bytes.size()) break;
+      state->log.store().AddHole(index, offset, next);
+      offset = next;
+      continue;
     }
     ++counts->records;
     for (const Record::ChunkAt& chunk : record.chunks) NoteChunk(chunk, index, bytes.data());
     NoteItems(record, index, {segment->id(), offset}, bytes.data());
     offset += record.bytes;
   }
+  counts->segments_damaged += damaged;
   state->log.store().SetReadable(index, offset);
+}
+
+// The first whole record behind a damaged one; the end: there is none.
+std::size_t Table::State::Recovery::NextRecord(std::span<const std::byte> bytes,
+                                               std::size_t damaged) const {
+  if (!state->options.checksums) return bytes.size();  // nothing tells a record from chance
+  Record record;
+  for (std::size_t at = damaged + 8; at < bytes.size(); at += 8) {
+    if (ReadRecord(bytes.subspan(at), state->layout, true, &record).ok()) return at;
+  }
+  return bytes.size();
 }
 
 void Table::State::Recovery::NoteChunk(const Record::ChunkAt& chunk, SegmentStore::Index segment,

@@ -394,6 +394,39 @@ TEST(TableRecoverTest, TheTornEndOfTheLastSegmentCostsItsLastRecordsAlone) {
   }
 }
 
+// Records behind a damaged one are found again, and move with their segment.
+TEST(TableRecoverTest, ADamagedRecordCostsWhatItHoldsAndNoMore) {
+  Table::Options options = Durable(60);
+  options.segment_bytes = std::size_t{1} << 16;
+  Table table = MakeTable(options);
+  for (std::uint64_t t = 0; t < 40; t += 8) {
+    Put(&table, TinyChunk(1, t, 8), TinyItems(1, t, 7));
+  }
+  ASSERT_EQ(table.segments().size(), 1u);
+  const Segment& whole = *table.segments()[0];
+  const std::size_t record = whole.used() / 5;
+  for (std::size_t at = 0; at < whole.used(); at += 7) {
+    std::vector<std::byte> bytes(whole.data(), whole.data() + whole.used());
+    bytes[at] ^= std::byte{1};
+    Table::RecoverCounts counts;
+    const Buffer copy = Buffer::Copy(std::span<const std::byte>(bytes));
+    auto again = Table::Recover(options, {Segment::Adopt(1, copy)}, {}, &counts);
+    ASSERT_TRUE(again.ok());
+    ASSERT_EQ(again->size(), 28) << at;
+    EXPECT_EQ(counts.segments_damaged, 1);
+    EXPECT_EQ(counts.bytes_dropped, at < 4 * record ? record : whole.used() - 4 * record);
+    if (at % 70 != 0) continue;
+    // Enough comes to push the segment out, with what it has left compacted on the way.
+    for (std::uint64_t t = 40; t < 1000; t += 8) {
+      Put(&*again, TinyChunk(1, t, 8), TinyItems(1, t, 7));
+      const Read read(&*again, again->size());
+      for (std::size_t i = 0; i < read.begin.size(); ++i) {
+        ASSERT_EQ(read.action(i), std::int32_t(10 + read.own_frame(i)));
+      }
+    }
+  }
+}
+
 TEST(TableRecoverTest, AFlippedByteInAnOldSegmentLeavesTheOthersWhole) {
   Table table = MakeTable(Durable(1000));
   Traffic traffic(11);
@@ -416,8 +449,8 @@ TEST(TableRecoverTest, AFlippedByteInAnOldSegmentLeavesTheOthersWhole) {
   EXPECT_EQ(again->size(), 1000);
 }
 
-// Compaction reads without checksums: it walked on behind the damage, where frames have no names.
-TEST(TableRecoverTest, ASegmentWithDamageIsCompactedUpToIt) {
+// Compaction reads without checksums: it walked into the damage, where frames have no names.
+TEST(TableRecoverTest, ASegmentWithDamageIsCompactedAroundIt) {
   Table::Options options = Durable(400);
   options.remover.kind = Selector::Kind::kUniform;
   Table table = MakeTable(options);
@@ -438,7 +471,7 @@ TEST(TableRecoverTest, ASegmentWithDamageIsCompactedUpToIt) {
   auto again = Table::Recover(options, std::move(segments), TakeSnapshot(table), &counts);
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(counts.segments_damaged, damaged);
-  EXPECT_EQ(counts.items, 7 * damaged);
+  EXPECT_EQ(counts.items, 7 * (40 - damaged));
   for (std::uint64_t t = 0; t < 3200; t += 8) {
     Put(&*again, TinyChunk(2, t, 8), TinyItems(2, t, 7));
   }
