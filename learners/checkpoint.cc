@@ -18,6 +18,7 @@ constexpr char kTensors[] = "state.safetensors";
 constexpr char kState[] = "state.json";
 constexpr char kManifest[] = "manifest.json";
 constexpr char kAside[] = ".old";
+constexpr char kTemporary[] = ".tmp";
 constexpr std::size_t kTextBytesMax = std::size_t{1} << 20;
 constexpr std::size_t kTensorBytesMax = std::size_t{64} << 30;
 
@@ -166,12 +167,22 @@ Buffer EncodeState(const CheckpointState& checkpoint) {
                           .str());
 }
 
-// Writes the files and their manifest to a temporary name, then gives them theirs.
-Status WriteFiles(Storage* run, const std::map<std::string, Buffer>& files,
-                  const std::string& path) {
-  const std::string temporary = path + ".tmp";
-  Reach(Failpoint::kCheckpointBegin);
-  TROOP_RETURN_IF_ERROR(run->Remove(temporary));
+// What interrupted writes left: it may be what fills the disk.
+Status RemoveLeftovers(Storage* run) {
+  TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, run->List(kFolder));
+  for (const std::string& folder : names) {
+    const std::string name = folder.substr(0, folder.find('/'));
+    const std::size_t dot = name.find('.');
+    if (dot == name.npos || !IsNumber(name.substr(0, dot)) || name.substr(dot) != kTemporary) {
+      continue;
+    }
+    TROOP_RETURN_IF_ERROR(run->Remove(fmt::format("{}/{}", kFolder, name)));
+  }
+  return Status::Ok();
+}
+
+Status WriteTemporary(Storage* run, const std::map<std::string, Buffer>& files,
+                      const std::string& temporary) {
   JsonObject list;
   for (const auto& [name, bytes] : files) {
     TROOP_RETURN_IF_ERROR(run->WriteAtomic(temporary + "/" + name, bytes.bytes()));
@@ -181,9 +192,24 @@ Status WriteFiles(Storage* run, const std::map<std::string, Buffer>& files,
                           .Add("crc32c", std::uint64_t(Crc32c(bytes.bytes())))
                           .str());
   }
-  TROOP_RETURN_IF_ERROR(run->WriteAtomic(
+  return run->WriteAtomic(
       temporary + "/" + kManifest,
-      JsonObject().Add("version", kCheckpointVersion).AddRaw("files", list.str()).str()));
+      JsonObject().Add("version", kCheckpointVersion).AddRaw("files", list.str()).str());
+}
+
+// Writes the files and their manifest to a temporary name, then gives them theirs. What fails is
+// removed: on a full disk it would be in the next one's way.
+Status WriteFiles(Storage* run, const std::map<std::string, Buffer>& files,
+                  const std::string& path) {
+  const std::string temporary = path + kTemporary;
+  Reach(Failpoint::kCheckpointBegin);
+  TROOP_RETURN_IF_ERROR(RemoveLeftovers(run));
+  const Status written = WriteTemporary(run, files, temporary);
+  if (!written.ok()) {
+    const Status removed = run->Remove(temporary);
+    if (!removed.ok()) LogWarning("{}", removed.message());
+    return written;
+  }
   Reach(Failpoint::kCheckpointManifest);
   return Install(run, temporary, path);
 }

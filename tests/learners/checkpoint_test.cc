@@ -163,8 +163,7 @@ TEST_F(CheckpointTest, CountsBelowZeroAreDamage) {
   const std::string path = Write(3, 10, -5);
   const Status status = ReadCheckpoint(run_.get(), path).status();
   EXPECT_EQ(status.code(), Code::kDataLoss);
-  EXPECT_NE(status.message().find("3 updates and -5 steps"), std::string::npos)
-      << status.message();
+  EXPECT_NE(status.message().find("3 updates and -5 steps"), std::string::npos) << status.message();
 }
 
 TEST_F(CheckpointTest, ANewerFormatIsRefusedAndSaysSo) {
@@ -230,6 +229,75 @@ TEST_F(CheckpointTest, TheOneJustWrittenStaysAlthoughHigherNumbersExist) {
   ASSERT_TRUE(run_->WriteAtomic(damaged + "/state.json", "{}").ok());
   Write(400, 1);
   EXPECT_EQ(Folders(), (std::vector<std::string>{"000000000400/"}));
+}
+
+// A disk of so many bytes: what does not fit is refused, as much as fits is written.
+class SmallDisk final : public Storage {
+ public:
+  explicit SmallDisk(std::size_t bytes) : bytes_(bytes) {}
+  void Grow(std::size_t bytes) { bytes_ += bytes; }
+  using Storage::WriteAtomic;
+  Status WriteAtomic(std::string_view path, std::span<const std::byte> bytes) override {
+    if (Used("") + bytes.size() > bytes_) return ResourceExhausted("no space left for {}", path);
+    return disk_->WriteAtomic(path, bytes);
+  }
+  Result<std::unique_ptr<AppendFile>> OpenAppend(std::string_view path) override {
+    return disk_->OpenAppend(path);
+  }
+  Result<Buffer> Read(std::string_view path, std::size_t bytes_max) override {
+    return disk_->Read(path, bytes_max);
+  }
+  Result<std::vector<std::string>> List(std::string_view folder) override {
+    return disk_->List(folder);
+  }
+  bool Exists(std::string_view path) override { return disk_->Exists(path); }
+  Status Rename(std::string_view from, std::string_view to) override {
+    return disk_->Rename(from, to);
+  }
+  Status Remove(std::string_view path) override { return disk_->Remove(path); }
+  Result<std::unique_ptr<StorageLock>> Lock(std::string_view path,
+                                            std::string_view holder) override {
+    return disk_->Lock(path, holder);
+  }
+  std::size_t Used(const std::string& folder) {
+    std::size_t sum = 0;
+    const std::vector<std::string> names = *disk_->List(folder);
+    for (const std::string& name : names) {
+      const std::string path = folder.empty() ? name : folder + "/" + name;
+      sum += name.ends_with('/') ? Used(path.substr(0, path.size() - 1))
+                                 : disk_->Read(path, std::size_t{1} << 30)->size();
+    }
+    return sum;
+  }
+
+ private:
+  std::size_t bytes_;
+  std::unique_ptr<Storage> disk_ = MakeMemoryStorage();
+};
+
+// Each failed write left what it had written: the disk stayed full when others had made room.
+TEST_F(CheckpointTest, WhatFailsOnAFullDiskTakesNoneOfIt) {
+  SmallDisk large(std::size_t{1} << 30);
+  ASSERT_TRUE(WriteCheckpoint(&large, *module_, State(1), 1).ok());
+  const std::size_t one = large.Used("");
+  SmallDisk full(one + one / 2);  // one and a half
+  ASSERT_TRUE(WriteCheckpoint(&full, *module_, State(1), 1).ok());
+  for (std::uint64_t updates = 2; updates < 10; ++updates) {
+    const Status status = WriteCheckpoint(&full, *module_, State(updates), 1).status();
+    EXPECT_EQ(status.code(), Code::kResourceExhausted);
+    EXPECT_EQ(full.Used(""), one);
+  }
+  EXPECT_EQ(*NewestCheckpoint(&full), "checkpoints/000000000001");
+  full.Grow(one / 2 + 64);
+  EXPECT_TRUE(WriteCheckpoint(&full, *module_, State(10), 1).ok());
+}
+
+TEST_F(CheckpointTest, WhatAKilledWriterLeftMakesRoomFirst) {
+  SmallDisk disk(10'000);
+  ASSERT_TRUE(disk.WriteAtomic("checkpoints/000000000001.tmp/a", std::string(9'500, 'x')).ok());
+  ASSERT_TRUE(disk.WriteAtomic("checkpoints/notes.tmp/a", "mine").ok());
+  EXPECT_TRUE(WriteCheckpoint(&disk, *module_, State(2), 1).ok());
+  EXPECT_TRUE(disk.Exists("checkpoints/notes.tmp"));
 }
 
 TEST_F(CheckpointTest, OtherFoldersBesideThemAreLeftAlone) {

@@ -30,7 +30,7 @@ class BadDiskTest : public SystemTest {
   }
 };
 
-class FailpointTest : public BadDiskTest, public testing::WithParamInterface<std::string_view> {
+class RunFailpointTest : public BadDiskTest, public testing::WithParamInterface<std::string_view> {
  protected:
   static std::vector<std::string> Keys(int keep) {
     return {"fleet.mode=serial",       "learner.total_steps=1001",
@@ -65,13 +65,13 @@ class FailpointTest : public BadDiskTest, public testing::WithParamInterface<std
 };
 
 // While the second checkpoint is written. Of disk.*, eight files and more come before the first.
-TEST_P(FailpointTest, ARunThatDiesThereIsResumedFromAWholeCheckpointAndEnds) {
+TEST_P(RunFailpointTest, ARunThatDiesThereIsResumedFromAWholeCheckpointAndEnds) {
   const std::string_view name = GetParam();
   const int n = name.starts_with("disk.") ? 14 : name == "checkpoint.file" ? 5 : 2;
   EXPECT_TRUE(SurvivesDeathAt(n) || SurvivesDeathAt(1)) << name << " is never reached";
 }
 
-TEST_P(FailpointTest, SlowEveryTimeThatItIsReached) {
+TEST_P(RunFailpointTest, SlowEveryTimeThatItIsReached) {
   int n = 1;
   while (SurvivesDeathAt(n)) ++n;
   EXPECT_GT(n, 1) << GetParam() << " is never reached";
@@ -85,7 +85,7 @@ std::vector<std::string_view> NamesOnDisk() {
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Names, FailpointTest, testing::ValuesIn(NamesOnDisk()),
+INSTANTIATE_TEST_SUITE_P(Names, RunFailpointTest, testing::ValuesIn(NamesOnDisk()),
                          [](const auto& info) {
                            std::string name(info.param);
                            std::ranges::replace(name, '.', '_');
@@ -149,6 +149,9 @@ TEST_P(DiskFaultTest, TheCheckpointFailsLoudlyTheOlderOneStaysAndLaterOnesSuccee
   EXPECT_TRUE(Await([&] { return Count(LearnerLog(), failed) >= 4 && Steps() > steps + 100; }))
       << LearnerLog();
   EXPECT_EQ(NewestUpdates(), newest);
+  // What failed does not fill the disk further.
+  const auto half_written = [](const auto& e) { return e.path().extension() == ".tmp"; };
+  EXPECT_LE(std::ranges::count_if(fs::directory_iterator(run() + "/checkpoints"), half_written), 1);
   SetFault("");
   EXPECT_TRUE(Await([&] { return NewestUpdates() > newest; })) << LearnerLog();
   EXPECT_EQ(LauncherLog().find("restart"), std::string::npos) << LauncherLog();

@@ -121,7 +121,7 @@ int rename(const char* from, const char* to) {
 
 int mkdir(const char* path, mode_t mode) {
   NEXT(mkdir);
-  if (const int error = ErrorOf(path, true, true, false)) return Fail(error);
+  if (const int error = ErrorOf(path, false, true, false)) return Fail(error);
   return next(path, mode);
 }
 
