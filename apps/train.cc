@@ -292,6 +292,10 @@ void ProcessFleet::HandleSignals(Time now) {
   }
   if (signals_->count() > 1 || now >= *kill_at_) {
     supervisor_->Signal(SIGKILL);
+    // Also for members that are no children of this process, nobody waits any longer.
+    for (const MemberView& m : coordinator_->View().members) {
+      coordinator_->MemberLeft(m.role, m.index, m.process);
+    }
   }
 }
 

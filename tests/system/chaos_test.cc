@@ -147,6 +147,23 @@ TEST_F(ChaosTest, AStoppedLauncherComesBackAndNobodyIsTakenForHung) {
   EXPECT_EQ(LauncherLog().find("no sign of progress"), std::string::npos) << LauncherLog();
 }
 
+// The launcher waited for ever for one whose end nobody told it.
+TEST_F(ChaosTest, AnInterruptDoesNotWaitForAMemberThatDiedElsewhere) {
+  const auto troop = TrainSteps({"fleet.hung_after_s=300", "fleet.drain_s=1"});
+  ASSERT_TRUE(AwaitSteps(500)) << troop->output();
+  const std::string coordinator = Coordinator();
+  SendSignal(AwaitFirst("actor"), SIGSTOP);
+  const auto other = Start({"role", "actor", "--index", "0", "--coordinator", coordinator});
+  const std::string joined = "process " + std::to_string(other->process());
+  ASSERT_TRUE(Await([&] { return LauncherLog().find(joined) != std::string::npos; }))
+      << LauncherLog() << other->output();
+  other->Signal(SIGKILL);
+  EXPECT_EQ(other->Wait(), 128 + SIGKILL);
+  troop->Signal(SIGINT);
+  EXPECT_EQ(troop->Wait(), 130) << troop->output() << LauncherLog();
+  ExpectNothingLeft(coordinator);
+}
+
 // At once, in the same folder, again and again: what the dead one left is in nobody's way.
 TEST_F(ChaosTest, ALauncherKilledAtAnyMomentLeavesNoProcessAndTheNextStartsAtOnce) {
   const std::function<bool()> moments[] = {
