@@ -54,10 +54,27 @@ struct Entry {
   Place place;
 };
 
+// A problem is one line, whatever the text holds: a quoted key may have line ends in it, or what
+// makes a terminal do as it says.
+std::string OneLine(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte != 0x7f) {
+      out += c;
+    } else if (c == '\n') {
+      out += "\\n";
+    } else {
+      out += fmt::format("\\x{:02x}", byte);
+    }
+  }
+  return out;
+}
+
 class Problems {
  public:
   void Add(const Place& place, std::string_view key, std::string_view message) {
-    lines_.emplace_back(place.line, fmt::format("{}: {}", place.Of(key), message));
+    lines_.emplace_back(place.line, OneLine(fmt::format("{}: {}", place.Of(key), message)));
   }
   bool empty() const { return lines_.empty(); }
   Status ToStatus() {
@@ -360,7 +377,7 @@ class Parser {
     if (!result) {
       const auto& at = result.error().source().begin;
       return InvalidArgument("{}:{}:{}: not TOML: {}", file_, at.line, at.column,
-                             result.error().description());
+                             OneLine(result.error().description()));
     }
     const toml::table& table = trees_.emplace_back(std::move(result).table());
     const auto* version = table["version"].as_integer();

@@ -115,6 +115,12 @@ TEST(ConfigTest, AnUnknownKeyNamesFileLineAndTheNearestKey) {
             "run.toml:2: lerner: unknown section; the nearest is learner");
 }
 
+// Its second line named no place, and a terminal obeyed it.
+TEST(ConfigTest, AProblemIsOneLineWhateverTheTextHolds) {
+  EXPECT_EQ(OneError("\"a\\nb\\u001b[2J\" = 1"),
+            "run.toml:1: a\\nb\\x1b[2J: unknown key; the nearest is fleet.actors");
+}
+
 TEST(ConfigTest, AWrongTypeSaysWhatWasGivenAndWhatIsWanted) {
   EXPECT_EQ(OneError("[replay]\nalpha = \"much\""),
             "run.toml:2: replay.alpha: \"much\" is not a number; give a number in [0, 2]");

@@ -40,6 +40,16 @@ void CheckAccepted(const Config& config) {
   }
 }
 
+// Each problem is a line that a person can read, and names where it is.
+void CheckRefused(const std::string& message) {
+  TROOP_CHECK(!message.empty(), "no reason is given");
+  for (const std::string& line : Lines(message)) {
+    TROOP_CHECK(line.starts_with("fuzz.toml:") || line.starts_with("command line: "),
+                "no place: {}", line);
+    for (const char c : line) TROOP_CHECK(static_cast<unsigned char>(c) >= 0x20, "byte {}", int(c));
+  }
+}
+
 }  // namespace
 
 void VisitSeeds(const SeedWriter& write) {
@@ -59,6 +69,7 @@ void VisitSeeds(const SeedWriter& write) {
       "wrong",
       "version = 2\nname = 7\n[replay]\nalpha = \"x\"\nbeta = nan\ncapacity_items = 1.5\n"
       "min_items = -1\ncodec = \"zip\"\n[network]\nlayers = [1, {units = 4}, {type = \"rnn\"}]\n");
+  write("lines_in_keys", "\"a\\nb\" = 1\n[\"replay\\u001b[2J\"]\nx = 1\n---\nc\td=1\n");
   write("odd", "a.b = 1979-05-27T07:32:00Z\nc = '''x\ny'''\nd = \"\\u00e9\\n\"\n[e.f]\n[[g]]\n");
 }
 
@@ -80,6 +91,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   TROOP_CHECK(config.status().code() == Code::kInvalidArgument, "{}", config.status().ToString());
-  TROOP_CHECK(!config.status().message().empty(), "no reason is given");
+  CheckRefused(config.status().message());
   return 0;
 }
