@@ -12,7 +12,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import patches  # noqa: E402  pylint: disable=wrong-import-position
 
-MUTANTS_MIN = 40
+MUTANTS_MIN = 150
 
 
 def tests_of(root, folder):
