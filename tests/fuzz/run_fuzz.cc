@@ -1,6 +1,7 @@
 // A run's folder with one hostile file, as a resumed run reads it. The first byte of an input
 // chooses the file, whose bytes are the rest:
 //   0: metrics.jsonl   1: evaluations.jsonl   2: incarnation
+//   3, 4: as 0 and 1, only read: drawing the curve takes nearly all of the time
 // The recorder goes on behind what was there, with a line of its own and a curve; the coordinator
 // hands out a higher incarnation than the file says, or none.
 #include <charconv>
@@ -50,6 +51,18 @@ void CheckLines(bool evaluated, const std::string& past) {
   TROOP_CHECK(TextOfFile(&run, "curve.png").size() < 1 << 20, "a picture of more than 1 MiB");
 }
 
+// Only the beginning: an unfinished line is ended, and nothing else changes.
+void CheckReading(bool evaluated, const std::string& past) {
+  MemoryStorage run;
+  const char* const name = kFiles[evaluated ? 1 : 0];
+  TROOP_CHECK(run.WriteAtomic(name, past).ok(), "no disk");
+  Config config;
+  config.evaluator.enabled = evaluated;
+  TROOP_CHECK(RunRecorder::Make(&run, config).ok(), "no recorder");
+  const bool torn = !past.empty() && past.back() != '\n';
+  TROOP_CHECK(TextOfFile(&run, name) == past + (torn ? "\n" : ""), "the past was changed");
+}
+
 void CheckIncarnation(const std::string& text) {
   MemoryStorage run;
   TROOP_CHECK(run.WriteAtomic(kFiles[2], text).ok(), "no disk");
@@ -80,6 +93,8 @@ void VisitSeeds(const SeedWriter& write) {
     TROOP_CHECK(recorder->Finish(view, {.elapsed_s = 2}, Status::Ok()).ok(), "not finished");
     const std::string text = TextOfFile(&run, kFiles[evaluated ? 1 : 0]);
     write(kFiles[evaluated ? 1 : 0], std::string(1, evaluated ? 1 : 0) + text);
+    write(evaluated ? "evaluations_read" : "metrics_read",
+          std::string(1, evaluated ? 4 : 3) + text + text);
     write(evaluated ? "evaluations_torn" : "metrics_torn",
           std::string(1, evaluated ? 1 : 0) + text + text + text.substr(0, text.size() / 2));
   }
@@ -96,5 +111,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string text = StringOf(input.TakeRest());
   if (place <= 1) CheckLines(place == 1, text);
   if (place == 2) CheckIncarnation(text);
+  if (place == 3 || place == 4) CheckReading(place == 4, text);
   return 0;
 }
