@@ -90,7 +90,8 @@ struct Hub {
   std::map<std::uint64_t, Link> links;  // by channel
   std::map<std::pair<Time, std::uint64_t>, Flight> flights;
   std::uint64_t next_flight = 0, delivered = 0;
-  int links_down = 0;  // or of channels that are gone
+  int links_down = 0;    // or of channels that are gone
+  std::size_t held = 0;  // messages, of all links
   std::vector<Silence> blocks;
   std::map<std::string, Time, std::less<>> frozen;
   std::set<std::string, std::less<>> dead;
@@ -100,11 +101,12 @@ struct Hub {
   void Arrive(std::uint64_t channel, Link* link, Way way, Frames frames);
   void End(std::uint64_t channel, Link* link);
   void ReleaseHeld(std::uint64_t channel, Link* link);
+  void DropHeld(Link* link);
   const Silence* Blocked(std::string_view from, std::string_view to) const;
   bool Frozen(std::string_view place) const { return frozen.contains(place); }
   Time SilentSince(const Link& link) const;
   // Every connection stands, and nothing hinders it.
-  bool calm() const { return blocks.empty() && frozen.empty() && links_down == 0; }
+  bool calm() const { return blocks.empty() && frozen.empty() && links_down == 0 && held == 0; }
   bool CanConnect(const Link& link, const SimChannel& channel) const;
   void Advance(Time now);
   Time next_event() const;
@@ -303,8 +305,9 @@ void Hub::Land(Flight flight) {
   const bool up = flight.way == kToServer;
   const std::string_view from = up ? link.client : link.server, to = up ? link.server : link.client;
   // A message that outlived its connection is in the server's kernel already.
-  if (!flight.survives && Blocked(from, to) != nullptr) {
+  if (!flight.survives && (!link.held[flight.way].empty() || Blocked(from, to) != nullptr)) {
     ++link.waiting[flight.way];
+    ++held;
     link.held[flight.way].push_back(std::move(flight.frames));
     return;
   }
@@ -336,7 +339,7 @@ void Hub::End(std::uint64_t channel, Link* link) {
   ++links_down;
   ++link->epoch;
   link->retry_at = now + weather->Reconnect();
-  for (auto& held : link->held) held.clear();
+  DropHeld(link);
   std::vector<Flight*> to_server;
   std::size_t kept[2] = {};
   for (auto& [when, flight] : flights) {
@@ -356,6 +359,13 @@ void Hub::End(std::uint64_t channel, Link* link) {
   }
 }
 
+void Hub::DropHeld(Link* link) {
+  for (auto& waiting : link->held) {
+    held -= waiting.size();
+    waiting.clear();
+  }
+}
+
 void Hub::ReleaseHeld(std::uint64_t channel, Link* link) {
   for (const Way way : {kToClient, kToServer}) {
     const bool up = way == kToServer;
@@ -364,6 +374,7 @@ void Hub::ReleaseHeld(std::uint64_t channel, Link* link) {
     if (link->held[way].empty() || Blocked(from, to) != nullptr) continue;
     for (Frames& frames : std::exchange(link->held[way], {})) {
       --link->waiting[way];
+      --held;
       Arrive(channel, link, way, std::move(frames));
     }
   }
@@ -416,8 +427,8 @@ void Hub::Advance(Time to) {
     if (channel == channels.end()) {  // destroyed: nothing is held for it
       for (const Way way : {kToClient, kToServer}) {
         link.waiting[way] -= std::min(link.waiting[way], link.held[way].size());
-        link.held[way].clear();
       }
+      DropHeld(&link);
       continue;
     }
     if (link.up) {

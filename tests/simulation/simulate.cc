@@ -36,9 +36,10 @@ void Report(std::uint64_t seed, const Plan& plan, const Outcome& outcome) {
       ToSeconds(outcome.ended - Time{}), outcome.messages, outcome.faults, outcome.restarts,
       outcome.resumes, outcome.items, outcome.acknowledged, outcome.restored, outcome.steps,
       outcome.updates, outcome.hash);
-  if (outcome.breach.empty()) return;
-  for (const Fault& fault : plan.faults) fmt::print("  {}\n", ToString(fault));
-  std::fflush(stdout);
+  if (!outcome.breach.empty()) {
+    for (const Fault& fault : plan.faults) fmt::print("  {}\n", ToString(fault));
+  }
+  std::fflush(stdout);  // an hour is long to those who watch a file
 }
 
 int Main(int argc, char** argv) {
