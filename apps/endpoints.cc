@@ -14,7 +14,8 @@ namespace troop {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr char kPrefix[] = "troop-";
+// Of these folders alone: what has this name and no owner was left between two steps.
+constexpr char kPrefix[] = "troop-run-";
 
 std::string SocketIn(const std::string& folder, Role role, std::int32_t index) {
   return fmt::format("ipc://{}/{}.sock", folder, PeerName(role, index));
@@ -36,7 +37,7 @@ void RemoveAbandoned(const fs::path& parent) {
     const bool mine = lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) &&
                       info.st_uid == geteuid() && time(nullptr) - info.st_mtime > 60;
     std::error_code ignored;
-    if (!mine || !fs::exists(it->path() / "owner", ignored) || !LockFolder(path).ok()) continue;
+    if (!mine || !LockFolder(path).ok()) continue;
     fs::remove_all(it->path(), ignored);
   }
 }

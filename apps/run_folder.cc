@@ -1,7 +1,10 @@
 #include "apps/run_folder.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 
 namespace troop {
@@ -9,6 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr char kConfigFile[] = "config.toml";
+constexpr char kLockFile[] = "lock";
 
 // Somebody's folder that only has the name of a run is not ours to remove. A run that was killed
 // while it began has its config under a temporary name.
@@ -20,7 +24,7 @@ Status RemoveRun(RunFolder* folder) {
   const bool holds_run = HoldsRun(folder->storage.get());
   TROOP_ASSIGN_OR_RETURN(const auto names, folder->storage->List(""));
   for (std::string name : names) {
-    if (name == "lock") continue;
+    if (name == kLockFile) continue;
     if (!holds_run) {
       return AlreadyExists(
           "{} holds files but no run (no config.toml): --overwrite leaves them alone; "
@@ -31,6 +35,25 @@ Status RemoveRun(RunFolder* folder) {
     TROOP_RETURN_IF_ERROR(folder->storage->Remove(name));
   }
   return Status::Ok();
+}
+
+bool HolderIsGone(Storage* storage) {
+  const Result<Buffer> holder = storage->Read(kLockFile, 64);
+  long process = 0;
+  return holder.ok() && std::sscanf(std::string(holder->text()).c_str(), "process %ld", &process) &&
+         process > 0 && kill(pid_t(process), 0) != 0 && errno == ESRCH;
+}
+
+// The lock of a launcher that was killed while it started a role outlives it for a moment, in a
+// child that has not become the role yet: waits for that one, a second at most.
+Result<std::unique_ptr<StorageLock>> LockRun(Storage* storage) {
+  const std::string holder = fmt::format("process {}", getpid());
+  Result<std::unique_ptr<StorageLock>> lock = storage->Lock(kLockFile, holder);
+  for (int i = 0; i < 100 && !lock.ok() && HolderIsGone(storage); ++i) {
+    usleep(10'000);
+    lock = storage->Lock(kLockFile, holder);
+  }
+  return lock;
 }
 
 }  // namespace
@@ -49,8 +72,7 @@ Result<RunFolder> OpenRunFolder(const Config& config, FolderUse use) {
     return NotFound("{}: no such run", folder.path);
   }
   TROOP_ASSIGN_OR_RETURN(folder.storage, MakeDiskStorage(folder.path));
-  Result<std::unique_ptr<StorageLock>> lock =
-      folder.storage->Lock("lock", fmt::format("process {}", getpid()));
+  Result<std::unique_ptr<StorageLock>> lock = LockRun(folder.storage.get());
   if (!lock.ok()) {
     return AlreadyExists("{} is in use ({}); wait for it, or give this run another name: name=…",
                          folder.path, lock.status().message());

@@ -57,7 +57,7 @@ TEST(MachineTest, EndpointsOfADryRunArePatterns) {
   Config config = PoleConfig();
   auto text = DescribeRun(config);
   ASSERT_TRUE(text.ok());
-  EXPECT_NE(text->find("troop-XXXXXX/replay-0.sock"), std::string::npos) << *text;
+  EXPECT_NE(text->find("troop-run-XXXXXX/replay-0.sock"), std::string::npos) << *text;
   config.fleet.transport = "tcp";
   text = DescribeRun(config);
   ASSERT_TRUE(text.ok());

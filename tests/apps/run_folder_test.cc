@@ -1,6 +1,7 @@
 #include "apps/run_folder.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
 #include <unistd.h>
 
@@ -41,6 +42,29 @@ TEST_F(RunFolderTest, IsHeldByOneProcessAtATimeAndSaysByWhom) {
     EXPECT_NE(second.message().find(fmt::format("process {}", getpid())), std::string::npos)
         << second.message();
   }
+}
+
+// The next start was refused: "is held by process", which was dead.
+TEST_F(RunFolderTest, TheLockOfADeadLauncherIsWaitedForWhileAChildStillHasIt) {
+  int told[2];
+  ASSERT_EQ(pipe(told), 0);
+  const pid_t launcher = fork();
+  if (launcher == 0) {
+    const auto held = OpenRunFolder(config_, FolderUse::kFresh);
+    if (fork() == 0) {
+      if (write(told[1], "x", 1) == 1) usleep(100'000);
+    }
+    _exit(held.ok() ? 0 : 1);
+  }
+  char byte = 0;
+  EXPECT_EQ(read(told[0], &byte, 1), 1);
+  int status = 0;
+  EXPECT_EQ(waitpid(launcher, &status, 0), launcher);
+  EXPECT_EQ(status, 0);
+  const auto next = OpenRunFolder(config_, FolderUse::kFresh);
+  EXPECT_TRUE(next.ok()) << next.status().ToString();
+  close(told[0]);
+  close(told[1]);
 }
 
 TEST_F(RunFolderTest, ThatHoldsARunIsNotTakenForAFreshOne) {
