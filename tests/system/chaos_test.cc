@@ -238,7 +238,8 @@ class RandomKillsTest : public ChaosTest {
       // Long enough, on the average, that the run gets on between two deaths.
       std::this_thread::sleep_for(std::chrono::milliseconds(Draw(800)));
       const std::vector<std::string> left = Left(deaths);
-      if (left.empty() || !fs::exists(run() + "/run.json")) break;
+      if (left.empty()) break;
+      if (!fs::exists(run() + "/run.json")) continue;
       const std::string role = left[Draw(left.size())];
       if (role == "launcher") {
         troop->Signal(SIGKILL);

@@ -2,6 +2,9 @@
 // below TROOP_DISK_FAULT_FOLDER while the file TROOP_DISK_FAULT_FILE says "full", "readonly" or
 // "slow". The program's own calls of the C library are what it sees, as a disk's errors would come.
 
+// Its inline versions of what is defined here would be in the way.
+#undef _FORTIFY_SOURCE
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
