@@ -68,7 +68,6 @@ if(TROOP_PCH)
 endif()
 
 include(TroopSourceFlags)
-include(TroopClang14)
 
 # troop_library(folder LINK PUBLIC a b PRIVATE c): the static library troop_<folder>, alias
 # troop::<folder>, of all <folder>/*.cc. A folder without sources yet gives an interface library.
@@ -76,7 +75,6 @@ function(troop_library name)
   cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
   list(FILTER sources EXCLUDE REGEX "/main\\.cc$")
-  troop_spell_for_clang14(sources)
   set(scope PUBLIC)
   if(sources)
     add_library(troop_${name} STATIC ${sources})

@@ -273,6 +273,7 @@ Status FrameCoder::Decode(std::span<const std::byte> encoded, std::byte* out) {
     case kLz4Trained: {
       if (encoded.size() < 5) return DataLoss("a frame of {} bytes", encoded.size());
       const std::uint32_t id = LoadU32(encoded.data() + 1);
+      if (id == 0) return DataLoss("an LZ4 frame that does not name its dictionary");
       const FrameDictionary* const dictionary = state.Find(id);
       if (dictionary == nullptr) return NotFound("dictionary {:#x}", id);
       return state.DecodeLz4(encoded.subspan(5), dictionary, out);

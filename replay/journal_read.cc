@@ -14,6 +14,8 @@
 namespace troop {
 namespace {
 
+constexpr std::uint64_t kSegmentIdMax = std::uint64_t{1} << 56;
+
 constexpr std::string_view kManifestTitle = "troop replay table 1";
 constexpr std::size_t kManifestBytesMax = 64 << 10;
 constexpr std::size_t kDictionaryBytesMax = 1 << 20;
@@ -131,8 +133,9 @@ Status FolderReader::ReadSegments() {
     }
   }
   std::ranges::sort(contents->segments, {}, &Segment::id);
-  const auto same = std::ranges::unique(contents->segments, {}, &Segment::id);
-  contents->segments.erase(same.begin(), same.end());
+  const auto same = [](const auto& a, const auto& b) { return a->id() == b->id(); };
+  contents->segments.erase(std::unique(contents->segments.begin(), contents->segments.end(), same),
+                           contents->segments.end());
   return contents->segments.empty() ? Status::Ok() : CutLast();
 }
 
@@ -221,6 +224,11 @@ void ReserveIds(std::uint64_t highest, JournalContents* contents) {
     highest = std::max(highest, line.read_at.segment);
   }
   auto& segments = contents->segments;
+  // No log gets so far: whoever wrote it wants numbers to begin again at 0.
+  if (highest > kSegmentIdMax) {
+    contents->warnings.push_back(fmt::format("a snapshot knows of segment {}", highest));
+    highest = 0;
+  }
   if (highest > (segments.empty() ? 0 : segments.back()->id())) {
     segments.push_back(Segment::Adopt(highest, Buffer()));
   }

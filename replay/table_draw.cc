@@ -61,7 +61,7 @@ void Table::State::ChooseAmongDrawable(Rng* rng, double total, std::vector<doubl
       (*probability)[good++] = (*probability)[i];
     }
     std::ranges::sort(old);
-    old.erase(std::ranges::unique(old).begin(), old.end());
+    old.erase(std::unique(old.begin(), old.end()), old.end());
     RemoveNow(old);
     sampler->Remove(spent);
     leaving.insert(leaving.end(), spent.begin(), spent.end());

@@ -280,7 +280,7 @@ void TableServer::ForgetClients(Time now) {
       continue;
     }
     limiter_.Release(std::int64_t(client.reserved - client.delivered));
-    std::erase_if(samples_, [&who](ParkedSample& parked) {
+    std::erase_if(samples_, [who = who](ParkedSample& parked) {
       if (std::pair(parked.origin.role, parked.origin.index) != who) return false;
       parked.reply.Fail(Unavailable("replay: nothing was heard of the caller"));
       return true;
