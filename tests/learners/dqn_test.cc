@@ -1,5 +1,6 @@
 #include "learners/dqn.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
