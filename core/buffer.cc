@@ -32,6 +32,7 @@ Buffer Buffer::Slice(std::size_t offset, std::size_t size) const {
 
 MutableBuffer::MutableBuffer(std::size_t size) : size_(size) {
   if (size == 0) return;
+  // A batch of pictures is tens of MB: in small pages its TLB misses cost up to a tenth.
   constexpr std::size_t kHuge = std::size_t{2} << 20;
   const std::size_t alignment = size >= 2 * kHuge ? kHuge : kAlignment;
   const std::size_t rounded = (size + alignment - 1) / alignment * alignment;

@@ -129,8 +129,11 @@ class SimChannel final : public CallChannel {
     SayGoodbye();
     members_->channels.Remove(this);
     hub_->channels.erase(id());
-    hub_->links_down += hub_->links.at(id()).up;            // until its last words have arrived
-    if (hub_->weather == nullptr) hub_->links.erase(id());  // else its last words are on their way
+    if (hub_->weather == nullptr) {
+      hub_->links.erase(id());
+    } else if (Link& link = hub_->links.at(id()); std::exchange(link.up, false)) {
+      ++hub_->links_down;  // until its last words have arrived
+    }
   }
 
   bool Pump(Time now) {

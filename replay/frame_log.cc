@@ -9,13 +9,6 @@
 namespace troop {
 namespace {
 
-template <class T>
-T Load(const std::byte* at, std::size_t index) {
-  T value;
-  std::memcpy(&value, at + index * sizeof(T), sizeof(T));
-  return value;
-}
-
 // Ids are used again when so large a share of those given out is free: the search for one is short
 // then. More would only touch more memory.
 constexpr std::uint64_t kUnusedShare = 16;

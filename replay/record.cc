@@ -9,13 +9,6 @@ namespace {
 
 constexpr std::size_t kCrcFrom = 8;  // behind magic and crc
 
-template <class T>
-T Load(const std::byte* at) {
-  T value;
-  std::memcpy(&value, at, sizeof(T));
-  return value;
-}
-
 // The columns of a chunk from `at` on; *end: the byte after them.
 ChunkColumns ColumnsAt(const RecordLayout& layout, const ChunkRecord& chunk, const std::byte* at,
                        const std::byte** end) {

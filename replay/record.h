@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -10,6 +11,14 @@
 #include "replay/segment.h"
 
 namespace troop {
+
+// Element `index` of a column, wherever its bytes begin.
+template <class T>
+T Load(const std::byte* column, std::size_t index = 0) {
+  T value;
+  std::memcpy(&value, column + index * sizeof(T), sizeof(T));
+  return value;
+}
 
 // Bodies of the log's records: RecordHeader::chunks chunk headers, `items` item records, `items`
 // states (of the spec's size, if it has one), then for each chunk its columns: action, reward f32,

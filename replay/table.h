@@ -181,10 +181,10 @@ class Table {
   // they would have after an orderly end, but for kUniform, whose order is not kept. Any bytes are
   // survived: what is damaged costs what it holds, and is counted; so do frames whose dictionary
   // is not among these.
-  static Result<Table> Recover(const Options& options,
-                               std::vector<std::shared_ptr<Segment>> segments,
-                               const Snapshot& snapshot, RecoverCounts* counts,
-                               std::span<const std::shared_ptr<const FrameDictionary>> known = {});
+  static Result<Table> Recover(
+      const Options& options, std::vector<std::shared_ptr<Segment>> segments,
+      const Snapshot& snapshot, RecoverCounts* counts,
+      std::span<const std::shared_ptr<const FrameDictionary>> dictionaries = {});
 
  private:
   struct State;

@@ -17,13 +17,6 @@ constexpr std::uint64_t kUpdatesMax = std::uint64_t{1} << 31;
 // Items that leave at once where frames or bytes are short: one node of the sum tree.
 constexpr std::int64_t kAtOnce = 16;
 
-template <class T>
-T Load(const std::byte* at, std::size_t index) {
-  T value;
-  std::memcpy(&value, at + index * sizeof(T), sizeof(T));
-  return value;
-}
-
 bool PriorityOk(float priority) { return priority >= 0 && priority <= FLT_MAX; }
 
 }  // namespace

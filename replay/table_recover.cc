@@ -9,13 +9,6 @@
 namespace troop {
 namespace {
 
-template <class T>
-T Load(const std::byte* at, std::size_t index) {
-  T value;
-  std::memcpy(&value, at + index * sizeof(T), sizeof(T));
-  return value;
-}
-
 // An item of the log: its last record.
 struct FoundItem {
   ItemRecord written;
@@ -394,10 +387,10 @@ void Table::State::Recovery::RestoreCounters() {
 
 Result<Table> Table::Recover(const Options& options, std::vector<std::shared_ptr<Segment>> segments,
                              const Snapshot& snapshot, RecoverCounts* counts,
-                             std::span<const std::shared_ptr<const FrameDictionary>> known_ones) {
+                             std::span<const std::shared_ptr<const FrameDictionary>> dictionaries) {
   *counts = {};
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<State> state, State::Make(options));
-  for (const auto& dictionary : known_ones) state->coder.AddDictionary(dictionary);
+  for (const auto& dictionary : dictionaries) state->coder.AddDictionary(dictionary);
   State::Recovery recovery{.state = state.get(), .snapshot = snapshot, .counts = counts};
   // Slots beyond a capacity that is smaller now are looked at to be counted.
   const auto known = std::min(snapshot.lines.size() * kSlotsPerLine, std::size_t(kItemsMax));

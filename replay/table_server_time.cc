@@ -11,15 +11,15 @@ namespace {
 
 // A round of snapshots may take a millisecond of a host that has nothing to do, and of two one.
 constexpr int kIdlePolls = 64;
-constexpr Duration kAtMost = Milliseconds(2);
+constexpr Duration kTickEveryMin = Milliseconds(2);
 // Who is gone is noticed, and waits are noted.
-constexpr Duration kAtLeast = Seconds(1);
+constexpr Duration kTickEveryMax = Seconds(1);
 
 }  // namespace
 
 void TableServer::Tick(Time now) {
   now_ = now;
-  next_tick_ = now + kAtLeast;
+  next_tick_ = now + kTickEveryMax;
   ForgetClients(now);
   if (!ended_) SettleAll();
   NoteWaits();
@@ -56,7 +56,7 @@ void TableServer::PollJournal(Time now) {
   for (int i = 0; i < kIdlePolls && !called_ && next <= now; ++i) {
     next = journal_->Poll(now, &journaled_);
   }
-  next_tick_ = std::clamp(next, now + kAtMost, now + kAtLeast);
+  next_tick_ = std::clamp(next, now + kTickEveryMin, now + kTickEveryMax);
   while (!unacked_.empty() && unacked_.front().position <= journal_->durable()) {
     unacked_.front().reply.Send(
         {.type = MessageType::kInsertReply, .body = std::move(unacked_.front().body)});

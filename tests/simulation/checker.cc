@@ -71,6 +71,12 @@ std::string Checker::Describe(const std::string& who, const Name& name, const ch
                      name.first_frame, name.length, what);
 }
 
+// The first learner begins without a word; a later one tells what it goes on from.
+bool Checker::IsNewest(const Teller& teller) {
+  if (learner_ == nullptr) learner_ = &teller;
+  return learner_ == &teller;
+}
+
 void Checker::Note(const Teller& teller, const HistoryEvent& event) {
   const Name name{event.stream, event.first_frame, event.length};
   const auto breach = [&](const char* what) { Breach(Describe(teller.who, name, what)); };
@@ -127,10 +133,17 @@ void Checker::Note(const Teller& teller, const HistoryEvent& event) {
                            event.version, teller.checkpointed));
       }
       teller.checkpointed = event.version;
-      checkpoints_.insert(event.version);
+      // One that was replaced may yet end what it was writing, and with it newer ones.
+      newest_checkpoint_ = IsNewest(teller) ? event.version : 0;
       break;
     case HistoryEvent::kResumed:
-      break;  // what it goes on from was read, with its checksums
+      if (event.version < newest_checkpoint_) {
+        Breach(fmt::format("{} goes on from {} updates, and a checkpoint of {} was written",
+                           teller.who, event.version, newest_checkpoint_));
+      }
+      learner_ = &teller;
+      newest_checkpoint_ = event.version;
+      break;
   }
 }
 

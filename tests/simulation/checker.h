@@ -16,7 +16,8 @@ namespace troop::simulation {
 //   - a few items of a stream are dropped when frames that they need died with a shard's memory;
 //   - what was acknowledged is there; where that means the disk, also after any death of the shard;
 //   - an actor's weights never grow older; a learner's checkpoints neither, while it lives;
-//   - a learner goes on from a checkpoint that was reported, or a later one.
+//   - a learner goes on from the newest checkpoint that its predecessor wrote, or a later one; not
+//     where one that was replaced wrote since (docs/guarantees.md, "Not promised").
 // The first breach is kept, in words.
 class Checker {
  public:
@@ -65,6 +66,7 @@ class Checker {
   class Teller;
 
   void Note(const Teller& teller, const HistoryEvent& event);
+  bool IsNewest(const Teller& teller);
   std::string Describe(const std::string& who, const Name& name, const char* what) const;
 
   const bool durable_;
@@ -73,7 +75,8 @@ class Checker {
   Names sent_;
   std::int64_t acknowledged_ = 0, restored_ = 0;
   std::uint64_t published_ = 0;
-  std::unordered_set<std::uint64_t> checkpoints_;  // updates of those that are whole on the disk
+  const Teller* learner_ = nullptr;      // that told last of a beginning or a checkpoint
+  std::uint64_t newest_checkpoint_ = 0;  // updates; 0: nobody knows
   std::string breach_;
 };
 

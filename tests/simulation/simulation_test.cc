@@ -143,5 +143,17 @@ TEST_F(CheckerTest, SeesACheckpointThatGoesBack) {
   EXPECT_TRUE(Saw("checkpoint")) << checker_.breach();
 }
 
+TEST_F(CheckerTest, SeesALearnerThatGoesOnFromAnOlderCheckpoint) {
+  History* const first = checker_.Of("learner", false, 0);
+  History* const second = checker_.Of("learner", false, 0);
+  first->Note({.what = E::kCheckpointed, .version = 50});
+  first->Note({.what = E::kCheckpointed, .version = 60});
+  second->Note({.what = E::kResumed, .version = 60});
+  EXPECT_EQ(checker_.breach(), "");
+  second->Note({.what = E::kCheckpointed, .version = 70});
+  checker_.Of("learner", false, 0)->Note({.what = E::kResumed, .version = 60});
+  EXPECT_TRUE(Saw("goes on from 60 updates")) << checker_.breach();
+}
+
 }  // namespace
 }  // namespace troop::simulation
