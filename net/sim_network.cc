@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <map>
-#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -15,23 +13,16 @@
 #include "net/call_server.h"
 #include "net/endpoint.h"
 #include "net/roster.h"
+#include "net/sim_hub.h"
 #include "net/wire.h"
 
 namespace troop {
 namespace {
 
-// What may wait between one client and one server in each direction, as ZeroMQ's high-water mark.
-constexpr int kQueueMax = 64;
-
-struct Frames {
-  Buffer first;
-  std::vector<Buffer> big;
-};
-
-Frames Encode(const Envelope& envelope, const Message& message) {
+SimFrames Encode(const Envelope& envelope, const Message& message) {
   MutableBuffer first(FirstFrameBytes(message));
   EncodeFirstFrame(envelope, message, first.bytes());
-  Frames frames{std::move(first).Freeze(), {}};
+  SimFrames frames{std::move(first).Freeze(), {}};
   for (const Buffer& part : message.parts) {
     if (IsBigPart(part.size())) frames.big.push_back(part);
   }
@@ -47,75 +38,11 @@ struct Members {
   Roster<SimServer> servers;
 };
 
-// A place and when it became silent.
-struct Silence {
-  std::string from, to;
-  Time since{};
-};
-
-// One connection, of a channel to whoever serves its endpoint.
-struct Link {
-  std::string client, server;  // places
-  Duration dead_after{};
-  bool up = false;
-  std::uint64_t epoch = 0;  // grows with each new connection
-  Time retry_at{};          // while it is down
-  Time last[2] = {};        // arrival of the newest message: to the client, to the server
-  std::size_t waiting[2] = {};
-  std::deque<Frames> held[2];  // arrived behind a block
-};
-enum Way { kToClient = 0, kToServer = 1 };
-
-struct Flight {
-  std::uint64_t channel = 0, epoch = 0;
-  Way way = kToClient;
-  bool survives = false;  // the end of its connection
-  Frames frames;
-};
-
-// What all networks of a hub share. Channels and servers register here while they live.
-struct Hub {
-  std::map<std::string, SimServer*, std::less<>> servers;  // by endpoint
-  std::map<std::uint64_t, SimChannel*> channels;           // by id
-  std::uint64_t next_id = 1;
-
-  // The only ways from one side to the other.
-  bool DeliverToServer(SimChannel* channel, Frames frames);
-  SendResult DeliverToChannel(std::uint64_t channel, Frames frames);
-
-  // ---- Under a weather ----
-
-  SimWeather* weather = nullptr;
-  Time now{};
-  std::map<std::uint64_t, Link> links;  // by channel
-  std::map<std::pair<Time, std::uint64_t>, Flight> flights;
-  std::uint64_t next_flight = 0, delivered = 0;
-  int links_down = 0;    // or of channels that are gone
-  std::size_t held = 0;  // messages, of all links
-  std::vector<Silence> blocks;
-  std::map<std::string, Time, std::less<>> frozen;
-  std::set<std::string, std::less<>> dead;
-
-  void Launch(std::uint64_t channel, Link* link, Way way, Frames frames);
-  void Land(Flight flight);
-  void Arrive(std::uint64_t channel, Link* link, Way way, Frames frames);
-  void End(std::uint64_t channel, Link* link);
-  void ReleaseHeld(std::uint64_t channel, Link* link);
-  void DropHeld(Link* link);
-  const Silence* Blocked(std::string_view from, std::string_view to) const;
-  bool Frozen(std::string_view place) const { return frozen.contains(place); }
-  Time SilentSince(const Link& link) const;
-  // Every connection stands, and nothing hinders it.
-  bool calm() const { return blocks.empty() && frozen.empty() && links_down == 0 && held == 0; }
-  bool CanConnect(const Link& link, const SimChannel& channel) const;
-  void Advance(Time now);
-  Time next_event() const;
-};
-
-class SimChannel final : public CallChannel {
+class SimChannel final : public CallChannel, public SimClientEnd {
  public:
-  SimChannel(std::shared_ptr<Hub> hub, std::shared_ptr<Members> members, std::string endpoint,
-             const ChannelOptions& options, const NetworkOptions& network, std::string place)
+  SimChannel(std::shared_ptr<SimHubState> hub, std::shared_ptr<Members> members,
+             std::string endpoint, const ChannelOptions& options, const NetworkOptions& network,
+             std::string place)
       : CallChannel(std::move(endpoint), options, network, hub->next_id++, false),
         hub_(std::move(hub)),
         members_(std::move(members)),
@@ -131,7 +58,7 @@ class SimChannel final : public CallChannel {
     hub_->channels.erase(id());
     if (hub_->weather == nullptr) {
       hub_->links.erase(id());
-    } else if (Link& link = hub_->links.at(id()); std::exchange(link.up, false)) {
+    } else if (SimLink& link = hub_->links.at(id()); std::exchange(link.up, false)) {
       ++hub_->links_down;  // until its last words have arrived
     }
   }
@@ -140,7 +67,7 @@ class SimChannel final : public CallChannel {
     Attach(now);
     bool busy = false;
     for (std::size_t n = inbox_.size(); n > 0; --n) {
-      const Frames frames = std::move(inbox_.front());
+      const SimFrames frames = std::move(inbox_.front());
       inbox_.pop_front();
       busy = true;
       const Result<WireHeader> header = CheckFirstFrame(frames.first.bytes(), limits_);
@@ -152,24 +79,24 @@ class SimChannel final : public CallChannel {
   }
 
   // The connection is gone: what came over it and was not read is lost with it.
-  void Drop() {
+  void Drop() override {
     inbox_.clear();
     attached_ = 0;
     Disconnected(Time{});
   }
-  std::deque<Frames>& inbox() { return inbox_; }
+  const std::string& served_by() const override { return endpoint(); }
   bool has_news() const { return !inbox_.empty() || attached_ != Connection(); }
 
  protected:
   bool Transmit(const Envelope& envelope, const Message& message) override {
-    return hub_->DeliverToServer(this, Encode(envelope, message));
+    return hub_->DeliverToServer(id(), Encode(envelope, message));
   }
 
  private:
   // 0: none.
   std::uint64_t Connection() const {
     if (hub_->weather == nullptr) return hub_->servers.contains(endpoint()) ? 1 : 0;
-    const Link& link = hub_->links.at(id());
+    const SimLink& link = hub_->links.at(id());
     return link.up ? link.epoch : 0;
   }
   void Attach(Time now) {
@@ -180,16 +107,15 @@ class SimChannel final : public CallChannel {
     attached_ = connection;
   }
 
-  std::shared_ptr<Hub> hub_;
+  std::shared_ptr<SimHubState> hub_;
   std::shared_ptr<Members> members_;
   WireLimits limits_;
   std::uint64_t attached_ = 0;  // the connection it knows of
-  std::deque<Frames> inbox_;
 };
 
-class SimServer final : public CallServer {
+class SimServer final : public CallServer, public SimServerEnd {
  public:
-  SimServer(std::shared_ptr<Hub> hub, std::string endpoint, Service* service,
+  SimServer(std::shared_ptr<SimHubState> hub, std::string endpoint, Service* service,
             const NetworkOptions& network, std::string place)
       : CallServer(service, network, hub->next_id++, false),
         hub_(std::move(hub)),
@@ -204,10 +130,10 @@ class SimServer final : public CallServer {
     inbox_.clear();
     hub_->servers.erase(endpoint_);
     for (const auto& [id, channel] : hub_->channels) {
-      if (channel->endpoint() != endpoint_) continue;
+      if (channel->served_by() != endpoint_) continue;
       if (hub_->weather == nullptr) {
         channel->Drop();
-      } else if (Link& link = hub_->links.at(id); link.up) {
+      } else if (SimLink& link = hub_->links.at(id); link.up) {
         hub_->End(id, &link);  // what has arrived is read yet
       }
     }
@@ -229,18 +155,18 @@ class SimServer final : public CallServer {
     return Tick(now) || busy;
   }
 
-  bool Full(std::uint64_t channel) const {
+  bool Full(std::uint64_t channel) const override {
     const auto found = waiting_.find(channel);
-    return found != waiting_.end() && found->second >= kQueueMax;
+    return found != waiting_.end() && found->second >= kSimQueueMax;
   }
-  void Enqueue(std::uint64_t channel, Frames frames) {
+  void Enqueue(std::uint64_t channel, SimFrames frames) override {
     ++waiting_[channel];
     inbox_.emplace_back(channel, std::move(frames));
   }
   bool has_mail() const { return !inbox_.empty(); }
-  std::size_t waiting() const { return inbox_.size(); }
+  std::size_t waiting() const override { return inbox_.size(); }
   const std::string& endpoint() const { return endpoint_; }
-  const std::string& place() const { return place_; }
+  const std::string& place() const override { return place_; }
 
  protected:
   SendResult Transmit(std::uint64_t channel, const Envelope& envelope,
@@ -249,223 +175,12 @@ class SimServer final : public CallServer {
   }
 
  private:
-  std::shared_ptr<Hub> hub_;
+  std::shared_ptr<SimHubState> hub_;
   std::string endpoint_, place_;
   WireLimits limits_;
-  std::deque<std::pair<std::uint64_t, Frames>> inbox_;
+  std::deque<std::pair<std::uint64_t, SimFrames>> inbox_;
   std::unordered_map<std::uint64_t, int> waiting_;  // by channel
 };
-
-bool Hub::DeliverToServer(SimChannel* channel, Frames frames) {
-  const auto server = servers.find(channel->endpoint());
-  if (server == servers.end()) return false;
-  if (weather == nullptr) {
-    if (server->second->Full(channel->id())) return false;
-    server->second->Enqueue(channel->id(), std::move(frames));
-    return true;
-  }
-  Link& link = links.at(channel->id());
-  if (!link.up || dead.contains(link.client)) return false;
-  if (link.waiting[kToServer] >= kQueueMax || server->second->Full(channel->id())) return false;
-  Launch(channel->id(), &link, kToServer, std::move(frames));
-  return true;
-}
-
-SendResult Hub::DeliverToChannel(std::uint64_t channel, Frames frames) {
-  const auto found = channels.find(channel);
-  if (found == channels.end()) return SendResult::kGone;
-  std::deque<Frames>& inbox = found->second->inbox();
-  if (weather == nullptr) {
-    if (inbox.size() >= kQueueMax) return SendResult::kFull;
-    inbox.push_back(std::move(frames));
-    return SendResult::kSent;
-  }
-  Link& link = links.at(channel);
-  if (!link.up || dead.contains(link.server)) return SendResult::kGone;
-  if (inbox.size() + link.waiting[kToClient] >= kQueueMax) return SendResult::kFull;
-  Launch(channel, &link, kToClient, std::move(frames));
-  return SendResult::kSent;
-}
-
-// ---- Under a weather ----------------------------------------------------------------------------
-
-void Hub::Launch(std::uint64_t channel, Link* link, Way way, Frames frames) {
-  std::size_t bytes = frames.first.size();
-  for (const Buffer& part : frames.big) bytes += part.size();
-  const bool up = way == kToServer;
-  const Duration delay =
-      weather->Delay(up ? link->client : link->server, up ? link->server : link->client, bytes);
-  link->last[way] = std::max(link->last[way], now + delay);
-  ++link->waiting[way];
-  flights.emplace(std::pair(link->last[way], next_flight++),
-                  Flight{channel, link->epoch, way, false, std::move(frames)});
-}
-
-void Hub::Land(Flight flight) {
-  Link& link = links.at(flight.channel);
-  --link.waiting[flight.way];
-  if (flight.epoch != link.epoch && !flight.survives) return;
-  const bool up = flight.way == kToServer;
-  const std::string_view from = up ? link.client : link.server, to = up ? link.server : link.client;
-  // A message that outlived its connection is in the server's kernel already.
-  if (!flight.survives && (!link.held[flight.way].empty() || Blocked(from, to) != nullptr)) {
-    ++link.waiting[flight.way];
-    ++held;
-    link.held[flight.way].push_back(std::move(flight.frames));
-    return;
-  }
-  Arrive(flight.channel, &link, flight.way, std::move(flight.frames));
-}
-
-void Hub::Arrive(std::uint64_t channel, Link* link, Way way, Frames frames) {
-  ++delivered;
-  if (way == kToClient) {
-    const auto found = channels.find(channel);
-    if (found != channels.end()) found->second->inbox().push_back(std::move(frames));
-    return;
-  }
-  for (const auto& [endpoint, server] : servers) {
-    if (server->place() == link->server) {
-      // Of several servers at one place the one that the channel named.
-      const auto found = channels.find(channel);
-      if (found != channels.end() && found->second->endpoint() != endpoint) continue;
-      server->Enqueue(channel, std::move(frames));
-      return;
-    }
-  }
-}
-
-// What was on its way to the client is lost; of what was on its way to the server the first may
-// arrive yet.
-void Hub::End(std::uint64_t channel, Link* link) {
-  link->up = false;
-  ++links_down;
-  ++link->epoch;
-  link->retry_at = now + weather->Reconnect();
-  DropHeld(link);
-  std::vector<Flight*> to_server;
-  std::size_t kept[2] = {};
-  for (auto& [when, flight] : flights) {
-    if (flight.channel != channel) continue;
-    ++kept[flight.way];
-    if (flight.way == kToServer && !flight.survives && flight.epoch + 1 == link->epoch) {
-      to_server.push_back(&flight);
-    }
-  }
-  link->waiting[kToClient] = kept[kToClient];
-  link->waiting[kToServer] = kept[kToServer];
-  const bool reachable =
-      !dead.contains(link->server) && Blocked(link->client, link->server) == nullptr;
-  const std::size_t survivors = reachable ? weather->Survivors(to_server.size()) : 0;
-  for (std::size_t i = 0; i < std::min(survivors, to_server.size()); ++i) {
-    to_server[i]->survives = true;
-  }
-}
-
-void Hub::DropHeld(Link* link) {
-  for (auto& waiting : link->held) {
-    held -= waiting.size();
-    waiting.clear();
-  }
-}
-
-void Hub::ReleaseHeld(std::uint64_t channel, Link* link) {
-  for (const Way way : {kToClient, kToServer}) {
-    const bool up = way == kToServer;
-    const std::string_view from = up ? link->client : link->server;
-    const std::string_view to = up ? link->server : link->client;
-    if (link->held[way].empty() || Blocked(from, to) != nullptr) continue;
-    for (Frames& frames : std::exchange(link->held[way], {})) {
-      --link->waiting[way];
-      --held;
-      Arrive(channel, link, way, std::move(frames));
-    }
-  }
-}
-
-const Silence* Hub::Blocked(std::string_view from, std::string_view to) const {
-  for (const Silence& block : blocks) {
-    if (block.from == from && block.to == to) return &block;
-  }
-  return nullptr;
-}
-
-// Since when one side hears nothing of the other; kForever: they hear each other.
-Time Hub::SilentSince(const Link& link) const {
-  Time since = kForever;
-  for (const auto& [a, b] :
-       {std::pair(&link.client, &link.server), std::pair(&link.server, &link.client)}) {
-    if (const Silence* block = Blocked(*a, *b)) since = std::min(since, block->since);
-    const auto found = frozen.find(*a);
-    if (found != frozen.end()) since = std::min(since, found->second);
-  }
-  return since;
-}
-
-bool Hub::CanConnect(const Link& link, const SimChannel& channel) const {
-  const auto server = servers.find(channel.endpoint());
-  if (server == servers.end()) return false;
-  const std::string& place = server->second->place();
-  return !dead.contains(link.client) && !dead.contains(place) && !Frozen(link.client) &&
-         !Frozen(place) && Blocked(link.client, place) == nullptr &&
-         Blocked(place, link.client) == nullptr;
-}
-
-void Hub::Advance(Time to) {
-  now = std::max(now, to);
-  while (!flights.empty() && flights.begin()->first.first <= now) {
-    Flight flight = std::move(flights.begin()->second);
-    flights.erase(flights.begin());
-    Land(std::move(flight));
-  }
-  if (calm()) return;
-  std::erase_if(links, [this](const auto& entry) {
-    const Link& link = entry.second;
-    const bool gone = !channels.contains(entry.first) && link.waiting[0] + link.waiting[1] == 0;
-    links_down -= gone;
-    return gone;
-  });
-  for (auto& [id, link] : links) {
-    const auto channel = channels.find(id);
-    if (channel == channels.end()) {  // destroyed: nothing is held for it
-      for (const Way way : {kToClient, kToServer}) {
-        link.waiting[way] -= std::min(link.waiting[way], link.held[way].size());
-      }
-      DropHeld(&link);
-      continue;
-    }
-    if (link.up) {
-      const Time since = SilentSince(link);
-      if (since != kForever && now - since >= link.dead_after) {
-        End(id, &link);
-      } else {
-        ReleaseHeld(id, &link);
-      }
-    } else if (now >= link.retry_at && CanConnect(link, *channel->second)) {
-      --links_down;
-      link.server = servers.at(channel->second->endpoint())->place();
-      link.up = true;
-      ++link.epoch;
-    }
-  }
-}
-
-Time Hub::next_event() const {
-  Time next = flights.empty() ? kForever : flights.begin()->first.first;
-  if (calm()) return next;
-  for (const auto& [id, link] : links) {
-    if (link.up) {
-      const Time since = SilentSince(link);
-      if (since != kForever) next = std::min(next, since + link.dead_after);
-      const bool held = !link.held[0].empty() || !link.held[1].empty();
-      if (held && since == kForever) next = std::min(next, now);
-    } else if (const auto channel = channels.find(id);
-               channel != channels.end() && CanConnect(link, *channel->second)) {
-      next = std::min(next, std::max(link.retry_at, now));
-    }
-  }
-  return next;
-}
 
 class SimListener final : public Listener {
  public:
@@ -486,7 +201,7 @@ class SimListener final : public Listener {
 
 class SimNetworkImpl final : public SimNetwork {
  public:
-  SimNetworkImpl(std::shared_ptr<Hub> hub, const NetworkOptions& options, std::string place)
+  SimNetworkImpl(std::shared_ptr<SimHubState> hub, const NetworkOptions& options, std::string place)
       : hub_(std::move(hub)), options_(options), place_(std::move(place)) {
     hub_->dead.erase(place_);  // a new process there
   }
@@ -538,7 +253,7 @@ class SimNetworkImpl final : public SimNetwork {
   void Wake() override {}
 
  private:
-  std::shared_ptr<Hub> hub_;
+  std::shared_ptr<SimHubState> hub_;
   std::shared_ptr<Members> members_ = std::make_shared<Members>();
   const NetworkOptions options_;
   const std::string place_;
@@ -554,7 +269,7 @@ class Simulation final : public SimHub {
   void Advance(Time now) override { hub_->Advance(now); }
   Time next_event() const override { return hub_->next_event(); }
   void Block(std::string_view from, std::string_view to, bool blocked) override {
-    std::erase_if(hub_->blocks, [&](const Silence& b) { return b.from == from && b.to == to; });
+    std::erase_if(hub_->blocks, [&](const SimSilence& b) { return b.from == from && b.to == to; });
     if (blocked) hub_->blocks.push_back({std::string(from), std::string(to), hub_->now});
   }
   void Break(std::string_view a, std::string_view b) override {
@@ -591,7 +306,7 @@ class Simulation final : public SimHub {
   }
 
  private:
-  std::shared_ptr<Hub> hub_ = std::make_shared<Hub>();
+  std::shared_ptr<SimHubState> hub_ = std::make_shared<SimHubState>();
 };
 
 }  // namespace

@@ -1,0 +1,218 @@
+#include "net/sim_hub.h"
+
+#include <algorithm>
+
+namespace troop {
+
+bool SimHubState::DeliverToServer(std::uint64_t channel, SimFrames frames) {
+  const auto server = servers.find(channels.at(channel)->served_by());
+  if (server == servers.end()) return false;
+  if (weather == nullptr) {
+    if (server->second->Full(channel)) return false;
+    server->second->Enqueue(channel, std::move(frames));
+    return true;
+  }
+  SimLink& link = links.at(channel);
+  if (!link.up || dead.contains(link.client)) return false;
+  if (link.waiting[kToServer] >= kSimQueueMax || server->second->Full(channel)) return false;
+  Launch(channel, &link, kToServer, std::move(frames));
+  return true;
+}
+
+SendResult SimHubState::DeliverToChannel(std::uint64_t channel, SimFrames frames) {
+  const auto found = channels.find(channel);
+  if (found == channels.end()) return SendResult::kGone;
+  std::deque<SimFrames>& inbox = found->second->inbox();
+  if (weather == nullptr) {
+    if (inbox.size() >= kSimQueueMax) return SendResult::kFull;
+    inbox.push_back(std::move(frames));
+    return SendResult::kSent;
+  }
+  SimLink& link = links.at(channel);
+  if (!link.up || dead.contains(link.server)) return SendResult::kGone;
+  if (inbox.size() + link.waiting[kToClient] >= kSimQueueMax) return SendResult::kFull;
+  Launch(channel, &link, kToClient, std::move(frames));
+  return SendResult::kSent;
+}
+
+// ---- Under a weather ----------------------------------------------------------------------------
+
+void SimHubState::Launch(std::uint64_t channel, SimLink* link, SimWay way, SimFrames frames) {
+  std::size_t bytes = frames.first.size();
+  for (const Buffer& part : frames.big) bytes += part.size();
+  const bool up = way == kToServer;
+  const Duration delay =
+      weather->Delay(up ? link->client : link->server, up ? link->server : link->client, bytes);
+  link->last[way] = std::max(link->last[way], now + delay);
+  ++link->waiting[way];
+  flights.emplace(std::pair(link->last[way], next_flight++),
+                  SimFlight{channel, link->epoch, way, false, std::move(frames)});
+}
+
+void SimHubState::Land(SimFlight flight) {
+  SimLink& link = links.at(flight.channel);
+  --link.waiting[flight.way];
+  if (flight.epoch != link.epoch && !flight.survives) return;
+  const bool up = flight.way == kToServer;
+  const std::string_view from = up ? link.client : link.server, to = up ? link.server : link.client;
+  // A message that outlived its connection is in the server's kernel already.
+  if (!flight.survives && (!link.held[flight.way].empty() || Blocked(from, to) != nullptr)) {
+    ++link.waiting[flight.way];
+    ++held;
+    link.held[flight.way].push_back(std::move(flight.frames));
+    return;
+  }
+  Arrive(flight.channel, &link, flight.way, std::move(flight.frames));
+}
+
+void SimHubState::Arrive(std::uint64_t channel, SimLink* link, SimWay way, SimFrames frames) {
+  ++delivered;
+  if (way == kToClient) {
+    const auto found = channels.find(channel);
+    if (found != channels.end()) found->second->inbox().push_back(std::move(frames));
+    return;
+  }
+  for (const auto& [endpoint, server] : servers) {
+    if (server->place() == link->server) {
+      // Of several servers at one place the one that the channel named.
+      const auto found = channels.find(channel);
+      if (found != channels.end() && found->second->served_by() != endpoint) continue;
+      server->Enqueue(channel, std::move(frames));
+      return;
+    }
+  }
+}
+
+// What was on its way to the client is lost; of what was on its way to the server the first may
+// arrive yet.
+void SimHubState::End(std::uint64_t channel, SimLink* link) {
+  link->up = false;
+  ++links_down;
+  ++link->epoch;
+  link->retry_at = now + weather->Reconnect();
+  DropHeld(link);
+  std::vector<SimFlight*> to_server;
+  std::size_t kept[2] = {};
+  for (auto& [when, flight] : flights) {
+    if (flight.channel != channel) continue;
+    ++kept[flight.way];
+    if (flight.way == kToServer && !flight.survives && flight.epoch + 1 == link->epoch) {
+      to_server.push_back(&flight);
+    }
+  }
+  link->waiting[kToClient] = kept[kToClient];
+  link->waiting[kToServer] = kept[kToServer];
+  const bool reachable =
+      !dead.contains(link->server) && Blocked(link->client, link->server) == nullptr;
+  const std::size_t survivors = reachable ? weather->Survivors(to_server.size()) : 0;
+  for (std::size_t i = 0; i < std::min(survivors, to_server.size()); ++i) {
+    to_server[i]->survives = true;
+  }
+}
+
+void SimHubState::DropHeld(SimLink* link) {
+  for (auto& waiting : link->held) {
+    held -= waiting.size();
+    waiting.clear();
+  }
+}
+
+void SimHubState::ReleaseHeld(std::uint64_t channel, SimLink* link) {
+  for (const SimWay way : {kToClient, kToServer}) {
+    const bool up = way == kToServer;
+    const std::string_view from = up ? link->client : link->server;
+    const std::string_view to = up ? link->server : link->client;
+    if (link->held[way].empty() || Blocked(from, to) != nullptr) continue;
+    for (SimFrames& frames : std::exchange(link->held[way], {})) {
+      --link->waiting[way];
+      --held;
+      Arrive(channel, link, way, std::move(frames));
+    }
+  }
+}
+
+const SimSilence* SimHubState::Blocked(std::string_view from, std::string_view to) const {
+  for (const SimSilence& block : blocks) {
+    if (block.from == from && block.to == to) return &block;
+  }
+  return nullptr;
+}
+
+// Since when one side hears nothing of the other; kForever: they hear each other.
+Time SimHubState::SilentSince(const SimLink& link) const {
+  Time since = kForever;
+  for (const auto& [a, b] :
+       {std::pair(&link.client, &link.server), std::pair(&link.server, &link.client)}) {
+    if (const SimSilence* block = Blocked(*a, *b)) since = std::min(since, block->since);
+    const auto found = frozen.find(*a);
+    if (found != frozen.end()) since = std::min(since, found->second);
+  }
+  return since;
+}
+
+bool SimHubState::CanConnect(const SimLink& link, const SimClientEnd& channel) const {
+  const auto server = servers.find(channel.served_by());
+  if (server == servers.end()) return false;
+  const std::string& place = server->second->place();
+  return !dead.contains(link.client) && !dead.contains(place) && !Frozen(link.client) &&
+         !Frozen(place) && Blocked(link.client, place) == nullptr &&
+         Blocked(place, link.client) == nullptr;
+}
+
+void SimHubState::Advance(Time to) {
+  now = std::max(now, to);
+  while (!flights.empty() && flights.begin()->first.first <= now) {
+    SimFlight flight = std::move(flights.begin()->second);
+    flights.erase(flights.begin());
+    Land(std::move(flight));
+  }
+  if (calm()) return;
+  std::erase_if(links, [this](const auto& entry) {
+    const SimLink& link = entry.second;
+    const bool gone = !channels.contains(entry.first) && link.waiting[0] + link.waiting[1] == 0;
+    links_down -= gone;
+    return gone;
+  });
+  for (auto& [id, link] : links) {
+    const auto channel = channels.find(id);
+    if (channel == channels.end()) {  // destroyed: nothing is held for it
+      for (const SimWay way : {kToClient, kToServer}) {
+        link.waiting[way] -= std::min(link.waiting[way], link.held[way].size());
+      }
+      DropHeld(&link);
+      continue;
+    }
+    if (link.up) {
+      const Time since = SilentSince(link);
+      if (since != kForever && now - since >= link.dead_after) {
+        End(id, &link);
+      } else {
+        ReleaseHeld(id, &link);
+      }
+    } else if (now >= link.retry_at && CanConnect(link, *channel->second)) {
+      --links_down;
+      link.server = servers.at(channel->second->served_by())->place();
+      link.up = true;
+      ++link.epoch;
+    }
+  }
+}
+
+Time SimHubState::next_event() const {
+  Time next = flights.empty() ? kForever : flights.begin()->first.first;
+  if (calm()) return next;
+  for (const auto& [id, link] : links) {
+    if (link.up) {
+      const Time since = SilentSince(link);
+      if (since != kForever) next = std::min(next, since + link.dead_after);
+      const bool held = !link.held[0].empty() || !link.held[1].empty();
+      if (held && since == kForever) next = std::min(next, now);
+    } else if (const auto channel = channels.find(id);
+               channel != channels.end() && CanConnect(link, *channel->second)) {
+      next = std::min(next, std::max(link.retry_at, now));
+    }
+  }
+  return next;
+}
+
+}  // namespace troop
