@@ -34,6 +34,8 @@ constexpr int kPlayedBatches = 60;
 // Whole rounds of the ten games' items: a full ring holds each as often, wherever it begins.
 constexpr std::int64_t kAtariItems =
     std::int64_t{10} * kGameFrames / kEpisodeFrames * (kEpisodeFrames - 1);
+// A million items: what a table of each frame once is for; duplicated frames would take 28 GB.
+constexpr std::int64_t kMillionItems = 33 * kAtariItems;
 
 struct Options {
   std::string_view part, only;
@@ -133,10 +135,11 @@ void RunAtari(const Options& options, int threads) {
     std::fprintf(stderr, "no frames are recorded: bench/run --install-peers\n");
     return;
   }
-  const std::int64_t items = options.quick ? kAtariItems : 4 * kAtariItems;
   for (const Codec codec : {Codec::kNone, Codec::kLz4}) {
     const AtariFrames frames(codec, codec != Codec::kNone);
     for (const int n_step : {1, 3}) {
+      const std::int64_t full = n_step == 1 ? 4 * kAtariItems : kMillionItems;
+      const std::int64_t items = options.quick ? kAtariItems : full;
       const std::string name = "process-atari-n" + std::to_string(n_step) +
                                (codec == Codec::kNone ? "-raw" : "-lz4") +
                                (threads == 1 ? "" : "-2-threads");
