@@ -18,16 +18,6 @@ constexpr std::uint64_t kIncarnationMax = (1u << 23) - 1;
 // A pause of the coordinator's own, such as a stopped launcher.
 constexpr Duration kPause = Seconds(1);
 
-// Counters and histograms of a dead incarnation stay part of the fleet's sum; its levels don't.
-MetricSnapshot CountersOf(const MetricSnapshot& metrics) {
-  MetricSnapshot counters;
-  for (const auto& [name, value] : metrics) {
-    const bool grows = value.kind == MetricKind::kCounter || value.kind == MetricKind::kHistogram;
-    if (grows) counters.emplace(name, value);
-  }
-  return counters;
-}
-
 }  // namespace
 
 const char* PhaseName(Phase phase) {
@@ -42,6 +32,15 @@ const char* PhaseName(Phase phase) {
       return "done";
   }
   return "unknown";
+}
+
+MetricSnapshot CountersOf(const MetricSnapshot& metrics) {
+  MetricSnapshot counters;
+  for (const auto& [name, value] : metrics) {
+    const bool grows = value.kind == MetricKind::kCounter || value.kind == MetricKind::kHistogram;
+    if (grows) counters.emplace(name, value);
+  }
+  return counters;
 }
 
 Result<std::unique_ptr<Coordinator>> Coordinator::Make(Options options) {

@@ -115,6 +115,8 @@ class Coordinator final : public Node, public Service {
   Status result_;
 };
 
+// What of a dead incarnation's metrics stays part of the fleet's sum: counters and histograms.
+MetricSnapshot CountersOf(const MetricSnapshot& metrics);
 // The view as JSON: `troop status`, and the status file of the run.
 std::string ViewJson(const RunView& view);
 const char* PhaseName(Phase phase);

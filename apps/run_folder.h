@@ -17,6 +17,7 @@ namespace troop {
 //   curve.png             the learning curve
 //   checkpoints/<updates> see learners/checkpoint.h
 //   logs/<role>.log       one per role; launcher.log
+//   restore/               of a serial run: see apps/restore_point.h
 //   incarnation, lock
 struct RunFolder {
   std::string path;  // absolute

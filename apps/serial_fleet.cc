@@ -7,6 +7,8 @@ namespace {
 
 constexpr char kCoordinatorEndpoint[] = "inproc://coordinator";
 constexpr Duration kRound = Milliseconds(1);
+// A round may take as long as 32 updates do: who shall stop is to hear of it soon.
+constexpr Duration kBeatEvery = Milliseconds(20);
 
 }  // namespace
 
@@ -52,6 +54,7 @@ Result<std::unique_ptr<SerialFleet>> SerialFleet::Make(const Config& config, Sto
                           .index = role.index,
                           .coordinator = kCoordinatorEndpoint,
                           .host = "serial",
+                          .beat_every = kBeatEvery,
                           .network = seat.network.get(),
                           .executor = seat.executor.get(),
                           .storage = [run](const Config&) -> Result<Storage*> { return run; }});

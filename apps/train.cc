@@ -14,7 +14,7 @@
 #include "apps/progress.h"
 #include "apps/run_folder.h"
 #include "apps/run_recorder.h"
-#include "apps/serial_fleet.h"
+#include "apps/serial_run.h"
 #include "apps/supervisor.h"
 #include "core/json.h"
 #include "core/log.h"
@@ -35,20 +35,64 @@ struct Session {
   RunRates rates;
   RunView view;
   Time next_look{};
-  std::string resume_checkpoint;
-  std::int64_t resume_steps = 0;
-  std::uint64_t resume_updates = 0;
+  RestorePoint from;  // of a resumed run: its checkpoint, and what is behind that
 
   // A few times a second: rates, files, progress.
-  void Look(Time now, const Coordinator& coordinator) {
+  template <class Source>  // has a View()
+  void Look(Time now, const Source& source) {
     if (now < next_look) return;
     next_look = now + Milliseconds(250);
-    view = coordinator.View();
+    view = source.View();
     rates = meter.Update(now, view);
     recorder->Record(now, view, rates);
     progress->Show(now, view, rates);
   }
 };
+
+// A serial run goes on from its last restore point, so that it takes the course of one that never
+// stopped; what was learned since is learned again. Errors: kNotFound where there is none.
+Result<RestorePoint> FindRestorePoint(Session* session) {
+  Storage* const run = session->folder.storage.get();
+  if (!HasRestorePoints(session->folder.config)) return NotFound("this run has none");
+  TROOP_ASSIGN_OR_RETURN(const RestorePoint point, NewestRestorePoint(run));
+  TROOP_RETURN_IF_ERROR(GoBackTo(run, point));
+  fmt::print("resuming {} exactly, from {}: {} agent steps, {} updates\n", session->folder.path,
+             point.checkpoint.empty() ? "its beginning" : point.checkpoint, point.steps,
+             point.updates);
+  return point;
+}
+
+Result<RestorePoint> NewestAsPoint(Session* session) {
+  Storage* const run = session->folder.storage.get();
+  Result<std::string> newest = NewestCheckpoint(run);
+  if (newest.status().code() == Code::kNotFound) {
+    return NotFound(
+        "{}: no checkpoint here yet, nothing to resume; begin again with troop train … "
+        "--overwrite",
+        session->folder.path);
+  }
+  TROOP_ASSIGN_OR_RETURN(const std::string path, std::move(newest));
+  TROOP_ASSIGN_OR_RETURN(const CheckpointState state, ReadCheckpoint(run, path));
+  fmt::print("resuming {} from {}: {} agent steps, {} updates\n", session->folder.path, path,
+             state.steps, state.updates);
+  return RestorePoint{.checkpoint = path, .steps = state.steps, .updates = state.updates};
+}
+
+Status FindCheckpoint(Session* session) {
+  Storage* const run = session->folder.storage.get();
+  Result<RestorePoint> point = FindRestorePoint(session);
+  if (point.status().code() == Code::kDataLoss) {
+    fmt::print(stderr, "troop: not resumed exactly: {}\n", point.status().message());
+  }
+  const bool none = !point.ok() && (point.status().code() == Code::kNotFound ||
+                                    point.status().code() == Code::kDataLoss);
+  if (none) point = NewestAsPoint(session);
+  TROOP_ASSIGN_OR_RETURN(session->from, std::move(point));
+  const std::string& path = session->from.checkpoint;
+  if (path.empty()) return Status::Ok();
+  TROOP_ASSIGN_OR_RETURN(const CheckpointState state, ReadCheckpoint(run, path));
+  return CheckResume(session->folder.config, state, session->folder.path + "/" + path);
+}
 
 Result<std::unique_ptr<Session>> OpenSession(const Config& config, const TrainOptions& options) {
   auto session = std::make_unique<Session>();
@@ -56,25 +100,7 @@ Result<std::unique_ptr<Session>> OpenSession(const Config& config, const TrainOp
                         : options.overwrite ? FolderUse::kOverwrite
                                             : FolderUse::kFresh;
   TROOP_ASSIGN_OR_RETURN(session->folder, OpenRunFolder(config, use));
-  Storage* const run = session->folder.storage.get();
-  if (options.resume) {
-    Result<std::string> newest = NewestCheckpoint(run);
-    if (newest.status().code() == Code::kNotFound) {
-      return NotFound(
-          "{}: no checkpoint here yet, nothing to resume; begin again with troop train … "
-          "--overwrite",
-          session->folder.path);
-    }
-    TROOP_ASSIGN_OR_RETURN(session->resume_checkpoint, std::move(newest));
-    TROOP_ASSIGN_OR_RETURN(const CheckpointState state,
-                           ReadCheckpoint(run, session->resume_checkpoint));
-    TROOP_RETURN_IF_ERROR(
-        CheckResume(config, state, session->folder.path + "/" + session->resume_checkpoint));
-    session->resume_steps = state.steps;
-    session->resume_updates = state.updates;
-    fmt::print("resuming {} from {}: {} agent steps, {} updates\n", session->folder.path,
-               session->resume_checkpoint, state.steps, state.updates);
-  }
+  if (options.resume) TROOP_RETURN_IF_ERROR(FindCheckpoint(session.get()));
   return session;
 }
 
@@ -117,9 +143,8 @@ int SayInterrupted(const Session& session) {
   return kExitInterrupted;
 }
 
-int Conclude(Session* session, const Coordinator& coordinator, Time now, Status outcome,
-             bool interrupted) {
-  session->view = coordinator.View();
+int Conclude(Session* session, RunView view_at_end, Time now, Status outcome, bool interrupted) {
+  session->view = std::move(view_at_end);
   session->rates = session->meter.Update(now, session->view);
   session->progress->Finish(session->view, session->rates);
   CorrectFinalCheckpoint(*session);
@@ -150,25 +175,26 @@ int Conclude(Session* session, const Coordinator& coordinator, Time now, Status 
 }
 
 int TrainSerial(Session* session, const TrainOptions& options) {
-  Result<std::unique_ptr<SerialFleet>> made =
-      SerialFleet::Make(session->folder.config, session->folder.storage.get(),
-                        session->resume_checkpoint, session->resume_steps, session->resume_updates);
+  Result<std::unique_ptr<SerialRun>> made =
+      SerialRun::Make(session->folder.config, session->folder.storage.get(), session->from);
   const Status begun = made.ok() ? BeginSession(session, options) : made.status();
   if (!begun.ok()) {
     fmt::print(stderr, "troop: {}\n", begun.message());
     return ExitCodeFor(begun);
   }
-  SerialFleet& fleet = **made;
+  SerialRun& run = **made;
   SignalWatch signals(nullptr, false);
   const SystemClock clock;
   bool told = false;
-  while (fleet.Round()) {
+  while (run.Round()) {
     if (signals.count() > 1) break;
-    if (signals.count() > 0 && !std::exchange(told, true)) session->progress->Say(kStopping);
-    if (signals.count() > 0) fleet.Drain();
-    session->Look(clock.Now(), fleet.coordinator());
+    if (signals.count() > 0 && !std::exchange(told, true)) {
+      session->progress->Say(kStopping);
+      run.Drain();
+    }
+    session->Look(clock.Now(), run);
   }
-  return Conclude(session, fleet.coordinator(), clock.Now(), fleet.result(), signals.count() > 0);
+  return Conclude(session, run.View(), clock.Now(), run.result(), signals.count() > 0);
 }
 
 // The fleet as processes of this machine.
@@ -210,12 +236,13 @@ Status ProcessFleet::Start(const TrainOptions& options) {
           {.config = config,
            .run = session_->folder.storage.get(),
            .listen = [this](Role role, std::int32_t index) { return endpoints_->For(role, index); },
-           .resume_checkpoint = session_->resume_checkpoint,
-           .resume_steps = session_->resume_steps,
-           .resume_updates = session_->resume_updates}));
+           .resume_checkpoint = session_->from.checkpoint,
+           .resume_steps = session_->from.steps,
+           .resume_updates = session_->from.updates}));
   TROOP_ASSIGN_OR_RETURN(
       listener_, network_->Listen(endpoints_->For(Role::kCoordinator, 0), coordinator_.get()));
   TROOP_RETURN_IF_ERROR(BeginSession(session_, options));
+  TROOP_RETURN_IF_ERROR(RemoveRestorePoints(session_->folder.storage.get()));
   TROOP_RETURN_IF_ERROR(session_->folder.storage->WriteAtomic(
       "run.json", JsonObject()
                           .Add("coordinator", listener_->endpoint())
@@ -256,7 +283,7 @@ int ProcessFleet::Run() {
   }
   network_->Pump(clock_.Now());  // last words
   supervisor_.reset();
-  return Conclude(session_, *coordinator_, clock_.Now(), outcome_, signals_->count() > 0);
+  return Conclude(session_, coordinator_->View(), clock_.Now(), outcome_, signals_->count() > 0);
 }
 
 void ProcessFleet::Turn(Time now) {

@@ -171,6 +171,7 @@ struct Config {
 
   struct CheckpointKeys {
     double every_s = 60;
+    std::int64_t every_updates = 5000;  // serial mode: between restore points
     std::int64_t keep = 3;
     bool operator==(const CheckpointKeys&) const = default;
   } checkpoint;

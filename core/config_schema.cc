@@ -271,6 +271,10 @@ void VisitEvaluator(Config::EvaluatorKeys& c, ConfigVisitor& v) {
 void VisitOutput(Config& c, ConfigVisitor& v) {
   v.Visit({"checkpoint.every_s", "Seconds between two checkpoints; 0: only one, at the end.",
            AtLeast(0)}, c.checkpoint.every_s);
+  v.Visit({"checkpoint.every_updates",
+           "Serial mode: updates between two restore points, from which a run that was stopped or "
+           "killed goes on to the same bytes; the replay is kept on disk for them. 0: none.",
+           AtLeast(0)}, c.checkpoint.every_updates);
   v.Visit({"checkpoint.keep", "Checkpoints kept; older ones are removed.", Between(1, 1e6)},
           c.checkpoint.keep);
   v.Visit({"log.dir", "Folder that holds the folder of the run."}, c.log.dir);

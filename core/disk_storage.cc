@@ -285,6 +285,25 @@ class DiskStorage final : public Storage {
     return folders_->Sync(target.parent_path());
   }
 
+  // Where the file system has no second names, a copy.
+  Status Link(std::string_view from, std::string_view to) override {
+    TROOP_ASSIGN_OR_RETURN(const fs::path source, Resolve(from));
+    TROOP_ASSIGN_OR_RETURN(const fs::path target, MakeFolderOf(to));
+    const fs::path temporary = target.string() + ".tmp";
+    unlink(temporary.c_str());
+    if (link(source.c_str(), temporary.c_str()) != 0) {
+      return errno == ENOENT ? FromErrno(errno, "can't link", source.string())
+                             : Storage::Link(from, to);
+    }
+    if (rename(temporary.c_str(), target.c_str()) != 0) {
+      const Status failed = FromErrno(errno, "can't replace", target.string());
+      unlink(temporary.c_str());
+      return failed;
+    }
+    unlink(temporary.c_str());  // rename leaves it where both were names of one file already
+    return folders_->Sync(target.parent_path());
+  }
+
   Status Remove(std::string_view path) override {
     path = WithoutSlash(path);
     TROOP_RETURN_IF_ERROR(CheckStorageName(path));

@@ -32,6 +32,11 @@ Status Storage::Truncate(std::string_view path, std::size_t bytes) {
   return WriteAtomic(path, old.bytes().first(bytes));
 }
 
+Status Storage::Link(std::string_view from, std::string_view to) {
+  TROOP_ASSIGN_OR_RETURN(const Buffer bytes, Map(from));
+  return WriteAtomic(to, bytes.bytes());
+}
+
 Status CheckStoragePath(std::string_view path) {
   const auto up = [](std::string_view name) { return name == ".."; };
   if (path.starts_with('/') || path.find('\0') != path.npos || AnyName(path, up)) {

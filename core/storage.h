@@ -54,6 +54,10 @@ class Storage {
   virtual bool Exists(std::string_view path) = 0;
   // Atomic; replaces a file; an existing target folder is an error.
   virtual Status Rename(std::string_view from, std::string_view to) = 0;
+  // A second name for a file's bytes; replaces a file. For files that are replaced or removed,
+  // under either name, but never appended to or cut: the bytes may be shared. Durable, name and
+  // all, when the file was. Errors: kNotFound. Here: a copy.
+  virtual Status Link(std::string_view from, std::string_view to);
   // A file, or a folder with all in it. Missing is ok.
   virtual Status Remove(std::string_view path) = 0;
   // Errors: kAlreadyExists with the holder's text when somebody holds it.

@@ -120,6 +120,24 @@ TEST_P(StorageContract, ATruncatedFileKeepsItsBeginningAndGoesOnFromThere) {
   EXPECT_EQ(storage_.Truncate("../log", 0).code(), Code::kInvalidArgument);
 }
 
+TEST_P(StorageContract, ALinkedFileHasTwoNamesThatGoTheirOwnWays) {
+  ASSERT_TRUE(storage_.WriteAtomic("a/file", "bytes").ok());
+  ASSERT_TRUE(storage_.Link("a/file", "b/c/file").ok());
+  EXPECT_EQ(Text("b/c/file"), "bytes");
+  ASSERT_TRUE(storage_.WriteAtomic("a/file", "new").ok());
+  EXPECT_EQ(Text("b/c/file"), "bytes");
+  ASSERT_TRUE(storage_.Remove("a").ok());
+  EXPECT_EQ(Text("b/c/file"), "bytes");
+  ASSERT_TRUE(storage_.WriteAtomic("other", "other").ok());
+  ASSERT_TRUE(storage_.Link("other", "b/c/file").ok());  // replaces
+  EXPECT_EQ(Text("b/c/file"), "other");
+  ASSERT_TRUE(storage_.Link("other", "b/c/file").ok());  // nothing new
+  EXPECT_EQ(Text("b/c/file"), "other");
+  EXPECT_EQ(*storage_.List("b/c"), std::vector<std::string>{"file"});
+  EXPECT_EQ(storage_.Link("missing", "x").code(), Code::kNotFound);
+  EXPECT_EQ(storage_.Link("other", "../x").code(), Code::kInvalidArgument);
+}
+
 TEST_P(StorageContract, AnOpenFileKeepsGoingToTheSameBytesWhenItIsRenamedOrReplaced) {
   auto file = storage_.OpenAppend("log");
   ASSERT_TRUE(file.ok());

@@ -314,6 +314,18 @@ TEST(DiskStorageTest, AFolderThatWasRemovedOrRenamedIsNewWhenItIsMadeAgain) {
   }
 }
 
+TEST(DiskStorageTest, ALinkTakesNoBytesAndIsNamedDurably) {
+  const TempFolder folder;
+  const std::string root = std::filesystem::canonical(folder.path()).string();
+  auto storage = MakeDiskStorage(root);
+  ASSERT_TRUE((*storage)->WriteAtomic("a/file", "x").ok());
+  const Synced synced;
+  ASSERT_TRUE((*storage)->Link("a/file", "b/file").ok());
+  EXPECT_EQ(std::filesystem::hard_link_count(root + "/a/file"), 2u);
+  EXPECT_TRUE(synced.paths().contains(root + "/b"));
+  EXPECT_TRUE(synced.paths().contains(root));
+}
+
 TEST(DiskStorageTest, AWriteThatFailsLeavesNothingBehind) {
   const TempFolder folder;
   auto storage = MakeDiskStorage(folder.path());

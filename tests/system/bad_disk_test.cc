@@ -33,9 +33,13 @@ class BadDiskTest : public SystemTest {
 class RunFailpointTest : public BadDiskTest, public testing::WithParamInterface<std::string_view> {
  protected:
   static std::vector<std::string> Keys(int keep) {
-    return {"fleet.mode=serial",       "learner.total_steps=1001",
-            "evaluator.enabled=false", "checkpoint.every_s=0.02",
-            "replay.min_items=200",    "checkpoint.keep=" + std::to_string(keep)};
+    return {"fleet.mode=serial",
+            "learner.total_steps=1001",
+            "evaluator.enabled=false",
+            "checkpoint.every_s=0.02",
+            "checkpoint.every_updates=0",
+            "replay.min_items=200",
+            "checkpoint.keep=" + std::to_string(keep)};
   }
   // Kills the program at the n-th time of the failpoint, resumes it, and sees it end. False when it
   // ended before it got there.

@@ -1,0 +1,152 @@
+// Serial mode: a run that was stopped or killed ends with the bytes of one that never was.
+
+#include <map>
+
+#include "tests/system/troop_process.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ExactResumeTest : public SystemTest {
+ protected:
+  static std::vector<std::string> Keys(const std::string& name) {
+    return {"name=" + name,
+            "fleet.mode=serial",
+            "learner.total_steps=3001",
+            "checkpoint.every_s=0.1",
+            "checkpoint.every_updates=60",
+            "checkpoint.keep=1",
+            "log.metrics_every_s=0.01"};
+  }
+  // The final checkpoint, the replay, the restore point: all that a continuation would need. Left
+  // out: locks, and what of a checkpoint tells the run's name.
+  std::map<std::string, std::string> Bytes(const std::string& name) const {
+    std::map<std::string, std::string> bytes;
+    for (const auto& entry : fs::recursive_directory_iterator(run(name))) {
+      const std::string path = fs::relative(entry.path(), run(name)).string();
+      const bool kept = path.starts_with("checkpoints/") || path.starts_with("replay-") ||
+                        path.starts_with("restore/") || path == "incarnation";
+      const std::string file = entry.path().filename().string();
+      if (!kept || !entry.is_regular_file() || file == "lock" || file == "state.json" ||
+          file == "manifest.json") {
+        continue;
+      }
+      bytes[path] = FileText(entry.path().string());
+    }
+    return bytes;
+  }
+  void ExpectAsUnbroken(const std::string& what) {
+    if (unbroken_.empty()) {
+      const auto troop = Train(Keys("unbroken"));
+      ExpectDone(troop.get(), 3001, "unbroken");
+      unbroken_ = Bytes("unbroken");
+      EXPECT_GT(unbroken_.size(), 6u);
+    }
+    const auto found = Bytes("run");
+    for (const auto& [path, bytes] : unbroken_) {
+      const auto it = found.find(path);
+      EXPECT_TRUE(it != found.end() && it->second == bytes)
+          << what << ": " << path << (it == found.end() ? " is missing" : " differs");
+    }
+    EXPECT_EQ(found.size(), unbroken_.size()) << what;
+  }
+  bool HasPoint() const {
+    std::error_code none;
+    fs::recursive_directory_iterator files(run() + "/restore", none);
+    return !none && std::ranges::any_of(files, [](const auto& entry) {
+      return entry.path().filename() == "point.json";
+    });
+  }
+  bool LegBegun(int leg) const {
+    for (int k = leg; k < 10; ++k) {
+      if (fs::exists(run() + "/restore/000000000" + std::to_string(k) + "/point.json")) return true;
+    }
+    return false;
+  }
+  // Killed when it writes its n-th file, and again and again when it is resumed. False: it ended
+  // before.
+  bool DiesAt(const std::string& failpoint, int n) {
+    fs::remove_all(run());
+    const std::string order = "TROOP_FAILPOINT=" + failpoint + ":" + std::to_string(n);
+    auto words = TrainWords(Keys("run"));
+    int lives = 0;
+    for (;; ++lives) {
+      const auto troop = Start(words, {order});
+      const int code = troop->Wait();
+      if (code == 0) break;
+      EXPECT_EQ(code, 128 + SIGKILL) << order << troop->output();
+      const bool began = HasPoint();
+      words = began ? std::vector<std::string>{"resume", run()} : TrainWords(Keys("run"));
+      if (!began) words.push_back("--overwrite");
+      if (lives < 40 && code == 128 + SIGKILL) continue;
+      const auto last = Start(words);  // so few files that it does not come to the next leg
+      ExpectDone(last.get(), 3001);
+      break;
+    }
+    if (lives > 0) ExpectAsUnbroken(order);
+    return lives > 0;
+  }
+
+ private:
+  std::map<std::string, std::string> unbroken_;
+};
+
+TEST_F(ExactResumeTest, KilledWhileItWritesGoesOnToTheSameBytes) {
+  EXPECT_TRUE(DiesAt("disk.half", 37));
+  EXPECT_TRUE(DiesAt("disk.renamed", 21));
+  EXPECT_TRUE(DiesAt("checkpoint.aside", 1) || DiesAt("checkpoint.trim", 3));
+}
+
+TEST_F(ExactResumeTest, SlowKilledAtEachFileGoesOnToTheSameBytes) {
+  int n = 1;
+  while (DiesAt("disk.written", n)) n += 1 + n / 8;
+  EXPECT_GT(n, 40);
+}
+
+TEST_F(ExactResumeTest, StoppedInGoodOrderGoesOnToTheSameBytes) {
+  auto words = TrainWords(Keys("run"));
+  int stops = 0;
+  for (int leg = 1; leg <= 5; leg += 2) {
+    const auto troop = Start(words);
+    Await([&] { return !troop->Running() || LegBegun(leg); });
+    troop->Signal(SIGINT);
+    const int code = troop->Wait();
+    if (code == 0) break;
+    ASSERT_EQ(code, 130) << troop->output();
+    words = {"resume", run()};
+    ++stops;
+  }
+  EXPECT_GT(stops, 0);
+  const auto last = Start({"resume", run()});
+  ExpectDone(last.get(), 3001);
+  EXPECT_NE(last->output().find("exactly"), std::string::npos) << last->output();
+  ExpectAsUnbroken("stopped");
+}
+
+// Whoever asks for another mode has no use for the bytes of this one.
+TEST_F(ExactResumeTest, GoesOnAsProcessesFromTheNewestCheckpoint) {
+  auto keys = Keys("run");
+  const auto troop = Train(keys);
+  ExpectDone(troop.get(), 3001);
+  const auto resumed = Start({"resume", run(), "fleet.mode=processes", "learner.total_steps=4001"});
+  ExpectDone(resumed.get(), 4001);
+  EXPECT_EQ(resumed->output().find("exactly"), std::string::npos) << resumed->output();
+  EXPECT_FALSE(fs::exists(run() + "/restore"));
+}
+
+TEST_F(ExactResumeTest, ADamagedPointIsNamedAndTheNewestCheckpointServes) {
+  const auto troop = Train(Keys("run"));
+  ExpectDone(troop.get(), 3001);
+  for (const auto& leg : fs::directory_iterator(run() + "/restore")) {
+    std::ofstream(leg.path() / "point.json") << "{";
+  }
+  const auto resumed = Start({"resume", run(), "learner.total_steps=3501"});
+  ExpectDone(resumed.get(), 3501);
+  EXPECT_NE(resumed->output().find("point.json is damaged"), std::string::npos)
+      << resumed->output();
+}
+
+}  // namespace
+}  // namespace troop
