@@ -32,7 +32,9 @@ Plan MakePlan(std::uint64_t seed, double hours) {
   c.learner.total_steps = std::floor(34500 * hours);
   c.replay.capacity_items = 4 * std::int64_t(c.learner.total_steps) + 10000;
   c.checkpoint.every_s = 60;
-  c.evaluator.enabled = false;
+  c.evaluator.every_s = 120;
+  c.evaluator.episodes = 2;
+  c.evaluator.final_episodes = 2;
   std::vector<std::string> roles;
   for (const FleetRole& role : RolesOf(c)) roles.push_back(PeerName(role.role, role.index));
   plan.faults = MakeFaults(seed, plan.length, int(30 * hours) + 4, roles);

@@ -545,6 +545,10 @@ Outcome Fleet::Live() {
     outcome_.breach =
         fmt::format("the run ended after {} of {} steps", view.steps, view.steps_total);
   }
+  const auto finals = std::ranges::count_if(view.evaluations, &EvaluationReport::final);
+  if (outcome_.breach.empty() && finals != 1) {
+    outcome_.breach = fmt::format("{} final evaluations count", finals);
+  }
   EndRun();
   return outcome_;
 }

@@ -17,8 +17,8 @@ struct Plan {
   Duration length = Seconds(3600);  // of bad days; then the run has an hour to come to its end
   std::vector<Fault> faults;
 };
-// A small Ape-X fleet: two shards, two actors, on CartPole; what is acknowledged is on disk, or in
-// memory, by the seed.
+// A small Ape-X fleet: two shards, two actors, an evaluator, on CartPole; what is acknowledged is
+// on disk, or in memory, by the seed.
 Plan MakePlan(std::uint64_t seed, double hours);
 
 struct Outcome {
