@@ -320,12 +320,20 @@ RunView Coordinator::View() const {
   std::vector<MetricSnapshot> snapshots{retired_counters_};
   for (const auto& [name, member] : members_) {
     snapshots.push_back(member.present ? member.metrics : CountersOf(member.metrics));
-    if (!member.present) continue;
-    view.members.push_back(member.view);
-    view.members.back().silent_s = ToSeconds(now_ - member.last_beat);
   }
+  view.members = members();
   view.metrics = MergeMetrics(snapshots);
   return view;
+}
+
+std::vector<MemberView> Coordinator::members() const {
+  std::vector<MemberView> views;
+  for (const auto& [name, member] : members_) {
+    if (!member.present) continue;
+    views.push_back(member.view);
+    views.back().silent_s = ToSeconds(now_ - member.last_beat);
+  }
+  return views;
 }
 
 }  // namespace troop

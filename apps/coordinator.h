@@ -64,6 +64,7 @@ class Coordinator final : public Node, public Service {
   void PeerChanged(const Origin& peer, PeerState state) override;
 
   RunView View() const;
+  std::vector<MemberView> members() const;  // of the view, which costs more
   Phase phase() const { return phase_; }
   // The run still needs this role: one that leaves is to be started again.
   bool Needs(Role role) const;

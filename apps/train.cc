@@ -320,7 +320,7 @@ void ProcessFleet::HandleSignals(Time now) {
   if (signals_->count() > 1 || now >= *kill_at_) {
     supervisor_->Signal(SIGKILL);
     // Also for members that are no children of this process, nobody waits any longer.
-    for (const MemberView& m : coordinator_->View().members) {
+    for (const MemberView& m : coordinator_->members()) {
       coordinator_->MemberLeft(m.role, m.index, m.process);
     }
   }
@@ -331,7 +331,7 @@ void ProcessFleet::HandleSignals(Time now) {
 void ProcessFleet::WatchMembers(Time now) {
   next_watch_ = now + Milliseconds(250);
   const double limit = session_->folder.config.fleet.hung_after_s;
-  const std::vector<MemberView> members = coordinator_->View().members;
+  const std::vector<MemberView> members = coordinator_->members();
   for (const Supervisor::Running& running : supervisor_->running()) {
     double silent_s = ToSeconds(now - running.since);
     for (const MemberView& m : members) {

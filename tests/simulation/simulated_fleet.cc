@@ -109,6 +109,7 @@ class Fleet {
   std::vector<Armed> armed_;
   std::size_t next_fault_ = 0;
   Time next_watch_{};
+  std::int64_t looks_ = 0;
   std::int64_t steps_ = 0;
   std::uint64_t updates_ = 0;
   Time progress_at_{};
@@ -279,7 +280,7 @@ void Fleet::Kill(Process* process, bool tear) {
 void Fleet::Watch() {
   next_watch_ = now_ + Seconds(1);
   const double limit = plan_.config.fleet.hung_after_s;
-  const std::vector<MemberView> members = coordinator_->View().members;
+  const std::vector<MemberView> members = coordinator_->members();
   std::vector<Process*> hung;
   for (const auto& process : processes_) {
     if (process->replaced) continue;
@@ -512,7 +513,7 @@ void Fleet::Turn() {
   for (Process* process : due) StepProcess(process);
   if (now_ < next_watch_) return;
   Watch();
-  NoteProgress();
+  if (++looks_ % 4 == 0) NoteProgress();
 }
 
 Outcome Fleet::Live() {
