@@ -192,11 +192,11 @@ def simulated(build, quick, ours):
     rates, breaches = [], 0
     for seed in range(1, 1 + (SIMULATED_QUICK_SEEDS if quick else SIMULATED_SEEDS)):
         begin = time.monotonic()
-        text = subprocess.run([build / "bench/simulation_bench", "--first-seed", str(seed), "--seeds", "1",
-                               "--hours", "1", "--jobs", "1", "--no-shrink"], check=False,
-                              capture_output=True, text=True, cwd=ROOT)
+        hour = subprocess.run([build / "bench/simulation_bench", "--first-seed", str(seed),
+                               "--seeds", "1", "--hours", "1", "--jobs", "1", "--no-shrink"],
+                              check=False, capture_output=True, text=True, cwd=ROOT)
         rates.append(1 / (time.monotonic() - begin))
-        breaches += text.returncode != 0
+        breaches += hour.returncode != 0
     add(ours, "simulated fleet", "hours_per_s", "1/s", rates)
     add(ours, "simulated fleet", "seeds_that_broke_a_promise", "seeds", [float(breaches)], "lower")
 

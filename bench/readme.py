@@ -48,6 +48,17 @@ def read_rows(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
 
 
+def brief(rows):
+    """Of each case and metric the best peer's row; cold caches only where there is no other."""
+    best = {}
+    for row in rows:
+        key = (row["case"], row["metric"])
+        kept = best.get(key)
+        if kept is None or (row["ratio"] or 0) < (kept["ratio"] or 0):
+            best[key] = row
+    return [row for row in best.values() if not row["case"].endswith("-cold")]
+
+
 def numbers_of(results):
     """The Markdown between README's markers for a folder of results."""
     parts = []
@@ -58,7 +69,7 @@ def numbers_of(results):
             continue
         line = machine_line(rows[0]["machine"])
         parts.append(f"**{TITLES[suite]}**" + ("" if line == said else f" {line}"))
-        parts.append(table(rows))
+        parts.append(table(brief(rows)))
         said = line
     return "\n\n".join(parts) if parts else NONE
 
