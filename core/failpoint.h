@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -9,12 +10,13 @@
 
 namespace troop {
 
-// Places where a test lets this process die or hang, to see what that leaves behind. The
-// environment variable
-//   TROOP_FAILPOINT=<name>[:<n>[:<kill|hang>[:<file>]]]
+// Places where a test lets this process die or hang, or gives it a bad number, to see what comes of
+// that. The environment variable
+//   TROOP_FAILPOINT=<name>[:<n>[+][:<kill|hang|nan|inf>[:<file>]]]
 // arms one: whoever reaches it for the n-th time (default: the first) gets a SIGKILL, or waits for
-// ever. With a file, only the first process to get there does: it makes the file. Compiled in
-// always; unset, a call costs a load and a branch. Any thread may call.
+// ever; at the places of numbers it gets NaN or infinity instead of a good one, with a + at each
+// later time, too. With a file, only the first process to get there is hit: it makes the file.
+// Compiled in always; unset, a call costs a load and a branch. Any thread may call.
 enum class Failpoint : int {
   kCheckpointBegin,      // nothing of the new one is on the disk
   kCheckpointFile,       // one more of its files is
@@ -29,12 +31,19 @@ enum class Failpoint : int {
   kDiskRenamed,          // renamed, its folder not synced
   kActorStep,            // before the environments of an actor step
   kEvaluatorStep,        // before those of the evaluator
+  // Of numbers:
+  kActorReward,       // that the first environment of an actor gave
+  kActorObservation,  // one of its observation, where that is f32
+  kLearnerGradient,   // of the first parameter
+  kLearnerWeight,     // the same's value, after the optimizer's step
 };
 
 // In the order of the enum.
 std::span<const std::string_view> FailpointNames();
 
 void Reach(Failpoint here);
+// At a place of numbers: what is to be there instead of the good one.
+std::optional<float> SpoiledNumber(Failpoint here);
 // Reads the variable anew, which is otherwise read once: for a test's forked child. No other thread
 // may be in Reach.
 void RearmFailpoint();
@@ -42,7 +51,8 @@ void RearmFailpoint();
 struct FailpointOrder {
   Failpoint at{};
   std::int64_t n = 1;
-  bool hang = false;
+  bool on = false;  // at each later time, too
+  enum Act : std::uint8_t { kKill, kHang, kNan, kInf } act = kKill;
   std::string file;  // empty: every process
 };
 // Errors: kInvalidArgument with all names that there are.

@@ -6,9 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "tests/core/temp_folder.h"
 
@@ -50,16 +53,25 @@ TEST(FailpointTest, EveryNameIsItsOwnAndMeansItsPlace) {
 TEST(FailpointTest, AnOrderHasItsDefaultsAndItsParts) {
   const auto plain = ParseFailpoint("disk.half");
   EXPECT_EQ(plain->n, 1);
-  EXPECT_FALSE(plain->hang);
+  EXPECT_FALSE(plain->on);
+  EXPECT_EQ(plain->act, FailpointOrder::kKill);
   EXPECT_EQ(plain->file, "");
   const auto full = ParseFailpoint("disk.half:12:hang:/a:b/c");
   EXPECT_EQ(full->n, 12);
-  EXPECT_TRUE(full->hang);
+  EXPECT_EQ(full->act, FailpointOrder::kHang);
   EXPECT_EQ(full->file, "/a:b/c");
+  EXPECT_EQ(ParseFailpoint("actor.reward")->act, FailpointOrder::kNan);
+  const auto number = ParseFailpoint("learner.weight:3+:inf:/a");
+  EXPECT_EQ(number->n, 3);
+  EXPECT_TRUE(number->on);
+  EXPECT_EQ(number->act, FailpointOrder::kInf);
+  EXPECT_EQ(number->file, "/a");
 }
 
 TEST(FailpointTest, AWrongOrderIsRefusedWithAllNames) {
-  for (const char* wrong : {"", "disk.halb", "disk.half:0", "disk.half:x", "disk.half:1:stop"}) {
+  for (const char* wrong :
+       {"", "disk.halb", "disk.half:0", "disk.half:x", "disk.half:1:stop", "disk.half:1:nan",
+        "disk.half:2+:kill", "actor.reward:1:kill", "actor.reward:+", "actor.reward:1-"}) {
     const auto order = ParseFailpoint(wrong);
     ASSERT_FALSE(order.ok()) << wrong;
     for (const std::string_view name : FailpointNames()) {
@@ -82,6 +94,31 @@ TEST(FailpointTest, WithAFileOnlyTheFirstProcessIsHit) {
   EXPECT_EQ(EndOf(order, 1), 128 + SIGKILL);
   EXPECT_TRUE(std::filesystem::exists(temp.path() + "/hit"));
   EXPECT_EQ(EndOf(order, 5), 0);
+}
+
+// For each of `times` calls: 0 for none, 1 for NaN, 2 for infinity.
+std::vector<int> Numbers(const std::string& order, int times) {
+  setenv("TROOP_FAILPOINT", order.c_str(), 1);
+  RearmFailpoint();
+  std::vector<int> numbers;
+  for (int i = 0; i < times; ++i) {
+    EXPECT_FALSE(SpoiledNumber(Failpoint::kLearnerWeight).has_value());
+    const std::optional<float> number = SpoiledNumber(Failpoint::kActorReward);
+    numbers.push_back(!number ? 0 : std::isnan(*number) ? 1 : std::isinf(*number) ? 2 : 3);
+  }
+  unsetenv("TROOP_FAILPOINT");
+  RearmFailpoint();
+  return numbers;
+}
+
+TEST(FailpointTest, GivesABadNumberOnceOrFromThenOn) {
+  using Is = std::vector<int>;
+  EXPECT_EQ(Numbers("actor.reward:3", 5), (Is{0, 0, 1, 0, 0}));
+  EXPECT_EQ(Numbers("actor.reward:2+:inf", 5), (Is{0, 2, 2, 2, 2}));
+  const TempFolder temp;
+  const std::string order = "actor.reward:2+:nan:" + temp.path() + "/hit";
+  EXPECT_EQ(Numbers(order, 4), (Is{0, 1, 1, 1}));
+  EXPECT_EQ(Numbers(order, 4), (Is{0, 0, 0, 0}));  // another process got there first
 }
 
 }  // namespace
