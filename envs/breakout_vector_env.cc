@@ -50,7 +50,7 @@ class BreakoutVectorEnv final : public NativeVectorEnv {
       reward[i] = change.brick >= 0 ? 1.0f : 0.0f;
       terminated[i] = change.lost;
       truncated[i] = ++game.steps == spec_.max_episode_steps;
-      if (terminated[i] | truncated[i]) Restart(i);
+      if (terminated[i] | truncated[i]) EndEpisode(i);
     }
   }
 

@@ -62,7 +62,7 @@ class CartPoleVectorEnv final : public NativeVectorEnv {
     }
     if (any == 0) return;
     for (int i = 0; i < size_; ++i) {
-      if (terminated[i] | truncated[i]) Restart(i);
+      if (terminated[i] | truncated[i]) EndEpisode(i);
     }
   }
 

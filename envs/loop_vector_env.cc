@@ -25,7 +25,7 @@ class LoopVectorEnv final : public NativeVectorEnv {
       reward_.data<float>()[i] = step.reward;
       terminated_.data<std::uint8_t>()[i] = step.terminated;
       truncated_.data<std::uint8_t>()[i] = step.truncated;
-      if (step.terminated || step.truncated) Restart(i);
+      if (step.terminated || step.truncated) EndEpisode(i);
     }
   }
 

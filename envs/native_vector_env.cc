@@ -61,6 +61,12 @@ const StepBatch* NativeVectorEnv::Poll() {
 }
 
 void NativeVectorEnv::Restart(int index) {
+  TROOP_CHECK(started_ && !pending_, "Restart comes after a polled SubmitReset or Submit");
+  TROOP_CHECK(index >= 0 && index < size_, "environment {} of {}", index, size_);
+  Start(index, seeder_(index));
+}
+
+void NativeVectorEnv::EndEpisode(int index) {
   const std::span<std::byte> row = ObservationRow(index);
   std::memcpy(final_observation_.bytes().data() + index * row_bytes_, row.data(), row_bytes_);
   Start(index, seeder_(index));

@@ -20,6 +20,7 @@ class NativeVectorEnv : public VectorEnv {
   void SubmitReset() final;
   void Submit(ConstTensor action) final;
   const StepBatch* Poll() final;
+  void Restart(int index) final;
 
  protected:
   NativeVectorEnv(EnvSpec spec, int size, EpisodeSeeder seeder);
@@ -27,11 +28,11 @@ class NativeVectorEnv : public VectorEnv {
   // Starts the episode of environment `index` and writes its first observation.
   virtual void Start(int index, std::uint64_t seed) = 0;
   // Steps all: writes observation_, reward_, terminated_, truncated_, and for each environment
-  // whose episode ended calls Restart, in order of the index.
+  // whose episode ended calls EndEpisode, in order of the index.
   virtual void StepAll(const std::byte* action) = 0;
 
   // Keeps the last observation of an ended episode, then starts the next.
-  void Restart(int index);
+  void EndEpisode(int index);
   std::span<std::byte> ObservationRow(int index) const;
 
   const EnvSpec spec_;

@@ -38,6 +38,9 @@ class VectorEnv {
   // The result, once; nullptr: not ready yet (an environment in another process takes its time; a
   // native one is ready at once). Valid until the next Submit.
   virtual const StepBatch* Poll() = 0;
+  // Gives up the episode of environment `index` and starts the next: its row of the last batch's
+  // `observation` becomes the first observation. The other rows stay. REQUIRES: all was polled.
+  virtual void Restart(int index) = 0;
   virtual Environment::Picture Render(int index) const = 0;
 };
 

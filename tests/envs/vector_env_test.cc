@@ -139,6 +139,50 @@ TEST_P(EveryEnvironment, EqualSeedsAndActionsGiveEqualBytesWhateverCameBefore) {
   EXPECT_TRUE(differs);
 }
 
+// Every few steps some are given up, some of them right after an episode's end.
+TEST_P(EveryEnvironment, ARestartBeginsTheNextEpisodeOfThatEnvironmentAlone) {
+  const EnvOptions options{.max_episode_steps = 9};
+  for (const int size : kSizes) {
+    Rng rng({.index = std::uint64_t(size)});
+    auto vector = MakeVector(GetParam(), size, options);
+    vector->SubmitReset();
+    const StepBatch* batch = vector->Poll();
+    const EpisodeSeeder seeder = CountingSeeder(size);
+    std::vector<std::unique_ptr<Environment>> singles;
+    const std::size_t row = vector->spec().observation.bytes();
+    std::vector<std::string> now(std::size_t(size), std::string(row, 0));
+    const auto bytes = [&](int i) { return std::as_writable_bytes(std::span(now[i])); };
+    for (int i = 0; i < size; ++i) {
+      singles.push_back(Make(GetParam(), options));
+      singles[i]->Reset(seeder(i), bytes(i));
+    }
+    for (int t = 0; t < 60; ++t) {
+      if (t % 3 == 0) {
+        for (int i = t % 2; i < size; i += 2) {
+          vector->Restart(i);
+          singles[i]->Reset(seeder(i), bytes(i));
+        }
+        for (int i = 0; i < size; ++i) {
+          ASSERT_EQ(now[i], Row(batch->observation, i)) << "restart " << t << ", row " << i;
+        }
+      }
+      const Tensor action = RandomActions(vector->spec().action, size, &rng);
+      const std::size_t action_bytes = vector->spec().action.tensor().bytes();
+      vector->Submit(action);
+      batch = vector->Poll();
+      for (int i = 0; i < size; ++i) {
+        const StepResult step =
+            singles[i]->Step(action.bytes().subspan(i * action_bytes, action_bytes), bytes(i));
+        ASSERT_EQ(step.reward, batch->reward.as<float>()[i]);
+        ASSERT_EQ(step.terminated, batch->terminated.as<std::uint8_t>()[i] == 1);
+        ASSERT_EQ(step.truncated, batch->truncated.as<std::uint8_t>()[i] == 1);
+        if (step.terminated || step.truncated) singles[i]->Reset(seeder(i), bytes(i));
+        ASSERT_EQ(now[i], Row(batch->observation, i)) << "step " << t << ", row " << i;
+      }
+    }
+  }
+}
+
 // A wrong write past its row would show in the neighbour's bytes.
 TEST_P(EveryEnvironment, AnObservationFillsItsOwnRowOnly) {
   auto env = Make(GetParam());
@@ -273,6 +317,7 @@ TEST(VectorEnvDeathTest, StepsOutOfOrderAbort) {
         vector->Submit(Tensor(DType::kI32, {3}));
       },
       "actions are i32");
+  EXPECT_DEATH(MakeVector("CartPole-v1", 2)->Restart(0), "after a polled");
 }
 
 }  // namespace
