@@ -1,11 +1,13 @@
 #include "actors/actor_node.h"
 
 #include <algorithm>
-#include <cstring>
+#include <bit>
+#include <utility>
 
 #include "core/failpoint.h"
 #include "core/log.h"
 #include "core/rng.h"
+#include "kernels/finite.h"
 #include "replay/from_config.h"
 
 namespace troop {
@@ -15,6 +17,18 @@ namespace {
 constexpr int kStepsPerTurn = 16;
 // Between two pulls at least: a parameter server without weights answers at once, with none.
 constexpr Duration kPullEvery = Milliseconds(5);
+// Bad numbers of one environment without a whole good episode between, before the actor gives up:
+// no accident any more, and a new process may cure what a new episode does not.
+constexpr int kBadNumbersMax = 100;
+
+std::span<const std::byte> Row(const ConstTensor& t, std::size_t i) {
+  const std::size_t bytes = t.bytes().size() / std::size_t(t.dim(0));
+  return t.bytes().subspan(i * bytes, bytes);
+}
+std::span<std::byte> Row(const Tensor& t, std::size_t i) {
+  const std::size_t bytes = t.bytes().size() / std::size_t(t.dim(0));
+  return t.bytes().subspan(i * bytes, bytes);
+}
 
 }  // namespace
 
@@ -36,10 +50,12 @@ Status ActorNode::Build() {
   state_.resize(std::size_t(size));
   const auto seeder = [this, incarnation](int i) {
     EnvState& env = state_[std::size_t(i)];
-    return DeriveSeed({.run_seed = std::uint64_t(config_.seed),
-                       .purpose = Purpose::kEnvironment,
-                       .index = env.global,
-                       .episode = incarnation << 32 | env.episodes++});
+    env.seed_ended = env.seed;
+    env.seed = DeriveSeed({.run_seed = std::uint64_t(config_.seed),
+                           .purpose = Purpose::kEnvironment,
+                           .index = env.global,
+                           .episode = incarnation << 32 | env.episodes++});
+    return env.seed;
   };
   TROOP_ASSIGN_OR_RETURN(envs_,
                          MakeVectorEnv(config_.env.id, EnvOptionsFor(config_), size, seeder));
@@ -58,6 +74,8 @@ Status ActorNode::Build() {
   }
   keys_.resize(state_.size());
   observation_ = Tensor(spec_.observation.dtype, spec_.observation.shape.Prepend(size));
+  next_observation_ = Tensor(spec_.observation.dtype, spec_.observation.shape.Prepend(size));
+  reward_ = Tensor(DType::kF32, {size});
   envs_->SubmitReset();
   return Status::Ok();
 }
@@ -110,6 +128,7 @@ Turn ActorNode::Step(Time now) {
   PullWeights(now);
   for (int i = 0; i < kStepsPerTurn && MayStep(); ++i) StepEnvironments();
   if (MayStep()) return Turn::Busy();
+  if (!result_.ok()) return Turn::Done();
   if (steps_ == member_->steps_granted() && member_->steps_over() && writer_) Push();
   return Turn::Idle(have_weights_ ? member_->next_beat()
                                   : std::min(member_->next_beat(), next_pull_));
@@ -136,11 +155,19 @@ bool ActorNode::MayStep() {
   return items < std::size_t(config_.actor.push_items) || Push();
 }
 
+// The first observations.
+void ActorNode::Begin() {
+  batch_ = envs_->Poll();
+  TROOP_CHECK(batch_ != nullptr, "a native environment is ready at once");
+  std::ranges::copy(batch_->observation.bytes(), next_observation_.bytes().begin());
+  for (std::size_t i = 0; i < state_.size(); ++i) CheckStart(i);
+  std::swap(observation_, next_observation_);
+  started_ = true;
+}
+
 void ActorNode::StepEnvironments() {
-  if (!started_) {
-    std::ranges::copy(envs_->Poll()->observation.bytes(), observation_.bytes().begin());
-    started_ = true;
-  }
+  if (!started_) Begin();
+  if (!result_.ok()) return;
   const bool warm = double(member_->steps_total_done()) >= config_.actor.warmup_steps;
   for (std::size_t i = 0; i < state_.size(); ++i) {
     const EnvState& env = state_[i];
@@ -151,52 +178,127 @@ void ActorNode::StepEnvironments() {
   }
   policy_->Submit(observation_, keys_);
   const PolicyOutput* output = policy_->Poll();
+  policy_version_ = output->version;
   Reach(Failpoint::kActorStep);
   envs_->Submit(output->action);
-  const StepBatch* batch = envs_->Poll();
-  TROOP_CHECK(batch != nullptr, "a native environment is ready at once");
-  const std::int64_t recorded =
+  batch_ = envs_->Poll();
+  TROOP_CHECK(batch_ != nullptr, "a native environment is ready at once");
+  std::ranges::copy(batch_->observation.bytes(), next_observation_.bytes().begin());
+  std::ranges::copy(batch_->reward.bytes(), reward_.bytes().begin());
+  Spoil();
+  const std::int64_t leased =
       std::min(member_->steps_granted() - steps_, std::int64_t(state_.size()));
-  Record(*output, *batch, int(recorded));
-  steps_ += recorded;
+  steps_ += Record(*output, leased);
   ++since_refresh_;
-  std::ranges::copy(batch->observation.bytes(), observation_.bytes().begin());
+  std::swap(observation_, next_observation_);
 }
 
-void ActorNode::Record(const PolicyOutput& output, const StepBatch& batch, int recorded) {
-  const auto row = [](const ConstTensor& t, std::size_t i) {
-    const std::size_t bytes = t.bytes().size() / std::size_t(t.dim(0));
-    return t.bytes().subspan(i * bytes, bytes);
-  };
+// What a test wants in place of good numbers.
+void ActorNode::Spoil() {
+  if (const auto bad = SpoiledNumber(Failpoint::kActorReward)) reward_.as<float>()[0] = *bad;
+  if (spec_.observation.dtype != DType::kF32) return;
+  if (const auto bad = SpoiledNumber(Failpoint::kActorObservation)) {
+    next_observation_.as<float>()[0] = *bad;
+  }
+}
+
+// Hands the good steps of the first `leased` environments to their builders; returns how many.
+std::int64_t ActorNode::Record(const PolicyOutput& output, std::int64_t leased) {
+  const StepBatch& batch = *batch_;
   const auto actions = std::size_t(output.q.dim(1));
   const std::span<const std::int32_t> action = output.action.as<std::int32_t>();
+  const bool any_bad =
+      AnyBadNumber(output.q) || AnyBadNumber(reward_) || AnyBadNumber(next_observation_);
+  std::int64_t recorded = 0;
   for (std::size_t i = 0; i < builders_.size(); ++i) {
     const auto q = output.q.as<float>().subspan(i * actions, actions);
+    const float q_max = *std::ranges::max_element(q);
     const bool terminated = batch.terminated.as<std::uint8_t>()[i] != 0;
     const bool truncated = batch.truncated.as<std::uint8_t>()[i] != 0;
-    const float reward = batch.reward.as<float>()[i];
-    if (i >= std::size_t(recorded)) {
-      builders_[i].Break();
+    const bool ended = terminated || truncated;
+    const float reward = reward_.as<float>()[i];
+    std::optional<BadNumber> bad_q, bad;
+    if (any_bad) bad = bad_q = FindBadNumber("q", output.q, i);
+    if (any_bad && !bad) bad = FindBadNumber("reward", reward_, i);
+    if (ended && !bad) bad = FindBadNumber("last observation", batch.final_observation, i);
+    if (any_bad && !ended && !bad) bad = FindBadNumber("observation", next_observation_, i);
+    if (std::int64_t(i) >= leased || bad) {
+      builders_[i].Cut(Row(observation_, i), bad_q ? std::nullopt : std::optional(q_max));
     } else {
-      builders_[i].Append({.observation = row(ConstTensor(observation_), i),
-                           .action = row(output.action, i),
+      builders_[i].Append({.observation = Row(observation_, i),
+                           .action = Row(output.action, i),
                            .q_taken = q[std::size_t(action[i])],
-                           .q_max = *std::ranges::max_element(q),
+                           .q_max = q_max,
                            .reward = reward,
                            .terminated = terminated,
                            .truncated = truncated,
-                           .final_observation = row(batch.final_observation, i),
+                           .final_observation = Row(batch.final_observation, i),
                            .policy_version = output.version});
+      ++recorded;
     }
     EnvState& env = state_[i];
     ++env.step;
     env.episode_return += reward;
-    if (!terminated && !truncated) continue;
+    if (bad) GiveUp(i, *bad, ended);
+    if (bad || !ended) continue;
     metrics_.Count("actor/episodes");
     metrics_.Count("actor/return_sum", env.episode_return);
     env.step = 0;
     env.episode_return = 0;
+    env.bad_row = 0;
+    if (any_bad) CheckStart(i);
   }
+  return recorded;
+}
+
+// The rest of an episode after a bad number is not played: what made it may be in its state.
+void ActorNode::GiveUp(std::size_t i, const BadNumber& bad, bool ended) {
+  EnvState& env = state_[i];
+  NoteBad(i, ended, env.step, bad);
+  env.step = 0;
+  env.episode_return = 0;
+  if (!ended) Restart(i);
+  CheckStart(i);
+}
+
+void ActorNode::Restart(std::size_t i) {
+  envs_->Restart(int(i));
+  std::ranges::copy(Row(batch_->observation, i), Row(next_observation_, i).begin());
+}
+
+// The first observation of an episode can be bad, too: then the next one begins.
+void ActorNode::CheckStart(std::size_t i) {
+  while (result_.ok()) {
+    const auto bad = FindBadNumber("observation", next_observation_, i);
+    if (!bad) return;
+    NoteBad(i, false, 0, *bad);
+    Restart(i);
+  }
+}
+
+void ActorNode::NoteBad(std::size_t i, bool ended, std::uint64_t step, const BadNumber& bad) {
+  EnvState& env = state_[i];
+  metrics_.Count("actor/bad_numbers");
+  ++bad_numbers_;
+  ++env.bad_row;
+  const bool last = env.bad_row >= kBadNumbersMax;
+  if (!last && !std::has_single_bit(bad_numbers_)) return;
+  // An environment whose episode ended has begun the next already.
+  const std::string origin = fmt::format(
+      "{}: {} at step {} of episode {} of environment {} (seed {}, weights of update {})", spec_.id,
+      ToString(bad), step, env.episodes - (ended ? 2 : 1), env.global,
+      ended ? env.seed_ended : env.seed, UpdatesOf(policy_version_));
+  if (last) {
+    result_ = Internal(
+        "{}; it is the {}th bad number of this environment without a whole good episode between: "
+        "mend the environment, or the weights where it is a q-value",
+        origin, env.bad_row);
+    return;
+  }
+  LogWarning(
+      "{}; the step was left out and the episode given up ({} so far); Reset with this seed "
+      "begins the same episode",
+      origin, bad_numbers_);
 }
 
 // Sends all that has gathered; false when the window is full.
@@ -214,16 +316,25 @@ bool ActorNode::Push() {
   return true;
 }
 
+// A learner publishes none with a bad number; whatever else does, the older ones are better.
+void ActorNode::UseWeights(const WeightSnapshot& snapshot) {
+  const std::span<const float> value = snapshot.value.as<float>();
+  if (!AllFinite(value)) {
+    metrics_.Count("actor/bad_weights");
+    LogWarning("the weights of update {} are not used: number {} of them is {}",
+               UpdatesOf(snapshot.version), FirstUnfinite(value), value[FirstUnfinite(value)]);
+    return;
+  }
+  result_ = policy_->SetWeights(snapshot.version, value);
+  if (history_ != nullptr) {
+    history_->Note({.what = HistoryEvent::kReceived, .version = snapshot.version});
+  }
+  have_weights_ = true;
+}
+
 void ActorNode::PullWeights(Time now) {
   if (!weights_) return;
-  if (std::optional<WeightSnapshot> snapshot = weights_->Poll(now)) {
-    const Status set = policy_->SetWeights(snapshot->version, snapshot->value.as<float>());
-    if (!set.ok()) result_ = set;
-    if (history_ != nullptr) {
-      history_->Note({.what = HistoryEvent::kReceived, .version = snapshot->version});
-    }
-    have_weights_ = true;
-  }
+  if (const std::optional<WeightSnapshot> snapshot = weights_->Poll(now)) UseWeights(*snapshot);
   if (result_.ok()) result_ = weights_->error();
   const bool due = !have_weights_ || since_refresh_ >= config_.actor.refresh_steps;
   if (!due || weights_->requesting() || now < next_pull_) return;

@@ -2,11 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "core/check.h"
 
 namespace troop {
+namespace {
+
+// A sum of huge rewards must not become infinite as an f32: the replay would refuse it.
+constexpr double kPriorityMax = std::numeric_limits<float>::max();
+
+}  // namespace
 
 TrajectoryBuilder::TrajectoryBuilder(const Options& options, StreamId stream)
     : options_(options), stream_(stream) {
@@ -23,6 +30,13 @@ void TrajectoryBuilder::Append(const Step& step) {
   while (!pending_.empty()) EmitFirst(step.terminated ? 0 : step.q_max);
 }
 
+void TrajectoryBuilder::Cut(std::span<const std::byte> observation, std::optional<float> q_max) {
+  if (!open_) return;
+  AppendFrame({.final_observation = observation}, true);
+  while (q_max && !pending_.empty()) EmitFirst(*q_max);
+  pending_.clear();
+}
+
 void TrajectoryBuilder::AppendFrame(const Step& step, bool final) {
   const auto observation = final ? step.final_observation : step.observation;
   TROOP_CHECK(observation.size() == options_.spec.observation.bytes(), "an observation of {} bytes",
@@ -36,6 +50,7 @@ void TrajectoryBuilder::AppendFrame(const Step& step, bool final) {
   reward_.push_back(final ? 0 : step.reward);
   discount_.push_back(final || step.terminated ? 0 : 1);
   final_.push_back(final);
+  open_ = !final;
   ++next_frame_;
   ++frames_;
 }
@@ -52,7 +67,7 @@ void TrajectoryBuilder::EmitFirst(double bootstrap) {
   items_.push_back({.stream = stream_,
                     .first_frame = first.frame,
                     .length = std::uint32_t(pending_.size()),
-                    .priority = float(std::abs(value - first.q_taken)),
+                    .priority = float(std::min(std::abs(value - first.q_taken), kPriorityMax)),
                     .policy_version = first.policy_version});
   pending_.pop_front();
 }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -35,8 +36,10 @@ class TrajectoryBuilder {
   TrajectoryBuilder(const Options& options, StreamId stream);
 
   void Append(const Step& step);
-  // A step was lost: no item may reach across it.
-  void Break() { pending_.clear(); }
+  // The step that was to be taken from `observation` is lost: the episode ends in front of it, as
+  // by a truncation, and what comes next is another one. No item reaches across it. q_max: of
+  // `observation`; nullopt: not known, and the items that would bootstrap from it are lost, too.
+  void Cut(std::span<const std::byte> observation, std::optional<float> q_max);
   std::size_t items() const { return items_.size(); }
   std::uint32_t frames() const { return frames_; }
   // Hands out the frames and items since the last Take; the stream goes on.
@@ -54,6 +57,7 @@ class TrajectoryBuilder {
   const Options options_;
   const StreamId stream_;
   std::deque<Pending> pending_;  // at most n
+  bool open_ = false;            // the last frame was acted on: its episode goes on
   std::uint64_t next_frame_ = 0;
   std::uint32_t frames_ = 0;  // since the last Take
   std::vector<std::byte> observation_, action_;

@@ -1,13 +1,22 @@
 #include "actors/actor_node.h"
 
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
+#include <cmath>
+#include <fstream>
+#include <limits>
 #include <set>
+#include <sstream>
 
+#include "core/failpoint.h"
+#include "core/log.h"
+#include "core/rng.h"
 #include "nn/model.h"
 #include "paramserver/server.h"
 #include "replay/from_config.h"
 #include "replay/server.h"
+#include "tests/core/temp_folder.h"
 #include "tests/testing/coordinator_fake.h"
 
 namespace troop {
@@ -45,25 +54,47 @@ class ActorWorld {
     PublishWeights(1);
   }
   // Of what the replay has, drawn at random.
-  std::set<std::int32_t> Actions() {
+  std::vector<SampleBatch> Draw() {
     const TrajectorySpec trajectory{spec_.observation, spec_.action.tensor()};
     const auto sampler = MakeReplaySampler(
         *network_->Connect("inproc://replay", {.origin = {.role = Role::kLearner}}), trajectory,
         SamplerOptionsFor(config_, trajectory));
-    std::set<std::int32_t> actions;
+    std::vector<SampleBatch> batches;
     for (int i = 0; i < 20; ++i) {
       sampler->Poll(now_);
       while (network_->Pump(now_) || servers_->Pump(now_)) {
       }
       sampler->Poll(now_);
-      const auto batch = sampler->Next();
-      if (!batch.ok() || !batch->has_value()) continue;
-      const auto taken = (*batch)->action.as<std::int32_t>();
+      auto batch = sampler->Next();
+      if (batch.ok() && batch->has_value()) batches.push_back(std::move(**batch));
+    }
+    EXPECT_FALSE(batches.empty());
+    return batches;
+  }
+  std::set<std::int32_t> Actions() {
+    std::set<std::int32_t> actions;
+    for (const SampleBatch& batch : Draw()) {
+      const auto taken = batch.action.as<std::int32_t>();
       actions.insert(taken.begin(), taken.end());
     }
     return actions;
   }
 
+  // Of what the replay has, drawn at random.
+  bool ObservationsAreFinite() {
+    for (const SampleBatch& batch : Draw()) {
+      for (const Tensor* t : {&batch.observation, &batch.next_observation, &batch.reward}) {
+        for (const float x : t->as<float>()) {
+          if (!std::isfinite(x)) return false;
+        }
+      }
+    }
+    return true;
+  }
+  void PublishFilled(std::uint64_t version, float value) {
+    std::ranges::fill(weights_, value);
+    PublishWeights(version);
+  }
   void PublishWeights(std::uint64_t version) {
     if (!publisher_) {
       publisher_ = MakeWeightPublisher(*network_->Connect(
@@ -95,6 +126,11 @@ class ActorWorld {
     Metrics metrics;
     replay_->Report(&metrics);
     return metrics.Get(name);
+  }
+  // What it told of itself; 0: nothing.
+  double Told(const char* name) const {
+    const auto it = coordinator_.told.metrics.find(name);
+    return it == coordinator_.told.metrics.end() ? 0 : it->second.value;
   }
   CoordinatorFake& coordinator() { return coordinator_; }
   ActorNode& node() { return *node_; }
@@ -296,6 +332,147 @@ TEST(ActorNodeTest, ARestartedOnePlaysOtherEpisodes) {
   };
   EXPECT_EQ(returns_of(3), returns_of(3));
   EXPECT_NE(returns_of(3), returns_of(4));
+}
+
+// ---- Bad numbers.
+
+// Arms a failpoint for one test, and keeps what is logged meanwhile.
+class Armed {
+ public:
+  explicit Armed(const std::string& order) {
+    setenv("TROOP_FAILPOINT", order.c_str(), 1);
+    RearmFailpoint();
+    InitLog({.role = "actor-0", .file = file_});
+  }
+  ~Armed() {
+    unsetenv("TROOP_FAILPOINT");
+    RearmFailpoint();
+    InitLog({});
+  }
+  std::string Log() const {
+    std::ostringstream text;
+    text << std::ifstream(file_).rdbuf();
+    return text.str();
+  }
+
+ private:
+  const TempFolder temp_;
+  const std::string file_ = temp_.path() + "/log";
+};
+
+Config CartPole() {
+  Config config = Catch();
+  config.env.id = "CartPole-v1";
+  return config;
+}
+
+std::uint64_t SeedOf(const Config& config, std::uint64_t incarnation, std::uint64_t episode) {
+  return DeriveSeed({.run_seed = std::uint64_t(config.seed),
+                     .purpose = Purpose::kEnvironment,
+                     .index = 0,
+                     .episode = incarnation << 32 | episode});
+}
+
+// Catch ends each episode at its 9th step.
+TEST(ActorNodeTest, ABadRewardIsLeftOutAndItsOriginIsTold) {
+  for (const int n : {1, 5, 9, 14}) {
+    const Armed armed("actor.reward:" + std::to_string(n));
+    ActorWorld world(Catch());
+    world.PublishWeights(1);
+    world.GrantUpTo(360);
+    ASSERT_TRUE(world.Rounds(3000));
+    EXPECT_EQ(world.Told("actor/bad_numbers"), 1);
+    EXPECT_EQ(world.coordinator().told.steps_done, 360);  // another step was taken in its place
+    EXPECT_TRUE(std::isfinite(world.Told("actor/return_sum")));
+    // The steps before it are items as those before any end; only the last ones of all wait.
+    EXPECT_GE(world.Metric("replay/inserts"), 360 - 4 * 3);
+    const std::string log = armed.Log();
+    const std::uint64_t episode = std::uint64_t(n - 1) / 9;
+    const std::string origin =
+        fmt::format("Catch-v0: reward is nan at step {} of episode {} of environment 0 (seed {},",
+                    (n - 1) % 9 + 1, episode, SeedOf(Catch(), 3, episode));
+    EXPECT_NE(log.find(origin), log.npos) << log;
+  }
+}
+
+TEST(ActorNodeTest, ABadObservationIsLeftOutAndItsEpisodeGivenUp) {
+  const Armed armed("actor.observation:4:inf");
+  Config config = CartPole();
+  config.replay.min_items = 100;
+  ActorWorld world(config);
+  world.PublishWeights(1);
+  world.GrantUpTo(400);
+  ASSERT_TRUE(world.Rounds(3000));
+  EXPECT_EQ(world.Told("actor/bad_numbers"), 1);
+  EXPECT_EQ(world.coordinator().told.steps_done, 400);
+  const std::string origin = fmt::format(
+      "CartPole-v1: observation[0] is inf at step 4 of episode 0 of environment 0 (seed {},",
+      SeedOf(config, 3, 0));
+  EXPECT_NE(armed.Log().find(origin), std::string::npos) << armed.Log();
+  EXPECT_TRUE(world.ObservationsAreFinite());
+}
+
+TEST(ActorNodeTest, AnEnvironmentThatGivesNothingButBadNumbersEndsItWithTheOrigin) {
+  for (const char* order : {"actor.reward:20+", "actor.observation:20+"}) {
+    const Armed armed(order);
+    ActorWorld world(CartPole());
+    world.PublishWeights(1);
+    world.GrantUpTo(100000);
+    EXPECT_FALSE(world.Rounds(20000));
+    const std::string why = world.node().result().ToString();
+    for (const char* part : {"CartPole-v1", "is nan at step 1 of episode", "environment 0 (seed ",
+                             "the 100th bad number", "mend the environment"}) {
+      EXPECT_NE(why.find(part), std::string::npos) << why;
+    }
+    // Told at 1, 2, 4 … 64: a line for each would fill the disk.
+    EXPECT_EQ(std::ranges::count(armed.Log(), '\n'), 7) << armed.Log();
+  }
+}
+
+TEST(ActorNodeTest, GoodEpisodesBetweenBadNumbersBeginTheCountAnew) {
+  Config config = Catch();
+  config.actor.envs = 1;
+  ActorWorld world(config);
+  world.PublishWeights(1);
+  std::int64_t granted = 0;
+  for (int i = 0; i < 150; ++i) {
+    const Armed armed("actor.reward:1");
+    world.GrantUpTo(granted += 20);
+    ASSERT_TRUE(world.Rounds(600)) << i << world.node().result().ToString();
+    ASSERT_EQ(world.Told("actor/bad_numbers"), i + 1);
+  }
+}
+
+TEST(ActorNodeTest, BadWeightsAreNotUsed) {
+  Config config = Catch();
+  config.actor.refresh_steps = 10;
+  ActorWorld world(config);
+  world.GrantUpTo(100000);
+  world.PublishWeights(1);
+  ASSERT_TRUE(world.Rounds(200));
+  world.PublishFilled(2, std::numeric_limits<float>::quiet_NaN());
+  ASSERT_TRUE(world.Rounds(2000));
+  EXPECT_EQ(world.Told("actor/bad_weights"), 1);
+  EXPECT_EQ(world.Told("actor/bad_numbers"), 0);  // it went on with those before
+  world.PublishFilled(3, 0);
+  ASSERT_TRUE(world.Rounds(2000));
+  EXPECT_EQ(world.Told("actor/bad_weights"), 1);
+}
+
+// The replay refused the priority, and the actor died of it.
+TEST(ActorNodeTest, QValuesThatAreNotFiniteNeverReachTheReplay) {
+  Config config = Catch();
+  config.actor.refresh_steps = 10;
+  ActorWorld world(config);
+  world.GrantUpTo(100000);
+  world.PublishWeights(1);
+  ASSERT_TRUE(world.Rounds(200));
+  world.PublishFilled(2, 3e38f);  // finite, as an exploded network's; its q-values are not
+  EXPECT_FALSE(world.Rounds(2000));
+  const std::string why = world.node().result().ToString();
+  EXPECT_NE(why.find("Catch-v0: q[0] is "), why.npos) << why;
+  EXPECT_NE(why.find("weights of update 2"), why.npos) << why;
+  EXPECT_EQ(why.find("refused"), why.npos) << why;
 }
 
 TEST(ActorNodeTest, AnUnknownEnvironmentIsAnError) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "core/rng.h"
 
@@ -184,16 +185,64 @@ TEST(TrajectoryBuilderTest, ChunksMeetWithoutGapAndItemsReachBack) {
   }
 }
 
-TEST(TrajectoryBuilderTest, NoItemReachesAcrossABreak) {
+// The items of the steps before were lost, and stacks of frames reached into the episode that was
+// cut off.
+TEST(TrajectoryBuilderTest, ACutEndsTheEpisodeInFrontOfTheLostStep) {
+  for (const bool known : {true, false}) {
+    TrajectoryBuilder builder({.spec = Spec(), .n_step = 2, .gamma = 0.5}, 1);
+    for (int i = 0; i < 3; ++i) Append(&builder, {.q_taken = 1, .q_max = 2, .reward = 4});
+    const float lost = 7;
+    builder.Cut(std::as_bytes(std::span(&lost, 1)), known ? std::optional(8.0f) : std::nullopt);
+    for (int i = 0; i < 3; ++i) Append(&builder, {});
+    std::vector<Item> items;
+    const Chunk chunk = builder.Take(&items);
+    ASSERT_EQ(chunk.frames, 7u);
+    EXPECT_EQ(chunk.observation.as<float>()[3], 7);
+    for (std::size_t i = 0; i < 7; ++i) {
+      EXPECT_EQ(chunk.final.as<std::uint8_t>()[i], i == 3) << i;
+    }
+    const auto expect = [&items](std::size_t i, std::uint64_t first, std::uint32_t length,
+                                 float priority) {
+      EXPECT_EQ(items[i].first_frame, first);
+      EXPECT_EQ(items[i].length, length);
+      EXPECT_FLOAT_EQ(items[i].priority, priority);
+    };
+    ASSERT_EQ(items.size(), known ? 4u : 2u);
+    expect(0, 0, 2, 4 + 2 + 0.25f * 2 - 1);
+    if (known) {
+      expect(1, 1, 2, 4 + 2 + 0.25f * 8 - 1);
+      expect(2, 2, 1, 4 + 0.5f * 8 - 1);
+    }
+    expect(items.size() - 1, 4, 2, 0);
+  }
+}
+
+TEST(TrajectoryBuilderTest, ACutBeforeAnEpisodesFirstStepLeavesNothing) {
+  TrajectoryBuilder builder({.spec = Spec()}, 1);
+  const float lost = 7;
+  const auto bytes = std::as_bytes(std::span(&lost, 1));
+  builder.Cut(bytes, 1);
+  EXPECT_EQ(builder.frames(), 0u);
+  Append(&builder, {.terminated = true});
+  builder.Cut(bytes, 1);
+  builder.Cut(bytes, 1);
+  EXPECT_EQ(builder.frames(), 2u);
+  Append(&builder, {});
+  builder.Cut(bytes, 1);
+  builder.Cut(bytes, 1);  // of two lost steps in a row the second adds nothing
+  EXPECT_EQ(builder.frames(), 4u);
+}
+
+// It became infinite, and the replay refused the push.
+TEST(TrajectoryBuilderTest, APriorityOfHugeRewardsIsFinite) {
+  const float huge = std::numeric_limits<float>::max();
   TrajectoryBuilder builder({.spec = Spec(), .n_step = 2}, 1);
-  for (int i = 0; i < 3; ++i) Append(&builder, {});
-  builder.Break();
-  for (int i = 0; i < 3; ++i) Append(&builder, {});
+  Append(&builder, {.reward = huge});
+  Append(&builder, {.reward = huge, .terminated = true});
   std::vector<Item> items;
-  EXPECT_EQ(builder.Take(&items).frames, 6u);
+  builder.Take(&items);
   ASSERT_EQ(items.size(), 2u);
-  EXPECT_EQ(items[0].first_frame, 0u);
-  EXPECT_EQ(items[1].first_frame, 3u);  // 1 and 2 would have looked at frames 3 and 4
+  EXPECT_EQ(items[0].priority, huge);
 }
 
 TEST(TrajectoryBuilderTest, TakeOfNothingIsAnEmptyChunk) {

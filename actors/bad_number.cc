@@ -1,0 +1,33 @@
+#include "actors/bad_number.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "kernels/finite.h"
+
+namespace troop {
+
+std::string ToString(const BadNumber& bad) {
+  const float value = std::isnan(bad.value) ? std::abs(bad.value) : bad.value;  // not "-nan"
+  if (bad.index < 0) return fmt::format("{} is {}", bad.what, value);
+  return fmt::format("{}[{}] is {}", bad.what, bad.index, value);
+}
+
+std::optional<BadNumber> FindBadNumber(std::string_view what, const ConstTensor& rows,
+                                       std::size_t row) {
+  if (rows.dtype() != DType::kF32) return std::nullopt;
+  const std::span<const float> all = rows.as<float>();
+  const std::size_t size = all.size() / std::size_t(rows.dim(0));
+  const std::span<const float> x = all.subspan(row * size, size);
+  const std::size_t at = FirstUnfinite(x);
+  if (at == x.size()) return std::nullopt;
+  const bool one = rows.shape().rank() == 1;
+  return BadNumber{.what = what, .index = one ? -1 : std::int64_t(at), .value = x[at]};
+}
+
+bool AnyBadNumber(const ConstTensor& rows) {
+  return rows.dtype() == DType::kF32 && !AllFinite(rows.as<float>());
+}
+
+}  // namespace troop
