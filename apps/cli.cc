@@ -106,6 +106,7 @@ int RunRole(const RoleArguments& a) {
   executor.reset();  // jobs under way work on what the node owns
   if (status.ok()) return kExitOk;
   LogError("{}", status.message());
+  if (status.code() == Code::kCancelled) return kExitGaveUp;
   // Only what kept it from beginning can be a matter of its config.
   const int code = ExitCodeFor(status);
   return code == kExitUsage && node.playing() ? kExitFailed : code;

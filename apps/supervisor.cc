@@ -110,11 +110,12 @@ Supervisor::Exit Supervisor::HandleExit(Child* child, int wait_status, Time now,
             .failed = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) != 0};
   CountFailure(child, now, !child->kill_reason.empty());
   if (!child->kill_reason.empty()) exit.reason += ": " + std::exchange(child->kill_reason, {});
-  if (needed && WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == kExitUsage) {
-    status_ =
-        Aborted("{} refuses its command line or config ({}), which no restart cures: {}; see {}",
-                PeerName(child->role.role, child->role.index), exit.reason, LogTail(child->role),
-                LogFile(child->role));
+  const int code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1;
+  if (needed && (code == kExitUsage || code == kExitGaveUp)) {
+    status_ = Aborted("{} {} ({}), which no restart cures: {}; see {}",
+                      PeerName(child->role.role, child->role.index),
+                      code == kExitUsage ? "refuses its command line or config" : "gave up",
+                      exit.reason, LogTail(child->role), LogFile(child->role));
     LogError("{}", status_.message());
   } else if (needed) {
     ScheduleRestart(child, now, exit.reason + (exit.orderly ? ", before the run was over" : ""));

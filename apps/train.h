@@ -14,6 +14,7 @@ enum ExitCode : int {
   kExitUsage = 2,          // command line or config; nothing was started
   kExitInUse = 3,          // run folder, port or socket held by another process
   kExitDamaged = 4,        // a file of the run is damaged
+  kExitGaveUp = 5,         // of a role: no new start would help; the run ends with it
   kExitInterrupted = 130,  // Ctrl-C or SIGTERM; drained, resumable
 };
 int ExitCodeFor(const Status& status);

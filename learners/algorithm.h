@@ -24,7 +24,8 @@ class Algorithm {
   virtual ~Algorithm() = default;
   // One update. priority: [B], |TD error| of each item, not yet raised to α.
   // progress: share of the run that is over, [0, 1], for schedules.
-  // Errors: kDataLoss when loss or gradient is not finite; nothing was changed then.
+  // Errors: kDataLoss when loss or gradient is not finite, with where that comes from: the item
+  // of the batch, the parameter; nothing was changed then.
   virtual Result<LossReport> Update(const SampleBatch& batch, double progress,
                                     std::span<float> priority) = 0;
   virtual std::uint64_t updates() const = 0;
@@ -33,6 +34,11 @@ class Algorithm {
   // slots and counters.
   virtual TensorFile State() const = 0;
   virtual Status SetState(const TensorFile& state) = 0;
+  // Goes back to such a state, but counts on: this is an update, too, so what is published of it is
+  // newer than all before. Errors: as SetState; nothing was changed then.
+  virtual Status RollBack(const TensorFile& state) = 0;
+  // Errors: kDataLoss that names the first number of State() that is NaN or infinite. O(P).
+  virtual Status CheckNumbers() const = 0;
 };
 
 // config.learner.algorithm. Errors: kInvalidArgument with the known names.

@@ -8,6 +8,7 @@
 #include "core/json.h"
 #include "core/log.h"
 #include "core/version.h"
+#include "kernels/finite.h"
 
 namespace troop {
 namespace {
@@ -214,6 +215,13 @@ Status WriteFiles(Storage* run, const std::map<std::string, Buffer>& files,
   return Install(run, temporary, path);
 }
 
+bool IsFinite(const TensorFile& state) {
+  return std::ranges::all_of(state.tensors, [](const auto& named) {
+    const ConstTensor& tensor = named.second;
+    return tensor.dtype() != DType::kF32 || AllFinite(tensor.template as<float>());
+  });
+}
+
 }  // namespace
 
 Result<std::string> WriteCheckpoint(Storage* run, const Module& module,
@@ -258,6 +266,22 @@ Result<std::string> NewestCheckpoint(Storage* run) {
     LogWarning("passing over a damaged checkpoint: {}", last.message());
   }
   return last;
+}
+
+Result<FoundCheckpoint> NewestFiniteCheckpoint(Storage* run) {
+  TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListCheckpoints(run));
+  for (auto it = names.rbegin(); it != names.rend(); ++it) {
+    const std::string path = fmt::format("{}/{}", kFolder, *it);
+    Result<CheckpointState> read = ReadCheckpoint(run, path);
+    if (!read.ok()) {
+      LogWarning("passing over a damaged checkpoint: {}", read.status().message());
+    } else if (!IsFinite(read->state)) {
+      LogWarning("passing over {}: a number in it is not finite", path);
+    } else {
+      return FoundCheckpoint{path, std::move(*read)};
+    }
+  }
+  return NotFound("no whole checkpoint here");
 }
 
 }  // namespace troop

@@ -37,5 +37,11 @@ Status CorrectCheckpointSteps(Storage* run, const std::string& path, std::int64_
 Result<CheckpointState> ReadCheckpoint(Storage* run, const std::string& path);
 // The newest whole checkpoint; damaged ones are passed over with a line in the log.
 Result<std::string> NewestCheckpoint(Storage* run);
+// The same, read; one with a number that is NaN or infinite is passed over, too.
+struct FoundCheckpoint {
+  std::string path;
+  CheckpointState checkpoint;
+};
+Result<FoundCheckpoint> NewestFiniteCheckpoint(Storage* run);
 
 }  // namespace troop

@@ -6,8 +6,11 @@
 #include <cstring>
 #include <string>
 
+#include "core/failpoint.h"
 #include "kernels/dqn_loss.h"
+#include "kernels/finite.h"
 #include "kernels/optimizer.h"
+#include "learners/bad_number.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
 
@@ -58,6 +61,8 @@ class Dqn final : public Algorithm {
   std::span<const float> value() const override { return value_.span(); }
   TensorFile State() const override;
   Status SetState(const TensorFile& state) override;
+  Status RollBack(const TensorFile& state) override;
+  Status CheckNumbers() const override;
 
  private:
   Status CheckBatch(const SampleBatch& batch, std::span<const float> priority) const;
@@ -69,6 +74,7 @@ class Dqn final : public Algorithm {
   double BackwardAndNorm(const SampleBatch& batch);
   void StepOptimizer(double progress, double gradient_norm);
   void MoveTarget();
+  Status Refuse(const SampleBatch& batch, const std::string& what) const;
   Result<std::int64_t> CheckState(const TensorFile& state, const std::string& counter) const;
   Status CheckTensor(const TensorFile& state, const std::string& name) const;
 
@@ -200,6 +206,7 @@ double Dqn::BackwardAndNorm(const SampleBatch& batch) {
   const ConstTensor in(batch.observation), dout(buffers_.dq);
   const Tensor din;
   network_->Backward(context, {&in, 1}, {&dout, 1}, buffers_.cache.bytes(), {&din, 1});
+  if (const auto bad = SpoiledNumber(Failpoint::kLearnerGradient)) gradient[0] = *bad;
   return std::sqrt(kernels_.sum_squares(std::int64_t(gradient.size()), gradient.data()));
 }
 
@@ -210,6 +217,7 @@ void Dqn::StepOptimizer(double progress, double gradient_norm) {
       1 + (config_.optimizer.final_fraction - 1) * std::clamp(progress, 0.0, 1.0);
   optimizer_->Step(gradient_.span(), float(scale),
                    float(config_.optimizer.learning_rate * fraction), value_.span());
+  if (const auto bad = SpoiledNumber(Failpoint::kLearnerWeight)) value_.span()[0] = *bad;
   network_->Pack(value_.span(), packed_value_.get());
 }
 
@@ -230,20 +238,45 @@ Result<LossReport> Dqn::Update(const SampleBatch& batch, double progress,
   TROOP_RETURN_IF_ERROR(CheckBatch(batch, priority));
   TROOP_RETURN_IF_ERROR(PrepareBuffers(batch.size()));
   const DqnLossSummary loss = ForwardAndLoss(batch);
-  if (!std::isfinite(loss.loss)) {
-    return DataLoss("update {}: the loss is {}: a reward, an observation or the weights are not "
-                    "finite; the batch was left out", updates_ + 1, loss.loss);
+  if (!std::isfinite(loss.loss) || !AllFinite(buffers_.priority)) {
+    return Refuse(batch, fmt::format("the loss is {}", loss.loss));
   }
   const double norm = BackwardAndNorm(batch);
   if (!std::isfinite(norm)) {
-    return DataLoss("update {}: the gradient's norm is {}; the batch was left out", updates_ + 1,
-                    norm);
+    return Refuse(batch, fmt::format("the gradient's norm is {}", norm));
   }
   StepOptimizer(progress, norm);
   ++updates_;
   if (updates_ % std::uint64_t(config_.learner.target_update_steps) == 0) MoveTarget();
   std::ranges::copy(buffers_.priority, priority.begin());
   return LossReport{loss.loss, loss.td_error_mean, loss.q_mean, norm};
+}
+
+// Looks for where it came from: first in what the update was given, then in what it made of that.
+Status Dqn::Refuse(const SampleBatch& batch, const std::string& what) const {
+  std::string origin = FindBadInBatch(batch);
+  if (origin.empty()) origin = CheckNumbers().message();
+  if (origin.empty()) {
+    origin = FindBadItem(batch, buffers_.priority);
+    const std::string gradient =
+        origin.empty() ? FindBadParameter(*network_, gradient_.span()) : "";
+    if (!gradient.empty()) origin = "the gradient of " + gradient;
+    origin += (origin.empty() ? "" : "; ") + DescribeLargest(batch);
+  }
+  return DataLoss("update {}: {}: {}; the batch was left out", updates_ + 1, what, origin);
+}
+
+Status Dqn::CheckNumbers() const {
+  const auto check = [this](const std::string& what, std::span<const float> values) -> Status {
+    const std::string found = FindBadParameter(*network_, values);
+    return found.empty() ? Status::Ok() : DataLoss("{}{}", what, found);
+  };
+  TROOP_RETURN_IF_ERROR(check("the weight ", value_.span()));
+  TROOP_RETURN_IF_ERROR(check("the target network's weight ", target_.span()));
+  for (const Optimizer::Slot& slot : optimizer_->slots()) {
+    TROOP_RETURN_IF_ERROR(check(fmt::format("the optimizer's {} of ", slot.name), slot.values));
+  }
+  return Status::Ok();
 }
 
 TensorFile Dqn::State() const {
@@ -308,6 +341,13 @@ Status Dqn::SetState(const TensorFile& state) {
   optimizer_->set_steps(steps);
   network_->Pack(value_.span(), packed_value_.get());
   network_->Pack(target_.span(), packed_target_.get());
+  return Status::Ok();
+}
+
+Status Dqn::RollBack(const TensorFile& state) {
+  const std::uint64_t updates = updates_;
+  TROOP_RETURN_IF_ERROR(SetState(state));
+  updates_ = updates + 1;
   return Status::Ok();
 }
 

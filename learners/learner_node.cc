@@ -1,9 +1,11 @@
 #include "learners/learner_node.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "core/log.h"
+#include "kernels/finite.h"
 #include "nn/model.h"
 #include "replay/from_config.h"
 
@@ -14,8 +16,6 @@ namespace {
 // make priorities and published weights older.
 constexpr std::size_t kJobsMax = 2;
 constexpr std::size_t kBatchesPerJobMax = 16;
-// Updates skipped in a row, because a number was not finite, before the learner gives up.
-constexpr std::uint64_t kUnfiniteMax = 100;
 // A wait of so many seconds (30 years) is for ever; a Time doesn't hold much more.
 constexpr double kForeverSeconds = 1e9;
 
@@ -82,9 +82,9 @@ Status LearnerNode::Connect() {
   if (!publisher_ && !weights.empty()) {
     TROOP_ASSIGN_OR_RETURN(auto channel, context_.network->Connect(weights, options));
     publisher_ = MakeWeightPublisher(std::move(channel));
-    Publish(Buffer::Copy(std::as_bytes(algorithm_->value())));
+    PublishNow();
   }
-  return Status::Ok();
+  return result_;
 }
 
 Turn LearnerNode::Step(Time now) {
@@ -103,10 +103,11 @@ Turn LearnerNode::Step(Time now) {
   }
   CollectUpdates();
   CollectCheckpoint();
+  CollectRollback();
+  if (result_.ok()) PublishAgain();
   if (!result_.ok()) return Turn::Done();
-  PublishAgain();
   if (Finishing()) return Finish(now);
-  if (!sampler_ || !publisher_) return Turn::Idle(member.next_beat());
+  if (!sampler_ || !publisher_ || rollback_) return Turn::Idle(member.next_beat());
   SubmitUpdates();
   if (Finishing()) return Turn::Busy();
   if (!next_checkpoint_) next_checkpoint_ = CheckpointAfter(now);
@@ -121,7 +122,7 @@ Turn LearnerNode::Step(Time now) {
 // come before replay or parameter server were known: it does without them.
 Turn LearnerNode::Finish(Time now) {
   FleetMember& member = *context_.member;
-  if (!jobs_.empty() || checkpoint_) return Turn::Idle(member.next_beat());
+  if (!jobs_.empty() || checkpoint_ || rollback_) return Turn::Idle(member.next_beat());
   if (!final_checkpoint_) {
     StartCheckpoint(now, true);
     return Turn::Busy();
@@ -133,9 +134,7 @@ Turn LearnerNode::Finish(Time now) {
     result_ = final_failure_;
     return Turn::Done();
   }
-  if (publisher_ && published_ < Version()) {
-    Publish(Buffer::Copy(std::as_bytes(algorithm_->value())));
-  }
+  if (publisher_ && published_ < Version()) PublishNow();
   const bool all_published = publisher_ && publisher_->acked_version() >= Version();
   if (all_published && !member.report().finished) {
     member.report().finished = true;
@@ -203,7 +202,11 @@ void LearnerNode::SubmitUpdates() {
             }
           }
           work->updates = algorithm->updates();
-          if (publish) work->value = Buffer::Copy(std::as_bytes(algorithm->value()));
+          const bool good = work->status.ok() && (!publish || AllFinite(algorithm->value()));
+          if (!good) work->weights = algorithm->CheckNumbers();
+          if (publish && work->weights.ok()) {
+            work->value = Buffer::Copy(std::as_bytes(algorithm->value()));
+          }
         });
     TROOP_CHECK(id.ok(), "{}", id.status().ToString());  // kJobsMax is below any executor's bound
     job->id = *id;
@@ -230,7 +233,17 @@ void LearnerNode::PublishAgain() {
   const std::uint64_t server = context_.member->Incarnation(Role::kParamServer, 0);
   if (!publisher_ || !jobs_.empty() || checkpoint_ || server == 0 || server == published_to_)
     return;
-  Publish(Buffer::Copy(std::as_bytes(algorithm_->value())));
+  PublishNow();
+}
+
+// REQUIRES: no update is under way.
+void LearnerNode::PublishNow() {
+  if (rollback_) return;  // it publishes when it is done
+  if (AllFinite(algorithm_->value())) {
+    Publish(Buffer::Copy(std::as_bytes(algorithm_->value())));
+  } else {
+    StartRollback(algorithm_->CheckNumbers());
+  }
 }
 
 void LearnerNode::CollectUpdates() {
@@ -238,25 +251,72 @@ void LearnerNode::CollectUpdates() {
     const std::unique_ptr<UpdateJob> job = std::move(jobs_.front());
     jobs_.pop_front();
     updates_ = job->updates;
-    for (std::size_t i = 0; i < job->batches.size(); ++i) {
-      if (!job->priority[i].empty()) {
-        sampler_->UpdatePriorities(job->batches[i].key, job->priority[i]);
-        unfinite_row_ = 0;
-      } else {
-        ++unfinite_;
-        if (++unfinite_row_ > kUnfiniteMax) result_ = job->status;
-      }
-    }
-    if (!job->status.ok()) LogWarning("update skipped: {}", job->status.message());
+    CountUpdates(*job);
     if (!job->value.empty()) Publish(std::move(job->value));
     ReportMetrics(*job);
   }
 }
 
+void LearnerNode::CountUpdates(const UpdateJob& job) {
+  const std::uint64_t before = skipped_;
+  bool back = !job.weights.ok();
+  for (std::size_t i = 0; i < job.batches.size(); ++i) {
+    if (!job.priority[i].empty()) {
+      sampler_->UpdatePriorities(job.batches[i].key, job.priority[i]);
+      rule_.CountGood();
+    } else {
+      ++skipped_;
+      back = (!rollback_ && rule_.CountSkipped()) || back;
+    }
+  }
+  if (!job.status.ok() && std::bit_width(before) != std::bit_width(skipped_)) {
+    LogWarning("update skipped ({} so far): {}", skipped_, job.status.message());
+  }
+  // What was under way when one began is of the weights that it puts away.
+  if (back && !rollback_) StartRollback(job.status.ok() ? job.weights : job.status);
+}
+
+// Numbers went bad: back to the last good version.
+void LearnerNode::StartRollback(const Status& why) {
+  if (!rule_.GoBack()) {
+    result_ = Cancelled(
+        "the numbers went bad again after {} roll-backs with fewer than {} good updates between, "
+        "last: {}; lower optimizer.learning_rate, set learner.max_grad_norm or env.reward_clip, or "
+        "look at what {} gives",
+        RollbackRule::kRollbacksMax, RollbackRule::kGoodMin, why.message(), context_.env.id);
+    return;
+  }
+  rollback_ = std::make_unique<RollbackJob>();
+  rollback_->why = why;
+  Result<Executor::Job> id = context_.executor->Submit(
+      "rollback", [work = rollback_.get(), algorithm = algorithm_.get(), context = &context_] {
+        work->to = RollBack(algorithm, context->run, context->config, context->env);
+        work->updates = algorithm->updates();
+        work->value = Buffer::Copy(std::as_bytes(algorithm->value()));
+      });
+  TROOP_CHECK(id.ok(), "{}", id.status().ToString());
+  rollback_->id = *id;
+}
+
+// After all that was under way before it: what that tells is of the weights that were put away.
+void LearnerNode::CollectRollback() {
+  if (!rollback_ || !jobs_.empty() || checkpoint_) return;
+  if (!context_.executor->TakeDone(rollback_->id)) return;
+  const std::unique_ptr<RollbackJob> job = std::move(rollback_);
+  if (!job->to.ok()) {
+    result_ = job->to.status().WithContext("no way back after " + job->why.message());
+    return;
+  }
+  updates_ = job->updates;
+  metrics_.Count("learner/rollbacks");
+  LogWarning("went back to {}, now update {}: {}", *job->to, updates_, job->why.message());
+  if (publisher_) Publish(std::move(job->value));
+}
+
 void LearnerNode::ReportMetrics(const UpdateJob& job) {
   metrics_.Gauge("learner/updates", double(updates_ - updates_at_start_), MetricKind::kCounter);
   metrics_.Gauge("learner/version", double(updates_), MetricKind::kGaugeMax);
-  metrics_.Gauge("learner/skipped_updates", double(unfinite_), MetricKind::kCounter);
+  metrics_.Gauge("learner/skipped_updates", double(skipped_), MetricKind::kCounter);
   metrics_.Gauge("learner/loss", job.last.loss);
   metrics_.Gauge("learner/td_error", job.last.td_error_mean);
   metrics_.Gauge("learner/q", job.last.q_mean);
@@ -295,8 +355,11 @@ void LearnerNode::StartCheckpoint(Time now, bool final) {
                      run = context_.run, keep = context_.config.checkpoint.keep,
                      state = CheckpointState{.steps = context_.member->steps_total_done(),
                                              .config_toml = ToToml(context_.config)}]() mutable {
+        work->updates = algorithm->updates();
+        work->weights = algorithm->CheckNumbers();
+        if (!work->weights.ok()) return;
         state.state = algorithm->State();
-        state.updates = work->updates = algorithm->updates();
+        state.updates = work->updates;
         work->path = WriteCheckpoint(run, *module, state, keep);
       });
   TROOP_CHECK(id.ok(), "{}", id.status().ToString());
@@ -306,6 +369,10 @@ void LearnerNode::StartCheckpoint(Time now, bool final) {
 void LearnerNode::CollectCheckpoint() {
   if (!checkpoint_ || !context_.executor->TakeDone(checkpoint_->id)) return;
   const std::unique_ptr<CheckpointJob> job = std::move(checkpoint_);
+  if (!job->weights.ok()) {  // the next one, or the final one once more, when the way back is gone
+    if (!rollback_) StartRollback(job->weights);
+    return;
+  }
   context_.member->BeatSoon();
   if (job->path.ok()) {
     Note(HistoryEvent::kCheckpointed, job->updates);

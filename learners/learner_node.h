@@ -10,6 +10,7 @@
 #include "core/storage.h"
 #include "learners/algorithm.h"
 #include "learners/checkpoint.h"
+#include "learners/rollback.h"
 #include "net/control.h"
 #include "paramserver/client.h"
 #include "replay/client.h"
@@ -18,7 +19,9 @@ namespace troop {
 
 // Makes weights: draws batches ahead, updates in jobs of the executor, writes priorities back,
 // publishes weights, checkpoints. When the run drains it uses up what the replay still gives,
-// publishes and checkpoints the final weights, and says so.
+// publishes and checkpoints the final weights, and says so. Updates with a number that is NaN or
+// infinite are skipped, such weights are neither published nor checkpointed, and the learner goes
+// back to the last good ones (RollbackRule); where that does not help it ends with kCancelled.
 // Owner: the node's thread; `algorithm_` is touched by one job at a time (jobs of one executor
 // thread run in their order), and by the node only while no job is under way.
 class LearnerNode final : public Node {
@@ -45,15 +48,24 @@ class LearnerNode final : public Node {
     std::vector<std::vector<float>> priority;  // [batches][B]
     double progress = 0;
     LossReport last;
-    Status status;
+    Status status;   // of the last update that was skipped
+    Status weights;  // not ok: a weight is not finite
     std::uint64_t updates = 0;
-    Buffer value;  // a copy of the weights, when one is due
+    Buffer value;  // a copy of the weights, when one is due and they are good
   };
   struct CheckpointJob {
     Executor::Job id = 0;
     Result<std::string> path = std::string();
+    Status weights;  // not ok: a number is not finite, and nothing was written
     std::uint64_t updates = 0;
     bool final = false;
+  };
+  struct RollbackJob {
+    Executor::Job id = 0;
+    Status why;
+    Result<std::string> to = std::string();  // in words
+    std::uint64_t updates = 0;
+    Buffer value;
   };
 
   explicit LearnerNode(Context context) : context_(std::move(context)) {}
@@ -61,8 +73,12 @@ class LearnerNode final : public Node {
   Status Connect();
   Status ConnectReplay(ChannelOptions options);
   void CollectUpdates();
+  void CountUpdates(const UpdateJob& job);
+  void StartRollback(const Status& why);
+  void CollectRollback();
   Turn Finish(Time now);
   void Publish(Buffer value);
+  void PublishNow();
   void PublishAgain();
   std::uint64_t Version() const;
   void SubmitUpdates();
@@ -82,14 +98,15 @@ class LearnerNode final : public Node {
   std::unique_ptr<WeightPublisher> publisher_;
   std::deque<std::unique_ptr<UpdateJob>> jobs_;  // submitted, oldest first
   std::unique_ptr<CheckpointJob> checkpoint_;
+  std::unique_ptr<RollbackJob> rollback_;
+  RollbackRule rule_;
   std::uint64_t updates_ = 0;           // done, as far as the node knows
   std::uint64_t updates_at_start_ = 0;  // of the checkpoint
   std::uint64_t submitted_ = 0;         // updates in all jobs up to now
   std::uint64_t publish_at_ = 0;        // `submitted_` when the last publication was ordered
   std::uint64_t published_ = 0;         // version of the last weights handed to the publisher
   std::uint64_t published_to_ = 0;      // incarnation of the parameter server that got them
-  std::uint64_t unfinite_ = 0;          // updates skipped: loss or gradient not finite
-  std::uint64_t unfinite_row_ = 0;      // of them, since the last good update
+  std::uint64_t skipped_ = 0;           // updates of which a number was not finite
   std::optional<Time> next_checkpoint_;
   bool exhausted_ = false;         // the replay gives no more, or max_updates is reached
   bool final_checkpoint_ = false;  // written, or given up

@@ -160,6 +160,19 @@ TEST_F(SupervisorTest, ARoleThatRefusesItsConfigEndsTheRunAtOnce) {
   EXPECT_EQ(supervisor_->alive(), 0);
 }
 
+TEST_F(SupervisorTest, ARoleThatGaveUpEndsTheRunAtOnceWithItsReason) {
+  Start("echo the numbers went bad; exit 5");
+  AwaitExit();
+  EXPECT_EQ(supervisor_->restarts(), 0);
+  const std::string why = supervisor_->status().message();
+  for (const char* part : {"actor-0 gave up", "exit code 5", "the numbers went bad"}) {
+    EXPECT_NE(why.find(part), std::string::npos) << why;
+  }
+  now_ += Seconds(100);
+  Tick();
+  EXPECT_EQ(supervisor_->alive(), 0);
+}
+
 // SIGTERM from somebody else made a role end orderly; the run then waited for it for ever.
 TEST_F(SupervisorTest, ARoleThatLeavesOrderlyWhileItIsNeededIsStartedAgain) {
   Start("exit 0");

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "core/json.h"
 #include "core/memory_storage.h"
 #include "learners/algorithm.h"
@@ -63,6 +65,27 @@ TEST_F(CheckpointTest, IsReadAsItWasWritten) {
     EXPECT_TRUE(std::ranges::equal(read->state.tensors.at(name).bytes(), tensor.bytes())) << name;
   }
   EXPECT_EQ(read->state.metadata, state.state.metadata);
+}
+
+TEST_F(CheckpointTest, OneWithABadNumberIsPassedOverWhereGoodOnesAreWanted) {
+  EXPECT_EQ(NewestFiniteCheckpoint(run_.get()).status().code(), Code::kNotFound);
+  const std::string good = Write(3);
+  for (const char* tensor : {"value", "target", "optimizer.m"}) {
+    CheckpointState bad = State(5);
+    Tensor spoilt(DType::kF32, bad.state.tensors.at(tensor).shape());
+    spoilt.as<float>().back() = std::numeric_limits<float>::infinity();
+    bad.state.tensors[tensor] = spoilt;
+    const auto path = WriteCheckpoint(run_.get(), *module_, bad, 10);
+    EXPECT_EQ(*NewestCheckpoint(run_.get()), *path);
+    const auto found = NewestFiniteCheckpoint(run_.get());
+    ASSERT_TRUE(found.ok()) << found.status().ToString();
+    EXPECT_EQ(found->path, good) << tensor;
+    EXPECT_EQ(found->checkpoint.updates, 3u);
+  }
+  const std::string newer = Write(6);
+  EXPECT_EQ(NewestFiniteCheckpoint(run_.get())->path, newer);
+  ASSERT_TRUE(run_->WriteAtomic(newer + "/state.safetensors", "x").ok());
+  EXPECT_EQ(NewestFiniteCheckpoint(run_.get())->path, good);
 }
 
 TEST_F(CheckpointTest, ItsStepsCanBeCorrectedAndTheRestStays) {

@@ -384,17 +384,32 @@ TEST(DqnTest, BatchThatIsNotFiniteIsRefusedAndChangesNothing) {
       [&](SampleBatch& b) { b.reward.as<float>()[0] = infinity; },
       [&](SampleBatch& b) { b.observation.as<float>()[1] = nan; },
       [&](SampleBatch& b) { b.weight[2] = nan; },
+      [&](SampleBatch& b) {  // finite, but their sum is not
+        b.length[0] = 3;
+        std::ranges::fill(b.reward.as<float>().first(3), 3e38f);
+        std::ranges::fill(b.discount.as<float>().first(3), 1.0f);
+      },
   };
+  const std::string made = "(slot 100, generation 7 of shard 1; made with the weights of update 40)";
+  const std::string origin[] = {"reward[0] of item 0 " + made + " is nan", "reward[0] of item 0 ",
+                                "observation[1] of item 0 ",
+                                "importance weight[0] of item 2 (slot 102,",
+                                "the TD error of item 0 " + made + " is inf"};
   for (std::size_t i = 0; i < poison.size(); ++i) {
     const auto algorithm = Make(SmallConfig()), twin = Make(SmallConfig());
     Update(algorithm.get(), RandomBatch(6, 3, 1));
     Update(twin.get(), RandomBatch(6, 3, 1));
     SampleBatch bad = RandomBatch(6, 3, 2);
+    for (std::uint32_t k = 0; k < 6; ++k) {
+      bad.key[k] = {.slot = 100 + k, .generation = 7, .shard = 1};
+    }
+    bad.policy_version.assign(6, WeightsVersion(3, 40));
     poison[i](bad);
     std::vector<float> priority(6, -1);
     const auto report = algorithm->Update(bad, 0, priority);
     ASSERT_FALSE(report.ok()) << i;
     EXPECT_EQ(report.status().code(), Code::kDataLoss) << i;
+    EXPECT_THAT(report.status().message(), testing::HasSubstr(origin[i]));
     EXPECT_EQ(priority, std::vector<float>(6, -1)) << i;
     EXPECT_TRUE(SameState(algorithm->State(), twin->State())) << i;
     Update(algorithm.get(), RandomBatch(6, 3, 3));
@@ -415,9 +430,57 @@ TEST(DqnTest, BatchWhoseGradientIsNotFiniteIsRefusedAndChangesNothing) {
   const auto report = algorithm->Update(bad, 0, priority);
   ASSERT_FALSE(report.ok());
   EXPECT_EQ(report.status().code(), Code::kDataLoss);
-  EXPECT_THAT(report.status().message(), testing::HasSubstr("gradient"));
+  EXPECT_THAT(report.status().message(), testing::HasSubstr("the gradient of layers.0.weight["));
+  EXPECT_THAT(report.status().message(),
+              testing::HasSubstr("largest number that went in is 3e+38, importance weight[0] of "
+                                 "item 2"));
   EXPECT_EQ(priority, std::vector<float>(6, -1));
   EXPECT_TRUE(SameState(algorithm->State(), twin->State()));
+}
+
+TEST(DqnTest, ABadNumberOfItsStateIsFoundAndNamed) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const auto network = std::move(MakeNetwork(SmallConfig(), Env())).value();
+  const ParamSpec& last = network->params().back();
+  const auto at = std::size_t(last.offset + last.shape.elements() - 1);
+  const std::string name = fmt::format("{}[{}] is nan", last.name, last.shape.elements() - 1);
+  const auto algorithm = Make(SmallConfig());
+  Update(algorithm.get(), RandomBatch(6, 3, 1));
+  const TensorFile good = algorithm->State();
+  EXPECT_TRUE(algorithm->CheckNumbers().ok());
+  const std::pair<const char*, const char*> kinds[] = {{"value", "the weight "},
+                                                       {"target", "the target network's weight "},
+                                                       {"optimizer.v", "the optimizer's v of "}};
+  for (const auto& [tensor, words] : kinds) {
+    TensorFile bad = good;
+    Tensor spoilt(DType::kF32, good.tensors.at(tensor).shape());
+    std::ranges::copy(good.tensors.at(tensor).bytes(), spoilt.bytes().begin());
+    spoilt.as<float>()[at] = nan;
+    bad.tensors[tensor] = spoilt;
+    ASSERT_TRUE(algorithm->SetState(bad).ok());
+    EXPECT_EQ(algorithm->CheckNumbers().message(), words + name);
+    std::vector<float> priority(6);
+    const auto report = algorithm->Update(RandomBatch(6, 3, 2), 0, priority);
+    if (report.ok()) continue;  // what the optimizer keeps shows later
+    EXPECT_THAT(report.status().message(), testing::HasSubstr(words + name));
+  }
+}
+
+TEST(DqnTest, ARollBackRestoresAllButTheCountOfUpdates) {
+  const auto algorithm = Make(SmallConfig()), twin = Make(SmallConfig());
+  for (std::uint64_t i = 0; i < 3; ++i) Update(algorithm.get(), RandomBatch(6, 3, i));
+  const TensorFile good = algorithm->State();
+  for (std::uint64_t i = 3; i < 8; ++i) Update(algorithm.get(), RandomBatch(6, 3, i));
+  ASSERT_TRUE(algorithm->RollBack(good).ok());
+  EXPECT_EQ(algorithm->updates(), 9u);  // newer than the eight before
+  TensorFile state = algorithm->State();
+  EXPECT_EQ(state.metadata.at("updates"), "9");
+  state.metadata["updates"] = "3";
+  EXPECT_TRUE(SameState(state, good));
+  TensorFile wrong = good;
+  wrong.tensors.erase("target");
+  EXPECT_FALSE(algorithm->RollBack(wrong).ok());
+  EXPECT_EQ(algorithm->updates(), 9u);
 }
 
 TEST(DqnTest, BatchThatDoesNotFitIsRefusedAndChangesNothing) {

@@ -1,0 +1,85 @@
+#include "learners/bad_number.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "kernels/finite.h"
+
+namespace troop {
+namespace {
+
+std::string ItemName(const SampleBatch& batch, std::size_t i) {
+  const ItemKey& key = batch.key[i];
+  return fmt::format(
+      "item {} (slot {}, generation {} of shard {}; made with the weights of update {})", i,
+      key.slot, key.generation, key.shard, UpdatesOf(batch.policy_version[i]));
+}
+
+// Row i of [B, …]; empty for what can't be bad.
+std::span<const float> RowOf(const Tensor& tensor, std::size_t i) {
+  if (tensor.empty() || tensor.dtype() != DType::kF32) return {};
+  const std::span<const float> all = tensor.as<float>();
+  const std::size_t size = all.size() / std::size_t(tensor.dim(0));
+  return all.subspan(i * size, size);
+}
+
+// All floats that an update gets of item i, with their names.
+std::array<std::pair<const char*, std::span<const float>>, 5> RowsOf(const SampleBatch& batch,
+                                                                     std::size_t i) {
+  return {{{"importance weight", std::span(batch.weight).subspan(i, 1)},
+           {"reward", RowOf(batch.reward, i)},
+           {"discount", RowOf(batch.discount, i)},
+           {"observation", RowOf(batch.observation, i)},
+           {"next observation", RowOf(batch.next_observation, i)}}};
+}
+
+}  // namespace
+
+std::string FindBadInBatch(const SampleBatch& batch) {
+  for (std::size_t i = 0; i < batch.key.size(); ++i) {
+    for (const auto& [what, row] : RowsOf(batch, i)) {
+      const std::size_t at = FirstUnfinite(row);
+      if (at == row.size()) continue;
+      return fmt::format("{}[{}] of {} is {}", what, at, ItemName(batch, i), row[at]);
+    }
+  }
+  return "";
+}
+
+std::string FindBadParameter(const Module& module, std::span<const float> values) {
+  if (AllFinite(values)) return "";
+  for (const ParamSpec& param : module.params()) {
+    const auto part =
+        values.subspan(std::size_t(param.offset), std::size_t(param.shape.elements()));
+    const std::size_t at = FirstUnfinite(part);
+    if (at < part.size()) return fmt::format("{}[{}] is {}", param.name, at, part[at]);
+  }
+  const std::size_t at = FirstUnfinite(values);  // between two parameters
+  return fmt::format("number {} of all is {}", at, values[at]);
+}
+
+std::string FindBadItem(const SampleBatch& batch, std::span<const float> priority) {
+  const std::size_t i = FirstUnfinite(priority);
+  if (i == priority.size()) return "";
+  return fmt::format("the TD error of {} is {}", ItemName(batch, i), priority[i]);
+}
+
+std::string DescribeLargest(const SampleBatch& batch) {
+  float largest = 0;
+  std::string where = "none";
+  for (std::size_t i = 0; i < batch.key.size(); ++i) {
+    for (const auto& [what, row] : RowsOf(batch, i)) {
+      for (std::size_t k = 0; k < row.size(); ++k) {
+        if (std::abs(row[k]) <= largest) continue;
+        largest = std::abs(row[k]);
+        where = fmt::format("{}[{}] of {}", what, k, ItemName(batch, i));
+      }
+    }
+  }
+  return fmt::format("the largest number that went in is {:g}, {}", largest, where);
+}
+
+}  // namespace troop

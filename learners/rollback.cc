@@ -1,0 +1,23 @@
+#include "learners/rollback.h"
+
+#include <fmt/format.h>
+
+#include "core/log.h"
+#include "learners/checkpoint.h"
+
+namespace troop {
+
+Result<std::string> RollBack(Algorithm* algorithm, Storage* run, const Config& config,
+                             const EnvSpec& env) {
+  const Result<FoundCheckpoint> found = NewestFiniteCheckpoint(run);
+  if (found.ok()) {
+    const Status status = algorithm->RollBack(found->checkpoint.state);
+    if (status.ok()) return fmt::format("{}, of update {}", found->path, found->checkpoint.updates);
+    LogWarning("can't go back to {}: {}", found->path, status.message());
+  }
+  TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<Algorithm> fresh, MakeAlgorithm(config, env));
+  TROOP_RETURN_IF_ERROR(algorithm->RollBack(fresh->State()));
+  return std::string("the weights of a new run");
+}
+
+}  // namespace troop
