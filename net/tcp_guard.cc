@@ -9,6 +9,11 @@
 namespace troop {
 namespace {
 
+// Heartbeats of ZeroMQ's alone bring fewer bytes a second than the first; a link that brings fewer
+// than the second is none that a fleet can use.
+constexpr double kHeartbeatBytesPerSecond = 64;
+constexpr double kLinkBytesPerSecond = 64 << 10;
+
 // Empty when `fd` is no connected TCP socket.
 std::string PeerName(int fd) {
   sockaddr_storage address{};
@@ -42,7 +47,7 @@ std::uint64_t BytesReceived(int fd) {
 void TcpGuard::Accepted(int fd, Time now) {
   std::string name = PeerName(fd);
   if (name.empty()) return;  // gone already
-  peers_[fd] = Peer{.name = std::move(name), .accepted = now};
+  peers_[fd] = Peer{.name = std::move(name), .since = now};
 }
 
 std::string TcpGuard::Closed(int fd) {
@@ -71,6 +76,13 @@ bool TcpGuard::watches_strangers() const {
   return std::any_of(peers_.begin(), peers_.end(), [](const auto& p) { return !p.second.known; });
 }
 
+bool TcpGuard::IsSlow(const Peer& peer, std::uint64_t bytes, Time now) const {
+  const Duration waited = now - peer.since;
+  if (waited <= limits_.patience) return false;
+  const double came = double(bytes - peer.bytes_at_delivery) / ToSeconds(waited);
+  return !peer.known || (came > kHeartbeatBytesPerSecond && came < kLinkBytesPerSecond);
+}
+
 std::vector<TcpGuard::Cut> TcpGuard::Check(Time now) {
   std::vector<Cut> all;
   for (auto& [fd, peer] : peers_) {
@@ -78,12 +90,13 @@ std::vector<TcpGuard::Cut> TcpGuard::Check(Time now) {
     const std::uint64_t bytes = BytesReceived(fd);
     if (peer.delivered) {
       peer.bytes_at_delivery = bytes;
+      peer.since = now;
       peer.delivered = false;
       continue;
     }
     const std::uint64_t limit = peer.known ? limits_.message_bytes : limits_.stranger_bytes;
     const bool endless = bytes > peer.bytes_at_delivery + limit;
-    const bool slow = !peer.known && now - peer.accepted > limits_.stranger_patience;
+    const bool slow = IsSlow(peer, bytes, now);
     // The number may be another connection's by now.
     if ((!endless && !slow) || PeerName(fd) != peer.name) continue;
     shutdown(fd, SHUT_RDWR);

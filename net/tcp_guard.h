@@ -14,16 +14,17 @@ namespace troop {
 // messages against its high-water mark, so a peer whose frames always announce one more grows our
 // memory without any event. The kernel knows how many bytes a connection brought: one that brings
 // more than `stranger_bytes` before its first valid message, or `message_bytes` without completing
-// any, is cut off. So is one that has sent no valid message `stranger_patience` after it came: it
-// says nothing, or lets its bytes drip. (A client that is known and drips is a hung client; it
-// holds one message of memory.) Not for ipc: the kernel doesn't count there, and only our own user
-// can connect. Owner: the node's thread. The descriptors belong to ZeroMQ's.
+// any, is cut off. So is one that has sent no valid message for `patience` after it came: it says
+// nothing, or lets its bytes drip; and a known one that has let a message drip for so long, with
+// more bytes than ZeroMQ's heartbeats and fewer than any link has. Not for ipc: the kernel doesn't
+// count there, and only our own user can connect. Owner: the node's thread. The descriptors belong
+// to ZeroMQ's.
 class TcpGuard {
  public:
   struct Limits {
     std::uint64_t stranger_bytes = 0;
     std::uint64_t message_bytes = 0;
-    Duration stranger_patience{};
+    Duration patience{};
   };
   struct Cut {
     std::string name;      // address and port
@@ -44,12 +45,13 @@ class TcpGuard {
  private:
   struct Peer {
     std::string name;
-    Time accepted{};
+    Time since{};  // it came, or delivered
     bool known = false;
     bool cut = false;
     bool delivered = false;  // since the last Check
     std::uint64_t bytes_at_delivery = 0;
   };
+  bool IsSlow(const Peer& peer, std::uint64_t bytes, Time now) const;
   const Limits limits_;
   std::map<int, Peer> peers_;
 };

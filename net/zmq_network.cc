@@ -160,7 +160,7 @@ class ZmqServer final : public CallServer {
         limits_{network.message_bytes_max, network.parts_max},
         guard_({.stranger_bytes = kStrangerBytesMax,
                 .message_bytes = network.message_bytes_max + kMessageSlack,
-                .stranger_patience = network.forget_after}) {}
+                .patience = network.forget_after}) {}
 
   Status Open(const std::shared_ptr<ZmqContext>& context, const Endpoint& endpoint,
               const NetworkOptions& network);

@@ -382,107 +382,19 @@ TEST_P(SlowTest, AStrangerThatShakesHandsAndSaysNothingIsCutOffAndNamed) {
 }
 
 // Its node looks hung, and is told of so; the message that never ends holds its own size at most.
-TEST_P(SlowTest, AKnownClientsMessageThatTricklesMakesItHungAndHoldsLittleMemory) {
+// When it goes on for ever the client is cut off.
+TEST_P(SlowTest, AKnownClientsMessageThatTricklesMakesItHungAndIsCutOffAndNamed) {
   const auto peer = Enter(/*known=*/true);
   EXPECT_TRUE(echo_.Saw(9, PeerState::kUp));
   const std::size_t before = MemoryHeld();
-  const std::string message = RawPeer::FrameOf(std::string(100'000, 'x'));
-  std::size_t at = 0;
-  EXPECT_TRUE(RunUntil([&] {
-    at += peer->TrySend(std::string_view(message).substr(at, 1));
-    return echo_.Saw(9, PeerState::kHung) || at == message.size();
-  }));
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(Drip(*peer, RawPeer::FrameOf(std::string(100'000, 'x'))));
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("cut " + peer->name() + " off: it has not sent a whole message"));
   EXPECT_TRUE(echo_.Saw(9, PeerState::kHung));
   EXPECT_LT(MemoryHeld(), before + (64 << 20));
   EXPECT_TRUE(echo_.bodies.empty());
   ExpectService();
-}
-
-// What a tap on the wire saw of a client, sent again on a connection of its own.
-class ReplayedTest : public HostileTest {
- protected:
-  std::string Call(RawPeer& peer, std::uint64_t sequence, std::uint64_t oldest_open,
-                   std::uint64_t incarnation = 1) {
-    Envelope envelope{.flags = kFlagCall, .channel = kChannel};
-    const std::string session = Session(peer);
-    std::memcpy(&envelope.session, session.data(), sizeof envelope.session);
-    Message call = TestMessage("call " + std::to_string(sequence));
-    call.origin = {.role = Role::kActor,
-                   .index = 9,
-                   .incarnation = incarnation,
-                   .sequence = sequence,
-                   .oldest_open = oldest_open};
-    return RawPeer::FrameOf(RawPeer::FirstFrame(envelope, call));
-  }
-  bool Answered(RawPeer& peer, const std::string& text) {
-    return RunUntil([&] { return peer.Received().find(text) != std::string::npos; });
-  }
-};
-INSTANTIATE_TEST_SUITE_P(Transports, ReplayedTest, testing::Values("ipc", "tcp"),
-                         [](const auto& info) { return std::string(info.param); });
-
-TEST_P(ReplayedTest, ARecordedConversationChangesNothing) {
-  std::string recorded = RawPeer::FrameOf(Hello());
-  {
-    const auto peer = Enter(/*known=*/true);
-    for (std::uint64_t n = 1; n <= 3; ++n) {
-      recorded += Call(*peer, n, n);
-      peer->Send(Call(*peer, n, n));
-      ASSERT_TRUE(Answered(*peer, "call " + std::to_string(n)));
-    }
-  }
-  EXPECT_EQ(echo_.bodies, (std::vector<std::string>{"call 1", "call 2", "call 3"}));
-  for (int i = 0; i < 3; ++i) {
-    const auto thief = Enter(/*known=*/false);
-    thief->Send(recorded);
-    // The last call is open as far as the server knows: it is answered from memory.
-    ASSERT_TRUE(Answered(*thief, "call 3"));
-    EXPECT_EQ(thief->Received().find("call 1"), std::string::npos);
-  }
-  ExpectService();
-  EXPECT_EQ(echo_.bodies, (std::vector<std::string>{"call 1", "call 2", "call 3", "good"}));
-}
-
-TEST_P(ReplayedTest, AConversationWithAnEarlierServerChangesNothing) {
-  const auto peer = Enter(/*known=*/true);
-  const std::string recorded = Call(*peer, 1, 1);
-  const std::string endpoint = listener_->endpoint();
-  listener_.reset();
-  auto listener = network_->Listen(endpoint, &echo_);
-  ASSERT_TRUE(listener.ok()) << listener.status().ToString();
-  listener_ = std::move(*listener);
-  const auto thief = Enter(/*known=*/false);
-  thief->Send(recorded);
-  EXPECT_TRUE(RunUntil([&] { return !Session(*thief).empty(); })) << "it is asked to begin anew";
-  EXPECT_TRUE(echo_.bodies.empty());
-  ExpectService();
-}
-
-TEST_P(ReplayedTest, AnOlderIncarnationIsTurnedAwayAndNamed) {
-  const auto old = Enter(/*known=*/true);
-  const std::string call = Call(*old, 1, 1);
-  // Its successor says Hello by a channel of its own.
-  constexpr std::uint64_t kSuccessor = kChannel + 1;
-  RawPeer successor(listener_->endpoint());
-  successor.Send(RawPeer::Handshake(RawPeer::RoutingId(kSuccessor)));
-  ASSERT_TRUE(RunUntil([&] { return successor.Received().find("READY") != std::string::npos; }));
-  successor.Send(RawPeer::FrameOf(RawPeer::FirstFrame(
-      {.flags = kFlagHello, .channel = kSuccessor},
-      {.type = MessageType::kHeartbeat,
-       .origin = {.role = Role::kActor, .index = 9, .incarnation = 2, .oldest_open = 1}})));
-  ASSERT_TRUE(RunUntil([&] { return !Session(successor).empty(); }));
-  EXPECT_TRUE(Answered(*old, "was replaced by incarnation 2"));
-  const std::size_t told = old->Received().size();
-  testing::internal::CaptureStderr();
-  for (int i = 0; i < 100; ++i) old->Send(call);
-  EXPECT_TRUE(RunUntil([&] {
-    return old->Received().find("was replaced by incarnation 2", told) != std::string::npos;
-  }));
-  ExpectService();
-  const std::string log = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(log, HasSubstr("turned away: actor 9 (incarnation 1) was replaced"));
-  EXPECT_LT(std::ranges::count(log, '\n'), 20) << "a flood is told of in a few lines";
-  EXPECT_EQ(echo_.bodies, std::vector<std::string>{"good"});
 }
 
 }  // namespace
