@@ -17,9 +17,6 @@ namespace {
 constexpr int kStepsPerTurn = 16;
 // Between two pulls at least: a parameter server without weights answers at once, with none.
 constexpr Duration kPullEvery = Milliseconds(5);
-// Bad numbers of one environment without a whole good episode between, before the actor gives up:
-// no accident any more, and a new process may cure what a new episode does not.
-constexpr int kBadNumbersMax = 100;
 
 std::span<const std::byte> Row(const ConstTensor& t, std::size_t i) {
   const std::size_t bytes = t.bytes().size() / std::size_t(t.dim(0));
@@ -42,20 +39,22 @@ Result<std::unique_ptr<ActorNode>> ActorNode::Make(const Config& config, Network
   return node;
 }
 
+std::uint64_t ActorNode::SeedOf(const EnvState& env, std::uint64_t episode) const {
+  return DeriveSeed({.run_seed = std::uint64_t(config_.seed),
+                     .purpose = Purpose::kEnvironment,
+                     .index = env.global,
+                     .episode = member_->options().incarnation << 32 | episode});
+}
+
 Status ActorNode::Build() {
   const int size = int(config_.actor.envs);
   const std::uint64_t incarnation = member_->options().incarnation;
   const auto first = std::uint64_t(member_->options().index) * std::uint64_t(size);
   const auto count = std::uint64_t(config_.fleet.actors) * std::uint64_t(size);
   state_.resize(std::size_t(size));
-  const auto seeder = [this, incarnation](int i) {
+  const auto seeder = [this](int i) {
     EnvState& env = state_[std::size_t(i)];
-    env.seed_ended = env.seed;
-    env.seed = DeriveSeed({.run_seed = std::uint64_t(config_.seed),
-                           .purpose = Purpose::kEnvironment,
-                           .index = env.global,
-                           .episode = incarnation << 32 | env.episodes++});
-    return env.seed;
+    return SeedOf(env, env.episodes++);
   };
   TROOP_ASSIGN_OR_RETURN(envs_,
                          MakeVectorEnv(config_.env.id, EnvOptionsFor(config_), size, seeder));
@@ -284,10 +283,13 @@ void ActorNode::NoteBad(std::size_t i, bool ended, std::uint64_t step, const Bad
   const bool last = env.bad_row >= kBadNumbersMax;
   if (!last && !std::has_single_bit(bad_numbers_)) return;
   // An environment whose episode ended has begun the next already.
-  const std::string origin = fmt::format(
-      "{}: {} at step {} of episode {} of environment {} (seed {}, weights of update {})", spec_.id,
-      ToString(bad), step, env.episodes - (ended ? 2 : 1), env.global,
-      ended ? env.seed_ended : env.seed, UpdatesOf(policy_version_));
+  const std::uint64_t episode = env.episodes - (ended ? 2 : 1);
+  const std::string origin = DescribeOrigin(bad, {.env = spec_.id,
+                                                  .environment = env.global,
+                                                  .episode = episode,
+                                                  .seed = SeedOf(env, episode),
+                                                  .step = step,
+                                                  .version = policy_version_});
   if (last) {
     result_ = Internal(
         "{}; it is the {}th bad number of this environment without a whole good episode between: "

@@ -33,8 +33,18 @@ class ActorNode final : public Node {
   Status result() const override { return result_; }
 
  private:
+  struct EnvState {
+    std::uint64_t global = 0;    // global environment index
+    std::uint64_t episodes = 0;  // begun by this incarnation
+    std::uint64_t step = 0;      // within the episode
+    int bad_row = 0;             // bad numbers since the last whole good episode
+    double epsilon = 0;
+    double episode_return = 0;
+  };
+
   ActorNode(const Config& config, Network* network, FleetMember* member, History* history);
   Status Build();
+  std::uint64_t SeedOf(const EnvState& env, std::uint64_t episode) const;
   Status Connect();
   Status ConnectReplay(const Origin& origin);
   void AskLease();
@@ -51,17 +61,6 @@ class ActorNode final : public Node {
   void UseWeights(const WeightSnapshot& snapshot);
   void PullWeights(Time now);
   void Report();
-
-  struct EnvState {
-    std::uint64_t global = 0;      // global environment index
-    std::uint64_t episodes = 0;    // begun by this incarnation
-    std::uint64_t step = 0;        // within the episode
-    std::uint64_t seed = 0;        // of the episode
-    std::uint64_t seed_ended = 0;  // of the one before
-    int bad_row = 0;               // bad numbers since the last whole good episode
-    double epsilon = 0;
-    double episode_return = 0;
-  };
 
   const Config config_;
   Network* const network_;

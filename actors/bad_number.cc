@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "core/trajectory.h"
 #include "kernels/finite.h"
 
 namespace troop {
@@ -12,6 +13,12 @@ std::string ToString(const BadNumber& bad) {
   const float value = std::isnan(bad.value) ? std::abs(bad.value) : bad.value;  // not "-nan"
   if (bad.index < 0) return fmt::format("{} is {}", bad.what, value);
   return fmt::format("{}[{}] is {}", bad.what, bad.index, value);
+}
+
+std::string DescribeOrigin(const BadNumber& bad, const StepName& step) {
+  return fmt::format(
+      "{}: {} at step {} of episode {} of environment {} (seed {}, weights of update {})", step.env,
+      ToString(bad), step.step, step.episode, step.environment, step.seed, UpdatesOf(step.version));
 }
 
 std::optional<BadNumber> FindBadNumber(std::string_view what, const ConstTensor& rows,

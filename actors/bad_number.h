@@ -16,6 +16,22 @@ struct BadNumber {
   float value = 0;
 };
 std::string ToString(const BadNumber& bad);  // "observation[2] is nan"
+// Bad numbers of one environment without a whole good episode between, before whoever plays gives
+// up: no accident any more, and a new process may cure what a new episode does not.
+inline constexpr int kBadNumbersMax = 100;
+
+// The step that gave it.
+struct StepName {
+  std::string_view env;           // its id
+  std::uint64_t environment = 0;  // which of them
+  std::uint64_t episode = 0;
+  std::uint64_t seed = 0;     // of the episode
+  std::uint64_t step = 0;     // within the episode, from 1; 0: its beginning
+  std::uint64_t version = 0;  // of the weights that acted
+};
+// "CartPole-v1: reward is nan at step 3 of episode 5 of environment 0 (seed 17, weights of update
+// 120)"
+std::string DescribeOrigin(const BadNumber& bad, const StepName& step);
 
 // The first bad one in a row of a tensor [N, ...]; types other than f32 have none.
 std::optional<BadNumber> FindBadNumber(std::string_view what, const ConstTensor& rows,

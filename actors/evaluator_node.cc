@@ -1,6 +1,7 @@
 #include "actors/evaluator_node.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -38,6 +39,7 @@ Result<std::unique_ptr<Evaluation>> Evaluation::Make(const Config& config, std::
   if (episodes < 1) return InvalidArgument("an evaluation of {} episodes; at least 1", episodes);
   std::unique_ptr<Evaluation> e(new Evaluation);
   const auto size = std::size_t(std::min(episodes, config.evaluator.envs));
+  e->seed_ = std::uint64_t(config.seed);
   e->round_ = round;
   e->version_ = version;
   e->epsilon_ = config.evaluator.epsilon;
@@ -50,26 +52,31 @@ Result<std::unique_ptr<Evaluation>> Evaluation::Make(const Config& config, std::
     e->left_.push_back(episodes / std::int64_t(size) +
                        (std::int64_t(i) < episodes % std::int64_t(size) ? 1 : 0));
   }
-  const auto seeder = [seed = std::uint64_t(config.seed), round,
-                       next = std::vector<std::uint64_t>(size)](int i) mutable {
-    return DeriveSeed({.run_seed = seed,
-                       .purpose = Purpose::kEvaluation,
-                       .index = std::uint64_t(i),
-                       .episode = round << 20 | next[std::size_t(i)]++});
+  const auto seeder = [e = e.get(), next = std::vector<std::uint64_t>(size)](int i) mutable {
+    return e->SeedOf(std::size_t(i), next[std::size_t(i)]++);
   };
   TROOP_ASSIGN_OR_RETURN(const EnvOptions options, EvaluationOptions(config));
   TROOP_ASSIGN_OR_RETURN(e->envs_, MakeVectorEnv(config.env.id, options, int(size), seeder));
   TROOP_ASSIGN_OR_RETURN(e->policy_, MakeLocalPolicy(config, e->envs_->spec(), int(size)));
   TROOP_RETURN_IF_ERROR(e->policy_->SetWeights(version, weights));
   e->envs_->SubmitReset();
-  const ConstTensor first = e->envs_->Poll()->observation;
-  e->observation_ = Tensor::Uninitialized(first.dtype(), first.shape());
-  std::ranges::copy(first.bytes(), e->observation_.bytes().begin());
+  const StepBatch* first = e->envs_->Poll();
+  e->observation_ = Tensor::Uninitialized(first->observation.dtype(), first->observation.shape());
+  e->reward_ = Tensor(DType::kF32, {std::int64_t(size)});
+  std::ranges::copy(first->observation.bytes(), e->observation_.bytes().begin());
+  for (std::size_t i = 0; i < size; ++i) e->CheckStart(i, *first);
   return e;
 }
 
+std::uint64_t Evaluation::SeedOf(std::size_t i, std::uint64_t episode) const {
+  return DeriveSeed({.run_seed = seed_,
+                     .purpose = Purpose::kEvaluation,
+                     .index = std::uint64_t(i),
+                     .episode = round_ << 20 | episode});
+}
+
 bool Evaluation::Advance(int steps) {
-  for (; steps > 0 && open_ > 0; --steps) {
+  for (; steps > 0 && open_ > 0 && error_.ok(); --steps) {
     for (std::size_t i = 0; i < keys_.size(); ++i) {
       // Not the actors' streams: their environments count from 0.
       keys_[i] = {.env = ~std::uint64_t{0} - i,
@@ -81,20 +88,32 @@ bool Evaluation::Advance(int steps) {
     Reach(Failpoint::kEvaluatorStep);
     envs_->Submit(policy_->Poll()->action);
     const StepBatch* batch = envs_->Poll();
-    Count(*batch);
     std::ranges::copy(batch->observation.bytes(), observation_.bytes().begin());
+    std::ranges::copy(batch->reward.bytes(), reward_.bytes().begin());
+    if (const auto bad = SpoiledNumber(Failpoint::kEvaluatorReward)) {
+      reward_.as<float>()[0] = *bad;
+    }
+    Count(*batch);
   }
-  return open_ == 0;
+  return open_ == 0 || !error_.ok();
 }
 
 void Evaluation::Count(const StepBatch& batch) {
+  const bool any_bad = AnyBadNumber(reward_) || AnyBadNumber(observation_);
   for (std::size_t i = 0; i < left_.size(); ++i) {
-    return_[i] += batch.reward.as<float>()[i];
+    return_[i] += reward_.as<float>()[i];
     ++step_[i];
-    if (batch.terminated.as<std::uint8_t>()[i] == 0 && batch.truncated.as<std::uint8_t>()[i] == 0) {
-      continue;
-    }
-    if (left_[i] > 0) {
+    const bool ended =
+        batch.terminated.as<std::uint8_t>()[i] != 0 || batch.truncated.as<std::uint8_t>()[i] != 0;
+    std::optional<BadNumber> bad;
+    if (any_bad) bad = FindBadNumber("reward", reward_, i);
+    if (ended && !bad) bad = FindBadNumber("last observation", batch.final_observation, i);
+    if (any_bad && !ended && !bad) bad = FindBadNumber("observation", observation_, i);
+    if (!ended && !bad) continue;
+    if (bad) {
+      NoteBad(i, *bad);
+      if (!ended) Restart(i, batch);
+    } else if (left_[i] > 0) {
       --left_[i];
       --open_;
       returns_.push_back(return_[i]);
@@ -103,6 +122,43 @@ void Evaluation::Count(const StepBatch& batch) {
     ++episode_[i];
     step_[i] = 0;
     return_[i] = 0;
+    if (any_bad) CheckStart(i, batch);
+  }
+}
+
+void Evaluation::Restart(std::size_t i, const StepBatch& batch) {
+  envs_->Restart(int(i));
+  const std::size_t bytes = observation_.bytes().size() / left_.size();
+  std::ranges::copy(batch.observation.bytes().subspan(i * bytes, bytes),
+                    observation_.bytes().subspan(i * bytes, bytes).begin());
+}
+
+void Evaluation::CheckStart(std::size_t i, const StepBatch& batch) {
+  while (error_.ok()) {
+    const auto bad = FindBadNumber("observation", observation_, i);
+    if (!bad) return;
+    NoteBad(i, *bad);
+    Restart(i, batch);
+    ++episode_[i];
+  }
+}
+
+void Evaluation::NoteBad(std::size_t i, const BadNumber& bad) {
+  ++bad_numbers_;
+  const bool last = bad_numbers_ >= kBadNumbersMax;
+  if (!last && !std::has_single_bit(std::uint64_t(bad_numbers_))) return;
+  const std::string origin = DescribeOrigin(bad, {.env = envs_->spec().id,
+                                                  .environment = i,
+                                                  .episode = episode_[i],
+                                                  .seed = SeedOf(i, episode_[i]),
+                                                  .step = step_[i],
+                                                  .version = version_});
+  if (last) {
+    error_ = Internal("{}; it is the {}th bad number of an evaluation: mend the environment",
+                      origin, bad_numbers_);
+  } else {
+    LogWarning("{}; another episode is played in place of this one ({} so far in this evaluation)",
+               origin, bad_numbers_);
   }
 }
 
@@ -154,7 +210,14 @@ Turn EvaluatorNode::Step(Time now) {
     const bool waits = weights_ == nullptr || weights_->requesting() || final_done_;
     return Turn::Idle(waits ? member_->next_beat() : std::min(member_->next_beat(), next_));
   }
-  if (!running_->Advance(kStepsPerTurn)) return Turn::Busy();
+  const std::int64_t bad_numbers = running_->bad_numbers();
+  const bool over = running_->Advance(kStepsPerTurn);
+  if (running_->bad_numbers() > bad_numbers) {
+    metrics_.Count("evaluator/bad_numbers", double(running_->bad_numbers() - bad_numbers));
+  }
+  if (!over) return Turn::Busy();
+  result_ = running_->error();
+  if (!result_.ok()) return Turn::Done();
   EvaluationReport report = running_->Report();
   report.final = running_final_;
   report.steps = running_steps_;

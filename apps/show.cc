@@ -118,6 +118,7 @@ int Evaluate(const ShowOptions& options) {
   if (!evaluation.ok()) return Complain(evaluation.status());
   while (!(*evaluation)->Advance(1000)) {
   }
+  if (!(*evaluation)->error().ok()) return Complain((*evaluation)->error());
   const EvaluationReport r = (*evaluation)->Report();
   if (options.json) {
     fmt::print("{}\n", JsonObject()
@@ -169,6 +170,7 @@ int Play(const ShowOptions& options) {
     }
     over = (*evaluation)->Advance(1);
   }
+  if (!(*evaluation)->error().ok()) return Complain((*evaluation)->error());
   const EvaluationReport r = (*evaluation)->Report();
   fmt::print("return {:.2f} over {} episodes, length {:.1f}\n", r.return_mean, r.episodes,
              r.length_mean);

@@ -32,6 +32,7 @@ constexpr auto kNames = std::to_array<std::string_view>({
     "evaluator.step",
     "actor.reward",
     "actor.observation",
+    "evaluator.reward",
     "learner.gradient",
     "learner.weight",
 });

@@ -34,6 +34,7 @@ enum class Failpoint : int {
   // Of numbers:
   kActorReward,       // that the first environment of an actor gave
   kActorObservation,  // one of its observation, where that is f32
+  kEvaluatorReward,   // that the first environment of an evaluation gave
   kLearnerGradient,   // of the first parameter
   kLearnerWeight,     // the same's value, after the optimizer's step
 };

@@ -1,9 +1,13 @@
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "actors/evaluator_node.h"
+#include "core/failpoint.h"
+#include "core/rng.h"
 #include "nn/model.h"
 #include "paramserver/server.h"
 #include "tests/testing/coordinator_fake.h"
@@ -54,6 +58,49 @@ TEST(EvaluationTest, PlaysExactlyTheEpisodesAskedForAndReportsThem) {
 TEST(EvaluationTest, IsTheSameInSlicesOfAnySize) {
   const auto small = Played(CartPole(), 7, 3, 1), large = Played(CartPole(), 7, 3, 1000);
   EXPECT_TRUE(std::ranges::equal(small->returns(), large->returns()));
+}
+
+// Arms a failpoint for one test.
+class Armed {
+ public:
+  explicit Armed(const std::string& order) {
+    setenv("TROOP_FAILPOINT", order.c_str(), 1);
+    RearmFailpoint();
+  }
+  ~Armed() {
+    unsetenv("TROOP_FAILPOINT");
+    RearmFailpoint();
+  }
+};
+
+// The mean became NaN.
+TEST(EvaluationTest, InPlaceOfAnEpisodeWithABadRewardAnotherOneIsPlayed) {
+  const auto good = Played(CartPole(), 8, 0, 64);
+  for (const int n : {1, 3, 12}) {
+    const Armed armed("evaluator.reward:" + std::to_string(n));
+    const auto evaluation = Played(CartPole(), 8, 0, 64);
+    EXPECT_TRUE(evaluation->error().ok());
+    EXPECT_EQ(evaluation->bad_numbers(), 1);
+    EXPECT_EQ(evaluation->Report().episodes, 8);
+    EXPECT_TRUE(std::isfinite(evaluation->Report().return_mean));
+    EXPECT_FALSE(std::ranges::equal(evaluation->returns(), good->returns()));
+  }
+}
+
+TEST(EvaluationTest, NothingButBadRewardsEndItWithTheirOrigin) {
+  const Armed armed("evaluator.reward:3+:inf");
+  Config config = CartPole();
+  const auto evaluation = Played(config, 1000000, 7, 64);
+  EXPECT_EQ(evaluation->bad_numbers(), 100);
+  const std::uint64_t seed = DeriveSeed({.run_seed = std::uint64_t(config.seed),
+                                         .purpose = Purpose::kEvaluation,
+                                         .index = 0,
+                                         .episode = 7u << 20 | 99u});
+  EXPECT_NE(evaluation->error().message().find(fmt::format(
+                "CartPole-v1: reward is inf at step 1 of episode 99 of environment 0 (seed {},",
+                seed)),
+            std::string::npos)
+      << evaluation->error().message();
 }
 
 TEST(EvaluationTest, OtherRoundsPlayOtherEpisodes) {

@@ -27,8 +27,8 @@ TEST(FiniteTest, EachBadElementIsFoundWhereverItIs) {
 TEST(FiniteTest, WhatIsLargeOrSmallIsNotBad) {
   using Limits = std::numeric_limits<float>;
   std::vector<float> x(130);
-  for (const float good : {0.0f, -0.0f, Limits::max(), Limits::lowest(), Limits::min(),
-                           Limits::denorm_min(), -1.5f}) {
+  for (const float good :
+       {0.0f, -0.0f, Limits::max(), Limits::lowest(), Limits::min(), Limits::denorm_min(), -1.5f}) {
     std::ranges::fill(x, good);
     EXPECT_TRUE(AllFinite(x)) << good;
     EXPECT_EQ(FirstUnfinite(x), x.size());

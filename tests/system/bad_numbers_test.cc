@@ -76,6 +76,16 @@ TEST_P(BadActorNumberTest, IsLeftOutAndCountedAndItsOriginIsInTheLog) {
 INSTANTIATE_TEST_SUITE_P(Numbers, BadActorNumberTest, testing::Values("reward", "observation"),
                          [](const auto& info) { return std::string(info.param); });
 
+TEST_F(BadNumbersTest, InAnEvaluationABadRewardCostsOneEpisode) {
+  const auto troop = Start(TrainWords(), {"TROOP_FAILPOINT=evaluator.reward:5"});
+  ExpectDone(troop.get(), kSteps);
+  EXPECT_EQ(Metric("evaluator/bad_numbers"), 1);
+  EXPECT_NE(RoleLog("evaluator-0").find("CartPole-v1: reward is nan at step "), std::string::npos)
+      << RoleLog("evaluator-0");
+  EXPECT_NE(troop->output().find("final score: "), std::string::npos) << troop->output();
+  EXPECT_EQ(troop->output().find("nan"), std::string::npos) << troop->output();
+}
+
 TEST_F(BadNumbersTest, ABadGradientIsSkippedAndCounted) {
   const auto troop = TrainWith("learner.gradient:50");
   ExpectDone(troop.get(), kSteps);
