@@ -390,7 +390,8 @@ TEST(DqnTest, BatchThatIsNotFiniteIsRefusedAndChangesNothing) {
         std::ranges::fill(b.discount.as<float>().first(3), 1.0f);
       },
   };
-  const std::string made = "(slot 100, generation 7 of shard 1; made with the weights of update 40)";
+  const std::string made =
+      "(slot 100, generation 7 of shard 1; made with the weights of update 40)";
   const std::string origin[] = {"reward[0] of item 0 " + made + " is nan", "reward[0] of item 0 ",
                                 "observation[1] of item 0 ",
                                 "importance weight[0] of item 2 (slot 102,",
