@@ -90,7 +90,8 @@ double Histogram::Quantile(double q) const {
       continue;
     }
     const double low = std::max(min_, Limit(b - 1)), high = std::min(max_, Limit(b));
-    return low + (high - low) * std::max(0.0, wanted - below) / here;
+    // Not low + (high - low) * …: of huge numbers the difference, or a product, is infinite.
+    return std::clamp(std::lerp(low, high, std::max(0.0, wanted - below) / here), low, high);
   }
   return max_;
 }

@@ -146,7 +146,8 @@ class Parser {
     }
     std::int64_t integer = 0;
     const auto whole = std::from_chars(first, last, integer);
-    if (whole.ec == std::errc() && whole.ptr == last) out->integer = integer;
+    const bool negative_zero = integer == 0 && *first == '-';  // no integer has that value
+    if (whole.ec == std::errc() && whole.ptr == last && !negative_zero) out->integer = integer;
     out->kind = JsonValue::Kind::kNumber;
     at_ = end;
     return true;

@@ -152,6 +152,19 @@ TEST(HistogramTest, OddValuesDoNoHarm) {
   EXPECT_TRUE(std::isfinite(histogram.max()));
 }
 
+TEST(HistogramTest, QuantilesOfHugeValuesLieBetweenThem) {
+  constexpr double kHuge = std::numeric_limits<double>::max();
+  for (const double value : {-kHuge, kHuge}) {
+    Histogram histogram;
+    histogram.Add(value, 1000);
+    histogram.Add(0.5 * value, 1000);
+    for (const double q : {0.0, 0.001, 0.25, 0.5, 0.75, 0.999, 1.0}) {
+      EXPECT_GE(histogram.Quantile(q), std::min(value, 0.5 * value)) << q;
+      EXPECT_LE(histogram.Quantile(q), std::max(value, 0.5 * value)) << q;
+    }
+  }
+}
+
 TEST(HistogramTest, JsonHasCountQuantilesAndMax) {
   Histogram histogram;
   histogram.Add(2, 10);

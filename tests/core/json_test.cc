@@ -68,6 +68,15 @@ TEST(JsonTest, IntegersAreExactWhereDoublesAreNot) {
   EXPECT_EQ(large->array[0].number, 0x1p63);
 }
 
+TEST(JsonTest, NegativeZeroIsNoInteger) {
+  const auto value = ParseJson("[-0, 0, -0.0]");
+  ASSERT_TRUE(value.ok()) << value.status().ToString();
+  EXPECT_FALSE(value->array[0].integer.has_value());
+  EXPECT_TRUE(std::signbit(value->array[0].number));
+  EXPECT_EQ(value->array[1].integer, 0);
+  EXPECT_TRUE(std::signbit(value->array[2].number));
+}
+
 TEST(JsonTest, EscapesAreReadAsTheBytesTheyMean) {
   EXPECT_EQ(ParseJson(R"("\"\\\/\b\f\n\r\t")")->string, "\"\\/\b\f\n\r\t");
   EXPECT_EQ(ParseJson(R"("\u0041\u00e9\u6f22\ud834\udd1e")")->string, "Aé漢𝄞");
