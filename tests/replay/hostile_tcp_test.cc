@@ -52,15 +52,15 @@ class HostileTcpTest : public testing::Test {
     std::unique_ptr<RawPeer> peer;
     std::uint64_t channel = 0, incarnation = 0;
     std::string session;
-    // A call as it lies on the wire.
-    std::string Call(Message message, std::uint64_t sequence) const {
+    // A call as it lies on the wire; those before `oldest_open` (0: this one) have their answers.
+    std::string Call(Message message, std::uint64_t sequence, std::uint64_t oldest_open = 0) const {
       Envelope envelope{.flags = kFlagCall, .channel = channel};
       std::memcpy(&envelope.session, session.data(), sizeof envelope.session);
       message.origin = {.role = Role::kActor,
                         .index = 9,
                         .incarnation = incarnation,
                         .sequence = sequence,
-                        .oldest_open = sequence};
+                        .oldest_open = oldest_open == 0 ? sequence : oldest_open};
       return RawPeer::FrameOf(RawPeer::FirstFrame(envelope, message));
     }
     // Answers of type `type` among what came.
@@ -161,7 +161,7 @@ TEST_F(HostileTcpTest, AnInsertThatClaimsMoreThanItBringsIsRefusedWithoutMemory)
   for (std::uint64_t n = 1; n <= 100; ++n) {
     Message message = Insert(1);
     message.body = EncodeBody(InsertBody{0, {{1, 0, 0xFFFFFFFF}}, 0xFFFFFFFF});
-    actor.peer->Send(actor.Call(std::move(message), n));
+    actor.peer->Send(actor.Call(std::move(message), n, /*oldest_open=*/1));
   }
   EXPECT_TRUE(RunUntil([&] { return actor.Answers(MessageType::kError) == 100; }));
   EXPECT_LT(resident(), before + (64 << 20));
