@@ -129,8 +129,10 @@ def tree_with_cpprb(bits, seconds):
         buffer.add(byte=np.zeros(len(index), np.uint8), priorities=priority_of(index))
     drawn = np.concatenate([buffer.sample(BATCH, BETA)["indexes"].copy()   # views of one vector
                             for _ in range(200)])
+    # Its sums are f32: of 16 M items it draws 0.85 % off what the priorities say (4.441 and 4.479).
     time_both("tree-draw-weighted", bits, lambda _: buffer.sample(BATCH, BETA), [None], CPPRB,
-              seconds, play=[float(priority_of(drawn).mean())], play_tolerance=0.01)
+              seconds, play=[float(priority_of(drawn).mean())],
+              play_tolerance=0.01 if bits < 24 else 0.02)
     new = np.linspace(1, 7, BATCH, dtype=np.float32)
     time_both("tree-update-powers", bits, lambda index: buffer.update_priorities(index, new),
               draw_indices(size), CPPRB, seconds)
