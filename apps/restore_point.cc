@@ -134,6 +134,12 @@ Status GoBackTo(Storage* run, const RestorePoint& point) {
   const std::string incarnation = folder + "/" + kIncarnation;
   TROOP_RETURN_IF_ERROR(run->Exists(incarnation) ? run->Link(incarnation, kIncarnation)
                                                  : run->Remove(kIncarnation));
+  // Newer checkpoints are of a course that is given up; a learner would go on from them.
+  TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, run->List("checkpoints"));
+  for (const std::string& name : names) {
+    const std::string path = "checkpoints/" + WithoutSlash(name);
+    if (path > point.checkpoint) TROOP_RETURN_IF_ERROR(run->Remove(path));
+  }
   if (point.checkpoint.empty()) return Status::Ok();
   // Under its name a checkpoint is whole.
   const std::string aside = point.checkpoint + ".tmp";

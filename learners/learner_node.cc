@@ -30,6 +30,11 @@ Result<std::unique_ptr<LearnerNode>> LearnerNode::Make(Context context) {
 Status LearnerNode::Build() {
   TROOP_ASSIGN_OR_RETURN(module_, MakeNetwork(context_.config, context_.env));
   TROOP_ASSIGN_OR_RETURN(algorithm_, MakeAlgorithm(context_.config, context_.env));
+  // The last one of the learner before may have come to the disk and not to the coordinator.
+  if (const Result<std::string> newest = NewestCheckpoint(context_.run);
+      newest.ok() && *newest > context_.resume_checkpoint) {
+    context_.resume_checkpoint = *newest;
+  }
   if (context_.resume_checkpoint.empty()) return Status::Ok();
   Result<CheckpointState> read = ReadCheckpoint(context_.run, context_.resume_checkpoint);
   if (!read.ok()) {  // damaged since it was written: an older one is better than none

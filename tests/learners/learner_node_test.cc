@@ -576,5 +576,24 @@ TEST(LearnerNodeTest, WhenItsCheckpointIsDamagedItGoesOnFromAnOlderOne) {
   EXPECT_EQ(world.coordinator().told.checkpoint, older);
 }
 
+// The one before died, or was cut off, before its coordinator heard of it.
+TEST(LearnerNodeTest, GoesOnFromANewerCheckpointThanItsCoordinatorKnows) {
+  Config config = SmallConfig();
+  config.checkpoint.every_s = 0.05;
+  for (const bool known : {false, true}) {
+    LearnerWorld world(config);
+    world.Insert(100);
+    ASSERT_TRUE(world.Rounds(400));
+    const std::string first = world.coordinator().told.checkpoint;
+    world.Insert(50);
+    ASSERT_TRUE(world.Rounds(400));
+    const std::string newest = *NewestCheckpoint(world.run());
+    ASSERT_LT(first, newest);
+    world.StartLearner(9, known ? first : "");
+    ASSERT_TRUE(world.Rounds(2));
+    EXPECT_EQ(world.coordinator().told.checkpoint, newest);
+  }
+}
+
 }  // namespace
 }  // namespace troop
