@@ -6,6 +6,7 @@
 
 #include "core/json.h"
 #include "core/log.h"
+#include "core/storage_path.h"
 #include "learners/checkpoint.h"
 
 namespace troop {
@@ -22,18 +23,13 @@ std::string FolderOf(const RestorePoint& point) {
   return fmt::format("{}/{:010}", kFolder, point.leg);
 }
 
-std::string WithoutSlash(std::string name) {
-  if (name.ends_with('/')) name.pop_back();
-  return name;
-}
-
 // The shards' folders in `folder`.
 Result<std::vector<std::string>> ReplaysIn(Storage* run, const std::string& folder) {
   TROOP_ASSIGN_OR_RETURN(std::vector<std::string> names, run->List(folder));
   std::erase_if(names, [](const std::string& name) {
     return !name.starts_with(kReplay) || !name.ends_with('/');
   });
-  for (std::string& name : names) name = WithoutSlash(std::move(name));
+  for (std::string& name : names) name = std::string(WithoutSlash(name));
   return names;
 }
 
@@ -42,7 +38,7 @@ Status LinkFolder(Storage* run, const std::string& from, const std::string& to) 
   TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, run->List(from));
   for (const std::string& name : names) {
     if (name == "lock") continue;
-    const std::string below = "/" + WithoutSlash(name);
+    const std::string below = fmt::format("/{}", WithoutSlash(name));
     TROOP_RETURN_IF_ERROR(name.ends_with('/') ? LinkFolder(run, from + below, to + below)
                                               : run->Link(from + below, to + below));
   }
@@ -103,7 +99,7 @@ Status WriteRestorePoint(Storage* run, const RestorePoint& point) {
   }
   TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, run->List(kFolder));
   for (const std::string& name : names) {
-    const std::string other = std::string(kFolder) + "/" + WithoutSlash(name);
+    const std::string other = fmt::format("{}/{}", kFolder, WithoutSlash(name));
     if (other != folder) TROOP_RETURN_IF_ERROR(run->Remove(other));
   }
   return Status::Ok();
@@ -112,7 +108,7 @@ Status WriteRestorePoint(Storage* run, const RestorePoint& point) {
 Result<RestorePoint> NewestRestorePoint(Storage* run) {
   TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, run->List(kFolder));
   for (auto name = names.rbegin(); name != names.rend(); ++name) {
-    const std::string folder = std::string(kFolder) + "/" + WithoutSlash(*name);
+    const std::string folder = fmt::format("{}/{}", kFolder, WithoutSlash(*name));
     if (!run->Exists(folder + "/" + kPoint)) continue;
     TROOP_ASSIGN_OR_RETURN(RestorePoint point, ReadPoint(run, folder));
     if (!point.checkpoint.empty()) {
@@ -134,12 +130,8 @@ Status GoBackTo(Storage* run, const RestorePoint& point) {
   const std::string incarnation = folder + "/" + kIncarnation;
   TROOP_RETURN_IF_ERROR(run->Exists(incarnation) ? run->Link(incarnation, kIncarnation)
                                                  : run->Remove(kIncarnation));
-  // Newer checkpoints are of a course that is given up; a learner would go on from them.
-  TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, run->List("checkpoints"));
-  for (const std::string& name : names) {
-    const std::string path = "checkpoints/" + WithoutSlash(name);
-    if (path > point.checkpoint) TROOP_RETURN_IF_ERROR(run->Remove(path));
-  }
+  // A learner would go on from them.
+  TROOP_RETURN_IF_ERROR(RemoveCheckpointsAfter(run, point.checkpoint));
   if (point.checkpoint.empty()) return Status::Ok();
   // Under its name a checkpoint is whole.
   const std::string aside = point.checkpoint + ".tmp";

@@ -23,8 +23,8 @@ struct RestorePoint {
 Status WriteRestorePoint(Storage* run, const RestorePoint& point);
 // The newest whole one; its checkpoint was read. Errors: kNotFound; kDataLoss with the file.
 Result<RestorePoint> NewestRestorePoint(Storage* run);
-// Replay and incarnation become what they were, and the checkpoint is there. Can be repeated: what
-// cuts it short costs nothing but this try.
+// Replay and incarnation become what they were, the checkpoint is there, and none behind it. Can be
+// repeated: what cuts it short costs nothing but this try.
 Status GoBackTo(Storage* run, const RestorePoint& point);
 // What goes on in another way has no use for them.
 Status RemoveRestorePoints(Storage* run);

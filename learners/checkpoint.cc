@@ -255,6 +255,15 @@ Status CorrectCheckpointSteps(Storage* run, const std::string& path, std::int64_
   return WriteFiles(run, files, path);
 }
 
+Status RemoveCheckpointsAfter(Storage* run, const std::string& path) {
+  TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListCheckpoints(run));
+  for (const std::string& name : names) {
+    const std::string other = fmt::format("{}/{}", kFolder, name);
+    if (other > path) TROOP_RETURN_IF_ERROR(run->Remove(other));
+  }
+  return Status::Ok();
+}
+
 Result<std::string> NewestCheckpoint(Storage* run) {
   TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListCheckpoints(run));
   Status last = NotFound("no checkpoint here yet");

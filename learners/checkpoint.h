@@ -35,6 +35,8 @@ Status CorrectCheckpointSteps(Storage* run, const std::string& path, std::int64_
 // Errors: kNotFound; kDataLoss with the file and what is wrong with it; kInvalidArgument for a
 // newer format.
 Result<CheckpointState> ReadCheckpoint(Storage* run, const std::string& path);
+// Removes those behind `path` (empty: all): their course is given up.
+Status RemoveCheckpointsAfter(Storage* run, const std::string& path);
 // The newest whole checkpoint; damaged ones are passed over with a line in the log.
 Result<std::string> NewestCheckpoint(Storage* run);
 // The same, read; one with a number that is NaN or infinite is passed over, too.

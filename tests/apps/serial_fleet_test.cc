@@ -4,33 +4,10 @@
 
 #include "core/crc32c.h"
 #include "learners/checkpoint.h"
+#include "tests/apps/small_serial.h"
 
 namespace troop {
 namespace {
-
-Config SmallConfig() {
-  Config config;
-  LayerConfig layer;
-  layer.type = "linear";
-  layer.units = 16;
-  config.network.layers = {layer};
-  config.fleet.mode = "serial";
-  config.fleet.actors = 2;
-  config.actor.envs = 4;
-  config.actor.push_items = 20;
-  config.actor.lease_steps = 100;
-  config.actor.refresh_steps = 10;
-  config.replay.min_items = 100;
-  config.replay.capacity_items = 2000;
-  config.replay.samples_per_insert = 4;
-  config.learner.batch_size = 16;
-  config.learner.total_steps = 1500;
-  config.learner.publish_every_updates = 10;
-  config.evaluator.every_s = 0.2;
-  config.evaluator.episodes = 2;
-  config.evaluator.final_episodes = 20;
-  return config;
-}
 
 struct Outcome {
   RunView view;
@@ -66,7 +43,7 @@ Outcome Train(const Config& config) {
 }
 
 TEST(SerialFleetTest, EqualSeedsGiveEqualBytesAndEqualCourses) {
-  const Outcome a = Train(SmallConfig()), b = Train(SmallConfig());
+  const Outcome a = Train(SmallSerial()), b = Train(SmallSerial());
   EXPECT_GT(a.checkpoint.updates, 200u);
   EXPECT_EQ(a.hash, b.hash);
   EXPECT_EQ(a.checkpoint.updates, b.checkpoint.updates);
@@ -76,13 +53,13 @@ TEST(SerialFleetTest, EqualSeedsGiveEqualBytesAndEqualCourses) {
 }
 
 TEST(SerialFleetTest, AnotherSeedGivesAnotherRun) {
-  Config config = SmallConfig();
+  Config config = SmallSerial();
   config.seed = 2;
-  EXPECT_NE(Train(config).hash, Train(SmallConfig()).hash);
+  EXPECT_NE(Train(config).hash, Train(SmallSerial()).hash);
 }
 
 TEST(SerialFleetTest, AfterExactlyMaxUpdatesTheHashIsTheSame) {
-  Config config = SmallConfig();
+  Config config = SmallSerial();
   config.learner.max_updates = 123;
   const Outcome a = Train(config), b = Train(config);
   EXPECT_EQ(a.checkpoint.updates, 123u);
@@ -91,7 +68,7 @@ TEST(SerialFleetTest, AfterExactlyMaxUpdatesTheHashIsTheSame) {
 
 TEST(SerialFleetTest, TakesExactlyTheStepsOfItsBudget) {
   for (const double total : {1000.0, 1001.0, 1007.0}) {  // 8 environments
-    Config config = SmallConfig();
+    Config config = SmallSerial();
     config.learner.total_steps = total;
     const Outcome outcome = Train(config);
     EXPECT_EQ(outcome.view.steps, std::int64_t(total));
@@ -101,7 +78,7 @@ TEST(SerialFleetTest, TakesExactlyTheStepsOfItsBudget) {
 }
 
 TEST(SerialFleetTest, AStoppedRunGoesOnToTheSameBudget) {
-  Config config = SmallConfig();
+  Config config = SmallSerial();
   config.learner.total_steps = 8000;
   const auto run = MakeMemoryStorage();
   auto first = SerialFleet::Make(config, run.get(), "", 0, 0);
@@ -123,7 +100,7 @@ TEST(SerialFleetTest, AStoppedRunGoesOnToTheSameBudget) {
 }
 
 TEST(SerialFleetTest, RolesAreThoseOfTheConfigServicesFirst) {
-  Config config = SmallConfig();
+  Config config = SmallSerial();
   config.fleet.actors = 2;
   const std::vector<FleetRole> expected{{Role::kReplay, 0},  {Role::kParamServer, 0},
                                         {Role::kLearner, 0}, {Role::kActor, 0},
@@ -133,7 +110,7 @@ TEST(SerialFleetTest, RolesAreThoseOfTheConfigServicesFirst) {
 
 // The paddle catches every ball: what random play does in 3 of 10 episodes.
 TEST(SerialFleetTest, LearnsCatch) {
-  Config config = SmallConfig();
+  Config config = SmallSerial();
   config.env.id = "Catch-v0";
   config.network.layers[0].units = 64;
   config.replay.capacity_items = 20000;

@@ -7,31 +7,16 @@
 
 #include "core/memory_storage.h"
 #include "learners/checkpoint.h"
+#include "tests/apps/small_serial.h"
 
 namespace troop {
 namespace {
 
 Config SmallConfig() {
-  Config config;
-  LayerConfig layer;
-  layer.type = "linear";
-  layer.units = 16;
-  config.network.layers = {layer};
-  config.fleet.mode = "serial";
-  config.fleet.actors = 2;
-  config.actor.envs = 4;
-  config.actor.push_items = 20;
-  config.actor.lease_steps = 100;
-  config.actor.refresh_steps = 10;
-  config.replay.min_items = 100;
+  Config config = SmallSerial();
   config.replay.capacity_items = 1000;
-  config.replay.samples_per_insert = 4;
-  config.learner.batch_size = 16;
   config.learner.total_steps = 4000;
-  config.learner.publish_every_updates = 10;
   config.learner.target_update_steps = 30;
-  config.evaluator.every_s = 0.2;
-  config.evaluator.episodes = 2;
   config.evaluator.final_episodes = 4;
   config.checkpoint.every_updates = 150;
   return config;
@@ -53,7 +38,7 @@ void Collect(Storage* run, const std::string& folder, std::map<std::string, std:
   }
 }
 
-// Older checkpoints may be of a course that was given up.
+// Of the checkpoints the newest: a course that was given up may have pushed an older one out.
 std::map<std::string, std::string> FilesOf(Storage* run) {
   std::map<std::string, std::string> files;
   Collect(run, "", &files);
