@@ -261,7 +261,9 @@ void ActorNode::GiveUp(std::size_t i, const BadNumber& bad, bool ended) {
 }
 
 void ActorNode::Restart(std::size_t i) {
-  envs_->Restart(int(i));
+  const int index = int(i);
+  envs_->SubmitRestart({&index, 1});
+  batch_ = envs_->Poll();
   std::ranges::copy(Row(batch_->observation, i), Row(next_observation_, i).begin());
 }
 

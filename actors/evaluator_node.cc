@@ -127,7 +127,9 @@ void Evaluation::Count(const StepBatch& batch) {
 }
 
 void Evaluation::Restart(std::size_t i, const StepBatch& batch) {
-  envs_->Restart(int(i));
+  const int index = int(i);
+  envs_->SubmitRestart({&index, 1});
+  envs_->Poll();
   const std::size_t bytes = observation_.bytes().size() / left_.size();
   std::ranges::copy(batch.observation.bytes().subspan(i * bytes, bytes),
                     observation_.bytes().subspan(i * bytes, bytes).begin());

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "core/status.h"
@@ -47,6 +48,13 @@ struct ReplayTableConfig {
   bool operator==(const ReplayTableConfig&) const = default;
 };
 
+// One key of [env.options], handed to the environment as it is.
+struct EnvOption {
+  std::string name;
+  std::variant<bool, std::int64_t, double, std::string> value;
+  bool operator==(const EnvOption&) const = default;
+};
+
 // The whole configuration of a run, as plain values with their defaults. Types, ranges and the
 // documentation of every key are in config_schema.cc. Key names are the paths of the members.
 struct Config {
@@ -63,6 +71,15 @@ struct Config {
     std::int64_t action_repeat = 1;    // frames per agent step     (Atari)
     std::int64_t frame_stack = 1;      // frames per observation    (Atari)
     std::int64_t noop_max = 0;         // no-ops that start an episode, at most (Atari)
+    std::string plugin;                // a shared library (envs/plugin/troop_env.h); empty: none
+    std::vector<EnvOption> options;    // of the plug-in's or Python's own, by name
+    std::vector<std::string> wrappers; // Python: "module:callable", applied in this order
+    std::string python = "python3";    // the interpreter of Python environments
+    std::string isolation = "auto";    // "auto" | "process" | "none"
+    std::int64_t processes = 1;        // over which the environments of an actor are spread
+    double start_timeout_s = 60;       // for a process until it is ready
+    double step_timeout_s = 10;        // for one step of one environment in a process
+    std::int64_t faults_max = 100;     // of one environment, without a whole good episode between
     bool operator==(const EnvKeys&) const = default;
   } env;
 

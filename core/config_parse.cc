@@ -183,6 +183,8 @@ class Reader final : public ConfigVisitor {
   void Visit(const ConfigKeyInfo& key, std::vector<ReplayTableConfig>& tables) override {
     ReadList(key, kTables, VisitReplayTable, &tables);
   }
+  void Visit(const ConfigKeyInfo& key, std::vector<EnvOption>& options) override;
+  void Visit(const ConfigKeyInfo& key, std::vector<std::string>& list) override;
   const std::set<std::string>& failed() const { return failed_; }
 
  private:
@@ -201,6 +203,8 @@ class Reader final : public ConfigVisitor {
     if (wrong.empty()) *value = std::move(given);
     else Fail(it->second.place, std::string(key.name), wrong);
   }
+  void ReadOption(const std::string& key, const std::string& name, const toml::node& node,
+                  const Place& place, std::vector<EnvOption>* options);
   void Fail(const Place& place, const std::string& key, std::string_view message) {
     problems_->Add(place, prefix_ + key, message);
     failed_.insert(key);
@@ -239,12 +243,18 @@ class Names final : public ConfigVisitor {
   void Visit(const ConfigKeyInfo& key, bool&) override { Add(key); }
   void Visit(const ConfigKeyInfo& key, std::vector<LayerConfig>&) override { Add(key); }
   void Visit(const ConfigKeyInfo& key, std::vector<ReplayTableConfig>&) override { Add(key); }
+  void Visit(const ConfigKeyInfo& key, std::vector<EnvOption>&) override {
+    Add(key);
+    tables.insert(std::string(key.name));
+  }
+  void Visit(const ConfigKeyInfo& key, std::vector<std::string>&) override { Add(key); }
   void Visit(const ConfigKeyInfo& key, std::string&) override {
     Add(key);
     strings.insert(std::string(key.name));
   }
   std::vector<std::string> keys;
   std::set<std::string> sections, strings;
+  std::set<std::string> tables;  // whose own keys are anybody's
 
  private:
   void Add(const ConfigKeyInfo& key) {
@@ -318,6 +328,81 @@ void Reader::ReadList(const ConfigKeyInfo& key, const ListKind& kind, const V& v
   }
 }
 
+// A number, a string, true or false.
+std::optional<decltype(EnvOption::value)> OptionValue(const toml::node& node) {
+  if (const auto* v = node.as_boolean()) return v->get();
+  if (const auto* v = node.as_integer()) return v->get();
+  if (const auto* v = node.as_string()) return v->get();
+  const auto* v = node.as_floating_point();
+  if (v == nullptr || !std::isfinite(v->get())) return std::nullopt;
+  return v->get();
+}
+
+void Reader::ReadOption(const std::string& key, const std::string& name, const toml::node& node,
+                        const Place& place, std::vector<EnvOption>* options) {
+  const auto value = OptionValue(node);
+  if (!value || name.empty()) {
+    Fail(place, fmt::format("{}.{}", key, name),
+         name.empty() ? "an option needs a name"
+                      : fmt::format("{} is no value of an option; give a number, a string, true or "
+                                    "false",
+                                    Describe(node)));
+    failed_.insert(key);
+    return;
+  }
+  const auto at = std::ranges::lower_bound(*options, name, {}, &EnvOption::name);
+  if (at != options->end() && at->name == name) {
+    at->value = *value;
+  } else {
+    options->insert(at, {name, *value});
+  }
+}
+
+// The whole table, from a file or an override, or one of its keys from an override.
+void Reader::Visit(const ConfigKeyInfo& key, std::vector<EnvOption>& options) {
+  const std::string whole(key.name);
+  const auto it = entries_.find(whole);
+  if (it != entries_.end()) {
+    const toml::table* table = it->second.node->as_table();
+    if (table == nullptr) {
+      Fail(it->second.place, whole,
+           fmt::format("{} is no table; write {{name = value}}", Describe(*it->second.node)));
+      return;
+    }
+    options.clear();
+    for (const auto& [name, node] : *table) {
+      Place place = it->second.place;
+      if (place.named.empty() && node.source().path) place = PlaceOf(node, *node.source().path);
+      ReadOption(whole, std::string(name.str()), node, place, &options);
+    }
+  }
+  for (const auto& [path, entry] : entries_) {
+    if (!path.starts_with(whole + ".")) continue;
+    ReadOption(whole, path.substr(whole.size() + 1), *entry.node, entry.place, &options);
+  }
+}
+
+void Reader::Visit(const ConfigKeyInfo& key, std::vector<std::string>& list) {
+  const auto it = entries_.find(std::string(key.name));
+  if (it == entries_.end()) return;
+  const toml::array* array = it->second.node->as_array();
+  if (array == nullptr) {
+    Fail(it->second.place, std::string(key.name),
+         fmt::format("{} is no list; write [\"first\", \"second\"]", Describe(*it->second.node)));
+    return;
+  }
+  list.clear();
+  for (const toml::node& node : *array) {
+    std::string text;
+    if (!Convert(node, &text)) {
+      Fail(it->second.place, std::string(key.name),
+           fmt::format("{} is not a string; a list of strings is wanted", Describe(node)));
+      return;
+    }
+    list.push_back(std::move(text));
+  }
+}
+
 // One source of values: the file, or one override.
 class Source {
  public:
@@ -327,7 +412,8 @@ class Source {
   // Sorts the tree below `node` into known entries and problems.
   void Add(const std::string& path, const toml::node& node, const Place& place) {
     const toml::table* table = node.as_table();
-    if (std::ranges::count(names_.keys, path) > 0) {
+    const auto holds = [&](const std::string& key) { return path.starts_with(key + "."); };
+    if (std::ranges::count(names_.keys, path) > 0 || std::ranges::any_of(names_.tables, holds)) {
       entries_[path] = {&node, place};
     } else if (table != nullptr && (path.empty() || names_.sections.contains(path))) {
       for (const auto& [key, value] : *table) {

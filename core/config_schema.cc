@@ -51,6 +51,33 @@ void VisitEnv(Config::EnvKeys& c, ConfigVisitor& v) {
           c.frame_stack);
   v.Visit({"env.noop_max", "An episode starts with 0 to this many no-op frames (Atari only).",
            Between(0, 10000)}, c.noop_max);
+  v.Visit({"env.plugin",
+           "Shared library with the environment (docs/environments.md); empty: it is built in, or "
+           "Python's."}, c.plugin);
+  v.Visit({"env.options",
+           "Handed to the environment as they are: a plug-in's options, or keyword arguments in "
+           "Python."}, c.options);
+  v.Visit({"env.wrappers",
+           "Python only: wrappers, as \"module:callable\", applied in this order."}, c.wrappers);
+  v.Visit({"env.python", "The interpreter that plays Python environments."}, c.python);
+  v.Visit({.name = "env.isolation",
+           .doc = "Where environments live: in a process of their own, or in the actor's; auto: "
+                  "plug-ins and Python in their own.",
+           .choices = {"auto", "process", "none"}},
+          c.isolation);
+  v.Visit({"env.processes",
+           "Processes over which an actor's isolated environments are spread; a crash ends the "
+           "episodes of one of them.",
+           Between(1, 2048)}, c.processes);
+  v.Visit({"env.start_timeout_s", "Time that an isolated environment has to start.",
+           Between(0.1, 86400)}, c.start_timeout_s);
+  v.Visit({"env.step_timeout_s",
+           "Time that an isolated environment has for one step or reset, before it counts as hung.",
+           Between(0.01, 86400)}, c.step_timeout_s);
+  v.Visit({"env.faults_max",
+           "Faults and bad numbers of one environment, without a whole good episode between, that "
+           "are forgiven.",
+           Between(0, 1e6)}, c.faults_max);
 }
 
 void VisitNetwork(Config::NetworkKeys& c, ConfigVisitor& v) {

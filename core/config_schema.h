@@ -40,6 +40,8 @@ class ConfigVisitor {
   virtual void Visit(const ConfigKeyInfo& key, std::string& value) = 0;
   virtual void Visit(const ConfigKeyInfo& key, std::vector<LayerConfig>& value) = 0;
   virtual void Visit(const ConfigKeyInfo& key, std::vector<ReplayTableConfig>& value) = 0;
+  virtual void Visit(const ConfigKeyInfo& key, std::vector<EnvOption>& value) = 0;
+  virtual void Visit(const ConfigKeyInfo& key, std::vector<std::string>& value) = 0;
 };
 void VisitConfig(Config& config, ConfigVisitor& visitor);
 void VisitLayer(LayerConfig& layer, ConfigVisitor& visitor);

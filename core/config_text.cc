@@ -10,6 +10,20 @@ std::string ValueText(std::int64_t value) { return fmt::format("{}", value); }
 std::string ValueText(double value) { return TomlNumber(value); }
 std::string ValueText(bool value) { return value ? "true" : "false"; }
 std::string ValueText(const std::string& value) { return TomlString(value); }
+std::string ValueText(const std::vector<std::string>& values) {
+  std::vector<std::string> texts;
+  for (const std::string& value : values) texts.push_back(TomlString(value));
+  return fmt::format("[{}]", fmt::join(texts, ", "));
+}
+std::string ValueText(const std::vector<EnvOption>& options) {
+  std::vector<std::string> texts;
+  for (const EnvOption& option : options) {
+    texts.push_back(fmt::format(
+        "{} = {}", TomlString(option.name),
+        std::visit([](const auto& value) { return ValueText(value); }, option.value)));
+  }
+  return fmt::format("{{{}}}", fmt::join(texts, ", "));
+}
 
 // Every `key = value` of one layer or table that isn't the default, and its type.
 class EntryDumper final : public ConfigVisitor {
@@ -27,6 +41,8 @@ class EntryDumper final : public ConfigVisitor {
   void Visit(const ConfigKeyInfo& key, std::string& value) override { Add(key, ValueText(value)); }
   void Visit(const ConfigKeyInfo&, std::vector<LayerConfig>&) override {}
   void Visit(const ConfigKeyInfo&, std::vector<ReplayTableConfig>&) override {}
+  void Visit(const ConfigKeyInfo&, std::vector<EnvOption>&) override {}
+  void Visit(const ConfigKeyInfo&, std::vector<std::string>&) override {}
   std::string text() const { return fmt::format("{{{}}}", fmt::join(fields_, ", ")); }
 
  private:
@@ -76,6 +92,12 @@ class TextVisitor : public ConfigVisitor {
   }
   void Visit(const ConfigKeyInfo& key, std::vector<ReplayTableConfig>& value) final {
     Add(key, "list of tables", ValueText(value));
+  }
+  void Visit(const ConfigKeyInfo& key, std::vector<EnvOption>& value) final {
+    Add(key, "table", ValueText(value));
+  }
+  void Visit(const ConfigKeyInfo& key, std::vector<std::string>& value) final {
+    Add(key, "list of strings", ValueText(value));
   }
 
  protected:

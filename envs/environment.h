@@ -12,6 +12,7 @@
 #include "core/picture.h"
 #include "core/spec.h"
 #include "core/status.h"
+#include "core/time.h"
 
 namespace troop {
 
@@ -37,10 +38,22 @@ class Environment {
   virtual Picture Render() const { return {}; }
 };
 
+enum class Isolation : std::uint8_t { kAuto, kProcess, kNone };
+
 struct EnvOptions {
   std::int64_t max_episode_steps = -1;  // -1: the environment's own; 0: none
   double sticky_actions = -1;           // MinAtar: probability; -1: the environment's own
   bool difficulty_ramping = true;       // MinAtar
+  // Of plug-ins and Python environments (docs/environments.md):
+  std::string plugin;                 // path of a shared library; empty: none
+  std::vector<EnvOption> options;     // its own
+  std::vector<std::string> wrappers;  // Python: "module:callable"
+  std::string python = "python3";
+  Isolation isolation = Isolation::kAuto;  // kAuto: native ones here, all others in a process
+  int processes = 1;                       // over which a vector is spread
+  Duration start_timeout = Seconds(60);
+  Duration step_timeout = Seconds(10);  // one step or reset of one environment
+  bool wait = false;  // Poll of a VectorEnv waits for its result: one thread for a whole run
 };
 
 EnvOptions EnvOptionsFor(const Config& config);  // its [env] keys
@@ -50,5 +63,8 @@ EnvOptions EnvOptionsFor(const Config& config);  // its [env] keys
 Result<std::unique_ptr<Environment>> MakeEnvironment(std::string_view id,
                                                      const EnvOptions& options);
 std::vector<std::string> EnvironmentIds();
+// What an environment looks like; may start a process for it, and ends it again. Errors: as
+// MakeVectorEnv.
+Result<EnvSpec> FindEnvSpec(std::string_view id, const EnvOptions& options);
 
 }  // namespace troop

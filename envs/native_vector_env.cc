@@ -60,10 +60,13 @@ const StepBatch* NativeVectorEnv::Poll() {
   return &batch_;
 }
 
-void NativeVectorEnv::Restart(int index) {
-  TROOP_CHECK(started_ && !pending_, "Restart comes after a polled SubmitReset or Submit");
-  TROOP_CHECK(index >= 0 && index < size_, "environment {} of {}", index, size_);
-  Start(index, seeder_(index));
+void NativeVectorEnv::SubmitRestart(std::span<const int> indices) {
+  TROOP_CHECK(started_ && !pending_, "SubmitRestart comes after a polled SubmitReset or Submit");
+  for (const int index : indices) {
+    TROOP_CHECK(index >= 0 && index < size_, "environment {} of {}", index, size_);
+    Start(index, seeder_(index));
+  }
+  pending_ = true;
 }
 
 void NativeVectorEnv::EndEpisode(int index) {

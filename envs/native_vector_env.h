@@ -20,7 +20,7 @@ class NativeVectorEnv : public VectorEnv {
   void SubmitReset() final;
   void Submit(ConstTensor action) final;
   const StepBatch* Poll() final;
-  void Restart(int index) final;
+  void SubmitRestart(std::span<const int> indices) final;
 
  protected:
   NativeVectorEnv(EnvSpec spec, int size, EpisodeSeeder seeder);
@@ -50,9 +50,8 @@ class NativeVectorEnv : public VectorEnv {
 // MakeEnvironment resolves them, without -1.
 std::unique_ptr<VectorEnv> MakeCartPoleVectorEnv(std::int64_t max_episode_steps, int size,
                                                  EpisodeSeeder seeder);
-std::unique_ptr<VectorEnv> MakeBreakoutVectorEnv(breakout::ActionSet set,
-                                                 const EnvOptions& options, int size,
-                                                 EpisodeSeeder seeder);
+std::unique_ptr<VectorEnv> MakeBreakoutVectorEnv(breakout::ActionSet set, const EnvOptions& options,
+                                                 int size, EpisodeSeeder seeder);
 
 // A loop over any environments. REQUIRES: at least one; all of equal spec.
 std::unique_ptr<VectorEnv> MakeLoopVectorEnv(std::vector<std::unique_ptr<Environment>> envs,

@@ -77,9 +77,10 @@ Result<const Entry*> Find(std::string_view id) {
 // Checks the options and fills in what they leave to the environment.
 Result<EnvOptions> Resolve(const Entry& entry, EnvOptions options) {
   if (options.max_episode_steps < -1) {
-    return InvalidArgument("{}: max_episode_steps is {}; give a number >= 1, 0 for none or -1 for "
-                           "the environment's own ({})",
-                           entry.id, options.max_episode_steps, entry.max_episode_steps);
+    return InvalidArgument(
+        "{}: max_episode_steps is {}; give a number >= 1, 0 for none or -1 for "
+        "the environment's own ({})",
+        entry.id, options.max_episode_steps, entry.max_episode_steps);
   }
   if (options.max_episode_steps == -1) options.max_episode_steps = entry.max_episode_steps;
   if (entry.sticky_actions < 0) {
@@ -91,11 +92,17 @@ Result<EnvOptions> Resolve(const Entry& entry, EnvOptions options) {
   }
   if (options.sticky_actions == -1) options.sticky_actions = entry.sticky_actions;
   if (!(options.sticky_actions >= 0 && options.sticky_actions <= 1)) {
-    return InvalidArgument("{}: sticky_actions is {}; give a probability in [0, 1] or -1 for the "
-                           "environment's own ({})",
-                           entry.id, options.sticky_actions, entry.sticky_actions);
+    return InvalidArgument(
+        "{}: sticky_actions is {}; give a probability in [0, 1] or -1 for the "
+        "environment's own ({})",
+        entry.id, options.sticky_actions, entry.sticky_actions);
   }
   return options;
+}
+
+Isolation IsolationOf(const std::string& name) {
+  if (name == "process") return Isolation::kProcess;
+  return name == "none" ? Isolation::kNone : Isolation::kAuto;
 }
 
 }  // namespace
@@ -124,10 +131,24 @@ Result<std::unique_ptr<VectorEnv>> MakeVectorEnv(std::string_view id, const EnvO
   return MakeLoopVectorEnv(std::move(envs), std::move(seeder));
 }
 
+Result<EnvSpec> FindEnvSpec(std::string_view id, const EnvOptions& options) {
+  TROOP_ASSIGN_OR_RETURN(const auto env, MakeEnvironment(id, options));
+  return env->spec();
+}
+
 EnvOptions EnvOptionsFor(const Config& config) {
   return {.max_episode_steps = config.env.max_episode_steps,
           .sticky_actions = config.env.sticky_actions,
-          .difficulty_ramping = config.env.difficulty_ramping};
+          .difficulty_ramping = config.env.difficulty_ramping,
+          .plugin = config.env.plugin,
+          .options = config.env.options,
+          .wrappers = config.env.wrappers,
+          .python = config.env.python,
+          .isolation = IsolationOf(config.env.isolation),
+          .processes = int(config.env.processes),
+          .start_timeout = Seconds(config.env.start_timeout_s),
+          .step_timeout = Seconds(config.env.step_timeout_s),
+          .wait = config.fleet.mode == "serial"};
 }
 
 }  // namespace troop

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/tensor.h"
@@ -19,7 +20,16 @@ struct StepBatch {
   ConstTensor terminated;         // [N] u8
   ConstTensor truncated;          // [N] u8
   ConstTensor fault;              // [N] u8: 1 where the environment failed and was started anew
-                                  // (its step counts for nothing); native ones never do
+                                  // (its step counts for nothing, its other rows but observation
+                                  // are 0); native ones never do
+};
+
+// Why a row of a batch has its `fault`.
+struct EnvFault {
+  int index = 0;
+  std::uint64_t seed = 0;  // of the episode that it ended
+  std::int64_t step = 0;   // within it, from 1; 0: its reset
+  std::string what;        // "ended by signal 11 (Segmentation fault)", "observation[3] is nan"
 };
 
 // Gives the seed of an environment's next episode: (local index) -> seed. Called once per episode.
@@ -36,11 +46,19 @@ class VectorEnv {
   // action: [N, ...action]. REQUIRES: the step before was polled.
   virtual void Submit(ConstTensor action) = 0;
   // The result, once; nullptr: not ready yet (an environment in another process takes its time; a
-  // native one is ready at once). Valid until the next Submit.
+  // native one is ready at once), or status() is not ok. Valid until the next Submit.
   virtual const StepBatch* Poll() = 0;
-  // Gives up the episode of environment `index` and starts the next: its row of the last batch's
-  // `observation` becomes the first observation. The other rows stay. REQUIRES: all was polled.
-  virtual void Restart(int index) = 0;
+  // Gives up the episodes of these environments and starts the next: the batch that Poll gives next
+  // has their first observations in `observation`, and otherwise what the last one had (but a
+  // `fault` is of this start). REQUIRES: the step before was polled; each index once.
+  virtual void SubmitRestart(std::span<const int> indices) = 0;
+  // Of the last batch: one for each row with a `fault`, in order of the index.
+  virtual std::span<const EnvFault> faults() const { return {}; }
+  // Becomes readable when Poll may have something; -1: it always has. Deadlines and pauses pass
+  // without it: Poll at least every 100 ms.
+  virtual int fd() const { return -1; }
+  // Not ok: the environments can't go on; Poll gives nothing any more.
+  virtual Status status() const { return Status::Ok(); }
   virtual Environment::Picture Render(int index) const = 0;
 };
 

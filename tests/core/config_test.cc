@@ -355,6 +355,25 @@ class Randomizer final : public ConfigVisitor {
       VisitReplayTable(tables.emplace_back(), *this);
     }
   }
+  void Visit(const ConfigKeyInfo&, std::vector<EnvOption>& options) override {
+    options.clear();
+    for (std::uint32_t n = rng_.Below(5), i = 0; i < n; ++i) {
+      EnvOption& option = options.emplace_back();
+      const ConfigKeyInfo any{};
+      Visit(any, option.name);
+      option.name = fmt::format("{}{}", i, option.name);  // sorted, none twice
+      switch (rng_.Below(4)) {
+        case 0: option.value = rng_.Below(2) == 1; break;
+        case 1: option.value = std::int64_t(Number({}, true)); break;
+        case 2: option.value = Number({}, false); break;
+        default: Visit(any, option.value.emplace<std::string>());
+      }
+    }
+  }
+  void Visit(const ConfigKeyInfo&, std::vector<std::string>& list) override {
+    list.resize(rng_.Below(3));
+    for (std::string& text : list) Visit(ConfigKeyInfo{}, text);
+  }
 
  private:
   double Number(const ConfigRange& range, bool whole) {
@@ -410,6 +429,30 @@ TEST(ConfigTest, WhatIsDumpedReadsBackAsTheSame) {
     ASSERT_TRUE(again.ok()) << again.status().ToString() << "\n" << ToToml(config);
     ASSERT_EQ(*again, config) << ToToml(config);
   }
+}
+
+TEST(ConfigTest, OptionsOfAnEnvironmentAreAnyNumbersTextsAndTruthsByName) {
+  const std::vector<std::string> overrides = {"env.options.size=9", "env.options.map=maze",
+                                              "env.wrappers=[\"m:A\", \"m:B\"]"};
+  const Result<Config> config = ParseConfig(
+      "[env.options]\nsize = 5\nslippery = true\nwind = 0.5\n", "run.toml", overrides);
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  const std::vector<EnvOption> want = {{"map", std::string("maze")},
+                                       {"size", std::int64_t{9}},
+                                       {"slippery", true},
+                                       {"wind", 0.5}};
+  EXPECT_EQ(config->env.options, want);
+  EXPECT_EQ(config->env.wrappers, (std::vector<std::string>{"m:A", "m:B"}));
+}
+
+TEST(ConfigTest, WhatIsNoOptionIsRefusedAtItsLine) {
+  EXPECT_EQ(OneError("[env.options]\nsize = 5\ngoal = [1, 2]"),
+            "run.toml:3: env.options.goal: a list is no value of an option; give a number, a "
+            "string, true or false");
+  EXPECT_EQ(OneError("[env]\noptions = 3"),
+            "run.toml:2: env.options: 3 is no table; write {name = value}");
+  EXPECT_EQ(OneError("[env]\nwrappers = [\"m:A\", 3]"),
+            "run.toml:2: env.wrappers: 3 is not a string; a list of strings is wanted");
 }
 
 TEST(ConfigTest, TablesOfAReplayAreRead) {

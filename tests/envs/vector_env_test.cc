@@ -159,7 +159,8 @@ TEST_P(EveryEnvironment, ARestartBeginsTheNextEpisodeOfThatEnvironmentAlone) {
     for (int t = 0; t < 60; ++t) {
       if (t % 3 == 0) {
         for (int i = t % 2; i < size; i += 2) {
-          vector->Restart(i);
+          vector->SubmitRestart({&i, 1});
+          ASSERT_NE(vector->Poll(), nullptr);
           singles[i]->Reset(seeder(i), bytes(i));
         }
         for (int i = 0; i < size; ++i) {
@@ -317,7 +318,8 @@ TEST(VectorEnvDeathTest, StepsOutOfOrderAbort) {
         vector->Submit(Tensor(DType::kI32, {3}));
       },
       "actions are i32");
-  EXPECT_DEATH(MakeVector("CartPole-v1", 2)->Restart(0), "after a polled");
+  const int first = 0;
+  EXPECT_DEATH(MakeVector("CartPole-v1", 2)->SubmitRestart({&first, 1}), "after a polled");
 }
 
 }  // namespace
