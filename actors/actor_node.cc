@@ -1,7 +1,6 @@
 #include "actors/actor_node.h"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "core/failpoint.h"
@@ -18,15 +17,6 @@ constexpr int kStepsPerTurn = 16;
 // Between two pulls at least: a parameter server without weights answers at once, with none.
 constexpr Duration kPullEvery = Milliseconds(5);
 
-std::span<const std::byte> Row(const ConstTensor& t, std::size_t i) {
-  const std::size_t bytes = t.bytes().size() / std::size_t(t.dim(0));
-  return t.bytes().subspan(i * bytes, bytes);
-}
-std::span<std::byte> Row(const Tensor& t, std::size_t i) {
-  const std::size_t bytes = t.bytes().size() / std::size_t(t.dim(0));
-  return t.bytes().subspan(i * bytes, bytes);
-}
-
 }  // namespace
 
 ActorNode::ActorNode(const Config& config, Network* network, FleetMember* member, History* history)
@@ -39,28 +29,27 @@ Result<std::unique_ptr<ActorNode>> ActorNode::Make(const Config& config, Network
   return node;
 }
 
-std::uint64_t ActorNode::SeedOf(const EnvState& env, std::uint64_t episode) const {
-  return DeriveSeed({.run_seed = std::uint64_t(config_.seed),
-                     .purpose = Purpose::kEnvironment,
-                     .index = env.global,
-                     .episode = member_->options().incarnation << 32 | episode});
-}
-
 Status ActorNode::Build() {
   const int size = int(config_.actor.envs);
   const std::uint64_t incarnation = member_->options().incarnation;
   const auto first = std::uint64_t(member_->options().index) * std::uint64_t(size);
   const auto count = std::uint64_t(config_.fleet.actors) * std::uint64_t(size);
-  state_.resize(std::size_t(size));
-  const auto seeder = [this](int i) {
-    EnvState& env = state_[std::size_t(i)];
-    return SeedOf(env, env.episodes++);
+  const auto seed = [run_seed = std::uint64_t(config_.seed), first, incarnation](
+                        std::size_t i, std::uint64_t episode) {
+    return DeriveSeed({.run_seed = run_seed,
+                       .purpose = Purpose::kEnvironment,
+                       .index = first + i,
+                       .episode = incarnation << 32 | episode});
   };
-  TROOP_ASSIGN_OR_RETURN(envs_,
-                         MakeVectorEnv(config_.env.id, EnvOptionsFor(config_), size, seeder));
-  spec_ = envs_->spec();
-  TROOP_ASSIGN_OR_RETURN(policy_, MakeLocalPolicy(config_, spec_, size));
-  const TrajectorySpec trajectory{spec_.observation, spec_.action.tensor()};
+  TROOP_ASSIGN_OR_RETURN(runner_, EnvRunner::Make(config_, size,
+                                                  {.env = EnvOptionsFor(config_),
+                                                   .seed = seed,
+                                                   .first = first,
+                                                   .before_step = Failpoint::kActorStep,
+                                                   .reward = Failpoint::kActorReward,
+                                                   .observation = Failpoint::kActorObservation}));
+  state_.resize(std::size_t(size));
+  const TrajectorySpec trajectory = Trajectory();
   for (std::size_t i = 0; i < state_.size(); ++i) {
     state_[i].global = first + i;
     state_[i].epsilon = ExplorationEpsilon(config_.actor.epsilon_base, config_.actor.epsilon_alpha,
@@ -72,11 +61,11 @@ Status ActorNode::Build() {
                            incarnation << 32 | state_[i].global);
   }
   keys_.resize(state_.size());
-  observation_ = Tensor(spec_.observation.dtype, spec_.observation.shape.Prepend(size));
-  next_observation_ = Tensor(spec_.observation.dtype, spec_.observation.shape.Prepend(size));
-  reward_ = Tensor(DType::kF32, {size});
-  envs_->SubmitReset();
   return Status::Ok();
+}
+
+TrajectorySpec ActorNode::Trajectory() const {
+  return {runner_->spec().observation, runner_->spec().action.tensor()};
 }
 
 // All shards or none: a stream's shard is a matter of their number.
@@ -85,7 +74,7 @@ Status ActorNode::ConnectReplay(const Origin& origin) {
   for (std::int32_t k = 0; k < shards; ++k) {
     if (writer_ || member_->Endpoint(Role::kReplay, k).empty()) return Status::Ok();
   }
-  const TrajectorySpec trajectory{spec_.observation, spec_.action.tensor()};
+  const TrajectorySpec trajectory = Trajectory();
   std::vector<std::unique_ptr<Channel>> channels;
   for (std::int32_t k = 0; k < shards; ++k) {
     const int window = int(config_.actor.push_window) + 1;
@@ -125,9 +114,11 @@ Turn ActorNode::Step(Time now) {
   if (draining_ || member_->stop() || member_->phase() >= Phase::kDraining) return Turn::Done();
   AskLease();
   PullWeights(now);
-  for (int i = 0; i < kStepsPerTurn && MayStep(); ++i) StepEnvironments();
-  if (MayStep()) return Turn::Busy();
+  bool busy = true;
+  for (int i = 0; i < kStepsPerTurn && busy; ++i) busy = Advance();
+  network_->Watch(runner_->fd());
   if (!result_.ok()) return Turn::Done();
+  if (busy) return Turn::Busy();
   if (steps_ == member_->steps_granted() && member_->steps_over() && writer_) Push();
   return Turn::Idle(have_weights_ ? member_->next_beat()
                                   : std::min(member_->next_beat(), next_pull_));
@@ -154,155 +145,66 @@ bool ActorNode::MayStep() {
   return items < std::size_t(config_.actor.push_items) || Push();
 }
 
-// The first observations.
-void ActorNode::Begin() {
-  batch_ = envs_->Poll();
-  TROOP_CHECK(batch_ != nullptr, "a native environment is ready at once");
-  std::ranges::copy(batch_->observation.bytes(), next_observation_.bytes().begin());
-  for (std::size_t i = 0; i < state_.size(); ++i) CheckStart(i);
-  std::swap(observation_, next_observation_);
-  started_ = true;
+// Takes what the environments have ready, and acts when they wait for it. False: nothing to do.
+bool ActorNode::Advance() {
+  if (runner_->ready()) {
+    if (!MayStep()) return false;
+    Act();
+  }
+  const bool stepped = runner_->Poll();
+  if (stepped) Record();
+  if (result_.ok()) result_ = runner_->status();
+  return result_.ok() && (stepped || runner_->ready());
 }
 
-void ActorNode::StepEnvironments() {
-  if (!started_) Begin();
-  if (!result_.ok()) return;
+void ActorNode::Act() {
   const bool warm = double(member_->steps_total_done()) >= config_.actor.warmup_steps;
   for (std::size_t i = 0; i < state_.size(); ++i) {
     const EnvState& env = state_[i];
     keys_[i] = {.env = env.global,
-                .episode = member_->options().incarnation << 32 | (env.episodes - 1),
-                .step = env.step,
+                .episode = member_->options().incarnation << 32 | runner_->episode(i),
+                .step = runner_->step(i),
                 .epsilon = warm ? env.epsilon : 1.0};
   }
-  policy_->Submit(observation_, keys_);
-  const PolicyOutput* output = policy_->Poll();
-  policy_version_ = output->version;
-  Reach(Failpoint::kActorStep);
-  envs_->Submit(output->action);
-  batch_ = envs_->Poll();
-  TROOP_CHECK(batch_ != nullptr, "a native environment is ready at once");
-  std::ranges::copy(batch_->observation.bytes(), next_observation_.bytes().begin());
-  std::ranges::copy(batch_->reward.bytes(), reward_.bytes().begin());
-  Spoil();
+  runner_->Act(keys_);
+}
+
+// Hands the good steps of the first of them, as many as are leased, to their builders.
+void ActorNode::Record() {
+  const PolicyOutput& output = runner_->output();
   const std::int64_t leased =
       std::min(member_->steps_granted() - steps_, std::int64_t(state_.size()));
-  steps_ += Record(*output, leased);
-  ++since_refresh_;
-  std::swap(observation_, next_observation_);
-}
-
-// What a test wants in place of good numbers.
-void ActorNode::Spoil() {
-  if (const auto bad = SpoiledNumber(Failpoint::kActorReward)) reward_.as<float>()[0] = *bad;
-  if (spec_.observation.dtype != DType::kF32) return;
-  if (const auto bad = SpoiledNumber(Failpoint::kActorObservation)) {
-    next_observation_.as<float>()[0] = *bad;
-  }
-}
-
-// Hands the good steps of the first `leased` environments to their builders; returns how many.
-std::int64_t ActorNode::Record(const PolicyOutput& output, std::int64_t leased) {
-  const StepBatch& batch = *batch_;
   const auto actions = std::size_t(output.q.dim(1));
+  const std::size_t action_bytes = output.action.bytes().size() / state_.size();
   const std::span<const std::int32_t> action = output.action.as<std::int32_t>();
-  const bool any_bad =
-      AnyBadNumber(output.q) || AnyBadNumber(reward_) || AnyBadNumber(next_observation_);
-  std::int64_t recorded = 0;
   for (std::size_t i = 0; i < builders_.size(); ++i) {
+    const EnvRunner::One& one = runner_->one(i);
     const auto q = output.q.as<float>().subspan(i * actions, actions);
     const float q_max = *std::ranges::max_element(q);
-    const bool terminated = batch.terminated.as<std::uint8_t>()[i] != 0;
-    const bool truncated = batch.truncated.as<std::uint8_t>()[i] != 0;
-    const bool ended = terminated || truncated;
-    const float reward = reward_.as<float>()[i];
-    std::optional<BadNumber> bad_q, bad;
-    if (any_bad) bad = bad_q = FindBadNumber("q", output.q, i);
-    if (any_bad && !bad) bad = FindBadNumber("reward", reward_, i);
-    if (ended && !bad) bad = FindBadNumber("last observation", batch.final_observation, i);
-    if (any_bad && !ended && !bad) bad = FindBadNumber("observation", next_observation_, i);
-    if (std::int64_t(i) >= leased || bad) {
-      builders_[i].Cut(Row(observation_, i), bad_q ? std::nullopt : std::optional(q_max));
+    if (std::int64_t(i) >= leased || !one.good) {
+      builders_[i].Cut(runner_->acted_on(i), one.q_good ? std::optional(q_max) : std::nullopt);
     } else {
-      builders_[i].Append({.observation = Row(observation_, i),
-                           .action = Row(output.action, i),
+      builders_[i].Append({.observation = runner_->acted_on(i),
+                           .action = output.action.bytes().subspan(i * action_bytes, action_bytes),
                            .q_taken = q[std::size_t(action[i])],
                            .q_max = q_max,
-                           .reward = reward,
-                           .terminated = terminated,
-                           .truncated = truncated,
-                           .final_observation = Row(batch.final_observation, i),
+                           .reward = one.reward,
+                           .terminated = one.terminated,
+                           .truncated = one.truncated,
+                           .final_observation = runner_->final_observation(i),
                            .policy_version = output.version});
-      ++recorded;
+      ++steps_;
     }
     EnvState& env = state_[i];
-    ++env.step;
-    env.episode_return += reward;
-    if (bad) GiveUp(i, *bad, ended);
-    if (bad || !ended) continue;
-    metrics_.Count("actor/episodes");
-    metrics_.Count("actor/return_sum", env.episode_return);
-    env.step = 0;
+    env.episode_return += one.reward;
+    if (one.good && !one.ended()) continue;
+    if (one.good) {
+      metrics_.Count("actor/episodes");
+      metrics_.Count("actor/return_sum", env.episode_return);
+    }
     env.episode_return = 0;
-    env.bad_row = 0;
-    if (any_bad) CheckStart(i);
   }
-  return recorded;
-}
-
-// The rest of an episode after a bad number is not played: what made it may be in its state.
-void ActorNode::GiveUp(std::size_t i, const BadNumber& bad, bool ended) {
-  EnvState& env = state_[i];
-  NoteBad(i, ended, env.step, bad);
-  env.step = 0;
-  env.episode_return = 0;
-  if (!ended) Restart(i);
-  CheckStart(i);
-}
-
-void ActorNode::Restart(std::size_t i) {
-  const int index = int(i);
-  envs_->SubmitRestart({&index, 1});
-  batch_ = envs_->Poll();
-  std::ranges::copy(Row(batch_->observation, i), Row(next_observation_, i).begin());
-}
-
-// The first observation of an episode can be bad, too: then the next one begins.
-void ActorNode::CheckStart(std::size_t i) {
-  while (result_.ok()) {
-    const auto bad = FindBadNumber("observation", next_observation_, i);
-    if (!bad) return;
-    NoteBad(i, false, 0, *bad);
-    Restart(i);
-  }
-}
-
-void ActorNode::NoteBad(std::size_t i, bool ended, std::uint64_t step, const BadNumber& bad) {
-  EnvState& env = state_[i];
-  metrics_.Count("actor/bad_numbers");
-  ++bad_numbers_;
-  ++env.bad_row;
-  const bool last = env.bad_row >= kBadNumbersMax;
-  if (!last && !std::has_single_bit(bad_numbers_)) return;
-  // An environment whose episode ended has begun the next already.
-  const std::uint64_t episode = env.episodes - (ended ? 2 : 1);
-  const std::string origin = DescribeOrigin(bad, {.env = spec_.id,
-                                                  .environment = env.global,
-                                                  .episode = episode,
-                                                  .seed = SeedOf(env, episode),
-                                                  .step = step,
-                                                  .version = policy_version_});
-  if (last) {
-    result_ = Internal(
-        "{}; it is the {}th bad number of this environment without a whole good episode between: "
-        "mend the environment, or the weights where it is a q-value",
-        origin, env.bad_row);
-    return;
-  }
-  LogWarning(
-      "{}; the step was left out and the episode given up ({} so far); Reset with this seed "
-      "begins the same episode",
-      origin, bad_numbers_);
+  ++since_refresh_;
 }
 
 // Sends all that has gathered; false when the window is full.
@@ -329,7 +231,7 @@ void ActorNode::UseWeights(const WeightSnapshot& snapshot) {
                UpdatesOf(snapshot.version), FirstUnfinite(value), value[FirstUnfinite(value)]);
     return;
   }
-  result_ = policy_->SetWeights(snapshot.version, value);
+  result_ = runner_->policy().SetWeights(snapshot.version, value);
   if (history_ != nullptr) {
     history_->Note({.what = HistoryEvent::kReceived, .version = snapshot.version});
   }
@@ -364,6 +266,8 @@ void ActorNode::Report() {
   report.finished = finished;
   metrics_.Gauge("actor/steps", double(steps_), MetricKind::kCounter);
   metrics_.Gauge("actor/unacked_pushes", writer_->unacked_pushes(), MetricKind::kGaugeSum);
+  metrics_.Gauge("actor/bad_numbers", double(runner_->bad_numbers()), MetricKind::kCounter);
+  metrics_.Gauge("actor/env_faults", double(runner_->faults()), MetricKind::kCounter);
   metrics_.Gauge("actor/blocked", writer_->CanPush() ? 0 : 1);
   if (weights_) metrics_.Gauge("actor/weights_version", double(UpdatesOf(weights_->version())));
 }

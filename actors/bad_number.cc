@@ -15,10 +15,10 @@ std::string ToString(const BadNumber& bad) {
   return fmt::format("{}[{}] is {}", bad.what, bad.index, value);
 }
 
-std::string DescribeOrigin(const BadNumber& bad, const StepName& step) {
+std::string DescribeOrigin(std::string_view what, const StepName& step) {
   return fmt::format(
       "{}: {} at step {} of episode {} of environment {} (seed {}, weights of update {})", step.env,
-      ToString(bad), step.step, step.episode, step.environment, step.seed, UpdatesOf(step.version));
+      what, step.step, step.episode, step.environment, step.seed, UpdatesOf(step.version));
 }
 
 std::optional<BadNumber> FindBadNumber(std::string_view what, const ConstTensor& rows,

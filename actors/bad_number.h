@@ -16,9 +16,6 @@ struct BadNumber {
   float value = 0;
 };
 std::string ToString(const BadNumber& bad);  // "observation[2] is nan"
-// Bad numbers of one environment without a whole good episode between, before whoever plays gives
-// up: no accident any more, and a new process may cure what a new episode does not.
-inline constexpr int kBadNumbersMax = 100;
 
 // The step that gave it.
 struct StepName {
@@ -31,7 +28,7 @@ struct StepName {
 };
 // "CartPole-v1: reward is nan at step 3 of episode 5 of environment 0 (seed 17, weights of update
 // 120)"
-std::string DescribeOrigin(const BadNumber& bad, const StepName& step);
+std::string DescribeOrigin(std::string_view what, const StepName& step);
 
 // The first bad one in a row of a tensor [N, ...]; types other than f32 have none.
 std::optional<BadNumber> FindBadNumber(std::string_view what, const ConstTensor& rows,

@@ -1,11 +1,9 @@
 #include "actors/evaluator_node.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <numeric>
 
-#include "core/failpoint.h"
 #include "core/log.h"
 #include "core/rng.h"
 
@@ -24,8 +22,8 @@ constexpr Duration kPullEvery = Milliseconds(5);
 // An evaluation ends, whatever the policy does: where an episode has no limit, it gets one.
 Result<EnvOptions> EvaluationOptions(const Config& config) {
   EnvOptions options = EnvOptionsFor(config);
-  TROOP_ASSIGN_OR_RETURN(const auto env, MakeEnvironment(config.env.id, options));
-  if (env->spec().max_episode_steps == 0) {
+  TROOP_ASSIGN_OR_RETURN(const EnvSpec env, FindEnvSpec(config.env.id, options));
+  if (env.max_episode_steps == 0) {
     options.max_episode_steps = config.evaluator.max_episode_steps;
   }
   return options;
@@ -33,134 +31,88 @@ Result<EnvOptions> EvaluationOptions(const Config& config) {
 
 }  // namespace
 
-Result<std::unique_ptr<Evaluation>> Evaluation::Make(const Config& config, std::int64_t episodes,
-                                                     std::uint64_t round, std::uint64_t version,
-                                                     std::span<const float> weights) {
-  if (episodes < 1) return InvalidArgument("an evaluation of {} episodes; at least 1", episodes);
-  std::unique_ptr<Evaluation> e(new Evaluation);
-  const auto size = std::size_t(std::min(episodes, config.evaluator.envs));
-  e->seed_ = std::uint64_t(config.seed);
-  e->round_ = round;
-  e->version_ = version;
-  e->epsilon_ = config.evaluator.epsilon;
-  e->open_ = episodes;
-  e->episode_.assign(size, 0);
-  e->step_.assign(size, 0);
-  e->return_.assign(size, 0);
-  e->keys_.resize(size);
-  for (std::size_t i = 0; i < size; ++i) {
-    e->left_.push_back(episodes / std::int64_t(size) +
-                       (std::int64_t(i) < episodes % std::int64_t(size) ? 1 : 0));
+Result<std::unique_ptr<Evaluation>> Evaluation::Make(const Config& config, const Options& options,
+                                                     std::span<const float> weights,
+                                                     std::unique_ptr<Evaluation> before) {
+  if (options.episodes < 1) {
+    return InvalidArgument("an evaluation of {} episodes; at least 1", options.episodes);
   }
-  const auto seeder = [e = e.get(), next = std::vector<std::uint64_t>(size)](int i) mutable {
-    return e->SeedOf(std::size_t(i), next[std::size_t(i)]++);
+  std::unique_ptr<Evaluation> e(new Evaluation);
+  const std::int64_t size = std::min(options.episodes, config.evaluator.envs);
+  e->round_ = options.round;
+  e->version_ = options.version;
+  e->epsilon_ = config.evaluator.epsilon;
+  e->open_ = options.episodes;
+  e->return_.assign(std::size_t(size), 0);
+  e->lengths_under_way_.assign(std::size_t(size), 0);
+  e->keys_.resize(std::size_t(size));
+  for (std::int64_t i = 0; i < size; ++i) {
+    e->left_.push_back(options.episodes / size + (i < options.episodes % size ? 1 : 0));
+  }
+  const auto seed = [run_seed = std::uint64_t(config.seed), round = options.round](
+                        std::size_t i, std::uint64_t episode) {
+    return DeriveSeed({.run_seed = run_seed,
+                       .purpose = Purpose::kEvaluation,
+                       .index = std::uint64_t(i),
+                       .episode = round << kRoundBits | episode});
   };
-  TROOP_ASSIGN_OR_RETURN(const EnvOptions options, EvaluationOptions(config));
-  TROOP_ASSIGN_OR_RETURN(e->envs_, MakeVectorEnv(config.env.id, options, int(size), seeder));
-  TROOP_ASSIGN_OR_RETURN(e->policy_, MakeLocalPolicy(config, e->envs_->spec(), int(size)));
-  TROOP_RETURN_IF_ERROR(e->policy_->SetWeights(version, weights));
-  e->envs_->SubmitReset();
-  const StepBatch* first = e->envs_->Poll();
-  e->observation_ = Tensor::Uninitialized(first->observation.dtype(), first->observation.shape());
-  e->reward_ = Tensor(DType::kF32, {std::int64_t(size)});
-  std::ranges::copy(first->observation.bytes(), e->observation_.bytes().begin());
-  for (std::size_t i = 0; i < size; ++i) e->CheckStart(i, *first);
+  if (before && before->error().ok() && std::int64_t(before->runner_->size()) == size) {
+    e->runner_ = std::move(before->runner_);
+    e->runner_->StartAnew(seed);
+    e->bad_numbers_before_ = e->runner_->bad_numbers();
+    e->faults_before_ = e->runner_->faults();
+  } else {
+    before.reset();  // two sets of processes are not needed
+    TROOP_ASSIGN_OR_RETURN(EnvOptions env, EvaluationOptions(config));
+    env.wait |= options.wait;
+    TROOP_ASSIGN_OR_RETURN(e->runner_, EnvRunner::Make(config, int(size),
+                                                       {.env = std::move(env),
+                                                        .seed = seed,
+                                                        .before_step = Failpoint::kEvaluatorStep,
+                                                        .reward = Failpoint::kEvaluatorReward}));
+  }
+  TROOP_RETURN_IF_ERROR(e->runner_->policy().SetWeights(options.version, weights));
   return e;
 }
 
-std::uint64_t Evaluation::SeedOf(std::size_t i, std::uint64_t episode) const {
-  return DeriveSeed({.run_seed = seed_,
-                     .purpose = Purpose::kEvaluation,
-                     .index = std::uint64_t(i),
-                     .episode = round_ << 20 | episode});
-}
-
-bool Evaluation::Advance(int steps) {
-  for (; steps > 0 && open_ > 0 && error_.ok(); --steps) {
-    for (std::size_t i = 0; i < keys_.size(); ++i) {
-      // Not the actors' streams: their environments count from 0.
-      keys_[i] = {.env = ~std::uint64_t{0} - i,
-                  .episode = round_ << 20 | episode_[i],
-                  .step = step_[i],
-                  .epsilon = epsilon_};
+Evaluation::State Evaluation::Advance(int steps) {
+  while (open_ > 0 && error().ok()) {
+    if (runner_->ready()) {
+      if (steps-- == 0) return State::kBusy;
+      Act();
     }
-    policy_->Submit(observation_, keys_);
-    Reach(Failpoint::kEvaluatorStep);
-    envs_->Submit(policy_->Poll()->action);
-    const StepBatch* batch = envs_->Poll();
-    std::ranges::copy(batch->observation.bytes(), observation_.bytes().begin());
-    std::ranges::copy(batch->reward.bytes(), reward_.bytes().begin());
-    if (const auto bad = SpoiledNumber(Failpoint::kEvaluatorReward)) {
-      reward_.as<float>()[0] = *bad;
+    if (runner_->Poll()) {
+      Count();
+    } else if (!runner_->ready() && error().ok()) {
+      return State::kWaiting;
     }
-    Count(*batch);
   }
-  return open_ == 0 || !error_.ok();
+  return State::kOver;
 }
 
-void Evaluation::Count(const StepBatch& batch) {
-  const bool any_bad = AnyBadNumber(reward_) || AnyBadNumber(observation_);
+void Evaluation::Act() {
+  for (std::size_t i = 0; i < keys_.size(); ++i) {
+    // Not the actors' streams: their environments count from 0.
+    keys_[i] = {.env = ~std::uint64_t{0} - i,
+                .episode = round_ << kRoundBits | runner_->episode(i),
+                .step = runner_->step(i),
+                .epsilon = epsilon_};
+    if (keys_[i].step == 0) return_[i] = 0;
+    lengths_under_way_[i] = double(keys_[i].step + 1);
+  }
+  runner_->Act(keys_);
+}
+
+// In place of an episode that was given up another one is played.
+void Evaluation::Count() {
   for (std::size_t i = 0; i < left_.size(); ++i) {
-    return_[i] += reward_.as<float>()[i];
-    ++step_[i];
-    const bool ended =
-        batch.terminated.as<std::uint8_t>()[i] != 0 || batch.truncated.as<std::uint8_t>()[i] != 0;
-    std::optional<BadNumber> bad;
-    if (any_bad) bad = FindBadNumber("reward", reward_, i);
-    if (ended && !bad) bad = FindBadNumber("last observation", batch.final_observation, i);
-    if (any_bad && !ended && !bad) bad = FindBadNumber("observation", observation_, i);
-    if (!ended && !bad) continue;
-    if (bad) {
-      NoteBad(i, *bad);
-      if (!ended) Restart(i, batch);
-    } else if (left_[i] > 0) {
-      --left_[i];
-      --open_;
-      returns_.push_back(return_[i]);
-      lengths_.push_back(double(step_[i]));
-    }
-    ++episode_[i];
-    step_[i] = 0;
-    return_[i] = 0;
-    if (any_bad) CheckStart(i, batch);
-  }
-}
-
-void Evaluation::Restart(std::size_t i, const StepBatch& batch) {
-  const int index = int(i);
-  envs_->SubmitRestart({&index, 1});
-  envs_->Poll();
-  const std::size_t bytes = observation_.bytes().size() / left_.size();
-  std::ranges::copy(batch.observation.bytes().subspan(i * bytes, bytes),
-                    observation_.bytes().subspan(i * bytes, bytes).begin());
-}
-
-void Evaluation::CheckStart(std::size_t i, const StepBatch& batch) {
-  while (error_.ok()) {
-    const auto bad = FindBadNumber("observation", observation_, i);
-    if (!bad) return;
-    NoteBad(i, *bad);
-    Restart(i, batch);
-    ++episode_[i];
-  }
-}
-
-void Evaluation::NoteBad(std::size_t i, const BadNumber& bad) {
-  ++bad_numbers_;
-  const bool last = bad_numbers_ >= kBadNumbersMax;
-  if (!last && !std::has_single_bit(std::uint64_t(bad_numbers_))) return;
-  const std::string origin = DescribeOrigin(bad, {.env = envs_->spec().id,
-                                                  .environment = i,
-                                                  .episode = episode_[i],
-                                                  .seed = SeedOf(i, episode_[i]),
-                                                  .step = step_[i],
-                                                  .version = version_});
-  if (last) {
-    error_ = Internal("{}; it is the {}th bad number of an evaluation: mend the environment",
-                      origin, bad_numbers_);
-  } else {
-    LogWarning("{}; another episode is played in place of this one ({} so far in this evaluation)",
-               origin, bad_numbers_);
+    const EnvRunner::One& one = runner_->one(i);
+    return_[i] += one.reward;
+    if (!one.good || !one.ended() || left_[i] == 0) continue;
+    --left_[i];
+    --open_;
+    returns_.push_back(return_[i]);
+    lengths_.push_back(lengths_under_way_[i]);
   }
 }
 
@@ -205,19 +157,22 @@ Turn EvaluatorNode::Step(Time now) {
   }
   if (weights_) Pull(now);
   // What was still running when the learner ended gives way to the final evaluation.
-  if (!running_final_ && member_->phase() >= Phase::kEvaluating) running_.reset();
+  if (running_ && !running_final_ && member_->phase() >= Phase::kEvaluating) {
+    last_ = std::move(running_);
+  }
   if (result_.ok() && !running_) result_ = Begin();
   if (!result_.ok()) return Turn::Done();
   if (!running_) {
     const bool waits = weights_ == nullptr || weights_->requesting() || final_done_;
     return Turn::Idle(waits ? member_->next_beat() : std::min(member_->next_beat(), next_));
   }
-  const std::int64_t bad_numbers = running_->bad_numbers();
-  const bool over = running_->Advance(kStepsPerTurn);
-  if (running_->bad_numbers() > bad_numbers) {
-    metrics_.Count("evaluator/bad_numbers", double(running_->bad_numbers() - bad_numbers));
-  }
-  if (!over) return Turn::Busy();
+  const std::int64_t bad_numbers = running_->bad_numbers(), faults = running_->faults();
+  const Evaluation::State state = running_->Advance(kStepsPerTurn);
+  metrics_.Count("evaluator/bad_numbers", double(running_->bad_numbers() - bad_numbers));
+  metrics_.Count("evaluator/env_faults", double(running_->faults() - faults));
+  network_->Watch(running_->fd());  // -1 once it is over
+  if (state == Evaluation::State::kWaiting) return Turn::Idle(member_->next_beat());
+  if (state == Evaluation::State::kBusy) return Turn::Busy();
   result_ = running_->error();
   if (!result_.ok()) return Turn::Done();
   EvaluationReport report = running_->Report();
@@ -229,7 +184,7 @@ Turn EvaluatorNode::Step(Time now) {
   member_->report().finished = running_final_;
   final_done_ = final_done_ || running_final_;
   member_->BeatSoon();
-  running_.reset();
+  last_ = std::move(running_);
   return Turn::Busy();
 }
 
@@ -269,8 +224,10 @@ Status EvaluatorNode::Begin() {
       final ? kFinalRound : member_->options().incarnation << kRoundBits | round_++;
   const std::int64_t episodes =
       final ? config_.evaluator.final_episodes : config_.evaluator.episodes;
-  TROOP_ASSIGN_OR_RETURN(running_, Evaluation::Make(config_, episodes, round, newest_->version,
-                                                    newest_->value.as<float>()));
+  TROOP_ASSIGN_OR_RETURN(
+      running_,
+      Evaluation::Make(config_, {.episodes = episodes, .round = round, .version = newest_->version},
+                       newest_->value.as<float>(), std::move(last_)));
   return Status::Ok();
 }
 

@@ -3,11 +3,9 @@
 #include <memory>
 #include <vector>
 
-#include "actors/bad_number.h"
-#include "actors/policy.h"
+#include "actors/env_runner.h"
 #include "core/config.h"
 #include "core/node.h"
-#include "envs/vector_env.h"
 #include "net/control.h"
 #include "paramserver/client.h"
 
@@ -20,38 +18,42 @@ namespace troop {
 // observation that is NaN or infinite another one is played; too many end it. One owner thread.
 class Evaluation {
  public:
-  static Result<std::unique_ptr<Evaluation>> Make(const Config& config, std::int64_t episodes,
-                                                  std::uint64_t round, std::uint64_t version,
-                                                  std::span<const float> weights);
-  // Takes up to `steps` vector steps; true when all episodes are over, or error() is not ok.
-  bool Advance(int steps);
-  const Status& error() const { return error_; }
+  struct Options {
+    std::int64_t episodes = 1;
+    std::uint64_t round = 0;    // an evaluation of the same config and round plays the same
+    std::uint64_t version = 0;  // of the weights
+    bool wait = false;          // for environments that take their time (EnvOptions)
+  };
+  // `before`: an evaluation of the same config, whose environments play on; nullptr: new ones.
+  static Result<std::unique_ptr<Evaluation>> Make(const Config& config, const Options& options,
+                                                  std::span<const float> weights,
+                                                  std::unique_ptr<Evaluation> before = nullptr);
+  enum class State : std::uint8_t { kBusy, kWaiting, kOver };
+  // Takes up to `steps` vector steps. kWaiting: the environments take their time (fd()); kOver: all
+  // episodes are, or error() is not ok.
+  State Advance(int steps);
+  int fd() const { return runner_->fd(); }
+  const Status& error() const { return runner_->status(); }
   EvaluationReport Report() const;  // REQUIRES: over, and no error
-  std::int64_t bad_numbers() const { return bad_numbers_; }
+  std::int64_t bad_numbers() const { return runner_->bad_numbers() - bad_numbers_before_; }
+  std::int64_t faults() const { return runner_->faults() - faults_before_; }
   std::span<const double> returns() const { return returns_; }
-  const VectorEnv& envs() const { return *envs_; }  // for drawing
+  const VectorEnv& envs() const { return runner_->envs(); }  // for drawing
 
  private:
   Evaluation() = default;
-  void Count(const StepBatch& batch);
-  void Restart(std::size_t i, const StepBatch& batch);
-  void CheckStart(std::size_t i, const StepBatch& batch);
-  void NoteBad(std::size_t i, const BadNumber& bad);
-  std::uint64_t SeedOf(std::size_t i, std::uint64_t episode) const;
+  void Act();
+  void Count();
 
-  std::unique_ptr<VectorEnv> envs_;
-  std::unique_ptr<Policy> policy_;
-  Tensor observation_, reward_;
+  std::unique_ptr<EnvRunner> runner_;
   double epsilon_ = 0;
-  std::uint64_t seed_ = 0, round_ = 0, version_ = 0;
+  std::uint64_t round_ = 0, version_ = 0;
   std::vector<std::int64_t> left_;  // episodes that an environment still has to play
-  std::vector<std::uint64_t> episode_, step_;
-  std::vector<double> return_;
+  std::vector<double> return_, lengths_under_way_;  // of the episodes under way
   std::vector<ExploreKey> keys_;
   std::vector<double> returns_, lengths_;  // of the finished episodes
   std::int64_t open_ = 0;                  // episodes not finished
-  std::int64_t bad_numbers_ = 0;
-  Status error_;
+  std::int64_t bad_numbers_before_ = 0, faults_before_ = 0;
 };
 
 // The evaluator role: every `every_s` pulls the newest weights and plays `episodes` with its own ε;
@@ -80,6 +82,7 @@ class EvaluatorNode final : public Node {
   std::optional<WeightSnapshot> newest_;
   std::int64_t newest_steps_ = 0;
   std::unique_ptr<Evaluation> running_;
+  std::unique_ptr<Evaluation> last_;  // whose environments play the next one
   bool running_final_ = false;
   std::int64_t running_steps_ = 0;
   std::uint64_t round_ = 0;

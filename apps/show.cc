@@ -70,7 +70,11 @@ constexpr std::uint64_t kEvalRound =
 
 // As the final evaluation of a run, with other seeds.
 Result<std::unique_ptr<Evaluation>> Begin(const Loaded& loaded, std::int64_t episodes) {
-  return Evaluation::Make(loaded.config, episodes, kEvalRound, loaded.state.updates,
+  return Evaluation::Make(loaded.config,
+                          {.episodes = episodes,
+                           .round = kEvalRound,
+                           .version = std::uint64_t(loaded.state.updates),
+                           .wait = true},
                           loaded.weights());
 }
 
@@ -116,7 +120,7 @@ int Evaluate(const ShowOptions& options) {
   if (episodes < 1) return Complain(InvalidArgument("--episodes {}: at least 1", episodes));
   Result<std::unique_ptr<Evaluation>> evaluation = Begin(*loaded, episodes);
   if (!evaluation.ok()) return Complain(evaluation.status());
-  while (!(*evaluation)->Advance(1000)) {
+  while ((*evaluation)->Advance(1000) != Evaluation::State::kOver) {
   }
   if (!(*evaluation)->error().ok()) return Complain((*evaluation)->error());
   const EvaluationReport r = (*evaluation)->Report();
@@ -168,7 +172,7 @@ int Play(const ShowOptions& options) {
     } else if (frames.size() < kFramesMax) {
       frames.push_back(std::move(picture));
     }
-    over = (*evaluation)->Advance(1);
+    over = (*evaluation)->Advance(1) == Evaluation::State::kOver;
   }
   if (!(*evaluation)->error().ok()) return Complain((*evaluation)->error());
   const EvaluationReport r = (*evaluation)->Report();

@@ -76,8 +76,8 @@ void VisitEnv(Config::EnvKeys& c, ConfigVisitor& v) {
            Between(0.01, 86400)}, c.step_timeout_s);
   v.Visit({"env.faults_max",
            "Faults and bad numbers of one environment, without a whole good episode between, that "
-           "are forgiven.",
-           Between(0, 1e6)}, c.faults_max);
+           "end its role.",
+           Between(1, 1e6)}, c.faults_max);
 }
 
 void VisitNetwork(Config::NetworkKeys& c, ConfigVisitor& v) {

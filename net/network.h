@@ -125,6 +125,9 @@ class Network {
   // network returns at once.
   virtual void Wait(Time now, Time until) = 0;
   virtual void Wake() = 0;  // thread safe
+  // Wait ends also when this descriptor is readable; -1: no such. One at a time. A simulated network
+  // has no use for it.
+  virtual void Watch(int) {}
 };
 
 Result<std::unique_ptr<Network>> MakeZmqNetwork(const NetworkOptions& options = {});

@@ -371,6 +371,7 @@ class ZmqNetwork final : public Network {
   Result<std::unique_ptr<Listener>> Listen(std::string_view endpoint, Service* service) override;
   bool Pump(Time now) override;
   void Wait(Time now, Time until) override;
+  void Watch(int fd) override { watched_fd_ = fd; }
   void Wake() override {
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof one);  // full: awake
@@ -384,6 +385,7 @@ class ZmqNetwork final : public Network {
   std::shared_ptr<Members> members_ = std::make_shared<Members>();
   const NetworkOptions options_;
   const int wake_fd_;
+  int watched_fd_ = -1;
   Time now_{};
   std::vector<pollfd> polls_;
 };
@@ -433,7 +435,8 @@ void ZmqNetwork::Wait(Time now, Time until) {
 }
 
 void ZmqNetwork::Poll(Duration limit) {
-  polls_.assign(1, {wake_fd_, POLLIN, 0});
+  // poll(2) passes over a negative descriptor.
+  polls_ = {{wake_fd_, POLLIN, 0}, {watched_fd_, POLLIN, 0}};
   members_->servers.ForEach([&](ZmqServer& server) { server.socket().AddPolls(polls_); });
   members_->channels.ForEach([&](ZmqChannel& channel) { channel.socket().AddPolls(polls_); });
   constexpr Duration kLongest = Seconds(3600);
@@ -445,6 +448,7 @@ void ZmqNetwork::Poll(Duration limit) {
     std::uint64_t count = 0;
     [[maybe_unused]] const ssize_t taken = read(wake_fd_, &count, sizeof count);
   }
+  ++results;  // the watched one: whoever watches reads it
   members_->servers.ForEach([&](ZmqServer& server) { server.socket().TakePolls(results); });
   members_->channels.ForEach([&](ZmqChannel& channel) { channel.socket().TakePolls(results); });
 }

@@ -32,9 +32,10 @@ std::vector<float> Weights(const Config& config) {
 
 std::unique_ptr<Evaluation> Played(const Config& config, std::int64_t episodes, std::uint64_t round,
                                    int steps_at_once) {
-  auto made = Evaluation::Make(config, episodes, round, 5, Weights(config));
+  auto made = Evaluation::Make(
+      config, {.episodes = episodes, .round = round, .version = 5}, Weights(config));
   EXPECT_TRUE(made.ok()) << made.status().ToString();
-  while (!(*made)->Advance(steps_at_once)) {
+  while ((*made)->Advance(steps_at_once) != Evaluation::State::kOver) {
   }
   return std::move(*made);
 }
@@ -131,7 +132,7 @@ TEST(EvaluationTest, FewerEpisodesThanEnvironmentsNeedFewerEnvironments) {
 }
 
 TEST(EvaluationTest, OfNoEpisodesIsRefused) {
-  EXPECT_EQ(Evaluation::Make(CartPole(), 0, 0, 1, Weights(CartPole())).status().code(),
+  EXPECT_EQ(Evaluation::Make(CartPole(), {.episodes = 0}, Weights(CartPole())).status().code(),
             Code::kInvalidArgument);
 }
 
@@ -141,9 +142,9 @@ TEST(EvaluationTest, EndsAlsoWhereEpisodesHaveNoEnd) {
   config.env.id = "MountainCar-v0";  // untrained weights don't reach the top
   config.env.max_episode_steps = 0;
   config.evaluator.max_episode_steps = 50;
-  const auto made = Evaluation::Make(config, 6, 0, 5, Weights(config));
+  const auto made = Evaluation::Make(config, {.episodes = 6}, Weights(config));
   ASSERT_TRUE(made.ok()) << made.status().ToString();
-  EXPECT_TRUE((*made)->Advance(100));  // 6 episodes on 4 environments
+  EXPECT_EQ((*made)->Advance(100), Evaluation::State::kOver);  // 6 episodes on 4 environments
   EXPECT_EQ((*made)->Report().episodes, 6);
   EXPECT_EQ((*made)->Report().length_mean, 50);
 }

@@ -1,0 +1,214 @@
+#include "actors/env_runner.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <utility>
+
+#include "core/log.h"
+
+namespace troop {
+namespace {
+
+std::span<const std::byte> Row(const ConstTensor& t, std::size_t i) {
+  const std::size_t bytes = t.bytes().size() / std::size_t(t.dim(0));
+  return t.bytes().subspan(i * bytes, bytes);
+}
+
+bool Flag(const ConstTensor& t, std::size_t i) { return t.as<std::uint8_t>()[i] != 0; }
+
+}  // namespace
+
+Result<std::unique_ptr<EnvRunner>> EnvRunner::Make(const Config& config, int size,
+                                                   Options options) {
+  std::unique_ptr<EnvRunner> runner(new EnvRunner);
+  EnvRunner& r = *runner;
+  r.options_ = std::move(options);
+  r.faults_max_ = config.env.faults_max;
+  r.envs_state_.resize(std::size_t(size));
+  r.ones_.resize(std::size_t(size));
+  const auto seeder = [&r](int i) {
+    return r.options_.seed(std::size_t(i), r.envs_state_[std::size_t(i)].begun++);
+  };
+  TROOP_ASSIGN_OR_RETURN(r.envs_, MakeVectorEnv(config.env.id, r.options_.env, size, seeder));
+  r.spec_ = r.envs_->spec();
+  TROOP_ASSIGN_OR_RETURN(r.policy_, MakeLocalPolicy(config, r.spec_, size));
+  const TensorSpec& observation = r.spec_.observation;
+  r.acted_on_ = Tensor(observation.dtype, observation.shape.Prepend(size));
+  r.observation_ = Tensor(observation.dtype, observation.shape.Prepend(size));
+  r.reward_ = Tensor(DType::kF32, {size});
+  r.Start();
+  return runner;
+}
+
+void EnvRunner::Start() {
+  for (EnvState& env : envs_state_) env = {};
+  to_restart_.clear();
+  starting_.resize(envs_state_.size());
+  std::iota(starting_.begin(), starting_.end(), 0);
+  envs_->SubmitReset();
+  waiting_ = Waiting::kFirst;
+  start_anew_ = false;
+}
+
+void EnvRunner::StartAnew(std::function<std::uint64_t(std::size_t i, std::uint64_t episode)> seed) {
+  options_.seed = std::move(seed);
+  const bool polled = ready() || !to_restart_.empty();
+  if (polled) {
+    Start();
+  } else {
+    start_anew_ = true;
+  }
+}
+
+void EnvRunner::Act(std::span<const ExploreKey> keys) {
+  TROOP_CHECK(ready(), "Act while a result of the environments is awaited");
+  std::swap(acted_on_, observation_);
+  policy_->Submit(acted_on_, keys);
+  output_ = policy_->Poll();
+  version_ = output_->version;
+  Reach(options_.before_step);
+  envs_->Submit(output_->action);
+  waiting_ = Waiting::kStep;
+}
+
+bool EnvRunner::Poll() {
+  if (ready() || !status_.ok()) return false;
+  if (start_anew_) {  // what was awaited is of nobody's interest
+    if (envs_->Poll() == nullptr) {
+      status_ = envs_->status();
+      return false;
+    }
+    Start();
+  }
+  if (!to_restart_.empty()) {
+    envs_->SubmitRestart(to_restart_);
+    starting_.swap(to_restart_);
+    to_restart_.clear();
+    waiting_ = Waiting::kRestart;
+  }
+  batch_ = envs_->Poll();
+  if (batch_ == nullptr) {
+    status_ = envs_->status();
+    return false;
+  }
+  std::ranges::copy(batch_->observation.bytes(), observation_.bytes().begin());
+  const bool step = waiting_ == Waiting::kStep;
+  if (step) {
+    starting_.clear();
+    TakeStep();
+  }
+  NoteFaults();
+  CheckStarts();
+  if (to_restart_.empty()) waiting_ = Waiting::kNothing;
+  return step;
+}
+
+// What a test wants in place of good numbers.
+void EnvRunner::Spoil() {
+  if (const auto bad = SpoiledNumber(options_.reward)) reward_.as<float>()[0] = *bad;
+  if (!options_.observation || spec_.observation.dtype != DType::kF32) return;
+  if (const auto bad = SpoiledNumber(*options_.observation)) {
+    observation_.as<float>()[0] = *bad;
+  }
+}
+
+std::optional<BadNumber> EnvRunner::FindBad(std::size_t i, bool any_bad) const {
+  std::optional<BadNumber> bad;
+  const One& one = ones_[i];
+  if (any_bad) bad = FindBadNumber("reward", reward_, i);
+  if (one.ended() && !bad) bad = FindBadNumber("last observation", batch_->final_observation, i);
+  if (any_bad && !one.ended() && !bad) bad = FindBadNumber("observation", observation_, i);
+  return bad;
+}
+
+void EnvRunner::TakeStep() {
+  std::ranges::copy(batch_->reward.bytes(), reward_.bytes().begin());
+  Spoil();
+  const bool any_bad =
+      AnyBadNumber(output_->q) || AnyBadNumber(reward_) || AnyBadNumber(observation_);
+  for (std::size_t i = 0; i < ones_.size(); ++i) {
+    EnvState& env = envs_state_[i];
+    ++env.step;
+    const bool fault = Flag(batch_->fault, i);
+    One& one = ones_[i] = {.terminated = !fault && Flag(batch_->terminated, i),
+                           .truncated = !fault && Flag(batch_->truncated, i),
+                           .reward = reward_.as<float>()[i]};
+    std::optional<BadNumber> bad;
+    if (any_bad) bad = FindBadNumber("q", output_->q, i);
+    one.q_good = !bad;
+    if (!bad && !fault) bad = FindBad(i, any_bad);
+    one.good = !bad && !fault;
+    if (fault || one.ended()) starting_.push_back(int(i));
+    if (bad && !fault) {
+      // An environment whose episode ended has begun the next already.
+      const std::uint64_t episode = env.begun - (one.ended() ? 2 : 1);
+      Note(i, {.what = ToString(*bad), .episode = episode, .step = env.step});
+      if (!one.ended()) to_restart_.push_back(int(i));
+    } else if (one.ended()) {
+      env.bad_row = 0;
+    }
+    if (!one.good || one.ended()) env.step = 0;
+  }
+}
+
+// A fault's environment has begun its next episode already, maybe after others that failed at once.
+void EnvRunner::NoteFaults() {
+  for (const EnvFault& fault : envs_->faults()) {
+    const auto i = std::size_t(fault.index);
+    Note(i, {.what = fault.what,
+             .episode = envs_state_[i].begun - 2,
+             .step = std::uint64_t(fault.step),
+             .fault = true});
+  }
+}
+
+// The first observation of an episode can be bad, too: then the next one begins.
+void EnvRunner::CheckStarts() {
+  if (AnyBadNumber(observation_)) {
+    for (const int i : starting_) CheckStart(std::size_t(i));
+  }
+  starting_.clear();
+}
+
+void EnvRunner::CheckStart(std::size_t i) {
+  const auto bad = FindBadNumber("observation", observation_, i);
+  if (!bad) return;
+  Note(i, {.what = ToString(*bad), .episode = episode(i), .step = 0});
+  to_restart_.push_back(int(i));
+}
+
+void EnvRunner::Note(std::size_t i, const Trouble& trouble) {
+  EnvState& env = envs_state_[i];
+  ++(trouble.fault ? faults_ : bad_numbers_);
+  ++env.bad_row;
+  const auto so_far = std::uint64_t(faults_ + bad_numbers_);
+  const bool last = env.bad_row >= faults_max_;
+  if (!status_.ok() || (!last && !std::has_single_bit(so_far))) return;
+  const std::string origin =
+      DescribeOrigin(trouble.what, {.env = spec_.id,
+                                    .environment = options_.first + i,
+                                    .episode = trouble.episode,
+                                    .seed = options_.seed(i, trouble.episode),
+                                    .step = trouble.step,
+                                    .version = version_});
+  if (last) {
+    status_ = Internal(
+        "{}; it is the {}th {} of this environment without a whole good episode between "
+        "(env.faults_max): mend the environment{}",
+        origin, env.bad_row, trouble.fault ? "fault" : "bad number",
+        trouble.fault ? "" : ", or the weights where it is a q-value");
+    return;
+  }
+  LogWarning(
+      "{}; the step was left out and the episode given up ({} so far); Reset with this seed "
+      "begins the same episode",
+      origin, so_far);
+}
+
+std::span<const std::byte> EnvRunner::acted_on(std::size_t i) const { return Row(acted_on_, i); }
+std::span<const std::byte> EnvRunner::final_observation(std::size_t i) const {
+  return Row(batch_->final_observation, i);
+}
+
+}  // namespace troop
