@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Records what OpenCV makes of Atari frames, for tests/envs/atari_preprocess_test.cc.
+
+    pip install ale-py==0.12.1 numpy==2.4.6 opencv-python-headless==4.14.0.94
+    tools/make_atari_fixtures.py
+
+Writes tests/fixtures/envs/atari_frames.bin: zlib's compression of little-endian numbers
+    u32 count; each: u32 height H, width W, h, w; u8 a[H, W], b[H, W]; u8 expected[h, w]
+where expected is cv2.resize(np.maximum(a, b), (w, h), interpolation=cv2.INTER_AREA), as
+Gymnasium's AtariPreprocessing has it. OpenCV 4.14 and 5.0 give the same bytes.
+"""
+
+import pathlib
+import struct
+import zlib
+
+import ale_py
+import cv2
+import numpy as np
+
+FILE = pathlib.Path(__file__).resolve().parent.parent / "tests/fixtures/envs/atari_frames.bin"
+GAMES = ["pong", "breakout", "space_invaders", "seaquest", "ms_pacman", "montezuma_revenge",
+         "enduro", "air_raid", "up_n_down", "trondead"]  # 210 and 250 rows, and few colours to many
+FRAMES = 5
+# Whole factors, one whole side, odd sizes, one pixel, nothing to do, 49 to 1.
+SIZES = [(210, 160, 84, 84), (250, 160, 84, 84), (210, 160, 105, 80), (210, 160, 70, 40),
+         (210, 160, 42, 42), (210, 160, 105, 84), (210, 160, 84, 80), (210, 160, 210, 160),
+         (210, 160, 83, 31), (210, 160, 1, 1), (49, 49, 1, 1), (98, 49, 2, 1), (97, 61, 13, 60),
+         (61, 97, 60, 96), (17, 16, 8, 7), (16, 15, 15, 14), (33, 40, 16, 13), (33, 65, 16, 16),
+         (5, 3, 2, 2), (1, 1, 1, 1), (2, 2, 1, 1), (210, 160, 64, 64), (250, 160, 96, 96)]
+
+
+def game_frames(game, rng):
+    """Pairs of consecutive frames, spread over the beginning of an episode."""
+    ale = ale_py.ALEInterface()
+    ale.setInt("random_seed", 1)
+    ale.loadROM(ale_py.roms.get_rom_path(game))
+    actions = ale.getMinimalActionSet()
+    pairs = []
+    for _ in range(FRAMES):
+        for _ in range(int(rng.integers(20, 120))):
+            ale.act(actions[int(rng.integers(len(actions)))])
+            if ale.game_over():
+                ale.reset_game()
+        first = ale.getScreenGrayscale().copy()
+        ale.act(actions[int(rng.integers(len(actions)))])
+        pairs.append((first, ale.getScreenGrayscale().copy()))
+    return pairs
+
+
+def record(a, b, height, width):
+    expected = cv2.resize(np.maximum(a, b), (width, height), interpolation=cv2.INTER_AREA)
+    return struct.pack("<IIII", *a.shape, height, width) + a.tobytes() + b.tobytes() \
+        + expected.tobytes()
+
+
+def main():
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    rng = np.random.default_rng(20261121)
+    records = []
+    for game in GAMES:
+        records += [record(a, b, 84, 84) for a, b in game_frames(game, rng)]
+    for rows, columns, height, width in SIZES:
+        levels = rng.choice(256, 3).astype(np.uint8)  # few levels: halves are met
+        few = levels[rng.integers(0, 3, (rows, columns))]
+        black = np.zeros((rows, columns), np.uint8)
+        records += [record(few, black, height, width), record(black, 255 - black, height, width)]
+        if (rows, height) == (210, 84) or rows < 50:  # noise can't be compressed
+            noise = rng.integers(0, 256, (rows, columns), dtype=np.uint8)
+            records.append(record(few, noise, height, width))
+    FILE.write_bytes(zlib.compress(struct.pack("<I", len(records)) + b"".join(records), 9))
+    print(f"{len(records)} records, {FILE.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()
