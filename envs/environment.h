@@ -33,6 +33,9 @@ class Environment {
   // REQUIRES: an episode is under way; action.size() == spec().action.tensor().bytes(); a discrete
   // action within [0, count).
   virtual StepResult Step(std::span<const std::byte> action, std::span<std::byte> observation) = 0;
+  // Why the last Reset or Step failed; empty: it did not. The episode is lost, what it wrote counts
+  // for nothing, and only Reset may follow. Native ones never fail.
+  virtual std::string_view fault() const { return {}; }
   // A picture of the state for people: RGB, [height, width, 3] u8; empty when it has none.
   using Picture = troop::Picture;
   virtual Picture Render() const { return {}; }

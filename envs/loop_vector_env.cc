@@ -1,35 +1,83 @@
+#include <algorithm>
+
 #include "core/check.h"
 #include "envs/native_vector_env.h"
 
 namespace troop {
 namespace {
 
+// Invariant: an environment whose start failed is down, and its failure is kept until it has been
+// told: by the batch of that start, or where the start followed an episode's end, whose result must
+// not be lost, by the next step's. That step starts it again.
 class LoopVectorEnv final : public NativeVectorEnv {
  public:
   LoopVectorEnv(std::vector<std::unique_ptr<Environment>> envs, EpisodeSeeder seeder)
       : NativeVectorEnv(envs[0]->spec(), int(envs.size()), std::move(seeder)),
-        envs_(std::move(envs)) {}
+        envs_(std::move(envs)),
+        episodes_(envs_.size()) {}
 
   Environment::Picture Render(int index) const override { return envs_.at(index)->Render(); }
 
  private:
+  struct Episode {
+    std::uint64_t seed = 0;
+    std::int64_t step = 0;
+    bool down = false;
+    std::string why;  // down: of the start that failed
+  };
+
   void Start(int index, std::uint64_t seed) override {
+    StartOne(index, seed);
+    if (episodes_[index].down && !stepping_) Tell(index, episodes_[index].why);
+  }
+
+  void StartOne(int index, std::uint64_t seed) {
+    Episode& episode = episodes_[index];
+    episode = {.seed = seed};
     envs_[index]->Reset(seed, ObservationRow(index));
+    if (envs_[index]->fault().empty()) return;
+    episode.down = true;
+    episode.why = envs_[index]->fault();
+    std::ranges::fill(ObservationRow(index), std::byte{0});
+  }
+
+  void Tell(int index, std::string what) {
+    Fail({.index = index,
+          .seed = episodes_[index].seed,
+          .step = episodes_[index].step,
+          .what = std::move(what)});
   }
 
   void StepAll(const std::byte* action) override {
+    stepping_ = true;
     const std::size_t action_bytes = spec_.action.tensor().bytes();
-    for (int i = 0; i < size_; ++i) {
-      const StepResult step =
-          envs_[i]->Step({action + i * action_bytes, action_bytes}, ObservationRow(i));
-      reward_.data<float>()[i] = step.reward;
-      terminated_.data<std::uint8_t>()[i] = step.terminated;
-      truncated_.data<std::uint8_t>()[i] = step.truncated;
-      if (step.terminated || step.truncated) EndEpisode(i);
+    for (int i = 0; i < size_; ++i) StepOne(i, {action + i * action_bytes, action_bytes});
+    stepping_ = false;
+  }
+
+  void StepOne(int i, std::span<const std::byte> action) {
+    Episode& episode = episodes_[i];
+    if (episode.down) {
+      Tell(i, episode.why);
+      StartOne(i, NextSeed(i));
+      return;
     }
+    ++episode.step;
+    const StepResult step = envs_[i]->Step(action, ObservationRow(i));
+    if (!envs_[i]->fault().empty()) {
+      Tell(i, std::string(envs_[i]->fault()));
+      StartOne(i, NextSeed(i));
+      return;
+    }
+    reward_.data<float>()[i] = step.reward;
+    terminated_.data<std::uint8_t>()[i] = step.terminated;
+    truncated_.data<std::uint8_t>()[i] = step.truncated;
+    if (step.terminated || step.truncated) EndEpisode(i);
   }
 
   std::vector<std::unique_ptr<Environment>> envs_;
+  std::vector<Episode> episodes_;
+  bool stepping_ = false;
 };
 
 }  // namespace

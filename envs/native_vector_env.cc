@@ -26,13 +26,14 @@ NativeVectorEnv::NativeVectorEnv(EnvSpec spec, int size, EpisodeSeeder seeder)
       reward_(PaddedRows({DType::kF32, {}}, size)),
       terminated_(PaddedRows({DType::kU8, {}}, size)),
       truncated_(PaddedRows({DType::kU8, {}}, size)),
+      fault_(DType::kU8, {size}),
       seeder_(std::move(seeder)) {
   batch_ = {.observation = observation_,
             .final_observation = final_observation_,
             .reward = reward_,
             .terminated = terminated_,
             .truncated = truncated_,
-            .fault = Tensor(DType::kU8, {size})};
+            .fault = fault_};
 }
 
 void NativeVectorEnv::SubmitReset() {
@@ -40,6 +41,7 @@ void NativeVectorEnv::SubmitReset() {
   for (const Tensor& tensor : {reward_, terminated_, truncated_}) {
     std::ranges::fill(tensor.bytes(), std::byte{0});
   }
+  ForgetFaults();
   for (int i = 0; i < size_; ++i) Start(i, seeder_(i));
   started_ = pending_ = true;
 }
@@ -50,6 +52,7 @@ void NativeVectorEnv::Submit(ConstTensor action) {
   const TensorSpec want{one.dtype, one.shape.Prepend(size_)};
   TROOP_CHECK(action.spec() == want, "{}: actions are {}, not {}", spec_.id, want.ToString(),
               action.spec().ToString());
+  ForgetFaults();
   StepAll(action.bytes().data());
   pending_ = true;
 }
@@ -62,6 +65,7 @@ const StepBatch* NativeVectorEnv::Poll() {
 
 void NativeVectorEnv::SubmitRestart(std::span<const int> indices) {
   TROOP_CHECK(started_ && !pending_, "SubmitRestart comes after a polled SubmitReset or Submit");
+  ForgetFaults();
   for (const int index : indices) {
     TROOP_CHECK(index >= 0 && index < size_, "environment {} of {}", index, size_);
     Start(index, seeder_(index));
@@ -73,6 +77,19 @@ void NativeVectorEnv::EndEpisode(int index) {
   const std::span<std::byte> row = ObservationRow(index);
   std::memcpy(final_observation_.bytes().data() + index * row_bytes_, row.data(), row_bytes_);
   Start(index, seeder_(index));
+}
+
+void NativeVectorEnv::Fail(EnvFault fault) {
+  const auto row = std::size_t(fault.index);
+  fault_.data<std::uint8_t>()[row] = 1;
+  reward_.data<float>()[row] = 0;
+  terminated_.data<std::uint8_t>()[row] = truncated_.data<std::uint8_t>()[row] = 0;
+  faults_.push_back(std::move(fault));
+}
+
+void NativeVectorEnv::ForgetFaults() {
+  for (const EnvFault& fault : faults_) fault_.data<std::uint8_t>()[std::size_t(fault.index)] = 0;
+  faults_.clear();
 }
 
 std::span<std::byte> NativeVectorEnv::ObservationRow(int index) const {

@@ -21,6 +21,7 @@ class NativeVectorEnv : public VectorEnv {
   void Submit(ConstTensor action) final;
   const StepBatch* Poll() final;
   void SubmitRestart(std::span<const int> indices) final;
+  std::span<const EnvFault> faults() const final { return faults_; }
 
  protected:
   NativeVectorEnv(EnvSpec spec, int size, EpisodeSeeder seeder);
@@ -33,6 +34,10 @@ class NativeVectorEnv : public VectorEnv {
 
   // Keeps the last observation of an ended episode, then starts the next.
   void EndEpisode(int index);
+  // Its step or start failed: the row has a fault and counts for nothing. Called once a row, in
+  // order of the index within one Submit….
+  void Fail(EnvFault fault);
+  std::uint64_t NextSeed(int index) { return seeder_(index); }
   std::span<std::byte> ObservationRow(int index) const;
 
   const EnvSpec spec_;
@@ -41,6 +46,10 @@ class NativeVectorEnv : public VectorEnv {
   Tensor observation_, final_observation_, reward_, terminated_, truncated_;
 
  private:
+  void ForgetFaults();
+
+  Tensor fault_;
+  std::vector<EnvFault> faults_;
   EpisodeSeeder seeder_;
   StepBatch batch_;
   bool started_ = false, pending_ = false;
@@ -53,7 +62,8 @@ std::unique_ptr<VectorEnv> MakeCartPoleVectorEnv(std::int64_t max_episode_steps,
 std::unique_ptr<VectorEnv> MakeBreakoutVectorEnv(breakout::ActionSet set, const EnvOptions& options,
                                                  int size, EpisodeSeeder seeder);
 
-// A loop over any environments. REQUIRES: at least one; all of equal spec.
+// A loop over any environments. One that fails is started anew with the next seed; where that fails
+// as well, at the next step. REQUIRES: at least one; all of equal spec.
 std::unique_ptr<VectorEnv> MakeLoopVectorEnv(std::vector<std::unique_ptr<Environment>> envs,
                                              EpisodeSeeder seeder);
 

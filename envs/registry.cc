@@ -9,6 +9,7 @@
 #include "envs/catch.h"
 #include "envs/classic_control.h"
 #include "envs/native_vector_env.h"
+#include "envs/plugin_environment.h"
 
 namespace troop {
 namespace {
@@ -76,6 +77,10 @@ Result<const Entry*> Find(std::string_view id) {
 
 // Checks the options and fills in what they leave to the environment.
 Result<EnvOptions> Resolve(const Entry& entry, EnvOptions options) {
+  if (!options.options.empty()) {  // they would go unheard
+    return InvalidArgument("{} is built in and has no options of its own; leave out env.options.{}",
+                           entry.id, options.options[0].name);
+  }
   if (options.max_episode_steps < -1) {
     return InvalidArgument(
         "{}: max_episode_steps is {}; give a number >= 1, 0 for none or -1 for "
@@ -100,6 +105,22 @@ Result<EnvOptions> Resolve(const Entry& entry, EnvOptions options) {
   return options;
 }
 
+Result<std::unique_ptr<VectorEnv>> MakePlugins(std::string_view id, const EnvOptions& options,
+                                               int size, EpisodeSeeder seeder) {
+  std::vector<std::unique_ptr<Environment>> envs;
+  for (int i = 0; i < size; ++i) {
+    TROOP_ASSIGN_OR_RETURN(auto env, LoadPluginEnvironment(options.plugin, id, options));
+    if (i > 0 && env->spec() != envs[0]->spec()) {
+      return InvalidArgument(
+          "plug-in {}: {} looks different each time that it is made; environments of a vector are "
+          "alike",
+          options.plugin, id);
+    }
+    envs.push_back(std::move(env));
+  }
+  return MakeLoopVectorEnv(std::move(envs), std::move(seeder));
+}
+
 Isolation IsolationOf(const std::string& name) {
   if (name == "process") return Isolation::kProcess;
   return name == "none" ? Isolation::kNone : Isolation::kAuto;
@@ -115,6 +136,7 @@ std::vector<std::string> EnvironmentIds() {
 
 Result<std::unique_ptr<Environment>> MakeEnvironment(std::string_view id,
                                                      const EnvOptions& options) {
+  if (!options.plugin.empty()) return LoadPluginEnvironment(options.plugin, id, options);
   TROOP_ASSIGN_OR_RETURN(const Entry* entry, Find(id));
   TROOP_ASSIGN_OR_RETURN(const EnvOptions resolved, Resolve(*entry, options));
   return entry->make_one(resolved);
@@ -122,9 +144,10 @@ Result<std::unique_ptr<Environment>> MakeEnvironment(std::string_view id,
 
 Result<std::unique_ptr<VectorEnv>> MakeVectorEnv(std::string_view id, const EnvOptions& options,
                                                  int size, EpisodeSeeder seeder) {
+  if (size < 1) return InvalidArgument("{}: a vector of {} environments; give >= 1", id, size);
+  if (!options.plugin.empty()) return MakePlugins(id, options, size, std::move(seeder));
   TROOP_ASSIGN_OR_RETURN(const Entry* entry, Find(id));
   TROOP_ASSIGN_OR_RETURN(const EnvOptions resolved, Resolve(*entry, options));
-  if (size < 1) return InvalidArgument("{}: a vector of {} environments; give >= 1", id, size);
   if (entry->make_many != nullptr) return entry->make_many(resolved, size, std::move(seeder));
   std::vector<std::unique_ptr<Environment>> envs;
   for (int i = 0; i < size; ++i) envs.push_back(entry->make_one(resolved));

@@ -97,6 +97,16 @@ class TidyTest(unittest.TestCase):
         self.commands("core/good.cc")
         self.expect("files", "core/c.hpp:1: code ends in .h or .cc")
 
+    def test_the_public_header_and_examples_have_the_names_of_their_users(self):
+        self.write("envs/plugin/troop/environment.hpp", "#pragma once\n#include <vector>\n")
+        self.write("examples/c/tank.c", "int x;\n")
+        self.commands("core/good.cc")
+        self.expect("files")
+        self.expect("headers")
+        self.write("envs/plugin/troop/environment.hpp", "std::string Bad();\n")
+        self.expect("files", "environment.hpp:1: a header needs #pragma once")
+        self.expect("headers", "environment.hpp:1: does not compile alone")
+
     def test_table_that_climbs_is_refused(self):
         self.write("docs/architecture.md", TABLE.replace("| 1 | `net/` | core |",
                                                          "| 1 | `net/` | replay |"))

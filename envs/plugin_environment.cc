@@ -1,0 +1,279 @@
+#include "envs/plugin_environment.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "core/edit_distance.h"
+#include "envs/bytes.h"
+#include "envs/plugin_spec.h"
+
+namespace troop {
+namespace {
+
+constexpr std::size_t kIdsMax = 1000, kIdBytesMax = 200, kMessageBytesMax = 1000;
+constexpr std::int32_t kPictureSideMax = 4096;
+
+// What the library says of itself, on one line and not longer than a line should be.
+std::string OneLine(const char* text) {
+  if (text == nullptr) return {};
+  std::string line(text, strnlen(text, kMessageBytesMax));
+  for (char& c : line) {
+    if (std::uint8_t(c) < ' ') c = ' ';
+  }
+  return line;
+}
+
+std::vector<std::string> IdsOf(const TroopEnvApi* api) {
+  std::vector<std::string> ids;
+  for (const char* const* id = api->ids; *id != nullptr && ids.size() < kIdsMax; ++id) {
+    ids.emplace_back(*id, strnlen(*id, kIdBytesMax));
+  }
+  return ids;
+}
+
+// As the library takes them; refers to `options`.
+std::vector<TroopEnvOption> OptionsFor(const std::vector<EnvOption>& options) {
+  std::vector<TroopEnvOption> out;
+  for (const EnvOption& option : options) {
+    TroopEnvOption& o = out.emplace_back();
+    o.name = option.name.c_str();
+    if (const auto* boolean = std::get_if<bool>(&option.value)) {
+      o.type = TROOP_ENV_BOOL;
+      o.value.integer = *boolean ? 1 : 0;
+    } else if (const auto* integer = std::get_if<std::int64_t>(&option.value)) {
+      o.type = TROOP_ENV_INTEGER;
+      o.value.integer = *integer;
+    } else if (const auto* number = std::get_if<double>(&option.value)) {
+      o.type = TROOP_ENV_NUMBER;
+      o.value.number = *number;
+    } else {
+      o.type = TROOP_ENV_STRING;
+      o.value.string = std::get<std::string>(option.value).c_str();
+    }
+  }
+  return out;
+}
+
+struct Destroy {
+  const TroopEnvApi* api;
+  void operator()(TroopEnv* env) const { api->destroy(env); }
+};
+using Handle = std::unique_ptr<TroopEnv, Destroy>;
+
+// Why the last call with this handle failed.
+std::string LastError(const TroopEnvApi* api, TroopEnv* env) {
+  const std::string said =
+      api->last_error == nullptr ? std::string() : OneLine(api->last_error(env));
+  return said.empty() ? "the plug-in gives no reason" : said;
+}
+
+// Numbers are handed to the library where their type may lie: what the host has may be unaligned.
+class PluginEnvironment final : public Environment {
+ public:
+  PluginEnvironment(const TroopEnvApi* api, Handle handle, EnvSpec spec)
+      : api_(api),
+        handle_(std::move(handle)),
+        spec_(std::move(spec)),
+        alignment_(DTypeSize(spec_.observation.dtype)),
+        action_(spec_.action.tensor().dtype, spec_.action.tensor().shape),
+        unaligned_(spec_.observation.dtype, {}) {}
+
+  const EnvSpec& spec() const override { return spec_; }
+  std::string_view fault() const override { return fault_; }
+  void Reset(std::uint64_t seed, std::span<std::byte> observation) override;
+  StepResult Step(std::span<const std::byte> action, std::span<std::byte> observation) override;
+  Picture Render() const override;
+
+ private:
+  // Calls `call` with room for one observation.
+  template <class Call>
+  std::int32_t Into(std::span<std::byte> observation, const Call& call);
+  void Fail(std::string_view what, std::int32_t code);
+
+  const TroopEnvApi* const api_;
+  const Handle handle_;
+  const EnvSpec spec_;
+  const std::size_t alignment_;
+  const Tensor action_;
+  Tensor unaligned_;  // made when it is needed first
+  std::string fault_;
+  std::int64_t steps_ = 0;
+  bool under_way_ = false;
+};
+
+template <class Call>
+std::int32_t PluginEnvironment::Into(std::span<std::byte> observation, const Call& call) {
+  TROOP_CHECK(observation.size() == spec_.observation.bytes(),
+              "{}: an observation has {} bytes, not {}", spec_.id, spec_.observation.bytes(),
+              observation.size());
+  if (reinterpret_cast<std::uintptr_t>(observation.data()) % alignment_ == 0) {
+    return call(observation.data());
+  }
+  if (unaligned_.spec() != spec_.observation) {
+    unaligned_ = Tensor(spec_.observation.dtype, spec_.observation.shape);
+  }
+  const std::int32_t code = call(unaligned_.bytes().data());
+  std::memcpy(observation.data(), unaligned_.bytes().data(), observation.size());
+  return code;
+}
+
+void PluginEnvironment::Fail(std::string_view what, std::int32_t code) {
+  under_way_ = false;
+  fault_ = fmt::format("{} failed ({}): {}", what, code, LastError(api_, handle_.get()));
+}
+
+void PluginEnvironment::Reset(std::uint64_t seed, std::span<std::byte> observation) {
+  fault_.clear();
+  steps_ = 0;
+  under_way_ = true;
+  const std::int32_t code =
+      Into(observation, [&](void* room) { return api_->reset(handle_.get(), seed, room); });
+  if (code < 0) Fail("reset", code);
+}
+
+StepResult PluginEnvironment::Step(std::span<const std::byte> action,
+                                   std::span<std::byte> observation) {
+  TROOP_CHECK(under_way_, "{}: no episode is under way: Reset", spec_.id);
+  if (spec_.action.discrete()) ReadDiscrete(action, std::int32_t(spec_.action.count));
+  TROOP_CHECK(action.size() == action_.bytes().size(), "{}: an action has {} bytes, not {}",
+              spec_.id, action_.bytes().size(), action.size());
+  std::memcpy(action_.bytes().data(), action.data(), action.size());
+  float reward = 0;
+  std::int32_t terminated = 0, truncated = 0;
+  const std::int32_t code = Into(observation, [&](void* room) {
+    return api_->step(handle_.get(), action_.bytes().data(), room, &reward, &terminated,
+                      &truncated);
+  });
+  if (code < 0) {
+    Fail("step", code);
+    return {};
+  }
+  const bool clock = ++steps_ == spec_.max_episode_steps;
+  under_way_ = terminated == 0 && truncated == 0 && !clock;
+  return {.reward = reward, .terminated = terminated != 0, .truncated = truncated != 0 || clock};
+}
+
+Environment::Picture PluginEnvironment::Render() const {
+  if (api_->render == nullptr) return {};
+  TroopEnvPicture drawn{.struct_size = sizeof(TroopEnvPicture)};
+  if (api_->render(handle_.get(), &drawn) < 0 || drawn.rgb == nullptr) return {};
+  const auto fits = [](std::int32_t side) { return side >= 1 && side <= kPictureSideMax; };
+  if (!fits(drawn.width) || !fits(drawn.height)) return {};
+  const std::size_t bytes = std::size_t(3) * std::size_t(drawn.width) * std::size_t(drawn.height);
+  return {.width = drawn.width, .height = drawn.height, .rgb = {drawn.rgb, drawn.rgb + bytes}};
+}
+
+Status CheckLimit(std::string_view id, std::int64_t max_episode_steps) {
+  if (max_episode_steps >= -1) return Status::Ok();
+  return InvalidArgument(
+      "{}: max_episode_steps is {}; give a number >= 1, 0 for none or -1 for the environment's own",
+      id, max_episode_steps);
+}
+
+Result<const TroopEnvApi*> LoadApi(const std::string& path) {
+  // dlopen looks for a bare name in the system's folders.
+  const std::string file = path.find('/') == std::string::npos ? "./" + path : path;
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(file, error)) {
+    return NotFound("plug-in {}: {}", path,
+                    error ? error.message() : "it is no file; give the path of a shared library");
+  }
+  void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return InvalidArgument("plug-in {}: {}", path, OneLine(dlerror()));
+  const auto entry = reinterpret_cast<decltype(&troop_env_api)>(dlsym(library, "troop_env_api"));
+  if (entry == nullptr) {
+    dlclose(library);
+    return InvalidArgument(
+        "plug-in {}: it does not export troop_env_api; build it with troop_env.h or "
+        "TROOP_ENVIRONMENT (docs/environments.md)",
+        path);
+  }
+  const TroopEnvApi* api = entry(TROOP_ENV_ABI_MAJOR);
+  TROOP_RETURN_IF_ERROR(CheckPluginApi(api, path));
+  return api;
+}
+
+}  // namespace
+
+Status CheckPluginApi(const TroopEnvApi* api, const std::string& name) {
+  if (api == nullptr) {
+    return InvalidArgument("plug-in {}: it does not speak version {} of the interface; rebuild it",
+                           name, TROOP_ENV_ABI_MAJOR);
+  }
+  if (api->abi_major != TROOP_ENV_ABI_MAJOR) {
+    const bool older = api->abi_major < TROOP_ENV_ABI_MAJOR;
+    return InvalidArgument(
+        "plug-in {}: it is too {}: it speaks version {}.{} of the interface, this program {}.{}; "
+        "{}",
+        name, older ? "old" : "new", api->abi_major, api->abi_minor, TROOP_ENV_ABI_MAJOR,
+        TROOP_ENV_ABI_MINOR,
+        older ? "rebuild it with this troop_env.h" : "use a newer Troop, or an older troop_env.h");
+  }
+  // The table of version 1.0; later members are looked at by their own size.
+  if (api->struct_size < sizeof(TroopEnvApi)) {
+    return InvalidArgument("plug-in {}: its table has {} bytes, not at least {}", name,
+                           api->struct_size, sizeof(TroopEnvApi));
+  }
+  if (api->ids == nullptr || api->create == nullptr || api->destroy == nullptr ||
+      api->spec == nullptr || api->reset == nullptr || api->step == nullptr) {
+    return InvalidArgument(
+        "plug-in {}: its table lacks one of ids, create, destroy, spec, reset and step", name);
+  }
+  if (IdsOf(api).empty()) return InvalidArgument("plug-in {}: it names no environment", name);
+  return Status::Ok();
+}
+
+Result<std::unique_ptr<Environment>> MakePluginEnvironment(const TroopEnvApi* api,
+                                                           const std::string& name,
+                                                           std::string_view id,
+                                                           const EnvOptions& options) {
+  TROOP_RETURN_IF_ERROR(CheckPluginApi(api, name));
+  TROOP_RETURN_IF_ERROR(CheckLimit(id, options.max_episode_steps));
+  const std::vector<std::string> ids = IdsOf(api);
+  if (std::ranges::find(ids, id) == ids.end()) {
+    return NotFound("plug-in {}: it has no environment \"{}\"; did you mean \"{}\"? It has: {}",
+                    name, id, Nearest(id, ids), fmt::join(ids, ", "));
+  }
+  const std::vector<TroopEnvOption> said = OptionsFor(options.options);
+  std::array<char, kMessageBytesMax> error{};
+  Handle handle(
+      api->create(std::string(id).c_str(), said.data(), said.size(), error.data(), error.size()),
+      Destroy{api});
+  error.back() = 0;
+  if (handle == nullptr) {
+    const std::string reason = OneLine(error.data());
+    return InvalidArgument("plug-in {}: {}: {}", name, id,
+                           reason.empty() ? "create failed without a reason" : reason);
+  }
+  TroopEnvSpec spec{.struct_size = sizeof(TroopEnvSpec)};
+  if (const std::int32_t code = api->spec(handle.get(), &spec); code < 0) {
+    return InvalidArgument("plug-in {}: {}: spec failed ({}): {}", name, id, code,
+                           LastError(api, handle.get()));
+  }
+  Result<EnvSpec> checked = SpecOfPlugin(id, spec);
+  if (!checked.ok()) return checked.status().WithContext(fmt::format("plug-in {}: {}", name, id));
+  if (options.max_episode_steps >= 0) checked->max_episode_steps = options.max_episode_steps;
+  std::unique_ptr<Environment> env =
+      std::make_unique<PluginEnvironment>(api, std::move(handle), std::move(*checked));
+  return env;
+}
+
+Result<std::unique_ptr<Environment>> LoadPluginEnvironment(const std::string& path,
+                                                           std::string_view id,
+                                                           const EnvOptions& options) {
+  TROOP_ASSIGN_OR_RETURN(const TroopEnvApi* api, LoadApi(path));
+  return MakePluginEnvironment(api, path, id, options);
+}
+
+Result<std::vector<std::string>> PluginEnvironmentIds(const std::string& path) {
+  TROOP_ASSIGN_OR_RETURN(const TroopEnvApi* api, LoadApi(path));
+  return IdsOf(api);
+}
+
+}  // namespace troop

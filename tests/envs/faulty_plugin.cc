@@ -1,0 +1,133 @@
+// A sound little environment, and the same with one of the faults that people make: option `fault`.
+// Built by hand on troop/environment.hpp, as a user would.
+#include <chrono>
+#include <csignal>
+#include <limits>
+#include <string>
+#include <thread>
+#include <troop/environment.hpp>
+#include <vector>
+
+namespace {
+
+using namespace troop::plugin;
+
+// Shared by all objects of the process, as a careless author's would be.
+int shared_position = 0;
+
+// A walk to the right end of a corridor, with wind. Observation: position and a target's colour.
+// The walk ends at either end, or after `limit` steps.
+class Walk {
+ public:
+  static constexpr const char* kId = "Walk-v0";
+  explicit Walk(Options& options)
+      : fault_(options.String("fault", "")),
+        at_step_(options.Integer("at_step", 5)),
+        length_(options.Integer("length", 12)),
+        wind_(options.Number("wind", 0.2)),
+        render_(options.Bool("render", true)) {
+    if (fault_ == "create") throw std::runtime_error("planted: no licence");
+  }
+  Spec spec() const { return Spec().Observe({3}).Discrete(3).Limit(fault_ == "endless" ? 0 : 40); }
+
+  void Reset(std::uint64_t seed, Span<float> observation) {
+    if (fault_ == "reset_throws" && ++resets_ % 3 == 0) throw std::runtime_error("planted: reset");
+    const bool keep = fault_ == "keeps_state" && started_;
+    if (fault_ == "ignores_seed") seed = 1;
+    if (fault_ == "clock_seed") {
+      seed = std::uint64_t(std::chrono::steady_clock::now().time_since_epoch().count());
+    }
+    random_ = Random(seed);
+    colour_ = float(random_.Uniform());
+    step_ = 0;
+    done_ = fault_ == "stays_ended" && done_;
+    if (!keep) position() = length_ / 2 + int(random_.Below(3)) - 1;
+    started_ = true;
+    if (fault_ == "leaks") leaked_.push_back(new char[4096]());
+    Observe(observation);
+  }
+
+  StepResult Step(std::int32_t action, Span<float> observation) {
+    ++step_;
+    if (step_ == at_step_) Misbehave();
+    if (fault_ == "refuses_action" && action == 2) throw std::invalid_argument("planted: action 2");
+    if (fault_ == "ignores_action") action = 1;
+    const bool blown = random_.Uniform() < wind_;
+    position() += action - 1 - (blown ? 1 : 0);
+    const bool won = position() >= length_, lost = position() <= 0;
+    done_ = done_ || ((won || lost) && fault_ != "endless");
+    StepResult result{won ? 1.0f : -0.01f, done_};
+    position() = std::clamp(position(), 0, int(length_));
+    if (fault_ == "infinite_reward" && step_ == at_step_) {
+      result.reward = std::numeric_limits<float>::infinity();
+    }
+    if (fault_ == "both_ends" && done_) result.truncated = true;
+    if (done_ && fault_ == "resets_itself") {
+      position() = first_position_;
+      step_ = 0;
+    }
+    Observe(observation);
+    if (fault_ == "nan" && step_ == at_step_) {
+      observation[1] = std::numeric_limits<float>::quiet_NaN();
+    }
+    return result;
+  }
+
+  Picture Render() {
+    if (!render_) return {};
+    Picture picture{int(length_) + 1, 1, std::vector<std::uint8_t>(3 * (length_ + 1))};
+    picture.rgb[3 * std::size_t(position())] = 255;
+    return picture;
+  }
+
+ private:
+  int& position() { return fault_ == "shares_state" ? shared_position : position_; }
+  void Misbehave() {
+    if (fault_ == "throws") throw std::runtime_error("planted: step 5");
+    if (fault_ == "throws_int") throw 5;
+    if (fault_ == "segfault") std::raise(SIGSEGV);
+    while (fault_ == "hangs") std::this_thread::sleep_for(std::chrono::seconds(1));
+  }
+  void Observe(Span<float> observation) {
+    if (step_ == 0) first_position_ = position();
+    if (fault_ == "constant") return observation.Write({0, 0, 0});
+    const bool first = done_ && fault_ == "resets_itself";
+    observation.Write({float(position()), colour_, first ? 0 : float(step_)});
+  }
+
+  const std::string fault_;
+  const std::int64_t at_step_, length_;
+  const double wind_;
+  const bool render_;
+  Random random_;
+  float colour_ = 0;
+  int position_ = 0, first_position_ = 0, resets_ = 0;
+  std::int64_t step_ = 0;
+  bool done_ = false, started_ = false;
+  std::vector<char*> leaked_;
+};
+
+// The types that Walk does not have.
+class Grey {
+ public:
+  static constexpr const char* kId = "Grey-v0";
+  Spec spec() const {
+    return Spec().Observe({4, 5, 1}).Scale(1 / 255.0).Continuous({-2, 0}, {2, 1});
+  }
+  void Reset(std::uint64_t seed, Span<std::uint8_t> observation) {
+    state_ = std::uint8_t(seed);
+    std::fill(observation.begin(), observation.end(), state_);
+  }
+  StepResult Step(Span<const float> action, Span<std::uint8_t> observation) {
+    state_ = std::uint8_t(state_ + 1);
+    std::fill(observation.begin(), observation.end(), state_);
+    return {action[0] * 10 + action[1], false, state_ == 0};
+  }
+
+ private:
+  std::uint8_t state_ = 0;
+};
+
+}  // namespace
+
+TROOP_ENVIRONMENT(Walk, Grey)
