@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "core/trajectory.h"
 #include "core/version.h"
+#include "envs/environment.h"
 #include "net/codec.h"
 
 namespace troop {
@@ -44,7 +45,9 @@ MetricSnapshot CountersOf(const MetricSnapshot& metrics) {
 }
 
 Result<std::unique_ptr<Coordinator>> Coordinator::Make(Options options) {
-  std::unique_ptr<Coordinator> node(new Coordinator(std::move(options)));
+  TROOP_ASSIGN_OR_RETURN(EnvSpec env,
+                         FindEnvSpec(options.config.env.id, EnvOptionsFor(options.config)));
+  std::unique_ptr<Coordinator> node(new Coordinator(std::move(options), std::move(env)));
   TROOP_RETURN_IF_ERROR(node->LoadCounters());
   return node;
 }
@@ -212,7 +215,8 @@ void Coordinator::HandleRegister(const Message& message, Reply reply) {
   const RegisterReply body{.incarnation = incarnation,
                            .config_toml = ToToml(options_.config),
                            .listen = listen,
-                           .resume_checkpoint = checkpoint_};
+                           .resume_checkpoint = checkpoint_,
+                           .env = ToBody(env_)};
   reply.Send({.type = MessageType::kRegisterReply, .body = EncodeBody(body)});
 }
 

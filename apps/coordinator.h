@@ -54,6 +54,7 @@ class Coordinator final : public Node, public Service {
     std::int64_t resume_steps = 0;     // agent steps behind that checkpoint
     std::uint64_t resume_updates = 0;  // updates behind it
   };
+  // Errors: the environment can't be made; a damaged file of the run.
   static Result<std::unique_ptr<Coordinator>> Make(Options options);
 
   Turn Step(Time now) override;
@@ -87,7 +88,8 @@ class Coordinator final : public Node, public Service {
     bool present = false;
   };
 
-  explicit Coordinator(Options options) : options_(std::move(options)) {}
+  Coordinator(Options options, EnvSpec env)
+      : options_(std::move(options)), env_(std::move(env)) {}
   Status LoadCounters();
   Status CheckRequest(const RegisterRequest& request) const;
   void HandleRegister(const Message& message, Reply reply);
@@ -102,6 +104,7 @@ class Coordinator final : public Node, public Service {
   const Member* Find(Role role) const;
 
   const Options options_;
+  const EnvSpec env_;
   std::map<std::string, Member> members_;  // by PeerName
   std::int64_t retired_steps_ = 0;         // done by incarnations that are no more
   MetricSnapshot retired_counters_;

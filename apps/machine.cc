@@ -29,8 +29,8 @@ double MachineMemoryBytes() {
 
 // How the parameters are laid out: layers of one size in another order are another network.
 Status CheckLayout(const Config& config, const EnvSpec& env, const Config& saved) {
-  TROOP_ASSIGN_OR_RETURN(const auto saved_env, MakeEnvironment(saved.env.id, EnvOptionsFor(saved)));
-  TROOP_ASSIGN_OR_RETURN(const auto before, MakeNetwork(saved, saved_env->spec()));
+  TROOP_ASSIGN_OR_RETURN(const EnvSpec saved_env, FindEnvSpec(saved.env.id, EnvOptionsFor(saved)));
+  TROOP_ASSIGN_OR_RETURN(const auto before, MakeNetwork(saved, saved_env));
   TROOP_ASSIGN_OR_RETURN(const auto now, MakeNetwork(config, env));
   const auto same = [](const ParamSpec& a, const ParamSpec& b) {
     return a.name == b.name && a.shape == b.shape;
@@ -40,12 +40,12 @@ Status CheckLayout(const Config& config, const EnvSpec& env, const Config& saved
 }
 
 Status CheckFits(const Config& config, const CheckpointState& checkpoint) {
-  TROOP_ASSIGN_OR_RETURN(const auto env, MakeEnvironment(config.env.id, EnvOptionsFor(config)));
-  TROOP_ASSIGN_OR_RETURN(const auto algorithm, MakeAlgorithm(config, env->spec()));
+  TROOP_ASSIGN_OR_RETURN(const EnvSpec env, FindEnvSpec(config.env.id, EnvOptionsFor(config)));
+  TROOP_ASSIGN_OR_RETURN(const auto algorithm, MakeAlgorithm(config, env));
   TROOP_RETURN_IF_ERROR(algorithm->SetState(checkpoint.state));
   // A config of another version may be unreadable by now; the sizes fit at least.
   const Result<Config> saved = ParseConfig(checkpoint.config_toml, "the checkpoint's config", {});
-  return saved.ok() ? CheckLayout(config, env->spec(), *saved) : Status::Ok();
+  return saved.ok() ? CheckLayout(config, env, *saved) : Status::Ok();
 }
 
 // Bytes of weights as kernels like them best; at most as many as the f32 value.
@@ -94,16 +94,15 @@ double ReplayBytesMax(const Config& config) {
 }  // namespace
 
 Result<RunNeeds> PredictNeeds(const Config& config) {
-  TROOP_ASSIGN_OR_RETURN(const auto env, MakeEnvironment(config.env.id, EnvOptionsFor(config)));
-  TROOP_ASSIGN_OR_RETURN(const auto module, MakeNetwork(config, env->spec()));
+  TROOP_ASSIGN_OR_RETURN(const EnvSpec env, FindEnvSpec(config.env.id, EnvOptionsFor(config)));
+  TROOP_ASSIGN_OR_RETURN(const auto module, MakeNetwork(config, env));
   RunNeeds needs;
-  needs.env = env->spec();
+  needs.env = env;
   needs.parameters = 0;
   for (const ParamSpec& param : module->params()) needs.parameters += param.shape.elements();
-  TROOP_ASSIGN_OR_RETURN(needs.processes, PredictProcesses(config, env->spec(), *module));
-  const EnvSpec& spec = env->spec();
+  TROOP_ASSIGN_OR_RETURN(needs.processes, PredictProcesses(config, env, *module));
   TROOP_ASSIGN_OR_RETURN(const auto replay,
-                         ReplayOptionsFor(config, {spec.observation, spec.action.tensor()}));
+                         ReplayOptionsFor(config, {env.observation, env.action.tensor()}));
   needs.replay_bytes = double(PredictReplayBytes(replay)) * double(config.replay.shards);
   needs.replay_bytes_max = ReplayBytesMax(config);
   return needs;

@@ -38,8 +38,7 @@ class ReplayNode final : public Node {
 Result<ReplayServer::Options> OptionsFor(const Config& config) {
   ReplayServer::Options options;
   if (config.replay.tables.empty()) {
-    TROOP_ASSIGN_OR_RETURN(const auto env, MakeEnvironment(config.env.id, EnvOptionsFor(config)));
-    const EnvSpec& spec = env->spec();
+    TROOP_ASSIGN_OR_RETURN(const EnvSpec spec, FindEnvSpec(config.env.id, EnvOptionsFor(config)));
     TROOP_ASSIGN_OR_RETURN(options,
                            ReplayOptionsFor(config, {spec.observation, spec.action.tensor()}));
   }

@@ -80,8 +80,7 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
     return std::unique_ptr<Node>(std::move(*result));
   };
   Network* const network = options_.network;
-  TROOP_ASSIGN_OR_RETURN(auto environment, MakeEnvironment(config_.env.id, EnvOptionsFor(config_)));
-  const EnvSpec& env = environment->spec();
+  TROOP_ASSIGN_OR_RETURN(const EnvSpec env, FromBody(reply.env));
   switch (options_.role) {
     case Role::kActor:
       return upcast(ActorNode::Make(config_, network, member_.get(), options_.history));

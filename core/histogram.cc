@@ -126,8 +126,10 @@ bool Histogram::Unpack(const Packed& packed) {
   }
   if (packed.sum_squares < 0 || packed.min > packed.max) return false;
   if (packed.counts.empty()) {
-    return packed.first == 0 && packed.sum == 0 && packed.sum_squares == 0 && packed.min == 0 &&
-           packed.max == 0;
+    // Of nothing there is one encoding: -0 is none of it.
+    const auto zero = [](double x) { return std::bit_cast<std::uint64_t>(x) == 0; };
+    return packed.first == 0 && zero(packed.sum) && zero(packed.sum_squares) && zero(packed.min) &&
+           zero(packed.max);
   }
   if (packed.first + packed.counts.size() > kBuckets) return false;
   if (packed.counts.front() == 0 || packed.counts.back() == 0) return false;

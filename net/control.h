@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/metrics.h"
+#include "core/spec.h"
 #include "core/time.h"
 #include "net/network.h"
 
@@ -45,14 +46,30 @@ struct RegisterRequest {
     a(role, index, version, process, host);
   }
 };
+// What the run's environment looks like: roles that play none need not make one to know.
+struct EnvSpecBody {
+  std::string id, observation;  // "CartPole-v1", "f32[4]"
+  float observation_scale = 1;
+  std::int64_t actions = 0;      // 0: continuous ones
+  std::vector<float> low, high;  // of continuous ones
+  std::int64_t max_episode_steps = 0;
+  template <class A>
+  void serialize(A& a) {
+    a(id, observation, observation_scale, actions, low, high, max_episode_steps);
+  }
+};
+EnvSpecBody ToBody(const EnvSpec& spec);
+Result<EnvSpec> FromBody(const EnvSpecBody& body);  // errors: as ParseTensorSpec and CheckEnvSpec
+
 struct RegisterReply {
   std::uint64_t incarnation = 0;  // never used twice, also after a restart of the coordinator
   std::string config_toml;        // resolved
   std::string listen;             // where to bind, for roles that serve
   std::string resume_checkpoint;  // path in the run folder; empty: a fresh start
+  EnvSpecBody env;
   template <class A>
   void serialize(A& a) {
-    a(incarnation, config_toml, listen, resume_checkpoint);
+    a(incarnation, config_toml, listen, resume_checkpoint, env);
   }
 };
 

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "core/json.h"
+#include "core/memory_storage.h"
 #include "core/version.h"
+#include "envs/environment.h"
 #include "net/codec.h"
 #include "net/sim_network.h"
 
@@ -379,6 +381,27 @@ TEST(CoordinatorTest, StatusTellsTheStateAsJson) {
   EXPECT_EQ(*json->Integer("steps"), 60);
   EXPECT_EQ(*json->String("phase"), "running");
   EXPECT_EQ(*json->Find("members")->array.at(0).String("role"), "actor-0");
+}
+
+TEST(CoordinatorTest, WhoJoinsIsToldWhatTheEnvironmentLooksLike) {
+  Config config = Budget(1000, 1);
+  for (const char* id : {"CartPole-v1", "Pendulum-v1", "MinAtar/Breakout-v0"}) {
+    config.env.id = id;
+    CoordinatorWorld world(config);
+    const auto reply = world.Register(Role::kLearner);
+    ASSERT_TRUE(reply.ok()) << reply.status().ToString();
+    const Result<EnvSpec> told = FromBody(reply->env);
+    ASSERT_TRUE(told.ok()) << told.status().ToString();
+    EXPECT_EQ(*told, (*MakeEnvironment(id, EnvOptionsFor(config)))->spec());
+  }
+}
+
+TEST(CoordinatorTest, AnEnvironmentThatNobodyCanMakeEndsItAtOnce) {
+  Config config = Budget(1000, 1);
+  config.env.id = "CartPol-v1";
+  MemoryStorage run;
+  EXPECT_EQ(Coordinator::Make({.config = config, .run = &run}).status().code(),
+            Code::kNotFound);
 }
 
 TEST(CoordinatorTest, MessagesThatAreNotForItAreRefused) {

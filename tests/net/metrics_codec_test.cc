@@ -56,7 +56,7 @@ TEST(MetricsCodecTest, AHistogramThatContradictsItselfIsRefused) {
         Bytes(first, {~0ull, 2}, {3, 9, 3, 3.5}), Bytes(first, {}, {3, 9, 3, 3}),
         Bytes(first, {1}, {kNan, 9, 3, 3}), Bytes(first, {1}, {3, -9, 3, 3}),
         Bytes(first, {1}, {3, 9, 4, 3}), Bytes(first, {1}, {3, 9, 3, 900}),
-        Bytes(first, {1}, {3, 9, 0, 3})}) {
+        Bytes(first, {1}, {3, 9, 0, 3}), Bytes(0, {}, {0, 0, -0.0, 0})}) {
     EXPECT_EQ(DecodeBody<Histogram>(bytes).status().code(), Code::kDataLoss);
   }
 }

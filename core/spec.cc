@@ -1,0 +1,51 @@
+#include "core/spec.h"
+
+#include <cmath>
+
+namespace troop {
+namespace {
+
+constexpr std::size_t kObservationBytesMax = std::size_t{64} << 20;
+constexpr std::int64_t kActionsMax = 65536;
+constexpr std::size_t kActionSizeMax = 4096;
+
+Status CheckAction(const EnvSpec& spec) {
+  const ActionSpec& a = spec.action;
+  if (a.discrete()) {
+    if (a.count >= 1 && a.count <= kActionsMax) return Status::Ok();
+    return InvalidArgument("{}: {} discrete actions; there may be 1 to {}", spec.id, a.count,
+                           kActionsMax);
+  }
+  if (a.low.empty() || a.low.size() > kActionSizeMax || a.low.size() != a.high.size()) {
+    return InvalidArgument("{}: an action of {} numbers with {} upper bounds; 1 to {} of each",
+                           spec.id, a.low.size(), a.high.size(), kActionSizeMax);
+  }
+  for (std::size_t i = 0; i < a.low.size(); ++i) {
+    if (std::isfinite(a.low[i]) && std::isfinite(a.high[i]) && a.low[i] < a.high[i]) continue;
+    return InvalidArgument(
+        "{}: action[{}] is bounded by [{}, {}]; give finite numbers, the lower one first", spec.id,
+        i, a.low[i], a.high[i]);
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status CheckEnvSpec(const EnvSpec& spec) {
+  const std::size_t bytes = spec.observation.bytes();
+  if (bytes == 0 || bytes > kObservationBytesMax) {
+    return InvalidArgument("{}: an observation of {} takes {} bytes; 1 to {} are possible", spec.id,
+                           spec.observation.ToString(), bytes, kObservationBytesMax);
+  }
+  if (!std::isfinite(spec.observation_scale) || spec.observation_scale <= 0) {
+    return InvalidArgument("{}: observation_scale is {}; give a positive number", spec.id,
+                           spec.observation_scale);
+  }
+  if (spec.max_episode_steps < 0) {
+    return InvalidArgument("{}: max_episode_steps is {}; give a number >= 1, or 0 for none",
+                           spec.id, spec.max_episode_steps);
+  }
+  return CheckAction(spec);
+}
+
+}  // namespace troop
