@@ -14,6 +14,7 @@
 #include "apps/train.h"
 #include "core/log.h"
 #include "core/version.h"
+#include "envs/worker_loop.h"
 
 namespace troop {
 namespace {
@@ -224,6 +225,10 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   config->add_flag("--keys", a->config.keys, "names only");
   config->footer(ConfigHelp);
   config->callback([a, chosen] { *chosen = [a] { return RunConfig(a->config); }; });
+  // For our own processes alone: an empty group hides it.
+  CLI::App* worker = app->add_subcommand("env-worker", "play environments for another process");
+  worker->group("");
+  worker->callback([chosen] { *chosen = RunEnvWorker; });
 }
 
 }  // namespace

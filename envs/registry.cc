@@ -10,6 +10,7 @@
 #include "envs/classic_control.h"
 #include "envs/native_vector_env.h"
 #include "envs/plugin_environment.h"
+#include "envs/process_vector_env.h"
 
 namespace troop {
 namespace {
@@ -68,6 +69,10 @@ constexpr Entry kEntries[] = {
 };
 
 Result<const Entry*> Find(std::string_view id) {
+  if (IsPythonEnvironment(id)) {
+    return InvalidArgument(
+        "{} is Python's, which runs in a process of its own: env.isolation can't be \"none\"", id);
+  }
   const auto entry = std::ranges::find(kEntries, id, &Entry::id);
   if (entry != std::end(kEntries)) return &*entry;
   const std::vector<std::string> known = EnvironmentIds();
@@ -145,6 +150,7 @@ Result<std::unique_ptr<Environment>> MakeEnvironment(std::string_view id,
 Result<std::unique_ptr<VectorEnv>> MakeVectorEnv(std::string_view id, const EnvOptions& options,
                                                  int size, EpisodeSeeder seeder) {
   if (size < 1) return InvalidArgument("{}: a vector of {} environments; give >= 1", id, size);
+  if (InProcess(id, options)) return MakeProcessVectorEnv(id, options, size, std::move(seeder));
   if (!options.plugin.empty()) return MakePlugins(id, options, size, std::move(seeder));
   TROOP_ASSIGN_OR_RETURN(const Entry* entry, Find(id));
   TROOP_ASSIGN_OR_RETURN(const EnvOptions resolved, Resolve(*entry, options));
@@ -155,6 +161,11 @@ Result<std::unique_ptr<VectorEnv>> MakeVectorEnv(std::string_view id, const EnvO
 }
 
 Result<EnvSpec> FindEnvSpec(std::string_view id, const EnvOptions& options) {
+  if (InProcess(id, options)) {
+    const auto no_seed = [](int) { return std::uint64_t{0}; };
+    TROOP_ASSIGN_OR_RETURN(const auto env, MakeProcessVectorEnv(id, options, 1, no_seed));
+    return env->spec();
+  }
   TROOP_ASSIGN_OR_RETURN(const auto env, MakeEnvironment(id, options));
   return env->spec();
 }

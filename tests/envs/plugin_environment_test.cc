@@ -301,7 +301,8 @@ TEST(PluginFileTest, WhatIsNoPluginIsRefusedWithItsPath) {
   EXPECT_EQ(refusal(text).code(), Code::kInvalidArgument);
   EXPECT_THAT(refusal(Plugin("nothing")).message(), HasSubstr("does not export troop_env_api"));
   EXPECT_THAT(
-      MakeVectorEnv("Walk-v0", {.plugin = text}, 2, [](int) { return 1; }).status().message(),
+      MakeVectorEnv("Walk-v0", {.plugin = text, .isolation = Isolation::kNone}, 2,
+                    [](int) { return 1; }).status().message(),
       HasSubstr("text.so"));
   std::filesystem::remove_all(folder);
 }

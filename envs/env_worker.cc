@@ -1,0 +1,191 @@
+#include "envs/env_worker.h"
+
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+namespace troop {
+namespace {
+
+// How long a process may take to die after it closed its socket.
+constexpr Duration kDying = Milliseconds(100);
+constexpr Duration kWaitMax = Milliseconds(100);
+
+Duration Shortest(Duration start, Duration step) {
+  return std::clamp(std::min(start, step) / 4, Milliseconds(1), kWaitMax);
+}
+
+}  // namespace
+
+void EnvWorker::Start(Time now) {
+  TROOP_CHECK(down(), "a worker is started twice");
+  since_ = now;
+  state_ = State::kStarting;
+  Result<WorkerProcess> process = WorkerProcess::Start(options_.program, options_.memory);
+  failed_ = !process.ok();
+  if (failed_) {
+    death_ = {.what = process.status().message(), .starting = true};
+    return;
+  }
+  process_ = std::move(process).value();
+  const auto wait = Shortest(options_.start_timeout, options_.step_timeout);
+  const timeval timeout{0, std::chrono::duration_cast<std::chrono::microseconds>(wait).count()};
+  setsockopt(process_.socket(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+  Send(options_.request);
+}
+
+void EnvWorker::Map(const worker::Layout& layout, std::byte* memory, Time now) {
+  TROOP_CHECK(state_ == State::kSpec, "the layout comes after the spec");
+  layout_ = layout;
+  memory_ = memory;
+  since_ = now;
+  state_ = State::kMapping;
+  Send(worker::LayoutMessage(layout));
+}
+
+void EnvWorker::Begin(worker::Message round, Time now) {
+  TROOP_CHECK(idle(), "a round begins while the one before is under way");
+  std::atomic_ref(*reinterpret_cast<std::uint32_t*>(memory_ + layout_.progress)).store(0);
+  progress_ = 0;
+  since_ = now;
+  round_ = round;
+  state_ = State::kBusy;
+  const char byte = round;
+  Send({&byte, 1});
+}
+
+std::uint32_t EnvWorker::progress() const {
+  return std::atomic_ref(*reinterpret_cast<std::uint32_t*>(memory_ + layout_.progress)).load();
+}
+
+// A failure is seen by the next receive: the other end is gone.
+bool EnvWorker::Send(std::string_view message) {
+  return send(process_.socket(), message.data(), message.size(), MSG_NOSIGNAL) ==
+         ssize_t(message.size());
+}
+
+std::string_view EnvWorker::Receive(bool wait) {
+  const ssize_t got =
+      recv(process_.socket(), buffer_.data(), buffer_.size(), wait ? 0 : MSG_DONTWAIT);
+  silent_ = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+  return {buffer_.data(), std::size_t(std::max<ssize_t>(got, 0))};
+}
+
+EnvWorker::Event EnvWorker::Poll(Time now) {
+  if (std::exchange(failed_, false)) {
+    state_ = State::kDown;
+    return Event::kDied;
+  }
+  if (state_ == State::kDown || state_ == State::kSpec || state_ == State::kIdle) {
+    return Event::kNothing;
+  }
+  std::string_view message = Receive(options_.wait);
+  // One that ends without reading all gives a reset before its last words.
+  if (message.empty() && !silent_) message = Receive(false);
+  if (!message.empty()) return Take(message);
+  return silent_ ? Late(now) : Lost();
+}
+
+EnvWorker::Event EnvWorker::Take(std::string_view message) {
+  if (state_ == State::kStarting) {
+    if (message[0] == worker::kExec) {
+      int error = 0;
+      memcpy(&error, message.data() + 1, std::min(message.size() - 1, sizeof(error)));
+      return Die(
+          fmt::format("{} can't be run: {}", options_.program.path, strerror(error)),
+          NotFound("{}: {} can't be run: {}", options_.id, options_.program.path, strerror(error)));
+    }
+    spec_ = worker::ParseSpecMessage(message, options_.id);
+    if (!spec_.ok()) return Die(spec_.status().message(), spec_.status());
+    state_ = State::kSpec;
+    return Event::kSpec;
+  }
+  if (message.size() != 1 || message[0] != worker::kDone) {
+    return Die(fmt::format("its process answered {} bytes of nonsense", message.size()));
+  }
+  return std::exchange(state_, State::kIdle) == State::kMapping ? Event::kReady : Event::kDone;
+}
+
+EnvWorker::Event EnvWorker::Lost() {
+  const std::string how = process_.End(kDying);
+  return Die(how.empty() ? "its process closed the connection" : how);
+}
+
+// Whether it has been silent for too long; each row that it begins is a sign of life, once.
+EnvWorker::Event EnvWorker::Late(Time now) {
+  if (process_.ended()) {  // and a child of its own may keep the socket open
+    std::string_view last = Receive(false);
+    if (last.empty()) last = Receive(false);
+    return last.empty() ? Lost() : Take(last);
+  }
+  const bool starting = state_ != State::kBusy;
+  const std::uint32_t reached = starting ? 0 : progress();
+  if (reached > progress_ && reached <= std::uint32_t(layout_.rows)) {
+    progress_ = reached;
+    since_ = now;
+  }
+  if (now - since_ <= (starting ? options_.start_timeout : options_.step_timeout)) {
+    return Event::kNothing;
+  }
+  if (starting) {
+    return Die(fmt::format("was not ready within env.start_timeout_s = {:g} s",
+                           ToSeconds(options_.start_timeout)));
+  }
+  return Die(fmt::format("took longer than env.step_timeout_s = {:g} s",
+                         ToSeconds(options_.step_timeout)));
+}
+
+EnvWorker::Event EnvWorker::Die(std::string what, Status final) {
+  const bool busy = state_ == State::kBusy;
+  process_.End({});
+  death_ = {.what = std::move(what),
+            .starting = !busy,
+            .resetting = busy && resetting(),
+            .final = std::move(final)};
+  const std::uint32_t row = busy ? progress() : 0;
+  if (row >= 1 && row <= std::uint32_t(layout_.rows)) death_.row = int(row) - 1;
+  state_ = State::kDown;
+  return Event::kDied;
+}
+
+bool EnvWorker::ReceiveWithin(Duration patience, std::string_view* message) {
+  pollfd ready{process_.socket(), POLLIN, 0};
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(patience).count() + 1;
+  if (poll(&ready, 1, int(std::min<std::int64_t>(ms, 1 << 30))) != 1) return false;
+  *message = Receive(false);
+  return !message->empty();
+}
+
+Picture EnvWorker::Render(int row) {
+  TROOP_CHECK(idle(), "a picture is drawn between two steps");
+  const auto fail = [this] {
+    Hang();  // whatever it says next would be misunderstood; the next round finds it gone
+    return Picture{};
+  };
+  std::string_view message;
+  if (!Send(fmt::format("{}{}", char(worker::kRender), row))) return {};
+  if (!ReceiveWithin(options_.step_timeout, &message)) return fail();
+  const Result<JsonValue> json = ParseJson(message);
+  if (!json.ok()) return fail();
+  if (json->Find("error") != nullptr) return {};
+  const std::int64_t height = json->Integer("height").ok() ? *json->Integer("height") : 0;
+  const std::int64_t width = json->Integer("width").ok() ? *json->Integer("width") : 0;
+  constexpr std::int64_t kMax = worker::kPictureSideMax;
+  if (height < 1 || width < 1 || height > kMax || width > kMax) return fail();
+  Picture picture{.width = int(width), .height = int(height), .rgb = {}};
+  const auto bytes = std::size_t(height * width * 3);
+  picture.rgb.reserve(bytes);
+  while (picture.rgb.size() < bytes) {
+    if (!ReceiveWithin(options_.step_timeout, &message)) return fail();
+    if (message.size() > bytes - picture.rgb.size()) return fail();
+    picture.rgb.insert(picture.rgb.end(), message.begin(), message.end());
+  }
+  return picture;
+}
+
+}  // namespace troop

@@ -1,0 +1,204 @@
+#include "envs/worker_loop.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <exception>
+#include <optional>
+#include <string>
+
+#include "envs/environment.h"
+#include "envs/worker_protocol.h"
+
+namespace troop {
+namespace {
+
+using namespace worker;
+
+class WorkerLoop {
+ public:
+  int Run();
+
+ private:
+  Status Prepare();
+  Status Make(std::size_t row);
+  Status MapMemory();
+  void StepAll();
+  void ResetMarked();
+  void Render(std::string_view row);
+  void Fault(std::size_t row, std::string_view why);
+  void Drop(std::size_t row, std::string_view why);
+  Status Send(std::string_view message);
+  Result<std::string_view> Receive();
+  void Enter(std::size_t row) {
+    std::atomic_ref(*At<std::uint32_t>(layout_.progress)).store(std::uint32_t(row) + 1);
+  }
+  template <class T>
+  T* At(std::size_t offset) const {
+    return reinterpret_cast<T*>(memory_ + offset);
+  }
+  std::span<std::byte> Row(std::size_t array, std::size_t bytes, std::size_t row) const {
+    return {memory_ + array + row * bytes, bytes};
+  }
+
+  Request request_;
+  Layout layout_;
+  std::byte* memory_ = nullptr;
+  std::size_t action_bytes_ = 0, observation_bytes_ = 0;
+  std::vector<std::unique_ptr<Environment>> envs_;  // nullptr: to be made anew
+  std::array<char, kMessageBytes> buffer_;
+};
+
+// REQUIRES: sizes fit a message.
+Status WorkerLoop::Send(std::string_view message) {
+  while (send(kSocket, message.data(), message.size(), MSG_NOSIGNAL) < 0) {
+    if (errno != EINTR) return Unavailable("the owner is gone: {}", strerror(errno));
+  }
+  return Status::Ok();
+}
+
+Result<std::string_view> WorkerLoop::Receive() {
+  for (;;) {
+    const ssize_t got = recv(kSocket, buffer_.data(), buffer_.size(), 0);
+    if (got > 0) return std::string_view(buffer_.data(), std::size_t(got));
+    if (got == 0 || errno != EINTR) return Unavailable("the owner is gone");
+  }
+}
+
+Status WorkerLoop::Make(std::size_t row) {
+  TROOP_ASSIGN_OR_RETURN(envs_[row], MakeEnvironment(request_.id, request_.options));
+  return Status::Ok();
+}
+
+Status WorkerLoop::Prepare() {
+  TROOP_ASSIGN_OR_RETURN(const std::string_view text, Receive());
+  TROOP_ASSIGN_OR_RETURN(request_, ParseRequest(text));
+  envs_.resize(std::size_t(std::max(request_.rows, 1)));
+  Status made;
+  for (std::size_t i = 0; i < envs_.size() && made.ok(); ++i) made = Make(i);
+  if (!made.ok()) {
+    TROOP_RETURN_IF_ERROR(Send(JsonObject().Add("error", made.message()).str()));
+    return made;
+  }
+  const EnvSpec& spec = envs_[0]->spec();
+  action_bytes_ = spec.action.tensor().bytes();
+  observation_bytes_ = spec.observation.bytes();
+  TROOP_RETURN_IF_ERROR(Send(SpecMessage(spec)));
+  TROOP_ASSIGN_OR_RETURN(const std::string_view layout, Receive());
+  TROOP_ASSIGN_OR_RETURN(layout_, ParseLayout(layout));
+  TROOP_RETURN_IF_ERROR(MapMemory());
+  return Send(std::string(1, kDone));
+}
+
+Status WorkerLoop::MapMemory() {
+  void* mapped = mmap(nullptr, layout_.total, PROT_READ | PROT_WRITE, MAP_SHARED, kMemory, 0);
+  if (mapped == MAP_FAILED) return ResourceExhausted("no memory: {}", strerror(errno));
+  memory_ = static_cast<std::byte*>(mapped);
+  return Status::Ok();
+}
+
+void WorkerLoop::Fault(std::size_t row, std::string_view why) {
+  const auto text = Row(layout_.text, kTextBytes, row);
+  std::ranges::fill(text, std::byte{0});
+  memcpy(text.data(), why.data(), std::min(why.size(), kTextBytes - 1));
+  At<std::uint8_t>(layout_.flags)[row] = kFault;
+}
+
+// What threw may be in any state: the next reset makes it anew.
+void WorkerLoop::Drop(std::size_t row, std::string_view why) {
+  Fault(row, why);
+  envs_[row].reset();
+}
+
+void WorkerLoop::StepAll() {
+  for (std::size_t i = 0; i < envs_.size(); ++i) {
+    Enter(i);
+    try {
+      const StepResult result = envs_[i]->Step(Row(layout_.action, action_bytes_, i),
+                                               Row(layout_.observation, observation_bytes_, i));
+      if (const std::string_view why = envs_[i]->fault(); !why.empty()) {
+        Fault(i, why);
+        continue;
+      }
+      At<float>(layout_.reward)[i] = result.reward;
+      At<std::uint8_t>(layout_.flags)[i] =
+          std::uint8_t((result.terminated ? kTerminated : 0) | (result.truncated ? kTruncated : 0));
+    } catch (const std::exception& error) {
+      Drop(i, error.what());
+    }
+  }
+}
+
+void WorkerLoop::ResetMarked() {
+  for (std::size_t i = 0; i < envs_.size(); ++i) {
+    if (At<std::uint8_t>(layout_.reset)[i] == 0) continue;
+    Enter(i);
+    At<std::uint8_t>(layout_.flags)[i] = 0;
+    try {
+      const Status made = envs_[i] == nullptr ? Make(i) : Status::Ok();
+      if (made.ok()) {
+        envs_[i]->Reset(At<std::uint64_t>(layout_.seed)[i],
+                        Row(layout_.observation, observation_bytes_, i));
+        if (const std::string_view why = envs_[i]->fault(); !why.empty()) Fault(i, why);
+      } else {
+        Fault(i, made.message());
+      }
+    } catch (const std::exception& error) {
+      Drop(i, error.what());
+    }
+  }
+}
+
+void WorkerLoop::Render(std::string_view row) {
+  std::size_t index = 0;
+  std::from_chars(row.data(), row.data() + row.size(), index);
+  const bool drawable = index < envs_.size() && envs_[index] != nullptr;
+  const Picture picture = drawable ? envs_[index]->Render() : Picture{};
+  const std::string_view bytes(reinterpret_cast<const char*>(picture.rgb.data()),
+                               picture.rgb.size());
+  if (bytes.empty()) {
+    (void)Send(JsonObject().Add("error", "no picture").str());
+    return;
+  }
+  Status sent = Send(JsonObject().Add("height", picture.height).Add("width", picture.width).str());
+  for (std::size_t at = 0; at < bytes.size() && sent.ok(); at += kPictureBytes) {
+    sent = Send(bytes.substr(at, kPictureBytes));
+  }
+}
+
+int WorkerLoop::Run() {
+  if (const Status ready = Prepare(); !ready.ok()) {
+    fmt::print(stderr, "troop env-worker: {}\n", ready.message());
+    return 1;
+  }
+  for (;;) {
+    const Result<std::string_view> message = Receive();
+    if (!message.ok()) return 0;
+    switch ((*message)[0]) {
+      case kStep:
+        StepAll();
+        break;
+      case kReset:
+        ResetMarked();
+        break;
+      case kRender:
+        Render(message->substr(1));
+        continue;
+      default:
+        return 2;
+    }
+    if (!Send(std::string(1, kDone)).ok()) return 0;
+  }
+}
+
+}  // namespace
+
+int RunEnvWorker() { return std::make_unique<WorkerLoop>()->Run(); }
+
+}  // namespace troop

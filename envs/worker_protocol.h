@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "core/json.h"
+#include "core/spec.h"
+#include "core/status.h"
+#include "envs/environment.h"
+
+// How a ProcessVectorEnv and its worker processes (worker_loop.cc, python/troop_env/worker.py)
+// talk. The worker finds a SOCK_SEQPACKET socket as descriptor 3 and a memfd, empty at first, as 4.
+//   owner  -> worker  the request: JSON (WorkerRequest)
+//   worker -> owner   {"spec": ...} or {"error": "why not"}
+//   owner  -> worker  the layout of the memory, now of its size: JSON (LayoutMessage)
+//   worker -> owner   "d"
+// then rounds, which the owner begins: "s": each row takes a step with its action; "o": each row
+// whose `reset` is 1 begins an episode with its seed; both answered by "d" when the rows are
+// written. "r<row>": a picture, answered by {"height": h, "width": w} and its bytes in messages of
+// at most kPictureBytes, or {"error": ...}. End of file: the other one is gone.
+// The owner trusts none of it: sizes and offsets are its own, flags are masked, texts are cleaned.
+namespace troop::worker {
+
+inline constexpr int kSocket = 3, kMemory = 4;
+inline constexpr int kVersion = 1;
+inline constexpr std::size_t kTextBytes = 256;         // why a row failed; shorter ends with a 0
+inline constexpr std::size_t kMessageBytes = 1 << 16;  // of any message, at most
+inline constexpr std::size_t kPictureBytes = 1 << 15;
+inline constexpr std::int64_t kPictureSideMax = 4096;
+inline constexpr std::int64_t kRowBytesMax = std::int64_t{1} << 26;  // of one observation
+inline constexpr std::int64_t kMemoryBytesMax = std::int64_t{1} << 34;
+inline constexpr std::int64_t kActionsMax = 1 << 20;  // a discrete action's count
+inline constexpr std::int64_t kActionSizeMax = 1024;  // a continuous action's numbers
+
+enum Message : char { kStep = 's', kReset = 'o', kRender = 'r', kDone = 'd', kExec = 'E' };
+enum Flags : std::uint8_t { kTerminated = 1, kTruncated = 2, kFault = 4 };
+
+// Byte offsets of the arrays of one worker, whose rows lie behind one another.
+struct Layout {
+  int rows = 0;
+  std::size_t progress = 0;     // u32: 1 + the row under way; 0: none
+  std::size_t reset = 0;        // [rows] u8
+  std::size_t seed = 0;         // [rows] u64
+  std::size_t action = 0;       // [rows, ...action]
+  std::size_t observation = 0;  // [rows, ...obs]
+  std::size_t reward = 0;       // [rows] f32
+  std::size_t flags = 0;        // [rows] u8: Flags
+  std::size_t text = 0;         // [rows, kTextBytes]: where flags has kFault
+  std::size_t total = 0;        // bytes of the memory
+};
+// The memory of `workers` workers with `rows` rows together.
+struct MemoryPlan {
+  Layout all;  // first of each array; `progress` one cache line a worker
+  std::size_t action_bytes = 0, observation_bytes = 0;  // of one row
+  Layout Of(int worker, int first, int rows) const;
+};
+// Errors: kResourceExhausted.
+Result<MemoryPlan> PlanMemory(const EnvSpec& spec, int rows, int workers);
+
+std::string LayoutMessage(const Layout& layout);
+Result<Layout> ParseLayout(std::string_view text);
+
+std::string WorkerRequest(std::string_view id, const EnvOptions& options, int rows);
+struct Request {
+  std::string id;
+  EnvOptions options;
+  int rows = 0;
+};
+Result<Request> ParseRequest(std::string_view text);
+
+std::string SpecMessage(const EnvSpec& spec);
+// What a worker says that its environments look like. Errors: its own {"error"} as
+// kFailedPrecondition; kInvalidArgument for what can't be.
+Result<EnvSpec> ParseSpecMessage(std::string_view text, std::string_view id);
+
+// Printable, one line.
+std::string CleanText(std::string_view text);
+
+}  // namespace troop::worker

@@ -1,0 +1,170 @@
+"""One environment, made from its id, as the worker plays it.
+
+    class Adapter:
+        spec: dict   # {"observation": {"dtype": "u8" | "f32" | "i32", "shape": [...]},
+                     #  "observation_scale": 1.0, "max_episode_steps": 0,
+                     #  "action": {"kind": "discrete", "count": n} |
+                     #            {"kind": "continuous", "low": [...], "high": [...]}}
+        def reset(self, seed: int, out: numpy.ndarray) -> None
+        def step(self, action, out: numpy.ndarray) -> tuple[float, bool, bool]
+        def render(self) -> numpy.ndarray | None   # [height, width, 3] u8
+        def close(self) -> None
+
+`out` is where the observation is written, in memory that is shared. step returns reward, terminated
+and truncated. An action is an int, or an f32 vector that lies in shared memory: to be copied where
+it is kept.
+"""
+
+import importlib
+import sys
+
+import numpy
+
+from .convert import Actions, Observations, Refused
+
+SEED_MASK = 0x7FFFFFFF  # which every environment takes: some keep seeds in an int32
+
+
+def load(path, what):
+    """The object that "module:name" names."""
+    module, _, name = path.partition(":")
+    if not module or not name:
+        raise Refused(f'{what} "{path}" is not of the form module:callable')
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module + ".").startswith(error.name + "."):
+            raise
+        raise Refused(
+            f'{what} "{path}": no module named {module}, neither in this folder nor in PYTHONPATH'
+        ) from None
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise Refused(f'{what} "{path}": {module} has no {name}')
+        found = getattr(found, part)
+    return found
+
+
+def import_gymnasium():
+    """The package, or one sentence."""
+    try:
+        return importlib.import_module("gymnasium")
+    except ModuleNotFoundError:
+        raise Refused(
+            f"gymnasium is not installed for {sys.executable}; `pip install gymnasium`, or name "
+            "another interpreter in env.python"
+        ) from None
+
+
+def make_gymnasium(name, request):
+    """gymnasium.make, with pictures where the environment draws them."""
+    gymnasium = import_gymnasium()
+    if name.startswith("ALE/"):
+        try:
+            gymnasium.register_envs(importlib.import_module("ale_py"))
+        except ModuleNotFoundError:
+            raise Refused(
+                f"ale-py is not installed for {sys.executable}; `pip install ale-py`, or name "
+                "another interpreter in env.python"
+            ) from None
+    options = dict(request["options"])
+    limit = request["max_episode_steps"]
+    if limit >= 0:
+        options["max_episode_steps"] = limit if limit > 0 else -1
+    try:
+        if "render_mode" not in options and draws(gymnasium, name):
+            options["render_mode"] = "rgb_array"
+        return gymnasium.make(name, disable_env_checker=True, **options)
+    except gymnasium.error.Error as error:
+        raise Refused(f"gymnasium: {error}") from error
+
+
+def draws(gymnasium, name):
+    """Whether an environment can be asked for pictures."""
+    entry = gymnasium.spec(name).entry_point
+    if isinstance(entry, str):
+        entry = gymnasium.envs.registration.load_env_creator(entry)
+    return "rgb_array" in getattr(entry, "metadata", {}).get("render_modes", ())
+
+
+def make_env(request):
+    """The environment that the id names, in its wrappers."""
+    source, _, name = request["id"].partition(":")
+    if source == "gymnasium":
+        env = make_gymnasium(name, request)
+    elif source == "python":
+        env = load(name, "env.id")(**request["options"])
+    else:
+        raise Refused(f'no such environment: "{request["id"]}"')
+    for wrapper in request["wrappers"]:
+        env = load(wrapper, "env.wrappers")(env)
+    for wanted in ("reset", "step", "observation_space", "action_space"):
+        if not hasattr(env, wanted):
+            raise Refused(f"it is a {type(env).__name__}, which has no {wanted}")
+    return env
+
+
+class GymAdapter:
+    """Any environment with Gymnasium's interface."""
+
+    def __init__(self, request):
+        self._env = make_env(request)
+        self._observations = Observations(self._env.observation_space)
+        actions = Actions(self._env.action_space)
+        self._decode = actions.decode
+        self._step = self._env.step
+        self._shape = self._observations.shape if self._observations.box else None
+        self._dtype = self._observations.dtype
+        self._steps = self._limit = 0
+        limit = request["max_episode_steps"]
+        own = getattr(getattr(self._env, "spec", None), "max_episode_steps", None) or 0
+        if not request["id"].startswith("gymnasium:"):
+            self._limit = max(limit, 0)  # Gymnasium's own wrapper does it otherwise
+        self.spec = {
+            "observation": self._observations.spec(),
+            "observation_scale": self._observations.scale,
+            "action": actions.spec(),
+            "max_episode_steps": limit if limit >= 0 else int(own),
+        }
+
+    def reset(self, seed, out):
+        """Begins an episode."""
+        answer = self._env.reset(seed=seed & SEED_MASK)
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            raise TypeError("reset must return (observation, info)")
+        self._observations.write(answer[0], out)
+        self._steps = 0
+
+    def step(self, action, out):
+        """Takes one step."""
+        if self._decode is not None:
+            action = self._decode(action)
+        observation, reward, terminated, truncated, _ = self._step(action)
+        if (
+            type(observation) is numpy.ndarray
+            and observation.dtype is self._dtype
+            and observation.shape == self._shape
+        ):
+            out[...] = observation
+        else:
+            self._observations.write(observation, out)
+        if self._limit:
+            self._steps += 1
+            truncated = truncated or (self._steps >= self._limit and not terminated)
+        return reward, terminated, truncated
+
+    def render(self):
+        """A picture, if there is one."""
+        render = getattr(self._env, "render", None)
+        return None if render is None else render()
+
+    def close(self):
+        """Frees what the environment holds."""
+        close = getattr(self._env, "close", None)
+        if close is not None:
+            close()
+
+
+def make(request):
+    """The adapter for a request's id."""
+    return GymAdapter(request)

@@ -1,0 +1,201 @@
+"""Between the spaces of an environment and what Troop knows: one tensor, and one kind of action.
+
+Observations: a Box of u8 stays as it is, any other Box becomes f32 of its shape; everything else
+becomes one f32 vector, as gymnasium.spaces.utils.flatten orders it: Discrete one-hot, MultiDiscrete
+one-hot number by number, MultiBinary as it is, Dict and Tuple their parts behind one another.
+Actions: Discrete; Box with finite bounds as numbers; MultiDiscrete as one number, the last of its
+numbers varying fastest.
+"""
+
+import math
+import sys
+
+import numpy
+
+ACTIONS_MAX = 4096  # of a MultiDiscrete, counted as one number
+
+
+class Refused(Exception):
+    """Why an environment can't be played: one sentence for its user."""
+
+
+def kind(space):
+    """The name of the space that this one is, or derives from."""
+    names = [base.__name__ for base in type(space).__mro__]
+    known = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
+    return next((name for name in names if name in known), type(space).__name__)
+
+
+def describe(array):
+    """As Troop writes the type of a tensor: f32[4]."""
+    dtype = numpy.dtype(array.dtype)
+    letter = {"u": "u", "i": "i", "f": "f", "b": "bool"}.get(dtype.kind, dtype.name)
+    bits = "" if letter not in "uif" else str(8 * dtype.itemsize)
+    return f"{letter}{bits}[{', '.join(map(str, array.shape))}]"
+
+
+def one_hot(value, out, start, n):
+    """Into out, which has n numbers."""
+    index = int(value) - start
+    if not 0 <= index < n:
+        raise ValueError(f"observation {int(value)} is not in {start}..{start + n - 1}")
+    out[...] = 0
+    out[index] = 1
+
+
+def shaped(value, shape, what):
+    """value as an array; ValueError where it has another shape or is no number."""
+    array = numpy.asarray(value)
+    if array.shape != shape or array.dtype.kind not in "biuf":
+        found = describe(array)
+        raise ValueError(f"{what} is {found}, the space says {list(shape)}")
+    return array
+
+
+class Part:
+    """A space inside an observation: how many numbers it has, and how they are written."""
+
+    def __init__(self, space, name):
+        self._name = name
+        self._kind = kind(space)
+        self._space = space
+        self._parts = []
+        if self._kind == "Discrete":
+            self.size = int(space.n)
+        elif self._kind == "MultiDiscrete":
+            self.size = int(numpy.sum(space.nvec))
+        elif self._kind in ("Box", "MultiBinary"):
+            self.size = int(math.prod(space.shape))
+        elif self._kind == "Dict":
+            self._parts = [(k, Part(s, f"{name}[{k!r}]")) for k, s in space.spaces.items()]
+        elif self._kind == "Tuple":
+            self._parts = [(i, Part(s, f"{name}[{i}]")) for i, s in enumerate(space.spaces)]
+        else:
+            raise Refused(
+                f"its {name} space is {space!r}; Box, Discrete, MultiDiscrete, MultiBinary, "
+                "and Dict and Tuple of these can be played"
+            )
+        if self._parts:
+            self.size = sum(part.size for _, part in self._parts)
+
+    def write(self, value, out):
+        """value into the vector out."""
+        if self._parts:
+            at = 0
+            for key, part in self._parts:
+                part.write(value[key], out[at : at + part.size])
+                at += part.size
+        elif self._kind == "Discrete":
+            one_hot(value, out, int(getattr(self._space, "start", 0)), self.size)
+        elif self._kind == "MultiDiscrete":
+            self._write_many(value, out)
+        else:
+            out[...] = shaped(value, tuple(self._space.shape), self._name).reshape(-1)
+
+    def _write_many(self, value, out):
+        counts = numpy.asarray(self._space.nvec)
+        starts = numpy.broadcast_to(getattr(self._space, "start", 0), counts.shape).reshape(-1)
+        values = shaped(value, counts.shape, self._name).reshape(-1)
+        at = 0
+        for number, start, n in zip(values, starts, counts.reshape(-1)):
+            one_hot(number, out[at : at + n], int(start), int(n))
+            at += int(n)
+
+
+class Observations:
+    """What an observation space becomes."""
+
+    def __init__(self, space):
+        self.scale = 1.0
+        self.box = kind(space) == "Box"
+        self._part = None
+        if self.box:
+            self.shape = tuple(int(d) for d in space.shape)
+            own = numpy.dtype(space.dtype)
+            self.dtype = own if own == numpy.uint8 else numpy.dtype(numpy.float32)
+            if own.kind not in "biuf":
+                raise Refused(f"its observation space {space!r} holds no numbers")
+            if own == numpy.uint8 and self.shape and numpy.max(space.high) == 255:
+                self.scale = 1 / 255
+            if own not in (self.dtype, numpy.dtype(numpy.float64)):
+                print(f"troop_env: observations are {own}; played as f32", file=sys.stderr)
+        else:
+            self._part = Part(space, "observation")
+            self.shape = (self._part.size,)
+            self.dtype = numpy.dtype(numpy.float32)
+        if 0 in self.shape:
+            raise Refused(f"its observation space {space!r} is empty")
+
+    def spec(self):
+        """For the owner of this process."""
+        return {"dtype": "u8" if self.dtype == numpy.uint8 else "f32", "shape": list(self.shape)}
+
+    def write(self, observation, out):
+        """Any observation of the space into out."""
+        if self._part is not None:
+            self._part.write(observation, out)
+            return
+        array = numpy.asarray(observation)
+        wrong = array.dtype.kind not in "biuf"
+        if self.dtype == numpy.uint8:
+            wrong = array.dtype != numpy.uint8
+        if wrong or array.shape != self.shape:
+            says = numpy.broadcast_to(numpy.zeros((), self.dtype), self.shape)
+            raise ValueError(f"observation is {describe(array)}, the space says {describe(says)}")
+        out[...] = array
+
+
+class Actions:
+    """What an action space becomes; `decode` gives the environment what it wants."""
+
+    def __init__(self, space):
+        known = kind(space)
+        if known == "Discrete":
+            start = int(getattr(space, "start", 0))
+            self._spec = {"kind": "discrete", "count": int(space.n)}
+            self.decode = (lambda action: action + start) if start else None
+        elif known == "MultiDiscrete":
+            self._count(space)
+        elif known == "Box":
+            self._bound(space)
+        else:
+            raise Refused(
+                f"its action space is {space!r}; Discrete, MultiDiscrete and Box can be played"
+            )
+
+    def _count(self, space):
+        counts = numpy.asarray(space.nvec)
+        total = math.prod(int(n) for n in counts.reshape(-1))
+        if total > ACTIONS_MAX:
+            raise Refused(
+                f"its action space {space!r} has {total} combinations; at most {ACTIONS_MAX} "
+                "can be counted as one discrete action"
+            )
+        start = numpy.broadcast_to(getattr(space, "start", 0), counts.shape)
+        table = [
+            numpy.asarray(numpy.unravel_index(i, counts.reshape(-1)), numpy.int64).reshape(
+                counts.shape
+            )
+            + start
+            for i in range(total)
+        ]
+        self._spec = {"kind": "discrete", "count": total}
+        self.decode = lambda action: table[action].copy()
+
+    def _bound(self, space):
+        low = numpy.asarray(space.low, numpy.float64).reshape(-1)
+        high = numpy.asarray(space.high, numpy.float64).reshape(-1)
+        if not (numpy.isfinite(low).all() and numpy.isfinite(high).all()):
+            raise Refused(
+                f"its action space {space!r} has infinite bounds, within which nothing can be "
+                "explored; give it finite ones, with a wrapper for example"
+            )
+        if numpy.dtype(space.dtype).kind != "f":
+            raise Refused(f"its action space {space!r} has no real numbers; use MultiDiscrete")
+        shape, dtype = tuple(space.shape), numpy.dtype(space.dtype)
+        self._spec = {"kind": "continuous", "low": low.tolist(), "high": high.tolist()}
+        self.decode = lambda action: action.astype(dtype).reshape(shape)
+
+    def spec(self):
+        """For the owner of this process."""
+        return self._spec

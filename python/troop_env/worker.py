@@ -1,0 +1,213 @@
+"""The life of a worker process: python -m troop_env.worker.
+
+Started by Troop with a socket as descriptor 3 and a shared memory as 4; envs/worker_protocol.h says
+what goes over them. Ends when the other end of the socket does.
+"""
+
+import json
+import mmap
+import os
+import sys
+import traceback
+
+import numpy
+
+from . import adapters
+from .convert import Refused
+
+SOCKET, MEMORY = 3, 4
+VERSION = 1
+MESSAGE_BYTES, PICTURE_BYTES = 1 << 16, 1 << 15
+TERMINATED, TRUNCATED, FAULT = 1, 2, 4
+DTYPES = {"u8": numpy.uint8, "f32": numpy.float32, "i32": numpy.int32}
+
+
+def send(value):
+    """JSON, as one message."""
+    os.write(SOCKET, json.dumps(value).encode())
+
+
+def refuse(why):
+    """Tells the owner why there is nothing to play."""
+    send({"error": why[:4000]})
+    return 1
+
+
+def reason(error):
+    """An exception in one line: its type, what it says, and the last line that is not ours."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if not os.path.abspath(f.filename).startswith(here + os.sep)]
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if own:
+        text += f" ({os.path.basename(own[-1].filename)}:{own[-1].lineno})"
+    return " ".join(text.split())
+
+
+class Memory:
+    """The arrays of this worker's rows, in the shared memory."""
+
+    def __init__(self, layout, spec):
+        rows, total = layout["rows"], layout["total"]
+        memory = mmap.mmap(MEMORY, total)
+        whole = memoryview(memory)
+        action = spec["action"]
+        kind, width = ("i", 1) if action["kind"] == "discrete" else ("f", len(action["low"]))
+
+        def view(name, letter, count):
+            at = layout[name]
+            return whole[at : at + count * numpy.dtype(letter).itemsize].cast(letter)
+
+        self.progress = view("progress", "I", 1)
+        self.reset = view("reset", "B", rows)
+        self.seed = view("seed", "Q", rows)
+        self.reward = view("reward", "f", rows)
+        self.flags = view("flags", "B", rows)
+        self.action = view("action", kind, rows * width)
+        if kind == "f":
+            self.action = list(numpy.frombuffer(self.action, numpy.float32).reshape(rows, width))
+        self._text = whole[layout["text"] : layout["text"] + rows * layout["text_bytes"]]
+        self._text_bytes = layout["text_bytes"]
+        dtype = numpy.dtype(DTYPES[spec["observation"]["dtype"]])
+        shape = tuple(spec["observation"]["shape"])
+        self.observations = numpy.ndarray(
+            (rows, *shape), dtype, buffer=memory, offset=layout["observation"]
+        )
+        # Each a view, also where an observation is one number.
+        self.observation = [self.observations[i : i + 1].reshape(shape) for i in range(rows)]
+
+    def fault(self, row, error):
+        """Says why a row failed."""
+        text = reason(error).encode()[: self._text_bytes - 1]
+        at = row * self._text_bytes
+        self._text[at : at + self._text_bytes] = text.ljust(self._text_bytes, b"\0")
+        self.flags[row] = FAULT
+
+
+class Rows:
+    """Environments that are stepped one after another."""
+
+    def __init__(self, request):
+        self._request = request
+        self._adapters = [adapters.make(request) for _ in range(request["rows"])]
+        self.spec = self._adapters[0].spec
+        self._memory = None
+        self._step = [adapter.step for adapter in self._adapters]
+
+    def map(self, memory):
+        """The memory, which is known after the spec."""
+        self._memory = memory
+
+    def step_all(self):
+        """A step of each row."""
+        memory = self._memory
+        progress, action, observation = memory.progress, memory.action, memory.observation
+        reward, flags = memory.reward, memory.flags
+        for row, step in enumerate(self._step):
+            progress[0] = row + 1
+            try:
+                value, terminated, truncated = step(action[row], observation[row])
+                try:
+                    reward[row] = value
+                except TypeError:
+                    raise TypeError(f"reward is {value!r}, not a number") from None
+                flags[row] = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
+            except Exception as error:
+                self._drop(row, error)
+
+    def reset_marked(self):
+        """Begins the episodes that are asked for; makes those environments anew that failed."""
+        memory = self._memory
+        for row, wanted in enumerate(memory.reset):
+            if not wanted:
+                continue
+            memory.progress[0] = row + 1
+            memory.flags[row] = 0
+            try:
+                if self._adapters[row] is None:
+                    self._adapters[row] = adapters.make(self._request)
+                    self._step[row] = self._adapters[row].step
+                self._adapters[row].reset(memory.seed[row], memory.observation[row])
+            except Exception as error:
+                self._drop(row, error)
+
+    def _drop(self, row, error):
+        self._memory.fault(row, error)
+        adapter, self._adapters[row] = self._adapters[row], None
+        try:
+            if adapter is not None:
+                adapter.close()
+        except Exception as second:
+            print(f"troop_env: close failed, too: {reason(second)}", file=sys.stderr)
+
+    def render(self, row):
+        """A picture of one row."""
+        return None if self._adapters[row] is None else self._adapters[row].render()
+
+
+def send_picture(picture):
+    """Its size, then its bytes."""
+    picture = numpy.ascontiguousarray(() if picture is None else picture)
+    if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != numpy.uint8:
+        send({"error": "no picture"})
+        return
+    send({"height": picture.shape[0], "width": picture.shape[1]})
+    data = picture.tobytes()
+    for at in range(0, len(data), PICTURE_BYTES):
+        os.write(SOCKET, data[at : at + PICTURE_BYTES])
+
+
+def serve(rows):
+    """Rounds, until the owner is gone."""
+    read, write = os.read, os.write
+    while True:
+        message = read(SOCKET, MESSAGE_BYTES)
+        if message == b"s":
+            rows.step_all()
+        elif message == b"o":
+            rows.reset_marked()
+        elif message[:1] == b"r":
+            try:
+                picture = rows.render(int(message[1:]))
+            except Exception as error:
+                print(f"troop_env: no picture: {reason(error)}", file=sys.stderr)
+                picture = None
+            send_picture(picture)
+            continue
+        else:
+            return
+        write(SOCKET, b"d")
+
+
+def main():
+    """Returns the exit code."""
+    message = os.read(SOCKET, MESSAGE_BYTES)
+    if not message:
+        return 0
+    request = json.loads(message)
+    if request["version"] != VERSION:
+        return refuse(f"the Python package is of another version: {__file__}")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        rows = Rows(request)
+    except Refused as error:
+        return refuse(str(error))
+    except Exception as error:
+        traceback.print_exc()
+        return refuse(f"can't be made: {reason(error)}")
+    send({"spec": rows.spec})
+    message = os.read(SOCKET, MESSAGE_BYTES)
+    if not message:
+        return 0
+    rows.map(Memory(json.loads(message), rows.spec))
+    os.write(SOCKET, b"d")
+    serve(rows)
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
+        sys.exit(0)

@@ -1,0 +1,4 @@
+#include "envs/worker_loop.h"
+
+// What `troop env-worker` is, without all the rest: for tests of the folder alone.
+int main() { return troop::RunEnvWorker(); }

@@ -1,0 +1,120 @@
+"""An environment whose every number is known in advance, and that fails where it is told to.
+
+The test has its own arithmetic for it (process_vector_env_test.cc).
+"""
+
+import ctypes
+import os
+import signal
+import sys
+import time
+
+import numpy
+from troop_env.spaces import Box, Discrete
+
+
+class Counter:
+    """An episode of 3 + seed % 5 steps; terminated where the seed is even, else truncated.
+
+    The observation is [seed % 1000, step, last action], the reward step + 10 * action.
+    """
+
+    made = 0  # in this process
+
+    # pylint: disable-next=too-many-arguments
+    def __init__(self, *, fault="", at=2, which=0, once="", pids="", width=3):
+        self.observation_space = Box(-1e6, 1e6, (width,))
+        self.action_space = Discrete(7)
+        self._fault, self._at, self._once = fault, at, once
+        self._faulty = fault != "" and Counter.made == which
+        Counter.made += 1
+        self._seed = self._step = 0
+        if pids:
+            with open(pids, "a", encoding="utf-8") as file:
+                file.write(f"{os.getpid()}\n")
+        if self._faulty and at == -1:
+            self._fail()
+
+    def reset(self, *, seed):
+        """Begins an episode."""
+        self._seed, self._step = seed, 0
+        if self._faulty and self._at == 0:
+            self._fail()
+        return self._look(0), {}
+
+    def step(self, action):
+        """Takes one step."""
+        self._step += 1
+        if self._faulty and self._step == self._at:
+            wrong = self._fail()
+            if wrong is not None:
+                return wrong
+        over = self._step >= 3 + self._seed % 5
+        even = self._seed % 2 == 0
+        return self._look(action), self._step + 10 * action, over and even, over and not even, {}
+
+    def _look(self, action):
+        return numpy.array([self._seed % 1000, self._step, action], numpy.float32)
+
+    def _fail(self):
+        if self._once:
+            try:
+                os.close(os.open(self._once, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return None
+        good = self._look(0)
+        answers = {
+            "shape": (good[:2], 0.0, False, False, {}),
+            "text": ("no numbers", 0.0, False, False, {}),
+            "few": (good, 0.0, False),
+            "reward": (good, "much", False, False, {}),
+        }
+        if self._fault in answers:
+            return answers[self._fault]
+        getattr(self, "_" + self._fault)()
+        return None
+
+    def _kill(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _abort(self):
+        os.abort()
+
+    def _segfault(self):
+        ctypes.string_at(0)
+
+    def _exit(self):
+        sys.exit(3)
+
+    def _raise(self):
+        raise RuntimeError("the door\nis stuck")
+
+    def _hang(self):
+        time.sleep(1e9)
+
+    def _garbage(self):
+        os.write(3, b"garbage" * 100)
+
+    def _close(self):
+        os.close(3)
+        time.sleep(1e9)
+
+    def _children(self):
+        """A child that would live on."""
+        child = os.fork()
+        if child == 0:
+            time.sleep(1e9)
+        with open(os.environ["TROOP_TEST_PIDS"], "a", encoding="utf-8") as file:
+            file.write(f"{child}\n")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def change_of_mind(*, once):
+    """Looks otherwise from the second start on."""
+    if os.path.exists(once):
+        return Counter(width=4)
+    return Counter(fault="kill", once=once)
+
+
+class NoSpaces:
+    """No environment at all."""

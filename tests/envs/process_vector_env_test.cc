@@ -1,0 +1,462 @@
+#include "envs/process_vector_env.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/rng.h"
+#include "tests/core/python.h"
+#include "tests/core/temp_folder.h"
+
+namespace troop {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::MatchesRegex;
+using testing::SizeIs;
+
+std::uint64_t SeedOf(int index, int episode) {
+  return DeriveSeed({.run_seed = 3,
+                     .purpose = Purpose::kEnvironment,
+                     .index = std::uint64_t(index),
+                     .episode = std::uint64_t(episode)});
+}
+
+EpisodeSeeder CountingSeeder(int size) {
+  auto episodes = std::make_shared<std::vector<int>>(size, 0);
+  return [episodes](int index) { return SeedOf(index, (*episodes)[std::size_t(index)]++); };
+}
+
+// Of tests/envs/faulty_env.py, in arithmetic of our own.
+struct Model {
+  std::uint64_t seed = 0;
+  int episode = -1, step = 0;
+  float action = 0;
+  void Begin(int index) {
+    ++episode;
+    seed = SeedOf(index, episode) & 0x7fffffff;
+    step = 0;
+    action = 0;
+  }
+  void Step(int a) {
+    ++step;
+    action = float(a);
+  }
+  float reward() const { return float(step) + 10 * action; }
+  bool over() const { return step >= 3 + int(seed % 5); }
+  std::vector<float> observation() const { return {float(seed % 1000), float(step), action}; }
+};
+
+std::vector<float> Row(const ConstTensor& tensor, int row) {
+  const auto all = tensor.as<float>();
+  return {all.begin() + row * 3, all.begin() + row * 3 + 3};
+}
+
+// The next batch; nullptr: the status is not ok, or the test's deadline passed.
+const StepBatch* Await(VectorEnv* env) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (env->status().ok() && std::chrono::steady_clock::now() < end) {
+    if (const StepBatch* batch = env->Poll()) return batch;
+    if (env->fd() < 0) continue;
+    pollfd ready{env->fd(), POLLIN, 0};
+    poll(&ready, 1, 100);
+  }
+  return nullptr;
+}
+
+int ActionOf(int row, int t) { return (row * 3 + t) % 7; }
+
+class ProcessVectorEnvTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    TROOP_SKIP_WITHOUT_PYTHON();
+    setenv("PYTHONPATH", TROOP_SOURCE_DIR "/tests/envs", 1);
+    setenv("TROOP_PYTHON_PATH", TROOP_SOURCE_DIR "/python", 1);
+    options_.python = getenv("TROOP_TEST_PYTHON");
+  }
+  void Option(const std::string& name, decltype(EnvOption::value) value) {
+    options_.options.push_back({name, std::move(value)});
+  }
+  std::string File(const std::string& name) const { return folder_.path() + "/" + name; }
+
+  // An environment of `size` rows, reset; nullptr after a failure.
+  std::unique_ptr<VectorEnv> Open(int size, const std::string& id = "python:faulty_env:Counter") {
+    auto env = MakeVectorEnv(id, options_, size, CountingSeeder(size));
+    EXPECT_TRUE(env.ok()) << env.status().ToString();
+    if (!env.ok()) return nullptr;
+    models_.assign(std::size_t(size), {});
+    (*env)->SubmitReset();
+    const StepBatch* batch = Await(env->get());
+    EXPECT_NE(batch, nullptr) << (*env)->status().ToString();
+    for (int i = 0; i < size; ++i) models_[std::size_t(i)].Begin(i);
+    t_ = 0;
+    return std::move(*env);
+  }
+  // One step of all, compared with the models but for the rows with a fault, which begin anew.
+  void Step(VectorEnv* env) {
+    Tensor action(DType::kI32, {env->size()});
+    for (int i = 0; i < env->size(); ++i) {
+      action.as<std::int32_t>()[std::size_t(i)] = ActionOf(i, t_);
+      models_[std::size_t(i)].Step(ActionOf(i, t_));
+    }
+    ++t_;
+    env->Submit(action);
+    const StepBatch* batch = Await(env);
+    ASSERT_NE(batch, nullptr) << env->status().ToString();
+    std::size_t faults = 0;
+    for (int i = 0; i < env->size(); ++i) {
+      SCOPED_TRACE(fmt::format("row {} step {}", i, t_));
+      faults += batch->fault.as<std::uint8_t>()[std::size_t(i)];
+      Compare(*batch, i);
+    }
+    ASSERT_EQ(env->faults().size(), faults);
+  }
+  void Compare(const StepBatch& batch, int i) {
+    const auto at = std::size_t(i);
+    Model& model = models_[at];
+    const bool fault = batch.fault.as<std::uint8_t>()[at] != 0;
+    const bool over = !fault && model.over();
+    EXPECT_EQ(batch.reward.as<float>()[at], fault ? 0 : model.reward());
+    EXPECT_EQ(batch.terminated.as<std::uint8_t>()[at], over && model.seed % 2 == 0);
+    EXPECT_EQ(batch.truncated.as<std::uint8_t>()[at], over && model.seed % 2 == 1);
+    if (over) {
+      EXPECT_EQ(Row(batch.final_observation, i), model.observation());
+    }
+    if (fault || over) model.Begin(i);
+    EXPECT_EQ(Row(batch.observation, i), model.observation());
+  }
+  // Steps until a batch has faults, ten at most.
+  std::vector<EnvFault> StepToFaults(VectorEnv* env) {
+    for (int t = 0; t < 10; ++t) {
+      Step(env);
+      if (HasFatalFailure()) return {};
+      if (!env->faults().empty()) return {env->faults().begin(), env->faults().end()};
+    }
+    ADD_FAILURE() << "no fault in ten steps";
+    return {};
+  }
+  std::vector<pid_t> Pids() const {
+    std::ifstream file(File("pids"));
+    std::vector<pid_t> pids;
+    for (pid_t pid = 0; file >> pid;) pids.push_back(pid);
+    return pids;
+  }
+
+  TempFolder folder_;
+  EnvOptions options_;
+  std::vector<Model> models_;
+  int t_ = 0;
+};
+
+// Also where it is dead and its new parent, who is none of ours, has not reaped it.
+bool Gone(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string stat((std::istreambuf_iterator<char>(file)), {});
+  const std::size_t name = stat.rfind(')');
+  return name == std::string::npos || stat.find_first_of("ZX", name) == name + 2;
+}
+bool GoneSoon(pid_t pid) {
+  for (int i = 0; i < 3000 && !Gone(pid); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return Gone(pid);
+}
+
+struct Spread {
+  int size, processes;
+  bool wait;
+};
+class Spreads : public ProcessVectorEnvTest, public testing::WithParamInterface<Spread> {};
+
+TEST_P(Spreads, EveryNumberIsTheModels) {
+  options_.processes = GetParam().processes;
+  options_.wait = GetParam().wait;
+  const auto env = Open(GetParam().size);
+  ASSERT_NE(env, nullptr);
+  EXPECT_EQ(env->spec().observation.ToString(), "f32[3]");
+  EXPECT_EQ(env->spec().action.count, 7);
+  for (int t = 0; t < 60 && !HasFailure(); ++t) Step(env.get());
+  EXPECT_GT(models_[0].episode, 5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Envs, Spreads,
+                         testing::Values(Spread{1, 1, true}, Spread{5, 1, false},
+                                         Spread{5, 2, true}, Spread{8, 3, false}));
+
+TEST(ProcessVectorEnvNativeTest, NativeEnvironmentsGiveTheSameBytesInAProcess) {
+  setenv("TROOP_PROGRAM", TROOP_ENV_WORKER, 1);
+  EnvOptions options;
+  for (const std::string id : {"CartPole-v1", "Pendulum-v1", "MinAtar/Breakout-v0", "Walk-v0"}) {
+    SCOPED_TRACE(id);
+    options.plugin = id == "Walk-v0" ? TROOP_PLUGIN_FOLDER "/walk.so" : "";
+    constexpr int kSize = 5;
+    options.isolation = Isolation::kNone;
+    auto here = MakeVectorEnv(id, options, kSize, CountingSeeder(kSize));
+    options.isolation = Isolation::kProcess;
+    options.processes = 2;
+    auto there = MakeVectorEnv(id, options, kSize, CountingSeeder(kSize));
+    ASSERT_TRUE(here.ok() && there.ok()) << there.status().ToString();
+    ASSERT_EQ((*here)->spec(), (*there)->spec());
+    const ActionSpec& spec = (*here)->spec().action;
+    const TensorSpec one = spec.tensor();
+    Tensor action(one.dtype, one.shape.Prepend(kSize));
+    (*here)->SubmitReset();
+    (*there)->SubmitReset();
+    for (int t = 0; t < 300; ++t) {
+      const StepBatch* a = Await(here->get());
+      const StepBatch* b = Await(there->get());
+      ASSERT_TRUE(a != nullptr && b != nullptr);
+      ASSERT_TRUE(std::ranges::equal(a->observation.bytes(), b->observation.bytes())) << t;
+      ASSERT_TRUE(std::ranges::equal(a->reward.bytes(), b->reward.bytes())) << t;
+      ASSERT_TRUE(std::ranges::equal(a->terminated.bytes(), b->terminated.bytes())) << t;
+      ASSERT_TRUE(std::ranges::equal(a->truncated.bytes(), b->truncated.bytes())) << t;
+      const std::size_t row = a->final_observation.bytes().size() / kSize;
+      for (std::size_t i = 0; i < kSize; ++i) {
+        if (a->terminated.as<std::uint8_t>()[i] + a->truncated.as<std::uint8_t>()[i] == 0) continue;
+        ASSERT_TRUE(std::ranges::equal(a->final_observation.bytes().subspan(i * row, row),
+                                       b->final_observation.bytes().subspan(i * row, row)));
+      }
+      for (int i = 0; i < kSize && spec.discrete(); ++i) {
+        action.as<std::int32_t>()[std::size_t(i)] = ActionOf(i, t) % std::int32_t(spec.count);
+      }
+      (*here)->Submit(action);
+      (*there)->Submit(action);
+    }
+  }
+}
+
+TEST(ProcessVectorEnvNativeTest, APluginThatCrashesCostsEpisodesOnlyAndOneThatThrowsItsOwn) {
+  setenv("TROOP_PROGRAM", TROOP_ENV_WORKER, 1);
+  for (const std::string fault : {"segfault", "throws"}) {
+    EnvOptions options{.plugin = TROOP_PLUGIN_FOLDER "/walk.so"};
+    options.options = {{"fault", fault}};
+    auto env = MakeVectorEnv("Walk-v0", options, 2, CountingSeeder(2));
+    ASSERT_TRUE(env.ok()) << env.status().ToString();
+    (*env)->SubmitReset();
+    ASSERT_NE(Await(env->get()), nullptr);
+    int seen = 0;
+    for (int t = 1; t <= 20; ++t) {
+      Tensor action(DType::kI32, {2});
+      std::ranges::fill(action.as<std::int32_t>(), 1 + t % 2);
+      (*env)->Submit(action);
+      ASSERT_NE(Await(env->get()), nullptr) << (*env)->status().ToString();
+      for (const EnvFault& f : (*env)->faults()) {
+        EXPECT_EQ(f.step, 5);
+        EXPECT_THAT(f.what, HasSubstr(fault == "throws" ? "planted: step 5" : "signal 11"));
+        ++seen;
+      }
+    }
+    EXPECT_EQ(seen, 8) << fault;  // of two, each fifth step
+  }
+}
+
+struct Fault {
+  const char* kind;
+  const char* what;  // of the row under way
+  bool whole_process;
+};
+class Faults : public ProcessVectorEnvTest, public testing::WithParamInterface<Fault> {};
+
+TEST_P(Faults, CostTheEpisodesOfThatProcessAndNameTheEnvironment) {
+  const Fault& fault = GetParam();
+  Option("fault", fault.kind);
+  Option("which", std::int64_t{1});
+  Option("once", File("once"));
+  options_.processes = 2;  // rows 0 and 1; 2 and 3: its second one meets the file
+  options_.step_timeout = Seconds(fault.kind == std::string("hang") ? 0.5 : 60);
+  const auto env = Open(4);
+  ASSERT_NE(env, nullptr);
+  const std::vector<EnvFault> faults = StepToFaults(env.get());
+  ASSERT_THAT(faults, SizeIs(fault.whole_process ? 2 : 1));
+  // Either process may have been the first to make the file.
+  const int first = faults[0].index / 2 * 2;
+  const EnvFault& guilty = faults.back();
+  EXPECT_EQ(guilty.index, first + 1);
+  EXPECT_THAT(guilty.what, MatchesRegex(fault.what));
+  EXPECT_EQ(guilty.step, 2);
+  EXPECT_EQ(guilty.seed, SeedOf(guilty.index, 0));
+  if (fault.whole_process) {
+    EXPECT_EQ(faults[0].index, first);
+    EXPECT_THAT(faults[0].what,
+                HasSubstr(fmt::format("shared a process with environment {}, which", first + 1)));
+  }
+  for (int t = 0; t < 20 && !HasFailure(); ++t) {
+    Step(env.get());
+    EXPECT_THAT(env->faults(), IsEmpty());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Envs, Faults,
+    testing::Values(
+        Fault{"kill", "ended by signal 9 \\(Killed\\)", true},
+        Fault{"abort", "ended by signal 6 \\(Aborted\\)", true},
+        Fault{"segfault", "ended by signal 11 \\(Segmentation fault\\)", true},
+        Fault{"exit", "ended with exit code 3", true},
+        Fault{"hang", "took longer than env.step_timeout_s = 0.5 s", true},
+        Fault{"garbage", "its process answered 700 bytes of nonsense", true},
+        Fault{"close", "its process closed the connection", true},
+        Fault{"raise", "RuntimeError: the door is stuck \\(faulty_env.py:[0-9]+\\)", false},
+        Fault{"shape", "ValueError: observation is f32\\[2\\], the space says f32\\[3\\]", false},
+        Fault{"text", "ValueError: observation is .*, the space says f32\\[3\\]", false},
+        Fault{"few", "ValueError: .*5.*3.*", false},
+        Fault{"reward", "TypeError: reward is 'much', not a number", false}),
+    [](const auto& info) { return info.param.kind; });
+
+TEST_F(ProcessVectorEnvTest, AProcessThatDiesBetweenTwoStepsIsStartedAnew) {
+  Option("pids", File("pids"));
+  for (const bool wait : {false, true}) {
+    std::filesystem::remove(File("pids"));
+    options_.wait = wait;
+    const auto env = Open(2);
+    ASSERT_NE(env, nullptr);
+    Step(env.get());
+    ASSERT_THAT(Pids(), SizeIs(2));
+    ASSERT_EQ(kill(Pids()[0], SIGKILL), 0);
+    const std::vector<EnvFault> faults = StepToFaults(env.get());
+    ASSERT_THAT(faults, SizeIs(2));
+    EXPECT_EQ(faults[0].what, "ended by signal 9 (Killed)");
+    for (int t = 0; t < 10 && !HasFailure(); ++t) Step(env.get());
+  }
+}
+
+TEST_F(ProcessVectorEnvTest, ARestartBeginsTheNextEpisodeOfThatEnvironmentAlone) {
+  const auto env = Open(4);
+  ASSERT_NE(env, nullptr);
+  for (int t = 0; t < 6 && !HasFailure(); ++t) {
+    Step(env.get());
+    const int rows[] = {1, 3};
+    env->SubmitRestart(rows);
+    const StepBatch* batch = Await(env.get());
+    ASSERT_NE(batch, nullptr);
+    EXPECT_THAT(env->faults(), IsEmpty());
+    for (const int i : rows) models_[std::size_t(i)].Begin(i);
+    for (int i = 0; i < 4; ++i) {
+      EXPECT_EQ(Row(batch->observation, i), models_[std::size_t(i)].observation()) << i;
+    }
+  }
+}
+
+// It was: one that failed in each reset was started for ever, within one Poll.
+TEST_F(ProcessVectorEnvTest, WhatNeverStartsEndsWithAReason) {
+  for (const std::string fault : {"raise", "kill"}) {
+    options_.options.clear();
+    Option("fault", fault);
+    Option("at", std::int64_t{0});
+    options_.wait = fault == "kill";
+    auto env = MakeVectorEnv("python:faulty_env:Counter", options_, 2, CountingSeeder(2));
+    ASSERT_TRUE(env.ok()) << env.status().ToString();
+    (*env)->SubmitReset();
+    if (fault == "raise") {  // what is made anew is good: it isn't the first of its process
+      EXPECT_NE(Await(env->get()), nullptr);
+      ASSERT_THAT((*env)->faults(), SizeIs(1));
+      EXPECT_EQ((*env)->faults()[0].step, 0);
+      continue;
+    }
+    EXPECT_EQ(Await(env->get()), nullptr);
+    EXPECT_THAT((*env)->status().message(),
+                HasSubstr("6 starts in a row failed, the last one: ended by signal 9 (Killed)"));
+    EXPECT_EQ((*env)->Poll(), nullptr);
+  }
+}
+
+TEST_F(ProcessVectorEnvTest, OneThatChangesItsMindIsNotPlayed) {
+  Option("once", File("once"));
+  const auto env = Open(1, "python:faulty_env:change_of_mind");
+  ASSERT_NE(env, nullptr);
+  Tensor action(DType::kI32, {1});
+  for (int t = 0; t < 3 && env->status().ok(); ++t) {
+    env->Submit(action);
+    Await(env.get());
+  }
+  EXPECT_THAT(env->status().message(), HasSubstr("f32[3] and f32[4]"));
+}
+
+TEST_F(ProcessVectorEnvTest, ManyDeathsLeaveNothingBehind) {
+  const auto count = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+  };
+  const auto before = count();
+  setenv("TROOP_TEST_PIDS", File("pids").c_str(), 1);
+  {
+    Option("fault", "children");
+    Option("at", std::int64_t{3});  // of every episode: each is at least so long
+    Option("pids", File("pids"));
+    const auto env = Open(1);
+    ASSERT_NE(env, nullptr);
+    const auto open = count();
+    for (int n = 0; n < 3; ++n) ASSERT_THAT(StepToFaults(env.get()), SizeIs(1));
+    EXPECT_EQ(count(), open);
+  }
+  EXPECT_EQ(count(), before);
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
+  EXPECT_EQ(errno, ECHILD);
+  ASSERT_GE(Pids().size(), 6U);
+  for (const pid_t pid : Pids()) EXPECT_TRUE(GoneSoon(pid)) << pid;
+}
+
+TEST_F(ProcessVectorEnvTest, WorkersDieWithTheirOwner) {
+  Option("pids", File("pids"));
+  Option("fault", "hang");
+  Option("at", std::int64_t{1});
+  options_.step_timeout = Seconds(1000);
+  const pid_t owner = fork();
+  if (owner == 0) {
+    auto env = MakeVectorEnv("python:faulty_env:Counter", options_, 1, CountingSeeder(1));
+    if (!env.ok()) _exit(1);
+    (*env)->SubmitReset();
+    if (Await(env->get()) == nullptr) _exit(1);
+    (*env)->Submit(Tensor(DType::kI32, {1}));
+    std::ofstream(File("stuck")) << "yes";
+    Await(env->get());
+    _exit(0);
+  }
+  for (int i = 0; i < 3000 && !std::filesystem::exists(File("stuck")); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  kill(owner, SIGKILL);
+  waitpid(owner, nullptr, 0);
+  ASSERT_THAT(Pids(), SizeIs(1));
+  EXPECT_TRUE(GoneSoon(Pids()[0]));
+}
+
+TEST_F(ProcessVectorEnvTest, WhatCannotBeHadIsSaidInOneSentence) {
+  const auto error = [&](const std::string& id) {
+    const Status status = MakeVectorEnv(id, options_, 2, CountingSeeder(2)).status();
+    EXPECT_EQ(status.message().find('\n'), std::string::npos);
+    return status.message();
+  };
+  EXPECT_THAT(error("python:no_such_module:make"), HasSubstr("no module named no_such_module"));
+  EXPECT_THAT(error("python:faulty_env:nothing"), HasSubstr("faulty_env has no nothing"));
+  EXPECT_THAT(error("python:faulty_env"), HasSubstr("is not of the form module:callable"));
+  EXPECT_THAT(error("python:faulty_env:NoSpaces"), HasSubstr("a NoSpaces, which has no reset"));
+  Option("fault", "kill");
+  Option("at", std::int64_t{-1});
+  EXPECT_THAT(error("python:faulty_env:Counter"), HasSubstr("ended by signal 9"));
+  options_.options[0].value = "hang";
+  options_.start_timeout = Seconds(0.5);
+  EXPECT_THAT(error("python:faulty_env:Counter"), HasSubstr("env.start_timeout_s = 0.5 s"));
+  options_.python = "no-such-python";
+  EXPECT_THAT(error("python:faulty_env:Counter"), HasSubstr("no program \"no-such-python\""));
+  options_.python = File("text");
+  std::ofstream(File("text")) << "no program\n";
+  chmod(File("text").c_str(), 0755);
+  EXPECT_THAT(error("python:faulty_env:Counter"), HasSubstr("can't be run: Exec format error"));
+  options_.isolation = Isolation::kNone;
+  EXPECT_THAT(error("python:faulty_env:Counter"), HasSubstr("env.isolation can't be \"none\""));
+}
+
+}  // namespace
+}  // namespace troop
