@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "apps/env_command.h"
 #include "apps/host.h"
 #include "apps/machine.h"
 #include "apps/replay_command.h"
@@ -163,6 +164,7 @@ struct Arguments {
   RoleArguments role;
   ConfigArguments config;
   ShowOptions show;
+  EnvCommandOptions env;
 };
 
 void AddShowCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
@@ -193,6 +195,29 @@ void AddShowCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) 
   status->callback([a, chosen] { *chosen = [a] { return ShowStatus(a->show); }; });
 }
 
+void AddEnvCheck(CLI::App* check, EnvCommandOptions* env, std::function<int()>* chosen) {
+  check->add_option("id", env->id, "of the environment, or a config file")->required();
+  check->add_option("overrides", env->overrides, "key=value, as in the config (troop config)");
+  check->add_option("--plugin", env->plugin, "the shared library that it is in");
+  check->add_flag("--quick", env->quick, "seconds instead of a minute");
+  check->callback([env, chosen] { *chosen = [env] { return TryEnvironment(*env); }; });
+}
+
+void AddEnvCommands(CLI::App* app, EnvCommandOptions* env, std::function<int()>* chosen) {
+  const std::string what = "try an environment, and say what to mend";
+  CLI::App* group = app->add_subcommand("env", "environments of your own");
+  group->require_subcommand(1);
+  CLI::App* list = group->add_subcommand("list", "those built in, and how others are named");
+  list->add_option("--plugin", env->plugin, "those of a shared library");
+  list->callback([env, chosen] { *chosen = [env] { return ListEnvironments(*env); }; });
+  CLI::App* make = group->add_subcommand("new", "write one to begin with, in a folder");
+  make->add_option("name", env->name, "of the folder and the environment: my_env")->required();
+  make->add_option("--language", env->language, "c, c++ (default) or python");
+  make->callback([env, chosen] { *chosen = [env] { return NewEnvironment(*env); }; });
+  AddEnvCheck(group->add_subcommand("check", what), env, chosen);
+  AddEnvCheck(app->add_subcommand("env-check", what + "; the same as env check"), env, chosen);
+}
+
 void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   CLI::App* train = app->add_subcommand("train", "start the fleet of a config on this machine");
   train->add_option("config", a->train.config, "a TOML file, such as configs/apex_cartpole.toml")
@@ -206,6 +231,7 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   AddTrainFlags(resume, &a->train);
   resume->callback([a, chosen] { *chosen = [a] { return RunResume(a->train); }; });
   AddShowCommands(app, a, chosen);
+  AddEnvCommands(app, &a->env, chosen);
   CLI::App* replay = app->add_subcommand("replay", "serve a replay by itself, until SIGTERM");
   replay->add_option("config", a->train.config, "a TOML file: replay.tables, replay.listen")
       ->required();

@@ -14,6 +14,16 @@ foreach(folder IN LISTS folders)
   endif()
 endforeach()
 install(EXPORT troopTargets NAMESPACE troop:: DESTINATION ${package_dir})
+# What a plug-in needs: two headers, for C and for C++, and nothing behind them.
+add_library(troop_plugin INTERFACE)
+target_include_directories(troop_plugin INTERFACE
+  $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/envs/plugin>
+  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+set_target_properties(troop_plugin PROPERTIES EXPORT_NAME plugin)
+install(TARGETS troop_plugin EXPORT troopPluginTargets)
+install(FILES envs/plugin/troop_env.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES envs/plugin/troop/environment.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troop)
+install(EXPORT troopPluginTargets NAMESPACE troop:: DESTINATION ${package_dir})
 configure_package_config_file(cmake/troopConfig.cmake.in ${CMAKE_BINARY_DIR}/troopConfig.cmake
   INSTALL_DESTINATION ${package_dir})
 # Before 1.0 a minor version may break: SameMinorVersion. docs/versions.md.

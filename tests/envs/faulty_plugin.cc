@@ -128,6 +128,27 @@ class Grey {
   std::uint8_t state_ = 0;
 };
 
+// Refuses an action that it has declared.
+class Corner {
+ public:
+  static constexpr const char* kId = "Corner-v0";
+  Spec spec() const { return Spec().Observe({2}).Continuous({-1, -1}, {1, 1}).Limit(20); }
+  void Reset(std::uint64_t seed, Span<float> observation) {
+    Random random(seed);
+    x_ = random.Uniform(), y_ = random.Uniform();
+    observation.Write({float(x_), float(y_)});
+  }
+  StepResult Step(Span<const float> action, Span<float> observation) {
+    if (action[0] == 1) throw std::invalid_argument("planted: corner");
+    x_ += double(action[0]), y_ += double(action[1]);
+    observation.Write({float(x_), float(y_)});
+    return {float(x_ * y_)};
+  }
+
+ private:
+  double x_ = 0, y_ = 0;
+};
+
 }  // namespace
 
-TROOP_ENVIRONMENT(Walk, Grey)
+TROOP_ENVIRONMENT(Walk, Grey, Corner)

@@ -355,7 +355,8 @@ TEST(CppPluginTest, BytesScaleAndContinuousActionsReachTheHost) {
 }
 
 TEST(CppPluginTest, TheIdsOfALibraryAreListed) {
-  EXPECT_THAT(*PluginEnvironmentIds(Plugin("walk")), testing::ElementsAre("Walk-v0", "Grey-v0"));
+  EXPECT_THAT(*PluginEnvironmentIds(Plugin("walk")),
+              testing::ElementsAre("Walk-v0", "Grey-v0", "Corner-v0"));
 }
 
 // The promise of docs/environments.md.

@@ -20,25 +20,31 @@ _troop_configs() {
 
 _troop() {
   local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}
-  local commands='train eval play resume status role config'
-  local command='' flags='' arguments=0 i
+  local commands='train eval play resume status role config env env-check'
+  local command='' flags='' arguments=0 i group=''
   COMPREPLY=()
   # "key=value" arrives as three words, because = separates words.
   [[ $previous == '=' || $word == '=' ]] && return
   for ((i = 1; i < COMP_CWORD; ++i)); do
     case ${COMP_WORDS[i]} in
       --index | --coordinator | --dead-after | --episodes | --epsilon | --seed | --fps | \
-        --gif | --png | --check) ((++i)) ;;  # its value is no argument
+        --gif | --png | --check | --plugin | --language) ((++i)) ;;  # its value is no argument
       -*) ;;
-      *) if [[ -z $command ]]; then command=${COMP_WORDS[i]}; else ((++arguments)); fi ;;
+      env) if [[ -z $command$group ]]; then group=env; fi ;;
+      *) if [[ -z $command ]]; then command=${group:+env-}${COMP_WORDS[i]}; else ((++arguments)); fi ;;
     esac
   done
   case $previous in
-    --gif | --png) _troop_paths compgen -f -- "$word"; return ;;
+    --gif | --png | --plugin) _troop_paths compgen -f -- "$word"; return ;;
     --check) _troop_paths _troop_configs "$word"; return ;;
+    --language) mapfile -t COMPREPLY < <(compgen -W 'c c++ python' -- "$word"); return ;;
     --index | --coordinator | --dead-after | --episodes | --epsilon | --seed | --fps) return ;;
   esac
-  case $command in
+  case $group$command in
+    env) flags='list new check --help' ;;
+    *env-list) flags='--plugin --help' ;;
+    *env-new) flags='--language --help' ;;
+    *env-check) flags='--plugin --quick --help' ;;
     '') flags="$commands --help --version" ;;
     train) flags='--dry-run --overwrite --plain --help' ;;
     resume) flags='--plain --help' ;;
@@ -51,8 +57,8 @@ _troop() {
   esac
   case $word:$command:$arguments in
     -*) ;;
-    *:train:0) _troop_paths _troop_configs "$word"; return ;;
-    *:train:* | *:resume:[1-9]*) _troop_keys "$word"; return ;;
+    *:train:0 | *:env-check:0) _troop_paths _troop_configs "$word"; return ;;
+    *:train:* | *:env-check:* | *:resume:[1-9]*) _troop_keys "$word"; return ;;
     *:eval:0 | *:play:0 | *:resume:0 | *:status:0) _troop_paths compgen -d -- "$word"; return ;;
     *:role:0) flags='actor replay learner paramserver evaluator' ;;
   esac

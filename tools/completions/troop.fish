@@ -1,5 +1,5 @@
 # fish completion for troop. The config keys come from the program, so that they are never stale.
-set -l commands train eval play resume status role config
+set -l commands train eval play resume status role config env env-check
 complete -c troop -f
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -l version -d 'Print the version'
 complete -c troop -l help -d 'Explain'
@@ -10,7 +10,13 @@ complete -c troop -n "not __fish_seen_subcommand_from $commands" -a resume -d 'G
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a status -d 'How a run is doing'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a role -d 'Start one role alone'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a config -d 'The config keys'
-complete -c troop -n '__fish_seen_subcommand_from train' -F
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -a env -d 'Environments of your own'
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -a env-check -d 'Try an environment'
+complete -c troop -n '__fish_seen_subcommand_from env' -a 'list new check'
+complete -c troop -n '__fish_seen_subcommand_from env' -l language -xa 'c c++ python' -d 'Of the example'
+complete -c troop -n '__fish_seen_subcommand_from env env-check' -l plugin -rF -d 'A shared library'
+complete -c troop -n '__fish_seen_subcommand_from env env-check' -l quick -d 'Seconds, not a minute'
+complete -c troop -n '__fish_seen_subcommand_from train env env-check' -F
 # A key of a list (layers[].units) can't be overridden.
 complete -c troop -n '__fish_seen_subcommand_from train resume' \
   -a "(troop config --keys 2>/dev/null | string match -v '*[]*' | string replace -r '\$' =)"

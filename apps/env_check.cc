@@ -1,0 +1,436 @@
+#include "apps/env_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "apps/env_player.h"
+#include "apps/process_memory.h"
+
+namespace troop {
+namespace {
+
+using Episodes = std::vector<RecordedEpisode>;
+constexpr int kVector = 8;
+
+std::string Describe(const EnvSpec& spec) {
+  const ActionSpec& action = spec.action;
+  return fmt::format("observation {}, {}, {}", spec.observation.ToString(),
+                     action.discrete() ? fmt::format("{} actions", action.count)
+                                       : fmt::format("action {}", action.tensor().ToString()),
+                     spec.max_episode_steps == 0
+                         ? "no limit of steps"
+                         : fmt::format("at most {} steps", spec.max_episode_steps));
+}
+
+// Where two recordings of the same seed differ first; empty: they don't, as far as both go.
+std::string Difference(const RecordedEpisode& a, const RecordedEpisode& b) {
+  if (a.first != b.first) return "their first observations";
+  const std::size_t both = std::min(a.steps.size(), b.steps.size());
+  for (std::size_t t = 0; t < both; ++t) {
+    const RecordedStep &x = a.steps[t], &y = b.steps[t];
+    if (x == y) continue;
+    const std::string_view what = x.observation != y.observation ? "observation"
+                                  : x.reward != y.reward         ? "reward"
+                                                                 : "end";
+    return fmt::format("the {} of step {}", what, t + 1);
+  }
+  return a.steps.size() == b.steps.size() ? "" : "their lengths";
+}
+
+// One check of an environment: what was recorded, and the verdicts so far.
+class Check {
+ public:
+  Check(const EnvCheckOptions& options, const std::function<void(const Verdict&)>& told)
+      : options_(options), told_(told) {}
+  std::vector<Verdict> Run();
+
+ private:
+  using Kind = Verdict::Kind;
+  EnvPlayer::Options Options(int size) const {
+    return {.id = options_.id,
+            .env = options_.env,
+            .size = size,
+            .steps_max = options_.quick ? 300 : 1000};
+  }
+  void Tell(Kind kind, std::string_view item, std::string text) {
+    verdicts_.push_back({kind, std::string(item), std::move(text)});
+    told_(verdicts_.back());
+  }
+  template <class... Args>
+  void Ok(std::string_view item, fmt::format_string<Args...> text, Args&&... args) {
+    Tell(Kind::kOk, item, fmt::format(text, std::forward<Args>(args)...));
+  }
+  template <class... Args>
+  void Note(std::string_view item, fmt::format_string<Args...> text, Args&&... args) {
+    Tell(Kind::kNote, item, fmt::format(text, std::forward<Args>(args)...));
+  }
+  template <class... Args>
+  void Fail(std::string_view item, fmt::format_string<Args...> text, Args&&... args) {
+    Tell(Kind::kFail, item, fmt::format(text, std::forward<Args>(args)...));
+  }
+
+  Result<Episodes> PlayNew(int size, const std::vector<std::uint64_t>& seeds,
+                           std::uint64_t stream = 0);
+  Status Start();
+  void CheckNumbers(const EnvPlayer& player);
+  void CheckEquality();
+  bool Compare(std::string_view item, const Result<Episodes>& other, std::string_view same,
+               std::string_view mend);
+  Status CheckSeeds();
+  void CheckEnds();
+  Status CheckUnlimited();
+  Status CheckLimit();
+  void CheckLastObservation();
+  Status CheckActions();
+  Status CheckEffect();
+  Status CheckMemory();
+  Status CheckSpeed();
+  Status CheckAll();
+
+  const EnvCheckOptions options_;
+  const std::function<void(const Verdict&)>& told_;
+  const SystemClock clock_;
+  std::vector<Verdict> verdicts_;
+  EnvSpec spec_;
+  std::vector<std::uint64_t> seeds_;
+  Episodes alone_;  // each seed of seeds_, in order, by one environment
+};
+
+std::vector<Verdict> Check::Run() {
+  const Status status = CheckAll();
+  if (!status.ok()) Fail("environment", "{}; the rest was not tried", status.message());
+  return std::move(verdicts_);
+}
+
+Status Check::CheckAll() {
+  TROOP_RETURN_IF_ERROR(Start());
+  CheckEquality();
+  TROOP_RETURN_IF_ERROR(CheckSeeds());
+  CheckEnds();
+  TROOP_RETURN_IF_ERROR(CheckUnlimited());
+  TROOP_RETURN_IF_ERROR(CheckLimit());
+  CheckLastObservation();
+  TROOP_RETURN_IF_ERROR(CheckActions());
+  TROOP_RETURN_IF_ERROR(CheckEffect());
+  TROOP_RETURN_IF_ERROR(CheckMemory());
+  return CheckSpeed();
+}
+
+Result<Episodes> Check::PlayNew(int size, const std::vector<std::uint64_t>& seeds,
+                                std::uint64_t stream) {
+  EnvPlayer::Options options = Options(size);
+  options.stream = stream;
+  TROOP_ASSIGN_OR_RETURN(const auto player, EnvPlayer::Make(options));
+  return player->Play(seeds);
+}
+
+Status Check::Start() {
+  for (std::uint64_t i = 0; i < (options_.quick ? 16 : 32); ++i) {
+    seeds_.push_back(
+        DeriveSeed({.run_seed = 1, .purpose = Purpose::kEnvironment, .index = i, .episode = i}));
+  }
+  TROOP_ASSIGN_OR_RETURN(const auto player, EnvPlayer::Make(Options(1)));
+  spec_ = player->spec();
+  Ok("start", "{}", Describe(spec_));
+  if (spec_.observation.dtype == DType::kU8 && spec_.observation_scale == 1) {
+    Note("scale", "networks see bytes as 0 to 255; declare a scale of 1/255 for grey frames");
+  }
+  TROOP_ASSIGN_OR_RETURN(alone_, player->Play(seeds_));
+  if (player->fault()) {
+    const EnvFault& fault = *player->fault();
+    return MakeStatus(Code::kInternal, "{} at step {} of the episode with seed {}", fault.what,
+                      fault.step, fault.seed);
+  }
+  std::size_t steps = 0;
+  for (const RecordedEpisode& episode : alone_) steps += episode.steps.size();
+  Ok("steps", "{} episodes, {} steps with random actions, and none failed", alone_.size(), steps);
+  CheckNumbers(*player);
+  return Status::Ok();
+}
+
+void Check::CheckNumbers(const EnvPlayer& player) {
+  if (!player.bad_number().empty()) {
+    return Fail("numbers", "{}; an agent can't learn from it: mend where it comes from",
+                player.bad_number());
+  }
+  float low = 0, high = 0;
+  for (const RecordedEpisode& episode : alone_) {
+    for (const RecordedStep& step : episode.steps) {
+      low = std::min(low, step.reward);
+      high = std::max(high, step.reward);
+    }
+  }
+  if (low == 0 && high == 0) {
+    return Note("numbers",
+                "every reward was 0 with random actions: agents that see none learn nothing");
+  }
+  Ok("numbers", "observations and rewards are finite; rewards within [{}, {}]", low, high);
+}
+
+// Each takes for granted what the one before has shown.
+void Check::CheckEquality() {
+  std::vector<std::uint64_t> reversed(seeds_.rbegin(), seeds_.rend());
+  Compare("determinism", PlayNew(1, seeds_), "two runs of the same seeds and actions are equal",
+          "take all chance from the seed of reset; no clock, no rand(), no global state") &&
+      Compare("reset", PlayNew(1, reversed), "an episode does not depend on those before it",
+              "reset must set every member anew") &&
+      Compare("vector", PlayNew(kVector, seeds_), "8 environments at once play as one alone",
+              "environments must share nothing: no globals, no static variables");
+}
+
+bool Check::Compare(std::string_view item, const Result<Episodes>& other, std::string_view same,
+                    std::string_view mend) {
+  if (!other.ok()) {
+    Fail(item, "{}", other.status().message());
+    return false;
+  }
+  std::map<std::uint64_t, const RecordedEpisode*> by_seed;
+  for (const RecordedEpisode& episode : *other) by_seed[episode.seed] = &episode;
+  for (const RecordedEpisode& episode : alone_) {
+    const auto it = by_seed.find(episode.seed);
+    const std::string what =
+        it == by_seed.end() ? "it was not played" : Difference(episode, *it->second);
+    if (what.empty()) continue;
+    Fail(item, "two episodes with seed {} differ in {}; {}", episode.seed, what, mend);
+    return false;
+  }
+  Ok(item, "{}: {} episodes, byte for byte", same, alone_.size());
+  return true;
+}
+
+Status Check::CheckSeeds() {
+  EnvPlayer::Options options = Options(1);
+  options.same_actions = true;
+  TROOP_ASSIGN_OR_RETURN(const auto player, EnvPlayer::Make(options));
+  TROOP_ASSIGN_OR_RETURN(const Episodes played, player->Play(seeds_));
+  const bool differ = std::ranges::any_of(
+      played, [&](const RecordedEpisode& e) { return !Difference(e, played[0]).empty(); });
+  if (differ) {
+    Ok("seeds", "with the same actions other seeds give other episodes");
+  } else {
+    Note("seeds",
+         "with the same actions {} seeds give the same episode: right for an environment without "
+         "chance, else use the seed",
+         played.size());
+  }
+  return Status::Ok();
+}
+
+void Check::CheckEnds() {
+  std::int64_t terminated = 0, truncated = 0, longest = 0;
+  for (const RecordedEpisode& episode : alone_) {
+    const auto length = std::int64_t(episode.steps.size());
+    longest = std::max(longest, length);
+    if (!episode.ended) continue;
+    const RecordedStep& last = episode.steps.back();
+    terminated += last.terminated;
+    truncated += last.truncated && !last.terminated;
+    // On the last allowed step both are right: the clock is the host's.
+    if (last.terminated && last.truncated && length != spec_.max_episode_steps) {
+      return Fail("ends",
+                  "step {} of seed {} is both terminated and truncated; say terminated where the "
+                  "task ended and truncated where only a clock did",
+                  length, episode.seed);
+    }
+    if (last.truncated && !last.terminated && length != spec_.max_episode_steps) {
+      return Note("ends",
+                  "truncated at step {} of seed {} by a clock of its own; declare "
+                  "max_episode_steps if it is one",
+                  length, episode.seed);
+    }
+  }
+  Ok("ends", "{} terminated, {} truncated by the limit, {} were given up; the longest had {} steps",
+     terminated, truncated, std::int64_t(alone_.size()) - terminated - truncated, longest);
+}
+
+// An episode that never ends is never evaluated.
+Status Check::CheckUnlimited() {
+  const bool any = std::ranges::any_of(alone_, &RecordedEpisode::ended);
+  if (spec_.max_episode_steps > 0 || any) return Status::Ok();
+  EnvPlayer::Options options = Options(1);
+  options.steps_max = options_.quick ? 10'000 : 100'000;
+  TROOP_ASSIGN_OR_RETURN(const auto player, EnvPlayer::Make(options));
+  TROOP_ASSIGN_OR_RETURN(const Episodes played, player->Play({seeds_[0]}));
+  if (!played.empty() && played[0].ended) return Status::Ok();
+  Fail("length", "no episode ended within {} steps; declare max_episode_steps", options.steps_max);
+  return Status::Ok();
+}
+
+Status Check::CheckLimit() {
+  constexpr std::size_t kLimit = 3;
+  EnvPlayer::Options options = Options(1);
+  options.env.max_episode_steps = kLimit;
+  TROOP_ASSIGN_OR_RETURN(const auto player, EnvPlayer::Make(options));
+  TROOP_ASSIGN_OR_RETURN(const Episodes played, player->Play(seeds_));
+  for (const RecordedEpisode& episode : played) {
+    const bool late = episode.steps.size() > kLimit;
+    if (!late && episode.ended &&
+        (episode.steps.size() < kLimit || episode.steps.back().truncated)) {
+      continue;
+    }
+    Fail("limit", "with max_episode_steps = {} an episode {}", kLimit,
+         late ? "is longer" : "ends there without being truncated");
+    return Status::Ok();
+  }
+  Ok("limit", "max_episode_steps truncates");
+  return Status::Ok();
+}
+
+// An environment that resets itself shows a first observation where the last one belongs.
+void Check::CheckLastObservation() {
+  std::set<std::uint32_t> firsts;
+  for (const RecordedEpisode& episode : alone_) firsts.insert(episode.first);
+  int ends = 0, wrong = 0;
+  for (const RecordedEpisode& episode : alone_) {
+    // Those that the host's clock ended show nothing of what the environment does at an end.
+    const auto length = std::int64_t(episode.steps.size());
+    if (!episode.ended || length < 2 || length == spec_.max_episode_steps) continue;
+    ++ends;
+    wrong += firsts.contains(episode.steps.back().observation);
+  }
+  if (ends > 0 && wrong == ends) {
+    return Fail("last observation",
+                "the last observation of each of {} episodes is a first one; write the true last "
+                "one, and leave the next start to reset",
+                ends);
+  }
+  if (ends == 0) return Ok("last observation", "the host's limit ended all episodes");
+  Ok("last observation", "of {} episodes that ended by themselves, {} have one of their own", ends,
+     ends - wrong);
+}
+
+// Every action, or where there are many the first, the last and some between; of continuous ones
+// the corners and the middle.
+std::vector<Tensor> ActionsToTry(const ActionSpec& spec) {
+  std::vector<Tensor> actions;
+  const auto add = [&](auto fill) {
+    const TensorSpec one = spec.tensor();
+    fill(actions.emplace_back(one.dtype, one.shape.Prepend(1)));
+  };
+  if (spec.discrete()) {
+    const std::int64_t tried = std::min<std::int64_t>(spec.count, 256);
+    for (std::int64_t i = 0; i < tried; ++i) {
+      const std::int64_t action = tried == 1 ? 0 : i * (spec.count - 1) / (tried - 1);
+      add([&](Tensor& t) { t.data<std::int32_t>()[0] = std::int32_t(action); });
+    }
+    return actions;
+  }
+  for (const float part : {0.0f, 1.0f, 0.5f}) {
+    add([&](Tensor& t) {
+      for (std::size_t k = 0; k < spec.low.size(); ++k) {
+        t.data<float>()[k] =
+            part == 1 ? spec.high[k] : spec.low[k] + part * (spec.high[k] - spec.low[k]);
+      }
+    });
+  }
+  return actions;
+}
+
+Status Check::CheckActions() {
+  TROOP_ASSIGN_OR_RETURN(const auto player, EnvPlayer::Make(Options(1)));
+  const std::vector<Tensor> actions = ActionsToTry(spec_.action);
+  for (const Tensor& action : actions) {
+    TROOP_RETURN_IF_ERROR(player->Restart());
+    const ConstTensor chosen = action;
+    for (int t = 0; t < 3; ++t) TROOP_RETURN_IF_ERROR(player->Step(&chosen));
+    if (!player->fault() && player->bad_number().empty()) continue;
+    const std::string why = player->fault() ? player->fault()->what : player->bad_number();
+    const std::string name = spec_.action.discrete()
+                                 ? fmt::format("{}", action.as<std::int32_t>()[0])
+                                 : fmt::format("[{}]", fmt::join(action.as<float>(), ", "));
+    Fail("actions", "action {} is declared and was not taken: {}", name, why);
+    return Status::Ok();
+  }
+  Ok("actions", "{} were tried, and all were taken", actions.size());
+  return Status::Ok();
+}
+
+// Does anything that is seen ever change, and does it matter what is done?
+Status Check::CheckEffect() {
+  const bool changes = std::ranges::any_of(alone_, [](const RecordedEpisode& episode) {
+    return std::ranges::any_of(
+        episode.steps, [&](const RecordedStep& step) { return step.observation != episode.first; });
+  });
+  if (!changes) {
+    Fail("effect", "the observation never changes within an episode; write it in step as well");
+    return Status::Ok();
+  }
+  if (spec_.action.discrete() && spec_.action.count == 1) {
+    Note("effect", "there is one action alone: nothing to choose");
+    return Status::Ok();
+  }
+  TROOP_ASSIGN_OR_RETURN(const Episodes other, PlayNew(1, seeds_, 1));
+  for (const RecordedEpisode& a : alone_) {
+    for (const RecordedEpisode& b : other) {
+      if (a.seed != b.seed || Difference(a, b).empty()) continue;
+      Ok("effect", "observations change, and other actions lead elsewhere");
+      return Status::Ok();
+    }
+  }
+  Fail("effect", "other actions change neither observations nor rewards nor ends; use the action");
+  return Status::Ok();
+}
+
+// Short episodes, since what leaks does so at each start or each step. The second half of the run
+// is judged: caches have been filled by then.
+Status Check::CheckMemory() {
+  const std::int64_t episodes = options_.quick ? 4'000 : 100'000;
+  const Time end = clock_.Now() + Seconds(options_.quick ? 5 : 60);
+  constexpr int kParts = 20, kSteps = 8;
+  TROOP_ASSIGN_OR_RETURN(const auto player, EnvPlayer::Make(Options(kVector)));
+  std::vector<std::int64_t> bytes;
+  std::int64_t played = 0;
+  for (int part = 0; part < kParts; ++part) {
+    for (std::int64_t i = 0; i < episodes / kVector / kParts && clock_.Now() < end; ++i) {
+      TROOP_RETURN_IF_ERROR(player->Restart());
+      for (int t = 0; t < kSteps; ++t) TROOP_RETURN_IF_ERROR(player->Step());
+      played += kVector;
+    }
+    bytes.push_back(ResidentBytesOfFamily());
+  }
+  const auto half = bytes.begin() + kParts / 2;
+  const std::int64_t before = *std::max_element(half, half + 3);
+  const std::int64_t after = *std::min_element(bytes.end() - 3, bytes.end());
+  const double per_episode = double(after - before) / double(std::max<std::int64_t>(1, played / 2));
+  if (after - before > (512 << 10) && per_episode > 16) {
+    Fail("memory",
+         "grew by {:.1f} MiB over {} episodes, {:.0f} bytes each; free what reset and "
+         "step allocate",
+         double(after - before) / (1 << 20), played / 2, per_episode);
+    return Status::Ok();
+  }
+  Ok("memory", "did not grow over {} episodes{}", played,
+     played < episodes / 2 ? " (more would have taken too long)" : "");
+  return Status::Ok();
+}
+
+Status Check::CheckSpeed() {
+  std::vector<double> per_second;
+  for (const int size : {1, kVector}) {
+    TROOP_ASSIGN_OR_RETURN(const auto player, EnvPlayer::Make(Options(size)));
+    TROOP_RETURN_IF_ERROR(player->Restart());
+    const Time begin = clock_.Now();
+    const Duration wanted = Seconds(options_.quick ? 0.2 : 1);
+    std::int64_t steps = 0;
+    while (clock_.Now() - begin < wanted) {
+      for (int i = 0; i < 16; ++i) TROOP_RETURN_IF_ERROR(player->Step());
+      steps += 16 * size;
+    }
+    per_second.push_back(double(steps) / ToSeconds(clock_.Now() - begin));
+  }
+  Ok("speed", "{:.0f} steps/s alone, {:.0f} in a vector of {}", per_second[0], per_second[1],
+     kVector);
+  return Status::Ok();
+}
+
+}  // namespace
+
+std::vector<Verdict> CheckEnvironment(const EnvCheckOptions& options,
+                                      const std::function<void(const Verdict&)>& told) {
+  return Check(options, told).Run();
+}
+
+}  // namespace troop

@@ -1,0 +1,103 @@
+#include "apps/env_command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "apps/env_check.h"
+#include "apps/env_project.h"
+#include "apps/train.h"
+#include "core/config.h"
+#include "envs/plugin_environment.h"
+
+namespace troop {
+namespace {
+
+int Complain(const Status& status) {
+  fmt::print(stderr, "troop: {}\n", status.message());
+  return ExitCodeFor(status);
+}
+
+// One line for people.
+std::string Look(const EnvSpec& spec) {
+  return fmt::format(
+      "{:<22} {:<18} {}{}", spec.id, spec.observation.ToString(),
+      spec.action.discrete() ? fmt::format("{} actions", spec.action.count)
+                             : fmt::format("action {}", spec.action.tensor().ToString()),
+      spec.max_episode_steps == 0 ? "" : fmt::format(", at most {} steps", spec.max_episode_steps));
+}
+
+Status List(const EnvCommandOptions& options) {
+  if (!options.plugin.empty()) {
+    TROOP_ASSIGN_OR_RETURN(const auto ids, PluginEnvironmentIds(options.plugin));
+    for (const std::string& id : ids) {
+      const Result<EnvSpec> spec = FindEnvSpec(id, {.plugin = options.plugin});
+      fmt::print("{}\n", spec.ok() ? Look(*spec) : id + "  " + spec.status().message());
+    }
+    return Status::Ok();
+  }
+  fmt::print("Built in (env.id):\n");
+  for (const std::string& id : EnvironmentIds()) {
+    TROOP_ASSIGN_OR_RETURN(const EnvSpec spec, FindEnvSpec(id, {}));
+    fmt::print("  {}\n", Look(spec));
+  }
+  fmt::print(
+      "Others:\n"
+      "  a shared library       env.plugin = \"path.so\", env.id = one of its own "
+      "(troop env list --plugin path.so)\n"
+      "  Gymnasium, by its id   env.id = \"gymnasium:ALE/Pong-v5\"\n"
+      "  your own in Python     env.id = \"python:my_module:make_env\"\n"
+      "`troop env new NAME` writes one to begin with; docs/environments.md goes through it.\n");
+  return Status::Ok();
+}
+
+Result<Config> ConfigFor(const EnvCommandOptions& options) {
+  std::vector<std::string> overrides = options.overrides;
+  // A path in quotes of its own: a bare one could be taken for a number.
+  if (!options.plugin.empty()) overrides.push_back(fmt::format("env.plugin='{}'", options.plugin));
+  if (options.id.ends_with(".toml")) return LoadConfigFile(options.id, overrides);
+  overrides.push_back(fmt::format("env.id='{}'", options.id));
+  return ParseConfig("", "command line", overrides);
+}
+
+}  // namespace
+
+int ListEnvironments(const EnvCommandOptions& options) {
+  const Status status = List(options);
+  return status.ok() ? kExitOk : Complain(status);
+}
+
+int NewEnvironment(const EnvCommandOptions& options) {
+  const auto written = WriteEnvProject(".", options.name, options.language);
+  if (!written.ok()) return Complain(written.status());
+  for (const std::string& path : *written) fmt::print("wrote {}\n", path);
+  fmt::print("Go on with {}/README.md\n", options.name);
+  return kExitOk;
+}
+
+int TryEnvironment(const EnvCommandOptions& options) {
+  const Result<Config> config = ConfigFor(options);
+  if (!config.ok()) {
+    fmt::print(stderr, "{}\n", config.status().message());
+    return kExitUsage;
+  }
+  fmt::print("{}\n", config->env.id);
+  const auto told = [](const Verdict& verdict) {
+    constexpr std::string_view kNames[] = {"ok", "note", "FAIL"};
+    fmt::print("  {:<5} {:<17} {}\n", kNames[int(verdict.kind)], verdict.item, verdict.text);
+    std::fflush(stdout);
+  };
+  const auto verdicts = CheckEnvironment(
+      EnvCheckOptions{.id = config->env.id, .env = EnvOptionsFor(*config), .quick = options.quick},
+      told);
+  const auto failed = std::ranges::count(verdicts, Verdict::Kind::kFail, &Verdict::kind);
+  if (failed == 0) {
+    fmt::print("good to train with\n");
+    return kExitOk;
+  }
+  fmt::print("{} to mend\n", failed);
+  return kExitFailed;
+}
+
+}  // namespace troop

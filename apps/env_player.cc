@@ -1,0 +1,182 @@
+#include "apps/env_player.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "core/crc32c.h"
+
+namespace troop {
+namespace {
+
+constexpr std::uint64_t kOtherSeeds = 0x7275;  // of episodes that nobody asked for
+
+std::span<const std::byte> RowBytes(const ConstTensor& tensor, int index) {
+  const std::size_t bytes = tensor.bytes().size() / std::size_t(tensor.dim(0));
+  return tensor.bytes().subspan(std::size_t(index) * bytes, bytes);
+}
+
+// "observation[3] is nan", or nothing.
+std::string BadFloat(const ConstTensor& observations, int index) {
+  if (observations.dtype() != DType::kF32) return {};
+  const auto size = std::size_t(observations.elements() / observations.dim(0));
+  const auto row = observations.as<float>().subspan(std::size_t(index) * size, size);
+  for (std::size_t i = 0; i < size; ++i) {
+    if (!std::isfinite(row[i])) return fmt::format("observation[{}] is {}", i, row[i]);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<EnvPlayer>> EnvPlayer::Make(const Options& options) {
+  std::unique_ptr<EnvPlayer> player(new EnvPlayer(options));
+  EnvOptions env = options.env;
+  env.wait = true;
+  TROOP_ASSIGN_OR_RETURN(player->env_,
+                         MakeVectorEnv(options.id, env, options.size,
+                                       [p = player.get()](int i) { return p->NextSeed(i); }));
+  const TensorSpec one = player->spec().action.tensor();
+  player->action_ = Tensor(one.dtype, one.shape.Prepend(options.size));
+  return player;
+}
+
+std::uint64_t EnvPlayer::NextSeed(int index) {
+  Row& row = rows_[std::size_t(index)];
+  row.next_listed = row.begun < row.seeds.size();
+  row.next_seed = row.next_listed ? row.seeds[row.begun++]
+                                  : DeriveSeed({.run_seed = kOtherSeeds,
+                                                .purpose = Purpose::kEnvironment,
+                                                .index = std::uint64_t(index),
+                                                .episode = std::uint64_t(row.others++)});
+  return row.next_seed;
+}
+
+Status EnvPlayer::Poll() {
+  while ((batch_ = env_->Poll()) == nullptr) {
+    TROOP_RETURN_IF_ERROR(env_->status());
+    pollfd readable{.fd = env_->fd(), .events = POLLIN};
+    poll(&readable, 1, 10);
+  }
+  if (!fault_ && !env_->faults().empty()) fault_ = env_->faults()[0];
+  NoteNumbers();
+  return Status::Ok();
+}
+
+void EnvPlayer::NoteNumbers() {
+  for (int i = 0; bad_number_.empty() && i < options_.size; ++i) {
+    const auto at = std::size_t(i);
+    if (batch_->fault.as<std::uint8_t>()[at] != 0) continue;
+    const bool ended = batch_->terminated.as<std::uint8_t>()[at] != 0 ||
+                       batch_->truncated.as<std::uint8_t>()[at] != 0;
+    std::string bad = BadFloat(batch_->observation, i);
+    if (bad.empty() && ended) bad = BadFloat(batch_->final_observation, i);
+    const float reward = batch_->reward.as<float>()[at];
+    if (bad.empty() && !std::isfinite(reward)) bad = fmt::format("reward is {}", reward);
+    if (bad.empty()) continue;
+    bad_number_ = fmt::format("{} at step {} of the episode with seed {}", bad, rows_[at].steps + 1,
+                              rows_[at].episode.seed);
+  }
+}
+
+Status EnvPlayer::Restart() {
+  std::vector<int> all(std::size_t(options_.size));
+  std::iota(all.begin(), all.end(), 0);
+  started_ ? env_->SubmitRestart(all) : env_->SubmitReset();
+  started_ = true;
+  TROOP_RETURN_IF_ERROR(Poll());
+  for (int i = 0; i < options_.size; ++i) Begin(i);
+  return Status::Ok();
+}
+
+Status EnvPlayer::Step(const ConstTensor* action) {
+  if (action == nullptr) ChooseActions();
+  env_->Submit(action == nullptr ? ConstTensor(action_) : *action);
+  return Poll();
+}
+
+void EnvPlayer::ChooseActions() {
+  const ActionSpec& spec = env_->spec().action;
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    Rng& rng = rows_[i].actions;
+    if (spec.discrete()) {
+      action_.data<std::int32_t>()[i] = std::int32_t(rng.Below(std::uint32_t(spec.count)));
+      continue;
+    }
+    const std::size_t width = spec.low.size();
+    for (std::size_t k = 0; k < width; ++k) {
+      const double chosen = rng.Uniform(spec.low[k], spec.high[k]);
+      action_.data<float>()[i * width + k] = std::clamp(float(chosen), spec.low[k], spec.high[k]);
+    }
+  }
+}
+
+// The episode that the environment has just started.
+void EnvPlayer::Begin(int index) {
+  Row& row = rows_[std::size_t(index)];
+  row.recording = row.next_listed;
+  row.next_listed = false;
+  row.steps = 0;
+  row.actions = Rng({.run_seed = options_.same_actions ? 0 : row.next_seed,
+                     .purpose = Purpose::kExploration,
+                     .index = options_.stream});
+  row.episode = {.seed = row.next_seed, .first = Crc32c(RowBytes(batch_->observation, index))};
+}
+
+void EnvPlayer::Finish(int index, bool ended, std::vector<RecordedEpisode>* done) {
+  Row& row = rows_[std::size_t(index)];
+  row.episode.ended = ended;
+  if (row.recording) done->push_back(std::move(row.episode));
+  row.recording = false;
+}
+
+void EnvPlayer::Record(int index, std::vector<RecordedEpisode>* done) {
+  const auto at = std::size_t(index);
+  Row& row = rows_[at];
+  ++row.steps;
+  if (batch_->fault.as<std::uint8_t>()[at] != 0) {
+    Finish(index, false, done);
+    return Begin(index);
+  }
+  const bool terminated = batch_->terminated.as<std::uint8_t>()[at] != 0;
+  const bool truncated = batch_->truncated.as<std::uint8_t>()[at] != 0;
+  const bool ended = terminated || truncated;
+  const auto seen = RowBytes(ended ? batch_->final_observation : batch_->observation, index);
+  row.episode.steps.push_back({.observation = Crc32c(seen),
+                               .reward = batch_->reward.as<float>()[at],
+                               .terminated = terminated,
+                               .truncated = truncated});
+  if (!ended) return;
+  Finish(index, true, done);
+  Begin(index);
+}
+
+bool EnvPlayer::AllDone() const {
+  return std::ranges::all_of(
+      rows_, [](const Row& row) { return !row.recording && row.begun == row.seeds.size(); });
+}
+
+Result<std::vector<RecordedEpisode>> EnvPlayer::Play(const std::vector<std::uint64_t>& seeds) {
+  for (Row& row : rows_) row = Row();
+  for (std::size_t i = 0; i < seeds.size(); ++i) rows_[i % rows_.size()].seeds.push_back(seeds[i]);
+  std::vector<RecordedEpisode> done;
+  TROOP_RETURN_IF_ERROR(Restart());
+  while (!AllDone()) {
+    TROOP_RETURN_IF_ERROR(Step());
+    std::vector<int> given_up;
+    for (int i = 0; i < options_.size; ++i) {
+      Record(i, &done);
+      if (rows_[std::size_t(i)].steps >= options_.steps_max) given_up.push_back(i);
+    }
+    if (given_up.empty()) continue;
+    for (const int i : given_up) Finish(i, false, &done);
+    env_->SubmitRestart(given_up);
+    TROOP_RETURN_IF_ERROR(Poll());
+    for (const int i : given_up) Begin(i);
+  }
+  return done;
+}
+
+}  // namespace troop

@@ -1,0 +1,88 @@
+#include "apps/env_project.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kNameMax = 40;
+
+// "two_tanks" -> "TwoTanks"
+std::string CamelCase(std::string_view name) {
+  std::string camel;
+  bool upper = true;
+  for (const char c : name) {
+    if (c != '_') camel += upper ? char(std::toupper(static_cast<unsigned char>(c))) : c;
+    upper = c == '_';
+  }
+  return camel;
+}
+
+std::string Replaced(std::string text, std::string_view from, std::string_view to) {
+  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at)) {
+    text.replace(at, from.size(), to);
+    at += to.size();
+  }
+  return text;
+}
+
+// A file, a class and a target can have it, and so can a module of Python.
+Status CheckName(std::string_view name) {
+  const auto fits = [](unsigned char c) { return std::islower(c) || std::isdigit(c) || c == '_'; };
+  const bool good = !name.empty() && name.size() <= kNameMax && std::ranges::all_of(name, fits) &&
+                    std::islower(static_cast<unsigned char>(name[0])) != 0 && name.back() != '_';
+  if (good && name.find("__") == std::string_view::npos && name != "test") return Status::Ok();
+  return InvalidArgument(
+      "\"{}\" is no name for an environment; give at most {} small letters, digits and _, a letter "
+      "first, such as my_env",
+      name, kNameMax);
+}
+
+struct Example {
+  std::string_view language, folder, name;  // "c++", "cpp", what its files are called
+};
+constexpr Example kExamples[] = {
+    {"c", "c", "two_tanks"}, {"c++", "cpp", "inventory"}, {"python", "python", "battery"}};
+
+}  // namespace
+
+Result<std::vector<std::string>> WriteEnvProject(const std::string& parent, const std::string& name,
+                                                 const std::string& language) {
+  TROOP_RETURN_IF_ERROR(CheckName(name));
+  const auto example = std::ranges::find(kExamples, language, &Example::language);
+  if (example == std::end(kExamples)) {
+    return InvalidArgument("no template is in {}; languages: c, c++, python", language);
+  }
+  const fs::path folder = fs::path(parent) / name;
+  std::error_code error;
+  if (fs::symlink_status(folder, error).type() != fs::file_type::not_found) {
+    return AlreadyExists("{} exists; choose another name, or remove it", folder.string());
+  }
+  if (!fs::create_directory(folder, error)) {
+    return InvalidArgument("can't make the folder {}: {}", folder.string(), error.message());
+  }
+  const auto named = [&](std::string_view text) {
+    const std::string small = Replaced(std::string(text), example->name, name);
+    return Replaced(small, CamelCase(example->name), CamelCase(name));
+  };
+  std::vector<std::string> written;
+  for (const EnvTemplate& file : EnvTemplates()) {
+    if (file.language != example->folder) continue;
+    const fs::path path = folder / named(file.file);
+    std::ofstream out(path, std::ios::binary);
+    out << named(file.text);
+    out.close();
+    if (!out) return InvalidArgument("can't write {}: {}", path.string(), strerror(errno));
+    written.push_back(path.string());
+  }
+  return written;
+}
+
+}  // namespace troop

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/status.h"
+
+namespace troop {
+
+// A file of examples/<language>_environment, as it is there.
+struct EnvTemplate {
+  std::string_view language;  // "c", "cpp", "python"
+  std::string_view file, text;
+};
+std::span<const EnvTemplate> EnvTemplates();
+
+// Writes the folder `parent`/`name` with an environment to change: the example of that language
+// ("c", "c++", "python"), called by its new name. Gives the files written. Errors:
+// kInvalidArgument for a name that is none in all three languages, or another language;
+// kAlreadyExists where there is something of that name.
+Result<std::vector<std::string>> WriteEnvProject(const std::string& parent, const std::string& name,
+                                                 const std::string& language);
+
+}  // namespace troop

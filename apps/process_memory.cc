@@ -1,0 +1,53 @@
+#include "apps/process_memory.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace troop {
+namespace {
+
+// The parent of a process; 0 when it is gone. The name, in brackets, may hold anything.
+std::int64_t ParentOf(std::int64_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  const std::size_t end = text.rfind(')');
+  if (end == std::string::npos || end + 4 >= text.size()) return 0;
+  return std::atoll(text.c_str() + end + 4);  // ") S 123"
+}
+
+std::int64_t ResidentPages(std::int64_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/statm");
+  std::int64_t size = 0, resident = 0;
+  file >> size >> resident;
+  return resident;
+}
+
+}  // namespace
+
+std::int64_t ResidentBytesOfFamily() {
+  std::multimap<std::int64_t, std::int64_t> children;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
+    const std::string name = entry.path().filename();
+    if (!std::ranges::all_of(name, [](unsigned char c) { return std::isdigit(c) != 0; })) continue;
+    const std::int64_t process = std::stoll(name);
+    children.emplace(ParentOf(process), process);
+  }
+  std::vector<std::int64_t> family = {getpid()};
+  std::int64_t pages = 0;
+  for (std::size_t i = 0; i < family.size(); ++i) {
+    pages += ResidentPages(family[i]);
+    const auto [first, last] = children.equal_range(family[i]);
+    for (auto it = first; it != last; ++it) family.push_back(it->second);
+  }
+  return pages * sysconf(_SC_PAGESIZE);
+}
+
+}  // namespace troop

@@ -1,0 +1,74 @@
+#include "apps/env_project.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "core/config.h"
+#include "tests/core/temp_folder.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+std::string FileText(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(EnvProjectTest, TheExampleIsWrittenUnderItsNewName) {
+  const TempFolder folder;
+  for (const auto& [language, source] : std::vector<std::pair<std::string, std::string>>{
+           {"c", "my_crane.c"}, {"c++", "my_crane.cc"}, {"python", "my_crane.py"}}) {
+    fs::remove_all(folder.path() + "/my_crane");
+    const auto written = WriteEnvProject(folder.path(), "my_crane", language);
+    ASSERT_TRUE(written.ok()) << written.status().ToString();
+    EXPECT_EQ(written->size(), language == "python" ? 3u : 4u);
+    const std::string base = folder.path() + "/my_crane/";
+    EXPECT_THAT(*written, testing::Contains(base + source));
+    for (const std::string& file : *written) {
+      EXPECT_THAT(
+          FileText(file),
+          testing::Not(testing::ContainsRegex("[Tt]wo_?[Tt]anks|[Ii]nventory|[Bb]attery")))
+          << file;
+    }
+    const auto config = LoadConfigFile(base + "my_crane.toml", {});
+    ASSERT_TRUE(config.ok()) << config.status().message();
+    EXPECT_EQ(config->env.id, language == "python" ? "python:my_crane:make_env" : "MyCrane-v0");
+    EXPECT_EQ(config->name, "my_crane");
+    EXPECT_THAT(FileText(base + source), HasSubstr("MyCrane"));
+  }
+}
+
+TEST(EnvProjectTest, NothingIsOverwritten) {
+  const TempFolder folder;
+  std::ofstream(folder.path() + "/mine") << "precious";
+  const Status status = WriteEnvProject(folder.path(), "mine", "c").status();
+  EXPECT_EQ(status.code(), Code::kAlreadyExists);
+  EXPECT_EQ(FileText(folder.path() + "/mine"), "precious");
+  fs::create_symlink("nowhere", folder.path() + "/dangling");
+  EXPECT_EQ(WriteEnvProject(folder.path(), "dangling", "c").status().code(), Code::kAlreadyExists);
+}
+
+TEST(EnvProjectTest, NamesThatAreNoneAreRefused) {
+  const TempFolder folder;
+  for (const char* name : {"", "MyEnv", "1st", "a-b", "../up", "a b", "_a", "a_", "a__b", "test"}) {
+    EXPECT_THAT(WriteEnvProject(folder.path(), name, "c").status().message(),
+                HasSubstr("is no name for an environment"))
+        << name;
+  }
+  EXPECT_THAT(WriteEnvProject(folder.path(), std::string(41, 'a'), "c").status().message(),
+              HasSubstr("at most 40"));
+  EXPECT_THAT(WriteEnvProject(folder.path(), "fine", "rust").status().message(),
+              HasSubstr("languages: c, c++, python"));
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+}  // namespace
+}  // namespace troop
