@@ -12,7 +12,7 @@ import traceback
 
 import numpy
 
-from . import adapters
+from . import adapters, vector
 from .convert import Refused
 
 SOCKET, MEMORY = 3, 4
@@ -190,7 +190,8 @@ def main():
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        rows = Rows(request)
+        source = request["id"].partition(":")[0]
+        rows = (vector.VectorRows if source in vector.SOURCES else Rows)(request)
     except Refused as error:
         return refuse(str(error))
     except Exception as error:

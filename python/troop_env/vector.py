@@ -1,0 +1,239 @@
+"""Environments that step many at once: Gymnasium's vectors, EnvPool's, and ALE's own.
+
+    gymnasium_vector:ID              gymnasium.make_vec (sync, unless the options say otherwise)
+    python_vector:module:callable    callable(num_envs=...) gives a gymnasium.vector.VectorEnv
+    ale_vector:pong                  ale_py.vector_env.AtariVectorEnv
+    envpool:Pong-v5                  envpool.make_gymnasium
+
+Whatever their autoreset mode, an ended row is reset by name, with a seed of its own, before the
+next step: options={"reset_mask": ...}, or EnvPool's reset(env_id). So a step that only resets, as
+NEXT_STEP and EnvPool have it, never happens, and in SAME_STEP mode, where the last observation is
+in info["final_obs"], the episode that began by itself is not played. EnvPool takes one seed alone,
+the first row's first: with it, equal seeds give equal bytes only from the start of a run.
+"""
+
+import importlib
+import sys
+
+import numpy
+
+from .adapters import SEED_MASK, import_gymnasium, load
+from .convert import Actions, Observations, Refused
+
+SOURCES = ("gymnasium_vector", "python_vector", "ale_vector", "envpool")
+FAULT, TERMINATED, TRUNCATED = 4, 1, 2
+
+
+def need(module, package):
+    """A module, or one sentence."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError:
+        raise Refused(
+            f"{package} is not installed for {sys.executable}; `pip install {package}`, or name "
+            "another interpreter in env.python"
+        ) from None
+
+
+def make_vector(request):
+    """The vector that a request's id names."""
+    source, _, name = request["id"].partition(":")
+    options, rows = dict(request["options"]), request["rows"]
+    limit = request["max_episode_steps"]
+    if request.get("action_repeat", 1) != 1:
+        raise Refused(f'{request["id"]} takes no env.action_repeat: its options may have one')
+    if request["wrappers"] and source != "gymnasium_vector":
+        raise Refused(f'{request["id"]} takes no env.wrappers: wrap it where it is made')
+    if source == "python_vector":
+        return load(name, "env.id")(num_envs=rows, **options)
+    if source == "gymnasium_vector":
+        gymnasium = import_gymnasium()
+        mode = gymnasium.vector.AutoresetMode(options.pop("autoreset_mode", "Disabled"))
+        options.setdefault("vectorization_mode", "sync")
+        if limit >= 0:
+            options["max_episode_steps"] = limit if limit > 0 else -1
+        wrappers = [load(wrapper, "env.wrappers") for wrapper in request["wrappers"]]
+        return gymnasium.make_vec(
+            name,
+            num_envs=rows,
+            wrappers=wrappers,
+            vector_kwargs={"autoreset_mode": mode},
+            **options,
+        )
+    if source == "ale_vector":
+        vectors = need("ale_py.vector_env", "ale-py")
+        if limit > 0:
+            options["max_num_frames_per_episode"] = limit * options.get("frameskip", 4)
+        return vectors.AtariVectorEnv(name, num_envs=rows, **options)
+    if limit > 0:
+        options["max_episode_steps"] = limit
+    return None
+
+
+class GymVector:
+    """A gymnasium.vector.VectorEnv with masked resets, in any of the three modes."""
+
+    def __init__(self, env):
+        self._env = env
+        mode = env.metadata.get("autoreset_mode", "NextStep")
+        self._same_step = getattr(mode, "value", mode) == "SameStep"
+        self._seeds_of_masked = type(env).__name__ == "AtariVectorEnv"
+        self._begun = False
+        self.observation_space = env.single_observation_space
+        self.action_space = env.single_action_space
+        self._last = None
+
+    def step(self, actions):
+        """Observations (the last ones, where an episode ended), rewards, terminated, truncated."""
+        observations, rewards, terminated, truncated, info = self._env.step(actions)
+        over = terminated | truncated
+        if self._same_step and over.any():
+            observations = list(observations)
+            for row in numpy.flatnonzero(over):
+                observations[row] = info["final_obs"][row]
+        self._last = observations
+        return observations, rewards, terminated, truncated
+
+    def reset(self, rows, seeds):
+        """The first observations of the episodes of these rows, in their order."""
+        n = self._env.num_envs
+        mask = numpy.zeros(n, bool)
+        mask[rows] = True
+        if self._seeds_of_masked:
+            seed = numpy.asarray(seeds, numpy.int64)
+        else:
+            by_row = dict(zip(rows, seeds))
+            seed = [by_row.get(row) for row in range(n)]
+        if self._begun:
+            observations, _ = self._env.reset(seed=seed, options={"reset_mask": mask})
+            self._check_others(observations, mask)
+        elif len(rows) == n:
+            observations, _ = self._env.reset(seed=seed)
+            self._begun = True
+        else:
+            raise RuntimeError("the first reset is of all")
+        self._last = observations
+        return [observations[row] for row in rows]
+
+    def _check_others(self, observations, mask):
+        if self._same_step:  # whose last observations are of episodes that are over
+            return
+        for row in numpy.flatnonzero(~mask):
+            if not numpy.array_equal(observations[row], self._last[row]):
+                raise RuntimeError(
+                    f"{type(self._env).__name__} began other episodes than those asked for: its "
+                    'reset knows no options["reset_mask"]'
+                )
+
+    def close(self):
+        """Frees what the vector holds."""
+        self._env.close()
+
+
+class EnvPoolVector:
+    """An EnvPool: it has one seed, and resets rows by their numbers."""
+
+    def __init__(self, name, rows, options):
+        self._envpool = need("envpool", "envpool")
+        self._name, self._rows, self._options = name, rows, options
+        self._env = None
+        spec = self._envpool.make_spec(name, **options)
+        self.observation_space, self.action_space = spec.observation_space, spec.action_space
+
+    def step(self, actions):
+        """As GymVector's."""
+        observations, rewards, terminated, truncated, info = self._env.step(actions)
+        order = numpy.argsort(info["env_id"])
+        return observations[order], rewards[order], terminated[order], truncated[order]
+
+    def reset(self, rows, seeds):
+        """As GymVector's; seeds[0] counts at the first start."""
+        if self._env is None:
+            self._env = self._envpool.make_gymnasium(
+                self._name, num_envs=self._rows, seed=seeds[0], **self._options
+            )
+        observations, info = self._env.reset(numpy.asarray(rows, numpy.int32))
+        place = {int(row): i for i, row in enumerate(info["env_id"])}
+        return [observations[place[row]] for row in rows]
+
+    def close(self):
+        """Frees what the pool holds."""
+        if self._env is not None:
+            self._env.close()
+
+
+class VectorRows:
+    """The rows of one vector; the same calls as worker.Rows. What it raises fails all of them."""
+
+    def __init__(self, request):
+        self._request = request
+        self._env = self._make()
+        if type(self._env.observation_space).__name__ not in ("Box", "Discrete"):
+            raise Refused(
+                f"its observation space is {self._env.observation_space!r}; in a vector, Box and "
+                "Discrete can be played, in a single environment the others, too"
+            )
+        self._observations = Observations(self._env.observation_space)
+        actions = Actions(self._env.action_space)
+        self._decode = actions.decode
+        self.spec = {
+            "observation": self._observations.spec(),
+            "observation_scale": self._observations.scale,
+            "action": actions.spec(),
+            "max_episode_steps": max(request["max_episode_steps"], 0),
+        }
+        self._limit, self._steps = 0, numpy.zeros(request["rows"], numpy.int64)
+        if request["id"].startswith("python_vector:"):
+            self._limit = self.spec["max_episode_steps"]
+        self._memory = self._reward = self._flags = None
+
+    def _make(self):
+        made = make_vector(self._request)
+        if made is not None:
+            return GymVector(made)
+        name = self._request["id"].partition(":")[2]
+        return EnvPoolVector(name, self._request["rows"], dict(self._request["options"]))
+
+    def map(self, memory):
+        """The memory, which is known after the spec."""
+        self._memory = memory
+        self._reward = numpy.frombuffer(memory.reward, numpy.float32)
+        self._flags = numpy.frombuffer(memory.flags, numpy.uint8)
+
+    def _actions(self):
+        actions = self._memory.action
+        if self._decode is not None:
+            return numpy.stack([self._decode(action) for action in actions])
+        return numpy.array(actions, numpy.int64)
+
+    def step_all(self):
+        """A step of each row."""
+        try:
+            observations, rewards, terminated, truncated = self._env.step(self._actions())
+            for row, out in enumerate(self._memory.observation):
+                self._observations.write(observations[row], out)
+            self._reward[:] = rewards
+            if self._limit:
+                self._steps += 1
+                truncated = truncated | (~terminated & (self._steps >= self._limit))
+            self._flags[:] = terminated * TERMINATED + truncated * TRUNCATED
+        except Exception as error:
+            for row in range(self._request["rows"]):
+                self._memory.fault(row, error)
+            self._env.close()
+            self._env = None
+
+    def reset_marked(self):
+        """Begins the episodes that are asked for."""
+        rows = [row for row, wanted in enumerate(self._memory.reset) if wanted]
+        if self._env is None:
+            self._env = self._make()
+        seeds = [self._memory.seed[row] & SEED_MASK for row in rows]
+        for row, observation in zip(rows, self._env.reset(rows, seeds)):
+            self._observations.write(observation, self._memory.observation[row])
+            self._memory.flags[row] = 0
+            self._steps[row] = 0
+
+    def render(self, _row):
+        """Vectors draw nothing."""
+        return None

@@ -1,0 +1,274 @@
+"""Adapters of Python environments: spaces, seeds, ends, vectors; Gymnasium itself is the oracle."""
+import sys
+import unittest
+
+import gymnasium
+import numpy
+from gymnasium import spaces
+from gymnasium.spaces.utils import flatten
+from troop_env import adapters, vector
+from troop_env.convert import Actions, Observations, Refused
+
+NEEDS = ("gymnasium",)
+
+
+def request(name, *, rows=1, limit=-1, wrappers=(), **options):
+    return {
+        "id": name,
+        "rows": rows,
+        "options": options,
+        "wrappers": list(wrappers),
+        "max_episode_steps": limit,
+        "action_repeat": 1,
+    }
+
+
+def written(space, value):
+    observations = Observations(space)
+    out = numpy.full(observations.shape, 7, observations.dtype)
+    observations.write(value, out)
+    return out
+
+
+class Echo(gymnasium.Env):
+    """Its observation is the last action, for as long as anybody wants."""
+
+    def __init__(self, observation=None, action=None):
+        self.observation_space = observation or spaces.Box(-9, 9, (1,))
+        self.action_space = action or spaces.Discrete(3, start=5)
+        self.seen = []
+
+    def reset(self, *, seed=None, options=None):
+        self.seen.append(("reset", seed))
+        return numpy.zeros(1, numpy.float32), {}
+
+    def step(self, action):
+        self.seen.append(action)
+        return numpy.full(1, 1, numpy.float32), 1, False, False, {}
+
+
+class Doubled(gymnasium.RewardWrapper):
+    def reward(self, reward):
+        return 2 * reward
+
+
+class Spaces(unittest.TestCase):
+    def test_everything_flattens_as_gymnasium_does_it(self):
+        examples = [
+            spaces.Discrete(5),
+            spaces.Discrete(4, start=-2),
+            spaces.MultiBinary(6),
+            spaces.MultiBinary([2, 3]),
+            spaces.MultiDiscrete([3, 4, 2]),
+            spaces.MultiDiscrete([[3, 4], [2, 5]]),
+            spaces.Dict(z=spaces.Box(-1, 1, (2, 3)), a=spaces.Discrete(3)),
+            spaces.Tuple((spaces.Box(0, 255, (2,), numpy.uint8), spaces.MultiBinary(2))),
+            spaces.Dict(outer=spaces.Dict(b=spaces.Discrete(2), c=spaces.Box(-3, 3, (1,)))),
+        ]
+        for space in examples:
+            space.seed(3)
+            for _ in range(20):
+                value = space.sample()
+                want = flatten(space, value).astype(numpy.float32)
+                numpy.testing.assert_array_equal(written(space, value), want, str(space))
+
+    def test_boxes_keep_their_shape_and_u8_its_type(self):
+        for dtype, kept in [("uint8", "u8"), ("float64", "f32"), ("int16", "f32"), ("bool", "f32")]:
+            space = spaces.Box(0, 1, (2, 3), numpy.dtype(dtype))
+            self.assertEqual(Observations(space).spec(), {"dtype": kept, "shape": [2, 3]})
+            value = numpy.array([[0, 1, 0], [1, 1, 0]], dtype)
+            numpy.testing.assert_array_equal(written(space, value), value)
+        self.assertEqual(Observations(spaces.Box(0, 255, (9, 9), numpy.uint8)).scale, 1 / 255)
+        self.assertEqual(Observations(spaces.Box(0, 9, (9, 9), numpy.uint8)).scale, 1)
+
+    def test_what_is_not_of_the_space_is_refused_with_both_types(self):
+        with self.assertRaisesRegex(ValueError, r"is f64\[3\], the space says f32\[4\]"):
+            written(spaces.Box(-1, 1, (4,)), numpy.zeros(3))
+        with self.assertRaisesRegex(ValueError, r"is f32\[4\], the space says u8\[4\]"):
+            written(spaces.Box(0, 255, (4,), numpy.uint8), numpy.zeros(4, numpy.float32))
+        with self.assertRaisesRegex(ValueError, "observation 7 is not in 1..3"):
+            written(spaces.Discrete(3, start=1), 7)
+
+    def test_spaces_that_cannot_be_played_are_named(self):
+        for space in (spaces.Text(5), spaces.Dict(a=spaces.Sequence(spaces.Discrete(2)))):
+            with self.assertRaisesRegex(Refused, "Text|Sequence"):
+                Observations(space)
+        for space, why in [
+            (spaces.Box(-numpy.inf, 1, (2,)), "infinite bounds"),
+            (spaces.MultiDiscrete([100, 100]), "10000 combinations; at most 4096"),
+            (spaces.MultiBinary(3), "MultiBinary"),
+            (spaces.Box(0, 3, (2,), numpy.int32), "no real numbers"),
+        ]:
+            with self.assertRaisesRegex(Refused, why):
+                Actions(space)
+
+    def test_actions_are_those_of_the_space(self):
+        self.assertEqual(Actions(spaces.Discrete(3, start=5)).decode(2), 7)
+        many = Actions(spaces.MultiDiscrete([2, 3]))
+        self.assertEqual(many.spec(), {"kind": "discrete", "count": 6})
+        decoded = [many.decode(i).tolist() for i in range(6)]
+        self.assertEqual(decoded, [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]])
+        box = spaces.Box(numpy.array([[-1.0], [0]]), numpy.array([[2.0], [3]]), dtype=numpy.float64)
+        bounded = Actions(box)
+        self.assertEqual(
+            bounded.spec(), {"kind": "continuous", "low": [-1, 0], "high": [2, 3]}
+        )
+        action = bounded.decode(numpy.array([0.5, 1], numpy.float32))
+        self.assertTrue(box.contains(action), action)
+
+
+class Singles(unittest.TestCase):
+    def play(self, name, kwargs, action_of, **asked):
+        """As many steps through the adapter and beside it."""
+        adapter = adapters.make(request(f"gymnasium:{name}", **asked))
+        limit = asked.get("limit", -1)
+        if limit >= 0:
+            kwargs = {**kwargs, "max_episode_steps": limit or -1}
+        env = gymnasium.make(name, **kwargs)
+        out = numpy.zeros(adapter.spec["observation"]["shape"], numpy.float32)
+        lengths, length = [], 0
+        adapter.reset(2**40 + 11, out)
+        numpy.testing.assert_array_equal(out, env.reset(seed=11)[0])
+        for t in range(700):
+            ours, theirs = action_of(t)
+            want, reward, terminated, truncated, _ = env.step(theirs)
+            self.assertEqual(adapter.step(ours, out), (reward, terminated, truncated))
+            numpy.testing.assert_array_equal(out, want.astype(numpy.float32))
+            length += 1
+            if terminated or truncated:
+                lengths.append(length)
+                length = 0
+                adapter.reset(t, out)
+                numpy.testing.assert_array_equal(out, env.reset(seed=t)[0])
+        return adapter.spec, lengths
+
+    def test_an_episode_is_gymnasiums_with_the_same_seed(self):
+        spec, lengths = self.play("CartPole-v1", {}, lambda t: (t // 2 % 2,) * 2)
+        self.assertEqual(spec["action"], {"kind": "discrete", "count": 2})
+        self.assertEqual(spec["max_episode_steps"], 500)
+        self.assertGreater(len(lengths), 5)
+
+    def test_continuous_actions_arrive_in_their_shape(self):
+        def action(t):
+            torque = numpy.array([t % 5 - 2], numpy.float32)
+            return torque, torque
+
+        spec, lengths = self.play("Pendulum-v1", {}, action)
+        self.assertEqual(spec["action"], {"kind": "continuous", "low": [-2], "high": [2]})
+        self.assertEqual(lengths, [200, 200, 200])  # the clock's, which counts from 1
+
+    def test_a_limit_of_ours_truncates(self):
+        spec, lengths = self.play("MountainCar-v0", {}, lambda t: (t % 3,) * 2, limit=30)
+        self.assertEqual(set(lengths), {30})
+        self.assertEqual(spec["max_episode_steps"], 30)
+        spec, lengths = self.play("MountainCar-v0", {}, lambda t: (1, 1), limit=0)
+        self.assertEqual((spec["max_episode_steps"], lengths), (0, []))
+
+    def test_plain_classes_wrappers_starts_and_seeds(self):
+        here = __name__
+        adapter = adapters.make(
+            request(f"python:{here}:Echo", limit=4, wrappers=[f"{here}:Doubled"])
+        )
+        out = numpy.zeros(1, numpy.float32)
+        adapter.reset(2**63 + 5, out)
+        answers = [adapter.step(t % 3, out) for t in range(4)]
+        self.assertEqual(answers, [(2, False, False)] * 3 + [(2, False, True)])
+        env = adapter._env.unwrapped  # pylint: disable=protected-access
+        self.assertEqual(env.seen, [("reset", 5), 5, 6, 7, 5])
+
+    def test_pictures_are_drawn_where_there_are_some(self):
+        class Painted(Echo):
+            metadata = {"render_modes": ["rgb_array"]}
+
+            def __init__(self, render_mode=None):
+                super().__init__()
+                self.render_mode = render_mode
+
+            def render(self):
+                return numpy.zeros((2, 3, 3), numpy.uint8) if self.render_mode else None
+
+        gymnasium.register("Painted-v0", Painted)
+        gymnasium.register("Echo-v0", Echo)
+        self.assertEqual(adapters.make(request("gymnasium:Painted-v0")).render().shape, (2, 3, 3))
+        adapters.make(request("gymnasium:Echo-v0"))  # knows no render_mode
+
+    def test_what_is_missing_is_named(self):
+        for name, why in [
+            ("gymnasium:CartPoel-v1", "gymnasium: .*CartPole"),
+            ("python:nowhere.to_be:found", "no module named nowhere"),
+            (f"python:{__name__}:nothing", "has no nothing"),
+            ("python:math:floor:", "math has no floor:"),
+            ("pyton:x:y", "no such environment"),
+        ]:
+            with self.assertRaisesRegex(Refused, why):
+                adapters.make(request(name))
+        modules = sys.modules.copy()
+        sys.modules["gymnasium"] = None
+        try:
+            with self.assertRaisesRegex(Refused, "not installed for .*pip install gymnasium"):
+                adapters.make(request("gymnasium:CartPole-v1"))
+        finally:
+            sys.modules.update(modules)
+
+
+class NoMasks(gymnasium.vector.SyncVectorEnv):
+    """As vectors were before masks: a reset is everybody's."""
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset()
+
+
+def make_no_masks(num_envs):
+    return NoMasks([lambda: gymnasium.make("CartPole-v1")] * num_envs)
+
+
+class Vectors(unittest.TestCase):
+    ROWS = 3
+
+    def test_every_autoreset_mode_gives_the_episodes_of_single_environments(self):
+        for mode in gymnasium.vector.AutoresetMode:
+            made = vector.VectorRows(
+                request("gymnasium_vector:CartPole-v1", rows=self.ROWS, autoreset_mode=mode.value)
+            )
+            with self.subTest(mode=mode):
+                self.assertGreater(self.compare(made._env), 20)  # pylint: disable=protected-access
+
+    def compare(self, env):
+        """Returns how many episodes ended."""
+        singles = [gymnasium.make("CartPole-v1") for _ in range(self.ROWS)]
+        rows = list(range(self.ROWS))
+        episode = [0] * self.ROWS
+
+        def reset(over):
+            seeds = [1000 * row + episode[row] for row in over]
+            for row, seed, first in zip(over, seeds, env.reset(over, seeds)):
+                numpy.testing.assert_array_equal(first, singles[row].reset(seed=seed)[0])
+                episode[row] += 1
+
+        reset(rows)
+        random = numpy.random.default_rng(0)
+        for _ in range(250):
+            actions = random.integers(0, 2, self.ROWS)
+            observations, rewards, terminated, truncated = env.step(actions)
+            over = []
+            for row in rows:
+                want = singles[row].step(actions[row])
+                numpy.testing.assert_array_equal(observations[row], want[0])
+                self.assertEqual((rewards[row], terminated[row], truncated[row]), want[1:4])
+                if want[2] or want[3]:
+                    over.append(row)
+            if over:
+                reset(over)
+        return sum(episode) - self.ROWS
+
+    def test_a_vector_that_resets_all_at_once_is_refused_when_it_does(self):
+        made = vector.VectorRows(request(f"python_vector:{__name__}:make_no_masks", rows=2))
+        env = made._env  # pylint: disable=protected-access
+        env.reset([0, 1], [1, 2])
+        env.step(numpy.array([0, 1]))
+        with self.assertRaisesRegex(RuntimeError, "reset_mask"):
+            env.reset([1], [3])
+
+
+if __name__ == "__main__":
+    unittest.main()
