@@ -189,7 +189,9 @@ class Singles(unittest.TestCase):
 
         gymnasium.register("Painted-v0", Painted)
         gymnasium.register("Echo-v0", Echo)
-        self.assertEqual(adapters.make(request("gymnasium:Painted-v0")).render().shape, (2, 3, 3))
+        painted = adapters.make(request("gymnasium:Painted-v0"))
+        painted.reset(1, numpy.zeros(1, numpy.float32))
+        self.assertEqual(painted.render().shape, (2, 3, 3))
         adapters.make(request("gymnasium:Echo-v0"))  # knows no render_mode
 
     def test_what_is_missing_is_named(self):
