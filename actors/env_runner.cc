@@ -152,12 +152,13 @@ void EnvRunner::TakeStep() {
   }
 }
 
-// A fault's environment has begun its next episode already, maybe after others that failed at once.
+// Mostly the next episode has begun already; one that could not begin is itself the last.
 void EnvRunner::NoteFaults() {
   for (const EnvFault& fault : envs_->faults()) {
     const auto i = std::size_t(fault.index);
+    const std::uint64_t last = episode(i);
     Note(i, {.what = fault.what,
-             .episode = envs_state_[i].begun - 2,
+             .episode = options_.seed(i, last) == fault.seed ? last : last - 1,
              .step = std::uint64_t(fault.step),
              .fault = true});
   }
@@ -194,9 +195,9 @@ void EnvRunner::Note(std::size_t i, const Trouble& trouble) {
                                     .version = version_});
   if (last) {
     status_ = Internal(
-        "{}; it is the {}th {} of this environment without a whole good episode between "
+        "{}; that makes {} {} of this environment without a whole good episode between "
         "(env.faults_max): mend the environment{}",
-        origin, env.bad_row, trouble.fault ? "fault" : "bad number",
+        origin, env.bad_row, trouble.fault ? "faults" : "faults or bad numbers",
         trouble.fault ? "" : ", or the weights where it is a q-value");
     return;
   }

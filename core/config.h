@@ -67,8 +67,9 @@ struct Config {
     std::int64_t max_episode_steps = -1;
     double sticky_actions = -1;
     bool difficulty_ramping = true;
+    double reward_scale = 1;
     double reward_clip = 0;  // 0: none; else rewards are clipped to [-c, c] by the learner
-    std::int64_t action_repeat = 1;    // frames per agent step     (Atari)
+    std::int64_t action_repeat = 1;    // environment steps per agent step
     std::int64_t frame_stack = 1;      // frames per observation    (Atari)
     std::int64_t noop_max = 0;         // no-ops that start an episode, at most (Atari)
     std::string plugin;                // a shared library (envs/plugin/troop_env.h); empty: none

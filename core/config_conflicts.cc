@@ -44,13 +44,14 @@ void CheckEnv(const Config& c, Conflicts* out) {
   out->If(c.env.sticky_actions < 0 && c.env.sticky_actions != -1, {"env.sticky_actions"},
           "{} is neither a probability nor -1 (the environment's own)",
           TomlNumber(c.env.sticky_actions));
+  out->If(c.env.reward_scale == 0, {"env.reward_scale"},
+          "is 0, which leaves nothing to learn; leave it out, or give another number");
   const bool atari = c.env.id.starts_with("ALE/");
   const auto atari_only = [&](bool set, const char* key, std::int64_t plain) {
     out->If(set && !atari, {key, "env.id"},
             "only Atari games (\"ALE/...\") have it, {} is none; set {}", TomlString(c.env.id),
             plain);
   };
-  atari_only(c.env.action_repeat != 1, "env.action_repeat", 1);
   atari_only(c.env.frame_stack != 1, "env.frame_stack", 1);
   atari_only(c.env.noop_max != 0, "env.noop_max", 0);
 }

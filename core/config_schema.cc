@@ -37,15 +37,17 @@ void VisitEnv(Config::EnvKeys& c, ConfigVisitor& v) {
            Between(-1, kMany)}, c.max_episode_steps);
   v.Visit(
       {"env.sticky_actions",
-       "Probability that the last action is repeated instead (MinAtar); -1: the environment's own.",
+       "Probability that the last action is repeated in place of the wanted one; -1: the "
+       "environment's own.",
        Between(-1, 1)},
       c.sticky_actions);
   v.Visit({"env.difficulty_ramping", "Whether MinAtar games grow harder as they go on."},
           c.difficulty_ramping);
+  v.Visit({"env.reward_scale", "Rewards are multiplied by it, in the actor."}, c.reward_scale);
   v.Visit({"env.reward_clip", "The learner clips rewards to [-x, x]; 0: not at all.", AtLeast(0)},
           c.reward_clip);
   v.Visit({"env.action_repeat",
-           "Frames for which one action is held, so frames per agent step (Atari only).",
+           "Steps of the environment (Atari: frames) for which one action is held: one agent step.",
            Between(1, 1000)}, c.action_repeat);
   v.Visit({"env.frame_stack", "Frames that make up one observation (Atari only).", Between(1, 64)},
           c.frame_stack);

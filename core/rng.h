@@ -14,6 +14,7 @@ enum class Purpose : std::uint32_t {
   kEvaluation = 5,
   kTest = 6,
   kSynthetic = 7,     // generated benchmark inputs
+  kStickyActions = 8,
 };
 
 // Names one random stream: by what it is for, never by who computes it.

@@ -45,8 +45,11 @@ enum class Isolation : std::uint8_t { kAuto, kProcess, kNone };
 
 struct EnvOptions {
   std::int64_t max_episode_steps = -1;  // -1: the environment's own; 0: none
-  double sticky_actions = -1;           // MinAtar: probability; -1: the environment's own
-  bool difficulty_ramping = true;       // MinAtar
+  double sticky_actions = -1;           // probability; -1: the environment's own
+  double reward_scale = 1;
+  int action_repeat = 1;           // steps for which an action is held
+  int noop_max = 0;                // Atari
+  bool difficulty_ramping = true;  // MinAtar
   // Of plug-ins and Python environments (docs/environments.md):
   std::string plugin;                 // path of a shared library; empty: none
   std::vector<EnvOption> options;     // its own
@@ -61,8 +64,10 @@ struct EnvOptions {
 
 EnvOptions EnvOptionsFor(const Config& config);  // its [env] keys
 
-// The explicit table of native environments. Errors: kNotFound with the nearest known id and all;
-// kInvalidArgument for an option out of its range, or sticky actions where there are none.
+// One environment in this process: of the explicit table of native ones, or of a plug-in. Errors:
+// kNotFound with the nearest known id and all; kInvalidArgument for an option out of its range. A
+// VectorEnv scales rewards, and makes actions stick where an environment has no such chance of its
+// own; this does neither.
 Result<std::unique_ptr<Environment>> MakeEnvironment(std::string_view id,
                                                      const EnvOptions& options);
 std::vector<std::string> EnvironmentIds();

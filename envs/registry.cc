@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "core/edit_distance.h"
@@ -11,6 +12,8 @@
 #include "envs/native_vector_env.h"
 #include "envs/plugin_environment.h"
 #include "envs/process_vector_env.h"
+#include "envs/repeated_environment.h"
+#include "envs/wrapped_vector_env.h"
 
 namespace troop {
 namespace {
@@ -93,37 +96,67 @@ Result<EnvOptions> Resolve(const Entry& entry, EnvOptions options) {
         entry.id, options.max_episode_steps, entry.max_episode_steps);
   }
   if (options.max_episode_steps == -1) options.max_episode_steps = entry.max_episode_steps;
-  if (entry.sticky_actions < 0) {
-    if (options.sticky_actions > 0) {
-      return InvalidArgument("{} has no sticky actions; sticky_actions is {}, leave it out",
-                             entry.id, options.sticky_actions);
-    }
-    return options;
-  }
   if (options.sticky_actions == -1) options.sticky_actions = entry.sticky_actions;
-  if (!(options.sticky_actions >= 0 && options.sticky_actions <= 1)) {
-    return InvalidArgument(
-        "{}: sticky_actions is {}; give a probability in [0, 1] or -1 for the "
-        "environment's own ({})",
-        entry.id, options.sticky_actions, entry.sticky_actions);
-  }
   return options;
 }
 
-Result<std::unique_ptr<VectorEnv>> MakePlugins(std::string_view id, const EnvOptions& options,
-                                               int size, EpisodeSeeder seeder) {
+Status CheckOptions(std::string_view id, const EnvOptions& options) {
+  if (!(options.sticky_actions >= 0 && options.sticky_actions <= 1) &&
+      options.sticky_actions != -1) {
+    return InvalidArgument(
+        "{}: sticky_actions is {}; give a probability in [0, 1] or -1 for the environment's own",
+        id, options.sticky_actions);
+  }
+  if (options.action_repeat < 1) {
+    return InvalidArgument("{}: action_repeat is {}; give a number >= 1", id,
+                           options.action_repeat);
+  }
+  if (!std::isfinite(options.reward_scale) || options.reward_scale == 0) {
+    return InvalidArgument("{}: reward_scale is {}; give a number other than 0", id,
+                           options.reward_scale);
+  }
+  return Status::Ok();
+}
+
+// Without what lies around it.
+Result<std::unique_ptr<Environment>> MakePlain(std::string_view id, const EnvOptions& options) {
+  if (!options.plugin.empty()) return LoadPluginEnvironment(options.plugin, id, options);
+  TROOP_ASSIGN_OR_RETURN(const Entry* entry, Find(id));
+  TROOP_ASSIGN_OR_RETURN(const EnvOptions resolved, Resolve(*entry, options));
+  return entry->make_one(resolved);
+}
+
+Result<std::unique_ptr<VectorEnv>> MakeLoop(std::string_view id, const EnvOptions& options,
+                                            int size, EpisodeSeeder seeder) {
   std::vector<std::unique_ptr<Environment>> envs;
   for (int i = 0; i < size; ++i) {
-    TROOP_ASSIGN_OR_RETURN(auto env, LoadPluginEnvironment(options.plugin, id, options));
+    TROOP_ASSIGN_OR_RETURN(auto env, MakeEnvironment(id, options));
     if (i > 0 && env->spec() != envs[0]->spec()) {
       return InvalidArgument(
-          "plug-in {}: {} looks different each time that it is made; environments of a vector are "
-          "alike",
-          options.plugin, id);
+          "{} looks different each time that it is made; environments of a vector are alike", id);
     }
     envs.push_back(std::move(env));
   }
   return MakeLoopVectorEnv(std::move(envs), std::move(seeder));
+}
+
+// Without what lies around the vector.
+Result<std::unique_ptr<VectorEnv>> MakeInner(std::string_view id, const EnvOptions& options,
+                                             int size, EpisodeSeeder seeder) {
+  if (InProcess(id, options)) return MakeProcessVectorEnv(id, options, size, std::move(seeder));
+  if (!options.plugin.empty() || options.action_repeat > 1) {
+    return MakeLoop(id, options, size, std::move(seeder));
+  }
+  TROOP_ASSIGN_OR_RETURN(const Entry* entry, Find(id));
+  if (entry->make_many == nullptr) return MakeLoop(id, options, size, std::move(seeder));
+  TROOP_ASSIGN_OR_RETURN(const EnvOptions resolved, Resolve(*entry, options));
+  return entry->make_many(resolved, size, std::move(seeder));
+}
+
+bool HasOwnStickyActions(std::string_view id, const EnvOptions& options) {
+  if (!options.plugin.empty()) return false;
+  const auto entry = std::ranges::find(kEntries, id, &Entry::id);
+  return entry != std::end(kEntries) && entry->sticky_actions >= 0;
 }
 
 Isolation IsolationOf(const std::string& name) {
@@ -141,23 +174,25 @@ std::vector<std::string> EnvironmentIds() {
 
 Result<std::unique_ptr<Environment>> MakeEnvironment(std::string_view id,
                                                      const EnvOptions& options) {
-  if (!options.plugin.empty()) return LoadPluginEnvironment(options.plugin, id, options);
-  TROOP_ASSIGN_OR_RETURN(const Entry* entry, Find(id));
-  TROOP_ASSIGN_OR_RETURN(const EnvOptions resolved, Resolve(*entry, options));
-  return entry->make_one(resolved);
+  TROOP_RETURN_IF_ERROR(CheckOptions(id, options));
+  if (options.action_repeat == 1) return MakePlain(id, options);
+  EnvOptions inner = options;
+  if (inner.max_episode_steps > 0) inner.max_episode_steps *= options.action_repeat;
+  TROOP_ASSIGN_OR_RETURN(auto env, MakePlain(id, inner));
+  return MakeRepeatedEnvironment(std::move(env), options.action_repeat);
 }
 
 Result<std::unique_ptr<VectorEnv>> MakeVectorEnv(std::string_view id, const EnvOptions& options,
                                                  int size, EpisodeSeeder seeder) {
   if (size < 1) return InvalidArgument("{}: a vector of {} environments; give >= 1", id, size);
-  if (InProcess(id, options)) return MakeProcessVectorEnv(id, options, size, std::move(seeder));
-  if (!options.plugin.empty()) return MakePlugins(id, options, size, std::move(seeder));
-  TROOP_ASSIGN_OR_RETURN(const Entry* entry, Find(id));
-  TROOP_ASSIGN_OR_RETURN(const EnvOptions resolved, Resolve(*entry, options));
-  if (entry->make_many != nullptr) return entry->make_many(resolved, size, std::move(seeder));
-  std::vector<std::unique_ptr<Environment>> envs;
-  for (int i = 0; i < size; ++i) envs.push_back(entry->make_one(resolved));
-  return MakeLoopVectorEnv(std::move(envs), std::move(seeder));
+  TROOP_RETURN_IF_ERROR(CheckOptions(id, options));
+  VectorWrappers wrappers{.reward_scale = options.reward_scale};
+  if (!HasOwnStickyActions(id, options)) {
+    wrappers.sticky_actions = std::max(options.sticky_actions, 0.0);
+  }
+  return MakeWrappedVectorEnv(wrappers, size, std::move(seeder), [&](EpisodeSeeder inner) {
+    return MakeInner(id, options, size, std::move(inner));
+  });
 }
 
 Result<EnvSpec> FindEnvSpec(std::string_view id, const EnvOptions& options) {
@@ -173,6 +208,9 @@ Result<EnvSpec> FindEnvSpec(std::string_view id, const EnvOptions& options) {
 EnvOptions EnvOptionsFor(const Config& config) {
   return {.max_episode_steps = config.env.max_episode_steps,
           .sticky_actions = config.env.sticky_actions,
+          .reward_scale = config.env.reward_scale,
+          .action_repeat = int(config.env.action_repeat),
+          .noop_max = int(config.env.noop_max),
           .difficulty_ramping = config.env.difficulty_ramping,
           .plugin = config.env.plugin,
           .options = config.env.options,

@@ -223,6 +223,8 @@ std::string WorkerRequest(std::string_view id, const EnvOptions& options, int ro
       .Add("plugin", options.plugin)
       .Add("max_episode_steps", options.max_episode_steps)
       .Add("sticky_actions", options.sticky_actions)
+      .Add("action_repeat", options.action_repeat)
+      .Add("noop_max", options.noop_max)
       .Add("difficulty_ramping", options.difficulty_ramping)
       .str();
 }
@@ -240,6 +242,8 @@ Result<Request> ParseRequest(std::string_view text) {
   TROOP_ASSIGN_OR_RETURN(options.options, ParseOptions(json.Find("options")));
   TROOP_ASSIGN_OR_RETURN(options.plugin, json.String("plugin"));
   TROOP_ASSIGN_OR_RETURN(options.max_episode_steps, json.Integer("max_episode_steps"));
+  TROOP_ASSIGN_OR_RETURN(const std::int64_t repeat, json.Integer("action_repeat"));
+  options.action_repeat = int(repeat);
   options.sticky_actions = NumberOr(json, "sticky_actions", -1);
   const JsonValue* ramping = json.Find("difficulty_ramping");
   options.difficulty_ramping = ramping == nullptr || ramping->boolean;

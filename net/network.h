@@ -125,8 +125,8 @@ class Network {
   // network returns at once.
   virtual void Wait(Time now, Time until) = 0;
   virtual void Wake() = 0;  // thread safe
-  // Wait ends also when this descriptor is readable; -1: none. One at a time. A simulated network has
-  // no use for it.
+  // Wait ends also when this descriptor is readable; -1: none. One at a time. A simulated network
+  // has no use for it.
   virtual void Watch(int) {}
 };
 

@@ -165,6 +165,30 @@ class GymAdapter:
             close()
 
 
+class Repeated:
+    """Holds each action for some steps, or until the episode ends; rewards add up."""
+
+    def __init__(self, request):
+        self._repeat = request["action_repeat"]
+        limit = request["max_episode_steps"]
+        steps = limit * self._repeat if limit > 0 else limit
+        self._inner = GymAdapter({**request, "max_episode_steps": steps})
+        self.spec = dict(self._inner.spec)
+        self.spec["max_episode_steps"] = -(-self.spec["max_episode_steps"] // self._repeat)
+        self.reset, self.render, self.close = (
+            self._inner.reset, self._inner.render, self._inner.close)
+
+    def step(self, action, out):
+        """Takes one step, which is several of the environment's."""
+        total = 0.0
+        for _ in range(self._repeat):
+            reward, terminated, truncated = self._inner.step(action, out)
+            total += reward
+            if terminated or truncated:
+                break
+        return total, terminated, truncated
+
+
 def make(request):
     """The adapter for a request's id."""
-    return GymAdapter(request)
+    return GymAdapter(request) if request["action_repeat"] == 1 else Repeated(request)

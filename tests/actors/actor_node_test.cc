@@ -4,19 +4,16 @@
 #include <stdlib.h>
 
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <set>
-#include <sstream>
 
 #include "core/failpoint.h"
-#include "core/log.h"
 #include "core/rng.h"
 #include "nn/model.h"
 #include "paramserver/server.h"
 #include "replay/from_config.h"
 #include "replay/server.h"
-#include "tests/core/temp_folder.h"
+#include "tests/testing/captured_log.h"
 #include "tests/testing/coordinator_fake.h"
 
 namespace troop {
@@ -342,22 +339,15 @@ class Armed {
   explicit Armed(const std::string& order) {
     setenv("TROOP_FAILPOINT", order.c_str(), 1);
     RearmFailpoint();
-    InitLog({.role = "actor-0", .file = file_});
   }
   ~Armed() {
     unsetenv("TROOP_FAILPOINT");
     RearmFailpoint();
-    InitLog({});
   }
-  std::string Log() const {
-    std::ostringstream text;
-    text << std::ifstream(file_).rdbuf();
-    return text.str();
-  }
+  std::string Log() const { return log_.text(); }
 
  private:
-  const TempFolder temp_;
-  const std::string file_ = temp_.path() + "/log";
+  const CapturedLog log_;
 };
 
 Config CartPole() {
@@ -421,7 +411,7 @@ TEST(ActorNodeTest, AnEnvironmentThatGivesNothingButBadNumbersEndsItWithTheOrigi
     EXPECT_FALSE(world.Rounds(20000));
     const std::string why = world.node().result().ToString();
     for (const char* part : {"CartPole-v1", "is nan at step 1 of episode", "environment 0 (seed ",
-                             "the 100th bad number", "mend the environment"}) {
+                             "that makes 100 faults or bad numbers", "mend the environment"}) {
       EXPECT_NE(why.find(part), std::string::npos) << why;
     }
     // Told at 1, 2, 4 … 64: a line for each would fill the disk.

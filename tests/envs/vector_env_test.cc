@@ -306,7 +306,7 @@ TEST(RegistryTest, AnUnknownIdNamesTheNearestAndAllKnownOnes) {
 TEST(RegistryTest, OptionsOutsideTheirRangeAreRefused) {
   EXPECT_EQ(MakeEnvironment("CartPole-v1", {.max_episode_steps = -2}).status().code(),
             Code::kInvalidArgument);
-  EXPECT_EQ(MakeEnvironment("CartPole-v1", {.sticky_actions = 0.1}).status().code(),
+  EXPECT_EQ(MakeEnvironment("CartPole-v1", {.sticky_actions = 1.1}).status().code(),
             Code::kInvalidArgument);
   EXPECT_EQ(MakeVectorEnv("CartPole-v1", {}, 0, CountingSeeder(1)).status().code(),
             Code::kInvalidArgument);

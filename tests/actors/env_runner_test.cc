@@ -1,0 +1,138 @@
+#include "actors/env_runner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <sstream>
+
+#include "core/log.h"
+#include "tests/testing/captured_log.h"
+
+namespace troop {
+namespace {
+
+using testing::HasSubstr;
+
+// Of a plug-in that errs as it is told to (tests/envs/faulty_plugin.cc), in this process.
+class EnvRunnerTest : public testing::Test {
+ protected:
+  static constexpr int kSize = 3;
+  static constexpr std::uint64_t kFirst = 7;
+
+  void Make(const std::string& fault, std::int64_t at_step = 5) {
+    config_.env.id = "Walk-v0";
+    config_.env.plugin = TROOP_PLUGIN_FOLDER "/walk.so";
+    config_.env.isolation = "none";
+    config_.env.options = {{"at_step", at_step}, {"fault", fault}};
+    auto made = EnvRunner::Make(config_, kSize,
+                                {.env = EnvOptionsFor(config_), .seed = SeedOf, .first = kFirst});
+    ASSERT_TRUE(made.ok()) << made.status().ToString();
+    runner_ = std::move(*made);
+  }
+  static std::uint64_t SeedOf(std::size_t i, std::uint64_t episode) {
+    return 1000 * (i + 1) + episode;
+  }
+  // A whole step of all; false: it is over.
+  bool Step() {
+    bool stepped = false;
+    while (runner_->status().ok()) {
+      if (runner_->ready()) {
+        if (stepped) return true;
+        std::vector<ExploreKey> keys(kSize);
+        for (std::size_t i = 0; i < kSize; ++i) {
+          keys[i] = {
+              .env = i, .episode = runner_->episode(i), .step = runner_->step(i), .epsilon = 1};
+          counted_[i] = runner_->step(i);
+        }
+        runner_->Act(keys);
+      }
+      stepped |= runner_->Poll();
+    }
+    return false;
+  }
+
+  Config config_;
+  std::unique_ptr<EnvRunner> runner_;
+  std::array<std::uint64_t, kSize> counted_{};
+};
+
+TEST_F(EnvRunnerTest, AFaultIsNoStepAndCostsItsEpisodeAlone) {
+  Make("throws");
+  std::int64_t faults = 0, whole = 0;
+  for (int k = 0; k < 300; ++k) {
+    std::array<std::uint64_t, kSize> episode{};
+    for (std::size_t i = 0; i < kSize; ++i) episode[i] = runner_->episode(i);
+    ASSERT_TRUE(Step()) << runner_->status().ToString();
+    for (std::size_t i = 0; i < kSize; ++i) {
+      const EnvRunner::One& one = runner_->one(i);
+      ASSERT_EQ(one.good, counted_[i] != 4);  // the fifth step throws, and no other
+      ASSERT_FALSE(!one.good && one.ended());
+      const bool next = !one.good || one.ended();
+      ASSERT_EQ(runner_->episode(i), episode[i] + (next ? 1 : 0));
+      ASSERT_EQ(runner_->step(i), next ? 0 : counted_[i] + 1);
+      faults += !one.good;
+      whole += one.ended();
+    }
+  }
+  EXPECT_GT(faults, 50);
+  EXPECT_EQ(runner_->faults(), faults);
+  EXPECT_EQ(runner_->bad_numbers(), 0);
+}
+
+TEST_F(EnvRunnerTest, FaultsAreNamedAndTooManyEndIt) {
+  config_.env.faults_max = 20;
+  const CapturedLog log;
+  Make("throws");
+  while (Step()) {
+  }
+  for (const char* part :
+       {"Walk-v0: ", "planted: step 5", "at step 5 of episode ", "of environment ",
+        "that makes 20 faults of this environment", "env.faults_max", "mend the environment"}) {
+    EXPECT_THAT(runner_->status().message(), HasSubstr(part));
+  }
+  // The first of all is told with the seed that plays it again.
+  EXPECT_THAT(log.text(), testing::ContainsRegex(
+                              "at step 5 of episode 0 of environment [789] \\(seed [123]000,"));
+}
+
+TEST_F(EnvRunnerTest, WholeEpisodesBetweenFaultsAreForgiven) {
+  config_.env.faults_max = 15;  // in a row: a walk in some five goes on so long
+  Make("throws", 38);  // most walks end before
+  for (int k = 0; k < 20000; ++k) ASSERT_TRUE(Step()) << runner_->status().ToString();
+  EXPECT_GT(runner_->faults(), 100);
+}
+
+TEST_F(EnvRunnerTest, AStartThatFailsIsFollowedByAnother) {
+  Make("reset_throws");  // each third
+  int whole = 0;
+  for (int k = 0; k < 2000; ++k) {
+    ASSERT_TRUE(Step()) << runner_->status().ToString();
+    for (std::size_t i = 0; i < kSize; ++i) whole += runner_->one(i).ended();
+  }
+  EXPECT_GT(whole, 50);
+  EXPECT_GT(runner_->faults(), 20);
+}
+
+TEST_F(EnvRunnerTest, AnotherStartPlaysTheEpisodesOfOtherSeeds) {
+  Make("");
+  const auto observed = [&] {
+    EXPECT_TRUE(Step());
+    std::string bytes;
+    for (std::size_t i = 0; i < kSize; ++i) {
+      const auto row = runner_->acted_on(i);
+      bytes.append(reinterpret_cast<const char*>(row.data()), row.size());
+    }
+    return bytes;
+  };
+  const std::string first = observed();
+  for (int k = 0; k < 10; ++k) ASSERT_TRUE(Step());
+  runner_->StartAnew([](std::size_t i, std::uint64_t e) { return 77 + SeedOf(i, e); });
+  EXPECT_NE(observed(), first);
+  EXPECT_EQ(runner_->episode(0), 0u);
+  runner_->StartAnew(SeedOf);
+  EXPECT_EQ(observed(), first);
+}
+
+}  // namespace
+}  // namespace troop
