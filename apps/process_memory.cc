@@ -13,10 +13,14 @@
 namespace troop {
 namespace {
 
-// The parent of a process; 0 when it is gone. The name, in brackets, may hold anything.
+// The parent of a process; 0 when it is gone. The name, in brackets, may hold anything. A process
+// may go while its file is read: read() then sets the stream's state, where an iterator would
+// throw.
 std::int64_t ParentOf(std::int64_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
-  std::string text((std::istreambuf_iterator<char>(file)), {});
+  std::string text(1024, 0);
+  file.read(text.data(), std::streamsize(text.size()));
+  text.resize(std::size_t(file.gcount()));
   const std::size_t end = text.rfind(')');
   if (end == std::string::npos || end + 4 >= text.size()) return 0;
   return std::atoll(text.c_str() + end + 4);  // ") S 123"
@@ -34,8 +38,9 @@ std::int64_t ResidentPages(std::int64_t process) {
 std::int64_t ResidentBytesOfFamily() {
   std::multimap<std::int64_t, std::int64_t> children;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
-    const std::string name = entry.path().filename();
+  using Iterator = std::filesystem::directory_iterator;
+  for (Iterator it("/proc", error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename();
     if (!std::ranges::all_of(name, [](unsigned char c) { return std::isdigit(c) != 0; })) continue;
     const std::int64_t process = std::stoll(name);
     children.emplace(ParentOf(process), process);
