@@ -10,11 +10,14 @@
 #include <filesystem>
 
 #include "core/edit_distance.h"
+#include "core/version.h"
 #include "envs/bytes.h"
 #include "envs/plugin_spec.h"
 
 namespace troop {
 namespace {
+
+static_assert(TROOP_ENV_ABI_MAJOR == kAbiVersion);
 
 constexpr std::size_t kIdsMax = 1000, kIdBytesMax = 200, kMessageBytesMax = 1000;
 constexpr std::int32_t kPictureSideMax = 4096;
@@ -181,8 +184,8 @@ Result<const TroopEnvApi*> LoadApi(const std::string& path) {
   const std::string file = path.find('/') == std::string::npos ? "./" + path : path;
   std::error_code error;
   if (!std::filesystem::is_regular_file(file, error)) {
-    return NotFound("plug-in {}: {}", path,
-                    error ? error.message() : "it is no file; give the path of a shared library");
+    return NotFound("plug-in {}: there is no file {}; give the path of a shared library", path,
+                    std::filesystem::absolute(file, error).lexically_normal().string());
   }
   void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return InvalidArgument("plug-in {}: {}", path, OneLine(dlerror()));

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <limits>
@@ -17,6 +18,7 @@
 namespace troop {
 namespace {
 
+namespace fs = std::filesystem;
 using testing::HasSubstr;
 
 std::string Plugin(const std::string& name) { return TROOP_PLUGIN_FOLDER "/" + name + ".so"; }
@@ -287,7 +289,7 @@ TEST_F(PluginDeathTest, AStepWithoutAnEpisodeAborts) {
 
 TEST(PluginFileTest, WhatIsNoPluginIsRefusedWithItsPath) {
   const std::string folder = testing::TempDir() + "troop_plugins";
-  std::filesystem::create_directories(folder);
+  fs::create_directories(folder);
   const std::string text = folder + "/text.so";
   std::ofstream(text) << "hello";
   const auto refusal = [](const std::string& path) {
@@ -297,14 +299,17 @@ TEST(PluginFileTest, WhatIsNoPluginIsRefusedWithItsPath) {
   };
   EXPECT_EQ(refusal(folder + "/nothing.so").code(), Code::kNotFound);
   EXPECT_EQ(refusal("nothing.so").code(), Code::kNotFound);
+  EXPECT_THAT(refusal("a/../nothing.so").message(),
+              HasSubstr("there is no file " + fs::current_path().string() + "/nothing.so"));
   EXPECT_EQ(refusal(folder).code(), Code::kNotFound);
   EXPECT_EQ(refusal(text).code(), Code::kInvalidArgument);
   EXPECT_THAT(refusal(Plugin("nothing")).message(), HasSubstr("does not export troop_env_api"));
-  EXPECT_THAT(
-      MakeVectorEnv("Walk-v0", {.plugin = text, .isolation = Isolation::kNone}, 2,
-                    [](int) { return 1; }).status().message(),
-      HasSubstr("text.so"));
-  std::filesystem::remove_all(folder);
+  EXPECT_THAT(MakeVectorEnv("Walk-v0", {.plugin = text, .isolation = Isolation::kNone}, 2,
+                            [](int) { return 1; })
+                  .status()
+                  .message(),
+              HasSubstr("text.so"));
+  fs::remove_all(folder);
 }
 
 EnvOptions Walk(const std::string& fault, std::vector<EnvOption> more = {}) {
