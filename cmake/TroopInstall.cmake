@@ -41,7 +41,7 @@ install(FILES tools/completions/_troop DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/
 install(FILES tools/completions/troop.fish
   DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 install(DIRECTORY python/troop_env DESTINATION ${CMAKE_INSTALL_DATADIR}/troop/python
-  FILES_MATCHING PATTERN "*.py")
+  FILES_MATCHING PATTERN "*.py" PATTERN "__pycache__" EXCLUDE)
 install(FILES LICENSE THIRD_PARTY.md README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 file(GLOB configs CONFIGURE_DEPENDS configs/*.toml)
 install(FILES ${configs} DESTINATION ${CMAKE_INSTALL_DATADIR}/troop/configs)

@@ -15,6 +15,7 @@ and truncated. An action is an int, or an f32 vector that lies in shared memory:
 it is kept.
 """
 
+import copy
 import importlib
 import sys
 
@@ -67,21 +68,29 @@ def make_gymnasium(name, request):
                 f"ale-py is not installed for {sys.executable}; `pip install ale-py`, or name "
                 "another interpreter in env.python"
             ) from None
+    module, _, name = name.rpartition(":")
+    if module:  # which registers it
+        importlib.import_module(module)
     options = dict(request["options"])
-    limit = request["max_episode_steps"]
-    if limit >= 0:
-        options["max_episode_steps"] = limit if limit > 0 else -1
     try:
-        if "render_mode" not in options and draws(gymnasium, name):
+        spec = copy.deepcopy(gymnasium.spec(name))
+        spec.order_enforce = False  # the worker resets first
+        if request["wrappers"]:
+            limit = request["max_episode_steps"]
+            if limit >= 0:
+                options["max_episode_steps"] = limit if limit > 0 else -1
+        else:
+            options["max_episode_steps"] = -1  # the adapter counts, in less time
+        if "render_mode" not in options and draws(gymnasium, spec):
             options["render_mode"] = "rgb_array"
-        return gymnasium.make(name, disable_env_checker=True, **options)
+        return gymnasium.make(spec, disable_env_checker=True, **options)
     except gymnasium.error.Error as error:
         raise Refused(f"gymnasium: {error}") from error
 
 
-def draws(gymnasium, name):
+def draws(gymnasium, spec):
     """Whether an environment can be asked for pictures."""
-    entry = gymnasium.spec(name).entry_point
+    entry = spec.entry_point
     if isinstance(entry, str):
         entry = gymnasium.envs.registration.load_env_creator(entry)
     return "rgb_array" in getattr(entry, "metadata", {}).get("render_modes", ())
@@ -104,6 +113,14 @@ def make_env(request):
     return env
 
 
+def episode_limit(env, request):
+    """How long episodes are by the environment's own word; 0: as long as it says itself."""
+    if request["id"].startswith("gymnasium:"):
+        name = request["id"].rpartition(":")[2]
+        return int(import_gymnasium().spec(name).max_episode_steps or 0)
+    return int(getattr(getattr(env, "spec", None), "max_episode_steps", None) or 0)
+
+
 class GymAdapter:
     """Any environment with Gymnasium's interface."""
 
@@ -115,16 +132,17 @@ class GymAdapter:
         self._step = self._env.step
         self._shape = self._observations.shape if self._observations.box else None
         self._dtype = self._observations.dtype
-        self._steps = self._limit = 0
         limit = request["max_episode_steps"]
-        own = getattr(getattr(self._env, "spec", None), "max_episode_steps", None) or 0
-        if not request["id"].startswith("gymnasium:"):
-            self._limit = max(limit, 0)  # Gymnasium's own wrapper does it otherwise
+        if limit < 0:
+            limit = episode_limit(self._env, request)
+        # Wrappers of the user's may want to see the end: Gymnasium's own is innermost then.
+        wrapped = request["id"].startswith("gymnasium:") and request["wrappers"]
+        self._steps, self._limit = 0, 0 if wrapped else limit
         self.spec = {
             "observation": self._observations.spec(),
             "observation_scale": self._observations.scale,
             "action": actions.spec(),
-            "max_episode_steps": limit if limit >= 0 else int(own),
+            "max_episode_steps": limit,
         }
 
     def reset(self, seed, out):

@@ -189,6 +189,7 @@ class Singles(unittest.TestCase):
 
         gymnasium.register("Painted-v0", Painted)
         gymnasium.register("Echo-v0", Echo)
+        adapters.make(request(f"gymnasium:{__name__}:Echo-v0"))
         painted = adapters.make(request("gymnasium:Painted-v0"))
         painted.reset(1, numpy.zeros(1, numpy.float32))
         self.assertEqual(painted.render().shape, (2, 3, 3))

@@ -1,0 +1,48 @@
+// Runs whose environments are Python's, in processes of their own.
+
+#include "tests/core/python.h"
+#include "tests/system/troop_process.h"
+
+namespace troop {
+namespace {
+
+class PythonEnvironmentTest : public SystemTest {
+ protected:
+  void SetUp() override { TROOP_SKIP_WITHOUT_PYTHON(); }
+  // Of tests/envs/faulty_env.py: an action of 6 pays best, 10 times as much a step.
+  std::unique_ptr<Troop> TrainCounter(std::vector<std::string> more) const {
+    more.insert(more.begin(), {"env.id=python:faulty_env:Counter", "learner.total_steps=3001",
+                               std::string("env.python=") + getenv("TROOP_TEST_PYTHON"),
+                               "env.options.pids=" + folder() + "/pids"});
+    return Start(TrainWords(more), {"PYTHONPATH=" TROOP_SOURCE_DIR "/tests/envs"});
+  }
+  void ExpectNoneLeft() const {
+    std::istringstream text(FileText(folder() + "/pids"));
+    for (pid_t pid = 0; text >> pid;) {
+      EXPECT_TRUE(Await([&] { return CommandLine(pid).empty(); })) << pid;
+    }
+  }
+};
+
+TEST_F(PythonEnvironmentTest, ASerialRunLearnsAndLeavesNoProcess) {
+  const auto troop =
+      TrainCounter({"fleet.mode=serial", "learner.gamma=0", "evaluator.final_episodes=20"});
+  ExpectDone(troop.get(), 3001);
+  // At random 166 (five steps on average, of 30 for the actions), with the best action 316.
+  const double mean = Json(run() + "/result.json").Find("final_return_mean")->number;
+  EXPECT_GT(mean, 210) << troop->output();
+  ExpectNoneLeft();
+}
+
+TEST_F(PythonEnvironmentTest, ACrashCostsNotTheRun) {
+  const auto troop = TrainCounter(
+      {"fleet.actors=1", "env.options.fault=segfault", "env.options.once=" + folder() + "/once"});
+  ExpectDone(troop.get(), 3001);
+  EXPECT_TRUE(FileHas(run() + "/logs/actor-0.log", "signal 11") ||
+              FileHas(run() + "/logs/evaluator-0.log", "signal 11"));
+  EXPECT_FALSE(FileHas(run() + "/logs/launcher.log", "restart 1"));
+  ExpectNoneLeft();
+}
+
+}  // namespace
+}  // namespace troop
