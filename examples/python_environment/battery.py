@@ -15,7 +15,7 @@ class Battery(gymnasium.Env):
             raise ValueError(f"capacity is {capacity}; give more than 0")
         self.capacity, self.hours = capacity, hours
         self.charge = self.price = 0.0
-        self.hour = 0
+        self.hour = self.end = 0
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)  # makes self.np_random: all chance comes from it
