@@ -37,6 +37,10 @@ Result<std::unique_ptr<EnvRunner>> EnvRunner::Make(const Config& config, int siz
   r.acted_on_ = Tensor(observation.dtype, observation.shape.Prepend(size));
   r.observation_ = Tensor(observation.dtype, observation.shape.Prepend(size));
   r.reward_ = Tensor(DType::kF32, {size});
+  if (config.env.frame_stack > 1) {
+    r.stack_.emplace(observation, size, int(config.env.frame_stack));
+    r.first_.resize(std::size_t(size));
+  }
   r.Start();
   return runner;
 }
@@ -64,7 +68,11 @@ void EnvRunner::StartAnew(std::function<std::uint64_t(std::size_t i, std::uint64
 void EnvRunner::Act(std::span<const ExploreKey> keys) {
   TROOP_CHECK(ready(), "Act while a result of the environments is awaited");
   std::swap(acted_on_, observation_);
-  policy_->Submit(acted_on_, keys);
+  if (stack_) {
+    for (std::size_t i = 0; i < first_.size(); ++i) first_[i] = envs_state_[i].step == 0;
+    stack_->Append(acted_on_, first_);
+  }
+  policy_->Submit(stack_ ? stack_->stacked() : acted_on_, keys);
   output_ = policy_->Poll();
   version_ = output_->version;
   Reach(options_.before_step);

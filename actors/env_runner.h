@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "actors/bad_number.h"
+#include "actors/frame_stack.h"
 #include "actors/policy.h"
 #include "core/failpoint.h"
 #include "envs/vector_env.h"
@@ -105,9 +106,11 @@ class EnvRunner {
   bool start_anew_ = false;           // once what is awaited has come
   const StepBatch* batch_ = nullptr;  // the last one
   const PolicyOutput* output_ = nullptr;
-  std::uint64_t version_ = 0;  // of the weights that acted
-  Tensor acted_on_;            // what the last action was chosen from
-  Tensor observation_;         // what the next will be chosen from
+  std::uint64_t version_ = 0;        // of the weights that acted
+  Tensor acted_on_;                  // what the last action was chosen from
+  std::optional<FrameStack> stack_;  // that ends in acted_on_; nullopt: of one frame
+  std::vector<std::uint8_t> first_;
+  Tensor observation_;  // what the next will be chosen from
   Tensor reward_;
   std::vector<One> ones_;
   std::vector<int> starting_;  // whose first observation is new

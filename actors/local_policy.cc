@@ -105,7 +105,8 @@ Result<std::unique_ptr<Policy>> MakeLocalPolicy(const Config& config, const EnvS
       config.network.precision == "bf16" ? Precision::kBF16 : Precision::kF32;
   auto policy =
       std::make_unique<LocalPolicy>(std::move(module), std::uint64_t(config.seed), precision);
-  TROOP_RETURN_IF_ERROR(policy->Plan({env.observation.dtype, env.observation.shape.Prepend(size)}));
+  const TensorSpec input = NetworkInput(config, env);
+  TROOP_RETURN_IF_ERROR(policy->Plan({input.dtype, input.shape.Prepend(size)}));
   TROOP_RETURN_IF_ERROR(policy->SetWeights(0, initial));
   return std::unique_ptr<Policy>(std::move(policy));
 }

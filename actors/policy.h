@@ -30,7 +30,7 @@ struct PolicyOutput {
 class Policy {
  public:
   virtual ~Policy() = default;
-  // observation: [N, ...obs]; keys: [N]. REQUIRES: the output before was polled.
+  // observation: [N, ...NetworkInput]; keys: [N]. REQUIRES: the output before was polled.
   virtual void Submit(ConstTensor observation, std::span<const ExploreKey> keys) = 0;
   // The output, once; nullptr: not ready. Valid until the next Submit.
   virtual const PolicyOutput* Poll() = 0;

@@ -60,11 +60,12 @@ Result<ProcessBytes> PredictProcesses(const Config& config, const EnvSpec& env,
   const std::int64_t padded = ParameterCount(module);
   const double value = 4.0 * double(padded);
   const double weights = value + PackedBytes(config, value);
+  const TensorSpec input = NetworkInput(config, env);
   const auto plan = [&](std::int64_t batch) {
-    const TensorSpec in{env.observation.dtype, env.observation.shape.Prepend(batch)};
+    const TensorSpec in{input.dtype, input.shape.Prepend(batch)};
     return module.MakePlan({&in, 1});
   };
-  const double observation = double(env.observation.bytes());
+  const double observation = double(input.bytes());
   TROOP_ASSIGN_OR_RETURN(const Plan acting, plan(config.actor.envs));
   TROOP_ASSIGN_OR_RETURN(const Plan judging, plan(config.evaluator.envs));
   TROOP_ASSIGN_OR_RETURN(const Plan learning, plan(config.learner.batch_size));

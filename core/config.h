@@ -70,7 +70,7 @@ struct Config {
     double reward_scale = 1;
     double reward_clip = 0;  // 0: none; else rewards are clipped to [-c, c] by the learner
     std::int64_t action_repeat = 1;    // environment steps per agent step
-    std::int64_t frame_stack = 1;      // frames per observation    (Atari)
+    std::int64_t frame_stack = 1;      // observations that the network sees at a time
     std::int64_t noop_max = 0;         // no-ops that start an episode, at most (Atari)
     std::string plugin;                // a shared library (envs/plugin/troop_env.h); empty: none
     std::vector<EnvOption> options;    // of the plug-in's or Python's own, by name

@@ -46,14 +46,8 @@ void CheckEnv(const Config& c, Conflicts* out) {
           TomlNumber(c.env.sticky_actions));
   out->If(c.env.reward_scale == 0, {"env.reward_scale"},
           "is 0, which leaves nothing to learn; leave it out, or give another number");
-  const bool atari = c.env.id.starts_with("ALE/");
-  const auto atari_only = [&](bool set, const char* key, std::int64_t plain) {
-    out->If(set && !atari, {key, "env.id"},
-            "only Atari games (\"ALE/...\") have it, {} is none; set {}", TomlString(c.env.id),
-            plain);
-  };
-  atari_only(c.env.frame_stack != 1, "env.frame_stack", 1);
-  atari_only(c.env.noop_max != 0, "env.noop_max", 0);
+  out->If(c.env.noop_max != 0 && !c.env.id.starts_with("ALE/"), {"env.noop_max", "env.id"},
+          "only Atari games (\"ALE/...\") have it, {} is none; set 0", TomlString(c.env.id));
 }
 
 void CheckLayer(const LayerConfig& layer, const std::string& key, bool after_linear,

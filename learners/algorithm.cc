@@ -11,7 +11,9 @@ Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const Env
     return InvalidArgument("learner.algorithm is \"{}\"; known are \"dqn\"", name);
   }
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> network, MakeNetwork(config, env));
-  return MakeDqn(config, env, std::move(network));
+  EnvSpec seen = env;  // batches hold what the network takes
+  seen.observation = NetworkInput(config, env);
+  return MakeDqn(config, seen, std::move(network));
 }
 
 }  // namespace troop

@@ -37,6 +37,17 @@ std::unique_ptr<Module> MakeActivation(Activation activation);
 // Observations, [B, …] u8 or f32, times `scale`, in the network's precision. Has no data gradient.
 std::unique_ptr<Module> MakeInput(float scale);
 
+// The same, of stacked pictures, and as conv2d takes them: [B, stack, h, w, c] → [B, h, w,
+// stack·c], the oldest picture's channels first. Where stack or c is 1 the input may lack its axis.
+struct PictureStack {
+  std::int64_t stack = 1;
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::int64_t channels = 1;
+  Shape out() const { return {height, width, stack * channels}; }
+};
+std::unique_ptr<Module> MakePictureInput(float scale, const PictureStack& pictures);
+
 // Wang et al. 2016, eq. 9: q = v + a - mean(a). [B, in…] → [B, actions] f32. Each stream has one
 // hidden relu layer of `units` (0: none). Parameters, in this order: value.hidden.weight [units,
 // in], value.hidden.bias, value.weight [1, units], value.bias, then the same of the advantage

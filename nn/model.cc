@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "core/rng.h"
 #include "nn/arena.h"
@@ -76,13 +77,31 @@ Status CheckEnvironment(const EnvSpec& env) {
   return Status::Ok();
 }
 
+// Whose pictures must be brought into the order that conv2d takes. nullopt: all is as it should be,
+// or wrong, as MakeConv2dLayer says.
+std::optional<PictureStack> PicturesOf(const Config& config, const EnvSpec& env) {
+  const Shape& shape = env.observation.shape;
+  const std::int64_t stack = config.env.frame_stack;
+  if (LayersOf(config)[0].type != "conv2d" || shape.rank() < 2 || shape.rank() > 3) return {};
+  if (stack == 1 && shape.rank() == 3) return {};
+  return PictureStack{stack, shape[0], shape[1], shape.rank() == 3 ? shape[2] : 1};
+}
+
 }  // namespace
+
+TensorSpec NetworkInput(const Config& config, const EnvSpec& env) {
+  if (config.env.frame_stack == 1) return env.observation;
+  return {env.observation.dtype, env.observation.shape.Prepend(config.env.frame_stack)};
+}
 
 Result<std::unique_ptr<Module>> MakeNetwork(const Config& config, const EnvSpec& env) {
   TROOP_RETURN_IF_ERROR(CheckEnvironment(env));
   std::vector<SequentialPart> parts;
-  parts.push_back({"input", MakeInput(env.observation_scale)});
-  Shape shape = env.observation.shape;
+  const TensorSpec input = NetworkInput(config, env);
+  const std::optional<PictureStack> pictures = PicturesOf(config, env);
+  parts.push_back({"input", pictures ? MakePictureInput(env.observation_scale, *pictures)
+                                     : MakeInput(env.observation_scale)});
+  Shape shape = pictures ? pictures->out() : input.shape;
   const auto layers = LayersOf(config);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     TROOP_ASSIGN_OR_RETURN(auto layer, MakeLayer(layers[i], i, &shape));
@@ -96,9 +115,13 @@ Result<std::unique_ptr<Module>> MakeNetwork(const Config& config, const EnvSpec&
                    ? MakeDuelingHead(features, config.network.dueling_units, env.action.count)
                    : MakeLinear(features, env.action.count)});
   auto network = MakeSequential(std::move(parts));
-  const SmallNetworkSpec small{
-      env.observation,        env.observation_scale,        layers,
-      config.network.dueling, config.network.dueling_units, env.action.count};
+  if (pictures) return network;
+  const SmallNetworkSpec small{input,
+                               env.observation_scale,
+                               layers,
+                               config.network.dueling,
+                               config.network.dueling_units,
+                               env.action.count};
   if (auto fused = MakeSmallNetwork(small, network->params())) return fused;
   return network;
 }

@@ -8,7 +8,12 @@
 
 namespace troop {
 
-// The network of a config: [B, ...observation] in the environment's dtype → q [B, actions] f32.
+// What networks see of an environment at a time: env.frame_stack observations, [S, ...observation],
+// oldest first; one alone has no axis for it.
+TensorSpec NetworkInput(const Config& config, const EnvSpec& env);
+
+// The network of a config: [B, ...NetworkInput] in the environment's dtype → q [B, actions] f32.
+// Pictures, [h, w] or [h, w, channels], that conv2d comes first for are stacked in their channels.
 // Layers of config.network.layers in order; then the head: linear to the actions, or dueling
 // (Wang et al. 2016, eq. 9: q = v + a - mean(a), each stream with `dueling_units` hidden units).
 // Networks whose whole forward is small run it in one fused call. Errors: kInvalidArgument.

@@ -18,8 +18,11 @@ class Optimizer {
   // value -= f(gradient * gradient_scale): the scale is the norm clip's factor. All [P].
   virtual void Step(std::span<const float> gradient, float gradient_scale, float learning_rate,
                     std::span<float> value) = 0;
-  struct Slot { std::string name; std::span<float> values; };  // "m", "v", …: [P] each
-  virtual std::vector<Slot> slots() = 0;                        // for checkpoints
+  struct Slot {
+    std::string name;
+    std::span<float> values;
+  };                                      // "m", "v", …: [P] each
+  virtual std::vector<Slot> slots() = 0;  // for checkpoints
   virtual std::int64_t steps() const = 0;
   virtual void set_steps(std::int64_t steps) = 0;
 };

@@ -1,4 +1,5 @@
 // Layers without parameters: standalone activations, and the input's scale.
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/convert.h"
@@ -83,6 +84,81 @@ class InputLayer final : public Module {
   const float scale_;
 };
 
+// Elements [first, first + count) of a picture whose channels are interleaved, from `stack`
+// pictures of `plane` pixels each that are not. first and count: whole pixels.
+template <class T>
+void Interleave(const T* in, std::int64_t plane, const PictureStack& p, std::int64_t first,
+                std::int64_t count, T* out) {
+  const std::int64_t depth = p.stack * p.channels;
+  for (std::int64_t s = 0; s < p.stack; ++s) {
+    const T* from = in + s * plane * p.channels + first / depth * p.channels;
+    T* to = out + s * p.channels;
+    for (std::int64_t at = 0; at < count; at += depth) {
+      for (std::int64_t c = 0; c < p.channels; ++c) to[at + c] = *from++;
+    }
+  }
+}
+
+// The scale, and channels last: a block in the cache is interleaved, and then converted.
+class PictureInputLayer final : public Module {
+ public:
+  PictureInputLayer(float scale, const PictureStack& pictures)
+      : scale_(scale), pictures_(pictures) {}
+
+  std::span<const ParamSpec> params() const override { return {}; }
+
+  Result<Plan> MakePlan(std::span<const TensorSpec> in) const override {
+    TROOP_RETURN_IF_ERROR(CheckInput(in, pictures_.out().elements(), "input"));
+    if (in[0].dtype != DType::kU8 && in[0].dtype != DType::kF32)
+      return InvalidArgument("networks take observations of u8 or f32, not {}", in[0].ToString());
+    return Plan{.out = {{DType::kF32, pictures_.out().Prepend(in[0].shape[0])}}};
+  }
+
+  std::unique_ptr<Packed> MakePacked(Precision) const override {
+    return std::make_unique<NothingPacked>();
+  }
+  void Pack(std::span<const float>, Packed*) const override {}
+
+  void Forward(const StepContext&, std::span<const ConstTensor> in, std::span<const Tensor> out,
+               Cache) const override {
+    if (in[0].dtype() == DType::kU8) {
+      Convert<std::uint8_t>(in[0], out[0]);
+    } else {
+      Convert<float>(in[0], out[0]);
+    }
+  }
+
+  void Backward(const StepContext&, std::span<const ConstTensor>, std::span<const ConstTensor>,
+                Cache, std::span<const Tensor> din) const override {
+    TROOP_CHECK(din.empty() || din[0].empty(), "observations have no gradient");
+  }
+
+ private:
+  static constexpr std::int64_t kBlock = 4096;  // elements
+
+  template <class T>
+  void Convert(const ConstTensor& in, const Tensor& out) const {
+    const std::int64_t depth = pictures_.stack * pictures_.channels;
+    const std::int64_t plane = pictures_.height * pictures_.width, picture = plane * depth;
+    const std::int64_t block = std::max<std::int64_t>(kBlock / depth, 1) * depth;
+    std::vector<T> interleaved(std::size_t(std::min(block, picture)));
+    const auto* from = reinterpret_cast<const T*>(in.bytes().data());
+    std::byte* to = out.bytes().data();
+    const std::size_t size = out.bytes().size() / std::size_t(out.elements());
+    for (std::int64_t i = 0; i < in.dim(0); ++i, from += picture) {
+      for (std::int64_t at = 0; at < picture; at += block) {
+        const std::int64_t count = std::min(block, picture - at);
+        Interleave(from, plane, pictures_, at, count, interleaved.data());
+        ConvertScaled(count, interleaved.data(), in.dtype(), scale_, to, out.dtype());
+        to += std::size_t(count) * size;
+      }
+    }
+  }
+
+  const float scale_;
+  const PictureStack pictures_;
+};
+
 }  // namespace
 
 std::unique_ptr<Module> MakeActivation(Activation activation) {
@@ -91,5 +167,9 @@ std::unique_ptr<Module> MakeActivation(Activation activation) {
 }
 
 std::unique_ptr<Module> MakeInput(float scale) { return std::make_unique<InputLayer>(scale); }
+
+std::unique_ptr<Module> MakePictureInput(float scale, const PictureStack& pictures) {
+  return std::make_unique<PictureInputLayer>(scale, pictures);
+}
 
 }  // namespace troop

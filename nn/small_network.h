@@ -12,10 +12,10 @@ namespace troop {
 // A whole network that is small enough to run in one call of hand-written kernels
 // (kernels/small_net.h), where a library would spend its time on dispatch.
 struct SmallNetworkSpec {
-  TensorSpec observation;          // of one item: f32 or u8; [H, W, C] when the first layer is
-                                   // conv2d, else any shape, flattened
+  TensorSpec observation;  // of one item: f32 or u8; [H, W, C] when the first layer is
+                           // conv2d, else any shape, flattened
   float observation_scale = 1;
-  std::vector<LayerConfig> layers; // at most one conv2d, and that first
+  std::vector<LayerConfig> layers;  // at most one conv2d, and that first
   bool dueling = false;
   std::int64_t dueling_units = 0;  // hidden units (ReLU) of each stream; 0: none
   std::int64_t actions = 0;

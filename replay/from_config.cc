@@ -31,7 +31,9 @@ Codec CodecFor(const std::string& name, const TensorSpec& observation) {
 }
 
 ViewSpec ViewFor(const Config& config) {
-  return {.kind = ViewSpec::Kind::kTransition, .length_max = int(config.actor.n_step)};
+  return {.kind = ViewSpec::Kind::kTransition,
+          .length_max = int(config.actor.n_step),
+          .stack = int(config.env.frame_stack)};
 }
 
 Result<ReplayTableOptions> ReplayTableFor(const ReplayTableConfig& t, std::int64_t seed,

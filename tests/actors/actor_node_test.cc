@@ -129,6 +129,8 @@ class ActorWorld {
     const auto it = coordinator_.told.metrics.find(name);
     return it == coordinator_.told.metrics.end() ? 0 : it->second.value;
   }
+  const EnvSpec& spec() const { return spec_; }
+  const std::vector<float>& weights() const { return weights_; }
   CoordinatorFake& coordinator() { return coordinator_; }
   ActorNode& node() { return *node_; }
   Network* servers() { return servers_.get(); }
@@ -181,6 +183,68 @@ TEST(ActorNodeTest, SpendsItsLeasesExactlyAlsoWhenTheyAreNoMultipleOfItsEnvironm
     EXPECT_TRUE(world.coordinator().told.finished);
     EXPECT_EQ(world.coordinator().told.metrics.at("actor/steps").value, double(total));
   }
+}
+
+// The q-values of a drawn batch's observations, with the weights that acted.
+Tensor QOf(const ActorWorld& world, const Config& config, const Tensor& observation) {
+  const auto network = *MakeNetwork(config, world.spec());
+  const TensorSpec in = observation.spec();
+  const Plan plan = *network->MakePlan({&in, 1});
+  Tensor q(DType::kF32, plan.out[0].shape);
+  MutableBuffer workspace(plan.workspace_bytes);
+  const ConstTensor input = observation;
+  network->Forward({.value = world.weights(), .workspace = workspace.bytes()}, {&input, 1}, {&q, 1},
+                   {});
+  return q;
+}
+
+// An item's priority is made of the q-values that the actor saw; here it is made anew of those of
+// the observations that the replay hands out. Older frames count: the weights are random.
+void DrawnStacksAreWhatThePolicySaw(Config config) {
+  config.env.frame_stack = 4;
+  config.actor.n_step = 1;
+  config.learner.batch_size = 64;
+  config.replay.min_items = 200;
+  config.replay.alpha = 1;  // the probability of an item is its share of the priorities
+  config.replay.priority_epsilon = 0;
+  ActorWorld world(config);
+  world.PublishWeights(1);
+  world.GrantUpTo(400);
+  ASSERT_TRUE(world.Rounds(3000));
+  ASSERT_EQ(world.coordinator().told.steps_done, 400);
+  const auto batches = world.Draw();
+  double probabilities = 0, priorities = 0;
+  std::vector<std::pair<double, double>> items;
+  for (const SampleBatch& batch : batches) {
+    const Tensor q = QOf(world, config, batch.observation);
+    const Tensor next = QOf(world, config, batch.next_observation);
+    for (std::int64_t i = 0; i < batch.size(); ++i) {
+      const auto row = next.Rows(i, 1).as<float>();
+      const double bootstrap = double(batch.discount.as<float>()[std::size_t(i)]) *
+                               config.learner.gamma * double(*std::ranges::max_element(row));
+      const auto action = batch.action.as<std::int32_t>()[std::size_t(i)];
+      const double taken = q.Rows(i, 1).as<float>()[std::size_t(action)];
+      const double reward = batch.reward.as<float>()[std::size_t(i)];
+      items.emplace_back(batch.probability[std::size_t(i)], std::abs(reward + bootstrap - taken));
+      probabilities += items.back().first;
+      priorities += items.back().second;
+    }
+  }
+  ASSERT_GT(items.size(), 500u);
+  for (const auto& [probability, priority] : items) {
+    EXPECT_NEAR(probability * priorities / probabilities, priority, 1e-4);
+  }
+}
+
+TEST(ActorNodeTest, TheStackThatWasActedOnIsTheOneThatIsDrawn) {
+  DrawnStacksAreWhatThePolicySaw(Catch());  // in one row
+  Config pictures = Catch();
+  LayerConfig conv;
+  conv.type = "conv2d";
+  conv.filters = 8;
+  conv.kernel = 3;
+  pictures.network.layers = {conv};
+  DrawnStacksAreWhatThePolicySaw(pictures);
 }
 
 // It asked for two leases ahead, and waited for ever when they didn't cover its environments.

@@ -84,6 +84,79 @@ TEST(NetworkTest, GradientsAgreeWithDifferencesInNaturesShape) {
   CheckGradients(*network, {DType::kU8, {2, 84, 84, 4}}, false, {.directions = 2});
 }
 
+// [S, h, w, c] of each item → [h, w, S·c], element by element.
+Tensor ChannelsLast(const Tensor& in, std::int64_t stack, std::int64_t side,
+                    std::int64_t channels) {
+  Tensor out(in.dtype(), {in.dim(0), side, side, stack * channels});
+  const std::size_t size = in.bytes().size() / std::size_t(in.elements());
+  const std::byte* from = in.bytes().data();
+  for (std::int64_t b = 0; b < in.dim(0); ++b) {
+    for (std::int64_t s = 0; s < stack; ++s) {
+      for (std::int64_t pixel = 0; pixel < side * side; ++pixel) {
+        for (std::int64_t c = 0; c < channels; ++c, from += size) {
+          const std::int64_t at = ((b * side * side + pixel) * stack + s) * channels + c;
+          std::copy_n(from, size, out.bytes().data() + std::size_t(at) * size);
+        }
+      }
+    }
+  }
+  return out;
+}
+
+TEST(NetworkTest, StackedPicturesAreChannelsOfOne) {
+  constexpr std::int64_t kSide = 40;  // more than one block of the conversion
+  for (const DType dtype : {DType::kU8, DType::kF32}) {
+    for (const std::int64_t channels : {1, 3}) {
+      for (const std::int64_t stack : {1, 4, 5}) {
+        Config config;
+        config.network.layers = {Conv(8, 4, 2), Conv(12, 3, 1)};
+        config.env.frame_stack = stack;
+        Shape frame = {kSide, kSide};
+        if (channels > 1) frame = {kSide, kSide, channels};
+        const EnvSpec env = Env({dtype, frame}, 3, 1 / 255.0f);
+        const auto network = Make(config, env);
+        const TensorSpec input = NetworkInput(config, env);
+        EXPECT_EQ(input.shape.elements(), stack * kSide * kSide * channels);
+        config.env.frame_stack = 1;
+        const auto flat =
+            Make(config, Env({dtype, {kSide, kSide, stack * channels}}, 3, 1 / 255.0f));
+        EXPECT_EQ(Names(*network), Names(*flat));
+        for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
+          ModuleBench a(*network, {dtype, input.shape.Prepend(3)}, precision);
+          ModuleBench b(*flat, {dtype, {3, kSide, kSide, stack * channels}}, precision);
+          b.input = ChannelsLast(a.input, stack, kSide, channels);
+          a.Loss(false);
+          b.Loss(false);
+          const auto q = a.output.as<float>(), want = b.output.as<float>();
+          EXPECT_EQ(std::vector<float>(q.begin(), q.end()),
+                    std::vector<float>(want.begin(), want.end()))
+              << TensorSpec(dtype, input.shape).ToString();
+        }
+      }
+    }
+  }
+}
+
+TEST(NetworkTest, StackedNumbersAreOneRow) {
+  Config config;
+  config.env.frame_stack = 3;
+  const auto stacked = Make(config, Env({DType::kF32, {4}}, 2));
+  config.env.frame_stack = 1;
+  const auto row = Make(config, Env({DType::kF32, {12}}, 2));
+  EXPECT_EQ(Names(*stacked), Names(*row));
+  ModuleBench a(*stacked, {DType::kF32, {5, 3, 4}}, Precision::kF32);
+  ModuleBench b(*row, {DType::kF32, {5, 12}}, Precision::kF32);
+  EXPECT_EQ(a.Loss(false), b.Loss(false));
+}
+
+TEST(NetworkTest, GradientsOfStackedPicturesAgreeWithDifferences) {
+  Config config;
+  config.network.layers = {Conv(8, 4, 2), Linear(20)};
+  config.env.frame_stack = 4;
+  CheckGradients(*Make(config, Env({DType::kU8, {14, 14}}, 4, 1 / 255.0f)),
+                 {DType::kU8, {3, 4, 14, 14}}, false);
+}
+
 TEST(NetworkTest, OneItemsQDoesNotDependOnItsBatch) {
   Config config;
   config.network.layers = {Conv(32, 8, 4), Conv(64, 4, 2), Conv(64, 3, 1)};
