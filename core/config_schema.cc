@@ -49,10 +49,11 @@ void VisitEnv(Config::EnvKeys& c, ConfigVisitor& v) {
   v.Visit({"env.action_repeat",
            "Steps of the environment (Atari: frames) for which one action is held: one agent step.",
            Between(1, 1000)}, c.action_repeat);
-  v.Visit({"env.frame_stack", "Observations that the network sees at a time, zeros before an episode's start.",
-           Between(1, 64)},
-          c.frame_stack);
-  v.Visit({"env.noop_max", "An episode starts with 0 to this many no-op frames (Atari only).",
+  v.Visit({"env.frame_stack",
+           "Observations that the network sees at a time, zeros before an episode's start.",
+           Between(1, 64)}, c.frame_stack);
+  v.Visit({"env.noop_max",
+           "An episode starts with 1 to this many no-op frames (Atari only); 0: none.",
            Between(0, 10000)}, c.noop_max);
   v.Visit({"env.plugin",
            "Shared library with the environment (docs/environments.md); empty: it is built in, or "

@@ -6,6 +6,7 @@
 
 #include "core/edit_distance.h"
 #include "core/status.h"
+#include "envs/atari_vector_env.h"
 #include "envs/breakout.h"
 #include "envs/catch.h"
 #include "envs/classic_control.h"
@@ -143,7 +144,10 @@ Result<std::unique_ptr<VectorEnv>> MakeLoop(std::string_view id, const EnvOption
 // Without what lies around the vector.
 Result<std::unique_ptr<VectorEnv>> MakeInner(std::string_view id, const EnvOptions& options,
                                              int size, EpisodeSeeder seeder) {
-  if (InProcess(id, options)) return MakeProcessVectorEnv(id, options, size, std::move(seeder));
+  if (InProcess(id, options)) {
+    return IsAtariEnvironment(id) ? MakeAtariVectorEnv(id, options, size, std::move(seeder))
+                                  : MakeProcessVectorEnv(id, options, size, std::move(seeder));
+  }
   if (!options.plugin.empty() || options.action_repeat > 1) {
     return MakeLoop(id, options, size, std::move(seeder));
   }
@@ -155,6 +159,7 @@ Result<std::unique_ptr<VectorEnv>> MakeInner(std::string_view id, const EnvOptio
 
 bool HasOwnStickyActions(std::string_view id, const EnvOptions& options) {
   if (!options.plugin.empty()) return false;
+  if (IsAtariEnvironment(id)) return true;
   const auto entry = std::ranges::find(kEntries, id, &Entry::id);
   return entry != std::end(kEntries) && entry->sticky_actions >= 0;
 }
@@ -198,7 +203,7 @@ Result<std::unique_ptr<VectorEnv>> MakeVectorEnv(std::string_view id, const EnvO
 Result<EnvSpec> FindEnvSpec(std::string_view id, const EnvOptions& options) {
   if (InProcess(id, options)) {
     const auto no_seed = [](int) { return std::uint64_t{0}; };
-    TROOP_ASSIGN_OR_RETURN(const auto env, MakeProcessVectorEnv(id, options, 1, no_seed));
+    TROOP_ASSIGN_OR_RETURN(const auto env, MakeVectorEnv(id, options, 1, no_seed));
     return env->spec();
   }
   TROOP_ASSIGN_OR_RETURN(const auto env, MakeEnvironment(id, options));

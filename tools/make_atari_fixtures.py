@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Records what OpenCV makes of Atari frames, for tests/envs/atari_preprocess_test.cc.
+"""Records what OpenCV and Gymnasium make of Atari frames, for tests/envs/atari_*_test.cc.
 
-    pip install ale-py==0.12.1 numpy==2.4.6 opencv-python-headless==4.14.0.94
+    pip install ale-py==0.12.1 gymnasium==1.4.0 numpy==2.4.6 opencv-python-headless==4.14.0.94
     tools/make_atari_fixtures.py
 
 Writes tests/fixtures/envs/atari_frames.bin: zlib's compression of little-endian numbers
     u32 count; each: u32 height H, width W, h, w; u8 a[H, W], b[H, W]; u8 expected[h, w]
 where expected is cv2.resize(np.maximum(a, b), (w, h), interpolation=cv2.INTER_AREA), as
-Gymnasium's AtariPreprocessing has it. OpenCV 4.14 and 5.0 give the same bytes.
+Gymnasium's AtariPreprocessing has it. OpenCV 4.14 and 5.0 give the same bytes. And
+tests/fixtures/envs/atari_episodes.bin: what AtariPreprocessing gives at each step
+    u32 count; each: char name[16]; u32 frame skip, u32 ends when a life is lost, u32 steps;
+    u32 CRC of the first observation; each step: u8 action, u8 terminated, u8 truncated, u8 0,
+    f32 reward, u32 CRC of the observation; u32 CRC of the next episode's first observation
 """
 
 import pathlib
@@ -16,9 +20,14 @@ import zlib
 
 import ale_py
 import cv2
+import gymnasium
 import numpy as np
+from gymnasium.wrappers import AtariPreprocessing
 
-FILE = pathlib.Path(__file__).resolve().parent.parent / "tests/fixtures/envs/atari_frames.bin"
+FOLDER = pathlib.Path(__file__).resolve().parent.parent / "tests/fixtures/envs"
+FILE = FOLDER / "atari_frames.bin"
+EPISODES = [("Pong", 4, False), ("Breakout", 4, True), ("Breakout", 3, False),
+            ("Breakout", 1, False), ("SpaceInvaders", 2, True), ("SpaceInvaders", 4, False)]
 GAMES = ["pong", "breakout", "space_invaders", "seaquest", "ms_pacman", "montezuma_revenge",
          "enduro", "air_raid", "up_n_down", "trondead"]  # 210 and 250 rows, and few colours to many
 FRAMES = 5
@@ -54,7 +63,31 @@ def record(a, b, height, width):
         + expected.tobytes()
 
 
+def record_episode(game, skip, life_loss):
+    """Without sticky actions and no-ops, whose generators are each program's own."""
+    env = AtariPreprocessing(
+        gymnasium.make(f"ALE/{game}-v5", frameskip=1, repeat_action_probability=0),
+        noop_max=0, frame_skip=skip, terminal_on_life_loss=life_loss)
+    rng = np.random.default_rng(len(game) + skip)
+    first, _ = env.reset(seed=1)
+    steps, ended = [], False
+    while not ended:
+        action = int(rng.integers(env.action_space.n))
+        observation, reward, terminated, truncated, _ = env.step(action)
+        ended = terminated or truncated
+        steps.append(struct.pack("<BBBBfI", action, terminated, truncated, 0, reward,
+                                 zlib.crc32(observation.tobytes())))
+    again, _ = env.reset(seed=1)
+    return (struct.pack("<16sIIII", game.encode(), skip, life_loss, len(steps),
+                        zlib.crc32(first.tobytes()))
+            + b"".join(steps) + struct.pack("<I", zlib.crc32(again.tobytes())))
+
+
 def main():
+    gymnasium.register_envs(ale_py)
+    episodes = [record_episode(*episode) for episode in EPISODES]
+    (FOLDER / "atari_episodes.bin").write_bytes(
+        struct.pack("<I", len(episodes)) + b"".join(episodes))
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     rng = np.random.default_rng(20261121)
     records = []

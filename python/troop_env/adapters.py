@@ -21,6 +21,7 @@ import sys
 
 import numpy
 
+from .ale import AleAdapter
 from .convert import Actions, Observations, Refused
 
 SEED_MASK = 0x7FFFFFFF  # which every environment takes: some keep seeds in an int32
@@ -209,4 +210,6 @@ class Repeated:
 
 def make(request):
     """The adapter for a request's id."""
+    if request["id"].startswith("ALE/"):
+        return AleAdapter(request)
     return GymAdapter(request) if request["action_repeat"] == 1 else Repeated(request)

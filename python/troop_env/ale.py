@@ -1,0 +1,178 @@
+"""Atari games, of which the owner of this process makes what agents see.
+
+An observation here is the last two grey frames of a step, [2, height, width], that the emulator
+writes where they are shared; envs/atari_vector_env.cc takes the brighter pixels and shrinks them.
+All else is done here, as Gymnasium's AtariPreprocessing does it: frames skipped, no-op starts,
+endings. An action is sticky by a draw of ours for each frame, as the emulator's own are, since its
+generator can be seeded by loading the game anew alone: an episode depends on its seed and actions.
+"""
+
+import importlib
+import random
+import sys
+
+import numpy
+
+from .convert import Refused
+
+FRAMES_MAX = 108_000  # of an episode, half an hour of play: Bellemare et al. 2013
+STICKY = 0.25  # of "-v5": Machado et al. 2018
+
+
+def import_ale():
+    """The emulator, or one sentence."""
+    try:
+        return importlib.import_module("ale_py")
+    except ModuleNotFoundError:
+        raise Refused(
+            f"ale-py is not installed for {sys.executable}; `pip install ale-py`, or name another "
+            "interpreter in env.python"
+        ) from None
+
+
+def rom_of(ale_py, name):
+    """The file of "SpaceInvaders-v5"."""
+    game, _, version = name.rpartition("-")
+    if version != "v5" or not game:
+        raise Refused(f'"ALE/{name}" is no game; write "ALE/Pong-v5" for example')
+    known = sorted(ale_py.roms.get_all_rom_ids())
+    found = [rom for rom in known if rom.replace("_", "") == game.lower()]
+    if not found:
+        raise Refused(f'ale-py has no game "{game}"; known are {", ".join(known)}')
+    return ale_py.roms.get_rom_path(found[0])
+
+
+class Options:
+    """env.options and what env itself says, with their defaults."""
+
+    def __init__(self, request):
+        given = dict(request["options"])
+        self.skip = request["action_repeat"]
+        self.noop_max = request["noop_max"]
+        self.life_loss = bool(given.pop("terminal_on_life_loss", False))
+        self.fire = bool(given.pop("fire_reset", False))
+        self.all_actions = bool(given.pop("full_action_space", False))
+        self.mode = given.pop("mode", None)
+        self.difficulty = given.pop("difficulty", None)
+        if given:
+            raise Refused(
+                f"env.options.{min(given)} is none of an Atari game's; those are "
+                "difficulty, fire_reset, full_action_space, mode, terminal_on_life_loss and, of "
+                "the owner, screen_size"
+            )
+        sticky = request["sticky_actions"]
+        self.sticky = STICKY if sticky < 0 else sticky
+        self.limit = request["max_episode_steps"]
+        if request["wrappers"]:
+            raise Refused('env.wrappers: "ALE/..." has none; "gymnasium:ALE/..." takes them')
+
+
+class AleAdapter:
+    """One game."""
+
+    def __init__(self, request):
+        ale_py = import_ale()
+        options = self._options = Options(request)
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+        ale = self._ale = ale_py.ALEInterface()
+        ale.setFloat("repeat_action_probability", 0.0)
+        ale.setInt("max_num_frames_per_episode", FRAMES_MAX if options.limit < 0 else 0)
+        ale.setInt("random_seed", 0)
+        ale.loadROM(rom_of(ale_py, request["id"].partition("/")[2]))
+        if options.mode is not None:
+            ale.setMode(options.mode)
+        if options.difficulty is not None:
+            ale.setDifficulty(options.difficulty)
+        self._actions = ale.getLegalActionSet() if options.all_actions else (
+            ale.getMinimalActionSet())
+        self._noop, self._fire = ale_py.Action.NOOP, ale_py.Action.FIRE
+        if options.fire and self._fire not in self._actions:
+            raise Refused("env.options.fire_reset: this game has no fire button")
+        self._held = self._noop
+        self._draw = random.Random(0).random
+        self._steps = self._lives = 0
+        self._goes_on = False  # the game, though a lost life ended the episode
+        self._second = numpy.zeros(ale.getScreenDims(), numpy.uint8)
+        own = -(-FRAMES_MAX // options.skip)
+        self.spec = {
+            "observation": {"dtype": "u8", "shape": [2, *ale.getScreenDims()]},
+            "observation_scale": 1 / 255,
+            "action": {"kind": "discrete", "count": len(self._actions)},
+            "max_episode_steps": options.limit if options.limit >= 0 else own,
+        }
+
+    def _act(self, action):
+        if self._options.sticky == 0 or self._draw() >= self._options.sticky:
+            self._held = action
+        return self._ale.act(self._held)
+
+    def _begin(self):
+        self._ale.reset_game()
+        self._held = self._noop
+
+    def _ended(self):
+        return self._ale.game_over(with_truncation=True)
+
+    def reset(self, seed, out):
+        """Begins an episode: after a lost life that ended one the game goes on."""
+        rng = random.Random(seed)
+        self._draw = rng.random
+        if self._goes_on:
+            noops = 1
+        else:
+            self._begin()
+            noops = rng.randint(1, self._options.noop_max) if self._options.noop_max else 0
+        self._goes_on = False
+        for _ in range(noops):
+            self._act(self._noop)
+            if self._ended():
+                self._begin()
+        if self._options.fire:
+            self._act(self._fire)
+            if self._ended():
+                self._begin()
+        self._steps = 0
+        self._lives = self._ale.lives()
+        self._ale.getScreenGrayscale(out[0])
+        out[1] = 0
+
+    def step(self, action, out):
+        """Holds an action for some frames; the last two are what is seen.
+
+        Where the game ends before, frames of the step before stand in, as in AtariPreprocessing,
+        whose first buffer holds the brighter pixels of both by then.
+        """
+        ale, skip = self._ale, self._options.skip
+        action = self._actions[action]
+        reward = 0
+        for frame in range(skip):
+            reward += self._act(action)
+            over = terminated = ale.game_over(with_truncation=False)
+            truncated = ale.game_truncated()
+            if self._options.life_loss:
+                lives = ale.lives()
+                terminated = terminated or lives < self._lives
+                self._lives = lives
+            if terminated or truncated:
+                break
+            if frame == skip - 2:
+                ale.getScreenGrayscale(self._second)
+            elif frame == skip - 1:
+                ale.getScreenGrayscale(out[0])
+                out[1] = self._second if skip > 1 else 0
+        if (terminated or truncated) and skip > 1:
+            numpy.maximum(out[0], out[1], out=out[0])
+            if frame == skip - 1:
+                out[1] = self._second
+        self._steps += 1
+        if 0 < self._options.limit <= self._steps and not terminated:
+            truncated = True
+        self._goes_on = terminated and not over and not truncated
+        return reward, terminated, truncated
+
+    def render(self):
+        """The screen."""
+        return self._ale.getScreenRGB()
+
+    def close(self):
+        """Nothing is held."""
