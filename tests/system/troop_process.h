@@ -52,7 +52,8 @@ class Troop {
         std::vector<std::string> environment = {})
       : output_(folder + "/output-" + std::to_string(++Count())) {
     std::filesystem::create_directories(folder + "/tmp");
-    words.insert(words.begin(), TROOP_PROGRAM);
+    const std::string program = TROOP_PROGRAM;  // a copy: GCC 12 warns of a moved literal
+    words.insert(words.begin(), program);
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
