@@ -1,5 +1,7 @@
 #include "envs/plugin_spec.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "envs/plugin_environment.h"
