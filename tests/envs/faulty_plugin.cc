@@ -1,5 +1,6 @@
 // A sound little environment, and the same with one of the faults that people make: option `fault`.
 // Built by hand on troop/environment.hpp, as a user would.
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <limits>
