@@ -7,6 +7,11 @@
 #include <string>
 #include <vector>
 
+#ifdef __SANITIZE_ADDRESS__
+// What is freed is kept back by the sanitizer, up to 256 MiB: that would look like a leak.
+extern "C" const char* __asan_default_options() { return "quarantine_size_mb=1"; }
+#endif
+
 namespace troop {
 namespace {
 

@@ -108,7 +108,8 @@ class PluginTest : public testing::Test {
 };
 
 TEST_F(PluginTest, AGoodTableGivesAnEnvironment) {
-  const auto env = Make(GoodApi());
+  const TroopEnvApi api = GoodApi();
+  const auto env = Make(api);
   ASSERT_TRUE(env.ok()) << env.status().ToString();
   const EnvSpec want{.id = "One-v0",
                      .observation = {DType::kF32, {2}},
@@ -265,7 +266,8 @@ TEST_F(PluginTest, ALimitOfTheConfigReplacesItsOwn) {
 
 // On some machines a load from an odd address is a crash.
 TEST_F(PluginTest, NumbersLieAlignedWhateverTheCallerHas) {
-  const auto env = Make(GoodApi());
+  const TroopEnvApi api = GoodApi();
+  const auto env = Make(api);
   alignas(8) std::byte action[16] = {}, observation[16] = {};
   for (const std::size_t shift : {0, 1, 2, 3}) {
     (*env)->Reset(1, std::span(observation).subspan(shift, 8));
