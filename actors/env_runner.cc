@@ -154,7 +154,7 @@ void EnvRunner::TakeStep() {
       Note(i, {.what = ToString(*bad), .episode = episode, .step = env.step});
       if (!one.ended()) to_restart_.push_back(int(i));
     } else if (one.ended()) {
-      env.bad_row = 0;
+      env.troubles_in_a_row = 0;
     }
     if (!one.good || one.ended()) env.step = 0;
   }
@@ -190,9 +190,9 @@ void EnvRunner::CheckStart(std::size_t i) {
 void EnvRunner::Note(std::size_t i, const Trouble& trouble) {
   EnvState& env = envs_state_[i];
   ++(trouble.fault ? faults_ : bad_numbers_);
-  ++env.bad_row;
+  ++env.troubles_in_a_row;
   const auto so_far = std::uint64_t(faults_ + bad_numbers_);
-  const bool last = env.bad_row >= faults_max_;
+  const bool last = env.troubles_in_a_row >= faults_max_;
   if (!status_.ok() || (!last && !std::has_single_bit(so_far))) return;
   const std::string origin =
       DescribeOrigin(trouble.what, {.env = spec_.id,
@@ -205,7 +205,7 @@ void EnvRunner::Note(std::size_t i, const Trouble& trouble) {
     status_ = Internal(
         "{}; that makes {} {} of this environment without a whole good episode between "
         "(env.faults_max): mend the environment{}",
-        origin, env.bad_row, trouble.fault ? "faults" : "faults or bad numbers",
+        origin, env.troubles_in_a_row, trouble.fault ? "faults" : "faults or bad numbers",
         trouble.fault ? "" : ", or the weights where it is a q-value");
     return;
   }

@@ -75,9 +75,9 @@ class EnvRunner {
  private:
   enum class Waiting : std::uint8_t { kNothing, kFirst, kStep, kRestart };
   struct EnvState {
-    std::uint64_t begun = 0;   // episodes
-    std::uint64_t step = 0;    // within the last of them
-    std::int64_t bad_row = 0;  // faults and bad numbers since the last whole good episode
+    std::uint64_t begun = 0;             // episodes
+    std::uint64_t step = 0;              // within the last of them
+    std::int64_t troubles_in_a_row = 0;  // faults and bad numbers since the last whole good episode
   };
   // What went wrong, and in which episode.
   struct Trouble {

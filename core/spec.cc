@@ -5,23 +5,20 @@
 namespace troop {
 namespace {
 
-constexpr std::size_t kObservationBytesMax = std::size_t{64} << 20;
-constexpr std::int64_t kActionsMax = 65536;
-constexpr std::size_t kActionSizeMax = 4096;
-
 Status CheckAction(const EnvSpec& spec) {
   const ActionSpec& a = spec.action;
   if (a.discrete()) {
-    if (a.count >= 1 && a.count <= kActionsMax) return Status::Ok();
+    if (a.count >= 1 && a.count <= kActionCountMax) return Status::Ok();
     return InvalidArgument("{}: {} discrete actions; there may be 1 to {}", spec.id, a.count,
-                           kActionsMax);
+                           kActionCountMax);
   }
-  if (a.low.empty() || a.low.size() > kActionSizeMax || a.low.size() != a.high.size()) {
+  if (a.low.empty() || std::int64_t(a.low.size()) > kActionSizeMax ||
+      a.low.size() != a.high.size()) {
     return InvalidArgument("{}: an action of {} numbers with {} upper bounds; 1 to {} of each",
                            spec.id, a.low.size(), a.high.size(), kActionSizeMax);
   }
   for (std::size_t i = 0; i < a.low.size(); ++i) {
-    if (std::isfinite(a.low[i]) && std::isfinite(a.high[i]) && a.low[i] < a.high[i]) continue;
+    if (std::isfinite(a.low[i]) && std::isfinite(a.high[i]) && a.low[i] <= a.high[i]) continue;
     return InvalidArgument(
         "{}: action[{}] is bounded by [{}, {}]; give finite numbers, the lower one first", spec.id,
         i, a.low[i], a.high[i]);
@@ -32,7 +29,12 @@ Status CheckAction(const EnvSpec& spec) {
 }  // namespace
 
 Status CheckEnvSpec(const EnvSpec& spec) {
-  const std::size_t bytes = spec.observation.bytes();
+  if (spec.observation.shape.rank() > kObservationRankMax) {
+    return InvalidArgument("{}: an observation of {} has {} dimensions; up to {} are possible",
+                           spec.id, spec.observation.ToString(), spec.observation.shape.rank(),
+                           kObservationRankMax);
+  }
+  const auto bytes = std::int64_t(spec.observation.bytes());
   if (bytes == 0 || bytes > kObservationBytesMax) {
     return InvalidArgument("{}: an observation of {} takes {} bytes; 1 to {} are possible", spec.id,
                            spec.observation.ToString(), bytes, kObservationBytesMax);

@@ -32,9 +32,16 @@ struct EnvSpec {
   bool operator==(const EnvSpec&) const = default;
 };
 
-// What the world may claim of an environment. Errors: kInvalidArgument: no observation or one
-// beyond 64 MiB, a scale that is no positive number, no action or more than 65536 of them, more
-// than 4096 numbers an action, bounds that are not finite or not in order, a negative limit.
+// What an environment may look like, whoever plays it and wherever. A batch of stacks adds two
+// dimensions to an observation's.
+inline constexpr int kObservationRankMax = Shape::kMaxRank - 2;
+inline constexpr std::int64_t kObservationBytesMax = std::int64_t{64} << 20;
+inline constexpr std::int64_t kActionCountMax = 1 << 20;  // discrete
+inline constexpr std::int64_t kActionSizeMax = 4096;      // continuous: numbers of one action
+
+// For what the world claims. Errors: kInvalidArgument: beyond these limits, or nothing at all; a
+// scale that is no positive number, bounds that are not finite or not in order, a negative limit of
+// steps.
 Status CheckEnvSpec(const EnvSpec& spec);
 
 }  // namespace troop

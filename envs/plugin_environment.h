@@ -10,12 +10,6 @@
 
 namespace troop {
 
-// What a plug-in's environment may look like. A batch of observations adds dimensions and a factor.
-inline constexpr int kPluginRankMax = 4;
-inline constexpr std::int64_t kPluginObservationBytesMax = std::int64_t{64} << 20;
-inline constexpr std::int64_t kPluginActionCountMax = 1 << 20;
-inline constexpr int kPluginActionSizeMax = 4096;
-
 // Environments of shared libraries (envs/plugin/troop_env.h), in this process: a crash in them is a
 // crash here. The library stays loaded until the process ends. A step or reset that fails sets
 // fault(); nothing else is asked of a handle then but a reset.

@@ -25,12 +25,12 @@ Result<DType> TypeOf(std::int32_t said) {
 
 Result<TensorSpec> ObservationOf(const TroopEnvSpec& said) {
   TROOP_ASSIGN_OR_RETURN(const DType dtype, TypeOf(said.observation_type));
-  if (said.observation_rank < 0 || said.observation_rank > kPluginRankMax) {
+  if (said.observation_rank < 0 || said.observation_rank > kObservationRankMax) {
     return InvalidArgument("observation_rank is {}; give 0 to {}", said.observation_rank,
-                           kPluginRankMax);
+                           kObservationRankMax);
   }
   const std::span shape(said.observation_shape, std::size_t(said.observation_rank));
-  std::int64_t room = kPluginObservationBytesMax / std::int64_t(DTypeSize(dtype));
+  std::int64_t room = kObservationBytesMax / std::int64_t(DTypeSize(dtype));
   for (std::size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] < 1) {
       return InvalidArgument("observation_shape[{}] is {}; give at least 1", i, shape[i]);
@@ -39,16 +39,15 @@ Result<TensorSpec> ObservationOf(const TroopEnvSpec& said) {
     if (room < 1) {
       return InvalidArgument(
           "an observation of [{}] elements has more than {} MiB; make it smaller",
-          fmt::join(shape, ", "), kPluginObservationBytesMax >> 20);
+          fmt::join(shape, ", "), kObservationBytesMax >> 20);
     }
   }
   return TensorSpec{dtype, Shape(shape)};
 }
 
 Result<ActionSpec> ContinuousAction(const TroopEnvSpec& said) {
-  if (said.action_size < 1 || said.action_size > kPluginActionSizeMax) {
-    return InvalidArgument("action_size is {}; give 1 to {}", said.action_size,
-                           kPluginActionSizeMax);
+  if (said.action_size < 1 || said.action_size > kActionSizeMax) {
+    return InvalidArgument("action_size is {}; give 1 to {}", said.action_size, kActionSizeMax);
   }
   if (said.action_low == nullptr || said.action_high == nullptr) {
     return InvalidArgument("action_low or action_high is NULL; give {} bounds each",
@@ -73,9 +72,8 @@ Result<ActionSpec> ActionOf(const TroopEnvSpec& said) {
     return InvalidArgument("action_kind is {}; give TROOP_ENV_DISCRETE or TROOP_ENV_CONTINUOUS",
                            said.action_kind);
   }
-  if (said.action_count < 1 || said.action_count > kPluginActionCountMax) {
-    return InvalidArgument("action_count is {}; give 1 to {}", said.action_count,
-                           kPluginActionCountMax);
+  if (said.action_count < 1 || said.action_count > kActionCountMax) {
+    return InvalidArgument("action_count is {}; give 1 to {}", said.action_count, kActionCountMax);
   }
   return ActionSpec{.kind = ActionSpec::Kind::kDiscrete, .count = said.action_count};
 }

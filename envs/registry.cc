@@ -90,6 +90,9 @@ Result<EnvOptions> Resolve(const Entry& entry, EnvOptions options) {
     return InvalidArgument("{} is built in and has no options of its own; leave out env.options.{}",
                            entry.id, options.options[0].name);
   }
+  if (!options.wrappers.empty()) {
+    return InvalidArgument("{} is no Python environment; leave out env.wrappers", entry.id);
+  }
   if (options.max_episode_steps < -1) {
     return InvalidArgument(
         "{}: max_episode_steps is {}; give a number >= 1, 0 for none or -1 for "

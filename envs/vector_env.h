@@ -62,9 +62,10 @@ class VectorEnv {
   virtual Environment::Picture Render(int index) const = 0;
 };
 
-// Native environments: batched code for those that have it (CartPole, MinAtar …), else a loop over
-// Environment. Same bytes either way. Errors: as MakeEnvironment; kInvalidArgument
-// for size < 1.
+// Environments of any kind. In this process: batched code for those that have it (CartPole, MinAtar
+// …), else a loop over Environment; same bytes either way. In processes of their own: plug-ins and
+// Python (EnvOptions::isolation); then it waits for their first start. Errors: as MakeEnvironment;
+// kInvalidArgument for size < 1; MakeProcessVectorEnv's.
 Result<std::unique_ptr<VectorEnv>> MakeVectorEnv(std::string_view id, const EnvOptions& options,
                                                  int size, EpisodeSeeder seeder);
 

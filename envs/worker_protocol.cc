@@ -57,26 +57,12 @@ Result<ActionSpec> ParseAction(const JsonValue& json) {
   TROOP_ASSIGN_OR_RETURN(const std::string kind, json.String("kind"));
   if (kind == "discrete") {
     TROOP_ASSIGN_OR_RETURN(action.count, json.Integer("count"));
-    if (action.count >= 1 && action.count <= kActionsMax) return action;
-    return InvalidArgument("it has {} actions; 1 to {} are possible", action.count, kActionsMax);
+    return action;
   }
   if (kind != "continuous") return InvalidArgument("its action is \"{}\"", CleanText(kind));
   action.kind = ActionSpec::Kind::kContinuous;
   TROOP_ASSIGN_OR_RETURN(action.low, Floats(json, "low"));
   TROOP_ASSIGN_OR_RETURN(action.high, Floats(json, "high"));
-  const std::size_t size = action.low.size();
-  if (size < 1 || size > kActionSizeMax || action.high.size() != size) {
-    return InvalidArgument(
-        "its action has {} lower and {} upper bounds; as many, 1 to {}, are "
-        "possible",
-        size, action.high.size(), kActionSizeMax);
-  }
-  for (std::size_t i = 0; i < size; ++i) {
-    if (!(action.low[i] < action.high[i])) {
-      return InvalidArgument("its action[{}] has the bounds {} and {}", i, action.low[i],
-                             action.high[i]);
-    }
-  }
   return action;
 }
 
@@ -90,16 +76,16 @@ Result<TensorSpec> ParseObservation(const JsonValue& json) {
   else if (dtype != "f32")
     return InvalidArgument("its observation is {}", CleanText(dtype));
   const JsonValue* shape = json.Find("shape");
-  if (shape == nullptr || shape->array.size() >= std::size_t(Shape::kMaxRank)) {
+  if (shape == nullptr || shape->array.size() > std::size_t(kObservationRankMax)) {
     return InvalidArgument("its observation has no shape of at most {} dimensions",
-                           Shape::kMaxRank - 1);
+                           kObservationRankMax);
   }
   std::vector<std::int64_t> dims;
-  std::int64_t room = kRowBytesMax / std::int64_t(DTypeSize(spec.dtype));
+  std::int64_t room = kObservationBytesMax / std::int64_t(DTypeSize(spec.dtype));
   for (const JsonValue& dim : shape->array) {
     if (dim.integer.value_or(0) < 1 || *dim.integer > room) {
       return InvalidArgument("its observation has a dimension < 1, or more than {} MiB",
-                             kRowBytesMax >> 20);
+                             kObservationBytesMax >> 20);
     }
     room /= *dim.integer;
     dims.push_back(*dim.integer);
@@ -118,12 +104,9 @@ Result<EnvSpec> ParseSpec(const JsonValue& json, std::string_view id) {
   TROOP_ASSIGN_OR_RETURN(spec.observation, ParseObservation(*observation));
   TROOP_ASSIGN_OR_RETURN(spec.action, ParseAction(*action));
   spec.observation_scale = float(NumberOr(json, "observation_scale", 1));
-  if (!std::isfinite(spec.observation_scale) || spec.observation_scale == 0) {
-    return InvalidArgument("its observation_scale is {}", spec.observation_scale);
-  }
   TROOP_ASSIGN_OR_RETURN(spec.max_episode_steps, json.Integer("max_episode_steps"));
-  if (spec.max_episode_steps >= 0) return spec;
-  return InvalidArgument("its max_episode_steps is {}", spec.max_episode_steps);
+  TROOP_RETURN_IF_ERROR(CheckEnvSpec(spec));
+  return spec;
 }
 
 std::string NumberArray(std::span<const float> numbers) {

@@ -29,10 +29,7 @@ inline constexpr std::size_t kTextBytes = 256;         // why a row failed; shor
 inline constexpr std::size_t kMessageBytes = 1 << 16;  // of any message, at most
 inline constexpr std::size_t kPictureBytes = 1 << 15;
 inline constexpr std::int64_t kPictureSideMax = 4096;
-inline constexpr std::int64_t kRowBytesMax = std::int64_t{1} << 26;  // of one observation
 inline constexpr std::int64_t kMemoryBytesMax = std::int64_t{1} << 34;
-inline constexpr std::int64_t kActionsMax = 1 << 20;  // a discrete action's count
-inline constexpr std::int64_t kActionSizeMax = 1024;  // a continuous action's numbers
 
 enum Message : char { kStep = 's', kReset = 'o', kRender = 'r', kDone = 'd', kExec = 'E' };
 enum Flags : std::uint8_t { kTerminated = 1, kTruncated = 2, kFault = 4 };

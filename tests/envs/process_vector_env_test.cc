@@ -19,6 +19,7 @@
 #include "core/rng.h"
 #include "tests/core/python.h"
 #include "tests/core/temp_folder.h"
+#include "tests/envs/seeds.h"
 
 namespace troop {
 namespace {
@@ -27,18 +28,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::MatchesRegex;
 using testing::SizeIs;
-
-std::uint64_t SeedOf(int index, int episode) {
-  return DeriveSeed({.run_seed = 3,
-                     .purpose = Purpose::kEnvironment,
-                     .index = std::uint64_t(index),
-                     .episode = std::uint64_t(episode)});
-}
-
-EpisodeSeeder CountingSeeder(int size) {
-  auto episodes = std::make_shared<std::vector<int>>(size, 0);
-  return [episodes](int index) { return SeedOf(index, (*episodes)[std::size_t(index)]++); };
-}
 
 // Of tests/envs/faulty_env.py, in arithmetic of our own.
 struct Model {
@@ -94,7 +83,7 @@ class ProcessVectorEnvTest : public testing::Test {
 
   // An environment of `size` rows, reset; nullptr after a failure.
   std::unique_ptr<VectorEnv> Open(int size, const std::string& id = "python:faulty_env:Counter") {
-    auto env = MakeVectorEnv(id, options_, size, CountingSeeder(size));
+    auto env = MakeVectorEnv(id, options_, size, CountingSeeder());
     EXPECT_TRUE(env.ok()) << env.status().ToString();
     if (!env.ok()) return nullptr;
     models_.assign(std::size_t(size), {});
@@ -204,10 +193,10 @@ TEST(ProcessVectorEnvNativeTest, NativeEnvironmentsGiveTheSameBytesInAProcess) {
     options.plugin = id == "Walk-v0" ? TROOP_PLUGIN_FOLDER "/walk.so" : "";
     constexpr int kSize = 5;
     options.isolation = Isolation::kNone;
-    auto here = MakeVectorEnv(id, options, kSize, CountingSeeder(kSize));
+    auto here = MakeVectorEnv(id, options, kSize, CountingSeeder());
     options.isolation = Isolation::kProcess;
     options.processes = 2;
-    auto there = MakeVectorEnv(id, options, kSize, CountingSeeder(kSize));
+    auto there = MakeVectorEnv(id, options, kSize, CountingSeeder());
     ASSERT_TRUE(here.ok() && there.ok()) << there.status().ToString();
     ASSERT_EQ((*here)->spec(), (*there)->spec());
     const ActionSpec& spec = (*here)->spec().action;
@@ -243,7 +232,7 @@ TEST(ProcessVectorEnvNativeTest, APluginThatCrashesCostsEpisodesOnlyAndOneThatTh
   for (const std::string fault : {"segfault", "throws"}) {
     EnvOptions options{.plugin = TROOP_PLUGIN_FOLDER "/walk.so"};
     options.options = {{"fault", fault}};
-    auto env = MakeVectorEnv("Walk-v0", options, 2, CountingSeeder(2));
+    auto env = MakeVectorEnv("Walk-v0", options, 2, CountingSeeder());
     ASSERT_TRUE(env.ok()) << env.status().ToString();
     (*env)->SubmitReset();
     ASSERT_NE(Await(env->get()), nullptr);
@@ -357,7 +346,7 @@ TEST_F(ProcessVectorEnvTest, WhatNeverStartsEndsWithAReason) {
     Option("fault", fault);
     Option("at", std::int64_t{0});
     options_.wait = fault == "kill";
-    auto env = MakeVectorEnv("python:faulty_env:Counter", options_, 2, CountingSeeder(2));
+    auto env = MakeVectorEnv("python:faulty_env:Counter", options_, 2, CountingSeeder());
     ASSERT_TRUE(env.ok()) << env.status().ToString();
     (*env)->SubmitReset();
     if (fault == "raise") {  // what is made anew is good: it isn't the first of its process
@@ -415,7 +404,7 @@ TEST_F(ProcessVectorEnvTest, WorkersDieWithTheirOwner) {
   options_.step_timeout = Seconds(1000);
   const pid_t owner = fork();
   if (owner == 0) {
-    auto env = MakeVectorEnv("python:faulty_env:Counter", options_, 1, CountingSeeder(1));
+    auto env = MakeVectorEnv("python:faulty_env:Counter", options_, 1, CountingSeeder());
     if (!env.ok()) _exit(1);
     (*env)->SubmitReset();
     if (Await(env->get()) == nullptr) _exit(1);
@@ -435,7 +424,7 @@ TEST_F(ProcessVectorEnvTest, WorkersDieWithTheirOwner) {
 
 TEST_F(ProcessVectorEnvTest, WhatCannotBeHadIsSaidInOneSentence) {
   const auto error = [&](const std::string& id) {
-    const Status status = MakeVectorEnv(id, options_, 2, CountingSeeder(2)).status();
+    const Status status = MakeVectorEnv(id, options_, 2, CountingSeeder()).status();
     EXPECT_EQ(status.message().find('\n'), std::string::npos);
     return status.message();
   };

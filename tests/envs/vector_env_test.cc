@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/rng.h"
+#include "tests/envs/seeds.h"
 
 // The contract of every environment in this process: what holds for each id of the table, and for
 // plug-ins in C and C++.
@@ -16,18 +17,6 @@ namespace troop {
 namespace {
 
 constexpr int kSizes[] = {1, 5, 8, 64};
-
-std::uint64_t SeedOf(int index, int episode) {
-  return DeriveSeed({.run_seed = 3,
-                     .purpose = Purpose::kEnvironment,
-                     .index = std::uint64_t(index),
-                     .episode = std::uint64_t(episode)});
-}
-
-EpisodeSeeder CountingSeeder(int size) {
-  auto episodes = std::make_shared<std::vector<int>>(size, 0);
-  return [episodes](int index) { return SeedOf(index, (*episodes)[index]++); };
-}
 
 // [size, ...action]: any legal actions.
 Tensor RandomActions(const ActionSpec& spec, int size, Rng* rng) {
@@ -66,11 +55,10 @@ std::unique_ptr<Environment> Make(const std::string& id, EnvOptions options = {}
   return std::move(env).value();
 }
 
-std::unique_ptr<VectorEnv> MakeVector(const std::string& id, int size,
-                                      EnvOptions options = {}) {
+std::unique_ptr<VectorEnv> MakeVector(const std::string& id, int size, EnvOptions options = {}) {
   options.plugin = PluginOf(id);
   options.isolation = Isolation::kNone;
-  auto env = MakeVectorEnv(id, options, size, CountingSeeder(size));
+  auto env = MakeVectorEnv(id, options, size, CountingSeeder());
   TROOP_CHECK(env.ok(), "{}", env.status().ToString());
   return std::move(env).value();
 }
@@ -99,7 +87,7 @@ TEST_P(EveryEnvironment, AVectorGivesTheBytesOfSingleEnvironments) {
     const StepBatch* batch = vector->Poll();
     ASSERT_NE(batch, nullptr);
     EXPECT_EQ(vector->Poll(), nullptr) << "a result is given once";
-    const EpisodeSeeder seeder = CountingSeeder(size);
+    const EpisodeSeeder seeder = CountingSeeder();
     std::vector<std::unique_ptr<Environment>> singles;
     const std::size_t row = vector->spec().observation.bytes();
     std::string now(row, 0);
@@ -164,7 +152,7 @@ TEST_P(EveryEnvironment, ARestartBeginsTheNextEpisodeOfThatEnvironmentAlone) {
     auto vector = MakeVector(GetParam(), size, options);
     vector->SubmitReset();
     const StepBatch* batch = vector->Poll();
-    const EpisodeSeeder seeder = CountingSeeder(size);
+    const EpisodeSeeder seeder = CountingSeeder();
     std::vector<std::unique_ptr<Environment>> singles;
     const std::size_t row = vector->spec().observation.bytes();
     std::vector<std::string> now(std::size_t(size), std::string(row, 0));
@@ -301,7 +289,7 @@ TEST(RegistryTest, AnUnknownIdNamesTheNearestAndAllKnownOnes) {
   for (const std::string& id : EnvironmentIds()) {
     EXPECT_THAT(status.message(), testing::HasSubstr(id));
   }
-  EXPECT_EQ(MakeVectorEnv("Nothing", {}, 4, CountingSeeder(4)).status().code(), Code::kNotFound);
+  EXPECT_EQ(MakeVectorEnv("Nothing", {}, 4, CountingSeeder()).status().code(), Code::kNotFound);
 }
 
 TEST(RegistryTest, OptionsOutsideTheirRangeAreRefused) {
@@ -309,7 +297,9 @@ TEST(RegistryTest, OptionsOutsideTheirRangeAreRefused) {
             Code::kInvalidArgument);
   EXPECT_EQ(MakeEnvironment("CartPole-v1", {.sticky_actions = 1.1}).status().code(),
             Code::kInvalidArgument);
-  EXPECT_EQ(MakeVectorEnv("CartPole-v1", {}, 0, CountingSeeder(1)).status().code(),
+  EXPECT_EQ(MakeEnvironment("CartPole-v1", {.wrappers = {"m:A"}}).status().code(),
+            Code::kInvalidArgument);
+  EXPECT_EQ(MakeVectorEnv("CartPole-v1", {}, 0, CountingSeeder()).status().code(),
             Code::kInvalidArgument);
 }
 

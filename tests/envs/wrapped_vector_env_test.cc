@@ -5,23 +5,15 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 
 #include "core/rng.h"
+#include "tests/envs/seeds.h"
 
 namespace troop {
 namespace {
 
-// As seeds of actors: by environment and episode.
-EpisodeSeeder Seeds() {
-  auto episodes = std::make_shared<std::map<int, std::uint64_t>>();
-  return [episodes](int i) {
-    return DeriveSeed({.run_seed = 7, .index = std::uint64_t(i), .episode = (*episodes)[i]++});
-  };
-}
-
 std::unique_ptr<VectorEnv> Make(std::string_view id, const EnvOptions& options, int size) {
-  auto env = MakeVectorEnv(id, options, size, Seeds());
+  auto env = MakeVectorEnv(id, options, size, CountingSeeder());
   EXPECT_TRUE(env.ok()) << env.status().ToString();
   return std::move(*env);
 }
@@ -173,12 +165,13 @@ TEST(RepeatedEnvironmentTest, LimitsAreThoseOfActions) {
 }
 
 TEST(WrappedVectorEnvTest, WhatNoWrapperCanDoIsRefused) {
-  EXPECT_EQ(MakeVectorEnv("CartPole-v1", {.reward_scale = 0}, 1, Seeds()).status().code(),
+  EXPECT_EQ(MakeVectorEnv("CartPole-v1", {.reward_scale = 0}, 1, CountingSeeder()).status().code(),
             Code::kInvalidArgument);
-  EXPECT_EQ(MakeVectorEnv("CartPole-v1", {.action_repeat = 0}, 1, Seeds()).status().code(),
+  EXPECT_EQ(MakeVectorEnv("CartPole-v1", {.action_repeat = 0}, 1, CountingSeeder()).status().code(),
             Code::kInvalidArgument);
-  EXPECT_EQ(MakeVectorEnv("CartPole-v1", {.sticky_actions = 1.5}, 1, Seeds()).status().code(),
-            Code::kInvalidArgument);
+  EXPECT_EQ(
+      MakeVectorEnv("CartPole-v1", {.sticky_actions = 1.5}, 1, CountingSeeder()).status().code(),
+      Code::kInvalidArgument);
 }
 
 }  // namespace

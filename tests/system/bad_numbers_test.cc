@@ -18,19 +18,6 @@ class BadNumbersTest : public SystemTest {
     overrides.push_back("evaluator.enabled=false");
     return Start(TrainWords(overrides), {"TROOP_FAILPOINT=" + failpoint});
   }
-  // A metric of the whole fleet as the run's last line tells it; 0: it is not there.
-  double Metric(const std::string& name) const {
-    std::string text = FileText(run() + "/metrics.jsonl");
-    while (text.ends_with('\n')) text.pop_back();
-    const auto line = ParseJson(text.substr(text.rfind('\n') + 1));
-    if (!line.ok()) return 0;
-    const JsonValue* value = line->Find(name);
-    return value == nullptr ? 0 : value->number;
-  }
-  std::string RoleLog(const std::string& role) const {
-    return FileText(run() + "/logs/" + role + ".log");
-  }
-  std::string ActorLogs() const { return RoleLog("actor-0") + RoleLog("actor-1"); }
   // Of all checkpoints that are there.
   void ExpectFiniteCheckpoints() const {
     const auto storage = MakeDiskStorage(run());

@@ -33,17 +33,6 @@ class EnvFaultsTest : public SystemTest {
     }
     return found;
   }
-  double Metric(const std::string& name) const {
-    std::string text = FileText(run() + "/metrics.jsonl");
-    while (text.ends_with('\n')) text.pop_back();
-    const auto line = ParseJson(text.substr(text.rfind('\n') + 1));
-    if (!line.ok()) return 0;
-    const JsonValue* value = line->Find(name);
-    return value == nullptr ? 0 : value->number;
-  }
-  std::string ActorLogs() const {
-    return FileText(run() + "/logs/actor-0.log") + FileText(run() + "/logs/actor-1.log");
-  }
   void ExpectTold(const std::string& what) const {
     const std::string log = ActorLogs();
     const auto origin = log.find("Walk-v0: ");

@@ -221,6 +221,15 @@ log.metrics_every_s = 0.1
     const auto line = ParseJson(text.substr(text.rfind('\n') + 1));
     return line.ok() && line->Integer("steps").ok() ? *line->Integer("steps") : 0;
   }
+  // A metric of the whole fleet as the run's last line tells it; 0: it is not there.
+  double Metric(const std::string& name) const {
+    std::string text = FileText(run() + "/metrics.jsonl");
+    while (text.ends_with('\n')) text.pop_back();
+    const auto line = ParseJson(text.substr(text.rfind('\n') + 1));
+    if (!line.ok()) return 0;
+    const JsonValue* value = line->Find(name);
+    return value == nullptr ? 0 : value->number;
+  }
   bool AwaitSteps(std::int64_t steps, const std::string& name = "run") const {
     return Await([&] { return Steps(name) >= steps; });
   }
@@ -238,6 +247,10 @@ log.metrics_every_s = 0.1
   std::string LauncherLog(const std::string& name = "run") const {
     return FileText(run(name) + "/logs/launcher.log");
   }
+  std::string RoleLog(const std::string& role) const {
+    return FileText(run() + "/logs/" + role + ".log");
+  }
+  std::string ActorLogs() const { return RoleLog("actor-0") + RoleLog("actor-1"); }
   // Folders of sockets in what the runs take for the system's temporary folder.
   bool SocketFolderLeft() const {
     return std::ranges::any_of(
