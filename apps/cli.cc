@@ -203,6 +203,16 @@ void AddEnvCheck(CLI::App* check, EnvCommandOptions* env, std::function<int()>* 
   check->callback([env, chosen] { *chosen = [env] { return TryEnvironment(*env); }; });
 }
 
+void AddEnvBench(CLI::App* bench, EnvCommandOptions* env, std::function<int()>* chosen) {
+  bench->add_option("id", env->id, "of the environment, or a config file")->required();
+  bench->add_option("overrides", env->overrides, "key=value, as in the config (troop config)");
+  bench->add_option("--plugin", env->plugin, "the shared library that it is in");
+  bench->add_option("--envs", env->envs, "how many are stepped together (8)")
+      ->check(CLI::Range(1, 65536));
+  bench->add_option("--seconds", env->seconds, "how long (2)")->check(CLI::Range(0.01, 3600.0));
+  bench->callback([env, chosen] { *chosen = [env] { return BenchEnvironment(*env); }; });
+}
+
 void AddEnvCommands(CLI::App* app, EnvCommandOptions* env, std::function<int()>* chosen) {
   const std::string what = "try an environment, and say what to mend";
   CLI::App* group = app->add_subcommand("env", "environments of your own");
@@ -216,6 +226,11 @@ void AddEnvCommands(CLI::App* app, EnvCommandOptions* env, std::function<int()>*
   make->callback([env, chosen] { *chosen = [env] { return NewEnvironment(*env); }; });
   AddEnvCheck(group->add_subcommand("check", what), env, chosen);
   AddEnvCheck(app->add_subcommand("env-check", what + "; the same as env check"), env, chosen);
+  const std::string speed = "steps per second of an environment, and what the bridge to it takes";
+  AddEnvBench(group->add_subcommand("bench", speed), env, chosen);
+  CLI::App* bench = app->add_subcommand("bench", "how fast parts of a run are on this machine");
+  bench->require_subcommand(1);
+  AddEnvBench(bench->add_subcommand("env", speed), env, chosen);
 }
 
 void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {

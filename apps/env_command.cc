@@ -7,9 +7,11 @@
 
 #include "apps/env_check.h"
 #include "apps/env_project.h"
+#include "apps/env_speed.h"
 #include "apps/train.h"
 #include "core/config.h"
 #include "envs/plugin_environment.h"
+#include "envs/process_vector_env.h"
 
 namespace troop {
 namespace {
@@ -98,6 +100,44 @@ int TryEnvironment(const EnvCommandOptions& options) {
   }
   fmt::print("{} to mend\n", failed);
   return kExitFailed;
+}
+
+int BenchEnvironment(const EnvCommandOptions& options) {
+  const Result<Config> config = ConfigFor(options);
+  if (!config.ok()) {
+    fmt::print(stderr, "{}\n", config.status().message());
+    return kExitUsage;
+  }
+  const EnvOptions env = EnvOptionsFor(*config);
+  const bool apart = InProcess(config->env.id, env);
+  const int processes = std::clamp(env.processes, 1, options.envs);
+  fmt::print(
+      "{}: {} environments {}, random actions, one thread here\n", config->env.id, options.envs,
+      apart ? fmt::format("in {} process{} of their own", processes, processes == 1 ? "" : "es")
+            : "in this process");
+  std::fflush(stdout);
+  const Result<EnvSpeed> speed =
+      MeasureEnvironment(config->env.id, env, options.envs, Seconds(options.seconds));
+  if (!speed.ok()) return Complain(speed.status());
+  const auto us = [](double seconds) { return seconds * 1e6; };
+  fmt::print("  {:.0f} steps/s ({:.0f} to {:.0f} in {} parts), {:.3g} us each\n", speed->median(),
+             speed->steps_per_s.front(), speed->steps_per_s.back(), kEnvSpeedParts,
+             us(speed->a_step));
+  if (env.action_repeat > 1) {
+    fmt::print("  {:.0f} frames/s, as each action is held for {}\n",
+               speed->median() * env.action_repeat, env.action_repeat);
+  }
+  if (!speed->inside) {
+    fmt::print("  no bridge: it is called as it is\n");
+  } else if (processes > 1) {
+    fmt::print("  {:.3g} us of work in the environments each; {} processes share it\n",
+               us(*speed->inside), processes);
+  } else {
+    const double bridge = std::max(0.0, speed->a_step - *speed->inside);
+    fmt::print("  {:.3g} us in the environment, {:.3g} us in the bridge ({:.0f} %)\n",
+               us(*speed->inside), us(bridge), 100 * bridge / speed->a_step);
+  }
+  return kExitOk;
 }
 
 }  // namespace troop

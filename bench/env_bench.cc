@@ -6,7 +6,6 @@
 // Prints one JSON object per case. Before a case is timed, 1,000 steps are played beside single
 // environments and all bytes compared. `check` is the end of a short game, `play` the mean return
 // of random play, both as env_peers.py plays them: see there.
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -14,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bench/env_play.h"
 #include "core/check.h"
 #include "core/rng.h"
 #include "envs/breakout.h"
@@ -24,9 +24,7 @@ namespace troop {
 namespace {
 
 constexpr int kSize = 64;
-constexpr int kActionBatches = 64;  // drawn before the clock runs, played in turn
 constexpr int kVerifiedSteps = 1000;
-constexpr int kRepeats = 5;
 
 constexpr int kCheckedSteps = 20;
 constexpr int kPlayedSteps = 5000;  // of each environment
@@ -93,37 +91,8 @@ struct Options {
   bool quick = false;
 };
 
-EpisodeSeeder MakeSeeder() {
-  auto episodes = std::make_shared<std::vector<std::uint64_t>>(kSize, 0);
-  return [episodes](int index) {
-    return DeriveSeed({.run_seed = 1,
-                       .purpose = Purpose::kEnvironment,
-                       .index = std::uint64_t(index),
-                       .episode = (*episodes)[index]++});
-  };
-}
-
-Tensor DrawAction(const ActionSpec& spec, Rng* rng) {
-  const TensorSpec one = spec.tensor();
-  Tensor batch(one.dtype, one.shape.Prepend(kSize));
-  if (spec.discrete()) {
-    const auto count = std::uint32_t(spec.count);
-    for (auto& a : batch.as<std::int32_t>()) a = std::int32_t(rng->Below(count));
-  } else {
-    for (auto& a : batch.as<float>()) a = float(rng->Uniform(spec.low[0], spec.high[0]));
-  }
-  return batch;
-}
-
-std::vector<Tensor> DrawActions(const ActionSpec& spec) {
-  Rng rng({.purpose = Purpose::kSynthetic});
-  std::vector<Tensor> batches;
-  for (int i = 0; i < kActionBatches; ++i) batches.push_back(DrawAction(spec, &rng));
-  return batches;
-}
-
 std::unique_ptr<VectorEnv> Make(const char* id) {
-  auto env = MakeVectorEnv(id, {}, kSize, MakeSeeder());
+  auto env = MakeVectorEnv(id, {}, kSize, CountingSeeder());
   TROOP_CHECK(env.ok(), "{}", env.status().ToString());
   return std::move(env).value();
 }
@@ -132,7 +101,7 @@ void Verify(const char* id, const std::vector<Tensor>& actions) {
   auto vector = Make(id);
   vector->SubmitReset();
   const StepBatch* batch = vector->Poll();
-  const EpisodeSeeder seeder = MakeSeeder();
+  const EpisodeSeeder seeder = CountingSeeder();
   std::vector<std::unique_ptr<Environment>> singles;
   const std::size_t row = vector->spec().observation.bytes();
   const std::size_t action_bytes = vector->spec().action.tensor().bytes();
@@ -169,7 +138,7 @@ double PlayAtRandom(const char* id) {
   double total = 0;
   int episodes = 0;
   for (int t = 0; t < kPlayedSteps; ++t) {
-    env->Submit(DrawAction(env->spec().action, &rng));
+    env->Submit(DrawAction(env->spec().action, kSize, &rng));
     const StepBatch* const batch = env->Poll();
     for (std::size_t i = 0; i < kSize; ++i) {
       running[i] += double(batch->reward.as<float>()[i]);
@@ -184,25 +153,9 @@ double PlayAtRandom(const char* id) {
   return total / episodes;
 }
 
-double StepsPerSecond(VectorEnv* env, const std::vector<Tensor>& actions, double seconds) {
-  using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
-  std::int64_t steps = 0;
-  double elapsed = 0;
-  while (elapsed < seconds) {
-    for (const Tensor& action : actions) {
-      env->Submit(action);
-      TROOP_CHECK(env->Poll() != nullptr, "a native environment is ready at once");
-    }
-    steps += std::int64_t(actions.size()) * kSize;
-    elapsed = std::chrono::duration<double>(Clock::now() - start).count();
-  }
-  return double(steps) / elapsed;
-}
-
 void Run(const Case& which, const Options& options) {
   auto env = Make(which.id);
-  const std::vector<Tensor> actions = DrawActions(env->spec().action);
+  const std::vector<Tensor> actions = DrawActions(env->spec().action, kSize);
   Verify(which.id, actions);
   env->SubmitReset();
   env->Poll();

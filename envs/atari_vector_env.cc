@@ -36,6 +36,7 @@ class AtariVectorEnv final : public VectorEnv {
   int fd() const override { return raw_->fd(); }
   Status status() const override { return raw_->status(); }
   Environment::Picture Render(int index) const override { return raw_->Render(index); }
+  std::optional<Duration> inside() const override { return raw_->inside(); }
 
   const StepBatch* Poll() override {
     const StepBatch* const raw = raw_->Poll();

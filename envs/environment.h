@@ -36,6 +36,22 @@ class Environment {
   // Why the last Reset or Step failed; empty: it did not. The episode is lost, what it wrote counts
   // for nothing, and only Reset may follow. Native ones never fail.
   virtual std::string_view fault() const { return {}; }
+  // Row i of each array is the i-th environment's.
+  struct Rows {
+    const std::byte* action;
+    std::byte* observation;
+    float* reward;
+    std::uint8_t* terminated;
+    std::uint8_t* truncated;
+  };
+  enum class Many : std::uint8_t { kCannot, kGood, kSomeFailed };
+  // Step of all of `envs` at once, where that saves something. kCannot: nothing happened, step them
+  // one by one; kSomeFailed: look at each fault(). REQUIRES: all are alike, this one among them,
+  // and have an episode under way.
+  virtual Many StepMany(std::span<const std::unique_ptr<Environment>> envs, const Rows& rows) {
+    (void)envs, (void)rows;
+    return Many::kCannot;
+  }
   // A picture of the state for people: RGB, [height, width, 3] u8; empty when it has none.
   using Picture = troop::Picture;
   virtual Picture Render() const { return {}; }
@@ -59,7 +75,8 @@ struct EnvOptions {
   int processes = 1;                       // over which a vector is spread
   Duration start_timeout = Seconds(60);
   Duration step_timeout = Seconds(10);  // one step or reset of one environment
-  bool wait = false;  // Poll of a VectorEnv waits for its result: one thread for a whole run
+  bool measure = false;  // processes tell how long their environments took: VectorEnv::inside()
+  bool wait = false;     // Poll of a VectorEnv waits for its result: one thread for a whole run
 };
 
 EnvOptions EnvOptionsFor(const Config& config);  // its [env] keys

@@ -50,9 +50,37 @@ class LoopVectorEnv final : public NativeVectorEnv {
 
   void StepAll(const std::byte* action) override {
     stepping_ = true;
+    if (std::ranges::none_of(episodes_, &Episode::down) && StepAtOnce(action)) {
+      stepping_ = false;
+      return;
+    }
     const std::size_t action_bytes = spec_.action.tensor().bytes();
     for (int i = 0; i < size_; ++i) StepOne(i, {action + i * action_bytes, action_bytes});
     stepping_ = false;
+  }
+
+  bool StepAtOnce(const std::byte* action) {
+    using Many = Environment::Many;
+    const Many all = envs_[0]->StepMany(envs_, {.action = action,
+                                                .observation = observation_.bytes().data(),
+                                                .reward = reward_.data<float>(),
+                                                .terminated = terminated_.data<std::uint8_t>(),
+                                                .truncated = truncated_.data<std::uint8_t>()});
+    if (all == Many::kCannot) return false;
+    for (int i = 0; i < size_; ++i) {
+      ++episodes_[i].step;
+      if (all == Many::kSomeFailed && !envs_[i]->fault().empty()) {
+        TakeFault(i);
+      } else if ((terminated_.data<std::uint8_t>()[i] | truncated_.data<std::uint8_t>()[i]) != 0) {
+        EndEpisode(i);
+      }
+    }
+    return true;
+  }
+
+  void TakeFault(int i) {
+    Tell(i, std::string(envs_[i]->fault()));
+    StartOne(i, NextSeed(i));
   }
 
   void StepOne(int i, std::span<const std::byte> action) {
@@ -65,8 +93,7 @@ class LoopVectorEnv final : public NativeVectorEnv {
     ++episode.step;
     const StepResult step = envs_[i]->Step(action, ObservationRow(i));
     if (!envs_[i]->fault().empty()) {
-      Tell(i, std::string(envs_[i]->fault()));
-      StartOne(i, NextSeed(i));
+      TakeFault(i);
       return;
     }
     reward_.data<float>()[i] = step.reward;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 
@@ -80,8 +81,8 @@ std::string LastError(const TroopEnvApi* api, TroopEnv* env) {
 class PluginEnvironment final : public Environment {
  public:
   PluginEnvironment(const TroopEnvApi* api, Handle handle, EnvSpec spec)
-      : api_(api),
-        handle_(std::move(handle)),
+      : handle_(std::move(handle)),
+        api_(api),
         spec_(std::move(spec)),
         alignment_(DTypeSize(spec_.observation.dtype)),
         action_(spec_.action.tensor().dtype, spec_.action.tensor().shape),
@@ -91,6 +92,7 @@ class PluginEnvironment final : public Environment {
   std::string_view fault() const override { return fault_; }
   void Reset(std::uint64_t seed, std::span<std::byte> observation) override;
   StepResult Step(std::span<const std::byte> action, std::span<std::byte> observation) override;
+  Many StepMany(std::span<const std::unique_ptr<Environment>> envs, const Rows& rows) override;
   Picture Render() const override;
 
  private:
@@ -98,16 +100,21 @@ class PluginEnvironment final : public Environment {
   template <class Call>
   std::int32_t Into(std::span<std::byte> observation, const Call& call);
   void Fail(std::string_view what, std::int32_t code);
+  void CheckActions(std::span<const std::byte> actions) const;
+
+  // What StepMany touches of each environment, together.
+  const Handle handle_;
+  std::int64_t steps_ = 0;
+  bool under_way_ = false;
 
   const TroopEnvApi* const api_;
-  const Handle handle_;
   const EnvSpec spec_;
   const std::size_t alignment_;
   const Tensor action_;
   Tensor unaligned_;  // made when it is needed first
   std::string fault_;
-  std::int64_t steps_ = 0;
-  bool under_way_ = false;
+  std::vector<TroopEnv*> handles_;  // of all that StepMany steps
+  std::vector<std::int32_t> results_;
 };
 
 template <class Call>
@@ -160,6 +167,65 @@ StepResult PluginEnvironment::Step(std::span<const std::byte> action,
   const bool clock = ++steps_ == spec_.max_episode_steps;
   under_way_ = terminated == 0 && truncated == 0 && !clock;
   return {.reward = reward, .terminated = terminated != 0, .truncated = truncated != 0 || clock};
+}
+
+// Later members are there where the library's table is long enough.
+bool HasStepMany(const TroopEnvApi* api) {
+  return api->struct_size >= offsetof(TroopEnvApi, step_many) + sizeof(api->step_many) &&
+         api->step_many != nullptr;
+}
+
+// All at once, since a loop with a message in it is slow.
+void PluginEnvironment::CheckActions(std::span<const std::byte> actions) const {
+  const auto limit = std::uint32_t(spec_.action.count);
+  std::uint32_t largest = 0;  // a negative one is larger than all others
+  for (std::size_t at = 0; at < actions.size(); at += sizeof(limit)) {
+    std::uint32_t action = 0;
+    std::memcpy(&action, actions.data() + at, sizeof(action));
+    largest = std::max(largest, action);
+  }
+  TROOP_CHECK(largest < limit, "action {} is outside [0, {})", std::int32_t(largest), limit);
+}
+
+Environment::Many PluginEnvironment::StepMany(std::span<const std::unique_ptr<Environment>> envs,
+                                              const Rows& rows) {
+  const auto aligned = [](const void* at, std::size_t to) {
+    return reinterpret_cast<std::uintptr_t>(at) % to == 0;
+  };
+  if (!HasStepMany(api_) || !aligned(rows.observation, alignment_) ||
+      !aligned(rows.action, DTypeSize(action_.dtype()))) {
+    return Many::kCannot;
+  }
+  const std::size_t count = envs.size();
+  if (spec_.action.discrete()) CheckActions({rows.action, count * sizeof(std::int32_t)});
+  const auto own = [&](std::size_t i) -> PluginEnvironment& {
+    return static_cast<PluginEnvironment&>(*envs[i]);
+  };
+  handles_.resize(count);
+  results_.assign(count, 0);
+  for (std::size_t i = 0; i < count; ++i) {
+    TROOP_CHECK(own(i).under_way_, "{}: no episode is under way: Reset", spec_.id);
+    handles_[i] = own(i).handle_.get();
+  }
+  std::memset(rows.reward, 0, count * sizeof(float));
+  std::memset(rows.terminated, 0, count);
+  std::memset(rows.truncated, 0, count);
+  api_->step_many(handles_.data(), std::int32_t(count), rows.action, rows.observation, rows.reward,
+                  rows.terminated, rows.truncated, results_.data());
+  Many all = Many::kGood;
+  for (std::size_t i = 0; i < count; ++i) {
+    PluginEnvironment& env = own(i);
+    if (results_[i] < 0) {
+      env.Fail("step", results_[i]);
+      all = Many::kSomeFailed;
+      continue;
+    }
+    const bool clock = ++env.steps_ == spec_.max_episode_steps;
+    rows.terminated[i] = rows.terminated[i] != 0;
+    rows.truncated[i] = rows.truncated[i] != 0 || clock;
+    env.under_way_ = rows.terminated[i] == 0 && rows.truncated[i] == 0;
+  }
+  return all;
 }
 
 Environment::Picture PluginEnvironment::Render() const {
@@ -219,9 +285,10 @@ Status CheckPluginApi(const TroopEnvApi* api, const std::string& name) {
         older ? "rebuild it with this troop_env.h" : "use a newer Troop, or an older troop_env.h");
   }
   // The table of version 1.0; later members are looked at by their own size.
-  if (api->struct_size < sizeof(TroopEnvApi)) {
+  constexpr std::size_t kFirstSize = offsetof(TroopEnvApi, step_many);
+  if (api->struct_size < kFirstSize) {
     return InvalidArgument("plug-in {}: its table has {} bytes, not at least {}", name,
-                           api->struct_size, sizeof(TroopEnvApi));
+                           api->struct_size, kFirstSize);
   }
   if (api->ids == nullptr || api->create == nullptr || api->destroy == nullptr ||
       api->spec == nullptr || api->reset == nullptr || api->step == nullptr) {

@@ -46,6 +46,7 @@ class ProcessVectorEnv final : public VectorEnv {
   int fd() const override { return epoll_; }
   Status status() const override { return status_; }
   Environment::Picture Render(int index) const override;
+  std::optional<Duration> inside() const override;
 
  private:
   struct Row {
@@ -429,6 +430,15 @@ const StepBatch* ProcessVectorEnv::Finish() {
   }
   pending_ = false;
   return &batch_;
+}
+
+std::optional<Duration> ProcessVectorEnv::inside() const {
+  if (!options_.measure) return std::nullopt;
+  std::uint64_t total = 0;
+  for (std::size_t k = 0; k < workers_.size(); ++k) {
+    total += *At<std::uint64_t>(plan_.Of(int(k), 0, 0).spent);
+  }
+  return std::chrono::nanoseconds(total);
 }
 
 Environment::Picture ProcessVectorEnv::Render(int index) const {

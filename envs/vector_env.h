@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -60,6 +61,9 @@ class VectorEnv {
   // Not ok: the environments can't go on; Poll gives nothing any more.
   virtual Status status() const { return Status::Ok(); }
   virtual Environment::Picture Render(int index) const = 0;
+  // How long the environments' own steps and resets took so far, over all of their processes: the
+  // rest of the time is the bridge's, and of those who wait for it. Nothing: not measured.
+  virtual std::optional<Duration> inside() const { return std::nullopt; }
 };
 
 // Environments of any kind. In this process: batched code for those that have it (CartPole, MinAtar

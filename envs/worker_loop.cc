@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <exception>
 #include <optional>
 #include <string>
@@ -29,6 +30,8 @@ class WorkerLoop {
   Status Prepare();
   Status Make(std::size_t row);
   Status MapMemory();
+  template <class Call>
+  void Measure(const Call& call);
   void StepAll();
   void ResetMarked();
   void Render(std::string_view row);
@@ -116,12 +119,25 @@ void WorkerLoop::Drop(std::size_t row, std::string_view why) {
   envs_[row].reset();
 }
 
+// The time of a call into an environment, where it is asked for.
+template <class Call>
+void WorkerLoop::Measure(const Call& call) {
+  if (!request_.options.measure) return call();
+  const auto begin = std::chrono::steady_clock::now();
+  call();
+  const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - begin;
+  *At<std::uint64_t>(layout_.spent) += std::uint64_t(took.count());
+}
+
 void WorkerLoop::StepAll() {
   for (std::size_t i = 0; i < envs_.size(); ++i) {
     Enter(i);
     try {
-      const StepResult result = envs_[i]->Step(Row(layout_.action, action_bytes_, i),
-                                               Row(layout_.observation, observation_bytes_, i));
+      StepResult result;
+      Measure([&] {
+        result = envs_[i]->Step(Row(layout_.action, action_bytes_, i),
+                                Row(layout_.observation, observation_bytes_, i));
+      });
       if (const std::string_view why = envs_[i]->fault(); !why.empty()) {
         Fault(i, why);
         continue;
@@ -143,8 +159,10 @@ void WorkerLoop::ResetMarked() {
     try {
       const Status made = envs_[i] == nullptr ? Make(i) : Status::Ok();
       if (made.ok()) {
-        envs_[i]->Reset(At<std::uint64_t>(layout_.seed)[i],
-                        Row(layout_.observation, observation_bytes_, i));
+        Measure([&] {
+          envs_[i]->Reset(At<std::uint64_t>(layout_.seed)[i],
+                          Row(layout_.observation, observation_bytes_, i));
+        });
         if (const std::string_view why = envs_[i]->fault(); !why.empty()) Fault(i, why);
       } else {
         Fault(i, made.message());

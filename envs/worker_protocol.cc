@@ -122,6 +122,7 @@ Layout MemoryPlan::Of(int worker, int first, int rows) const {
   Layout own = all;
   own.rows = rows;
   own.progress += std::size_t(worker) * kLine;
+  own.spent += std::size_t(worker) * kLine;
   own.reset += at;
   own.seed += at * sizeof(std::uint64_t);
   own.action += at * action_bytes;
@@ -142,6 +143,7 @@ Result<MemoryPlan> PlanMemory(const EnvSpec& spec, int rows, int workers) {
     end = Aligned(end + bytes);
   };
   array(&plan.all.progress, std::size_t(workers) * kLine);
+  plan.all.spent = plan.all.progress + sizeof(std::uint64_t);
   array(&plan.all.reset, n);
   array(&plan.all.seed, n * sizeof(std::uint64_t));
   array(&plan.all.action, n * plan.action_bytes);
@@ -160,6 +162,7 @@ std::string LayoutMessage(const Layout& l) {
   return JsonObject()
       .Add("rows", l.rows)
       .Add("progress", std::uint64_t(l.progress))
+      .Add("spent", std::uint64_t(l.spent))
       .Add("reset", std::uint64_t(l.reset))
       .Add("seed", std::uint64_t(l.seed))
       .Add("action", std::uint64_t(l.action))
@@ -183,6 +186,7 @@ Result<Layout> ParseLayout(std::string_view text) {
   TROOP_ASSIGN_OR_RETURN(const std::int64_t rows, json.Integer("rows"));
   layout.rows = int(rows);
   TROOP_RETURN_IF_ERROR(read("progress", &layout.progress));
+  TROOP_RETURN_IF_ERROR(read("spent", &layout.spent));
   TROOP_RETURN_IF_ERROR(read("reset", &layout.reset));
   TROOP_RETURN_IF_ERROR(read("seed", &layout.seed));
   TROOP_RETURN_IF_ERROR(read("action", &layout.action));
@@ -209,6 +213,7 @@ std::string WorkerRequest(std::string_view id, const EnvOptions& options, int ro
       .Add("action_repeat", options.action_repeat)
       .Add("noop_max", options.noop_max)
       .Add("difficulty_ramping", options.difficulty_ramping)
+      .Add("measure", options.measure)
       .str();
 }
 
@@ -230,6 +235,8 @@ Result<Request> ParseRequest(std::string_view text) {
   options.sticky_actions = NumberOr(json, "sticky_actions", -1);
   const JsonValue* ramping = json.Find("difficulty_ramping");
   options.difficulty_ramping = ramping == nullptr || ramping->boolean;
+  const JsonValue* measure = json.Find("measure");
+  options.measure = measure != nullptr && measure->boolean;
   return request;
 }
 

@@ -38,6 +38,7 @@ enum Flags : std::uint8_t { kTerminated = 1, kTruncated = 2, kFault = 4 };
 struct Layout {
   int rows = 0;
   std::size_t progress = 0;     // u32: 1 + the row under way; 0: none
+  std::size_t spent = 0;        // u64: ns inside the environments, where it is measured
   std::size_t reset = 0;        // [rows] u8
   std::size_t seed = 0;         // [rows] u64
   std::size_t action = 0;       // [rows, ...action]
@@ -49,7 +50,7 @@ struct Layout {
 };
 // The memory of `workers` workers with `rows` rows together.
 struct MemoryPlan {
-  Layout all;  // first of each array; `progress` one cache line a worker
+  Layout all;  // first of each array; `progress` and `spent` share one cache line a worker
   std::size_t action_bytes = 0, observation_bytes = 0;  // of one row
   Layout Of(int worker, int first, int rows) const;
 };

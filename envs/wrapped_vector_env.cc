@@ -47,6 +47,7 @@ class WrappedVectorEnv final : public VectorEnv {
   int fd() const override { return inner_->fd(); }
   Status status() const override { return inner_->status(); }
   Environment::Picture Render(int index) const override { return inner_->Render(index); }
+  std::optional<Duration> inside() const override { return inner_->inside(); }
 
  private:
   struct Episode {

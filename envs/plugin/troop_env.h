@@ -28,7 +28,7 @@ extern "C" {
 #endif
 
 #define TROOP_ENV_ABI_MAJOR 1
-#define TROOP_ENV_ABI_MINOR 0
+#define TROOP_ENV_ABI_MINOR 1
 
 #define TROOP_ENV_EXPORT __attribute__((visibility("default")))
 
@@ -128,6 +128,14 @@ typedef struct TroopEnvApi {
 
   // May be NULL. Why the last call with this handle failed: one line, valid until the next call.
   const char* (*last_error)(TroopEnv* env);
+
+  // Since 1.1. May be NULL: the host then calls `step` for each. One step of each of `count`
+  // different handles made with equal id and options, as `step` would take them: row i of each
+  // array is envs[i]'s, rows lie behind one another without gaps, and all of them are aligned and
+  // set to 0 as for `step`. results[i]: what `step` would return; one that fails fails alone. For
+  // code that steps many at once, or saves calls; a host may use either at any time.
+  void (*step_many)(TroopEnv* const* envs, int32_t count, const void* actions, void* observations,
+                    float* rewards, uint8_t* terminated, uint8_t* truncated, int32_t* results);
 } TroopEnvApi;
 
 // The one function that a library exports. The table must live as long as the process. A library

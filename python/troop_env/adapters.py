@@ -130,7 +130,10 @@ class GymAdapter:
         self._observations = Observations(self._env.observation_space)
         actions = Actions(self._env.action_space)
         self._decode = actions.decode
-        self._step = self._env.step
+        self._step, self._reset = self._env.step, self._env.reset
+        if request["meter"] is not None:
+            self._step = request["meter"].wrap(self._step)
+            self._reset = request["meter"].wrap(self._reset)
         self._shape = self._observations.shape if self._observations.box else None
         self._dtype = self._observations.dtype
         limit = request["max_episode_steps"]
@@ -148,7 +151,7 @@ class GymAdapter:
 
     def reset(self, seed, out):
         """Begins an episode."""
-        answer = self._env.reset(seed=seed & SEED_MASK)
+        answer = self._reset(seed=seed & SEED_MASK)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise TypeError("reset must return (observation, info)")
         self._observations.write(answer[0], out)

@@ -92,6 +92,9 @@ class AleAdapter:
         self._draw = random.Random(0).random
         self._steps = self._lives = 0
         self._goes_on = False  # the game, though a lost life ended the episode
+        if request["meter"] is not None:
+            self.step = request["meter"].wrap(self.step)
+            self.reset = request["meter"].wrap(self.reset)
         self._second = numpy.zeros(ale.getScreenDims(), numpy.uint8)
         own = -(-FRAMES_MAX // options.skip)
         self.spec = {

@@ -187,6 +187,10 @@ class VectorRows:
             self._limit = self.spec["max_episode_steps"]
         self._memory = self._reward = self._flags = None
 
+    def _call(self, function, *arguments):
+        meter = self._request["meter"]
+        return (function if meter is None else meter.wrap(function))(*arguments)
+
     def _make(self):
         made = make_vector(self._request)
         if made is not None:
@@ -209,7 +213,8 @@ class VectorRows:
     def step_all(self):
         """A step of each row."""
         try:
-            observations, rewards, terminated, truncated = self._env.step(self._actions())
+            actions = self._actions()
+            observations, rewards, terminated, truncated = self._call(self._env.step, actions)
             for row, out in enumerate(self._memory.observation):
                 self._observations.write(observations[row], out)
             self._reward[:] = rewards
@@ -229,7 +234,7 @@ class VectorRows:
         if self._env is None:
             self._env = self._make()
         seeds = [self._memory.seed[row] & SEED_MASK for row in rows]
-        for row, observation in zip(rows, self._env.reset(rows, seeds)):
+        for row, observation in zip(rows, self._call(self._env.reset, rows, seeds)):
             self._observations.write(observation, self._memory.observation[row])
             self._memory.flags[row] = 0
             self._steps[row] = 0

@@ -8,6 +8,7 @@ import json
 import mmap
 import os
 import sys
+import time
 import traceback
 
 import numpy
@@ -44,6 +45,25 @@ def reason(error):
     return " ".join(text.split())
 
 
+class Meter:
+    """Adds up the nanoseconds that calls take."""
+
+    def __init__(self):
+        self.spent = 0
+
+    def wrap(self, call):
+        """The same call, measured."""
+
+        def measured(*arguments, **named):
+            begin = time.perf_counter_ns()
+            try:
+                return call(*arguments, **named)
+            finally:
+                self.spent += time.perf_counter_ns() - begin
+
+        return measured
+
+
 class Memory:
     """The arrays of this worker's rows, in the shared memory."""
 
@@ -59,6 +79,7 @@ class Memory:
             return whole[at : at + count * numpy.dtype(letter).itemsize].cast(letter)
 
         self.progress = view("progress", "I", 1)
+        self.spent = view("spent", "Q", 1)
         self.reset = view("reset", "B", rows)
         self.seed = view("seed", "Q", rows)
         self.reward = view("reward", "f", rows)
@@ -157,8 +178,8 @@ def send_picture(picture):
         os.write(SOCKET, data[at : at + PICTURE_BYTES])
 
 
-def serve(rows):
-    """Rounds, until the owner is gone."""
+def serve(rows, tell):
+    """Rounds, until the owner is gone; `tell`, if there is one, is called after each."""
     read, write = os.read, os.write
     while True:
         message = read(SOCKET, MESSAGE_BYTES)
@@ -176,6 +197,8 @@ def serve(rows):
             continue
         else:
             return
+        if tell is not None:
+            tell()
         write(SOCKET, b"d")
 
 
@@ -187,6 +210,7 @@ def main():
     request = json.loads(message)
     if request["version"] != VERSION:
         return refuse(f"the Python package is of another version: {__file__}")
+    request["meter"] = Meter() if request["measure"] else None
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
@@ -201,9 +225,15 @@ def main():
     message = os.read(SOCKET, MESSAGE_BYTES)
     if not message:
         return 0
-    rows.map(Memory(json.loads(message), rows.spec))
+    memory = Memory(json.loads(message), rows.spec)
+    rows.map(memory)
     os.write(SOCKET, b"d")
-    serve(rows)
+    meter = request["meter"]
+
+    def tell():
+        memory.spent[0] = meter.spent
+
+    serve(rows, tell if meter is not None else None)
     return 0
 
 

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "envs/native_vector_env.h"
 #include "envs/vector_env.h"
 
 // Plug-ins: the table of functions by hand, with all that can be wrong in it, and real libraries.
@@ -121,9 +122,9 @@ TEST_F(PluginTest, AGoodTableGivesAnEnvironment) {
 
 TEST_F(PluginTest, AnotherVersionIsRefusedWithBoth) {
   TroopEnvApi api = GoodApi();
-  api.abi_major = 0;
+  api.abi_major = api.abi_minor = 0;
   EXPECT_THAT(Refusal(api), HasSubstr("too old: it speaks version 0.0 of the interface, this "
-                                      "program 1.0"));
+                                      "program 1.1"));
   api.abi_major = 7;
   api.abi_minor = 3;
   EXPECT_THAT(Refusal(api), HasSubstr("too new: it speaks version 7.3"));
@@ -139,9 +140,67 @@ TEST_F(PluginTest, ALaterMinorVersionPasses) {
   EXPECT_TRUE(Make(api).ok());
 }
 
+TEST_F(PluginTest, TheFirstVersionsTablePassesAndNothingBehindItIsLookedAt) {
+  TroopEnvApi api = GoodApi();
+  api.abi_minor = 0;
+  api.struct_size = offsetof(TroopEnvApi, step_many);
+  api.step_many = [](auto...) { FAIL() << "this library has no such member"; };
+  const auto env = Make(api);
+  ASSERT_TRUE(env.ok()) << env.status().ToString();
+  std::vector<std::byte> rows(64);
+  float reward = 0;
+  std::uint8_t terminated = 0, truncated = 0;
+  EXPECT_EQ(
+      (*env)->StepMany({&*env, 1}, {rows.data(), rows.data(), &reward, &terminated, &truncated}),
+      Environment::Many::kCannot);
+}
+
+TEST_F(PluginTest, OfManyStepsAtOnceTheOneThatFailsFailsAlone) {
+  TroopEnvApi api = GoodApi();
+  api.step = [](TroopEnv*, auto...) { return std::int32_t{-9}; };
+  api.step_many = [](TroopEnv* const*, std::int32_t count, const void* actions, void* observations,
+                     float* rewards, std::uint8_t* terminated, std::uint8_t* truncated,
+                     std::int32_t* results) {
+    ASSERT_EQ(count, 3);
+    for (int i = 0; i < count; ++i) {
+      rewards[i] = float(static_cast<const std::int32_t*>(actions)[i]);
+      static_cast<float*>(observations)[2 * i + 1] = float(i);
+      ASSERT_EQ(terminated[i] + truncated[i] + results[i], 0);
+    }
+    results[1] = -7;
+    terminated[2] = 2;
+  };
+  std::vector<std::unique_ptr<Environment>> envs;
+  for (int i = 0; i < 3; ++i) envs.push_back(*Make(api));
+  std::vector<int> seeds(3);
+  const auto vector =
+      MakeLoopVectorEnv(std::move(envs), [&](int i) { return std::uint64_t(seeds[i]++); });
+  vector->SubmitReset();
+  vector->Poll();
+  Tensor action(DType::kI32, {3});
+  std::ranges::copy(std::vector<std::int32_t>{2, 1, 2}, action.as<std::int32_t>().begin());
+  vector->Submit(action);
+  const StepBatch& batch = *vector->Poll();
+  const auto flags = [](const ConstTensor& tensor) {
+    const auto row = tensor.as<std::uint8_t>();
+    return std::vector<int>(row.begin(), row.end());
+  };
+  EXPECT_EQ(flags(batch.fault), (std::vector{0, 1, 0}));
+  EXPECT_EQ(flags(batch.terminated), (std::vector{0, 0, 1}));
+  EXPECT_EQ(flags(batch.truncated), (std::vector{0, 0, 0}));
+  EXPECT_EQ(batch.reward.as<float>()[0], 2);
+  EXPECT_EQ(batch.reward.as<float>()[1], 0);
+  EXPECT_EQ(batch.reward.as<float>()[2], 2);
+  EXPECT_EQ(batch.observation.as<float>()[1], 0);
+  EXPECT_EQ(batch.final_observation.as<float>()[5], 2);
+  EXPECT_EQ(seeds, (std::vector{1, 2, 2}));
+  ASSERT_EQ(vector->faults().size(), 1u);
+  EXPECT_THAT(vector->faults()[0].what, HasSubstr("step failed (-7)"));
+}
+
 TEST_F(PluginTest, ATableThatLacksSomethingIsRefused) {
   TroopEnvApi api = GoodApi();
-  api.struct_size -= 1;
+  api.struct_size = offsetof(TroopEnvApi, step_many) - 1;
   EXPECT_THAT(Refusal(api), HasSubstr("its table has"));
   for (auto lack : std::vector<void (*)(TroopEnvApi*)>{
            [](TroopEnvApi* a) { a->ids = nullptr; }, [](TroopEnvApi* a) { a->create = nullptr; },

@@ -196,6 +196,7 @@ TEST(ProcessVectorEnvNativeTest, NativeEnvironmentsGiveTheSameBytesInAProcess) {
     auto here = MakeVectorEnv(id, options, kSize, CountingSeeder());
     options.isolation = Isolation::kProcess;
     options.processes = 2;
+    options.measure = true;
     auto there = MakeVectorEnv(id, options, kSize, CountingSeeder());
     ASSERT_TRUE(here.ok() && there.ok()) << there.status().ToString();
     ASSERT_EQ((*here)->spec(), (*there)->spec());
@@ -224,6 +225,8 @@ TEST(ProcessVectorEnvNativeTest, NativeEnvironmentsGiveTheSameBytesInAProcess) {
       (*here)->Submit(action);
       (*there)->Submit(action);
     }
+    EXPECT_FALSE((*here)->inside());
+    EXPECT_GT((*there)->inside().value_or(Duration{}), Duration{});
   }
 }
 
@@ -395,6 +398,26 @@ TEST_F(ProcessVectorEnvTest, ManyDeathsLeaveNothingBehind) {
   EXPECT_EQ(errno, ECHILD);
   ASSERT_GE(Pids().size(), 6U);
   for (const pid_t pid : Pids()) EXPECT_TRUE(GoneSoon(pid)) << pid;
+}
+
+TEST_F(ProcessVectorEnvTest, ItIsToldHowLongTheEnvironmentsTook) {
+  EXPECT_FALSE(Open(1)->inside()) << "nobody asked for it";
+  options_.measure = true;
+  options_.processes = 2;
+  Option("fault", "nap");  // 10 ms in the first environment of each process
+  Option("at", std::int64_t{1});
+  const auto env = Open(3);
+  ASSERT_NE(env, nullptr);
+  const auto start = std::chrono::steady_clock::now();
+  const Duration resets = env->inside().value_or(Duration{});
+  EXPECT_GT(resets, Duration{});
+  Step(env.get());
+  const Duration first = env->inside().value_or(Duration{});
+  EXPECT_GE(first - resets, Milliseconds(20));
+  Step(env.get());
+  const Duration both = env->inside().value_or(Duration{});
+  EXPECT_GT(both, first);
+  EXPECT_LE(both - resets, 2 * (std::chrono::steady_clock::now() - start)) << "of two processes";
 }
 
 TEST_F(ProcessVectorEnvTest, WorkersDieWithTheirOwner) {

@@ -20,6 +20,7 @@ def request(name, *, rows=1, limit=-1, wrappers=(), **options):
         "wrappers": list(wrappers),
         "max_episode_steps": limit,
         "action_repeat": 1,
+        "meter": None,
     }
 
 

@@ -20,7 +20,7 @@ _troop_configs() {
 
 _troop() {
   local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}
-  local commands='train eval play resume status role config env env-check'
+  local commands='train eval play resume status role config env env-check bench'
   local command='' flags='' arguments=0 i group=''
   COMPREPLY=()
   # "key=value" arrives as three words, because = separates words.
@@ -28,9 +28,14 @@ _troop() {
   for ((i = 1; i < COMP_CWORD; ++i)); do
     case ${COMP_WORDS[i]} in
       --index | --coordinator | --dead-after | --episodes | --epsilon | --seed | --fps | \
-        --gif | --png | --check | --plugin | --language) ((++i)) ;;  # its value is no argument
+        --gif | --png | --check | --plugin | --language | --envs | --seconds) ((++i)) ;;  # its value is no argument
       -*) ;;
-      env) if [[ -z $command$group ]]; then group=env; fi ;;
+      env)
+        if [[ $command == bench ]]; then
+          command=env-bench
+        elif [[ -z $command$group ]]; then
+          group=env
+        fi ;;
       *) if [[ -z $command ]]; then command=${group:+env-}${COMP_WORDS[i]}; else ((++arguments)); fi ;;
     esac
   done
@@ -38,10 +43,12 @@ _troop() {
     --gif | --png | --plugin) _troop_paths compgen -f -- "$word"; return ;;
     --check) _troop_paths _troop_configs "$word"; return ;;
     --language) mapfile -t COMPREPLY < <(compgen -W 'c c++ python' -- "$word"); return ;;
-    --index | --coordinator | --dead-after | --episodes | --epsilon | --seed | --fps) return ;;
+    --index | --coordinator | --dead-after | --episodes | --epsilon | --seed | --fps | --envs | --seconds) return ;;
   esac
   case $group$command in
-    env) flags='list new check --help' ;;
+    env) flags='list new check bench --help' ;;
+    bench) flags='env --help' ;;
+    *env-bench) flags='--plugin --envs --seconds --help' ;;
     *env-list) flags='--plugin --help' ;;
     *env-new) flags='--language --help' ;;
     *env-check) flags='--plugin --quick --help' ;;
@@ -57,8 +64,8 @@ _troop() {
   esac
   case $word:$command:$arguments in
     -*) ;;
-    *:train:0 | *:env-check:0) _troop_paths _troop_configs "$word"; return ;;
-    *:train:* | *:env-check:* | *:resume:[1-9]*) _troop_keys "$word"; return ;;
+    *:train:0 | *:env-check:0 | *:env-bench:0) _troop_paths _troop_configs "$word"; return ;;
+    *:train:* | *:env-check:* | *:env-bench:* | *:resume:[1-9]*) _troop_keys "$word"; return ;;
     *:eval:0 | *:play:0 | *:resume:0 | *:status:0) _troop_paths compgen -d -- "$word"; return ;;
     *:role:0) flags='actor replay learner paramserver evaluator' ;;
   esac

@@ -235,9 +235,29 @@ class Handle {
   virtual void Describe(TroopEnvSpec* spec) const = 0;
   virtual void Reset(std::uint64_t seed, void* observation) = 0;
   virtual StepResult Step(const void* action, void* observation) = 0;
+  // All of this one's class. The arguments are those of TroopEnvApi::step_many.
+  virtual void StepMany(TroopEnv* const* envs, std::int32_t count, const void* actions,
+                        void* observations, float* rewards, std::uint8_t* terminated,
+                        std::uint8_t* truncated, std::int32_t* results) = 0;
   virtual bool Render(TroopEnvPicture* picture) = 0;  // false: there are no pictures
   std::string error;
 };
+
+inline Handle* HandleOf(TroopEnv* env) { return reinterpret_cast<Handle*>(env); }
+
+// No exception passes the border: its text goes to `error`, and the call fails.
+template <class Call>
+std::int32_t Guard(std::string* error, const Call& call) noexcept {
+  try {
+    call();
+    return 0;
+  } catch (const std::exception& exception) {
+    *error = exception.what();
+  } catch (...) {
+    *error = "it threw something that is no std::exception";
+  }
+  return -1;
+}
 
 template <class E>
 class Bridge final : public Handle {
@@ -270,6 +290,22 @@ class Bridge final : public Handle {
       return environment_.Step(*static_cast<const std::int32_t*>(action), room);
     }
   }
+  void StepMany(TroopEnv* const* envs, std::int32_t count, const void* actions, void* observations,
+                float* rewards, std::uint8_t* terminated, std::uint8_t* truncated,
+                std::int32_t* results) override {
+    const std::size_t width = Signature::kContinuous ? spec_.low_.size() : 1;
+    auto* const observation = static_cast<Element*>(observations);
+    for (std::int32_t i = 0; i < count; ++i) {
+      auto& one = static_cast<Bridge&>(*HandleOf(envs[i]));
+      const void* const action = static_cast<const Number*>(actions) + std::size_t(i) * width;
+      results[i] = Guard(&one.error, [&] {
+        const StepResult step = one.Step(action, observation + std::size_t(i) * elements_);
+        rewards[i] = step.reward;
+        terminated[i] = step.terminated;
+        truncated[i] = step.truncated;
+      });
+    }
+  }
   bool Render(TroopEnvPicture* picture) override {
     if constexpr (kHasRender<E>) {
       picture_ = environment_.Render();
@@ -289,6 +325,7 @@ class Bridge final : public Handle {
  private:
   using Signature = StepSignature<decltype(&E::Step)>;
   using Element = typename Signature::Element;
+  using Number = std::conditional_t<Signature::kContinuous, float, std::int32_t>;
   static E Make(Options& options) {
     if constexpr (std::is_constructible_v<E, Options&>) {
       return E(options);
@@ -320,26 +357,13 @@ class Library {
                                          &Reset,
                                          &Step,
                                          &Render,
-                                         &LastError};
+                                         &LastError,
+                                         &StepMany};
     return &kApi;
   }
 
  private:
-  static Handle* Of(TroopEnv* env) { return reinterpret_cast<Handle*>(env); }
-
-  // No exception passes the border: its text goes to `error`, and the call fails.
-  template <class Call>
-  static std::int32_t Guard(std::string* error, const Call& call) noexcept {
-    try {
-      call();
-      return 0;
-    } catch (const std::exception& exception) {
-      *error = exception.what();
-    } catch (...) {
-      *error = "it threw something that is no std::exception";
-    }
-    return -1;
-  }
+  static Handle* Of(TroopEnv* env) { return HandleOf(env); }
 
   template <class One>
   static void MakeIf(const char* id, Options& options, std::unique_ptr<Handle>* handle) {
@@ -377,6 +401,13 @@ class Library {
       *terminated = step.terminated;
       *truncated = step.truncated;
     });
+  }
+  static void StepMany(TroopEnv* const* envs, std::int32_t count, const void* actions,
+                       void* observations, float* rewards, std::uint8_t* terminated,
+                       std::uint8_t* truncated, std::int32_t* results) {
+    if (count < 1) return;
+    Of(envs[0])->StepMany(envs, count, actions, observations, rewards, terminated, truncated,
+                          results);
   }
   static std::int32_t Render(TroopEnv* env, TroopEnvPicture* picture) {
     return Guard(&Of(env)->error, [&] { Of(env)->Render(picture); });
