@@ -164,12 +164,13 @@ struct Config {
   } learner;
 
   struct OptimizerKeys {
-    std::string type = "adam";         // "adam" | "rmsprop"
+    std::string type = "adam";         // "adam" | "rmsprop" | "sgd" | "adagrad"
     double learning_rate = 1e-3;
     double final_fraction = 1;         // of the learning rate, reached linearly at the run's end
     double beta1 = 0.9, beta2 = 0.999;
     double decay = 0.95;               // rmsprop
     bool centered = true;              // rmsprop
+    double momentum = 0;               // sgd
     double epsilon = 1e-8;
     double weight_decay = 0;           // decoupled (AdamW)
     bool operator==(const OptimizerKeys&) const = default;

@@ -152,6 +152,9 @@ void CheckRun(const Config& c, Conflicts* out) {
   out->If(c.optimizer.weight_decay > 0 && c.optimizer.type != "adam",
           {"optimizer.weight_decay", "optimizer.type"},
           "only optimizer.type = \"adam\" has it; set 0, or change the type");
+  out->If(c.optimizer.momentum > 0 && c.optimizer.type != "sgd",
+          {"optimizer.momentum", "optimizer.type"},
+          "only optimizer.type = \"sgd\" has it; set 0, or change the type");
   out->If(c.evaluator.solved_return != 0 && !c.evaluator.enabled,
           {"evaluator.solved_return", "evaluator.enabled"},
           "{} can't be reached without evaluations; set evaluator.enabled = true, or 0 here",

@@ -259,8 +259,10 @@ void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
 }
 
 void VisitOptimizer(Config::OptimizerKeys& c, ConfigVisitor& v) {
-  v.Visit({.name = "optimizer.type", .doc = "Adam (Kingma & Ba 2015) or RMSProp (Graves 2013).",
-           .choices = {"adam", "rmsprop"}}, c.type);
+  v.Visit({.name = "optimizer.type",
+           .doc = "Adam (Kingma & Ba 2015), RMSProp (Graves 2013), SGD, or AdaGrad (Duchi et al. "
+                  "2011).",
+           .choices = {"adam", "rmsprop", "sgd", "adagrad"}}, c.type);
   v.Visit({"optimizer.learning_rate", "Step size at the start.", Above(0)}, c.learning_rate);
   v.Visit({"optimizer.final_fraction",
            "Share of the learning rate that is left at the run's end, reached linearly.",
@@ -271,8 +273,10 @@ void VisitOptimizer(Config::OptimizerKeys& c, ConfigVisitor& v) {
   v.Visit({"optimizer.decay", "RMSProp: decay of both means.", FromBelow(0, 1)}, c.decay);
   v.Visit({"optimizer.centered", "RMSProp: divide by the gradient's deviation, not its size."},
           c.centered);
+  v.Visit({"optimizer.momentum", "SGD: share of the last step's direction that stays; 0: none.",
+           FromBelow(0, 1)}, c.momentum);
   v.Visit({"optimizer.epsilon",
-           "Added to the divisor: Adam outside the root, RMSProp inside it.", Above(0)}, c.epsilon);
+           "Added to the divisor: Adam and AdaGrad outside the root, RMSProp inside it.", Above(0)}, c.epsilon);
   v.Visit(
       {"optimizer.weight_decay",
        "Share of each weight, times the learning rate, removed per update (decoupled; Adam only).",

@@ -31,6 +31,21 @@ struct RmsPropStep {
   float decay_factor = 1;  // 1 - learning_rate * weight_decay
 };
 
+// SGD, with momentum as PyTorch has it (no dampening) or without:
+//   m = momentum * m + g;  value -= learning_rate * m   (without: m = g)
+struct SgdStep {
+  float gradient_scale = 1;
+  float momentum = 0;
+  float learning_rate = 0;
+};
+
+// AdaGrad (Duchi et al. 2011; ε outside the root, as PyTorch has it):
+//   v = v + g²;  value -= learning_rate * g / (sqrt(v) + epsilon)
+struct AdaGradStep {
+  float gradient_scale = 1;
+  float learning_rate = 0, epsilon = 1e-10f;
+};
+
 // Every level gives the same bits: elementwise, no fused multiply-add; sum_squares adds exact f64
 // squares in a fixed order of 32 running sums. Any alignment. O(n), one pass over memory.
 struct OptimizerKernels {
@@ -39,6 +54,12 @@ struct OptimizerKernels {
   // m: nullptr when not centered.
   void (*rmsprop)(const RmsPropStep& step, std::int64_t n, const float* gradient, float* m,
                   float* v, float* value);
+  // m: nullptr without momentum.
+  void (*sgd)(const SgdStep& step, std::int64_t n, const float* gradient, float* m, float* value);
+  void (*adagrad)(const AdaGradStep& step, std::int64_t n, const float* gradient, float* v,
+                  float* value);
+  // sum += weight * x, two roundings. A weight of 1 adds x itself.
+  void (*add_scaled)(std::int64_t n, float weight, const float* x, float* sum);
   // Not finite exactly when an element isn't: f32 squares can't overflow f64.
   double (*sum_squares)(std::int64_t n, const float* x);
 };

@@ -3,6 +3,6 @@
 namespace troop {
 
 extern const OptimizerKernels kOptimizerAvx2;
-const OptimizerKernels kOptimizerAvx2 = {Adam, RmsProp, SumSquares};
+const OptimizerKernels kOptimizerAvx2 = {Adam, RmsProp, Sgd, AdaGrad, AddScaled, SumSquares};
 
 }  // namespace troop

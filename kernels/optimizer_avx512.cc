@@ -3,6 +3,6 @@
 namespace troop {
 
 extern const OptimizerKernels kOptimizerAvx512;
-const OptimizerKernels kOptimizerAvx512 = {Adam, RmsProp, SumSquares};
+const OptimizerKernels kOptimizerAvx512 = {Adam, RmsProp, Sgd, AdaGrad, AddScaled, SumSquares};
 
 }  // namespace troop

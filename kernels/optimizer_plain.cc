@@ -3,6 +3,6 @@
 namespace troop {
 
 extern const OptimizerKernels kOptimizerPlain;
-const OptimizerKernels kOptimizerPlain = {Adam, RmsProp, SumSquares};
+const OptimizerKernels kOptimizerPlain = {Adam, RmsProp, Sgd, AdaGrad, AddScaled, SumSquares};
 
 }  // namespace troop

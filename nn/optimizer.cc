@@ -16,7 +16,8 @@ std::span<float> ZeroFloats(MutableBuffer& storage, std::int64_t count) {
 class Adam final : public Optimizer {
  public:
   Adam(const Config& config, std::int64_t parameters)
-      : options_(config.optimizer), m_(ZeroFloats(m_storage_, parameters)),
+      : options_(config.optimizer),
+        m_(ZeroFloats(m_storage_, parameters)),
         v_(ZeroFloats(v_storage_, parameters)) {}
 
   void Step(std::span<const float> gradient, float gradient_scale, float learning_rate,
@@ -86,6 +87,63 @@ class RmsProp final : public Optimizer {
   std::int64_t steps_ = 0;
 };
 
+class Sgd final : public Optimizer {
+ public:
+  Sgd(const Config& config, std::int64_t parameters)
+      : momentum_(float(config.optimizer.momentum)),
+        parameters_(std::size_t(parameters)),
+        m_(ZeroFloats(m_storage_, momentum_ > 0 ? parameters : 0)) {}
+
+  void Step(std::span<const float> gradient, float gradient_scale, float learning_rate,
+            std::span<float> value) override {
+    TROOP_CHECK(gradient.size() == parameters_ && value.size() == parameters_, "{} and {}, not {}",
+                gradient.size(), value.size(), parameters_);
+    ++steps_;
+    const SgdStep step{gradient_scale, momentum_, learning_rate};
+    kernels_.sgd(step, std::int64_t(parameters_), gradient.data(),
+                 momentum_ > 0 ? m_.data() : nullptr, value.data());
+  }
+  std::vector<Slot> slots() override {
+    if (momentum_ == 0) return {};
+    return {{"m", m_}};
+  }
+  std::int64_t steps() const override { return steps_; }
+  void set_steps(std::int64_t steps) override { steps_ = steps; }
+
+ private:
+  const float momentum_;
+  const std::size_t parameters_;
+  const OptimizerKernels& kernels_ = OptimizerKernelsFor(BestCpuLevel());
+  MutableBuffer m_storage_;
+  std::span<float> m_;
+  std::int64_t steps_ = 0;
+};
+
+class AdaGrad final : public Optimizer {
+ public:
+  AdaGrad(const Config& config, std::int64_t parameters)
+      : epsilon_(float(config.optimizer.epsilon)), v_(ZeroFloats(v_storage_, parameters)) {}
+
+  void Step(std::span<const float> gradient, float gradient_scale, float learning_rate,
+            std::span<float> value) override {
+    TROOP_CHECK(gradient.size() == v_.size() && value.size() == v_.size(), "{} and {}, not {}",
+                gradient.size(), value.size(), v_.size());
+    ++steps_;
+    const AdaGradStep step{gradient_scale, learning_rate, epsilon_};
+    kernels_.adagrad(step, std::int64_t(v_.size()), gradient.data(), v_.data(), value.data());
+  }
+  std::vector<Slot> slots() override { return {{"v", v_}}; }
+  std::int64_t steps() const override { return steps_; }
+  void set_steps(std::int64_t steps) override { steps_ = steps; }
+
+ private:
+  const float epsilon_;
+  const OptimizerKernels& kernels_ = OptimizerKernelsFor(BestCpuLevel());
+  MutableBuffer v_storage_;
+  std::span<float> v_;
+  std::int64_t steps_ = 0;
+};
+
 }  // namespace
 
 Result<std::unique_ptr<Optimizer>> MakeOptimizer(const Config& config, std::int64_t parameters) {
@@ -93,7 +151,10 @@ Result<std::unique_ptr<Optimizer>> MakeOptimizer(const Config& config, std::int6
   const std::string& type = config.optimizer.type;
   if (type == "adam") return std::unique_ptr<Optimizer>(new Adam(config, parameters));
   if (type == "rmsprop") return std::unique_ptr<Optimizer>(new RmsProp(config, parameters));
-  return InvalidArgument("optimizer.type is \"{}\"; known are \"adam\", \"rmsprop\"", type);
+  if (type == "sgd") return std::unique_ptr<Optimizer>(new Sgd(config, parameters));
+  if (type == "adagrad") return std::unique_ptr<Optimizer>(new AdaGrad(config, parameters));
+  return InvalidArgument(
+      "optimizer.type is \"{}\"; known are \"adam\", \"rmsprop\", \"sgd\", \"adagrad\"", type);
 }
 
 }  // namespace troop

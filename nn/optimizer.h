@@ -27,8 +27,9 @@ class Optimizer {
   virtual void set_steps(std::int64_t steps) = 0;
 };
 
-// config.optimizer.type: Adam / AdamW (Kingma & Ba 2015, algorithm 1; Loshchilov & Hutter 2019) or
-// centered RMSProp (Graves 2013, eq. 38-42; ε inside the root as in DQN: sqrt(v - m² + ε)).
+// config.optimizer.type: Adam / AdamW (Kingma & Ba 2015, algorithm 1; Loshchilov & Hutter 2019),
+// RMSProp, centered or not (Graves 2013, eq. 38-42; ε inside the root as in DQN: sqrt(v - m² + ε)),
+// SGD with or without momentum, or AdaGrad (Duchi et al. 2011); the last two as PyTorch has them.
 Result<std::unique_ptr<Optimizer>> MakeOptimizer(const Config& config, std::int64_t parameters);
 
 }  // namespace troop

@@ -277,6 +277,7 @@ TEST(ConfigTest, ImpossibleCombinationsAreRefused) {
       {{"actor.warmup_steps=1e6"},
        "actor.warmup_steps=1e6: 1000000 is more than learner.total_steps"},
       {{"optimizer.type=rmsprop", "optimizer.weight_decay=0.1"}, "only optimizer.type = \"adam\""},
+      {{"optimizer.type=rmsprop", "optimizer.momentum=0.9"}, "only optimizer.type = \"sgd\""},
       {{"network.dueling=false", "network.dueling_units=8"}, "network.dueling = false turns off"},
       {{"evaluator.enabled=false", "evaluator.solved_return=475"}, "can't be reached"},
       {{"fleet.backoff_first_s=20"}, "is more than fleet.backoff_max_s = 10"},
@@ -404,6 +405,7 @@ void Repair(Config* c) {
   c->learner.total_steps = std::max({c->learner.total_steps, c->actor.warmup_steps,
                                      double(c->replay.min_items)});
   if (c->optimizer.type != "adam") c->optimizer.weight_decay = 0;
+  if (c->optimizer.type != "sgd") c->optimizer.momentum = 0;
   if (!c->network.dueling) c->network.dueling_units = 0;
   if (!c->evaluator.enabled) c->evaluator.solved_return = 0;
   c->fleet.backoff_max_s = std::max(c->fleet.backoff_max_s, c->fleet.backoff_first_s);

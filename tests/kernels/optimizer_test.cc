@@ -54,7 +54,7 @@ RmsPropStep SomeRmsPropStep() {
 
 TEST(OptimizerKernelsTest, LevelsGiveTheSameBitsForEveryLength) {
   for (std::size_t n = 0; n < 70; ++n) {
-    std::vector<State> adam, centered, plain;
+    std::vector<State> adam, centered, plain, momentum, sgd, adagrad, added;
     std::vector<double> sums;
     for (CpuLevel level : SupportedCpuLevels()) {
       const OptimizerKernels& k = OptimizerKernelsFor(level);
@@ -70,8 +70,20 @@ TEST(OptimizerKernelsTest, LevelsGiveTheSameBitsForEveryLength) {
       s = RandomState(n);
       k.rmsprop(SomeRmsPropStep(), length, s.gradient.data(), nullptr, s.v.data(), s.value.data());
       plain.push_back(s);
+      s = RandomState(n);
+      k.sgd({0.37f, 0.9f, 0.011f}, length, s.gradient.data(), s.m.data(), s.value.data());
+      momentum.push_back(s);
+      s = RandomState(n);
+      k.sgd({0.37f, 0, 0.011f}, length, s.gradient.data(), nullptr, s.value.data());
+      sgd.push_back(s);
+      s = RandomState(n);
+      k.adagrad({0.37f, 0.011f, 1e-5f}, length, s.gradient.data(), s.v.data(), s.value.data());
+      adagrad.push_back(s);
+      s = RandomState(n);
+      k.add_scaled(length, 0.37f, s.gradient.data(), s.value.data());
+      added.push_back(s);
     }
-    for (const auto& states : {adam, centered, plain}) {
+    for (const auto& states : {adam, centered, plain, momentum, sgd, adagrad, added}) {
       for (const State& s : states) {
         ASSERT_TRUE(SameBits(s.value, states[0].value)) << n;
         ASSERT_TRUE(SameBits(s.m, states[0].m)) << n;
@@ -103,8 +115,8 @@ TEST(OptimizerKernelsTest, AdamEqualsTheFormulaInF64) {
   const State before = RandomState(37);
   State s = before;
   const AdamStep step = SomeAdamStep();
-  OptimizerKernelsFor(BestCpuLevel()).adam(step, 37, s.gradient.data(), s.m.data(), s.v.data(),
-                                           s.value.data());
+  OptimizerKernelsFor(BestCpuLevel())
+      .adam(step, 37, s.gradient.data(), s.m.data(), s.v.data(), s.value.data());
   for (std::size_t i = 0; i < 37; ++i) {
     const double g = double(before.gradient[i]) * step.gradient_scale;
     const double m = 0.9 * before.m[i] + 0.1 * g;
@@ -122,9 +134,9 @@ TEST(OptimizerKernelsTest, CenteredRmsPropEqualsTheFormulaInF64) {
   const RmsPropStep step = SomeRmsPropStep();
   for (bool centered : {true, false}) {
     State s = before;
-    OptimizerKernelsFor(BestCpuLevel()).rmsprop(step, 37, s.gradient.data(),
-                                                centered ? s.m.data() : nullptr, s.v.data(),
-                                                s.value.data());
+    OptimizerKernelsFor(BestCpuLevel())
+        .rmsprop(step, 37, s.gradient.data(), centered ? s.m.data() : nullptr, s.v.data(),
+                 s.value.data());
     for (std::size_t i = 0; i < 37; ++i) {
       const double g = double(before.gradient[i]) * step.gradient_scale;
       const double m = centered ? 0.95 * before.m[i] + 0.05 * g : 0;
@@ -140,6 +152,32 @@ TEST(OptimizerKernelsTest, CenteredRmsPropEqualsTheFormulaInF64) {
         EXPECT_NEAR(s.value[i], value, 2e-6);
       }
     }
+  }
+}
+
+TEST(OptimizerKernelsTest, SgdAdaGradAndSumsEqualTheFormulasInF64) {
+  const State before = RandomState(37);
+  State with = before, without = before, adagrad = before, sum = before, plain_sum = before;
+  const OptimizerKernels& k = OptimizerKernelsFor(BestCpuLevel());
+  k.sgd({0.37f, 0.9f, 0.011f}, 37, with.gradient.data(), with.m.data(), with.value.data());
+  k.sgd({0.37f, 0.9f, 0.011f}, 37, without.gradient.data(), nullptr, without.value.data());
+  k.adagrad({0.37f, 0.011f, 1e-5f}, 37, adagrad.gradient.data(), adagrad.v.data(),
+            adagrad.value.data());
+  k.add_scaled(37, 0.37f, sum.gradient.data(), sum.value.data());
+  k.add_scaled(37, 1, plain_sum.gradient.data(), plain_sum.value.data());
+  for (std::size_t i = 0; i < 37; ++i) {
+    const double g = double(before.gradient[i]) * 0.37f;
+    const double value = double(before.value[i]);
+    const double m = 0.9 * before.m[i] + g;
+    EXPECT_NEAR(with.m[i], m, 5e-7);
+    EXPECT_NEAR(with.value[i], value - 0.011 * m, 5e-7);
+    EXPECT_NEAR(without.value[i], value - 0.011 * g, 5e-7);
+    EXPECT_EQ(without.m[i], before.m[i]);
+    const double v = double(before.v[i]) + g * g;
+    EXPECT_NEAR(adagrad.v[i], v, 2e-6);
+    EXPECT_NEAR(adagrad.value[i], value - 0.011 * g / (std::sqrt(v) + 1e-5), 5e-7);
+    EXPECT_NEAR(sum.value[i], value + g, 5e-7);
+    EXPECT_EQ(plain_sum.value[i], before.value[i] + before.gradient[i]);
   }
 }
 
@@ -171,8 +209,8 @@ TEST(OptimizerKernelsTest, SumOfSquaresIsExactWhereF64IsAndSeesWhatIsNotFinite) 
     EXPECT_EQ(sum(integers), want);
     EXPECT_EQ(sum({}), 0);
     EXPECT_EQ(sum({3e30f, 4e30f}), double(3e30f) * double(3e30f) + double(4e30f) * double(4e30f));
-    for (float bad : {std::numeric_limits<float>::infinity(),
-                      std::numeric_limits<float>::quiet_NaN()}) {
+    for (float bad :
+         {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
       for (std::size_t at : {std::size_t(0), std::size_t(500), std::size_t(1000)}) {
         Floats x = integers;
         x[at] = bad;

@@ -90,12 +90,54 @@ TEST(OptimizerTest, RmsPropFollowsTheFormulaForAHundredSteps) {
   }
 }
 
+// torch.optim.SGD's page: b = μ b + g, θ = θ - γ b.
+TEST(OptimizerTest, SgdFollowsPyTorchsFormulaForAHundredSteps) {
+  for (const double momentum : {0.0, 0.9}) {
+    Config config = ConfigOf("sgd");
+    config.optimizer.momentum = momentum;
+    const auto optimizer = Make(config);
+    EXPECT_EQ(optimizer->slots().size(), momentum > 0 ? 1u : 0u);
+    std::vector<float> value(kCount, 1);
+    std::vector<double> want(kCount, 1), b(kCount);
+    for (int t = 1; t <= 100; ++t) {
+      const std::vector<float> g = Gradient(std::uint64_t(t));
+      optimizer->Step(g, 0.5f, 0.01f, value);
+      for (std::size_t i = 0; i < kCount; ++i) {
+        b[i] = momentum * b[i] + 0.5 * double(g[i]);
+        want[i] -= 0.01 * b[i];
+      }
+    }
+    for (std::size_t i = 0; i < kCount; ++i) EXPECT_NEAR(value[i], want[i], 2e-5);
+  }
+}
+
+// torch.optim.Adagrad's page, without decays: s += g², θ = θ - γ g / (sqrt(s) + ε).
+TEST(OptimizerTest, AdaGradFollowsPyTorchsFormulaForAHundredSteps) {
+  Config config = ConfigOf("adagrad");
+  config.optimizer.epsilon = 1e-3;
+  const auto optimizer = Make(config);
+  std::vector<float> value(kCount, 1);
+  std::vector<double> want(kCount, 1), s(kCount);
+  for (int t = 1; t <= 100; ++t) {
+    const std::vector<float> g = Gradient(std::uint64_t(t));
+    optimizer->Step(g, 0.5f, 0.1f, value);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      const double gi = 0.5 * double(g[i]);
+      s[i] += gi * gi;
+      want[i] -= 0.1 * gi / (std::sqrt(s[i]) + 1e-3);
+    }
+  }
+  for (std::size_t i = 0; i < kCount; ++i) EXPECT_NEAR(value[i], want[i], 2e-5);
+}
+
 TEST(OptimizerTest, RestoredSlotsAndStepsContinueBitForBit) {
-  for (const char* type : {"adam", "rmsprop"}) {
-    const auto first = Make(ConfigOf(type));
+  for (const char* type : {"adam", "rmsprop", "sgd", "adagrad"}) {
+    Config config = ConfigOf(type);
+    if (config.optimizer.type == "sgd") config.optimizer.momentum = 0.9;
+    const auto first = Make(config);
     std::vector<float> value(kCount, 1);
     for (std::uint64_t t = 0; t < 10; ++t) first->Step(Gradient(t), 1, 0.01f, value);
-    const auto second = Make(ConfigOf(type));
+    const auto second = Make(config);
     for (std::size_t s = 0; s < first->slots().size(); ++s) {
       EXPECT_EQ(first->slots()[s].name, second->slots()[s].name);
       std::ranges::copy(first->slots()[s].values, second->slots()[s].values.begin());
@@ -111,7 +153,7 @@ TEST(OptimizerTest, RestoredSlotsAndStepsContinueBitForBit) {
 }
 
 TEST(OptimizerTest, ElementWithoutGradientFromTheStartStaysZero) {
-  for (const char* type : {"adam", "rmsprop"}) {
+  for (const char* type : {"adam", "rmsprop", "sgd", "adagrad"}) {
     const auto optimizer = Make(ConfigOf(type));
     std::vector<float> value(kCount, 0), g(kCount, 0);
     for (int t = 0; t < 5; ++t) optimizer->Step(g, 1, 0.1f, value);
@@ -120,10 +162,10 @@ TEST(OptimizerTest, ElementWithoutGradientFromTheStartStaysZero) {
 }
 
 TEST(OptimizerTest, UnknownTypeIsRefusedWithTheKnownOnes) {
-  const auto made = MakeOptimizer(ConfigOf("sgd"), 1);
+  const auto made = MakeOptimizer(ConfigOf("lbfgs"), 1);
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.status().code(), Code::kInvalidArgument);
-  EXPECT_NE(made.status().message().find("\"sgd\""), std::string::npos);
+  EXPECT_NE(made.status().message().find("\"lbfgs\""), std::string::npos);
   EXPECT_NE(made.status().message().find("rmsprop"), std::string::npos);
 }
 
