@@ -276,7 +276,8 @@ void VisitOptimizer(Config::OptimizerKeys& c, ConfigVisitor& v) {
   v.Visit({"optimizer.momentum", "SGD: share of the last step's direction that stays; 0: none.",
            FromBelow(0, 1)}, c.momentum);
   v.Visit({"optimizer.epsilon",
-           "Added to the divisor: Adam and AdaGrad outside the root, RMSProp inside it.", Above(0)}, c.epsilon);
+           "Added to the divisor: Adam and AdaGrad outside the root, RMSProp inside it.", Above(0)},
+          c.epsilon);
   v.Visit(
       {"optimizer.weight_decay",
        "Share of each weight, times the learning rate, removed per update (decoupled; Adam only).",

@@ -14,6 +14,8 @@ namespace {
 
 constexpr std::size_t kRangesMax = std::size_t{1} << 18;  // no model has more tensors
 
+constexpr std::int64_t kParametersMax = std::int64_t{1} << 48;  // nothing below overflows
+
 std::int64_t BlocksOf(std::int64_t elements) { return AlignParams(elements) / kParamAlignment; }
 
 // Of `total` blocks, what shard i of `count` gets: equal but for one.
@@ -27,6 +29,7 @@ std::string_view LayerOf(std::string_view tensor) { return tensor.substr(0, tens
 const char* FaultOfShards(const ShardMapBody& body) {
   if (body.epoch == 0) return "its epoch is 0";
   if (body.sharding > std::uint8_t(Sharding::kLayer)) return "its sharding is unknown";
+  if (body.parameters > kParametersMax) return "it has too many parameters";
   if (body.shards.empty() || body.shards.size() > std::size_t(kShardsMax)) {
     return "it has no shards, or too many";
   }

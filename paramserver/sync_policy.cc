@@ -117,29 +117,35 @@ bool SyncPolicy::AtOnce() const {
          (options_.mode == SyncMode::kSsp && options_.staleness > 0);
 }
 
-Result<SyncPolicy::Verdict> SyncPolicy::Arrive(const Arrival& arrival) {
-  Member* member = Find(arrival.learner);
+Status SyncPolicy::Check(const Arrival& arrival) const {
+  const Member* member = Find(arrival.learner);
   if (member == nullptr || !member->live) {
     return FailedPrecondition("learner {} takes no part now (its lease ended); join again",
                               arrival.learner);
   }
   if (arrival.clock > version_) {
-    return InvalidArgument("learner {}: a push computed at version {}; the newest is {}",
-                           arrival.learner, arrival.clock, version_);
+    return FailedPrecondition("learner {}: a push computed at version {}, {} is newest; pull again",
+                              arrival.learner, arrival.clock, version_);
   }
-  if (cancels() && arrival.clock < version_) return Verdict::kLate;
-  if (AtOnce()) {
-    if (options_.mode == SyncMode::kSsp && member->clock > min_clock() + options_.staleness) {
-      return FailedPrecondition("learner {} is {} pushes ahead, {} are allowed; pull first",
-                                arrival.learner, member->clock - min_clock(), options_.staleness);
-    }
-    if (arrival.dropped) {
-      ++member->clock;
-      return Verdict::kTaken;
-    }
-  } else if (!options_.per_batch && Holds(arrival.learner)) {
+  if (cancels() && arrival.clock < version_) return Status::Ok();
+  if (options_.mode == SyncMode::kSsp && AtOnce() &&
+      member->clock > min_clock() + options_.staleness) {
+    return FailedPrecondition("learner {} is {} pushes ahead, {} are allowed; pull first",
+                              arrival.learner, member->clock - min_clock(), options_.staleness);
+  }
+  if (!AtOnce() && !options_.per_batch && Holds(arrival.learner)) {
     return FailedPrecondition("learner {} has pushed for version {}; pull first", arrival.learner,
                               version_);
+  }
+  return Status::Ok();
+}
+
+Result<SyncPolicy::Verdict> SyncPolicy::Arrive(const Arrival& arrival) {
+  TROOP_RETURN_IF_ERROR(Check(arrival));
+  if (cancels() && arrival.clock < version_) return Verdict::kLate;
+  if (AtOnce() && arrival.dropped) {
+    ++Find(arrival.learner)->clock;
+    return Verdict::kTaken;
   }
   held_.push_back(arrival);
   return Verdict::kTaken;
@@ -199,13 +205,6 @@ void SyncPolicy::Restore(std::uint64_t version, std::span<const Member> members)
   members_.assign(members.begin(), members.end());
   for (std::size_t i = 1; i < members_.size(); ++i) {
     TROOP_CHECK(members_[i - 1].learner < members_[i].learner, "members are not sorted");
-  }
-}
-
-void SyncPolicy::Follow(std::uint64_t version, std::span<const std::int32_t> learners) {
-  version_ = version;
-  for (const std::int32_t learner : learners) {
-    if (Member* member = Find(learner)) ++member->clock;
   }
 }
 

@@ -93,9 +93,11 @@ class SyncPolicy {
   void Join(std::int32_t learner);
   // It is not waited for any more; what it had pushed stays. May make an update ready.
   void Leave(std::int32_t learner);
-  // Errors: kFailedPrecondition: not a member, or it owes a pull first; kInvalidArgument: a clock
-  // ahead of version().
+  // Errors: kFailedPrecondition: not a member, it owes a pull first, or its clock is ahead of
+  // version() (as after a takeover): it must pull again.
   Result<Verdict> Arrive(const Arrival& arrival);
+  // What Arrive would refuse; it changes nothing.
+  Status Check(const Arrival& arrival) const;
   // The update that is due now; version() is one more after it. Ask until there is none.
   std::optional<Update> NextUpdate();
   // Whether what this learner would get now is new enough to go on with, after NextUpdate had
@@ -112,8 +114,6 @@ class SyncPolicy {
   std::size_t held() const { return held_.size(); }
   // Drops what is held. REQUIRES: members are sorted, each once.
   void Restore(std::uint64_t version, std::span<const Member> members);
-  // What NextUpdate would do to the clocks: for a backup that follows.
-  void Follow(std::uint64_t version, std::span<const std::int32_t> learners);
 
  private:
   const Member* Find(std::int32_t learner) const;

@@ -1,0 +1,287 @@
+#include "paramserver/gradient_codec.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "core/check.h"
+#include "core/tensor.h"
+#include "kernels/convert.h"
+#include "kernels/finite.h"
+#include "kernels/half.h"
+#include "kernels/optimizer.h"
+#include "paramserver/gap_code.h"
+
+namespace troop {
+namespace {
+
+constexpr std::array<std::string_view, 5> kNames{"none", "fp16", "bf16", "top_k", "strom"};
+
+std::uint32_t MagnitudeBits(float x) { return std::bit_cast<std::uint32_t>(x) & 0x7fffffffu; }
+
+// 16 bits of what can be sent of x: never infinity.
+std::uint16_t ToHalf(GradientCodec codec, float x) {
+  if (codec == GradientCodec::kFp16) return ToF16(std::clamp(x, -kF16Max, kF16Max)).bits;
+  constexpr float kMax = 0x1.fep127f;  // the largest bf16
+  return ToBF16(std::clamp(x, -kMax, kMax)).bits;
+}
+float FromHalf(GradientCodec codec, std::uint16_t bits) {
+  return codec == GradientCodec::kFp16 ? ToF32(F16{bits}) : ToF32(BF16{bits});
+}
+bool IsHalfFinite(GradientCodec codec, std::uint16_t bits) {
+  const unsigned exponent = codec == GradientCodec::kFp16 ? 0x7c00u : 0x7f80u;
+  return (bits & exponent) != exponent;
+}
+
+// Any alignment.
+template <class T>
+T ReadAt(const std::byte* base, std::size_t i) {
+  T value;
+  std::memcpy(&value, base + i * sizeof value, sizeof value);
+  return value;
+}
+
+Status CheckDense(CodedGradient* coded) {
+  if (coded->payload.size() != std::size_t(coded->elements) * sizeof(float)) {
+    return DataLoss("{} bytes for {} f32", coded->payload.size(), coded->elements);
+  }
+  if (reinterpret_cast<std::uintptr_t>(coded->payload.data()) % alignof(float) != 0) {
+    coded->payload = Buffer::Copy(coded->payload.bytes());
+  }
+  const auto value = coded->payload.as<float>();
+  const std::size_t bad = FirstUnfinite(value);
+  return bad == value.size() ? Status::Ok() : DataLoss("element {} is {}", bad, value[bad]);
+}
+
+Status CheckHalves(const CodedGradient& coded) {
+  if (coded.payload.size() != std::size_t(coded.elements) * sizeof(std::uint16_t)) {
+    return DataLoss("{} bytes for {} halves", coded.payload.size(), coded.elements);
+  }
+  for (std::size_t i = 0; i < std::size_t(coded.elements); ++i) {
+    if (!IsHalfFinite(coded.codec, ReadAt<std::uint16_t>(coded.payload.data(), i))) {
+      return DataLoss("element {} is not finite", i);
+    }
+  }
+  return Status::Ok();
+}
+
+std::span<const std::byte> GapBytes(const CodedGradient& coded) {
+  const bool values = coded.codec == GradientCodec::kTopK;
+  return coded.payload.bytes().subspan(values ? std::size_t(coded.entries) * sizeof(float) : 0);
+}
+
+Status CheckSparse(const CodedGradient& coded) {
+  if (coded.rice > kRiceMax) return DataLoss("a Rice parameter of {}", coded.rice);
+  const bool values = coded.codec == GradientCodec::kTopK;
+  // An entry takes a bit at least: what it claims is bounded by what came.
+  if (coded.entries < 0 || coded.entries > coded.elements ||
+      std::size_t(coded.entries) > coded.payload.size() * 8 ||
+      (values && std::size_t(coded.entries) > coded.payload.size() / sizeof(float))) {
+    return DataLoss("{} entries of {} elements in {} bytes", coded.entries, coded.elements,
+                    coded.payload.size());
+  }
+  if (!values && !(coded.threshold > 0 && std::isfinite(coded.threshold))) {
+    return DataLoss("a threshold of {}", coded.threshold);
+  }
+  GapReader reader(GapBytes(coded), coded.rice, coded.elements);
+  std::uint32_t sign = 0;
+  for (std::int64_t i = 0, index = 0; i < coded.entries; ++i) {
+    if (!reader.Next(&index, &sign, values ? 0 : 1)) return DataLoss("entry {} has no index", i);
+    if (values && !std::isfinite(ReadAt<float>(coded.payload.data(), std::size_t(i)))) {
+      return DataLoss("element {} is not finite", index);
+    }
+  }
+  return reader.AtEnd() ? Status::Ok() : DataLoss("bytes follow the last entry");
+}
+
+Status CheckCoded(CodedGradient* coded) {
+  const bool sparse = coded->codec == GradientCodec::kTopK || coded->codec == GradientCodec::kStrom;
+  if (!sparse && (coded->rice != 0 || coded->entries != 0)) return DataLoss("entries in all");
+  if (coded->codec != GradientCodec::kStrom && coded->threshold != 0) {
+    return DataLoss("a threshold of {} without use", coded->threshold);
+  }
+  switch (coded->codec) {
+    case GradientCodec::kNone:
+      return CheckDense(coded);
+    case GradientCodec::kFp16:
+    case GradientCodec::kBf16:
+      return CheckHalves(*coded);
+    case GradientCodec::kTopK:
+    case GradientCodec::kStrom:
+      return CheckSparse(*coded);
+  }
+  return DataLoss("codec {} is unknown", int(coded->codec));
+}
+
+}  // namespace
+
+std::string_view GradientCodecName(GradientCodec codec) { return kNames[std::size_t(codec)]; }
+
+Result<GradientCodec> ParseGradientCodec(std::string_view text) {
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    if (kNames[i] == text) return GradientCodec(i);
+  }
+  return InvalidArgument(
+      "gradient codec \"{}\"; known are \"none\", \"fp16\", \"bf16\", \"top_k\", \"strom\"", text);
+}
+
+Status CheckCodecOptions(const CodecOptions& options) {
+  if (options.codec == GradientCodec::kTopK && !(options.keep > 0 && options.keep <= 1)) {
+    return InvalidArgument("gradient codec: keeps a share of {}; above 0 and up to 1",
+                           options.keep);
+  }
+  if (options.codec == GradientCodec::kStrom &&
+      !(options.threshold > 0 && std::isfinite(options.threshold))) {
+    return InvalidArgument("gradient codec: a threshold of {}; a finite number above 0",
+                           options.threshold);
+  }
+  return Status::Ok();
+}
+
+CodedGradient CodedGradient::Dense(Buffer value) {
+  CodedGradient coded;
+  coded.elements = std::int64_t(value.size() / sizeof(float));
+  coded.payload = std::move(value);
+  return coded;
+}
+
+GradientEncoder::GradientEncoder(const CodecOptions& options, std::int64_t elements)
+    : options_(options),
+      elements_(elements),
+      residual_(options.codec == GradientCodec::kNone ? 0 : std::size_t(elements)) {
+  const Status status = CheckCodecOptions(options);
+  TROOP_CHECK(status.ok() && elements >= 0, "{}, {} elements", status.ToString(), elements);
+}
+
+Result<CodedGradient> GradientEncoder::Encode(std::span<const float> gradient) {
+  TROOP_CHECK(gradient.size() == std::size_t(elements_), "{}, not {}", gradient.size(), elements_);
+  const std::size_t bad = FirstUnfinite(gradient);
+  if (bad != gradient.size()) {
+    return DataLoss("element {} of a gradient is {}; it can't be sent", bad, gradient[bad]);
+  }
+  if (options_.codec == GradientCodec::kNone) {
+    return CodedGradient::Dense(Buffer::Copy(std::as_bytes(gradient)));
+  }
+  for (std::size_t i = 0; i < residual_.size(); ++i) residual_[i] += gradient[i];
+  if (options_.codec == GradientCodec::kTopK) return EncodeTopK();
+  if (options_.codec == GradientCodec::kStrom) return EncodeStrom();
+  return EncodeHalves();
+}
+
+CodedGradient GradientEncoder::EncodeHalves() {
+  MutableBuffer payload(residual_.size() * sizeof(std::uint16_t));
+  const auto half = payload.as<std::uint16_t>();
+  for (std::size_t i = 0; i < residual_.size(); ++i) {
+    half[i] = ToHalf(options_.codec, residual_[i]);
+    residual_[i] -= FromHalf(options_.codec, half[i]);
+  }
+  CodedGradient coded;
+  coded.codec = options_.codec;
+  coded.elements = elements_;
+  coded.payload = std::move(payload).Freeze();
+  return coded;
+}
+
+// Of equal ones the first; never a 0.
+CodedGradient GradientEncoder::EncodeTopK() {
+  CodedGradient coded;
+  coded.codec = GradientCodec::kTopK;
+  coded.elements = elements_;
+  std::vector<std::uint32_t> size(residual_.size());
+  std::ranges::transform(residual_, size.begin(), MagnitudeBits);
+  const auto wanted = std::size_t(std::ceil(options_.keep * double(elements_)));
+  const std::size_t k = std::min(std::max<std::size_t>(wanted, 1), size.size());
+  std::uint32_t limit = 0;
+  std::size_t ties = 0;  // of elements of the size `limit`, how many go
+  if (k > 0) {
+    std::ranges::nth_element(size, size.begin() + std::ptrdiff_t(k) - 1, std::greater<>());
+    limit = size[k - 1];
+    ties = std::size_t(std::count(size.begin(), size.begin() + std::ptrdiff_t(k), limit));
+  }
+  std::vector<float> value;
+  GapWriter gaps(RiceParameter(std::int64_t(k), elements_));
+  for (std::size_t i = 0; i < residual_.size(); ++i) {
+    const std::uint32_t magnitude = MagnitudeBits(residual_[i]);
+    if (magnitude < limit || magnitude == 0) continue;
+    if (magnitude == limit) {
+      if (ties == 0) continue;
+      --ties;
+    }
+    value.push_back(residual_[i]);
+    gaps.Add(std::int64_t(i));
+    residual_[i] = 0;
+  }
+  coded.rice = std::uint8_t(RiceParameter(std::int64_t(k), elements_));
+  coded.entries = std::int64_t(value.size());
+  const std::vector<std::byte> bytes = std::move(gaps).Take();
+  MutableBuffer payload(value.size() * sizeof(float) + bytes.size());
+  std::ranges::copy(std::as_bytes(std::span(value)), payload.data());
+  std::ranges::copy(bytes, payload.data() + value.size() * sizeof(float));
+  coded.payload = std::move(payload).Freeze();
+  return coded;
+}
+
+CodedGradient GradientEncoder::EncodeStrom() {
+  const float threshold = options_.threshold;
+  CodedGradient coded;
+  coded.codec = GradientCodec::kStrom;
+  coded.elements = elements_;
+  coded.threshold = threshold;
+  coded.entries =
+      std::ranges::count_if(residual_, [&](float r) { return std::abs(r) >= threshold; });
+  coded.rice = std::uint8_t(RiceParameter(coded.entries, elements_));
+  GapWriter gaps(coded.rice);
+  for (std::size_t i = 0; i < residual_.size(); ++i) {
+    if (!(std::abs(residual_[i]) >= threshold)) continue;
+    const bool negative = residual_[i] < 0;
+    residual_[i] -= negative ? -threshold : threshold;
+    gaps.Add(std::int64_t(i), negative ? 1 : 0, 1);
+  }
+  const std::vector<std::byte> bytes = std::move(gaps).Take();
+  coded.payload = Buffer::Copy(bytes);
+  return coded;
+}
+
+Result<GradientPayload> GradientPayload::Parse(CodedGradient coded, std::int64_t elements) {
+  if (coded.elements != elements) {
+    return DataLoss("a gradient of {} elements; {} are expected", coded.elements, elements);
+  }
+  TROOP_RETURN_IF_ERROR(CheckCoded(&coded).WithContext("a gradient is damaged"));
+  return GradientPayload(std::move(coded));
+}
+
+void GradientPayload::AddTo(float weight, std::span<float> sum) const {
+  TROOP_CHECK(sum.size() == std::size_t(coded_.elements), "{}, not {}", sum.size(),
+              coded_.elements);
+  const std::byte* data = coded_.payload.data();
+  switch (coded_.codec) {
+    case GradientCodec::kNone:
+      OptimizerKernelsFor(BestCpuLevel())
+          .add_scaled(coded_.elements, weight, coded_.payload.as<float>().data(), sum.data());
+      return;
+    case GradientCodec::kFp16:
+    case GradientCodec::kBf16:
+      for (std::size_t i = 0; i < sum.size(); ++i) {
+        sum[i] += weight * FromHalf(coded_.codec, ReadAt<std::uint16_t>(data, i));
+      }
+      return;
+    case GradientCodec::kTopK:
+    case GradientCodec::kStrom:
+      break;
+  }
+  const bool values = coded_.codec == GradientCodec::kTopK;
+  GapReader reader(GapBytes(coded_), coded_.rice, coded_.elements);
+  std::uint32_t sign = 0;
+  for (std::int64_t i = 0, index = 0; i < coded_.entries; ++i) {
+    TROOP_CHECK(reader.Next(&index, &sign, values ? 0 : 1), "it was checked");
+    const float value = values      ? ReadAt<float>(data, std::size_t(i))
+                        : sign == 1 ? -coded_.threshold
+                                    : coded_.threshold;
+    sum[std::size_t(index)] += weight * value;
+  }
+}
+
+}  // namespace troop

@@ -1,0 +1,244 @@
+#include "paramserver/parameter_shard.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/check.h"
+#include "kernels/finite.h"
+#include "nn/arena.h"
+
+namespace troop {
+namespace {
+
+// Dropped pushes that no update told the backup of: a repeat of an older one would be judged again.
+constexpr std::size_t kDroppedMax = 4096;
+
+Status CheckOptions(const ParameterShard::Options& options) {
+  TROOP_RETURN_IF_ERROR(CheckSyncOptions(options.sync));
+  TROOP_RETURN_IF_ERROR(CheckGuardOptions(options.guards));
+  if (options.versions_kept != 1 && options.versions_kept != 2) {
+    return InvalidArgument("a parameter shard keeps {} versions; 1 or 2 are possible",
+                           options.versions_kept);
+  }
+  std::int64_t end = 0;
+  for (const ParamRange& range : options.ranges) {
+    if (range.begin < end || range.end <= range.begin || range.begin % kParamAlignment != 0) {
+      return InvalidArgument("a parameter shard's range [{}, {}) after {}", range.begin, range.end,
+                             end);
+    }
+    end = range.end;
+  }
+  return Status::Ok();
+}
+
+std::int64_t SizeOf(std::span<const ParamRange> ranges) {
+  std::int64_t size = 0;
+  for (const ParamRange& range : ranges) size += range.size();
+  return size;
+}
+
+}  // namespace
+
+ParameterShard::ParameterShard(const Options& options, std::unique_ptr<Optimizer> optimizer)
+    : options_(options),
+      optimizer_(std::move(optimizer)),
+      policy_(options.sync),
+      guard_(options.guards),
+      value_storage_(MutableBuffer::Zeros(std::size_t(SizeOf(options.ranges)) * sizeof(float))),
+      value_(value_storage_.as<float>()) {}
+
+Result<std::unique_ptr<ParameterShard>> ParameterShard::MakeEmpty(const Options& options) {
+  TROOP_RETURN_IF_ERROR(CheckOptions(options));
+  TROOP_ASSIGN_OR_RETURN(auto optimizer, MakeOptimizer(options.config, SizeOf(options.ranges)));
+  return std::unique_ptr<ParameterShard>(new ParameterShard(options, std::move(optimizer)));
+}
+
+Result<std::unique_ptr<ParameterShard>> ParameterShard::Make(const Options& options,
+                                                             std::span<const float> value) {
+  TROOP_ASSIGN_OR_RETURN(auto shard, MakeEmpty(options));
+  if (value.size() != shard->value_.size()) {
+    return InvalidArgument("{} first values; the shard's ranges have {}", value.size(),
+                           shard->value_.size());
+  }
+  if (const std::size_t bad = FirstUnfinite(value); bad != value.size()) {
+    return InvalidArgument("first value {} is {}", bad, value[bad]);
+  }
+  std::ranges::copy(value, shard->value_.begin());
+  shard->policy_.Restore(1, {});
+  return shard;
+}
+
+Status ParameterShard::CheckPush(const ShardPush& push) const {
+  if (push.epoch != options_.epoch) {
+    return FailedPrecondition("a push cut by shard map {}; this is {}: fetch it, and cut anew",
+                              push.epoch, options_.epoch);
+  }
+  if (push.gradient.coded().elements != size()) {
+    return InvalidArgument("a push of {} elements; the shard has {}",
+                           push.gradient.coded().elements, size());
+  }
+  if (!(push.learning_rate >= 0 && push.learning_rate <= 1e6f)) {
+    return InvalidArgument("a push with a learning rate of {}; from 0 to 1e6", push.learning_rate);
+  }
+  if (push.id.sequence == 0) return InvalidArgument("push 0; they are numbered from 1");
+  if (!ledger_.HasRoomFor(push.id.learner)) {
+    return ResourceExhausted("learner {}: {} have pushed here, the most that can be",
+                             push.id.learner, PushLedger::kLearnersMax);
+  }
+  return Status::Ok();
+}
+
+bool ParameterShard::IsHeld(const PushId& id) const {
+  return std::ranges::any_of(held_, [&](const auto& held) { return held.second.push.id == id; });
+}
+
+Result<ParameterShard::Outcome> ParameterShard::Push(ShardPush push) {
+  TROOP_RETURN_IF_ERROR(CheckPush(push));
+  switch (ledger_.Look(push.id)) {
+    case PushLedger::Seen::kFenced:
+      return Aborted("learner {}: incarnation {} was replaced", push.id.learner,
+                     push.id.incarnation);
+    case PushLedger::Seen::kSettled:
+      ++counters_.repeated;
+      return Outcome::kRepeated;
+    case PushLedger::Seen::kNew:
+      break;
+  }
+  if (IsHeld(push.id)) return Outcome::kHeld;
+  SyncPolicy::Arrival arrival{.learner = push.id.learner, .id = next_id_, .clock = push.clock};
+  // Asked before the guard judges: a refused push must leave no trace.
+  TROOP_RETURN_IF_ERROR(policy_.Check(arrival));
+  const bool too_old = options_.guards.staleness_max >= 0 &&
+                       version() - push.clock > std::uint64_t(options_.guards.staleness_max);
+  const bool judged = !too_old;
+  const bool outlier = judged && guard_.Judge(push.id.learner, push.loss);
+  arrival.dropped = too_old || outlier;
+  TROOP_ASSIGN_OR_RETURN(const SyncPolicy::Verdict verdict, policy_.Arrive(arrival));
+  if (too_old || outlier || verdict == SyncPolicy::Verdict::kLate) {
+    Drop(push, judged);
+    ++(too_old ? counters_.too_old : outlier ? counters_.outliers : counters_.late);
+    return too_old ? Outcome::kTooOld : outlier ? Outcome::kOutlier : Outcome::kLate;
+  }
+  held_.emplace(next_id_++, Held{std::move(push), judged});
+  return Outcome::kHeld;
+}
+
+void ParameterShard::Drop(const ShardPush& push, bool judged) {
+  ledger_.Settle(push.id);
+  if (!options_.keep_sums) return;
+  if (dropped_.size() >= kDroppedMax) dropped_.erase(dropped_.begin());
+  dropped_.push_back({push.id, push.loss, judged});
+}
+
+// The sum of the update's pushes, in its order. One dense push of weight 1 is its own sum.
+void ParameterShard::Sum(const SyncPolicy::Update& update, ShardUpdate* out) {
+  if (update.terms.empty()) return;
+  const ShardPush& first = held_.at(update.terms[0].id).push;
+  const CodedGradient& coded = first.gradient.coded();
+  if (update.terms.size() == 1 && update.terms[0].weight == 1 &&
+      coded.codec == GradientCodec::kNone) {
+    out->sum = coded.payload;
+    return;
+  }
+  sum_ = sum_.size() > 0 ? std::move(sum_) : MutableBuffer(value_.size() * sizeof(float));
+  const auto sum = sum_.as<float>();
+  std::ranges::fill(sum, 0.0f);
+  for (const SyncPolicy::Term& term : update.terms) {
+    held_.at(term.id).push.gradient.AddTo(term.weight, sum);
+  }
+  // Where nobody keeps it, the next update writes over it.
+  if (options_.keep_sums) out->sum = std::move(sum_).Freeze();
+}
+
+std::optional<ShardUpdate> ParameterShard::ApplyNext() {
+  const auto update = policy_.NextUpdate();
+  if (!update) return std::nullopt;
+  ShardUpdate done{
+      .version = version(), .scale = update->scale, .average_values = update->average_values};
+  done.settled = std::exchange(dropped_, {});
+  done.members.assign(policy_.members().begin(), policy_.members().end());
+  for (const SyncPolicy::Term& term : update->terms) {
+    const Held& held = held_.at(term.id);
+    done.learning_rate = std::max(done.learning_rate, held.push.learning_rate);
+    done.settled.push_back({held.push.id, held.push.loss, held.judged});
+    staleness_.Add(double(term.staleness));
+    ledger_.Settle(held.push.id);
+  }
+  Sum(*update, &done);
+  KeepVersion(version() - 1);
+  if (!update->terms.empty()) {
+    Carry(done, done.sum.empty() ? sum_.as<float>() : done.sum.as<float>());
+  }
+  counters_.applied += update->terms.size();
+  ++counters_.updates;
+  for (const SyncPolicy::Term& term : update->terms) held_.erase(term.id);
+  if (!options_.keep_sums) done.sum = {};
+  return done;
+}
+
+// Before the value changes: it is this version's.
+void ParameterShard::KeepVersion(std::uint64_t version) {
+  if (options_.versions_kept == 2) {
+    if (newest_.version == 0) newest_.value = Buffer::Copy(std::as_bytes(value_));
+    previous_ = {version, std::move(newest_.value)};
+  }
+  newest_ = {};
+}
+
+void ParameterShard::Carry(const ShardUpdate& update, std::span<const float> sum) {
+  if (!update.average_values) {
+    return optimizer_->Step(sum, update.scale, update.learning_rate, value_);
+  }
+  for (std::size_t i = 0; i < value_.size(); ++i) value_[i] = update.scale * sum[i];
+}
+
+Status ParameterShard::Follow(const ShardUpdate& update) {
+  if (update.version != version() + 1) {
+    return FailedPrecondition("update {} for a backup at version {}; send it a snapshot first",
+                              update.version, version());
+  }
+  if (!held_.empty()) {
+    return FailedPrecondition("update {} for a shard that holds {} pushes: it is no backup",
+                              update.version, held_.size());
+  }
+  if (!update.sum.empty() && update.sum.size() != value_.size() * sizeof(float)) {
+    return DataLoss("an update of {} bytes for a backup of {} elements", update.sum.size(),
+                    value_.size());
+  }
+  for (const ShardUpdate::Settled& settled : update.settled) {
+    if (!ledger_.HasRoomFor(settled.id.learner)) return ResourceExhausted("too many learners");
+    if (ledger_.Look(settled.id) == PushLedger::Seen::kNew) ledger_.Settle(settled.id);
+    if (settled.judged) guard_.Judge(settled.id.learner, settled.loss);
+  }
+  KeepVersion(version());
+  policy_.Restore(update.version, update.members);
+  if (!update.sum.empty()) Carry(update, update.sum.as<float>());
+  ++counters_.updates;
+  return Status::Ok();
+}
+
+Result<WeightSnapshot> ParameterShard::Pull(std::uint64_t exact) {
+  if (exact == 0 || exact == version()) {
+    if (newest_.version == 0) newest_ = {version(), Buffer::Copy(std::as_bytes(value_))};
+    return newest_;
+  }
+  if (exact == previous_.version) return previous_;
+  return NotFound("pull: version {} is not kept; {} is the newest, and {} versions are kept", exact,
+                  version(), options_.versions_kept);
+}
+
+void ParameterShard::Report(Metrics* metrics) const {
+  const auto count = [metrics](std::string_view name, std::uint64_t value) {
+    metrics->Gauge(name, double(value), MetricKind::kCounter);
+  };
+  count("paramserver/updates", counters_.updates);
+  count("paramserver/pushes_applied", counters_.applied);
+  count("paramserver/pushes_repeated", counters_.repeated);
+  count("paramserver/pushes_late", counters_.late);
+  count("paramserver/pushes_too_old", counters_.too_old);
+  count("paramserver/pushes_outliers", counters_.outliers);
+  metrics->Gauge("paramserver/pushes_held", double(held_.size()), MetricKind::kGaugeSum);
+  metrics->Distribution("paramserver/staleness", staleness_);
+}
+
+}  // namespace troop

@@ -1,0 +1,165 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/buffer.h"
+#include "core/config.h"
+#include "core/histogram.h"
+#include "core/metrics.h"
+#include "core/status.h"
+#include "nn/optimizer.h"
+#include "paramserver/client.h"
+#include "paramserver/gradient_codec.h"
+#include "paramserver/push_guards.h"
+#include "paramserver/push_ledger.h"
+#include "paramserver/shard_map.h"
+#include "paramserver/sync_policy.h"
+
+namespace troop {
+
+// What a learner sends to one shard: the gradient (kLocalSgd: the value) of the shard's ranges.
+struct ShardPush {
+  PushId id;
+  std::uint64_t epoch = 0;  // of the shard map that it was cut by
+  std::uint64_t clock = 0;  // the version that it was computed at
+  float learning_rate = 0;  // an update takes the largest of its pushes
+  float loss = 0;           // for the guard
+  GradientPayload gradient;
+};
+
+// One update as it was carried out: what the owner answers pushes by, and all that a backup needs
+// to do the same.
+struct ShardUpdate {
+  struct Settled {
+    PushId id;
+    float loss = 0;
+    bool judged = false;  // by the loss guard
+    template <class A>
+    void serialize(A& a) {
+      a(id, loss, judged);
+    }
+  };
+  std::uint64_t version = 0;  // after it
+  float scale = 1, learning_rate = 0;
+  bool average_values = false;
+  std::vector<Settled> settled;  // applied by it, and dropped since the update before
+  std::vector<SyncPolicy::Member> members;
+  // [n] f32, the sum; empty: nothing was left of it. Kept only where Options::keep_sums.
+  Buffer sum;
+
+  template <class A>
+  void serialize(A& a) {
+    a(version, scale, learning_rate, average_values, settled, members);
+  }
+};
+
+// The parameters of some ranges of the arena, with their optimizer: applies each push once, when
+// and as SyncPolicy says. No clock, no lock, no socket; owner: a parameter server's loop.
+// Invariants: a push is settled at most once in all lives of its ranges, over snapshots, moves and
+// takeovers; equal pushes in an equal order give equal bytes, however the arena is cut; a snapshot
+// that was given out never changes.
+// Memory: value, optimizer slots, up to two versions, one sum, and the pushes that are held.
+class ParameterShard {
+ public:
+  struct Options {
+    Config config;  // optimizer
+    std::vector<ParamRange> ranges;
+    std::uint64_t epoch = 1;
+    SyncOptions sync;
+    GuardOptions guards;
+    // 2: Pull(version() - 1) is possible, so that K shards in step give one version; costs a copy
+    // an update. 1: only the newest; a copy a pulled version.
+    int versions_kept = 2;
+    bool keep_sums = false;  // there is a backup
+  };
+  enum class Outcome {
+    kHeld,      // a coming update settles it: answer it then
+    kRepeated,  // it was settled before: answer it
+    kLate,      // these are settled: they change nothing
+    kTooOld,
+    kOutlier,
+  };
+
+  // Version 1. `value`: that of the ranges, one after the other. Errors: kInvalidArgument.
+  static Result<std::unique_ptr<ParameterShard>> Make(const Options& options,
+                                                      std::span<const float> value);
+  // From snapshots of one or several shards, which together hold every range of options.ranges
+  // once, and perhaps more: how a shard comes back, and how ranges move. Their owners took them
+  // while nothing was held. Errors: kDataLoss: damaged; kFailedPrecondition: of another optimizer,
+  // or the shards had not settled the same pushes.
+  static Result<std::unique_ptr<ParameterShard>> Restore(const Options& options,
+                                                         std::span<const Buffer> snapshots);
+  // All that Restore needs, checksummed. Held pushes are not in it: they were not answered, so
+  // learners repeat them. O(n).
+  Buffer Snapshot();
+
+  void Join(std::int32_t learner) { policy_.Join(learner); }
+  // Then ApplyNext: an update may have waited for it alone.
+  void Leave(std::int32_t learner) { policy_.Leave(learner); }
+
+  // Errors: kFailedPrecondition: another epoch, not a member, or it must pull first; kAborted: of a
+  // life that a newer one has replaced; kResourceExhausted: too many learners.
+  Result<Outcome> Push(ShardPush push);
+  // Carries out the update that is due; call until there is none.
+  std::optional<ShardUpdate> ApplyNext();
+  // A backup does what the primary did. Errors: kFailedPrecondition: it is not the next update
+  // (restore from a snapshot first); kDataLoss: of another size.
+  Status Follow(const ShardUpdate& update);
+
+  bool MayPull(std::int32_t learner) const { return policy_.MayPull(learner); }
+  // `exact`: 0: the newest. Errors: kNotFound: no longer kept, or not yet there.
+  Result<WeightSnapshot> Pull(std::uint64_t exact = 0);
+
+  std::uint64_t version() const { return policy_.version(); }
+  std::int64_t size() const { return std::int64_t(value_.size()); }
+  std::size_t held() const { return held_.size(); }
+  const SyncPolicy& policy() const { return policy_; }
+  std::span<const float> value() const { return value_; }
+  Optimizer& optimizer() { return *optimizer_; }
+  const Histogram& staleness() const { return staleness_; }
+  void Report(Metrics* metrics) const;
+
+ private:
+  struct Held {
+    ShardPush push;
+    bool judged = false;
+  };
+  struct Counters {
+    std::uint64_t updates = 0, applied = 0, repeated = 0, late = 0, too_old = 0, outliers = 0;
+  };
+  struct Source;
+
+  ParameterShard(const Options& options, std::unique_ptr<Optimizer> optimizer);
+  static Result<std::unique_ptr<ParameterShard>> MakeEmpty(const Options& options);
+  Status CheckPush(const ShardPush& push) const;
+  bool IsHeld(const PushId& id) const;
+  void Drop(const ShardPush& push, bool judged);
+  void Sum(const SyncPolicy::Update& update, ShardUpdate* out);
+  void KeepVersion(std::uint64_t version);
+  void Carry(const ShardUpdate& update, std::span<const float> sum);
+  static Result<Source> ReadSnapshot(const Buffer& snapshot);
+  Status TakeState(std::span<const Source> sources);
+  Status TakeRange(const ParamRange& range, std::size_t at, std::span<const Source> sources);
+
+  Options options_;
+  std::unique_ptr<Optimizer> optimizer_;
+  SyncPolicy policy_;
+  PushLedger ledger_;
+  LossGuard guard_;
+  MutableBuffer value_storage_;
+  std::span<float> value_;
+  MutableBuffer sum_;
+  std::map<std::uint64_t, Held> held_;  // by the policy's id
+  std::uint64_t next_id_ = 1;
+  std::vector<ShardUpdate::Settled> dropped_;  // since the last update
+  WeightSnapshot newest_, previous_;           // version 0: not copied
+  Histogram staleness_;
+  Counters counters_;
+};
+
+}  // namespace troop

@@ -1,0 +1,234 @@
+// How a ParameterShard lies in bytes: 64 bytes of prefix, a body, then the floats of the value and
+// of each optimizer slot, each array at a multiple of 64 bytes.
+//   0 u32 magic   4 u32 CRC-32C of all that follows   8 u32 format   12 u32 bytes of the body
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "core/check.h"
+#include "core/crc32c.h"
+#include "kernels/finite.h"
+#include "net/codec.h"
+#include "nn/arena.h"
+#include "paramserver/parameter_shard.h"
+
+namespace troop {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x53505424;  // "$TPS"
+constexpr std::uint32_t kFormat = 1;
+constexpr std::size_t kPrefixBytes = 64;
+
+struct SnapshotBody {
+  std::string optimizer;
+  std::vector<std::string> slots;
+  std::int64_t steps = 0;
+  std::uint64_t version = 0;
+  std::vector<std::int64_t> begin, end;
+  std::vector<SyncPolicy::Member> members;
+  std::vector<PushLedger::Entry> pushes;
+  std::vector<LossGuard::Entry> losses;
+  template <class A>
+  void serialize(A& a) {
+    a(optimizer, slots, steps, version, begin, end, members, pushes, losses);
+  }
+};
+
+template <class T>
+std::vector<T> Copy(std::span<const T> values) {
+  return {values.begin(), values.end()};
+}
+
+template <class T>
+T ReadAt(std::span<const std::byte> bytes, std::size_t offset) {
+  T value;
+  std::memcpy(&value, bytes.data() + offset, sizeof value);
+  return value;
+}
+
+// Elements in the body's ranges; -1: they are none.
+std::int64_t SizeOf(const SnapshotBody& body) {
+  if (body.begin.size() != body.end.size()) return -1;
+  std::int64_t size = 0, last = 0;
+  for (std::size_t i = 0; i < body.begin.size(); ++i) {
+    if (body.begin[i] < last || body.end[i] <= body.begin[i]) return -1;
+    size += body.end[i] - body.begin[i];
+    last = body.end[i];
+  }
+  return size;
+}
+
+bool Overlap(std::vector<ParamRange> ranges) {
+  std::ranges::sort(ranges, {}, &ParamRange::begin);
+  return std::ranges::adjacent_find(ranges, [](const ParamRange& a, const ParamRange& b) {
+           return b.begin < a.end;
+         }) != ranges.end();
+}
+
+bool AreSorted(std::span<const SyncPolicy::Member> members) {
+  return std::ranges::adjacent_find(members, std::ranges::greater_equal(),
+                                    &SyncPolicy::Member::learner) == members.end();
+}
+
+}  // namespace
+
+struct ParameterShard::Source {
+  Buffer bytes;
+  SnapshotBody body;
+  std::int64_t size = 0;                        // elements
+  std::vector<std::span<const float>> columns;  // the value, then each slot
+};
+
+Buffer ParameterShard::Snapshot() {
+  SnapshotBody body{.optimizer = options_.config.optimizer.type,
+                    .steps = optimizer_->steps(),
+                    .version = version(),
+                    .members = Copy(policy_.members()),
+                    .pushes = Copy(ledger_.entries()),
+                    .losses = Copy(guard_.entries())};
+  for (const ParamRange& range : options_.ranges) {
+    body.begin.push_back(range.begin);
+    body.end.push_back(range.end);
+  }
+  const std::vector<Optimizer::Slot> slots = optimizer_->slots();
+  for (const Optimizer::Slot& slot : slots) body.slots.push_back(slot.name);
+  const std::string encoded = EncodeBody(body);
+  const std::size_t column = AlignBytes(value_.size_bytes());
+  const std::size_t begin = kPrefixBytes + AlignBytes(encoded.size());
+  MutableBuffer out = MutableBuffer::Zeros(begin + column * (1 + slots.size()));
+  std::memcpy(out.data() + kPrefixBytes, encoded.data(), encoded.size());
+  const auto put = [&](std::size_t i, std::span<const float> values) {
+    std::ranges::copy(std::as_bytes(values), out.data() + begin + i * column);
+  };
+  put(0, value_);
+  for (std::size_t i = 0; i < slots.size(); ++i) put(i + 1, slots[i].values);
+  const std::uint32_t prefix[4] = {kMagic, 0, kFormat, std::uint32_t(encoded.size())};
+  std::memcpy(out.data(), prefix, sizeof prefix);
+  const std::uint32_t crc = Crc32c(out.bytes().subspan(8));
+  std::memcpy(out.data() + 4, &crc, sizeof crc);
+  return std::move(out).Freeze();
+}
+
+Result<ParameterShard::Source> ParameterShard::ReadSnapshot(const Buffer& snapshot) {
+  const std::span<const std::byte> bytes = snapshot.bytes();
+  if (bytes.size() < kPrefixBytes || ReadAt<std::uint32_t>(bytes, 0) != kMagic) {
+    return DataLoss("{} bytes that are no snapshot of a parameter shard", bytes.size());
+  }
+  if (ReadAt<std::uint32_t>(bytes, 4) != Crc32c(bytes.subspan(8))) {
+    return DataLoss("a snapshot of a parameter shard is damaged: its checksum is wrong");
+  }
+  if (const auto format = ReadAt<std::uint32_t>(bytes, 8); format != kFormat) {
+    return FailedPrecondition("a snapshot of format {}; this program reads {}", format, kFormat);
+  }
+  const std::size_t body_bytes = ReadAt<std::uint32_t>(bytes, 12);
+  if (body_bytes > bytes.size() - kPrefixBytes) return DataLoss("a snapshot ends in its body");
+  TROOP_ASSIGN_OR_RETURN(
+      SnapshotBody body,
+      DecodeBody<SnapshotBody>(std::string_view(snapshot.text().substr(kPrefixBytes, body_bytes))));
+  Source source{.bytes = snapshot, .body = std::move(body)};
+  source.size = SizeOf(source.body);
+  const std::size_t begin = kPrefixBytes + AlignBytes(body_bytes);
+  const std::size_t columns = 1 + source.body.slots.size();
+  const std::size_t left = bytes.size() - std::min(begin, bytes.size());
+  if (source.size < 0 || std::size_t(source.size) > left / sizeof(float) ||
+      left != columns * AlignBytes(std::size_t(source.size) * sizeof(float)) ||
+      !AreSorted(source.body.members) || source.body.steps < 0 || source.body.version == 0) {
+    return DataLoss("a snapshot of a parameter shard contradicts itself");
+  }
+  if (reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(float) != 0) {
+    source.bytes = Buffer::Copy(bytes);
+  }
+  const std::size_t column = std::size_t(source.size) * sizeof(float);
+  for (std::size_t i = 0; i < columns; ++i) {
+    source.columns.push_back(
+        source.bytes.Slice(begin + i * AlignBytes(column), column).as<float>());
+  }
+  if (!AllFinite(source.columns[0])) return DataLoss("a snapshot holds a value that is not finite");
+  return source;
+}
+
+// What is not of a range. Of shards in step it is the same; a count of steps may differ where
+// guards dropped different pushes, and then the larger counts.
+Status ParameterShard::TakeState(std::span<const Source> sources) {
+  const SnapshotBody* newest = &sources[0].body;
+  std::int64_t steps = 0;
+  std::vector<ParamRange> ranges;
+  for (const Source& source : sources) {
+    const SnapshotBody& body = source.body;
+    for (std::size_t i = 0; i < body.begin.size(); ++i) {
+      ranges.push_back({body.begin[i], body.end[i]});
+    }
+    std::vector<std::string> names;
+    for (const Optimizer::Slot& slot : optimizer_->slots()) names.push_back(slot.name);
+    if (body.optimizer != options_.config.optimizer.type || body.slots != names) {
+      return FailedPrecondition("a snapshot with optimizer \"{}\" and {} slots; this shard runs {}",
+                                body.optimizer, body.slots.size(), options_.config.optimizer.type);
+    }
+    if (body.pushes != sources[0].body.pushes) {
+      return FailedPrecondition(
+          "snapshots of shards that have not settled the same pushes (versions {} and {}); let all "
+          "open ones be answered first",
+          body.version, sources[0].body.version);
+    }
+    steps = std::max(steps, body.steps);
+    if (body.version > newest->version) newest = &body;
+  }
+  if (Overlap(std::move(ranges))) {
+    return FailedPrecondition("two snapshots hold one range; take those of one epoch");
+  }
+  TROOP_ASSIGN_OR_RETURN(ledger_, PushLedger::FromEntries(newest->pushes));
+  TROOP_RETURN_IF_ERROR(guard_.Restore(newest->losses));
+  policy_.Restore(newest->version, newest->members);
+  optimizer_->set_steps(steps);
+  return Status::Ok();
+}
+
+// `at`: where the range begins in this shard.
+Status ParameterShard::TakeRange(const ParamRange& range, std::size_t at,
+                                 std::span<const Source> sources) {
+  const std::vector<Optimizer::Slot> slots = optimizer_->slots();
+  std::int64_t found = 0;
+  for (const Source& source : sources) {
+    std::int64_t offset = 0;
+    for (std::size_t i = 0; i < source.body.begin.size(); ++i) {
+      const ParamRange theirs{source.body.begin[i], source.body.end[i]};
+      const std::int64_t begin = std::max(range.begin, theirs.begin);
+      const std::int64_t size = std::min(range.end, theirs.end) - begin;
+      if (size > 0) {
+        const auto from = std::size_t(offset + begin - theirs.begin);
+        const std::size_t to = at + std::size_t(begin - range.begin);
+        std::ranges::copy(source.columns[0].subspan(from, std::size_t(size)), &value_[to]);
+        for (std::size_t s = 0; s < slots.size(); ++s) {
+          std::ranges::copy(source.columns[s + 1].subspan(from, std::size_t(size)),
+                            &slots[s].values[to]);
+        }
+        found += size;
+      }
+      offset += theirs.size();
+    }
+  }
+  if (found == range.size()) return Status::Ok();
+  return FailedPrecondition("the snapshots hold {} of the {} elements of [{}, {})", found,
+                            range.size(), range.begin, range.end);
+}
+
+Result<std::unique_ptr<ParameterShard>> ParameterShard::Restore(const Options& options,
+                                                                std::span<const Buffer> snapshots) {
+  TROOP_ASSIGN_OR_RETURN(auto shard, MakeEmpty(options));
+  if (snapshots.empty()) return InvalidArgument("a parameter shard from no snapshot");
+  std::vector<Source> sources;
+  for (const Buffer& snapshot : snapshots) {
+    TROOP_ASSIGN_OR_RETURN(Source source, ReadSnapshot(snapshot));
+    sources.push_back(std::move(source));
+  }
+  TROOP_RETURN_IF_ERROR(shard->TakeState(sources));
+  std::size_t at = 0;
+  for (const ParamRange& range : options.ranges) {
+    TROOP_RETURN_IF_ERROR(shard->TakeRange(range, at, sources));
+    at += std::size_t(range.size());
+  }
+  return shard;
+}
+
+}  // namespace troop

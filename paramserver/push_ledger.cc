@@ -1,0 +1,60 @@
+#include "paramserver/push_ledger.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/check.h"
+
+namespace troop {
+
+Result<PushLedger> PushLedger::FromEntries(std::vector<Entry> entries) {
+  if (entries.size() > kLearnersMax) {
+    return DataLoss("pushes of {} learners; {} are the most", entries.size(), kLearnersMax);
+  }
+  for (std::size_t i = 1; i < entries.size(); ++i) {
+    if (entries[i].learner <= entries[i - 1].learner) {
+      return DataLoss("learner {} after {}", entries[i].learner, entries[i - 1].learner);
+    }
+  }
+  PushLedger ledger;
+  ledger.entries_ = std::move(entries);
+  return ledger;
+}
+
+const PushLedger::Entry* PushLedger::Find(std::int32_t learner) const {
+  const auto it = std::ranges::lower_bound(entries_, learner, {}, &Entry::learner);
+  return it != entries_.end() && it->learner == learner ? &*it : nullptr;
+}
+
+bool PushLedger::HasRoomFor(std::int32_t learner) const {
+  return entries_.size() < kLearnersMax || Find(learner) != nullptr;
+}
+
+PushLedger::Seen PushLedger::Look(const PushId& id) const {
+  const Entry* entry = Find(id.learner);
+  if (entry == nullptr || id.incarnation > entry->incarnation) return Seen::kNew;
+  if (id.incarnation < entry->incarnation) return Seen::kFenced;
+  if (id.sequence > entry->newest) return Seen::kNew;
+  const std::uint64_t age = entry->newest - id.sequence;
+  const bool settled = age >= kWindow || (entry->settled >> age & 1) != 0;
+  return settled ? Seen::kSettled : Seen::kNew;
+}
+
+void PushLedger::Settle(const PushId& id) {
+  TROOP_CHECK(Look(id) == Seen::kNew && HasRoomFor(id.learner), "learner {}, push {}", id.learner,
+              id.sequence);
+  const auto it = std::ranges::lower_bound(entries_, id.learner, {}, &Entry::learner);
+  if (it == entries_.end() || it->learner != id.learner) {
+    entries_.insert(it, {id.learner, id.incarnation, id.sequence, 1});
+  } else if (id.incarnation > it->incarnation) {
+    *it = {id.learner, id.incarnation, id.sequence, 1};
+  } else if (id.sequence > it->newest) {
+    const std::uint64_t ahead = id.sequence - it->newest;
+    it->settled = (ahead < kWindow ? it->settled << ahead : 0) | 1;
+    it->newest = id.sequence;
+  } else {
+    it->settled |= std::uint64_t{1} << (it->newest - id.sequence);
+  }
+}
+
+}  // namespace troop

@@ -1,0 +1,176 @@
+// Snapshots, moves and backups of a ParameterShard.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "net/codec.h"
+#include "paramserver/parameter_shard.h"
+#include "tests/paramserver/shard_testing.h"
+
+namespace troop {
+namespace {
+
+TEST(ParameterShardStateTest, ARestoredShardGoesOnBitForBitAndRemembersWhatItSettled) {
+  for (const std::string name : {"adam", "momentum", "rmsprop", "adagrad", "sgd"}) {
+    auto options = OptionsOf({.mode = SyncMode::kAsync, .learners = 2}, name);
+    options.guards.loss_deviations = 5;
+    auto shard = MakeWhole(options);
+    auto straight = MakeWhole(options);
+    const auto push = [&](ParameterShard* to, std::uint64_t t) {
+      const auto outcome = Push(
+          to, PushOf({int(t % 2), 1, 1 + t / 2}, to->version(), GradientAt(FirstValue(), 0, t)));
+      Drain(to);
+      return outcome;
+    };
+    for (std::uint64_t t = 0; t < 40; ++t) {
+      push(straight.get(), t);
+      push(shard.get(), t);
+      if (t % 10 != 9) continue;
+      const Buffer bytes = shard->Snapshot();
+      auto restored = ParameterShard::Restore(options, std::span(&bytes, 1));
+      ASSERT_TRUE(restored.ok()) << restored.status().ToString();
+      shard = std::move(*restored);
+      // The learners did not hear: they push again.
+      for (std::uint64_t again = t - 5; again <= t; ++again) {
+        EXPECT_EQ(push(shard.get(), again), Outcome::kRepeated);
+      }
+    }
+    EXPECT_TRUE(SameBytes(shard->value(), straight->value())) << name;
+    EXPECT_EQ(shard->version(), straight->version());
+    const Buffer a = shard->Snapshot(), b = straight->Snapshot();
+    EXPECT_TRUE(std::ranges::equal(a.bytes(), b.bytes()));
+  }
+}
+
+TEST(ParameterShardStateTest, APushThatWasHeldAtASnapshotIsTakenAgain) {
+  const auto options = OptionsOf({.learners = 2});
+  auto shard = MakeWhole(options);
+  const ShardPush first = PushOf({0, 1, 1}, 1, FirstValue());
+  EXPECT_EQ(Push(shard.get(), first), Outcome::kHeld);
+  EXPECT_EQ(Push(shard.get(), first), Outcome::kHeld);  // repeated before it counted
+  EXPECT_EQ(shard->held(), 1u);
+  const Buffer bytes = shard->Snapshot();
+  auto restored = std::move(*ParameterShard::Restore(options, std::span(&bytes, 1)));
+  EXPECT_EQ(restored->held(), 0u);
+  EXPECT_EQ(Push(restored.get(), first), Outcome::kHeld);
+  EXPECT_EQ(Push(restored.get(), PushOf({1, 1, 1}, 1, FirstValue())), Outcome::kHeld);
+  const auto update = restored->ApplyNext();
+  ASSERT_TRUE(update.has_value());
+  EXPECT_EQ(update->settled.size(), 2u);
+  EXPECT_EQ(Push(restored.get(), first), Outcome::kRepeated);
+}
+
+// Over the wire.
+void Follow(ParameterShard* backup, const ShardUpdate& update) {
+  auto received = DecodeBody<ShardUpdate>(EncodeBody(update));
+  ASSERT_TRUE(received.ok());
+  received->sum = update.sum;
+  const Status status = backup->Follow(*received);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+}
+
+TEST(ParameterShardStateTest, ABackupHasTheSameBytesAndTakesOverWithoutALostOrRepeatedPush) {
+  for (const std::string name : {"adam", "sgd"}) {
+    auto options = OptionsOf({.mode = SyncMode::kSsp, .learners = 3, .staleness = 2}, name);
+    options.guards.loss_deviations = 4;
+    options.keep_sums = true;
+    auto primary = MakeWhole(options);
+    auto backup = MakeWhole(options);
+    Rng rng({8, Purpose::kTest});
+    std::vector<std::uint64_t> sequence(3, 1);
+    int dropped = 0;
+    // Ends with a push that counts: what was dropped before it goes with it.
+    for (int step = 0; step < 300 || !primary->held(); ++step) {
+      const auto learner = std::int32_t(rng.Below(3));
+      if (!primary->MayPull(learner)) continue;
+      ShardPush push = PushOf({learner, 1, sequence[std::size_t(learner)]++}, primary->version(),
+                              GradientAt(primary->value(), learner, std::uint64_t(step)));
+      push.loss = float(step % 7 == 6 && step > 150 && step < 290 ? 1000 : 1 + 0.1 * rng.Uniform());
+      dropped += Push(primary.get(), push) == Outcome::kOutlier;
+      if (step >= 300 && primary->held()) break;
+      while (const auto update = primary->ApplyNext()) Follow(backup.get(), *update);
+    }
+    Follow(backup.get(), *primary->ApplyNext());
+    EXPECT_GT(dropped, 10);
+    EXPECT_TRUE(SameBytes(primary->value(), backup->value())) << name;
+    const Buffer a = primary->Snapshot(), b = backup->Snapshot();
+    EXPECT_TRUE(std::ranges::equal(a.bytes(), b.bytes()));
+    const auto last = sequence[0] - 1;
+    EXPECT_EQ(Push(backup.get(), PushOf({0, 1, last}, 1, FirstValue())), Outcome::kRepeated);
+    EXPECT_FALSE(backup->Follow({.version = backup->version() + 2}).ok());
+  }
+}
+
+TEST(ParameterShardStateTest, AShardIsAddedAndRemovedWhileTrainingGoesOn) {
+  const auto options = OptionsOf({.learners = 2}, "adam");
+  Group one(ByMemory(1), options);
+  Group group(ByMemory(2), options);
+  const std::vector<std::function<ShardMap(const ShardMap&)>> changes{
+      [](const ShardMap& map) { return *map.WithShard(5); },
+      [](const ShardMap& map) { return *map.WithoutShard(0); },
+      [](const ShardMap& map) { return *map.WithShard(9); }};
+  std::uint64_t t = 0;
+  for (const auto& change : changes) {
+    for (int round = 0; round < 10; ++round) {
+      ++t;
+      for (Group* g : {&one, &group}) {
+        const Floats value = g->Pull();
+        for (const int learner : {0, 1}) {
+          g->Push({learner, 1, t}, t, GradientAt(value, learner, t));
+        }
+      }
+    }
+    group.Move(change(group.map()), options);
+    // A push that was settled before the move stays settled, on whatever shard.
+    group.Push({0, 1, t}, t, FirstValue());
+    ASSERT_TRUE(SameBytes(group.Pull(), one.Pull()));
+  }
+  EXPECT_EQ(group.shards().size(), 3u);
+}
+
+TEST(ParameterShardStateTest, ShardsThatAreNotInStepOrDoNotCoverAreNotJoined) {
+  const auto options = OptionsOf({.mode = SyncMode::kAsync}, "adam");
+  Group group(ByMemory(2), options);
+  std::vector<Buffer> snapshots{group.shards()[0]->Snapshot(), group.shards()[1]->Snapshot()};
+  const auto restore = [&](ParameterShard::Options with) {
+    return ParameterShard::Restore(with, snapshots).status();
+  };
+  EXPECT_TRUE(restore(options).ok());
+  auto other = options;
+  other.config = ConfigOf("sgd");
+  EXPECT_EQ(restore(other).code(), Code::kFailedPrecondition);
+  other = options;
+  other.ranges = {{0, kParameters + 16}};
+  EXPECT_EQ(restore(other).code(), Code::kFailedPrecondition);
+  snapshots.push_back(snapshots[0]);
+  EXPECT_EQ(restore(options).code(), Code::kFailedPrecondition);
+  snapshots.pop_back();
+  Push(group.shards()[1].get(),
+       PushOf({0, 1, 1}, 1, Floats(std::size_t(group.shards()[1]->size()))));
+  Drain(group.shards()[1].get());
+  snapshots[1] = group.shards()[1]->Snapshot();
+  EXPECT_NE(restore(options).message().find("same pushes"), std::string::npos);
+  snapshots.clear();
+  EXPECT_FALSE(restore(options).ok());
+}
+
+TEST(ParameterShardStateTest, ADamagedSnapshotIsRefused) {
+  const auto options = OptionsOf({}, "adam");
+  const Buffer good = MakeWhole(options)->Snapshot();
+  for (std::size_t i = 0; i < good.size(); i += i < 300 ? 1 : 97) {
+    MutableBuffer bytes(good.size());
+    std::ranges::copy(good.bytes(), bytes.data());
+    bytes.data()[i] ^= std::byte{0x10};
+    const Buffer bad = std::move(bytes).Freeze();
+    EXPECT_FALSE(ParameterShard::Restore(options, std::span(&bad, 1)).ok()) << i;
+  }
+  for (const std::size_t size :
+       {std::size_t(0), std::size_t(63), std::size_t(64), good.size() / 2, good.size() - 1}) {
+    const Buffer bad = good.Slice(0, size);
+    EXPECT_EQ(ParameterShard::Restore(options, std::span(&bad, 1)).status().code(),
+              Code::kDataLoss);
+  }
+}
+
+}  // namespace
+}  // namespace troop
