@@ -1,0 +1,344 @@
+#include "collective/engine.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace troop {
+namespace {
+
+// Of one call of the system: large enough to be worth it, small enough that what has come is still
+// in the second-level cache when it goes on.
+constexpr std::size_t kPieceBytes = 128 * 1024;
+// Calls of the system in one Poll, so that it ends soon: some 4 MB in each direction.
+constexpr int kRoundsPerPoll = 32;
+
+}  // namespace
+
+Engine::Engine(std::unique_ptr<Wire> wire, EngineOptions options)
+    : wire_(std::move(wire)),
+      options_(std::move(options)),
+      rank_(wire_->rank()),
+      size_(wire_->size()),
+      outgoing_(std::size_t(size_)),
+      incoming_(std::size_t(size_)),
+      sends_(std::size_t(size_)),
+      receives_(std::size_t(size_)),
+      staging_(kPieceBytes) {
+  for (int rank = 0; rank < size_; ++rank) ranks_.push_back(rank);
+}
+
+Engine::~Engine() {
+  const bool open =
+      std::ranges::any_of(works_, [](const auto& entry) { return entry.second->open > 0; });
+  if (open) Abort(Cancelled("it left in the middle of an operation"));
+}
+
+OpHeader Engine::HeaderOf(const Op& op, const ConstTensor& in, const Tensor& out) {
+  OpHeader header{.kind = op.kind};
+  switch (op.kind) {
+    case OpKind::kSend:
+      header.number = ++sends_[std::size_t(op.peer)];
+      break;
+    case OpKind::kReceive:
+      header.kind = OpKind::kSend;
+      header.number = ++receives_[std::size_t(op.peer)];
+      break;
+    default:
+      header.number = ++started_;
+  }
+  if (op.kind == OpKind::kBarrier) return header;
+  const bool by_out = op.kind == OpKind::kReceive || op.kind == OpKind::kBroadcast;
+  header.dtype = by_out ? out.dtype() : in.dtype();
+  header.elements = std::uint64_t(by_out ? out.elements() : in.elements());
+  if (op.kind == OpKind::kBroadcast) header.peer = op.peer;
+  if (op.kind == OpKind::kAllReduce || op.kind == OpKind::kReduceScatter) {
+    header.reduction = op.reduction;
+  }
+  return header;
+}
+
+Result<Work> Engine::Start(const Op& op, ConstTensor in, Tensor out, Stream stream) {
+  if (failure_) return failure_->status;
+  if (stream.handle != nullptr) {
+    return InvalidArgument("{}: a device's stream, but this group is of the host's memory",
+                           options_.name);
+  }
+  TROOP_RETURN_IF_ERROR(CheckOp(op, in, out, rank_, size_).WithContext(options_.name));
+  if (works_.size() >= kWorksMax) {
+    return ResourceExhausted("{}: {} works are open, which is the limit: poll some to their end",
+                             options_.name, works_.size());
+  }
+  auto running =
+      std::make_unique<Running>(Running{.op = op, .in = std::move(in), .out = std::move(out)});
+  running->header = HeaderOf(op, running->in, running->out);
+  running->header_bytes = EncodeOpHeader(running->header);
+  running->deadline =
+      wire_->Now() + (op.timeout > Duration::zero() ? op.timeout : options_.timeout);
+  running->plan = MakePlan({.op = op,
+                            .dtype = running->header.dtype,
+                            .in = running->in.bytes(),
+                            .out = running->out.bytes(),
+                            .ranks = ranks_,
+                            .self = rank_});
+  Enqueue(running.get());
+  works_.emplace(next_, std::move(running));
+  StepUnlessFailed();
+  return next_++;
+}
+
+void Engine::Enqueue(Running* running) {
+  const std::vector<Flow>& flows = running->plan.flows;
+  running->cursors.resize(flows.size());
+  running->open = flows.size();
+  for (std::size_t i = 0; i < flows.size(); ++i) {
+    auto& queues = flows[i].outgoing ? outgoing_ : incoming_;
+    queues[std::size_t(flows[i].peer)].push_back({running, i});
+  }
+}
+
+std::optional<Status> Engine::Ended(Work work) {
+  const auto found = works_.find(work);
+  TROOP_CHECK(found != works_.end(), "{}: no work {} is open", options_.name, work);
+  std::optional<Status> status;
+  if (found->second->open == 0) {
+    status = Status::Ok();
+  } else if (failure_) {
+    status = failure_->status;
+  }
+  if (status) works_.erase(found);
+  return status;
+}
+
+std::optional<Status> Engine::Poll(Work work) {
+  if (!StepUnlessFailed() && !failure_) {
+    wire_->Idle(Time::min());
+    StepUnlessFailed();
+  }
+  CheckDeadlines();
+  return Ended(work);
+}
+
+Status Engine::Wait(Work work) {
+  for (;;) {
+    const bool moved = StepUnlessFailed();
+    if (std::optional<Status> status = Ended(work)) return *status;
+    if (moved) continue;
+    Time until = kForever;
+    for (const auto& [id, running] : works_) until = std::min(until, running->deadline);
+    wire_->Idle(until);
+    CheckDeadlines();
+  }
+}
+
+bool Engine::StepUnlessFailed() {
+  if (failure_) return false;
+  bool moved = false;
+  for (int round = 0; round < kRoundsPerPoll && !failure_ && Step(); ++round) moved = true;
+  if (!failure_) {
+    if (const std::optional<Failure> failure = wire_->failure()) Fail(*failure, false);
+  }
+  return moved;
+}
+
+// What has come goes on before more comes.
+bool Engine::Step() {
+  bool moved = false;
+  for (int peer = 0; peer < size_ && !failure_; ++peer) moved |= SendTo(peer);
+  for (int peer = 0; peer < size_ && !failure_; ++peer) moved |= ReceiveFrom(peer);
+  return moved;
+}
+
+bool Engine::SendTo(int peer) {
+  std::deque<FlowRef>& queue = outgoing_[std::size_t(peer)];
+  bool moved = false;
+  while (!queue.empty() && !failure_ && SendSome(queue.front(), peer)) {
+    moved = true;
+    if (!queue.front().running->cursors[queue.front().flow].ended) break;
+    --queue.front().running->open;
+    queue.pop_front();
+  }
+  return moved;
+}
+
+bool Engine::ReceiveFrom(int peer) {
+  std::deque<FlowRef>& queue = incoming_[std::size_t(peer)];
+  bool moved = false;
+  while (!queue.empty() && !failure_ && ReceiveSome(queue.front(), peer)) {
+    moved = true;
+    if (!queue.front().running->cursors[queue.front().flow].ended) break;
+    --queue.front().running->open;
+    queue.pop_front();
+  }
+  return moved;
+}
+
+std::size_t Engine::Available(const Running& running, const Flow& flow,
+                              const Cursor& cursor) const {
+  if (cursor.segment == flow.segments.size()) return 0;
+  std::size_t ready = flow.segments[cursor.segment].bytes;
+  if (flow.source >= 0 && cursor.segment >= std::size_t(flow.lead)) {
+    const Cursor& source = running.cursors[std::size_t(flow.source)];
+    const std::size_t segment = cursor.segment - std::size_t(flow.lead);
+    if (source.segment < segment) {
+      ready = 0;
+    } else if (source.segment == segment) {
+      ready = source.done;
+    }
+  }
+  return std::min(ready - cursor.done, kPieceBytes);
+}
+
+bool Engine::SendSome(const FlowRef& ref, int peer) {
+  Running& running = *ref.running;
+  const Flow& flow = running.plan.flows[ref.flow];
+  Cursor& cursor = running.cursors[ref.flow];
+  if (flow.after >= 0 && !running.cursors[std::size_t(flow.after)].ended) return false;
+  const auto header = std::span(running.header_bytes).subspan(cursor.header);
+  std::span<const std::byte> payload;
+  if (const std::size_t ready = Available(running, flow, cursor); ready > 0) {
+    payload = {flow.segments[cursor.segment].at + cursor.done, ready};
+  }
+  if (header.empty() && payload.empty()) return false;
+  const std::size_t sent = wire_->Send(peer, header, payload);
+  if (sent == 0) return false;
+  const std::size_t of_header = std::min(sent, header.size());
+  cursor.header += of_header;
+  cursor.done += sent - of_header;
+  counters_.bytes_sent += sent - of_header;
+  if (cursor.header == kOpHeaderBytes) Advance(&running, ref.flow);
+  return true;
+}
+
+bool Engine::ReceiveSome(const FlowRef& ref, int peer) {
+  Running& running = *ref.running;
+  const Flow& flow = running.plan.flows[ref.flow];
+  Cursor& cursor = running.cursors[ref.flow];
+  if (flow.after >= 0 && !running.cursors[std::size_t(flow.after)].ended) return false;
+  const auto header = std::span(cursor.coming).subspan(cursor.header);
+  std::span<std::byte> payload;
+  if (cursor.segment < flow.segments.size()) {
+    const Segment& segment = flow.segments[cursor.segment];
+    if (segment.own == nullptr) {
+      payload = {segment.at + cursor.done, std::min(segment.bytes - cursor.done, kPieceBytes)};
+    } else {
+      std::memcpy(staging_.data(), cursor.partial_bytes.data(), cursor.partial);
+      payload = staging_.bytes().subspan(cursor.partial);
+      payload =
+          payload.first(std::min(segment.bytes - cursor.done - cursor.partial, payload.size()));
+    }
+  }
+  const std::size_t received = wire_->Receive(peer, header, payload);
+  if (received == 0) {
+    if (wire_->left(peer)) {
+      Fail({Unavailable("{}: rank {} left the group before it took part in {}", options_.name, peer,
+                        running.header.ToString()),
+            peer},
+           true);
+    }
+    return false;
+  }
+  const std::size_t of_header = std::min(received, header.size());
+  cursor.header += of_header;
+  if (of_header > 0 && cursor.header == kOpHeaderBytes && !CheckHeader(running, cursor, peer)) {
+    return false;
+  }
+  counters_.bytes_received += received - of_header;
+  if (received > of_header) {
+    Take(&running, flow.segments[cursor.segment], &cursor, received - of_header);
+  }
+  if (cursor.header == kOpHeaderBytes) Advance(&running, ref.flow);
+  return true;
+}
+
+void Engine::Take(Running* running, const Segment& segment, Cursor* cursor, std::size_t bytes) {
+  if (segment.own == nullptr) {
+    cursor->done += bytes;
+    return;
+  }
+  const std::size_t element = DTypeSize(running->header.dtype);
+  const std::size_t have = cursor->partial + bytes;
+  const std::size_t whole = have / element * element;
+  const std::byte* own = segment.own + cursor->done;
+  const std::byte* left = segment.own_first ? own : staging_.data();
+  const std::byte* right = segment.own_first ? staging_.data() : own;
+  Reduce(running->op.reduction, running->header.dtype, std::int64_t(whole / element), left, right,
+         segment.at + cursor->done);
+  cursor->done += whole;
+  cursor->partial = have - whole;
+  std::memcpy(cursor->partial_bytes.data(), staging_.data() + whole, cursor->partial);
+}
+
+bool Engine::CheckHeader(const Running& running, const Cursor& cursor, int peer) {
+  const Result<OpHeader> theirs = DecodeOpHeader(cursor.coming);
+  if (theirs.ok() && *theirs == running.header) return true;
+  if (theirs.ok()) {
+    Fail(
+        {InvalidArgument("{}: rank {} calls {} where rank {} calls {}: all ranks must call the "
+                         "same operations in the same order",
+                         options_.name, peer, theirs->ToString(), rank_, running.header.ToString()),
+         peer},
+        true);
+  } else {
+    Fail({InvalidArgument("{}: rank {}: {}", options_.name, peer, theirs.status().message()), peer},
+         true);
+  }
+  return false;
+}
+
+void Engine::Advance(Running* running, std::size_t index) {
+  const Flow& flow = running->plan.flows[index];
+  Cursor& cursor = running->cursors[index];
+  while (cursor.segment < flow.segments.size() &&
+         cursor.done == flow.segments[cursor.segment].bytes) {
+    ++cursor.segment;
+    cursor.done = 0;
+  }
+  cursor.ended = cursor.segment == flow.segments.size();
+}
+
+void Engine::Fail(const Failure& failure, bool tell) {
+  if (failure_) return;
+  failure_ = failure;
+  if (tell) wire_->Abort(failure);
+  for (auto& queue : outgoing_) queue.clear();
+  for (auto& queue : incoming_) queue.clear();
+}
+
+void Engine::CheckDeadlines() {
+  if (failure_) return;
+  const Time now = wire_->Now();
+  for (const auto& [id, running] : works_) {
+    if (running->open == 0 || running->deadline > now) continue;
+    int suspect = -1;
+    for (std::size_t i = 0; i < running->cursors.size(); ++i) {
+      if (!running->cursors[i].ended && !running->plan.flows[i].outgoing) {
+        suspect = running->plan.flows[i].peer;
+        break;
+      }
+    }
+    return Fail({DeadlineExceeded("{}: rank {} has waited for rank {} in {} to the end of its "
+                                  "time: it is hung, cut off, or much slower",
+                                  options_.name, rank_, suspect, running->header.ToString()),
+                 suspect},
+                true);
+  }
+}
+
+void Engine::Abort(const Status& why) {
+  Fail({Status(why.code(),
+               fmt::format("{}: rank {} ended the group: {}", options_.name, rank_, why.message())),
+        rank_},
+       true);
+}
+
+Result<std::unique_ptr<Collective>> Engine::Split(int color, int key) {
+  if (failure_) return failure_->status;
+  if (!works_.empty()) {
+    return FailedPrecondition("{}: {} works are open: a group is split between operations",
+                              options_.name, works_.size());
+  }
+  return options_.split(*this, color, key);
+}
+
+}  // namespace troop

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collective/collective.h"
+#include "collective/op_header.h"
+#include "collective/plan.h"
+#include "collective/wire.h"
+
+namespace troop {
+
+struct EngineOptions {
+  std::string name;                // of the group, for messages
+  Duration timeout = Seconds(60);  // of an operation
+  // How Split makes a group: blocks; the calling group is without works.
+  std::function<Result<std::unique_ptr<Collective>>(Collective&, int color, int key)> split;
+};
+
+// A Collective over a Wire. Works are driven together: each work's flows stand in queues, one per
+// peer and direction, in the order of Start, which is the same at both ends; so the next work's
+// bytes follow the last one's without a pause. Before its bytes each flow sends what operation it
+// is of, and the receiver compares. O(flows that can move) per Poll; one thread.
+class Engine final : public Collective {
+ public:
+  Engine(std::unique_ptr<Wire> wire, EngineOptions options);
+  ~Engine() override;  // tells the others if works are open
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  Result<Work> Start(const Op& op, ConstTensor in, Tensor out, Stream stream) override;
+  std::optional<Status> Poll(Work work) override;
+  Status Wait(Work work) override;
+  Result<std::unique_ptr<Collective>> Split(int color, int key) override;
+  void Abort(const Status& why) override;
+  Status status() const override { return failure_ ? failure_->status : Status::Ok(); }
+  int suspect() const override { return failure_ ? failure_->suspect : -1; }
+  CollectiveCounters counters() const override { return counters_; }
+
+ private:
+  static constexpr std::size_t kPartialMax = 8;  // bytes of an element that has come in parts
+
+  struct Cursor {
+    std::size_t header = 0;  // bytes of it that have gone or come
+    OpHeaderBytes coming{};
+    std::size_t segment = 0;
+    std::size_t done = 0;  // bytes of the segment
+    std::size_t partial = 0;
+    std::array<std::byte, kPartialMax> partial_bytes{};
+    bool ended = false;
+  };
+  struct Running {
+    Op op;
+    ConstTensor in;
+    Tensor out;
+    OpHeader header;
+    OpHeaderBytes header_bytes{};
+    Plan plan;
+    std::vector<Cursor> cursors;  // of each flow
+    std::size_t open = 0;         // flows that have not ended
+    Time deadline{};
+  };
+  struct FlowRef {
+    Running* running = nullptr;
+    std::size_t flow = 0;
+  };
+
+  OpHeader HeaderOf(const Op& op, const ConstTensor& in, const Tensor& out);
+  void Enqueue(Running* running);
+  bool Step();
+  bool StepUnlessFailed();
+  bool SendTo(int peer);
+  bool ReceiveFrom(int peer);
+  bool SendSome(const FlowRef& ref, int peer);
+  bool ReceiveSome(const FlowRef& ref, int peer);
+  std::size_t Available(const Running& running, const Flow& flow, const Cursor& cursor) const;
+  void Take(Running* running, const Segment& segment, Cursor* cursor, std::size_t bytes);
+  bool CheckHeader(const Running& running, const Cursor& cursor, int peer);
+  void Advance(Running* running, std::size_t flow);
+  void Fail(const Failure& failure, bool tell);
+  void CheckDeadlines();
+  std::optional<Status> Ended(Work work);
+
+  const std::unique_ptr<Wire> wire_;
+  const EngineOptions options_;
+  const int rank_;
+  const int size_;
+  std::vector<int> ranks_;  // 0 … size - 1
+  std::map<Work, std::unique_ptr<Running>> works_;
+  std::vector<std::deque<FlowRef>> outgoing_, incoming_;  // by peer
+  std::vector<std::uint64_t> sends_, receives_;           // kSend and kReceive, by peer
+  std::uint64_t started_ = 0;                             // of all other kinds
+  Work next_ = 1;
+  MutableBuffer staging_;  // what comes to be reduced; small enough for a cache
+  std::optional<Failure> failure_;
+  CollectiveCounters counters_;
+};
+
+}  // namespace troop

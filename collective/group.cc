@@ -1,0 +1,157 @@
+#include "collective/group.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <utility>
+
+#include "collective/engine.h"
+#include "collective/handshake.h"
+#include "collective/mesh.h"
+#include "collective/socket_wire.h"
+
+namespace troop {
+namespace {
+
+Status CheckOptions(const GroupOptions& options) {
+  if (options.group.empty() || options.group.size() > kGroupNameMax ||
+      options.group.find('\0') != std::string::npos) {
+    return InvalidArgument("a group's name has 1 to {} bytes, none of them 0: {:?}", kGroupNameMax,
+                           options.group);
+  }
+  if (options.size < 1 || options.size > kRanksMax) {
+    return InvalidArgument("group {:?}: {} ranks; 1 to {} are possible", options.group,
+                           options.size, kRanksMax);
+  }
+  if (options.rank < 0 || options.rank >= options.size) {
+    return InvalidArgument("group {:?}: rank {} is none of {} ranks", options.group, options.rank,
+                           options.size);
+  }
+  return Status::Ok();
+}
+
+Status CheckMembers(const GroupOptions& options, std::span<const Member> members,
+                    const Member& self) {
+  if (int(members.size()) != options.size) {
+    return InvalidArgument("group {:?}: a list of {} members for {} ranks", options.group,
+                           members.size(), options.size);
+  }
+  for (int rank = 0; rank < options.size; ++rank) {
+    if (members[std::size_t(rank)].rank != rank) {
+      return InvalidArgument("group {:?}: entry {} of the members is rank {}: give all, by rank",
+                             options.group, rank, members[std::size_t(rank)].rank);
+    }
+  }
+  if (members[std::size_t(options.rank)] != self) {
+    return InvalidArgument("group {:?}: the list has {} for rank {}, which listens at {}",
+                           options.group, members[std::size_t(options.rank)].address, options.rank,
+                           self.address);
+  }
+  return Status::Ok();
+}
+
+// What a rank tells the others at a split; color below 0: nothing.
+struct Offer {
+  std::int32_t color = -1, key = 0;
+  char host[96] = {};
+  char address[96] = {};
+};
+
+void SetText(std::string_view text, std::span<char> to) {
+  std::memcpy(to.data(), text.data(), std::min(text.size(), to.size() - 1));
+}
+std::string TextOf(std::span<const char> from) {
+  return std::string(from.data(), strnlen(from.data(), from.size()));
+}
+
+// The new group's options and members; the listener's owner is the caller.
+std::vector<Member> MembersOf(std::span<const Offer> offers, int color, int self, int* rank) {
+  std::vector<std::pair<std::int32_t, int>> order;  // by key, then by rank
+  for (int i = 0; i < int(offers.size()); ++i) {
+    if (offers[std::size_t(i)].color == color) order.push_back({offers[std::size_t(i)].key, i});
+  }
+  std::ranges::sort(order);
+  std::vector<Member> members;
+  for (const auto& [key, i] : order) {
+    if (i == self) *rank = int(members.size());
+    members.push_back({.rank = int(members.size()),
+                       .host = TextOf(offers[std::size_t(i)].host),
+                       .address = TextOf(offers[std::size_t(i)].address)});
+  }
+  return members;
+}
+
+std::string ListenHost(const std::string& address) { return address.substr(0, address.rfind(':')); }
+
+}  // namespace
+
+std::string HostId() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  struct stat view {};
+  stat("/proc/self/ns/pid", &view);
+  return fmt::format("{}-{}", boot, view.st_ino);
+}
+
+Result<GroupEntry> GroupEntry::Listen(const GroupOptions& options) {
+  TROOP_RETURN_IF_ERROR(CheckOptions(options));
+  // All others may come at once, twice each, and strangers among them.
+  TROOP_ASSIGN_OR_RETURN(Socket listener, ListenOn(options.listen, 2 * options.size + 64));
+  Member self{.rank = options.rank,
+              .host = options.host.empty() ? HostId() : options.host,
+              .address = AddressOf(listener)};
+  return GroupEntry(options, std::move(listener), std::move(self));
+}
+
+Result<std::unique_ptr<Collective>> GroupEntry::Join(std::span<const Member> members) && {
+  TROOP_RETURN_IF_ERROR(CheckMembers(options_, members, self_));
+  const Time deadline = SystemClock().Now() + options_.connect_timeout;
+  TROOP_ASSIGN_OR_RETURN(std::vector<Link> links,
+                         MakeMesh(options_, members, std::move(listener_), deadline));
+  const std::string name = fmt::format("group {:?} epoch {}", options_.group, options_.epoch);
+  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Wire> wire,
+                         MakeSocketWire(name, options_.rank, std::move(links)));
+  auto split = [options = options_, host = self_.host, count = 0](Collective& group, int color,
+                                                                  int key) mutable {
+    return SplitGroup(options, host, ++count, group, color, key);
+  };
+  return std::unique_ptr<Collective>(std::make_unique<Engine>(
+      std::move(wire),
+      EngineOptions{.name = name, .timeout = options_.timeout, .split = std::move(split)}));
+}
+
+Result<std::unique_ptr<Collective>> GroupEntry::SplitGroup(GroupOptions options,
+                                                           const std::string& host, int count,
+                                                           Collective& group, int color, int key) {
+  Offer mine{.color = color, .key = key};
+  options.listen = fmt::format("{}:0", ListenHost(options.listen));
+  Result<Socket> listener = ListenOn(options.listen, 2 * options.size + 64);
+  if (!listener.ok()) {
+    group.Abort(listener.status());
+    return listener.status();
+  }
+  SetText(host, mine.host);
+  SetText(AddressOf(*listener), mine.address);
+  std::vector<Offer> offers(std::size_t(group.size()));
+  const auto bytes = std::as_writable_bytes(std::span(offers));
+  const TensorSpec all{DType::kU8, {std::int64_t(bytes.size())}};
+  const TensorSpec one{DType::kU8, {std::int64_t(sizeof(Offer))}};
+  const std::shared_ptr<std::byte> borrowed(bytes.data(), [](std::byte*) {});
+  TROOP_RETURN_IF_ERROR(RunOp(group, {.kind = OpKind::kAllGather},
+                              ConstTensor::Borrow(std::as_bytes(std::span(&mine, 1)), one),
+                              Tensor::View(borrowed, bytes, all)));
+  if (color < 0) return std::unique_ptr<Collective>();
+  const std::vector<Member> members = MembersOf(offers, color, group.rank(), &options.rank);
+  options.size = int(members.size());
+  // Names stay short however deep groups are split; the address already tells groups apart.
+  const std::string suffix = fmt::format("/{}.{}", count, color);
+  options.group = options.group.substr(0, kGroupNameMax - suffix.size()) + suffix;
+  return GroupEntry(options, std::move(*listener), members[std::size_t(options.rank)])
+      .Join(members);
+}
+
+}  // namespace troop

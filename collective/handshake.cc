@@ -1,0 +1,154 @@
+#include "collective/handshake.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/crc32c.h"
+
+namespace troop {
+namespace {
+
+// As they lie on the wire, little endian. The checksum is of all that follows it.
+struct HelloLayout {
+  std::uint32_t magic = 0, crc = 0;
+  std::uint16_t version = 0;
+  std::uint8_t lane = 0, refusal = 0;
+  std::int32_t rank = 0, size = 0, zero = 0;
+  std::uint64_t epoch = 0, token = 0;
+  char group[64] = {};
+};
+struct ControlLayout {
+  std::uint32_t magic = 0, crc = 0;
+  std::uint32_t type = 0;
+  std::int32_t code = 0, suspect = 0;
+  std::uint32_t text_bytes = 0;
+  std::uint64_t numbers[4] = {};
+  char text[328] = {};
+};
+static_assert(sizeof(HelloLayout) == kHelloBytes && kGroupNameMax < sizeof(HelloLayout::group));
+static_assert(sizeof(ControlLayout) == kControlBytes &&
+              kControlTextMax <= sizeof(ControlLayout::text));
+constexpr std::uint32_t kHelloMagic = 0x6c635254;    // "TRcl"
+constexpr std::uint32_t kControlMagic = 0x74635254;  // "TRct"
+
+template <class Layout>
+std::uint32_t CrcOf(const Layout& layout) {
+  return Crc32c(std::as_bytes(std::span(&layout, 1)).subspan(8));
+}
+
+bool AllZero(std::span<const char> bytes) {
+  return std::ranges::all_of(bytes, [](char c) { return c == 0; });
+}
+
+}  // namespace
+
+HelloBytes EncodeHello(const Hello& hello) {
+  HelloLayout layout{.magic = kHelloMagic,
+                     .version = hello.version,
+                     .lane = std::uint8_t(hello.lane),
+                     .refusal = std::uint8_t(hello.refusal),
+                     .rank = hello.rank,
+                     .size = hello.size,
+                     .epoch = hello.epoch,
+                     .token = hello.token};
+  std::memcpy(layout.group, hello.group.data(), std::min(hello.group.size(), kGroupNameMax));
+  layout.crc = CrcOf(layout);
+  HelloBytes bytes;
+  std::memcpy(bytes.data(), &layout, sizeof layout);
+  return bytes;
+}
+
+Result<Hello> DecodeHello(std::span<const std::byte, kHelloBytes> bytes) {
+  HelloLayout layout;
+  std::memcpy(&layout, bytes.data(), sizeof layout);
+  if (layout.magic != kHelloMagic || layout.crc != CrcOf(layout)) {
+    return DataLoss("these bytes are no rank's hello");
+  }
+  if (layout.version != Hello().version) return Hello{.version = layout.version};
+  const std::size_t name = strnlen(layout.group, sizeof layout.group);
+  if (layout.lane > 1 || layout.refusal > std::uint8_t(Hello::Refusal::kSize) || layout.zero != 0 ||
+      name > kGroupNameMax || !AllZero(std::span(layout.group).subspan(name))) {
+    return DataLoss("a hello of fields that none has");
+  }
+  return Hello{.group = std::string(layout.group, name),
+               .epoch = layout.epoch,
+               .token = layout.token,
+               .rank = layout.rank,
+               .size = layout.size,
+               .lane = Hello::Lane(layout.lane),
+               .refusal = Hello::Refusal(layout.refusal),
+               .version = layout.version};
+}
+
+Hello::Refusal CheckHello(const Hello& ours, const Hello& theirs) {
+  using Refusal = Hello::Refusal;
+  if (theirs.version != ours.version) return Refusal::kVersion;
+  if (theirs.group != ours.group) return Refusal::kGroup;
+  if ((theirs.token ^ ours.token) != 0) return Refusal::kToken;
+  if (theirs.epoch != ours.epoch) return Refusal::kEpoch;
+  if (theirs.size != ours.size) return Refusal::kSize;
+  if (theirs.rank < 0 || theirs.rank >= ours.size || theirs.rank == ours.rank) {
+    return Refusal::kRank;
+  }
+  return Refusal::kNone;
+}
+
+std::string_view RefusalText(Hello::Refusal refusal) {
+  switch (refusal) {
+    case Hello::Refusal::kNone:
+      return "nothing";
+    case Hello::Refusal::kVersion:
+      return "another version of the protocol";
+    case Hello::Refusal::kGroup:
+      return "another group";
+    case Hello::Refusal::kEpoch:
+      return "another epoch of the group";
+    case Hello::Refusal::kToken:
+      return "another token";
+    case Hello::Refusal::kRank:
+      return "a rank that is not to come, or has come";
+    case Hello::Refusal::kSize:
+      return "another number of ranks";
+  }
+  return "unknown";
+}
+
+ControlBytes EncodeControl(const ControlWord& word) {
+  const std::size_t text = std::min(word.text.size(), kControlTextMax);
+  ControlLayout layout{.magic = kControlMagic,
+                       .type = std::uint32_t(word.type),
+                       .code = int(word.code),
+                       .suspect = word.suspect,
+                       .text_bytes = std::uint32_t(text)};
+  std::ranges::copy(word.numbers, layout.numbers);
+  std::memcpy(layout.text, word.text.data(), text);
+  layout.crc = CrcOf(layout);
+  ControlBytes bytes;
+  std::memcpy(bytes.data(), &layout, sizeof layout);
+  return bytes;
+}
+
+Result<ControlWord> DecodeControl(std::span<const std::byte, kControlBytes> bytes) {
+  ControlLayout layout;
+  std::memcpy(&layout, bytes.data(), sizeof layout);
+  if (layout.magic != kControlMagic || layout.crc != CrcOf(layout)) {
+    return DataLoss("these bytes are no word of control");
+  }
+  const bool known = layout.type >= 1 && layout.type <= std::uint32_t(ControlWord::Type::kSlabOpen);
+  if (!known || layout.code < 0 || layout.code > int(Code::kInternal) ||
+      layout.text_bytes > kControlTextMax ||
+      !AllZero(std::span(layout.text).subspan(layout.text_bytes))) {
+    return DataLoss("a word of control with fields that none has");
+  }
+  ControlWord word{.type = ControlWord::Type(layout.type),
+                   .code = Code(layout.code),
+                   .suspect = layout.suspect,
+                   .text = std::string(layout.text, layout.text_bytes)};
+  if (word.type == ControlWord::Type::kAbort && word.code == Code::kOk) {
+    return DataLoss("a group that ended with ok");
+  }
+  std::ranges::copy(layout.numbers, word.numbers.begin());
+  return word;
+}
+
+}  // namespace troop

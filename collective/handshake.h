@@ -1,0 +1,60 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "core/status.h"
+
+namespace troop {
+
+// The first bytes of each connection between two ranks, in both directions. A rank that is not of
+// our group is answered why, once, and closed; bytes that are no hello get no answer.
+struct Hello {
+  enum class Lane : std::uint8_t { kData = 0, kControl = 1 };
+  enum class Refusal : std::uint8_t { kNone = 0, kVersion, kGroup, kEpoch, kToken, kRank, kSize };
+  std::string group;  // at most kGroupNameMax bytes
+  std::uint64_t epoch = 0;
+  std::uint64_t token = 0;
+  std::int32_t rank = 0;
+  std::int32_t size = 0;
+  Lane lane = Lane::kData;
+  Refusal refusal = Refusal::kNone;
+  std::uint16_t version = 1;
+  bool operator==(const Hello&) const = default;
+};
+inline constexpr std::size_t kGroupNameMax = 63;
+inline constexpr std::size_t kHelloBytes = 104;
+using HelloBytes = std::array<std::byte, kHelloBytes>;
+HelloBytes EncodeHello(const Hello& hello);
+// Errors: kDataLoss: no hello. One of another version is decoded as far as its version.
+Result<Hello> DecodeHello(std::span<const std::byte, kHelloBytes> bytes);
+// Why `ours` wants nothing to do with `theirs`. Compares the token in constant time.
+Hello::Refusal CheckHello(const Hello& ours, const Hello& theirs);
+std::string_view RefusalText(Hello::Refusal refusal);
+
+// What goes over the control connection afterwards.
+struct ControlWord {
+  enum class Type : std::uint32_t {
+    kAbort = 1,     // the group has ended: code, suspect, text
+    kGoodBye = 2,   // this rank leaves, and has sent all it will
+    kSlab = 3,      // numbers: process, descriptor, mark, bytes of a shared segment
+    kSlabOpen = 4,  // it is mapped
+  };
+  Type type = Type::kGoodBye;
+  Code code = Code::kOk;
+  std::int32_t suspect = -1;
+  std::array<std::uint64_t, 4> numbers{};
+  std::string text;  // cut to kControlTextMax bytes
+  bool operator==(const ControlWord&) const = default;
+};
+inline constexpr std::size_t kControlTextMax = 320;
+inline constexpr std::size_t kControlBytes = 384;
+using ControlBytes = std::array<std::byte, kControlBytes>;
+ControlBytes EncodeControl(const ControlWord& word);
+// Errors: kDataLoss: no such word.
+Result<ControlWord> DecodeControl(std::span<const std::byte, kControlBytes> bytes);
+
+}  // namespace troop

@@ -1,0 +1,240 @@
+#include "collective/mesh.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <list>
+#include <optional>
+
+#include "collective/handshake.h"
+#include "core/log.h"
+
+namespace troop {
+namespace {
+
+// A stranger may take this long for its hello, and so many may be waited for at once.
+constexpr Duration kHelloPatience = Seconds(2);
+constexpr std::size_t kStrangersMax = 64;
+
+Time Now() { return SystemClock().Now(); }
+
+class MeshMaker {
+ public:
+  MeshMaker(const GroupOptions& options, std::span<const Member> members, Socket listener)
+      : options_(options),
+        members_(members),
+        listener_(std::move(listener)),
+        links_(members.size()),
+        missing_(2 * (members.size() - 1)) {}
+
+  Result<std::vector<Link>> Make(Time deadline) {
+    for (int peer = 0; peer < options_.rank; ++peer) {
+      TROOP_RETURN_IF_ERROR(Connect(peer, Hello::Lane::kData));
+      TROOP_RETURN_IF_ERROR(Connect(peer, Hello::Lane::kControl));
+    }
+    while (missing_ > 0) {
+      const Time now = Now();
+      if (now >= deadline) return Late();
+      PollOnce(std::min(deadline, now + kHelloPatience));
+      TROOP_RETURN_IF_ERROR(error_);
+    }
+    return std::move(links_);
+  }
+
+ private:
+  // A connection on its way to be a link.
+  struct Half {
+    Socket socket;
+    int peer = -1;  // -1: accepted, and has not said who it is
+    Hello::Lane lane = Hello::Lane::kData;
+    bool connecting = false;
+    Time until = kForever;
+    HelloBytes out{}, in{};
+    std::size_t sent = kHelloBytes, got = 0;  // sent == kHelloBytes: nothing to send
+    bool over = false;
+  };
+
+  Hello Ours(Hello::Lane lane) const {
+    return {.group = options_.group,
+            .epoch = options_.epoch,
+            .token = options_.token,
+            .rank = options_.rank,
+            .size = options_.size,
+            .lane = lane};
+  }
+  std::string Name(int peer) const {
+    return fmt::format("group {:?}: rank {} at {}", options_.group, peer,
+                       members_[std::size_t(peer)].address);
+  }
+  Socket& LinkOf(int peer, Hello::Lane lane) {
+    Link& link = links_[std::size_t(peer)];
+    return lane == Hello::Lane::kData ? link.data : link.control;
+  }
+
+  Status Connect(int peer, Hello::Lane lane) {
+    auto socket = BeginConnect(members_[std::size_t(peer)].address);
+    if (!socket.ok()) return socket.status().WithContext(Name(peer));
+    halves_.push_back({.socket = std::move(*socket),
+                       .peer = peer,
+                       .lane = lane,
+                       .connecting = true,
+                       .out = EncodeHello(Ours(lane)),
+                       .sent = 0});
+    return Status::Ok();
+  }
+
+  Status Late() const {
+    std::string absent;
+    for (int peer = 0; peer < options_.size; ++peer) {
+      const Link& link = links_[std::size_t(peer)];
+      if (peer != options_.rank && !(link.data.open() && link.control.open())) {
+        absent += fmt::format("{}{}", absent.empty() ? "" : ", ", peer);
+      }
+    }
+    return DeadlineExceeded(
+        "group {:?} epoch {}: rank {} waited {} s for rank {}: is it running, "
+        "and can it be reached?",
+        options_.group, options_.epoch, options_.rank, ToSeconds(options_.connect_timeout), absent);
+  }
+
+  void PollOnce(Time until) {
+    std::vector<pollfd> polled{{listener_.fd(), POLLIN, 0}};
+    for (const Half& half : halves_) {
+      const bool out = half.connecting || half.sent < kHelloBytes;
+      polled.push_back({half.socket.fd(), short(out ? POLLOUT : POLLIN), 0});
+    }
+    for (const Link& link : links_) {
+      if (link.control.open()) polled.push_back({link.control.fd(), POLLRDHUP, 0});
+    }
+    const auto wait = std::chrono::ceil<std::chrono::milliseconds>(until - Now()).count();
+    poll(polled.data(), polled.size(), int(std::clamp<std::int64_t>(wait, 0, 1000)));
+    std::size_t i = 1;
+    const Time now = Now();
+    for (Half& half : halves_) {
+      if (polled[i++].revents != 0) Move(&half);
+      half.over |= half.until <= now;
+    }
+    for (; i < polled.size(); ++i) {
+      if (polled[i].revents != 0 && error_.ok()) NoteGone(polled[i].fd);
+    }
+    halves_.remove_if([](const Half& half) { return half.over; });
+    if (polled[0].revents != 0) AcceptAll();
+  }
+
+  void NoteGone(int fd) {
+    for (int peer = 0; peer < options_.size; ++peer) {
+      if (links_[std::size_t(peer)].control.fd() != fd) continue;
+      error_ = Unavailable("{} has gone while the group was made", Name(peer));
+    }
+  }
+
+  void AcceptAll() {
+    for (auto socket = AcceptFrom(listener_); socket.ok(); socket = AcceptFrom(listener_)) {
+      const auto stranger = [](const Half& half) { return half.peer < 0; };
+      const std::size_t bound = kStrangersMax + 2 * members_.size();
+      if (std::size_t(std::ranges::count_if(halves_, stranger)) >= bound) {
+        halves_.erase(std::ranges::find_if(halves_, stranger));
+      }
+      halves_.push_back({.socket = std::move(*socket), .until = Now() + kHelloPatience});
+    }
+  }
+
+  void Move(Half* half) {
+    if (half->connecting) {
+      if (const Status status = ConnectError(half->socket); !status.ok()) {
+        error_ = status.WithContext(Name(half->peer));
+        return;
+      }
+      half->connecting = false;
+    }
+    if (half->sent < kHelloBytes) {
+      const ssize_t n = send(half->socket.fd(), half->out.data() + half->sent,
+                             kHelloBytes - half->sent, MSG_NOSIGNAL);
+      if (n < 0 && errno != EAGAIN) return Lost(half);
+      half->sent += std::size_t(std::max<ssize_t>(n, 0));
+      return;
+    }
+    const ssize_t n =
+        recv(half->socket.fd(), half->in.data() + half->got, kHelloBytes - half->got, 0);
+    if (n == 0 || (n < 0 && errno != EAGAIN)) return Lost(half);
+    half->got += std::size_t(std::max<ssize_t>(n, 0));
+    if (half->got == kHelloBytes) half->peer < 0 ? Greet(half) : Answered(half);
+  }
+
+  void Lost(Half* half) {
+    half->over = true;
+    if (half->peer >= 0) error_ = Unavailable("{} has closed the connection", Name(half->peer));
+  }
+
+  // A hello that came to our listener.
+  void Greet(Half* half) {
+    half->over = true;
+    const Result<Hello> theirs = DecodeHello(half->in);
+    if (!theirs.ok()) {
+      LogWarning("group {:?}: a stranger was turned away: {}", options_.group,
+                 theirs.status().message());
+      return;
+    }
+    Hello answer = Ours(theirs->lane);
+    answer.refusal = CheckHello(answer, *theirs);
+    if (answer.refusal == Hello::Refusal::kNone &&
+        (theirs->rank < options_.rank || LinkOf(theirs->rank, theirs->lane).open())) {
+      answer.refusal = Hello::Refusal::kRank;
+    }
+    if (answer.refusal != Hello::Refusal::kNone) {
+      LogWarning("group {:?} epoch {}: rank {} of {:?} epoch {} was turned away: {}",
+                 options_.group, options_.epoch, theirs->rank, theirs->group, theirs->epoch,
+                 RefusalText(answer.refusal));
+      answer.token = 0;  // what a stranger should not learn from us
+    }
+    // A fresh connection has room for so few bytes.
+    const HelloBytes bytes = EncodeHello(answer);
+    const ssize_t n = send(half->socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (n != ssize_t(bytes.size()) || answer.refusal != Hello::Refusal::kNone) return;
+    LinkOf(theirs->rank, theirs->lane) = std::move(half->socket);
+    --missing_;
+  }
+
+  // The answer to our hello.
+  void Answered(Half* half) {
+    half->over = true;
+    const Result<Hello> theirs = DecodeHello(half->in);
+    if (!theirs.ok()) {
+      error_ = theirs.status().WithContext(Name(half->peer));
+      return;
+    }
+    Hello::Refusal refusal = theirs->refusal;
+    if (refusal == Hello::Refusal::kNone) refusal = CheckHello(Ours(half->lane), *theirs);
+    if (refusal == Hello::Refusal::kNone &&
+        (theirs->rank != half->peer || theirs->lane != half->lane)) {
+      refusal = Hello::Refusal::kRank;
+    }
+    if (refusal != Hello::Refusal::kNone) {
+      error_ = Aborted("{} turns rank {} of epoch {} away: {}", Name(half->peer), options_.rank,
+                       options_.epoch, RefusalText(refusal));
+      return;
+    }
+    LinkOf(half->peer, half->lane) = std::move(half->socket);
+    --missing_;
+  }
+
+  const GroupOptions& options_;
+  const std::span<const Member> members_;
+  const Socket listener_;
+  std::list<Half> halves_;
+  std::vector<Link> links_;
+  std::size_t missing_;
+  Status error_;
+};
+
+}  // namespace
+
+Result<std::vector<Link>> MakeMesh(const GroupOptions& options, std::span<const Member> members,
+                                   Socket listener, Time deadline) {
+  return MeshMaker(options, members, std::move(listener)).Make(deadline);
+}
+
+}  // namespace troop
