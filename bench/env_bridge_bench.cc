@@ -83,6 +83,93 @@ void RunPlugin(const char* name, const char* id, const Options& options) {
         check + fmt::format(", \"peer\": \"native\", \"peer_version\": \"{}\"", kTroopVersion));
 }
 
+// ... of Python's environments, with all that an actor would wait for.
+struct Bridged {
+  const char* name;
+  const char* id;
+  EnvOptions options;
+  int frames = 1;  // of a step; the figure counts these
+  const char* metric = "steps_per_s";
+  const char* unit = "steps/s";
+  bool pixels = false;  // `play` is how bright observations are; else how long episodes are
+};
+constexpr int kBridgedSize = 8;
+constexpr int kCheckedSteps = 200, kPlayedSteps = 400;
+
+double Sum(const ConstTensor& tensor) {
+  double sum = 0;
+  if (tensor.dtype() == DType::kU8) {
+    for (const std::uint8_t x : tensor.as<std::uint8_t>()) sum += x;
+  } else {
+    for (const float x : tensor.as<float>()) sum += double(x);
+  }
+  return sum;
+}
+
+// One game from its start with the action t^2 mod n at step t: sums of rewards and pixels.
+std::string CheckOf(const Bridged& which) {
+  if (!which.pixels) return {};
+  EnvOptions options = which.options;
+  options.noop_max = 0;
+  const auto env = Make(which.id, options, 1);
+  Tensor action(DType::kI32, {1});
+  double reward = 0, pixels = 0;
+  for (int t = 0; t < kCheckedSteps; ++t) {
+    action.as<std::int32_t>()[0] = t * t % std::int32_t(env->spec().action.count);
+    const StepBatch& batch = StepAll(env.get(), action);
+    reward += Sum(batch.reward);
+    pixels += Sum(batch.observation);
+  }
+  return fmt::format(", \"check\": [{}, {}]", reward, pixels);
+}
+
+// Random play: the mean of all pixels, or the mean length of the episodes that ended.
+std::string PlayOf(const Bridged& which) {
+  const auto env = Make(which.id, which.options, kBridgedSize);
+  Rng rng({.run_seed = 2, .purpose = Purpose::kSynthetic});
+  double pixels = 0, ends = 0;
+  const int steps = which.pixels ? kPlayedSteps : 10 * kPlayedSteps;
+  for (int t = 0; t < steps; ++t) {
+    const StepBatch& batch = StepAll(env.get(), DrawAction(env->spec().action, kBridgedSize, &rng));
+    ends += Sum(batch.terminated) + Sum(batch.truncated);
+    if (which.pixels) pixels += Sum(batch.observation) / double(batch.observation.elements());
+  }
+  const double mean = which.pixels ? pixels / steps : double(steps) * kBridgedSize / ends;
+  return fmt::format(", \"play\": [{}], \"play_tolerance\": {}", mean, which.pixels ? 0.01 : 0.05);
+}
+
+void RunBridged(const Bridged& which, const Options& options) {
+  const auto env = Make(which.id, which.options, kBridgedSize);
+  const auto actions = DrawActions(env->spec().action, kBridgedSize);
+  const double seconds = options.quick ? 0.5 : 2;
+  StepsPerSecond(env.get(), actions, seconds / 4);  // warms up
+  std::vector<double> values;
+  for (int i = 0; i < kRepeats; ++i) {
+    values.push_back(which.frames * StepsPerSecond(env.get(), actions, seconds));
+  }
+  Print(which.name, which.metric, which.unit, values, CheckOf(which) + PlayOf(which));
+}
+
+// What the bridge takes of a step, by the processes' own clocks.
+void RunShare(const Bridged& which, const Options& options) {
+  EnvOptions measured = which.options;
+  measured.measure = true;
+  const auto env = Make(which.id, measured, kBridgedSize);
+  const auto actions = DrawActions(env->spec().action, kBridgedSize);
+  const double seconds = options.quick ? 0.5 : 2;
+  StepsPerSecond(env.get(), actions, seconds / 4);
+  std::vector<double> values;
+  for (int i = 0; i < kRepeats; ++i) {
+    const Duration before = env->inside().value_or(Duration{});
+    const auto begin = std::chrono::steady_clock::now();
+    const double per_s = StepsPerSecond(env.get(), actions, seconds);
+    const double took = ToSeconds(std::chrono::steady_clock::now() - begin);
+    const double inside = ToSeconds(env->inside().value_or(Duration{}) - before);
+    values.push_back((took - inside) / (per_s * took) * 1e6);
+  }
+  Print(which.name, "bridge_us_per_step", "us", values, "");
+}
+
 int Main(int argc, char** argv) {
   Options options;
   for (int i = 1; i < argc; ++i) {
@@ -101,7 +188,25 @@ int Main(int argc, char** argv) {
     RunPlugin("plugin-acrobot-64", "Acrobot-v1", options);
     return 0;
   }
-  return 2;
+  Bridged which{.name = "gymnasium-cartpole-8", .id = "gymnasium:CartPole-v1"};
+  if (options.part == "atari") {
+    which = {.name = "ale-pong-8",
+             .id = "ALE/Pong-v5",
+             .options = {.sticky_actions = 0, .action_repeat = 4, .noop_max = 30},
+             .frames = 4,
+             .metric = "frames_per_s",
+             .unit = "frames/s",
+             .pixels = true};
+  } else if (options.part != "gymnasium") {
+    std::fprintf(stderr, "usage: %s --part plugin|gymnasium|atari [--python PATH] [--quick]\n",
+                 argv[0]);
+    return 2;
+  }
+  which.options.python = options.python;
+  which.options.wait = true;
+  RunBridged(which, options);
+  if (options.part == "gymnasium") RunShare(which, options);
+  return 0;
 }
 
 }  // namespace

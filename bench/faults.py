@@ -1,132 +1,20 @@
 """The suites `faults` (what a death costs, how soon it is noticed, simulated hours) and `soak`
 (half an hour in which somebody dies every ten seconds)."""
-import json
 import os
-import pathlib
 import random
-import re
 import signal
 import statistics
 import subprocess
-import tempfile
 import time
 
 import harness
+from fleet import Fleet
 from harness import ROOT, BenchError, say
 
-CONFIG = ROOT / "bench/faults_cartpole.toml"
+CONFIG = "bench/faults_cartpole.toml"
 DEATH_EVERY_S = 10.0
-PATIENCE_S = 60.0
-POLL_S = 0.01
 ACTORS = 4
 SIMULATED_SEEDS, SIMULATED_QUICK_SEEDS = 20, 4
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
-
-def children_of(process):
-    path = pathlib.Path(f"/proc/{process}/task/{process}/children")
-    return [int(child) for child in path.read_text(encoding="ascii").split()]
-
-
-def role_of(process):
-    """"actor-0" of a role's process; None: it is none, or it is gone."""
-    try:
-        words = pathlib.Path(f"/proc/{process}/cmdline").read_bytes().decode().split("\0")
-    except OSError:
-        return None
-    if len(words) < 5 or words[1] != "role":
-        return None
-    return f"{words[2]}-{words[words.index('--index') + 1]}"
-
-
-def resident_bytes(process):
-    try:
-        text = pathlib.Path(f"/proc/{process}/statm").read_text(encoding="ascii")
-    except OSError:
-        return 0
-    return int(text.split()[1]) * PAGE_BYTES
-
-
-class Fleet:
-    """A `troop train` with its roles, stopped at the end of the block."""
-
-    def __init__(self, build, **overrides):
-        self.build = build
-        self.folder = tempfile.TemporaryDirectory(prefix="troop-bench-")
-        self.run = pathlib.Path(self.folder.name) / "faults"
-        keys = {"log.dir": f'"{self.folder.name}"', **overrides}
-        self.process = subprocess.Popen(
-            [build / "troop", "train", CONFIG, "--plain",
-             *(f"{key}={value}" for key, value in keys.items())],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *unused):
-        self.stop()
-        self.folder.cleanup()
-
-    def stop(self):
-        """In good order; the newest checkpoint is its last word."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGINT)
-            try:
-                self.process.wait(PATIENCE_S)
-            except subprocess.TimeoutExpired as error:
-                self.process.kill()
-                self.process.wait()
-                raise BenchError("a fleet that was told to stop did not") from error
-
-    def roles(self):
-        """{"actor-0": process, …} of those that live."""
-        named = {role_of(child): child for child in children_of(self.process.pid)}
-        return {name: process for name, process in named.items() if name}
-
-    def log(self):
-        path = self.run / "logs/launcher.log"
-        return path.read_text(encoding="utf-8") if path.exists() else ""
-
-    def await_log(self, after, *patterns):
-        """Seconds until each of the patterns, in turn, is in the log behind `after` characters."""
-        begin = time.monotonic()
-        times = []
-        for pattern in patterns:
-            while (match := re.compile(pattern).search(self.log(), after)) is None:
-                if time.monotonic() - begin > PATIENCE_S or self.process.poll() is not None:
-                    raise BenchError(f"the launcher's log never says: {pattern}")
-                time.sleep(POLL_S)
-            after = match.start()
-            times.append(time.monotonic() - begin)
-        return times
-
-    def steps(self):
-        """Agent steps and the run's clock, of the newest line of metrics."""
-        path = self.run / "metrics.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        for line in reversed(lines):
-            try:
-                metrics = json.loads(line)
-                return metrics["steps"], metrics["wall_s"]
-            except ValueError:
-                continue
-        return 0, 0.0
-
-    def await_steps(self, steps):
-        begin = time.monotonic()
-        while self.steps()[0] < steps:
-            if time.monotonic() - begin > PATIENCE_S or self.process.poll() is not None:
-                raise BenchError(f"the fleet has not done {steps} steps: {self.log()[-300:]}")
-            time.sleep(0.1)
-
-    def resident_bytes(self):
-        """Of the launcher and all roles."""
-        return sum(map(resident_bytes, [self.process.pid, *self.roles().values()]))
-
-    def score(self):
-        """Mean return of the newest checkpoint. REQUIRES: stopped."""
-        text = harness.run_program([self.build / "troop", "eval", self.run, "--json"], cores=2)
-        return harness.parse_lines(text)[0]["return_mean"]
 
 
 def add(sides, case, metric, unit, values, better=None):
@@ -137,7 +25,7 @@ def add(sides, case, metric, unit, values, better=None):
 def steps_per_second(build, seconds, deaths):
     """Agent steps a second of four actors, whose learner has little to do; `deaths`: of one each
     ten seconds."""
-    with Fleet(build, **{"replay.samples_per_insert": 1, "evaluator.enabled": "false"}) as fleet:
+    with Fleet(build, CONFIG, **{"replay.samples_per_insert": 1, "evaluator.enabled": "false"}) as fleet:
         fleet.await_steps(5000)
         first, begin = fleet.steps()
         for turn in range(int(seconds / DEATH_EVERY_S)):
@@ -165,7 +53,7 @@ def notice(build, quick, ours):
     """How soon the launcher tells of a death, and the role is a member again; how soon of one that
     is stopped."""
     dead, back, stopped = [], [], []
-    with Fleet(build) as fleet:
+    with Fleet(build, CONFIG) as fleet:
         fleet.await_steps(5000)
         names = ["actor-0", "learner-0", "replay-0", "paramserver-0", "evaluator-0"]
         for name in names[:2] if quick else names * 2:
@@ -218,7 +106,7 @@ def slope_per_minute(samples):
 def live(build, seconds, deaths):
     """Memory after the first third, deaths, steps/s and score of a fleet that trains so long."""
     rng, killed, samples = random.Random(1), 0, []
-    with Fleet(build) as fleet:
+    with Fleet(build, CONFIG) as fleet:
         fleet.await_steps(5000)
         first, begin_s = fleet.steps()
         begin = time.monotonic()

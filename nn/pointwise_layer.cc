@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "kernels/convert.h"
+#include "kernels/interleave.h"
 #include "nn/arena.h"
 #include "nn/layers.h"
 
@@ -90,6 +91,10 @@ template <class T>
 void Interleave(const T* in, std::int64_t plane, const PictureStack& p, std::int64_t first,
                 std::int64_t count, T* out) {
   const std::int64_t depth = p.stack * p.channels;
+  if constexpr (std::is_same_v<T, std::uint8_t>) {
+    if (p.channels == 1)
+      return InterleaveBytes(in + first / depth, plane, depth, count / depth, out);
+  }
   for (std::int64_t s = 0; s < p.stack; ++s) {
     const T* from = in + s * plane * p.channels + first / depth * p.channels;
     T* to = out + s * p.channels;

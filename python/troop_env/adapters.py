@@ -134,8 +134,8 @@ class GymAdapter:
         if request["meter"] is not None:
             self._step = request["meter"].wrap(self._step)
             self._reset = request["meter"].wrap(self._reset)
-        self._shape = self._observations.shape if self._observations.box else None
-        self._dtype = self._observations.dtype
+        self._one_row = self._observations.box and len(self._observations.shape) == 1
+        self._out = self._flat = None
         limit = request["max_episode_steps"]
         if limit < 0:
             limit = episode_limit(self._env, request)
@@ -162,13 +162,11 @@ class GymAdapter:
         if self._decode is not None:
             action = self._decode(action)
         observation, reward, terminated, truncated, _ = self._step(action)
-        if (
-            type(observation) is numpy.ndarray
-            and observation.dtype is self._dtype
-            and observation.shape == self._shape
-        ):
-            out[...] = observation
-        else:
+        if out is not self._out:
+            self._out, self._flat = out, memoryview(out) if self._one_row else None
+        try:  # in one call, which refuses any other type and shape
+            self._flat[:] = observation
+        except (TypeError, ValueError):
             self._observations.write(observation, out)
         if self._limit:
             self._steps += 1

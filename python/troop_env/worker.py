@@ -4,6 +4,7 @@ Started by Troop with a socket as descriptor 3 and a shared memory as 4; envs/wo
 what goes over them. Ends when the other end of the socket does.
 """
 
+import gc
 import json
 import mmap
 import os
@@ -229,6 +230,8 @@ def main():
     rows.map(memory)
     os.write(SOCKET, b"d")
     meter = request["meter"]
+    gc.collect()
+    gc.freeze()  # what was imported lives as long as the process: never looked at again
 
     def tell():
         memory.spent[0] = meter.spent

@@ -1,0 +1,136 @@
+"""The suite `env`: native environments, what stands between Troop and all others, actors on Atari,
+and environments that crash."""
+import sys
+import time
+
+import fleet
+import harness
+from fleet import Fleet
+from harness import ROOT, BenchError, say
+
+NATIVE_PEERS = "peers/env_peers.py"
+BRIDGE_PEERS = "peers/bridge_peers.py"
+CRASH_CONFIG = "bench/faults_cartpole.toml"
+ATARI_CONFIG = "configs/apex_atari_paper.toml"
+FRAMES = 4            # of a step
+CRASHES = (
+    # case, the environment, one crash in so many steps
+    ("native plug-in, a crash in 10,000 steps", "Crashing-v0", 10_000),
+    ("Python, a crash in 100,000 steps", "python:crashing:Crashing", 100_000),
+)
+
+
+def take(command, into, split_peers=None):
+    """Adds a program's lines; those of a peer to `split_peers`, where that is given."""
+    lines = harness.parse_lines(harness.run_program(command, cores=1))
+    harness.collect([line for line in lines if split_peers is None or "peer" not in line], into)
+    if split_peers is not None:
+        harness.collect([line for line in lines if "peer" in line], split_peers)
+
+
+def in_turn(name, ours, theirs, rounds):
+    """Both sides, so many times; a peer that fails is absent from then on."""
+    absent = theirs is None
+    for turn in range(rounds):
+        begin = time.monotonic()
+        ours()
+        if not absent:
+            try:
+                theirs()
+            except BenchError as error:
+                say(f"env: peer absent: {error}")
+                absent = True
+        say(f"env {name}: round {turn + 1} of {rounds}, {time.monotonic() - begin:.1f} s")
+
+
+def native(build, quick, ours, peers):
+    flags = ["--quick"] if quick else []
+    python = harness.peers_python()
+    in_turn("native", lambda: take([build / "bench/env_bench", *flags], ours),
+            python and (lambda: take([python, ROOT / "bench" / NATIVE_PEERS, *flags], peers)),
+            2 if quick else harness.ROUNDS)
+
+
+def plugin(build, quick, ours, peers):
+    """Both sides are in one program, which compares all bytes and times them in turn."""
+    flags = ["--quick"] if quick else []
+    program = [build / "bench/env_bridge_bench", "--part", "plugin", *flags]
+    in_turn("plugin", lambda: take(program, ours, peers), None, 1 if quick else harness.ROUNDS)
+
+
+def bridge(part):
+    def run(build, quick, ours, peers):
+        python = harness.peers_python()
+        if python is None:   # the environments themselves are the peers'
+            say(f"env {part}: peer absent: bench/run --install-peers")
+            return
+        flags = ["--part", part, *(["--quick"] if quick else [])]
+        in_turn(part,
+                lambda: take([build / "bench/env_bridge_bench", "--python", python, *flags], ours),
+                lambda: take([python, ROOT / "bench" / BRIDGE_PEERS, *flags], peers),
+                1 if quick else harness.ROUNDS)
+    return run
+
+
+def actors(build, quick, ours, _peers):
+    """Frames a second of one core: an actor of the paper's network with all that belongs to it, by
+    the processor time of its process and of its environments'."""
+    python = harness.peers_python()
+    if python is None:
+        say("env actors: ale-py is absent: bench/run --install-peers")
+        return
+    keys = {"env.python": f'"{python}"', "fleet.actors": 1, "fleet.transport": '"ipc"',
+            "actor.envs": 16, "actor.epsilon_base": 0.4, "replay.capacity_items": 200_000,
+            "replay.min_items": 190_000, "evaluator.enabled": "false"}
+    rates = []
+    with Fleet(build, ATARI_CONFIG, **keys) as run:
+        run.await_steps(2000)
+        for _ in range(2 if quick else harness.ROUNDS):
+            process = run.roles()["actor-0"]
+            steps, spent = run.steps()[0], fleet.cpu_seconds(process)
+            time.sleep(3 if quick else 10)
+            steps, spent = run.steps()[0] - steps, fleet.cpu_seconds(process) - spent
+            rates.append(FRAMES * steps / spent)
+    harness.collect([{"case": "actor on Pong, the paper's network", "metric": "frames_per_core_s",
+                      "unit": "frames/s", "values": rates}], ours)
+
+
+def steps_per_second(build, env_id, every, seconds):
+    keys = {"env.id": f'"{env_id}"', "env.options.every": every, "fleet.actors": 1,
+            "replay.samples_per_insert": 1, "evaluator.enabled": "false",
+            "env.python": f'"{harness.peers_python() or sys.executable}"'}
+    if not env_id.startswith("python:"):
+        keys["env.plugin"] = f'"{build / "bench/env_plugin.so"}"'
+    with Fleet(build, CRASH_CONFIG, python_path=ROOT / "bench/peers", **keys) as run:
+        run.await_steps(5000)
+        first, begin = run.steps()
+        time.sleep(seconds)
+        last, end = run.steps()
+        return (last - first) / (end - begin)
+
+
+def crashes(build, quick, ours, _peers):
+    """Speed of a run whose environments end their process now and then, over that of one whose
+    environments don't."""
+    for case, env_id, every in CRASHES:
+        shares = []
+        for _ in range(1 if quick else 3):
+            calm = steps_per_second(build, env_id, 0, 5 if quick else 20)
+            rough = steps_per_second(build, env_id, every, 5 if quick else 20)
+            say(f"env: {case}: {rough:.0f} steps/s of {calm:.0f}")
+            shares.append(rough / calm)
+        harness.collect([{"case": case, "metric": "share_of_speed", "unit": "share",
+                          "values": shares}], ours)
+
+
+PARTS = {"native": native, "plugin": plugin, "gymnasium": bridge("gymnasium"),
+         "atari": bridge("atari"), "actors": actors, "crashes": crashes}
+
+
+def run(build, quick, machine, only=()):
+    """`only`: names of parts; none: all."""
+    ours, peers = {}, {}
+    for name, part in PARTS.items():
+        if not only or name in only:
+            part(build, quick, ours, peers)
+    return harness.pair("env", ours, peers, machine)

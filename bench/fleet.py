@@ -1,0 +1,135 @@
+"""A `troop train` and its roles, for the suites that look at processes."""
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import tempfile
+import time
+
+import harness
+from harness import ROOT, BenchError
+
+PATIENCE_S = 60.0
+POLL_S = 0.01
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def children_of(process):
+    path = pathlib.Path(f"/proc/{process}/task/{process}/children")
+    return [int(child) for child in path.read_text(encoding="ascii").split()]
+
+
+def role_of(process):
+    """"actor-0" of a role's process; None: it is none, or it is gone."""
+    try:
+        words = pathlib.Path(f"/proc/{process}/cmdline").read_bytes().decode().split("\0")
+    except OSError:
+        return None
+    if len(words) < 5 or words[1] != "role":
+        return None
+    return f"{words[2]}-{words[words.index('--index') + 1]}"
+
+
+def resident_bytes(process):
+    try:
+        text = pathlib.Path(f"/proc/{process}/statm").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    return int(text.split()[1]) * PAGE_BYTES
+
+
+def cpu_seconds(process):
+    """Of a process and of those that it started and that live."""
+    try:
+        text = pathlib.Path(f"/proc/{process}/stat").read_text(encoding="ascii")
+        family = children_of(process)
+    except OSError:
+        return 0.0
+    user, system = text.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / CLOCK_TICKS + sum(map(cpu_seconds, family))
+
+
+class Fleet:
+    """A `troop train` with its roles, stopped at the end of the block."""
+
+    def __init__(self, build, config, python_path="", **overrides):
+        self.build = build
+        self.folder = tempfile.TemporaryDirectory(prefix="troop-bench-")
+        self.run = pathlib.Path(self.folder.name) / "bench"
+        keys = {"name": '"bench"', "log.dir": f'"{self.folder.name}"', **overrides}
+        self.process = subprocess.Popen(
+            [build / "troop", "train", ROOT / config, "--plain",
+             *(f"{key}={value}" for key, value in keys.items())],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(python_path)})
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.stop()
+        self.folder.cleanup()
+
+    def stop(self):
+        """In good order; the newest checkpoint is its last word."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            try:
+                self.process.wait(PATIENCE_S)
+            except subprocess.TimeoutExpired as error:
+                self.process.kill()
+                self.process.wait()
+                raise BenchError("a fleet that was told to stop did not") from error
+
+    def roles(self):
+        """{"actor-0": process, …} of those that live."""
+        named = {role_of(child): child for child in children_of(self.process.pid)}
+        return {name: process for name, process in named.items() if name}
+
+    def log(self):
+        path = self.run / "logs/launcher.log"
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+
+    def await_log(self, after, *patterns):
+        """Seconds until each of the patterns, in turn, is in the log behind `after` characters."""
+        begin = time.monotonic()
+        times = []
+        for pattern in patterns:
+            while (match := re.compile(pattern).search(self.log(), after)) is None:
+                if time.monotonic() - begin > PATIENCE_S or self.process.poll() is not None:
+                    raise BenchError(f"the launcher's log never says: {pattern}")
+                time.sleep(POLL_S)
+            after = match.start()
+            times.append(time.monotonic() - begin)
+        return times
+
+    def steps(self):
+        """Agent steps and the run's clock, of the newest line of metrics."""
+        path = self.run / "metrics.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        for line in reversed(lines):
+            try:
+                metrics = json.loads(line)
+                return metrics["steps"], metrics["wall_s"]
+            except ValueError:
+                continue
+        return 0, 0.0
+
+    def await_steps(self, steps):
+        begin = time.monotonic()
+        while self.steps()[0] < steps:
+            if time.monotonic() - begin > PATIENCE_S or self.process.poll() is not None:
+                raise BenchError(f"the fleet has not done {steps} steps: {self.log()[-300:]}")
+            time.sleep(0.1)
+
+    def resident_bytes(self):
+        """Of the launcher and all roles."""
+        return sum(map(resident_bytes, [self.process.pid, *self.roles().values()]))
+
+    def score(self):
+        """Mean return of the newest checkpoint. REQUIRES: stopped."""
+        text = harness.run_program([self.build / "troop", "eval", self.run, "--json"], cores=2)
+        return harness.parse_lines(text)[0]["return_mean"]
