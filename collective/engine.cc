@@ -12,12 +12,16 @@ namespace {
 constexpr std::size_t kPieceBytes = 128 * 1024;
 // Calls of the system in one Poll, so that it ends soon: some 4 MB in each direction.
 constexpr int kRoundsPerPoll = 32;
+// How long a rank that waits in shared memory sleeps before it looks whether the others live.
+constexpr Duration kSleep = Milliseconds(2);
+constexpr Duration kSleepBesideFlows = std::chrono::microseconds(200);
 
 }  // namespace
 
 Engine::Engine(std::unique_ptr<Wire> wire, EngineOptions options)
     : wire_(std::move(wire)),
       options_(std::move(options)),
+      slab_(options_.hosts.slab.get()),
       rank_(wire_->rank()),
       size_(wire_->size()),
       outgoing_(std::size_t(size_)),
@@ -75,22 +79,83 @@ Result<Work> Engine::Start(const Op& op, ConstTensor in, Tensor out, Stream stre
   running->header_bytes = EncodeOpHeader(running->header);
   running->deadline =
       wire_->Now() + (op.timeout > Duration::zero() ? op.timeout : options_.timeout);
-  running->plan = MakePlan({.op = op,
-                            .dtype = running->header.dtype,
-                            .in = running->in.bytes(),
-                            .out = running->out.bytes(),
-                            .ranks = ranks_,
-                            .self = rank_});
+  MakeSteps(running.get());
   Enqueue(running.get());
   works_.emplace(next_, std::move(running));
   StepUnlessFailed();
   return next_++;
 }
 
+void Engine::MakeSteps(Running* running) {
+  PlanInput input{.op = running->op,
+                  .dtype = running->header.dtype,
+                  .in = running->in.bytes(),
+                  .out = running->out.bytes(),
+                  .ranks = ranks_,
+                  .self = rank_};
+  const OpKind kind = running->op.kind;
+  const HostsOfRanks& hosts = options_.hosts;
+  const bool point = kind == OpKind::kSend || kind == OpKind::kReceive;
+  const bool by_hosts =
+      kind == OpKind::kAllReduce || kind == OpKind::kBroadcast || kind == OpKind::kBarrier;
+  if (hosts.ranks.size() == 1 && !point) {
+    running->before.emplace(running->header, running->op, input.in, input.out);
+  } else if (hosts.ranks.size() > 1 && by_hosts) {
+    MakeHostSteps(running, &input);
+  } else {
+    running->plan = MakePlan(input);
+  }
+}
+
+// One rank of each host speaks for it: the first, or the root of a broadcast.
+void Engine::MakeHostSteps(Running* running, PlanInput* input) {
+  const HostsOfRanks& hosts = options_.hosts;
+  const OpKind kind = running->op.kind;
+  const int home = hosts.host_of[std::size_t(rank_)];
+  const int root_host =
+      kind == OpKind::kBroadcast ? hosts.host_of[std::size_t(running->op.peer)] : -1;
+  std::vector<int> speakers;
+  for (int host = 0; host < int(hosts.ranks.size()); ++host) {
+    speakers.push_back(host == root_host ? running->op.peer
+                                         : hosts.ranks[std::size_t(host)].front());
+  }
+  const std::vector<int>& local = hosts.ranks[std::size_t(home)];
+  const int speaker = speakers[std::size_t(home)];
+  if (slab_ != nullptr) {
+    if (kind != OpKind::kBroadcast) {
+      running->before.emplace(running->header, running->op, input->in, input->out);
+    }
+    Op spread{.kind = kind == OpKind::kBarrier ? kind : OpKind::kBroadcast};
+    spread.peer = int(std::ranges::find(local, speaker) - local.begin());
+    running->after.emplace(running->header, spread, input->out, input->out);
+  }
+  if (rank_ != speaker) return;
+  // What the host has added up is in `out`.
+  if (running->before) input->in = input->out;
+  if (kind == OpKind::kBroadcast) input->op.peer = root_host;
+  input->ranks = speakers;
+  input->self = home;
+  running->plan = MakePlan(*input);
+}
+
+bool Engine::MayBegin(Running* running) {
+  if (running->begun) return true;
+  if (running->before && !running->before->ended()) return false;
+  for (const LocalCopy& copy : running->plan.copies) {
+    std::memmove(copy.to, copy.from, copy.bytes);
+  }
+  running->begun = true;
+  return true;
+}
+
 void Engine::Enqueue(Running* running) {
   const std::vector<Flow>& flows = running->plan.flows;
   running->cursors.resize(flows.size());
-  running->open = flows.size();
+  running->open = flows.size() + std::size_t(running->before.has_value()) +
+                  std::size_t(running->after.has_value());
+  if (running->before) slab_queue_.push_back({running, &*running->before});
+  if (running->after) slab_queue_.push_back({running, &*running->after});
+  if (!running->before) MayBegin(running);
   for (std::size_t i = 0; i < flows.size(); ++i) {
     auto& queues = flows[i].outgoing ? outgoing_ : incoming_;
     queues[std::size_t(flows[i].peer)].push_back({running, i});
@@ -126,9 +191,39 @@ Status Engine::Wait(Work work) {
     if (moved) continue;
     Time until = kForever;
     for (const auto& [id, running] : works_) until = std::min(until, running->deadline);
-    wire_->Idle(until);
+    Idle(until);
     CheckDeadlines();
   }
+}
+
+// Those who share memory say nothing over sockets unless they end: a look at those now and then.
+void Engine::Idle(Time until) {
+  const std::uint32_t awaited = slab_queue_.empty() ? 0 : slab_queue_.front().second->awaited();
+  if (awaited == 0) return wire_->Idle(until);
+  const auto busy = [](const auto& queue) { return !queue.empty(); };
+  const bool flows = std::ranges::any_of(outgoing_, busy) || std::ranges::any_of(incoming_, busy);
+  slab_->Idle(awaited, flows ? kSleepBesideFlows : kSleep);
+  wire_->Idle(Time::min());
+}
+
+bool Engine::StepSlab() {
+  if (slab_queue_.empty()) return false;
+  const auto [running, task] = slab_queue_.front();
+  const bool first = running->before && task == &*running->before;
+  if (!first && (running->open > 1 || !MayBegin(running))) return false;
+  const bool moved = task->Step(*slab_, &phases_);
+  if (const auto& mismatch = task->mismatch()) {
+    const int host = options_.hosts.host_of[std::size_t(rank_)];
+    const int peer = options_.hosts.ranks[std::size_t(host)][std::size_t(mismatch->place)];
+    Refuse(*running, mismatch->theirs, peer);
+    return false;
+  }
+  if (task->ended()) {
+    --running->open;
+    slab_queue_.pop_front();
+    if (first && running->after) MayBegin(running);
+  }
+  return moved;
 }
 
 bool Engine::StepUnlessFailed() {
@@ -143,7 +238,7 @@ bool Engine::StepUnlessFailed() {
 
 // What has come goes on before more comes.
 bool Engine::Step() {
-  bool moved = false;
+  bool moved = StepSlab();
   for (int peer = 0; peer < size_ && !failure_; ++peer) moved |= SendTo(peer);
   for (int peer = 0; peer < size_ && !failure_; ++peer) moved |= ReceiveFrom(peer);
   return moved;
@@ -193,6 +288,7 @@ bool Engine::SendSome(const FlowRef& ref, int peer) {
   Running& running = *ref.running;
   const Flow& flow = running.plan.flows[ref.flow];
   Cursor& cursor = running.cursors[ref.flow];
+  if (!MayBegin(&running)) return false;
   if (flow.after >= 0 && !running.cursors[std::size_t(flow.after)].ended) return false;
   const auto header = std::span(running.header_bytes).subspan(cursor.header);
   std::span<const std::byte> payload;
@@ -214,6 +310,7 @@ bool Engine::ReceiveSome(const FlowRef& ref, int peer) {
   Running& running = *ref.running;
   const Flow& flow = running.plan.flows[ref.flow];
   Cursor& cursor = running.cursors[ref.flow];
+  if (!MayBegin(&running)) return false;
   if (flow.after >= 0 && !running.cursors[std::size_t(flow.after)].ended) return false;
   const auto header = std::span(cursor.coming).subspan(cursor.header);
   std::span<std::byte> payload;
@@ -272,6 +369,11 @@ void Engine::Take(Running* running, const Segment& segment, Cursor* cursor, std:
 bool Engine::CheckHeader(const Running& running, const Cursor& cursor, int peer) {
   const Result<OpHeader> theirs = DecodeOpHeader(cursor.coming);
   if (theirs.ok() && *theirs == running.header) return true;
+  Refuse(running, theirs, peer);
+  return false;
+}
+
+void Engine::Refuse(const Running& running, const Result<OpHeader>& theirs, int peer) {
   if (theirs.ok()) {
     Fail(
         {InvalidArgument("{}: rank {} calls {} where rank {} calls {}: all ranks must call the "
@@ -283,7 +385,6 @@ bool Engine::CheckHeader(const Running& running, const Cursor& cursor, int peer)
     Fail({InvalidArgument("{}: rank {}: {}", options_.name, peer, theirs.status().message()), peer},
          true);
   }
-  return false;
 }
 
 void Engine::Advance(Running* running, std::size_t index) {
@@ -303,15 +404,24 @@ void Engine::Fail(const Failure& failure, bool tell) {
   if (tell) wire_->Abort(failure);
   for (auto& queue : outgoing_) queue.clear();
   for (auto& queue : incoming_) queue.clear();
+  slab_queue_.clear();
 }
 
 void Engine::CheckDeadlines() {
   if (failure_) return;
+  // Whoever says good-bye has posted all that it will.
+  const int behind = SlabSuspect();
+  if (behind >= 0 && wire_->said_good_bye(behind) && SlabSuspect() == behind) {
+    return Fail({Unavailable("{}: rank {} left the group before it took part in {}", options_.name,
+                             behind, slab_queue_.front().first->header.ToString()),
+                 behind},
+                true);
+  }
   const Time now = wire_->Now();
   for (const auto& [id, running] : works_) {
     if (running->open == 0 || running->deadline > now) continue;
-    int suspect = -1;
-    for (std::size_t i = 0; i < running->cursors.size(); ++i) {
+    int suspect = SlabSuspect();
+    for (std::size_t i = 0; suspect < 0 && i < running->cursors.size(); ++i) {
       if (!running->cursors[i].ended && !running->plan.flows[i].outgoing) {
         suspect = running->plan.flows[i].peer;
         break;
@@ -323,6 +433,14 @@ void Engine::CheckDeadlines() {
                  suspect},
                 true);
   }
+}
+
+// Who is behind in what the ranks of our host do; -1: nobody.
+int Engine::SlabSuspect() const {
+  if (slab_queue_.empty() || slab_queue_.front().second->awaited() == 0) return -1;
+  const int place = slab_->Behind(slab_queue_.front().second->awaited());
+  const int host = options_.hosts.host_of[std::size_t(rank_)];
+  return place < 0 ? -1 : options_.hosts.ranks[std::size_t(host)][std::size_t(place)];
 }
 
 void Engine::Abort(const Status& why) {

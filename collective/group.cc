@@ -54,6 +54,38 @@ Status CheckMembers(const GroupOptions& options, std::span<const Member> members
   return Status::Ok();
 }
 
+// Who is where, and the memory of our host. Empty where no two ranks are on one host.
+Result<HostsOfRanks> ShareMemory(const GroupOptions& options, std::span<const Member> members,
+                                 std::span<const Link> links, Time deadline) {
+  HostsOfRanks hosts;
+  std::vector<std::string> names;
+  for (const Member& member : members) {
+    const auto found = std::ranges::find(names, member.host);
+    const auto host = std::size_t(found - names.begin());
+    if (found == names.end()) {
+      names.push_back(member.host);
+      hosts.ranks.emplace_back();
+    }
+    hosts.ranks[host].push_back(member.rank);
+    hosts.host_of.push_back(int(host));
+  }
+  if (options.path == GroupOptions::Path::kShm && names.size() > 1) {
+    return InvalidArgument(
+        "group {:?}: shared memory between the hosts {:?} and {:?}: there is "
+        "none; choose another path",
+        options.group, names[0], names[1]);
+  }
+  if (names.size() == members.size()) return HostsOfRanks();
+  const std::vector<int>& local =
+      hosts.ranks[std::size_t(hosts.host_of[std::size_t(options.rank)])];
+  if (local.size() == 1) return hosts;
+  const int self = int(std::ranges::find(local, options.rank) - local.begin());
+  auto slab = Slab::Make(local, self, links, deadline);
+  if (!slab.ok()) return slab.status().WithContext(fmt::format("group {:?}", options.group));
+  hosts.slab = std::move(*slab);
+  return hosts;
+}
+
 // What a rank tells the others at a split; color below 0: nothing.
 struct Offer {
   std::int32_t color = -1, key = 0;
@@ -113,15 +145,21 @@ Result<std::unique_ptr<Collective>> GroupEntry::Join(std::span<const Member> mem
   TROOP_ASSIGN_OR_RETURN(std::vector<Link> links,
                          MakeMesh(options_, members, std::move(listener_), deadline));
   const std::string name = fmt::format("group {:?} epoch {}", options_.group, options_.epoch);
+  HostsOfRanks hosts;
+  if (options_.path != GroupOptions::Path::kTcp) {
+    TROOP_ASSIGN_OR_RETURN(hosts, ShareMemory(options_, members, links, deadline));
+  }
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Wire> wire,
                          MakeSocketWire(name, options_.rank, std::move(links)));
   auto split = [options = options_, host = self_.host, count = 0](Collective& group, int color,
                                                                   int key) mutable {
     return SplitGroup(options, host, ++count, group, color, key);
   };
-  return std::unique_ptr<Collective>(std::make_unique<Engine>(
-      std::move(wire),
-      EngineOptions{.name = name, .timeout = options_.timeout, .split = std::move(split)}));
+  return std::unique_ptr<Collective>(
+      std::make_unique<Engine>(std::move(wire), EngineOptions{.name = name,
+                                                              .timeout = options_.timeout,
+                                                              .hosts = std::move(hosts),
+                                                              .split = std::move(split)}));
 }
 
 Result<std::unique_ptr<Collective>> GroupEntry::SplitGroup(GroupOptions options,

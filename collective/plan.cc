@@ -1,7 +1,6 @@
 #include "collective/plan.h"
 
 #include <bit>
-#include <cstring>
 
 namespace troop {
 namespace {
@@ -58,10 +57,9 @@ class Planner {
     plan_.scratch.emplace_back(bytes);
     return plan_.scratch.back().data();
   }
-  static void Copy(std::span<std::byte> to, std::span<const std::byte> from) {
-    if (!from.empty() && to.data() != from.data()) {
-      std::memmove(to.data(), from.data(), from.size());
-    }
+  void Copy(std::span<std::byte> to, std::span<const std::byte> from) {
+    if (from.empty() || to.data() == from.data()) return;
+    plan_.copies.push_back({to.data(), from.data(), from.size()});
   }
 
   // Where chunk c of `bytes` bytes begins; on cache lines, so that no two ranks' chunks share one.

@@ -30,8 +30,16 @@ struct Flow {
   int after = -1;
 };
 
+// What stays on this rank; before the flows begin.
+struct LocalCopy {
+  std::byte* to = nullptr;
+  const std::byte* from = nullptr;
+  std::size_t bytes = 0;
+};
+
 struct Plan {
   std::vector<Flow> flows;
+  std::vector<LocalCopy> copies;
   std::vector<MutableBuffer> scratch;  // what segments may point into
 };
 
@@ -48,7 +56,7 @@ struct PlanInput {
 // N ranks, V bytes. Above kSmallBytes: all-reduce, reduce-scatter and all-gather are rings whose
 // stream has no barriers between steps (each rank sends 2 (N - 1) / N V bytes for an all-reduce),
 // broadcast is a chain. Below: recursive doubling (ceil(log2 N) rounds of V bytes) and a tree.
-// Copies what stays on this rank. op.peer and kSend's and kReceive's are positions in `ranks`.
+// op.peer and kSend's and kReceive's are positions in `ranks`.
 inline constexpr std::size_t kSmallBytes = 64 * 1024;
 Plan MakePlan(const PlanInput& input);
 

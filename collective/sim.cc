@@ -96,6 +96,10 @@ class SimGroup::World {
     const std::lock_guard lock(mutex_);
     return ends_[std::size_t(rank)].failure;
   }
+  bool said_good_bye(int rank, int peer) {
+    const std::lock_guard lock(mutex_);
+    return PipeOf(peer, rank).left;
+  }
   bool left(int rank, int peer) {
     const std::lock_guard lock(mutex_);
     const Pipe& pipe = PipeOf(peer, rank);
@@ -222,6 +226,7 @@ class SimWire final : public Wire {
   }
   void Idle(Time until) override { world_->Idle(rank_, until); }
   std::optional<Failure> failure() const override { return world_->failure(rank_); }
+  bool said_good_bye(int peer) const override { return world_->said_good_bye(rank_, peer); }
   bool left(int peer) const override { return world_->left(rank_, peer); }
   void Abort(const Failure& failure) override { world_->Tell(rank_, failure); }
   Time Now() const override { return world_->Now(); }

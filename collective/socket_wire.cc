@@ -44,6 +44,7 @@ class SocketWire final : public Wire {
   int size() const override { return int(peers_.size()); }
   Time Now() const override { return clock_.Now(); }
   std::optional<Failure> failure() const override { return failure_; }
+  bool said_good_bye(int peer) const override { return peers_[std::size_t(peer)].said_good_bye; }
   bool left(int peer) const override {
     const Peer& other = peers_[std::size_t(peer)];
     return other.said_good_bye && other.ended;

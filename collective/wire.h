@@ -34,7 +34,8 @@ class Wire {
   virtual void Idle(Time until) = 0;
   // What another rank, or a broken connection to it, has said up to the last Idle.
   virtual std::optional<Failure> failure() const = 0;
-  // Whether `peer` has said good-bye, and all its bytes have been received.
+  // Whether `peer` has said good-bye; left: and all its bytes have been received.
+  virtual bool said_good_bye(int peer) const = 0;
   virtual bool left(int peer) const = 0;
   // Tells all others.
   virtual void Abort(const Failure& failure) = 0;

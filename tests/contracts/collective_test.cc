@@ -20,13 +20,31 @@ Ranks MakeSimRanks(int size) {
 
 Ranks MakeTcpRanks(int size) { return MakeSocketRanks(size, {.path = GroupOptions::Path::kTcp}); }
 
+Ranks MakeShmRanks(int size) { return MakeSocketRanks(size, {.path = GroupOptions::Path::kShm}); }
+
+// Two hosts: the first has three of five ranks, and not the first three.
+Ranks MakeHostsRanks(int size) {
+  const std::vector<std::string> hosts = {"a", "b", "a", "b", "a"};
+  return MakeSocketRanks(size, {}, {hosts.begin(), hosts.begin() + size});
+}
+
+// The first rank is alone on its host.
+Ranks MakeUnevenRanks(int size) {
+  const std::vector<std::string> hosts = {"a", "b", "b", "b", "b"};
+  return MakeSocketRanks(size, {}, {hosts.begin(), hosts.begin() + size});
+}
+
 std::string NameOf(const testing::TestParamInfo<MakeRanks>& info) {
   if (info.param == &MakeSimRanks) return "Sim";
-  return "Tcp";
+  if (info.param == &MakeShmRanks) return "Shm";
+  if (info.param == &MakeHostsRanks) return "TwoHosts";
+  return info.param == &MakeUnevenRanks ? "UnevenHosts" : "Tcp";
 }
 
 INSTANTIATE_TEST_SUITE_P(Implementations, CollectiveContract,
-                         testing::Values(&MakeSimRanks, &MakeTcpRanks), NameOf);
+                         testing::Values(&MakeSimRanks, &MakeTcpRanks, &MakeShmRanks,
+                                         &MakeHostsRanks, &MakeUnevenRanks),
+                         NameOf);
 
 }  // namespace
 }  // namespace troop
