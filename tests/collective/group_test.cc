@@ -1,0 +1,221 @@
+#include "collective/group.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collective/handshake.h"
+#include "collective/socket.h"
+#include "core/rng.h"
+#include "tests/collective/ranks.h"
+
+namespace troop {
+namespace {
+
+using testing::HasSubstr;
+
+GroupEntry Listen(const GroupOptions& options) {
+  auto entry = GroupEntry::Listen(options);
+  TROOP_CHECK(entry.ok(), "{}", entry.status().ToString());
+  return std::move(*entry);
+}
+
+GroupOptions Two(int rank) {
+  return {.group = "two",
+          .epoch = 4,
+          .token = 9,
+          .rank = rank,
+          .size = 2,
+          .connect_timeout = Seconds(10)};
+}
+
+// A connection that is not of the group: says something, and gives what it is answered.
+std::string Talk(const std::string& address, std::span<const std::byte> bytes) {
+  auto socket = BeginConnect(address);
+  TROOP_CHECK(socket.ok(), "{}", socket.status().ToString());
+  pollfd polled{socket->fd(), POLLOUT, 0};
+  poll(&polled, 1, 10'000);
+  send(socket->fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  std::string answer;
+  polled.events = POLLIN;
+  char part[256];
+  while (poll(&polled, 1, 10'000) == 1) {
+    const ssize_t n = recv(socket->fd(), part, sizeof part, 0);
+    if (n <= 0) break;
+    answer.append(part, std::size_t(n));
+  }
+  return answer;
+}
+
+TEST(GroupTest, EachRankSendsWhatARingNeedsAndNoMore) {
+  for (const int size : {2, 3, 4}) {
+    Ranks ranks = MakeSocketRanks(size, {.path = GroupOptions::Path::kTcp});
+    const std::int64_t n = 16 * 1024 * size;
+    RunRanks(size, [&](int r) {
+      const Tensor x(DType::kF32, {n});
+      EXPECT_TRUE(RunOp(*ranks[std::size_t(r)], {.kind = OpKind::kAllReduce}, x, x).ok());
+      const std::uint64_t want = std::uint64_t(2 * (size - 1) * n * 4 / size);
+      EXPECT_EQ(ranks[std::size_t(r)]->counters().bytes_sent, want);
+      EXPECT_EQ(ranks[std::size_t(r)]->counters().bytes_received, want);
+    });
+  }
+}
+
+TEST(GroupTest, SharedMemorySendsNothingOverSockets) {
+  Ranks ranks = MakeSocketRanks(3, {.path = GroupOptions::Path::kAuto});
+  RunRanks(3, [&](int r) {
+    const Tensor x(DType::kF32, {100'000});
+    EXPECT_TRUE(RunOp(*ranks[std::size_t(r)], {.kind = OpKind::kAllReduce}, x, x).ok());
+    EXPECT_EQ(ranks[std::size_t(r)]->counters().bytes_sent, 0u);
+  });
+}
+
+// Sums between hosts are of whole hosts: only one rank of each sends.
+TEST(GroupTest, OneRankOfEachHostSpeaksToTheOtherHosts) {
+  Ranks ranks = MakeSocketRanks(4, {}, {"a", "b", "a", "b"});
+  RunRanks(4, [&](int r) {
+    const Tensor x(DType::kF32, {100'000});
+    EXPECT_TRUE(RunOp(*ranks[std::size_t(r)], {.kind = OpKind::kAllReduce}, x, x).ok());
+    EXPECT_EQ(ranks[std::size_t(r)]->counters().bytes_sent, r < 2 ? 400'000u : 0u);
+  });
+}
+
+TEST(GroupTest, StrangersBytesAreTurnedAwayAndTheGroupIsMade) {
+  GroupEntry first = Listen(Two(0)), second = Listen(Two(1));
+  const std::vector<Member> members{first.self(), second.self()};
+  std::thread joining([&] {
+    auto group = std::move(first).Join(members);
+    ASSERT_TRUE(group.ok()) << group.status().ToString();
+    EXPECT_TRUE(RunOp(**group, {.kind = OpKind::kBarrier}, {}, {}).ok());
+  });
+  Rng rng({.run_seed = 1});
+  for (int i = 0; i < 20; ++i) {
+    std::vector<std::byte> noise(kHelloBytes + rng.Below(100));
+    for (std::byte& b : noise) b = std::byte(rng.NextU32());
+    EXPECT_EQ(Talk(members[0].address, noise), "") << "a stranger is answered";
+  }
+  const auto refusal = [&](const Hello& hello) {
+    const std::string answer = Talk(members[0].address, EncodeHello(hello));
+    HelloBytes bytes{};
+    if (answer.size() != bytes.size()) return Hello::Refusal::kNone;
+    std::memcpy(bytes.data(), answer.data(), bytes.size());
+    const auto decoded = DecodeHello(bytes);
+    EXPECT_TRUE(decoded.ok());
+    EXPECT_EQ(decoded->token, 0u) << "a stranger is told the token";
+    return decoded->refusal;
+  };
+  const Hello good{.group = "two", .epoch = 4, .token = 9, .rank = 1, .size = 2};
+  Hello other = good;
+  other.epoch = 3;
+  EXPECT_EQ(refusal(other), Hello::Refusal::kEpoch);
+  other = good;
+  other.token = 8;
+  EXPECT_EQ(refusal(other), Hello::Refusal::kToken);
+  other = good;
+  other.group = "three";
+  EXPECT_EQ(refusal(other), Hello::Refusal::kGroup);
+  other = good;
+  other.rank = 2;
+  EXPECT_EQ(refusal(other), Hello::Refusal::kRank);
+  other = good;
+  other.size = 3;
+  EXPECT_EQ(refusal(other), Hello::Refusal::kSize);
+  other = good;
+  other.version = 2;
+  EXPECT_EQ(refusal(other), Hello::Refusal::kVersion);
+  auto group = std::move(second).Join(members);
+  ASSERT_TRUE(group.ok()) << group.status().ToString();
+  EXPECT_TRUE(RunOp(**group, {.kind = OpKind::kBarrier}, {}, {}).ok());
+  joining.join();
+}
+
+TEST(GroupTest, ARankOfAnotherEpochIsToldSo) {
+  GroupOptions late = Two(1);
+  late.epoch = 3;
+  GroupOptions here = Two(0);
+  here.connect_timeout = Milliseconds(300);
+  GroupEntry first = Listen(here), second = Listen(late);
+  const std::vector<Member> members{first.self(), second.self()};
+  std::thread joining([&] {
+    const auto group = std::move(first).Join(members);
+    EXPECT_EQ(group.status().code(), Code::kDeadlineExceeded);
+    EXPECT_THAT(group.status().message(), HasSubstr("rank 1"));
+  });
+  const auto group = std::move(second).Join(members);
+  EXPECT_EQ(group.status().code(), Code::kAborted);
+  EXPECT_THAT(group.status().message(), HasSubstr("another epoch"));
+  joining.join();
+}
+
+TEST(GroupTest, AnAbsentRankIsNamed) {
+  GroupOptions options = Two(1);
+  GroupEntry entry = Listen(options);
+  std::vector<Member> members{{.rank = 0, .host = "x", .address = "127.0.0.1:1"}, entry.self()};
+  const auto group = std::move(entry).Join(members);
+  EXPECT_EQ(group.status().code(), Code::kUnavailable);
+  EXPECT_THAT(group.status().message(), HasSubstr("rank 0 at 127.0.0.1:1"));
+}
+
+TEST(GroupTest, BadOptionsAndListsAreRefused) {
+  const auto code = [](const GroupOptions& options) {
+    return GroupEntry::Listen(options).status().code();
+  };
+  EXPECT_EQ(code({.group = ""}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.group = std::string(64, 'x')}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.group = "g", .rank = 2, .size = 2}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.group = "g", .size = kRanksMax + 1}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.group = "g", .listen = "nonsense"}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.group = "g", .listen = "192.0.2.1:0"}), Code::kUnavailable);
+  GroupEntry entry = Listen(Two(0));
+  const std::vector<Member> one{entry.self()};
+  EXPECT_EQ(std::move(entry).Join(one).status().code(), Code::kInvalidArgument);
+  GroupOptions shm = Two(0);
+  shm.path = GroupOptions::Path::kShm;
+}
+
+TEST(GroupTest, SharedMemoryBetweenHostsIsRefusedByName) {
+  std::vector<GroupEntry> entries;
+  std::vector<Member> members;
+  for (int rank = 0; rank < 2; ++rank) {
+    GroupOptions options = Two(rank);
+    options.path = GroupOptions::Path::kShm;
+    options.host = rank == 0 ? "here" : "there";
+    entries.push_back(Listen(options));
+    members.push_back(entries.back().self());
+  }
+  RunRanks(2, [&](int rank) {
+    const auto group = std::move(entries[std::size_t(rank)]).Join(members);
+    EXPECT_FALSE(group.ok());
+  });
+}
+
+TEST(HandshakeTest, WhatIsWrittenIsReadAndOneWrongBitIsNot) {
+  const HelloBytes hello =
+      EncodeHello({.group = "g", .epoch = 1, .token = 2, .rank = 3, .size = 4});
+  EXPECT_EQ(DecodeHello(hello)->rank, 3);
+  const ControlBytes word = EncodeControl({.type = ControlWord::Type::kAbort,
+                                           .code = Code::kUnavailable,
+                                           .suspect = 2,
+                                           .numbers = {1, 2, 3, 4},
+                                           .text = std::string(1000, 'x')});
+  EXPECT_EQ(DecodeControl(word)->text.size(), kControlTextMax);
+  EXPECT_EQ(DecodeControl(word)->numbers[3], 4u);
+  for (std::size_t bit = 0; bit < 8 * kHelloBytes; ++bit) {
+    HelloBytes damaged = hello;
+    damaged[bit / 8] ^= std::byte(1 << bit % 8);
+    EXPECT_FALSE(DecodeHello(damaged).ok()) << bit;
+  }
+  for (std::size_t bit = 0; bit < 8 * kControlBytes; ++bit) {
+    ControlBytes damaged = word;
+    damaged[bit / 8] ^= std::byte(1 << bit % 8);
+    EXPECT_FALSE(DecodeControl(damaged).ok()) << bit;
+  }
+}
+
+}  // namespace
+}  // namespace troop
