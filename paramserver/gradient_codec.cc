@@ -253,6 +253,17 @@ Result<GradientPayload> GradientPayload::Parse(CodedGradient coded, std::int64_t
   return GradientPayload(std::move(coded));
 }
 
+void GradientPayload::WriteTo(float weight, std::span<float> sum) const {
+  TROOP_CHECK(sum.size() == std::size_t(coded_.elements), "{}, not {}", sum.size(),
+              coded_.elements);
+  if (coded_.codec == GradientCodec::kNone && weight == 1) {
+    std::ranges::copy(coded_.payload.as<float>(), sum.begin());
+  } else {
+    std::ranges::fill(sum, 0.0f);
+    AddTo(weight, sum);
+  }
+}
+
 void GradientPayload::AddTo(float weight, std::span<float> sum) const {
   TROOP_CHECK(sum.size() == std::size_t(coded_.elements), "{}, not {}", sum.size(),
               coded_.elements);

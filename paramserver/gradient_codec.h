@@ -77,6 +77,8 @@ class GradientPayload {
   static Result<GradientPayload> Parse(CodedGradient coded, std::int64_t elements);
   // sum[i] += weight * decoded[i]; [elements], in the order of the indices. A weight of 1 is exact.
   void AddTo(float weight, std::span<float> sum) const;
+  // The same, and what was there is written over.
+  void WriteTo(float weight, std::span<float> sum) const;
   const CodedGradient& coded() const { return coded_; }
 
  private:

@@ -73,9 +73,10 @@ Status ParameterShard::CheckPush(const ShardPush& push) const {
     return FailedPrecondition("a push cut by shard map {}; this is {}: fetch it, and cut anew",
                               push.epoch, options_.epoch);
   }
-  if (push.gradient.coded().elements != size()) {
-    return InvalidArgument("a push of {} elements; the shard has {}",
-                           push.gradient.coded().elements, size());
+  std::int64_t elements = 0;
+  for (const GradientPayload& part : push.parts) elements += part.coded().elements;
+  if (elements != size()) {
+    return InvalidArgument("a push of {} elements; the shard has {}", elements, size());
   }
   if (!(push.learning_rate >= 0 && push.learning_rate <= 1e6f)) {
     return InvalidArgument("a push with a learning rate of {}; from 0 to 1e6", push.learning_rate);
@@ -130,24 +131,36 @@ void ParameterShard::Drop(const ShardPush& push, bool judged) {
   dropped_.push_back({push.id, push.loss, judged});
 }
 
-// The sum of the update's pushes, in its order. One dense push of weight 1 is its own sum.
+// One dense push of weight 1 is its own sum.
+bool ParameterShard::IsDense(const SyncPolicy::Update& update, const ShardPush& push) {
+  return update.terms.size() == 1 && update.terms[0].weight == 1 && push.parts.size() == 1 &&
+         push.parts[0].coded().codec == GradientCodec::kNone;
+}
+
+// The sum of the update's pushes, in its order.
 void ParameterShard::Sum(const SyncPolicy::Update& update, ShardUpdate* out) {
   if (update.terms.empty()) return;
   const ShardPush& first = held_.at(update.terms[0].id).push;
-  const CodedGradient& coded = first.gradient.coded();
-  if (update.terms.size() == 1 && update.terms[0].weight == 1 &&
-      coded.codec == GradientCodec::kNone) {
-    out->sum = coded.payload;
+  if (IsDense(update, first)) {
+    out->sum = first.parts[0].coded().payload;
     return;
   }
-  sum_ = sum_.size() > 0 ? std::move(sum_) : MutableBuffer(value_.size() * sizeof(float));
+  if (sum_.size() == 0) sum_ = MutableBuffer(value_.size() * sizeof(float));
   const auto sum = sum_.as<float>();
-  std::ranges::fill(sum, 0.0f);
-  for (const SyncPolicy::Term& term : update.terms) {
-    held_.at(term.id).push.gradient.AddTo(term.weight, sum);
+  for (std::size_t i = 0; i < update.terms.size(); ++i) {
+    std::size_t at = 0;
+    for (const GradientPayload& part : held_.at(update.terms[i].id).push.parts) {
+      const auto into = sum.subspan(at, std::size_t(part.coded().elements));
+      if (i == 0) {
+        part.WriteTo(update.terms[i].weight, into);
+      } else {
+        part.AddTo(update.terms[i].weight, into);
+      }
+      at += into.size();
+    }
   }
   // Where nobody keeps it, the next update writes over it.
-  if (options_.keep_sums) out->sum = std::move(sum_).Freeze();
+  if (options_.keep_sums) out->sum = std::exchange(sum_, {}).Freeze();
 }
 
 std::optional<ShardUpdate> ParameterShard::ApplyNext() {

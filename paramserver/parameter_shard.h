@@ -22,14 +22,15 @@
 
 namespace troop {
 
-// What a learner sends to one shard: the gradient (kLocalSgd: the value) of the shard's ranges.
+// What a learner sends to one shard: the gradient (kLocalSgd: the value) of the shard's ranges, in
+// parts that follow each other.
 struct ShardPush {
   PushId id;
   std::uint64_t epoch = 0;  // of the shard map that it was cut by
   std::uint64_t clock = 0;  // the version that it was computed at
   float learning_rate = 0;  // an update takes the largest of its pushes
   float loss = 0;           // for the guard
-  GradientPayload gradient;
+  std::vector<GradientPayload> parts;
 };
 
 // One update as it was carried out: what the owner answers pushes by, and all that a backup needs
@@ -139,6 +140,7 @@ class ParameterShard {
   Status CheckPush(const ShardPush& push) const;
   bool IsHeld(const PushId& id) const;
   void Drop(const ShardPush& push, bool judged);
+  static bool IsDense(const SyncPolicy::Update& update, const ShardPush& push);
   void Sum(const SyncPolicy::Update& update, ShardUpdate* out);
   void KeepVersion(std::uint64_t version);
   void Carry(const ShardUpdate& update, std::span<const float> sum);

@@ -264,7 +264,7 @@ TEST(ParameterShardTest, PushesOfDifferentCodecsAreOneSum) {
   GradientEncoder strom({.codec = GradientCodec::kStrom, .threshold = 0.5f}, kParameters);
   const Floats g0 = GradientAt(FirstValue(), 0, 0), g1 = GradientAt(FirstValue(), 1, 0);
   ShardPush push = PushOf({1, 1, 1}, 1, g1);
-  push.gradient = *GradientPayload::Parse(*strom.Encode(g1), kParameters);
+  push.parts = {*GradientPayload::Parse(*strom.Encode(g1), kParameters)};
   Push(shard.get(), std::move(push));
   Push(shard.get(), PushOf({0, 1, 1}, 1, g0));
   Drain(shard.get());

@@ -64,15 +64,12 @@ inline std::unique_ptr<ParameterShard> MakeWhole(const ParameterShard::Options& 
 
 inline ShardPush PushOf(PushId id, std::uint64_t clock, std::span<const float> gradient,
                         std::uint64_t epoch = 1) {
-  auto payload = GradientPayload::Parse(CodedGradient::Dense(Buffer::Copy(std::as_bytes(gradient))),
-                                        std::int64_t(gradient.size()));
-  EXPECT_TRUE(payload.ok()) << payload.status().ToString();
-  return {.id = id,
-          .epoch = epoch,
-          .clock = clock,
-          .learning_rate = 0.01f,
-          .loss = 1,
-          .gradient = *payload};
+  ShardPush push{.id = id, .epoch = epoch, .clock = clock, .learning_rate = 0.01f, .loss = 1};
+  auto part = GradientPayload::Parse(CodedGradient::Dense(Buffer::Copy(std::as_bytes(gradient))),
+                                     std::int64_t(gradient.size()));
+  EXPECT_TRUE(part.ok()) << part.status().ToString();
+  push.parts.push_back(*part);
+  return push;
 }
 
 inline Outcome Push(ParameterShard* shard, ShardPush push) {
