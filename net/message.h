@@ -27,6 +27,7 @@ enum class MessageType : std::uint16_t {
   kReconfigureReply = 29, kReplayCheckpoint = 30, kReplayCheckpointReply = 31,
   // paramserver/
   kPublish = 32, kPublishReply = 33, kPull = 34, kPullReply = 35,
+  kShardPush = 36, kShardPushReply = 37, kShardPull = 38, kShardPullReply = 39,
   // coordinator (apps/)
   kRegister = 48, kRegisterReply = 49, kBeat = 50, kBeatReply = 51, kLease = 52, kLeaseReply = 53,
   kStatus = 54, kStatusReply = 55,

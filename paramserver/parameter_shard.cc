@@ -1,6 +1,7 @@
 #include "paramserver/parameter_shard.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "core/check.h"
@@ -27,6 +28,24 @@ Status CheckOptions(const ParameterShard::Options& options) {
                              end);
     }
     end = range.end;
+  }
+  return Status::Ok();
+}
+
+// Of a primary, perhaps damaged on its way.
+Status CheckUpdate(const ShardUpdate& update, std::size_t elements) {
+  if (!update.sum.empty() && update.sum.size() != elements * sizeof(float)) {
+    return DataLoss("an update of {} bytes for a backup of {} elements", update.sum.size(),
+                    elements);
+  }
+  const auto address = reinterpret_cast<std::uintptr_t>(update.sum.data());
+  if (address % alignof(float) != 0) return InvalidArgument("an update at an odd address");
+  if (!std::isfinite(update.scale) || !std::isfinite(update.learning_rate) ||
+      !AllFinite(update.sum.as<float>())) {
+    return DataLoss("an update to version {} holds a number that is not finite", update.version);
+  }
+  if (!SyncPolicy::AreSorted(update.members)) {
+    return DataLoss("an update to version {} with members out of order", update.version);
   }
   return Status::Ok();
 }
@@ -87,6 +106,13 @@ Status ParameterShard::CheckPush(const ShardPush& push) const {
                              push.id.learner, PushLedger::kLearnersMax);
   }
   return Status::Ok();
+}
+
+bool ParameterShard::HasRoomFor(std::int32_t learner) const {
+  const auto members = policy_.members();
+  return ledger_.HasRoomFor(learner) &&
+         (members.size() < PushLedger::kLearnersMax ||
+          std::ranges::binary_search(members, learner, {}, &SyncPolicy::Member::learner));
 }
 
 bool ParameterShard::IsHeld(const PushId& id) const {
@@ -214,10 +240,7 @@ Status ParameterShard::Follow(const ShardUpdate& update) {
     return FailedPrecondition("update {} for a shard that holds {} pushes: it is no backup",
                               update.version, held_.size());
   }
-  if (!update.sum.empty() && update.sum.size() != value_.size() * sizeof(float)) {
-    return DataLoss("an update of {} bytes for a backup of {} elements", update.sum.size(),
-                    value_.size());
-  }
+  TROOP_RETURN_IF_ERROR(CheckUpdate(update, value_.size()));
   for (const ShardUpdate::Settled& settled : update.settled) {
     if (!ledger_.HasRoomFor(settled.id.learner)) return ResourceExhausted("too many learners");
     if (ledger_.Look(settled.id) == PushLedger::Seen::kNew) ledger_.Settle(settled.id);

@@ -116,6 +116,9 @@ class ParameterShard {
   // `exact`: 0: the newest. Errors: kNotFound: no longer kept, or not yet there.
   Result<WeightSnapshot> Pull(std::uint64_t exact = 0);
 
+  // Whether one more learner could take part, or this one does.
+  bool HasRoomFor(std::int32_t learner) const;
+  std::uint64_t epoch() const { return options_.epoch; }
   std::uint64_t version() const { return policy_.version(); }
   std::int64_t size() const { return std::int64_t(value_.size()); }
   std::size_t held() const { return held_.size(); }

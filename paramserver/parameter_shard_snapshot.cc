@@ -66,11 +66,6 @@ bool Overlap(std::vector<ParamRange> ranges) {
          }) != ranges.end();
 }
 
-bool AreSorted(std::span<const SyncPolicy::Member> members) {
-  return std::ranges::adjacent_find(members, std::ranges::greater_equal(),
-                                    &SyncPolicy::Member::learner) == members.end();
-}
-
 }  // namespace
 
 struct ParameterShard::Source {
@@ -133,7 +128,8 @@ Result<ParameterShard::Source> ParameterShard::ReadSnapshot(const Buffer& snapsh
   const std::size_t left = bytes.size() - std::min(begin, bytes.size());
   if (source.size < 0 || std::size_t(source.size) > left / sizeof(float) ||
       left != columns * AlignBytes(std::size_t(source.size) * sizeof(float)) ||
-      !AreSorted(source.body.members) || source.body.steps < 0 || source.body.version == 0) {
+      !SyncPolicy::AreSorted(source.body.members) || source.body.steps < 0 ||
+      source.body.version == 0) {
     return DataLoss("a snapshot of a parameter shard contradicts itself");
   }
   if (reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(float) != 0) {

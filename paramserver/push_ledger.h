@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -17,7 +18,7 @@ struct PushId {
   void serialize(A& a) {
     a(learner, incarnation, sequence);
   }
-  bool operator==(const PushId&) const = default;
+  auto operator<=>(const PushId&) const = default;
 };
 
 // Which pushes were settled (applied, or dropped for good), in bounded memory: of each learner the

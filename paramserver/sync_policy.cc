@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -199,13 +200,16 @@ bool SyncPolicy::MayPull(std::int32_t learner) const {
   return options_.per_batch || !Holds(learner);
 }
 
+bool SyncPolicy::AreSorted(std::span<const Member> members) {
+  return std::ranges::adjacent_find(members, std::ranges::greater_equal(), &Member::learner) ==
+         members.end();
+}
+
 void SyncPolicy::Restore(std::uint64_t version, std::span<const Member> members) {
+  TROOP_CHECK(AreSorted(members), "{} members out of order", members.size());
   held_.clear();
   version_ = version;
   members_.assign(members.begin(), members.end());
-  for (std::size_t i = 1; i < members_.size(); ++i) {
-    TROOP_CHECK(members_[i - 1].learner < members_[i].learner, "members are not sorted");
-  }
 }
 
 }  // namespace troop

@@ -112,7 +112,9 @@ class SyncPolicy {
   bool cancels() const;
   std::span<const Member> members() const { return members_; }  // sorted, also who left
   std::size_t held() const { return held_.size(); }
-  // Drops what is held. REQUIRES: members are sorted, each once.
+  // By learner, each once.
+  static bool AreSorted(std::span<const Member> members);
+  // Drops what is held. REQUIRES: AreSorted.
   void Restore(std::uint64_t version, std::span<const Member> members);
 
  private:

@@ -3,6 +3,12 @@
 // Bodies of the weight messages, as docs/protocol.md says.
 
 #include <cstdint>
+#include <vector>
+
+#include "core/status.h"
+#include "net/message.h"
+#include "paramserver/gradient_codec.h"
+#include "paramserver/parameter_shard.h"
 
 namespace troop {
 
@@ -38,6 +44,57 @@ struct PullBody {
 struct PullReplyBody {
   std::uint64_t version = 0;  // of the part
   std::uint64_t newest = 0;   // that the server has
+  template <class A>
+  void serialize(A& a) {
+    a(version, newest);
+  }
+};
+
+// kShardPush, of a learner: its index and incarnation are the message's origin's. Part i: the
+// payload of parts[i]; together they are the shard's elements in order, kPartFloatsMax each at
+// most.
+struct ShardPushBody {
+  std::uint64_t sequence = 0;  // of the learner's pushes to this shard, from 1
+  std::uint64_t epoch = 0;     // of the shard map
+  std::uint64_t clock = 0;     // version of the parameters that it was computed at
+  float learning_rate = 0;
+  float loss = 0;
+  std::vector<CodedGradient> parts;
+  template <class A>
+  void serialize(A& a) {
+    a(sequence, epoch, clock, learning_rate, loss, parts);
+  }
+};
+// What a kShardPush asks for. Errors: kDataLoss: damaged, or more than `elements`;
+// kInvalidArgument: of another role.
+Result<ShardPush> ReadShardPush(Message message, std::int64_t elements);
+
+// kShardPushReply, when the push is settled.
+struct ShardPushReplyBody {
+  std::uint8_t outcome = 0;   // ParameterShard::Outcome; kHeld: applied
+  std::uint64_t version = 0;  // of the shard, now
+  template <class A>
+  void serialize(A& a) {
+    a(outcome, version);
+  }
+};
+
+// kShardPull. A learner's waits until it may go on; with it a learner takes part.
+struct ShardPullBody {
+  std::uint64_t epoch = 0;
+  std::uint64_t known = 0;  // version that the caller has
+  std::uint64_t exact = 0;  // 0: the newest
+  template <class A>
+  void serialize(A& a) {
+    a(epoch, known, exact);
+  }
+};
+
+// kShardPullReply. Parts, when `version` is not 0: the shard's f32 in order, kPartFloatsMax each at
+// most. Without: nothing newer than known.
+struct ShardPullReplyBody {
+  std::uint64_t version = 0;  // of the parts
+  std::uint64_t newest = 0;
   template <class A>
   void serialize(A& a) {
     a(version, newest);

@@ -1,17 +1,24 @@
-// Hostile bytes against what a learner sends to parameter shards: an encoded gradient (its body,
-// then its payload), a shard map, or gaps. What is accepted keeps its promises: every index inside,
-// every number finite, and a map that is read is written again as the same.
+// Hostile bytes against what parameter shards are sent: an encoded gradient (its body, then its
+// payload), a shard map, gaps, pushes, updates for a backup, or a snapshot (whose checksum is made
+// right). What is accepted keeps its promises: every index inside, every number finite, a map that
+// is read is written again as the same, and a shard that took it can be saved and read again.
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/check.h"
+#include "core/crc32c.h"
+#include "kernels/finite.h"
 #include "net/codec.h"
 #include "paramserver/gap_code.h"
 #include "paramserver/gradient_codec.h"
+#include "paramserver/parameter_shard.h"
 #include "paramserver/shard_map.h"
+#include "paramserver/wire.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace troop {
@@ -72,6 +79,110 @@ void CheckGaps(FuzzInput& input) {
   TROOP_CHECK(std::equal(again.begin(), again.begin() + whole, bytes.begin()), "other bytes");
 }
 
+constexpr std::int64_t kShardElements = 96;
+
+ParameterShard::Options ShardOptions() {
+  ParameterShard::Options options;
+  options.ranges = {{0, 64}, {128, 160}};
+  options.sync = {.mode = SyncMode::kAsync, .learners = 2};
+  options.guards = {.staleness_max = 3, .loss_deviations = 2, .loss_first = 2};
+  return options;
+}
+
+std::unique_ptr<ParameterShard> MakeShard() {
+  auto shard = ParameterShard::Make(ShardOptions(), std::vector<float>(kShardElements, 1));
+  TROOP_CHECK(shard.ok(), "{}", shard.status().ToString());
+  for (const int learner : {0, 1}) (*shard)->Join(learner);
+  return std::move(*shard);
+}
+
+void CheckSavable(ParameterShard* shard) {
+  const Buffer bytes = shard->Snapshot();
+  const auto again = ParameterShard::Restore(ShardOptions(), std::span(&bytes, 1));
+  // Finite gradients may overflow a value; that is the learner's to notice.
+  if (!AllFinite(shard->value())) return;
+  TROOP_CHECK(again.ok(), "{}", again.status().ToString());
+  const Buffer same = (*again)->Snapshot();
+  TROOP_CHECK(std::ranges::equal(bytes.bytes(), same.bytes()), "another snapshot");
+}
+
+// A byte of the origin, the sizes of body and parts, and these.
+void CheckPushes(FuzzInput& input) {
+  const auto shard = MakeShard();
+  while (!input.empty()) {
+    const auto who = input.Take<std::uint8_t>();
+    Message message{.type = MessageType::kShardPush};
+    message.origin = {
+        .role = Role(who & 7), .index = who >> 3 & 1, .incarnation = std::uint64_t(who >> 4)};
+    const std::size_t body = input.Take<std::uint16_t>();
+    message.body = StringOf(input.TakeBytes(body));
+    for (int parts = input.Take<std::uint8_t>() % 4; parts > 0; --parts) {
+      const std::size_t size = input.Take<std::uint16_t>();
+      message.parts.push_back(Buffer::Copy(input.TakeBytes(size)));
+    }
+    auto push = ReadShardPush(std::move(message), kShardElements);
+    if (!push.ok()) continue;
+    static_cast<void>(shard->Push(std::move(*push)));
+    while (shard->ApplyNext()) {
+    }
+    TROOP_CHECK(shard->held() == 0, "{} held in async", shard->held());
+  }
+  CheckSavable(shard.get());
+}
+
+void CheckUpdate(FuzzInput& input) {
+  const std::size_t size = input.Take<std::uint16_t>();
+  auto update = DecodeBody<ShardUpdate>(StringOf(input.TakeBytes(size)));
+  if (!update.ok()) return;
+  update->sum = Buffer::Copy(input.TakeRest());
+  const auto backup = MakeShard();
+  if (backup->Follow(*update).ok()) CheckSavable(backup.get());
+}
+
+void CheckSnapshot(FuzzInput& input) {
+  const std::span<std::byte> bytes = input.TakeRest();
+  if (bytes.size() >= 8) Overwrite(bytes, 4, Crc32c(bytes.subspan(8)));
+  const Buffer snapshot = Buffer::Copy(bytes);
+  const auto shard = ParameterShard::Restore(ShardOptions(), std::span(&snapshot, 1));
+  if (shard.ok()) CheckSavable(shard->get());
+}
+
+template <class T>
+void Append(std::string* bytes, T value) {
+  bytes->append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+void WriteShardSeeds(const SeedWriter& write) {
+  std::string pushes(1, '\3');
+  const auto shard = MakeShard();
+  ShardUpdate update;
+  const std::vector<float> gradient(kShardElements, 0.5f);
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    CodedGradient coded = CodedGradient::Dense(Buffer::Copy(std::as_bytes(std::span(gradient))));
+    const std::string body = EncodeBody(ShardPushBody{
+        .sequence = i, .epoch = 1, .clock = i, .learning_rate = 0.1f, .loss = 1, .parts = {coded}});
+    Append(&pushes, std::uint8_t(int(Role::kLearner) | 16));
+    Append(&pushes, std::uint16_t(body.size()));
+    pushes += body;
+    Append(&pushes, std::uint8_t{1});
+    Append(&pushes, std::uint16_t(coded.payload.size()));
+    pushes += coded.payload.text();
+    ShardPush push{.id = {0, 1, i}, .epoch = 1, .clock = i, .learning_rate = 0.1f, .loss = 1};
+    push.parts.push_back(*GradientPayload::Parse(coded, kShardElements));
+    static_cast<void>(shard->Push(std::move(push)));
+    update = *shard->ApplyNext();
+  }
+  write("pushes", pushes);
+  update.version = 2;
+  const std::string body = EncodeBody(update);
+  std::string bytes(1, '\4');
+  Append(&bytes, std::uint16_t(body.size()));
+  bytes += body;
+  bytes += TextOf(std::as_bytes(std::span(gradient)));
+  write("update", bytes);
+  write("snapshot", '\5' + std::string(shard->Snapshot().text()));
+}
+
 }  // namespace
 
 void VisitSeeds(const SeedWriter& write) {
@@ -100,6 +211,7 @@ void VisitSeeds(const SeedWriter& write) {
   std::string seed("\2\3\1\0\0\0\0\0\1\0\0", 11);
   seed.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   write("gaps", seed);
+  WriteShardSeeds(write);
 }
 
 }  // namespace troop
@@ -107,15 +219,24 @@ void VisitSeeds(const SeedWriter& write) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   troop::QuietLog();
   troop::FuzzInput input(data, size);
-  switch (input.Take<std::uint8_t>() % 3) {
+  switch (input.Take<std::uint8_t>() % 6) {
     case 0:
       troop::CheckGradient(input);
       break;
     case 1:
       troop::CheckMap(input);
       break;
-    default:
+    case 2:
       troop::CheckGaps(input);
+      break;
+    case 3:
+      troop::CheckPushes(input);
+      break;
+    case 4:
+      troop::CheckUpdate(input);
+      break;
+    default:
+      troop::CheckSnapshot(input);
   }
   return 0;
 }

@@ -1,0 +1,40 @@
+#include "paramserver/wire.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "net/codec.h"
+
+namespace troop {
+
+Result<ShardPush> ReadShardPush(Message message, std::int64_t elements) {
+  if (message.origin.role != Role::kLearner) {
+    return InvalidArgument("a push from a {}; learners push", RoleName(message.origin.role));
+  }
+  TROOP_ASSIGN_OR_RETURN(ShardPushBody body, DecodeBody<ShardPushBody>(message.body));
+  if (body.parts.size() != message.parts.size()) {
+    return DataLoss("a push of {} parts has {}", body.parts.size(), message.parts.size());
+  }
+  ShardPush push{.id = {message.origin.index, message.origin.incarnation, body.sequence},
+                 .epoch = body.epoch,
+                 .clock = body.clock,
+                 .learning_rate = body.learning_rate,
+                 .loss = body.loss};
+  for (std::size_t i = 0; i < body.parts.size(); ++i) {
+    CodedGradient& coded = body.parts[i];
+    if (coded.elements < 0 || coded.elements > elements) {
+      return DataLoss("part {} of a push has {} elements; {} are left", i, coded.elements,
+                      elements);
+    }
+    elements -= coded.elements;
+    coded.payload = std::move(message.parts[i]);
+    const std::int64_t own = coded.elements;
+    auto part = GradientPayload::Parse(std::move(coded), own);
+    if (!part.ok()) return part.status().WithContext(fmt::format("part {} of a push", i));
+    push.parts.push_back(std::move(*part));
+  }
+  return push;
+}
+
+}  // namespace troop
