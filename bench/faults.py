@@ -25,7 +25,8 @@ def add(sides, case, metric, unit, values, better=None):
 def steps_per_second(build, seconds, deaths):
     """Agent steps a second of four actors, whose learner has little to do; `deaths`: of one each
     ten seconds."""
-    with Fleet(build, CONFIG, **{"replay.samples_per_insert": 1, "evaluator.enabled": "false"}) as fleet:
+    keys = {"replay.samples_per_insert": 1, "evaluator.enabled": "false"}
+    with Fleet(build, CONFIG, **keys) as fleet:
         fleet.await_steps(5000)
         first, begin = fleet.steps()
         for turn in range(int(seconds / DEATH_EVERY_S)):

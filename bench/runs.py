@@ -20,6 +20,7 @@ LEARN = (
 SOLVED = {"CartPole-v1": 475.0}   # the environment's own threshold (Gymnasium's registry)
 E2E_CONFIG = "bench/e2e_breakout.toml"
 E2E_STEPS, E2E_QUICK_STEPS = 40_000, 20_000
+PONG_CONFIG, PONG_SEED = "configs/apex_atari.toml", 1001
 CORES = 2
 PEER_SEEDS = 5   # half a minute each
 
@@ -105,6 +106,30 @@ def learn(build, quick, machine):
         add_worst(sides)
         add_solved(sides)
     return harness.pair("learn", ours, peers, machine)
+
+
+def pong(build, quick, machine):
+    """Pong from the screen with configs/apex_atari.toml, a million steps: the last checkpoint's
+    return and the hours. Goes on with the run of build/bench_pong where one was broken off."""
+    python = harness.peers_python()
+    if quick or python is None:
+        say("pong: takes an hour or two, and ale-py" if quick else
+            "pong: ale-py is absent: bench/run --install-peers")
+        return []
+    folder = ROOT / "build/bench_pong"
+    run = folder / "pong"
+    if (run / "checkpoints").exists() and not (run / "result.json").exists():
+        command = [build / "troop", "resume", run]
+    else:
+        command = [build / "troop", "train", ROOT / PONG_CONFIG, "--overwrite", "name='pong'",
+                   f"log.dir='{folder}'", f"seed={PONG_SEED}", f"env.python='{python}'"]
+    harness.run_program(command, cores=CORES, timeout=6 * 3600)
+    result = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    ours = {}
+    case = f"Pong, {result['steps']:,} steps"
+    add(ours, case, "return", "return", result["final_return_mean"])
+    add(ours, case, "hours", "h", result["wall_s"] / 3600, better="lower")
+    return harness.pair("pong", ours, {}, machine)
 
 
 def end_to_end(build, quick, machine):

@@ -88,6 +88,7 @@ struct Config {
     std::vector<LayerConfig> layers;   // empty: two linear layers of 64
     bool dueling = true;
     std::int64_t dueling_units = 0;    // hidden units of each dueling stream; 0: none
+    bool normalize_observations = false;
     std::string precision = "fp32";    // "fp32" | "bf16"
     bool operator==(const NetworkKeys&) const = default;
   } network;

@@ -93,6 +93,10 @@ void VisitNetwork(Config::NetworkKeys& c, ConfigVisitor& v) {
       c.dueling);
   v.Visit({"network.dueling_units", "Hidden units of each dueling stream; 0: no hidden layer.",
            Between(0, 1 << 20)}, c.dueling_units);
+  v.Visit({"network.normalize_observations",
+           "Networks see observations less their mean and over their standard deviation, number by "
+           "number, clipped to ±10: running statistics of what the learner draws, which travel with "
+           "the weights. For vectors; pictures have a scale."}, c.normalize_observations);
   v.Visit({.name = "network.precision",
            .doc = "Arithmetic of large layers; parameters are always fp32.",
            .choices = {"fp32", "bf16"}}, c.precision);

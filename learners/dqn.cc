@@ -72,7 +72,7 @@ class Dqn final : public Algorithm {
                 const Tensor& q, bool keep);
   DqnLossSummary ForwardAndLoss(const SampleBatch& batch);
   double BackwardAndNorm(const SampleBatch& batch);
-  void StepOptimizer(double progress, double gradient_norm);
+  void StepOptimizer(const Tensor& observation, double progress, double gradient_norm);
   void MoveTarget();
   Status Refuse(const SampleBatch& batch, const std::string& what) const;
   Result<std::int64_t> CheckState(const TensorFile& state, const std::string& counter) const;
@@ -210,13 +210,14 @@ double Dqn::BackwardAndNorm(const SampleBatch& batch) {
   return std::sqrt(kernels_.sum_squares(std::int64_t(gradient.size()), gradient.data()));
 }
 
-void Dqn::StepOptimizer(double progress, double gradient_norm) {
+void Dqn::StepOptimizer(const Tensor& observation, double progress, double gradient_norm) {
   const double limit = config_.learner.max_grad_norm;
   const double scale = limit > 0 && gradient_norm > limit ? limit / gradient_norm : 1;
   const double fraction =
       1 + (config_.optimizer.final_fraction - 1) * std::clamp(progress, 0.0, 1.0);
   optimizer_->Step(gradient_.span(), float(scale),
                    float(config_.optimizer.learning_rate * fraction), value_.span());
+  network_->UpdateStatistics(ConstTensor(observation), value_.span());
   if (const auto bad = SpoiledNumber(Failpoint::kLearnerWeight)) value_.span()[0] = *bad;
   network_->Pack(value_.span(), packed_value_.get());
 }
@@ -245,7 +246,7 @@ Result<LossReport> Dqn::Update(const SampleBatch& batch, double progress,
   if (!std::isfinite(norm)) {
     return Refuse(batch, fmt::format("the gradient's norm is {}", norm));
   }
-  StepOptimizer(progress, norm);
+  StepOptimizer(batch.observation, progress, norm);
   ++updates_;
   if (updates_ % std::uint64_t(config_.learner.target_update_steps) == 0) MoveTarget();
   std::ranges::copy(buffers_.priority, priority.begin());

@@ -37,7 +37,13 @@ std::unique_ptr<Module> MakeActivation(Activation activation);
 // Observations, [B, …] u8 or f32, times `scale`, in the network's precision. Has no data gradient.
 std::unique_ptr<Module> MakeInput(float scale);
 
-// The same, of stacked pictures, and as conv2d takes them: [B, stack, h, w, c] → [B, h, w,
+// Observations, [B, shape…] u8 or f32, less their mean and over their standard deviation, element by
+// element, clipped to ±10. Parameters, of which nothing is trained: mean, variance (each of `shape`'s
+// elements) and count [1] of what UpdateStatistics saw; until then inputs pass as they are, clipped.
+// The count ends at 10^6: from there on old batches are forgotten. Has no data gradient.
+std::unique_ptr<Module> MakeNormalizedInput(const Shape& shape);
+
+// As MakeInput, of stacked pictures, and as conv2d takes them: [B, stack, h, w, c] → [B, h, w,
 // stack·c], the oldest picture's channels first. Where stack or c is 1 the input may lack its axis.
 struct PictureStack {
   std::int64_t stack = 1;

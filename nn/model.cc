@@ -99,8 +99,15 @@ Result<std::unique_ptr<Module>> MakeNetwork(const Config& config, const EnvSpec&
   std::vector<SequentialPart> parts;
   const TensorSpec input = NetworkInput(config, env);
   const std::optional<PictureStack> pictures = PicturesOf(config, env);
-  parts.push_back({"input", pictures ? MakePictureInput(env.observation_scale, *pictures)
-                                     : MakeInput(env.observation_scale)});
+  const bool normalize = config.network.normalize_observations;
+  if (normalize && LayersOf(config)[0].type == "conv2d") {
+    return InvalidArgument(
+        "network.normalize_observations: pictures, which conv2d comes first for, have a scale of "
+        "their own; leave it out");
+  }
+  parts.push_back({"input", normalize  ? MakeNormalizedInput(input.shape)
+                            : pictures ? MakePictureInput(env.observation_scale, *pictures)
+                                       : MakeInput(env.observation_scale)});
   Shape shape = pictures ? pictures->out() : input.shape;
   const auto layers = LayersOf(config);
   for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -115,7 +122,7 @@ Result<std::unique_ptr<Module>> MakeNetwork(const Config& config, const EnvSpec&
                    ? MakeDuelingHead(features, config.network.dueling_units, env.action.count)
                    : MakeLinear(features, env.action.count)});
   auto network = MakeSequential(std::move(parts));
-  if (pictures) return network;
+  if (pictures || normalize) return network;
   const SmallNetworkSpec small{input,
                                env.observation_scale,
                                layers,

@@ -19,6 +19,7 @@ struct ParamSpec {
   std::int64_t offset = 0;  // in elements, a multiple of 16
   enum class Init : std::uint8_t { kZeros, kUniformFanIn } init = Init::kZeros;
   std::int64_t fan_in = 0;  // kUniformFanIn: U(±1/sqrt(fan_in)), PyTorch's default
+  bool trained = true;      // false: statistics, whose gradient stays 0 (UpdateStatistics)
 };
 
 enum class Precision : std::uint8_t { kF32, kBF16 };
@@ -69,6 +70,10 @@ class Module {
   virtual void Backward(const StepContext& context, std::span<const ConstTensor> in,
                         std::span<const ConstTensor> dout, Cache cache,
                         std::span<const Tensor> din) const = 0;
+  // Lets the parameters that nothing trains see a batch of inputs: `value` as of the next Pack.
+  virtual void UpdateStatistics(ConstTensor in, std::span<float> value) const {
+    (void)in, (void)value;
+  }
 };
 
 }  // namespace troop

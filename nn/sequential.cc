@@ -33,7 +33,7 @@ class Sequential final : public Module {
       base_.push_back(size_);
       std::int64_t end = size_;
       for (ParamSpec spec : parts_[i].module->params()) {
-        first_weighted_ = std::min(first_weighted_, i);
+        if (spec.trained) first_weighted_ = std::min(first_weighted_, i);
         spec.name = parts_[i].name + "." + spec.name;
         spec.offset += size_;
         end = std::max(end, spec.offset + spec.shape.elements());
@@ -124,6 +124,11 @@ class Sequential final : public Module {
                                  std::span(&dy, 1), PartCache(layout, i, cache), std::span(&dx, 1));
       dy = dx;
     }
+  }
+
+  // Of the first part, which alone sees inputs as they are.
+  void UpdateStatistics(ConstTensor in, std::span<float> value) const override {
+    parts_[0].module->UpdateStatistics(std::move(in), value.first(std::size_t(end_[0])));
   }
 
  private:

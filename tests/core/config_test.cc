@@ -404,7 +404,9 @@ void Repair(Config* c) {
   c->learner.batches_per_request = 1;
   c->learner.total_steps = std::max({c->learner.total_steps, c->actor.warmup_steps,
                                      double(c->replay.min_items)});
-  if (c->optimizer.type != "adam") c->optimizer.weight_decay = 0;
+  if (c->optimizer.type != "adam" || c->network.normalize_observations) {
+    c->optimizer.weight_decay = 0;
+  }
   if (c->optimizer.type != "sgd") c->optimizer.momentum = 0;
   if (!c->network.dueling) c->network.dueling_units = 0;
   if (!c->evaluator.enabled) c->evaluator.solved_return = 0;

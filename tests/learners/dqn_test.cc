@@ -354,6 +354,36 @@ TEST(DqnTest, RestoredStateContinuesBitForBit) {
   }
 }
 
+// What decides how observations are seen is counted, not trained, and comes to the target with the
+// weights.
+TEST(DqnTest, StatisticsOfObservationsAreThoseOfWhatWasDrawn) {
+  for (const char* optimizer : {"adam", "rmsprop"}) {
+    Config config = SmallConfig();
+    config.network.normalize_observations = true;
+    config.optimizer.type = optimizer;
+    const auto dqn = Make(config);
+    std::vector<double> sum(kInputs), squares(kInputs);
+    for (std::uint64_t i = 0; i < 4; ++i) {
+      const SampleBatch batch = RandomBatch(6, 3, i);
+      for (std::size_t at = 0; at < 6 * kInputs; ++at) {
+        const double x = double(batch.observation.as<float>()[at]);
+        sum[at % kInputs] += x;
+        squares[at % kInputs] += x * x;
+      }
+      Update(dqn.get(), batch);
+    }
+    const TensorFile state = dqn->State();
+    for (const char* name : {"value", "target"}) {  // the last update moved the target
+      const auto value = state.tensors.at(name).as<float>();
+      for (std::size_t i = 0; i < kInputs; ++i) {
+        EXPECT_NEAR(value[i], sum[i] / 24, 1e-6) << name;
+        EXPECT_NEAR(value[16 + i], squares[i] / 24 - sum[i] * sum[i] / 576, 1e-5) << name;
+      }
+      EXPECT_EQ(value[32], 24) << name;
+    }
+  }
+}
+
 TEST(DqnTest, StateThatDoesNotFitIsRefusedAndChangesNothing) {
   const auto algorithm = Make(SmallConfig());
   Update(algorithm.get(), RandomBatch(6, 3, 1));
