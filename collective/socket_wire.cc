@@ -30,6 +30,7 @@ class SocketWire final : public Wire {
   Status Watch() {
     for (std::size_t i = 0; i < peers_.size(); ++i) {
       if (int(i) == rank_) continue;
+      KeepInCache(peers_[i].link.data);
       epoll_event data{.events = EPOLLIN | EPOLLOUT | EPOLLET, .data = {.u64 = 2 * i}};
       epoll_event control{.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data = {.u64 = 2 * i + 1}};
       if (epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, peers_[i].link.data.fd(), &data) != 0 ||
