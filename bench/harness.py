@@ -153,10 +153,11 @@ def pair(suite, ours, peers, machine):
     return rows
 
 
-def take_turns(suite, program, peer_script, quick, machine):
-    """Ours, peer, ours, peer ...: ROUNDS rounds; with quick, as many as fit, at least two."""
+def take_turns(suite, program, peer_script, quick, machine, cores=1, python=None):
+    """Ours, peer, ours, peer ...: ROUNDS rounds; with quick, as many as fit, at least two. python:
+    None: that of the peers' environment."""
     flags = ["--quick"] if quick else []
-    python = peers_python()
+    python = python or peers_python()
     ours, peers = {}, {}
     if python is None or not peer_script.exists():
         say(f"{suite}: peer absent: bench/run --install-peers")
@@ -164,10 +165,11 @@ def take_turns(suite, program, peer_script, quick, machine):
     start = time.monotonic()
     for turn in range(ROUNDS):
         begin = time.monotonic()
-        collect(parse_lines(run_program([program, *flags], cores=1)), ours)
+        collect(parse_lines(run_program([program, *flags], cores=cores)), ours)
         if python:
             try:
-                collect(parse_lines(run_program([python, peer_script, *flags], cores=1)), peers)
+                collect(parse_lines(run_program([python, peer_script, *flags], cores=cores)),
+                        peers)
             except BenchError as error:
                 say(f"{suite}: peer absent: {error}")
                 python, peers = None, {}
