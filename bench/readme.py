@@ -2,15 +2,10 @@
 import json
 
 BEGIN, END = "<!-- numbers:begin -->", "<!-- numbers:end -->"
-<<<<<<< ours
-SUITES = ("env", "nn", "learn", "pong", "e2e", "replay", "faults", "soak")
+SUITES = ("env", "nn", "learn", "pong", "e2e", "replay", "collective", "faults", "soak")
 TITLES = {"env": "Environments", "nn": "Networks", "learn": "Learning", "pong": "Atari",
-          "e2e": "End to end", "replay": "Replay", "faults": "Faults", "soak": "Soak"}
-=======
-SUITES = ("env", "nn", "learn", "e2e", "replay", "collective", "faults", "soak")
-TITLES = {"env": "Environments", "nn": "Networks", "learn": "Learning", "e2e": "End to end",
-          "replay": "Replay", "collective": "Collectives", "faults": "Faults", "soak": "Soak"}
->>>>>>> theirs
+          "e2e": "End to end", "replay": "Replay", "collective": "Collectives",
+          "faults": "Faults", "soak": "Soak"}
 NONE = "No full run is recorded yet: `bench/run env nn learn e2e`."
 
 
