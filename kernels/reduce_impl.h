@@ -34,11 +34,11 @@ struct Add<std::int64_t> {
 // a != a: NaN, of which max and min make NaN whichever side it is on.
 template <class T>
 struct Larger {
-  static T Of(T a, T b) { return (a > b) | (a != a) ? a : b; }
+  static T Of(T a, T b) { return ((a > b) | (a != a)) ? a : b; }
 };
 template <class T>
 struct Smaller {
-  static T Of(T a, T b) { return (a < b) | (a != a) ? a : b; }
+  static T Of(T a, T b) { return ((a < b) | (a != a)) ? a : b; }
 };
 
 template <class T, template <class> class Operation>
