@@ -59,8 +59,13 @@ Status ShardClient::RequestPull(Time now) {
   return Status::Ok();
 }
 
+bool ShardClient::HasUnsent(const Shard& shard) {
+  return std::ranges::find(shard.pushes, Ticket{0}, &OpenPush::ticket) != shard.pushes.end();
+}
+
+// Behind the pushes: what comes has them in it.
 void ShardClient::SendPull(Shard* shard) {
-  if (!shard->pull_wanted || shard->pull != 0) return;
+  if (!shard->pull_wanted || shard->pull != 0 || HasUnsent(*shard)) return;
   Message message{.type = MessageType::kShardPull,
                   .body = EncodeBody(ShardPullBody{map_.epoch(), shard->version, 0})};
   const auto ticket = shard->channel->Send(message, shard->pull_deadline);
@@ -175,6 +180,7 @@ void ShardClient::PollPull(Shard* shard, Time now) {
   const auto answer = shard->pull == 0 ? std::nullopt : shard->channel->Poll(shard->pull);
   if (answer) shard->pull = 0;
   if (answer && answer->ok()) {
+    if (HasUnsent(*shard)) return;  // it overtook a push that is to be made again: once more
     shard->pull_wanted = false;
     const Status status = TakeParts(shard, **answer);
     if (!status.ok()) Fail(status, "pull parameters");

@@ -78,6 +78,7 @@ class ShardClient {
 
   Result<Message> MakePush(Shard* shard, std::span<const float> gradient, float learning_rate,
                            float loss);
+  static bool HasUnsent(const Shard& shard);
   void SendPull(Shard* shard);
   void SendPushes(Shard* shard);
   void PollPull(Shard* shard, Time now);

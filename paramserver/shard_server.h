@@ -33,6 +33,7 @@ class ShardServer final : public Service {
   Time next_tick() const;
 
   const ParameterShard& shard() const { return *shard_; }
+  Buffer Snapshot() { return shard_->Snapshot(); }
   void Report(Metrics* metrics) const;
 
  private:

@@ -204,7 +204,7 @@ TEST_F(ShardServerTest, AShardThatComesBackFromASnapshotLosesAndRepeatsNoPush) {
       // Learner 0's push is held: it was not answered, so it is not in the snapshot.
       auto own = options;
       own.ranges = map_->RangesOf(1);
-      snapshot = const_cast<ParameterShard&>(places_[1].server->shard()).Snapshot();
+      snapshot = places_[1].server->Snapshot();
       Stop(1);
       Pump(5);
       Listen(1, std::move(*ParameterShard::Restore(own, std::span(&snapshot, 1))));
@@ -228,7 +228,7 @@ TEST_F(ShardServerTest, OneWhoNeverComesOrNeverComesBackHoldsNobodyUp) {
   Learner* late = AddLearner(1);
   ASSERT_TRUE(Pull({late}));
   options.ranges = map_->RangesOf(0);
-  const Buffer snapshot = const_cast<ParameterShard&>(places_[0].server->shard()).Snapshot();
+  const Buffer snapshot = places_[0].server->Snapshot();
   Stop(0);
   late->client.reset();  // it dies while the shard is away
   late->network.reset();
@@ -265,10 +265,8 @@ TEST_F(ShardServerTest, CallsWhoseAnswerSaysLaterAreMadeAgain) {
   ASSERT_TRUE(Pull({learner}));
   Push(learner, 0);
   ASSERT_TRUE(Pull({learner}));
-  Pump(5);
+  EXPECT_EQ(learner->version, 2u);  // the pull did not overtake the push
   EXPECT_EQ(learner->client->applied(), 1u);
-  ASSERT_TRUE(Pull({learner}));
-  EXPECT_EQ(learner->version, 2u);
   EXPECT_EQ(flaky.calls[MessageType::kShardPush], 3);
   EXPECT_TRUE(learner->client->error().ok());
   places_[0].listener.reset();
