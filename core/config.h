@@ -89,6 +89,7 @@ struct Config {
     bool dueling = true;
     std::int64_t dueling_units = 0;    // hidden units of each dueling stream; 0: none
     bool normalize_observations = false;
+    std::int64_t one_hot = 0;          // classes of each number of an observation; 0: numbers
     std::string precision = "fp32";    // "fp32" | "bf16"
     bool operator==(const NetworkKeys&) const = default;
   } network;

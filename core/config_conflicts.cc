@@ -79,6 +79,9 @@ void CheckNetwork(const Config& c, Conflicts* out) {
   out->If(c.network.normalize_observations && c.optimizer.weight_decay > 0,
           {"network.normalize_observations", "optimizer.weight_decay"},
           "the decay would shrink the statistics, too; set one of them to its default");
+  out->If(c.network.normalize_observations && c.network.one_hot > 0,
+          {"network.normalize_observations", "network.one_hot"},
+          "classes have no mean; set one of the two");
   out->If(c.network.dueling_units > 0 && !c.network.dueling,
           {"network.dueling_units", "network.dueling"},
           "{} units of streams that network.dueling = false turns off; set one of the two",

@@ -95,8 +95,13 @@ void VisitNetwork(Config::NetworkKeys& c, ConfigVisitor& v) {
            Between(0, 1 << 20)}, c.dueling_units);
   v.Visit({"network.normalize_observations",
            "Networks see observations less their mean and over their standard deviation, number by "
-           "number, clipped to ±10: running statistics of what the learner draws, which travel with "
-           "the weights. For vectors; pictures have a scale."}, c.normalize_observations);
+           "number, clipped to [-10, 10]: running statistics of what the learner draws, which "
+           "travel with the weights. For vectors; pictures have a scale."},
+          c.normalize_observations);
+  v.Visit({"network.one_hot",
+           "Each number of an observation is one of so many classes, 0 and up, and seen as that "
+           "many zeros with a 1 (all zeros beyond); 0: numbers are numbers. For vectors.",
+           Between(0, 1 << 16)}, c.one_hot);
   v.Visit({.name = "network.precision",
            .doc = "Arithmetic of large layers; parameters are always fp32.",
            .choices = {"fp32", "bf16"}}, c.precision);

@@ -37,11 +37,15 @@ std::unique_ptr<Module> MakeActivation(Activation activation);
 // Observations, [B, …] u8 or f32, times `scale`, in the network's precision. Has no data gradient.
 std::unique_ptr<Module> MakeInput(float scale);
 
-// Observations, [B, shape…] u8 or f32, less their mean and over their standard deviation, element by
-// element, clipped to ±10. Parameters, of which nothing is trained: mean, variance (each of `shape`'s
-// elements) and count [1] of what UpdateStatistics saw; until then inputs pass as they are, clipped.
-// The count ends at 10^6: from there on old batches are forgotten. Has no data gradient.
+// Observations, [B, shape…] u8 or f32, less their mean and over their standard deviation, element
+// by element, clipped to ±10. Parameters, of which nothing is trained: mean, variance (each of the
+// shape's elements) and count [1] of what UpdateStatistics saw; until then inputs pass as they are,
+// clipped. The count ends at 10^6: from there on old batches are forgotten. Has no data gradient.
 std::unique_ptr<Module> MakeNormalizedInput(const Shape& shape);
+
+// Observations, [B, …] u8, i32 or f32, each number of which is one of 0 .. classes - 1: [B, …,
+// classes] zeros with a 1 at that class; all zeros for any other number. Has no data gradient.
+std::unique_ptr<Module> MakeOneHotInput(std::int64_t classes);
 
 // As MakeInput, of stacked pictures, and as conv2d takes them: [B, stack, h, w, c] → [B, h, w,
 // stack·c], the oldest picture's channels first. Where stack or c is 1 the input may lack its axis.

@@ -65,11 +65,13 @@ std::vector<LayerConfig> LayersOf(const Config& config) {
   return {layer, layer};
 }
 
-Status CheckEnvironment(const EnvSpec& env) {
+Status CheckEnvironment(const EnvSpec& env, bool one_hot) {
   const TensorSpec& seen = env.observation;
-  if (seen.dtype != DType::kU8 && seen.dtype != DType::kF32)
-    return InvalidArgument("environment {}: networks take observations of u8 or f32, not {}",
-                           env.id, seen.ToString());
+  if (seen.dtype == DType::kI32 && !one_hot)
+    return InvalidArgument(
+        "environment {}: networks take observations of u8 or f32, and {} only as classes: set "
+        "network.one_hot to their number",
+        env.id, seen.ToString());
   if (seen.shape.elements() <= 0)
     return InvalidArgument("environment {}: observations are empty: {}", env.id, seen.ToString());
   if (!env.action.discrete() || env.action.count <= 0)
@@ -87,6 +89,24 @@ std::optional<PictureStack> PicturesOf(const Config& config, const EnvSpec& env)
   return PictureStack{stack, shape[0], shape[1], shape.rank() == 3 ? shape[2] : 1};
 }
 
+// What stands before the layers.
+Result<std::unique_ptr<Module>> MakeInputLayer(const Config& config, const EnvSpec& env,
+                                               const TensorSpec& input,
+                                               const std::optional<PictureStack>& pictures) {
+  const bool normalize = config.network.normalize_observations;
+  const std::int64_t classes = config.network.one_hot;
+  if ((normalize || classes > 0) && LayersOf(config)[0].type == "conv2d") {
+    return InvalidArgument(
+        "network.{}: pictures, which conv2d comes first for, have a scale of their own; leave it "
+        "out",
+        normalize ? "normalize_observations" : "one_hot");
+  }
+  if (normalize) return MakeNormalizedInput(input.shape);
+  if (classes > 0) return MakeOneHotInput(classes);
+  if (pictures) return MakePictureInput(env.observation_scale, *pictures);
+  return MakeInput(env.observation_scale);
+}
+
 }  // namespace
 
 TensorSpec NetworkInput(const Config& config, const EnvSpec& env) {
@@ -95,20 +115,16 @@ TensorSpec NetworkInput(const Config& config, const EnvSpec& env) {
 }
 
 Result<std::unique_ptr<Module>> MakeNetwork(const Config& config, const EnvSpec& env) {
-  TROOP_RETURN_IF_ERROR(CheckEnvironment(env));
+  TROOP_RETURN_IF_ERROR(CheckEnvironment(env, config.network.one_hot > 0));
   std::vector<SequentialPart> parts;
   const TensorSpec input = NetworkInput(config, env);
   const std::optional<PictureStack> pictures = PicturesOf(config, env);
-  const bool normalize = config.network.normalize_observations;
-  if (normalize && LayersOf(config)[0].type == "conv2d") {
-    return InvalidArgument(
-        "network.normalize_observations: pictures, which conv2d comes first for, have a scale of "
-        "their own; leave it out");
-  }
-  parts.push_back({"input", normalize  ? MakeNormalizedInput(input.shape)
-                            : pictures ? MakePictureInput(env.observation_scale, *pictures)
-                                       : MakeInput(env.observation_scale)});
-  Shape shape = pictures ? pictures->out() : input.shape;
+  TROOP_ASSIGN_OR_RETURN(auto first, MakeInputLayer(config, env, input, pictures));
+  parts.push_back({"input", std::move(first)});
+  const std::int64_t classes = config.network.one_hot;
+  Shape shape = pictures      ? pictures->out()
+                : classes > 0 ? Shape{input.shape.elements() * classes}
+                              : input.shape;
   const auto layers = LayersOf(config);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     TROOP_ASSIGN_OR_RETURN(auto layer, MakeLayer(layers[i], i, &shape));
@@ -122,7 +138,7 @@ Result<std::unique_ptr<Module>> MakeNetwork(const Config& config, const EnvSpec&
                    ? MakeDuelingHead(features, config.network.dueling_units, env.action.count)
                    : MakeLinear(features, env.action.count)});
   auto network = MakeSequential(std::move(parts));
-  if (pictures || normalize) return network;
+  if (pictures || classes > 0 || config.network.normalize_observations) return network;
   const SmallNetworkSpec small{input,
                                env.observation_scale,
                                layers,

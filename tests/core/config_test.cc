@@ -407,6 +407,7 @@ void Repair(Config* c) {
   if (c->optimizer.type != "adam" || c->network.normalize_observations) {
     c->optimizer.weight_decay = 0;
   }
+  if (c->network.normalize_observations) c->network.one_hot = 0;
   if (c->optimizer.type != "sgd") c->optimizer.momentum = 0;
   if (!c->network.dueling) c->network.dueling_units = 0;
   if (!c->evaluator.enabled) c->evaluator.solved_return = 0;

@@ -142,5 +142,33 @@ TEST_F(NormalizeTest, NetworksTrainTheRestAndBytesAreNumbersToo) {
               HasSubstr("network.normalize_observations: pictures"));
 }
 
+TEST(OneHotTest, EachNumberIsMarkedInItsPlaceAndStrangersNowhere) {
+  Config config;
+  config.network.one_hot = 3;
+  EnvSpec env{.id = "Test",
+              .observation = {DType::kI32, {2}},
+              .action = {.kind = ActionSpec::Kind::kDiscrete, .count = 2}};
+  const auto network = MakeNetwork(config, env);
+  ASSERT_TRUE(network.ok()) << network.status().ToString();
+  EXPECT_EQ((*network)->params()[0].shape, (Shape{64, 6}));
+  config.network.one_hot = 0;
+  EXPECT_THAT(MakeNetwork(config, env).status().message(), HasSubstr("set network.one_hot"));
+
+  const auto layer = MakeOneHotInput(3);
+  Tensor x(DType::kF32, {2, 3}), y(DType::kF32, {2, 9});
+  std::ranges::copy(std::vector<float>{2, 0, 1, 3, -1, 0.5f}, x.as<float>().begin());
+  std::ranges::fill(y.as<float>(), 7.0f);
+  const ConstTensor in(x);
+  layer->Forward({}, {&in, 1}, {&y, 1}, {});
+  EXPECT_THAT(std::vector<float>(y.as<float>().begin(), y.as<float>().end()),
+              ElementsAre(0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0));
+  Tensor bytes(DType::kU8, {1, 1}), half(DType::kBF16, {1, 3});
+  bytes.as<std::uint8_t>()[0] = 1;
+  const ConstTensor byte(bytes);
+  layer->Forward({}, {&byte, 1}, {&half, 1}, {});
+  EXPECT_EQ(ToF32(half.as<BF16>()[1]), 1);
+  EXPECT_EQ(ToF32(half.as<BF16>()[0]) + ToF32(half.as<BF16>()[2]), 0);
+}
+
 }  // namespace
 }  // namespace troop
