@@ -202,8 +202,8 @@ void Engine::Idle(Time until) {
   if (awaited == 0) return wire_->Idle(until);
   const auto busy = [](const auto& queue) { return !queue.empty(); };
   const bool flows = std::ranges::any_of(outgoing_, busy) || std::ranges::any_of(incoming_, busy);
-  slab_->Idle(awaited, flows ? kSleepBesideFlows : kSleep);
-  wire_->Idle(Time::min());
+  const bool come = slab_->Idle(awaited, flows ? kSleepBesideFlows : kSleep);
+  if (!come || flows) wire_->Idle(Time::min());
 }
 
 bool Engine::StepSlab() {

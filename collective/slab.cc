@@ -22,8 +22,10 @@
 namespace troop {
 namespace {
 
-constexpr int kSpins = 100;   // some microseconds
-constexpr int kYields = 200;  // others run meanwhile: ranks may be more than cores
+constexpr int kSpins = 100;  // some microseconds
+// Others run meanwhile: ranks may be more than cores. Where strangers want the cores too, a yield
+// lasts a slice of theirs, and to be woken is sooner.
+constexpr Duration kYieldFor = std::chrono::microseconds(50);
 constexpr std::size_t kPage = 4096;
 
 using SharedWord = std::atomic<std::uint32_t>;
@@ -174,14 +176,21 @@ int Slab::Behind(std::uint32_t phase) const {
   return -1;
 }
 
-void Slab::Idle(std::uint32_t phase, Duration most) {
-  for (int i = 0; i < kSpins + kYields; ++i) {
-    if (Behind(phase) < 0) return;
-    if (i < kSpins) {
-      __builtin_ia32_pause();
-    } else {
-      sched_yield();
-    }
+int Slab::SpinsFor(int count) {
+  cpu_set_t cores;
+  return sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) >= count ? kSpins : 0;
+}
+
+bool Slab::Idle(std::uint32_t phase, Duration most) {
+  for (int i = 0; i < spins_; ++i) {
+    if (Behind(phase) < 0) return true;
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  }
+  const SystemClock clock;
+  for (const Time end = clock.Now() + kYieldFor; clock.Now() < end; sched_yield()) {
+    if (Behind(phase) < 0) return true;
   }
   control().sleepers.fetch_add(1, std::memory_order_seq_cst);
   const std::uint32_t bell = control().bell.load(std::memory_order_seq_cst);
@@ -191,6 +200,7 @@ void Slab::Idle(std::uint32_t phase, Duration most) {
     Futex(&control().bell, FUTEX_WAIT, bell, &timeout);
   }
   control().sleepers.fetch_sub(1, std::memory_order_seq_cst);
+  return Behind(phase) < 0;
 }
 
 }  // namespace troop

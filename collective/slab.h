@@ -44,14 +44,16 @@ class Slab {
   void Post(std::uint32_t phase);
   // The first place that has not posted `phase`; -1: all have.
   int Behind(std::uint32_t phase) const;
-  // Blocks until all have posted `phase`, or for about `most`: spins, yields, then sleeps.
-  void Idle(std::uint32_t phase, Duration most);
+  // Blocks until all have posted `phase` (true), or for about `most`: spins where each rank may
+  // have a core, yields, then sleeps.
+  bool Idle(std::uint32_t phase, Duration most);
 
  private:
   struct Control;
   struct Row;
   Slab(std::byte* bytes, std::size_t size, int count, int self)
-      : bytes_(bytes), size_(size), count_(count), self_(self) {}
+      : bytes_(bytes), size_(size), count_(count), self_(self), spins_(SpinsFor(count)) {}
+  static int SpinsFor(int count);
   static std::size_t SizeFor(int count);
   static Result<std::unique_ptr<Slab>> Map(int fd, std::size_t size, int count, int self);
   Control& control() const;
@@ -61,6 +63,7 @@ class Slab {
   const std::size_t size_;
   const int count_;
   const int self_;
+  const int spins_;
 };
 
 }  // namespace troop
