@@ -155,6 +155,7 @@ int Play(const ShowOptions& options) {
       Begin(*loaded, std::max<std::int64_t>(1, options.episodes.value_or(1)));
   if (!evaluation.ok()) return Complain(evaluation.status());
   const bool to_file = !options.gif.empty() || !options.png.empty();
+  (*evaluation)->Advance(0);  // until the episodes have begun: before, there is nothing to draw
   std::vector<Environment::Picture> frames;
   constexpr std::size_t kFramesMax = 3000;  // of a file: about a minute and a half
   const auto frame_time = std::chrono::duration<double>(1 / options.frames_per_s);

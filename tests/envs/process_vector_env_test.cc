@@ -225,6 +225,11 @@ TEST(ProcessVectorEnvNativeTest, NativeEnvironmentsGiveTheSameBytesInAProcess) {
       (*here)->Submit(action);
       (*there)->Submit(action);
     }
+    ASSERT_TRUE(Await(here->get()) != nullptr && Await(there->get()) != nullptr);
+    const Environment::Picture drawn = (*there)->Render(3);
+    EXPECT_EQ(drawn.rgb, (*here)->Render(3).rgb);
+    EXPECT_EQ(drawn.width, (*here)->Render(3).width);
+    EXPECT_FALSE(drawn.rgb.empty());
     EXPECT_FALSE((*here)->inside());
     EXPECT_GT((*there)->inside().value_or(Duration{}), Duration{});
   }
@@ -418,6 +423,26 @@ TEST_F(ProcessVectorEnvTest, ItIsToldHowLongTheEnvironmentsTook) {
   const Duration both = env->inside().value_or(Duration{});
   EXPECT_GT(both, first);
   EXPECT_LE(both - resets, 2 * (std::chrono::steady_clock::now() - start)) << "of two processes";
+}
+
+TEST_F(ProcessVectorEnvTest, PicturesComeOverWholeAndOnlyBetweenSteps) {
+  options_.processes = 2;
+  const auto env = Open(3);
+  ASSERT_NE(env, nullptr);
+  Step(env.get());
+  Step(env.get());
+  for (const int row : {0, 2}) {
+    const Environment::Picture picture = env->Render(row);
+    ASSERT_EQ(picture.width, 160);
+    ASSERT_EQ(picture.height, 120);
+    for (std::size_t i = 0; i < picture.rgb.size(); ++i) {
+      ASSERT_EQ(picture.rgb[i], (i % 251 + 2) % 256) << i;
+    }
+  }
+  env->Submit(Tensor(DType::kI32, {3}));
+  EXPECT_TRUE(env->Render(0).rgb.empty());
+  ASSERT_NE(Await(env.get()), nullptr);
+  EXPECT_FALSE(env->Render(0).rgb.empty());
 }
 
 TEST_F(ProcessVectorEnvTest, WorkersDieWithTheirOwner) {

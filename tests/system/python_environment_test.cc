@@ -32,6 +32,12 @@ TEST_F(PythonEnvironmentTest, ASerialRunLearnsAndLeavesNoProcess) {
   const double mean = Json(run() + "/result.json").Find("final_return_mean")->number;
   EXPECT_GT(mean, 210) << troop->output();
   ExpectNoneLeft();
+  const std::string png = folder() + "/play.png";
+  const auto play =
+      Start({"play", run(), "--png", png}, {"PYTHONPATH=" TROOP_SOURCE_DIR "/tests/envs"});
+  ASSERT_EQ(play->Wait(), 0) << play->output();
+  EXPECT_TRUE(FileText(png).starts_with("\x89PNG"));
+  ExpectNoneLeft();
 }
 
 TEST_F(PythonEnvironmentTest, ACrashCostsNotTheRun) {
