@@ -219,7 +219,7 @@ class Fleet {
   }
 
   void RunUpdates(std::uint64_t updates) {
-    while (policy_.version() < updates) Step();
+    while (policy_.version() < updates && !testing::Test::HasFatalFailure()) Step();
   }
 
   double now = 0;
