@@ -65,7 +65,7 @@ Status SendWord(const Socket& control, const ControlWord& word) {
 }  // namespace
 
 // The first cache lines of the segment.
-struct alignas(64) Slab::Control {
+struct alignas(128) Slab::Control {
   std::uint64_t mark;
   alignas(64) SharedWord bell;  // rises with each post while somebody sleeps
   alignas(64) SharedWord sleepers;
