@@ -110,7 +110,8 @@ def learn(build, quick, machine):
 
 def pong(build, quick, machine):
     """Pong from the screen with configs/apex_atari.toml, a million steps: the last checkpoint's
-    return and the hours. Goes on with the run of build/bench_pong where one was broken off."""
+    return and the hours. Goes on with the run of build/bench_pong where one was broken off, and
+    takes the result of one that is done: remove that folder to train anew."""
     python = harness.peers_python()
     if quick or python is None:
         say("pong: takes an hour or two, and ale-py" if quick else
@@ -118,12 +119,13 @@ def pong(build, quick, machine):
         return []
     folder = ROOT / "build/bench_pong"
     run = folder / "pong"
-    if (run / "checkpoints").exists() and not (run / "result.json").exists():
+    if not (run / "result.json").exists():
         command = [build / "troop", "resume", run]
-    else:
-        command = [build / "troop", "train", ROOT / PONG_CONFIG, "--overwrite", "name='pong'",
-                   f"log.dir='{folder}'", f"seed={PONG_SEED}", f"env.python='{python}'"]
-    harness.run_program(command, cores=CORES, timeout=6 * 3600)
+        if not (run / "checkpoints").exists():
+            command = [build / "troop", "train", ROOT / PONG_CONFIG, "name='pong'",
+                       f"log.dir='{folder}'", f"seed={PONG_SEED}", f"env.python='{python}'",
+                       "network.precision='bf16'"]
+        harness.run_program(command, cores=CORES, timeout=6 * 3600)
     result = json.loads((run / "result.json").read_text(encoding="utf-8"))
     ours = {}
     case = f"Pong, {result['steps']:,} steps"

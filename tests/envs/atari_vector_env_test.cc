@@ -141,6 +141,24 @@ TEST_F(AtariVectorEnvTest, StickyActionsAndNoOpsDependOnTheSeedAlone) {
   EXPECT_NE(one, both(1));
 }
 
+TEST_F(AtariVectorEnvTest, EpisodesOfOtherSeedsDiffer) {
+  options_.noop_max = 30;
+  const auto env = Open("ALE/Breakout-v5", 4);  // seeds 0, 101, 202, 303
+  ASSERT_NE(env, nullptr);
+  Tensor action(DType::kI32, {4});
+  std::set<std::vector<std::uint32_t>> games;
+  std::vector<std::vector<std::uint32_t>> seen(4);
+  for (auto& a : action.as<std::int32_t>()) a = 1;  // fire: then the ball flies as chance has it
+  for (int t = 0; t < 30; ++t) {
+    const StepBatch* batch = Await(env.get());
+    ASSERT_NE(batch, nullptr) << env->status().ToString();
+    for (int i = 0; i < 4; ++i) seen[std::size_t(i)].push_back(CrcOf(batch->observation, i));
+    env->Submit(action);
+  }
+  games.insert(seen.begin(), seen.end());
+  EXPECT_GE(games.size(), 3u);
+}
+
 TEST_F(AtariVectorEnvTest, AnEpisodeIsTruncatedAtItsLimit) {
   options_.max_episode_steps = 7;
   const auto env = Open("ALE/Pong-v5", 1);
