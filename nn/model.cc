@@ -67,11 +67,11 @@ std::vector<LayerConfig> LayersOf(const Config& config) {
 
 Status CheckEnvironment(const EnvSpec& env, bool one_hot) {
   const TensorSpec& seen = env.observation;
-  if (seen.dtype == DType::kI32 && !one_hot)
-    return InvalidArgument(
-        "environment {}: networks take observations of u8 or f32, and {} only as classes: set "
-        "network.one_hot to their number",
-        env.id, seen.ToString());
+  const bool classes = seen.dtype == DType::kI32;
+  if (classes ? !one_hot : seen.dtype != DType::kU8 && seen.dtype != DType::kF32)
+    return InvalidArgument("environment {}: networks take observations of u8 or f32, not {}{}",
+                           env.id, seen.ToString(),
+                           classes ? ", or as classes: set network.one_hot to their number" : "");
   if (seen.shape.elements() <= 0)
     return InvalidArgument("environment {}: observations are empty: {}", env.id, seen.ToString());
   if (!env.action.discrete() || env.action.count <= 0)
