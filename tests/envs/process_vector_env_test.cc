@@ -435,6 +435,7 @@ TEST_F(ProcessVectorEnvTest, PicturesComeOverWholeAndOnlyBetweenSteps) {
     const Environment::Picture picture = env->Render(row);
     ASSERT_EQ(picture.width, 160);
     ASSERT_EQ(picture.height, 120);
+    ASSERT_EQ(picture.rgb.size(), std::size_t(160 * 120 * 3));
     for (std::size_t i = 0; i < picture.rgb.size(); ++i) {
       ASSERT_EQ(picture.rgb[i], (i % 251 + 2) % 256) << i;
     }
