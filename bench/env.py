@@ -82,17 +82,19 @@ def actors(build, quick, ours, _peers):
     keys = {"env.python": f'"{python}"', "fleet.actors": 1, "fleet.transport": '"ipc"',
             "actor.envs": 16, "actor.epsilon_base": 0.4, "replay.capacity_items": 200_000,
             "replay.min_items": 190_000, "evaluator.enabled": "false"}
-    rates = []
-    with Fleet(build, ATARI_CONFIG, **keys) as run:
-        run.await_steps(2000)
-        for _ in range(2 if quick else harness.ROUNDS):
-            process = run.roles()["actor-0"]
-            steps, spent = run.steps()[0], fleet.cpu_seconds(process)
-            time.sleep(3 if quick else 10)
-            steps, spent = run.steps()[0] - steps, fleet.cpu_seconds(process) - spent
-            rates.append(FRAMES * steps / spent)
-    harness.collect([{"case": "actor on Pong, the paper's network", "metric": "frames_per_core_s",
-                      "unit": "frames/s", "values": rates}], ours)
+    for precision in ("fp32", "bf16"):
+        rates = []
+        with Fleet(build, ATARI_CONFIG, **keys, **{"network.precision": f'"{precision}"'}) as run:
+            run.await_steps(2000)
+            for _ in range(2 if quick else harness.ROUNDS):
+                process = run.roles()["actor-0"]
+                steps, spent = run.steps()[0], fleet.cpu_seconds(process)
+                time.sleep(3 if quick else 10)
+                steps, spent = run.steps()[0] - steps, fleet.cpu_seconds(process) - spent
+                rates.append(FRAMES * steps / spent)
+        harness.collect([{"case": f"actor on Pong, the paper's network, {precision}",
+                          "metric": "frames_per_core_s", "unit": "frames/s",
+                          "values": rates}], ours)
 
 
 def steps_per_second(build, env_id, every, seconds):
