@@ -174,8 +174,10 @@ Status Coordinator::CheckRequest(const RegisterRequest& request) const {
     case Role::kReplay:
       count = c.replay.shards;
       break;
-    case Role::kParamServer:
     case Role::kLearner:
+      count = c.fleet.learners;
+      break;
+    case Role::kParamServer:
       count = 1;
       break;
     default:

@@ -110,6 +110,7 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
                                        .executor = options_.executor,
                                        .run = run,
                                        .resume_checkpoint = reply.resume_checkpoint,
+                                       .lobby = options_.lobby,
                                        .history = options_.history}));
     }
     default:

@@ -8,6 +8,7 @@
 #include "core/history.h"
 #include "core/node.h"
 #include "core/storage.h"
+#include "learners/learner_lobby.h"
 #include "net/control.h"
 
 namespace troop {
@@ -28,6 +29,7 @@ class RoleNode final : public Node {
     Duration beat_every{};            // 0: as FleetMember has it
     Network* network = nullptr;
     Executor* executor = nullptr;  // one thread
+    LearnerLobby* lobby = nullptr;  // of a learner that shares its thread with others
     // The run's folder, once the config is known; outlives the node.
     std::function<Result<Storage*>(const Config&)> storage;
     std::function<void(const Config&)> joined;  // once the config is known; may be empty

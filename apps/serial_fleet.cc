@@ -18,7 +18,9 @@ std::vector<FleetRole> RolesOf(const Config& config) {
     roles.push_back({Role::kReplay, k});
   }
   roles.push_back({Role::kParamServer, 0});
-  roles.push_back({Role::kLearner, 0});
+  for (std::int32_t i = 0; i < std::int32_t(config.fleet.learners); ++i) {
+    roles.push_back({Role::kLearner, i});
+  }
   for (std::int32_t i = 0; i < std::int32_t(config.fleet.actors); ++i) {
     roles.push_back({Role::kActor, i});
   }
@@ -49,6 +51,7 @@ Result<std::unique_ptr<SerialFleet>> SerialFleet::Make(const Config& config, Sto
     Seat seat{.role = role,
               .network = fleet->hub_->MakeNetwork(),
               .executor = std::make_unique<InlineExecutor>()};
+    if (role.role == Role::kLearner) seat.lobby = fleet->lobbies_.Make();
     seat.node = std::make_unique<RoleNode>(
         RoleNode::Options{.role = role.role,
                           .index = role.index,
@@ -57,6 +60,7 @@ Result<std::unique_ptr<SerialFleet>> SerialFleet::Make(const Config& config, Sto
                           .beat_every = kBeatEvery,
                           .network = seat.network.get(),
                           .executor = seat.executor.get(),
+                          .lobby = seat.lobby.get(),
                           .storage = [run](const Config&) -> Result<Storage*> { return run; }});
     fleet->seats_.push_back(std::move(seat));
   }

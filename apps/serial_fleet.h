@@ -39,12 +39,14 @@ class SerialFleet {
     FleetRole role;
     std::unique_ptr<Network> network;
     std::unique_ptr<InlineExecutor> executor;
+    std::unique_ptr<LearnerLobby> lobby;  // a learner's
     std::unique_ptr<RoleNode> node;
     bool done = false;
   };
   SerialFleet() = default;
 
   ManualClock clock_;
+  SimLobbies lobbies_;
   std::unique_ptr<SimHub> hub_;
   std::unique_ptr<Network> network_;  // the coordinator's
   std::unique_ptr<Coordinator> coordinator_;

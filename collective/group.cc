@@ -162,6 +162,15 @@ Result<std::unique_ptr<Collective>> GroupEntry::Join(std::span<const Member> mem
                                                               .split = std::move(split)}));
 }
 
+Result<std::unique_ptr<Collective>> GroupEntry::JoinAs(int rank, std::uint64_t epoch,
+                                                       std::span<const Member> members) && {
+  options_.rank = self_.rank = rank;
+  options_.size = int(members.size());
+  options_.epoch = epoch;
+  TROOP_RETURN_IF_ERROR(CheckOptions(options_));
+  return std::move(*this).Join(members);
+}
+
 Result<std::unique_ptr<Collective>> GroupEntry::SplitGroup(GroupOptions options,
                                                            const std::string& host, int count,
                                                            Collective& group, int color, int key) {

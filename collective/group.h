@@ -50,6 +50,10 @@ class GroupEntry {
   // turned us away (another group, epoch, token or size); kDeadlineExceeded: they didn't come in
   // time.
   Result<std::unique_ptr<Collective>> Join(std::span<const Member> members) &&;
+  // The same for one who learns only from the list which rank of how many it is, and under which
+  // epoch: what Listen was given instead does not count.
+  Result<std::unique_ptr<Collective>> JoinAs(int rank, std::uint64_t epoch,
+                                             std::span<const Member> members) &&;
 
  private:
   GroupEntry(GroupOptions options, Socket listener, Member self)

@@ -98,6 +98,7 @@ struct Config {
     std::string mode = "processes";    // "processes" | "serial"
     std::string transport = "ipc";     // "ipc" | "tcp"
     std::int64_t actors = 1;
+    std::int64_t learners = 1;
     double dead_after_s = 1.5;
     double hung_after_s = 30;
     std::int64_t restarts_max = 20;    // of one role in a row
@@ -162,6 +163,8 @@ struct Config {
     std::int64_t batches_per_request = 1;
     std::int64_t publish_every_updates = 20;
     std::int64_t max_updates = 0;      // 0: as many as the replay ratio gives
+    std::string sync = "allreduce";    // "allreduce" | "paramserver"
+    double agree_timeout_s = 10;       // for one step of several learners
     bool operator==(const LearnerKeys&) const = default;
   } learner;
 

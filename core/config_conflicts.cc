@@ -172,6 +172,11 @@ void CheckRun(const Config& c, Conflicts* out) {
   out->If(c.fleet.hung_after_s < c.fleet.dead_after_s, {"fleet.hung_after_s", "fleet.dead_after_s"},
           "{} is less than fleet.dead_after_s = {}; raise it", TomlNumber(c.fleet.hung_after_s),
           TomlNumber(c.fleet.dead_after_s));
+  out->If(c.fleet.learners > 1 && c.network.normalize_observations,
+          {"fleet.learners", "network.normalize_observations"},
+          "{} learners would each have statistics of their own; have one learner, or set it to "
+          "false and scale observations in the environment",
+          c.fleet.learners);
   out->If(c.fleet.mode == "serial" && c.fleet.actors > 256, {"fleet.actors", "fleet.mode"},
           "{} actors in one thread; fleet.mode = \"serial\" takes at most 256: raise actor.envs "
           "instead",

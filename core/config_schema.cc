@@ -117,6 +117,8 @@ void VisitFleet(Config::FleetKeys& c, ConfigVisitor& v) {
            .doc = "How the processes of this machine talk: sockets in a private folder, or TCP.",
            .choices = {"ipc", "tcp"}}, c.transport);
   v.Visit({"fleet.actors", "Actor processes.", Between(1, 100000)}, c.actors);
+  v.Visit({"fleet.learners", "Learner processes. They agree on each update: learner.sync.",
+           Between(1, 256)}, c.learners);
   v.Visit({"fleet.dead_after_s", "A role that sends no heartbeat for so long counts as dead.",
            Between(0.1, 3600)}, c.dead_after_s);
   v.Visit({"fleet.hung_after_s",
@@ -265,6 +267,14 @@ void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
            Between(1, kMany)}, c.publish_every_updates);
   v.Visit({"learner.max_updates", "Stop learning after so many updates; 0: no limit.",
            Between(0, kMany)}, c.max_updates);
+  v.Visit({.name = "learner.sync",
+           .doc = "How learners agree. \"allreduce\": each update is the mean of all learners' "
+                  "gradients. \"paramserver\": parameter shards make the updates "
+                  "(paramserver.mode).",
+           .choices = {"allreduce", "paramserver"}}, c.sync);
+  v.Visit({"learner.agree_timeout_s",
+           "Seconds for one step of several learners; one that takes longer is left behind.",
+           Between(0.1, 3600)}, c.agree_timeout_s);
 }
 
 void VisitOptimizer(Config::OptimizerKeys& c, ConfigVisitor& v) {

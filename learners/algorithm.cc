@@ -1,9 +1,25 @@
 #include "learners/algorithm.h"
 
+#include <cmath>
+
+#include "kernels/optimizer.h"
 #include "learners/dqn.h"
 #include "nn/model.h"
 
 namespace troop {
+
+double Algorithm::GradientNorm() {
+  static const OptimizerKernels& kernels = OptimizerKernelsFor(BestCpuLevel());
+  const std::span<const float> g = gradient();
+  return std::sqrt(kernels.sum_squares(std::int64_t(g.size()), g.data()));
+}
+
+Result<LossReport> Algorithm::Update(const SampleBatch& batch, double progress,
+                                     std::span<float> priority) {
+  TROOP_ASSIGN_OR_RETURN(const LossReport report, ComputeGradient(batch, priority));
+  ApplyGradient(progress, report.gradient_norm);
+  return report;
+}
 
 Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const EnvSpec& env) {
   const std::string& name = config.learner.algorithm;

@@ -5,6 +5,7 @@
 
 #include "core/config.h"
 #include "core/spec.h"
+#include "nn/module.h"
 #include "nn/safetensors.h"
 #include "replay/sample.h"
 
@@ -22,12 +23,28 @@ struct LossReport {
 class Algorithm {
  public:
   virtual ~Algorithm() = default;
-  // One update. priority: [B], |TD error| of each item, not yet raised to α.
-  // progress: share of the run that is over, [0, 1], for schedules.
+  // The first half of an update: the gradient of the batch's mean loss at value(). priority: [B],
+  // |TD error| of each item, not yet raised to α. `watch` hears while backward goes on which
+  // parts are done; nullptr: nobody wants to know.
   // Errors: kDataLoss when loss or gradient is not finite, with where that comes from: the item
-  // of the batch, the parameter; nothing was changed then.
-  virtual Result<LossReport> Update(const SampleBatch& batch, double progress,
-                                    std::span<float> priority) = 0;
+  // of the batch, the parameter; kInvalidArgument: the batch doesn't fit. There is no gradient then.
+  virtual Result<LossReport> ComputeGradient(const SampleBatch& batch, std::span<float> priority,
+                                             GradientWatch* watch = nullptr) = 0;
+  // [P], of the last ComputeGradient. Learners that agree put here what they agreed on.
+  virtual std::span<float> gradient() = 0;
+  // The second half: clip, optimizer step, target. norm: of gradient(). progress: share of the run
+  // that is over, [0, 1], for schedules.
+  virtual void ApplyGradient(double progress, double norm) = 0;
+  // The other second half, where others step: takes [P] as the weights after `updates` updates.
+  // Each learner.target_update_steps of those the target follows.
+  virtual void AdoptValue(std::uint64_t updates, std::span<const float> value) = 0;
+  double GradientNorm();  // of gradient(), as it is
+  // What the clip makes of a gradient of that norm.
+  virtual double ClipScale(double norm) const = 0;
+  virtual float LearningRate(double progress) const = 0;
+  // Both halves. Errors: as ComputeGradient; nothing was changed then.
+  Result<LossReport> Update(const SampleBatch& batch, double progress, std::span<float> priority);
+
   virtual std::uint64_t updates() const = 0;
   virtual std::span<const float> value() const = 0;  // [P], the newest weights
   // Everything that an exact continuation needs, apart from the replay: value, target, optimizer

@@ -9,7 +9,6 @@
 #include "core/failpoint.h"
 #include "kernels/dqn_loss.h"
 #include "kernels/finite.h"
-#include "kernels/optimizer.h"
 #include "learners/bad_number.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
@@ -55,8 +54,13 @@ class Dqn final : public Algorithm {
   Dqn(const Config& config, const EnvSpec& env, std::unique_ptr<Module> network,
       std::unique_ptr<Optimizer> optimizer, std::int64_t parameters);
 
-  Result<LossReport> Update(const SampleBatch& batch, double progress,
-                            std::span<float> priority) override;
+  Result<LossReport> ComputeGradient(const SampleBatch& batch, std::span<float> priority,
+                                     GradientWatch* watch) override;
+  std::span<float> gradient() override { return gradient_.span(); }
+  void ApplyGradient(double progress, double norm) override;
+  void AdoptValue(std::uint64_t updates, std::span<const float> value) override;
+  double ClipScale(double norm) const override;
+  float LearningRate(double progress) const override;
   std::uint64_t updates() const override { return updates_; }
   std::span<const float> value() const override { return value_.span(); }
   TensorFile State() const override;
@@ -71,8 +75,7 @@ class Dqn final : public Algorithm {
   void Evaluate(std::span<const float> value, const Packed* packed, const Tensor& observation,
                 const Tensor& q, bool keep);
   DqnLossSummary ForwardAndLoss(const SampleBatch& batch);
-  double BackwardAndNorm(const SampleBatch& batch);
-  void StepOptimizer(const Tensor& observation, double progress, double gradient_norm);
+  void Backward(const SampleBatch& batch, GradientWatch* watch);
   void MoveTarget();
   Status Refuse(const SampleBatch& batch, const std::string& what) const;
   Result<std::int64_t> CheckState(const TensorFile& state, const std::string& counter) const;
@@ -82,10 +85,10 @@ class Dqn final : public Algorithm {
   const EnvSpec env_;
   const std::unique_ptr<Module> network_;
   const std::unique_ptr<Optimizer> optimizer_;
-  const OptimizerKernels& kernels_ = OptimizerKernelsFor(BestCpuLevel());
   FloatArray value_, target_, gradient_;  // [P]
   std::unique_ptr<Packed> packed_value_, packed_target_;
   BatchBuffers buffers_;
+  ConstTensor observation_;  // of the last ComputeGradient
   std::uint64_t updates_ = 0;
 };
 
@@ -198,28 +201,46 @@ DqnLossSummary Dqn::ForwardAndLoss(const SampleBatch& batch) {
   return DqnLoss(in, {buffers_.dq.data<float>(), buffers_.priority.data()});
 }
 
-double Dqn::BackwardAndNorm(const SampleBatch& batch) {
+void Dqn::Backward(const SampleBatch& batch, GradientWatch* watch) {
   const std::span<float> gradient = gradient_.span();
   const StepContext context{.value = value_.span(), .packed = packed_value_.get(),
                             .gradient = gradient, .workspace = buffers_.workspace.bytes(),
-                            .accumulate = false};  // the padding stays 0 from the start
+                            .accumulate = false,  // the padding stays 0 from the start
+                            .watch = watch};
   const ConstTensor in(batch.observation), dout(buffers_.dq);
   const Tensor din;
   network_->Backward(context, {&in, 1}, {&dout, 1}, buffers_.cache.bytes(), {&din, 1});
   if (const auto bad = SpoiledNumber(Failpoint::kLearnerGradient)) gradient[0] = *bad;
-  return std::sqrt(kernels_.sum_squares(std::int64_t(gradient.size()), gradient.data()));
 }
 
-void Dqn::StepOptimizer(const Tensor& observation, double progress, double gradient_norm) {
+double Dqn::ClipScale(double norm) const {
   const double limit = config_.learner.max_grad_norm;
-  const double scale = limit > 0 && gradient_norm > limit ? limit / gradient_norm : 1;
+  return limit > 0 && norm > limit ? limit / norm : 1;
+}
+
+float Dqn::LearningRate(double progress) const {
   const double fraction =
       1 + (config_.optimizer.final_fraction - 1) * std::clamp(progress, 0.0, 1.0);
-  optimizer_->Step(gradient_.span(), float(scale),
-                   float(config_.optimizer.learning_rate * fraction), value_.span());
-  network_->UpdateStatistics(ConstTensor(observation), value_.span());
+  return float(config_.optimizer.learning_rate * fraction);
+}
+
+void Dqn::ApplyGradient(double progress, double norm) {
+  optimizer_->Step(gradient_.span(), float(ClipScale(norm)), LearningRate(progress),
+                   value_.span());
+  network_->UpdateStatistics(observation_, value_.span());
   if (const auto bad = SpoiledNumber(Failpoint::kLearnerWeight)) value_.span()[0] = *bad;
   network_->Pack(value_.span(), packed_value_.get());
+  ++updates_;
+  if (updates_ % std::uint64_t(config_.learner.target_update_steps) == 0) MoveTarget();
+}
+
+void Dqn::AdoptValue(std::uint64_t updates, std::span<const float> value) {
+  std::ranges::copy(value, value_.span().begin());
+  network_->Pack(value_.span(), packed_value_.get());
+  const auto every = std::uint64_t(config_.learner.target_update_steps);
+  const bool moves = updates / every > updates_ / every;
+  updates_ = updates;
+  if (moves) MoveTarget();
 }
 
 void Dqn::MoveTarget() {
@@ -234,21 +255,20 @@ void Dqn::MoveTarget() {
   network_->Pack(target, packed_target_.get());
 }
 
-Result<LossReport> Dqn::Update(const SampleBatch& batch, double progress,
-                               std::span<float> priority) {
+Result<LossReport> Dqn::ComputeGradient(const SampleBatch& batch, std::span<float> priority,
+                                        GradientWatch* watch) {
   TROOP_RETURN_IF_ERROR(CheckBatch(batch, priority));
   TROOP_RETURN_IF_ERROR(PrepareBuffers(batch.size()));
   const DqnLossSummary loss = ForwardAndLoss(batch);
   if (!std::isfinite(loss.loss) || !AllFinite(buffers_.priority)) {
     return Refuse(batch, fmt::format("the loss is {}", loss.loss));
   }
-  const double norm = BackwardAndNorm(batch);
+  Backward(batch, watch);
+  const double norm = GradientNorm();
   if (!std::isfinite(norm)) {
     return Refuse(batch, fmt::format("the gradient's norm is {}", norm));
   }
-  StepOptimizer(batch.observation, progress, norm);
-  ++updates_;
-  if (updates_ % std::uint64_t(config_.learner.target_update_steps) == 0) MoveTarget();
+  observation_ = ConstTensor(batch.observation);
   std::ranges::copy(buffers_.priority, priority.begin());
   return LossReport{loss.loss, loss.td_error_mean, loss.q_mean, norm};
 }

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "core/crc32c.h"
 #include "core/log.h"
 #include "kernels/finite.h"
 #include "nn/model.h"
@@ -12,10 +13,6 @@
 namespace troop {
 namespace {
 
-// Two jobs in flight keep the compute thread fed while the node exchanges messages; more would only
-// make priorities and published weights older.
-constexpr std::size_t kJobsMax = 2;
-constexpr std::size_t kBatchesPerJobMax = 16;
 // A wait of so many seconds (30 years) is for ever; a Time doesn't hold much more.
 constexpr double kForeverSeconds = 1e9;
 
@@ -30,6 +27,7 @@ Result<std::unique_ptr<LearnerNode>> LearnerNode::Make(Context context) {
 Status LearnerNode::Build() {
   TROOP_ASSIGN_OR_RETURN(module_, MakeNetwork(context_.config, context_.env));
   TROOP_ASSIGN_OR_RETURN(algorithm_, MakeAlgorithm(context_.config, context_.env));
+  MakeUpdater();
   // The last one of the learner before may have come to the disk and not to the coordinator.
   if (const Result<std::string> newest = NewestCheckpoint(context_.run);
       newest.ok() && *newest > context_.resume_checkpoint) {
@@ -46,13 +44,36 @@ Status LearnerNode::Build() {
   }
   TROOP_ASSIGN_OR_RETURN(const CheckpointState checkpoint, std::move(read));
   TROOP_RETURN_IF_ERROR(algorithm_->SetState(checkpoint.state));
-  updates_ = updates_at_start_ = submitted_ = publish_at_ = algorithm_->updates();
+  updates_ = submitted_ = publish_at_ = algorithm_->updates();
   context_.member->report().checkpoint = context_.resume_checkpoint;
   context_.member->report().checkpoint_updates = updates_;
   Note(HistoryEvent::kResumed, updates_);
   LogInfo("resumed from {}: {} updates, {} agent steps", context_.resume_checkpoint, updates_,
           checkpoint.steps);
   return Status::Ok();
+}
+
+void LearnerNode::MakeUpdater() {
+  const Config& c = context_.config;
+  if (!grouped()) {
+    updater_ = MakeLocalUpdater(algorithm_.get(), context_.executor,
+                                context_.member->options().incarnation);
+    return;
+  }
+  if (context_.lobby == nullptr) {
+    // Of equal configs only: others would make other models of the same gradients.
+    const std::string text = ToToml(c);
+    lobby_ = MakeSocketLobby({.token = Crc32c(std::as_bytes(std::span(text))),
+                              .learners_max = int(c.fleet.learners),
+                              .timeout = Seconds(c.learner.agree_timeout_s)});
+    context_.lobby = lobby_.get();
+  }
+  updater_ = MakeGroupUpdater({.learners = int(c.fleet.learners),
+                               .max_updates = std::uint64_t(c.learner.max_updates),
+                               .lobby = context_.lobby,
+                               .member = context_.member,
+                               .executor = context_.executor,
+                               .algorithm = algorithm_.get()});
 }
 
 Status LearnerNode::ConnectReplay(ChannelOptions options) {
@@ -87,7 +108,7 @@ Status LearnerNode::Connect() {
   if (!publisher_ && !weights.empty()) {
     TROOP_ASSIGN_OR_RETURN(auto channel, context_.network->Connect(weights, options));
     publisher_ = MakeWeightPublisher(std::move(channel));
-    PublishNow();
+    if (!grouped()) PublishNow();
   }
   return result_;
 }
@@ -106,51 +127,58 @@ Turn LearnerNode::Step(Time now) {
     if (member.phase() >= Phase::kDraining) sampler_->Drain();
     sampler_->Poll(now);
   }
+  if (result_.ok()) result_ = updater_->Poll(now);
   CollectUpdates();
   CollectCheckpoint();
   CollectRollback();
   if (result_.ok()) PublishAgain();
   if (!result_.ok()) return Turn::Done();
   if (Finishing()) return Finish(now);
-  if (!sampler_ || !publisher_ || rollback_) return Turn::Idle(member.next_beat());
+  if (!sampler_ || !publisher_ || rollback_) return Idle();
   SubmitUpdates();
   if (Finishing()) return Turn::Busy();
   if (!next_checkpoint_) next_checkpoint_ = CheckpointAfter(now);
-  if (now >= *next_checkpoint_) StartCheckpoint(now, false);
-  const bool more = jobs_.size() < kJobsMax && sampler_->ready_batches() > 0;
+  if (now >= *next_checkpoint_ && updater_->leads()) StartCheckpoint(now, false);
+  const bool more = updater_->CanTake() && sampler_->ready_batches() > 0;
   if (more) return Turn::Busy();
-  return Turn::Idle(checkpoint_ ? member.next_beat()
-                                : std::min(member.next_beat(), *next_checkpoint_));
+  return Idle(checkpoint_ || !updater_->leads() ? kForever : *next_checkpoint_);
+}
+
+Turn LearnerNode::Idle(Time until) const {
+  return Turn::Idle(std::min({until, context_.member->next_beat(), updater_->next_poll()}));
 }
 
 // No more updates: the last checkpoint and the last weights, then the end. An early end (stop) may
 // come before replay or parameter server were known: it does without them.
 Turn LearnerNode::Finish(Time now) {
   FleetMember& member = *context_.member;
-  if (!jobs_.empty() || checkpoint_ || rollback_) return Turn::Idle(member.next_beat());
-  if (!final_checkpoint_) {
+  const bool ends = draining_ || member.stop() || member.phase() == Phase::kDone;
+  if (ends) updater_->Leave();
+  if (updater_->busy() || checkpoint_ || rollback_) return Idle();
+  if (!final_checkpoint_ && updater_->leads()) {
     StartCheckpoint(now, true);
     return Turn::Busy();
   }
-  if (draining_ || member.stop() || member.phase() == Phase::kDone) {
+  if (ends) {
     // The news of the last checkpoint goes first; a node that was told to leave by its own process
     // may have nobody to tell.
-    if (!member.told() && !draining_) return Turn::Idle(member.next_beat());
+    if (!member.told() && !draining_) return Idle();
     result_ = final_failure_;
     return Turn::Done();
   }
-  if (publisher_ && published_ < Version()) PublishNow();
-  const bool all_published = publisher_ && publisher_->acked_version() >= Version();
+  if (publisher_ && updater_->leads() && published_ < Version()) PublishNow();
+  const bool all_published =
+      !updater_->leads() || (publisher_ && publisher_->acked_version() >= Version());
   if (all_published && !member.report().finished) {
     member.report().finished = true;
     member.BeatSoon();
     return Turn::Busy();
   }
-  return Turn::Idle(member.next_beat());
+  return Idle();
 }
 
-bool LearnerNode::Finishing() const {
-  return exhausted_ || draining_ || context_.member->stop() ||
+bool LearnerNode::Finishing() {
+  return updater_->Over(exhausted_) || draining_ || context_.member->stop() ||
          context_.member->phase() == Phase::kDone;
 }
 
@@ -162,7 +190,7 @@ double LearnerNode::Progress(std::uint64_t updates) const {
   if (c.learner.max_updates > 0) {
     share = double(updates) / double(c.learner.max_updates);
   } else if (c.replay.samples_per_insert > 0) {
-    share = double(updates) * double(c.learner.batch_size) /
+    share = double(updates) * double(c.learner.batch_size) * updater_->learners() /
             (c.learner.total_steps * c.replay.samples_per_insert);
   }
   return std::min(share, 1.0);
@@ -170,10 +198,10 @@ double LearnerNode::Progress(std::uint64_t updates) const {
 
 void LearnerNode::SubmitUpdates() {
   const std::int64_t max_updates = context_.config.learner.max_updates;
-  while (jobs_.size() < kJobsMax) {
+  while (updater_->CanTake()) {
     auto job = std::make_unique<UpdateJob>();
-    while (job->batches.size() < kBatchesPerJobMax) {
-      if (max_updates > 0 && submitted_ >= std::uint64_t(max_updates)) {
+    while (job->batches.size() < updater_->batches_max()) {
+      if (!grouped() && max_updates > 0 && submitted_ >= std::uint64_t(max_updates)) {
         exhausted_ = true;
         break;
       }
@@ -190,37 +218,16 @@ void LearnerNode::SubmitUpdates() {
     if (job->batches.empty()) return;
     job->progress = Progress(submitted_);
     const auto publish_every = std::uint64_t(context_.config.learner.publish_every_updates);
-    const bool publish = submitted_ - publish_at_ >= publish_every;
-    if (publish) publish_at_ = submitted_;
-    UpdateJob* work = job.get();
-    Result<Executor::Job> id =
-        context_.executor->Submit("update", [work, publish, algorithm = algorithm_.get()] {
-          for (const SampleBatch& batch : work->batches) {
-            work->priority.emplace_back(batch.key.size());
-            Result<LossReport> report =
-                algorithm->Update(batch, work->progress, work->priority.back());
-            if (report.ok()) {
-              work->last = *report;
-            } else {
-              work->status = report.status();
-              work->priority.back().clear();
-            }
-          }
-          work->updates = algorithm->updates();
-          const bool good = work->status.ok() && (!publish || AllFinite(algorithm->value()));
-          if (!good) work->weights = algorithm->CheckNumbers();
-          if (publish && work->weights.ok()) {
-            work->value = Buffer::Copy(std::as_bytes(algorithm->value()));
-          }
-        });
-    TROOP_CHECK(id.ok(), "{}", id.status().ToString());  // kJobsMax is below any executor's bound
-    job->id = *id;
-    jobs_.push_back(std::move(job));
+    job->publish = updater_->leads() && submitted_ - publish_at_ >= publish_every;
+    if (job->publish) publish_at_ = submitted_;
+    job->taken = job->batches.size();
+    batches_waiting_ += job->taken;
+    updater_->Take(std::move(job));
   }
 }
 
 std::uint64_t LearnerNode::Version() const {
-  return WeightsVersion(context_.member->options().incarnation, updates_);
+  return WeightsVersion(updater_->generation(), updates_);
 }
 
 void LearnerNode::Publish(Buffer value) {
@@ -236,7 +243,7 @@ void LearnerNode::Publish(Buffer value) {
 // wait for ever.
 void LearnerNode::PublishAgain() {
   const std::uint64_t server = context_.member->Incarnation(Role::kParamServer, 0);
-  if (!publisher_ || !jobs_.empty() || checkpoint_ || server == 0 || server == published_to_)
+  if (!publisher_ || !updater_->leads() || updater_->busy() || checkpoint_ || server == 0 || server == published_to_)
     return;
   PublishNow();
 }
@@ -252,14 +259,26 @@ void LearnerNode::PublishNow() {
 }
 
 void LearnerNode::CollectUpdates() {
-  while (!jobs_.empty() && context_.executor->TakeDone(jobs_.front()->id)) {
-    const std::unique_ptr<UpdateJob> job = std::move(jobs_.front());
-    jobs_.pop_front();
-    updates_ = job->updates;
+  while (std::unique_ptr<UpdateJob> job = updater_->Collect()) {
+    batches_waiting_ -= std::min(batches_waiting_, job->taken);
+    SeeUpdates(job->updates);
     CountUpdates(*job);
-    if (!job->value.empty()) Publish(std::move(job->value));
+    if (!job->value.empty() && updater_->leads()) Publish(std::move(job->value));
     ReportMetrics(*job);
   }
+  if (!grouped() || updater_->busy()) return;
+  // What others made counts too, and what was lost with a group does not.
+  SeeUpdates(algorithm_->updates());
+  submitted_ = updates_;
+  publish_at_ = std::min(publish_at_, updates_);
+  if (updater_->leads()) return;
+  context_.member->report().checkpoint.clear();  // the one who leads knows newer ones
+}
+
+// Each update is counted by one learner of the run.
+void LearnerNode::SeeUpdates(std::uint64_t updates) {
+  if (updater_->leads() && updates > updates_) led_ += updates - updates_;
+  updates_ = updates;
 }
 
 void LearnerNode::CountUpdates(const UpdateJob& job) {
@@ -291,6 +310,7 @@ void LearnerNode::StartRollback(const Status& why) {
         RollbackRule::kRollbacksMax, RollbackRule::kGoodMin, why.message(), context_.env.id);
     return;
   }
+  updater_->StateChanges();
   rollback_ = std::make_unique<RollbackJob>();
   rollback_->why = why;
   Result<Executor::Job> id = context_.executor->Submit(
@@ -305,29 +325,29 @@ void LearnerNode::StartRollback(const Status& why) {
 
 // After all that was under way before it: what that tells is of the weights that were put away.
 void LearnerNode::CollectRollback() {
-  if (!rollback_ || !jobs_.empty() || checkpoint_) return;
+  if (!rollback_ || updater_->busy() || checkpoint_) return;
   if (!context_.executor->TakeDone(rollback_->id)) return;
   const std::unique_ptr<RollbackJob> job = std::move(rollback_);
   if (!job->to.ok()) {
     result_ = job->to.status().WithContext("no way back after " + job->why.message());
     return;
   }
-  updates_ = job->updates;
+  SeeUpdates(job->updates);
   metrics_.Count("learner/rollbacks");
   LogWarning("went back to {}, now update {}: {}", *job->to, updates_, job->why.message());
-  if (publisher_) Publish(std::move(job->value));
+  if (publisher_ && updater_->leads()) Publish(std::move(job->value));
 }
 
 void LearnerNode::ReportMetrics(const UpdateJob& job) {
-  metrics_.Gauge("learner/updates", double(updates_ - updates_at_start_), MetricKind::kCounter);
+  metrics_.Gauge("learner/updates", double(led_), MetricKind::kCounter);
   metrics_.Gauge("learner/version", double(updates_), MetricKind::kGaugeMax);
   metrics_.Gauge("learner/skipped_updates", double(skipped_), MetricKind::kCounter);
+  if (job.batches.empty()) return;
   metrics_.Gauge("learner/loss", job.last.loss);
   metrics_.Gauge("learner/td_error", job.last.td_error_mean);
   metrics_.Gauge("learner/q", job.last.q_mean);
   metrics_.Gauge("learner/gradient_norm", job.last.gradient_norm);
-  std::size_t ready = std::size_t(sampler_->ready_batches());
-  for (const auto& waiting : jobs_) ready += waiting->batches.size();
+  const std::size_t ready = std::size_t(sampler_->ready_batches()) + batches_waiting_;
   metrics_.Gauge("learner/ready_batches", double(ready), MetricKind::kGaugeSum);
   // How old the experience is that it learns from: updates since the weights that acted in it.
   double age = 0, items = 0;

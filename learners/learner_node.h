@@ -1,8 +1,6 @@
 #pragma once
 
-#include <deque>
 #include <memory>
-#include <vector>
 
 #include "core/config.h"
 #include "core/history.h"
@@ -11,6 +9,7 @@
 #include "learners/algorithm.h"
 #include "learners/checkpoint.h"
 #include "learners/rollback.h"
+#include "learners/updater.h"
 #include "net/control.h"
 #include "paramserver/client.h"
 #include "replay/client.h"
@@ -23,7 +22,8 @@ namespace troop {
 // infinite are skipped, such weights are neither published nor checkpointed, and the learner goes
 // back to the last good ones (RollbackRule); where that does not help it ends with kCancelled.
 // Owner: the node's thread; `algorithm_` is touched by one job at a time (jobs of one executor
-// thread run in their order), and by the node only while no job is under way.
+// thread run in their order), and by the node only while no job is under way. How updates are made,
+// alone or with other learners, is the Updater's.
 class LearnerNode final : public Node {
  public:
   struct Context {
@@ -34,6 +34,8 @@ class LearnerNode final : public Node {
     Executor* executor = nullptr;   // one thread: updates run in the order they were submitted
     Storage* run = nullptr;         // the run's folder
     std::string resume_checkpoint;  // empty: fresh
+    // Where it meets the other learners; nullptr: it makes its own, between processes.
+    LearnerLobby* lobby = nullptr;
     History* history = nullptr;
   };
   static Result<std::unique_ptr<LearnerNode>> Make(Context context);
@@ -42,17 +44,6 @@ class LearnerNode final : public Node {
   Status result() const override { return result_; }
 
  private:
-  struct UpdateJob {  // what a job was given, and what it leaves
-    Executor::Job id = 0;
-    std::vector<SampleBatch> batches;
-    std::vector<std::vector<float>> priority;  // [batches][B]
-    double progress = 0;
-    LossReport last;
-    Status status;   // of the last update that was skipped
-    Status weights;  // not ok: a weight is not finite
-    std::uint64_t updates = 0;
-    Buffer value;  // a copy of the weights, when one is due and they are good
-  };
   struct CheckpointJob {
     Executor::Job id = 0;
     Result<std::string> path = std::string();
@@ -72,7 +63,10 @@ class LearnerNode final : public Node {
   Status Build();
   Status Connect();
   Status ConnectReplay(ChannelOptions options);
+  void MakeUpdater();
+  Turn Idle(Time until = kForever) const;
   void CollectUpdates();
+  void SeeUpdates(std::uint64_t updates);
   void CountUpdates(const UpdateJob& job);
   void StartRollback(const Status& why);
   void CollectRollback();
@@ -88,7 +82,8 @@ class LearnerNode final : public Node {
   void Note(HistoryEvent::What what, std::uint64_t version) const;
   void ReportMetrics(const UpdateJob& job);
   double Progress(std::uint64_t updates) const;
-  bool Finishing() const;
+  bool Finishing();
+  bool grouped() const { return context_.config.fleet.learners > 1; }
 
   Context context_;
   Metrics metrics_;
@@ -96,13 +91,15 @@ class LearnerNode final : public Node {
   std::unique_ptr<Algorithm> algorithm_;
   std::unique_ptr<ReplaySampler> sampler_;
   std::unique_ptr<WeightPublisher> publisher_;
-  std::deque<std::unique_ptr<UpdateJob>> jobs_;  // submitted, oldest first
+  std::unique_ptr<LearnerLobby> lobby_;
+  std::unique_ptr<Updater> updater_;
   std::unique_ptr<CheckpointJob> checkpoint_;
   std::unique_ptr<RollbackJob> rollback_;
   RollbackRule rule_;
   std::uint64_t updates_ = 0;           // done, as far as the node knows
-  std::uint64_t updates_at_start_ = 0;  // of the checkpoint
+  std::uint64_t led_ = 0;               // of these, since the start, while this learner led
   std::uint64_t submitted_ = 0;         // updates in all jobs up to now
+  std::size_t batches_waiting_ = 0;     // in jobs
   std::uint64_t publish_at_ = 0;        // `submitted_` when the last publication was ordered
   std::uint64_t published_ = 0;         // version of the last weights handed to the publisher
   std::uint64_t published_to_ = 0;      // incarnation of the parameter server that got them

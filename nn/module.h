@@ -31,6 +31,15 @@ class Packed {
   virtual ~Packed() = default;
 };
 
+// Hears how far a backward pass has come, so that finished gradients can travel meanwhile.
+class GradientWatch {
+ public:
+  virtual ~GradientWatch() = default;
+  // gradient[from, end of what was told before) has its final values. Called on the thread of
+  // Backward, with `from` falling; what is not told is done when Backward returns.
+  virtual void GradientReady(std::int64_t from) = 0;
+};
+
 // What a step is given; small and copied.
 struct StepContext {
   std::span<const float> value;    // [P]
@@ -38,6 +47,7 @@ struct StepContext {
   std::span<float> gradient;       // [P], added into; empty: none is wanted
   std::span<std::byte> workspace;  // Plan::workspace_bytes, 64-byte aligned
   bool accumulate = true;          // false: gradient is overwritten (but for its padding)
+  GradientWatch* watch = nullptr;  // of the whole model; parts of one don't get it
 };
 
 // What Forward keeps for Backward, in bytes of fixed addresses. Plan::cache_bytes, 64-byte aligned.

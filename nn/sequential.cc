@@ -122,6 +122,7 @@ class Sequential final : public Module {
       }
       parts_[i].module->Backward(PartContext(context, packed, layout, i), std::span(&x, 1),
                                  std::span(&dy, 1), PartCache(layout, i, cache), std::span(&dx, 1));
+      if (context.watch != nullptr) context.watch->GradientReady(base_[i]);
       dy = dx;
     }
   }
@@ -190,6 +191,7 @@ class Sequential final : public Module {
                           const Layout& layout, std::size_t i) const {
     const auto first = std::size_t(base_[i]), count = std::size_t(end_[i] - base_[i]);
     StepContext part = context;
+    part.watch = nullptr;
     part.value = context.value.subspan(first, count);
     part.packed = packed.parts[i].get();
     if (!context.gradient.empty()) part.gradient = context.gradient.subspan(first, count);

@@ -1,0 +1,195 @@
+#include "learners/group_round.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace troop {
+namespace {
+
+// Large enough for the links' speed, small enough that the first leaves early in backward.
+constexpr std::int64_t kBucketFloats = 1 << 18;
+// More than any model's weights, target and optimizer slots; what is said is checked before room is
+// made for it.
+constexpr std::uint64_t kStateBytesMax = std::uint64_t{1} << 36;
+
+Tensor ViewOf(std::span<std::byte> bytes, DType dtype, std::int64_t count) {
+  return Tensor::View(nullptr, bytes, {dtype, {count}});
+}
+
+}  // namespace
+
+Status StateExchange::StartOffers() {
+  state_ = EncodeSafetensors(algorithm_->State());
+  mine_ = {.updates = algorithm_->updates(), .bytes = state_.size()};
+  offers_.resize(std::size_t(group_->size()));
+  const auto mine = std::as_bytes(std::span(&mine_, 1));
+  const auto all = std::as_writable_bytes(std::span(offers_));
+  TROOP_ASSIGN_OR_RETURN(
+      work_, group_->Start({.kind = OpKind::kAllGather},
+                           ConstTensor::Borrow(mine, {DType::kU8, {std::int64_t(mine.size())}}),
+                           ViewOf(all, DType::kU8, std::int64_t(all.size()))));
+  at_ = At::kOffers;
+  return Status::Ok();
+}
+
+Status StateExchange::StartState() {
+  const auto most = std::ranges::max_element(offers_, {}, &Offer::updates);  // the first of several
+  root_ = int(most - offers_.begin());
+  if (most->bytes > kStateBytesMax) {
+    return DataLoss("rank {} has a state of {} bytes; at most {} are possible", root_, most->bytes,
+                    kStateBytesMax);
+  }
+  const TensorSpec spec{DType::kU8, {std::int64_t(most->bytes)}};
+  received_ = Tensor(spec.dtype, spec.shape);
+  const bool ours = root_ == group_->rank();
+  TROOP_ASSIGN_OR_RETURN(
+      work_, group_->Start({.kind = OpKind::kBroadcast, .peer = root_},
+                           ours ? ConstTensor(state_, spec) : ConstTensor(received_), received_));
+  at_ = At::kState;
+  return Status::Ok();
+}
+
+Status StateExchange::TakeState() {
+  if (root_ == group_->rank()) return Status::Ok();
+  TROOP_ASSIGN_OR_RETURN(const TensorFile state,
+                         DecodeSafetensors(Buffer::Copy(received_.bytes())));
+  return algorithm_->SetState(state);
+}
+
+std::optional<Status> StateExchange::Advance(const Status& ended) {
+  if (!ended.ok()) return ended;
+  if (at_ == At::kState) return TakeState();
+  const Status started = at_ == At::kStart ? StartOffers() : StartState();
+  if (!started.ok()) return started;
+  return std::nullopt;
+}
+
+std::optional<Status> StateExchange::Poll() {
+  if (at_ == At::kStart) {
+    if (auto end = Advance(Status::Ok())) return end;
+  }
+  while (const std::optional<Status> ended = group_->Poll(work_)) {
+    if (auto end = Advance(*ended)) return end;
+  }
+  return std::nullopt;
+}
+
+Status StateExchange::Wait() {
+  std::optional<Status> end = Advance(Status::Ok());
+  while (!end) end = Advance(group_->Wait(work_));
+  return *end;
+}
+
+void GroupRound::StartBucket(std::int64_t from) {
+  const std::int64_t count = given_from_ - from;
+  if (count == 0 || !failed_.ok()) return;
+  const std::span<float> part =
+      algorithm_->gradient().subspan(std::size_t(from), std::size_t(count));
+  const Tensor tensor = ViewOf(std::as_writable_bytes(part), DType::kF32, count);
+  Result<Work> work = group_->Start({.kind = OpKind::kAllReduce}, tensor, tensor);
+  if (work.ok()) {
+    works_.push_back(*work);
+  } else {
+    failed_ = work.status();
+  }
+  given_from_ = from;
+}
+
+// The boundaries of buckets are multiples, whoever tells what when: all ranks start the same ones,
+// also one that has no batch.
+void GroupRound::GradientReady(std::int64_t from) {
+  const std::int64_t end = (from + kBucketFloats - 1) / kBucketFloats * kBucketFloats;
+  while (given_from_ > end) {
+    StartBucket((given_from_ - 1) / kBucketFloats * kBucketFloats);
+  }
+  // What is under way goes on meanwhile.
+  while (!works_.empty() && failed_.ok()) {
+    const std::optional<Status> ended = group_->Poll(works_.front());
+    if (!ended) break;
+    works_.erase(works_.begin());
+    failed_ = *ended;
+  }
+}
+
+void GroupRound::StartWords(bool exhausted, double progress) {
+  words_ = {};
+  words_[kGiven] = float(outcome_.given);
+  words_[kExhausted] = exhausted ? 1 : 0;
+  words_[kProgress] = float(progress);
+  const Tensor tensor =
+      ViewOf(std::as_writable_bytes(std::span(words_)), DType::kF32, std::int64_t(kWords));
+  Result<Work> work = group_->Start({.kind = OpKind::kAllReduce}, tensor, tensor);
+  if (work.ok()) {
+    works_.push_back(*work);
+  } else {
+    failed_ = work.status();
+  }
+}
+
+Status GroupRound::Begin(const SampleBatch* batch, double progress, bool exhausted,
+                         std::span<float> priority) {
+  outcome_ = {};
+  failed_ = group_->status();
+  if (!failed_.ok()) return failed_;
+  const std::span<float> gradient = algorithm_->gradient();
+  given_from_ = std::int64_t(gradient.size());
+  if (batch != nullptr) {
+    Result<LossReport> report = algorithm_->ComputeGradient(*batch, priority, this);
+    if (report.ok()) {
+      outcome_.report = *report;
+      outcome_.given = 1;
+    } else {
+      outcome_.update = report.status();
+    }
+  }
+  // What is on its way by now counts; a rank that has nothing to give, or no more, gives zeros.
+  if (outcome_.given == 0) std::ranges::fill(gradient.first(std::size_t(given_from_)), 0.0f);
+  GradientReady(0);
+  StartWords(exhausted, progress);
+  return Failure();
+}
+
+std::optional<Result<GroupRound::Outcome>> GroupRound::Poll() {
+  while (failed_.ok() && !works_.empty()) {
+    const std::optional<Status> ended = group_->Poll(works_.front());
+    if (!ended) return std::nullopt;
+    works_.erase(works_.begin());
+    failed_ = *ended;
+  }
+  return Finish();
+}
+
+Result<GroupRound::Outcome> GroupRound::Wait() {
+  while (failed_.ok() && !works_.empty()) {
+    failed_ = group_->Wait(works_.front());
+    works_.erase(works_.begin());
+  }
+  return Finish();
+}
+
+Result<GroupRound::Outcome> GroupRound::Finish() {
+  if (!failed_.ok()) return Failure();
+  const auto ranks = float(group_->size());
+  outcome_.all_exhausted = words_[kExhausted] == ranks;
+  const float given = words_[kGiven];
+  if (given == 0) return outcome_;
+  const std::span<float> gradient = algorithm_->gradient();
+  if (given != 1) {
+    for (float& g : gradient) g /= given;
+  }
+  const double norm = algorithm_->GradientNorm();
+  if (!std::isfinite(norm)) {
+    if (outcome_.update.ok()) {
+      outcome_.update = DataLoss("update {}: the norm of {} learners' mean gradient is {}",
+                                 algorithm_->updates() + 1, given, norm);
+    }
+    return outcome_;
+  }
+  outcome_.report.gradient_norm = norm;
+  outcome_.applied = true;
+  algorithm_->ApplyGradient(words_[kProgress] / double(ranks), norm);
+  return outcome_;
+}
+
+}  // namespace troop

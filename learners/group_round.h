@@ -1,0 +1,89 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "collective/collective.h"
+#include "learners/algorithm.h"
+
+namespace troop {
+
+// Gives all ranks the algorithm's state of the one with the most updates (of several, the first).
+// Driven by Poll or by Wait, by the group's owner thread; both outlive it.
+class StateExchange {
+ public:
+  StateExchange(Collective* group, Algorithm* algorithm) : group_(group), algorithm_(algorithm) {}
+  // How it ended, once; nullopt: it goes on. Errors: what ended the group; kDataLoss,
+  // kInvalidArgument: a state that is none of ours.
+  std::optional<Status> Poll();
+  Status Wait();
+
+ private:
+  struct Offer {
+    std::uint64_t updates = 0, bytes = 0;
+  };
+  Status StartOffers();
+  Status StartState();
+  Status TakeState();
+  // After each operation: the next one, or the end.
+  std::optional<Status> Advance(const Status& ended);
+
+  Collective* const group_;
+  Algorithm* const algorithm_;
+  enum class At { kStart, kOffers, kState } at_ = At::kStart;
+  Work work_ = 0;
+  std::vector<Offer> offers_;
+  Offer mine_;
+  int root_ = 0;
+  Buffer state_;
+  Tensor received_;
+};
+
+// One update of learners in step: each gives the gradient of its own batch, or nothing; all step
+// with the mean over those that gave one. Same bits on all ranks. Synchronous SGD; what several
+// learners do with their batches is what one does with all of them (the weights of the items are
+// each batch's own).
+class GroupRound final : public GradientWatch {
+ public:
+  struct Outcome {
+    Status update;      // not ok: it was left out, by this rank's batch or by all
+    LossReport report;  // of this rank's batch
+    int given = 0;      // gradients
+    bool applied = false;
+    bool all_exhausted = false;
+  };
+  GroupRound(Collective* group, Algorithm* algorithm) : group_(group), algorithm_(algorithm) {}
+
+  // Computes the gradient and gives it, in buckets as backward gets them ready. batch: nullptr:
+  // none. priority: [B]. Errors: what ended the group.
+  Status Begin(const SampleBatch* batch, double progress, bool exhausted,
+               std::span<float> priority);
+  // Drives it; the end steps the algorithm. nullopt: it goes on. Errors: what ended the group:
+  // the algorithm is as before.
+  std::optional<Result<Outcome>> Poll();
+  Result<Outcome> Wait();
+
+  void GradientReady(std::int64_t from) override;
+
+ private:
+  // What ranks tell beside their gradients; summed.
+  enum Word : std::size_t { kGiven, kExhausted, kProgress, kWords = 16 };
+  void StartBucket(std::int64_t from);
+  void StartWords(bool exhausted, double progress);
+  Status Failure() const { return failed_.ok() ? group_->status() : failed_; }
+  Result<Outcome> Finish();
+
+  Collective* const group_;
+  Algorithm* const algorithm_;
+  std::array<float, kWords> words_{};
+  std::int64_t given_from_ = 0;  // gradient[given_from_, P) is on its way
+  std::vector<Work> works_;      // not ended yet, in their order
+  Status failed_;
+  Outcome outcome_;
+};
+
+}  // namespace troop

@@ -1,0 +1,208 @@
+#include <algorithm>
+#include <deque>
+
+#include "core/log.h"
+#include "learners/group_round.h"
+#include "learners/learner_group.h"
+#include "learners/updater.h"
+
+namespace troop {
+namespace {
+
+constexpr std::size_t kJobsMax = 2;
+// A rank that has few at a time keeps the others waiting less.
+constexpr std::size_t kBatchesMax = 4;
+// A learner without batches takes part without one so often: the others may have some.
+constexpr Duration kPatience = Seconds(1);
+
+// A job's updates as rounds: all of them in one go on a thread that may wait, or step by step.
+struct Rounds {
+  std::unique_ptr<UpdateJob> job;  // without batches: one round, to keep step
+  Executor::Job id = 0;
+  bool exhausted = false;
+  std::size_t next = 0;  // batch
+  std::unique_ptr<GroupRound> round;
+  Status group;  // not ok: what ended it; the rest of the batches were not used
+  bool all_exhausted = false;
+  bool done = false;
+};
+
+class GroupUpdater final : public Updater {
+ public:
+  explicit GroupUpdater(const GroupUpdaterOptions& options)
+      : options_(options),
+        group_({.learners = options.learners,
+                .lobby = options.lobby,
+                .member = options.member,
+                .executor = options.executor,
+                .algorithm = options.algorithm}) {}
+  ~GroupUpdater() override = default;
+
+  Status Poll(Time now) override {
+    if (jobs_.empty() && (!leaving_ || group_.joining())) group_.Poll(now);
+    if (leaving_) group_.Regroup();
+    if (!options_.lobby->waits()) Drive();
+    TakeEnds();
+    if (group_.in_step() == nullptr || !jobs_.empty()) {
+      last_work_ = now;
+    } else if (group_.wanted() || (!over_ && (exhausted_ || now - last_work_ >= kPatience))) {
+      Submit(std::make_unique<UpdateJob>());
+    }
+    next_ = now + kPatience;
+    return Status::Ok();
+  }
+  Time next_poll() const override { return std::min(next_, group_.next_poll()); }
+
+  bool CanTake() const override {
+    return jobs_.size() < (options_.lobby->waits() ? kJobsMax : 1) && ended_.ok() && !over_ &&
+           !leaving_ && group_.in_step() != nullptr;
+  }
+  std::size_t batches_max() const override { return kBatchesMax; }
+  void Take(std::unique_ptr<UpdateJob> job) override { Submit(std::move(job)); }
+
+  std::unique_ptr<UpdateJob> Collect() override {
+    TakeEnds();
+    if (finished_.empty()) return nullptr;
+    std::unique_ptr<UpdateJob> job = std::move(finished_.front());
+    finished_.pop_front();
+    return job;
+  }
+  bool busy() const override {
+    return !jobs_.empty() || !finished_.empty() || group_.joining();
+  }
+
+  bool Over(bool exhausted) override {
+    exhausted_ = exhausted;
+    return over_;
+  }
+  void StateChanges() override { group_.Regroup(); }
+  void Leave() override {
+    leaving_ = true;
+    group_.Regroup();
+  }
+  bool leads() const override { return group_.leads(); }
+  std::uint64_t generation() const override { return group_.generation(); }
+  int learners() const override { return group_.size(); }
+
+ private:
+  void Submit(std::unique_ptr<UpdateJob> job) {
+    auto rounds = std::make_unique<Rounds>();
+    rounds->job = std::move(job);
+    rounds->exhausted = exhausted_;
+    if (options_.lobby->waits()) {
+      Result<Executor::Job> id = options_.executor->Submit(
+          "rounds", [this, work = rounds.get(), group = group_.in_step()] {
+            while (!work->done) Step(group, work);
+          });
+      TROOP_CHECK(id.ok(), "{}", id.status().ToString());
+      rounds->id = *id;
+    }
+    jobs_.push_back(std::move(rounds));
+  }
+
+  // Where nobody waits: as far as it goes.
+  void Drive() {
+    Collective* const group = group_.in_step();
+    if (jobs_.empty() || group == nullptr) return;
+    while (!jobs_.front()->done && Step(group, jobs_.front().get())) {
+    }
+  }
+
+  // Begins, drives or ends a round. False: it waits for others. In a job, or where all poll.
+  bool Step(Collective* group, Rounds* work) {
+    if (!work->round && !BeginRound(group, work)) return true;
+    std::optional<Result<GroupRound::Outcome>> end;
+    if (options_.lobby->waits()) {
+      end = work->round->Wait();
+    } else {
+      end = work->round->Poll();
+    }
+    if (!end) return false;
+    EndRound(work, *end);
+    return true;
+  }
+
+  // False: there is none to begin.
+  bool BeginRound(Collective* group, Rounds* work) {
+    const UpdateJob& job = *work->job;
+    const bool enough = options_.max_updates > 0 &&
+                        options_.algorithm->updates() >= options_.max_updates;
+    if (enough) {
+      work->all_exhausted = true;  // all are at the same update
+    } else if (group_.wanted()) {
+      group->Abort(Aborted("a learner waits for a new group"));
+      work->group = group->status();
+    }
+    if (enough || !work->group.ok()) {
+      EndJob(work);
+      return false;
+    }
+    const SampleBatch* batch = job.batches.empty() ? nullptr : &job.batches[work->next];
+    std::span<float> priority;
+    if (batch != nullptr) priority = work->job->priority.emplace_back(batch->key.size());
+    work->round = std::make_unique<GroupRound>(group, options_.algorithm);
+    const Status begun = work->round->Begin(batch, job.progress, work->exhausted, priority);
+    if (begun.ok()) return true;
+    EndRound(work, begun);
+    return false;
+  }
+
+  void EndRound(Rounds* work, const Result<GroupRound::Outcome>& end) {
+    work->round.reset();
+    UpdateJob& job = *work->job;
+    const bool used = !job.priority.empty();
+    if (!end.ok()) {
+      work->group = end.status();
+      if (used) job.priority.pop_back();  // its batch was not to blame
+      return EndJob(work);
+    }
+    work->all_exhausted = end->all_exhausted;
+    if (end->update.ok()) {
+      if (end->given > 0) job.last = end->report;
+    } else {
+      job.status = end->update;
+      if (used) job.priority.back().clear();
+    }
+    if (++work->next >= job.batches.size()) EndJob(work);
+  }
+
+  void EndJob(Rounds* work) {
+    // Batches that no round has seen were not skipped: they go with the group.
+    work->job->batches.resize(work->job->priority.size());
+    FinishJob(*options_.algorithm, work->job.get());
+    work->done = true;
+  }
+
+  void TakeEnds() {
+    while (!jobs_.empty()) {
+      Rounds& work = *jobs_.front();
+      if (options_.lobby->waits() ? !options_.executor->TakeDone(work.id) : !work.done) break;
+      if (work.all_exhausted) over_ = true;
+      if (!work.group.ok()) ended_ = work.group;
+      finished_.push_back(std::move(work.job));
+      jobs_.pop_front();
+    }
+    if (ended_.ok() || !jobs_.empty()) return;
+    group_.Ended(leaving_ ? Status::Ok() : ended_);
+    ended_ = Status::Ok();
+    over_ = false;
+  }
+
+  const GroupUpdaterOptions options_;
+  LearnerGroup group_;
+  std::deque<std::unique_ptr<Rounds>> jobs_;
+  std::deque<std::unique_ptr<UpdateJob>> finished_;
+  Status ended_;            // the group, as a job has seen
+  bool exhausted_ = false;  // no more batches here
+  bool over_ = false;       // nor anywhere else in the group
+  bool leaving_ = false;
+  Time last_work_{}, next_ = kForever;
+};
+
+}  // namespace
+
+std::unique_ptr<Updater> MakeGroupUpdater(const GroupUpdaterOptions& options) {
+  return std::make_unique<GroupUpdater>(options);
+}
+
+}  // namespace troop

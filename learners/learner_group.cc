@@ -1,0 +1,147 @@
+#include "learners/learner_group.h"
+
+#include <algorithm>
+
+#include "core/crc32c.h"
+#include "core/log.h"
+
+namespace troop {
+namespace {
+
+// So often those who wait ask the coordinator who is there, and so long a list has to stay the same
+// before it is acted on: the others have heard it by then.
+constexpr Duration kAskEvery = Milliseconds(20);
+constexpr Duration kSteady = Milliseconds(60);
+constexpr Duration kRetry = Milliseconds(50);
+constexpr std::size_t kUsedUpMax = 1024;
+
+// The same list, the same epoch; another list, another one.
+std::uint64_t EpochOf(std::span<const std::string> addresses) {
+  std::uint32_t low = 0, high = 0x5bd1e995;
+  for (const std::string& address : addresses) {
+    const auto bytes = std::as_bytes(std::span(address.c_str(), address.size() + 1));
+    low = Crc32c(bytes, low);
+    high = Crc32c(bytes, high);
+  }
+  return (std::uint64_t{high} << 32) | low;
+}
+
+}  // namespace
+
+void LearnerGroup::Open(Time now) {
+  if (now < retry_) return;
+  retry_ = now + kRetry;
+  Result<std::string> address = options_.lobby->Open();
+  if (!address.ok()) {
+    LogWarning("no way into a group of learners: {}", address.status().message());
+    return;
+  }
+  address_ = *address;
+  options_.member->report().endpoint = address_;
+  options_.member->BeatSoon();
+  seen_.clear();
+  opened_ = now;
+  state_ = State::kMeeting;
+}
+
+std::vector<LearnerGroup::Seat> LearnerGroup::Present(bool* all) const {
+  const FleetMember& member = *options_.member;
+  std::vector<Seat> seats;
+  for (int index = 0; index < options_.learners; ++index) {
+    Seat seat{member.Incarnation(Role::kLearner, index), member.Endpoint(Role::kLearner, index)};
+    if (index == member.options().index) seat = {member.options().incarnation, address_};
+    if (seat.address.empty() || used_up_.contains(seat.address)) continue;
+    seats.push_back(std::move(seat));
+  }
+  *all = int(seats.size()) == options_.learners;
+  return seats;
+}
+
+void LearnerGroup::Meet(Time now) {
+  bool all = false;
+  std::vector<Seat> present = Present(&all);
+  if (present != seen_) {
+    seen_ = std::move(present);
+    seen_since_ = now;
+  }
+  if (now - seen_since_ >= kSteady && (all || now - opened_ >= options_.wait)) return Join();
+  options_.member->BeatSoon();
+  next_poll_ = now + kAskEvery;
+}
+
+void LearnerGroup::Join() {
+  seats_ = seen_;
+  std::vector<std::string> addresses;
+  int rank = 0;
+  for (const Seat& seat : seats_) {
+    if (seat.address == address_) rank = int(addresses.size());
+    addresses.push_back(seat.address);
+  }
+  if (used_up_.size() > kUsedUpMax) used_up_.clear();
+  used_up_.insert(addresses.begin(), addresses.end());
+  const std::uint64_t epoch = EpochOf(addresses);
+  join_ = std::make_unique<JoinJob>();
+  const auto work = [job = join_.get(), lobby = options_.lobby, algorithm = options_.algorithm,
+                     rank, epoch, addresses] {
+    Result<std::unique_ptr<Collective>> group = lobby->Join(rank, epoch, addresses);
+    job->status = group.status();
+    if (!group.ok()) return;
+    job->group = std::move(*group);
+    if (lobby->waits()) job->status = StateExchange(job->group.get(), algorithm).Wait();
+  };
+  Result<Executor::Job> id = options_.executor->Submit("join", work);
+  TROOP_CHECK(id.ok(), "{}", id.status().ToString());
+  join_->id = *id;
+  state_ = State::kJoining;
+}
+
+void LearnerGroup::CollectJoin(Time now) {
+  if (join_) {
+    if (!options_.executor->TakeDone(join_->id)) return;
+    const std::unique_ptr<JoinJob> job = std::move(join_);
+    group_ = std::move(job->group);
+    if (!job->status.ok() || options_.lobby->waits()) return Enter(job->status);
+    exchange_ = std::make_unique<StateExchange>(group_.get(), options_.algorithm);
+  }
+  if (const std::optional<Status> end = exchange_->Poll()) return Enter(*end);
+  next_poll_ = now + kAskEvery;
+}
+
+void LearnerGroup::Enter(Status status) {
+  exchange_.reset();
+  if (!status.ok()) {
+    LogInfo("no group of {} learners yet: {}", seats_.size(), status.message());
+    return Ended(Status::Ok());
+  }
+  state_ = State::kInStep;
+  regroup_ = false;
+  // Nobody is to come to an address that is closed.
+  options_.member->report().endpoint.clear();
+  options_.member->BeatSoon();
+  size_ = group_->size();
+  leads_ = group_->rank() == 0;
+  for (const Seat& seat : seats_) generation_ = std::max(generation_, seat.incarnation);
+  LogInfo("in step with {} of {} learners, as rank {}, at update {}", size_, options_.learners,
+          group_->rank(), options_.algorithm->updates());
+}
+
+void LearnerGroup::Ended(const Status& why) {
+  if (!why.ok()) LogInfo("the group of {} learners has ended: {}", size_, why.message());
+  group_.reset();
+  address_.clear();
+  state_ = State::kApart;
+}
+
+void LearnerGroup::Poll(Time now) {
+  next_poll_ = kForever;
+  if (state_ == State::kApart) Open(now);
+  if (state_ == State::kApart) next_poll_ = retry_;
+  if (state_ == State::kMeeting) Meet(now);
+  if (state_ == State::kJoining) CollectJoin(now);
+  if (state_ != State::kInStep) return;
+  bool all = false;
+  // Addresses that no group had: somebody waits outside.
+  regroup_ = regroup_ || Present(&all).size() > 0;
+}
+
+}  // namespace troop

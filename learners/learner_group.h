@@ -1,0 +1,88 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/node.h"
+#include "learners/group_round.h"
+#include "learners/learner_lobby.h"
+#include "net/control.h"
+
+namespace troop {
+
+// The learners of a run as ranks in step. Finds those that are there by the coordinator's list,
+// makes them a group, gives them one state, and does all of it anew when one dies, hangs, comes or
+// goes. For those who are missing it waits as long as a restart takes; then who is there goes on.
+// Owner: the node's thread; the group itself belongs to the jobs.
+class LearnerGroup {
+ public:
+  struct Options {
+    int learners = 1;                   // of the config
+    Duration wait = Seconds(5);         // for those who are missing
+    LearnerLobby* lobby = nullptr;
+    FleetMember* member = nullptr;
+    Executor* executor = nullptr;
+    Algorithm* algorithm = nullptr;
+  };
+  explicit LearnerGroup(const Options& options) : options_(options) {}
+
+  void Poll(Time now);
+  Time next_poll() const { return next_poll_; }
+  // All have the same state: rounds may be made. Else nullptr.
+  Collective* in_step() const { return state_ == State::kInStep ? group_.get() : nullptr; }
+  // A job changes the algorithm's state.
+  bool joining() const { return state_ == State::kJoining; }
+  // A learner waits for a new group: the one in step is to end at the next round. Thread safe.
+  bool wanted() const { return regroup_; }
+  void Regroup() { regroup_ = true; }
+  // What a round said of the group, or that it was ended because it was wanted().
+  // REQUIRES: no job has it any more.
+  void Ended(const Status& why);
+  // Of the group in step, or the last one.
+  bool leads() const { return leads_; }
+  int size() const { return size_; }
+  std::uint64_t generation() const { return generation_; }
+
+ private:
+  enum class State { kApart, kMeeting, kJoining, kInStep };
+  struct JoinJob {
+    Executor::Job id = 0;
+    Status status;
+    std::unique_ptr<Collective> group;
+  };
+  struct Seat {
+    std::uint64_t incarnation = 0;
+    std::string address;
+    bool operator==(const Seat&) const = default;
+  };
+
+  void Open(Time now);
+  // Who waits for a group, ourselves among them, by index; whether those are all.
+  std::vector<Seat> Present(bool* all) const;
+  void Meet(Time now);
+  void Join();
+  void CollectJoin(Time now);
+  void Enter(Status status);
+
+  const Options options_;
+  State state_ = State::kApart;
+  std::string address_;             // ours
+  std::set<std::string> used_up_;   // addresses of groups that were tried
+  std::vector<Seat> seen_, seats_;  // as of the last look; of the group
+  Time opened_{}, seen_since_{}, retry_{};
+  std::unique_ptr<JoinJob> join_;
+  std::unique_ptr<StateExchange> exchange_;  // where nobody waits
+  std::unique_ptr<Collective> group_;
+  std::uint64_t generation_ = 0;
+  std::atomic<bool> regroup_ = false;
+  bool leads_ = false;
+  int size_ = 1;
+  Time next_poll_ = kForever;
+};
+
+}  // namespace troop

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/node.h"
+#include "learners/algorithm.h"
+#include "learners/learner_lobby.h"
+#include "net/control.h"
+
+namespace troop {
+
+// A few updates, one after the other: what they are given, and what they leave.
+struct UpdateJob {
+  std::vector<SampleBatch> batches;
+  double progress = 0;
+  bool publish = false;  // a copy of the weights is wanted
+  std::size_t taken = 0;  // batches, at first: of those that a group lost nothing is left
+
+  std::vector<std::vector<float>> priority;  // [batches][B]; empty: that update was skipped
+  LossReport last;
+  Status status;   // of the last update that was skipped
+  Status weights;  // not ok: a weight is not finite
+  std::uint64_t updates = 0;
+  Buffer value;  // [P], where wanted, and if all are finite
+};
+
+// Where a learner's updates are made: by itself, or in step with others. Owner: the node's thread;
+// the algorithm is touched in jobs of the executor, which run in their order.
+class Updater {
+ public:
+  virtual ~Updater() = default;
+  // Once a step of the node. Errors: what no retry mends.
+  virtual Status Poll(Time now) = 0;
+  // When to call it again, beside what wakes the node; kForever: no need.
+  virtual Time next_poll() const { return kForever; }
+  virtual bool CanTake() const = 0;
+  virtual std::size_t batches_max() const = 0;  // of a job
+  virtual void Take(std::unique_ptr<UpdateJob> job) = 0;  // REQUIRES: CanTake
+  // The oldest that is done; nullptr: none.
+  virtual std::unique_ptr<UpdateJob> Collect() = 0;
+  // Jobs that were not collected yet, or another one that changes the algorithm.
+  virtual bool busy() const = 0;
+
+  // exhausted: this learner has no more batches. Whether no more updates will be made.
+  virtual bool Over(bool exhausted) { return exhausted; }
+  // A job of the caller's is about to change the algorithm's state: others are to get the same.
+  virtual void StateChanges() {}
+  // The learner ends; who waits for it learns so.
+  virtual void Leave() {}
+  // The one of the learners that publishes and checkpoints.
+  virtual bool leads() const { return true; }
+  // Grows with each learner that leads; WeightsVersion has it.
+  virtual std::uint64_t generation() const = 0;
+  // Batches behind each update, for schedules.
+  virtual int learners() const { return 1; }
+};
+
+// For those who write one. Looks at the weights after a job's updates, and copies them where that
+// is wanted. Within a job of the executor.
+void FinishJob(const Algorithm& algorithm, UpdateJob* job);
+
+// Alone.
+std::unique_ptr<Updater> MakeLocalUpdater(Algorithm* algorithm, Executor* executor,
+                                          std::uint64_t incarnation);
+
+// In step with the other learners of the run, by all-reduce: synchronous SGD over all that are
+// there (LearnerGroup, GroupRound). Nothing is lost with one of them but its own batches.
+struct GroupUpdaterOptions {
+  int learners = 1;
+  std::uint64_t max_updates = 0;  // 0: no limit; nobody makes more
+  LearnerLobby* lobby = nullptr;  // outlives it
+  FleetMember* member = nullptr;
+  Executor* executor = nullptr;
+  Algorithm* algorithm = nullptr;
+};
+std::unique_ptr<Updater> MakeGroupUpdater(const GroupUpdaterOptions& options);
+
+}  // namespace troop

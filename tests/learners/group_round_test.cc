@@ -1,0 +1,272 @@
+#include "learners/group_round.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "collective/sim.h"
+#include "core/rng.h"
+
+namespace troop {
+namespace {
+
+constexpr std::int64_t kInputs = 3, kActions = 2, kBatch = 5;
+
+Config SmallConfig(std::int64_t units) {
+  Config config;
+  LayerConfig layer;
+  layer.type = "linear";
+  layer.units = units;
+  config.network.layers = {layer, layer};
+  config.learner.max_grad_norm = 0;
+  config.optimizer.type = "sgd";
+  config.optimizer.learning_rate = 0.5;
+  return config;
+}
+
+std::unique_ptr<Algorithm> MakeSmall(const Config& config) {
+  EnvSpec env;
+  env.id = "test";
+  env.observation = {DType::kF32, {kInputs}};
+  env.action.count = kActions;
+  auto made = MakeAlgorithm(config, env);
+  EXPECT_TRUE(made.ok()) << made.status().ToString();
+  return std::move(made).value();
+}
+
+SampleBatch RandomBatch(std::uint64_t seed) {
+  Rng rng({seed, Purpose::kTest});
+  SampleBatch b;
+  b.key.resize(kBatch);
+  b.probability.assign(kBatch, 1.0 / double(kBatch));
+  b.weight.assign(kBatch, 1);
+  b.length.assign(kBatch, 1);
+  b.policy_version.assign(kBatch, 0);
+  b.observation = Tensor(DType::kF32, {kBatch, kInputs});
+  b.next_observation = Tensor(DType::kF32, {kBatch, kInputs});
+  b.action = Tensor(DType::kI32, {kBatch});
+  b.reward = Tensor(DType::kF32, {kBatch, 1});
+  b.discount = Tensor(DType::kF32, {kBatch, 1});
+  for (float& x : b.observation.as<float>()) x = float(rng.Normal());
+  for (float& x : b.next_observation.as<float>()) x = float(rng.Normal());
+  for (float& x : b.reward.as<float>()) x = float(rng.Normal());
+  std::ranges::fill(b.discount.as<float>(), 1.0f);
+  for (std::int32_t& a : b.action.as<std::int32_t>()) a = std::int32_t(rng.Below(kActions));
+  return b;
+}
+
+std::vector<float> Copy(std::span<const float> values) { return {values.begin(), values.end()}; }
+
+// N learners that one thread plays.
+class Learners {
+ public:
+  explicit Learners(int size, std::int64_t units = 8)
+      : group_({.size = size, .delay_min = Duration(5000), .delay_max = Duration(500000)}) {
+    for (int rank = 0; rank < size; ++rank) {
+      algorithms.push_back(MakeSmall(SmallConfig(units)));
+      ranks.push_back(group_.Rank(rank));
+    }
+  }
+
+  // A round in which rank i has batches[i]; nullptr: none.
+  std::vector<Result<GroupRound::Outcome>> Round(const std::vector<const SampleBatch*>& batches,
+                                                 const std::vector<bool>& exhausted = {},
+                                                 int killed = -1) {
+    std::vector<std::unique_ptr<GroupRound>> rounds;
+    std::vector<std::optional<Result<GroupRound::Outcome>>> ends(batches.size());
+    priority.assign(batches.size(), std::vector<float>(kBatch));
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+      rounds.push_back(std::make_unique<GroupRound>(ranks[i].get(), algorithms[i].get()));
+      if (int(i) == killed) continue;
+      const Status begun = rounds[i]->Begin(batches[i], 0.25 * double(i),
+                                            i < exhausted.size() && exhausted[i], priority[i]);
+      if (!begun.ok()) ends[i] = begun;
+    }
+    if (killed >= 0) {
+      group_.Kill(killed);
+      ends[std::size_t(killed)] = Cancelled("killed");
+    }
+    for (int turn = 0; turn < 100000; ++turn) {
+      bool all = true;
+      for (std::size_t i = 0; i < rounds.size(); ++i) {
+        if (!ends[i]) ends[i] = rounds[i]->Poll();
+        all = all && ends[i];
+      }
+      if (all) break;
+      group_.Advance(Duration(50000));
+    }
+    std::vector<Result<GroupRound::Outcome>> out;
+    for (auto& end : ends) {
+      EXPECT_TRUE(end.has_value()) << "it waits for ever";
+      out.push_back(end ? *end : Result<GroupRound::Outcome>(Internal("none")));
+    }
+    return out;
+  }
+
+  void ExpectAllEqual() const {
+    for (const auto& other : algorithms) {
+      EXPECT_EQ(other->updates(), algorithms[0]->updates());
+      const auto a = std::as_bytes(other->value()), b = std::as_bytes(algorithms[0]->value());
+      EXPECT_TRUE(std::ranges::equal(a, b));
+    }
+  }
+
+  std::vector<std::unique_ptr<Algorithm>> algorithms;
+  std::vector<std::vector<float>> priority;
+  std::vector<std::unique_ptr<Collective>> ranks;
+
+ private:
+  SimGroup group_;
+};
+
+// Plain SGD in f64 on the mean of gradients that each batch gives alone. Units of 700: several
+// buckets.
+TEST(GroupRoundTest, AllStepWithTheMeanGradient) {
+  for (const std::int64_t units : {8, 700}) {
+    for (const int size : {1, 2, 3}) {
+      Learners learners(size, units);
+      const auto single = MakeSmall(SmallConfig(units));
+      for (std::uint64_t step = 0; step < 3; ++step) {
+        std::vector<SampleBatch> batches;
+        std::vector<const SampleBatch*> given;
+        for (int i = 0; i < size; ++i) batches.push_back(RandomBatch(step * 10 + std::uint64_t(i)));
+        std::vector<double> want(single->value().size());
+        std::ranges::copy(learners.algorithms[0]->value(), want.begin());
+        single->AdoptValue(0, learners.algorithms[0]->value());
+        for (const SampleBatch& batch : batches) {
+          given.push_back(&batch);
+          std::vector<float> priority(kBatch);
+          ASSERT_TRUE(single->ComputeGradient(batch, priority).ok());
+          for (std::size_t p = 0; p < want.size(); ++p) {
+            want[p] -= 0.5 * double(single->gradient()[p]) / size;
+          }
+        }
+        for (const auto& end : learners.Round(given)) {
+          ASSERT_TRUE(end.ok()) << end.status().ToString();
+          EXPECT_TRUE(end->applied);
+          EXPECT_FALSE(end->all_exhausted);
+        }
+        learners.ExpectAllEqual();
+        const auto got = learners.algorithms[0]->value();
+        for (std::size_t p = 0; p < want.size(); ++p) {
+          ASSERT_NEAR(got[p], want[p], 1e-6 * std::max(1.0, std::abs(want[p]))) << p;
+        }
+        EXPECT_GT(learners.priority.back()[0], 0);
+      }
+      EXPECT_EQ(learners.algorithms[0]->updates(), 3u);
+    }
+  }
+}
+
+// The mean is over those that gave one: the round is as one without the other.
+TEST(GroupRoundTest, ALearnerWithoutABatchKeepsStep) {
+  const SampleBatch batch = RandomBatch(1);
+  Learners two(2), one(1);
+  for (const auto& end : two.Round({nullptr, &batch}, {true, false})) {
+    ASSERT_TRUE(end.ok());
+    EXPECT_TRUE(end->applied);
+    EXPECT_FALSE(end->all_exhausted);
+  }
+  ASSERT_TRUE(one.Round({&batch})[0].ok());
+  EXPECT_EQ(Copy(two.algorithms[0]->value()), Copy(one.algorithms[0]->value()));
+  two.ExpectAllEqual();
+  const auto before = Copy(two.algorithms[0]->value());
+  for (const auto& end : two.Round({nullptr, nullptr}, {true, true})) {
+    ASSERT_TRUE(end.ok());
+    EXPECT_FALSE(end->applied);
+    EXPECT_TRUE(end->all_exhausted);
+  }
+  EXPECT_EQ(two.algorithms[0]->updates(), 1u);
+  EXPECT_EQ(Copy(two.algorithms[0]->value()), before);
+}
+
+TEST(GroupRoundTest, ABadBatchIsItsOwnersAloneAndNobodyPartsFromTheOthers) {
+  const SampleBatch good = RandomBatch(1);
+  SampleBatch bad = RandomBatch(2);
+  bad.observation.as<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+  Learners learners(2), one(1);
+  const auto ends = learners.Round({&good, &bad});
+  ASSERT_TRUE(ends[0].ok() && ends[1].ok());
+  EXPECT_TRUE(ends[0]->update.ok());
+  EXPECT_EQ(ends[1]->update.code(), Code::kDataLoss);
+  EXPECT_EQ(ends[0]->given, 1);
+  EXPECT_EQ(ends[1]->given, 0);
+  learners.ExpectAllEqual();
+  EXPECT_EQ(learners.algorithms[0]->updates(), 1u);
+  ASSERT_TRUE(one.Round({&good})[0].ok());
+  EXPECT_EQ(Copy(learners.algorithms[0]->value()), Copy(one.algorithms[0]->value()));
+}
+
+// Each is finite, their sum is not.
+TEST(GroupRoundTest, ASumThatIsNotFiniteIsLeftOutByAll) {
+  SampleBatch huge = RandomBatch(3);
+  Learners learners(2);
+  const auto before = Copy(learners.algorithms[0]->value());
+  // Huber's slope is 1 here: the last bias gets a gradient of 3e38 from each.
+  for (float& x : huge.observation.as<float>()) x *= 0.01f;
+  std::ranges::fill(huge.reward.as<float>(), 3.0f);
+  std::ranges::fill(huge.discount.as<float>(), 0.0f);
+  std::ranges::fill(huge.action.as<std::int32_t>(), 0);
+  std::ranges::fill(huge.weight, 3e38f);
+  std::vector<float> priority(kBatch);
+  ASSERT_TRUE(MakeSmall(SmallConfig(8))->ComputeGradient(huge, priority).ok());
+  const auto ends = learners.Round({&huge, &huge});
+  for (const auto& end : ends) {
+    ASSERT_TRUE(end.ok());
+    EXPECT_FALSE(end->update.ok());
+    EXPECT_FALSE(end->applied);
+  }
+  learners.ExpectAllEqual();
+  EXPECT_EQ(Copy(learners.algorithms[1]->value()), before);
+}
+
+TEST(GroupRoundTest, WithADeadRankNobodyStepsAndAllSaySo) {
+  const SampleBatch batch = RandomBatch(1);
+  Learners learners(3);
+  const auto before = Copy(learners.algorithms[0]->value());
+  const auto ends = learners.Round({&batch, &batch, &batch}, {}, 1);
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(ends[std::size_t(rank)].status().code(), Code::kUnavailable);
+    EXPECT_EQ(Copy(learners.algorithms[std::size_t(rank)]->value()), before);
+    EXPECT_EQ(learners.algorithms[std::size_t(rank)]->updates(), 0u);
+  }
+}
+
+TEST(StateExchangeTest, AllGetTheStateOfTheOneWithTheMostUpdates) {
+  Learners learners(3);
+  const SampleBatch batch = RandomBatch(1);
+  std::vector<float> priority(kBatch);
+  for (const auto& [rank, updates] : {std::pair(0, 1), {1, 4}, {2, 4}}) {
+    for (int i = 0; i < updates; ++i) {
+      const SampleBatch own = RandomBatch(std::uint64_t(100 * rank + i));
+      ASSERT_TRUE(learners.algorithms[std::size_t(rank)]->Update(own, 0, priority).ok());
+    }
+  }
+  const auto want = Copy(learners.algorithms[1]->value());  // the first of those with 4
+  ASSERT_NE(want, Copy(learners.algorithms[2]->value()));
+  std::vector<StateExchange> exchanges;
+  for (int i = 0; i < 3; ++i) {
+    exchanges.emplace_back(learners.ranks[std::size_t(i)].get(),
+                           learners.algorithms[std::size_t(i)].get());
+  }
+  std::vector<std::optional<Status>> ends(3);
+  for (int turn = 0; turn < 100000; ++turn) {
+    bool all = true;
+    for (std::size_t i = 0; i < 3; ++i) {
+      if (!ends[i]) ends[i] = exchanges[i].Poll();
+      all = all && ends[i];
+    }
+    if (all) break;
+  }
+  for (const auto& end : ends) {
+    ASSERT_TRUE(end.has_value());
+    EXPECT_TRUE(end->ok()) << end->ToString();
+  }
+  learners.ExpectAllEqual();
+  EXPECT_EQ(learners.algorithms[0]->updates(), 4u);
+  EXPECT_EQ(Copy(learners.algorithms[0]->value()), want);
+}
+
+}  // namespace
+}  // namespace troop
