@@ -70,13 +70,14 @@ TrajectorySpec ActorNode::Trajectory() const {
 
 // All shards or none: a stream's shard is a matter of their number.
 Status ActorNode::ConnectReplay(const Origin& origin) {
-  const auto shards = std::int32_t(config_.replay.shards);
-  for (std::int32_t k = 0; k < shards; ++k) {
+  const std::vector<std::int32_t> shards =
+      ReplayShardsFor(config_, member_->options().index);
+  for (const std::int32_t k : shards) {
     if (writer_ || member_->Endpoint(Role::kReplay, k).empty()) return Status::Ok();
   }
   const TrajectorySpec trajectory = Trajectory();
   std::vector<std::unique_ptr<Channel>> channels;
-  for (std::int32_t k = 0; k < shards; ++k) {
+  for (const std::int32_t k : shards) {
     const int window = int(config_.actor.push_window) + 1;
     TROOP_ASSIGN_OR_RETURN(auto channel, network_->Connect(member_->Endpoint(Role::kReplay, k),
                                                            {.origin = origin, .window = window}));

@@ -127,6 +127,16 @@ void CheckShards(const Config& c, Conflicts* out) {
           "{} shards for {} environments: some would stay empty; have fewer", shards, envs);
   out->If(shards > c.replay.min_items, {"replay.shards", "replay.min_items"},
           "{} shards share replay.min_items = {}; have fewer", shards, c.replay.min_items);
+  const bool local = c.replay.scope == "local";
+  out->If(local && shards != c.fleet.learners, {"replay.shards", "fleet.learners", "replay.scope"},
+          "replay.scope = \"local\" gives each of {} learners a shard of its own, not {}; make "
+          "them equal, or the scope \"global\"",
+          c.fleet.learners, shards);
+  out->If(local && c.fleet.actors % c.fleet.learners != 0,
+          {"fleet.actors", "fleet.learners", "replay.scope"},
+          "{} actors can't be dealt evenly to {} learners, as replay.scope = \"local\" does; make "
+          "it a multiple",
+          c.fleet.actors, c.fleet.learners);
   out->If(c.replay.ack == "disk" && !c.replay.persist, {"replay.ack", "replay.persist"},
           "\"disk\" needs replay.persist = true; set it, or \"memory\" here");
   out->If(c.replay.spill && !c.replay.persist, {"replay.spill", "replay.persist"},

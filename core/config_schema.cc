@@ -199,6 +199,10 @@ void VisitReplay(Config::ReplayKeys& c, ConfigVisitor& v) {
   v.Visit({"replay.shards",
            "Replay processes. Items, minimum and capacity are spread over them by environment.",
            Between(1, 256)}, c.shards);
+  v.Visit({.name = "replay.scope",
+           .doc = "\"global\": every learner draws from all shards. \"local\": shard i is learner "
+                  "i's own, filled by the actors i, i + learners, … (Gorila's bundles).",
+           .choices = {"global", "local"}}, c.scope);
   v.Visit({.name = "replay.codec",
            .doc = "How observations are kept and sent; auto: lz4 for pictures of 1 KiB and more.",
            .choices = kCodecs}, c.codec);

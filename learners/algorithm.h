@@ -27,7 +27,7 @@ class Algorithm {
   // |TD error| of each item, not yet raised to α. `watch` hears while backward goes on which
   // parts are done; nullptr: nobody wants to know.
   // Errors: kDataLoss when loss or gradient is not finite, with where that comes from: the item
-  // of the batch, the parameter; kInvalidArgument: the batch doesn't fit. There is no gradient then.
+  // of the batch, the parameter; kInvalidArgument: the batch doesn't fit. No gradient then.
   virtual Result<LossReport> ComputeGradient(const SampleBatch& batch, std::span<float> priority,
                                              GradientWatch* watch = nullptr) = 0;
   // [P], of the last ComputeGradient. Learners that agree put here what they agreed on.

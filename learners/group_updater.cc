@@ -67,9 +67,7 @@ class GroupUpdater final : public Updater {
     finished_.pop_front();
     return job;
   }
-  bool busy() const override {
-    return !jobs_.empty() || !finished_.empty() || group_.joining();
-  }
+  bool busy() const override { return !jobs_.empty() || !finished_.empty() || group_.joining(); }
 
   bool Over(bool exhausted) override {
     exhausted_ = exhausted;
@@ -125,8 +123,8 @@ class GroupUpdater final : public Updater {
   // False: there is none to begin.
   bool BeginRound(Collective* group, Rounds* work) {
     const UpdateJob& job = *work->job;
-    const bool enough = options_.max_updates > 0 &&
-                        options_.algorithm->updates() >= options_.max_updates;
+    const bool enough =
+        options_.max_updates > 0 && options_.algorithm->updates() >= options_.max_updates;
     if (enough) {
       work->all_exhausted = true;  // all are at the same update
     } else if (group_.wanted()) {

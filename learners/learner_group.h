@@ -22,8 +22,8 @@ namespace troop {
 class LearnerGroup {
  public:
   struct Options {
-    int learners = 1;                   // of the config
-    Duration wait = Seconds(5);         // for those who are missing
+    int learners = 1;            // of the config
+    Duration wait = Seconds(5);  // for those who are missing
     LearnerLobby* lobby = nullptr;
     FleetMember* member = nullptr;
     Executor* executor = nullptr;

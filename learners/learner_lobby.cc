@@ -23,13 +23,12 @@ class SocketLobby final : public LearnerLobby {
 
   Result<std::string> Open() override {
     entry_.reset();
-    TROOP_ASSIGN_OR_RETURN(entry_,
-                           GroupEntry::Listen({.group = options_.group,
-                                               .token = options_.token,
-                                               .size = options_.learners_max,
-                                               .listen = options_.listen,
-                                               .connect_timeout = options_.connect_timeout,
-                                               .timeout = options_.timeout}));
+    TROOP_ASSIGN_OR_RETURN(entry_, GroupEntry::Listen({.group = options_.group,
+                                                       .token = options_.token,
+                                                       .size = options_.learners_max,
+                                                       .listen = options_.listen,
+                                                       .connect_timeout = options_.connect_timeout,
+                                                       .timeout = options_.timeout}));
     return ToText(entry_->self());
   }
 

@@ -78,14 +78,14 @@ void LearnerNode::MakeUpdater() {
 
 Status LearnerNode::ConnectReplay(ChannelOptions options) {
   const FleetMember& member = *context_.member;
-  const auto shards = std::int32_t(context_.config.replay.shards);
-  for (std::int32_t k = 0; k < shards; ++k) {
+  const std::vector<std::int32_t> shards = ReplayShardsFor(context_.config, member.options().index);
+  for (const std::int32_t k : shards) {
     if (sampler_ || member.Endpoint(Role::kReplay, k).empty()) return Status::Ok();
   }
   // Beside requests for samples: priorities, totals, dictionaries.
   options.window = int(context_.config.learner.prefetch) + 12;
   std::vector<std::unique_ptr<Channel>> channels;
-  for (std::int32_t k = 0; k < shards; ++k) {
+  for (const std::int32_t k : shards) {
     TROOP_ASSIGN_OR_RETURN(auto channel,
                            context_.network->Connect(member.Endpoint(Role::kReplay, k), options));
     channels.push_back(std::move(channel));
@@ -243,7 +243,8 @@ void LearnerNode::Publish(Buffer value) {
 // wait for ever.
 void LearnerNode::PublishAgain() {
   const std::uint64_t server = context_.member->Incarnation(Role::kParamServer, 0);
-  if (!publisher_ || !updater_->leads() || updater_->busy() || checkpoint_ || server == 0 || server == published_to_)
+  if (!publisher_ || !updater_->leads() || updater_->busy() || checkpoint_ || server == 0 ||
+      server == published_to_)
     return;
   PublishNow();
 }

@@ -96,14 +96,14 @@ class LearnerNode final : public Node {
   std::unique_ptr<CheckpointJob> checkpoint_;
   std::unique_ptr<RollbackJob> rollback_;
   RollbackRule rule_;
-  std::uint64_t updates_ = 0;           // done, as far as the node knows
-  std::uint64_t led_ = 0;               // of these, since the start, while this learner led
-  std::uint64_t submitted_ = 0;         // updates in all jobs up to now
-  std::size_t batches_waiting_ = 0;     // in jobs
-  std::uint64_t publish_at_ = 0;        // `submitted_` when the last publication was ordered
-  std::uint64_t published_ = 0;         // version of the last weights handed to the publisher
-  std::uint64_t published_to_ = 0;      // incarnation of the parameter server that got them
-  std::uint64_t skipped_ = 0;           // updates of which a number was not finite
+  std::uint64_t updates_ = 0;        // done, as far as the node knows
+  std::uint64_t led_ = 0;            // of these, since the start, while this learner led
+  std::uint64_t submitted_ = 0;      // updates in all jobs up to now
+  std::size_t batches_waiting_ = 0;  // in jobs
+  std::uint64_t publish_at_ = 0;     // `submitted_` when the last publication was ordered
+  std::uint64_t published_ = 0;      // version of the last weights handed to the publisher
+  std::uint64_t published_to_ = 0;   // incarnation of the parameter server that got them
+  std::uint64_t skipped_ = 0;        // updates of which a number was not finite
   std::optional<Time> next_checkpoint_;
   bool exhausted_ = false;         // the replay gives no more, or max_updates is reached
   bool final_checkpoint_ = false;  // written, or given up

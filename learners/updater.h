@@ -15,7 +15,7 @@ namespace troop {
 struct UpdateJob {
   std::vector<SampleBatch> batches;
   double progress = 0;
-  bool publish = false;  // a copy of the weights is wanted
+  bool publish = false;   // a copy of the weights is wanted
   std::size_t taken = 0;  // batches, at first: of those that a group lost nothing is left
 
   std::vector<std::vector<float>> priority;  // [batches][B]; empty: that update was skipped
@@ -36,7 +36,7 @@ class Updater {
   // When to call it again, beside what wakes the node; kForever: no need.
   virtual Time next_poll() const { return kForever; }
   virtual bool CanTake() const = 0;
-  virtual std::size_t batches_max() const = 0;  // of a job
+  virtual std::size_t batches_max() const = 0;            // of a job
   virtual void Take(std::unique_ptr<UpdateJob> job) = 0;  // REQUIRES: CanTake
   // The oldest that is done; nullptr: none.
   virtual std::unique_ptr<UpdateJob> Collect() = 0;

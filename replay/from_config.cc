@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
+
 #include "core/check.h"
 
 namespace troop {
@@ -100,6 +102,13 @@ Result<ReplayServer::Options> ReplayOptionsFor(const Config& config,
     options.tables.push_back(std::move(made));
   }
   return options;
+}
+
+std::vector<std::int32_t> ReplayShardsFor(const Config& config, std::int32_t index) {
+  if (config.replay.scope == "local") return {index % std::int32_t(config.replay.shards)};
+  std::vector<std::int32_t> all(std::size_t(config.replay.shards));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 ReplayWriter::Options WriterOptionsFor(const Config& config, const TrajectorySpec& trajectory) {

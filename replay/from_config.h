@@ -20,6 +20,8 @@ Result<ReplayServer::Options> ReplayOptionsFor(const Config& config,
 // One of replay.tables, of one shard likewise.
 Result<ReplayTableOptions> ReplayTableFor(const ReplayTableConfig& table, std::int64_t seed,
                                           std::int64_t shards);
+// The shards that an actor fills, or a learner draws from: their indices, in order.
+std::vector<std::int32_t> ReplayShardsFor(const Config& config, std::int32_t index);
 ReplayWriter::Options WriterOptionsFor(const Config& config, const TrajectorySpec& trajectory);
 ReplaySampler::Options SamplerOptionsFor(const Config& config, const TrajectorySpec& trajectory);
 

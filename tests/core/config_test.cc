@@ -404,6 +404,7 @@ void Repair(Config* c) {
   c->learner.batches_per_request = 1;
   c->learner.total_steps = std::max({c->learner.total_steps, c->actor.warmup_steps,
                                      double(c->replay.min_items)});
+  if (c->fleet.learners > 1) c->network.normalize_observations = false;
   if (c->optimizer.type != "adam" || c->network.normalize_observations) {
     c->optimizer.weight_decay = 0;
   }
@@ -416,6 +417,7 @@ void Repair(Config* c) {
   c->fleet.mode = "processes";
   c->replay.persist = true;
   c->replay.shards = std::min({c->replay.shards, c->fleet.actors, c->replay.min_items});
+  c->replay.scope = "global";
   for (std::size_t i = 0; i < c->replay.tables.size(); ++i) {
     ReplayTableConfig& table = c->replay.tables[i];
     table.name = "table-" + std::to_string(i);

@@ -1,0 +1,102 @@
+// Several learners of one run: in step, through deaths and a freeze, to exactly its steps.
+
+#include "core/storage.h"
+#include "learners/checkpoint.h"
+#include "tests/system/troop_process.h"
+
+namespace troop {
+namespace {
+
+class LearnersTest : public SystemTest {
+ protected:
+  // Of index i, once there is one that is not `before`.
+  pid_t AwaitLearner(int index, pid_t before = 0) const {
+    pid_t process = 0;
+    EXPECT_TRUE(Await([&] {
+      for (const pid_t found : RoleProcesses(Coordinator(), "learner")) {
+        const std::vector<std::string> words = CommandLine(found);
+        if (found != before && words.size() > 4 && words[4] == std::to_string(index)) {
+          process = found;
+        }
+      }
+      return process != 0;
+    })) << index;
+    return process;
+  }
+  // How often learner i has come in step with all.
+  int Groups(int index, int size) const {
+    const std::string log = RoleLog("learner-" + std::to_string(index));
+    const std::string line = "in step with " + std::to_string(size) + " of 3";
+    int count = 0;
+    for (std::size_t at = log.find(line); at != log.npos; at = log.find(line, at + 1)) ++count;
+    return count;
+  }
+  bool AwaitGroups(int index, int size, int count) const {
+    return Await([&] { return Groups(index, size) >= count; });
+  }
+  std::string Logs() const {
+    return RoleLog("learner-0") + RoleLog("learner-1") + RoleLog("learner-2") + LauncherLog();
+  }
+};
+
+TEST_F(LearnersTest, ThreeOutliveTheDeathOfEachAndEndWithExactlyTheirSteps) {
+  const auto troop = TrainLong({"fleet.learners=3"});
+  ASSERT_TRUE(AwaitGroups(0, 3, 1)) << Logs();
+  ASSERT_TRUE(AwaitSteps(1000)) << Logs();
+  for (const int index : {1, 0, 2}) {
+    const int before = Groups((index + 1) % 3, 3);
+    const pid_t process = AwaitLearner(index);
+    SendSignal(process, SIGKILL);
+    AwaitLearner(index, process);
+    ASSERT_TRUE(AwaitGroups((index + 1) % 3, 3, before + 1)) << Logs();
+    ASSERT_TRUE(AwaitGroups(index, 3, 1)) << Logs();
+  }
+  ExpectDone(troop.get(), kLongSteps);
+  const auto storage = MakeDiskStorage(run());
+  const auto newest = NewestCheckpoint(storage->get());
+  ASSERT_TRUE(newest.ok()) << newest.status().ToString();
+  const auto checkpoint = ReadCheckpoint(storage->get(), *newest);
+  ASSERT_TRUE(checkpoint.ok());
+  // Eight samples a step, in batches of 64 from each of three, but for what deaths cost.
+  EXPECT_GT(double(checkpoint->updates), 0.8 * kLongSteps * 8 / 64 / 3);
+  EXPECT_LE(double(checkpoint->updates), 1.01 * kLongSteps * 8 / 64 / 3);
+}
+
+TEST_F(LearnersTest, AFrozenOneIsLeftBehindAndComesBack) {
+  const auto troop = TrainLong({"fleet.learners=3", "learner.agree_timeout_s=0.5"});
+  ASSERT_TRUE(AwaitGroups(0, 3, 1)) << Logs();
+  ASSERT_TRUE(AwaitSteps(1000)) << Logs();
+  const pid_t process = AwaitLearner(2);
+  SendSignal(process, SIGSTOP);
+  EXPECT_TRUE(AwaitGroups(0, 2, 1)) << Logs();
+  SendSignal(process, SIGCONT);
+  EXPECT_TRUE(AwaitGroups(2, 3, 2)) << Logs();
+  ExpectDone(troop.get(), kLongSteps);
+}
+
+TEST_F(LearnersTest, InSerialModeTwoGiveEqualBytes) {
+  std::string weights[2];
+  for (const int i : {0, 1}) {
+    const std::string name = "serial-" + std::to_string(i);
+    const auto troop = Train(
+        {"fleet.learners=2", "fleet.mode=serial", "name=" + name, "learner.total_steps=4001"});
+    ExpectDone(troop.get(), 4001, name);
+    const auto storage = MakeDiskStorage(run(name));
+    const auto newest = NewestCheckpoint(storage->get());
+    ASSERT_TRUE(newest.ok()) << newest.status().ToString();
+    weights[i] = FileText(run(name) + "/" + *newest + "/state.safetensors");
+  }
+  EXPECT_FALSE(weights[0].empty());
+  EXPECT_EQ(weights[0], weights[1]);
+}
+
+TEST_F(LearnersTest, EachMayHaveAReplayOfItsOwn) {
+  const auto troop = Train({"fleet.learners=2", "replay.shards=2", "replay.scope=local"});
+  ExpectDone(troop.get(), 8001);
+  for (const char* learner : {"learner-0", "learner-1"}) {
+    EXPECT_NE(RoleLog(learner).find("in step with 2 of 2"), std::string::npos) << RoleLog(learner);
+  }
+}
+
+}  // namespace
+}  // namespace troop
