@@ -169,6 +169,28 @@ struct Config {
     bool operator==(const LearnerKeys&) const = default;
   } learner;
 
+  struct ParamServerKeys {
+    std::int64_t shards = 1;           // processes that share the parameters
+    std::string sharding = "memory";   // "memory" | "layer"
+    std::string mode = "bsp";          // "bsp" | "k_of_n" | "ssp" | "async" | "local_sgd"
+    std::int64_t k = 1;                // k_of_n
+    bool cancel = false;               // k_of_n
+    bool per_batch = false;            // k_of_n
+    std::int64_t staleness = 0;        // ssp
+    bool damp_stale = false;
+    std::int64_t warm_start_updates = 0;  // async
+    std::int64_t fetch_every = 1;      // updates of a learner between pulls
+    std::int64_t push_every = 1;
+    std::int64_t max_staleness = 0;    // older gradients are dropped; 0: none is
+    double outlier_sigmas = 0;         // gradients of outlying losses are dropped; 0: none is
+    std::string codec = "none";        // "none" | "fp16" | "bf16" | "top_k" | "strom"
+    double codec_keep = 0.01;          // top_k
+    double codec_threshold = 1;        // strom
+    bool backup = false;               // each shard has a second process that can take over
+    double lease_s = 2;                // beyond fleet.dead_after_s
+    bool operator==(const ParamServerKeys&) const = default;
+  } paramserver;
+
   struct OptimizerKeys {
     std::string type = "adam";         // "adam" | "rmsprop" | "sgd" | "adagrad"
     double learning_rate = 1e-3;

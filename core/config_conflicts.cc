@@ -160,6 +160,39 @@ void CheckShards(const Config& c, Conflicts* out) {
   }
 }
 
+void CheckSync(const Config& c, Conflicts* out) {
+  const Config::ParamServerKeys& p = c.paramserver;
+  const std::string mode = TomlString(p.mode);
+  const bool k_of_n = p.mode == "k_of_n", local_sgd = p.mode == "local_sgd";
+  out->If(p.k > 1 && !k_of_n, {"paramserver.k", "paramserver.mode"},
+          "only paramserver.mode = \"k_of_n\" has it, not {}; set 1, or change the mode", mode);
+  out->If(p.cancel && !k_of_n, {"paramserver.cancel", "paramserver.mode"},
+          "only paramserver.mode = \"k_of_n\" has it, not {}; set false, or change the mode", mode);
+  out->If(p.per_batch && !k_of_n, {"paramserver.per_batch", "paramserver.mode"},
+          "only paramserver.mode = \"k_of_n\" has it, not {}; set false, or change the mode", mode);
+  out->If(p.staleness > 0 && p.mode != "ssp", {"paramserver.staleness", "paramserver.mode"},
+          "only paramserver.mode = \"ssp\" has it, not {}; set 0, or change the mode", mode);
+  out->If(p.warm_start_updates > 0 && p.mode != "async",
+          {"paramserver.warm_start_updates", "paramserver.mode"},
+          "only paramserver.mode = \"async\" has it, not {}; set 0, or change the mode", mode);
+  out->If(p.damp_stale && (p.mode == "bsp" || local_sgd),
+          {"paramserver.damp_stale", "paramserver.mode"},
+          "nothing is stale in {}; set false, or change the mode", mode);
+  out->If(k_of_n && !p.per_batch && p.k > c.fleet.learners,
+          {"paramserver.k", "fleet.learners", "paramserver.per_batch"},
+          "{} of fleet.learners = {}, one push each; lower it, or set paramserver.per_batch = true",
+          p.k, c.fleet.learners);
+  // Where a push is waited for, the version after it is what the next one is computed at.
+  const bool waits = p.mode == "bsp" || local_sgd || (k_of_n && !p.per_batch) ||
+                     (p.mode == "ssp" && p.staleness == 0);
+  out->If(waits && p.fetch_every != p.push_every && (local_sgd || p.fetch_every > p.push_every),
+          {"paramserver.fetch_every", "paramserver.push_every", "paramserver.mode"},
+          "{} with paramserver.push_every = {}: in {} a pull follows each push; make them the same",
+          p.fetch_every, p.push_every, mode);
+  out->If(local_sgd && p.codec != "none", {"paramserver.codec", "paramserver.mode"},
+          "{} is for gradients, {} pushes values; set \"none\"", TomlString(p.codec), mode);
+}
+
 void CheckRun(const Config& c, Conflicts* out) {
   out->If(c.actor.warmup_steps > c.learner.total_steps,
           {"actor.warmup_steps", "learner.total_steps"},
@@ -202,6 +235,7 @@ std::vector<ConfigConflict> FindConflicts(const Config& config) {
   CheckNetwork(config, &conflicts);
   CheckReplay(config, &conflicts);
   CheckShards(config, &conflicts);
+  CheckSync(config, &conflicts);
   CheckRun(config, &conflicts);
   return conflicts.Take();
 }

@@ -281,6 +281,65 @@ void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
            Between(0.1, 3600)}, c.agree_timeout_s);
 }
 
+void VisitSync(Config::ParamServerKeys& c, ConfigVisitor& v) {
+  v.Visit({.name = "paramserver.mode",
+           .doc = "When gradients are applied: all learners' together; the first k; each at once, "
+                  "nobody far ahead; each at once; or learners' values are averaged.",
+           .choices = {"bsp", "k_of_n", "ssp", "async", "local_sgd"}}, c.mode);
+  v.Visit({"paramserver.k", "k_of_n: gradients that make an update.", Between(1, 100000)}, c.k);
+  v.Visit({"paramserver.cancel",
+           "k_of_n: drop gradients of older versions (K-sync of Dutta et al. 2018)."}, c.cancel);
+  v.Visit({"paramserver.per_batch",
+           "k_of_n: a fast learner may give several of the k (K-batch-sync and -async)."},
+          c.per_batch);
+  v.Visit({"paramserver.staleness",
+           "ssp: pushes that a learner may be ahead of the slowest; 0: as bsp (Ho et al. 2013).",
+           Between(0, kMany)}, c.staleness);
+  v.Visit({"paramserver.damp_stale",
+           "A gradient t versions old counts 1/t (Zhang et al. 2016): k_of_n, ssp, async."},
+          c.damp_stale);
+  v.Visit({"paramserver.warm_start_updates",
+           "async: until this version the first learner works alone (Dean et al. 2012).",
+           Between(0, kMany)}, c.warm_start_updates);
+  v.Visit({"paramserver.fetch_every", "Updates of a learner between two pulls (n_fetch).",
+           Between(1, kMany)}, c.fetch_every);
+  v.Visit({"paramserver.push_every",
+           "Updates of a learner whose gradients are pushed as one (n_push; local_sgd: H).",
+           Between(1, kMany)}, c.push_every);
+}
+
+void VisitParamServer(Config::ParamServerKeys& c, ConfigVisitor& v) {
+  v.Visit({"paramserver.shards",
+           "Processes that share the parameters, each with its part of the optimizer, where "
+           "learner.sync = \"paramserver\".",
+           Between(1, 1024)}, c.shards);
+  v.Visit({.name = "paramserver.sharding",
+           .doc = "How parameters are dealt to shards: in equal bytes, or by whole layers.",
+           .choices = {"memory", "layer"}}, c.sharding);
+  VisitSync(c, v);
+  v.Visit({"paramserver.max_staleness",
+           "Gradients computed more versions ago are dropped (Nair et al. 2015); 0: none is.",
+           Between(0, kMany)}, c.max_staleness);
+  v.Visit({"paramserver.outlier_sigmas",
+           "Gradients whose loss is beyond mean + x standard deviations are dropped (Nair et al. "
+           "2015); 0: none is.",
+           AtLeast(0)}, c.outlier_sigmas);
+  v.Visit({.name = "paramserver.codec",
+           .doc = "How gradients are pushed; what is not sent is added to the next one.",
+           .choices = {"none", "fp16", "bf16", "top_k", "strom"}}, c.codec);
+  v.Visit({"paramserver.codec_keep", "top_k: share of the elements that is sent.",
+           AboveUpTo(0, 1)}, c.codec_keep);
+  v.Visit({"paramserver.codec_threshold",
+           "strom: size from which an element is sent, as plus or minus this (Strom 2015).",
+           AboveUpTo(0, 1e30)}, c.codec_threshold);
+  v.Visit({"paramserver.backup",
+           "Each shard has a second process with the same state, which takes over when it dies."},
+          c.backup);
+  v.Visit({"paramserver.lease_s",
+           "A learner that is dead or hangs is waited for so long, after fleet.dead_after_s.",
+           Between(0, 3600)}, c.lease_s);
+}
+
 void VisitOptimizer(Config::OptimizerKeys& c, ConfigVisitor& v) {
   v.Visit({.name = "optimizer.type",
            .doc = "Adam (Kingma & Ba 2015), RMSProp (Graves 2013), SGD, or AdaGrad (Duchi et al. "
@@ -353,6 +412,7 @@ void VisitConfig(Config& config, ConfigVisitor& visitor) {
   VisitActor(config.actor, visitor);
   VisitReplay(config.replay, visitor);
   VisitLearner(config.learner, visitor);
+  VisitParamServer(config.paramserver, visitor);
   VisitOptimizer(config.optimizer, visitor);
   VisitEvaluator(config.evaluator, visitor);
   VisitOutput(config, visitor);

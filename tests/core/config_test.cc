@@ -283,6 +283,21 @@ TEST(ConfigTest, ImpossibleCombinationsAreRefused) {
       {{"fleet.backoff_first_s=20"}, "is more than fleet.backoff_max_s = 10"},
       {{"fleet.hung_after_s=1"}, "is less than fleet.dead_after_s = 1.5"},
       {{"fleet.mode=serial", "fleet.actors=300"}, "300 actors in one thread"},
+      {{"paramserver.k=2"}, "paramserver.k=2: only paramserver.mode = \"k_of_n\" has it"},
+      {{"paramserver.k=2", "paramserver.mode=k_of_n"},
+       "paramserver.k=2: 2 of fleet.learners = 1, one push each; lower it"},
+      {{"paramserver.cancel=true"}, "only paramserver.mode = \"k_of_n\" has it, not \"bsp\""},
+      {{"paramserver.per_batch=true", "paramserver.mode=async"},
+       "\"k_of_n\" has it, not \"async\""},
+      {{"paramserver.staleness=3"}, "only paramserver.mode = \"ssp\" has it, not \"bsp\"; set 0"},
+      {{"paramserver.warm_start_updates=3"}, "only paramserver.mode = \"async\" has it"},
+      {{"paramserver.damp_stale=true"}, "nothing is stale in \"bsp\""},
+      {{"paramserver.fetch_every=4", "paramserver.push_every=2"},
+       "paramserver.fetch_every=4: 4 with paramserver.push_every = 2: in \"bsp\" a pull follows"},
+      {{"paramserver.mode=local_sgd", "paramserver.push_every=2"},
+       "paramserver.fetch_every: 1 with paramserver.push_every = 2: in \"local_sgd\""},
+      {{"paramserver.mode=local_sgd", "paramserver.codec=bf16"},
+       "paramserver.codec=bf16: \"bf16\" is for gradients"},
       {{"name=../up"}, "can't name a folder"},
       {{"name="}, "can't name a folder"},
       {{"env.id="}, "name an environment"},
@@ -418,6 +433,14 @@ void Repair(Config* c) {
   c->replay.persist = true;
   c->replay.shards = std::min({c->replay.shards, c->fleet.actors, c->replay.min_items});
   c->replay.scope = "global";
+  if (c->network.normalize_observations) c->fleet.learners = 1;
+  Config::ParamServerKeys& p = c->paramserver;
+  if (p.mode != "k_of_n") p.k = 1, p.cancel = p.per_batch = false;
+  if (!p.per_batch) p.k = std::min(p.k, c->fleet.learners);
+  if (p.mode != "ssp") p.staleness = 0;
+  if (p.mode != "async") p.warm_start_updates = 0, p.fetch_every = p.push_every;
+  if (p.mode == "bsp" || p.mode == "local_sgd") p.damp_stale = false;
+  if (p.mode == "local_sgd") p.codec = "none";
   for (std::size_t i = 0; i < c->replay.tables.size(); ++i) {
     ReplayTableConfig& table = c->replay.tables[i];
     table.name = "table-" + std::to_string(i);
