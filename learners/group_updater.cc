@@ -14,8 +14,10 @@ constexpr std::size_t kJobsMax = 2;
 constexpr std::size_t kBatchesMax = 4;
 // A learner without batches takes part without one so often: the others may have some.
 constexpr Duration kPatience = Seconds(1);
+constexpr Duration kPollEvery = Milliseconds(10);
 
-// A job's updates as rounds: all of them in one go on a thread that may wait, or step by step.
+// A job's updates as rounds: all of them in one job on a thread that may wait, or a job for each
+// one's beginning, and polls for the rest.
 struct Rounds {
   std::unique_ptr<UpdateJob> job;  // without batches: one round, to keep step
   Executor::Job id = 0;
@@ -48,7 +50,8 @@ class GroupUpdater final : public Updater {
     } else if (group_.wanted() || (!over_ && (exhausted_ || now - last_work_ >= kPatience))) {
       Submit(std::make_unique<UpdateJob>());
     }
-    next_ = now + kPatience;
+    // Nothing else wakes one who only polls.
+    next_ = now + (jobs_.empty() || options_.lobby->waits() ? kPatience : kPollEvery);
     return Status::Ok();
   }
   Time next_poll() const override { return std::min(next_, group_.next_poll()); }
@@ -88,36 +91,37 @@ class GroupUpdater final : public Updater {
     rounds->job = std::move(job);
     rounds->exhausted = exhausted_;
     if (options_.lobby->waits()) {
-      Result<Executor::Job> id = options_.executor->Submit(
-          "rounds", [this, work = rounds.get(), group = group_.in_step()] {
-            while (!work->done) Step(group, work);
-          });
-      TROOP_CHECK(id.ok(), "{}", id.status().ToString());
-      rounds->id = *id;
+      rounds->id = InJob("rounds", [this, work = rounds.get(), group = group_.in_step()] {
+        while (!work->done) {
+          if (BeginRound(group, work)) EndRound(work, work->round->Wait());
+        }
+      });
     }
     jobs_.push_back(std::move(rounds));
   }
 
-  // Where nobody waits: as far as it goes.
-  void Drive() {
-    Collective* const group = group_.in_step();
-    if (jobs_.empty() || group == nullptr) return;
-    while (!jobs_.front()->done && Step(group, jobs_.front().get())) {
-    }
+  Executor::Job InJob(std::string_view name, std::function<void()> work) {
+    Result<Executor::Job> id = options_.executor->Submit(name, std::move(work));
+    TROOP_CHECK(id.ok(), "{}", id.status().ToString());
+    return *id;
   }
 
-  // Begins, drives or ends a round. False: it waits for others. In a job, or where all poll.
-  bool Step(Collective* group, Rounds* work) {
-    if (!work->round && !BeginRound(group, work)) return true;
-    std::optional<Result<GroupRound::Outcome>> end;
-    if (options_.lobby->waits()) {
-      end = work->round->Wait();
-    } else {
-      end = work->round->Poll();
+  // Where nobody waits: as far as it goes.
+  void Drive() {
+    while (!jobs_.empty() && !jobs_.front()->done) {
+      Rounds* const work = jobs_.front().get();
+      if (work->id != 0) {
+        if (!options_.executor->TakeDone(work->id)) return;
+        work->id = 0;
+      } else if (work->round) {
+        const std::optional<Result<GroupRound::Outcome>> end = work->round->Poll();
+        if (!end) return;
+        EndRound(work, *end);
+      } else {
+        work->id =
+            InJob("gradient", [this, work, group = group_.in_step()] { BeginRound(group, work); });
+      }
     }
-    if (!end) return false;
-    EndRound(work, *end);
-    return true;
   }
 
   // False: there is none to begin.

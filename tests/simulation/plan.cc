@@ -17,6 +17,7 @@ Plan MakePlan(std::uint64_t seed, double hours) {
   c.network.dueling = false;
   c.fleet.mode = "serial";
   c.fleet.actors = 2;
+  c.fleet.learners = seed % 3 == 0 ? 2 : 1;
   c.fleet.hung_after_s = 6;
   c.actor.envs = 2;
   c.actor.push_items = 6;
@@ -29,7 +30,8 @@ Plan MakePlan(std::uint64_t seed, double hours) {
   c.replay.ack = c.replay.persist ? "disk" : "memory";
   c.learner.batch_size = 8;
   c.learner.publish_every_updates = 10;
-  c.learner.total_steps = std::floor(34500 * hours);
+  // As many as fill the time: two learners are faster.
+  c.learner.total_steps = std::floor((c.fleet.learners == 1 ? 34500 : 138000) * hours);
   c.replay.capacity_items = 4 * std::int64_t(c.learner.total_steps) + 10000;
   c.checkpoint.every_s = 60;
   c.evaluator.every_s = 120;

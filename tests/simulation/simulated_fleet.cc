@@ -31,6 +31,7 @@ struct Process {
   std::int64_t id = 0;
   std::unique_ptr<SimNetwork> network;
   std::unique_ptr<SimExecutor> executor;
+  std::unique_ptr<LearnerLobby> lobby;  // a learner's
   std::unique_ptr<RoleNode> node;  // goes first
   Time rests_until{};              // its step took so long
   Time wakes_at{};
@@ -96,6 +97,7 @@ class Fleet {
   Weather weather_;
   Checker checker_;
   std::unique_ptr<MemoryStorage> disk_ = std::make_unique<MemoryStorage>();
+  SimLobbies lobbies_;
   std::unique_ptr<SimHub> hub_;
   std::unique_ptr<SimNetwork> network_;  // the coordinator's
   std::unique_ptr<Coordinator> coordinator_;
@@ -201,6 +203,7 @@ void Fleet::StartDue() {
         hub_->MakeNetwork({.dead_after = Seconds(plan_.config.fleet.dead_after_s)}, process->place);
     process->executor =
         std::make_unique<SimExecutor>(plan_.seed * 1000003 + std::uint64_t(process->id), &now_);
+    if (seat.role.role == Role::kLearner) process->lobby = lobbies_.Make();
     process->node = std::make_unique<RoleNode>(RoleNode::Options{
         .role = seat.role.role,
         .index = seat.role.index,
@@ -211,6 +214,7 @@ void Fleet::StartDue() {
         .beat_every = Seconds(1),
         .network = process->network.get(),
         .executor = process->executor.get(),
+        .lobby = process->lobby.get(),
         .storage = [this](const Config&) -> Result<Storage*> { return disk_.get(); },
         .joined = {},
         .history = checker_.Of(process->place, seat.role.role == Role::kReplay, seat.role.index)});
