@@ -31,7 +31,7 @@ Plan MakePlan(std::uint64_t seed, double hours) {
   c.learner.batch_size = 8;
   c.learner.publish_every_updates = 10;
   // As many as fill the time: two learners are faster.
-  c.learner.total_steps = std::floor((c.fleet.learners == 1 ? 34500 : 138000) * hours);
+  c.learner.total_steps = std::floor((c.fleet.learners == 1 ? 34500 : 180000) * hours);
   c.replay.capacity_items = 4 * std::int64_t(c.learner.total_steps) + 10000;
   c.checkpoint.every_s = 60;
   c.evaluator.every_s = 120;
