@@ -98,8 +98,9 @@ def actors(build, quick, ours, _peers):
 
 
 def steps_per_second(build, env_id, every, seconds):
+    # A learner that draws little: it is not to be what limits the actor.
     keys = {"env.id": f'"{env_id}"', "env.options.every": every, "fleet.actors": 1,
-            "replay.samples_per_insert": 1, "evaluator.enabled": "false",
+            "replay.samples_per_insert": 0.05, "evaluator.enabled": "false",
             "env.python": f'"{harness.peers_python() or sys.executable}"'}
     if not env_id.startswith("python:"):
         keys["env.plugin"] = f'"{build / "bench/env_plugin.so"}"'

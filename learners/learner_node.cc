@@ -104,11 +104,12 @@ Status LearnerNode::Connect() {
                                           .incarnation = member.options().incarnation},
                                .window = int(c.learner.prefetch) + 4};
   TROOP_RETURN_IF_ERROR(ConnectReplay(options));
+  if (!updater_->publishes()) return result_;
   const std::string weights = member.Endpoint(Role::kParamServer, 0);
   if (!publisher_ && !weights.empty()) {
     TROOP_ASSIGN_OR_RETURN(auto channel, context_.network->Connect(weights, options));
     publisher_ = MakeWeightPublisher(std::move(channel));
-    if (!grouped()) PublishNow();
+    if (alone()) PublishNow();
   }
   return result_;
 }
@@ -134,7 +135,8 @@ Turn LearnerNode::Step(Time now) {
   if (result_.ok()) PublishAgain();
   if (!result_.ok()) return Turn::Done();
   if (Finishing()) return Finish(now);
-  if (!sampler_ || !publisher_ || rollback_) return Idle();
+  const bool connected = sampler_ && (publisher_ || !updater_->publishes());
+  if (!connected || rollback_) return Idle();
   SubmitUpdates();
   if (Finishing()) return Turn::Busy();
   if (!next_checkpoint_) next_checkpoint_ = CheckpointAfter(now);
@@ -167,8 +169,8 @@ Turn LearnerNode::Finish(Time now) {
     return Turn::Done();
   }
   if (publisher_ && updater_->leads() && published_ < Version()) PublishNow();
-  const bool all_published =
-      !updater_->leads() || (publisher_ && publisher_->acked_version() >= Version());
+  const bool all_published = !updater_->leads() || !updater_->publishes() ||
+                             (publisher_ && publisher_->acked_version() >= Version());
   if (all_published && !member.report().finished) {
     member.report().finished = true;
     member.BeatSoon();
@@ -201,7 +203,7 @@ void LearnerNode::SubmitUpdates() {
   while (updater_->CanTake()) {
     auto job = std::make_unique<UpdateJob>();
     while (job->batches.size() < updater_->batches_max()) {
-      if (!grouped() && max_updates > 0 && submitted_ >= std::uint64_t(max_updates)) {
+      if (alone() && max_updates > 0 && submitted_ >= std::uint64_t(max_updates)) {
         exhausted_ = true;
         break;
       }
@@ -218,7 +220,8 @@ void LearnerNode::SubmitUpdates() {
     if (job->batches.empty()) return;
     job->progress = Progress(submitted_);
     const auto publish_every = std::uint64_t(context_.config.learner.publish_every_updates);
-    job->publish = updater_->leads() && submitted_ - publish_at_ >= publish_every;
+    job->publish = updater_->leads() && updater_->publishes() &&
+                   submitted_ - publish_at_ >= publish_every;
     if (job->publish) publish_at_ = submitted_;
     job->taken = job->batches.size();
     batches_waiting_ += job->taken;
@@ -267,7 +270,7 @@ void LearnerNode::CollectUpdates() {
     if (!job->value.empty() && updater_->leads()) Publish(std::move(job->value));
     ReportMetrics(*job);
   }
-  if (!grouped() || updater_->busy()) return;
+  if (alone() || updater_->busy()) return;
   // What others made counts too, and what was lost with a group does not.
   SeeUpdates(algorithm_->updates());
   submitted_ = updates_;

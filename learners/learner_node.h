@@ -83,7 +83,9 @@ class LearnerNode final : public Node {
   void ReportMetrics(const UpdateJob& job);
   double Progress(std::uint64_t updates) const;
   bool Finishing();
-  bool grouped() const { return context_.config.fleet.learners > 1; }
+  bool sharded() const { return context_.config.learner.sync == "paramserver"; }
+  bool grouped() const { return context_.config.fleet.learners > 1 && !sharded(); }
+  bool alone() const { return !grouped() && !sharded(); }
 
   Context context_;
   Metrics metrics_;

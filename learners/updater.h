@@ -51,6 +51,8 @@ class Updater {
   virtual void Leave() {}
   // The one of the learners that publishes and checkpoints.
   virtual bool leads() const { return true; }
+  // Weights go to actors by the learner that leads; false: the shards have them.
+  virtual bool publishes() const { return true; }
   // Grows with each learner that leads; WeightsVersion has it.
   virtual std::uint64_t generation() const = 0;
   // Batches behind each update, for schedules.
