@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "apps/check_sync.h"
 #include "apps/env_command.h"
 #include "apps/host.h"
 #include "apps/machine.h"
@@ -165,6 +166,7 @@ struct Arguments {
   ConfigArguments config;
   ShowOptions show;
   EnvCommandOptions env;
+  CheckSyncCommand sync;
 };
 
 void AddShowCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
@@ -233,6 +235,18 @@ void AddEnvCommands(CLI::App* app, EnvCommandOptions* env, std::function<int()>*
   AddEnvBench(bench->add_subcommand("env", speed), env, chosen);
 }
 
+void AddCheck(CLI::App* app, CheckSyncCommand* a, std::function<int()>* chosen) {
+  CLI::App* group = app->add_subcommand("check", "compare parts with plain loops in f64");
+  group->require_subcommand(1);
+  CLI::App* sync = group->add_subcommand(
+      "sync", "all ways in which learners agree; exit code 1 when one does not");
+  sync->add_option("--mode", a->mode, "one of them, tensor by tensor (--list)");
+  sync->add_option("--seed", a->seed, "of the numbers and the order of messages (1)");
+  sync->add_flag("--list", a->list, "names only");
+  sync->add_flag("--json", a->json, "a line of JSON a case");
+  sync->callback([a, chosen] { *chosen = [a] { return RunCheckSync(*a); }; });
+}
+
 void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   CLI::App* train = app->add_subcommand("train", "start the fleet of a config on this machine");
   train->add_option("config", a->train.config, "a TOML file, such as configs/apex_cartpole.toml")
@@ -247,6 +261,7 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   resume->callback([a, chosen] { *chosen = [a] { return RunResume(a->train); }; });
   AddShowCommands(app, a, chosen);
   AddEnvCommands(app, &a->env, chosen);
+  AddCheck(app, &a->sync, chosen);
   CLI::App* replay = app->add_subcommand("replay", "serve a replay by itself, until SIGTERM");
   replay->add_option("config", a->train.config, "a TOML file: replay.tables, replay.listen")
       ->required();

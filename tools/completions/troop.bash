@@ -20,7 +20,7 @@ _troop_configs() {
 
 _troop() {
   local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}
-  local commands='train eval play resume status role config env env-check bench'
+  local commands='train eval play resume status role config env env-check bench check'
   local command='' flags='' arguments=0 i group=''
   COMPREPLY=()
   # "key=value" arrives as three words, because = separates words.
@@ -28,8 +28,9 @@ _troop() {
   for ((i = 1; i < COMP_CWORD; ++i)); do
     case ${COMP_WORDS[i]} in
       --index | --coordinator | --dead-after | --episodes | --epsilon | --seed | --fps | \
-        --gif | --png | --check | --plugin | --language | --envs | --seconds) ((++i)) ;;  # its value is no argument
+        --gif | --png | --check | --plugin | --language | --envs | --seconds | --mode) ((++i)) ;;  # its value is no argument
       -*) ;;
+      sync) [[ $command == check ]] && command=check-sync ;;
       env)
         if [[ $command == bench ]]; then
           command=env-bench
@@ -43,12 +44,14 @@ _troop() {
     --gif | --png | --plugin) _troop_paths compgen -f -- "$word"; return ;;
     --check) _troop_paths _troop_configs "$word"; return ;;
     --language) mapfile -t COMPREPLY < <(compgen -W 'c c++ python' -- "$word"); return ;;
-    --index | --coordinator | --dead-after | --episodes | --epsilon | --seed | --fps | --envs | --seconds) return ;;
+    --index | --coordinator | --dead-after | --episodes | --epsilon | --seed | --fps | --envs | --seconds | --mode) return ;;
   esac
   case $group$command in
     env) flags='list new check bench --help' ;;
     bench) flags='env --help' ;;
     *env-bench) flags='--plugin --envs --seconds --help' ;;
+    check) flags='sync --help' ;;
+    check-sync) flags='--mode --seed --list --json --help' ;;
     *env-list) flags='--plugin --help' ;;
     *env-new) flags='--language --help' ;;
     *env-check) flags='--plugin --quick --help' ;;

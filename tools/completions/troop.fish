@@ -1,5 +1,5 @@
 # fish completion for troop. The config keys come from the program, so that they are never stale.
-set -l commands train eval play resume status role config env env-check bench
+set -l commands train eval play resume status role config env env-check bench check
 complete -c troop -f
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -l version -d 'Print the version'
 complete -c troop -l help -d 'Explain'
@@ -13,7 +13,11 @@ complete -c troop -n "not __fish_seen_subcommand_from $commands" -a config -d 'T
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a env -d 'Environments of your own'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a env-check -d 'Try an environment'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a bench -d 'How fast parts of a run are'
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -a check -d 'Compare parts with plain loops'
 complete -c troop -n '__fish_seen_subcommand_from env' -a 'list new check bench'
+complete -c troop -n '__fish_seen_subcommand_from check' -a sync
+complete -c troop -n '__fish_seen_subcommand_from sync' -l mode -x -d 'One of them'
+complete -c troop -n '__fish_seen_subcommand_from sync' -l list -d 'Names only'
 complete -c troop -n '__fish_seen_subcommand_from bench' -a env
 complete -c troop -n '__fish_seen_subcommand_from bench' -l envs -x -d 'Stepped together'
 complete -c troop -n '__fish_seen_subcommand_from bench' -l seconds -x -d 'How long'

@@ -1,0 +1,425 @@
+#include "apps/check_sync.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+
+#include "apps/sync_hogwild.h"
+#include "apps/sync_ranks.h"
+#include "apps/sync_replay.h"
+#include "apps/sync_shards.h"
+#include "apps/train.h"
+#include "core/json.h"
+
+namespace troop {
+namespace {
+
+constexpr double kAdjointLimit = 1e-12;
+
+double RelativeError(const Doubles& want, std::span<const float> got, const ParamSpec& spec) {
+  double difference = 0, norm = 0;
+  for (std::int64_t i = spec.offset; i < spec.offset + spec.shape.elements(); ++i) {
+    const double w = want[std::size_t(i)], d = double(got[std::size_t(i)]) - w;
+    difference += d * d, norm += w * w;
+  }
+  const double error = std::sqrt(difference / (norm > 0 ? norm : 1));
+  return std::isfinite(error) ? error : 1e30;
+}
+
+std::vector<std::pair<std::string, double>> ErrorsOf(const SyncProblem& problem,
+                                                     const Doubles& want,
+                                                     std::span<const float> got) {
+  std::vector<std::pair<std::string, double>> errors;
+  for (const ParamSpec& spec : problem.params()) {
+    errors.push_back({spec.name, RelativeError(want, got, spec)});
+  }
+  return errors;
+}
+
+bool SameBits(std::span<const float> a, std::span<const float> b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
+
+SyncVerdict Failed(std::string_view mode, std::string what, const Status& status) {
+  return {.mode = std::string(mode), .what = std::move(what), .why = status.ToString()};
+}
+
+std::string OptimizerText(const Config& config) {
+  const auto& keys = config.optimizer;
+  if (keys.type == "sgd" && keys.momentum > 0) return "momentum";
+  if (keys.type == "rmsprop" && keys.centered) return "centered rmsprop";
+  return keys.type;
+}
+
+std::string TextOf(const SyncCase& c) {
+  std::string text =
+      fmt::format("{} learner{}, {} shard{}", c.sync.learners, c.sync.learners == 1 ? "" : "s",
+                  c.shards, c.shards == 1 ? "" : "s");
+  if (c.shards > 1) text += fmt::format(" by {}", ShardingName(c.sharding));
+  text += fmt::format(", {}", GradientCodecName(c.codec.codec));
+  if (c.codec.codec == GradientCodec::kTopK) text += fmt::format(" {}", c.codec.keep);
+  text += ", " + OptimizerText(c.config);
+  if (c.sync.mode == SyncMode::kKOfN) text += fmt::format(", k = {}", c.sync.k);
+  if (c.sync.mode == SyncMode::kSsp) text += fmt::format(", s = {}", c.sync.staleness);
+  if (c.replica.push_every > 1 || c.replica.fetch_every > 1) {
+    text +=
+        fmt::format(", pull every {}, push every {}", c.replica.fetch_every, c.replica.push_every);
+  }
+  if (c.sync.warm_start_updates > 0) text += ", warm start";
+  if (c.sync.damp_stale) text += ", stale ones damped";
+  if (c.guards.staleness_max >= 0) text += ", old ones dropped";
+  return text + (c.sockets ? ", over sockets" : "");
+}
+
+std::vector<SyncVerdict> CheckShards(std::string_view mode, std::uint64_t seed) {
+  std::vector<SyncVerdict> verdicts;
+  for (const SyncCase& c : SyncCasesOf(mode, seed)) {
+    const SyncProblem problem(c.seed);
+    const Result<SyncTrace> trace = RunSync(c, problem);
+    verdicts.push_back(trace.ok() ? JudgeSync(mode, c, problem, *trace)
+                                  : Failed(mode, TextOf(c), trace.status()));
+  }
+  return verdicts;
+}
+
+Config OptimizerConfig(std::string_view name) {
+  Config config;
+  config.optimizer.epsilon = 1e-3;
+  config.optimizer.type = name == "momentum" ? "sgd" : name == "centered" ? "rmsprop" : name;
+  config.optimizer.momentum = name == "momentum" ? 0.9 : 0;
+  config.optimizer.centered = name == "centered";
+  return config;
+}
+constexpr std::string_view kOptimizers[] = {"sgd",     "momentum", "adagrad",
+                                            "rmsprop", "centered", "adam"};
+void SetOptimizer(SyncCase* c, std::string_view name) {
+  c->config = OptimizerConfig(name);
+  c->learning_rate = name == "sgd" ? 0.05f : name == "momentum" ? 0.01f : 0.005f;
+}
+
+SyncVerdict CheckRanks(const RanksCase& c, std::string_view mode) {
+  SyncVerdict verdict{.mode = std::string(mode),
+                      .what = fmt::format("{} ranks, {}", c.ranks, OptimizerText(c.config))};
+  const SyncProblem problem(c.seed);
+  const auto values = RunRanksCase(c);
+  if (!values.ok()) return Failed(mode, verdict.what, values.status());
+  verdict.errors = ErrorsOf(problem, ReplayRanks(c, problem), (*values)[0]);
+  for (const auto& value : *values) {
+    if (!SameBits(value, (*values)[0])) verdict.why = "two ranks ended with other bits";
+  }
+  // A sum of two has one order; shared memory adds in the order of ranks.
+  if (c.ranks <= 2 || c.wire == "shm") {
+    SyncCase plain{.config = c.config, .learning_rate = c.learning_rate, .seed = c.seed};
+    plain.sync.learners = c.ranks;
+    const auto want = RunOneDevice(plain, problem, std::uint64_t(c.steps));
+    verdict.same_bits = SameBits((*values)[0], want);
+  }
+  return verdict;
+}
+
+std::vector<SyncVerdict> CheckAllReduce(const std::string& wire, std::string_view mode,
+                                        std::uint64_t seed) {
+  std::vector<SyncVerdict> verdicts;
+  for (const int ranks : {1, 2, 3, 4}) {
+    for (const std::string_view optimizer : {"sgd", "centered", "adam"}) {
+      RanksCase c{.wire = wire, .ranks = ranks, .config = OptimizerConfig(optimizer), .seed = seed};
+      if (optimizer != "sgd") c.learning_rate = 0.005f;
+      verdicts.push_back(CheckRanks(c, mode));
+    }
+  }
+  return verdicts;
+}
+
+std::vector<SyncVerdict> CheckHogwild(std::string_view mode, std::uint64_t seed) {
+  std::vector<HogwildCase> cases;
+  HogwildCase base{.shard = mode == "hogwild+shard", .seed = seed};
+  for (const std::string_view optimizer : kOptimizers) {
+    HogwildCase c = base;
+    c.config = OptimizerConfig(optimizer);
+    if (optimizer != "sgd") c.learning_rate = 0.005f;
+    cases.push_back(c);
+  }
+  base.config = OptimizerConfig("sgd");
+  for (const int threads : {2, 3, 4, 8}) {
+    base.threads = threads;
+    cases.push_back(base);
+  }
+  std::vector<SyncVerdict> verdicts;
+  const SyncProblem problem(seed);
+  for (const HogwildCase& c : cases) {
+    SyncVerdict verdict{.mode = std::string(mode),
+                        .what = fmt::format("{} thread{}, {}", c.threads, c.threads == 1 ? "" : "s",
+                                            OptimizerText(c.config))};
+    const auto value = RunHogwildCase(c);
+    if (!value.ok()) {
+      verdicts.push_back(Failed(mode, verdict.what, value.status()));
+      continue;
+    }
+    verdict.errors = ErrorsOf(problem, ReplayHogwild(c, problem), *value);
+    if (c.threads == 1) {
+      const SyncCase plain{.config = c.config, .learning_rate = c.learning_rate, .seed = seed};
+      verdict.same_bits = SameBits(*value, RunOneDevice(plain, problem, std::uint64_t(c.steps)));
+    }
+    verdicts.push_back(std::move(verdict));
+  }
+  return verdicts;
+}
+
+std::vector<SyncVerdict> CheckAdjoint(const std::string& wire, std::string_view mode,
+                                      std::uint64_t seed) {
+  const auto results = CheckAdjoints(wire, seed);
+  if (!results.ok()) return {Failed(mode, "all operations", results.status())};
+  std::vector<SyncVerdict> verdicts;
+  for (const AdjointResult& r : *results) {
+    verdicts.push_back({.mode = std::string(mode),
+                        .what = fmt::format("{}, {} ranks", r.operation, r.ranks),
+                        .errors = {{"<Fx, y> - <x, F*y>", r.error}},
+                        .limit = kAdjointLimit});
+  }
+  return verdicts;
+}
+
+struct ShardMode {
+  std::string_view name;
+  SyncOptions sync;
+};
+const std::vector<ShardMode>& ShardModes() {
+  static const std::vector<ShardMode> modes{
+      {"bsp", {.mode = SyncMode::kBsp}},
+      {"k_of_n", {.mode = SyncMode::kKOfN}},
+      {"k_of_n+cancel", {.mode = SyncMode::kKOfN, .cancel = true}},
+      {"k_of_n+batch", {.mode = SyncMode::kKOfN, .per_batch = true}},
+      {"k_of_n+cancel+batch", {.mode = SyncMode::kKOfN, .cancel = true, .per_batch = true}},
+      {"ssp", {.mode = SyncMode::kSsp, .staleness = 1}},
+      {"async", {.mode = SyncMode::kAsync}},
+      {"local_sgd", {.mode = SyncMode::kLocalSgd}},
+  };
+  return modes;
+}
+
+// The settings of a mode with three learners.
+std::vector<SyncCase> GeneralCases(const SyncCase& base) {
+  std::vector<SyncCase> cases;
+  const auto add = [&](const auto& change) {
+    SyncCase c = base;
+    change(&c);
+    cases.push_back(c);
+  };
+  switch (base.sync.mode) {
+    case SyncMode::kBsp:
+      add([](SyncCase*) {});
+      add([](SyncCase* c) { c->replica = {.fetch_every = 2, .push_every = 2}; });
+      break;
+    case SyncMode::kKOfN:
+      add([](SyncCase* c) { c->sync.k = 2; });
+      add([](SyncCase* c) { c->sync.k = 3; });
+      add([](SyncCase* c) { c->sync.k = 1, c->sync.damp_stale = true; });
+      break;
+    case SyncMode::kSsp:
+      add([](SyncCase* c) { c->sync.staleness = 0; });
+      add([](SyncCase* c) { c->sync.staleness = 1; });
+      add([](SyncCase* c) { c->sync.staleness = 3, c->sync.damp_stale = true; });
+      break;
+    case SyncMode::kAsync:
+      add([](SyncCase*) {});
+      add([](SyncCase* c) { c->replica = {.fetch_every = 2, .push_every = 3}; });
+      add([](SyncCase* c) { c->sync.warm_start_updates = 5, c->guards.staleness_max = 2; });
+      add([](SyncCase* c) { c->sync.damp_stale = true; });
+      break;
+    case SyncMode::kLocalSgd:
+      for (const int h : {1, 4}) {
+        add([h](SyncCase* c) {
+          c->replica = {.fetch_every = h, .push_every = h, .push_value = true};
+        });
+      }
+      break;
+  }
+  return cases;
+}
+
+std::vector<CodecOptions> CodecsFor(SyncMode mode) {
+  // What learners average are values, which must come whole.
+  if (mode == SyncMode::kLocalSgd) return {{}};
+  return {{},
+          {.codec = GradientCodec::kFp16},
+          {.codec = GradientCodec::kBf16},
+          {.codec = GradientCodec::kTopK, .keep = 0.1},
+          {.codec = GradientCodec::kStrom, .threshold = 0.01f}};
+}
+
+// One learner: each shard, however many there are, is a part of one device.
+void AddDegenerate(const SyncCase& base, std::vector<SyncCase>* cases) {
+  const bool values = base.sync.mode == SyncMode::kLocalSgd;
+  for (int shards = 1; shards <= 3; ++shards) {
+    for (const std::string_view optimizer : kOptimizers) {
+      if (values && optimizer != "sgd") continue;
+      SyncCase c = base;
+      c.shards = shards;
+      c.replica.push_value = values;
+      SetOptimizer(&c, optimizer);
+      cases->push_back(c);
+      if (optimizer != "adam") continue;
+      c.codec = {.codec = GradientCodec::kTopK, .keep = 1};  // all of it
+      cases->push_back(c);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<SyncCase> SyncCasesOf(std::string_view mode, std::uint64_t seed) {
+  const auto found = std::ranges::find(ShardModes(), mode, &ShardMode::name);
+  if (found == ShardModes().end()) return {};
+  SyncCase base{.sync = found->sync, .seed = seed};
+  std::vector<SyncCase> cases;
+  AddDegenerate(base, &cases);
+  base.sync.learners = 3;
+  std::size_t next = 0;
+  for (const SyncCase& general : GeneralCases(base)) {
+    for (const CodecOptions& codec : CodecsFor(base.sync.mode)) {
+      for (int shards = 1; shards <= 3; ++shards) {
+        for (const Sharding sharding : {Sharding::kMemory, Sharding::kLayer}) {
+          if (shards == 1 && sharding == Sharding::kLayer) continue;
+          SyncCase c = general;
+          c.shards = shards, c.sharding = sharding, c.codec = codec;
+          c.seed = seed + ++next;
+          SetOptimizer(&c, base.sync.mode == SyncMode::kLocalSgd ? "sgd" : kOptimizers[next % 6]);
+          if (c.sync.mode == SyncMode::kAsync) c.updates = 30;
+          cases.push_back(c);
+        }
+      }
+    }
+  }
+  SyncCase real = cases.back();  // the last codec, and none
+  real.sockets = true;
+  cases.push_back(real);
+  real.codec = {};
+  cases.push_back(real);
+  return cases;
+}
+
+SyncVerdict JudgeSync(std::string_view mode, const SyncCase& c, const SyncProblem& problem,
+                      const SyncTrace& trace) {
+  SyncVerdict verdict{.mode = std::string(mode), .what = TextOf(c)};
+  const auto map = MapOf(c, problem);
+  if (!map.ok()) return Failed(mode, verdict.what, map.status());
+  const auto expected = ReplaySync(c, problem, *map, trace.arrivals);
+  if (!expected.ok()) return Failed(mode, verdict.what, expected.status());
+  verdict.errors = ErrorsOf(problem, expected->value, trace.value);
+  for (std::size_t s = 0; s < trace.versions.size(); ++s) {
+    if (trace.versions[s] == expected->versions[s]) continue;
+    verdict.why = fmt::format("shard {} made {} updates, not {}", s, trace.versions[s] - 1,
+                              expected->versions[s] - 1);
+  }
+  if (!IsInStep(c)) return verdict;
+  verdict.same_bits = true;
+  for (std::size_t s = 0; s < trace.versions.size(); ++s) {
+    const std::vector<float> one = RunOneDevice(c, problem, trace.versions[s] - 1);
+    for (const ParamRange& range : map->RangesOf(map->shards()[s])) {
+      const auto begin = std::size_t(range.begin), size = std::size_t(range.size());
+      const std::span<const float> got(trace.value), want(one);
+      if (!SameBits(got.subspan(begin, size), want.subspan(begin, size))) verdict.same_bits = false;
+    }
+  }
+  return verdict;
+}
+
+double SyncVerdict::worst() const {
+  double worst = 0;
+  for (const auto& [name, error] : errors) worst = std::max(worst, error);
+  return worst;
+}
+bool SyncVerdict::ok() const {
+  return why.empty() && same_bits.value_or(true) && !errors.empty() && worst() <= limit;
+}
+
+std::vector<std::string> SyncCheckModes() {
+  std::vector<std::string> modes;
+  for (const ShardMode& mode : ShardModes()) modes.emplace_back(mode.name);
+  modes.insert(modes.end(), {"hogwild+shard", "hogwild+learner"});
+  for (const std::string& wire : SyncWires()) modes.push_back("allreduce+" + wire);
+  for (const std::string& wire : SyncWires()) modes.push_back("adjoint+" + wire);
+  return modes;
+}
+
+Result<std::vector<SyncVerdict>> CheckSyncMode(std::string_view mode, std::uint64_t seed) {
+  const std::vector<std::string> modes = SyncCheckModes();
+  if (std::ranges::find(modes, mode) == modes.end()) {
+    return NotFound("no mode \"{}\"; there are {}", mode, fmt::join(modes, ", "));
+  }
+  const std::string wire(mode.substr(mode.rfind('+') + 1));
+  if (mode.starts_with("allreduce+")) return CheckAllReduce(wire, mode, seed);
+  if (mode.starts_with("hogwild+")) return CheckHogwild(mode, seed);
+  if (mode.starts_with("adjoint+")) return CheckAdjoint(wire, mode, seed);
+  return CheckShards(mode, seed);
+}
+
+namespace {
+
+std::string BitsText(const SyncVerdict& v) {
+  return !v.same_bits ? "" : *v.same_bits ? ", bits of one device" : ", OTHER bits than one device";
+}
+
+// A line a mode; its worst case, and all that failed.
+void PrintMode(const std::vector<SyncVerdict>& verdicts, bool tensors) {
+  const auto failed = std::ranges::count_if(verdicts, [](const auto& v) { return !v.ok(); });
+  const auto worst = std::ranges::max_element(verdicts, {}, &SyncVerdict::worst);
+  const auto exact = std::ranges::count_if(
+      verdicts, [](const SyncVerdict& v) { return v.same_bits.value_or(false); });
+  fmt::print("{:<5} {:<20} {} cases, worst {:.1e}", failed == 0 ? "ok" : "FAIL", worst->mode,
+             verdicts.size(), worst->worst());
+  if (exact > 0) fmt::print(", {} with the bits of one device", exact);
+  fmt::print("\n");
+  for (const SyncVerdict& v : verdicts) {
+    if (!tensors && v.ok()) continue;
+    fmt::print("  {:<5} {}: {:.1e}{}{}{}\n", v.ok() ? "ok" : "FAIL", v.what, v.worst(), BitsText(v),
+               v.why.empty() ? "" : ": ", v.why);
+    if (v.errors.size() < 2) continue;
+    for (const auto& [name, error] : v.errors) fmt::print("        {:<16} {:.2e}\n", name, error);
+  }
+  std::fflush(stdout);
+}
+
+std::string ToJson(const SyncVerdict& v) {
+  JsonObject errors;
+  for (const auto& [name, error] : v.errors) errors.Add(name, error);
+  JsonObject object;
+  object.Add("mode", v.mode).Add("case", v.what).Add("ok", v.ok()).Add("limit", v.limit);
+  object.AddRaw("errors", errors.str());
+  if (v.same_bits) object.Add("same_bits", *v.same_bits);
+  if (!v.why.empty()) object.Add("why", v.why);
+  return object.str();
+}
+
+}  // namespace
+
+int RunCheckSync(const CheckSyncCommand& command) {
+  std::vector<std::string> modes = SyncCheckModes();
+  if (command.list) {
+    for (const std::string& mode : modes) fmt::print("{}\n", mode);
+    return kExitOk;
+  }
+  if (!command.mode.empty()) modes = {command.mode};
+  bool ok = true;
+  for (const std::string& mode : modes) {
+    const auto verdicts = CheckSyncMode(mode, command.seed);
+    if (!verdicts.ok()) {
+      fmt::print(stderr, "troop: {}\n", verdicts.status().message());
+      return kExitUsage;
+    }
+    ok &= std::ranges::all_of(*verdicts, &SyncVerdict::ok);
+    if (!command.json) {
+      PrintMode(*verdicts, !command.mode.empty());
+      continue;
+    }
+    for (const SyncVerdict& v : *verdicts) fmt::print("{}\n", ToJson(v));
+  }
+  if (!command.json) fmt::print("{}\n", ok ? "all agree" : "some do not agree");
+  return ok ? kExitOk : kExitFailed;
+}
+
+}  // namespace troop

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+#include "paramserver/gradient_codec.h"
+#include "paramserver/local_replica.h"
+#include "paramserver/push_guards.h"
+#include "paramserver/shard_map.h"
+#include "paramserver/sync_policy.h"
+
+namespace troop {
+
+// One way in which learners agree through parameter shards.
+struct SyncCase {
+  int shards = 1;
+  Sharding sharding = Sharding::kMemory;
+  SyncOptions sync;
+  GuardOptions guards;
+  ReplicaOptions replica;
+  CodecOptions codec;
+  Config config;  // the optimizer
+  float learning_rate = 0.05f;
+  std::uint64_t updates = 12;  // of each shard, at least
+  std::uint64_t seed = 1;      // of the numbers, and of who comes when
+  bool sockets = false;        // threads and TCP; otherwise one thread and a simulated network
+};
+
+// One message that reached a shard; what is in it only as far as a learner had a choice.
+struct SyncArrival {
+  int shard = 0;  // place in the map
+  bool push = false;
+  std::int32_t learner = 0;
+  std::uint64_t sequence = 0;
+  std::vector<CodedGradient> parts;
+};
+
+// What a run of the real shards, clients and replicas left: the order in which messages came, and
+// the shards' parameters after them.
+struct SyncTrace {
+  std::vector<SyncArrival> arrivals;
+  std::vector<float> value;             // [P]
+  std::vector<std::uint64_t> versions;  // of each shard
+};
+
+}  // namespace troop

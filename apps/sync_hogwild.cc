@@ -1,0 +1,100 @@
+#include "apps/sync_hogwild.h"
+
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "core/executor.h"
+#include "core/time.h"
+#include "nn/shared_arena.h"
+#include "paramserver/hogwild_shard.h"
+
+namespace troop {
+namespace {
+
+constexpr Duration kApplyWithin = Seconds(30);
+
+Status WaitForRoom(HogwildShard* shard, std::size_t open_max) {
+  const SystemClock clock;
+  const Time deadline = clock.Now() + kApplyWithin;
+  while (shard->open() > open_max) {
+    shard->TakeApplied();
+    if (clock.Now() >= deadline)
+      return DeadlineExceeded("{} pushes are not applied", shard->open());
+    std::this_thread::yield();
+  }
+  return Status::Ok();
+}
+
+Result<std::vector<float>> RunShard(const HogwildCase& c) {
+  SyncProblem problem(c.seed);
+  const std::vector<float> first = problem.FirstValue();
+  ThreadExecutor executor(c.threads, nullptr);
+  TROOP_ASSIGN_OR_RETURN(
+      const auto shard,
+      HogwildShard::Make(
+          {.config = c.config, .ranges = {{0, problem.parameters()}}, .executor = &executor},
+          first));
+  std::vector<float> gradient(first.size());
+  for (int t = 0; t < c.steps; ++t) {
+    TROOP_RETURN_IF_ERROR(WaitForRoom(shard.get(), c.threads == 1 ? 0 : 16));
+    const WeightSnapshot now = shard->Pull();
+    problem.Gradient(c.threads == 1 ? now.value.as<float>() : std::span<const float>(first),
+                     std::uint64_t(t), gradient);
+    ShardPush push{.id = {.learner = 0, .incarnation = 1, .sequence = std::uint64_t(t) + 1},
+                   .epoch = 1,
+                   .clock = now.version,
+                   .learning_rate = c.learning_rate};
+    TROOP_ASSIGN_OR_RETURN(
+        GradientPayload payload,
+        GradientPayload::Parse(
+            CodedGradient::Dense(Buffer::Copy(std::as_bytes(std::span(gradient)))),
+            problem.parameters()));
+    push.parts.push_back(std::move(payload));
+    TROOP_ASSIGN_OR_RETURN(const auto outcome, shard->Push(std::move(push)));
+    if (outcome != HogwildShard::Outcome::kHeld) return Internal("push {} is not applied", t);
+  }
+  TROOP_RETURN_IF_ERROR(WaitForRoom(shard.get(), 0));
+  std::vector<float> value(first.size());
+  std::ranges::copy(shard->Pull().value.as<float>(), value.begin());
+  return value;
+}
+
+Result<std::vector<float>> RunLearners(const HogwildCase& c) {
+  const std::vector<float> first = SyncProblem(c.seed).FirstValue();
+  TROOP_ASSIGN_OR_RETURN(const auto arena, SharedArena::Make(c.config, first));
+  std::vector<std::unique_ptr<SyncProblem>> problems;
+  for (int i = 0; i < c.threads; ++i) problems.push_back(std::make_unique<SyncProblem>(c.seed));
+  RunHogwild(c.threads, c.steps, [&](int thread, std::int64_t step) {
+    std::vector<float> value = first, gradient(first.size());
+    if (c.threads == 1) arena->Read(value);
+    problems[std::size_t(thread)]->Gradient(value, std::uint64_t(step), gradient);
+    arena->Step(gradient, 1, c.learning_rate);
+  });
+  std::vector<float> value(first.size());
+  arena->Read(value);
+  return value;
+}
+
+}  // namespace
+
+Result<std::vector<float>> RunHogwildCase(const HogwildCase& c) {
+  return c.shard ? RunShard(c) : RunLearners(c);
+}
+
+Doubles ReplayHogwild(const HogwildCase& c, const SyncProblem& problem) {
+  const std::vector<float> start = problem.FirstValue();
+  const Doubles first(start.begin(), start.end());
+  Doubles value = first;
+  std::vector<std::size_t> all;
+  for (std::size_t i = 0; i < value.size(); ++i) all.push_back(i);
+  ReferenceOptimizer optimizer(c.config, value.size());
+  for (int t = 0; t < c.steps; ++t) {
+    const Doubles gradient =
+        ReferenceGradient(problem, c.threads == 1 ? value : first, std::uint64_t(t));
+    optimizer.Step(all, gradient, 1, double(c.learning_rate), t + 1, &value);
+  }
+  return value;
+}
+
+}  // namespace troop

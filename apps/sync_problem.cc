@@ -1,0 +1,78 @@
+#include "apps/sync_problem.h"
+
+#include <utility>
+
+#include "core/check.h"
+#include "core/rng.h"
+#include "nn/layers.h"
+#include "nn/model.h"
+
+namespace troop {
+namespace {
+
+std::unique_ptr<Module> MakeThreeLayers() {
+  std::vector<SequentialPart> parts;
+  const auto add = [&](const char* name, std::int64_t in, std::int64_t out, Activation f) {
+    parts.push_back({name, MakeLinear(in, out, f)});
+  };
+  add("first", SyncProblem::kIn, SyncProblem::kWide, Activation::kTanh);
+  add("second", SyncProblem::kWide, SyncProblem::kNarrow, Activation::kTanh);
+  add("third", SyncProblem::kNarrow, SyncProblem::kOut, Activation::kNone);
+  return MakeSequential(std::move(parts));
+}
+
+}  // namespace
+
+SyncProblem::SyncProblem(std::uint64_t seed)
+    : seed_(seed),
+      module_(MakeThreeLayers()),
+      parameters_(ParameterCount(*module_)),
+      in_(DType::kF32, {kBatch, kIn}),
+      out_(DType::kF32, {kBatch, kOut}),
+      dout_(DType::kF32, {kBatch, kOut}) {
+  const auto plan = module_->MakePlan(std::span(&in_.spec(), 1));
+  TROOP_CHECK(plan.ok(), "{}", plan.status().ToString());
+  cache_ = MutableBuffer::Zeros(plan->cache_bytes);
+  workspace_ = MutableBuffer::Zeros(plan->workspace_bytes);
+}
+
+std::vector<float> SyncProblem::FirstValue() const {
+  std::vector<float> value(static_cast<std::size_t>(parameters_));
+  InitParameters(*module_, seed_, value);
+  return value;
+}
+
+SyncProblem::Sample SyncProblem::Draw(std::uint64_t sample) const {
+  Rng rng({.run_seed = seed_, .purpose = Purpose::kSynthetic, .index = sample});
+  Sample drawn{};
+  for (float& x : drawn.in) x = float(rng.Uniform(-1, 1));
+  for (std::size_t i = 0; i < drawn.target.size(); ++i) {
+    drawn.target[i] = drawn.in[i] * drawn.in[i + 1] - 0.5f * drawn.in[i + 3];
+  }
+  return drawn;
+}
+
+float SyncProblem::Gradient(std::span<const float> value, std::uint64_t batch,
+                            std::span<float> gradient) {
+  std::array<Sample, kBatch> samples;
+  for (int b = 0; b < kBatch; ++b) {
+    samples[std::size_t(b)] = Draw(batch * kBatch + std::uint64_t(b));
+    std::ranges::copy(samples[std::size_t(b)].in, in_.data<float>() + b * kIn);
+  }
+  const StepContext context{
+      .value = value, .gradient = gradient, .workspace = workspace_.bytes(), .accumulate = false};
+  const ConstTensor in = in_, dout = dout_;
+  const Tensor din;
+  std::ranges::fill(gradient, 0.0f);
+  module_->Forward(context, {&in, 1}, {&out_, 1}, cache_.bytes());
+  float loss = 0;
+  for (std::size_t i = 0; i < std::size_t(out_.elements()); ++i) {
+    const float error = out_.data<float>()[i] - samples[i / kOut].target[i % kOut];
+    dout_.data<float>()[i] = error / kBatch;
+    loss += error * error / (2 * kBatch);
+  }
+  module_->Backward(context, {&in, 1}, {&dout, 1}, cache_.bytes(), {&din, 1});
+  return loss;
+}
+
+}  // namespace troop

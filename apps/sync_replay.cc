@@ -1,0 +1,258 @@
+#include "apps/sync_replay.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+
+namespace troop {
+namespace {
+
+// One learner: computes as soon as all shards have answered its pull.
+struct Learner {
+  struct Push {
+    Doubles payload;                    // [P]
+    std::vector<std::uint64_t> clocks;  // of each shard
+  };
+  Doubles value, sum, moved;            // [P]
+  Doubles pulled;                       // [P], what the answers bring
+  std::vector<std::uint64_t> versions;  // of each shard, last answered
+  std::set<int> answered;               // shards, of the open pull
+  std::map<std::uint64_t, Push> pushes;
+  Doubles residual;  // of its encoders
+  std::int64_t steps = 0, pulled_at = 0, pushed_at = 0;
+  std::uint64_t sequence = 0;
+};
+
+struct Shard {
+  struct Held {
+    std::int32_t learner = 0;
+    std::uint64_t order = 0, clock = 0;
+    bool dropped = false;
+    Doubles gradient;  // of the shard's elements
+  };
+  std::vector<std::size_t> elements;
+  std::uint64_t version = 1, next_order = 0;
+  std::int64_t steps = 0;
+  std::map<std::int32_t, std::uint64_t> clocks;  // of those who have joined
+  std::vector<Held> held;
+  std::set<std::int32_t> parked;
+};
+
+class Replay {
+ public:
+  Replay(const SyncCase& sync_case, const SyncProblem& problem, const ShardMap& map)
+      : case_(sync_case),
+        problem_(problem),
+        optimizer_(sync_case.config, std::size_t(problem.parameters())) {
+    const std::vector<float> first = problem.FirstValue();
+    value_.assign(first.begin(), first.end());
+    for (const std::int32_t id : map.shards()) {
+      Shard& shard = shards_.emplace_back();
+      for (const ParamRange& range : map.RangesOf(id)) {
+        for (auto i = range.begin; i < range.end; ++i) shard.elements.push_back(std::size_t(i));
+      }
+    }
+    for (int i = 0; i < case_.sync.learners; ++i) {
+      Learner& learner = learners_.emplace_back();
+      learner.value = learner.pulled = learner.residual = Doubles(value_.size());
+      learner.sum = learner.moved = learner.value;
+      learner.versions.resize(shards_.size());
+    }
+  }
+
+  Status Take(const SyncArrival& arrival) {
+    if (arrival.learner < 0 || arrival.learner >= case_.sync.learners) {
+      return DataLoss("a message of learner {}", arrival.learner);
+    }
+    if (arrival.push) TROOP_RETURN_IF_ERROR(TakePush(arrival));
+    if (!arrival.push) TakePull(arrival.shard, arrival.learner);
+    Settle(arrival.shard);
+    return Status::Ok();
+  }
+
+  SyncExpected Finish() const {
+    SyncExpected expected{.value = value_};
+    for (const Shard& shard : shards_) expected.versions.push_back(shard.version);
+    return expected;
+  }
+
+ private:
+  SyncMode mode() const { return case_.sync.mode; }
+  // Each push is an update of its own.
+  bool immediate() const {
+    return mode() == SyncMode::kAsync || (mode() == SyncMode::kSsp && case_.sync.staleness > 0);
+  }
+  // Nothing counts that was computed at an older version.
+  bool fresh_only() const { return mode() == SyncMode::kKOfN ? case_.sync.cancel : !immediate(); }
+  bool complete(const Shard& shard) const {
+    return shard.clocks.size() >= std::size_t(case_.sync.learners);
+  }
+  std::uint64_t Slowest(const Shard& shard) const {
+    if (!complete(shard)) return 0;
+    std::uint64_t least = shard.clocks.begin()->second;
+    for (const auto& [learner, clock] : shard.clocks) least = std::min(least, clock);
+    return least;
+  }
+  static bool Waits(const Shard& shard, std::int32_t learner) {
+    return std::ranges::find(shard.held, learner, &Shard::Held::learner) != shard.held.end();
+  }
+
+  bool MayGoOn(const Shard& shard, std::int32_t learner) const {
+    if (mode() == SyncMode::kAsync) {
+      return shard.version >= case_.sync.warm_start_updates ||
+             shard.clocks.begin()->first == learner;
+    }
+    if (immediate()) {
+      return shard.clocks.at(learner) <= Slowest(shard) + case_.sync.staleness;
+    }
+    return case_.sync.per_batch || !Waits(shard, learner);
+  }
+
+  void TakePull(int place, std::int32_t learner) {
+    Shard& shard = shards_[std::size_t(place)];
+    shard.clocks.emplace(learner, Slowest(shard));
+    if (MayGoOn(shard, learner)) {
+      Answer(place, learner);
+    } else {
+      shard.parked.insert(learner);
+    }
+  }
+
+  void Answer(int place, std::int32_t who) {
+    Learner& learner = learners_[std::size_t(who)];
+    const Shard& shard = shards_[std::size_t(place)];
+    for (const std::size_t i : shard.elements) learner.pulled[i] = value_[i];
+    learner.versions[std::size_t(place)] = shard.version;
+    learner.answered.insert(place);
+    if (learner.answered.size() == shards_.size()) GoOn(&learner, who);
+  }
+
+  // Until it wants to pull again.
+  void GoOn(Learner* l, std::int32_t who) {
+    l->answered.clear();
+    l->value = l->pulled;
+    if (l->steps > l->pushed_at && case_.replica.push_every > 1) {
+      for (std::size_t i = 0; i < l->value.size(); ++i) l->value[i] += l->moved[i];
+    }
+    l->pulled_at = l->steps;
+    while (l->steps - l->pulled_at < case_.replica.fetch_every) {
+      const auto batch = std::uint64_t(l->steps) * std::uint64_t(case_.sync.learners);
+      const Doubles g = ReferenceGradient(problem_, l->value, batch + std::uint64_t(who));
+      if (l->steps == l->pushed_at) {
+        l->sum.assign(g.size(), 0);
+        l->moved.assign(g.size(), 0);
+      }
+      for (std::size_t i = 0; i < g.size(); ++i) {
+        l->value[i] -= double(case_.learning_rate) * g[i];
+        l->moved[i] -= double(case_.learning_rate) * g[i];
+        l->sum[i] += g[i];
+      }
+      ++l->steps;
+      if (l->steps - l->pushed_at < case_.replica.push_every) continue;
+      l->pushes[++l->sequence] = {case_.replica.push_value ? l->value : l->sum, l->versions};
+      l->pushed_at = l->steps;
+    }
+  }
+
+  Status TakePush(const SyncArrival& arrival) {
+    Shard& shard = shards_[std::size_t(arrival.shard)];
+    Learner& learner = learners_[std::size_t(arrival.learner)];
+    const auto found = learner.pushes.find(arrival.sequence);
+    if (found == learner.pushes.end() || arrival.parts.size() != 1) {
+      return DataLoss("learner {}: push {} came before it could be computed", arrival.learner,
+                      arrival.sequence);
+    }
+    const std::uint64_t clock = found->second.clocks[std::size_t(arrival.shard)];
+    Doubles gradient, residual;
+    for (const std::size_t i : shard.elements) {
+      gradient.push_back(found->second.payload[i]);
+      residual.push_back(learner.residual[i]);
+    }
+    TROOP_ASSIGN_OR_RETURN(gradient,
+                           ReferenceSent(case_.codec, arrival.parts[0], gradient, &residual));
+    for (std::size_t i = 0; i < residual.size(); ++i) {
+      learner.residual[shard.elements[i]] = residual[i];
+    }
+    const std::int64_t limit = case_.guards.staleness_max;
+    const bool dropped = limit >= 0 && shard.version - clock > std::uint64_t(limit);
+    if (fresh_only() && clock < shard.version) return Status::Ok();
+    if (dropped && immediate()) {
+      ++shard.clocks[arrival.learner];
+      return Status::Ok();
+    }
+    shard.held.push_back(
+        {arrival.learner, shard.next_order++, clock, dropped, std::move(gradient)});
+    return Status::Ok();
+  }
+
+  bool Due(const Shard& shard) const {
+    if (shard.held.empty()) return false;
+    if (immediate()) return true;
+    if (!complete(shard)) return false;
+    if (mode() == SyncMode::kKOfN) {
+      if (shard.held.size() >= std::size_t(case_.sync.k)) return true;
+      if (case_.sync.per_batch) return false;
+    }
+    return std::ranges::all_of(shard.clocks,
+                               [&](const auto& entry) { return Waits(shard, entry.first); });
+  }
+
+  void Settle(int place) {
+    Shard& shard = shards_[std::size_t(place)];
+    while (Due(shard)) {
+      std::vector<Shard::Held> taken = std::exchange(shard.held, {});
+      if (immediate() && taken.size() > 1) {
+        shard.held.assign(taken.begin() + 1, taken.end());
+        taken.resize(1);
+      }
+      Update(&shard, taken);
+    }
+    for (const std::int32_t learner : std::set<std::int32_t>(shard.parked)) {
+      if (!MayGoOn(shard, learner)) continue;
+      shard.parked.erase(learner);
+      Answer(place, learner);
+    }
+  }
+
+  void Update(Shard* shard, const std::vector<Shard::Held>& taken) {
+    Doubles sum(shard->elements.size());
+    std::size_t terms = 0;
+    for (const Shard::Held& held : taken) {
+      ++shard->clocks[held.learner];
+      if (held.dropped) continue;
+      ++terms;
+      const auto age = double(shard->version - held.clock);
+      const double weight = case_.sync.damp_stale && age > 1 ? 1 / age : 1;
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += weight * held.gradient[i];
+    }
+    ++shard->version;
+    if (terms == 0) return;
+    const bool share = mode() == SyncMode::kSsp && immediate();
+    const double scale = 1 / double(share ? shard->clocks.size() : terms);
+    if (mode() == SyncMode::kLocalSgd) {
+      for (std::size_t i = 0; i < sum.size(); ++i) value_[shard->elements[i]] = scale * sum[i];
+      return;
+    }
+    optimizer_.Step(shard->elements, sum, scale, double(case_.learning_rate), ++shard->steps,
+                    &value_);
+  }
+
+  const SyncCase& case_;
+  const SyncProblem& problem_;
+  ReferenceOptimizer optimizer_;
+  Doubles value_;
+  std::vector<Shard> shards_;
+  std::vector<Learner> learners_;
+};
+
+}  // namespace
+
+Result<SyncExpected> ReplaySync(const SyncCase& sync_case, const SyncProblem& problem,
+                                const ShardMap& map, const std::vector<SyncArrival>& arrivals) {
+  Replay replay(sync_case, problem, map);
+  for (const SyncArrival& arrival : arrivals) TROOP_RETURN_IF_ERROR(replay.Take(arrival));
+  return replay.Finish();
+}
+
+}  // namespace troop
