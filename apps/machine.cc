@@ -111,12 +111,6 @@ Result<RunNeeds> PredictNeeds(const Config& config) {
 
 Status CheckMachine(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const RunNeeds needs, PredictNeeds(config));
-  if (!needs.env.action.discrete() && config.learner.algorithm == "dqn") {
-    return InvalidArgument(
-        "env.id: {} has continuous actions, learner.algorithm \"dqn\" needs "
-        "discrete ones",
-        config.env.id);
-  }
   return CheckReplayMemory(config, needs.replay_bytes);
 }
 
@@ -167,12 +161,14 @@ double BytesOf(const RunNeeds& needs, Role role, std::int64_t shards) {
 Result<std::string> DescribeRun(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const RunNeeds needs, PredictNeeds(config));
   std::string out = fmt::format(
-      "run          {} ({})\nenvironment  {}: observation {}, {} actions\nnetwork      {} "
+      "run          {} ({})\nenvironment  {}: observation {}, {}\nnetwork      {} "
       "parameters, "
       "{}\nsteps        {:.0f} agent steps, {} environments\n",
       config.name, config.fleet.mode, config.env.id, needs.env.observation.ToString(),
-      needs.env.action.count, needs.parameters, config.network.precision,
-      config.learner.total_steps, config.fleet.actors * config.actor.envs);
+      needs.env.action.discrete() ? fmt::format("{} actions", needs.env.action.count)
+                                  : fmt::format("action {}", needs.env.action.tensor().ToString()),
+      needs.parameters, config.network.precision, config.learner.total_steps,
+      config.fleet.actors * config.actor.envs);
   out += fmt::format("replay       {} items, {:.3f} GiB when full (limit {:.3f} GiB)\n",
                      config.replay.capacity_items, needs.replay_bytes / kGiB,
                      needs.replay_bytes_max / kGiB);

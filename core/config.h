@@ -86,6 +86,7 @@ struct Config {
 
   struct NetworkKeys {
     std::vector<LayerConfig> layers;   // empty: two linear layers of 64
+    std::vector<LayerConfig> critic_layers;  // dpg; empty: as layers
     bool dueling = true;
     std::int64_t dueling_units = 0;    // hidden units of each dueling stream; 0: none
     bool normalize_observations = false;
@@ -113,6 +114,8 @@ struct Config {
     std::int64_t envs = 8;             // environments per actor
     double epsilon_base = 0.4;
     double epsilon_alpha = 7;
+    double noise_sigma = 0.3;          // dpg: of actions, in halves of their range
+    double noise_alpha = 0;            // dpg: 0: the same for all environments
     std::int64_t n_step = 3;
     std::int64_t refresh_steps = 100;  // agent steps of one environment between weight pulls
     std::int64_t push_items = 50;
@@ -151,7 +154,7 @@ struct Config {
   } replay;
 
   struct LearnerKeys {
-    std::string algorithm = "dqn";
+    std::string algorithm = "dqn";     // "dqn" | "dpg"
     double total_steps = 50000;        // agent steps over all actors
     std::int64_t batch_size = 64;
     double gamma = 0.99;
@@ -160,6 +163,10 @@ struct Config {
     std::int64_t target_update_steps = 500;  // updates between target copies
     double target_tau = 1;             // 1: hard copy
     double max_grad_norm = 10;         // 0: no clip
+    std::string critic = "scalar";     // dpg: "scalar" | "categorical"
+    std::int64_t atoms = 51;           // categorical
+    double v_min = -150, v_max = 150;  // categorical
+    double action_gradient_clip = 1;   // dpg; 0: no clip
     std::int64_t prefetch = 4;         // sample requests in flight
     std::int64_t batches_per_request = 1;
     std::int64_t publish_every_updates = 20;
@@ -194,6 +201,7 @@ struct Config {
   struct OptimizerKeys {
     std::string type = "adam";         // "adam" | "rmsprop" | "sgd" | "adagrad"
     double learning_rate = 1e-3;
+    double policy_learning_rate = 0;   // dpg; 0: as learning_rate
     double final_fraction = 1;         // of the learning rate, reached linearly at the run's end
     double beta1 = 0.9, beta2 = 0.999;
     double decay = 0.95;               // rmsprop

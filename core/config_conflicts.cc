@@ -67,15 +67,18 @@ void CheckLayer(const LayerConfig& layer, const std::string& key, bool after_lin
   }
 }
 
-void CheckNetwork(const Config& c, Conflicts* out) {
+void CheckLayers(const std::vector<LayerConfig>& layers, const std::string& key, Conflicts* out) {
   bool linear = false;
-  for (std::size_t i = 0; i < c.network.layers.size(); ++i) {
-    const LayerConfig& layer = c.network.layers[i];
-    CheckLayer(layer, fmt::format("network.layers[{}]", i), linear, out);
-    linear |= layer.type == "linear";
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    CheckLayer(layers[i], fmt::format("{}[{}]", key, i), linear, out);
+    linear |= layers[i].type == "linear";
   }
-  out->If(c.network.layers.size() > 64, {"network.layers"}, "{} layers; at most 64 are possible",
-          c.network.layers.size());
+  out->If(layers.size() > 64, {key}, "{} layers; at most 64 are possible", layers.size());
+}
+
+void CheckNetwork(const Config& c, Conflicts* out) {
+  CheckLayers(c.network.layers, "network.layers", out);
+  CheckLayers(c.network.critic_layers, "network.critic_layers", out);
   out->If(c.network.normalize_observations && c.optimizer.weight_decay > 0,
           {"network.normalize_observations", "optimizer.weight_decay"},
           "the decay would shrink the statistics, too; set one of them to its default");
@@ -193,6 +196,24 @@ void CheckSync(const Config& c, Conflicts* out) {
           "{} is for gradients, {} pushes values; set \"none\"", TomlString(p.codec), mode);
 }
 
+void CheckDpg(const Config& c, Conflicts* out) {
+  const bool dpg = c.learner.algorithm == "dpg";
+  out->If(!dpg && !c.network.critic_layers.empty(), {"network.critic_layers", "learner.algorithm"},
+          "only learner.algorithm = \"dpg\" has a critic; leave them out, or change that");
+  out->If(!dpg && c.learner.critic != "scalar", {"learner.critic", "learner.algorithm"},
+          "only learner.algorithm = \"dpg\" has a critic; leave it out, or change that");
+  out->If(!dpg && c.optimizer.policy_learning_rate > 0,
+          {"optimizer.policy_learning_rate", "learner.algorithm"},
+          "only learner.algorithm = \"dpg\" has a policy of its own; leave it out, or change that");
+  out->If(c.optimizer.policy_learning_rate > 0 && c.learner.sync == "paramserver",
+          {"optimizer.policy_learning_rate", "learner.sync"},
+          "the parameter shards' optimizer has one learning rate; set 0, or learner.sync = "
+          "\"allreduce\"");
+  out->If(c.learner.v_min >= c.learner.v_max, {"learner.v_min", "learner.v_max"},
+          "{} is not below learner.v_max = {}; lower it", TomlNumber(c.learner.v_min),
+          TomlNumber(c.learner.v_max));
+}
+
 void CheckRun(const Config& c, Conflicts* out) {
   out->If(c.actor.warmup_steps > c.learner.total_steps,
           {"actor.warmup_steps", "learner.total_steps"},
@@ -236,6 +257,7 @@ std::vector<ConfigConflict> FindConflicts(const Config& config) {
   CheckReplay(config, &conflicts);
   CheckShards(config, &conflicts);
   CheckSync(config, &conflicts);
+  CheckDpg(config, &conflicts);
   CheckRun(config, &conflicts);
   return conflicts.Take();
 }

@@ -86,7 +86,11 @@ void VisitEnv(Config::EnvKeys& c, ConfigVisitor& v) {
 
 void VisitNetwork(Config::NetworkKeys& c, ConfigVisitor& v) {
   v.Visit({"network.layers",
-           "The layers between observation and head; empty: two linear layers of 64."}, c.layers);
+           "The layers between observation and head (dpg: of the policy); empty: two linear layers "
+           "of 64."}, c.layers);
+  v.Visit({"network.critic_layers",
+           "dpg: the layers of the critic, whose first linear one also sees the action; empty: as "
+           "layers."}, c.critic_layers);
   v.Visit(
       {"network.dueling",
        "Separate streams for the state's value and the actions' advantages (Wang et al. 2016)."},
@@ -146,6 +150,12 @@ void VisitActor(Config::ActorKeys& c, ConfigVisitor& v) {
            Between(0, 1)}, c.epsilon_base);
   v.Visit({"actor.epsilon_alpha", "The exponent's alpha in ε_i: how far the ladder reaches down.",
            AtLeast(0)}, c.epsilon_alpha);
+  v.Visit({"actor.noise_sigma",
+           "dpg: environment i of N adds normal noise of σ_i = sigma^(1 + alpha·i/(N-1)) halves of "
+           "an action's range to it.",
+           Between(0, 1)}, c.noise_sigma);
+  v.Visit({"actor.noise_alpha", "dpg: the exponent's alpha in σ_i; 0: all have the same noise.",
+           AtLeast(0)}, c.noise_alpha);
   v.Visit({"actor.n_step", "Steps of reward before the bootstrap.", Between(1, 1024)}, c.n_step);
   v.Visit(
       {"actor.refresh_steps", "Agent steps of one environment between two looks for newer weights.",
@@ -241,8 +251,10 @@ void VisitReplay(Config::ReplayKeys& c, ConfigVisitor& v) {
 }
 
 void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
-  v.Visit({.name = "learner.algorithm", .doc = "What is learned, and by which loss.",
-           .choices = {"dqn"}}, c.algorithm);
+  v.Visit({.name = "learner.algorithm",
+           .doc = "What is learned, and by which loss: Ape-X DQN for discrete actions, Ape-X DPG "
+                  "for continuous ones (Horgan et al. 2018).",
+           .choices = {"dqn", "dpg"}}, c.algorithm);
   v.Visit({.name = "learner.total_steps",
            .doc = "Agent steps of the run, over all actors; the budget is kept exactly.",
            .range = Between(1, kMany), .whole = true}, c.total_steps);
@@ -261,6 +273,17 @@ void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
            AboveUpTo(0, 1)}, c.target_tau);
   v.Visit({"learner.max_grad_norm", "Longer gradients are scaled down to this length; 0: never.",
            AtLeast(0)}, c.max_grad_norm);
+  v.Visit({.name = "learner.critic",
+           .doc = "dpg: the critic says one value, or a distribution over atoms (D4PG: "
+                  "Barth-Maron et al. 2018).",
+           .choices = {"scalar", "categorical"}}, c.critic);
+  v.Visit({"learner.atoms", "Atoms of a categorical critic.", Between(2, 1001)}, c.atoms);
+  v.Visit({"learner.v_min", "Value of a categorical critic's first atom."}, c.v_min);
+  v.Visit({"learner.v_max", "Value of a categorical critic's last atom."}, c.v_max);
+  v.Visit({"learner.action_gradient_clip",
+           "dpg: the value's gradient by each number of an action is clipped to [-x, x]; 0: not at "
+           "all.",
+           AtLeast(0)}, c.action_gradient_clip);
   v.Visit({"learner.prefetch",
            "Requests for batches in flight or waiting; up to 32 batches more are in update jobs.",
            Between(1, 1024)}, c.prefetch);
@@ -346,6 +369,9 @@ void VisitOptimizer(Config::OptimizerKeys& c, ConfigVisitor& v) {
                   "2011).",
            .choices = {"adam", "rmsprop", "sgd", "adagrad"}}, c.type);
   v.Visit({"optimizer.learning_rate", "Step size at the start.", Above(0)}, c.learning_rate);
+  v.Visit({"optimizer.policy_learning_rate",
+           "dpg: step size of the policy at the start; 0: the critic's, learning_rate.",
+           AtLeast(0)}, c.policy_learning_rate);
   v.Visit({"optimizer.final_fraction",
            "Share of the learning rate that is left at the run's end, reached linearly.",
            Between(0, 1)}, c.final_fraction);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/n_step.h"
+
 namespace troop {
 namespace {
 
@@ -13,20 +15,10 @@ double BootstrapValue(const DqnLossInput& in, std::int64_t item) {
   return target[std::max_element(chooser, chooser + in.actions) - chooser];
 }
 
-// The clip passes NaN on, so that it is noticed.
-double Clipped(double reward, double limit) {
-  return limit > 0 ? std::clamp(reward, -limit, limit) : reward;
-}
-
 double Target(const DqnLossInput& in, std::int64_t item) {
-  const float* reward = in.reward + item * in.steps;
-  const float* discount = in.discount + item * in.steps;
-  double sum = 0, factor = 1;
-  for (std::int32_t k = 0; k < in.length[item]; ++k) {
-    sum += factor * Clipped(reward[k], in.reward_clip);
-    factor *= in.gamma * double(discount[k]);
-  }
-  return factor == 0 ? sum : sum + factor * BootstrapValue(in, item);
+  const NStepReturn n = SumNSteps(in.reward + item * in.steps, in.discount + item * in.steps,
+                                  in.length[item], in.gamma, in.reward_clip);
+  return n.factor == 0 ? n.sum : n.sum + n.factor * BootstrapValue(in, item);
 }
 
 }  // namespace

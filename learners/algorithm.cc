@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/optimizer.h"
+#include "learners/dpg.h"
 #include "learners/dqn.h"
 #include "nn/model.h"
 
@@ -23,12 +24,17 @@ Result<LossReport> Algorithm::Update(const SampleBatch& batch, double progress,
 
 Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const EnvSpec& env) {
   const std::string& name = config.learner.algorithm;
-  if (name != "dqn") {
-    return InvalidArgument("learner.algorithm is \"{}\"; known are \"dqn\"", name);
+  if (name != "dqn" && name != "dpg") {
+    return InvalidArgument("learner.algorithm is \"{}\"; known are \"dqn\", \"dpg\"", name);
   }
-  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> network, MakeNetwork(config, env));
+  TROOP_RETURN_IF_ERROR(CheckActions(config, env));
   EnvSpec seen = env;  // batches hold what the network takes
   seen.observation = NetworkInput(config, env);
+  if (name == "dpg") {
+    TROOP_ASSIGN_OR_RETURN(std::unique_ptr<PolicyCritic> both, MakePolicyCritic(config, env));
+    return MakeDpg(config, seen, std::move(both));
+  }
+  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> network, MakeNetwork(config, env));
   return MakeDqn(config, seen, std::move(network));
 }
 

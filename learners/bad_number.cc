@@ -27,11 +27,12 @@ std::span<const float> RowOf(const Tensor& tensor, std::size_t i) {
 }
 
 // All floats that an update gets of item i, with their names.
-std::array<std::pair<const char*, std::span<const float>>, 5> RowsOf(const SampleBatch& batch,
+std::array<std::pair<const char*, std::span<const float>>, 6> RowsOf(const SampleBatch& batch,
                                                                      std::size_t i) {
   return {{{"importance weight", std::span(batch.weight).subspan(i, 1)},
            {"reward", RowOf(batch.reward, i)},
            {"discount", RowOf(batch.discount, i)},
+           {"action", RowOf(batch.action, i)},
            {"observation", RowOf(batch.observation, i)},
            {"next observation", RowOf(batch.next_observation, i)}}};
 }

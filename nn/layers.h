@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,10 @@ std::unique_ptr<Module> MakePictureInput(float scale, const PictureStack& pictur
 // in], value.hidden.bias, value.weight [1, units], value.bias, then the same of the advantage
 // stream; without hidden units those two are absent and `in` stands for `units`.
 std::unique_ptr<Module> MakeDuelingHead(std::int64_t in, std::int64_t units, std::int64_t actions);
+
+// What a policy ends with: each number of an action within its bounds, low + (high - low) · (1 +
+// tanh x) / 2. [B, A] → [B, A] f32. REQUIRES: as many of both, finite, low <= high.
+std::unique_ptr<Module> MakeActionBounds(std::span<const float> low, std::span<const float> high);
 
 // One after the other. Parameter names get the part's name and a dot in front.
 struct SequentialPart {

@@ -12,7 +12,12 @@ namespace troop {
 // oldest first; one alone has no axis for it.
 TensorSpec NetworkInput(const Config& config, const EnvSpec& env);
 
-// The network of a config: [B, ...NetworkInput] in the environment's dtype → q [B, actions] f32.
+// Whether learner.algorithm takes actions of this kind. Errors: kInvalidArgument, with one that
+// does.
+Status CheckActions(const Config& config, const EnvSpec& env);
+
+// The network of a config. Of continuous actions: nn/policy_critic.h. Of discrete ones:
+// [B, ...NetworkInput] in the environment's dtype → q [B, actions] f32.
 // Pictures, [h, w] or [h, w, channels], that conv2d comes first for are stacked in their channels.
 // Layers of config.network.layers in order; then the head: linear to the actions, or dueling
 // (Wang et al. 2016, eq. 9: q = v + a - mean(a), each stream with `dueling_units` hidden units).

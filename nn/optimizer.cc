@@ -13,6 +13,18 @@ std::span<float> ZeroFloats(MutableBuffer& storage, std::int64_t count) {
   return storage.as<float>();
 }
 
+// Calls step(first, count, learning_rate) for each group.
+template <class F>
+void ForEachGroup(std::span<const Optimizer::Group> groups, std::size_t parameters, F&& step) {
+  std::int64_t first = 0;
+  for (const Optimizer::Group& group : groups) {
+    step(first, group.count, group.learning_rate);
+    first += group.count;
+  }
+  TROOP_CHECK(first == std::int64_t(parameters), "groups of {} parameters, not {}", first,
+              parameters);
+}
+
 class Adam final : public Optimizer {
  public:
   Adam(const Config& config, std::int64_t parameters)
@@ -20,8 +32,8 @@ class Adam final : public Optimizer {
         m_(ZeroFloats(m_storage_, parameters)),
         v_(ZeroFloats(v_storage_, parameters)) {}
 
-  void Step(std::span<const float> gradient, float gradient_scale, float learning_rate,
-            std::span<float> value) override {
+  void StepGroups(std::span<const float> gradient, float gradient_scale,
+                  std::span<const Group> groups, std::span<float> value) override {
     TROOP_CHECK(gradient.size() == m_.size() && value.size() == m_.size(), "{} and {}, not {}",
                 gradient.size(), value.size(), m_.size());
     ++steps_;
@@ -31,12 +43,14 @@ class Adam final : public Optimizer {
     step.one_minus_beta1 = float(1 - options_.beta1);
     step.beta2 = float(options_.beta2);
     step.one_minus_beta2 = float(1 - options_.beta2);
-    step.step_size = float(learning_rate / (1 - std::pow(options_.beta1, double(steps_))));
     step.root_scale = float(1 / std::sqrt(1 - std::pow(options_.beta2, double(steps_))));
     step.epsilon = float(options_.epsilon);
-    step.decay_factor = float(1 - double(learning_rate) * options_.weight_decay);
-    kernels_.adam(step, std::int64_t(m_.size()), gradient.data(), m_.data(), v_.data(),
-                  value.data());
+    ForEachGroup(groups, m_.size(), [&](std::int64_t first, std::int64_t count, float rate) {
+      step.step_size = float(rate / (1 - std::pow(options_.beta1, double(steps_))));
+      step.decay_factor = float(1 - double(rate) * options_.weight_decay);
+      kernels_.adam(step, count, gradient.data() + first, m_.data() + first, v_.data() + first,
+                    value.data() + first);
+    });
   }
   std::vector<Slot> slots() override { return {{"m", m_}, {"v", v_}}; }
   std::int64_t steps() const override { return steps_; }
@@ -57,8 +71,8 @@ class RmsProp final : public Optimizer {
         m_(ZeroFloats(m_storage_, options_.centered ? parameters : 0)),
         v_(ZeroFloats(v_storage_, parameters)) {}
 
-  void Step(std::span<const float> gradient, float gradient_scale, float learning_rate,
-            std::span<float> value) override {
+  void StepGroups(std::span<const float> gradient, float gradient_scale,
+                  std::span<const Group> groups, std::span<float> value) override {
     TROOP_CHECK(gradient.size() == v_.size() && value.size() == v_.size(), "{} and {}, not {}",
                 gradient.size(), value.size(), v_.size());
     ++steps_;
@@ -66,11 +80,14 @@ class RmsProp final : public Optimizer {
     step.gradient_scale = gradient_scale;
     step.decay = float(options_.decay);
     step.one_minus_decay = float(1 - options_.decay);
-    step.learning_rate = learning_rate;
     step.epsilon = float(options_.epsilon);
-    step.decay_factor = float(1 - double(learning_rate) * options_.weight_decay);
-    kernels_.rmsprop(step, std::int64_t(v_.size()), gradient.data(),
-                     options_.centered ? m_.data() : nullptr, v_.data(), value.data());
+    ForEachGroup(groups, v_.size(), [&](std::int64_t first, std::int64_t count, float rate) {
+      step.learning_rate = rate;
+      step.decay_factor = float(1 - double(rate) * options_.weight_decay);
+      kernels_.rmsprop(step, count, gradient.data() + first,
+                       options_.centered ? m_.data() + first : nullptr, v_.data() + first,
+                       value.data() + first);
+    });
   }
   std::vector<Slot> slots() override {
     if (!options_.centered) return {{"v", v_}};
@@ -94,14 +111,15 @@ class Sgd final : public Optimizer {
         parameters_(std::size_t(parameters)),
         m_(ZeroFloats(m_storage_, momentum_ > 0 ? parameters : 0)) {}
 
-  void Step(std::span<const float> gradient, float gradient_scale, float learning_rate,
-            std::span<float> value) override {
+  void StepGroups(std::span<const float> gradient, float gradient_scale,
+                  std::span<const Group> groups, std::span<float> value) override {
     TROOP_CHECK(gradient.size() == parameters_ && value.size() == parameters_, "{} and {}, not {}",
                 gradient.size(), value.size(), parameters_);
     ++steps_;
-    const SgdStep step{gradient_scale, momentum_, learning_rate};
-    kernels_.sgd(step, std::int64_t(parameters_), gradient.data(),
-                 momentum_ > 0 ? m_.data() : nullptr, value.data());
+    ForEachGroup(groups, parameters_, [&](std::int64_t first, std::int64_t count, float rate) {
+      kernels_.sgd({gradient_scale, momentum_, rate}, count, gradient.data() + first,
+                   momentum_ > 0 ? m_.data() + first : nullptr, value.data() + first);
+    });
   }
   std::vector<Slot> slots() override {
     if (momentum_ == 0) return {};
@@ -124,13 +142,15 @@ class AdaGrad final : public Optimizer {
   AdaGrad(const Config& config, std::int64_t parameters)
       : epsilon_(float(config.optimizer.epsilon)), v_(ZeroFloats(v_storage_, parameters)) {}
 
-  void Step(std::span<const float> gradient, float gradient_scale, float learning_rate,
-            std::span<float> value) override {
+  void StepGroups(std::span<const float> gradient, float gradient_scale,
+                  std::span<const Group> groups, std::span<float> value) override {
     TROOP_CHECK(gradient.size() == v_.size() && value.size() == v_.size(), "{} and {}, not {}",
                 gradient.size(), value.size(), v_.size());
     ++steps_;
-    const AdaGradStep step{gradient_scale, learning_rate, epsilon_};
-    kernels_.adagrad(step, std::int64_t(v_.size()), gradient.data(), v_.data(), value.data());
+    ForEachGroup(groups, v_.size(), [&](std::int64_t first, std::int64_t count, float rate) {
+      kernels_.adagrad({gradient_scale, rate, epsilon_}, count, gradient.data() + first,
+                       v_.data() + first, value.data() + first);
+    });
   }
   std::vector<Slot> slots() override { return {{"v", v_}}; }
   std::int64_t steps() const override { return steps_; }

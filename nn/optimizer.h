@@ -16,8 +16,18 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
   // value -= f(gradient * gradient_scale): the scale is the norm clip's factor. All [P].
-  virtual void Step(std::span<const float> gradient, float gradient_scale, float learning_rate,
-                    std::span<float> value) = 0;
+  void Step(std::span<const float> gradient, float gradient_scale, float learning_rate,
+            std::span<float> value) {
+    const Group all{std::int64_t(value.size()), learning_rate};
+    StepGroups(gradient, gradient_scale, {&all, 1}, value);
+  }
+  // The same with a learning rate for each group of neighbours. REQUIRES: the counts' sum is P.
+  struct Group {
+    std::int64_t count = 0;
+    float learning_rate = 0;
+  };
+  virtual void StepGroups(std::span<const float> gradient, float gradient_scale,
+                          std::span<const Group> groups, std::span<float> value) = 0;
   struct Slot {
     std::string name;
     std::span<float> values;

@@ -276,6 +276,14 @@ TEST(ConfigTest, ImpossibleCombinationsAreRefused) {
        "takes 50000; raise replay.capacity_items to 131168"},
       {{"actor.warmup_steps=1e6"},
        "actor.warmup_steps=1e6: 1000000 is more than learner.total_steps"},
+      {{"learner.critic=categorical"}, "only learner.algorithm = \"dpg\" has a critic"},
+      {{"network.critic_layers=[" + linear + "]"}, "only learner.algorithm = \"dpg\" has a critic"},
+      {{"optimizer.policy_learning_rate=1"}, "only learner.algorithm = \"dpg\" has a policy"},
+      {{"learner.algorithm=dpg", "optimizer.policy_learning_rate=1", "learner.sync=paramserver"},
+       "the parameter shards' optimizer has one learning rate"},
+      {{"learner.v_min=200"}, "learner.v_min=200: 200 is not below learner.v_max = 150"},
+      {{"learner.algorithm=dpg", "network.critic_layers=[" + linear + "," + conv + "]"},
+       "network.critic_layers[1]: a conv2d layer can't follow"},
       {{"optimizer.type=rmsprop", "optimizer.weight_decay=0.1"}, "only optimizer.type = \"adam\""},
       {{"optimizer.type=rmsprop", "optimizer.momentum=0.9"}, "only optimizer.type = \"sgd\""},
       {{"network.dueling=false", "network.dueling_units=8"}, "network.dueling = false turns off"},
@@ -426,6 +434,12 @@ void Repair(Config* c) {
   if (c->network.normalize_observations) c->network.one_hot = 0;
   if (c->optimizer.type != "sgd") c->optimizer.momentum = 0;
   if (!c->network.dueling) c->network.dueling_units = 0;
+  c->optimizer.policy_learning_rate = 0;
+  if (c->learner.algorithm != "dpg") {
+    c->network.critic_layers.clear();
+    c->learner.critic = "scalar";
+  }
+  c->learner.v_min = std::min(c->learner.v_min, c->learner.v_max - 1);
   if (!c->evaluator.enabled) c->evaluator.solved_return = 0;
   c->fleet.backoff_max_s = std::max(c->fleet.backoff_max_s, c->fleet.backoff_first_s);
   c->fleet.hung_after_s = std::max(c->fleet.hung_after_s, c->fleet.dead_after_s);
@@ -566,6 +580,31 @@ TEST(ConfigTest, ThePaperConfigHoldsThePapersValues) {
                       .max_grad_norm = 40, .prefetch = 16, .publish_every_updates = 10};
   expected.optimizer = {.type = "rmsprop", .learning_rate = 0.00025 / 4, .decay = 0.95,
                         .centered = true, .epsilon = 1.5e-7};
+  EXPECT_EQ(*loaded, expected) << ToToml(*loaded);
+}
+
+// The same paper, section 4.2 and appendix D.
+TEST(ConfigTest, ThePaperConfigOfDpgHoldsThePapersValues) {
+  const auto loaded = LoadConfigFile(TROOP_SOURCE_DIR "/configs/apex_dpg_paper.toml", {});
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  Config expected;
+  expected.name = "apex_dpg_paper";
+  expected.env.id = "gymnasium:Humanoid-v5";
+  expected.network.layers = {{.type = "linear", .units = 300, .activation = "tanh"},
+                             {.type = "linear", .units = 200, .activation = "tanh"}};
+  expected.network.critic_layers = {{.type = "linear", .units = 400, .activation = "tanh"},
+                                    {.type = "linear", .units = 300, .activation = "tanh"}};
+  expected.fleet.actors = 64;
+  expected.fleet.transport = "tcp";
+  expected.actor = {.envs = 1, .noise_sigma = 0.3, .n_step = 5, .refresh_steps = 100,
+                    .push_items = 50, .push_window = 100 / 50};
+  expected.replay = {.capacity_items = 1000000, .min_items = 50000, .alpha = 0.6, .beta = 0.4,
+                     .trim_every_updates = 100, .samples_per_insert = 0,
+                     .remover = "prioritized", .evict_alpha = -0.4};
+  expected.learner = {.algorithm = "dpg", .total_steps = 1.2e9, .batch_size = 256, .gamma = 0.99,
+                      .loss = "mse", .target_update_steps = 100, .max_grad_norm = 0,
+                      .action_gradient_clip = 1, .prefetch = 16, .publish_every_updates = 40};
+  expected.optimizer = {.type = "adam", .learning_rate = 1e-4};
   EXPECT_EQ(*loaded, expected) << ToToml(*loaded);
 }
 

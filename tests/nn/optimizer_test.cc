@@ -152,6 +152,27 @@ TEST(OptimizerTest, RestoredSlotsAndStepsContinueBitForBit) {
   }
 }
 
+TEST(OptimizerTest, GroupsAreSteppedAsIfEachHadAnOptimizer) {
+  constexpr std::size_t kFirst = kCount / 3;
+  for (const char* type : {"adam", "rmsprop", "sgd", "adagrad"}) {
+    Config config = ConfigOf(type);
+    if (config.optimizer.type == "sgd") config.optimizer.momentum = 0.9;
+    const auto together = Make(config), slow = Make(config), fast = Make(config);
+    std::vector<float> value(kCount, 1), slow_value = value, fast_value = value;
+    for (std::uint64_t t = 0; t < 10; ++t) {
+      const std::vector<Optimizer::Group> groups{{std::int64_t(kFirst), 0.01f},
+                                                 {std::int64_t(kCount - kFirst), 0.1f}};
+      together->StepGroups(Gradient(t), 0.5f, groups, value);
+      slow->Step(Gradient(t), 0.5f, 0.01f, slow_value);
+      fast->Step(Gradient(t), 0.5f, 0.1f, fast_value);
+    }
+    for (std::size_t i = 0; i < kCount; ++i) {
+      EXPECT_EQ(value[i], i < kFirst ? slow_value[i] : fast_value[i]) << type << " " << i;
+    }
+    EXPECT_EQ(together->steps(), 10);
+  }
+}
+
 TEST(OptimizerTest, ElementWithoutGradientFromTheStartStaysZero) {
   for (const char* type : {"adam", "rmsprop", "sgd", "adagrad"}) {
     const auto optimizer = Make(ConfigOf(type));

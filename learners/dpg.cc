@@ -1,0 +1,235 @@
+#include "learners/dpg.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "core/failpoint.h"
+#include "kernels/dqn_loss.h"
+#include "kernels/finite.h"
+#include "learners/bad_number.h"
+#include "learners/batch_check.h"
+#include "learners/trained_network.h"
+#include "nn/model.h"
+
+namespace troop {
+namespace {
+
+// What depends on the batch size.
+struct BatchBuffers {
+  std::int64_t batch = -1;
+  Tensor action, next_action;  // [B, A] of the policy, of the target's
+  Tensor q, q_next, dq;        // [B, outputs]
+  MutableBuffer cache, workspace;
+  std::vector<float> priority;            // [B]
+  std::vector<std::int32_t> only_action;  // [B] of a critic with one output: 0
+};
+
+class Dpg final : public Algorithm {
+ public:
+  Dpg(const Config& config, const EnvSpec& env, std::unique_ptr<PolicyCritic> network,
+      std::unique_ptr<TrainedNetwork> trained)
+      : config_(config),
+        env_(env),
+        network_(std::move(network)),
+        support_(CriticSupport(config)),
+        trained_(std::move(trained)) {}
+
+  Result<LossReport> ComputeGradient(const SampleBatch& batch, std::span<float> priority,
+                                     GradientWatch* watch) override;
+  std::span<float> gradient() override { return trained_->gradient(); }
+  void ApplyGradient(double progress, double norm) override {
+    trained_->Step(progress, norm, observation_);
+  }
+  void AdoptValue(std::uint64_t updates, std::span<const float> value) override {
+    trained_->Adopt(updates, value);
+  }
+  double ClipScale(double norm) const override { return trained_->ClipScale(norm); }
+  float LearningRate(double progress) const override { return trained_->LearningRate(progress); }
+  std::uint64_t updates() const override { return trained_->updates(); }
+  std::span<const float> value() const override { return trained_->value(); }
+  TensorFile State() const override { return trained_->State(); }
+  Status SetState(const TensorFile& state) override { return trained_->SetState(state); }
+  Status RollBack(const TensorFile& state) override { return trained_->RollBack(state); }
+  Status CheckNumbers() const override { return trained_->CheckNumbers(); }
+
+ private:
+  Status PrepareBuffers(std::int64_t batch);
+  StepContext Online(bool with_gradient);
+  DqnLossSummary CriticLoss(const SampleBatch& batch);
+  void CriticBackward(const SampleBatch& batch);
+  void PolicyGradient(const SampleBatch& batch);
+  Status Refuse(const SampleBatch& batch, const std::string& what) const;
+
+  const Config config_;
+  const EnvSpec env_;
+  const std::unique_ptr<PolicyCritic> network_;
+  const ValueSupport support_;
+  const std::unique_ptr<TrainedNetwork> trained_;
+  BatchBuffers buffers_;
+  ConstTensor observation_;  // of the last ComputeGradient
+};
+
+Status Dpg::PrepareBuffers(std::int64_t batch) {
+  if (buffers_.batch == batch) return Status::Ok();
+  const TensorSpec in{env_.observation.dtype, env_.observation.shape.Prepend(batch)};
+  TROOP_ASSIGN_OR_RETURN(const Plan plan, network_->MakePlan({&in, 1}));
+  BatchBuffers b;
+  for (Tensor* t : {&b.action, &b.next_action}) *t = Tensor(DType::kF32, plan.out[0].shape);
+  for (Tensor* t : {&b.q, &b.q_next, &b.dq}) *t = Tensor(DType::kF32, plan.out[1].shape);
+  b.cache = MutableBuffer::Zeros(plan.cache_bytes);
+  b.workspace = MutableBuffer::Zeros(plan.workspace_bytes);
+  b.priority.resize(std::size_t(batch));
+  b.only_action.resize(std::size_t(batch));
+  b.batch = batch;
+  buffers_ = std::move(b);
+  return Status::Ok();
+}
+
+StepContext Dpg::Online(bool with_gradient) {
+  return {.value = trained_->value(),
+          .packed = trained_->packed_value(),
+          .gradient = with_gradient ? trained_->gradient() : std::span<float>(),
+          .workspace = buffers_.workspace.bytes(),
+          .accumulate = false};
+}
+
+DqnLossSummary Dpg::CriticLoss(const SampleBatch& batch) {
+  BatchBuffers& b = buffers_;
+  StepContext target = Online(false);
+  target.value = trained_->target();
+  target.packed = trained_->packed_target();
+  const ConstTensor next(batch.next_observation);
+  const std::vector<Tensor> expected{b.next_action, b.q_next};
+  network_->Forward(target, {&next, 1}, expected, {});
+  const std::vector<ConstTensor> done{batch.observation, batch.action};
+  network_->critic().Forward(network_->CriticContext(Online(false)), done, {&b.q, 1},
+                             b.cache.bytes());
+  const DqnLossOutput out{b.dq.data<float>(), b.priority.data()};
+  if (support_.atoms > 1) {
+    return CategoricalLoss({.batch = batch.size(),
+                            .steps = batch.reward.dim(1),
+                            .support = support_,
+                            .logits = b.q.data<float>(),
+                            .logits_target = b.q_next.data<float>(),
+                            .reward = batch.reward.data<float>(),
+                            .discount = batch.discount.data<float>(),
+                            .length = batch.length.data(),
+                            .weight = batch.weight.data(),
+                            .gamma = config_.learner.gamma,
+                            .reward_clip = config_.env.reward_clip},
+                           out);
+  }
+  return DqnLoss({.batch = batch.size(),
+                  .actions = 1,
+                  .steps = batch.reward.dim(1),
+                  .q = b.q.data<float>(),
+                  .q_next_target = b.q_next.data<float>(),
+                  .action = b.only_action.data(),
+                  .reward = batch.reward.data<float>(),
+                  .discount = batch.discount.data<float>(),
+                  .length = batch.length.data(),
+                  .weight = batch.weight.data(),
+                  .gamma = config_.learner.gamma,
+                  .reward_clip = config_.env.reward_clip,
+                  .huber = config_.learner.loss == "huber"},
+                 out);
+}
+
+void Dpg::CriticBackward(const SampleBatch& batch) {
+  const std::vector<ConstTensor> done{batch.observation, batch.action};
+  const ConstTensor dq(buffers_.dq);
+  network_->critic().Backward(network_->CriticContext(Online(true)), done, {&dq, 1},
+                              buffers_.cache.bytes(), {});
+}
+
+// The loss is the mean of -Q(s, μ(s)).
+void Dpg::PolicyGradient(const SampleBatch& batch) {
+  BatchBuffers& b = buffers_;
+  const ConstTensor in(batch.observation);
+  const std::vector<Tensor> out{b.action, b.q};
+  network_->Forward(Online(false), {&in, 1}, out, b.cache.bytes());
+  const double scale = -1.0 / double(batch.size());
+  if (support_.atoms > 1) {
+    ExpectedValueGradient(support_, batch.size(), b.q.data<float>(), scale, b.dq.data<float>());
+  } else {
+    std::ranges::fill(b.dq.as<float>(), float(scale));
+  }
+  const std::vector<ConstTensor> dout{ConstTensor(), b.dq};
+  network_->Backward(Online(true), {&in, 1}, dout, b.cache.bytes(), {});
+}
+
+Result<LossReport> Dpg::ComputeGradient(const SampleBatch& batch, std::span<float> priority,
+                                        GradientWatch* watch) {
+  TROOP_RETURN_IF_ERROR(CheckTransitions(batch, env_, priority.size()));
+  TROOP_RETURN_IF_ERROR(PrepareBuffers(batch.size()));
+  const DqnLossSummary loss = CriticLoss(batch);
+  if (!std::isfinite(loss.loss) || !AllFinite(buffers_.priority)) {
+    return Refuse(batch, fmt::format("the loss is {}", loss.loss));
+  }
+  CriticBackward(batch);
+  if (watch != nullptr) watch->GradientReady(network_->critic_offset());
+  PolicyGradient(batch);
+  if (const auto bad = SpoiledNumber(Failpoint::kLearnerGradient)) trained_->gradient()[0] = *bad;
+  const double norm = GradientNorm();
+  if (!std::isfinite(norm)) {
+    return Refuse(batch, fmt::format("the gradient's norm is {}", norm));
+  }
+  observation_ = ConstTensor(batch.observation);
+  std::ranges::copy(buffers_.priority, priority.begin());
+  return LossReport{loss.loss, loss.td_error_mean, loss.q_mean, norm};
+}
+
+// Looks for where it came from: first in what the update was given, then in what it made of that.
+Status Dpg::Refuse(const SampleBatch& batch, const std::string& what) const {
+  std::string origin = FindBadInBatch(batch);
+  if (origin.empty()) origin = CheckNumbers().message();
+  if (origin.empty()) {
+    origin = FindBadItem(batch, buffers_.priority);
+    const std::string gradient =
+        origin.empty() ? FindBadParameter(*network_, trained_->gradient()) : "";
+    if (!gradient.empty()) origin = "the gradient of " + gradient;
+    origin += (origin.empty() ? "" : "; ") + DescribeLargest(batch);
+  }
+  return DataLoss("update {}: {}: {}; the batch was left out", updates() + 1, what, origin);
+}
+
+Status CheckConfig(const Config& config, const EnvSpec& env) {
+  if (env.action.discrete()) {
+    return InvalidArgument("{}: dpg needs continuous actions; this environment's are not", env.id);
+  }
+  const Config::LearnerKeys& l = config.learner;
+  if (l.loss != "huber" && l.loss != "mse") {
+    return InvalidArgument("learner.loss is \"{}\"; known are \"huber\", \"mse\"", l.loss);
+  }
+  if (l.critic != "scalar" && l.critic != "categorical") {
+    return InvalidArgument("learner.critic is \"{}\"; known are \"scalar\", \"categorical\"",
+                           l.critic);
+  }
+  if (l.critic == "categorical" && (l.atoms < 2 || !(l.v_min < l.v_max))) {
+    return InvalidArgument("learner.atoms = {} from v_min = {} to v_max = {}; at least 2, upwards",
+                           l.atoms, l.v_min, l.v_max);
+  }
+  if (l.target_update_steps < 1) {
+    return InvalidArgument("learner.target_update_steps is {}; it must be at least 1",
+                           l.target_update_steps);
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Algorithm>> MakeDpg(const Config& config, const EnvSpec& env,
+                                           std::unique_ptr<PolicyCritic> network) {
+  TROOP_RETURN_IF_ERROR(CheckConfig(config, env));
+  const double rate = config.optimizer.learning_rate;
+  const double policy = config.optimizer.policy_learning_rate;
+  TROOP_ASSIGN_OR_RETURN(
+      auto trained, TrainedNetwork::Make(config, network.get(), "dpg",
+                                         {{network->critic_offset(), policy > 0 ? policy : rate},
+                                          {ParameterCount(*network), rate}}));
+  return std::unique_ptr<Algorithm>(new Dpg(config, env, std::move(network), std::move(trained)));
+}
+
+}  // namespace troop

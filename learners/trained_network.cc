@@ -1,0 +1,193 @@
+#include "learners/trained_network.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "core/failpoint.h"
+#include "learners/bad_number.h"
+#include "nn/model.h"
+
+namespace troop {
+namespace {
+
+constexpr const char* kSlotPrefix = "optimizer.";
+
+ConstTensor CopyOf(std::span<const float> values) {
+  return ConstTensor(Buffer::Copy(std::as_bytes(values)),
+                     {DType::kF32, {std::int64_t(values.size())}});
+}
+
+void CopyInto(const TensorFile& state, const std::string& name, std::span<float> to) {
+  std::ranges::copy(state.tensors.at(name).as<float>(), to.begin());
+}
+
+Result<std::int64_t> ReadCount(const TensorFile& state, const std::string& counter) {
+  const auto found = state.metadata.find(counter);
+  if (found == state.metadata.end()) return InvalidArgument("the state has no \"{}\"", counter);
+  const std::string& text = found->second;
+  std::int64_t count = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (error != std::errc() || end != text.data() + text.size() || count < 0) {
+    return InvalidArgument("\"{}\" of the state is \"{}\", not a count", counter, text);
+  }
+  return count;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TrainedNetwork>> TrainedNetwork::Make(const Config& config,
+                                                             const Module* network,
+                                                             std::string algorithm,
+                                                             std::vector<Group> groups) {
+  std::unique_ptr<TrainedNetwork> made(
+      new TrainedNetwork(config, network, std::move(algorithm), std::move(groups)));
+  const auto parameters = std::int64_t(made->value_.size());
+  TROOP_ASSIGN_OR_RETURN(made->optimizer_, MakeOptimizer(config, parameters));
+  return made;
+}
+
+TrainedNetwork::TrainedNetwork(const Config& config, const Module* network, std::string algorithm,
+                               std::vector<Group> groups)
+    : config_(config),
+      network_(network),
+      algorithm_(std::move(algorithm)),
+      groups_(std::move(groups)),
+      rates_(groups_.size()) {
+  const auto parameters = std::size_t(ParameterCount(*network));
+  TROOP_CHECK(!groups_.empty() && groups_.back().end == std::int64_t(parameters),
+              "groups of other parameters than {}", parameters);
+  storage_ = MutableBuffer::Zeros(3 * parameters * sizeof(float));
+  const std::span<float> all = storage_.as<float>();
+  value_ = all.first(parameters);
+  target_ = all.subspan(parameters, parameters);
+  gradient_ = all.last(parameters);
+  const Precision precision =
+      config.network.precision == "bf16" ? Precision::kBF16 : Precision::kF32;
+  packed_value_ = network->MakePacked(precision);
+  packed_target_ = network->MakePacked(precision);
+  InitParameters(*network, std::uint64_t(config.seed), value_);
+  std::ranges::copy(value_, target_.begin());
+  network->Pack(value_, packed_value_.get());
+  network->Pack(target_, packed_target_.get());
+}
+
+double TrainedNetwork::ClipScale(double norm) const {
+  const double limit = config_.learner.max_grad_norm;
+  return limit > 0 && norm > limit ? limit / norm : 1;
+}
+
+double TrainedNetwork::RateFraction(double progress) const {
+  return 1 + (config_.optimizer.final_fraction - 1) * std::clamp(progress, 0.0, 1.0);
+}
+
+float TrainedNetwork::LearningRate(double progress) const {
+  return float(groups_.back().learning_rate * RateFraction(progress));
+}
+
+void TrainedNetwork::Step(double progress, double norm, const ConstTensor& observation) {
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    rates_[i] = {groups_[i].end - first, float(groups_[i].learning_rate * RateFraction(progress))};
+    first = groups_[i].end;
+  }
+  optimizer_->StepGroups(gradient_, float(ClipScale(norm)), rates_, value_);
+  network_->UpdateStatistics(observation, value_);
+  if (const auto bad = SpoiledNumber(Failpoint::kLearnerWeight)) value_[0] = *bad;
+  network_->Pack(value_, packed_value_.get());
+  ++updates_;
+  if (updates_ % std::uint64_t(config_.learner.target_update_steps) == 0) MoveTarget();
+}
+
+void TrainedNetwork::Adopt(std::uint64_t updates, std::span<const float> value) {
+  std::ranges::copy(value, value_.begin());
+  network_->Pack(value_, packed_value_.get());
+  const auto every = std::uint64_t(config_.learner.target_update_steps);
+  const bool moves = updates / every > updates_ / every;
+  updates_ = updates;
+  if (moves) MoveTarget();
+}
+
+void TrainedNetwork::MoveTarget() {
+  const float tau = float(config_.learner.target_tau);
+  if (tau == 1) {
+    std::ranges::copy(value_, target_.begin());
+  } else {
+    for (std::size_t i = 0; i < target_.size(); ++i) target_[i] += tau * (value_[i] - target_[i]);
+  }
+  network_->Pack(target_, packed_target_.get());
+}
+
+TensorFile TrainedNetwork::State() const {
+  TensorFile state;
+  state.tensors["value"] = CopyOf(value_);
+  state.tensors["target"] = CopyOf(target_);
+  for (const Optimizer::Slot& slot : optimizer_->slots()) {
+    state.tensors[kSlotPrefix + slot.name] = CopyOf(slot.values);
+  }
+  state.metadata["algorithm"] = algorithm_;
+  state.metadata["optimizer"] = config_.optimizer.type;
+  state.metadata["updates"] = std::to_string(updates_);
+  state.metadata["optimizer_steps"] = std::to_string(optimizer_->steps());
+  return state;
+}
+
+Status TrainedNetwork::CheckTensor(const TensorFile& state, const std::string& name) const {
+  const auto found = state.tensors.find(name);
+  if (found == state.tensors.end()) return InvalidArgument("the state has no tensor \"{}\"", name);
+  const TensorSpec want{DType::kF32, {std::int64_t(value_.size())}};
+  if (found->second.spec() == want) return Status::Ok();
+  return InvalidArgument(
+      "\"{}\" of the state is {}, but this network has {}: it was saved with another network", name,
+      found->second.spec().ToString(), want.ToString());
+}
+
+Status TrainedNetwork::SetState(const TensorFile& state) {
+  for (const auto& [key, want] :
+       {std::pair<std::string, std::string>{"algorithm", algorithm_},
+        std::pair<std::string, std::string>{"optimizer", config_.optimizer.type}}) {
+    const auto found = state.metadata.find(key);
+    if (found == state.metadata.end() || found->second != want) {
+      return InvalidArgument("{} of the state is \"{}\", of the config \"{}\"", key,
+                             found == state.metadata.end() ? "" : found->second, want);
+    }
+  }
+  TROOP_ASSIGN_OR_RETURN(const std::int64_t updates, ReadCount(state, "updates"));
+  TROOP_ASSIGN_OR_RETURN(const std::int64_t steps, ReadCount(state, "optimizer_steps"));
+  TROOP_RETURN_IF_ERROR(CheckTensor(state, "value"));
+  TROOP_RETURN_IF_ERROR(CheckTensor(state, "target"));
+  const std::vector<Optimizer::Slot> slots = optimizer_->slots();
+  for (const Optimizer::Slot& slot : slots) {
+    TROOP_RETURN_IF_ERROR(CheckTensor(state, kSlotPrefix + slot.name));
+  }
+  CopyInto(state, "value", value_);
+  CopyInto(state, "target", target_);
+  for (const Optimizer::Slot& slot : slots) CopyInto(state, kSlotPrefix + slot.name, slot.values);
+  updates_ = std::uint64_t(updates);
+  optimizer_->set_steps(steps);
+  network_->Pack(value_, packed_value_.get());
+  network_->Pack(target_, packed_target_.get());
+  return Status::Ok();
+}
+
+Status TrainedNetwork::RollBack(const TensorFile& state) {
+  const std::uint64_t updates = updates_;
+  TROOP_RETURN_IF_ERROR(SetState(state));
+  updates_ = updates + 1;
+  return Status::Ok();
+}
+
+Status TrainedNetwork::CheckNumbers() const {
+  const auto check = [this](const std::string& what, std::span<const float> values) -> Status {
+    const std::string found = FindBadParameter(*network_, values);
+    return found.empty() ? Status::Ok() : DataLoss("{}{}", what, found);
+  };
+  TROOP_RETURN_IF_ERROR(check("the weight ", value_));
+  TROOP_RETURN_IF_ERROR(check("the target network's weight ", target_));
+  for (const Optimizer::Slot& slot : optimizer_->slots()) {
+    TROOP_RETURN_IF_ERROR(check(fmt::format("the optimizer's {} of ", slot.name), slot.values));
+  }
+  return Status::Ok();
+}
+
+}  // namespace troop

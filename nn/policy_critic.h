@@ -1,0 +1,76 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/config.h"
+#include "core/spec.h"
+#include "kernels/categorical_loss.h"
+#include "nn/module.h"
+
+namespace troop {
+
+// The networks of continuous control: a policy μ(s) and a critic Q(s, a), whose parameters lie in
+// one flat buffer: "policy.*", and from critic_offset() on "critic.*".
+//
+// As a module it is Q(s, μ(s)): observation [B, ...NetworkInput] → μ(s) [B, A] f32 within the
+// action's bounds, and what the critic says of it [B, outputs] f32. Its backward pass is the
+// deterministic policy gradient (Silver et al. 2014; Horgan et al. 2018, appendix D): from
+// dout = {nothing, dq} the gradient of the policy's parameters, the critic's held fixed (their part
+// of the gradient is not touched), with the gradient by the action clipped to ±limit / B, element
+// by element: to ±limit, that is, where dq is that of a mean over the batch. Nothing comes out in
+// din. The critic by itself learns from critic().
+class PolicyCritic final : public Module {
+ public:
+  struct Parts {
+    std::unique_ptr<Module> policy;   // [B, ...] → [B, A] f32
+    std::unique_ptr<Module> critic;   // {[B, ...], [B, A] f32} → [B, outputs] f32
+    double action_gradient_clip = 1;  // 0: none
+  };
+  explicit PolicyCritic(Parts parts);
+
+  std::span<const ParamSpec> params() const override { return params_; }
+  Result<Plan> MakePlan(std::span<const TensorSpec> in) const override;
+  std::unique_ptr<Packed> MakePacked(Precision precision) const override;
+  void Pack(std::span<const float> value, Packed* packed) const override;
+  void Forward(const StepContext& context, std::span<const ConstTensor> in,
+               std::span<const Tensor> out, Cache cache) const override;
+  void Backward(const StepContext& context, std::span<const ConstTensor> in,
+                std::span<const ConstTensor> dout, Cache cache,
+                std::span<const Tensor> din) const override;
+  void UpdateStatistics(ConstTensor in, std::span<float> value) const override;
+
+  // {observation, action [B, A] f32} → [B, outputs] f32. Gradients by the action alone: din[1]. Its
+  // plan takes no more workspace and cache than ours.
+  const Module& critic() const { return *parts_.critic; }
+  std::int64_t critic_offset() const { return critic_offset_; }
+  // `context` of ours for the critic: its part of value, gradient and packed.
+  StepContext CriticContext(const StepContext& context) const;
+
+ private:
+  StepContext PolicyContext(const StepContext& context) const;
+
+  const Parts parts_;
+  std::vector<ParamSpec> params_;
+  std::int64_t critic_offset_ = 0;
+};
+
+// network.layers make the policy, network.critic_layers (or the same) the critic: conv2d layers
+// look at the observation, the action joins in front of the first linear one. Errors:
+// kInvalidArgument. REQUIRES: continuous actions.
+Result<std::unique_ptr<PolicyCritic>> MakePolicyCritic(const Config& config, const EnvSpec& env);
+
+// learner.critic = "categorical": its atoms; else one number, atoms = 1.
+ValueSupport CriticSupport(const Config& config);
+// [B, outputs] of the critic → q [B].
+void CriticValues(const ValueSupport& support, const ConstTensor& out, std::span<float> q);
+
+// {[B, ...NetworkInput], [B, A] f32} → [B, outputs] f32: `front` sees the observation, and `rest`
+// what it gives, flattened, with the action behind: [B, features + actions].
+struct CriticParts {
+  std::unique_ptr<Module> front, rest;
+  std::int64_t features = 0, actions = 0;
+};
+std::unique_ptr<Module> MakeCritic(CriticParts parts);
+
+}  // namespace troop

@@ -1,0 +1,249 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+#include "core/spec.h"
+#include "nn/model.h"
+#include "nn/policy_critic.h"
+#include "replay/sample.h"
+
+// Ape-X DPG once more, in f64 and plain loops, from the papers' formulas. For layers that are
+// linear with tanh or without.
+namespace troop::testing {
+
+using Doubles = std::vector<double>;
+
+struct PlainLayer {
+  std::size_t in = 0, out = 0, weight = 0, bias = 0;
+  bool tanh = false;
+};
+
+class PlainNetwork {
+ public:
+  std::vector<PlainLayer> layers;
+
+  Doubles Forward(const Doubles& value, Doubles x) {
+    kept_.clear();
+    for (const PlainLayer& l : layers) {
+      kept_.push_back(x);
+      Doubles y(l.out);
+      for (std::size_t o = 0; o < l.out; ++o) {
+        y[o] = value[l.bias + o];
+        for (std::size_t i = 0; i < l.in; ++i) y[o] += value[l.weight + o * l.in + i] * x[i];
+        if (l.tanh) y[o] = std::tanh(y[o]);
+      }
+      x = std::move(y);
+    }
+    kept_.push_back(x);
+    return x;
+  }
+  // Of the Forward before; adds to gradient where there is one; returns dx.
+  Doubles Backward(const Doubles& value, Doubles dy, Doubles* gradient) const {
+    for (std::size_t k = layers.size(); k-- > 0;) {
+      const PlainLayer& l = layers[k];
+      Doubles dx(l.in);
+      for (std::size_t o = 0; o < l.out; ++o) {
+        const double y = kept_[k + 1][o], dz = l.tanh ? dy[o] * (1 - y * y) : dy[o];
+        if (gradient != nullptr) (*gradient)[l.bias + o] += dz;
+        for (std::size_t i = 0; i < l.in; ++i) {
+          if (gradient != nullptr) (*gradient)[l.weight + o * l.in + i] += dz * kept_[k][i];
+          dx[i] += dz * value[l.weight + o * l.in + i];
+        }
+      }
+      dy = std::move(dx);
+    }
+    return dy;
+  }
+
+ private:
+  std::vector<Doubles> kept_;
+};
+
+class DpgReference {
+ public:
+  DpgReference(const Config& config, const EnvSpec& env) : config_(config), env_(env) {
+    const auto network = std::move(MakePolicyCritic(config, env)).value();
+    critic_offset_ = std::size_t(network->critic_offset());
+    for (const ParamSpec& p : network->params()) {
+      if (!p.name.ends_with(".weight")) continue;
+      const PlainLayer layer{.in = std::size_t(p.shape[1]),
+                             .out = std::size_t(p.shape[0]),
+                             .weight = std::size_t(p.offset),
+                             .bias = 0,
+                             .tanh = p.name.find("head") == std::string::npos};
+      (p.name.starts_with("policy.") ? policy_ : critic_).layers.push_back(layer);
+    }
+    std::map<std::string, std::size_t> at;
+    for (const ParamSpec& p : network->params()) at[p.name] = std::size_t(p.offset);
+    for (const ParamSpec& p : network->params()) {
+      if (!p.name.ends_with(".weight")) continue;
+      auto& layers = (p.name.starts_with("policy.") ? policy_ : critic_).layers;
+      const std::string bias = p.name.substr(0, p.name.size() - 6) + "bias";
+      for (PlainLayer& l : layers) {
+        if (l.weight == std::size_t(p.offset)) l.bias = at.at(bias);
+      }
+    }
+    std::vector<float> start(std::size_t(ParameterCount(*network)));
+    InitParameters(*network, std::uint64_t(config.seed), start);
+    value.assign(start.begin(), start.end());
+    target = value;
+    m_.assign(value.size(), 0);
+    v_.assign(value.size(), 0);
+  }
+
+  void Update(const SampleBatch& b, double progress) {
+    gradient.assign(value.size(), 0);
+    loss = 0;
+    priority.clear();
+    for (std::int64_t i = 0; i < b.size(); ++i) {
+      const Doubles x = Row(b.observation, i), action = Row(b.action, i);
+      AddCritic(b, i, x, action);
+      AddPolicy(x, double(b.size()));
+    }
+    Step(progress);
+  }
+  // μ(s) of these weights.
+  Doubles Act(const Doubles& weights, const Doubles& x) {
+    Doubles a = policy_.Forward(weights, x);
+    for (std::size_t k = 0; k < a.size(); ++k) {
+      const double low = env_.action.low[k], high = env_.action.high[k];
+      a[k] = low + (high - low) * (1 + std::tanh(a[k])) / 2;
+    }
+    return a;
+  }
+  // Q(s, a), of a categorical critic its mean.
+  double Judge(const Doubles& weights, const Doubles& x, const Doubles& action) {
+    return Mean(critic_.Forward(weights, Joined(x, action)));
+  }
+
+  static Doubles Row(const Tensor& t, std::int64_t i) {
+    const auto size = std::size_t(t.elements() / t.dim(0));
+    const std::span<const float> row = t.as<float>().subspan(std::size_t(i) * size, size);
+    return {row.begin(), row.end()};
+  }
+
+  Doubles value, target, priority, gradient;
+  double loss = 0, norm = 0;
+
+ private:
+  static Doubles Joined(Doubles x, const Doubles& action) {
+    x.insert(x.end(), action.begin(), action.end());
+    return x;
+  }
+  bool categorical() const { return config_.learner.critic == "categorical"; }
+  double Atom(std::size_t k) const {
+    const auto& l = config_.learner;
+    return l.v_min + (l.v_max - l.v_min) * double(k) / double(l.atoms - 1);
+  }
+  static Doubles Softmax(Doubles z) {
+    double sum = 0;
+    for (double& x : z) sum += x = std::exp(x);
+    for (double& x : z) x /= sum;
+    return z;
+  }
+  double Mean(const Doubles& out) const {
+    if (!categorical()) return out[0];
+    const Doubles p = Softmax(out);
+    double mean = 0;
+    for (std::size_t k = 0; k < p.size(); ++k) mean += p[k] * Atom(k);
+    return mean;
+  }
+  double Return(const SampleBatch& b, std::int64_t i, double g) const {
+    for (std::int64_t k = b.length[std::size_t(i)] - 1; k >= 0; --k) {
+      const auto at = std::size_t(i * b.reward.dim(1) + k);
+      g = double(b.reward.as<float>()[at]) +
+          config_.learner.gamma * double(b.discount.as<float>()[at]) * g;
+    }
+    return g;
+  }
+
+  void AddCritic(const SampleBatch& b, std::int64_t i, const Doubles& x, const Doubles& action) {
+    const Doubles next = Row(b.next_observation, i);
+    const Doubles expected = critic_.Forward(target, Joined(next, Act(target, next)));
+    const Doubles out = critic_.Forward(value, Joined(x, action));
+    const double weight = b.weight[std::size_t(i)] / double(b.size());
+    Doubles dout(out.size());
+    if (categorical()) {
+      const auto& l = config_.learner;
+      const Doubles next_p = Softmax(expected), p = Softmax(out);
+      double goal = 0;
+      for (std::size_t j = 0; j < next_p.size(); ++j) {
+        const double g = std::clamp(Return(b, i, Atom(j)), l.v_min, l.v_max);
+        goal += next_p[j] * g;
+        for (std::size_t k = 0; k < p.size(); ++k) {
+          const double near = 1 - std::abs(g - Atom(k)) * double(l.atoms - 1) / (l.v_max - l.v_min);
+          const double mass = next_p[j] * std::clamp(near, 0.0, 1.0);
+          loss -= weight * mass * std::log(p[k]);
+          dout[k] -= weight * mass;
+        }
+      }
+      for (std::size_t k = 0; k < p.size(); ++k) dout[k] += weight * p[k];
+      priority.push_back(std::abs(goal - Mean(out)));
+    } else {
+      const double td = Return(b, i, expected[0]) - out[0];
+      const bool far = config_.learner.loss == "huber" && std::abs(td) > 1;
+      loss += weight * (far ? std::abs(td) - 0.5 : td * td / 2);
+      dout[0] = -weight * (far ? std::copysign(1, td) : td);
+      priority.push_back(std::abs(td));
+    }
+    critic_.Backward(value, dout, &gradient);
+  }
+
+  void AddPolicy(const Doubles& x, double items) {
+    const Doubles action = Act(value, x);
+    const Doubles out = critic_.Forward(value, Joined(x, action));
+    Doubles dout(out.size(), 1.0);
+    if (categorical()) {
+      const Doubles p = Softmax(out);
+      for (std::size_t k = 0; k < p.size(); ++k) dout[k] = p[k] * (Atom(k) - Mean(out));
+    }
+    const Doubles joined = critic_.Backward(value, dout, nullptr);
+    Doubles da(joined.end() - std::ptrdiff_t(action.size()), joined.end());
+    for (std::size_t k = 0; k < da.size(); ++k) {
+      const double limit = config_.learner.action_gradient_clip;
+      if (limit > 0) da[k] = std::clamp(da[k], -limit, limit);
+      const double half = (double(env_.action.high[k]) - double(env_.action.low[k])) / 2;
+      const double t = (action[k] - double(env_.action.low[k])) / half - 1;
+      da[k] *= -1 / items * half * (1 - t * t);
+    }
+    policy_.Backward(value, da, &gradient);
+  }
+
+  void Step(double progress) {
+    double sum = 0;
+    for (const double g : gradient) sum += g * g;
+    norm = std::sqrt(sum);
+    const auto& o = config_.optimizer;
+    ++updates_;
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      const double limit = config_.learner.max_grad_norm;
+      const double g = norm > limit && limit > 0 ? gradient[i] * limit / norm : gradient[i];
+      const bool of_policy = i < critic_offset_ && o.policy_learning_rate > 0;
+      const double rate = (of_policy ? o.policy_learning_rate : o.learning_rate) *
+                          (1 + (o.final_fraction - 1) * progress);
+      m_[i] = o.beta1 * m_[i] + (1 - o.beta1) * g;
+      v_[i] = o.beta2 * v_[i] + (1 - o.beta2) * g * g;
+      const double m = m_[i] / (1 - std::pow(o.beta1, updates_));
+      const double v = v_[i] / (1 - std::pow(o.beta2, updates_));
+      value[i] -= rate * m / (std::sqrt(v) + o.epsilon);
+    }
+    if (updates_ % config_.learner.target_update_steps != 0) return;
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      target[i] += config_.learner.target_tau * (value[i] - target[i]);
+    }
+  }
+
+  const Config config_;
+  const EnvSpec env_;
+  PlainNetwork policy_, critic_;
+  std::size_t critic_offset_ = 0;
+  Doubles m_, v_;
+  int updates_ = 0;
+};
+
+}  // namespace troop::testing
