@@ -52,8 +52,14 @@ Status ActorNode::Build() {
   const TrajectorySpec trajectory = Trajectory();
   for (std::size_t i = 0; i < state_.size(); ++i) {
     state_[i].global = first + i;
-    state_[i].epsilon = ExplorationEpsilon(config_.actor.epsilon_base, config_.actor.epsilon_alpha,
-                                           state_[i].global, count);
+    const Config::ActorKeys& a = config_.actor;
+    if (runner_->spec().action.discrete()) {
+      state_[i].epsilon =
+          ExplorationEpsilon(a.epsilon_base, a.epsilon_alpha, state_[i].global, count);
+    } else {
+      state_[i].noise_sigma =
+          ExplorationEpsilon(a.noise_sigma, a.noise_alpha, state_[i].global, count);
+    }
     builders_.emplace_back(TrajectoryBuilder::Options{.spec = trajectory,
                                                       .n_step = int(config_.actor.n_step),
                                                       .gamma = config_.learner.gamma,
@@ -165,7 +171,8 @@ void ActorNode::Act() {
     keys_[i] = {.env = env.global,
                 .episode = member_->options().incarnation << 32 | runner_->episode(i),
                 .step = runner_->step(i),
-                .epsilon = warm ? env.epsilon : 1.0};
+                .epsilon = warm ? env.epsilon : 1.0,
+                .noise_sigma = env.noise_sigma};
   }
   runner_->Act(keys_);
 }
@@ -175,19 +182,16 @@ void ActorNode::Record() {
   const PolicyOutput& output = runner_->output();
   const std::int64_t leased =
       std::min(member_->steps_granted() - steps_, std::int64_t(state_.size()));
-  const auto actions = std::size_t(output.q.dim(1));
   const std::size_t action_bytes = output.action.bytes().size() / state_.size();
-  const std::span<const std::int32_t> action = output.action.as<std::int32_t>();
   for (std::size_t i = 0; i < builders_.size(); ++i) {
     const EnvRunner::One& one = runner_->one(i);
-    const auto q = output.q.as<float>().subspan(i * actions, actions);
-    const float q_max = *std::ranges::max_element(q);
+    const float q_max = output.q_max.as<float>()[i];
     if (std::int64_t(i) >= leased || !one.good) {
       builders_[i].Cut(runner_->acted_on(i), one.q_good ? std::optional(q_max) : std::nullopt);
     } else {
       builders_[i].Append({.observation = runner_->acted_on(i),
                            .action = output.action.bytes().subspan(i * action_bytes, action_bytes),
-                           .q_taken = q[std::size_t(action[i])],
+                           .q_taken = output.q_taken.as<float>()[i],
                            .q_max = q_max,
                            .reward = one.reward,
                            .terminated = one.terminated,

@@ -13,6 +13,12 @@ double ExplorationEpsilon(double base, double alpha, std::uint64_t index, std::u
   return std::pow(base, 1 + alpha * double(index) / double(count - 1));
 }
 
+Status CheckWeightCount(std::size_t given, std::size_t wanted) {
+  if (given == wanted) return Status::Ok();
+  return InvalidArgument("{} weights for a network of {}: the run's roles have different configs",
+                         given, wanted);
+}
+
 namespace {
 
 // Two numbers of a step's stream: whether to explore, and where to.
@@ -42,6 +48,8 @@ class LocalPolicy final : public Policy {
     TROOP_ASSIGN_OR_RETURN(troop::Plan plan, module_->MakePlan({{observation}}));
     workspace_ = MutableBuffer(plan.workspace_bytes);
     q_ = Tensor(DType::kF32, plan.out[0].shape);
+    q_taken_ = Tensor(DType::kF32, {observation.shape[0]});
+    q_max_ = Tensor(DType::kF32, {observation.shape[0]});
     action_ = Tensor(DType::kI32, {observation.shape[0]});
     return Status::Ok();
   }
@@ -56,22 +64,21 @@ class LocalPolicy final : public Policy {
     for (std::size_t i = 0; i < keys.size(); ++i) {
       const auto row = q.subspan(i * actions, actions);
       action[i] = std::int32_t(std::ranges::max_element(row) - row.begin());
-      if (keys[i].epsilon <= 0) continue;
-      const Draw draw = DrawFor(seed_, keys[i], std::uint32_t(actions));
-      if (draw.uniform < keys[i].epsilon) action[i] = std::int32_t(draw.action);
+      q_max_.as<float>()[i] = row[std::size_t(action[i])];
+      if (keys[i].epsilon > 0) {
+        const Draw draw = DrawFor(seed_, keys[i], std::uint32_t(actions));
+        if (draw.uniform < keys[i].epsilon) action[i] = std::int32_t(draw.action);
+      }
+      q_taken_.as<float>()[i] = row[std::size_t(action[i])];
     }
-    output_ = {action_, q_, version_};
+    output_ = {action_, q_, q_taken_, q_max_, version_};
     ready_ = true;
   }
 
   const PolicyOutput* Poll() override { return std::exchange(ready_, false) ? &output_ : nullptr; }
 
   Status SetWeights(std::uint64_t version, std::span<const float> value) override {
-    if (value.size() != value_.size()) {
-      return InvalidArgument(
-          "{} weights for a network of {}: the run's roles have different configs", value.size(),
-          value_.size());
-    }
+    TROOP_RETURN_IF_ERROR(CheckWeightCount(value.size(), value_.size()));
     std::ranges::copy(value, value_.begin());
     if (packed_) module_->Pack(value_, packed_.get());
     version_ = version;
@@ -84,7 +91,7 @@ class LocalPolicy final : public Policy {
   std::vector<float> value_;
   std::unique_ptr<Packed> packed_;
   MutableBuffer workspace_;
-  Tensor q_, action_;
+  Tensor q_, q_taken_, q_max_, action_;
   PolicyOutput output_;
   std::uint64_t version_ = 0;
   bool ready_ = false;
@@ -94,10 +101,8 @@ class LocalPolicy final : public Policy {
 
 Result<std::unique_ptr<Policy>> MakeLocalPolicy(const Config& config, const EnvSpec& env,
                                                 int size) {
-  if (!env.action.discrete()) {
-    return InvalidArgument(
-        "env.id: {} has continuous actions; an ε-greedy policy needs discrete ones", env.id);
-  }
+  TROOP_RETURN_IF_ERROR(CheckActions(config, env));
+  if (!env.action.discrete()) return MakeContinuousPolicy(config, env, size);
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> module, MakeNetwork(config, env));
   std::vector<float> initial(std::size_t(ParameterCount(*module)));
   InitParameters(*module, std::uint64_t(config.seed), initial);

@@ -11,18 +11,21 @@
 
 namespace troop {
 
-// Decides ε and the random stream of one environment's next action: by what it is for, never by who
-// computes it.
+// Decides how one environment's next action explores, and by which random stream: by what it is
+// for, never by who computes it.
 struct ExploreKey {
   std::uint64_t env = 0;  // global environment index
   std::uint64_t episode = 0;
   std::uint64_t step = 0;  // within the episode
-  double epsilon = 0;
+  double epsilon = 0;      // probability of a uniformly random action
+  double noise_sigma = 0;  // continuous actions: of normal noise, in halves of their range
 };
 
 struct PolicyOutput {
   ConstTensor action;         // [N, ...action]
-  ConstTensor q;              // [N, A] f32
+  ConstTensor q;              // [N, K] f32: of every action; of continuous ones {q_taken, q_max}
+  ConstTensor q_taken;        // [N] f32: q(s, action)
+  ConstTensor q_max;          // [N] f32: max_a q(s, a), or q(s, μ(s)) of continuous actions
   std::uint64_t version = 0;  // of the weights that decided
 };
 
@@ -38,10 +41,18 @@ class Policy {
   virtual Status SetWeights(std::uint64_t version, std::span<const float> value) = 0;
 };
 
-// ε-greedy over the network's q; the forward runs inside Submit. Ties go to the lowest action.
+// What the config's network chooses; the forward runs inside Submit. Discrete actions: ε-greedy
+// over its q, ties go to the lowest action. Continuous ones: its policy's action with normal noise,
+// cut off at the bounds. Errors: the network can't be made.
 Result<std::unique_ptr<Policy>> MakeLocalPolicy(const Config& config, const EnvSpec& env, int size);
+// The second kind. REQUIRES: continuous actions.
+Result<std::unique_ptr<Policy>> MakeContinuousPolicy(const Config& config, const EnvSpec& env,
+                                                     int size);
+// Refuses (kInvalidArgument) weights for another network.
+Status CheckWeightCount(std::size_t given, std::size_t wanted);
 
-// ε of Ape-X (Horgan et al. 2018, sec. 4.1): ε_i = base^(1 + α·i/(N−1)); N = 1: base.
+// ε of Ape-X (Horgan et al. 2018, sec. 4.1): ε_i = base^(1 + α·i/(N−1)); N = 1: base. σ of
+// continuous actions is made alike; α = 0, the same for all, is the paper's (appendix D).
 double ExplorationEpsilon(double base, double alpha, std::uint64_t index, std::uint64_t count);
 
 }  // namespace troop

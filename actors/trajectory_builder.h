@@ -27,7 +27,7 @@ class TrajectoryBuilder {
   struct Step {
     std::span<const std::byte> observation;  // acted on
     std::span<const std::byte> action;
-    float q_taken = 0, q_max = 0;  // q(s, a), max_a q(s, a)
+    float q_taken = 0, q_max = 0;  // q(s, a); max_a q(s, a), or q(s, μ(s)) of continuous actions
     float reward = 0;              // of the step
     bool terminated = false, truncated = false;
     std::span<const std::byte> final_observation;  // where terminated or truncated

@@ -71,6 +71,8 @@ TEST(LocalPolicyTest, GreedyActionIsTheLargestQ) {
     const float* q = output->q.data<float>() + i * kActions;
     const auto chosen = std::size_t(output->action.as<std::int32_t>()[i]);
     for (std::size_t a = 0; a < kActions; ++a) EXPECT_LE(q[a], q[chosen]);
+    EXPECT_EQ(output->q_max.as<float>()[i], q[chosen]);
+    EXPECT_EQ(output->q_taken.as<float>()[i], q[chosen]);
   }
   EXPECT_EQ(policy->Poll(), nullptr);  // an output comes once
 }
@@ -183,12 +185,15 @@ TEST(LocalPolicyTest, RefusesWeightsOfAnotherSize) {
   EXPECT_NE(status.message().find("3 weights"), std::string::npos) << status.message();
 }
 
-TEST(LocalPolicyTest, RefusesContinuousActions) {
+TEST(LocalPolicyTest, DqnRefusesContinuousActions) {
   EnvSpec env = Env();
   env.action.kind = ActionSpec::Kind::kContinuous;
   env.action.low = {-1};
   env.action.high = {1};
-  EXPECT_EQ(MakeLocalPolicy(SmallConfig(), env, 1).status().code(), Code::kInvalidArgument);
+  const Status refused = MakeLocalPolicy(SmallConfig(), env, 1).status();
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_NE(refused.message().find("set learner.algorithm = \"dpg\""), std::string::npos)
+      << refused.message();
 }
 
 }  // namespace

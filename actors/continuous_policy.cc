@@ -1,0 +1,145 @@
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "actors/policy.h"
+#include "core/rng.h"
+#include "nn/model.h"
+#include "nn/policy_critic.h"
+
+namespace troop {
+namespace {
+
+// A step's random numbers: block 0 says whether the action is a random one, block 1 + k is number
+// k's, for the noise or for the random action.
+class Draws {
+ public:
+  Draws(std::uint64_t seed, const ExploreKey& key, std::size_t actions)
+      : rng_({.run_seed = seed,
+              .purpose = Purpose::kExploration,
+              .index = key.env,
+              .episode = key.episode}),
+        first_(key.step * (1 + actions) * 4) {}
+  double Uniform() { return At(0).Uniform(); }
+  double Uniform(std::size_t k, float low, float high) { return At(1 + k).Uniform(low, high); }
+  double Normal(std::size_t k) { return At(1 + k).Normal(); }
+
+ private:
+  Rng& At(std::uint64_t block) {
+    rng_.Seek(first_ + 4 * block);
+    return rng_;
+  }
+
+  Rng rng_;
+  const std::uint64_t first_;
+};
+
+class ContinuousPolicy final : public Policy {
+ public:
+  ContinuousPolicy(const Config& config, const ActionSpec& spec,
+                   std::unique_ptr<PolicyCritic> network)
+      : network_(std::move(network)),
+        spec_(spec),
+        support_(CriticSupport(config)),
+        seed_(std::uint64_t(config.seed)) {
+    value_.resize(std::size_t(ParameterCount(*network_)));
+    packed_ = network_->MakePacked(config.network.precision == "bf16" ? Precision::kBF16
+                                                                      : Precision::kF32);
+  }
+
+  Status Plan(const TensorSpec& observation) {
+    TROOP_ASSIGN_OR_RETURN(troop::Plan plan, network_->MakePlan({&observation, 1}));
+    workspace_ = MutableBuffer(plan.workspace_bytes);
+    const std::int64_t size = observation.shape[0];
+    for (Tensor* t : {&mean_, &action_}) *t = Tensor(DType::kF32, plan.out[0].shape);
+    critic_out_ = Tensor(DType::kF32, plan.out[1].shape);
+    for (Tensor* t : {&q_taken_, &q_max_}) *t = Tensor(DType::kF32, {size});
+    q_ = Tensor(DType::kF32, {size, 2});
+    return Status::Ok();
+  }
+
+  void Submit(ConstTensor observation, std::span<const ExploreKey> keys) override {
+    const StepContext context{
+        .value = value_, .packed = packed_.get(), .gradient = {}, .workspace = workspace_.bytes()};
+    const std::vector<Tensor> out{mean_, critic_out_};
+    network_->Forward(context, {&observation, 1}, out, {});
+    CriticValues(support_, critic_out_, q_max_.as<float>());
+    bool any = false;
+    for (std::size_t i = 0; i < keys.size(); ++i) any = Choose(i, keys[i]) || any;
+    if (any) {
+      const std::vector<ConstTensor> judged{observation, action_};
+      network_->critic().Forward(network_->CriticContext(context), judged, {&critic_out_, 1}, {});
+      CriticValues(support_, critic_out_, q_taken_.as<float>());
+    } else {
+      std::ranges::copy(q_max_.as<float>(), q_taken_.as<float>().begin());
+    }
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      q_.as<float>()[2 * i] = q_taken_.as<float>()[i];
+      q_.as<float>()[2 * i + 1] = q_max_.as<float>()[i];
+    }
+    output_ = {action_, q_, q_taken_, q_max_, version_};
+    ready_ = true;
+  }
+
+  const PolicyOutput* Poll() override { return std::exchange(ready_, false) ? &output_ : nullptr; }
+
+  Status SetWeights(std::uint64_t version, std::span<const float> value) override {
+    TROOP_RETURN_IF_ERROR(CheckWeightCount(value.size(), value_.size()));
+    std::ranges::copy(value, value_.begin());
+    network_->Pack(value_, packed_.get());
+    version_ = version;
+    return Status::Ok();
+  }
+
+ private:
+  // Writes row i of action_. False: it is the policy's own.
+  bool Choose(std::size_t i, const ExploreKey& key) {
+    const std::size_t size = spec_.low.size();
+    const auto mean = mean_.as<float>().subspan(i * size, size);
+    const auto action = action_.as<float>().subspan(i * size, size);
+    Draws draws(seed_, key, size);
+    const bool random = key.epsilon > 0 && draws.Uniform() < key.epsilon;
+    for (std::size_t k = 0; k < size; ++k) {
+      const float low = spec_.low[k], high = spec_.high[k];
+      double x = mean[k];
+      if (random) {
+        x = draws.Uniform(k, low, high);
+      } else if (key.noise_sigma > 0) {
+        x += key.noise_sigma * (0.5 * double(high) - 0.5 * double(low)) * draws.Normal(k);
+      }
+      // Environments never see what is not a number: their q tells that it was one.
+      action[k] = std::isnan(x) ? low : std::clamp(float(x), low, high);
+    }
+    return random || key.noise_sigma > 0;
+  }
+
+  const std::unique_ptr<PolicyCritic> network_;
+  const ActionSpec spec_;
+  const ValueSupport support_;
+  const std::uint64_t seed_;
+  std::vector<float> value_;
+  std::unique_ptr<Packed> packed_;
+  MutableBuffer workspace_;
+  Tensor mean_, action_;  // [N, A]
+  Tensor critic_out_;     // [N, outputs]
+  Tensor q_, q_taken_, q_max_;
+  PolicyOutput output_;
+  std::uint64_t version_ = 0;
+  bool ready_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Policy>> MakeContinuousPolicy(const Config& config, const EnvSpec& env,
+                                                     int size) {
+  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<PolicyCritic> network, MakePolicyCritic(config, env));
+  std::vector<float> initial(std::size_t(ParameterCount(*network)));
+  InitParameters(*network, std::uint64_t(config.seed), initial);
+  auto policy = std::make_unique<ContinuousPolicy>(config, env.action, std::move(network));
+  const TensorSpec input = NetworkInput(config, env);
+  TROOP_RETURN_IF_ERROR(policy->Plan({input.dtype, input.shape.Prepend(size)}));
+  TROOP_RETURN_IF_ERROR(policy->SetWeights(0, initial));
+  return std::unique_ptr<Policy>(std::move(policy));
+}
+
+}  // namespace troop
