@@ -16,6 +16,7 @@ LEARN = (
     ("Catch-v0", "configs/apex_catch.toml", range(1001, 1006), False),
     ("Acrobot-v1", "configs/apex_acrobot.toml", range(1001, 1006), False),
     ("MountainCar-v0", "configs/apex_mountaincar.toml", range(1001, 1006), False),
+    ("Pendulum-v1", "configs/apex_pendulum.toml", range(1001, 1006), False),
 )
 SOLVED = {"CartPole-v1": 475.0}   # the environment's own threshold (Gymnasium's registry)
 E2E_CONFIG = "bench/e2e_breakout.toml"

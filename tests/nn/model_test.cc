@@ -230,7 +230,8 @@ TEST(NetworkTest, ImpossibleNetworksAreNamed) {
   EXPECT_THAT(ErrorOf({}, Env({DType::kF32, {0}}, 2)), HasSubstr("observations are empty"));
   EnvSpec continuous = Env({DType::kF32, {3}}, 0);
   continuous.action.kind = ActionSpec::Kind::kContinuous;
-  EXPECT_THAT(ErrorOf({}, continuous), HasSubstr("needs discrete ones; set learner.algorithm = \"dpg\""));
+  EXPECT_THAT(ErrorOf({}, continuous),
+              HasSubstr("needs discrete ones; set learner.algorithm = \"dpg\""));
 }
 
 }  // namespace

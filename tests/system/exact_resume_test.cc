@@ -11,14 +11,16 @@ namespace fs = std::filesystem;
 
 class ExactResumeTest : public SystemTest {
  protected:
-  static std::vector<std::string> Keys(const std::string& name) {
-    return {"name=" + name,
-            "fleet.mode=serial",
-            "learner.total_steps=3001",
-            "checkpoint.every_s=0.1",
-            "checkpoint.every_updates=60",
-            "checkpoint.keep=1",
-            "log.metrics_every_s=0.01"};
+  std::vector<std::string> Keys(const std::string& name) const {
+    std::vector<std::string> keys{"name=" + name,
+                                  "fleet.mode=serial",
+                                  "learner.total_steps=3001",
+                                  "checkpoint.every_s=0.1",
+                                  "checkpoint.every_updates=60",
+                                  "checkpoint.keep=1",
+                                  "log.metrics_every_s=0.01"};
+    keys.insert(keys.end(), more_.begin(), more_.end());
+    return keys;
   }
   // The final checkpoint, the replay, the restore point: all that a continuation would need. Left
   // out: locks, and what of a checkpoint tells the run's name.
@@ -89,6 +91,8 @@ class ExactResumeTest : public SystemTest {
     return lives > 0;
   }
 
+  std::vector<std::string> more_;  // keys of the run
+
  private:
   std::map<std::string, std::string> unbroken_;
 };
@@ -97,6 +101,12 @@ TEST_F(ExactResumeTest, KilledWhileItWritesGoesOnToTheSameBytes) {
   EXPECT_TRUE(DiesAt("disk.half", 37));
   EXPECT_TRUE(DiesAt("disk.renamed", 21));
   EXPECT_TRUE(DiesAt("checkpoint.aside", 1) || DiesAt("checkpoint.trim", 3));
+}
+
+TEST_F(ExactResumeTest, ContinuousActionsGoOnToTheSameBytes) {
+  more_ = {"env.id=Pendulum-v1", "learner.algorithm=dpg", "learner.critic=categorical",
+           "optimizer.policy_learning_rate=1e-4"};
+  EXPECT_TRUE(DiesAt("disk.half", 37));
 }
 
 TEST_F(ExactResumeTest, SlowKilledAtEachFileGoesOnToTheSameBytes) {
