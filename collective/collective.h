@@ -32,8 +32,8 @@ struct Op {
   Duration timeout{};  // from Start to the end; 0: the group's
 };
 
-// Whose order of work device tensors follow; nullptr: tensors of the host, which is all that the
-// implementations here take.
+// Whose order of work device tensors follow; nullptr: tensors of the host. A group takes tensors of
+// one kind: those of MakeNcclGroup of a device, all others of the host.
 struct Stream {
   void* handle = nullptr;
 };
@@ -75,6 +75,8 @@ class Collective {
   virtual std::optional<Status> Poll(Work work) = 0;
   // The same, and blocks until it has ended.
   virtual Status Wait(Work work) = 0;
+  // Goes on as Poll does, also without any works, and says what ended the group.
+  virtual Status Look() = 0;
 
   // A group of those who give the same color (below 0: of none: nullptr), by key, then by rank.
   // All ranks call it, with no works open. Blocks, at most for the group's timeouts.

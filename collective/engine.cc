@@ -38,28 +38,10 @@ Engine::~Engine() {
   if (open) Abort(Cancelled("it left in the middle of an operation"));
 }
 
-OpHeader Engine::HeaderOf(const Op& op, const ConstTensor& in, const Tensor& out) {
-  OpHeader header{.kind = op.kind};
-  switch (op.kind) {
-    case OpKind::kSend:
-      header.number = ++sends_[std::size_t(op.peer)];
-      break;
-    case OpKind::kReceive:
-      header.kind = OpKind::kSend;
-      header.number = ++receives_[std::size_t(op.peer)];
-      break;
-    default:
-      header.number = ++started_;
-  }
-  if (op.kind == OpKind::kBarrier) return header;
-  const bool by_out = op.kind == OpKind::kReceive || op.kind == OpKind::kBroadcast;
-  header.dtype = by_out ? out.dtype() : in.dtype();
-  header.elements = std::uint64_t(by_out ? out.elements() : in.elements());
-  if (op.kind == OpKind::kBroadcast) header.peer = op.peer;
-  if (op.kind == OpKind::kAllReduce || op.kind == OpKind::kReduceScatter) {
-    header.reduction = op.reduction;
-  }
-  return header;
+std::uint64_t Engine::NumberOf(const Op& op) {
+  if (op.kind == OpKind::kSend) return ++sends_[std::size_t(op.peer)];
+  if (op.kind == OpKind::kReceive) return ++receives_[std::size_t(op.peer)];
+  return ++started_;
 }
 
 Result<Work> Engine::Start(const Op& op, ConstTensor in, Tensor out, Stream stream) {
@@ -75,7 +57,7 @@ Result<Work> Engine::Start(const Op& op, ConstTensor in, Tensor out, Stream stre
   }
   auto running =
       std::make_unique<Running>(Running{.op = op, .in = std::move(in), .out = std::move(out)});
-  running->header = HeaderOf(op, running->in, running->out);
+  running->header = HeaderOf(op, running->in, running->out, NumberOf(op));
   running->header_bytes = EncodeOpHeader(running->header);
   running->deadline =
       wire_->Now() + (op.timeout > Duration::zero() ? op.timeout : options_.timeout);
@@ -175,12 +157,17 @@ std::optional<Status> Engine::Ended(Work work) {
   return status;
 }
 
-std::optional<Status> Engine::Poll(Work work) {
+Status Engine::Look() {
   if (!StepUnlessFailed() && !failure_) {
     wire_->Idle(Time::min());
     StepUnlessFailed();
   }
   CheckDeadlines();
+  return status();
+}
+
+std::optional<Status> Engine::Poll(Work work) {
+  static_cast<void>(Look());
   return Ended(work);
 }
 

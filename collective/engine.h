@@ -51,6 +51,7 @@ class Engine final : public Collective {
   Result<Work> Start(const Op& op, ConstTensor in, Tensor out, Stream stream) override;
   std::optional<Status> Poll(Work work) override;
   Status Wait(Work work) override;
+  Status Look() override;
   Result<std::unique_ptr<Collective>> Split(int color, int key) override;
   void Abort(const Status& why) override;
   Status status() const override { return failure_ ? failure_->status : Status::Ok(); }
@@ -87,7 +88,7 @@ class Engine final : public Collective {
     std::size_t flow = 0;
   };
 
-  OpHeader HeaderOf(const Op& op, const ConstTensor& in, const Tensor& out);
+  std::uint64_t NumberOf(const Op& op);
   void MakeSteps(Running* running);
   void MakeHostSteps(Running* running, PlanInput* input);
   void Enqueue(Running* running);

@@ -37,6 +37,19 @@ std::string OpHeader::ToString() const {
   return text + fmt::format(" of {}[{}]", DTypeName(dtype), elements);
 }
 
+OpHeader HeaderOf(const Op& op, const ConstTensor& in, const Tensor& out, std::uint64_t number) {
+  OpHeader header{.kind = op.kind == OpKind::kReceive ? OpKind::kSend : op.kind, .number = number};
+  if (op.kind == OpKind::kBarrier) return header;
+  const bool by_out = op.kind == OpKind::kReceive || op.kind == OpKind::kBroadcast;
+  header.dtype = by_out ? out.dtype() : in.dtype();
+  header.elements = std::uint64_t(by_out ? out.elements() : in.elements());
+  if (op.kind == OpKind::kBroadcast) header.peer = op.peer;
+  if (op.kind == OpKind::kAllReduce || op.kind == OpKind::kReduceScatter) {
+    header.reduction = op.reduction;
+  }
+  return header;
+}
+
 OpHeaderBytes EncodeOpHeader(const OpHeader& header) {
   Layout layout{.magic = kMagic,
                 .kind = std::uint8_t(header.kind),

@@ -24,6 +24,9 @@ struct OpHeader {
   std::string ToString() const;
 };
 
+// Of an operation that CheckOp has let pass. A receive says what its sender says.
+OpHeader HeaderOf(const Op& op, const ConstTensor& in, const Tensor& out, std::uint64_t number);
+
 inline constexpr std::size_t kOpHeaderBytes = 32;
 using OpHeaderBytes = std::array<std::byte, kOpHeaderBytes>;
 OpHeaderBytes EncodeOpHeader(const OpHeader& header);

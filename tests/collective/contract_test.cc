@@ -3,6 +3,8 @@
 #include <atomic>
 #include <mutex>
 
+#include "tests/collective/nccl_ranks.h"
+
 namespace troop {
 namespace {
 
@@ -34,16 +36,27 @@ Ranks MakeUnevenRanks(int size) {
   return MakeSocketRanks(size, {}, {hosts.begin(), hosts.begin() + size});
 }
 
+Ranks MakeNcclRanks(int size) {
+  Ranks ranks = MakeSocketRanks(size, {});
+  RunRanks(size, [&](int rank) {
+    auto made = MakeDeviceRank(std::move(ranks[std::size_t(rank)]));
+    TROOP_CHECK(made.ok(), "{}", made.status().ToString());
+    ranks[std::size_t(rank)] = std::move(*made);
+  });
+  return ranks;
+}
+
 std::string NameOf(const testing::TestParamInfo<MakeRanks>& info) {
   if (info.param == &MakeSimRanks) return "Sim";
   if (info.param == &MakeShmRanks) return "Shm";
   if (info.param == &MakeHostsRanks) return "TwoHosts";
+  if (info.param == &MakeNcclRanks) return "Nccl";
   return info.param == &MakeUnevenRanks ? "UnevenHosts" : "Tcp";
 }
 
 INSTANTIATE_TEST_SUITE_P(Implementations, CollectiveContract,
                          testing::Values(&MakeSimRanks, &MakeTcpRanks, &MakeShmRanks,
-                                         &MakeHostsRanks, &MakeUnevenRanks),
+                                         &MakeHostsRanks, &MakeUnevenRanks, &MakeNcclRanks),
                          NameOf);
 
 }  // namespace

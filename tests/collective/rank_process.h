@@ -43,6 +43,10 @@ struct RankReport {
 
 class RankProcess {
  public:
+  // What a child makes of the group that it has joined; nullptr: nothing. Set before the fork.
+  using Wrap = Result<std::unique_ptr<Collective>> (*)(std::unique_ptr<Collective>);
+  inline static Wrap wrap = nullptr;
+
   RankProcess() {
     int ends[2];
     TROOP_CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0, "no pair");
@@ -122,6 +126,9 @@ class RankProcess {
         members.push_back({rank, host.empty() ? self.host : host, order.addresses[rank]});
       }
       TROOP_ASSIGN_OR_RETURN(*group, std::move(**entry).Join(members));
+      if (wrap != nullptr) {
+        TROOP_ASSIGN_OR_RETURN(*group, wrap(std::move(*group)));
+      }
       return Status::Ok();
     }
     if (order.what == RankOrder::kLeave) {

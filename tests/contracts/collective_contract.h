@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -401,12 +402,27 @@ TEST_P(CollectiveContract, WhatDoesNotFitOnOneRankStartsNothing) {
   });
 }
 
+TEST_P(CollectiveContract, WhatARankHadSentBeforeItLeftArrives) {
+  for (int leaver = 0; leaver < 3; ++leaver) {
+    Ranks ranks = GetParam()(3);
+    RunRanks(3, [&](int r) {
+      std::unique_ptr<Collective>& group = ranks[std::size_t(r)];
+      const Tensor x(DType::kF32, {100'000});
+      const Status status = RunOp(*group, {.kind = OpKind::kAllReduce}, x, x);
+      EXPECT_TRUE(status.ok()) << status.ToString();
+      if (r == leaver) group.reset();
+    });
+  }
+}
+
 TEST_P(CollectiveContract, ARankThatLeavesIsAnErrorForThoseWhoWait) {
   Ranks ranks = GetParam()(3);
+  std::barrier all_have_ended(3);
   RunRanks(3, [&](int r) {
     std::unique_ptr<Collective>& group = ranks[std::size_t(r)];
     const Tensor x(DType::kF32, {100'000});
     EXPECT_TRUE(RunOp(*group, {.kind = OpKind::kAllReduce}, x, x).ok());
+    all_have_ended.arrive_and_wait();  // one whose next call fails ends the group for all
     if (r == 1) return group.reset();
     const Op op{.kind = OpKind::kAllReduce, .timeout = Seconds(20)};
     EXPECT_EQ(RunOp(*group, op, x, x).code(), Code::kUnavailable);

@@ -1,0 +1,109 @@
+#include "collective/nccl_comm.h"
+
+#include <chrono>
+#include <utility>
+
+#include "core/log.h"
+
+namespace troop {
+
+Result<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Make(
+    std::shared_ptr<const NcclLibrary> library, int device) {
+  auto made = std::unique_ptr<NcclCommunicator>(new NcclCommunicator());
+  made->library_ = std::move(library);
+  const NcclLibrary& cuda = *made->library_;
+  int handle = 0;
+  if (const int result = cuda.cuDeviceGet(&handle, device); result != kCudaSuccess) {
+    return Unavailable("there is no device {}: CUDA's error {}", device, result);
+  }
+  if (const int result = cuda.cuDevicePrimaryCtxRetain(&made->context_, handle);
+      result != kCudaSuccess) {
+    made->context_ = nullptr;
+    return Unavailable("device {} can't be used: CUDA's error {}", device, result);
+  }
+  made->device_ = handle;
+  TROOP_RETURN_IF_ERROR(made->Use());
+  TROOP_RETURN_IF_ERROR(
+      CudaStatus(cuda.cuStreamCreate(&made->stream_, kCudaNonBlockingStream), "make a stream"));
+  return made;
+}
+
+Status NcclCommunicator::Use() const {
+  return CudaStatus(library_->cuCtxSetCurrent(context_), "use the device");
+}
+
+Status NcclCommunicator::Init(int ranks, const NcclUniqueId& id, int rank) {
+  TROOP_RETURN_IF_ERROR(Use());
+  NcclConfig config;
+  const int result = library_->ncclCommInitRankConfig(&comm_, ranks, id, rank, &config);
+  return NcclStatus(*library_, result, nullptr, "make a communicator");
+}
+
+NcclResult NcclCommunicator::status() const {
+  int state = kNcclInternalError;
+  const int result = library_->ncclCommGetAsyncError(comm_, &state);
+  return NcclResult(result == kNcclSuccess ? state : result);
+}
+
+Status NcclCommunicator::Describe(int result, const std::string& what) const {
+  return NcclStatus(*library_, result, comm_, what);
+}
+
+void NcclCommunicator::BeginEnd(bool abort) {
+  if (end_ != nullptr) return;
+  end_ = std::make_shared<End>();
+  end_->library = library_;
+  end_->comm = comm_;
+  end_->stream = stream_;
+  end_->context = context_;
+  end_->device = device_;
+  end_->abort = abort;
+  end_->patience = abort_within_ / 2;
+  thread_ = std::thread([end = end_] { RunEnd(end); });
+}
+
+void NcclCommunicator::RunEnd(const std::shared_ptr<End>& end) {
+  const NcclLibrary& library = *end->library;
+  static_cast<void>(library.cuCtxSetCurrent(end->context));
+  if (end->comm != nullptr) {
+    int state = end->abort ? int{kNcclInternalError} : library.ncclCommFinalize(end->comm);
+    const Time deadline = SystemClock().Now() + end->patience;
+    while (state == kNcclInProgress && SystemClock().Now() < deadline) {
+      std::this_thread::sleep_for(Milliseconds(1));
+      if (library.ncclCommGetAsyncError(end->comm, &state) != kNcclSuccess) {
+        state = kNcclInternalError;
+      }
+    }
+    static_cast<void>(state == kNcclSuccess ? library.ncclCommDestroy(end->comm)
+                                            : library.ncclCommAbort(end->comm));
+  }
+  if (end->stream != nullptr) static_cast<void>(library.cuStreamDestroy_v2(end->stream));
+  static_cast<void>(library.cuDevicePrimaryCtxRelease_v2(end->device));
+  const std::lock_guard lock(end->mutex);
+  end->done = true;
+  end->changed.notify_all();
+}
+
+bool NcclCommunicator::ended() const {
+  if (end_ == nullptr) return false;
+  const std::lock_guard lock(end_->mutex);
+  return end_->done;
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  if (context_ == nullptr) return;
+  BeginClose();
+  {
+    std::unique_lock lock(end_->mutex);
+    end_->changed.wait_for(lock, abort_within_, [this] { return end_->done; });
+  }
+  if (ended()) {
+    thread_.join();
+    return;
+  }
+  LogError("NCCL has not let go of a communicator for {} s: this process should end",
+           ToSeconds(abort_within_));
+  thread_.detach();
+}
+
+}  // namespace troop
