@@ -23,6 +23,10 @@ std::uint64_t FleetMember::Incarnation(Role role, std::int32_t index) const {
   return it == state_.peers.end() ? 0 : it->second.incarnation;
 }
 
+ShardTerm FleetMember::Shard(std::int32_t k) const {
+  return k < std::ssize(state_.shards) ? state_.shards[std::size_t(k)] : ShardTerm{};
+}
+
 void FleetMember::Poll(Time now, const Metrics& metrics) {
   if (!last_answer_) last_answer_ = now;
   Receive(now);
@@ -37,6 +41,7 @@ void FleetMember::Poll(Time now, const Metrics& metrics) {
     return;  // else the window is full: the next beat carries the same and more
   }
   ticket_ = *ticket;
+  sent_ = now;
   evaluations_sent_ = report_.evaluations.size();
 }
 
@@ -58,6 +63,7 @@ void FleetMember::Receive(Time now) {
     return;
   }
   last_answer_ = now;
+  last_known_ = sent_;
   report_.evaluations.erase(report_.evaluations.begin(),
                             report_.evaluations.begin() + std::ptrdiff_t(evaluations_sent_));
   evaluations_sent_ = 0;

@@ -35,6 +35,22 @@ struct PeerInfo {
 };
 std::string PeerName(Role role, std::int32_t index);  // "actor-3"
 
+// Who serves a parameter shard (paramserver/shard_terms.h). Terms are never used twice and only
+// grow; each has one primary, and at most one backup for its whole time.
+struct ShardTerm {
+  std::uint64_t term = 0;     // 0: nobody yet
+  std::uint64_t since = 0;    // the term in which its primary became it
+  std::uint64_t from = 0;     // whose backup it was before; 0: it begins with what is on disk
+  std::int32_t primary = -1;  // index of a paramserver
+  std::int32_t backup = -1;   // -1: none; the primary answers alone
+  std::uint64_t primary_incarnation = 0, backup_incarnation = 0;
+  template <class A>
+  void serialize(A& a) {
+    a(term, since, from, primary, backup, primary_incarnation, backup_incarnation);
+  }
+  bool operator==(const ShardTerm&) const = default;
+};
+
 struct RegisterRequest {
   Role role = Role::kNone;
   std::int32_t index = 0;
@@ -99,10 +115,11 @@ struct BeatRequest {
   std::uint64_t checkpoint_updates = 0;
   bool checkpoint_final = false;              // no update comes after it
   std::vector<EvaluationReport> evaluations;  // evaluator: since the last answered beat
+  std::uint64_t shard_term = 0;  // paramserver: the newest of which it has the whole state
   template <class A>
   void serialize(A& a) {
     a(endpoint, metrics, steps_done, steps_wanted, finished, checkpoint, checkpoint_updates,
-      checkpoint_final, evaluations);
+      checkpoint_final, evaluations, shard_term);
   }
 };
 struct BeatReply {
@@ -115,9 +132,10 @@ struct BeatReply {
   bool steps_over = false;
   std::int64_t steps_total_done = 0;      // over all actors
   std::map<std::string, PeerInfo> peers;  // by PeerName
+  std::vector<ShardTerm> shards;          // of learner.sync = "paramserver"
   template <class A>
   void serialize(A& a) {
-    a(phase, stop, steps_granted, steps_over, steps_total_done, peers);
+    a(phase, stop, steps_granted, steps_over, steps_total_done, peers, shards);
   }
 };
 
@@ -164,6 +182,11 @@ class FleetMember {
   std::string Endpoint(Role role, std::int32_t index) const;
   // Grows when that peer was restarted; 0: not known yet.
   std::uint64_t Incarnation(Role role, std::int32_t index) const;
+  // Who serves shard k, as last heard.
+  ShardTerm Shard(std::int32_t k) const;
+  // When the newest beat that was answered had been sent: the coordinator knew this incarnation
+  // then. Time{}: none was.
+  Time last_known() const { return last_known_; }
   // Steps granted to this incarnation in all.
   std::int64_t steps_granted() const { return state_.steps_granted; }
   // Not ok: this incarnation was fenced, or the coordinator has not answered for alone_max.
@@ -180,6 +203,7 @@ class FleetMember {
   std::size_t evaluations_sent_ = 0;
   Time next_beat_{};
   std::optional<Time> last_answer_;
+  Time sent_{}, last_known_{};
   Status lost_;
 };
 

@@ -28,6 +28,7 @@ enum class MessageType : std::uint16_t {
   // paramserver/
   kPublish = 32, kPublishReply = 33, kPull = 34, kPullReply = 35,
   kShardPush = 36, kShardPushReply = 37, kShardPull = 38, kShardPullReply = 39,
+  kShardState = 40, kShardStateReply = 41, kShardUpdate = 42, kShardUpdateReply = 43,
   // coordinator (apps/)
   kRegister = 48, kRegisterReply = 49, kBeat = 50, kBeatReply = 51, kLease = 52, kLeaseReply = 53,
   kStatus = 54, kStatusReply = 55,

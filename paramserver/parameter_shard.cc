@@ -13,6 +13,8 @@ namespace {
 
 // Dropped pushes that no update told the backup of: a repeat of an older one would be judged again.
 constexpr std::size_t kDroppedMax = 4096;
+// A WeightsVersion holds no more updates.
+constexpr std::uint64_t kVersionMax = 0xFFFFFFF0u;
 
 Status CheckOptions(const ParameterShard::Options& options) {
   TROOP_RETURN_IF_ERROR(CheckSyncOptions(options.sync));
@@ -99,6 +101,9 @@ Status ParameterShard::CheckPush(const ShardPush& push) const {
   }
   if (!(push.learning_rate >= 0 && push.learning_rate <= 1e6f)) {
     return InvalidArgument("a push with a learning rate of {}; from 0 to 1e6", push.learning_rate);
+  }
+  if (push.step > kVersionMax) {
+    return InvalidArgument("a push for version {}; at most {}", push.step, kVersionMax);
   }
   if (push.id.sequence == 0) return InvalidArgument("push 0; they are numbered from 1");
   if (!ledger_.HasRoomFor(push.id.learner)) {
@@ -190,10 +195,18 @@ void ParameterShard::Sum(const SyncPolicy::Update& update, ShardUpdate* out) {
 }
 
 std::optional<ShardUpdate> ParameterShard::ApplyNext() {
+  const std::uint64_t from = version();
   const auto update = policy_.NextUpdate();
   if (!update) return std::nullopt;
-  ShardUpdate done{
-      .version = version(), .scale = update->scale, .average_values = update->average_values};
+  if (InStep(options_.sync)) {
+    for (const SyncPolicy::Term& term : update->terms) {
+      policy_.SkipTo(held_.at(term.id).push.step + 1);
+    }
+  }
+  ShardUpdate done{.from = from,
+                   .version = version(),
+                   .scale = update->scale,
+                   .average_values = update->average_values};
   done.settled = std::exchange(dropped_, {});
   done.members.assign(policy_.members().begin(), policy_.members().end());
   for (const SyncPolicy::Term& term : update->terms) {
@@ -204,7 +217,7 @@ std::optional<ShardUpdate> ParameterShard::ApplyNext() {
     ledger_.Settle(held.push.id);
   }
   Sum(*update, &done);
-  KeepVersion(version() - 1);
+  KeepVersion(from);
   if (!update->terms.empty()) {
     Carry(done, done.sum.empty() ? sum_.as<float>() : done.sum.as<float>());
   }
@@ -232,9 +245,10 @@ void ParameterShard::Carry(const ShardUpdate& update, std::span<const float> sum
 }
 
 Status ParameterShard::Follow(const ShardUpdate& update) {
-  if (update.version != version() + 1) {
-    return FailedPrecondition("update {} for a backup at version {}; send it a snapshot first",
-                              update.version, version());
+  if (update.from != version() || update.version <= update.from) {
+    return FailedPrecondition(
+        "update {} of {} for a backup at version {}; send it a snapshot first", update.version,
+        update.from, version());
   }
   if (!held_.empty()) {
     return FailedPrecondition("update {} for a shard that holds {} pushes: it is no backup",

@@ -28,6 +28,7 @@ struct ShardPush {
   PushId id;
   std::uint64_t epoch = 0;  // of the shard map that it was cut by
   std::uint64_t clock = 0;  // the version that it was computed at
+  std::uint64_t step = 0;   // the same of the shard that is furthest
   float learning_rate = 0;  // an update takes the largest of its pushes
   float loss = 0;           // for the guard
   std::vector<GradientPayload> parts;
@@ -45,7 +46,7 @@ struct ShardUpdate {
       a(id, loss, judged);
     }
   };
-  std::uint64_t version = 0;  // after it
+  std::uint64_t from = 0, version = 0;  // before and after it
   float scale = 1, learning_rate = 0;
   bool average_values = false;
   std::vector<Settled> settled;  // applied by it, and dropped since the update before
@@ -55,7 +56,7 @@ struct ShardUpdate {
 
   template <class A>
   void serialize(A& a) {
-    a(version, scale, learning_rate, average_values, settled, members);
+    a(from, version, scale, learning_rate, average_values, settled, members);
   }
 };
 
@@ -63,7 +64,8 @@ struct ShardUpdate {
 // and as SyncPolicy says. No clock, no lock, no socket; owner: a parameter server's loop.
 // Invariants: a push is settled at most once in all lives of its ranges, over snapshots, moves and
 // takeovers; equal pushes in an equal order give equal bytes, however the arena is cut; a snapshot
-// that was given out never changes.
+// that was given out never changes. A version is one more than that before; in modes in step one
+// that went back (an old snapshot) takes up the others' with the next update (ShardPush::step).
 // Memory: value, optimizer slots, up to two versions, one sum, and the pushes that are held.
 class ParameterShard {
  public:

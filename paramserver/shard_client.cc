@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/trajectory.h"
 #include "kernels/finite.h"
 #include "net/codec.h"
 #include "paramserver/wire.h"
@@ -17,6 +18,9 @@ bool MayTryAgain(Code code) {
   return code == Code::kUnavailable || code == Code::kResourceExhausted ||
          code == Code::kDeadlineExceeded || code == Code::kCancelled;
 }
+
+// What asks again and again must not keep busy who is about to take over.
+constexpr Duration kTryAgain = Milliseconds(10);
 
 std::int64_t SizeOf(std::span<const ParamRange> ranges) {
   std::int64_t size = 0;
@@ -46,6 +50,14 @@ void ShardClient::Fail(const Status& status, std::string_view what) {
   if (error_.ok()) error_ = status.WithContext(what);
 }
 
+void ShardClient::Replace(std::size_t shard, std::unique_ptr<Channel> channel) {
+  Shard& place = shards_[shard];
+  place.channel = std::move(channel);
+  place.pull = 0;
+  place.send_after = {};
+  for (OpenPush& push : place.pushes) push.ticket = 0;
+}
+
 Status ShardClient::RequestPull(Time now) {
   TROOP_CHECK(!pulling_, "a pull is open");
   TROOP_RETURN_IF_ERROR(error_);
@@ -66,8 +78,9 @@ bool ShardClient::HasUnsent(const Shard& shard) {
 // Behind the pushes: what comes has them in it.
 void ShardClient::SendPull(Shard* shard) {
   if (!shard->pull_wanted || shard->pull != 0 || HasUnsent(*shard)) return;
-  Message message{.type = MessageType::kShardPull,
-                  .body = EncodeBody(ShardPullBody{map_.epoch(), shard->version, 0})};
+  Message message{
+      .type = MessageType::kShardPull,
+      .body = EncodeBody(ShardPullBody{map_.epoch(), shard->version, 0, shard->course})};
   const auto ticket = shard->channel->Send(message, shard->pull_deadline);
   if (ticket.ok()) {
     shard->pull = *ticket;
@@ -82,11 +95,16 @@ bool ShardClient::CanPush() const {
          });
 }
 
+std::uint64_t ShardClient::furthest() const {
+  return std::ranges::max_element(shards_, {}, &Shard::version)->version;
+}
+
 Result<Message> ShardClient::MakePush(Shard* shard, std::span<const float> gradient,
                                       float learning_rate, float loss) {
   ShardPushBody body{.sequence = sequence_,
                      .epoch = map_.epoch(),
                      .clock = shard->version,
+                     .step = furthest(),
                      .learning_rate = learning_rate,
                      .loss = loss};
   Message message{.type = MessageType::kShardPush};
@@ -146,6 +164,7 @@ void ShardClient::Poll(Time now) {
   for (Shard& shard : shards_) {
     PollPushes(&shard, now);
     if (shard.pull_wanted) PollPull(&shard, now);
+    if (now < shard.send_after) continue;
     SendPushes(&shard);
     SendPull(&shard);
   }
@@ -165,7 +184,7 @@ void ShardClient::PollPushes(Shard* shard, Time now) {
     } else if (answer && !MayTryAgain(answer->status().code())) {
       Fail(answer->status(), "push a gradient");
     } else {
-      if (answer) push.ticket = 0;
+      if (answer) push.ticket = 0, shard->send_after = now + kTryAgain;
       if (now >= push.deadline) {
         Fail(DeadlineExceeded("not settled in time; others may be stuck"), "push a gradient");
       }
@@ -186,6 +205,8 @@ void ShardClient::PollPull(Shard* shard, Time now) {
     if (!status.ok()) Fail(status, "pull parameters");
   } else if (answer && !MayTryAgain(answer->status().code())) {
     Fail(answer->status(), "pull parameters");
+  } else if (answer) {
+    shard->send_after = now + kTryAgain;
   } else if (now >= shard->pull_deadline) {
     Fail(DeadlineExceeded("no answer in time; others may be stuck"), "pull parameters");
   }
@@ -212,6 +233,7 @@ Status ShardClient::TakeParts(Shard* shard, const Message& message) {
     }
   }
   shard->version = body.version;
+  shard->course = body.course;
   shard->changed = true;
   return Status::Ok();
 }
@@ -222,7 +244,11 @@ std::optional<ShardClient::Pulled> ShardClient::TakePull() {
   pulling_ = false;
   const auto oldest = std::ranges::min_element(shards_, {}, &Shard::version);
   const bool changed = std::ranges::any_of(shards_, &Shard::changed);
-  return Pulled{.version = oldest->version, .value = value_, .changed = changed};
+  const auto newest = std::ranges::max_element(shards_, {}, &Shard::course);
+  return Pulled{.version = oldest->version,
+                .weights_version = WeightsVersion(newest->course, oldest->version),
+                .value = value_,
+                .changed = changed};
 }
 
 }  // namespace troop

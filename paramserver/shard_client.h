@@ -28,13 +28,18 @@ class ShardClient {
         Seconds(60);  // a pull, or a push, that waits for others; then it fails
   };
   struct Pulled {
-    std::uint64_t version = 0;     // the oldest of the shards'; in step they are all the same
+    std::uint64_t version = 0;  // the oldest of the shards'; in step they are all the same
+    // What actors call these weights (core/trajectory.h): the newest course, and that version.
+    std::uint64_t weights_version = 0;
     std::span<const float> value;  // [P], until the next RequestPull
     bool changed = false;          // false: no shard had anything newer
   };
   // Channels in the order of map.shards(), with a learner's origin; each must take a message of its
   // shard's bytes (NetworkOptions::message_bytes_max).
   ShardClient(ShardMap map, std::vector<std::unique_ptr<Channel>> channels, const Options& options);
+
+  // Another process serves this shard by now: all that is open is sent there.
+  void Replace(std::size_t shard, std::unique_ptr<Channel> channel);
 
   // Asks all shards. REQUIRES: not pulling().
   Status RequestPull(Time now);
@@ -70,7 +75,8 @@ class ShardClient {
     std::vector<std::vector<ParamRange>> parts;
     std::vector<GradientEncoder> encoders;  // one a part
     std::vector<OpenPush> pushes;           // in order
-    std::uint64_t version = 0;              // of what was pulled
+    std::uint64_t version = 0, course = 0;  // of what was pulled
+    Time send_after{};                      // it said "later"
     Ticket pull = 0;
     bool pull_wanted = false, changed = false;
     Time pull_deadline{};
@@ -79,6 +85,7 @@ class ShardClient {
   Result<Message> MakePush(Shard* shard, std::span<const float> gradient, float learning_rate,
                            float loss);
   static bool HasUnsent(const Shard& shard);
+  std::uint64_t furthest() const;
   void SendPull(Shard* shard);
   void SendPushes(Shard* shard);
   void PollPull(Shard* shard, Time now);

@@ -46,7 +46,7 @@ Status ShardServer::Push(Message message, Reply* reply) {
   if (outcome == ParameterShard::Outcome::kHeld) {
     pushes_.insert_or_assign(id, std::move(*reply));  // of a repeat, the last one is answered
   } else {
-    AnswerPush(reply, outcome);
+    settled_.push_back({std::move(*reply), outcome});
   }
   return Status::Ok();
 }
@@ -57,14 +57,16 @@ Status ShardServer::Pull(const Message& message, Reply* reply) {
     return FailedPrecondition("a pull for shard map {}; this is {}: fetch it", body.epoch,
                               shard_->epoch());
   }
-  if (message.origin.role != Role::kLearner || body.exact != 0) return AnswerPull(body, reply);
+  if (message.origin.role != Role::kLearner || body.exact != 0) {
+    readers_.push_back({std::move(*reply), body});
+    return Status::Ok();
+  }
   const std::int32_t learner = message.origin.index;
   if (!shard_->HasRoomFor(learner)) {
     return ResourceExhausted("learner {}: there are too many already", learner);
   }
   shard_->Join(learner);
   Present(message.origin);
-  if (shard_->MayPull(learner)) return AnswerPull(body, reply);
   Parked& parked = pulls_[learner];
   if (parked.reply) parked.reply.Fail(Cancelled("learner {} pulled again", learner));
   parked = {std::move(*reply), body};
@@ -76,10 +78,18 @@ void ShardServer::AnswerPush(Reply* reply, ParameterShard::Outcome outcome) cons
                .body = EncodeBody(ShardPushReplyBody{std::uint8_t(outcome), shard_->version()})});
 }
 
-Status ShardServer::AnswerPull(const ShardPullBody& body, Reply* reply) {
+void ShardServer::AnswerPull(Parked parked) {
+  Result<Message> answer = MakePullReply(parked.body);
+  if (answer.ok()) return parked.reply.Send(std::move(*answer));
+  ++refused_;
+  parked.reply.Fail(answer.status());
+}
+
+Result<Message> ShardServer::MakePullReply(const ShardPullBody& body) {
   Message answer{.type = MessageType::kShardPullReply};
-  ShardPullReplyBody head{.newest = shard_->version()};
-  if (body.exact != 0 || body.known < shard_->version()) {
+  ShardPullReplyBody head{.newest = shard_->version(), .course = options_.course};
+  const std::uint64_t known = body.course == options_.course ? body.known : 0;
+  if (body.exact != 0 || known < shard_->version()) {
     TROOP_ASSIGN_OR_RETURN(const WeightSnapshot snapshot, shard_->Pull(body.exact));
     head.version = snapshot.version;
     constexpr std::size_t kMost = std::size_t(kPartFloatsMax) * sizeof(float);
@@ -88,28 +98,61 @@ Status ShardServer::AnswerPull(const ShardPullBody& body, Reply* reply) {
     }
   }
   answer.body = EncodeBody(head);
-  reply->Send(std::move(answer));
-  return Status::Ok();
+  return answer;
 }
 
-void ShardServer::Settle() {
-  while (const auto update = shard_->ApplyNext()) {
-    for (const ShardUpdate::Settled& settled : update->settled) {
-      const auto it = pushes_.find(settled.id);
-      if (it == pushes_.end()) continue;
-      AnswerPush(&it->second, ParameterShard::Outcome::kHeld);
-      pushes_.erase(it);
-    }
-  }
+void ShardServer::AnswerSettled() {
+  for (Settled& settled : settled_) AnswerPush(&settled.reply, settled.outcome);
+  settled_.clear();
+  for (Parked& reader : readers_) AnswerPull(std::move(reader));
+  readers_.clear();
+}
+
+// Of learners: after all that is due, so that their own pushes are in what they get.
+void ShardServer::AnswerPulls() {
   for (auto it = pulls_.begin(); it != pulls_.end();) {
     if (!shard_->MayPull(it->first)) {
       ++it;
       continue;
     }
-    const Status status = AnswerPull(it->second.body, &it->second.reply);
-    if (!status.ok()) it->second.reply.Fail(status);
+    AnswerPull(std::move(it->second));
     it = pulls_.erase(it);
   }
+}
+
+void ShardServer::Settle() {
+  while (MayAnswer()) {
+    AnswerSettled();
+    const auto update = shard_->ApplyNext();
+    if (!update) return AnswerPulls();
+    for (const ShardUpdate::Settled& settled : update->settled) {
+      const auto it = pushes_.find(settled.id);
+      if (it == pushes_.end()) continue;
+      settled_.push_back({std::move(it->second), ParameterShard::Outcome::kHeld});
+      pushes_.erase(it);
+    }
+    if (backup_) backup_->SendUpdate(*update);
+  }
+}
+
+void ShardServer::SetBackup(std::unique_ptr<ShardBackup> backup) {
+  backup_ = std::move(backup);
+  if (backup_) backup_->SendState(shard_->Snapshot());
+  Settle();
+}
+
+void ShardServer::SetSure(bool sure) {
+  if (sure == std::exchange(sure_, sure)) return;
+  if (sure) Settle();
+}
+
+void ShardServer::Depose() {
+  const Status status = Unavailable("another process serves this shard by now");
+  for (auto& [id, reply] : pushes_) reply.Fail(status);
+  for (Settled& settled : settled_) settled.reply.Fail(status);
+  for (auto& [learner, parked] : pulls_) parked.reply.Fail(status);
+  for (Parked& reader : readers_) reader.reply.Fail(status);
+  pushes_.clear(), settled_.clear(), pulls_.clear(), readers_.clear();
 }
 
 void ShardServer::PeerChanged(const Origin& peer, PeerState state) {
@@ -139,7 +182,12 @@ bool ShardServer::EndJoining(Time now) {
 }
 
 void ShardServer::Tick(Time now) {
-  bool left = EndJoining(now);
+  bool due = EndJoining(now);
+  if (backup_ && !backup_->has_all()) {
+    backup_->Poll(now);
+    if (backup_->WantsState(now)) backup_->SendState(shard_->Snapshot());
+    due = true;
+  }
   for (auto it = absent_.begin(); it != absent_.end();) {
     const auto life = lives_.find(it->first);
     const bool replaced = life == lives_.end() || life->second != it->second.incarnation;
@@ -153,11 +201,11 @@ void ShardServer::Tick(Time now) {
       lives_.erase(life);
       pulls_.erase(it->first);
       ++leases_ended_;
-      left = true;
+      due = true;
     }
     it = absent_.erase(it);
   }
-  if (left) Settle();
+  if (due) Settle();
 }
 
 Time ShardServer::next_tick() const {
@@ -172,6 +220,9 @@ void ShardServer::Report(Metrics* metrics) const {
   shard_->Report(metrics);
   metrics->Gauge("paramserver/leases_ended", double(leases_ended_), MetricKind::kCounter);
   metrics->Gauge("paramserver/refused", double(refused_), MetricKind::kCounter);
+  metrics->Gauge("paramserver/version", double(shard_->version()), MetricKind::kGaugeMax);
+  metrics->Gauge("paramserver/backups", backup_ && backup_->has_all() ? 1 : 0,
+                 MetricKind::kGaugeSum);
   metrics->Gauge("paramserver/learners", double(lives_.size()), MetricKind::kGaugeMax);
 }
 

@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "core/metrics.h"
 #include "core/time.h"
 #include "net/network.h"
 #include "paramserver/parameter_shard.h"
+#include "paramserver/shard_backup.h"
 #include "paramserver/wire.h"
 
 namespace troop {
@@ -16,13 +18,16 @@ namespace troop {
 // it may go on; until then their Replies are kept: one pull a learner, and the pushes that the
 // shard holds. A learner takes part from its first pull on, until it has been silent or hung for
 // its lease; then nobody waits for it, and its next pull lets it in again.
-// Owner: the node's thread; Tick once a turn. An update runs within Handle: it is the shard's work.
+// With a backup nothing is answered, and no further update carried out, before the backup has all
+// that the answer tells of: what was acknowledged, or seen by anybody, is in both. Owner: the
+// node's thread; Tick once a turn. An update runs within Handle or Tick: it is the shard's work.
 class ShardServer final : public Service {
  public:
   struct Options {
     Duration lease = Seconds(2);  // beyond NetworkOptions::dead_after
     // From the first Tick: whoever of SyncOptions::learners has not come by then is not waited for.
     Duration join_within = Seconds(30);
+    std::uint64_t course = 0;  // ShardPullReplyBody::course
   };
   ShardServer(std::unique_ptr<ParameterShard> shard, const Options& options);
 
@@ -32,7 +37,16 @@ class ShardServer final : public Service {
   void Tick(Time now);
   Time next_tick() const;
 
+  // From now on all goes to this one, too; null: it is alone.
+  void SetBackup(std::unique_ptr<ShardBackup> backup);
+  const ShardBackup* backup() const { return backup_.get(); }
+  // Answers nothing while it can't be sure that it is the primary still.
+  void SetSure(bool sure);
+  // It is none any more: all who wait are told to ask elsewhere.
+  void Depose();
+
   const ParameterShard& shard() const { return *shard_; }
+  std::uint64_t course() const { return options_.course; }
   Buffer Snapshot() { return shard_->Snapshot(); }
   void Report(Metrics* metrics) const;
 
@@ -40,6 +54,10 @@ class ShardServer final : public Service {
   struct Parked {
     Reply reply;
     ShardPullBody body;
+  };
+  struct Settled {
+    Reply reply;
+    ParameterShard::Outcome outcome{};
   };
   struct Absence {
     std::uint64_t incarnation = 0;
@@ -50,15 +68,24 @@ class ShardServer final : public Service {
   Status Push(Message message, Reply* reply);
   Status Pull(const Message& message, Reply* reply);
   void AnswerPush(Reply* reply, ParameterShard::Outcome outcome) const;
-  Status AnswerPull(const ShardPullBody& body, Reply* reply);
+  void AnswerPull(Parked parked);
+  Result<Message> MakePullReply(const ShardPullBody& body);
+  // Nothing that was done here is unknown to the backup.
+  bool MayAnswer() const { return sure_ && (!backup_ || backup_->has_all()); }
+  void AnswerSettled();
+  void AnswerPulls();
   bool EndJoining(Time now);
   // Carries out what is due, and answers whom that concerns.
   void Settle();
 
   Options options_;
   std::unique_ptr<ParameterShard> shard_;
-  std::map<PushId, Reply> pushes_;
+  std::unique_ptr<ShardBackup> backup_;
+  bool sure_ = true;
+  std::map<PushId, Reply> pushes_;          // held
+  std::vector<Settled> settled_;            // to be answered once MayAnswer
   std::map<std::int32_t, Parked> pulls_;    // by learner
+  std::vector<Parked> readers_;             // of those who are none; once MayAnswer
   std::map<std::int32_t, Absence> absent_;  // by learner
   // Incarnations of those who take part; 0: as a snapshot says, and not heard of since.
   std::map<std::int32_t, std::uint64_t> lives_;

@@ -51,6 +51,11 @@ Status CheckSyncOptions(const SyncOptions& options) {
   return Status::Ok();
 }
 
+bool InStep(const SyncOptions& options) {
+  return options.mode == SyncMode::kBsp || options.mode == SyncMode::kLocalSgd ||
+         (options.mode == SyncMode::kSsp && options.staleness == 0);
+}
+
 SyncPolicy::SyncPolicy(const SyncOptions& options) : options_(options) {
   const Status status = CheckSyncOptions(options);
   TROOP_CHECK(status.ok(), "{}", status.ToString());

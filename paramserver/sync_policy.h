@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -41,6 +42,8 @@ struct SyncOptions {
 };
 // Errors: kInvalidArgument: which option, which limit.
 Status CheckSyncOptions(const SyncOptions& options);
+// Nobody goes on before all have pushed: shards that share a model go through the same versions.
+bool InStep(const SyncOptions& options);
 
 // Decides when a push is applied and with which weight, and when a pull may return. Knows who takes
 // part: one who left (its lease ended) is waited for by nobody. Holds no payload: `id` names what
@@ -114,6 +117,9 @@ class SyncPolicy {
   std::size_t held() const { return held_.size(); }
   // By learner, each once.
   static bool AreSorted(std::span<const Member> members);
+  // After an update: a shard that went back takes up the version of those that did not. No change
+  // where it is not ahead.
+  void SkipTo(std::uint64_t version) { version_ = std::max(version_, version); }
   // Drops what is held. REQUIRES: AreSorted.
   void Restore(std::uint64_t version, std::span<const Member> members);
 

@@ -19,6 +19,7 @@ Result<ShardPush> ReadShardPush(Message message, std::int64_t elements) {
   ShardPush push{.id = {message.origin.index, message.origin.incarnation, body.sequence},
                  .epoch = body.epoch,
                  .clock = body.clock,
+                 .step = body.step,
                  .learning_rate = body.learning_rate,
                  .loss = body.loss};
   for (std::size_t i = 0; i < body.parts.size(); ++i) {

@@ -57,12 +57,13 @@ struct ShardPushBody {
   std::uint64_t sequence = 0;  // of the learner's pushes to this shard, from 1
   std::uint64_t epoch = 0;     // of the shard map
   std::uint64_t clock = 0;     // version of the parameters that it was computed at
+  std::uint64_t step = 0;      // the same of the shard that is furthest
   float learning_rate = 0;
   float loss = 0;
   std::vector<CodedGradient> parts;
   template <class A>
   void serialize(A& a) {
-    a(sequence, epoch, clock, learning_rate, loss, parts);
+    a(sequence, epoch, clock, step, learning_rate, loss, parts);
   }
 };
 // What a kShardPush asks for. Errors: kDataLoss: damaged, or more than `elements`;
@@ -82,11 +83,12 @@ struct ShardPushReplyBody {
 // kShardPull. A learner's waits until it may go on; with it a learner takes part.
 struct ShardPullBody {
   std::uint64_t epoch = 0;
-  std::uint64_t known = 0;  // version that the caller has
-  std::uint64_t exact = 0;  // 0: the newest
+  std::uint64_t known = 0;   // version that the caller has
+  std::uint64_t exact = 0;   // 0: the newest
+  std::uint64_t course = 0;  // of `known`; where it is another one, `known` says nothing
   template <class A>
   void serialize(A& a) {
-    a(epoch, known, exact);
+    a(epoch, known, exact, course);
   }
 };
 
@@ -95,9 +97,34 @@ struct ShardPullBody {
 struct ShardPullReplyBody {
   std::uint64_t version = 0;  // of the parts
   std::uint64_t newest = 0;
+  // Grows when the shard's versions may have gone back: it began anew, or from a snapshot on disk.
+  std::uint64_t course = 0;
   template <class A>
   void serialize(A& a) {
-    a(version, newest);
+    a(version, newest, course);
+  }
+};
+
+// kShardState, primary → backup: part 0 is a piece of ParameterShard::Snapshot; pieces come in
+// order. Answered with an empty kShardStateReply, the last one when the backup has the state.
+struct ShardStateBody {
+  std::uint64_t term = 0;
+  std::uint64_t course = 0;
+  std::uint64_t offset = 0, total = 0;  // bytes
+  template <class A>
+  void serialize(A& a) {
+    a(term, course, offset, total);
+  }
+};
+
+// kShardUpdate, primary → backup: part 0 is ShardUpdate::sum, where there is one. Answered with an
+// empty kShardUpdateReply when the backup has done it.
+struct ShardUpdateBody {
+  std::uint64_t term = 0;
+  ShardUpdate update;
+  template <class A>
+  void serialize(A& a) {
+    a(term, update);
   }
 };
 

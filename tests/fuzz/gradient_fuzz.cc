@@ -17,6 +17,7 @@
 #include "paramserver/gap_code.h"
 #include "paramserver/gradient_codec.h"
 #include "paramserver/parameter_shard.h"
+#include "paramserver/shard_backup.h"
 #include "paramserver/shard_map.h"
 #include "paramserver/wire.h"
 #include "tests/fuzz/fuzz.h"
@@ -132,11 +133,27 @@ void CheckPushes(FuzzInput& input) {
 
 void CheckUpdate(FuzzInput& input) {
   const std::size_t size = input.Take<std::uint16_t>();
-  auto update = DecodeBody<ShardUpdate>(StringOf(input.TakeBytes(size)));
-  if (!update.ok()) return;
-  update->sum = Buffer::Copy(input.TakeRest());
+  auto body = DecodeBody<ShardUpdateBody>(StringOf(input.TakeBytes(size)));
+  if (!body.ok()) return;
+  body->update.sum = Buffer::Copy(input.TakeRest());
   const auto backup = MakeShard();
-  if (backup->Follow(*update).ok()) CheckSavable(backup.get());
+  if (backup->Follow(body->update).ok()) CheckSavable(backup.get());
+}
+
+// Pieces of a snapshot, as a backup puts them together.
+void CheckState(FuzzInput& input) {
+  constexpr std::size_t kBytesMax = 4096;
+  ArrivingState state(kBytesMax);
+  for (int i = 0; i < 16; ++i) {
+    const std::size_t size = input.Take<std::uint8_t>();
+    const auto head = DecodeBody<ShardStateBody>(StringOf(input.TakeBytes(size)));
+    const Buffer piece = Buffer::Copy(input.TakeBytes(input.Take<std::uint16_t>()));
+    if (!head.ok()) return;
+    const auto whole = state.Add(*head, piece);
+    if (!whole.ok() || !whole->has_value()) continue;
+    TROOP_CHECK((**whole).size() == head->total && head->total <= kBytesMax, "{} bytes of {}",
+                (**whole).size(), head->total);
+  }
 }
 
 void CheckSnapshot(FuzzInput& input) {
@@ -173,14 +190,25 @@ void WriteShardSeeds(const SeedWriter& write) {
     update = *shard->ApplyNext();
   }
   write("pushes", pushes);
-  update.version = 2;
-  const std::string body = EncodeBody(update);
+  update.from = 1, update.version = 2;
+  const std::string body = EncodeBody(ShardUpdateBody{1, update});
   std::string bytes(1, '\4');
   Append(&bytes, std::uint16_t(body.size()));
   bytes += body;
   bytes += TextOf(std::as_bytes(std::span(gradient)));
   write("update", bytes);
   write("snapshot", '\5' + std::string(shard->Snapshot().text()));
+  const Buffer snapshot = shard->Snapshot();
+  std::string pieces(1, '\6');
+  for (std::size_t at = 0; at < snapshot.size(); at += 500) {
+    const Buffer piece = snapshot.Slice(at, std::min<std::size_t>(500, snapshot.size() - at));
+    const std::string head = EncodeBody(ShardStateBody{1, 1, at, snapshot.size()});
+    Append(&pieces, std::uint8_t(head.size()));
+    pieces += head;
+    Append(&pieces, std::uint16_t(piece.size()));
+    pieces += piece.text();
+  }
+  write("state", pieces);
 }
 
 }  // namespace
@@ -219,7 +247,7 @@ void VisitSeeds(const SeedWriter& write) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   troop::QuietLog();
   troop::FuzzInput input(data, size);
-  switch (input.Take<std::uint8_t>() % 6) {
+  switch (input.Take<std::uint8_t>() % 7) {
     case 0:
       troop::CheckGradient(input);
       break;
@@ -235,8 +263,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case 4:
       troop::CheckUpdate(input);
       break;
-    default:
+    case 5:
       troop::CheckSnapshot(input);
+      break;
+    default:
+      troop::CheckState(input);
   }
   return 0;
 }

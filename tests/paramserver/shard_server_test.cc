@@ -262,9 +262,9 @@ TEST_F(ShardServerTest, CallsWhoseAnswerSaysLaterAreMadeAgain) {
   places_[0].listener.reset();
   places_[0].listener = *places_[0].network->Listen(NameOf(0), &flaky);
   Learner* learner = AddLearner(0);
-  ASSERT_TRUE(Pull({learner}));
+  ASSERT_TRUE(Pull({learner}, 100));
   Push(learner, 0);
-  ASSERT_TRUE(Pull({learner}));
+  ASSERT_TRUE(Pull({learner}, 100));
   EXPECT_EQ(learner->version, 2u);  // the pull did not overtake the push
   EXPECT_EQ(learner->client->applied(), 1u);
   EXPECT_EQ(flaky.calls[MessageType::kShardPush], 3);

@@ -1,0 +1,36 @@
+#include "paramserver/connect_weights.h"
+
+#include <utility>
+#include <vector>
+
+#include "nn/model.h"
+#include "paramserver/from_config.h"
+#include "paramserver/shard_finder.h"
+#include "paramserver/shard_subscriber.h"
+
+namespace troop {
+
+Result<std::unique_ptr<WeightSubscriber>> ConnectWeights(const Config& config, const EnvSpec& env,
+                                                         Network* network,
+                                                         const FleetMember* member) {
+  std::unique_ptr<WeightSubscriber> weights;
+  const FleetMember::Options& own = member->options();
+  const Origin origin{.role = own.role, .index = own.index, .incarnation = own.incarnation};
+  if (config.learner.sync != "paramserver") {
+    const std::string endpoint = member->Endpoint(Role::kParamServer, 0);
+    if (endpoint.empty()) return weights;
+    TROOP_ASSIGN_OR_RETURN(auto channel, network->Connect(endpoint, {.origin = origin}));
+    return MakeWeightSubscriber(std::move(channel));
+  }
+  if (member->Shard(0).term == 0) return weights;
+  TROOP_ASSIGN_OR_RETURN(const auto module, MakeNetwork(config, env));
+  TROOP_ASSIGN_OR_RETURN(ShardMap map, ShardMapFor(config, *module));
+  auto finder = std::make_unique<ShardFinder>(network, member, map, origin);
+  TROOP_ASSIGN_OR_RETURN(auto channels, finder->Connect());
+  if (channels.empty()) return weights;
+  weights = std::make_unique<ShardSubscriber>(std::move(map), std::move(channels),
+                                              InStep(SyncOptionsFor(config)), std::move(finder));
+  return weights;
+}
+
+}  // namespace troop

@@ -1,0 +1,111 @@
+#include "paramserver/from_config.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "net/network.h"
+#include "nn/model.h"
+
+namespace troop {
+namespace {
+
+// A choice that the schema has let pass.
+template <class T>
+T Must(const Result<T>& parsed) {
+  TROOP_CHECK(parsed.ok(), "{}", parsed.status().ToString());
+  return *parsed;
+}
+
+// A push or a pull is one message; its body and the gaps between parts take some of it.
+Status CheckMessages(const ShardMap& map) {
+  const double limit = 0.95 * double(NetworkOptions().message_bytes_max);
+  double largest = 0;
+  for (const std::int32_t shard : map.shards()) {
+    largest = std::max(largest, double(map.LoadOf(shard)) * sizeof(float));
+  }
+  if (largest <= limit) return Status::Ok();
+  return InvalidArgument(
+      "paramserver.shards = {}: the largest shard has {:.0f} MB of parameters, a message takes "
+      "{:.0f} MB; use more shards, or paramserver.sharding = \"memory\"",
+      map.shards().size(), largest / 1e6, limit / 1e6);
+}
+
+}  // namespace
+
+Result<ShardMap> ShardMapFor(const Config& config, const Module& network) {
+  TROOP_ASSIGN_OR_RETURN(
+      const ShardMap map,
+      ShardMap::Make(Must(ParseSharding(config.paramserver.sharding)), network.params(),
+                     ParameterCount(network), int(config.paramserver.shards)));
+  TROOP_RETURN_IF_ERROR(CheckMessages(map));
+  return map;
+}
+
+SyncOptions SyncOptionsFor(const Config& config) {
+  const Config::ParamServerKeys& p = config.paramserver;
+  return {.mode = Must(ParseSyncMode(p.mode)),
+          .learners = int(config.fleet.learners),
+          .k = int(p.k),
+          .cancel = p.cancel,
+          .per_batch = p.per_batch,
+          .staleness = std::uint64_t(p.staleness),
+          .damp_stale = p.damp_stale,
+          .warm_start_updates = std::uint64_t(p.warm_start_updates)};
+}
+
+GuardOptions GuardOptionsFor(const Config& config) {
+  const std::int64_t most = config.paramserver.max_staleness;
+  return {.staleness_max = most > 0 ? most : -1,
+          .loss_deviations = config.paramserver.outlier_sigmas};
+}
+
+ReplicaOptions ReplicaOptionsFor(const Config& config) {
+  return {.fetch_every = config.paramserver.fetch_every,
+          .push_every = config.paramserver.push_every,
+          .push_value = config.paramserver.mode == "local_sgd"};
+}
+
+CodecOptions CodecOptionsFor(const Config& config) {
+  return {.codec = Must(ParseGradientCodec(config.paramserver.codec)),
+          .keep = config.paramserver.codec_keep,
+          .threshold = float(config.paramserver.codec_threshold)};
+}
+
+ParameterShard::Options ParameterShardOptionsFor(const Config& config, const ShardMap& map,
+                                                 std::int32_t shard) {
+  ParameterShard::Options options{.config = config,
+                                  .ranges = map.RangesOf(shard),
+                                  .epoch = map.epoch(),
+                                  .sync = SyncOptionsFor(config),
+                                  .guards = GuardOptionsFor(config),
+                                  .keep_sums = config.paramserver.backup};
+  // Readers of several shards in step may have to name the version before the newest.
+  const bool named = InStep(options.sync) && map.shards().size() > 1;
+  options.versions_kept = named ? 2 : 1;
+  return options;
+}
+
+ShardServer::Options ShardServerOptionsFor(const Config& config) {
+  return {.lease = Seconds(config.paramserver.lease_s)};
+}
+
+ShardClient::Options ShardClientOptionsFor(const Config& config) {
+  return {.codec = CodecOptionsFor(config)};
+}
+
+std::int32_t ParameterServersOf(const Config& config) {
+  if (config.learner.sync != "paramserver") return 1;
+  return std::int32_t(config.paramserver.shards) * (config.paramserver.backup ? 2 : 1);
+}
+
+Duration ShardAloneFor(const Config& config) { return Seconds(config.fleet.hung_after_s); }
+
+ShardTerms::Options ShardTermsOptionsFor(const Config& config) {
+  return {.shards = int(config.paramserver.shards),
+          .backup = config.paramserver.backup,
+          .silent_max = Seconds(2 * config.fleet.dead_after_s),
+          .alone_max = ShardAloneFor(config) + Seconds(1),
+          .next_term = {}};
+}
+
+}  // namespace troop

@@ -1,0 +1,96 @@
+#include "paramserver/shard_backup.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/check.h"
+#include "core/log.h"
+#include "net/codec.h"
+#include "paramserver/wire.h"
+
+namespace troop {
+namespace {
+
+constexpr Duration kTryAgain = Milliseconds(10);
+
+}  // namespace
+
+void ShardBackup::SendState(const Buffer& snapshot) {
+  state_sent_ = true;
+  for (std::size_t at = 0; at < snapshot.size(); at += kPieceBytes) {
+    Message message{.type = MessageType::kShardState,
+                    .body = EncodeBody(ShardStateBody{term_, course_, at, snapshot.size()})};
+    message.parts.push_back(snapshot.Slice(at, std::min(kPieceBytes, snapshot.size() - at)));
+    open_.push_back({std::move(message)});
+  }
+  Send();
+}
+
+void ShardBackup::SendUpdate(const ShardUpdate& update) {
+  TROOP_CHECK(state_sent_, "update {} before the state", update.version);
+  Message message{.type = MessageType::kShardUpdate,
+                  .body = EncodeBody(ShardUpdateBody{term_, update})};
+  if (!update.sum.empty()) message.parts.push_back(update.sum);
+  open_.push_back({std::move(message)});
+  Send();
+}
+
+void ShardBackup::Send() {
+  for (Open& open : open_) {
+    if (open.ticket != 0) continue;
+    Message copy = open.message;  // the parts are shared
+    const auto ticket = channel_->Send(copy, kForever);
+    if (!ticket.ok()) return;  // the window is full; or it is fenced, which the open ones tell
+    open.ticket = *ticket;
+  }
+}
+
+void ShardBackup::Poll(Time now) {
+  while (!open_.empty() && open_.front().ticket != 0) {
+    const auto answer = channel_->Poll(open_.front().ticket);
+    if (!answer) break;
+    TakeAnswer(answer->status(), now);
+  }
+  if (now >= send_after_) Send();
+}
+
+void ShardBackup::TakeAnswer(const Status& status, Time now) {
+  if (status.ok()) return open_.pop_front();
+  if (status.code() == Code::kAborted) {
+    if (!deposed_) LogWarning("this shard has another primary by now: {}", status.message());
+    deposed_ = true;
+  }
+  LogDebug("the backup lost track: {}", status.message());
+  for (const Open& open : open_) {
+    if (open.ticket != 0) channel_->Forget(open.ticket);
+  }
+  open_.clear();
+  state_sent_ = false;
+  send_after_ = now + kTryAgain;
+}
+
+Result<std::optional<Buffer>> ArrivingState::Add(const ShardStateBody& head, const Buffer& piece) {
+  if (head.total > bytes_max_ || head.total == 0) {
+    return DataLoss("a state of {} bytes; from 1 to {}", head.total, bytes_max_);
+  }
+  if (head.offset == 0) {
+    head_ = head;
+    bytes_ = MutableBuffer(head.total);
+    have_ = 0;
+  }
+  const bool goes_on = bytes_.size() > 0 && head.term == head_.term && head.total == head_.total &&
+                       head.offset == have_ && piece.size() <= head.total - have_;
+  if (!goes_on || piece.empty()) {
+    Clear();
+    return FailedPrecondition("a piece of a state that does not go on from the one before");
+  }
+  std::memcpy(bytes_.data() + have_, piece.data(), piece.size());
+  have_ += piece.size();
+  if (have_ < head.total) return std::optional<Buffer>();
+  std::optional<Buffer> whole = std::move(bytes_).Freeze();
+  Clear();
+  return whole;
+}
+
+}  // namespace troop

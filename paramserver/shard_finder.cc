@@ -1,0 +1,43 @@
+#include "paramserver/shard_finder.h"
+
+#include <algorithm>
+
+namespace troop {
+
+ShardFinder::ShardFinder(Network* network, const FleetMember* member, const ShardMap& map,
+                         const Origin& origin)
+    : network_(network), member_(member), options_{.origin = origin} {
+  given_.resize(map.shards().size());
+  // A pull does not wait for the room that a push takes.
+  for (const std::int32_t shard : map.shards()) {
+    const std::size_t bytes = std::size_t(map.LoadOf(shard)) * sizeof(float);
+    options_.window_bytes = std::max(options_.window_bytes, 3 * bytes);
+  }
+}
+
+std::string ShardFinder::EndpointOf(std::size_t k) const {
+  const ShardTerm term = member_->Shard(std::int32_t(k));
+  return term.primary < 0 ? std::string() : member_->Endpoint(Role::kParamServer, term.primary);
+}
+
+Result<std::vector<std::unique_ptr<Channel>>> ShardFinder::Connect() {
+  std::vector<std::unique_ptr<Channel>> channels;
+  for (std::size_t k = 0; k < given_.size(); ++k) {
+    if (EndpointOf(k).empty()) return channels;
+  }
+  for (std::size_t k = 0; k < given_.size(); ++k) {
+    given_[k] = EndpointOf(k);
+    TROOP_ASSIGN_OR_RETURN(auto channel, network_->Connect(given_[k], options_));
+    channels.push_back(std::move(channel));
+  }
+  return channels;
+}
+
+Result<std::unique_ptr<Channel>> ShardFinder::ConnectAnew(std::size_t k) {
+  const std::string endpoint = EndpointOf(k);
+  if (endpoint.empty() || endpoint == given_[k]) return std::unique_ptr<Channel>();
+  given_[k] = endpoint;
+  return network_->Connect(endpoint, options_);
+}
+
+}  // namespace troop

@@ -1,0 +1,313 @@
+#include "paramserver/shard_node.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/check.h"
+#include "core/log.h"
+#include "kernels/finite.h"
+#include "net/codec.h"
+#include "nn/model.h"
+#include "paramserver/from_config.h"
+
+namespace troop {
+namespace {
+
+// A wait of so many seconds (30 years) is for ever; a Time doesn't hold much more.
+constexpr double kForeverSeconds = 1e9;
+
+std::vector<float> Cut(std::span<const float> value, std::span<const ParamRange> ranges) {
+  std::vector<float> part;
+  for (const ParamRange& range : ranges) {
+    part.insert(part.end(), value.begin() + range.begin, value.begin() + range.end);
+  }
+  return part;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ShardNode>> ShardNode::Make(Context context) {
+  std::unique_ptr<ShardNode> node(new ShardNode(std::move(context)));
+  TROOP_RETURN_IF_ERROR(node->Build());
+  return node;
+}
+
+Status ShardNode::Build() {
+  const Config& config = context_.config;
+  TROOP_ASSIGN_OR_RETURN(const auto network, MakeNetwork(config, context_.env));
+  TROOP_ASSIGN_OR_RETURN(const ShardMap map, ShardMapFor(config, *network));
+  seat_ = context_.member->options().index;
+  shard_ = seat_ % std::int32_t(config.paramserver.shards);
+  options_ = ParameterShardOptionsFor(config, map, shard_);
+  std::vector<float> value(std::size_t(map.parameters()));
+  InitParameters(*network, std::uint64_t(config.seed), value);
+  first_ = Cut(value, options_.ranges);
+  // A value and its optimizer's slots, and what is said of learners.
+  TROOP_ASSIGN_OR_RETURN(const auto optimizer, MakeOptimizer(config, 1));
+  constexpr std::size_t kBodyBytesMax = std::size_t{1} << 20;
+  arriving_ = std::make_unique<ArrivingState>(
+      (1 + optimizer->slots().size()) * (first_.size() * sizeof(float) + 64) + kBodyBytesMax);
+  store_ = std::make_unique<ShardStore>(context_.run, shard_);
+  TROOP_ASSIGN_OR_RETURN(listener_, context_.network->Listen(context_.listen, this));
+  BeatRequest& report = context_.member->report();
+  report.endpoint = listener_->endpoint();
+  report.finished = true;  // no phase waits for it
+  context_.member->BeatSoon();
+  LogInfo("shard {} of: {}", shard_, map.ToString());
+  return Status::Ok();
+}
+
+Turn ShardNode::Step(Time now) {
+  FleetMember& member = *context_.member;
+  if (now >= member.next_beat()) Report();
+  member.Poll(now, metrics_);
+  if (result_.ok()) result_ = member.lost();
+  if (!result_.ok()) return Turn::Done();
+  CollectLoad();
+  CollectSave();
+  FollowTerms();
+  if (!result_.ok()) return Turn::Done();
+  if (server_ && server_->backup() != nullptr && server_->backup()->deposed()) StepDown();
+  if (server_) TickServer(now);
+  const bool over = draining_ || member.stop() || member.phase() == Phase::kDone;
+  if (over && !saved_final_ && server_ && !save_) Save(true);
+  if (over && !save_ && !load_) return Turn::Done();
+  const Time next = server_ ? std::min(server_->next_tick(), *next_save_) : kForever;
+  return Turn::Idle(std::min(member.next_beat(), next));
+}
+
+void ShardNode::TickServer(Time now) {
+  const bool heard = now - context_.member->last_known() <= ShardAloneFor(context_.config);
+  server_->SetSure(heard || server_->backup() != nullptr);
+  server_->Tick(now);
+  const double every_s = context_.config.checkpoint.every_s;
+  const bool saves = every_s > 0 && every_s < kForeverSeconds;
+  if (!next_save_) next_save_ = saves ? now + Seconds(every_s) : kForever;
+  if (now < *next_save_) return;
+  next_save_ = now + Seconds(every_s);
+  Save(false);
+}
+
+// Takes up what the coordinator says.
+void ShardNode::FollowTerms() {
+  const FleetMember& member = *context_.member;
+  const ShardTerm now = member.Shard(shard_);
+  if (now.term == 0 || now.term < heard_) return;  // its primary told of a newer one already
+  const std::uint64_t incarnation = member.options().incarnation;
+  const bool primary = now.primary == seat_ && now.primary_incarnation == incarnation;
+  const bool backup = now.backup == seat_ && now.backup_incarnation == incarnation;
+  if (now.term != term_.term) {
+    const bool stays = primary && now.since == term_.since;
+    term_ = now;
+    heard_ = now.term;
+    if (!stays) StepDown();
+    if (!backup && !primary) {
+      followed_.reset();  // nobody tells it any more what happens
+      arriving_->Clear();
+    }
+    if (primary && !stays) BecomePrimary();
+  }
+  if (primary && server_ && connected_ != term_.term) result_ = ConnectBackup();
+}
+
+void ShardNode::BecomePrimary() {
+  arriving_->Clear();
+  if (term_.from != 0 && followed_ && followed_term_ == term_.from) {
+    ++takeovers_;
+    LogInfo("takes over shard {} at version {}", shard_, followed_->version());
+    return Serve(std::move(followed_), followed_course_);
+  }
+  followed_.reset();
+  if (load_) return;  // of a term before: again when it is done
+  load_ = std::make_unique<LoadJob>();
+  load_->since = term_.since;
+  const auto id =
+      context_.executor->Submit("load", [work = load_.get(), this] { work->shard = Load(); });
+  TROOP_CHECK(id.ok(), "{}", id.status().ToString());
+  load_->id = *id;
+}
+
+// The newest of the store that is whole; a new run's weights where there is none. In a job.
+Result<std::unique_ptr<ParameterShard>> ShardNode::Load() const {
+  TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, store_->List());
+  Status damage;
+  for (const std::string& name : names) {
+    Result<Buffer> bytes = store_->Read(name);
+    if (bytes.ok()) {
+      auto shard = ParameterShard::Restore(options_, std::span(&*bytes, 1));
+      if (shard.ok())
+        LogInfo("goes on from {}: version {}", store_->PathOf(name), (*shard)->version());
+      if (shard.ok() || shard.status().code() != Code::kDataLoss) return shard;
+      bytes = shard.status();
+    }
+    if (damage.ok()) damage = bytes.status().WithContext(store_->PathOf(name));
+    LogError("{} is passed over: {}", store_->PathOf(name), bytes.status().message());
+  }
+  TROOP_RETURN_IF_ERROR(damage);  // not silently from the beginning
+  return ParameterShard::Make(options_, first_);
+}
+
+void ShardNode::CollectLoad() {
+  if (!load_ || !context_.executor->TakeDone(load_->id)) return;
+  const std::unique_ptr<LoadJob> job = std::move(load_);
+  const std::uint64_t incarnation = context_.member->options().incarnation;
+  if (term_.primary != seat_ || term_.primary_incarnation != incarnation) return;
+  if (job->since != term_.since) return BecomePrimary();
+  if (job->shard.ok()) {
+    Serve(std::move(*job->shard), term_.since);
+  } else if (result_.ok()) {
+    result_ = job->shard.status().WithContext(fmt::format("shard {}", shard_));
+  }
+}
+
+void ShardNode::Serve(std::unique_ptr<ParameterShard> shard, std::uint64_t course) {
+  ShardServer::Options options = ShardServerOptionsFor(context_.config);
+  options.course = course;
+  server_ = std::make_unique<ShardServer>(std::move(shard), options);
+  connected_ = 0;
+  saved_version_ = 0;
+}
+
+// What is answered from here on is of this term.
+Status ShardNode::ConnectBackup() {
+  const FleetMember& member = *context_.member;
+  std::unique_ptr<ShardBackup> backup;
+  if (term_.backup >= 0) {
+    const std::string endpoint = member.Endpoint(Role::kParamServer, term_.backup);
+    if (endpoint.empty()) return Status::Ok();  // soon
+    const std::size_t bytes = 2 * first_.size() * sizeof(float) + 4 * ShardBackup::kPieceBytes;
+    TROOP_ASSIGN_OR_RETURN(auto channel,
+                           context_.network->Connect(
+                               endpoint, {.origin = {.role = Role::kParamServer,
+                                                     .index = seat_,
+                                                     .incarnation = member.options().incarnation},
+                                          .window_bytes = bytes}));
+    backup = std::make_unique<ShardBackup>(std::move(channel), term_.term, server_->course());
+  }
+  server_->SetBackup(std::move(backup));
+  connected_ = term_.term;
+  Hold(term_.term);
+  return Status::Ok();
+}
+
+void ShardNode::Hold(std::uint64_t term) {
+  context_.member->report().shard_term = term;
+  context_.member->BeatSoon();
+}
+
+void ShardNode::StepDown() {
+  if (!server_) return;
+  LogInfo("serves shard {} no more", shard_);
+  server_->Depose();
+  server_.reset();
+}
+
+void ShardNode::Handle(Message message, Reply reply) {
+  const bool replication =
+      message.type == MessageType::kShardState || message.type == MessageType::kShardUpdate;
+  if (!replication && server_) return server_->Handle(std::move(message), std::move(reply));
+  if (!replication) {
+    return reply.Fail(Unavailable("{} does not serve shard {} now; the coordinator knows who does",
+                                  PeerName(Role::kParamServer, seat_), shard_));
+  }
+  const MessageType answer = message.type == MessageType::kShardState
+                                 ? MessageType::kShardStateReply
+                                 : MessageType::kShardUpdateReply;
+  const Status status = Replicate(&message);
+  if (!status.ok()) return reply.Fail(status);
+  reply.Send({.type = answer});
+}
+
+void ShardNode::PeerChanged(const Origin& peer, PeerState state) {
+  if (server_) server_->PeerChanged(peer, state);
+}
+
+Status ShardNode::Replicate(Message* message) {
+  if (message->type == MessageType::kShardState) {
+    TROOP_ASSIGN_OR_RETURN(const auto head, DecodeBody<ShardStateBody>(message->body));
+    TROOP_RETURN_IF_ERROR(CheckPrimary(message->origin, head.term));
+    if (message->parts.size() != 1) return DataLoss("a state of {} parts", message->parts.size());
+    return TakeState(head, message->parts[0]);
+  }
+  TROOP_ASSIGN_OR_RETURN(auto body, DecodeBody<ShardUpdateBody>(message->body));
+  TROOP_RETURN_IF_ERROR(CheckPrimary(message->origin, body.term));
+  return TakeUpdate(&body, message->parts);
+}
+
+// A primary may know of its term before its backup does.
+Status ShardNode::CheckPrimary(const Origin& from, std::uint64_t term) {
+  const auto shards = std::int32_t(context_.config.paramserver.shards);
+  if (from.role != Role::kParamServer || from.index == seat_ || from.index % shards != shard_) {
+    return InvalidArgument("{} is no primary of shard {}", PeerName(from.role, from.index), shard_);
+  }
+  if (term < heard_) return Aborted("term {} of shard {} is over: it is {}", term, shard_, heard_);
+  if (server_ || load_) return Unavailable("it has not heard of term {} yet", term);
+  heard_ = term;
+  return Status::Ok();
+}
+
+Status ShardNode::TakeState(const ShardStateBody& head, const Buffer& piece) {
+  TROOP_ASSIGN_OR_RETURN(const std::optional<Buffer> snapshot, arriving_->Add(head, piece));
+  if (!snapshot) return Status::Ok();
+  TROOP_ASSIGN_OR_RETURN(followed_, ParameterShard::Restore(options_, std::span(&*snapshot, 1)));
+  followed_term_ = head.term;
+  followed_course_ = head.course;
+  Hold(head.term);
+  return Status::Ok();
+}
+
+Status ShardNode::TakeUpdate(ShardUpdateBody* body, const std::vector<Buffer>& parts) {
+  if (!followed_ || followed_term_ != body->term) {
+    return FailedPrecondition("an update for a backup without the state of term {}", body->term);
+  }
+  if (parts.size() > 1) return DataLoss("an update of {} parts", parts.size());
+  if (!parts.empty()) body->update.sum = parts[0];
+  return followed_->Follow(body->update);
+}
+
+void ShardNode::Save(bool final) {
+  if (save_) return;
+  saved_final_ = saved_final_ || final;
+  const ParameterShard& shard = server_->shard();
+  if (shard.version() == saved_version_) return;
+  if (!AllFinite(shard.value())) {
+    LogError("shard {}: a weight is not finite; it is not saved", shard_);
+    return;
+  }
+  save_ = std::make_unique<SaveJob>();
+  save_->version = shard.version();
+  save_->final = final;
+  const auto id = context_.executor->Submit(
+      "save", [work = save_.get(), store = store_.get(), since = term_.since,
+               snapshot = server_->Snapshot()] { work->status = store->Save(since, snapshot); });
+  TROOP_CHECK(id.ok(), "{}", id.status().ToString());
+  save_->id = *id;
+}
+
+void ShardNode::CollectSave() {
+  if (!save_ || !context_.executor->TakeDone(save_->id)) return;
+  const std::unique_ptr<SaveJob> job = std::move(save_);
+  if (job->status.ok()) {
+    saved_version_ = job->version;
+    ++saves_;
+    return;
+  }
+  ++save_failures_;
+  LogError("shard {} could not be saved, what was saved before stays: {}", shard_,
+           job->status.message());
+  if (job->final) {
+    result_ = job->status.WithContext("the last state of a parameter shard could not be saved");
+  }
+}
+
+void ShardNode::Report() {
+  const auto count = [this](std::string_view name, std::int64_t value) {
+    metrics_.Gauge(name, double(value), MetricKind::kCounter);
+  };
+  count("paramserver/takeovers", takeovers_);
+  count("paramserver/saves", saves_);
+  count("paramserver/save_failures", save_failures_);
+  if (server_) server_->Report(&metrics_);
+}
+
+}  // namespace troop

@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/buffer.h"
+#include "core/config.h"
+#include "core/executor.h"
+#include "core/metrics.h"
+#include "core/node.h"
+#include "core/spec.h"
+#include "core/storage.h"
+#include "net/control.h"
+#include "net/network.h"
+#include "paramserver/parameter_shard.h"
+#include "paramserver/shard_server.h"
+#include "paramserver/shard_store.h"
+#include "paramserver/wire.h"
+
+namespace troop {
+
+// A paramserver of learner.sync = "paramserver": plays shard (index mod K), as its primary or as
+// its backup, as the coordinator's terms say (ShardTerms). A primary begins with the state that it
+// followed as backup, or with the newest of ShardStore, or with a new run's weights; it writes its
+// state there every checkpoint.every_s and at the end. A backup takes the primary's state and does
+// each update again. Whoever asks one that is no primary is told to look again (kUnavailable).
+// Owner: the node's thread. Long: an update, a snapshot and taking one over are O(n) in Step.
+class ShardNode final : public Node, public Service {
+ public:
+  struct Context {
+    Config config;
+    EnvSpec env;
+    Network* network = nullptr;
+    FleetMember* member = nullptr;
+    Executor* executor = nullptr;  // one thread
+    Storage* run = nullptr;        // the run's folder
+    std::string listen;
+  };
+  static Result<std::unique_ptr<ShardNode>> Make(Context context);
+
+  Turn Step(Time now) override;
+  void Drain() override { draining_ = true; }
+  Status result() const override { return result_; }
+  void Handle(Message message, Reply reply) override;
+  void PeerChanged(const Origin& peer, PeerState state) override;
+
+  const ShardServer* server() const { return server_.get(); }  // null: no primary
+  const ParameterShard* followed() const { return followed_.get(); }
+
+ private:
+  struct LoadJob {
+    Executor::Job id = 0;
+    std::uint64_t since = 0;  // the term that it is for
+    Result<std::unique_ptr<ParameterShard>> shard = Internal("not run");
+  };
+  struct SaveJob {
+    Executor::Job id = 0;
+    Status status;
+    std::uint64_t version = 0;
+    bool final = false;
+  };
+
+  explicit ShardNode(Context context) : context_(std::move(context)) {}
+  Status Build();
+  void FollowTerms();
+  void BecomePrimary();
+  void Serve(std::unique_ptr<ParameterShard> shard, std::uint64_t course);
+  Status ConnectBackup();
+  void StepDown();
+  Status Replicate(Message* message);
+  Status CheckPrimary(const Origin& from, std::uint64_t term);
+  Status TakeState(const ShardStateBody& head, const Buffer& piece);
+  Status TakeUpdate(ShardUpdateBody* body, const std::vector<Buffer>& parts);
+  void CollectLoad();
+  void TickServer(Time now);
+  void Save(bool final);
+  void CollectSave();
+  void Hold(std::uint64_t term);
+  Result<std::unique_ptr<ParameterShard>> Load() const;
+  void Report();
+
+  Context context_;
+  std::int32_t seat_ = 0, shard_ = 0;
+  ParameterShard::Options options_;
+  std::vector<float> first_;  // the value of a new run
+  std::unique_ptr<ShardStore> store_;
+  std::unique_ptr<Listener> listener_;
+  ShardTerm term_;               // as last followed
+  std::uint64_t heard_ = 0;      // no older term's primary is listened to
+  std::uint64_t connected_ = 0;  // the term whose backup the server has
+  std::unique_ptr<ShardServer> server_;
+  std::unique_ptr<ParameterShard> followed_;
+  std::uint64_t followed_term_ = 0, followed_course_ = 0;
+  std::unique_ptr<ArrivingState> arriving_;
+  std::unique_ptr<LoadJob> load_;
+  std::unique_ptr<SaveJob> save_;
+  std::uint64_t saved_version_ = 0;
+  std::optional<Time> next_save_;
+  std::int64_t takeovers_ = 0, saves_ = 0, save_failures_ = 0;
+  Metrics metrics_;
+  bool draining_ = false, saved_final_ = false;
+  Status result_;
+};
+
+}  // namespace troop

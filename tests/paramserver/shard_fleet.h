@@ -1,0 +1,276 @@
+#pragma once
+
+// What tests of whole parameter shards share: seats that are ShardNodes, learners and readers, and
+// a coordinator that knows no more than who is there, in one thread over a simulated network.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/executor.h"
+#include "core/memory_storage.h"
+#include "net/codec.h"
+#include "net/sim_network.h"
+#include "nn/model.h"
+#include "paramserver/from_config.h"
+#include "paramserver/shard_finder.h"
+#include "paramserver/shard_node.h"
+#include "paramserver/shard_subscriber.h"
+#include "tests/paramserver/shard_testing.h"
+
+namespace troop {
+
+inline EnvSpec SmallEnv() {
+  return {.id = "Small",
+          .observation = {DType::kF32, {4}},
+          .action = {.kind = ActionSpec::Kind::kDiscrete, .count = 2}};
+}
+
+inline Config ShardConfig(int shards, bool backup, const std::string& mode = "bsp") {
+  Config config;
+  config.learner.sync = "paramserver";
+  config.paramserver.shards = shards;
+  config.paramserver.backup = backup;
+  config.paramserver.mode = mode;
+  config.optimizer.type = "sgd";
+  config.checkpoint.every_s = 0;
+  return config;
+}
+
+class ShardFleet : public Service {
+ public:
+  struct Seat {
+    std::unique_ptr<Network> network;
+    std::unique_ptr<FleetMember> member;
+    std::unique_ptr<InlineExecutor> executor;
+    std::unique_ptr<ShardNode> node;
+    std::uint64_t incarnation = 0;
+    bool frozen = false;
+  };
+  struct Learner {
+    std::int32_t index = 0;
+    std::unique_ptr<Network> network;
+    std::unique_ptr<FleetMember> member;
+    std::unique_ptr<ShardFinder> finder;
+    std::unique_ptr<ShardClient> client;
+    Floats value;
+    std::uint64_t version = 0, weights_version = 0;
+  };
+  struct Reader {
+    std::unique_ptr<Network> network;
+    std::unique_ptr<FleetMember> member;
+    std::unique_ptr<ShardSubscriber> weights;
+    std::vector<WeightSnapshot> got;
+  };
+
+  explicit ShardFleet(const Config& config)
+      : config_(config),
+        module_(*MakeNetwork(config, SmallEnv())),
+        map_(*ShardMapFor(config, *module_)),
+        terms_(TermOptions()) {
+    network_ = hub_->MakeNetwork();
+    listener_ = *network_->Listen("inproc://coordinator", this);
+    for (std::int32_t i = 0; i < terms_.seats(); ++i) Start(i);
+  }
+  ~ShardFleet() override = default;
+
+  void Start(std::int32_t index) {
+    Seat& seat = seats_[index];
+    seat.incarnation = ++numbers_;
+    seat.network = hub_->MakeNetwork();
+    seat.executor = std::make_unique<InlineExecutor>();
+    seat.member = Member(seat.network.get(), Role::kParamServer, index, seat.incarnation);
+    auto node = ShardNode::Make({.config = config_,
+                                 .env = SmallEnv(),
+                                 .network = seat.network.get(),
+                                 .member = seat.member.get(),
+                                 .executor = seat.executor.get(),
+                                 .run = storage_.get(),
+                                 .listen = "inproc://seat-" + std::to_string(index)});
+    ASSERT_TRUE(node.ok()) << node.status().ToString();
+    seat.node = std::move(*node);
+  }
+  // As kill -9 does, of which the coordinator is told.
+  void Kill(std::int32_t index) {
+    Seat& seat = seats_[index];
+    terms_.Ended(index, seat.incarnation);
+    peers_.erase(PeerName(Role::kParamServer, index));
+    seat = {};
+  }
+  // It stands still from now on, and goes on later as if nothing had been.
+  void Freeze(std::int32_t index, bool frozen) { seats_[index].frozen = frozen; }
+
+  Learner* AddLearner(std::int32_t index) {
+    Learner& learner = *learners_.emplace_back(std::make_unique<Learner>());
+    const std::uint64_t incarnation = ++numbers_;
+    learner.index = index;
+    learner.network = hub_->MakeNetwork();
+    learner.member = Member(learner.network.get(), Role::kLearner, index, incarnation);
+    learner.finder = std::make_unique<ShardFinder>(
+        learner.network.get(), learner.member.get(), map_,
+        Origin{.role = Role::kLearner, .index = index, .incarnation = incarnation});
+    return &learner;
+  }
+  Reader* AddReader() {
+    Reader& reader = *readers_.emplace_back(std::make_unique<Reader>());
+    reader.network = hub_->MakeNetwork();
+    reader.member =
+        Member(reader.network.get(), Role::kActor, std::int32_t(readers_.size()), ++numbers_);
+    return &reader;
+  }
+
+  void Pump(int rounds = 1, Duration step = Milliseconds(1)) {
+    for (int i = 0; i < rounds; ++i) {
+      now_ += step;
+      network_->Pump(now_);
+      terms_.Update(now_);
+      for (auto& [index, seat] : seats_) {
+        if (!seat.node || seat.frozen) continue;
+        seat.network->Pump(now_);
+        const Turn turn = seat.node->Step(now_);
+        if (turn.what == Turn::kDone) done_[index] = seat.node->result();
+      }
+      for (const auto& learner : learners_) PumpLearner(learner.get());
+      for (const auto& reader : readers_) PumpReader(reader.get());
+    }
+  }
+  // Pumps until it is so; false: not within `rounds`.
+  template <class Condition>
+  bool Await(Condition condition, int rounds = 4000, Duration step = Milliseconds(1)) {
+    for (int i = 0; i < rounds && !condition(); ++i) Pump(1, step);
+    return condition();
+  }
+  bool Pull(Learner* learner) {
+    if (!Await([&] { return learner->client != nullptr; })) return false;
+    if (!learner->client->RequestPull(now_).ok()) return false;
+    return Await([&] { return !learner->client->pulling() || !learner->client->error().ok(); }) &&
+           learner->client->error().ok();
+  }
+  void Push(Learner* learner, std::uint64_t step) {
+    ASSERT_TRUE(Await([&] { return learner->client->CanPush(); }));
+    const Status status =
+        learner->client->Push(now_, GradientAt(learner->value, learner->index, step), 0.01f, 1);
+    ASSERT_TRUE(status.ok()) << status.ToString();
+  }
+  // Of this shard; -1: nobody.
+  std::int32_t PrimaryOf(std::int32_t shard) {
+    for (auto& [index, seat] : seats_) {
+      if (seat.node && seat.node->server() && index % config_.paramserver.shards == shard) {
+        return index;
+      }
+    }
+    return -1;
+  }
+  bool InSync(std::int32_t shard) {
+    const std::int32_t primary = PrimaryOf(shard);
+    if (primary < 0 || terms_.terms()[std::size_t(shard)].backup < 0) return false;
+    const ShardBackup* backup = seats_[primary].node->server()->backup();
+    return backup != nullptr && backup->has_all();
+  }
+  Floats FirstOfRun() const {
+    Floats value(std::size_t(map_.parameters()));
+    InitParameters(*module_, std::uint64_t(config_.seed), value);
+    return value;
+  }
+  // What the learners' pushes of these steps make of it, in step.
+  Floats Plain(int learners, std::uint64_t steps) const {
+    auto optimizer = *MakeOptimizer(config_, map_.parameters());
+    Floats value = FirstOfRun();
+    for (std::uint64_t t = 0; t < steps; ++t) {
+      Floats sum(value.size());
+      for (int i = 0; i < learners; ++i) {
+        const Floats g = GradientAt(value, i, t);
+        for (std::size_t p = 0; p < sum.size(); ++p) sum[p] += g[p];
+      }
+      optimizer->Step(sum, 1 / float(learners), 0.01f, value);
+    }
+    return value;
+  }
+
+  void Handle(Message message, Reply reply) override {
+    const auto beat = DecodeBody<BeatRequest>(message.body);
+    ASSERT_TRUE(beat.ok());
+    const Origin& from = message.origin;
+    if (from.role == Role::kParamServer) {
+      Seat& seat = seats_[from.index];
+      if (seat.incarnation != from.incarnation) return reply.Fail(Aborted("replaced"));
+      peers_[PeerName(from.role, from.index)] = {beat->endpoint, from.incarnation};
+      terms_.Beat(now_, from.index, from.incarnation, beat->shard_term);
+    }
+    BeatReply body{.phase = phase_, .peers = peers_, .shards = terms_.terms()};
+    reply.Send({.type = MessageType::kBeatReply, .body = EncodeBody(body)});
+  }
+
+  Config config_;
+  std::unique_ptr<SimHub> hub_ = MakeSimHub();
+  std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
+  std::unique_ptr<Module> module_;
+  ShardMap map_;
+  std::uint64_t numbers_ = 0;
+  ShardTerms terms_;
+  Phase phase_ = Phase::kRunning;
+  std::map<std::string, PeerInfo> peers_;
+  std::unique_ptr<Network> network_;
+  std::unique_ptr<Listener> listener_;
+  std::map<std::int32_t, Seat> seats_;
+  std::map<std::int32_t, Status> done_;
+  std::vector<std::unique_ptr<Learner>> learners_;
+  std::vector<std::unique_ptr<Reader>> readers_;
+  Time now_{Seconds(1)};
+
+ private:
+  ShardTerms::Options TermOptions() {
+    ShardTerms::Options options = ShardTermsOptionsFor(config_);
+    options.next_term = [this] { return ++numbers_; };
+    return options;
+  }
+  std::unique_ptr<FleetMember> Member(Network* network, Role role, std::int32_t index,
+                                      std::uint64_t incarnation) {
+    auto channel =
+        network->Connect("inproc://coordinator",
+                         {.origin = {.role = role, .index = index, .incarnation = incarnation}});
+    return std::make_unique<FleetMember>(
+        std::move(*channel),
+        FleetMember::Options{.role = role, .index = index, .incarnation = incarnation});
+  }
+  void PumpLearner(Learner* learner) {
+    learner->network->Pump(now_);
+    learner->member->Poll(now_, metrics_);
+    if (!learner->client) {
+      auto channels = learner->finder->Connect();
+      ASSERT_TRUE(channels.ok());
+      if (channels->empty()) return;
+      learner->client =
+          std::make_unique<ShardClient>(map_, std::move(*channels), ShardClientOptionsFor(config_));
+    }
+    ASSERT_TRUE(learner->finder->Update(learner->client.get()).ok());
+    learner->client->Poll(now_);
+    if (const auto pulled = learner->client->TakePull()) {
+      learner->version = pulled->version;
+      learner->weights_version = pulled->weights_version;
+      learner->value.assign(pulled->value.begin(), pulled->value.end());
+    }
+  }
+  void PumpReader(Reader* reader) {
+    reader->network->Pump(now_);
+    reader->member->Poll(now_, metrics_);
+    if (!reader->weights) {
+      const FleetMember::Options& own = reader->member->options();
+      auto finder = std::make_unique<ShardFinder>(
+          reader->network.get(), reader->member.get(), map_,
+          Origin{.role = own.role, .index = own.index, .incarnation = own.incarnation});
+      auto channels = *finder->Connect();
+      if (channels.empty()) return;
+      reader->weights = std::make_unique<ShardSubscriber>(
+          map_, std::move(channels), InStep(SyncOptionsFor(config_)), std::move(finder));
+    }
+    reader->weights->Request(now_);
+    if (auto snapshot = reader->weights->Poll(now_)) reader->got.push_back(std::move(*snapshot));
+  }
+
+  Metrics metrics_;
+};
+
+}  // namespace troop
