@@ -7,6 +7,7 @@
 #include "core/log.h"
 #include "core/rng.h"
 #include "kernels/finite.h"
+#include "paramserver/connect_weights.h"
 #include "replay/from_config.h"
 
 namespace troop {
@@ -100,11 +101,8 @@ Status ActorNode::Connect() {
                       .index = member_->options().index,
                       .incarnation = member_->options().incarnation};
   TROOP_RETURN_IF_ERROR(ConnectReplay(origin));
-  const std::string weights = member_->Endpoint(Role::kParamServer, 0);
-  if (!weights_ && !weights.empty()) {
-    TROOP_ASSIGN_OR_RETURN(auto channel, network_->Connect(weights, {.origin = origin}));
-    weights_ = MakeWeightSubscriber(std::move(channel));
-  }
+  if (weights_) return Status::Ok();
+  TROOP_ASSIGN_OR_RETURN(weights_, ConnectWeights(config_, runner_->spec(), network_, member_));
   return Status::Ok();
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/log.h"
 #include "core/rng.h"
+#include "paramserver/connect_weights.h"
 
 namespace troop {
 namespace {
@@ -137,14 +138,11 @@ Result<std::unique_ptr<EvaluatorNode>> EvaluatorNode::Make(const Config& config,
 }
 
 Status EvaluatorNode::Connect() {
-  const std::string endpoint = member_->Endpoint(Role::kParamServer, 0);
-  if (weights_ || endpoint.empty()) return Status::Ok();
-  TROOP_ASSIGN_OR_RETURN(
-      auto channel,
-      network_->Connect(endpoint, {.origin = {.role = Role::kEvaluator,
-                                              .index = member_->options().index,
-                                              .incarnation = member_->options().incarnation}}));
-  weights_ = MakeWeightSubscriber(std::move(channel));
+  if (weights_) return Status::Ok();
+  if (!env_) {
+    TROOP_ASSIGN_OR_RETURN(env_, FindEnvSpec(config_.env.id, EnvOptionsFor(config_)));
+  }
+  TROOP_ASSIGN_OR_RETURN(weights_, ConnectWeights(config_, *env_, network_, member_));
   return Status::Ok();
 }
 

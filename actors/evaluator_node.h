@@ -78,6 +78,7 @@ class EvaluatorNode final : public Node {
   Network* const network_;
   FleetMember* const member_;
   Metrics metrics_;
+  std::optional<EnvSpec> env_;
   std::unique_ptr<WeightSubscriber> weights_;
   std::optional<WeightSnapshot> newest_;
   std::int64_t newest_steps_ = 0;

@@ -8,6 +8,7 @@
 #include "core/version.h"
 #include "envs/environment.h"
 #include "net/codec.h"
+#include "paramserver/from_config.h"
 
 namespace troop {
 namespace {
@@ -49,7 +50,23 @@ Result<std::unique_ptr<Coordinator>> Coordinator::Make(Options options) {
                          FindEnvSpec(options.config.env.id, EnvOptionsFor(options.config)));
   std::unique_ptr<Coordinator> node(new Coordinator(std::move(options), std::move(env)));
   TROOP_RETURN_IF_ERROR(node->LoadCounters());
+  const Config& c = node->options_.config;
+  if (c.learner.sync == "paramserver") {
+    ShardTerms::Options shards = ShardTermsOptionsFor(c);
+    shards.next_term = [n = node.get()] {
+      const Result<std::uint64_t> number = n->TakeNumber();
+      return number.ok() ? *number : 0;
+    };
+    node->shards_.emplace(std::move(shards));
+  }
   return node;
+}
+
+// Of an incarnation, or a term of a shard: no two have the same.
+Result<std::uint64_t> Coordinator::TakeNumber() {
+  TROOP_RETURN_IF_ERROR(
+      options_.run->WriteAtomic(kIncarnationFile, std::to_string(next_incarnation_ + 1)));
+  return next_incarnation_++;
 }
 
 Status Coordinator::LoadCounters() {
@@ -77,8 +94,10 @@ Turn Coordinator::Step(Time now) {
   // Beats that came while nobody listened here wait in the sockets: that was no silence of theirs.
   if (now - now_ > kPause) {
     for (auto& [name, member] : members_) member.last_beat += now - now_;
+    if (shards_) shards_->Forgive(now - now_);
   }
   now_ = now;
+  if (shards_) shards_->Update(now);
   GiveUpSilent();
   AdvancePhase();
   if ((phase_ == Phase::kDone || stop_) && everybody_left()) return Turn::Done();
@@ -174,11 +193,11 @@ Status Coordinator::CheckRequest(const RegisterRequest& request) const {
     case Role::kReplay:
       count = c.replay.shards;
       break;
+    case Role::kParamServer:
+      count = ParameterServersOf(c);
+      break;
     case Role::kLearner:
       count = c.fleet.learners;
-      break;
-    case Role::kParamServer:
-      count = 1;
       break;
     default:
       break;
@@ -193,11 +212,9 @@ void Coordinator::HandleRegister(const Message& message, Reply reply) {
   if (!request.ok()) return reply.Fail(request.status());
   const Status fits = CheckRequest(*request);
   if (!fits.ok()) return reply.Fail(fits);
-  const std::uint64_t incarnation = next_incarnation_;
-  const Status kept =
-      options_.run->WriteAtomic(kIncarnationFile, std::to_string(next_incarnation_ + 1));
-  if (!kept.ok()) return reply.Fail(kept);
-  ++next_incarnation_;
+  const Result<std::uint64_t> number = TakeNumber();
+  if (!number.ok()) return reply.Fail(number.status());
+  const std::uint64_t incarnation = *number;
   Member& member = members_[PeerName(request->role, request->index)];
   // A restarted role binds where its peers already look for it.
   std::string listen = !member.endpoint.empty() ? member.endpoint
@@ -253,6 +270,9 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
   if (!member.present) {  // its process has ended: these were its last words
     return reply.Fail(Aborted("{} incarnation {} has left", name, message.origin.incarnation));
   }
+  if (shards_ && message.origin.role == Role::kParamServer && !beat->endpoint.empty()) {
+    shards_->Beat(now_, message.origin.index, message.origin.incarnation, beat->shard_term);
+  }
   const BeatReply body = MakeBeatReply(&member, beat->steps_wanted);
   member.told = body.phase;
   member.told_stop = body.stop;
@@ -271,6 +291,7 @@ BeatReply Coordinator::MakeBeatReply(Member* member, std::int64_t wanted) {
                  .steps_granted = member->granted,
                  .steps_over = phase_ > Phase::kRunning || StepsLeased() >= total,
                  .steps_total_done = StepsDone()};
+  if (shards_) body.shards = shards_->terms();
   for (const auto& [name, peer] : members_) {
     if (peer.present && !peer.endpoint.empty()) {
       body.peers[name] = {peer.endpoint, peer.view.incarnation};
@@ -289,6 +310,10 @@ void Coordinator::MemberLeft(Role role, std::int32_t index, std::int64_t process
   if (it == members_.end() || it->second.view.process != process) return;
   it->second.present = false;
   it->second.granted = it->second.done;  // a beat that is still on its way adds nothing
+  if (shards_ && role == Role::kParamServer) {
+    shards_->Ended(index, it->second.view.incarnation);
+    shards_->Update(now_);
+  }
 }
 
 void Coordinator::PeerChanged(const Origin& peer, PeerState state) {

@@ -11,6 +11,7 @@
 #include "core/node.h"
 #include "core/storage.h"
 #include "net/control.h"
+#include "paramserver/shard_terms.h"
 
 namespace troop {
 
@@ -102,6 +103,7 @@ class Coordinator final : public Node, public Service {
   void AdvancePhase();
   void GiveUpSilent();
   const Member* Find(Role role) const;
+  Result<std::uint64_t> TakeNumber();
 
   const Options options_;
   const EnvSpec env_;
@@ -113,6 +115,7 @@ class Coordinator final : public Node, public Service {
   std::uint64_t checkpoint_updates_ = 0;
   bool checkpoint_final_ = false;
   std::uint64_t next_incarnation_ = 1;
+  std::optional<ShardTerms> shards_;  // of learner.sync = "paramserver"
   Phase phase_ = Phase::kRunning;
   bool stop_ = false;
   Time now_{};

@@ -12,6 +12,7 @@
 #include "learners/algorithm.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
+#include "paramserver/from_config.h"
 #include "replay/from_config.h"
 
 namespace troop {
@@ -84,6 +85,12 @@ Result<ProcessBytes> PredictProcesses(const Config& config, const EnvSpec& env,
                   double(learning.workspace_bytes) +
                   batch * double(config.learner.prefetch * config.learner.batches_per_request + 1);
   bytes.paramserver = 2 * value;  // the snapshot that is given, and the next one as it arrives
+  if (config.learner.sync == "paramserver") {
+    TROOP_ASSIGN_OR_RETURN(const ShardMap map, ShardMapFor(config, module));
+    // Of the largest: value, optimizer, two versions, the sum, what is pushed.
+    const double shard = map.imbalance() * value / double(map.shards().size());
+    bytes.paramserver = (4 + slots + double(config.fleet.learners)) * shard;
+  }
   return bytes;
 }
 
@@ -104,6 +111,10 @@ Result<RunNeeds> PredictNeeds(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(needs.processes, PredictProcesses(config, env, *module));
   TROOP_ASSIGN_OR_RETURN(const auto replay,
                          ReplayOptionsFor(config, {env.observation, env.action.tensor()}));
+  if (config.learner.sync == "paramserver") {
+    TROOP_ASSIGN_OR_RETURN(const ShardMap map, ShardMapFor(config, *module));
+    needs.shards = map.ToString();
+  }
   needs.replay_bytes = double(PredictReplayBytes(replay)) * double(config.replay.shards);
   needs.replay_bytes_max = ReplayBytesMax(config);
   return needs;
@@ -172,6 +183,10 @@ Result<std::string> DescribeRun(const Config& config) {
   out += fmt::format("replay       {} items, {:.3f} GiB when full (limit {:.3f} GiB)\n",
                      config.replay.capacity_items, needs.replay_bytes / kGiB,
                      needs.replay_bytes_max / kGiB);
+  if (!needs.shards.empty()) {
+    out += fmt::format("parameters   {}; paramserver.mode = \"{}\"\n", needs.shards,
+                       config.paramserver.mode);
+  }
   const bool serial = config.fleet.mode == "serial";
   out += serial ? "roles        all in one thread\n" : "roles\n";
   double total = 0;

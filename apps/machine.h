@@ -18,6 +18,7 @@ struct RunNeeds {
   std::int64_t parameters = 0;  // without the flat buffer's padding
   ProcessBytes processes;
   double replay_bytes = 0, replay_bytes_max = 0;
+  std::string shards;  // of learner.sync = "paramserver": how the parameters are dealt
 };
 // Errors: the environment or the network can't be made.
 Result<RunNeeds> PredictNeeds(const Config& config);

@@ -7,6 +7,7 @@
 #include "core/version.h"
 #include "learners/learner_node.h"
 #include "net/codec.h"
+#include "paramserver/shard_node.h"
 
 namespace troop {
 
@@ -98,6 +99,16 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
       return upcast(ServiceNode::Make(std::move(duty), network, member_.get(), reply.listen));
     }
     case Role::kParamServer: {
+      if (config_.learner.sync == "paramserver") {
+        TROOP_ASSIGN_OR_RETURN(Storage * run, options_.storage(config_));
+        return upcast(ShardNode::Make({.config = config_,
+                                       .env = env,
+                                       .network = network,
+                                       .member = member_.get(),
+                                       .executor = options_.executor,
+                                       .run = run,
+                                       .listen = reply.listen}));
+      }
       TROOP_ASSIGN_OR_RETURN(auto duty, MakeParameterServerDuty(config_, env));
       return upcast(ServiceNode::Make(std::move(duty), network, member_.get(), reply.listen));
     }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "paramserver/from_config.h"
+
 namespace troop {
 namespace {
 
@@ -17,7 +19,9 @@ std::vector<FleetRole> RolesOf(const Config& config) {
   for (std::int32_t k = 0; k < std::int32_t(config.replay.shards); ++k) {
     roles.push_back({Role::kReplay, k});
   }
-  roles.push_back({Role::kParamServer, 0});
+  for (std::int32_t k = 0; k < ParameterServersOf(config); ++k) {
+    roles.push_back({Role::kParamServer, k});
+  }
   for (std::int32_t i = 0; i < std::int32_t(config.fleet.learners); ++i) {
     roles.push_back({Role::kLearner, i});
   }

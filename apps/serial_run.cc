@@ -13,7 +13,9 @@ constexpr int kLookEvery = 16;  // rounds
 }  // namespace
 
 bool HasRestorePoints(const Config& config) {
-  return config.fleet.mode == "serial" && config.checkpoint.every_updates > 0;
+  // Parameter shards keep states of their own, which nothing takes back to such a point.
+  const bool shards = config.learner.sync == "paramserver";
+  return config.fleet.mode == "serial" && config.checkpoint.every_updates > 0 && !shards;
 }
 
 Result<std::unique_ptr<SerialRun>> SerialRun::Make(const Config& config, Storage* run,
