@@ -8,6 +8,7 @@ import stat
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -16,6 +17,7 @@ import harness  # noqa: E402
 import readme  # noqa: E402
 import replay  # noqa: E402
 import runs  # noqa: E402
+import sharding  # noqa: E402
 
 MACHINE = {"cpu": "test", "cores": 2, "fma_gflops": 100.0, "copy_gb_s": 10.0, "fsync_per_s": 1e3}
 
@@ -29,6 +31,10 @@ def rows_of(ours, peers):
     harness.collect(ours, sides[0])
     harness.collect(peers, sides[1])
     return harness.pair("s", *sides, MACHINE)
+
+
+def rows_of_peer(rows, peer):
+    return [row for row in rows if row["peer"] == peer]
 
 
 class HarnessTest(unittest.TestCase):
@@ -184,6 +190,49 @@ class HarnessTest(unittest.TestCase):
             text = readme.numbers_of(folder)
         self.assertIn("| c | m | 21.3 M/s | gym 1 | 2.13 M/s | 10× |", text)
         self.assertIn("100 GFLOP/s", text)
+
+    # Of VGG-16's tenth on 2 and 4 shards: fc6 alone, or equal bytes.
+    LARGEST = {("layer", 4): 41105856, ("memory", 4): 27672000,
+               ("layer", 8): 41105856, ("memory", 8): 13836032}
+
+    def test_sharding_has_the_model_of_the_published_setting(self):
+        for workers, ratio in ((4, 1.18), (8, 1.73)):   # 1.5 s of computing for each crossing
+            layer, memory = (sharding.step_model(self.LARGEST[kind, workers], workers)
+                             for kind in sharding.SHARDINGS)
+            self.assertAlmostEqual(layer / memory, ratio, delta=0.005)
+
+    def sharding_rows(self, factor):
+        """Rows of an experiment whose steps by layer are `factor` times as long as modelled."""
+        ours, peers, medians = {}, {}, {}
+        for (kind, workers), largest in self.LARGEST.items():
+            model = sharding.step_model(largest, workers)
+            medians[kind, workers] = (model * (factor if kind == "layer" else 1), model)
+        sharding.add_ratios(medians, ours, peers)
+        return harness.pair("sharding", ours, peers, MACHINE)
+
+    @unittest.mock.patch("sharding.say")
+    def test_sharding_is_verified_where_the_model_is_near(self, _):
+        for factor, near in ((1.0, True), (1.1, True), (0.9, True), (1.3, False), (0.7, False)):
+            rows = rows_of_peer(self.sharding_rows(factor), "model")
+            self.assertEqual([row["verified"] for row in rows], [near, near], factor)
+        published = [row["peer_value"] for row in rows_of_peer(self.sharding_rows(1), "published")]
+        self.assertEqual(published, [1.2, 1.66])
+
+    @unittest.mock.patch("sharding.say")
+    def test_shardings_that_give_other_weights_are_not_verified(self, _):
+        for other, same in ((7, True), (8, False)):
+            ours, peers = {}, {}
+            told = {"layer": [7, 7], "memory": [7, other]}
+            lines = [{"digits": kind, "workers": [{"crc": crc, "accuracy": 0.9} for crc in crcs]}
+                     for kind, crcs in told.items()]
+            sharding.add_digits(lines, ours, peers)
+            self.assertIs(harness.pair("s", ours, peers, MACHINE)[0]["verified"], same)
+
+    @unittest.mock.patch("sharding.say")
+    def test_sharding_without_its_tools_is_skipped_with_a_line(self, say):
+        with unittest.mock.patch("shutil.which", return_value=None):
+            self.assertEqual(sharding.run(pathlib.Path("none"), True, MACHINE), [])
+        self.assertIn("skipped: unshare is absent", say.call_args.args[0])
 
 
 if __name__ == "__main__":

@@ -2,10 +2,11 @@
 import json
 
 BEGIN, END = "<!-- numbers:begin -->", "<!-- numbers:end -->"
-SUITES = ("env", "nn", "learn", "pong", "e2e", "replay", "collective", "faults", "soak")
+SUITES = ("env", "nn", "learn", "pong", "e2e", "replay", "collective", "sharding",
+          "faults", "soak")
 TITLES = {"env": "Environments", "nn": "Networks", "learn": "Learning", "pong": "Atari",
           "e2e": "End to end", "replay": "Replay", "collective": "Collectives",
-          "faults": "Faults", "soak": "Soak"}
+          "sharding": "Sharding of parameters", "faults": "Faults", "soak": "Soak"}
 NONE = "No full run is recorded yet: `bench/run env nn learn e2e`."
 
 
