@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 #include <vector>
 
 #include "core/failpoint.h"
 #include "kernels/dqn_loss.h"
 #include "kernels/finite.h"
-#include "learners/bad_number.h"
 #include "learners/batch_check.h"
 #include "learners/trained_network.h"
 #include "nn/model.h"
@@ -60,7 +58,6 @@ class Dpg final : public Algorithm {
   DqnLossSummary CriticLoss(const SampleBatch& batch);
   void CriticBackward(const SampleBatch& batch);
   void PolicyGradient(const SampleBatch& batch);
-  Status Refuse(const SampleBatch& batch, const std::string& what) const;
 
   const Config config_;
   const EnvSpec env_;
@@ -166,7 +163,7 @@ Result<LossReport> Dpg::ComputeGradient(const SampleBatch& batch, std::span<floa
   TROOP_RETURN_IF_ERROR(PrepareBuffers(batch.size()));
   const DqnLossSummary loss = CriticLoss(batch);
   if (!std::isfinite(loss.loss) || !AllFinite(buffers_.priority)) {
-    return Refuse(batch, fmt::format("the loss is {}", loss.loss));
+    return trained_->Refuse(batch, buffers_.priority, fmt::format("the loss is {}", loss.loss));
   }
   CriticBackward(batch);
   if (watch != nullptr) watch->GradientReady(network_->critic_offset());
@@ -174,25 +171,12 @@ Result<LossReport> Dpg::ComputeGradient(const SampleBatch& batch, std::span<floa
   if (const auto bad = SpoiledNumber(Failpoint::kLearnerGradient)) trained_->gradient()[0] = *bad;
   const double norm = GradientNorm();
   if (!std::isfinite(norm)) {
-    return Refuse(batch, fmt::format("the gradient's norm is {}", norm));
+    return trained_->Refuse(batch, buffers_.priority,
+                            fmt::format("the gradient's norm is {}", norm));
   }
   observation_ = ConstTensor(batch.observation);
   std::ranges::copy(buffers_.priority, priority.begin());
   return LossReport{loss.loss, loss.td_error_mean, loss.q_mean, norm};
-}
-
-// Looks for where it came from: first in what the update was given, then in what it made of that.
-Status Dpg::Refuse(const SampleBatch& batch, const std::string& what) const {
-  std::string origin = FindBadInBatch(batch);
-  if (origin.empty()) origin = CheckNumbers().message();
-  if (origin.empty()) {
-    origin = FindBadItem(batch, buffers_.priority);
-    const std::string gradient =
-        origin.empty() ? FindBadParameter(*network_, trained_->gradient()) : "";
-    if (!gradient.empty()) origin = "the gradient of " + gradient;
-    origin += (origin.empty() ? "" : "; ") + DescribeLargest(batch);
-  }
-  return DataLoss("update {}: {}: {}; the batch was left out", updates() + 1, what, origin);
 }
 
 Status CheckConfig(const Config& config, const EnvSpec& env) {

@@ -190,4 +190,18 @@ Status TrainedNetwork::CheckNumbers() const {
   return Status::Ok();
 }
 
+// Looks first in what the update was given, then in what it made of that.
+Status TrainedNetwork::Refuse(const SampleBatch& batch, std::span<const float> priority,
+                              const std::string& what) const {
+  std::string origin = FindBadInBatch(batch);
+  if (origin.empty()) origin = CheckNumbers().message();
+  if (origin.empty()) {
+    origin = FindBadItem(batch, priority);
+    const std::string gradient = origin.empty() ? FindBadParameter(*network_, gradient_) : "";
+    if (!gradient.empty()) origin = "the gradient of " + gradient;
+    origin += (origin.empty() ? "" : "; ") + DescribeLargest(batch);
+  }
+  return DataLoss("update {}: {}: {}; the batch was left out", updates_ + 1, what, origin);
+}
+
 }  // namespace troop

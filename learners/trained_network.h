@@ -11,6 +11,7 @@
 #include "nn/module.h"
 #include "nn/optimizer.h"
 #include "nn/safetensors.h"
+#include "replay/sample.h"
 
 namespace troop {
 
@@ -54,6 +55,10 @@ class TrainedNetwork {
   Status RollBack(const TensorFile& state);
   // Errors: kDataLoss that names the first number of State() that is NaN or infinite. O(P).
   Status CheckNumbers() const;
+  // kDataLoss of an update that `what` ended, with where that came from: the batch, the weights, or
+  // else what was made of them, gradient() and priority [B].
+  Status Refuse(const SampleBatch& batch, std::span<const float> priority,
+                const std::string& what) const;
 
  private:
   TrainedNetwork(const Config& config, const Module* network, std::string algorithm,
