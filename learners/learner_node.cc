@@ -27,7 +27,7 @@ Result<std::unique_ptr<LearnerNode>> LearnerNode::Make(Context context) {
 Status LearnerNode::Build() {
   TROOP_ASSIGN_OR_RETURN(module_, MakeNetwork(context_.config, context_.env));
   TROOP_ASSIGN_OR_RETURN(algorithm_, MakeAlgorithm(context_.config, context_.env));
-  MakeUpdater();
+  TROOP_RETURN_IF_ERROR(MakeUpdater());
   // The last one of the learner before may have come to the disk and not to the coordinator.
   if (const Result<std::string> newest = NewestCheckpoint(context_.run);
       newest.ok() && *newest > context_.resume_checkpoint) {
@@ -53,12 +53,21 @@ Status LearnerNode::Build() {
   return Status::Ok();
 }
 
-void LearnerNode::MakeUpdater() {
+Status LearnerNode::MakeUpdater() {
   const Config& c = context_.config;
-  if (!grouped()) {
+  if (alone()) {
     updater_ = MakeLocalUpdater(algorithm_.get(), context_.executor,
                                 context_.member->options().incarnation);
-    return;
+    return Status::Ok();
+  }
+  if (sharded()) {
+    TROOP_ASSIGN_OR_RETURN(updater_, MakeShardUpdater({.config = &context_.config,
+                                                       .module = module_.get(),
+                                                       .network = context_.network,
+                                                       .member = context_.member,
+                                                       .executor = context_.executor,
+                                                       .algorithm = algorithm_.get()}));
+    return Status::Ok();
   }
   if (context_.lobby == nullptr) {
     // Of equal configs only: others would make other models of the same gradients.
@@ -74,6 +83,7 @@ void LearnerNode::MakeUpdater() {
                                .member = context_.member,
                                .executor = context_.executor,
                                .algorithm = algorithm_.get()});
+  return Status::Ok();
 }
 
 Status LearnerNode::ConnectReplay(ChannelOptions options) {
@@ -283,6 +293,7 @@ void LearnerNode::CollectUpdates() {
 void LearnerNode::SeeUpdates(std::uint64_t updates) {
   if (updater_->leads() && updates > updates_) led_ += updates - updates_;
   updates_ = updates;
+  if (sharded() && sampler_) sampler_->SeePolicyVersion(Version());
 }
 
 void LearnerNode::CountUpdates(const UpdateJob& job) {
@@ -306,6 +317,11 @@ void LearnerNode::CountUpdates(const UpdateJob& job) {
 
 // Numbers went bad: back to the last good version.
 void LearnerNode::StartRollback(const Status& why) {
+  if (sharded()) {
+    result_ = Cancelled("the numbers went bad, and the weights are the parameter shards': {}",
+                        why.message());
+    return;
+  }
   if (!rule_.GoBack()) {
     result_ = Cancelled(
         "the numbers went bad again after {} roll-backs with fewer than {} good updates between, "

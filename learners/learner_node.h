@@ -63,7 +63,7 @@ class LearnerNode final : public Node {
   Status Build();
   Status Connect();
   Status ConnectReplay(ChannelOptions options);
-  void MakeUpdater();
+  Status MakeUpdater();
   Turn Idle(Time until = kForever) const;
   void CollectUpdates();
   void SeeUpdates(std::uint64_t updates);

@@ -79,4 +79,18 @@ struct GroupUpdaterOptions {
 };
 std::unique_ptr<Updater> MakeGroupUpdater(const GroupUpdaterOptions& options);
 
+// With parameter shards, which step: pulls, computes, pushes (config.paramserver; Downpour SGD,
+// Dean et al. 2012, and what SyncPolicy makes of it). The clip is each gradient's own, the target
+// that of what was pulled. A learner without batches leaves, so that nobody waits for it.
+struct ShardUpdaterOptions {
+  const Config* config = nullptr;
+  const Module* module = nullptr;  // whose parameters they are
+  Network* network = nullptr;
+  FleetMember* member = nullptr;
+  Executor* executor = nullptr;
+  Algorithm* algorithm = nullptr;
+};
+// Errors: as ShardMapFor.
+Result<std::unique_ptr<Updater>> MakeShardUpdater(const ShardUpdaterOptions& options);
+
 }  // namespace troop

@@ -58,6 +58,19 @@ void ShardClient::Replace(std::size_t shard, std::unique_ptr<Channel> channel) {
   for (OpenPush& push : place.pushes) push.ticket = 0;
 }
 
+std::size_t ShardClient::pushes_open() const {
+  std::size_t open = 0;
+  for (const Shard& shard : shards_) open = std::max(open, shard.pushes.size());
+  return open;
+}
+
+Status ShardClient::RequestLeave(Time now) {
+  leaving_ = true;
+  const Status asked = RequestPull(now);
+  if (!asked.ok()) leaving_ = false;
+  return asked;
+}
+
 Status ShardClient::RequestPull(Time now) {
   TROOP_CHECK(!pulling_, "a pull is open");
   TROOP_RETURN_IF_ERROR(error_);
@@ -80,7 +93,7 @@ void ShardClient::SendPull(Shard* shard) {
   if (!shard->pull_wanted || shard->pull != 0 || HasUnsent(*shard)) return;
   Message message{
       .type = MessageType::kShardPull,
-      .body = EncodeBody(ShardPullBody{map_.epoch(), shard->version, 0, shard->course})};
+      .body = EncodeBody(ShardPullBody{map_.epoch(), shard->version, 0, shard->course, leaving_})};
   const auto ticket = shard->channel->Send(message, shard->pull_deadline);
   if (ticket.ok()) {
     shard->pull = *ticket;
@@ -241,7 +254,7 @@ Status ShardClient::TakeParts(Shard* shard, const Message& message) {
 std::optional<ShardClient::Pulled> ShardClient::TakePull() {
   const bool open = std::ranges::any_of(shards_, &Shard::pull_wanted);
   if (!pulling_ || open || !error_.ok()) return std::nullopt;
-  pulling_ = false;
+  pulling_ = leaving_ = false;
   const auto oldest = std::ranges::min_element(shards_, {}, &Shard::version);
   const bool changed = std::ranges::any_of(shards_, &Shard::changed);
   const auto newest = std::ranges::max_element(shards_, {}, &Shard::course);

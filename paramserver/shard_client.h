@@ -43,6 +43,9 @@ class ShardClient {
 
   // Asks all shards. REQUIRES: not pulling().
   Status RequestPull(Time now);
+  // The same, but tells all that nobody is to wait for this learner until its next pull; the answer
+  // has nothing new.
+  Status RequestLeave(Time now);
   bool pulling() const { return pulling_; }
   // Room for one more push at every shard; pulls don't count.
   bool CanPush() const;
@@ -58,6 +61,7 @@ class ShardClient {
   // What no retry mends, or what was not answered in time; the first one. ok otherwise.
   const Status& error() const { return error_; }
   std::uint64_t pushes() const { return sequence_; }
+  std::size_t pushes_open() const;  // not settled yet, by some shard
   std::uint64_t applied() const { return applied_; }  // shards' answers: K a push
   std::uint64_t dropped() const { return dropped_; }  // late, too old, or an outlier
   // Refused because this learner must pull first: its lease had ended, or a backup took over.
@@ -98,7 +102,7 @@ class ShardClient {
   std::vector<Shard> shards_;
   std::vector<float> value_;
   std::vector<float> gathered_;  // a part of several ranges
-  bool pulling_ = false;
+  bool pulling_ = false, leaving_ = false;
   std::uint64_t sequence_ = 0;
   std::uint64_t applied_ = 0, dropped_ = 0, refused_ = 0;
   Status error_;

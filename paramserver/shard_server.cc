@@ -62,6 +62,16 @@ Status ShardServer::Pull(const Message& message, Reply* reply) {
     return Status::Ok();
   }
   const std::int32_t learner = message.origin.index;
+  if (body.leave) {
+    shard_->Leave(learner);
+    lives_.erase(learner);
+    absent_.erase(learner);
+    pulls_.erase(learner);
+    reply->Send({.type = MessageType::kShardPullReply,
+                 .body = EncodeBody(ShardPullReplyBody{.newest = shard_->version(),
+                                                       .course = options_.course})});
+    return Status::Ok();
+  }
   if (!shard_->HasRoomFor(learner)) {
     return ResourceExhausted("learner {}: there are too many already", learner);
   }

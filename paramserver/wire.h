@@ -80,15 +80,17 @@ struct ShardPushReplyBody {
   }
 };
 
-// kShardPull. A learner's waits until it may go on; with it a learner takes part.
+// kShardPull. A learner's waits until it may go on; with it a learner takes part, until it dies, or
+// says that it leaves: then it is answered at once, without parts.
 struct ShardPullBody {
   std::uint64_t epoch = 0;
   std::uint64_t known = 0;   // version that the caller has
   std::uint64_t exact = 0;   // 0: the newest
   std::uint64_t course = 0;  // of `known`; where it is another one, `known` says nothing
+  bool leave = false;        // nobody is to wait for this learner until its next pull
   template <class A>
   void serialize(A& a) {
-    a(epoch, known, exact, course);
+    a(epoch, known, exact, course, leave);
   }
 };
 

@@ -98,5 +98,45 @@ TEST_F(LearnersTest, EachMayHaveAReplayOfItsOwn) {
   }
 }
 
+class ShardedLearnersTest : public LearnersTest, public testing::WithParamInterface<const char*> {};
+
+// One with no more batches is waited for by nobody, or these would not end.
+TEST_P(ShardedLearnersTest, TrainWithEveryMode) {
+  std::istringstream words(GetParam());
+  std::vector<std::string> overrides{"learner.sync=paramserver", "fleet.learners=2",
+                                     "paramserver.shards=2"};
+  for (std::string word; words >> word;) overrides.push_back("paramserver." + word);
+  const auto troop = Train(overrides);
+  ExpectDone(troop.get(), 8001);
+  EXPECT_GT(Metric("learner/updates"), 0.4 * 8001 * 8 / 64 / 2 / 4) << Logs();
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, ShardedLearnersTest,
+                         testing::Values("mode=bsp", "mode=k_of_n k=1 cancel=true",
+                                         "mode=ssp staleness=2 codec=bf16",
+                                         "mode=async push_every=2 codec=top_k codec_keep=0.1",
+                                         "mode=local_sgd push_every=4 fetch_every=4"),
+                         [](const auto& info) {
+                           const std::string text = info.param;
+                           return text.substr(5, text.find_first_of(" ", 5) - 5);
+                         });
+
+TEST_F(LearnersTest, GorilaOutlivesItsLearnersAndItsShards) {
+  const auto troop = TrainLong({"learner.sync=paramserver", "paramserver.mode=async",
+                                "paramserver.shards=2", "paramserver.backup=true",
+                                "fleet.learners=2", "replay.shards=2", "replay.scope=local"});
+  ASSERT_TRUE(AwaitSteps(1000)) << Logs();
+  for (const int index : {1, 0}) {
+    const pid_t process = AwaitLearner(index);
+    SendSignal(process, SIGKILL);
+    AwaitLearner(index, process);
+    ASSERT_TRUE(AwaitSteps(Steps() + 2000)) << Logs();
+    const pid_t shard = AwaitFirst("paramserver");
+    SendSignal(shard, SIGKILL);
+    ASSERT_TRUE(AwaitSteps(Steps() + 2000)) << Logs();
+  }
+  ExpectDone(troop.get(), kLongSteps);
+}
+
 }  // namespace
 }  // namespace troop

@@ -1,0 +1,261 @@
+#include <algorithm>
+#include <deque>
+
+#include "core/log.h"
+#include "learners/updater.h"
+#include "paramserver/from_config.h"
+#include "paramserver/local_replica.h"
+#include "paramserver/shard_client.h"
+#include "paramserver/shard_finder.h"
+
+namespace troop {
+namespace {
+
+constexpr std::size_t kJobsMax = 2;
+constexpr std::size_t kBatchesMax = 16;
+
+// A learner without batches leaves after so long: the others may have some.
+constexpr Duration kPatience = Seconds(1);
+
+// A batch of a job is pulled for, computed, and pushed; then the next.
+class ShardUpdater final : public Updater {
+ public:
+  ShardUpdater(const ShardUpdaterOptions& options, const ShardMap& map)
+      : options_(options),
+        map_(map),
+        finder_(options.network, options.member, map,
+                {.role = Role::kLearner,
+                 .index = options.member->options().index,
+                 .incarnation = options.member->options().incarnation}),
+        replica_(ReplicaOptionsFor(*options.config), map.parameters()) {}
+
+  Status Poll(Time now) override {
+    TROOP_RETURN_IF_ERROR(Connect());
+    if (!client_) return Status::Ok();
+    client_->Poll(now);
+    if (leaving_) Abandon();
+    while (Advance(now)) {
+    }
+    return client_->error();
+  }
+  Time next_poll() const override { return rests_since_ ? *rests_since_ + kPatience : kForever; }
+
+  bool CanTake() const override {
+    return client_ != nullptr && jobs_.size() < kJobsMax && !enough_ && !leaving_;
+  }
+  std::size_t batches_max() const override { return kBatchesMax; }
+  void Take(std::unique_ptr<UpdateJob> job) override { jobs_.push_back(std::move(job)); }
+  std::unique_ptr<UpdateJob> Collect() override {
+    if (at_ != At::kRest || jobs_.empty() || next_ < jobs_.front()->batches.size()) return nullptr;
+    std::unique_ptr<UpdateJob> job = std::move(jobs_.front());
+    jobs_.pop_front();
+    next_ = 0;
+    return job;
+  }
+  bool busy() const override { return !jobs_.empty(); }
+
+  bool Over(bool exhausted) override {
+    exhausted_ = exhausted;
+    if (at_ != At::kRest || !jobs_.empty()) return false;
+    return enough_ || (exhausted && !takes_part_);
+  }
+  void Leave() override { leaving_ = true; }
+  bool leads() const override { return options_.member->options().index == 0; }
+  bool publishes() const override { return false; }
+  std::uint64_t generation() const override { return weights_version_ >> 32; }
+  int learners() const override;
+
+ private:
+  enum class At { kRest, kPulling, kComputing, kPushing, kLeaving };
+
+  Status Connect();
+  // Whether there was something to do.
+  bool Advance(Time now);
+  bool Begin(Time now);
+  bool Rest(Time now);
+  bool TakePull();
+  void Compute();
+  bool TakeGradient();
+  bool Push(Time now);
+  void EndBatch();
+  void Abandon();
+
+  const ShardUpdaterOptions options_;
+  const ShardMap map_;
+  ShardFinder finder_;
+  LocalReplica replica_;
+  std::unique_ptr<ShardClient> client_;
+  std::deque<std::unique_ptr<UpdateJob>> jobs_;
+  std::size_t next_ = 0;  // batch of the first job
+  At at_ = At::kRest;
+  bool takes_part_ = false;  // others may wait for it
+  std::optional<Time> rests_since_;
+  Executor::Job computing_ = 0;
+  Result<LossReport> report_ = LossReport{};
+  float learning_rate_ = 0;
+  std::uint64_t weights_version_ = 0;
+  bool exhausted_ = false, enough_ = false, leaving_ = false;
+};
+
+Status ShardUpdater::Connect() {
+  if (client_) return finder_.Update(client_.get());
+  TROOP_ASSIGN_OR_RETURN(auto channels, finder_.Connect());
+  if (channels.empty()) return Status::Ok();
+  client_ = std::make_unique<ShardClient>(map_, std::move(channels),
+                                          ShardClientOptionsFor(*options_.config));
+  return Status::Ok();
+}
+
+// Batches behind a version.
+int ShardUpdater::learners() const {
+  const Config::ParamServerKeys& p = options_.config->paramserver;
+  const bool all = p.mode == "bsp" || p.mode == "local_sgd";
+  const std::int64_t pushes = all ? options_.config->fleet.learners : p.k;
+  return int(pushes * p.push_every);
+}
+
+bool ShardUpdater::Advance(Time now) {
+  switch (at_) {
+    case At::kRest:
+      return Begin(now);
+    case At::kPulling:
+      return TakePull();
+    case At::kComputing:
+      return TakeGradient();
+    case At::kPushing:
+      return Push(now);
+    case At::kLeaving:
+      if (!client_->TakePull()) return false;
+      takes_part_ = false;
+      at_ = At::kRest;
+      return true;
+  }
+  return false;
+}
+
+bool ShardUpdater::Begin(Time now) {
+  const bool more = !jobs_.empty() && next_ < jobs_.front()->batches.size();
+  if (!more) return Rest(now);
+  rests_since_.reset();
+  if (takes_part_ && !replica_.WantsPull()) {
+    Compute();
+    return true;
+  }
+  if (!client_->RequestPull(now).ok()) return false;
+  takes_part_ = true;
+  at_ = At::kPulling;
+  return true;
+}
+
+// No batch. The last steps of a learner that has no more are pushed; nobody is to wait for one that
+// has none for a while.
+bool ShardUpdater::Rest(Time now) {
+  if (!jobs_.empty() || !takes_part_ || leaving_) {
+    rests_since_.reset();
+    return false;
+  }
+  if (!rests_since_) rests_since_ = now;
+  if (!exhausted_ && !enough_ && now - *rests_since_ < kPatience) return false;
+  if (exhausted_ && replica_.WantsFlush()) {
+    at_ = At::kPushing;
+    return true;
+  }
+  if (client_->pushes_open() > 0 || !client_->RequestLeave(now).ok()) return false;
+  rests_since_.reset();
+  at_ = At::kLeaving;
+  return true;
+}
+
+bool ShardUpdater::TakePull() {
+  const std::optional<ShardClient::Pulled> pulled = client_->TakePull();
+  if (!pulled) return false;
+  replica_.Pulled(pulled->version, pulled->value);
+  weights_version_ = pulled->weights_version;
+  at_ = At::kRest;
+  const std::int64_t max_updates = options_.config->learner.max_updates;
+  enough_ = max_updates > 0 && pulled->version > std::uint64_t(max_updates);
+  if (enough_) {
+    Abandon();
+  } else {
+    Compute();
+  }
+  return true;
+}
+
+void ShardUpdater::Compute() {
+  UpdateJob* const job = jobs_.front().get();
+  at_ = At::kComputing;
+  Result<Executor::Job> id = options_.executor->Submit("gradient", [this, job] {
+    Algorithm& algorithm = *options_.algorithm;
+    // Version 1 is what nobody has changed.
+    algorithm.AdoptValue(replica_.clock() - 1, replica_.value());
+    const SampleBatch& batch = job->batches[next_];
+    std::vector<float>& priority = job->priority.emplace_back(batch.key.size());
+    report_ = algorithm.ComputeGradient(batch, priority);
+    if (!report_.ok()) return;
+    const auto scale = float(algorithm.ClipScale(report_->gradient_norm));
+    if (scale != 1) {
+      for (float& g : algorithm.gradient()) g *= scale;
+    }
+    learning_rate_ = algorithm.LearningRate(job->progress);
+    replica_.Step(algorithm.gradient(), learning_rate_);
+  });
+  TROOP_CHECK(id.ok(), "{}", id.status().ToString());
+  computing_ = *id;
+}
+
+bool ShardUpdater::TakeGradient() {
+  if (!options_.executor->TakeDone(computing_)) return false;
+  UpdateJob& job = *jobs_.front();
+  at_ = At::kRest;
+  if (report_.ok()) {
+    job.last = *report_;
+  } else {
+    job.status = report_.status();
+    job.priority.back().clear();
+  }
+  if (report_.ok() && replica_.WantsPush()) {
+    at_ = At::kPushing;
+  } else {
+    EndBatch();
+  }
+  return true;
+}
+
+bool ShardUpdater::Push(Time now) {
+  if (!client_->CanPush()) return false;
+  const float loss = report_.ok() ? float(report_->loss) : 0;
+  const Status pushed = client_->Push(now, replica_.Payload(), learning_rate_, loss);
+  replica_.Pushed();
+  at_ = At::kRest;
+  if (jobs_.empty()) return true;
+  if (!pushed.ok()) jobs_.front()->status = pushed;
+  EndBatch();
+  return true;
+}
+
+void ShardUpdater::EndBatch() {
+  UpdateJob& job = *jobs_.front();
+  if (++next_ == job.batches.size()) FinishJob(*options_.algorithm, &job);
+}
+
+// What is left of the jobs is not done. What waits for an answer does not wait for it.
+void ShardUpdater::Abandon() {
+  if (at_ == At::kComputing || jobs_.empty()) return;
+  if (at_ == At::kPushing) replica_.Pushed();
+  if (at_ != At::kLeaving) at_ = At::kRest;
+  for (const auto& job : jobs_) {
+    job->batches.resize(job->priority.size());
+    FinishJob(*options_.algorithm, job.get());
+  }
+  next_ = jobs_.front()->batches.size();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Updater>> MakeShardUpdater(const ShardUpdaterOptions& options) {
+  TROOP_ASSIGN_OR_RETURN(const ShardMap map, ShardMapFor(*options.config, *options.module));
+  return std::unique_ptr<Updater>(std::make_unique<ShardUpdater>(options, map));
+}
+
+}  // namespace troop
