@@ -171,15 +171,18 @@ class Training:
         busy = 1 - (idle_end - idle) / max(1, ticks_end - ticks)
         return {"workers": told, "cpu": used / wall / os.cpu_count(), "busy": busy}
 
-    @staticmethod
-    def finish(process, deadline):
-        try:
-            out, _ = process.communicate(timeout=max(1.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired as error:
-            raise BenchError(f"a process of the experiment hangs: {error}") from error
+    def finish(self, process, deadline):
+        """What a process printed last. Ends early where any other has failed."""
+        while process.poll() is None:
+            for other in self.processes:
+                if other.poll():
+                    raise BenchError(f"{other.args[3]} exited with {other.returncode}")
+            if time.monotonic() > deadline:
+                raise BenchError(f"{process.args[3]} hangs")
+            time.sleep(0.01)
         if process.returncode != 0:
-            raise BenchError(f"a process of the experiment exited with {process.returncode}")
-        return harness.parse_lines(out)[-1]
+            raise BenchError(f"{process.args[3]} exited with {process.returncode}")
+        return harness.parse_lines(process.stdout.read())[-1]
 
 
 def train(program, model, sharding, workers, shards, steps, compute_s):
