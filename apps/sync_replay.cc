@@ -112,11 +112,7 @@ class Replay {
   void TakePull(int place, std::int32_t learner) {
     Shard& shard = shards_[std::size_t(place)];
     shard.clocks.emplace(learner, Slowest(shard));
-    if (MayGoOn(shard, learner)) {
-      Answer(place, learner);
-    } else {
-      shard.parked.insert(learner);
-    }
+    shard.parked.insert(learner);
   }
 
   void Answer(int place, std::int32_t who) {
@@ -198,6 +194,7 @@ class Replay {
                                [&](const auto& entry) { return Waits(shard, entry.first); });
   }
 
+  // Pulls last: who joined may have made an update due, which is in what they get.
   void Settle(int place) {
     Shard& shard = shards_[std::size_t(place)];
     while (Due(shard)) {

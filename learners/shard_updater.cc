@@ -38,7 +38,10 @@ class ShardUpdater final : public Updater {
     }
     return client_->error();
   }
-  Time next_poll() const override { return rests_since_ ? *rests_since_ + kPatience : kForever; }
+  Time next_poll() const override {
+    if (client_ && at_ == At::kRest && HasBatch()) return Time{};  // it was taken since
+    return rests_since_ ? *rests_since_ + kPatience : kForever;
+  }
 
   bool CanTake() const override {
     return client_ != nullptr && jobs_.size() < kJobsMax && !enough_ && !leaving_;
@@ -69,6 +72,7 @@ class ShardUpdater final : public Updater {
   enum class At { kRest, kPulling, kComputing, kPushing, kLeaving };
 
   Status Connect();
+  bool HasBatch() const { return !jobs_.empty() && next_ < jobs_.front()->batches.size(); }
   // Whether there was something to do.
   bool Advance(Time now);
   bool Begin(Time now);
@@ -134,8 +138,7 @@ bool ShardUpdater::Advance(Time now) {
 }
 
 bool ShardUpdater::Begin(Time now) {
-  const bool more = !jobs_.empty() && next_ < jobs_.front()->batches.size();
-  if (!more) return Rest(now);
+  if (!HasBatch()) return Rest(now);
   rests_since_.reset();
   if (takes_part_ && !replica_.WantsPull()) {
     Compute();
