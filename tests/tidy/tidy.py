@@ -159,6 +159,15 @@ def fingerprint(path, root, seen):
     return digest.hexdigest()
 
 
+def comes_first(path, root):
+    """Whether its .cc includes it first: builds without a precompiled header (asan) compile it alone."""
+    source = path.with_suffix(".cc")
+    if not source.exists():
+        return False
+    first = re.search(r'^#\s*include [<"](.*)[>"]', read(source), re.MULTILINE)
+    return first is not None and first.group(1) == path.relative_to(root).as_posix()
+
+
 def check_headers(root, build, compiler):
     flags = include_flags(build)
     command = [compiler, *flags, f"-I{root}", "-Wall", "-Wextra", "-Wno-pragma-once-outside-header",
@@ -181,7 +190,8 @@ def check_headers(root, build, compiler):
         return None
 
     headers = [path for path in tracked(root)
-               if path.suffix == ".h" or path.relative_to(root).as_posix() == PUBLIC_HPP]
+               if path.suffix == ".h" and not comes_first(path, root)
+               or path.relative_to(root).as_posix() == PUBLIC_HPP]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for problem in pool.map(compile_alone, headers):
             if problem:
