@@ -122,6 +122,9 @@ class TidyTest(unittest.TestCase):
         self.write("core/bad.h", '#pragma once\n#include "core/good.h"\n')
         self.expect("headers")
         self.write("core/good.h", "#pragma once\nBroken\n")
+        self.expect("headers", "core/bad.h")
+        # A build compiles a header that its .cc includes first; one that comes later is compiled here.
+        self.write("core/good.cc", '#include "core/bad.h"\n#include "core/good.h"\n')
         self.expect("headers", "core/bad.h", "core/good.h")
 
     def test_clean_files_pass(self):
