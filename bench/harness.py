@@ -155,11 +155,15 @@ def pair(suite, ours, peers, machine):
 
 def take_turns(suite, program, peer_script, quick, machine, cores=1, python=None):
     """Ours, peer, ours, peer ...: ROUNDS rounds; with quick, as many as fit, at least two. python:
-    None: that of the peers' environment."""
+    None: that of the peers' environment; or another program that starts the peer's. peer_script:
+    None: there is no peer."""
     flags = ["--quick"] if quick else []
     python = python or peers_python()
     ours, peers = {}, {}
-    if python is None or not peer_script.exists():
+    if peer_script is None:
+        say(f"{suite}: peer absent: see bench/README.md")
+        python = None
+    elif python is None or not peer_script.exists():
         say(f"{suite}: peer absent: bench/run --install-peers")
         python = None
     start = time.monotonic()

@@ -2,11 +2,12 @@
 import json
 
 BEGIN, END = "<!-- numbers:begin -->", "<!-- numbers:end -->"
-SUITES = ("env", "nn", "learn", "pong", "e2e", "replay", "collective", "sharding",
-          "faults", "soak")
+SUITES = ("env", "nn", "learn", "pong", "e2e", "replay", "collective",
+          "paramserver", "sharding", "faults", "soak")
 TITLES = {"env": "Environments", "nn": "Networks", "learn": "Learning", "pong": "Atari",
           "e2e": "End to end", "replay": "Replay", "collective": "Collectives",
-          "sharding": "Sharding of parameters", "faults": "Faults", "soak": "Soak"}
+          "paramserver": "Parameter shards", "sharding": "Sharding of parameters",
+          "faults": "Faults", "soak": "Soak"}
 NONE = "No full run is recorded yet: `bench/run env nn learn e2e`."
 
 

@@ -115,7 +115,7 @@ void ShardNode::BecomePrimary() {
   if (term_.from != 0 && followed_ && followed_term_ == term_.from) {
     ++takeovers_;
     LogInfo("takes over shard {} at version {}", shard_, followed_->version());
-    return Serve(std::move(followed_), followed_course_);
+    return Serve(std::move(followed_), followed_course_, true);
   }
   followed_.reset();
   if (load_) return;  // of a term before: again when it is done
@@ -154,16 +154,20 @@ void ShardNode::CollectLoad() {
   if (term_.primary != seat_ || term_.primary_incarnation != incarnation) return;
   if (job->since != term_.since) return BecomePrimary();
   if (job->shard.ok()) {
-    Serve(std::move(*job->shard), term_.since);
+    Serve(std::move(*job->shard), term_.since, false);
   } else if (result_.ok()) {
     result_ = job->shard.status().WithContext(fmt::format("shard {}", shard_));
   }
 }
 
-void ShardNode::Serve(std::unique_ptr<ParameterShard> shard, std::uint64_t course) {
+void ShardNode::Serve(std::unique_ptr<ParameterShard> shard, std::uint64_t course,
+                      bool takes_over) {
   ShardServer::Options options = ShardServerOptionsFor(context_.config);
   options.course = course;
+  options.takes_over = takes_over;
   server_ = std::make_unique<ShardServer>(std::move(shard), options);
+  // Some came before it served.
+  for (const auto& [index, learner] : learners_) server_->PeerChanged(learner, PeerState::kUp);
   connected_ = 0;
   saved_version_ = 0;
 }
@@ -219,6 +223,14 @@ void ShardNode::Handle(Message message, Reply reply) {
 }
 
 void ShardNode::PeerChanged(const Origin& peer, PeerState state) {
+  if (peer.role == Role::kLearner) {
+    const auto known = learners_.find(peer.index);
+    if (state == PeerState::kUp) {
+      learners_.insert_or_assign(peer.index, peer);
+    } else if (known != learners_.end() && known->second.incarnation == peer.incarnation) {
+      learners_.erase(known);
+    }
+  }
   if (server_) server_->PeerChanged(peer, state);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -67,7 +68,7 @@ class ShardNode final : public Node, public Service {
   Status Build();
   void FollowTerms();
   void BecomePrimary();
-  void Serve(std::unique_ptr<ParameterShard> shard, std::uint64_t course);
+  void Serve(std::unique_ptr<ParameterShard> shard, std::uint64_t course, bool takes_over);
   Status ConnectBackup();
   void StepDown();
   Status Replicate(Message* message);
@@ -97,6 +98,7 @@ class ShardNode final : public Node, public Service {
   std::unique_ptr<ArrivingState> arriving_;
   std::unique_ptr<LoadJob> load_;
   std::unique_ptr<SaveJob> save_;
+  std::map<std::int32_t, Origin> learners_;  // that are heard
   std::uint64_t saved_version_ = 0;
   std::optional<Time> next_save_;
   std::int64_t takeovers_ = 0, saves_ = 0, save_failures_ = 0;

@@ -7,6 +7,13 @@
 
 namespace troop {
 
+namespace {
+
+// A learner of the primary before that is connected and computes may speak as late as this.
+constexpr Duration kHeardFor = Seconds(60);
+
+}  // namespace
+
 ShardServer::ShardServer(std::unique_ptr<ParameterShard> shard, const Options& options)
     : options_(options), shard_(std::move(shard)) {
   for (const SyncPolicy::Member& member : shard_->policy().members()) {
@@ -41,6 +48,9 @@ Status ShardServer::Push(Message message, Reply* reply) {
   TROOP_ASSIGN_OR_RETURN(ShardPush push, ReadShardPush(std::move(message), shard_->size()));
   const PushId id = push.id;
   const Origin origin = {.index = id.learner, .incarnation = id.incarnation};
+  if (options_.takes_over && !IsKnown(id.learner) && shard_->HasRoomFor(id.learner)) {
+    shard_->Join(id.learner);
+  }
   TROOP_ASSIGN_OR_RETURN(const auto outcome, shard_->Push(std::move(push)));
   Present(origin);
   if (outcome == ParameterShard::Outcome::kHeld) {
@@ -170,10 +180,20 @@ void ShardServer::PeerChanged(const Origin& peer, PeerState state) {
   const auto life = lives_.find(peer.index);
   if (life == lives_.end() || (life->second != 0 && life->second != peer.incarnation)) return;
   if (state == PeerState::kDown || state == PeerState::kHung) {
-    absent_.try_emplace(peer.index, Absence{.incarnation = peer.incarnation});
+    Absence& absence =
+        absent_.try_emplace(peer.index, Absence{.incarnation = peer.incarnation}).first->second;
+    if (absence.heard) absence = {.incarnation = peer.incarnation};
+  } else if (state == PeerState::kUp && life->second == 0) {
+    life->second = peer.incarnation;
+    absent_[peer.index] = {.incarnation = peer.incarnation, .heard = true};
   } else if (state == PeerState::kUp) {
     Present(peer);
   }
+}
+
+bool ShardServer::IsKnown(std::int32_t learner) const {
+  return std::ranges::binary_search(shard_->policy().members(), learner, {},
+                                    &SyncPolicy::Member::learner);
 }
 
 // Whoever never came at all.
@@ -183,10 +203,7 @@ bool ShardServer::EndJoining(Time now) {
   if (now < join_until_) return false;
   join_until_ = kForever;
   for (std::int32_t i = 0; i < shard_->policy().options().learners; ++i) {
-    const auto members = shard_->policy().members();
-    if (std::ranges::find(members, i, &SyncPolicy::Member::learner) == members.end()) {
-      shard_->Leave(i);
-    }
+    if (!IsKnown(i)) shard_->Leave(i);
   }
   return true;
 }
@@ -201,7 +218,9 @@ void ShardServer::Tick(Time now) {
   for (auto it = absent_.begin(); it != absent_.end();) {
     const auto life = lives_.find(it->first);
     const bool replaced = life == lives_.end() || life->second != it->second.incarnation;
-    if (it->second.until == kForever) it->second.until = now + options_.lease;
+    if (it->second.until == kForever) {
+      it->second.until = now + options_.lease + (it->second.heard ? kHeardFor : Duration(0));
+    }
     if (!replaced && now < it->second.until) {
       ++it;
       continue;

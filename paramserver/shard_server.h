@@ -28,6 +28,8 @@ class ShardServer final : public Service {
     // From the first Tick: whoever of SyncOptions::learners has not come by then is not waited for.
     Duration join_within = Seconds(30);
     std::uint64_t course = 0;  // ShardPullReplyBody::course
+    // It was the backup: who pushes took part at the primary, though no update has told of it.
+    bool takes_over = false;
   };
   ShardServer(std::unique_ptr<ParameterShard> shard, const Options& options);
 
@@ -62,6 +64,7 @@ class ShardServer final : public Service {
   struct Absence {
     std::uint64_t incarnation = 0;
     Time until = kForever;  // kForever: Tick has not seen it yet
+    bool heard = false;     // connected, but it has not said whether it still takes part
   };
 
   void Present(const Origin& learner);
@@ -74,6 +77,7 @@ class ShardServer final : public Service {
   bool MayAnswer() const { return sure_ && (!backup_ || backup_->has_all()); }
   void AnswerSettled();
   void AnswerPulls();
+  bool IsKnown(std::int32_t learner) const;
   bool EndJoining(Time now);
   // Carries out what is due, and answers whom that concerns.
   void Settle();

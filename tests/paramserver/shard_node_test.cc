@@ -58,6 +58,40 @@ TEST(ShardNodeTest, ABackupTakesOverWithEveryAcknowledgedPush) {
   EXPECT_TRUE(SameBytes(learner->value, fleet.Plain(1, step)));
 }
 
+TEST(ShardNodeTest, AFirstPushThatWasUnderWayCountsWithTheBackup) {
+  ShardFleet fleet(ShardConfig(1, true));
+  auto* learner = fleet.AddLearner(0);
+  ASSERT_TRUE(fleet.Await([&] { return fleet.InSync(0); }));
+  ASSERT_TRUE(fleet.Pull(learner));  // no update has told the backup of it
+  fleet.Kill(fleet.PrimaryOf(0));
+  fleet.Push(learner, 0);
+  ASSERT_TRUE(fleet.Pull(learner));
+  EXPECT_EQ(learner->client->refused(), 0u);
+  EXPECT_EQ(learner->version, 2u);
+  EXPECT_TRUE(SameBytes(learner->value, fleet.Plain(1, 1)));
+}
+
+TEST(ShardNodeTest, ALearnerThatComputesForLongIsWaitedForAfterATakeover) {
+  Config config = ShardConfig(1, true);
+  config.fleet.learners = 2;
+  ShardFleet fleet(config);
+  auto* quick = fleet.AddLearner(0);
+  auto* slow = fleet.AddLearner(1);
+  ASSERT_TRUE(fleet.Await([&] { return fleet.InSync(0); }));
+  for (std::uint64_t t = 0; t < 2; ++t) {
+    ASSERT_TRUE(fleet.Pull(quick));
+    ASSERT_TRUE(fleet.Pull(slow));
+    if (t == 1) {
+      fleet.Kill(fleet.PrimaryOf(0));
+      fleet.Pump(10000);
+    }
+    fleet.Push(quick, t);
+    fleet.Push(slow, t);
+  }
+  ASSERT_TRUE(fleet.Pull(quick));
+  EXPECT_TRUE(SameBytes(quick->value, fleet.Plain(2, 2)));
+}
+
 TEST(ShardNodeTest, WithoutItsBackupAPrimaryGoesOnAloneAndLosesNothing) {
   ShardFleet fleet(ShardConfig(1, true));
   auto* learner = fleet.AddLearner(0);

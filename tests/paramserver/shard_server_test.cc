@@ -191,6 +191,36 @@ TEST_F(ShardServerTest, ADeadLearnerIsWaitedForOnlyForItsLease) {
   EXPECT_TRUE(SameBytes(alive->value, again->value));
 }
 
+TEST_F(ShardServerTest, WhoLeavesIsWaitedForByNobodyUntilItPullsAgain) {
+  Start(ByMemory(2), OptionsOf({.learners = 2}));
+  Learner* stays = AddLearner(0);
+  Learner* leaves = AddLearner(1);
+  ASSERT_TRUE(Pull({stays, leaves}));
+  Push(stays, 0);
+  ASSERT_FALSE(Pull({stays}));
+  const Floats before = leaves->value;
+  ASSERT_TRUE(leaves->client->RequestLeave(now_).ok());
+  ASSERT_TRUE(Pull({stays}));
+  EXPECT_EQ(stays->version, 2u);
+  EXPECT_FALSE(leaves->client->pulling());
+  EXPECT_TRUE(SameBytes(leaves->value, before)) << "the answer brings nothing";
+  Push(stays, 1);
+  ASSERT_TRUE(Pull({stays}));
+  EXPECT_EQ(stays->version, 3u);
+  // What it pushes without having pulled is refused: nobody knows how old it is.
+  Push(leaves, 0);
+  Pump();
+  EXPECT_EQ(leaves->client->applied(), 0u);
+  EXPECT_EQ(leaves->client->refused(), 2u) << "by both shards";
+  ASSERT_TRUE(Pull({leaves}));
+  EXPECT_TRUE(SameBytes(leaves->value, stays->value));
+  Push(stays, 2);
+  EXPECT_FALSE(Pull({stays})) << "it takes part again";
+  Push(leaves, 2);
+  EXPECT_TRUE(Pull({stays, leaves}));
+  EXPECT_EQ(stays->version, 4u);
+}
+
 TEST_F(ShardServerTest, AShardThatComesBackFromASnapshotLosesAndRepeatsNoPush) {
   const auto options = OptionsOf({.learners = 2}, "adam");
   Start(ByMemory(2), options);
