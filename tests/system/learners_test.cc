@@ -74,12 +74,19 @@ TEST_F(LearnersTest, AFrozenOneIsLeftBehindAndComesBack) {
   ExpectDone(troop.get(), kLongSteps);
 }
 
-TEST_F(LearnersTest, InSerialModeTwoGiveEqualBytes) {
+class SerialLearnersTest : public LearnersTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(SerialLearnersTest, TwoGiveEqualBytesEveryTime) {
+  std::vector<std::string> overrides{"fleet.learners=2", "fleet.mode=serial",
+                                     "learner.total_steps=4001"};
+  std::istringstream words(GetParam());
+  for (std::string word; words >> word;) overrides.push_back(word);
   std::string weights[2];
   for (const int i : {0, 1}) {
     const std::string name = "serial-" + std::to_string(i);
-    const auto troop = Train(
-        {"fleet.learners=2", "fleet.mode=serial", "name=" + name, "learner.total_steps=4001"});
+    overrides.push_back("name=" + name);
+    const auto troop = Train(overrides);
+    overrides.pop_back();
     ExpectDone(troop.get(), 4001, name);
     const auto storage = MakeDiskStorage(run(name));
     const auto newest = NewestCheckpoint(storage->get());
@@ -89,6 +96,16 @@ TEST_F(LearnersTest, InSerialModeTwoGiveEqualBytes) {
   EXPECT_FALSE(weights[0].empty());
   EXPECT_EQ(weights[0], weights[1]);
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Ways, SerialLearnersTest,
+    testing::Values("learner.sync=allreduce",
+                    "learner.sync=paramserver paramserver.shards=2 paramserver.mode=bsp",
+                    "learner.sync=paramserver paramserver.shards=2 paramserver.mode=async "
+                    "replay.shards=2 replay.scope=local"),
+    [](const auto& info) {
+      return std::string(info.index == 0 ? "allreduce" : info.index == 1 ? "shards" : "gorila");
+    });
 
 TEST_F(LearnersTest, EachMayHaveAReplayOfItsOwn) {
   const auto troop = Train({"fleet.learners=2", "replay.shards=2", "replay.scope=local"});
