@@ -1,6 +1,7 @@
 #include "actors/actor_node.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "core/failpoint.h"
@@ -77,8 +78,7 @@ TrajectorySpec ActorNode::Trajectory() const {
 
 // All shards or none: a stream's shard is a matter of their number.
 Status ActorNode::ConnectReplay(const Origin& origin) {
-  const std::vector<std::int32_t> shards =
-      ReplayShardsFor(config_, member_->options().index);
+  const std::vector<std::int32_t> shards = ReplayShardsFor(config_, member_->options().index);
   for (const std::int32_t k : shards) {
     if (writer_ || member_->Endpoint(Role::kReplay, k).empty()) return Status::Ok();
   }
@@ -163,13 +163,19 @@ bool ActorNode::Advance() {
 }
 
 void ActorNode::Act() {
-  const bool warm = double(member_->steps_total_done()) >= config_.actor.warmup_steps;
+  const std::int64_t done = member_->steps_total_done();
+  std::optional<double> of_all;  // ε
+  if (config_.actor.epsilon_steps > 0) {
+    of_all = AnnealedEpsilon(config_.actor, done);
+  } else if (double(done) < config_.actor.warmup_steps) {
+    of_all = 1;
+  }
   for (std::size_t i = 0; i < state_.size(); ++i) {
     const EnvState& env = state_[i];
     keys_[i] = {.env = env.global,
                 .episode = member_->options().incarnation << 32 | runner_->episode(i),
                 .step = runner_->step(i),
-                .epsilon = warm ? env.epsilon : 1.0,
+                .epsilon = of_all.value_or(env.epsilon),
                 .noise_sigma = env.noise_sigma};
   }
   runner_->Act(keys_);

@@ -18,9 +18,10 @@ namespace troop {
 // Makes experience: steps its environments with exploration, cuts n-step items, pushes them, and
 // pulls newer weights. Stops for: no lease, a full push window (the replay's limiter, or a slow
 // replay). A step with a fault or a bad number (EnvRunner) is no agent step. Weights with bad
-// numbers are not used. Owner: the node's thread. Invariants: at most n_step + 2·push_items items
-// wait here; agent steps never exceed those leased; an episode number is never used twice
-// (incarnation << 32 | count).
+// numbers are not used. Where ε anneals, it follows the steps of the fleet that the replay has, as
+// the coordinator last told them: a beat behind (0.25 s), also in a restarted actor. Owner: the
+// node's thread. Invariants: at most n_step + 2·push_items items wait here; agent steps never
+// exceed those leased; an episode number is never used twice (incarnation << 32 | count).
 class ActorNode final : public Node {
  public:
   // `network` and `member` outlive the node. Errors: the environment or network can't be made.
@@ -33,7 +34,7 @@ class ActorNode final : public Node {
  private:
   struct EnvState {
     std::uint64_t global = 0;  // global environment index
-    double epsilon = 0;        // discrete actions
+    double epsilon = 0;        // discrete actions, where it does not anneal
     double noise_sigma = 0;    // continuous ones
     double episode_return = 0;
   };

@@ -114,6 +114,9 @@ struct Config {
     std::int64_t envs = 8;             // environments per actor
     double epsilon_base = 0.4;
     double epsilon_alpha = 7;
+    double epsilon_steps = 0;          // agent steps (fleet) of annealing; 0: the ladder
+    double epsilon_from = 1;
+    double epsilon_to = 0.1;
     double noise_sigma = 0.3;          // dpg: of actions, in halves of their range
     double noise_alpha = 0;            // dpg: 0: the same for all environments
     std::int64_t n_step = 3;

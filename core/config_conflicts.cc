@@ -200,6 +200,8 @@ void CheckDpg(const Config& c, Conflicts* out) {
   const bool dpg = c.learner.algorithm == "dpg";
   out->If(!dpg && !c.network.critic_layers.empty(), {"network.critic_layers", "learner.algorithm"},
           "only learner.algorithm = \"dpg\" has a critic; leave them out, or change that");
+  out->If(dpg && c.actor.epsilon_steps > 0, {"actor.epsilon_steps", "learner.algorithm"},
+          "continuous actions explore with noise; set 0, and see actor.noise_sigma");
   out->If(!dpg && c.learner.critic != "scalar", {"learner.critic", "learner.algorithm"},
           "only learner.algorithm = \"dpg\" has a critic; leave it out, or change that");
   out->If(!dpg && c.optimizer.policy_learning_rate > 0,

@@ -150,6 +150,15 @@ void VisitActor(Config::ActorKeys& c, ConfigVisitor& v) {
            Between(0, 1)}, c.epsilon_base);
   v.Visit({"actor.epsilon_alpha", "The exponent's alpha in ε_i: how far the ladder reaches down.",
            AtLeast(0)}, c.epsilon_alpha);
+  v.Visit({.name = "actor.epsilon_steps",
+           .doc = "Agent steps of the whole fleet, after actor.warmup_steps, over which the ε of "
+                  "all environments goes from epsilon_from to epsilon_to (Nair et al. 2015), in "
+                  "place of the ladder; 0: the ladder.",
+           .range = Between(0, kMany), .whole = true}, c.epsilon_steps);
+  v.Visit({"actor.epsilon_from", "With actor.epsilon_steps: the ε of the first step.",
+           Between(0, 1)}, c.epsilon_from);
+  v.Visit({"actor.epsilon_to", "With actor.epsilon_steps: the ε of the last of them, and after.",
+           Between(0, 1)}, c.epsilon_to);
   v.Visit({"actor.noise_sigma",
            "dpg: environment i of N adds normal noise of σ_i = sigma^(1 + alpha·i/(N-1)) halves of "
            "an action's range to it.",

@@ -275,6 +275,8 @@ TEST(ConfigTest, ImpossibleCombinationsAreRefused) {
        "takes 50000; raise replay.capacity_items to 131168"},
       {{"actor.warmup_steps=1e6"},
        "actor.warmup_steps=1e6: 1000000 is more than learner.total_steps"},
+      {{"actor.epsilon_steps=100", "learner.algorithm=dpg"},
+       "actor.epsilon_steps=100: continuous actions explore with noise"},
       {{"learner.critic=categorical"}, "only learner.algorithm = \"dpg\" has a critic"},
       {{"network.critic_layers=[" + linear + "]"}, "only learner.algorithm = \"dpg\" has a critic"},
       {{"optimizer.policy_learning_rate=1"}, "only learner.algorithm = \"dpg\" has a policy"},
@@ -437,6 +439,8 @@ void Repair(Config* c) {
   if (c->learner.algorithm != "dpg") {
     c->network.critic_layers.clear();
     c->learner.critic = "scalar";
+  } else {
+    c->actor.epsilon_steps = 0;
   }
   c->learner.v_min = std::min(c->learner.v_min, c->learner.v_max - 1);
   if (!c->evaluator.enabled) c->evaluator.solved_return = 0;
