@@ -6,17 +6,22 @@
 #include <string>
 #include <string_view>
 
+#include "core/rng.h"
 #include "core/status.h"
 
 namespace troop {
 
-// Places where a test lets this process die or hang, or gives it a bad number, to see what comes of
-// that. The environment variable
-//   TROOP_FAILPOINT=<name>[:<n>[+][:<kill|hang|nan|inf>[:<file>]]]
-// arms one: whoever reaches it for the n-th time (default: the first) gets a SIGKILL, or waits for
-// ever; at the places of numbers it gets NaN or infinity instead of a good one, with a + at each
-// later time, too. With a file, only the first process to get there is hit: it makes the file.
-// Compiled in always; unset, a call costs a load and a branch. Any thread may call.
+// Places where a test lets this process die or hang, slows it down, or gives it a bad number, to
+// see what comes of that. The environment variable
+//   TROOP_FAILPOINT=<name>[:<n>[+][:<act>[:<file>]]][;...]
+// arms one or, with semicolons, several:
+//   kill, hang   whoever reaches the place for the n-th time (default: the first) gets a SIGKILL,
+//                or waits for ever;
+//   nan, inf     gets this instead of a good number, with a + at each later time, too;
+//   slow         takes n times as long, each time;
+//   wild, sly    spoils one gradient in n, drawn by chance; wild: its loss, too.
+// With a file, only the first process to get there is hit: it makes the file. Compiled in always;
+// unset, a call costs a load and a branch. Any thread may call.
 enum class Failpoint : int {
   kCheckpointBegin,      // nothing of the new one is on the disk
   kCheckpointFile,       // one more of its files is
@@ -37,6 +42,9 @@ enum class Failpoint : int {
   kEvaluatorReward,   // that the first environment of an evaluation gave
   kLearnerGradient,   // of the first parameter
   kLearnerWeight,     // the same's value, after the optimizer's step
+  // Of pace and of chance, in learners with parameter shards:
+  kLearnerPace,  // a gradient, from asking for the parameters to pushing it
+  kLearnerPush,  // what is pushed
 };
 
 // In the order of the enum.
@@ -45,6 +53,11 @@ std::span<const std::string_view> FailpointNames();
 void Reach(Failpoint here);
 // At a place of numbers: what is to be there instead of the good one.
 std::optional<float> SpoiledNumber(Failpoint here);
+// At a place of pace: how many times as long it is to take; mostly 1.
+std::int64_t SlowedBy(Failpoint here);
+// At a place of chance: whether the time of that key is spoilt. Same key, same answer.
+enum class Spoilt : std::uint8_t { kNo, kGradient, kGradientAndLoss };
+Spoilt DrawSpoilt(Failpoint here, const RngKey& key);
 // Reads the variable anew, which is otherwise read once: for a test's forked child. No other thread
 // may be in Reach.
 void RearmFailpoint();
@@ -53,10 +66,10 @@ struct FailpointOrder {
   Failpoint at{};
   std::int64_t n = 1;
   bool on = false;  // at each later time, too
-  enum Act : std::uint8_t { kKill, kHang, kNan, kInf } act = kKill;
+  enum Act : std::uint8_t { kKill, kHang, kNan, kInf, kSlow, kWild, kSly } act = kKill;
   std::string file;  // empty: every process
 };
-// Errors: kInvalidArgument with all names that there are.
+// One of them. Errors: kInvalidArgument with all names that there are.
 Result<FailpointOrder> ParseFailpoint(std::string_view text);
 
 }  // namespace troop

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <deque>
+#include <optional>
 
+#include "core/failpoint.h"
 #include "core/log.h"
 #include "learners/updater.h"
 #include "paramserver/from_config.h"
@@ -16,6 +18,12 @@ constexpr std::size_t kBatchesMax = 16;
 
 // A learner without batches leaves after so long: the others may have some.
 constexpr Duration kPatience = Seconds(1);
+
+// A gradient that a test spoils (Failpoint::kLearnerPush): as of errors that are so many times as
+// large and point the other way. A squared loss then is the square of that times as large.
+constexpr float kSpoiltScale = -100;
+// Those of a learner that has only begun are not: a guard learns from them what is usual.
+constexpr std::int64_t kSoundFirst = 100;
 
 // A batch of a job is pulled for, computed, and pushed; then the next.
 class ShardUpdater final : public Updater {
@@ -40,6 +48,7 @@ class ShardUpdater final : public Updater {
   }
   Time next_poll() const override {
     if (client_ && at_ == At::kRest && HasBatch()) return Time{};  // it was taken since
+    if (held_until_) return *held_until_;
     return rests_since_ ? *rests_since_ + kPatience : kForever;
   }
 
@@ -79,7 +88,8 @@ class ShardUpdater final : public Updater {
   bool Rest(Time now);
   bool TakePull();
   void Compute();
-  bool TakeGradient();
+  void SpoilIfDrawn();
+  bool TakeGradient(Time now);
   bool Push(Time now);
   void EndBatch();
   void Abandon();
@@ -94,6 +104,9 @@ class ShardUpdater final : public Updater {
   At at_ = At::kRest;
   bool takes_part_ = false;  // others may wait for it
   std::optional<Time> rests_since_;
+  Time began_{};
+  std::optional<Time> held_until_;  // by a failpoint: not pushed before
+  std::int64_t gradients_ = 0;
   Executor::Job computing_ = 0;
   Result<LossReport> report_ = LossReport{};
   float learning_rate_ = 0;
@@ -125,7 +138,7 @@ bool ShardUpdater::Advance(Time now) {
     case At::kPulling:
       return TakePull();
     case At::kComputing:
-      return TakeGradient();
+      return TakeGradient(now);
     case At::kPushing:
       return Push(now);
     case At::kLeaving:
@@ -140,6 +153,7 @@ bool ShardUpdater::Advance(Time now) {
 bool ShardUpdater::Begin(Time now) {
   if (!HasBatch()) return Rest(now);
   rests_since_.reset();
+  began_ = now;
   if (takes_part_ && !replica_.WantsPull()) {
     Compute();
     return true;
@@ -200,6 +214,7 @@ void ShardUpdater::Compute() {
     if (scale != 1) {
       for (float& g : algorithm.gradient()) g *= scale;
     }
+    SpoilIfDrawn();
     learning_rate_ = algorithm.LearningRate(job->progress);
     replica_.Step(algorithm.gradient(), learning_rate_);
   });
@@ -207,7 +222,18 @@ void ShardUpdater::Compute() {
   computing_ = *id;
 }
 
-bool ShardUpdater::TakeGradient() {
+void ShardUpdater::SpoilIfDrawn() {
+  if (++gradients_ <= kSoundFirst) return;
+  const Spoilt spoilt =
+      DrawSpoilt(Failpoint::kLearnerPush, {.run_seed = std::uint64_t(options_.config->seed),
+                                           .index = std::uint64_t(options_.member->options().index),
+                                           .episode = std::uint64_t(gradients_)});
+  if (spoilt == Spoilt::kNo) return;
+  for (float& g : options_.algorithm->gradient()) g *= kSpoiltScale;
+  if (spoilt == Spoilt::kGradientAndLoss) report_->loss *= kSpoiltScale * kSpoiltScale;
+}
+
+bool ShardUpdater::TakeGradient(Time now) {
   if (!options_.executor->TakeDone(computing_)) return false;
   UpdateJob& job = *jobs_.front();
   at_ = At::kRest;
@@ -219,6 +245,8 @@ bool ShardUpdater::TakeGradient() {
   }
   if (report_.ok() && replica_.WantsPush()) {
     at_ = At::kPushing;
+    const std::int64_t slowed = SlowedBy(Failpoint::kLearnerPace);
+    if (slowed > 1) held_until_ = began_ + slowed * (now - began_);
   } else {
     EndBatch();
   }
@@ -226,6 +254,8 @@ bool ShardUpdater::TakeGradient() {
 }
 
 bool ShardUpdater::Push(Time now) {
+  if (held_until_ && now < *held_until_) return false;
+  held_until_.reset();
   if (!client_->CanPush()) return false;
   const float loss = report_.ok() ? float(report_->loss) : 0;
   const Status pushed = client_->Push(now, replica_.Payload(), learning_rate_, loss);
@@ -247,6 +277,7 @@ void ShardUpdater::Abandon() {
   if (at_ == At::kComputing || jobs_.empty()) return;
   if (at_ == At::kPushing) replica_.Pushed();
   if (at_ != At::kLeaving) at_ = At::kRest;
+  held_until_.reset();
   for (const auto& job : jobs_) {
     job->batches.resize(job->priority.size());
     FinishJob(*options_.algorithm, job.get());

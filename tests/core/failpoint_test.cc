@@ -66,11 +66,15 @@ TEST(FailpointTest, AnOrderHasItsDefaultsAndItsParts) {
   EXPECT_TRUE(number->on);
   EXPECT_EQ(number->act, FailpointOrder::kInf);
   EXPECT_EQ(number->file, "/a");
+  EXPECT_EQ(ParseFailpoint("learner.pace:20")->act, FailpointOrder::kSlow);
+  EXPECT_EQ(ParseFailpoint("learner.push:100")->act, FailpointOrder::kWild);
+  EXPECT_EQ(ParseFailpoint("learner.push:100:sly")->act, FailpointOrder::kSly);
 }
 
 TEST(FailpointTest, AWrongOrderIsRefusedWithAllNames) {
   for (const char* wrong :
        {"", "disk.halb", "disk.half:0", "disk.half:x", "disk.half:1:stop", "disk.half:1:nan",
+        "learner.pace:20:wild", "learner.push:100:slow", "learner.push:9+", "learner.push:0",
         "disk.half:2+:kill", "actor.reward:1:kill", "actor.reward:+", "actor.reward:1-"}) {
     const auto order = ParseFailpoint(wrong);
     ASSERT_FALSE(order.ok()) << wrong;
@@ -119,6 +123,66 @@ TEST(FailpointTest, GivesABadNumberOnceOrFromThenOn) {
   const std::string order = "actor.reward:2+:nan:" + temp.path() + "/hit";
   EXPECT_EQ(Numbers(order, 4), (Is{0, 1, 1, 1}));
   EXPECT_EQ(Numbers(order, 4), (Is{0, 0, 0, 0}));  // another process got there first
+}
+
+// Arms for as long as it lives.
+class Ordered {
+ public:
+  explicit Ordered(const std::string& orders) {
+    setenv("TROOP_FAILPOINT", orders.c_str(), 1);
+    RearmFailpoint();
+  }
+  ~Ordered() {
+    unsetenv("TROOP_FAILPOINT");
+    RearmFailpoint();
+  }
+};
+
+// How many of 10,000 keys are drawn, and whether each is when it is asked for again.
+int DrawnOf10000(Spoilt what, std::uint64_t index) {
+  int drawn = 0;
+  for (std::uint64_t i = 0; i < 10000; ++i) {
+    const RngKey key{.run_seed = 5, .index = index, .episode = i};
+    const Spoilt spoilt = DrawSpoilt(Failpoint::kLearnerPush, key);
+    EXPECT_EQ(DrawSpoilt(Failpoint::kLearnerPush, key), spoilt);
+    EXPECT_TRUE(spoilt == what || spoilt == Spoilt::kNo);
+    drawn += spoilt == what;
+  }
+  return drawn;
+}
+
+TEST(FailpointTest, SeveralCanBeOrderedAtOnce) {
+  const Ordered both("learner.pace:20;learner.push:100:sly;actor.reward:1+:inf");
+  EXPECT_EQ(SlowedBy(Failpoint::kLearnerPace), 20);
+  EXPECT_EQ(SlowedBy(Failpoint::kLearnerPace), 20);
+  EXPECT_EQ(DrawSpoilt(Failpoint::kActorStep, {}), Spoilt::kNo);
+  EXPECT_TRUE(SpoiledNumber(Failpoint::kActorReward).has_value());
+  EXPECT_FALSE(SpoiledNumber(Failpoint::kEvaluatorReward).has_value());
+}
+
+TEST(FailpointTest, SpoilsOneInSoManyByChanceOfTheKey) {
+  EXPECT_EQ(SlowedBy(Failpoint::kLearnerPace), 1);
+  EXPECT_EQ(DrawnOf10000(Spoilt::kNo, 0), 10000);
+  {
+    const Ordered wild("learner.push:100");
+    // 100 are expected with a standard deviation of 10: beyond these 2e-9. The keys are fixed.
+    EXPECT_NEAR(DrawnOf10000(Spoilt::kGradientAndLoss, 0), 100, 60);
+  }
+  const Ordered sly("learner.push:10:sly");
+  const int first = DrawnOf10000(Spoilt::kGradient, 0), second = DrawnOf10000(Spoilt::kGradient, 1);
+  EXPECT_NEAR(first, 1000, 180);
+  EXPECT_NE(first, second);  // the keys' own draws
+}
+
+TEST(FailpointTest, WithAFileOneProcessIsSlowForGood) {
+  const TempFolder temp;
+  const std::string order = "learner.pace:20:slow:" + temp.path() + "/slow";
+  {
+    const Ordered here(order);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(SlowedBy(Failpoint::kLearnerPace), 20);
+  }
+  const Ordered another(order);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(SlowedBy(Failpoint::kLearnerPace), 1);
 }
 
 }  // namespace

@@ -155,5 +155,39 @@ TEST_F(LearnersTest, GorilaOutlivesItsLearnersAndItsShards) {
   ExpectDone(troop.get(), kLongSteps);
 }
 
+// In one thread every draw is the same each time. What is spoilt is spoilt for the guard of the
+// loss if the loss shows it.
+class SpoiltGradientsTest : public LearnersTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(SpoiltGradientsTest, AreDroppedIfTheLossShowsIt) {
+  const std::string act = GetParam();
+  const auto troop = Start(TrainWords({"fleet.mode=serial", "fleet.learners=2", "replay.shards=2",
+                                       "replay.scope=local", "learner.sync=paramserver",
+                                       "paramserver.mode=async", "paramserver.outlier_sigmas=10"}),
+                           {"TROOP_FAILPOINT=learner.push:20:" + act});
+  ExpectDone(troop.get(), 8001);
+  // Of 500 gradients of each of two, 100 are sound for sure: 40 of the others are drawn on average,
+  // with a standard deviation of 6.
+  const double dropped = Metric("paramserver/pushes_outliers");
+  if (act == "wild") {
+    EXPECT_GE(dropped, 15);
+    EXPECT_LE(dropped, 80);
+  } else {
+    EXPECT_LE(dropped, 5);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Acts, SpoiltGradientsTest, testing::Values("wild", "sly"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_F(LearnersTest, ASlowOnesGradientsAreTooOld) {
+  const auto troop = Start(TrainWords({"fleet.learners=2", "replay.shards=2", "replay.scope=local",
+                                       "learner.sync=paramserver", "paramserver.mode=async",
+                                       "paramserver.max_staleness=10", "actor.lease_steps=50"}),
+                           {"TROOP_FAILPOINT=learner.pace:40:slow:" + folder() + "/slow"});
+  ExpectDone(troop.get(), 8001);
+  EXPECT_GE(Metric("paramserver/pushes_too_old"), 5);
+}
+
 }  // namespace
 }  // namespace troop
