@@ -1,5 +1,5 @@
-// ps-lite (github.com/dmlc/ps-lite) at the cases of bench/paramserver_bench.cc: one server that adds,
-// one worker, over TCP on this machine. No registry has it: build it from its sources,
+// ps-lite (github.com/dmlc/ps-lite) at the cases of bench/paramserver_bench.cc: one server that
+// adds, one worker, over TCP on this machine. No registry has it: build it from its sources,
 //
 //   protoc --cpp_out=src src/meta.proto
 //   g++ -std=c++14 -O3 -Isrc -Iinclude src/*.cc PATH/paramserver_pslite.cc -o pslite \

@@ -160,7 +160,7 @@ def fingerprint(path, root, seen):
 
 
 def comes_first(path, root):
-    """Whether its .cc includes it first: builds without a precompiled header (asan) compile it alone."""
+    """Whether its .cc includes it first: asan, without a precompiled header, compiles it alone."""
     source = path.with_suffix(".cc")
     if not source.exists():
         return False

@@ -123,7 +123,7 @@ class TidyTest(unittest.TestCase):
         self.expect("headers")
         self.write("core/good.h", "#pragma once\nBroken\n")
         self.expect("headers", "core/bad.h")
-        # A build compiles a header that its .cc includes first; one that comes later is compiled here.
+        # A header that its .cc includes first is compiled there; one that comes later, here.
         self.write("core/good.cc", '#include "core/bad.h"\n#include "core/good.h"\n')
         self.expect("headers", "core/bad.h", "core/good.h")
 
