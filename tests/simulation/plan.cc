@@ -6,6 +6,23 @@
 
 namespace troop::simulation {
 
+namespace {
+
+// Learners that push to two parameter shards, in any mode, half of them with backups.
+void ShardParameters(std::uint64_t seed, Config* c) {
+  constexpr const char* kModes[] = {"async", "bsp", "ssp", "k_of_n", "local_sgd"};
+  c->learner.sync = "paramserver";
+  c->paramserver.shards = 2;
+  c->paramserver.mode = kModes[seed / 6 % 5];
+  c->paramserver.backup = seed / 6 % 2 == 0;
+  if (c->paramserver.mode == "ssp") c->paramserver.staleness = 2;
+  if (c->paramserver.mode == "local_sgd") {
+    c->paramserver.push_every = c->paramserver.fetch_every = 4;
+  }
+}
+
+}  // namespace
+
 Plan MakePlan(std::uint64_t seed, double hours) {
   Plan plan{.config = {}, .seed = seed, .length = Seconds(3600 * hours)};
   Config& c = plan.config;
@@ -18,6 +35,7 @@ Plan MakePlan(std::uint64_t seed, double hours) {
   c.fleet.mode = "serial";
   c.fleet.actors = 2;
   c.fleet.learners = seed % 3 == 0 ? 2 : 1;
+  if (seed % 6 == 3) ShardParameters(seed, &c);
   c.fleet.hung_after_s = 6;
   c.actor.envs = 2;
   c.actor.push_items = 6;
