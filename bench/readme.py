@@ -3,10 +3,11 @@ import json
 
 BEGIN, END = "<!-- numbers:begin -->", "<!-- numbers:end -->"
 SUITES = ("env", "nn", "learn", "pong", "e2e", "replay", "collective",
-          "paramserver", "sharding", "faults", "soak")
+          "paramserver", "codec", "sharding", "faults", "soak")
 TITLES = {"env": "Environments", "nn": "Networks", "learn": "Learning", "pong": "Atari",
           "e2e": "End to end", "replay": "Replay", "collective": "Collectives",
-          "paramserver": "Parameter shards", "sharding": "Sharding of parameters",
+          "paramserver": "Parameter shards", "codec": "Codecs of gradients",
+          "sharding": "Sharding of parameters",
           "faults": "Faults", "soak": "Soak"}
 NONE = "No full run is recorded yet: `bench/run env nn learn e2e`."
 

@@ -1,0 +1,17 @@
+"""The suite `codec`: what the codecs of gradients cost in loss and save on the wire."""
+import harness
+from harness import ROOT
+
+DIGITS = ROOT / "tests/fixtures/digits/digits.bin"
+STEPS, QUICK_STEPS = 2000, 1000
+
+
+def run(build, quick, machine):
+    """Rows of each setting beside the dense run's."""
+    picture = build / "codec.png" if quick else ROOT / "docs/codec.png"
+    lines = harness.parse_lines(harness.run_program(
+        [build / "bench/codec_bench", DIGITS, QUICK_STEPS if quick else STEPS, picture]))
+    ours, peers = {}, {}
+    harness.collect([line for line in lines if "peer" not in line], ours)
+    harness.collect([line for line in lines if "peer" in line], peers)
+    return harness.pair("codec", ours, peers, machine)

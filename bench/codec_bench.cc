@@ -1,0 +1,142 @@
+// What a codec's bits cost: four workers train on the digit images, and each sends its gradients
+// through an encoder of its own, with error feedback, to the sum that one step is taken with.
+//
+//   codec_bench DIGITS STEPS PLOT
+//
+// Prints JSON lines as the other programs do: bits per element on the wire, the loss at the end
+// (the mean over the last tenth of the steps), and the accuracy on images that were not trained
+// on; each beside the dense run's. Draws the losses of some into the picture PLOT.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "core/buffer.h"
+#include "core/check.h"
+#include "core/plot.h"
+#include "paramserver/gradient_codec.h"
+#include "tests/paramserver/digits.h"
+
+namespace troop {
+namespace {
+
+constexpr int kWorkers = 4;
+constexpr std::int64_t kBatch = 16;
+constexpr float kLearningRate = 0.1f;
+constexpr std::uint64_t kWindow = 100;  // steps behind each point of a curve
+
+struct Setting {
+  std::string name;
+  CodecOptions codec;
+  bool drawn = false;
+};
+
+std::vector<Setting> Settings() {
+  std::vector<Setting> all{{"dense", {}, true},
+                           {"fp16", {.codec = GradientCodec::kFp16}},
+                           {"bf16", {.codec = GradientCodec::kBf16}},
+                           {"top-k, a tenth", {.codec = GradientCodec::kTopK, .keep = 0.1}},
+                           {"top-k, a hundredth", {.codec = GradientCodec::kTopK, .keep = 0.01}}};
+  for (const float threshold : {0.003f, 0.01f, 0.03f, 0.1f, 0.3f, 1.0f}) {
+    all.push_back({fmt::format("Strom, {}", threshold),
+                   {.codec = GradientCodec::kStrom, .threshold = threshold},
+                   threshold >= 0.01f});
+  }
+  return all;
+}
+
+struct Course {
+  std::vector<double> loss;  // of each step
+  double bits = 0;           // per element and push
+  double accuracy = 0;
+};
+
+Course Train(const Digits& digits, const CodecOptions& codec, std::uint64_t steps) {
+  DigitsModel model(&digits, kBatch);
+  std::vector<float> value = model.FirstValue();
+  std::vector<GradientEncoder> encoders(kWorkers, GradientEncoder(codec, model.parameters()));
+  std::vector<float> gradient(value.size()), sum(value.size());
+  Course course;
+  std::size_t bytes = 0;
+  for (std::uint64_t step = 0; step < steps; ++step) {
+    std::ranges::fill(sum, 0.0f);
+    double loss = 0;
+    for (int w = 0; w < kWorkers; ++w) {
+      loss += double(model.Gradient(w, kWorkers, step, value, gradient)) / kWorkers;
+      auto coded = encoders[std::size_t(w)].Encode(gradient);
+      TROOP_CHECK(coded.ok(), "{}", coded.status().ToString());
+      bytes += coded->payload.size();
+      const auto payload = GradientPayload::Parse(std::move(*coded), model.parameters());
+      TROOP_CHECK(payload.ok(), "{}", payload.status().ToString());
+      payload->AddTo(1, sum);
+    }
+    for (std::size_t i = 0; i < sum.size(); ++i) value[i] -= kLearningRate / kWorkers * sum[i];
+    course.loss.push_back(loss);
+  }
+  course.bits = 8 * double(bytes) / double(steps * kWorkers) / double(model.parameters());
+  course.accuracy = model.Accuracy(value);
+  return course;
+}
+
+double MeanOf(const std::vector<double>& loss, std::size_t begin, std::size_t end) {
+  double sum = 0;
+  for (std::size_t i = begin; i < end; ++i) sum += loss[i];
+  return sum / double(end - begin);
+}
+
+void Print(const Setting& setting, const char* metric, const char* unit, const char* better,
+           double value, double dense) {
+  const auto line = [&](double shown, const char* more) {
+    fmt::print(
+        "{{\"case\": \"{}\", \"metric\": \"{}\", \"unit\": \"{}\", \"better\": \"{}\", "
+        "\"values\": [{}]{}}}\n",
+        setting.name, metric, unit, better, shown, more);
+  };
+  line(value, "");
+  if (setting.codec.codec == GradientCodec::kNone) return;
+  line(dense, ", \"peer\": \"dense\", \"peer_version\": \"32 bits an element\"");
+}
+
+int Main(const std::vector<std::string>& words) {
+  std::uint64_t steps = 0;
+  if (words.size() == 3) {
+    std::from_chars(words[1].data(), words[1].data() + words[1].size(), steps);
+  }
+  if (steps < 10 * kWindow) {
+    std::fputs("codec_bench DIGITS STEPS PLOT, at least 1000 steps: see its first lines\n", stderr);
+    return 2;
+  }
+  const Digits digits(words[0]);
+  LinePlot plot{
+      .title = "Loss on digit images", .x_label = "steps", .y_label = "mean of 100 steps"};
+  Course dense;
+  for (const Setting& setting : Settings()) {
+    const Course course = Train(digits, setting.codec, steps);
+    if (dense.loss.empty()) dense = course;
+    const auto end_of = [&](const Course& c) { return MeanOf(c.loss, steps - steps / 10, steps); };
+    Print(setting, "bits per element", "bits", "lower", course.bits, dense.bits);
+    Print(setting, "loss at the end", "nats", "lower", end_of(course), end_of(dense));
+    Print(setting, "accuracy", "accuracy", "higher", course.accuracy, dense.accuracy);
+    if (!setting.drawn) continue;
+    LinePlot::Series series{.name = setting.name};
+    for (std::size_t at = 0; at + kWindow <= steps; at += kWindow) {
+      series.xs.push_back(double(at + kWindow));
+      series.ys.push_back(MeanOf(course.loss, at, at + kWindow));
+    }
+    plot.series.push_back(std::move(series));
+  }
+  const Buffer png = DrawLinePlot(plot);
+  std::ofstream file(words[2], std::ios::binary);
+  file.write(reinterpret_cast<const char*>(png.data()), std::streamsize(png.size()));
+  file.close();
+  TROOP_CHECK(file.good(), "{} can't be written", words[2]);
+  return 0;
+}
+
+}  // namespace
+}  // namespace troop
+
+int main(int argc, char** argv) { return troop::Main({argv + 1, argv + argc}); }
