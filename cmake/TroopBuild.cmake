@@ -2,7 +2,8 @@
 
 option(TROOP_TESTS "Build the tests" ON)
 option(TROOP_BENCHMARKS "Build the benchmark programs" OFF)
-option(TROOP_PCH "Precompile the headers that most files include" ON)
+option(TROOP_PCH "Precompile the headers that most files of the libraries include" ON)
+option(TROOP_TEST_PCH "The same for the tests" ${TROOP_PCH})
 option(TROOP_FUZZ "Build the fuzz targets with libFuzzer (needs clang)" OFF)
 option(TROOP_CUDA "Look for the CUDA toolkit" OFF)
 set(TROOP_SANITIZE "" CACHE STRING "As -fsanitize= takes them: address,undefined or thread")
@@ -21,7 +22,7 @@ find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
   set(CMAKE_CXX_COMPILER_LAUNCHER
     ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
-  if(TROOP_PCH AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  if((TROOP_PCH OR TROOP_TEST_PCH) AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     add_compile_options(-fpch-preprocess)
   endif()
 endif()
