@@ -131,7 +131,8 @@ class AleAdapter:
             if self._ended():
                 self._begin()
         if self._options.fire:
-            self._act(self._fire)
+            self._held = self._fire  # whatever sticks
+            self._ale.act(self._fire)
             if self._ended():
                 self._begin()
         self._steps = 0

@@ -9,7 +9,7 @@ from gymnasium.spaces.utils import flatten
 from troop_env import adapters, vector
 from troop_env.convert import Actions, Observations, Refused
 
-NEEDS = ("gymnasium",)
+NEEDS = ("gymnasium", "ale_py")
 
 
 def request(name, *, rows=1, limit=-1, wrappers=(), **options):
@@ -272,6 +272,31 @@ class Vectors(unittest.TestCase):
         env.step(numpy.array([0, 1]))
         with self.assertRaisesRegex(RuntimeError, "reset_mask"):
             env.reset([1], [3])
+
+
+class Atari(unittest.TestCase):
+    """The game itself tells whether the ball was served: nobody who waits loses a life before."""
+
+    def lives_lost_by_waiting(self, seed, **options):
+        game = adapters.make(
+            {**request("ALE/Breakout-v5", **options), "action_repeat": 4, "noop_max": 30,
+             "sticky_actions": 0.25})
+        out = numpy.zeros(game.spec["observation"]["shape"], numpy.uint8)
+        game.reset(seed, out)
+        lives = game._ale.lives()  # pylint: disable=protected-access
+        for _ in range(100):
+            game.step(0, out)
+        return lives - game._ale.lives()  # pylint: disable=protected-access
+
+    def test_fire_reset_serves_whatever_action_sticks(self):
+        for seed in range(20):
+            self.assertGreater(self.lives_lost_by_waiting(seed, fire_reset=True), 0, seed)
+        self.assertEqual(self.lives_lost_by_waiting(0), 0)
+
+    def test_fire_reset_is_refused_where_there_is_no_such_button(self):
+        with self.assertRaisesRegex(Refused, "no fire button"):
+            adapters.make({**request("ALE/Freeway-v5", fire_reset=True), "noop_max": 0,
+                           "sticky_actions": 0.0})
 
 
 if __name__ == "__main__":
