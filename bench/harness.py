@@ -53,15 +53,16 @@ def start_environment(threads):
     return environment
 
 
-def run_program(command, cores=None, threads=1, timeout=3600):
-    """Standard output of a program. cores: how many it may use; threads: of its OpenMP."""
+def run_program(command, cores=None, threads=1, timeout=3600, variables=None):
+    """Standard output of a program. cores: how many it may use; threads: of its OpenMP; variables:
+    more of its environment."""
     def pin():
         if cores is not None:
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-cores:])
     try:
         run = subprocess.run([str(word) for word in command], capture_output=True, text=True,
-                             timeout=timeout, env=start_environment(threads), preexec_fn=pin,
-                             check=False, cwd=ROOT)
+                             timeout=timeout, preexec_fn=pin, check=False, cwd=ROOT,
+                             env={**start_environment(threads), **(variables or {})})
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BenchError(f"{command[0]}: {error}") from error
     if run.returncode != 0:

@@ -318,7 +318,7 @@ def draw(program, medians, path):
             ups = (f"{workers}:{workers * points[0][1] / step:.4f}" for workers, step in points)
             words += [f"by {sharding}, {name}", ",".join(ups)]
     title = "VGG-16: images/s over those of one worker"
-    harness.run_program([program, "plot", path, title, *words])
+    harness.run_program([program, "plot", path, title, "workers", "speed-up", *words])
     say(f"sharding: {path}")
 
 

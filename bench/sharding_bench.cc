@@ -3,7 +3,7 @@
 //   sharding_bench map MODEL SHARDING SHARDS
 //   sharding_bench shard MODEL SHARDING SHARDS WORKERS INDEX ENDPOINT
 //   sharding_bench worker MODEL SHARDING SHARDS WORKERS INDEX STEPS COMPUTE_S ENDPOINT...
-//   sharding_bench plot FILE TITLE (NAME X:Y,X:Y,...)...
+//   sharding_bench plot FILE TITLE X_LABEL Y_LABEL (NAME X:Y,X:Y,...)...
 //
 // MODEL: vgg16, vgg16/10 (a tenth of each tensor), whose gradients are zeros, or the file of the
 // digit images, on which it trains. SHARDING: layer or memory. A shard serves until SIGTERM. Each
@@ -152,8 +152,8 @@ int Work(Model* model, const BspRun& run, BspWorker worker,
 }
 
 int Plot(const std::vector<std::string>& words) {
-  LinePlot plot{.title = words[2], .x_label = "workers", .y_label = "speed-up"};
-  for (std::size_t i = 3; i + 1 < words.size(); i += 2) {
+  LinePlot plot{.title = words[2], .x_label = words[3], .y_label = words[4]};
+  for (std::size_t i = 5; i + 1 < words.size(); i += 2) {
     LinePlot::Series series{.name = words[i]};
     for (std::string_view rest = words[i + 1]; !rest.empty();) {
       const std::string_view point = rest.substr(0, rest.find(','));
@@ -174,7 +174,7 @@ int Plot(const std::vector<std::string>& words) {
 
 int Main(const std::vector<std::string>& words) {
   const std::string what = words.empty() ? "" : words[0];
-  if (what == "plot" && words.size() >= 5) return Plot(words);
+  if (what == "plot" && words.size() >= 7) return Plot(words);
   if (words.size() < 4) {
     std::fputs("sharding_bench map|shard|worker|plot ...: see its first lines\n", stderr);
     return 2;

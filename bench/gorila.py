@@ -1,0 +1,170 @@
+"""The suite `gorila`: four bundles against Ape-X with one learner, at the same frames; and Gorila
+with one learner of four slow and gradients spoilt, with its guards and without."""
+import json
+import pathlib
+import random
+import shutil
+import statistics
+
+import harness
+from harness import ROOT, say
+
+# Seeds that no setting was chosen on.
+SEEDS = (2001, 2002, 2003)
+GRID = 40            # points of a curve
+RESAMPLES = 10_000   # of the bootstrap
+APEX, ANNEALED, GORILA = "Ape-X", "Ape-X that anneals", "Gorila with 4 bundles"
+DROPPED = ("too_old", "outliers")
+
+# What differs from the files in configs/, (file, keys): as many frames for all ways of a task, and
+# evaluations for the curves.
+CARTPOLE = {"learner.total_steps": 200_000, "evaluator.every_s": 1}
+BREAKOUT = {"learner.total_steps": 60_000, "evaluator.every_s": 10}
+QUICK = {"learner.total_steps": 10_000}
+CARTPOLE_WAYS = {
+    APEX: ("configs/apex_cartpole.toml", {}),
+    # Gorila's exploration in Ape-X tells what that alone does.
+    ANNEALED: ("configs/apex_cartpole.toml",
+               {"actor.epsilon_steps": 100_000, "actor.epsilon_to": 0.05}),
+    GORILA: ("configs/gorila_cartpole.toml", {}),
+}
+BREAKOUT_WAYS = {
+    APEX: ("configs/apex_breakout.toml", {}),
+    GORILA: ("configs/gorila_breakout.toml", {"actor.epsilon_steps": 30_000}),
+}
+
+# A learner that takes 20 times as long; of all learners' gradients one in a hundred is times -100,
+# `wild`: with the loss that such errors would have; `sly`: with the loss as it was. The slow bundle
+# is to owe few steps at the end: small leases.
+FAULTS = "learner.pace:20:slow:{folder}/slow;learner.push:100:{act}"
+FAULT_KEYS = {"actor.lease_steps": 200}
+GUARDS = {"guarded": {}, "unguarded": {"paramserver.max_staleness": 0,
+                                       "paramserver.outlier_sigmas": 0}}
+FAULTY = {f"{act}, {guards}": (act, keys)
+          for act in ("wild", "sly") for guards, keys in GUARDS.items()}
+
+
+def train(build, folder, config, seed, overrides, failpoint=""):
+    """The run of that folder: its result and its evaluations. One that is done is taken as it is,
+    one that was broken off begins anew."""
+    if not (folder / "result.json").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        (folder.parent / "slow").unlink(missing_ok=True)
+        keys = {"seed": seed, "name": f'"{folder.name}"', "log.dir": f'"{folder.parent}"',
+                **overrides}
+        harness.run_program([build / "troop", "train", ROOT / config, "--plain",
+                             *(f"{key}={value}" for key, value in keys.items())], cores=2,
+                            variables={"TROOP_FAILPOINT": failpoint})
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    lines = harness.parse_lines((folder / "evaluations.jsonl").read_text(encoding="utf-8"))
+    metrics = harness.parse_lines((folder / "metrics.jsonl").read_text(encoding="utf-8"))[-1]
+    say(f"gorila: {folder.name}: {result['final_return_mean']:.1f} in {result['wall_s']:.0f} s")
+    return {"return": result["final_return_mean"], "wall_s": result["wall_s"],
+            "pushes": {why: metrics.get(f"paramserver/pushes_{why}", 0)
+                       for why in ("applied", *DROPPED)},
+            "curve": [(line["steps"], line["return_mean"]) for line in lines]}
+
+
+def interval(values):
+    """Of 95 % for the mean, by bootstrap: percentiles of the means of resamples."""
+    rng = random.Random(1)
+    means = sorted(statistics.fmean(rng.choices(values, k=len(values))) for _ in range(RESAMPLES))
+    return means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES)]
+
+
+def value_at(curve, steps):
+    """Between the two evaluations around; before the first as there, after the last as there."""
+    if steps <= curve[0][0]:
+        return curve[0][1]
+    for (x0, y0), (x1, y1) in zip(curve, curve[1:]):
+        if x0 <= steps <= x1 and x1 > x0:
+            return y0 + (y1 - y0) * (steps - x0) / (x1 - x0)
+    return curve[-1][1]
+
+
+def mean_curve(runs, steps):
+    points = [steps * i / GRID for i in range(GRID + 1)]
+    return [(x, statistics.fmean(value_at(run["curve"], x) for run in runs)) for x in points]
+
+
+def add(sides, case, runs, peer=None):
+    """The mean over the seeds and its interval; of the other side, under its name."""
+    returns = [run["return"] for run in runs]
+    low, high = interval(returns)
+    more = {"peer": peer, "peer_version": f"{len(runs)} seeds"} if peer else {}
+    for metric, value in (("return", statistics.fmean(returns)), ("return, 95 % from", low),
+                          ("return, 95 % to", high)):
+        harness.collect([{"case": case, "metric": metric, "unit": "return", "values": [value],
+                          **more}], sides)
+    say(f"gorila: {case}{f' ({peer})' if peer else ''}: {statistics.fmean(returns):.1f} "
+        f"[{low:.1f}, {high:.1f}]")
+
+
+def shares_of(runs):
+    """Of all pushes to all shards: what became of them."""
+    sums = {why: sum(run["pushes"][why] for run in runs) for why in ("applied", *DROPPED)}
+    return {why: count / max(1, sum(sums.values())) for why, count in sums.items()}
+
+
+def draw(build, path, title, curves):
+    words = []
+    for name, curve in curves.items():
+        words += [name, ",".join(f"{x:.0f}:{y:.3f}" for x, y in curve)]
+    harness.run_program([build / "bench/sharding_bench", "plot", path, title, "agent steps",
+                         "return", *words])
+    say(f"gorila: {path}")
+
+
+def train_all(build, root, keys, ways, seeds):
+    """{way: its runs}, seed by seed: what is there when it is broken off is of all ways."""
+    runs = {way: [] for way in ways}
+    for seed in seeds:
+        for way, (config, more, *act) in ways.items():
+            name = f"{pathlib.Path(config).stem}-{way}-{seed}".replace(",", "").replace(" ", "_")
+            failpoint = FAULTS.format(folder=root, act=act[0]) if act else ""
+            runs[way].append(train(build, root / name, config, seed, {**keys, **more}, failpoint))
+    return runs
+
+
+def add_beside(case, ways, peer, runs, ours, peers):
+    for way in ways:
+        add(ours, f"{case}, {way}", runs[way])
+        add(peers, f"{case}, {way}", runs[peer], peer)
+
+
+def cartpole(build, quick, root, ours, peers):
+    keys = {**CARTPOLE, **(QUICK if quick else {})}
+    steps = keys["learner.total_steps"]
+    config, more = CARTPOLE_WAYS[GORILA]
+    faulty = {way: (config, {**more, **FAULT_KEYS, **guards}, act)
+              for way, (act, guards) in FAULTY.items()}
+    if quick:
+        faulty = dict(list(faulty.items())[:1])
+    runs = train_all(build, root, keys, {**CARTPOLE_WAYS, **faulty}, SEEDS[:1] if quick else SEEDS)
+    add_beside(f"CartPole-v1, {steps:,} steps", (ANNEALED, GORILA), APEX, runs, ours, peers)
+    add_beside("CartPole-v1, Gorila with faults", faulty, GORILA, runs, ours, peers)
+    for way in faulty:
+        say(f"gorila: {way}: pushes " + ", ".join(f"{why} {share:.2%}" for why, share
+                                                  in shares_of(runs[way]).items()))
+    curves = {"no faults": runs[GORILA], **{way: runs[way] for way in faulty}}
+    draw(build, root / "gorila.png" if quick else ROOT / "docs/gorila.png",
+         "Gorila on CartPole, with guards and without",
+         {name: mean_curve(some, steps) for name, some in curves.items()})
+
+
+def breakout(build, root, ours, peers):
+    runs = train_all(build, root, BREAKOUT, BREAKOUT_WAYS, SEEDS)
+    case = f"MinAtar Breakout, {BREAKOUT['learner.total_steps']:,} steps"
+    add_beside(case, (GORILA,), APEX, runs, ours, peers)
+
+
+def run(build, quick, machine):
+    ours, peers = {}, {}
+    root = build / "bench_gorila_quick" if quick else ROOT / "build/bench_gorila"
+    if quick:
+        shutil.rmtree(root, ignore_errors=True)
+    cartpole(build, quick, root, ours, peers)
+    if not quick:
+        breakout(build, root, ours, peers)
+    return harness.pair("gorila", ours, peers, machine)
