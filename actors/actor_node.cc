@@ -43,13 +43,14 @@ Status ActorNode::Build() {
                        .index = first + i,
                        .episode = incarnation << 32 | episode});
   };
-  TROOP_ASSIGN_OR_RETURN(runner_, EnvRunner::Make(config_, size,
-                                                  {.env = EnvOptionsFor(config_),
-                                                   .seed = seed,
-                                                   .first = first,
-                                                   .before_step = Failpoint::kActorStep,
-                                                   .reward = Failpoint::kActorReward,
-                                                   .observation = Failpoint::kActorObservation}));
+  TROOP_ASSIGN_OR_RETURN(
+      runner_, EnvRunner::Make(config_, size,
+                               {.env = BeatingEnvOptions(config_, network_, member_, &metrics_),
+                                .seed = seed,
+                                .first = first,
+                                .before_step = Failpoint::kActorStep,
+                                .reward = Failpoint::kActorReward,
+                                .observation = Failpoint::kActorObservation}));
   state_.resize(std::size_t(size));
   const TrajectorySpec trajectory = Trajectory();
   for (std::size_t i = 0; i < state_.size(); ++i) {

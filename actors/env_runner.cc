@@ -19,6 +19,18 @@ bool Flag(const ConstTensor& t, std::size_t i) { return t.as<std::uint8_t>()[i] 
 
 }  // namespace
 
+EnvOptions BeatingEnvOptions(const Config& config, Network* network, FleetMember* member,
+                             const Metrics* metrics) {
+  EnvOptions options = EnvOptionsFor(config);
+  if (options.wait) return options;  // one thread, whose time is not the clock's
+  options.while_starting = [network, member, metrics](Time now) {
+    network->Pump(now);
+    member->Poll(now, *metrics);
+    return member->lost();
+  };
+  return options;
+}
+
 Result<std::unique_ptr<EnvRunner>> EnvRunner::Make(const Config& config, int size,
                                                    Options options) {
   std::unique_ptr<EnvRunner> runner(new EnvRunner);

@@ -12,9 +12,17 @@
 #include "actors/frame_stack.h"
 #include "actors/policy.h"
 #include "core/failpoint.h"
+#include "core/metrics.h"
 #include "envs/vector_env.h"
+#include "net/control.h"
+#include "net/network.h"
 
 namespace troop {
+
+// The config's [env] keys, where `member` goes on beating while processes start. All outlive what
+// is made with them.
+EnvOptions BeatingEnvOptions(const Config& config, Network* network, FleetMember* member,
+                             const Metrics* metrics);
 
 // Plays N environments with a policy, and keeps what is bad out of the steps that it gives: a step
 // with a fault, or of which the reward, an observation or a q-value is NaN or infinite, is none.

@@ -21,8 +21,10 @@ constexpr std::uint64_t kFinalRound = std::uint64_t{1} << 43;
 constexpr Duration kPullEvery = Milliseconds(5);
 
 // An evaluation ends, whatever the policy does: where an episode has no limit, it gets one.
-Result<EnvOptions> EvaluationOptions(const Config& config) {
+Result<EnvOptions> EvaluationOptions(const Config& config,
+                                     const std::function<Status(Time)>& while_starting) {
   EnvOptions options = EnvOptionsFor(config);
+  options.while_starting = while_starting;
   TROOP_ASSIGN_OR_RETURN(const EnvSpec env, FindEnvSpec(config.env.id, options));
   if (env.max_episode_steps == 0) {
     options.max_episode_steps = config.evaluator.max_episode_steps;
@@ -64,7 +66,7 @@ Result<std::unique_ptr<Evaluation>> Evaluation::Make(const Config& config, const
     e->faults_before_ = e->runner_->faults();
   } else {
     before.reset();  // two sets of processes are not needed
-    TROOP_ASSIGN_OR_RETURN(EnvOptions env, EvaluationOptions(config));
+    TROOP_ASSIGN_OR_RETURN(EnvOptions env, EvaluationOptions(config, options.while_starting));
     env.wait |= options.wait;
     TROOP_ASSIGN_OR_RETURN(e->runner_, EnvRunner::Make(config, int(size),
                                                        {.env = std::move(env),
@@ -140,7 +142,9 @@ Result<std::unique_ptr<EvaluatorNode>> EvaluatorNode::Make(const Config& config,
 Status EvaluatorNode::Connect() {
   if (weights_) return Status::Ok();
   if (!env_) {
-    TROOP_ASSIGN_OR_RETURN(env_, FindEnvSpec(config_.env.id, EnvOptionsFor(config_)));
+    TROOP_ASSIGN_OR_RETURN(
+        env_,
+        FindEnvSpec(config_.env.id, BeatingEnvOptions(config_, network_, member_, &metrics_)));
   }
   TROOP_ASSIGN_OR_RETURN(weights_, ConnectWeights(config_, *env_, network_, member_));
   return Status::Ok();
@@ -223,9 +227,14 @@ Status EvaluatorNode::Begin() {
   const std::int64_t episodes =
       final ? config_.evaluator.final_episodes : config_.evaluator.episodes;
   TROOP_ASSIGN_OR_RETURN(
-      running_,
-      Evaluation::Make(config_, {.episodes = episodes, .round = round, .version = newest_->version},
-                       newest_->value.as<float>(), std::move(last_)));
+      running_, Evaluation::Make(
+                    config_,
+                    {.episodes = episodes,
+                     .round = round,
+                     .version = newest_->version,
+                     .while_starting =
+                         BeatingEnvOptions(config_, network_, member_, &metrics_).while_starting},
+                    newest_->value.as<float>(), std::move(last_)));
   return Status::Ok();
 }
 

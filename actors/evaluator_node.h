@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -23,6 +24,7 @@ class Evaluation {
     std::uint64_t round = 0;    // an evaluation of the same config and round plays the same
     std::uint64_t version = 0;  // of the weights
     bool wait = false;          // for environments that take their time (EnvOptions)
+    std::function<Status(Time)> while_starting;  // as EnvOptions'
   };
   // `before`: an evaluation of the same config, whose environments play on; nullptr: new ones.
   static Result<std::unique_ptr<Evaluation>> Make(const Config& config, const Options& options,

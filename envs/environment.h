@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -77,6 +78,9 @@ struct EnvOptions {
   Duration step_timeout = Seconds(10);  // one step or reset of one environment
   bool measure = false;  // processes tell how long their environments took: VectorEnv::inside()
   bool wait = false;     // Poll of a VectorEnv waits for its result: one thread for a whole run
+  // Every few milliseconds while processes start for the first time, which can take long, and who
+  // wants them is waiting. What isn't ok ends that.
+  std::function<Status(Time)> while_starting;
 };
 
 EnvOptions EnvOptionsFor(const Config& config);  // its [env] keys

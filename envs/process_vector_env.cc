@@ -160,7 +160,9 @@ Status ProcessVectorEnv::AwaitAll(EnvWorker::Event wanted) {
           "role's log",
           id_, death.what);
     }
-    if (left == before) std::this_thread::sleep_for(std::chrono::microseconds(200));
+    if (left < before) continue;
+    if (options_.while_starting) TROOP_RETURN_IF_ERROR(options_.while_starting(clock_.Now()));
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
   return Status::Ok();
 }

@@ -82,6 +82,9 @@ class Counter:
     def _nap(self):
         time.sleep(0.01)
 
+    def _doze(self):
+        time.sleep(2.5)
+
     def _kill(self):
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -50,5 +50,14 @@ TEST_F(PythonEnvironmentTest, ACrashCostsNotTheRun) {
   ExpectNoneLeft();
 }
 
+TEST_F(PythonEnvironmentTest, ASlowStartIsNotTakenForAHang) {
+  const auto troop = TrainCounter(
+      {"fleet.actors=1", "env.options.fault=doze", "env.options.at=-1", "fleet.hung_after_s=1.5"});
+  ExpectDone(troop.get(), 3001);
+  EXPECT_FALSE(FileHas(run() + "/logs/launcher.log", "restart 1"))
+      << FileText(run() + "/logs/launcher.log");
+  ExpectNoneLeft();
+}
+
 }  // namespace
 }  // namespace troop
