@@ -7,10 +7,11 @@ import shutil
 import statistics
 
 import harness
-from harness import ROOT, say
+from harness import ROOT, BenchError, say
 
 # Seeds that no setting was chosen on.
 SEEDS = (2001, 2002, 2003)
+PARTS = ("cartpole", "breakout")
 GRID = 40            # points of a curve
 RESAMPLES = 10_000   # of the bootstrap
 APEX, ANNEALED, GORILA = "Ape-X", "Ape-X that anneals", "Gorila with 4 bundles"
@@ -159,12 +160,16 @@ def breakout(build, root, ours, peers):
     add_beside(case, (GORILA,), APEX, runs, ours, peers)
 
 
-def run(build, quick, machine):
+def run(build, quick, machine, only):
+    for part in only:
+        if part not in PARTS:
+            raise BenchError(f"gorila has no part {part}: {' '.join(PARTS)}")
     ours, peers = {}, {}
     root = build / "bench_gorila_quick" if quick else ROOT / "build/bench_gorila"
     if quick:
         shutil.rmtree(root, ignore_errors=True)
-    cartpole(build, quick, root, ours, peers)
-    if not quick:
+    if not only or "cartpole" in only:
+        cartpole(build, quick, root, ours, peers)
+    if "breakout" in only or not (quick or only):
         breakout(build, root, ours, peers)
     return harness.pair("gorila", ours, peers, machine)
