@@ -37,13 +37,15 @@ def steps_per_second(step, actions, seconds):
     return steps / elapsed
 
 
-def emit(case, peer, version, step, count, quick, *, frames=1, **checks):
+def emit(case, peer, version, step, count, quick, *, frames=1, share=1, **checks):
+    """share: of the calls, those that step an environment and don't only reset it."""
     seconds = 0.5 if quick else 2
     actions = draw(count, ACTION_BATCHES)
     steps_per_second(step, actions, seconds / 4)  # warms up
     name = ("frames_per_s", "frames/s") if frames > 1 else ("steps_per_s", "steps/s")
     line = {"case": case, "metric": name[0], "unit": name[1],
-            "values": [frames * steps_per_second(step, actions, seconds) for _ in range(REPEATS)],
+            "values": [share * frames * steps_per_second(step, actions, seconds)
+                       for _ in range(REPEATS)],
             "peer": peer, "peer_version": version, **checks}
     print(json.dumps(line), flush=True)
 
@@ -61,7 +63,7 @@ def cartpole(quick):
         ends += int((terminated | truncated).sum())
         steps += int((reward != 0).sum())   # a step that only resets has none
     emit("gymnasium-cartpole-8", "gymnasium", gymnasium.__version__, make().step, 2, quick,
-         play=[steps / ends])
+         share=steps / (steps + ends), play=[steps / ends])
 
 
 def brightness(step, count):
