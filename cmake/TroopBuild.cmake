@@ -42,8 +42,8 @@ add_compile_options(-Wall -Wextra -Wno-missing-field-initializers -ffp-contract=
 if(TROOP_SANITIZE)
   add_compile_options(-fsanitize=${TROOP_SANITIZE} -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${TROOP_SANITIZE})
-  # With GCC these four take as long to compile as all the rest. A null pointer the address sanitizer
-  # finds as well; what decodes bytes from outside is built with all of them for fuzzing.
+  # With GCC these four take as long to compile as all the rest. A null pointer is found all the
+  # same; what decodes bytes from outside is built with all of them for fuzzing.
   if(TROOP_SANITIZE MATCHES "undefined" AND NOT TROOP_FUZZ)
     add_compile_options(-fno-sanitize=null,alignment,object-size,vptr)
   endif()
