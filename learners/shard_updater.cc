@@ -164,8 +164,9 @@ bool ShardUpdater::Begin(Time now) {
   return true;
 }
 
-// No batch. The last steps of a learner that has no more are pushed; nobody is to wait for one that
-// has none for a while.
+// No batch. Nobody is to wait for one that has none for a while. Before it leaves, its last steps
+// are pushed where it has no more batches, and where the pull that lets it in again would overwrite
+// them.
 bool ShardUpdater::Rest(Time now) {
   if (!jobs_.empty() || !takes_part_ || leaving_) {
     rests_since_.reset();
@@ -173,7 +174,8 @@ bool ShardUpdater::Rest(Time now) {
   }
   if (!rests_since_) rests_since_ = now;
   if (!exhausted_ && !enough_ && now - *rests_since_ < kPatience) return false;
-  if (exhausted_ && replica_.WantsFlush()) {
+  const bool overwritten = options_.config->paramserver.mode == "local_sgd";
+  if ((exhausted_ || overwritten) && replica_.WantsFlush()) {
     at_ = At::kPushing;
     return true;
   }

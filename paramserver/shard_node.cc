@@ -67,7 +67,8 @@ Turn ShardNode::Step(Time now) {
   CollectSave();
   FollowTerms();
   if (!result_.ok()) return Turn::Done();
-  if (server_ && server_->backup() != nullptr && server_->backup()->deposed()) StepDown();
+  // Where its backup knows of a newer term it answers nothing until it has heard of that, too: it
+  // may well be the primary of that one.
   if (server_) TickServer(now);
   const bool over = draining_ || member.stop() || member.phase() == Phase::kDone;
   if (over && !saved_final_ && server_ && !save_) Save(true);
@@ -97,7 +98,7 @@ void ShardNode::FollowTerms() {
   const bool primary = now.primary == seat_ && now.primary_incarnation == incarnation;
   const bool backup = now.backup == seat_ && now.backup_incarnation == incarnation;
   if (now.term != term_.term) {
-    const bool stays = primary && now.since == term_.since;
+    const bool stays = primary && now.since == term_.since && (server_ || load_);
     term_ = now;
     heard_ = now.term;
     if (!stays) StepDown();

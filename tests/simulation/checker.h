@@ -21,8 +21,9 @@ namespace troop::simulation {
 // The first breach is kept, in words.
 class Checker {
  public:
-  // `durable`: an acknowledgement means the disk.
-  Checker(int shards, bool durable);
+  // `durable`: an acknowledgement means the disk. `goes_back`: parameter shards make the updates,
+  // and one that comes back from its disk has fewer.
+  Checker(int shards, bool durable, bool goes_back = false);
   ~Checker();
 
   // The history of one process; lives as long as the checker.
@@ -69,7 +70,7 @@ class Checker {
   bool IsNewest(const Teller& teller);
   std::string Describe(const std::string& who, const Name& name, const char* what) const;
 
-  const bool durable_;
+  const bool durable_, goes_back_;
   std::vector<std::unique_ptr<Teller>> tellers_;
   std::vector<Shard> shards_;
   Names sent_;

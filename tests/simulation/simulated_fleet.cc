@@ -124,7 +124,8 @@ Fleet::Fleet(const Plan& plan)
     : plan_(plan),
       rng_({.run_seed = plan.seed, .index = 3}),
       weather_(plan.seed),
-      checker_(int(plan.config.replay.shards), plan.config.replay.ack == "disk") {}
+      checker_(int(plan.config.replay.shards), plan.config.replay.ack == "disk",
+               plan.config.learner.sync == "paramserver") {}
 
 Status Fleet::BeginRun() {
   hub_ = MakeSimHub();
