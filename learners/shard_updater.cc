@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <deque>
 #include <optional>
+#include <utility>
 
 #include "core/failpoint.h"
 #include "core/log.h"
@@ -78,7 +79,8 @@ class ShardUpdater final : public Updater {
   int learners() const override;
 
  private:
-  enum class At { kRest, kPulling, kComputing, kPushing, kLeaving };
+  // kFlushing: steps of batches that are done, before it leaves.
+  enum class At { kRest, kPulling, kComputing, kPushing, kFlushing, kLeaving };
 
   Status Connect();
   bool HasBatch() const { return !jobs_.empty() && next_ < jobs_.front()->batches.size(); }
@@ -140,6 +142,7 @@ bool ShardUpdater::Advance(Time now) {
     case At::kComputing:
       return TakeGradient(now);
     case At::kPushing:
+    case At::kFlushing:
       return Push(now);
     case At::kLeaving:
       if (!client_->TakePull()) return false;
@@ -176,7 +179,7 @@ bool ShardUpdater::Rest(Time now) {
   if (!exhausted_ && !enough_ && now - *rests_since_ < kPatience) return false;
   const bool overwritten = options_.config->paramserver.mode == "local_sgd";
   if ((exhausted_ || overwritten) && replica_.WantsFlush()) {
-    at_ = At::kPushing;
+    at_ = At::kFlushing;
     return true;
   }
   if (client_->pushes_open() > 0 || !client_->RequestLeave(now).ok()) return false;
@@ -262,8 +265,8 @@ bool ShardUpdater::Push(Time now) {
   const float loss = report_.ok() ? float(report_->loss) : 0;
   const Status pushed = client_->Push(now, replica_.Payload(), learning_rate_, loss);
   replica_.Pushed();
-  at_ = At::kRest;
-  if (jobs_.empty()) return true;
+  // A job that was taken while it flushed has not begun.
+  if (std::exchange(at_, At::kRest) == At::kFlushing) return true;
   if (!pushed.ok()) jobs_.front()->status = pushed;
   EndBatch();
   return true;
@@ -277,7 +280,7 @@ void ShardUpdater::EndBatch() {
 // What is left of the jobs is not done. What waits for an answer does not wait for it.
 void ShardUpdater::Abandon() {
   if (at_ == At::kComputing || jobs_.empty()) return;
-  if (at_ == At::kPushing) replica_.Pushed();
+  if (at_ == At::kPushing || at_ == At::kFlushing) replica_.Pushed();
   if (at_ != At::kLeaving) at_ = At::kRest;
   held_until_.reset();
   for (const auto& job : jobs_) {

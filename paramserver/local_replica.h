@@ -32,8 +32,11 @@ class LocalReplica {
   // REQUIRES: CheckReplicaOptions is ok.
   LocalReplica(const ReplicaOptions& options, std::int64_t parameters);
 
-  // Before each step. True before the first.
-  bool WantsPull() const { return steps_ - pulled_at_ >= options_.fetch_every || version_ == 0; }
+  // Before each step. True before the first, and behind a value that was pushed: the mean counts.
+  bool WantsPull() const {
+    const bool averaged = options_.push_value && pushed_at_ > pulled_at_;
+    return steps_ - pulled_at_ >= options_.fetch_every || version_ == 0 || averaged;
+  }
   // [P], of all shards. A learner that pushes pulls after its pushes were answered or in the order
   // of its channel, so that they are in here.
   void Pulled(std::uint64_t version, std::span<const float> value);

@@ -58,8 +58,8 @@ void ShardBackup::Poll(Time now) {
 void ShardBackup::TakeAnswer(const Status& status, Time now) {
   if (status.ok()) return open_.pop_front();
   if (status.code() == Code::kAborted) {
-    if (!deposed_) LogWarning("this shard has another primary by now: {}", status.message());
-    deposed_ = true;
+    if (!outdated_) LogWarning("waits to hear of a newer term: {}", status.message());
+    outdated_ = true;
   }
   LogDebug("the backup lost track: {}", status.message());
   for (const Open& open : open_) {

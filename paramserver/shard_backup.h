@@ -26,15 +26,13 @@ class ShardBackup {
       : channel_(std::move(channel)), term_(term), course_(course) {}
 
   // The state was not sent yet, or in vain.
-  bool WantsState(Time now) const { return !state_sent_ && !deposed_ && now >= send_after_; }
+  bool WantsState(Time now) const { return !state_sent_ && !outdated_ && now >= send_after_; }
   void SendState(const Buffer& snapshot);
   // REQUIRES: has_all().
   void SendUpdate(const ShardUpdate& update);
   void Poll(Time now);
   // It has all.
   bool has_all() const { return state_sent_ && open_.empty(); }
-  // A newer term has begun: this primary is none any more.
-  bool deposed() const { return deposed_; }
   std::uint64_t term() const { return term_; }
 
  private:
@@ -48,7 +46,7 @@ class ShardBackup {
   std::unique_ptr<Channel> channel_;
   const std::uint64_t term_, course_;
   std::deque<Open> open_;
-  bool state_sent_ = false, deposed_ = false;
+  bool state_sent_ = false, outdated_ = false;
   Time send_after_{};
 };
 

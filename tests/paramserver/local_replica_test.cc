@@ -116,6 +116,25 @@ TEST(LocalReplicaTest, ValuesAreAveragedEveryHSteps) {
   }
 }
 
+// A learner that pauses pushes what it has, and H counts from the pull behind that.
+TEST(LocalReplicaTest, AValueThatIsPushedEarlyIsPulledForBeforeTheNextStep) {
+  LocalReplica replica({.fetch_every = 4, .push_every = 4, .push_value = true}, kParameters);
+  const Floats value = FirstValue();
+  replica.Pulled(1, value);
+  for (int i = 0; i < 2; ++i) replica.Step(GradientAt(replica.value(), 0, 0), 0.01f);
+  EXPECT_FALSE(replica.WantsPull());
+  ASSERT_TRUE(replica.WantsFlush());
+  replica.Pushed();
+  ASSERT_TRUE(replica.WantsPull());
+  replica.Pulled(2, value);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_FALSE(replica.WantsPull()) << i;
+    EXPECT_FALSE(replica.WantsPush()) << i;
+    replica.Step(GradientAt(replica.value(), 0, 0), 0.01f);
+  }
+  EXPECT_TRUE(replica.WantsPush());
+}
+
 TEST(LocalReplicaTest, OptionsOutOfRangeAreRefused) {
   EXPECT_FALSE(CheckReplicaOptions({.fetch_every = 0}).ok());
   EXPECT_FALSE(CheckReplicaOptions({.push_every = 0}).ok());
