@@ -40,7 +40,7 @@ Result<std::unique_ptr<EnvRunner>> EnvRunner::Make(const Config& config, int siz
   r.envs_state_.resize(std::size_t(size));
   r.ones_.resize(std::size_t(size));
   const auto seeder = [&r](int i) {
-    return r.options_.seed(std::size_t(i), r.envs_state_[std::size_t(i)].begun++);
+    return r.options_.seed(std::size_t(i), r.envs_state_[std::size_t(i)].seeds++);
   };
   TROOP_ASSIGN_OR_RETURN(r.envs_, MakeVectorEnv(config.env.id, r.options_.env, size, seeder));
   r.spec_ = r.envs_->spec();
@@ -162,8 +162,8 @@ void EnvRunner::TakeStep() {
     if (fault || one.ended()) starting_.push_back(int(i));
     if (bad && !fault) {
       // An environment whose episode ended has begun the next already.
-      const std::uint64_t episode = env.begun - (one.ended() ? 2 : 1);
-      Note(i, {.what = ToString(*bad), .episode = episode, .step = env.step});
+      const std::uint64_t number = episode(i) - (one.ended() ? 1 : 0);
+      Note(i, {.what = ToString(*bad), .episode = number, .step = env.step});
       if (!one.ended()) to_restart_.push_back(int(i));
     } else if (one.ended()) {
       env.troubles_in_a_row = 0;

@@ -48,7 +48,9 @@ class EnvRunner {
   std::size_t size() const { return envs_state_.size(); }
   Policy& policy() { return *policy_; }
   const VectorEnv& envs() const { return *envs_; }  // for drawing
-  std::uint64_t episode(std::size_t i) const { return envs_state_[i].begun - 1; }
+  std::uint64_t episode(std::size_t i) const {
+    return envs_state_[i].seeds - 1 - std::uint64_t(envs_->seeds_ahead());
+  }
   std::uint64_t step(std::size_t i) const { return envs_state_[i].step; }  // within the episode
 
   // Takes what the environments have ready. True: one() and all that belongs to it is of a new
@@ -83,7 +85,7 @@ class EnvRunner {
  private:
   enum class Waiting : std::uint8_t { kNothing, kFirst, kStep, kRestart };
   struct EnvState {
-    std::uint64_t begun = 0;             // episodes
+    std::uint64_t seeds = 0;             // that were asked for, one for each episode
     std::uint64_t step = 0;              // within the last of them
     std::int64_t troubles_in_a_row = 0;  // faults and bad numbers since the last whole good episode
   };

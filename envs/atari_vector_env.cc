@@ -35,6 +35,7 @@ class AtariVectorEnv final : public VectorEnv {
   std::span<const EnvFault> faults() const override { return raw_->faults(); }
   int fd() const override { return raw_->fd(); }
   Status status() const override { return raw_->status(); }
+  int seeds_ahead() const override { return raw_->seeds_ahead(); }
   Environment::Picture Render(int index) const override { return raw_->Render(index); }
   std::optional<Duration> inside() const override { return raw_->inside(); }
 

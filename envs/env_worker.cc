@@ -125,7 +125,7 @@ EnvWorker::Event EnvWorker::Late(Time now) {
   }
   const bool starting = state_ != State::kBusy;
   const std::uint32_t reached = starting ? 0 : progress();
-  if (reached > progress_ && reached <= std::uint32_t(layout_.rows)) {
+  if (reached > progress_ && reached <= 2 * std::uint32_t(layout_.rows)) {
     progress_ = reached;
     since_ = now;
   }
@@ -147,8 +147,11 @@ EnvWorker::Event EnvWorker::Die(std::string what, Status final) {
             .starting = !busy,
             .resetting = busy && resetting(),
             .final = std::move(final)};
-  const std::uint32_t row = busy ? progress() : 0;
-  if (row >= 1 && row <= std::uint32_t(layout_.rows)) death_.row = int(row) - 1;
+  const std::uint32_t reached = busy ? progress() : 0;
+  if (reached >= 1 && reached <= 2 * std::uint32_t(layout_.rows)) {
+    death_.row = int(reached - 1) / 2;
+    death_.resetting = reached == worker::Progress(std::size_t(death_.row), true);
+  }
   state_ = State::kDown;
   return Event::kDied;
 }

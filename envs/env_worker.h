@@ -25,7 +25,8 @@ class EnvWorker {
     bool wait = false;  // Poll waits for an answer, 100 ms at most
   };
   enum class Event { kNothing, kSpec, kReady, kDone, kDied };
-  // How it died: what was under way, and the row where that is known (else -1).
+  // How it died: what was under way, and the row where that is known (else -1); `resetting`: that
+  // row, or the round where no row is known.
   struct Death {
     std::string what;
     int row = -1;

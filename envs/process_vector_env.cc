@@ -45,15 +45,17 @@ class ProcessVectorEnv final : public VectorEnv {
   std::span<const EnvFault> faults() const override { return faults_; }
   int fd() const override { return epoll_; }
   Status status() const override { return status_; }
+  int seeds_ahead() const override { return 1; }
   Environment::Picture Render(int index) const override;
   std::optional<Duration> inside() const override;
 
  private:
   struct Row {
     std::uint64_t seed = 0;
-    std::int64_t step = 0;    // that was asked for last, within the episode
-    bool ended = true;        // wants a seed and a reset
-    bool ended_well = false;  // in the batch that is being made
+    std::optional<std::uint64_t> next_seed;  // which the worker knows
+    std::int64_t step = 0;                   // that was asked for last, within the episode
+    bool ended = true;                       // wants a seed and a reset
+    bool ended_well = false;                 // in the batch that is being made
     std::optional<EnvFault> fault;
   };
   struct Worker {
@@ -70,11 +72,14 @@ class ProcessVectorEnv final : public VectorEnv {
   void Advance(Worker* worker, Time now);
   void BeginStart(Worker* worker, Time now);
   void TakeSpec(Worker* worker, Time now);
-  void TakeSteps(Worker* worker);
+  void TakeSteps(Worker* worker, Time now);
   void TakeResets(Worker* worker, Time now);
   void TakeDeath(Worker* worker, Time now);
+  void PutOff(Worker* worker, Time now, const std::string& why);
   void CountBadStart(Worker* worker, const std::string& why);
   void AskSeeds();
+  void SeedNext(int index);
+  void TakeEnd(int index, std::uint8_t flags, std::string* bad);
   void Fail(int index, std::int64_t step, std::string what);
   const StepBatch* Finish();
   void Pause(Time now) const;
@@ -88,6 +93,10 @@ class ProcessVectorEnv final : public VectorEnv {
   std::span<std::byte> Observation(int index) const {
     const std::size_t bytes = plan_.observation_bytes;
     return {memory_.get() + plan_.all.observation + std::size_t(index) * bytes, bytes};
+  }
+  std::span<std::byte> Final(int index) const {
+    const std::size_t bytes = plan_.observation_bytes;
+    return {memory_.get() + plan_.all.final + std::size_t(index) * bytes, bytes};
   }
 
   std::string id_;
@@ -276,11 +285,18 @@ void ProcessVectorEnv::AskSeeds() {
       const auto at = std::size_t(i);
       At<std::uint8_t>(plan_.all.reset)[at] = row.ended ? 1 : 0;
       if (!row.ended) continue;
-      row.seed = seeder_(i);
-      At<std::uint64_t>(plan_.all.seed)[at] = row.seed;
+      SeedNext(i);
+      row.seed = *std::exchange(row.next_seed, std::nullopt);
       worker.to_reset = true;
     }
   }
+}
+
+// Asked for once: an episode that could not begin has its seed from before.
+void ProcessVectorEnv::SeedNext(int index) {
+  const auto at = std::size_t(index);
+  if (!rows_[at].next_seed) rows_[at].next_seed = seeder_(index);
+  At<std::uint64_t>(plan_.all.seed)[at] = *rows_[at].next_seed;
 }
 
 void ProcessVectorEnv::Advance(Worker* worker, Time now) {
@@ -296,7 +312,7 @@ void ProcessVectorEnv::Advance(Worker* worker, Time now) {
       if (worker->process.resetting())
         TakeResets(worker, now);
       else
-        TakeSteps(worker);
+        TakeSteps(worker, now);
       break;
     case EnvWorker::Event::kDied:
       TakeDeath(worker, now);
@@ -328,12 +344,13 @@ void ProcessVectorEnv::TakeSpec(Worker* worker, Time now) {
   worker->process.Map(plan_.Of(index, worker->first, worker->rows), memory_.get(), now);
 }
 
-void ProcessVectorEnv::TakeSteps(Worker* worker) {
+void ProcessVectorEnv::TakeSteps(Worker* worker, Time now) {
+  std::string bad;
   for (int i = worker->first; i < worker->first + worker->rows; ++i) {
     const auto at = std::size_t(i);
     Row& row = rows_[at];
     const std::uint8_t flags = At<std::uint8_t>(plan_.all.flags)[at];
-    if ((flags & worker::kFault) != 0) {
+    if ((flags & worker::kFault) != 0 && (flags & worker::kBegun) == 0) {
       Fail(i, row.step, FaultText(i));
       continue;
     }
@@ -342,10 +359,28 @@ void ProcessVectorEnv::TakeSteps(Worker* worker) {
     truncated_.as<std::uint8_t>()[at] = (flags & worker::kTruncated) != 0 ? 1 : 0;
     row.ended = (flags & (worker::kTerminated | worker::kTruncated)) != 0;
     if (!row.ended) continue;
-    row.ended_well = true;
     worker->deaths = 0;
-    std::ranges::copy(Observation(i), final_observation_.bytes().begin() +
-                                          i * std::ptrdiff_t(Observation(i).size()));
+    TakeEnd(i, flags, &bad);
+  }
+  if (!bad.empty()) PutOff(worker, now, bad);
+}
+
+// An episode that ended well; the next may have begun, or have failed to.
+void ProcessVectorEnv::TakeEnd(int index, std::uint8_t flags, std::string* bad) {
+  Row& row = rows_[std::size_t(index)];
+  const bool begun = (flags & worker::kBegun) != 0;
+  const std::size_t bytes = plan_.observation_bytes;
+  row.ended_well = true;
+  std::ranges::copy(begun ? Final(index) : Observation(index),
+                    final_observation_.bytes().subspan(std::size_t(index) * bytes).begin());
+  if (!begun) return;
+  row.seed = *std::exchange(row.next_seed, std::nullopt);
+  if ((flags & worker::kFault) != 0) {
+    *bad = FaultText(index);
+    Fail(index, 0, *bad);
+  } else {
+    row.ended = false;
+    row.step = 0;
   }
 }
 
@@ -362,12 +397,16 @@ void ProcessVectorEnv::TakeResets(Worker* worker, Time now) {
       rows_[at].step = 0;
     }
   }
-  if (bad.empty()) {
+  if (bad.empty())
     worker->bad_starts = 0;
-    return;
-  }
+  else
+    PutOff(worker, now, bad);
+}
+
+// A round in which an episode could not begin.
+void ProcessVectorEnv::PutOff(Worker* worker, Time now, const std::string& why) {
   worker->not_before = now + Backoff(worker->bad_starts + 1);
-  CountBadStart(worker, bad);
+  CountBadStart(worker, why);
 }
 
 // All its environments lost their episodes.
@@ -380,7 +419,12 @@ void ProcessVectorEnv::TakeDeath(Worker* worker, Time now) {
   if (!death.starting) worker->to_reset = false;
   worker->not_before = now + Backoff(++worker->deaths);
   for (int i = worker->first; i < worker->first + worker->rows; ++i) {
-    const Row& row = rows_[std::size_t(i)];
+    Row& row = rows_[std::size_t(i)];
+    if (death.resetting && death.row == i - worker->first && !row.ended && row.next_seed) {
+      // After its last step, in the same round.
+      row.seed = *std::exchange(row.next_seed, std::nullopt);
+      row.ended = true;
+    }
     const std::int64_t step = row.ended ? 0 : row.step;
     if (death.row < 0 || death.row == i - worker->first) {
       Fail(i, step, death.what);
@@ -406,6 +450,7 @@ void ProcessVectorEnv::Fail(int index, std::int64_t step, std::string what) {
   if (row.ended_well) {
     LogWarning("{}: environment {}: the start of an episode (seed {}) failed: {}", id_, index,
                row.seed, what);
+    row.ended = true;
     return;
   }
   if (!row.fault) row.fault = {index, row.seed, step, std::move(what)};
@@ -425,6 +470,7 @@ std::string ProcessVectorEnv::FaultText(int index) const {
 }
 
 const StepBatch* ProcessVectorEnv::Finish() {
+  for (int i = 0; i < size(); ++i) SeedNext(i);
   for (Row& row : rows_) {
     if (!row.fault) continue;
     fault_.as<std::uint8_t>()[std::size_t(row.fault->index)] = 1;

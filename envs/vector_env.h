@@ -33,7 +33,8 @@ struct EnvFault {
   std::string what;        // "ended by signal 11 (Segmentation fault)", "observation[3] is nan"
 };
 
-// Gives the seed of an environment's next episode: (local index) -> seed. Called once per episode.
+// Gives the seed of an environment's next episode: (local index) -> seed. Called once per episode,
+// in their order; VectorEnv::seeds_ahead says how early.
 using EpisodeSeeder = std::function<std::uint64_t(int index)>;
 
 // N environments stepped together; writes in place. One owner thread.
@@ -60,6 +61,9 @@ class VectorEnv {
   virtual int fd() const { return -1; }
   // Not ok: the environments can't go on; Poll gives nothing any more.
   virtual Status status() const { return Status::Ok(); }
+  // How many seeds of each environment were asked for beyond the one of the episode that is under
+  // way, 0 or 1: the same after each Poll that gave a batch.
+  virtual int seeds_ahead() const { return 0; }
   virtual Environment::Picture Render(int index) const = 0;
   // How long the environments' own steps and resets took so far, over all of their processes: the
   // rest of the time is the bridge's, and of those who wait for it. Nothing: not measured.

@@ -34,13 +34,16 @@ class WorkerLoop {
   void Measure(const Call& call);
   void StepAll();
   void ResetMarked();
+  void Step(std::size_t row);
+  void BeginNext(std::size_t row);
+  void Reset(std::size_t row);
   void Render(std::string_view row);
   void Fault(std::size_t row, std::string_view why);
   void Drop(std::size_t row, std::string_view why);
   Status Send(std::string_view message);
   Result<std::string_view> Receive();
-  void Enter(std::size_t row) {
-    std::atomic_ref(*At<std::uint32_t>(layout_.progress)).store(std::uint32_t(row) + 1);
+  void Enter(std::size_t row, bool resetting) {
+    std::atomic_ref(*At<std::uint32_t>(layout_.progress)).store(Progress(row, resetting));
   }
   template <class T>
   T* At(std::size_t offset) const {
@@ -131,39 +134,52 @@ void WorkerLoop::Measure(const Call& call) {
 
 void WorkerLoop::StepAll() {
   for (std::size_t i = 0; i < envs_.size(); ++i) {
-    Enter(i);
+    Enter(i, false);
     try {
-      StepResult result;
-      Measure([&] {
-        result = envs_[i]->Step(Row(layout_.action, action_bytes_, i),
-                                Row(layout_.observation, observation_bytes_, i));
-      });
-      if (const std::string_view why = envs_[i]->fault(); !why.empty()) {
-        Fault(i, why);
-        continue;
-      }
-      At<float>(layout_.reward)[i] = result.reward;
-      At<std::uint8_t>(layout_.flags)[i] =
-          std::uint8_t((result.terminated ? kTerminated : 0) | (result.truncated ? kTruncated : 0));
+      Step(i);
     } catch (const std::exception& error) {
       Drop(i, error.what());
     }
   }
 }
 
+void WorkerLoop::Step(std::size_t row) {
+  StepResult result;
+  Measure([&] {
+    result = envs_[row]->Step(Row(layout_.action, action_bytes_, row),
+                              Row(layout_.observation, observation_bytes_, row));
+  });
+  if (const std::string_view why = envs_[row]->fault(); !why.empty()) return Fault(row, why);
+  At<float>(layout_.reward)[row] = result.reward;
+  At<std::uint8_t>(layout_.flags)[row] =
+      std::uint8_t((result.terminated ? kTerminated : 0) | (result.truncated ? kTruncated : 0));
+  if (result.terminated || result.truncated) BeginNext(row);
+}
+
+// In the same round, which saves another. What goes wrong leaves the end as it was.
+void WorkerLoop::BeginNext(std::size_t row) {
+  std::uint8_t& flags = At<std::uint8_t>(layout_.flags)[row];
+  const std::uint8_t end = flags;
+  std::ranges::copy(Row(layout_.observation, observation_bytes_, row),
+                    Row(layout_.final, observation_bytes_, row).begin());
+  Enter(row, true);
+  try {
+    Reset(row);
+  } catch (const std::exception& error) {
+    Drop(row, error.what());
+  }
+  flags = std::uint8_t(end | kBegun | (flags & kFault));
+}
+
 void WorkerLoop::ResetMarked() {
   for (std::size_t i = 0; i < envs_.size(); ++i) {
     if (At<std::uint8_t>(layout_.reset)[i] == 0) continue;
-    Enter(i);
+    Enter(i, true);
     At<std::uint8_t>(layout_.flags)[i] = 0;
     try {
       const Status made = envs_[i] == nullptr ? Make(i) : Status::Ok();
       if (made.ok()) {
-        Measure([&] {
-          envs_[i]->Reset(At<std::uint64_t>(layout_.seed)[i],
-                          Row(layout_.observation, observation_bytes_, i));
-        });
-        if (const std::string_view why = envs_[i]->fault(); !why.empty()) Fault(i, why);
+        Reset(i);
       } else {
         Fault(i, made.message());
       }
@@ -171,6 +187,14 @@ void WorkerLoop::ResetMarked() {
       Drop(i, error.what());
     }
   }
+}
+
+void WorkerLoop::Reset(std::size_t row) {
+  Measure([&] {
+    envs_[row]->Reset(At<std::uint64_t>(layout_.seed)[row],
+                      Row(layout_.observation, observation_bytes_, row));
+  });
+  if (const std::string_view why = envs_[row]->fault(); !why.empty()) Fault(row, why);
 }
 
 void WorkerLoop::Render(std::string_view row) {

@@ -127,6 +127,7 @@ Layout MemoryPlan::Of(int worker, int first, int rows) const {
   own.seed += at * sizeof(std::uint64_t);
   own.action += at * action_bytes;
   own.observation += at * observation_bytes;
+  own.final += at * observation_bytes;
   own.reward += at * sizeof(float);
   own.flags += at;
   own.text += at * kTextBytes;
@@ -148,6 +149,7 @@ Result<MemoryPlan> PlanMemory(const EnvSpec& spec, int rows, int workers) {
   array(&plan.all.seed, n * sizeof(std::uint64_t));
   array(&plan.all.action, n * plan.action_bytes);
   array(&plan.all.observation, n * plan.observation_bytes);
+  array(&plan.all.final, n * plan.observation_bytes);
   array(&plan.all.reward, n * sizeof(float));
   array(&plan.all.flags, n);
   array(&plan.all.text, n * kTextBytes);
@@ -167,6 +169,7 @@ std::string LayoutMessage(const Layout& l) {
       .Add("seed", std::uint64_t(l.seed))
       .Add("action", std::uint64_t(l.action))
       .Add("observation", std::uint64_t(l.observation))
+      .Add("final", std::uint64_t(l.final))
       .Add("reward", std::uint64_t(l.reward))
       .Add("flags", std::uint64_t(l.flags))
       .Add("text", std::uint64_t(l.text))
@@ -191,6 +194,7 @@ Result<Layout> ParseLayout(std::string_view text) {
   TROOP_RETURN_IF_ERROR(read("seed", &layout.seed));
   TROOP_RETURN_IF_ERROR(read("action", &layout.action));
   TROOP_RETURN_IF_ERROR(read("observation", &layout.observation));
+  TROOP_RETURN_IF_ERROR(read("final", &layout.final));
   TROOP_RETURN_IF_ERROR(read("reward", &layout.reward));
   TROOP_RETURN_IF_ERROR(read("flags", &layout.flags));
   TROOP_RETURN_IF_ERROR(read("text", &layout.text));

@@ -16,15 +16,17 @@
 //   worker -> owner   {"spec": ...} or {"error": "why not"}
 //   owner  -> worker  the layout of the memory, now of its size: JSON (LayoutMessage)
 //   worker -> owner   "d"
-// then rounds, which the owner begins: "s": each row takes a step with its action; "o": each row
-// whose `reset` is 1 begins an episode with its seed; both answered by "d" when the rows are
-// written. "r<row>": a picture, answered by {"height": h, "width": w} and its bytes in messages of
-// at most kPictureBytes, or {"error": ...}. End of file: the other one is gone.
-// The owner trusts none of it: sizes and offsets are its own, flags are masked, texts are cleaned.
+// then rounds, which the owner begins: "s": each row takes a step with its action, and one whose
+// episode ends may begin the next with its seed at once (kBegun), when the last observation of the
+// old is in `final`; "o": each row whose `reset` is 1 begins an episode with its seed; both
+// answered by "d" when the rows are written. "r<row>": a picture, answered by {"height": h,
+// "width": w} and its bytes in messages of at most kPictureBytes, or {"error": ...}. End of file:
+// the other one is gone. The owner trusts none of it: sizes and offsets are its own, flags are
+// masked, texts are cleaned.
 namespace troop::worker {
 
 inline constexpr int kSocket = 3, kMemory = 4;
-inline constexpr int kVersion = 1;
+inline constexpr int kVersion = 2;
 inline constexpr std::size_t kTextBytes = 256;         // why a row failed; shorter ends with a 0
 inline constexpr std::size_t kMessageBytes = 1 << 16;  // of any message, at most
 inline constexpr std::size_t kPictureBytes = 1 << 15;
@@ -32,22 +34,28 @@ inline constexpr std::int64_t kPictureSideMax = 4096;
 inline constexpr std::int64_t kMemoryBytesMax = std::int64_t{1} << 34;
 
 enum Message : char { kStep = 's', kReset = 'o', kRender = 'r', kDone = 'd', kExec = 'E' };
-enum Flags : std::uint8_t { kTerminated = 1, kTruncated = 2, kFault = 4 };
+// kFault beside kBegun: the episode ended well, and the next one's start failed.
+enum Flags : std::uint8_t { kTerminated = 1, kTruncated = 2, kFault = 4, kBegun = 8 };
 
 // Byte offsets of the arrays of one worker, whose rows lie behind one another.
 struct Layout {
   int rows = 0;
-  std::size_t progress = 0;     // u32: 1 + the row under way; 0: none
+  std::size_t progress = 0;     // u32: Progress of the row under way; 0: none
   std::size_t spent = 0;        // u64: ns inside the environments, where it is measured
   std::size_t reset = 0;        // [rows] u8
   std::size_t seed = 0;         // [rows] u64
   std::size_t action = 0;       // [rows, ...action]
   std::size_t observation = 0;  // [rows, ...obs]
+  std::size_t final = 0;        // [rows, ...obs]: where flags has kBegun
   std::size_t reward = 0;       // [rows] f32
   std::size_t flags = 0;        // [rows] u8: Flags
   std::size_t text = 0;         // [rows, kTextBytes]: where flags has kFault
   std::size_t total = 0;        // bytes of the memory
 };
+// What a worker writes when it enters a row: it grows within a round.
+constexpr std::uint32_t Progress(std::size_t row, bool resetting) {
+  return std::uint32_t(2 * row + (resetting ? 2 : 1));
+}
 // The memory of `workers` workers with `rows` rows together.
 struct MemoryPlan {
   Layout all;  // first of each array; `progress` and `spent` share one cache line a worker

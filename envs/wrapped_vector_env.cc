@@ -16,8 +16,11 @@ class WrappedVectorEnv final : public VectorEnv {
 
   Status Wrap(const MakeInnerVectorEnv& make) {
     TROOP_ASSIGN_OR_RETURN(inner_, make([this](int i) {
-                             episodes_[std::size_t(i)] = {.seed = seeder_(i)};
-                             return episodes_[std::size_t(i)].seed;
+                             Episode& episode = episodes_[std::size_t(i)];
+                             ++episode.seeds;
+                             episode.seed_before = episode.seed;
+                             episode.seed = seeder_(i);
+                             return episode.seed;
                            }));
     const TensorSpec action = inner_->spec().action.tensor();
     action_ = Tensor(action.dtype, action.shape.Prepend(size()));
@@ -46,20 +49,27 @@ class WrappedVectorEnv final : public VectorEnv {
   std::span<const EnvFault> faults() const override { return inner_->faults(); }
   int fd() const override { return inner_->fd(); }
   Status status() const override { return inner_->status(); }
+  int seeds_ahead() const override { return inner_->seeds_ahead(); }
   Environment::Picture Render(int index) const override { return inner_->Render(index); }
   std::optional<Duration> inside() const override { return inner_->inside(); }
 
  private:
   struct Episode {
-    std::uint64_t seed = 0;
-    std::uint64_t steps = 0;  // so far
+    std::uint64_t seed = 0, seed_before = 0;  // that were asked for last
+    std::uint64_t seeds = 0;                  // that were asked for
+    std::uint64_t number = 0;                 // of those, the one under way
+    std::uint64_t steps = 0;                  // of it, so far
   };
 
   ConstTensor Stick(ConstTensor wanted) {
     const std::size_t bytes = wanted.bytes().size() / episodes_.size();
+    const int ahead = inner_->seeds_ahead();  // 0 or 1
     for (std::size_t i = 0; i < episodes_.size(); ++i) {
       Episode& episode = episodes_[i];
-      Rng rng({.run_seed = episode.seed, .purpose = Purpose::kStickyActions});
+      const std::uint64_t number = episode.seeds - std::uint64_t(ahead);
+      if (std::exchange(episode.number, number) != number) episode.steps = 0;
+      Rng rng({.run_seed = ahead == 0 ? episode.seed : episode.seed_before,
+               .purpose = Purpose::kStickyActions});
       rng.Seek(2 * episode.steps);
       const bool sticks = episode.steps > 0 && rng.Uniform() < wrappers_.sticky_actions;
       ++episode.steps;

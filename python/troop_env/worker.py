@@ -18,9 +18,9 @@ from . import adapters, vector
 from .convert import Refused
 
 SOCKET, MEMORY = 3, 4
-VERSION = 1
+VERSION = 2
 MESSAGE_BYTES, PICTURE_BYTES = 1 << 16, 1 << 15
-TERMINATED, TRUNCATED, FAULT = 1, 2, 4
+TERMINATED, TRUNCATED, FAULT, BEGUN = 1, 2, 4, 8
 DTYPES = {"u8": numpy.uint8, "f32": numpy.float32, "i32": numpy.int32}
 
 
@@ -92,11 +92,12 @@ class Memory:
         self._text_bytes = layout["text_bytes"]
         dtype = numpy.dtype(DTYPES[spec["observation"]["dtype"]])
         shape = tuple(spec["observation"]["shape"])
-        self.observations = numpy.ndarray(
-            (rows, *shape), dtype, buffer=memory, offset=layout["observation"]
-        )
-        # Each a view, also where an observation is one number.
-        self.observation = [self.observations[i : i + 1].reshape(shape) for i in range(rows)]
+
+        def views(name):  # also where an observation is one number
+            whole = numpy.ndarray((rows, *shape), dtype, buffer=memory, offset=layout[name])
+            return [whole[i : i + 1].reshape(shape) for i in range(rows)]
+
+        self.observation, self.final = views("observation"), views("final")
 
     def fault(self, row, error):
         """Says why a row failed."""
@@ -126,16 +127,32 @@ class Rows:
         progress, action, observation = memory.progress, memory.action, memory.observation
         reward, flags = memory.reward, memory.flags
         for row, step in enumerate(self._step):
-            progress[0] = row + 1
+            progress[0] = 2 * row + 1
             try:
                 value, terminated, truncated = step(action[row], observation[row])
                 try:
                     reward[row] = value
                 except TypeError:
                     raise TypeError(f"reward is {value!r}, not a number") from None
-                flags[row] = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
+                if terminated or truncated:
+                    end = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
+                    self._begin_next(row, end)
+                else:
+                    flags[row] = 0
             except Exception as error:
                 self._drop(row, error)
+
+    def _begin_next(self, row, end):
+        """In the same round, which saves another. What goes wrong leaves the end as it was."""
+        memory, observation = self._memory, self._memory.observation[row]
+        memory.final[row][...] = observation
+        memory.progress[0] = 2 * row + 2
+        memory.flags[row] = 0
+        try:
+            self._adapters[row].reset(memory.seed[row], observation)
+        except Exception as error:
+            self._drop(row, error)
+        memory.flags[row] |= end | BEGUN
 
     def reset_marked(self):
         """Begins the episodes that are asked for; makes those environments anew that failed."""
@@ -143,7 +160,7 @@ class Rows:
         for row, wanted in enumerate(memory.reset):
             if not wanted:
                 continue
-            memory.progress[0] = row + 1
+            memory.progress[0] = 2 * row + 2
             memory.flags[row] = 0
             try:
                 if self._adapters[row] is None:
