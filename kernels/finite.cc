@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "core/check.h"
+
 namespace troop {
 namespace {
 
@@ -30,8 +32,22 @@ bool AllFinite(std::span<const float> x) {
 }
 
 std::size_t FirstUnfinite(std::span<const float> x) {
-  return std::size_t(std::ranges::find_if(x, [](float v) { return !std::isfinite(v); }) -
-                     x.begin());
+  std::size_t begin = 0;
+  while (x.size() - begin >= kBlock && BlockIsFinite(x.data() + begin)) begin += kBlock;
+  const auto rest = x.subspan(begin);
+  return begin + std::size_t(std::ranges::find_if(rest, [](float v) { return !std::isfinite(v); }) -
+                             rest.begin());
+}
+
+std::size_t CopyFinite(std::span<const float> from, std::span<float> to) {
+  TROOP_CHECK(from.size() == to.size(), "{} to {}", from.size(), to.size());
+  std::size_t begin = 0;
+  for (; from.size() - begin >= kBlock; begin += kBlock) {
+    if (!BlockIsFinite(from.data() + begin)) return begin + FirstUnfinite(from.subspan(begin));
+    std::copy_n(from.data() + begin, kBlock, to.data() + begin);
+  }
+  std::ranges::copy(from.subspan(begin), to.begin() + std::ptrdiff_t(begin));
+  return begin + FirstUnfinite(from.subspan(begin));
 }
 
 }  // namespace troop

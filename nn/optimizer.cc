@@ -13,18 +13,6 @@ std::span<float> ZeroFloats(MutableBuffer& storage, std::int64_t count) {
   return storage.as<float>();
 }
 
-// Calls step(first, count, learning_rate) for each group.
-template <class F>
-void ForEachGroup(std::span<const Optimizer::Group> groups, std::size_t parameters, F&& step) {
-  std::int64_t first = 0;
-  for (const Optimizer::Group& group : groups) {
-    step(first, group.count, group.learning_rate);
-    first += group.count;
-  }
-  TROOP_CHECK(first == std::int64_t(parameters), "groups of {} parameters, not {}", first,
-              parameters);
-}
-
 class Adam final : public Optimizer {
  public:
   Adam(const Config& config, std::int64_t parameters)
@@ -32,11 +20,9 @@ class Adam final : public Optimizer {
         m_(ZeroFloats(m_storage_, parameters)),
         v_(ZeroFloats(v_storage_, parameters)) {}
 
-  void StepGroups(std::span<const float> gradient, float gradient_scale,
-                  std::span<const Group> groups, std::span<float> value) override {
-    TROOP_CHECK(gradient.size() == m_.size() && value.size() == m_.size(), "{} and {}, not {}",
-                gradient.size(), value.size(), m_.size());
-    ++steps_;
+  std::int64_t parameters() const override { return std::int64_t(m_.size()); }
+  void StepRange(std::int64_t first, std::span<const float> gradient, float gradient_scale,
+                 float learning_rate, float* value) override {
     AdamStep step;
     step.gradient_scale = gradient_scale;
     step.beta1 = float(options_.beta1);
@@ -45,12 +31,10 @@ class Adam final : public Optimizer {
     step.one_minus_beta2 = float(1 - options_.beta2);
     step.root_scale = float(1 / std::sqrt(1 - std::pow(options_.beta2, double(steps_))));
     step.epsilon = float(options_.epsilon);
-    ForEachGroup(groups, m_.size(), [&](std::int64_t first, std::int64_t count, float rate) {
-      step.step_size = float(rate / (1 - std::pow(options_.beta1, double(steps_))));
-      step.decay_factor = float(1 - double(rate) * options_.weight_decay);
-      kernels_.adam(step, count, gradient.data() + first, m_.data() + first, v_.data() + first,
-                    value.data() + first);
-    });
+    step.step_size = float(learning_rate / (1 - std::pow(options_.beta1, double(steps_))));
+    step.decay_factor = float(1 - double(learning_rate) * options_.weight_decay);
+    kernels_.adam(step, std::int64_t(gradient.size()), gradient.data(), m_.data() + first,
+                  v_.data() + first, value);
   }
   std::vector<Slot> slots() override { return {{"m", m_}, {"v", v_}}; }
   std::int64_t steps() const override { return steps_; }
@@ -71,23 +55,18 @@ class RmsProp final : public Optimizer {
         m_(ZeroFloats(m_storage_, options_.centered ? parameters : 0)),
         v_(ZeroFloats(v_storage_, parameters)) {}
 
-  void StepGroups(std::span<const float> gradient, float gradient_scale,
-                  std::span<const Group> groups, std::span<float> value) override {
-    TROOP_CHECK(gradient.size() == v_.size() && value.size() == v_.size(), "{} and {}, not {}",
-                gradient.size(), value.size(), v_.size());
-    ++steps_;
+  std::int64_t parameters() const override { return std::int64_t(v_.size()); }
+  void StepRange(std::int64_t first, std::span<const float> gradient, float gradient_scale,
+                 float learning_rate, float* value) override {
     RmsPropStep step;
     step.gradient_scale = gradient_scale;
     step.decay = float(options_.decay);
     step.one_minus_decay = float(1 - options_.decay);
     step.epsilon = float(options_.epsilon);
-    ForEachGroup(groups, v_.size(), [&](std::int64_t first, std::int64_t count, float rate) {
-      step.learning_rate = rate;
-      step.decay_factor = float(1 - double(rate) * options_.weight_decay);
-      kernels_.rmsprop(step, count, gradient.data() + first,
-                       options_.centered ? m_.data() + first : nullptr, v_.data() + first,
-                       value.data() + first);
-    });
+    step.learning_rate = learning_rate;
+    step.decay_factor = float(1 - double(learning_rate) * options_.weight_decay);
+    kernels_.rmsprop(step, std::int64_t(gradient.size()), gradient.data(),
+                     options_.centered ? m_.data() + first : nullptr, v_.data() + first, value);
   }
   std::vector<Slot> slots() override {
     if (!options_.centered) return {{"v", v_}};
@@ -108,18 +87,14 @@ class Sgd final : public Optimizer {
  public:
   Sgd(const Config& config, std::int64_t parameters)
       : momentum_(float(config.optimizer.momentum)),
-        parameters_(std::size_t(parameters)),
+        parameters_(parameters),
         m_(ZeroFloats(m_storage_, momentum_ > 0 ? parameters : 0)) {}
 
-  void StepGroups(std::span<const float> gradient, float gradient_scale,
-                  std::span<const Group> groups, std::span<float> value) override {
-    TROOP_CHECK(gradient.size() == parameters_ && value.size() == parameters_, "{} and {}, not {}",
-                gradient.size(), value.size(), parameters_);
-    ++steps_;
-    ForEachGroup(groups, parameters_, [&](std::int64_t first, std::int64_t count, float rate) {
-      kernels_.sgd({gradient_scale, momentum_, rate}, count, gradient.data() + first,
-                   momentum_ > 0 ? m_.data() + first : nullptr, value.data() + first);
-    });
+  std::int64_t parameters() const override { return parameters_; }
+  void StepRange(std::int64_t first, std::span<const float> gradient, float gradient_scale,
+                 float learning_rate, float* value) override {
+    kernels_.sgd({gradient_scale, momentum_, learning_rate}, std::int64_t(gradient.size()),
+                 gradient.data(), momentum_ > 0 ? m_.data() + first : nullptr, value);
   }
   std::vector<Slot> slots() override {
     if (momentum_ == 0) return {};
@@ -130,7 +105,7 @@ class Sgd final : public Optimizer {
 
  private:
   const float momentum_;
-  const std::size_t parameters_;
+  const std::int64_t parameters_;
   const OptimizerKernels& kernels_ = OptimizerKernelsFor(BestCpuLevel());
   MutableBuffer m_storage_;
   std::span<float> m_;
@@ -142,15 +117,11 @@ class AdaGrad final : public Optimizer {
   AdaGrad(const Config& config, std::int64_t parameters)
       : epsilon_(float(config.optimizer.epsilon)), v_(ZeroFloats(v_storage_, parameters)) {}
 
-  void StepGroups(std::span<const float> gradient, float gradient_scale,
-                  std::span<const Group> groups, std::span<float> value) override {
-    TROOP_CHECK(gradient.size() == v_.size() && value.size() == v_.size(), "{} and {}, not {}",
-                gradient.size(), value.size(), v_.size());
-    ++steps_;
-    ForEachGroup(groups, v_.size(), [&](std::int64_t first, std::int64_t count, float rate) {
-      kernels_.adagrad({gradient_scale, rate, epsilon_}, count, gradient.data() + first,
-                       v_.data() + first, value.data() + first);
-    });
+  std::int64_t parameters() const override { return std::int64_t(v_.size()); }
+  void StepRange(std::int64_t first, std::span<const float> gradient, float gradient_scale,
+                 float learning_rate, float* value) override {
+    kernels_.adagrad({gradient_scale, learning_rate, epsilon_}, std::int64_t(gradient.size()),
+                     gradient.data(), v_.data() + first, value);
   }
   std::vector<Slot> slots() override { return {{"v", v_}}; }
   std::int64_t steps() const override { return steps_; }
@@ -165,6 +136,39 @@ class AdaGrad final : public Optimizer {
 };
 
 }  // namespace
+
+void Optimizer::Step(std::span<const float> gradient, float gradient_scale, float learning_rate,
+                     std::span<float> value) {
+  StepParts({&gradient, 1}, gradient_scale, learning_rate, value);
+}
+
+void Optimizer::StepGroups(std::span<const float> gradient, float gradient_scale,
+                           std::span<const Group> groups, std::span<float> value) {
+  TROOP_CHECK(std::int64_t(gradient.size()) == parameters() && value.size() == gradient.size(),
+              "{} and {}, not {}", gradient.size(), value.size(), parameters());
+  set_steps(steps() + 1);
+  std::size_t first = 0;
+  for (const Group& group : groups) {
+    const auto part = gradient.subspan(first, std::size_t(group.count));
+    StepRange(std::int64_t(first), part, gradient_scale, group.learning_rate, value.data() + first);
+    first += part.size();
+  }
+  TROOP_CHECK(first == value.size(), "groups of {} parameters, not {}", first, value.size());
+}
+
+void Optimizer::StepParts(std::span<const std::span<const float>> parts, float gradient_scale,
+                          float learning_rate, std::span<float> value) {
+  set_steps(steps() + 1);
+  std::size_t first = 0;
+  for (const std::span<const float> part : parts) {
+    TROOP_CHECK(part.size() <= value.size() - first, "{} more of {} after {}", part.size(),
+                value.size(), first);
+    StepRange(std::int64_t(first), part, gradient_scale, learning_rate, value.data() + first);
+    first += part.size();
+  }
+  TROOP_CHECK(first == value.size() && std::int64_t(first) == parameters(), "{} and {}, not {}",
+              first, value.size(), parameters());
+}
 
 Result<std::unique_ptr<Optimizer>> MakeOptimizer(const Config& config, std::int64_t parameters) {
   TROOP_CHECK(parameters >= 0, "{} parameters", parameters);

@@ -17,17 +17,17 @@ class Optimizer {
   virtual ~Optimizer() = default;
   // value -= f(gradient * gradient_scale): the scale is the norm clip's factor. All [P].
   void Step(std::span<const float> gradient, float gradient_scale, float learning_rate,
-            std::span<float> value) {
-    const Group all{std::int64_t(value.size()), learning_rate};
-    StepGroups(gradient, gradient_scale, {&all, 1}, value);
-  }
+            std::span<float> value);
   // The same with a learning rate for each group of neighbours. REQUIRES: the counts' sum is P.
   struct Group {
     std::int64_t count = 0;
     float learning_rate = 0;
   };
-  virtual void StepGroups(std::span<const float> gradient, float gradient_scale,
-                          std::span<const Group> groups, std::span<float> value) = 0;
+  void StepGroups(std::span<const float> gradient, float gradient_scale,
+                  std::span<const Group> groups, std::span<float> value);
+  // The same bytes as Step, of a gradient in parts that follow each other. REQUIRES: [P] in all.
+  void StepParts(std::span<const std::span<const float>> parts, float gradient_scale,
+                 float learning_rate, std::span<float> value);
   struct Slot {
     std::string name;
     std::span<float> values;
@@ -35,6 +35,12 @@ class Optimizer {
   virtual std::vector<Slot> slots() = 0;  // for checkpoints
   virtual std::int64_t steps() const = 0;
   virtual void set_steps(std::int64_t steps) = 0;
+
+ private:
+  virtual std::int64_t parameters() const = 0;
+  // Some neighbours, from element `first` on, within the step that set_steps counted.
+  virtual void StepRange(std::int64_t first, std::span<const float> gradient, float gradient_scale,
+                         float learning_rate, float* value) = 0;
 };
 
 // config.optimizer.type: Adam / AdamW (Kingma & Ba 2015, algorithm 1; Loshchilov & Hutter 2019),

@@ -158,13 +158,13 @@ GradientEncoder::GradientEncoder(const CodecOptions& options, std::int64_t eleme
 
 Result<CodedGradient> GradientEncoder::Encode(std::span<const float> gradient) {
   TROOP_CHECK(gradient.size() == std::size_t(elements_), "{}, not {}", gradient.size(), elements_);
-  const std::size_t bad = FirstUnfinite(gradient);
+  const bool dense = options_.codec == GradientCodec::kNone;
+  MutableBuffer copy(dense ? gradient.size_bytes() : 0);
+  const std::size_t bad = dense ? CopyFinite(gradient, copy.as<float>()) : FirstUnfinite(gradient);
   if (bad != gradient.size()) {
     return DataLoss("element {} of a gradient is {}; it can't be sent", bad, gradient[bad]);
   }
-  if (options_.codec == GradientCodec::kNone) {
-    return CodedGradient::Dense(Buffer::Copy(std::as_bytes(gradient)));
-  }
+  if (dense) return CodedGradient::Dense(std::move(copy).Freeze());
   for (std::size_t i = 0; i < residual_.size(); ++i) residual_[i] += gradient[i];
   if (options_.codec == GradientCodec::kTopK) return EncodeTopK();
   if (options_.codec == GradientCodec::kStrom) return EncodeStrom();

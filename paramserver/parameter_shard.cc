@@ -65,8 +65,7 @@ ParameterShard::ParameterShard(const Options& options, std::unique_ptr<Optimizer
       optimizer_(std::move(optimizer)),
       policy_(options.sync),
       guard_(options.guards),
-      value_storage_(MutableBuffer::Zeros(std::size_t(SizeOf(options.ranges)) * sizeof(float))),
-      value_(value_storage_.as<float>()) {}
+      value_(std::size_t(SizeOf(options.ranges))) {}
 
 Result<std::unique_ptr<ParameterShard>> ParameterShard::MakeEmpty(const Options& options) {
   TROOP_RETURN_IF_ERROR(CheckOptions(options));
@@ -77,14 +76,14 @@ Result<std::unique_ptr<ParameterShard>> ParameterShard::MakeEmpty(const Options&
 Result<std::unique_ptr<ParameterShard>> ParameterShard::Make(const Options& options,
                                                              std::span<const float> value) {
   TROOP_ASSIGN_OR_RETURN(auto shard, MakeEmpty(options));
-  if (value.size() != shard->value_.size()) {
+  if (value.size() != shard->value().size()) {
     return InvalidArgument("{} first values; the shard's ranges have {}", value.size(),
-                           shard->value_.size());
+                           shard->value().size());
   }
   if (const std::size_t bad = FirstUnfinite(value); bad != value.size()) {
     return InvalidArgument("first value {} is {}", bad, value[bad]);
   }
-  std::ranges::copy(value, shard->value_.begin());
+  std::ranges::copy(value, shard->value_.Own().begin());
   shard->policy_.Restore(1, {});
   return shard;
 }
@@ -164,19 +163,25 @@ void ParameterShard::Drop(const ShardPush& push, bool judged) {
 
 // One dense push of weight 1 is its own sum.
 bool ParameterShard::IsDense(const SyncPolicy::Update& update, const ShardPush& push) {
-  return update.terms.size() == 1 && update.terms[0].weight == 1 && push.parts.size() == 1 &&
-         push.parts[0].coded().codec == GradientCodec::kNone;
+  return update.terms.size() == 1 && update.terms[0].weight == 1 &&
+         std::ranges::all_of(push.parts, [](const GradientPayload& part) {
+           return part.coded().codec == GradientCodec::kNone;
+         });
 }
 
-// The sum of the update's pushes, in its order.
-void ParameterShard::Sum(const SyncPolicy::Update& update, ShardUpdate* out) {
-  if (update.terms.empty()) return;
+// The sum of the update's pushes, in its order, in parts that follow each other.
+ParameterShard::Parts ParameterShard::Sum(const SyncPolicy::Update& update, ShardUpdate* out) {
+  if (update.terms.empty()) return {};
   const ShardPush& first = held_.at(update.terms[0].id).push;
-  if (IsDense(update, first)) {
-    out->sum = first.parts[0].coded().payload;
-    return;
+  if (IsDense(update, first) && (first.parts.size() == 1 || !options_.keep_sums)) {
+    Parts parts;
+    for (const GradientPayload& part : first.parts) {
+      parts.push_back(part.coded().payload.as<float>());
+    }
+    if (options_.keep_sums) out->sum = first.parts[0].coded().payload;
+    return parts;
   }
-  if (sum_.size() == 0) sum_ = MutableBuffer(value_.size() * sizeof(float));
+  if (sum_.size() == 0) sum_ = MutableBuffer(value().size_bytes());
   const auto sum = sum_.as<float>();
   for (std::size_t i = 0; i < update.terms.size(); ++i) {
     std::size_t at = 0;
@@ -192,6 +197,7 @@ void ParameterShard::Sum(const SyncPolicy::Update& update, ShardUpdate* out) {
   }
   // Where nobody keeps it, the next update writes over it.
   if (options_.keep_sums) out->sum = std::exchange(sum_, {}).Freeze();
+  return {sum};
 }
 
 std::optional<ShardUpdate> ParameterShard::ApplyNext() {
@@ -216,32 +222,31 @@ std::optional<ShardUpdate> ParameterShard::ApplyNext() {
     staleness_.Add(double(term.staleness));
     ledger_.Settle(held.push.id);
   }
-  Sum(*update, &done);
+  const Parts sum = Sum(*update, &done);
   KeepVersion(from);
-  if (!update->terms.empty()) {
-    Carry(done, done.sum.empty() ? sum_.as<float>() : done.sum.as<float>());
-  }
+  if (!update->terms.empty()) Carry(done, sum);
   counters_.applied += update->terms.size();
   ++counters_.updates;
   for (const SyncPolicy::Term& term : update->terms) held_.erase(term.id);
-  if (!options_.keep_sums) done.sum = {};
   return done;
 }
 
 // Before the value changes: it is this version's.
 void ParameterShard::KeepVersion(std::uint64_t version) {
-  if (options_.versions_kept == 2) {
-    if (newest_.version == 0) newest_.value = Buffer::Copy(std::as_bytes(value_));
-    previous_ = {version, std::move(newest_.value)};
-  }
+  previous_ = {};
+  if (options_.versions_kept == 2) previous_ = {version, value_.Lend()};
   newest_ = {};
 }
 
-void ParameterShard::Carry(const ShardUpdate& update, std::span<const float> sum) {
+void ParameterShard::Carry(const ShardUpdate& update, const Parts& sum) {
+  const std::span<float> value = value_.Own();
   if (!update.average_values) {
-    return optimizer_->Step(sum, update.scale, update.learning_rate, value_);
+    return optimizer_->StepParts(sum, update.scale, update.learning_rate, value);
   }
-  for (std::size_t i = 0; i < value_.size(); ++i) value_[i] = update.scale * sum[i];
+  std::size_t at = 0;
+  for (const std::span<const float> part : sum) {
+    for (const float x : part) value[at++] = update.scale * x;
+  }
 }
 
 Status ParameterShard::Follow(const ShardUpdate& update) {
@@ -254,7 +259,7 @@ Status ParameterShard::Follow(const ShardUpdate& update) {
     return FailedPrecondition("update {} for a shard that holds {} pushes: it is no backup",
                               update.version, held_.size());
   }
-  TROOP_RETURN_IF_ERROR(CheckUpdate(update, value_.size()));
+  TROOP_RETURN_IF_ERROR(CheckUpdate(update, value().size()));
   for (const ShardUpdate::Settled& settled : update.settled) {
     if (!ledger_.HasRoomFor(settled.id.learner)) return ResourceExhausted("too many learners");
     if (ledger_.Look(settled.id) == PushLedger::Seen::kNew) ledger_.Settle(settled.id);
@@ -262,14 +267,14 @@ Status ParameterShard::Follow(const ShardUpdate& update) {
   }
   KeepVersion(version());
   policy_.Restore(update.version, update.members);
-  if (!update.sum.empty()) Carry(update, update.sum.as<float>());
+  if (!update.sum.empty()) Carry(update, {update.sum.as<float>()});
   ++counters_.updates;
   return Status::Ok();
 }
 
 Result<WeightSnapshot> ParameterShard::Pull(std::uint64_t exact) {
   if (exact == 0 || exact == version()) {
-    if (newest_.version == 0) newest_ = {version(), Buffer::Copy(std::as_bytes(value_))};
+    if (newest_.version == 0) newest_ = {version(), value_.Lend()};
     return newest_;
   }
   if (exact == previous_.version) return previous_;

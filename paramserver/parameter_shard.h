@@ -15,6 +15,7 @@
 #include "nn/optimizer.h"
 #include "paramserver/client.h"
 #include "paramserver/gradient_codec.h"
+#include "paramserver/lent_floats.h"
 #include "paramserver/push_guards.h"
 #include "paramserver/push_ledger.h"
 #include "paramserver/shard_map.h"
@@ -76,7 +77,7 @@ class ParameterShard {
     SyncOptions sync;
     GuardOptions guards;
     // 2: Pull(version() - 1) is possible, so that K shards in step give one version; costs a copy
-    // an update. 1: only the newest; a copy a pulled version.
+    // an update. 1: only the newest; a copy where the next update comes while a reader has it.
     int versions_kept = 2;
     bool keep_sums = false;  // there is a backup
   };
@@ -122,10 +123,10 @@ class ParameterShard {
   bool HasRoomFor(std::int32_t learner) const;
   std::uint64_t epoch() const { return options_.epoch; }
   std::uint64_t version() const { return policy_.version(); }
-  std::int64_t size() const { return std::int64_t(value_.size()); }
+  std::int64_t size() const { return std::int64_t(value().size()); }
   std::size_t held() const { return held_.size(); }
   const SyncPolicy& policy() const { return policy_; }
-  std::span<const float> value() const { return value_; }
+  std::span<const float> value() const { return value_.values(); }
   Optimizer& optimizer() { return *optimizer_; }
   const Histogram& staleness() const { return staleness_; }
   void Report(Metrics* metrics) const;
@@ -146,9 +147,10 @@ class ParameterShard {
   bool IsHeld(const PushId& id) const;
   void Drop(const ShardPush& push, bool judged);
   static bool IsDense(const SyncPolicy::Update& update, const ShardPush& push);
-  void Sum(const SyncPolicy::Update& update, ShardUpdate* out);
+  using Parts = std::vector<std::span<const float>>;
+  Parts Sum(const SyncPolicy::Update& update, ShardUpdate* out);
   void KeepVersion(std::uint64_t version);
-  void Carry(const ShardUpdate& update, std::span<const float> sum);
+  void Carry(const ShardUpdate& update, const Parts& sum);
   static Result<Source> ReadSnapshot(const Buffer& snapshot);
   Status TakeState(std::span<const Source> sources);
   Status TakeRange(const ParamRange& range, std::size_t at, std::span<const Source> sources);
@@ -158,13 +160,12 @@ class ParameterShard {
   SyncPolicy policy_;
   PushLedger ledger_;
   LossGuard guard_;
-  MutableBuffer value_storage_;
-  std::span<float> value_;
+  LentFloats value_;
   MutableBuffer sum_;
   std::map<std::uint64_t, Held> held_;  // by the policy's id
   std::uint64_t next_id_ = 1;
   std::vector<ShardUpdate::Settled> dropped_;  // since the last update
-  WeightSnapshot newest_, previous_;           // version 0: not copied
+  WeightSnapshot newest_, previous_;           // version 0: nobody asked for it
   Histogram staleness_;
   Counters counters_;
 };

@@ -89,14 +89,14 @@ Buffer ParameterShard::Snapshot() {
   const std::vector<Optimizer::Slot> slots = optimizer_->slots();
   for (const Optimizer::Slot& slot : slots) body.slots.push_back(slot.name);
   const std::string encoded = EncodeBody(body);
-  const std::size_t column = AlignBytes(value_.size_bytes());
+  const std::size_t column = AlignBytes(value().size_bytes());
   const std::size_t begin = kPrefixBytes + AlignBytes(encoded.size());
   MutableBuffer out = MutableBuffer::Zeros(begin + column * (1 + slots.size()));
   std::memcpy(out.data() + kPrefixBytes, encoded.data(), encoded.size());
   const auto put = [&](std::size_t i, std::span<const float> values) {
     std::ranges::copy(std::as_bytes(values), out.data() + begin + i * column);
   };
-  put(0, value_);
+  put(0, value());
   for (std::size_t i = 0; i < slots.size(); ++i) put(i + 1, slots[i].values);
   const std::uint32_t prefix[4] = {kMagic, 0, kFormat, std::uint32_t(encoded.size())};
   std::memcpy(out.data(), prefix, sizeof prefix);
@@ -194,7 +194,8 @@ Status ParameterShard::TakeRange(const ParamRange& range, std::size_t at,
       if (size > 0) {
         const auto from = std::size_t(offset + begin - theirs.begin);
         const std::size_t to = at + std::size_t(begin - range.begin);
-        std::ranges::copy(source.columns[0].subspan(from, std::size_t(size)), &value_[to]);
+        std::ranges::copy(source.columns[0].subspan(from, std::size_t(size)),
+                          value_.Own().begin() + std::ptrdiff_t(to));
         for (std::size_t s = 0; s < slots.size(); ++s) {
           std::ranges::copy(source.columns[s + 1].subspan(from, std::size_t(size)),
                             &slots[s].values[to]);

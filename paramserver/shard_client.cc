@@ -114,7 +114,7 @@ std::uint64_t ShardClient::furthest() const {
 
 Result<Message> ShardClient::MakePush(Shard* shard, std::span<const float> gradient,
                                       float learning_rate, float loss) {
-  ShardPushBody body{.sequence = sequence_,
+  ShardPushBody body{.sequence = sequence_ + 1,
                      .epoch = map_.epoch(),
                      .clock = shard->version,
                      .step = furthest(),
@@ -145,15 +145,21 @@ Status ShardClient::Push(Time now, std::span<const float> gradient, float learni
                          float loss) {
   TROOP_CHECK(CanPush() && gradient.size() == value_.size(), "{} elements, not {}", gradient.size(),
               value_.size());
-  // Before any encoder has it in its residual.
-  if (const std::size_t bad = FirstUnfinite(gradient); bad != gradient.size()) {
+  // Before any encoder has it in its residual; where they have none, each looks itself.
+  const bool dense = options_.codec.codec == GradientCodec::kNone;
+  if (const std::size_t bad = dense ? gradient.size() : FirstUnfinite(gradient);
+      bad != gradient.size()) {
     return DataLoss("element {} of a gradient is {}; it can't be pushed", bad, gradient[bad]);
   }
-  ++sequence_;
+  std::vector<Message> messages;
   for (Shard& shard : shards_) {
-    TROOP_ASSIGN_OR_RETURN(Message message, MakePush(&shard, gradient, learning_rate, loss));
-    shard.pushes.push_back({0, std::move(message), now + options_.answer_within});
-    SendPushes(&shard);
+    TROOP_ASSIGN_OR_RETURN(messages.emplace_back(),
+                           MakePush(&shard, gradient, learning_rate, loss));
+  }
+  ++sequence_;
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    shards_[i].pushes.push_back({0, std::move(messages[i]), now + options_.answer_within});
+    SendPushes(&shards_[i]);
   }
   return Status::Ok();
 }

@@ -61,7 +61,7 @@ class ShardClient {
   // What no retry mends, or what was not answered in time; the first one. ok otherwise.
   const Status& error() const { return error_; }
   std::uint64_t pushes() const { return sequence_; }
-  std::size_t pushes_open() const;  // not settled yet, by some shard
+  std::size_t pushes_open() const;                    // not settled yet, by some shard
   std::uint64_t applied() const { return applied_; }  // shards' answers: K a push
   std::uint64_t dropped() const { return dropped_; }  // late, too old, or an outlier
   // Refused because this learner must pull first: its lease had ended, or a backup took over.

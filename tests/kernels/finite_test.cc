@@ -19,6 +19,8 @@ TEST(FiniteTest, EachBadElementIsFoundWhereverItIs) {
         x[at] = bad;
         ASSERT_FALSE(AllFinite(x)) << at << " of " << size;
         ASSERT_EQ(FirstUnfinite(x), at);
+        std::vector<float> copy(size);
+        ASSERT_EQ(CopyFinite(x, copy), at);
       }
     }
   }
@@ -32,6 +34,9 @@ TEST(FiniteTest, WhatIsLargeOrSmallIsNotBad) {
     std::ranges::fill(x, good);
     EXPECT_TRUE(AllFinite(x)) << good;
     EXPECT_EQ(FirstUnfinite(x), x.size());
+    std::vector<float> copy(x.size(), 7);
+    EXPECT_EQ(CopyFinite(x, copy), x.size());
+    EXPECT_EQ(copy, x);
   }
   EXPECT_TRUE(AllFinite({}));
 }

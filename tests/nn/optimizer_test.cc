@@ -173,6 +173,22 @@ TEST(OptimizerTest, GroupsAreSteppedAsIfEachHadAnOptimizer) {
   }
 }
 
+TEST(OptimizerTest, AGradientInPartsIsThatInOne) {
+  for (const char* type : {"adam", "rmsprop", "sgd", "adagrad"}) {
+    const auto whole = Make(ConfigOf(type)), parts = Make(ConfigOf(type));
+    std::vector<float> value(kCount, 1), same = value;
+    for (std::uint64_t t = 0; t < 5; ++t) {
+      const std::vector<float> g = Gradient(t);
+      whole->Step(g, 0.5f, 0.01f, value);
+      const std::span<const float> all(g);
+      const std::vector<std::span<const float>> cut{all.first(3), {}, all.subspan(3)};
+      parts->StepParts(cut, 0.5f, 0.01f, same);
+    }
+    EXPECT_EQ(value, same) << type;
+    EXPECT_EQ(parts->steps(), 5);
+  }
+}
+
 TEST(OptimizerTest, ElementWithoutGradientFromTheStartStaysZero) {
   for (const char* type : {"adam", "rmsprop", "sgd", "adagrad"}) {
     const auto optimizer = Make(ConfigOf(type));
