@@ -14,6 +14,7 @@
 #include "apps/run_folder.h"
 #include "apps/show.h"
 #include "apps/train.h"
+#include "core/heap.h"
 #include "core/log.h"
 #include "core/version.h"
 #include "envs/worker_loop.h"
@@ -75,6 +76,7 @@ int RunRole(const RoleArguments& a) {
                         "paramserver, evaluator",
                         a.role));
   }
+  if (role == Role::kLearner || role == Role::kParamServer) KeepFreedMemory();
   InitLog({.role = PeerName(role, a.index)});
   Result<std::unique_ptr<Network>> network =
       MakeZmqNetwork({.dead_after = Seconds(a.dead_after_s)});

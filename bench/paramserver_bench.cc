@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "core/check.h"
+#include "core/heap.h"
 #include "core/time.h"
 #include "paramserver/shard_client.h"
 #include "paramserver/shard_server.h"
@@ -144,6 +145,7 @@ void RunCase(const Case& c, int repeats) {
 }
 
 int Main(int argc, char** argv) {
+  KeepFreedMemory();  // as the roles do
   bool quick = false;
   std::string_view only;
   for (int i = 1; i < argc; ++i) {

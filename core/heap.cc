@@ -1,0 +1,17 @@
+#include "core/heap.h"
+
+#include <malloc.h>
+
+namespace troop {
+
+void KeepFreedMemory() {
+#ifdef __GLIBC__
+  constexpr int kMmapMost = 32 << 20;  // the largest that glibc takes
+  constexpr int kKept = 1 << 30;
+  mallopt(M_MMAP_THRESHOLD, kMmapMost);
+  mallopt(M_TRIM_THRESHOLD, kKept);
+  mallopt(M_ARENA_MAX, 1);
+#endif
+}
+
+}  // namespace troop
