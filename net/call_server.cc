@@ -39,12 +39,8 @@ class CallServer::ReplySink final : public Reply::Sink {
   std::uint64_t sequence_;
 };
 
-CallServer::CallServer(Service* service, const NetworkOptions& network, std::uint64_t session,
-                       bool check_parts)
-    : service_(service),
-      network_(network),
-      session_(session),
-      part_flag_(check_parts ? kFlagPartsChecked : 0) {}
+CallServer::CallServer(Service* service, const NetworkOptions& network, std::uint64_t session)
+    : service_(service), network_(network), session_(session) {}
 
 CallServer::Client* CallServer::Find(std::uint64_t channel) {
   if (recent_ != nullptr && recent_->channel == channel) return recent_;
@@ -185,6 +181,7 @@ Status CallServer::ReceiveCall(const Envelope& envelope, Message message) {
     return Status::Ok();
   }
   client->origin = message.origin;
+  client->part_flag = envelope.flags & kFlagPartsChecked;
   Confirm(*client, oldest_open);
   SetState(*client, PeerState::kUp);
   SequenceRing<Record>& records = client->records;
@@ -263,7 +260,7 @@ void CallServer::SendReply(Client& client, std::uint64_t sequence) {
   Record& record = client.records[sequence];
   SendResult sent = SendResult::kFull;
   if (client.blocked.empty()) {
-    const auto flags = static_cast<std::uint16_t>(kFlagReply | part_flag_);
+    const auto flags = static_cast<std::uint16_t>(kFlagReply | client.part_flag);
     const Envelope envelope{.flags = flags, .channel = client.channel, .session = session_};
     if (record.state == Record::kDropped) {
       // As if it had been lost on the way: callers that can ask again do.

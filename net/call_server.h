@@ -26,8 +26,7 @@ namespace troop {
 // and its incarnation is the newest of its (role, index); so a call is never handled twice.
 class CallServer : public std::enable_shared_from_this<CallServer> {
  public:
-  CallServer(Service* service, const NetworkOptions& network, std::uint64_t session,
-             bool check_parts);
+  CallServer(Service* service, const NetworkOptions& network, std::uint64_t session);
   virtual ~CallServer() = default;
 
   // For the transport, from Pump. kDataLoss: no client of ours would send this; drop the peer.
@@ -64,6 +63,7 @@ class CallServer : public std::enable_shared_from_this<CallServer> {
     PeerState state = PeerState::kConnecting;
     Time last_heard{};
     Time last_sent{};
+    std::uint16_t part_flag = 0;  // of its last call: it gets what it gives
     std::size_t reply_bytes = 0;
     SequenceRing<Record> records{1};
     std::deque<std::uint64_t> blocked;  // answers that found no room
@@ -99,7 +99,6 @@ class CallServer : public std::enable_shared_from_this<CallServer> {
   Service* service_;
   const NetworkOptions network_;
   const std::uint64_t session_;
-  const std::uint16_t part_flag_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Client>> clients_;
   Client* recent_ = nullptr;  // the last Find
   std::map<IdentityKey, Identity> identities_;

@@ -141,6 +141,14 @@ Result<Endpoint> ParseEndpoint(std::string_view text) {
   return Endpoint{.transport = Endpoint::kIpc, .address = std::string(address)};
 }
 
+bool IsLoopback(const Endpoint& endpoint) {
+  if (endpoint.transport != Endpoint::kTcp) return false;
+  const std::string_view address = endpoint.address;
+  const std::string_view host = address.substr(0, address.rfind(':'));
+  const bool number = host.find_first_not_of("0123456789.") == std::string_view::npos;
+  return host == "localhost" || host == "[::1]" || (number && host.starts_with("127."));
+}
+
 pid_t HolderOfPort(std::uint16_t port) {
   std::uint64_t inode = ListeningInode("/proc/net/tcp", port);
   if (inode == 0) inode = ListeningInode("/proc/net/tcp6", port);

@@ -20,6 +20,9 @@ struct Endpoint {
 // Errors: kInvalidArgument.
 Result<Endpoint> ParseEndpoint(std::string_view text);
 
+// A TCP address of this very machine: 127.x.x.x, [::1] or localhost.
+bool IsLoopback(const Endpoint& endpoint);
+
 // The process that listens on a TCP port of this machine; 0: none found (or not ours to see).
 pid_t HolderOfPort(std::uint16_t port);
 

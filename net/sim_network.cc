@@ -117,7 +117,7 @@ class SimServer final : public CallServer, public SimServerEnd {
  public:
   SimServer(std::shared_ptr<SimHubState> hub, std::string endpoint, Service* service,
             const NetworkOptions& network, std::string place)
-      : CallServer(service, network, hub->next_id++, false),
+      : CallServer(service, network, hub->next_id++),
         hub_(std::move(hub)),
         endpoint_(std::move(endpoint)),
         place_(std::move(place)),

@@ -37,7 +37,8 @@ enum WireFlag : std::uint16_t {
   kFlagWelcome = 8,        // server: yes, in this session
   kFlagBeat = 16,          // both: my node makes progress
   kFlagGoodbye = 32,       // client: forget me
-  kFlagPartsChecked = 64,  // big parts carry checksums; not needed within one machine
+  // Big parts carry checksums: not needed within one machine. A reply has them where its call had.
+  kFlagPartsChecked = 64,
 };
 
 // The part of a header that is net/'s own. `channel` is drawn at random by each Channel: two

@@ -67,7 +67,7 @@ class ZmqChannel final : public CallChannel {
              const Endpoint& endpoint, std::string name, const ChannelOptions& channel,
              const NetworkOptions& network)
       : CallChannel(std::move(name), channel, network, RandomId(),
-                    endpoint.transport == Endpoint::kTcp),
+                    endpoint.transport == Endpoint::kTcp && !IsLoopback(endpoint)),
         context_(std::move(context)),
         members_(std::move(members)),
         transport_(endpoint.transport),
@@ -155,7 +155,7 @@ bool ZmqChannel::Transmit(const Envelope& envelope, const Message& message) {
 class ZmqServer final : public CallServer {
  public:
   ZmqServer(Service* service, const NetworkOptions& network, const Endpoint& endpoint)
-      : CallServer(service, network, RandomId(), endpoint.transport == Endpoint::kTcp),
+      : CallServer(service, network, RandomId()),
         transport_(endpoint.transport),
         limits_{network.message_bytes_max, network.parts_max},
         guard_({.stranger_bytes = kStrangerBytesMax,

@@ -31,7 +31,7 @@ class PairChannel final : public CallChannel {
 class PairServer final : public CallServer {
  public:
   PairServer(Service* service, const NetworkOptions& network)
-      : CallServer(service, network, 1000, false) {}
+      : CallServer(service, network, 1000) {}
   bool connected = false;
   int refusals = 0;
   Letters out;

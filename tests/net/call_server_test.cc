@@ -16,7 +16,7 @@ constexpr std::uint64_t kSession = 1000;
 class FakeServer final : public CallServer {
  public:
   FakeServer(Service* service, const NetworkOptions& options)
-      : CallServer(service, options, kSession, false) {}
+      : CallServer(service, options, kSession) {}
   struct Out {
     std::uint64_t channel;
     Envelope envelope;
@@ -50,12 +50,13 @@ class CallServerTest : public testing::Test {
                             {.type = MessageType::kHeartbeat, .origin = origin}, now_);
   }
   Status Call(std::uint64_t channel, Origin origin, std::uint64_t sequence,
-              std::uint64_t oldest_open, std::uint64_t session = kSession) {
+              std::uint64_t oldest_open, std::uint64_t session = kSession,
+              std::uint16_t flags = kFlagCall) {
     Message message = TestMessage(std::to_string(sequence));
     message.origin = origin;
     message.origin.sequence = sequence;
     message.origin.oldest_open = oldest_open;
-    return server_->Receive({.flags = kFlagCall, .channel = channel, .session = session},
+    return server_->Receive({.flags = flags, .channel = channel, .session = session},
                             std::move(message), now_);
   }
   static Origin Actor(std::int32_t index = 0, std::uint64_t incarnation = 1) {
@@ -82,6 +83,17 @@ class CallServerTest : public testing::Test {
   std::shared_ptr<FakeServer> server_;
   Time now_ = Time(Seconds(100));
 };
+
+TEST_F(CallServerTest, AReplyHasChecksumsWhereItsCallHad) {
+  Admit(1, Actor(1));
+  Admit(2, Actor(2));
+  ASSERT_TRUE(Call(1, Actor(1), 1, 1, kSession, kFlagCall | kFlagPartsChecked).ok());
+  ASSERT_TRUE(Call(2, Actor(2), 1, 1).ok());
+  const auto out = server_->Take();
+  ASSERT_EQ(out.size(), 2u);
+  EXPECT_EQ(out[0].envelope.flags, kFlagReply | kFlagPartsChecked);
+  EXPECT_EQ(out[1].envelope.flags, kFlagReply);
+}
 
 TEST_F(CallServerTest, ARepeatedCallIsAnsweredFromMemory) {
   Admit(1, Actor());

@@ -34,6 +34,18 @@ TEST(EndpointTest, ThePartsOfAnAddressAreFound) {
   EXPECT_EQ(ParseEndpoint("inproc://a b")->transport, Endpoint::kInproc);
 }
 
+TEST(EndpointTest, OnlyThisMachineIsLoopback) {
+  for (const char* here :
+       {"tcp://127.0.0.1:5", "tcp://127.9.8.7:5", "tcp://localhost:5", "tcp://[::1]:5"}) {
+    EXPECT_TRUE(IsLoopback(*ParseEndpoint(here))) << here;
+  }
+  for (const char* elsewhere :
+       {"tcp://10.127.0.1:5", "tcp://127.example.org:5", "tcp://*:5", "tcp://[::2]:5",
+        "tcp://localhost.example.org:5", "ipc:///127.0.0.1"}) {
+    EXPECT_FALSE(IsLoopback(*ParseEndpoint(elsewhere))) << elsewhere;
+  }
+}
+
 TEST(EndpointTest, APathBeyondTheSystemsLimitIsNamedWithTheLimit) {
   EXPECT_TRUE(ParseEndpoint("ipc:///" + std::string(106, 'x')).ok());
   const Status status = ParseEndpoint("ipc:///" + std::string(107, 'x')).status();
