@@ -101,6 +101,7 @@ def steps_per_second(build, env_id, every, seconds):
     # A learner that draws little: it is not to be what limits the actor.
     keys = {"env.id": f'"{env_id}"', "env.options.every": every, "fleet.actors": 1,
             "replay.samples_per_insert": 0.05, "evaluator.enabled": "false",
+            "replay.persist": "false", "replay.ack": '"memory"',   # nor the disk
             "env.python": f'"{harness.peers_python() or sys.executable}"'}
     if not env_id.startswith("python:"):
         keys["env.plugin"] = f'"{build / "bench/env_plugin.so"}"'

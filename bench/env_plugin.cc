@@ -44,7 +44,8 @@ struct PluginAcrobot final : Wrapped<troop::Acrobot> {
   static constexpr const char* kId = "Acrobot-v1";
 };
 
-// Nothing to compute, and one step in so many ends the process.
+// One step in so many ends the process. Each computes for some ten microseconds, as a small game
+// does: with nothing to compute, the speed of a run would be that of the scheduler's wake-ups.
 class Crashing {
  public:
   static constexpr const char* kId = "Crashing-v0";
@@ -56,11 +57,14 @@ class Crashing {
   }
   StepResult Step(std::int32_t action, Span<float> observation) {
     if (every_ > 0 && random_.Below(every_) == 0) std::raise(SIGSEGV);
-    observation.Write({float(action), 0, 0, 1});
+    std::uint32_t work = 0;
+    for (int i = 0; i < kWork; ++i) work = work * 1664525 + 1013904223;  // each waits for the last
+    observation.Write({float(action), float(work & 1), 0, 1});
     return {1};
   }
 
  private:
+  static constexpr int kWork = 10'000;
   const std::int64_t every_;
   Random random_;
 };
