@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "core/crc32c.h"
 
@@ -46,13 +47,14 @@ Result<std::unique_ptr<EnvPlayer>> EnvPlayer::Make(const Options& options) {
 
 std::uint64_t EnvPlayer::NextSeed(int index) {
   Row& row = rows_[std::size_t(index)];
-  row.next_listed = row.begun < row.seeds.size();
-  row.next_seed = row.next_listed ? row.seeds[row.begun++]
-                                  : DeriveSeed({.run_seed = kOtherSeeds,
-                                                .purpose = Purpose::kEnvironment,
-                                                .index = std::uint64_t(index),
-                                                .episode = std::uint64_t(row.others++)});
-  return row.next_seed;
+  const bool listed = row.given < row.seeds.size();
+  const std::uint64_t seed = listed ? row.seeds[row.given++]
+                                    : DeriveSeed({.run_seed = kOtherSeeds,
+                                                  .purpose = Purpose::kEnvironment,
+                                                  .index = std::uint64_t(index),
+                                                  .episode = std::uint64_t(row.others++)});
+  row.asked.push_back({seed, listed});
+  return seed;
 }
 
 Status EnvPlayer::Poll() {
@@ -114,16 +116,22 @@ void EnvPlayer::ChooseActions() {
   }
 }
 
-// The episode that the environment has just started.
+// The episode that the environment has just started; one whose start failed may lie before it.
 void EnvPlayer::Begin(int index) {
   Row& row = rows_[std::size_t(index)];
-  row.recording = row.next_listed;
-  row.next_listed = false;
+  const std::size_t kept = 1 + std::size_t(env_->seeds_ahead());
+  for (;; row.asked.pop_front()) {
+    Asked& present = row.asked.front();
+    if (!std::exchange(present.counted, true) && present.listed) ++row.begun;
+    if (row.asked.size() <= kept) break;
+  }
+  const std::uint64_t seed = row.asked.front().seed;
+  row.recording = row.asked.front().listed;
   row.steps = 0;
-  row.actions = Rng({.run_seed = options_.same_actions ? 0 : row.next_seed,
+  row.actions = Rng({.run_seed = options_.same_actions ? 0 : seed,
                      .purpose = Purpose::kExploration,
                      .index = options_.stream});
-  row.episode = {.seed = row.next_seed, .first = Crc32c(RowBytes(batch_->observation, index))};
+  row.episode = {.seed = seed, .first = Crc32c(RowBytes(batch_->observation, index))};
 }
 
 void EnvPlayer::Finish(int index, bool ended, std::vector<RecordedEpisode>* done) {
@@ -160,7 +168,10 @@ bool EnvPlayer::AllDone() const {
 }
 
 Result<std::vector<RecordedEpisode>> EnvPlayer::Play(const std::vector<std::uint64_t>& seeds) {
-  for (Row& row : rows_) row = Row();
+  for (Row& row : rows_) {
+    row = {.asked = std::move(row.asked), .others = row.others};
+    for (Asked& before : row.asked) before.listed = false;
+  }
   for (std::size_t i = 0; i < seeds.size(); ++i) rows_[i % rows_.size()].seeds.push_back(seeds[i]);
   std::vector<RecordedEpisode> done;
   TROOP_RETURN_IF_ERROR(Restart());

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,11 +59,14 @@ class EnvPlayer {
   const std::string& bad_number() const { return bad_number_; }
 
  private:
+  struct Asked {
+    std::uint64_t seed = 0;
+    bool listed = false, counted = false;
+  };
   struct Row {
     std::vector<std::uint64_t> seeds;  // to be recorded
-    std::size_t begun = 0;             // of them
-    std::uint64_t next_seed = 0;       // what the environment was given last
-    bool next_listed = false;
+    std::size_t given = 0, begun = 0;  // of them
+    std::deque<Asked> asked;  // the seed of the present episode, and those that were given ahead
     bool recording = false;
     std::int64_t others = 0;  // episodes that nobody asked for
     std::int64_t steps = 0;   // of the present episode

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <stdlib.h>
+
 #include <set>
 #include <sstream>
 
@@ -14,16 +16,18 @@ namespace {
 
 using testing::HasSubstr;
 
-// Of a plug-in that errs as it is told to (tests/envs/faulty_plugin.cc), in this process.
+// Of a plug-in that errs as it is told to (tests/envs/faulty_plugin.cc).
 class EnvRunnerTest : public testing::Test {
  protected:
+  EnvRunnerTest() { setenv("TROOP_PROGRAM", TROOP_ENV_WORKER, 1); }
+
   static constexpr int kSize = 3;
   static constexpr std::uint64_t kFirst = 7;
 
   void Make(const std::string& fault, std::int64_t at_step = 5) {
     config_.env.id = "Walk-v0";
     config_.env.plugin = TROOP_PLUGIN_FOLDER "/walk.so";
-    config_.env.isolation = "none";
+    config_.env.isolation = isolation_;
     config_.env.options = {{"at_step", at_step}, {"fault", fault}};
     auto made = EnvRunner::Make(config_, kSize,
                                 {.env = EnvOptionsFor(config_), .seed = SeedOf, .first = kFirst});
@@ -53,11 +57,20 @@ class EnvRunnerTest : public testing::Test {
   }
 
   Config config_;
+  std::string isolation_ = "none";
   std::unique_ptr<EnvRunner> runner_;
   std::array<std::uint64_t, kSize> counted_{};
 };
 
-TEST_F(EnvRunnerTest, AFaultIsNoStepAndCostsItsEpisodeAlone) {
+// In this process, and in one of their own, which is given seeds ahead.
+class IsolationTest : public EnvRunnerTest, public testing::WithParamInterface<const char*> {
+ protected:
+  IsolationTest() { isolation_ = GetParam(); }
+};
+INSTANTIATE_TEST_SUITE_P(Envs, IsolationTest, testing::Values("none", "process"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(IsolationTest, AFaultIsNoStepAndCostsItsEpisodeAlone) {
   Make("throws");
   std::int64_t faults = 0, whole = 0;
   for (int k = 0; k < 300; ++k) {
@@ -98,12 +111,12 @@ TEST_F(EnvRunnerTest, FaultsAreNamedAndTooManyEndIt) {
 
 TEST_F(EnvRunnerTest, WholeEpisodesBetweenFaultsAreForgiven) {
   config_.env.faults_max = 15;  // in a row: a walk in some five goes on so long
-  Make("throws", 38);  // most walks end before
+  Make("throws", 38);           // most walks end before
   for (int k = 0; k < 20000; ++k) ASSERT_TRUE(Step()) << runner_->status().ToString();
   EXPECT_GT(runner_->faults(), 100);
 }
 
-TEST_F(EnvRunnerTest, AStartThatFailsIsFollowedByAnother) {
+TEST_P(IsolationTest, AStartThatFailsIsFollowedByAnother) {
   Make("reset_throws");  // each third
   int whole = 0;
   for (int k = 0; k < 2000; ++k) {
@@ -114,7 +127,7 @@ TEST_F(EnvRunnerTest, AStartThatFailsIsFollowedByAnother) {
   EXPECT_GT(runner_->faults(), 20);
 }
 
-TEST_F(EnvRunnerTest, AnotherStartPlaysTheEpisodesOfOtherSeeds) {
+TEST_P(IsolationTest, AnotherStartPlaysTheEpisodesOfOtherSeeds) {
   Make("");
   const auto observed = [&] {
     EXPECT_TRUE(Step());

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <algorithm>
 #include <string>
@@ -28,8 +29,9 @@ std::string Text(const std::vector<Verdict>& verdicts) {
   return text;
 }
 
-std::vector<Verdict> Check(const std::string& id, EnvOptions env = {}) {
-  env.isolation = Isolation::kNone;
+std::vector<Verdict> Check(const std::string& id, EnvOptions env = {},
+                           Isolation isolation = Isolation::kNone) {
+  env.isolation = isolation;
   int told = 0;
   auto verdicts = CheckEnvironment({.id = id, .env = std::move(env), .quick = true},
                                    [&](const Verdict&) { ++told; });
@@ -101,6 +103,13 @@ TEST(EnvCheckSoundTest, ASoundPluginPassesEachItem) {
                                      "effect", "memory", "speed"))
         << Text(verdicts);
   }
+}
+
+// Which is given seeds ahead.
+TEST(EnvCheckSoundTest, ASoundPluginPassesInAProcessOfItsOwn) {
+  setenv("TROOP_PROGRAM", TROOP_ENV_WORKER, 1);
+  const auto verdicts = Check("Walk-v0", Walk(""), Isolation::kProcess);
+  EXPECT_THAT(Items(verdicts, Kind::kFail), testing::IsEmpty()) << Text(verdicts);
 }
 
 // No random action hits the corner.
