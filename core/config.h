@@ -176,6 +176,7 @@ struct Config {
     std::int64_t max_updates = 0;      // 0: as many as the replay ratio gives
     std::string sync = "allreduce";    // "allreduce" | "paramserver"
     double agree_timeout_s = 10;       // for one step of several learners
+    std::int64_t hogwild_threads = 1;
     bool operator==(const LearnerKeys&) const = default;
   } learner;
 

@@ -196,6 +196,26 @@ void CheckSync(const Config& c, Conflicts* out) {
           "{} is for gradients, {} pushes values; set \"none\"", TomlString(p.codec), mode);
 }
 
+void CheckHogwild(const Config& c, Conflicts* out) {
+  if (c.learner.hogwild_threads == 1) return;
+  out->If(c.fleet.learners > 1, {"learner.hogwild_threads", "fleet.learners"},
+          "{} threads of one learner; {} learners agree in another way: set one of the two to 1",
+          c.learner.hogwild_threads, c.fleet.learners);
+  out->If(c.learner.sync == "paramserver", {"learner.hogwild_threads", "learner.sync"},
+          "the parameter shards step the weights; set 1, or learner.sync = \"allreduce\"");
+  out->If(c.fleet.mode == "serial", {"learner.hogwild_threads", "fleet.mode"},
+          "{} threads at once give other bytes each time; set 1, or fleet.mode = \"processes\"",
+          c.learner.hogwild_threads);
+  out->If(c.network.normalize_observations,
+          {"learner.hogwild_threads", "network.normalize_observations"},
+          "{} threads would each have statistics of their own; set 1, or scale observations in the "
+          "environment",
+          c.learner.hogwild_threads);
+  out->If(c.optimizer.policy_learning_rate > 0,
+          {"learner.hogwild_threads", "optimizer.policy_learning_rate"},
+          "threads on the same weights have one learning rate; set 1, or 0 there");
+}
+
 void CheckDpg(const Config& c, Conflicts* out) {
   const bool dpg = c.learner.algorithm == "dpg";
   out->If(!dpg && !c.network.critic_layers.empty(), {"network.critic_layers", "learner.algorithm"},
@@ -257,6 +277,7 @@ std::vector<ConfigConflict> FindConflicts(const Config& config) {
   CheckEnv(config, &conflicts);
   CheckNetwork(config, &conflicts);
   CheckReplay(config, &conflicts);
+  CheckHogwild(config, &conflicts);
   CheckShards(config, &conflicts);
   CheckSync(config, &conflicts);
   CheckDpg(config, &conflicts);

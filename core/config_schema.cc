@@ -311,6 +311,10 @@ void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
   v.Visit({"learner.agree_timeout_s",
            "Seconds for one step of several learners; one that takes longer is left behind.",
            Between(0.1, 3600)}, c.agree_timeout_s);
+  v.Visit({"learner.hogwild_threads",
+           "Threads of a learner that compute updates at once and step the same weights without "
+           "locks (Hogwild!, Recht et al. 2011); above 1 no two runs give the same bytes.",
+           Between(1, 256)}, c.hogwild_threads);
 }
 
 void VisitSync(Config::ParamServerKeys& c, ConfigVisitor& v) {

@@ -6,6 +6,7 @@
 #include "core/config.h"
 #include "core/spec.h"
 #include "nn/module.h"
+#include "nn/optimizer.h"
 #include "nn/safetensors.h"
 #include "replay/sample.h"
 
@@ -39,6 +40,8 @@ class Algorithm {
   // Each learner.target_update_steps of those the target follows.
   virtual void AdoptValue(std::uint64_t updates, std::span<const float> value) = 0;
   double GradientNorm();  // of gradient(), as it is
+  // For who steps in its place: the state that goes with value().
+  virtual Optimizer& optimizer() = 0;
   // What the clip makes of a gradient of that norm.
   virtual double ClipScale(double norm) const = 0;
   virtual float LearningRate(double progress) const = 0;

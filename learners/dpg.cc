@@ -43,6 +43,7 @@ class Dpg final : public Algorithm {
   void AdoptValue(std::uint64_t updates, std::span<const float> value) override {
     trained_->Adopt(updates, value);
   }
+  Optimizer& optimizer() override { return trained_->optimizer(); }
   double ClipScale(double norm) const override { return trained_->ClipScale(norm); }
   float LearningRate(double progress) const override { return trained_->LearningRate(progress); }
   std::uint64_t updates() const override { return trained_->updates(); }

@@ -55,6 +55,15 @@ Status LearnerNode::Build() {
 
 Status LearnerNode::MakeUpdater() {
   const Config& c = context_.config;
+  if (alone() && c.learner.hogwild_threads > 1) {
+    TROOP_ASSIGN_OR_RETURN(
+        updater_, MakeHogwildUpdater({.config = &context_.config,
+                                      .env = &context_.env,
+                                      .incarnation = context_.member->options().incarnation,
+                                      .executor = context_.executor,
+                                      .algorithm = algorithm_.get()}));
+    return Status::Ok();
+  }
   if (alone()) {
     updater_ = MakeLocalUpdater(algorithm_.get(), context_.executor,
                                 context_.member->options().incarnation);
@@ -230,8 +239,8 @@ void LearnerNode::SubmitUpdates() {
     if (job->batches.empty()) return;
     job->progress = Progress(submitted_);
     const auto publish_every = std::uint64_t(context_.config.learner.publish_every_updates);
-    job->publish = updater_->leads() && updater_->publishes() &&
-                   submitted_ - publish_at_ >= publish_every;
+    job->publish =
+        updater_->leads() && updater_->publishes() && submitted_ - publish_at_ >= publish_every;
     if (job->publish) publish_at_ = submitted_;
     job->taken = job->batches.size();
     batches_waiting_ += job->taken;

@@ -37,6 +37,7 @@ class TrainedNetwork {
   std::span<float> gradient() { return gradient_; }  // its padding is 0 and must stay so
   const Packed* packed_value() const { return packed_value_.get(); }
   const Packed* packed_target() const { return packed_target_.get(); }
+  Optimizer& optimizer() { return *optimizer_; }
   std::uint64_t updates() const { return updates_; }
 
   // One step with gradient(), whose norm that is: clipped to learner.max_grad_norm, at the groups'

@@ -67,6 +67,21 @@ void FinishJob(const Algorithm& algorithm, UpdateJob* job);
 std::unique_ptr<Updater> MakeLocalUpdater(Algorithm* algorithm, Executor* executor,
                                           std::uint64_t incarnation);
 
+// Alone, with several threads that compute gradients at once and step the same weights without
+// locks: Hogwild! (Recht et al. 2011; nn/shared_arena.h). Each thread reads what the others have
+// stepped to, half of a step perhaps, and has a target of its own, which follows as the
+// algorithm's does. Not the same bytes twice, but with one thread. The algorithm has the weights
+// and the optimizer's state behind each job.
+struct HogwildUpdaterOptions {
+  const Config* config = nullptr;  // learner.hogwild_threads
+  const EnvSpec* env = nullptr;
+  std::uint64_t incarnation = 0;
+  Executor* executor = nullptr;
+  Algorithm* algorithm = nullptr;
+};
+// Errors: as MakeAlgorithm.
+Result<std::unique_ptr<Updater>> MakeHogwildUpdater(const HogwildUpdaterOptions& options);
+
 // In step with the other learners of the run, by all-reduce: synchronous SGD over all that are
 // there (LearnerGroup, GroupRound). Nothing is lost with one of them but its own batches.
 struct GroupUpdaterOptions {

@@ -136,6 +136,9 @@ class Arena final : public SharedArena {
     }
   }
 
+ protected:
+  std::vector<Optimizer::Slot> slots() override { return {{"m", m_}, {"v", v_}}; }
+
  private:
   // The thread's own: only the count of steps is shared.
   std::pair<Rule, Numbers> Begin(float scale, float learning_rate) {
@@ -168,6 +171,26 @@ Result<std::unique_ptr<SharedArena>> SharedArena::Make(const Config& config,
 void SharedArena::Read(std::span<float> out) const {
   TROOP_CHECK(out.size() == value_.size(), "{}, not {}", out.size(), value_.size());
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = Atomic(value_[i]);
+}
+
+void SharedArena::TakeState(Optimizer* optimizer) {
+  const std::vector<Optimizer::Slot> own = slots();
+  for (const Optimizer::Slot& theirs : optimizer->slots()) {
+    const auto same = std::ranges::find(own, theirs.name, &Optimizer::Slot::name);
+    TROOP_CHECK(same != own.end(), "no slot {}", theirs.name);
+    std::ranges::copy(theirs.values, same->values.begin());
+  }
+  steps_ = std::uint64_t(optimizer->steps());
+}
+
+void SharedArena::GiveState(Optimizer* optimizer) {
+  const std::vector<Optimizer::Slot> own = slots();
+  for (const Optimizer::Slot& theirs : optimizer->slots()) {
+    const auto same = std::ranges::find(own, theirs.name, &Optimizer::Slot::name);
+    TROOP_CHECK(same != own.end(), "no slot {}", theirs.name);
+    std::ranges::copy(same->values, theirs.values.begin());
+  }
+  optimizer->set_steps(std::int64_t(steps()));
 }
 
 void RunHogwild(int threads, std::int64_t steps,

@@ -9,6 +9,7 @@
 
 #include "core/config.h"
 #include "core/status.h"
+#include "nn/optimizer.h"
 
 namespace troop {
 
@@ -44,8 +45,13 @@ class SharedArena {
   float Get(std::int64_t i) const { return Atomic(value_[std::size_t(i)]); }
   void Read(std::span<float> out) const;  // [P]
   std::uint64_t steps() const { return steps_.load(std::memory_order_relaxed); }
+  // Its optimizer's state, as that of nn/optimizer: taken over from one, and given to one.
+  // REQUIRES: of the same config and size; nobody steps meanwhile.
+  void TakeState(Optimizer* optimizer);
+  void GiveState(Optimizer* optimizer);
 
  protected:
+  virtual std::vector<Optimizer::Slot> slots() = 0;
   SharedArena(std::span<const float> value, Write write)
       : value_(value.begin(), value.end()), write_(write) {}
   static float Atomic(const float& x) {

@@ -62,6 +62,17 @@ TEST_F(LearnersTest, ThreeOutliveTheDeathOfEachAndEndWithExactlyTheirSteps) {
   EXPECT_LE(double(checkpoint->updates), 1.01 * kLongSteps * 8 / 64 / 3);
 }
 
+TEST_F(LearnersTest, ThreadsOfOneLearnTogetherToExactlyItsSteps) {
+  const auto troop = TrainLong({"learner.hogwild_threads=3"});
+  ExpectDone(troop.get(), kLongSteps);
+  const auto storage = MakeDiskStorage(run());
+  const auto newest = NewestCheckpoint(storage->get());
+  ASSERT_TRUE(newest.ok()) << newest.status().ToString();
+  const auto checkpoint = ReadCheckpoint(storage->get(), *newest);
+  ASSERT_TRUE(checkpoint.ok());
+  EXPECT_NEAR(double(checkpoint->updates), kLongSteps * 8 / 64, 0.02 * kLongSteps * 8 / 64);
+}
+
 TEST_F(LearnersTest, AFrozenOneIsLeftBehindAndComesBack) {
   const auto troop =
       Train({"fleet.learners=3", "learner.agree_timeout_s=0.5", "learner.total_steps=100000000"});

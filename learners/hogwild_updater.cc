@@ -1,0 +1,122 @@
+#include <deque>
+#include <mutex>
+#include <utility>
+
+#include "learners/updater.h"
+#include "nn/shared_arena.h"
+
+namespace troop {
+namespace {
+
+constexpr std::size_t kJobsMax = 2;  // as alone
+constexpr std::size_t kBatchesMax = 32;
+
+class HogwildUpdater final : public Updater {
+ public:
+  HogwildUpdater(const HogwildUpdaterOptions& options,
+                 std::vector<std::unique_ptr<Algorithm>> replicas)
+      : options_(options), replicas_(std::move(replicas)) {}
+
+  Status Poll(Time) override { return Status::Ok(); }
+  bool CanTake() const override { return jobs_.size() < kJobsMax; }
+  std::size_t batches_max() const override { return kBatchesMax; }
+  bool busy() const override { return !jobs_.empty(); }
+  std::uint64_t generation() const override { return options_.incarnation; }
+  void StateChanges() override { fresh_ = false; }
+
+  void Take(std::unique_ptr<UpdateJob> job) override {
+    const bool fresh = std::exchange(fresh_, true);
+    Result<Executor::Job> id = options_.executor->Submit("update", [this, fresh, work = job.get()] {
+      if (!fresh) Begin();
+      Run(work);
+      FinishJob(*options_.algorithm, work);
+    });
+    TROOP_CHECK(id.ok(), "{}", id.status().ToString());  // kJobsMax is below any executor's bound
+    jobs_.push_back({*id, std::move(job)});
+  }
+
+  std::unique_ptr<UpdateJob> Collect() override {
+    if (jobs_.empty() || !options_.executor->TakeDone(jobs_.front().id)) return nullptr;
+    std::unique_ptr<UpdateJob> job = std::move(jobs_.front().job);
+    jobs_.pop_front();
+    return job;
+  }
+
+ private:
+  struct Submitted {
+    Executor::Job id = 0;
+    std::unique_ptr<UpdateJob> job;
+  };
+
+  // Within jobs of the executor.
+  void Begin();
+  void Run(UpdateJob* job);
+  void Update(Algorithm* own, UpdateJob* job, std::size_t batch);
+
+  const HogwildUpdaterOptions options_;
+  const std::vector<std::unique_ptr<Algorithm>> replicas_;  // of all threads but the first
+  std::unique_ptr<SharedArena> arena_;
+  std::uint64_t updates_before_ = 0;  // those of the arena
+  std::mutex mutex_;                  // of what a job reports
+  std::deque<Submitted> jobs_;        // oldest first
+  bool fresh_ = false;                // the arena has what the algorithm has
+};
+
+// From what the algorithm holds: at first, and after it went back.
+void HogwildUpdater::Begin() {
+  Algorithm& algorithm = *options_.algorithm;
+  arena_ = *SharedArena::Make(*options_.config, algorithm.value());  // such an optimizer exists
+  arena_->TakeState(&algorithm.optimizer());
+  updates_before_ = algorithm.updates() - arena_->steps();
+  const TensorFile state = algorithm.State();
+  for (const auto& replica : replicas_) {
+    const Status status = replica->SetState(state);
+    TROOP_CHECK(status.ok(), "{}", status.ToString());
+  }
+}
+
+void HogwildUpdater::Run(UpdateJob* job) {
+  for (const SampleBatch& batch : job->batches) job->priority.emplace_back(batch.key.size());
+  Algorithm& algorithm = *options_.algorithm;
+  RunHogwild(int(replicas_.size()) + 1, std::int64_t(job->batches.size()),
+             [&](int thread, std::int64_t batch) {
+               Algorithm* own = thread == 0 ? &algorithm : replicas_[std::size_t(thread) - 1].get();
+               Update(own, job, std::size_t(batch));
+             });
+  std::vector<float> value(algorithm.value().size());
+  arena_->Read(value);
+  algorithm.AdoptValue(updates_before_ + arena_->steps(), value);
+  arena_->GiveState(&algorithm.optimizer());
+}
+
+// By any thread, with an algorithm of its own.
+void HogwildUpdater::Update(Algorithm* own, UpdateJob* job, std::size_t batch) {
+  std::vector<float> value(std::size_t(arena_->size()));
+  const std::uint64_t updates = updates_before_ + arena_->steps();
+  arena_->Read(value);
+  own->AdoptValue(updates, value);
+  const Result<LossReport> report = own->ComputeGradient(job->batches[batch], job->priority[batch]);
+  if (report.ok()) {
+    arena_->Step(own->gradient(), float(own->ClipScale(report->gradient_norm)),
+                 own->LearningRate(job->progress));
+  } else {
+    job->priority[batch].clear();
+  }
+  const std::lock_guard lock(mutex_);
+  if (report.ok())
+    job->last = *report;
+  else
+    job->status = report.status();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Updater>> MakeHogwildUpdater(const HogwildUpdaterOptions& options) {
+  std::vector<std::unique_ptr<Algorithm>> replicas;
+  for (std::int64_t i = 1; i < options.config->learner.hogwild_threads; ++i) {
+    TROOP_ASSIGN_OR_RETURN(replicas.emplace_back(), MakeAlgorithm(*options.config, *options.env));
+  }
+  return std::unique_ptr<Updater>(std::make_unique<HogwildUpdater>(options, std::move(replicas)));
+}
+
+}  // namespace troop
