@@ -58,14 +58,14 @@ CheckValues CheckClassic() {
 // The ball from the left, no sticky actions, the paddle to the right in the first step and then at
 // rest. The cells of all steps are summed with weights 1, 2, 3 ...
 CheckValues CheckBreakout() {
-  breakout::State state = breakout::Start(false);
+  Breakout::State state = Breakout::Start(false);
   double reward = 0, sum = 0;
-  std::vector<std::uint8_t> cells(breakout::kCells);
+  std::vector<std::uint8_t> cells(Breakout::kCells);
   for (int t = 0; t < kCheckedSteps; ++t) {
-    const std::int32_t action = t == 0 ? breakout::kRight : 0;
-    const breakout::Change change = breakout::Advance(&state, action);
+    const std::int32_t action = t == 0 ? minatar::kRight : 0;
+    const Breakout::Change change = Breakout::Advance(&state, action);
     reward += change.brick >= 0 ? 1 : 0;
-    breakout::Write(state, cells.data());
+    Breakout::Write(state, cells.data());
     for (std::size_t i = 0; i < cells.size(); ++i) sum += double(i + 1) * cells[i];
     if (change.lost) break;
   }
