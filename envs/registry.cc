@@ -6,6 +6,7 @@
 
 #include "core/edit_distance.h"
 #include "core/status.h"
+#include "envs/asterix.h"
 #include "envs/atari_vector_env.h"
 #include "envs/breakout.h"
 #include "envs/catch.h"
@@ -78,6 +79,8 @@ constexpr Entry kEntries[] = {
     Plain<Catch>("Catch-v0"),
     FullGame<Breakout>("MinAtar/Breakout-v0"),
     MinimalGame<Breakout>("MinAtar/Breakout-v1"),
+    FullGame<Asterix>("MinAtar/Asterix-v0"),
+    MinimalGame<Asterix>("MinAtar/Asterix-v1"),
 };
 
 Result<const Entry*> Find(std::string_view id) {
