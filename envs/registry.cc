@@ -11,6 +11,7 @@
 #include "envs/breakout.h"
 #include "envs/catch.h"
 #include "envs/classic_control.h"
+#include "envs/freeway.h"
 #include "envs/native_vector_env.h"
 #include "envs/plugin_environment.h"
 #include "envs/process_vector_env.h"
@@ -81,6 +82,8 @@ constexpr Entry kEntries[] = {
     MinimalGame<Breakout>("MinAtar/Breakout-v1"),
     FullGame<Asterix>("MinAtar/Asterix-v0"),
     MinimalGame<Asterix>("MinAtar/Asterix-v1"),
+    FullGame<Freeway>("MinAtar/Freeway-v0"),
+    MinimalGame<Freeway>("MinAtar/Freeway-v1"),
 };
 
 Result<const Entry*> Find(std::string_view id) {

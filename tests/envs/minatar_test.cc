@@ -13,6 +13,7 @@
 
 #include "core/rng.h"
 #include "envs/asterix.h"
+#include "envs/freeway.h"
 #include "envs/minatar_env.h"
 #include "tests/envs/fixture.h"
 
@@ -54,9 +55,27 @@ struct Recorded<Asterix> {
   }
 };
 
+template <>
+struct Recorded<Freeway> {
+  static constexpr const char* kFile = "freeway";
+  static constexpr int kBytes = 9;
+  static Freeway::State Start(bool, const Bytes& b) { return Freeway::Start(Luck(b).speed); }
+  static Freeway::Luck Luck(const Bytes& b) {
+    Freeway::Luck luck{.fresh = b[0] != 0};
+    std::memcpy(luck.speed.data(), b.data() + 1, luck.speed.size());
+    return luck;
+  }
+  static Bytes Write(const Freeway::Luck& luck) {
+    Bytes bytes(kBytes);
+    bytes[0] = luck.fresh;
+    std::memcpy(bytes.data() + 1, luck.speed.data(), luck.speed.size());
+    return bytes;
+  }
+};
+
 template <class Game>
 class MinAtarTest : public testing::Test {};
-using Games = testing::Types<Asterix>;
+using Games = testing::Types<Asterix, Freeway>;
 struct GameNames {
   template <class Game>
   static std::string GetName(int) {
