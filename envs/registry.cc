@@ -16,6 +16,7 @@
 #include "envs/plugin_environment.h"
 #include "envs/process_vector_env.h"
 #include "envs/repeated_environment.h"
+#include "envs/space_invaders.h"
 #include "envs/wrapped_vector_env.h"
 
 namespace troop {
@@ -84,6 +85,8 @@ constexpr Entry kEntries[] = {
     MinimalGame<Asterix>("MinAtar/Asterix-v1"),
     FullGame<Freeway>("MinAtar/Freeway-v0"),
     MinimalGame<Freeway>("MinAtar/Freeway-v1"),
+    FullGame<SpaceInvaders>("MinAtar/SpaceInvaders-v0"),
+    MinimalGame<SpaceInvaders>("MinAtar/SpaceInvaders-v1"),
 };
 
 Result<const Entry*> Find(std::string_view id) {

@@ -15,6 +15,7 @@
 #include "envs/asterix.h"
 #include "envs/freeway.h"
 #include "envs/minatar_env.h"
+#include "envs/space_invaders.h"
 #include "tests/envs/fixture.h"
 
 // The oracle is the MinAtar package, used as a black box: tests/fixtures/envs holds what it did and
@@ -73,9 +74,20 @@ struct Recorded<Freeway> {
   }
 };
 
+template <>
+struct Recorded<SpaceInvaders> {
+  static constexpr const char* kFile = "space_invaders";
+  static constexpr int kBytes = 0;
+  static SpaceInvaders::State Start(bool ramping, const Bytes&) {
+    return SpaceInvaders::Start(ramping, nullptr);
+  }
+  static SpaceInvaders::Luck Luck(const Bytes&) { return {}; }
+  static Bytes Write(const SpaceInvaders::Luck&) { return {}; }
+};
+
 template <class Game>
 class MinAtarTest : public testing::Test {};
-using Games = testing::Types<Asterix, Freeway>;
+using Games = testing::Types<Asterix, Freeway, SpaceInvaders>;
 struct GameNames {
   template <class Game>
   static std::string GetName(int) {
@@ -281,6 +293,24 @@ TYPED_TEST(MinAtarTest, ActionsOutsideTheMinimalSetDoNothing) {
     Game::Advance(&idle, minatar::kNone, {});
     Game::Advance(&acting, action, {});
     EXPECT_EQ(Pack<Game>(idle), Pack<Game>(acting)) << "action " << action;
+  }
+}
+
+TEST(SpaceInvadersTest, ChangingCellsGivesTheSameAsWritingAll) {
+  constexpr std::size_t kSize = std::size_t(kCells<SpaceInvaders>);
+  Rng rng({.index = 4});
+  SpaceInvaders::State state;
+  Bytes changed(kSize), whole(kSize);
+  SpaceInvaders::Write(state, changed.data());
+  for (int t = 0; t < 20000; ++t) {
+    const SpaceInvaders::State before = state;
+    const auto change = SpaceInvaders::Advance(&state, std::int32_t(rng.Below(6)));
+    SpaceInvaders::Update(before, state, change, changed.data());
+    SpaceInvaders::Write(state, whole.data());
+    ASSERT_EQ(changed, whole) << "step " << t;
+    if (!change.lost) continue;
+    state = {};
+    SpaceInvaders::Write(state, changed.data());
   }
 }
 
