@@ -16,6 +16,7 @@
 #include "envs/plugin_environment.h"
 #include "envs/process_vector_env.h"
 #include "envs/repeated_environment.h"
+#include "envs/seaquest.h"
 #include "envs/space_invaders.h"
 #include "envs/wrapped_vector_env.h"
 
@@ -85,6 +86,8 @@ constexpr Entry kEntries[] = {
     MinimalGame<Asterix>("MinAtar/Asterix-v1"),
     FullGame<Freeway>("MinAtar/Freeway-v0"),
     MinimalGame<Freeway>("MinAtar/Freeway-v1"),
+    FullGame<Seaquest>("MinAtar/Seaquest-v0"),
+    MinimalGame<Seaquest>("MinAtar/Seaquest-v1"),
     FullGame<SpaceInvaders>("MinAtar/SpaceInvaders-v0"),
     MinimalGame<SpaceInvaders>("MinAtar/SpaceInvaders-v1"),
 };

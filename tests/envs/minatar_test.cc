@@ -15,6 +15,7 @@
 #include "envs/asterix.h"
 #include "envs/freeway.h"
 #include "envs/minatar_env.h"
+#include "envs/seaquest.h"
 #include "envs/space_invaders.h"
 #include "tests/envs/fixture.h"
 
@@ -85,9 +86,27 @@ struct Recorded<SpaceInvaders> {
   static Bytes Write(const SpaceInvaders::Luck&) { return {}; }
 };
 
+template <>
+struct Recorded<Seaquest> {
+  static constexpr const char* kFile = "seaquest";
+  static constexpr int kBytes = 7;
+  static Seaquest::State Start(bool ramping, const Bytes&) {
+    return Seaquest::Start(ramping, nullptr);
+  }
+  static Seaquest::Luck Luck(const Bytes& b) {
+    return {.enemy = {b[0] != 0, b[1] != 0, b[2] != 0, std::int8_t(b[3])},
+            .diver = {b[4] != 0, b[5] != 0, false, std::int8_t(b[6])}};
+  }
+  static Bytes Write(const Seaquest::Luck& luck) {
+    const Seaquest::Newcomer &enemy = luck.enemy, &diver = luck.diver;
+    return {enemy.comes, enemy.from_the_left, enemy.submarine,        std::uint8_t(enemy.row),
+            diver.comes, diver.from_the_left, std::uint8_t(diver.row)};
+  }
+};
+
 template <class Game>
 class MinAtarTest : public testing::Test {};
-using Games = testing::Types<Asterix, Freeway, SpaceInvaders>;
+using Games = testing::Types<Asterix, Freeway, SpaceInvaders, Seaquest>;
 struct GameNames {
   template <class Game>
   static std::string GetName(int) {
