@@ -16,7 +16,8 @@ std::int8_t Magnitude(std::int8_t speed) { return std::int8_t(std::abs(speed)); 
 
 // One cell forwards or backwards, around the board.
 std::int8_t Along(std::int8_t x, bool to_the_right) {
-  return std::int8_t((x + (to_the_right ? 1 : kSide - 1)) % kSide);
+  if (to_the_right) return std::int8_t(x == kSide - 1 ? 0 : x + 1);
+  return std::int8_t(x == 0 ? kSide - 1 : x - 1);
 }
 
 void SetSpeeds(State* s, const Freeway::Speeds& speed) {
@@ -48,6 +49,23 @@ void MoveCars(State* s) {
     s->x[car] = Along(s->x[car], s->speed[car] > 0);
     meet();
   }
+}
+
+std::uint8_t* CellOf(int row, int column, int channel, std::uint8_t* cells) {
+  return &cells[(row * kSide + column) * Freeway::kChannels + channel];
+}
+
+std::uint8_t* Chicken(const State& s, std::uint8_t* cells) {
+  return CellOf(s.row, Freeway::kColumn, Freeway::kChicken, cells);
+}
+
+// The cells of car i: its own, and behind it the one of its speed.
+void PutCar(const State& s, int i, std::uint8_t value, std::uint8_t* cells) {
+  const auto car = std::size_t(i);
+  const std::int8_t speed = s.speed[car];
+  const int channel = Freeway::kFastest - 1 + Magnitude(speed);
+  *CellOf(i + 1, s.x[car], Freeway::kCar, cells) = value;
+  *CellOf(i + 1, Along(s.x[car], speed < 0), channel, cells) = value;
 }
 
 }  // namespace
@@ -83,16 +101,20 @@ Freeway::Change Freeway::Advance(State* state, std::int32_t action, const Luck& 
 }
 
 void Freeway::Write(const State& state, std::uint8_t* cells) {
-  const auto cell = [cells](int row, int column, int channel) -> std::uint8_t& {
-    return cells[(row * kSide + column) * kChannels + channel];
-  };
   std::memset(cells, 0, kSide * kSide * kChannels);
-  cell(state.row, kColumn, kChicken) = 1;
+  *Chicken(state, cells) = 1;
+  for (int i = 0; i < kLanes; ++i) PutCar(state, i, 1, cells);
+}
+
+void Freeway::Update(const State& before, const State& after, const Change&, std::uint8_t* cells) {
+  *Chicken(before, cells) = 0;
+  *Chicken(after, cells) = 1;
+  if (before.x == after.x && before.speed == after.speed) return;
   for (int i = 0; i < kLanes; ++i) {
     const auto car = std::size_t(i);
-    const std::int8_t speed = state.speed[car];
-    cell(i + 1, state.x[car], kCar) = 1;
-    cell(i + 1, Along(state.x[car], speed < 0), kFastest - 1 + Magnitude(speed)) = 1;
+    if (before.x[car] == after.x[car] && before.speed[car] == after.speed[car]) continue;
+    PutCar(before, i, 0, cells);
+    PutCar(after, i, 1, cells);
   }
 }
 

@@ -47,6 +47,9 @@ struct Freeway {
   }
   static Change Advance(State* state, std::int32_t action, const Luck& luck);
   static void Write(const State& state, std::uint8_t* cells);
+  // Turns the observation of `before` into that of `after`.
+  static void Update(const State& before, const State& after, const Change& change,
+                     std::uint8_t* cells);
   static Environment::Picture Render(const State& state);
 
  private:

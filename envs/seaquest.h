@@ -47,12 +47,12 @@ struct Seaquest {
     bool to_the_right = false;
     std::int8_t move_timer = 0, shot_timer = 0;
   };
-  // Few of them, oldest first. Invariant: size() <= kMax. More can't be: enemies come at most every
-  // second step and are gone after at most 40 then, an enemy submarine has one shot on the board
-  // at a time, or two.
+  // Few of them, oldest first. Invariant: size() <= kMax. More can't be: with the ramp at its end
+  // an enemy comes every second step and is gone after thirty, so that there are fifteen, and of
+  // each one shot, which is gone after ten steps of its eleven.
   class Swimmers {
    public:
-    static constexpr int kMax = 64;
+    static constexpr int kMax = 32;
     int size() const { return size_; }
     std::span<const Swimmer> all() const { return {at_.data(), std::size_t(size_)}; }
     Swimmer& operator[](int i) { return at_[std::size_t(i)]; }

@@ -315,22 +315,32 @@ TYPED_TEST(MinAtarTest, ActionsOutsideTheMinimalSetDoNothing) {
   }
 }
 
-TEST(SpaceInvadersTest, ChangingCellsGivesTheSameAsWritingAll) {
-  constexpr std::size_t kSize = std::size_t(kCells<SpaceInvaders>);
+template <class Game>
+class MinAtarUpdateTest : public testing::Test {};
+using GamesWithUpdate = testing::Types<Freeway, SpaceInvaders>;
+TYPED_TEST_SUITE(MinAtarUpdateTest, GamesWithUpdate, GameNames);
+
+TYPED_TEST(MinAtarUpdateTest, ChangingCellsGivesTheSameAsWritingAll) {
+  using Game = TypeParam;
   Rng rng({.index = 4});
-  SpaceInvaders::State state;
-  Bytes changed(kSize), whole(kSize);
-  SpaceInvaders::Write(state, changed.data());
+  auto state = Game::Start(true, &rng);
+  Bytes changed(std::size_t(kCells<Game>)), whole(changed.size());
+  Game::Write(state, changed.data());
+  int rewards = 0;
   for (int t = 0; t < 20000; ++t) {
-    const SpaceInvaders::State before = state;
-    const auto change = SpaceInvaders::Advance(&state, std::int32_t(rng.Below(6)));
-    SpaceInvaders::Update(before, state, change, changed.data());
-    SpaceInvaders::Write(state, whole.data());
+    const auto before = state;
+    const std::int32_t good = Game::kActions[Game::kName == "Freeway" ? 1 : 3];  // up, fire
+    const std::int32_t action = rng.Below(4) > 0 ? good : std::int32_t(rng.Below(6));
+    const auto change = Game::Advance(&state, action, Game::Draw(state, action, &rng));
+    Game::Update(before, state, change, changed.data());
+    Game::Write(state, whole.data());
     ASSERT_EQ(changed, whole) << "step " << t;
+    rewards += change.reward;
     if (!change.lost) continue;
-    state = {};
-    SpaceInvaders::Write(state, changed.data());
+    state = Game::Start(true, &rng);
+    Game::Write(state, changed.data());
   }
+  EXPECT_GT(rewards, 20);
 }
 
 }  // namespace
