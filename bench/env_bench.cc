@@ -18,6 +18,8 @@
 #include "core/rng.h"
 #include "envs/breakout.h"
 #include "envs/classic_control.h"
+#include "envs/freeway.h"
+#include "envs/space_invaders.h"
 #include "envs/vector_env.h"
 
 namespace troop {
@@ -29,6 +31,7 @@ constexpr int kVerifiedSteps = 1000;
 constexpr int kCheckedSteps = 20;
 constexpr int kPlayedSteps = 5000;  // of each environment
 constexpr double kPlayTolerance = 0.05;
+constexpr double kRarePlayTolerance = 0.2;  // where a reward is rare: four standard deviations
 
 // Sum of rewards, then the last observation.
 using CheckValues = std::vector<double>;
@@ -55,31 +58,53 @@ CheckValues CheckClassic() {
   return values;
 }
 
-// The ball from the left, no sticky actions, the paddle to the right in the first step and then at
-// rest. The cells of all steps are summed with weights 1, 2, 3 ...
-CheckValues CheckBreakout() {
-  breakout::State state = breakout::Start(false);
+// A game without chance from its first state on. The cells of all steps are summed with weights 1,
+// 2, 3 ...
+template <class Game, class Policy>
+CheckValues CheckGame(typename Game::State state, const Policy& policy) {
   double reward = 0, sum = 0;
-  std::vector<std::uint8_t> cells(breakout::kCells);
+  std::vector<std::uint8_t> cells(minatar::kSide * minatar::kSide * Game::kChannels);
   for (int t = 0; t < kCheckedSteps; ++t) {
-    const std::int32_t action = t == 0 ? breakout::kRight : 0;
-    const breakout::Change change = breakout::Advance(&state, action);
-    reward += change.brick >= 0 ? 1 : 0;
-    breakout::Write(state, cells.data());
+    const minatar::Outcome outcome = Game::Advance(&state, policy(t), {});
+    reward += outcome.reward;
+    Game::Write(state, cells.data());
     for (std::size_t i = 0; i < cells.size(); ++i) sum += double(i + 1) * cells[i];
-    if (change.lost) break;
+    if (outcome.lost) break;
   }
   return {reward, sum};
+}
+
+// The ball from the left, no sticky actions, the paddle to the right in the first step and then at
+// rest.
+CheckValues CheckBreakout() {
+  return CheckGame<Breakout>(Breakout::Start(false),
+                             [](int t) { return t == 0 ? minatar::kRight : minatar::kNone; });
+}
+
+// Cars of speeds 1, -1, 2, -2 ..., and a chicken that goes up.
+CheckValues CheckFreeway() {
+  Freeway::Speeds speeds{1, -1, 2, -2, 3, -3, 4, -4};
+  return CheckGame<Freeway>(Freeway::Start(speeds), [](int) { return minatar::kUp; });
+}
+
+CheckValues CheckSpaceInvaders() {
+  return CheckGame<SpaceInvaders>(
+      SpaceInvaders::State{}, [](int t) { return t % 3 == 0 ? minatar::kFire : minatar::kLeft; });
 }
 
 struct Case {
   const char* name;
   const char* id;
   CheckValues (*check)();  // nullptr: no peer can be put into a known state
+  double play_tolerance = kPlayTolerance;
 };
 constexpr Case kCases[] = {
     {"cartpole-64", "CartPole-v1", &CheckClassic<CartPole>},
     {"breakout-64", "MinAtar/Breakout-v0", &CheckBreakout},
+    {"asterix-64", "MinAtar/Asterix-v0", nullptr, kRarePlayTolerance},
+    {"freeway-64", "MinAtar/Freeway-v0", &CheckFreeway},
+    {"seaquest-64", "MinAtar/Seaquest-v0", nullptr, kRarePlayTolerance},
+    {"spaceinvaders-64", "MinAtar/SpaceInvaders-v0", &CheckSpaceInvaders},
     {"acrobot-64", "Acrobot-v1", &CheckClassic<Acrobot>},
     {"mountaincar-64", "MountainCar-v0", &CheckClassic<MountainCar>},
     {"pendulum-64", "Pendulum-v1", &CheckClassic<Pendulum>},
@@ -176,7 +201,7 @@ void Run(const Case& which, const Options& options) {
     std::printf("]");
   }
   std::printf(", \"play\": [%.9g], \"play_tolerance\": %g}\n", PlayAtRandom(which.id),
-              kPlayTolerance);
+              which.play_tolerance);
   std::fflush(stdout);
 }
 

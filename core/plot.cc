@@ -20,10 +20,12 @@ constexpr Ink kWhite{255, 255, 255}, kText{40, 40, 40}, kFrame{120, 120, 120}, k
 constexpr std::array<Ink, 8> kColors = {{
     {0, 114, 178}, {213, 94, 0}, {0, 158, 115}, {204, 121, 167},
     {230, 159, 0}, {86, 180, 233}, {160, 140, 0}, {0, 0, 0}}};
-constexpr double kLineThickness = 2.2;
+constexpr double kLineThickness = 2.2, kFaintThickness = 1.2;
+constexpr float kFaintStrength = 0.5f, kBandStrength = 0.2f;
 constexpr int kScale = 2, kTitleScale = 3;
 constexpr int kTextHeight = kGlyphHeight * kScale;
 constexpr int kGap = 8;  // between texts and what they belong to
+constexpr int kCaptionRow = kGlyphHeight + 5;  // of text in scale 1
 constexpr double kPixelsPerXTick = 110, kPixelsPerYTick = 60;
 
 struct Span {
@@ -60,6 +62,10 @@ struct Axis {
   double Share(double value) const { return (value - span.low) / (span.high - span.low); }
 };
 
+Ink ColorOf(const LinePlot::Series& series, std::size_t index) {
+  return kColors[(series.color < 0 ? index : std::size_t(series.color)) % kColors.size()];
+}
+
 bool Finite(const LinePlot::Series& series, std::size_t i) {
   return std::isfinite(series.xs[i]) && std::isfinite(series.ys[i]);
 }
@@ -69,33 +75,47 @@ class Plotter {
  public:
   explicit Plotter(const LinePlot& plot)
       : plot_(plot),
-        x_(Values(plot, &LinePlot::Series::xs), 0, int(plot.width / kPixelsPerXTick)),
-        y_(Values(plot, &LinePlot::Series::ys), 0.05, int(plot.height / kPixelsPerYTick)),
+        x_(Values(plot, {&LinePlot::Series::xs}), 0, int(plot.width / kPixelsPerXTick)),
+        y_(Values(plot, {&LinePlot::Series::ys, &LinePlot::Series::low, &LinePlot::Series::high}),
+           0.05, int(plot.height / kPixelsPerYTick)),
         raster_(plot.width, plot.height, kWhite) {
     left_ = 2 * kGap + y_.widest + (plot.y_label.empty() ? 0 : kTextHeight + kGap);
     top_ = 2 * kGap + (plot.title.empty() ? 0 : kGlyphHeight * kTitleScale + kGap);
     const int right_room = x_.texts.empty() ? 0 : Raster::TextWidth(x_.texts.back(), kScale) / 2;
     right_ = plot.width - 2 * kGap - right_room;
-    bottom_ = plot.height - 2 * kGap - kTextHeight -
+    caption_ = plot.caption.empty() ? 0 : kCaptionRow * int(plot.caption.size()) + kGap;
+    bottom_ = plot.height - caption_ - 2 * kGap - kTextHeight -
               (plot.x_label.empty() ? 0 : kTextHeight + kGap);
+    TROOP_CHECK(bottom_ > top_, "a caption of {} lines leaves no room", plot.caption.size());
   }
 
   Picture Draw() && {
     DrawGrid();
+    for (std::size_t i = 0; i < plot_.series.size(); ++i) DrawBand(i);
     for (std::size_t i = 0; i < plot_.series.size(); ++i) DrawSeries(i);
     DrawFrame();
     DrawLegend();
+    DrawCaption();
     return std::move(raster_).Take();
   }
 
  private:
-  static Span Values(const LinePlot& plot, std::vector<double> LinePlot::Series::*values) {
+  using Member = std::vector<double> LinePlot::Series::*;
+  static Span Values(const LinePlot& plot, std::initializer_list<Member> all) {
     Span span;
     for (const LinePlot::Series& series : plot.series) {
-      TROOP_CHECK(series.xs.size() == series.ys.size(), "series \"{}\" has {} xs and {} ys",
-                  series.name, series.xs.size(), series.ys.size());
-      for (std::size_t i = 0; i < series.xs.size(); ++i) {
-        if (Finite(series, i)) span.Add((series.*values)[i]);
+      const std::size_t size = series.xs.size();
+      TROOP_CHECK(size == series.ys.size(), "series \"{}\" has {} xs and {} ys", series.name, size,
+                  series.ys.size());
+      TROOP_CHECK(series.low.size() == series.high.size() &&
+                      (series.low.empty() || series.low.size() == size),
+                  "series \"{}\" has {} points and a band of {} and {}", series.name, size,
+                  series.low.size(), series.high.size());
+      for (const Member values : all) {
+        for (std::size_t i = 0; i < (series.*values).size(); ++i) {
+          const double value = (series.*values)[i];
+          if (Finite(series, i) && std::isfinite(value)) span.Add(value);
+        }
       }
     }
     return span;
@@ -118,18 +138,40 @@ class Plotter {
     }
   }
 
+  // Between neighbours that are all finite.
+  void DrawBand(std::size_t index) {
+    const LinePlot::Series& series = plot_.series[index];
+    Coverage coverage(plot_.width, plot_.height);
+    const auto whole = [&](std::size_t i) {
+      return Finite(series, i) && std::isfinite(series.low[i]) && std::isfinite(series.high[i]);
+    };
+    for (std::size_t i = 1; i < series.low.size(); ++i) {
+      if (!whole(i - 1) || !whole(i)) continue;
+      const double from = X(series.xs[i - 1]), to = X(series.xs[i]);
+      const auto at = [&](const std::vector<double>& values, double x) {
+        const double t = to > from ? std::clamp((x - from) / (to - from), 0.0, 1.0) : 1;
+        return Y(values[i - 1] + t * (values[i] - values[i - 1]));
+      };
+      for (int x = int(std::ceil(from)); x <= int(to); ++x) {
+        coverage.FillColumn(x, at(series.high, x), at(series.low, x));
+      }
+    }
+    raster_.Blend(coverage, ColorOf(series, index), kBandStrength);
+  }
+
   void DrawSeries(std::size_t index) {
     const LinePlot::Series& series = plot_.series[index];
+    const double thickness = series.faint ? kFaintThickness : kLineThickness;
     Coverage coverage(plot_.width, plot_.height);
     for (std::size_t i = 0; i < series.xs.size(); ++i) {
       if (!Finite(series, i)) continue;
       const double x = X(series.xs[i]), y = Y(series.ys[i]);
       const bool joined = i > 0 && Finite(series, i - 1);
       const bool alone = !joined && (i + 1 == series.xs.size() || !Finite(series, i + 1));
-      if (joined) coverage.Stroke(X(series.xs[i - 1]), Y(series.ys[i - 1]), x, y, kLineThickness);
-      if (alone) coverage.Stroke(x, y, x, y, 3 * kLineThickness);  // a dot
+      if (joined) coverage.Stroke(X(series.xs[i - 1]), Y(series.ys[i - 1]), x, y, thickness);
+      if (alone) coverage.Stroke(x, y, x, y, 3 * thickness);  // a dot
     }
-    raster_.Blend(coverage, kColors[index % kColors.size()]);
+    raster_.Blend(coverage, ColorOf(series, index), series.faint ? kFaintStrength : 1);
   }
 
   void DrawFrame() {
@@ -140,29 +182,42 @@ class Plotter {
     };
     raster_.Text(centred(left_, right_, plot_.title, kTitleScale), kGap + kGap / 2, plot_.title,
                  kTitleScale, kText);
-    raster_.Text(centred(left_, right_, plot_.x_label, kScale), plot_.height - kGap - kTextHeight,
-                 plot_.x_label, kScale, kText);
+    raster_.Text(centred(left_, right_, plot_.x_label, kScale),
+                 plot_.height - caption_ - kGap - kTextHeight, plot_.x_label, kScale, kText);
     const int bottom = (top_ + bottom_ + Raster::TextWidth(plot_.y_label, kScale)) / 2;
     raster_.TextUpward(kGap, bottom, plot_.y_label, kScale, kText);
+  }
+
+  void DrawCaption() {
+    int top = plot_.height - caption_;
+    for (const std::string& line : plot_.caption) {
+      raster_.Text(2 * kGap, top, line, 1, kText);
+      top += kCaptionRow;
+    }
   }
 
   // In the corner that the points leave emptiest. One series needs none: the title says it.
   void DrawLegend() {
     if (plot_.series.size() < 2) return;
     constexpr int kSample = 28, kRow = kTextHeight + 4;
-    int widest = 0;
+    int widest = 0, rows = 0;
     for (const auto& series : plot_.series) {
       widest = std::max(widest, Raster::TextWidth(series.name, kScale));
+      rows += !series.name.empty();
     }
+    if (rows == 0) return;
     const int width = kSample + widest + 3 * kGap;
-    const int height = kRow * int(plot_.series.size()) + kGap;
+    const int height = kRow * rows + kGap;
     const auto [left, top] = EmptiestCorner(width, height);
     raster_.FillBox(left, top, width, height, kGrid);
     raster_.FillBox(left + 1, top + 1, width - 2, height - 2, kWhite);
+    int row = top + kGap / 2;
     for (std::size_t i = 0; i < plot_.series.size(); ++i) {
-      const int row = top + kGap / 2 + kRow * int(i);
-      raster_.FillBox(left + kGap, row + kRow / 2 - 2, kSample, 3, kColors[i % kColors.size()]);
-      raster_.Text(left + 2 * kGap + kSample, row + 3, plot_.series[i].name, kScale, kText);
+      const LinePlot::Series& series = plot_.series[i];
+      if (series.name.empty()) continue;
+      raster_.FillBox(left + kGap, row + kRow / 2 - 2, kSample, 3, ColorOf(series, i));
+      raster_.Text(left + 2 * kGap + kSample, row + 3, series.name, kScale, kText);
+      row += kRow;
     }
   }
 
@@ -196,6 +251,7 @@ class Plotter {
   const Axis x_, y_;
   Raster raster_;
   int left_ = 0, top_ = 0, right_ = 0, bottom_ = 0;  // of the area with the lines
+  int caption_ = 0;                                  // its height
 };
 
 }  // namespace

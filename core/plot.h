@@ -11,15 +11,20 @@ namespace troop {
 // Lines through points, over axes with ticks at round numbers.
 struct LinePlot {
   struct Series {
-    std::string name;
+    std::string name;            // empty: it has no place in the legend
     std::vector<double> xs, ys;  // of equal length; a point that is not finite breaks the line
+    std::vector<double> low, high;  // a band around the line; empty, or of equal length
+    bool faint = false;             // a thin, pale line
+    int color = -1;                 // of the eight, counted around; -1: its place among the series
   };
   std::string title, x_label, y_label;  // ASCII
+  std::vector<std::string> caption;     // lines below all, small
   std::vector<Series> series;           // beyond eight the colours repeat
   int width = 960, height = 540;        // pixels
 };
 
-// O(pixels + points). REQUIRES: xs.size() == ys.size(); width >= 320, height >= 200.
+// O(pixels + points). REQUIRES: sizes as said above; width >= 320, height >= 200, and room for
+// the caption.
 Picture RenderLinePlot(const LinePlot& plot);
 // The same as a PNG file.
 Buffer DrawLinePlot(const LinePlot& plot);

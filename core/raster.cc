@@ -46,6 +46,16 @@ void Coverage::Stroke(double x0, double y0, double x1, double y1, double thickne
   }
 }
 
+void Coverage::FillColumn(int x, double top, double bottom) {
+  if (x < 0 || x >= width_) return;
+  const int first = int(std::floor(std::clamp(top, 0.0, double(height_))));
+  const int last = int(std::ceil(std::clamp(bottom, 0.0, double(height_))));
+  for (int y = first; y < last; ++y) {
+    const double share = std::min(bottom, double(y + 1)) - std::max(top, double(y));
+    share_[Index(x, y)] = std::max(share_[Index(x, y)], float(std::clamp(share, 0.0, 1.0)));
+  }
+}
+
 Raster::Raster(int width, int height, Ink background) {
   TROOP_CHECK(width > 0 && height > 0, "a picture of {} x {}", width, height);
   picture_ = {.width = width, .height = height};
@@ -65,7 +75,7 @@ void Raster::FillBox(int left, int top, int width, int height, Ink ink) {
   }
 }
 
-void Raster::Blend(const Coverage& coverage, Ink ink) {
+void Raster::Blend(const Coverage& coverage, Ink ink, float strength) {
   TROOP_CHECK(coverage.width() == picture_.width && coverage.height() == picture_.height,
               "a coverage of {} x {} on a picture of {} x {}", coverage.width(), coverage.height(),
               picture_.width, picture_.height);
@@ -75,7 +85,7 @@ void Raster::Blend(const Coverage& coverage, Ink ink) {
   std::uint8_t* pixel = picture_.rgb.data();
   for (int y = 0; y < picture_.height; ++y) {
     for (int x = 0; x < picture_.width; ++x, pixel += 3) {
-      const float share = coverage.At(x, y);
+      const float share = strength * coverage.At(x, y);
       if (share == 0) continue;
       pixel[0] = mix(pixel[0], ink.red, share);
       pixel[1] = mix(pixel[1], ink.green, share);

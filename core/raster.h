@@ -20,6 +20,8 @@ class Coverage {
   }
   // A line with round ends, through pixel centres at whole numbers.
   void Stroke(double x0, double y0, double x1, double y1, double thickness);
+  // Column x from `top` down to `bottom`; its ends may lie within a pixel.
+  void FillColumn(int x, double top, double bottom);
   float At(int x, int y) const { return share_[Index(x, y)]; }
   int width() const { return width_; }
   int height() const { return height_; }
@@ -37,7 +39,8 @@ class Raster {
  public:
   Raster(int width, int height, Ink background);
   void FillBox(int left, int top, int width, int height, Ink ink);
-  void Blend(const Coverage& coverage, Ink ink);  // REQUIRES: of the same size
+  // `strength`: 1 covers all that is below. REQUIRES: of the same size.
+  void Blend(const Coverage& coverage, Ink ink, float strength = 1);
   // `scale` pixels per dot. Text begins at (left, top); upward text reads from bottom to top, and
   // begins at its lower left corner.
   void Text(int left, int top, std::string_view text, int scale, Ink ink);

@@ -2,7 +2,6 @@
 
 #include <memory>
 
-#include "envs/breakout.h"
 #include "envs/vector_env.h"
 
 namespace troop {
@@ -59,8 +58,6 @@ class NativeVectorEnv : public VectorEnv {
 // MakeEnvironment resolves them, without -1.
 std::unique_ptr<VectorEnv> MakeCartPoleVectorEnv(std::int64_t max_episode_steps, int size,
                                                  EpisodeSeeder seeder);
-std::unique_ptr<VectorEnv> MakeBreakoutVectorEnv(breakout::ActionSet set, const EnvOptions& options,
-                                                 int size, EpisodeSeeder seeder);
 
 // A loop over any environments. One that fails is started anew with the next seed; where that fails
 // as well, at the next step. REQUIRES: at least one; all of equal spec.

@@ -6,14 +6,18 @@
 
 #include "core/edit_distance.h"
 #include "core/status.h"
+#include "envs/asterix.h"
 #include "envs/atari_vector_env.h"
 #include "envs/breakout.h"
 #include "envs/catch.h"
 #include "envs/classic_control.h"
+#include "envs/freeway.h"
 #include "envs/native_vector_env.h"
 #include "envs/plugin_environment.h"
 #include "envs/process_vector_env.h"
 #include "envs/repeated_environment.h"
+#include "envs/seaquest.h"
+#include "envs/space_invaders.h"
 #include "envs/wrapped_vector_env.h"
 
 namespace troop {
@@ -45,21 +49,29 @@ std::unique_ptr<VectorEnv> MakeManyCartPoles(const EnvOptions& options, int size
   return MakeCartPoleVectorEnv(options.max_episode_steps, size, std::move(seeder));
 }
 
-template <breakout::ActionSet kSet>
-std::unique_ptr<Environment> MakeBreakout(const EnvOptions& options) {
-  return std::make_unique<Breakout>(kSet, options.max_episode_steps, options.sticky_actions);
+template <class Game, minatar::ActionSet kSet>
+std::unique_ptr<Environment> MakeGame(const EnvOptions& options) {
+  return MakeMinAtar<Game>(kSet, options);
 }
 
-template <breakout::ActionSet kSet>
-std::unique_ptr<VectorEnv> MakeManyBreakouts(const EnvOptions& options, int size,
-                                             EpisodeSeeder seeder) {
-  return MakeBreakoutVectorEnv(kSet, options, size, std::move(seeder));
+template <class Game, minatar::ActionSet kSet>
+std::unique_ptr<VectorEnv> MakeManyGames(const EnvOptions& options, int size,
+                                         EpisodeSeeder seeder) {
+  return MakeMinAtarVector<Game>(kSet, options, size, std::move(seeder));
 }
 
-template <breakout::ActionSet kSet>
-constexpr Entry BreakoutEntry(std::string_view id) {
-  return {id, Breakout::kMaxEpisodeSteps, Breakout::kStickyActions, &MakeBreakout<kSet>,
-          &MakeManyBreakouts<kSet>};
+template <class Game>
+constexpr Entry FullGame(std::string_view id) {
+  return {id, minatar::kMaxEpisodeSteps, minatar::kStickyActions,
+          &MakeGame<Game, minatar::ActionSet::kFull>,
+          &MakeManyGames<Game, minatar::ActionSet::kFull>};
+}
+
+template <class Game>
+constexpr Entry MinimalGame(std::string_view id) {
+  return {id, minatar::kMaxEpisodeSteps, minatar::kStickyActions,
+          &MakeGame<Game, minatar::ActionSet::kMinimal>,
+          &MakeManyGames<Game, minatar::ActionSet::kMinimal>};
 }
 
 constexpr Entry kEntries[] = {
@@ -68,8 +80,16 @@ constexpr Entry kEntries[] = {
     Plain<MountainCar>("MountainCar-v0"),
     Plain<Pendulum>("Pendulum-v1"),
     Plain<Catch>("Catch-v0"),
-    BreakoutEntry<breakout::ActionSet::kFull>("MinAtar/Breakout-v0"),
-    BreakoutEntry<breakout::ActionSet::kMinimal>("MinAtar/Breakout-v1"),
+    FullGame<Breakout>("MinAtar/Breakout-v0"),
+    MinimalGame<Breakout>("MinAtar/Breakout-v1"),
+    FullGame<Asterix>("MinAtar/Asterix-v0"),
+    MinimalGame<Asterix>("MinAtar/Asterix-v1"),
+    FullGame<Freeway>("MinAtar/Freeway-v0"),
+    MinimalGame<Freeway>("MinAtar/Freeway-v1"),
+    FullGame<Seaquest>("MinAtar/Seaquest-v0"),
+    MinimalGame<Seaquest>("MinAtar/Seaquest-v1"),
+    FullGame<SpaceInvaders>("MinAtar/SpaceInvaders-v0"),
+    MinimalGame<SpaceInvaders>("MinAtar/SpaceInvaders-v1"),
 };
 
 Result<const Entry*> Find(std::string_view id) {

@@ -5,8 +5,9 @@
 
 64 environments, one thread, no policy, actions drawn before the clock runs: as bench/env_bench.cc
 does it. `check` is the end of a short game from a known state, the same as there: the sum of the
-rewards and the last observation. EnvPool can't be put into a state: it prints `play`, the mean
-return of the episodes that random actions end in 5,000 steps of each environment.
+rewards and the last observation. EnvPool can't be put into a state, nor MinAtar where chance has a
+say from the start: then it prints `play`, the mean return of the episodes that random actions end
+in 5,000 steps of each environment.
 """
 import argparse
 import importlib.metadata
@@ -108,17 +109,12 @@ def with_envpool(case, env_id, quick):
          play=play_at_random(env_id))
 
 
-def check_breakout():
-    """The ball from the left, no sticky actions, the paddle to the right in the first step and then
-    at rest. The cells of all steps are summed with weights 1, 2, 3 ..."""
-    game = minatar.Environment("breakout", sticky_action_prob=0.0)
-    game.reset()
-    while not game.state()[3, 0, 1]:
-        game.reset()
-    weights = np.arange(1, 401)
+def check_game(game, policy):
+    """The cells of all steps are summed with weights 1, 2, 3 ..."""
+    weights = np.arange(1, game.state().size + 1)
     total = cells = 0.0
     for t in range(CHECKED_STEPS):
-        reward, end = game.act(3 if t == 0 else 0)
+        reward, end = game.act(policy(t))
         total += float(reward)
         cells += float((game.state().ravel() * weights).sum())
         if end:
@@ -126,22 +122,57 @@ def check_breakout():
     return [total, cells]
 
 
-def breakout_with_minatar(case, quick):
-    games = [minatar.Environment("breakout") for _ in range(SIZE)]
-    observation = np.zeros((SIZE, 10, 10, 4), np.uint8)
+def check_breakout(game):
+    """The ball from the left, the paddle to the right in the first step and then at rest."""
+    game.reset()
+    while not game.state()[3, 0, 1]:
+        game.reset()
+    return check_game(game, lambda t: 3 if t == 0 else 0)
+
+
+def check_freeway(game):
+    """Cars of speeds 1, -1, 2, -2 ..., and a chicken that goes up."""
+    game.reset()
+    game.env.cars = [[0, i + 1, i // 2 + 1, (i // 2 + 1) * (-1) ** i] for i in range(8)]
+    return check_game(game, lambda t: 2)
+
+
+def check_space_invaders(game):
+    game.reset()
+    return check_game(game, lambda t: 5 if t % 3 == 0 else 1)
+
+
+MINATAR = {"breakout-64": ("breakout", check_breakout), "asterix-64": ("asterix", None),
+           "freeway-64": ("freeway", check_freeway), "seaquest-64": ("seaquest", None),
+           "spaceinvaders-64": ("space_invaders", check_space_invaders)}
+
+
+def with_minatar(case, name, check, quick):
+    games = [minatar.Environment(name) for _ in range(SIZE)]
+    observation = np.zeros((SIZE, *games[0].state_shape()), np.uint8)
     for index, game in enumerate(games):
         game.seed(index)
         game.reset()
+    running, returns = np.zeros(SIZE), []
 
     def step(action):
         for index, game in enumerate(games):
-            _, end = game.act(action[index])
+            reward, end = game.act(action[index])
+            running[index] += reward
             if end:
                 game.reset()
+                returns.append(running[index])
+                running[index] = 0
             observation[index] = game.state()
 
-    emit(case, "minatar", importlib.metadata.version("minatar"), step,
-         draw_actions(gymnasium.spaces.Discrete(6)), quick, check=check_breakout())
+    actions = draw_actions(gymnasium.spaces.Discrete(6))
+    if check is not None:
+        checks = {"check": check(minatar.Environment(name, sticky_action_prob=0.0))}
+    else:
+        for action in draw_actions(gymnasium.spaces.Discrete(6), PLAYED_STEPS):
+            step(action)
+        checks = {"play": [float(np.mean(returns))]}
+    emit(case, "minatar", importlib.metadata.version("minatar"), step, actions, quick, **checks)
 
 
 def main():
@@ -158,8 +189,9 @@ def main():
         if wanted(case):
             classic_with_gymnasium(case, env_id, options.quick)
             with_envpool(case, env_id, options.quick)
-    if wanted("breakout-64"):
-        breakout_with_minatar("breakout-64", options.quick)
+    for case, (name, check) in MINATAR.items():
+        if wanted(case):
+            with_minatar(case, name, check, options.quick)
     if wanted("catch-64"):
         with_envpool("catch-64", "Catch-v0", options.quick)
 

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cctype>
 #include <filesystem>
+#include <string>
 
 #include "core/config.h"
 
@@ -20,10 +23,22 @@ TEST(ConfigFilesTest, EveryFileInConfigsIsValidAndNamedAsItsRun) {
   EXPECT_GE(files, 6);
 }
 
-TEST(ConfigFilesTest, TheBreakoutConfigDrawsOneBatchPerAgentStep) {
-  const auto config = LoadConfigFile(TROOP_SOURCE_DIR "/configs/apex_breakout.toml", {});
-  ASSERT_TRUE(config.ok()) << config.status().ToString();
-  EXPECT_EQ(config->replay.samples_per_insert, double(config->learner.batch_size));
+TEST(ConfigFilesTest, TheConfigsOfMinAtarsGamesDifferInTheGameAlone) {
+  Config first;
+  for (const std::string game : {"Breakout", "Asterix", "Freeway", "Seaquest", "SpaceInvaders"}) {
+    std::string name = "apex_" + game;
+    std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+    const auto config = LoadConfigFile(TROOP_SOURCE_DIR "/configs/" + name + ".toml", {});
+    ASSERT_TRUE(config.ok()) << config.status().ToString();
+    EXPECT_EQ(config->env.id, "MinAtar/" + game + "-v1");
+    EXPECT_EQ(config->replay.samples_per_insert, double(config->learner.batch_size))
+        << "one batch per agent step";
+    if (game == "Breakout") first = *config;
+    Config expected = first;
+    expected.name = config->name;
+    expected.env.id = config->env.id;
+    EXPECT_EQ(*config, expected) << game;
+  }
 }
 
 // Horgan et al. 2018 (arXiv:1803.00933), sections 3 and 4.1 and the appendix on Atari.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -138,6 +139,49 @@ TEST(PlotTest, ManyPointsTakeLittleTime) {
   }
   EXPECT_GT(CountInk(RenderLinePlot(plot), 0, 114, 178), 10000);
   Keep("dense.png", plot);
+}
+
+// (204, 227, 240): a fifth of the first of the eight colours over white.
+TEST(PlotTest, ABandLiesBetweenItsEndsAndFaintLinesArePale) {
+  LinePlot plot;
+  plot.series = {{.name = "mean", .xs = {0, 1, 2}, .ys = {5, 5, 5}}};
+  plot.series[0].low = {0, 0, 0};
+  plot.series[0].high = {10, 10, 10};
+  const Picture wide = RenderLinePlot(plot);
+  const int banded = CountInk(wide, 204, 227, 240);
+  EXPECT_GT(banded, wide.width * wide.height / 2);
+  plot.series[0].low = {0, std::nan(""), 0};
+  EXPECT_EQ(CountInk(RenderLinePlot(plot), 204, 227, 240), 0) << "no end, no band";
+  plot.series[0].low = {4, 4, 4};
+  plot.series[0].high = {6, 6, 6};
+  plot.series.push_back({.xs = {0, 2}, .ys = {0, 0}, .faint = true, .color = 0});
+  plot.series.push_back({.xs = {0, 2}, .ys = {10, 10}, .faint = true, .color = 8});
+  Keep("band.png", plot);
+  const Picture pale = RenderLinePlot(plot);
+  EXPECT_NEAR(CountInk(pale, 204, 227, 240), 0.2 * banded, 0.05 * banded);
+  const int full = CountInk(pale, 0, 114, 178);
+  plot.series[1].faint = plot.series[2].faint = false;
+  EXPECT_GT(CountInk(RenderLinePlot(plot), 0, 114, 178), full + 1600)
+      << "lines that are not faint have the first colour as it is";
+}
+
+TEST(PlotTest, ACaptionTakesItsRoomFromTheArea) {
+  LinePlot plot = LearningCurve();
+  const Picture without = RenderLinePlot(plot);
+  plot.caption = {"5 seeds, last checkpoint, epsilon 0.1", "troop 0.1.0"};
+  const Picture with = RenderLinePlot(plot);
+  Keep("caption.png", plot);
+  const auto dark_rows = [](const Picture& picture) {  // of the lowest forty
+    int rows = 0;
+    for (int y = picture.height - 40; y < picture.height; ++y) {
+      const auto* row = picture.rgb.data() + std::size_t(y) * std::size_t(picture.width) * 3;
+      rows += std::any_of(row, row + picture.width * 3, [](std::uint8_t v) { return v < 100; });
+    }
+    return rows;
+  };
+  EXPECT_EQ(with.rgb.size(), without.rgb.size());
+  EXPECT_GE(dark_rows(with), 12);
+  EXPECT_NE(with, without);
 }
 
 }  // namespace

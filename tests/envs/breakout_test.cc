@@ -8,22 +8,24 @@
 #include <map>
 
 #include "core/rng.h"
+#include "envs/minatar_env.h"
 #include "tests/envs/fixture.h"
 
 // The oracle is the MinAtar package, used as a black box: tests/fixtures/envs holds what it did.
 namespace troop {
 namespace {
 
-using Cells = std::array<std::uint8_t, breakout::kCells>;
+using Cells = std::array<std::uint8_t, Breakout::kCells>;
 
 struct Game {
   explicit Game(double sticky_actions)
-      : env(breakout::ActionSet::kFull, Breakout::kMaxEpisodeSteps, sticky_actions) {}
+      : env(minatar::ActionSet::kFull, {.max_episode_steps = 0, .sticky_actions = sticky_actions}) {
+  }
   void Reset(std::uint64_t seed) { env.Reset(seed, std::as_writable_bytes(std::span(cells))); }
   StepResult Step(std::int32_t action) {
     return env.Step(std::as_bytes(std::span(&action, 1)), std::as_writable_bytes(std::span(cells)));
   }
-  Breakout env;
+  MinAtarEnv<Breakout> env;
   Cells cells{};
 };
 
@@ -47,7 +49,7 @@ TEST(BreakoutTest, PlaysMinAtarsOpeningsCellByCell) {
     std::uint64_t seed = 0;
     do {  // the side is chance: every second seed
       game.Reset(seed++);
-    } while ((game.env.state().x == breakout::kSide - 1) != from_the_right);
+    } while ((game.env.state().x == Breakout::kSide - 1) != from_the_right);
     ASSERT_EQ(game.cells, Unpack(fixture.ReadMany<std::uint8_t>(50))) << "episode " << episode;
     for (std::uint32_t t = 0; t < length; ++t) {
       const StepResult step = game.Step(actions[t]);
@@ -65,7 +67,7 @@ TEST(BreakoutTest, PlaysMinAtarsOpeningsCellByCell) {
 }
 
 // tools/make_env_fixtures.py, keep(): goes to where the ball comes down.
-std::int32_t SkilledAction(const breakout::State& s) {
+std::int32_t SkilledAction(const Breakout::State& s) {
   int x = s.x, dx = s.x - s.trail_x;
   if (s.y > s.trail_y && dx != 0) {
     for (int y = s.y; y < 8; ++y) {
@@ -76,7 +78,7 @@ std::int32_t SkilledAction(const breakout::State& s) {
       }
     }
   }
-  return s.paddle > x ? breakout::kLeft : s.paddle < x ? breakout::kRight : 0;
+  return s.paddle > x ? minatar::kLeft : s.paddle < x ? minatar::kRight : 0;
 }
 
 struct Samples {
@@ -150,7 +152,7 @@ TEST(BreakoutTest, TheBallStartsOnEitherSideEquallyOften) {
   int right = 0;
   for (std::uint64_t seed = 0; seed < 10000; ++seed) {
     game.Reset(seed);
-    right += game.env.state().x == breakout::kSide - 1;
+    right += game.env.state().x == Breakout::kSide - 1;
   }
   EXPECT_NEAR(right, 5000, 300);  // 6 standard deviations: false alarm 2e-9
 }
@@ -158,14 +160,14 @@ TEST(BreakoutTest, TheBallStartsOnEitherSideEquallyOften) {
 TEST(BreakoutTest, StickyActionsRepeatThePlayedAction) {
   Game always(1);
   always.Reset(3);
-  for (int t = 0; t < 4; ++t) always.Step(breakout::kLeft);
+  for (int t = 0; t < 4; ++t) always.Step(minatar::kLeft);
   EXPECT_EQ(always.env.state().paddle, 4) << "before the first step nothing was played";
   // After one move to the left is played, a stuck step moves left, whatever is wanted.
   Game game(0.1);
   int stuck = 0, trials = 0;
   for (std::uint64_t seed = 0; seed < 20000; ++seed) {
     game.Reset(seed);
-    game.Step(breakout::kLeft);
+    game.Step(minatar::kLeft);
     if (game.env.state().paddle != 3) continue;
     ++trials;
     game.Step(0);
@@ -177,28 +179,29 @@ TEST(BreakoutTest, StickyActionsRepeatThePlayedAction) {
 
 TEST(BreakoutTest, ChangingCellsGivesTheSameAsWritingAll) {
   Rng rng({.index = 4});
-  breakout::State state = breakout::Start(true);
+  Breakout::State state = Breakout::Start(true);
   Cells changed, whole;
-  breakout::Write(state, changed.data());
+  Breakout::Write(state, changed.data());
   int walls = 0;
   for (int t = 0; t < 200000; ++t) {
-    const breakout::State before = state;
+    const Breakout::State before = state;
     const std::int32_t action =
         rng.Uniform() < 0.98 ? SkilledAction(state) : std::int32_t(rng.Below(6));
-    const breakout::Change change = breakout::Advance(&state, action);
-    breakout::Update(before, state, change, changed.data());
-    breakout::Write(state, whole.data());
+    const Breakout::Change change = Breakout::Advance(&state, action);
+    Breakout::Update(before, state, change, changed.data());
+    Breakout::Write(state, whole.data());
     ASSERT_EQ(changed, whole) << "step " << t;
     walls += change.new_wall;
     if (!change.lost) continue;
-    state = breakout::Start(rng.Below(2) == 1);
-    breakout::Write(state, changed.data());
+    state = Breakout::Start(rng.Below(2) == 1);
+    Breakout::Write(state, changed.data());
   }
   EXPECT_GT(walls, 0);
 }
 
 TEST(BreakoutTest, TheMinimalActionSetIsNoneLeftRight) {
-  Breakout env(breakout::ActionSet::kMinimal, 0, 0);
+  MinAtarEnv<Breakout> env(minatar::ActionSet::kMinimal,
+                           {.max_episode_steps = 0, .sticky_actions = 0});
   Cells cells;
   const auto bytes = std::as_writable_bytes(std::span(cells));
   const std::map<std::int32_t, int> paddle_after{{0, 4}, {1, 3}, {2, 5}};
@@ -211,10 +214,11 @@ TEST(BreakoutTest, TheMinimalActionSetIsNoneLeftRight) {
 }
 
 TEST(BreakoutTest, ALossOnTheLastAllowedStepIsTerminatedAndTruncated) {
-  breakout::State low = breakout::Start(false);
+  Breakout::State low = Breakout::Start(false);
   low.y = low.trail_y = 8;
   for (const std::int64_t limit : {1, 2}) {
-    Breakout env(breakout::ActionSet::kFull, limit, 0);
+    MinAtarEnv<Breakout> env(minatar::ActionSet::kFull,
+                             {.max_episode_steps = limit, .sticky_actions = 0});
     Cells cells;
     const auto bytes = std::as_writable_bytes(std::span(cells));
     env.Reset(1, bytes);

@@ -17,9 +17,11 @@ class Fixture {
   explicit Fixture(const std::string& name) {
     const std::string path = TROOP_SOURCE_DIR "/tests/fixtures/envs/" + name;
     std::ifstream file(path, std::ios::binary);
-    TROOP_CHECK(file.good(), "{} is missing; tools/make_env_fixtures.py makes it", path);
+    TROOP_CHECK(file.good(), "{} is missing; a tool of tools/make_*_fixtures.py makes it", path);
     bytes_.assign(std::istreambuf_iterator<char>(file), {});
   }
+  explicit Fixture(std::vector<char> bytes) : bytes_(std::move(bytes)) {}
+  const std::vector<char>& bytes() const { return bytes_; }
 
   template <class T>
   T Read() {
