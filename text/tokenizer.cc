@@ -2,6 +2,7 @@
 
 #include "core/check.h"
 #include "text/read_file.h"
+#include "text/unigram.h"
 #include "text/wordpiece.h"
 
 namespace troop {
@@ -22,7 +23,8 @@ std::vector<TokenId> EncodeWithEnds(const Tokenizer& tokenizer, std::string_view
 Result<std::unique_ptr<Tokenizer>> MakeTokenizer(const std::string& path,
                                                  const TokenizerOptions& options) {
   TROOP_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path, kVocabularyBytesMax));
-  Result<std::unique_ptr<Tokenizer>> made = MakeWordPiece(bytes, options);
+  Result<std::unique_ptr<Tokenizer>> made =
+      path.ends_with(".model") ? MakeUnigram(bytes, options) : MakeWordPiece(bytes, options);
   if (!made.ok()) return made.status().WithContext(path);
   return made;
 }
