@@ -18,6 +18,7 @@ function(troop_pkg_target name module)
 endfunction()
 troop_pkg_target(zmq libzmq)
 troop_pkg_target(lz4 liblz4)
+troop_pkg_target(lzma liblzma)
 troop_pkg_target(zstd libzstd)
 
 # Debian's dnnl-config.cmake asks for OpenCL headers that only its GPU part needs.

@@ -15,6 +15,8 @@ enum class Purpose : std::uint32_t {
   kTest = 6,
   kSynthetic = 7,     // generated benchmark inputs
   kStickyActions = 8,
+  kBatchOrder = 9,     // of the samples of a data set
+  kMasking = 10,       // masked language model: which tokens, and what stands there
 };
 
 // Names one random stream: by what it is for, never by who computes it.

@@ -25,6 +25,7 @@ WRAPPED = {
     "zmq": ("net",), "cereal/": ("net",),
     "dnnl": ("kernels",), "oneapi/dnnl": ("kernels",),
     "toml++": ("core",), "spdlog": ("core",), "zlib.h": ("core",),
+    "lzma": ("text",),
     "CLI/": ("apps",),
     "pybind11/": ("python",),
     "gtest": (), "gmock": (), "benchmark/": (),

@@ -1,0 +1,85 @@
+#include "text/piece_trie.h"
+
+#include <algorithm>
+#include <span>
+
+namespace troop {
+
+// Places the children of one node after the other, each group at the first base where all of its
+// bytes are free. Where the front of the array is nearly full it is no longer looked at.
+class PieceTrie::Builder {
+ public:
+  using String = std::pair<std::string_view, std::int32_t>;
+
+  explicit Builder(std::vector<Node>* nodes) : nodes_(*nodes) {}
+
+  // strings: sorted, without doubles; they share their first `depth` bytes, which lead to `node`.
+  void Place(std::int32_t node, std::span<const String> strings, std::size_t depth) {
+    if (strings.front().first.size() == depth) {
+      nodes_[node].value = strings.front().second;
+      strings = strings.subspan(1);
+    }
+    if (strings.empty()) return;
+    struct Child {
+      unsigned char byte;
+      std::span<const String> strings;
+    };
+    std::vector<Child> children;
+    for (std::size_t begin = 0; begin < strings.size();) {
+      const char byte = strings[begin].first[depth];
+      std::size_t end = begin + 1;
+      while (end < strings.size() && strings[end].first[depth] == byte) ++end;
+      children.push_back({static_cast<unsigned char>(byte), strings.subspan(begin, end - begin)});
+      begin = end;
+    }
+    std::vector<unsigned char> bytes;
+    for (const Child& child : children) bytes.push_back(child.byte);
+    const std::int32_t base = FindBase(bytes);
+    nodes_[node].base = base;
+    for (const unsigned char byte : bytes) nodes_[base + byte].parent = node;
+    for (const Child& child : children) Place(base + child.byte, child.strings, depth + 1);
+  }
+
+ private:
+  bool IsFree(std::size_t node) const {
+    return node >= nodes_.size() || (node != kRoot && nodes_[node].parent == kNone);
+  }
+
+  std::int32_t FindBase(std::span<const unsigned char> bytes) {
+    constexpr std::size_t kLookedAtMax = 64;  // bounds the time, for some per cent of the memory
+    while (!IsFree(first_free_)) ++first_free_;
+    const std::size_t begin = std::max<std::size_t>(first_free_, bytes[0] + 1);
+    for (std::size_t at = begin;; ++at) {
+      if (at == begin + kLookedAtMax) first_free_ = std::max(first_free_, at);
+      if (!IsFree(at)) continue;
+      const std::size_t base = at - bytes[0];
+      if (std::all_of(bytes.begin(), bytes.end(), [&](auto b) { return IsFree(base + b); })) {
+        if (base + bytes.back() >= nodes_.size()) nodes_.resize(base + bytes.back() + 1);
+        return std::int32_t(base);
+      }
+    }
+  }
+
+  std::vector<Node>& nodes_;
+  std::size_t first_free_ = 1;
+};
+
+Result<PieceTrie> PieceTrie::Make(std::vector<std::pair<std::string_view, std::int32_t>> strings) {
+  std::sort(strings.begin(), strings.end());
+  for (std::size_t i = 0; i < strings.size(); ++i) {
+    const std::string_view text = strings[i].first;
+    if (text.empty() || text.size() > kBytesMax) {
+      return InvalidArgument("piece {} has {} bytes: from 1 to {} are allowed", strings[i].second,
+                             text.size(), kBytesMax);
+    }
+    if (i > 0 && text == strings[i - 1].first) {
+      return InvalidArgument("pieces {} and {} are the same: {:?}", strings[i - 1].second,
+                             strings[i].second, text);
+    }
+  }
+  PieceTrie trie;
+  if (!strings.empty()) Builder(&trie.nodes_).Place(kRoot, strings, 0);
+  return trie;
+}
+
+}  // namespace troop

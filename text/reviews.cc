@@ -1,0 +1,208 @@
+#include "text/reviews.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <map>
+#include <optional>
+
+#include "core/sha256.h"
+#include "text/csv.h"
+#include "text/read_file.h"
+#include "text/tar.h"
+#include "text/xz.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kFileBytesMax = std::size_t{1} << 30;     // of an archive or a CSV
+constexpr std::size_t kArchiveBytesMax = std::size_t{2} << 30;  // unpacked
+constexpr std::size_t kReviewBytesMax = std::size_t{1} << 24;
+constexpr std::string_view kWhereToGet =
+    "get aclImdb_v1.tar.gz from https://ai.stanford.edu/~amaas/data/sentiment/ and unpack it: its "
+    "folder aclImdb is read";
+
+// Where a review stands: which set, which class, which number.
+struct Place {
+  std::string_view folder;  // "train/pos"
+  std::uint32_t number = 0;
+};
+
+constexpr std::string_view kFolders[] = {"train/pos", "train/neg", "test/pos", "test/neg",
+                                         "train/unsup"};
+
+// "aclImdb/train/pos/12_9.txt"; nullopt: not a review.
+std::optional<Place> PlaceOf(std::string_view name) {
+  if (!name.ends_with(".txt")) return std::nullopt;
+  const std::size_t slash = name.rfind('/');
+  if (slash == name.npos) return std::nullopt;
+  const std::string_view folder = name.substr(0, slash), file = name.substr(slash + 1);
+  for (const std::string_view known : kFolders) {
+    const bool same = folder == known;
+    if (!same && !(folder.ends_with(known) && folder[folder.size() - known.size() - 1] == '/')) {
+      continue;
+    }
+    Place place = {known};
+    const auto parsed = std::from_chars(file.data(), file.data() + file.size(), place.number);
+    if (parsed.ec != std::errc() || *parsed.ptr != '_') return std::nullopt;
+    return place;
+  }
+  return std::nullopt;
+}
+
+// Gathers reviews in any order and puts them into theirs.
+class Collector {
+ public:
+  Status Add(const Place& place, std::string text) {
+    const bool added = folders_[place.folder].emplace(place.number, std::move(text)).second;
+    if (added) return {};
+    return DataLoss("{} holds two reviews of number {}", place.folder, place.number);
+  }
+
+  Result<Reviews> Finish() {
+    if (folders_.empty())
+      return InvalidArgument("there are no reviews in it (train/pos/0_9.txt …)");
+    Reviews reviews;
+    for (const std::string_view folder : kFolders) {
+      const auto found = folders_.find(folder);
+      if (found == folders_.end()) continue;
+      const Sentiment sentiment = folder.ends_with("pos")   ? Sentiment::kPositive
+                                  : folder.ends_with("neg") ? Sentiment::kNegative
+                                                            : Sentiment::kNone;
+      std::vector<Review>& set = sentiment == Sentiment::kNone ? reviews.unlabelled
+                                 : folder.starts_with("train") ? reviews.train
+                                                               : reviews.test;
+      std::uint32_t expected = 0;
+      for (auto& [number, text] : found->second) {
+        if (number != expected) {
+          return DataLoss("{}/{}_*.txt is missing: numbers from 0 to {} are expected", folder,
+                          expected, found->second.rbegin()->first);
+        }
+        ++expected;
+        set.push_back({std::move(text), sentiment});
+      }
+    }
+    return reviews;
+  }
+
+ private:
+  std::map<std::string_view, std::map<std::uint32_t, std::string>> folders_;
+};
+
+Result<Reviews> ReadReviewFolder(const std::string& path) {
+  Collector collector;
+  for (const std::string_view folder : kFolders) {
+    const fs::path inside = fs::path(path) / folder;
+    std::error_code error;
+    for (const fs::directory_entry& entry : fs::directory_iterator(inside, error)) {
+      const std::string name = entry.path().generic_string();
+      const std::optional<Place> place = PlaceOf(name);
+      if (!place) continue;
+      TROOP_ASSIGN_OR_RETURN(std::string text, ReadFile(name, kReviewBytesMax));
+      TROOP_RETURN_IF_ERROR(collector.Add(*place, std::move(text)));
+    }
+  }
+  return collector.Finish();
+}
+
+Result<Reviews> ReadAny(const std::string& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) return ReadReviewFolder(path);
+  const bool archive = path.ends_with(".tar.xz"), csv = path.ends_with(".csv");
+  if (!archive && !csv && fs::exists(path, error)) {
+    return InvalidArgument("neither a folder nor a .tar.xz or .csv file");
+  }
+  TROOP_ASSIGN_OR_RETURN(std::string bytes, ReadFile(path, kFileBytesMax));
+  TROOP_RETURN_IF_ERROR(CheckSha256Sums(path, bytes));
+  if (csv) return ReadReviewCsv(bytes);
+  TROOP_ASSIGN_OR_RETURN(const std::string tar, DecompressXz(bytes, kArchiveBytesMax));
+  bytes = {};
+  return ReadReviewArchive(tar);
+}
+
+// The line of a SHA256SUMS file: "73a3…  aclImdb_labeled.tar.xz"; nullopt: there is none.
+std::optional<std::string> ExpectedSha256(const std::string& path) {
+  const fs::path file = path;
+  const Result<std::string> sums =
+      ReadFile((file.parent_path() / "SHA256SUMS").string(), std::size_t{1} << 20);
+  if (!sums.ok()) return std::nullopt;
+  const std::string name = file.filename().string();
+  for (std::string_view rest = *sums; !rest.empty();) {
+    const std::size_t end = std::min(rest.find('\n'), rest.size());
+    const std::string_view line = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    constexpr std::size_t kDigits = 64;  // then a space, and a space or '*'
+    if (line.size() > kDigits + 2 && line.substr(kDigits + 2) == name) {
+      return std::string(line.substr(0, kDigits));
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<Reviews> ReadReviewArchive(std::string_view tar) {
+  Collector collector;
+  TROOP_RETURN_IF_ERROR(VisitTar(tar, [&](const std::string& name, std::string_view bytes) {
+    const std::optional<Place> place = PlaceOf(name);
+    return place ? collector.Add(*place, std::string(bytes)) : Status::Ok();
+  }));
+  return collector.Finish();
+}
+
+Result<Reviews> ReadReviewCsv(std::string_view csv) {
+  CsvReader reader(csv);
+  std::vector<std::string> fields;
+  TROOP_ASSIGN_OR_RETURN(const bool header, reader.Next(&fields));
+  const auto column = [&fields](std::string_view name) {
+    return std::size_t(std::find(fields.begin(), fields.end(), name) - fields.begin());
+  };
+  const std::size_t review = column("review"), sentiment = column("sentiment");
+  const std::size_t columns = fields.size();
+  if (!header || review == columns || sentiment == columns) {
+    return InvalidArgument("its first line does not name the columns review and sentiment");
+  }
+  Reviews reviews;
+  for (;;) {
+    TROOP_ASSIGN_OR_RETURN(const bool more, reader.Next(&fields));
+    if (!more) break;
+    if (fields.size() != columns) {
+      return DataLoss("line {}: {} fields, not {}", reader.line(), fields.size(), columns);
+    }
+    const std::string& said = fields[sentiment];
+    const bool positive = said == "positive" || said == "1";
+    if (!positive && said != "negative" && said != "0") {
+      return DataLoss("line {}: the sentiment {:?} is neither positive nor negative", reader.line(),
+                      said.substr(0, 40));
+    }
+    reviews.train.push_back(
+        {std::move(fields[review]), positive ? Sentiment::kPositive : Sentiment::kNegative});
+  }
+  if (reviews.train.empty()) return InvalidArgument("there are no reviews in it");
+  return reviews;
+}
+
+Status CheckSha256Sums(const std::string& path, std::string_view bytes) {
+  const std::optional<std::string> expected = ExpectedSha256(path);
+  if (!expected) return {};
+  const std::string found = Sha256Hex(bytes);
+  if (found == *expected) return {};
+  return DataLoss("it is damaged: {} bytes with SHA-256 {}, where SHA256SUMS expects {}",
+                  bytes.size(), found, *expected);
+}
+
+Result<Reviews> ReadReviews(const std::string& path) {
+  Result<Reviews> reviews = ReadAny(path);
+  if (reviews.ok()) return reviews;
+  const Status status = reviews.status();
+  std::string message = status.message();
+  if (status.code() == Code::kNotFound) {
+    if (const auto sum = ExpectedSha256(path)) message += " (SHA-256 " + *sum + " is expected)";
+  }
+  if (message.find(path) == message.npos) message = path + ": " + message;
+  return Status(status.code(), fmt::format("reviews: {}; {}", message, kWhereToGet));
+}
+
+}  // namespace troop

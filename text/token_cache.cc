@@ -1,0 +1,198 @@
+#include "text/token_cache.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <span>
+#include <type_traits>
+
+#include "core/crc32c.h"
+#include "core/log.h"
+#include "text/read_file.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<char, 8> kMagic = {'T', 'r', 'o', 'o', 'p', 'T', 'o', 'k'};
+constexpr std::uint32_t kVersion = 1;
+constexpr std::size_t kBytesMax = std::size_t{8} << 30;
+
+struct Counts {
+  std::uint64_t samples, tokens;
+};
+// Little-endian, as all machines that Troop runs on.
+struct Header {
+  std::array<char, 8> magic;
+  std::uint32_t version;
+  std::uint32_t tokenizer;
+  std::int32_t vocabulary;
+  std::int32_t tokens_max;
+  std::uint64_t source;
+  std::array<Counts, 3> counts;  // train, test, unlabelled
+};
+static_assert(std::has_unique_object_representations_v<Header>);
+
+template <class T>
+void AppendBytes(std::span<const T> values, std::string* out) {
+  out->append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+}
+
+// Takes what fits off the front. REQUIRES: it is there.
+template <class T>
+void TakeBytes(std::string_view* bytes, std::span<T> values) {
+  if (values.empty()) return;
+  std::memcpy(values.data(), bytes->data(), values.size_bytes());
+  bytes->remove_prefix(values.size_bytes());
+}
+
+// What a set takes behind the header, or the largest number where that is beyond all bounds.
+std::uint64_t BytesOf(const Counts& counts) {
+  constexpr std::uint64_t kMax = std::numeric_limits<std::uint32_t>::max();
+  if (counts.samples > kMax || counts.tokens > kMax) return kBytesMax;
+  return counts.samples * (sizeof(std::int32_t) + 1) + counts.tokens * sizeof(TokenId);
+}
+
+void EncodeSet(const TokenSet& set, std::string* out) {
+  std::vector<std::int32_t> lengths;
+  for (std::int64_t i = 0; i < set.size(); ++i) lengths.push_back(set.length(i));
+  AppendBytes<std::int32_t>(lengths, out);
+  AppendBytes<Sentiment>(set.sentiments, out);
+  AppendBytes<TokenId>(set.ids, out);
+}
+
+Result<TokenSet> DecodeSet(const Counts& counts, const TokenCacheKey& key,
+                           std::string_view* bytes) {
+  TokenSet set;
+  std::vector<std::int32_t> lengths(counts.samples);
+  TakeBytes<std::int32_t>(bytes, lengths);
+  set.sentiments.resize(counts.samples);
+  TakeBytes<Sentiment>(bytes, set.sentiments);
+  set.ids.resize(counts.tokens);
+  TakeBytes<TokenId>(bytes, set.ids);
+  for (const std::int32_t length : lengths) {
+    if (length < 0 || length > key.tokens_max) return DataLoss("a sample of {} tokens", length);
+    set.begins.push_back(set.begins.back() + length);
+  }
+  if (std::uint64_t(set.begins.back()) != counts.tokens) {
+    return DataLoss("samples of {} tokens, not {}", set.begins.back(), counts.tokens);
+  }
+  for (const Sentiment sentiment : set.sentiments) {
+    if (sentiment < Sentiment::kNone || sentiment > Sentiment::kPositive) {
+      return DataLoss("a sentiment of {}", int(sentiment));
+    }
+  }
+  for (const TokenId id : set.ids) {
+    if (id < 0 || id >= key.vocabulary) return DataLoss("token {} of {}", id, key.vocabulary);
+  }
+  return set;
+}
+
+std::uint64_t Mix(std::string_view text, std::uint64_t number, std::uint32_t before) {
+  const std::uint32_t crc = Crc32c(std::as_bytes(std::span(text)), before);
+  return Crc32c(std::as_bytes(std::span(&number, 1)), crc);
+}
+
+Result<std::uint64_t> FolderFingerprint(const std::string& path) {
+  std::vector<std::pair<std::string, std::uint64_t>> files;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path, error)) {
+    if (!entry.is_regular_file(error)) continue;
+    const auto changed = entry.last_write_time(error).time_since_epoch().count();
+    files.push_back(
+        {entry.path().generic_string(), entry.file_size(error) ^ std::uint64_t(changed)});
+  }
+  std::sort(files.begin(), files.end());
+  std::uint64_t mixed = 0;
+  for (const auto& [name, state] : files) mixed = Mix(name, state, std::uint32_t(mixed));
+  return mixed << 32 | std::uint32_t(files.size());
+}
+
+}  // namespace
+
+Result<std::uint64_t> SourceFingerprint(const std::string& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) return FolderFingerprint(path);
+  TROOP_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path, kBytesMax));
+  return std::uint64_t(Crc32c(std::as_bytes(std::span(bytes)))) << 32 | std::uint32_t(bytes.size());
+}
+
+std::string EncodeTokenCache(const TokenizedReviews& reviews, const TokenCacheKey& key) {
+  Header header = {.magic = kMagic,
+                   .version = kVersion,
+                   .tokenizer = key.tokenizer,
+                   .vocabulary = key.vocabulary,
+                   .tokens_max = key.tokens_max,
+                   .source = key.source};
+  const TokenSet* const sets[] = {&reviews.train, &reviews.test, &reviews.unlabelled};
+  for (int i = 0; i < 3; ++i) {
+    header.counts[i] = {std::uint64_t(sets[i]->size()), sets[i]->ids.size()};
+  }
+  std::string out;
+  AppendBytes(std::span<const Header>(&header, 1), &out);
+  for (const TokenSet* set : sets) EncodeSet(*set, &out);
+  const std::uint32_t crc = Crc32c(std::as_bytes(std::span(out)));
+  AppendBytes(std::span<const std::uint32_t>(&crc, 1), &out);
+  return out;
+}
+
+Result<TokenizedReviews> DecodeTokenCache(std::string_view bytes, const TokenCacheKey& key) {
+  Header header;
+  std::uint32_t crc = 0;
+  if (bytes.size() < sizeof header + sizeof crc) return DataLoss("{} bytes", bytes.size());
+  std::string_view rest = bytes;
+  TakeBytes(&rest, std::span(&header, 1));
+  if (header.magic != kMagic) return DataLoss("it is no file of tokens");
+  if (header.version != kVersion) {
+    return FailedPrecondition("it is of version {}, not {}", header.version, kVersion);
+  }
+  if (key != TokenCacheKey{header.tokenizer, header.vocabulary, header.tokens_max, header.source}) {
+    return FailedPrecondition("it is of other reviews, another vocabulary or length");
+  }
+  std::uint64_t expected = sizeof header + sizeof crc;
+  for (const Counts& counts : header.counts) expected += BytesOf(counts);
+  if (expected != bytes.size()) return DataLoss("{} bytes, not {}", bytes.size(), expected);
+  std::memcpy(&crc, bytes.data() + bytes.size() - sizeof crc, sizeof crc);
+  if (crc != Crc32c(std::as_bytes(std::span(bytes.substr(0, bytes.size() - sizeof crc))))) {
+    return DataLoss("its checksum is wrong");
+  }
+  TokenizedReviews reviews;
+  TokenSet* const sets[] = {&reviews.train, &reviews.test, &reviews.unlabelled};
+  for (int i = 0; i < 3; ++i) {
+    TROOP_ASSIGN_OR_RETURN(*sets[i], DecodeSet(header.counts[i], key, &rest));
+  }
+  return reviews;
+}
+
+Result<TokenizedReviews> LoadTokenizedReviews(const std::string& reviews_path,
+                                              const Tokenizer& tokenizer, std::int32_t tokens_max,
+                                              Storage* storage, const std::string& cache_path) {
+  TokenCacheKey key = {.tokenizer = tokenizer.fingerprint(),
+                       .vocabulary = tokenizer.size(),
+                       .tokens_max = tokens_max};
+  const Result<std::uint64_t> source = SourceFingerprint(reviews_path);
+  if (source.ok() && storage != nullptr) {  // what is wrong with it, ReadReviews says better
+    key.source = *source;
+    const Result<Buffer> bytes = storage->Read(cache_path, kBytesMax);
+    if (bytes.ok()) {
+      Result<TokenizedReviews> cached = DecodeTokenCache(bytes->text(), key);
+      if (cached.ok()) return cached;
+      LogWarning("tokens of {}: made anew, {}: {}", reviews_path, cache_path,
+                 cached.status().message());
+    }
+  }
+  TROOP_ASSIGN_OR_RETURN(const Reviews reviews, ReadReviews(reviews_path));
+  TokenizedReviews made = TokenizeReviews(reviews, tokenizer, tokens_max);
+  if (storage != nullptr) {
+    const Status written = storage->WriteAtomic(cache_path, EncodeTokenCache(made, key));
+    if (!written.ok()) {
+      LogWarning("tokens of {}: not kept, {}: {}", reviews_path, cache_path, written.message());
+    }
+  }
+  return made;
+}
+
+}  // namespace troop

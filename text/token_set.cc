@@ -1,0 +1,32 @@
+#include "text/token_set.h"
+
+namespace troop {
+namespace {
+
+TokenSet Tokenize(const std::vector<Review>& reviews, const Tokenizer& tokenizer,
+                  std::int32_t tokens_max) {
+  TokenSet set;
+  set.begins.reserve(reviews.size() + 1);
+  set.sentiments.reserve(reviews.size());
+  for (const Review& review : reviews) {
+    set.Add(EncodeWithEnds(tokenizer, review.text, std::size_t(tokens_max)), review.sentiment);
+  }
+  return set;
+}
+
+}  // namespace
+
+void TokenSet::Add(std::span<const TokenId> tokens, Sentiment sentiment) {
+  ids.insert(ids.end(), tokens.begin(), tokens.end());
+  begins.push_back(std::int64_t(ids.size()));
+  sentiments.push_back(sentiment);
+}
+
+TokenizedReviews TokenizeReviews(const Reviews& reviews, const Tokenizer& tokenizer,
+                                 std::int32_t tokens_max) {
+  return {.train = Tokenize(reviews.train, tokenizer, tokens_max),
+          .test = Tokenize(reviews.test, tokenizer, tokens_max),
+          .unlabelled = Tokenize(reviews.unlabelled, tokenizer, tokens_max)};
+}
+
+}  // namespace troop

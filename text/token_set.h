@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "text/reviews.h"
+#include "text/tokenizer.h"
+
+namespace troop {
+
+// Samples as tokens, one behind the other, without padding. A plain value; immutable once made.
+struct TokenSet {
+  std::vector<std::int64_t> begins = {0};  // [N + 1]: sample i is ids begins[i] to begins[i + 1]
+  std::vector<TokenId> ids;
+  std::vector<Sentiment> sentiments;  // [N]
+
+  std::int64_t size() const { return std::int64_t(sentiments.size()); }
+  std::int32_t length(std::int64_t i) const { return std::int32_t(begins[i + 1] - begins[i]); }
+  std::span<const TokenId> tokens(std::int64_t i) const {
+    return std::span(ids).subspan(std::size_t(begins[i]), std::size_t(length(i)));
+  }
+  void Add(std::span<const TokenId> tokens, Sentiment sentiment);
+  bool operator==(const TokenSet&) const = default;
+};
+
+struct TokenizedReviews {
+  TokenSet train, test, unlabelled;
+  bool operator==(const TokenizedReviews&) const = default;
+};
+
+// Each review as [CLS] text [SEP] of at most `tokens_max` tokens. REQUIRES: tokens_max >= 2.
+TokenizedReviews TokenizeReviews(const Reviews& reviews, const Tokenizer& tokenizer,
+                                 std::int32_t tokens_max);
+
+}  // namespace troop

@@ -1,0 +1,32 @@
+#include "text/tokenizer.h"
+
+#include "core/check.h"
+#include "text/read_file.h"
+#include "text/unigram.h"
+#include "text/wordpiece.h"
+
+namespace troop {
+namespace {
+constexpr std::size_t kVocabularyBytesMax = std::size_t{256} << 20;
+}  // namespace
+
+std::vector<TokenId> EncodeWithEnds(const Tokenizer& tokenizer, std::string_view text,
+                                    std::size_t tokens_max) {
+  TROOP_CHECK(tokens_max >= 2, "{} tokens hold no text", tokens_max);
+  std::vector<TokenId> ids = {tokenizer.special().begin};
+  tokenizer.Encode(text, &ids);
+  ids.resize(std::min(ids.size(), tokens_max - 1));
+  ids.push_back(tokenizer.special().end);
+  return ids;
+}
+
+Result<std::unique_ptr<Tokenizer>> MakeTokenizer(const std::string& path,
+                                                 const TokenizerOptions& options) {
+  TROOP_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path, kVocabularyBytesMax));
+  Result<std::unique_ptr<Tokenizer>> made =
+      path.ends_with(".model") ? MakeUnigram(bytes, options) : MakeWordPiece(bytes, options);
+  if (!made.ok()) return made.status().WithContext(path);
+  return made;
+}
+
+}  // namespace troop

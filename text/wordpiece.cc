@@ -1,0 +1,249 @@
+#include "text/wordpiece.h"
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include "core/crc32c.h"
+#include "text/piece_trie.h"
+#include "text/unicode.h"
+
+namespace troop {
+namespace {
+
+constexpr std::size_t kWordCharactersMax = 100;  // transformers: max_input_chars_per_word
+constexpr std::size_t kPiecesMax = 1 << 24;
+
+// What a character does to the word that is being read.
+enum class Kind : std::uint8_t { kPart, kSpace, kAlone, kNothing, kWide };
+
+bool IsCjk(char32_t c) {  // as in BERT's tokenizer: the blocks of ideographs
+  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) ||
+         (c >= 0x20000 && c <= 0x2A6DF) || (c >= 0x2A700 && c <= 0x2B73F) ||
+         (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B820 && c <= 0x2CEAF) ||
+         (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
+}
+
+bool IsPunctuation(char32_t c) {
+  if (c < 0x80) {  // all that is no letter, digit, space or control, whatever Unicode calls it
+    return c > 32 && c < 127 && !(c >= '0' && c <= '9') && !(c >= 'A' && c <= 'Z') &&
+           !(c >= 'a' && c <= 'z');
+  }
+  return CharFlagsOf(c) & kCharPunctuation;
+}
+
+// Before case and accents: CJK ideographs are words by themselves, punctuation is looked at later.
+Kind KindOf(char32_t c) {
+  if (c == '\t' || c == '\n' || c == '\r') return Kind::kSpace;
+  const std::uint8_t flags = CharFlagsOf(c);
+  if (c == kReplacementCharacter || flags & kCharControl) return Kind::kNothing;
+  if (flags & kCharSpace) return Kind::kSpace;
+  return IsCjk(c) ? Kind::kAlone : Kind::kPart;
+}
+
+std::array<Kind, 256> MakeByteKinds() {
+  std::array<Kind, 256> kinds;
+  kinds.fill(Kind::kWide);
+  for (char32_t c = 0; c < 0x80; ++c) kinds[c] = IsPunctuation(c) ? Kind::kAlone : KindOf(c);
+  return kinds;
+}
+
+class WordPiece final : public Tokenizer {
+ public:
+  WordPiece(std::vector<std::string> pieces, const SpecialTokens& special, bool cased)
+      : pieces_(std::move(pieces)), special_(special), cased_(cased) {
+    const std::string_view how = cased ? "cased" : "uncased";
+    fingerprint_ = Crc32c(std::as_bytes(std::span(how)));
+    for (const std::string& piece : pieces_) {
+      fingerprint_ = Crc32c(std::as_bytes(std::span(piece)), fingerprint_);
+      fingerprint_ = Crc32c(std::as_bytes(std::span("\n", 1)), fingerprint_);
+    }
+  }
+  Status MakeTries() {
+    std::vector<std::pair<std::string_view, std::int32_t>> first, later;
+    for (std::size_t id = 0; id < pieces_.size(); ++id) {
+      const std::string_view piece = pieces_[id];
+      first.push_back({piece, std::int32_t(id)});
+      if (piece.starts_with("##") && piece.size() > 2) {
+        later.push_back({piece.substr(2), std::int32_t(id)});
+      }
+    }
+    TROOP_ASSIGN_OR_RETURN(first_, PieceTrie::Make(std::move(first)));
+    TROOP_ASSIGN_OR_RETURN(later_, PieceTrie::Make(std::move(later)));
+    return {};
+  }
+
+  void Encode(std::string_view text, std::vector<TokenId>* ids) const override;
+  std::string_view piece(TokenId id) const override { return pieces_[std::size_t(id)]; }
+  int size() const override { return int(pieces_.size()); }
+  const SpecialTokens& special() const override { return special_; }
+  std::uint32_t fingerprint() const override { return fingerprint_; }
+
+ private:
+  std::size_t EncodeWide(std::string_view text, std::size_t begin, std::string* word,
+                         std::vector<TokenId>* ids) const;
+  void EncodeCharacters(std::u32string_view token, std::string* word,
+                        std::vector<TokenId>* ids) const;
+  void EncodeWord(std::string_view word, std::size_t characters, std::vector<TokenId>* ids) const;
+
+  const std::vector<std::string> pieces_;
+  const SpecialTokens special_;
+  const bool cased_;
+  std::uint32_t fingerprint_;
+  PieceTrie first_, later_;
+  const std::array<Kind, 256> byte_kinds_ = MakeByteKinds();
+};
+
+void WordPiece::Encode(std::string_view text, std::vector<TokenId>* ids) const {
+  std::string word;
+  const auto end_word = [&] {
+    if (!word.empty()) EncodeWord(word, word.size(), ids);
+    word.clear();
+  };
+  std::size_t token = 0;  // where what is between two spaces began
+  std::size_t ids_before = ids->size();
+  for (std::size_t i = 0; i < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[i++]);
+    switch (byte_kinds_[byte]) {
+      case Kind::kPart:
+        word.push_back(cased_ || byte < 'A' || byte > 'Z' ? char(byte) : char(byte + 32));
+        break;
+      case Kind::kAlone:
+        end_word();
+        EncodeWord(text.substr(i - 1, 1), 1, ids);
+        break;
+      case Kind::kNothing:
+        break;
+      case Kind::kWide:  // case and accents look at all of a token: from its front again
+        ids->resize(ids_before);
+        i = EncodeWide(text, token, &word, ids);
+        word.clear();
+        [[fallthrough]];
+      case Kind::kSpace:
+        end_word();
+        token = i;
+        ids_before = ids->size();
+        break;
+    }
+  }
+  end_word();
+}
+
+// Encodes from `begin` to the next space; returns where that is. word: scratch.
+std::size_t WordPiece::EncodeWide(std::string_view text, std::size_t begin, std::string* word,
+                                  std::vector<TokenId>* ids) const {
+  std::u32string token;
+  std::size_t i = begin;
+  while (i < text.size()) {
+    const std::size_t at = i;
+    const char32_t c = DecodeUtf8(text, &i);
+    const Kind kind = KindOf(c);
+    if (kind == Kind::kSpace) {
+      i = at;
+      break;
+    }
+    if (kind == Kind::kNothing) continue;
+    if (kind == Kind::kAlone) {
+      EncodeCharacters(token, word, ids);
+      EncodeCharacters({&c, 1}, word, ids);
+      token.clear();
+    } else {
+      token.push_back(c);
+    }
+  }
+  EncodeCharacters(token, word, ids);
+  // The space itself has been looked at.
+  if (i < text.size()) DecodeUtf8(text, &i);
+  return i;
+}
+
+void WordPiece::EncodeCharacters(std::u32string_view token, std::string* word,
+                                 std::vector<TokenId>* ids) const {
+  std::u32string plain;
+  if (!cased_) {
+    plain = Decompose(LowerCase(token), Decomposition::kCanonical);
+    std::erase_if(plain, [](char32_t c) { return CharFlagsOf(c) & kCharMark; });
+    token = plain;
+  }
+  std::size_t characters = 0;
+  const auto end_word = [&] {
+    if (characters > 0) EncodeWord(*word, characters, ids);
+    word->clear();
+    characters = 0;
+  };
+  word->clear();
+  for (const char32_t c : token) {
+    const bool alone = IsPunctuation(c);
+    if (alone) end_word();
+    AppendUtf8(c, word);
+    ++characters;
+    if (alone) end_word();
+  }
+  end_word();
+}
+
+void WordPiece::EncodeWord(std::string_view word, std::size_t characters,
+                           std::vector<TokenId>* ids) const {
+  const std::size_t ids_before = ids->size();
+  const PieceTrie* trie = &first_;
+  for (std::size_t begin = 0; begin < word.size() && characters <= kWordCharactersMax;) {
+    TokenId longest = PieceTrie::kNone;
+    std::size_t end = begin;
+    std::int32_t node = PieceTrie::kRoot;
+    for (std::size_t i = begin; i < word.size(); ++i) {
+      node = trie->Next(node, word[i]);
+      if (node == PieceTrie::kNone) break;
+      if (trie->value(node) == PieceTrie::kNone) continue;
+      longest = trie->value(node);
+      end = i + 1;
+    }
+    if (longest == PieceTrie::kNone) break;
+    ids->push_back(longest);
+    if (end == word.size()) return;
+    begin = end;
+    trie = &later_;
+  }
+  ids->resize(ids_before);
+  ids->push_back(special_.unknown);
+}
+
+Result<std::vector<std::string>> SplitPieces(std::string_view vocabulary) {
+  std::vector<std::string> pieces;
+  while (!vocabulary.empty()) {
+    const std::size_t end = std::min(vocabulary.find('\n'), vocabulary.size());
+    std::string_view line = vocabulary.substr(0, end);
+    vocabulary.remove_prefix(std::min(end + 1, vocabulary.size()));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    const std::size_t number = pieces.size() + 1;
+    if (!IsUtf8(line)) return InvalidArgument("line {} is no UTF-8", number);
+    if (line.empty()) return InvalidArgument("line {} is empty: a piece is expected", number);
+    if (number > kPiecesMax) return InvalidArgument("there are more than {} lines", kPiecesMax);
+    pieces.emplace_back(line);
+  }
+  return pieces;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> MakeWordPiece(std::string_view vocabulary,
+                                                 const TokenizerOptions& options) {
+  TROOP_ASSIGN_OR_RETURN(std::vector<std::string> pieces, SplitPieces(vocabulary));
+  SpecialTokens special;
+  const std::pair<std::string_view, TokenId*> wanted[] = {{"[PAD]", &special.pad},
+                                                          {"[UNK]", &special.unknown},
+                                                          {"[CLS]", &special.begin},
+                                                          {"[SEP]", &special.end},
+                                                          {"[MASK]", &special.mask}};
+  for (const auto& [piece, id] : wanted) {
+    const auto found = std::find(pieces.begin(), pieces.end(), piece);
+    if (found == pieces.end()) {
+      return InvalidArgument("there is no line {}: this is no vocabulary of BERT's", piece);
+    }
+    *id = TokenId(found - pieces.begin());
+  }
+  auto tokenizer = std::make_unique<WordPiece>(std::move(pieces), special, options.cased);
+  TROOP_RETURN_IF_ERROR(tokenizer->MakeTries());
+  return std::unique_ptr<Tokenizer>(std::move(tokenizer));
+}
+
+}  // namespace troop

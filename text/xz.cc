@@ -1,0 +1,63 @@
+#include "text/xz.h"
+
+#include <lzma.h>
+
+#include <algorithm>
+
+namespace troop {
+namespace {
+
+constexpr std::uint64_t kMemoryMax = std::uint64_t{256} << 20;
+constexpr std::size_t kPart = std::size_t{1} << 20;
+
+Status StatusOf(lzma_ret code) {
+  switch (code) {
+    case LZMA_FORMAT_ERROR:
+      return DataLoss("it is no .xz file");
+    case LZMA_MEMLIMIT_ERROR:
+      return ResourceExhausted("its dictionary needs more than {} MiB", kMemoryMax >> 20);
+    case LZMA_BUF_ERROR:
+      return DataLoss("its end is missing");
+    case LZMA_MEM_ERROR:
+      return ResourceExhausted("there is no memory to read it");
+    default:
+      return DataLoss("its bytes are damaged (liblzma: {})", int(code));
+  }
+}
+
+class Decoder {
+ public:
+  ~Decoder() { lzma_end(&stream_); }
+  lzma_ret Begin() { return lzma_stream_decoder(&stream_, kMemoryMax, LZMA_CONCATENATED); }
+  lzma_stream* operator->() { return &stream_; }
+  lzma_ret Run() { return lzma_code(&stream_, LZMA_FINISH); }
+
+ private:
+  lzma_stream stream_ = LZMA_STREAM_INIT;
+};
+
+}  // namespace
+
+Result<std::string> DecompressXz(std::string_view bytes, std::size_t bytes_max) {
+  Decoder decoder;
+  if (const lzma_ret code = decoder.Begin(); code != LZMA_OK) return StatusOf(code);
+  decoder->next_in = reinterpret_cast<const std::uint8_t*>(bytes.data());
+  decoder->avail_in = bytes.size();
+  std::string out;
+  lzma_ret code = LZMA_OK;
+  while (code == LZMA_OK) {
+    const std::size_t size = out.size();
+    if (size > bytes_max) return ResourceExhausted("it holds more than {} bytes", bytes_max);
+    // Grows by halves: its size stands at the end of the file, where damage could have put any.
+    out.resize(size + std::max(kPart, size / 2));
+    decoder->next_out = reinterpret_cast<std::uint8_t*>(out.data() + size);
+    decoder->avail_out = out.size() - size;
+    code = decoder.Run();
+    out.resize(out.size() - decoder->avail_out);
+  }
+  if (code != LZMA_STREAM_END) return StatusOf(code);
+  if (out.size() > bytes_max) return ResourceExhausted("it holds more than {} bytes", bytes_max);
+  return out;
+}
+
+}  // namespace troop

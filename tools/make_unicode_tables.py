@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Writes text/unicode_data.cc from Python's unicodedata; with --digest prints what
+tests/text/unicode_test.cc compares.
+
+    tools/make_unicode_tables.py [--digest]
+
+Needs a Python whose Unicode is 14.0 (3.11): the tokenizers that ours must equal were run on it.
+The tables are one stream of variable-length numbers (7 bits a byte, lowest first), in base 64; what
+each holds is said where it is written. text/unicode.cc reads them.
+"""
+
+import base64
+import hashlib
+import pathlib
+import sys
+import unicodedata
+
+PATH = pathlib.Path(__file__).resolve().parent.parent / "text/unicode_data.cc"
+VERSION = "14.0.0"
+END = 0x110000
+SURROGATES = range(0xD800, 0xE000)
+HANGUL = range(0xAC00, 0xD7A4)   # decomposed by arithmetic
+CONTROL, SPACE, PUNCTUATION, MARK, CASED, CASE_IGNORABLE, DIGIT = (1 << bit for bit in range(7))
+
+
+def flags_of(code):
+    """What text/unicode.h calls CharFlags."""
+    char = chr(code)
+    category = unicodedata.category(char)
+    flags = CONTROL if category[0] == "C" else 0
+    if code in SURROGATES:
+        return flags
+    flags |= SPACE if char.isspace() else 0
+    flags |= PUNCTUATION if category[0] == "P" else 0
+    flags |= MARK if category == "Mn" else 0
+    flags |= DIGIT if char.isdigit() else 0
+    # A capital sigma says what its neighbours are: final behind a cased letter, over ignorables.
+    if (char + "Σ").lower().endswith("ς"):
+        flags |= CASED
+    elif ("A" + char + "Σ").lower().endswith("ς"):
+        flags |= CASE_IGNORABLE
+    return flags
+
+
+class Stream:
+    """Numbers, as bytes."""
+
+    def __init__(self):
+        self.bytes = bytearray()
+
+    def add(self, *numbers):
+        for number in numbers:
+            while number >= 0x80:
+                self.bytes.append(number & 0x7F | 0x80)
+                number >>= 7
+            self.bytes.append(number)
+
+    def add_signed(self, number):
+        self.add(2 * number if number >= 0 else -2 * number - 1)
+
+    def add_ranges(self, value_of):
+        """Count, then of each run of equal values its length and its value."""
+        runs = []
+        for code in range(END):
+            value = value_of(code)
+            if runs and runs[-1][1] == value:
+                runs[-1][0] += 1
+            else:
+                runs.append([1, value])
+        self.add(len(runs))
+        for length, value in runs:
+            self.add(length, value)
+
+    def add_mapping(self, mapping):
+        """Count of entries, then of each: distance to the code point before; twice its length, one
+        more where entries like it follow; the signed distances of what it becomes, the first from
+        the code point, others from the one before; and how many follow, if any."""
+        entries, before = [], 0
+        for code, text in sorted(mapping.items()):
+            steps = [ord(char) - last for char, last in zip(text, [code, *map(ord, text)])]
+            entry = (code - before, steps)
+            before = code
+            if entries and entries[-1][0] == entry:
+                entries[-1][1] += 1
+            else:
+                entries.append([entry, 0])
+        self.add(len(entries))
+        for (distance, steps), more in entries:
+            self.add(distance, 2 * len(steps) + (more > 0))
+            for step in steps:
+                self.add_signed(step)
+            if more:
+                self.add(more)
+
+
+def mappings():
+    """Lower case; canonical decompositions; compatible ones where they are others."""
+    lower, canonical, compatible = {}, {}, {}
+    for code in range(END):
+        char = chr(code)
+        if code in SURROGATES:
+            continue
+        if char.lower() != char:
+            lower[code] = char.lower()
+        if code in HANGUL:
+            continue
+        nfd, nfkd = (unicodedata.normalize(form, char) for form in ("NFD", "NFKD"))
+        if nfd != char:
+            canonical[code] = nfd
+        if nfkd != nfd:
+            compatible[code] = nfkd
+    return lower, canonical, compatible
+
+
+def tables():
+    stream = Stream()
+    stream.add_ranges(flags_of)
+    stream.add_ranges(lambda code: unicodedata.combining(chr(code)))
+    for mapping in mappings():
+        stream.add_mapping(mapping)
+    return bytes(stream.bytes)
+
+
+def source():
+    text = base64.b64encode(tables()).decode()
+    lines = [f'    "{text[begin:begin + 92]}"' for begin in range(0, len(text), 92)]
+    return "\n".join([
+        "// Made by tools/make_unicode_tables.py, which says what stands where: do not edit.",
+        '#include "text/unicode_data.h"', "",
+        "namespace troop::internal {", "",
+        f'const std::string_view kUnicodeVersion = "{VERSION}";',
+        "const std::string_view kUnicodeData =",
+        *lines[:-1], lines[-1] + ";", "",
+        "}  // namespace troop::internal", ""])
+
+
+def is_checked(code):
+    """The planes in use, and of the others what is special and the ends of blocks."""
+    return (code not in SURROGATES and (code < 0x20000 or code % 256 in (0, 255) or
+            0x2F800 <= code < 0x2FA20 or 0xE0000 <= code < 0xE0200))
+
+
+def digest():
+    """SHA-256 over a line a code point: flags, combining class, lower case, NFD, NFKD."""
+    sha = hashlib.sha256()
+    for char in map(chr, filter(is_checked, range(END))):
+        forms = (unicodedata.normalize(form, char) for form in ("NFD", "NFKD"))
+        line = " ".join((f"{flags_of(ord(char))} {unicodedata.combining(char)}", char.lower(),
+                         *forms))
+        sha.update(line.encode() + b"\n")
+    return sha.hexdigest()
+
+
+def main():
+    if unicodedata.unidata_version != VERSION:
+        sys.exit(f"this Python has Unicode {unicodedata.unidata_version}, not {VERSION}")
+    if sys.argv[1:] == ["--digest"]:
+        print(digest())
+    else:
+        PATH.write_text(source(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
