@@ -15,6 +15,7 @@ enum class Purpose : std::uint32_t {
   kTest = 6,
   kSynthetic = 7,     // generated benchmark inputs
   kStickyActions = 8,
+  kDropout = 9,       // index: of the sample in its data set; episode: the step
 };
 
 // Names one random stream: by what it is for, never by who computes it.
