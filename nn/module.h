@@ -21,6 +21,7 @@ struct ParamSpec {
   std::int64_t fan_in = 0;  // kUniformFanIn: U(±1/sqrt(fan_in)), PyTorch's default
   bool trained = true;      // false: statistics, whose gradient stays 0 (UpdateStatistics)
   float deviation = 0;      // kNormal: N(0, deviation²)
+  bool decays = true;       // false: weight decay leaves it alone (DecayGroups)
 };
 
 enum class Precision : std::uint8_t { kF32, kBF16 };

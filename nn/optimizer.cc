@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/optimizer.h"
+#include "nn/arena.h"
 
 namespace troop {
 namespace {
@@ -13,12 +14,12 @@ std::span<float> ZeroFloats(MutableBuffer& storage, std::int64_t count) {
   return storage.as<float>();
 }
 
-// Calls step(first, count, learning_rate) for each group.
+// Calls step(first, group) for each group.
 template <class F>
 void ForEachGroup(std::span<const Optimizer::Group> groups, std::size_t parameters, F&& step) {
   std::int64_t first = 0;
   for (const Optimizer::Group& group : groups) {
-    step(first, group.count, group.learning_rate);
+    step(first, group);
     first += group.count;
   }
   TROOP_CHECK(first == std::int64_t(parameters), "groups of {} parameters, not {}", first,
@@ -45,9 +46,10 @@ class Adam final : public Optimizer {
     step.one_minus_beta2 = float(1 - options_.beta2);
     step.root_scale = float(1 / std::sqrt(1 - std::pow(options_.beta2, double(steps_))));
     step.epsilon = float(options_.epsilon);
-    ForEachGroup(groups, m_.size(), [&](std::int64_t first, std::int64_t count, float rate) {
+    ForEachGroup(groups, m_.size(), [&](std::int64_t first, const Group& group) {
+      const auto [count, rate, decays] = group;
       step.step_size = float(rate / (1 - std::pow(options_.beta1, double(steps_))));
-      step.decay_factor = float(1 - double(rate) * options_.weight_decay);
+      step.decay_factor = decays ? float(1 - double(rate) * options_.weight_decay) : 1;
       kernels_.adam(step, count, gradient.data() + first, m_.data() + first, v_.data() + first,
                     value.data() + first);
     });
@@ -81,9 +83,10 @@ class RmsProp final : public Optimizer {
     step.decay = float(options_.decay);
     step.one_minus_decay = float(1 - options_.decay);
     step.epsilon = float(options_.epsilon);
-    ForEachGroup(groups, v_.size(), [&](std::int64_t first, std::int64_t count, float rate) {
+    ForEachGroup(groups, v_.size(), [&](std::int64_t first, const Group& group) {
+      const auto [count, rate, decays] = group;
       step.learning_rate = rate;
-      step.decay_factor = float(1 - double(rate) * options_.weight_decay);
+      step.decay_factor = decays ? float(1 - double(rate) * options_.weight_decay) : 1;
       kernels_.rmsprop(step, count, gradient.data() + first,
                        options_.centered ? m_.data() + first : nullptr, v_.data() + first,
                        value.data() + first);
@@ -116,7 +119,8 @@ class Sgd final : public Optimizer {
     TROOP_CHECK(gradient.size() == parameters_ && value.size() == parameters_, "{} and {}, not {}",
                 gradient.size(), value.size(), parameters_);
     ++steps_;
-    ForEachGroup(groups, parameters_, [&](std::int64_t first, std::int64_t count, float rate) {
+    ForEachGroup(groups, parameters_, [&](std::int64_t first, const Group& group) {
+      const auto [count, rate, decays] = group;
       kernels_.sgd({gradient_scale, momentum_, rate}, count, gradient.data() + first,
                    momentum_ > 0 ? m_.data() + first : nullptr, value.data() + first);
     });
@@ -147,7 +151,8 @@ class AdaGrad final : public Optimizer {
     TROOP_CHECK(gradient.size() == v_.size() && value.size() == v_.size(), "{} and {}, not {}",
                 gradient.size(), value.size(), v_.size());
     ++steps_;
-    ForEachGroup(groups, v_.size(), [&](std::int64_t first, std::int64_t count, float rate) {
+    ForEachGroup(groups, v_.size(), [&](std::int64_t first, const Group& group) {
+      const auto [count, rate, decays] = group;
       kernels_.adagrad({gradient_scale, rate, epsilon_}, count, gradient.data() + first,
                        v_.data() + first, value.data() + first);
     });
@@ -165,6 +170,20 @@ class AdaGrad final : public Optimizer {
 };
 
 }  // namespace
+
+std::vector<Optimizer::Group> DecayGroups(const Module& module, float learning_rate) {
+  std::vector<Optimizer::Group> groups;
+  std::int64_t at = 0;  // the end of `groups`
+  const auto extend = [&](std::int64_t end, bool decays) {
+    if (groups.empty() || groups.back().decays != decays)
+      groups.push_back({0, learning_rate, decays});
+    groups.back().count += end - at;
+    at = end;
+  };
+  for (const ParamSpec& spec : module.params())
+    extend(AlignParams(spec.offset + spec.shape.elements()), spec.decays);
+  return groups;
+}
 
 Result<std::unique_ptr<Optimizer>> MakeOptimizer(const Config& config, std::int64_t parameters) {
   TROOP_CHECK(parameters >= 0, "{} parameters", parameters);

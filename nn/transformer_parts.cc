@@ -24,8 +24,12 @@ void Drop(const DropoutSite& site, float rate, std::int64_t n, float* x, float* 
 
 std::int64_t ParamLayout::Add(const std::string& name, const Shape& shape, ParamSpec::Init init) {
   const std::int64_t offset = end_;
-  specs_.push_back(
-      {.name = name, .shape = shape, .offset = offset, .init = init, .deviation = deviation_});
+  specs_.push_back({.name = name,
+                    .shape = shape,
+                    .offset = offset,
+                    .init = init,
+                    .deviation = deviation_,
+                    .decays = init == ParamSpec::Init::kNormal});
   end_ = AlignParams(offset + shape.elements());
   return offset;
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "nn/hugging_face.h"
+#include "nn/optimizer.h"
 #include "tests/nn/transformer_bench.h"
 
 namespace troop {
@@ -236,6 +237,21 @@ TEST(TransformerTest, InitialWeightsAreNormalAndNormsBeginAsTheIdentity) {
   double square = 0;  // of 128,000 numbers: a fixed seed, within 2 %
   for (std::size_t i = 0; i < 128'000; ++i) square += double(value[i]) * value[i];
   EXPECT_NEAR(std::sqrt(square / 128'000), 0.2, 0.004);
+}
+
+TEST(TransformerTest, WeightDecayIsForWeightsAndEmbeddingsAlone) {
+  const auto module = *MakeTransformer({.config = TinyTransformer(Family::kBert)});
+  std::vector<bool> decays;
+  for (const Optimizer::Group& group : DecayGroups(*module, 0.1f)) {
+    EXPECT_EQ(group.learning_rate, 0.1f);
+    decays.insert(decays.end(), std::size_t(group.count), group.decays);
+  }
+  ASSERT_EQ(std::int64_t(decays.size()), ParameterCount(*module));
+  for (const ParamSpec& spec : module->params()) {
+    const bool expected = spec.shape.rank() == 2;
+    EXPECT_EQ(decays[std::size_t(spec.offset)], expected) << spec.name;
+    EXPECT_EQ(decays[std::size_t(spec.offset + spec.shape.elements() - 1)], expected) << spec.name;
+  }
 }
 
 std::string TokenError(const TokenBatch& batch) {
