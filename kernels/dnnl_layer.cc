@@ -21,18 +21,6 @@ using Desc = memory::desc;
 
 std::atomic<int> kernel_threads{1};
 
-// OpenMP keeps its thread count per calling thread, so each thread that comes here sets its own.
-// The function is looked up in whichever runtime oneDNN was linked with (none: it has no threads),
-// because the runtime's header belongs to one compiler.
-void PrepareThread() {
-  thread_local int applied = 0;
-  const int wanted = kernel_threads.load(std::memory_order_relaxed);
-  if (applied == wanted) return;
-  applied = wanted;
-  void* const symbol = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
-  if (symbol != nullptr) reinterpret_cast<void (*)(int)>(symbol)(wanted);
-}
-
 memory::data_type TypeOf(DType dtype) {
   TROOP_CHECK(dtype == DType::kF32 || dtype == DType::kBF16, "no kernels for {}", DTypeName(dtype));
   return dtype == DType::kF32 ? memory::data_type::f32 : memory::data_type::bf16;
@@ -189,13 +177,13 @@ class DnnlLayer final : public LayerKernel {
         bias_({kind.outputs()}, memory::data_type::f32, Tag::a) {}
 
   void Pack(const LayerWeights& weights) override {
-    PrepareThread();
+    PrepareKernelThread();
     for (const auto& layout : layouts_) layout->reorder.Run(stream_, {weights.weight});
   }
 
   void Forward(std::int64_t batch, const LayerWeights& weights, const void* x, void* y,
                DType y_dtype) override {
-    PrepareThread();
+    PrepareKernelThread();
     Weighted& plan = Find(forwards_, batch, y_dtype, weights, &DnnlLayer::CompileForward);
     plan.call.Run(stream_, {x, y, weights.bias,
                             plan.layout ? plan.layout->data.data()
@@ -204,7 +192,7 @@ class DnnlLayer final : public LayerKernel {
 
   void BackwardData(std::int64_t batch, const LayerWeights& weights, const void* dz, void* dx,
                     DType dx_dtype) override {
-    PrepareThread();
+    PrepareKernelThread();
     Weighted& plan = Find(backwards_, batch, dx_dtype, weights, &DnnlLayer::CompileBackwardData);
     plan.call.Run(stream_, {dz, dx,
                             plan.layout ? plan.layout->data.data()
@@ -213,7 +201,7 @@ class DnnlLayer final : public LayerKernel {
 
   void BackwardWeight(std::int64_t batch, const void* x, const void* dz,
                       const LayerGradient& gradient, bool accumulate) override {
-    PrepareThread();
+    PrepareKernelThread();
     Gradient& plan = FindGradient(batch);
     const bool direct = plan.plain && !accumulate;
     float* const dw = direct ? gradient.weight : reinterpret_cast<float*>(gradient_.data());
@@ -363,6 +351,18 @@ class DnnlLayer final : public LayerKernel {
 };
 
 }  // namespace
+
+// OpenMP keeps its thread count per calling thread, so each thread that comes here sets its own.
+// The function is looked up in whichever runtime oneDNN was linked with (none: it has no threads),
+// because the runtime's header belongs to one compiler.
+void PrepareKernelThread() {
+  thread_local int applied = 0;
+  const int wanted = kernel_threads.load(std::memory_order_relaxed);
+  if (applied == wanted) return;
+  applied = wanted;
+  void* const symbol = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+  if (symbol != nullptr) reinterpret_cast<void (*)(int)>(symbol)(wanted);
+}
 
 bool BF16Available() {
   static const bool available = dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core;

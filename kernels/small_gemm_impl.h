@@ -1,7 +1,7 @@
 #pragma once
 
 #include "kernels/small_net.h"
-#include "kernels/vec.h"
+#include "kernels/vec_math.h"
 
 // Matrix products of a small network on row-major data, without packing: a register tile of sums,
 // and a loop over the depth. Compiled once per instruction set; see kernels/vec.h.
@@ -23,35 +23,6 @@ inline Quad LoadQuad(const float* p) {
 }
 
 inline void StoreQuad(float* p, Quad q) { __builtin_memcpy(p, &q, sizeof(q)); }
-
-// tanh in f32 from +, -, *, / alone, so the same bits at all levels: below 0.625 an odd polynomial,
-// else 1 - 2 / (exp(2|x|) + 1) with exp by a polynomial after taking out a power of two (both
-// polynomials from Moshier's Cephes, tanhf.c and expf.c). Error below 3 ulp. NaN stays NaN.
-inline Vec Tanh(Vec x) {
-  const Vec a = Max(x, Set(0) - x);  // |x|; NaN stays
-  const Vec z = x * x;
-  Vec p = Set(-5.70498872745e-3f);
-  p = p * z + Set(2.06390887954e-2f);
-  p = p * z + Set(-5.37397155531e-2f);
-  p = p * z + Set(1.33314422036e-1f);
-  p = p * z + Set(-3.33332819422e-1f);
-  const Vec small = x + x * (z * p);
-
-  const Vec y = Min(Set(20), a + a);  // tanh(10) is 1 in f32; NaN stays
-  const Vec magic = Set(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
-  const Vec biased = y * Set(1.44269504088896341f) + magic;
-  const Vec n = biased - magic;
-  const Vec r = (y - n * Set(0.693359375f)) - n * Set(-2.12194440e-4f);
-  Vec e = Set(1.9875691500e-4f);
-  e = e * r + Set(1.3981999507e-3f);
-  e = e * r + Set(8.3334519073e-3f);
-  e = e * r + Set(4.1665795894e-2f);
-  e = e * r + Set(1.6666665459e-1f);
-  e = e * r + Set(5.0000001201e-1f);
-  e = (e * (r * r) + r) + Set(1);
-  const Vec big = Set(1) - Set(2) / (e * ExponentOf(biased) + Set(1));
-  return SelectGreater(a, Set(0.625f), CopySign(big, x), small);
-}
 
 // y[i] = tanh(y[i])
 inline void TanhInPlace(std::int64_t n, float* y) {

@@ -73,6 +73,12 @@ std::int64_t ParameterCount(const Module& module) {
   return AlignParams(end);
 }
 
+std::int64_t ElementCount(const Module& module) {
+  std::int64_t count = 0;
+  for (const ParamSpec& spec : module.params()) count += spec.shape.elements();
+  return count;
+}
+
 void InitParameters(const Module& module, std::uint64_t seed, std::span<float> value) {
   TROOP_CHECK(std::int64_t(value.size()) == ParameterCount(module), "{} values for {} parameters",
               value.size(), ParameterCount(module));
@@ -80,10 +86,14 @@ void InitParameters(const Module& module, std::uint64_t seed, std::span<float> v
   std::uint64_t index = 0;
   for (const ParamSpec& spec : module.params()) {
     Rng rng({seed, Purpose::kParameters, index++});
-    if (spec.init == ParamSpec::Init::kZeros) continue;
+    const auto all = value.subspan(std::size_t(spec.offset), std::size_t(spec.shape.elements()));
+    if (spec.init == ParamSpec::Init::kOnes) std::ranges::fill(all, 1.0f);
+    if (spec.init == ParamSpec::Init::kNormal) {
+      for (float& v : all) v = float(spec.deviation * rng.Normal());
+    }
+    if (spec.init != ParamSpec::Init::kUniformFanIn) continue;
     const float bound = 1.0f / std::sqrt(float(spec.fan_in));
-    for (float& v : value.subspan(std::size_t(spec.offset), std::size_t(spec.shape.elements())))
-      v = bound * (2.0f * rng.UniformF32() - 1.0f);
+    for (float& v : all) v = bound * (2.0f * rng.UniformF32() - 1.0f);
   }
 }
 

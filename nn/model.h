@@ -26,6 +26,7 @@ Result<std::unique_ptr<Module>> MakeNetwork(const Config& config, const EnvSpec&
 
 std::int64_t ParameterCount(
     const Module& module);  // P: elements of the flat buffer, padding included
+std::int64_t ElementCount(const Module& module);  // the same without padding, as papers count
 // Initial values, keyed by (seed, Purpose::kParameters, parameter index). value: [P].
 void InitParameters(const Module& module, std::uint64_t seed, std::span<float> value);
 

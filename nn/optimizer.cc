@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/optimizer.h"
+#include "nn/arena.h"
 
 namespace troop {
 namespace {
@@ -22,7 +23,7 @@ class Adam final : public Optimizer {
 
   std::int64_t parameters() const override { return std::int64_t(m_.size()); }
   void StepRange(std::int64_t first, std::span<const float> gradient, float gradient_scale,
-                 float learning_rate, float* value) override {
+                 const Group& group, float* value) override {
     AdamStep step;
     step.gradient_scale = gradient_scale;
     step.beta1 = float(options_.beta1);
@@ -31,8 +32,9 @@ class Adam final : public Optimizer {
     step.one_minus_beta2 = float(1 - options_.beta2);
     step.root_scale = float(1 / std::sqrt(1 - std::pow(options_.beta2, double(steps_))));
     step.epsilon = float(options_.epsilon);
-    step.step_size = float(learning_rate / (1 - std::pow(options_.beta1, double(steps_))));
-    step.decay_factor = float(1 - double(learning_rate) * options_.weight_decay);
+    step.step_size = float(group.learning_rate / (1 - std::pow(options_.beta1, double(steps_))));
+    step.decay_factor =
+        group.decays ? float(1 - double(group.learning_rate) * options_.weight_decay) : 1;
     kernels_.adam(step, std::int64_t(gradient.size()), gradient.data(), m_.data() + first,
                   v_.data() + first, value);
   }
@@ -57,14 +59,15 @@ class RmsProp final : public Optimizer {
 
   std::int64_t parameters() const override { return std::int64_t(v_.size()); }
   void StepRange(std::int64_t first, std::span<const float> gradient, float gradient_scale,
-                 float learning_rate, float* value) override {
+                 const Group& group, float* value) override {
     RmsPropStep step;
     step.gradient_scale = gradient_scale;
     step.decay = float(options_.decay);
     step.one_minus_decay = float(1 - options_.decay);
     step.epsilon = float(options_.epsilon);
-    step.learning_rate = learning_rate;
-    step.decay_factor = float(1 - double(learning_rate) * options_.weight_decay);
+    step.learning_rate = group.learning_rate;
+    step.decay_factor =
+        group.decays ? float(1 - double(group.learning_rate) * options_.weight_decay) : 1;
     kernels_.rmsprop(step, std::int64_t(gradient.size()), gradient.data(),
                      options_.centered ? m_.data() + first : nullptr, v_.data() + first, value);
   }
@@ -92,8 +95,8 @@ class Sgd final : public Optimizer {
 
   std::int64_t parameters() const override { return parameters_; }
   void StepRange(std::int64_t first, std::span<const float> gradient, float gradient_scale,
-                 float learning_rate, float* value) override {
-    kernels_.sgd({gradient_scale, momentum_, learning_rate}, std::int64_t(gradient.size()),
+                 const Group& group, float* value) override {
+    kernels_.sgd({gradient_scale, momentum_, group.learning_rate}, std::int64_t(gradient.size()),
                  gradient.data(), momentum_ > 0 ? m_.data() + first : nullptr, value);
   }
   std::vector<Slot> slots() override {
@@ -119,8 +122,8 @@ class AdaGrad final : public Optimizer {
 
   std::int64_t parameters() const override { return std::int64_t(v_.size()); }
   void StepRange(std::int64_t first, std::span<const float> gradient, float gradient_scale,
-                 float learning_rate, float* value) override {
-    kernels_.adagrad({gradient_scale, learning_rate, epsilon_}, std::int64_t(gradient.size()),
+                 const Group& group, float* value) override {
+    kernels_.adagrad({gradient_scale, group.learning_rate, epsilon_}, std::int64_t(gradient.size()),
                      gradient.data(), v_.data() + first, value);
   }
   std::vector<Slot> slots() override { return {{"v", v_}}; }
@@ -163,11 +166,26 @@ void Optimizer::StepParts(std::span<const std::span<const float>> parts, float g
   for (const std::span<const float> part : parts) {
     TROOP_CHECK(part.size() <= value.size() - first, "{} more of {} after {}", part.size(),
                 value.size(), first);
-    StepRange(std::int64_t(first), part, gradient_scale, learning_rate, value.data() + first);
+    const Group whole{std::int64_t(part.size()), learning_rate};
+    StepRange(std::int64_t(first), part, gradient_scale, whole, value.data() + first);
     first += part.size();
   }
   TROOP_CHECK(first == value.size() && std::int64_t(first) == parameters(), "{} and {}, not {}",
               first, value.size(), parameters());
+}
+
+std::vector<Optimizer::Group> DecayGroups(const Module& module, float learning_rate) {
+  std::vector<Optimizer::Group> groups;
+  std::int64_t at = 0;  // the end of `groups`
+  const auto extend = [&](std::int64_t end, bool decays) {
+    if (groups.empty() || groups.back().decays != decays)
+      groups.push_back({0, learning_rate, decays});
+    groups.back().count += end - at;
+    at = end;
+  };
+  for (const ParamSpec& spec : module.params())
+    extend(AlignParams(spec.offset + spec.shape.elements()), spec.decays);
+  return groups;
 }
 
 Result<std::unique_ptr<Optimizer>> MakeOptimizer(const Config& config, std::int64_t parameters) {

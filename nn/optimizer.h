@@ -7,6 +7,7 @@
 
 #include "core/config.h"
 #include "core/tensor.h"
+#include "nn/module.h"
 
 namespace troop {
 
@@ -22,6 +23,7 @@ class Optimizer {
   struct Group {
     std::int64_t count = 0;
     float learning_rate = 0;
+    bool decays = true;  // false: without weight decay, as biases and norms are trained
   };
   void StepGroups(std::span<const float> gradient, float gradient_scale,
                   std::span<const Group> groups, std::span<float> value);
@@ -38,10 +40,14 @@ class Optimizer {
 
  private:
   virtual std::int64_t parameters() const = 0;
-  // Some neighbours, from element `first` on, within the step that set_steps counted.
+  // A group, or some of it, from element `first` on, within the step that set_steps counted.
   virtual void StepRange(std::int64_t first, std::span<const float> gradient, float gradient_scale,
-                         float learning_rate, float* value) = 0;
+                         const Group& group, float* value) = 0;
 };
+
+// The groups of a model's parameters at one learning rate: neighbours that decay
+// (ParamSpec::decays) and those that don't, padding with what is before it.
+std::vector<Optimizer::Group> DecayGroups(const Module& module, float learning_rate);
 
 // config.optimizer.type: Adam / AdamW (Kingma & Ba 2015, algorithm 1; Loshchilov & Hutter 2019),
 // RMSProp, centered or not (Graves 2013, eq. 38-42; ε inside the root as in DQN: sqrt(v - m² + ε)),

@@ -189,6 +189,18 @@ TEST(OptimizerTest, AGradientInPartsIsThatInOne) {
   }
 }
 
+// A gradient of 0: what is left is the decay, of the first half alone.
+TEST(OptimizerTest, WeightDecayLeavesGroupsAloneThatDoNotDecay) {
+  Config config = ConfigOf("adam");
+  config.optimizer.weight_decay = 0.5;
+  const auto optimizer = Make(config);
+  std::vector<float> value(kCount, 1), zero(kCount, 0);
+  const std::vector<Optimizer::Group> groups{{kCount / 2, 0.1f},
+                                             {kCount - kCount / 2, 0.1f, false}};
+  optimizer->StepGroups(zero, 1, groups, value);
+  for (std::size_t i = 0; i < kCount; ++i) EXPECT_EQ(value[i], i < kCount / 2 ? 0.95f : 1) << i;
+}
+
 TEST(OptimizerTest, ElementWithoutGradientFromTheStartStaysZero) {
   for (const char* type : {"adam", "rmsprop", "sgd", "adagrad"}) {
     const auto optimizer = Make(ConfigOf(type));

@@ -1,0 +1,241 @@
+#include "nn/hugging_face.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <set>
+
+#include "core/json.h"
+#include "kernels/convert.h"
+#include "kernels/finite.h"
+
+namespace troop {
+namespace {
+
+using Family = TransformerConfig::Family;
+
+constexpr std::size_t kConfigBytesMax = 1 << 20;
+constexpr char kConfigName[] = "config.json";
+constexpr char kWeightsName[] = "model.safetensors";
+
+// `key`, or `missing` where it isn't there or null.
+Result<float> Fraction(const JsonValue& json, std::string_view key, float missing) {
+  const JsonValue* const value = json.Find(key);
+  if (value == nullptr || value->kind == JsonValue::Kind::kNull) return missing;
+  if (value->kind != JsonValue::Kind::kNumber) return DataLoss("\"{}\" is no number", key);
+  return float(value->number);
+}
+
+Status Expect(const JsonValue& json, std::string_view key, std::int64_t expected) {
+  if (json.Find(key) == nullptr) return Status::Ok();
+  TROOP_ASSIGN_OR_RETURN(const std::int64_t value, json.Integer(key));
+  if (value == expected) return Status::Ok();
+  return InvalidArgument("\"{}\" is {}: only {} is supported", key, value, expected);
+}
+
+Result<GeluForm> ReadGelu(const JsonValue& json) {
+  const Result<std::string> read = json.String("hidden_act");
+  if (!read.ok()) return read.status();
+  const std::string_view name = *read;
+  if (name == "gelu") return GeluForm::kErf;
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh") return GeluForm::kTanh;
+  return InvalidArgument(
+      "\"hidden_act\" is \"{}\": only gelu, gelu_new and gelu_pytorch_tanh are "
+      "supported",
+      name);
+}
+
+Status ReadSizes(const JsonValue& json, TransformerConfig* config) {
+  TROOP_ASSIGN_OR_RETURN(config->vocabulary, json.Integer("vocab_size"));
+  TROOP_ASSIGN_OR_RETURN(config->hidden, json.Integer("hidden_size"));
+  TROOP_ASSIGN_OR_RETURN(config->layers, json.Integer("num_hidden_layers"));
+  TROOP_ASSIGN_OR_RETURN(config->heads, json.Integer("num_attention_heads"));
+  TROOP_ASSIGN_OR_RETURN(config->intermediate, json.Integer("intermediate_size"));
+  TROOP_ASSIGN_OR_RETURN(config->positions, json.Integer("max_position_embeddings"));
+  TROOP_ASSIGN_OR_RETURN(config->token_types, json.Integer("type_vocab_size"));
+  config->embedding = config->hidden;
+  if (config->family == Family::kBert) return Status::Ok();
+  TROOP_ASSIGN_OR_RETURN(config->embedding, json.Integer("embedding_size"));
+  TROOP_RETURN_IF_ERROR(Expect(json, "num_hidden_groups", 1));
+  return Expect(json, "inner_group_num", 1);
+}
+
+Status ReadRates(const JsonValue& json, TransformerConfig* config) {
+  const bool bert = config->family == Family::kBert;
+  const float common = bert ? 0.1f : 0.0f;
+  TROOP_ASSIGN_OR_RETURN(config->hidden_dropout, Fraction(json, "hidden_dropout_prob", common));
+  TROOP_ASSIGN_OR_RETURN(config->attention_dropout,
+                         Fraction(json, "attention_probs_dropout_prob", common));
+  TROOP_ASSIGN_OR_RETURN(config->classifier_dropout,
+                         bert ? Fraction(json, "classifier_dropout", config->hidden_dropout)
+                              : Fraction(json, "classifier_dropout_prob", 0.1f));
+  TROOP_ASSIGN_OR_RETURN(config->epsilon, Fraction(json, "layer_norm_eps", 1e-12f));
+  TROOP_ASSIGN_OR_RETURN(config->deviation, Fraction(json, "initializer_range", 0.02f));
+  return Status::Ok();
+}
+
+TransformerHead HeadOf(const JsonValue& json) {
+  const JsonValue* const list = json.Find("architectures");
+  if (list == nullptr || list->array.empty()) return TransformerHead::kPooled;
+  const std::string& name = list->array[0].string;
+  if (name.ends_with("ForMaskedLM")) return TransformerHead::kMaskedLm;
+  if (name.ends_with("ForSequenceClassification")) return TransformerHead::kClassifier;
+  return TransformerHead::kPooled;
+}
+
+// Whether a file that was made for something else may lack it.
+bool BelongsToHead(std::string_view name) {
+  const auto has = [&](std::string_view part) { return name.find(part) != name.npos; };
+  return !has(".embeddings.") && !has(".encoder.");
+}
+
+// The names that a parameter may have in a file, the usual one first.
+std::vector<std::string> NamesOf(const std::string& name) {
+  std::vector<std::string> names = {name};
+  for (const std::string_view family : {"bert.", "albert."}) {
+    if (name.starts_with(family)) names.push_back(name.substr(family.size()));
+  }
+  for (std::size_t i = 0, n = names.size(); i < n; ++i) {
+    for (const auto& [now, then] : {std::pair("LayerNorm.weight", "LayerNorm.gamma"),
+                                    std::pair("LayerNorm.bias", "LayerNorm.beta")}) {
+      const std::string& known = names[i];
+      if (!known.ends_with(now)) continue;
+      names.push_back(known.substr(0, known.size() - std::strlen(now)) + then);
+    }
+  }
+  return names;
+}
+
+// Copies of what is elsewhere: the decoder is the words' table, positions count from 0.
+bool IsCopy(std::string_view name) {
+  return name.ends_with("predictions.decoder.weight") ||
+         name.ends_with("predictions.decoder.bias") || name.ends_with("position_ids");
+}
+
+Status CopyWeights(const std::string& name, const ConstTensor& from, const ParamSpec& spec,
+                   std::span<float> to) {
+  if (!(from.shape() == spec.shape))
+    return InvalidArgument("tensor \"{}\" is {}, the model needs {}", name, from.shape().ToString(),
+                           spec.shape.ToString());
+  if (from.dtype() != DType::kF32 && from.dtype() != DType::kBF16)
+    return InvalidArgument("tensor \"{}\" is {}: only f32 and bf16 are read", name,
+                           DTypeName(from.dtype()));
+  ConvertScaled(spec.shape.elements(), from.bytes().data(), from.dtype(), 1, to.data(),
+                DType::kF32);
+  if (!AllFinite(to)) return DataLoss("tensor \"{}\" holds a number that is not finite", name);
+  return Status::Ok();
+}
+
+std::string Join(std::string_view folder, const char* name) {
+  return folder.empty() ? name : fmt::format("{}/{}", folder, name);
+}
+
+}  // namespace
+
+Result<TransformerOptions> ParseTransformerConfig(std::string_view text) {
+  TROOP_ASSIGN_OR_RETURN(const JsonValue json, ParseJson(text));
+  const Result<std::string> read = json.String("model_type");
+  if (!read.ok()) return read.status();
+  const std::string_view type = *read;
+  if (type != "bert" && type != "albert")
+    return InvalidArgument("\"model_type\" is \"{}\": only bert and albert are supported", type);
+  TransformerOptions options;
+  TransformerConfig& config = options.config;
+  config.family = type == "bert" ? Family::kBert : Family::kAlbert;
+  TROOP_RETURN_IF_ERROR(ReadSizes(json, &config));
+  TROOP_RETURN_IF_ERROR(ReadRates(json, &config));
+  TROOP_ASSIGN_OR_RETURN(config.gelu, ReadGelu(json));
+  if (const JsonValue* kind = json.Find("position_embedding_type");
+      kind != nullptr && kind->string != "absolute")
+    return InvalidArgument("\"position_embedding_type\" is \"{}\": only absolute is supported",
+                           kind->string);
+  options.head = HeadOf(json);
+  if (const JsonValue* labels = json.Find("id2label"); labels != nullptr)
+    options.classes = std::max<std::int64_t>(1, std::int64_t(labels->object.size()));
+  TROOP_RETURN_IF_ERROR(CheckTransformer(config));
+  return options;
+}
+
+std::string TransformerConfigJson(const TransformerOptions& options) {
+  const TransformerConfig& config = options.config;
+  const bool bert = config.family == Family::kBert;
+  const std::string family = bert ? "Bert" : "Albert";
+  const char* const kinds[] = {"Model", "ForSequenceClassification", "ForMaskedLM"};
+  JsonObject labels, json;
+  for (std::int64_t i = 0; i < options.classes; ++i)
+    labels.Add(std::to_string(i), fmt::format("LABEL_{}", i));
+  json.AddRaw("architectures", JsonArray({JsonQuote(family + kinds[int(options.head)])}))
+      .Add("model_type", bert ? "bert" : "albert")
+      .Add("vocab_size", config.vocabulary)
+      .Add("hidden_size", config.hidden)
+      .Add("num_hidden_layers", config.layers)
+      .Add("num_attention_heads", config.heads)
+      .Add("intermediate_size", config.intermediate)
+      .Add("max_position_embeddings", config.positions)
+      .Add("type_vocab_size", config.token_types)
+      .Add("hidden_act", config.gelu == GeluForm::kErf ? "gelu" : "gelu_new")
+      .Add("hidden_dropout_prob", double(config.hidden_dropout))
+      .Add("attention_probs_dropout_prob", double(config.attention_dropout))
+      .Add(bert ? "classifier_dropout" : "classifier_dropout_prob",
+           double(config.classifier_dropout))
+      .Add("layer_norm_eps", double(config.epsilon))
+      .Add("initializer_range", double(config.deviation))
+      .AddRaw("id2label", labels.str());
+  if (!bert) json.Add("embedding_size", config.embedding).Add("num_hidden_groups", std::int64_t{1});
+  return json.str();
+}
+
+Result<LoadedWeights> LoadWeights(const Module& module, const TensorFile& file,
+                                  std::span<float> value) {
+  LoadedWeights loaded;
+  std::set<std::string> used;
+  for (const ParamSpec& spec : module.params()) {
+    const std::vector<std::string> names = NamesOf(spec.name);
+    const auto name = std::ranges::find_if(
+        names, [&](const std::string& known) { return file.tensors.contains(known); });
+    if (name == names.end()) {
+      if (!BelongsToHead(spec.name))
+        return InvalidArgument("the file has no tensor \"{}\"", spec.name);
+      loaded.fresh.push_back(spec.name);
+      continue;
+    }
+    TROOP_RETURN_IF_ERROR(
+        CopyWeights(*name, file.tensors.at(*name), spec,
+                    value.subspan(std::size_t(spec.offset), std::size_t(spec.shape.elements()))));
+    used.insert(*name);
+  }
+  for (const auto& [name, tensor] : file.tensors) {
+    if (!used.contains(name) && !IsCopy(name)) loaded.unused.push_back(name);
+  }
+  return loaded;
+}
+
+TensorFile SaveWeights(const Module& module, std::span<const float> value) {
+  TensorFile file;
+  file.metadata["format"] = "pt";  // transformers refuses files without it
+  for (const ParamSpec& spec : module.params()) {
+    const auto all = value.subspan(std::size_t(spec.offset), std::size_t(spec.shape.elements()));
+    file.tensors[spec.name] = ConstTensor::Borrow(std::as_bytes(all), {DType::kF32, spec.shape});
+  }
+  return file;
+}
+
+Result<Pretrained> ReadPretrained(Storage* storage, std::string_view folder) {
+  const std::string config_path = Join(folder, kConfigName), path = Join(folder, kWeightsName);
+  TROOP_ASSIGN_OR_RETURN(const Buffer text, storage->Read(config_path, kConfigBytesMax));
+  Result<TransformerOptions> options = ParseTransformerConfig(text.text());
+  if (!options.ok()) return options.status().WithContext(config_path);
+  TROOP_ASSIGN_OR_RETURN(const Buffer bytes, storage->Map(path));
+  Result<TensorFile> weights = DecodeSafetensors(bytes);
+  if (!weights.ok()) return weights.status().WithContext(path);
+  return Pretrained{*std::move(options), *std::move(weights)};
+}
+
+Status WritePretrained(Storage* storage, std::string_view folder, const TransformerOptions& options,
+                       const Module& module, std::span<const float> value) {
+  TROOP_RETURN_IF_ERROR(storage->WriteAtomic(
+      Join(folder, kWeightsName), EncodeSafetensors(SaveWeights(module, value)).bytes()));
+  return storage->WriteAtomic(Join(folder, kConfigName), TransformerConfigJson(options));
+}
+
+}  // namespace troop

@@ -1,0 +1,294 @@
+#include "nn/transformer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/log.h"
+#include "nn/encoder_layer.h"
+#include "nn/transformer_ends.h"
+
+namespace troop {
+namespace {
+
+using Family = TransformerConfig::Family;
+
+// Sizes that keep every product of three of them far from overflow.
+constexpr std::int64_t kSizeMax = 1 << 20;
+constexpr std::int64_t kTokensMax = 1 << 24;
+
+Status CheckSize(const char* name, std::int64_t value, std::int64_t most = kSizeMax) {
+  if (value >= 1 && value <= most) return Status::Ok();
+  return InvalidArgument("a transformer's {} = {}: needs 1 to {}", name, value, most);
+}
+
+Status CheckRate(const char* name, float value) {
+  if (value >= 0 && value < 1) return Status::Ok();
+  return InvalidArgument("a transformer's {} = {}: needs 0 <= {} < 1", name, value, name);
+}
+
+std::span<const std::int32_t> Numbers(const ConstTensor& tensor) {
+  return tensor.empty() ? std::span<const std::int32_t>() : tensor.as<std::int32_t>();
+}
+
+struct TransformerPacked final : Packed {};
+
+class Transformer final : public Module {
+ public:
+  explicit Transformer(const TransformerOptions& options) : options_(options) {
+    const TransformerConfig& config = options_.config;
+    ParamLayout layout(config.deviation);
+    embedding_ = EmbeddingPart(config, layout);
+    const bool bert = config.family == Family::kBert;
+    for (std::int64_t i = 0; i < (bert ? config.layers : 1); ++i) {
+      begins_.push_back(layout.end());
+      layers_.emplace_back(config,
+                           bert ? fmt::format("bert.encoder.layer.{}.", i)
+                                : "albert.encoder.albert_layer_groups.0.albert_layers.0.",
+                           layout);
+    }
+    head_begin_ = layout.end();
+    head_ = HeadPart(options_, embedding_.words(), layout);
+    params_ = std::move(layout).Take();
+  }
+
+  std::span<const ParamSpec> params() const override { return params_; }
+
+  Result<Plan> MakePlan(std::span<const TensorSpec> in) const override {
+    const bool masked = options_.head == TransformerHead::kMaskedLm;
+    if (in.size() != (masked ? 5 : 4))
+      return InvalidArgument("a transformer takes {} inputs, not {}", masked ? 5 : 4, in.size());
+    for (const std::size_t i : {0, 1, 4}) {
+      if (i < in.size() && (in[i].dtype != DType::kI32 || in[i].shape.rank() != 1))
+        return InvalidArgument("input {} of a transformer is i32[n], not {}", i, in[i].ToString());
+    }
+    const Sizes sizes{in[0].shape[0], in[1].shape[0] - 1, masked ? in[4].shape[0] : 0};
+    if (sizes.sequences < 1 || sizes.tokens < sizes.sequences || sizes.tokens > kTokensMax)
+      return InvalidArgument("{} sequences of {} tokens in all", sizes.sequences, sizes.tokens);
+    Plan plan;
+    plan.out = {{DType::kF32, {head_.rows(sizes.sequences, sizes.places), head_.outputs()}}};
+    plan.cache_bytes = Measure([&](Arena& arena) { TakeKept(arena, sizes, true); });
+    plan.workspace_bytes = Measure([&](Arena& arena) {
+      TakeScratch(arena, sizes);
+      TakeKept(arena, sizes, false);
+    });
+    return plan;
+  }
+
+  std::unique_ptr<Packed> MakePacked(Precision precision) const override {
+    if (precision == Precision::kBF16)
+      LogWarning("transformers have no bf16 products yet: computing in fp32 instead");
+    return std::make_unique<TransformerPacked>();
+  }
+  void Pack(std::span<const float>, Packed*) const override {}  // weights are taken as they lie
+
+  void Forward(const StepContext& context, std::span<const ConstTensor> in,
+               std::span<const Tensor> out, Cache cache) const override {
+    const TokenBatch batch = BatchOf(in);
+    Arena workspace(context.workspace);
+    const Scratch scratch = TakeScratch(workspace, SizesOf(batch));
+    Arena keeper(cache.empty() ? workspace.rest() : cache);
+    const Kept kept = TakeKept(keeper, SizesOf(batch), !cache.empty());
+    const float* const value = context.value.data();
+    embedding_.Forward(value, batch, kept.embedding, scratch.layer.drop);
+    const float* x = kept.embedding.out;
+    for (std::int64_t use = 0; use < options_.config.layers; ++use) {
+      const EncoderLayer::Kept& mine = KeptOf(kept, use);
+      LayerOf(use).Forward(value, batch, use, x, mine, scratch.layer);
+      x = mine.out;
+    }
+    head_.Forward(value, batch, x, kept.head, out[0].data<float>(), scratch.layer.drop);
+  }
+
+  void Backward(const StepContext& context, std::span<const ConstTensor> in,
+                std::span<const ConstTensor> dout, Cache cache,
+                std::span<const Tensor> din) const override {
+    TROOP_CHECK(std::ranges::all_of(din, &Tensor::empty), "tokens have no gradient");
+    const TokenBatch batch = BatchOf(in);
+    Arena workspace(context.workspace), keeper(cache);
+    const Scratch scratch = TakeScratch(workspace, SizesOf(batch));
+    const Kept kept = TakeKept(keeper, SizesOf(batch), true);
+    Params params{context.value.data(), nullptr};
+    if (!context.gradient.empty()) {
+      params.gradient = context.gradient.data();
+      if (!context.accumulate) ClearGradient(context.gradient);
+    }
+    head_.Backward(params, batch, kept.head, dout[0].data<float>(), scratch.dy, scratch.head,
+                   scratch.layer.drop);
+    Tell(context, head_begin_);
+    for (std::int64_t use = options_.config.layers; use-- > 0;) {
+      const float* const x = use == 0 ? kept.embedding.out : KeptOf(kept, use - 1).out;
+      LayerOf(use).Backward(params, batch, use, x, KeptOf(kept, use), scratch.layer, scratch.dy);
+      if (layers_.size() > 1 || use == 0) Tell(context, begins_[std::size_t(LayerIndex(use))]);
+    }
+    embedding_.Backward(params, batch, kept.embedding, scratch.dy, scratch.layer.context,
+                        scratch.layer.drop);
+  }
+
+ private:
+  struct Sizes {
+    std::int64_t tokens, sequences, places;
+  };
+  struct Kept {
+    EmbeddingPart::Kept embedding;
+    std::vector<EncoderLayer::Kept> layers;  // of each use
+    HeadPart::Kept head;
+  };
+  struct Scratch {
+    EncoderLayer::Scratch layer;
+    float *dy = nullptr, *head = nullptr;
+  };
+
+  static Sizes SizesOf(const TokenBatch& batch) {
+    return {batch.tokens(), batch.sequences(), std::int64_t(batch.places.size())};
+  }
+
+  // The inputs as they are, checked: what is out of bounds would be read from memory.
+  TokenBatch BatchOf(std::span<const ConstTensor> in) const {
+    TROOP_CHECK(in.size() >= 4, "{} inputs", in.size());
+    TokenBatch batch{.ids = Numbers(in[0]), .starts = Numbers(in[1]), .types = Numbers(in[2])};
+    if (!in[3].empty()) {
+      const auto words = in[3].as<std::uint32_t>();
+      static_assert(sizeof(DropoutKey) == 4 * sizeof(std::uint32_t));
+      batch.dropout = {reinterpret_cast<const DropoutKey*>(words.data()), words.size() / 4};
+    }
+    if (in.size() > 4) batch.places = Numbers(in[4]);
+    const Status status = CheckTokens(options_.config, batch);
+    TROOP_CHECK(status.ok(), "{}", status.ToString());
+    return batch;
+  }
+
+  // What f takes of an arena, in bytes.
+  template <class F>
+  static std::size_t Measure(F f) {
+    constexpr std::size_t kPlenty = std::size_t{1} << 62;
+    // Addresses alone: nothing is read or written.
+    Arena arena({reinterpret_cast<std::byte*>(kAlignment), kPlenty});
+    f(arena);
+    return kPlenty - arena.rest().size();
+  }
+
+  // `all`: of each use of a layer, for backward; else one that all uses share, and two outputs.
+  Kept TakeKept(Arena& arena, const Sizes& sizes, bool all) const {
+    Kept kept;
+    kept.embedding = embedding_.TakeKept(arena, sizes.tokens);
+    const std::int64_t uses = options_.config.layers;
+    for (std::int64_t use = 0; use < (all ? uses : 1); ++use)
+      kept.layers.push_back(layers_[0].TakeKept(arena, sizes.tokens));
+    if (!all) {
+      kept.layers.push_back(kept.layers[0]);
+      kept.layers[1].out = TakeFloats(arena, sizes.tokens * options_.config.hidden);
+    }
+    kept.head = head_.TakeKept(arena, head_.rows(sizes.sequences, sizes.places));
+    return kept;
+  }
+  static const EncoderLayer::Kept& KeptOf(const Kept& kept, std::int64_t use) {
+    return kept.layers[std::size_t(use) % kept.layers.size()];
+  }
+  Scratch TakeScratch(Arena& arena, const Sizes& sizes) const {
+    const std::int64_t longest = std::min(sizes.tokens, options_.config.positions);
+    Scratch scratch;
+    scratch.layer = layers_[0].TakeScratch(arena, sizes.tokens, longest);
+    scratch.dy = TakeFloats(arena, sizes.tokens * options_.config.hidden);
+    scratch.head = TakeFloats(arena, head_.scratch(head_.rows(sizes.sequences, sizes.places)));
+    return scratch;
+  }
+
+  std::int64_t LayerIndex(std::int64_t use) const { return layers_.size() == 1 ? 0 : use; }
+  const EncoderLayer& LayerOf(std::int64_t use) const {
+    return layers_[std::size_t(LayerIndex(use))];
+  }
+  void ClearGradient(std::span<float> gradient) const {
+    for (const ParamSpec& spec : params_)
+      std::ranges::fill(
+          gradient.subspan(std::size_t(spec.offset), std::size_t(spec.shape.elements())), 0.0f);
+  }
+  static void Tell(const StepContext& context, std::int64_t from) {
+    if (context.watch != nullptr) context.watch->GradientReady(from);
+  }
+
+  const TransformerOptions options_;
+  EmbeddingPart embedding_;
+  std::vector<EncoderLayer> layers_;  // one where they are shared
+  std::vector<std::int64_t> begins_;  // of their parameters
+  std::int64_t head_begin_ = 0;
+  HeadPart head_;
+  std::vector<ParamSpec> params_;
+};
+
+}  // namespace
+
+TransformerConfig BertBase() { return {}; }
+
+TransformerConfig AlbertBase() {
+  return {.family = Family::kAlbert,
+          .vocabulary = 30000,
+          .embedding = 128,
+          .gelu = GeluForm::kTanh,
+          .hidden_dropout = 0,
+          .attention_dropout = 0};
+}
+
+Status CheckTransformer(const TransformerConfig& c) {
+  TROOP_RETURN_IF_ERROR(CheckSize("vocabulary", c.vocabulary));
+  TROOP_RETURN_IF_ERROR(CheckSize("hidden size", c.hidden));
+  TROOP_RETURN_IF_ERROR(CheckSize("embedding size", c.embedding));
+  TROOP_RETURN_IF_ERROR(CheckSize("intermediate size", c.intermediate));
+  TROOP_RETURN_IF_ERROR(CheckSize("number of layers", c.layers, 1024));
+  TROOP_RETURN_IF_ERROR(CheckSize("number of heads", c.heads));
+  TROOP_RETURN_IF_ERROR(CheckSize("number of positions", c.positions));
+  TROOP_RETURN_IF_ERROR(CheckSize("number of token types", c.token_types));
+  if (c.hidden % c.heads != 0 || c.hidden % kParamAlignment != 0)
+    return InvalidArgument(
+        "a transformer's hidden size = {}: needs a multiple of {} and of its {} "
+        "heads",
+        c.hidden, kParamAlignment, c.heads);
+  if (c.family == Family::kBert && c.embedding != c.hidden)
+    return InvalidArgument("BERT's embedding size = {}: needs its hidden size, {}", c.embedding,
+                           c.hidden);
+  if (!(c.epsilon > 0 && std::isfinite(c.epsilon)))
+    return InvalidArgument("a layer norm's epsilon = {}: needs > 0", c.epsilon);
+  if (!(c.deviation >= 0 && std::isfinite(c.deviation)))
+    return InvalidArgument("a deviation of initial weights = {}: needs >= 0", c.deviation);
+  TROOP_RETURN_IF_ERROR(CheckRate("hidden_dropout", c.hidden_dropout));
+  TROOP_RETURN_IF_ERROR(CheckRate("attention_dropout", c.attention_dropout));
+  return CheckRate("classifier_dropout", c.classifier_dropout);
+}
+
+Status CheckTokens(const TransformerConfig& config, const TokenBatch& batch) {
+  if (batch.starts.size() < 2 || batch.starts.front() != 0 || batch.starts.back() != batch.tokens())
+    return InvalidArgument("{} starts of sequences that don't lead from 0 to {} tokens",
+                           batch.starts.size(), batch.tokens());
+  for (std::size_t s = 0; s + 1 < batch.starts.size(); ++s) {
+    const std::int64_t length = std::int64_t(batch.starts[s + 1]) - batch.starts[s];
+    if (length < 1 || length > config.positions)
+      return InvalidArgument("sequence {} has {} tokens: needs 1 to {}", s, length,
+                             config.positions);
+  }
+  const auto check = [](const char* what, std::span<const std::int32_t> numbers,
+                        std::int64_t end) -> Status {
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      if (numbers[i] < 0 || numbers[i] >= end)
+        return InvalidArgument("{} {} is {}: needs 0 to {}", what, i, numbers[i], end - 1);
+    }
+    return Status::Ok();
+  };
+  TROOP_RETURN_IF_ERROR(check("token", batch.ids, config.vocabulary));
+  TROOP_RETURN_IF_ERROR(check("type", batch.types, config.token_types));
+  TROOP_RETURN_IF_ERROR(check("place", batch.places, batch.tokens()));
+  if (!batch.types.empty() && batch.types.size() != batch.ids.size())
+    return InvalidArgument("{} types of {} tokens", batch.types.size(), batch.ids.size());
+  if (!batch.dropout.empty() && std::int64_t(batch.dropout.size()) != batch.sequences())
+    return InvalidArgument("{} dropout keys of {} sequences", batch.dropout.size(),
+                           batch.sequences());
+  return Status::Ok();
+}
+
+Result<std::unique_ptr<Module>> MakeTransformer(const TransformerOptions& options) {
+  TROOP_RETURN_IF_ERROR(CheckTransformer(options.config));
+  if (options.head == TransformerHead::kClassifier)
+    TROOP_RETURN_IF_ERROR(CheckSize("number of classes", options.classes));
+  return std::unique_ptr<Module>(std::make_unique<Transformer>(options));
+}
+
+}  // namespace troop

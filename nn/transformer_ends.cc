@@ -1,0 +1,196 @@
+#include "nn/transformer_ends.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/convert.h"
+
+namespace troop {
+namespace {
+
+constexpr std::uint32_t kEmbeddingSite = 0;
+constexpr std::uint32_t kClassifierSite = 1u << 31;
+
+bool IsBert(const TransformerConfig& config) {
+  return config.family == TransformerConfig::Family::kBert;
+}
+
+const TransformerKernels& Kernels() {
+  static const TransformerKernels& kernels = TransformerKernelsFor(BestCpuLevel());
+  return kernels;
+}
+
+}  // namespace
+
+EmbeddingPart::EmbeddingPart(const TransformerConfig& config, ParamLayout& layout)
+    : config_(config) {
+  const std::string family = IsBert(config) ? "bert" : "albert";
+  const std::string prefix = family + ".embeddings.";
+  const std::int64_t width = config.embedding;
+  words_ = layout.Weight(prefix + "word_embeddings.weight", {config.vocabulary, width});
+  positions_ = layout.Weight(prefix + "position_embeddings.weight", {config.positions, width});
+  types_ = layout.Weight(prefix + "token_type_embeddings.weight", {config.token_types, width});
+  norm_ = NormPart(layout, prefix + "LayerNorm", width, config.epsilon);
+  if (IsBert(config)) return;
+  map_ = LinearPart(layout, family + ".encoder.embedding_hidden_mapping_in", width, config.hidden);
+}
+
+EmbeddingPart::Kept EmbeddingPart::TakeKept(Arena& arena, std::int64_t tokens) const {
+  Kept kept;
+  kept.sum = norm_.TakeKept(arena, tokens);
+  kept.embedded = TakeFloats(arena, tokens * config_.embedding);
+  kept.out = IsBert(config_) ? kept.embedded : TakeFloats(arena, tokens * config_.hidden);
+  return kept;
+}
+
+void EmbeddingPart::Forward(const float* value, const TokenBatch& batch, const Kept& kept,
+                            float* drop_scratch) const {
+  const std::int64_t tokens = batch.tokens(), width = config_.embedding;
+  GatherRows(batch.ids, width, value + words_, false, kept.sum.x);
+  if (batch.types.empty()) {
+    AddToRows(tokens, width, value + types_, kept.sum.x);
+  } else {
+    GatherRows(batch.types, width, value + types_, true, kept.sum.x);
+  }
+  for (std::size_t s = 0; s + 1 < batch.starts.size(); ++s) {  // positions count from 0 in each
+    const std::int64_t first = batch.starts[s], count = batch.starts[s + 1] - first;
+    AddInto(count * width, value + positions_, kept.sum.x + first * width);
+  }
+  norm_.Forward(value, tokens, kept.sum, kept.embedded);
+  DropTokens(batch, kEmbeddingSite, config_.hidden_dropout, width, kept.embedded, drop_scratch);
+  if (!IsBert(config_)) map_.Forward(value, tokens, kept.embedded, kept.out);
+}
+
+void EmbeddingPart::Backward(const Params& params, const TokenBatch& batch, const Kept& kept,
+                             float* dy, float* scratch, float* drop_scratch) const {
+  if (params.gradient == nullptr) return;  // words have no gradient of their own
+  const std::int64_t tokens = batch.tokens(), width = config_.embedding;
+  float* dsum = dy;
+  if (!IsBert(config_)) {
+    map_.Backward(params, tokens, kept.embedded, dy, 0, scratch);
+    dsum = scratch;
+  }
+  DropTokens(batch, kEmbeddingSite, config_.hidden_dropout, width, dsum, drop_scratch);
+  norm_.Backward(params, tokens, kept.sum, dsum, dsum, drop_scratch);
+  ScatterAddRows(batch.ids, width, dsum, params.gradient + words_);
+  if (batch.types.empty()) {
+    SumOfRows(tokens, width, dsum, params.gradient + types_);
+  } else {
+    ScatterAddRows(batch.types, width, dsum, params.gradient + types_);
+  }
+  for (std::size_t s = 0; s + 1 < batch.starts.size(); ++s) {
+    const std::int64_t first = batch.starts[s], count = batch.starts[s + 1] - first;
+    AddInto(count * width, dsum + first * width, params.gradient + positions_);
+  }
+}
+
+HeadPart::HeadPart(const TransformerOptions& options, std::int64_t words, ParamLayout& layout)
+    : options_(options),
+      wide_(std::max(options.config.hidden, options.config.embedding)),
+      words_(words) {
+  const TransformerConfig& config = options.config;
+  const bool bert = IsBert(config);
+  if (!masked()) {
+    first_ = LinearPart(layout, bert ? "bert.pooler.dense" : "albert.pooler", config.hidden,
+                        config.hidden);
+    if (classifies())
+      classifier_ = LinearPart(layout, "classifier", config.hidden, options.classes);
+    return;
+  }
+  const std::string prefix = bert ? "cls.predictions." : "predictions.";
+  const std::string transform = prefix + (bert ? "transform." : "");
+  first_ = LinearPart(layout, transform + "dense", config.hidden, config.embedding);
+  norm_ = NormPart(layout, transform + "LayerNorm", config.embedding, config.epsilon);
+  bias_ = layout.Bias(prefix + "bias", config.vocabulary);
+}
+
+std::int64_t HeadPart::outputs() const {
+  if (masked()) return options_.config.vocabulary;
+  return classifies() ? options_.classes : options_.config.hidden;
+}
+
+HeadPart::Kept HeadPart::TakeKept(Arena& arena, std::int64_t rows) const {
+  Kept kept;
+  kept.in = TakeFloats(arena, rows * options_.config.hidden);
+  kept.mid = TakeFloats(arena, rows * wide_);
+  kept.top = TakeFloats(arena, rows * wide_);
+  if (masked()) kept.sum = norm_.TakeKept(arena, rows);
+  return kept;
+}
+
+void HeadPart::Forward(const float* value, const TokenBatch& batch, const float* x,
+                       const Kept& kept, float* out, float* drop_scratch) const {
+  const auto chosen = masked() ? batch.places : batch.starts.first(batch.starts.size() - 1);
+  GatherRows(chosen, options_.config.hidden, x, false, kept.in);
+  if (masked()) return ForwardMasked(value, std::int64_t(chosen.size()), kept, out);
+  ForwardPooled(value, batch, kept, out, drop_scratch);
+}
+
+void HeadPart::ForwardPooled(const float* value, const TokenBatch& batch, const Kept& kept,
+                             float* out, float* drop_scratch) const {
+  const std::int64_t rows = batch.sequences(), n = rows * first_.out;
+  first_.Forward(value, rows, kept.in, kept.mid);
+  ActivationForward(Activation::kTanh, n, kept.mid, kept.mid, DType::kF32);
+  float* const top = classifies() ? kept.top : out;
+  std::copy_n(kept.mid, n, top);
+  if (!classifies()) return;
+  DropSequences(batch, kClassifierSite, options_.config.classifier_dropout, first_.out, top,
+                drop_scratch);
+  classifier_.Forward(value, rows, top, out);
+}
+
+void HeadPart::ForwardMasked(const float* value, std::int64_t rows, const Kept& kept,
+                             float* out) const {
+  first_.Forward(value, rows, kept.in, kept.mid);
+  Kernels().gelu(options_.config.gelu, rows * first_.out, kept.mid, kept.sum.x);
+  norm_.Forward(value, rows, kept.sum, kept.top);
+  MatMul({.m = rows, .n = outputs(), .k = first_.out, .transpose_b = true}, kept.top,
+         value + words_, 0, out);
+  AddToRows(rows, outputs(), value + bias_, out);
+}
+
+void HeadPart::Backward(const Params& params, const TokenBatch& batch, const Kept& kept,
+                        const float* dout, float* dx, float* scratch, float* drop_scratch) const {
+  const auto chosen = masked() ? batch.places : batch.starts.first(batch.starts.size() - 1);
+  const auto rows = std::int64_t(chosen.size());
+  float* const din = scratch;
+  float* const rest = scratch + rows * wide_;
+  if (masked()) {
+    BackwardMasked(params, rows, kept, dout, din, rest, drop_scratch);
+  } else {
+    BackwardPooled(params, batch, kept, dout, din, rest, drop_scratch);
+  }
+  std::fill_n(dx, batch.tokens() * options_.config.hidden, 0.0f);
+  ScatterAddRows(chosen, options_.config.hidden, din, dx);
+}
+
+void HeadPart::BackwardPooled(const Params& params, const TokenBatch& batch, const Kept& kept,
+                              const float* dout, float* din, float* scratch,
+                              float* drop_scratch) const {
+  const std::int64_t rows = batch.sequences(), n = rows * first_.out;
+  if (classifies()) {
+    classifier_.Backward(params, rows, kept.top, dout, 0, scratch);
+    DropSequences(batch, kClassifierSite, options_.config.classifier_dropout, first_.out, scratch,
+                  drop_scratch);
+  } else {
+    std::copy_n(dout, n, scratch);
+  }
+  ActivationBackward(Activation::kTanh, n, kept.mid, scratch, DType::kF32, scratch, DType::kF32);
+  first_.Backward(params, rows, kept.in, scratch, 0, din);
+}
+
+void HeadPart::BackwardMasked(const Params& params, std::int64_t rows, const Kept& kept,
+                              const float* dout, float* din, float* scratch,
+                              float* drop_scratch) const {
+  if (params.gradient != nullptr && rows > 0) {  // the decoder is the words' table
+    MatMul({.m = outputs(), .n = first_.out, .k = rows, .transpose_a = true}, dout, kept.top, 1,
+           params.gradient + words_);
+    SumOfRows(rows, outputs(), dout, params.gradient + bias_);
+  }
+  MatMul({.m = rows, .n = first_.out, .k = outputs()}, dout, params.value + words_, 0, scratch);
+  norm_.Backward(params, rows, kept.sum, scratch, scratch, drop_scratch);
+  Kernels().gelu_backward(options_.config.gelu, rows * first_.out, kept.mid, scratch, scratch);
+  first_.Backward(params, rows, kept.in, scratch, 0, din);
+}
+
+}  // namespace troop

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <string>
+
+#include "nn/transformer_parts.h"
+
+// What stands before and behind a transformer's layers. Immutable; any thread, with memory of its
+// own.
+namespace troop {
+
+// Word, position and type embeddings, their layer norm and, in ALBERT, a linear map to `hidden`.
+class EmbeddingPart {
+ public:
+  EmbeddingPart() = default;
+  EmbeddingPart(const TransformerConfig& config, ParamLayout& layout);
+
+  struct Kept {
+    NormPart::Kept sum;         // [T, embedding]
+    float* embedded = nullptr;  // [T, embedding]
+    float* out = nullptr;       // [T, hidden]; kBert: `embedded`
+  };
+  Kept TakeKept(Arena& arena, std::int64_t tokens) const;
+  void Forward(const float* value, const TokenBatch& batch, const Kept& kept,
+               float* drop_scratch) const;
+  // dy: [T, hidden]; scratch: [T, embedding]. Both are used up.
+  void Backward(const Params& params, const TokenBatch& batch, const Kept& kept, float* dy,
+                float* scratch, float* drop_scratch) const;
+  std::int64_t words() const { return words_; }  // offset of [vocabulary, embedding]
+
+ private:
+  TransformerConfig config_;
+  std::int64_t words_ = 0, positions_ = 0, types_ = 0;
+  NormPart norm_;
+  LinearPart map_;
+};
+
+// A pooler, with a classifier or without, or the masked-LM head.
+class HeadPart {
+ public:
+  HeadPart() = default;
+  HeadPart(const TransformerOptions& options, std::int64_t words, ParamLayout& layout);
+
+  std::int64_t rows(std::int64_t sequences, std::int64_t places) const {
+    return masked() ? places : sequences;
+  }
+  std::int64_t outputs() const;  // of each row
+  struct Kept {
+    float* in = nullptr;   // [rows, hidden]: the tokens that count
+    float* mid = nullptr;  // pooled [rows, hidden], or what is activated [rows, embedding]
+    float* top = nullptr;  // what the last product takes
+    NormPart::Kept sum;    // masked: of what was activated
+  };
+  Kept TakeKept(Arena& arena, std::int64_t rows) const;
+  // x: [T, hidden]; out: [rows, outputs()].
+  void Forward(const float* value, const TokenBatch& batch, const float* x, const Kept& kept,
+               float* out, float* drop_scratch) const;
+  // dx [T, hidden] is overwritten. scratch: 2 [rows, the wider of hidden and embedding].
+  void Backward(const Params& params, const TokenBatch& batch, const Kept& kept, const float* dout,
+                float* dx, float* scratch, float* drop_scratch) const;
+  std::int64_t scratch(std::int64_t rows) const { return 2 * rows * wide_; }
+
+ private:
+  bool masked() const { return options_.head == TransformerHead::kMaskedLm; }
+  bool classifies() const { return options_.head == TransformerHead::kClassifier; }
+  void ForwardPooled(const float* value, const TokenBatch& batch, const Kept& kept, float* out,
+                     float* drop_scratch) const;
+  void ForwardMasked(const float* value, std::int64_t rows, const Kept& kept, float* out) const;
+  // The gradient of kept.in: in `din`.
+  void BackwardPooled(const Params& params, const TokenBatch& batch, const Kept& kept,
+                      const float* dout, float* din, float* scratch, float* drop_scratch) const;
+  void BackwardMasked(const Params& params, std::int64_t rows, const Kept& kept, const float* dout,
+                      float* din, float* scratch, float* drop_scratch) const;
+
+  TransformerOptions options_;
+  std::int64_t wide_ = 0;
+  LinearPart first_;       // the pooler, or the masked-LM head's transform
+  LinearPart classifier_;  // of kClassifier
+  NormPart norm_;          // of kMaskedLm, as are:
+  std::int64_t words_ = 0, bias_ = 0;
+};
+
+}  // namespace troop

@@ -1,0 +1,103 @@
+#include "nn/transformer_parts.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace troop {
+namespace {
+
+const TransformerKernels& Kernels() {
+  static const TransformerKernels& kernels = TransformerKernelsFor(BestCpuLevel());
+  return kernels;
+}
+
+// x [n] times the factors of the elements from 0 on.
+void Drop(const DropoutSite& site, float rate, std::int64_t n, float* x, float* scratch) {
+  for (std::int64_t i = 0; i < n; i += kDropScratch) {
+    const std::int64_t count = std::min(kDropScratch, n - i);
+    DropoutFactors(site, rate, i, count, scratch);
+    Kernels().multiply(count, x + i, scratch, x + i);
+  }
+}
+
+}  // namespace
+
+std::int64_t ParamLayout::Add(const std::string& name, const Shape& shape, ParamSpec::Init init) {
+  const std::int64_t offset = end_;
+  specs_.push_back({.name = name,
+                    .shape = shape,
+                    .offset = offset,
+                    .init = init,
+                    .deviation = deviation_,
+                    .decays = init == ParamSpec::Init::kNormal});
+  end_ = AlignParams(offset + shape.elements());
+  return offset;
+}
+
+LinearPart::LinearPart(ParamLayout& layout, const std::string& name, std::int64_t in_,
+                       std::int64_t out_)
+    : in(in_),
+      out(out_),
+      weight(layout.Weight(name + ".weight", {out_, in_})),
+      bias(layout.Bias(name + ".bias", out_)) {}
+
+void LinearPart::Forward(const float* value, std::int64_t rows, const float* x, float* y) const {
+  MatMul({.m = rows, .n = out, .k = in, .transpose_b = true}, x, value + weight, 0, y);
+  AddToRows(rows, out, value + bias, y);
+}
+
+void LinearPart::Backward(const Params& params, std::int64_t rows, const float* x, const float* dy,
+                          float beta, float* dx) const {
+  if (params.gradient != nullptr && rows > 0) {
+    MatMul({.m = out, .n = in, .k = rows, .transpose_a = true}, dy, x, 1, params.gradient + weight);
+    SumOfRows(rows, out, dy, params.gradient + bias);
+  }
+  if (dx == nullptr) return;
+  MatMul({.m = rows, .n = in, .k = out}, dy, params.value + weight, beta, dx);
+}
+
+NormPart::NormPart(ParamLayout& layout, const std::string& name, std::int64_t n_, float epsilon_)
+    : n(n_),
+      gamma(layout.Gamma(name + ".weight", n_)),
+      beta(layout.Bias(name + ".bias", n_)),
+      epsilon(epsilon_) {}
+
+NormPart::Kept NormPart::TakeKept(Arena& arena, std::int64_t rows) const {
+  Kept kept;
+  kept.x = TakeFloats(arena, rows * n);
+  kept.mean = TakeFloats(arena, rows);
+  kept.rstd = TakeFloats(arena, rows);
+  return kept;
+}
+
+void NormPart::Forward(const float* value, std::int64_t rows, const Kept& kept, float* y) const {
+  Kernels().layer_norm({rows, n, epsilon}, kept.x, value + gamma, value + beta, y, kept.mean,
+                       kept.rstd);
+}
+
+void NormPart::Backward(const Params& params, std::int64_t rows, const Kept& kept, const float* dy,
+                        float* dx, float* scratch) const {
+  const bool wanted = params.gradient != nullptr;
+  if (!wanted) std::fill_n(scratch, 2 * n, 0.0f);
+  Kernels().layer_norm_backward({rows, n, epsilon}, kept.x, params.value + gamma, kept.mean,
+                                kept.rstd, dy, dx, wanted ? params.gradient + gamma : scratch,
+                                wanted ? params.gradient + beta : scratch + n);
+}
+
+void DropTokens(const TokenBatch& batch, std::uint32_t site, float rate, std::int64_t width,
+                float* x, float* scratch) {
+  if (batch.dropout.empty() || rate == 0) return;
+  for (std::size_t s = 0; s + 1 < batch.starts.size(); ++s) {
+    const std::int64_t first = batch.starts[s], count = batch.starts[s + 1] - first;
+    Drop({batch.dropout[s], site}, rate, count * width, x + first * width, scratch);
+  }
+}
+
+void DropSequences(const TokenBatch& batch, std::uint32_t site, float rate, std::int64_t width,
+                   float* x, float* scratch) {
+  if (batch.dropout.empty() || rate == 0) return;
+  for (std::size_t s = 0; s + 1 < batch.starts.size(); ++s)
+    Drop({batch.dropout[s], site}, rate, width, x + std::int64_t(s) * width, scratch);
+}
+
+}  // namespace troop

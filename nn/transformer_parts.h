@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "kernels/matmul.h"
+#include "nn/arena.h"
+#include "nn/transformer.h"
+
+// What the parts of a transformer share: where parameters lie, and the steps that all parts take.
+// All on borrowed memory of the caller's; f32.
+namespace troop {
+
+// Lays parameters out one after the other.
+class ParamLayout {
+ public:
+  explicit ParamLayout(float deviation) : deviation_(deviation) {}
+  std::int64_t Weight(const std::string& name, const Shape& shape) {
+    return Add(name, shape, ParamSpec::Init::kNormal);
+  }
+  std::int64_t Bias(const std::string& name, std::int64_t n) {
+    return Add(name, {n}, ParamSpec::Init::kZeros);
+  }
+  std::int64_t Gamma(const std::string& name, std::int64_t n) {
+    return Add(name, {n}, ParamSpec::Init::kOnes);
+  }
+  std::int64_t end() const { return end_; }
+  std::vector<ParamSpec> Take() && { return std::move(specs_); }
+
+ private:
+  std::int64_t Add(const std::string& name, const Shape& shape, ParamSpec::Init init);
+
+  const float deviation_;
+  std::vector<ParamSpec> specs_;
+  std::int64_t end_ = 0;
+};
+
+// Parameters and their gradient; gradient nullptr: none is wanted.
+struct Params {
+  const float* value = nullptr;
+  float* gradient = nullptr;
+};
+
+// y [rows, out] = x [rows, in] · wᵀ + b.
+struct LinearPart {
+  std::int64_t in = 0, out = 0;
+  std::int64_t weight = 0, bias = 0;  // offsets
+
+  LinearPart() = default;
+  LinearPart(ParamLayout& layout, const std::string& name, std::int64_t in, std::int64_t out);
+  void Forward(const float* value, std::int64_t rows, const float* x, float* y) const;
+  // dx = dy · w + beta dx; nullptr: not wanted.
+  void Backward(const Params& params, std::int64_t rows, const float* x, const float* dy,
+                float beta, float* dx) const;
+};
+
+// Layer norm over `n`, with what backward needs of its input: mean and rstd, [rows] each.
+struct NormPart {
+  std::int64_t n = 0;
+  std::int64_t gamma = 0, beta = 0;  // offsets
+  float epsilon = 0;
+
+  struct Kept {
+    float *x = nullptr, *mean = nullptr, *rstd = nullptr;
+  };
+  NormPart() = default;
+  NormPart(ParamLayout& layout, const std::string& name, std::int64_t n, float epsilon);
+  Kept TakeKept(Arena& arena, std::int64_t rows) const;
+  // y of kept.x, which the caller has filled.
+  void Forward(const float* value, std::int64_t rows, const Kept& kept, float* y) const;
+  // dx may be dy. Without a gradient to add to, `scratch` [2 n] takes what nobody wants.
+  void Backward(const Params& params, std::int64_t rows, const Kept& kept, const float* dy,
+                float* dx, float* scratch) const;
+};
+
+inline float* TakeFloats(Arena& arena, std::int64_t n) {
+  return reinterpret_cast<float*>(arena.Take(std::size_t(n) * sizeof(float)).data());
+}
+
+// Floats that Drop computes factors in.
+inline constexpr std::int64_t kDropScratch = 4096;
+// x [T, width] times the factors of `site`, each sequence's counted from its first token.
+void DropTokens(const TokenBatch& batch, std::uint32_t site, float rate, std::int64_t width,
+                float* x, float* scratch);
+// x [B, width], a row a sequence.
+void DropSequences(const TokenBatch& batch, std::uint32_t site, float rate, std::int64_t width,
+                   float* x, float* scratch);
+
+}  // namespace troop

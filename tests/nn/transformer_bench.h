@@ -1,0 +1,124 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/rng.h"
+#include "nn/model.h"
+#include "nn/safetensors.h"
+#include "nn/transformer.h"
+
+namespace troop::testing {
+
+inline std::string ReadFixture(const std::string& name) {
+  std::ifstream file(TROOP_SOURCE_DIR "/tests/fixtures/transformers/" + name, std::ios::binary);
+  EXPECT_TRUE(file.good()) << name;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+inline TensorFile ReadTensors(const std::string& name) {
+  auto file = DecodeSafetensors(Buffer::Copy(ReadFixture(name)));
+  EXPECT_TRUE(file.ok()) << file.status().ToString();
+  return *std::move(file);
+}
+
+// Two layers of 32 numbers; rates as given.
+inline TransformerConfig TinyTransformer(TransformerConfig::Family family, float rate = 0) {
+  const bool bert = family == TransformerConfig::Family::kBert;
+  return {.family = family,
+          .vocabulary = 40,
+          .hidden = 32,
+          .embedding = bert ? 32 : 16,
+          .layers = 2,
+          .heads = 4,
+          .intermediate = 48,
+          .positions = 20,
+          .gelu = bert ? GeluForm::kErf : GeluForm::kTanh,
+          .hidden_dropout = rate,
+          .attention_dropout = rate,
+          .classifier_dropout = rate,
+          .deviation = 0.2f};
+}
+
+template <class T>
+Tensor TensorOf(std::span<const T> values) {
+  Tensor tensor(DTypeOf<T>::value, {std::int64_t(values.size())});
+  std::ranges::copy(values, tensor.as<T>().begin());
+  return tensor;
+}
+
+// A transformer with everything that a step needs.
+class TransformerBench {
+ public:
+  explicit TransformerBench(const TransformerOptions& options)
+      : options_(options), module(*MakeTransformer(options)) {
+    value.resize(std::size_t(ParameterCount(*module)));
+    InitParameters(*module, 1, value);
+    gradient.assign(value.size(), 0.0f);
+  }
+  void SetBatch(const TokenBatch& batch) {
+    inputs = {TensorOf(batch.ids), TensorOf(batch.starts), ConstTensor(), ConstTensor()};
+    if (!batch.types.empty()) inputs[2] = TensorOf(batch.types);
+    if (!batch.dropout.empty()) {
+      Tensor keys(DType::kU32, {batch.sequences(), 4});
+      std::memcpy(keys.bytes().data(), batch.dropout.data(), keys.bytes().size());
+      inputs[3] = keys;
+    }
+    if (options_.head == TransformerHead::kMaskedLm) inputs.push_back(TensorOf(batch.places));
+    std::vector<TensorSpec> specs;
+    for (const ConstTensor& input : inputs) specs.push_back(input.spec());
+    const auto made = module->MakePlan(specs);
+    ASSERT_TRUE(made.ok()) << made.status().ToString();
+    out = Tensor(made->out[0].dtype, made->out[0].shape);
+    cache_ = Poison(made->cache_bytes);
+    workspace_ = Poison(made->workspace_bytes);
+  }
+  void Forward(bool keep = true) {
+    module->Forward(Context(), inputs, {&out, 1}, keep ? cache_.bytes() : Cache{});
+  }
+  void Backward(const Tensor& dout, bool accumulate = false, GradientWatch* watch = nullptr) {
+    const ConstTensor d = dout;
+    StepContext context = Context();
+    context.gradient = gradient;
+    context.accumulate = accumulate;
+    context.watch = watch;
+    module->Backward(context, inputs, {&d, 1}, cache_.bytes(), {});
+  }
+  // Mean cross entropy of the rows; its gradient in `dlogits`.
+  double Loss(std::span<const std::int32_t> labels, Tensor* dlogits = nullptr) const {
+    const std::int64_t rows = out.dim(0), n = out.dim(1);
+    std::vector<float> loss(std::size_t(rows), 0.0f);
+    if (dlogits != nullptr) *dlogits = Tensor(DType::kF32, out.shape());
+    TransformerKernelsFor(BestCpuLevel())
+        .cross_entropy(rows, n, out.data<float>(), labels.data(), 1 / float(rows), loss.data(),
+                       dlogits != nullptr ? dlogits->data<float>() : nullptr);
+    double sum = 0;
+    for (const float l : loss) sum += l;
+    return sum / double(rows);
+  }
+
+ private:
+  StepContext Context() { return {.value = value, .workspace = workspace_.bytes()}; }
+  // Nothing may be read that wasn't written.
+  static MutableBuffer Poison(std::size_t bytes) {
+    MutableBuffer buffer(bytes);
+    std::ranges::fill(buffer.bytes(), std::byte{0xff});
+    return buffer;
+  }
+
+  const TransformerOptions options_;
+  MutableBuffer cache_, workspace_;
+
+ public:
+  std::unique_ptr<Module> module;
+  std::vector<float> value, gradient;
+  std::vector<ConstTensor> inputs;
+  Tensor out;
+};
+
+}  // namespace troop::testing

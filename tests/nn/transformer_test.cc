@@ -1,0 +1,322 @@
+#include "nn/transformer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "nn/hugging_face.h"
+#include "nn/optimizer.h"
+#include "tests/nn/transformer_bench.h"
+
+namespace troop {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::ReadFixture;
+using testing::ReadTensors;
+using testing::TinyTransformer;
+using testing::TransformerBench;
+using Family = TransformerConfig::Family;
+
+constexpr Family kFamilies[] = {Family::kBert, Family::kAlbert};
+const char* NameOf(Family family) { return family == Family::kBert ? "bert" : "albert"; }
+
+// Some sequences of random tokens.
+struct Batch {
+  explicit Batch(std::vector<std::int32_t> lengths, std::uint64_t first_sample = 0) {
+    Rng rng({3, Purpose::kTest, first_sample});
+    for (const std::int32_t length : lengths) {
+      const std::uint64_t sample = first_sample + starts.size() - 1;
+      for (std::int32_t i = 0; i < length; ++i) {
+        Rng word({4, Purpose::kTest, sample, std::uint64_t(i)});
+        ids.push_back(std::int32_t(word.Below(40)));
+        types.push_back(std::int32_t(word.Below(2)));
+      }
+      starts.push_back(starts.back() + length);
+      keys.push_back(MakeDropoutKey(5, sample, 6));
+    }
+  }
+  TokenBatch view(bool drops) const {
+    TokenBatch batch{.ids = ids, .starts = starts, .types = types, .places = places};
+    if (drops) batch.dropout = keys;
+    return batch;
+  }
+  std::vector<std::int32_t> ids, types, places = {0, 3, 3}, starts = {0};
+  std::vector<DropoutKey> keys;
+};
+
+std::int64_t PublishedCount(const TransformerConfig& config, TransformerHead head) {
+  return ElementCount(**MakeTransformer({.config = config, .head = head}));
+}
+
+TEST(TransformerTest, BaseModelsHaveThePublishedNumbersOfParameters) {
+  EXPECT_EQ(PublishedCount(BertBase(), TransformerHead::kPooled), 109'482'240);
+  EXPECT_EQ(PublishedCount(BertBase(), TransformerHead::kClassifier), 109'483'778);
+  EXPECT_EQ(PublishedCount(AlbertBase(), TransformerHead::kPooled), 11'683'584);
+  EXPECT_EQ(PublishedCount(AlbertBase(), TransformerHead::kClassifier), 11'685'122);
+}
+
+// What the package transformers computed: tools/make_transformer_fixtures.py. Every gradient within
+// 1e-4 of the largest of its tensor's, and of 1.
+class FixtureTest : public ::testing::TestWithParam<std::tuple<Family, TransformerHead>> {};
+
+TEST_P(FixtureTest, LogitsLossAndEveryGradientAreThoseOfTransformers) {
+  const auto [family, head] = GetParam();
+  const bool masked = head == TransformerHead::kMaskedLm;
+  const std::string folder = NameOf(family), kind = masked ? "masked." : "classifier.";
+  auto options = ParseTransformerConfig(ReadFixture(folder + "/config.json"));
+  ASSERT_TRUE(options.ok()) << options.status().ToString();
+  EXPECT_EQ(options->head, TransformerHead::kClassifier);
+  options->head = head;
+  TransformerBench bench(*options);
+  TensorFile weights = ReadTensors(folder + "/model.safetensors");
+  const TensorFile expected = ReadTensors(folder + "/expected.safetensors");
+  for (const auto& [name, tensor] : expected.tensors) {
+    if (masked && name.starts_with("masked.")) weights.tensors[name.substr(7)] = tensor;
+  }
+  const auto loaded = LoadWeights(*bench.module, weights, bench.value);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  EXPECT_TRUE(loaded->fresh.empty());
+  const auto numbers = [&](const std::string& name) {
+    return expected.tensors.at(name).as<std::int32_t>();
+  };
+  bench.SetBatch({.ids = numbers("ids"),
+                  .starts = numbers("starts"),
+                  .types = numbers("types"),
+                  .places = numbers("places")});
+
+  bench.Forward();
+  const auto logits = expected.tensors.at(kind + "logits").as<float>();
+  ASSERT_EQ(std::size_t(bench.out.elements()), logits.size());
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    EXPECT_NEAR(bench.out.data<float>()[i], logits[i], 1e-4) << i;
+  Tensor dlogits;
+  const double loss = bench.Loss(numbers(masked ? "words" : "labels"), &dlogits);
+  EXPECT_NEAR(loss, expected.tensors.at(kind + "loss").as<float>()[0], 1e-5);
+  bench.Backward(dlogits);
+  for (const ParamSpec& spec : bench.module->params()) {
+    const auto gradient = expected.tensors.at(kind + "gradient." + spec.name).as<float>();
+    for (std::size_t i = 0; i < gradient.size(); ++i)
+      ASSERT_NEAR(bench.gradient[std::size_t(spec.offset) + i], gradient[i], 1e-4)
+          << spec.name << " " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Transformers, FixtureTest,
+                         ::testing::Combine(::testing::ValuesIn(kFamilies),
+                                            ::testing::Values(TransformerHead::kClassifier,
+                                                              TransformerHead::kMaskedLm)));
+
+// With dropout, where transformers draws other numbers: a central difference along the gradient.
+TEST(TransformerTest, GradientsWithDropoutAgreeWithDifferences) {
+  const Batch batch({1, 20, 7});
+  const std::int32_t labels[] = {1, 0, 1};
+  for (const Family family : kFamilies) {
+    for (const auto head :
+         {TransformerHead::kPooled, TransformerHead::kClassifier, TransformerHead::kMaskedLm}) {
+      TransformerBench bench({.config = TinyTransformer(family, 0.25f), .head = head});
+      bench.SetBatch(batch.view(true));
+      bench.Forward();
+      Tensor dlogits;
+      bench.Loss(labels, &dlogits);
+      bench.Backward(dlogits);
+      const std::vector<float> origin = bench.value;
+      double norm = 0;
+      for (const float g : bench.gradient) norm += double(g) * g;
+      norm = std::sqrt(norm);
+      ASSERT_GT(norm, 0.1);
+      const auto loss_at = [&](double step) {
+        for (std::size_t i = 0; i < origin.size(); ++i)
+          bench.value[i] = float(origin[i] + step * bench.gradient[i] / norm);
+        bench.Forward(false);
+        return bench.Loss(labels);
+      };
+      const double h = 2e-3, slope = (loss_at(h) - loss_at(-h)) / (2 * h);
+      EXPECT_NEAR(slope, norm, 5e-3 * norm) << NameOf(family) << " " << int(head);
+    }
+  }
+}
+
+// Data parallelism: who computes a sample, and beside which, changes nothing but rounding.
+TEST(TransformerTest, SequencesGiveTheSameWhateverTheyArePackedWith) {
+  for (const Family family : kFamilies) {
+    TransformerBench bench({.config = TinyTransformer(family, 0.25f)});
+    bench.SetBatch(Batch({5, 20, 7}).view(true));
+    bench.Forward();
+    const Tensor all = bench.out;
+    for (std::int64_t i = 0; i < 3; ++i) {
+      const std::int32_t lengths[] = {5, 20, 7};
+      bench.SetBatch(Batch({lengths[i]}, std::uint64_t(i)).view(true));
+      bench.Forward();
+      for (int c = 0; c < 2; ++c)
+        EXPECT_NEAR(bench.out.data<float>()[c], all.data<float>()[2 * i + c], 1e-5) << i;
+    }
+  }
+}
+
+TEST(TransformerTest, InferenceGivesTheBytesOfTraining) {
+  for (const Family family : kFamilies) {
+    for (const std::int64_t layers : {1, 2, 5}) {
+      TransformerConfig config = TinyTransformer(family);
+      config.layers = layers;
+      TransformerBench bench({.config = config, .head = TransformerHead::kMaskedLm});
+      bench.SetBatch(Batch({5, 9}).view(false));
+      bench.Forward();
+      const std::vector<float> trained(bench.out.as<float>().begin(), bench.out.as<float>().end());
+      bench.Forward(false);
+      EXPECT_TRUE(std::ranges::equal(bench.out.as<float>(), trained));
+      EXPECT_TRUE(std::isfinite(trained[0]));
+    }
+  }
+}
+
+TEST(TransformerTest, GradientsAreAddedUpOrOverwrittenAsWanted) {
+  for (const Family family : kFamilies) {
+    TransformerBench bench({.config = TinyTransformer(family)});
+    bench.SetBatch(Batch({5, 9}).view(false));
+    bench.Forward();
+    Tensor dlogits;
+    bench.Loss(std::vector<std::int32_t>{0, 1}, &dlogits);
+    bench.Backward(dlogits);
+    const std::vector<float> once = bench.gradient;
+    bench.Backward(dlogits);
+    EXPECT_EQ(bench.gradient, once);
+    bench.Backward(dlogits, true);
+    for (std::size_t i = 0; i < once.size(); ++i)
+      ASSERT_NEAR(bench.gradient[i], 2 * once[i], 1e-5 * (1 + std::abs(once[i]))) << i;
+  }
+}
+
+// What is told to be ready is final: it is what the whole backward leaves.
+TEST(TransformerTest, GradientsAreFinalWhenTheyAreSaidToBe) {
+  for (const Family family : kFamilies) {
+    TransformerBench bench({.config = TinyTransformer(family)});
+    struct Watch final : GradientWatch {
+      void GradientReady(std::int64_t from) override {
+        if (!told.empty()) {
+          EXPECT_LT(from, told.back());
+        }
+        told.push_back(from);
+        seen.emplace_back(gradient->begin() + from, gradient->end());
+      }
+      const std::vector<float>* gradient = nullptr;
+      std::vector<std::int64_t> told;
+      std::vector<std::vector<float>> seen;
+    } watch;
+    watch.gradient = &bench.gradient;
+    bench.SetBatch(Batch({5, 9}).view(false));
+    bench.Forward();
+    Tensor dlogits;
+    bench.Loss(std::vector<std::int32_t>{0, 1}, &dlogits);
+    bench.Backward(dlogits, false, &watch);
+    EXPECT_EQ(watch.told.size(), family == Family::kBert ? 3u : 2u);
+    for (std::size_t i = 0; i < watch.told.size(); ++i) {
+      EXPECT_TRUE(std::equal(watch.seen[i].begin(), watch.seen[i].end(),
+                             bench.gradient.begin() + watch.told[i]));
+    }
+  }
+}
+
+TEST(TransformerTest, InitialWeightsAreNormalAndNormsBeginAsTheIdentity) {
+  TransformerConfig config = TinyTransformer(Family::kBert);
+  config.vocabulary = 4000;
+  const auto module = *MakeTransformer({.config = config});
+  std::vector<float> value(std::size_t(ParameterCount(*module)));
+  InitParameters(*module, 9, value);
+  for (const ParamSpec& spec : module->params()) {
+    const float first = value[std::size_t(spec.offset)];
+    if (spec.name.ends_with("LayerNorm.weight")) {
+      EXPECT_EQ(first, 1) << spec.name;
+    } else if (spec.name.ends_with("bias")) {
+      EXPECT_EQ(first, 0) << spec.name;
+    } else {
+      EXPECT_NE(first, 0) << spec.name;
+    }
+  }
+  double square = 0;  // of 128,000 numbers: a fixed seed, within 2 %
+  for (std::size_t i = 0; i < 128'000; ++i) square += double(value[i]) * value[i];
+  EXPECT_NEAR(std::sqrt(square / 128'000), 0.2, 0.004);
+}
+
+TEST(TransformerTest, WeightDecayIsForWeightsAndEmbeddingsAlone) {
+  const auto module = *MakeTransformer({.config = TinyTransformer(Family::kBert)});
+  std::vector<bool> decays;
+  for (const Optimizer::Group& group : DecayGroups(*module, 0.1f)) {
+    EXPECT_EQ(group.learning_rate, 0.1f);
+    decays.insert(decays.end(), std::size_t(group.count), group.decays);
+  }
+  ASSERT_EQ(std::int64_t(decays.size()), ParameterCount(*module));
+  for (const ParamSpec& spec : module->params()) {
+    const bool expected = spec.shape.rank() == 2;
+    EXPECT_EQ(decays[std::size_t(spec.offset)], expected) << spec.name;
+    EXPECT_EQ(decays[std::size_t(spec.offset + spec.shape.elements() - 1)], expected) << spec.name;
+  }
+}
+
+std::string TokenError(const TokenBatch& batch) {
+  const Status status = CheckTokens(TinyTransformer(Family::kBert), batch);
+  return status.ok() ? "ok" : status.message();
+}
+
+TEST(TransformerTest, TokensOutOfBoundsAreRefused) {
+  const Batch good({5, 20});
+  EXPECT_EQ(TokenError(good.view(true)), "ok");
+  Batch b = good;
+  b.ids[7] = 40;
+  EXPECT_THAT(TokenError(b.view(false)), HasSubstr("token 7 is 40"));
+  b = good;
+  b.ids[0] = -1;
+  EXPECT_THAT(TokenError(b.view(false)), HasSubstr("token 0 is -1"));
+  b = good;
+  b.types[3] = 2;
+  EXPECT_THAT(TokenError(b.view(false)), HasSubstr("type 3 is 2"));
+  b = good;
+  b.types.pop_back();
+  EXPECT_THAT(TokenError(b.view(false)), HasSubstr("24 types of 25 tokens"));
+  b = good;
+  b.places = {25};
+  EXPECT_THAT(TokenError(b.view(false)), HasSubstr("place 0 is 25"));
+  b = good;
+  b.keys.pop_back();
+  EXPECT_THAT(TokenError(b.view(true)), HasSubstr("1 dropout keys of 2 sequences"));
+  b = good;
+  b.starts = {0, 4, 25};
+  EXPECT_THAT(TokenError(b.view(false)), HasSubstr("sequence 1 has 21 tokens: needs 1 to 20"));
+  b.starts = {0, 5, 5, 25};
+  EXPECT_THAT(TokenError(b.view(false)), HasSubstr("sequence 1 has 0 tokens"));
+  for (const auto& starts : {std::vector<std::int32_t>{0}, {1, 25}, {0, 5, 24}}) {
+    b.starts = starts;
+    EXPECT_THAT(TokenError(b.view(false)), HasSubstr("don't lead from 0 to 25 tokens"));
+  }
+}
+
+TEST(TransformerTest, ConfigsOutOfBoundsAreRefused) {
+  const auto error = [](auto change) {
+    TransformerConfig config = TinyTransformer(Family::kBert);
+    change(config);
+    const auto made = MakeTransformer({.config = config});
+    return made.ok() ? std::string("ok") : made.status().message();
+  };
+  EXPECT_EQ(error([](auto&) {}), "ok");
+  EXPECT_THAT(error([](auto& c) { c.hidden = 24; }), HasSubstr("multiple of 16"));
+  EXPECT_THAT(error([](auto& c) { c.heads = 3; }), HasSubstr("its 3 heads"));
+  EXPECT_THAT(error([](auto& c) { c.vocabulary = 0; }), HasSubstr("vocabulary = 0"));
+  EXPECT_THAT(error([](auto& c) { c.layers = 1 << 20; }), HasSubstr("number of layers"));
+  EXPECT_THAT(error([](auto& c) { c.hidden_dropout = 1; }), HasSubstr("hidden_dropout = 1"));
+  EXPECT_THAT(error([](auto& c) { c.epsilon = NAN; }), HasSubstr("epsilon"));
+  EXPECT_THAT(error([](auto& c) { c.embedding = 16; }), HasSubstr("embedding size = 16"));
+}
+
+TEST(TransformerTest, InputsOfAnotherKindAreRefused) {
+  const auto module = *MakeTransformer({.config = TinyTransformer(Family::kBert)});
+  const TensorSpec ids{DType::kI32, {9}}, starts{DType::kI32, {3}}, none;
+  EXPECT_TRUE(module->MakePlan(std::vector{ids, starts, none, none}).ok());
+  EXPECT_FALSE(module->MakePlan(std::vector{ids, starts}).ok());
+  EXPECT_FALSE(module->MakePlan(std::vector{{DType::kF32, {9}}, starts, none, none}).ok());
+  EXPECT_FALSE(module->MakePlan(std::vector{ids, {DType::kI32, {1}}, none, none}).ok());
+  EXPECT_FALSE(module->MakePlan(std::vector{ids, {DType::kI32, {11}}, none, none}).ok());
+}
+
+}  // namespace
+}  // namespace troop
