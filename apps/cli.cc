@@ -12,6 +12,7 @@
 #include "apps/replay_command.h"
 #include "apps/role_node.h"
 #include "apps/run_folder.h"
+#include "apps/scale_command.h"
 #include "apps/show.h"
 #include "apps/train.h"
 #include "core/heap.h"
@@ -169,6 +170,7 @@ struct Arguments {
   ShowOptions show;
   EnvCommandOptions env;
   CheckSyncCommand sync;
+  ScaleOptions scale;
 };
 
 void AddShowCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
@@ -197,6 +199,10 @@ void AddShowCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) 
   status->add_option("run", a->show.path, "a run's folder")->required();
   status->add_flag("--json", a->show.json, "as JSON");
   status->callback([a, chosen] { *chosen = [a] { return ShowStatus(a->show); }; });
+  CLI::App* scale = app->add_subcommand("scale", "change how many there are of a role, in a run");
+  scale->add_option("run", a->scale.run, "a run's folder")->required();
+  scale->add_option("count", a->scale.what, "paramserver=K: parameter shards")->required();
+  scale->callback([a, chosen] { *chosen = [a] { return Scale(a->scale); }; });
 }
 
 void AddEnvCheck(CLI::App* check, EnvCommandOptions* env, std::function<int()>* chosen) {

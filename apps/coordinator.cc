@@ -50,14 +50,8 @@ Result<std::unique_ptr<Coordinator>> Coordinator::Make(Options options) {
                          FindEnvSpec(options.config.env.id, EnvOptionsFor(options.config)));
   std::unique_ptr<Coordinator> node(new Coordinator(std::move(options), std::move(env)));
   TROOP_RETURN_IF_ERROR(node->LoadCounters());
-  const Config& c = node->options_.config;
-  if (c.learner.sync == "paramserver") {
-    ShardTerms::Options shards = ShardTermsOptionsFor(c);
-    shards.next_term = [n = node.get()] {
-      const Result<std::uint64_t> number = n->TakeNumber();
-      return number.ok() ? *number : 0;
-    };
-    node->shards_.emplace(std::move(shards));
+  if (node->options_.config.learner.sync == "paramserver") {
+    TROOP_RETURN_IF_ERROR(node->BeginShards());
   }
   return node;
 }
@@ -100,6 +94,7 @@ Turn Coordinator::Step(Time now) {
   if (shards_) shards_->Update(now);
   GiveUpSilent();
   AdvancePhase();
+  UpdateMove();
   if ((phase_ == Phase::kDone || stop_) && everybody_left()) return Turn::Done();
   return Turn::Idle(now + Milliseconds(100));
 }
@@ -161,6 +156,8 @@ void Coordinator::Handle(Message message, Reply reply) {
       return HandleBeat(message, std::move(reply));
     case MessageType::kStatus:
       return HandleStatus(std::move(reply));
+    case MessageType::kScale:
+      return HandleScale(message, std::move(reply));
     default:
       reply.Fail(
           InvalidArgument("the coordinator answers no message of type {}; is this the right "
@@ -194,7 +191,7 @@ Status Coordinator::CheckRequest(const RegisterRequest& request) const {
       count = c.replay.shards;
       break;
     case Role::kParamServer:
-      count = ParameterServersOf(c);
+      count = parameter_servers();
       break;
     case Role::kLearner:
       count = c.fleet.learners;
@@ -254,6 +251,7 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
   member.metrics = std::move(beat->metrics);
   member.done = std::clamp(beat->steps_done, member.done, member.granted);
   member.view.finished = beat->finished;
+  member.shard_move = beat->shard_move;
   if (!beat->checkpoint.empty()) {
     checkpoint_ = beat->checkpoint;
     checkpoint_updates_ = beat->checkpoint_updates;
@@ -291,7 +289,13 @@ BeatReply Coordinator::MakeBeatReply(Member* member, std::int64_t wanted) {
                  .steps_granted = member->granted,
                  .steps_over = phase_ > Phase::kRunning || StepsLeased() >= total,
                  .steps_total_done = StepsDone()};
-  if (shards_) body.shards = shards_->terms();
+  if (shards_) {
+    body.shards = shards_->terms();
+    body.shard_epochs = mover_->epochs();
+    body.shard_move = mover_->move();
+    const MemberView& view = member->view;
+    body.stop = body.stop || (view.role == Role::kParamServer && view.index >= parameter_servers());
+  }
   for (const auto& [name, peer] : members_) {
     if (peer.present && !peer.endpoint.empty()) {
       body.peers[name] = {peer.endpoint, peer.view.incarnation};
@@ -319,7 +323,7 @@ void Coordinator::MemberLeft(Role role, std::int32_t index, std::int64_t process
 void Coordinator::PeerChanged(const Origin& peer, PeerState state) {
   const auto it = members_.find(PeerName(peer.role, peer.index));
   if (it == members_.end() || !it->second.present ||
-      it->second.view.incarnation != peer.incarnation || !Needs(peer.role)) {
+      it->second.view.incarnation != peer.incarnation || !Needs(peer.role, peer.index)) {
     return;
   }
   if (state == PeerState::kDown) LogWarning("{} is not heard any more", it->first);
@@ -330,6 +334,10 @@ void Coordinator::PeerChanged(const Origin& peer, PeerState state) {
 bool Coordinator::Needs(Role role) const {
   if (stop_ || phase_ == Phase::kDone) return false;
   return role != Role::kActor || phase_ == Phase::kRunning;
+}
+
+bool Coordinator::Needs(Role role, std::int32_t index) const {
+  return Needs(role) && (role != Role::kParamServer || index < parameter_servers());
 }
 
 bool Coordinator::everybody_left() const {
@@ -348,6 +356,11 @@ RunView Coordinator::View() const {
                .checkpoint = checkpoint_,
                .checkpoint_updates = checkpoint_updates_,
                .checkpoint_final = checkpoint_final_};
+  if (mover_) {
+    view.shards = view.shards_wanted = mover_->shards();
+    if (mover_->move().number != 0) view.shards_wanted = mover_->move().shards;
+    view.shard_epoch = mover_->epochs().size();
+  }
   std::vector<MetricSnapshot> snapshots{retired_counters_};
   for (const auto& [name, member] : members_) {
     snapshots.push_back(member.present ? member.metrics : CountersOf(member.metrics));

@@ -11,6 +11,8 @@
 #include "core/node.h"
 #include "core/storage.h"
 #include "net/control.h"
+#include "paramserver/shard_map.h"
+#include "paramserver/shard_mover.h"
 #include "paramserver/shard_terms.h"
 
 namespace troop {
@@ -37,6 +39,9 @@ struct RunView {
   std::string checkpoint;  // newest whole one
   std::uint64_t checkpoint_updates = 0;
   bool checkpoint_final = false;  // no update came after it
+  // Of learner.sync = "paramserver".
+  std::int32_t shards = 0, shards_wanted = 0;  // another one: a move is under way
+  std::uint64_t shard_epoch = 0;               // of their map
 };
 
 // Membership, leases of agent steps, the phases of the run; gathers metrics. Off the data path:
@@ -70,6 +75,9 @@ class Coordinator final : public Node, public Service {
   Phase phase() const { return phase_; }
   // The run still needs this role: one that leaves is to be started again.
   bool Needs(Role role) const;
+  bool Needs(Role role, std::int32_t index) const;
+  // Processes of that role: of all shards, also those that come, or have not left yet.
+  std::int32_t parameter_servers() const;
   // Everybody who was told to end has been told, or has left.
   bool everybody_left() const;
   // A process of the role ended. If it is the one that plays it by now, its leases return to the
@@ -83,19 +91,25 @@ class Coordinator final : public Node, public Service {
     std::string listen;  // where it binds, also after a restart
     MetricSnapshot metrics;
     std::int64_t granted = 0, done = 0;
+    std::uint64_t shard_move = 0;
     Time last_beat{};
     Phase told = Phase::kRunning;
     bool told_stop = false;
     bool present = false;
   };
 
-  Coordinator(Options options, EnvSpec env)
-      : options_(std::move(options)), env_(std::move(env)) {}
+  Coordinator(Options options, EnvSpec env) : options_(std::move(options)), env_(std::move(env)) {}
   Status LoadCounters();
   Status CheckRequest(const RegisterRequest& request) const;
   void HandleRegister(const Message& message, Reply reply);
   void HandleBeat(const Message& message, Reply reply);
   void HandleStatus(Reply reply);
+  Status BeginShards();
+  Status WriteEpochs(const std::vector<ShardEpoch>& epochs);
+  void HandleScale(const Message& message, Reply reply);
+  Status BeginScale(const ScaleRequest& request);
+  void UpdateMove();
+  void EndMove(const Status& outcome);
   void Retire(Member* member);
   BeatReply MakeBeatReply(Member* member, std::int64_t wanted);
   std::int64_t StepsDone() const;
@@ -115,7 +129,14 @@ class Coordinator final : public Node, public Service {
   std::uint64_t checkpoint_updates_ = 0;
   bool checkpoint_final_ = false;
   std::uint64_t next_incarnation_ = 1;
-  std::optional<ShardTerms> shards_;  // of learner.sync = "paramserver"
+  // Of learner.sync = "paramserver".
+  std::optional<ShardTerms> shards_;
+  std::optional<ShardMover> mover_;
+  std::optional<ShardMap> first_map_;
+  bool epochs_unsure_ = false;  // writing them failed: either may be on the disk
+  Reply scale_reply_;           // of who asked for the move that is under way
+  ScaleReply scale_;
+  Time scale_began_{};
   Phase phase_ = Phase::kRunning;
   bool stop_ = false;
   Time now_{};

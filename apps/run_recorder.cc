@@ -281,6 +281,13 @@ std::string ViewJson(const RunView& view) {
   out.Add("phase", PhaseName(view.phase)).Add("steps", view.steps);
   out.Add("steps_total", view.steps_total).Add("checkpoint", std::string_view(view.checkpoint));
   if (!view.evaluations.empty()) out.Add("return_mean", view.evaluations.back().return_mean);
+  if (view.shards > 0) {
+    out.AddRaw("parameter_shards", JsonObject()
+                                       .Add("count", std::int64_t(view.shards))
+                                       .Add("wanted", std::int64_t(view.shards_wanted))
+                                       .Add("epoch", view.shard_epoch)
+                                       .str());
+  }
   return out.AddRaw("members", JsonArray(members)).AddRaw("metrics", metrics.str()).str();
 }
 

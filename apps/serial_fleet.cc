@@ -15,11 +15,15 @@ constexpr Duration kBeatEvery = Milliseconds(20);
 }  // namespace
 
 std::vector<FleetRole> RolesOf(const Config& config) {
+  return RolesOf(config, ParameterServersOf(config));
+}
+
+std::vector<FleetRole> RolesOf(const Config& config, std::int32_t parameter_servers) {
   std::vector<FleetRole> roles;
   for (std::int32_t k = 0; k < std::int32_t(config.replay.shards); ++k) {
     roles.push_back({Role::kReplay, k});
   }
-  for (std::int32_t k = 0; k < ParameterServersOf(config); ++k) {
+  for (std::int32_t k = 0; k < parameter_servers; ++k) {
     roles.push_back({Role::kParamServer, k});
   }
   for (std::int32_t i = 0; i < std::int32_t(config.fleet.learners); ++i) {
@@ -51,7 +55,7 @@ Result<std::unique_ptr<SerialFleet>> SerialFleet::Make(const Config& config, Sto
                                             .resume_updates = resume_updates}));
   TROOP_ASSIGN_OR_RETURN(fleet->listener_,
                          fleet->network_->Listen(kCoordinatorEndpoint, fleet->coordinator_.get()));
-  for (const FleetRole& role : RolesOf(config)) {
+  for (const FleetRole& role : RolesOf(config, fleet->coordinator_->parameter_servers())) {
     Seat seat{.role = role,
               .network = fleet->hub_->MakeNetwork(),
               .executor = std::make_unique<InlineExecutor>()};

@@ -18,6 +18,8 @@ struct FleetRole {
 };
 // All roles of a config, services first: replay, paramserver, learner, actors, evaluator.
 std::vector<FleetRole> RolesOf(const Config& config);
+// The same with so many parameter servers, where a run has others than its config says.
+std::vector<FleetRole> RolesOf(const Config& config, std::int32_t parameter_servers);
 
 // The whole fleet in one thread over the simulated network, in a fixed order, with virtual time
 // that advances by one millisecond a round: same config and seed, same bytes (docs/determinism.md).

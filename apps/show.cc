@@ -1,7 +1,5 @@
 #include "apps/show.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include <thread>
 
 #include "actors/evaluator_node.h"
+#include "apps/live_run.h"
 #include "apps/picture.h"
 #include "apps/run_folder.h"
 #include "apps/terminal.h"
@@ -184,28 +183,6 @@ int Play(const ShowOptions& options) {
 
 namespace {
 
-// Asks the coordinator of a live run. Errors: kUnavailable.
-Result<std::string> AskCoordinator(const std::string& endpoint) {
-  TROOP_ASSIGN_OR_RETURN(const auto network, MakeZmqNetwork());
-  TROOP_ASSIGN_OR_RETURN(
-      const auto channel,
-      network->Connect(endpoint, {.origin = {.role = Role::kTool,
-                                             .index = getpid(),
-                                             .incarnation = std::uint64_t(1e6 * WallSeconds())}}));
-  const SystemClock clock;
-  Message question{.type = MessageType::kStatus};
-  TROOP_ASSIGN_OR_RETURN(const Ticket ticket, channel->Send(question, clock.Now() + Seconds(2)));
-  for (;;) {
-    network->Pump(clock.Now());
-    if (auto answer = channel->Poll(ticket)) {
-      if (!answer->ok()) return answer->status();
-      TROOP_ASSIGN_OR_RETURN(StatusReply reply, DecodeBody<StatusReply>((*answer)->body));
-      return std::move(reply.json);
-    }
-    network->Wait(clock.Now(), clock.Now() + Milliseconds(100));
-  }
-}
-
 void PrintStatus(const JsonValue& view) {
   const auto number = [](const JsonValue& v, std::string_view key) {
     const JsonValue* n = v.Find(key);
@@ -218,6 +195,11 @@ void PrintStatus(const JsonValue& view) {
     fmt::print(", return {:.2f}", number(view, "return_mean"));
   }
   fmt::print("\n");
+  if (const JsonValue* shards = view.Find("parameter_shards"); shards != nullptr) {
+    const double count = number(*shards, "count"), wanted = number(*shards, "wanted");
+    fmt::print("  {:.0f} parameter shards, map {:.0f}{}\n", count, number(*shards, "epoch"),
+               wanted == count ? "" : fmt::format("; on the way to {:.0f}", wanted));
+  }
   const JsonValue* members = view.Find("members");
   if (members == nullptr) return;
   for (const JsonValue& m : members->array) {
@@ -228,48 +210,8 @@ void PrintStatus(const JsonValue& view) {
   }
 }
 
-// The process that holds a run's folder.
-struct Holder {
-  bool alive = false;
-  long process = 0;      // 0: unknown
-  bool stopped = false;  // by a signal: it lives and does nothing
-};
-// Asks without taking the lock or changing its file.
-Holder HolderOf(const std::string& root) {
-  Holder holder;
-  const std::string path = root + "/lock";
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return holder;
-  holder.alive = flock(file, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  close(file);
-  if (!holder.alive) return holder;
-  std::string word, stat;
-  std::ifstream(path) >> word >> holder.process;  // "process 1234"
-  std::getline(std::ifstream(fmt::format("/proc/{}/stat", holder.process)), stat);
-  const std::size_t name_end = stat.rfind(") ");  // the state follows the program's name
-  holder.stopped = name_end != std::string::npos && stat.substr(name_end + 2, 1) == "T";
-  return holder;
-}
-
-// Why a run without a result says nothing.
-Status SilenceOf(const std::string& root, const Holder& holder, const std::string& given_path) {
-  if (!holder.alive) {
-    return Unavailable(
-        "{} has no result and no process: it was killed; go on with `troop resume {}`", root,
-        given_path);
-  }
-  if (holder.stopped) {
-    return Unavailable(
-        "{}: its process {} is stopped (SIGSTOP, or Ctrl-Z); let it go on with `kill "
-        "-CONT {}`",
-        root, holder.process, holder.process);
-  }
-  return Unavailable("{}: its process {} lives and does not answer; see {}/logs/launcher.log", root,
-                     holder.process, root);
-}
-
 // A serial run answers nobody while it computes: what it wrote last tells how it stands.
-int ShowSerial(const ShowOptions& options, const std::string& root, const Holder& holder,
+int ShowSerial(const ShowOptions& options, const std::string& root, const RunHolder& holder,
                const Config& config, Storage* storage) {
   if (!holder.alive || holder.stopped) return Complain(SilenceOf(root, holder, options.path));
   const auto text = storage->Read("metrics.jsonl", std::size_t{1} << 30);
@@ -311,22 +253,17 @@ int ShowStatus(const ShowOptions& options) {
     fmt::print("{}", result->text());
     return kExitOk;
   }
-  const Holder holder = HolderOf(root);
+  const RunHolder holder = HolderOf(root);
   const Result<Config> config = ReadRunConfig(root, {});
   if (config.ok() && config->fleet.mode == "serial") {
     return ShowSerial(options, root, holder, *config, storage->get());
   }
-  const auto run = (*storage)->Read("run.json", 1 << 20);
-  // Killed before it said where it listens, or about to say it.
-  if (!run.ok()) return Complain(SilenceOf(root, holder, options.path));
-  const Result<JsonValue> info = ParseJson(run->text());
-  const Result<std::string> endpoint =
-      info.ok() ? info->String("coordinator") : Result<std::string>(info.status());
-  if (!endpoint.ok()) return Complain(endpoint.status());
-  const Result<std::string> json = AskCoordinator(*endpoint);
-  if (!json.ok()) {
-    return Complain(SilenceOf(root, holder, options.path));
-  }
+  const Result<Message> answer =
+      AskRun(root, options.path, {.type = MessageType::kStatus}, Seconds(2));
+  if (!answer.ok()) return Complain(answer.status());
+  const Result<StatusReply> reply = DecodeBody<StatusReply>(answer->body);
+  if (!reply.ok()) return Complain(reply.status());
+  const std::string* json = &reply->json;
   if (options.json) {
     fmt::print("{}\n", *json);
   } else if (const Result<JsonValue> view = ParseJson(*json); view.ok()) {

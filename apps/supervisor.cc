@@ -48,6 +48,12 @@ Supervisor::Supervisor(Options options, std::vector<FleetRole> roles)
   for (const FleetRole& role : roles) children_.push_back({.role = role});
 }
 
+void Supervisor::Add(FleetRole role) {
+  if (std::ranges::find(children_, role, &Child::role) == children_.end()) {
+    children_.push_back({.role = role});
+  }
+}
+
 Supervisor::~Supervisor() {
   for (Child& child : children_) {
     if (child.process <= 0) continue;
@@ -109,6 +115,7 @@ Supervisor::Exit Supervisor::HandleExit(Child* child, int wait_status, Time now,
             .orderly = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0,
             .failed = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) != 0};
   CountFailure(child, now, !child->kill_reason.empty());
+  if (!needed && exit.orderly) child->failures = 0;  // it was let go, and may be wanted again
   if (!child->kill_reason.empty()) exit.reason += ": " + std::exchange(child->kill_reason, {});
   const int code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1;
   if (needed && (code == kExitUsage || code == kExitGaveUp)) {

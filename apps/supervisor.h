@@ -40,6 +40,9 @@ class Supervisor {
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
+  // One more role; no change where it is known.
+  void Add(FleetRole role);
+
   // Tells whether the run still needs a role: only then is it started, and started again when it
   // ended, orderly or not.
   using Needed = std::function<bool(FleetRole)>;

@@ -220,6 +220,7 @@ class ProcessFleet {
   std::unique_ptr<SignalWatch> signals_;
   std::unique_ptr<Supervisor> supervisor_;
   std::optional<Time> kill_at_;  // when patience with a drain ends
+  std::int32_t servers_ = 0;  // parameter servers that the supervisor knows
   Time next_watch_{};
   Status outcome_;
 };
@@ -258,12 +259,12 @@ Status ProcessFleet::Start(const TrainOptions& options) {
                           .coordinator = listener_->endpoint(),
                           .log_folder = session_->folder.path + "/logs",
                           .config = config},
-      RolesOf(config));
+      RolesOf(config, coordinator_->parameter_servers()));
   return Status::Ok();
 }
 
 bool ProcessFleet::Needs(FleetRole role) const {
-  return outcome_.ok() && signals_->count() == 0 && coordinator_->Needs(role.role);
+  return outcome_.ok() && signals_->count() == 0 && coordinator_->Needs(role.role, role.index);
 }
 
 int ProcessFleet::Run() {
@@ -288,6 +289,9 @@ int ProcessFleet::Run() {
 
 void ProcessFleet::Turn(Time now) {
   HandleSignals(now);
+  for (; servers_ < coordinator_->parameter_servers(); ++servers_) {
+    supervisor_->Add({Role::kParamServer, servers_});
+  }
   for (const Supervisor::Exit& exit :
        supervisor_->Tick(now, [this](FleetRole role) { return Needs(role); })) {
     NoteExit(exit, Needs(exit.role));

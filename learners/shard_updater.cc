@@ -31,7 +31,6 @@ class ShardUpdater final : public Updater {
  public:
   ShardUpdater(const ShardUpdaterOptions& options, const ShardMap& map)
       : options_(options),
-        map_(map),
         finder_(options.network, options.member, map,
                 {.role = Role::kLearner,
                  .index = options.member->options().index,
@@ -48,7 +47,7 @@ class ShardUpdater final : public Updater {
     return client_->error();
   }
   Time next_poll() const override {
-    if (client_ && at_ == At::kRest && HasBatch()) return Time{};  // it was taken since
+    if (client_ && at_ == At::kRest && HasBatch() && !Pauses()) return Time{};  // taken since
     if (held_until_) return *held_until_;
     return rests_since_ ? *rests_since_ + kPatience : kForever;
   }
@@ -83,11 +82,18 @@ class ShardUpdater final : public Updater {
   enum class At { kRest, kPulling, kComputing, kPushing, kFlushing, kLeaving };
 
   Status Connect();
+  // Shards are about to move: it leaves, and goes on when that is over.
+  bool Pauses() const {
+    const ShardMove& move = options_.member->shard_move();
+    return move.number != 0 && move.stage != ShardMoveStage::kGathering;
+  }
   bool HasBatch() const { return !jobs_.empty() && next_ < jobs_.front()->batches.size(); }
   // Whether there was something to do.
   bool Advance(Time now);
   bool Begin(Time now);
   bool Rest(Time now);
+  bool Pause(Time now);
+  bool LeaveShards(Time now);
   bool TakePull();
   void Compute();
   void SpoilIfDrawn();
@@ -97,14 +103,14 @@ class ShardUpdater final : public Updater {
   void Abandon();
 
   const ShardUpdaterOptions options_;
-  const ShardMap map_;
   ShardFinder finder_;
   LocalReplica replica_;
   std::unique_ptr<ShardClient> client_;
   std::deque<std::unique_ptr<UpdateJob>> jobs_;
   std::size_t next_ = 0;  // batch of the first job
   At at_ = At::kRest;
-  bool takes_part_ = false;  // others may wait for it
+  bool takes_part_ = false;     // others may wait for it
+  std::uint64_t left_for_ = 0;  // the move for which it has left; 0: none
   std::optional<Time> rests_since_;
   Time began_{};
   std::optional<Time> held_until_;  // by a failpoint: not pushed before
@@ -120,7 +126,7 @@ Status ShardUpdater::Connect() {
   if (client_) return finder_.Update(client_.get());
   TROOP_ASSIGN_OR_RETURN(auto channels, finder_.Connect());
   if (channels.empty()) return Status::Ok();
-  client_ = std::make_unique<ShardClient>(map_, std::move(channels),
+  client_ = std::make_unique<ShardClient>(finder_.map(), std::move(channels),
                                           ShardClientOptionsFor(*options_.config));
   return Status::Ok();
 }
@@ -147,6 +153,7 @@ bool ShardUpdater::Advance(Time now) {
     case At::kLeaving:
       if (!client_->TakePull()) return false;
       takes_part_ = false;
+      left_for_ = Pauses() ? options_.member->shard_move().number : 0;
       at_ = At::kRest;
       return true;
   }
@@ -154,6 +161,7 @@ bool ShardUpdater::Advance(Time now) {
 }
 
 bool ShardUpdater::Begin(Time now) {
+  if (Pauses()) return Pause(now);
   if (!HasBatch()) return Rest(now);
   rests_since_.reset();
   began_ = now;
@@ -167,9 +175,7 @@ bool ShardUpdater::Begin(Time now) {
   return true;
 }
 
-// No batch. Nobody is to wait for one that has none for a while. Before it leaves, its last steps
-// are pushed where it has no more batches, and where the pull that lets it in again would overwrite
-// them.
+// No batch. Nobody is to wait for one that has none for a while.
 bool ShardUpdater::Rest(Time now) {
   if (!jobs_.empty() || !takes_part_ || leaving_) {
     rests_since_.reset();
@@ -177,6 +183,12 @@ bool ShardUpdater::Rest(Time now) {
   }
   if (!rests_since_) rests_since_ = now;
   if (!exhausted_ && !enough_ && now - *rests_since_ < kPatience) return false;
+  return LeaveShards(now);
+}
+
+// Before it leaves, its last steps are pushed where it has no more batches, and where the pull that
+// lets it in again would overwrite them.
+bool ShardUpdater::LeaveShards(Time now) {
   const bool overwritten = options_.config->paramserver.mode == "local_sgd";
   if ((exhausted_ || overwritten) && replica_.WantsFlush()) {
     at_ = At::kFlushing;
@@ -186,6 +198,16 @@ bool ShardUpdater::Rest(Time now) {
   rests_since_.reset();
   at_ = At::kLeaving;
   return true;
+}
+
+// Leaves once for each move, also where it has never taken part: shards may wait for it to come.
+bool ShardUpdater::Pause(Time now) {
+  rests_since_.reset();
+  FleetMember& member = *options_.member;
+  const std::uint64_t move = member.shard_move().number;
+  if (left_for_ != move) return LeaveShards(now);
+  if (std::exchange(member.report().shard_move, move) != move) member.BeatSoon();
+  return false;
 }
 
 bool ShardUpdater::TakePull() {

@@ -5,6 +5,12 @@
 #include "net/codec.h"
 
 namespace troop {
+namespace {
+
+// Learners stand still until they hear that a move is over.
+constexpr Duration kBeatWhileMoving = Milliseconds(25);
+
+}  // namespace
 
 std::string PeerName(Role role, std::int32_t index) {
   return fmt::format("{}-{}", RoleName(role), index);
@@ -34,7 +40,9 @@ void FleetMember::Poll(Time now, const Metrics& metrics) {
   report_.metrics = metrics.snapshot();
   Message message{.type = MessageType::kBeat, .body = EncodeBody(report_)};
   Result<Ticket> ticket = channel_->Send(message, now + options_.deadline);
-  next_beat_ = now + options_.beat_every;
+  const bool moving = state_.shard_move.number != 0;
+  next_beat_ =
+      now + (moving ? std::min(options_.beat_every, kBeatWhileMoving) : options_.beat_every);
   if (!ticket.ok()) {
     // Fenced between two beats: no call was open that could have failed.
     if (ticket.status().code() == Code::kAborted) lost_ = ticket.status();

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,34 @@ struct ShardTerm {
     a(term, since, from, primary, backup, primary_incarnation, backup_incarnation);
   }
   bool operator==(const ShardTerm&) const = default;
+};
+
+// One epoch of the parameter shards' map, the first is the config's: how many there are, from 0,
+// and the number of the move that began it. All maps follow from these alone (ShardMapAfter).
+struct ShardEpoch {
+  std::int32_t shards = 0;
+  std::uint64_t move = 0;  // 0: none, the run began so
+  template <class A>
+  void serialize(A& a) {
+    a(shards, move);
+  }
+  bool operator==(const ShardEpoch&) const = default;
+};
+enum class ShardMoveStage : std::uint8_t {
+  kGathering = 0,    // shards that come are awaited
+  kPausing = 1,      // learners finish what is open, and leave
+  kHandingOver = 2,  // shards stand still, and fetch what they shall have
+};
+// A move to the next epoch that is under way (paramserver/shard_mover.h).
+struct ShardMove {
+  std::uint64_t number = 0;  // never used twice; 0: none is
+  std::int32_t shards = 0;
+  ShardMoveStage stage = ShardMoveStage::kGathering;
+  template <class A>
+  void serialize(A& a) {
+    a(number, shards, stage);
+  }
+  bool operator==(const ShardMove&) const = default;
 };
 
 struct RegisterRequest {
@@ -116,10 +145,12 @@ struct BeatRequest {
   bool checkpoint_final = false;              // no update comes after it
   std::vector<EvaluationReport> evaluations;  // evaluator: since the last answered beat
   std::uint64_t shard_term = 0;  // paramserver: the newest of which it has the whole state
+  // paramserver: the newest move whose state it has, on the disk; learner: for which it has left.
+  std::uint64_t shard_move = 0;
   template <class A>
   void serialize(A& a) {
     a(endpoint, metrics, steps_done, steps_wanted, finished, checkpoint, checkpoint_updates,
-      checkpoint_final, evaluations, shard_term);
+      checkpoint_final, evaluations, shard_term, shard_move);
   }
 };
 struct BeatReply {
@@ -132,10 +163,34 @@ struct BeatReply {
   bool steps_over = false;
   std::int64_t steps_total_done = 0;      // over all actors
   std::map<std::string, PeerInfo> peers;  // by PeerName
-  std::vector<ShardTerm> shards;          // of learner.sync = "paramserver"
+  // Of learner.sync = "paramserver". `shards` are those of the newest epoch.
+  std::vector<ShardTerm> shards;
+  std::vector<ShardEpoch> shard_epochs;
+  ShardMove shard_move;
   template <class A>
   void serialize(A& a) {
-    a(phase, stop, steps_granted, steps_over, steps_total_done, peers, shards);
+    a(phase, stop, steps_granted, steps_over, steps_total_done, peers, shards, shard_epochs,
+      shard_move);
+  }
+};
+
+// `troop scale`. Answered when it is done, or was given up.
+struct ScaleRequest {
+  std::string role;  // "paramserver"
+  std::int64_t count = 0;
+  template <class A>
+  void serialize(A& a) {
+    a(role, count);
+  }
+};
+struct ScaleReply {
+  std::int64_t before = 0, after = 0;
+  std::uint64_t epoch = 0;  // of the map
+  std::int64_t parameters = 0, parameters_moved = 0;
+  double seconds = 0;  // since the request
+  template <class A>
+  void serialize(A& a) {
+    a(before, after, epoch, parameters, parameters_moved, seconds);
   }
 };
 
@@ -148,7 +203,8 @@ struct StatusReply {
 };
 
 // A registered role's line to the coordinator. Owner: the node's thread; nothing blocks. Beats go
-// out every `beat_every`, and at once when something changed that the coordinator waits for.
+// out every `beat_every`, more often while shards move, and at once when something changed that the
+// coordinator waits for.
 class FleetMember {
  public:
   struct Options {
@@ -184,6 +240,9 @@ class FleetMember {
   std::uint64_t Incarnation(Role role, std::int32_t index) const;
   // Who serves shard k, as last heard.
   ShardTerm Shard(std::int32_t k) const;
+  // The epochs of the shards' map, and the move that is under way, as last heard; empty: not yet.
+  std::span<const ShardEpoch> shard_epochs() const { return state_.shard_epochs; }
+  const ShardMove& shard_move() const { return state_.shard_move; }
   // When the newest beat that was answered had been sent: the coordinator knew this incarnation
   // then. Time{}: none was.
   Time last_known() const { return last_known_; }

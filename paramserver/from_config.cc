@@ -16,8 +16,10 @@ T Must(const Result<T>& parsed) {
   return *parsed;
 }
 
+}  // namespace
+
 // A push or a pull is one message; its body and the gaps between parts take some of it.
-Status CheckMessages(const ShardMap& map) {
+Status CheckShardMap(const ShardMap& map) {
   const double limit = 0.95 * double(NetworkOptions().message_bytes_max);
   double largest = 0;
   for (const std::int32_t shard : map.shards()) {
@@ -30,14 +32,26 @@ Status CheckMessages(const ShardMap& map) {
       map.shards().size(), largest / 1e6, limit / 1e6);
 }
 
-}  // namespace
-
 Result<ShardMap> ShardMapFor(const Config& config, const Module& network) {
   TROOP_ASSIGN_OR_RETURN(
       const ShardMap map,
       ShardMap::Make(Must(ParseSharding(config.paramserver.sharding)), network.params(),
                      ParameterCount(network), int(config.paramserver.shards)));
-  TROOP_RETURN_IF_ERROR(CheckMessages(map));
+  TROOP_RETURN_IF_ERROR(CheckShardMap(map));
+  return map;
+}
+
+Result<ShardMap> ShardMapAfter(const ShardMap& first, std::span<const ShardEpoch> epochs) {
+  ShardMap map = first;
+  if (epochs.empty() || epochs[0].shards != std::int32_t(map.shards().size())) {
+    return DataLoss("the run began with {} parameter shards; its config says {}",
+                    epochs.empty() ? 0 : epochs[0].shards, map.shards().size());
+  }
+  for (const ShardEpoch& epoch : epochs.subspan(1)) {
+    Result<ShardMap> next = map.WithShards(epoch.shards);
+    if (!next.ok()) return DataLoss("the epochs of a shard map: {}", next.status().message());
+    map = std::move(*next);
+  }
   return map;
 }
 
@@ -95,8 +109,10 @@ ShardClient::Options ShardClientOptionsFor(const Config& config) {
 
 std::int32_t ParameterServersOf(const Config& config) {
   if (config.learner.sync != "paramserver") return 1;
-  return std::int32_t(config.paramserver.shards) * (config.paramserver.backup ? 2 : 1);
+  return std::int32_t(config.paramserver.shards) * ServersPerShard(config);
 }
+
+std::int32_t ServersPerShard(const Config& config) { return config.paramserver.backup ? 2 : 1; }
 
 Duration ShardAloneFor(const Config& config) { return Seconds(config.fleet.hung_after_s); }
 

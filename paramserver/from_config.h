@@ -18,6 +18,11 @@ namespace troop {
 
 // Errors: kInvalidArgument: a shard's bytes are more than a message may have.
 Result<ShardMap> ShardMapFor(const Config& config, const Module& network);
+// The map of the last of `epochs`, of which the first is `first`. The same wherever it is made.
+// Errors: kDataLoss: another beginning, or steps that can't be.
+Result<ShardMap> ShardMapAfter(const ShardMap& first, std::span<const ShardEpoch> epochs);
+// Errors: kInvalidArgument: as of ShardMapFor, and why.
+Status CheckShardMap(const ShardMap& map);
 SyncOptions SyncOptionsFor(const Config& config);
 GuardOptions GuardOptionsFor(const Config& config);
 ReplicaOptions ReplicaOptionsFor(const Config& config);
@@ -26,8 +31,11 @@ ParameterShard::Options ParameterShardOptionsFor(const Config& config, const Sha
                                                  std::int32_t shard);
 ShardServer::Options ShardServerOptionsFor(const Config& config);
 ShardClient::Options ShardClientOptionsFor(const Config& config);
-// Processes of the role: one that publishes weights, or the shards and their backups.
+// Processes of the role at the beginning: one that publishes weights, or the shards and their
+// backups.
 std::int32_t ParameterServersOf(const Config& config);
+// Processes of one shard, which are numbered one after the other.
+std::int32_t ServersPerShard(const Config& config);
 // How the processes of the shards are watched over; for the coordinator, which adds `next_term`.
 ShardTerms::Options ShardTermsOptionsFor(const Config& config);
 // A primary without a backup answers nothing when it has not heard from the coordinator for so

@@ -94,13 +94,16 @@ class ParameterShard {
                                                       std::span<const float> value);
   // From snapshots of one or several shards, which together hold every range of options.ranges
   // once, and perhaps more: how a shard comes back, and how ranges move. Their owners took them
-  // while nothing was held. Errors: kDataLoss: damaged; kFailedPrecondition: of another optimizer,
-  // or the shards had not settled the same pushes.
+  // while nothing was held. A push that one of them had settled is settled; those that another had
+  // not are of an older epoch and never taken again. Errors: kDataLoss: damaged;
+  // kFailedPrecondition: of another optimizer, or not every range, or one twice.
   static Result<std::unique_ptr<ParameterShard>> Restore(const Options& options,
                                                          std::span<const Buffer> snapshots);
   // All that Restore needs, checksummed. Held pushes are not in it: they were not answered, so
   // learners repeat them. O(n).
   Buffer Snapshot();
+  // The same of `ranges` alone: sorted, each its own or within one that is.
+  Buffer Snapshot(std::span<const ParamRange> ranges);
 
   void Join(std::int32_t learner) { policy_.Join(learner); }
   // Then ApplyNext: an update may have waited for it alone.
@@ -151,6 +154,7 @@ class ParameterShard {
   Parts Sum(const SyncPolicy::Update& update, ShardUpdate* out);
   void KeepVersion(std::uint64_t version);
   void Carry(const ShardUpdate& update, const Parts& sum);
+  std::vector<ParamRange> PlacesOf(std::span<const ParamRange> ranges) const;
   static Result<Source> ReadSnapshot(const Buffer& snapshot);
   Status TakeState(std::span<const Source> sources);
   Status TakeRange(const ParamRange& range, std::size_t at, std::span<const Source> sources);

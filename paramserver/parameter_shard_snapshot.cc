@@ -75,26 +75,51 @@ struct ParameterShard::Source {
   std::vector<std::span<const float>> columns;  // the value, then each slot
 };
 
-Buffer ParameterShard::Snapshot() {
+Buffer ParameterShard::Snapshot() { return Snapshot(options_.ranges); }
+
+// Where the ranges, sorted, lie among this shard's elements.
+std::vector<ParamRange> ParameterShard::PlacesOf(std::span<const ParamRange> ranges) const {
+  std::vector<ParamRange> places;
+  std::int64_t offset = 0;
+  for (const ParamRange& own : options_.ranges) {
+    while (places.size() < ranges.size() && ranges[places.size()].end <= own.end) {
+      const ParamRange& range = ranges[places.size()];
+      TROOP_CHECK(range.begin >= own.begin, "[{}, {}) is not its own", range.begin, range.end);
+      const std::int64_t begin = offset + range.begin - own.begin;
+      places.push_back({begin, begin + range.size()});
+    }
+    offset += own.size();
+  }
+  TROOP_CHECK(places.size() == ranges.size(), "{} of {} ranges are its own", places.size(),
+              ranges.size());
+  return places;
+}
+
+Buffer ParameterShard::Snapshot(std::span<const ParamRange> ranges) {
   SnapshotBody body{.optimizer = options_.config.optimizer.type,
                     .steps = optimizer_->steps(),
                     .version = version(),
                     .members = Copy(policy_.members()),
                     .pushes = Copy(ledger_.entries()),
                     .losses = Copy(guard_.entries())};
-  for (const ParamRange& range : options_.ranges) {
+  for (const ParamRange& range : ranges) {
     body.begin.push_back(range.begin);
     body.end.push_back(range.end);
   }
   const std::vector<Optimizer::Slot> slots = optimizer_->slots();
   for (const Optimizer::Slot& slot : slots) body.slots.push_back(slot.name);
   const std::string encoded = EncodeBody(body);
-  const std::size_t column = AlignBytes(value().size_bytes());
+  const std::vector<ParamRange> places = PlacesOf(ranges);
+  const std::size_t column = AlignBytes(std::size_t(SizeOf(body)) * sizeof(float));
   const std::size_t begin = kPrefixBytes + AlignBytes(encoded.size());
   MutableBuffer out = MutableBuffer::Zeros(begin + column * (1 + slots.size()));
   std::memcpy(out.data() + kPrefixBytes, encoded.data(), encoded.size());
   const auto put = [&](std::size_t i, std::span<const float> values) {
-    std::ranges::copy(std::as_bytes(values), out.data() + begin + i * column);
+    std::byte* to = out.data() + begin + i * column;
+    for (const ParamRange& place : places) {
+      const auto piece = values.subspan(std::size_t(place.begin), std::size_t(place.size()));
+      to = std::ranges::copy(std::as_bytes(piece), to).out;
+    }
   };
   put(0, value());
   for (std::size_t i = 0; i < slots.size(); ++i) put(i + 1, slots[i].values);
@@ -161,19 +186,14 @@ Status ParameterShard::TakeState(std::span<const Source> sources) {
       return FailedPrecondition("a snapshot with optimizer \"{}\" and {} slots; this shard runs {}",
                                 body.optimizer, body.slots.size(), options_.config.optimizer.type);
     }
-    if (body.pushes != sources[0].body.pushes) {
-      return FailedPrecondition(
-          "snapshots of shards that have not settled the same pushes (versions {} and {}); let all "
-          "open ones be answered first",
-          body.version, sources[0].body.version);
-    }
+    TROOP_ASSIGN_OR_RETURN(const PushLedger theirs, PushLedger::FromEntries(body.pushes));
+    TROOP_RETURN_IF_ERROR(ledger_.Merge(theirs));
     steps = std::max(steps, body.steps);
     if (body.version > newest->version) newest = &body;
   }
   if (Overlap(std::move(ranges))) {
     return FailedPrecondition("two snapshots hold one range; take those of one epoch");
   }
-  TROOP_ASSIGN_OR_RETURN(ledger_, PushLedger::FromEntries(newest->pushes));
   TROOP_RETURN_IF_ERROR(guard_.Restore(newest->losses));
   policy_.Restore(newest->version, newest->members);
   optimizer_->set_steps(steps);

@@ -57,4 +57,27 @@ void PushLedger::Settle(const PushId& id) {
   }
 }
 
+Status PushLedger::Merge(const PushLedger& other) {
+  for (const Entry& theirs : other.entries_) {
+    if (!HasRoomFor(theirs.learner)) {
+      return ResourceExhausted("pushes of more than {} learners", kLearnersMax);
+    }
+    const auto it = std::ranges::lower_bound(entries_, theirs.learner, {}, &Entry::learner);
+    if (it == entries_.end() || it->learner != theirs.learner) {
+      entries_.insert(it, theirs);
+    } else if (theirs.incarnation > it->incarnation) {
+      *it = theirs;
+    } else if (theirs.incarnation == it->incarnation) {
+      const auto newest = std::max(it->newest, theirs.newest);
+      const auto seen_from = [newest](const Entry& entry) {
+        const std::uint64_t ahead = newest - entry.newest;
+        return ahead < kWindow ? entry.settled << ahead : 0;
+      };
+      it->settled = seen_from(*it) | seen_from(theirs);
+      it->newest = newest;
+    }
+  }
+  return Status::Ok();
+}
+
 }  // namespace troop

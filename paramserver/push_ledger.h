@@ -57,6 +57,8 @@ class PushLedger {
   bool HasRoomFor(std::int32_t learner) const;
   // A newer incarnation forgets the older one's. REQUIRES: kNew, HasRoomFor.
   void Settle(const PushId& id);
+  // What either had settled. Errors: kResourceExhausted: more than kLearnersMax.
+  Status Merge(const PushLedger& other);
   bool operator==(const PushLedger&) const = default;
 
  private:

@@ -38,12 +38,56 @@ ShardClient::ShardClient(ShardMap map, std::vector<std::unique_ptr<Channel>> cha
   TROOP_CHECK(
       options.pushes_open_max > 0 && std::uint64_t(options.pushes_open_max) < PushLedger::kWindow,
       "{} pushes open", options.pushes_open_max);
+  shards_ = MakeShards(std::move(channels));
+}
+
+std::vector<ShardClient::Shard> ShardClient::MakeShards(
+    std::vector<std::unique_ptr<Channel>> channels) const {
+  std::vector<Shard> shards;
   for (std::size_t i = 0; i < channels.size(); ++i) {
     Shard shard{.channel = std::move(channels[i]), .ranges = map_.RangesOf(map_.shards()[i])};
     shard.parts = CutIntoParts(shard.ranges);
-    for (const auto& part : shard.parts) shard.encoders.emplace_back(options.codec, SizeOf(part));
-    shards_.push_back(std::move(shard));
+    for (const auto& part : shard.parts) shard.encoders.emplace_back(options_.codec, SizeOf(part));
+    shards.push_back(std::move(shard));
   }
+  return shards;
+}
+
+void ShardClient::Remap(ShardMap map, std::vector<std::unique_ptr<Channel>> channels) {
+  TROOP_CHECK(channels.size() == map.shards().size() && map.parameters() == map_.parameters(),
+              "{} channels to {} shards", channels.size(), map.shards().size());
+  map_ = std::move(map);
+  refused_ += pushes_open();
+  Time deadline{};
+  for (const Shard& shard : shards_) deadline = std::max(deadline, shard.pull_deadline);
+  std::vector<Shard> shards = MakeShards(std::move(channels));
+  MoveResiduals(&shards);
+  shards_ = std::move(shards);
+  for (Shard& shard : shards_) {
+    shard.pull_wanted = pulling_;
+    shard.pull_deadline = deadline;
+  }
+}
+
+void ShardClient::MoveResiduals(std::vector<Shard>* to) {
+  if (options_.codec.codec == GradientCodec::kNone) return;
+  std::vector<float> all(value_.size());
+  // Of every element of these shards, in order: its residual, and its place among all.
+  const auto visit = [&all](std::vector<Shard>* shards, const auto& each) {
+    for (Shard& shard : *shards) {
+      for (std::size_t i = 0; i < shard.parts.size(); ++i) {
+        std::span<float> residual = shard.encoders[i].residual();
+        for (const ParamRange& range : shard.parts[i]) {
+          const auto size = std::size_t(range.size());
+          each(residual.first(size), std::span(all).subspan(std::size_t(range.begin), size));
+          residual = residual.subspan(size);
+        }
+      }
+    }
+  };
+  using Floats = std::span<float>;
+  visit(&shards_, [](Floats own, Floats whole) { std::ranges::copy(own, whole.begin()); });
+  visit(to, [](Floats own, Floats whole) { std::ranges::copy(whole, own.begin()); });
 }
 
 void ShardClient::Fail(const Status& status, std::string_view what) {
@@ -222,9 +266,10 @@ void ShardClient::PollPull(Shard* shard, Time now) {
     shard->pull_wanted = false;
     const Status status = TakeParts(shard, **answer);
     if (!status.ok()) Fail(status, "pull parameters");
-  } else if (answer && !MayTryAgain(answer->status().code())) {
+  } else if (answer && answer->status().code() != Code::kFailedPrecondition &&
+             !MayTryAgain(answer->status().code())) {
     Fail(answer->status(), "pull parameters");
-  } else if (answer) {
+  } else if (answer) {  // also from one with another map, of which Remap will tell
     shard->send_after = now + kTryAgain;
   } else if (now >= shard->pull_deadline) {
     Fail(DeadlineExceeded("no answer in time; others may be stuck"), "pull parameters");

@@ -40,6 +40,11 @@ class ShardClient {
 
   // Another process serves this shard by now: all that is open is sent there.
   void Replace(std::size_t shard, std::unique_ptr<Channel> channel);
+  // The parameters lie otherwise by now; `channels` as in the constructor. What was not sent of
+  // gradients (error feedback) goes with its elements, and a pull that is open is asked for again.
+  // Pushes that are open were cut by the old map, which takes none any more: they are refused. Who
+  // left before the move has none.
+  void Remap(ShardMap map, std::vector<std::unique_ptr<Channel>> channels);
 
   // Asks all shards. REQUIRES: not pulling().
   Status RequestPull(Time now);
@@ -64,7 +69,8 @@ class ShardClient {
   std::size_t pushes_open() const;                    // not settled yet, by some shard
   std::uint64_t applied() const { return applied_; }  // shards' answers: K a push
   std::uint64_t dropped() const { return dropped_; }  // late, too old, or an outlier
-  // Refused because this learner must pull first: its lease had ended, or a backup took over.
+  // Refused because this learner must pull first: its lease had ended, a backup took over, or it
+  // missed a move.
   std::uint64_t refused() const { return refused_; }
 
  private:
@@ -86,6 +92,8 @@ class ShardClient {
     Time pull_deadline{};
   };
 
+  std::vector<Shard> MakeShards(std::vector<std::unique_ptr<Channel>> channels) const;
+  void MoveResiduals(std::vector<Shard>* to);
   Result<Message> MakePush(Shard* shard, std::span<const float> gradient, float learning_rate,
                            float loss);
   static bool HasUnsent(const Shard& shard);

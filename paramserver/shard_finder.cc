@@ -1,19 +1,19 @@
 #include "paramserver/shard_finder.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "paramserver/from_config.h"
 
 namespace troop {
 
-ShardFinder::ShardFinder(Network* network, const FleetMember* member, const ShardMap& map,
+ShardFinder::ShardFinder(Network* network, const FleetMember* member, ShardMap first,
                          const Origin& origin)
-    : network_(network), member_(member), options_{.origin = origin} {
-  given_.resize(map.shards().size());
-  // A pull does not wait for the room that a push takes.
-  for (const std::int32_t shard : map.shards()) {
-    const std::size_t bytes = std::size_t(map.LoadOf(shard)) * sizeof(float);
-    options_.window_bytes = std::max(options_.window_bytes, 3 * bytes);
-  }
-}
+    : network_(network),
+      member_(member),
+      first_(std::move(first)),
+      map_(first_),
+      options_{.origin = origin} {}
 
 std::string ShardFinder::EndpointOf(std::size_t k) const {
   const ShardTerm term = member_->Shard(std::int32_t(k));
@@ -22,10 +22,21 @@ std::string ShardFinder::EndpointOf(std::size_t k) const {
 
 Result<std::vector<std::unique_ptr<Channel>>> ShardFinder::Connect() {
   std::vector<std::unique_ptr<Channel>> channels;
-  for (std::size_t k = 0; k < given_.size(); ++k) {
+  const std::span<const ShardEpoch> epochs = member_->shard_epochs();
+  if (epochs.empty()) return channels;
+  const auto count = std::size_t(epochs.back().shards);
+  for (std::size_t k = 0; k < count; ++k) {
     if (EndpointOf(k).empty()) return channels;
   }
-  for (std::size_t k = 0; k < given_.size(); ++k) {
+  TROOP_ASSIGN_OR_RETURN(map_, ShardMapAfter(first_, epochs));
+  epochs_ = epochs.size();
+  // A pull does not wait for the room that a push takes.
+  for (const std::int32_t shard : map_.shards()) {
+    const std::size_t bytes = std::size_t(map_.LoadOf(shard)) * sizeof(float);
+    options_.window_bytes = std::max(options_.window_bytes, 3 * bytes);
+  }
+  given_.resize(count);
+  for (std::size_t k = 0; k < count; ++k) {
     given_[k] = EndpointOf(k);
     TROOP_ASSIGN_OR_RETURN(auto channel, network_->Connect(given_[k], options_));
     channels.push_back(std::move(channel));

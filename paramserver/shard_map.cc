@@ -216,6 +216,23 @@ Result<ShardMap> ShardMap::WithoutShard(std::int32_t shard) const {
   return next;
 }
 
+Result<ShardMap> ShardMap::WithShards(int count) const {
+  if (count < 1 || count > kShardsMax) {
+    return InvalidArgument("{} parameter shards; from 1 to {} are possible", count, kShardsMax);
+  }
+  if (std::size_t(count) == shards_.size()) {
+    return AlreadyExists("there are {} parameter shards already", count);
+  }
+  ShardMap next = *this;
+  while (next.shards_.size() != std::size_t(count)) {
+    const auto size = std::int32_t(next.shards_.size());
+    TROOP_CHECK(next.shards_.back() == size - 1, "{} shards to {}", size, next.shards_.back());
+    TROOP_ASSIGN_OR_RETURN(next, size < count ? next.WithShard(size) : next.WithoutShard(size - 1));
+  }
+  next.epoch_ = epoch_ + 1;
+  return next;
+}
+
 // From the end of what `from` has, at most.
 void ShardMap::GiveElements(std::int32_t from, std::int32_t to, std::int64_t elements) {
   for (std::size_t i = ranges_.size(); i-- > 0 && elements > 0;) {

@@ -81,6 +81,10 @@ class ShardMap {
   // kResourceExhausted (kShardsMax), kFailedPrecondition (the last one).
   Result<ShardMap> WithShard(std::int32_t shard) const;
   Result<ShardMap> WithoutShard(std::int32_t shard) const;
+  // The next epoch with shards 0 to count - 1: as those, one by one, but one epoch. What an added
+  // shard gets or a removed one had moves, and nothing else. REQUIRES: shards() are numbered from 0
+  // without a gap. Errors: kInvalidArgument (not in [1, kShardsMax]), kAlreadyExists (as many).
+  Result<ShardMap> WithShards(int count) const;
   // What moves between two maps of one model. REQUIRES: the same parameters(). O(ranges).
   static std::vector<Move> Moves(const ShardMap& from, const ShardMap& to);
 

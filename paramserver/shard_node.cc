@@ -34,26 +34,17 @@ Result<std::unique_ptr<ShardNode>> ShardNode::Make(Context context) {
 
 Status ShardNode::Build() {
   const Config& config = context_.config;
-  TROOP_ASSIGN_OR_RETURN(const auto network, MakeNetwork(config, context_.env));
-  TROOP_ASSIGN_OR_RETURN(const ShardMap map, ShardMapFor(config, *network));
-  seat_ = context_.member->options().index;
-  shard_ = seat_ % std::int32_t(config.paramserver.shards);
-  options_ = ParameterShardOptionsFor(config, map, shard_);
-  std::vector<float> value(std::size_t(map.parameters()));
-  InitParameters(*network, std::uint64_t(config.seed), value);
-  first_ = Cut(value, options_.ranges);
-  // A value and its optimizer's slots, and what is said of learners.
+  TROOP_ASSIGN_OR_RETURN(module_, MakeNetwork(config, context_.env));
+  TROOP_ASSIGN_OR_RETURN(first_map_, ShardMapFor(config, *module_));
   TROOP_ASSIGN_OR_RETURN(const auto optimizer, MakeOptimizer(config, 1));
-  constexpr std::size_t kBodyBytesMax = std::size_t{1} << 20;
-  arriving_ = std::make_unique<ArrivingState>(
-      (1 + optimizer->slots().size()) * (first_.size() * sizeof(float) + 64) + kBodyBytesMax);
-  store_ = std::make_unique<ShardStore>(context_.run, shard_);
+  slots_ = optimizer->slots().size();
+  seat_ = context_.member->options().index;
+  shard_ = seat_ / ServersPerShard(config);
   TROOP_ASSIGN_OR_RETURN(listener_, context_.network->Listen(context_.listen, this));
   BeatRequest& report = context_.member->report();
   report.endpoint = listener_->endpoint();
   report.finished = true;  // no phase waits for it
   context_.member->BeatSoon();
-  LogInfo("shard {} of: {}", shard_, map.ToString());
   return Status::Ok();
 }
 
@@ -65,14 +56,17 @@ Turn ShardNode::Step(Time now) {
   if (!result_.ok()) return Turn::Done();
   CollectLoad();
   CollectSave();
+  CollectPrepared();
+  if (result_.ok()) result_ = AdoptEpoch();
   FollowTerms();
+  FollowMove(now);
   if (!result_.ok()) return Turn::Done();
   // Where its backup knows of a newer term it answers nothing until it has heard of that, too: it
   // may well be the primary of that one.
   if (server_) TickServer(now);
   const bool over = draining_ || member.stop() || member.phase() == Phase::kDone;
   if (over && !saved_final_ && server_ && !save_) Save(true);
-  if (over && !save_ && !load_) return Turn::Done();
+  if (over && !save_ && !load_ && !prepare_) return Turn::Done();
   const Time next = server_ ? std::min(server_->next_tick(), *next_save_) : kForever;
   return Turn::Idle(std::min(member.next_beat(), next));
 }
@@ -84,7 +78,7 @@ void ShardNode::TickServer(Time now) {
   const double every_s = context_.config.checkpoint.every_s;
   const bool saves = every_s > 0 && every_s < kForeverSeconds;
   if (!next_save_) next_save_ = saves ? now + Seconds(every_s) : kForever;
-  if (now < *next_save_) return;
+  if (now < *next_save_ || server_->stands_still()) return;
   next_save_ = now + Seconds(every_s);
   Save(false);
 }
@@ -92,6 +86,7 @@ void ShardNode::TickServer(Time now) {
 // Takes up what the coordinator says.
 void ShardNode::FollowTerms() {
   const FleetMember& member = *context_.member;
+  if (!result_.ok() || epochs_ == 0 || member.shard_epochs().size() != epochs_) return;
   const ShardTerm now = member.Shard(shard_);
   if (now.term == 0 || now.term < heard_) return;  // its primary told of a newer one already
   const std::uint64_t incarnation = member.options().incarnation;
@@ -113,6 +108,11 @@ void ShardNode::FollowTerms() {
 
 void ShardNode::BecomePrimary() {
   arriving_->Clear();
+  if (term_.from != 0 && heir_ && heir_->move == term_.from) {
+    Heir heir = *std::exchange(heir_, std::nullopt);
+    LogInfo("serves what shard {} has become at version {}", shard_, heir.shard->version());
+    return Serve(std::move(heir.shard), heir.course, true);
+  }
   if (term_.from != 0 && followed_ && followed_term_ == term_.from) {
     ++takeovers_;
     LogInfo("takes over shard {} at version {}", shard_, followed_->version());
@@ -145,7 +145,12 @@ Result<std::unique_ptr<ParameterShard>> ShardNode::Load() const {
     LogError("{} is passed over: {}", store_->PathOf(name), bytes.status().message());
   }
   TROOP_RETURN_IF_ERROR(damage);  // not silently from the beginning
-  return ParameterShard::Make(options_, first_);
+  if (epochs_ > 1) {
+    return DataLoss("{} is empty; shards are there before their epoch begins", store_->PathOf(""));
+  }
+  std::vector<float> value(std::size_t(map_->parameters()));
+  InitParameters(*module_, std::uint64_t(context_.config.seed), value);
+  return ParameterShard::Make(options_, Cut(value, options_.ranges));
 }
 
 void ShardNode::CollectLoad() {
@@ -180,7 +185,7 @@ Status ShardNode::ConnectBackup() {
   if (term_.backup >= 0) {
     const std::string endpoint = member.Endpoint(Role::kParamServer, term_.backup);
     if (endpoint.empty()) return Status::Ok();  // soon
-    const std::size_t bytes = 2 * first_.size() * sizeof(float) + 4 * ShardBackup::kPieceBytes;
+    const std::size_t bytes = 2 * elements_ * sizeof(float) + 4 * ShardBackup::kPieceBytes;
     TROOP_ASSIGN_OR_RETURN(auto channel,
                            context_.network->Connect(
                                endpoint, {.origin = {.role = Role::kParamServer,
@@ -210,6 +215,11 @@ void ShardNode::StepDown() {
 void ShardNode::Handle(Message message, Reply reply) {
   const bool replication =
       message.type == MessageType::kShardState || message.type == MessageType::kShardUpdate;
+  if (message.type == MessageType::kShardFetch) {
+    Result<Message> answer = Fetch(message);
+    if (!answer.ok()) return reply.Fail(answer.status());
+    return reply.Send(std::move(*answer));
+  }
   if (!replication && server_) return server_->Handle(std::move(message), std::move(reply));
   if (!replication) {
     return reply.Fail(Unavailable("{} does not serve shard {} now; the coordinator knows who does",
@@ -249,12 +259,13 @@ Status ShardNode::Replicate(Message* message) {
 
 // A primary may know of its term before its backup does.
 Status ShardNode::CheckPrimary(const Origin& from, std::uint64_t term) {
-  const auto shards = std::int32_t(context_.config.paramserver.shards);
-  if (from.role != Role::kParamServer || from.index == seat_ || from.index % shards != shard_) {
+  const bool other = from.role == Role::kParamServer && from.index != seat_;
+  if (!other || from.index / ServersPerShard(context_.config) != shard_) {
     return InvalidArgument("{} is no primary of shard {}", PeerName(from.role, from.index), shard_);
   }
   if (term < heard_) return Aborted("term {} of shard {} is over: it is {}", term, shard_, heard_);
-  if (server_ || load_) return Unavailable("it has not heard of term {} yet", term);
+  const bool ready = epochs_ == context_.member->shard_epochs().size() && epochs_ > 0;
+  if (server_ || load_ || !ready) return Unavailable("it has not heard of term {} yet", term);
   heard_ = term;
   return Status::Ok();
 }
@@ -318,8 +329,10 @@ void ShardNode::Report() {
     metrics_.Gauge(name, double(value), MetricKind::kCounter);
   };
   count("paramserver/takeovers", takeovers_);
+  count("paramserver/moved_bytes", moved_bytes_);
   count("paramserver/saves", saves_);
   count("paramserver/save_failures", save_failures_);
+  metrics_.Gauge("paramserver/map_epoch", double(epochs_), MetricKind::kGaugeMax);
   if (server_) server_->Report(&metrics_);
 }
 

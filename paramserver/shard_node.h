@@ -16,19 +16,23 @@
 #include "core/storage.h"
 #include "net/control.h"
 #include "net/network.h"
+#include "nn/module.h"
 #include "paramserver/parameter_shard.h"
+#include "paramserver/shard_intake.h"
+#include "paramserver/shard_map.h"
 #include "paramserver/shard_server.h"
 #include "paramserver/shard_store.h"
 #include "paramserver/wire.h"
 
 namespace troop {
 
-// A paramserver of learner.sync = "paramserver": plays shard (index mod K), as its primary or as
-// its backup, as the coordinator's terms say (ShardTerms). A primary begins with the state that it
-// followed as backup, or with the newest of ShardStore, or with a new run's weights; it writes its
-// state there every checkpoint.every_s and at the end. A backup takes the primary's state and does
-// each update again. Whoever asks one that is no primary is told to look again (kUnavailable).
-// Owner: the node's thread. Long: an update, a snapshot and taking one over are O(n) in Step.
+// A paramserver of learner.sync = "paramserver": plays a shard, the index divided by
+// ServersPerShard, as its primary or as its backup, as the coordinator's terms say (ShardTerms). A
+// primary begins with the state that it followed as backup, or with the newest of ShardStore, or
+// with a new run's weights; it writes its state there every checkpoint.every_s and at the end. A
+// backup takes the primary's state and does each update again. Whoever asks one that is no primary
+// is told to look again (kUnavailable). Owner: the node's thread. Long: an update, a snapshot and
+// taking one over are O(n) in Step.
 class ShardNode final : public Node, public Service {
  public:
   struct Context {
@@ -49,6 +53,7 @@ class ShardNode final : public Node, public Service {
   void PeerChanged(const Origin& peer, PeerState state) override;
 
   const ShardServer* server() const { return server_.get(); }  // null: no primary
+  const Metrics& metrics() const { return metrics_; }
   const ParameterShard* followed() const { return followed_.get(); }
 
  private:
@@ -64,8 +69,27 @@ class ShardNode final : public Node, public Service {
     bool final = false;
   };
 
+  // A shard of the next map.
+  struct Heir {
+    std::uint64_t move = 0;
+    std::unique_ptr<ParameterShard> shard;
+    std::uint64_t course = 0;
+  };
+  struct PrepareJob {
+    Executor::Job id = 0;
+    std::uint64_t move = 0;
+    ShardStore store;
+    Status status;
+  };
+
   explicit ShardNode(Context context) : context_(std::move(context)) {}
   Status Build();
+  Status AdoptEpoch();
+  void FollowMove(Time now);
+  Status BeginIntake();
+  Status FinishIntake();
+  void CollectPrepared();
+  Result<Message> Fetch(const Message& message);
   void FollowTerms();
   void BecomePrimary();
   void Serve(std::unique_ptr<ParameterShard> shard, std::uint64_t course, bool takes_over);
@@ -85,8 +109,11 @@ class ShardNode final : public Node, public Service {
 
   Context context_;
   std::int32_t seat_ = 0, shard_ = 0;
+  std::unique_ptr<Module> module_;
+  std::optional<ShardMap> first_map_, map_, next_map_;  // of the run, its newest epoch, a move
+  std::size_t epochs_ = 0;                              // that map_ is of
   ParameterShard::Options options_;
-  std::vector<float> first_;  // the value of a new run
+  std::size_t elements_ = 0, slots_ = 0;  // of options_
   std::unique_ptr<ShardStore> store_;
   std::unique_ptr<Listener> listener_;
   ShardTerm term_;               // as last followed
@@ -98,10 +125,15 @@ class ShardNode final : public Node, public Service {
   std::unique_ptr<ArrivingState> arriving_;
   std::unique_ptr<LoadJob> load_;
   std::unique_ptr<SaveJob> save_;
+  std::unique_ptr<ShardIntake> intake_;
+  std::unique_ptr<PrepareJob> prepare_;
+  std::optional<Heir> heir_;
+  std::map<std::int32_t, Buffer> outgoing_;  // what moves, by the shard that it moves to
+  std::uint64_t moving_ = 0;                 // the move that next_map_ is of
   std::map<std::int32_t, Origin> learners_;  // that are heard
   std::uint64_t saved_version_ = 0;
   std::optional<Time> next_save_;
-  std::int64_t takeovers_ = 0, saves_ = 0, save_failures_ = 0;
+  std::int64_t takeovers_ = 0, saves_ = 0, save_failures_ = 0, moved_bytes_ = 0;
   Metrics metrics_;
   bool draining_ = false, saved_final_ = false;
   Status result_;

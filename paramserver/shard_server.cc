@@ -29,6 +29,9 @@ void ShardServer::Present(const Origin& learner) {
 }
 
 void ShardServer::Handle(Message message, Reply reply) {
+  if (still_ && message.origin.role == Role::kLearner) {
+    return reply.Fail(Unavailable("parameters move to other shards; come again"));
+  }
   Status status;
   if (message.type == MessageType::kShardPush) {
     status = Push(std::move(message), &reply);
@@ -78,8 +81,8 @@ Status ShardServer::Pull(const Message& message, Reply* reply) {
     absent_.erase(learner);
     pulls_.erase(learner);
     reply->Send({.type = MessageType::kShardPullReply,
-                 .body = EncodeBody(ShardPullReplyBody{.newest = shard_->version(),
-                                                       .course = options_.course})});
+                 .body = EncodeBody(
+                     ShardPullReplyBody{.newest = shard_->version(), .course = options_.course})});
     return Status::Ok();
   }
   if (!shard_->HasRoomFor(learner)) {
@@ -164,6 +167,11 @@ void ShardServer::SetBackup(std::unique_ptr<ShardBackup> backup) {
 void ShardServer::SetSure(bool sure) {
   if (sure == std::exchange(sure_, sure)) return;
   if (sure) Settle();
+}
+
+void ShardServer::StandStill(bool still) {
+  if (still == std::exchange(still_, still)) return;
+  if (!still) Settle();
 }
 
 void ShardServer::Depose() {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/metrics.h"
@@ -44,10 +45,14 @@ class ShardServer final : public Service {
   const ShardBackup* backup() const { return backup_.get(); }
   // Answers nothing while it can't be sure that it is the primary still.
   void SetSure(bool sure);
+  // While it stands still nothing changes and nobody is answered; learners are told to come later.
+  void StandStill(bool still);
+  bool stands_still() const { return still_; }
   // It is none any more: all who wait are told to ask elsewhere.
   void Depose();
 
   const ParameterShard& shard() const { return *shard_; }
+  Buffer Snapshot(std::span<const ParamRange> ranges) { return shard_->Snapshot(ranges); }
   std::uint64_t course() const { return options_.course; }
   Buffer Snapshot() { return shard_->Snapshot(); }
   void Report(Metrics* metrics) const;
@@ -74,7 +79,7 @@ class ShardServer final : public Service {
   void AnswerPull(Parked parked);
   Result<Message> MakePullReply(const ShardPullBody& body);
   // Nothing that was done here is unknown to the backup.
-  bool MayAnswer() const { return sure_ && (!backup_ || backup_->has_all()); }
+  bool MayAnswer() const { return sure_ && !still_ && (!backup_ || backup_->has_all()); }
   void AnswerSettled();
   void AnswerPulls();
   bool IsKnown(std::int32_t learner) const;
@@ -85,7 +90,7 @@ class ShardServer final : public Service {
   Options options_;
   std::unique_ptr<ParameterShard> shard_;
   std::unique_ptr<ShardBackup> backup_;
-  bool sure_ = true;
+  bool sure_ = true, still_ = false;
   std::map<PushId, Reply> pushes_;          // held
   std::vector<Settled> settled_;            // to be answered once MayAnswer
   std::map<std::int32_t, Parked> pulls_;    // by learner

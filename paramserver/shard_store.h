@@ -6,15 +6,18 @@
 
 #include "core/buffer.h"
 #include "core/storage.h"
+#include "net/control.h"
 
 namespace troop {
 
 // What parameter shards keep in a run's folder: paramserver/shard-<k>/<since>, the newest snapshot
-// of the primary that began with that term. A primary that was replaced and does not know it yet
+// of the primary that began with that term; after a move of shards paramserver/move-<number>/…, so
+// that no two maps share a file. A primary that was replaced and does not know it yet
 // writes beside its successor's and is never read again. Calls block on the disk: from jobs.
 class ShardStore {
  public:
-  ShardStore(Storage* run, std::int32_t shard);
+  // `move`: the one that began the map's epoch (ShardEpoch).
+  ShardStore(Storage* run, std::int32_t shard, std::uint64_t move = 0);
   // Replaces the term's own; removes those of older terms.
   Status Save(std::uint64_t since, const Buffer& snapshot);
   // Those of this shard, the newest term first; names for Read.
@@ -26,5 +29,13 @@ class ShardStore {
   Storage* const run_;
   const std::string folder_;
 };
+
+// The epochs of a run's map as they are on the disk, paramserver/epochs; empty: it has moved
+// nothing yet. Errors: kDataLoss.
+Result<std::vector<ShardEpoch>> ReadShardEpochs(Storage* run);
+// Durable when it returns.
+Status WriteShardEpochs(Storage* run, const std::vector<ShardEpoch>& epochs);
+// The states of all maps but this one.
+Status RemoveOtherShardStates(Storage* run, std::uint64_t move);
 
 }  // namespace troop

@@ -16,10 +16,12 @@ constexpr int kRoundsMax = 16;
 // Without an update for so long, versions that differ will not become the same.
 constexpr Duration kAtRest = Seconds(2);
 
-// The server was away, or forgot the call, or is none by now.
+// The server was away, or forgot the call, or is none by now; or has another map, of which the
+// coordinator will tell.
 bool MayTryAgain(Code code) {
   return code == Code::kDeadlineExceeded || code == Code::kUnavailable ||
-         code == Code::kResourceExhausted || code == Code::kCancelled;
+         code == Code::kResourceExhausted || code == Code::kCancelled ||
+         code == Code::kFailedPrecondition;
 }
 
 }  // namespace
@@ -27,14 +29,22 @@ bool MayTryAgain(Code code) {
 ShardSubscriber::ShardSubscriber(ShardMap map, std::vector<std::unique_ptr<Channel>> channels,
                                  bool in_step, std::unique_ptr<ShardFinder> finder)
     : map_(std::move(map)), in_step_(in_step), finder_(std::move(finder)) {
-  TROOP_CHECK(channels.size() == map_.shards().size(), "{} channels to {} shards", channels.size(),
-              map_.shards().size());
+  Remap(map_, std::move(channels));
+}
+
+void ShardSubscriber::Remap(const ShardMap& map, std::vector<std::unique_ptr<Channel>> channels) {
+  TROOP_CHECK(channels.size() == map.shards().size(), "{} channels to {} shards", channels.size(),
+              map.shards().size());
+  map_ = map;
+  shards_.clear();
   for (std::size_t i = 0; i < channels.size(); ++i) {
     const std::int32_t id = map_.shards()[i];
     shards_.push_back({.channel = std::move(channels[i]),
                        .ranges = map_.RangesOf(id),
                        .bytes = std::size_t(map_.LoadOf(id)) * sizeof(float)});
+    if (requesting_) Ask(&shards_.back(), 0);
   }
+  rounds_ = 0;
 }
 
 void ShardSubscriber::Replace(std::size_t shard, std::unique_ptr<Channel> channel) {

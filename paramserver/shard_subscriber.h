@@ -34,6 +34,8 @@ class ShardSubscriber final : public WeightSubscriber {
 
   // Another process serves this shard by now.
   void Replace(std::size_t shard, std::unique_ptr<Channel> channel);
+  // The parameters lie otherwise by now; `channels` as in the constructor.
+  void Remap(const ShardMap& map, std::vector<std::unique_ptr<Channel>> channels);
 
  private:
   struct Shard {

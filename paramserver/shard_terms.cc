@@ -12,14 +12,29 @@ ShardTerms::ShardTerms(Options options)
       backups_(terms_.size()),
       seats_(std::size_t(seats())) {}
 
+void ShardTerms::Reshape(Time now, const std::vector<Heir>& heirs, std::uint64_t move) {
+  terms_.resize(heirs.size());
+  primaries_.assign(heirs.size(), {.last_beat = now});
+  backups_.assign(heirs.size(), {});
+  seats_.resize(std::size_t(seats()));
+  for (std::size_t k = 0; k < heirs.size(); ++k) {
+    const Heir& heir = heirs[k];
+    Seat& seat = seats_[std::size_t(heir.seat)];
+    seat = {.incarnation = heir.incarnation, .last_beat = now};
+    const ShardTerm term{
+        .from = move, .primary = heir.seat, .primary_incarnation = heir.incarnation};
+    if (!Begin(k, term)) terms_[k] = {};  // whoever is there will begin from the disk
+  }
+}
+
 void ShardTerms::Beat(Time now, std::int32_t seat, std::uint64_t incarnation, std::uint64_t held) {
-  TROOP_CHECK(seat >= 0 && seat < seats(), "seat {} of {}", seat, seats());
+  if (seat >= seats()) return;
   Seat& player = seats_[std::size_t(seat)];
   if (player.incarnation != incarnation) player = {.incarnation = incarnation};
   player.held = held;
   player.last_beat = now;
   ++player.beats_alone;
-  const std::size_t k = std::size_t(seat) % terms_.size();
+  const std::size_t k = std::size_t(seat / seats_per_shard());
   const ShardTerm& term = terms_[k];
   if (term.primary == seat && term.primary_incarnation == incarnation) {
     primaries_[k].last_beat = now;
@@ -29,9 +44,10 @@ void ShardTerms::Beat(Time now, std::int32_t seat, std::uint64_t incarnation, st
 }
 
 void ShardTerms::Ended(std::int32_t seat, std::uint64_t incarnation) {
+  if (seat >= seats()) return;
   Seat& player = seats_[std::size_t(seat)];
   if (player.incarnation == incarnation) player = {};
-  const std::size_t k = std::size_t(seat) % terms_.size();
+  const std::size_t k = std::size_t(seat / seats_per_shard());
   const ShardTerm& term = terms_[k];
   if (term.backup == seat && term.backup_incarnation == incarnation) backups_[k].ended = true;
   if (term.primary == seat && term.primary_incarnation == incarnation) {
@@ -67,7 +83,8 @@ bool ShardTerms::PrimaryIsGone(std::size_t k, Time now) const {
 }
 
 std::int32_t ShardTerms::Ready(std::size_t k, Time now, std::int32_t not_seat) const {
-  for (std::size_t seat = k; seat < seats_.size(); seat += terms_.size()) {
+  const auto own = std::size_t(seats_per_shard());
+  for (std::size_t seat = k * own; seat < (k + 1) * own; ++seat) {
     const Seat& player = seats_[seat];
     const bool there = player.incarnation != 0 && now - player.last_beat <= options_.silent_max;
     if (there && std::int32_t(seat) != not_seat) return std::int32_t(seat);

@@ -9,11 +9,11 @@
 
 namespace troop {
 
-// The coordinator's word on who serves each parameter shard. Shard k of K has the seats k and, with
-// backups, K + k; whoever plays there beats. A new term begins when the primary is gone (a backup
-// that had its state takes over; else whoever is there begins from the disk), when the backup is
-// gone, and when one more could be the backup. (A view service: primary and backup as of Alsberg &
-// Day 1976, terms as in viewstamped replication, Oki & Liskov 1988.)
+// The coordinator's word on who serves each parameter shard. Shard k has the seat k or, with
+// backups, the two from 2 k on; whoever plays there beats. A new term begins when the primary is
+// gone (a backup that had its state takes over; else whoever is there begins from the disk), when
+// the backup is gone, and when one more could be the backup. (A view service: primary and backup as
+// of Alsberg & Day 1976, terms as in viewstamped replication, Oki & Liskov 1988.)
 //
 // Invariants: terms only grow. A primary with a backup answers nothing that this one has not; so
 // the only one that may follow it without loss is that backup, if it has this term's whole state,
@@ -33,9 +33,11 @@ class ShardTerms {
     std::function<std::uint64_t()> next_term;
   };
   explicit ShardTerms(Options options);
-  int seats() const { return options_.shards * (options_.backup ? 2 : 1); }
+  int seats_per_shard() const { return options_.backup ? 2 : 1; }
+  int seats() const { return int(terms_.size()) * seats_per_shard(); }
 
-  // `held`: the newest term of which it has the whole state. REQUIRES: 0 <= seat < seats().
+  // `held`: the newest term of which it has the whole state. REQUIRES: seat >= 0. One beyond
+  // seats() is of a shard that comes or goes, and means nothing here.
   void Beat(Time now, std::int32_t seat, std::uint64_t incarnation, std::uint64_t held);
   // Its process is known to have ended.
   void Ended(std::int32_t seat, std::uint64_t incarnation);
@@ -43,6 +45,14 @@ class ShardTerms {
   void Forgive(Duration pause);
   // Begins the terms that are due.
   void Update(Time now);
+  // Who has the state of a shard of the next map, and will serve it.
+  struct Heir {
+    std::int32_t seat = -1;
+    std::uint64_t incarnation = 0;
+  };
+  // From now on there are as many shards as `heirs`, each in a term of its own whose `from` is
+  // `move`, a number from next_term. Backups follow as ever.
+  void Reshape(Time now, const std::vector<Heir>& heirs, std::uint64_t move);
   const std::vector<ShardTerm>& terms() const { return terms_; }
 
  private:

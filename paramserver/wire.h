@@ -119,6 +119,19 @@ struct ShardStateBody {
   }
 };
 
+// kShardFetch, of who will serve `shard` in the next map: what moves to it from the shard that is
+// asked, which stands still. Answered with a kShardFetchReply: a ShardStateBody whose term is the
+// move's number, and part 0, the piece of the snapshot of those ranges that begins at `offset`.
+struct ShardFetchBody {
+  std::uint64_t move = 0;
+  std::int32_t shard = 0;
+  std::uint64_t offset = 0;  // bytes
+  template <class A>
+  void serialize(A& a) {
+    a(move, shard, offset);
+  }
+};
+
 // kShardUpdate, primary → backup: part 0 is ShardUpdate::sum, where there is one. Answered with an
 // empty kShardUpdateReply when the backup has done it.
 struct ShardUpdateBody {

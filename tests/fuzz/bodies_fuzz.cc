@@ -81,7 +81,7 @@ void CheckError(std::string_view bytes) {
 
 // Their places are the first bytes of the corpus' files: add at the end.
 using Check = void (*)(std::string_view);
-constexpr std::array<Check, 23> kChecks{CheckBody<RegisterRequest>,
+constexpr std::array<Check, 26> kChecks{CheckBody<RegisterRequest>,
                                         CheckBody<RegisterReply>,
                                         CheckBody<BeatRequest>,
                                         CheckBody<BeatReply>,
@@ -103,7 +103,10 @@ constexpr std::array<Check, 23> kChecks{CheckBody<RegisterRequest>,
                                         CheckBody<PullReplyBody>,
                                         CheckBody<WireSpec>,
                                         CheckBody<PeerInfo>,
-                                        CheckError};
+                                        CheckError,
+                                        CheckBody<ScaleRequest>,
+                                        CheckBody<ScaleReply>,
+                                        CheckBody<ShardFetchBody>};
 
 MetricSnapshot SampleMetrics() {
   Metrics metrics;
@@ -164,7 +167,10 @@ void VisitSeeds(const SeedWriter& write) {
                             .steps_granted = 3000,
                             .steps_over = true,
                             .steps_total_done = 49000,
-                            .peers = {{"learner-0", {"ipc:///tmp/l", 3}}, {"replay-0", {}}}}));
+                            .peers = {{"learner-0", {"ipc:///tmp/l", 3}}, {"replay-0", {}}},
+                            .shards = {{.term = 9, .since = 8, .primary = 0}},
+                            .shard_epochs = {{2, 0}, {1, 7}},
+                            .shard_move = {12, 3, ShardMoveStage::kPausing}}));
   seed("status_reply", 4, EncodeBody(StatusReply{R"({"phase": "running", "members": []})"}));
   seed("evaluation", 5, EncodeBody(report));
   seed("insert", 6, EncodeBody(InsertBody{0, {{1, 0, 10}, {2, 5, 3}}, 9}));
@@ -181,6 +187,9 @@ void VisitSeeds(const SeedWriter& write) {
   seed("pull_reply", 19, EncodeBody(PullReplyBody{5, 6}));
   seed("spec", 20, EncodeBody(WireSpec{0, {84, 84}}));
   seed("peer", 21, EncodeBody(PeerInfo{"tcp://10.0.0.1:7700", 12}));
+  seed("scale", 23, EncodeBody(ScaleRequest{"paramserver", 4}));
+  seed("scale_reply", 24, EncodeBody(ScaleReply{2, 4, 3, 1000, 500, 0.25}));
+  seed("shard_fetch", 25, EncodeBody(ShardFetchBody{12, 3, 1 << 24}));
   seed("error", 22, MakeErrorMessage(DataLoss("a frame of {} bytes", 7)).body);
 }
 

@@ -6,6 +6,10 @@
 
 #include "core/rng.h"
 
+#include <set>
+
+#include "core/rng.h"
+
 namespace troop {
 namespace {
 
@@ -52,6 +56,30 @@ TEST(PushLedgerTest, ANewerLifeFencesTheOlder) {
   EXPECT_EQ(ledger.Look({0, 1, 10}), Seen::kFenced);
   EXPECT_EQ(ledger.Look({0, 2, 9}), Seen::kNew);
   EXPECT_EQ(ledger.Look({1, 4, 2}), Seen::kSettled);
+}
+
+TEST(PushLedgerTest, MergedItKnowsWhatEitherSettled) {
+  Rng rng({1, Purpose::kTest});
+  for (int round = 0; round < 50; ++round) {
+    PushLedger one, two;
+    std::set<PushId> settled;
+    for (int i = 0; i < 200; ++i) {
+      const PushId id{std::int32_t(rng.Below(3)), 1, 1 + std::uint64_t(i) / 4 + rng.Below(12)};
+      PushLedger& ledger = rng.Below(2) == 0 ? one : two;
+      if (ledger.Look(id) == Seen::kNew) ledger.Settle(id);
+      settled.insert(id);
+    }
+    one.Settle({7, 1, 3});
+    two.Settle({7, 2, 1});
+    ASSERT_TRUE(one.Merge(two).ok());
+    for (std::int32_t learner = 0; learner < 3; ++learner) {
+      for (std::uint64_t s = 1; s < 70; ++s) {
+        EXPECT_EQ(one.Look({learner, 1, s}) == Seen::kSettled, settled.contains({learner, 1, s}));
+      }
+    }
+    EXPECT_EQ(one.Look({7, 1, 3}), Seen::kFenced);
+    EXPECT_EQ(one.Look({7, 2, 1}), Seen::kSettled);
+  }
 }
 
 TEST(PushLedgerTest, EntriesAreReadBackAndChecked) {

@@ -16,6 +16,7 @@
 #include "nn/model.h"
 #include "paramserver/from_config.h"
 #include "paramserver/shard_finder.h"
+#include "paramserver/shard_mover.h"
 #include "paramserver/shard_node.h"
 #include "paramserver/shard_subscriber.h"
 #include "tests/paramserver/shard_testing.h"
@@ -46,7 +47,7 @@ class ShardFleet : public Service {
     std::unique_ptr<FleetMember> member;
     std::unique_ptr<InlineExecutor> executor;
     std::unique_ptr<ShardNode> node;
-    std::uint64_t incarnation = 0;
+    std::uint64_t incarnation = 0, move = 0;
     bool frozen = false;
   };
   struct Learner {
@@ -56,7 +57,9 @@ class ShardFleet : public Service {
     std::unique_ptr<ShardFinder> finder;
     std::unique_ptr<ShardClient> client;
     Floats value;
-    std::uint64_t version = 0, weights_version = 0;
+    std::uint64_t version = 0, weights_version = 0, left_for = 0;
+    bool leaving = false;
+    bool stays = false;  // it does not leave for a move
   };
   struct Reader {
     std::unique_ptr<Network> network;
@@ -69,7 +72,8 @@ class ShardFleet : public Service {
       : config_(config),
         module_(*MakeNetwork(config, SmallEnv())),
         map_(*ShardMapFor(config, *module_)),
-        terms_(TermOptions()) {
+        terms_(TermOptions()),
+        mover_(MoverOptions(), FirstEpochs(), &terms_) {
     network_ = hub_->MakeNetwork();
     listener_ = *network_->Listen("inproc://coordinator", this);
     for (std::int32_t i = 0; i < terms_.seats(); ++i) Start(i);
@@ -121,16 +125,57 @@ class ShardFleet : public Service {
     return &reader;
   }
 
+  // Begins a move; processes of shards that come are started.
+  Status BeginMove(std::int32_t shards) {
+    TROOP_RETURN_IF_ERROR(mover_.Begin(now_, shards, ++numbers_));
+    moved_.reset();
+    for (std::int32_t i = 0; i < mover_.servers(); ++i) {
+      if (!seats_[i].node) Start(i);
+    }
+    return Status::Ok();
+  }
+  // As a run's next coordinator: from what is on the disk, with nobody alive.
+  void Resume() {
+    const auto epochs = *ReadShardEpochs(storage_.get());
+    if (!epochs.empty()) {
+      auto options = TermOptions();
+      options.shards = epochs.back().shards;
+      std::destroy_at(&terms_), std::construct_at(&terms_, options);
+      std::destroy_at(&mover_), std::construct_at(&mover_, MoverOptions(), epochs, &terms_);
+    }
+    for (std::int32_t i = 0; i < terms_.seats(); ++i) Start(i);
+  }
+  Status Move(std::int32_t shards) {
+    TROOP_RETURN_IF_ERROR(BeginMove(shards));
+    if (!Await([&] { return moved_.has_value(); }, 60000)) return Internal("it never ends");
+    return *moved_;
+  }
+  // Of a move, right now.
+  void Turn() {
+    ShardMover::Present present;
+    for (const auto& [index, seat] : seats_) {
+      if (!peers_.contains(PeerName(Role::kParamServer, index))) continue;
+      present.servers.push_back({index, seat.incarnation, seat.move});
+    }
+    for (const auto& learner : learners_) {
+      present.learners.push_back({learner->index, 0, learner->member->report().shard_move});
+    }
+    if (const auto over = mover_.Update(now_, present)) moved_ = *over;
+  }
+
   void Pump(int rounds = 1, Duration step = Milliseconds(1)) {
     for (int i = 0; i < rounds; ++i) {
       now_ += step;
       network_->Pump(now_);
       terms_.Update(now_);
+      Turn();
       for (auto& [index, seat] : seats_) {
         if (!seat.node || seat.frozen) continue;
         seat.network->Pump(now_);
-        const Turn turn = seat.node->Step(now_);
-        if (turn.what == Turn::kDone) done_[index] = seat.node->result();
+        const troop::Turn turn = seat.node->Step(now_);
+        if (turn.what != troop::Turn::kDone) continue;
+        done_[index] = seat.node->result();
+        if (index >= mover_.servers()) Kill(index);
       }
       for (const auto& learner : learners_) PumpLearner(learner.get());
       for (const auto& reader : readers_) PumpReader(reader.get());
@@ -157,7 +202,7 @@ class ShardFleet : public Service {
   // Of this shard; -1: nobody.
   std::int32_t PrimaryOf(std::int32_t shard) {
     for (auto& [index, seat] : seats_) {
-      if (seat.node && seat.node->server() && index % config_.paramserver.shards == shard) {
+      if (seat.node && seat.node->server() && index / terms_.seats_per_shard() == shard) {
         return index;
       }
     }
@@ -197,9 +242,15 @@ class ShardFleet : public Service {
       Seat& seat = seats_[from.index];
       if (seat.incarnation != from.incarnation) return reply.Fail(Aborted("replaced"));
       peers_[PeerName(from.role, from.index)] = {beat->endpoint, from.incarnation};
+      seat.move = beat->shard_move;
       terms_.Beat(now_, from.index, from.incarnation, beat->shard_term);
     }
-    BeatReply body{.phase = phase_, .peers = peers_, .shards = terms_.terms()};
+    BeatReply body{.phase = phase_,
+                   .stop = from.role == Role::kParamServer && from.index >= mover_.servers(),
+                   .peers = peers_,
+                   .shards = terms_.terms(),
+                   .shard_epochs = mover_.epochs(),
+                   .shard_move = mover_.move()};
     reply.Send({.type = MessageType::kBeatReply, .body = EncodeBody(body)});
   }
 
@@ -210,6 +261,9 @@ class ShardFleet : public Service {
   ShardMap map_;
   std::uint64_t numbers_ = 0;
   ShardTerms terms_;
+  ShardMover mover_;
+  std::optional<Status> moved_;  // how the last move ended
+  Status disk_;                  // what writing the epochs down comes to
   Phase phase_ = Phase::kRunning;
   std::map<std::string, PeerInfo> peers_;
   std::unique_ptr<Network> network_;
@@ -221,6 +275,13 @@ class ShardFleet : public Service {
   Time now_{Seconds(1)};
 
  private:
+  ShardMover::Options MoverOptions() {
+    return {.commit = [this](const std::vector<ShardEpoch>& epochs) {
+      TROOP_RETURN_IF_ERROR(disk_);
+      return WriteShardEpochs(storage_.get(), epochs);
+    }};
+  }
+  std::vector<ShardEpoch> FirstEpochs() { return {{std::int32_t(config_.paramserver.shards), 0}}; }
   ShardTerms::Options TermOptions() {
     ShardTerms::Options options = ShardTermsOptionsFor(config_);
     options.next_term = [this] { return ++numbers_; };
@@ -242,16 +303,31 @@ class ShardFleet : public Service {
       auto channels = learner->finder->Connect();
       ASSERT_TRUE(channels.ok());
       if (channels->empty()) return;
-      learner->client =
-          std::make_unique<ShardClient>(map_, std::move(*channels), ShardClientOptionsFor(config_));
+      learner->client = std::make_unique<ShardClient>(learner->finder->map(), std::move(*channels),
+                                                      ShardClientOptionsFor(config_));
     }
     ASSERT_TRUE(learner->finder->Update(learner->client.get()).ok());
     learner->client->Poll(now_);
-    if (const auto pulled = learner->client->TakePull()) {
+    const auto pulled = learner->client->TakePull();
+    LeaveForMove(learner, pulled.has_value());
+    if (pulled && pulled->changed) {
       learner->version = pulled->version;
       learner->weights_version = pulled->weights_version;
       learner->value.assign(pulled->value.begin(), pulled->value.end());
     }
+  }
+  // As a learner does that is between two batches.
+  void LeaveForMove(Learner* learner, bool pulled) {
+    if (pulled && std::exchange(learner->leaving, false)) {
+      learner->member->report().shard_move = learner->left_for;
+      learner->member->BeatSoon();
+    }
+    const ShardMove& move = learner->member->shard_move();
+    const bool open = learner->client->pulling() || learner->client->pushes_open() > 0;
+    if (learner->stays || move.number == 0 || move.stage == ShardMoveStage::kGathering || open)
+      return;
+    if (std::exchange(learner->left_for, move.number) == move.number) return;
+    learner->leaving = learner->client->RequestLeave(now_).ok();
   }
   void PumpReader(Reader* reader) {
     reader->network->Pump(now_);
@@ -264,7 +340,7 @@ class ShardFleet : public Service {
       auto channels = *finder->Connect();
       if (channels.empty()) return;
       reader->weights = std::make_unique<ShardSubscriber>(
-          map_, std::move(channels), InStep(SyncOptionsFor(config_)), std::move(finder));
+          finder->map(), std::move(channels), InStep(SyncOptionsFor(config_)), std::move(finder));
     }
     reader->weights->Request(now_);
     if (auto snapshot = reader->weights->Poll(now_)) reader->got.push_back(std::move(*snapshot));

@@ -179,12 +179,53 @@ TEST(ShardMapTest, ByLayerANewShardNeverMakesTheLargestLarger) {
   }
 }
 
+// Each element has one owner in every epoch (ExpectSound), and what moves is what an added shard
+// gets or a removed one had.
+TEST(ShardMapTest, BetweenAnyNumbersOfShardsOnlyTheShareOfThoseThatComeOrGoMoves) {
+  Rng rng({10, Purpose::kTest});
+  for (int round = 0; round < 100; ++round) {
+    std::int64_t parameters = 0;
+    const auto params = RandomParams(&rng, 1 + int(rng.Below(30)), &parameters);
+    const Sharding sharding = round % 2 == 0 ? Sharding::kMemory : Sharding::kLayer;
+    ShardMap map = Make(sharding, params, parameters, 1 + int(rng.Below(6)));
+    for (int change = 0; change < 6; ++change) {
+      const int before = int(map.shards().size()), count = 1 + int(rng.Below(8));
+      if (count == before) continue;
+      const ShardMap next = *map.WithShards(count);
+      ExpectSound(next);
+      EXPECT_EQ(next.epoch(), map.epoch() + 1);
+      EXPECT_EQ(next.shards().size(), std::size_t(count));
+      std::int64_t moved = 0, share = 0;
+      for (const ShardMap::Move& move : ShardMap::Moves(map, next)) {
+        EXPECT_GE(std::max(move.from, move.to), std::min(before, count));
+        moved += move.range.size();
+      }
+      for (int k = std::min(before, count); k < std::max(before, count); ++k) {
+        share += (count > before ? next : map).LoadOf(k);
+      }
+      EXPECT_EQ(moved, share);
+      if (sharding == Sharding::kMemory) {
+        const auto loads = [&](const auto& pick) {
+          std::vector<std::int64_t> all;
+          for (const std::int32_t k : next.shards()) all.push_back(next.LoadOf(k));
+          return pick(all);
+        };
+        EXPECT_LE(loads(std::ranges::max) - loads(std::ranges::min), 2 * kParamAlignment);
+      }
+      map = next;
+    }
+  }
+}
+
 TEST(ShardMapTest, WhatCannotBeAddedOrRemovedIsRefused) {
   const ShardMap map = ByMemory(1000, 2);
   EXPECT_EQ(map.WithShard(1).status().code(), Code::kAlreadyExists);
   EXPECT_EQ(map.WithShard(-1).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(map.WithoutShard(2).status().code(), Code::kNotFound);
   EXPECT_EQ(ByMemory(10, kShardsMax).WithShard(5000).status().code(), Code::kResourceExhausted);
+  EXPECT_EQ(map.WithShards(2).status().code(), Code::kAlreadyExists);
+  EXPECT_EQ(map.WithShards(0).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(map.WithShards(kShardsMax + 1).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(ShardMap::Make(Sharding::kMemory, {}, 10, 0).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(ParseSharding("bytes").status().code(), Code::kInvalidArgument);
   EXPECT_EQ(*ParseSharding(ShardingName(Sharding::kLayer)), Sharding::kLayer);

@@ -35,12 +35,12 @@ class ShardTermsTest : public testing::Test {
 TEST_F(ShardTermsTest, WhoComesFirstServesAndTheOtherFollowsOnceItDoes) {
   Begin(2, true);
   EXPECT_EQ(term().primary, -1);
-  Beat(2, 5);
-  EXPECT_EQ(term(0).primary, 2);
+  Beat(1, 5);
+  EXPECT_EQ(term(0).primary, 1);
   EXPECT_EQ(term(1).primary, -1);
   Beat(0, 6);
   EXPECT_EQ(term(0).backup, -1);  // the primary has not begun
-  Beat(2, 5, term(0).term);
+  Beat(1, 5, term(0).term);
   EXPECT_EQ(term(0).backup, 0);
   EXPECT_EQ(term(0).since, term(0).term - 1);
 }

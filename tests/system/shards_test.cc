@@ -172,8 +172,8 @@ class ShardProcessTest : public testing::Test {
     ASSERT_TRUE(AwaitTurns([&] {
       auto channels = *finder_->Connect();
       if (channels.empty()) return false;
-      client_ =
-          std::make_unique<ShardClient>(*map_, std::move(channels), ShardClientOptionsFor(config_));
+      client_ = std::make_unique<ShardClient>(finder_->map(), std::move(channels),
+                                              ShardClientOptionsFor(config_));
       return true;
     }));
   }

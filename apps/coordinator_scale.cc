@@ -1,0 +1,123 @@
+// A Coordinator's part in changing how many parameter shards there are (ShardMover).
+#include "apps/coordinator.h"
+#include "core/log.h"
+#include "net/codec.h"
+#include "nn/model.h"
+#include "paramserver/from_config.h"
+#include "paramserver/shard_store.h"
+
+namespace troop {
+
+Status Coordinator::BeginShards() {
+  const Config& config = options_.config;
+  TROOP_ASSIGN_OR_RETURN(const auto network, MakeNetwork(config, env_));
+  TROOP_ASSIGN_OR_RETURN(first_map_, ShardMapFor(config, *network));
+  TROOP_ASSIGN_OR_RETURN(std::vector<ShardEpoch> epochs, ReadShardEpochs(options_.run));
+  const auto first = std::int32_t(config.paramserver.shards);
+  if (epochs.empty()) epochs.push_back({.shards = first});
+  if (epochs[0].shards != first) {
+    return InvalidArgument(
+        "paramserver.shards = {}: this run began with {} and has {} by now; leave it as it was, "
+        "and change it with troop scale",
+        first, epochs[0].shards, epochs.back().shards);
+  }
+  ShardTerms::Options terms = ShardTermsOptionsFor(config);
+  terms.shards = epochs.back().shards;
+  terms.next_term = [this] {
+    const Result<std::uint64_t> number = TakeNumber();
+    return number.ok() ? *number : 0;
+  };
+  TROOP_RETURN_IF_ERROR(RemoveOtherShardStates(options_.run, epochs.back().move));
+  shards_.emplace(std::move(terms));
+  mover_.emplace(ShardMover::Options{.commit = [this](const auto& e) { return WriteEpochs(e); }},
+                 std::move(epochs), &*shards_);
+  return Status::Ok();
+}
+
+Status Coordinator::WriteEpochs(const std::vector<ShardEpoch>& epochs) {
+  const Status written = WriteShardEpochs(options_.run, epochs);
+  epochs_unsure_ = !written.ok();
+  return written;
+}
+
+std::int32_t Coordinator::parameter_servers() const {
+  return mover_ ? mover_->servers() : ParameterServersOf(options_.config);
+}
+
+void Coordinator::HandleScale(const Message& message, Reply reply) {
+  const Result<ScaleRequest> request = DecodeBody<ScaleRequest>(message.body);
+  const Status begun = request.ok() ? BeginScale(*request) : request.status();
+  if (!begun.ok()) return reply.Fail(begun);
+  scale_reply_ = std::move(reply);
+  UpdateMove();
+}
+
+Status Coordinator::BeginScale(const ScaleRequest& request) {
+  if (request.role != RoleName(Role::kParamServer)) {
+    return InvalidArgument("{} can't be scaled while a run goes on; paramserver can", request.role);
+  }
+  if (!mover_) {
+    return InvalidArgument(
+        "this run has no parameter shards (learner.sync = \"{}\"); paramserver can't be scaled",
+        options_.config.learner.sync);
+  }
+  if (request.count < 1 || request.count > kShardsMax) {
+    return InvalidArgument("paramserver={}: from 1 to {} are possible", request.count, kShardsMax);
+  }
+  if (stop_ || phase_ != Phase::kRunning) {
+    return FailedPrecondition("the run comes to its end; its parameter shards stay as they are");
+  }
+  TROOP_ASSIGN_OR_RETURN(const ShardMap map, ShardMapAfter(*first_map_, mover_->epochs()));
+  const auto count = std::int32_t(request.count);
+  if (count != mover_->shards()) {
+    TROOP_ASSIGN_OR_RETURN(const ShardMap next, map.WithShards(count));
+    TROOP_RETURN_IF_ERROR(CheckShardMap(next));
+    scale_ = {.before = mover_->shards(), .after = count, .parameters = map.parameters()};
+    for (const ShardMap::Move& move : ShardMap::Moves(map, next)) {
+      scale_.parameters_moved += move.range.size();
+    }
+  }
+  TROOP_ASSIGN_OR_RETURN(const std::uint64_t number, TakeNumber());
+  TROOP_RETURN_IF_ERROR(mover_->Begin(now_, count, number));
+  scale_began_ = now_;
+  LogInfo("from {} to {} parameter shards: move {}", mover_->shards(), count, number);
+  return Status::Ok();
+}
+
+void Coordinator::UpdateMove() {
+  if (!mover_ || mover_->move().number == 0) return;
+  if (stop_ || phase_ != Phase::kRunning) {
+    mover_->GiveUp();
+    return EndMove(Aborted("the run came to its end before"));
+  }
+  ShardMover::Present present;
+  for (const auto& [name, member] : members_) {
+    const ShardMover::Player player{member.view.index, member.view.incarnation, member.shard_move};
+    if (!member.present) continue;
+    if (member.view.role == Role::kLearner) present.learners.push_back(player);
+    if (member.view.role == Role::kParamServer && !member.endpoint.empty()) {
+      present.servers.push_back(player);
+    }
+  }
+  if (const std::optional<Status> over = mover_->Update(now_, present)) EndMove(*over);
+}
+
+void Coordinator::EndMove(const Status& outcome) {
+  if (!epochs_unsure_) {
+    const Status removed = RemoveOtherShardStates(options_.run, mover_->epochs().back().move);
+    if (!removed.ok()) LogWarning("states of other maps stay: {}", removed.message());
+  }
+  if (!outcome.ok()) {
+    LogWarning("the move was given up, {} parameter shards go on: {}", mover_->shards(),
+               outcome.message());
+    return scale_reply_.Fail(
+        outcome.WithContext(fmt::format("given up, {} parameter shards go on", mover_->shards())));
+  }
+  scale_.epoch = mover_->epochs().size();
+  scale_.seconds = ToSeconds(now_ - scale_began_);
+  LogInfo("{} parameter shards, epoch {}: {} of {} parameters moved in {:.2f} s", scale_.after,
+          scale_.epoch, scale_.parameters_moved, scale_.parameters, scale_.seconds);
+  scale_reply_.Send({.type = MessageType::kScaleReply, .body = EncodeBody(scale_)});
+}
+
+}  // namespace troop

@@ -1,0 +1,82 @@
+#include "apps/live_run.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "core/json.h"
+#include "core/storage.h"
+#include "net/network.h"
+
+namespace troop {
+namespace {
+
+// Errors: kUnavailable and kDeadlineExceeded: no answer; or what was answered.
+Result<Message> Ask(const std::string& endpoint, Message question, Duration patience) {
+  TROOP_ASSIGN_OR_RETURN(const auto network, MakeZmqNetwork());
+  TROOP_ASSIGN_OR_RETURN(
+      const auto channel,
+      network->Connect(endpoint, {.origin = {.role = Role::kTool,
+                                             .index = getpid(),
+                                             .incarnation = std::uint64_t(1e6 * WallSeconds())}}));
+  const SystemClock clock;
+  TROOP_ASSIGN_OR_RETURN(const Ticket ticket, channel->Send(question, clock.Now() + patience));
+  for (;;) {
+    network->Pump(clock.Now());
+    if (auto answer = channel->Poll(ticket)) return std::move(*answer);
+    network->Wait(clock.Now(), clock.Now() + Milliseconds(100));
+  }
+}
+
+}  // namespace
+
+RunHolder HolderOf(const std::string& root) {
+  RunHolder holder;
+  const std::string path = root + "/lock";
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return holder;
+  holder.alive = flock(file, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  close(file);
+  if (!holder.alive) return holder;
+  std::string word, stat;
+  std::ifstream(path) >> word >> holder.process;  // "process 1234"
+  std::getline(std::ifstream(fmt::format("/proc/{}/stat", holder.process)), stat);
+  const std::size_t name_end = stat.rfind(") ");  // the state follows the program's name
+  holder.stopped = name_end != std::string::npos && stat.substr(name_end + 2, 1) == "T";
+  return holder;
+}
+
+Status SilenceOf(const std::string& root, const RunHolder& holder, const std::string& given) {
+  if (!holder.alive) {
+    return Unavailable(
+        "{} has no result and no process: it was killed; go on with `troop resume {}`", root,
+        given);
+  }
+  if (holder.stopped) {
+    return Unavailable(
+        "{}: its process {} is stopped (SIGSTOP, or Ctrl-Z); let it go on with `kill "
+        "-CONT {}`",
+        root, holder.process, holder.process);
+  }
+  return Unavailable("{}: its process {} lives and does not answer; see {}/logs/launcher.log", root,
+                     holder.process, root);
+}
+
+Result<Message> AskRun(const std::string& root, const std::string& given, Message question,
+                       Duration patience) {
+  const RunHolder holder = HolderOf(root);
+  TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(root));
+  const auto run = storage->Read("run.json", 1 << 20);
+  // Killed, also before it said where it listens; or about to say it.
+  if (!run.ok() || !holder.alive || holder.stopped) return SilenceOf(root, holder, given);
+  TROOP_ASSIGN_OR_RETURN(const JsonValue info, ParseJson(run->text()));
+  TROOP_ASSIGN_OR_RETURN(const std::string endpoint, info.String("coordinator"));
+  Result<Message> answer = Ask(endpoint, std::move(question), patience);
+  const Code code = answer.status().code();
+  if (code != Code::kUnavailable && code != Code::kDeadlineExceeded) return answer;
+  return SilenceOf(root, HolderOf(root), given);
+}
+
+}  // namespace troop

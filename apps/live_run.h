@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+
+#include "core/status.h"
+#include "core/time.h"
+#include "net/message.h"
+
+namespace troop {
+
+// A run's folder while somebody works in it, for commands that ask what goes on there.
+
+// The process that holds it.
+struct RunHolder {
+  bool alive = false;
+  long process = 0;      // 0: unknown
+  bool stopped = false;  // by a signal: it lives and does nothing
+};
+// Asks without taking the lock or changing its file. `root`: the folder's path.
+RunHolder HolderOf(const std::string& root);
+// Why a run without a result says nothing. `given`: how the user called the folder.
+Status SilenceOf(const std::string& root, const RunHolder& holder, const std::string& given);
+// The coordinator's answer; blocks for `patience` at most. Errors: kUnavailable: it does not
+// answer, and why; or what it answered.
+Result<Message> AskRun(const std::string& root, const std::string& given, Message question,
+                       Duration patience);
+
+}  // namespace troop

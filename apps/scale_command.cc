@@ -1,0 +1,67 @@
+#include "apps/scale_command.h"
+
+#include <charconv>
+#include <filesystem>
+
+#include "apps/live_run.h"
+#include "apps/run_folder.h"
+#include "apps/train.h"
+#include "net/codec.h"
+#include "net/control.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Longer than a move may take before it is given up (ShardMover::Options).
+constexpr Duration kPatience = Seconds(60);
+
+Result<ScaleRequest> Parse(const std::string& what) {
+  const std::size_t equals = what.find('=');
+  ScaleRequest request{.role = what.substr(0, equals)};
+  const char* const end = what.data() + what.size();
+  const char* const begin = equals == std::string::npos ? end : what.data() + equals + 1;
+  const auto [stop, error] = std::from_chars(begin, end, request.count);
+  if (error != std::errc() || stop != end) {
+    return InvalidArgument("\"{}\" is no role and number, such as paramserver=4", what);
+  }
+  return request;
+}
+
+Result<ScaleReply> Ask(const ScaleOptions& options) {
+  TROOP_ASSIGN_OR_RETURN(const ScaleRequest request, Parse(options.what));
+  const std::string root = fs::absolute(options.run).lexically_normal().string();
+  if (!fs::exists(fs::path(root) / "config.toml")) {
+    return NotFound("{}: no run here (no config.toml)", root);
+  }
+  if (fs::exists(fs::path(root) / "result.json")) {
+    return InvalidArgument("{}: the run has ended", root);
+  }
+  TROOP_ASSIGN_OR_RETURN(const Config config, ReadRunConfig(root, {}));
+  if (config.fleet.mode == "serial") {
+    return InvalidArgument("{}: a serial run (fleet.mode) stays as it is", root);
+  }
+  TROOP_ASSIGN_OR_RETURN(
+      const Message answer,
+      AskRun(root, options.run, {.type = MessageType::kScale, .body = EncodeBody(request)},
+             kPatience));
+  return DecodeBody<ScaleReply>(answer.body);
+}
+
+}  // namespace
+
+int Scale(const ScaleOptions& options) {
+  const Result<ScaleReply> reply = Ask(options);
+  if (!reply.ok()) {
+    fmt::print(stderr, "troop: {}\n", reply.status().message());
+    return ExitCodeFor(reply.status());
+  }
+  fmt::print("from {} to {} parameter shards in {:.1f} s: {} of {} parameters moved ({:.0f} %)\n",
+             reply->before, reply->after, reply->seconds, reply->parameters_moved,
+             reply->parameters,
+             100.0 * double(reply->parameters_moved) / double(reply->parameters));
+  return kExitOk;
+}
+
+}  // namespace troop

@@ -1,0 +1,154 @@
+// A ShardNode's part in a move of shards (ShardMover).
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "core/check.h"
+#include "core/log.h"
+#include "net/codec.h"
+#include "paramserver/from_config.h"
+#include "paramserver/shard_node.h"
+
+namespace troop {
+
+// Jobs under way work on what changes here.
+Status ShardNode::AdoptEpoch() {
+  const std::span<const ShardEpoch> epochs = context_.member->shard_epochs();
+  if (epochs.size() <= epochs_ || load_ || save_ || prepare_) return Status::Ok();
+  StepDown();
+  followed_.reset();
+  TROOP_ASSIGN_OR_RETURN(map_, ShardMapAfter(*first_map_, epochs));
+  epochs_ = epochs.size();
+  term_ = {};
+  options_ = ParameterShardOptionsFor(context_.config, *map_, shard_);
+  elements_ = std::size_t(map_->LoadOf(shard_));
+  arriving_ = std::make_unique<ArrivingState>(ShardStateBytesMax(elements_, slots_));
+  store_ = std::make_unique<ShardStore>(context_.run, shard_, epochs.back().move);
+  context_.member->BeatSoon();
+  LogInfo("shard {} of: {}; epoch {}", shard_, map_->ToString(), epochs_);
+  return Status::Ok();
+}
+
+void ShardNode::FollowMove(Time now) {
+  const FleetMember& member = *context_.member;
+  const ShardMove& move = member.shard_move();
+  const bool outdated = member.shard_epochs().size() != epochs_;
+  const bool hands_over =
+      move.number != 0 && move.stage == ShardMoveStage::kHandingOver && !outdated;
+  if (server_) server_->StandStill(hands_over || outdated);
+  if (outdated || !result_.ok()) return;
+  if (!hands_over || moving_ != move.number) {
+    outgoing_.clear();
+    intake_.reset();
+    heir_.reset();
+    next_map_.reset();
+  }
+  if (!hands_over || prepare_) return;
+  Status status;
+  if (!next_map_) status = BeginIntake();
+  if (status.ok() && intake_) {
+    intake_->Poll(now);
+    if (intake_->complete()) status = FinishIntake();
+  }
+  if (status.ok()) return;
+  intake_.reset();  // the coordinator waits no longer than for anything else
+  LogError("shard {} takes no part in a move: {}", shard_, status.message());
+}
+
+// Where it serves a shard of the next map: its own that stays, or one that comes.
+Status ShardNode::BeginIntake() {
+  const FleetMember& member = *context_.member;
+  const ShardMove& move = member.shard_move();
+  std::vector<ShardEpoch> epochs(member.shard_epochs().begin(), member.shard_epochs().end());
+  epochs.push_back({move.shards, move.number});
+  TROOP_ASSIGN_OR_RETURN(next_map_, ShardMapAfter(*first_map_, epochs));
+  moving_ = move.number;
+  const bool comes =
+      shard_ >= epochs[epochs_ - 1].shards && seat_ == shard_ * ServersPerShard(context_.config);
+  if (shard_ >= move.shards || !(server_ || comes)) return Status::Ok();
+  std::set<std::int32_t> owners;
+  for (const ShardMap::Move& part : ShardMap::Moves(*map_, *next_map_)) {
+    if (part.to == shard_) owners.insert(part.from);
+  }
+  // Who gets no elements gets what is not of an element.
+  if (owners.empty() && !server_) owners.insert(0);
+  std::vector<std::unique_ptr<Channel>> channels;
+  for (const std::int32_t owner : owners) {
+    const std::string endpoint = member.Endpoint(Role::kParamServer, member.Shard(owner).primary);
+    TROOP_ASSIGN_OR_RETURN(
+        auto channel, context_.network->Connect(
+                          endpoint, {.origin = {.role = Role::kParamServer,
+                                                .index = seat_,
+                                                .incarnation = member.options().incarnation}}));
+    channels.push_back(std::move(channel));
+  }
+  intake_ = std::make_unique<ShardIntake>(
+      moving_, shard_, std::move(channels),
+      ShardStateBytesMax(std::size_t(next_map_->LoadOf(shard_)), slots_));
+  return Status::Ok();
+}
+
+Status ShardNode::FinishIntake() {
+  const std::unique_ptr<ShardIntake> intake = std::move(intake_);
+  const auto options = ParameterShardOptionsFor(context_.config, *next_map_, shard_);
+  TROOP_ASSIGN_OR_RETURN(auto shard,
+                         intake->Finish(options, server_ ? server_->Snapshot() : Buffer(),
+                                        server_ ? server_->course() : 0));
+  moved_bytes_ += std::int64_t(intake->bytes());
+  heir_ = Heir{moving_, std::move(shard), intake->course()};
+  prepare_ = std::make_unique<PrepareJob>(
+      PrepareJob{.move = moving_, .store = ShardStore(context_.run, shard_, moving_)});
+  const auto id = context_.executor->Submit(
+      "prepare", [work = prepare_.get(), snapshot = heir_->shard->Snapshot()] {
+        work->status = work->store.Save(work->move, snapshot);
+      });
+  TROOP_CHECK(id.ok(), "{}", id.status().ToString());
+  prepare_->id = *id;
+  return Status::Ok();
+}
+
+void ShardNode::CollectPrepared() {
+  if (!prepare_ || !context_.executor->TakeDone(prepare_->id)) return;
+  const std::unique_ptr<PrepareJob> job = std::move(prepare_);
+  if (!job->status.ok()) {
+    LogError("shard {}: what it shall be could not be saved: {}", shard_, job->status.message());
+  } else if (heir_ && heir_->move == job->move) {
+    context_.member->report().shard_move = job->move;
+    Report();  // with what has moved
+    context_.member->BeatSoon();
+  }
+}
+
+Result<Message> ShardNode::Fetch(const Message& message) {
+  TROOP_ASSIGN_OR_RETURN(const auto body, DecodeBody<ShardFetchBody>(message.body));
+  if (message.origin.role != Role::kParamServer) {
+    return InvalidArgument("{} fetches no shard's state",
+                           PeerName(message.origin.role, message.origin.index));
+  }
+  if (!server_ || !server_->stands_still() || !next_map_ || moving_ != body.move) {
+    return Unavailable("it does not stand still for move {}", body.move);
+  }
+  if (body.shard < 0 || body.shard == shard_ ||
+      std::size_t(body.shard) >= next_map_->shards().size()) {
+    return InvalidArgument("nothing moves from shard {} to {}", shard_, body.shard);
+  }
+  Buffer& state = outgoing_[body.shard];
+  if (state.empty()) {
+    std::vector<ParamRange> ranges;
+    for (const ShardMap::Move& part : ShardMap::Moves(*map_, *next_map_)) {
+      if (part.from == shard_ && part.to == body.shard) ranges.push_back(part.range);
+    }
+    state = server_->Snapshot(ranges);
+  }
+  if (body.offset >= state.size()) {
+    return InvalidArgument("byte {} of a state of {}", body.offset, state.size());
+  }
+  Message answer{
+      .type = MessageType::kShardFetchReply,
+      .body = EncodeBody(ShardStateBody{moving_, server_->course(), body.offset, state.size()})};
+  answer.parts.push_back(
+      state.Slice(body.offset, std::min(ShardBackup::kPieceBytes, state.size() - body.offset)));
+  return answer;
+}
+
+}  // namespace troop
