@@ -153,7 +153,7 @@ void Optimizer::StepGroups(std::span<const float> gradient, float gradient_scale
   std::size_t first = 0;
   for (const Group& group : groups) {
     const auto part = gradient.subspan(first, std::size_t(group.count));
-    StepRange(std::int64_t(first), part, gradient_scale, group.learning_rate, value.data() + first);
+    StepRange(std::int64_t(first), part, gradient_scale, group, value.data() + first);
     first += part.size();
   }
   TROOP_CHECK(first == value.size(), "groups of {} parameters, not {}", first, value.size());
