@@ -176,6 +176,10 @@ void SweepRunner::HandleSignals(int count) {
 }
 
 int SweepRunner::Run(int jobs) {
+  if (jobs > 1) {  // beside busy neighbours, as roles of a fleet have it; numbers don't change
+    setenv("OMP_NUM_THREADS", "1", 0);
+    setenv("OMP_WAIT_POLICY", "passive", 0);
+  }
   const SignalWatch signals(nullptr, false);
   Status trouble;
   while (!children_.empty() || (!waiting_.empty() && trouble.ok())) {
