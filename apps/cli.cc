@@ -9,11 +9,13 @@
 #include "apps/env_command.h"
 #include "apps/host.h"
 #include "apps/machine.h"
+#include "apps/plot_command.h"
 #include "apps/replay_command.h"
 #include "apps/role_node.h"
 #include "apps/run_folder.h"
 #include "apps/scale_command.h"
 #include "apps/show.h"
+#include "apps/sweep.h"
 #include "apps/train.h"
 #include "core/heap.h"
 #include "core/log.h"
@@ -171,7 +173,33 @@ struct Arguments {
   EnvCommandOptions env;
   CheckSyncCommand sync;
   ScaleOptions scale;
+  SweepOptions sweep;
+  PlotOptions plot;
 };
+
+void AddSweepCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
+  CLI::App* sweep = app->add_subcommand(
+      "sweep", "train a config with several seeds and values; a table and a picture of them");
+  SweepArguments& runs = a->sweep.arguments;
+  sweep->add_option("config", runs.config, "a TOML file")->required();
+  sweep->add_option("overrides", runs.overrides,
+                    "key=value, as in the config, or key=a,b,c: a run for each of them");
+  sweep->add_option("--seeds", runs.seeds, "runs of each combination (5)")
+      ->check(CLI::Range(1, 1000));
+  sweep->add_option("--first-seed", runs.first_seed, "they go on from it (1)")
+      ->check(CLI::NonNegativeNumber);
+  sweep->add_option("--jobs", a->sweep.jobs, "runs side by side (as many as there are cores for)")
+      ->check(CLI::Range(1, 1000));
+  sweep->add_flag("--overwrite", a->sweep.overwrite, "begin all runs anew");
+  sweep->add_flag("--dry-run", a->sweep.dry_run, "print the runs and where they stand");
+  sweep->callback([a, chosen] { *chosen = [a] { return Sweep(a->sweep); }; });
+  CLI::App* plot = app->add_subcommand("plot", "learning curves of runs and sweeps in one picture");
+  plot->add_option("runs", a->plot.paths, "folders of runs, or of sweeps")->required();
+  plot->add_option("--png", a->plot.out, "the file to write (curves.png)");
+  plot->add_option("--title", a->plot.title, "above the picture (the environment)");
+  plot->add_option("--x", a->plot.axis, "steps, updates or minutes (steps)");
+  plot->callback([a, chosen] { *chosen = [a] { return PlotRuns(a->plot); }; });
+}
 
 void AddShowCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   CLI::App* eval = app->add_subcommand("eval", "play episodes with a checkpoint, print the score");
@@ -268,6 +296,7 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   AddTrainFlags(resume, &a->train);
   resume->callback([a, chosen] { *chosen = [a] { return RunResume(a->train); }; });
   AddShowCommands(app, a, chosen);
+  AddSweepCommands(app, a, chosen);
   AddEnvCommands(app, &a->env, chosen);
   AddCheck(app, &a->sync, chosen);
   CLI::App* replay = app->add_subcommand("replay", "serve a replay by itself, until SIGTERM");

@@ -10,6 +10,7 @@
 #include "core/plot.h"
 #include "core/time.h"
 #include "core/trajectory.h"
+#include "core/version.h"
 
 namespace troop {
 
@@ -246,7 +247,8 @@ Status RunRecorder::Finish(const RunView& view, const RunRates& rates, const Sta
       .Add("updates", value("learner/updates"))
       .Add("wall_s", files_->before_s + rates.elapsed_s)
       .Add("samples_per_insert", rates.samples_per_insert)
-      .Add("checkpoint", std::string_view(view.checkpoint));
+      .Add("checkpoint", std::string_view(view.checkpoint))
+      .Add("version", kTroopVersion);
   if (!view.evaluations.empty() && view.evaluations.back().final) {
     const EvaluationReport& e = view.evaluations.back();
     result.Add("final_return_mean", e.return_mean)

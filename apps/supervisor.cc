@@ -1,48 +1,16 @@
 #include "apps/supervisor.h"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 
+#include "apps/child_process.h"
 #include "apps/train.h"
 #include "core/log.h"
 
 namespace troop {
-namespace {
-
-std::string DescribeExit(int wait_status) {
-  if (WIFSIGNALED(wait_status)) {
-    return fmt::format("killed by signal {} ({})", WTERMSIG(wait_status),
-                       strsignal(WTERMSIG(wait_status)));
-  }
-  return fmt::format("exit code {}", WEXITSTATUS(wait_status));
-}
-
-// Between fork and exec: only calls that are safe there.
-[[noreturn]] void Become(const char* program, char* const* argv, const char* log, pid_t parent) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(1);  // the parent died before the line above
-  setpgid(0, 0);                      // a terminal's Ctrl-C is for the supervisor alone
-  const int file = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (file >= 0) {
-    dup2(file, STDOUT_FILENO);
-    dup2(file, STDERR_FILENO);
-  }
-  const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (null >= 0) dup2(null, STDIN_FILENO);
-  execv(program, argv);
-  _exit(127);
-}
-
-}  // namespace
-
 Supervisor::Supervisor(Options options, std::vector<FleetRole> roles)
     : options_(std::move(options)) {
   for (const FleetRole& role : roles) children_.push_back({.role = role});
@@ -76,21 +44,13 @@ void Supervisor::Start(Child* child, Time now) {
                                  options_.coordinator,
                                  "--dead-after",
                                  fmt::format("{}", options_.config.fleet.dead_after_s)};
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  const std::string log = LogFile(child->role);
-  const pid_t parent = getpid();
-  const pid_t process = fork();
-  if (process == 0) Become(options_.executable.c_str(), argv.data(), log.c_str(), parent);
-  if (process < 0) {
-    status_ = ResourceExhausted(
-        "no process for {}: {}; raise the process limit (ulimit -u) or start "
-        "fewer actors",
-        PeerName(child->role.role, child->role.index), strerror(errno));
+  const Result<pid_t> process =
+      StartChild(options_.executable, std::move(words), LogFile(child->role), SIGKILL);
+  if (!process.ok()) {
+    status_ = process.status().WithContext(PeerName(child->role.role, child->role.index));
     return;
   }
-  child->process = process;
+  child->process = *process;
   child->started = now;
 }
 
@@ -190,16 +150,6 @@ int Supervisor::alive() const {
   return int(std::ranges::count_if(children_, [](const Child& c) { return c.process > 0; }));
 }
 
-std::string Supervisor::LogTail(FleetRole role) const {
-  std::ifstream file(LogFile(role), std::ios::ate | std::ios::binary);
-  if (!file) return "none";
-  const std::streamoff size = file.tellg();
-  std::string tail(std::size_t(std::min<std::streamoff>(size, 2000)), '\0');
-  file.seekg(size - std::streamoff(tail.size()));
-  file.read(tail.data(), std::streamsize(tail.size()));
-  while (!tail.empty() && tail.back() == '\n') tail.pop_back();
-  tail.erase(0, tail.rfind('\n') + 1);
-  return tail.empty() ? "none" : tail;
-}
+std::string Supervisor::LogTail(FleetRole role) const { return LastLine(LogFile(role)); }
 
 }  // namespace troop

@@ -130,6 +130,9 @@ Environment::Picture Asterix::Render(const State& state) {
   return minatar::DrawCells(cells, kColors);
 }
 
-TROOP_MINATAR_GAME(Asterix);
+template std::unique_ptr<Environment> MakeMinAtar<Asterix>(minatar::ActionSet, const EnvOptions&);
+template std::unique_ptr<VectorEnv> MakeMinAtarVector<Asterix>(minatar::ActionSet,
+                                                               const EnvOptions&, int,
+                                                               EpisodeSeeder);
 
 }  // namespace troop

@@ -123,6 +123,9 @@ Environment::Picture Breakout::Render(const State& state) {
   return DrawBoard(kSide, kSide, cells);
 }
 
-TROOP_MINATAR_GAME(Breakout);
+template std::unique_ptr<Environment> MakeMinAtar<Breakout>(minatar::ActionSet, const EnvOptions&);
+template std::unique_ptr<VectorEnv> MakeMinAtarVector<Breakout>(minatar::ActionSet,
+                                                                const EnvOptions&, int,
+                                                                EpisodeSeeder);
 
 }  // namespace troop

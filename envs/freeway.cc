@@ -126,6 +126,9 @@ Environment::Picture Freeway::Render(const State& state) {
   return minatar::DrawCells(cells, kColors);
 }
 
-TROOP_MINATAR_GAME(Freeway);
+template std::unique_ptr<Environment> MakeMinAtar<Freeway>(minatar::ActionSet, const EnvOptions&);
+template std::unique_ptr<VectorEnv> MakeMinAtarVector<Freeway>(minatar::ActionSet,
+                                                               const EnvOptions&, int,
+                                                               EpisodeSeeder);
 
 }  // namespace troop

@@ -165,10 +165,4 @@ std::unique_ptr<VectorEnv> MakeMinAtarVector(minatar::ActionSet set, const EnvOp
   return std::make_unique<MinAtarVectorEnv<Game>>(set, options, size, std::move(seeder));
 }
 
-// At the end of a game's own file.
-#define TROOP_MINATAR_GAME(Game)                                                                  \
-  template std::unique_ptr<Environment> MakeMinAtar<Game>(minatar::ActionSet, const EnvOptions&); \
-  template std::unique_ptr<VectorEnv> MakeMinAtarVector<Game>(                                    \
-      minatar::ActionSet, const EnvOptions&, int, EpisodeSeeder)
-
 }  // namespace troop

@@ -261,6 +261,9 @@ Environment::Picture Seaquest::Render(const State& state) {
   return minatar::DrawCells(cells, kColors);
 }
 
-TROOP_MINATAR_GAME(Seaquest);
+template std::unique_ptr<Environment> MakeMinAtar<Seaquest>(minatar::ActionSet, const EnvOptions&);
+template std::unique_ptr<VectorEnv> MakeMinAtarVector<Seaquest>(minatar::ActionSet,
+                                                                const EnvOptions&, int,
+                                                                EpisodeSeeder);
 
 }  // namespace troop

@@ -169,6 +169,10 @@ Environment::Picture SpaceInvaders::Render(const State& state) {
   return minatar::DrawCells(cells, kColors);
 }
 
-TROOP_MINATAR_GAME(SpaceInvaders);
+template std::unique_ptr<Environment> MakeMinAtar<SpaceInvaders>(minatar::ActionSet,
+                                                                 const EnvOptions&);
+template std::unique_ptr<VectorEnv> MakeMinAtarVector<SpaceInvaders>(minatar::ActionSet,
+                                                                     const EnvOptions&, int,
+                                                                     EpisodeSeeder);
 
 }  // namespace troop

@@ -315,6 +315,35 @@ TYPED_TEST(MinAtarTest, ActionsOutsideTheMinimalSetDoNothing) {
   }
 }
 
+// The observations of 400 steps of a vector of 16, nobody moving: episodes last some 100 steps.
+Bytes PlayVector(bool ramping) {
+  EnvOptions options{.max_episode_steps = 0, .sticky_actions = 0, .difficulty_ramping = ramping};
+  auto vector = MakeMinAtarVector<Asterix>(minatar::ActionSet::kFull, options, 16,
+                                           [seed = 0u](int) mutable { return ++seed; });
+  Tensor action(DType::kI32, {16});
+  Bytes all;
+  vector->SubmitReset();
+  vector->Poll();
+  for (int t = 0; t < 400; ++t) {
+    vector->Submit(action);
+    const auto seen = vector->Poll()->observation.as<std::uint8_t>();
+    all.insert(all.end(), seen.begin(), seen.end());
+  }
+  return all;
+}
+
+TEST(MinAtarEnvTest, DifficultyRampingIsTheOptionsChoice) {
+  for (const bool ramping : {false, true}) {
+    MinAtarEnv<Asterix> env(
+        minatar::ActionSet::kFull,
+        {.max_episode_steps = 0, .sticky_actions = 0, .difficulty_ramping = ramping});
+    std::vector<std::byte> cells(std::size_t(kCells<Asterix>));
+    env.Reset(1, cells);
+    EXPECT_EQ(env.state().ramping, ramping);
+  }
+  EXPECT_NE(PlayVector(false), PlayVector(true));
+}
+
 template <class Game>
 class MinAtarUpdateTest : public testing::Test {};
 using GamesWithUpdate = testing::Types<Freeway, SpaceInvaders>;

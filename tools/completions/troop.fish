@@ -1,10 +1,12 @@
 # fish completion for troop. The config keys come from the program, so that they are never stale.
-set -l commands train eval play resume status role config env env-check bench check
+set -l commands train sweep eval play plot resume status role config env env-check bench check
 complete -c troop -f
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -l version -d 'Print the version'
 complete -c troop -l help -d 'Explain'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a train -d 'Start a fleet'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a eval -d 'Play and print returns'
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -a sweep -d 'Several seeds and values'
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -a plot -d 'Curves in one picture'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a play -d 'Draw a game'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a resume -d 'Go on with a run'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a status -d 'How a run is doing'
@@ -24,13 +26,13 @@ complete -c troop -n '__fish_seen_subcommand_from bench' -l seconds -x -d 'How l
 complete -c troop -n '__fish_seen_subcommand_from env' -l language -xa 'c c++ python' -d 'Of the example'
 complete -c troop -n '__fish_seen_subcommand_from env env-check' -l plugin -rF -d 'A shared library'
 complete -c troop -n '__fish_seen_subcommand_from env env-check' -l quick -d 'Seconds, not a minute'
-complete -c troop -n '__fish_seen_subcommand_from train env env-check' -F
+complete -c troop -n '__fish_seen_subcommand_from train sweep env env-check' -F
 # A key of a list (layers[].units) can't be overridden.
-complete -c troop -n '__fish_seen_subcommand_from train resume' \
+complete -c troop -n '__fish_seen_subcommand_from train sweep resume' \
   -a "(troop config --keys 2>/dev/null | string match -v '*[]*' | string replace -r '\$' =)"
-complete -c troop -n '__fish_seen_subcommand_from train' -l dry-run -d 'Only say what would start'
+complete -c troop -n '__fish_seen_subcommand_from train sweep' -l dry-run -d 'Only say what would start'
 complete -c troop -n '__fish_seen_subcommand_from train resume' -l plain -d 'No live block'
-complete -c troop -n '__fish_seen_subcommand_from eval play resume status' -F
+complete -c troop -n '__fish_seen_subcommand_from eval play plot resume status' -F
 complete -c troop -n '__fish_seen_subcommand_from role' \
   -a 'actor replay learner paramserver evaluator'
 complete -c troop -n '__fish_seen_subcommand_from config' -l keys -d 'One key a line'
@@ -44,6 +46,12 @@ complete -c troop -n '__fish_seen_subcommand_from eval play' -l epsilon -x -d 'R
 complete -c troop -n '__fish_seen_subcommand_from eval play' -l seed -x -d 'Of the episodes'
 complete -c troop -n '__fish_seen_subcommand_from play' -l fps -x -d 'Frames per second'
 complete -c troop -n '__fish_seen_subcommand_from play' -l gif -rF -d 'Write an animated GIF'
+complete -c troop -n '__fish_seen_subcommand_from sweep' -l seeds -x -d 'Of each combination'
+complete -c troop -n '__fish_seen_subcommand_from sweep' -l first-seed -x -d 'They go on from it'
+complete -c troop -n '__fish_seen_subcommand_from sweep' -l jobs -x -d 'Runs side by side'
+complete -c troop -n '__fish_seen_subcommand_from plot' -l png -rF -d 'The file to write'
+complete -c troop -n '__fish_seen_subcommand_from plot' -l title -x -d 'Above the picture'
+complete -c troop -n '__fish_seen_subcommand_from plot' -l x -xa 'steps updates minutes' -d 'Axis'
 complete -c troop -n '__fish_seen_subcommand_from play' -l png -rF -d 'Write a strip of frames'
 complete -c troop -n '__fish_seen_subcommand_from eval status' -l json -d 'As JSON'
-complete -c troop -n '__fish_seen_subcommand_from train' -l overwrite -d 'Replace a run'
+complete -c troop -n '__fish_seen_subcommand_from train sweep' -l overwrite -d 'Replace a run'

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+
+namespace troop {
+
+// Starts `program` in a process group of its own (a terminal's Ctrl-C is for the parent alone),
+// with its output appended to the file `log`. It gets `signal_at_end` when this process ends before
+// it, however that ends: no orphan goes on. Errors: kResourceExhausted. REQUIRES: called by a
+// thread that lives as long as this process.
+Result<pid_t> StartChild(const std::string& program, std::vector<std::string> words,
+                         const std::string& log, int signal_at_end);
+// "exit code 1", "killed by signal 9 (Killed)": what waitpid said.
+std::string DescribeExit(int wait_status);
+// The last line of a file that says something; "none".
+std::string LastLine(const std::string& file);
+
+}  // namespace troop

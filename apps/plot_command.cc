@@ -1,0 +1,84 @@
+#include "apps/plot_command.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "apps/curve.h"
+#include "apps/sweep_results.h"
+#include "apps/train.h"
+#include "core/storage.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+
+Result<CurveAxis> AxisOf(const std::string& name) {
+  if (name == "steps") return CurveAxis::kSteps;
+  if (name == "updates") return CurveAxis::kUpdates;
+  if (name == "minutes") return CurveAxis::kMinutes;
+  return InvalidArgument("--x {}: steps, updates or minutes", name);
+}
+
+// Runs of one name in different folders are told apart by those.
+void TellApart(std::vector<CurveGroup>* groups) {
+  std::map<std::string, int> count;
+  for (const CurveGroup& group : *groups) ++count[group.label];
+  for (CurveGroup& group : *groups) {
+    if (count[group.label] < 2) continue;
+    const fs::path folder = group.runs[0].config.log.dir;
+    group.label = folder.filename().string() + "/" + group.label;
+  }
+}
+
+Result<std::vector<CurveGroup>> ReadAll(const PlotOptions& options, CurveAxis axis) {
+  std::vector<CurveGroup> groups;
+  for (const std::string& path : options.paths) {
+    if (fs::exists(fs::path(path) / "config.toml")) {
+      TROOP_ASSIGN_OR_RETURN(RunCurve curve, ReadRunCurve(path, axis));
+      std::string label = curve.name;
+      groups.push_back({std::move(label), {}});
+      groups.back().runs.push_back(std::move(curve));
+      continue;
+    }
+    TROOP_ASSIGN_OR_RETURN(std::vector<CurveGroup> sweep, ReadSweepCurves(path, axis));
+    std::ranges::move(sweep, std::back_inserter(groups));
+  }
+  TellApart(&groups);
+  return groups;
+}
+
+Status Draw(const PlotOptions& options) {
+  TROOP_ASSIGN_OR_RETURN(const CurveAxis axis, AxisOf(options.axis));
+  TROOP_ASSIGN_OR_RETURN(const std::vector<CurveGroup> groups, ReadAll(options, axis));
+  LinePlot plot = PlotCurves(groups, axis);
+  std::vector<std::string> envs;
+  std::size_t points = 0;
+  for (const CurveGroup& group : groups) {
+    for (const RunCurve& run : group.runs) {
+      points += run.xs.size();
+      if (std::ranges::find(envs, run.config.env.id) == envs.end()) {
+        envs.push_back(run.config.env.id);
+      }
+    }
+  }
+  if (points == 0) return NotFound("nothing to draw yet: no run has an evaluation");
+  plot.title = options.title.empty() ? fmt::format("{}", fmt::join(envs, ", ")) : options.title;
+  const fs::path out = fs::absolute(options.out);
+  TROOP_ASSIGN_OR_RETURN(const auto folder, MakeDiskStorage(out.parent_path().string()));
+  TROOP_RETURN_IF_ERROR(folder->WriteAtomic(out.filename().string(), DrawLinePlot(plot).bytes()));
+  fmt::print("wrote {} ({} curves)\n", options.out, groups.size());
+  return Status::Ok();
+}
+
+}  // namespace
+
+int PlotRuns(const PlotOptions& options) {
+  const Status drawn = Draw(options);
+  if (drawn.ok()) return kExitOk;
+  fmt::print(stderr, "troop: {}\n", drawn.message());
+  return ExitCodeFor(drawn);
+}
+
+}  // namespace troop

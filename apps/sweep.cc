@@ -1,0 +1,251 @@
+#include "apps/sweep.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <deque>
+#include <filesystem>
+#include <utility>
+
+#include "apps/child_process.h"
+#include "apps/host.h"
+#include "apps/restore_point.h"
+#include "apps/run_folder.h"
+#include "apps/sweep_results.h"
+#include "apps/train.h"
+#include "learners/checkpoint.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::size_t kResultBytesMax = 1 << 20;
+constexpr int kLookEveryMs = 20;
+
+int Cores() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+}
+
+enum class Standing { kNew, kHalf, kFinished };
+
+// The first line in which two configs differ.
+std::string FirstDifference(const Config& there, const Config& wanted) {
+  const std::string a = ToToml(there), b = ToToml(wanted);
+  std::size_t at = 0;
+  while (at < a.size() && at < b.size() && a[at] == b[at]) ++at;
+  const auto line = [at](const std::string& text) {
+    const std::size_t begin = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;
+    return text.substr(begin, text.find('\n', at) - begin);
+  };
+  return fmt::format("there \"{}\", now \"{}\"", line(a), line(b));
+}
+
+// Trains the runs of a plan that are not finished, some at a time.
+class SweepRunner {
+ public:
+  SweepRunner(SweepPlan plan, Storage* folder)
+      : plan_(std::move(plan)), folder_(folder), standings_(plan_.runs.size()) {}
+
+  // Where each run stands. Errors: kAlreadyExists: a folder holds a run of another config.
+  Status Look(bool overwrite);
+  void Describe(int jobs) const;
+  int Run(int jobs);
+
+ private:
+  struct Child {
+    std::size_t run = 0;
+    pid_t process = 0;
+  };
+  std::string PathOf(std::size_t run) const { return plan_.path + "/" + NameOf(run); }
+  const std::string& NameOf(std::size_t run) const { return plan_.runs[run].config.name; }
+  std::string LogOf(std::size_t run) const { return plan_.path + "/logs/" + NameOf(run) + ".log"; }
+  std::string TitleOf(std::size_t run) const;
+  std::optional<SweepScore> ScoreOf(std::size_t run) const;
+  Result<Standing> StandingOf(std::size_t run) const;
+  Status Start(std::size_t run);
+  void Reap();
+  void HandleSignals(int count);
+  int Conclude(bool interrupted);
+
+  const SweepPlan plan_;
+  Storage* const folder_;
+  std::vector<Standing> standings_;
+  std::deque<std::size_t> waiting_;
+  std::vector<Child> children_;
+  std::size_t ended_ = 0, failed_ = 0;
+  int signalled_ = 0;  // wishes that the children were told
+};
+
+std::string SweepRunner::TitleOf(std::size_t run) const {
+  const std::string& label = plan_.points[plan_.runs[run].point].label;
+  return fmt::format("{}{}seed {}", label, label.empty() ? "" : " ", plan_.runs[run].seed);
+}
+
+std::optional<SweepScore> SweepRunner::ScoreOf(std::size_t run) const {
+  const Result<Buffer> text = folder_->Read(NameOf(run) + "/result.json", kResultBytesMax);
+  return text.ok() ? ParseScore(text->text()) : std::nullopt;
+}
+
+Result<Standing> SweepRunner::StandingOf(std::size_t run) const {
+  if (!folder_->Exists(NameOf(run) + "/config.toml")) return Standing::kNew;
+  TROOP_ASSIGN_OR_RETURN(const Config there, ReadRunConfig(PathOf(run), {}));
+  if (there != plan_.runs[run].config) {
+    return AlreadyExists(
+        "{} holds a run of another config ({}); choose another folder (name=...), or replace all "
+        "runs with --overwrite",
+        PathOf(run), FirstDifference(there, plan_.runs[run].config));
+  }
+  if (ScoreOf(run)) return Standing::kFinished;
+  TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(PathOf(run)));
+  const bool can_go_on =
+      NewestCheckpoint(storage.get()).ok() || NewestRestorePoint(storage.get()).ok();
+  return can_go_on ? Standing::kHalf : Standing::kNew;
+}
+
+Status SweepRunner::Look(bool overwrite) {
+  for (std::size_t run = 0; run < plan_.runs.size(); ++run) {
+    if (!overwrite) {
+      TROOP_ASSIGN_OR_RETURN(standings_[run], StandingOf(run));
+    }
+    if (standings_[run] == Standing::kFinished) {
+      ++ended_;
+    } else {
+      waiting_.push_back(run);
+    }
+  }
+  return Status::Ok();
+}
+
+void SweepRunner::Describe(int jobs) const {
+  fmt::print("{}: {} runs in {}, {} finished, {} side by side\n", plan_.name, plan_.runs.size(),
+             plan_.path, ended_, jobs);
+  for (const std::size_t run : waiting_) {
+    fmt::print("  {}: {}\n", standings_[run] == Standing::kHalf ? "goes on" : "begins",
+               TitleOf(run));
+  }
+}
+
+Status SweepRunner::Start(std::size_t run) {
+  std::vector<std::string> words{"troop", "resume", PathOf(run), "--plain"};
+  if (standings_[run] == Standing::kNew) {
+    const std::string config = "configs/" + NameOf(run) + ".toml";
+    TROOP_RETURN_IF_ERROR(folder_->WriteAtomic(config, ToToml(plan_.runs[run].config)));
+    // What a run that never got to a checkpoint left goes.
+    words = {"troop", "train", plan_.path + "/" + config, "--plain", "--overwrite"};
+  }
+  fs::create_directories(plan_.path + "/logs");
+  // A run that outlives the sweep would hold its folder: it drains, and can be resumed.
+  TROOP_ASSIGN_OR_RETURN(const pid_t process,
+                         StartChild("/proc/self/exe", std::move(words), LogOf(run), SIGTERM));
+  children_.push_back({run, process});
+  return Status::Ok();
+}
+
+void SweepRunner::Reap() {
+  std::erase_if(children_, [this](const Child& child) {
+    int wait_status = 0;
+    if (waitpid(child.process, &wait_status, WNOHANG) != child.process) return false;
+    const std::optional<SweepScore> score = ScoreOf(child.run);
+    if (score) {
+      fmt::print("[{}/{}] {}: {:.2f} ± {:.2f}, {:.1f} minutes\n", ++ended_, plan_.runs.size(),
+                 TitleOf(child.run), score->mean, score->std, score->wall_s / 60);
+    } else if (signalled_ == 0) {
+      ++failed_;
+      fmt::print(stderr, "troop: {} failed ({}); its last words: {}; see {}\n", TitleOf(child.run),
+                 DescribeExit(wait_status), LastLine(LogOf(child.run)), LogOf(child.run));
+    }
+    std::fflush(stdout);
+    return true;
+  });
+}
+
+// The first wish lets the runs drain, the second one kills them.
+void SweepRunner::HandleSignals(int count) {
+  if (count == 0 || signalled_ >= 2 || count == signalled_) return;
+  if (signalled_ == 0) {
+    fmt::print("stopping {} runs: checkpoints first (again to kill at once)\n", children_.size());
+    std::fflush(stdout);
+  }
+  signalled_ = count;
+  waiting_.clear();
+  for (const Child& child : children_) kill(child.process, count == 1 ? SIGTERM : SIGKILL);
+}
+
+int SweepRunner::Run(int jobs) {
+  if (jobs > 1) {  // beside busy neighbours, as roles of a fleet have it; numbers don't change
+    setenv("OMP_NUM_THREADS", "1", 0);
+    setenv("OMP_WAIT_POLICY", "passive", 0);
+  }
+  const SignalWatch signals(nullptr, false);
+  Status trouble;
+  while (!children_.empty() || (!waiting_.empty() && trouble.ok())) {
+    while (trouble.ok() && !waiting_.empty() && children_.size() < std::size_t(jobs)) {
+      const std::size_t run = waiting_.front();
+      waiting_.pop_front();
+      trouble = Start(run);
+    }
+    poll(nullptr, 0, kLookEveryMs);
+    HandleSignals(signals.count());
+    Reap();
+  }
+  if (!trouble.ok()) fmt::print(stderr, "troop: {}\n", trouble.message());
+  const int code = Conclude(signals.count() > 0);
+  return code == kExitOk && !trouble.ok() ? kExitFailed : code;
+}
+
+int SweepRunner::Conclude(bool interrupted) {
+  SweepScores scores;
+  for (std::size_t run = 0; run < plan_.runs.size(); ++run) scores.push_back(ScoreOf(run));
+  const Status written = WriteSweep(folder_, plan_, scores);
+  fmt::print("\n{}\n", SweepTable(plan_, scores));
+  for (const std::string& line : SweepCaption(plan_, scores)) fmt::print("{}\n", line);
+  if (!written.ok()) {
+    fmt::print(stderr, "troop: {}\n", written.message());
+    return kExitFailed;
+  }
+  fmt::print("written: {0}/sweep.md, sweep.png, sweep.json\n", plan_.path);
+  if (interrupted) {
+    fmt::print("stopped; the same command goes on\n");
+    return kExitInterrupted;
+  }
+  return failed_ > 0 ? kExitFailed : kExitOk;
+}
+
+Result<int> TrySweep(const SweepOptions& options) {
+  TROOP_ASSIGN_OR_RETURN(SweepPlan plan, PlanSweep(options.arguments));
+  if (fs::exists(fs::path(plan.path) / "config.toml")) {
+    return AlreadyExists("{} holds a run; choose another folder for the sweep: name=...",
+                         plan.path);
+  }
+  const int jobs = options.jobs > 0 ? options.jobs : RunsAtOnce(plan.runs.front().config, Cores());
+  const bool exists = fs::exists(plan.path);
+  if (options.dry_run && !exists) fmt::print("{} will be made\n", plan.path);
+  std::unique_ptr<Storage> folder = MakeMemoryStorage();
+  std::unique_ptr<StorageLock> lock;
+  if (exists || !options.dry_run) {
+    TROOP_ASSIGN_OR_RETURN(folder, MakeDiskStorage(plan.path));
+  }
+  if (!options.dry_run) {
+    TROOP_ASSIGN_OR_RETURN(lock, folder->Lock("lock", fmt::format("process {}", getpid())));
+  }
+  SweepRunner runner(std::move(plan), folder.get());
+  TROOP_RETURN_IF_ERROR(runner.Look(options.overwrite));
+  runner.Describe(jobs);
+  std::fflush(stdout);
+  return options.dry_run ? kExitOk : runner.Run(jobs);
+}
+
+}  // namespace
+
+int Sweep(const SweepOptions& options) {
+  const Result<int> code = TrySweep(options);
+  if (code.ok()) return *code;
+  fmt::print(stderr, "troop: {}\n", code.status().message());
+  return ExitCodeFor(code.status());
+}
+
+}  // namespace troop

@@ -1,0 +1,162 @@
+#include "apps/sweep_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+#include "apps/run_folder.h"
+
+namespace troop {
+namespace {
+
+constexpr std::size_t kFolderNameMax = 80;
+
+struct Axis {
+  std::string key;
+  std::vector<std::string> values;
+};
+
+// Sorts the overrides into those that vary and those that don't.
+Result<std::vector<Axis>> AxesOf(const std::vector<std::string>& overrides,
+                                 std::vector<std::string>* fixed) {
+  std::vector<Axis> axes;
+  for (const std::string& override : overrides) {
+    const std::size_t equals = override.find('=');
+    const std::string key = override.substr(0, equals);
+    if (key == "seed") {
+      return InvalidArgument("seeds are given by --seeds and --first-seed, not by {}", override);
+    }
+    std::vector<std::string> values;
+    if (equals != std::string::npos) {
+      values = SplitValues(std::string_view(override).substr(equals + 1));
+    }
+    if (values.size() < 2) {
+      fixed->push_back(override);
+      continue;
+    }
+    if (key == "name" || key == "log.dir") {
+      return InvalidArgument("{}: a sweep has one folder, and its runs lie in it", override);
+    }
+    if (std::ranges::count(axes, key, &Axis::key) > 0) {
+      return InvalidArgument("{} varies twice", key);
+    }
+    const std::set<std::string> distinct(values.begin(), values.end());
+    if (distinct.size() < values.size()) return InvalidArgument("{}: a value twice", override);
+    axes.push_back({key, std::move(values)});
+  }
+  return axes;
+}
+
+// All combinations; the last axis varies fastest.
+Result<std::vector<SweepPoint>> Combine(const std::vector<Axis>& axes) {
+  std::vector<SweepPoint> points{{}};
+  for (const Axis& axis : axes) {
+    std::vector<SweepPoint> longer;
+    if (points.size() * axis.values.size() > kSweepRunsMax) {
+      return InvalidArgument("more than {} combinations; vary less", kSweepRunsMax);
+    }
+    for (const SweepPoint& point : points) {
+      for (const std::string& value : axis.values) {
+        SweepPoint& next = longer.emplace_back(point);
+        next.overrides.push_back(axis.key + "=" + value);
+        next.label += (next.label.empty() ? "" : " ") + next.overrides.back();
+      }
+    }
+    points = std::move(longer);
+  }
+  return points;
+}
+
+// A name for the run's folder; `taken` makes those distinct that differ only in what a folder's
+// name can't hold.
+std::string FolderOf(const SweepPoint& point, std::int64_t seed, std::set<std::string>* taken) {
+  std::string name;
+  for (const char c : point.label) {
+    const auto u = static_cast<unsigned char>(c);
+    name += std::isalnum(u) || c == '.' || c == '_' ? c : '-';
+  }
+  name.resize(std::min(name.size(), kFolderNameMax));
+  while (!name.empty() && (name[0] == '.' || name[0] == '-')) name.erase(0, 1);
+  name += fmt::format("{}seed-{}", name.empty() ? "" : "-", seed);
+  std::string distinct = name;
+  for (int i = 2; !taken->insert(distinct).second; ++i) distinct = fmt::format("{}-{}", name, i);
+  return distinct;
+}
+
+Status CheckEvaluation(const Config& config) {
+  if (config.evaluator.enabled && config.evaluator.final_episodes > 0) return Status::Ok();
+  return InvalidArgument(
+      "a sweep compares the scores of the last checkpoints; set evaluator.enabled = true and "
+      "evaluator.final_episodes >= 1");
+}
+
+}  // namespace
+
+std::vector<std::string> SplitValues(std::string_view text) {
+  std::vector<std::string> values{""};
+  int depth = 0;
+  char quote = 0;
+  for (const char c : text) {
+    if (quote != 0) {
+      if (c == quote) quote = 0;
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+    } else if (c == '[' || c == '{') {
+      ++depth;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    } else if (c == ',' && depth == 0) {
+      values.emplace_back();
+      continue;
+    }
+    values.back() += c;
+  }
+  return values;
+}
+
+int RunsAtOnce(const Config& config, int cores) {
+  const bool serial = config.fleet.mode == "serial";
+  const std::int64_t busy = serial ? 1 : config.fleet.actors + config.fleet.learners;
+  return int(std::max<std::int64_t>(1, cores / std::max<std::int64_t>(1, busy)));
+}
+
+Result<SweepPlan> PlanSweep(const SweepArguments& arguments) {
+  if (arguments.seeds < 1 || arguments.first_seed < 0) {
+    return InvalidArgument("--seeds {} from {}: at least one seed, none below 0", arguments.seeds,
+                           arguments.first_seed);
+  }
+  std::vector<std::string> fixed;
+  TROOP_ASSIGN_OR_RETURN(const std::vector<Axis> axes, AxesOf(arguments.overrides, &fixed));
+  SweepPlan plan;
+  TROOP_ASSIGN_OR_RETURN(plan.points, Combine(axes));
+  if (plan.points.size() * std::size_t(arguments.seeds) > kSweepRunsMax) {
+    return InvalidArgument("{} combinations with {} seeds each are more than {} runs; vary less",
+                           plan.points.size(), arguments.seeds, kSweepRunsMax);
+  }
+  std::vector<Config> configs;
+  for (const SweepPoint& point : plan.points) {
+    std::vector<std::string> overrides = fixed;
+    overrides.insert(overrides.end(), point.overrides.begin(), point.overrides.end());
+    TROOP_ASSIGN_OR_RETURN(Config config, LoadConfigFile(arguments.config, overrides));
+    TROOP_RETURN_IF_ERROR(CheckEvaluation(config));
+    configs.push_back(std::move(config));
+  }
+  plan.name = configs[0].name;
+  plan.path = RunPath(configs[0]);
+  std::set<std::string> taken;
+  for (std::int64_t i = 0; i < arguments.seeds; ++i) {
+    plan.seeds.push_back(arguments.first_seed + i);
+    for (std::size_t point = 0; point < plan.points.size(); ++point) {
+      SweepRun run{point, plan.seeds.back(), configs[point]};
+      run.config.seed = run.seed;
+      run.config.name = FolderOf(plan.points[point], run.seed, &taken);
+      run.config.log.dir = plan.path;
+      plan.runs.push_back(std::move(run));
+    }
+  }
+  return plan;
+}
+
+}  // namespace troop

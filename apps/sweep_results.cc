@@ -1,0 +1,215 @@
+#include "apps/sweep_results.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "core/json.h"
+#include "core/version.h"
+
+namespace troop {
+namespace {
+
+constexpr char kFile[] = "sweep.json";
+constexpr std::size_t kFileBytesMax = 64 << 20;
+constexpr std::size_t kCaptionColumns = 150;
+
+double Number(const JsonValue& object, std::string_view key) {
+  const JsonValue* const value = object.Find(key);
+  return value == nullptr ? 0 : value->number;
+}
+
+std::vector<double> FinishedMeans(const SweepPlan& plan, const SweepScores& scores,
+                                  std::size_t point) {
+  std::vector<double> means;
+  for (std::size_t i = 0; i < plan.runs.size(); ++i) {
+    if (plan.runs[i].point == point && scores[i]) means.push_back(scores[i]->mean);
+  }
+  return means;
+}
+
+// "7", or "5 to 9" where runs differ.
+template <class F>
+std::string Range(const SweepScores& scores, F value) {
+  std::set<std::int64_t> values;
+  for (const auto& score : scores) {
+    if (score) values.insert(value(*score));
+  }
+  if (values.empty()) return "no";
+  const auto with_commas = [](std::int64_t n) {
+    std::string text = std::to_string(n);
+    for (int i = int(text.size()) - 3; i > 0; i -= 3) text.insert(std::size_t(i), ",");
+    return text;
+  };
+  const std::string first = with_commas(*values.begin());
+  return values.size() == 1 ? first : first + " to " + with_commas(*values.rbegin());
+}
+
+// The different values of a config's key over all runs: "0.1", or "0.1, 0.05".
+template <class F>
+std::string Values(const SweepPlan& plan, F value) {
+  std::vector<std::string> texts;
+  for (const SweepRun& run : plan.runs) {
+    const std::string text = fmt::format("{}", value(run.config));
+    if (std::ranges::find(texts, text) == texts.end()) texts.push_back(text);
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+std::string RowOf(const SweepPlan& plan, const SweepRun& run,
+                  const std::optional<SweepScore>& score) {
+  JsonObject row;
+  row.Add("run", std::string_view(run.config.name))
+      .Add("point", std::string_view(plan.points[run.point].label))
+      .Add("seed", run.seed)
+      .Add("epsilon", run.config.evaluator.epsilon)
+      .Add("finished", score.has_value());
+  if (!score) return row.str();
+  return row.Add("return_mean", score->mean)
+      .Add("return_std", score->std)
+      .Add("episodes", score->episodes)
+      .Add("steps", score->steps)
+      .Add("updates", score->updates)
+      .Add("wall_s", score->wall_s)
+      .Add("version", std::string_view(score->version))
+      .str();
+}
+
+std::string Json(const SweepPlan& plan, const SweepScores& scores) {
+  std::vector<std::string> rows, points;
+  for (std::size_t i = 0; i < plan.runs.size(); ++i) {
+    rows.push_back(RowOf(plan, plan.runs[i], scores[i]));
+  }
+  for (std::size_t i = 0; i < plan.points.size(); ++i) {
+    JsonObject point;
+    point.Add("point", std::string_view(plan.points[i].label));
+    if (const std::vector<double> means = FinishedMeans(plan, scores, i); !means.empty()) {
+      const MeanInterval interval = BootstrapMean(means);
+      point.Add("seeds", std::int64_t(means.size()))
+          .Add("mean", interval.mean)
+          .Add("low", interval.low)
+          .Add("high", interval.high);
+    }
+    points.push_back(point.str());
+  }
+  return JsonObject()
+             .Add("name", std::string_view(plan.name))
+             .AddRaw("points", JsonArray(points))
+             .AddRaw("runs", JsonArray(rows))
+             .str() +
+         "\n";
+}
+
+std::string LabelOf(const std::string& point, const std::string& sweep) {
+  return point.empty() ? sweep : point;
+}
+
+}  // namespace
+
+std::optional<SweepScore> ParseScore(std::string_view result_json) {
+  const Result<JsonValue> result = ParseJson(result_json);
+  if (!result.ok()) return std::nullopt;
+  const Result<std::string> status = result->String("status");
+  if (!status.ok() || *status != "ok" || result->Find("final_return_mean") == nullptr) {
+    return std::nullopt;
+  }
+  const Result<std::string> version = result->String("version");
+  return SweepScore{.mean = Number(*result, "final_return_mean"),
+                    .std = Number(*result, "final_return_std"),
+                    .wall_s = Number(*result, "wall_s"),
+                    .episodes = std::int64_t(Number(*result, "final_episodes")),
+                    .steps = std::int64_t(Number(*result, "steps")),
+                    .updates = std::int64_t(Number(*result, "updates")),
+                    .version = version.ok() ? *version : "unknown"};
+}
+
+std::string SweepTable(const SweepPlan& plan, const SweepScores& scores) {
+  std::string table = "| |";
+  std::string rule = "|---|";
+  for (const std::int64_t seed : plan.seeds) {
+    table += fmt::format(" seed {} |", seed);
+    rule += "--:|";
+  }
+  table += " mean | 95 % interval |\n" + rule + "--:|--:|\n";
+  for (std::size_t point = 0; point < plan.points.size(); ++point) {
+    table += fmt::format("| {} |", LabelOf(plan.points[point].label, plan.name));
+    for (std::size_t i = 0; i < plan.runs.size(); ++i) {
+      if (plan.runs[i].point != point) continue;
+      table += scores[i] ? fmt::format(" {:.2f} |", scores[i]->mean) : " – |";
+    }
+    const std::vector<double> means = FinishedMeans(plan, scores, point);
+    if (means.empty()) {
+      table += " – | – |\n";
+      continue;
+    }
+    const MeanInterval m = BootstrapMean(means);
+    table += fmt::format(" {:.2f} | {:.2f} to {:.2f} |\n", m.mean, m.low, m.high);
+  }
+  return table;
+}
+
+std::vector<std::string> SweepCaption(const SweepPlan& plan, const SweepScores& scores) {
+  std::set<std::string> versions{kTroopVersion};
+  for (const auto& score : scores) {
+    if (score) versions.insert(score->version);
+  }
+  const auto finished = std::ranges::count_if(scores, [](const auto& s) { return s.has_value(); });
+  std::vector<std::string> lines = {
+      fmt::format("{}: {} agent steps, {} updates; {} of {} runs finished, seeds {} to {}.",
+                  Values(plan, [](const Config& c) { return c.env.id; }),
+                  Range(scores, [](const SweepScore& s) { return s.steps; }),
+                  Range(scores, [](const SweepScore& s) { return s.updates; }), finished,
+                  scores.size(), plan.seeds.front(), plan.seeds.back()),
+      fmt::format("Scores: mean return of the last checkpoint (never the best) over {} episodes "
+                  "with epsilon {}.",
+                  Range(scores, [](const SweepScore& s) { return s.episodes; }),
+                  Values(plan, [](const Config& c) { return c.evaluator.epsilon; })),
+      fmt::format("Intervals: percentile bootstrap of the mean over seeds, 95 %. troop {}.",
+                  fmt::join(versions, ", "))};
+  for (std::string& line : lines) line.resize(std::min(line.size(), kCaptionColumns));
+  return lines;
+}
+
+Status WriteSweep(Storage* folder, const SweepPlan& plan, const SweepScores& scores) {
+  TROOP_RETURN_IF_ERROR(folder->WriteAtomic(kFile, Json(plan, scores)));
+  const std::vector<std::string> caption = SweepCaption(plan, scores);
+  TROOP_RETURN_IF_ERROR(folder->WriteAtomic(
+      "sweep.md", SweepTable(plan, scores) + fmt::format("\n{}\n", fmt::join(caption, "\n"))));
+  TROOP_ASSIGN_OR_RETURN(const std::vector<CurveGroup> groups,
+                         ReadSweepCurves(plan.path, CurveAxis::kSteps));
+  LinePlot plot = PlotCurves(groups, CurveAxis::kSteps);
+  plot.title = plan.name;
+  plot.caption = caption;
+  return folder->WriteAtomic("sweep.png", DrawLinePlot(plot).bytes());
+}
+
+Result<std::vector<CurveGroup>> ReadSweepCurves(const std::string& path, CurveAxis axis) {
+  if (!std::filesystem::exists(std::filesystem::path(path) / kFile)) {
+    return NotFound("{}: neither a run (no config.toml) nor a sweep (no {})", path, kFile);
+  }
+  TROOP_ASSIGN_OR_RETURN(const auto folder, MakeDiskStorage(path));
+  TROOP_ASSIGN_OR_RETURN(const Buffer text, folder->Read(kFile, kFileBytesMax));
+  TROOP_ASSIGN_OR_RETURN(const JsonValue sweep, ParseJson(text.text()));
+  const JsonValue* const runs = sweep.Find("runs");
+  const Result<std::string> name = sweep.String("name");
+  if (runs == nullptr || !name.ok()) return DataLoss("{}/{} is no sweep's", path, kFile);
+  std::vector<CurveGroup> groups;
+  for (const JsonValue& row : runs->array) {
+    TROOP_ASSIGN_OR_RETURN(const std::string run, row.String("run"));
+    TROOP_ASSIGN_OR_RETURN(const std::string point, row.String("point"));
+    if (!folder->Exists(run + "/config.toml")) continue;
+    const std::string label = LabelOf(point, *name);
+    auto group = std::ranges::find(groups, label, &CurveGroup::label);
+    if (group == groups.end()) {
+      groups.push_back({.label = label});
+      group = groups.end() - 1;
+    }
+    TROOP_ASSIGN_OR_RETURN(RunCurve curve, ReadRunCurve(path + "/" + run, axis));
+    group->runs.push_back(std::move(curve));
+  }
+  return groups;
+}
+
+}  // namespace troop

@@ -1,0 +1,109 @@
+// troop sweep and troop plot, with real runs.
+
+#include "tests/system/troop_process.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+
+class SweepSystemTest : public SystemTest {
+ protected:
+  std::unique_ptr<Troop> Sweep(const std::vector<std::string>& more,
+                               const std::vector<std::string>& environment = {}) const {
+    std::vector<std::string> words =
+        TrainWords({"name=trial", "fleet.mode=serial", "learner.total_steps=2001",
+                    "checkpoint.every_updates=60", "actor.n_step=1,3", "--seeds", "2"});
+    words[0] = "sweep";
+    words.insert(words.end(), more.begin(), more.end());
+    return Start(words, environment);
+  }
+  std::string trial() const { return run("trial"); }
+  std::map<std::string, std::string> Results() const {
+    std::map<std::string, std::string> results;
+    for (const auto& entry : fs::recursive_directory_iterator(trial())) {
+      const std::string path = entry.path().string();
+      if (path.ends_with("result.json")) results[path] = FileText(path);
+    }
+    return results;
+  }
+  static bool HasCheckpoint(const std::string& run) {
+    std::error_code error;
+    const fs::directory_iterator entries(run + "/checkpoints", error);
+    return !error && std::ranges::any_of(entries, [](const auto& entry) {
+      return !entry.path().has_extension();  // not .tmp: whole
+    });
+  }
+  static int Lines(const std::string& text, const std::string& begin) {
+    int count = 0;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) count += line.starts_with(begin);
+    return count;
+  }
+};
+
+TEST_F(SweepSystemTest, FinishedRunsAreNotRunAgain) {
+  const auto first = Sweep({});
+  ASSERT_EQ(first->Wait(), 0) << first->output();
+  EXPECT_EQ(Lines(first->output(), "["), 4) << first->output();
+  const auto results = Results();
+  EXPECT_EQ(results.size(), 4u);
+  const JsonValue sweep = Json(trial() + "/sweep.json");
+  EXPECT_EQ(sweep.Find("runs")->array.size(), 4u);
+  EXPECT_EQ(sweep.Find("points")->array[1].Find("seeds")->number, 2);
+  EXPECT_TRUE(FileHas(trial() + "/sweep.md", "| actor.n_step=3 |"));
+  EXPECT_TRUE(FileText(trial() + "/sweep.png").starts_with("\x89PNG"));
+  const auto again = Sweep({});
+  ASSERT_EQ(again->Wait(), 0) << again->output();
+  EXPECT_EQ(Lines(again->output(), "["), 0) << again->output();
+  EXPECT_TRUE(FileHas(trial() + "/sweep.md", "| actor.n_step=3 |"));
+  EXPECT_EQ(Results(), results);
+  const auto other = Sweep({"replay.alpha=0.9"});
+  EXPECT_EQ(other->Wait(), 3) << other->output();
+  EXPECT_NE(other->output().find("alpha = 0.9"), std::string::npos) << other->output();
+  EXPECT_EQ(Results(), results);
+  const auto plot =
+      Start({"plot", trial(), trial() + "/actor.n_step-1-seed-1", "--png", folder() + "/both.png"});
+  EXPECT_EQ(plot->Wait(), 0) << plot->output();
+  EXPECT_NE(plot->output().find("(3 curves)"), std::string::npos) << plot->output();
+  EXPECT_TRUE(FileText(folder() + "/both.png").starts_with("\x89PNG"));
+}
+
+TEST_F(SweepSystemTest, ARunThatDiedFailsAloneAndGoesOnNextTime) {
+  const auto first =
+      Sweep({"--jobs", "2"}, {"TROOP_FAILPOINT=checkpoint.installed:2:kill:" + folder() + "/dead"});
+  EXPECT_EQ(first->Wait(), 1) << first->output();
+  EXPECT_NE(first->output().find("killed by signal 9"), std::string::npos) << first->output();
+  const auto results = Results();
+  EXPECT_EQ(results.size(), 3u) << "the others were trained";
+  const auto again = Sweep({});
+  ASSERT_EQ(again->Wait(), 0) << again->output();
+  EXPECT_EQ(Lines(again->output(), "  goes on:"), 1) << again->output();
+  EXPECT_EQ(Lines(again->output(), "["), 1) << again->output();
+  EXPECT_EQ(Results().size(), 4u);
+  for (const auto& [path, text] : results) EXPECT_EQ(FileText(path), text);
+}
+
+TEST_F(SweepSystemTest, ASweepThatIsStoppedDrainsItsRuns) {
+  const auto sweep = Sweep({"--jobs", "1", "learner.total_steps=4e6"});
+  const std::string first = trial() + "/actor.n_step-1-seed-1";
+  ASSERT_TRUE(Await([&] { return HasCheckpoint(first); })) << sweep->output();
+  sweep->Signal(SIGTERM);
+  EXPECT_EQ(sweep->Wait(), 130) << sweep->output();
+  EXPECT_NE(sweep->output().find("the same command goes on"), std::string::npos);
+  EXPECT_EQ(*Json(first + "/result.json").String("status"), "interrupted");
+  EXPECT_FALSE(fs::exists(trial() + "/actor.n_step-3-seed-1/config.toml")) << "no new one began";
+  const auto look = Sweep({"--dry-run", "learner.total_steps=4e6"});
+  EXPECT_EQ(look->Wait(), 0) << look->output();
+  EXPECT_EQ(Lines(look->output(), "  begins:"), 3) << look->output();
+}
+
+TEST_F(SweepSystemTest, WhatCannotBeDrawnIsRefused) {
+  EXPECT_EQ(Start({"plot", folder()})->Wait(), 2);
+  EXPECT_EQ(Start({"plot", folder() + "/none"})->Wait(), 2);
+  EXPECT_EQ(Start({"plot", folder(), "--x", "miles"})->Wait(), 2);
+  EXPECT_EQ(Start({"plot"})->Wait(), 2);
+}
+
+}  // namespace
+}  // namespace troop
