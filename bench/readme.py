@@ -3,11 +3,11 @@ import json
 
 BEGIN, END = "<!-- numbers:begin -->", "<!-- numbers:end -->"
 SUITES = ("env", "nn", "learn", "pong", "gorila", "e2e", "replay", "collective",
-          "paramserver", "codec", "sharding", "faults", "soak")
+          "paramserver", "codec", "sharding", "text", "faults", "soak")
 TITLES = {"env": "Environments", "nn": "Networks", "learn": "Learning", "pong": "Atari",
           "gorila": "Gorila", "e2e": "End to end", "replay": "Replay", "collective": "Collectives",
           "paramserver": "Parameter shards", "codec": "Codecs of gradients",
-          "sharding": "Sharding of parameters",
+          "sharding": "Sharding of parameters", "text": "Tokens",
           "faults": "Faults", "soak": "Soak"}
 NONE = "No full run is recorded yet: `bench/run env nn learn e2e`."
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <tuple>
 
 namespace troop {
 
@@ -9,26 +10,25 @@ namespace troop {
 // bytes are free. Where the front of the array is nearly full it is no longer looked at.
 class PieceTrie::Builder {
  public:
-  using String = std::pair<std::string_view, std::int32_t>;
-
   explicit Builder(std::vector<Node>* nodes) : nodes_(*nodes) {}
 
   // strings: sorted, without doubles; they share their first `depth` bytes, which lead to `node`.
-  void Place(std::int32_t node, std::span<const String> strings, std::size_t depth) {
-    if (strings.front().first.size() == depth) {
-      nodes_[node].value = strings.front().second;
+  void Place(std::int32_t node, std::span<const Entry> strings, std::size_t depth) {
+    if (strings.front().text.size() == depth) {
+      nodes_[node].value = strings.front().value;
+      nodes_[node].weight = strings.front().weight;
       strings = strings.subspan(1);
     }
     if (strings.empty()) return;
     struct Child {
       unsigned char byte;
-      std::span<const String> strings;
+      std::span<const Entry> strings;
     };
     std::vector<Child> children;
     for (std::size_t begin = 0; begin < strings.size();) {
-      const char byte = strings[begin].first[depth];
+      const char byte = strings[begin].text[depth];
       std::size_t end = begin + 1;
-      while (end < strings.size() && strings[end].first[depth] == byte) ++end;
+      while (end < strings.size() && strings[end].text[depth] == byte) ++end;
       children.push_back({static_cast<unsigned char>(byte), strings.subspan(begin, end - begin)});
       begin = end;
     }
@@ -64,21 +64,23 @@ class PieceTrie::Builder {
   std::size_t first_free_ = 1;
 };
 
-Result<PieceTrie> PieceTrie::Make(std::vector<std::pair<std::string_view, std::int32_t>> strings) {
-  std::sort(strings.begin(), strings.end());
-  for (std::size_t i = 0; i < strings.size(); ++i) {
-    const std::string_view text = strings[i].first;
+Result<PieceTrie> PieceTrie::Make(std::vector<Entry> entries) {
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return std::tie(a.text, a.value) < std::tie(b.text, b.value);
+  });
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const std::string_view text = entries[i].text;
     if (text.empty() || text.size() > kBytesMax) {
-      return InvalidArgument("piece {} has {} bytes: from 1 to {} are allowed", strings[i].second,
+      return InvalidArgument("piece {} has {} bytes: from 1 to {} are allowed", entries[i].value,
                              text.size(), kBytesMax);
     }
-    if (i > 0 && text == strings[i - 1].first) {
-      return InvalidArgument("pieces {} and {} are the same: {:?}", strings[i - 1].second,
-                             strings[i].second, text);
+    if (i > 0 && text == entries[i - 1].text) {
+      return InvalidArgument("pieces {} and {} are the same: {:?}", entries[i - 1].value,
+                             entries[i].value, text);
     }
   }
   PieceTrie trie;
-  if (!strings.empty()) Builder(&trie.nodes_).Place(kRoot, strings, 0);
+  if (!entries.empty()) Builder(&trie.nodes_).Place(kRoot, entries, 0);
   return trie;
 }
 

@@ -18,6 +18,8 @@ namespace {
 
 constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // U+2581, what stands for a space
 constexpr float kUnknownPenalty = 10;  // below the worst score (SentencePiece, unigram_model.cc)
+// In the trie, in place of a score, which is finite.
+constexpr float kUserDefined = std::numeric_limits<float>::infinity();
 constexpr double kUserDefinedMargin = 0.1;  // the same: what keeps two of them apart
 
 std::size_t CharacterBytes(char lead) {
@@ -147,12 +149,6 @@ class Unigram final : public Tokenizer {
 
  private:
   using Type = SentencePieceModel::Type;
-  struct Score {
-    double value;
-    bool user_defined;
-    bool unused;
-  };
-
   void FindScores();
   void FindPiecesToCutAgain();
   std::vector<TokenId> CutWithoutComma(std::string_view piece) const;
@@ -170,14 +166,12 @@ class Unigram final : public Tokenizer {
   // some ties otherwise than SentencePiece.
   float score_min_ = std::numeric_limits<float>::max();
   float score_max_ = std::numeric_limits<float>::min();
-  std::vector<Score> scores_;
   // Sorted by the piece: the ids that stand in its place.
   std::vector<std::pair<TokenId, std::vector<TokenId>>> cut_again_;
 };
 
 void Unigram::FindScores() {
   for (const auto& piece : model_.pieces) {
-    scores_.push_back({piece.score, piece.type == Type::kUserDefined, piece.type == Type::kUnused});
     if (piece.type != Type::kNormal) continue;
     score_min_ = std::min(score_min_, piece.score);
     score_max_ = std::max(score_max_, piece.score);
@@ -252,10 +246,9 @@ void Unigram::EncodePrepared(std::string_view text, std::vector<TokenId>* ids) c
       node = trie_.Next(node, normal[i++]);
       if (node == PieceTrie::kNone) break;
       const TokenId id = trie_.value(node);
-      if (id == PieceTrie::kNone || scores_[id].unused) continue;
-      const double score = scores_[id].user_defined
-                               ? double(float(i - begin) * score_max_) - kUserDefinedMargin
-                               : scores_[id].value;
+      if (id == PieceTrie::kNone) continue;
+      double score = trie_.weight(node);
+      if (score == kUserDefined) score = double(float(i - begin) * score_max_) - kUserDefinedMargin;
       offer(begin, i, score + score_here, id);
       has_single |= i == next;
     }
@@ -269,8 +262,6 @@ void Unigram::EncodePrepared(std::string_view text, std::vector<TokenId>* ids) c
   }
   std::reverse(ids->begin() + std::ptrdiff_t(first), ids->end());
 }
-
-using Strings = std::vector<std::pair<std::string_view, std::int32_t>>;
 
 Result<SpecialTokens> FindSpecial(const SentencePieceModel& model) {
   SpecialTokens special;
@@ -331,13 +322,15 @@ Result<std::unique_ptr<Tokenizer>> MakeUnigram(std::string_view bytes,
   TROOP_ASSIGN_OR_RETURN(SentencePieceModel model, ParseSentencePieceModel(bytes));
   TROOP_ASSIGN_OR_RETURN(const SpecialTokens special, FindSpecial(model));
   TROOP_ASSIGN_OR_RETURN(Charsmap charsmap, Charsmap::Make(model.charsmap));
-  Strings pieces, user_defined;
+  std::vector<PieceTrie::Entry> pieces, user_defined;
   for (std::size_t id = 0; id < model.pieces.size(); ++id) {
     const auto& [text, score, type] = model.pieces[id];
     if (type == Type::kByte) return InvalidArgument("piece {} is a byte, which is not read", id);
-    if (type == Type::kControl || type == Type::kUnknown) continue;
-    pieces.push_back({text, std::int32_t(id)});
-    if (type == Type::kUserDefined) user_defined.push_back({text, std::int32_t(id)});
+    if (type == Type::kNormal) pieces.push_back({text, std::int32_t(id), score});
+    if (type == Type::kUserDefined) {
+      pieces.push_back({text, std::int32_t(id), kUserDefined});
+      user_defined.push_back({text, std::int32_t(id)});
+    }
   }
   TROOP_ASSIGN_OR_RETURN(PieceTrie trie, PieceTrie::Make(std::move(pieces)));
   TROOP_ASSIGN_OR_RETURN(PieceTrie user_trie, PieceTrie::Make(std::move(user_defined)));

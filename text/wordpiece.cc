@@ -60,7 +60,7 @@ class WordPiece final : public Tokenizer {
     }
   }
   Status MakeTries() {
-    std::vector<std::pair<std::string_view, std::int32_t>> first, later;
+    std::vector<PieceTrie::Entry> first, later;
     for (std::size_t id = 0; id < pieces_.size(); ++id) {
       const std::string_view piece = pieces_[id];
       first.push_back({piece, std::int32_t(id)});

@@ -8,8 +8,8 @@ import dataclasses
 import pathlib
 import re
 
-PRODUCT = ("python", "core", "net", "collective", "replay", "nn", "kernels", "envs", "actors",
-           "learners", "paramserver", "apps")
+PRODUCT = ("python", "core", "net", "collective", "replay", "nn", "kernels", "envs", "text",
+           "actors", "learners", "paramserver", "apps")
 CHANGED_LINES_MAX = 4   # added and removed together: a mutant is one fault
 HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 

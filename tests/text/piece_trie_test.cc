@@ -29,7 +29,9 @@ TEST(PieceTrieTest, HoldsWhatAMapHolds) {
       return text;
     };
     for (int i = 0; i < 400; ++i) map.emplace(draw(), i);
-    const auto trie = PieceTrie::Make({map.begin(), map.end()});
+    std::vector<PieceTrie::Entry> entries;
+    for (const auto& [text, value] : map) entries.push_back({text, value});
+    const auto trie = PieceTrie::Make(entries);
     ASSERT_TRUE(trie.ok());
     for (const auto& [text, value] : map) EXPECT_EQ(Find(*trie, text), value);
     for (int i = 0; i < 2000; ++i) {

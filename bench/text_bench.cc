@@ -1,0 +1,109 @@
+// Tokens of the 50,000 labelled reviews of IMDB, one core.
+//
+//   text_bench [--quick]
+//
+// Reads $TROOP_DATA (or ../shared/data): imdb/aclImdb_labeled.tar.xz and tokenizers/. First the ids
+// of all reviews are compared with what the reference tokenizers gave, by their SHA-256; then the
+// time that they take is printed, a JSON line a tokenizer. `check` is the number of reviews, and of
+// their tokens. With --quick every tenth review is timed.
+#include <fmt/format.h>
+#include <stdlib.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "core/sha256.h"
+#include "text/reviews.h"
+#include "text/tokenizer.h"
+
+namespace troop {
+namespace {
+
+constexpr int kRepeats = 3;
+
+struct Case {
+  const char* name;
+  const char* vocabulary;
+  const char* sha256;  // of each review's length (u32) and ids (u16), little-endian
+};
+constexpr Case kCases[] = {
+    {"bert-uncased-imdb", "bert-base-uncased-vocab.txt",
+     "290206ebb66c1cdc88f84a4f3b078a616007d436698193a50aacbab1768f0aa3"},
+    {"albert-imdb", "albert-spiece.model",
+     "ab54861b7a7e1a3783864b4aa39a30598e4c2ed823fbac207d7ac0ee2a4c32f3"},
+};
+
+using Texts = std::vector<std::string>;
+
+Result<Texts> ReadTexts(const std::string& data) {
+  TROOP_ASSIGN_OR_RETURN(Reviews reviews, ReadReviews(data + "/imdb/aclImdb_labeled.tar.xz"));
+  Texts texts;
+  for (std::vector<Review>* set : {&reviews.train, &reviews.test}) {
+    for (Review& review : *set) texts.push_back(std::move(review.text));
+  }
+  return texts;
+}
+
+template <class T>
+void Append(T value, std::string* out) {
+  out->append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+Status Verify(const Tokenizer& tokenizer, const Texts& texts, const Case& c) {
+  std::string bytes;
+  for (const std::string& text : texts) {
+    const std::vector<TokenId> ids = EncodeWithEnds(tokenizer, text, std::size_t{1} << 30);
+    Append(std::uint32_t(ids.size()), &bytes);
+    for (const TokenId id : ids) Append(std::uint16_t(id), &bytes);
+  }
+  const std::string found = Sha256Hex(bytes);
+  if (found == c.sha256) return {};
+  return DataLoss("{}: ids with SHA-256 {}, not {}", c.name, found, c.sha256);
+}
+
+Status Measure(const std::string& data, const Texts& texts, const Case& c, bool quick) {
+  TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
+                         MakeTokenizer(data + "/tokenizers/" + c.vocabulary, {}));
+  TROOP_RETURN_IF_ERROR(Verify(*tokenizer, texts, c));
+  const std::size_t step = quick ? 10 : 1;
+  std::size_t reviews = 0, tokens = 0;
+  std::string values;
+  for (int repeat = 0; repeat < kRepeats; ++repeat) {
+    reviews = tokens = 0;
+    const auto begin = std::chrono::steady_clock::now();
+    std::vector<TokenId> ids;
+    for (std::size_t i = 0; i < texts.size(); i += step) {
+      ids.clear();
+      tokenizer->Encode(texts[i], &ids);
+      tokens += ids.size() + 2;  // [CLS] and [SEP]
+      ++reviews;
+    }
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    values += fmt::format("{}{:.4f}", repeat > 0 ? ", " : "", taken.count());
+  }
+  fmt::print(
+      "{{\"case\": \"{}\", \"metric\": \"time\", \"unit\": \"s\", \"values\": [{}], "
+      "\"check\": [{}, {}]}}\n",
+      c.name, values, reviews, tokens);
+  return {};
+}
+
+Status Run(bool quick) {
+  const char* folder = getenv("TROOP_DATA");
+  const std::string data = folder != nullptr ? folder : "../shared/data";
+  TROOP_ASSIGN_OR_RETURN(const Texts texts, ReadTexts(data));
+  for (const Case& c : kCases) TROOP_RETURN_IF_ERROR(Measure(data, texts, c, quick));
+  return {};
+}
+
+}  // namespace
+}  // namespace troop
+
+int main(int argc, char** argv) {
+  const troop::Status status = troop::Run(argc > 1 && std::strcmp(argv[1], "--quick") == 0);
+  if (!status.ok()) fmt::print(stderr, "{}\n", status.ToString());
+  return status.ok() ? 0 : 1;
+}
