@@ -4,7 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "core/log.h"
 #include "nn/encoder_layer.h"
 #include "nn/transformer_ends.h"
 
@@ -31,7 +30,9 @@ std::span<const std::int32_t> Numbers(const ConstTensor& tensor) {
   return tensor.empty() ? std::span<const std::int32_t>() : tensor.as<std::int32_t>();
 }
 
-struct TransformerPacked final : Packed {};
+struct TransformerPacked final : Packed {
+  DType compute = DType::kF32;
+};
 
 class Transformer final : public Module {
  public:
@@ -76,9 +77,9 @@ class Transformer final : public Module {
   }
 
   std::unique_ptr<Packed> MakePacked(Precision precision) const override {
-    if (precision == Precision::kBF16)
-      LogWarning("transformers have no bf16 products yet: computing in fp32 instead");
-    return std::make_unique<TransformerPacked>();
+    auto packed = std::make_unique<TransformerPacked>();
+    packed->compute = ActivationDType(precision);
+    return packed;
   }
   void Pack(std::span<const float>, Packed*) const override {}  // weights are taken as they lie
 
@@ -89,15 +90,15 @@ class Transformer final : public Module {
     const Scratch scratch = TakeScratch(workspace, SizesOf(batch));
     Arena keeper(cache.empty() ? workspace.rest() : cache);
     const Kept kept = TakeKept(keeper, SizesOf(batch), !cache.empty());
-    const float* const value = context.value.data();
-    embedding_.Forward(value, batch, kept.embedding, scratch.layer.drop);
+    const Params params = ParamsOf(context);
+    embedding_.Forward(params, batch, kept.embedding, scratch.layer.drop);
     const float* x = kept.embedding.out;
     for (std::int64_t use = 0; use < options_.config.layers; ++use) {
       const EncoderLayer::Kept& mine = KeptOf(kept, use);
-      LayerOf(use).Forward(value, batch, use, x, mine, scratch.layer);
+      LayerOf(use).Forward(params, batch, use, x, mine, scratch.layer);
       x = mine.out;
     }
-    head_.Forward(value, batch, x, kept.head, out[0].data<float>(), scratch.layer.drop);
+    head_.Forward(params, batch, x, kept.head, out[0].data<float>(), scratch.layer.drop);
   }
 
   void Backward(const StepContext& context, std::span<const ConstTensor> in,
@@ -108,11 +109,8 @@ class Transformer final : public Module {
     Arena workspace(context.workspace), keeper(cache);
     const Scratch scratch = TakeScratch(workspace, SizesOf(batch));
     const Kept kept = TakeKept(keeper, SizesOf(batch), true);
-    Params params{context.value.data(), nullptr};
-    if (!context.gradient.empty()) {
-      params.gradient = context.gradient.data();
-      if (!context.accumulate) ClearGradient(context.gradient);
-    }
+    const Params params = ParamsOf(context);
+    if (!context.accumulate && params.gradient != nullptr) ClearGradient(context.gradient);
     head_.Backward(params, batch, kept.head, dout[0].data<float>(), scratch.dy, scratch.head,
                    scratch.layer.drop);
     Tell(context, head_begin_);
@@ -156,6 +154,12 @@ class Transformer final : public Module {
     const Status status = CheckTokens(options_.config, batch);
     TROOP_CHECK(status.ok(), "{}", status.ToString());
     return batch;
+  }
+
+  static Params ParamsOf(const StepContext& context) {
+    const auto* const packed = static_cast<const TransformerPacked*>(context.packed);
+    return {context.value.data(), context.gradient.empty() ? nullptr : context.gradient.data(),
+            packed == nullptr ? DType::kF32 : packed->compute};
   }
 
   // What f takes of an arena, in bytes.

@@ -63,8 +63,9 @@ struct TokenBatch {
 // the first that is not. O(T + M).
 Status CheckTokens(const TransformerConfig& config, const TokenBatch& batch);
 
-// Computes in f32, whatever precision is asked for. Output: see TransformerHead, f32. Parameters
-// lie in the order of use, so that gradients are ready from the end on. The same bytes at every
+// Output: see TransformerHead, f32. Precision::kBF16 rounds the operands of products, on any
+// machine (MatMulBF16); all else, sums and weights are f32. Parameters lie in the order of use, so
+// that gradients are ready from the end on. The same bytes at every
 // run on one machine; a sequence's hidden states don't depend on what it is packed with beyond
 // rounding. Errors: kInvalidArgument.
 Result<std::unique_ptr<Module>> MakeTransformer(const TransformerOptions& options);
