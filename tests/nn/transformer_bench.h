@@ -80,6 +80,7 @@ class TransformerBench {
     cache_ = Poison(made->cache_bytes);
     workspace_ = Poison(made->workspace_bytes);
   }
+  std::size_t cache_bytes() const { return cache_.size(); }
   void Forward(bool keep = true) {
     module->Forward(Context(), inputs, {&out, 1}, keep ? cache_.bytes() : Cache{});
   }

@@ -171,6 +171,31 @@ TEST(TransformerTest, InferenceGivesTheBytesOfTraining) {
   }
 }
 
+TEST(TransformerTest, RecomputationGivesTheBytesOfWhatIsKeptInLessMemory) {
+  const Batch batch({5, 20});
+  for (const Family family : kFamilies) {
+    TransformerOptions options{.config = TinyTransformer(family, 0.25f)};
+    options.config.layers = 4;
+    std::vector<float> gradient;
+    std::size_t bytes = 0;
+    for (const bool recompute : {false, true}) {
+      options.recompute = recompute;
+      TransformerBench bench(options);
+      bench.SetBatch(batch.view(true));
+      bench.Forward();
+      Tensor dlogits;
+      bench.Loss(std::vector<std::int32_t>{0, 1}, &dlogits);
+      bench.Backward(dlogits);
+      if (recompute) {
+        EXPECT_EQ(bench.gradient, gradient);
+        EXPECT_LT(bench.cache_bytes(), bytes / 2);
+      }
+      gradient = bench.gradient;
+      bytes = bench.cache_bytes();
+    }
+  }
+}
+
 // Operands have 8 bits: a product of sums is off by some 2^-8, and the gradient by little more.
 TEST(TransformerTest, BF16GivesNearlyTheLogitsAndGradientsOfF32) {
   for (const Family family : kFamilies) {
