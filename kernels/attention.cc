@@ -28,7 +28,8 @@ class Head {
         scale_(1 / std::sqrt(float(shape.width))),
         scores_(scratch),
         dscores_(scratch + kQueries * length_),
-        factors_(scratch + 2 * kQueries * length_) {
+        factors_(scratch + 2 * kQueries * length_),
+        multiply_(shape.compute == DType::kBF16 ? &MatMulBF16 : &MatMul) {
     if (batch.dropout.empty() || shape.rate == 0) return;
     drops_ = true;
     site_ = {batch.dropout[sequence], batch.site};
@@ -38,10 +39,10 @@ class Head {
     const float* const q = At(qkv, 0);
     for (std::int64_t i = 0; i < length_; i += kQueries) {
       const std::int64_t n = std::min(kQueries, length_ - i);
-      MatMul(Scores(n), q + i * row_, At(qkv, 1), 0, scores_);
+      multiply_(Scores(n), q + i * row_, At(qkv, 1), 0, scores_);
       kernels_.softmax(n, length_, scale_, scores_, Lse(lse, i), shape_.heads);
       Drop(i, n, scores_);
-      MatMul(Values(n), scores_, At(qkv, 2), 0, Out(out, i));
+      multiply_(Values(n), scores_, At(qkv, 2), 0, Out(out, i));
     }
   }
 
@@ -50,12 +51,12 @@ class Head {
     for (std::int64_t i = 0; i < length_; i += kQueries) {
       const std::int64_t n = std::min(kQueries, length_ - i);
       const float keep = i == 0 ? 0 : 1;  // sums over the queries begin with the first
-      MatMul(Scores(n), At(qkv, 0) + i * row_, At(qkv, 1), 0, scores_);
+      multiply_(Scores(n), At(qkv, 0) + i * row_, At(qkv, 1), 0, scores_);
       kernels_.softmax_again(n, length_, scale_, Lse(lse, i), shape_.heads, scores_);
       // Gradient of the dropped softmax, then of the softmax.
       MatMulShape by_value = Scores(n);
       by_value.lda = out_row_;
-      MatMul(by_value, Out(dout, i), At(qkv, 2), 0, dscores_);
+      multiply_(by_value, Out(dout, i), At(qkv, 2), 0, dscores_);
       const float* dropped = scores_;
       if (drops_) {
         MakeFactors(i, n);
@@ -63,14 +64,14 @@ class Head {
         kernels_.multiply(n * length_, scores_, factors_, factors_);
         dropped = factors_;
       }
-      MatMul(Sums(n, out_row_), dropped, Out(dout, i), keep, At(dqkv, 2));
+      multiply_(Sums(n, out_row_), dropped, Out(dout, i), keep, At(dqkv, 2));
       float delta[kQueries];
       Deltas(n, Out(out, i), Out(dout, i), delta);
       kernels_.softmax_backward(n, length_, scale_, scores_, dscores_, delta, dscores_);
       MatMulShape by_query = Values(n);
       by_query.ldc = row_;
-      MatMul(by_query, dscores_, At(qkv, 1), 0, At(dqkv, 0) + i * row_);
-      MatMul(Sums(n, row_), dscores_, At(qkv, 0) + i * row_, keep, At(dqkv, 1));
+      multiply_(by_query, dscores_, At(qkv, 1), 0, At(dqkv, 0) + i * row_);
+      multiply_(Sums(n, row_), dscores_, At(qkv, 0) + i * row_, keep, At(dqkv, 1));
     }
   }
 
@@ -124,6 +125,7 @@ class Head {
   bool drops_ = false;
   DropoutSite site_;
   const TransformerKernels& kernels_ = TransformerKernelsFor(BestCpuLevel());
+  const MatMulFunction multiply_;
 };
 
 template <class F>

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "core/tensor.h"
 #include "kernels/dropout.h"
 
 namespace troop {
@@ -16,6 +17,7 @@ struct AttentionShape {
   std::int64_t heads = 0, width = 0;
   std::int64_t first_head = 0;  // of all, where heads are split: dropout counts through all
   float rate = 0;
+  DType compute = DType::kF32;  // kBF16: of the products, as MatMulBF16
 };
 struct AttentionBatch {
   std::span<const std::int32_t> starts;  // [sequences + 1], rising from 0 to T

@@ -88,26 +88,26 @@ EncoderLayer::Scratch EncoderLayer::TakeScratch(Arena& arena, std::int64_t token
   return scratch;
 }
 
-void EncoderLayer::Forward(const float* value, const TokenBatch& batch, std::int64_t use,
+void EncoderLayer::Forward(const Params& params, const TokenBatch& batch, std::int64_t use,
                            const float* x, const Kept& kept, const Scratch& scratch) const {
   const std::int64_t tokens = batch.tokens(), narrow = tokens * config_.hidden;
-  qkv_.Forward(value, tokens, x, kept.qkv);
-  AttentionForward(Attention(), AttentionOf(batch, use), kept.qkv, kept.context, kept.lse,
+  qkv_.Forward(params, tokens, x, kept.qkv);
+  AttentionForward(Attention(params), AttentionOf(batch, use), kept.qkv, kept.context, kept.lse,
                    scratch.attention);
-  attention_out_.Forward(value, tokens, kept.context, kept.sum1.x);
+  attention_out_.Forward(params, tokens, kept.context, kept.sum1.x);
   DropTokens(batch, SiteOf(use, 1), config_.hidden_dropout, config_.hidden, kept.sum1.x,
              scratch.drop);
   AddInto(narrow, x, kept.sum1.x);
-  norm1_.Forward(value, tokens, kept.sum1, kept.hidden);
-  ffn_.Forward(value, tokens, kept.hidden, kept.z);
+  norm1_.Forward(params, tokens, kept.sum1, kept.hidden);
+  ffn_.Forward(params, tokens, kept.hidden, kept.z);
   Kernels().gelu(config_.gelu, tokens * config_.intermediate, kept.z, kept.g);
-  ffn_out_.Forward(value, tokens, kept.g, kept.sum2.x);
+  ffn_out_.Forward(params, tokens, kept.g, kept.sum2.x);
   if (config_.family == TransformerConfig::Family::kBert) {
     DropTokens(batch, SiteOf(use, 2), config_.hidden_dropout, config_.hidden, kept.sum2.x,
                scratch.drop);
   }
   AddInto(narrow, kept.hidden, kept.sum2.x);
-  norm2_.Forward(value, tokens, kept.sum2, kept.out);
+  norm2_.Forward(params, tokens, kept.sum2, kept.out);
 }
 
 void EncoderLayer::Backward(const Params& params, const TokenBatch& batch, std::int64_t use,
@@ -130,15 +130,16 @@ void EncoderLayer::Backward(const Params& params, const TokenBatch& batch, std::
   DropTokens(batch, SiteOf(use, 1), config_.hidden_dropout, config_.hidden, scratch.sum,
              scratch.drop);
   attention_out_.Backward(params, tokens, kept.context, scratch.sum, 0, scratch.context);
-  AttentionBackward(Attention(), AttentionOf(batch, use), kept.qkv, kept.context, kept.lse,
+  AttentionBackward(Attention(params), AttentionOf(batch, use), kept.qkv, kept.context, kept.lse,
                     scratch.context, scratch.wide, scratch.attention);
   qkv_.Backward(params, tokens, x, scratch.wide, 1, dy);
 }
 
-AttentionShape EncoderLayer::Attention() const {
+AttentionShape EncoderLayer::Attention(const Params& params) const {
   return {.heads = config_.heads,
           .width = config_.hidden / config_.heads,
-          .rate = config_.attention_dropout};
+          .rate = config_.attention_dropout,
+          .compute = params.compute};
 }
 
 AttentionBatch EncoderLayer::AttentionOf(const TokenBatch& batch, std::int64_t use) {

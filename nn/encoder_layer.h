@@ -32,14 +32,14 @@ class EncoderLayer {
   Scratch TakeScratch(Arena& arena, std::int64_t tokens, std::int64_t longest) const;
 
   // x → kept.out, [T, hidden]. `use`: of how many, counted from 0, for dropout.
-  void Forward(const float* value, const TokenBatch& batch, std::int64_t use, const float* x,
+  void Forward(const Params& params, const TokenBatch& batch, std::int64_t use, const float* x,
                const Kept& kept, const Scratch& scratch) const;
   // dy [T, hidden] becomes dx. x, kept: of the Forward.
   void Backward(const Params& params, const TokenBatch& batch, std::int64_t use, const float* x,
                 const Kept& kept, const Scratch& scratch, float* dy) const;
 
  private:
-  AttentionShape Attention() const;
+  AttentionShape Attention(const Params& params) const;
   static AttentionBatch AttentionOf(const TokenBatch& batch, std::int64_t use);
 
   TransformerConfig config_;

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "core/log.h"
 #include "nn/encoder_layer.h"
 #include "nn/transformer_ends.h"
 
@@ -31,7 +30,9 @@ std::span<const std::int32_t> Numbers(const ConstTensor& tensor) {
   return tensor.empty() ? std::span<const std::int32_t>() : tensor.as<std::int32_t>();
 }
 
-struct TransformerPacked final : Packed {};
+struct TransformerPacked final : Packed {
+  DType compute = DType::kF32;
+};
 
 class Transformer final : public Module {
  public:
@@ -67,18 +68,18 @@ class Transformer final : public Module {
       return InvalidArgument("{} sequences of {} tokens in all", sizes.sequences, sizes.tokens);
     Plan plan;
     plan.out = {{DType::kF32, {head_.rows(sizes.sequences, sizes.places), head_.outputs()}}};
-    plan.cache_bytes = Measure([&](Arena& arena) { TakeKept(arena, sizes, true); });
+    plan.cache_bytes = Measure([&](Arena& arena) { TakeKept(arena, sizes, Kind(true)); });
     plan.workspace_bytes = Measure([&](Arena& arena) {
       TakeScratch(arena, sizes);
-      TakeKept(arena, sizes, false);
+      TakeKept(arena, sizes, Kind(false));
     });
     return plan;
   }
 
   std::unique_ptr<Packed> MakePacked(Precision precision) const override {
-    if (precision == Precision::kBF16)
-      LogWarning("transformers have no bf16 products yet: computing in fp32 instead");
-    return std::make_unique<TransformerPacked>();
+    auto packed = std::make_unique<TransformerPacked>();
+    packed->compute = ActivationDType(precision);
+    return packed;
   }
   void Pack(std::span<const float>, Packed*) const override {}  // weights are taken as they lie
 
@@ -88,16 +89,16 @@ class Transformer final : public Module {
     Arena workspace(context.workspace);
     const Scratch scratch = TakeScratch(workspace, SizesOf(batch));
     Arena keeper(cache.empty() ? workspace.rest() : cache);
-    const Kept kept = TakeKept(keeper, SizesOf(batch), !cache.empty());
-    const float* const value = context.value.data();
-    embedding_.Forward(value, batch, kept.embedding, scratch.layer.drop);
+    const Kept kept = TakeKept(keeper, SizesOf(batch), Kind(!cache.empty()));
+    const Params params = ParamsOf(context);
+    embedding_.Forward(params, batch, kept.embedding, scratch.layer.drop);
     const float* x = kept.embedding.out;
     for (std::int64_t use = 0; use < options_.config.layers; ++use) {
       const EncoderLayer::Kept& mine = KeptOf(kept, use);
-      LayerOf(use).Forward(value, batch, use, x, mine, scratch.layer);
+      LayerOf(use).Forward(params, batch, use, x, mine, scratch.layer);
       x = mine.out;
     }
-    head_.Forward(value, batch, x, kept.head, out[0].data<float>(), scratch.layer.drop);
+    head_.Forward(params, batch, x, kept.head, out[0].data<float>(), scratch.layer.drop);
   }
 
   void Backward(const StepContext& context, std::span<const ConstTensor> in,
@@ -107,17 +108,16 @@ class Transformer final : public Module {
     const TokenBatch batch = BatchOf(in);
     Arena workspace(context.workspace), keeper(cache);
     const Scratch scratch = TakeScratch(workspace, SizesOf(batch));
-    const Kept kept = TakeKept(keeper, SizesOf(batch), true);
-    Params params{context.value.data(), nullptr};
-    if (!context.gradient.empty()) {
-      params.gradient = context.gradient.data();
-      if (!context.accumulate) ClearGradient(context.gradient);
-    }
+    const Kept kept = TakeKept(keeper, SizesOf(batch), Kind(true));
+    const Params params = ParamsOf(context);
+    if (!context.accumulate && params.gradient != nullptr) ClearGradient(context.gradient);
     head_.Backward(params, batch, kept.head, dout[0].data<float>(), scratch.dy, scratch.head,
                    scratch.layer.drop);
     Tell(context, head_begin_);
     for (std::int64_t use = options_.config.layers; use-- > 0;) {
       const float* const x = use == 0 ? kept.embedding.out : KeptOf(kept, use - 1).out;
+      if (options_.recompute && use + 1 < options_.config.layers)
+        LayerOf(use).Forward(params, batch, use, x, KeptOf(kept, use), scratch.layer);
       LayerOf(use).Backward(params, batch, use, x, KeptOf(kept, use), scratch.layer, scratch.dy);
       if (layers_.size() > 1 || use == 0) Tell(context, begins_[std::size_t(LayerIndex(use))]);
     }
@@ -131,7 +131,7 @@ class Transformer final : public Module {
   };
   struct Kept {
     EmbeddingPart::Kept embedding;
-    std::vector<EncoderLayer::Kept> layers;  // of each use
+    std::vector<EncoderLayer::Kept> layers;  // of each use; they may share memory
     HeadPart::Kept head;
   };
   struct Scratch {
@@ -158,6 +158,12 @@ class Transformer final : public Module {
     return batch;
   }
 
+  static Params ParamsOf(const StepContext& context) {
+    const auto* const packed = static_cast<const TransformerPacked*>(context.packed);
+    return {context.value.data(), context.gradient.empty() ? nullptr : context.gradient.data(),
+            packed == nullptr ? DType::kF32 : packed->compute};
+  }
+
   // What f takes of an arena, in bytes.
   template <class F>
   static std::size_t Measure(F f) {
@@ -168,16 +174,25 @@ class Transformer final : public Module {
     return kPlenty - arena.rest().size();
   }
 
-  // `all`: of each use of a layer, for backward; else one that all uses share, and two outputs.
-  Kept TakeKept(Arena& arena, const Sizes& sizes, bool all) const {
+  // What a forward keeps of its layers' uses: everything; outputs alone, and the rest of the last
+  // use; or, for inference, the last two outputs.
+  enum class Keep : std::uint8_t { kAll, kOutputs, kLast };
+  Keep Kind(bool trains) const {
+    if (!trains) return Keep::kLast;
+    return options_.recompute ? Keep::kOutputs : Keep::kAll;
+  }
+  Kept TakeKept(Arena& arena, const Sizes& sizes, Keep keep) const {
     Kept kept;
     kept.embedding = embedding_.TakeKept(arena, sizes.tokens);
     const std::int64_t uses = options_.config.layers;
-    for (std::int64_t use = 0; use < (all ? uses : 1); ++use)
-      kept.layers.push_back(layers_[0].TakeKept(arena, sizes.tokens));
-    if (!all) {
+    for (std::int64_t use = 0; use < (keep == Keep::kLast ? std::min<std::int64_t>(2, uses) : uses);
+         ++use) {
+      if (use == 0 || keep == Keep::kAll) {
+        kept.layers.push_back(layers_[0].TakeKept(arena, sizes.tokens));
+        continue;
+      }
       kept.layers.push_back(kept.layers[0]);
-      kept.layers[1].out = TakeFloats(arena, sizes.tokens * options_.config.hidden);
+      kept.layers.back().out = TakeFloats(arena, sizes.tokens * options_.config.hidden);
     }
     kept.head = head_.TakeKept(arena, head_.rows(sizes.sequences, sizes.places));
     return kept;

@@ -43,6 +43,9 @@ struct TransformerOptions {
   TransformerConfig config;
   TransformerHead head = TransformerHead::kClassifier;
   std::int64_t classes = 2;
+  // Backward computes each layer's forward again from its input, which alone is kept (Chen et al.
+  // 2016): a third more products, and of BERT-base's 16 hidden sizes a token and layer one is kept.
+  bool recompute = false;
 };
 
 // The module's inputs, in this order: a packed batch of B sequences, T tokens in all, without
@@ -63,8 +66,9 @@ struct TokenBatch {
 // the first that is not. O(T + M).
 Status CheckTokens(const TransformerConfig& config, const TokenBatch& batch);
 
-// Computes in f32, whatever precision is asked for. Output: see TransformerHead, f32. Parameters
-// lie in the order of use, so that gradients are ready from the end on. The same bytes at every
+// Output: see TransformerHead, f32. Precision::kBF16 rounds the operands of products, on any
+// machine (MatMulBF16); all else, sums and weights are f32. Parameters lie in the order of use, so
+// that gradients are ready from the end on. The same bytes at every
 // run on one machine; a sequence's hidden states don't depend on what it is packed with beyond
 // rounding. Errors: kInvalidArgument.
 Result<std::unique_ptr<Module>> MakeTransformer(const TransformerOptions& options);

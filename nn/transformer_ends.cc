@@ -43,22 +43,22 @@ EmbeddingPart::Kept EmbeddingPart::TakeKept(Arena& arena, std::int64_t tokens) c
   return kept;
 }
 
-void EmbeddingPart::Forward(const float* value, const TokenBatch& batch, const Kept& kept,
+void EmbeddingPart::Forward(const Params& params, const TokenBatch& batch, const Kept& kept,
                             float* drop_scratch) const {
   const std::int64_t tokens = batch.tokens(), width = config_.embedding;
-  GatherRows(batch.ids, width, value + words_, false, kept.sum.x);
+  GatherRows(batch.ids, width, params.value + words_, false, kept.sum.x);
   if (batch.types.empty()) {
-    AddToRows(tokens, width, value + types_, kept.sum.x);
+    AddToRows(tokens, width, params.value + types_, kept.sum.x);
   } else {
-    GatherRows(batch.types, width, value + types_, true, kept.sum.x);
+    GatherRows(batch.types, width, params.value + types_, true, kept.sum.x);
   }
   for (std::size_t s = 0; s + 1 < batch.starts.size(); ++s) {  // positions count from 0 in each
     const std::int64_t first = batch.starts[s], count = batch.starts[s + 1] - first;
-    AddInto(count * width, value + positions_, kept.sum.x + first * width);
+    AddInto(count * width, params.value + positions_, kept.sum.x + first * width);
   }
-  norm_.Forward(value, tokens, kept.sum, kept.embedded);
+  norm_.Forward(params, tokens, kept.sum, kept.embedded);
   DropTokens(batch, kEmbeddingSite, config_.hidden_dropout, width, kept.embedded, drop_scratch);
-  if (!IsBert(config_)) map_.Forward(value, tokens, kept.embedded, kept.out);
+  if (!IsBert(config_)) map_.Forward(params, tokens, kept.embedded, kept.out);
 }
 
 void EmbeddingPart::Backward(const Params& params, const TokenBatch& batch, const Kept& kept,
@@ -118,35 +118,35 @@ HeadPart::Kept HeadPart::TakeKept(Arena& arena, std::int64_t rows) const {
   return kept;
 }
 
-void HeadPart::Forward(const float* value, const TokenBatch& batch, const float* x,
+void HeadPart::Forward(const Params& params, const TokenBatch& batch, const float* x,
                        const Kept& kept, float* out, float* drop_scratch) const {
   const auto chosen = masked() ? batch.places : batch.starts.first(batch.starts.size() - 1);
   GatherRows(chosen, options_.config.hidden, x, false, kept.in);
-  if (masked()) return ForwardMasked(value, std::int64_t(chosen.size()), kept, out);
-  ForwardPooled(value, batch, kept, out, drop_scratch);
+  if (masked()) return ForwardMasked(params, std::int64_t(chosen.size()), kept, out);
+  ForwardPooled(params, batch, kept, out, drop_scratch);
 }
 
-void HeadPart::ForwardPooled(const float* value, const TokenBatch& batch, const Kept& kept,
+void HeadPart::ForwardPooled(const Params& params, const TokenBatch& batch, const Kept& kept,
                              float* out, float* drop_scratch) const {
   const std::int64_t rows = batch.sequences(), n = rows * first_.out;
-  first_.Forward(value, rows, kept.in, kept.mid);
+  first_.Forward(params, rows, kept.in, kept.mid);
   ActivationForward(Activation::kTanh, n, kept.mid, kept.mid, DType::kF32);
   float* const top = classifies() ? kept.top : out;
   std::copy_n(kept.mid, n, top);
   if (!classifies()) return;
   DropSequences(batch, kClassifierSite, options_.config.classifier_dropout, first_.out, top,
                 drop_scratch);
-  classifier_.Forward(value, rows, top, out);
+  classifier_.Forward(params, rows, top, out);
 }
 
-void HeadPart::ForwardMasked(const float* value, std::int64_t rows, const Kept& kept,
+void HeadPart::ForwardMasked(const Params& params, std::int64_t rows, const Kept& kept,
                              float* out) const {
-  first_.Forward(value, rows, kept.in, kept.mid);
+  first_.Forward(params, rows, kept.in, kept.mid);
   Kernels().gelu(options_.config.gelu, rows * first_.out, kept.mid, kept.sum.x);
-  norm_.Forward(value, rows, kept.sum, kept.top);
-  MatMul({.m = rows, .n = outputs(), .k = first_.out, .transpose_b = true}, kept.top,
-         value + words_, 0, out);
-  AddToRows(rows, outputs(), value + bias_, out);
+  norm_.Forward(params, rows, kept.sum, kept.top);
+  params.MatMul({.m = rows, .n = outputs(), .k = first_.out, .transpose_b = true}, kept.top,
+                params.value + words_, 0, out);
+  AddToRows(rows, outputs(), params.value + bias_, out);
 }
 
 void HeadPart::Backward(const Params& params, const TokenBatch& batch, const Kept& kept,
@@ -183,11 +183,12 @@ void HeadPart::BackwardMasked(const Params& params, std::int64_t rows, const Kep
                               const float* dout, float* din, float* scratch,
                               float* drop_scratch) const {
   if (params.gradient != nullptr && rows > 0) {  // the decoder is the words' table
-    MatMul({.m = outputs(), .n = first_.out, .k = rows, .transpose_a = true}, dout, kept.top, 1,
-           params.gradient + words_);
+    params.MatMul({.m = outputs(), .n = first_.out, .k = rows, .transpose_a = true}, dout, kept.top,
+                  1, params.gradient + words_);
     SumOfRows(rows, outputs(), dout, params.gradient + bias_);
   }
-  MatMul({.m = rows, .n = first_.out, .k = outputs()}, dout, params.value + words_, 0, scratch);
+  params.MatMul({.m = rows, .n = first_.out, .k = outputs()}, dout, params.value + words_, 0,
+                scratch);
   norm_.Backward(params, rows, kept.sum, scratch, scratch, drop_scratch);
   Kernels().gelu_backward(options_.config.gelu, rows * first_.out, kept.mid, scratch, scratch);
   first_.Backward(params, rows, kept.in, scratch, 0, din);

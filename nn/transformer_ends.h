@@ -20,7 +20,7 @@ class EmbeddingPart {
     float* out = nullptr;       // [T, hidden]; kBert: `embedded`
   };
   Kept TakeKept(Arena& arena, std::int64_t tokens) const;
-  void Forward(const float* value, const TokenBatch& batch, const Kept& kept,
+  void Forward(const Params& params, const TokenBatch& batch, const Kept& kept,
                float* drop_scratch) const;
   // dy: [T, hidden]; scratch: [T, embedding]. Both are used up.
   void Backward(const Params& params, const TokenBatch& batch, const Kept& kept, float* dy,
@@ -52,7 +52,7 @@ class HeadPart {
   };
   Kept TakeKept(Arena& arena, std::int64_t rows) const;
   // x: [T, hidden]; out: [rows, outputs()].
-  void Forward(const float* value, const TokenBatch& batch, const float* x, const Kept& kept,
+  void Forward(const Params& params, const TokenBatch& batch, const float* x, const Kept& kept,
                float* out, float* drop_scratch) const;
   // dx [T, hidden] is overwritten. scratch: 2 [rows, the wider of hidden and embedding].
   void Backward(const Params& params, const TokenBatch& batch, const Kept& kept, const float* dout,
@@ -62,9 +62,9 @@ class HeadPart {
  private:
   bool masked() const { return options_.head == TransformerHead::kMaskedLm; }
   bool classifies() const { return options_.head == TransformerHead::kClassifier; }
-  void ForwardPooled(const float* value, const TokenBatch& batch, const Kept& kept, float* out,
+  void ForwardPooled(const Params& params, const TokenBatch& batch, const Kept& kept, float* out,
                      float* drop_scratch) const;
-  void ForwardMasked(const float* value, std::int64_t rows, const Kept& kept, float* out) const;
+  void ForwardMasked(const Params& params, std::int64_t rows, const Kept& kept, float* out) const;
   // The gradient of kept.in: in `din`.
   void BackwardPooled(const Params& params, const TokenBatch& batch, const Kept& kept,
                       const float* dout, float* din, float* scratch, float* drop_scratch) const;

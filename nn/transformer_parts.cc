@@ -41,19 +41,21 @@ LinearPart::LinearPart(ParamLayout& layout, const std::string& name, std::int64_
       weight(layout.Weight(name + ".weight", {out_, in_})),
       bias(layout.Bias(name + ".bias", out_)) {}
 
-void LinearPart::Forward(const float* value, std::int64_t rows, const float* x, float* y) const {
-  MatMul({.m = rows, .n = out, .k = in, .transpose_b = true}, x, value + weight, 0, y);
-  AddToRows(rows, out, value + bias, y);
+void LinearPart::Forward(const Params& params, std::int64_t rows, const float* x, float* y) const {
+  params.MatMul({.m = rows, .n = out, .k = in, .transpose_b = true}, x, params.value + weight, 0,
+                y);
+  AddToRows(rows, out, params.value + bias, y);
 }
 
 void LinearPart::Backward(const Params& params, std::int64_t rows, const float* x, const float* dy,
                           float beta, float* dx) const {
   if (params.gradient != nullptr && rows > 0) {
-    MatMul({.m = out, .n = in, .k = rows, .transpose_a = true}, dy, x, 1, params.gradient + weight);
+    params.MatMul({.m = out, .n = in, .k = rows, .transpose_a = true}, dy, x, 1,
+                  params.gradient + weight);
     SumOfRows(rows, out, dy, params.gradient + bias);
   }
   if (dx == nullptr) return;
-  MatMul({.m = rows, .n = in, .k = out}, dy, params.value + weight, beta, dx);
+  params.MatMul({.m = rows, .n = in, .k = out}, dy, params.value + weight, beta, dx);
 }
 
 NormPart::NormPart(ParamLayout& layout, const std::string& name, std::int64_t n_, float epsilon_)
@@ -70,9 +72,9 @@ NormPart::Kept NormPart::TakeKept(Arena& arena, std::int64_t rows) const {
   return kept;
 }
 
-void NormPart::Forward(const float* value, std::int64_t rows, const Kept& kept, float* y) const {
-  Kernels().layer_norm({rows, n, epsilon}, kept.x, value + gamma, value + beta, y, kept.mean,
-                       kept.rstd);
+void NormPart::Forward(const Params& params, std::int64_t rows, const Kept& kept, float* y) const {
+  Kernels().layer_norm({rows, n, epsilon}, kept.x, params.value + gamma, params.value + beta, y,
+                       kept.mean, kept.rstd);
 }
 
 void NormPart::Backward(const Params& params, std::int64_t rows, const Kept& kept, const float* dy,

@@ -37,10 +37,15 @@ class ParamLayout {
   std::int64_t end_ = 0;
 };
 
-// Parameters and their gradient; gradient nullptr: none is wanted.
+// Parameters and their gradient (nullptr: none is wanted), and what is computed with them.
 struct Params {
   const float* value = nullptr;
   float* gradient = nullptr;
+  DType compute = DType::kF32;  // kBF16: operands of products are rounded to it (MatMulBF16)
+  void MatMul(const MatMulShape& shape, const float* a, const float* b, float beta,
+              float* c) const {
+    (compute == DType::kBF16 ? MatMulBF16 : troop::MatMul)(shape, a, b, beta, c);
+  }
 };
 
 // y [rows, out] = x [rows, in] · wᵀ + b.
@@ -50,7 +55,7 @@ struct LinearPart {
 
   LinearPart() = default;
   LinearPart(ParamLayout& layout, const std::string& name, std::int64_t in, std::int64_t out);
-  void Forward(const float* value, std::int64_t rows, const float* x, float* y) const;
+  void Forward(const Params& params, std::int64_t rows, const float* x, float* y) const;
   // dx = dy · w + beta dx; nullptr: not wanted.
   void Backward(const Params& params, std::int64_t rows, const float* x, const float* dy,
                 float beta, float* dx) const;
@@ -69,7 +74,7 @@ struct NormPart {
   NormPart(ParamLayout& layout, const std::string& name, std::int64_t n, float epsilon);
   Kept TakeKept(Arena& arena, std::int64_t rows) const;
   // y of kept.x, which the caller has filled.
-  void Forward(const float* value, std::int64_t rows, const Kept& kept, float* y) const;
+  void Forward(const Params& params, std::int64_t rows, const Kept& kept, float* y) const;
   // dx may be dy. Without a gradient to add to, `scratch` [2 n] takes what nobody wants.
   void Backward(const Params& params, std::int64_t rows, const Kept& kept, const float* dy,
                 float* dx, float* scratch) const;

@@ -55,8 +55,10 @@ Tensor TensorOf(std::span<const T> values) {
 // A transformer with everything that a step needs.
 class TransformerBench {
  public:
-  explicit TransformerBench(const TransformerOptions& options)
+  explicit TransformerBench(const TransformerOptions& options,
+                            Precision precision = Precision::kF32)
       : options_(options), module(*MakeTransformer(options)) {
+    packed_ = module->MakePacked(precision);
     value.resize(std::size_t(ParameterCount(*module)));
     InitParameters(*module, 1, value);
     gradient.assign(value.size(), 0.0f);
@@ -78,6 +80,7 @@ class TransformerBench {
     cache_ = Poison(made->cache_bytes);
     workspace_ = Poison(made->workspace_bytes);
   }
+  std::size_t cache_bytes() const { return cache_.size(); }
   void Forward(bool keep = true) {
     module->Forward(Context(), inputs, {&out, 1}, keep ? cache_.bytes() : Cache{});
   }
@@ -103,7 +106,9 @@ class TransformerBench {
   }
 
  private:
-  StepContext Context() { return {.value = value, .workspace = workspace_.bytes()}; }
+  StepContext Context() {
+    return {.value = value, .packed = packed_.get(), .workspace = workspace_.bytes()};
+  }
   // Nothing may be read that wasn't written.
   static MutableBuffer Poison(std::size_t bytes) {
     MutableBuffer buffer(bytes);
@@ -113,6 +118,7 @@ class TransformerBench {
 
   const TransformerOptions options_;
   MutableBuffer cache_, workspace_;
+  std::unique_ptr<Packed> packed_;
 
  public:
   std::unique_ptr<Module> module;

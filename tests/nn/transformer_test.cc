@@ -171,6 +171,63 @@ TEST(TransformerTest, InferenceGivesTheBytesOfTraining) {
   }
 }
 
+TEST(TransformerTest, RecomputationGivesTheBytesOfWhatIsKeptInLessMemory) {
+  const Batch batch({5, 20});
+  for (const Family family : kFamilies) {
+    TransformerOptions options{.config = TinyTransformer(family, 0.25f)};
+    options.config.layers = 4;
+    std::vector<float> gradient;
+    std::size_t bytes = 0;
+    for (const bool recompute : {false, true}) {
+      options.recompute = recompute;
+      TransformerBench bench(options);
+      bench.SetBatch(batch.view(true));
+      bench.Forward();
+      Tensor dlogits;
+      bench.Loss(std::vector<std::int32_t>{0, 1}, &dlogits);
+      bench.Backward(dlogits);
+      if (recompute) {
+        EXPECT_EQ(bench.gradient, gradient);
+        EXPECT_LT(bench.cache_bytes(), bytes / 2);
+      }
+      gradient = bench.gradient;
+      bytes = bench.cache_bytes();
+    }
+  }
+}
+
+// Operands have 8 bits: a product of sums is off by some 2^-8, and the gradient by little more.
+TEST(TransformerTest, BF16GivesNearlyTheLogitsAndGradientsOfF32) {
+  for (const Family family : kFamilies) {
+    for (const auto head : {TransformerHead::kClassifier, TransformerHead::kMaskedLm}) {
+      std::vector<float> logits, gradients[2];
+      double norm = 0, apart = 0;
+      for (const auto precision : {Precision::kF32, Precision::kBF16}) {
+        TransformerBench bench({.config = TinyTransformer(family), .head = head}, precision);
+        bench.SetBatch(Batch({20, 9, 1}).view(false));
+        bench.Forward();
+        const auto out = bench.out.as<float>();
+        if (precision == Precision::kF32) logits.assign(out.begin(), out.end());
+        for (std::size_t i = 0; i < logits.size(); ++i) {
+          ASSERT_NEAR(out[i], logits[i], 0.1) << i;
+          if (precision == Precision::kBF16) apart += std::abs(out[i] - logits[i]);
+        }
+        Tensor dlogits;
+        bench.Loss(std::vector<std::int32_t>{1, 0, 1}, &dlogits);
+        bench.Backward(dlogits);
+        gradients[int(precision)] = bench.gradient;
+      }
+      EXPECT_GT(apart, 0);
+      apart = 0;
+      for (std::size_t i = 0; i < gradients[0].size(); ++i) {
+        norm += double(gradients[0][i]) * gradients[0][i];
+        apart += std::pow(double(gradients[0][i]) - gradients[1][i], 2);
+      }
+      EXPECT_LT(std::sqrt(apart), 0.03 * std::sqrt(norm)) << NameOf(family) << " " << int(head);
+    }
+  }
+}
+
 TEST(TransformerTest, GradientsAreAddedUpOrOverwrittenAsWanted) {
   for (const Family family : kFamilies) {
     TransformerBench bench({.config = TinyTransformer(family)});
