@@ -18,7 +18,8 @@ namespace troop {
 // leave, so that nobody waits for them and nothing is held; the shards stand still, and each of the
 // next map fetches what moves to it and writes all its state to the disk. Then the next epoch is
 // written down: that is the move. Who dies before leaves the old map, who dies after it the new
-// one.
+// one. Learners leave so that all shards have settled the same pushes: one ledger and one clock do
+// for what is joined, and nothing needs to be sent again.
 // Invariants: an epoch is in epochs() only when every shard of it is on the disk and `commit` has
 // it; a move whose shards change hands, or that takes too long, is given up and changes nothing.
 // Owner: the coordinator's thread. No clock, no files. O(members) a call.

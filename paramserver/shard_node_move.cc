@@ -45,7 +45,7 @@ void ShardNode::FollowMove(Time now) {
   }
   if (!hands_over || prepare_) return;
   Status status;
-  if (!next_map_) status = BeginIntake();
+  if (std::exchange(moving_, move.number) != move.number) status = BeginIntake();
   if (status.ok() && intake_) {
     intake_->Poll(now);
     if (intake_->complete()) status = FinishIntake();
@@ -62,7 +62,6 @@ Status ShardNode::BeginIntake() {
   std::vector<ShardEpoch> epochs(member.shard_epochs().begin(), member.shard_epochs().end());
   epochs.push_back({move.shards, move.number});
   TROOP_ASSIGN_OR_RETURN(next_map_, ShardMapAfter(*first_map_, epochs));
-  moving_ = move.number;
   const bool comes =
       shard_ >= epochs[epochs_ - 1].shards && seat_ == shard_ * ServersPerShard(context_.config);
   if (shard_ >= move.shards || !(server_ || comes)) return Status::Ok();

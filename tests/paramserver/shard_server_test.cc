@@ -445,5 +445,35 @@ TEST(ShardServerSocketTest, LearnersAgreeOverRealSocketsAlsoWhenOneGoesAway) {
   EXPECT_LT(clock.Now(), deadline);
 }
 
+TEST_F(ShardServerTest, WhileItStandsStillNothingChangesAndNobodyIsAnswered) {
+  Start(ByMemory(1), OptionsOf({.mode = SyncMode::kAsync}));
+  ShardServer* server = places_[0].server.get();
+  Learner* learner = AddLearner(0);
+  ASSERT_TRUE(Pull({learner}));
+  server->StandStill(true);
+  Push(learner, 0);
+  // A reader's call waits; a learner is told to come again, and does.
+  const auto network = hub_->MakeNetwork();
+  const auto channel = *network->Connect(
+      NameOf(0), {.origin = {.role = Role::kActor, .index = 0, .incarnation = 1}});
+  Message pull{.type = MessageType::kShardPull, .body = EncodeBody(ShardPullBody{.epoch = 1})};
+  const Ticket ticket = *channel->Send(pull, kForever);
+  const auto answered = [&] {
+    network->Pump(now_);
+    return channel->Poll(ticket).has_value();
+  };
+  for (int i = 0; i < 50; ++i) {
+    Pump(1);
+    EXPECT_FALSE(answered());
+  }
+  EXPECT_EQ(server->shard().version(), 1u);
+  EXPECT_EQ(learner->client->pushes_open(), 1u);
+  server->StandStill(false);
+  Pump(20);
+  EXPECT_TRUE(answered());
+  EXPECT_EQ(learner->client->applied(), 1u);
+  EXPECT_EQ(server->shard().version(), 2u);
+}
+
 }  // namespace
 }  // namespace troop

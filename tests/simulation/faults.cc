@@ -10,8 +10,8 @@
 namespace troop::simulation {
 namespace {
 
-constexpr std::array kNames = {"kill",    "tear",  "freeze", "replace", "block",
-                               "isolate", "break", "slow",   "disk",    "power"};
+constexpr std::array kNames = {"kill",  "tear", "freeze", "replace", "block", "isolate",
+                               "break", "slow", "disk",   "power",   "scale"};
 // Chances of each kind, in the order of Fault::Kind; of 100.
 constexpr std::array kChances = {24u, 8u, 12u, 8u, 10u, 10u, 12u, 6u, 7u, 3u};
 
@@ -37,6 +37,7 @@ std::string ToString(const Fault& fault) {
       fmt::format("{:9.3f} s {}", ToSeconds(fault.at - Time{}), kNames[std::size_t(fault.kind)]);
   if (!fault.role.empty()) text += " " + fault.role;
   if (!fault.other.empty()) text += " to " + fault.other;
+  if (fault.kind == Fault::kScale) text += fmt::format(" to {} shards", fault.count);
   if (fault.lasts > Duration(0)) text += fmt::format(" for {:.3f} s", ToSeconds(fault.lasts));
   return text;
 }
@@ -60,6 +61,19 @@ std::vector<Fault> MakeFaults(std::uint64_t seed, Duration length, int count,
   }
   std::ranges::stable_sort(faults, {}, &Fault::at);
   return faults;
+}
+
+std::vector<Fault> MakeScales(std::uint64_t seed, Duration length, int count) {
+  Rng rng({.run_seed = seed, .index = 4});
+  std::vector<Fault> scales;
+  Time at{};
+  for (int i = 0; i < count; ++i) {
+    const bool soon = i > 0 && rng.Below(4) == 0;
+    at = soon ? at + Seconds(rng.Uniform(0, 3))
+              : Time{} + Seconds(rng.Uniform() * ToSeconds(length));
+    scales.push_back({.kind = Fault::kScale, .at = at, .count = 1 + std::int32_t(rng.Below(4))});
+  }
+  return scales;
 }
 
 }  // namespace troop::simulation

@@ -21,15 +21,19 @@ struct Fault {
     kSlow,     // every message of the role takes long
     kDisk,     // the disk refuses to write
     kPower,    // all processes and the machine's memory are gone; the run is resumed
+    kScale,    // no fault: somebody wants `count` parameter shards
   } kind = kKill;
   Time at{};
   Duration lasts{};
   std::string role, other;
+  std::int32_t count = 0;
 };
 std::string ToString(const Fault& fault);
 
 // About `count` of them, spread over [0, length), in the order of time. The same for the same seed.
 std::vector<Fault> MakeFaults(std::uint64_t seed, Duration length, int count,
                               const std::vector<std::string>& roles);
+// So many wishes for 1 to 4 parameter shards, some right behind one another.
+std::vector<Fault> MakeScales(std::uint64_t seed, Duration length, int count);
 
 }  // namespace troop::simulation

@@ -58,6 +58,11 @@ Plan MakePlan(std::uint64_t seed, double hours) {
   std::vector<std::string> roles;
   for (const FleetRole& role : RolesOf(c)) roles.push_back(PeerName(role.role, role.index));
   plan.faults = MakeFaults(seed, plan.length, int(30 * hours) + 4, roles);
+  if (c.learner.sync != "paramserver") return plan;
+  for (Fault& scale : MakeScales(seed, plan.length, int(20 * hours) + 4)) {
+    plan.faults.push_back(std::move(scale));
+  }
+  std::ranges::stable_sort(plan.faults, {}, &Fault::at);
   return plan;
 }
 

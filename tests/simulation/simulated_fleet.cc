@@ -12,6 +12,7 @@
 #include "core/memory_storage.h"
 #include "core/rng.h"
 #include "learners/checkpoint.h"
+#include "net/codec.h"
 #include "net/sim_network.h"
 #include "tests/simulation/checker.h"
 #include "tests/simulation/surroundings.h"
@@ -32,8 +33,8 @@ struct Process {
   std::unique_ptr<SimNetwork> network;
   std::unique_ptr<SimExecutor> executor;
   std::unique_ptr<LearnerLobby> lobby;  // a learner's
-  std::unique_ptr<RoleNode> node;  // goes first
-  Time rests_until{};              // its step took so long
+  std::unique_ptr<RoleNode> node;       // goes first
+  Time rests_until{};                   // its step took so long
   Time wakes_at{};
   Time began{};
   bool frozen = false;
@@ -46,6 +47,16 @@ Duration StepTakes(Role role, Rng* rng) {
   if (role == Role::kReplay || role == Role::kParamServer) return Milliseconds(1);
   return Milliseconds(5 + rng->Below(30));
 }
+
+// Counts the moves of parameter shards that were made.
+class MoveCounter final : public Reply::Sink {
+ public:
+  explicit MoveCounter(std::int64_t* moves) : moves_(moves) {}
+  void Answer(Message message) override { *moves_ += message.type == MessageType::kScaleReply; }
+
+ private:
+  std::int64_t* const moves_;
+};
 
 // ---- The fleet ----------------------------------------------------------------------------------
 
@@ -73,6 +84,7 @@ class Fleet {
   Status BeginRun();
   void EndRun();
   void StartDue();
+  void SeatShards();
   void Turn();
   void StepProcess(Process* process);
   void StepCoordinator();
@@ -158,7 +170,8 @@ Status Fleet::BeginRun() {
   progress_at_ = now_;
   coordinator_wakes_ = next_watch_ = now_;
   seats_.clear();
-  for (const FleetRole& role : RolesOf(plan_.config)) seats_.push_back({role, now_});
+  for (const FleetRole& role : RolesOf(plan_.config, coordinator_->parameter_servers()))
+    seats_.push_back({role, now_});
   return Status::Ok();
 }
 
@@ -190,11 +203,24 @@ std::vector<std::string> Fleet::PlacesOf(std::string_view name) const {
 
 // ---- Processes ----------------------------------------------------------------------------------
 
+// Those that come have no seat yet, or left it when they went.
+void Fleet::SeatShards() {
+  for (std::int32_t k = 0; k < coordinator_->parameter_servers(); ++k) {
+    const FleetRole role{Role::kParamServer, k};
+    auto seat = std::ranges::find(seats_, role, &Seat::role);
+    if (seat == seats_.end()) {
+      seats_.push_back({role, now_});
+    } else if (!seat->start_at && Playing(PeerName(role.role, k)) == nullptr) {
+      seat->start_at = now_;
+    }
+  }
+}
+
 void Fleet::StartDue() {
   for (Seat& seat : seats_) {
     if (!seat.start_at || now_ < *seat.start_at) continue;
     seat.start_at.reset();
-    if (!coordinator_->Needs(seat.role.role)) continue;
+    if (!coordinator_->Needs(seat.role.role, seat.role.index)) continue;
     auto process = std::make_unique<Process>();
     process->role = seat.role;
     process->id = next_id_++;
@@ -239,7 +265,8 @@ void Fleet::StepProcess(Process* process) {
   const Status result = process->node->result();
   // A process that was replaced must be told so; any other end with an error is one that the
   // supervisor mends.
-  if (process->replaced && result.ok() && coordinator_->Needs(process->role.role)) {
+  if (process->replaced && result.ok() &&
+      coordinator_->Needs(process->role.role, process->role.index)) {
     checker_.Breach(fmt::format("{} was replaced and left without an error", process->place));
   }
   process->wakes_at = kForever;
@@ -259,7 +286,7 @@ void Fleet::Bury(std::size_t index) {
   for (Seat& seat : seats_) {
     if (!(seat.role == process->role)) continue;
     seat.start_at = now_ + Milliseconds(100 + rng_.Below(1900));
-    outcome_.restarts += coordinator_->Needs(process->role.role);
+    outcome_.restarts += coordinator_->Needs(process->role.role, process->role.index);
   }
 }
 
@@ -364,6 +391,10 @@ void Fleet::Apply(const Fault& fault) {
     case Fault::kPower:
       PowerLoss();
       break;
+    case Fault::kScale:
+      return coordinator_->Handle({.type = MessageType::kScale,
+                                   .body = EncodeBody(ScaleRequest{"paramserver", fault.count})},
+                                  Reply(std::make_unique<MoveCounter>(&outcome_.moves)));
   }
   ++outcome_.faults;
 }
@@ -505,6 +536,7 @@ void Fleet::Turn() {
     Apply(plan_.faults[next_fault_++]);
   }
   StrikeArmed();
+  SeatShards();
   StartDue();
   if (std::min(coordinator_wakes_, network_->next_pump()) <= now_) StepCoordinator();
   std::vector<Process*> due;

@@ -1,0 +1,87 @@
+// `troop scale` with real processes, some of which are killed meanwhile.
+
+#include "tests/system/troop_process.h"
+
+namespace troop {
+namespace {
+
+class ScaleTest : public SystemTest {
+ protected:
+  // Exit code and output.
+  std::pair<int, std::string> Scale(const std::string& what) const {
+    const auto troop = Start({"scale", run(), what});
+    const int code = troop->Wait();
+    return {code, troop->output()};
+  }
+  pid_t Server(int index) const {
+    for (const pid_t found : RoleProcesses(Coordinator(), "paramserver")) {
+      const std::vector<std::string> words = CommandLine(found);
+      if (words.size() > 4 && words[4] == std::to_string(index)) return found;
+    }
+    return 0;
+  }
+  bool AwaitServers(std::size_t count) const {
+    return Await([&] { return RoleProcesses(Coordinator(), "paramserver").size() == count; });
+  }
+};
+
+TEST_F(ScaleTest, ShardsComeAndGoWhileARunLearns) {
+  const auto troop = TrainLong({"learner.sync=paramserver", "fleet.learners=2",
+                                "paramserver.shards=2", "paramserver.mode=async"});
+  ASSERT_TRUE(AwaitSteps(1000)) << LauncherLog();
+  const auto more = Scale("paramserver=3");
+  EXPECT_EQ(more.first, 0) << more.second << LauncherLog();
+  EXPECT_NE(more.second.find("from 2 to 3"), std::string::npos) << more.second;
+  EXPECT_TRUE(AwaitServers(3));
+  // One dies in a move, which is made or given up; then it is made.
+  const auto scale = Start({"scale", run(), "paramserver=1"});
+  SendSignal(Server(1), SIGKILL);
+  const int code = scale->Wait();
+  EXPECT_TRUE(code == 0 || scale->output().find("given up, 3") != std::string::npos)
+      << scale->output() << LauncherLog();
+  if (code != 0) {
+    ASSERT_TRUE(AwaitServers(3)) << LauncherLog();
+    EXPECT_TRUE(Await([&] { return Scale("paramserver=1").first == 0; })) << LauncherLog();
+  }
+  EXPECT_TRUE(AwaitServers(1)) << LauncherLog();
+  const auto status = Start({"status", run(), "--json"});
+  EXPECT_EQ(status->Wait(), 0);
+  const auto view = ParseJson(status->output());
+  ASSERT_TRUE(view.ok()) << status->output();
+  ASSERT_NE(view->Find("parameter_shards"), nullptr) << status->output();
+  EXPECT_EQ(*view->Find("parameter_shards")->Integer("count"), 1);
+  EXPECT_EQ(*view->Find("parameter_shards")->Integer("epoch"), 3);
+  const std::int64_t before = Steps();
+  ASSERT_TRUE(AwaitSteps(before + 1000)) << LauncherLog();
+  // It goes on where it was stopped, with as many shards.
+  troop->Signal(SIGINT);
+  EXPECT_EQ(troop->Wait(), 130) << troop->output();
+  const auto again = Start({"resume", run()});
+  ExpectDone(again.get(), kLongSteps);
+  EXPECT_NE(RoleLog("paramserver-0").find("goes on from paramserver/move-"), std::string::npos);
+  EXPECT_GT(Metric("learner/updates"), 100);
+}
+
+TEST_F(ScaleTest, WhatARunCannotDoIsRefusedInALine) {
+  const auto refuses = [&](const std::string& what, const std::string& why) {
+    const auto [code, output] = Scale(what);
+    EXPECT_EQ(code, 2) << output;
+    EXPECT_NE(output.find(why), std::string::npos) << output;
+    EXPECT_EQ(std::ranges::count(output, '\n'), 1) << output;
+  };
+  refuses("paramserver=3", "no run here");
+  const auto troop = TrainLong();
+  ASSERT_TRUE(AwaitSteps(100)) << LauncherLog();
+  refuses("paramserver=3", "no parameter shards");
+  refuses("paramserver", "no role and number");
+  refuses("paramserver=3x", "no role and number");
+  refuses("actor=3", "actor can't be scaled");
+  troop->Signal(SIGKILL);
+  troop->Wait();
+  const auto [code, output] = Scale("paramserver=3");
+  EXPECT_EQ(code, 1);
+  EXPECT_NE(output.find("it was killed"), std::string::npos) << output;
+}
+
+}  // namespace
+}  // namespace troop
