@@ -107,7 +107,8 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
                                        .member = member_.get(),
                                        .executor = options_.executor,
                                        .run = run,
-                                       .listen = reply.listen}));
+                                       .listen = reply.listen,
+                                       .history = options_.history}));
       }
       TROOP_ASSIGN_OR_RETURN(auto duty, MakeParameterServerDuty(config_, env));
       return upcast(ServiceNode::Make(std::move(duty), network, member_.get(), reply.listen));

@@ -17,12 +17,18 @@ struct HistoryEvent {
     kReceived,      // weights, by an actor
     kCheckpointed,  // the learner's state; told when it is whole on disk
     kResumed,       // the learner's state, out of a checkpoint
+    kServed,        // a parameter shard begins to answer
+    kApplied,       // a gradient, by its shard; told when the learner is answered
   } what = kSent;
   // Of an item: these three name it; a stream is one environment of one incarnation of an actor.
   std::uint64_t stream = 0;
   std::uint64_t first_frame = 0;
   std::uint32_t length = 0;
-  std::uint64_t version = 0;  // WeightsVersion of weights; updates of a learner's state
+  // WeightsVersion of weights; updates of a learner's state; of a gradient, the one that it made.
+  std::uint64_t version = 0;
+  // Of a parameter shard. Its gradients: `stream` is the learner, `first_frame` the push.
+  std::int32_t shard = 0;
+  std::uint64_t epoch = 0, course = 0, incarnation = 0;
 };
 
 // Owner: the node's thread.

@@ -171,6 +171,8 @@ void ShardNode::Serve(std::unique_ptr<ParameterShard> shard, std::uint64_t cours
   ShardServer::Options options = ShardServerOptionsFor(context_.config);
   options.course = course;
   options.takes_over = takes_over;
+  options.shard = shard_;
+  options.history = context_.history;
   server_ = std::make_unique<ShardServer>(std::move(shard), options);
   // Some came before it served.
   for (const auto& [index, learner] : learners_) server_->PeerChanged(learner, PeerState::kUp);

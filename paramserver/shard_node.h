@@ -10,6 +10,7 @@
 #include "core/buffer.h"
 #include "core/config.h"
 #include "core/executor.h"
+#include "core/history.h"
 #include "core/metrics.h"
 #include "core/node.h"
 #include "core/spec.h"
@@ -43,6 +44,7 @@ class ShardNode final : public Node, public Service {
     Executor* executor = nullptr;  // one thread
     Storage* run = nullptr;        // the run's folder
     std::string listen;
+    History* history = nullptr;
   };
   static Result<std::unique_ptr<ShardNode>> Make(Context context);
 

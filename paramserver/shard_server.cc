@@ -21,6 +21,19 @@ ShardServer::ShardServer(std::unique_ptr<ParameterShard> shard, const Options& o
     lives_[member.learner] = 0;
     absent_[member.learner] = {};
   }
+  Note(HistoryEvent::kServed, {}, shard_->version());
+}
+
+void ShardServer::Note(HistoryEvent::What what, const PushId& id, std::uint64_t version) const {
+  if (options_.history == nullptr) return;
+  options_.history->Note({.what = what,
+                          .stream = std::uint64_t(id.learner),
+                          .first_frame = id.sequence,
+                          .version = version,
+                          .shard = options_.shard,
+                          .epoch = shard_->epoch(),
+                          .course = options_.course,
+                          .incarnation = id.incarnation});
 }
 
 void ShardServer::Present(const Origin& learner) {
@@ -125,7 +138,12 @@ Result<Message> ShardServer::MakePullReply(const ShardPullBody& body) {
 }
 
 void ShardServer::AnswerSettled() {
-  for (Settled& settled : settled_) AnswerPush(&settled.reply, settled.outcome);
+  for (Settled& settled : settled_) {
+    AnswerPush(&settled.reply, settled.outcome);
+    if (settled.outcome == ParameterShard::Outcome::kHeld) {
+      Note(HistoryEvent::kApplied, settled.id, settled.version);
+    }
+  }
   settled_.clear();
   for (Parked& reader : readers_) AnswerPull(std::move(reader));
   readers_.clear();
@@ -151,7 +169,8 @@ void ShardServer::Settle() {
     for (const ShardUpdate::Settled& settled : update->settled) {
       const auto it = pushes_.find(settled.id);
       if (it == pushes_.end()) continue;
-      settled_.push_back({std::move(it->second), ParameterShard::Outcome::kHeld});
+      settled_.push_back(
+          {std::move(it->second), ParameterShard::Outcome::kHeld, settled.id, update->version});
       pushes_.erase(it);
     }
     if (backup_) backup_->SendUpdate(*update);

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "core/history.h"
 #include "core/metrics.h"
 #include "core/time.h"
 #include "net/network.h"
@@ -31,6 +32,8 @@ class ShardServer final : public Service {
     std::uint64_t course = 0;  // ShardPullReplyBody::course
     // It was the backup: who pushes took part at the primary, though no update has told of it.
     bool takes_over = false;
+    std::int32_t shard = 0;  // for people and the history
+    History* history = nullptr;
   };
   ShardServer(std::unique_ptr<ParameterShard> shard, const Options& options);
 
@@ -65,6 +68,8 @@ class ShardServer final : public Service {
   struct Settled {
     Reply reply;
     ParameterShard::Outcome outcome{};
+    PushId id;                  // kHeld: what was applied,
+    std::uint64_t version = 0;  // and the version that it made
   };
   struct Absence {
     std::uint64_t incarnation = 0;
@@ -81,6 +86,7 @@ class ShardServer final : public Service {
   // Nothing that was done here is unknown to the backup.
   bool MayAnswer() const { return sure_ && !still_ && (!backup_ || backup_->has_all()); }
   void AnswerSettled();
+  void Note(HistoryEvent::What what, const PushId& id, std::uint64_t version) const;
   void AnswerPulls();
   bool IsKnown(std::int32_t learner) const;
   bool EndJoining(Time now);

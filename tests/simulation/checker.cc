@@ -78,7 +78,42 @@ bool Checker::IsNewest(const Teller& teller) {
   return learner_ == &teller;
 }
 
+void Checker::NoteServed(const Teller& teller, const HistoryEvent& event) {
+  Gradients& known = gradients_[event.shard];
+  if (known.epoch != event.epoch) known = {.epoch = event.epoch, .course = event.course};
+  if (event.course < known.course) {
+    return Breach(fmt::format("{} serves shard {} on course {}, after {}", teller.who, event.shard,
+                              event.course, known.course));
+  }
+  const bool goes_on = event.course == known.course;
+  known.course = event.course;
+  std::erase_if(known.applied, [&](const auto& gradient) {
+    if (gradient.second <= event.version) return false;
+    if (goes_on) {
+      Breach(fmt::format(
+          "{} serves shard {} at version {}; push {} of learner {} was answered for at version {}",
+          teller.who, event.shard, event.version, gradient.first[2], gradient.first[0],
+          gradient.second));
+    }
+    return true;
+  });
+}
+
+void Checker::NoteApplied(const Teller& teller, const HistoryEvent& event) {
+  Gradients& known = gradients_[event.shard];
+  ++applied_;
+  if (known.epoch != event.epoch || known.course != event.course) return;  // of one that is over
+  const auto [at, fresh] = known.applied.try_emplace(
+      {event.stream, event.incarnation, event.first_frame}, event.version);
+  if (fresh) return;
+  Breach(fmt::format("{}: push {} of learner {} was applied to shard {} at version {} and at {}",
+                     teller.who, event.first_frame, event.stream, event.shard, at->second,
+                     event.version));
+}
+
 void Checker::Note(const Teller& teller, const HistoryEvent& event) {
+  if (event.what == HistoryEvent::kServed) return NoteServed(teller, event);
+  if (event.what == HistoryEvent::kApplied) return NoteApplied(teller, event);
   const Name name{event.stream, event.first_frame, event.length};
   const auto breach = [&](const char* what) { Breach(Describe(teller.who, name, what)); };
   Shard& shard =
@@ -144,6 +179,9 @@ void Checker::Note(const Teller& teller, const HistoryEvent& event) {
       }
       learner_ = &teller;
       newest_checkpoint_ = event.version;
+      break;
+    case HistoryEvent::kServed:
+    case HistoryEvent::kApplied:
       break;
   }
 }

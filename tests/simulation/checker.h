@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -17,7 +19,9 @@ namespace troop::simulation {
 //   - what was acknowledged is there; where that means the disk, also after any death of the shard;
 //   - an actor's weights never grow older; a learner's checkpoints neither, while it lives;
 //   - a learner goes on from the newest checkpoint that its predecessor wrote, or a later one; not
-//     where one that was replaced wrote since (docs/guarantees.md, "Not promised").
+//     where one that was replaced wrote since (docs/guarantees.md, "Not promised");
+//   - a gradient that a parameter shard has answered for is in it after a takeover, and is applied
+//     no second time; where a shard comes back from disk its course grows, and newer ones may go.
 // The first breach is kept, in words.
 class Checker {
  public:
@@ -40,6 +44,7 @@ class Checker {
   std::int64_t acknowledged() const { return acknowledged_; }
   std::int64_t restored() const { return restored_; }
   std::uint64_t published() const { return published_; }
+  std::int64_t applied() const { return applied_; }  // gradients
 
  private:
   struct Name {
@@ -64,15 +69,25 @@ class Checker {
     int deaths = 0;
     bool up = true;
   };
+  // Of one epoch of the shard map.
+  struct Gradients {
+    std::uint64_t epoch = 0, course = 0;
+    // Learner, incarnation and push; and the version that it made.
+    std::map<std::array<std::uint64_t, 3>, std::uint64_t> applied;
+  };
   class Teller;
 
   void Note(const Teller& teller, const HistoryEvent& event);
+  void NoteServed(const Teller& teller, const HistoryEvent& event);
+  void NoteApplied(const Teller& teller, const HistoryEvent& event);
   bool IsNewest(const Teller& teller);
   std::string Describe(const std::string& who, const Name& name, const char* what) const;
 
   const bool durable_, goes_back_;
   std::vector<std::unique_ptr<Teller>> tellers_;
   std::vector<Shard> shards_;
+  std::map<std::int32_t, Gradients> gradients_;  // by parameter shard
+  std::int64_t applied_ = 0;
   Names sent_;
   std::int64_t acknowledged_ = 0, restored_ = 0;
   std::uint64_t published_ = 0;

@@ -31,12 +31,11 @@ struct Options {
 void Report(std::uint64_t seed, const Plan& plan, const Outcome& outcome) {
   fmt::print(
       "seed {}: {}; {:.0f} s, {} messages, {} faults, {} restarts, {} resumes, {} moves, {} items, "
-      "{} "
-      "acknowledged, {} restored, {} steps, {} updates, course {:016x}\n",
+      "{} acknowledged, {} restored, {} gradients, {} steps, {} updates, course {:016x}\n",
       seed, outcome.breach.empty() ? "well" : "BREACH " + outcome.breach,
       ToSeconds(outcome.ended - Time{}), outcome.messages, outcome.faults, outcome.restarts,
       outcome.resumes, outcome.moves, outcome.items, outcome.acknowledged, outcome.restored,
-      outcome.steps, outcome.updates, outcome.hash);
+      outcome.gradients, outcome.steps, outcome.updates, outcome.hash);
   if (!outcome.breach.empty()) {
     for (const Fault& fault : plan.faults) fmt::print("  {}\n", ToString(fault));
   }

@@ -574,6 +574,7 @@ Outcome Fleet::Live() {
   outcome_.items = checker_.sent();
   outcome_.acknowledged = checker_.acknowledged();
   outcome_.restored = checker_.restored();
+  outcome_.gradients = checker_.applied();
   outcome_.steps = view.steps;
   outcome_.updates = updates_;
   Mix(std::uint64_t(outcome_.items));

@@ -30,6 +30,7 @@ struct Outcome {
   std::int64_t resumes = 0;  // of the whole run
   std::int64_t moves = 0;    // of parameter shards, that were not given up
   std::int64_t items = 0, acknowledged = 0, restored = 0;
+  std::int64_t gradients = 0;  // that parameter shards answered for
   std::int64_t steps = 0;
   std::uint64_t updates = 0;
   std::uint64_t hash = 0;  // of the course: equal plans give equal ones

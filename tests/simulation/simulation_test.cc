@@ -43,6 +43,7 @@ TEST_P(HoursTest, NothingAcknowledgedIsLostAndNobodyWaitsForEver) {
     EXPECT_GE(double(outcome.updates), 1000 * kHours);
     const bool sharded = plan.config.learner.sync == "paramserver";
     EXPECT_GE(double(outcome.moves), sharded ? 6 * kHours : 0);
+    EXPECT_GE(double(outcome.gradients), sharded ? 1000 * kHours : 0);
   }
 }
 
@@ -155,6 +156,74 @@ TEST_F(CheckerTest, SeesALearnerThatGoesOnFromAnOlderCheckpoint) {
   second->Note({.what = E::kCheckpointed, .version = 70});
   checker_.Of("learner", false, 0)->Note({.what = E::kResumed, .version = 60});
   EXPECT_TRUE(Saw("goes on from 60 updates")) << checker_.breach();
+}
+
+class GradientsTest : public testing::Test {
+ protected:
+  using E = HistoryEvent;
+  static constexpr std::uint64_t kCourse = 3;
+  void Serve(History* who, std::uint64_t version, std::uint64_t course = kCourse,
+             std::uint64_t epoch = 1) {
+    who->Note({.what = E::kServed, .version = version, .epoch = epoch, .course = course});
+  }
+  void Apply(History* who, std::uint64_t push, std::uint64_t version,
+             std::uint64_t course = kCourse) {
+    who->Note({.what = E::kApplied,
+               .stream = 1,
+               .first_frame = push,
+               .version = version,
+               .epoch = 1,
+               .course = course,
+               .incarnation = 9});
+  }
+  bool Saw(std::string_view what) const {
+    return checker_.breach().find(what) != std::string::npos;
+  }
+
+  Checker checker_{1, true};
+  History* primary_ = checker_.Of("primary", false, 0);
+  History* backup_ = checker_.Of("backup", false, 0);
+};
+
+TEST_F(GradientsTest, ATakeoverThatForgetsNothingIsWell) {
+  Serve(primary_, 1);
+  Apply(primary_, 1, 2);
+  Serve(backup_, 2);
+  Apply(backup_, 2, 3);
+  EXPECT_EQ(checker_.breach(), "");
+  EXPECT_EQ(checker_.applied(), 2);
+}
+
+TEST_F(GradientsTest, SeesATakeoverThatForgets) {
+  Serve(primary_, 1);
+  Apply(primary_, 1, 2);
+  Serve(backup_, 1);
+  EXPECT_TRUE(Saw("was answered for at version 2")) << checker_.breach();
+}
+
+TEST_F(GradientsTest, SeesAGradientThatIsAppliedTwice) {
+  Serve(primary_, 1);
+  Apply(primary_, 1, 2);
+  Serve(backup_, 2);
+  Apply(backup_, 1, 3);
+  EXPECT_TRUE(Saw("at version 2 and at 3")) << checker_.breach();
+}
+
+TEST_F(GradientsTest, LetsAShardComeBackFromDiskOlder) {
+  Serve(primary_, 1);
+  Apply(primary_, 1, 2);
+  Apply(primary_, 2, 3);
+  Serve(primary_, 2, kCourse + 1);
+  Apply(primary_, 2, 3, kCourse + 1);
+  EXPECT_EQ(checker_.breach(), "");
+  Apply(primary_, 1, 4, kCourse + 1);  // which was in what came back
+  EXPECT_TRUE(Saw("push 1 of learner 1")) << checker_.breach();
+}
+
+TEST_F(GradientsTest, SeesACourseThatGoesBack) {
+  Serve(primary_, 1);
+  Serve(backup_, 1, kCourse - 1);
+  EXPECT_TRUE(Saw("on course 2, after 3")) << checker_.breach();
 }
 
 }  // namespace
