@@ -158,7 +158,7 @@ def record(name, seed, longest, ramping, skilled, style=None):
 
 
 def make_play(name):
-    longest = {"freeway": 2600}.get(name, 1500)
+    longest = {"freeway": 2600, "space_invaders": 2000}.get(name, 1500)
     episodes = [record(name, seed, 300, seed % 2 == 0, skilled=False) for seed in range(12)]
     episodes += [record(name, 100 + seed, longest, seed != 1, skilled=True) for seed in range(3)]
     if name == "seaquest":
