@@ -13,6 +13,7 @@
 #include "apps/role_node.h"
 #include "apps/run_folder.h"
 #include "apps/show.h"
+#include "apps/tokenize.h"
 #include "apps/train.h"
 #include "core/log.h"
 #include "core/version.h"
@@ -167,6 +168,7 @@ struct Arguments {
   ShowOptions show;
   EnvCommandOptions env;
   CheckSyncCommand sync;
+  TokenizeOptions tokenize;
 };
 
 void AddShowCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
@@ -247,6 +249,18 @@ void AddCheck(CLI::App* app, CheckSyncCommand* a, std::function<int()>* chosen) 
   sync->callback([a, chosen] { *chosen = [a] { return RunCheckSync(*a); }; });
 }
 
+void AddTokenize(CLI::App* app, TokenizeOptions* a, std::function<int()>* chosen) {
+  CLI::App* tokenize = app->add_subcommand("tokenize", "how a vocabulary cuts text into pieces");
+  tokenize->add_option("text", a->texts, "one or more; none: a text a line from standard input");
+  tokenize
+      ->add_option("--vocab", a->vocabulary,
+                   "BERT's vocab.txt, a piece a line, or a SentencePiece .model, such as ALBERT's")
+      ->required();
+  tokenize->add_flag("--cased", a->cased, "keep capitals and accents, as the vocabulary does");
+  tokenize->add_flag("--json", a->json, "a line of JSON a text");
+  tokenize->callback([a, chosen] { *chosen = [a] { return Tokenize(*a); }; });
+}
+
 void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   CLI::App* train = app->add_subcommand("train", "start the fleet of a config on this machine");
   train->add_option("config", a->train.config, "a TOML file, such as configs/apex_cartpole.toml")
@@ -262,6 +276,7 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   AddShowCommands(app, a, chosen);
   AddEnvCommands(app, &a->env, chosen);
   AddCheck(app, &a->sync, chosen);
+  AddTokenize(app, &a->tokenize, chosen);
   CLI::App* replay = app->add_subcommand("replay", "serve a replay by itself, until SIGTERM");
   replay->add_option("config", a->train.config, "a TOML file: replay.tables, replay.listen")
       ->required();

@@ -20,7 +20,7 @@ _troop_configs() {
 
 _troop() {
   local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}
-  local commands='train eval play resume status role config env env-check bench check'
+  local commands='train eval play resume status role config env env-check bench check tokenize'
   local command='' flags='' arguments=0 i group=''
   COMPREPLY=()
   # "key=value" arrives as three words, because = separates words.
@@ -28,7 +28,8 @@ _troop() {
   for ((i = 1; i < COMP_CWORD; ++i)); do
     case ${COMP_WORDS[i]} in
       --index | --coordinator | --dead-after | --episodes | --epsilon | --seed | --fps | \
-        --gif | --png | --check | --plugin | --language | --envs | --seconds | --mode) ((++i)) ;;  # its value is no argument
+        --gif | --png | --check | --plugin | --language | --envs | --seconds | --mode | \
+        --vocab) ((++i)) ;;  # its value is no argument
       -*) ;;
       sync) [[ $command == check ]] && command=check-sync ;;
       env)
@@ -41,7 +42,7 @@ _troop() {
     esac
   done
   case $previous in
-    --gif | --png | --plugin) _troop_paths compgen -f -- "$word"; return ;;
+    --gif | --png | --plugin | --vocab) _troop_paths compgen -f -- "$word"; return ;;
     --check) _troop_paths _troop_configs "$word"; return ;;
     --language) mapfile -t COMPREPLY < <(compgen -W 'c c++ python' -- "$word"); return ;;
     --index | --coordinator | --dead-after | --episodes | --epsilon | --seed | --fps | --envs | --seconds | --mode) return ;;
@@ -62,6 +63,7 @@ _troop() {
     eval) flags='--episodes --epsilon --seed --json --help' ;;
     play) flags='--episodes --epsilon --seed --gif --png --fps --help' ;;
     role) flags='--index --coordinator --dead-after --help' ;;
+    tokenize) flags='--vocab --cased --json --help' ;;
     config) flags='--check --keys --markdown --help' ;;
     *) return ;;
   esac
