@@ -16,6 +16,7 @@
 #include "apps/scale_command.h"
 #include "apps/show.h"
 #include "apps/sweep.h"
+#include "apps/tokenize.h"
 #include "apps/train.h"
 #include "core/heap.h"
 #include "core/log.h"
@@ -175,6 +176,7 @@ struct Arguments {
   ScaleOptions scale;
   SweepOptions sweep;
   PlotOptions plot;
+  TokenizeOptions tokenize;
 };
 
 void AddSweepCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
@@ -283,6 +285,18 @@ void AddCheck(CLI::App* app, CheckSyncCommand* a, std::function<int()>* chosen) 
   sync->callback([a, chosen] { *chosen = [a] { return RunCheckSync(*a); }; });
 }
 
+void AddTokenize(CLI::App* app, TokenizeOptions* a, std::function<int()>* chosen) {
+  CLI::App* tokenize = app->add_subcommand("tokenize", "how a vocabulary cuts text into pieces");
+  tokenize->add_option("text", a->texts, "one or more; none: a text a line from standard input");
+  tokenize
+      ->add_option("--vocab", a->vocabulary,
+                   "BERT's vocab.txt, a piece a line, or a SentencePiece .model, such as ALBERT's")
+      ->required();
+  tokenize->add_flag("--cased", a->cased, "keep capitals and accents, as the vocabulary does");
+  tokenize->add_flag("--json", a->json, "a line of JSON a text");
+  tokenize->callback([a, chosen] { *chosen = [a] { return Tokenize(*a); }; });
+}
+
 void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   CLI::App* train = app->add_subcommand("train", "start the fleet of a config on this machine");
   train->add_option("config", a->train.config, "a TOML file, such as configs/apex_cartpole.toml")
@@ -299,6 +313,7 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   AddSweepCommands(app, a, chosen);
   AddEnvCommands(app, &a->env, chosen);
   AddCheck(app, &a->sync, chosen);
+  AddTokenize(app, &a->tokenize, chosen);
   CLI::App* replay = app->add_subcommand("replay", "serve a replay by itself, until SIGTERM");
   replay->add_option("config", a->train.config, "a TOML file: replay.tables, replay.listen")
       ->required();

@@ -20,7 +20,7 @@ _troop_configs() {
 
 _troop() {
   local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}
-  local commands='train sweep eval play plot resume status role config env env-check bench check'
+  local commands='train sweep eval play plot resume scale status role config env env-check bench check tokenize'
   local command='' flags='' arguments=0 i group=''
   COMPREPLY=()
   # "key=value" arrives as three words, because = separates words.
@@ -28,7 +28,8 @@ _troop() {
   for ((i = 1; i < COMP_CWORD; ++i)); do
     case ${COMP_WORDS[i]} in
       --index | --coordinator | --dead-after | --episodes | --epsilon | --seed | --fps | \
-        --gif | --png | --seeds | --first-seed | --jobs | --title | --x | --check | --plugin | --language | --envs | --seconds | --mode) ((++i)) ;;  # its value is no argument
+        --gif | --png | --seeds | --first-seed | --jobs | --title | --x | --check | --plugin | --language | --envs | --seconds | --mode | \
+        --vocab) ((++i)) ;;  # its value is no argument
       -*) ;;
       sync) [[ $command == check ]] && command=check-sync ;;
       env)
@@ -41,7 +42,7 @@ _troop() {
     esac
   done
   case $previous in
-    --gif | --png | --plugin) _troop_paths compgen -f -- "$word"; return ;;
+    --gif | --png | --plugin | --vocab) _troop_paths compgen -f -- "$word"; return ;;
     --check) _troop_paths _troop_configs "$word"; return ;;
     --x) mapfile -t COMPREPLY < <(compgen -W 'steps updates minutes' -- "$word"); return ;;
     --language) mapfile -t COMPREPLY < <(compgen -W 'c c++ python' -- "$word"); return ;;
@@ -62,10 +63,12 @@ _troop() {
     sweep) flags='--seeds --first-seed --jobs --dry-run --overwrite --help' ;;
     plot) flags='--png --title --x --help' ;;
     resume) flags='--plain --help' ;;
+    scale) flags='--help' ;;
     status) flags='--json --help' ;;
     eval) flags='--episodes --epsilon --seed --json --help' ;;
     play) flags='--episodes --epsilon --seed --gif --png --fps --help' ;;
     role) flags='--index --coordinator --dead-after --help' ;;
+    tokenize) flags='--vocab --cased --json --help' ;;
     config) flags='--check --keys --markdown --help' ;;
     *) return ;;
   esac
@@ -73,7 +76,8 @@ _troop() {
     -*) ;;
     *:train:0 | *:sweep:0 | *:env-check:0 | *:env-bench:0) _troop_paths _troop_configs "$word"; return ;;
     *:train:* | *:sweep:* | *:env-check:* | *:env-bench:* | *:resume:[1-9]*) _troop_keys "$word"; return ;;
-    *:eval:0 | *:play:0 | *:resume:0 | *:status:0 | *:plot:*) _troop_paths compgen -d -- "$word"; return ;;
+    *:eval:0 | *:play:0 | *:resume:0 | *:scale:0 | *:status:0 | *:plot:*) _troop_paths compgen -d -- "$word"; return ;;
+    *:scale:*) flags='paramserver=' ;;
     *:role:0) flags='actor replay learner paramserver evaluator' ;;
   esac
   mapfile -t COMPREPLY < <(compgen -W "$flags" -- "$word")

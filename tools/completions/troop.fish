@@ -1,5 +1,5 @@
 # fish completion for troop. The config keys come from the program, so that they are never stale.
-set -l commands train sweep eval play plot resume status role config env env-check bench check
+set -l commands train sweep eval play plot resume scale status role config env env-check bench check tokenize
 complete -c troop -f
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -l version -d 'Print the version'
 complete -c troop -l help -d 'Explain'
@@ -16,6 +16,7 @@ complete -c troop -n "not __fish_seen_subcommand_from $commands" -a env -d 'Envi
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a env-check -d 'Try an environment'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a bench -d 'How fast parts of a run are'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a check -d 'Compare parts with plain loops'
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -a tokenize -d 'How text is cut'
 complete -c troop -n '__fish_seen_subcommand_from env' -a 'list new check bench'
 complete -c troop -n '__fish_seen_subcommand_from check' -a sync
 complete -c troop -n '__fish_seen_subcommand_from sync' -l mode -x -d 'One of them'
@@ -55,3 +56,6 @@ complete -c troop -n '__fish_seen_subcommand_from plot' -l x -xa 'steps updates 
 complete -c troop -n '__fish_seen_subcommand_from play' -l png -rF -d 'Write a strip of frames'
 complete -c troop -n '__fish_seen_subcommand_from eval status' -l json -d 'As JSON'
 complete -c troop -n '__fish_seen_subcommand_from train sweep' -l overwrite -d 'Replace a run'
+complete -c troop -n '__fish_seen_subcommand_from tokenize' -l vocab -rF -d 'vocab.txt or .model'
+complete -c troop -n '__fish_seen_subcommand_from tokenize' -l cased -d 'Keep capitals'
+complete -c troop -n '__fish_seen_subcommand_from tokenize' -l json -d 'A line a text'

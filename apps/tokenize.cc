@@ -1,0 +1,75 @@
+#include "apps/tokenize.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <iostream>
+
+#include "apps/train.h"
+#include "core/json.h"
+#include "text/tokenizer.h"
+
+namespace troop {
+namespace {
+
+constexpr std::size_t kTextBytesMax = std::size_t{1} << 30;  // positions in a text are 32 bits wide
+
+std::string PiecesLine(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
+  std::string pieces, numbers;
+  for (const TokenId id : ids) {
+    const std::string_view space = pieces.empty() ? "" : " ";
+    pieces += fmt::format("{}{}", space, tokenizer.piece(id));
+    numbers += fmt::format("{}{}", space, id);
+  }
+  return pieces + "\n" + numbers + "\n";
+}
+
+std::string JsonLine(const Tokenizer& tokenizer, std::string_view text,
+                     const std::vector<TokenId>& ids) {
+  std::vector<std::string> pieces, numbers;
+  for (const TokenId id : ids) {
+    pieces.push_back(JsonQuote(tokenizer.piece(id)));
+    numbers.push_back(fmt::format("{}", id));
+  }
+  return JsonObject()
+             .Add("text", text)
+             .AddRaw("pieces", JsonArray(pieces))
+             .AddRaw("ids", JsonArray(numbers))
+             .str() +
+         "\n";
+}
+
+Status WriteTokens(const Tokenizer& tokenizer, std::string_view text, bool json,
+                   std::ostream& out) {
+  if (text.size() > kTextBytesMax) {
+    return InvalidArgument("a text of {} bytes: at most {} are tokenized at once", text.size(),
+                           kTextBytesMax);
+  }
+  const std::vector<TokenId> ids = EncodeWithEnds(tokenizer, text, kTextBytesMax + 2);
+  out << (json ? JsonLine(tokenizer, text, ids) : PiecesLine(tokenizer, ids)) << std::flush;
+  return {};
+}
+
+}  // namespace
+
+Status TokenizeTexts(const TokenizeOptions& options, std::istream& in, std::ostream& out) {
+  TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
+                         MakeTokenizer(options.vocabulary, {.cased = options.cased}));
+  for (const std::string& text : options.texts) {
+    TROOP_RETURN_IF_ERROR(WriteTokens(*tokenizer, text, options.json, out));
+  }
+  if (!options.texts.empty()) return {};
+  for (std::string line; std::getline(in, line);) {
+    TROOP_RETURN_IF_ERROR(WriteTokens(*tokenizer, line, options.json, out));
+  }
+  return {};
+}
+
+int Tokenize(const TokenizeOptions& options) {
+  const Status status = TokenizeTexts(options, std::cin, std::cout);
+  if (status.ok()) return kExitOk;
+  fmt::print(stderr, "troop: {}\n", status.message());
+  return ExitCodeFor(status);
+}
+
+}  // namespace troop

@@ -1,0 +1,68 @@
+#include "apps/tokenize.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+
+#include "apps/cli.h"
+#include "apps/train.h"
+
+namespace troop {
+namespace {
+
+const std::string kFixtures = TROOP_SOURCE_DIR "/tests/fixtures/text/";
+
+std::string Print(TokenizeOptions options, const std::string& input = "") {
+  if (options.vocabulary.empty()) options.vocabulary = kFixtures + "wordpiece.txt";
+  std::istringstream in(input);
+  std::ostringstream out;
+  const Status status = TokenizeTexts(options, in, out);
+  return status.ok() ? out.str() : status.ToString();
+}
+
+TEST(TokenizeTest, PiecesAndIdsAreWritten) {
+  EXPECT_EQ(Print({.texts = {"a!", "A!"}}),
+            "[CLS] a ! [SEP]\n2 67 5 3\n[CLS] a ! [SEP]\n2 67 5 3\n");
+  EXPECT_EQ(Print({.texts = {"A!"}, .cased = true}), "[CLS] A ! [SEP]\n2 36 5 3\n");
+  EXPECT_EQ(Print({.texts = {"a\"\n"}, .json = true}),
+            "{\"text\": \"a\\\"\\u000a\", \"pieces\": [\"[CLS]\", \"a\", \"\\\"\", \"[SEP]\"], "
+            "\"ids\": [2, 67, 6, 3]}\n");
+}
+
+TEST(TokenizeTest, WithoutArgumentsEachLineOfTheInputIsAText) {
+  EXPECT_EQ(Print({}, "a\n\n!"), "[CLS] a [SEP]\n2 67 3\n[CLS] [SEP]\n2 3\n[CLS] ! [SEP]\n2 5 3\n");
+}
+
+TEST(TokenizeTest, AModelOfSentencePieceIsKnownByItsName) {
+  EXPECT_EQ(Print({.texts = {"a"}, .vocabulary = kFixtures + "unigram.model"}),
+            "[CLS] ▁a [SEP]\n2 18 3\n");
+}
+
+TEST(TokenizeTest, AWrongFileIsNamed) {
+  EXPECT_EQ(Print({.texts = {"a"}, .vocabulary = "none.txt"}),
+            "not_found: none.txt does not exist");
+  EXPECT_EQ(Print({.texts = {"a"}, .vocabulary = kFixtures}),
+            "invalid_argument: " + kFixtures + " is a folder, not a file");
+  EXPECT_EQ(Print({.texts = {"a"}, .vocabulary = kFixtures + "samples.jsonl"}),
+            "invalid_argument: " + kFixtures +
+                "samples.jsonl: there is no line [PAD]: this is no vocabulary of BERT's");
+}
+
+int Command(std::vector<std::string> words) {
+  words.insert(words.begin(), "troop");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  return RunCommand(int(argv.size()), argv.data());
+}
+
+TEST(TokenizeTest, TheCommandEndsWithItsExitCode) {
+  const std::string vocabulary = kFixtures + "wordpiece.txt";
+  EXPECT_EQ(Command({"tokenize", "a", "b", "--vocab", vocabulary, "--cased", "--json"}), kExitOk);
+  EXPECT_EQ(Command({"tokenize", "a", "--vocab", "none.txt"}), kExitUsage);
+  EXPECT_EQ(Command({"tokenize", "a"}), kExitUsage);  // which vocabulary?
+  EXPECT_EQ(Command({"tokenize", "--vocab", vocabulary, "--", "--json"}), kExitOk);
+}
+
+}  // namespace
+}  // namespace troop
