@@ -7,7 +7,7 @@
 namespace troop {
 namespace {
 
-// Learners stand still until they hear that a move is over.
+// Of learners and shards: learners stand still until they hear that a move is over.
 constexpr Duration kBeatWhileMoving = Milliseconds(25);
 
 }  // namespace
@@ -40,9 +40,10 @@ void FleetMember::Poll(Time now, const Metrics& metrics) {
   report_.metrics = metrics.snapshot();
   Message message{.type = MessageType::kBeat, .body = EncodeBody(report_)};
   Result<Ticket> ticket = channel_->Send(message, now + options_.deadline);
-  const bool moving = state_.shard_move.number != 0;
+  const bool moves = state_.shard_move.number != 0 &&
+                     (options_.role == Role::kLearner || options_.role == Role::kParamServer);
   next_beat_ =
-      now + (moving ? std::min(options_.beat_every, kBeatWhileMoving) : options_.beat_every);
+      now + (moves ? std::min(options_.beat_every, kBeatWhileMoving) : options_.beat_every);
   if (!ticket.ok()) {
     // Fenced between two beats: no call was open that could have failed.
     if (ticket.status().code() == Code::kAborted) lost_ = ticket.status();

@@ -54,6 +54,21 @@ TEST_F(FleetMemberTest, OneBeatAtATimeIsSentAndAnsweredOnesFollow) {
   EXPECT_TRUE(member_.lost().ok());
 }
 
+TEST_F(FleetMemberTest, WhileShardsMoveThoseWhoStandStillBeatMoreOften) {
+  FleetMember learner(std::make_unique<StubChannel>(&state_), {.role = Role::kLearner});
+  for (FleetMember* member : {&member_, &learner}) {
+    member->Poll(Time(Seconds(1)), metrics_);
+    state_.answer =
+        Message{.type = MessageType::kBeatReply,
+                .body = EncodeBody(BeatReply{.shard_move = {.number = 7, .shards = 3}})};
+    member->Poll(Time(Seconds(2)), metrics_);
+    Answer();
+    const int sent = state_.sent;
+    member->Poll(Time(Seconds(2.1)), metrics_);
+    EXPECT_EQ(state_.sent - sent, member == &learner ? 1 : 0);
+  }
+}
+
 TEST_F(FleetMemberTest, AnAbortedBeatIsAFence) {
   Poll(1);
   state_.answer = Aborted("another took its place");
