@@ -9,6 +9,7 @@ complete -c troop -n "not __fish_seen_subcommand_from $commands" -a sweep -d 'Se
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a plot -d 'Curves in one picture'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a play -d 'Draw a game'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a resume -d 'Go on with a run'
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -a scale -d 'Change how many there are'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a status -d 'How a run is doing'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a role -d 'Start one role alone'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a config -d 'The config keys'
@@ -33,7 +34,7 @@ complete -c troop -n '__fish_seen_subcommand_from train sweep resume' \
   -a "(troop config --keys 2>/dev/null | string match -v '*[]*' | string replace -r '\$' =)"
 complete -c troop -n '__fish_seen_subcommand_from train sweep' -l dry-run -d 'Only say what would start'
 complete -c troop -n '__fish_seen_subcommand_from train resume' -l plain -d 'No live block'
-complete -c troop -n '__fish_seen_subcommand_from eval play plot resume status' -F
+complete -c troop -n '__fish_seen_subcommand_from eval play plot resume scale status' -F
 complete -c troop -n '__fish_seen_subcommand_from role' \
   -a 'actor replay learner paramserver evaluator'
 complete -c troop -n '__fish_seen_subcommand_from config' -l keys -d 'One key a line'
