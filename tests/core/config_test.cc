@@ -292,6 +292,13 @@ TEST(ConfigTest, ImpossibleCombinationsAreRefused) {
       {{"fleet.backoff_first_s=20"}, "is more than fleet.backoff_max_s = 10"},
       {{"fleet.hung_after_s=1"}, "is less than fleet.dead_after_s = 1.5"},
       {{"fleet.mode=serial", "fleet.actors=300"}, "300 actors in one thread"},
+      {{"learner.hogwild_threads=2", "fleet.learners=3"}, "3 learners agree in another way"},
+      {{"learner.hogwild_threads=2", "learner.sync=paramserver"}, "the parameter shards step"},
+      {{"learner.hogwild_threads=2", "fleet.mode=serial"}, "2 threads at once give other bytes"},
+      {{"learner.hogwild_threads=2", "network.normalize_observations=true"},
+       "2 threads would each have statistics"},
+      {{"learner.hogwild_threads=2", "learner.algorithm=dpg", "optimizer.policy_learning_rate=0.1"},
+       "threads on the same weights have one learning rate"},
       {{"paramserver.k=2"}, "paramserver.k=2: only paramserver.mode = \"k_of_n\" has it"},
       {{"paramserver.k=2", "paramserver.mode=k_of_n"},
        "paramserver.k=2: 2 of fleet.learners = 1, one push each; lower it"},
@@ -360,15 +367,18 @@ class Randomizer final : public ConfigVisitor {
       return;
     }
     value.clear();
-    constexpr std::array<std::string_view, 12> kPieces = {"a", "b", "\"", "\\", "\n", "\t",
-                                                          "\x01", " ", "#", "'", "é", "="};
+    constexpr std::array<std::string_view, 12> kPieces = {"a",    "b", "\"", "\\", "\n", "\t",
+                                                          "\x01", " ", "#",  "'",  "é",  "="};
     for (int i = 0; i < 8; ++i) value += kPieces[rng_.Below(kPieces.size())];
   }
   void Visit(const ConfigKeyInfo&, std::vector<LayerConfig>& layers) override {
     layers.clear();
     for (std::uint32_t n = rng_.Below(3); n > 0; --n) {
-      layers.push_back({.type = "conv2d", .filters = 1 + rng_.Below(9), .kernel = 1 + rng_.Below(9),
-                        .stride = 1 + rng_.Below(4), .activation = "tanh"});
+      layers.push_back({.type = "conv2d",
+                        .filters = 1 + rng_.Below(9),
+                        .kernel = 1 + rng_.Below(9),
+                        .stride = 1 + rng_.Below(4),
+                        .activation = "tanh"});
     }
     for (std::uint32_t n = rng_.Below(3); n > 0; --n) {
       layers.push_back({.type = "linear", .units = 1 + rng_.Below(9)});
@@ -388,10 +398,17 @@ class Randomizer final : public ConfigVisitor {
       Visit(any, option.name);
       option.name = fmt::format("{}{}", i, option.name);  // sorted, none twice
       switch (rng_.Below(4)) {
-        case 0: option.value = rng_.Below(2) == 1; break;
-        case 1: option.value = std::int64_t(Number({}, true)); break;
-        case 2: option.value = Number({}, false); break;
-        default: Visit(any, option.value.emplace<std::string>());
+        case 0:
+          option.value = rng_.Below(2) == 1;
+          break;
+        case 1:
+          option.value = std::int64_t(Number({}, true));
+          break;
+        case 2:
+          option.value = Number({}, false);
+          break;
+        default:
+          Visit(any, option.value.emplace<std::string>());
       }
     }
   }
@@ -426,8 +443,8 @@ void Repair(Config* c) {
   c->replay.ratio_error = 1e6;
   c->actor.push_items = 1;
   c->learner.batches_per_request = 1;
-  c->learner.total_steps = std::max({c->learner.total_steps, c->actor.warmup_steps,
-                                     double(c->replay.min_items)});
+  c->learner.total_steps =
+      std::max({c->learner.total_steps, c->actor.warmup_steps, double(c->replay.min_items)});
   if (c->fleet.learners > 1) c->network.normalize_observations = false;
   if (c->optimizer.type != "adam" || c->network.normalize_observations) {
     c->optimizer.weight_decay = 0;
@@ -451,6 +468,9 @@ void Repair(Config* c) {
   c->replay.shards = std::min({c->replay.shards, c->fleet.actors, c->replay.min_items});
   c->replay.scope = "global";
   if (c->network.normalize_observations) c->fleet.learners = 1;
+  const bool threads = c->fleet.learners == 1 && c->learner.sync == "allreduce" &&
+                       !c->network.normalize_observations && c->optimizer.policy_learning_rate == 0;
+  if (!threads) c->learner.hogwild_threads = 1;
   Config::ParamServerKeys& p = c->paramserver;
   if (p.mode != "k_of_n") p.k = 1, p.cancel = p.per_batch = false;
   if (!p.per_batch) p.k = std::min(p.k, c->fleet.learners);
@@ -481,13 +501,11 @@ TEST(ConfigTest, WhatIsDumpedReadsBackAsTheSame) {
 TEST(ConfigTest, OptionsOfAnEnvironmentAreAnyNumbersTextsAndTruthsByName) {
   const std::vector<std::string> overrides = {"env.options.size=9", "env.options.map=maze",
                                               "env.wrappers=[\"m:A\", \"m:B\"]"};
-  const Result<Config> config = ParseConfig(
-      "[env.options]\nsize = 5\nslippery = true\nwind = 0.5\n", "run.toml", overrides);
+  const Result<Config> config =
+      ParseConfig("[env.options]\nsize = 5\nslippery = true\nwind = 0.5\n", "run.toml", overrides);
   ASSERT_TRUE(config.ok()) << config.status().ToString();
-  const std::vector<EnvOption> want = {{"map", std::string("maze")},
-                                       {"size", std::int64_t{9}},
-                                       {"slippery", true},
-                                       {"wind", 0.5}};
+  const std::vector<EnvOption> want = {
+      {"map", std::string("maze")}, {"size", std::int64_t{9}}, {"slippery", true}, {"wind", 0.5}};
   EXPECT_EQ(config->env.options, want);
   EXPECT_EQ(config->env.wrappers, (std::vector<std::string>{"m:A", "m:B"}));
 }
