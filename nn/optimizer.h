@@ -39,8 +39,8 @@ class Optimizer {
   virtual void set_steps(std::int64_t steps) = 0;
 };
 
-// The groups of a model's parameters at one learning rate: neighbours that decay (ParamSpec::decays)
-// and those that don't, padding with what is before it.
+// The groups of a model's parameters at one learning rate: neighbours that decay
+// (ParamSpec::decays) and those that don't, padding with what is before it.
 std::vector<Optimizer::Group> DecayGroups(const Module& module, float learning_rate);
 
 // config.optimizer.type: Adam / AdamW (Kingma & Ba 2015, algorithm 1; Loshchilov & Hutter 2019),
