@@ -2,10 +2,11 @@
 import json
 
 BEGIN, END = "<!-- numbers:begin -->", "<!-- numbers:end -->"
-SUITES = ("env", "nn", "learn", "pong", "gorila", "e2e", "replay", "collective",
+SUITES = ("env", "nn", "supervised", "learn", "pong", "gorila", "e2e", "replay", "collective",
           "paramserver", "codec", "sharding", "text", "faults", "soak")
-TITLES = {"env": "Environments", "nn": "Networks", "learn": "Learning", "pong": "Atari",
-          "gorila": "Gorila", "e2e": "End to end", "replay": "Replay", "collective": "Collectives",
+TITLES = {"env": "Environments", "nn": "Networks", "supervised": "Supervised training",
+          "learn": "Learning", "pong": "Atari", "gorila": "Gorila", "e2e": "End to end",
+          "replay": "Replay", "collective": "Collectives",
           "paramserver": "Parameter shards", "codec": "Codecs of gradients",
           "sharding": "Sharding of parameters", "text": "Tokens",
           "faults": "Faults", "soak": "Soak"}
