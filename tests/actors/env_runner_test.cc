@@ -75,7 +75,7 @@ TEST_P(IsolationTest, AFaultIsNoStepAndCostsItsEpisodeAlone) {
   std::int64_t faults = 0, whole = 0;
   for (int k = 0; k < 300; ++k) {
     std::array<std::uint64_t, kSize> episode{};
-    for (std::size_t i = 0; i < kSize; ++i) episode[i] = runner_->episode(i);
+    for (std::size_t i = 0; k > 0 && i < kSize; ++i) episode[i] = runner_->episode(i);
     ASSERT_TRUE(Step()) << runner_->status().ToString();
     for (std::size_t i = 0; i < kSize; ++i) {
       const EnvRunner::One& one = runner_->one(i);
@@ -116,7 +116,7 @@ TEST_F(EnvRunnerTest, WholeEpisodesBetweenFaultsAreForgiven) {
   EXPECT_GT(runner_->faults(), 100);
 }
 
-TEST_P(IsolationTest, AStartThatFailsIsFollowedByAnother) {
+TEST_F(EnvRunnerTest, AStartThatFailsIsFollowedByAnother) {
   Make("reset_throws");  // each third
   int whole = 0;
   for (int k = 0; k < 2000; ++k) {
