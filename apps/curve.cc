@@ -57,7 +57,8 @@ LinePlot::Series MeanOf(const CurveGroup& group) {
     first = std::max(first, run.xs.front());
     last = std::min(last, run.xs.back());
   }
-  for (int i = 0; i < kMeanPoints && first <= last; ++i) {
+  const int points = first < last ? kMeanPoints : first == last ? 1 : 0;
+  for (int i = 0; i < points; ++i) {
     const double x = first + (last - first) * i / (kMeanPoints - 1);
     std::vector<double> values;
     for (const RunCurve& run : group.runs) values.push_back(At(run, x));

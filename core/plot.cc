@@ -141,6 +141,7 @@ class Plotter {
   // Between neighbours that are all finite.
   void DrawBand(std::size_t index) {
     const LinePlot::Series& series = plot_.series[index];
+    if (series.low.empty()) return;
     Coverage coverage(plot_.width, plot_.height);
     const auto whole = [&](std::size_t i) {
       return Finite(series, i) && std::isfinite(series.low[i]) && std::isfinite(series.high[i]);
