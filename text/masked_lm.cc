@@ -1,5 +1,7 @@
 #include "text/masked_lm.h"
 
+#include <utility>
+
 #include "core/rng.h"
 
 namespace troop {

@@ -1,10 +1,15 @@
 #include "text/reviews.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "core/sha256.h"
 #include "text/csv.h"

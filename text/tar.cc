@@ -1,5 +1,7 @@
 #include "text/tar.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 

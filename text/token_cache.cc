@@ -6,7 +6,10 @@
 #include <filesystem>
 #include <limits>
 #include <span>
+#include <string>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "core/crc32c.h"
 #include "core/log.h"

@@ -1,5 +1,7 @@
 #include "text/tokenizer.h"
 
+#include <algorithm>
+
 #include "core/check.h"
 #include "text/read_file.h"
 #include "text/unigram.h"

@@ -1,8 +1,13 @@
 #include "text/wordpiece.h"
 
+#include <algorithm>
 #include <array>
+#include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "core/crc32c.h"
 #include "text/piece_trie.h"

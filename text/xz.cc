@@ -3,6 +3,7 @@
 #include <lzma.h>
 
 #include <algorithm>
+#include <cstdint>
 
 namespace troop {
 namespace {
