@@ -135,9 +135,11 @@ def source():
 
 
 def is_checked(code):
-    """The planes in use, and of the others what is special and the ends of blocks."""
-    return (code not in SURROGATES and (code < 0x20000 or code % 256 in (0, 255) or
-            0x2F800 <= code < 0x2FA20 or 0xE0000 <= code < 0xE0200))
+    """Where characters differ from their neighbours, and of the rest the ends of blocks."""
+    return (code not in SURROGATES and (code < 0x3400 or code % 256 in (0, 255) or
+            0xA000 <= code < 0xAD00 or 0xF900 <= code < 0x12000 or 0x16800 <= code < 0x17000 or
+            0x1B000 <= code < 0x20000 or 0x2F800 <= code < 0x2FA20 or
+            0xE0000 <= code < 0xE0200))
 
 
 def digest():

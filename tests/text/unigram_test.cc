@@ -136,7 +136,7 @@ TEST(UnigramTest, DamageDoesNoHarm) {
   const std::string sound = ReadAll(TextFixture("unigram.model"));
   const std::string text = "ﬁne ½ e\u0301 A\u030A tab\t… (1,990) \xFF";
   int accepted = 0;
-  for (std::size_t i = 0; i < sound.size(); i += 37) {
+  for (std::size_t i = 0; i < sound.size(); i += 101) {
     std::string bytes = sound;
     bytes[i] = char(~bytes[i]);
     const auto made = MakeUnigram(bytes, {});
@@ -146,7 +146,7 @@ TEST(UnigramTest, DamageDoesNoHarm) {
       ASSERT_TRUE(id >= 0 && id < (*made)->size()) << i;
     }
   }
-  EXPECT_GT(accepted, 20);
+  EXPECT_GT(accepted, 10);
 }
 
 }  // namespace
