@@ -1,5 +1,7 @@
 #include "apps/plot_command.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <map>
