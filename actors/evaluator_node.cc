@@ -136,7 +136,36 @@ EvaluationReport Evaluation::Report() const {
 
 Result<std::unique_ptr<EvaluatorNode>> EvaluatorNode::Make(const Config& config, Network* network,
                                                            FleetMember* member) {
-  return std::unique_ptr<EvaluatorNode>(new EvaluatorNode(config, network, member));
+  std::unique_ptr<EvaluatorNode> node(new EvaluatorNode(config, network, member));
+  node->begin_ = [node = node.get()](const TrialOptions& trial, std::span<const float> weights,
+                                     std::unique_ptr<WeightsTrial> before) {
+    return node->BeginEvaluation(trial, weights, std::move(before));
+  };
+  return node;
+}
+
+Result<std::unique_ptr<EvaluatorNode>> EvaluatorNode::Make(const Config& config, Network* network,
+                                                           FleetMember* member,
+                                                           const EnvSpec& problem,
+                                                           BeginTrial begin) {
+  std::unique_ptr<EvaluatorNode> node(new EvaluatorNode(config, network, member));
+  node->env_ = problem;
+  node->begin_ = std::move(begin);
+  return node;
+}
+
+Result<std::unique_ptr<WeightsTrial>> EvaluatorNode::BeginEvaluation(
+    const TrialOptions& trial, std::span<const float> weights,
+    std::unique_ptr<WeightsTrial> before) {
+  const Evaluation::Options options{
+      .episodes = trial.episodes,
+      .round = trial.round,
+      .version = trial.version,
+      .while_starting =
+          BeatingEnvOptions(config_, network_, member_, &metrics_).while_starting};
+  std::unique_ptr<Evaluation> last(static_cast<Evaluation*>(before.release()));
+  TROOP_ASSIGN_OR_RETURN(auto made, Evaluation::Make(config_, options, weights, std::move(last)));
+  return std::unique_ptr<WeightsTrial>(std::move(made));
 }
 
 Status EvaluatorNode::Connect() {
@@ -169,12 +198,12 @@ Turn EvaluatorNode::Step(Time now) {
     return Turn::Idle(waits ? member_->next_beat() : std::min(member_->next_beat(), next_));
   }
   const std::int64_t bad_numbers = running_->bad_numbers(), faults = running_->faults();
-  const Evaluation::State state = running_->Advance(kStepsPerTurn);
+  const WeightsTrial::State state = running_->Advance(kStepsPerTurn);
   metrics_.Count("evaluator/bad_numbers", double(running_->bad_numbers() - bad_numbers));
   metrics_.Count("evaluator/env_faults", double(running_->faults() - faults));
   network_->Watch(running_->fd());  // -1 once it is over
-  if (state == Evaluation::State::kWaiting) return Turn::Idle(member_->next_beat());
-  if (state == Evaluation::State::kBusy) return Turn::Busy();
+  if (state == WeightsTrial::State::kWaiting) return Turn::Idle(member_->next_beat());
+  if (state == WeightsTrial::State::kBusy) return Turn::Busy();
   result_ = running_->error();
   if (!result_.ok()) return Turn::Done();
   EvaluationReport report = running_->Report();
@@ -224,17 +253,13 @@ Status EvaluatorNode::Begin() {
   evaluated_version_ = newest_->version;
   const std::uint64_t round =
       final ? kFinalRound : member_->options().incarnation << kRoundBits | round_++;
-  const std::int64_t episodes =
-      final ? config_.evaluator.final_episodes : config_.evaluator.episodes;
-  TROOP_ASSIGN_OR_RETURN(
-      running_, Evaluation::Make(
-                    config_,
-                    {.episodes = episodes,
-                     .round = round,
-                     .version = newest_->version,
-                     .while_starting =
-                         BeatingEnvOptions(config_, network_, member_, &metrics_).while_starting},
-                    newest_->value.as<float>(), std::move(last_)));
+  const TrialOptions trial{
+      .episodes = final ? config_.evaluator.final_episodes : config_.evaluator.episodes,
+      .round = round,
+      .version = newest_->version,
+      .final = final};
+  TROOP_ASSIGN_OR_RETURN(running_,
+                         begin_(trial, newest_->value.as<float>(), std::move(last_)));
   return Status::Ok();
 }
 

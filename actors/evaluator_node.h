@@ -9,6 +9,7 @@
 #include "core/node.h"
 #include "net/control.h"
 #include "paramserver/client.h"
+#include "paramserver/weights_trial.h"
 
 namespace troop {
 
@@ -17,7 +18,7 @@ namespace troop {
 // (run seed, `round`, environment, episode) alone. Where the environment has no limit, episodes are
 // truncated after evaluator.max_episode_steps. In place of an episode with a reward or an
 // observation that is NaN or infinite another one is played; too many end it. One owner thread.
-class Evaluation {
+class Evaluation final : public WeightsTrial {
  public:
   struct Options {
     std::int64_t episodes = 1;
@@ -30,15 +31,14 @@ class Evaluation {
   static Result<std::unique_ptr<Evaluation>> Make(const Config& config, const Options& options,
                                                   std::span<const float> weights,
                                                   std::unique_ptr<Evaluation> before = nullptr);
-  enum class State : std::uint8_t { kBusy, kWaiting, kOver };
-  // Takes up to `steps` vector steps. kWaiting: the environments take their time (fd()); kOver: all
-  // episodes are, or error() is not ok.
-  State Advance(int steps);
-  int fd() const { return runner_->fd(); }
-  const Status& error() const { return runner_->status(); }
-  EvaluationReport Report() const;  // REQUIRES: over, and no error
-  std::int64_t bad_numbers() const { return runner_->bad_numbers() - bad_numbers_before_; }
-  std::int64_t faults() const { return runner_->faults() - faults_before_; }
+  State Advance(int steps) override;  // of vector steps; waits for environments
+  int fd() const override { return runner_->fd(); }
+  const Status& error() const override { return runner_->status(); }
+  EvaluationReport Report() const override;
+  std::int64_t bad_numbers() const override {
+    return runner_->bad_numbers() - bad_numbers_before_;
+  }
+  std::int64_t faults() const override { return runner_->faults() - faults_before_; }
   std::span<const double> returns() const { return returns_; }
   const VectorEnv& envs() const { return runner_->envs(); }  // for drawing
 
@@ -58,11 +58,19 @@ class Evaluation {
   std::int64_t bad_numbers_before_ = 0, faults_before_ = 0;
 };
 
-// The evaluator role: every `every_s` pulls the newest weights and plays `episodes` with its own ε;
-// at the end of the run, `final_episodes` with the final weights; an evaluation that still runs
-// then is dropped. Owner: the node's thread.
+// The evaluator role: every `every_s` pulls the newest weights and plays `episodes` with its own ε,
+// or makes another trial of them; at the end of the run, `final_episodes` with the final weights; a
+// trial that still runs then is dropped. Owner: the node's thread.
 class EvaluatorNode final : public Node {
  public:
+  // before: a trial of this maker that is over or dropped; nullptr: none.
+  using BeginTrial = std::function<Result<std::unique_ptr<WeightsTrial>>(
+      const TrialOptions&, std::span<const float> weights, std::unique_ptr<WeightsTrial> before)>;
+  // problem: as ReviewSpec or an environment has it.
+  static Result<std::unique_ptr<EvaluatorNode>> Make(const Config& config, Network* network,
+                                                     FleetMember* member, const EnvSpec& problem,
+                                                     BeginTrial begin);
+  // Plays the config's environment.
   static Result<std::unique_ptr<EvaluatorNode>> Make(const Config& config, Network* network,
                                                      FleetMember* member);
   Turn Step(Time now) override;
@@ -72,6 +80,9 @@ class EvaluatorNode final : public Node {
  private:
   EvaluatorNode(const Config& config, Network* network, FleetMember* member)
       : config_(config), network_(network), member_(member) {}
+  Result<std::unique_ptr<WeightsTrial>> BeginEvaluation(const TrialOptions& trial,
+                                                        std::span<const float> weights,
+                                                        std::unique_ptr<WeightsTrial> before);
   Status Connect();
   void Pull(Time now);
   Status Begin();
@@ -80,12 +91,13 @@ class EvaluatorNode final : public Node {
   Network* const network_;
   FleetMember* const member_;
   Metrics metrics_;
+  BeginTrial begin_;
   std::optional<EnvSpec> env_;
   std::unique_ptr<WeightSubscriber> weights_;
   std::optional<WeightSnapshot> newest_;
   std::int64_t newest_steps_ = 0;
-  std::unique_ptr<Evaluation> running_;
-  std::unique_ptr<Evaluation> last_;  // whose environments play the next one
+  std::unique_ptr<WeightsTrial> running_;
+  std::unique_ptr<WeightsTrial> last_;  // whose environments play the next one
   bool running_final_ = false;
   std::int64_t running_steps_ = 0;
   std::uint64_t round_ = 0;

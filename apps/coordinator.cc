@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "apps/problem.h"
 #include "core/log.h"
 #include "core/trajectory.h"
 #include "core/version.h"
@@ -46,8 +47,7 @@ MetricSnapshot CountersOf(const MetricSnapshot& metrics) {
 }
 
 Result<std::unique_ptr<Coordinator>> Coordinator::Make(Options options) {
-  TROOP_ASSIGN_OR_RETURN(EnvSpec env,
-                         FindEnvSpec(options.config.env.id, EnvOptionsFor(options.config)));
+  TROOP_ASSIGN_OR_RETURN(EnvSpec env, ProblemOf(options.config));
   std::unique_ptr<Coordinator> node(new Coordinator(std::move(options), std::move(env)));
   TROOP_RETURN_IF_ERROR(node->LoadCounters());
   if (node->options_.config.learner.sync == "paramserver") {
@@ -64,7 +64,7 @@ Result<std::uint64_t> Coordinator::TakeNumber() {
 }
 
 Status Coordinator::LoadCounters() {
-  retired_steps_ = options_.resume_steps;
+  retired_steps_ = reviews_done_ = options_.resume_steps;
   checkpoint_ = options_.resume_checkpoint;
   checkpoint_updates_ = options_.resume_updates;
   retired_counters_["learner/updates"].value = double(options_.resume_updates);
@@ -115,7 +115,8 @@ void Coordinator::AdvancePhase() {
   const auto advance = [this](Phase next) {
     if (next <= phase_) return;
     phase_ = next;
-    LogInfo("the run is {}: {} agent steps done", PhaseName(phase_), StepsDone());
+    LogInfo("the run is {}: {} {} done", PhaseName(phase_), StepsDone(),
+            StepsName(options_.config));
   };
   const Config& c = options_.config;
   const bool solved = c.evaluator.solved_return != 0 && !evaluations_.empty() &&
@@ -135,6 +136,7 @@ const Coordinator::Member* Coordinator::Find(Role role) const {
 }
 
 std::int64_t Coordinator::StepsDone() const {
+  if (IsSupervised(options_.config)) return reviews_done_;
   std::int64_t done = retired_steps_;
   for (const auto& [name, member] : members_) done += member.done;
   return done;
@@ -182,13 +184,13 @@ Status Coordinator::CheckRequest(const RegisterRequest& request) const {
   std::int64_t count = 0;
   switch (request.role) {
     case Role::kActor:
-      count = c.fleet.actors;
+      count = IsSupervised(c) ? 0 : c.fleet.actors;
       break;
     case Role::kEvaluator:
       count = c.evaluator.enabled ? 1 : 0;
       break;
     case Role::kReplay:
-      count = c.replay.shards;
+      count = IsSupervised(c) ? 0 : c.replay.shards;
       break;
     case Role::kParamServer:
       count = parameter_servers();
@@ -250,6 +252,10 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
   member.endpoint = beat->endpoint;
   member.metrics = std::move(beat->metrics);
   member.done = std::clamp(beat->steps_done, member.done, member.granted);
+  if (message.origin.role == Role::kLearner && IsSupervised(options_.config)) {
+    const auto total = std::int64_t(options_.config.learner.total_steps);
+    reviews_done_ = std::clamp(beat->steps_done, reviews_done_, total);
+  }
   member.view.finished = beat->finished;
   member.shard_move = beat->shard_move;
   if (!beat->checkpoint.empty()) {
@@ -261,6 +267,11 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
     // Told again, when the answer to the first telling was lost.
     if (std::ranges::find(evaluations_, e) != evaluations_.end()) continue;
     evaluations_.push_back(e);
+    if (IsSupervised(options_.config)) {
+      LogInfo("evaluation at {} reviews, {} updates: {:.2f} % of {} right", e.steps,
+              UpdatesOf(e.weights_version), e.return_mean, e.episodes);
+      continue;
+    }
     LogInfo("evaluation at {} agent steps, {} updates: return {:.2f} ± {:.2f} ({} episodes)",
             e.steps, UpdatesOf(e.weights_version), e.return_mean, e.return_std, e.episodes);
   }
@@ -349,6 +360,7 @@ bool Coordinator::everybody_left() const {
 
 RunView Coordinator::View() const {
   RunView view{.phase = phase_,
+               .supervised = IsSupervised(options_.config),
                .steps = StepsDone(),
                .steps_total = std::int64_t(options_.config.learner.total_steps),
                .steps_at_start = options_.resume_steps,

@@ -31,6 +31,7 @@ struct MemberView {
 // The state of a run at one moment: what progress lines, files and status show.
 struct RunView {
   Phase phase = Phase::kRunning;
+  bool supervised = false;  // steps are reviews
   std::int64_t steps = 0, steps_total = 0;
   std::int64_t steps_at_start = 0;            // of a resumed run
   MetricSnapshot metrics;                     // of the whole fleet, dead incarnations' counters too
@@ -123,6 +124,7 @@ class Coordinator final : public Node, public Service {
   const EnvSpec env_;
   std::map<std::string, Member> members_;  // by PeerName
   std::int64_t retired_steps_ = 0;         // done by incarnations that are no more
+  std::int64_t reviews_done_ = 0;          // supervised: by the learners together
   MetricSnapshot retired_counters_;
   std::vector<EvaluationReport> evaluations_;
   std::string checkpoint_;

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "apps/endpoints.h"
+#include "apps/problem.h"
 #include "apps/serial_fleet.h"
 #include "apps/service_node.h"
 #include "envs/environment.h"
@@ -30,7 +31,7 @@ double MachineMemoryBytes() {
 
 // How the parameters are laid out: layers of one size in another order are another network.
 Status CheckLayout(const Config& config, const EnvSpec& env, const Config& saved) {
-  TROOP_ASSIGN_OR_RETURN(const EnvSpec saved_env, FindEnvSpec(saved.env.id, EnvOptionsFor(saved)));
+  TROOP_ASSIGN_OR_RETURN(const EnvSpec saved_env, ProblemOf(saved));
   TROOP_ASSIGN_OR_RETURN(const auto before, MakeNetwork(saved, saved_env));
   TROOP_ASSIGN_OR_RETURN(const auto now, MakeNetwork(config, env));
   const auto same = [](const ParamSpec& a, const ParamSpec& b) {
@@ -41,7 +42,7 @@ Status CheckLayout(const Config& config, const EnvSpec& env, const Config& saved
 }
 
 Status CheckFits(const Config& config, const CheckpointState& checkpoint) {
-  TROOP_ASSIGN_OR_RETURN(const EnvSpec env, FindEnvSpec(config.env.id, EnvOptionsFor(config)));
+  TROOP_ASSIGN_OR_RETURN(const EnvSpec env, ProblemOf(config));
   TROOP_ASSIGN_OR_RETURN(const auto algorithm, MakeAlgorithm(config, env));
   TROOP_RETURN_IF_ERROR(algorithm->SetState(checkpoint.state));
   // A config of another version may be unreadable by now; the sizes fit at least.
@@ -94,6 +95,36 @@ Result<ProcessBytes> PredictProcesses(const Config& config, const EnvSpec& env,
   return bytes;
 }
 
+// The same of a run that learns reviews. Not in it: the reviews.
+Result<ProcessBytes> PredictSupervised(const Config& config, const Module& module) {
+  const std::int64_t dp = std::max<std::int64_t>(1, config.mesh.dp);
+  std::int64_t reviews = (config.learner.batch_size + dp - 1) / dp;
+  if (config.learner.micro_batch > 0) reviews = std::min(reviews, config.learner.micro_batch);
+  const std::int64_t tokens = reviews * config.data.tokens_max;
+  const auto ints = [](std::int64_t n) { return TensorSpec{DType::kI32, {n}}; };
+  std::vector<TensorSpec> in = {ints(tokens), ints(reviews + 1), {}, {}};
+  double logits = 0;
+  if (config.learner.algorithm == "masked_lm") {
+    in.push_back(ints(tokens * 15 / 100 + 1));
+    logits = 4.0 * double(in.back().shape[0]) * double(config.model.vocabulary);
+  }
+  TROOP_ASSIGN_OR_RETURN(const Plan plan, module.MakePlan(in));
+  TROOP_ASSIGN_OR_RETURN(const auto optimizer, MakeOptimizer(config, 1));
+  const double value = 4.0 * double(ParameterCount(module));
+  const double slots = double(optimizer->slots().size());
+  ProcessBytes bytes;
+  // Weights, gradient, optimizer, the snapshot that is published; what forward keeps.
+  bytes.learner = (3 + slots) * value + double(plan.cache_bytes + plan.workspace_bytes) + logits;
+  bytes.evaluator = 2 * value + double(plan.workspace_bytes) + logits;
+  bytes.paramserver = 2 * value;
+  if (config.learner.sync == "paramserver") {
+    TROOP_ASSIGN_OR_RETURN(const ShardMap map, ShardMapFor(config, module));
+    const double shard = map.imbalance() * value / double(map.shards().size());
+    bytes.paramserver = (4 + slots + double(config.fleet.learners)) * shard;
+  }
+  return bytes;
+}
+
 double ReplayBytesMax(const Config& config) {
   return config.replay.memory_bytes_max > 0 ? config.replay.memory_bytes_max
                                             : 0.75 * MachineMemoryBytes();
@@ -102,12 +133,16 @@ double ReplayBytesMax(const Config& config) {
 }  // namespace
 
 Result<RunNeeds> PredictNeeds(const Config& config) {
-  TROOP_ASSIGN_OR_RETURN(const EnvSpec env, FindEnvSpec(config.env.id, EnvOptionsFor(config)));
+  TROOP_ASSIGN_OR_RETURN(const EnvSpec env, ProblemOf(config));
   TROOP_ASSIGN_OR_RETURN(const auto module, MakeNetwork(config, env));
   RunNeeds needs;
   needs.env = env;
   needs.parameters = 0;
   for (const ParamSpec& param : module->params()) needs.parameters += param.shape.elements();
+  if (IsSupervised(config)) {
+    TROOP_ASSIGN_OR_RETURN(needs.processes, PredictSupervised(config, *module));
+    return needs;
+  }
   TROOP_ASSIGN_OR_RETURN(needs.processes, PredictProcesses(config, env, *module));
   TROOP_ASSIGN_OR_RETURN(const auto replay,
                          ReplayOptionsFor(config, {env.observation, env.action.tensor()}));
@@ -122,6 +157,7 @@ Result<RunNeeds> PredictNeeds(const Config& config) {
 
 Status CheckMachine(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const RunNeeds needs, PredictNeeds(config));
+  if (IsSupervised(config)) return Status::Ok();
   return CheckReplayMemory(config, needs.replay_bytes);
 }
 
@@ -167,22 +203,36 @@ double BytesOf(const RunNeeds& needs, Role role, std::int64_t shards) {
   }
 }
 
+// The first lines of DescribeRun.
+std::string DescribeProblem(const Config& config, const RunNeeds& needs) {
+  const std::string network =
+      fmt::format("network      {} parameters, {}\n", needs.parameters, config.network.precision);
+  if (IsSupervised(config)) {
+    return fmt::format(
+        "run          {} ({})\nreviews      {}\n{}steps        {:.0f} reviews in {} updates of {}, "
+        "over {} x {} learners (mesh.dp x mesh.tp)\n",
+        config.name, config.fleet.mode, config.data.reviews, network, config.learner.total_steps,
+        config.learner.max_updates, config.learner.batch_size, config.mesh.dp, config.mesh.tp);
+  }
+  const std::string actions = needs.env.action.discrete()
+                                  ? fmt::format("{} actions", needs.env.action.count)
+                                  : "action " + needs.env.action.tensor().ToString();
+  std::string out = fmt::format("run          {} ({})\nenvironment  {}: observation {}, {}\n",
+                                config.name, config.fleet.mode, config.env.id,
+                                needs.env.observation.ToString(), actions);
+  out += network;
+  out += fmt::format("steps        {:.0f} agent steps, {} environments\n",
+                     config.learner.total_steps, config.fleet.actors * config.actor.envs);
+  return out + fmt::format("replay       {} items, {:.3f} GiB when full (limit {:.3f} GiB)\n",
+                           config.replay.capacity_items, needs.replay_bytes / kGiB,
+                           needs.replay_bytes_max / kGiB);
+}
+
 }  // namespace
 
 Result<std::string> DescribeRun(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const RunNeeds needs, PredictNeeds(config));
-  std::string out = fmt::format(
-      "run          {} ({})\nenvironment  {}: observation {}, {}\nnetwork      {} "
-      "parameters, "
-      "{}\nsteps        {:.0f} agent steps, {} environments\n",
-      config.name, config.fleet.mode, config.env.id, needs.env.observation.ToString(),
-      needs.env.action.discrete() ? fmt::format("{} actions", needs.env.action.count)
-                                  : fmt::format("action {}", needs.env.action.tensor().ToString()),
-      needs.parameters, config.network.precision, config.learner.total_steps,
-      config.fleet.actors * config.actor.envs);
-  out += fmt::format("replay       {} items, {:.3f} GiB when full (limit {:.3f} GiB)\n",
-                     config.replay.capacity_items, needs.replay_bytes / kGiB,
-                     needs.replay_bytes_max / kGiB);
+  std::string out = DescribeProblem(config, needs);
   if (!needs.shards.empty()) {
     out += fmt::format("parameters   {}; paramserver.mode = \"{}\"\n", needs.shards,
                        config.paramserver.mode);
@@ -203,10 +253,10 @@ Result<std::string> DescribeRun(const Config& config) {
                     serves && !serial ? Endpoints::PatternFor(config, role.role, role.index) : "-");
   }
   out += fmt::format(
-      "memory       {:.1f} MiB: the full replay, weights, optimizer, network buffers, batches; "
+      "memory       {:.1f} MiB: {}weights, optimizer, network buffers, batches; "
       "the\n"
       "             program itself, 12 MiB or more a process, is not in it\n",
-      total / kMiB);
+      total / kMiB, IsSupervised(config) ? "" : "the full replay, ");
   if (serial) return out;
   return out + (config.fleet.transport == "ipc"
                     ? "endpoints    in a folder of this run's own: XXXXXX is chosen at its start\n"

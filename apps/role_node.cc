@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "core/version.h"
 #include "learners/learner_node.h"
+#include "learners/review_trial.h"
 #include "net/codec.h"
 #include "paramserver/shard_node.h"
 
@@ -74,6 +75,17 @@ Status RoleNode::Join(const RegisterReply& reply) {
   return Status::Ok();
 }
 
+Result<std::unique_ptr<EvaluatorNode>> RoleNode::MakeReviewEvaluator(const EnvSpec& problem) {
+  TROOP_ASSIGN_OR_RETURN(const auto data, LoadReviewData(config_));
+  return EvaluatorNode::Make(
+      config_, options_.network, member_.get(), problem,
+      [this, data](const TrialOptions& options, std::span<const float> weights,
+                   std::unique_ptr<WeightsTrial>) -> Result<std::unique_ptr<WeightsTrial>> {
+        TROOP_ASSIGN_OR_RETURN(auto trial, ReviewTrial::Make(config_, data, options, weights));
+        return std::unique_ptr<WeightsTrial>(std::move(trial));
+      });
+}
+
 // The explicit table of roles.
 Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
   const auto upcast = [](auto result) -> Result<std::unique_ptr<Node>> {
@@ -86,6 +98,7 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
     case Role::kActor:
       return upcast(ActorNode::Make(config_, network, member_.get(), options_.history));
     case Role::kEvaluator:
+      if (IsSupervised(config_)) return upcast(MakeReviewEvaluator(env));
       return upcast(EvaluatorNode::Make(config_, network, member_.get()));
     case Role::kReplay: {
       ReplayDutyOptions options{.index = options_.index,

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "actors/evaluator_node.h"
 #include "core/config.h"
 #include "core/executor.h"
 #include "core/history.h"
@@ -47,6 +48,7 @@ class RoleNode final : public Node {
  private:
   Status Ask(Time now);
   Status Join(const RegisterReply& reply);
+  Result<std::unique_ptr<EvaluatorNode>> MakeReviewEvaluator(const EnvSpec& problem);
   Result<std::unique_ptr<Node>> MakeNode(const RegisterReply& reply);
 
   const Options options_;

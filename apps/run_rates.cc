@@ -96,6 +96,7 @@ RateMeter::Point RateMeter::PointOf(Time now, const RunView& view) {
   Point point{.time = now,
               .steps = double(view.steps),
               .updates = Value(m, "learner/updates"),
+              .tokens = Value(m, "learner/tokens"),
               .episodes = Value(m, "actor/episodes"),
               .return_sum = Value(m, "actor/return_sum"),
               .insert_blocked_s = Value(m, "replay/insert_blocked_s"),
@@ -121,6 +122,7 @@ RunRates RateMeter::Update(Time now, const RunView& view) {
   if (points_.size() > 1) {
     r.steps_per_s = (b.steps - a.steps) / seconds;
     r.updates_per_s = (b.updates - a.updates) / seconds;
+    r.tokens_per_s = (b.tokens - a.tokens) / seconds;
   }
   const double inserts = Value(view.metrics, "replay/inserts");
   r.samples_per_insert = inserts > 0 ? Value(view.metrics, "replay/samples") / inserts : 0;
@@ -156,6 +158,7 @@ std::string RateMeter::Bottleneck(const RunView& view) {
   if (view.phase == Phase::kDone) return "none";
   if (view.phase == Phase::kDraining) return "learner (experience is complete)";
   if (view.phase != Phase::kRunning) return "evaluator";
+  if (view.supervised) return "learner";
   const Point& a = points_.front();
   const Point& b = points_.back();
   const double seconds = ToSeconds(b.time - a.time);
@@ -181,16 +184,38 @@ std::string RateMeter::Bottleneck(const RunView& view) {
                                : "replay (the learner waits for batches)";
 }
 
+namespace {
+
+// Of a run that learns reviews: how well it does, the most important first.
+std::vector<std::string> LearningItems(const RunView& view, const RunRates& r) {
+  std::vector<std::string> items{
+      fmt::format("loss {:.4f}", Value(view.metrics, "learner/loss")),
+      fmt::format("right {:.1f} %", 100 * Value(view.metrics, "learner/accuracy"))};
+  if (r.evaluation_return) items.push_back(fmt::format("evaluated {:.2f} %", *r.evaluation_return));
+  items.push_back(fmt::format("{} tokens/s", Count(r.tokens_per_s)));
+  return items;
+}
+
+}  // namespace
+
 std::string ProgressBlock(const std::string& name, const RunView& view, const RunRates& r,
                           int columns, const std::string& notice) {
   const double updates = Value(view.metrics, "learner/updates");
   std::string out = FirstLine(name, view, r, columns) + "\n";
-  out += Fit({fmt::format("  steps  {:>6} of {:<6} {:>6}/s", Count(double(view.steps)),
+  out += Fit({fmt::format("  {:<7}{:>6} of {:<6} {:>6}/s", view.supervised ? "reviews" : "steps",
+                          Count(double(view.steps)),
                           Count(double(view.steps_total)), Count(r.steps_per_s)),
               fmt::format("updates {:>6}", Count(updates)),
               fmt::format("{:>6}/s", Count(r.updates_per_s))},
              columns) +
          "\n";
+  if (view.supervised) {
+    std::vector<std::string> items = LearningItems(view, r);
+    items[0] = "  " + items[0];
+    out += Fit(items, columns) + "\n";
+    if (!notice.empty()) out += Cut(notice, columns) + "\n";
+    return out;
+  }
   std::vector<std::string> replay{fmt::format("  replay {:>3.0f} % full", 100 * r.replay_fill),
                                   fmt::format("{:.2f} samples/insert", r.samples_per_insert)};
   if (r.weights_lag) replay.push_back(fmt::format("lag {} updates", Count(*r.weights_lag)));
@@ -206,6 +231,15 @@ std::string ProgressBlock(const std::string& name, const RunView& view, const Ru
 }
 
 std::string ProgressLine(const RunView& view, const RunRates& r) {
+  if (view.supervised) {
+    std::string line = fmt::format(
+        "{} s  {}  reviews {}/{} ({}/s)  updates {} ({}/s)", std::lround(r.elapsed_s),
+        PhaseName(view.phase), view.steps, view.steps_total, Count(r.steps_per_s),
+        Count(Value(view.metrics, "learner/updates")), Count(r.updates_per_s));
+    for (const std::string& item : LearningItems(view, r)) line += "  " + item;
+    if (r.left_s && view.phase == Phase::kRunning) line += "  left " + Span(*r.left_s);
+    return line;
+  }
   std::string out = fmt::format(
       "{} s  {}  steps {}/{} ({}/s)  updates {} ({}/s)  samples/insert {:.2f}  replay {:.0f} %",
       std::lround(r.elapsed_s), PhaseName(view.phase), view.steps, view.steps_total,

@@ -18,6 +18,7 @@ struct RunRates {
   std::optional<double> weights_lag;  // updates from the actors' weights to the learner's
   double train_return = 0;            // mean of the actors' episodes (with exploration) of late
   std::optional<double> evaluation_return;
+  double tokens_per_s = 0;  // supervised
   std::optional<double> left_s;  // till the step budget is spent
   std::string bottleneck;  // "actors …", "learner …", "replay …", "evaluator", "none …"
 };
@@ -30,7 +31,7 @@ class RateMeter {
  private:
   struct Point {
     Time time;
-    double steps, updates, episodes, return_sum, insert_blocked_s, sample_blocked_s;
+    double steps, updates, tokens, episodes, return_sum, insert_blocked_s, sample_blocked_s;
     double ready_batches, actors_blocked;  // levels at that moment
     std::optional<double> lag;
     double lag_skew_s = 0;  // how much earlier than the actors' the learner's version was told

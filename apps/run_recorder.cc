@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "apps/problem.h"
 #include "core/event_file.h"
 #include "core/json.h"
 #include "core/log.h"
@@ -184,19 +185,14 @@ void RunRecorder::WriteEvaluations(const RunView& view, const RunRates&) {
   if (evaluations_ == view.evaluations.size()) return;
   for (; evaluations_ < view.evaluations.size(); ++evaluations_) {
     const EvaluationReport& e = view.evaluations[evaluations_];
-    const std::string line = JsonObject()
-                                 .Add("wall_s", files_->wall_s())
-                                 .Add("steps", e.steps)
-                                 .Add("updates", UpdatesOf(e.weights_version))
-                                 .Add("episodes", e.episodes)
-                                 .Add("return_mean", e.return_mean)
-                                 .Add("return_std", e.return_std)
-                                 .Add("return_min", e.return_min)
-                                 .Add("return_max", e.return_max)
-                                 .Add("length_mean", e.length_mean)
-                                 .Add("final", e.final)
-                                 .str();
-    files_->Check("evaluations.jsonl", files_->evaluations->Append(line + "\n"));
+    JsonObject line;
+    line.Add("wall_s", files_->wall_s()).Add("steps", e.steps);
+    line.Add("updates", UpdatesOf(e.weights_version)).Add("episodes", e.episodes);
+    line.Add("return_mean", e.return_mean).Add("return_std", e.return_std);
+    line.Add("return_min", e.return_min).Add("return_max", e.return_max);
+    line.Add("length_mean", e.length_mean).Add("final", e.final);
+    if (view.supervised) line.Add("loss", e.loss);
+    files_->Check("evaluations.jsonl", files_->evaluations->Append(line.str() + "\n"));
     files_->Check("TensorBoard events",
                   files_->events->Scalars(WallSeconds(), e.steps,
                                           {{"evaluation/return_mean", e.return_mean},
@@ -207,9 +203,10 @@ void RunRecorder::WriteEvaluations(const RunView& view, const RunRates&) {
 
 Status RunRecorder::DrawCurve(const RunView& view) {
   const bool evaluated = files_->config.evaluator.enabled;
-  LinePlot plot{.title = files_->config.name + ": " + files_->config.env.id,
-                .x_label = "agent steps",
-                .y_label = evaluated ? "evaluated return" : "training return"};
+  LinePlot plot{.title = files_->config.name + ": " + ProblemName(files_->config),
+                .x_label = StepsName(files_->config),
+                .y_label = view.supervised ? "% right" : evaluated ? "evaluated return"
+                                                                   : "training return"};
   std::vector<CurvePoint> points;
   for (const CurvePoint& p : files_->past) {
     // Later ones are of updates that the checkpoint did not have: they were undone.

@@ -20,7 +20,8 @@ std::vector<FleetRole> RolesOf(const Config& config) {
 
 std::vector<FleetRole> RolesOf(const Config& config, std::int32_t parameter_servers) {
   std::vector<FleetRole> roles;
-  for (std::int32_t k = 0; k < std::int32_t(config.replay.shards); ++k) {
+  const bool plays = !IsSupervised(config);
+  for (std::int32_t k = 0; plays && k < std::int32_t(config.replay.shards); ++k) {
     roles.push_back({Role::kReplay, k});
   }
   for (std::int32_t k = 0; k < parameter_servers; ++k) {
@@ -29,7 +30,7 @@ std::vector<FleetRole> RolesOf(const Config& config, std::int32_t parameter_serv
   for (std::int32_t i = 0; i < std::int32_t(config.fleet.learners); ++i) {
     roles.push_back({Role::kLearner, i});
   }
-  for (std::int32_t i = 0; i < std::int32_t(config.fleet.actors); ++i) {
+  for (std::int32_t i = 0; plays && i < std::int32_t(config.fleet.actors); ++i) {
     roles.push_back({Role::kActor, i});
   }
   if (config.evaluator.enabled) roles.push_back({Role::kEvaluator, 0});

@@ -11,6 +11,7 @@
 #include "apps/endpoints.h"
 #include "apps/host.h"
 #include "apps/machine.h"
+#include "apps/problem.h"
 #include "apps/progress.h"
 #include "apps/run_folder.h"
 #include "apps/run_recorder.h"
@@ -20,6 +21,7 @@
 #include "core/log.h"
 #include "core/version.h"
 #include "learners/checkpoint.h"
+#include "learners/supervised.h"
 
 namespace troop {
 namespace {
@@ -56,9 +58,9 @@ Result<RestorePoint> FindRestorePoint(Session* session) {
   if (!HasRestorePoints(session->folder.config)) return NotFound("this run has none");
   TROOP_ASSIGN_OR_RETURN(const RestorePoint point, NewestRestorePoint(run));
   TROOP_RETURN_IF_ERROR(GoBackTo(run, point));
-  fmt::print("resuming {} exactly, from {}: {} agent steps, {} updates\n", session->folder.path,
+  fmt::print("resuming {} exactly, from {}: {} {}, {} updates\n", session->folder.path,
              point.checkpoint.empty() ? "its beginning" : point.checkpoint, point.steps,
-             point.updates);
+             StepsName(session->folder.config), point.updates);
   return point;
 }
 
@@ -73,8 +75,8 @@ Result<RestorePoint> NewestAsPoint(Session* session) {
   }
   TROOP_ASSIGN_OR_RETURN(const std::string path, std::move(newest));
   TROOP_ASSIGN_OR_RETURN(const CheckpointState state, ReadCheckpoint(run, path));
-  fmt::print("resuming {} from {}: {} agent steps, {} updates\n", session->folder.path, path,
-             state.steps, state.updates);
+  fmt::print("resuming {} from {}: {} {}, {} updates\n", session->folder.path, path, state.steps,
+             StepsName(session->folder.config), state.updates);
   return RestorePoint{.checkpoint = path, .steps = state.steps, .updates = state.updates};
 }
 
@@ -129,15 +131,15 @@ void CorrectFinalCheckpoint(const Session& session) {
 }
 
 int SayInterrupted(const Session& session) {
+  const char* const name = StepsName(session.folder.config);
   const std::string& path = session.folder.path;
   if (NewestCheckpoint(session.folder.storage.get()).ok()) {
-    fmt::print("stopped after {} agent steps; go on with: troop resume {}\n", session.view.steps,
-               path);
+    fmt::print("stopped after {} {}; go on with: troop resume {}\n", session.view.steps, name, path);
   } else {
     fmt::print(
-        "stopped after {} agent steps, before any checkpoint: there is nothing to resume; begin "
-        "again with troop train … --overwrite, which replaces {}\n",
-        session.view.steps, path);
+        "stopped after {} {}, before any checkpoint: there is nothing to resume; begin again with "
+        "troop train … --overwrite, which replaces {}\n",
+        session.view.steps, name, path);
   }
   std::fflush(stdout);  // one more signal may end the process before its files are closed
   return kExitInterrupted;
@@ -166,6 +168,12 @@ int Conclude(Session* session, RunView view_at_end, Time now, Status outcome, bo
   if (interrupted) return SayInterrupted(*session);
   if (!view.evaluations.empty() && view.evaluations.back().final) {
     const EvaluationReport& e = view.evaluations.back();
+    if (IsSupervised(session->folder.config)) {
+      fmt::print("test: {:.2f} ± {:.2f} % of {} reviews right, mean cross entropy {:.4f}\n",
+                 e.return_mean, e.return_std, e.episodes, e.loss);
+      fmt::print("model: {}/{}\nrun folder: {}\n", path, kModelFolder, path);
+      return kExitOk;
+    }
     fmt::print("final score: {:.2f} ± {:.2f} over {} episodes (min {:.2f}, max {:.2f}), ε = {}\n",
                e.return_mean, e.return_std, e.episodes, e.return_min, e.return_max,
                session->folder.config.evaluator.epsilon);
@@ -368,8 +376,10 @@ int ExitCodeFor(const Status& status) {
   }
 }
 
-int Train(const Config& config, const TrainOptions& options) {
-  const Status able = CheckMachine(config);
+int Train(const Config& asked, const TrainOptions& options) {
+  Config config = asked;
+  Status able = ResolveSupervised(&config);
+  if (able.ok()) able = CheckMachine(config);
   if (!able.ok()) {
     fmt::print(stderr, "troop: {}\n", able.message());
     return ExitCodeFor(able) == kExitFailed ? kExitUsage : ExitCodeFor(able);

@@ -157,7 +157,7 @@ struct Config {
   } replay;
 
   struct LearnerKeys {
-    std::string algorithm = "dqn";     // "dqn" | "dpg"
+    std::string algorithm = "dqn";     // "dqn" | "dpg" | "classifier" | "masked_lm"
     double total_steps = 50000;        // agent steps over all actors
     std::int64_t batch_size = 64;
     double gamma = 0.99;
@@ -177,8 +177,42 @@ struct Config {
     std::string sync = "allreduce";    // "allreduce" | "paramserver"
     double agree_timeout_s = 10;       // for one step of several learners
     std::int64_t hogwild_threads = 1;
+    double epochs = 3;                 // supervised: passes over the training reviews
+    std::int64_t micro_batch = 0;      // supervised: reviews computed at a time; 0: all of a batch
     bool operator==(const LearnerKeys&) const = default;
   } learner;
+
+  struct DataKeys {
+    std::string reviews;               // aclImdb as a folder or an archive, or a CSV
+    std::string unlabelled;            // more reviews for masked_lm; empty: those of `reviews`
+    std::string vocabulary;            // of WordPieces, or a SentencePiece .model
+    bool cased = false;
+    std::int64_t tokens_max = 256;     // of a review
+    double holdout = 0;                // share of the training reviews that is kept for evaluations
+    std::string cache = ".tokens";     // folder of token files, below log.dir; empty: none
+    bool operator==(const DataKeys&) const = default;
+  } data;
+
+  struct ModelKeys {
+    std::string family = "bert";       // "bert" | "albert" | "lstm"
+    std::string pretrained;            // folder with weights to begin with; empty: fresh ones
+    std::int64_t vocabulary = 0;       // 0: as data.vocabulary has
+    std::int64_t hidden = 128;
+    std::int64_t embedding = 0;        // albert, lstm; 0: as hidden
+    std::int64_t layers = 2;
+    std::int64_t heads = 2;
+    std::int64_t intermediate = 0;     // 0: four times hidden
+    std::int64_t positions = 512;
+    double dropout = 0.1, attention_dropout = 0.1, classifier_dropout = 0.1;
+    bool recompute = false;
+    bool operator==(const ModelKeys&) const = default;
+  } model;
+
+  struct MeshKeys {
+    std::int64_t dp = 0;               // 0: as many as there are learners
+    std::int64_t tp = 1;
+    bool operator==(const MeshKeys&) const = default;
+  } mesh;
 
   struct ParamServerKeys {
     std::int64_t shards = 1;           // processes that share the parameters
@@ -207,6 +241,7 @@ struct Config {
     double learning_rate = 1e-3;
     double policy_learning_rate = 0;   // dpg; 0: as learning_rate
     double final_fraction = 1;         // of the learning rate, reached linearly at the run's end
+    double warmup = 0;                 // share of the run in which the learning rate rises from 0
     double beta1 = 0.9, beta2 = 0.999;
     double decay = 0.95;               // rmsprop
     bool centered = true;              // rmsprop
@@ -243,6 +278,10 @@ struct Config {
   } log;
   bool operator==(const Config&) const = default;
 };
+
+// Whether reviews are learned (classifier, masked_lm) and no environment is played: a run of such a
+// config has learners, a parameter server and an evaluator, neither actors nor replay.
+bool IsSupervised(const Config& config);
 
 // One key, for documentation and error messages.
 struct ConfigKey {

@@ -237,7 +237,7 @@ void CheckDpg(const Config& c, Conflicts* out) {
 }
 
 void CheckRun(const Config& c, Conflicts* out) {
-  out->If(c.actor.warmup_steps > c.learner.total_steps,
+  out->If(!IsSupervised(c) && c.actor.warmup_steps > c.learner.total_steps,
           {"actor.warmup_steps", "learner.total_steps"},
           "{} is more than learner.total_steps = {}: the run would act at random only; lower it",
           TomlNumber(c.actor.warmup_steps), TomlNumber(c.learner.total_steps));
@@ -269,16 +269,59 @@ void CheckRun(const Config& c, Conflicts* out) {
           c.fleet.actors);
 }
 
+// Of runs that learn reviews.
+void CheckSupervised(const Config& c, Conflicts* out) {
+  const std::string algorithm = TomlString(c.learner.algorithm);
+  out->If(c.data.reviews.empty(), {"data.reviews", "learner.algorithm"},
+          "is empty, but learner.algorithm = {} learns reviews; name the folder or archive of "
+          "aclImdb, or a CSV",
+          algorithm);
+  out->If(c.data.vocabulary.empty(), {"data.vocabulary", "learner.algorithm"},
+          "is empty, but learner.algorithm = {} learns reviews; name a vocabulary", algorithm);
+  out->If(c.data.tokens_max > c.model.positions, {"data.tokens_max", "model.positions"},
+          "{} is more than model.positions = {}; lower it, or raise that", c.data.tokens_max,
+          c.model.positions);
+  out->If(c.model.hidden % 16 != 0, {"model.hidden"}, "{} is no multiple of 16", c.model.hidden);
+  out->If(c.model.hidden % c.model.heads != 0, {"model.heads", "model.hidden"},
+          "{} heads can't share model.hidden = {} evenly", c.model.heads, c.model.hidden);
+  out->If(c.model.family == "bert" && c.model.embedding != 0 &&
+              c.model.embedding != c.model.hidden,
+          {"model.embedding", "model.family"},
+          "only \"albert\" has another one than model.hidden = {}; set 0", c.model.hidden);
+  out->If(c.mesh.dp > 0 && c.fleet.learners > 1 && c.mesh.dp * c.mesh.tp != c.fleet.learners,
+          {"mesh.dp", "mesh.tp", "fleet.learners"},
+          "{} x mesh.tp = {} are not fleet.learners = {}; leave that one out", c.mesh.dp, c.mesh.tp,
+          c.fleet.learners);
+  out->If(c.mesh.dp == 0 && c.fleet.learners > 1 && c.fleet.learners % c.mesh.tp != 0,
+          {"mesh.tp", "fleet.learners"}, "{} learners are no multiple of it; set mesh.dp instead",
+          c.fleet.learners);
+  out->If(c.mesh.dp * c.mesh.tp > 256, {"mesh.dp", "mesh.tp"},
+          "{} x {} learners; at most 256 are possible", c.mesh.dp, c.mesh.tp);
+  out->If(c.learner.hogwild_threads > 1, {"learner.hogwild_threads", "learner.algorithm"},
+          "learner.algorithm = {} has none; set 1, and see mesh.dp", algorithm);
+  out->If(c.learner.sync == "paramserver" && c.mesh.tp > 1, {"mesh.tp", "learner.sync"},
+          "with parameter shards each learner has the whole model; set 1, or learner.sync = "
+          "\"allreduce\"");
+}
+
 }  // namespace
+
+bool IsSupervised(const Config& config) {
+  return config.learner.algorithm == "classifier" || config.learner.algorithm == "masked_lm";
+}
 
 std::vector<ConfigConflict> FindConflicts(const Config& config) {
   Conflicts conflicts;
   CheckNames(config, &conflicts);
   CheckEnv(config, &conflicts);
   CheckNetwork(config, &conflicts);
-  CheckReplay(config, &conflicts);
+  if (IsSupervised(config)) {
+    CheckSupervised(config, &conflicts);
+  } else {
+    CheckReplay(config, &conflicts);
+    CheckShards(config, &conflicts);
+  }
   CheckHogwild(config, &conflicts);
-  CheckShards(config, &conflicts);
   CheckSync(config, &conflicts);
   CheckDpg(config, &conflicts);
   CheckRun(config, &conflicts);

@@ -8,23 +8,12 @@ namespace troop {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kMany = 1e15;  // whole numbers up to here are exact in a double, with room to add
-
-ConfigRange AtLeast(double low) { return {.low = low}; }
-ConfigRange Above(double low) { return {.low = low, .low_open = true}; }
-ConfigRange Between(double low, double high) { return {.low = low, .high = high}; }
-ConfigRange AboveUpTo(double low, double high) {
-  return {.low = low, .high = high, .low_open = true};
-}
-ConfigRange FromBelow(double low, double high) {
-  return {.low = low, .high = high, .high_open = true};
-}
 
 void VisitTop(Config& c, ConfigVisitor& v) {
   v.Visit({"version", "Version of these keys: a newer one than this program knows is refused.",
            Between(1, double(kConfigVersion))}, c.version);
   v.Visit({"name", "Name of the run, and of its folder below log.dir."}, c.name);
-  v.Visit({"seed", "Every random stream of the run is derived from it.", Between(0, kMany)},
+  v.Visit({"seed", "Every random stream of the run is derived from it.", Between(0, kConfigMany)},
           c.seed);
 }
 
@@ -34,7 +23,7 @@ void VisitEnv(Config::EnvKeys& c, ConfigVisitor& v) {
           c.id);
   v.Visit({"env.max_episode_steps",
            "Agent steps after which an episode is truncated; 0: never, -1: the environment's own.",
-           Between(-1, kMany)}, c.max_episode_steps);
+           Between(-1, kConfigMany)}, c.max_episode_steps);
   v.Visit(
       {"env.sticky_actions",
        "Probability that the last action is repeated in place of the wanted one; -1: the "
@@ -154,7 +143,7 @@ void VisitActor(Config::ActorKeys& c, ConfigVisitor& v) {
            .doc = "Agent steps of the whole fleet, after actor.warmup_steps, over which the ε of "
                   "all environments goes from epsilon_from to epsilon_to (Nair et al. 2015), in "
                   "place of the ladder; 0: the ladder.",
-           .range = Between(0, kMany), .whole = true}, c.epsilon_steps);
+           .range = Between(0, kConfigMany), .whole = true}, c.epsilon_steps);
   v.Visit({"actor.epsilon_from", "With actor.epsilon_steps: the ε of the first step.",
            Between(0, 1)}, c.epsilon_from);
   v.Visit({"actor.epsilon_to", "With actor.epsilon_steps: the ε of the last of them, and after.",
@@ -168,7 +157,7 @@ void VisitActor(Config::ActorKeys& c, ConfigVisitor& v) {
   v.Visit({"actor.n_step", "Steps of reward before the bootstrap.", Between(1, 1024)}, c.n_step);
   v.Visit(
       {"actor.refresh_steps", "Agent steps of one environment between two looks for newer weights.",
-       Between(1, kMany)},
+       Between(1, kConfigMany)},
       c.refresh_steps);
   v.Visit({"actor.push_items", "Items that are sent to the replay at once.", Between(1, 65536)},
           c.push_items);
@@ -176,10 +165,10 @@ void VisitActor(Config::ActorKeys& c, ConfigVisitor& v) {
            Between(1, 1024)}, c.push_window);
   v.Visit({"actor.lease_steps",
            "Agent steps of the budget that an actor takes at once; the budget stays exact.",
-           Between(1, kMany)}, c.lease_steps);
+           Between(1, kConfigMany)}, c.lease_steps);
   v.Visit({.name = "actor.warmup_steps",
            .doc = "Agent steps of the whole fleet that act uniformly at random first.",
-           .range = Between(0, kMany), .whole = true}, c.warmup_steps);
+           .range = Between(0, kConfigMany), .whole = true}, c.warmup_steps);
 }
 
 const std::vector<std::string_view> kCodecs = {"auto", "none", "lz4", "zstd"};
@@ -201,7 +190,7 @@ void VisitReplay(Config::ReplayKeys& c, ConfigVisitor& v) {
            AtLeast(0)}, c.priority_epsilon);
   v.Visit({"replay.trim_every_updates",
            "Updates between two trims to the capacity, which is soft; 0: trim at every insert.",
-           Between(0, kMany)}, c.trim_every_updates);
+           Between(0, kConfigMany)}, c.trim_every_updates);
   v.Visit({"replay.samples_per_insert",
            "Times that an item is drawn on average; the faster side waits. 0: nobody waits.",
            AtLeast(0)}, c.samples_per_insert);
@@ -212,7 +201,7 @@ void VisitReplay(Config::ReplayKeys& c, ConfigVisitor& v) {
   v.Visit({.name = "replay.memory_bytes_max",
            .doc = "Refuse to start when the full replay takes more; 0: three quarters of this "
                   "machine's memory.",
-           .range = Between(0, kMany),
+           .range = Between(0, kConfigMany),
            .whole = true},
           c.memory_bytes_max);
   v.Visit({"replay.shards",
@@ -262,12 +251,16 @@ void VisitReplay(Config::ReplayKeys& c, ConfigVisitor& v) {
 void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
   v.Visit({.name = "learner.algorithm",
            .doc = "What is learned, and by which loss: Ape-X DQN for discrete actions, Ape-X DPG "
-                  "for continuous ones (Horgan et al. 2018).",
-           .choices = {"dqn", "dpg"}}, c.algorithm);
+                  "for continuous ones (Horgan et al. 2018); of reviews (data.reviews) their "
+                  "sentiment, or the words that are masked in them (Devlin et al. 2019).",
+           .choices = {"dqn", "dpg", "classifier", "masked_lm"}}, c.algorithm);
   v.Visit({.name = "learner.total_steps",
-           .doc = "Agent steps of the run, over all actors; the budget is kept exactly.",
-           .range = Between(1, kMany), .whole = true}, c.total_steps);
-  v.Visit({"learner.batch_size", "Items of one update.", Between(1, 65536)}, c.batch_size);
+           .doc = "Agent steps of the run, over all actors; the budget is kept exactly. Supervised "
+                  "runs count reviews, and get it from learner.epochs.",
+           .range = Between(1, kConfigMany), .whole = true}, c.total_steps);
+  v.Visit({"learner.batch_size",
+           "Items of one update; supervised: reviews, which all learners share.",
+           Between(1, 65536)}, c.batch_size);
   v.Visit({"learner.gamma", "Discount of one agent step.", Between(0, 1)}, c.gamma);
   v.Visit({"learner.double_q",
            "Choose the bootstrap's action with the online network (van Hasselt et al. 2016)."},
@@ -276,7 +269,7 @@ void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
            .doc = "Of the TD error: Huber (linear beyond 1), or half its square.",
            .choices = {"huber", "mse"}}, c.loss);
   v.Visit({"learner.target_update_steps", "Updates between two changes of the target network.",
-           Between(1, kMany)}, c.target_update_steps);
+           Between(1, kConfigMany)}, c.target_update_steps);
   v.Visit({"learner.target_tau",
            "How far the target network moves to the online one at each change; 1: a copy.",
            AboveUpTo(0, 1)}, c.target_tau);
@@ -300,9 +293,9 @@ void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
            "Batches that one request brings: more cost less per batch but see older priorities.",
            Between(1, 64)}, c.batches_per_request);
   v.Visit({"learner.publish_every_updates", "Updates between two publications of the weights.",
-           Between(1, kMany)}, c.publish_every_updates);
+           Between(1, kConfigMany)}, c.publish_every_updates);
   v.Visit({"learner.max_updates", "Stop learning after so many updates; 0: no limit.",
-           Between(0, kMany)}, c.max_updates);
+           Between(0, kConfigMany)}, c.max_updates);
   v.Visit({.name = "learner.sync",
            .doc = "How learners agree. \"allreduce\": each update is the mean of all learners' "
                   "gradients. \"paramserver\": parameter shards make the updates "
@@ -315,6 +308,12 @@ void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
            "Threads of a learner that compute updates at once and step the same weights without "
            "locks (Hogwild!, Recht et al. 2011); above 1 no two runs give the same bytes.",
            Between(1, 256)}, c.hogwild_threads);
+  v.Visit({"learner.epochs", "Supervised: passes over the training reviews.", AboveUpTo(0, 1e6)},
+          c.epochs);
+  v.Visit({"learner.micro_batch",
+           "Supervised: reviews whose gradient a learner computes at a time; those of an update "
+           "are added up (gradient accumulation). 0: all at once.",
+           Between(0, 65536)}, c.micro_batch);
 }
 
 void VisitSync(Config::ParamServerKeys& c, ConfigVisitor& v) {
@@ -330,18 +329,18 @@ void VisitSync(Config::ParamServerKeys& c, ConfigVisitor& v) {
           c.per_batch);
   v.Visit({"paramserver.staleness",
            "ssp: pushes that a learner may be ahead of the slowest; 0: as bsp (Ho et al. 2013).",
-           Between(0, kMany)}, c.staleness);
+           Between(0, kConfigMany)}, c.staleness);
   v.Visit({"paramserver.damp_stale",
            "A gradient t versions old counts 1/t (Zhang et al. 2016): k_of_n, ssp, async."},
           c.damp_stale);
   v.Visit({"paramserver.warm_start_updates",
            "async: until this version the first learner works alone (Dean et al. 2012).",
-           Between(0, kMany)}, c.warm_start_updates);
+           Between(0, kConfigMany)}, c.warm_start_updates);
   v.Visit({"paramserver.fetch_every", "Updates of a learner between two pulls (n_fetch).",
-           Between(1, kMany)}, c.fetch_every);
+           Between(1, kConfigMany)}, c.fetch_every);
   v.Visit({"paramserver.push_every",
            "Updates of a learner whose gradients are pushed as one (n_push; local_sgd: H).",
-           Between(1, kMany)}, c.push_every);
+           Between(1, kConfigMany)}, c.push_every);
 }
 
 void VisitParamServer(Config::ParamServerKeys& c, ConfigVisitor& v) {
@@ -355,7 +354,7 @@ void VisitParamServer(Config::ParamServerKeys& c, ConfigVisitor& v) {
   VisitSync(c, v);
   v.Visit({"paramserver.max_staleness",
            "Gradients computed more versions ago are dropped (Nair et al. 2015); 0: none is.",
-           Between(0, kMany)}, c.max_staleness);
+           Between(0, kConfigMany)}, c.max_staleness);
   v.Visit({"paramserver.outlier_sigmas",
            "Gradients whose loss is beyond mean + x standard deviations are dropped (Nair et al. "
            "2015); 0: none is.",
@@ -388,6 +387,9 @@ void VisitOptimizer(Config::OptimizerKeys& c, ConfigVisitor& v) {
   v.Visit({"optimizer.final_fraction",
            "Share of the learning rate that is left at the run's end, reached linearly.",
            Between(0, 1)}, c.final_fraction);
+  v.Visit({"optimizer.warmup",
+           "Share of the run in which the learning rate rises linearly from 0, before it falls.",
+           FromBelow(0, 1)}, c.warmup);
   v.Visit({"optimizer.beta1", "Adam: decay of the gradient's mean.", FromBelow(0, 1)}, c.beta1);
   v.Visit({"optimizer.beta2", "Adam: decay of the squared gradient's mean.", FromBelow(0, 1)},
           c.beta2);
@@ -407,20 +409,22 @@ void VisitOptimizer(Config::OptimizerKeys& c, ConfigVisitor& v) {
 }
 
 void VisitEvaluator(Config::EvaluatorKeys& c, ConfigVisitor& v) {
-  v.Visit({"evaluator.enabled", "Whether a role of its own measures the greedy return."},
+  v.Visit({"evaluator.enabled",
+           "Whether a role of its own measures the greedy return; supervised: the share of reviews "
+           "that is told right, in %."},
           c.enabled);
   v.Visit({"evaluator.every_s", "Seconds between the starts of two evaluations.", AtLeast(0)},
           c.every_s);
-  v.Visit({"evaluator.episodes", "Episodes of one evaluation while training.", Between(1, 1e6)},
+  v.Visit({"evaluator.episodes", "Episodes (supervised: reviews) of one evaluation while training.", Between(1, 1e6)},
           c.episodes);
-  v.Visit({"evaluator.final_episodes", "Episodes of the evaluation at the end.", Between(0, 1e6)},
+  v.Visit({"evaluator.final_episodes", "Episodes (supervised: test reviews) of the evaluation at the end.", Between(0, 1e6)},
           c.final_episodes);
   v.Visit({"evaluator.epsilon", "Share of random actions in evaluations.", Between(0, 1)},
           c.epsilon);
   v.Visit({"evaluator.envs", "Environments stepped together.", Between(1, 65536)}, c.envs);
   v.Visit({"evaluator.max_episode_steps",
            "Agent steps after which an evaluation's episode is truncated where env has no limit.",
-           Between(1, kMany)}, c.max_episode_steps);
+           Between(1, kConfigMany)}, c.max_episode_steps);
   v.Visit({"evaluator.solved_return",
            "End the run when an evaluation's mean return reaches it; 0: never."}, c.solved_return);
 }
@@ -451,6 +455,7 @@ void VisitConfig(Config& config, ConfigVisitor& visitor) {
   VisitActor(config.actor, visitor);
   VisitReplay(config.replay, visitor);
   VisitLearner(config.learner, visitor);
+  VisitSupervised(config, visitor);
   VisitParamServer(config.paramserver, visitor);
   VisitOptimizer(config.optimizer, visitor);
   VisitEvaluator(config.evaluator, visitor);
@@ -506,7 +511,7 @@ bool ConfigRange::Contains(double value) const {
 
 std::string ConfigRange::ToString() const {
   if (low == -kInfinity && high == kInfinity) return "";
-  if (high == kInfinity || high == kMany) {
+  if (high == kInfinity || high == kConfigMany) {
     return fmt::format("{} {}", low_open ? ">" : ">=", TomlNumber(low));
   }
   return fmt::format("{}{}, {}{}", low_open ? "(" : "[", TomlNumber(low), TomlNumber(high),
@@ -524,7 +529,7 @@ std::string ConfigKeyInfo::RangeText() const {
 }
 
 std::string TomlNumber(double value) {
-  if (value == std::floor(value) && std::abs(value) <= kMany) return fmt::format("{:.0f}", value);
+  if (value == std::floor(value) && std::abs(value) <= kConfigMany) return fmt::format("{:.0f}", value);
   return fmt::format("{}", value);  // the shortest text that reads back as the same number
 }
 

@@ -19,6 +19,18 @@ struct ConfigRange {
   std::string ToString() const;       // "[0, 1)", "> 0", ">= 1"; empty: any
 };
 
+inline ConfigRange AtLeast(double low) { return {.low = low}; }
+inline ConfigRange Above(double low) { return {.low = low, .low_open = true}; }
+inline ConfigRange Between(double low, double high) { return {.low = low, .high = high}; }
+inline ConfigRange AboveUpTo(double low, double high) {
+  return {.low = low, .high = high, .low_open = true};
+}
+inline ConfigRange FromBelow(double low, double high) {
+  return {.low = low, .high = high, .high_open = true};
+}
+// Whole numbers up to here are exact in a double, with room to add.
+inline constexpr double kConfigMany = 1e15;
+
 // What is known about one key besides its value.
 struct ConfigKeyInfo {
   std::string_view name;                    // "replay.alpha"; of a layer: "units"
@@ -44,6 +56,7 @@ class ConfigVisitor {
   virtual void Visit(const ConfigKeyInfo& key, std::vector<std::string>& value) = 0;
 };
 void VisitConfig(Config& config, ConfigVisitor& visitor);
+void VisitSupervised(Config& config, ConfigVisitor& visitor);  // the part: data, model, mesh
 void VisitLayer(LayerConfig& layer, ConfigVisitor& visitor);
 void VisitReplayTable(ReplayTableConfig& table, ConfigVisitor& visitor);
 

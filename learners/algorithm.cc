@@ -5,6 +5,7 @@
 #include "kernels/optimizer.h"
 #include "learners/dpg.h"
 #include "learners/dqn.h"
+#include "learners/supervised.h"
 #include "nn/model.h"
 
 namespace troop {
@@ -24,6 +25,7 @@ Result<LossReport> Algorithm::Update(const SampleBatch& batch, double progress,
 
 Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const EnvSpec& env) {
   const std::string& name = config.learner.algorithm;
+  if (IsSupervised(config)) return MakeSupervised(config);
   if (name != "dqn" && name != "dpg") {
     return InvalidArgument("learner.algorithm is \"{}\"; known are \"dqn\", \"dpg\"", name);
   }

@@ -17,6 +17,10 @@ struct LossReport {
   double td_error_mean = 0;   // mean |TD error|
   double q_mean = 0;          // mean q of the chosen actions
   double gradient_norm = 0;   // before the clip
+  // Of supervised algorithms.
+  double accuracy = 0;        // share of the labels that were told right
+  std::int64_t tokens = 0;    // that went in
+  std::int64_t sequences = 0;
 };
 
 // A loss, its gradient, its priorities, its step: the only thing that tells DQN from DPG.
@@ -40,6 +44,9 @@ class Algorithm {
   // Each learner.target_update_steps of those the target follows.
   virtual void AdoptValue(std::uint64_t updates, std::span<const float> value) = 0;
   double GradientNorm();  // of gradient(), as it is
+  // Which of the learners that make an update together this one is: where a batch is shared, it
+  // takes that part of it.
+  virtual void SetPlace(int rank, int ranks) { (void)rank, (void)ranks; }
   // For who steps in its place: the state that goes with value().
   virtual Optimizer& optimizer() = 0;
   // What the clip makes of a gradient of that norm.

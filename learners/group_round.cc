@@ -132,6 +132,7 @@ Status GroupRound::Begin(const SampleBatch* batch, double progress, bool exhaust
   outcome_ = {};
   failed_ = group_->status();
   if (!failed_.ok()) return failed_;
+  algorithm_->SetPlace(group_->rank(), group_->size());
   const std::span<float> gradient = algorithm_->gradient();
   given_from_ = std::int64_t(gradient.size());
   if (batch != nullptr) {

@@ -7,6 +7,8 @@
 #include "core/crc32c.h"
 #include "core/log.h"
 #include "kernels/finite.h"
+#include "learners/data_sampler.h"
+#include "learners/supervised.h"
 #include "nn/model.h"
 #include "replay/from_config.h"
 
@@ -27,6 +29,9 @@ Result<std::unique_ptr<LearnerNode>> LearnerNode::Make(Context context) {
 Status LearnerNode::Build() {
   TROOP_ASSIGN_OR_RETURN(module_, MakeNetwork(context_.config, context_.env));
   TROOP_ASSIGN_OR_RETURN(algorithm_, MakeAlgorithm(context_.config, context_.env));
+  if (sharded()) {
+    algorithm_->SetPlace(context_.member->options().index, int(context_.config.fleet.learners));
+  }
   TROOP_RETURN_IF_ERROR(MakeUpdater());
   // The last one of the learner before may have come to the disk and not to the coordinator.
   if (const Result<std::string> newest = NewestCheckpoint(context_.run);
@@ -97,6 +102,10 @@ Status LearnerNode::MakeUpdater() {
 
 Status LearnerNode::ConnectReplay(ChannelOptions options) {
   const FleetMember& member = *context_.member;
+  if (supervised()) {
+    if (!sampler_) sampler_ = MakeDataSampler();
+    return Status::Ok();
+  }
   const std::vector<std::int32_t> shards = ReplayShardsFor(context_.config, member.options().index);
   for (const std::int32_t k : shards) {
     if (sampler_ || member.Endpoint(Role::kReplay, k).empty()) return Status::Ok();
@@ -217,11 +226,18 @@ double LearnerNode::Progress(std::uint64_t updates) const {
   return std::min(share, 1.0);
 }
 
+std::int64_t LearnerNode::StepsAt(std::uint64_t updates) const {
+  if (!supervised()) return context_.member->steps_total_done();
+  return std::llround(Progress(updates) * context_.config.learner.total_steps);
+}
+
 void LearnerNode::SubmitUpdates() {
   const std::int64_t max_updates = context_.config.learner.max_updates;
+  // An update of a text model may take seconds: who shall stop is to hear of it soon.
+  const std::size_t batches_max = supervised() ? 1 : updater_->batches_max();
   while (updater_->CanTake()) {
     auto job = std::make_unique<UpdateJob>();
-    while (job->batches.size() < updater_->batches_max()) {
+    while (job->batches.size() < batches_max) {
       if (alone() && max_updates > 0 && submitted_ >= std::uint64_t(max_updates)) {
         exhausted_ = true;
         break;
@@ -303,6 +319,9 @@ void LearnerNode::SeeUpdates(std::uint64_t updates) {
   if (updater_->leads() && updates > updates_) led_ += updates - updates_;
   updates_ = updates;
   if (sharded() && sampler_) sampler_->SeePolicyVersion(Version());
+  if (supervised()) {
+    context_.member->report().steps_done = StepsAt(updates);
+  }
 }
 
 void LearnerNode::CountUpdates(const UpdateJob& job) {
@@ -373,9 +392,15 @@ void LearnerNode::ReportMetrics(const UpdateJob& job) {
   metrics_.Gauge("learner/skipped_updates", double(skipped_), MetricKind::kCounter);
   if (job.batches.empty()) return;
   metrics_.Gauge("learner/loss", job.last.loss);
+  metrics_.Gauge("learner/gradient_norm", job.last.gradient_norm);
+  if (supervised()) {
+    metrics_.Gauge("learner/accuracy", job.last.accuracy);
+    metrics_.Count("learner/tokens", double(job.last.tokens));
+    metrics_.Count("learner/sequences", double(job.last.sequences));
+    return;
+  }
   metrics_.Gauge("learner/td_error", job.last.td_error_mean);
   metrics_.Gauge("learner/q", job.last.q_mean);
-  metrics_.Gauge("learner/gradient_norm", job.last.gradient_norm);
   const std::size_t ready = std::size_t(sampler_->ready_batches()) + batches_waiting_;
   metrics_.Gauge("learner/ready_batches", double(ready), MetricKind::kGaugeSum);
   // How old the experience is that it learns from: updates since the weights that acted in it.
@@ -406,15 +431,20 @@ void LearnerNode::StartCheckpoint(Time now, bool final) {
   checkpoint_->final = final;
   Result<Executor::Job> id = context_.executor->Submit(
       "checkpoint", [work = checkpoint_.get(), algorithm = algorithm_.get(), module = module_.get(),
-                     run = context_.run, keep = context_.config.checkpoint.keep,
-                     state = CheckpointState{.steps = context_.member->steps_total_done(),
+                     run = context_.run, node = this,
+                     state = CheckpointState{.steps = StepsAt(updates_),
                                              .config_toml = ToToml(context_.config)}]() mutable {
+        const Config& config = node->context_.config;  // which nobody changes
         work->updates = algorithm->updates();
         work->weights = algorithm->CheckNumbers();
         if (!work->weights.ok()) return;
         state.state = algorithm->State();
         state.updates = work->updates;
-        work->path = WriteCheckpoint(run, *module, state, keep);
+        if (node->supervised()) state.steps = node->StepsAt(work->updates);
+        work->path = WriteCheckpoint(run, *module, state, config.checkpoint.keep);
+        if (!work->final || !node->supervised() || !work->path.ok()) return;
+        const Status model = WriteModel(config, run, *module, algorithm->value());
+        if (!model.ok()) work->path = model;
       });
   TROOP_CHECK(id.ok(), "{}", id.status().ToString());
   checkpoint_->id = *id;

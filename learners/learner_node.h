@@ -82,10 +82,13 @@ class LearnerNode final : public Node {
   void Note(HistoryEvent::What what, std::uint64_t version) const;
   void ReportMetrics(const UpdateJob& job);
   double Progress(std::uint64_t updates) const;
+  std::int64_t StepsAt(std::uint64_t updates) const;  // behind so many updates; thread safe where
+                                                      // supervised
   bool Finishing();
   bool sharded() const { return context_.config.learner.sync == "paramserver"; }
   bool grouped() const { return context_.config.fleet.learners > 1 && !sharded(); }
   bool alone() const { return !grouped() && !sharded(); }
+  bool supervised() const { return IsSupervised(context_.config); }
 
   Context context_;
   Metrics metrics_;

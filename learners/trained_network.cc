@@ -39,16 +39,17 @@ Result<std::int64_t> ReadCount(const TensorFile& state, const std::string& count
 Result<std::unique_ptr<TrainedNetwork>> TrainedNetwork::Make(const Config& config,
                                                              const Module* network,
                                                              std::string algorithm,
-                                                             std::vector<Group> groups) {
+                                                             std::vector<Group> groups,
+                                                             Target target) {
   std::unique_ptr<TrainedNetwork> made(
-      new TrainedNetwork(config, network, std::move(algorithm), std::move(groups)));
+      new TrainedNetwork(config, network, std::move(algorithm), std::move(groups), target));
   const auto parameters = std::int64_t(made->value_.size());
   TROOP_ASSIGN_OR_RETURN(made->optimizer_, MakeOptimizer(config, parameters));
   return made;
 }
 
 TrainedNetwork::TrainedNetwork(const Config& config, const Module* network, std::string algorithm,
-                               std::vector<Group> groups)
+                               std::vector<Group> groups, Target target)
     : config_(config),
       network_(network),
       algorithm_(std::move(algorithm)),
@@ -57,19 +58,31 @@ TrainedNetwork::TrainedNetwork(const Config& config, const Module* network, std:
   const auto parameters = std::size_t(ParameterCount(*network));
   TROOP_CHECK(!groups_.empty() && groups_.back().end == std::int64_t(parameters),
               "groups of other parameters than {}", parameters);
-  storage_ = MutableBuffer::Zeros(3 * parameters * sizeof(float));
+  const bool follows = target == Target::kFollows;
+  storage_ = MutableBuffer::Zeros((follows ? 3 : 2) * parameters * sizeof(float));
   const std::span<float> all = storage_.as<float>();
   value_ = all.first(parameters);
-  target_ = all.subspan(parameters, parameters);
+  if (follows) target_ = all.subspan(parameters, parameters);
   gradient_ = all.last(parameters);
   const Precision precision =
       config.network.precision == "bf16" ? Precision::kBF16 : Precision::kF32;
   packed_value_ = network->MakePacked(precision);
-  packed_target_ = network->MakePacked(precision);
+  if (follows) packed_target_ = network->MakePacked(precision);
   InitParameters(*network, std::uint64_t(config.seed), value_);
-  std::ranges::copy(value_, target_.begin());
-  network->Pack(value_, packed_value_.get());
-  network->Pack(target_, packed_target_.get());
+  if (follows) std::ranges::copy(value_, target_.begin());
+  PackAll();
+}
+
+void TrainedNetwork::PackAll() {
+  network_->Pack(value_, packed_value_.get());
+  if (!target_.empty()) network_->Pack(target_, packed_target_.get());
+}
+
+void TrainedNetwork::Begin(std::span<const float> value) {
+  TROOP_CHECK(updates_ == 0, "{} updates were made", updates_);
+  std::ranges::copy(value, value_.begin());
+  if (!target_.empty()) std::ranges::copy(value, target_.begin());
+  PackAll();
 }
 
 double TrainedNetwork::ClipScale(double norm) const {
@@ -78,7 +91,9 @@ double TrainedNetwork::ClipScale(double norm) const {
 }
 
 double TrainedNetwork::RateFraction(double progress) const {
-  return 1 + (config_.optimizer.final_fraction - 1) * std::clamp(progress, 0.0, 1.0);
+  const double over = std::clamp(progress, 0.0, 1.0), warmup = config_.optimizer.warmup;
+  if (over < warmup) return over / warmup;
+  return 1 + (config_.optimizer.final_fraction - 1) * (over - warmup) / (1 - warmup);
 }
 
 float TrainedNetwork::LearningRate(double progress) const {
@@ -88,7 +103,8 @@ float TrainedNetwork::LearningRate(double progress) const {
 void TrainedNetwork::Step(double progress, double norm, const ConstTensor& observation) {
   std::int64_t first = 0;
   for (std::size_t i = 0; i < groups_.size(); ++i) {
-    rates_[i] = {groups_[i].end - first, float(groups_[i].learning_rate * RateFraction(progress))};
+    rates_[i] = {groups_[i].end - first, float(groups_[i].learning_rate * RateFraction(progress)),
+                 groups_[i].decays};
     first = groups_[i].end;
   }
   optimizer_->StepGroups(gradient_, float(ClipScale(norm)), rates_, value_);
@@ -96,6 +112,7 @@ void TrainedNetwork::Step(double progress, double norm, const ConstTensor& obser
   if (const auto bad = SpoiledNumber(Failpoint::kLearnerWeight)) value_[0] = *bad;
   network_->Pack(value_, packed_value_.get());
   ++updates_;
+  if (target_.empty()) return;
   if (updates_ % std::uint64_t(config_.learner.target_update_steps) == 0) MoveTarget();
 }
 
@@ -103,7 +120,7 @@ void TrainedNetwork::Adopt(std::uint64_t updates, std::span<const float> value) 
   std::ranges::copy(value, value_.begin());
   network_->Pack(value_, packed_value_.get());
   const auto every = std::uint64_t(config_.learner.target_update_steps);
-  const bool moves = updates / every > updates_ / every;
+  const bool moves = !target_.empty() && updates / every > updates_ / every;
   updates_ = updates;
   if (moves) MoveTarget();
 }
@@ -118,13 +135,19 @@ void TrainedNetwork::MoveTarget() {
   network_->Pack(target_, packed_target_.get());
 }
 
+// What a state has, by name.
+std::vector<std::pair<std::string, std::span<float>>> TrainedNetwork::Saved() const {
+  std::vector<std::pair<std::string, std::span<float>>> saved = {{"value", value_}};
+  if (!target_.empty()) saved.emplace_back("target", target_);
+  for (const Optimizer::Slot& slot : optimizer_->slots()) {
+    saved.emplace_back(kSlotPrefix + slot.name, slot.values);
+  }
+  return saved;
+}
+
 TensorFile TrainedNetwork::State() const {
   TensorFile state;
-  state.tensors["value"] = CopyOf(value_);
-  state.tensors["target"] = CopyOf(target_);
-  for (const Optimizer::Slot& slot : optimizer_->slots()) {
-    state.tensors[kSlotPrefix + slot.name] = CopyOf(slot.values);
-  }
+  for (const auto& [name, values] : Saved()) state.tensors[name] = CopyOf(values);
   state.metadata["algorithm"] = algorithm_;
   state.metadata["optimizer"] = config_.optimizer.type;
   state.metadata["updates"] = std::to_string(updates_);
@@ -154,19 +177,11 @@ Status TrainedNetwork::SetState(const TensorFile& state) {
   }
   TROOP_ASSIGN_OR_RETURN(const std::int64_t updates, ReadCount(state, "updates"));
   TROOP_ASSIGN_OR_RETURN(const std::int64_t steps, ReadCount(state, "optimizer_steps"));
-  TROOP_RETURN_IF_ERROR(CheckTensor(state, "value"));
-  TROOP_RETURN_IF_ERROR(CheckTensor(state, "target"));
-  const std::vector<Optimizer::Slot> slots = optimizer_->slots();
-  for (const Optimizer::Slot& slot : slots) {
-    TROOP_RETURN_IF_ERROR(CheckTensor(state, kSlotPrefix + slot.name));
-  }
-  CopyInto(state, "value", value_);
-  CopyInto(state, "target", target_);
-  for (const Optimizer::Slot& slot : slots) CopyInto(state, kSlotPrefix + slot.name, slot.values);
+  for (const auto& [name, values] : Saved()) TROOP_RETURN_IF_ERROR(CheckTensor(state, name));
+  for (const auto& [name, values] : Saved()) CopyInto(state, name, values);
   updates_ = std::uint64_t(updates);
   optimizer_->set_steps(steps);
-  network_->Pack(value_, packed_value_.get());
-  network_->Pack(target_, packed_target_.get());
+  PackAll();
   return Status::Ok();
 }
 
@@ -179,7 +194,7 @@ Status TrainedNetwork::RollBack(const TensorFile& state) {
 
 Status TrainedNetwork::CheckNumbers() const {
   const auto check = [this](const std::string& what, std::span<const float> values) -> Status {
-    const std::string found = FindBadParameter(*network_, values);
+    const std::string found = values.empty() ? "" : FindBadParameter(*network_, values);
     return found.empty() ? Status::Ok() : DataLoss("{}{}", what, found);
   };
   TROOP_RETURN_IF_ERROR(check("the weight ", value_));

@@ -16,8 +16,8 @@
 namespace troop {
 
 // The weights that an algorithm trains, all in the network's layout [P]: the newest ones, the
-// target that follows them, their gradient and the optimizer's slots, with the form that kernels
-// like; and how all that is saved. Owner: the algorithm; one thread at a time. Nothing is allocated
+// target that follows them where one is wanted, their gradient and the optimizer's slots, with the
+// form that kernels like; and how all that is saved. Owner: the algorithm; one thread at a time. Nothing is allocated
 // by a step.
 class TrainedNetwork {
  public:
@@ -25,23 +25,29 @@ class TrainedNetwork {
   struct Group {
     std::int64_t end = 0;
     double learning_rate = 0;
+    bool decays = true;  // optimizer.weight_decay is theirs, too
   };
+  enum class Target : std::uint8_t { kNone, kFollows };
   // `network` outlives it. algorithm: its name, which a saved state must have. The weights begin
   // at InitParameters(config.seed), the target at the same. Errors: the optimizer can't be made.
   static Result<std::unique_ptr<TrainedNetwork>> Make(const Config& config, const Module* network,
                                                       std::string algorithm,
-                                                      std::vector<Group> groups);
+                                                      std::vector<Group> groups,
+                                                      Target target = Target::kFollows);
 
   std::span<const float> value() const { return value_; }
-  std::span<const float> target() const { return target_; }
+  std::span<const float> target() const { return target_; }  // empty: none
   std::span<float> gradient() { return gradient_; }  // its padding is 0 and must stay so
   const Packed* packed_value() const { return packed_value_.get(); }
   const Packed* packed_target() const { return packed_target_.get(); }
   Optimizer& optimizer() { return *optimizer_; }
   std::uint64_t updates() const { return updates_; }
 
+  // Begins with other weights than fresh ones. REQUIRES: no update was made.
+  void Begin(std::span<const float> value);
   // One step with gradient(), whose norm that is: clipped to learner.max_grad_norm, at the groups'
-  // learning rates times 1 + (final_fraction - 1) * progress. Then the statistics of what was
+  // learning rates times what the schedule (optimizer.warmup, final_fraction) has at `progress`.
+  // Then the statistics of what was
   // observed, and each learner.target_update_steps the target.
   void Step(double progress, double norm, const ConstTensor& observation);
   // Takes weights that others have stepped to; the target follows as it would have.
@@ -63,8 +69,10 @@ class TrainedNetwork {
 
  private:
   TrainedNetwork(const Config& config, const Module* network, std::string algorithm,
-                 std::vector<Group> groups);
+                 std::vector<Group> groups, Target target);
   double RateFraction(double progress) const;
+  std::vector<std::pair<std::string, std::span<float>>> Saved() const;
+  void PackAll();
   void MoveTarget();
   Status CheckTensor(const TensorFile& state, const std::string& name) const;
 

@@ -8,6 +8,7 @@
 #include "nn/arena.h"
 #include "nn/policy_critic.h"
 #include "nn/small_network.h"
+#include "nn/text_model.h"
 #include "nn/trunk.h"
 
 namespace troop {
@@ -60,6 +61,7 @@ TensorSpec NetworkInput(const Config& config, const EnvSpec& env) {
 }
 
 Result<std::unique_ptr<Module>> MakeNetwork(const Config& config, const EnvSpec& env) {
+  if (IsSupervised(config)) return MakeTextModel(config);
   TROOP_RETURN_IF_ERROR(CheckActions(config, env));
   if (env.action.discrete()) return MakeQNetwork(config, env);
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<PolicyCritic> both, MakePolicyCritic(config, env));

@@ -1,0 +1,132 @@
+#include "learners/review_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "core/storage.h"
+#include "text/length_batches.h"
+#include "text/token_cache.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+
+void Append(const TokenSet& from, TokenSet* to) {
+  for (std::int64_t i = 0; i < from.size(); ++i) {
+    to->Add(from.tokens(i), from.sentiments[std::size_t(i)]);
+  }
+}
+
+// Whether sample i is one of those that a share `held` leaves out: evenly spread, so that both
+// sentiments lose alike.
+bool IsHeldOut(std::int64_t i, double held) {
+  return std::floor(double(i + 1) * held) > std::floor(double(i) * held);
+}
+
+Result<TokenizedReviews> Load(const Config& config, const std::string& path,
+                              const Tokenizer& tokenizer) {
+  std::unique_ptr<Storage> storage;
+  if (!config.data.cache.empty()) {
+    auto made = MakeDiskStorage((fs::path(config.log.dir) / config.data.cache).string());
+    if (made.ok()) storage = *std::move(made);  // a cache that can't be is no reason to stop
+  }
+  const std::string name = fmt::format("{}-{:08x}-{}.tokens", fs::path(path).filename().string(),
+                                       tokenizer.fingerprint(), config.data.tokens_max);
+  return LoadTokenizedReviews(path, tokenizer, std::int32_t(config.data.tokens_max), storage.get(),
+                              name);
+}
+
+Status Absolute(std::string* path) {
+  if (path->empty()) return Status::Ok();
+  std::error_code error;
+  const fs::path absolute = fs::absolute(*path, error);
+  if (error) return InvalidArgument("{}: {}", *path, error.message());
+  *path = absolute.lexically_normal().string();
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const ReviewData>> LoadReviewData(const Config& config) {
+  auto data = std::make_shared<ReviewData>();
+  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer,
+                         MakeTokenizer(config.data.vocabulary, {.cased = config.data.cased}));
+  data->tokenizer = std::move(tokenizer);
+  TROOP_ASSIGN_OR_RETURN(TokenizedReviews reviews,
+                         Load(config, config.data.reviews, *data->tokenizer));
+  for (std::int64_t i = 0; i < reviews.train.size(); ++i) {
+    TokenSet* const to = IsHeldOut(i, config.data.holdout) ? &data->holdout : &data->train;
+    to->Add(reviews.train.tokens(i), reviews.train.sentiments[std::size_t(i)]);
+  }
+  data->test = std::move(reviews.test);
+  if (config.learner.algorithm == "masked_lm") {
+    Append(reviews.unlabelled, &data->train);
+    if (!config.data.unlabelled.empty()) {
+      TROOP_ASSIGN_OR_RETURN(const TokenizedReviews more,
+                             Load(config, config.data.unlabelled, *data->tokenizer));
+      for (const TokenSet* set : {&more.train, &more.unlabelled}) Append(*set, &data->train);
+    }
+  }
+  if (data->train.size() == 0) {
+    return InvalidArgument("data.reviews: {} has no reviews to learn{}", config.data.reviews,
+                           data->holdout.size() > 0 ? "; lower data.holdout" : "");
+  }
+  if (config.evaluator.enabled && data->test.size() + data->holdout.size() == 0) {
+    return InvalidArgument(
+        "data.reviews: {} has no test reviews; set data.holdout to the share of the others to "
+        "judge by, or evaluator.enabled = false",
+        config.data.reviews);
+  }
+  if (data->test.size() == 0) data->test = data->holdout;
+  if (data->holdout.size() == 0) data->holdout = data->test;
+  data->lengths = LengthsOf(data->train);
+  return std::shared_ptr<const ReviewData>(std::move(data));
+}
+
+std::int64_t UpdatesOfBatch(const Config& config) {
+  const bool alone = config.learner.sync == "paramserver" &&
+                     (config.paramserver.mode == "async" || config.paramserver.mode == "ssp");
+  return alone ? config.fleet.learners : 1;
+}
+
+std::int64_t UpdatesOfEpoch(const Config& config, std::int64_t samples) {
+  const std::int64_t batch = config.learner.batch_size;
+  return (samples + batch - 1) / batch * UpdatesOfBatch(config);
+}
+
+Status ResolveSupervised(Config* config) {
+  if (!IsSupervised(*config)) return Status::Ok();
+  Config::MeshKeys& mesh = config->mesh;
+  if (mesh.dp == 0) mesh.dp = std::max<std::int64_t>(1, config->fleet.learners / mesh.tp);
+  config->fleet.learners = mesh.dp * mesh.tp;
+  for (std::string* path : {&config->data.reviews, &config->data.unlabelled,
+                            &config->data.vocabulary, &config->model.pretrained,
+                            &config->log.dir}) {
+    TROOP_RETURN_IF_ERROR(Absolute(path));
+  }
+  TROOP_ASSIGN_OR_RETURN(const auto data, LoadReviewData(*config));
+  const std::int64_t pieces = data->tokenizer->size();
+  std::int64_t& rows = config->model.vocabulary;
+  if (rows == 0) rows = pieces;
+  if (rows < pieces) {
+    return InvalidArgument(
+        "model.vocabulary = {}: data.vocabulary has {} pieces; set 0, or at least as many", rows,
+        pieces);
+  }
+  const std::int64_t epoch = UpdatesOfEpoch(*config, data->train.size());
+  const auto updates = std::max<std::int64_t>(
+      1, std::llround(std::ceil(config->learner.epochs * double(epoch))));
+  std::int64_t& most = config->learner.max_updates;
+  most = most > 0 ? std::min(most, updates) : updates;
+  // Of an epoch's last batch there may be less.
+  const double whole = std::floor(double(most) / double(epoch)), samples = double(data->train.size());
+  const double rest = double(most) - whole * double(epoch);
+  config->learner.total_steps =
+      std::ceil(whole * samples + std::min(samples, rest / double(UpdatesOfBatch(*config)) *
+                                                        double(config->learner.batch_size)));
+  return Status::Ok();
+}
+
+}  // namespace troop

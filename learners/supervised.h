@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/storage.h"
+#include "learners/algorithm.h"
+#include "learners/review_data.h"
+#include "learners/text_step.h"
+#include "text/length_batches.h"
+
+namespace troop {
+
+// Which samples an update learns: it follows from the config, the data and the update's number, so
+// that any number of learners sees the same epochs, and a run goes on exactly where it was.
+class UpdateOrder {
+ public:
+  UpdateOrder(const Config& config, std::shared_ptr<const ReviewData> data);
+  struct Batch {
+    std::int64_t epoch = 0;
+    std::uint64_t number = 0;  // of the batch, since the run's beginning: what dropout is keyed by
+    std::span<const std::int32_t> samples;  // of data.train, until the next call
+  };
+  // Of the update after `updates`.
+  Batch BatchOf(std::uint64_t updates);
+
+ private:
+  const Config config_;
+  const std::shared_ptr<const ReviewData> data_;
+  std::optional<EpochOrder> order_;
+  std::int64_t epoch_ = -1;  // of order_
+};
+
+// Makes what a model takes of samples: with classes as labels, or with words masked.
+class TextBatches {
+ public:
+  TextBatches(const Config& config, std::shared_ptr<const Tokenizer> tokenizer);
+  // What training sees. set: data.train.
+  TextBatch ForTraining(const TokenSet& set, std::span<const std::int32_t> samples,
+                        const UpdateOrder::Batch& batch) const;
+  // Nothing is dropped, and the same words are masked each time.
+  TextBatch ForJudging(const TokenSet& set, std::span<const std::int32_t> samples) const;
+  // Labels that training asks for of these samples.
+  std::int64_t LabelsOf(const TokenSet& set, std::span<const std::int32_t> samples,
+                        const UpdateOrder::Batch& batch) const;
+  bool masked() const { return masked_; }
+
+ private:
+  TextBatch Make(PackedBatch packed, std::int64_t epoch) const;
+
+  const bool masked_;
+  const std::uint64_t seed_;
+  const std::shared_ptr<const Tokenizer> tokenizer_;
+};
+
+// Learns reviews: their sentiment, or words that are masked in them. An update is of one batch of
+// learner.batch_size reviews, whose mean loss all learners share: each takes its part (SplitBatch),
+// and of its part learner.micro_batch at a time. Which batch it is follows from updates() alone:
+// the SampleBatch that comes with it only says that an update may be made, and so does its one
+// priority nothing. The learning rate follows updates() / learner.max_updates. Deterministic: the
+// same updates at the same places give the same bytes. Errors: those of ResolveSupervised's data
+// and MakeTextModel; of model.pretrained, those of ReadPretrained and LoadWeights, and
+// kInvalidArgument where its sizes are others.
+Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config);
+// The same of data that is there already.
+Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
+                                                  std::shared_ptr<const ReviewData> data);
+
+// The trained model as other programs read it, and `troop predict`: model/ of the run's folder, with
+// config.json, model.safetensors, the vocabulary under the name that transformers has for it
+// (vocab.txt, spiece.model) and tokenizer_config.json. Blocks on the disk.
+Status WriteModel(const Config& config, Storage* run, const Module& module,
+                  std::span<const float> value);
+inline constexpr char kModelFolder[] = "model";
+
+}  // namespace troop

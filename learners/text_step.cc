@@ -1,0 +1,94 @@
+#include "learners/text_step.h"
+
+#include <algorithm>
+
+#include "kernels/transformer.h"
+
+namespace troop {
+namespace {
+
+// A tensor over memory of the batch's.
+template <class T>
+ConstTensor ViewOfNumbers(const std::vector<T>& numbers, const TensorSpec& spec) {
+  return ConstTensor::Borrow(std::as_bytes(std::span(numbers)), spec);
+}
+
+void Grow(MutableBuffer* buffer, std::size_t bytes) {
+  if (buffer->size() < bytes) *buffer = MutableBuffer(bytes + bytes / 4);
+}
+
+}  // namespace
+
+TextOutcome& TextOutcome::operator+=(const TextOutcome& other) {
+  loss += other.loss;
+  rows += other.rows;
+  right += other.right;
+  tokens += other.tokens;
+  sequences += other.sequences;
+  return *this;
+}
+
+Status TextStep::Prepare(const TextBatch& batch) {
+  const auto numbers = [](const std::vector<std::int32_t>& of) {
+    return ViewOfNumbers(of, {DType::kI32, {std::int64_t(of.size())}});
+  };
+  inputs_ = {numbers(batch.ids), numbers(batch.starts), ConstTensor(), ConstTensor()};
+  if (!batch.dropout.empty()) {
+    inputs_[3] =
+        ViewOfNumbers(batch.dropout, {DType::kU32, {std::int64_t(batch.dropout.size()), 4}});
+  }
+  if (masked_) inputs_.push_back(numbers(batch.places));
+  std::vector<TensorSpec> specs;
+  for (const ConstTensor& input : inputs_) specs.push_back(input.spec());
+  TROOP_ASSIGN_OR_RETURN(const Plan plan, module_->MakePlan(specs));
+  TROOP_CHECK(plan.out[0].shape[0] == std::int64_t(batch.labels.size()), "{} labels for {} rows",
+              batch.labels.size(), plan.out[0].shape[0]);
+  logits_ = Tensor(plan.out[0].dtype, plan.out[0].shape);
+  loss_.resize(batch.labels.size());
+  Grow(&workspace_, plan.workspace_bytes);
+  cache_bytes_ = plan.cache_bytes;
+  return Status::Ok();
+}
+
+// differentiate: the logits become their gradient.
+TextOutcome TextStep::Judge(const TextBatch& batch, float scale, bool differentiate) {
+  const std::int64_t rows = logits_.dim(0), n = logits_.dim(1);
+  TextOutcome outcome{.rows = rows,
+                      .tokens = std::int64_t(batch.ids.size()),
+                      .sequences = std::int64_t(batch.starts.size()) - 1};
+  float* const x = logits_.data<float>();
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const float* const first = x + row * n;
+    outcome.right += std::max_element(first, first + n) - first == batch.labels[std::size_t(row)];
+  }
+  TransformerKernelsFor(BestCpuLevel())
+      .cross_entropy(rows, n, x, batch.labels.data(), scale, loss_.data(),
+                     differentiate ? x : nullptr);
+  for (const float loss : loss_) outcome.loss += loss;
+  return outcome;
+}
+
+Result<TextOutcome> TextStep::Forward(const Weights& weights, const TextBatch& batch) {
+  TROOP_RETURN_IF_ERROR(Prepare(batch));
+  const StepContext context{weights.value, weights.packed, {}, workspace_.bytes()};
+  module_->Forward(context, inputs_, {&logits_, 1}, {});
+  return Judge(batch, 1, false);
+}
+
+Result<TextOutcome> TextStep::ForwardBackward(const Weights& weights, const TextBatch& batch,
+                                              const Gradient& gradient) {
+  TROOP_RETURN_IF_ERROR(Prepare(batch));
+  Grow(&cache_, cache_bytes_);
+  StepContext context{weights.value, weights.packed, {}, workspace_.bytes()};
+  const Cache cache = cache_.bytes().first(cache_bytes_);
+  module_->Forward(context, inputs_, {&logits_, 1}, cache);
+  const TextOutcome outcome = Judge(batch, gradient.scale, true);
+  context.gradient = gradient.gradient;
+  context.accumulate = gradient.accumulate;
+  context.watch = gradient.watch;
+  const ConstTensor dout = logits_;
+  module_->Backward(context, inputs_, {&dout, 1}, cache, {});
+  return outcome;
+}
+
+}  // namespace troop

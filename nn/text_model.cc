@@ -1,0 +1,46 @@
+#include "nn/text_model.h"
+
+namespace troop {
+
+Result<TransformerOptions> TextModelOptions(const Config& config) {
+  const Config::ModelKeys& m = config.model;
+  if (m.vocabulary == 0) {
+    return InvalidArgument("model.vocabulary = 0: the rows of data.vocabulary were not counted");
+  }
+  const bool bert = m.family == "bert";
+  TransformerOptions options;
+  options.config = {
+      .family = bert ? TransformerConfig::Family::kBert : TransformerConfig::Family::kAlbert,
+      .vocabulary = m.vocabulary,
+      .hidden = m.hidden,
+      .embedding = m.embedding > 0 ? m.embedding : m.hidden,
+      .layers = m.layers,
+      .heads = m.heads,
+      .intermediate = m.intermediate > 0 ? m.intermediate : 4 * m.hidden,
+      .positions = m.positions,
+      .gelu = bert ? GeluForm::kErf : GeluForm::kTanh,
+      .hidden_dropout = float(m.dropout),
+      .attention_dropout = float(m.attention_dropout),
+      .classifier_dropout = float(m.classifier_dropout)};
+  options.head = config.learner.algorithm == "masked_lm" ? TransformerHead::kMaskedLm
+                                                         : TransformerHead::kClassifier;
+  options.recompute = m.recompute;
+  const Status fits = CheckTransformer(options.config);
+  if (!fits.ok()) return fits.WithContext("[model]");
+  return options;
+}
+
+Result<std::unique_ptr<Module>> MakeTextModel(const Config& config) {
+  TROOP_ASSIGN_OR_RETURN(const TransformerOptions options, TextModelOptions(config));
+  return MakeTransformer(options);
+}
+
+EnvSpec ReviewSpec(const Config& config) {
+  EnvSpec spec;
+  spec.id = "reviews";
+  spec.observation = {DType::kI32, {config.data.tokens_max}};
+  spec.action.count = 2;
+  return spec;
+}
+
+}  // namespace troop
