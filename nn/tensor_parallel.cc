@@ -80,30 +80,40 @@ void SlicedCrossEntropy(TensorGroup* group, std::int64_t vocabulary,
                           logits.data());
     return;
   }
-  // Of each row: log Σ exp of the slice; its largest; Σ exp and the label's logit.
-  std::vector<float> own(labels.size()), largest(labels.size()), sums(2 * labels.size());
-  const auto at_label = [&](std::size_t r) -> float* {
-    const std::int64_t i = labels[r] - share.first;
-    return i < 0 || i >= share.count ? nullptr : &logits[r * std::size_t(share.count) + i];
+  const auto n = std::size_t(share.count);
+  const auto slice_of = [&](std::size_t row) { return logits.subspan(row * n, n); };
+  const auto at_label = [&](std::size_t row) -> float* {
+    const std::int64_t i = labels[row] - share.first;
+    return i < 0 || i >= share.count ? nullptr : &slice_of(row)[std::size_t(i)];
   };
-  for (std::size_t r = 0; r < labels.size(); ++r) {
-    const float* const target = at_label(r);
-    sums[labels.size() + r] = target == nullptr ? 0 : *target;
+  // Of each row of the slice: its largest logit, where it is, and Σ exp(logit - largest); of each
+  // whole row: the largest, then that sum and the label's logit. Differences of logits alone are
+  // made, so large ones cost no digits.
+  std::vector<float> own(labels.size()), own_sum(labels.size()), largest, sums(2 * labels.size());
+  std::vector<std::ptrdiff_t> at(labels.size());
+  for (std::size_t row = 0; row < labels.size(); ++row) {
+    const auto slice = slice_of(row);
+    at[row] = std::ranges::max_element(slice) - slice.begin();
+    own[row] = slice[std::size_t(at[row])];
+    const float* const target = at_label(row);
+    sums[labels.size() + row] = target == nullptr ? 0 : *target;
   }
-  kernels.softmax(rows, share.count, 1, logits.data(), own.data(), 1);
   largest = own;
   group->Max(largest);
-  for (std::size_t r = 0; r < labels.size(); ++r) sums[r] = std::exp(own[r] - largest[r]);
+  kernels.softmax(rows, share.count, 1, logits.data(), own_sum.data(), 1);
+  for (std::size_t row = 0; row < labels.size(); ++row) {
+    own_sum[row] = 1 / slice_of(row)[std::size_t(at[row])];  // the largest's softmax is 1 / Σ
+    own_sum[row] *= std::exp(own[row] - largest[row]);
+    sums[row] = own_sum[row];
+  }
   group->Sum(sums);
-  for (std::size_t r = 0; r < labels.size(); ++r) {
-    const float lse = largest[r] + std::log(sums[r]);
-    const bool counts = labels[r] != kIgnoredLabel;
-    loss[r] = counts ? lse - sums[labels.size() + r] : 0;
+  for (std::size_t row = 0; row < labels.size(); ++row) {
+    const bool counts = labels[row] != kIgnoredLabel;
+    loss[row] = counts ? std::log(sums[row]) + (largest[row] - sums[labels.size() + row]) : 0;
     // The softmax of the slice becomes that of the whole row.
-    const float factor = counts ? scale * std::exp(own[r] - lse) : 0;
-    for (float& x : logits.subspan(r * std::size_t(share.count), std::size_t(share.count)))
-      x *= factor;
-    if (float* const target = at_label(r)) *target -= scale;
+    const float factor = counts ? scale * (own_sum[row] / sums[row]) : 0;
+    for (float& x : slice_of(row)) x *= factor;
+    if (float* const target = at_label(row)) *target -= scale;
   }
 }
 

@@ -29,6 +29,7 @@ Status CheckRate(const char* name, float value) {
 Status CheckPlace(const TransformerOptions& options) {
   const auto [rank, ranks] = options.tensor;
   const TransformerConfig& c = options.config;
+  if (ranks < 1) return InvalidArgument("{} tensor-parallel ranks: needs at least 1", ranks);
   if (rank < 0 || rank >= ranks)
     return InvalidArgument("tensor-parallel rank {} of {}: needs 0 to {}", rank, ranks, ranks - 1);
   const std::pair<const char*, std::int64_t> shared[] = {
