@@ -38,12 +38,14 @@ void ScatterAddRows(std::span<const std::int32_t> ids, std::int64_t width, const
   }
 }
 
-void AddToRows(std::int64_t rows, std::int64_t n, const float* bias, float* x) {
-  for (std::int64_t r = 0; r < rows; ++r) AddInto(n, bias, x + r * n);
+void AddToRows(std::int64_t rows, std::int64_t n, const float* bias, float* x,
+               std::int64_t stride) {
+  for (std::int64_t r = 0; r < rows; ++r) AddInto(n, bias, x + r * (stride == 0 ? n : stride));
 }
 
-void SumOfRows(std::int64_t rows, std::int64_t n, const float* dx, float* dbias) {
-  for (std::int64_t r = 0; r < rows; ++r) AddInto(n, dx + r * n, dbias);
+void SumOfRows(std::int64_t rows, std::int64_t n, const float* dx, float* dbias,
+               std::int64_t stride) {
+  for (std::int64_t r = 0; r < rows; ++r) AddInto(n, dx + r * (stride == 0 ? n : stride), dbias);
 }
 
 }  // namespace troop

@@ -63,9 +63,11 @@ void GatherRows(std::span<const std::int32_t> ids, std::int64_t width, const flo
 void ScatterAddRows(std::span<const std::int32_t> ids, std::int64_t width, const float* dout,
                     float* dtable);
 // x [rows, n] += bias [n] in each row; and its gradient, dbias += Σ dx over the rows, in their
-// order.
-void AddToRows(std::int64_t rows, std::int64_t n, const float* bias, float* x);
-void SumOfRows(std::int64_t rows, std::int64_t n, const float* dx, float* dbias);
+// order. Rows are `stride` apart; 0: dense.
+void AddToRows(std::int64_t rows, std::int64_t n, const float* bias, float* x,
+               std::int64_t stride = 0);
+void SumOfRows(std::int64_t rows, std::int64_t n, const float* dx, float* dbias,
+               std::int64_t stride = 0);
 // y += x. [n] each.
 void AddInto(std::int64_t n, const float* x, float* y);
 

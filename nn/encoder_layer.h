@@ -13,7 +13,7 @@ namespace troop {
 class EncoderLayer {
  public:
   // prefix: "bert.encoder.layer.0."; the names behind it are the family's.
-  EncoderLayer(const TransformerConfig& config, const std::string& prefix, ParamLayout& layout);
+  EncoderLayer(const TransformerOptions& options, const std::string& prefix, ParamLayout& layout);
 
   // What forward keeps for backward.
   struct Kept {
@@ -21,7 +21,8 @@ class EncoderLayer {
     NormPart::Kept sum1, sum2;
     float *hidden = nullptr, *z = nullptr, *g = nullptr, *out = nullptr;
   };
-  // Of T tokens: O(T (9 hidden + 2 intermediate)) floats.
+  // Of T tokens: O(T (9 hidden + 2 intermediate)) floats, of which a rank has its share of 4 hidden
+  // and 2 intermediate.
   Kept TakeKept(Arena& arena, std::int64_t tokens) const;
 
   // Memory of a step, of the caller's.
@@ -43,6 +44,7 @@ class EncoderLayer {
   static AttentionBatch AttentionOf(const TokenBatch& batch, std::int64_t use);
 
   TransformerConfig config_;
+  Share heads_;  // of all
   LinearPart qkv_, attention_out_, ffn_, ffn_out_;
   NormPart norm1_, norm2_;
 };

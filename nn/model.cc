@@ -8,6 +8,7 @@
 #include "nn/arena.h"
 #include "nn/policy_critic.h"
 #include "nn/small_network.h"
+#include "nn/tensor_parallel.h"
 #include "nn/text_model.h"
 #include "nn/trunk.h"
 
@@ -40,6 +41,19 @@ Result<std::unique_ptr<Module>> MakeQNetwork(const Config& config, const EnvSpec
       config.network.dueling,    config.network.dueling_units, env.action.count};
   if (auto fused = MakeSmallNetwork(small, network->params())) return fused;
   return network;
+}
+
+// The numbers that a slice has of its whole tensor's; the others are drawn and left out.
+template <class Draw>
+void FillSlice(const ParamSpec& spec, Draw draw, std::span<float> values) {
+  const auto [length, first, run] = RunsOf(spec);
+  auto to = values.begin();
+  while (to != values.end()) {
+    for (std::int64_t i = 0; i < length; ++i) {
+      const float value = draw();
+      if (i >= first && i < first + run) *to++ = value;
+    }
+  }
 }
 
 }  // namespace
@@ -90,12 +104,13 @@ void InitParameters(const Module& module, std::uint64_t seed, std::span<float> v
     Rng rng({seed, Purpose::kParameters, index++});
     const auto all = value.subspan(std::size_t(spec.offset), std::size_t(spec.shape.elements()));
     if (spec.init == ParamSpec::Init::kOnes) std::ranges::fill(all, 1.0f);
-    if (spec.init == ParamSpec::Init::kNormal) {
-      for (float& v : all) v = float(spec.deviation * rng.Normal());
-    }
+    if (spec.init == ParamSpec::Init::kNormal)
+      FillSlice(
+          spec, [&] { return float(spec.deviation * rng.Normal()); }, all);
     if (spec.init != ParamSpec::Init::kUniformFanIn) continue;
     const float bound = 1.0f / std::sqrt(float(spec.fan_in));
-    for (float& v : all) v = bound * (2.0f * rng.UniformF32() - 1.0f);
+    FillSlice(
+        spec, [&] { return bound * (2.0f * rng.UniformF32() - 1.0f); }, all);
   }
 }
 

@@ -27,7 +27,8 @@ Result<std::unique_ptr<Module>> MakeNetwork(const Config& config, const EnvSpec&
 std::int64_t ParameterCount(
     const Module& module);  // P: elements of the flat buffer, padding included
 std::int64_t ElementCount(const Module& module);  // the same without padding, as papers count
-// Initial values, keyed by (seed, Purpose::kParameters, parameter index). value: [P].
+// Initial values, keyed by (seed, Purpose::kParameters, parameter index): of a slice, those that it
+// has in the whole. value: [P].
 void InitParameters(const Module& module, std::uint64_t seed, std::span<float> value);
 
 }  // namespace troop

@@ -22,6 +22,12 @@ struct ParamSpec {
   bool trained = true;      // false: statistics, whose gradient stays 0 (UpdateStatistics)
   float deviation = 0;      // kNormal: N(0, deviation²)
   bool decays = true;       // false: weight decay leaves it alone (DecayGroups)
+  // What a rank of a tensor-parallel group has of a larger tensor: from `first` on along `axis`,
+  // which is `whole` long in all. axis -1: it has all of it (nn/tensor_parallel.h).
+  struct Slice {
+    int axis = -1;
+    std::int64_t first = 0, whole = 0;
+  } slice;
 };
 
 enum class Precision : std::uint8_t { kF32, kBF16 };
@@ -42,6 +48,8 @@ class GradientWatch {
   virtual void GradientReady(std::int64_t from) = 0;
 };
 
+class TensorGroup;
+
 // What a step is given; small and copied.
 struct StepContext {
   std::span<const float> value;    // [P]
@@ -50,6 +58,7 @@ struct StepContext {
   std::span<std::byte> workspace;  // Plan::workspace_bytes, 64-byte aligned
   bool accumulate = true;          // false: gradient is overwritten (but for its padding)
   GradientWatch* watch = nullptr;  // of the whole model; parts of one don't get it
+  TensorGroup* tensor = nullptr;   // of a module that is one rank's part: the ranks' group
 };
 
 // What Forward keeps for Backward, in bytes of fixed addresses. Plan::cache_bytes, 64-byte aligned.

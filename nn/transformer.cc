@@ -26,6 +26,23 @@ Status CheckRate(const char* name, float value) {
   return InvalidArgument("a transformer's {} = {}: needs 0 <= {} < 1", name, value, name);
 }
 
+Status CheckPlace(const TransformerOptions& options) {
+  const auto [rank, ranks] = options.tensor;
+  const TransformerConfig& c = options.config;
+  if (ranks < 1) return InvalidArgument("{} tensor-parallel ranks: needs at least 1", ranks);
+  if (rank < 0 || rank >= ranks)
+    return InvalidArgument("tensor-parallel rank {} of {}: needs 0 to {}", rank, ranks, ranks - 1);
+  const std::pair<const char*, std::int64_t> shared[] = {
+      {"heads", c.heads}, {"intermediate numbers", c.intermediate}, {"words", c.vocabulary}};
+  for (const auto& [what, count] : shared) {
+    if (count < ranks)
+      return InvalidArgument(
+          "{} tensor-parallel ranks share a transformer's {} {}: needs at most {}", ranks, count,
+          what, count);
+  }
+  return Status::Ok();
+}
+
 std::span<const std::int32_t> Numbers(const ConstTensor& tensor) {
   return tensor.empty() ? std::span<const std::int32_t>() : tensor.as<std::int32_t>();
 }
@@ -39,11 +56,11 @@ class Transformer final : public Module {
   explicit Transformer(const TransformerOptions& options) : options_(options) {
     const TransformerConfig& config = options_.config;
     ParamLayout layout(config.deviation);
-    embedding_ = EmbeddingPart(config, layout);
+    embedding_ = EmbeddingPart(options_, layout);
     const bool bert = config.family == Family::kBert;
     for (std::int64_t i = 0; i < (bert ? config.layers : 1); ++i) {
       begins_.push_back(layout.end());
-      layers_.emplace_back(config,
+      layers_.emplace_back(options_,
                            bert ? fmt::format("bert.encoder.layer.{}.", i)
                                 : "albert.encoder.albert_layer_groups.0.albert_layers.0.",
                            layout);
@@ -158,10 +175,13 @@ class Transformer final : public Module {
     return batch;
   }
 
-  static Params ParamsOf(const StepContext& context) {
+  Params ParamsOf(const StepContext& context) const {
+    const TensorPlace place = context.tensor == nullptr ? TensorPlace() : context.tensor->place();
+    TROOP_CHECK(place == options_.tensor, "rank {} of {} steps a module of rank {} of {}",
+                place.rank, place.ranks, options_.tensor.rank, options_.tensor.ranks);
     const auto* const packed = static_cast<const TransformerPacked*>(context.packed);
     return {context.value.data(), context.gradient.empty() ? nullptr : context.gradient.data(),
-            packed == nullptr ? DType::kF32 : packed->compute};
+            packed == nullptr ? DType::kF32 : packed->compute, context.tensor};
   }
 
   // What f takes of an arena, in bytes.
@@ -299,10 +319,30 @@ Status CheckTokens(const TransformerConfig& config, const TokenBatch& batch) {
   return Status::Ok();
 }
 
+TensorTraffic StepTraffic(const TransformerOptions& options, std::int64_t tokens,
+                          std::int64_t places) {
+  const TransformerConfig& c = options.config;
+  TensorTraffic traffic;
+  if (options.tensor.ranks == 1) return traffic;
+  const auto count = [&](std::int64_t times, std::int64_t numbers) {
+    if (numbers == 0) return;
+    traffic.operations += std::uint64_t(times);
+    traffic.bytes += std::uint64_t(times * numbers) * sizeof(float);
+  };
+  count(1, tokens * c.embedding);
+  count(4 * c.layers + (options.recompute ? 2 * (c.layers - 1) : 0), tokens * c.hidden);
+  if (options.head != TransformerHead::kMaskedLm) return traffic;
+  count(1, places * c.embedding);
+  count(1, places);      // maxima
+  count(1, 2 * places);  // sums, and the labels' logits
+  return traffic;
+}
+
 Result<std::unique_ptr<Module>> MakeTransformer(const TransformerOptions& options) {
   TROOP_RETURN_IF_ERROR(CheckTransformer(options.config));
   if (options.head == TransformerHead::kClassifier)
     TROOP_RETURN_IF_ERROR(CheckSize("number of classes", options.classes));
+  TROOP_RETURN_IF_ERROR(CheckPlace(options));
   return std::unique_ptr<Module>(std::make_unique<Transformer>(options));
 }
 

@@ -6,7 +6,7 @@
 
 #include "kernels/dropout.h"
 #include "kernels/transformer.h"
-#include "nn/module.h"
+#include "nn/tensor_parallel.h"
 
 namespace troop {
 
@@ -37,7 +37,7 @@ Status CheckTransformer(const TransformerConfig& config);
 //   kPooled: tanh(linear(first token of each sequence)), [B, hidden].
 //   kClassifier: a linear layer on that, with dropout before it, [B, classes].
 //   kMaskedLm: gelu(linear), layer norm, and the word embeddings' transpose as decoder, for chosen
-//   tokens, [M, vocabulary].
+//   tokens, [M, vocabulary]: of a rank, its share of the vocabulary (SlicedCrossEntropy).
 enum class TransformerHead : std::uint8_t { kPooled = 0, kClassifier = 1, kMaskedLm = 2 };
 struct TransformerOptions {
   TransformerConfig config;
@@ -46,7 +46,17 @@ struct TransformerOptions {
   // Backward computes each layer's forward again from its input, which alone is kept (Chen et al.
   // 2016): a third more products, and of BERT-base's 16 hidden sizes a token and layer one is kept.
   bool recompute = false;
+  // Which part of the model: its parameters are slices, and every step needs StepContext::tensor.
+  // At most as many ranks as heads. InitParameters is for whole models: TakeSlice of one. All ranks
+  // give equal outputs (of kMaskedLm: slices), within rounding those of the whole model, and drop
+  // the same elements.
+  TensorPlace tensor;
 };
+// What a training step of a packed batch exchanges with the group: 4 all-reduces of [T, hidden] a
+// layer (6 where it is computed again), the embeddings and, of kMaskedLm, the head and
+// SlicedCrossEntropy. Of one rank: nothing.
+TensorTraffic StepTraffic(const TransformerOptions& options, std::int64_t tokens,
+                          std::int64_t places);
 
 // The module's inputs, in this order: a packed batch of B sequences, T tokens in all, without
 // padding. Its second axis is no image's: sequences lie one behind the other.

@@ -20,14 +20,43 @@ const TransformerKernels& Kernels() {
   return kernels;
 }
 
+Extent VocabularyOf(const TransformerOptions& options) {
+  const std::int64_t words = options.config.vocabulary;
+  return {words, ShareOf(words, options.tensor)};
+}
+
+// GatherRows and ScatterAddRows of a rank's words: what others have is 0 here, and theirs to train.
+void GatherWords(const Extent& words, std::span<const std::int32_t> ids, std::int64_t width,
+                 const float* table, float* out) {
+  for (const std::int32_t id : ids) {
+    const auto local = std::int32_t(id - words.share.first);
+    if (local >= 0 && local < words.count()) {
+      GatherRows({&local, 1}, width, table, false, out);
+    } else {
+      std::fill_n(out, width, 0.0f);
+    }
+    out += width;
+  }
+}
+void ScatterAddWords(const Extent& words, std::span<const std::int32_t> ids, std::int64_t width,
+                     const float* dout, float* dtable) {
+  for (const std::int32_t id : ids) {
+    const auto local = std::int32_t(id - words.share.first);
+    if (local >= 0 && local < words.count()) ScatterAddRows({&local, 1}, width, dout, dtable);
+    dout += width;
+  }
+}
+
 }  // namespace
 
-EmbeddingPart::EmbeddingPart(const TransformerConfig& config, ParamLayout& layout)
-    : config_(config) {
+EmbeddingPart::EmbeddingPart(const TransformerOptions& options, ParamLayout& layout)
+    : config_(options.config), vocabulary_(VocabularyOf(options)) {
+  const TransformerConfig& config = config_;
   const std::string family = IsBert(config) ? "bert" : "albert";
   const std::string prefix = family + ".embeddings.";
   const std::int64_t width = config.embedding;
-  words_ = layout.Weight(prefix + "word_embeddings.weight", {config.vocabulary, width});
+  words_ = layout.Weight(prefix + "word_embeddings.weight", {vocabulary_.count(), width},
+                         vocabulary_.Along(0));
   positions_ = layout.Weight(prefix + "position_embeddings.weight", {config.positions, width});
   types_ = layout.Weight(prefix + "token_type_embeddings.weight", {config.token_types, width});
   norm_ = NormPart(layout, prefix + "LayerNorm", width, config.epsilon);
@@ -46,7 +75,8 @@ EmbeddingPart::Kept EmbeddingPart::TakeKept(Arena& arena, std::int64_t tokens) c
 void EmbeddingPart::Forward(const Params& params, const TokenBatch& batch, const Kept& kept,
                             float* drop_scratch) const {
   const std::int64_t tokens = batch.tokens(), width = config_.embedding;
-  GatherRows(batch.ids, width, params.value + words_, false, kept.sum.x);
+  GatherWords(vocabulary_, batch.ids, width, params.value + words_, kept.sum.x);
+  if (vocabulary_.cut()) params.Sum(tokens * width, kept.sum.x);
   if (batch.types.empty()) {
     AddToRows(tokens, width, params.value + types_, kept.sum.x);
   } else {
@@ -72,7 +102,7 @@ void EmbeddingPart::Backward(const Params& params, const TokenBatch& batch, cons
   }
   DropTokens(batch, kEmbeddingSite, config_.hidden_dropout, width, dsum, drop_scratch);
   norm_.Backward(params, tokens, kept.sum, dsum, dsum, drop_scratch);
-  ScatterAddRows(batch.ids, width, dsum, params.gradient + words_);
+  ScatterAddWords(vocabulary_, batch.ids, width, dsum, params.gradient + words_);
   if (batch.types.empty()) {
     SumOfRows(tokens, width, dsum, params.gradient + types_);
   } else {
@@ -86,6 +116,7 @@ void EmbeddingPart::Backward(const Params& params, const TokenBatch& batch, cons
 
 HeadPart::HeadPart(const TransformerOptions& options, std::int64_t words, ParamLayout& layout)
     : options_(options),
+      vocabulary_(VocabularyOf(options)),
       wide_(std::max(options.config.hidden, options.config.embedding)),
       words_(words) {
   const TransformerConfig& config = options.config;
@@ -101,11 +132,11 @@ HeadPart::HeadPart(const TransformerOptions& options, std::int64_t words, ParamL
   const std::string transform = prefix + (bert ? "transform." : "");
   first_ = LinearPart(layout, transform + "dense", config.hidden, config.embedding);
   norm_ = NormPart(layout, transform + "LayerNorm", config.embedding, config.epsilon);
-  bias_ = layout.Bias(prefix + "bias", config.vocabulary);
+  bias_ = layout.Bias(prefix + "bias", vocabulary_.count(), vocabulary_.Along(0));
 }
 
 std::int64_t HeadPart::outputs() const {
-  if (masked()) return options_.config.vocabulary;
+  if (masked()) return vocabulary_.count();
   return classifies() ? options_.classes : options_.config.hidden;
 }
 
@@ -189,6 +220,7 @@ void HeadPart::BackwardMasked(const Params& params, std::int64_t rows, const Kep
   }
   params.MatMul({.m = rows, .n = first_.out, .k = outputs()}, dout, params.value + words_, 0,
                 scratch);
+  if (vocabulary_.cut()) params.Sum(rows * first_.out, scratch);
   norm_.Backward(params, rows, kept.sum, scratch, scratch, drop_scratch);
   Kernels().gelu_backward(options_.config.gelu, rows * first_.out, kept.mid, scratch, scratch);
   first_.Backward(params, rows, kept.in, scratch, 0, din);

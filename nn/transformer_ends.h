@@ -8,11 +8,12 @@
 // own.
 namespace troop {
 
-// Word, position and type embeddings, their layer norm and, in ALBERT, a linear map to `hidden`.
+// Word, position and type embeddings, their layer norm and, in ALBERT, a linear map to `hidden`. Of
+// the words a rank has its share of the vocabulary.
 class EmbeddingPart {
  public:
   EmbeddingPart() = default;
-  EmbeddingPart(const TransformerConfig& config, ParamLayout& layout);
+  EmbeddingPart(const TransformerOptions& options, ParamLayout& layout);
 
   struct Kept {
     NormPart::Kept sum;         // [T, embedding]
@@ -25,16 +26,18 @@ class EmbeddingPart {
   // dy: [T, hidden]; scratch: [T, embedding]. Both are used up.
   void Backward(const Params& params, const TokenBatch& batch, const Kept& kept, float* dy,
                 float* scratch, float* drop_scratch) const;
-  std::int64_t words() const { return words_; }  // offset of [vocabulary, embedding]
+  std::int64_t words() const { return words_; }  // offset of [share of vocabulary, embedding]
 
  private:
   TransformerConfig config_;
+  Extent vocabulary_;
   std::int64_t words_ = 0, positions_ = 0, types_ = 0;
   NormPart norm_;
   LinearPart map_;
 };
 
-// A pooler, with a classifier or without, or the masked-LM head.
+// A pooler, with a classifier or without, or the masked-LM head, whose decoder gives the rank's
+// share of the vocabulary.
 class HeadPart {
  public:
   HeadPart() = default;
@@ -72,6 +75,7 @@ class HeadPart {
                       float* din, float* scratch, float* drop_scratch) const;
 
   TransformerOptions options_;
+  Extent vocabulary_;
   std::int64_t wide_ = 0;
   LinearPart first_;       // the pooler, or the masked-LM head's transform
   LinearPart classifier_;  // of kClassifier

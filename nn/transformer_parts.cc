@@ -22,29 +22,36 @@ void Drop(const DropoutSite& site, float rate, std::int64_t n, float* x, float* 
 
 }  // namespace
 
-std::int64_t ParamLayout::Add(const std::string& name, const Shape& shape, ParamSpec::Init init) {
+std::int64_t ParamLayout::Add(const std::string& name, const Shape& shape, ParamSpec::Init init,
+                              const Slice& slice) {
   const std::int64_t offset = end_;
   specs_.push_back({.name = name,
                     .shape = shape,
                     .offset = offset,
                     .init = init,
                     .deviation = deviation_,
-                    .decays = init == ParamSpec::Init::kNormal});
+                    .decays = init == ParamSpec::Init::kNormal,
+                    .slice = slice});
   end_ = AlignParams(offset + shape.elements());
   return offset;
 }
 
-LinearPart::LinearPart(ParamLayout& layout, const std::string& name, std::int64_t in_,
-                       std::int64_t out_)
-    : in(in_),
-      out(out_),
-      weight(layout.Weight(name + ".weight", {out_, in_})),
-      bias(layout.Bias(name + ".bias", out_)) {}
+LinearPart::LinearPart(ParamLayout& layout, const std::string& name, const Extent& in_,
+                       const Extent& out_)
+    : in(in_.count()),
+      out(out_.count()),
+      cut_in(in_.cut()),
+      cut_out(out_.cut()),
+      weight(layout.Weight(name + ".weight", {out, in}, cut_in ? in_.Along(1) : out_.Along(0))),
+      bias(layout.Bias(name + ".bias", out, out_.Along(0))) {}
 
 void LinearPart::Forward(const Params& params, std::int64_t rows, const float* x, float* y) const {
   params.MatMul({.m = rows, .n = out, .k = in, .transpose_b = true}, x, params.value + weight, 0,
                 y);
-  AddToRows(rows, out, params.value + bias, y);
+  if (cut_in) params.Sum(rows * out, y);
+  const std::int64_t n = out / biases;
+  for (std::int64_t i = 0; i < biases; ++i)
+    AddToRows(rows, n, params.value + bias + i * AlignParams(n), y + i * n, out);
 }
 
 void LinearPart::Backward(const Params& params, std::int64_t rows, const float* x, const float* dy,
@@ -52,10 +59,15 @@ void LinearPart::Backward(const Params& params, std::int64_t rows, const float* 
   if (params.gradient != nullptr && rows > 0) {
     params.MatMul({.m = out, .n = in, .k = rows, .transpose_a = true}, dy, x, 1,
                   params.gradient + weight);
-    SumOfRows(rows, out, dy, params.gradient + bias);
+    const std::int64_t n = out / biases;
+    for (std::int64_t i = 0; i < biases; ++i)
+      SumOfRows(rows, n, dy + i * n, params.gradient + bias + i * AlignParams(n), out);
   }
   if (dx == nullptr) return;
-  params.MatMul({.m = rows, .n = in, .k = out}, dy, params.value + weight, beta, dx);
+  // What was in dx is all ranks': it enters their sum once.
+  const float keep = cut_out && !params.first_rank() ? 0 : beta;
+  params.MatMul({.m = rows, .n = in, .k = out}, dy, params.value + weight, keep, dx);
+  if (cut_out) params.Sum(rows * in, dx);
 }
 
 NormPart::NormPart(ParamLayout& layout, const std::string& name, std::int64_t n_, float epsilon_)

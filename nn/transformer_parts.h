@@ -16,45 +16,70 @@ namespace troop {
 // Lays parameters out one after the other.
 class ParamLayout {
  public:
+  using Slice = ParamSpec::Slice;
   explicit ParamLayout(float deviation) : deviation_(deviation) {}
-  std::int64_t Weight(const std::string& name, const Shape& shape) {
-    return Add(name, shape, ParamSpec::Init::kNormal);
+  std::int64_t Weight(const std::string& name, const Shape& shape, const Slice& slice = {}) {
+    return Add(name, shape, ParamSpec::Init::kNormal, slice);
   }
-  std::int64_t Bias(const std::string& name, std::int64_t n) {
-    return Add(name, {n}, ParamSpec::Init::kZeros);
+  std::int64_t Bias(const std::string& name, std::int64_t n, const Slice& slice = {}) {
+    return Add(name, {n}, ParamSpec::Init::kZeros, slice);
   }
   std::int64_t Gamma(const std::string& name, std::int64_t n) {
-    return Add(name, {n}, ParamSpec::Init::kOnes);
+    return Add(name, {n}, ParamSpec::Init::kOnes, {});
   }
   std::int64_t end() const { return end_; }
   std::vector<ParamSpec> Take() && { return std::move(specs_); }
 
  private:
-  std::int64_t Add(const std::string& name, const Shape& shape, ParamSpec::Init init);
+  std::int64_t Add(const std::string& name, const Shape& shape, ParamSpec::Init init,
+                   const Slice& slice);
 
   const float deviation_;
   std::vector<ParamSpec> specs_;
   std::int64_t end_ = 0;
 };
 
+// What a rank has of n numbers of a layer; of one rank, all of them.
+struct Extent {
+  std::int64_t whole = 0;
+  Share share;
+  Extent() = default;
+  Extent(std::int64_t n) : whole(n), share{0, n} {}
+  Extent(std::int64_t n, const Share& mine) : whole(n), share(mine) {}
+  std::int64_t count() const { return share.count; }
+  bool cut() const { return share.count < whole; }
+  ParamSpec::Slice Along(int axis) const {
+    return cut() ? ParamSpec::Slice{axis, share.first, whole} : ParamSpec::Slice{};
+  }
+};
+
 // Parameters and their gradient (nullptr: none is wanted), and what is computed with them.
 struct Params {
   const float* value = nullptr;
   float* gradient = nullptr;
-  DType compute = DType::kF32;  // kBF16: operands of products are rounded to it (MatMulBF16)
+  DType compute = DType::kF32;    // kBF16: operands of products are rounded to it (MatMulBF16)
+  TensorGroup* tensor = nullptr;  // of slices
   void MatMul(const MatMulShape& shape, const float* a, const float* b, float beta,
               float* c) const {
     (compute == DType::kBF16 ? MatMulBF16 : troop::MatMul)(shape, a, b, beta, c);
   }
+  // x [n] = the ranks' sum of what each has of it.
+  void Sum(std::int64_t n, float* x) const { tensor->Sum({x, std::size_t(n)}); }
+  bool first_rank() const { return tensor == nullptr || tensor->place().rank == 0; }
 };
 
-// y [rows, out] = x [rows, in] · wᵀ + b.
+// y [rows, out] = x [rows, in] · wᵀ + b. A rank that has some of the outputs ("column parallel",
+// Shoeybi et al. 2019, sec. 3) takes all of x, and the gradients of x are added up over the ranks;
+// one that has some of the inputs ("row parallel") gives all of y, the ranks' sum, and b is whole.
 struct LinearPart {
-  std::int64_t in = 0, out = 0;
+  std::int64_t in = 0, out = 0;  // on this rank
+  bool cut_in = false, cut_out = false;
   std::int64_t weight = 0, bias = 0;  // offsets
+  // The bias's, which lie one behind the other, each aligned: queries', keys', values'.
+  std::int64_t biases = 1;
 
   LinearPart() = default;
-  LinearPart(ParamLayout& layout, const std::string& name, std::int64_t in, std::int64_t out);
+  LinearPart(ParamLayout& layout, const std::string& name, const Extent& in, const Extent& out);
   void Forward(const Params& params, std::int64_t rows, const float* x, float* y) const;
   // dx = dy · w + beta dx; nullptr: not wanted.
   void Backward(const Params& params, std::int64_t rows, const float* x, const float* dy,

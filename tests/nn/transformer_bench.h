@@ -45,6 +45,30 @@ inline TransformerConfig TinyTransformer(TransformerConfig::Family family, float
           .deviation = 0.2f};
 }
 
+// Some sequences of random tokens.
+struct Batch {
+  explicit Batch(std::vector<std::int32_t> lengths, std::uint64_t first_sample = 0) {
+    Rng rng({3, Purpose::kTest, first_sample});
+    for (const std::int32_t length : lengths) {
+      const std::uint64_t sample = first_sample + starts.size() - 1;
+      for (std::int32_t i = 0; i < length; ++i) {
+        Rng word({4, Purpose::kTest, sample, std::uint64_t(i)});
+        ids.push_back(std::int32_t(word.Below(40)));
+        types.push_back(std::int32_t(word.Below(2)));
+      }
+      starts.push_back(starts.back() + length);
+      keys.push_back(MakeDropoutKey(5, sample, 6));
+    }
+  }
+  TokenBatch view(bool drops) const {
+    TokenBatch batch{.ids = ids, .starts = starts, .types = types, .places = places};
+    if (drops) batch.dropout = keys;
+    return batch;
+  }
+  std::vector<std::int32_t> ids, types, places = {0, 3, 3}, starts = {0};
+  std::vector<DropoutKey> keys;
+};
+
 template <class T>
 Tensor TensorOf(std::span<const T> values) {
   Tensor tensor(DTypeOf<T>::value, {std::int64_t(values.size())});
@@ -97,9 +121,15 @@ class TransformerBench {
     const std::int64_t rows = out.dim(0), n = out.dim(1);
     std::vector<float> loss(std::size_t(rows), 0.0f);
     if (dlogits != nullptr) *dlogits = Tensor(DType::kF32, out.shape());
-    TransformerKernelsFor(BestCpuLevel())
-        .cross_entropy(rows, n, out.data<float>(), labels.data(), 1 / float(rows), loss.data(),
-                       dlogits != nullptr ? dlogits->data<float>() : nullptr);
+    if (tensor != nullptr && options_.head == TransformerHead::kMaskedLm) {
+      std::vector<float> logits(out.as<float>().begin(), out.as<float>().end());
+      SlicedCrossEntropy(tensor, options_.config.vocabulary, labels, 1 / float(rows), logits, loss);
+      if (dlogits != nullptr) std::ranges::copy(logits, dlogits->as<float>().begin());
+    } else {
+      TransformerKernelsFor(BestCpuLevel())
+          .cross_entropy(rows, n, out.data<float>(), labels.data(), 1 / float(rows), loss.data(),
+                         dlogits != nullptr ? dlogits->data<float>() : nullptr);
+    }
     double sum = 0;
     for (const float l : loss) sum += l;
     return sum / double(rows);
@@ -107,7 +137,8 @@ class TransformerBench {
 
  private:
   StepContext Context() {
-    return {.value = value, .packed = packed_.get(), .workspace = workspace_.bytes()};
+    return {
+        .value = value, .packed = packed_.get(), .workspace = workspace_.bytes(), .tensor = tensor};
   }
   // Nothing may be read that wasn't written.
   static MutableBuffer Poison(std::size_t bytes) {
@@ -122,6 +153,7 @@ class TransformerBench {
 
  public:
   std::unique_ptr<Module> module;
+  TensorGroup* tensor = nullptr;  // of a rank
   std::vector<float> value, gradient;
   std::vector<ConstTensor> inputs;
   Tensor out;

@@ -1,0 +1,109 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "tests/nn/tensor_ranks.h"
+
+// Steps of tensor-parallel ranks whose group ends: a typed error, never a wait or an abort.
+namespace troop {
+namespace {
+
+using testing::Batch;
+using ::testing::HasSubstr;
+using testing::SimRanks;
+using testing::TensorRank;
+using testing::TinyTransformer;
+using Family = TransformerConfig::Family;
+
+TransformerOptions Options() {
+  return {.config = TinyTransformer(Family::kBert, 0.1f), .head = TransformerHead::kMaskedLm};
+}
+
+void Forward(TensorRank& mine, const Batch& batch) {
+  mine.bench.SetBatch(batch.view(true));
+  mine.bench.Forward();
+}
+void Backward(TensorRank& mine) {
+  Tensor dlogits;
+  mine.bench.Loss(std::vector<std::int32_t>{1, 39, 7}, &dlogits);
+  mine.bench.Backward(dlogits);
+}
+
+// A step of what is left of a group asks nobody for anything.
+void ExpectNothingIsAskedForAnyMore(TensorRank& mine, const Batch& batch) {
+  const Status first = mine.group.status();
+  const TensorTraffic before = mine.group.traffic();
+  Forward(mine, batch);
+  Backward(mine);
+  EXPECT_EQ(mine.group.traffic(), before);
+  EXPECT_EQ(mine.group.status().ToString(), first.ToString());
+}
+
+TEST(RankFailureTest, ADeadRankEndsTheStepWithAnErrorOnAllOthers) {
+  const Batch batch({5, 20});
+  for (const bool between : {false, true}) {  // before the step, and between its halves
+    SimGroup sim({.size = 3});
+    const Ranks ranks = SimRanks(3, &sim);
+    RunRanks(3, [&](int rank) {
+      TensorRank mine(Options(), ranks[std::size_t(rank)].get());
+      if (rank == 1 && !between) return sim.Kill(1);
+      Forward(mine, batch);
+      if (rank == 1) return sim.Kill(1);
+      Backward(mine);
+      EXPECT_EQ(mine.group.status().code(), Code::kUnavailable);
+      EXPECT_THAT(mine.group.status().message(), HasSubstr("rank 1 has died"));
+      ExpectNothingIsAskedForAnyMore(mine, batch);
+    });
+  }
+}
+
+TEST(RankFailureTest, ASilentRankEndsTheStepAtTheTimeout) {
+  SimGroup sim({.size = 2, .timeout = Milliseconds(20)});
+  const Ranks ranks = SimRanks(2, &sim);
+  TensorRank mine(Options(), ranks[0].get());
+  Forward(mine, Batch({5, 20}));
+  EXPECT_EQ(mine.group.status().code(), Code::kDeadlineExceeded);
+  ExpectNothingIsAskedForAnyMore(mine, Batch({5, 20}));
+}
+
+TEST(RankFailureTest, RanksOfDifferentBatchesEndWithAnError) {
+  const Ranks ranks = SimRanks(2);
+  RunRanks(2, [&](int rank) {
+    TensorRank mine(Options(), ranks[std::size_t(rank)].get());
+    Forward(mine, rank == 0 ? Batch({5, 20}) : Batch({5, 19}));
+    EXPECT_EQ(mine.group.status().code(), Code::kInvalidArgument);
+  });
+}
+
+// Over sockets and over shared memory; the same module then goes on in a group that is made anew.
+TEST(RankFailureTest, ARankThatIsGoneEndsTheStepAndARebuiltGroupGoesOn) {
+  const Batch batch({5, 20});
+  for (const auto path : {GroupOptions::Path::kTcp, GroupOptions::Path::kShm}) {
+    Ranks ranks = MakeSocketRanks(3, {.path = path, .timeout = Seconds(60)});
+    Ranks again = MakeSocketRanks(3, {.group = "again", .epoch = 1, .path = path});
+    RunRanks(3, [&](int rank) {
+      TensorRank mine(Options(), ranks[std::size_t(rank)].get());
+      Forward(mine, batch);
+      ASSERT_TRUE(mine.group.status().ok());
+      const std::vector<float> logits(mine.bench.out.as<float>().begin(),
+                                      mine.bench.out.as<float>().end());
+      if (rank == 2) {
+        ranks[2].reset();
+      } else {
+        Backward(mine);
+        EXPECT_EQ(mine.group.status().code(), Code::kUnavailable) << mine.group.status().ToString();
+      }
+      TensorGroup group(again[std::size_t(rank)].get());
+      mine.bench.tensor = &group;
+      Forward(mine, batch);
+      Backward(mine);
+      EXPECT_TRUE(group.status().ok()) << group.status().ToString();
+      Forward(mine, batch);
+      EXPECT_TRUE(std::ranges::equal(mine.bench.out.as<float>(), logits));
+    });
+  }
+}
+
+}  // namespace
+}  // namespace troop
