@@ -299,6 +299,11 @@ void CheckSupervised(const Config& c, Conflicts* out) {
           "{} x {} learners; at most 256 are possible", c.mesh.dp, c.mesh.tp);
   out->If(c.learner.hogwild_threads > 1, {"learner.hogwild_threads", "learner.algorithm"},
           "learner.algorithm = {} has none; set 1, and see mesh.dp", algorithm);
+  out->If(c.fleet.mode == "serial" && c.mesh.tp > 1, {"mesh.tp", "fleet.mode"},
+          "learners that share a product wait for each other, and here one thread plays all; set 1, "
+          "or fleet.mode = \"processes\"");
+  out->If(c.mesh.tp > c.model.heads, {"mesh.tp", "model.heads"},
+          "{} learners can't share {} heads; lower it", c.mesh.tp, c.model.heads);
   out->If(c.learner.sync == "paramserver" && c.mesh.tp > 1, {"mesh.tp", "learner.sync"},
           "with parameter shards each learner has the whole model; set 1, or learner.sync = "
           "\"allreduce\"");

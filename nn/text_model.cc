@@ -30,8 +30,9 @@ Result<TransformerOptions> TextModelOptions(const Config& config) {
   return options;
 }
 
-Result<std::unique_ptr<Module>> MakeTextModel(const Config& config) {
-  TROOP_ASSIGN_OR_RETURN(const TransformerOptions options, TextModelOptions(config));
+Result<std::unique_ptr<Module>> MakeTextModel(const Config& config, const TensorPlace& tensor) {
+  TROOP_ASSIGN_OR_RETURN(TransformerOptions options, TextModelOptions(config));
+  options.tensor = tensor;
   return MakeTransformer(options);
 }
 
