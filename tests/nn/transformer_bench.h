@@ -16,13 +16,15 @@
 
 namespace troop::testing {
 
-inline std::string ReadFixture(const std::string& name) {
-  std::ifstream file(TROOP_SOURCE_DIR "/tests/fixtures/transformers/" + name, std::ios::binary);
+inline std::string ReadFixture(const std::string& name,
+                               const std::string& folder = "transformers/") {
+  std::ifstream file(TROOP_SOURCE_DIR "/tests/fixtures/" + folder + name, std::ios::binary);
   EXPECT_TRUE(file.good()) << name;
   return {std::istreambuf_iterator<char>(file), {}};
 }
-inline TensorFile ReadTensors(const std::string& name) {
-  auto file = DecodeSafetensors(Buffer::Copy(ReadFixture(name)));
+inline TensorFile ReadTensors(const std::string& name,
+                              const std::string& folder = "transformers/") {
+  auto file = DecodeSafetensors(Buffer::Copy(ReadFixture(name, folder)));
   EXPECT_TRUE(file.ok()) << file.status().ToString();
   return *std::move(file);
 }
@@ -45,6 +47,29 @@ inline TransformerConfig TinyTransformer(TransformerConfig::Family family, float
           .deviation = 0.2f};
 }
 
+// Some sequences of tokens of 40 and two types, with a dropout key each.
+struct TokensByChance {
+  explicit TokensByChance(std::vector<std::int32_t> lengths, std::uint64_t first_sample = 0) {
+    for (const std::int32_t length : lengths) {
+      const std::uint64_t sample = first_sample + starts.size() - 1;
+      for (std::int32_t i = 0; i < length; ++i) {
+        Rng word({4, Purpose::kTest, sample, std::uint64_t(i)});
+        ids.push_back(std::int32_t(word.Below(40)));
+        types.push_back(std::int32_t(word.Below(2)));
+      }
+      starts.push_back(starts.back() + length);
+      keys.push_back(MakeDropoutKey(5, sample, 6));
+    }
+  }
+  TokenBatch view(bool drops) const {
+    TokenBatch batch{.ids = ids, .starts = starts, .types = types, .places = places};
+    if (drops) batch.dropout = keys;
+    return batch;
+  }
+  std::vector<std::int32_t> ids, types, places = {0, 3, 3}, starts = {0};
+  std::vector<DropoutKey> keys;
+};
+
 template <class T>
 Tensor TensorOf(std::span<const T> values) {
   Tensor tensor(DTypeOf<T>::value, {std::int64_t(values.size())});
@@ -52,12 +77,11 @@ Tensor TensorOf(std::span<const T> values) {
   return tensor;
 }
 
-// A transformer with everything that a step needs.
-class TransformerBench {
+// A model of tokens with everything that a step needs.
+class TokenBench {
  public:
-  explicit TransformerBench(const TransformerOptions& options,
-                            Precision precision = Precision::kF32)
-      : options_(options), module(*MakeTransformer(options)) {
+  TokenBench(std::unique_ptr<Module> model, bool places, Precision precision = Precision::kF32)
+      : places_(places), module(std::move(model)) {
     packed_ = module->MakePacked(precision);
     value.resize(std::size_t(ParameterCount(*module)));
     InitParameters(*module, 1, value);
@@ -71,7 +95,7 @@ class TransformerBench {
       std::memcpy(keys.bytes().data(), batch.dropout.data(), keys.bytes().size());
       inputs[3] = keys;
     }
-    if (options_.head == TransformerHead::kMaskedLm) inputs.push_back(TensorOf(batch.places));
+    if (places_) inputs.push_back(TensorOf(batch.places));
     std::vector<TensorSpec> specs;
     for (const ConstTensor& input : inputs) specs.push_back(input.spec());
     const auto made = module->MakePlan(specs);
@@ -116,7 +140,7 @@ class TransformerBench {
     return buffer;
   }
 
-  const TransformerOptions options_;
+  const bool places_;
   MutableBuffer cache_, workspace_;
   std::unique_ptr<Packed> packed_;
 
@@ -125,6 +149,14 @@ class TransformerBench {
   std::vector<float> value, gradient;
   std::vector<ConstTensor> inputs;
   Tensor out;
+};
+
+class TransformerBench : public TokenBench {
+ public:
+  explicit TransformerBench(const TransformerOptions& options,
+                            Precision precision = Precision::kF32)
+      : TokenBench(*MakeTransformer(options), options.head == TransformerHead::kMaskedLm,
+                   precision) {}
 };
 
 }  // namespace troop::testing

@@ -13,6 +13,7 @@ namespace troop {
 namespace {
 
 using ::testing::HasSubstr;
+using Batch = testing::TokensByChance;
 using testing::ReadFixture;
 using testing::ReadTensors;
 using testing::TinyTransformer;
@@ -21,30 +22,6 @@ using Family = TransformerConfig::Family;
 
 constexpr Family kFamilies[] = {Family::kBert, Family::kAlbert};
 const char* NameOf(Family family) { return family == Family::kBert ? "bert" : "albert"; }
-
-// Some sequences of random tokens.
-struct Batch {
-  explicit Batch(std::vector<std::int32_t> lengths, std::uint64_t first_sample = 0) {
-    Rng rng({3, Purpose::kTest, first_sample});
-    for (const std::int32_t length : lengths) {
-      const std::uint64_t sample = first_sample + starts.size() - 1;
-      for (std::int32_t i = 0; i < length; ++i) {
-        Rng word({4, Purpose::kTest, sample, std::uint64_t(i)});
-        ids.push_back(std::int32_t(word.Below(40)));
-        types.push_back(std::int32_t(word.Below(2)));
-      }
-      starts.push_back(starts.back() + length);
-      keys.push_back(MakeDropoutKey(5, sample, 6));
-    }
-  }
-  TokenBatch view(bool drops) const {
-    TokenBatch batch{.ids = ids, .starts = starts, .types = types, .places = places};
-    if (drops) batch.dropout = keys;
-    return batch;
-  }
-  std::vector<std::int32_t> ids, types, places = {0, 3, 3}, starts = {0};
-  std::vector<DropoutKey> keys;
-};
 
 std::int64_t PublishedCount(const TransformerConfig& config, TransformerHead head) {
   return ElementCount(**MakeTransformer({.config = config, .head = head}));
