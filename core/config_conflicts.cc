@@ -284,6 +284,14 @@ void CheckSupervised(const Config& c, Conflicts* out) {
   out->If(c.model.hidden % 16 != 0, {"model.hidden"}, "{} is no multiple of 16", c.model.hidden);
   out->If(c.model.hidden % c.model.heads != 0, {"model.heads", "model.hidden"},
           "{} heads can't share model.hidden = {} evenly", c.model.heads, c.model.hidden);
+  const bool lstm = c.model.family == "lstm";
+  out->If(lstm && c.learner.algorithm != "classifier", {"model.family", "learner.algorithm"},
+          "\"lstm\" has no learner.algorithm = {}; take \"classifier\", or another family",
+          algorithm);
+  out->If(lstm && c.mesh.tp > 1, {"mesh.tp", "model.family"},
+          "\"lstm\" can't be cut into parts; set 1, or take another family");
+  out->If(lstm && !c.model.pretrained.empty(), {"model.pretrained", "model.family"},
+          "there is no such file of an \"lstm\"; leave it out");
   out->If(c.model.family == "bert" && c.model.embedding != 0 &&
               c.model.embedding != c.model.hidden,
           {"model.embedding", "model.family"},

@@ -349,6 +349,7 @@ Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
 
 Status WriteModel(const Config& config, Storage* run, const Module& module,
                   std::span<const float> value) {
+  if (config.model.family == "lstm") return Status::Ok();  // that package has none
   TROOP_ASSIGN_OR_RETURN(const TransformerOptions options, TextModelOptions(config));
   TROOP_RETURN_IF_ERROR(WritePretrained(run, kModelFolder, options, module, value));
   TROOP_ASSIGN_OR_RETURN(const std::string vocabulary,

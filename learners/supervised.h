@@ -77,7 +77,7 @@ Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
 
 // The trained model as other programs read it, and `troop predict`: model/ of the run's folder, with
 // config.json, model.safetensors, the vocabulary under the name that transformers has for it
-// (vocab.txt, spiece.model) and tokenizer_config.json. Blocks on the disk.
+// (vocab.txt, spiece.model) and tokenizer_config.json; of an LSTM, none. Blocks on the disk.
 Status WriteModel(const Config& config, Storage* run, const Module& module,
                   std::span<const float> value);
 inline constexpr char kModelFolder[] = "model";

@@ -11,6 +11,7 @@ namespace troop {
 
 // The model of a supervised config (IsSupervised): config.model, with the head of
 // learner.algorithm. Errors: kInvalidArgument with the key; model.vocabulary must be known by now.
+// TextModelOptions: of transformers.
 Result<TransformerOptions> TextModelOptions(const Config& config);
 // tensor: the part of it that a rank has.
 Result<std::unique_ptr<Module>> MakeTextModel(const Config& config,
