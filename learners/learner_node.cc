@@ -431,8 +431,20 @@ void LearnerNode::ReportMetrics(const UpdateJob& job) {
   metrics_.Gauge("learner/gradient_norm", job.last.gradient_norm);
   if (supervised()) {
     metrics_.Gauge("learner/accuracy", job.last.accuracy);
-    metrics_.Count("learner/tokens", double(job.last.tokens));
-    metrics_.Count("learner/sequences", double(job.last.sequences));
+    const std::pair<const char*, double> costs[] = {
+        {"tokens", job.cost.tokens},
+        {"sequences", job.cost.sequences},
+        {"data_s", job.cost.data_s},
+        {"compute_s", job.cost.compute_s},
+        {"tensor_s", job.cost.tensor_s},
+        {"agree_s", job.cost.agree_s},
+        {"step_s", job.cost.step_s},
+        {"flops", job.cost.flops},
+        {"gradient_bytes", job.cost.gradient_bytes},
+        {"tensor_bytes", job.cost.tensor_bytes}};
+    for (const auto& [name, value] : costs) {
+      metrics_.Count(std::string("learner/") + name, value);
+    }
     return;
   }
   metrics_.Gauge("learner/td_error", job.last.td_error_mean);
