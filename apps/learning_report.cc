@@ -62,7 +62,8 @@ std::string LearningReport(const Config& config, const RunView& view, double pea
   double all = 0;
   for (const Phase& phase : phases) all += phase.seconds;
   std::string out = fmt::format(
-      "{:.0f} reviews, {:.3g} tokens in {:.0f} updates; {} learners ({} x {}: mesh.dp x mesh.tp)\n\n"
+      "{:.0f} reviews, {:.3g} tokens in {:.0f} updates; {} learners ({} x {}: mesh.dp x "
+      "mesh.tp)\n\n"
       "| of a learner's updates | seconds | share |\n|---|---:|---:|\n",
       Value(view, "sequences"), tokens, updates, config.fleet.learners, config.mesh.dp,
       config.mesh.tp);
@@ -81,7 +82,8 @@ std::string LearningReport(const Config& config, const RunView& view, double pea
       100 * flops / all / peak_flops, 100 * flops / Value(view, "compute_s") / peak_flops);
   const double made = updates * learners;
   out += fmt::format(
-      "agreed on: {} of gradients an update and learner; exchanged between parts of the model: {}\n",
+      "agreed on: {} of gradients an update and learner; exchanged between parts of the model: "
+      "{}\n",
       Bytes(Value(view, "gradient_bytes") / made), Bytes(Value(view, "tensor_bytes") / made));
   if (!view.evaluations.empty() && view.evaluations.back().final) {
     const EvaluationReport& e = view.evaluations.back();

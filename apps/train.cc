@@ -135,7 +135,8 @@ int SayInterrupted(const Session& session) {
   const char* const name = StepsName(session.folder.config);
   const std::string& path = session.folder.path;
   if (NewestCheckpoint(session.folder.storage.get()).ok()) {
-    fmt::print("stopped after {} {}; go on with: troop resume {}\n", session.view.steps, name, path);
+    fmt::print("stopped after {} {}; go on with: troop resume {}\n", session.view.steps, name,
+               path);
   } else {
     fmt::print(
         "stopped after {} {}, before any checkpoint: there is nothing to resume; begin again with "
@@ -148,8 +149,7 @@ int SayInterrupted(const Session& session) {
 
 // Also into the run's folder.
 void ReportLearning(const RunFolder& folder, const RunView& view) {
-  const std::string report =
-      LearningReport(folder.config, view, MeasurePeak(folder.config));
+  const std::string report = LearningReport(folder.config, view, MeasurePeak(folder.config));
   const Status written = folder.storage->WriteAtomic("report.md", report);
   if (!written.ok()) fmt::print(stderr, "troop: no report.md: {}\n", written.message());
   fmt::print("\n{}", report);
@@ -240,7 +240,7 @@ class ProcessFleet {
   std::unique_ptr<SignalWatch> signals_;
   std::unique_ptr<Supervisor> supervisor_;
   std::optional<Time> kill_at_;  // when patience with a drain ends
-  std::int32_t servers_ = 0;  // parameter servers that the supervisor knows
+  std::int32_t servers_ = 0;     // parameter servers that the supervisor knows
   Time next_watch_{};
   Status outcome_;
 };

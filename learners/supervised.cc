@@ -186,9 +186,8 @@ Result<LossReport> Supervised::ComputeGradient(const SampleBatch&, std::span<flo
   if (!std::isfinite(norm)) return Refuse(fmt::format("the gradient's norm is {}", norm));
   std::ranges::fill(priority, 0.0f);
   const double rows = double(std::max<std::int64_t>(1, outcome.rows));
-  return LossReport{.loss = outcome.loss / rows,
-                    .gradient_norm = norm,
-                    .accuracy = double(outcome.right) / rows};
+  return LossReport{
+      .loss = outcome.loss / rows, .gradient_norm = norm, .accuracy = double(outcome.right) / rows};
 }
 
 // The gradient of this learner's part, times the learners: their mean is that of the batch.
@@ -199,9 +198,9 @@ Result<TextOutcome> Supervised::ComputeParts(std::span<const std::int32_t> mine,
   const std::size_t micro =
       config_.learner.micro_batch > 0 ? std::size_t(config_.learner.micro_batch) : mine.size();
   const TextStep::Weights weights{trained_->value(), trained_->packed_value()};
-  TextStep::Gradient gradient{.gradient = trained_->gradient(),
-                              .scale = float(double(ranks_) / double(std::max<std::int64_t>(
-                                                                  1, labels)))};
+  TextStep::Gradient gradient{
+      .gradient = trained_->gradient(),
+      .scale = float(double(ranks_) / double(std::max<std::int64_t>(1, labels)))};
   for (std::size_t begin = 0; begin < mine.size(); begin += micro) {
     const auto now = mine.subspan(begin, std::min(micro, mine.size() - begin));
     const Time packs = clock_.Now();
@@ -285,8 +284,8 @@ UpdateOrder::UpdateOrder(const Config& config, std::shared_ptr<const ReviewData>
     : config_(config), data_(std::move(data)) {}
 
 UpdateOrder::Batch UpdateOrder::BatchOf(std::uint64_t updates) {
-  const auto batches = std::uint64_t(UpdatesOfEpoch(config_, data_->train.size()) /
-                                     UpdatesOfBatch(config_));
+  const auto batches =
+      std::uint64_t(UpdatesOfEpoch(config_, data_->train.size()) / UpdatesOfBatch(config_));
   const std::uint64_t number = updates / std::uint64_t(UpdatesOfBatch(config_));
   const auto epoch = std::int64_t(number / batches);
   if (epoch != epoch_) {
@@ -296,9 +295,8 @@ UpdateOrder::Batch UpdateOrder::BatchOf(std::uint64_t updates) {
                                        .batch_size = std::int32_t(config_.learner.batch_size)});
     epoch_ = epoch;
   }
-  return {.epoch = epoch,
-          .number = number,
-          .samples = order_->batch(std::int64_t(number % batches))};
+  return {
+      .epoch = epoch, .number = number, .samples = order_->batch(std::int64_t(number % batches))};
 }
 
 // Of products alone. A layer's weights take 2 FLOP a number and token, attention 4 a pair of
@@ -321,8 +319,8 @@ double TrainingFlops(const Config& config, const TextBatch& batch) {
     forward += 2 * tokens * 2 * hidden * hidden;
   } else {
     const double inner = m.intermediate > 0 ? double(m.intermediate) : 4 * hidden;
-    forward = layers * (2 * tokens * (4 * hidden * hidden + 2 * hidden * inner) +
-                        4 * pairs * hidden);
+    forward =
+        layers * (2 * tokens * (4 * hidden * hidden + 2 * hidden * inner) + 4 * pairs * hidden);
     if (m.family == "albert") forward += 2 * tokens * embedding * hidden;
     const double words = config.learner.algorithm == "masked_lm"
                              ? hidden * embedding + embedding * double(m.vocabulary)
@@ -393,8 +391,7 @@ Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
                                               std::move(groups), TrainedNetwork::Target::kNone));
   if (!config.model.pretrained.empty()) {
     TROOP_RETURN_IF_ERROR(CheckFolder(config.model.pretrained));
-    TROOP_RETURN_IF_ERROR(
-        LoadPretrained(config, whole ? *whole : *module, *module, trained.get()));
+    TROOP_RETURN_IF_ERROR(LoadPretrained(config, whole ? *whole : *module, *module, trained.get()));
   }
   return std::unique_ptr<Algorithm>(new Supervised(config, {.data = std::move(data),
                                                             .whole = std::move(whole),
@@ -423,8 +420,7 @@ Status WriteModel(const Config& config, Storage* run, const Module& module,
   return run->WriteAtomic(folder + "tokenizer_config.json", tokenizer + "\n");
 }
 
-Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
-                                                  const TensorPlace& tensor) {
+Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config, const TensorPlace& tensor) {
   TROOP_ASSIGN_OR_RETURN(std::shared_ptr<const ReviewData> data, LoadReviewData(config));
   return MakeSupervised(config, std::move(data), tensor);
 }
