@@ -63,7 +63,7 @@ class Supervised final : public Algorithm {
   }
   Optimizer& optimizer() override { return trained_->optimizer(); }
   double ClipScale(double norm) const override { return trained_->ClipScale(norm); }
-  float LearningRate(double progress) const override { return trained_->LearningRate(progress); }
+  float LearningRate(double) const override { return trained_->LearningRate(Progress()); }
   std::uint64_t updates() const override { return trained_->updates(); }
   std::span<const float> value() const override { return trained_->value(); }
   TensorFile State() const override { return trained_->State(); }
