@@ -171,7 +171,10 @@ int Conclude(Session* session, RunView view_at_end, Time now, Status outcome, bo
     if (IsSupervised(session->folder.config)) {
       fmt::print("test: {:.2f} ± {:.2f} % of {} reviews right, mean cross entropy {:.4f}\n",
                  e.return_mean, e.return_std, e.episodes, e.loss);
-      fmt::print("model: {}/{}\nrun folder: {}\n", path, kModelFolder, path);
+      if (session->folder.storage->Exists(kModelFolder)) {
+        fmt::print("model: {}/{}\n", path, kModelFolder);
+      }
+      fmt::print("run folder: {}\n", path);
       return kExitOk;
     }
     fmt::print("final score: {:.2f} ± {:.2f} over {} episodes (min {:.2f}, max {:.2f}), ε = {}\n",

@@ -284,6 +284,14 @@ void CheckSupervised(const Config& c, Conflicts* out) {
   out->If(c.model.hidden % 16 != 0, {"model.hidden"}, "{} is no multiple of 16", c.model.hidden);
   out->If(c.model.hidden % c.model.heads != 0, {"model.heads", "model.hidden"},
           "{} heads can't share model.hidden = {} evenly", c.model.heads, c.model.hidden);
+  const bool lstm = c.model.family == "lstm";
+  out->If(lstm && c.learner.algorithm != "classifier", {"model.family", "learner.algorithm"},
+          "\"lstm\" has no learner.algorithm = {}; take \"classifier\", or another family",
+          algorithm);
+  out->If(lstm && c.mesh.tp > 1, {"mesh.tp", "model.family"},
+          "\"lstm\" can't be cut into parts; set 1, or take another family");
+  out->If(lstm && !c.model.pretrained.empty(), {"model.pretrained", "model.family"},
+          "there is no such file of an \"lstm\"; leave it out");
   out->If(c.model.family == "bert" && c.model.embedding != 0 &&
               c.model.embedding != c.model.hidden,
           {"model.embedding", "model.family"},
@@ -299,6 +307,11 @@ void CheckSupervised(const Config& c, Conflicts* out) {
           "{} x {} learners; at most 256 are possible", c.mesh.dp, c.mesh.tp);
   out->If(c.learner.hogwild_threads > 1, {"learner.hogwild_threads", "learner.algorithm"},
           "learner.algorithm = {} has none; set 1, and see mesh.dp", algorithm);
+  out->If(c.fleet.mode == "serial" && c.mesh.tp > 1, {"mesh.tp", "fleet.mode"},
+          "learners that share a product wait for each other, and here one thread plays all; set 1, "
+          "or fleet.mode = \"processes\"");
+  out->If(c.mesh.tp > c.model.heads, {"mesh.tp", "model.heads"},
+          "{} learners can't share {} heads; lower it", c.mesh.tp, c.model.heads);
   out->If(c.learner.sync == "paramserver" && c.mesh.tp > 1, {"mesh.tp", "learner.sync"},
           "with parameter shards each learner has the whole model; set 1, or learner.sync = "
           "\"allreduce\"");

@@ -27,17 +27,18 @@ void VisitData(Config::DataKeys& c, ConfigVisitor& v) {
 
 void VisitModel(Config::ModelKeys& c, ConfigVisitor& v) {
   v.Visit({.name = "model.family",
-           .doc = "Supervised: BERT (Devlin et al. 2019), ALBERT (Lan et al. 2020).",
-           .choices = {"bert", "albert"}}, c.family);
+           .doc = "Supervised: BERT (Devlin et al. 2019), ALBERT (Lan et al. 2020), or as a small "
+                  "baseline a bidirectional LSTM with attention (classifier only).",
+           .choices = {"bert", "albert", "lstm"}}, c.family);
   v.Visit({"model.pretrained",
            "Weights to begin with: a folder of Hugging Face files (config.json, "
            "model.safetensors), such as a run's model/. Its sizes must be those below; a missing "
            "head is fresh. Empty: random weights."}, c.pretrained);
   v.Visit({"model.vocabulary", "Rows of the word embedding; 0: as data.vocabulary has.",
            Between(0, 1 << 20)}, c.vocabulary);
-  v.Visit({"model.hidden", "Numbers of a token between layers; a multiple of 16 and of heads.",
+  v.Visit({"model.hidden", "Numbers of a token between layers, a multiple of 16 and of heads; lstm: of each direction.",
            Between(1, 1 << 20)}, c.hidden);
-  v.Visit({"model.embedding", "albert: numbers of a word's embedding; 0: as hidden.",
+  v.Visit({"model.embedding", "albert, lstm: numbers of a word's embedding; 0: as hidden.",
            Between(0, 1 << 20)}, c.embedding);
   v.Visit({"model.layers", "Layers; albert: uses of its one layer.", Between(1, 1024)}, c.layers);
   v.Visit({"model.heads", "Heads of attention.", Between(1, 1024)}, c.heads);

@@ -23,9 +23,10 @@ Result<LossReport> Algorithm::Update(const SampleBatch& batch, double progress,
   return report;
 }
 
-Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const EnvSpec& env) {
+Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const EnvSpec& env,
+                                                 const TensorPlace& tensor) {
   const std::string& name = config.learner.algorithm;
-  if (IsSupervised(config)) return MakeSupervised(config);
+  if (IsSupervised(config)) return MakeSupervised(config, tensor);
   if (name != "dqn" && name != "dpg") {
     return InvalidArgument("learner.algorithm is \"{}\"; known are \"dqn\", \"dpg\"", name);
   }

@@ -8,6 +8,7 @@
 #include "nn/module.h"
 #include "nn/optimizer.h"
 #include "nn/safetensors.h"
+#include "nn/tensor_parallel.h"
 #include "replay/sample.h"
 
 namespace troop {
@@ -43,10 +44,25 @@ class Algorithm {
   // The other second half, where others step: takes [P] as the weights after `updates` updates.
   // Each learner.target_update_steps of those the target follows.
   virtual void AdoptValue(std::uint64_t updates, std::span<const float> value) = 0;
-  double GradientNorm();  // of gradient(), as it is
+  // Of gradient(), as it is; of parts, of all of them: then all ranks call it.
+  virtual double GradientNorm();
   // Which of the learners that make an update together this one is: where a batch is shared, it
   // takes that part of it.
   virtual void SetPlace(int rank, int ranks) { (void)rank, (void)ranks; }
+  // Of one part of a model (nn/tensor_parallel.h): the ranks that have the others, as a group that
+  // outlives its use here; nullptr: none by now.
+  virtual void SetTensorGroup(Collective* group) { (void)group; }
+  // What ended that group within ComputeGradient or GradientNorm.
+  virtual Status tensor_status() const { return Status::Ok(); }
+  // All parts' values, and with `state` all that State() has, come together on each rank of that
+  // group: WholeValue(), WholeState() have them. All ranks call it. Errors: what ended the group.
+  virtual Status Gather(bool state) {
+    (void)state;
+    return Status::Ok();
+  }
+  // Of the whole model: of parts, as it was gathered last; empty: never.
+  virtual std::span<const float> WholeValue() const { return value(); }
+  virtual TensorFile WholeState() const { return State(); }
   // For who steps in its place: the state that goes with value().
   virtual Optimizer& optimizer() = 0;
   // What the clip makes of a gradient of that norm.
@@ -68,7 +84,9 @@ class Algorithm {
   virtual Status CheckNumbers() const = 0;
 };
 
-// config.learner.algorithm. Errors: kInvalidArgument with the known names.
-Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const EnvSpec& env);
+// config.learner.algorithm. tensor: the part of the model that it trains. Errors: kInvalidArgument
+// with the known names.
+Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const EnvSpec& env,
+                                                 const TensorPlace& tensor = {});
 
 }  // namespace troop

@@ -87,9 +87,9 @@ void GroupRound::StartBucket(std::int64_t from) {
   const std::span<float> part =
       algorithm_->gradient().subspan(std::size_t(from), std::size_t(count));
   const Tensor tensor = ViewOf(std::as_writable_bytes(part), DType::kF32, count);
-  Result<Work> work = group_->Start({.kind = OpKind::kAllReduce}, tensor, tensor);
+  Result<Work> work = gradients_->Start({.kind = OpKind::kAllReduce}, tensor, tensor);
   if (work.ok()) {
-    works_.push_back(*work);
+    works_.push_back({gradients_, *work});
   } else {
     failed_ = work.status();
   }
@@ -105,7 +105,7 @@ void GroupRound::GradientReady(std::int64_t from) {
   }
   // What is under way goes on meanwhile.
   while (!works_.empty() && failed_.ok()) {
-    const std::optional<Status> ended = group_->Poll(works_.front());
+    const std::optional<Status> ended = works_.front().group->Poll(works_.front().work);
     if (!ended) break;
     works_.erase(works_.begin());
     failed_ = *ended;
@@ -117,11 +117,13 @@ void GroupRound::StartWords(bool exhausted, double progress) {
   words_[kGiven] = float(outcome_.given);
   words_[kExhausted] = exhausted ? 1 : 0;
   words_[kProgress] = float(progress);
+  words_[kWantValue] = options_.want_value ? 1 : 0;
+  words_[kWantState] = options_.want_state ? 1 : 0;
   const Tensor tensor =
       ViewOf(std::as_writable_bytes(std::span(words_)), DType::kF32, std::int64_t(kWords));
   Result<Work> work = group_->Start({.kind = OpKind::kAllReduce}, tensor, tensor);
   if (work.ok()) {
-    works_.push_back(*work);
+    works_.push_back({group_, *work});
   } else {
     failed_ = work.status();
   }
@@ -132,7 +134,7 @@ Status GroupRound::Begin(const SampleBatch* batch, double progress, bool exhaust
   outcome_ = {};
   failed_ = group_->status();
   if (!failed_.ok()) return failed_;
-  algorithm_->SetPlace(group_->rank(), group_->size());
+  algorithm_->SetPlace(gradients_->rank(), gradients_->size());
   const std::span<float> gradient = algorithm_->gradient();
   given_from_ = std::int64_t(gradient.size());
   if (batch != nullptr) {
@@ -142,6 +144,12 @@ Status GroupRound::Begin(const SampleBatch* batch, double progress, bool exhaust
       outcome_.given = 1;
     } else {
       outcome_.update = report.status();
+    }
+    // Who waits in another operation of the model's parts would wait in vain.
+    failed_ = algorithm_->tensor_status();
+    if (!failed_.ok()) {
+      group_->Abort(failed_);
+      return Failure();
     }
   }
   // What is on its way by now counts; a rank that has nothing to give, or no more, gives zeros.
@@ -153,7 +161,7 @@ Status GroupRound::Begin(const SampleBatch* batch, double progress, bool exhaust
 
 std::optional<Result<GroupRound::Outcome>> GroupRound::Poll() {
   while (failed_.ok() && !works_.empty()) {
-    const std::optional<Status> ended = group_->Poll(works_.front());
+    const std::optional<Status> ended = works_.front().group->Poll(works_.front().work);
     if (!ended) return std::nullopt;
     works_.erase(works_.begin());
     failed_ = *ended;
@@ -163,7 +171,7 @@ std::optional<Result<GroupRound::Outcome>> GroupRound::Poll() {
 
 Result<GroupRound::Outcome> GroupRound::Wait() {
   while (failed_.ok() && !works_.empty()) {
-    failed_ = group_->Wait(works_.front());
+    failed_ = works_.front().group->Wait(works_.front().work);
     works_.erase(works_.begin());
   }
   return Finish();
@@ -173,13 +181,19 @@ Result<GroupRound::Outcome> GroupRound::Finish() {
   if (!failed_.ok()) return Failure();
   const auto ranks = float(group_->size());
   outcome_.all_exhausted = words_[kExhausted] == ranks;
-  const float given = words_[kGiven];
+  // Ranks that have parts of one model give together.
+  const float given = words_[kGiven] * float(gradients_->size()) / ranks;
   if (given == 0) return outcome_;
   const std::span<float> gradient = algorithm_->gradient();
   if (given != 1) {
     for (float& g : gradient) g /= given;
   }
   const double norm = algorithm_->GradientNorm();
+  failed_ = algorithm_->tensor_status();
+  if (!failed_.ok()) {
+    group_->Abort(failed_);
+    return Failure();
+  }
   if (!std::isfinite(norm)) {
     if (outcome_.update.ok()) {
       outcome_.update = DataLoss("update {}: the norm of {} learners' mean gradient is {}",
@@ -190,7 +204,19 @@ Result<GroupRound::Outcome> GroupRound::Finish() {
   outcome_.report.gradient_norm = norm;
   outcome_.applied = true;
   algorithm_->ApplyGradient(words_[kProgress] / double(ranks), norm);
-  return outcome_;
+  failed_ = Gather();
+  if (failed_.ok()) return outcome_;
+  group_->Abort(failed_);
+  return Failure();
+}
+
+// Where somebody wants the whole, all ranks bring their parts.
+Status GroupRound::Gather() {
+  if (gradients_ == group_) return Status::Ok();
+  const bool last = options_.last > 0 && algorithm_->updates() >= options_.last;
+  outcome_.gathered = last || words_[kWantState] > 0;
+  if (!outcome_.gathered && words_[kWantValue] == 0) return Status::Ok();
+  return algorithm_->Gather(outcome_.gathered);
 }
 
 }  // namespace troop

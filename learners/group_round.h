@@ -55,8 +55,22 @@ class GroupRound final : public GradientWatch {
     int given = 0;      // gradients
     bool applied = false;
     bool all_exhausted = false;
+    bool gathered = false;  // the whole state
   };
-  GroupRound(Collective* group, Algorithm* algorithm) : group_(group), algorithm_(algorithm) {}
+  struct Options {
+    // Those who have the same part of the model, and agree on its gradient; nullptr: the group.
+    Collective* gradients = nullptr;
+    // Of parts (Algorithm::Gather): this rank wants the whole value, or the whole state, behind
+    // this update. After update `last` all get the state.
+    bool want_value = false, want_state = false;
+    std::uint64_t last = 0;  // 0: there is none
+  };
+  GroupRound(Collective* group, Algorithm* algorithm) : GroupRound(group, algorithm, Options{}) {}
+  GroupRound(Collective* group, Algorithm* algorithm, const Options& options)
+      : group_(group),
+        gradients_(options.gradients != nullptr ? options.gradients : group),
+        algorithm_(algorithm),
+        options_(options) {}
 
   // Computes the gradient and gives it, in buckets as backward gets them ready. batch: nullptr:
   // none. priority: [B]. Errors: what ended the group.
@@ -71,17 +85,25 @@ class GroupRound final : public GradientWatch {
 
  private:
   // What ranks tell beside their gradients; summed.
-  enum Word : std::size_t { kGiven, kExhausted, kProgress, kWords = 16 };
+  enum Word : std::size_t { kGiven, kExhausted, kProgress, kWantValue, kWantState, kWords = 16 };
   void StartBucket(std::int64_t from);
   void StartWords(bool exhausted, double progress);
   Status Failure() const { return failed_.ok() ? group_->status() : failed_; }
   Result<Outcome> Finish();
+  Status Gather();
 
+  // An operation, and whose it is.
+  struct Open {
+    Collective* group = nullptr;
+    Work work = 0;
+  };
   Collective* const group_;
+  Collective* const gradients_;
   Algorithm* const algorithm_;
+  const Options options_;
   std::array<float, kWords> words_{};
   std::int64_t given_from_ = 0;  // gradient[given_from_, P) is on its way
-  std::vector<Work> works_;      // not ended yet, in their order
+  std::vector<Open> works_;      // not ended yet, in their order
   Status failed_;
   Outcome outcome_;
 };

@@ -34,6 +34,8 @@ class GroupUpdater final : public Updater {
   explicit GroupUpdater(const GroupUpdaterOptions& options)
       : options_(options),
         group_({.learners = options.learners,
+                .parts = options.parts,
+                .go_back = options.go_back,
                 .lobby = options.lobby,
                 .member = options.member,
                 .executor = options.executor,
@@ -47,7 +49,9 @@ class GroupUpdater final : public Updater {
     TakeEnds();
     if (group_.in_step() == nullptr || !jobs_.empty()) {
       last_work_ = now;
-    } else if (group_.wanted() || (!over_ && (exhausted_ || now - last_work_ >= kPatience))) {
+    } else if (group_.wanted() ||
+               (!over_ && !options_.all_have_batches &&
+                (exhausted_ || now - last_work_ >= kPatience))) {
       Submit(std::make_unique<UpdateJob>());
     }
     // Nothing else wakes one who only polls.
@@ -142,7 +146,12 @@ class GroupUpdater final : public Updater {
     const SampleBatch* batch = job.batches.empty() ? nullptr : &job.batches[work->next];
     std::span<float> priority;
     if (batch != nullptr) priority = work->job->priority.emplace_back(batch->key.size());
-    work->round = std::make_unique<GroupRound>(group, options_.algorithm);
+    work->round = std::make_unique<GroupRound>(
+        group, options_.algorithm,
+        GroupRound::Options{.gradients = group_.same_part(),
+                            .want_value = job.publish,
+                            .want_state = job.want_state,
+                            .last = options_.max_updates});
     const Status begun = work->round->Begin(batch, job.progress, work->exhausted, priority);
     if (begun.ok()) return true;
     EndRound(work, begun);
@@ -159,6 +168,7 @@ class GroupUpdater final : public Updater {
       return EndJob(work);
     }
     work->all_exhausted = end->all_exhausted;
+    job.state_gathered = job.state_gathered || end->gathered;
     if (end->update.ok()) {
       if (end->given > 0) job.last = end->report;
     } else {

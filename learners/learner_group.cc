@@ -26,6 +26,11 @@ std::uint64_t EpochOf(std::span<const std::string> addresses) {
   return (std::uint64_t{high} << 32) | low;
 }
 
+Tensor NumbersOf(std::span<std::uint64_t> numbers) {
+  return Tensor::View(nullptr, std::as_writable_bytes(numbers),
+                      {DType::kU64, {std::int64_t(numbers.size())}});
+}
+
 }  // namespace
 
 void LearnerGroup::Open(Time now) {
@@ -64,7 +69,8 @@ void LearnerGroup::Meet(Time now) {
     seen_ = std::move(present);
     seen_since_ = now;
   }
-  if (now - seen_since_ >= kSteady && (all || now - opened_ >= options_.wait)) return Join();
+  const bool enough = all || (options_.parts == 1 && now - opened_ >= options_.wait);
+  if (now - seen_since_ >= kSteady && enough) return Join();
   options_.member->BeatSoon();
   next_poll_ = now + kAskEvery;
 }
@@ -81,13 +87,16 @@ void LearnerGroup::Join() {
   used_up_.insert(addresses.begin(), addresses.end());
   const std::uint64_t epoch = EpochOf(addresses);
   join_ = std::make_unique<JoinJob>();
-  const auto work = [job = join_.get(), lobby = options_.lobby, algorithm = options_.algorithm,
-                     rank, epoch, addresses] {
-    Result<std::unique_ptr<Collective>> group = lobby->Join(rank, epoch, addresses);
+  const auto work = [this, job = join_.get(), rank, epoch, addresses] {
+    Result<std::unique_ptr<Collective>> group = options_.lobby->Join(rank, epoch, addresses);
     job->status = group.status();
     if (!group.ok()) return;
     job->group = std::move(*group);
-    if (lobby->waits()) job->status = StateExchange(job->group.get(), algorithm).Wait();
+    if (options_.parts > 1) {
+      job->status = BecomeParts(job);
+    } else if (options_.lobby->waits()) {
+      job->status = StateExchange(job->group.get(), options_.algorithm).Wait();
+    }
   };
   Result<Executor::Job> id = options_.executor->Submit("join", work);
   TROOP_CHECK(id.ok(), "{}", id.status().ToString());
@@ -95,11 +104,34 @@ void LearnerGroup::Join() {
   state_ = State::kJoining;
 }
 
+// Splits the group into its axes, and gives all parts of the model the same update: that of those
+// who have the part already, or else of the newest checkpoint.
+Status LearnerGroup::BecomeParts(JoinJob* job) const {
+  Collective& all = *job->group;
+  const int part = all.rank() % options_.parts, model = all.rank() / options_.parts;
+  TROOP_ASSIGN_OR_RETURN(job->axes.same_part, all.Split(part, model));
+  TROOP_ASSIGN_OR_RETURN(job->axes.same_model, all.Split(model, part));
+  TROOP_RETURN_IF_ERROR(StateExchange(job->axes.same_part.get(), options_.algorithm).Wait());
+  bool equal = false;
+  for (int i = 0; i < 2 && !equal; ++i) {
+    if (i > 0) TROOP_RETURN_IF_ERROR(options_.go_back());
+    std::vector<std::uint64_t> updates(std::size_t(all.size()));
+    std::uint64_t mine = options_.algorithm->updates();
+    TROOP_RETURN_IF_ERROR(
+        RunOp(all, {.kind = OpKind::kAllGather}, NumbersOf({&mine, 1}), NumbersOf(updates)));
+    equal = std::ranges::count(updates, updates[0]) == all.size();
+  }
+  if (!equal) return Aborted("the parts of the model have different checkpoints");
+  options_.algorithm->SetTensorGroup(job->axes.same_model.get());
+  return Status::Ok();
+}
+
 void LearnerGroup::CollectJoin(Time now) {
   if (join_) {
     if (!options_.executor->TakeDone(join_->id)) return;
     const std::unique_ptr<JoinJob> job = std::move(join_);
     group_ = std::move(job->group);
+    axes_ = std::move(job->axes);
     if (!job->status.ok() || options_.lobby->waits()) return Enter(job->status);
     exchange_ = std::make_unique<StateExchange>(group_.get(), options_.algorithm);
   }
@@ -127,6 +159,8 @@ void LearnerGroup::Enter(Status status) {
 
 void LearnerGroup::Ended(const Status& why) {
   if (!why.ok()) LogInfo("the group of {} learners has ended: {}", size_, why.message());
+  options_.algorithm->SetTensorGroup(nullptr);
+  axes_ = {};
   group_.reset();
   address_.clear();
   state_ = State::kApart;

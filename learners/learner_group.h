@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -24,6 +25,11 @@ class LearnerGroup {
   struct Options {
     int learners = 1;            // of the config
     Duration wait = Seconds(5);  // for those who are missing
+    // Learners that have a model together, each its part: all are waited for, and none goes on
+    // without the others.
+    int parts = 1;
+    // Of parts: the algorithm's state as the newest checkpoint has it, or a new run's. In a job.
+    std::function<Status()> go_back;
     LearnerLobby* lobby = nullptr;
     FleetMember* member = nullptr;
     Executor* executor = nullptr;
@@ -35,6 +41,8 @@ class LearnerGroup {
   Time next_poll() const { return next_poll_; }
   // All have the same state: rounds may be made. Else nullptr.
   Collective* in_step() const { return state_ == State::kInStep ? group_.get() : nullptr; }
+  // Of them, those who have the same part of the model; nullptr: all have the whole.
+  Collective* same_part() const { return axes_.same_part.get(); }
   // A job changes the algorithm's state.
   bool joining() const { return state_ == State::kJoining; }
   // A learner waits for a new group: the one in step is to end at the next round. Thread safe.
@@ -50,10 +58,15 @@ class LearnerGroup {
 
  private:
   enum class State { kApart, kMeeting, kJoining, kInStep };
+  // Of a group whose ranks have parts of the model: rank r has part r % parts.
+  struct Axes {
+    std::unique_ptr<Collective> same_part, same_model;
+  };
   struct JoinJob {
     Executor::Job id = 0;
     Status status;
     std::unique_ptr<Collective> group;
+    Axes axes;
   };
   struct Seat {
     std::uint64_t incarnation = 0;
@@ -66,6 +79,7 @@ class LearnerGroup {
   std::vector<Seat> Present(bool* all) const;
   void Meet(Time now);
   void Join();
+  Status BecomeParts(JoinJob* job) const;
   void CollectJoin(Time now);
   void Enter(Status status);
 
@@ -78,6 +92,7 @@ class LearnerGroup {
   std::unique_ptr<JoinJob> join_;
   std::unique_ptr<StateExchange> exchange_;  // where nobody waits
   std::unique_ptr<Collective> group_;
+  Axes axes_;
   std::uint64_t generation_ = 0;
   std::atomic<bool> regroup_ = false;
   bool leads_ = false;

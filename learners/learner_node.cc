@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <utility>
 
 #include "core/crc32c.h"
 #include "core/log.h"
 #include "kernels/finite.h"
 #include "learners/data_sampler.h"
 #include "learners/supervised.h"
+#include "learners/trained_network.h"
 #include "nn/model.h"
 #include "replay/from_config.h"
 
@@ -28,7 +30,11 @@ Result<std::unique_ptr<LearnerNode>> LearnerNode::Make(Context context) {
 
 Status LearnerNode::Build() {
   TROOP_ASSIGN_OR_RETURN(module_, MakeNetwork(context_.config, context_.env));
-  TROOP_ASSIGN_OR_RETURN(algorithm_, MakeAlgorithm(context_.config, context_.env));
+  if (supervised()) {
+    const int parts = int(context_.config.mesh.tp);
+    tensor_ = {.rank = context_.member->options().index % parts, .ranks = parts};
+  }
+  TROOP_ASSIGN_OR_RETURN(algorithm_, MakeAlgorithm(context_.config, context_.env, tensor_));
   if (sharded()) {
     algorithm_->SetPlace(context_.member->options().index, int(context_.config.fleet.learners));
   }
@@ -93,11 +99,24 @@ Status LearnerNode::MakeUpdater() {
   }
   updater_ = MakeGroupUpdater({.learners = int(c.fleet.learners),
                                .max_updates = std::uint64_t(c.learner.max_updates),
+                               .all_have_batches = supervised(),
+                               .parts = tensor_.ranks,
+                               .go_back = [this] { return GoBackToCheckpoint(); },
                                .lobby = context_.lobby,
                                .member = context_.member,
                                .executor = context_.executor,
                                .algorithm = algorithm_.get()});
   return Status::Ok();
+}
+
+// Of a model in parts: those of one update. Within a job.
+Status LearnerNode::GoBackToCheckpoint() {
+  const Result<FoundCheckpoint> found = NewestFiniteCheckpoint(context_.run);
+  if (found.ok()) return algorithm_->SetState(found->checkpoint.state);
+  if (found.status().code() != Code::kNotFound) return found.status();
+  TROOP_ASSIGN_OR_RETURN(const auto fresh,
+                         MakeAlgorithm(context_.config, context_.env, tensor_));
+  return algorithm_->SetState(fresh->State());
 }
 
 Status LearnerNode::ConnectReplay(ChannelOptions options) {
@@ -168,7 +187,13 @@ Turn LearnerNode::Step(Time now) {
   SubmitUpdates();
   if (Finishing()) return Turn::Busy();
   if (!next_checkpoint_) next_checkpoint_ = CheckpointAfter(now);
-  if (now >= *next_checkpoint_ && updater_->leads()) StartCheckpoint(now, false);
+  if (now >= *next_checkpoint_ && updater_->leads()) {
+    // Of a model in parts the next update brings the state.
+    if (tensor_.ranks == 1) StartCheckpoint(now, false);
+    state_wanted_ = tensor_.ranks > 1;
+    next_checkpoint_ = CheckpointAfter(now);
+  }
+  if (std::exchange(state_came_, false) && updater_->leads()) StartCheckpoint(now, false);
   const bool more = updater_->CanTake() && sampler_->ready_batches() > 0;
   if (more) return Turn::Busy();
   return Idle(checkpoint_ || !updater_->leads() ? kForever : *next_checkpoint_);
@@ -185,6 +210,10 @@ Turn LearnerNode::Finish(Time now) {
   const bool ends = draining_ || member.stop() || member.phase() == Phase::kDone;
   if (ends) updater_->Leave();
   if (updater_->busy() || checkpoint_ || rollback_) return Idle();
+  if (!final_checkpoint_ && updater_->leads() && algorithm_->WholeState().tensors.empty()) {
+    LogWarning("stopped before the parts of the model came together: no checkpoint of this part");
+    final_checkpoint_ = true;
+  }
   if (!final_checkpoint_ && updater_->leads()) {
     StartCheckpoint(now, true);
     return Turn::Busy();
@@ -258,6 +287,7 @@ void LearnerNode::SubmitUpdates() {
     job->publish =
         updater_->leads() && updater_->publishes() && submitted_ - publish_at_ >= publish_every;
     if (job->publish) publish_at_ = submitted_;
+    job->want_state = state_wanted_;
     job->taken = job->batches.size();
     batches_waiting_ += job->taken;
     updater_->Take(std::move(job));
@@ -290,8 +320,9 @@ void LearnerNode::PublishAgain() {
 // REQUIRES: no update is under way.
 void LearnerNode::PublishNow() {
   if (rollback_) return;  // it publishes when it is done
+  if (algorithm_->WholeValue().empty()) return;  // nobody has it by now; the next update brings it
   if (AllFinite(algorithm_->value())) {
-    Publish(Buffer::Copy(std::as_bytes(algorithm_->value())));
+    Publish(Buffer::Copy(std::as_bytes(algorithm_->WholeValue())));
   } else {
     StartRollback(algorithm_->CheckNumbers());
   }
@@ -302,6 +333,10 @@ void LearnerNode::CollectUpdates() {
     batches_waiting_ -= std::min(batches_waiting_, job->taken);
     SeeUpdates(job->updates);
     CountUpdates(*job);
+    if (job->state_gathered) {
+      state_came_ = true;
+      state_wanted_ = false;
+    }
     if (!job->value.empty() && updater_->leads()) Publish(std::move(job->value));
     ReportMetrics(*job);
   }
@@ -383,7 +418,8 @@ void LearnerNode::CollectRollback() {
   SeeUpdates(job->updates);
   metrics_.Count("learner/rollbacks");
   LogWarning("went back to {}, now update {}: {}", *job->to, updates_, job->why.message());
-  if (publisher_ && updater_->leads()) Publish(std::move(job->value));
+  // Of a model in parts this is one; the next group publishes.
+  if (publisher_ && updater_->leads() && tensor_.ranks == 1) Publish(std::move(job->value));
 }
 
 void LearnerNode::ReportMetrics(const UpdateJob& job) {
@@ -438,12 +474,19 @@ void LearnerNode::StartCheckpoint(Time now, bool final) {
         work->updates = algorithm->updates();
         work->weights = algorithm->CheckNumbers();
         if (!work->weights.ok()) return;
-        state.state = algorithm->State();
+        state.state = algorithm->WholeState();
+        if (state.state.tensors.empty()) {
+          work->path = NotFound("the model's parts have not come together yet");
+          return;
+        }
+        if (const auto updates = UpdatesOfState(state.state); updates.ok()) {
+          work->updates = *updates;
+        }
         state.updates = work->updates;
         if (node->supervised()) state.steps = node->StepsAt(work->updates);
         work->path = WriteCheckpoint(run, *module, state, config.checkpoint.keep);
         if (!work->final || !node->supervised() || !work->path.ok()) return;
-        const Status model = WriteModel(config, run, *module, algorithm->value());
+        const Status model = WriteModel(config, run, *module, algorithm->WholeValue());
         if (!model.ok()) work->path = model;
       });
   TROOP_CHECK(id.ok(), "{}", id.status().ToString());

@@ -82,6 +82,7 @@ class LearnerNode final : public Node {
   void Note(HistoryEvent::What what, std::uint64_t version) const;
   void ReportMetrics(const UpdateJob& job);
   double Progress(std::uint64_t updates) const;
+  Status GoBackToCheckpoint();
   std::int64_t StepsAt(std::uint64_t updates) const;  // behind so many updates; thread safe where
                                                       // supervised
   bool Finishing();
@@ -92,7 +93,8 @@ class LearnerNode final : public Node {
 
   Context context_;
   Metrics metrics_;
-  std::unique_ptr<Module> module_;
+  TensorPlace tensor_;              // the part of the model that this learner has
+  std::unique_ptr<Module> module_;  // the whole
   std::unique_ptr<Algorithm> algorithm_;
   std::unique_ptr<ReplaySampler> sampler_;
   std::unique_ptr<WeightPublisher> publisher_;
@@ -110,6 +112,8 @@ class LearnerNode final : public Node {
   std::uint64_t published_to_ = 0;   // incarnation of the parameter server that got them
   std::uint64_t skipped_ = 0;        // updates of which a number was not finite
   std::optional<Time> next_checkpoint_;
+  bool state_wanted_ = false;      // of a model in parts: for a checkpoint
+  bool state_came_ = false;
   bool exhausted_ = false;         // the replay gives no more, or max_updates is reached
   bool final_checkpoint_ = false;  // written, or given up
   Status final_failure_;           // of the last try to write it

@@ -67,7 +67,7 @@ void FinishJob(const Algorithm& algorithm, UpdateJob* job) {
   const bool good = job->status.ok() && (!job->publish || AllFinite(algorithm.value()));
   if (!good) job->weights = algorithm.CheckNumbers();
   if (job->publish && job->weights.ok()) {
-    job->value = Buffer::Copy(std::as_bytes(algorithm.value()));
+    job->value = Buffer::Copy(std::as_bytes(algorithm.WholeValue()));
   }
 }
 

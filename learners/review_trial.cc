@@ -35,7 +35,7 @@ ReviewTrial::ReviewTrial(const Config& config, std::shared_ptr<const ReviewData>
       options_(options),
       module_(std::move(module)),
       batches_(config, data_->tokenizer),
-      step_(module_.get(), batches_.masked()) {
+      step_(module_.get(), batches_.words()) {
   const bool bf16 = config.network.precision == "bf16";
   packed_ = module_->MakePacked(bf16 ? Precision::kBF16 : Precision::kF32);
   const std::int64_t all = set().size(), wanted = std::min(all, options_.episodes);

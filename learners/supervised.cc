@@ -25,15 +25,19 @@ constexpr std::size_t kVocabularyBytesMax = std::size_t{64} << 20;
 
 class Supervised final : public Algorithm {
  public:
-  Supervised(const Config& config, std::shared_ptr<const ReviewData> data,
-             std::unique_ptr<Module> module, std::unique_ptr<TrainedNetwork> trained)
+  struct Parts {
+    std::shared_ptr<const ReviewData> data;
+    std::unique_ptr<Module> whole;  // of a rank that has a part
+    std::unique_ptr<Module> module;
+    std::unique_ptr<TrainedNetwork> trained;
+    TensorPlace place;
+  };
+  Supervised(const Config& config, Parts parts)
       : config_(config),
-        data_(std::move(data)),
-        module_(std::move(module)),
-        trained_(std::move(trained)),
-        order_(config, data_),
-        batches_(config, data_->tokenizer),
-        step_(module_.get(), batches_.masked()) {}
+        parts_(std::move(parts)),
+        order_(config, parts_.data),
+        batches_(config, parts_.data->tokenizer),
+        step_(parts_.module.get(), batches_.words()) {}
 
   void SetPlace(int rank, int ranks) override {
     rank_ = rank;
@@ -54,9 +58,17 @@ class Supervised final : public Algorithm {
   std::uint64_t updates() const override { return trained_->updates(); }
   std::span<const float> value() const override { return trained_->value(); }
   TensorFile State() const override { return trained_->State(); }
-  Status SetState(const TensorFile& state) override { return trained_->SetState(state); }
-  Status RollBack(const TensorFile& state) override { return trained_->RollBack(state); }
+  Status SetState(const TensorFile& state) override { return trained_->SetState(PartOf(state)); }
+  Status RollBack(const TensorFile& state) override { return trained_->RollBack(PartOf(state)); }
   Status CheckNumbers() const override { return trained_->CheckNumbers(); }
+  void SetTensorGroup(Collective* group) override;
+  Status tensor_status() const override { return tensor_ ? tensor_->status() : Status::Ok(); }
+  double GradientNorm() override;
+  Status Gather(bool state) override;
+  std::span<const float> WholeValue() const override {
+    return sliced() ? std::span<const float>(whole_value_) : value();
+  }
+  TensorFile WholeState() const override { return sliced() ? whole_state_ : State(); }
 
  private:
   // Of the update under way. Jobs of several updates are told one progress; this is each one's own.
@@ -67,27 +79,93 @@ class Supervised final : public Algorithm {
                                    const UpdateOrder::Batch& batch, std::int64_t labels,
                                    GradientWatch* watch);
   Status Refuse(const std::string& what) const;
+  bool sliced() const { return parts_.whole != nullptr; }
+  TensorFile PartOf(const TensorFile& state) const;
+  Status GatherInto(std::span<const float> part, std::vector<float>* whole);
 
   const Config config_;
-  const std::shared_ptr<const ReviewData> data_;
-  const std::unique_ptr<Module> module_;
-  const std::unique_ptr<TrainedNetwork> trained_;
+  const Parts parts_;
+  TrainedNetwork* const trained_ = parts_.trained.get();
   UpdateOrder order_;
   const TextBatches batches_;
   TextStep step_;
   int rank_ = 0, ranks_ = 1;
+  // Of a rank that has a part.
+  Collective* collective_ = nullptr;
+  std::unique_ptr<TensorGroup> tensor_;
+  std::vector<float> whole_value_;
+  TensorFile whole_state_;
 };
+
+void Supervised::SetTensorGroup(Collective* group) {
+  collective_ = group;
+  tensor_ = group != nullptr ? std::make_unique<TensorGroup>(group) : nullptr;
+  step_.SetTensorGroup(tensor_.get());
+}
+
+// Of all parts; this one's alone where there is nobody to ask.
+double Supervised::GradientNorm() {
+  if (!sliced()) return Algorithm::GradientNorm();
+  // In two numbers, so that the sum of squares is as exact as one machine's.
+  const double squares = SliceNormSquared(*parts_.module, parts_.place, trained_->gradient());
+  float words[2] = {float(squares), 0};
+  words[1] = float(squares - double(words[0]));
+  if (tensor_) tensor_->Sum(words);
+  return std::sqrt(double(words[0]) + double(words[1]));
+}
+
+// What a checkpoint has of the whole model is cut to this rank's part.
+TensorFile Supervised::PartOf(const TensorFile& state) const {
+  if (!sliced()) return state;
+  TensorFile part;
+  part.metadata = state.metadata;
+  const auto whole = ParameterCount(*parts_.whole), mine = ParameterCount(*parts_.module);
+  for (const auto& [name, tensor] : state.tensors) {
+    if (tensor.spec() != TensorSpec{DType::kF32, {whole}}) {
+      part.tensors[name] = tensor;
+      continue;
+    }
+    Tensor slice(DType::kF32, {mine});
+    TakeSlice(*parts_.whole, *parts_.module, tensor.as<float>(), slice.as<float>());
+    part.tensors[name] = slice;
+  }
+  return part;
+}
+
+Status Supervised::GatherInto(std::span<const float> part, std::vector<float>* whole) {
+  whole->resize(std::size_t(ParameterCount(*parts_.whole)));
+  return GatherSlices(*collective_, *parts_.whole, *parts_.module, part, *whole);
+}
+
+Status Supervised::Gather(bool state) {
+  if (!sliced()) return Status::Ok();
+  if (collective_ == nullptr) return FailedPrecondition("no group of the model's parts");
+  TROOP_RETURN_IF_ERROR(GatherInto(value(), &whole_value_));
+  if (!state) return Status::Ok();
+  TensorFile gathered = State();
+  for (auto& [name, tensor] : gathered.tensors) {
+    std::vector<float> whole;
+    TROOP_RETURN_IF_ERROR(GatherInto(tensor.as<float>(), &whole));
+    tensor = ConstTensor(Buffer::Copy(std::as_bytes(std::span(whole))),
+                         {DType::kF32, {std::int64_t(whole.size())}});
+  }
+  whole_state_ = std::move(gathered);
+  return Status::Ok();
+}
 
 Result<LossReport> Supervised::ComputeGradient(const SampleBatch&, std::span<float> priority,
                                                GradientWatch* watch) {
   const UpdateOrder::Batch batch = order_.BatchOf(updates());
   const std::vector<double> shares(std::size_t(ranks_), 1.0);
-  const auto parts = SplitBatch(batch.samples, data_->lengths, shares);
-  const std::int64_t labels = batches_.LabelsOf(data_->train, batch.samples, batch);
+  const ReviewData& data = *parts_.data;
+  const auto parts = SplitBatch(batch.samples, data.lengths, shares);
+  const std::int64_t labels = batches_.LabelsOf(data.train, batch.samples, batch);
   TROOP_ASSIGN_OR_RETURN(const TextOutcome outcome,
                          ComputeParts(parts[std::size_t(rank_)], batch, labels, watch));
+  TROOP_RETURN_IF_ERROR(tensor_status());
   if (!std::isfinite(outcome.loss)) return Refuse(fmt::format("the loss is {}", outcome.loss));
-  const double norm = GradientNorm();
+  // Of a part nobody asks yet: all have to find the same.
+  const double norm = sliced() ? 0 : GradientNorm();
   if (!std::isfinite(norm)) return Refuse(fmt::format("the gradient's norm is {}", norm));
   std::ranges::fill(priority, 0.0f);
   const double rows = double(std::max<std::int64_t>(1, outcome.rows));
@@ -111,7 +189,7 @@ Result<TextOutcome> Supervised::ComputeParts(std::span<const std::int32_t> mine,
                                                                   1, labels)))};
   for (std::size_t begin = 0; begin < mine.size(); begin += micro) {
     const auto now = mine.subspan(begin, std::min(micro, mine.size() - begin));
-    const TextBatch text = batches_.ForTraining(data_->train, now, batch);
+    const TextBatch text = batches_.ForTraining(parts_.data->train, now, batch);
     if (text.labels.empty()) continue;  // too short for a word to be masked
     gradient.watch = begin + micro >= mine.size() ? watch : nullptr;
     TROOP_ASSIGN_OR_RETURN(const TextOutcome outcome,
@@ -127,14 +205,16 @@ Result<TextOutcome> Supervised::ComputeParts(std::span<const std::int32_t> mine,
 Status Supervised::Refuse(const std::string& what) const {
   std::string origin = CheckNumbers().message();
   if (origin.empty()) {
-    const std::string parameter = FindBadParameter(*module_, trained_->gradient());
+    const std::string parameter = FindBadParameter(*parts_.module, trained_->gradient());
     if (!parameter.empty()) origin = "the gradient of " + parameter;
   }
   return DataLoss("update {}: {}{}{}; the batch was left out", updates() + 1, what,
                   origin.empty() ? "" : ": ", origin);
 }
 
-Status LoadPretrained(const Config& config, const Module& module, TrainedNetwork* trained) {
+// whole: the model; part: what of it is trained.
+Status LoadPretrained(const Config& config, const Module& whole, const Module& part,
+                      TrainedNetwork* trained) {
   const std::string& path = config.model.pretrained;
   TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(path));
   Result<Pretrained> pretrained = ReadPretrained(storage.get(), "");
@@ -154,13 +234,16 @@ Status LoadPretrained(const Config& config, const Module& module, TrainedNetwork
         wanted.config.vocabulary, wanted.config.layers, wanted.config.hidden,
         wanted.config.positions);
   }
-  std::vector<float> value(trained->value().begin(), trained->value().end());
-  Result<LoadedWeights> loaded = LoadWeights(module, pretrained->weights, value);
+  std::vector<float> value(std::size_t(ParameterCount(whole)));
+  InitParameters(whole, std::uint64_t(config.seed), value);
+  Result<LoadedWeights> loaded = LoadWeights(whole, pretrained->weights, value);
   if (!loaded.ok()) return loaded.status().WithContext("model.pretrained: " + path);
   for (const std::string& name : loaded->fresh) {
     LogInfo("model.pretrained: {} has no {}: it begins at random", path, name);
   }
-  trained->Begin(value);
+  std::vector<float> mine(trained->value().size());
+  TakeSlice(whole, part, value, mine);
+  trained->Begin(mine);
   return Status::Ok();
 }
 
@@ -195,6 +278,7 @@ UpdateOrder::Batch UpdateOrder::BatchOf(std::uint64_t updates) {
 
 TextBatches::TextBatches(const Config& config, std::shared_ptr<const Tokenizer> tokenizer)
     : masked_(config.learner.algorithm == "masked_lm"),
+      words_(config.model.vocabulary),
       seed_(std::uint64_t(config.seed)),
       tokenizer_(std::move(tokenizer)) {}
 
@@ -235,8 +319,13 @@ std::int64_t TextBatches::LabelsOf(const TokenSet& set, std::span<const std::int
 }
 
 Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
-                                                  std::shared_ptr<const ReviewData> data) {
-  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> module, MakeTextModel(config));
+                                                  std::shared_ptr<const ReviewData> data,
+                                                  const TensorPlace& tensor) {
+  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> module, MakeTextModel(config, tensor));
+  std::unique_ptr<Module> whole;
+  if (tensor.ranks > 1) {
+    TROOP_ASSIGN_OR_RETURN(whole, MakeTextModel(config));
+  }
   std::vector<TrainedNetwork::Group> groups;
   std::int64_t end = 0;
   for (const Optimizer::Group& group : DecayGroups(*module, 0)) {
@@ -248,14 +337,19 @@ Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
                                               std::move(groups), TrainedNetwork::Target::kNone));
   if (!config.model.pretrained.empty()) {
     TROOP_RETURN_IF_ERROR(CheckFolder(config.model.pretrained));
-    TROOP_RETURN_IF_ERROR(LoadPretrained(config, *module, trained.get()));
+    TROOP_RETURN_IF_ERROR(
+        LoadPretrained(config, whole ? *whole : *module, *module, trained.get()));
   }
-  return std::unique_ptr<Algorithm>(
-      new Supervised(config, std::move(data), std::move(module), std::move(trained)));
+  return std::unique_ptr<Algorithm>(new Supervised(config, {.data = std::move(data),
+                                                            .whole = std::move(whole),
+                                                            .module = std::move(module),
+                                                            .trained = std::move(trained),
+                                                            .place = tensor}));
 }
 
 Status WriteModel(const Config& config, Storage* run, const Module& module,
                   std::span<const float> value) {
+  if (config.model.family == "lstm") return Status::Ok();  // that package has none
   TROOP_ASSIGN_OR_RETURN(const TransformerOptions options, TextModelOptions(config));
   TROOP_RETURN_IF_ERROR(WritePretrained(run, kModelFolder, options, module, value));
   TROOP_ASSIGN_OR_RETURN(const std::string vocabulary,
@@ -273,9 +367,10 @@ Status WriteModel(const Config& config, Storage* run, const Module& module,
   return run->WriteAtomic(folder + "tokenizer_config.json", tokenizer + "\n");
 }
 
-Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config) {
+Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
+                                                  const TensorPlace& tensor) {
   TROOP_ASSIGN_OR_RETURN(std::shared_ptr<const ReviewData> data, LoadReviewData(config));
-  return MakeSupervised(config, std::move(data));
+  return MakeSupervised(config, std::move(data), tensor);
 }
 
 }  // namespace troop

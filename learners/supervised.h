@@ -45,12 +45,13 @@ class TextBatches {
   // Labels that training asks for of these samples.
   std::int64_t LabelsOf(const TokenSet& set, std::span<const std::int32_t> samples,
                         const UpdateOrder::Batch& batch) const;
-  bool masked() const { return masked_; }
+  std::int64_t words() const { return masked_ ? words_ : 0; }  // as TextStep has it
 
  private:
   TextBatch Make(PackedBatch packed, std::int64_t epoch) const;
 
   const bool masked_;
+  const std::int64_t words_;
   const std::uint64_t seed_;
   const std::shared_ptr<const Tokenizer> tokenizer_;
 };
@@ -60,17 +61,23 @@ class TextBatches {
 // and of its part learner.micro_batch at a time. Which batch it is follows from updates() alone:
 // the SampleBatch that comes with it only says that an update may be made, and so does its one
 // priority nothing. The learning rate follows updates() / learner.max_updates. Deterministic: the
-// same updates at the same places give the same bytes. Errors: those of ResolveSupervised's data
+// same updates at the same places give the same bytes.
+//
+// tensor: it trains that part of the model, and computes with those who have the others
+// (SetTensorGroup): value(), gradient() and State() are the part's. SetState takes the state of a
+// part, or of the whole. Errors: those of ResolveSupervised's data
 // and MakeTextModel; of model.pretrained, those of ReadPretrained and LoadWeights, and
 // kInvalidArgument where its sizes are others.
-Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config);
+Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
+                                                  const TensorPlace& tensor = {});
 // The same of data that is there already.
 Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
-                                                  std::shared_ptr<const ReviewData> data);
+                                                  std::shared_ptr<const ReviewData> data,
+                                                  const TensorPlace& tensor = {});
 
 // The trained model as other programs read it, and `troop predict`: model/ of the run's folder, with
 // config.json, model.safetensors, the vocabulary under the name that transformers has for it
-// (vocab.txt, spiece.model) and tokenizer_config.json. Blocks on the disk.
+// (vocab.txt, spiece.model) and tokenizer_config.json; of an LSTM, none. Blocks on the disk.
 Status WriteModel(const Config& config, Storage* run, const Module& module,
                   std::span<const float> value);
 inline constexpr char kModelFolder[] = "model";

@@ -37,7 +37,7 @@ Status TextStep::Prepare(const TextBatch& batch) {
     inputs_[3] =
         ViewOfNumbers(batch.dropout, {DType::kU32, {std::int64_t(batch.dropout.size()), 4}});
   }
-  if (masked_) inputs_.push_back(numbers(batch.places));
+  if (words_ > 0) inputs_.push_back(numbers(batch.places));
   std::vector<TensorSpec> specs;
   for (const ConstTensor& input : inputs_) specs.push_back(input.spec());
   TROOP_ASSIGN_OR_RETURN(const Plan plan, module_->MakePlan(specs));
@@ -57,6 +57,11 @@ TextOutcome TextStep::Judge(const TextBatch& batch, float scale, bool differenti
                       .tokens = std::int64_t(batch.ids.size()),
                       .sequences = std::int64_t(batch.starts.size()) - 1};
   float* const x = logits_.data<float>();
+  if (words_ > 0 && tensor_ != nullptr) {
+    SlicedCrossEntropy(tensor_, words_, batch.labels, scale, logits_.as<float>(), loss_);
+    for (const float loss : loss_) outcome.loss += loss;
+    return outcome;
+  }
   for (std::int64_t row = 0; row < rows; ++row) {
     const float* const first = x + row * n;
     outcome.right += std::max_element(first, first + n) - first == batch.labels[std::size_t(row)];
@@ -70,7 +75,8 @@ TextOutcome TextStep::Judge(const TextBatch& batch, float scale, bool differenti
 
 Result<TextOutcome> TextStep::Forward(const Weights& weights, const TextBatch& batch) {
   TROOP_RETURN_IF_ERROR(Prepare(batch));
-  const StepContext context{weights.value, weights.packed, {}, workspace_.bytes()};
+  StepContext context{weights.value, weights.packed, {}, workspace_.bytes()};
+  context.tensor = tensor_;
   module_->Forward(context, inputs_, {&logits_, 1}, {});
   return Judge(batch, 1, false);
 }
@@ -80,6 +86,7 @@ Result<TextOutcome> TextStep::ForwardBackward(const Weights& weights, const Text
   TROOP_RETURN_IF_ERROR(Prepare(batch));
   Grow(&cache_, cache_bytes_);
   StepContext context{weights.value, weights.packed, {}, workspace_.bytes()};
+  context.tensor = tensor_;
   const Cache cache = cache_.bytes().first(cache_bytes_);
   module_->Forward(context, inputs_, {&logits_, 1}, cache);
   const TextOutcome outcome = Judge(batch, gradient.scale, true);

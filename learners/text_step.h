@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/dropout.h"
-#include "nn/module.h"
+#include "nn/tensor_parallel.h"
 #include "text/length_batches.h"
 
 namespace troop {
@@ -23,7 +23,7 @@ struct TextBatch {
 struct TextOutcome {
   double loss = 0;              // Σ cross entropy
   std::int64_t rows = 0;        // labels
-  std::int64_t right = 0;       // of them, by the largest logit
+  std::int64_t right = 0;       // of them, by the largest logit; of slices, unknown: 0
   std::int64_t tokens = 0;      // of the batch
   std::int64_t sequences = 0;
   TextOutcome& operator+=(const TextOutcome& other);
@@ -37,8 +37,11 @@ class TextStep {
     std::span<const float> value;    // [P]
     const Packed* packed = nullptr;  // of the same
   };
-  // `module` outlives it. masked: its head is asked for places.
-  TextStep(const Module* module, bool masked) : module_(module), masked_(masked) {}
+  // `module` outlives it. words: of the vocabulary, where its head is asked for words; 0: for
+  // classes.
+  TextStep(const Module* module, std::int64_t words) : module_(module), words_(words) {}
+  // Of a module that is one rank's part: with whom steps are made. All ranks take the same ones.
+  void SetTensorGroup(TensorGroup* group) { tensor_ = group; }
 
   // The loss of each label. Errors: as MakePlan, where the batch is none.
   Result<TextOutcome> Forward(const Weights& weights, const TextBatch& batch);
@@ -51,7 +54,7 @@ class TextStep {
   };
   Result<TextOutcome> ForwardBackward(const Weights& weights, const TextBatch& batch,
                                       const Gradient& gradient);
-  // Of the last Forward: [rows, classes or vocabulary].
+  // Of the last Forward: [rows, classes or the rank's share of the vocabulary].
   std::span<const float> logits() const { return logits_.as<float>(); }
 
  private:
@@ -59,7 +62,8 @@ class TextStep {
   TextOutcome Judge(const TextBatch& batch, float scale, bool differentiate);
 
   const Module* const module_;
-  const bool masked_;
+  const std::int64_t words_;
+  TensorGroup* tensor_ = nullptr;
   std::vector<ConstTensor> inputs_;
   Tensor logits_;
   std::vector<float> loss_;  // of each row

@@ -36,6 +36,11 @@ Result<std::int64_t> ReadCount(const TensorFile& state, const std::string& count
 
 }  // namespace
 
+Result<std::uint64_t> UpdatesOfState(const TensorFile& state) {
+  TROOP_ASSIGN_OR_RETURN(const std::int64_t updates, ReadCount(state, "updates"));
+  return std::uint64_t(updates);
+}
+
 Result<std::unique_ptr<TrainedNetwork>> TrainedNetwork::Make(const Config& config,
                                                              const Module* network,
                                                              std::string algorithm,
@@ -175,11 +180,11 @@ Status TrainedNetwork::SetState(const TensorFile& state) {
                              found == state.metadata.end() ? "" : found->second, want);
     }
   }
-  TROOP_ASSIGN_OR_RETURN(const std::int64_t updates, ReadCount(state, "updates"));
+  TROOP_ASSIGN_OR_RETURN(const std::uint64_t updates, UpdatesOfState(state));
   TROOP_ASSIGN_OR_RETURN(const std::int64_t steps, ReadCount(state, "optimizer_steps"));
   for (const auto& [name, values] : Saved()) TROOP_RETURN_IF_ERROR(CheckTensor(state, name));
   for (const auto& [name, values] : Saved()) CopyInto(state, name, values);
-  updates_ = std::uint64_t(updates);
+  updates_ = updates;
   optimizer_->set_steps(steps);
   PackAll();
   return Status::Ok();

@@ -88,4 +88,7 @@ class TrainedNetwork {
   std::uint64_t updates_ = 0;
 };
 
+// The updates behind a state. Errors: kInvalidArgument: it has no such count.
+Result<std::uint64_t> UpdatesOfState(const TensorFile& state);
+
 }  // namespace troop

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct UpdateJob {
   std::vector<SampleBatch> batches;
   double progress = 0;
   bool publish = false;   // a copy of the weights is wanted
+  bool want_state = false;  // of parts: the whole state (Algorithm::WholeState)
   std::size_t taken = 0;  // batches, at first: of those that a group lost nothing is left
 
   std::vector<std::vector<float>> priority;  // [batches][B]; empty: that update was skipped
@@ -24,6 +26,7 @@ struct UpdateJob {
   Status weights;  // not ok: a weight is not finite
   std::uint64_t updates = 0;
   Buffer value;  // [P], where wanted, and if all are finite
+  bool state_gathered = false;
 };
 
 // Where a learner's updates are made: by itself, or in step with others. Owner: the node's thread;
@@ -87,7 +90,11 @@ Result<std::unique_ptr<Updater>> MakeHogwildUpdater(const HogwildUpdaterOptions&
 struct GroupUpdaterOptions {
   int learners = 1;
   std::uint64_t max_updates = 0;  // 0: no limit; nobody makes more
-  LearnerLobby* lobby = nullptr;  // outlives it
+  // An update without a batch of one's own is none: nobody takes part without.
+  bool all_have_batches = false;
+  int parts = 1;                    // LearnerGroup::Options
+  std::function<Status()> go_back;  // the same
+  LearnerLobby* lobby = nullptr;    // outlives it
   FleetMember* member = nullptr;
   Executor* executor = nullptr;
   Algorithm* algorithm = nullptr;

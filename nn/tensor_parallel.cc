@@ -57,6 +57,8 @@ void TensorGroup::AllReduce(Reduction reduction, std::span<float> x) {
   const Tensor tensor = Borrow(x);
   status_ =
       RunOp(*collective_, {.kind = OpKind::kAllReduce, .reduction = reduction}, tensor, tensor);
+  // Whatever else kept this rank from it: the others wait for it.
+  if (!status_.ok() && collective_->status().ok()) collective_->Abort(status_);
   if (clock_ != nullptr) waited_ += clock_->Now() - from;
   ++traffic_.operations;
   traffic_.bytes += x.size_bytes();

@@ -40,9 +40,10 @@ struct TensorTraffic {
 };
 
 // A rank's end of the group whose ranks hold the slices, for steps. Rank and size are those of the
-// module's TensorPlace. After a failure nothing waits or is sent any more: steps go on with numbers
-// that mean nothing, and whoever runs them asks `status`. A rebuilt group is another object. Owner:
-// the thread of the steps; borrows the collective, which others may use between the operations.
+// module's TensorPlace. A failure ends the group for all ranks; then nothing waits or is sent any
+// more: steps go on with numbers that mean nothing, and whoever runs them asks `status`. A rebuilt
+// group is another object. Owner: the thread of the steps; borrows the collective, which others may
+// use between the operations.
 class TensorGroup {
  public:
   // clock: for `waited`; nullptr: it is not measured.

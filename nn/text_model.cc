@@ -1,12 +1,34 @@
 #include "nn/text_model.h"
 
+#include "nn/lstm_classifier.h"
+
 namespace troop {
+
+namespace {
+
+Status CheckVocabulary(const Config& config) {
+  if (config.model.vocabulary > 0) return Status::Ok();
+  return InvalidArgument("model.vocabulary = 0: the rows of data.vocabulary were not counted");
+}
+
+Result<std::unique_ptr<Module>> MakeLstm(const Config& config) {
+  const Config::ModelKeys& m = config.model;
+  TROOP_RETURN_IF_ERROR(CheckVocabulary(config));
+  return MakeLstmClassifier({.vocabulary = m.vocabulary,
+                             .embedding = m.embedding > 0 ? m.embedding : m.hidden,
+                             .hidden = m.hidden,
+                             .layers = m.layers,
+                             .attention = m.hidden,
+                             .embedding_dropout = float(m.dropout),
+                             .layer_dropout = float(m.dropout),
+                             .classifier_dropout = float(m.classifier_dropout)});
+}
+
+}  // namespace
 
 Result<TransformerOptions> TextModelOptions(const Config& config) {
   const Config::ModelKeys& m = config.model;
-  if (m.vocabulary == 0) {
-    return InvalidArgument("model.vocabulary = 0: the rows of data.vocabulary were not counted");
-  }
+  TROOP_RETURN_IF_ERROR(CheckVocabulary(config));
   const bool bert = m.family == "bert";
   TransformerOptions options;
   options.config = {
@@ -30,8 +52,10 @@ Result<TransformerOptions> TextModelOptions(const Config& config) {
   return options;
 }
 
-Result<std::unique_ptr<Module>> MakeTextModel(const Config& config) {
-  TROOP_ASSIGN_OR_RETURN(const TransformerOptions options, TextModelOptions(config));
+Result<std::unique_ptr<Module>> MakeTextModel(const Config& config, const TensorPlace& tensor) {
+  if (config.model.family == "lstm") return MakeLstm(config);
+  TROOP_ASSIGN_OR_RETURN(TransformerOptions options, TextModelOptions(config));
+  options.tensor = tensor;
   return MakeTransformer(options);
 }
 

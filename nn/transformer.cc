@@ -12,19 +12,7 @@ namespace {
 
 using Family = TransformerConfig::Family;
 
-// Sizes that keep every product of three of them far from overflow.
-constexpr std::int64_t kSizeMax = 1 << 20;
-constexpr std::int64_t kTokensMax = 1 << 24;
-
-Status CheckSize(const char* name, std::int64_t value, std::int64_t most = kSizeMax) {
-  if (value >= 1 && value <= most) return Status::Ok();
-  return InvalidArgument("a transformer's {} = {}: needs 1 to {}", name, value, most);
-}
-
-Status CheckRate(const char* name, float value) {
-  if (value >= 0 && value < 1) return Status::Ok();
-  return InvalidArgument("a transformer's {} = {}: needs 0 <= {} < 1", name, value, name);
-}
+constexpr const char* kName = "a transformer";
 
 Status CheckPlace(const TransformerOptions& options) {
   const auto [rank, ranks] = options.tensor;
@@ -42,14 +30,6 @@ Status CheckPlace(const TransformerOptions& options) {
   }
   return Status::Ok();
 }
-
-std::span<const std::int32_t> Numbers(const ConstTensor& tensor) {
-  return tensor.empty() ? std::span<const std::int32_t>() : tensor.as<std::int32_t>();
-}
-
-struct TransformerPacked final : Packed {
-  DType compute = DType::kF32;
-};
 
 class Transformer final : public Module {
  public:
@@ -73,20 +53,12 @@ class Transformer final : public Module {
   std::span<const ParamSpec> params() const override { return params_; }
 
   Result<Plan> MakePlan(std::span<const TensorSpec> in) const override {
-    const bool masked = options_.head == TransformerHead::kMaskedLm;
-    if (in.size() != (masked ? 5 : 4))
-      return InvalidArgument("a transformer takes {} inputs, not {}", masked ? 5 : 4, in.size());
-    for (const std::size_t i : {0, 1, 4}) {
-      if (i < in.size() && (in[i].dtype != DType::kI32 || in[i].shape.rank() != 1))
-        return InvalidArgument("input {} of a transformer is i32[n], not {}", i, in[i].ToString());
-    }
-    const Sizes sizes{in[0].shape[0], in[1].shape[0] - 1, masked ? in[4].shape[0] : 0};
-    if (sizes.sequences < 1 || sizes.tokens < sizes.sequences || sizes.tokens > kTokensMax)
-      return InvalidArgument("{} sequences of {} tokens in all", sizes.sequences, sizes.tokens);
+    TROOP_ASSIGN_OR_RETURN(const TokenSizes sizes,
+                           CheckTokenInputs(in, options_.head == TransformerHead::kMaskedLm));
     Plan plan;
     plan.out = {{DType::kF32, {head_.rows(sizes.sequences, sizes.places), head_.outputs()}}};
-    plan.cache_bytes = Measure([&](Arena& arena) { TakeKept(arena, sizes, Kind(true)); });
-    plan.workspace_bytes = Measure([&](Arena& arena) {
+    plan.cache_bytes = BytesTaken([&](Arena& arena) { TakeKept(arena, sizes, Kind(true)); });
+    plan.workspace_bytes = BytesTaken([&](Arena& arena) {
       TakeScratch(arena, sizes);
       TakeKept(arena, sizes, Kind(false));
     });
@@ -94,9 +66,7 @@ class Transformer final : public Module {
   }
 
   std::unique_ptr<Packed> MakePacked(Precision precision) const override {
-    auto packed = std::make_unique<TransformerPacked>();
-    packed->compute = ActivationDType(precision);
-    return packed;
+    return std::make_unique<ComputePacked>(ActivationDType(precision));
   }
   void Pack(std::span<const float>, Packed*) const override {}  // weights are taken as they lie
 
@@ -107,7 +77,7 @@ class Transformer final : public Module {
     const Scratch scratch = TakeScratch(workspace, SizesOf(batch));
     Arena keeper(cache.empty() ? workspace.rest() : cache);
     const Kept kept = TakeKept(keeper, SizesOf(batch), Kind(!cache.empty()));
-    const Params params = ParamsOf(context);
+    const Params params = StepParams(context);
     embedding_.Forward(params, batch, kept.embedding, scratch.layer.drop);
     const float* x = kept.embedding.out;
     for (std::int64_t use = 0; use < options_.config.layers; ++use) {
@@ -126,26 +96,23 @@ class Transformer final : public Module {
     Arena workspace(context.workspace), keeper(cache);
     const Scratch scratch = TakeScratch(workspace, SizesOf(batch));
     const Kept kept = TakeKept(keeper, SizesOf(batch), Kind(true));
-    const Params params = ParamsOf(context);
-    if (!context.accumulate && params.gradient != nullptr) ClearGradient(context.gradient);
+    const Params params = StepParams(context);
+    if (!context.accumulate && params.gradient != nullptr) ClearGradient(params_, context.gradient);
     head_.Backward(params, batch, kept.head, dout[0].data<float>(), scratch.dy, scratch.head,
                    scratch.layer.drop);
-    Tell(context, head_begin_);
+    TellReady(context, head_begin_);
     for (std::int64_t use = options_.config.layers; use-- > 0;) {
       const float* const x = use == 0 ? kept.embedding.out : KeptOf(kept, use - 1).out;
       if (options_.recompute && use + 1 < options_.config.layers)
         LayerOf(use).Forward(params, batch, use, x, KeptOf(kept, use), scratch.layer);
       LayerOf(use).Backward(params, batch, use, x, KeptOf(kept, use), scratch.layer, scratch.dy);
-      if (layers_.size() > 1 || use == 0) Tell(context, begins_[std::size_t(LayerIndex(use))]);
+      if (layers_.size() > 1 || use == 0) TellReady(context, begins_[std::size_t(LayerIndex(use))]);
     }
     embedding_.Backward(params, batch, kept.embedding, scratch.dy, scratch.layer.context,
                         scratch.layer.drop);
   }
 
  private:
-  struct Sizes {
-    std::int64_t tokens, sequences, places;
-  };
   struct Kept {
     EmbeddingPart::Kept embedding;
     std::vector<EncoderLayer::Kept> layers;  // of each use; they may share memory
@@ -156,42 +123,16 @@ class Transformer final : public Module {
     float *dy = nullptr, *head = nullptr;
   };
 
-  static Sizes SizesOf(const TokenBatch& batch) {
-    return {batch.tokens(), batch.sequences(), std::int64_t(batch.places.size())};
-  }
-
-  // The inputs as they are, checked: what is out of bounds would be read from memory.
   TokenBatch BatchOf(std::span<const ConstTensor> in) const {
-    TROOP_CHECK(in.size() >= 4, "{} inputs", in.size());
-    TokenBatch batch{.ids = Numbers(in[0]), .starts = Numbers(in[1]), .types = Numbers(in[2])};
-    if (!in[3].empty()) {
-      const auto words = in[3].as<std::uint32_t>();
-      static_assert(sizeof(DropoutKey) == 4 * sizeof(std::uint32_t));
-      batch.dropout = {reinterpret_cast<const DropoutKey*>(words.data()), words.size() / 4};
-    }
-    if (in.size() > 4) batch.places = Numbers(in[4]);
-    const Status status = CheckTokens(options_.config, batch);
-    TROOP_CHECK(status.ok(), "{}", status.ToString());
-    return batch;
+    const TransformerConfig& config = options_.config;
+    return TokenBatchOf(in, {config.vocabulary, config.token_types, config.positions});
   }
 
-  Params ParamsOf(const StepContext& context) const {
+  Params StepParams(const StepContext& context) const {
     const TensorPlace place = context.tensor == nullptr ? TensorPlace() : context.tensor->place();
     TROOP_CHECK(place == options_.tensor, "rank {} of {} steps a module of rank {} of {}",
                 place.rank, place.ranks, options_.tensor.rank, options_.tensor.ranks);
-    const auto* const packed = static_cast<const TransformerPacked*>(context.packed);
-    return {context.value.data(), context.gradient.empty() ? nullptr : context.gradient.data(),
-            packed == nullptr ? DType::kF32 : packed->compute, context.tensor};
-  }
-
-  // What f takes of an arena, in bytes.
-  template <class F>
-  static std::size_t Measure(F f) {
-    constexpr std::size_t kPlenty = std::size_t{1} << 62;
-    // Addresses alone: nothing is read or written.
-    Arena arena({reinterpret_cast<std::byte*>(kAlignment), kPlenty});
-    f(arena);
-    return kPlenty - arena.rest().size();
+    return ParamsOf(context);
   }
 
   // What a forward keeps of its layers' uses: everything; outputs alone, and the rest of the last
@@ -201,7 +142,7 @@ class Transformer final : public Module {
     if (!trains) return Keep::kLast;
     return options_.recompute ? Keep::kOutputs : Keep::kAll;
   }
-  Kept TakeKept(Arena& arena, const Sizes& sizes, Keep keep) const {
+  Kept TakeKept(Arena& arena, const TokenSizes& sizes, Keep keep) const {
     Kept kept;
     kept.embedding = embedding_.TakeKept(arena, sizes.tokens);
     const std::int64_t uses = options_.config.layers;
@@ -220,7 +161,7 @@ class Transformer final : public Module {
   static const EncoderLayer::Kept& KeptOf(const Kept& kept, std::int64_t use) {
     return kept.layers[std::size_t(use) % kept.layers.size()];
   }
-  Scratch TakeScratch(Arena& arena, const Sizes& sizes) const {
+  Scratch TakeScratch(Arena& arena, const TokenSizes& sizes) const {
     const std::int64_t longest = std::min(sizes.tokens, options_.config.positions);
     Scratch scratch;
     scratch.layer = layers_[0].TakeScratch(arena, sizes.tokens, longest);
@@ -232,14 +173,6 @@ class Transformer final : public Module {
   std::int64_t LayerIndex(std::int64_t use) const { return layers_.size() == 1 ? 0 : use; }
   const EncoderLayer& LayerOf(std::int64_t use) const {
     return layers_[std::size_t(LayerIndex(use))];
-  }
-  void ClearGradient(std::span<float> gradient) const {
-    for (const ParamSpec& spec : params_)
-      std::ranges::fill(
-          gradient.subspan(std::size_t(spec.offset), std::size_t(spec.shape.elements())), 0.0f);
-  }
-  static void Tell(const StepContext& context, std::int64_t from) {
-    if (context.watch != nullptr) context.watch->GradientReady(from);
   }
 
   const TransformerOptions options_;
@@ -265,14 +198,14 @@ TransformerConfig AlbertBase() {
 }
 
 Status CheckTransformer(const TransformerConfig& c) {
-  TROOP_RETURN_IF_ERROR(CheckSize("vocabulary", c.vocabulary));
-  TROOP_RETURN_IF_ERROR(CheckSize("hidden size", c.hidden));
-  TROOP_RETURN_IF_ERROR(CheckSize("embedding size", c.embedding));
-  TROOP_RETURN_IF_ERROR(CheckSize("intermediate size", c.intermediate));
-  TROOP_RETURN_IF_ERROR(CheckSize("number of layers", c.layers, 1024));
-  TROOP_RETURN_IF_ERROR(CheckSize("number of heads", c.heads));
-  TROOP_RETURN_IF_ERROR(CheckSize("number of positions", c.positions));
-  TROOP_RETURN_IF_ERROR(CheckSize("number of token types", c.token_types));
+  TROOP_RETURN_IF_ERROR(CheckSize(kName, "vocabulary", c.vocabulary));
+  TROOP_RETURN_IF_ERROR(CheckSize(kName, "hidden size", c.hidden));
+  TROOP_RETURN_IF_ERROR(CheckSize(kName, "embedding size", c.embedding));
+  TROOP_RETURN_IF_ERROR(CheckSize(kName, "intermediate size", c.intermediate));
+  TROOP_RETURN_IF_ERROR(CheckSize(kName, "number of layers", c.layers, 1024));
+  TROOP_RETURN_IF_ERROR(CheckSize(kName, "number of heads", c.heads));
+  TROOP_RETURN_IF_ERROR(CheckSize(kName, "number of positions", c.positions));
+  TROOP_RETURN_IF_ERROR(CheckSize(kName, "number of token types", c.token_types));
   if (c.hidden % c.heads != 0 || c.hidden % kParamAlignment != 0)
     return InvalidArgument(
         "a transformer's hidden size = {}: needs a multiple of {} and of its {} "
@@ -285,20 +218,19 @@ Status CheckTransformer(const TransformerConfig& c) {
     return InvalidArgument("a layer norm's epsilon = {}: needs > 0", c.epsilon);
   if (!(c.deviation >= 0 && std::isfinite(c.deviation)))
     return InvalidArgument("a deviation of initial weights = {}: needs >= 0", c.deviation);
-  TROOP_RETURN_IF_ERROR(CheckRate("hidden_dropout", c.hidden_dropout));
-  TROOP_RETURN_IF_ERROR(CheckRate("attention_dropout", c.attention_dropout));
-  return CheckRate("classifier_dropout", c.classifier_dropout);
+  TROOP_RETURN_IF_ERROR(CheckRate(kName, "hidden_dropout", c.hidden_dropout));
+  TROOP_RETURN_IF_ERROR(CheckRate(kName, "attention_dropout", c.attention_dropout));
+  return CheckRate(kName, "classifier_dropout", c.classifier_dropout);
 }
 
-Status CheckTokens(const TransformerConfig& config, const TokenBatch& batch) {
+Status CheckTokens(const TokenBounds& bounds, const TokenBatch& batch) {
   if (batch.starts.size() < 2 || batch.starts.front() != 0 || batch.starts.back() != batch.tokens())
     return InvalidArgument("{} starts of sequences that don't lead from 0 to {} tokens",
                            batch.starts.size(), batch.tokens());
   for (std::size_t s = 0; s + 1 < batch.starts.size(); ++s) {
     const std::int64_t length = std::int64_t(batch.starts[s + 1]) - batch.starts[s];
-    if (length < 1 || length > config.positions)
-      return InvalidArgument("sequence {} has {} tokens: needs 1 to {}", s, length,
-                             config.positions);
+    if (length < 1 || length > bounds.length)
+      return InvalidArgument("sequence {} has {} tokens: needs 1 to {}", s, length, bounds.length);
   }
   const auto check = [](const char* what, std::span<const std::int32_t> numbers,
                         std::int64_t end) -> Status {
@@ -308,8 +240,8 @@ Status CheckTokens(const TransformerConfig& config, const TokenBatch& batch) {
     }
     return Status::Ok();
   };
-  TROOP_RETURN_IF_ERROR(check("token", batch.ids, config.vocabulary));
-  TROOP_RETURN_IF_ERROR(check("type", batch.types, config.token_types));
+  TROOP_RETURN_IF_ERROR(check("token", batch.ids, bounds.vocabulary));
+  TROOP_RETURN_IF_ERROR(check("type", batch.types, bounds.token_types));
   TROOP_RETURN_IF_ERROR(check("place", batch.places, batch.tokens()));
   if (!batch.types.empty() && batch.types.size() != batch.ids.size())
     return InvalidArgument("{} types of {} tokens", batch.types.size(), batch.ids.size());
@@ -341,7 +273,7 @@ TensorTraffic StepTraffic(const TransformerOptions& options, std::int64_t tokens
 Result<std::unique_ptr<Module>> MakeTransformer(const TransformerOptions& options) {
   TROOP_RETURN_IF_ERROR(CheckTransformer(options.config));
   if (options.head == TransformerHead::kClassifier)
-    TROOP_RETURN_IF_ERROR(CheckSize("number of classes", options.classes));
+    TROOP_RETURN_IF_ERROR(CheckSize(kName, "number of classes", options.classes));
   TROOP_RETURN_IF_ERROR(CheckPlace(options));
   return std::unique_ptr<Module>(std::make_unique<Transformer>(options));
 }

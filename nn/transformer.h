@@ -72,9 +72,16 @@ struct TokenBatch {
   std::int64_t tokens() const { return std::int64_t(ids.size()); }
   std::int64_t sequences() const { return std::int64_t(starts.size()) - 1; }
 };
+// How many there may be of what a batch's numbers name, and the longest sequence.
+struct TokenBounds {
+  std::int64_t vocabulary = 0, token_types = 0, length = 0;
+};
 // Whether every number is within its bounds; Forward insists on it. Errors: kInvalidArgument, with
 // the first that is not. O(T + M).
-Status CheckTokens(const TransformerConfig& config, const TokenBatch& batch);
+Status CheckTokens(const TokenBounds& bounds, const TokenBatch& batch);
+inline Status CheckTokens(const TransformerConfig& config, const TokenBatch& batch) {
+  return CheckTokens({config.vocabulary, config.token_types, config.positions}, batch);
+}
 
 // Output: see TransformerHead, f32. Precision::kBF16 rounds the operands of products, on any
 // machine (MatMulBF16); all else, sums and weights are f32. Parameters lie in the order of use, so

@@ -11,16 +11,68 @@ const TransformerKernels& Kernels() {
   return kernels;
 }
 
-// x [n] times the factors of the elements from 0 on.
-void Drop(const DropoutSite& site, float rate, std::int64_t n, float* x, float* scratch) {
-  for (std::int64_t i = 0; i < n; i += kDropScratch) {
-    const std::int64_t count = std::min(kDropScratch, n - i);
-    DropoutFactors(site, rate, i, count, scratch);
-    Kernels().multiply(count, x + i, scratch, x + i);
-  }
+std::span<const std::int32_t> Numbers(const ConstTensor& tensor) {
+  return tensor.empty() ? std::span<const std::int32_t>() : tensor.as<std::int32_t>();
 }
 
 }  // namespace
+
+Status CheckSize(const char* model, const char* name, std::int64_t value, std::int64_t most) {
+  if (value >= 1 && value <= most) return Status::Ok();
+  return InvalidArgument("{}'s {} = {}: needs 1 to {}", model, name, value, most);
+}
+
+Status CheckRate(const char* model, const char* name, float value) {
+  if (value >= 0 && value < 1) return Status::Ok();
+  return InvalidArgument("{}'s {} = {}: needs 0 <= {} < 1", model, name, value, name);
+}
+
+Result<TokenSizes> CheckTokenInputs(std::span<const TensorSpec> in, bool places) {
+  if (in.size() != (places ? 5 : 4))
+    return InvalidArgument("a batch of tokens is {} inputs, not {}", places ? 5 : 4, in.size());
+  for (const std::size_t i : {0, 1, 4}) {
+    if (i < in.size() && (in[i].dtype != DType::kI32 || in[i].shape.rank() != 1))
+      return InvalidArgument("input {} of tokens is i32[n], not {}", i, in[i].ToString());
+  }
+  const TokenSizes sizes{in[0].shape[0], in[1].shape[0] - 1, places ? in[4].shape[0] : 0};
+  if (sizes.sequences < 1 || sizes.tokens < sizes.sequences || sizes.tokens > kTokensMax)
+    return InvalidArgument("{} sequences of {} tokens in all", sizes.sequences, sizes.tokens);
+  return sizes;
+}
+
+TokenSizes SizesOf(const TokenBatch& batch) {
+  return {batch.tokens(), batch.sequences(), std::int64_t(batch.places.size())};
+}
+
+TokenBatch TokenBatchOf(std::span<const ConstTensor> in, const TokenBounds& bounds) {
+  TROOP_CHECK(in.size() >= 4, "{} inputs", in.size());
+  TokenBatch batch{.ids = Numbers(in[0]), .starts = Numbers(in[1]), .types = Numbers(in[2])};
+  if (!in[3].empty()) {
+    const auto words = in[3].as<std::uint32_t>();
+    static_assert(sizeof(DropoutKey) == 4 * sizeof(std::uint32_t));
+    batch.dropout = {reinterpret_cast<const DropoutKey*>(words.data()), words.size() / 4};
+  }
+  if (in.size() > 4) batch.places = Numbers(in[4]);
+  const Status status = CheckTokens(bounds, batch);
+  TROOP_CHECK(status.ok(), "{}", status.ToString());
+  return batch;
+}
+
+void ClearGradient(std::span<const ParamSpec> params, std::span<float> gradient) {
+  for (const ParamSpec& spec : params)
+    std::ranges::fill(
+        gradient.subspan(std::size_t(spec.offset), std::size_t(spec.shape.elements())), 0.0f);
+}
+
+Params ParamsOf(const StepContext& context) {
+  const auto* const packed = static_cast<const ComputePacked*>(context.packed);
+  return {context.value.data(), context.gradient.empty() ? nullptr : context.gradient.data(),
+          packed == nullptr ? DType::kF32 : packed->compute, context.tensor};
+}
+
+void TellReady(const StepContext& context, std::int64_t from) {
+  if (context.watch != nullptr) context.watch->GradientReady(from);
+}
 
 std::int64_t ParamLayout::Add(const std::string& name, const Shape& shape, ParamSpec::Init init,
                               const Slice& slice) {
@@ -98,12 +150,21 @@ void NormPart::Backward(const Params& params, std::int64_t rows, const Kept& kep
                                 wanted ? params.gradient + beta : scratch + n);
 }
 
+void Drop(const DropoutSite& site, float rate, std::int64_t first, std::int64_t n, float* x,
+          float* scratch) {
+  for (std::int64_t i = 0; i < n; i += kDropScratch) {
+    const std::int64_t count = std::min(kDropScratch, n - i);
+    DropoutFactors(site, rate, first + i, count, scratch);
+    Kernels().multiply(count, x + i, scratch, x + i);
+  }
+}
+
 void DropTokens(const TokenBatch& batch, std::uint32_t site, float rate, std::int64_t width,
                 float* x, float* scratch) {
   if (batch.dropout.empty() || rate == 0) return;
   for (std::size_t s = 0; s + 1 < batch.starts.size(); ++s) {
     const std::int64_t first = batch.starts[s], count = batch.starts[s + 1] - first;
-    Drop({batch.dropout[s], site}, rate, count * width, x + first * width, scratch);
+    Drop({batch.dropout[s], site}, rate, 0, count * width, x + first * width, scratch);
   }
 }
 
@@ -111,7 +172,7 @@ void DropSequences(const TokenBatch& batch, std::uint32_t site, float rate, std:
                    float* x, float* scratch) {
   if (batch.dropout.empty() || rate == 0) return;
   for (std::size_t s = 0; s + 1 < batch.starts.size(); ++s)
-    Drop({batch.dropout[s], site}, rate, width, x + std::int64_t(s) * width, scratch);
+    Drop({batch.dropout[s], site}, rate, 0, width, x + std::int64_t(s) * width, scratch);
 }
 
 }  // namespace troop

@@ -9,9 +9,41 @@
 #include "nn/arena.h"
 #include "nn/transformer.h"
 
-// What the parts of a transformer share: where parameters lie, and the steps that all parts take.
-// All on borrowed memory of the caller's; f32.
+// What the parts of a transformer, and of other models of tokens, share: their inputs, where
+// parameters lie, and the steps that all parts take. All on borrowed memory of the caller's; f32.
 namespace troop {
+
+// Sizes that keep every product of three of them far from overflow.
+inline constexpr std::int64_t kSizeMax = 1 << 20;
+inline constexpr std::int64_t kTokensMax = 1 << 24;
+
+// Errors: kInvalidArgument: "a transformer's hidden size = 0: needs 1 to 1048576".
+Status CheckSize(const char* model, const char* name, std::int64_t value,
+                 std::int64_t most = kSizeMax);
+Status CheckRate(const char* model, const char* name, float value);  // 0 <= value < 1
+
+// What MakePlan learns of a batch of tokens (nn/transformer.h), and Forward reads of it.
+struct TokenSizes {
+  std::int64_t tokens = 0, sequences = 0, places = 0;
+};
+// `places`: whether they are among the inputs. Errors: kInvalidArgument.
+Result<TokenSizes> CheckTokenInputs(std::span<const TensorSpec> in, bool places);
+TokenSizes SizesOf(const TokenBatch& batch);
+// The inputs as they are. What is out of bounds would be read from memory, so it aborts.
+TokenBatch TokenBatchOf(std::span<const ConstTensor> in, const TokenBounds& bounds);
+
+// Zeros for the gradients of `params`, and not for what is between them.
+void ClearGradient(std::span<const ParamSpec> params, std::span<float> gradient);
+
+// What f takes of an arena, in bytes.
+template <class F>
+std::size_t BytesTaken(F f) {
+  constexpr std::size_t kPlenty = std::size_t{1} << 62;
+  // Addresses alone: nothing is read or written.
+  Arena arena({reinterpret_cast<std::byte*>(kAlignment), kPlenty});
+  f(arena);
+  return kPlenty - arena.rest().size();
+}
 
 // Lays parameters out one after the other.
 class ParamLayout {
@@ -26,6 +58,13 @@ class ParamLayout {
   }
   std::int64_t Gamma(const std::string& name, std::int64_t n) {
     return Add(name, {n}, ParamSpec::Init::kOnes, {});
+  }
+  // U(±1/sqrt(fan_in)); decays where it is a matrix.
+  std::int64_t Uniform(const std::string& name, const Shape& shape, std::int64_t fan_in) {
+    const std::int64_t offset = Add(name, shape, ParamSpec::Init::kUniformFanIn, {});
+    specs_.back().fan_in = fan_in;
+    specs_.back().decays = shape.rank() == 2;
+    return offset;
   }
   std::int64_t end() const { return end_; }
   std::vector<ParamSpec> Take() && { return std::move(specs_); }
@@ -68,6 +107,15 @@ struct Params {
   bool first_rank() const { return tensor == nullptr || tensor->place().rank == 0; }
 };
 
+// All that is packed: which precision products are computed in. Weights are taken as they lie.
+struct ComputePacked final : Packed {
+  explicit ComputePacked(DType dtype) : compute(dtype) {}
+  const DType compute;
+};
+// REQUIRES: context.packed, where there is one, is a ComputePacked.
+Params ParamsOf(const StepContext& context);
+void TellReady(const StepContext& context, std::int64_t from);  // to context.watch, if any
+
 // y [rows, out] = x [rows, in] · wᵀ + b. A rank that has some of the outputs ("column parallel",
 // Shoeybi et al. 2019, sec. 3) takes all of x, and the gradients of x are added up over the ranks;
 // one that has some of the inputs ("row parallel") gives all of y, the ranks' sum, and b is whole.
@@ -108,9 +156,16 @@ struct NormPart {
 inline float* TakeFloats(Arena& arena, std::int64_t n) {
   return reinterpret_cast<float*>(arena.Take(std::size_t(n) * sizeof(float)).data());
 }
+inline std::span<std::int32_t> TakeInts(Arena& arena, std::int64_t n) {
+  const auto bytes = arena.Take(std::size_t(n) * sizeof(std::int32_t));
+  return {reinterpret_cast<std::int32_t*>(bytes.data()), std::size_t(n)};
+}
 
 // Floats that Drop computes factors in.
 inline constexpr std::int64_t kDropScratch = 4096;
+// x [n] times the factors of the elements from `first` on.
+void Drop(const DropoutSite& site, float rate, std::int64_t first, std::int64_t n, float* x,
+          float* scratch);
 // x [T, width] times the factors of `site`, each sequence's counted from its first token.
 void DropTokens(const TokenBatch& batch, std::uint32_t site, float rate, std::int64_t width,
                 float* x, float* scratch);

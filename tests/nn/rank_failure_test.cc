@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
+#include <latch>
 
 #include "tests/nn/tensor_ranks.h"
 
@@ -76,16 +76,34 @@ TEST(RankFailureTest, RanksOfDifferentBatchesEndWithAnError) {
   });
 }
 
+// One that fails by itself, here by more open works than there may be, tells the others.
+TEST(RankFailureTest, ARankThatCannotStartAnOperationEndsTheStepOnAll) {
+  SimGroup sim({.size = 2, .timeout = Seconds(20)});
+  const Ranks ranks = SimRanks(2, &sim);
+  RunRanks(2, [&](int rank) {
+    Collective& collective = *ranks[std::size_t(rank)];
+    Tensor word(DType::kI32, {1});
+    for (std::size_t i = 0; rank == 0 && i < kWorksMax; ++i)
+      ASSERT_TRUE(collective.Start({.kind = OpKind::kReceive, .peer = 1}, {}, word).ok());
+    TensorRank mine(Options(), &collective);
+    Forward(mine, Batch({5, 20}));
+    EXPECT_EQ(mine.group.status().code(), Code::kResourceExhausted);
+    EXPECT_THAT(mine.group.status().message(), HasSubstr("1024 works are open"));
+  });
+}
+
 // Over sockets and over shared memory; the same module then goes on in a group that is made anew.
 TEST(RankFailureTest, ARankThatIsGoneEndsTheStepAndARebuiltGroupGoesOn) {
   const Batch batch({5, 20});
   for (const auto path : {GroupOptions::Path::kTcp, GroupOptions::Path::kShm}) {
     Ranks ranks = MakeSocketRanks(3, {.path = path, .timeout = Seconds(60)});
     Ranks again = MakeSocketRanks(3, {.group = "again", .epoch = 1, .path = path});
+    std::latch forward(3);
     RunRanks(3, [&](int rank) {
       TensorRank mine(Options(), ranks[std::size_t(rank)].get());
       Forward(mine, batch);
-      ASSERT_TRUE(mine.group.status().ok());
+      EXPECT_TRUE(mine.group.status().ok());
+      forward.arrive_and_wait();
       const std::vector<float> logits(mine.bench.out.as<float>().begin(),
                                       mine.bench.out.as<float>().end());
       if (rank == 2) {

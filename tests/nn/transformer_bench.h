@@ -16,13 +16,15 @@
 
 namespace troop::testing {
 
-inline std::string ReadFixture(const std::string& name) {
-  std::ifstream file(TROOP_SOURCE_DIR "/tests/fixtures/transformers/" + name, std::ios::binary);
+inline std::string ReadFixture(const std::string& name,
+                               const std::string& folder = "transformers/") {
+  std::ifstream file(TROOP_SOURCE_DIR "/tests/fixtures/" + folder + name, std::ios::binary);
   EXPECT_TRUE(file.good()) << name;
   return {std::istreambuf_iterator<char>(file), {}};
 }
-inline TensorFile ReadTensors(const std::string& name) {
-  auto file = DecodeSafetensors(Buffer::Copy(ReadFixture(name)));
+inline TensorFile ReadTensors(const std::string& name,
+                              const std::string& folder = "transformers/") {
+  auto file = DecodeSafetensors(Buffer::Copy(ReadFixture(name, folder)));
   EXPECT_TRUE(file.ok()) << file.status().ToString();
   return *std::move(file);
 }
@@ -45,10 +47,9 @@ inline TransformerConfig TinyTransformer(TransformerConfig::Family family, float
           .deviation = 0.2f};
 }
 
-// Some sequences of random tokens.
-struct Batch {
-  explicit Batch(std::vector<std::int32_t> lengths, std::uint64_t first_sample = 0) {
-    Rng rng({3, Purpose::kTest, first_sample});
+// Some sequences of tokens of 40 and two types, with a dropout key each.
+struct TokensByChance {
+  explicit TokensByChance(std::vector<std::int32_t> lengths, std::uint64_t first_sample = 0) {
     for (const std::int32_t length : lengths) {
       const std::uint64_t sample = first_sample + starts.size() - 1;
       for (std::int32_t i = 0; i < length; ++i) {
@@ -76,12 +77,11 @@ Tensor TensorOf(std::span<const T> values) {
   return tensor;
 }
 
-// A transformer with everything that a step needs.
-class TransformerBench {
+// A model of tokens with everything that a step needs.
+class TokenBench {
  public:
-  explicit TransformerBench(const TransformerOptions& options,
-                            Precision precision = Precision::kF32)
-      : options_(options), module(*MakeTransformer(options)) {
+  TokenBench(std::unique_ptr<Module> model, bool places, Precision precision = Precision::kF32)
+      : places_(places), module(std::move(model)) {
     packed_ = module->MakePacked(precision);
     value.resize(std::size_t(ParameterCount(*module)));
     InitParameters(*module, 1, value);
@@ -95,7 +95,7 @@ class TransformerBench {
       std::memcpy(keys.bytes().data(), batch.dropout.data(), keys.bytes().size());
       inputs[3] = keys;
     }
-    if (options_.head == TransformerHead::kMaskedLm) inputs.push_back(TensorOf(batch.places));
+    if (places_) inputs.push_back(TensorOf(batch.places));
     std::vector<TensorSpec> specs;
     for (const ConstTensor& input : inputs) specs.push_back(input.spec());
     const auto made = module->MakePlan(specs);
@@ -147,7 +147,7 @@ class TransformerBench {
     return buffer;
   }
 
-  const TransformerOptions options_;
+  const bool places_;
   MutableBuffer cache_, workspace_;
   std::unique_ptr<Packed> packed_;
 
@@ -157,6 +157,14 @@ class TransformerBench {
   std::vector<float> value, gradient;
   std::vector<ConstTensor> inputs;
   Tensor out;
+};
+
+class TransformerBench : public TokenBench {
+ public:
+  explicit TransformerBench(const TransformerOptions& options,
+                            Precision precision = Precision::kF32)
+      : TokenBench(*MakeTransformer(options), options.head == TransformerHead::kMaskedLm,
+                   precision) {}
 };
 
 }  // namespace troop::testing

@@ -14,6 +14,7 @@ namespace {
 
 using testing::Batch;
 using ::testing::HasSubstr;
+using Batch = testing::TokensByChance;
 using testing::ReadFixture;
 using testing::ReadTensors;
 using testing::TinyTransformer;

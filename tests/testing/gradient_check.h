@@ -19,21 +19,13 @@ class ModuleBench {
  public:
   ModuleBench(const Module& module, const TensorSpec& in, Precision precision,
               std::uint64_t seed = 1)
-      : module_(module), input(in.dtype, in.shape), rng_({seed, Purpose::kTest}) {
-    auto made = module.MakePlan({&in, 1});
-    EXPECT_TRUE(made.ok()) << made.status().ToString();
-    plan = *made;
-    value.resize(std::size_t(ParameterCount(module)));
-    InitParameters(module, seed, value);
-    gradient.assign(value.size(), 0.0f);
-    output = Tensor(plan.out[0].dtype, plan.out[0].shape);
-    direction = Tensor(plan.out[0].dtype, plan.out[0].shape);
-    cache_ = MutableBuffer(plan.cache_bytes);
-    workspace_ = MutableBuffer(plan.workspace_bytes);
-    packed = module.MakePacked(precision);
-    for (float& c : direction.as<float>()) c = float(rng_.Normal());
+      : ModuleBench(module, Tensor(in.dtype, in.shape), {}, precision, seed) {
     FillInput();
   }
+  // Inputs as given, of which none has a gradient.
+  ModuleBench(const Module& module, std::vector<ConstTensor> inputs, Precision precision,
+              std::uint64_t seed = 1)
+      : ModuleBench(module, Tensor(), std::move(inputs), precision, seed) {}
 
   // Packs the value as it is now and runs Forward.
   double Loss(bool keep = true) {
@@ -41,8 +33,7 @@ class ModuleBench {
     return Rerun(keep);
   }
   double Rerun(bool keep = true) {
-    const ConstTensor in = input;
-    module_.Forward(Context(), {&in, 1}, {&output, 1}, keep ? cache_.bytes() : Cache{});
+    module_.Forward(Context(), Inputs(), {&output, 1}, keep ? cache_.bytes() : Cache{});
     double sum = 0;
     for (std::int64_t i = 0; i < output.elements(); ++i)
       sum += double(output.data<float>()[i]) * double(direction.data<float>()[i]);
@@ -50,11 +41,11 @@ class ModuleBench {
   }
   // REQUIRES: Loss(true) before.
   void Backward(const Tensor& din = {}, bool accumulate = true) {
-    const ConstTensor in = input, dout = direction;
+    const ConstTensor dout = direction;
     StepContext context = Context();
     context.gradient = gradient;
     context.accumulate = accumulate;
-    module_.Backward(context, {&in, 1}, {&dout, 1}, cache_.bytes(), {&din, 1});
+    module_.Backward(context, Inputs(), {&dout, 1}, cache_.bytes(), {&din, 1});
   }
 
   StepContext Context() {
@@ -68,6 +59,30 @@ class ModuleBench {
   std::unique_ptr<Packed> packed;
 
  private:
+  ModuleBench(const Module& module, Tensor in, std::vector<ConstTensor> given, Precision precision,
+              std::uint64_t seed)
+      : module_(module),
+        input(std::move(in)),
+        given_(std::move(given)),
+        rng_({seed, Purpose::kTest}) {
+    std::vector<TensorSpec> specs;
+    for (const ConstTensor& tensor : Inputs()) specs.push_back(tensor.spec());
+    auto made = module.MakePlan(specs);
+    EXPECT_TRUE(made.ok()) << made.status().ToString();
+    plan = *made;
+    value.resize(std::size_t(ParameterCount(module)));
+    InitParameters(module, seed, value);
+    gradient.assign(value.size(), 0.0f);
+    output = Tensor(plan.out[0].dtype, plan.out[0].shape);
+    direction = Tensor(plan.out[0].dtype, plan.out[0].shape);
+    cache_ = MutableBuffer(plan.cache_bytes);
+    workspace_ = MutableBuffer(plan.workspace_bytes);
+    packed = module.MakePacked(precision);
+    for (float& c : direction.as<float>()) c = float(rng_.Normal());
+  }
+  std::vector<ConstTensor> Inputs() const {
+    return given_.empty() ? std::vector<ConstTensor>{input} : given_;
+  }
   void FillInput() {
     if (input.dtype() == DType::kU8) {
       for (auto& x : input.as<std::uint8_t>()) x = std::uint8_t(rng_.Below(256));
@@ -76,6 +91,7 @@ class ModuleBench {
     }
   }
 
+  const std::vector<ConstTensor> given_;  // empty: `input` it is
   Rng rng_;
   MutableBuffer cache_, workspace_;
 };
@@ -126,7 +142,17 @@ inline void ExpectDirectionalDerivative(ModuleBench& bench, std::span<float> at,
   bench.Loss(true);
 }
 
-// Every parameter tensor, all at once too, and the input when it is f32 and `input_gradient`.
+inline void ExpectParameterGradients(ModuleBench& bench, Rng& rng,
+                                     const GradientCheckOptions& options) {
+  for (const ParamSpec& spec : bench.module_.params()) {
+    const auto first = std::size_t(spec.offset), count = std::size_t(spec.shape.elements());
+    ExpectDirectionalDerivative(bench, std::span(bench.value).subspan(first, count),
+                                std::span(bench.gradient).subspan(first, count), rng, options,
+                                spec.name);
+  }
+}
+
+// Every parameter tensor, and the input when it is f32 and `input_gradient`.
 inline void CheckGradients(const Module& module, const TensorSpec& in, bool input_gradient = true,
                            const GradientCheckOptions& options = {}) {
   ModuleBench bench(module, in, Precision::kF32);
@@ -134,15 +160,19 @@ inline void CheckGradients(const Module& module, const TensorSpec& in, bool inpu
   Tensor din = input_gradient ? Tensor(DType::kF32, in.shape) : Tensor();
   bench.Loss(true);
   bench.Backward(din);
-  for (const ParamSpec& spec : module.params()) {
-    const auto first = std::size_t(spec.offset), count = std::size_t(spec.shape.elements());
-    ExpectDirectionalDerivative(bench, std::span(bench.value).subspan(first, count),
-                                std::span(bench.gradient).subspan(first, count), rng, options,
-                                spec.name);
-  }
+  ExpectParameterGradients(bench, rng, options);
   if (input_gradient)
     ExpectDirectionalDerivative(bench, bench.input.as<float>(), din.as<float>(), rng, options,
                                 "input");
+}
+// The parameters' gradients for inputs that have none.
+inline void CheckGradients(const Module& module, std::vector<ConstTensor> inputs,
+                           const GradientCheckOptions& options = {}) {
+  ModuleBench bench(module, std::move(inputs), Precision::kF32);
+  Rng rng({2, Purpose::kTest});
+  bench.Loss(true);
+  bench.Backward();
+  ExpectParameterGradients(bench, rng, options);
 }
 
 }  // namespace troop::testing

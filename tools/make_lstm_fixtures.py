@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Writes what PyTorch's nn.LSTM computes to tests/fixtures/lstm.
+
+    pip install torch==2.15.0 safetensors==0.8.0
+    tools/make_lstm_fixtures.py
+
+`one_layer.safetensors` and `two_layers.safetensors` hold a tiny text classifier of random weights
+(bf16 numbers) and what it makes of a packed batch of unequal lengths, computed in f64:
+
+    NAME                   the parameter NAME, bf16
+    ids, starts, labels    i32: tokens, where sequences begin, classes
+    logits, loss           [B, classes], [1]: mean cross entropy, without dropout
+    gradient.NAME          of the loss, by the parameter NAME
+"""
+
+import pathlib
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
+
+FOLDER = pathlib.Path(__file__).resolve().parent.parent / "tests/fixtures/lstm"
+LENGTHS = (4, 1, 7, 7, 2)
+VOCABULARY, EMBEDDING, HIDDEN, ATTENTION, CLASSES = 20, 6, 5, 4, 3
+
+
+class Classifier(nn.Module):
+    def __init__(self, layers):
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, EMBEDDING)
+        self.lstm = nn.LSTM(EMBEDDING, HIDDEN, layers, batch_first=True, bidirectional=True)
+        self.attention = nn.Linear(2 * HIDDEN, ATTENTION)
+        self.score = nn.Linear(ATTENTION, 1, bias=False)
+        self.classifier = nn.Linear(2 * HIDDEN, CLASSES)
+
+    def forward(self, sequences):
+        packed = pack_sequence([self.embedding(ids) for ids in sequences], enforce_sorted=False)
+        states, lengths = pad_packed_sequence(self.lstm(packed)[0], batch_first=True)
+        scores = self.score(torch.tanh(self.attention(states))).squeeze(-1)
+        absent = torch.arange(states.shape[1])[None, :] >= lengths[:, None]
+        weights = torch.softmax(scores.masked_fill(absent, -torch.inf), dim=1)
+        return self.classifier((weights[:, :, None] * states).sum(1))
+
+
+def make(name, layers):
+    torch.manual_seed(30 + layers)
+    model = Classifier(layers).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_((0.5 * torch.randn(parameter.shape)).to(torch.bfloat16))
+    sequences = [torch.randint(0, VOCABULARY, (length,)) for length in LENGTHS]
+    labels = torch.randint(0, CLASSES, (len(LENGTHS),))
+    logits = model(sequences)
+    loss = nn.functional.cross_entropy(logits, labels)
+    loss.backward()
+    out = {"ids": torch.cat(sequences).int(), "labels": labels.int(),
+           "starts": torch.tensor([sum(LENGTHS[:i]) for i in range(len(LENGTHS) + 1)]).int(),
+           "logits": logits.detach().float(), "loss": loss.detach().float().reshape(1)}
+    for parameter_name, parameter in model.named_parameters():
+        out[parameter_name] = parameter.detach().to(torch.bfloat16)
+        out["gradient." + parameter_name] = parameter.grad.float()
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    save_file({key: tensor.contiguous() for key, tensor in out.items()},
+              FOLDER / f"{name}.safetensors")
+
+
+def main():
+    make("one_layer", 1)
+    make("two_layers", 2)
+
+
+if __name__ == "__main__":
+    main()
