@@ -10,6 +10,7 @@
 #include "apps/host.h"
 #include "apps/machine.h"
 #include "apps/plot_command.h"
+#include "apps/predict.h"
 #include "apps/replay_command.h"
 #include "apps/role_node.h"
 #include "apps/run_folder.h"
@@ -177,6 +178,7 @@ struct Arguments {
   SweepOptions sweep;
   PlotOptions plot;
   TokenizeOptions tokenize;
+  PredictOptions predict;
 };
 
 void AddSweepCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
@@ -297,6 +299,18 @@ void AddTokenize(CLI::App* app, TokenizeOptions* a, std::function<int()>* chosen
   tokenize->callback([a, chosen] { *chosen = [a] { return Tokenize(*a); }; });
 }
 
+void AddPredict(CLI::App* app, PredictOptions* a, std::function<int()>* chosen) {
+  CLI::App* predict = app->add_subcommand("predict", "the sentiment of texts, by a trained model");
+  predict
+      ->add_option("checkpoint", a->path,
+                   "a run's folder (newest checkpoint), one of its checkpoints, or a folder of "
+                   "Hugging Face files with the vocabulary")
+      ->required();
+  predict->add_option("text", a->texts, "one or more; none: a text a line from standard input");
+  predict->add_flag("--json", a->json, "a line of JSON a text");
+  predict->callback([a, chosen] { *chosen = [a] { return Predict(*a); }; });
+}
+
 void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   CLI::App* train = app->add_subcommand("train", "start the fleet of a config on this machine");
   train->add_option("config", a->train.config, "a TOML file, such as configs/apex_cartpole.toml")
@@ -314,6 +328,7 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   AddEnvCommands(app, &a->env, chosen);
   AddCheck(app, &a->sync, chosen);
   AddTokenize(app, &a->tokenize, chosen);
+  AddPredict(app, &a->predict, chosen);
   CLI::App* replay = app->add_subcommand("replay", "serve a replay by itself, until SIGTERM");
   replay->add_option("config", a->train.config, "a TOML file: replay.tables, replay.listen")
       ->required();

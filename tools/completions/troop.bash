@@ -20,7 +20,7 @@ _troop_configs() {
 
 _troop() {
   local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}
-  local commands='train sweep eval play plot resume scale status role config env env-check bench check tokenize'
+  local commands='train sweep eval play plot resume scale status role config env env-check bench check tokenize predict'
   local command='' flags='' arguments=0 i group=''
   COMPREPLY=()
   # "key=value" arrives as three words, because = separates words.
@@ -69,6 +69,7 @@ _troop() {
     play) flags='--episodes --epsilon --seed --gif --png --fps --help' ;;
     role) flags='--index --coordinator --dead-after --help' ;;
     tokenize) flags='--vocab --cased --json --help' ;;
+    predict) flags='--json --help' ;;
     config) flags='--check --keys --markdown --help' ;;
     *) return ;;
   esac
@@ -76,7 +77,7 @@ _troop() {
     -*) ;;
     *:train:0 | *:sweep:0 | *:env-check:0 | *:env-bench:0) _troop_paths _troop_configs "$word"; return ;;
     *:train:* | *:sweep:* | *:env-check:* | *:env-bench:* | *:resume:[1-9]*) _troop_keys "$word"; return ;;
-    *:eval:0 | *:play:0 | *:resume:0 | *:scale:0 | *:status:0 | *:plot:*) _troop_paths compgen -d -- "$word"; return ;;
+    *:eval:0 | *:play:0 | *:resume:0 | *:scale:0 | *:status:0 | *:predict:0 | *:plot:*) _troop_paths compgen -d -- "$word"; return ;;
     *:scale:*) flags='paramserver=' ;;
     *:role:0) flags='actor replay learner paramserver evaluator' ;;
   esac

@@ -1,5 +1,5 @@
 # fish completion for troop. The config keys come from the program, so that they are never stale.
-set -l commands train sweep eval play plot resume scale status role config env env-check bench check tokenize
+set -l commands train sweep eval play plot resume scale status role config env env-check bench check tokenize predict
 complete -c troop -f
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -l version -d 'Print the version'
 complete -c troop -l help -d 'Explain'
@@ -18,6 +18,7 @@ complete -c troop -n "not __fish_seen_subcommand_from $commands" -a env-check -d
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a bench -d 'How fast parts of a run are'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a check -d 'Compare parts with plain loops'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a tokenize -d 'How text is cut'
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -a predict -d 'Sentiment of texts'
 complete -c troop -n '__fish_seen_subcommand_from env' -a 'list new check bench'
 complete -c troop -n '__fish_seen_subcommand_from check' -a sync
 complete -c troop -n '__fish_seen_subcommand_from sync' -l mode -x -d 'One of them'
@@ -34,7 +35,7 @@ complete -c troop -n '__fish_seen_subcommand_from train sweep resume' \
   -a "(troop config --keys 2>/dev/null | string match -v '*[]*' | string replace -r '\$' =)"
 complete -c troop -n '__fish_seen_subcommand_from train sweep' -l dry-run -d 'Only say what would start'
 complete -c troop -n '__fish_seen_subcommand_from train resume' -l plain -d 'No live block'
-complete -c troop -n '__fish_seen_subcommand_from eval play plot resume scale status' -F
+complete -c troop -n '__fish_seen_subcommand_from eval play plot resume scale status predict' -F
 complete -c troop -n '__fish_seen_subcommand_from role' \
   -a 'actor replay learner paramserver evaluator'
 complete -c troop -n '__fish_seen_subcommand_from config' -l keys -d 'One key a line'
@@ -59,4 +60,4 @@ complete -c troop -n '__fish_seen_subcommand_from eval status' -l json -d 'As JS
 complete -c troop -n '__fish_seen_subcommand_from train sweep' -l overwrite -d 'Replace a run'
 complete -c troop -n '__fish_seen_subcommand_from tokenize' -l vocab -rF -d 'vocab.txt or .model'
 complete -c troop -n '__fish_seen_subcommand_from tokenize' -l cased -d 'Keep capitals'
-complete -c troop -n '__fish_seen_subcommand_from tokenize' -l json -d 'A line a text'
+complete -c troop -n '__fish_seen_subcommand_from tokenize predict' -l json -d 'A line a text'

@@ -1,0 +1,109 @@
+#include "apps/predict.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <iostream>
+#include <memory>
+
+#include "apps/train.h"
+#include "core/json.h"
+#include "learners/text_predictor.h"
+
+namespace troop {
+namespace {
+
+std::string Join(const std::vector<Likely>& likely) {
+  std::string out;
+  for (const Likely& one : likely) {
+    out += fmt::format("{}{} {:.4f}", out.empty() ? "" : ", ", one.name, one.probability);
+  }
+  return out;
+}
+
+// What became of the text on its way to the model.
+std::string Remarks(const TextAnswer& answer) {
+  std::string out = fmt::format("{} tokens", answer.tokens);
+  if (answer.unknown > 0) out += fmt::format(", {} of them unknown", answer.unknown);
+  if (answer.cut > 0) out += fmt::format(", {} more were cut off", answer.cut);
+  return out;
+}
+
+std::string Line(const TextAnswer& answer, bool masked) {
+  if (answer.empty) return "no answer: the text is empty\n";
+  if (!masked) {
+    return fmt::format("{} ({}); {}\n", answer.best().name, Join(answer.classes), Remarks(answer));
+  }
+  if (answer.masks.empty()) {
+    return fmt::format(
+        "no answer: this is a masked language model; write [MASK] where it is to tell a word; {}\n",
+        Remarks(answer));
+  }
+  std::string out;
+  for (const auto& words : answer.masks) out += (out.empty() ? "" : " | ") + Join(words);
+  return fmt::format("{}; {}\n", out, Remarks(answer));
+}
+
+std::string WordsJson(const std::vector<Likely>& words) {
+  std::vector<std::string> out;
+  for (const Likely& one : words) {
+    out.push_back(JsonObject()
+                      .Add("word", std::string_view(one.name))
+                      .Add("probability", one.probability)
+                      .str());
+  }
+  return JsonArray(out);
+}
+
+std::string JsonLine(std::string_view text, const TextAnswer& answer, bool masked) {
+  JsonObject json;
+  json.Add("text", text);
+  if (masked) {
+    std::vector<std::string> masks;
+    for (const auto& words : answer.masks) masks.push_back(WordsJson(words));
+    json.AddRaw("masks", JsonArray(masks));
+  } else if (answer.classes.empty()) {
+    json.AddNull("label").AddNull("probabilities");
+  } else {
+    JsonObject probabilities;
+    for (const Likely& one : answer.classes) probabilities.Add(one.name, one.probability);
+    json.Add("label", std::string_view(answer.best().name))
+        .AddRaw("probabilities", probabilities.str());
+  }
+  return json.Add("tokens", answer.tokens)
+             .Add("unknown", answer.unknown)
+             .Add("cut", answer.cut)
+             .str() +
+         "\n";
+}
+
+Status WriteAnswer(TextPredictor* predictor, std::string_view text, bool json, std::ostream& out) {
+  TROOP_ASSIGN_OR_RETURN(const TextAnswer answer, predictor->Predict(text));
+  const bool masked = predictor->masked();
+  out << (json ? JsonLine(text, answer, masked) : Line(answer, masked)) << std::flush;
+  return {};
+}
+
+}  // namespace
+
+Status PredictTexts(const PredictOptions& options, std::istream& in, std::ostream& out) {
+  TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<TextPredictor> predictor,
+                         TextPredictor::Load(options.path));
+  for (const std::string& text : options.texts) {
+    TROOP_RETURN_IF_ERROR(WriteAnswer(predictor.get(), text, options.json, out));
+  }
+  if (!options.texts.empty()) return {};
+  for (std::string line; std::getline(in, line);) {
+    TROOP_RETURN_IF_ERROR(WriteAnswer(predictor.get(), line, options.json, out));
+  }
+  return {};
+}
+
+int Predict(const PredictOptions& options) {
+  const Status status = PredictTexts(options, std::cin, std::cout);
+  if (status.ok()) return kExitOk;
+  fmt::print(stderr, "troop: {}\n", status.message());
+  return ExitCodeFor(status);
+}
+
+}  // namespace troop

@@ -1,0 +1,220 @@
+#include "learners/review_data.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "tests/core/temp_folder.h"
+#include "tests/learners/supervised_fixture.h"
+#include "text/length_batches.h"
+
+namespace troop {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::SupervisedConfig;
+using testing::SupervisedFixture;
+
+using Tokens = std::vector<TokenId>;
+
+Tokens TokensOf(const TokenSet& set, std::int64_t i) {
+  return {set.tokens(i).begin(), set.tokens(i).end()};
+}
+
+std::map<Tokens, int> Count(std::initializer_list<const TokenSet*> sets) {
+  std::map<Tokens, int> count;
+  for (const TokenSet* set : sets)
+    for (std::int64_t i = 0; i < set->size(); ++i) ++count[TokensOf(*set, i)];
+  return count;
+}
+
+std::int64_t Positives(const TokenSet& set) {
+  return std::ranges::count(set.sentiments, Sentiment::kPositive);
+}
+
+// Positive before negative, as the archives have them; no two are alike.
+std::string Table(const TempFolder& folder, int of_each) {
+  std::string path = folder.path() + "/reviews.csv";
+  std::ofstream out(path);
+  out << "review,sentiment\n";
+  for (int i = 0; i < 2 * of_each; ++i) {
+    for (int bit = 0; bit < 8; ++bit) out << ((i >> bit) % 2 != 0 ? "good " : "bad ");
+    out << (i < of_each ? ",positive\n" : ",negative\n");
+  }
+  return path;
+}
+
+TEST(ReviewDataTest, HeldOutReviewsAreOfBothSentimentsAlikeAndNoneIsLost) {
+  const TempFolder folder;
+  Config config = SupervisedConfig("bert");
+  config.evaluator.enabled = true;
+  config.data.reviews = Table(folder, 40);
+  for (const auto& [share, held] : {std::pair{0.25, 20}, {0.1, 8}, {0.04, 3}, {0.99, 79}}) {
+    config.data.holdout = share;
+    const auto data = LoadReviewData(config);
+    ASSERT_TRUE(data.ok()) << data.status().message();
+    const ReviewData& d = **data;
+    EXPECT_EQ(d.holdout.size(), held);
+    EXPECT_EQ(d.train.size(), 80 - held);
+    EXPECT_NEAR(double(Positives(d.holdout)), held / 2.0, 0.5) << share;
+    EXPECT_NEAR(double(Positives(d.train)), 40 - held / 2.0, 0.5) << share;
+    const auto count = Count({&d.train, &d.holdout});
+    EXPECT_EQ(count.size(), 80u);
+    EXPECT_EQ(d.test, d.holdout);  // there is none other
+    EXPECT_EQ(d.lengths, LengthsOf(d.train));
+  }
+}
+
+TEST(ReviewDataTest, TheSentimentStaysWithItsReview) {
+  const TempFolder folder;
+  Config config = SupervisedConfig("bert");
+  config.data.reviews = Table(folder, 8);
+  config.data.holdout = 0.25;
+  const auto data = LoadReviewData(config);
+  ASSERT_TRUE(data.ok());
+  const TokenId good = 20, bad = 22;
+  for (const TokenSet* set : {&(*data)->train, &(*data)->holdout}) {
+    for (std::int64_t i = 0; i < set->size(); ++i) {
+      const Tokens tokens = TokensOf(*set, i);
+      ASSERT_EQ(tokens.size(), 10u);
+      // The fourth bit tells the first eight from the others.
+      EXPECT_EQ(tokens[4], set->sentiments[std::size_t(i)] == Sentiment::kPositive ? bad : good);
+    }
+  }
+}
+
+TEST(ReviewDataTest, WhatIsMissingIsToldWithWhatToDo) {
+  const TempFolder folder;
+  Config config = SupervisedConfig("bert");
+  config.evaluator.enabled = true;
+  const auto none = LoadReviewData(config);
+  EXPECT_EQ(none.status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(none.status().message(),
+              HasSubstr("has no test reviews; set data.holdout to the share of the others to judge "
+                        "by, or evaluator.enabled = false"));
+  config.evaluator.enabled = false;
+  EXPECT_TRUE(LoadReviewData(config).ok());
+  std::filesystem::create_directories(folder.path() + "/aclImdb/test/pos");
+  std::ofstream(folder.path() + "/aclImdb/test/pos/0_9.txt") << "good";
+  config.data.reviews = folder.path() + "/aclImdb";
+  const auto empty = LoadReviewData(config);
+  EXPECT_EQ(empty.status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(empty.status().message(), HasSubstr("aclImdb has no reviews to learn"));
+  config.data.reviews = folder.path() + "/none.csv";
+  EXPECT_THAT(LoadReviewData(config).status().message(), HasSubstr("none.csv"));
+  config = SupervisedConfig("bert");
+  config.data.vocabulary = folder.path() + "/none.txt";
+  EXPECT_THAT(LoadReviewData(config).status().message(), HasSubstr("none.txt does not exist"));
+}
+
+// The archive has train, test and unlabelled reviews.
+TEST(ReviewDataTest, TestReviewsJudgeAndUnlabelledOnesAreForMaskedModelsAlone) {
+  Config config = SupervisedConfig("bert");
+  config.data.reviews = TROOP_SOURCE_DIR "/tests/fixtures/text/small_imdb.tar.xz";
+  config.data.vocabulary = TROOP_SOURCE_DIR "/tests/fixtures/text/wordpiece.txt";
+  config.evaluator.enabled = true;
+  const auto tokenizer = MakeTokenizer(config.data.vocabulary, {});
+  const auto reviews = ReadReviews(config.data.reviews);
+  ASSERT_TRUE(tokenizer.ok() && reviews.ok());
+  const TokenizedReviews there = TokenizeReviews(*reviews, **tokenizer, 16);
+  ASSERT_GT(there.test.size(), 0);
+  ASSERT_GT(there.unlabelled.size(), 0);
+  const auto data = LoadReviewData(config);
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  EXPECT_EQ((*data)->train, there.train);
+  EXPECT_EQ((*data)->test, there.test);
+  EXPECT_EQ((*data)->holdout, there.test);
+  config.learner.algorithm = "masked_lm";
+  const auto masked = LoadReviewData(config);
+  ASSERT_TRUE(masked.ok());
+  EXPECT_EQ((*masked)->train.size(), there.train.size() + there.unlabelled.size());
+  EXPECT_EQ(Count({&(*masked)->train}), Count({&there.train, &there.unlabelled}));
+  // A second source: its labelled and unlabelled reviews, not those that judge.
+  config.data.unlabelled = SupervisedFixture("reviews.csv");
+  const auto more = LoadReviewData(config);
+  ASSERT_TRUE(more.ok());
+  EXPECT_EQ((*more)->train.size(), (*masked)->train.size() + 12);
+  EXPECT_EQ((*more)->test, there.test);
+}
+
+TEST(ReviewDataTest, TheCacheGivesTheSame) {
+  const TempFolder folder;
+  Config config = SupervisedConfig("bert");
+  config.log.dir = folder.path();
+  config.data.cache = "cache";
+  const auto first = LoadReviewData(config), second = LoadReviewData(config);
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_FALSE(std::filesystem::is_empty(folder.path() + "/cache"));
+  EXPECT_EQ((*first)->train, (*second)->train);
+  config.data.tokens_max = 5;  // another file
+  const auto shorter = LoadReviewData(config);
+  ASSERT_TRUE(shorter.ok());
+  EXPECT_EQ(std::ranges::max((*shorter)->lengths), 5);
+}
+
+TEST(ReviewDataTest, ARunsUpdatesFollowFromItsReviews) {
+  Config config = SupervisedConfig("bert");
+  config.model.pretrained = "";
+  config.model.vocabulary = 0;
+  config.learner.batch_size = 5;
+  config.learner.max_updates = 0;
+  config.learner.epochs = 2.5;
+  config.mesh.dp = 3;
+  config.data.reviews = std::filesystem::relative(config.data.reviews).string();
+  ASSERT_TRUE(ResolveSupervised(&config).ok());
+  EXPECT_EQ(config.model.vocabulary, 47);
+  EXPECT_EQ(config.fleet.learners, 3);
+  EXPECT_EQ(config.data.reviews,
+            std::filesystem::path(SupervisedFixture("reviews.csv")).lexically_normal().string());
+  // An epoch of 12 is 5 + 5 + 2; the half one begins with two batches, of 5 at most.
+  EXPECT_EQ(config.learner.max_updates, 8);
+  EXPECT_EQ(config.learner.total_steps, 24 + 10);
+  const Config resolved = config;
+  ASSERT_TRUE(ResolveSupervised(&config).ok());
+  EXPECT_EQ(config, resolved);  // as a resumed run's is
+  config.learner.max_updates = 3;
+  ASSERT_TRUE(ResolveSupervised(&config).ok());
+  EXPECT_EQ(config.learner.max_updates, 3);
+  EXPECT_EQ(config.learner.total_steps, 12);
+}
+
+TEST(ReviewDataTest, LearnersOfTheirOwnMakeAnUpdateEachOfABatch) {
+  Config config = SupervisedConfig("bert");
+  config.learner.batch_size = 5;
+  config.learner.max_updates = 0;
+  config.learner.epochs = 2;
+  config.learner.sync = "paramserver";
+  config.paramserver.mode = "async";
+  config.fleet.learners = 3;
+  ASSERT_TRUE(ResolveSupervised(&config).ok());
+  EXPECT_EQ(config.mesh.dp, 3);
+  EXPECT_EQ(UpdatesOfEpoch(config, 12), 9);
+  EXPECT_EQ(config.learner.max_updates, 18);
+  EXPECT_EQ(config.learner.total_steps, 24);
+}
+
+TEST(ReviewDataTest, AVocabularyIsAtMostAsLargeAsTheModels) {
+  Config config = SupervisedConfig("bert");
+  config.model.vocabulary = 64;
+  ASSERT_TRUE(ResolveSupervised(&config).ok());
+  EXPECT_EQ(config.model.vocabulary, 64);
+  config.model.vocabulary = 46;
+  const Status refused = ResolveSupervised(&config);
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_THAT(refused.message(),
+              HasSubstr("model.vocabulary = 46: data.vocabulary has 47 pieces; set 0"));
+}
+
+TEST(ReviewDataTest, AConfigThatPlaysIsLeftAsItIs) {
+  Config config;
+  config.data.reviews = "none";
+  const Config before = config;
+  EXPECT_TRUE(ResolveSupervised(&config).ok());
+  EXPECT_EQ(config, before);
+}
+
+}  // namespace
+}  // namespace troop

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "core/config.h"
+#include "core/json.h"
+
+// What tools/make_supervised_fixtures.py wrote: models, reviews, and what PyTorch makes of them.
+namespace troop::testing {
+
+inline std::string SupervisedFixture(const std::string& name) {
+  return TROOP_SOURCE_DIR "/tests/fixtures/supervised/" + name;
+}
+
+inline std::string ReadText(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file.good()) << path;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+inline const JsonValue& SupervisedExpected() {
+  static const JsonValue* const json = [] {
+    auto parsed = ParseJson(ReadText(SupervisedFixture("expected.json")));
+    EXPECT_TRUE(parsed.ok()) << parsed.status().ToString();
+    return new JsonValue(*std::move(parsed));
+  }();
+  return *json;
+}
+
+// The constants of that script, as a config; family: "bert" or "albert".
+inline Config SupervisedConfig(const std::string& family) {
+  Config config;
+  config.learner.algorithm = "classifier";
+  config.learner.batch_size = 12;
+  config.learner.epochs = 50;
+  config.learner.max_updates = 50;
+  config.learner.max_grad_norm = 1;
+  config.optimizer.type = "adam";
+  config.optimizer.learning_rate = 2e-3;
+  config.optimizer.warmup = 0.2;
+  config.optimizer.final_fraction = 0.1;
+  config.optimizer.weight_decay = 0.5;
+  config.evaluator.enabled = false;
+  config.data.reviews = SupervisedFixture("reviews.csv");
+  config.data.vocabulary = SupervisedFixture("vocab.txt");
+  config.data.tokens_max = 16;
+  config.data.cache = "";
+  config.model.family = family;
+  config.model.pretrained = SupervisedFixture(family);
+  config.model.vocabulary = 47;
+  config.model.hidden = 32;
+  config.model.embedding = family == "albert" ? 16 : 0;
+  config.model.layers = 2;
+  config.model.heads = 4;
+  config.model.intermediate = 48;
+  config.model.positions = 24;
+  config.model.dropout = config.model.attention_dropout = config.model.classifier_dropout = 0;
+  return config;
+}
+
+}  // namespace troop::testing

@@ -1,0 +1,366 @@
+#include "learners/supervised.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "collective/sim.h"
+#include "learners/group_round.h"
+#include "nn/model.h"
+#include "nn/text_model.h"
+#include "tests/learners/supervised_fixture.h"
+
+namespace troop {
+namespace {
+
+using testing::SupervisedConfig;
+using testing::SupervisedExpected;
+
+std::unique_ptr<Algorithm> Make(const Config& config) {
+  auto made = MakeSupervised(config);
+  EXPECT_TRUE(made.ok()) << made.status().ToString();
+  return *std::move(made);
+}
+
+std::shared_ptr<const ReviewData> Load(const Config& config) {
+  auto data = LoadReviewData(config);
+  EXPECT_TRUE(data.ok()) << data.status().ToString();
+  return *std::move(data);
+}
+
+// Logits of all reviews in the file's order, [12, 2].
+std::vector<float> Logits(const Config& config, std::span<const float> value) {
+  const auto data = Load(config);
+  const auto module = MakeTextModel(config);
+  EXPECT_TRUE(module.ok());
+  std::vector<std::int32_t> all(std::size_t(data->train.size()));
+  std::iota(all.begin(), all.end(), 0);
+  TextStep step(module->get(), false);
+  const TextBatches batches(config, data->tokenizer);
+  EXPECT_TRUE(step.Forward({value}, batches.ForJudging(data->train, all)).ok());
+  return {step.logits().begin(), step.logits().end()};
+}
+
+void ExpectLogits(std::span<const float> logits, const std::string& family, const char* when,
+                  double tolerance) {
+  const auto& rows = SupervisedExpected().Find(family)->Find(when)->array;
+  ASSERT_EQ(logits.size(), 2 * rows.size());
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    EXPECT_NEAR(logits[i], rows[i / 2].array[i % 2].number, tolerance) << when << " " << i;
+}
+
+double Expected(const std::string& family, const char* what, std::size_t update) {
+  return SupervisedExpected().Find(family)->Find(what)->array[update].number;
+}
+
+// Of learners that make an update together: the loss of the whole batch, and the gradient's norm.
+struct Made {
+  double loss = 0, norm = 0;
+};
+Made Sum(std::span<const LossReport> reports, double norm) {
+  double loss = 0, sequences = 0;
+  for (const LossReport& report : reports) {
+    loss += report.loss * double(report.sequences);
+    sequences += double(report.sequences);
+  }
+  EXPECT_EQ(sequences, 12);
+  return {loss / sequences, norm};
+}
+
+// What `update` makes 50 times is what PyTorch made.
+template <class Update>
+void ExpectCourse(const std::string& family, double tolerance, const Update& update) {
+  for (std::size_t u = 0; u < 50; ++u) {
+    const Made made = update();
+    ASSERT_NEAR(made.loss, Expected(family, "losses", u), tolerance) << family << " update " << u;
+    const double norm = Expected(family, "norms", u);
+    ASSERT_NEAR(made.norm, norm, 10 * tolerance) << family << " update " << u;
+  }
+}
+
+constexpr double kTolerance = 1e-4;
+const std::string kFamilies[] = {"bert", "albert"};
+
+TEST(SupervisedTest, TokensAndLogitsBeforeTrainingAreThoseOfTransformers) {
+  for (const std::string& family : kFamilies) {
+    const Config config = SupervisedConfig(family);
+    const auto data = Load(config);
+    const auto& tokens = SupervisedExpected().Find("tokens")->array;
+    ASSERT_EQ(data->train.size(), std::int64_t(tokens.size()));
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      std::vector<TokenId> want;
+      for (const JsonValue& id : tokens[i].array) want.push_back(TokenId(id.number));
+      const auto got = data->train.tokens(std::int64_t(i));
+      EXPECT_EQ(std::vector<TokenId>(got.begin(), got.end()), want) << i;
+    }
+    ExpectLogits(Logits(config, Make(config)->value()), family, "before", kTolerance);
+  }
+}
+
+// The progress that it is told is not its own: see Supervised::Progress.
+TEST(SupervisedTest, FiftyUpdatesAreThoseOfPyTorch) {
+  for (const std::string& family : kFamilies) {
+    for (const std::int64_t micro : {0, 5, 1}) {
+      Config config = SupervisedConfig(family);
+      config.learner.micro_batch = micro;
+      const auto algorithm = Make(config);
+      std::vector<float> priority(1, 7.0f);
+      ExpectCourse(family, kTolerance, [&] {
+        const auto report = algorithm->Update(SampleBatch(), 0.77, priority);
+        EXPECT_TRUE(report.ok()) << report.status().ToString();
+        return Made{report->loss, report->gradient_norm};
+      });
+      EXPECT_EQ(algorithm->updates(), 50u);
+      EXPECT_EQ(priority[0], 0);
+      ExpectLogits(Logits(config, algorithm->value()), family, "after", kTolerance);
+    }
+  }
+}
+
+TEST(SupervisedTest, RecomputedLayersTakeTheSameCourse) {
+  for (const std::string& family : kFamilies) {
+    Config config = SupervisedConfig(family);
+    config.model.recompute = true;
+    const auto algorithm = Make(config);
+    std::vector<float> priority(1);
+    ExpectCourse(family, kTolerance, [&] {
+      const auto report = algorithm->Update(SampleBatch(), 0, priority);
+      return Made{report->loss, report->gradient_norm};
+    });
+  }
+}
+
+// Operands of products have 8 bits of mantissa: 50 updates part from PyTorch's by this at most.
+TEST(SupervisedTest, HalvesStayNearPyTorch) {
+  for (const std::string& family : kFamilies) {
+    Config config = SupervisedConfig(family);
+    config.network.precision = "bf16";
+    const auto algorithm = Make(config);
+    std::vector<float> priority(1);
+    for (std::size_t u = 0; u < 50; ++u) {
+      const auto report = algorithm->Update(SampleBatch(), 0, priority);
+      ASSERT_TRUE(report.ok());
+      EXPECT_NEAR(report->loss, Expected(family, "losses", u), 0.03) << family << " " << u;
+    }
+    ExpectLogits(Logits(config, algorithm->value()), family, "after", 0.3);
+  }
+}
+
+std::vector<std::unique_ptr<Algorithm>> MakeRanks(const Config& config, int ranks) {
+  std::vector<std::unique_ptr<Algorithm>> made;
+  for (int rank = 0; rank < ranks; ++rank) made.push_back(Make(config));
+  return made;
+}
+
+void ExpectAllEqual(const std::vector<std::unique_ptr<Algorithm>>& ranks) {
+  for (const auto& one : ranks)
+    EXPECT_TRUE(std::ranges::equal(std::as_bytes(one->value()), std::as_bytes(ranks[0]->value())));
+}
+
+// Shares of 12 reviews that are even and uneven, and more learners than reviews. The mean is made
+// by plain loops.
+TEST(SupervisedTest, LearnersThatShareABatchTakePyTorchsCourse) {
+  for (const std::string& family : kFamilies) {
+    for (const int size : {2, 3, 5, 13}) {
+      if (size == 13 && family == "bert") continue;
+      Config config = SupervisedConfig(family);
+      config.learner.micro_batch = size == 2 ? 5 : 0;
+      const auto ranks = MakeRanks(config, size);
+      for (int rank = 0; rank < size; ++rank) ranks[std::size_t(rank)]->SetPlace(rank, size);
+      ExpectCourse(family, kTolerance, [&] {
+        std::vector<LossReport> reports;
+        std::vector<float> priority(1);
+        std::vector<double> sum(ranks[0]->value().size());
+        for (const auto& one : ranks) {
+          const auto report = one->ComputeGradient(SampleBatch(), priority);
+          EXPECT_TRUE(report.ok()) << report.status().ToString();
+          reports.push_back(*report);
+          for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += double(one->gradient()[i]);
+        }
+        double squares = 0;
+        for (double& x : sum) {
+          x /= size;
+          squares += x * x;
+        }
+        const double norm = std::sqrt(squares);
+        for (const auto& one : ranks) {
+          for (std::size_t i = 0; i < sum.size(); ++i) one->gradient()[i] = float(sum[i]);
+          one->ApplyGradient(0.5, norm);
+        }
+        return Sum(reports, norm);
+      });
+      ExpectAllEqual(ranks);
+      ExpectLogits(Logits(config, ranks[0]->value()), family, "after", kTolerance);
+    }
+  }
+}
+
+// The same by the rounds that learners of a fleet make, in buckets while backward goes on.
+TEST(SupervisedTest, RoundsOfAGroupTakePyTorchsCourse) {
+  for (const std::string& family : kFamilies) {
+    for (const int size : {2, 3, 5}) {
+      Config config = SupervisedConfig(family);
+      config.learner.micro_batch = size == 3 ? 3 : 0;
+      const auto algorithms = MakeRanks(config, size);
+      SimGroup group({.size = size, .delay_min = Duration(5000), .delay_max = Duration(500000)});
+      std::vector<std::unique_ptr<Collective>> ends;
+      for (int rank = 0; rank < size; ++rank) ends.push_back(group.Rank(rank));
+      const SampleBatch batch;
+      std::vector<float> priority(1);
+      ExpectCourse(family, kTolerance, [&] {
+        std::vector<std::unique_ptr<GroupRound>> rounds;
+        std::vector<std::optional<Result<GroupRound::Outcome>>> over(ends.size());
+        for (std::size_t i = 0; i < ends.size(); ++i) {
+          rounds.push_back(std::make_unique<GroupRound>(ends[i].get(), algorithms[i].get()));
+          EXPECT_TRUE(rounds[i]->Begin(&batch, 0.5, false, priority).ok());
+        }
+        for (int turn = 0; turn < 100000; ++turn) {
+          bool all = true;
+          for (std::size_t i = 0; i < rounds.size(); ++i) {
+            if (!over[i]) over[i] = rounds[i]->Poll();
+            all = all && over[i];
+          }
+          if (all) break;
+          group.Advance(Duration(50000));
+        }
+        std::vector<LossReport> reports;
+        for (const auto& end : over) {
+          EXPECT_TRUE(end && end->ok() && (*end)->applied);
+          reports.push_back((*end)->report);
+        }
+        return Sum(reports, algorithms[0]->GradientNorm());
+      });
+      ExpectAllEqual(algorithms);
+      EXPECT_EQ(algorithms[0]->updates(), 50u);
+      ExpectLogits(Logits(config, algorithms[0]->value()), family, "after", kTolerance);
+    }
+  }
+}
+
+std::vector<std::int32_t> Sorted(std::span<const std::int32_t> samples) {
+  std::vector<std::int32_t> sorted(samples.begin(), samples.end());
+  std::ranges::sort(sorted);
+  return sorted;
+}
+
+TEST(SupervisedTest, EveryReviewComesOnceAnEpochWhoeverAsks) {
+  Config config = SupervisedConfig("bert");
+  config.learner.batch_size = 5;
+  const auto data = Load(config);
+  std::vector<std::int32_t> all(12);
+  std::iota(all.begin(), all.end(), 0);
+  // Learners whose gradients are applied one by one make an update each of a batch.
+  for (const std::int64_t alone : {1, 3}) {
+    config.fleet.learners = alone;
+    config.learner.sync = alone > 1 ? "paramserver" : "allreduce";
+    config.paramserver.mode = alone > 1 ? "async" : config.paramserver.mode;
+    const auto per_batch = std::uint64_t(alone);
+    UpdateOrder order(config, data), other(config, data);
+    std::set<std::vector<std::int32_t>> courses;
+    for (std::uint64_t epoch = 0; epoch < 4; ++epoch) {
+      std::vector<std::int32_t> seen;
+      for (std::uint64_t batch = 3 * epoch; batch < 3 * epoch + 3; ++batch) {
+        for (std::uint64_t u = batch * per_batch; u < (batch + 1) * per_batch; ++u) {
+          const auto now = order.BatchOf(u);
+          EXPECT_EQ(now.epoch, std::int64_t(epoch));
+          EXPECT_EQ(now.number, batch);
+          EXPECT_LE(now.samples.size(), 5u);
+          // Out of order, as after a resume.
+          other.BatchOf((u * 7) % 12);
+          EXPECT_TRUE(std::ranges::equal(other.BatchOf(u).samples, now.samples));
+          if (u % per_batch == 0) seen.insert(seen.end(), now.samples.begin(), now.samples.end());
+        }
+      }
+      EXPECT_EQ(Sorted(seen), all) << epoch;
+      courses.insert(seen);
+    }
+    EXPECT_GT(courses.size(), 1u);  // of the few that near lengths allow
+  }
+}
+
+// With dropout, masking, batches that don't divide and a stop within an epoch.
+TEST(SupervisedTest, AStateGoesOnToTheBytesOfACourseThatWasNeverStopped) {
+  for (const char* const algorithm : {"classifier", "masked_lm"}) {
+    Config config = SupervisedConfig("bert");
+    config.learner.algorithm = algorithm;
+    config.learner.batch_size = 5;
+    config.learner.max_updates = 12;
+    config.model.pretrained = "";
+    config.model.dropout = config.model.attention_dropout = config.model.classifier_dropout = 0.2;
+    std::vector<float> priority(1);
+    const auto advance = [&](Algorithm* one, int updates) {
+      std::vector<double> losses;
+      for (int i = 0; i < updates; ++i) {
+        const auto report = one->Update(SampleBatch(), 0, priority);
+        EXPECT_TRUE(report.ok()) << report.status().ToString();
+        losses.push_back(report->loss);
+      }
+      return losses;
+    };
+    const auto whole = Make(config), first = Make(config);
+    advance(whole.get(), 4);
+    const std::vector<double> rest = advance(whole.get(), 7);
+    advance(first.get(), 4);
+    const Buffer saved = EncodeSafetensors(first->State());
+    Config another = config;
+    another.seed = config.seed;
+    const auto second = Make(another);
+    const auto state = DecodeSafetensors(saved);
+    ASSERT_TRUE(state.ok());
+    ASSERT_TRUE(second->SetState(*state).ok());
+    EXPECT_EQ(second->updates(), 4u);
+    EXPECT_EQ(advance(second.get(), 7), rest) << algorithm;
+    EXPECT_TRUE(std::ranges::equal(EncodeSafetensors(second->State()).bytes(),
+                                   EncodeSafetensors(whole->State()).bytes()));
+    EXPECT_TRUE(second->CheckNumbers().ok());
+  }
+}
+
+// Of a model with the same weights, all that is dropped and masked follows the seed.
+TEST(SupervisedTest, AnotherSeedDropsOtherNumbers) {
+  Config config = SupervisedConfig("bert");
+  config.model.dropout = 0.2;
+  const auto loss = [&](std::int64_t seed) {
+    config.seed = seed;
+    std::vector<float> priority(1);
+    return Make(config)->Update(SampleBatch(), 0, priority)->loss;
+  };
+  EXPECT_EQ(loss(1), loss(1));
+  EXPECT_NE(loss(1), loss(2));
+}
+
+TEST(SupervisedTest, ANumberThatIsNotFiniteIsLeftOutAndTold) {
+  const Config config = SupervisedConfig("bert");
+  const auto algorithm = Make(config);
+  std::vector<float> value(algorithm->value().begin(), algorithm->value().end());
+  const auto module = MakeTextModel(config);
+  ASSERT_TRUE(module.ok());
+  for (const ParamSpec& spec : (*module)->params())
+    if (spec.name.ends_with("pooler.dense.bias"))
+      value[std::size_t(spec.offset)] = std::numeric_limits<float>::quiet_NaN();
+  algorithm->AdoptValue(3, value);
+  std::vector<float> priority(1);
+  const auto report = algorithm->Update(SampleBatch(), 0, priority);
+  ASSERT_EQ(report.status().code(), Code::kDataLoss);
+  EXPECT_NE(report.status().message().find("update 4: the loss is nan: the weight "
+                                           "bert.pooler.dense.bias"),
+            std::string::npos)
+      << report.status().message();
+  EXPECT_EQ(algorithm->updates(), 3u);
+}
+
+TEST(SupervisedTest, PretrainedWeightsOfAnotherSizeAreRefused) {
+  Config config = SupervisedConfig("bert");
+  config.model.layers = 3;
+  const auto refused = MakeSupervised(config);
+  ASSERT_EQ(refused.status().code(), Code::kInvalidArgument);
+  EXPECT_NE(refused.status().message().find("is a model of 47 words, 2 layers, 32 hidden numbers "
+                                            "and 24 positions; model.* has 47, 3, 32 and 24"),
+            std::string::npos)
+      << refused.status().message();
+}
+
+}  // namespace
+}  // namespace troop
