@@ -20,6 +20,7 @@ struct LossReport {
   double gradient_norm = 0;   // before the clip
   // Of supervised algorithms.
   double accuracy = 0;        // share of the labels that were told right
+  std::int64_t sequences = 0;  // of this learner's part of the batch
 };
 
 // What updates took of one learner, for the report at a run's end. Sums.

@@ -187,7 +187,8 @@ Result<LossReport> Supervised::ComputeGradient(const SampleBatch&, std::span<flo
   std::ranges::fill(priority, 0.0f);
   const double rows = double(std::max<std::int64_t>(1, outcome.rows));
   return LossReport{
-      .loss = outcome.loss / rows, .gradient_norm = norm, .accuracy = double(outcome.right) / rows};
+      .loss = outcome.loss / rows, .gradient_norm = norm, .accuracy = double(outcome.right) / rows,
+                    .sequences = outcome.sequences};
 }
 
 // The gradient of this learner's part, times the learners: their mean is that of the batch.

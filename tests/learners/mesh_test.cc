@@ -1,0 +1,167 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "learners/group_round.h"
+#include "learners/supervised.h"
+#include "nn/model.h"
+#include "nn/text_model.h"
+#include "tests/learners/supervised_fixture.h"
+#include "tests/nn/tensor_ranks.h"
+
+// Learners in a mesh: dp groups of tp learners, each with its part of the model.
+namespace troop {
+namespace {
+
+using testing::SimRanks;
+using testing::SupervisedConfig;
+using testing::SupervisedExpected;
+
+struct Mesh {
+  int dp = 1, tp = 1;
+  int size() const { return dp * tp; }
+};
+
+// One rank of a mesh.
+struct Learner {
+  Learner(const Config& config, const Mesh& mesh, Collective* group) : all(group) {
+    const int part = group->rank() % mesh.tp, model = group->rank() / mesh.tp;
+    auto made = MakeSupervised(config, {.rank = part, .ranks = mesh.tp});
+    TROOP_CHECK(made.ok(), "{}", made.status().ToString());
+    algorithm = *std::move(made);
+    if (mesh.tp == 1) return;
+    same_part = *group->Split(part, model);
+    same_model = *group->Split(model, part);
+    algorithm->SetTensorGroup(same_model.get());
+  }
+  Result<GroupRound::Outcome> Round(GroupRound::Options options) {
+    options.gradients = same_part.get();
+    GroupRound round(all, algorithm.get(), options);
+    std::vector<float> priority(1);
+    const Status begun = round.Begin(&batch, 0, false, priority);
+    if (!begun.ok()) return begun;
+    return round.Wait();
+  }
+  const SampleBatch batch;
+  Collective* const all;
+  std::unique_ptr<Collective> same_part, same_model;
+  std::unique_ptr<Algorithm> algorithm;
+};
+
+// What PyTorch's model says after the 50 updates.
+double LogitsApart(const Config& config, const std::string& family, std::span<const float> value) {
+  const auto data = LoadReviewData(config);
+  const auto module = MakeTextModel(config);
+  std::vector<std::int32_t> all;
+  for (std::int32_t i = 0; i < (*data)->train.size(); ++i) all.push_back(i);
+  TextStep step(module->get(), 0);
+  const TextBatches batches(config, (*data)->tokenizer);
+  EXPECT_TRUE(step.Forward({value}, batches.ForJudging((*data)->train, all)).ok());
+  const auto& rows = SupervisedExpected().Find(family)->Find("after")->array;
+  double apart = 0;
+  for (std::size_t i = 0; i < 2 * rows.size(); ++i) {
+    apart = std::max(apart, std::abs(step.logits()[i] - rows[i / 2].array[i % 2].number));
+  }
+  return apart;
+}
+
+TEST(MeshTest, EveryMeshTakesPyTorchsCourse) {
+  for (const std::string family : {"bert", "albert"}) {
+    for (const Mesh mesh : {Mesh{1, 2}, Mesh{2, 2}, Mesh{1, 3}, Mesh{3, 2}, Mesh{2, 1}}) {
+      const Config config = SupervisedConfig(family);
+      const Ranks ranks = SimRanks(mesh.size());
+      std::vector<std::vector<float>> values(ranks.size());
+      RunRanks(mesh.size(), [&](int rank) {
+        Learner learner(config, mesh, ranks[std::size_t(rank)].get());
+        for (std::size_t u = 0; u < 50; ++u) {
+          const auto round = learner.Round({.last = 50});
+          ASSERT_TRUE(round.ok()) << round.status().ToString();
+          ASSERT_TRUE(round->applied);
+          const double norm = SupervisedExpected().Find(family)->Find("norms")->array[u].number;
+          ASSERT_NEAR(round->report.gradient_norm, norm, 1e-3) << u;
+          EXPECT_EQ(round->gathered, mesh.tp > 1 && u == 49);
+        }
+        const std::span<const float> whole = learner.algorithm->WholeValue();
+        values[std::size_t(rank)].assign(whole.begin(), whole.end());
+      });
+      SCOPED_TRACE(fmt::format("{} {} x {}", family, mesh.dp, mesh.tp));
+      for (const auto& value : values) EXPECT_EQ(value, values[0]);
+      EXPECT_LT(LogitsApart(config, family, values[0]), 1e-4);
+    }
+  }
+}
+
+// A checkpoint of one mesh goes on at another.
+TEST(MeshTest, AWholeStateGoesOnAtAnotherMesh) {
+  const Config config = SupervisedConfig("bert");
+  TensorFile state;
+  std::uint64_t done = 0;
+  std::vector<float> value;
+  for (const Mesh mesh : {Mesh{1, 3}, Mesh{2, 1}, Mesh{2, 2}}) {
+    const Ranks ranks = SimRanks(mesh.size());
+    const std::uint64_t until = mesh.tp == 3 ? 17 : mesh.dp * mesh.tp == 2 ? 30 : 50;
+    TensorFile next;
+    RunRanks(mesh.size(), [&](int rank) {
+      Learner learner(config, mesh, ranks[std::size_t(rank)].get());
+      if (done > 0) {
+        ASSERT_TRUE(learner.algorithm->SetState(state).ok());
+      }
+      ASSERT_EQ(learner.algorithm->updates(), done);
+      while (learner.algorithm->updates() < until) {
+        const bool last = learner.algorithm->updates() + 1 == until;
+        ASSERT_TRUE(learner.Round({.want_state = last && rank == mesh.size() - 1}).ok());
+      }
+      if (rank != 0) return;
+      next = learner.algorithm->WholeState();
+      const auto whole = learner.algorithm->WholeValue();
+      value.assign(whole.begin(), whole.end());
+    });
+    state = next;
+    done = until;
+    ASSERT_FALSE(state.tensors.empty());
+  }
+  EXPECT_LT(LogitsApart(config, "bert", value), 1e-4);
+}
+
+// One rank asks: all bring their parts, and who wants the value alone gets no state.
+TEST(MeshTest, TheWholeValueComesWhereOneRankWantsIt) {
+  const Config config = SupervisedConfig("bert");
+  const Mesh mesh{2, 2};
+  const Ranks ranks = SimRanks(mesh.size());
+  RunRanks(mesh.size(), [&](int rank) {
+    Learner learner(config, mesh, ranks[std::size_t(rank)].get());
+    ASSERT_TRUE(learner.Round({}).ok());
+    EXPECT_TRUE(learner.algorithm->WholeValue().empty());
+    const auto round = learner.Round({.want_value = rank == 0});
+    ASSERT_TRUE(round.ok());
+    EXPECT_FALSE(round->gathered);
+    EXPECT_EQ(std::int64_t(learner.algorithm->WholeValue().size()),
+              ParameterCount(**MakeTextModel(config)));
+    EXPECT_TRUE(learner.algorithm->WholeState().tensors.empty());
+  });
+}
+
+// Also those who wait for gradients, or for another model's parts.
+TEST(MeshTest, WhenOnePartDiesAllLearnersSaySo) {
+  const Config config = SupervisedConfig("bert");
+  const Mesh mesh{2, 2};
+  SimGroup sim({.size = mesh.size()});
+  const Ranks ranks = SimRanks(mesh.size(), &sim);
+  std::vector<std::uint64_t> updates(ranks.size());
+  RunRanks(mesh.size(), [&](int rank) {
+    Learner learner(config, mesh, ranks[std::size_t(rank)].get());
+    for (int u = 0; u < 3; ++u) ASSERT_TRUE(learner.Round({}).ok());
+    if (rank == 3) {
+      sim.Kill(3);
+      return;
+    }
+    const auto round = learner.Round({});
+    EXPECT_FALSE(round.ok());
+    EXPECT_FALSE(learner.Round({}).ok());
+    updates[std::size_t(rank)] = learner.algorithm->updates();
+  });
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(updates[std::size_t(rank)], 3u) << rank;
+}
+
+}  // namespace
+}  // namespace troop
