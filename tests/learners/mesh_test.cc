@@ -147,20 +147,20 @@ TEST(MeshTest, WhenOnePartDiesAllLearnersSaySo) {
   const Mesh mesh{2, 2};
   SimGroup sim({.size = mesh.size()});
   const Ranks ranks = SimRanks(mesh.size(), &sim);
-  std::vector<std::uint64_t> updates(ranks.size());
   RunRanks(mesh.size(), [&](int rank) {
     Learner learner(config, mesh, ranks[std::size_t(rank)].get());
-    for (int u = 0; u < 3; ++u) ASSERT_TRUE(learner.Round({}).ok());
     if (rank == 3) {
+      for (int u = 0; u < 3; ++u) ASSERT_TRUE(learner.Round({}).ok());
       sim.Kill(3);
       return;
     }
-    const auto round = learner.Round({});
-    EXPECT_FALSE(round.ok());
+    // What it had still to pass on of its last update may be lost with it.
+    while (learner.Round({}).ok()) ASSERT_LE(learner.algorithm->updates(), 3u);
+    const std::uint64_t updates = learner.algorithm->updates();
+    EXPECT_GE(updates, 2u);
     EXPECT_FALSE(learner.Round({}).ok());
-    updates[std::size_t(rank)] = learner.algorithm->updates();
+    EXPECT_EQ(learner.algorithm->updates(), updates);
   });
-  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(updates[std::size_t(rank)], 3u) << rank;
 }
 
 }  // namespace
