@@ -520,7 +520,8 @@ Environment::Picture ProcessVectorEnv::Render(int index) const {
 
 bool IsPythonEnvironment(std::string_view id) {
   constexpr std::string_view kPrefixes[] = {
-      "gymnasium:", "python:", "envpool:", "ale_vector:", "ALE/"};
+      "gymnasium:",  "python:", "gymnasium_vector:", "python_vector:", "envpool:",
+      "ale_vector:", "ALE/"};
   return std::ranges::any_of(kPrefixes, [&](std::string_view p) { return id.starts_with(p); });
 }
 

@@ -195,6 +195,35 @@ TEST_F(ProcessVectorEnvTest, AProcessThatDiesBetweenTwoStepsIsStartedAnew) {
   }
 }
 
+TEST_F(ProcessVectorEnvTest, VectorsOfPythonPlayAsSingleEnvironmentsDo) {
+  const auto play = [&](const std::string& id) {
+    std::vector<float> seen;
+    auto env = MakeVectorEnv(id, options_, 3, CountingSeeder());
+    EXPECT_TRUE(env.ok()) << env.status().ToString();
+    if (!env.ok()) return seen;
+    (*env)->SubmitReset();
+    for (int t = 0; t < 60; ++t) {
+      const StepBatch* batch = Await(env->get());
+      EXPECT_NE(batch, nullptr) << (*env)->status().ToString();
+      if (batch == nullptr) return seen;
+      EXPECT_THAT((*env)->faults(), IsEmpty());
+      const auto all = batch->observation.as<float>();
+      seen.insert(seen.end(), all.begin(), all.end());
+      Tensor action(DType::kI32, {3});
+      for (int i = 0; i < 3; ++i) action.as<std::int32_t>()[std::size_t(i)] = ActionOf(i, t) % 2;
+      (*env)->Submit(action);
+    }
+    Await(env->get());
+    return seen;
+  };
+  const std::vector<float> single = play("gymnasium:CartPole-v1");
+  EXPECT_THAT(single, SizeIs(60 * 3 * 4));
+  EXPECT_EQ(play("gymnasium_vector:CartPole-v1"), single);
+  Option("id", "CartPole-v1");
+  Option("vectorization_mode", "sync");
+  EXPECT_EQ(play("python_vector:gymnasium:make_vec"), single);
+}
+
 TEST_F(ProcessVectorEnvTest, ARestartBeginsTheNextEpisodeOfThatEnvironmentAlone) {
   const auto env = Open(4);
   ASSERT_NE(env, nullptr);
