@@ -220,6 +220,12 @@ def serve(rows, tell):
         write(SOCKET, b"d")
 
 
+def keep_for_good():
+    """What there is lives as long as the process: the collector never looks at it again."""
+    gc.collect()
+    gc.freeze()
+
+
 def receive():
     """The owner's next message; None: it is gone."""
     message = os.read(SOCKET, MESSAGE_BYTES)
@@ -233,6 +239,7 @@ def main():
     request = receive()
     while request is not None and request["rows"] == 0:  # a spare one, which waits
         ahead.load(request)
+        keep_for_good()
         request = receive()
     if request is None:
         return 0
@@ -255,8 +262,7 @@ def main():
     rows.map(memory)
     os.write(SOCKET, b"d")
     meter = request["meter"]
-    gc.collect()
-    gc.freeze()  # what was imported lives as long as the process: never looked at again
+    keep_for_good()
 
     def tell():
         memory.spent[0] = meter.spent
