@@ -22,11 +22,13 @@ Duration Shortest(Duration start, Duration step) {
 
 }  // namespace
 
-void EnvWorker::Start(Time now) {
+void EnvWorker::Start(Time now, WorkerProcess spare) {
   TROOP_CHECK(down(), "a worker is started twice");
   since_ = now;
   state_ = State::kStarting;
-  Result<WorkerProcess> process = WorkerProcess::Start(options_.program, options_.memory);
+  const bool ready = spare.process() > 0 && !spare.ended();
+  Result<WorkerProcess> process =
+      ready ? std::move(spare) : WorkerProcess::Start(options_.program, options_.memory);
   failed_ = !process.ok();
   if (failed_) {
     death_ = {.what = process.status().message(), .starting = true};

@@ -35,8 +35,10 @@ class EnvWorker {
   };
 
   explicit EnvWorker(Options options) : options_(std::move(options)) {}
-  // REQUIRES: down(). A failure is a death, which the next Poll tells.
-  void Start(Time now);
+  // REQUIRES: down(). A failure is a death, which the next Poll tells. `spare`: a process of the
+  // same program and memory that awaits its request; where there is none, or it has ended, another
+  // is started.
+  void Start(Time now, WorkerProcess spare = {});
   // The answer to kSpec. `memory` is where options.memory is mapped.
   void Map(const worker::Layout& layout, std::byte* memory, Time now);
   // REQUIRES: idle().

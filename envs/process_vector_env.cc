@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -71,6 +72,7 @@ class ProcessVectorEnv final : public VectorEnv {
   Status AwaitAll(EnvWorker::Event event);
   void Advance(Worker* worker, Time now);
   void BeginStart(Worker* worker, Time now);
+  void KeepSpare();
   void TakeSpec(Worker* worker, Time now);
   void TakeSteps(Worker* worker, Time now);
   void TakeResets(Worker* worker, Time now);
@@ -105,11 +107,13 @@ class ProcessVectorEnv final : public VectorEnv {
   SystemClock clock_;
   EnvSpec spec_;
   Status status_;
+  WorkerProgram program_;
   int memfd_ = -1, epoll_ = -1;
   worker::MemoryPlan plan_;
   std::shared_ptr<std::byte> memory_;
   std::vector<Row> rows_;
   std::vector<Worker> workers_;
+  WorkerProcess spare_;  // none before the first death
   Tensor final_observation_, reward_, terminated_, truncated_, fault_;
   StepBatch batch_;
   std::vector<EnvFault> faults_;
@@ -118,16 +122,18 @@ class ProcessVectorEnv final : public VectorEnv {
 
 ProcessVectorEnv::~ProcessVectorEnv() {
   for (Worker& worker : workers_) worker.process.Hang();
+  spare_.Hang();
   const Time end = clock_.Now() + kFarewell;
   for (Worker& worker : workers_) {
     worker.process.End(std::max(Duration{}, end - clock_.Now()));
   }
+  spare_.End(std::max(Duration{}, end - clock_.Now()));
   if (epoll_ >= 0) close(epoll_);
   if (memfd_ >= 0) close(memfd_);
 }
 
 Status ProcessVectorEnv::Open() {
-  TROOP_ASSIGN_OR_RETURN(const WorkerProgram program,
+  TROOP_ASSIGN_OR_RETURN(program_,
                          IsPythonEnvironment(id_) ? PythonWorker(options_.python) : TroopWorker());
   memfd_ = memfd_create("troop-env", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (memfd_ < 0) return ResourceExhausted("{}: no shared memory: {}", id_, strerror(errno));
@@ -135,7 +141,7 @@ Status ProcessVectorEnv::Open() {
   const int count = std::clamp(options_.processes, 1, size());
   for (int k = 0, first = 0; k < count; ++k) {
     const int rows = size() / count + (k < size() % count ? 1 : 0);
-    EnvWorker process({.program = program,
+    EnvWorker process({.program = program_,
                        .id = id_,
                        .request = worker::WorkerRequest(id_, options_, rows),
                        .memory = memfd_,
@@ -325,10 +331,21 @@ void ProcessVectorEnv::Advance(Worker* worker, Time now) {
 }
 
 void ProcessVectorEnv::BeginStart(Worker* worker, Time now) {
-  worker->process.Start(now);
+  worker->process.Start(now, std::exchange(spare_, WorkerProcess()));
   if (epoll_ < 0 || worker->process.socket() < 0) return;
   epoll_event event{.events = EPOLLIN, .data = {}};
   epoll_ctl(epoll_, EPOLL_CTL_ADD, worker->process.socket(), &event);
+}
+
+// A start of Python is its imports. They are made ahead, beside the steps, once a process has died
+// and another has taken its place: most environments never die, and pay for no second process.
+void ProcessVectorEnv::KeepSpare() {
+  if (!IsPythonEnvironment(id_) || spare_.process() > 0) return;
+  Result<WorkerProcess> spare = WorkerProcess::Start(program_, memfd_);
+  if (!spare.ok()) return;  // the next start takes its time, and tells if it can't be, either
+  spare_ = std::move(spare).value();
+  const std::string modules = worker::WorkerRequest(id_, options_, 0);
+  (void)send(spare_.socket(), modules.data(), modules.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 void ProcessVectorEnv::TakeSpec(Worker* worker, Time now) {
@@ -397,10 +414,9 @@ void ProcessVectorEnv::TakeResets(Worker* worker, Time now) {
       rows_[at].step = 0;
     }
   }
-  if (bad.empty())
-    worker->bad_starts = 0;
-  else
-    PutOff(worker, now, bad);
+  if (!bad.empty()) return PutOff(worker, now, bad);
+  worker->bad_starts = 0;
+  if (worker->deaths > 0) KeepSpare();
 }
 
 // A round in which an episode could not begin.
@@ -504,7 +520,8 @@ Environment::Picture ProcessVectorEnv::Render(int index) const {
 
 bool IsPythonEnvironment(std::string_view id) {
   constexpr std::string_view kPrefixes[] = {
-      "gymnasium:", "python:", "envpool:", "ale_vector:", "ALE/"};
+      "gymnasium:",  "python:", "gymnasium_vector:", "python_vector:", "envpool:",
+      "ale_vector:", "ALE/"};
   return std::ranges::any_of(kPrefixes, [&](std::string_view p) { return id.starts_with(p); });
 }
 

@@ -20,11 +20,12 @@ bool IsPythonEnvironment(std::string_view id);
 // as after a fault, in a second one. Seeds are asked for in order of the index: equal seeds and
 // actions give equal bytes with any number of processes. A process that dies, hangs or talks
 // nonsense is started anew, and costs each of its environments the episode; at once the first time,
-// then after 0.05 s, doubling to 5 s, until one of its environments ends a whole episode. After
-// kStartsMax starts or resets without a good one between, or where Python says that it can't be
-// had, status() says why. Errors: kNotFound: no such interpreter or program; kFailedPrecondition:
-// what the worker gave as the reason; kInvalidArgument, kResourceExhausted, kUnavailable,
-// kDeadlineExceeded.
+// then after 0.05 s, doubling to 5 s, until one of its environments ends a whole episode. From the
+// first death on, one spare Python process with all modules loaded waits to take the place of the
+// next that dies. After kStartsMax starts or resets without a good one between, or where Python
+// says that it can't be had, status() says why. Errors: kNotFound: no such interpreter or program;
+// kFailedPrecondition: what the worker gave as the reason; kInvalidArgument, kResourceExhausted,
+// kUnavailable, kDeadlineExceeded.
 inline constexpr int kStartsMax = 6;
 Result<std::unique_ptr<VectorEnv>> MakeProcessVectorEnv(std::string_view id,
                                                         const EnvOptions& options, int size,

@@ -12,7 +12,8 @@
 
 // How a ProcessVectorEnv and its worker processes (worker_loop.cc, python/troop_env/worker.py)
 // talk. The worker finds a SOCK_SEQPACKET socket as descriptor 3 and a memfd, empty at first, as 4.
-//   owner  -> worker  the request: JSON (WorkerRequest)
+//   owner  -> worker  the request: JSON (WorkerRequest). Python: one with no rows may come before,
+//                     perhaps long before, and has no answer: load the modules it will need
 //   worker -> owner   {"spec": ...} or {"error": "why not"}
 //   owner  -> worker  the layout of the memory, now of its size: JSON (LayoutMessage)
 //   worker -> owner   "d"
@@ -26,7 +27,7 @@
 namespace troop::worker {
 
 inline constexpr int kSocket = 3, kMemory = 4;
-inline constexpr int kVersion = 2;
+inline constexpr int kVersion = 3;
 inline constexpr std::size_t kTextBytes = 256;         // why a row failed; shorter ends with a 0
 inline constexpr std::size_t kMessageBytes = 1 << 16;  // of any message, at most
 inline constexpr std::size_t kPictureBytes = 1 << 15;

@@ -70,7 +70,7 @@ class ZmqChannel final : public CallChannel {
                     endpoint.transport == Endpoint::kTcp && !IsLoopback(endpoint)),
         context_(std::move(context)),
         members_(std::move(members)),
-        transport_(endpoint.transport),
+        at_(endpoint),
         network_(network),
         limits_{network.message_bytes_max, network.parts_max} {
     members_->channels.Add(this);
@@ -92,7 +92,7 @@ class ZmqChannel final : public CallChannel {
 
   std::shared_ptr<ZmqContext> context_;
   std::shared_ptr<Members> members_;
-  const Endpoint::Transport transport_;
+  const Endpoint at_;
   const NetworkOptions network_;
   const WireLimits limits_;
   ZmqSocket socket_;
@@ -100,11 +100,11 @@ class ZmqChannel final : public CallChannel {
 };
 
 Status ZmqChannel::Open(Time now) {
-  TROOP_RETURN_IF_ERROR(socket_.Open(context_, ZmqSocket::kClient, transport_, network_));
+  TROOP_RETURN_IF_ERROR(socket_.Open(context_, ZmqSocket::kClient, at_, network_));
   if (const int error = socket_.Connect(endpoint(), RouteOf(id())); error != 0) {
     return InvalidArgument("can't connect to {}: {}", endpoint(), ZmqSocket::ErrorText(error));
   }
-  if (transport_ == Endpoint::kInproc) Connected(now);  // it tells nobody
+  if (at_.transport == Endpoint::kInproc) Connected(now);  // it tells nobody
   return Status::Ok();
 }
 
@@ -119,7 +119,7 @@ bool ZmqChannel::Pump(Time now) {
     }
   }
   if (socket_.TakeReadable()) busy |= Read(now);
-  if (transport_ == Endpoint::kInproc && silent() && socket_.is_open() && !socket_.CanSend()) {
+  if (at_.transport == Endpoint::kInproc && silent() && socket_.is_open() && !socket_.CanSend()) {
     // ZeroMQ does not connect inproc again when the listener has gone, and tells nobody.
     if (const Status opened = Open(now); !opened.ok()) Fail(opened);
     Disconnected(now);
@@ -212,7 +212,7 @@ class ZmqServer final : public CallServer {
 
 Status ZmqServer::Open(const std::shared_ptr<ZmqContext>& context, const Endpoint& endpoint,
                        const NetworkOptions& network) {
-  TROOP_RETURN_IF_ERROR(socket_.Open(context, ZmqSocket::kServer, transport_, network));
+  TROOP_RETURN_IF_ERROR(socket_.Open(context, ZmqSocket::kServer, endpoint, network));
   static constexpr std::array<std::string_view, 3> kSchemes{"ipc://", "tcp://", "inproc://"};
   const std::string name = std::string(kSchemes[transport_]) + endpoint.address;
   int error = 0;

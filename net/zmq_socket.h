@@ -59,7 +59,7 @@ class ZmqSocket {
   ~ZmqSocket();
 
   // Errors: kResourceExhausted.
-  Status Open(std::shared_ptr<ZmqContext> context, Kind kind, Endpoint::Transport transport,
+  Status Open(std::shared_ptr<ZmqContext> context, Kind kind, const Endpoint& endpoint,
               const NetworkOptions& options);
   void Close();
   bool is_open() const;

@@ -14,11 +14,11 @@ import traceback
 
 import numpy
 
-from . import adapters, vector
+from . import adapters, ahead, vector
 from .convert import Refused
 
 SOCKET, MEMORY = 3, 4
-VERSION = 2
+VERSION = 3
 MESSAGE_BYTES, PICTURE_BYTES = 1 << 16, 1 << 15
 TERMINATED, TRUNCATED, FAULT, BEGUN = 1, 2, 4, 8
 DTYPES = {"u8": numpy.uint8, "f32": numpy.float32, "i32": numpy.int32}
@@ -220,17 +220,32 @@ def serve(rows, tell):
         write(SOCKET, b"d")
 
 
+def keep_for_good():
+    """What there is lives as long as the process: the collector never looks at it again."""
+    gc.collect()
+    gc.freeze()
+
+
+def receive():
+    """The owner's next message; None: it is gone."""
+    message = os.read(SOCKET, MESSAGE_BYTES)
+    return json.loads(message) if message else None
+
+
 def main():
     """Returns the exit code."""
-    message = os.read(SOCKET, MESSAGE_BYTES)
-    if not message:
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    request = receive()
+    while request is not None and request["rows"] == 0:  # a spare one, which waits
+        ahead.load(request)
+        keep_for_good()
+        request = receive()
+    if request is None:
         return 0
-    request = json.loads(message)
     if request["version"] != VERSION:
         return refuse(f"the Python package is of another version: {__file__}")
     request["meter"] = Meter() if request["measure"] else None
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     try:
         source = request["id"].partition(":")[0]
         rows = (vector.VectorRows if source in vector.SOURCES else Rows)(request)
@@ -240,15 +255,14 @@ def main():
         traceback.print_exc()
         return refuse(f"can't be made: {reason(error)}")
     send({"spec": rows.spec})
-    message = os.read(SOCKET, MESSAGE_BYTES)
-    if not message:
+    layout = receive()
+    if layout is None:
         return 0
-    memory = Memory(json.loads(message), rows.spec)
+    memory = Memory(layout, rows.spec)
     rows.map(memory)
     os.write(SOCKET, b"d")
     meter = request["meter"]
-    gc.collect()
-    gc.freeze()  # what was imported lives as long as the process: never looked at again
+    keep_for_good()
 
     def tell():
         memory.spent[0] = meter.spent

@@ -12,6 +12,15 @@ import time
 import numpy
 from troop_env.spaces import Box, Discrete
 
+if "TROOP_TEST_IMPORTS" in os.environ:  # "FILE" or "FILE:3": of which the third one hangs
+    _name, _, _hangs = os.environ["TROOP_TEST_IMPORTS"].partition(":")
+    with open(_name, "a+", encoding="utf-8") as _file:
+        _file.write(f"{os.getpid()}\n")
+        _file.flush()
+        _file.seek(0)
+        if str(len(_file.readlines())) == _hangs:
+            time.sleep(1e9)
+
 
 class Counter:
     """An episode of 3 + seed % 5 steps; terminated where the seed is even, else truncated.

@@ -19,7 +19,7 @@
 #include "core/rng.h"
 #include "tests/core/python.h"
 #include "tests/core/temp_folder.h"
-#include "tests/envs/seeds.h"
+#include "tests/envs/process_vector_env_fixture.h"
 
 namespace troop {
 namespace {
@@ -28,141 +28,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::MatchesRegex;
 using testing::SizeIs;
-
-// Of tests/envs/faulty_env.py, in arithmetic of our own.
-struct Model {
-  std::uint64_t seed = 0;
-  int episode = -1, step = 0;
-  float action = 0;
-  void Begin(int index) {
-    ++episode;
-    seed = SeedOf(index, episode) & 0x7fffffff;
-    step = 0;
-    action = 0;
-  }
-  void Step(int a) {
-    ++step;
-    action = float(a);
-  }
-  float reward() const { return float(step) + 10 * action; }
-  bool over() const { return step >= 3 + int(seed % 5); }
-  std::vector<float> observation() const { return {float(seed % 1000), float(step), action}; }
-};
-
-std::vector<float> Row(const ConstTensor& tensor, int row) {
-  const auto all = tensor.as<float>();
-  return {all.begin() + row * 3, all.begin() + row * 3 + 3};
-}
-
-// The next batch; nullptr: the status is not ok, or the test's deadline passed.
-const StepBatch* Await(VectorEnv* env) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (env->status().ok() && std::chrono::steady_clock::now() < end) {
-    if (const StepBatch* batch = env->Poll()) return batch;
-    if (env->fd() < 0) continue;
-    pollfd ready{env->fd(), POLLIN, 0};
-    poll(&ready, 1, 100);
-  }
-  return nullptr;
-}
-
-int ActionOf(int row, int t) { return (row * 3 + t) % 7; }
-
-class ProcessVectorEnvTest : public testing::Test {
- protected:
-  void SetUp() override {
-    TROOP_SKIP_WITHOUT_PYTHON();
-    setenv("PYTHONPATH", TROOP_SOURCE_DIR "/tests/envs", 1);
-    setenv("TROOP_PYTHON_PATH", TROOP_SOURCE_DIR "/python", 1);
-    options_.python = getenv("TROOP_TEST_PYTHON");
-  }
-  void Option(const std::string& name, decltype(EnvOption::value) value) {
-    options_.options.push_back({name, std::move(value)});
-  }
-  std::string File(const std::string& name) const { return folder_.path() + "/" + name; }
-
-  // An environment of `size` rows, reset; nullptr after a failure.
-  std::unique_ptr<VectorEnv> Open(int size, const std::string& id = "python:faulty_env:Counter") {
-    auto env = MakeVectorEnv(id, options_, size, CountingSeeder());
-    EXPECT_TRUE(env.ok()) << env.status().ToString();
-    if (!env.ok()) return nullptr;
-    models_.assign(std::size_t(size), {});
-    (*env)->SubmitReset();
-    const StepBatch* batch = Await(env->get());
-    EXPECT_NE(batch, nullptr) << (*env)->status().ToString();
-    for (int i = 0; i < size; ++i) models_[std::size_t(i)].Begin(i);
-    t_ = 0;
-    return std::move(*env);
-  }
-  // One step of all, compared with the models but for the rows with a fault, which begin anew.
-  void Step(VectorEnv* env) {
-    Tensor action(DType::kI32, {env->size()});
-    for (int i = 0; i < env->size(); ++i) {
-      action.as<std::int32_t>()[std::size_t(i)] = ActionOf(i, t_);
-      models_[std::size_t(i)].Step(ActionOf(i, t_));
-    }
-    ++t_;
-    env->Submit(action);
-    const StepBatch* batch = Await(env);
-    ASSERT_NE(batch, nullptr) << env->status().ToString();
-    std::size_t faults = 0;
-    for (int i = 0; i < env->size(); ++i) {
-      SCOPED_TRACE(fmt::format("row {} step {}", i, t_));
-      faults += batch->fault.as<std::uint8_t>()[std::size_t(i)];
-      Compare(*batch, i);
-    }
-    ASSERT_EQ(env->faults().size(), faults);
-  }
-  void Compare(const StepBatch& batch, int i) {
-    const auto at = std::size_t(i);
-    Model& model = models_[at];
-    const bool fault = batch.fault.as<std::uint8_t>()[at] != 0;
-    const bool over = !fault && model.over();
-    EXPECT_EQ(batch.reward.as<float>()[at], fault ? 0 : model.reward());
-    EXPECT_EQ(batch.terminated.as<std::uint8_t>()[at], over && model.seed % 2 == 0);
-    EXPECT_EQ(batch.truncated.as<std::uint8_t>()[at], over && model.seed % 2 == 1);
-    if (over) {
-      EXPECT_EQ(Row(batch.final_observation, i), model.observation());
-    }
-    if (fault || over) model.Begin(i);
-    EXPECT_EQ(Row(batch.observation, i), model.observation());
-  }
-  // Steps until a batch has faults, ten at most.
-  std::vector<EnvFault> StepToFaults(VectorEnv* env) {
-    for (int t = 0; t < 10; ++t) {
-      Step(env);
-      if (HasFatalFailure()) return {};
-      if (!env->faults().empty()) return {env->faults().begin(), env->faults().end()};
-    }
-    ADD_FAILURE() << "no fault in ten steps";
-    return {};
-  }
-  std::vector<pid_t> Pids() const {
-    std::ifstream file(File("pids"));
-    std::vector<pid_t> pids;
-    for (pid_t pid = 0; file >> pid;) pids.push_back(pid);
-    return pids;
-  }
-
-  TempFolder folder_;
-  EnvOptions options_;
-  std::vector<Model> models_;
-  int t_ = 0;
-};
-
-// Also where it is dead and its new parent, who is none of ours, has not reaped it.
-bool Gone(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string stat((std::istreambuf_iterator<char>(file)), {});
-  const std::size_t name = stat.rfind(')');
-  return name == std::string::npos || stat.find_first_of("ZX", name) == name + 2;
-}
-bool GoneSoon(pid_t pid) {
-  for (int i = 0; i < 3000 && !Gone(pid); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return Gone(pid);
-}
 
 struct Spread {
   int size, processes;
@@ -330,6 +195,35 @@ TEST_F(ProcessVectorEnvTest, AProcessThatDiesBetweenTwoStepsIsStartedAnew) {
   }
 }
 
+TEST_F(ProcessVectorEnvTest, VectorsOfPythonPlayAsSingleEnvironmentsDo) {
+  const auto play = [&](const std::string& id) {
+    std::vector<float> seen;
+    auto env = MakeVectorEnv(id, options_, 3, CountingSeeder());
+    EXPECT_TRUE(env.ok()) << env.status().ToString();
+    if (!env.ok()) return seen;
+    (*env)->SubmitReset();
+    for (int t = 0; t < 60; ++t) {
+      const StepBatch* batch = Await(env->get());
+      EXPECT_NE(batch, nullptr) << (*env)->status().ToString();
+      if (batch == nullptr) return seen;
+      EXPECT_THAT((*env)->faults(), IsEmpty());
+      const auto all = batch->observation.as<float>();
+      seen.insert(seen.end(), all.begin(), all.end());
+      Tensor action(DType::kI32, {3});
+      for (int i = 0; i < 3; ++i) action.as<std::int32_t>()[std::size_t(i)] = ActionOf(i, t) % 2;
+      (*env)->Submit(action);
+    }
+    Await(env->get());
+    return seen;
+  };
+  const std::vector<float> single = play("gymnasium:CartPole-v1");
+  EXPECT_THAT(single, SizeIs(60 * 3 * 4));
+  EXPECT_EQ(play("gymnasium_vector:CartPole-v1"), single);
+  Option("id", "CartPole-v1");
+  Option("vectorization_mode", "sync");
+  EXPECT_EQ(play("python_vector:gymnasium:make_vec"), single);
+}
+
 TEST_F(ProcessVectorEnvTest, ARestartBeginsTheNextEpisodeOfThatEnvironmentAlone) {
   const auto env = Open(4);
   ASSERT_NE(env, nullptr);
@@ -396,7 +290,7 @@ TEST_F(ProcessVectorEnvTest, ManyDeathsLeaveNothingBehind) {
     ASSERT_NE(env, nullptr);
     const auto open = count();
     for (int n = 0; n < 3; ++n) ASSERT_THAT(StepToFaults(env.get()), SizeIs(1));
-    EXPECT_EQ(count(), open);
+    EXPECT_EQ(count(), open + 1) << "the spare one's socket";
   }
   EXPECT_EQ(count(), before);
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);

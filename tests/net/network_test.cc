@@ -1,4 +1,9 @@
 // The contract of Network, for every transport.
+#include <sys/socket.h>
+
+#include <string>
+#include <vector>
+
 #include "net/sim_network.h"
 #include "tests/contracts/network_contract.h"
 #include "tests/net/temp_folder.h"
@@ -67,6 +72,53 @@ INSTANTIATE_TEST_SUITE_P(ZmqIpc, NetworkContract, testing::Values(&MakeWorld<Ipc
 INSTANTIATE_TEST_SUITE_P(ZmqTcp, NetworkContract, testing::Values(&MakeWorld<TcpWorld>));
 INSTANTIATE_TEST_SUITE_P(ZmqInproc, NetworkContract, testing::Values(&MakeWorld<InprocWorld>));
 INSTANTIATE_TEST_SUITE_P(Simulated, NetworkContract, testing::Values(&MakeWorld<SimWorld>));
+
+// Of this process's connected TCP sockets, those whose room for what they send has been fixed.
+struct Connections {
+  int all = 0, fixed = 0;
+  bool known = true;  // the kernel tells
+};
+Connections CountConnections() {
+  constexpr int kSndbufLock = 1, kSoBufLock = 72;  // as Linux 5.14 has them
+  Connections found;
+  for (int fd = 0; fd < 1024; ++fd) {
+    sockaddr_storage peer{};
+    socklen_t size = sizeof peer;
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0) continue;
+    if (peer.ss_family != AF_INET && peer.ss_family != AF_INET6) continue;
+    ++found.all;
+    int locked = 0;
+    size = sizeof locked;
+    found.known &= getsockopt(fd, SOL_SOCKET, kSoBufLock, &locked, &size) == 0;
+    found.fixed += (locked & kSndbufLock) != 0 ? 1 : 0;
+  }
+  return found;
+}
+
+// The kernel's room grows with what a long link holds; within a machine it only leaves the caches.
+TEST(TcpNetworkTest, OnlyEndsThatAreWithinAMachineSendFromASmallBuffer) {
+  for (const bool all_interfaces : {false, true}) {
+    EchoService service;
+    TcpWorld world;
+    const auto network = world.MakeNetwork({});
+    const auto listener =
+        network->Listen(all_interfaces ? "tcp://0.0.0.0:0" : "tcp://127.0.0.1:0", &service);
+    ASSERT_TRUE(listener.ok()) << listener.status().ToString();
+    const std::string& bound = (*listener)->endpoint();
+    const auto channel =
+        network->Connect("tcp://127.0.0.1" + bound.substr(bound.rfind(':')), ActorOptions());
+    ASSERT_TRUE(channel.ok()) << channel.status().ToString();
+    for (const Time end = world.Now() + Seconds(20);
+         (*channel)->peer() != PeerState::kUp && world.Now() < end;) {
+      if (!network->Pump(world.Now())) world.Rest(*network);
+    }
+    ASSERT_EQ((*channel)->peer(), PeerState::kUp);
+    const Connections found = CountConnections();
+    if (!found.known) GTEST_SKIP() << "needs Linux 5.14";
+    EXPECT_EQ(found.all, 2);
+    EXPECT_EQ(found.fixed, all_interfaces ? 1 : 2) << "the listener can't know who will come";
+  }
+}
 
 }  // namespace
 }  // namespace troop

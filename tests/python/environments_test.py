@@ -1,4 +1,6 @@
 """Adapters of Python environments: spaces, seeds, ends, vectors; Gymnasium itself is the oracle."""
+import os
+import subprocess
 import sys
 import unittest
 
@@ -272,6 +274,40 @@ class Vectors(unittest.TestCase):
         env.step(numpy.array([0, 1]))
         with self.assertRaisesRegex(RuntimeError, "reset_mask"):
             env.reset([1], [3])
+
+
+class Ahead(unittest.TestCase):
+    """What a spare process imports; each in an interpreter of its own, as there."""
+
+    CODE = "import json, sys; from troop_env import ahead; ahead.load(json.loads(sys.argv[1])); " \
+           "print(*sys.modules)"
+
+    def loaded(self, name, *wrappers):
+        asked = f'{{"id": "{name}", "wrappers": [{", ".join(wrappers)}], "options": {{}}}}'
+        paths = os.pathsep.join(sys.path[:1] + [entry for entry in sys.path[1:] if entry])
+        run = subprocess.run([sys.executable, "-c", self.CODE, asked], capture_output=True,
+                             text=True, check=True, env={**os.environ, "PYTHONPATH": paths})
+        return run.stdout.split()
+
+    def test_the_modules_of_every_kind_of_environment_are_loaded(self):
+        for name, module in [
+            ("gymnasium:CartPole-v1", "gymnasium.envs.classic_control.cartpole"),
+            ("gymnasium_vector:Acrobot-v1", "gymnasium.envs.classic_control.acrobot"),
+            ("gymnasium:ALE/Pong-v5", "ale_py.env"),
+            ("gymnasium:wave:CartPole-v1", "wave"),
+            ("python:colorsys:make", "colorsys"),
+            ("python_vector:colorsys:make", "colorsys"),
+            ("ale_vector:pong", "ale_py.vector_env"),
+            ("ALE/Pong-v5", "ale_py"),
+        ]:
+            with self.subTest(name):
+                self.assertIn(module, self.loaded(name))
+                self.assertNotIn(module, self.loaded("python:abc:make"))
+        self.assertIn("wave", self.loaded("python:colorsys:make", '"wave:Wave_read"'))
+
+    def test_what_cannot_be_imported_is_left_to_who_makes_it(self):
+        for name in ["python:no_such_module:make", "gymnasium:NoSuchGame-v0", "envpool:Pong-v5"]:
+            self.assertIn("troop_env.ahead", self.loaded(name, '"no_such_wrappers:One"'))
 
 
 class Atari(unittest.TestCase):
