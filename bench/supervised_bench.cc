@@ -1,4 +1,5 @@
-// Times training steps of transformers: forward, loss, backward and AdamW, dropout on, one thread.
+// Times training steps of text classifiers, transformers and an LSTM: forward, loss, backward and
+// AdamW, dropout on, one thread.
 //
 //   supervised_bench [--quick] [--case NAME]
 //
@@ -17,6 +18,7 @@
 #include "core/config.h"
 #include "kernels/layer_kernel.h"
 #include "kernels/optimizer.h"
+#include "nn/lstm_classifier.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
 #include "nn/transformer.h"
@@ -32,29 +34,38 @@ std::uint32_t Synthetic(std::uint32_t stream, std::uint64_t index) {
 }
 enum Stream : std::uint32_t { kTokens = 1, kLabels = 2, kWeights = 100 };  // + place by name
 
-// BERT-base cut to two layers: BertConfig(num_hidden_layers=2).
+// BERT-base cut to two layers: BertConfig(num_hidden_layers=2). LSTM: as LstmConfig has it.
 struct Case {
   std::string name;
   std::vector<std::int32_t> lengths;
   Precision precision;
+  bool lstm = false;
 };
+std::unique_ptr<Module> ModelOf(const Case& c) {
+  if (c.lstm) return *MakeLstmClassifier({});
+  TransformerConfig config = BertBase();
+  config.layers = 2;
+  return *MakeTransformer({.config = config});
+}
 std::vector<Case> Cases() {
   std::vector<Case> cases;
+  // Reviews as they come, cut at 256: 204 tokens in the mean, of 208 in IMDB's training set.
+  const std::vector<std::int32_t> reviews = {256, 131, 256, 174, 256, 97, 256, 203};
   for (const auto precision : {Precision::kF32, Precision::kBF16}) {
     const std::string kind = precision == Precision::kF32 ? "_fp32" : "_bf16";
     cases.push_back({"bert2_8x256" + kind, std::vector<std::int32_t>(8, 256), precision});
-    // Reviews as they come, cut at 256: 204 tokens in the mean, of 208 in IMDB's training set.
-    cases.push_back({"bert2_8_reviews" + kind, {256, 131, 256, 174, 256, 97, 256, 203}, precision});
+    cases.push_back({"bert2_8_reviews" + kind, reviews, precision});
   }
+  std::vector<std::int32_t> lengths;  // the usual batch of so small a model
+  for (int i = 0; i < 64; ++i) lengths.push_back(reviews[std::size_t(i) % reviews.size()]);
+  cases.push_back({"lstm_64_reviews_fp32", lengths, Precision::kF32, true});
   return cases;
 }
 
 class Trainer {
  public:
   explicit Trainer(const Case& c) : lengths_(c.lengths) {
-    TransformerConfig config = BertBase();
-    config.layers = 2;
-    module_ = *MakeTransformer({.config = config});
+    module_ = ModelOf(c);
     value_.resize(std::size_t(ParameterCount(*module_)));
     gradient_.resize(value_.size());
     Fill();

@@ -55,8 +55,10 @@ void FillTimeSteps(const TokenBatch& batch, TimeSteps* steps) {
   for (std::int32_t t = 0; t < steps->steps; ++t) {
     while (length(steps->order[running - 1]) <= t) --running;
     steps->first[std::size_t(t)] = row;
-    for (std::size_t r = 0; r < running; ++r)
-      steps->row[std::size_t(batch.starts[std::size_t(steps->order[r])] + t)] = row++;
+    for (std::size_t r = 0; r < running; ++r) {
+      const std::int32_t first = batch.starts[std::size_t(steps->order[r])];
+      steps->row[std::size_t(first) + std::size_t(t)] = row++;
+    }
   }
   steps->first[std::size_t(steps->steps)] = row;
 }

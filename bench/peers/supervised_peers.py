@@ -1,5 +1,6 @@
-"""transformers on PyTorch, on the cases of supervised_bench: the same weights, tokens and steps,
-one thread, padded batches with an attention mask as its users have them.
+"""transformers on PyTorch, and PyTorch's own LSTM, on the cases of supervised_bench: the same
+weights, tokens and steps, one thread, padded batches with an attention mask as their users have
+them (the LSTM's are packed).
 
     supervised_peers.py [--quick] [--case NAME]
 
@@ -7,9 +8,11 @@ A value is one step of the faster attention: eager, or PyTorch's fused one (sdpa
 """
 
 import argparse
+import functools
 import json
 import statistics
 import time
+import types
 
 import numpy as np
 import torch
@@ -50,10 +53,38 @@ def make_batch(lengths):
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
+class LstmClassifier(torch.nn.Module):
+    """LstmConfig of nn/lstm_classifier.h."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(30522, 128)
+        self.lstm = torch.nn.LSTM(128, 128, batch_first=True, bidirectional=True)
+        self.attention = torch.nn.Linear(256, 128)
+        self.score = torch.nn.Linear(128, 1, bias=False)
+        self.classifier = torch.nn.Linear(256, 2)
+        self.dropout = torch.nn.Dropout(0.2)
+
+    def forward(self, input_ids, attention_mask, labels):
+        words = self.dropout(self.embedding(input_ids))
+        packed = torch.nn.utils.rnn.pack_padded_sequence(
+            words, attention_mask.sum(1), batch_first=True, enforce_sorted=False)
+        states, _ = torch.nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True)
+        scores = self.score(torch.tanh(self.attention(states))).squeeze(-1)
+        weights = torch.softmax(scores.masked_fill(attention_mask == 0, -torch.inf), dim=1)
+        pooled = torch.bmm(weights[:, None, :], states).squeeze(1)
+        logits = self.classifier(self.dropout(pooled))
+        return types.SimpleNamespace(loss=torch.nn.functional.cross_entropy(logits, labels))
+
+
+def bert(attention):
+    config = transformers.BertConfig(num_hidden_layers=2, attn_implementation=attention)
+    return transformers.BertForSequenceClassification(config)
+
+
 class Trainer:
-    def __init__(self, lengths, bf16, attention):
-        config = transformers.BertConfig(num_hidden_layers=2, attn_implementation=attention)
-        self.model = transformers.BertForSequenceClassification(config)
+    def __init__(self, model, lengths, bf16):
+        self.model = model
         fill(self.model)
         decayed = [p for p in self.model.parameters() if p.dim() == 2]
         others = [p for p in self.model.parameters() if p.dim() != 2]
@@ -97,21 +128,26 @@ def main():
     parser.add_argument("--case")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    for kind in ("fp32", "bf16"):
-        for name, lengths in (("bert2_8x256", (256,) * 8), ("bert2_8_reviews", REVIEWS)):
-            case = f"{name}_{kind}"
-            if options.case not in (None, case):
-                continue
-            runs = []
-            for attention in ("sdpa",) if options.quick else ("sdpa", "eager"):
-                trainer = Trainer(lengths, kind == "bf16", attention)
-                check = trainer.check()
-                runs.append((measure_ms(trainer, 3 if options.quick else 5), check))
-            values, check = min(runs, key=lambda run: statistics.median(run[0]))
-            row = {"case": case, "metric": "step", "unit": "ms", "values": values, "check": check,
-                   "peer": "transformers",
-                   "peer_version": f"{transformers.__version__}, torch {torch.__version__}"}
-            print(json.dumps(row), flush=True)
+    attentions = ("sdpa",) if options.quick else ("sdpa", "eager")
+    berts = [functools.partial(bert, attention) for attention in attentions]
+    version = f"{transformers.__version__}, torch {torch.__version__}"
+    cases = [(f"{name}_{kind}", lengths, berts, "transformers", version)
+             for kind in ("fp32", "bf16")
+             for name, lengths in (("bert2_8x256", (256,) * 8), ("bert2_8_reviews", REVIEWS))]
+    cases.append(("lstm_64_reviews_fp32", REVIEWS * 8, [LstmClassifier], "torch",
+                  torch.__version__))
+    for case, lengths, models, peer, peer_version in cases:
+        if options.case not in (None, case):
+            continue
+        runs = []
+        for model in models:
+            trainer = Trainer(model(), lengths, case.endswith("bf16"))
+            check = trainer.check()
+            runs.append((measure_ms(trainer, 3 if options.quick else 5), check))
+        values, check = min(runs, key=lambda run: statistics.median(run[0]))
+        row = {"case": case, "metric": "step", "unit": "ms", "values": values, "check": check,
+               "peer": peer, "peer_version": peer_version}
+        print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":
