@@ -161,8 +161,7 @@ Result<std::unique_ptr<WeightsTrial>> EvaluatorNode::BeginEvaluation(
       .episodes = trial.episodes,
       .round = trial.round,
       .version = trial.version,
-      .while_starting =
-          BeatingEnvOptions(config_, network_, member_, &metrics_).while_starting};
+      .while_starting = BeatingEnvOptions(config_, network_, member_, &metrics_).while_starting};
   std::unique_ptr<Evaluation> last(static_cast<Evaluation*>(before.release()));
   TROOP_ASSIGN_OR_RETURN(auto made, Evaluation::Make(config_, options, weights, std::move(last)));
   return std::unique_ptr<WeightsTrial>(std::move(made));
@@ -258,8 +257,7 @@ Status EvaluatorNode::Begin() {
       .round = round,
       .version = newest_->version,
       .final = final};
-  TROOP_ASSIGN_OR_RETURN(running_,
-                         begin_(trial, newest_->value.as<float>(), std::move(last_)));
+  TROOP_ASSIGN_OR_RETURN(running_, begin_(trial, newest_->value.as<float>(), std::move(last_)));
   return Status::Ok();
 }
 

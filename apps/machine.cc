@@ -217,9 +217,9 @@ std::string DescribeProblem(const Config& config, const RunNeeds& needs) {
   const std::string actions = needs.env.action.discrete()
                                   ? fmt::format("{} actions", needs.env.action.count)
                                   : "action " + needs.env.action.tensor().ToString();
-  std::string out = fmt::format("run          {} ({})\nenvironment  {}: observation {}, {}\n",
-                                config.name, config.fleet.mode, config.env.id,
-                                needs.env.observation.ToString(), actions);
+  std::string out =
+      fmt::format("run          {} ({})\nenvironment  {}: observation {}, {}\n", config.name,
+                  config.fleet.mode, config.env.id, needs.env.observation.ToString(), actions);
   out += network;
   out += fmt::format("steps        {:.0f} agent steps, {} environments\n",
                      config.learner.total_steps, config.fleet.actors * config.actor.envs);

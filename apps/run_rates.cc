@@ -203,8 +203,8 @@ std::string ProgressBlock(const std::string& name, const RunView& view, const Ru
   const double updates = Value(view.metrics, "learner/updates");
   std::string out = FirstLine(name, view, r, columns) + "\n";
   out += Fit({fmt::format("  {:<7}{:>6} of {:<6} {:>6}/s", view.supervised ? "reviews" : "steps",
-                          Count(double(view.steps)),
-                          Count(double(view.steps_total)), Count(r.steps_per_s)),
+                          Count(double(view.steps)), Count(double(view.steps_total)),
+                          Count(r.steps_per_s)),
               fmt::format("updates {:>6}", Count(updates)),
               fmt::format("{:>6}/s", Count(r.updates_per_s))},
              columns) +
@@ -232,10 +232,10 @@ std::string ProgressBlock(const std::string& name, const RunView& view, const Ru
 
 std::string ProgressLine(const RunView& view, const RunRates& r) {
   if (view.supervised) {
-    std::string line = fmt::format(
-        "{} s  {}  reviews {}/{} ({}/s)  updates {} ({}/s)", std::lround(r.elapsed_s),
-        PhaseName(view.phase), view.steps, view.steps_total, Count(r.steps_per_s),
-        Count(Value(view.metrics, "learner/updates")), Count(r.updates_per_s));
+    std::string line =
+        fmt::format("{} s  {}  reviews {}/{} ({}/s)  updates {} ({}/s)", std::lround(r.elapsed_s),
+                    PhaseName(view.phase), view.steps, view.steps_total, Count(r.steps_per_s),
+                    Count(Value(view.metrics, "learner/updates")), Count(r.updates_per_s));
     for (const std::string& item : LearningItems(view, r)) line += "  " + item;
     if (r.left_s && view.phase == Phase::kRunning) line += "  left " + Span(*r.left_s);
     return line;

@@ -10,6 +10,7 @@
 #include "apps/coordinator.h"
 #include "apps/endpoints.h"
 #include "apps/host.h"
+#include "apps/learning_report.h"
 #include "apps/machine.h"
 #include "apps/problem.h"
 #include "apps/progress.h"
@@ -134,7 +135,8 @@ int SayInterrupted(const Session& session) {
   const char* const name = StepsName(session.folder.config);
   const std::string& path = session.folder.path;
   if (NewestCheckpoint(session.folder.storage.get()).ok()) {
-    fmt::print("stopped after {} {}; go on with: troop resume {}\n", session.view.steps, name, path);
+    fmt::print("stopped after {} {}; go on with: troop resume {}\n", session.view.steps, name,
+               path);
   } else {
     fmt::print(
         "stopped after {} {}, before any checkpoint: there is nothing to resume; begin again with "
@@ -143,6 +145,14 @@ int SayInterrupted(const Session& session) {
   }
   std::fflush(stdout);  // one more signal may end the process before its files are closed
   return kExitInterrupted;
+}
+
+// Also into the run's folder.
+void ReportLearning(const RunFolder& folder, const RunView& view) {
+  const std::string report = LearningReport(folder.config, view, MeasurePeak(folder.config));
+  const Status written = folder.storage->WriteAtomic("report.md", report);
+  if (!written.ok()) fmt::print(stderr, "troop: no report.md: {}\n", written.message());
+  fmt::print("\n{}", report);
 }
 
 int Conclude(Session* session, RunView view_at_end, Time now, Status outcome, bool interrupted) {
@@ -166,17 +176,16 @@ int Conclude(Session* session, RunView view_at_end, Time now, Status outcome, bo
   const std::string& path = session->folder.path;
   const RunView& view = session->view;
   if (interrupted) return SayInterrupted(*session);
+  if (IsSupervised(session->folder.config)) {
+    ReportLearning(session->folder, view);
+    if (session->folder.storage->Exists(kModelFolder)) {
+      fmt::print("model: {}/{}\n", path, kModelFolder);
+    }
+    fmt::print("run folder: {}\n", path);
+    return kExitOk;
+  }
   if (!view.evaluations.empty() && view.evaluations.back().final) {
     const EvaluationReport& e = view.evaluations.back();
-    if (IsSupervised(session->folder.config)) {
-      fmt::print("test: {:.2f} ± {:.2f} % of {} reviews right, mean cross entropy {:.4f}\n",
-                 e.return_mean, e.return_std, e.episodes, e.loss);
-      if (session->folder.storage->Exists(kModelFolder)) {
-        fmt::print("model: {}/{}\n", path, kModelFolder);
-      }
-      fmt::print("run folder: {}\n", path);
-      return kExitOk;
-    }
     fmt::print("final score: {:.2f} ± {:.2f} over {} episodes (min {:.2f}, max {:.2f}), ε = {}\n",
                e.return_mean, e.return_std, e.episodes, e.return_min, e.return_max,
                session->folder.config.evaluator.epsilon);
@@ -231,7 +240,7 @@ class ProcessFleet {
   std::unique_ptr<SignalWatch> signals_;
   std::unique_ptr<Supervisor> supervisor_;
   std::optional<Time> kill_at_;  // when patience with a drain ends
-  std::int32_t servers_ = 0;  // parameter servers that the supervisor knows
+  std::int32_t servers_ = 0;     // parameter servers that the supervisor knows
   Time next_watch_{};
   Status outcome_;
 };

@@ -308,10 +308,14 @@ void CheckSupervised(const Config& c, Conflicts* out) {
   out->If(c.learner.hogwild_threads > 1, {"learner.hogwild_threads", "learner.algorithm"},
           "learner.algorithm = {} has none; set 1, and see mesh.dp", algorithm);
   out->If(c.fleet.mode == "serial" && c.mesh.tp > 1, {"mesh.tp", "fleet.mode"},
-          "learners that share a product wait for each other, and here one thread plays all; set 1, "
-          "or fleet.mode = \"processes\"");
+          "learners that share a product wait for each other, and here one thread plays all; set "
+          "1, or fleet.mode = \"processes\"");
   out->If(c.mesh.tp > c.model.heads, {"mesh.tp", "model.heads"},
           "{} learners can't share {} heads; lower it", c.mesh.tp, c.model.heads);
+  out->If(c.learner.sync == "paramserver" && c.optimizer.weight_decay > 0,
+          {"optimizer.weight_decay", "learner.sync"},
+          "parameter shards would shrink biases and norms, too; set 0, or learner.sync = "
+          "\"allreduce\"");
   out->If(c.learner.sync == "paramserver" && c.mesh.tp > 1, {"mesh.tp", "learner.sync"},
           "with parameter shards each learner has the whole model; set 1, or learner.sync = "
           "\"allreduce\"");
@@ -333,6 +337,9 @@ std::vector<ConfigConflict> FindConflicts(const Config& config) {
   } else {
     CheckReplay(config, &conflicts);
     CheckShards(config, &conflicts);
+    const Config::MeshKeys& mesh = config.mesh;
+    conflicts.If(mesh.dp > 1 || mesh.tp > 1, {mesh.tp > 1 ? "mesh.tp" : "mesh.dp"},
+                 "only learners of reviews stand in a mesh; leave it out, and see fleet.learners");
   }
   CheckHogwild(config, &conflicts);
   CheckSync(config, &conflicts);

@@ -415,9 +415,11 @@ void VisitEvaluator(Config::EvaluatorKeys& c, ConfigVisitor& v) {
           c.enabled);
   v.Visit({"evaluator.every_s", "Seconds between the starts of two evaluations.", AtLeast(0)},
           c.every_s);
-  v.Visit({"evaluator.episodes", "Episodes (supervised: reviews) of one evaluation while training.", Between(1, 1e6)},
+  v.Visit({"evaluator.episodes",
+           "Episodes (supervised: reviews) of one evaluation while training.", Between(1, 1e6)},
           c.episodes);
-  v.Visit({"evaluator.final_episodes", "Episodes (supervised: test reviews) of the evaluation at the end.", Between(0, 1e6)},
+  v.Visit({"evaluator.final_episodes",
+           "Episodes (supervised: test reviews) of the evaluation at the end.", Between(0, 1e6)},
           c.final_episodes);
   v.Visit({"evaluator.epsilon", "Share of random actions in evaluations.", Between(0, 1)},
           c.epsilon);
@@ -529,7 +531,8 @@ std::string ConfigKeyInfo::RangeText() const {
 }
 
 std::string TomlNumber(double value) {
-  if (value == std::floor(value) && std::abs(value) <= kConfigMany) return fmt::format("{:.0f}", value);
+  const bool whole = value == std::floor(value) && std::abs(value) <= kConfigMany;
+  if (whole) return fmt::format("{:.0f}", value);
   return fmt::format("{}", value);  // the shortest text that reads back as the same number
 }
 

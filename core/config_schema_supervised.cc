@@ -36,7 +36,9 @@ void VisitModel(Config::ModelKeys& c, ConfigVisitor& v) {
            "head is fresh. Empty: random weights."}, c.pretrained);
   v.Visit({"model.vocabulary", "Rows of the word embedding; 0: as data.vocabulary has.",
            Between(0, 1 << 20)}, c.vocabulary);
-  v.Visit({"model.hidden", "Numbers of a token between layers, a multiple of 16 and of heads; lstm: of each direction.",
+  v.Visit({"model.hidden",
+           "Numbers of a token between layers, a multiple of 16 and of heads; lstm: of each "
+           "direction.",
            Between(1, 1 << 20)}, c.hidden);
   v.Visit({"model.embedding", "albert, lstm: numbers of a word's embedding; 0: as hidden.",
            Between(0, 1 << 20)}, c.embedding);

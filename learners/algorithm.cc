@@ -10,6 +10,20 @@
 
 namespace troop {
 
+UpdateCost& UpdateCost::operator+=(const UpdateCost& other) {
+  data_s += other.data_s;
+  compute_s += other.compute_s;
+  tensor_s += other.tensor_s;
+  agree_s += other.agree_s;
+  step_s += other.step_s;
+  flops += other.flops;
+  gradient_bytes += other.gradient_bytes;
+  tensor_bytes += other.tensor_bytes;
+  tokens += other.tokens;
+  sequences += other.sequences;
+  return *this;
+}
+
 double Algorithm::GradientNorm() {
   static const OptimizerKernels& kernels = OptimizerKernelsFor(BestCpuLevel());
   const std::span<const float> g = gradient();

@@ -20,8 +20,20 @@ struct LossReport {
   double gradient_norm = 0;   // before the clip
   // Of supervised algorithms.
   double accuracy = 0;        // share of the labels that were told right
-  std::int64_t tokens = 0;    // that went in
-  std::int64_t sequences = 0;
+};
+
+// What updates took of one learner, for the report at a run's end. Sums.
+struct UpdateCost {
+  double data_s = 0;           // choosing and packing the batch
+  double compute_s = 0;        // forward, loss, backward; and what agrees meanwhile
+  double tensor_s = 0;         // waiting for those who have the model's other parts
+  double agree_s = 0;          // waiting for the gradients' agreement, behind the backward pass
+  double step_s = 0;           // clip and optimizer
+  double flops = 0;            // of this learner's products, 2 for each multiplication and addition
+  double gradient_bytes = 0;   // of the gradients that were agreed on
+  double tensor_bytes = 0;     // of what was exchanged with the model's other parts
+  double tokens = 0, sequences = 0;  // that went in; of a model in parts, the first counts them
+  UpdateCost& operator+=(const UpdateCost& other);
 };
 
 // A loss, its gradient, its priorities, its step: the only thing that tells DQN from DPG.
@@ -63,6 +75,10 @@ class Algorithm {
   // Of the whole model: of parts, as it was gathered last; empty: never.
   virtual std::span<const float> WholeValue() const { return value(); }
   virtual TensorFile WholeState() const { return State(); }
+  // What the updates took since it was asked last; of algorithms that count it.
+  virtual UpdateCost TakeCost() { return {}; }
+  // Adds to it what an agreement took, beside ComputeGradient.
+  virtual void CountAgreement(double seconds, double bytes) { (void)seconds, (void)bytes; }
   // For who steps in its place: the state that goes with value().
   virtual Optimizer& optimizer() = 0;
   // What the clip makes of a gradient of that norm.

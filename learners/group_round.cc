@@ -156,6 +156,7 @@ Status GroupRound::Begin(const SampleBatch* batch, double progress, bool exhaust
   if (outcome_.given == 0) std::ranges::fill(gradient.first(std::size_t(given_from_)), 0.0f);
   GradientReady(0);
   StartWords(exhausted, progress);
+  waits_since_ = clock_.Now();
   return Failure();
 }
 
@@ -180,6 +181,9 @@ Result<GroupRound::Outcome> GroupRound::Wait() {
 Result<GroupRound::Outcome> GroupRound::Finish() {
   if (!failed_.ok()) return Failure();
   const auto ranks = float(group_->size());
+  const bool agrees = gradients_->size() > 1;
+  algorithm_->CountAgreement(ToSeconds(clock_.Now() - waits_since_),
+                             agrees ? double(algorithm_->gradient().size_bytes()) : 0);
   outcome_.all_exhausted = words_[kExhausted] == ranks;
   // Ranks that have parts of one model give together.
   const float given = words_[kGiven] * float(gradients_->size()) / ranks;

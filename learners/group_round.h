@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collective/collective.h"
+#include "core/time.h"
 #include "learners/algorithm.h"
 
 namespace troop {
@@ -106,6 +107,8 @@ class GroupRound final : public GradientWatch {
   std::vector<Open> works_;      // not ended yet, in their order
   Status failed_;
   Outcome outcome_;
+  const SystemClock clock_;  // for Algorithm::CountAgreement alone
+  Time waits_since_{};
 };
 
 }  // namespace troop

@@ -49,9 +49,8 @@ class GroupUpdater final : public Updater {
     TakeEnds();
     if (group_.in_step() == nullptr || !jobs_.empty()) {
       last_work_ = now;
-    } else if (group_.wanted() ||
-               (!over_ && !options_.all_have_batches &&
-                (exhausted_ || now - last_work_ >= kPatience))) {
+    } else if (group_.wanted() || (!over_ && !options_.all_have_batches &&
+                                   (exhausted_ || now - last_work_ >= kPatience))) {
       Submit(std::make_unique<UpdateJob>());
     }
     // Nothing else wakes one who only polls.
@@ -146,12 +145,11 @@ class GroupUpdater final : public Updater {
     const SampleBatch* batch = job.batches.empty() ? nullptr : &job.batches[work->next];
     std::span<float> priority;
     if (batch != nullptr) priority = work->job->priority.emplace_back(batch->key.size());
-    work->round = std::make_unique<GroupRound>(
-        group, options_.algorithm,
-        GroupRound::Options{.gradients = group_.same_part(),
-                            .want_value = job.publish,
-                            .want_state = job.want_state,
-                            .last = options_.max_updates});
+    work->round = std::make_unique<GroupRound>(group, options_.algorithm,
+                                               GroupRound::Options{.gradients = group_.same_part(),
+                                                                   .want_value = job.publish,
+                                                                   .want_state = job.want_state,
+                                                                   .last = options_.max_updates});
     const Status begun = work->round->Begin(batch, job.progress, work->exhausted, priority);
     if (begun.ok()) return true;
     EndRound(work, begun);

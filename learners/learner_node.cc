@@ -114,8 +114,7 @@ Status LearnerNode::GoBackToCheckpoint() {
   const Result<FoundCheckpoint> found = NewestFiniteCheckpoint(context_.run);
   if (found.ok()) return algorithm_->SetState(found->checkpoint.state);
   if (found.status().code() != Code::kNotFound) return found.status();
-  TROOP_ASSIGN_OR_RETURN(const auto fresh,
-                         MakeAlgorithm(context_.config, context_.env, tensor_));
+  TROOP_ASSIGN_OR_RETURN(const auto fresh, MakeAlgorithm(context_.config, context_.env, tensor_));
   return algorithm_->SetState(fresh->State());
 }
 
@@ -319,7 +318,7 @@ void LearnerNode::PublishAgain() {
 
 // REQUIRES: no update is under way.
 void LearnerNode::PublishNow() {
-  if (rollback_) return;  // it publishes when it is done
+  if (rollback_) return;                         // it publishes when it is done
   if (algorithm_->WholeValue().empty()) return;  // nobody has it by now; the next update brings it
   if (AllFinite(algorithm_->value())) {
     Publish(Buffer::Copy(std::as_bytes(algorithm_->WholeValue())));
@@ -431,8 +430,19 @@ void LearnerNode::ReportMetrics(const UpdateJob& job) {
   metrics_.Gauge("learner/gradient_norm", job.last.gradient_norm);
   if (supervised()) {
     metrics_.Gauge("learner/accuracy", job.last.accuracy);
-    metrics_.Count("learner/tokens", double(job.last.tokens));
-    metrics_.Count("learner/sequences", double(job.last.sequences));
+    const std::pair<const char*, double> costs[] = {{"tokens", job.cost.tokens},
+                                                    {"sequences", job.cost.sequences},
+                                                    {"data_s", job.cost.data_s},
+                                                    {"compute_s", job.cost.compute_s},
+                                                    {"tensor_s", job.cost.tensor_s},
+                                                    {"agree_s", job.cost.agree_s},
+                                                    {"step_s", job.cost.step_s},
+                                                    {"flops", job.cost.flops},
+                                                    {"gradient_bytes", job.cost.gradient_bytes},
+                                                    {"tensor_bytes", job.cost.tensor_bytes}};
+    for (const auto& [name, value] : costs) {
+      metrics_.Count(std::string("learner/") + name, value);
+    }
     return;
   }
   metrics_.Gauge("learner/td_error", job.last.td_error_mean);

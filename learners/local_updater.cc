@@ -62,7 +62,8 @@ class LocalUpdater final : public Updater {
 
 }  // namespace
 
-void FinishJob(const Algorithm& algorithm, UpdateJob* job) {
+void FinishJob(Algorithm& algorithm, UpdateJob* job) {
+  job->cost = algorithm.TakeCost();
   job->updates = algorithm.updates();
   const bool good = job->status.ok() && (!job->publish || AllFinite(algorithm.value()));
   if (!good) job->weights = algorithm.CheckNumbers();

@@ -101,9 +101,9 @@ Status ResolveSupervised(Config* config) {
   Config::MeshKeys& mesh = config->mesh;
   if (mesh.dp == 0) mesh.dp = std::max<std::int64_t>(1, config->fleet.learners / mesh.tp);
   config->fleet.learners = mesh.dp * mesh.tp;
-  for (std::string* path : {&config->data.reviews, &config->data.unlabelled,
-                            &config->data.vocabulary, &config->model.pretrained,
-                            &config->log.dir}) {
+  for (std::string* path :
+       {&config->data.reviews, &config->data.unlabelled, &config->data.vocabulary,
+        &config->model.pretrained, &config->log.dir}) {
     TROOP_RETURN_IF_ERROR(Absolute(path));
   }
   TROOP_ASSIGN_OR_RETURN(const auto data, LoadReviewData(*config));
@@ -116,12 +116,13 @@ Status ResolveSupervised(Config* config) {
         pieces);
   }
   const std::int64_t epoch = UpdatesOfEpoch(*config, data->train.size());
-  const auto updates = std::max<std::int64_t>(
-      1, std::llround(std::ceil(config->learner.epochs * double(epoch))));
+  const auto updates =
+      std::max<std::int64_t>(1, std::llround(std::ceil(config->learner.epochs * double(epoch))));
   std::int64_t& most = config->learner.max_updates;
   most = most > 0 ? std::min(most, updates) : updates;
   // Of an epoch's last batch there may be less.
-  const double whole = std::floor(double(most) / double(epoch)), samples = double(data->train.size());
+  const double whole = std::floor(double(most) / double(epoch)),
+               samples = double(data->train.size());
   const double rest = double(most) - whole * double(epoch);
   config->learner.total_steps =
       std::ceil(whole * samples + std::min(samples, rest / double(UpdatesOfBatch(*config)) *

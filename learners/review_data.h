@@ -14,10 +14,10 @@ namespace troop {
 // is what its random numbers are keyed by, whoever computes it.
 struct ReviewData {
   std::shared_ptr<const Tokenizer> tokenizer;
-  TokenSet train;                      // without those held out; masked_lm: the unlabelled, too
-  std::vector<std::int32_t> lengths;   // of train
-  TokenSet holdout;                    // judged by while training; where there is none: `test`
-  TokenSet test;                       // judged by in the end; where there is none: `holdout`
+  TokenSet train;                     // without those held out; masked_lm: the unlabelled, too
+  std::vector<std::int32_t> lengths;  // of train
+  TokenSet holdout;                   // judged by while training; where there is none: `test`
+  TokenSet test;                      // judged by in the end; where there is none: `holdout`
 };
 
 // Reads what config.data names, from its cache where that holds it. Blocks on the disk. Errors:

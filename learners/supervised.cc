@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include "core/failpoint.h"
 #include "core/json.h"
 #include "core/log.h"
+#include "core/time.h"
 #include "learners/bad_number.h"
 #include "learners/trained_network.h"
 #include "nn/hugging_face.h"
@@ -47,14 +49,21 @@ class Supervised final : public Algorithm {
                                      GradientWatch* watch) override;
   std::span<float> gradient() override { return trained_->gradient(); }
   void ApplyGradient(double, double norm) override {
+    const Time begin = clock_.Now();
     trained_->Step(Progress(), norm, ConstTensor());
+    cost_.step_s += ToSeconds(clock_.Now() - begin);
+  }
+  UpdateCost TakeCost() override { return std::exchange(cost_, UpdateCost{}); }
+  void CountAgreement(double seconds, double bytes) override {
+    cost_.agree_s += seconds;
+    cost_.gradient_bytes += bytes;
   }
   void AdoptValue(std::uint64_t updates, std::span<const float> value) override {
     trained_->Adopt(updates, value);
   }
   Optimizer& optimizer() override { return trained_->optimizer(); }
   double ClipScale(double norm) const override { return trained_->ClipScale(norm); }
-  float LearningRate(double progress) const override { return trained_->LearningRate(progress); }
+  float LearningRate(double) const override { return trained_->LearningRate(Progress()); }
   std::uint64_t updates() const override { return trained_->updates(); }
   std::span<const float> value() const override { return trained_->value(); }
   TensorFile State() const override { return trained_->State(); }
@@ -90,6 +99,8 @@ class Supervised final : public Algorithm {
   const TextBatches batches_;
   TextStep step_;
   int rank_ = 0, ranks_ = 1;
+  const SystemClock clock_;  // of what the report says: nothing else follows from it
+  UpdateCost cost_;
   // Of a rank that has a part.
   Collective* collective_ = nullptr;
   std::unique_ptr<TensorGroup> tensor_;
@@ -99,7 +110,7 @@ class Supervised final : public Algorithm {
 
 void Supervised::SetTensorGroup(Collective* group) {
   collective_ = group;
-  tensor_ = group != nullptr ? std::make_unique<TensorGroup>(group) : nullptr;
+  tensor_ = group != nullptr ? std::make_unique<TensorGroup>(group, &clock_) : nullptr;
   step_.SetTensorGroup(tensor_.get());
 }
 
@@ -155,13 +166,19 @@ Status Supervised::Gather(bool state) {
 
 Result<LossReport> Supervised::ComputeGradient(const SampleBatch&, std::span<float> priority,
                                                GradientWatch* watch) {
+  const Time begin = clock_.Now();
   const UpdateOrder::Batch batch = order_.BatchOf(updates());
   const std::vector<double> shares(std::size_t(ranks_), 1.0);
   const ReviewData& data = *parts_.data;
   const auto parts = SplitBatch(batch.samples, data.lengths, shares);
   const std::int64_t labels = batches_.LabelsOf(data.train, batch.samples, batch);
+  cost_.data_s += ToSeconds(clock_.Now() - begin);
   TROOP_ASSIGN_OR_RETURN(const TextOutcome outcome,
                          ComputeParts(parts[std::size_t(rank_)], batch, labels, watch));
+  if (parts_.place.rank == 0) {  // the others' are the same
+    cost_.tokens += double(outcome.tokens);
+    cost_.sequences += double(outcome.sequences);
+  }
   TROOP_RETURN_IF_ERROR(tensor_status());
   if (!std::isfinite(outcome.loss)) return Refuse(fmt::format("the loss is {}", outcome.loss));
   // Of a part nobody asks yet: all have to find the same.
@@ -169,11 +186,8 @@ Result<LossReport> Supervised::ComputeGradient(const SampleBatch&, std::span<flo
   if (!std::isfinite(norm)) return Refuse(fmt::format("the gradient's norm is {}", norm));
   std::ranges::fill(priority, 0.0f);
   const double rows = double(std::max<std::int64_t>(1, outcome.rows));
-  return LossReport{.loss = outcome.loss / rows,
-                    .gradient_norm = norm,
-                    .accuracy = double(outcome.right) / rows,
-                    .tokens = outcome.tokens,
-                    .sequences = outcome.sequences};
+  return LossReport{
+      .loss = outcome.loss / rows, .gradient_norm = norm, .accuracy = double(outcome.right) / rows};
 }
 
 // The gradient of this learner's part, times the learners: their mean is that of the batch.
@@ -184,18 +198,28 @@ Result<TextOutcome> Supervised::ComputeParts(std::span<const std::int32_t> mine,
   const std::size_t micro =
       config_.learner.micro_batch > 0 ? std::size_t(config_.learner.micro_batch) : mine.size();
   const TextStep::Weights weights{trained_->value(), trained_->packed_value()};
-  TextStep::Gradient gradient{.gradient = trained_->gradient(),
-                              .scale = float(double(ranks_) / double(std::max<std::int64_t>(
-                                                                  1, labels)))};
+  TextStep::Gradient gradient{
+      .gradient = trained_->gradient(),
+      .scale = float(double(ranks_) / double(std::max<std::int64_t>(1, labels)))};
   for (std::size_t begin = 0; begin < mine.size(); begin += micro) {
     const auto now = mine.subspan(begin, std::min(micro, mine.size() - begin));
+    const Time packs = clock_.Now();
     const TextBatch text = batches_.ForTraining(parts_.data->train, now, batch);
     if (text.labels.empty()) continue;  // too short for a word to be masked
+    const Time computes = clock_.Now();
+    const Duration waited = tensor_ ? tensor_->waited() : Duration();
+    const std::uint64_t exchanged = tensor_ ? tensor_->traffic().bytes : 0;
     gradient.watch = begin + micro >= mine.size() ? watch : nullptr;
     TROOP_ASSIGN_OR_RETURN(const TextOutcome outcome,
                            step_.ForwardBackward(weights, text, gradient));
     gradient.accumulate = true;
     sum += outcome;
+    const Duration waits = tensor_ ? tensor_->waited() - waited : Duration();
+    cost_.data_s += ToSeconds(computes - packs);
+    cost_.tensor_s += ToSeconds(waits);
+    cost_.compute_s += ToSeconds(clock_.Now() - computes - waits);
+    cost_.tensor_bytes += double((tensor_ ? tensor_->traffic().bytes : 0) - exchanged);
+    cost_.flops += TrainingFlops(config_, text) / double(parts_.place.ranks);
   }
   if (!gradient.accumulate) std::ranges::fill(gradient.gradient, 0.0f);
   if (const auto bad = SpoiledNumber(Failpoint::kLearnerGradient)) gradient.gradient[0] = *bad;
@@ -260,8 +284,8 @@ UpdateOrder::UpdateOrder(const Config& config, std::shared_ptr<const ReviewData>
     : config_(config), data_(std::move(data)) {}
 
 UpdateOrder::Batch UpdateOrder::BatchOf(std::uint64_t updates) {
-  const auto batches = std::uint64_t(UpdatesOfEpoch(config_, data_->train.size()) /
-                                     UpdatesOfBatch(config_));
+  const auto batches =
+      std::uint64_t(UpdatesOfEpoch(config_, data_->train.size()) / UpdatesOfBatch(config_));
   const std::uint64_t number = updates / std::uint64_t(UpdatesOfBatch(config_));
   const auto epoch = std::int64_t(number / batches);
   if (epoch != epoch_) {
@@ -271,9 +295,39 @@ UpdateOrder::Batch UpdateOrder::BatchOf(std::uint64_t updates) {
                                        .batch_size = std::int32_t(config_.learner.batch_size)});
     epoch_ = epoch;
   }
-  return {.epoch = epoch,
-          .number = number,
-          .samples = order_->batch(std::int64_t(number % batches))};
+  return {
+      .epoch = epoch, .number = number, .samples = order_->batch(std::int64_t(number % batches))};
+}
+
+// Of products alone. A layer's weights take 2 FLOP a number and token, attention 4 a pair of
+// tokens and hidden number; backward takes twice as much as forward.
+double TrainingFlops(const Config& config, const TextBatch& batch) {
+  const Config::ModelKeys& m = config.model;
+  const double hidden = double(m.hidden), layers = double(m.layers);
+  const double embedding = m.embedding > 0 ? double(m.embedding) : hidden;
+  double pairs = 0;
+  for (std::size_t i = 0; i + 1 < batch.starts.size(); ++i) {
+    pairs += std::pow(double(batch.starts[i + 1] - batch.starts[i]), 2);
+  }
+  const double tokens = double(batch.ids.size()), rows = double(batch.labels.size());
+  double forward = 0;
+  if (m.family == "lstm") {
+    // Four gates of two directions, of which a layer above the first sees both.
+    for (std::int64_t i = 0; i < m.layers; ++i) {
+      forward += 2 * tokens * 8 * hidden * ((i == 0 ? embedding : 2 * hidden) + hidden);
+    }
+    forward += 2 * tokens * 2 * hidden * hidden;
+  } else {
+    const double inner = m.intermediate > 0 ? double(m.intermediate) : 4 * hidden;
+    forward =
+        layers * (2 * tokens * (4 * hidden * hidden + 2 * hidden * inner) + 4 * pairs * hidden);
+    if (m.family == "albert") forward += 2 * tokens * embedding * hidden;
+    const double words = config.learner.algorithm == "masked_lm"
+                             ? hidden * embedding + embedding * double(m.vocabulary)
+                             : hidden * hidden;
+    forward += 2 * rows * words;
+  }
+  return 3 * forward;
 }
 
 TextBatches::TextBatches(const Config& config, std::shared_ptr<const Tokenizer> tokenizer)
@@ -337,8 +391,7 @@ Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
                                               std::move(groups), TrainedNetwork::Target::kNone));
   if (!config.model.pretrained.empty()) {
     TROOP_RETURN_IF_ERROR(CheckFolder(config.model.pretrained));
-    TROOP_RETURN_IF_ERROR(
-        LoadPretrained(config, whole ? *whole : *module, *module, trained.get()));
+    TROOP_RETURN_IF_ERROR(LoadPretrained(config, whole ? *whole : *module, *module, trained.get()));
   }
   return std::unique_ptr<Algorithm>(new Supervised(config, {.data = std::move(data),
                                                             .whole = std::move(whole),
@@ -367,8 +420,7 @@ Status WriteModel(const Config& config, Storage* run, const Module& module,
   return run->WriteAtomic(folder + "tokenizer_config.json", tokenizer + "\n");
 }
 
-Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
-                                                  const TensorPlace& tensor) {
+Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config, const TensorPlace& tensor) {
   TROOP_ASSIGN_OR_RETURN(std::shared_ptr<const ReviewData> data, LoadReviewData(config));
   return MakeSupervised(config, std::move(data), tensor);
 }

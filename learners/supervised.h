@@ -75,8 +75,12 @@ Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
                                                   std::shared_ptr<const ReviewData> data,
                                                   const TensorPlace& tensor = {});
 
-// The trained model as other programs read it, and `troop predict`: model/ of the run's folder, with
-// config.json, model.safetensors, the vocabulary under the name that transformers has for it
+// FLOP of a training step's products, of the whole model, forward and backward; not what is
+// computed again (model.recompute).
+double TrainingFlops(const Config& config, const TextBatch& batch);
+
+// The trained model as other programs read it, and `troop predict`: model/ of the run's folder,
+// with config.json, model.safetensors, the vocabulary under the name that transformers has for it
 // (vocab.txt, spiece.model) and tokenizer_config.json; of an LSTM, none. Blocks on the disk.
 Status WriteModel(const Config& config, Storage* run, const Module& module,
                   std::span<const float> value);

@@ -21,10 +21,10 @@ struct TextBatch {
 
 // What became of a batch. Sums: those of parts of a batch add up.
 struct TextOutcome {
-  double loss = 0;              // Σ cross entropy
-  std::int64_t rows = 0;        // labels
-  std::int64_t right = 0;       // of them, by the largest logit; of slices, unknown: 0
-  std::int64_t tokens = 0;      // of the batch
+  double loss = 0;          // Σ cross entropy
+  std::int64_t rows = 0;    // labels
+  std::int64_t right = 0;   // of them, by the largest logit; of slices, unknown: 0
+  std::int64_t tokens = 0;  // of the batch
   std::int64_t sequences = 0;
   TextOutcome& operator+=(const TextOutcome& other);
 };

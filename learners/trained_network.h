@@ -17,8 +17,8 @@ namespace troop {
 
 // The weights that an algorithm trains, all in the network's layout [P]: the newest ones, the
 // target that follows them where one is wanted, their gradient and the optimizer's slots, with the
-// form that kernels like; and how all that is saved. Owner: the algorithm; one thread at a time. Nothing is allocated
-// by a step.
+// form that kernels like; and how all that is saved. Owner: the algorithm; one thread at a time.
+// Nothing is allocated by a step.
 class TrainedNetwork {
  public:
   // Parameters up to `end` (and from the group before on) learn at `learning_rate`.
@@ -37,7 +37,7 @@ class TrainedNetwork {
 
   std::span<const float> value() const { return value_; }
   std::span<const float> target() const { return target_; }  // empty: none
-  std::span<float> gradient() { return gradient_; }  // its padding is 0 and must stay so
+  std::span<float> gradient() { return gradient_; }          // its padding is 0 and must stay so
   const Packed* packed_value() const { return packed_value_.get(); }
   const Packed* packed_target() const { return packed_target_.get(); }
   Optimizer& optimizer() { return *optimizer_; }

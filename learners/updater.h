@@ -27,6 +27,7 @@ struct UpdateJob {
   std::uint64_t updates = 0;
   Buffer value;  // [P], where wanted, and if all are finite
   bool state_gathered = false;
+  UpdateCost cost;
 };
 
 // Where a learner's updates are made: by itself, or in step with others. Owner: the node's thread;
@@ -64,7 +65,7 @@ class Updater {
 
 // For those who write one. Looks at the weights after a job's updates, and copies them where that
 // is wanted. Within a job of the executor.
-void FinishJob(const Algorithm& algorithm, UpdateJob* job);
+void FinishJob(Algorithm& algorithm, UpdateJob* job);
 
 // Alone.
 std::unique_ptr<Updater> MakeLocalUpdater(Algorithm* algorithm, Executor* executor,

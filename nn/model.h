@@ -16,7 +16,8 @@ TensorSpec NetworkInput(const Config& config, const EnvSpec& env);
 // does.
 Status CheckActions(const Config& config, const EnvSpec& env);
 
-// The network of a config. Of reviews: nn/text_model.h. Of continuous actions: nn/policy_critic.h. Of discrete ones:
+// The network of a config. Of reviews: nn/text_model.h. Of continuous actions:
+// nn/policy_critic.h. Of discrete ones:
 // [B, ...NetworkInput] in the environment's dtype → q [B, actions] f32.
 // Pictures, [h, w] or [h, w, channels], that conv2d comes first for are stacked in their channels.
 // Layers of config.network.layers in order; then the head: linear to the actions, or dueling

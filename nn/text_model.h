@@ -14,8 +14,7 @@ namespace troop {
 // TextModelOptions: of transformers.
 Result<TransformerOptions> TextModelOptions(const Config& config);
 // tensor: the part of it that a rank has.
-Result<std::unique_ptr<Module>> MakeTextModel(const Config& config,
-                                              const TensorPlace& tensor = {});
+Result<std::unique_ptr<Module>> MakeTextModel(const Config& config, const TensorPlace& tensor = {});
 
 // Reviews as what roles are told of a run's problem: token ids are observed, a class is chosen.
 EnvSpec ReviewSpec(const Config& config);

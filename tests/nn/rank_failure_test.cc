@@ -9,7 +9,7 @@
 namespace troop {
 namespace {
 
-using testing::Batch;
+using Batch = testing::TokensByChance;
 using ::testing::HasSubstr;
 using testing::SimRanks;
 using testing::TensorRank;

@@ -121,9 +121,9 @@ class TokenBench {
     const std::int64_t rows = out.dim(0), n = out.dim(1);
     std::vector<float> loss(std::size_t(rows), 0.0f);
     if (dlogits != nullptr) *dlogits = Tensor(DType::kF32, out.shape());
-    if (tensor != nullptr && options_.head == TransformerHead::kMaskedLm) {
+    if (tensor != nullptr && words > 0) {
       std::vector<float> logits(out.as<float>().begin(), out.as<float>().end());
-      SlicedCrossEntropy(tensor, options_.config.vocabulary, labels, 1 / float(rows), logits, loss);
+      SlicedCrossEntropy(tensor, words, labels, 1 / float(rows), logits, loss);
       if (dlogits != nullptr) std::ranges::copy(logits, dlogits->as<float>().begin());
     } else {
       TransformerKernelsFor(BestCpuLevel())
@@ -154,6 +154,7 @@ class TokenBench {
  public:
   std::unique_ptr<Module> module;
   TensorGroup* tensor = nullptr;  // of a rank
+  std::int64_t words = 0;         // of the whole vocabulary, where it is asked for words
   std::vector<float> value, gradient;
   std::vector<ConstTensor> inputs;
   Tensor out;
@@ -164,7 +165,9 @@ class TransformerBench : public TokenBench {
   explicit TransformerBench(const TransformerOptions& options,
                             Precision precision = Precision::kF32)
       : TokenBench(*MakeTransformer(options), options.head == TransformerHead::kMaskedLm,
-                   precision) {}
+                   precision) {
+    if (options.head == TransformerHead::kMaskedLm) words = options.config.vocabulary;
+  }
 };
 
 }  // namespace troop::testing

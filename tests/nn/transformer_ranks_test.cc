@@ -14,7 +14,7 @@ namespace {
 
 using testing::Apart;
 using testing::AtRank;
-using testing::Batch;
+using Batch = testing::TokensByChance;
 using ::testing::HasSubstr;
 using testing::Norm;
 using testing::OnRanks;

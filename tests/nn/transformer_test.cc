@@ -12,7 +12,6 @@
 namespace troop {
 namespace {
 
-using testing::Batch;
 using ::testing::HasSubstr;
 using Batch = testing::TokensByChance;
 using testing::ReadFixture;

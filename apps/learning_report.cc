@@ -1,0 +1,96 @@
+#include "apps/learning_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "core/time.h"
+#include "kernels/matmul.h"
+#include "nn/model.h"
+#include "nn/text_model.h"
+
+namespace troop {
+namespace {
+
+constexpr std::int64_t kPeakSize = 512;
+constexpr int kPeakTries = 12;
+
+double Value(const RunView& view, const std::string& name) {
+  const auto found = view.metrics.find("learner/" + name);
+  return found == view.metrics.end() ? 0 : found->second.value;
+}
+
+std::string Bytes(double n) {
+  const char* const units[] = {"B", "kB", "MB", "GB", "TB"};
+  int unit = 0;
+  for (; n >= 1000 && unit < 4; ++unit) n /= 1000;
+  return fmt::format("{:.{}f} {}", n, unit == 0 || n >= 100 ? 0 : 1, units[unit]);
+}
+
+}  // namespace
+
+double MeasurePeak(const Config& config) {
+  const auto multiply = config.network.precision == "bf16" ? MatMulBF16 : MatMul;
+  const std::vector<float> a(std::size_t(kPeakSize * kPeakSize), 0.5f);
+  std::vector<float> c(a.size(), 0.0f);
+  const MatMulShape shape{.m = kPeakSize, .n = kPeakSize, .k = kPeakSize};
+  const SystemClock clock;
+  double best = 0;
+  for (int i = 0; i < kPeakTries; ++i) {
+    const Time begin = clock.Now();
+    multiply(shape, a.data(), a.data(), 0, c.data());
+    const double seconds = std::max(1e-9, ToSeconds(clock.Now() - begin));
+    best = std::max(best, 2.0 * kPeakSize * kPeakSize * kPeakSize / seconds);
+  }
+  return best;
+}
+
+std::string LearningReport(const Config& config, const RunView& view, double peak_flops) {
+  const double learners = double(config.fleet.learners), tokens = Value(view, "tokens");
+  const double updates = Value(view, "updates");
+  if (tokens == 0 || updates == 0) return "";
+  struct Phase {
+    const char* name;
+    double seconds;  // of all learners
+  };
+  const Phase phases[] = {{"compute: forward, loss, backward", Value(view, "compute_s")},
+                          {"wait for the model's other parts", Value(view, "tensor_s")},
+                          {"wait for the gradients to agree", Value(view, "agree_s")},
+                          {"clip and optimizer", Value(view, "step_s")},
+                          {"data: choose, mask, pack", Value(view, "data_s")}};
+  double all = 0;
+  for (const Phase& phase : phases) all += phase.seconds;
+  std::string out = fmt::format(
+      "{:.0f} reviews, {:.3g} tokens in {:.0f} updates; {} learners ({} x {}: mesh.dp x "
+      "mesh.tp)\n\n"
+      "| of a learner's updates | seconds | share |\n|---|---:|---:|\n",
+      Value(view, "sequences"), tokens, updates, config.fleet.learners, config.mesh.dp,
+      config.mesh.tp);
+  for (const Phase& phase : phases) {
+    out += fmt::format("| {} | {:.1f} | {:.1f} % |\n", phase.name, phase.seconds / learners,
+                       100 * phase.seconds / all);
+  }
+  const double seconds = all / learners, flops = Value(view, "flops");
+  out += fmt::format("| in all | {:.1f} | |\n\n{:.0f} tokens/s while updates are made\n", seconds,
+                     tokens / seconds);
+  // Beside others on the same cores a learner computes more slowly; the peak was measured alone.
+  out += fmt::format(
+      "model products: {:.1f} GFLOP/s a learner, {:.1f} while it computes, of {:.1f} that a thread "
+      "here reached ({:.0f} % and {:.0f} %)\n",
+      flops / all / 1e9, flops / Value(view, "compute_s") / 1e9, peak_flops / 1e9,
+      100 * flops / all / peak_flops, 100 * flops / Value(view, "compute_s") / peak_flops);
+  const double made = updates * learners;
+  out += fmt::format(
+      "agreed on: {} of gradients an update and learner; exchanged between parts of the model: "
+      "{}\n",
+      Bytes(Value(view, "gradient_bytes") / made), Bytes(Value(view, "tensor_bytes") / made));
+  if (!view.evaluations.empty() && view.evaluations.back().final) {
+    const EvaluationReport& e = view.evaluations.back();
+    out += fmt::format("test: {:.2f} ± {:.2f} % of {} reviews right, mean cross entropy {:.4f}\n",
+                       e.return_mean, e.return_std, e.episodes, e.loss);
+  }
+  return out;
+}
+
+}  // namespace troop
