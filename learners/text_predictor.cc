@@ -241,7 +241,7 @@ TextPredictor::TextPredictor(Parts parts)
       names_(std::move(parts.names)),
       masked_(parts.masked),
       tokens_max_(parts.tokens_max),
-      step_(module_.get(), masked_) {
+      step_(module_.get(), masked_ ? parts.rows : 0) {
   module_->Pack(value_, packed_.get());
 }
 

@@ -291,6 +291,29 @@ TEST(PredictTest, TextBeyondWhatARunLearnedIsCut) {
                 HasSubstr("; 16 tokens, 27 more were cut off\n"));
 }
 
+// All weights are 0 but for a bias: the logits are 0 and 1.
+TEST(PredictTest, AnLstmAnswersFromItsCheckpoint) {
+  const TempFolder temp;
+  const auto storage = MakeDiskStorage(temp.path());
+  ASSERT_TRUE(storage.ok());
+  Config config = SupervisedConfig("lstm");
+  config.model.pretrained = "";
+  const auto module = MakeTextModel(config);
+  ASSERT_TRUE(module.ok()) << module.status().message();
+  Tensor value(DType::kF32, {ParameterCount(**module)});
+  std::ranges::fill(value.as<float>(), 0.0f);
+  const ParamSpec& bias = (*module)->params().back();
+  ASSERT_EQ(bias.shape, Shape({2})) << bias.name;
+  value.as<float>()[std::size_t(bias.offset) + 1] = 1;
+  TensorFile state;
+  state.tensors["value"] = value;
+  ASSERT_TRUE(
+      WriteCheckpoint(storage->get(), **module, {.config_toml = ToToml(config), .state = state}, 3)
+          .ok());
+  EXPECT_EQ(Say({.path = temp.path(), .texts = {"a film"}}),
+            "positive (negative 0.2689, positive 0.7311); 4 tokens\n");
+}
+
 TEST(PredictTest, ARunThatPlaysIsRefused) {
   const TempFolder temp;
   const auto storage = MakeDiskStorage(temp.path());
