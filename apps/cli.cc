@@ -9,6 +9,7 @@
 #include "apps/env_command.h"
 #include "apps/host.h"
 #include "apps/machine.h"
+#include "apps/plan.h"
 #include "apps/plot_command.h"
 #include "apps/predict.h"
 #include "apps/replay_command.h"
@@ -61,6 +62,21 @@ int RunReplay(const TrainArguments& a) {
     return kExitUsage;
   }
   return ServeReplay(*config);
+}
+
+struct PlanArguments {
+  std::string config;
+  std::vector<std::string> overrides;
+  std::int64_t learners = 0;
+};
+
+int RunPlan(const PlanArguments& a) {
+  const Result<Config> config = LoadConfigFile(a.config, a.overrides);
+  if (!config.ok()) {
+    fmt::print(stderr, "{}\n", config.status().message());
+    return kExitUsage;
+  }
+  return PlanCommand(*config, a.learners);
 }
 
 struct RoleArguments {
@@ -178,6 +194,7 @@ struct Arguments {
   SweepOptions sweep;
   PlotOptions plot;
   TokenizeOptions tokenize;
+  PlanArguments plan;
   PredictOptions predict;
 };
 
@@ -299,6 +316,16 @@ void AddTokenize(CLI::App* app, TokenizeOptions* a, std::function<int()>* chosen
   tokenize->callback([a, chosen] { *chosen = [a] { return Tokenize(*a); }; });
 }
 
+void AddPlan(CLI::App* app, PlanArguments* a, std::function<int()>* chosen) {
+  CLI::App* plan = app->add_subcommand(
+      "plan", "what an update of a supervised config would take on meshes of learners");
+  plan->add_option("config", a->config, "a TOML file, such as configs/imdb_small.toml")->required();
+  plan->add_option("overrides", a->overrides, "key=value, as in the config (troop config)");
+  plan->add_option("--learners", a->learners, "at most so many; default: as there are cores")
+      ->check(CLI::Range(1, 256));
+  plan->callback([a, chosen] { *chosen = [a] { return RunPlan(*a); }; });
+}
+
 void AddPredict(CLI::App* app, PredictOptions* a, std::function<int()>* chosen) {
   CLI::App* predict = app->add_subcommand("predict", "the sentiment of texts, by a trained model");
   predict
@@ -329,6 +356,7 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   AddCheck(app, &a->sync, chosen);
   AddTokenize(app, &a->tokenize, chosen);
   AddPredict(app, &a->predict, chosen);
+  AddPlan(app, &a->plan, chosen);
   CLI::App* replay = app->add_subcommand("replay", "serve a replay by itself, until SIGTERM");
   replay->add_option("config", a->train.config, "a TOML file: replay.tables, replay.listen")
       ->required();

@@ -1,5 +1,6 @@
 #include "apps/machine.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -95,7 +96,13 @@ Result<ProcessBytes> PredictProcesses(const Config& config, const EnvSpec& env,
   return bytes;
 }
 
-// The same of a run that learns reviews. Not in it: the reviews.
+double ReplayBytesMax(const Config& config) {
+  return config.replay.memory_bytes_max > 0 ? config.replay.memory_bytes_max
+                                            : 0.75 * MachineMemoryBytes();
+}
+
+}  // namespace
+
 Result<ProcessBytes> PredictSupervised(const Config& config, const Module& module) {
   const std::int64_t dp = std::max<std::int64_t>(1, config.mesh.dp);
   std::int64_t reviews = (config.learner.batch_size + dp - 1) / dp;
@@ -125,12 +132,10 @@ Result<ProcessBytes> PredictSupervised(const Config& config, const Module& modul
   return bytes;
 }
 
-double ReplayBytesMax(const Config& config) {
-  return config.replay.memory_bytes_max > 0 ? config.replay.memory_bytes_max
-                                            : 0.75 * MachineMemoryBytes();
+int CoresHere() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
 }
-
-}  // namespace
 
 Result<RunNeeds> PredictNeeds(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const EnvSpec env, ProblemOf(config));

@@ -22,6 +22,11 @@ struct RunNeeds {
 };
 // Errors: the environment or the network can't be made.
 Result<RunNeeds> PredictNeeds(const Config& config);
+// Of a run that learns reviews: what a learner with `module`, the model or its part of one, takes,
+// and the other processes. Not in it: the reviews. Errors: as of Module::MakePlan.
+Result<ProcessBytes> PredictSupervised(const Config& config, const Module& module);
+// Cores that this process may run on.
+int CoresHere();
 // Problems that only this machine can show: memory, environment. Before any process starts.
 Status CheckMachine(const Config& config);
 // The same of a replay alone that takes so many bytes when full.

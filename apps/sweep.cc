@@ -1,7 +1,6 @@
 #include "apps/sweep.h"
 
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -12,6 +11,7 @@
 
 #include "apps/child_process.h"
 #include "apps/host.h"
+#include "apps/machine.h"
 #include "apps/restore_point.h"
 #include "apps/run_folder.h"
 #include "apps/sweep_results.h"
@@ -24,11 +24,6 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::size_t kResultBytesMax = 1 << 20;
 constexpr int kLookEveryMs = 20;
-
-int Cores() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
-}
 
 enum class Standing { kNew, kHalf, kFinished };
 
@@ -221,7 +216,7 @@ Result<int> TrySweep(const SweepOptions& options) {
     return AlreadyExists("{} holds a run; choose another folder for the sweep: name=...",
                          plan.path);
   }
-  const int jobs = options.jobs > 0 ? options.jobs : RunsAtOnce(plan.runs.front().config, Cores());
+  const int jobs = options.jobs > 0 ? options.jobs : RunsAtOnce(plan.runs.front().config, CoresHere());
   const bool exists = fs::exists(plan.path);
   if (options.dry_run && !exists) fmt::print("{} will be made\n", plan.path);
   std::unique_ptr<Storage> folder = MakeMemoryStorage();

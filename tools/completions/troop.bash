@@ -20,7 +20,7 @@ _troop_configs() {
 
 _troop() {
   local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}
-  local commands='train sweep eval play plot resume scale status role config env env-check bench check tokenize predict'
+  local commands='train sweep eval play plot resume scale status role config env env-check bench check tokenize predict plan'
   local command='' flags='' arguments=0 i group=''
   COMPREPLY=()
   # "key=value" arrives as three words, because = separates words.
@@ -70,6 +70,7 @@ _troop() {
     role) flags='--index --coordinator --dead-after --help' ;;
     tokenize) flags='--vocab --cased --json --help' ;;
     predict) flags='--json --help' ;;
+    plan) flags='--learners --help' ;;
     config) flags='--check --keys --markdown --help' ;;
     *) return ;;
   esac

@@ -1,5 +1,5 @@
 # fish completion for troop. The config keys come from the program, so that they are never stale.
-set -l commands train sweep eval play plot resume scale status role config env env-check bench check tokenize predict
+set -l commands train sweep eval play plot resume scale status role config env env-check bench check tokenize predict plan
 complete -c troop -f
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -l version -d 'Print the version'
 complete -c troop -l help -d 'Explain'
@@ -19,6 +19,7 @@ complete -c troop -n "not __fish_seen_subcommand_from $commands" -a bench -d 'Ho
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a check -d 'Compare parts with plain loops'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a tokenize -d 'How text is cut'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a predict -d 'Sentiment of texts'
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -a plan -d 'Meshes of learners, compared'
 complete -c troop -n '__fish_seen_subcommand_from env' -a 'list new check bench'
 complete -c troop -n '__fish_seen_subcommand_from check' -a sync
 complete -c troop -n '__fish_seen_subcommand_from sync' -l mode -x -d 'One of them'

@@ -1,0 +1,89 @@
+#include "apps/plan.h"
+
+#include <gtest/gtest.h>
+
+#include "nn/model.h"
+#include "nn/text_model.h"
+#include "tests/learners/supervised_fixture.h"
+
+namespace troop {
+namespace {
+
+// BERT of 47 words, 32 numbers, 2 layers, 4 heads, 48 inner numbers, 24 positions.
+Config Small() { return testing::SupervisedConfig("bert"); }
+
+constexpr MeshProfile kProfile{.compute_s = 0.8,
+                               .step_s = 0.04,
+                               .tokens = 96,
+                               .labels = 12,
+                               .latency_s = 1e-3,
+                               .s_per_byte = 1e-6,
+                               .cores = 4};
+
+TEST(PlanTest, OneLearnerTakesWhatWasMeasured) {
+  const auto plan = PlanMesh(Small(), kProfile, 1, 1);
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  EXPECT_DOUBLE_EQ(plan->seconds(), 0.84);
+  EXPECT_EQ(plan->bytes, 0);
+}
+
+TEST(PlanTest, ThoseWhoShareBatchesSendTheirGradients) {
+  const auto plan = PlanMesh(Small(), kProfile, 4, 1);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_DOUBLE_EQ(plan->compute_s, 0.2);
+  EXPECT_DOUBLE_EQ(plan->step_s, 0.04);
+  // Three halves of the parameters, 4 bytes each.
+  const double sent = 1.5 * 4 * double(ParameterCount(**MakeTextModel(Small())));
+  EXPECT_DOUBLE_EQ(plan->bytes, sent);
+  // Backward takes 0.1333 s of the way, which is more than the embeddings leave over.
+  const double travel = 1e-3 + sent * 1e-6;
+  EXPECT_NEAR(plan->gradient_s, std::max(travel - 0.4 / 3, travel * 1504.0 / (sent / 6)), 1e-9);
+  EXPECT_EQ(plan->tensor_s, 0);
+}
+
+TEST(PlanTest, PartsOfAModelExchangeWhatLiesBetweenThem) {
+  const auto plan = PlanMesh(Small(), kProfile, 1, 2);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_DOUBLE_EQ(plan->compute_s, 0.4);
+  EXPECT_DOUBLE_EQ(plan->step_s, 0.02);
+  // Four of 96 x 32 numbers a layer, and one behind the embeddings.
+  const double exchanged = (4 * 2 + 1) * 96 * 32 * 4.0;
+  EXPECT_DOUBLE_EQ(plan->bytes, exchanged);
+  EXPECT_NEAR(plan->tensor_s, 9 * 1e-3 + exchanged * 1e-6, 1e-9);
+  EXPECT_EQ(plan->gradient_s, 0);
+}
+
+TEST(PlanTest, LearnersBeyondTheCoresTakeTurns) {
+  MeshProfile one = kProfile;
+  one.cores = 1;
+  const auto plan = PlanMesh(Small(), one, 2, 2);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_DOUBLE_EQ(plan->compute_s, 0.8);
+}
+
+TEST(PlanTest, EveryMeshThatTheModelAllowsTheFastestFirst) {
+  const auto plans = PlanMeshes(Small(), kProfile, 6);
+  ASSERT_TRUE(plans.ok());
+  // Four heads are for at most four parts: 6 + 3 + 2 + 1.
+  EXPECT_EQ(plans->size(), 12u);
+  for (std::size_t i = 1; i < plans->size(); ++i) {
+    EXPECT_LE((*plans)[i - 1].seconds(), (*plans)[i].seconds());
+  }
+  EXPECT_FALSE(PlanMesh(Small(), kProfile, 1, 5).ok());
+}
+
+TEST(PlanTest, AProfileIsMeasuredOfRealUpdates) {
+  const auto profile = ProfileMesh(Small(), 3);
+  ASSERT_TRUE(profile.ok()) << profile.status().ToString();
+  EXPECT_GT(profile->compute_s, 0);
+  EXPECT_GT(profile->step_s, 0);
+  EXPECT_GT(profile->tokens, 24);  // 12 reviews, two ends each
+  EXPECT_EQ(profile->labels, 12);
+  EXPECT_GT(profile->latency_s, 0);
+  EXPECT_GE(profile->cores, 1);
+}
+
+TEST(PlanTest, RunsThatPlayHaveNoMesh) { EXPECT_EQ(PlanCommand(Config(), 2), 2); }
+
+}  // namespace
+}  // namespace troop
