@@ -76,8 +76,8 @@ _troop() {
   esac
   case $word:$command:$arguments in
     -*) ;;
-    *:train:0 | *:sweep:0 | *:env-check:0 | *:env-bench:0) _troop_paths _troop_configs "$word"; return ;;
-    *:train:* | *:sweep:* | *:env-check:* | *:env-bench:* | *:resume:[1-9]*) _troop_keys "$word"; return ;;
+    *:train:0 | *:plan:0 | *:sweep:0 | *:env-check:0 | *:env-bench:0) _troop_paths _troop_configs "$word"; return ;;
+    *:train:* | *:plan:* | *:sweep:* | *:env-check:* | *:env-bench:* | *:resume:[1-9]*) _troop_keys "$word"; return ;;
     *:eval:0 | *:play:0 | *:resume:0 | *:scale:0 | *:status:0 | *:predict:0 | *:plot:*) _troop_paths compgen -d -- "$word"; return ;;
     *:scale:*) flags='paramserver=' ;;
     *:role:0) flags='actor replay learner paramserver evaluator' ;;

@@ -30,9 +30,9 @@ complete -c troop -n '__fish_seen_subcommand_from bench' -l seconds -x -d 'How l
 complete -c troop -n '__fish_seen_subcommand_from env' -l language -xa 'c c++ python' -d 'Of the example'
 complete -c troop -n '__fish_seen_subcommand_from env env-check' -l plugin -rF -d 'A shared library'
 complete -c troop -n '__fish_seen_subcommand_from env env-check' -l quick -d 'Seconds, not a minute'
-complete -c troop -n '__fish_seen_subcommand_from train sweep env env-check' -F
+complete -c troop -n '__fish_seen_subcommand_from train plan sweep env env-check' -F
 # A key of a list (layers[].units) can't be overridden.
-complete -c troop -n '__fish_seen_subcommand_from train sweep resume' \
+complete -c troop -n '__fish_seen_subcommand_from train plan sweep resume' \
   -a "(troop config --keys 2>/dev/null | string match -v '*[]*' | string replace -r '\$' =)"
 complete -c troop -n '__fish_seen_subcommand_from train sweep' -l dry-run -d 'Only say what would start'
 complete -c troop -n '__fish_seen_subcommand_from train resume' -l plain -d 'No live block'
@@ -62,3 +62,4 @@ complete -c troop -n '__fish_seen_subcommand_from train sweep' -l overwrite -d '
 complete -c troop -n '__fish_seen_subcommand_from tokenize' -l vocab -rF -d 'vocab.txt or .model'
 complete -c troop -n '__fish_seen_subcommand_from tokenize' -l cased -d 'Keep capitals'
 complete -c troop -n '__fish_seen_subcommand_from tokenize predict' -l json -d 'A line a text'
+complete -c troop -n '__fish_seen_subcommand_from plan' -l learners -x -d 'At most so many'
