@@ -216,7 +216,8 @@ Result<int> TrySweep(const SweepOptions& options) {
     return AlreadyExists("{} holds a run; choose another folder for the sweep: name=...",
                          plan.path);
   }
-  const int jobs = options.jobs > 0 ? options.jobs : RunsAtOnce(plan.runs.front().config, CoresHere());
+  const int jobs =
+      options.jobs > 0 ? options.jobs : RunsAtOnce(plan.runs.front().config, CoresHere());
   const bool exists = fs::exists(plan.path);
   if (options.dry_run && !exists) fmt::print("{} will be made\n", plan.path);
   std::unique_ptr<Storage> folder = MakeMemoryStorage();
