@@ -1,0 +1,55 @@
+// A whole supervised run: learners that share batches, through a death, a stop and a resume.
+
+#include "tests/system/troop_process.h"
+
+namespace troop {
+namespace {
+
+const std::string kFixtures = TROOP_SOURCE_DIR "/tests/fixtures/supervised/";
+
+class SupervisedTest : public SystemTest {
+ protected:
+  SupervisedTest() {
+    std::ofstream(config()) << R"(
+name = "run"
+fleet = {backoff_first_s = 0.05}
+learner = {algorithm = "classifier", batch_size = 5, epochs = 1e6, publish_every_updates = 20}
+data = {tokens_max = 16, cache = ""}
+model = {hidden = 32, layers = 2, heads = 4, positions = 24}
+mesh.dp = 2
+optimizer = {learning_rate = 2e-3}
+evaluator = {enabled = false}
+checkpoint = {every_s = 0.3}
+log.metrics_every_s = 0.1
+)";
+  }
+};
+
+// It can't end by itself before it is stopped, however fast the machine is.
+TEST_F(SupervisedTest, ARunOutlivesALearnerAndAStopAndLearnsEveryReview) {
+  const auto troop = Train(
+      {"data.reviews=" + kFixtures + "reviews.csv", "data.vocabulary=" + kFixtures + "vocab.txt"});
+  ASSERT_TRUE(AwaitSteps(200)) << troop->output();
+  SendSignal(AwaitFirst("learner"), SIGKILL);
+  ASSERT_TRUE(Await([&] { return FileHas(run() + "/logs/launcher.log", "learner-0 ended"); }));
+  ASSERT_TRUE(AwaitSteps(Steps() + 600)) << LauncherLog();
+  troop->Signal(SIGINT);
+  ASSERT_EQ(troop->Wait(), 130) << troop->output();
+  const std::int64_t updates = *Json(run() + "/result.json").Integer("updates");
+  EXPECT_GT(updates, 100);
+
+  const std::int64_t wanted = updates + 31;  // three an epoch, of 5, 5 and 2 reviews in some order
+  const auto resumed = Start({"resume", run(), "learner.max_updates=" + std::to_string(wanted)});
+  ExpectDone(resumed.get(), wanted / 3 * 12 + std::min<std::int64_t>(12, wanted % 3 * 5));
+  EXPECT_EQ(*Json(run() + "/result.json").Integer("updates"), wanted);
+  for (const char* const model : {"", "/model"}) {
+    const auto said =
+        Start({"predict", run() + model, "A great film, and a wonderful plot!", "Bad."});
+    ASSERT_EQ(said->Wait(), 0) << said->output();
+    EXPECT_TRUE(said->output().starts_with("positive (")) << said->output();
+    EXPECT_NE(said->output().find("\nnegative ("), std::string::npos) << said->output();
+  }
+}
+
+}  // namespace
+}  // namespace troop
