@@ -1,5 +1,6 @@
 // A whole supervised run: learners that share batches, through a death, a stop and a resume.
 
+#include "learners/checkpoint.h"
 #include "tests/system/troop_process.h"
 
 namespace troop {
@@ -49,6 +50,29 @@ TEST_F(SupervisedTest, ARunOutlivesALearnerAndAStopAndLearnsEveryReview) {
     EXPECT_TRUE(said->output().starts_with("positive (")) << said->output();
     EXPECT_NE(said->output().find("\nnegative ("), std::string::npos) << said->output();
   }
+}
+
+// The parts of a model wait for the one that died, and all go on at one update; then at another mesh.
+TEST_F(SupervisedTest, AMeshOutlivesALearnerAndGoesOnAtAnotherMesh) {
+  const auto troop = Train({"data.reviews=" + kFixtures + "reviews.csv",
+                            "data.vocabulary=" + kFixtures + "vocab.txt", "mesh.tp=2"});
+  ASSERT_TRUE(AwaitSteps(200)) << troop->output();
+  ASSERT_TRUE(Await([&] { return FileHas(run() + "/logs/learner-3.log", "in step with 4 of 4"); }));
+  SendSignal(AwaitFirst("learner"), SIGKILL);
+  ASSERT_TRUE(Await([&] { return FileHas(run() + "/logs/launcher.log", "learner-0 ended"); }));
+  ASSERT_TRUE(AwaitSteps(Steps() + 600)) << LauncherLog();
+  const auto storage = MakeDiskStorage(run());
+  ASSERT_TRUE(Await([&] { return NewestCheckpoint(storage->get()).ok(); }));
+  troop->Signal(SIGINT);
+  ASSERT_EQ(troop->Wait(), 130) << troop->output();
+
+  const std::int64_t updates = *Json(run() + "/result.json").Integer("updates");
+  const std::int64_t wanted = updates + 31;
+  const auto resumed = Start({"resume", run(), "mesh.dp=1", "mesh.tp=3", "fleet.learners=3",
+                              "learner.max_updates=" + std::to_string(wanted)});
+  ExpectDone(resumed.get(), wanted / 3 * 12 + std::min<std::int64_t>(12, wanted % 3 * 5));
+  EXPECT_EQ(*Json(run() + "/result.json").Integer("updates"), wanted);
+  EXPECT_TRUE(FileHas(run() + "/logs/learner-2.log", "in step with 3 of 3"));
 }
 
 }  // namespace
