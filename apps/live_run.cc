@@ -10,17 +10,19 @@
 #include "apps/run_folder.h"
 #include "core/json.h"
 #include "core/storage.h"
+#include "net/access.h"
 #include "net/network.h"
 
 namespace troop {
 
 Result<Message> Ask(const std::string& endpoint, Message question, Duration patience,
                     std::shared_ptr<const KeyRing> keys) {
+  const Role role = keys == nullptr ? Role::kTool : keys->role;
   TROOP_ASSIGN_OR_RETURN(const auto network, MakeZmqNetwork({.keys = std::move(keys)}));
   TROOP_ASSIGN_OR_RETURN(
       const auto channel,
       network->Connect(endpoint, {.origin = {.role = Role::kTool,
-                                             .index = getpid(),
+                                             .index = NewcomerIndex(role, getpid()),
                                              .incarnation = std::uint64_t(1e6 * WallSeconds())}}));
   const SystemClock clock;
   TROOP_ASSIGN_OR_RETURN(const Ticket ticket, channel->Send(question, clock.Now() + patience));

@@ -9,6 +9,7 @@
 #include "core/log.h"
 #include "core/version.h"
 #include "learners/learner_node.h"
+#include "net/access.h"
 #include "net/codec.h"
 #include "paramserver/shard_node.h"
 
@@ -59,10 +60,9 @@ void RoleNode::Drain() {
 Status RoleNode::Ask(Time now) {
   if (!registration_) {
     // Not a member yet: a name of its own, so that two who register at once are not one caller.
-    constexpr int kIndexBits = 24;
     const std::int32_t number = options_.index >= 0 ? options_.index : NameOfNewcomer(options_);
     const Origin origin{.role = Role::kTool,
-                        .index = std::int32_t((int(options_.role) << kIndexBits) + number),
+                        .index = NewcomerIndex(options_.role, number),
                         .incarnation = options_.attempt};
     TROOP_ASSIGN_OR_RETURN(registration_,
                            options_.network->Connect(options_.coordinator, {.origin = origin}));

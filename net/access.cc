@@ -22,6 +22,8 @@ constexpr MessageType kToolSays[] = {
 // Before the coordinator has said who it is, a role speaks as a tool.
 constexpr MessageType kNewcomerSays[] = {kRegister, kJoin};
 
+constexpr int kNumberBits = 24;
+
 std::span<const MessageType> SaidBy(Role role) {
   switch (role) {
     case Role::kActor:
@@ -43,6 +45,10 @@ std::span<const MessageType> SaidBy(Role role) {
 
 }  // namespace
 
+std::int32_t NewcomerIndex(Role role, std::int32_t number) {
+  return std::int32_t(int(role) << kNumberBits) | (number & ((1 << kNumberBits) - 1));
+}
+
 Status CheckAccess(Role key, const Message& message) {
   if (key == Role::kNone) return FailedPrecondition("nobody comes in without a key here");
   const bool connects = message.type == kHeartbeat;  // Hello, beats and Goodbye of net/
@@ -50,6 +56,10 @@ Status CheckAccess(Role key, const Message& message) {
   if (message.origin.role != key && !newcomer) {
     return FailedPrecondition("a key of the role {} does not speak as {}; use that role's key",
                               RoleName(key), RoleName(message.origin.role));
+  }
+  if (newcomer && message.origin.index != NewcomerIndex(key, message.origin.index)) {
+    return FailedPrecondition("a key of the role {} does not ask for another role; use that role's",
+                              RoleName(key));
   }
   const std::span<const MessageType> says =
       newcomer ? std::span<const MessageType>(kNewcomerSays) : SaidBy(key);

@@ -183,7 +183,8 @@ TEST(AllowListTest, ABadLineOrAFileThatOthersWriteLetsNobodyIn) {
 
 TEST(AccessTest, EachRoleSaysOnlyWhatItsRoleSays) {
   const auto may = [](Role key, Role as, MessageType type) {
-    return CheckAccess(key, {.type = type, .origin = {.role = as}}).ok();
+    return CheckAccess(key, {.type = type, .origin = {.role = as, .index = NewcomerIndex(key, 5)}})
+        .ok();
   };
   EXPECT_TRUE(may(Role::kActor, Role::kActor, MessageType::kInsert));
   EXPECT_TRUE(may(Role::kActor, Role::kActor, MessageType::kPull));
@@ -208,6 +209,20 @@ TEST(AccessTest, EachRoleSaysOnlyWhatItsRoleSays) {
   EXPECT_FALSE(may(Role::kTool, Role::kTool, MessageType::kRegister));
   EXPECT_FALSE(may(Role::kNone, Role::kNone, MessageType::kHeartbeat)) << "a socket without keys";
   EXPECT_FALSE(may(Role::kCoordinator, Role::kCoordinator, MessageType::kBeat));
+}
+
+// The newer of two of one name replaces the older: one who asks to be a learner could be kept from
+// it by whoever has an actor's key.
+TEST(AccessTest, NobodyTakesTheNameOfANewcomerOfAnotherRole) {
+  const auto may = [](Role key, std::int32_t index, MessageType type) {
+    return CheckAccess(key, {.type = type, .origin = {.role = Role::kTool, .index = index}}).ok();
+  };
+  for (const MessageType type : {MessageType::kHeartbeat, MessageType::kRegister}) {
+    EXPECT_TRUE(may(Role::kActor, NewcomerIndex(Role::kActor, 7), type));
+    EXPECT_FALSE(may(Role::kActor, NewcomerIndex(Role::kLearner, 7), type));
+    EXPECT_FALSE(may(Role::kActor, 7, type));
+    EXPECT_FALSE(may(Role::kActor, -1, type));
+  }
 }
 
 }  // namespace
