@@ -35,7 +35,6 @@ Status ActorNode::Build() {
   const int size = int(config_.actor.envs);
   const std::uint64_t incarnation = member_->options().incarnation;
   const auto first = std::uint64_t(member_->options().index) * std::uint64_t(size);
-  const auto count = std::uint64_t(config_.fleet.actors) * std::uint64_t(size);
   const auto seed = [run_seed = std::uint64_t(config_.seed), first, incarnation](
                         std::size_t i, std::uint64_t episode) {
     return DeriveSeed({.run_seed = run_seed,
@@ -55,14 +54,6 @@ Status ActorNode::Build() {
   const TrajectorySpec trajectory = Trajectory();
   for (std::size_t i = 0; i < state_.size(); ++i) {
     state_[i].global = first + i;
-    const Config::ActorKeys& a = config_.actor;
-    if (runner_->spec().action.discrete()) {
-      state_[i].epsilon =
-          ExplorationEpsilon(a.epsilon_base, a.epsilon_alpha, state_[i].global, count);
-    } else {
-      state_[i].noise_sigma =
-          ExplorationEpsilon(a.noise_sigma, a.noise_alpha, state_[i].global, count);
-    }
     builders_.emplace_back(TrajectoryBuilder::Options{.spec = trajectory,
                                                       .n_step = int(config_.actor.n_step),
                                                       .gamma = config_.learner.gamma,
@@ -70,7 +61,27 @@ Status ActorNode::Build() {
                            incarnation << 32 | state_[i].global);
   }
   keys_.resize(state_.size());
+  const std::int64_t index = member_->options().index;
+  DealLadder(index, std::max(config_.fleet.actors, index + 1));
   return Status::Ok();
+}
+
+// Part `place` of the ladder of `places` actors; seeds and streams stay those of the index.
+void ActorNode::DealLadder(std::int64_t place, std::int64_t places) {
+  if (place == place_ && places == places_) return;
+  place_ = place;
+  places_ = places;
+  const Config::ActorKeys& a = config_.actor;
+  const std::uint64_t size = state_.size();
+  for (std::uint64_t i = 0; i < size; ++i) {
+    const std::uint64_t rung = std::uint64_t(place) * size + i,
+                        rungs = std::uint64_t(places) * size;
+    if (runner_->spec().action.discrete()) {
+      state_[i].epsilon = ExplorationEpsilon(a.epsilon_base, a.epsilon_alpha, rung, rungs);
+    } else {
+      state_[i].noise_sigma = ExplorationEpsilon(a.noise_sigma, a.noise_alpha, rung, rungs);
+    }
+  }
 }
 
 TrajectorySpec ActorNode::Trajectory() const {
@@ -111,6 +122,7 @@ Turn ActorNode::Step(Time now) {
   Report();
   member_->Poll(now, metrics_);
   result_ = member_->lost();
+  if (member_->places() > 0) DealLadder(member_->place(), member_->places());
   if (result_.ok()) result_ = Connect();
   if (result_.ok() && writer_) {
     writer_->Poll(now);

@@ -30,6 +30,9 @@ class ActorNode final : public Node {
   Turn Step(Time now) override;
   void Drain() override { draining_ = true; }
   Status result() const override { return result_; }
+  const EnvSpec& env() const { return runner_->spec(); }
+  // Exploration of environment i, for what looks at the ladder.
+  double epsilon(std::size_t i) const { return state_[i].epsilon; }
 
  private:
   struct EnvState {
@@ -44,6 +47,7 @@ class ActorNode final : public Node {
   TrajectorySpec Trajectory() const;
   Status Connect();
   Status ConnectReplay(const Origin& origin);
+  void DealLadder(std::int64_t place, std::int64_t places);
   void AskLease();
   bool MayStep();
   bool Advance();
@@ -65,6 +69,7 @@ class ActorNode final : public Node {
   std::vector<ExploreKey> keys_;
   std::unique_ptr<ReplayWriter> writer_;
   std::unique_ptr<WeightSubscriber> weights_;
+  std::int64_t place_ = 0, places_ = 0;  // of the ladder that it has
   bool have_weights_ = false;
   std::int64_t steps_ = 0;           // taken, of member_->steps_granted()
   std::int64_t since_refresh_ = 0;   // vector steps since the last pull

@@ -4,10 +4,14 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 
 #include "apps/check_sync.h"
+#include "apps/endpoints.h"
 #include "apps/env_command.h"
 #include "apps/host.h"
+#include "apps/join_command.h"
+#include "apps/keygen_command.h"
 #include "apps/machine.h"
 #include "apps/plan.h"
 #include "apps/plot_command.h"
@@ -36,31 +40,43 @@ int Complain(const Status& status) {
 struct TrainArguments {
   std::string config;
   std::vector<std::string> overrides;
+  bool insecure = false;
   TrainOptions options;
 };
 
+// What the command line adds to a config.
+void Complete(const TrainArguments& a, Config* config) {
+  config->security.insecure |= a.insecure;
+  // Roles and later commands may work in other folders.
+  std::string& keys = config->security.keys;
+  if (!keys.empty()) keys = std::filesystem::absolute(keys).lexically_normal().string();
+}
+
 int RunTrain(const TrainArguments& a) {
-  const Result<Config> config = LoadConfigFile(a.config, a.overrides);
+  Result<Config> config = LoadConfigFile(a.config, a.overrides);
   if (!config.ok()) {
     fmt::print(stderr, "{}\n", config.status().message());
     return kExitUsage;
   }
+  Complete(a, &*config);
   return Train(*config, a.options);
 }
 
 int RunResume(TrainArguments a) {
-  const Result<Config> config = ReadRunConfig(a.config, a.overrides);
+  Result<Config> config = ReadRunConfig(a.config, a.overrides);
   if (!config.ok()) return Complain(config.status());
+  Complete(a, &*config);
   a.options.resume = true;
   return Train(*config, a.options);
 }
 
 int RunReplay(const TrainArguments& a) {
-  const Result<Config> config = LoadConfigFile(a.config, a.overrides);
+  Result<Config> config = LoadConfigFile(a.config, a.overrides);
   if (!config.ok()) {
     fmt::print(stderr, "{}\n", config.status().message());
     return kExitUsage;
   }
+  Complete(a, &*config);
   return ServeReplay(*config);
 }
 
@@ -82,7 +98,10 @@ int RunPlan(const PlanArguments& a) {
 struct RoleArguments {
   std::string role, coordinator;
   std::int32_t index = 0;
+  bool any_index = false;
   double dead_after_s = 1.5;
+  std::string key;
+  bool insecure = false;
 };
 
 int RunRole(const RoleArguments& a) {
@@ -99,8 +118,17 @@ int RunRole(const RoleArguments& a) {
   }
   if (role == Role::kLearner || role == Role::kParamServer) KeepFreedMemory();
   InitLog({.role = PeerName(role, a.index)});
+  std::shared_ptr<const KeyRing> keys;
+  if (!a.key.empty()) {
+    const auto loaded = KeysFromFile(a.key, role);
+    if (!loaded.ok()) {
+      LogError("{}", loaded.status().message());
+      return kExitUsage;
+    }
+    keys = *loaded;
+  }
   Result<std::unique_ptr<Network>> network =
-      MakeZmqNetwork({.dead_after = Seconds(a.dead_after_s)});
+      MakeZmqNetwork({.dead_after = Seconds(a.dead_after_s), .keys = keys, .insecure = a.insecure});
   if (!network.ok()) return Complain(network.status());
   // A replay's training of a dictionary must not hold up what waits for its disk.
   const int threads = role == Role::kReplay ? 2 : 1;
@@ -109,7 +137,7 @@ int RunRole(const RoleArguments& a) {
   char host[256] = {};
   gethostname(host, sizeof host - 1);
   RoleNode node({.role = role,
-                 .index = a.index,
+                 .index = a.any_index ? -1 : a.index,
                  .coordinator = a.coordinator,
                  .host = host,
                  .process = getpid(),
@@ -121,8 +149,8 @@ int RunRole(const RoleArguments& a) {
                    return storage.get();
                  },
                  .joined =
-                     [&a, role](const Config& config) {
-                       InitLog({.role = PeerName(role, a.index), .level = LogLevelOf(config)});
+                     [role](const Config& config, std::int32_t index) {
+                       InitLog({.role = PeerName(role, index), .level = LogLevelOf(config)});
                      }});
   const SignalWatch signals(network->get(), true);
   const SystemClock clock;
@@ -133,6 +161,8 @@ int RunRole(const RoleArguments& a) {
   if (status.ok()) return kExitOk;
   LogError("{}", status.message());
   if (status.code() == Code::kCancelled) return kExitGaveUp;
+  // Turned away: keys, versions or environments don't fit, and won't the next time.
+  if (status.code() == Code::kFailedPrecondition && !node.playing()) return kExitUsage;
   // Only what kept it from beginning can be a matter of its config.
   const int code = ExitCodeFor(status);
   return code == kExitUsage && node.playing() ? kExitFailed : code;
@@ -191,6 +221,8 @@ struct Arguments {
   EnvCommandOptions env;
   CheckSyncCommand sync;
   ScaleOptions scale;
+  JoinOptions join;
+  KeygenOptions keygen;
   SweepOptions sweep;
   PlotOptions plot;
   TokenizeOptions tokenize;
@@ -338,19 +370,42 @@ void AddPredict(CLI::App* app, PredictOptions* a, std::function<int()>* chosen) 
   predict->callback([a, chosen] { *chosen = [a] { return Predict(*a); }; });
 }
 
+constexpr char kInsecureHelp[] = "listen beyond this machine without keys";
+
+void AddFleetCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
+  CLI::App* join = app->add_subcommand("join", "actors of this machine for a run on another");
+  join->add_option("coordinator", a->join.coordinator, "tcp://HOST:PORT: fleet.listen of the run")
+      ->required();
+  join->add_option("--role", a->join.role, "what they play: actor");
+  join->add_option("--count", a->join.count, "how many processes (1)")->check(CLI::Range(1, 10000));
+  join->add_option("--key", a->join.key, "file of an actor's key (troop keygen)");
+  join->add_option("--logs", a->join.logs, "folder for their logs (a temporary one)");
+  join->callback([a, chosen] { *chosen = [a] { return Join(a->join); }; });
+  CLI::App* keygen = app->add_subcommand("keygen", "make keys, one a role or one a user");
+  keygen->add_option("folder", a->keygen.folder, "where they shall be")->required();
+  keygen->add_option("--role", a->keygen.role, "one key alone, of this role (one for each)");
+  keygen->add_option("--name", a->keygen.name, "of the key, such as a user's (the role's)");
+  keygen->add_flag("--rotate", a->keygen.rotate,
+                   "a new pair for a name that has one; the old one is let in until the next time");
+  keygen->callback([a, chosen] { *chosen = [a] { return Keygen(a->keygen); }; });
+}
+
 void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   CLI::App* train = app->add_subcommand("train", "start the fleet of a config on this machine");
   train->add_option("config", a->train.config, "a TOML file, such as configs/apex_cartpole.toml")
       ->required();
   AddTrainFlags(train, &a->train);
+  train->add_flag("--insecure", a->train.insecure, kInsecureHelp);
   train->add_flag("--dry-run", a->train.options.dry_run, "print topology, endpoints and memory");
   train->add_flag("--overwrite", a->train.options.overwrite, "replace a run of the same name");
   train->callback([a, chosen] { *chosen = [a] { return RunTrain(a->train); }; });
   CLI::App* resume = app->add_subcommand("resume", "go on with a run from its newest checkpoint");
   resume->add_option("run", a->train.config, "the run's folder")->required();
   AddTrainFlags(resume, &a->train);
+  resume->add_flag("--insecure", a->train.insecure, kInsecureHelp);
   resume->callback([a, chosen] { *chosen = [a] { return RunResume(a->train); }; });
   AddShowCommands(app, a, chosen);
+  AddFleetCommands(app, a, chosen);
   AddSweepCommands(app, a, chosen);
   AddEnvCommands(app, &a->env, chosen);
   AddCheck(app, &a->sync, chosen);
@@ -361,6 +416,7 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   replay->add_option("config", a->train.config, "a TOML file: replay.tables, replay.listen")
       ->required();
   replay->add_option("overrides", a->train.overrides, "key=value, as in the config (troop config)");
+  replay->add_flag("--insecure", a->train.insecure, kInsecureHelp);
   replay->callback([a, chosen] { *chosen = [a] { return RunReplay(a->train); }; });
   CLI::App* role = app->add_subcommand("role", "one role of a fleet, alone");
   role->add_option("role", a->role.role, "actor, replay, learner, paramserver, evaluator")
@@ -369,6 +425,9 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   role->add_option("--dead-after", a->role.dead_after_s, "fleet.dead_after_s of the run (1.5)")
       ->check(CLI::Range(0.1, 3600.0));
   role->add_option("--coordinator", a->role.coordinator, "endpoint of the coordinator")->required();
+  role->add_flag("--any-index", a->role.any_index, "the coordinator gives one: actors alone");
+  role->add_option("--key", a->role.key, "file of this role's key (troop keygen)");
+  role->add_flag("--insecure", a->role.insecure, kInsecureHelp);
   role->callback([a, chosen] { *chosen = [a] { return RunRole(a->role); }; });
   CLI::App* config = app->add_subcommand("config", "the keys of a config");
   config->add_option("--check", a->config.check, "read a file, print it resolved");

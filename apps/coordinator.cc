@@ -20,6 +20,10 @@ constexpr char kIncarnationFile[] = "incarnation";
 constexpr std::uint64_t kIncarnationMax = (1u << 23) - 1;
 // A pause of the coordinator's own, such as a stopped launcher.
 constexpr Duration kPause = Seconds(1);
+// An actor from elsewhere whose connection ended so long ago has left: its machine may be gone, and
+// nobody there tells. It may have been a network that flaps, so not at once.
+constexpr Duration kLeft = Seconds(3);
+constexpr std::int32_t kActorsMax = 100000;  // as fleet.actors
 
 }  // namespace
 
@@ -87,7 +91,10 @@ Status Coordinator::LoadCounters() {
 Turn Coordinator::Step(Time now) {
   // Beats that came while nobody listened here wait in the sockets: that was no silence of theirs.
   if (now - now_ > kPause) {
-    for (auto& [name, member] : members_) member.last_beat += now - now_;
+    for (auto& [name, member] : members_) {
+      member.last_beat += now - now_;
+      if (member.down_since) *member.down_since += now - now_;
+    }
     if (shards_) shards_->Forgive(now - now_);
   }
   now_ = now;
@@ -104,7 +111,14 @@ Turn Coordinator::Step(Time now) {
 void Coordinator::GiveUpSilent() {
   const Duration limit = Seconds(options_.config.fleet.hung_after_s) + kPause;
   for (auto& [name, member] : members_) {
-    if (!member.present || now_ - member.last_beat <= limit) continue;
+    if (!member.present) continue;
+    if (member.joined && member.down_since && now_ - *member.down_since > kLeft) {
+      LogWarning("{} (process {} on {}) has left: its connection ended {:.1f} s ago", name,
+                 member.view.process, member.view.host, ToSeconds(now_ - *member.down_since));
+      MemberLeft(member.view.role, member.view.index, member.view.process);
+      continue;
+    }
+    if (now_ - member.last_beat <= limit) continue;
     LogWarning("{} (process {} on {}) is given up: silent for {:.1f} s (fleet.hung_after_s)", name,
                member.view.process, member.view.host, ToSeconds(now_ - member.last_beat));
     MemberLeft(member.view.role, member.view.index, member.view.process);
@@ -154,6 +168,8 @@ void Coordinator::Handle(Message message, Reply reply) {
   switch (message.type) {
     case MessageType::kRegister:
       return HandleRegister(message, std::move(reply));
+    case MessageType::kJoin:
+      return HandleJoin(message, std::move(reply));
     case MessageType::kBeat:
       return HandleBeat(message, std::move(reply));
     case MessageType::kStatus:
@@ -172,6 +188,46 @@ void Coordinator::Retire(Member* member) {
   retired_steps_ += member->done;
   retired_counters_ = MergeMetrics({retired_counters_, CountersOf(member->metrics)});
   *member = {};
+}
+
+Status Coordinator::CheckJoin(const JoinRequest& request, Role key) const {
+  if (request.version != kTroopVersion) {
+    return FailedPrecondition("troop on {} is version {}, the coordinator is {}: install the same",
+                              request.host, request.version, kTroopVersion);
+  }
+  if (request.role != Role::kActor) {
+    return InvalidArgument("only actors can join a run, not {}", RoleName(request.role));
+  }
+  if (key != Role::kNone && key != request.role) {
+    return FailedPrecondition("a key of the role {} can't join as {}; use that role's key",
+                              RoleName(key), RoleName(request.role));
+  }
+  if (request.count < 1 || request.count > kActorsMax) {
+    return InvalidArgument("{} actors can't join; 1 to {}", request.count, kActorsMax);
+  }
+  if (Needs(Role::kActor)) return Status::Ok();
+  return FailedPrecondition("the run is {}: it needs no more actors", PhaseName(phase_));
+}
+
+void Coordinator::HandleJoin(const Message& message, Reply reply) {
+  const Result<JoinRequest> request = DecodeBody<JoinRequest>(message.body);
+  const Status may = request.ok() ? CheckJoin(*request, message.key) : request.status();
+  if (!may.ok()) return reply.Fail(may);
+  LogInfo("{} actors of {} join", request->count, request->host);
+  const JoinReply body{.config_toml = ToToml(options_.config),
+                       .actors = std::int32_t(options_.config.fleet.actors + joined_.size())};
+  reply.Send({.type = MessageType::kJoinReply, .body = EncodeBody(body)});
+}
+
+// The lowest behind those of the run's own machine.
+Result<std::int32_t> Coordinator::FreeActorIndex() const {
+  auto index = std::int32_t(options_.config.fleet.actors);
+  for (const std::int32_t taken : joined_) {
+    if (taken != index) break;
+    ++index;
+  }
+  if (index < kActorsMax) return index;
+  return ResourceExhausted("the run has {} actors, which is the limit", index);
 }
 
 Status Coordinator::CheckRequest(const RegisterRequest& request) const {
@@ -201,7 +257,8 @@ Status Coordinator::CheckRequest(const RegisterRequest& request) const {
     default:
       break;
   }
-  if (request.index >= 0 && request.index < count) return Status::Ok();
+  const bool joins = request.role == Role::kActor && request.index == -1;
+  if (joins || (request.index >= 0 && request.index < count)) return Status::Ok();
   return InvalidArgument("{}: the config of this run has {} such roles; indices begin at 0", name,
                          count);
 }
@@ -209,8 +266,18 @@ Status Coordinator::CheckRequest(const RegisterRequest& request) const {
 void Coordinator::HandleRegister(const Message& message, Reply reply) {
   Result<RegisterRequest> request = DecodeBody<RegisterRequest>(message.body);
   if (!request.ok()) return reply.Fail(request.status());
-  const Status fits = CheckRequest(*request);
+  Status fits = CheckRequest(*request);
+  if (fits.ok() && message.key != Role::kNone && message.key != request->role) {
+    fits = FailedPrecondition("a key of the role {} can't register a {}; use that role's key",
+                              RoleName(message.key), RoleName(request->role));
+  }
   if (!fits.ok()) return reply.Fail(fits);
+  const bool joins = request->index < 0;
+  if (joins) {
+    const Result<std::int32_t> index = FreeActorIndex();
+    if (!index.ok()) return reply.Fail(index.status());
+    request->index = *index;
+  }
   const Result<std::uint64_t> number = TakeNumber();
   if (!number.ok()) return reply.Fail(number.status());
   const std::uint64_t incarnation = *number;
@@ -227,10 +294,13 @@ void Coordinator::HandleRegister(const Message& message, Reply reply) {
                  .process = request->process,
                  .host = request->host};
   member.present = true;
+  member.joined = joins;
+  if (joins) joined_.insert(std::ranges::upper_bound(joined_, request->index), request->index);
   member.last_beat = now_;
   LogInfo("{} joined: incarnation {}, process {} on {}", PeerName(request->role, request->index),
           incarnation, request->process, request->host);
   const RegisterReply body{.incarnation = incarnation,
+                           .index = request->index,
                            .config_toml = ToToml(options_.config),
                            .listen = listen,
                            .resume_checkpoint = checkpoint_,
@@ -300,6 +370,13 @@ BeatReply Coordinator::MakeBeatReply(Member* member, std::int64_t wanted) {
                  .steps_granted = member->granted,
                  .steps_over = phase_ > Phase::kRunning || StepsLeased() >= total,
                  .steps_total_done = StepsDone()};
+  // The ladder is that of all who play: those from elsewhere have its parts behind ours.
+  if (member->view.role == Role::kActor) {
+    const auto own = std::int32_t(options_.config.fleet.actors);
+    const auto rank = std::ranges::lower_bound(joined_, member->view.index) - joined_.begin();
+    body.place = member->joined ? own + std::int32_t(rank) : member->view.index;
+    body.places = own + std::int32_t(joined_.size());
+  }
   if (shards_) {
     body.shards = shards_->terms();
     body.shard_epochs = mover_->epochs();
@@ -323,6 +400,7 @@ void Coordinator::HandleStatus(Reply reply) {
 void Coordinator::MemberLeft(Role role, std::int32_t index, std::int64_t process) {
   const auto it = members_.find(PeerName(role, index));
   if (it == members_.end() || it->second.view.process != process) return;
+  if (it->second.present && it->second.joined) std::erase(joined_, index);
   it->second.present = false;
   it->second.granted = it->second.done;  // a beat that is still on its way adds nothing
   if (shards_ && role == Role::kParamServer) {
@@ -334,9 +412,15 @@ void Coordinator::MemberLeft(Role role, std::int32_t index, std::int64_t process
 void Coordinator::PeerChanged(const Origin& peer, PeerState state) {
   const auto it = members_.find(PeerName(peer.role, peer.index));
   if (it == members_.end() || !it->second.present ||
-      it->second.view.incarnation != peer.incarnation || !Needs(peer.role, peer.index)) {
+      it->second.view.incarnation != peer.incarnation) {
     return;
   }
+  if (state == PeerState::kDown) {
+    it->second.down_since = now_;
+  } else {
+    it->second.down_since.reset();
+  }
+  if (!Needs(peer.role, peer.index)) return;
   if (state == PeerState::kDown) LogWarning("{} is not heard any more", it->first);
   if (state == PeerState::kHung) LogWarning("{} hangs: only its process answers", it->first);
   if (state == PeerState::kUp) LogDebug("{} is heard", it->first);

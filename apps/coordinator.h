@@ -97,12 +97,17 @@ class Coordinator final : public Node, public Service {
     Phase told = Phase::kRunning;
     bool told_stop = false;
     bool present = false;
+    bool joined = false;             // an actor from elsewhere, whom no supervisor watches
+    std::optional<Time> down_since;  // its connection ended
   };
 
   Coordinator(Options options, EnvSpec env) : options_(std::move(options)), env_(std::move(env)) {}
   Status LoadCounters();
   Status CheckRequest(const RegisterRequest& request) const;
   void HandleRegister(const Message& message, Reply reply);
+  void HandleJoin(const Message& message, Reply reply);
+  Status CheckJoin(const JoinRequest& request, Role key) const;
+  Result<std::int32_t> FreeActorIndex() const;
   void HandleBeat(const Message& message, Reply reply);
   void HandleStatus(Reply reply);
   Status BeginShards();
@@ -123,6 +128,7 @@ class Coordinator final : public Node, public Service {
   const Options options_;
   const EnvSpec env_;
   std::map<std::string, Member> members_;  // by PeerName
+  std::vector<std::int32_t> joined_;       // indices of the present actors from elsewhere, sorted
   std::int64_t retired_steps_ = 0;         // done by incarnations that are no more
   std::int64_t reviews_done_ = 0;          // supervised: by the learners together
   MetricSnapshot retired_counters_;

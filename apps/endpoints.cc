@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <utility>
 
 #include "net/control.h"
+#include "net/endpoint.h"
 
 namespace troop {
 namespace {
@@ -42,12 +44,45 @@ void RemoveAbandoned(const fs::path& parent) {
   }
 }
 
+// Of a run that others can join. The last ':' ends the host.
+std::string ListenFor(const Config& config, Role role, std::int32_t index) {
+  std::string first;
+  if (role == Role::kReplay) first = config.fleet.listen_replay;
+  if (role == Role::kParamServer) first = config.fleet.listen_paramserver;
+  const std::string& all = config.fleet.listen;
+  if (role == Role::kCoordinator) return all;
+  if (first.empty()) return all.substr(0, all.rfind(':')) + ":0";
+  const Result<Endpoint> parsed = ParseEndpoint(first);
+  const int port = !parsed.ok() || parsed->port == 0 ? 0 : parsed->port + index;
+  return fmt::format("{}:{}", first.substr(0, first.rfind(':')), port);
+}
+
+Status CheckListen(const Config& config) {
+  const auto& fleet = config.fleet;
+  const bool keys = !config.security.keys.empty();
+  TROOP_RETURN_IF_ERROR(CheckMayListen(fleet.listen, keys, config.security.insecure));
+  for (const auto& [first, count] : {std::pair(&fleet.listen_replay, config.replay.shards),
+                                     {&fleet.listen_paramserver, config.paramserver.shards}}) {
+    if (first->empty()) continue;
+    TROOP_RETURN_IF_ERROR(CheckMayListen(*first, keys, config.security.insecure));
+    TROOP_ASSIGN_OR_RETURN(const Endpoint endpoint, ParseEndpoint(*first));
+    if (endpoint.port + count - 1 > 65535) {
+      return InvalidArgument("{}: {} of them would need ports up to {}; begin lower", *first, count,
+                             endpoint.port + count - 1);
+    }
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Endpoints>> Endpoints::Make(const Config& config) {
-  std::unique_ptr<Endpoints> endpoints(new Endpoints);
-  endpoints->ipc_ = config.fleet.transport == "ipc";
-  if (!endpoints->ipc_) return endpoints;
+  std::unique_ptr<Endpoints> endpoints(new Endpoints(config));
+  if (!config.fleet.listen.empty()) {
+    TROOP_RETURN_IF_ERROR(CheckListen(config));
+    return endpoints;
+  }
+  if (config.fleet.transport != "ipc") return endpoints;
   std::error_code error;
   const fs::path parent = fs::temp_directory_path(error);
   RemoveAbandoned(parent);
@@ -69,14 +104,28 @@ Endpoints::~Endpoints() {
 }
 
 std::string Endpoints::For(Role role, std::int32_t index) const {
-  return ipc_ ? SocketIn(folder_, role, index) : "tcp://127.0.0.1:0";
+  if (!config_.fleet.listen.empty()) return ListenFor(config_, role, index);
+  return folder_.empty() ? "tcp://127.0.0.1:0" : SocketIn(folder_, role, index);
 }
 
 std::string Endpoints::PatternFor(const Config& config, Role role, std::int32_t index) {
+  if (!config.fleet.listen.empty()) return ListenFor(config, role, index);
   if (config.fleet.transport != "ipc") return "tcp://127.0.0.1:PORT";
   std::error_code ignored;
   const fs::path folder = fs::temp_directory_path(ignored) / (std::string(kPrefix) + "XXXXXX");
   return SocketIn(folder.string(), role, index);
+}
+
+Result<std::shared_ptr<const KeyRing>> KeysFromFile(const std::string& file, Role role) {
+  TROOP_ASSIGN_OR_RETURN(auto keys, LoadKeys(file));
+  if (keys->role == role) return keys;
+  return InvalidArgument("{} is a key of the role {}, not {}", file, RoleName(keys->role),
+                         RoleName(role));
+}
+
+Result<std::shared_ptr<const KeyRing>> KeysFor(const Config& config, Role role) {
+  if (config.security.keys.empty()) return std::shared_ptr<const KeyRing>();
+  return KeysFromFile(KeyFileOf(config.security.keys, role), role);
 }
 
 }  // namespace troop

@@ -6,20 +6,23 @@
 
 #include <fstream>
 
+#include "apps/endpoints.h"
+#include "apps/run_folder.h"
 #include "core/json.h"
 #include "core/storage.h"
+#include "net/access.h"
 #include "net/network.h"
 
 namespace troop {
-namespace {
 
-// Errors: kUnavailable and kDeadlineExceeded: no answer; or what was answered.
-Result<Message> Ask(const std::string& endpoint, Message question, Duration patience) {
-  TROOP_ASSIGN_OR_RETURN(const auto network, MakeZmqNetwork());
+Result<Message> Ask(const std::string& endpoint, Message question, Duration patience,
+                    std::shared_ptr<const KeyRing> keys) {
+  const Role role = keys == nullptr ? Role::kTool : keys->role;
+  TROOP_ASSIGN_OR_RETURN(const auto network, MakeZmqNetwork({.keys = std::move(keys)}));
   TROOP_ASSIGN_OR_RETURN(
       const auto channel,
       network->Connect(endpoint, {.origin = {.role = Role::kTool,
-                                             .index = getpid(),
+                                             .index = NewcomerIndex(role, getpid()),
                                              .incarnation = std::uint64_t(1e6 * WallSeconds())}}));
   const SystemClock clock;
   TROOP_ASSIGN_OR_RETURN(const Ticket ticket, channel->Send(question, clock.Now() + patience));
@@ -29,8 +32,6 @@ Result<Message> Ask(const std::string& endpoint, Message question, Duration pati
     network->Wait(clock.Now(), clock.Now() + Milliseconds(100));
   }
 }
-
-}  // namespace
 
 RunHolder HolderOf(const std::string& root) {
   RunHolder holder;
@@ -73,7 +74,9 @@ Result<Message> AskRun(const std::string& root, const std::string& given, Messag
   if (!run.ok() || !holder.alive || holder.stopped) return SilenceOf(root, holder, given);
   TROOP_ASSIGN_OR_RETURN(const JsonValue info, ParseJson(run->text()));
   TROOP_ASSIGN_OR_RETURN(const std::string endpoint, info.String("coordinator"));
-  Result<Message> answer = Ask(endpoint, std::move(question), patience);
+  TROOP_ASSIGN_OR_RETURN(const Config config, ReadRunConfig(root, {}));
+  TROOP_ASSIGN_OR_RETURN(auto keys, KeysFor(config, Role::kTool));
+  Result<Message> answer = Ask(endpoint, std::move(question), patience, std::move(keys));
   const Code code = answer.status().code();
   if (code != Code::kUnavailable && code != Code::kDeadlineExceeded) return answer;
   return SilenceOf(root, HolderOf(root), given);

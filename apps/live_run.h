@@ -1,9 +1,11 @@
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "core/status.h"
 #include "core/time.h"
+#include "net/keys.h"
 #include "net/message.h"
 
 namespace troop {
@@ -20,6 +22,10 @@ struct RunHolder {
 RunHolder HolderOf(const std::string& root);
 // Why a run without a result says nothing. `given`: how the user called the folder.
 Status SilenceOf(const std::string& root, const RunHolder& holder, const std::string& given);
+// What a coordinator answers to one who is no member. Errors: kDeadlineExceeded: nothing, for
+// `patience`; kFailedPrecondition: the keys don't fit; or what it answered.
+Result<Message> Ask(const std::string& endpoint, Message question, Duration patience,
+                    std::shared_ptr<const KeyRing> keys);
 // The coordinator's answer; blocks for `patience` at most. Errors: kUnavailable: it does not
 // answer, and why; or what it answered.
 Result<Message> AskRun(const std::string& root, const std::string& given, Message question,

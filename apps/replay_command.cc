@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "apps/endpoints.h"
 #include "apps/host.h"
 #include "apps/machine.h"
 #include "apps/train.h"
@@ -65,7 +66,9 @@ std::string Sizes(const ReplayServer& server) {
 }
 
 Status Serve(const Config& config) {
-  TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<Network> network, MakeZmqNetwork());
+  TROOP_ASSIGN_OR_RETURN(const auto keys, KeysFor(config, Role::kReplay));
+  TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<Network> network,
+                         MakeZmqNetwork({.keys = keys, .insecure = config.security.insecure}));
   std::unique_ptr<Storage> storage;  // before those who use it
   ThreadExecutor executor(2,         // a training must not hold up what waits for the disk
                           [n = network.get()] { n->Wake(); });

@@ -1,16 +1,45 @@
 #include "apps/role_node.h"
 
+#include <span>
+
 #include "actors/actor_node.h"
 #include "actors/evaluator_node.h"
 #include "apps/service_node.h"
+#include "core/crc32c.h"
 #include "core/log.h"
 #include "core/version.h"
 #include "learners/learner_node.h"
 #include "learners/review_trial.h"
+#include "net/access.h"
 #include "net/codec.h"
 #include "paramserver/shard_node.h"
 
 namespace troop {
+namespace {
+
+// Of those who have no index yet, on any machine: equal ones would take each other for an older
+// self. 24 bits.
+std::int32_t NameOfNewcomer(const RoleNode::Options& options) {
+  const std::string who = fmt::format("{} {} {}", options.host, options.process, options.attempt);
+  return std::int32_t(Crc32c(std::as_bytes(std::span(who))) & 0xFFFFFF);
+}
+
+std::string Describe(const EnvSpec& spec) {
+  const EnvSpecBody body = ToBody(spec);
+  return fmt::format("observations {}, {}", body.observation,
+                     body.actions > 0 ? fmt::format("{} actions", body.actions)
+                                      : fmt::format("actions of {} numbers", body.low.size()));
+}
+
+}  // namespace
+
+Status CheckSameEnv(const EnvSpec& here, const EnvSpec& there, const std::string& host) {
+  if (Describe(here) == Describe(there)) return Status::Ok();
+  return FailedPrecondition(
+      "the environment {} on {} has {}, the coordinator's has {}: the network of this run does not "
+      "fit; install the same version of it",
+      here.id, host, Describe(here), Describe(there));
+}
 
 Turn RoleNode::Step(Time now) {
   if (node_) {
@@ -32,8 +61,9 @@ void RoleNode::Drain() {
 Status RoleNode::Ask(Time now) {
   if (!registration_) {
     // Not a member yet: a name of its own, so that two who register at once are not one caller.
+    const std::int32_t number = options_.index >= 0 ? options_.index : NameOfNewcomer(options_);
     const Origin origin{.role = Role::kTool,
-                        .index = std::int32_t((int(options_.role) << 24) + options_.index),
+                        .index = NewcomerIndex(options_.role, number),
                         .incarnation = options_.attempt};
     TROOP_ASSIGN_OR_RETURN(registration_,
                            options_.network->Connect(options_.coordinator, {.origin = origin}));
@@ -59,19 +89,19 @@ Status RoleNode::Ask(Time now) {
 
 Status RoleNode::Join(const RegisterReply& reply) {
   TROOP_ASSIGN_OR_RETURN(config_, ParseConfig(reply.config_toml, "the coordinator's config", {}));
-  if (options_.joined) options_.joined(config_);
-  const Origin origin{
-      .role = options_.role, .index = options_.index, .incarnation = reply.incarnation};
+  index_ = reply.index;
+  if (options_.joined) options_.joined(config_, index_);
+  const Origin origin{.role = options_.role, .index = index_, .incarnation = reply.incarnation};
   TROOP_ASSIGN_OR_RETURN(auto channel,
                          options_.network->Connect(options_.coordinator, {.origin = origin}));
   FleetMember::Options options{.role = options_.role,
-                               .index = options_.index,
+                               .index = index_,
                                .incarnation = reply.incarnation,
                                .hung_after = Seconds(config_.fleet.hung_after_s)};
   if (options_.beat_every > Duration(0)) options.beat_every = options_.beat_every;
   member_ = std::make_unique<FleetMember>(std::move(channel), options);
   TROOP_ASSIGN_OR_RETURN(node_, MakeNode(reply));
-  LogInfo("joined as incarnation {}", reply.incarnation);
+  LogInfo("joined as {}, incarnation {}", PeerName(options_.role, index_), reply.incarnation);
   return Status::Ok();
 }
 
@@ -95,13 +125,17 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
   Network* const network = options_.network;
   TROOP_ASSIGN_OR_RETURN(const EnvSpec env, FromBody(reply.env));
   switch (options_.role) {
-    case Role::kActor:
-      return upcast(ActorNode::Make(config_, network, member_.get(), options_.history));
+    case Role::kActor: {
+      TROOP_ASSIGN_OR_RETURN(auto actor,
+                             ActorNode::Make(config_, network, member_.get(), options_.history));
+      TROOP_RETURN_IF_ERROR(CheckSameEnv(actor->env(), env, options_.host));
+      return std::unique_ptr<Node>(std::move(actor));
+    }
     case Role::kEvaluator:
       if (IsSupervised(config_)) return upcast(MakeReviewEvaluator(env));
       return upcast(EvaluatorNode::Make(config_, network, member_.get()));
     case Role::kReplay: {
-      ReplayDutyOptions options{.index = options_.index,
+      ReplayDutyOptions options{.index = index_,
                                 .incarnation = reply.incarnation,
                                 .executor = options_.executor,
                                 .history = options_.history};

@@ -14,6 +14,10 @@
 
 namespace troop {
 
+// Refuses an environment of another shape than the coordinator's, naming both. Errors:
+// kFailedPrecondition. `host`: whose it is.
+Status CheckSameEnv(const EnvSpec& here, const EnvSpec& there, const std::string& host);
+
 // One role from its first word to its last: registers with the coordinator, gets incarnation and
 // config, becomes the role's own node. The same in a process, in serial mode and in the simulator.
 // Owner: the node's thread.
@@ -21,7 +25,7 @@ class RoleNode final : public Node {
  public:
   struct Options {
     Role role = Role::kNone;
-    std::int32_t index = 0;
+    std::int32_t index = 0;   // -1: of an actor from elsewhere, whose index the coordinator gives
     std::string coordinator;  // endpoint
     std::string host;         // for status
     std::int64_t process = 0;
@@ -29,11 +33,12 @@ class RoleNode final : public Node {
     Duration join_max = Seconds(30);  // gives up when the coordinator doesn't answer
     Duration beat_every{};            // 0: as FleetMember has it
     Network* network = nullptr;
-    Executor* executor = nullptr;  // one thread
+    Executor* executor = nullptr;   // one thread
     LearnerLobby* lobby = nullptr;  // of a learner that shares its thread with others
     // The run's folder, once the config is known; outlives the node.
     std::function<Result<Storage*>(const Config&)> storage;
-    std::function<void(const Config&)> joined;  // once the config is known; may be empty
+    // Once config and index are known; may be empty.
+    std::function<void(const Config&, std::int32_t)> joined;
     History* history = nullptr;
   };
   explicit RoleNode(Options options) : options_(std::move(options)) {}
@@ -52,6 +57,7 @@ class RoleNode final : public Node {
   Result<std::unique_ptr<Node>> MakeNode(const RegisterReply& reply);
 
   const Options options_;
+  std::int32_t index_ = 0;
   std::unique_ptr<Channel> registration_;
   Ticket ticket_ = 0;
   std::optional<Time> give_up_;

@@ -9,6 +9,7 @@
 #include "apps/child_process.h"
 #include "apps/train.h"
 #include "core/log.h"
+#include "net/keys.h"
 
 namespace troop {
 Supervisor::Supervisor(Options options, std::vector<FleetRole> roles)
@@ -44,6 +45,13 @@ void Supervisor::Start(Child* child, Time now) {
                                  options_.coordinator,
                                  "--dead-after",
                                  fmt::format("{}", options_.config.fleet.dead_after_s)};
+  if (!options_.index_is_given) words.push_back("--any-index");
+  const auto& security = options_.config.security;
+  const std::string key = options_.key_file.empty() && !security.keys.empty()
+                              ? KeyFileOf(security.keys, child->role.role)
+                              : options_.key_file;
+  if (!key.empty()) words.insert(words.end(), {"--key", key});
+  if (security.insecure) words.push_back("--insecure");
   const Result<pid_t> process =
       StartChild(options_.executable, std::move(words), LogFile(child->role), SIGKILL);
   if (!process.ok()) {

@@ -27,6 +27,8 @@ class Supervisor {
     std::string coordinator;  // endpoint
     std::string log_folder;   // absolute; holds <role>-<index>.log
     Config config;
+    std::string key_file;        // of all roles; empty: each has its own in security.keys, if set
+    bool index_is_given = true;  // else the coordinator gives it; ours only tells logs apart
   };
   struct Exit {
     FleetRole role;

@@ -23,6 +23,7 @@
 #include "core/version.h"
 #include "learners/checkpoint.h"
 #include "learners/supervised.h"
+#include "net/endpoint.h"
 
 namespace troop {
 namespace {
@@ -247,8 +248,13 @@ class ProcessFleet {
 
 Status ProcessFleet::Start(const TrainOptions& options) {
   const Config& config = session_->folder.config;
-  TROOP_ASSIGN_OR_RETURN(network_,
-                         MakeZmqNetwork({.dead_after = Seconds(config.fleet.dead_after_s)}));
+  for (const FleetRole& role : RolesOf(config)) {  // before anybody starts
+    TROOP_RETURN_IF_ERROR(KeysFor(config, role.role).status());
+  }
+  TROOP_ASSIGN_OR_RETURN(const auto keys, KeysFor(config, Role::kCoordinator));
+  TROOP_ASSIGN_OR_RETURN(network_, MakeZmqNetwork({.dead_after = Seconds(config.fleet.dead_after_s),
+                                                   .keys = keys,
+                                                   .insecure = config.security.insecure}));
   signals_ = std::make_unique<SignalWatch>(network_.get(), false);
   TROOP_ASSIGN_OR_RETURN(endpoints_, Endpoints::Make(config));
   TROOP_ASSIGN_OR_RETURN(
@@ -263,6 +269,12 @@ Status ProcessFleet::Start(const TrainOptions& options) {
   TROOP_ASSIGN_OR_RETURN(
       listener_, network_->Listen(endpoints_->For(Role::kCoordinator, 0), coordinator_.get()));
   TROOP_RETURN_IF_ERROR(BeginSession(session_, options));
+  if (keys == nullptr && !CheckMayListen(listener_->endpoint(), false, false).ok()) {
+    session_->progress->Say(
+        fmt::format("INSECURE: whoever reaches {} can read and steer this run (security.insecure)",
+                    listener_->endpoint()));
+    LogWarning("insecure: whoever reaches {} can read and steer this run", listener_->endpoint());
+  }
   TROOP_RETURN_IF_ERROR(RemoveRestorePoints(session_->folder.storage.get()));
   TROOP_RETURN_IF_ERROR(session_->folder.storage->WriteAtomic(
       "run.json", JsonObject()

@@ -3,13 +3,13 @@ import json
 
 BEGIN, END = "<!-- numbers:begin -->", "<!-- numbers:end -->"
 SUITES = ("env", "nn", "supervised", "learn", "pong", "gorila", "e2e", "replay", "collective",
-          "paramserver", "codec", "sharding", "text", "faults", "soak")
+          "paramserver", "codec", "sharding", "text", "faults", "soak", "fleet")
 TITLES = {"env": "Environments", "nn": "Networks", "supervised": "Supervised training",
           "learn": "Learning", "pong": "Atari", "gorila": "Gorila", "e2e": "End to end",
           "replay": "Replay", "collective": "Collectives",
           "paramserver": "Parameter shards", "codec": "Codecs of gradients",
           "sharding": "Sharding of parameters", "text": "Tokens",
-          "faults": "Faults", "soak": "Soak"}
+          "faults": "Faults", "soak": "Soak", "fleet": "Fleets"}
 NONE = "No full run is recorded yet: `bench/run env nn learn e2e`."
 
 

@@ -107,8 +107,17 @@ struct Config {
     double backoff_first_s = 0.1;
     double backoff_max_s = 10;
     double drain_s = 5;
+    std::string listen;                // tcp://host:port of the coordinator; empty: this machine
+    std::string listen_replay;         // empty: the host of listen, and free ports
+    std::string listen_paramserver;    // the same
     bool operator==(const FleetKeys&) const = default;
   } fleet;
+
+  struct SecurityKeys {
+    std::string keys;                  // folder of `troop keygen`; empty: no keys
+    bool insecure = false;             // listen beyond this machine without keys
+    bool operator==(const SecurityKeys&) const = default;
+  } security;
 
   struct ActorKeys {
     std::int64_t envs = 8;             // environments per actor

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <utility>
 
 #include "core/config_schema.h"
 
@@ -236,6 +237,27 @@ void CheckDpg(const Config& c, Conflicts* out) {
           TomlNumber(c.learner.v_max));
 }
 
+void CheckListen(const Config& c, Conflicts* out) {
+  out->If(!c.fleet.listen.empty() && c.fleet.mode == "serial", {"fleet.listen", "fleet.mode"},
+          "nobody can join a run in one thread; leave it out, or fleet.mode = \"processes\"");
+  for (const auto& [key, value] : {std::pair("fleet.listen_replay", &c.fleet.listen_replay),
+                                   {"fleet.listen_paramserver", &c.fleet.listen_paramserver}}) {
+    out->If(!value->empty() && c.fleet.listen.empty(), {key, "fleet.listen"},
+            "is of no use while the coordinator listens for this machine alone; set fleet.listen");
+  }
+  for (const auto& [key, value] : {std::pair("fleet.listen", &c.fleet.listen),
+                                   {"fleet.listen_replay", &c.fleet.listen_replay},
+                                   {"fleet.listen_paramserver", &c.fleet.listen_paramserver}}) {
+    const bool any = value->starts_with("tcp://*") || value->starts_with("tcp://0.0.0.0:") ||
+                     value->starts_with("tcp://[::]:");
+    out->If(
+        !value->empty() && (!value->starts_with("tcp://") || any), {key},
+        "{} is no address that other machines could be told; use tcp://HOST:PORT with a name or "
+        "address of this machine",
+        TomlString(*value));
+  }
+}
+
 void CheckRun(const Config& c, Conflicts* out) {
   out->If(!IsSupervised(c) && c.actor.warmup_steps > c.learner.total_steps,
           {"actor.warmup_steps", "learner.total_steps"},
@@ -344,6 +366,7 @@ std::vector<ConfigConflict> FindConflicts(const Config& config) {
   CheckHogwild(config, &conflicts);
   CheckSync(config, &conflicts);
   CheckDpg(config, &conflicts);
+  CheckListen(config, &conflicts);
   CheckRun(config, &conflicts);
   return conflicts.Take();
 }

@@ -129,6 +129,28 @@ void VisitFleet(Config::FleetKeys& c, ConfigVisitor& v) {
   v.Visit({"fleet.backoff_max_s", "Longest wait before a restart.", Above(0)}, c.backoff_max_s);
   v.Visit({"fleet.drain_s", "Time that roles have to end in order before they are killed.",
            Between(0, 3600)}, c.drain_s);
+  v.Visit({"fleet.listen",
+           "Where the coordinator listens for roles of other machines (`troop join`): "
+           "tcp://HOST:PORT, an address of this machine that they reach. Empty: for this machine "
+           "alone."},
+          c.listen);
+  v.Visit({"fleet.listen_replay",
+           "The same of replay shard 0; shard k has the port k higher. Empty: the host of "
+           "fleet.listen, and any free ports."},
+          c.listen_replay);
+  v.Visit({"fleet.listen_paramserver", "The same of parameter servers."}, c.listen_paramserver);
+}
+
+void VisitSecurity(Config::SecurityKeys& c, ConfigVisitor& v) {
+  v.Visit({"security.keys",
+           "Folder of keys (`troop keygen`), one a role. With keys all TCP of the fleet is "
+           "encrypted, and only keys that the folder's file `allowed` names come in, each to do "
+           "what its role does. Empty: none."},
+          c.keys);
+  v.Visit({"security.insecure",
+           "Listen beyond this machine without keys: whoever reaches the ports can then read and "
+           "steer the run."},
+          c.insecure);
 }
 
 void VisitActor(Config::ActorKeys& c, ConfigVisitor& v) {
@@ -454,6 +476,7 @@ void VisitConfig(Config& config, ConfigVisitor& visitor) {
   VisitEnv(config.env, visitor);
   VisitNetwork(config.network, visitor);
   VisitFleet(config.fleet, visitor);
+  VisitSecurity(config.security, visitor);
   VisitActor(config.actor, visitor);
   VisitReplay(config.replay, visitor);
   VisitLearner(config.learner, visitor);

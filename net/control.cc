@@ -10,6 +10,11 @@ namespace {
 // Of learners and shards: learners stand still until they hear that a move is over.
 constexpr Duration kBeatWhileMoving = Milliseconds(25);
 
+// Fenced, or turned away: keys or versions don't fit. A later beat would fare no better.
+bool EndsMembership(const Status& status) {
+  return status.code() == Code::kAborted || status.code() == Code::kFailedPrecondition;
+}
+
 }  // namespace
 
 std::string PeerName(Role role, std::int32_t index) {
@@ -46,7 +51,7 @@ void FleetMember::Poll(Time now, const Metrics& metrics) {
       now + (moves ? std::min(options_.beat_every, kBeatWhileMoving) : options_.beat_every);
   if (!ticket.ok()) {
     // Fenced between two beats: no call was open that could have failed.
-    if (ticket.status().code() == Code::kAborted) lost_ = ticket.status();
+    if (EndsMembership(ticket.status())) lost_ = ticket.status();
     return;  // else the window is full: the next beat carries the same and more
   }
   ticket_ = *ticket;
@@ -68,7 +73,7 @@ void FleetMember::Receive(Time now) {
   Result<BeatReply> reply =
       answer->ok() ? DecodeBody<BeatReply>((*answer)->body) : Result<BeatReply>(answer->status());
   if (!reply.ok()) {
-    if (reply.status().code() == Code::kAborted) lost_ = reply.status();
+    if (EndsMembership(reply.status())) lost_ = reply.status();
     return;
   }
   last_answer_ = now;

@@ -82,7 +82,7 @@ struct ShardMove {
 
 struct RegisterRequest {
   Role role = Role::kNone;
-  std::int32_t index = 0;
+  std::int32_t index = 0;    // -1, of an actor that joins from elsewhere: the coordinator says
   std::string version;       // of the program
   std::int64_t process = 0;  // its id, for status
   std::string host;
@@ -108,13 +108,14 @@ Result<EnvSpec> FromBody(const EnvSpecBody& body);  // errors: as ParseTensorSpe
 
 struct RegisterReply {
   std::uint64_t incarnation = 0;  // never used twice, also after a restart of the coordinator
+  std::int32_t index = 0;
   std::string config_toml;        // resolved
   std::string listen;             // where to bind, for roles that serve
   std::string resume_checkpoint;  // path in the run folder; empty: a fresh start
   EnvSpecBody env;
   template <class A>
   void serialize(A& a) {
-    a(incarnation, config_toml, listen, resume_checkpoint, env);
+    a(incarnation, index, config_toml, listen, resume_checkpoint, env);
   }
 };
 
@@ -170,10 +171,33 @@ struct BeatReply {
   std::vector<ShardTerm> shards;
   std::vector<ShardEpoch> shard_epochs;
   ShardMove shard_move;
+  // Of an actor: which part of the exploration's ladder it has by now, of how many. It changes when
+  // actors join from elsewhere, or leave.
+  std::int32_t place = 0, places = 0;
   template <class A>
   void serialize(A& a) {
     a(phase, stop, steps_granted, steps_over, steps_total_done, peers, shards, shard_epochs,
-      shard_move);
+      shard_move, place, places);
+  }
+};
+
+// `troop join`, before it starts anybody: may so many of this role come?
+struct JoinRequest {
+  Role role = Role::kNone;
+  std::int32_t count = 0;
+  std::string version;  // of the program
+  std::string host;
+  template <class A>
+  void serialize(A& a) {
+    a(role, count, version, host);
+  }
+};
+struct JoinReply {
+  std::string config_toml;  // resolved
+  std::int32_t actors = 0;  // that play by now
+  template <class A>
+  void serialize(A& a) {
+    a(config_toml, actors);
   }
 };
 
@@ -251,7 +275,11 @@ class FleetMember {
   Time last_known() const { return last_known_; }
   // Steps granted to this incarnation in all.
   std::int64_t steps_granted() const { return state_.steps_granted; }
-  // Not ok: this incarnation was fenced, or the coordinator has not answered for alone_max.
+  // Of an actor: its part of the exploration's ladder, of how many; {0, 0}: not heard yet.
+  std::int32_t place() const { return state_.place; }
+  std::int32_t places() const { return state_.places; }
+  // Not ok: this incarnation was fenced, the coordinator's keys don't let it in, or the coordinator
+  // has not answered for alone_max.
   Status lost() const { return lost_; }
 
  private:

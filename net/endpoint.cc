@@ -123,7 +123,14 @@ Result<Endpoint> ParseEndpoint(std::string_view text) {
     return InvalidArgument("endpoint '{}' is none of ipc://path, tcp://host:port, inproc://name",
                            text);
   }
-  if (scheme == "tcp") return ParseTcp(text, address);
+  if (scheme == "tcp") {
+    const std::size_t mark = address.find('#');
+    TROOP_ASSIGN_OR_RETURN(Endpoint endpoint, ParseTcp(text, address.substr(0, mark)));
+    if (mark == std::string_view::npos) return endpoint;
+    endpoint.key = ParseKeyText(address.substr(mark + 1));
+    if (endpoint.key) return endpoint;
+    return InvalidArgument("endpoint '{}': behind # stands no key (64 hexadecimal digits)", text);
+  }
   if (scheme == "inproc") {
     return Endpoint{.transport = Endpoint::kInproc, .address = std::string(address)};
   }
@@ -147,6 +154,19 @@ bool IsLoopback(const Endpoint& endpoint) {
   const std::string_view host = address.substr(0, address.rfind(':'));
   const bool number = host.find_first_not_of("0123456789.") == std::string_view::npos;
   return host == "localhost" || host == "[::1]" || (number && host.starts_with("127."));
+}
+
+Status CheckMayListen(std::string_view endpoint, bool keys, bool insecure) {
+  TROOP_ASSIGN_OR_RETURN(const Endpoint parsed, ParseEndpoint(endpoint));
+  if (parsed.transport != Endpoint::kTcp || IsLoopback(parsed) || keys || insecure) {
+    return Status::Ok();
+  }
+  return InvalidArgument(
+      "{}: other machines reach this address, and there are no keys, so whoever connects could "
+      "read "
+      "and steer the run; make some (troop keygen keys) and set security.keys=keys, or listen on "
+      "127.0.0.1; --insecure listens all the same",
+      endpoint);
 }
 
 pid_t HolderOfPort(std::uint16_t port) {

@@ -32,7 +32,8 @@ enum class MessageType : std::uint16_t {
   kShardFetch = 44, kShardFetchReply = 45,
   // coordinator (apps/)
   kRegister = 48, kRegisterReply = 49, kBeat = 50, kBeatReply = 51, kLease = 52, kLeaseReply = 53,
-  kStatus = 54, kStatusReply = 55, kScale = 56, kScaleReply = 57,
+  kStatus = 54, kStatusReply = 55, kScale = 56, kScaleReply = 57, kJoin = 58,
+  kJoinReply = 59,
   kTest = 1000, kTestReply = 1001,
 };
 
@@ -55,6 +56,9 @@ struct Message {
   Origin origin;
   std::string body;
   std::vector<Buffer> parts;
+  // Of a received call: the role that its connection's key stands for; kNone: there are no keys
+  // here. It does not travel.
+  Role key = Role::kNone;
 };
 
 }  // namespace troop

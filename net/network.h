@@ -8,6 +8,7 @@
 
 #include "core/status.h"
 #include "core/time.h"
+#include "net/keys.h"
 #include "net/message.h"
 
 namespace troop {
@@ -17,12 +18,12 @@ using Ticket = std::uint64_t;  // of one call on one channel; 0: none
 enum class PeerState {
   kConnecting,  // nothing heard yet
   kUp,
-  kHung,        // its sockets answer, its node does not (no progress heartbeat)
-  kDown,        // nothing heard for NetworkOptions::dead_after, or disconnected
+  kHung,  // its sockets answer, its node does not (no progress heartbeat)
+  kDown,  // nothing heard for NetworkOptions::dead_after, or disconnected
 };
 
 struct ChannelOptions {
-  Origin origin;                 // role, index, incarnation, epoch of this side
+  Origin origin;    // role, index, incarnation, epoch of this side
   int window = 16;  // calls open, or answered and not yet polled; more are refused
   // Of bodies and parts in flight; a larger call may go alone.
   std::size_t window_bytes = std::size_t{64} << 20;
@@ -46,7 +47,7 @@ class Channel {
   virtual std::optional<Result<Message>> Poll(Ticket ticket) = 0;
   // Drops a call; its answer will be discarded.
   virtual void Forget(Ticket ticket) = 0;
-  virtual bool CanSend() const = 0;     // the window has room for one small call
+  virtual bool CanSend() const = 0;  // the window has room for one small call
   virtual int in_flight() const = 0;
   virtual PeerState peer() const = 0;
 };
@@ -87,7 +88,8 @@ class Service {
 class Listener {
  public:
   virtual ~Listener() = default;
-  virtual const std::string& endpoint() const = 0;  // with the real port when port 0 was asked
+  // With the real port when port 0 was asked, and with keys "#<our public key>".
+  virtual const std::string& endpoint() const = 0;
 };
 
 struct NetworkOptions {
@@ -104,6 +106,12 @@ struct NetworkOptions {
   // A client that is down so long loses its place; a TCP connection whose first message takes
   // longer is cut off.
   Duration forget_after = Seconds(60);
+  // With keys every tcp:// socket is encrypted, and a server admits those alone whom its list of
+  // allowed keys names (net/keys.h). Without, Listen refuses addresses that other machines reach,
+  // unless `insecure`. ipc:// is for our own user by the rights of its folder, inproc:// for our
+  // own process: they need none.
+  std::shared_ptr<const KeyRing> keys;
+  bool insecure = false;
 };
 
 // All sockets of one thread. Two implementations: ZeroMQ (ipc://, tcp://, inproc://, by endpoint)
@@ -116,8 +124,7 @@ class Network {
                                                    const ChannelOptions& options) = 0;
   // `service` outlives the listener. Errors: kAlreadyExists: port or socket in use, with its
   // holder where known; kInvalidArgument.
-  virtual Result<std::unique_ptr<Listener>> Listen(std::string_view endpoint,
-                                                   Service* service) = 0;
+  virtual Result<std::unique_ptr<Listener>> Listen(std::string_view endpoint, Service* service) = 0;
   // Moves all pending bytes: calls services, fills tickets, sends heartbeats, expires deadlines.
   // Bounded work; true: something happened.
   virtual bool Pump(Time now) = 0;

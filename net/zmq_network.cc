@@ -8,15 +8,19 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "core/check.h"
 #include "core/log.h"
+#include "net/access.h"
 #include "net/call_channel.h"
 #include "net/call_server.h"
 #include "net/endpoint.h"
+#include "net/error.h"
+#include "net/log_gate.h"
 #include "net/network.h"
 #include "net/roster.h"
 #include "net/tcp_guard.h"
@@ -33,6 +37,11 @@ constexpr std::size_t kBytesPerPump = std::size_t{32} << 20;
 // some 300 bytes; ZeroMQ spends up to 32 bytes of memory per byte of tiny frames.
 constexpr std::uint64_t kStrangerBytesMax = 64 << 10;
 constexpr std::uint64_t kMessageSlack = 1 << 20;  // frames and headers, beside the payload
+// Handshakes that end in a row until we take it for a no: with ZeroMQ's pauses, half a second.
+constexpr int kRefusalsMax = 3;
+// A server that is stopped lets handshakes run out (5 s each, ZMQ_HANDSHAKE_IVL): that is no
+// answer.
+constexpr Duration kRefusalsApart = Seconds(2);
 constexpr Duration kGuardStrangers = Milliseconds(20);
 constexpr Duration kGuardKnown = Milliseconds(250);
 
@@ -54,6 +63,10 @@ Route RouteOf(std::uint64_t channel) {
   return route;
 }
 
+std::string PeerNameOf(const Origin& origin) {
+  return fmt::format("{} {}", RoleName(origin.role), origin.index);
+}
+
 class ZmqChannel;
 class ZmqServer;
 struct Members {
@@ -73,6 +86,9 @@ class ZmqChannel final : public CallChannel {
         at_(endpoint),
         network_(network),
         limits_{network.message_bytes_max, network.parts_max} {
+    if (endpoint.transport == Endpoint::kTcp && network.keys != nullptr) {
+      servers_ = endpoint.key ? std::vector{*endpoint.key} : network.keys->coordinators;
+    }
     members_->channels.Add(this);
   }
   ~ZmqChannel() override {
@@ -89,6 +105,7 @@ class ZmqChannel final : public CallChannel {
 
  private:
   bool Read(Time now);
+  void Refused(SocketEvent::Refusal refusal, Time now);
 
   std::shared_ptr<ZmqContext> context_;
   std::shared_ptr<Members> members_;
@@ -97,10 +114,16 @@ class ZmqChannel final : public CallChannel {
   const WireLimits limits_;
   ZmqSocket socket_;
   bool full_ = false;
+  // With keys: those that the server may have, and the one that is tried.
+  std::vector<PublicKey> servers_;
+  std::size_t server_ = 0;
+  int refusals_ = 0;  // in a row, of this one
+  Time last_refusal_{};
 };
 
 Status ZmqChannel::Open(Time now) {
-  TROOP_RETURN_IF_ERROR(socket_.Open(context_, ZmqSocket::kClient, at_, network_));
+  const PublicKey* const server = servers_.empty() ? nullptr : &servers_[server_];
+  TROOP_RETURN_IF_ERROR(socket_.Open(context_, ZmqSocket::kClient, at_, network_, server));
   if (const int error = socket_.Connect(endpoint(), RouteOf(id())); error != 0) {
     return InvalidArgument("can't connect to {}: {}", endpoint(), ZmqSocket::ErrorText(error));
   }
@@ -114,8 +137,13 @@ bool ZmqChannel::Pump(Time now) {
     for (SocketEvent e = socket_.NextEvent(); e.kind != SocketEvent::kNone;
          e = socket_.NextEvent()) {
       busy = true;
-      if (e.kind == SocketEvent::kReady) Connected(now);
+      if (e.kind == SocketEvent::kReady) {
+        refusals_ = 0;
+        Connected(now);
+      }
       if (e.kind == SocketEvent::kEnded) Disconnected(now);
+      if (e.kind == SocketEvent::kRefused) Refused(e.refusal, now);
+      if (!socket_.is_open()) break;
     }
   }
   if (socket_.TakeReadable()) busy |= Read(now);
@@ -126,6 +154,47 @@ bool ZmqChannel::Pump(Time now) {
   }
   full_ = false;
   return Tick(now) || busy;
+}
+
+// ZeroMQ would knock for ever, some times a second. A server that dies in a handshake also ends it:
+// only several in a row mean that it does not take what we say.
+void ZmqChannel::Refused(SocketEvent::Refusal refusal, Time now) {
+  const KeyRing* const ring = network_.keys.get();
+  Disconnected(now);
+  if (now - last_refusal_ > kRefusalsApart) refusals_ = 0;
+  last_refusal_ = now;
+  ++refusals_;
+  const bool counts = at_.transport == Endpoint::kTcp && refusals_ >= kRefusalsMax;
+  if (refusal == SocketEvent::kEnd && !counts) return;
+  const bool our_idea = refusal == SocketEvent::kEnd || refusal == SocketEvent::kCipher;
+  socket_.Close();
+  if (our_idea && server_ + 1 < servers_.size()) {
+    ++server_;
+    refusals_ = 0;
+    if (const Status opened = Open(now); !opened.ok()) Fail(opened);
+    return;
+  }
+  if (refusal == SocketEvent::kNotAllowed) {
+    Fail(FailedPrecondition("{}: our key is not among those that are allowed there: {} of {}",
+                            endpoint(), KeyText(ring->public_key).substr(0, 16) + "…", ring->file));
+  } else if (refusal == SocketEvent::kMechanism && ring == nullptr) {
+    Fail(FailedPrecondition(
+        "{} talks to nobody without a key; give one (--key FILE, or security.keys)", endpoint()));
+  } else if (refusal == SocketEvent::kMechanism) {
+    Fail(FailedPrecondition("{} has no keys (security.keys there), and {} says that we do",
+                            endpoint(), ring->file));
+  } else if (!servers_.empty()) {
+    Fail(FailedPrecondition(
+        "{} does not take our handshake: whoever listens there has another key than {} says, or is "
+        "no Troop",
+        endpoint(), ring->file));
+  } else {
+    Fail(
+        FailedPrecondition("{} ends every handshake: it talks to nobody without a key (--key FILE, "
+                           "or security.keys), or "
+                           "is no Troop",
+                           endpoint()));
+  }
 }
 
 bool ZmqChannel::Read(Time now) {
@@ -157,6 +226,7 @@ class ZmqServer final : public CallServer {
   ZmqServer(Service* service, const NetworkOptions& network, const Endpoint& endpoint)
       : CallServer(service, network, RandomId()),
         transport_(endpoint.transport),
+        keys_(endpoint.transport == Endpoint::kTcp ? network.keys : nullptr),
         limits_{network.message_bytes_max, network.parts_max},
         guard_({.stranger_bytes = kStrangerBytesMax,
                 .message_bytes = network.message_bytes_max + kMessageSlack,
@@ -169,7 +239,7 @@ class ZmqServer final : public CallServer {
   bool Pump(Time now);
   Time next_pump() const;
   ZmqSocket& socket() { return socket_; }
-  const std::string& endpoint() const { return endpoint_; }
+  const std::string& endpoint() const { return told_; }
 
  protected:
   SendResult Transmit(std::uint64_t channel, const Envelope& envelope,
@@ -179,13 +249,16 @@ class ZmqServer final : public CallServer {
   bool Read(Time now);
   Status Accept(ZmqMessage& incoming, Time now);
   void Reject(const Status& why, Time now);
+  void Forbid(const ZmqMessage& incoming, const Status& why, Time now);
   void NoteStranger(const std::string& name, Time now);
   void Guard(Time now);
 
   const Endpoint::Transport transport_;
+  const std::shared_ptr<const KeyRing> keys_;  // none: of no use here
   const WireLimits limits_;
-  std::string endpoint_;
-  IpcSocket ipc_;  // outlives the socket
+  std::string endpoint_;  // as ZeroMQ has it
+  std::string told_;      // as others are told
+  IpcSocket ipc_;         // outlives the socket
   ZmqSocket socket_;
   TcpGuard guard_;
   Time next_guard_{};
@@ -196,18 +269,9 @@ class ZmqServer final : public CallServer {
   };
   std::unordered_map<std::uint64_t, Way> ways_;
   std::uint64_t changes_ = 1;
-  // A flood must not flood the log: numbers 1, 2, 4, … of a kind get a line, and one each second.
-  struct Told {
-    std::uint64_t number = 0;
-    Time next{};
-    bool Next(Time now) {
-      ++number;
-      if ((number & (number - 1)) != 0 && now < next) return false;
-      next = now + Seconds(1);
-      return true;
-    }
-  };
-  Told rejected_, strangers_;
+  LogGate rejected_, strangers_, forbidden_;
+  // Of the handshake that failed last: the end of its connection comes next.
+  std::optional<SocketEvent::Refusal> refusal_;
 };
 
 Status ZmqServer::Open(const std::shared_ptr<ZmqContext>& context, const Endpoint& endpoint,
@@ -234,6 +298,7 @@ Status ZmqServer::Open(const std::shared_ptr<ZmqContext>& context, const Endpoin
     return InvalidArgument("can't listen on {}: {}", name, ZmqSocket::ErrorText(error));
   }
   endpoint_ = transport_ == Endpoint::kTcp ? socket_.bound_name() : name;
+  told_ = keys_ == nullptr ? endpoint_ : endpoint_ + "#" + KeyText(keys_->public_key);
   return Status::Ok();
 }
 
@@ -258,6 +323,8 @@ bool ZmqServer::Pump(Time now) {
       } else if (e.kind == SocketEvent::kEnded) {
         NoteStranger(guard_.Closed(e.connection), now);
         ended = true;
+      } else if (e.kind == SocketEvent::kRefused) {
+        refusal_ = e.refusal;
       }
     }
   }
@@ -297,7 +364,26 @@ Status ZmqServer::Accept(ZmqMessage& incoming, Time now) {
     if (way.change != changes_) way = {changes_, socket_.connection()};
     guard_.Delivered(way.connection);
   }
+  if (keys_ != nullptr) {
+    incoming.message.key = socket_.key();
+    const Status may = CheckAccess(incoming.message.key, incoming.message);
+    if (!may.ok()) {
+      Forbid(incoming, may, now);
+      return Status::Ok();
+    }
+  }
   return Receive(incoming.envelope, std::move(incoming.message), now);
+}
+
+// The caller hears why, and ends.
+void ZmqServer::Forbid(const ZmqMessage& incoming, const Status& why, Time now) {
+  const std::uint64_t channel = incoming.envelope.channel;
+  if (forbidden_.Next(now)) {
+    const std::string name = guard_.NameOf(socket_.connection());
+    LogWarning("{}: message {} that was not allowed, of {} at {}: {}", endpoint_, forbidden_.number,
+               PeerNameOf(incoming.message.origin), name, why.message());
+  }
+  socket_.Send(RouteOf(channel), {.flags = kFlagReply, .channel = channel}, MakeErrorMessage(why));
 }
 
 // Nobody of ours sends this: the peer is cut off. One of another release is told ours instead.
@@ -318,9 +404,19 @@ void ZmqServer::Reject(const Status& why, Time now) {
 
 // ZeroMQ ends connections that don't shake hands in time or claim frames beyond the limit.
 void ZmqServer::NoteStranger(const std::string& name, Time now) {
-  if (name.empty() || !strangers_.Next(now)) return;
-  LogWarning("{}: the connection of {} ended before its first message ({} such by now)", endpoint_,
-             name, strangers_.number);
+  const auto refusal = std::exchange(refusal_, std::nullopt);
+  if (refusal == SocketEvent::kNotAllowed) return;  // the handler of keys has told
+  const char* why = "ended before its first message";
+  bool known = !name.empty();
+  if (refusal == SocketEvent::kMechanism || refusal == SocketEvent::kCipher) {
+    known = true;  // also where it was too quick for a look at its address
+    why = refusal == SocketEvent::kCipher ? "is refused: it takes us for the owner of another key"
+          : keys_ != nullptr              ? "is refused: it has no key"
+                             : "is refused: it has a key, and there are none here (security.keys)";
+  }
+  if (!known || !strangers_.Next(now)) return;
+  LogWarning("{}: the connection of {} {} ({} such by now)", endpoint_,
+             name.empty() ? "one who has gone" : name, why, strangers_.number);
 }
 
 void ZmqServer::Guard(Time now) {
@@ -396,14 +492,28 @@ Result<std::unique_ptr<Channel>> ZmqNetwork::Connect(std::string_view endpoint,
   if (parsed.transport == Endpoint::kTcp && parsed.port == 0) {
     return InvalidArgument("can't connect to {}: port 0 is only for listening", endpoint);
   }
-  auto channel = std::make_unique<ZmqChannel>(context_, members_, parsed, std::string(endpoint),
-                                              options, options_);
+  if (parsed.key && options_.keys == nullptr) {
+    return FailedPrecondition(
+        "{} talks to nobody without a key; give one (--key FILE, or security.keys)",
+        endpoint.substr(0, endpoint.find('#')));
+  }
+  if (parsed.transport == Endpoint::kTcp && options_.keys != nullptr && !parsed.key &&
+      options_.keys->coordinators.empty()) {
+    return InvalidArgument("{} names no coordinator's key, so nobody could be trusted at {}",
+                           options_.keys->file, endpoint);
+  }
+  // What stands behind # is for us.
+  std::string name(parsed.transport == Endpoint::kTcp ? endpoint.substr(0, endpoint.find('#'))
+                                                      : endpoint);
+  auto channel =
+      std::make_unique<ZmqChannel>(context_, members_, parsed, std::move(name), options, options_);
   TROOP_RETURN_IF_ERROR(channel->Open(now_));
   return std::unique_ptr<Channel>(std::move(channel));
 }
 
 Result<std::unique_ptr<Listener>> ZmqNetwork::Listen(std::string_view endpoint, Service* service) {
   TROOP_ASSIGN_OR_RETURN(const Endpoint parsed, ParseEndpoint(endpoint));
+  TROOP_RETURN_IF_ERROR(CheckMayListen(endpoint, options_.keys != nullptr, options_.insecure));
   auto server = std::make_shared<ZmqServer>(service, options_, parsed);
   TROOP_RETURN_IF_ERROR(server->Open(context_, parsed, options_));
   return std::unique_ptr<Listener>(std::make_unique<ZmqListener>(std::move(server), members_));

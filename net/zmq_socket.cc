@@ -1,4 +1,4 @@
-// The only file that includes ZeroMQ. Its settings and what each prevents: SetOptions.
+// ZeroMQ's settings, and what each prevents: SetOptions.
 #include "net/zmq_socket.h"
 
 #include <fmt/format.h>
@@ -6,8 +6,10 @@
 #include <zmq.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <mutex>
+#include <string_view>
 #include <utility>
 
 #include "core/check.h"
@@ -76,6 +78,27 @@ int GetInt(void* socket, int option) {
   return value;
 }
 
+void SetBytes(void* socket, int option, std::string_view bytes) {
+  TROOP_CHECK(zmq_setsockopt(socket, option, bytes.data(), bytes.size()) == 0,
+              "socket option {}: {}", option, zmq_strerror(zmq_errno()));
+}
+
+std::string_view Bytes(const PublicKey& key) {
+  return {reinterpret_cast<const char*>(key.data()), key.size()};
+}
+
+// CURVE: the client knows the server's key, the server asks the ZAP handler for the client's.
+void SetKeys(void* socket, const KeyRing& ring, const PublicKey* server) {
+  SetBytes(socket, ZMQ_CURVE_SECRETKEY, Bytes(ring.secret_key.bytes()));
+  if (server == nullptr) {
+    Set<int>(socket, ZMQ_CURVE_SERVER, 1);
+    SetBytes(socket, ZMQ_ZAP_DOMAIN, ring.domain);
+  } else {
+    SetBytes(socket, ZMQ_CURVE_PUBLICKEY, Bytes(ring.public_key));
+    SetBytes(socket, ZMQ_CURVE_SERVERKEY, Bytes(*server));
+  }
+}
+
 void SetOptions(void* socket, ZmqSocket::Kind kind, const Endpoint& endpoint,
                 const NetworkOptions& options) {
   const Endpoint::Transport transport = endpoint.transport;
@@ -91,10 +114,9 @@ void SetOptions(void* socket, ZmqSocket::Kind kind, const Endpoint& endpoint,
                     static_cast<std::int64_t>(options.message_bytes_max) + kFrameSlack);
   // Peers of ZMTP 1 and 2 are refused, which have no security: whatever looks like one would reach
   // an assertion of libzmq (zmtp_engine.cpp, process_routing_id_msg) when its pipe ends first.
-  // Nobody answers for the domain, so peers of ZMTP 3 come in as without it.
-  constexpr char kDomain[] = "troop";
-  TROOP_CHECK(zmq_setsockopt(socket, ZMQ_ZAP_DOMAIN, kDomain, sizeof kDomain - 1) == 0,
-              "socket option ZAP_DOMAIN: {}", zmq_strerror(zmq_errno()));
+  // Nobody answers for the domain, or lets all in who have no keys: peers of ZMTP 3 come in as
+  // without it.
+  SetBytes(socket, ZMQ_ZAP_DOMAIN, "troop");
   // A connection that does not shake hands is closed; the default holds it for 30 s.
   Set<int>(socket, ZMQ_HANDSHAKE_IVL, 5000);
   // Unacknowledged bytes break a TCP connection after this; the system's default is minutes.
@@ -125,6 +147,14 @@ void SetOptions(void* socket, ZmqSocket::Kind kind, const Endpoint& endpoint,
   // Exponential, so that a fleet does not storm a server that comes back.
   Set<int>(socket, ZMQ_RECONNECT_IVL, transport == Endpoint::kTcp ? 100 : 20);
   Set<int>(socket, ZMQ_RECONNECT_IVL_MAX, transport == Endpoint::kTcp ? 5000 : 200);
+}
+
+SocketEvent::Refusal RefusalOf(int event, int value) {
+  if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) return SocketEvent::kNotAllowed;
+  if (event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL) return SocketEvent::kEnd;
+  if (value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH) return SocketEvent::kMechanism;
+  return value == ZMQ_PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC ? SocketEvent::kCipher
+                                                        : SocketEvent::kProtocol;
 }
 
 // Runs on ZeroMQ's I/O thread when the last byte has left. (Freeing the bytes earlier makes libzmq
@@ -174,7 +204,24 @@ Status ReceiveRest(void* socket, Frame& first, const WireLimits& limits, ZmqMess
 ZmqContext::ZmqContext(void* handle) : handle_(handle), pid_(getpid()) {}
 
 ZmqContext::~ZmqContext() {
-  if (pid_ == getpid()) zmq_ctx_term(handle_);
+  if (pid_ != getpid()) {
+    if (zap_) zap_->Abandon();
+    return;
+  }
+  if (zap_) {
+    zmq_ctx_shutdown(handle_);  // ends its thread
+    zap_.reset();
+  }
+  zmq_ctx_term(handle_);
+}
+
+Status ZmqContext::Admit(const KeyRing& ring) {
+  const std::lock_guard lock(mutex_);
+  if (!zap_) {
+    TROOP_ASSIGN_OR_RETURN(zap_, ZapHandler::Start(handle_));
+  }
+  zap_->Serve(ring);
+  return Status::Ok();
 }
 
 Result<std::shared_ptr<ZmqContext>> ZmqContext::Get() {
@@ -231,9 +278,11 @@ ZmqSocket::ZmqSocket() = default;
 ZmqSocket::~ZmqSocket() = default;
 
 Status ZmqSocket::Open(std::shared_ptr<ZmqContext> context, Kind kind, const Endpoint& endpoint,
-                       const NetworkOptions& options) {
+                       const NetworkOptions& options, const PublicKey* server) {
   Close();
   context_ = std::move(context);
+  const bool keys = endpoint.transport == Endpoint::kTcp && options.keys != nullptr;
+  if (keys && kind == kServer) TROOP_RETURN_IF_ERROR(context_->Admit(*options.keys));
   handles_ = std::make_unique<Handles>();
   handles_->kind = kind;
   handles_->socket = zmq_socket(context_->handle(), kind == kServer ? ZMQ_ROUTER : ZMQ_DEALER);
@@ -244,13 +293,16 @@ Status ZmqSocket::Open(std::shared_ptr<ZmqContext> context, Kind kind, const End
   handles_->fd = GetInt(handles_->socket, ZMQ_FD);
   look_ = look_events_ = true;
   SetOptions(handles_->socket, kind, endpoint, options);
+  if (keys) SetKeys(handles_->socket, *options.keys, kind == kClient ? server : nullptr);
   return endpoint.transport == Endpoint::kInproc ? Status::Ok() : OpenMonitor();
 }
 
 Status ZmqSocket::OpenMonitor() {
   const std::string address = fmt::format("inproc://monitor-{}", fmt::ptr(handles_->socket));
   constexpr int kEvents = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
-                          ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED;
+                          ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED |
+                          ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                          ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
   void*& monitor = handles_->monitor;
   monitor = zmq_socket(context_->handle(), ZMQ_PAIR);
   if (monitor == nullptr) {
@@ -353,6 +405,15 @@ bool ZmqSocket::Receive(const WireLimits& limits, ZmqMessage& message) {
 
 std::span<const std::byte> ZmqSocket::sender() const { return handles_->sender.bytes(); }
 
+// The user id that ZapHandler gave: "<role number> <name>".
+Role ZmqSocket::key() const {
+  const char* const user = zmq_msg_gets(handles_->first.get(), "User-Id");
+  if (user == nullptr) return Role::kNone;
+  int role = 0;
+  std::from_chars(user, user + std::strlen(user), role);
+  return Role(role);
+}
+
 int ZmqSocket::connection() const { return zmq_msg_get(handles_->first.get(), ZMQ_SRCFD); }
 
 bool ZmqSocket::CanSend() const {
@@ -366,6 +427,11 @@ SocketEvent ZmqSocket::NextEvent() {
     if (kind == ZMQ_EVENT_ACCEPTED) event.kind = SocketEvent::kAccepted;
     if (kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) event.kind = SocketEvent::kReady;
     if (kind == ZMQ_EVENT_DISCONNECTED) event.kind = SocketEvent::kEnded;
+    if (kind == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL ||
+        kind == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL || kind == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
+      event.kind = SocketEvent::kRefused;
+      event.refusal = RefusalOf(kind, std::exchange(event.connection, -1));
+    }
     if (event.kind != SocketEvent::kNone) return event;
   }
   return {};

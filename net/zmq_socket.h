@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "net/endpoint.h"
 #include "net/network.h"
 #include "net/wire.h"
+#include "net/zmq_zap.h"
 
 namespace troop {
 
@@ -25,10 +27,14 @@ class ZmqContext {
   ZmqContext(const ZmqContext&) = delete;
   ~ZmqContext();  // waits at most for the last answers to leave (ZMQ_LINGER)
   void* handle() const { return handle_; }
+  // Servers with these keys will be asked for: whoever their list allows comes in.
+  Status Admit(const KeyRing& ring);
 
  private:
   void* handle_;
   pid_t pid_;
+  std::mutex mutex_;
+  std::unique_ptr<ZapHandler> zap_;  // once there are keys
 };
 
 // A received message, or why it was refused.
@@ -40,13 +46,15 @@ struct ZmqMessage {
 };
 
 struct SocketEvent {
-  enum Kind { kNone, kAccepted, kReady, kEnded } kind = kNone;
-  int connection = -1;  // its descriptor, which is ZeroMQ's
+  enum Kind { kNone, kAccepted, kReady, kEnded, kRefused } kind = kNone;
+  int connection = -1;  // its descriptor, which is ZeroMQ's; not of kRefused
+  // Of kRefused, a handshake that failed. kEnd: the other side, or the network, just ended it.
+  enum Refusal { kEnd, kMechanism, kCipher, kNotAllowed, kProtocol } refusal = kEnd;
 };
 
 // A ZeroMQ socket with its monitor: a ROUTER that serves or a DEALER that calls. All settings are
-// in zmq_socket.cc, the only file that includes ZeroMQ. Owner: the thread that opened it. Nothing
-// blocks but AwaitClosed.
+// in zmq_socket.cc, which with zmq_zap.cc is all that includes ZeroMQ. Owner: the thread that
+// opened it. Nothing blocks but AwaitClosed.
 //
 // Invariant: `Readable` is true whenever there may be something to read. ZeroMQ's descriptors are
 // edge-triggered: readable only until somebody looks, and sending looks too. So after sending, and
@@ -58,9 +66,10 @@ class ZmqSocket {
   ZmqSocket(const ZmqSocket&) = delete;
   ~ZmqSocket();
 
-  // Errors: kResourceExhausted.
+  // `server`: of a client that has keys and goes by tcp: whom it talks to. Errors:
+  // kResourceExhausted; kFailedPrecondition: keys without a ZeroMQ that can use them.
   Status Open(std::shared_ptr<ZmqContext> context, Kind kind, const Endpoint& endpoint,
-              const NetworkOptions& options);
+              const NetworkOptions& options, const PublicKey* server = nullptr);
   void Close();
   bool is_open() const;
   // `name` as ZeroMQ spells it. 0, or the errno.
@@ -82,7 +91,9 @@ class ZmqSocket {
   bool Receive(const WireLimits& limits, ZmqMessage& message);
   std::span<const std::byte> sender() const;
   int connection() const;  // -1: unknown (inproc)
-  bool CanSend() const;    // a client has a peer with room
+  // What the sender's key stands for; kNone: it came without one.
+  Role key() const;
+  bool CanSend() const;  // a client has a peer with room
 
   SocketEvent NextEvent();
 

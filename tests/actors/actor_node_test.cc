@@ -379,6 +379,27 @@ TEST(ActorNodeTest, ActsAtRandomUntilTheRunIsWarm) {
   }
 }
 
+// Horgan et al. 2018: ε_i = base^(1 + alpha·i/(N-1)), over the environments of all who play by now.
+TEST(ActorNodeTest, TheLadderIsDealtAnewWhenActorsComeAndGo) {
+  Config config = Catch();
+  config.fleet.actors = 2;
+  config.actor.envs = 4;
+  ActorWorld world(config);
+  const auto expect_part = [&](int place, int places) {
+    for (int i = 0; i < 4; ++i) {
+      const double rung = double(place * 4 + i) / (places * 4 - 1);
+      EXPECT_NEAR(world.node().epsilon(std::size_t(i)), std::pow(0.4, 1 + 7 * rung), 1e-12);
+    }
+  };
+  expect_part(0, 2);
+  for (const auto& [place, places] : {std::pair(0, 5), {3, 5}, {1, 2}, {7, 100}}) {
+    world.coordinator().reply.place = place;
+    world.coordinator().reply.places = places;
+    ASSERT_TRUE(world.Rounds(600));  // more than two beats
+    expect_part(place, places);
+  }
+}
+
 // A fresh incarnation, as after a restart: what it does depends on the run's steps alone.
 TEST(ActorNodeTest, AnnealsByTheStepsOfTheRun) {
   const auto share_of_random = [](std::int64_t steps_done) {

@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 
+#include "net/endpoint.h"
 #include "tests/core/temp_folder.h"
 
 namespace troop {
@@ -38,6 +41,58 @@ TEST_F(EndpointsTest, ItsFolderLivesAsLongAsItself) {
   EXPECT_TRUE(endpoints->For(Role::kReplay, 0).starts_with("ipc://" + folder));
   endpoints.reset();
   EXPECT_FALSE(fs::exists(folder));
+}
+
+TEST_F(EndpointsTest, NobodyElseReachesItsFolderOrASocketInIt) {
+  const auto endpoints = *Endpoints::Make({});
+  struct stat info {};
+  ASSERT_EQ(stat(endpoints->folder().c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777u, 0700u);
+  EXPECT_EQ(info.st_uid, geteuid());
+  const mode_t before = umask(0);  // the user's habits don't matter
+  const auto open = *Endpoints::Make({});
+  const std::string path = open->For(Role::kReplay, 0).substr(6);
+  const auto socket = IpcSocket::Bind(path);
+  umask(before);
+  ASSERT_EQ(stat(open->folder().c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777u, 0700u);
+  ASSERT_EQ(stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 077u, 0u);
+}
+
+TEST_F(EndpointsTest, ARunThatOthersJoinListensWhereTheConfigSays) {
+  Config config;
+  config.security.insecure = true;
+  config.fleet.listen = "tcp://host.example:7700";
+  auto endpoints = *Endpoints::Make(config);
+  EXPECT_EQ(endpoints->For(Role::kCoordinator, 0), "tcp://host.example:7700");
+  EXPECT_EQ(endpoints->For(Role::kReplay, 3), "tcp://host.example:0");
+  EXPECT_EQ(endpoints->For(Role::kParamServer, 1), "tcp://host.example:0");
+  config.fleet.listen_replay = "tcp://10.0.0.5:7710";
+  config.fleet.listen_paramserver = "tcp://10.0.0.5:0";
+  endpoints = *Endpoints::Make(config);
+  EXPECT_EQ(endpoints->For(Role::kReplay, 3), "tcp://10.0.0.5:7713");
+  EXPECT_EQ(endpoints->For(Role::kParamServer, 1), "tcp://10.0.0.5:0");
+  config.fleet.listen_replay = "tcp://10.0.0.5:65535";
+  EXPECT_TRUE(Endpoints::Make(config).ok());
+  config.replay.shards = 2;
+  EXPECT_EQ(Endpoints::Make(config).status().code(), Code::kInvalidArgument);
+}
+
+TEST_F(EndpointsTest, BeyondThisMachineARunWantsKeysOrToBeInsecure) {
+  for (const bool replay : {false, true}) {
+    Config config;
+    config.fleet.listen = replay ? "tcp://127.0.0.1:0" : "tcp://10.0.0.5:7700";
+    if (replay) config.fleet.listen_replay = "tcp://10.0.0.5:7700";
+    const auto refused = Endpoints::Make(config);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.status().message().find("10.0.0.5:7700"), std::string::npos);
+    EXPECT_NE(refused.status().message().find("troop keygen"), std::string::npos);
+    config.security.insecure = true;
+    EXPECT_TRUE(Endpoints::Make(config).ok());
+    config.security = {.keys = "keys"};
+    EXPECT_TRUE(Endpoints::Make(config).ok());
+  }
 }
 
 // A launcher killed before it had locked its new folder, or while it removed another's, left one

@@ -81,7 +81,7 @@ void CheckError(std::string_view bytes) {
 
 // Their places are the first bytes of the corpus' files: add at the end.
 using Check = void (*)(std::string_view);
-constexpr std::array<Check, 26> kChecks{CheckBody<RegisterRequest>,
+constexpr std::array<Check, 28> kChecks{CheckBody<RegisterRequest>,
                                         CheckBody<RegisterReply>,
                                         CheckBody<BeatRequest>,
                                         CheckBody<BeatReply>,
@@ -106,7 +106,9 @@ constexpr std::array<Check, 26> kChecks{CheckBody<RegisterRequest>,
                                         CheckError,
                                         CheckBody<ScaleRequest>,
                                         CheckBody<ScaleReply>,
-                                        CheckBody<ShardFetchBody>};
+                                        CheckBody<ShardFetchBody>,
+                                        CheckBody<JoinRequest>,
+                                        CheckBody<JoinReply>};
 
 MetricSnapshot SampleMetrics() {
   Metrics metrics;
@@ -146,7 +148,7 @@ void VisitSeeds(const SeedWriter& write) {
   seed("register", 0,
        EncodeBody(RegisterRequest{Role::kActor, 3, "1.2.3", 4242, "node-7.example"}));
   seed("register_reply", 1,
-       EncodeBody(RegisterReply{9, "version = 1\n", "tcp://10.0.0.1:0", "checkpoints/12"}));
+       EncodeBody(RegisterReply{9, 3, "version = 1\n", "tcp://10.0.0.1:0", "checkpoints/12"}));
   const EvaluationReport report{.weights_version = 1,
                                 .steps = 50000,
                                 .episodes = 30,
@@ -190,6 +192,8 @@ void VisitSeeds(const SeedWriter& write) {
   seed("scale", 23, EncodeBody(ScaleRequest{"paramserver", 4}));
   seed("scale_reply", 24, EncodeBody(ScaleReply{2, 4, 3, 1000, 500, 0.25}));
   seed("shard_fetch", 25, EncodeBody(ShardFetchBody{12, 3, 1 << 24}));
+  seed("join", 26, EncodeBody(JoinRequest{Role::kActor, 8, "1.2.3", "node-7.example"}));
+  seed("join_reply", 27, EncodeBody(JoinReply{"seed = 2", 9}));
   seed("error", 22, MakeErrorMessage(DataLoss("a frame of {} bytes", 7)).body);
 }
 

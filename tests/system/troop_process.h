@@ -45,15 +45,17 @@ inline bool FileHas(const std::string& path, const std::string& part) {
 }
 
 // A `troop` whose output goes to a file and whose sockets to folder/tmp, with more environment
-// variables ("NAME=value") if wanted. Killed at its end.
+// variables ("NAME=value") if wanted, and started by another program ("ip netns exec NAME"), which
+// it replaces. Killed at its end.
 class Troop {
  public:
   Troop(std::vector<std::string> words, const std::string& folder,
-        std::vector<std::string> environment = {})
+        std::vector<std::string> environment = {}, const std::vector<std::string>& starter = {})
       : output_(folder + "/output-" + std::to_string(++Count())) {
     std::filesystem::create_directories(folder + "/tmp");
     const std::string program = TROOP_PROGRAM;  // a copy: GCC 12 warns of a moved literal
     words.insert(words.begin(), program);
+    words.insert(words.begin(), starter.begin(), starter.end());
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
@@ -64,7 +66,7 @@ class Troop {
     const int file = open(output_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
     dup2(file, STDOUT_FILENO);
     dup2(file, STDERR_FILENO);
-    execv(argv[0], argv.data());
+    execvp(argv[0], argv.data());
     _exit(127);
   }
   Troop(const Troop&) = delete;

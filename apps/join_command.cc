@@ -1,0 +1,151 @@
+#include "apps/join_command.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "apps/endpoints.h"
+#include "apps/host.h"
+#include "apps/live_run.h"
+#include "apps/supervisor.h"
+#include "apps/train.h"
+#include "core/log.h"
+#include "core/version.h"
+#include "net/codec.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr Duration kPatience = Seconds(5);
+
+Result<std::string> LogFolder(const JoinOptions& options) {
+  std::error_code error;
+  if (!options.logs.empty()) {
+    fs::create_directories(options.logs, error);
+    if (!error) return fs::absolute(options.logs).string();
+    return InvalidArgument("{} can't be made: {}", options.logs, error.message());
+  }
+  std::string folder = (fs::temp_directory_path(error) / "troop-join-XXXXXX").string();
+  if (mkdtemp(folder.data()) != nullptr) return folder;  // 0700
+  return InvalidArgument("{} can't be made: {}; name a folder with --logs", folder,
+                         strerror(errno));
+}
+
+Result<JoinReply> AskToJoin(const JoinOptions& options, std::shared_ptr<const KeyRing> keys) {
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  const JoinRequest request{
+      .role = Role::kActor, .count = options.count, .version = kTroopVersion, .host = host};
+  TROOP_ASSIGN_OR_RETURN(
+      const Message answer,
+      Ask(options.coordinator, {.type = MessageType::kJoin, .body = EncodeBody(request)}, kPatience,
+          std::move(keys)));
+  return DecodeBody<JoinReply>(answer.body);
+}
+
+// Keeps the actors alive while the run wants them.
+class Crew {
+ public:
+  Crew(const Config& config, const JoinOptions& options, const std::string& logs, Network* network)
+      : drain_(Seconds(config.fleet.drain_s)),
+        network_(network),
+        signals_(network, false),
+        supervisor_({.executable = "/proc/self/exe",
+                     .coordinator = options.coordinator,
+                     .log_folder = logs,
+                     .config = WithoutKeys(config),
+                     .key_file = options.key,
+                     .index_is_given = false},
+                    Seats(options.count)) {}
+
+  // Ok: the run is over, or we were told to leave.
+  Status Run() {
+    const SystemClock clock;
+    std::optional<Time> end;  // of the patience with those who leave
+    for (;;) {
+      const Time now = clock.Now();
+      network_->Pump(now);
+      for (const Supervisor::Exit& exit : supervisor_.Tick(now, [&](FleetRole) { return !end; })) {
+        // One that was let go by the coordinator: so will the others be.
+        if (exit.orderly && !end) end = now + drain_;
+      }
+      if (!supervisor_.status().ok() && !end) end = now + drain_;
+      if (signals_.count() > 0 && !left_) {
+        left_ = true;
+        end = now + drain_;
+        supervisor_.Signal(SIGTERM);
+      }
+      if (end && supervisor_.alive() == 0) return supervisor_.status();
+      if (end && (now > *end || signals_.count() > 1)) supervisor_.Signal(SIGKILL);
+      network_->Wait(now, now + Milliseconds(50));
+    }
+  }
+  bool left() const { return left_; }
+
+ private:
+  static std::vector<FleetRole> Seats(std::int32_t count) {
+    std::vector<FleetRole> seats;
+    for (std::int32_t i = 0; i < count; ++i) seats.push_back({Role::kActor, i});
+    return seats;
+  }
+  // Those of the config are paths of the coordinator's machine.
+  static Config WithoutKeys(Config config) {
+    config.security = {};
+    return config;
+  }
+
+  const Duration drain_;
+  Network* const network_;
+  const SignalWatch signals_;
+  Supervisor supervisor_;
+  bool left_ = false;
+};
+
+Status JoinRun(const JoinOptions& options) {
+  if (options.role != RoleName(Role::kActor)) {
+    return InvalidArgument("{:?} can't join a run, only the role actor can", options.role);
+  }
+  std::shared_ptr<const KeyRing> keys;
+  if (!options.key.empty()) {
+    TROOP_ASSIGN_OR_RETURN(keys, KeysFromFile(options.key, Role::kActor));
+  }
+  TROOP_ASSIGN_OR_RETURN(const JoinReply reply, AskToJoin(options, keys));
+  TROOP_ASSIGN_OR_RETURN(const Config config,
+                         ParseConfig(reply.config_toml, "the coordinator's config", {}));
+  TROOP_ASSIGN_OR_RETURN(const std::string logs, LogFolder(options));
+  InitLog({.role = "join", .file = logs + "/join.log", .level = LogLevelOf(config)});
+  setenv("OMP_NUM_THREADS", "1", 0);  // as `troop train`
+  setenv("OMP_WAIT_POLICY", "passive", 0);
+  fmt::print("joined {} at {}: {} actors beside {}; logs: {}\n", config.name, options.coordinator,
+             options.count, reply.actors, logs);
+  std::fflush(stdout);
+  TROOP_ASSIGN_OR_RETURN(const auto network, MakeZmqNetwork());
+  JoinOptions absolute = options;
+  if (!options.key.empty()) absolute.key = fs::absolute(options.key).string();
+  Crew crew(config, absolute, logs, network.get());
+  TROOP_RETURN_IF_ERROR(crew.Run());
+  if (crew.left()) {
+    fmt::print("left {}\n", config.name);
+  } else {
+    fmt::print("{} needs no more actors\n", config.name);
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+int Join(const JoinOptions& options) {
+  const Status status = JoinRun(options);
+  if (status.ok()) return kExitOk;
+  fmt::print(stderr, "troop: {}\n", status.message());
+  return ExitCodeFor(status);
+}
+
+}  // namespace troop

@@ -1,0 +1,47 @@
+#include "apps/keygen_command.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "apps/train.h"
+#include "net/keys.h"
+
+namespace troop {
+namespace {
+
+Status MakeWanted(const KeygenOptions& options) {
+  std::vector<NewKey> wanted = KeysOfAllRoles();
+  if (options.role.empty() && !options.name.empty()) {
+    return InvalidArgument("--name goes with --role: whose key shall {:?} be?", options.name);
+  }
+  if (!options.role.empty()) {
+    std::string roles;
+    for (const NewKey& key : wanted) roles += (roles.empty() ? "" : ", ") + key.name;
+    std::erase_if(wanted, [&](const NewKey& key) { return key.name != options.role; });
+    if (wanted.empty()) {
+      return InvalidArgument("no role is called {:?}; roles: {}", options.role, roles);
+    }
+    if (!options.name.empty()) wanted[0].name = options.name;
+  }
+  TROOP_RETURN_IF_ERROR(MakeKeys(options.folder, wanted, options.rotate));
+  for (const NewKey& key : wanted) {
+    fmt::print("{}/{}.key: joins as {}\n", options.folder, key.name, RoleName(key.role));
+  }
+  fmt::print(
+      "Each file is a secret: give a machine only those of the roles it plays. In the config: "
+      "security.keys = \"{}\"\n",
+      options.folder);
+  return Status::Ok();
+}
+
+}  // namespace
+
+int Keygen(const KeygenOptions& options) {
+  const Status made = MakeWanted(options);
+  if (made.ok()) return kExitOk;
+  fmt::print(stderr, "troop: {}\n", made.message());
+  return ExitCodeFor(made);
+}
+
+}  // namespace troop

@@ -1,0 +1,255 @@
+// Fleets of more than one machine: actors that join over TCP with keys, and those who may not.
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+
+#include "net/keys.h"
+#include "tests/system/troop_process.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+
+class JoinTest : public SystemTest {
+ protected:
+  void SetUp() override {
+    const auto made = Start({"keygen", keys()});
+    ASSERT_EQ(made->Wait(), 0) << made->output();
+  }
+  std::string keys() const { return folder() + "/keys"; }
+  std::string key(const std::string& name = "actor") const { return keys() + "/" + name + ".key"; }
+  // Its own machine is 127.0.0.2: TCP, and keys.
+  std::vector<std::string> ListenWords(const std::string& host = "127.0.0.2",
+                                       const std::string& steps = "1e9") const {
+    return TrainWords({"fleet.listen=tcp://" + host + ":0", "fleet.actors=1",
+                       "security.keys=" + keys(), "learner.total_steps=" + steps,
+                       "log.level=debug"});
+  }
+  // Of a run without end.
+  void Stop(Troop* troop) const {
+    troop->Signal(SIGINT);
+    EXPECT_EQ(troop->Wait(), 130) << troop->output() << LauncherLog();
+  }
+  // Whether an evaluation behind the first `seen` bytes of them reached a mean return of 100, where
+  // chance gives some 22.
+  bool LearnedBehind(std::size_t seen) const {
+    std::istringstream lines(FileText(run() + "/evaluations.jsonl").substr(seen));
+    for (std::string line; std::getline(lines, line);) {
+      const auto value = ParseJson(line);
+      const JsonValue* mean = value.ok() ? value->Find("return_mean") : nullptr;
+      if (mean != nullptr && mean->number >= 100) return true;
+    }
+    return false;
+  }
+  // As a person types it: without the coordinator's public key.
+  std::string Address() const {
+    EXPECT_TRUE(Await([this] { return !Coordinator().empty(); })) << LauncherLog();
+    return Coordinator().substr(0, Coordinator().find('#'));
+  }
+  std::vector<std::string> JoinWords(const std::string& count, const std::string& logs,
+                                     const std::string& key_file) const {
+    std::vector<std::string> words{"join", Address(), "--count",
+                                   count,  "--logs",  folder() + "/" + logs};
+    if (!key_file.empty()) words.insert(words.end(), {"--key", key_file});
+    return words;
+  }
+  // Actors that the coordinator has by now.
+  int Actors(const std::vector<std::string>& starter = {}) const {
+    Troop status({"status", run(), "--json"}, folder(), {}, starter);
+    if (status.Wait() != 0) return -1;
+    const auto view = ParseJson(status.output());
+    const JsonValue* members = view.ok() ? view->Find("members") : nullptr;
+    int actors = 0;
+    for (std::size_t i = 0; members != nullptr && i < members->array.size(); ++i) {
+      actors += members->array[i].String("role")->starts_with("actor-");
+    }
+    return actors;
+  }
+  // No secret of any key in the run's folder, in what was printed, and in the logs of who joined.
+  void ExpectNoSecretLeft() const {
+    std::vector<std::string> secrets;
+    for (const auto& file : fs::directory_iterator(keys())) {
+      if (file.path().extension() != ".key") continue;
+      const auto ring = LoadKeys(file.path().string());
+      ASSERT_TRUE(ring.ok());
+      const auto& bytes = (*ring)->secret_key.bytes();
+      secrets.push_back(KeyText(bytes));
+      secrets.push_back(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+    }
+    ASSERT_GE(secrets.size(), 14u);
+    int files = 0;
+    for (const auto& file : fs::recursive_directory_iterator(folder())) {
+      if (!file.is_regular_file() || file.path().parent_path() == keys()) continue;
+      const std::string text = FileText(file.path());
+      ++files;
+      for (const std::string& secret : secrets) {
+        EXPECT_EQ(text.find(secret), std::string::npos) << file.path();
+      }
+    }
+    EXPECT_GT(files, 15) << "nothing was looked at";
+  }
+};
+
+// What is looked through are all files of the run, of both machines, and all that was printed.
+TEST_F(JoinTest, ActorsComeWithAKeyAndTheRunEndsWithExactlyItsStepsAndNoSecretAnywhere) {
+  const auto troop = Start(ListenWords("127.0.0.2", "150003"));
+  const auto join = Start(JoinWords("2", "join", key()));
+  ExpectDone(troop.get(), 150003);
+  EXPECT_EQ(join->Wait(), 0) << join->output();
+  EXPECT_NE(join->output().find("joined run"), std::string::npos) << join->output();
+  EXPECT_NE(join->output().find("needs no more actors"), std::string::npos) << join->output();
+  EXPECT_TRUE(FileHas(folder() + "/join/actor-0.log", "joined as actor-")) << LauncherLog();
+  EXPECT_TRUE(LearnedBehind(0));
+  ExpectNoSecretLeft();
+}
+
+// As where a machine goes: nobody there says a word.
+TEST_F(JoinTest, AMachineThatDiesIsMissedOthersComeAndTheRunLearns) {
+  const auto troop = Start(ListenWords());
+  auto first = Start(JoinWords("2", "join-1", key()));
+  EXPECT_TRUE(Await([&] { return Actors() == 3; })) << first->output() << LauncherLog();
+  ASSERT_TRUE(AwaitSteps(3000)) << LauncherLog();
+  EXPECT_EQ(RoleProcesses(Address(), "actor").size(), 2u);
+  first->Signal(SIGKILL);
+  EXPECT_TRUE(Await([&] { return RoleProcesses(Address(), "actor").empty(); }))
+      << "they end with who started them";
+  EXPECT_TRUE(Await([&] { return Actors() == 1; })) << LauncherLog();
+  EXPECT_NE(LauncherLog().find("has left"), std::string::npos) << LauncherLog();
+  const auto second = Start(JoinWords("2", "join-2", key()));
+  EXPECT_TRUE(Await([&] { return Actors() == 3; })) << second->output() << LauncherLog();
+  const std::size_t seen = FileText(run() + "/evaluations.jsonl").size();
+  EXPECT_TRUE(Await([&] { return LearnedBehind(seen); })) << LauncherLog();
+  Stop(troop.get());
+  EXPECT_EQ(second->Wait(), 0) << second->output();
+}
+
+TEST_F(JoinTest, WhoIsToldToLeaveLeavesAndTheRunGoesOn) {
+  const auto troop = Start(ListenWords());
+  const auto join = Start(JoinWords("1", "join", key()));
+  EXPECT_TRUE(Await([&] { return LauncherLog().find("actor-1 is heard") != std::string::npos; }))
+      << join->output() << LauncherLog();
+  EXPECT_EQ(Actors(), 2);
+  join->Signal(SIGTERM);
+  EXPECT_EQ(join->Wait(), 0) << join->output();
+  EXPECT_NE(join->output().find("left run"), std::string::npos) << join->output();
+  EXPECT_TRUE(Await([&] { return Actors() == 1; }));
+  Stop(troop.get());
+}
+
+TEST_F(JoinTest, ABadKeyEndsWithOneLineOnBothSides) {
+  const auto troop = Start(ListenWords());
+  const std::string strangers = folder() + "/strangers";
+  const auto made = Start({"keygen", strangers});
+  ASSERT_EQ(made->Wait(), 0) << made->output();
+  // One that knows whom it talks to, and is not known.
+  std::string text = FileText(strangers + "/actor.key");
+  const auto coordinator = LoadKeys(key("coordinator"));
+  text.erase(text.find("coordinator = "));
+  std::ofstream(strangers + "/actor.key")
+      << text << "coordinator = \"" << KeyText((*coordinator)->public_key) << "\"\n";
+  const std::string readable = folder() + "/readable.key";
+  fs::copy_file(key(), readable);
+  ASSERT_EQ(chmod(readable.c_str(), 0644), 0);
+  struct Case {
+    std::string key, says, launcher_says;
+  };
+  const Case cases[] = {
+      {"", "without a key", "it has no key"},
+      {strangers + "/actor.key", "not among those that are allowed", "/keys/allowed"},
+      {strangers + "/evaluator.key", "is a key of the role evaluator", ""},
+      {readable, "chmod 600", ""},
+      {folder() + "/missing.key", "no such file", ""},
+  };
+  for (const Case& c : cases) {
+    const auto join = Start(JoinWords("2", "join", c.key));
+    EXPECT_NE(join->Wait(), 0);
+    EXPECT_NE(join->output().find(c.says), std::string::npos) << join->output();
+    EXPECT_TRUE(Await([&] { return LauncherLog().find(c.launcher_says) != std::string::npos; }))
+        << c.launcher_says << "\n"
+        << LauncherLog();
+  }
+  EXPECT_EQ(Actors(), 1);
+  Stop(troop.get());
+}
+
+// A key is what the coordinator's list says, not what its file says.
+TEST_F(JoinTest, AnActorsKeyThatCallsItselfALearnersIsTurnedAwayByName) {
+  const auto troop = Start(ListenWords());
+  std::string text = FileText(key());
+  text.replace(text.find("\"actor\""), 7, "\"learner\"");
+  const std::string forged = folder() + "/forged.key";
+  std::ofstream(forged) << text;
+  ASSERT_EQ(chmod(forged.c_str(), 0600), 0);
+  const auto role = Start({"role", "learner", "--coordinator", Address(), "--key", forged});
+  EXPECT_EQ(role->Wait(), 2) << role->output();
+  EXPECT_NE(role->output().find("a key of the role actor does not ask for another role"),
+            std::string::npos)
+      << role->output();
+  Stop(troop.get());
+}
+
+TEST_F(JoinTest, BeyondThisMachineNothingStartsWithoutKeys) {
+  const auto refused = Train({"fleet.listen=tcp://10.9.8.7:7701"});
+  EXPECT_EQ(refused->Wait(), 2) << refused->output();
+  EXPECT_NE(refused->output().find("--insecure"), std::string::npos) << refused->output();
+  EXPECT_FALSE(fs::exists(run() + "/config.toml"));
+  const auto replay = Start({"replay", config(), "replay.listen=tcp://10.9.8.7:7701"});
+  EXPECT_EQ(replay->Wait(), 2) << replay->output();
+  EXPECT_NE(replay->output().find("--insecure"), std::string::npos) << replay->output();
+  const auto keyless = Train({"fleet.listen=tcp://127.0.0.2:0", "security.keys=" + folder()});
+  EXPECT_EQ(keyless->Wait(), 2) << keyless->output();
+  EXPECT_NE(keyless->output().find("troop keygen"), std::string::npos) << keyless->output();
+}
+
+// Two machines: each a network of its own, with a cable between. Removed with the test.
+class TwoMachines {
+ public:
+  TwoMachines() {
+    const std::string id = std::to_string(getpid());
+    for (int i = 0; i < 2; ++i) names_[i] = "troop" + id + "m" + std::to_string(i);
+    ok_ = Ip("netns add " + names_[0]) && Ip("netns add " + names_[1]) &&
+          Ip("-n " + names_[0] + " link add cable type veth peer name cable netns " + names_[1]);
+    for (int i = 0; ok_ && i < 2; ++i) {
+      const std::string in = "-n " + names_[i];
+      ok_ = Ip(in + " addr add 10.77.0." + std::to_string(i + 1) + "/24 dev cable") &&
+            Ip(in + " link set cable up") && Ip(in + " link set lo up");
+    }
+  }
+  ~TwoMachines() {
+    for (const std::string& name : names_) Ip("netns del " + name);
+  }
+  TwoMachines(const TwoMachines&) = delete;
+  bool ok() const { return ok_; }
+  std::vector<std::string> On(int machine) const {
+    return {"ip", "netns", "exec", names_[machine]};
+  }
+  void Cable(bool up) const { Ip("-n " + names_[1] + " link set cable " + (up ? "up" : "down")); }
+
+ private:
+  static bool Ip(const std::string& words) {
+    return std::system(("ip " + words + " > /dev/null 2>&1").c_str()) == 0;
+  }
+  std::string names_[2];
+  bool ok_ = false;
+};
+
+TEST_F(JoinTest, TwoMachinesWithNetworksOfTheirOwnPlayOneRun) {
+  const TwoMachines machines;
+  if (!machines.ok()) GTEST_SKIP() << "network namespaces need root and iproute2";
+  Troop train(ListenWords("10.77.0.1"), folder(), {}, machines.On(0));
+  Troop join(JoinWords("2", "join", key()), folder(), {}, machines.On(1));
+  EXPECT_TRUE(Await([&] { return Actors(machines.On(0)) == 3; })) << join.output() << LauncherLog();
+  // The cable is out until they count as gone; then it is in again, and they come back.
+  machines.Cable(false);
+  EXPECT_TRUE(Await([&] { return LauncherLog().find("has left") != std::string::npos; }))
+      << LauncherLog();
+  machines.Cable(true);
+  EXPECT_TRUE(Await([&] { return Actors(machines.On(0)) == 3; })) << join.output() << LauncherLog();
+  Stop(&train);
+  EXPECT_EQ(join.Wait(), 0) << join.output();
+}
+
+}  // namespace
+}  // namespace troop
