@@ -188,9 +188,11 @@ namespace {
 
 // Of a run that learns reviews: how well it does, the most important first.
 std::vector<std::string> LearningItems(const RunView& view, const RunRates& r) {
-  std::vector<std::string> items{
-      fmt::format("loss {:.4f}", Value(view.metrics, "learner/loss")),
-      fmt::format("right {:.1f} %", 100 * Value(view.metrics, "learner/accuracy"))};
+  std::vector<std::string> items;
+  if (view.metrics.contains("learner/loss")) {  // nobody tells it once the learners have left
+    items.push_back(fmt::format("loss {:.4f}", Value(view.metrics, "learner/loss")));
+    items.push_back(fmt::format("right {:.1f} %", 100 * Value(view.metrics, "learner/accuracy")));
+  }
   if (r.evaluation_return) items.push_back(fmt::format("evaluated {:.2f} %", *r.evaluation_return));
   items.push_back(fmt::format("{} tokens/s", Count(r.tokens_per_s)));
   return items;

@@ -136,5 +136,34 @@ TEST(ProgressTextTest, SaysAllThatTheRunIsJudgedBy) {
   EXPECT_EQ(line.find('\n'), std::string::npos);
 }
 
+// Of reviews: neither replay nor returns, and nothing of learners that have left.
+TEST(ProgressTextTest, OfReviewsItSaysHowWellTheyAreTold) {
+  const auto look = [](double reviews, double tokens) {
+    RunView view{.supervised = true, .steps = std::int64_t(reviews), .steps_total = 10000};
+    view.metrics["learner/updates"].value = 80;
+    view.metrics["learner/tokens"].value = tokens;
+    view.metrics["learner/loss"].value = 0.1234;
+    view.metrics["learner/accuracy"].value = 0.875;
+    return view;
+  };
+  RateMeter meter;
+  meter.Update(Time(Seconds(0)), look(0, 0));
+  RunView view = look(2500, 500000);
+  view.evaluations.push_back({.return_mean = 86.54});
+  const RunRates rates = meter.Update(Time(Seconds(10)), view);
+  for (const std::string& text :
+       {ProgressBlock("imdb", view, rates, 100), ProgressLine(view, rates)}) {
+    for (const char* part : {"reviews", "2500", "250/s", "loss 0.1234", "right 87.5 %", "86.54 %",
+                             "50.0 k tokens/s"}) {
+      EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+    }
+    for (const char* part : {"replay", "return", "samples", "lag"}) {
+      EXPECT_EQ(text.find(part), std::string::npos) << part << "\n" << text;
+    }
+  }
+  view.metrics.erase("learner/loss");
+  EXPECT_EQ(ProgressLine(view, rates).find("loss"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace troop
