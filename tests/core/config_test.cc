@@ -437,8 +437,7 @@ void RepairSupervised(Config* c) {
   m.hidden = 16 * m.heads;
   m.embedding = m.family == "bert" ? 0 : m.embedding;
   m.positions = std::max(m.positions, c->data.tokens_max);
-  c->mesh.dp = 0;
-  c->data.reviews += "r", c->data.vocabulary += "v";
+  c->mesh.dp = 0, c->data.reviews += "r", c->data.vocabulary += "v";
   if (!IsSupervised(*c)) c->mesh.tp = 1;
   if (!IsSupervised(*c)) return;
   c->fleet.learners = c->mesh.tp;
@@ -480,6 +479,7 @@ void Repair(Config* c) {
   c->fleet.backoff_max_s = std::max(c->fleet.backoff_max_s, c->fleet.backoff_first_s);
   c->fleet.hung_after_s = std::max(c->fleet.hung_after_s, c->fleet.dead_after_s);
   c->fleet.mode = "processes";
+  c->fleet.listen = c->fleet.listen_replay = c->fleet.listen_paramserver = "";
   c->replay.persist = true;
   c->replay.shards = std::min({c->replay.shards, c->fleet.actors, c->replay.min_items});
   c->replay.scope = "global";

@@ -100,7 +100,7 @@ TEST(TcpNetworkTest, OnlyEndsThatAreWithinAMachineSendFromASmallBuffer) {
   for (const bool all_interfaces : {false, true}) {
     EchoService service;
     TcpWorld world;
-    const auto network = world.MakeNetwork({});
+    const auto network = world.MakeNetwork({.insecure = all_interfaces});
     const auto listener =
         network->Listen(all_interfaces ? "tcp://0.0.0.0:0" : "tcp://127.0.0.1:0", &service);
     ASSERT_TRUE(listener.ok()) << listener.status().ToString();

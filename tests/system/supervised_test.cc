@@ -52,7 +52,8 @@ TEST_F(SupervisedTest, ARunOutlivesALearnerAndAStopAndLearnsEveryReview) {
   }
 }
 
-// The parts of a model wait for the one that died, and all go on at one update; then at another mesh.
+// The parts of a model wait for the one that died, and all go on at one update; then at another
+// mesh.
 TEST_F(SupervisedTest, AMeshOutlivesALearnerAndGoesOnAtAnotherMesh) {
   const auto troop = Train({"data.reviews=" + kFixtures + "reviews.csv",
                             "data.vocabulary=" + kFixtures + "vocab.txt", "mesh.tp=2"});
