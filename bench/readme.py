@@ -2,9 +2,10 @@
 import json
 
 BEGIN, END = "<!-- numbers:begin -->", "<!-- numbers:end -->"
-SUITES = ("env", "nn", "supervised", "learn", "pong", "gorila", "e2e", "replay", "collective",
-          "paramserver", "codec", "sharding", "text", "faults", "soak", "fleet")
+SUITES = ("env", "nn", "supervised", "imdb", "learn", "pong", "gorila", "e2e", "replay",
+          "collective", "paramserver", "codec", "sharding", "text", "faults", "soak", "fleet")
 TITLES = {"env": "Environments", "nn": "Networks", "supervised": "Supervised training",
+          "imdb": "Reviews",
           "learn": "Learning", "pong": "Atari", "gorila": "Gorila", "e2e": "End to end",
           "replay": "Replay", "collective": "Collectives",
           "paramserver": "Parameter shards", "codec": "Codecs of gradients",

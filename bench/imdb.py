@@ -1,0 +1,85 @@
+"""The suite `imdb`: does it learn to read reviews, and what do meshes of learners give."""
+import json
+import os
+import pathlib
+import re
+import tempfile
+import time
+
+import harness
+from harness import ROOT, BenchError, say
+
+CONFIG, SEED = "configs/imdb_small.toml", 1001   # no setting was chosen on this seed
+CORES = 2
+MESHES = ((1, 1), (2, 1), (1, 2))
+UPDATES = 60
+
+
+def data_keys():
+    """The reviews and BERT's vocabulary, or None."""
+    data = pathlib.Path(os.environ.get("TROOP_DATA", ROOT / "../shared/data")).resolve()
+    reviews = data / "imdb/aclImdb_labeled.tar.xz"
+    vocabulary = data / "tokenizers/bert-base-uncased-vocab.txt"
+    if not reviews.exists() or not vocabulary.exists():
+        say(f"imdb: no reviews in {data}: set TROOP_DATA")
+        return None
+    return {"data.reviews": f'"{reviews}"', "data.vocabulary": f'"{vocabulary}"'}
+
+
+def train(build, folder, **keys):
+    """Runs `troop train`: what result.json says, the command's seconds, and report.md."""
+    keys = {"name": '"bench"', "log.dir": f'"{folder}"', **keys}
+    command = [build / "troop", "train", ROOT / CONFIG, "--overwrite",
+               *(f"{key}={value}" for key, value in keys.items())]
+    begin = time.monotonic()
+    harness.run_program(command, cores=CORES)
+    wall = time.monotonic() - begin
+    run = pathlib.Path(folder) / "bench"
+    if not (run / "report.md").exists():
+        raise BenchError(f"troop train {CONFIG} left no report.md")
+    return {**json.loads((run / "result.json").read_text(encoding="utf-8")), "command_s": wall,
+            "report": (run / "report.md").read_text(encoding="utf-8")}
+
+
+def accuracy(build, keys, ours):
+    """The last weights' share of the 25,000 test reviews, and the minutes of the whole command."""
+    with tempfile.TemporaryDirectory(prefix="troop-bench-") as folder:
+        result = train(build, folder, seed=SEED, **keys)
+    say(f"imdb: {result['final_return_mean']:.2f} % in {result['command_s'] / 60:.1f} minutes")
+    say(result["report"])
+    case = "BERT of 2 layers from nothing, 25,000 test reviews"
+    harness.collect([{"case": case, "metric": "right", "unit": "share",
+                      "values": [result["final_return_mean"] / 100]},
+                     {"case": case, "metric": "minutes", "unit": "min", "better": "lower",
+                      "values": [result["command_s"] / 60]}], ours)
+
+
+def mesh(build, quick, keys, ours):
+    """Tokens a second of meshes of two learners over twice those of one, a thread each."""
+    keys = {**keys, "learner.max_updates": UPDATES // 3 if quick else UPDATES,
+            "evaluator.enabled": "false", "seed": SEED}
+    rates = {shape: [] for shape in MESHES}
+    with tempfile.TemporaryDirectory(prefix="troop-bench-") as folder:
+        for _ in range(2 if quick else harness.ROUNDS):
+            for dp, tp in MESHES:
+                report = train(build, folder, **keys, **{"mesh.dp": dp, "mesh.tp": tp})["report"]
+                rates[dp, tp].append(float(re.search(r"(\d+) tokens/s", report).group(1)))
+                say(f"imdb: {dp} x {tp}: {rates[dp, tp][-1]:.0f} tokens/s")
+    for dp, tp in MESHES[1:]:
+        shares = [two / (2 * one) for one, two in zip(rates[1, 1], rates[dp, tp])]
+        harness.collect([{"case": f"mesh.dp = {dp}, mesh.tp = {tp}", "metric": "efficiency",
+                          "unit": "share", "values": shares}], ours)
+    harness.collect([{"case": f"mesh.dp = {dp}, mesh.tp = {tp}", "metric": "tokens_per_s",
+                      "unit": "tokens/s", "values": values}
+                     for (dp, tp), values in rates.items()], ours)
+
+
+def run(build, quick, machine, only):
+    keys, ours = data_keys(), {}
+    if keys is None:
+        return []
+    if not only or "mesh" in only:
+        mesh(build, quick, keys, ours)
+    if not quick and (not only or "accuracy" in only):
+        accuracy(build, keys, ours)
+    return harness.pair("imdb", ours, {}, machine)
