@@ -77,8 +77,8 @@ class GroupRound final : public GradientWatch {
   // none. priority: [B]. Errors: what ended the group.
   Status Begin(const SampleBatch* batch, double progress, bool exhausted,
                std::span<float> priority);
-  // Drives it; the end steps the algorithm. nullopt: it goes on. Errors: what ended the group:
-  // the algorithm is as before.
+  // Drives it; the end steps the algorithm. nullopt: it goes on. Errors: what ended the group: the
+  // algorithm is as before, or, where that was while its parts came together, an update on.
   std::optional<Result<Outcome>> Poll();
   Result<Outcome> Wait();
 

@@ -209,7 +209,8 @@ Turn LearnerNode::Finish(Time now) {
   const bool ends = draining_ || member.stop() || member.phase() == Phase::kDone;
   if (ends) updater_->Leave();
   if (updater_->busy() || checkpoint_ || rollback_) return Idle();
-  if (!final_checkpoint_ && updater_->leads() && algorithm_->WholeState().tensors.empty()) {
+  const bool apart = tensor_.ranks > 1 && algorithm_->WholeState().tensors.empty();
+  if (!final_checkpoint_ && updater_->leads() && apart) {
     LogWarning("stopped before the parts of the model came together: no checkpoint of this part");
     final_checkpoint_ = true;
   }
@@ -255,8 +256,10 @@ double LearnerNode::Progress(std::uint64_t updates) const {
 }
 
 std::int64_t LearnerNode::StepsAt(std::uint64_t updates) const {
+  const Config& c = context_.config;
   if (!supervised()) return context_.member->steps_total_done();
-  return std::llround(Progress(updates) * context_.config.learner.total_steps);
+  const double share = double(updates) / double(std::max<std::int64_t>(1, c.learner.max_updates));
+  return std::llround(std::min(1.0, share) * c.learner.total_steps);
 }
 
 void LearnerNode::SubmitUpdates() {
