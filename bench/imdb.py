@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import re
+import statistics
 import tempfile
 import time
 
@@ -74,12 +75,49 @@ def mesh(build, quick, keys, ours):
                      for (dp, tp), values in rates.items()], ours)
 
 
+def megabytes(report):
+    """What a learner of two sends in an update: as much as is agreed on or exchanged."""
+    units = {"B": 1e-6, "kB": 1e-3, "MB": 1.0, "GB": 1e3}
+    return sum(float(number) * units[unit]
+               for number, unit in re.findall(r"([\d.]+) (B|kB|MB|GB)\b", report))
+
+
+def parallel(build, quick, keys, ours):
+    """Two learners, BERT and ALBERT of one size, side by side (DP) or with one model together (TP):
+    which is faster, and whether it is the one that moves fewer bytes."""
+    keys = {**keys, "learner.max_updates": UPDATES // 3 if quick else UPDATES,
+            "evaluator.enabled": "false", "seed": SEED}
+    rates, moved = {}, {}
+    with tempfile.TemporaryDirectory(prefix="troop-bench-") as folder:
+        for _ in range(2 if quick else 3):
+            for family in ("bert", "albert"):
+                for way, shape in (("DP", (2, 1)), ("TP", (1, 2))):
+                    report = train(build, folder, **keys, **{"model.family": f'"{family}"',
+                                   "mesh.dp": shape[0], "mesh.tp": shape[1]})["report"]
+                    rate = float(re.search(r"(\d+) tokens/s", report).group(1))
+                    rates.setdefault((family, way), []).append(rate)
+                    moved[family, way] = megabytes(report)
+    for family in ("bert", "albert"):
+        fewer = min(("DP", "TP"), key=lambda way, f=family: moved[f, way])
+        faster = max(("DP", "TP"), key=lambda way, f=family: statistics.median(rates[f, way]))
+        say(f"imdb: {family}: {fewer} moves fewer bytes ({moved[family, 'DP']:.1f} MB an update by "
+            f"DP, {moved[family, 'TP']:.1f} by TP), {faster} was faster")
+    for (family, way), values in rates.items():
+        case = f"{family}, {way} of two"
+        harness.collect([{"case": case, "metric": "tokens_per_s", "unit": "tokens/s",
+                          "values": values},
+                         {"case": case, "metric": "megabytes_an_update", "unit": "MB",
+                          "better": "lower", "values": [moved[family, way]]}], ours)
+
+
 def run(build, quick, machine, only):
     keys, ours = data_keys(), {}
     if keys is None:
         return []
     if not only or "mesh" in only:
         mesh(build, quick, keys, ours)
+    if not only or "parallel" in only:
+        parallel(build, quick, keys, ours)
     if not quick and (not only or "accuracy" in only):
         accuracy(build, keys, ours)
     return harness.pair("imdb", ours, {}, machine)
