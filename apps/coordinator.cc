@@ -443,7 +443,7 @@ void Coordinator::PeerChanged(const Origin& peer, PeerState state) {
   } else {
     it->second.down_since.reset();
   }
-  if (!Needs(peer.role, peer.index)) return;
+  if (it->second.joined ? !Needs(peer.role) : !Needs(peer.role, peer.index)) return;
   if (state == PeerState::kDown) LogWarning("{} is not heard any more", it->first);
   if (state == PeerState::kHung) LogWarning("{} hangs: only its process answers", it->first);
   if (state == PeerState::kUp) LogDebug("{} is heard", it->first);

@@ -83,6 +83,8 @@ Plan MakeLargePlan(std::int64_t actors, std::int64_t shards, std::int64_t learne
   Plan plan = MakePlan(1, 0);
   plan.faults.clear();
   Config& c = plan.config;
+  c.fleet.mode = "processes";  // serial mode takes fewer
+  c.replay.decode_threads = 0;
   c.fleet.actors = actors;
   c.fleet.learners = learners;
   c.fleet.hung_after_s = 30;
