@@ -66,7 +66,7 @@ struct Session {
     if (now < next_look) return;
     view = source.View();
     // Of a large fleet less often: its view has the metrics of all.
-    next_look = now + Milliseconds(std::clamp<std::int64_t>(std::ssize(view.members), 250, 2000));
+    next_look = now + Milliseconds(std::clamp<std::int64_t>(2 * std::ssize(view.members), 250, 2000));
     rates = meter.Update(now, view);
     recorder->Record(now, view, rates);
     progress->Show(now, view, rates);
@@ -397,7 +397,7 @@ void ProcessFleet::WatchMembers(Time now) {
   for (const MemberView& m : coordinator_->members()) {
     silent[{m.role, m.index, m.process}] = m.silent_s;
   }
-  next_watch_ = now + Milliseconds(std::clamp<std::int64_t>(std::ssize(silent), 250, 2000));
+  next_watch_ = now + Milliseconds(std::clamp<std::int64_t>(2 * std::ssize(silent), 250, 2000));
   for (const Supervisor::Running& running : supervisor_->running()) {
     const auto member = silent.find({running.role.role, running.role.index, running.process});
     const double silent_s =
