@@ -141,7 +141,10 @@ int RunRole(const RoleArguments& a) {
     keys = *loaded;
   }
   Result<std::unique_ptr<Network>> network =
-      MakeZmqNetwork({.dead_after = Seconds(a.dead_after_s), .keys = keys, .insecure = a.insecure});
+      MakeZmqNetwork({.dead_after = Seconds(a.dead_after_s),
+                      .heartbeat_every = Seconds(a.dead_after_s / 3),
+                      .keys = keys,
+                      .insecure = a.insecure});
   if (!network.ok()) return Complain(network.status());
   // A replay's training of a dictionary must not hold up what waits for its disk.
   const int threads = role == Role::kReplay ? 2 : 1;

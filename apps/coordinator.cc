@@ -21,7 +21,7 @@ constexpr std::uint64_t kIncarnationMax = (1u << 23) - 1;
 // Taken at a time: a fleet that starts waits for the disk once for so many.
 constexpr std::uint64_t kIncarnationsAhead = 32;
 // Who has been silent is looked up so often, however often messages wake this node.
-constexpr Duration kLookEvery = Milliseconds(50);
+constexpr Duration kLookEvery = Milliseconds(200);
 // A pause of the coordinator's own, such as a stopped launcher.
 constexpr Duration kPause = Seconds(1);
 // An actor from elsewhere whose connection ended so long ago has left: its machine may be gone, and

@@ -15,7 +15,7 @@ namespace {
 constexpr Duration kComeMax = Seconds(50);
 constexpr Duration kLookEvery = Milliseconds(50);
 // Actors of a large fleet beat so that there are at most so many beats a second of all together.
-constexpr std::int64_t kBeatsPerSecond = 1000;
+constexpr std::int64_t kBeatsPerSecond = 500;
 constexpr std::int32_t kCountMax = 100000;  // as fleet.actors
 
 const char* NameOf(Role role) {

@@ -5,6 +5,8 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <map>
+#include <tuple>
 #include <utility>
 
 #include "apps/coordinator.h"
@@ -63,8 +65,9 @@ struct Session {
   template <class Source>  // has a View()
   void Look(Time now, const Source& source) {
     if (now < next_look) return;
-    next_look = now + Milliseconds(250);
     view = source.View();
+    // Of a large fleet less often: its view has the metrics of all.
+    next_look = now + Milliseconds(std::clamp<std::int64_t>(2 * std::ssize(view.members), 250, 2000));
     rates = meter.Update(now, view);
     recorder->Record(now, view, rates);
     progress->Show(now, view, rates);
@@ -429,15 +432,16 @@ void ProcessFleet::HandleSignals(Time now) {
 // A role whose node is silent for too long hangs: it is killed, and restarted as any that failed.
 // So is a process that has not even joined.
 void ProcessFleet::WatchMembers(Time now) {
-  next_watch_ = now + Milliseconds(250);
   const double limit = session_->folder.config.fleet.hung_after_s;
-  const std::vector<MemberView> members = coordinator_->members();
+  std::map<std::tuple<Role, std::int32_t, std::int64_t>, double> silent;
+  for (const MemberView& m : coordinator_->members()) {
+    silent[{m.role, m.index, m.process}] = m.silent_s;
+  }
+  next_watch_ = now + Milliseconds(std::clamp<std::int64_t>(2 * std::ssize(silent), 250, 2000));
   for (const Supervisor::Running& running : supervisor_->running()) {
-    double silent_s = ToSeconds(now - running.since);
-    for (const MemberView& m : members) {
-      const bool same = m.role == running.role.role && m.index == running.role.index;
-      if (same && m.process == running.process) silent_s = m.silent_s;
-    }
+    const auto member = silent.find({running.role.role, running.role.index, running.process});
+    const double silent_s =
+        member == silent.end() ? ToSeconds(now - running.since) : member->second;
     if (silent_s < limit) continue;
     supervisor_->Kill(
         running.role, running.process,
