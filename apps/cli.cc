@@ -41,8 +41,16 @@ struct TrainArguments {
   std::string config;
   std::vector<std::string> overrides;
   bool insecure = false;
+  std::string engine;  // empty: as fleet.engine has it
   TrainOptions options;
 };
+
+// `--engine` is an override like others, and is checked with them.
+std::vector<std::string> OverridesOf(const TrainArguments& a) {
+  std::vector<std::string> overrides = a.overrides;
+  if (!a.engine.empty()) overrides.push_back("fleet.engine=" + a.engine);
+  return overrides;
+}
 
 // What the command line adds to a config.
 void Complete(const TrainArguments& a, Config* config) {
@@ -53,7 +61,7 @@ void Complete(const TrainArguments& a, Config* config) {
 }
 
 int RunTrain(const TrainArguments& a) {
-  Result<Config> config = LoadConfigFile(a.config, a.overrides);
+  Result<Config> config = LoadConfigFile(a.config, OverridesOf(a));
   if (!config.ok()) {
     fmt::print(stderr, "{}\n", config.status().message());
     return kExitUsage;
@@ -63,7 +71,7 @@ int RunTrain(const TrainArguments& a) {
 }
 
 int RunResume(TrainArguments a) {
-  Result<Config> config = ReadRunConfig(a.config, a.overrides);
+  Result<Config> config = ReadRunConfig(a.config, OverridesOf(a));
   if (!config.ok()) return Complain(config.status());
   Complete(a, &*config);
   a.options.resume = true;
@@ -210,6 +218,8 @@ std::string ConfigHelp() {
 void AddTrainFlags(CLI::App* command, TrainArguments* a) {
   command->add_option("overrides", a->overrides, "key=value, as in the config (troop config)");
   command->add_flag("--plain", a->options.plain, "plain lines, no live block");
+  command->add_option("--engine", a->engine,
+                      "what starts the processes: local, slurm, mpi, kubernetes (fleet.engine)");
 }
 
 // All subcommands; each sets `chosen` to what runs it.

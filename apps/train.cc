@@ -402,6 +402,10 @@ int ExitCodeFor(const Status& status) {
 
 int Train(const Config& asked, const TrainOptions& options) {
   Config config = asked;
+  if (config.fleet.engine != "local") {
+    fmt::print(stderr, "troop: fleet.engine = \"{}\" is not here yet\n", config.fleet.engine);
+    return kExitUsage;
+  }
   Status able = ResolveSupervised(&config);
   if (able.ok()) able = CheckMachine(config);
   if (!able.ok()) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <regex>
 #include <utility>
 
 #include "core/config_schema.h"
@@ -258,6 +259,45 @@ void CheckListen(const Config& c, Conflicts* out) {
   }
 }
 
+bool IsTimeLimit(const std::string& text) {
+  // [days-]hours[:minutes[:seconds]], or minutes[:seconds], or hours:minutes:seconds (sbatch(1)).
+  static const std::regex form(
+      "[0-9]{1,6}(:[0-9]{1,2}){0,2}|[0-9]{1,4}-[0-9]{1,2}(:[0-9]{2}){0,2}");
+  return std::regex_match(text, form);
+}
+
+void CheckSlurm(const Config& c, Conflicts* out) {
+  const auto& s = c.slurm;
+  for (const auto& [key, value] : {std::pair("slurm.partition", &s.partition),
+                                   {"slurm.account", &s.account},
+                                   {"slurm.memory", &s.memory}}) {
+    const bool word = std::ranges::all_of(*value, [](unsigned char x) {
+      return std::isalnum(x) || x == '_' || x == '-' || x == '.' || x == ',';
+    });
+    out->If(!word, {key}, "{} is no word that sbatch takes; use letters, digits, '-', '_' and '.'",
+            TomlString(*value));
+  }
+  out->If(!s.time_limit.empty() && !IsTimeLimit(s.time_limit), {"slurm.time_limit"},
+          "{} is no time limit; use minutes, HH:MM:SS or D-HH:MM:SS", TomlString(s.time_limit));
+  for (const std::string& option : s.options) {
+    out->If(!option.starts_with("-") || option.find('\n') != std::string::npos, {"slurm.options"},
+            "{} is no option of sbatch; begin it with \"--\", one a string", TomlString(option));
+  }
+  for (const auto& [key, node] :
+       {std::pair("slurm.learner_node", s.learner_node), {"slurm.replay_node", s.replay_node}}) {
+    out->If(node >= s.nodes, {key, "slurm.nodes"},
+            "{} is no node of slurm.nodes = {}; they begin at 0", node, s.nodes);
+  }
+}
+
+void CheckEngine(const Config& c, Conflicts* out) {
+  const std::string engine = TomlString(c.fleet.engine);
+  out->If(c.fleet.engine != "local" && c.fleet.mode == "serial", {"fleet.engine", "fleet.mode"},
+          "{} starts processes; leave it out, or fleet.mode = \"processes\"", engine);
+  out->If(c.fleet.engine == "slurm" && !c.fleet.listen.empty(), {"fleet.listen", "fleet.engine"},
+          "the job finds an address of its first node by itself; leave it out");
+}
+
 void CheckRun(const Config& c, Conflicts* out) {
   out->If(!IsSupervised(c) && c.actor.warmup_steps > c.learner.total_steps,
           {"actor.warmup_steps", "learner.total_steps"},
@@ -314,8 +354,7 @@ void CheckSupervised(const Config& c, Conflicts* out) {
           "\"lstm\" can't be cut into parts; set 1, or take another family");
   out->If(lstm && !c.model.pretrained.empty(), {"model.pretrained", "model.family"},
           "there is no such file of an \"lstm\"; leave it out");
-  out->If(c.model.family == "bert" && c.model.embedding != 0 &&
-              c.model.embedding != c.model.hidden,
+  out->If(c.model.family == "bert" && c.model.embedding != 0 && c.model.embedding != c.model.hidden,
           {"model.embedding", "model.family"},
           "only \"albert\" has another one than model.hidden = {}; set 0", c.model.hidden);
   out->If(c.mesh.dp > 0 && c.fleet.learners > 1 && c.mesh.dp * c.mesh.tp != c.fleet.learners,
@@ -367,6 +406,8 @@ std::vector<ConfigConflict> FindConflicts(const Config& config) {
   CheckSync(config, &conflicts);
   CheckDpg(config, &conflicts);
   CheckListen(config, &conflicts);
+  CheckEngine(config, &conflicts);
+  CheckSlurm(config, &conflicts);
   CheckRun(config, &conflicts);
   return conflicts.Take();
 }

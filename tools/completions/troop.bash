@@ -63,12 +63,12 @@ _troop() {
     *env-new) flags='--language --help' ;;
     *env-check) flags='--plugin --quick --help' ;;
     '') flags="$commands --help --version" ;;
-    train) flags='--dry-run --overwrite --plain --insecure --help' ;;
+    train) flags='--dry-run --engine --overwrite --plain --insecure --help' ;;
     join) flags='--count --key --role --logs --help' ;;
     keygen) flags='--role --name --rotate --help' ;;
     sweep) flags='--seeds --first-seed --jobs --dry-run --overwrite --help' ;;
     plot) flags='--png --title --x --help' ;;
-    resume) flags='--plain --insecure --help' ;;
+    resume) flags='--engine --plain --insecure --help' ;;
     scale) flags='--help' ;;
     status) flags='--json --help' ;;
     eval) flags='--episodes --epsilon --seed --json --help' ;;
