@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "apps/endpoints.h"
+#include "apps/health.h"
 #include "apps/host.h"
 #include "apps/live_run.h"
 #include "apps/supervisor.h"
@@ -22,8 +23,6 @@ namespace troop {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr Duration kPatience = Seconds(5);
 
 Result<std::string> LogFolder(const JoinOptions& options) {
   std::error_code error;
@@ -45,16 +44,20 @@ Result<JoinReply> AskToJoin(const JoinOptions& options, std::shared_ptr<const Ke
       .role = Role::kActor, .count = options.count, .version = kTroopVersion, .host = host};
   TROOP_ASSIGN_OR_RETURN(
       const Message answer,
-      Ask(options.coordinator, {.type = MessageType::kJoin, .body = EncodeBody(request)}, kPatience,
-          std::move(keys)));
+      AskPatiently(options.coordinator,
+                   {.type = MessageType::kJoin, .body = EncodeBody(request)},
+                   Seconds(options.wait_s), std::move(keys)));
   return DecodeBody<JoinReply>(answer.body);
 }
 
 // Keeps the actors alive while the run wants them.
 class Crew {
  public:
-  Crew(const Config& config, const JoinOptions& options, const std::string& logs, Network* network)
-      : drain_(Seconds(config.fleet.drain_s)),
+  Crew(const Config& config, const JoinOptions& options, const std::string& logs, Network* network,
+       HealthFile health)
+      : health_(std::move(health)),
+        wanted_(options.count),
+        drain_(Seconds(config.fleet.drain_s)),
         network_(network),
         signals_(network, false),
         supervisor_({.executable = "/proc/self/exe",
@@ -62,7 +65,8 @@ class Crew {
                      .log_folder = logs,
                      .config = WithoutKeys(config),
                      .key_file = options.key,
-                     .index_is_given = false},
+                     .index_is_given = false,
+                     .stay = options.stay},
                     Seats(options.count)) {}
 
   // Ok: the run is over, or we were told to leave.
@@ -77,6 +81,7 @@ class Crew {
         if (exit.orderly && !end) end = now + drain_;
       }
       if (!supervisor_.status().ok() && !end) end = now + drain_;
+      health_.Note(now, wanted_, supervisor_);
       if (signals_.count() > 0 && !left_) {
         left_ = true;
         end = now + drain_;
@@ -101,6 +106,8 @@ class Crew {
     return config;
   }
 
+  HealthFile health_;
+  const std::int64_t wanted_;
   const Duration drain_;
   Network* const network_;
   const SignalWatch signals_;
@@ -116,6 +123,7 @@ Status JoinRun(const JoinOptions& options) {
   if (!options.key.empty()) {
     TROOP_ASSIGN_OR_RETURN(keys, KeysFromFile(options.key, Role::kActor));
   }
+  TROOP_ASSIGN_OR_RETURN(HealthFile health, HealthFile::Make(options.health));
   TROOP_ASSIGN_OR_RETURN(const JoinReply reply, AskToJoin(options, keys));
   TROOP_ASSIGN_OR_RETURN(const Config config,
                          ParseConfig(reply.config_toml, "the coordinator's config", {}));
@@ -129,7 +137,7 @@ Status JoinRun(const JoinOptions& options) {
   TROOP_ASSIGN_OR_RETURN(const auto network, MakeZmqNetwork());
   JoinOptions absolute = options;
   if (!options.key.empty()) absolute.key = fs::absolute(options.key).string();
-  Crew crew(config, absolute, logs, network.get());
+  Crew crew(config, absolute, logs, network.get(), std::move(health));
   TROOP_RETURN_IF_ERROR(crew.Run());
   if (crew.left()) {
     fmt::print("left {}\n", config.name);

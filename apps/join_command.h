@@ -11,6 +11,9 @@ struct JoinOptions {
   std::int32_t count = 1;
   std::string key;   // file; empty: none
   std::string logs;  // folder; empty: a new one among the system's temporary ones
+  double wait_s = 60;  // for a coordinator that has no address yet, or does not answer
+  bool stay = false;   // also while the run is stopped, until it goes on and is done
+  std::string health;  // a file for `troop health`; empty: none
 };
 // `troop join`: so many actors of this machine for a run elsewhere. Its config and addresses come
 // from the coordinator, which also deals indices and the ladder. Ends when the run does (0), on

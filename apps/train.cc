@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "apps/coordinator.h"
 #include "apps/endpoints.h"
 #include "apps/host.h"
+#include "apps/kubernetes.h"
 #include "apps/learning_report.h"
 #include "apps/machine.h"
 #include "apps/problem.h"
@@ -218,6 +220,16 @@ int TrainSerial(Session* session, const TrainOptions& options) {
   return Conclude(session, run.View(), clock.Now(), run.result(), signals.count() > 0);
 }
 
+// Those that this launcher starts.
+std::vector<FleetRole> RolesHere(const Config& config, std::int32_t parameter_servers) {
+  std::vector<FleetRole> roles = RolesOf(config, parameter_servers);
+  const auto& elsewhere = config.fleet.elsewhere;
+  std::erase_if(roles, [&](const FleetRole& r) {
+    return std::ranges::find(elsewhere, RoleName(r.role)) != elsewhere.end();
+  });
+  return roles;
+}
+
 // The fleet as processes of this machine.
 class ProcessFleet {
  public:
@@ -248,7 +260,7 @@ class ProcessFleet {
 
 Status ProcessFleet::Start(const TrainOptions& options) {
   const Config& config = session_->folder.config;
-  for (const FleetRole& role : RolesOf(config)) {  // before anybody starts
+  for (const FleetRole& role : RolesHere(config, 1)) {  // before anybody starts
     TROOP_RETURN_IF_ERROR(KeysFor(config, role.role).status());
   }
   TROOP_ASSIGN_OR_RETURN(const auto keys, KeysFor(config, Role::kCoordinator));
@@ -291,7 +303,7 @@ Status ProcessFleet::Start(const TrainOptions& options) {
                           .coordinator = listener_->endpoint(),
                           .log_folder = session_->folder.path + "/logs",
                           .config = config},
-      RolesOf(config, coordinator_->parameter_servers()));
+      RolesHere(config, coordinator_->parameter_servers()));
   return Status::Ok();
 }
 
@@ -402,6 +414,7 @@ int ExitCodeFor(const Status& status) {
 
 int Train(const Config& asked, const TrainOptions& options) {
   Config config = asked;
+  if (config.fleet.engine == "kubernetes") return WriteForKubernetes(config, options);
   if (config.fleet.engine != "local") {
     fmt::print(stderr, "troop: fleet.engine = \"{}\" is not here yet\n", config.fleet.engine);
     return kExitUsage;

@@ -111,6 +111,7 @@ struct Config {
     std::string listen;                // tcp://host:port of the coordinator; empty: this machine
     std::string listen_replay;         // empty: the host of listen, and free ports
     std::string listen_paramserver;    // the same
+    std::vector<std::string> elsewhere;  // roles that this launcher does not start: they join
     bool operator==(const FleetKeys&) const = default;
   } fleet;
 
@@ -138,6 +139,26 @@ struct Config {
     std::vector<std::string> setup;    // lines of shell before the run, "module load ..."
     bool operator==(const SlurmKeys&) const = default;
   } slurm;
+
+  struct KubernetesKeys {
+    std::string image = "troop:latest";
+    std::string name_space = "default";
+    std::string claim;                 // a volume that is there; empty: one is asked for
+    std::string storage = "10Gi";      // of a claim of its own
+    std::string storage_class;         // the same; empty: the cluster's default
+    std::string data_claim;            // a volume with data; empty: none
+    std::int64_t port = 7701;          // of the coordinator
+    std::int64_t actors_per_pod = 1;
+    double coordinator_cpu = 1, replay_cpu = 1, paramserver_cpu = 1;  // cores
+    double learner_cpu = 2, actor_cpu = 1, evaluator_cpu = 1;
+    std::string coordinator_memory = "2Gi", replay_memory = "4Gi", paramserver_memory = "2Gi";
+    std::string learner_memory = "4Gi", actor_memory = "1Gi", evaluator_memory = "1Gi";
+    std::int64_t learner_gpus = 0;
+    std::string shared_memory = "256Mi";  // of each pod's /dev/shm
+    double grace_s = 120;              // from SIGTERM to SIGKILL: a checkpoint has to fit
+    bool jobset = false;               // a JobSet in place of Jobs and a Service
+    bool operator==(const KubernetesKeys&) const = default;
+  } kubernetes;
 
   struct ActorKeys {
     std::int64_t envs = 8;             // environments per actor

@@ -298,6 +298,49 @@ void CheckEngine(const Config& c, Conflicts* out) {
           "the job finds an address of its first node by itself; leave it out");
 }
 
+// A label of DNS (RFC 1123), as Kubernetes wants names of what others look up.
+bool IsLabel(const std::string& text, std::size_t size_max) {
+  static const std::regex form("[a-z0-9]([-a-z0-9]*[a-z0-9])?");
+  return text.size() <= size_max && std::regex_match(text, form);
+}
+
+void CheckKubernetes(const Config& c, Conflicts* out) {
+  const auto& k = c.kubernetes;
+  static const std::regex quantity("[1-9][0-9]{0,11}(Ki|Mi|Gi|Ti)");
+  for (const auto& [key, value] : {std::pair("kubernetes.storage", &k.storage),
+                                   {"kubernetes.shared_memory", &k.shared_memory},
+                                   {"kubernetes.coordinator_memory", &k.coordinator_memory},
+                                   {"kubernetes.replay_memory", &k.replay_memory},
+                                   {"kubernetes.paramserver_memory", &k.paramserver_memory},
+                                   {"kubernetes.learner_memory", &k.learner_memory},
+                                   {"kubernetes.actor_memory", &k.actor_memory},
+                                   {"kubernetes.evaluator_memory", &k.evaluator_memory}}) {
+    out->If(!std::regex_match(*value, quantity), {key},
+            "{} is no quantity; use a whole number with Ki, Mi, Gi or Ti, such as \"4Gi\"",
+            TomlString(*value));
+  }
+  out->If(!IsLabel(k.name_space, 63), {"kubernetes.namespace"},
+          "{} is no name for a namespace; use small letters, digits and '-'",
+          TomlString(k.name_space));
+  static const std::regex name("[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?");
+  for (const auto& [key, value] : {std::pair("kubernetes.claim", &k.claim),
+                                   {"kubernetes.data_claim", &k.data_claim},
+                                   {"kubernetes.storage_class", &k.storage_class}}) {
+    out->If(!value->empty() && !std::regex_match(*value, name), {key},
+            "{} is no name of Kubernetes; use small letters, digits, '-' and '.'",
+            TomlString(*value));
+  }
+  static const std::regex image("[A-Za-z0-9][-._/:@A-Za-z0-9]{0,511}");
+  out->If(!std::regex_match(k.image, image), {"kubernetes.image"},
+          "{} is no name of an image; use [REGISTRY/]NAME[:TAG]", TomlString(k.image));
+  if (c.fleet.engine != "kubernetes") return;
+  out->If(!c.fleet.listen.empty(), {"fleet.listen", "fleet.engine"},
+          "the coordinator listens at its pod's own address; leave it out");
+  out->If(c.fleet.actors % k.actors_per_pod != 0, {"kubernetes.actors_per_pod", "fleet.actors"},
+          "{} does not divide fleet.actors = {}: pods are all alike", k.actors_per_pod,
+          c.fleet.actors);
+}
+
 void CheckRun(const Config& c, Conflicts* out) {
   out->If(!IsSupervised(c) && c.actor.warmup_steps > c.learner.total_steps,
           {"actor.warmup_steps", "learner.total_steps"},
@@ -408,6 +451,7 @@ std::vector<ConfigConflict> FindConflicts(const Config& config) {
   CheckListen(config, &conflicts);
   CheckEngine(config, &conflicts);
   CheckSlurm(config, &conflicts);
+  CheckKubernetes(config, &conflicts);
   CheckRun(config, &conflicts);
   return conflicts.Take();
 }

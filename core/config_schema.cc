@@ -144,6 +144,9 @@ void VisitFleet(Config::FleetKeys& c, ConfigVisitor& v) {
            "fleet.listen, and any free ports."},
           c.listen_replay);
   v.Visit({"fleet.listen_paramserver", "The same of parameter servers."}, c.listen_paramserver);
+  v.Visit({"fleet.elsewhere",
+           "Roles that this launcher does not start, such as [\"actor\"]: they come with `troop join`."},
+          c.elsewhere);
 }
 
 void VisitSecurity(Config::SecurityKeys& c, ConfigVisitor& v) {

@@ -47,6 +47,9 @@ void VisitSlurm(Config::SlurmKeys& c, ConfigVisitor& v) {
 
 }  // namespace
 
-void VisitCluster(Config& config, ConfigVisitor& visitor) { VisitSlurm(config.slurm, visitor); }
+void VisitCluster(Config& config, ConfigVisitor& visitor) {
+  VisitSlurm(config.slurm, visitor);
+  VisitKubernetes(config.kubernetes, visitor);
+}
 
 }  // namespace troop
