@@ -435,6 +435,24 @@ class ManifestsTest(unittest.TestCase):
             for version in VERSIONS:
                 kubernetes_validate.validate(made.jobs[group], version, strict=True)
 
+    def test_the_image_is_what_the_manifests_and_the_build_expect(self):
+        source = CONFIGS.parent
+        text = (source / "Containerfile").read_text().replace("\\\n", " ")
+        stages = re.split(r"^FROM ", text, flags=re.M)[1:]
+        self.assertEqual([stage.split()[0] for stage in stages],
+                         2 * ["docker.io/library/debian:12-slim"])
+        listed = re.search(r"build_packages=\(([^)]*)\)", (source / "tools/common.sh").read_text())
+        self.assertLessEqual(set(listed[1].split()), set(stages[0].split()))
+        user = self.runs["actors"].template("actor")["spec"]["securityContext"]
+        (said,) = re.findall(r"^USER (.*)$", stages[1], re.M)
+        self.assertEqual(said, f"{user['runAsUser']}:{user['runAsGroup']}")
+        self.assertIn(f"useradd --uid {user['runAsUser']} ", stages[1])
+        (entry,) = re.findall(r"^ENTRYPOINT (.*)$", stages[1], re.M)
+        self.assertEqual(json.loads(entry)[-1], "troop")
+        for stage in stages:
+            self.assertIn("--no-install-recommends", stage)
+            self.assertIn("rm -rf /var/lib/apt/lists/*", stage)
+
 
 if __name__ == "__main__":
     unittest.main()
