@@ -244,13 +244,15 @@ int TrainSerial(Session* session, const TrainOptions& options) {
   return Conclude(session, run.View(), clock.Now(), run.result(), signals.count() > 0);
 }
 
-// Those that this launcher starts.
+// Whether this launcher starts it.
+bool IsHere(const Config& config, Role role) {
+  const auto& elsewhere = config.fleet.elsewhere;
+  return std::ranges::find(elsewhere, RoleName(role)) == elsewhere.end();
+}
+
 std::vector<FleetRole> RolesHere(const Config& config, std::int32_t parameter_servers) {
   std::vector<FleetRole> roles = RolesOf(config, parameter_servers);
-  const auto& elsewhere = config.fleet.elsewhere;
-  std::erase_if(roles, [&](const FleetRole& r) {
-    return std::ranges::find(elsewhere, RoleName(r.role)) != elsewhere.end();
-  });
+  std::erase_if(roles, [&](const FleetRole& r) { return !IsHere(config, r.role); });
   return roles;
 }
 
@@ -361,11 +363,15 @@ int ProcessFleet::Run() {
 void ProcessFleet::Turn(Time now) {
   HandleSignals(now);
   for (; servers_ < coordinator_->parameter_servers(); ++servers_) {
-    supervisor_->Add({Role::kParamServer, servers_});
+    if (IsHere(session_->folder.config, Role::kParamServer)) {
+      supervisor_->Add({Role::kParamServer, servers_});
+    }
   }
   if (seats_ != coordinator_->seats().revision()) {
     seats_ = coordinator_->seats().revision();
-    for (const auto& [role, index] : coordinator_->seats().All()) supervisor_->Add({role, index});
+    for (const auto& [role, index] : coordinator_->seats().All()) {
+      if (IsHere(session_->folder.config, role)) supervisor_->Add({role, index});
+    }
   }
   for (const Supervisor::Exit& exit :
        supervisor_->Tick(now, [this](FleetRole role) { return Needs(role); })) {
