@@ -66,6 +66,7 @@ void Supervisor::Start(Child* child, Time now) {
   if (!options_.index_is_given) {
     words.insert(words.end(), {"--any-index", "--reach", options_.reach});
   }
+  if (options_.stay) words.push_back("--stay");
   const auto& security = options_.config.security;
   const std::string key = options_.key_file.empty() && !security.keys.empty()
                               ? KeyFileOf(security.keys, child->role.role)

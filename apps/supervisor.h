@@ -35,6 +35,7 @@ class Supervisor {
     std::string key_file;        // of all roles; empty: each has its own in security.keys, if set
     bool index_is_given = true;  // else the coordinator gives it; ours only tells logs apart
     std::string reach;           // then: this machine's address for others
+    bool stay = false;           // a run that is stopped will go on: who is sent away comes again
   };
   struct Exit {
     FleetRole role;

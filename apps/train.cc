@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -13,6 +14,7 @@
 #include "apps/elsewhere.h"
 #include "apps/endpoints.h"
 #include "apps/host.h"
+#include "apps/kubernetes.h"
 #include "apps/learning_report.h"
 #include "apps/machine.h"
 #include "apps/problem.h"
@@ -45,7 +47,8 @@ Status CheckRoom(const Config& config) {
   const double mib = double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGESIZE)) / (1 << 20);
   if (actors <= most && double(actors) * kProcessMiB <= 0.75 * mib) return Status::Ok();
   return InvalidArgument(
-      "{} actors are too many for this machine, which takes at most {} ({} a core, {:g} MiB each in "
+      "{} actors are too many for this machine, which takes at most {} ({} a core, {:g} MiB each "
+      "in "
       "three quarters of its memory); let others join from elsewhere: troop join",
       actors, std::min(most, std::int64_t(0.75 * mib / kProcessMiB)), kActorsOfACore, kProcessMiB);
 }
@@ -67,7 +70,8 @@ struct Session {
     if (now < next_look) return;
     view = source.View();
     // Of a large fleet less often: its view has the metrics of all.
-    next_look = now + Milliseconds(std::clamp<std::int64_t>(2 * std::ssize(view.members), 250, 2000));
+    next_look =
+        now + Milliseconds(std::clamp<std::int64_t>(2 * std::ssize(view.members), 250, 2000));
     rates = meter.Update(now, view);
     recorder->Record(now, view, rates);
     progress->Show(now, view, rates);
@@ -270,9 +274,9 @@ class ProcessFleet {
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<SignalWatch> signals_;
   std::unique_ptr<Supervisor> supervisor_;
-  std::optional<Time> kill_at_;  // when patience with a drain ends
-  std::int32_t servers_ = 0;     // parameter servers that the supervisor knows
-  std::uint64_t seats_ = 1;      // FleetSeats::revision whose roles it knows
+  std::optional<Time> kill_at_;      // when patience with a drain ends
+  std::int32_t servers_ = 0;         // parameter servers that the supervisor knows
+  std::uint64_t seats_ = 1;          // FleetSeats::revision whose roles it knows
   std::optional<Time> empty_since_;  // a seat of fleet.elsewhere
   std::string awaited_;              // as it was told
   Time next_watch_{};
@@ -470,6 +474,11 @@ int ExitCodeFor(const Status& status) {
 
 int Train(const Config& asked, const TrainOptions& options) {
   Config config = asked;
+  if (config.fleet.engine == "kubernetes") return WriteForKubernetes(config, options);
+  if (config.fleet.engine != "local") {
+    fmt::print(stderr, "troop: fleet.engine = \"{}\" is not here yet\n", config.fleet.engine);
+    return kExitUsage;
+  }
   Status able = ResolveSupervised(&config);
   if (able.ok()) able = CheckMachine(config);
   if (!able.ok()) {

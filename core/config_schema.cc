@@ -106,6 +106,11 @@ void VisitFleet(Config::FleetKeys& c, ConfigVisitor& v) {
                   "same bytes).",
            .choices = {"processes", "serial"}},
           c.mode);
+  v.Visit({.name = "fleet.engine",
+           .doc = "What starts the processes (`troop train --engine`): this machine's launcher, a "
+                  "job of Slurm, mpirun, or manifests for Kubernetes.",
+           .choices = {"local", "slurm", "mpi", "kubernetes"}},
+          c.engine);
   v.Visit({.name = "fleet.transport",
            .doc = "How the processes of this machine talk: sockets in a private folder, or TCP.",
            .choices = {"ipc", "tcp"}}, c.transport);
@@ -489,6 +494,7 @@ void VisitConfig(Config& config, ConfigVisitor& visitor) {
   VisitNetwork(config.network, visitor);
   VisitFleet(config.fleet, visitor);
   VisitSecurity(config.security, visitor);
+  VisitCluster(config, visitor);
   VisitActor(config.actor, visitor);
   VisitReplay(config.replay, visitor);
   VisitLearner(config.learner, visitor);
