@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "apps/coordinator.h"
+#include "apps/elsewhere.h"
 #include "core/config_schema.h"
 #include "core/log.h"
 #include "net/codec.h"
@@ -14,7 +15,7 @@ namespace {
 constexpr Duration kComeMax = Seconds(50);
 constexpr Duration kLookEvery = Milliseconds(50);
 // Actors of a large fleet beat so that there are at most so many beats a second of all together.
-constexpr std::int64_t kBeatsPerSecond = 1000;
+constexpr std::int64_t kBeatsPerSecond = 500;
 constexpr std::int32_t kCountMax = 100000;  // as fleet.actors
 
 const char* NameOf(Role role) {
@@ -26,7 +27,7 @@ const char* NameOf(Role role) {
 Config Coordinator::LiveConfig() const {
   Config config = options_.config;
   if (IsSupervised(config)) return config;
-  config.fleet.actors = std::ssize(seats_.actors());
+  if (!IsElsewhere(config, Role::kActor)) config.fleet.actors = std::ssize(seats_.actors());
   config.fleet.learners = seats_.learners();
   config.replay.shards = seats_.replay_taking();
   return config;
@@ -54,6 +55,10 @@ Result<Config> Coordinator::CheckFleetScale(Role role, const ScaleRequest& reque
   if (IsSupervised(c)) {
     return InvalidArgument("{}={}: a run of reviews stays as it is (mesh.dp, mesh.tp)",
                            request.role, request.count);
+  }
+  if (role == Role::kActor && IsElsewhere(c, role)) {
+    return InvalidArgument(
+        "actors={}: this run's actors join from elsewhere: start or end them there", request.count);
   }
   if (role == Role::kReplay && c.replay.persist) {
     return InvalidArgument(
@@ -202,7 +207,8 @@ void Coordinator::EndFleetScale(const Status& outcome) {
 void Coordinator::TellFleet(const Member& member, BeatReply* body) const {
   body->fleet = seats_.counts();
   const MemberView& view = member.view;
-  if (!member.joined && !seats_.Has(view.role, view.index)) body->stop = true;
+  const bool guest = member.joined && view.role == Role::kActor;  // has a seat of its own
+  if (!guest && !seats_.Has(view.role, view.index)) body->stop = true;
   if (view.role != Role::kActor) return;
   const std::vector<std::int32_t>& own = seats_.actors();
   const auto rank = [&](const std::vector<std::int32_t>& all) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "apps/elsewhere.h"
 #include "core/check.h"
 
 namespace troop {
@@ -20,7 +21,8 @@ FleetSeats::FleetSeats(const Config& config) {
              .learners = std::int32_t(config.fleet.learners),
              .replay = plays ? std::int32_t(config.replay.shards) : 0};
   replay_ = counts_.replay;
-  actors_.resize(plays ? std::size_t(config.fleet.actors) : 0);
+  const bool here = plays && !IsElsewhere(config, Role::kActor);
+  actors_.resize(here ? std::size_t(config.fleet.actors) : 0);
   std::iota(actors_.begin(), actors_.end(), 0);
 }
 

@@ -19,6 +19,10 @@ constexpr int kStartsMax = 100;
 
 }  // namespace
 
+double ActorsDeadAfter(const Config& config, std::int64_t actors) {
+  return config.fleet.dead_after_s * std::clamp(double(actors) / 250, 1.0, 4.0);
+}
+
 Supervisor::Supervisor(Options options, std::vector<FleetRole> roles)
     : options_(std::move(options)) {
   for (const FleetRole& role : roles) children_.push_back({.role = role});
@@ -43,6 +47,13 @@ std::string Supervisor::LogFile(FleetRole role) const {
 }
 
 void Supervisor::Start(Child* child, Time now) {
+  const auto actors =
+      std::ranges::count_if(children_, [](const Child& c) { return c.role.role == Role::kActor; });
+  const double dead_after =
+      child->role.role == Role::kActor
+          ? ActorsDeadAfter(options_.config,
+                            std::max<std::int64_t>(actors, options_.config.fleet.actors))
+          : options_.config.fleet.dead_after_s;
   std::vector<std::string> words{"troop",
                                  "role",
                                  std::string(RoleName(child->role.role)),
@@ -51,8 +62,10 @@ void Supervisor::Start(Child* child, Time now) {
                                  "--coordinator",
                                  options_.coordinator,
                                  "--dead-after",
-                                 fmt::format("{}", options_.config.fleet.dead_after_s)};
-  if (!options_.index_is_given) words.push_back("--any-index");
+                                 fmt::format("{}", dead_after)};
+  if (!options_.index_is_given) {
+    words.insert(words.end(), {"--any-index", "--reach", options_.reach});
+  }
   if (options_.stay) words.push_back("--stay");
   const auto& security = options_.config.security;
   const std::string key = options_.key_file.empty() && !security.keys.empty()

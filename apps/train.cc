@@ -3,12 +3,14 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <map>
+#include <tuple>
 #include <utility>
 
 #include "apps/coordinator.h"
+#include "apps/elsewhere.h"
 #include "apps/endpoints.h"
 #include "apps/host.h"
 #include "apps/kubernetes.h"
@@ -64,8 +66,9 @@ struct Session {
   template <class Source>  // has a View()
   void Look(Time now, const Source& source) {
     if (now < next_look) return;
-    next_look = now + Milliseconds(250);
     view = source.View();
+    // Of a large fleet less often: its view has the metrics of all.
+    next_look = now + Milliseconds(std::clamp<std::int64_t>(2 * std::ssize(view.members), 250, 2000));
     rates = meter.Update(now, view);
     recorder->Record(now, view, rates);
     progress->Show(now, view, rates);
@@ -244,18 +247,6 @@ int TrainSerial(Session* session, const TrainOptions& options) {
   return Conclude(session, run.View(), clock.Now(), run.result(), signals.count() > 0);
 }
 
-// Whether this launcher starts it.
-bool IsHere(const Config& config, Role role) {
-  const auto& elsewhere = config.fleet.elsewhere;
-  return std::ranges::find(elsewhere, RoleName(role)) == elsewhere.end();
-}
-
-std::vector<FleetRole> RolesHere(const Config& config, std::int32_t parameter_servers) {
-  std::vector<FleetRole> roles = RolesOf(config, parameter_servers);
-  std::erase_if(roles, [&](const FleetRole& r) { return !IsHere(config, r.role); });
-  return roles;
-}
-
 // The fleet as processes of this machine.
 class ProcessFleet {
  public:
@@ -267,6 +258,8 @@ class ProcessFleet {
   void Turn(Time now);
   void NoteExit(const Supervisor::Exit& exit, bool needed);
   void WatchMembers(Time now);
+  void WatchSeats(Time now);
+  void AddSeat(FleetRole role);
   void HandleSignals(Time now);
   bool Needs(FleetRole role) const;
 
@@ -281,13 +274,15 @@ class ProcessFleet {
   std::optional<Time> kill_at_;  // when patience with a drain ends
   std::int32_t servers_ = 0;     // parameter servers that the supervisor knows
   std::uint64_t seats_ = 1;      // FleetSeats::revision whose roles it knows
+  std::optional<Time> empty_since_;  // a seat of fleet.elsewhere
+  std::string awaited_;              // as it was told
   Time next_watch_{};
   Status outcome_;
 };
 
 Status ProcessFleet::Start(const TrainOptions& options) {
   const Config& config = session_->folder.config;
-  for (const FleetRole& role : RolesHere(config, 1)) {  // before anybody starts
+  for (const FleetRole& role : RolesOf(config)) {  // before anybody starts
     TROOP_RETURN_IF_ERROR(KeysFor(config, role.role).status());
   }
   TROOP_ASSIGN_OR_RETURN(const auto keys, KeysFor(config, Role::kCoordinator));
@@ -332,7 +327,7 @@ Status ProcessFleet::Start(const TrainOptions& options) {
                           .coordinator = listener_->endpoint(),
                           .log_folder = session_->folder.path + "/logs",
                           .config = config},
-      RolesHere(config, coordinator_->parameter_servers()));
+      RolesOf(config, coordinator_->parameter_servers()));
   return Status::Ok();
 }
 
@@ -363,15 +358,11 @@ int ProcessFleet::Run() {
 void ProcessFleet::Turn(Time now) {
   HandleSignals(now);
   for (; servers_ < coordinator_->parameter_servers(); ++servers_) {
-    if (IsHere(session_->folder.config, Role::kParamServer)) {
-      supervisor_->Add({Role::kParamServer, servers_});
-    }
+    AddSeat({Role::kParamServer, servers_});
   }
   if (seats_ != coordinator_->seats().revision()) {
     seats_ = coordinator_->seats().revision();
-    for (const auto& [role, index] : coordinator_->seats().All()) {
-      if (IsHere(session_->folder.config, role)) supervisor_->Add({role, index});
-    }
+    for (const auto& [role, index] : coordinator_->seats().All()) AddSeat({role, index});
   }
   for (const Supervisor::Exit& exit :
        supervisor_->Tick(now, [this](FleetRole role) { return Needs(role); })) {
@@ -382,8 +373,36 @@ void ProcessFleet::Turn(Time now) {
     coordinator_->Drain();
     kill_at_ = now + Seconds(session_->folder.config.fleet.drain_s);
   }
-  if (now >= next_watch_) WatchMembers(now);
+  if (now >= next_watch_) {
+    WatchMembers(now);
+    WatchSeats(now);
+  }
   session_->Look(now, *coordinator_);
+}
+
+void ProcessFleet::AddSeat(FleetRole role) {
+  if (!IsElsewhere(session_->folder.config, role.role)) supervisor_->Add(role);
+}
+
+// Nobody here can fill the seats of fleet.elsewhere: says so, and gives up in the end.
+void ProcessFleet::WatchSeats(Time now) {
+  const std::vector<std::string> empty = coordinator_->EmptySeats();
+  if (empty.empty() || !outcome_.ok()) return empty_since_.reset();
+  const std::string who = fmt::format("{}", fmt::join(empty, ", "));
+  const double limit = session_->folder.config.fleet.join_wait_s;
+  if (!empty_since_) empty_since_ = now;
+  if (who != awaited_) {
+    awaited_ = who;
+    const std::string text = fmt::format("waits for {} to join {}", who, listener_->endpoint());
+    session_->progress->Say(text);
+    LogInfo("{}", text);
+  }
+  if (now - *empty_since_ < Seconds(limit)) return;
+  outcome_ = DeadlineExceeded(
+      "{} did not come for {:g} s (fleet.join_wait_s); start them with: troop join {} --role ROLE",
+      who, limit, listener_->endpoint());
+  coordinator_->Drain();
+  kill_at_ = now + Seconds(session_->folder.config.fleet.drain_s);
 }
 
 // A learner that was let go and still fails has not written its last checkpoint.
@@ -414,15 +433,16 @@ void ProcessFleet::HandleSignals(Time now) {
 // A role whose node is silent for too long hangs: it is killed, and restarted as any that failed.
 // So is a process that has not even joined.
 void ProcessFleet::WatchMembers(Time now) {
-  next_watch_ = now + Milliseconds(250);
   const double limit = session_->folder.config.fleet.hung_after_s;
-  const std::vector<MemberView> members = coordinator_->members();
+  std::map<std::tuple<Role, std::int32_t, std::int64_t>, double> silent;
+  for (const MemberView& m : coordinator_->members()) {
+    silent[{m.role, m.index, m.process}] = m.silent_s;
+  }
+  next_watch_ = now + Milliseconds(std::clamp<std::int64_t>(2 * std::ssize(silent), 250, 2000));
   for (const Supervisor::Running& running : supervisor_->running()) {
-    double silent_s = ToSeconds(now - running.since);
-    for (const MemberView& m : members) {
-      const bool same = m.role == running.role.role && m.index == running.role.index;
-      if (same && m.process == running.process) silent_s = m.silent_s;
-    }
+    const auto member = silent.find({running.role.role, running.role.index, running.process});
+    const double silent_s =
+        member == silent.end() ? ToSeconds(now - running.since) : member->second;
     if (silent_s < limit) continue;
     supervisor_->Kill(
         running.role, running.process,

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "apps/host.h"
+#include "apps/supervisor.h"
 #include "core/metrics.h"
 #include "core/version.h"
 #include "net/access.h"
@@ -119,8 +120,10 @@ void Tell(int pipe, const News& news) {
 }
 
 // A process's clients, until SIGTERM.
-[[noreturn]] void Play(const std::string& coordinator, int first, int count, int pipe) {
-  auto network = MakeZmqNetwork();
+[[noreturn]] void Play(const std::string& coordinator, int first, int count, int pipe,
+                       double dead_after_s) {
+  auto network = MakeZmqNetwork(
+      {.dead_after = Seconds(dead_after_s), .heartbeat_every = Seconds(dead_after_s / 3)});
   TROOP_CHECK(network.ok(), "{}", network.status().ToString());
   const SignalWatch signals(network->get(), true);
   std::vector<std::unique_ptr<Client>> clients;
@@ -167,11 +170,12 @@ int Main(const std::string& coordinator, int clients) {
   counts.push_back(1);  // to be killed
   std::vector<Process> processes;
   int first = kFirstName;
+  const double dead_after_s = ActorsDeadAfter({}, clients);  // as a launcher tells its actors
   for (const int count : counts) {
     int ends[2];
     if (pipe(ends) != 0) return 1;
     const pid_t id = fork();
-    if (id == 0) Play(coordinator, first, count, ends[1]);
+    if (id == 0) Play(coordinator, first, count, ends[1], dead_after_s);
     if (id < 0) return 1;
     close(ends[1]);
     processes.push_back({id, ends[0]});

@@ -185,7 +185,7 @@ TEST_F(CoordinatorFleetTest, ManyActorsBeatLessOften) {
   const std::uint64_t actor = world_.Join(Role::kActor, 0);
   EXPECT_LE(Beat(Role::kActor, 0, actor).beat_every_ms, 250u);
   Scale("actors", 1000);
-  EXPECT_EQ(Beat(Role::kActor, 0, actor).beat_every_ms, 1000u);
+  EXPECT_EQ(Beat(Role::kActor, 0, actor).beat_every_ms, 2000u);
 }
 
 }  // namespace

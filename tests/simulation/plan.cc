@@ -83,6 +83,8 @@ Plan MakeLargePlan(std::int64_t actors, std::int64_t shards, std::int64_t learne
   Plan plan = MakePlan(1, 0);
   plan.faults.clear();
   Config& c = plan.config;
+  c.fleet.mode = "processes";  // serial mode takes fewer
+  c.replay.decode_threads = 0;
   c.fleet.actors = actors;
   c.fleet.learners = learners;
   c.fleet.hung_after_s = 30;
@@ -92,13 +94,13 @@ Plan MakeLargePlan(std::int64_t actors, std::int64_t shards, std::int64_t learne
   c.replay.shards = shards;
   c.replay.persist = false;
   c.replay.ack = "memory";
-  c.replay.min_items = 4 * shards;
+  c.replay.min_items = 100 * shards;
   c.learner.total_steps = steps * double(actors);
   c.replay.capacity_items = 2 * std::int64_t(c.learner.total_steps);
-  // A batch of all learners together is an update.
-  c.learner.batch_size = 8;
+  // Few updates, which 64 ranks that only poll take long for.
+  c.learner.batch_size = 256;
   c.learner.prefetch = 2;
-  c.replay.samples_per_insert = 2;
+  c.replay.samples_per_insert = 1;
   c.checkpoint.every_s = 600;
   // Each has a call to the coordinator, a few to the replay and one to the weights under way.
   plan.waiting_max = std::size_t(actors) * 6 + std::size_t(learners * shards) * 4 + 4096;

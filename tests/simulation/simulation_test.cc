@@ -107,7 +107,7 @@ void LiveLarge(std::int64_t actors, std::int64_t shards, std::int64_t learners, 
 
 TEST(LargeFleetTest, HundredsKeepTheirPromisesAndHaveFairShares) { LiveLarge(300, 10, 4, 64); }
 TEST(LargeFleetTest, SlowTenThousandActorsKeepTheirPromisesAndHaveFairShares) {
-  LiveLarge(10000, 100, 64, 48);
+  LiveLarge(10000, 100, 64, 24);
 }
 
 TEST(SimulationTest, TheSamePlanHasTheSameCourse) {
