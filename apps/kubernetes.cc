@@ -70,7 +70,9 @@ void Grant(const Config& config, Role role, std::int64_t processes, PodGroup* gr
   if (role == Role::kLearner) group->gpus = config.kubernetes.learner_gpus;
 }
 
-std::int64_t CountOf(const Config& config, Role role) {
+// Wherever they play.
+std::int64_t CountOf(Config config, Role role) {
+  config.fleet.elsewhere.clear();
   const auto roles = RolesOf(config);
   return std::ranges::count(roles, role, &FleetRole::role);
 }
@@ -150,14 +152,11 @@ PodGroup RoleGroup(const Config& config, const std::string& run, Role role) {
       "join",    fmt::format("tcp://{}:{}", CoordinatorHost(config, run), config.kubernetes.port),
       "--role",  group.name,
       "--count", std::to_string(processes)};
-  if (!actors) group.command.insert(group.command.end(), {"--index", "$(TROOP_INDEX)"});
   if (group.serves) group.command.insert(group.command.end(), {"--listen", "$(POD_IP)"});
   if (HasKeys(config)) {
     group.keys = {role};
     group.command.insert(group.command.end(),
                          {"--key", fmt::format("{}/{}.key", kKeysAt, group.name)});
-  } else if (group.serves) {
-    group.command.push_back("--insecure");
   }
   group.command.insert(group.command.end(), {"--wait", std::to_string(kJoinPatienceS), "--stay",
                                              "--logs", "/tmp/logs", "--health", kHealthAt});

@@ -47,9 +47,7 @@ Yaml FromField(const char* name, const char* path) {
 
 Yaml Environment() {
   return Yaml::List(
-      {FromField("POD_IP", "status.podIP"),
-       FromField("TROOP_INDEX", "metadata.annotations['batch.kubernetes.io/job-completion-index']"),
-       Yaml::Map({{"name", "HOME"}, {"value", "/tmp"}})});
+      {FromField("POD_IP", "status.podIP"), Yaml::Map({{"name", "HOME"}, {"value", "/tmp"}})});
 }
 
 Yaml Probe(const std::vector<std::string>& command, std::int64_t missed) {

@@ -254,7 +254,6 @@ class ManifestsTest(unittest.TestCase):
                 self.assertEqual(words[1], f"tcp://{pod}.{subdomain}:{port['containerPort']}")
                 self.assertEqual(words[words.index("--role") + 1], group)
                 self.assertEqual("--listen" in words, group in SERVERS)
-                self.assertEqual("--index" in words, group != "actor")
                 variables = {e["name"] for e in made.container(group)["env"]}
                 self.assertLessEqual(set(re.findall(r"\$\((\w+)\)", " ".join(words))), variables)
 
@@ -411,7 +410,7 @@ class ManifestsTest(unittest.TestCase):
                 ("kubernetes.image=a b", "no name of an image"),
                 ("kubernetes.storage_class=a_b", "no name of Kubernetes"),
                 ("fleet.listen=tcp://10.0.0.1:7701", "leave it out"),
-                ("fleet.elsewhere=['actr']", "no role"),
+                ("fleet.elsewhere=['actr']", "no role that joins"),
                 ("name=" + 50 * "x", "name of a Service")]:
             config, overrides = CASES["actors"][:2]
             done = run([PROGRAM, "train", str(CONFIGS / config), "--engine", "kubernetes",
