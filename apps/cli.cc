@@ -10,6 +10,7 @@
 #include "apps/doctor.h"
 #include "apps/endpoints.h"
 #include "apps/env_command.h"
+#include "apps/health.h"
 #include "apps/host.h"
 #include "apps/join_command.h"
 #include "apps/keygen_command.h"
@@ -22,6 +23,7 @@
 #include "apps/run_folder.h"
 #include "apps/scale_command.h"
 #include "apps/show.h"
+#include "apps/standing.h"
 #include "apps/status_command.h"
 #include "apps/sweep.h"
 #include "apps/tokenize.h"
@@ -43,8 +45,17 @@ struct TrainArguments {
   std::string config;
   std::vector<std::string> overrides;
   bool insecure = false;
+  bool go_on = false;
+  std::string engine;  // empty: as fleet.engine has it
   TrainOptions options;
 };
+
+// `--engine` is an override like others, and is checked with them.
+std::vector<std::string> OverridesOf(const TrainArguments& a) {
+  std::vector<std::string> overrides = a.overrides;
+  if (!a.engine.empty()) overrides.push_back("fleet.engine=" + a.engine);
+  return overrides;
+}
 
 // What the command line adds to a config.
 void Complete(const TrainArguments& a, Config* config) {
@@ -55,18 +66,36 @@ void Complete(const TrainArguments& a, Config* config) {
   }
 }
 
+int RunResume(TrainArguments a);
+
+// `train --continue`: the same command again and again, until the run is done.
+int GoOn(TrainArguments a, const Config& config) {
+  const std::string path = RunPath(config);
+  const Result<Standing> standing = StandingOf(path);
+  if (!standing.ok()) return Complain(standing.status());
+  if (*standing == Standing::kFinished) {
+    fmt::print("{} is done\n", path);
+    return kExitOk;
+  }
+  a.options.overwrite = true;  // what never got to a checkpoint goes
+  if (*standing == Standing::kNew) return Train(config, a.options);
+  a.config = path;
+  return RunResume(a);
+}
+
 int RunTrain(const TrainArguments& a) {
-  Result<Config> config = LoadConfigFile(a.config, a.overrides);
+  Result<Config> config = LoadConfigFile(a.config, OverridesOf(a));
   if (!config.ok()) {
     fmt::print(stderr, "{}\n", config.status().message());
     return kExitUsage;
   }
   Complete(a, &*config);
+  if (a.go_on && config->fleet.engine == "local") return GoOn(a, *config);
   return Train(*config, a.options);
 }
 
 int RunResume(TrainArguments a) {
-  Result<Config> config = ReadRunConfig(a.config, a.overrides);
+  Result<Config> config = ReadRunConfig(a.config, OverridesOf(a));
   if (!config.ok()) return Complain(config.status());
   Complete(a, &*config);
   a.options.resume = true;
@@ -102,10 +131,24 @@ struct RoleArguments {
   std::string role, coordinator;
   std::int32_t index = 0;
   bool any_index = false;
+  bool stay = false;
   double dead_after_s = 1.5;
   std::string key;
   bool insecure = false;
+  std::string reach;
 };
+
+// Errors: kNotFound: a role from elsewhere that keeps files in the run's folder, which is not here.
+Result<std::unique_ptr<Storage>> OpenRunOf(const RoleArguments& a, const Config& config) {
+  const std::string path = RunPath(config);
+  if (a.any_index && !std::filesystem::exists(path)) {
+    return NotFound(
+        "the run's folder {} is not on this machine, and the role {} keeps files there: share it "
+        "with the run's machine, under the same path",
+        path, a.role);
+  }
+  return MakeDiskStorage(path);
+}
 
 int RunRole(const RoleArguments& a) {
   Role role = Role::kNone;
@@ -131,7 +174,10 @@ int RunRole(const RoleArguments& a) {
     keys = *loaded;
   }
   Result<std::unique_ptr<Network>> network =
-      MakeZmqNetwork({.dead_after = Seconds(a.dead_after_s), .keys = keys, .insecure = a.insecure});
+      MakeZmqNetwork({.dead_after = Seconds(a.dead_after_s),
+                      .heartbeat_every = Seconds(a.dead_after_s / 3),
+                      .keys = keys,
+                      .insecure = a.insecure});
   if (!network.ok()) return Complain(network.status());
   // A replay's training of a dictionary must not hold up what waits for its disk.
   const int threads = role == Role::kReplay ? 2 : 1;
@@ -141,19 +187,21 @@ int RunRole(const RoleArguments& a) {
   gethostname(host, sizeof host - 1);
   RoleNode node({.role = role,
                  .index = a.any_index ? -1 : a.index,
+                 .reach = a.reach,
                  .coordinator = a.coordinator,
                  .host = host,
                  .process = getpid(),
                  .attempt = std::uint64_t(1e6 * WallSeconds()),
                  .network = network->get(),
                  .executor = executor.get(),
-                 .storage = [&storage](const Config& config) -> Result<Storage*> {
-                   TROOP_ASSIGN_OR_RETURN(storage, MakeDiskStorage(RunPath(config)));
+                 .storage = [&storage, &a](const Config& config) -> Result<Storage*> {
+                   TROOP_ASSIGN_OR_RETURN(storage, OpenRunOf(a, config));
                    return storage.get();
                  },
                  .joined =
                      [role](const Config& config, std::int32_t index) {
                        InitLog({.role = PeerName(role, index), .level = LogLevelOf(config)});
+                       SetProcessName(PeerName(role, index));
                      }});
   const SignalWatch signals(network->get(), true);
   const SystemClock clock;
@@ -161,6 +209,10 @@ int RunRole(const RoleArguments& a) {
     if (signals.count() > 0) node.Drain();
   });
   executor.reset();  // jobs under way work on what the node owns
+  if (status.ok() && a.stay && node.sent_away() && signals.count() == 0) {
+    LogInfo("the run was stopped; it may go on");
+    return kExitInterrupted;
+  }
   if (status.ok()) return kExitOk;
   LogError("{}", status.message());
   if (status.code() == Code::kCancelled) return kExitGaveUp;
@@ -213,6 +265,8 @@ std::string ConfigHelp() {
 void AddTrainFlags(CLI::App* command, TrainArguments* a) {
   command->add_option("overrides", a->overrides, "key=value, as in the config (troop config)");
   command->add_flag("--plain", a->options.plain, "plain lines, no live block");
+  command->add_option("--engine", a->engine,
+                      "what starts the processes: local, slurm, mpi, kubernetes (fleet.engine)");
 }
 
 // All subcommands; each sets `chosen` to what runs it.
@@ -227,6 +281,7 @@ struct Arguments {
   ScaleOptions scale;
   JoinOptions join;
   DoctorOptions doctor;
+  HealthOptions health;
   KeygenOptions keygen;
   SweepOptions sweep;
   PlotOptions plot;
@@ -289,7 +344,10 @@ void AddShowCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) 
   status->callback([a, chosen] { *chosen = [a] { return ShowStatus(a->status); }; });
   CLI::App* scale = app->add_subcommand("scale", "change how many there are of a role, in a run");
   scale->add_option("run", a->scale.run, "a run's folder")->required();
-  scale->add_option("count", a->scale.what, "paramserver=K: parameter shards")->required();
+  scale
+      ->add_option("count", a->scale.what,
+                   "actors=N, replay=K, learners=L, or paramserver=K: parameter shards")
+      ->required();
   scale->callback([a, chosen] { *chosen = [a] { return Scale(a->scale); }; });
 }
 
@@ -383,10 +441,17 @@ void AddFleetCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen)
   CLI::App* join = app->add_subcommand("join", "actors of this machine for a run on another");
   join->add_option("coordinator", a->join.coordinator, "tcp://HOST:PORT: fleet.listen of the run")
       ->required();
-  join->add_option("--role", a->join.role, "what they play: actor");
+  join->add_option("--role", a->join.role,
+                   "what they play: actor, or one that the run leaves to others (fleet.elsewhere)");
+  join->add_option("--listen", a->join.listen,
+                   "address at which others reach this machine (that towards the coordinator)");
   join->add_option("--count", a->join.count, "how many processes (1)")->check(CLI::Range(1, 10000));
-  join->add_option("--key", a->join.key, "file of an actor's key (troop keygen)");
+  join->add_option("--key", a->join.key, "file of a key of that role (troop keygen)");
   join->add_option("--logs", a->join.logs, "folder for their logs (a temporary one)");
+  join->add_option("--wait", a->join.wait_s, "seconds for a coordinator that is not there yet (60)")
+      ->check(CLI::Range(0.0, 86400.0));
+  join->add_flag("--stay", a->join.stay, "also while the run is stopped, until it is done");
+  join->add_option("--health", a->join.health, "a file that `troop health` looks at");
   join->callback([a, chosen] { *chosen = [a] { return Join(a->join); }; });
   CLI::App* doctor = app->add_subcommand(
       "doctor", "look at this machine, a config and a coordinator before a run; what to mend");
@@ -397,6 +462,10 @@ void AddFleetCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen)
   doctor->add_option("--key", a->doctor.key, "file of the key for it (troop keygen)");
   doctor->add_flag("--insecure", a->doctor.insecure, kInsecureHelp);
   doctor->callback([a, chosen] { *chosen = [a] { return Doctor(a->doctor); }; });
+  CLI::App* health = app->add_subcommand("health", "whether a `troop join` here is well");
+  health->add_option("file", a->health.file, "its --health")->required();
+  health->add_flag("--ready", a->health.ready, "and all its roles play");
+  health->callback([a, chosen] { *chosen = [a] { return ShowHealth(a->health); }; });
   CLI::App* keygen = app->add_subcommand("keygen", "make keys, one a role or one a user");
   keygen->add_option("folder", a->keygen.folder, "where they shall be")->required();
   keygen->add_option("--role", a->keygen.role, "one key alone, of this role (one for each)");
@@ -414,6 +483,8 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   train->add_flag("--insecure", a->train.insecure, kInsecureHelp);
   train->add_flag("--dry-run", a->train.options.dry_run, "print topology, endpoints and memory");
   train->add_flag("--overwrite", a->train.options.overwrite, "replace a run of the same name");
+  train->add_flag("--continue", a->train.go_on,
+                  "go on with a run of the same name; 0 at once when it is done");
   train->callback([a, chosen] { *chosen = [a] { return RunTrain(a->train); }; });
   CLI::App* resume = app->add_subcommand("resume", "go on with a run from its newest checkpoint");
   resume->add_option("run", a->train.config, "the run's folder")->required();
@@ -441,7 +512,9 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   role->add_option("--dead-after", a->role.dead_after_s, "fleet.dead_after_s of the run (1.5)")
       ->check(CLI::Range(0.1, 3600.0));
   role->add_option("--coordinator", a->role.coordinator, "endpoint of the coordinator")->required();
-  role->add_flag("--any-index", a->role.any_index, "the coordinator gives one: actors alone");
+  role->add_flag("--any-index", a->role.any_index, "the coordinator gives one");
+  role->add_flag("--stay", a->role.stay, "exit code 130 when the run is stopped and not done");
+  role->add_option("--reach", a->role.reach, "the address at which others reach this machine");
   role->add_option("--key", a->role.key, "file of this role's key (troop keygen)");
   role->add_flag("--insecure", a->role.insecure, kInsecureHelp);
   role->callback([a, chosen] { *chosen = [a] { return RunRole(a->role); }; });

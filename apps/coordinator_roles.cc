@@ -4,8 +4,6 @@
 #include <utility>
 
 #include "apps/coordinator.h"
-#include "apps/problem.h"
-#include "apps/serial_fleet.h"
 
 namespace troop {
 namespace {
@@ -70,9 +68,19 @@ std::vector<RoleView> Coordinator::roles() const {
     }
   }
   std::vector<RoleView> views;
-  for (const FleetRole& seat : RolesOf(options_.config, parameter_servers())) {
-    views.push_back(ViewOf(seat.role, seat.index, newest));
+  const auto all = seats_.All();
+  const auto add = [&](Role role) {
+    for (const auto& [its, index] : all) {
+      if (its == role) views.push_back(ViewOf(role, index, newest));
+    }
+  };
+  add(Role::kReplay);
+  for (std::int32_t k = 0; k < parameter_servers(); ++k) {
+    views.push_back(ViewOf(Role::kParamServer, k, newest));
   }
+  add(Role::kLearner);
+  add(Role::kActor);
+  if (options_.config.evaluator.enabled) views.push_back(ViewOf(Role::kEvaluator, 0, newest));
   std::set<std::pair<Role, std::int32_t>> told;
   for (const RoleView& v : views) told.emplace(v.role, v.index);
   std::vector<RoleView> others;

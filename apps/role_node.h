@@ -25,7 +25,8 @@ class RoleNode final : public Node {
  public:
   struct Options {
     Role role = Role::kNone;
-    std::int32_t index = 0;   // -1: of an actor from elsewhere, whose index the coordinator gives
+    std::int32_t index = 0;   // -1: of one from elsewhere, whose index the coordinator gives
+    std::string reach;        // of one from elsewhere: its machine's address for others
     std::string coordinator;  // endpoint
     std::string host;         // for status
     std::int64_t process = 0;
@@ -47,6 +48,10 @@ class RoleNode final : public Node {
   void Drain() override;
   Status result() const override { return result_; }
   bool playing() const { return node_ != nullptr; }  // it became the role's own node
+  // The run was stopped before it was done.
+  bool sent_away() const {
+    return member_ != nullptr && member_->stop() && member_->phase() != Phase::kDone;
+  }
   // Joined: the resolved config.
   const Config& config() const { return config_; }
 

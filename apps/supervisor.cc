@@ -12,6 +12,17 @@
 #include "net/keys.h"
 
 namespace troop {
+namespace {
+
+// At a time: who waits for an answer meanwhile waits some tens of milliseconds.
+constexpr int kStartsMax = 100;
+
+}  // namespace
+
+double ActorsDeadAfter(const Config& config, std::int64_t actors) {
+  return config.fleet.dead_after_s * std::clamp(double(actors) / 250, 1.0, 4.0);
+}
+
 Supervisor::Supervisor(Options options, std::vector<FleetRole> roles)
     : options_(std::move(options)) {
   for (const FleetRole& role : roles) children_.push_back({.role = role});
@@ -36,6 +47,13 @@ std::string Supervisor::LogFile(FleetRole role) const {
 }
 
 void Supervisor::Start(Child* child, Time now) {
+  const auto actors =
+      std::ranges::count_if(children_, [](const Child& c) { return c.role.role == Role::kActor; });
+  const double dead_after =
+      child->role.role == Role::kActor
+          ? ActorsDeadAfter(options_.config,
+                            std::max<std::int64_t>(actors, options_.config.fleet.actors))
+          : options_.config.fleet.dead_after_s;
   std::vector<std::string> words{"troop",
                                  "role",
                                  std::string(RoleName(child->role.role)),
@@ -44,8 +62,11 @@ void Supervisor::Start(Child* child, Time now) {
                                  "--coordinator",
                                  options_.coordinator,
                                  "--dead-after",
-                                 fmt::format("{}", options_.config.fleet.dead_after_s)};
-  if (!options_.index_is_given) words.push_back("--any-index");
+                                 fmt::format("{}", dead_after)};
+  if (!options_.index_is_given) {
+    words.insert(words.end(), {"--any-index", "--reach", options_.reach});
+  }
+  if (options_.stay) words.push_back("--stay");
   const auto& security = options_.config.security;
   const std::string key = options_.key_file.empty() && !security.keys.empty()
                               ? KeyFileOf(security.keys, child->role.role)
@@ -64,6 +85,7 @@ void Supervisor::Start(Child* child, Time now) {
 
 std::vector<Supervisor::Exit> Supervisor::Tick(Time now, const Needed& needed) {
   std::vector<Exit> exits;
+  int starts = 0;
   for (Child& child : children_) {
     if (child.process > 0) {
       int wait_status = 0;
@@ -71,7 +93,10 @@ std::vector<Supervisor::Exit> Supervisor::Tick(Time now, const Needed& needed) {
       exits.push_back(HandleExit(&child, wait_status, now, needed(child.role)));
     }
     const bool due = status_.ok() && child.process == 0 && now >= child.start_at;
-    if (due && needed(child.role)) Start(&child, now);
+    if (due && starts < kStartsMax && needed(child.role)) {
+      Start(&child, now);
+      ++starts;
+    }
   }
   return exits;
 }

@@ -14,6 +14,11 @@
 
 namespace troop {
 
+// Seconds after which an actor, one of so many, takes a peer for dead: fleet.dead_after_s, and more
+// of more than 250, up to four times as much, so that their heartbeats cost a coordinator of 1,000
+// what those of 250 do.
+double ActorsDeadAfter(const Config& config, std::int64_t actors);
+
 // Keeps the role processes of one machine alive: starts them, reaps them, restarts those that fail
 // (exponential back-off, at most restarts_max times in a row, the reason in the log), and ends
 // them. A role that worked for restart_window_s begins a new row. One that refuses its command line
@@ -29,6 +34,8 @@ class Supervisor {
     Config config;
     std::string key_file;        // of all roles; empty: each has its own in security.keys, if set
     bool index_is_given = true;  // else the coordinator gives it; ours only tells logs apart
+    std::string reach;           // then: this machine's address for others
+    bool stay = false;           // a run that is stopped will go on: who is sent away comes again
   };
   struct Exit {
     FleetRole role;

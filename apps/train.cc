@@ -3,13 +3,18 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <map>
+#include <tuple>
 #include <utility>
 
 #include "apps/coordinator.h"
+#include "apps/elsewhere.h"
 #include "apps/endpoints.h"
 #include "apps/host.h"
+#include "apps/kubernetes.h"
 #include "apps/learning_report.h"
 #include "apps/machine.h"
 #include "apps/metrics_server.h"
@@ -29,7 +34,25 @@
 namespace troop {
 namespace {
 
+// A member has one connection, and a second one while it registers.
+constexpr int kMembersMax = 1 << 15;
 constexpr char kStopping[] = "stopping: checkpoint first (again to kill at once)";
+
+// What `troop scale` asks for has room here. A process of an actor takes some MiB beside what
+// CheckMachine counts, and a core plays no faster for hundreds of them.
+Status CheckRoom(const Config& config) {
+  constexpr std::int64_t kActorsOfACore = 1000;
+  constexpr double kProcessMiB = 12;
+  TROOP_RETURN_IF_ERROR(CheckMachine(config));
+  const std::int64_t actors = config.fleet.actors, most = kActorsOfACore * CoresHere();
+  const double mib = double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGESIZE)) / (1 << 20);
+  if (actors <= most && double(actors) * kProcessMiB <= 0.75 * mib) return Status::Ok();
+  return InvalidArgument(
+      "{} actors are too many for this machine, which takes at most {} ({} a core, {:g} MiB each "
+      "in "
+      "three quarters of its memory); let others join from elsewhere: troop join",
+      actors, std::min(most, std::int64_t(0.75 * mib / kProcessMiB)), kActorsOfACore, kProcessMiB);
+}
 
 // What both ways of running share: the folder, the files, the progress.
 struct Session {
@@ -47,8 +70,10 @@ struct Session {
   template <class Source>  // has a View()
   void Look(Time now, const Source& source) {
     if (now < next_look) return;
-    next_look = now + Milliseconds(250);
     view = source.View();
+    // Of a large fleet less often: its view has the metrics of all.
+    next_look =
+        now + Milliseconds(std::clamp<std::int64_t>(2 * std::ssize(view.members), 250, 2000));
     rates = meter.Update(now, view);
     recorder->Record(now, view, rates);
     progress->Show(now, view, rates);
@@ -155,7 +180,14 @@ int SayInterrupted(const Session& session) {
 
 // Also into the run's folder.
 void ReportLearning(const RunFolder& folder, const RunView& view) {
-  const std::string report = LearningReport(folder.config, view, MeasurePeak(folder.config));
+  const double peak = MeasurePeak(folder.config);
+  Result<MeshPlan> plan = InvalidArgument("no plan");
+  if (IsWorthAPlan(folder.config, view)) {
+    plan = PlanRun(folder.config);
+    if (!plan.ok()) fmt::print(stderr, "troop: nothing planned: {}\n", plan.status().message());
+  }
+  const std::string report =
+      LearningReport(folder.config, view, peak, plan.ok() ? &*plan : nullptr);
   const Status written = folder.storage->WriteAtomic("report.md", report);
   if (!written.ok()) fmt::print(stderr, "troop: no report.md: {}\n", written.message());
   fmt::print("\n{}", report);
@@ -234,6 +266,8 @@ class ProcessFleet {
   void Turn(Time now);
   void NoteExit(const Supervisor::Exit& exit, bool needed);
   void WatchMembers(Time now);
+  void WatchSeats(Time now);
+  void AddSeat(FleetRole role);
   void HandleSignals(Time now);
   bool Needs(FleetRole role) const;
 
@@ -245,8 +279,11 @@ class ProcessFleet {
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<SignalWatch> signals_;
   std::unique_ptr<Supervisor> supervisor_;
-  std::optional<Time> kill_at_;  // when patience with a drain ends
-  std::int32_t servers_ = 0;     // parameter servers that the supervisor knows
+  std::optional<Time> kill_at_;      // when patience with a drain ends
+  std::int32_t servers_ = 0;         // parameter servers that the supervisor knows
+  std::uint64_t seats_ = 1;          // FleetSeats::revision whose roles it knows
+  std::optional<Time> empty_since_;  // a seat of fleet.elsewhere
+  std::string awaited_;              // as it was told
   Time next_watch_{};
   Status outcome_;
 };
@@ -258,6 +295,7 @@ Status ProcessFleet::Start(const TrainOptions& options) {
   }
   TROOP_ASSIGN_OR_RETURN(const auto keys, KeysFor(config, Role::kCoordinator));
   TROOP_ASSIGN_OR_RETURN(network_, MakeZmqNetwork({.dead_after = Seconds(config.fleet.dead_after_s),
+                                                   .clients_max = kMembersMax,
                                                    .keys = keys,
                                                    .insecure = config.security.insecure}));
   signals_ = std::make_unique<SignalWatch>(network_.get(), false);
@@ -270,6 +308,7 @@ Status ProcessFleet::Start(const TrainOptions& options) {
            .listen = [this](Role role, std::int32_t index) { return endpoints_->For(role, index); },
            .resume_checkpoint = session_->from.checkpoint,
            .resume_steps = session_->from.steps,
+           .may_have = CheckRoom,
            .resume_updates = session_->from.updates}));
   TROOP_ASSIGN_OR_RETURN(
       listener_, network_->Listen(endpoints_->For(Role::kCoordinator, 0), coordinator_.get()));
@@ -330,7 +369,11 @@ int ProcessFleet::Run() {
 void ProcessFleet::Turn(Time now) {
   HandleSignals(now);
   for (; servers_ < coordinator_->parameter_servers(); ++servers_) {
-    supervisor_->Add({Role::kParamServer, servers_});
+    AddSeat({Role::kParamServer, servers_});
+  }
+  if (seats_ != coordinator_->seats().revision()) {
+    seats_ = coordinator_->seats().revision();
+    for (const auto& [role, index] : coordinator_->seats().All()) AddSeat({role, index});
   }
   for (const Supervisor::Exit& exit :
        supervisor_->Tick(now, [this](FleetRole role) { return Needs(role); })) {
@@ -341,8 +384,36 @@ void ProcessFleet::Turn(Time now) {
     coordinator_->Drain();
     kill_at_ = now + Seconds(session_->folder.config.fleet.drain_s);
   }
-  if (now >= next_watch_) WatchMembers(now);
+  if (now >= next_watch_) {
+    WatchMembers(now);
+    WatchSeats(now);
+  }
   session_->Look(now, *coordinator_);
+}
+
+void ProcessFleet::AddSeat(FleetRole role) {
+  if (!IsElsewhere(session_->folder.config, role.role)) supervisor_->Add(role);
+}
+
+// Nobody here can fill the seats of fleet.elsewhere: says so, and gives up in the end.
+void ProcessFleet::WatchSeats(Time now) {
+  const std::vector<std::string> empty = coordinator_->EmptySeats();
+  if (empty.empty() || !outcome_.ok()) return empty_since_.reset();
+  const std::string who = fmt::format("{}", fmt::join(empty, ", "));
+  const double limit = session_->folder.config.fleet.join_wait_s;
+  if (!empty_since_) empty_since_ = now;
+  if (who != awaited_) {
+    awaited_ = who;
+    const std::string text = fmt::format("waits for {} to join {}", who, listener_->endpoint());
+    session_->progress->Say(text);
+    LogInfo("{}", text);
+  }
+  if (now - *empty_since_ < Seconds(limit)) return;
+  outcome_ = DeadlineExceeded(
+      "{} did not come for {:g} s (fleet.join_wait_s); start them with: troop join {} --role ROLE",
+      who, limit, listener_->endpoint());
+  coordinator_->Drain();
+  kill_at_ = now + Seconds(session_->folder.config.fleet.drain_s);
 }
 
 // A learner that was let go and still fails has not written its last checkpoint.
@@ -378,15 +449,16 @@ void ProcessFleet::HandleSignals(Time now) {
 // A role whose node is silent for too long hangs: it is killed, and restarted as any that failed.
 // So is a process that has not even joined.
 void ProcessFleet::WatchMembers(Time now) {
-  next_watch_ = now + Milliseconds(250);
   const double limit = session_->folder.config.fleet.hung_after_s;
-  const std::vector<MemberView> members = coordinator_->members();
+  std::map<std::tuple<Role, std::int32_t, std::int64_t>, double> silent;
+  for (const MemberView& m : coordinator_->members()) {
+    silent[{m.role, m.index, m.process}] = m.silent_s;
+  }
+  next_watch_ = now + Milliseconds(std::clamp<std::int64_t>(2 * std::ssize(silent), 250, 2000));
   for (const Supervisor::Running& running : supervisor_->running()) {
-    double silent_s = ToSeconds(now - running.since);
-    for (const MemberView& m : members) {
-      const bool same = m.role == running.role.role && m.index == running.role.index;
-      if (same && m.process == running.process) silent_s = m.silent_s;
-    }
+    const auto member = silent.find({running.role.role, running.role.index, running.process});
+    const double silent_s =
+        member == silent.end() ? ToSeconds(now - running.since) : member->second;
     if (silent_s < limit) continue;
     supervisor_->Kill(
         running.role, running.process,
@@ -415,6 +487,11 @@ int ExitCodeFor(const Status& status) {
 
 int Train(const Config& asked, const TrainOptions& options) {
   Config config = asked;
+  if (config.fleet.engine == "kubernetes") return WriteForKubernetes(config, options);
+  if (config.fleet.engine != "local") {
+    fmt::print(stderr, "troop: fleet.engine = \"{}\" is not here yet\n", config.fleet.engine);
+    return kExitUsage;
+  }
   Status able = ResolveSupervised(&config);
   if (able.ok()) able = CheckMachine(config);
   if (!able.ok()) {

@@ -106,6 +106,11 @@ void VisitFleet(Config::FleetKeys& c, ConfigVisitor& v) {
                   "same bytes).",
            .choices = {"processes", "serial"}},
           c.mode);
+  v.Visit({.name = "fleet.engine",
+           .doc = "What starts the processes (`troop train --engine`): this machine's launcher, a "
+                  "job of Slurm, mpirun, or manifests for Kubernetes.",
+           .choices = {"local", "slurm", "mpi", "kubernetes"}},
+          c.engine);
   v.Visit({.name = "fleet.transport",
            .doc = "How the processes of this machine talk: sockets in a private folder, or TCP.",
            .choices = {"ipc", "tcp"}}, c.transport);
@@ -148,6 +153,18 @@ void VisitFleet(Config::FleetKeys& c, ConfigVisitor& v) {
            "File whose one line whoever asks for metrics must send as a bearer token; nobody else "
            "may read it. Empty: none is asked for."},
           c.metrics_token);
+  v.Visit({"fleet.elsewhere",
+           "Roles that this launcher does not start, such as [\"replay\", \"learner\"]: they join "
+           "from other machines (`troop join --role`), in any order. Actors may join any run that "
+           "listens."},
+          c.elsewhere);
+  v.Visit({"fleet.join_wait_s",
+           "A seat of fleet.elsewhere that is empty for so long ends the run.", Between(0.1, 1e6)},
+          c.join_wait_s);
+  v.Visit({"fleet.actors_min",
+           "Actors that must play, wherever they are: with fewer for fleet.join_wait_s the run "
+           "ends.",
+           Between(0, 100000)}, c.actors_min);
 }
 
 void VisitSecurity(Config::SecurityKeys& c, ConfigVisitor& v) {
@@ -486,6 +503,7 @@ void VisitConfig(Config& config, ConfigVisitor& visitor) {
   VisitNetwork(config.network, visitor);
   VisitFleet(config.fleet, visitor);
   VisitSecurity(config.security, visitor);
+  VisitCluster(config, visitor);
   VisitActor(config.actor, visitor);
   VisitReplay(config.replay, visitor);
   VisitLearner(config.learner, visitor);
