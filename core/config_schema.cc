@@ -145,13 +145,9 @@ void VisitFleet(Config::FleetKeys& c, ConfigVisitor& v) {
           c.listen_replay);
   v.Visit({"fleet.listen_paramserver", "The same of parameter servers."}, c.listen_paramserver);
   v.Visit({"fleet.metrics",
-           "Where the coordinator tells Prometheus how the fleet does, as HOST:PORT, such as "
-           "127.0.0.1:9464 (docs/watching.md). Beyond this machine it wants a token, or "
-           "security.insecure. Empty: nowhere."},
-          c.metrics);
-  v.Visit({"fleet.metrics_token",
-           "File whose one line whoever asks for metrics must send as a bearer token; nobody else "
-           "may read it. Empty: none is asked for."},
+           "HOST:PORT of the coordinator's metrics for Prometheus, such as 127.0.0.1:9464; beyond "
+           "this machine with a token (docs/watching.md). Empty: none."}, c.metrics);
+  v.Visit({"fleet.metrics_token", "File whose one line is the bearer token that they want."},
           c.metrics_token);
   v.Visit({"fleet.elsewhere",
            "Roles that this launcher does not start, such as [\"replay\", \"learner\"]: they join "
