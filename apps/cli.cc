@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "apps/check_sync.h"
+#include "apps/doctor.h"
 #include "apps/endpoints.h"
 #include "apps/env_command.h"
 #include "apps/health.h"
@@ -23,6 +24,7 @@
 #include "apps/scale_command.h"
 #include "apps/show.h"
 #include "apps/standing.h"
+#include "apps/status_command.h"
 #include "apps/sweep.h"
 #include "apps/tokenize.h"
 #include "apps/train.h"
@@ -59,8 +61,9 @@ std::vector<std::string> OverridesOf(const TrainArguments& a) {
 void Complete(const TrainArguments& a, Config* config) {
   config->security.insecure |= a.insecure;
   // Roles and later commands may work in other folders.
-  std::string& keys = config->security.keys;
-  if (!keys.empty()) keys = std::filesystem::absolute(keys).lexically_normal().string();
+  for (std::string* path : {&config->security.keys, &config->fleet.metrics_token}) {
+    if (!path->empty()) *path = std::filesystem::absolute(*path).lexically_normal().string();
+  }
 }
 
 int RunResume(TrainArguments a);
@@ -272,10 +275,12 @@ struct Arguments {
   RoleArguments role;
   ConfigArguments config;
   ShowOptions show;
+  StatusOptions status;
   EnvCommandOptions env;
   CheckSyncCommand sync;
   ScaleOptions scale;
   JoinOptions join;
+  DoctorOptions doctor;
   HealthOptions health;
   KeygenOptions keygen;
   SweepOptions sweep;
@@ -332,9 +337,11 @@ void AddShowCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) 
   play->add_option("--fps", a->show.frames_per_s, "frames per second (30)");
   play->callback([a, chosen] { *chosen = [a] { return Play(a->show); }; });
   CLI::App* status = app->add_subcommand("status", "what a run is doing, or how it ended");
-  status->add_option("run", a->show.path, "a run's folder")->required();
-  status->add_flag("--json", a->show.json, "as JSON");
-  status->callback([a, chosen] { *chosen = [a] { return ShowStatus(a->show); }; });
+  status->add_option("run", a->status.run, "a run's folder, or tcp://HOST:PORT of its coordinator")
+      ->required();
+  status->add_flag("--json", a->status.json, "as JSON");
+  status->add_option("--key", a->status.key, "file of a tool's key, for tcp:// (troop keygen)");
+  status->callback([a, chosen] { *chosen = [a] { return ShowStatus(a->status); }; });
   CLI::App* scale = app->add_subcommand("scale", "change how many there are of a role, in a run");
   scale->add_option("run", a->scale.run, "a run's folder")->required();
   scale
@@ -446,6 +453,15 @@ void AddFleetCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen)
   join->add_flag("--stay", a->join.stay, "also while the run is stopped, until it is done");
   join->add_option("--health", a->join.health, "a file that `troop health` looks at");
   join->callback([a, chosen] { *chosen = [a] { return Join(a->join); }; });
+  CLI::App* doctor = app->add_subcommand(
+      "doctor", "look at this machine, a config and a coordinator before a run; what to mend");
+  doctor->add_option("config", a->doctor.config, "a TOML file (none: the machine alone)");
+  doctor->add_option("overrides", a->doctor.overrides,
+                     "key=value, as in the config (troop config)");
+  doctor->add_option("--coordinator", a->doctor.coordinator, "tcp://HOST:PORT of a run to join");
+  doctor->add_option("--key", a->doctor.key, "file of the key for it (troop keygen)");
+  doctor->add_flag("--insecure", a->doctor.insecure, kInsecureHelp);
+  doctor->callback([a, chosen] { *chosen = [a] { return Doctor(a->doctor); }; });
   CLI::App* health = app->add_subcommand("health", "whether a `troop join` here is well");
   health->add_option("file", a->health.file, "its --health")->required();
   health->add_flag("--ready", a->health.ready, "and all its roles play");

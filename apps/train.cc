@@ -16,6 +16,7 @@
 #include "apps/kubernetes.h"
 #include "apps/learning_report.h"
 #include "apps/machine.h"
+#include "apps/metrics_server.h"
 #include "apps/problem.h"
 #include "apps/progress.h"
 #include "apps/run_folder.h"
@@ -62,6 +63,7 @@ struct Session {
   RunView view;
   Time next_look{};
   RestorePoint from;  // of a resumed run: its checkpoint, and what is behind that
+  std::unique_ptr<MetricsServer> metrics;  // null: none is asked for
 
   // A few times a second: rates, files, progress.
   template <class Source>  // has a View()
@@ -74,6 +76,7 @@ struct Session {
     rates = meter.Update(now, view);
     recorder->Record(now, view, rates);
     progress->Show(now, view, rates);
+    if (metrics) metrics->Tell(now, view, rates, [&source] { return source.roles(); });
   }
 };
 
@@ -135,6 +138,7 @@ Result<std::unique_ptr<Session>> OpenSession(const Config& config, const TrainOp
 // The folder becomes a run's. All that may refuse to start comes before: what fails leaves nothing.
 Status BeginSession(Session* session, const TrainOptions& options) {
   const Config& config = session->folder.config;
+  TROOP_ASSIGN_OR_RETURN(session->metrics, MetricsServer::Make(config));
   TROOP_ASSIGN_OR_RETURN(session->recorder,
                          RunRecorder::Make(session->folder.storage.get(), config));
   TROOP_RETURN_IF_ERROR(BeginRun(session->folder));
@@ -142,6 +146,7 @@ Status BeginSession(Session* session, const TrainOptions& options) {
   InitLog({.role = "launcher",
            .file = session->folder.path + "/logs/launcher.log",
            .level = LogLevelOf(config)});
+  if (session->metrics) LogInfo("metrics at http://{}/metrics", session->metrics->address());
   return Status::Ok();
 }
 
@@ -318,6 +323,9 @@ Status ProcessFleet::Start(const TrainOptions& options) {
       "run.json", JsonObject()
                           .Add("coordinator", listener_->endpoint())
                           .Add("process", std::int64_t(getpid()))
+                          .Add("metrics", std::string_view(session_->metrics
+                                                               ? session_->metrics->address()
+                                                               : ""))
                           .Add("version", kTroopVersion)
                           .str() +
                       "\n"));
@@ -409,6 +417,11 @@ void ProcessFleet::WatchSeats(Time now) {
 
 // A learner that was let go and still fails has not written its last checkpoint.
 void ProcessFleet::NoteExit(const Supervisor::Exit& exit, bool needed) {
+  if (!exit.orderly) {
+    coordinator_->NoteTrouble(
+        exit.role.role, exit.role.index,
+        fmt::format("{}; last words: {}", exit.reason, supervisor_->LogTail(exit.role)));
+  }
   coordinator_->MemberLeft(exit.role.role, exit.role.index, exit.process);
   if (needed || !exit.failed || exit.role.role != Role::kLearner || !outcome_.ok()) return;
   outcome_ =

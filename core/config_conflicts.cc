@@ -267,6 +267,9 @@ void CheckListen(const Config& c, Conflicts* out) {
         "address of this machine",
         TomlString(*value));
   }
+  out->If(!c.fleet.metrics_token.empty() && c.fleet.metrics.empty(),
+          {"fleet.metrics_token", "fleet.metrics"},
+          "is of no use while no metrics are told; set fleet.metrics");
 }
 
 bool IsTimeLimit(const std::string& text) {

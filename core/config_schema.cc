@@ -144,6 +144,11 @@ void VisitFleet(Config::FleetKeys& c, ConfigVisitor& v) {
            "fleet.listen, and any free ports."},
           c.listen_replay);
   v.Visit({"fleet.listen_paramserver", "The same of parameter servers."}, c.listen_paramserver);
+  v.Visit({"fleet.metrics",
+           "HOST:PORT of the coordinator's metrics for Prometheus, such as 127.0.0.1:9464; beyond "
+           "this machine with a token (docs/watching.md). Empty: none."}, c.metrics);
+  v.Visit({"fleet.metrics_token", "File whose one line is the bearer token that they want."},
+          c.metrics_token);
   v.Visit({"fleet.elsewhere",
            "Roles that this launcher does not start, such as [\"replay\", \"learner\"]: they join "
            "from other machines (`troop join --role`), in any order. Actors may join any run that "

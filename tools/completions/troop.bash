@@ -20,7 +20,7 @@ _troop_configs() {
 
 _troop() {
   local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}
-  local commands='train join health keygen sweep eval play plot resume scale status role config env env-check bench check tokenize predict plan'
+  local commands='train join doctor health keygen sweep eval play plot resume scale status role config env env-check bench check tokenize predict plan'
   local command='' flags='' arguments=0 i group=''
   COMPREPLY=()
   # "key=value" arrives as three words, because = separates words.
@@ -71,7 +71,8 @@ _troop() {
     plot) flags='--png --title --x --help' ;;
     resume) flags='--engine --plain --insecure --help' ;;
     scale) flags='--help' ;;
-    status) flags='--json --help' ;;
+    status) flags='--json --key --help' ;;
+    doctor) flags='--coordinator --key --insecure --help' ;;
     eval) flags='--episodes --epsilon --seed --json --help' ;;
     play) flags='--episodes --epsilon --seed --gif --png --fps --help' ;;
     role) flags='--index --any-index --coordinator --dead-after --key --insecure --help' ;;

@@ -1,5 +1,5 @@
 # fish completion for troop. The config keys come from the program, so that they are never stale.
-set -l commands train sweep eval play plot resume scale status role config env env-check bench check tokenize predict plan
+set -l commands train doctor sweep eval play plot resume scale status role config env env-check bench check tokenize predict plan
 complete -c troop -f
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -l version -d 'Print the version'
 complete -c troop -l help -d 'Explain'
@@ -11,6 +11,7 @@ complete -c troop -n "not __fish_seen_subcommand_from $commands" -a play -d 'Dra
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a resume -d 'Go on with a run'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a scale -d 'Change how many there are'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a status -d 'How a run is doing'
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -a doctor -d 'Look at a machine, a config and a coordinator before a run'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a role -d 'Start one role alone'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a config -d 'The config keys'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a env -d 'Environments of your own'
@@ -63,3 +64,5 @@ complete -c troop -n '__fish_seen_subcommand_from tokenize' -l vocab -rF -d 'voc
 complete -c troop -n '__fish_seen_subcommand_from tokenize' -l cased -d 'Keep capitals'
 complete -c troop -n '__fish_seen_subcommand_from tokenize predict' -l json -d 'A line a text'
 complete -c troop -n '__fish_seen_subcommand_from plan' -l learners -x -d 'At most so many'
+complete -c troop -n '__fish_seen_subcommand_from status doctor' -l key -rF -d 'Key file'
+complete -c troop -n '__fish_seen_subcommand_from doctor' -l coordinator -x -d 'tcp://HOST:PORT of a run to join'
