@@ -215,13 +215,18 @@ void Coordinator::HandleJoin(const Message& message, Reply reply) {
   if (!may.ok()) return reply.Fail(may);
   LogInfo("{} actors of {} join", request->count, request->host);
   const JoinReply body{.config_toml = ToToml(options_.config),
-                       .actors = std::int32_t(options_.config.fleet.actors + joined_.size())};
+                       .actors = own_actors() + std::int32_t(joined_.size())};
   reply.Send({.type = MessageType::kJoinReply, .body = EncodeBody(body)});
+}
+
+std::int32_t Coordinator::own_actors() const {
+  return std::int32_t(options_.own_actors >= 0 ? options_.own_actors
+                                               : options_.config.fleet.actors);
 }
 
 // The lowest behind those of the run's own machine.
 Result<std::int32_t> Coordinator::FreeActorIndex() const {
-  auto index = std::int32_t(options_.config.fleet.actors);
+  std::int32_t index = own_actors();
   for (const std::int32_t taken : joined_) {
     if (taken != index) break;
     ++index;
@@ -240,7 +245,7 @@ Status Coordinator::CheckRequest(const RegisterRequest& request) const {
   std::int64_t count = 0;
   switch (request.role) {
     case Role::kActor:
-      count = IsSupervised(c) ? 0 : c.fleet.actors;
+      count = IsSupervised(c) ? 0 : own_actors();
       break;
     case Role::kEvaluator:
       count = c.evaluator.enabled ? 1 : 0;
@@ -372,7 +377,7 @@ BeatReply Coordinator::MakeBeatReply(Member* member, std::int64_t wanted) {
                  .steps_total_done = StepsDone()};
   // The ladder is that of all who play: those from elsewhere have its parts behind ours.
   if (member->view.role == Role::kActor) {
-    const auto own = std::int32_t(options_.config.fleet.actors);
+    const std::int32_t own = own_actors();
     const auto rank = std::ranges::lower_bound(joined_, member->view.index) - joined_.begin();
     body.place = member->joined ? own + std::int32_t(rank) : member->view.index;
     body.places = own + std::int32_t(joined_.size());
@@ -407,6 +412,13 @@ void Coordinator::MemberLeft(Role role, std::int32_t index, std::int64_t process
     shards_->Ended(index, it->second.view.incarnation);
     shards_->Update(now_);
   }
+}
+
+void Coordinator::Moved(Role role, std::int32_t index) {
+  const auto it = members_.find(PeerName(role, index));
+  if (it == members_.end()) return;
+  it->second.endpoint.clear();
+  it->second.listen.clear();
 }
 
 void Coordinator::PeerChanged(const Origin& peer, PeerState state) {
@@ -472,6 +484,7 @@ std::vector<MemberView> Coordinator::members() const {
     if (!member.present) continue;
     views.push_back(member.view);
     views.back().silent_s = ToSeconds(now_ - member.last_beat);
+    if (member.down_since) views.back().down_s = ToSeconds(now_ - *member.down_since);
   }
   return views;
 }

@@ -25,6 +25,7 @@ struct MemberView {
   std::int64_t process = 0;
   std::string host;
   double silent_s = 0;  // since its last beat
+  double down_s = 0;    // since its connection ended; 0: it stands
   bool finished = false;
 };
 
@@ -57,6 +58,7 @@ class Coordinator final : public Node, public Service {
     Storage* run = nullptr;  // the run's folder
     // Where a role shall bind: ("replay-0") → endpoint.
     std::function<std::string(Role, std::int32_t)> listen;
+    std::int64_t own_actors = -1;      // whom the launcher starts; -1: fleet.actors, others join
     std::string resume_checkpoint;     // path in the run's folder; empty: fresh
     std::int64_t resume_steps = 0;     // agent steps behind that checkpoint
     std::uint64_t resume_updates = 0;  // updates behind it
@@ -81,6 +83,8 @@ class Coordinator final : public Node, public Service {
   std::int32_t parameter_servers() const;
   // Everybody who was told to end has been told, or has left.
   bool everybody_left() const;
+  // The role is to be started on another machine: where it bound before means nothing.
+  void Moved(Role role, std::int32_t index);
   // A process of the role ended. If it is the one that plays it by now, its leases return to the
   // pool and its silence means nothing.
   void MemberLeft(Role role, std::int32_t index, std::int64_t process);
@@ -123,6 +127,7 @@ class Coordinator final : public Node, public Service {
   void AdvancePhase();
   void GiveUpSilent();
   const Member* Find(Role role) const;
+  std::int32_t own_actors() const;
   Result<std::uint64_t> TakeNumber();
 
   const Options options_;

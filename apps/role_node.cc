@@ -45,6 +45,10 @@ Turn RoleNode::Step(Time now) {
   if (node_) {
     const Turn turn = node_->Step(now);
     if (turn.what == Turn::kDone) result_ = node_->result();
+    for (const auto& [from, to] : member_->TakeMoved()) {
+      const Status redirected = options_.network->Redirect(from, to);
+      if (!redirected.ok()) LogWarning("{}", redirected.message());
+    }
     return turn;
   }
   if (draining_) return Turn::Done();

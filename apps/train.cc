@@ -12,11 +12,14 @@
 #include "apps/host.h"
 #include "apps/learning_report.h"
 #include "apps/machine.h"
+#include "apps/mpi.h"
 #include "apps/problem.h"
 #include "apps/progress.h"
 #include "apps/run_folder.h"
 #include "apps/run_recorder.h"
 #include "apps/serial_run.h"
+#include "apps/slurm_command.h"
+#include "apps/slurm_fleet.h"
 #include "apps/supervisor.h"
 #include "core/json.h"
 #include "core/log.h"
@@ -221,7 +224,10 @@ int TrainSerial(Session* session, const TrainOptions& options) {
 // The fleet as processes of this machine.
 class ProcessFleet {
  public:
-  explicit ProcessFleet(Session* session) : session_(session) {}
+  ProcessFleet(Session* session, const TrainOptions& options)
+      : session_(session),
+        learners_elsewhere_(options.learners_elsewhere),
+        wants_more_(options.wants_more) {}
   Status Start(const TrainOptions& options);
   int Run();
 
@@ -231,14 +237,19 @@ class ProcessFleet {
   void WatchMembers(Time now);
   void HandleSignals(Time now);
   bool Needs(FleetRole role) const;
+  Supervisor::Options SupervisorOptions() const;
+  void Fail(const Status& why, Time now);
 
   Session* const session_;
+  const bool learners_elsewhere_;
+  bool* const wants_more_;
   const SystemClock clock_;
   std::unique_ptr<Network> network_;
   std::unique_ptr<Endpoints> endpoints_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<SignalWatch> signals_;
+  std::unique_ptr<SlurmFleet> slurm_;  // null: all roles are processes of this machine
   std::unique_ptr<Supervisor> supervisor_;
   std::optional<Time> kill_at_;  // when patience with a drain ends
   std::int32_t servers_ = 0;     // parameter servers that the supervisor knows
@@ -256,16 +267,21 @@ Status ProcessFleet::Start(const TrainOptions& options) {
                                                    .keys = keys,
                                                    .insecure = config.security.insecure}));
   signals_ = std::make_unique<SignalWatch>(network_.get(), false);
+  if (wants_more_ != nullptr) signals_->AlsoUsr1();
+  if (options.slurm != nullptr) slurm_ = std::make_unique<SlurmFleet>(config, *options.slurm);
   TROOP_ASSIGN_OR_RETURN(endpoints_, Endpoints::Make(config));
-  TROOP_ASSIGN_OR_RETURN(
-      coordinator_,
-      Coordinator::Make(
-          {.config = config,
-           .run = session_->folder.storage.get(),
-           .listen = [this](Role role, std::int32_t index) { return endpoints_->For(role, index); },
-           .resume_checkpoint = session_->from.checkpoint,
-           .resume_steps = session_->from.steps,
-           .resume_updates = session_->from.updates}));
+  TROOP_ASSIGN_OR_RETURN(coordinator_,
+                         Coordinator::Make({.config = config,
+                                            .run = session_->folder.storage.get(),
+                                            .listen =
+                                                [this](Role role, std::int32_t index) {
+                                                  return slurm_ ? slurm_->Listen(role, index)
+                                                                : endpoints_->For(role, index);
+                                                },
+                                            .own_actors = slurm_ ? 0 : -1,
+                                            .resume_checkpoint = session_->from.checkpoint,
+                                            .resume_steps = session_->from.steps,
+                                            .resume_updates = session_->from.updates}));
   TROOP_ASSIGN_OR_RETURN(
       listener_, network_->Listen(endpoints_->For(Role::kCoordinator, 0), coordinator_.get()));
   TROOP_RETURN_IF_ERROR(BeginSession(session_, options));
@@ -281,22 +297,41 @@ Status ProcessFleet::Start(const TrainOptions& options) {
                           .Add("coordinator", listener_->endpoint())
                           .Add("process", std::int64_t(getpid()))
                           .Add("version", kTroopVersion)
+                          .Add("launch", options.launch)
                           .str() +
                       "\n"));
   // One OpenMP thread per process beside busy neighbours; a spinning barrier costs whole slices.
   setenv("OMP_NUM_THREADS", "1", 0);
   setenv("OMP_WAIT_POLICY", "passive", 0);
+  const std::int32_t servers = coordinator_->parameter_servers();
   supervisor_ = std::make_unique<Supervisor>(
-      Supervisor::Options{.executable = "/proc/self/exe",
-                          .coordinator = listener_->endpoint(),
-                          .log_folder = session_->folder.path + "/logs",
-                          .config = config},
-      RolesOf(config, coordinator_->parameter_servers()));
+      SupervisorOptions(), slurm_ ? slurm_->Seats(servers) : RolesOf(config, servers));
   return Status::Ok();
 }
 
+Supervisor::Options ProcessFleet::SupervisorOptions() const {
+  Supervisor::Options options{.executable = "/proc/self/exe",
+                              .coordinator = listener_->endpoint(),
+                              .log_folder = session_->folder.path + "/logs",
+                              .config = session_->folder.config};
+  if (slurm_ == nullptr) return options;
+  options.wrap = [this](FleetRole seat, std::string* program, std::vector<std::string>* words) {
+    slurm_->Wrap(seat, listener_->endpoint(), program, words);
+  };
+  options.spare = [](FleetRole seat) { return seat.role == Role::kActor; };
+  options.log_name = [this](FleetRole seat) { return slurm_->LogName(seat); };
+  return options;
+}
+
 bool ProcessFleet::Needs(FleetRole role) const {
+  if (learners_elsewhere_ && role.role == Role::kLearner && role.index > 0) return false;
   return outcome_.ok() && signals_->count() == 0 && coordinator_->Needs(role.role, role.index);
+}
+
+void ProcessFleet::Fail(const Status& why, Time now) {
+  outcome_ = why;
+  coordinator_->Drain();
+  kill_at_ = now + Seconds(session_->folder.config.fleet.drain_s);
 }
 
 int ProcessFleet::Run() {
@@ -328,18 +363,18 @@ void ProcessFleet::Turn(Time now) {
        supervisor_->Tick(now, [this](FleetRole role) { return Needs(role); })) {
     NoteExit(exit, Needs(exit.role));
   }
-  if (outcome_.ok() && !supervisor_->status().ok()) {
-    outcome_ = supervisor_->status();
-    coordinator_->Drain();
-    kill_at_ = now + Seconds(session_->folder.config.fleet.drain_s);
-  }
+  if (outcome_.ok() && !supervisor_->status().ok()) Fail(supervisor_->status(), now);
   if (now >= next_watch_) WatchMembers(now);
   session_->Look(now, *coordinator_);
 }
 
 // A learner that was let go and still fails has not written its last checkpoint.
 void ProcessFleet::NoteExit(const Supervisor::Exit& exit, bool needed) {
-  coordinator_->MemberLeft(exit.role.role, exit.role.index, exit.process);
+  if (slurm_) {
+    slurm_->NoteExit(exit, coordinator_.get(), clock_.Now());
+  } else {
+    coordinator_->MemberLeft(exit.role.role, exit.role.index, exit.process);
+  }
   if (needed || !exit.failed || exit.role.role != Role::kLearner || !outcome_.ok()) return;
   outcome_ =
       Aborted("{} ended with {}; its last words: {}", PeerName(exit.role.role, exit.role.index),
@@ -351,7 +386,13 @@ void ProcessFleet::HandleSignals(Time now) {
   if (!kill_at_) {
     session_->progress->Say(kStopping);
     coordinator_->Drain();
-    kill_at_ = now + Seconds(session_->folder.config.fleet.drain_s * 0.8);
+    // Before a time limit there is as much time as was asked for.
+    const Config& config = session_->folder.config;
+    const bool more = signals_->wants_more();
+    if (wants_more_ != nullptr) *wants_more_ = more;
+    kill_at_ =
+        now + Seconds(0.8 * (more ? std::max(config.fleet.drain_s, 1.0 * config.slurm.signal_s)
+                                  : config.fleet.drain_s));
   }
   if (signals_->count() > 1 || now >= *kill_at_) {
     supervisor_->Signal(SIGKILL);
@@ -366,6 +407,11 @@ void ProcessFleet::HandleSignals(Time now) {
 // So is a process that has not even joined.
 void ProcessFleet::WatchMembers(Time now) {
   next_watch_ = now + Milliseconds(250);
+  if (slurm_) {
+    const Status hope = slurm_->Watch(now, coordinator_.get(), supervisor_.get());
+    if (outcome_.ok() && !hope.ok()) Fail(hope, now);
+    return;
+  }
   const double limit = session_->folder.config.fleet.hung_after_s;
   const std::vector<MemberView> members = coordinator_->members();
   for (const Supervisor::Running& running : supervisor_->running()) {
@@ -402,10 +448,9 @@ int ExitCodeFor(const Status& status) {
 
 int Train(const Config& asked, const TrainOptions& options) {
   Config config = asked;
-  if (config.fleet.engine != "local") {
-    fmt::print(stderr, "troop: fleet.engine = \"{}\" is not here yet\n", config.fleet.engine);
-    return kExitUsage;
-  }
+  const bool here = options.slurm != nullptr || options.learners_elsewhere;
+  if (config.fleet.engine == "slurm" && !here) return SubmitSlurm(config, options);
+  if (config.fleet.engine == "mpi" && !here) return TrainMpi(config, options);
   Status able = ResolveSupervised(&config);
   if (able.ok()) able = CheckMachine(config);
   if (!able.ok()) {
@@ -427,7 +472,7 @@ int Train(const Config& asked, const TrainOptions& options) {
     return ExitCodeFor(session.status());
   }
   if (config.fleet.mode == "serial") return TrainSerial(session->get(), options);
-  ProcessFleet fleet(session->get());
+  ProcessFleet fleet(session->get(), options);
   if (const Status started = fleet.Start(options); !started.ok()) {
     fmt::print(stderr, "troop: {}\n", started.message());
     return ExitCodeFor(started);

@@ -82,6 +82,17 @@ void FleetMember::Receive(Time now) {
                             report_.evaluations.begin() + std::ptrdiff_t(evaluations_sent_));
   evaluations_sent_ = 0;
   state_ = std::move(*reply);
+  NoteMoved();
+}
+
+void FleetMember::NoteMoved() {
+  for (const auto& [name, peer] : state_.peers) {
+    // Learners' sockets are their group's, which asks for them at each of its epochs.
+    if (name.starts_with(RoleName(Role::kLearner))) continue;
+    std::string& known = endpoints_[name];
+    if (!known.empty() && known != peer.endpoint) moved_.emplace_back(known, peer.endpoint);
+    known = peer.endpoint;
+  }
 }
 
 EnvSpecBody ToBody(const EnvSpec& spec) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/metrics.h"
@@ -263,6 +264,10 @@ class FleetMember {
   std::int64_t steps_total_done() const { return state_.steps_total_done; }
   // The endpoint of a peer that serves; empty: not known yet.
   std::string Endpoint(Role role, std::int32_t index) const;
+  // Peers that serve elsewhere than they did before, since the last call: {from, to}.
+  std::vector<std::pair<std::string, std::string>> TakeMoved() {
+    return std::exchange(moved_, {});
+  }
   // Grows when that peer was restarted; 0: not known yet.
   std::uint64_t Incarnation(Role role, std::int32_t index) const;
   // Who serves shard k, as last heard.
@@ -284,6 +289,7 @@ class FleetMember {
 
  private:
   void Receive(Time now);
+  void NoteMoved();
 
   std::unique_ptr<Channel> channel_;
   const Options options_;
@@ -294,6 +300,8 @@ class FleetMember {
   Time next_beat_{};
   std::optional<Time> last_answer_;
   Time sent_{}, last_known_{};
+  std::map<std::string, std::string> endpoints_;  // of peers, as last known
+  std::vector<std::pair<std::string, std::string>> moved_;
   Status lost_;
 };
 

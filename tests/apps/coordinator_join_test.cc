@@ -149,5 +149,24 @@ TEST(CoordinatorJoinTest, WhoMayNotJoinIsToldWhy) {
   EXPECT_EQ(JoinWith(coordinator, good).code(), Code::kFailedPrecondition) << "it is over";
 }
 
+TEST(CoordinatorJoinTest, WhereTheLauncherStartsNoActorsThoseWhoJoinHaveTheWholeLadder) {
+  CoordinatorWorld world(Budget(100000, 2), 0, 0);
+  EXPECT_FALSE(world.Register(Role::kActor, 0).ok()) << "nobody names an index itself";
+  const auto a = world.JoinAsActor(10), b = world.JoinAsActor(11);
+  EXPECT_EQ(a->index, 0);
+  EXPECT_EQ(b->index, 1);
+  const BeatReply reply = world.ActorBeat(1, b->incarnation, 0, 0);
+  EXPECT_EQ(std::pair(reply.place, reply.places), std::pair(1, 2));
+}
+
+TEST(CoordinatorJoinTest, ARoleThatMovedListensWhereItsNewMachineIs) {
+  CoordinatorWorld world(Budget(1000, 2));
+  const std::uint64_t first = world.Join(Role::kReplay);
+  ASSERT_TRUE(world.Beat(Role::kReplay, 0, first, {.endpoint = "inproc://bound"}).ok());
+  EXPECT_EQ(world.Register(Role::kReplay)->listen, "inproc://bound") << "where its peers look";
+  world.coordinator().Moved(Role::kReplay, 0);
+  EXPECT_EQ(world.Register(Role::kReplay)->listen, "inproc://replay-0");
+}
+
 }  // namespace
 }  // namespace troop

@@ -20,8 +20,9 @@ inline constexpr std::int64_t kProcess = 1;  // of every role
 // Talks to a coordinator as the roles do, message by message.
 class CoordinatorWorld {
  public:
-  explicit CoordinatorWorld(Config config, std::int64_t resume_steps = 0)
-      : config_(std::move(config)), resume_steps_(resume_steps) {
+  explicit CoordinatorWorld(Config config, std::int64_t resume_steps = 0,
+                            std::int64_t own_actors = -1)
+      : config_(std::move(config)), resume_steps_(resume_steps), own_actors_(own_actors) {
     Restart();
   }
   // A new process on the same run folder.
@@ -41,6 +42,7 @@ class CoordinatorWorld {
          .run = run_.get(),
          .listen = [](Role role,
                       std::int32_t index) { return "inproc://" + PeerName(role, index); },
+         .own_actors = own_actors_,
          .resume_steps = resume_steps_});
   }
   template <class Reply, class Body>
@@ -103,6 +105,7 @@ class CoordinatorWorld {
  private:
   const Config config_;
   const std::int64_t resume_steps_;
+  const std::int64_t own_actors_;
   std::unique_ptr<Storage> run_ = MakeMemoryStorage();
   std::unique_ptr<SimHub> hub_;
   std::unique_ptr<Network> network_;
