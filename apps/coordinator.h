@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/fleet_seats.h"
 #include "core/config.h"
 #include "core/node.h"
 #include "core/storage.h"
@@ -58,9 +59,11 @@ class Coordinator final : public Node, public Service {
     Storage* run = nullptr;  // the run's folder
     // Where a role shall bind: ("replay-0") → endpoint.
     std::function<std::string(Role, std::int32_t)> listen;
-    std::int64_t own_actors = -1;      // whom the launcher starts; -1: fleet.actors, others join
+    bool actors_join = false;          // all of them come from elsewhere: no own seats
     std::string resume_checkpoint;     // path in the run's folder; empty: fresh
     std::int64_t resume_steps = 0;     // agent steps behind that checkpoint
+    // Whether there is room for what such a config has, beside `troop scale`; empty: there is.
+    std::function<Status(const Config&)> may_have{};
     std::uint64_t resume_updates = 0;  // updates behind it
   };
   // Errors: the environment can't be made; a damaged file of the run.
@@ -81,6 +84,8 @@ class Coordinator final : public Node, public Service {
   bool Needs(Role role, std::int32_t index) const;
   // Processes of that role: of all shards, also those that come, or have not left yet.
   std::int32_t parameter_servers() const;
+  // Of the other roles that come and go. It has a new epoch when others have a seat.
+  const FleetSeats& seats() const { return seats_; }
   // Everybody who was told to end has been told, or has left.
   bool everybody_left() const;
   // The role is to be started on another machine: where it bound before means nothing.
@@ -96,7 +101,7 @@ class Coordinator final : public Node, public Service {
     std::string listen;  // where it binds, also after a restart
     MetricSnapshot metrics;
     std::int64_t granted = 0, done = 0;
-    std::uint64_t shard_move = 0;
+    std::uint64_t shard_move = 0, fleet_epoch = 0;
     Time last_beat{};
     Phase told = Phase::kRunning;
     bool told_stop = false;
@@ -105,7 +110,17 @@ class Coordinator final : public Node, public Service {
     std::optional<Time> down_since;  // its connection ended
   };
 
-  Coordinator(Options options, EnvSpec env) : options_(std::move(options)), env_(std::move(env)) {}
+  // A change of who has a seat that somebody waits for.
+  struct FleetChange {
+    Role role = Role::kNone;
+    std::int32_t before = 0, after = 0;
+    bool shards_leave = false;
+    Time began{};
+    Reply reply;
+  };
+
+  Coordinator(Options options, EnvSpec env)
+      : options_(std::move(options)), env_(std::move(env)), seats_(options_.config, options_.actors_join) {}
   Status LoadCounters();
   Status CheckRequest(const RegisterRequest& request) const;
   void HandleRegister(const Message& message, Reply reply);
@@ -120,6 +135,22 @@ class Coordinator final : public Node, public Service {
   Status BeginScale(const ScaleRequest& request);
   void UpdateMove();
   void EndMove(const Status& outcome);
+  Config LiveConfig() const;
+  Config ConfigFor(Role role) const;
+  Status BeginFleetScale(Role role, const ScaleRequest& request);
+  Result<Config> CheckFleetScale(Role role, const ScaleRequest& request) const;
+  void ChangeReplay(std::int32_t count);
+  void UpdateFleet();
+  void UpdateLeavingShards();
+  bool FleetChangeIsDone() const;
+  void EndFleetScale(const Status& outcome);
+  std::int32_t CountPresent(Role role) const;
+  std::int32_t SeatsOf(Role role) const;
+  double ReplayMetric(std::int32_t shard, const char* name) const;
+  void TellFleet(const Member& member, BeatReply* body) const;
+  void SetSteps(Member* member, std::int64_t granted, std::int64_t done);
+  void Forget(Member* member);
+  const std::map<std::string, PeerInfo>& Peers();
   void Retire(Member* member);
   BeatReply MakeBeatReply(Member* member, std::int64_t wanted);
   std::int64_t StepsDone() const;
@@ -127,7 +158,6 @@ class Coordinator final : public Node, public Service {
   void AdvancePhase();
   void GiveUpSilent();
   const Member* Find(Role role) const;
-  std::int32_t own_actors() const;
   Result<std::uint64_t> TakeNumber();
 
   const Options options_;
@@ -135,13 +165,20 @@ class Coordinator final : public Node, public Service {
   std::map<std::string, Member> members_;  // by PeerName
   std::vector<std::int32_t> joined_;       // indices of the present actors from elsewhere, sorted
   std::int64_t retired_steps_ = 0;         // done by incarnations that are no more
+  std::int64_t members_done_ = 0;          // by those of members_
+  std::int64_t members_leased_ = 0;        // to those of them that are present, and not done
+  std::map<std::string, PeerInfo> peers_;  // who serves; as of then
+  bool peers_old_ = true;
   std::int64_t reviews_done_ = 0;          // supervised: by the learners together
   MetricSnapshot retired_counters_;
   std::vector<EvaluationReport> evaluations_;
   std::string checkpoint_;
   std::uint64_t checkpoint_updates_ = 0;
   bool checkpoint_final_ = false;
-  std::uint64_t next_incarnation_ = 1;
+  std::uint64_t next_incarnation_ = 1, incarnations_kept_ = 0;  // below the latter: on the disk
+  FleetSeats seats_;
+  std::optional<FleetChange> change_;
+  Time next_fleet_look_{}, next_silence_look_{};
   // Of learner.sync = "paramserver".
   std::optional<ShardTerms> shards_;
   std::optional<ShardMover> mover_;

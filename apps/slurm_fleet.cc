@@ -189,7 +189,10 @@ void SlurmFleet::Wrap(FleetRole seat, const std::string& coordinator, std::strin
 }
 
 void SlurmFleet::NoteExit(const Supervisor::Exit& exit, Coordinator* coordinator, Time now) {
-  if (!IsCore(exit.role)) return;  // its actors' connections tell
+  if (!IsCore(exit.role)) {  // its actors' connections tell the coordinator
+    if (!exit.orderly) nodes_.Doubt(exit.role.index, now);
+    return;
+  }
   const Start& start = starts_[{exit.role.role, exit.role.index}];
   for (const MemberView& m : coordinator->members()) {
     if (m.role != exit.role.role || m.index != exit.role.index) continue;
@@ -213,7 +216,13 @@ Status SlurmFleet::Watch(Time now, Coordinator* coordinator, Supervisor* supervi
   const std::vector<MemberView> members = coordinator->members();
   for (const MemberView& m : members) {
     std::uint64_t& newest = newest_[{m.role, m.index}];
+    const bool fresh = m.incarnation > newest;
     newest = std::max(newest, m.incarnation);
+    if (fresh && m.role == Role::kActor) {
+      for (int i = 1; i < nodes_.count(); ++i) {
+        if (m.host == nodes_.name(i)) nodes_.Trust(i);
+      }
+    }
   }
   for (const Supervisor::Running& running : supervisor->running()) {
     if (!IsCore(running.role)) continue;

@@ -44,6 +44,8 @@ class SlurmFleet {
   void Wrap(FleetRole seat, const std::string& coordinator, std::string* program,
             std::vector<std::string>* words);
   std::string LogName(FleetRole seat) const;
+  // Not where its node is in doubt.
+  bool MayStart(FleetRole seat, Time now) { return !nodes_.InDoubt(NodeOf(seat), now); }
 
   // A child ended: what the coordinator shall think of it.
   void NoteExit(const Supervisor::Exit& exit, Coordinator* coordinator, Time now);

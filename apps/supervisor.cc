@@ -12,6 +12,13 @@
 #include "net/keys.h"
 
 namespace troop {
+namespace {
+
+// At a time: who waits for an answer meanwhile waits some tens of milliseconds.
+constexpr int kStartsMax = 100;
+
+}  // namespace
+
 Supervisor::Supervisor(Options options, std::vector<FleetRole> roles)
     : options_(std::move(options)) {
   for (const FleetRole& role : roles) children_.push_back({.role = role});
@@ -31,9 +38,12 @@ Supervisor::~Supervisor() {
   }
 }
 
+std::string Supervisor::NameOf(FleetRole role) const {
+  return options_.log_name ? options_.log_name(role) : PeerName(role.role, role.index);
+}
+
 std::string Supervisor::LogFile(FleetRole role) const {
-  return fmt::format("{}/{}.log", options_.log_folder,
-                     options_.log_name ? options_.log_name(role) : PeerName(role.role, role.index));
+  return fmt::format("{}/{}.log", options_.log_folder, NameOf(role));
 }
 
 void Supervisor::Start(Child* child, Time now) {
@@ -58,7 +68,7 @@ void Supervisor::Start(Child* child, Time now) {
   const Result<pid_t> process =
       StartChild(program, std::move(words), LogFile(child->role), SIGKILL);
   if (!process.ok()) {
-    status_ = process.status().WithContext(PeerName(child->role.role, child->role.index));
+    status_ = process.status().WithContext(NameOf(child->role));
     return;
   }
   child->process = *process;
@@ -67,6 +77,7 @@ void Supervisor::Start(Child* child, Time now) {
 
 std::vector<Supervisor::Exit> Supervisor::Tick(Time now, const Needed& needed) {
   std::vector<Exit> exits;
+  int starts = 0;
   for (Child& child : children_) {
     if (child.process > 0) {
       int wait_status = 0;
@@ -74,7 +85,10 @@ std::vector<Supervisor::Exit> Supervisor::Tick(Time now, const Needed& needed) {
       exits.push_back(HandleExit(&child, wait_status, now, needed(child.role)));
     }
     const bool due = status_.ok() && child.process == 0 && now >= child.start_at;
-    if (due && needed(child.role)) Start(&child, now);
+    if (due && starts < kStartsMax && needed(child.role)) {
+      Start(&child, now);
+      ++starts;
+    }
   }
   return exits;
 }
@@ -92,16 +106,15 @@ Supervisor::Exit Supervisor::HandleExit(Child* child, int wait_status, Time now,
   const int code = exit.code;
   const bool spare = options_.spare && options_.spare(child->role);
   if (needed && !spare && (code == kExitUsage || code == kExitGaveUp)) {
-    status_ = Aborted("{} {} ({}), which no restart cures: {}; see {}",
-                      PeerName(child->role.role, child->role.index),
+    status_ = Aborted("{} {} ({}), which no restart cures: {}; see {}", NameOf(child->role),
                       code == kExitUsage ? "refuses its command line or config" : "gave up",
                       exit.reason, LogTail(child->role), LogFile(child->role));
     LogError("{}", status_.message());
   } else if (needed) {
     ScheduleRestart(child, now, exit.reason + (exit.orderly ? ", before the run was over" : ""));
   } else if (!exit.orderly) {
-    LogWarning("{} ended ({}); last words: {}", PeerName(child->role.role, child->role.index),
-               exit.reason, LogTail(child->role));
+    LogWarning("{} ended ({}); last words: {}", NameOf(child->role), exit.reason,
+               LogTail(child->role));
   }
   return exit;
 }
@@ -116,7 +129,7 @@ void Supervisor::CountFailure(Child* child, Time now, bool hung) {
 }
 
 void Supervisor::ScheduleRestart(Child* child, Time now, const std::string& reason) {
-  const std::string name = PeerName(child->role.role, child->role.index);
+  const std::string name = NameOf(child->role);
   const std::string last = LogTail(child->role);
   const auto& fleet = options_.config.fleet;
   const bool spare = options_.spare && options_.spare(child->role);

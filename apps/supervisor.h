@@ -86,6 +86,7 @@ class Supervisor {
   Exit HandleExit(Child* child, int wait_status, Time now, bool needed);
   void CountFailure(Child* child, Time now, bool hung);
   void ScheduleRestart(Child* child, Time now, const std::string& reason);
+  std::string NameOf(FleetRole role) const;
   std::string LogFile(FleetRole role) const;
 
   const Options options_;

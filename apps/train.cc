@@ -31,7 +31,25 @@
 namespace troop {
 namespace {
 
+// A member has one connection, and a second one while it registers.
+constexpr int kMembersMax = 1 << 15;
 constexpr char kStopping[] = "stopping: checkpoint first (again to kill at once)";
+
+// What `troop scale` asks for has room here. A process of an actor takes some MiB beside what
+// CheckMachine counts, and a core plays no faster for hundreds of them.
+Status CheckRoom(const Config& config) {
+  constexpr std::int64_t kActorsOfACore = 1000;
+  constexpr double kProcessMiB = 12;
+  TROOP_RETURN_IF_ERROR(CheckMachine(config));
+  const std::int64_t actors = config.fleet.actors, most = kActorsOfACore * CoresHere();
+  const double mib = double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGESIZE)) / (1 << 20);
+  if (actors <= most && double(actors) * kProcessMiB <= 0.75 * mib) return Status::Ok();
+  return InvalidArgument(
+      "{} actors are too many for this machine, which takes at most {} ({} a core, {:g} MiB each "
+      "in "
+      "three quarters of its memory); let others join from elsewhere: troop join",
+      actors, std::min(most, std::int64_t(0.75 * mib / kProcessMiB)), kActorsOfACore, kProcessMiB);
+}
 
 // What both ways of running share: the folder, the files, the progress.
 struct Session {
@@ -153,7 +171,14 @@ int SayInterrupted(const Session& session) {
 
 // Also into the run's folder.
 void ReportLearning(const RunFolder& folder, const RunView& view) {
-  const std::string report = LearningReport(folder.config, view, MeasurePeak(folder.config));
+  const double peak = MeasurePeak(folder.config);
+  Result<MeshPlan> plan = InvalidArgument("no plan");
+  if (IsWorthAPlan(folder.config, view)) {
+    plan = PlanRun(folder.config);
+    if (!plan.ok()) fmt::print(stderr, "troop: nothing planned: {}\n", plan.status().message());
+  }
+  const std::string report =
+      LearningReport(folder.config, view, peak, plan.ok() ? &*plan : nullptr);
   const Status written = folder.storage->WriteAtomic("report.md", report);
   if (!written.ok()) fmt::print(stderr, "troop: no report.md: {}\n", written.message());
   fmt::print("\n{}", report);
@@ -253,6 +278,7 @@ class ProcessFleet {
   std::unique_ptr<Supervisor> supervisor_;
   std::optional<Time> kill_at_;  // when patience with a drain ends
   std::int32_t servers_ = 0;     // parameter servers that the supervisor knows
+  std::uint64_t seats_ = 1;      // FleetSeats::revision whose roles it knows
   Time next_watch_{};
   Status outcome_;
 };
@@ -264,6 +290,7 @@ Status ProcessFleet::Start(const TrainOptions& options) {
   }
   TROOP_ASSIGN_OR_RETURN(const auto keys, KeysFor(config, Role::kCoordinator));
   TROOP_ASSIGN_OR_RETURN(network_, MakeZmqNetwork({.dead_after = Seconds(config.fleet.dead_after_s),
+                                                   .clients_max = kMembersMax,
                                                    .keys = keys,
                                                    .insecure = config.security.insecure}));
   signals_ = std::make_unique<SignalWatch>(network_.get(), false);
@@ -278,9 +305,10 @@ Status ProcessFleet::Start(const TrainOptions& options) {
                                                   return slurm_ ? slurm_->Listen(role, index)
                                                                 : endpoints_->For(role, index);
                                                 },
-                                            .own_actors = slurm_ ? 0 : -1,
+                                            .actors_join = slurm_ != nullptr,
                                             .resume_checkpoint = session_->from.checkpoint,
                                             .resume_steps = session_->from.steps,
+                                            .may_have = slurm_ ? nullptr : CheckRoom,
                                             .resume_updates = session_->from.updates}));
   TROOP_ASSIGN_OR_RETURN(
       listener_, network_->Listen(endpoints_->For(Role::kCoordinator, 0), coordinator_.get()));
@@ -325,7 +353,12 @@ Supervisor::Options ProcessFleet::SupervisorOptions() const {
 
 bool ProcessFleet::Needs(FleetRole role) const {
   if (learners_elsewhere_ && role.role == Role::kLearner && role.index > 0) return false;
-  return outcome_.ok() && signals_->count() == 0 && coordinator_->Needs(role.role, role.index);
+  if (!outcome_.ok() || signals_->count() > 0) return false;
+  // Its seats of actors are those of nodes.
+  if (slurm_ && role.role == Role::kActor) {
+    return coordinator_->Needs(role.role) && slurm_->MayStart(role, clock_.Now());
+  }
+  return coordinator_->Needs(role.role, role.index);
 }
 
 void ProcessFleet::Fail(const Status& why, Time now) {
@@ -358,6 +391,10 @@ void ProcessFleet::Turn(Time now) {
   HandleSignals(now);
   for (; servers_ < coordinator_->parameter_servers(); ++servers_) {
     supervisor_->Add({Role::kParamServer, servers_});
+  }
+  if (seats_ != coordinator_->seats().revision()) {
+    seats_ = coordinator_->seats().revision();
+    for (const auto& [role, index] : coordinator_->seats().All()) supervisor_->Add({role, index});
   }
   for (const Supervisor::Exit& exit :
        supervisor_->Tick(now, [this](FleetRole role) { return Needs(role); })) {

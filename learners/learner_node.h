@@ -63,7 +63,9 @@ class LearnerNode final : public Node {
   Status Build();
   Status Connect();
   Status ConnectReplay(ChannelOptions options);
+  Status AddShards(const ChannelOptions& options);
   Status MakeUpdater();
+  void JoinOthers();
   Turn Idle(Time until = kForever) const;
   void CollectUpdates();
   void SeeUpdates(std::uint64_t updates);
@@ -87,7 +89,7 @@ class LearnerNode final : public Node {
                                                       // supervised
   bool Finishing();
   bool sharded() const { return context_.config.learner.sync == "paramserver"; }
-  bool grouped() const { return context_.config.fleet.learners > 1 && !sharded(); }
+  bool grouped() const { return learners_ > 1 && !sharded(); }
   bool alone() const { return !grouped() && !sharded(); }
   bool supervised() const { return IsSupervised(context_.config); }
 
@@ -97,6 +99,8 @@ class LearnerNode final : public Node {
   std::unique_ptr<Module> module_;  // the whole
   std::unique_ptr<Algorithm> algorithm_;
   std::unique_ptr<ReplaySampler> sampler_;
+  std::int32_t shards_ = 0;       // of the replay, that the sampler knows
+  std::int64_t learners_ = 1;     // of the run; more than one: a group was made, also for one alone
   std::unique_ptr<WeightPublisher> publisher_;
   std::unique_ptr<LearnerLobby> lobby_;
   std::unique_ptr<Updater> updater_;

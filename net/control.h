@@ -81,6 +81,18 @@ struct ShardMove {
   bool operator==(const ShardMove&) const = default;
 };
 
+// How many a run has by now of the roles that come and go while it runs (`troop scale`). Replay
+// shards from 0 on take new items; those behind them that leave are only drawn from.
+struct FleetCounts {
+  std::uint64_t epoch = 0;  // grows with each change; 0: not heard yet
+  std::int32_t learners = 0, replay = 0, replay_leaving = 0;
+  template <class A>
+  void serialize(A& a) {
+    a(epoch, learners, replay, replay_leaving);
+  }
+  bool operator==(const FleetCounts&) const = default;
+};
+
 struct RegisterRequest {
   Role role = Role::kNone;
   std::int32_t index = 0;    // -1, of an actor that joins from elsewhere: the coordinator says
@@ -152,10 +164,13 @@ struct BeatRequest {
   std::uint64_t shard_term = 0;  // paramserver: the newest of which it has the whole state
   // paramserver: the newest move whose state it has, on the disk; learner: for which it has left.
   std::uint64_t shard_move = 0;
+  // actor: the newest FleetCounts whose shards have all its experience; nothing is on its way to
+  // others.
+  std::uint64_t fleet_epoch = 0;
   template <class A>
   void serialize(A& a) {
     a(endpoint, metrics, steps_done, steps_wanted, finished, checkpoint, checkpoint_updates,
-      checkpoint_final, evaluations, shard_term, shard_move);
+      checkpoint_final, evaluations, shard_term, shard_move, fleet_epoch);
   }
 };
 struct BeatReply {
@@ -175,10 +190,12 @@ struct BeatReply {
   // Of an actor: which part of the exploration's ladder it has by now, of how many. It changes when
   // actors join from elsewhere, or leave.
   std::int32_t place = 0, places = 0;
+  FleetCounts fleet;
+  std::uint32_t beat_every_ms = 0;  // the next one is due so much later; 0: as the member has it
   template <class A>
   void serialize(A& a) {
     a(phase, stop, steps_granted, steps_over, steps_total_done, peers, shards, shard_epochs,
-      shard_move, place, places);
+      shard_move, place, places, fleet, beat_every_ms);
   }
 };
 
@@ -204,7 +221,7 @@ struct JoinReply {
 
 // `troop scale`. Answered when it is done, or was given up.
 struct ScaleRequest {
-  std::string role;  // "paramserver"
+  std::string role;  // "paramserver", "actors", "replay", "learners"
   std::int64_t count = 0;
   template <class A>
   void serialize(A& a) {
@@ -213,8 +230,8 @@ struct ScaleRequest {
 };
 struct ScaleReply {
   std::int64_t before = 0, after = 0;
-  std::uint64_t epoch = 0;  // of the map
-  std::int64_t parameters = 0, parameters_moved = 0;
+  std::uint64_t epoch = 0;  // of the map, or of FleetCounts
+  std::int64_t parameters = 0, parameters_moved = 0;  // of parameter shards
   double seconds = 0;  // since the request
   template <class A>
   void serialize(A& a) {
@@ -231,8 +248,8 @@ struct StatusReply {
 };
 
 // A registered role's line to the coordinator. Owner: the node's thread; nothing blocks. Beats go
-// out every `beat_every`, more often while shards move, and at once when something changed that the
-// coordinator waits for.
+// out every `beat_every`, or as seldom as the coordinator of many says, more often while shards
+// move, and at once when something changed that the coordinator waits for.
 class FleetMember {
  public:
   struct Options {
@@ -283,6 +300,8 @@ class FleetMember {
   // Of an actor: its part of the exploration's ladder, of how many; {0, 0}: not heard yet.
   std::int32_t place() const { return state_.place; }
   std::int32_t places() const { return state_.places; }
+  // As last heard.
+  const FleetCounts& fleet() const { return state_.fleet; }
   // Not ok: this incarnation was fenced, the coordinator's keys don't let it in, or the coordinator
   // has not answered for alone_max.
   Status lost() const { return lost_; }

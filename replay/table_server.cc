@@ -89,6 +89,7 @@ Status TableServer::Keep(RestoredTable* restored) {
   const std::uint64_t items = table_.counters().inserted;
   const std::uint64_t later = items - std::min(items, counts.items);
   limiter_.Restore(counts.inserts + std::int64_t(later), counts.samples, table_.size());
+  before_ = {limiter_.inserts(), limiter_.samples(), table_.evicted()};
   return Status::Ok();
 }
 

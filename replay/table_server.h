@@ -145,6 +145,9 @@ class TableServer {
   std::optional<Time> now_;
   Time next_tick_{};
   std::int64_t refused_ = 0, expired_ = 0, repeated_ = 0, rejected_ = 0;
+  struct Before {
+    std::int64_t inserts = 0, samples = 0, evicted = 0;
+  } before_;  // of the servers that kept the table on disk: they have told theirs
   Table::UpdateCounts updates_;
   Histogram policy_age_, age_;  // of drawn items: updates, and items inserted since
   double policy_version_mean_ = 0, policy_version_min_ = 0;  // of the last draw

@@ -126,10 +126,12 @@ void TableServer::Report(std::string_view prefix, Metrics* metrics) const {
   level("log_live_bytes", double(table_.live_bytes()));
   level("parked_inserts", double(inserts_.size()));
   level("parked_samples", double(samples_.size()));
-  count("inserts", inserts);
-  count("samples", samples);
+  level("limiter_inserts", inserts);  // of all servers that had the table
+  level("limiter_samples", samples);
+  count("inserts", inserts - double(before_.inserts));
+  count("samples", samples - double(before_.samples));
   level("samples_in_flight", double(limiter_.reserved()));
-  count("evicted", double(table_.evicted()));
+  count("evicted", double(table_.evicted() - before_.evicted));
   count("expired", double(expired_));
   count("repeated", double(repeated_));
   count("rejected", double(rejected_));

@@ -150,7 +150,7 @@ TEST(CoordinatorJoinTest, WhoMayNotJoinIsToldWhy) {
 }
 
 TEST(CoordinatorJoinTest, WhereTheLauncherStartsNoActorsThoseWhoJoinHaveTheWholeLadder) {
-  CoordinatorWorld world(Budget(100000, 2), 0, 0);
+  CoordinatorWorld world(Budget(100000, 2), 0, true);
   EXPECT_FALSE(world.Register(Role::kActor, 0).ok()) << "nobody names an index itself";
   const auto a = world.JoinAsActor(10), b = world.JoinAsActor(11);
   EXPECT_EQ(a->index, 0);

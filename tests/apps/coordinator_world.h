@@ -21,8 +21,8 @@ inline constexpr std::int64_t kProcess = 1;  // of every role
 class CoordinatorWorld {
  public:
   explicit CoordinatorWorld(Config config, std::int64_t resume_steps = 0,
-                            std::int64_t own_actors = -1)
-      : config_(std::move(config)), resume_steps_(resume_steps), own_actors_(own_actors) {
+                            bool actors_join = false)
+      : config_(std::move(config)), resume_steps_(resume_steps), actors_join_(actors_join) {
     Restart();
   }
   // A new process on the same run folder.
@@ -42,7 +42,7 @@ class CoordinatorWorld {
          .run = run_.get(),
          .listen = [](Role role,
                       std::int32_t index) { return "inproc://" + PeerName(role, index); },
-         .own_actors = own_actors_,
+         .actors_join = actors_join_,
          .resume_steps = resume_steps_});
   }
   template <class Reply, class Body>
@@ -105,7 +105,7 @@ class CoordinatorWorld {
  private:
   const Config config_;
   const std::int64_t resume_steps_;
-  const std::int64_t own_actors_;
+  const bool actors_join_;
   std::unique_ptr<Storage> run_ = MakeMemoryStorage();
   std::unique_ptr<SimHub> hub_;
   std::unique_ptr<Network> network_;
