@@ -75,15 +75,16 @@ for i in $(seq "$nodes"); do
 done >>"$SLURM_CONF"
 echo "PartitionName=all Nodes=n[1-$nodes] Default=YES MaxTime=INFINITE State=UP" >>"$SLURM_CONF"
 
-# A machine's first process: with it ends all that is on it. (Not `ip netns exec`, which hides
-# /sys/fs/cgroup from slurmd.)
+# A machine's first process: with it ends all that is on it. It takes in orphans, as init does:
+# slurmd does not, and would wait for them. (Not `ip netns exec`, which hides /sys/fs/cgroup from
+# slurmd.)
 machine() {
   local name=$1
   shift
   exec nsenter --net=/run/netns/"$name" unshare --uts --mount --pid --fork --kill-child \
-    --mount-proc sh -c "hostname $name
+    --mount-proc bash -c "hostname $name
       [ -d $state/tmp.$name ] && mount --bind $state/tmp.$name /var/tmp
-      exec \"\$@\"" _ "$@"
+      \"\$@\" & wait" _ "$@"
 }
 on() {
   local name=$1
