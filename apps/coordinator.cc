@@ -27,7 +27,6 @@ constexpr Duration kPause = Seconds(1);
 // An actor from elsewhere whose connection ended so long ago has left: its machine may be gone, and
 // nobody there tells. It may have been a network that flaps, so not at once.
 constexpr Duration kLeft = Seconds(3);
-constexpr std::int32_t kActorsMax = 100000;  // as fleet.actors
 
 }  // namespace
 
@@ -222,74 +221,17 @@ void Coordinator::Retire(Member* member) {
   *member = {};
 }
 
-Status Coordinator::CheckJoin(const JoinRequest& request, Role key) const {
-  if (request.version != kTroopVersion) {
-    return FailedPrecondition("troop on {} is version {}, the coordinator is {}: install the same",
-                              request.host, request.version, kTroopVersion);
-  }
-  if (request.role != Role::kActor) {
-    return InvalidArgument("only actors can join a run, not {}", RoleName(request.role));
-  }
-  if (key != Role::kNone && key != request.role) {
-    return FailedPrecondition("a key of the role {} can't join as {}; use that role's key",
-                              RoleName(key), RoleName(request.role));
-  }
-  if (request.count < 1 || request.count > kActorsMax) {
-    return InvalidArgument("{} actors can't join; 1 to {}", request.count, kActorsMax);
-  }
-  if (Needs(Role::kActor)) return Status::Ok();
-  return FailedPrecondition("the run is {}: it needs no more actors", PhaseName(phase_));
-}
-
-void Coordinator::HandleJoin(const Message& message, Reply reply) {
-  const Result<JoinRequest> request = DecodeBody<JoinRequest>(message.body);
-  const Status may = request.ok() ? CheckJoin(*request, message.key) : request.status();
-  if (!may.ok()) return reply.Fail(may);
-  LogInfo("{} actors of {} join", request->count, request->host);
-  const JoinReply body{.config_toml = ToToml(LiveConfig()),
-                       .actors = std::int32_t(seats_.actors().size() + joined_.size())};
-  reply.Send({.type = MessageType::kJoinReply, .body = EncodeBody(body)});
-}
-
-// The lowest behind those of the run's own machine.
-Result<std::int32_t> Coordinator::FreeActorIndex() const {
-  auto index = std::int32_t(options_.actors_join ? 0 : options_.config.fleet.actors);
-  while (std::ranges::binary_search(joined_, index) || seats_.Has(Role::kActor, index)) ++index;
-  if (index < kActorsMax) return index;
-  return ResourceExhausted("the run has {} actors, which is the limit", index);
-}
-
 Status Coordinator::CheckRequest(const RegisterRequest& request) const {
   const std::string name = PeerName(request.role, request.index);
   if (request.version != kTroopVersion) {
     return FailedPrecondition("{} is version {}, the coordinator is {}: install the same", name,
                               request.version, kTroopVersion);
   }
-  const Config& c = options_.config;
-  std::int64_t count = 0;
-  switch (request.role) {
-    case Role::kActor:
-      count = std::int64_t(seats_.actors().size());
-      break;
-    case Role::kEvaluator:
-      count = c.evaluator.enabled ? 1 : 0;
-      break;
-    case Role::kReplay:
-      count = seats_.replay();
-      break;
-    case Role::kParamServer:
-      count = parameter_servers();
-      break;
-    case Role::kLearner:
-      count = seats_.learners();
-      break;
-    default:
-      break;
-  }
-  const bool joins = request.role == Role::kActor && request.index == -1;
+  const std::int64_t count = SeatCount(request.role);
+  if (request.index == -1) return MayJoin(request.role);
   const bool seat = request.role == Role::kActor ? seats_.Has(request.role, request.index)
                                                  : request.index >= 0 && request.index < count;
-  if (joins || seat) return Status::Ok();
+  if (seat) return Status::Ok();
   return InvalidArgument("{}: this run has {} such roles; indices begin at 0", name, count);
 }
 
@@ -304,7 +246,7 @@ void Coordinator::HandleRegister(const Message& message, Reply reply) {
   if (!fits.ok()) return reply.Fail(fits);
   const bool joins = request->index < 0;
   if (joins) {
-    const Result<std::int32_t> index = FreeActorIndex();
+    const Result<std::int32_t> index = FreeIndex(request->role);
     if (!index.ok()) return reply.Fail(index.status());
     request->index = *index;
   }
@@ -312,10 +254,7 @@ void Coordinator::HandleRegister(const Message& message, Reply reply) {
   if (!number.ok()) return reply.Fail(number.status());
   const std::uint64_t incarnation = *number;
   Member& member = members_[PeerName(request->role, request->index)];
-  // A restarted role binds where its peers already look for it.
-  std::string listen = !member.endpoint.empty() ? member.endpoint
-                       : !member.listen.empty() ? member.listen
-                                                : options_.listen(request->role, request->index);
+  std::string listen = ListenFor(*request, member);
   Retire(&member);
   member.listen = listen;
   member.view = {.role = request->role,
@@ -326,7 +265,9 @@ void Coordinator::HandleRegister(const Message& message, Reply reply) {
   member.present = true;
   peers_old_ = true;
   member.joined = joins;
-  if (joins) joined_.insert(std::ranges::upper_bound(joined_, request->index), request->index);
+  if (joins && request->role == Role::kActor) {
+    joined_.insert(std::ranges::upper_bound(joined_, request->index), request->index);
+  }
   member.last_beat = now_;
   LogInfo("{} joined: incarnation {}, process {} on {}", PeerName(request->role, request->index),
           incarnation, request->process, request->host);
@@ -335,7 +276,8 @@ void Coordinator::HandleRegister(const Message& message, Reply reply) {
                            .config_toml = ToToml(ConfigFor(request->role)),
                            .listen = listen,
                            .resume_checkpoint = checkpoint_,
-                           .env = ToBody(env_)};
+                           .env = ToBody(env_),
+                           .group_secret = SecretFor(request->role)};
   reply.Send({.type = MessageType::kRegisterReply, .body = EncodeBody(body)});
 }
 
@@ -424,19 +366,12 @@ void Coordinator::HandleStatus(Reply reply) {
 void Coordinator::MemberLeft(Role role, std::int32_t index, std::int64_t process) {
   const auto it = members_.find(PeerName(role, index));
   if (it == members_.end() || it->second.view.process != process) return;
-  if (it->second.present && it->second.joined) std::erase(joined_, index);
+  if (it->second.present && it->second.joined && role == Role::kActor) std::erase(joined_, index);
   Forget(&it->second);  // a beat that is still on its way adds nothing
   if (shards_ && role == Role::kParamServer) {
     shards_->Ended(index, it->second.view.incarnation);
     shards_->Update(now_);
   }
-}
-
-void Coordinator::Moved(Role role, std::int32_t index) {
-  const auto it = members_.find(PeerName(role, index));
-  if (it == members_.end()) return;
-  it->second.endpoint.clear();
-  it->second.listen.clear();
 }
 
 void Coordinator::PeerChanged(const Origin& peer, PeerState state) {
@@ -450,7 +385,8 @@ void Coordinator::PeerChanged(const Origin& peer, PeerState state) {
   } else {
     it->second.down_since.reset();
   }
-  if (!Needs(peer.role, peer.index)) return;
+  const bool guest = it->second.joined && peer.role == Role::kActor;  // has a seat of its own
+  if (guest ? !Needs(peer.role) : !Needs(peer.role, peer.index)) return;
   if (state == PeerState::kDown) LogWarning("{} is not heard any more", it->first);
   if (state == PeerState::kHung) LogWarning("{} hangs: only its process answers", it->first);
   if (state == PeerState::kUp) LogDebug("{} is heard", it->first);

@@ -59,9 +59,8 @@ class Coordinator final : public Node, public Service {
     Storage* run = nullptr;  // the run's folder
     // Where a role shall bind: ("replay-0") → endpoint.
     std::function<std::string(Role, std::int32_t)> listen;
-    bool actors_join = false;          // all of them come from elsewhere: no own seats
-    std::string resume_checkpoint;     // path in the run's folder; empty: fresh
-    std::int64_t resume_steps = 0;     // agent steps behind that checkpoint
+    std::string resume_checkpoint;  // path in the run's folder; empty: fresh
+    std::int64_t resume_steps = 0;  // agent steps behind that checkpoint
     // Whether there is room for what such a config has, beside `troop scale`; empty: there is.
     std::function<Status(const Config&)> may_have{};
     std::uint64_t resume_updates = 0;  // updates behind it
@@ -86,10 +85,11 @@ class Coordinator final : public Node, public Service {
   std::int32_t parameter_servers() const;
   // Of the other roles that come and go. It has a new epoch when others have a seat.
   const FleetSeats& seats() const { return seats_; }
+  // Seats of fleet.elsewhere that nobody plays and the run needs ("replay-0"), and actors that
+  // are missing of fleet.actors_min.
+  std::vector<std::string> EmptySeats() const;
   // Everybody who was told to end has been told, or has left.
   bool everybody_left() const;
-  // The role is to be started on another machine: where it bound before means nothing.
-  void Moved(Role role, std::int32_t index);
   // A process of the role ended. If it is the one that plays it by now, its leases return to the
   // pool and its silence means nothing.
   void MemberLeft(Role role, std::int32_t index, std::int64_t process);
@@ -106,7 +106,7 @@ class Coordinator final : public Node, public Service {
     Phase told = Phase::kRunning;
     bool told_stop = false;
     bool present = false;
-    bool joined = false;             // an actor from elsewhere, whom no supervisor watches
+    bool joined = false;             // from elsewhere: no supervisor of ours watches it
     std::optional<Time> down_since;  // its connection ended
   };
 
@@ -120,13 +120,18 @@ class Coordinator final : public Node, public Service {
   };
 
   Coordinator(Options options, EnvSpec env)
-      : options_(std::move(options)), env_(std::move(env)), seats_(options_.config, options_.actors_join) {}
+      : options_(std::move(options)), env_(std::move(env)), seats_(options_.config) {}
   Status LoadCounters();
   Status CheckRequest(const RegisterRequest& request) const;
   void HandleRegister(const Message& message, Reply reply);
   void HandleJoin(const Message& message, Reply reply);
   Status CheckJoin(const JoinRequest& request, Role key) const;
-  Result<std::int32_t> FreeActorIndex() const;
+  Status MayJoin(Role role) const;
+  std::int64_t SeatCount(Role role) const;
+  std::int32_t CountMembers(Role role) const;
+  Result<std::int32_t> FreeIndex(Role role) const;
+  std::string ListenFor(const RegisterRequest& request, const Member& before) const;
+  std::string SecretFor(Role role);
   void HandleBeat(const Message& message, Reply reply);
   void HandleStatus(Reply reply);
   Status BeginShards();
@@ -163,13 +168,14 @@ class Coordinator final : public Node, public Service {
   const Options options_;
   const EnvSpec env_;
   std::map<std::string, Member> members_;  // by PeerName
+  std::string group_secret_;
   std::vector<std::int32_t> joined_;       // indices of the present actors from elsewhere, sorted
   std::int64_t retired_steps_ = 0;         // done by incarnations that are no more
   std::int64_t members_done_ = 0;          // by those of members_
   std::int64_t members_leased_ = 0;        // to those of them that are present, and not done
   std::map<std::string, PeerInfo> peers_;  // who serves; as of then
   bool peers_old_ = true;
-  std::int64_t reviews_done_ = 0;          // supervised: by the learners together
+  std::int64_t reviews_done_ = 0;  // supervised: by the learners together
   MetricSnapshot retired_counters_;
   std::vector<EvaluationReport> evaluations_;
   std::string checkpoint_;

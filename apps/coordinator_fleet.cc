@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "apps/coordinator.h"
+#include "apps/elsewhere.h"
 #include "core/config_schema.h"
 #include "core/log.h"
 #include "net/codec.h"
@@ -26,7 +27,7 @@ const char* NameOf(Role role) {
 Config Coordinator::LiveConfig() const {
   Config config = options_.config;
   if (IsSupervised(config)) return config;
-  if (!options_.actors_join) config.fleet.actors = std::ssize(seats_.actors());
+  if (!IsElsewhere(config, Role::kActor)) config.fleet.actors = std::ssize(seats_.actors());
   config.fleet.learners = seats_.learners();
   config.replay.shards = seats_.replay_taking();
   return config;
@@ -55,11 +56,9 @@ Result<Config> Coordinator::CheckFleetScale(Role role, const ScaleRequest& reque
     return InvalidArgument("{}={}: a run of reviews stays as it is (mesh.dp, mesh.tp)",
                            request.role, request.count);
   }
-  if (role == Role::kActor && options_.actors_join) {
+  if (role == Role::kActor && IsElsewhere(c, role)) {
     return InvalidArgument(
-        "actors={}: the actors of this run come by themselves; let more of them come with `troop "
-        "join`",
-        request.count);
+        "actors={}: this run's actors join from elsewhere: start or end them there", request.count);
   }
   if (role == Role::kReplay && c.replay.persist) {
     return InvalidArgument(
@@ -208,7 +207,8 @@ void Coordinator::EndFleetScale(const Status& outcome) {
 void Coordinator::TellFleet(const Member& member, BeatReply* body) const {
   body->fleet = seats_.counts();
   const MemberView& view = member.view;
-  if (!member.joined && !seats_.Has(view.role, view.index)) body->stop = true;
+  const bool guest = member.joined && view.role == Role::kActor;  // has a seat of its own
+  if (!guest && !seats_.Has(view.role, view.index)) body->stop = true;
   if (view.role != Role::kActor) return;
   const std::vector<std::int32_t>& own = seats_.actors();
   const auto rank = [&](const std::vector<std::int32_t>& all) {

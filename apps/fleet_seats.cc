@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "apps/elsewhere.h"
 #include "core/check.h"
 
 namespace troop {
@@ -14,13 +15,14 @@ std::optional<Role> ScaledRole(std::string_view name) {
   return std::nullopt;
 }
 
-FleetSeats::FleetSeats(const Config& config, bool actors_join) {
+FleetSeats::FleetSeats(const Config& config) {
   const bool plays = !IsSupervised(config);
   counts_ = {.epoch = 1,
              .learners = std::int32_t(config.fleet.learners),
              .replay = plays ? std::int32_t(config.replay.shards) : 0};
   replay_ = counts_.replay;
-  actors_.resize(plays && !actors_join ? std::size_t(config.fleet.actors) : 0);
+  const bool here = plays && !IsElsewhere(config, Role::kActor);
+  actors_.resize(here ? std::size_t(config.fleet.actors) : 0);
   std::iota(actors_.begin(), actors_.end(), 0);
 }
 

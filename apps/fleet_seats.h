@@ -27,8 +27,7 @@ std::optional<Role> ScaledRole(std::string_view name);
 // Owner: the coordinator. O(1) a call but where it says.
 class FleetSeats {
  public:
-  // `actors_join`: all of them come from elsewhere, so none has a seat.
-  explicit FleetSeats(const Config& config, bool actors_join = false);
+  explicit FleetSeats(const Config& config);
 
   const FleetCounts& counts() const { return counts_; }
   // Indices of the run's own actors, sorted. Others may have been given some between them.

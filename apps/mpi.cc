@@ -15,6 +15,7 @@
 #include <initializer_list>
 #include <sstream>
 
+#include "apps/elsewhere.h"
 #include "apps/endpoints.h"
 #include "apps/run_folder.h"
 #include "apps/slurm_command.h"
@@ -78,6 +79,7 @@ Result<Config> ConfigFor(const Config& asked, const MpiPlace& place) {
     }
     config.fleet.listen = fmt::format("tcp://{}:0", address);
   }
+  if (!config.fleet.listen.empty()) config.fleet.elsewhere = {"learner"};
   return ParseConfig(ToToml(config), "the config for mpirun", {});  // all fits together
 }
 
@@ -103,6 +105,10 @@ Status BecomeLearner(const Config& config, const MpiPlace& place, const std::str
                                  coordinator,
                                  "--dead-after",
                                  fmt::format("{}", config.fleet.dead_after_s)};
+  if (!config.fleet.listen.empty()) {
+    TROOP_ASSIGN_OR_RETURN(const std::string reach, LocalAddressTo(coordinator));
+    words.insert(words.end(), {"--reach", reach});
+  }
   const std::string keys = config.security.keys;
   if (!keys.empty()) words.insert(words.end(), {"--key", KeyFileOf(keys, Role::kLearner)});
   if (config.security.insecure) words.push_back("--insecure");

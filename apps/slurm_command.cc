@@ -166,6 +166,8 @@ Result<int> RunJob(const SlurmJobOptions& given) {
   const std::string port = listen.empty() ? "0" : listen.substr(listen.rfind(':') + 1);
   config.fleet.listen = fmt::format("tcp://{}:{}", job.addresses[0], port);
   config.fleet.listen_replay = config.fleet.listen_paramserver = "";
+  // Actors take the indices that are free; learners' groups go over the network.
+  config.fleet.elsewhere = {"actor", "learner"};
   TrainOptions options = given.train;
   options.plain = true;
   TROOP_RETURN_IF_ERROR(ChooseBeginning(config, &options));

@@ -89,6 +89,12 @@ Result<std::vector<std::string>> NodeNames() {
   return Unavailable("scontrol show hostnames {}: {}", list, said.output);
 }
 
+// fleet.elsewhere is for the coordinator: all roles are ours to start.
+Config WithAllRoles(Config config) {
+  config.fleet.elsewhere.clear();
+  return config;
+}
+
 bool IsCore(const FleetRole& seat) { return seat.role != Role::kActor; }
 
 }  // namespace
@@ -115,7 +121,7 @@ Result<SlurmFleet::Options> SlurmFleet::ReadJob(const Config& config) {
 }
 
 SlurmFleet::SlurmFleet(const Config& config, Options options)
-    : config_(config), options_(std::move(options)), nodes_(config, options_.nodes) {
+    : config_(WithAllRoles(config)), options_(std::move(options)), nodes_(config_, options_.nodes) {
   for (int i = 1; i < std::min(nodes_.count(), kGuards + 1); ++i) guards_[i] = {};
   if (!config.slurm.requeue) guards_.clear();
 }
@@ -135,11 +141,6 @@ std::vector<FleetRole> SlurmFleet::Seats(std::int32_t parameter_servers) {
     if (nodes_.ActorsOn(i) > 0) seats.push_back({Role::kActor, i});
   }
   return seats;
-}
-
-std::string SlurmFleet::Listen(Role role, std::int32_t index) {
-  const int node = role == Role::kCoordinator ? 0 : nodes_.NodeOf({role, index});
-  return fmt::format("tcp://{}:0", options_.addresses[std::size_t(node)]);
 }
 
 std::string SlurmFleet::LogName(FleetRole seat) const {
@@ -167,7 +168,9 @@ void SlurmFleet::Wrap(FleetRole seat, const std::string& coordinator, std::strin
                       std::vector<std::string>* words) {
   const int node = NodeOf(seat);
   starts_[{seat.role, seat.index}] = {.incarnation = newest_[{seat.role, seat.index}]};
-  if (!IsCore(seat)) {
+  if (IsCore(seat)) {
+    words->insert(words->end(), {"--reach", options_.addresses[std::size_t(node)]});
+  } else {
     *words = {"troop",
               "join",
               coordinator.substr(0, coordinator.find('#')),
@@ -199,16 +202,15 @@ void SlurmFleet::NoteExit(const Supervisor::Exit& exit, Coordinator* coordinator
     if (m.incarnation > start.incarnation) coordinator->MemberLeft(m.role, m.index, m.process);
   }
   // The step never was, or was lost with its node before we saw it.
-  if (exit.code == kLaunchFailed) Lose(exit.role, "its step can't be launched", now, coordinator);
+  if (exit.code == kLaunchFailed) Lose(exit.role, "its step can't be launched", now);
 }
 
-void SlurmFleet::Lose(FleetRole role, const std::string& why, Time now, Coordinator* coordinator) {
+void SlurmFleet::Lose(FleetRole role, const std::string& why, Time now) {
   const int from = nodes_.NodeOf(role);
   nodes_.Doubt(from, now);
   const int to = nodes_.Move(role, now);
   LogWarning("{} on {} is lost: {}; it goes on on {}", LogName(role), nodes_.name(from), why,
              nodes_.name(to));
-  if (from != to) coordinator->Moved(role.role, role.index);
 }
 
 Status SlurmFleet::Watch(Time now, Coordinator* coordinator, Supervisor* supervisor) {
@@ -248,7 +250,7 @@ Status SlurmFleet::Watch(Time now, Coordinator* coordinator, Supervisor* supervi
     if (why.empty()) continue;
     if (member != nullptr) coordinator->MemberLeft(member->role, member->index, member->process);
     supervisor->Kill(running.role, running.process, why);
-    Lose(running.role, why, now, coordinator);
+    Lose(running.role, why, now);
   }
   return CheckActors(now, members, coordinator, supervisor);
 }

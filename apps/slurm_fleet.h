@@ -38,8 +38,6 @@ class SlurmFleet {
   // What the supervisor keeps alive: roles as RolesOf, but of actors a seat for each node that has
   // some, whose index is the node's.
   std::vector<FleetRole> Seats(std::int32_t parameter_servers);
-  // Where a role shall listen.
-  std::string Listen(Role role, std::int32_t index);
   // The supervisor's parts of this.
   void Wrap(FleetRole seat, const std::string& coordinator, std::string* program,
             std::vector<std::string>* words);
@@ -57,7 +55,7 @@ class SlurmFleet {
     std::uint64_t incarnation = 0;  // of the role's member when it was started: not this one
     bool heard = false;
   };
-  void Lose(FleetRole role, const std::string& why, Time now, Coordinator* coordinator);
+  void Lose(FleetRole role, const std::string& why, Time now);
   Status CheckActors(Time now, const std::vector<MemberView>& members, Coordinator* coordinator,
                      Supervisor* supervisor);
   void KeepGuards(Time now);

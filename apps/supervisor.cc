@@ -56,7 +56,9 @@ void Supervisor::Start(Child* child, Time now) {
                                  options_.coordinator,
                                  "--dead-after",
                                  fmt::format("{}", options_.config.fleet.dead_after_s)};
-  if (!options_.index_is_given) words.push_back("--any-index");
+  if (!options_.index_is_given) {
+    words.insert(words.end(), {"--any-index", "--reach", options_.reach});
+  }
   const auto& security = options_.config.security;
   const std::string key = options_.key_file.empty() && !security.keys.empty()
                               ? KeyFileOf(security.keys, child->role.role)

@@ -36,6 +36,7 @@ class Supervisor {
     // again.
     std::function<bool(FleetRole)> spare;
     std::function<std::string(FleetRole)> log_name;  // empty: PeerName
+    std::string reach;           // then: this machine's address for others
   };
   struct Exit {
     FleetRole role;

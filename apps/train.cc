@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "apps/coordinator.h"
+#include "apps/elsewhere.h"
 #include "apps/endpoints.h"
 #include "apps/host.h"
 #include "apps/learning_report.h"
@@ -260,6 +261,8 @@ class ProcessFleet {
   void Turn(Time now);
   void NoteExit(const Supervisor::Exit& exit, bool needed);
   void WatchMembers(Time now);
+  void WatchSeats(Time now);
+  void AddSeat(FleetRole role);
   void HandleSignals(Time now);
   bool Needs(FleetRole role) const;
   Supervisor::Options SupervisorOptions() const;
@@ -279,6 +282,8 @@ class ProcessFleet {
   std::optional<Time> kill_at_;  // when patience with a drain ends
   std::int32_t servers_ = 0;     // parameter servers that the supervisor knows
   std::uint64_t seats_ = 1;      // FleetSeats::revision whose roles it knows
+  std::optional<Time> empty_since_;  // a seat of fleet.elsewhere
+  std::string awaited_;              // as it was told
   Time next_watch_{};
   Status outcome_;
 };
@@ -297,19 +302,16 @@ Status ProcessFleet::Start(const TrainOptions& options) {
   if (wants_more_ != nullptr) signals_->AlsoUsr1();
   if (options.slurm != nullptr) slurm_ = std::make_unique<SlurmFleet>(config, *options.slurm);
   TROOP_ASSIGN_OR_RETURN(endpoints_, Endpoints::Make(config));
-  TROOP_ASSIGN_OR_RETURN(coordinator_,
-                         Coordinator::Make({.config = config,
-                                            .run = session_->folder.storage.get(),
-                                            .listen =
-                                                [this](Role role, std::int32_t index) {
-                                                  return slurm_ ? slurm_->Listen(role, index)
-                                                                : endpoints_->For(role, index);
-                                                },
-                                            .actors_join = slurm_ != nullptr,
-                                            .resume_checkpoint = session_->from.checkpoint,
-                                            .resume_steps = session_->from.steps,
-                                            .may_have = slurm_ ? nullptr : CheckRoom,
-                                            .resume_updates = session_->from.updates}));
+  TROOP_ASSIGN_OR_RETURN(
+      coordinator_,
+      Coordinator::Make(
+          {.config = config,
+           .run = session_->folder.storage.get(),
+           .listen = [this](Role role, std::int32_t index) { return endpoints_->For(role, index); },
+           .resume_checkpoint = session_->from.checkpoint,
+           .resume_steps = session_->from.steps,
+           .may_have = slurm_ ? nullptr : CheckRoom,
+           .resume_updates = session_->from.updates}));
   TROOP_ASSIGN_OR_RETURN(
       listener_, network_->Listen(endpoints_->For(Role::kCoordinator, 0), coordinator_.get()));
   TROOP_RETURN_IF_ERROR(BeginSession(session_, options));
@@ -334,6 +336,7 @@ Status ProcessFleet::Start(const TrainOptions& options) {
   const std::int32_t servers = coordinator_->parameter_servers();
   supervisor_ = std::make_unique<Supervisor>(
       SupervisorOptions(), slurm_ ? slurm_->Seats(servers) : RolesOf(config, servers));
+  if (learners_elsewhere_) supervisor_->Add({Role::kLearner, 0});
   return Status::Ok();
 }
 
@@ -390,19 +393,47 @@ int ProcessFleet::Run() {
 void ProcessFleet::Turn(Time now) {
   HandleSignals(now);
   for (; servers_ < coordinator_->parameter_servers(); ++servers_) {
-    supervisor_->Add({Role::kParamServer, servers_});
+    AddSeat({Role::kParamServer, servers_});
   }
   if (seats_ != coordinator_->seats().revision()) {
     seats_ = coordinator_->seats().revision();
-    for (const auto& [role, index] : coordinator_->seats().All()) supervisor_->Add({role, index});
+    for (const auto& [role, index] : coordinator_->seats().All()) AddSeat({role, index});
   }
   for (const Supervisor::Exit& exit :
        supervisor_->Tick(now, [this](FleetRole role) { return Needs(role); })) {
     NoteExit(exit, Needs(exit.role));
   }
   if (outcome_.ok() && !supervisor_->status().ok()) Fail(supervisor_->status(), now);
-  if (now >= next_watch_) WatchMembers(now);
+  if (now >= next_watch_) {
+    WatchMembers(now);
+    if (slurm_ == nullptr) WatchSeats(now);  // it looks for its actors by itself
+  }
   session_->Look(now, *coordinator_);
+}
+
+void ProcessFleet::AddSeat(FleetRole role) {
+  if (slurm_ || !IsElsewhere(session_->folder.config, role.role)) supervisor_->Add(role);
+}
+
+// Nobody here can fill the seats of fleet.elsewhere: says so, and gives up in the end.
+void ProcessFleet::WatchSeats(Time now) {
+  const std::vector<std::string> empty = coordinator_->EmptySeats();
+  if (empty.empty() || !outcome_.ok()) return empty_since_.reset();
+  const std::string who = fmt::format("{}", fmt::join(empty, ", "));
+  const double limit = session_->folder.config.fleet.join_wait_s;
+  if (!empty_since_) empty_since_ = now;
+  if (who != awaited_) {
+    awaited_ = who;
+    const std::string text = fmt::format("waits for {} to join {}", who, listener_->endpoint());
+    session_->progress->Say(text);
+    LogInfo("{}", text);
+  }
+  if (now - *empty_since_ < Seconds(limit)) return;
+  outcome_ = DeadlineExceeded(
+      "{} did not come for {:g} s (fleet.join_wait_s); start them with: troop join {} --role ROLE",
+      who, limit, listener_->endpoint());
+  coordinator_->Drain();
+  kill_at_ = now + Seconds(session_->folder.config.fleet.drain_s);
 }
 
 // A learner that was let go and still fails has not written its last checkpoint.

@@ -111,6 +111,9 @@ struct Config {
     std::string listen;                // tcp://host:port of the coordinator; empty: this machine
     std::string listen_replay;         // empty: the host of listen, and free ports
     std::string listen_paramserver;    // the same
+    std::vector<std::string> elsewhere;  // roles that this launcher does not start: they join
+    double join_wait_s = 600;            // how long such a seat may be empty
+    std::int64_t actors_min = 0;         // so many must play, or the run ends after join_wait_s
     bool operator==(const FleetKeys&) const = default;
   } fleet;
 

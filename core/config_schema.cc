@@ -144,6 +144,18 @@ void VisitFleet(Config::FleetKeys& c, ConfigVisitor& v) {
            "fleet.listen, and any free ports."},
           c.listen_replay);
   v.Visit({"fleet.listen_paramserver", "The same of parameter servers."}, c.listen_paramserver);
+  v.Visit({"fleet.elsewhere",
+           "Roles that this launcher does not start, such as [\"replay\", \"learner\"]: they join "
+           "from other machines (`troop join --role`), in any order. Actors may join any run that "
+           "listens."},
+          c.elsewhere);
+  v.Visit({"fleet.join_wait_s",
+           "A seat of fleet.elsewhere that is empty for so long ends the run.", Between(0.1, 1e6)},
+          c.join_wait_s);
+  v.Visit({"fleet.actors_min",
+           "Actors that must play, wherever they are: with fewer for fleet.join_wait_s the run "
+           "ends.",
+           Between(0, 100000)}, c.actors_min);
 }
 
 void VisitSecurity(Config::SecurityKeys& c, ConfigVisitor& v) {

@@ -22,6 +22,14 @@ constexpr double kForeverSeconds = 1e9;
 // Who may meet in a lobby: any number that a run can be scaled to.
 constexpr int kLearnersMax = kRanksMax;
 
+// What the coordinator handed out; one of another length is none of ours.
+std::optional<GroupSecret> SecretOf(const std::string& bytes) {
+  GroupSecret secret;
+  if (bytes.size() != secret.size()) return std::nullopt;
+  std::ranges::copy(std::as_bytes(std::span(bytes)), secret.begin());
+  return secret;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<LearnerNode>> LearnerNode::Make(Context context) {
@@ -99,6 +107,8 @@ Status LearnerNode::MakeUpdater() {
     same.fleet.actors = same.fleet.learners = same.replay.shards = 1;
     const std::string text = ToToml(same);
     lobby_ = MakeSocketLobby({.token = Crc32c(std::as_bytes(std::span(text))),
+                              .secret = SecretOf(context_.group_secret),
+                              .listen = context_.group_listen,
                               .learners_max = kLearnersMax,
                               .timeout = Seconds(c.learner.agree_timeout_s)});
     context_.lobby = lobby_.get();

@@ -36,6 +36,8 @@ class LearnerNode final : public Node {
     std::string resume_checkpoint;  // empty: fresh
     // Where it meets the other learners; nullptr: it makes its own, between processes.
     LearnerLobby* lobby = nullptr;
+    std::string group_listen = "127.0.0.1:0";  // there, where it makes its own
+    std::string group_secret;                  // 32 bytes that the others have too; empty: none
     History* history = nullptr;
   };
   static Result<std::unique_ptr<LearnerNode>> Make(Context context);

@@ -95,13 +95,14 @@ struct FleetCounts {
 
 struct RegisterRequest {
   Role role = Role::kNone;
-  std::int32_t index = 0;    // -1, of an actor that joins from elsewhere: the coordinator says
+  std::int32_t index = 0;    // -1, of one that joins from elsewhere: the coordinator says
   std::string version;       // of the program
   std::int64_t process = 0;  // its id, for status
   std::string host;
+  std::string reach;  // of one that joins: the address at which others reach what it serves
   template <class A>
   void serialize(A& a) {
-    a(role, index, version, process, host);
+    a(role, index, version, process, host, reach);
   }
 };
 // What the run's environment looks like: roles that play none need not make one to know.
@@ -126,9 +127,10 @@ struct RegisterReply {
   std::string listen;             // where to bind, for roles that serve
   std::string resume_checkpoint;  // path in the run folder; empty: a fresh start
   EnvSpecBody env;
+  std::string group_secret;  // of learners, where a run has keys: what their group's members prove
   template <class A>
   void serialize(A& a) {
-    a(incarnation, index, config_toml, listen, resume_checkpoint, env);
+    a(incarnation, index, config_toml, listen, resume_checkpoint, env, group_secret);
   }
 };
 
@@ -211,11 +213,11 @@ struct JoinRequest {
   }
 };
 struct JoinReply {
-  std::string config_toml;  // resolved
-  std::int32_t actors = 0;  // that play by now
+  std::string config_toml;   // resolved
+  std::int32_t present = 0;  // of that role, by now
   template <class A>
   void serialize(A& a) {
-    a(config_toml, actors);
+    a(config_toml, present);
   }
 };
 
@@ -230,9 +232,9 @@ struct ScaleRequest {
 };
 struct ScaleReply {
   std::int64_t before = 0, after = 0;
-  std::uint64_t epoch = 0;  // of the map, or of FleetCounts
+  std::uint64_t epoch = 0;                            // of the map, or of FleetCounts
   std::int64_t parameters = 0, parameters_moved = 0;  // of parameter shards
-  double seconds = 0;  // since the request
+  double seconds = 0;                                 // since the request
   template <class A>
   void serialize(A& a) {
     a(before, after, epoch, parameters, parameters_moved, seconds);
@@ -282,9 +284,7 @@ class FleetMember {
   // The endpoint of a peer that serves; empty: not known yet.
   std::string Endpoint(Role role, std::int32_t index) const;
   // Peers that serve elsewhere than they did before, since the last call: {from, to}.
-  std::vector<std::pair<std::string, std::string>> TakeMoved() {
-    return std::exchange(moved_, {});
-  }
+  std::vector<std::pair<std::string, std::string>> TakeMoved() { return std::exchange(moved_, {}); }
   // Grows when that peer was restarted; 0: not known yet.
   std::uint64_t Incarnation(Role role, std::int32_t index) const;
   // Who serves shard k, as last heard.

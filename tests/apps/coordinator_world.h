@@ -20,9 +20,8 @@ inline constexpr std::int64_t kProcess = 1;  // of every role
 // Talks to a coordinator as the roles do, message by message.
 class CoordinatorWorld {
  public:
-  explicit CoordinatorWorld(Config config, std::int64_t resume_steps = 0,
-                            bool actors_join = false)
-      : config_(std::move(config)), resume_steps_(resume_steps), actors_join_(actors_join) {
+  explicit CoordinatorWorld(Config config, std::int64_t resume_steps = 0)
+      : config_(std::move(config)), resume_steps_(resume_steps) {
     Restart();
   }
   // A new process on the same run folder.
@@ -42,7 +41,6 @@ class CoordinatorWorld {
          .run = run_.get(),
          .listen = [](Role role,
                       std::int32_t index) { return "inproc://" + PeerName(role, index); },
-         .actors_join = actors_join_,
          .resume_steps = resume_steps_});
   }
   template <class Reply, class Body>
@@ -86,13 +84,15 @@ class CoordinatorWorld {
     return *reply;
   }
   // As one of elsewhere does, whose process has this number.
-  Result<RegisterReply> JoinAsActor(std::int64_t process) {
+  Result<RegisterReply> JoinAsActor(std::int64_t process) { return JoinAs(Role::kActor, process); }
+  Result<RegisterReply> JoinAs(Role role, std::int64_t process, const std::string& reach = "") {
     return Call<RegisterReply>(MessageType::kRegister,
-                               RegisterRequest{.role = Role::kActor,
+                               RegisterRequest{.role = role,
                                                .index = -1,
                                                .version = kTroopVersion,
                                                .process = process,
-                                               .host = "elsewhere"},
+                                               .host = "elsewhere",
+                                               .reach = reach},
                                {.role = Role::kTool, .index = 77, .incarnation = ++calls_});
   }
   void Advance(Duration d) {
@@ -105,7 +105,6 @@ class CoordinatorWorld {
  private:
   const Config config_;
   const std::int64_t resume_steps_;
-  const bool actors_join_;
   std::unique_ptr<Storage> run_ = MakeMemoryStorage();
   std::unique_ptr<SimHub> hub_;
   std::unique_ptr<Network> network_;
