@@ -25,6 +25,7 @@
 #include "apps/show.h"
 #include "apps/standing.h"
 #include "apps/status_command.h"
+#include "apps/slurm_command.h"
 #include "apps/sweep.h"
 #include "apps/tokenize.h"
 #include "apps/train.h"
@@ -283,6 +284,7 @@ struct Arguments {
   DoctorOptions doctor;
   HealthOptions health;
   KeygenOptions keygen;
+  SlurmJobOptions slurm_job;
   SweepOptions sweep;
   PlotOptions plot;
   TokenizeOptions tokenize;
@@ -525,6 +527,12 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   config->footer(ConfigHelp);
   config->callback([a, chosen] { *chosen = [a] { return RunConfig(a->config); }; });
   // For our own processes alone: an empty group hides it.
+  CLI::App* job = app->add_subcommand("slurm-job", "the launcher in a job of Slurm");
+  job->group("");
+  job->add_option("config", a->slurm_job.config, "train.toml of the submission")->required();
+  job->add_flag("--overwrite", a->slurm_job.train.overwrite, "replace a run of the same name");
+  job->add_flag("--resume", a->slurm_job.train.resume, "go on with it");
+  job->callback([a, chosen] { *chosen = [a] { return RunSlurmJob(a->slurm_job); }; });
   CLI::App* worker = app->add_subcommand("env-worker", "play environments for another process");
   worker->group("");
   worker->callback([chosen] { *chosen = RunEnvWorker; });

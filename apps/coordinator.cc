@@ -448,6 +448,7 @@ std::vector<MemberView> Coordinator::members() const {
     if (!member.present) continue;
     views.push_back(member.view);
     views.back().silent_s = ToSeconds(now_ - member.last_beat);
+    if (member.down_since) views.back().down_s = ToSeconds(now_ - *member.down_since);
   }
   return views;
 }

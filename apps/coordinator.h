@@ -27,6 +27,7 @@ struct MemberView {
   std::int64_t process = 0;
   std::string host;
   double silent_s = 0;  // since its last beat
+  double down_s = 0;    // since its connection ended; 0: it stands
   bool finished = false;
 };
 

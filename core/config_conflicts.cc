@@ -307,8 +307,6 @@ void CheckEngine(const Config& c, Conflicts* out) {
   const std::string engine = TomlString(c.fleet.engine);
   out->If(c.fleet.engine != "local" && c.fleet.mode == "serial", {"fleet.engine", "fleet.mode"},
           "{} starts processes; leave it out, or fleet.mode = \"processes\"", engine);
-  out->If(c.fleet.engine == "slurm" && !c.fleet.listen.empty(), {"fleet.listen", "fleet.engine"},
-          "the job finds an address of its first node by itself; leave it out");
 }
 
 // A label of DNS (RFC 1123), as Kubernetes wants names of what others look up.
