@@ -293,7 +293,8 @@ HttpResponse HttpServer::Loop::Answer(const HttpRequest& request) {
                    .body = "a token is asked for: Authorization: Bearer TOKEN\n",
                    .headers = {{"WWW-Authenticate", "Bearer"}}});
   }
-  if (request.method != "GET" && request.method != "HEAD") {
+  const bool posts = options_.posts && request.method == "POST";
+  if (request.method != "GET" && request.method != "HEAD" && !posts) {
     return refuse({.status = 405,
                    .body = "GET and HEAD are answered\n",
                    .headers = {{"Allow", "GET, HEAD"}}});

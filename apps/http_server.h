@@ -44,6 +44,7 @@ class HttpServer {
     Duration request_deadline = Seconds(5);                // for a head to come
     Duration response_deadline = Seconds(15);              // for an answer to be taken
     HttpLimits limits;
+    bool posts = false;  // handlers get POST as well; its Content-Length must be 0
   };
   struct Counters {
     std::uint64_t requests = 0;  // answered by a handler

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "apps/coordinator.h"
+#include "apps/dashboard_command.h"
 #include "apps/endpoints.h"
 #include "apps/host.h"
 #include "apps/learning_report.h"
@@ -40,6 +41,7 @@ struct Session {
   RunView view;
   Time next_look{};
   RestorePoint from;  // of a resumed run: its checkpoint, and what is behind that
+  std::unique_ptr<DashboardServer> dashboard;  // null: none is wanted
 
   // A few times a second: rates, files, progress.
   template <class Source>  // has a View()
@@ -105,6 +107,7 @@ Result<std::unique_ptr<Session>> OpenSession(const Config& config, const TrainOp
                                             : FolderUse::kFresh;
   TROOP_ASSIGN_OR_RETURN(session->folder, OpenRunFolder(config, use));
   if (options.resume) TROOP_RETURN_IF_ERROR(FindCheckpoint(session.get()));
+  TROOP_ASSIGN_OR_RETURN(session->dashboard, DashboardServer::Make(config, session->folder.path));
   return session;
 }
 
@@ -118,6 +121,7 @@ Status BeginSession(Session* session, const TrainOptions& options) {
   InitLog({.role = "launcher",
            .file = session->folder.path + "/logs/launcher.log",
            .level = LogLevelOf(config)});
+  if (session->dashboard != nullptr) session->progress->Say(session->dashboard->Greeting());
   return Status::Ok();
 }
 

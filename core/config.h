@@ -110,6 +110,10 @@ struct Config {
     std::string listen;                // tcp://host:port of the coordinator; empty: this machine
     std::string listen_replay;         // empty: the host of listen, and free ports
     std::string listen_paramserver;    // the same
+    std::string metrics;               // host:port of the coordinator's metrics; empty: none
+    std::string metrics_token;         // file of the token that they want; empty: none
+    std::string dashboard;             // host:port of the run's web page; empty: none
+    std::string dashboard_token;       // file of the token that it wants; empty: none
     bool operator==(const FleetKeys&) const = default;
   } fleet;
 

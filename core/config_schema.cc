@@ -139,6 +139,23 @@ void VisitFleet(Config::FleetKeys& c, ConfigVisitor& v) {
            "fleet.listen, and any free ports."},
           c.listen_replay);
   v.Visit({"fleet.listen_paramserver", "The same of parameter servers."}, c.listen_paramserver);
+  v.Visit({"fleet.metrics",
+           "Where the coordinator tells Prometheus how the fleet does, as HOST:PORT, such as "
+           "127.0.0.1:9464 (docs/watching.md). Beyond this machine it wants a token, or "
+           "security.insecure. Empty: nowhere."},
+          c.metrics);
+  v.Visit({"fleet.metrics_token",
+           "File whose one line whoever asks for metrics must send as a bearer token; nobody else "
+           "may read it. Empty: none is asked for."},
+          c.metrics_token);
+  v.Visit({"fleet.dashboard",
+           "Where the coordinator shows the run in browsers (docs/dashboard.md), as HOST:PORT, "
+           "such as 127.0.0.1:8800. Beyond this machine it wants a token. Empty: nowhere."},
+          c.dashboard);
+  v.Visit({"fleet.dashboard_token",
+           "File whose one line is the dashboard's token; nobody else may read it. Empty: none is "
+           "asked for."},
+          c.dashboard_token);
 }
 
 void VisitSecurity(Config::SecurityKeys& c, ConfigVisitor& v) {
