@@ -375,7 +375,9 @@ Result<std::string> ReadToken(const std::string& file) {
   while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
   const bool visible =
       std::ranges::all_of(token, [](unsigned char c) { return std::isgraph(c) != 0; });
-  if (visible && token.size() >= kTokenBytesMin && token.size() <= kTokenBytesMax) return token;
+  if (visible && token.size() >= kTokenBytesMin && token.size() <= kTokenBytesMax) {
+    return std::string(token.data(), token.size());  // GCC 12 warns of a moved one
+  }
   return InvalidArgument(
       "{} holds no token: one line of {} to {} visible characters (openssl rand -hex 32)", file,
       kTokenBytesMin, kTokenBytesMax);

@@ -13,8 +13,7 @@
 namespace troop {
 namespace {
 
-constexpr std::uint64_t kStrideMin =
-    256;  // bytes: less than a line has, so that short runs are whole
+constexpr std::uint64_t kStrideMin = 16;  // bytes: less than a line has: short runs are whole
 constexpr std::size_t kChunk = 8 << 10;  // bytes of a read: a few lines
 constexpr double kRateWindow_s = 5;
 constexpr std::size_t kTailBytes = 128 << 10;

@@ -53,10 +53,10 @@ function tiles(view) {
   const live = view.state === "running";
   const left = live && r.steps > 0 && view.phase === "running" ? (view.steps_total - view.steps) / r.steps : NaN;
   const list = [
-    {key: "steps", k: view.steps_name, v: count(view.steps), s: `${percent(share)} of ${count(view.steps_total)}`, bar: share},
+    {key: "steps", k: view.supervised ? "Reviews" : "Agent steps", v: count(view.steps), s: `${percent(share)} of ${count(view.steps_total)}`, bar: share},
     view.supervised
       ? {key: "loss", k: "Loss", v: m["learner/loss"] === undefined ? "–" : m["learner/loss"].toFixed(4), s: "training"}
-      : {key: "return", k: "Return", v: score(m.train_return), s: "of training, with exploration"},
+      : {key: "return", k: "Return", v: score(m.train_return), s: "training, exploring"},
     {key: "evaluated", k: view.supervised ? "Told right" : "Evaluated return",
      v: e.return_mean === undefined ? "–" : score(e.return_mean) + (view.supervised ? " %" : ""),
      s: e.return_mean === undefined ? "none yet" : view.supervised ? "held-out reviews"

@@ -13,7 +13,7 @@ function svg(tag, attributes, ...children) {
 const WIDTH = 210, HEIGHT = 82;
 const PLACES = {
   actor: [20, 30], replay: [385, 30], learner: [750, 30],
-  paramserver: [385, 262], evaluator: [20, 262],
+  paramserver: [385, 216], evaluator: [20, 216],
 };
 const NAMES = {actor: "Actors", replay: "Replay", learner: "Learner", paramserver: "Weights",
                evaluator: "Evaluator", inference: "Inference", coordinator: "Coordinator"};
@@ -22,9 +22,9 @@ const EDGES = {
   experience: ["actor", "replay", "M230 58H381", 305, 46, "middle"],
   batches: ["replay", "learner", "M595 58H746", 670, 46, "middle"],
   priorities: ["learner", "replay", "M750 92H599", 674, 112, "middle"],
-  updates: ["learner", "paramserver", "M855 112V303H599", 724, 291, "middle"],
-  weights: ["paramserver", "actor", "M430 262V190H125V116", 277, 178, "middle"],
-  judged: ["paramserver", "evaluator", "M385 303H234", 309, 291, "middle"],
+  updates: ["learner", "paramserver", "M855 112V257H599", 724, 245, "middle"],
+  weights: ["paramserver", "actor", "M430 216V168H125V116", 277, 157, "middle"],
+  judged: ["paramserver", "evaluator", "M385 257H234", 309, 245, "middle"],
 };
 
 function what(view) {
@@ -65,7 +65,7 @@ export function bottleneckOf(view) {
 }
 
 function draw(parent, known) {
-  const root = svg("svg", {viewBox: "0 0 980 372", role: "img"});
+  const root = svg("svg", {viewBox: "0 0 980 312", role: "img"});
   const marker = svg("marker", {id: "arrow", viewBox: "0 0 10 10", refX: 8, refY: 5,
                                 markerWidth: 7, markerHeight: 7, orient: "auto"},
                      svg("path", {d: "M0 0L10 5L0 10z", class: "head"}));

@@ -7,7 +7,7 @@ export function count(n) {
   const a = Math.abs(n);
   if (a >= 1e9) return (n / 1e9).toFixed(2) + " G";
   if (a >= 1e6) return (n / 1e6).toFixed(2) + " M";
-  if (a >= 1e4) return (n / 1e3).toFixed(1) + " k";
+  if (a >= 1e4) return Number((n / 1e3).toFixed(1)) + " k";
   if (a >= 100 || Number.isInteger(n)) return n.toFixed(0);
   if (a >= 1) return n.toFixed(1);
   return a === 0 ? "0" : n.toPrecision(2);

@@ -12,7 +12,7 @@ import time
 
 import browser
 
-SHOWN = "document.body.dataset.shown === '%s'"
+SHOWN = "document.body?.dataset.shown === '%s'"
 
 
 def check(is_so, what):
@@ -198,7 +198,7 @@ def look_at_a_thousand(page, url):
         page.eval("document.querySelector('#member-next').click()")
         page.wait("document.querySelector('#members tbody').rows.length === 50", "the next page")
         time.sleep(0.2)
-        times.append(float(page.eval("document.body.dataset.updateMs")))
+        times.append(float(page.eval("document.body?.dataset.updateMs")))
     sizes = page.eval("performance.getEntriesByType('resource').filter((e) => "
                       "e.name.includes('/api/')).slice(-8).map((e) => e.encodedBodySize)")
     print(f"script {max(times)} ms an update at most; answers of {sizes} bytes")
