@@ -14,7 +14,7 @@ namespace troop {
 namespace {
 
 constexpr std::uint64_t kStrideMin = 16;  // bytes: less than a line has: short runs are whole
-constexpr std::size_t kChunk = 8 << 10;  // bytes of a read: a few lines
+constexpr std::size_t kChunk = 8 << 10;   // bytes of a read: a few lines
 constexpr double kRateWindow_s = 5;
 constexpr std::size_t kTailBytes = 128 << 10;
 constexpr int kTailLinesMax = 64;

@@ -21,7 +21,8 @@ def check(is_so, what):
 
 
 def text(page, selector):
-    return page.eval(f"document.querySelector({selector!r})?.innerText ?? ''")
+    return page.eval(f"((e) => e?.innerText ?? e?.textContent ?? '')"
+                     f"(document.querySelector({selector!r}))")
 
 
 def view(page, url, run, name):

@@ -107,7 +107,7 @@ TEST_F(DashboardPageTest, IsQuickWithAThousandActors) {
   std::ofstream lines(run() + "/metrics.jsonl");
   for (int i = 0; i < 20000; ++i) {
     lines << fmt::format(R"({{"wall_s": {}, "phase": "running", "steps": {}, "steps_per_s": {}, )"
-                         R"("train_return": {}, "learner/loss": {}, "bottleneck": "learner (x)", )"
+                         R"("train_return": {}, "learner/loss": {}, "bottleneck": "learner", )"
                          R"("replay/inserts": {}, "replay/age": {{"count": 9, "p50": 3, "p90": 5, )"
                          R"("p99": 7, "max": 9, "octaves": [[1, 2], [2, 4], [4, 3]]}}}})"
                          "\n",
