@@ -126,7 +126,10 @@ class Browser:
         """Until the expression is true; its value."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
-            value = self.eval(code)
+            try:
+                value = self.eval(code)
+            except RuntimeError:
+                value = None  # what it asks for is not there yet, or the page has just changed
             if value:
                 return value
             if time.monotonic() > deadline:
