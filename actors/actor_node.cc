@@ -88,24 +88,99 @@ TrajectorySpec ActorNode::Trajectory() const {
   return {runner_->spec().observation, runner_->spec().action.tensor()};
 }
 
-// All shards or none: a stream's shard is a matter of their number.
+// Of so many: those that streams of ours go to. Beside hundreds of shards they are few.
+std::vector<bool> ActorNode::ShardsOfStreams(std::size_t shards) const {
+  std::vector<bool> ours(shards);
+  for (const TrajectoryBuilder& builder : builders_) ours[ShardOf(builder.stream(), shards)] = true;
+  return ours;
+}
+
+// All or none: a stream's shard is a matter of their number.
 Status ActorNode::ConnectReplay(const Origin& origin) {
-  const std::vector<std::int32_t> shards = ReplayShardsFor(config_, member_->options().index);
-  for (const std::int32_t k : shards) {
-    if (writer_ || member_->Endpoint(Role::kReplay, k).empty()) return Status::Ok();
+  if (writer_) return Status::Ok();
+  const std::vector<std::int32_t> shards =
+      ReplayShardsFor(config_, member_->options().index, member_->fleet().replay);
+  const std::vector<bool> ours = ShardsOfStreams(shards.size());
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    if (ours[i] && member_->Endpoint(Role::kReplay, shards[i]).empty()) return Status::Ok();
   }
   const TrajectorySpec trajectory = Trajectory();
-  std::vector<std::unique_ptr<Channel>> channels;
-  for (const std::int32_t k : shards) {
-    const int window = int(config_.actor.push_window) + 1;
-    TROOP_ASSIGN_OR_RETURN(auto channel, network_->Connect(member_->Endpoint(Role::kReplay, k),
-                                                           {.origin = origin, .window = window}));
-    channels.push_back(std::move(channel));
+  std::vector<std::unique_ptr<Channel>> channels(shards.size());
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    if (!ours[i]) continue;
+    TROOP_ASSIGN_OR_RETURN(channels[i], ConnectShard(origin, shards[i]));
   }
+  shards_ = shards_next_ = channels.size();
   ReplayWriter::Options options = WriterOptionsFor(config_, trajectory);
   options.history = history_;
   writer_ = MakeReplayWriter(std::move(channels), trajectory, options);
   return Status::Ok();
+}
+
+Result<std::unique_ptr<Channel>> ActorNode::ConnectShard(const Origin& origin,
+                                                         std::int32_t shard) const {
+  const int window = int(config_.actor.push_window) + 1;
+  return network_->Connect(member_->Endpoint(Role::kReplay, shard),
+                           {.origin = origin, .window = window});
+}
+
+// The shards that the run has by now. One change at a time: another one begins when all streams are
+// where they belong.
+void ActorNode::FollowFleet() {
+  const FleetCounts& fleet = member_->fleet();
+  if (!writer_ || fleet.replay == 0 || config_.replay.scope == "local") return;
+  const auto wanted = std::size_t(fleet.replay);
+  if (shards_next_ == shards_ && wanted == shards_) fleet_epoch_ = fleet.epoch;
+  if (writer_->Settled(shards_)) member_->report().fleet_epoch = fleet_epoch_;
+  if (shards_next_ != shards_ || wanted == shards_) return;
+  const Origin origin{.role = Role::kActor,
+                      .index = member_->options().index,
+                      .incarnation = member_->options().incarnation};
+  const std::vector<bool> ours = ShardsOfStreams(wanted);
+  for (std::size_t k = 0; k < wanted; ++k) {
+    if (!ours[k] || writer_->Knows(k)) continue;
+    const auto shard = std::int32_t(k);
+    if (member_->Endpoint(Role::kReplay, shard).empty()) return;
+    Result<std::unique_ptr<Channel>> channel = ConnectShard(origin, shard);
+    if (!channel.ok()) {
+      result_ = channel.status();
+      return;
+    }
+    writer_->AddShard(k, std::move(*channel));
+  }
+  shards_next_ = wanted;
+}
+
+// In front of a step that was taken: streams that move end at the shards before, with all items.
+void ActorNode::LeaveShards() {
+  if (shards_next_ == shards_ || left_) return;
+  const PolicyOutput& output = runner_->output();
+  for (std::size_t i = 0; i < builders_.size(); ++i) {
+    if (ShardOf(builders_[i].stream(), shards_) == ShardOf(builders_[i].stream(), shards_next_)) {
+      continue;
+    }
+    const float q_max = output.q_max.as<float>()[i];
+    builders_[i].Cut(runner_->acted_on(i),
+                     runner_->one(i).q_good ? std::optional(q_max) : std::nullopt);
+    if (builders_[i].frames() > 0) last_chunks_.push_back(builders_[i].Take(&last_items_));
+  }
+  left_ = true;
+}
+
+// What was left behind goes to the shards before; all else goes to those of now. False: no room.
+bool ActorNode::PushLast() {
+  if (!left_) return true;
+  if (!last_chunks_.empty()) {
+    if (!writer_->CanPush()) return false;
+    result_ = writer_->Push(std::exchange(last_chunks_, {}), std::exchange(last_items_, {}));
+    if (!result_.ok()) return false;
+    // Of these steps others are not pushed yet: they count with the next push.
+    pushed_.push_back(pushed_.empty() ? member_->report().steps_done : pushed_.back());
+  }
+  shards_ = shards_next_;
+  left_ = false;
+  writer_->Use(shards_);
+  return true;
 }
 
 Status ActorNode::Connect() {
@@ -124,6 +199,7 @@ Turn ActorNode::Step(Time now) {
   result_ = member_->lost();
   if (member_->places() > 0) DealLadder(member_->place(), member_->places());
   if (result_.ok()) result_ = Connect();
+  if (result_.ok()) FollowFleet();
   if (result_.ok() && writer_) {
     writer_->Poll(now);
     result_ = writer_->error();
@@ -158,6 +234,7 @@ bool ActorNode::MayStep() {
   // A last lease smaller than the number of environments: steps all, records some.
   const std::int64_t leased = member_->steps_granted() - steps_;
   if (leased < std::int64_t(state_.size()) && !(leased > 0 && member_->steps_over())) return false;
+  if (!PushLast()) return false;
   std::size_t items = 0;
   for (const TrajectoryBuilder& b : builders_) items += b.items();
   return items < std::size_t(config_.actor.push_items) || Push();
@@ -200,6 +277,7 @@ void ActorNode::Record() {
   const std::int64_t leased =
       std::min(member_->steps_granted() - steps_, std::int64_t(state_.size()));
   const std::size_t action_bytes = output.action.bytes().size() / state_.size();
+  LeaveShards();
   for (std::size_t i = 0; i < builders_.size(); ++i) {
     const EnvRunner::One& one = runner_->one(i);
     const float q_max = output.q_max.as<float>()[i];
@@ -231,7 +309,7 @@ void ActorNode::Record() {
 
 // Sends all that has gathered; false when the window is full.
 bool ActorNode::Push() {
-  if (!writer_->CanPush()) return false;
+  if (!PushLast() || !writer_->CanPush()) return false;
   std::vector<Chunk> chunks;
   std::vector<Item> items;
   for (TrajectoryBuilder& b : builders_) {
@@ -280,6 +358,7 @@ void ActorNode::Report() {
     acked = pushed_.front();
     pushed_.pop_front();
   }
+  if (acked > 0 && member_->report().steps_done == 0) LogInfo("the replay has the first experience");
   BeatRequest& report = member_->report();
   report.steps_done = acked;
   const bool finished =

@@ -21,7 +21,9 @@ namespace troop {
 // numbers are not used. Where ε anneals, it follows the steps of the fleet that the replay has, as
 // the coordinator last told them: a beat behind (0.25 s), also in a restarted actor. Owner: the
 // node's thread. Invariants: at most n_step + 2·push_items items wait here; agent steps never
-// exceed those leased; an episode number is never used twice (incarnation << 32 | count).
+// exceed those leased; an episode number is never used twice (incarnation << 32 | count). Where the
+// number of replay shards changes, streams that move to another one begin anew there, in front of a
+// step: their items so far bootstrap from its observation, as at a truncation.
 class ActorNode final : public Node {
  public:
   // `network` and `member` outlive the node. Errors: the environment or network can't be made.
@@ -47,6 +49,11 @@ class ActorNode final : public Node {
   TrajectorySpec Trajectory() const;
   Status Connect();
   Status ConnectReplay(const Origin& origin);
+  Result<std::unique_ptr<Channel>> ConnectShard(const Origin& origin, std::int32_t shard) const;
+  std::vector<bool> ShardsOfStreams(std::size_t shards) const;
+  void FollowFleet();
+  void LeaveShards();
+  bool PushLast();
   void DealLadder(std::int64_t place, std::int64_t places);
   void AskLease();
   bool MayStep();
@@ -75,6 +82,13 @@ class ActorNode final : public Node {
   std::int64_t since_refresh_ = 0;   // vector steps since the last pull
   Time next_pull_{};                 // no pull before
   std::deque<std::int64_t> pushed_;  // steps_ at each push that is not acknowledged yet
+  std::size_t shards_ = 0;           // of the replay, that streams go to
+  std::size_t shards_next_ = 0;      // another number: with the next step's frames
+  bool left_ = false;                // streams that move have ended at the shard before
+  std::uint64_t fleet_epoch_ = 0;    // whose shards those are
+  // What streams that move leave behind, for the shards before.
+  std::vector<Chunk> last_chunks_;
+  std::vector<Item> last_items_;
   bool draining_ = false;
   Status result_;
 };

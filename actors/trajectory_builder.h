@@ -40,6 +40,7 @@ class TrajectoryBuilder {
   // by a truncation, and what comes next is another one. No item reaches across it. q_max: of
   // `observation`; nullopt: not known, and the items that would bootstrap from it are lost, too.
   void Cut(std::span<const std::byte> observation, std::optional<float> q_max);
+  StreamId stream() const { return stream_; }
   std::size_t items() const { return items_.size(); }
   std::uint32_t frames() const { return frames_; }
   // Hands out the frames and items since the last Take; the stream goes on.

@@ -103,7 +103,20 @@ struct RoleArguments {
   double dead_after_s = 1.5;
   std::string key;
   bool insecure = false;
+  std::string reach;
 };
+
+// Errors: kNotFound: a role from elsewhere that keeps files in the run's folder, which is not here.
+Result<std::unique_ptr<Storage>> OpenRunOf(const RoleArguments& a, const Config& config) {
+  const std::string path = RunPath(config);
+  if (a.any_index && !std::filesystem::exists(path)) {
+    return NotFound(
+        "the run's folder {} is not on this machine, and the role {} keeps files there: share it "
+        "with the run's machine, under the same path",
+        path, a.role);
+  }
+  return MakeDiskStorage(path);
+}
 
 int RunRole(const RoleArguments& a) {
   Role role = Role::kNone;
@@ -139,14 +152,15 @@ int RunRole(const RoleArguments& a) {
   gethostname(host, sizeof host - 1);
   RoleNode node({.role = role,
                  .index = a.any_index ? -1 : a.index,
+                 .reach = a.reach,
                  .coordinator = a.coordinator,
                  .host = host,
                  .process = getpid(),
                  .attempt = std::uint64_t(1e6 * WallSeconds()),
                  .network = network->get(),
                  .executor = executor.get(),
-                 .storage = [&storage](const Config& config) -> Result<Storage*> {
-                   TROOP_ASSIGN_OR_RETURN(storage, MakeDiskStorage(RunPath(config)));
+                 .storage = [&storage, &a](const Config& config) -> Result<Storage*> {
+                   TROOP_ASSIGN_OR_RETURN(storage, OpenRunOf(a, config));
                    return storage.get();
                  },
                  .joined =
@@ -284,7 +298,10 @@ void AddShowCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) 
   status->callback([a, chosen] { *chosen = [a] { return ShowStatus(a->show); }; });
   CLI::App* scale = app->add_subcommand("scale", "change how many there are of a role, in a run");
   scale->add_option("run", a->scale.run, "a run's folder")->required();
-  scale->add_option("count", a->scale.what, "paramserver=K: parameter shards")->required();
+  scale
+      ->add_option("count", a->scale.what,
+                   "actors=N, replay=K, learners=L, or paramserver=K: parameter shards")
+      ->required();
   scale->callback([a, chosen] { *chosen = [a] { return Scale(a->scale); }; });
 }
 
@@ -389,9 +406,12 @@ void AddFleetCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen)
   CLI::App* join = app->add_subcommand("join", "actors of this machine for a run on another");
   join->add_option("coordinator", a->join.coordinator, "tcp://HOST:PORT: fleet.listen of the run")
       ->required();
-  join->add_option("--role", a->join.role, "what they play: actor");
+  join->add_option("--role", a->join.role,
+                   "what they play: actor, or one that the run leaves to others (fleet.elsewhere)");
+  join->add_option("--listen", a->join.listen,
+                   "address at which others reach this machine (that towards the coordinator)");
   join->add_option("--count", a->join.count, "how many processes (1)")->check(CLI::Range(1, 10000));
-  join->add_option("--key", a->join.key, "file of an actor's key (troop keygen)");
+  join->add_option("--key", a->join.key, "file of a key of that role (troop keygen)");
   join->add_option("--logs", a->join.logs, "folder for their logs (a temporary one)");
   join->callback([a, chosen] { *chosen = [a] { return Join(a->join); }; });
   CLI::App* keygen = app->add_subcommand("keygen", "make keys, one a role or one a user");
@@ -439,7 +459,8 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   role->add_option("--dead-after", a->role.dead_after_s, "fleet.dead_after_s of the run (1.5)")
       ->check(CLI::Range(0.1, 3600.0));
   role->add_option("--coordinator", a->role.coordinator, "endpoint of the coordinator")->required();
-  role->add_flag("--any-index", a->role.any_index, "the coordinator gives one: actors alone");
+  role->add_flag("--any-index", a->role.any_index, "the coordinator gives one");
+  role->add_option("--reach", a->role.reach, "the address at which others reach this machine");
   role->add_option("--key", a->role.key, "file of this role's key (troop keygen)");
   role->add_flag("--insecure", a->role.insecure, kInsecureHelp);
   role->callback([a, chosen] { *chosen = [a] { return RunRole(a->role); }; });

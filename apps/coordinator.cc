@@ -18,12 +18,15 @@ namespace {
 constexpr char kIncarnationFile[] = "incarnation";
 // Streams and versions keep incarnations in 32 bits, evaluations in 23.
 constexpr std::uint64_t kIncarnationMax = (1u << 23) - 1;
+// Taken at a time: a fleet that starts waits for the disk once for so many.
+constexpr std::uint64_t kIncarnationsAhead = 32;
+// Who has been silent is looked up so often, however often messages wake this node.
+constexpr Duration kLookEvery = Milliseconds(50);
 // A pause of the coordinator's own, such as a stopped launcher.
 constexpr Duration kPause = Seconds(1);
 // An actor from elsewhere whose connection ended so long ago has left: its machine may be gone, and
 // nobody there tells. It may have been a network that flaps, so not at once.
 constexpr Duration kLeft = Seconds(3);
-constexpr std::int32_t kActorsMax = 100000;  // as fleet.actors
 
 }  // namespace
 
@@ -60,10 +63,14 @@ Result<std::unique_ptr<Coordinator>> Coordinator::Make(Options options) {
   return node;
 }
 
-// Of an incarnation, or a term of a shard: no two have the same.
+// Of an incarnation, or a term of a shard: no two have the same. What was taken ahead of need and
+// not used when this process ends is nobody's.
 Result<std::uint64_t> Coordinator::TakeNumber() {
-  TROOP_RETURN_IF_ERROR(
-      options_.run->WriteAtomic(kIncarnationFile, std::to_string(next_incarnation_ + 1)));
+  if (next_incarnation_ >= incarnations_kept_) {
+    const std::uint64_t kept = next_incarnation_ + kIncarnationsAhead;
+    TROOP_RETURN_IF_ERROR(options_.run->WriteAtomic(kIncarnationFile, std::to_string(kept)));
+    incarnations_kept_ = kept;
+  }
   return next_incarnation_++;
 }
 
@@ -102,6 +109,7 @@ Turn Coordinator::Step(Time now) {
   GiveUpSilent();
   AdvancePhase();
   UpdateMove();
+  UpdateFleet();
   if ((phase_ == Phase::kDone || stop_) && everybody_left()) return Turn::Done();
   return Turn::Idle(now + Milliseconds(100));
 }
@@ -109,6 +117,8 @@ Turn Coordinator::Step(Time now) {
 // Nobody may be there to tell of a member's end: it ran on another machine, or died before its
 // registration was read. Later than a supervisor, which says more.
 void Coordinator::GiveUpSilent() {
+  if (now_ < next_silence_look_) return;
+  next_silence_look_ = now_ + kLookEvery;
   const Duration limit = Seconds(options_.config.fleet.hung_after_s) + kPause;
   for (auto& [name, member] : members_) {
     if (!member.present) continue;
@@ -151,17 +161,36 @@ const Coordinator::Member* Coordinator::Find(Role role) const {
 
 std::int64_t Coordinator::StepsDone() const {
   if (IsSupervised(options_.config)) return reviews_done_;
-  std::int64_t done = retired_steps_;
-  for (const auto& [name, member] : members_) done += member.done;
-  return done;
+  return retired_steps_ + members_done_;
 }
 
 std::int64_t Coordinator::StepsLeased() const {
-  std::int64_t leased = retired_steps_;
-  for (const auto& [name, member] : members_) {
-    leased += member.present ? member.granted : member.done;
+  return retired_steps_ + members_done_ + members_leased_;
+}
+
+// The sums over all members follow: a beat costs the same however many there are.
+void Coordinator::SetSteps(Member* member, std::int64_t granted, std::int64_t done) {
+  if (member->present) members_leased_ += (granted - done) - (member->granted - member->done);
+  members_done_ += done - member->done;
+  member->granted = granted;
+  member->done = done;
+}
+
+// Its leases return to the pool.
+void Coordinator::Forget(Member* member) {
+  SetSteps(member, member->done, member->done);
+  member->present = false;
+  peers_old_ = true;
+}
+
+const std::map<std::string, PeerInfo>& Coordinator::Peers() {
+  if (!std::exchange(peers_old_, false)) return peers_;
+  peers_.clear();
+  for (const auto& [name, peer] : members_) {
+    if (!peer.present || peer.endpoint.empty()) continue;
+    peers_[name] = {peer.endpoint, peer.view.incarnation};
   }
-  return leased;
+  return peers_;
 }
 
 void Coordinator::Handle(Message message, Reply reply) {
@@ -186,48 +215,10 @@ void Coordinator::Handle(Message message, Reply reply) {
 
 void Coordinator::Retire(Member* member) {
   retired_steps_ += member->done;
+  Forget(member);
+  SetSteps(member, 0, 0);
   retired_counters_ = MergeMetrics({retired_counters_, CountersOf(member->metrics)});
   *member = {};
-}
-
-Status Coordinator::CheckJoin(const JoinRequest& request, Role key) const {
-  if (request.version != kTroopVersion) {
-    return FailedPrecondition("troop on {} is version {}, the coordinator is {}: install the same",
-                              request.host, request.version, kTroopVersion);
-  }
-  if (request.role != Role::kActor) {
-    return InvalidArgument("only actors can join a run, not {}", RoleName(request.role));
-  }
-  if (key != Role::kNone && key != request.role) {
-    return FailedPrecondition("a key of the role {} can't join as {}; use that role's key",
-                              RoleName(key), RoleName(request.role));
-  }
-  if (request.count < 1 || request.count > kActorsMax) {
-    return InvalidArgument("{} actors can't join; 1 to {}", request.count, kActorsMax);
-  }
-  if (Needs(Role::kActor)) return Status::Ok();
-  return FailedPrecondition("the run is {}: it needs no more actors", PhaseName(phase_));
-}
-
-void Coordinator::HandleJoin(const Message& message, Reply reply) {
-  const Result<JoinRequest> request = DecodeBody<JoinRequest>(message.body);
-  const Status may = request.ok() ? CheckJoin(*request, message.key) : request.status();
-  if (!may.ok()) return reply.Fail(may);
-  LogInfo("{} actors of {} join", request->count, request->host);
-  const JoinReply body{.config_toml = ToToml(options_.config),
-                       .actors = std::int32_t(options_.config.fleet.actors + joined_.size())};
-  reply.Send({.type = MessageType::kJoinReply, .body = EncodeBody(body)});
-}
-
-// The lowest behind those of the run's own machine.
-Result<std::int32_t> Coordinator::FreeActorIndex() const {
-  auto index = std::int32_t(options_.config.fleet.actors);
-  for (const std::int32_t taken : joined_) {
-    if (taken != index) break;
-    ++index;
-  }
-  if (index < kActorsMax) return index;
-  return ResourceExhausted("the run has {} actors, which is the limit", index);
 }
 
 Status Coordinator::CheckRequest(const RegisterRequest& request) const {
@@ -236,31 +227,12 @@ Status Coordinator::CheckRequest(const RegisterRequest& request) const {
     return FailedPrecondition("{} is version {}, the coordinator is {}: install the same", name,
                               request.version, kTroopVersion);
   }
-  const Config& c = options_.config;
-  std::int64_t count = 0;
-  switch (request.role) {
-    case Role::kActor:
-      count = IsSupervised(c) ? 0 : c.fleet.actors;
-      break;
-    case Role::kEvaluator:
-      count = c.evaluator.enabled ? 1 : 0;
-      break;
-    case Role::kReplay:
-      count = IsSupervised(c) ? 0 : c.replay.shards;
-      break;
-    case Role::kParamServer:
-      count = parameter_servers();
-      break;
-    case Role::kLearner:
-      count = c.fleet.learners;
-      break;
-    default:
-      break;
-  }
-  const bool joins = request.role == Role::kActor && request.index == -1;
-  if (joins || (request.index >= 0 && request.index < count)) return Status::Ok();
-  return InvalidArgument("{}: the config of this run has {} such roles; indices begin at 0", name,
-                         count);
+  const std::int64_t count = SeatCount(request.role);
+  if (request.index == -1) return MayJoin(request.role);
+  const bool seat = request.role == Role::kActor ? seats_.Has(request.role, request.index)
+                                                 : request.index >= 0 && request.index < count;
+  if (seat) return Status::Ok();
+  return InvalidArgument("{}: this run has {} such roles; indices begin at 0", name, count);
 }
 
 void Coordinator::HandleRegister(const Message& message, Reply reply) {
@@ -274,7 +246,7 @@ void Coordinator::HandleRegister(const Message& message, Reply reply) {
   if (!fits.ok()) return reply.Fail(fits);
   const bool joins = request->index < 0;
   if (joins) {
-    const Result<std::int32_t> index = FreeActorIndex();
+    const Result<std::int32_t> index = FreeIndex(request->role);
     if (!index.ok()) return reply.Fail(index.status());
     request->index = *index;
   }
@@ -282,10 +254,7 @@ void Coordinator::HandleRegister(const Message& message, Reply reply) {
   if (!number.ok()) return reply.Fail(number.status());
   const std::uint64_t incarnation = *number;
   Member& member = members_[PeerName(request->role, request->index)];
-  // A restarted role binds where its peers already look for it.
-  std::string listen = !member.endpoint.empty() ? member.endpoint
-                       : !member.listen.empty() ? member.listen
-                                                : options_.listen(request->role, request->index);
+  std::string listen = ListenFor(*request, member);
   Retire(&member);
   member.listen = listen;
   member.view = {.role = request->role,
@@ -294,17 +263,21 @@ void Coordinator::HandleRegister(const Message& message, Reply reply) {
                  .process = request->process,
                  .host = request->host};
   member.present = true;
+  peers_old_ = true;
   member.joined = joins;
-  if (joins) joined_.insert(std::ranges::upper_bound(joined_, request->index), request->index);
+  if (joins && request->role == Role::kActor) {
+    joined_.insert(std::ranges::upper_bound(joined_, request->index), request->index);
+  }
   member.last_beat = now_;
   LogInfo("{} joined: incarnation {}, process {} on {}", PeerName(request->role, request->index),
           incarnation, request->process, request->host);
   const RegisterReply body{.incarnation = incarnation,
                            .index = request->index,
-                           .config_toml = ToToml(options_.config),
+                           .config_toml = ToToml(ConfigFor(request->role)),
                            .listen = listen,
                            .resume_checkpoint = checkpoint_,
-                           .env = ToBody(env_)};
+                           .env = ToBody(env_),
+                           .group_secret = SecretFor(request->role)};
   reply.Send({.type = MessageType::kRegisterReply, .body = EncodeBody(body)});
 }
 
@@ -319,9 +292,11 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
   }
   Member& member = it->second;
   member.last_beat = now_;
+  peers_old_ = peers_old_ || member.endpoint != beat->endpoint;
   member.endpoint = beat->endpoint;
+  member.fleet_epoch = beat->fleet_epoch;
   member.metrics = std::move(beat->metrics);
-  member.done = std::clamp(beat->steps_done, member.done, member.granted);
+  SetSteps(&member, member.granted, std::clamp(beat->steps_done, member.done, member.granted));
   if (message.origin.role == Role::kLearner && IsSupervised(options_.config)) {
     const auto total = std::int64_t(options_.config.learner.total_steps);
     reviews_done_ = std::clamp(beat->steps_done, reviews_done_, total);
@@ -362,21 +337,16 @@ BeatReply Coordinator::MakeBeatReply(Member* member, std::int64_t wanted) {
   const auto total = std::int64_t(options_.config.learner.total_steps);
   if (phase_ == Phase::kRunning) {
     const std::int64_t left = total - StepsLeased();
-    member->granted +=
+    const std::int64_t more =
         std::clamp<std::int64_t>(wanted - member->granted, 0, std::max<std::int64_t>(left, 0));
+    SetSteps(member, member->granted + more, member->done);
   }
   BeatReply body{.phase = phase_,
                  .stop = stop_,
                  .steps_granted = member->granted,
                  .steps_over = phase_ > Phase::kRunning || StepsLeased() >= total,
                  .steps_total_done = StepsDone()};
-  // The ladder is that of all who play: those from elsewhere have its parts behind ours.
-  if (member->view.role == Role::kActor) {
-    const auto own = std::int32_t(options_.config.fleet.actors);
-    const auto rank = std::ranges::lower_bound(joined_, member->view.index) - joined_.begin();
-    body.place = member->joined ? own + std::int32_t(rank) : member->view.index;
-    body.places = own + std::int32_t(joined_.size());
-  }
+  TellFleet(*member, &body);
   if (shards_) {
     body.shards = shards_->terms();
     body.shard_epochs = mover_->epochs();
@@ -384,11 +354,7 @@ BeatReply Coordinator::MakeBeatReply(Member* member, std::int64_t wanted) {
     const MemberView& view = member->view;
     body.stop = body.stop || (view.role == Role::kParamServer && view.index >= parameter_servers());
   }
-  for (const auto& [name, peer] : members_) {
-    if (peer.present && !peer.endpoint.empty()) {
-      body.peers[name] = {peer.endpoint, peer.view.incarnation};
-    }
-  }
+  body.peers = Peers();
   return body;
 }
 
@@ -400,9 +366,8 @@ void Coordinator::HandleStatus(Reply reply) {
 void Coordinator::MemberLeft(Role role, std::int32_t index, std::int64_t process) {
   const auto it = members_.find(PeerName(role, index));
   if (it == members_.end() || it->second.view.process != process) return;
-  if (it->second.present && it->second.joined) std::erase(joined_, index);
-  it->second.present = false;
-  it->second.granted = it->second.done;  // a beat that is still on its way adds nothing
+  if (it->second.present && it->second.joined && role == Role::kActor) std::erase(joined_, index);
+  Forget(&it->second);  // a beat that is still on its way adds nothing
   if (shards_ && role == Role::kParamServer) {
     shards_->Ended(index, it->second.view.incarnation);
     shards_->Update(now_);
@@ -420,7 +385,8 @@ void Coordinator::PeerChanged(const Origin& peer, PeerState state) {
   } else {
     it->second.down_since.reset();
   }
-  if (!Needs(peer.role, peer.index)) return;
+  const bool guest = it->second.joined && peer.role == Role::kActor;  // has a seat of its own
+  if (guest ? !Needs(peer.role) : !Needs(peer.role, peer.index)) return;
   if (state == PeerState::kDown) LogWarning("{} is not heard any more", it->first);
   if (state == PeerState::kHung) LogWarning("{} hangs: only its process answers", it->first);
   if (state == PeerState::kUp) LogDebug("{} is heard", it->first);
@@ -432,7 +398,9 @@ bool Coordinator::Needs(Role role) const {
 }
 
 bool Coordinator::Needs(Role role, std::int32_t index) const {
-  return Needs(role) && (role != Role::kParamServer || index < parameter_servers());
+  const bool seat =
+      role == Role::kParamServer ? index < parameter_servers() : seats_.Has(role, index);
+  return Needs(role) && seat;
 }
 
 bool Coordinator::everybody_left() const {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/fleet_seats.h"
 #include "core/config.h"
 #include "core/node.h"
 #include "core/storage.h"
@@ -57,8 +58,10 @@ class Coordinator final : public Node, public Service {
     Storage* run = nullptr;  // the run's folder
     // Where a role shall bind: ("replay-0") → endpoint.
     std::function<std::string(Role, std::int32_t)> listen;
-    std::string resume_checkpoint;     // path in the run's folder; empty: fresh
-    std::int64_t resume_steps = 0;     // agent steps behind that checkpoint
+    std::string resume_checkpoint;  // path in the run's folder; empty: fresh
+    std::int64_t resume_steps = 0;  // agent steps behind that checkpoint
+    // Whether there is room for what such a config has, beside `troop scale`; empty: there is.
+    std::function<Status(const Config&)> may_have{};
     std::uint64_t resume_updates = 0;  // updates behind it
   };
   // Errors: the environment can't be made; a damaged file of the run.
@@ -79,6 +82,11 @@ class Coordinator final : public Node, public Service {
   bool Needs(Role role, std::int32_t index) const;
   // Processes of that role: of all shards, also those that come, or have not left yet.
   std::int32_t parameter_servers() const;
+  // Of the other roles that come and go. It has a new epoch when others have a seat.
+  const FleetSeats& seats() const { return seats_; }
+  // Seats of fleet.elsewhere that nobody plays and the run needs ("replay-0"), and actors that
+  // are missing of fleet.actors_min.
+  std::vector<std::string> EmptySeats() const;
   // Everybody who was told to end has been told, or has left.
   bool everybody_left() const;
   // A process of the role ended. If it is the one that plays it by now, its leases return to the
@@ -92,22 +100,37 @@ class Coordinator final : public Node, public Service {
     std::string listen;  // where it binds, also after a restart
     MetricSnapshot metrics;
     std::int64_t granted = 0, done = 0;
-    std::uint64_t shard_move = 0;
+    std::uint64_t shard_move = 0, fleet_epoch = 0;
     Time last_beat{};
     Phase told = Phase::kRunning;
     bool told_stop = false;
     bool present = false;
-    bool joined = false;             // an actor from elsewhere, whom no supervisor watches
+    bool joined = false;             // from elsewhere: no supervisor of ours watches it
     std::optional<Time> down_since;  // its connection ended
   };
 
-  Coordinator(Options options, EnvSpec env) : options_(std::move(options)), env_(std::move(env)) {}
+  // A change of who has a seat that somebody waits for.
+  struct FleetChange {
+    Role role = Role::kNone;
+    std::int32_t before = 0, after = 0;
+    bool shards_leave = false;
+    Time began{};
+    Reply reply;
+  };
+
+  Coordinator(Options options, EnvSpec env)
+      : options_(std::move(options)), env_(std::move(env)), seats_(options_.config) {}
   Status LoadCounters();
   Status CheckRequest(const RegisterRequest& request) const;
   void HandleRegister(const Message& message, Reply reply);
   void HandleJoin(const Message& message, Reply reply);
   Status CheckJoin(const JoinRequest& request, Role key) const;
-  Result<std::int32_t> FreeActorIndex() const;
+  Status MayJoin(Role role) const;
+  std::int64_t SeatCount(Role role) const;
+  std::int32_t CountMembers(Role role) const;
+  Result<std::int32_t> FreeIndex(Role role) const;
+  std::string ListenFor(const RegisterRequest& request, const Member& before) const;
+  std::string SecretFor(Role role);
   void HandleBeat(const Message& message, Reply reply);
   void HandleStatus(Reply reply);
   Status BeginShards();
@@ -116,6 +139,22 @@ class Coordinator final : public Node, public Service {
   Status BeginScale(const ScaleRequest& request);
   void UpdateMove();
   void EndMove(const Status& outcome);
+  Config LiveConfig() const;
+  Config ConfigFor(Role role) const;
+  Status BeginFleetScale(Role role, const ScaleRequest& request);
+  Result<Config> CheckFleetScale(Role role, const ScaleRequest& request) const;
+  void ChangeReplay(std::int32_t count);
+  void UpdateFleet();
+  void UpdateLeavingShards();
+  bool FleetChangeIsDone() const;
+  void EndFleetScale(const Status& outcome);
+  std::int32_t CountPresent(Role role) const;
+  std::int32_t SeatsOf(Role role) const;
+  double ReplayMetric(std::int32_t shard, const char* name) const;
+  void TellFleet(const Member& member, BeatReply* body) const;
+  void SetSteps(Member* member, std::int64_t granted, std::int64_t done);
+  void Forget(Member* member);
+  const std::map<std::string, PeerInfo>& Peers();
   void Retire(Member* member);
   BeatReply MakeBeatReply(Member* member, std::int64_t wanted);
   std::int64_t StepsDone() const;
@@ -128,15 +167,23 @@ class Coordinator final : public Node, public Service {
   const Options options_;
   const EnvSpec env_;
   std::map<std::string, Member> members_;  // by PeerName
+  std::string group_secret_;
   std::vector<std::int32_t> joined_;       // indices of the present actors from elsewhere, sorted
   std::int64_t retired_steps_ = 0;         // done by incarnations that are no more
-  std::int64_t reviews_done_ = 0;          // supervised: by the learners together
+  std::int64_t members_done_ = 0;          // by those of members_
+  std::int64_t members_leased_ = 0;        // to those of them that are present, and not done
+  std::map<std::string, PeerInfo> peers_;  // who serves; as of then
+  bool peers_old_ = true;
+  std::int64_t reviews_done_ = 0;  // supervised: by the learners together
   MetricSnapshot retired_counters_;
   std::vector<EvaluationReport> evaluations_;
   std::string checkpoint_;
   std::uint64_t checkpoint_updates_ = 0;
   bool checkpoint_final_ = false;
-  std::uint64_t next_incarnation_ = 1;
+  std::uint64_t next_incarnation_ = 1, incarnations_kept_ = 0;  // below the latter: on the disk
+  FleetSeats seats_;
+  std::optional<FleetChange> change_;
+  Time next_fleet_look_{}, next_silence_look_{};
   // Of learner.sync = "paramserver".
   std::optional<ShardTerms> shards_;
   std::optional<ShardMover> mover_;

@@ -46,6 +46,13 @@ std::int32_t Coordinator::parameter_servers() const {
 
 void Coordinator::HandleScale(const Message& message, Reply reply) {
   const Result<ScaleRequest> request = DecodeBody<ScaleRequest>(message.body);
+  const std::optional<Role> role = request.ok() ? ScaledRole(request->role) : std::nullopt;
+  if (role) {
+    const Status begun = BeginFleetScale(*role, *request);
+    if (!begun.ok()) return reply.Fail(begun);
+    change_->reply = std::move(reply);
+    return UpdateFleet();
+  }
   const Status begun = request.ok() ? BeginScale(*request) : request.status();
   if (!begun.ok()) return reply.Fail(begun);
   scale_reply_ = std::move(reply);
@@ -54,7 +61,9 @@ void Coordinator::HandleScale(const Message& message, Reply reply) {
 
 Status Coordinator::BeginScale(const ScaleRequest& request) {
   if (request.role != RoleName(Role::kParamServer)) {
-    return InvalidArgument("{} can't be scaled while a run goes on; paramserver can", request.role);
+    return InvalidArgument(
+        "{} can't be scaled while a run goes on; actors, replay, learners and paramserver can",
+        request.role);
   }
   if (!mover_) {
     return InvalidArgument(

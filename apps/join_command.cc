@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "apps/elsewhere.h"
 #include "apps/endpoints.h"
 #include "apps/host.h"
 #include "apps/live_run.h"
@@ -38,11 +39,12 @@ Result<std::string> LogFolder(const JoinOptions& options) {
                          strerror(errno));
 }
 
-Result<JoinReply> AskToJoin(const JoinOptions& options, std::shared_ptr<const KeyRing> keys) {
+Result<JoinReply> AskToJoin(const JoinOptions& options, Role role,
+                            std::shared_ptr<const KeyRing> keys) {
   char host[256] = {};
   gethostname(host, sizeof host - 1);
   const JoinRequest request{
-      .role = Role::kActor, .count = options.count, .version = kTroopVersion, .host = host};
+      .role = role, .count = options.count, .version = kTroopVersion, .host = host};
   TROOP_ASSIGN_OR_RETURN(
       const Message answer,
       Ask(options.coordinator, {.type = MessageType::kJoin, .body = EncodeBody(request)}, kPatience,
@@ -50,10 +52,20 @@ Result<JoinReply> AskToJoin(const JoinOptions& options, std::shared_ptr<const Ke
   return DecodeBody<JoinReply>(answer.body);
 }
 
-// Keeps the actors alive while the run wants them.
+Result<Role> RoleCalled(const std::string& name) {
+  for (const Role role :
+       {Role::kActor, Role::kReplay, Role::kParamServer, Role::kLearner, Role::kEvaluator}) {
+    if (RoleName(role) == name) return role;
+  }
+  return InvalidArgument("no role is called {:?}: actor, replay, paramserver, learner, evaluator",
+                         name);
+}
+
+// Keeps the roles alive while the run wants them.
 class Crew {
  public:
-  Crew(const Config& config, const JoinOptions& options, const std::string& logs, Network* network)
+  Crew(const Config& config, Role role, const JoinOptions& options, const std::string& logs,
+       Network* network)
       : drain_(Seconds(config.fleet.drain_s)),
         network_(network),
         signals_(network, false),
@@ -62,8 +74,9 @@ class Crew {
                      .log_folder = logs,
                      .config = WithoutKeys(config),
                      .key_file = options.key,
-                     .index_is_given = false},
-                    Seats(options.count)) {}
+                     .index_is_given = false,
+                     .reach = options.listen},
+                    Seats(role, options.count)) {}
 
   // Ok: the run is over, or we were told to leave.
   Status Run() {
@@ -90,14 +103,14 @@ class Crew {
   bool left() const { return left_; }
 
  private:
-  static std::vector<FleetRole> Seats(std::int32_t count) {
+  static std::vector<FleetRole> Seats(Role role, std::int32_t count) {
     std::vector<FleetRole> seats;
-    for (std::int32_t i = 0; i < count; ++i) seats.push_back({Role::kActor, i});
+    for (std::int32_t i = 0; i < count; ++i) seats.push_back({role, i});
     return seats;
   }
   // Those of the config are paths of the coordinator's machine.
   static Config WithoutKeys(Config config) {
-    config.security = {};
+    config.security.keys.clear();
     return config;
   }
 
@@ -109,32 +122,33 @@ class Crew {
 };
 
 Status JoinRun(const JoinOptions& options) {
-  if (options.role != RoleName(Role::kActor)) {
-    return InvalidArgument("{:?} can't join a run, only the role actor can", options.role);
-  }
+  TROOP_ASSIGN_OR_RETURN(const Role role, RoleCalled(options.role));
   std::shared_ptr<const KeyRing> keys;
   if (!options.key.empty()) {
-    TROOP_ASSIGN_OR_RETURN(keys, KeysFromFile(options.key, Role::kActor));
+    TROOP_ASSIGN_OR_RETURN(keys, KeysFromFile(options.key, role));
   }
-  TROOP_ASSIGN_OR_RETURN(const JoinReply reply, AskToJoin(options, keys));
+  TROOP_ASSIGN_OR_RETURN(const JoinReply reply, AskToJoin(options, role, keys));
   TROOP_ASSIGN_OR_RETURN(const Config config,
                          ParseConfig(reply.config_toml, "the coordinator's config", {}));
   TROOP_ASSIGN_OR_RETURN(const std::string logs, LogFolder(options));
   InitLog({.role = "join", .file = logs + "/join.log", .level = LogLevelOf(config)});
   setenv("OMP_NUM_THREADS", "1", 0);  // as `troop train`
   setenv("OMP_WAIT_POLICY", "passive", 0);
-  fmt::print("joined {} at {}: {} actors beside {}; logs: {}\n", config.name, options.coordinator,
-             options.count, reply.actors, logs);
+  fmt::print("joined {} at {}: {} of the role {} beside {}; logs: {}\n", config.name,
+             options.coordinator, options.count, options.role, reply.present, logs);
   std::fflush(stdout);
   TROOP_ASSIGN_OR_RETURN(const auto network, MakeZmqNetwork());
   JoinOptions absolute = options;
   if (!options.key.empty()) absolute.key = fs::absolute(options.key).string();
-  Crew crew(config, absolute, logs, network.get());
+  if (absolute.listen.empty()) {
+    TROOP_ASSIGN_OR_RETURN(absolute.listen, LocalAddressTo(options.coordinator));
+  }
+  Crew crew(config, role, absolute, logs, network.get());
   TROOP_RETURN_IF_ERROR(crew.Run());
   if (crew.left()) {
     fmt::print("left {}\n", config.name);
   } else {
-    fmt::print("{} needs no more actors\n", config.name);
+    fmt::print("{} needs no more of the role {}\n", config.name, options.role);
   }
   return Status::Ok();
 }

@@ -9,13 +9,15 @@ struct JoinOptions {
   std::string coordinator;  // tcp://HOST:PORT
   std::string role = "actor";
   std::int32_t count = 1;
-  std::string key;   // file; empty: none
-  std::string logs;  // folder; empty: a new one among the system's temporary ones
+  std::string key;     // file; empty: none
+  std::string listen;  // host at which others reach this machine; empty: where the coordinator does
+  std::string logs;    // folder; empty: a new one among the system's temporary ones
 };
-// `troop join`: so many actors of this machine for a run elsewhere. Its config and addresses come
-// from the coordinator, which also deals indices and the ladder. Ends when the run does (0), on
-// SIGTERM or Ctrl-C (0: the actors leave, the run goes on), or when actors fail as often as
-// fleet.restarts_max allows. Returns the exit code.
+// `troop join`: so many roles of this machine for a run elsewhere: actors, or what its config
+// leaves to others (fleet.elsewhere). Its config and addresses come from the coordinator, which
+// also deals indices and the ladder. Ends when the run does (0), on SIGTERM or Ctrl-C (0: the
+// actors leave, the run goes on), or when actors fail as often as fleet.restarts_max allows.
+// Returns the exit code.
 int Join(const JoinOptions& options);
 
 }  // namespace troop

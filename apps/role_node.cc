@@ -4,6 +4,7 @@
 
 #include "actors/actor_node.h"
 #include "actors/evaluator_node.h"
+#include "apps/elsewhere.h"
 #include "apps/service_node.h"
 #include "core/crc32c.h"
 #include "core/log.h"
@@ -31,6 +32,13 @@ std::string Describe(const EnvSpec& spec) {
                                       : fmt::format("actions of {} numbers", body.low.size()));
 }
 
+// Where learners wait for one another: on this machine alone, unless some play elsewhere.
+std::string GroupAddress(const Config& config, const std::string& listen) {
+  constexpr std::string_view kTcp = "tcp://";
+  if (!IsElsewhere(config, Role::kLearner) || !listen.starts_with(kTcp)) return "127.0.0.1:0";
+  return listen.substr(kTcp.size(), listen.rfind(':') - kTcp.size()) + ":0";
+}
+
 }  // namespace
 
 Status CheckSameEnv(const EnvSpec& here, const EnvSpec& there, const std::string& host) {
@@ -45,6 +53,10 @@ Turn RoleNode::Step(Time now) {
   if (node_) {
     const Turn turn = node_->Step(now);
     if (turn.what == Turn::kDone) result_ = node_->result();
+    for (const auto& [from, to] : member_->TakeMoved()) {
+      const Status redirected = options_.network->Redirect(from, to);
+      if (!redirected.ok()) LogWarning("{}", redirected.message());
+    }
     return turn;
   }
   if (draining_) return Turn::Done();
@@ -73,7 +85,8 @@ Status RoleNode::Ask(Time now) {
                                                        .index = options_.index,
                                                        .version = kTroopVersion,
                                                        .process = options_.process,
-                                                       .host = options_.host})};
+                                                       .host = options_.host,
+                                                       .reach = options_.reach})};
     TROOP_ASSIGN_OR_RETURN(ticket_, registration_->Send(request, *give_up_));
   }
   std::optional<Result<Message>> answer = registration_->Poll(ticket_);
@@ -170,6 +183,8 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
                                        .run = run,
                                        .resume_checkpoint = reply.resume_checkpoint,
                                        .lobby = options_.lobby,
+                                       .group_listen = GroupAddress(config_, reply.listen),
+                                       .group_secret = reply.group_secret,
                                        .history = options_.history}));
     }
     default:

@@ -25,7 +25,8 @@ class RoleNode final : public Node {
  public:
   struct Options {
     Role role = Role::kNone;
-    std::int32_t index = 0;   // -1: of an actor from elsewhere, whose index the coordinator gives
+    std::int32_t index = 0;   // -1: of one from elsewhere, whose index the coordinator gives
+    std::string reach;        // of one from elsewhere: its machine's address for others
     std::string coordinator;  // endpoint
     std::string host;         // for status
     std::int64_t process = 0;

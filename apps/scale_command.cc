@@ -3,6 +3,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "apps/fleet_seats.h"
 #include "apps/live_run.h"
 #include "apps/run_folder.h"
 #include "apps/train.h"
@@ -24,7 +25,7 @@ Result<ScaleRequest> Parse(const std::string& what) {
   const char* const begin = equals == std::string::npos ? end : what.data() + equals + 1;
   const auto [stop, error] = std::from_chars(begin, end, request.count);
   if (error != std::errc() || stop != end) {
-    return InvalidArgument("\"{}\" is no role and number, such as paramserver=4", what);
+    return InvalidArgument("\"{}\" is no role and number, such as actors=64", what);
   }
   return request;
 }
@@ -56,6 +57,17 @@ int Scale(const ScaleOptions& options) {
   if (!reply.ok()) {
     fmt::print(stderr, "troop: {}\n", reply.status().message());
     return ExitCodeFor(reply.status());
+  }
+  const Role role = ScaledRole(options.what.substr(0, options.what.find('='))).value_or(Role::kNone);
+  if (role != Role::kNone) {
+    const bool shards_leave = role == Role::kReplay && reply->after < reply->before;
+    fmt::print("from {} to {} {} in {:.1f} s{}\n", reply->before, reply->after,
+               role == Role::kActor    ? "actors"
+               : role == Role::kReplay ? "replay shards"
+                                       : "learners",
+               reply->seconds,
+               shards_leave ? "; those that leave end when what they hold has been replaced" : "");
+    return kExitOk;
   }
   fmt::print("from {} to {} parameter shards in {:.1f} s: {} of {} parameters moved ({:.0f} %)\n",
              reply->before, reply->after, reply->seconds, reply->parameters_moved,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "apps/elsewhere.h"
 #include "paramserver/from_config.h"
 
 namespace troop {
@@ -34,6 +35,7 @@ std::vector<FleetRole> RolesOf(const Config& config, std::int32_t parameter_serv
     roles.push_back({Role::kActor, i});
   }
   if (config.evaluator.enabled) roles.push_back({Role::kEvaluator, 0});
+  std::erase_if(roles, [&config](const FleetRole& r) { return IsElsewhere(config, r.role); });
   return roles;
 }
 

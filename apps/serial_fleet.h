@@ -16,7 +16,8 @@ struct FleetRole {
   std::int32_t index = 0;
   bool operator==(const FleetRole&) const = default;
 };
-// All roles of a config, services first: replay, paramserver, learner, actors, evaluator.
+// The roles that a launcher of this config starts (all but fleet.elsewhere), services first:
+// replay, paramserver, learner, actors, evaluator.
 std::vector<FleetRole> RolesOf(const Config& config);
 // The same with so many parameter servers, where a run has others than its config says.
 std::vector<FleetRole> RolesOf(const Config& config, std::int32_t parameter_servers);

@@ -12,6 +12,13 @@
 #include "net/keys.h"
 
 namespace troop {
+namespace {
+
+// At a time: who waits for an answer meanwhile waits some tens of milliseconds.
+constexpr int kStartsMax = 100;
+
+}  // namespace
+
 Supervisor::Supervisor(Options options, std::vector<FleetRole> roles)
     : options_(std::move(options)) {
   for (const FleetRole& role : roles) children_.push_back({.role = role});
@@ -45,7 +52,9 @@ void Supervisor::Start(Child* child, Time now) {
                                  options_.coordinator,
                                  "--dead-after",
                                  fmt::format("{}", options_.config.fleet.dead_after_s)};
-  if (!options_.index_is_given) words.push_back("--any-index");
+  if (!options_.index_is_given) {
+    words.insert(words.end(), {"--any-index", "--reach", options_.reach});
+  }
   const auto& security = options_.config.security;
   const std::string key = options_.key_file.empty() && !security.keys.empty()
                               ? KeyFileOf(security.keys, child->role.role)
@@ -64,6 +73,7 @@ void Supervisor::Start(Child* child, Time now) {
 
 std::vector<Supervisor::Exit> Supervisor::Tick(Time now, const Needed& needed) {
   std::vector<Exit> exits;
+  int starts = 0;
   for (Child& child : children_) {
     if (child.process > 0) {
       int wait_status = 0;
@@ -71,7 +81,10 @@ std::vector<Supervisor::Exit> Supervisor::Tick(Time now, const Needed& needed) {
       exits.push_back(HandleExit(&child, wait_status, now, needed(child.role)));
     }
     const bool due = status_.ok() && child.process == 0 && now >= child.start_at;
-    if (due && needed(child.role)) Start(&child, now);
+    if (due && starts < kStartsMax && needed(child.role)) {
+      Start(&child, now);
+      ++starts;
+    }
   }
   return exits;
 }

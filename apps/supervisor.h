@@ -29,6 +29,7 @@ class Supervisor {
     Config config;
     std::string key_file;        // of all roles; empty: each has its own in security.keys, if set
     bool index_is_given = true;  // else the coordinator gives it; ours only tells logs apart
+    std::string reach;           // then: this machine's address for others
   };
   struct Exit {
     FleetRole role;

@@ -9,6 +9,7 @@
 
 #include "apps/coordinator.h"
 #include "apps/dashboard_command.h"
+#include "apps/elsewhere.h"
 #include "apps/endpoints.h"
 #include "apps/host.h"
 #include "apps/learning_report.h"
@@ -29,7 +30,24 @@
 namespace troop {
 namespace {
 
+// A member has one connection, and a second one while it registers.
+constexpr int kMembersMax = 1 << 15;
 constexpr char kStopping[] = "stopping: checkpoint first (again to kill at once)";
+
+// What `troop scale` asks for has room here. A process of an actor takes some MiB beside what
+// CheckMachine counts, and a core plays no faster for hundreds of them.
+Status CheckRoom(const Config& config) {
+  constexpr std::int64_t kActorsOfACore = 1000;
+  constexpr double kProcessMiB = 12;
+  TROOP_RETURN_IF_ERROR(CheckMachine(config));
+  const std::int64_t actors = config.fleet.actors, most = kActorsOfACore * CoresHere();
+  const double mib = double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGESIZE)) / (1 << 20);
+  if (actors <= most && double(actors) * kProcessMiB <= 0.75 * mib) return Status::Ok();
+  return InvalidArgument(
+      "{} actors are too many for this machine, which takes at most {} ({} a core, {:g} MiB each in "
+      "three quarters of its memory); let others join from elsewhere: troop join",
+      actors, std::min(most, std::int64_t(0.75 * mib / kProcessMiB)), kActorsOfACore, kProcessMiB);
+}
 
 // What both ways of running share: the folder, the files, the progress.
 struct Session {
@@ -154,7 +172,14 @@ int SayInterrupted(const Session& session) {
 
 // Also into the run's folder.
 void ReportLearning(const RunFolder& folder, const RunView& view) {
-  const std::string report = LearningReport(folder.config, view, MeasurePeak(folder.config));
+  const double peak = MeasurePeak(folder.config);
+  Result<MeshPlan> plan = InvalidArgument("no plan");
+  if (IsWorthAPlan(folder.config, view)) {
+    plan = PlanRun(folder.config);
+    if (!plan.ok()) fmt::print(stderr, "troop: nothing planned: {}\n", plan.status().message());
+  }
+  const std::string report =
+      LearningReport(folder.config, view, peak, plan.ok() ? &*plan : nullptr);
   const Status written = folder.storage->WriteAtomic("report.md", report);
   if (!written.ok()) fmt::print(stderr, "troop: no report.md: {}\n", written.message());
   fmt::print("\n{}", report);
@@ -233,6 +258,8 @@ class ProcessFleet {
   void Turn(Time now);
   void NoteExit(const Supervisor::Exit& exit, bool needed);
   void WatchMembers(Time now);
+  void WatchSeats(Time now);
+  void AddSeat(FleetRole role);
   void HandleSignals(Time now);
   bool Needs(FleetRole role) const;
 
@@ -246,6 +273,9 @@ class ProcessFleet {
   std::unique_ptr<Supervisor> supervisor_;
   std::optional<Time> kill_at_;  // when patience with a drain ends
   std::int32_t servers_ = 0;     // parameter servers that the supervisor knows
+  std::uint64_t seats_ = 1;      // FleetSeats::revision whose roles it knows
+  std::optional<Time> empty_since_;  // a seat of fleet.elsewhere
+  std::string awaited_;              // as it was told
   Time next_watch_{};
   Status outcome_;
 };
@@ -257,6 +287,7 @@ Status ProcessFleet::Start(const TrainOptions& options) {
   }
   TROOP_ASSIGN_OR_RETURN(const auto keys, KeysFor(config, Role::kCoordinator));
   TROOP_ASSIGN_OR_RETURN(network_, MakeZmqNetwork({.dead_after = Seconds(config.fleet.dead_after_s),
+                                                   .clients_max = kMembersMax,
                                                    .keys = keys,
                                                    .insecure = config.security.insecure}));
   signals_ = std::make_unique<SignalWatch>(network_.get(), false);
@@ -269,6 +300,7 @@ Status ProcessFleet::Start(const TrainOptions& options) {
            .listen = [this](Role role, std::int32_t index) { return endpoints_->For(role, index); },
            .resume_checkpoint = session_->from.checkpoint,
            .resume_steps = session_->from.steps,
+           .may_have = CheckRoom,
            .resume_updates = session_->from.updates}));
   TROOP_ASSIGN_OR_RETURN(
       listener_, network_->Listen(endpoints_->For(Role::kCoordinator, 0), coordinator_.get()));
@@ -326,7 +358,11 @@ int ProcessFleet::Run() {
 void ProcessFleet::Turn(Time now) {
   HandleSignals(now);
   for (; servers_ < coordinator_->parameter_servers(); ++servers_) {
-    supervisor_->Add({Role::kParamServer, servers_});
+    AddSeat({Role::kParamServer, servers_});
+  }
+  if (seats_ != coordinator_->seats().revision()) {
+    seats_ = coordinator_->seats().revision();
+    for (const auto& [role, index] : coordinator_->seats().All()) AddSeat({role, index});
   }
   for (const Supervisor::Exit& exit :
        supervisor_->Tick(now, [this](FleetRole role) { return Needs(role); })) {
@@ -337,8 +373,36 @@ void ProcessFleet::Turn(Time now) {
     coordinator_->Drain();
     kill_at_ = now + Seconds(session_->folder.config.fleet.drain_s);
   }
-  if (now >= next_watch_) WatchMembers(now);
+  if (now >= next_watch_) {
+    WatchMembers(now);
+    WatchSeats(now);
+  }
   session_->Look(now, *coordinator_);
+}
+
+void ProcessFleet::AddSeat(FleetRole role) {
+  if (!IsElsewhere(session_->folder.config, role.role)) supervisor_->Add(role);
+}
+
+// Nobody here can fill the seats of fleet.elsewhere: says so, and gives up in the end.
+void ProcessFleet::WatchSeats(Time now) {
+  const std::vector<std::string> empty = coordinator_->EmptySeats();
+  if (empty.empty() || !outcome_.ok()) return empty_since_.reset();
+  const std::string who = fmt::format("{}", fmt::join(empty, ", "));
+  const double limit = session_->folder.config.fleet.join_wait_s;
+  if (!empty_since_) empty_since_ = now;
+  if (who != awaited_) {
+    awaited_ = who;
+    const std::string text = fmt::format("waits for {} to join {}", who, listener_->endpoint());
+    session_->progress->Say(text);
+    LogInfo("{}", text);
+  }
+  if (now - *empty_since_ < Seconds(limit)) return;
+  outcome_ = DeadlineExceeded(
+      "{} did not come for {:g} s (fleet.join_wait_s); start them with: troop join {} --role ROLE",
+      who, limit, listener_->endpoint());
+  coordinator_->Drain();
+  kill_at_ = now + Seconds(session_->folder.config.fleet.drain_s);
 }
 
 // A learner that was let go and still fails has not written its last checkpoint.

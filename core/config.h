@@ -110,8 +110,9 @@ struct Config {
     std::string listen;                // tcp://host:port of the coordinator; empty: this machine
     std::string listen_replay;         // empty: the host of listen, and free ports
     std::string listen_paramserver;    // the same
-    std::string metrics;               // host:port of the coordinator's metrics; empty: none
-    std::string metrics_token;         // file of the token that they want; empty: none
+    std::vector<std::string> elsewhere;  // roles that this launcher does not start: they join
+    double join_wait_s = 600;            // how long such a seat may be empty
+    std::int64_t actors_min = 0;         // so many must play, or the run ends after join_wait_s
     std::string dashboard;             // host:port of the run's web page; empty: none
     std::string dashboard_token;       // file of the token that it wants; empty: none
     bool operator==(const FleetKeys&) const = default;
@@ -201,6 +202,7 @@ struct Config {
     std::string vocabulary;            // of WordPieces, or a SentencePiece .model
     bool cased = false;
     std::int64_t tokens_max = 256;     // of a review
+    double word_dropout = 0;           // classifier: share of tokens that training hides
     double holdout = 0;                // share of the training reviews that is kept for evaluations
     std::string cache = ".tokens";     // folder of token files, below log.dir; empty: none
     bool operator==(const DataKeys&) const = default;

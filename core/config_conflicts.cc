@@ -245,6 +245,15 @@ void CheckListen(const Config& c, Conflicts* out) {
     out->If(!value->empty() && c.fleet.listen.empty(), {key, "fleet.listen"},
             "is of no use while the coordinator listens for this machine alone; set fleet.listen");
   }
+  constexpr std::string_view kJoin[] = {"actor", "replay", "paramserver", "learner", "evaluator"};
+  for (const std::string& role : c.fleet.elsewhere) {
+    out->If(std::ranges::find(kJoin, role) == std::end(kJoin), {"fleet.elsewhere"},
+            "{} is no role that joins: actor, replay, paramserver, learner, evaluator",
+            TomlString(role));
+  }
+  out->If(!c.fleet.elsewhere.empty() && c.fleet.listen.empty(), {"fleet.elsewhere", "fleet.listen"},
+          "waits for roles of other machines, but the coordinator listens for this one alone; set "
+          "fleet.listen");
   for (const auto& [key, value] : {std::pair("fleet.listen", &c.fleet.listen),
                                    {"fleet.listen_replay", &c.fleet.listen_replay},
                                    {"fleet.listen_paramserver", &c.fleet.listen_paramserver}}) {
@@ -306,6 +315,10 @@ void CheckSupervised(const Config& c, Conflicts* out) {
   out->If(c.model.hidden % 16 != 0, {"model.hidden"}, "{} is no multiple of 16", c.model.hidden);
   out->If(c.model.hidden % c.model.heads != 0, {"model.heads", "model.hidden"},
           "{} heads can't share model.hidden = {} evenly", c.model.heads, c.model.hidden);
+  out->If(c.data.word_dropout > 0 && c.learner.algorithm != "classifier",
+          {"data.word_dropout", "learner.algorithm"},
+          "hides words from a classifier; learner.algorithm = {} masks those that it learns",
+          algorithm);
   const bool lstm = c.model.family == "lstm";
   out->If(lstm && c.learner.algorithm != "classifier", {"model.family", "learner.algorithm"},
           "\"lstm\" has no learner.algorithm = {}; take \"classifier\", or another family",

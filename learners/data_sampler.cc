@@ -5,6 +5,7 @@ namespace {
 
 class DataSampler final : public ReplaySampler {
  public:
+  void AddShard(std::unique_ptr<Channel>) override {}
   void Poll(Time) override {}
   Result<std::optional<SampleBatch>> Next() override {
     SampleBatch batch;

@@ -49,16 +49,23 @@ void LearnerGroup::Open(Time now) {
   state_ = State::kMeeting;
 }
 
+int LearnerGroup::learners() const {
+  const std::int32_t now = options_.member->fleet().learners;
+  return now > 0 ? now : options_.learners;
+}
+
 std::vector<LearnerGroup::Seat> LearnerGroup::Present(bool* all) const {
   const FleetMember& member = *options_.member;
   std::vector<Seat> seats;
-  for (int index = 0; index < options_.learners; ++index) {
+  // One that is to leave waits for itself alone, and is told soon.
+  const int learners = std::max(this->learners(), member.options().index + 1);
+  for (int index = 0; index < learners; ++index) {
     Seat seat{member.Incarnation(Role::kLearner, index), member.Endpoint(Role::kLearner, index)};
     if (index == member.options().index) seat = {member.options().incarnation, address_};
     if (seat.address.empty() || used_up_.contains(seat.address)) continue;
     seats.push_back(std::move(seat));
   }
-  *all = int(seats.size()) == options_.learners;
+  *all = int(seats.size()) == learners;
   return seats;
 }
 
@@ -153,7 +160,7 @@ void LearnerGroup::Enter(Status status) {
   size_ = group_->size();
   leads_ = group_->rank() == 0;
   for (const Seat& seat : seats_) generation_ = std::max(generation_, seat.incarnation);
-  LogInfo("in step with {} of {} learners, as rank {}, at update {}", size_, options_.learners,
+  LogInfo("in step with {} of {} learners, as rank {}, at update {}", size_, learners(),
           group_->rank(), options_.algorithm->updates());
 }
 

@@ -23,7 +23,7 @@ namespace troop {
 class LearnerGroup {
  public:
   struct Options {
-    int learners = 1;            // of the config
+    int learners = 1;            // until the coordinator has said how many there are by now
     Duration wait = Seconds(5);  // for those who are missing
     // Learners that have a model together, each its part: all are waited for, and none goes on
     // without the others.
@@ -74,6 +74,7 @@ class LearnerGroup {
     bool operator==(const Seat&) const = default;
   };
 
+  int learners() const;
   void Open(Time now);
   // Who waits for a group, ourselves among them, by index; whether those are all.
   std::vector<Seat> Present(bool* all) const;

@@ -25,6 +25,7 @@ class SocketLobby final : public LearnerLobby {
     entry_.reset();
     TROOP_ASSIGN_OR_RETURN(entry_, GroupEntry::Listen({.group = options_.group,
                                                        .token = options_.token,
+                                                       .secret = options_.secret,
                                                        .size = options_.learners_max,
                                                        .listen = options_.listen,
                                                        .connect_timeout = options_.connect_timeout,

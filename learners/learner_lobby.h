@@ -3,10 +3,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "collective/handshake.h"
 #include "collective/sim.h"
 #include "core/time.h"
 
@@ -30,7 +32,8 @@ class LearnerLobby {
 
 struct SocketLobbyOptions {
   std::string group = "learners";
-  std::uint64_t token = 0;  // equal on all learners of a run
+  std::uint64_t token = 0;            // equal on all learners of a run
+  std::optional<GroupSecret> secret;  // as GroupOptions has it
   std::string listen = "127.0.0.1:0";
   int learners_max = 1;
   Duration connect_timeout = Seconds(5);

@@ -19,6 +19,16 @@ namespace {
 
 // A wait of so many seconds (30 years) is for ever; a Time doesn't hold much more.
 constexpr double kForeverSeconds = 1e9;
+// Who may meet in a lobby: any number that a run can be scaled to.
+constexpr int kLearnersMax = kRanksMax;
+
+// What the coordinator handed out; one of another length is none of ours.
+std::optional<GroupSecret> SecretOf(const std::string& bytes) {
+  GroupSecret secret;
+  if (bytes.size() != secret.size()) return std::nullopt;
+  std::ranges::copy(std::as_bytes(std::span(bytes)), secret.begin());
+  return secret;
+}
 
 }  // namespace
 
@@ -29,6 +39,7 @@ Result<std::unique_ptr<LearnerNode>> LearnerNode::Make(Context context) {
 }
 
 Status LearnerNode::Build() {
+  learners_ = context_.config.fleet.learners;
   TROOP_ASSIGN_OR_RETURN(module_, MakeNetwork(context_.config, context_.env));
   if (supervised()) {
     const int parts = int(context_.config.mesh.tp);
@@ -91,13 +102,18 @@ Status LearnerNode::MakeUpdater() {
   }
   if (context_.lobby == nullptr) {
     // Of equal configs only: others would make other models of the same gradients.
-    const std::string text = ToToml(c);
+    // How many there are of a role changes while a run goes on.
+    Config same = c;
+    same.fleet.actors = same.fleet.learners = same.replay.shards = 1;
+    const std::string text = ToToml(same);
     lobby_ = MakeSocketLobby({.token = Crc32c(std::as_bytes(std::span(text))),
-                              .learners_max = int(c.fleet.learners),
+                              .secret = SecretOf(context_.group_secret),
+                              .listen = context_.group_listen,
+                              .learners_max = kLearnersMax,
                               .timeout = Seconds(c.learner.agree_timeout_s)});
     context_.lobby = lobby_.get();
   }
-  updater_ = MakeGroupUpdater({.learners = int(c.fleet.learners),
+  updater_ = MakeGroupUpdater({.learners = int(learners_),
                                .max_updates = std::uint64_t(c.learner.max_updates),
                                .all_have_batches = supervised(),
                                .parts = tensor_.ranks,
@@ -124,12 +140,14 @@ Status LearnerNode::ConnectReplay(ChannelOptions options) {
     if (!sampler_) sampler_ = MakeDataSampler();
     return Status::Ok();
   }
-  const std::vector<std::int32_t> shards = ReplayShardsFor(context_.config, member.options().index);
-  for (const std::int32_t k : shards) {
-    if (sampler_ || member.Endpoint(Role::kReplay, k).empty()) return Status::Ok();
-  }
   // Beside requests for samples: priorities, totals, dictionaries.
   options.window = int(context_.config.learner.prefetch) + 12;
+  if (sampler_) return AddShards(options);
+  const std::vector<std::int32_t> shards =
+      ReplayShardsFor(context_.config, member.options().index, member.fleet().replay);
+  for (const std::int32_t k : shards) {
+    if (member.Endpoint(Role::kReplay, k).empty()) return Status::Ok();
+  }
   std::vector<std::unique_ptr<Channel>> channels;
   for (const std::int32_t k : shards) {
     TROOP_ASSIGN_OR_RETURN(auto channel,
@@ -137,9 +155,33 @@ Status LearnerNode::ConnectReplay(ChannelOptions options) {
     channels.push_back(std::move(channel));
   }
   const TrajectorySpec trajectory{context_.env.observation, context_.env.action.tensor()};
+  shards_ = std::int32_t(channels.size());
   sampler_ = MakeReplaySampler(std::move(channels), trajectory,
                                SamplerOptionsFor(context_.config, trajectory));
   return Status::Ok();
+}
+
+// Those that came since, and those that leave: they are drawn from as long as they are there.
+Status LearnerNode::AddShards(const ChannelOptions& options) {
+  const FleetMember& member = *context_.member;
+  if (context_.config.replay.scope == "local") return Status::Ok();
+  while (shards_ < member.fleet().replay + member.fleet().replay_leaving) {
+    const std::string endpoint = member.Endpoint(Role::kReplay, shards_);
+    if (endpoint.empty()) return Status::Ok();
+    TROOP_ASSIGN_OR_RETURN(auto channel, context_.network->Connect(endpoint, options));
+    sampler_->AddShard(std::move(channel));
+    ++shards_;
+  }
+  return Status::Ok();
+}
+
+// One who made updates alone goes on as one of several: the others take its state.
+void LearnerNode::JoinOthers() {
+  const std::int32_t learners = context_.member->fleet().learners;
+  if (!alone() || learners <= 1 || updater_->busy() || checkpoint_ || rollback_) return;
+  learners_ = learners;
+  result_ = MakeUpdater();
+  LogInfo("goes on as one of {} learners, at update {}", learners, algorithm_->updates());
 }
 
 Status LearnerNode::Connect() {
@@ -179,6 +221,7 @@ Turn LearnerNode::Step(Time now) {
   CollectCheckpoint();
   CollectRollback();
   if (result_.ok()) PublishAgain();
+  if (result_.ok()) JoinOthers();
   if (!result_.ok()) return Turn::Done();
   if (Finishing()) return Finish(now);
   const bool connected = sampler_ && (publisher_ || !updater_->publishes());

@@ -36,6 +36,8 @@ class LearnerNode final : public Node {
     std::string resume_checkpoint;  // empty: fresh
     // Where it meets the other learners; nullptr: it makes its own, between processes.
     LearnerLobby* lobby = nullptr;
+    std::string group_listen = "127.0.0.1:0";  // there, where it makes its own
+    std::string group_secret;                  // 32 bytes that the others have too; empty: none
     History* history = nullptr;
   };
   static Result<std::unique_ptr<LearnerNode>> Make(Context context);
@@ -63,7 +65,9 @@ class LearnerNode final : public Node {
   Status Build();
   Status Connect();
   Status ConnectReplay(ChannelOptions options);
+  Status AddShards(const ChannelOptions& options);
   Status MakeUpdater();
+  void JoinOthers();
   Turn Idle(Time until = kForever) const;
   void CollectUpdates();
   void SeeUpdates(std::uint64_t updates);
@@ -87,7 +91,7 @@ class LearnerNode final : public Node {
                                                       // supervised
   bool Finishing();
   bool sharded() const { return context_.config.learner.sync == "paramserver"; }
-  bool grouped() const { return context_.config.fleet.learners > 1 && !sharded(); }
+  bool grouped() const { return learners_ > 1 && !sharded(); }
   bool alone() const { return !grouped() && !sharded(); }
   bool supervised() const { return IsSupervised(context_.config); }
 
@@ -97,6 +101,8 @@ class LearnerNode final : public Node {
   std::unique_ptr<Module> module_;  // the whole
   std::unique_ptr<Algorithm> algorithm_;
   std::unique_ptr<ReplaySampler> sampler_;
+  std::int32_t shards_ = 0;       // of the replay, that the sampler knows
+  std::int64_t learners_ = 1;     // of the run; more than one: a group was made, also for one alone
   std::unique_ptr<WeightPublisher> publisher_;
   std::unique_ptr<LearnerLobby> lobby_;
   std::unique_ptr<Updater> updater_;

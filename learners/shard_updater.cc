@@ -135,7 +135,9 @@ Status ShardUpdater::Connect() {
 int ShardUpdater::learners() const {
   const Config::ParamServerKeys& p = options_.config->paramserver;
   const bool all = p.mode == "bsp" || p.mode == "local_sgd";
-  const std::int64_t pushes = all ? options_.config->fleet.learners : p.k;
+  const std::int32_t now = options_.member->fleet().learners;
+  const std::int64_t learners = now > 0 ? now : options_.config->fleet.learners;
+  const std::int64_t pushes = all ? learners : p.k;
   return int(pushes * p.push_every);
 }
 

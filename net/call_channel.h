@@ -37,6 +37,7 @@ class CallChannel : public Channel {
   // For the transport, from Pump.
   void Connected(Time now);
   void Disconnected(Time now);
+  void Rename(std::string endpoint) { endpoint_ = std::move(endpoint); }
   void Receive(const Envelope& envelope, Message message, Time now);
   // The other side can't be talked to at all: all calls, also later ones, fail with `error`.
   void Fail(const Status& error);
@@ -74,7 +75,7 @@ class CallChannel : public Channel {
   bool Control(std::uint16_t kind);
   void UpdateState();
 
-  const std::string endpoint_;
+  std::string endpoint_;
   const ChannelOptions options_;
   const NetworkOptions network_;
   const std::uint64_t id_;

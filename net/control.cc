@@ -9,6 +9,8 @@ namespace {
 
 // Of learners and shards: learners stand still until they hear that a move is over.
 constexpr Duration kBeatWhileMoving = Milliseconds(25);
+// Whatever a coordinator says.
+constexpr Duration kBeatSeldom = Seconds(2);
 
 // Fenced, or turned away: keys or versions don't fit. A later beat would fare no better.
 bool EndsMembership(const Status& status) {
@@ -47,8 +49,11 @@ void FleetMember::Poll(Time now, const Metrics& metrics) {
   Result<Ticket> ticket = channel_->Send(message, now + options_.deadline);
   const bool moves = state_.shard_move.number != 0 &&
                      (options_.role == Role::kLearner || options_.role == Role::kParamServer);
-  next_beat_ =
-      now + (moves ? std::min(options_.beat_every, kBeatWhileMoving) : options_.beat_every);
+  const Duration seldom = std::min<Duration>(kBeatSeldom, options_.hung_after / 3);
+  const Duration every = std::clamp<Duration>(Milliseconds(state_.beat_every_ms),
+                                              options_.beat_every,
+                                              std::max(options_.beat_every, seldom));
+  next_beat_ = now + (moves ? std::min(options_.beat_every, kBeatWhileMoving) : every);
   if (!ticket.ok()) {
     // Fenced between two beats: no call was open that could have failed.
     if (EndsMembership(ticket.status())) lost_ = ticket.status();
@@ -82,6 +87,17 @@ void FleetMember::Receive(Time now) {
                             report_.evaluations.begin() + std::ptrdiff_t(evaluations_sent_));
   evaluations_sent_ = 0;
   state_ = std::move(*reply);
+  NoteMoved();
+}
+
+void FleetMember::NoteMoved() {
+  for (const auto& [name, peer] : state_.peers) {
+    // Learners' sockets are their group's, which asks for them at each of its epochs.
+    if (name.starts_with(RoleName(Role::kLearner))) continue;
+    std::string& known = endpoints_[name];
+    if (!known.empty() && known != peer.endpoint) moved_.emplace_back(known, peer.endpoint);
+    known = peer.endpoint;
+  }
 }
 
 EnvSpecBody ToBody(const EnvSpec& spec) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/metrics.h"
@@ -80,15 +81,28 @@ struct ShardMove {
   bool operator==(const ShardMove&) const = default;
 };
 
+// How many a run has by now of the roles that come and go while it runs (`troop scale`). Replay
+// shards from 0 on take new items; those behind them that leave are only drawn from.
+struct FleetCounts {
+  std::uint64_t epoch = 0;  // grows with each change; 0: not heard yet
+  std::int32_t learners = 0, replay = 0, replay_leaving = 0;
+  template <class A>
+  void serialize(A& a) {
+    a(epoch, learners, replay, replay_leaving);
+  }
+  bool operator==(const FleetCounts&) const = default;
+};
+
 struct RegisterRequest {
   Role role = Role::kNone;
-  std::int32_t index = 0;    // -1, of an actor that joins from elsewhere: the coordinator says
+  std::int32_t index = 0;    // -1, of one that joins from elsewhere: the coordinator says
   std::string version;       // of the program
   std::int64_t process = 0;  // its id, for status
   std::string host;
+  std::string reach;  // of one that joins: the address at which others reach what it serves
   template <class A>
   void serialize(A& a) {
-    a(role, index, version, process, host);
+    a(role, index, version, process, host, reach);
   }
 };
 // What the run's environment looks like: roles that play none need not make one to know.
@@ -113,9 +127,10 @@ struct RegisterReply {
   std::string listen;             // where to bind, for roles that serve
   std::string resume_checkpoint;  // path in the run folder; empty: a fresh start
   EnvSpecBody env;
+  std::string group_secret;  // of learners, where a run has keys: what their group's members prove
   template <class A>
   void serialize(A& a) {
-    a(incarnation, index, config_toml, listen, resume_checkpoint, env);
+    a(incarnation, index, config_toml, listen, resume_checkpoint, env, group_secret);
   }
 };
 
@@ -151,10 +166,13 @@ struct BeatRequest {
   std::uint64_t shard_term = 0;  // paramserver: the newest of which it has the whole state
   // paramserver: the newest move whose state it has, on the disk; learner: for which it has left.
   std::uint64_t shard_move = 0;
+  // actor: the newest FleetCounts whose shards have all its experience; nothing is on its way to
+  // others.
+  std::uint64_t fleet_epoch = 0;
   template <class A>
   void serialize(A& a) {
     a(endpoint, metrics, steps_done, steps_wanted, finished, checkpoint, checkpoint_updates,
-      checkpoint_final, evaluations, shard_term, shard_move);
+      checkpoint_final, evaluations, shard_term, shard_move, fleet_epoch);
   }
 };
 struct BeatReply {
@@ -174,10 +192,12 @@ struct BeatReply {
   // Of an actor: which part of the exploration's ladder it has by now, of how many. It changes when
   // actors join from elsewhere, or leave.
   std::int32_t place = 0, places = 0;
+  FleetCounts fleet;
+  std::uint32_t beat_every_ms = 0;  // the next one is due so much later; 0: as the member has it
   template <class A>
   void serialize(A& a) {
     a(phase, stop, steps_granted, steps_over, steps_total_done, peers, shards, shard_epochs,
-      shard_move, place, places);
+      shard_move, place, places, fleet, beat_every_ms);
   }
 };
 
@@ -193,17 +213,17 @@ struct JoinRequest {
   }
 };
 struct JoinReply {
-  std::string config_toml;  // resolved
-  std::int32_t actors = 0;  // that play by now
+  std::string config_toml;   // resolved
+  std::int32_t present = 0;  // of that role, by now
   template <class A>
   void serialize(A& a) {
-    a(config_toml, actors);
+    a(config_toml, present);
   }
 };
 
 // `troop scale`. Answered when it is done, or was given up.
 struct ScaleRequest {
-  std::string role;  // "paramserver"
+  std::string role;  // "paramserver", "actors", "replay", "learners"
   std::int64_t count = 0;
   template <class A>
   void serialize(A& a) {
@@ -212,9 +232,9 @@ struct ScaleRequest {
 };
 struct ScaleReply {
   std::int64_t before = 0, after = 0;
-  std::uint64_t epoch = 0;  // of the map
-  std::int64_t parameters = 0, parameters_moved = 0;
-  double seconds = 0;  // since the request
+  std::uint64_t epoch = 0;                            // of the map, or of FleetCounts
+  std::int64_t parameters = 0, parameters_moved = 0;  // of parameter shards
+  double seconds = 0;                                 // since the request
   template <class A>
   void serialize(A& a) {
     a(before, after, epoch, parameters, parameters_moved, seconds);
@@ -230,8 +250,8 @@ struct StatusReply {
 };
 
 // A registered role's line to the coordinator. Owner: the node's thread; nothing blocks. Beats go
-// out every `beat_every`, more often while shards move, and at once when something changed that the
-// coordinator waits for.
+// out every `beat_every`, or as seldom as the coordinator of many says, more often while shards
+// move, and at once when something changed that the coordinator waits for.
 class FleetMember {
  public:
   struct Options {
@@ -263,6 +283,8 @@ class FleetMember {
   std::int64_t steps_total_done() const { return state_.steps_total_done; }
   // The endpoint of a peer that serves; empty: not known yet.
   std::string Endpoint(Role role, std::int32_t index) const;
+  // Peers that serve elsewhere than they did before, since the last call: {from, to}.
+  std::vector<std::pair<std::string, std::string>> TakeMoved() { return std::exchange(moved_, {}); }
   // Grows when that peer was restarted; 0: not known yet.
   std::uint64_t Incarnation(Role role, std::int32_t index) const;
   // Who serves shard k, as last heard.
@@ -278,12 +300,15 @@ class FleetMember {
   // Of an actor: its part of the exploration's ladder, of how many; {0, 0}: not heard yet.
   std::int32_t place() const { return state_.place; }
   std::int32_t places() const { return state_.places; }
+  // As last heard.
+  const FleetCounts& fleet() const { return state_.fleet; }
   // Not ok: this incarnation was fenced, the coordinator's keys don't let it in, or the coordinator
   // has not answered for alone_max.
   Status lost() const { return lost_; }
 
  private:
   void Receive(Time now);
+  void NoteMoved();
 
   std::unique_ptr<Channel> channel_;
   const Options options_;
@@ -294,6 +319,8 @@ class FleetMember {
   Time next_beat_{};
   std::optional<Time> last_answer_;
   Time sent_{}, last_known_{};
+  std::map<std::string, std::string> endpoints_;  // of peers, as last known
+  std::vector<std::pair<std::string, std::string>> moved_;
   Status lost_;
 };
 

@@ -125,6 +125,9 @@ class Network {
   // `service` outlives the listener. Errors: kAlreadyExists: port or socket in use, with its
   // holder where known; kInvalidArgument.
   virtual Result<std::unique_ptr<Listener>> Listen(std::string_view endpoint, Service* service) = 0;
+  // A service has moved: channels that lead to `from` go on at `to`, as after a restart of their
+  // server. Errors: kInvalidArgument: a bad endpoint. The simulated network's services never move.
+  virtual Status Redirect(std::string_view from, std::string_view to);
   // Moves all pending bytes: calls services, fills tickets, sends heartbeats, expires deadlines.
   // Bounded work; true: something happened.
   virtual bool Pump(Time now) = 0;
@@ -136,6 +139,8 @@ class Network {
   // has no use for it.
   virtual void Watch(int) {}
 };
+
+inline Status Network::Redirect(std::string_view, std::string_view) { return Status::Ok(); }
 
 Result<std::unique_ptr<Network>> MakeZmqNetwork(const NetworkOptions& options = {});
 

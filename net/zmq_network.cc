@@ -67,6 +67,12 @@ std::string PeerNameOf(const Origin& origin) {
   return fmt::format("{} {}", RoleName(origin.role), origin.index);
 }
 
+// For people: what stands behind # is for us.
+std::string NameOf(std::string_view endpoint) {
+  return std::string(endpoint.starts_with("tcp://") ? endpoint.substr(0, endpoint.find('#'))
+                                                    : endpoint);
+}
+
 class ZmqChannel;
 class ZmqServer;
 struct Members {
@@ -86,9 +92,7 @@ class ZmqChannel final : public CallChannel {
         at_(endpoint),
         network_(network),
         limits_{network.message_bytes_max, network.parts_max} {
-    if (endpoint.transport == Endpoint::kTcp && network.keys != nullptr) {
-      servers_ = endpoint.key ? std::vector{*endpoint.key} : network.keys->coordinators;
-    }
+    TrustServer();
     members_->channels.Add(this);
   }
   ~ZmqChannel() override {
@@ -98,6 +102,8 @@ class ZmqChannel final : public CallChannel {
 
   Status Open(Time now);
   bool Pump(Time now);
+  // To another place of the same service.
+  void MoveTo(const Endpoint& endpoint, std::string name, Time now);
   ZmqSocket& socket() { return socket_; }
 
  protected:
@@ -106,10 +112,11 @@ class ZmqChannel final : public CallChannel {
  private:
   bool Read(Time now);
   void Refused(SocketEvent::Refusal refusal, Time now);
+  void TrustServer();
 
   std::shared_ptr<ZmqContext> context_;
   std::shared_ptr<Members> members_;
-  const Endpoint at_;
+  Endpoint at_;
   const NetworkOptions network_;
   const WireLimits limits_;
   ZmqSocket socket_;
@@ -120,6 +127,23 @@ class ZmqChannel final : public CallChannel {
   int refusals_ = 0;  // in a row, of this one
   Time last_refusal_{};
 };
+
+void ZmqChannel::TrustServer() {
+  servers_.clear();
+  server_ = 0;
+  if (at_.transport != Endpoint::kTcp || network_.keys == nullptr) return;
+  servers_ = at_.key ? std::vector{*at_.key} : network_.keys->coordinators;
+}
+
+void ZmqChannel::MoveTo(const Endpoint& endpoint, std::string name, Time now) {
+  socket_.Close();
+  at_ = endpoint;
+  Rename(std::move(name));
+  TrustServer();
+  refusals_ = 0;
+  Disconnected(now);
+  if (const Status opened = Open(now); !opened.ok()) Fail(opened);
+}
 
 Status ZmqChannel::Open(Time now) {
   const PublicKey* const server = servers_.empty() ? nullptr : &servers_[server_];
@@ -465,6 +489,7 @@ class ZmqNetwork final : public Network {
   Result<std::unique_ptr<Channel>> Connect(std::string_view endpoint,
                                            const ChannelOptions& options) override;
   Result<std::unique_ptr<Listener>> Listen(std::string_view endpoint, Service* service) override;
+  Status Redirect(std::string_view from, std::string_view to) override;
   bool Pump(Time now) override;
   void Wait(Time now, Time until) override;
   void Watch(int fd) override { watched_fd_ = fd; }
@@ -502,13 +527,20 @@ Result<std::unique_ptr<Channel>> ZmqNetwork::Connect(std::string_view endpoint,
     return InvalidArgument("{} names no coordinator's key, so nobody could be trusted at {}",
                            options_.keys->file, endpoint);
   }
-  // What stands behind # is for us.
-  std::string name(parsed.transport == Endpoint::kTcp ? endpoint.substr(0, endpoint.find('#'))
-                                                      : endpoint);
   auto channel =
-      std::make_unique<ZmqChannel>(context_, members_, parsed, std::move(name), options, options_);
+      std::make_unique<ZmqChannel>(context_, members_, parsed, NameOf(endpoint), options, options_);
   TROOP_RETURN_IF_ERROR(channel->Open(now_));
   return std::unique_ptr<Channel>(std::move(channel));
+}
+
+Status ZmqNetwork::Redirect(std::string_view from, std::string_view to) {
+  TROOP_ASSIGN_OR_RETURN(const Endpoint parsed, ParseEndpoint(to));
+  const std::string before = NameOf(from), after = NameOf(to);
+  if (before == after) return Status::Ok();
+  members_->channels.ForEach([&](ZmqChannel& channel) {
+    if (channel.endpoint() == before) channel.MoveTo(parsed, after, now_);
+  });
+  return Status::Ok();
 }
 
 Result<std::unique_ptr<Listener>> ZmqNetwork::Listen(std::string_view endpoint, Service* service) {

@@ -38,6 +38,14 @@ class ReplayWriter {
   virtual bool CanPush() const = 0;
   // REQUIRES: CanPush(). An item's frames are in this chunk or in earlier ones of its stream.
   virtual Status Push(std::vector<Chunk> chunks, std::vector<Item> items) = 0;
+  // The way to shard k, where none is known. It gets nothing before Use.
+  virtual void AddShard(std::size_t k, std::unique_ptr<Channel> channel) = 0;
+  virtual bool Knows(std::size_t k) const = 0;
+  // From now on streams go to the first `shards`. REQUIRES: those that get any are known; no item
+  // of a stream that goes to another shard than before has frames that were pushed already.
+  virtual void Use(std::size_t shards) = 0;
+  // Nothing that went to a shard behind the first `shards` is unacknowledged.
+  virtual bool Settled(std::size_t shards) const = 0;
   virtual void Poll(Time now) = 0;
   virtual std::uint64_t pushed_items() const = 0;
   virtual std::uint64_t acked_items() const = 0;
@@ -74,6 +82,9 @@ class ReplaySampler {
     Duration patience = Seconds(2);  // after that without an answer it counts as dead
   };
   virtual ~ReplaySampler() = default;
+  // Another shard behind the others, which is drawn from once it has said its total. One that ends
+  // for good is one that is dead: its place stays, for another of its index.
+  virtual void AddShard(std::unique_ptr<Channel> channel) = 0;
   virtual void Poll(Time now) = 0;
   // Not ready: an empty optional. kOutOfRange: the replay is closed (Drain) and gives no more.
   virtual Result<std::optional<SampleBatch>> Next() = 0;
@@ -88,7 +99,8 @@ class ReplaySampler {
   virtual int shards_alive() const = 0;
 };
 
-// The channels lead to the shards, in the order of their indices.
+// The channels lead to the shards, in the order of their indices. A writer whose streams never go
+// to a shard needs none to that one: nullptr.
 std::unique_ptr<ReplayWriter> MakeReplayWriter(std::vector<std::unique_ptr<Channel>> shards,
                                                const TrajectorySpec& spec,
                                                const ReplayWriter::Options& options);

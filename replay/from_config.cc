@@ -104,9 +104,10 @@ Result<ReplayServer::Options> ReplayOptionsFor(const Config& config,
   return options;
 }
 
-std::vector<std::int32_t> ReplayShardsFor(const Config& config, std::int32_t index) {
+std::vector<std::int32_t> ReplayShardsFor(const Config& config, std::int32_t index,
+                                          std::int32_t shards) {
   if (config.replay.scope == "local") return {index % std::int32_t(config.replay.shards)};
-  std::vector<std::int32_t> all(std::size_t(config.replay.shards));
+  std::vector<std::int32_t> all(std::size_t(shards > 0 ? shards : config.replay.shards));
   std::iota(all.begin(), all.end(), 0);
   return all;
 }

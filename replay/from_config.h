@@ -20,8 +20,10 @@ Result<ReplayServer::Options> ReplayOptionsFor(const Config& config,
 // One of replay.tables, of one shard likewise.
 Result<ReplayTableOptions> ReplayTableFor(const ReplayTableConfig& table, std::int64_t seed,
                                           std::int64_t shards);
-// The shards that an actor fills, or a learner draws from: their indices, in order.
-std::vector<std::int32_t> ReplayShardsFor(const Config& config, std::int32_t index);
+// The shards that an actor fills, or a learner draws from: their indices, in order. `shards`: how
+// many there are by now; 0: as many as the config says.
+std::vector<std::int32_t> ReplayShardsFor(const Config& config, std::int32_t index,
+                                          std::int32_t shards = 0);
 ReplayWriter::Options WriterOptionsFor(const Config& config, const TrajectorySpec& trajectory);
 ReplaySampler::Options SamplerOptionsFor(const Config& config, const TrajectorySpec& trajectory);
 

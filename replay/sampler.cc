@@ -31,10 +31,12 @@ class ReplaySamplerImpl final : public ReplaySampler {
     for (auto& channel : channels) shards_.emplace_back(std::move(channel), options.table);
   }
 
+  void AddShard(std::unique_ptr<Channel> channel) override;
   void Poll(Time now) override;
   Result<std::optional<SampleBatch>> Next() override;
   void UpdatePriorities(std::span<const ItemKey> keys, std::span<const float> priority) override;
   void SeePolicyVersion(std::uint64_t version) override {
+    policy_version_ = version;
     for (SamplerShard& shard : shards_) shard.SeePolicyVersion(version);
   }
   void Drain() override { drain_ = true; }
@@ -116,6 +118,7 @@ class ReplaySamplerImpl final : public ReplaySampler {
   std::deque<std::uint32_t>
       decodable_;          // dictionaries of the decoder, in the order it was given them
   std::int64_t debt_ = 0;  // drawn, and charged to nobody yet
+  std::uint64_t policy_version_ = 0;
   bool drain_ = false, closed_ = false;
   std::optional<Time> begun_;
   Status error_;
@@ -125,6 +128,16 @@ class ReplaySamplerImpl final : public ReplaySampler {
   std::vector<Drawn> drawn_;
   std::vector<std::size_t> drawn_shard_;
 };
+
+void ReplaySamplerImpl::AddShard(std::unique_ptr<Channel> channel) {
+  shards_.emplace_back(std::move(channel), options_.table);
+  shards_.back().SeePolicyVersion(policy_version_);
+  shards_.back().Die();  // nobody waits for it; a probe says when it is there
+  for (Group& group : groups_) {
+    group.used.resize(shards_.size());
+    group.shut.resize(shards_.size());
+  }
+}
 
 void ReplaySamplerImpl::Poll(Time now) {
   if (!begun_) begun_ = now;

@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <cstring>
 #include <deque>
+#include <map>
 
 #include "net/codec.h"
 #include "replay/client.h"
@@ -25,6 +27,8 @@ class ShardWriter {
     return int(pushes_.size()) < options_.window && channel_->CanSend() &&
            (pushes_.empty() || pushes_.back().ticket != 0);
   }
+
+  bool settled() const { return pushes_.empty(); }
 
   Status Push(std::span<const Chunk> chunks, std::span<const Item> items, std::uint64_t number) {
     std::vector<EncodedChunk> encoded;
@@ -183,35 +187,55 @@ class ReplayWriterImpl final : public ReplayWriter {
  public:
   ReplayWriterImpl(std::vector<std::unique_ptr<Channel>> channels, const TrajectorySpec& spec,
                    const Options& options) {
-    for (auto& channel : channels) shards_.emplace_back(std::move(channel), spec, options);
-    chunks_.resize(shards_.size());
-    items_.resize(shards_.size());
+    spec_ = spec;
+    options_ = options;
+    Use(channels.size());
+    for (std::size_t k = 0; k < channels.size(); ++k) {
+      if (channels[k]) AddShard(k, std::move(channels[k]));
+    }
+  }
+
+  void AddShard(std::size_t k, std::unique_ptr<Channel> channel) override {
+    TROOP_CHECK(!Knows(k), "two ways to shard {}", k);
+    shards_.try_emplace(k, std::move(channel), spec_, options_);
+  }
+  bool Knows(std::size_t k) const override { return shards_.contains(k); }
+  void Use(std::size_t shards) override {
+    TROOP_CHECK(shards >= 1, "no shards");
+    used_ = shards;
+    chunks_.resize(shards);
+    items_.resize(shards);
+  }
+  bool Settled(std::size_t shards) const override {
+    return std::all_of(shards_.lower_bound(shards), shards_.end(),
+                       [](const auto& entry) { return entry.second.settled(); });
   }
 
   bool CanPush() const override {
     if (!error_.ok()) return false;
-    for (const ShardWriter& shard : shards_) {
-      if (!shard.CanPush()) return false;
-    }
-    return true;
+    return std::all_of(shards_.begin(), shards_.lower_bound(used_),
+                       [](const auto& entry) { return entry.second.CanPush(); });
   }
 
   Status Push(std::vector<Chunk> chunks, std::vector<Item> items) override {
     TROOP_CHECK(CanPush(), "a push without CanPush");
     pushed_items_ += items.size();
     for (Chunk& chunk : chunks) {
-      chunks_[ShardOf(chunk.stream, shards_.size())].push_back(std::move(chunk));
+      chunks_[ShardOf(chunk.stream, used_)].push_back(std::move(chunk));
     }
     for (Item& item : items) {
-      items_[ShardOf(item.stream, shards_.size())].push_back(std::move(item));
+      items_[ShardOf(item.stream, used_)].push_back(std::move(item));
     }
     const bool empty = chunks.empty() && items.empty();
     open_.push_back(0);
     const std::uint64_t number = first_open_ + open_.size() - 1;
-    for (std::size_t k = 0; k < shards_.size() && error_.ok(); ++k) {
-      if (chunks_[k].empty() && items_[k].empty() && !(empty && k == 0)) continue;
+    for (std::size_t k = 0; k < used_ && error_.ok(); ++k) {
+      const bool nothing = empty && k == shards_.begin()->first;
+      if (chunks_[k].empty() && items_[k].empty() && !nothing) continue;
+      const auto shard = shards_.find(k);
+      TROOP_CHECK(shard != shards_.end(), "no way to shard {}", k);
       ++open_.back();
-      error_ = shards_[k].Push(chunks_[k], items_[k], number);
+      error_ = shard->second.Push(chunks_[k], items_[k], number);
       chunks_[k].clear();
       items_[k].clear();
     }
@@ -219,7 +243,7 @@ class ReplayWriterImpl final : public ReplayWriter {
   }
 
   void Poll(Time) override {
-    for (ShardWriter& shard : shards_) {
+    for (auto& [k, shard] : shards_) {
       if (!error_.ok()) return;
       error_ = shard.Poll([this](std::uint64_t number, std::uint64_t items) {
         acked_items_ += items;
@@ -238,7 +262,10 @@ class ReplayWriterImpl final : public ReplayWriter {
   Status error() const override { return error_; }
 
  private:
-  std::deque<ShardWriter> shards_;
+  TrajectorySpec spec_;
+  Options options_;
+  std::map<std::size_t, ShardWriter> shards_;  // by index; those that streams go to
+  std::size_t used_ = 0;                        // indices below it are in use
   std::deque<int> open_;  // parts that are not acknowledged, of each push from first_open_ on
   std::uint64_t first_open_ = 1;
   std::uint64_t pushed_items_ = 0, acked_items_ = 0;
@@ -252,8 +279,8 @@ class ReplayWriterImpl final : public ReplayWriter {
 std::unique_ptr<ReplayWriter> MakeReplayWriter(std::vector<std::unique_ptr<Channel>> shards,
                                                const TrajectorySpec& spec,
                                                const ReplayWriter::Options& options) {
-  TROOP_CHECK(options.window >= 1 && !shards.empty(), "a window of {} pushes to {} shards",
-              options.window, shards.size());
+  TROOP_CHECK(options.window >= 1 && std::ranges::any_of(shards, &std::unique_ptr<Channel>::get),
+              "a window of {} pushes to {} shards", options.window, shards.size());
   return std::make_unique<ReplayWriterImpl>(std::move(shards), spec, options);
 }
 

@@ -36,6 +36,8 @@ class ActorWorld {
     InitParameters(**module, 1, weights_);
     parameters_ = MakeParameterServer({.parameters = std::int64_t(weights_.size())});
     replay_listener_ = *servers_->Listen("inproc://replay", replay_.get());
+    second_ = std::move(*MakeReplayServer(*replay));
+    second_listener_ = *servers_->Listen("inproc://replay-1", second_.get());
     weights_listener_ = *servers_->Listen("inproc://weights", parameters_.get());
     coordinator_.AddPeer(Role::kReplay, "inproc://replay", 1);
     coordinator_.AddPeer(Role::kParamServer, "inproc://weights", 2);
@@ -124,6 +126,16 @@ class ActorWorld {
     replay_->Report(&metrics);
     return metrics.Get(name);
   }
+  double SecondMetric(const char* name) const {
+    Metrics metrics;
+    second_->Report(&metrics);
+    return metrics.Get(name);
+  }
+  // So many shards take items from now on.
+  void UseShards(std::int32_t shards, std::uint64_t epoch) {
+    coordinator_.reply.peers[PeerName(Role::kReplay, 1)] = {"inproc://replay-1", 1};
+    coordinator_.reply.fleet = {.epoch = epoch, .learners = 1, .replay = shards};
+  }
   // What it told of itself; 0: nothing.
   double Told(const char* name) const {
     const auto it = coordinator_.told.metrics.find(name);
@@ -141,9 +153,9 @@ class ActorWorld {
   std::unique_ptr<SimHub> hub_ = MakeSimHub();
   CoordinatorFake coordinator_;
   std::unique_ptr<Network> network_, servers_;
-  std::unique_ptr<ReplayServer> replay_;
+  std::unique_ptr<ReplayServer> replay_, second_;
   std::unique_ptr<ParameterServer> parameters_;
-  std::unique_ptr<Listener> replay_listener_, weights_listener_;
+  std::unique_ptr<Listener> replay_listener_, second_listener_, weights_listener_;
   std::vector<float> weights_;
   std::unique_ptr<WeightPublisher> publisher_;
   std::unique_ptr<FleetMember> member_;
@@ -322,6 +334,37 @@ TEST(ActorNodeTest, HasAsManyPushesInFlightAsItsWindowAllows) {
   world.GrantUpTo(2000);
   ASSERT_TRUE(world.Rounds(3000));
   EXPECT_EQ(world.coordinator().told.metrics.at("actor/unacked_pushes").value, 40);
+}
+
+TEST(ActorNodeTest, StreamsMoveToAShardThatComesAndBackAndLoseNoItem) {
+  Config config = Catch();
+  config.actor.n_step = 3;
+  ActorWorld world(config);
+  world.PublishWeights(1);
+  world.GrantUpTo(3600);
+  world.UseShards(1, 1);
+  ASSERT_TRUE(world.Rounds(300));
+  EXPECT_EQ(world.coordinator().told.fleet_epoch, 1u);
+  EXPECT_EQ(world.SecondMetric("replay/inserts"), 0);
+  world.UseShards(2, 2);
+  ASSERT_TRUE(world.Rounds(400));
+  EXPECT_EQ(world.coordinator().told.fleet_epoch, 2u);
+  const double there = world.SecondMetric("replay/inserts");
+  EXPECT_GT(there, 0);
+  world.UseShards(1, 3);
+  ASSERT_TRUE(world.Rounds(400));
+  EXPECT_EQ(world.coordinator().told.fleet_epoch, 3u);
+  const double before = world.Metric("replay/inserts");
+  const double left = world.SecondMetric("replay/inserts");
+  world.GrantUpTo(7200);
+  world.coordinator().reply.steps_over = false;
+  ASSERT_TRUE(world.Rounds(6000));
+  EXPECT_GT(world.Metric("replay/inserts"), before);
+  EXPECT_EQ(world.SecondMetric("replay/inserts"), left) << "it was left";
+  // Catch's episodes end together, and with them the budget: each step has its item.
+  EXPECT_EQ(world.coordinator().told.steps_done, 7200);
+  EXPECT_EQ(world.Metric("replay/inserts") + left, 7200);
+  EXPECT_EQ(world.Metric("replay/rejected") + world.SecondMetric("replay/rejected"), 0);
 }
 
 TEST(ActorNodeTest, EndsWhenTheRunDrainsOrItIsTold) {

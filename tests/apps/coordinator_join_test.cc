@@ -125,6 +125,75 @@ TEST(CoordinatorJoinTest, AKeyRegistersItsOwnRoleAlone) {
       << "indices are given to actors alone";
 }
 
+Config LeftToOthers(const std::vector<std::string>& roles) {
+  Config config = Budget(1000, 2);
+  config.fleet.elsewhere = roles;
+  config.replay.shards = 2;
+  return config;
+}
+
+TEST(CoordinatorJoinTest, SeatsThatAreLeftToOthersAreFilledInTheirOrder) {
+  CoordinatorWorld world(LeftToOthers({"replay", "learner"}));
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(world.coordinator().EmptySeats(), Names({"replay-0", "replay-1", "learner-0"}));
+  const auto first = world.JoinAs(Role::kReplay, 10, "10.0.0.1");
+  ASSERT_TRUE(first.ok()) << first.status().ToString();
+  EXPECT_EQ(first->index, 0);
+  EXPECT_EQ(first->listen, "tcp://10.0.0.1:0") << "where others reach it";
+  EXPECT_EQ(world.JoinAs(Role::kReplay, 11, "10.0.0.2")->index, 1);
+  EXPECT_EQ(world.JoinAs(Role::kReplay, 12, "10.0.0.3").status().code(), Code::kResourceExhausted);
+  EXPECT_EQ(world.JoinAs(Role::kLearner, 13, "10.0.0.1")->index, 0);
+  EXPECT_EQ(world.coordinator().EmptySeats(), Names());
+  EXPECT_EQ(world.JoinAs(Role::kEvaluator, 14).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(world.JoinAs(Role::kActor, 15)->index, 2) << "actors come uninvited, behind its own";
+}
+
+TEST(CoordinatorJoinTest, ASeatThatIsEmptyAgainIsTakenAndBindsThere) {
+  CoordinatorWorld world(LeftToOthers({"replay"}));
+  const auto first = world.JoinAs(Role::kReplay, 10, "10.0.0.1");
+  (void)world.JoinAs(Role::kReplay, 11, "10.0.0.2");
+  ASSERT_TRUE(
+      world.Beat(Role::kReplay, 0, first->incarnation, {.endpoint = "tcp://10.0.0.1:4000#aa"})
+          .ok());
+  const Origin origin{.role = Role::kReplay, .index = 0, .incarnation = first->incarnation};
+  world.Advance(Milliseconds(1));
+  world.coordinator().PeerChanged(origin, PeerState::kDown);
+  for (int i = 0; i < 4; ++i) world.Advance(Milliseconds(900));
+  EXPECT_EQ(world.coordinator().EmptySeats(), std::vector<std::string>{"replay-0"});
+  const auto other = world.JoinAs(Role::kReplay, 12, "10.0.0.3");
+  EXPECT_EQ(other->index, 0);
+  EXPECT_EQ(other->listen, "tcp://10.0.0.3:0");
+  ASSERT_TRUE(
+      world.Beat(Role::kReplay, 0, other->incarnation, {.endpoint = "tcp://10.0.0.3:5000"}).ok());
+  world.coordinator().MemberLeft(Role::kReplay, 0, 12);
+  EXPECT_EQ(world.JoinAs(Role::kReplay, 13, "10.0.0.3")->listen, "tcp://10.0.0.3:5000")
+      << "the same machine: where its peers look for it";
+}
+
+TEST(CoordinatorJoinTest, ActorsThatAreMissingAreCounted) {
+  Config config = LeftToOthers({"actor"});
+  config.fleet.actors_min = 2;
+  CoordinatorWorld world(config);
+  EXPECT_EQ(world.coordinator().EmptySeats(), std::vector<std::string>{"2 of 2 actors"});
+  EXPECT_EQ(world.JoinAsActor(10)->index, 0);
+  EXPECT_EQ(world.coordinator().EmptySeats(), std::vector<std::string>{"1 of 2 actors"});
+  EXPECT_EQ(world.JoinAsActor(11)->index, 1);
+  EXPECT_TRUE(world.coordinator().EmptySeats().empty());
+}
+
+TEST(CoordinatorJoinTest, LearnersOfARunWithKeysShareASecretThatNobodyElseHears) {
+  Config config = LeftToOthers({"learner"});
+  config.fleet.learners = 2;
+  EXPECT_EQ(CoordinatorWorld(config).JoinAs(Role::kLearner, 10, "10.0.0.1")->group_secret, "");
+  config.security.keys = "keys";
+  CoordinatorWorld world(config), another(config);
+  const std::string secret = world.JoinAs(Role::kLearner, 10, "10.0.0.1")->group_secret;
+  EXPECT_EQ(secret.size(), 32u);
+  EXPECT_EQ(world.JoinAs(Role::kLearner, 11, "10.0.0.2")->group_secret, secret);
+  EXPECT_EQ(world.JoinAsActor(12)->group_secret, "");
+  EXPECT_NE(another.JoinAs(Role::kLearner, 10, "10.0.0.1")->group_secret, secret);
+}
+
 TEST(CoordinatorJoinTest, WhoMayNotJoinIsToldWhy) {
   CoordinatorWorld world(Budget(1000));
   Coordinator* const coordinator = &world.coordinator();

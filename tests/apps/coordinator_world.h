@@ -84,13 +84,15 @@ class CoordinatorWorld {
     return *reply;
   }
   // As one of elsewhere does, whose process has this number.
-  Result<RegisterReply> JoinAsActor(std::int64_t process) {
+  Result<RegisterReply> JoinAsActor(std::int64_t process) { return JoinAs(Role::kActor, process); }
+  Result<RegisterReply> JoinAs(Role role, std::int64_t process, const std::string& reach = "") {
     return Call<RegisterReply>(MessageType::kRegister,
-                               RegisterRequest{.role = Role::kActor,
+                               RegisterRequest{.role = role,
                                                .index = -1,
                                                .version = kTroopVersion,
                                                .process = process,
-                                               .host = "elsewhere"},
+                                               .host = "elsewhere",
+                                               .reach = reach},
                                {.role = Role::kTool, .index = 77, .incarnation = ++calls_});
   }
   void Advance(Duration d) {

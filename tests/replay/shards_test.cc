@@ -320,5 +320,84 @@ TEST(ReplayShardsTest, EqualRunsGiveEqualBytes) {
   EXPECT_EQ(runs[0], runs[1]);
 }
 
+// ---- Shards that come and go --------------------------------------------------------------------
+
+TEST(ReplayShardsTest, AWriterSendsStreamsWhereTheyBelongByNow) {
+  ReplayWorld world(Tiny(), 2);
+  std::vector<std::unique_ptr<Channel>> one;
+  one.push_back(world.Connect(Role::kActor, 0, 1, 32, 0));
+  const auto writer = MakeReplayWriter(std::move(one), world.spec(), {});
+  Push(&world, writer.get(), 1, 0, 10);
+  EXPECT_EQ(world.Metric("replay/items", 0), 10);
+  EXPECT_FALSE(writer->Knows(1));
+  writer->AddShard(1, world.Connect(Role::kActor, 0, 1, 32, 1));
+  Push(&world, writer.get(), 1, 20, 10);
+  EXPECT_EQ(world.Metric("replay/items", 1), 0) << "it was not told to use it";
+  writer->Use(2);
+  Push(&world, writer.get(), 0, 0, 5);
+  Push(&world, writer.get(), 1, 40, 10);
+  EXPECT_EQ(world.Metric("replay/items", 0), 25);
+  EXPECT_EQ(world.Metric("replay/items", 1), 10);
+  // It is left with a push on its way, and the others go on without it.
+  world.Hang(1, true);
+  Push(&world, writer.get(), 1, 60, 10);
+  writer->Use(1);
+  EXPECT_FALSE(writer->Settled(1));
+  EXPECT_TRUE(writer->Settled(2));
+  Push(&world, writer.get(), 1, 80, 10);
+  EXPECT_EQ(world.Metric("replay/items", 0), 35);
+  EXPECT_FALSE(writer->Settled(1));
+  world.Hang(1, false);
+  world.Pump();
+  writer->Poll(world.now());
+  EXPECT_TRUE(writer->Settled(1));
+  EXPECT_EQ(writer->acked_items(), writer->pushed_items());
+}
+
+TEST(ReplayShardsTest, AWriterNeedsNoWayToShardsThatItsStreamsNeverGoTo) {
+  ReplayWorld world(Tiny(), 3);
+  std::vector<std::unique_ptr<Channel>> channels(3);
+  channels[2] = world.Connect(Role::kActor, 0, 1, 32, 2);
+  const auto writer = MakeReplayWriter(std::move(channels), world.spec(), {});
+  world.Hang(0, true);
+  Push(&world, writer.get(), 2, 0, 10);
+  EXPECT_TRUE(writer->CanPush());
+  EXPECT_EQ(world.Metric("replay/items", 2), 10);
+}
+
+TEST(ReplayShardsTest, AShardThatComesIsDrawnFromByItsTotal) {
+  ReplayWorld world(Tiny(), 2);
+  const auto writer = world.Writer();
+  Push(&world, writer.get(), 0, 0, 50);
+  std::vector<std::unique_ptr<Channel>> one;
+  one.push_back(world.Connect(Role::kLearner, 0, 1, 32, 0));
+  const auto sampler = MakeReplaySampler(
+      std::move(one), world.spec(),
+      {.batch_size = 100, .prefetch = 2, .view = world.options().tables[0].table.view});
+  ASSERT_TRUE(Took(WaitFor(&world, sampler.get())));
+  world.Hang(1, true);
+  sampler->AddShard(world.Connect(Role::kLearner, 0, 1, 32, 1));
+  for (int i = 0; i < 5; ++i) {
+    const auto batch = WaitFor(&world, sampler.get());
+    ASSERT_TRUE(Took(batch)) << "one that does not answer keeps nobody waiting";
+    for (const ItemKey& key : (*batch)->key) EXPECT_EQ(key.shard, 0u);
+  }
+  world.Hang(1, false);
+  Push(&world, writer.get(), 1, 0, 150);
+  std::int64_t second = 0, all = 0;
+  for (int i = 0; i < 300; ++i) {
+    const auto batch = WaitFor(&world, sampler.get());
+    ASSERT_TRUE(Took(batch)) << batch.status().ToString();
+    if (i < 20) continue;  // asked for before its total was heard
+    for (std::size_t row = 0; row < 100; ++row) {
+      second += (*batch)->key[row].shard;
+      ASSERT_NEAR((*batch)->probability[row], 1.0 / 200, 1e-6);
+    }
+    all += 100;
+  }
+  // Its share of each batch is 75, exactly: all priorities are equal.
+  EXPECT_NEAR(double(second) / double(all), 0.75, 0.01);
+}
+
 }  // namespace
 }  // namespace troop

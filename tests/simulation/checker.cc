@@ -111,13 +111,38 @@ void Checker::NoteApplied(const Teller& teller, const HistoryEvent& event) {
                      event.version));
 }
 
+// Where it is, or was; the number of shards changes while a run goes on.
+Checker::Shard& Checker::ShardOfItem(const Name& name) {
+  const std::size_t guess = ShardOf(name.stream, shards_.size());
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    Shard& shard = shards_[(guess + i) % shards_.size()];
+    if (shard.ever.contains(name) || shard.dropped.contains(name)) return shard;
+  }
+  return shards_[guess];
+}
+
+std::vector<std::int64_t> Checker::ItemsOfShards() const {
+  std::vector<std::int64_t> items;
+  for (const Shard& shard : shards_) items.push_back(std::int64_t(shard.ever.size()));
+  return items;
+}
+
+std::vector<std::int64_t> Checker::ItemsOfActors(std::uint64_t envs) const {
+  std::map<std::uint64_t, std::int64_t> sent;
+  for (const Name& name : sent_) ++sent[(name.stream & 0xFFFFFFFFu) / envs];
+  std::vector<std::int64_t> items;
+  for (const auto& [actor, count] : sent) items.push_back(count);
+  return items;
+}
+
 void Checker::Note(const Teller& teller, const HistoryEvent& event) {
   if (event.what == HistoryEvent::kServed) return NoteServed(teller, event);
   if (event.what == HistoryEvent::kApplied) return NoteApplied(teller, event);
   const Name name{event.stream, event.first_frame, event.length};
   const auto breach = [&](const char* what) { Breach(Describe(teller.who, name, what)); };
-  Shard& shard =
-      shards_[teller.replay ? std::size_t(teller.shard) : ShardOf(event.stream, shards_.size())];
+  Shard& shard = teller.replay ? shards_[std::size_t(teller.shard)]
+                 : event.what == HistoryEvent::kAcknowledged ? ShardOfItem(name)
+                                                             : shards_[0];
   switch (event.what) {
     case HistoryEvent::kSent:
       if (!sent_.insert(name).second) breach("was made twice");

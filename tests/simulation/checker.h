@@ -45,6 +45,9 @@ class Checker {
   std::int64_t restored() const { return restored_; }
   std::uint64_t published() const { return published_; }
   std::int64_t applied() const { return applied_; }  // gradients
+  std::vector<std::int64_t> ItemsOfShards() const;    // inserted, in all lives
+  // Sent, by each actor that sent any; `envs`: environments of an actor.
+  std::vector<std::int64_t> ItemsOfActors(std::uint64_t envs) const;
 
  private:
   struct Name {
@@ -81,6 +84,7 @@ class Checker {
   void NoteServed(const Teller& teller, const HistoryEvent& event);
   void NoteApplied(const Teller& teller, const HistoryEvent& event);
   bool IsNewest(const Teller& teller);
+  Shard& ShardOfItem(const Name& name);
   std::string Describe(const std::string& who, const Name& name, const char* what) const;
 
   const bool durable_, goes_back_;

@@ -37,7 +37,7 @@ std::string ToString(const Fault& fault) {
       fmt::format("{:9.3f} s {}", ToSeconds(fault.at - Time{}), kNames[std::size_t(fault.kind)]);
   if (!fault.role.empty()) text += " " + fault.role;
   if (!fault.other.empty()) text += " to " + fault.other;
-  if (fault.kind == Fault::kScale) text += fmt::format(" to {} shards", fault.count);
+  if (fault.kind == Fault::kScale) text += fmt::format(" to {}", fault.count);
   if (fault.lasts > Duration(0)) text += fmt::format(" for {:.3f} s", ToSeconds(fault.lasts));
   return text;
 }
@@ -71,7 +71,23 @@ std::vector<Fault> MakeScales(std::uint64_t seed, Duration length, int count) {
     const bool soon = i > 0 && rng.Below(4) == 0;
     at = soon ? at + Seconds(rng.Uniform(0, 3))
               : Time{} + Seconds(rng.Uniform() * ToSeconds(length));
-    scales.push_back({.kind = Fault::kScale, .at = at, .count = 1 + std::int32_t(rng.Below(4))});
+    scales.push_back({.kind = Fault::kScale,
+                      .at = at,
+                      .role = "paramserver",
+                      .count = 1 + std::int32_t(rng.Below(4))});
+  }
+  return scales;
+}
+
+std::vector<Fault> MakeFleetScales(std::uint64_t seed, Duration length, int count) {
+  Rng rng({.run_seed = seed, .index = 5});
+  constexpr std::pair<const char*, std::uint32_t> kRoles[] = {
+      {"actors", 6}, {"replay", 4}, {"learners", 3}};
+  std::vector<Fault> scales = MakeScales(seed, length, count);
+  for (Fault& scale : scales) {
+    const auto& [role, most] = kRoles[rng.Below(3)];
+    scale.role = role;
+    scale.count = 1 + std::int32_t(rng.Below(most));
   }
   return scales;
 }

@@ -21,7 +21,7 @@ struct Fault {
     kSlow,     // every message of the role takes long
     kDisk,     // the disk refuses to write
     kPower,    // all processes and the machine's memory are gone; the run is resumed
-    kScale,    // no fault: somebody wants `count` parameter shards
+    kScale,    // no fault: somebody wants `count` of a role
   } kind = kKill;
   Time at{};
   Duration lasts{};
@@ -35,5 +35,7 @@ std::vector<Fault> MakeFaults(std::uint64_t seed, Duration length, int count,
                               const std::vector<std::string>& roles);
 // So many wishes for 1 to 4 parameter shards, some right behind one another.
 std::vector<Fault> MakeScales(std::uint64_t seed, Duration length, int count);
+// The same of 1 to 6 actors, 1 to 4 replay shards, 1 to 3 learners.
+std::vector<Fault> MakeFleetScales(std::uint64_t seed, Duration length, int count);
 
 }  // namespace troop::simulation

@@ -66,6 +66,45 @@ Plan MakePlan(std::uint64_t seed, double hours) {
   return plan;
 }
 
+Plan MakeScaledPlan(std::uint64_t seed, double hours) {
+  // Odd ones keep experience in memory, and no multiple of 3 has one learner alone.
+  Plan plan = MakePlan(6 * seed + 1, hours);
+  plan.shards_max = 4;
+  plan.config.learner.total_steps = std::floor(60000 * hours);
+  plan.config.replay.capacity_items = 4 * std::int64_t(plan.config.learner.total_steps) + 10000;
+  for (Fault& scale : MakeFleetScales(seed, plan.length, int(40 * hours) + 4)) {
+    plan.faults.push_back(std::move(scale));
+  }
+  std::ranges::stable_sort(plan.faults, {}, &Fault::at);
+  return plan;
+}
+
+Plan MakeLargePlan(std::int64_t actors, std::int64_t shards, std::int64_t learners, double steps) {
+  Plan plan = MakePlan(1, 0);
+  plan.faults.clear();
+  Config& c = plan.config;
+  c.fleet.actors = actors;
+  c.fleet.learners = learners;
+  c.fleet.hung_after_s = 30;
+  c.actor.envs = 1;
+  c.actor.push_items = 4;
+  c.actor.lease_steps = 8;
+  c.replay.shards = shards;
+  c.replay.persist = false;
+  c.replay.ack = "memory";
+  c.replay.min_items = 4 * shards;
+  c.learner.total_steps = steps * double(actors);
+  c.replay.capacity_items = 2 * std::int64_t(c.learner.total_steps);
+  // A batch of all learners together is an update.
+  c.learner.batch_size = 8;
+  c.learner.prefetch = 2;
+  c.replay.samples_per_insert = 2;
+  c.checkpoint.every_s = 600;
+  // Each has a call to the coordinator, a few to the replay and one to the weights under way.
+  plan.waiting_max = std::size_t(actors) * 6 + std::size_t(learners * shards) * 4 + 4096;
+  return plan;
+}
+
 Plan Shrink(Plan plan) {
   for (std::size_t chunk = std::max<std::size_t>(plan.faults.size() / 2, 1); chunk > 0;
        chunk /= 2) {

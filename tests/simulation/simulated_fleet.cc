@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <unordered_map>
 
 #include "apps/coordinator.h"
 #include "apps/role_node.h"
@@ -24,39 +25,6 @@ constexpr char kCoordinator[] = "inproc://coordinator";
 constexpr Duration kTick = Milliseconds(1);   // what happens within is of one moment
 constexpr Duration kGrace = Seconds(3600);    // for the run's end, when all is well again
 constexpr Duration kPatience = Seconds(180);  // without any progress, and without any fault
-constexpr std::size_t kWaitingMax = 4096;     // messages under way and in queues
-
-struct Process {
-  FleetRole role;
-  std::string place;
-  std::int64_t id = 0;
-  std::unique_ptr<SimNetwork> network;
-  std::unique_ptr<SimExecutor> executor;
-  std::unique_ptr<LearnerLobby> lobby;  // a learner's
-  std::unique_ptr<RoleNode> node;       // goes first
-  Time rests_until{};                   // its step took so long
-  Time wakes_at{};
-  Time began{};
-  bool frozen = false;
-  bool replaced = false;  // another process plays its role by now
-  bool served = false;    // a shard that told what it restored
-};
-
-Duration StepTakes(Role role, Rng* rng) {
-  if (role == Role::kActor) return Milliseconds(200 + rng->Below(100));
-  if (role == Role::kReplay || role == Role::kParamServer) return Milliseconds(1);
-  return Milliseconds(5 + rng->Below(30));
-}
-
-// Counts the moves of parameter shards that were made.
-class MoveCounter final : public Reply::Sink {
- public:
-  explicit MoveCounter(std::int64_t* moves) : moves_(moves) {}
-  void Answer(Message message) override { *moves_ += message.type == MessageType::kScaleReply; }
-
- private:
-  std::int64_t* const moves_;
-};
 
 // ---- The fleet ----------------------------------------------------------------------------------
 
@@ -84,7 +52,8 @@ class Fleet {
   Status BeginRun();
   void EndRun();
   void StartDue();
-  void SeatShards();
+  void SeatWanted();
+  void SeatOne(const FleetRole& role);
   void Turn();
   void StepProcess(Process* process);
   void StepCoordinator();
@@ -98,6 +67,7 @@ class Fleet {
   void PowerLoss();
   void NoteProgress();
   Process* Playing(std::string_view name);
+  Process* Playing(const FleetRole& role);
   std::vector<std::string> PlacesOf(std::string_view name) const;
   Time NextTime() const;
   bool Over() const;
@@ -117,6 +87,7 @@ class Fleet {
   Time coordinator_wakes_{};
   bool coordinator_frozen_ = false, coordinator_done_ = false;
   std::vector<Seat> seats_;
+  std::uint64_t seated_ = 1;  // FleetSeats::revision that seats_ follow
   std::vector<std::unique_ptr<Process>> processes_;
   std::int64_t next_id_ = 1;
   std::vector<Active> active_;
@@ -136,7 +107,8 @@ Fleet::Fleet(const Plan& plan)
     : plan_(plan),
       rng_({.run_seed = plan.seed, .index = 3}),
       weather_(plan.seed),
-      checker_(int(plan.config.replay.shards), plan.config.replay.ack == "disk",
+      checker_(int(std::max<std::int64_t>(plan.config.replay.shards, plan.shards_max)),
+               plan.config.replay.ack == "disk",
                plan.config.learner.sync == "paramserver") {}
 
 Status Fleet::BeginRun() {
@@ -144,7 +116,9 @@ Status Fleet::BeginRun() {
   hub_->SetWeather(&weather_);
   hub_->Advance(now_);
   const NetworkOptions options{.dead_after = Seconds(plan_.config.fleet.dead_after_s)};
-  network_ = hub_->MakeNetwork(options, "coordinator");
+  NetworkOptions many = options;
+  many.clients_max = 1 << 15;  // as the launcher has it
+  network_ = hub_->MakeNetwork(many, "coordinator");
   std::string resume;
   std::int64_t steps = 0;
   std::uint64_t updates = 0;
@@ -170,6 +144,7 @@ Status Fleet::BeginRun() {
   progress_at_ = now_;
   coordinator_wakes_ = next_watch_ = now_;
   seats_.clear();
+  seated_ = coordinator_->seats().revision();
   for (const FleetRole& role : RolesOf(plan_.config, coordinator_->parameter_servers()))
     seats_.push_back({role, now_});
   return Status::Ok();
@@ -192,6 +167,13 @@ Process* Fleet::Playing(std::string_view name) {
   return nullptr;
 }
 
+Process* Fleet::Playing(const FleetRole& role) {
+  for (const auto& process : processes_) {
+    if (process->role == role && !process->replaced) return process.get();
+  }
+  return nullptr;
+}
+
 std::vector<std::string> Fleet::PlacesOf(std::string_view name) const {
   if (name == "coordinator") return {"coordinator"};
   std::vector<std::string> places;
@@ -204,15 +186,21 @@ std::vector<std::string> Fleet::PlacesOf(std::string_view name) const {
 // ---- Processes ----------------------------------------------------------------------------------
 
 // Those that come have no seat yet, or left it when they went.
-void Fleet::SeatShards() {
+void Fleet::SeatWanted() {
   for (std::int32_t k = 0; k < coordinator_->parameter_servers(); ++k) {
-    const FleetRole role{Role::kParamServer, k};
-    auto seat = std::ranges::find(seats_, role, &Seat::role);
-    if (seat == seats_.end()) {
-      seats_.push_back({role, now_});
-    } else if (!seat->start_at && Playing(PeerName(role.role, k)) == nullptr) {
-      seat->start_at = now_;
-    }
+    SeatOne({Role::kParamServer, k});
+  }
+  if (seated_ == coordinator_->seats().revision()) return;
+  seated_ = coordinator_->seats().revision();
+  for (const auto& [role, index] : coordinator_->seats().All()) SeatOne({role, index});
+}
+
+void Fleet::SeatOne(const FleetRole& role) {
+  const auto seat = std::ranges::find(seats_, role, &Seat::role);
+  if (seat == seats_.end()) {
+    seats_.push_back({role, now_});
+  } else if (!seat->start_at && Playing(role) == nullptr) {
+    seat->start_at = now_;
   }
 }
 
@@ -312,15 +300,14 @@ void Fleet::Kill(Process* process, bool tear) {
 void Fleet::Watch() {
   next_watch_ = now_ + Seconds(1);
   const double limit = plan_.config.fleet.hung_after_s;
-  const std::vector<MemberView> members = coordinator_->members();
+  std::unordered_map<std::int64_t, double> silent;  // by process
+  for (const MemberView& m : coordinator_->members()) silent[m.process] = m.silent_s;
   std::vector<Process*> hung;
   for (const auto& process : processes_) {
     if (process->replaced) continue;
-    double silent_s = ToSeconds(now_ - process->began);
-    for (const MemberView& m : members) {
-      if (m.process == process->id) silent_s = m.silent_s;
-    }
-    if (silent_s >= limit) hung.push_back(process.get());
+    const auto found = silent.find(process->id);
+    const double alone_s = ToSeconds(now_ - process->began);
+    if ((found == silent.end() ? alone_s : found->second) >= limit) hung.push_back(process.get());
   }
   for (Process* process : hung) Kill(process, false);
 }
@@ -393,7 +380,7 @@ void Fleet::Apply(const Fault& fault) {
       break;
     case Fault::kScale:
       return coordinator_->Handle({.type = MessageType::kScale,
-                                   .body = EncodeBody(ScaleRequest{"paramserver", fault.count})},
+                                   .body = EncodeBody(ScaleRequest{fault.role, fault.count})},
                                   Reply(std::make_unique<MoveCounter>(&outcome_.moves)));
   }
   ++outcome_.faults;
@@ -519,7 +506,8 @@ void Fleet::NoteProgress() {
                                 ToSeconds(kPatience), steps_, updates_, PhaseName(view.phase),
                                 members));
   }
-  if (hub_->waiting() > kWaitingMax) {
+  outcome_.waiting_max = std::max(outcome_.waiting_max, hub_->waiting());
+  if (hub_->waiting() > plan_.waiting_max) {
     checker_.Breach(fmt::format("{} messages wait", hub_->waiting()));
   }
 }
@@ -536,7 +524,7 @@ void Fleet::Turn() {
     Apply(plan_.faults[next_fault_++]);
   }
   StrikeArmed();
-  SeatShards();
+  SeatWanted();
   StartDue();
   if (std::min(coordinator_wakes_, network_->next_pump()) <= now_) StepCoordinator();
   std::vector<Process*> due;
@@ -575,6 +563,8 @@ Outcome Fleet::Live() {
   outcome_.acknowledged = checker_.acknowledged();
   outcome_.restored = checker_.restored();
   outcome_.gradients = checker_.applied();
+  outcome_.items_of_shard = checker_.ItemsOfShards();
+  outcome_.items_of_actor = checker_.ItemsOfActors(std::uint64_t(plan_.config.actor.envs));
   outcome_.steps = view.steps;
   outcome_.updates = updates_;
   Mix(std::uint64_t(outcome_.items));

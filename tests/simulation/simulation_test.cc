@@ -47,6 +47,69 @@ TEST_P(HoursTest, NothingAcknowledgedIsLostAndNobodyWaitsForEver) {
   }
 }
 
+// Wishes for more and fewer actors, replay shards and learners, beside all that goes wrong.
+class ScaledHoursTest : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(, ScaledHoursTest, testing::Range(0, 4));
+
+TEST_P(ScaledHoursTest, WhoComesAndGoesLosesNothingAcknowledgedAndKeepsNobodyWaiting) {
+  Quiet();
+  for (int i = 0; i < kSeeds; ++i) {
+    const Plan plan = MakeScaledPlan(std::uint64_t(1 + 5 * GetParam() + i), kHours);
+    const Outcome outcome = Live(plan);
+    ASSERT_EQ(outcome.breach, "") << "seed " << plan.seed << Course(plan);
+    EXPECT_GE(double(outcome.moves), 8 * kHours);
+    EXPECT_GE(double(outcome.updates), 300 * kHours);
+  }
+}
+
+TEST(SimulationTest, WithoutFaultsWhoeverComesAndGoesAllThatWasMadeIsAcknowledged) {
+  Quiet();
+  Plan plan = MakeScaledPlan(2, 0.1);
+  std::erase_if(plan.faults, [](const Fault& f) {
+    return f.kind != Fault::kScale || f.role == "actors";  // who is told to leave drops its rest
+  });
+  const Outcome outcome = Live(plan);
+  EXPECT_EQ(outcome.breach, "");
+  EXPECT_GT(outcome.moves, 2);
+  EXPECT_EQ(outcome.items, outcome.acknowledged);
+}
+
+// Shares of work: the largest and the least over the mean.
+void ExpectFair(const std::vector<std::int64_t>& items, double tolerance, const char* of) {
+  ASSERT_FALSE(items.empty());
+  std::int64_t sum = 0;
+  for (const std::int64_t n : items) sum += n;
+  const double mean = double(sum) / double(items.size());
+  const auto [least, most] = std::ranges::minmax(items);
+  EXPECT_GE(double(least), (1 - tolerance) * mean) << of;
+  EXPECT_LE(double(most), (1 + tolerance) * mean) << of;
+}
+
+void LiveLarge(std::int64_t actors, std::int64_t shards, std::int64_t learners, double steps) {
+  Quiet();
+  const Plan plan = MakeLargePlan(actors, shards, learners, steps);
+  const Outcome outcome = Live(plan);
+  std::printf("%lld actors, %lld shards, %lld learners: %.1f virtual s, %llu messages, at most %zu "
+              "wait, %llu updates\n",
+              static_cast<long long>(actors), static_cast<long long>(shards),
+              static_cast<long long>(learners), ToSeconds(outcome.ended - Time{}),
+              static_cast<unsigned long long>(outcome.messages), outcome.waiting_max,
+              static_cast<unsigned long long>(outcome.updates));
+  EXPECT_EQ(outcome.breach, "");
+  EXPECT_EQ(outcome.restarts, 0);
+  EXPECT_EQ(outcome.items, outcome.acknowledged);
+  EXPECT_GT(outcome.updates, 0u);
+  EXPECT_EQ(outcome.items_of_actor.size(), std::size_t(actors));
+  EXPECT_EQ(outcome.items_of_shard.size(), std::size_t(shards));
+  ExpectFair(outcome.items_of_shard, 0.25, "items of a shard");
+  ExpectFair(outcome.items_of_actor, 0.75, "items of an actor");
+}
+
+TEST(LargeFleetTest, HundredsKeepTheirPromisesAndHaveFairShares) { LiveLarge(300, 10, 4, 64); }
+TEST(LargeFleetTest, SlowTenThousandActorsKeepTheirPromisesAndHaveFairShares) {
+  LiveLarge(10000, 100, 64, 48);
+}
+
 TEST(SimulationTest, TheSamePlanHasTheSameCourse) {
   Quiet();
   for (const std::uint64_t seed : {101u, 102u}) {

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "apps/role_node.h"
+#include "apps/serial_fleet.h"
 #include "core/node.h"
 #include "core/rng.h"
 #include "net/sim_network.h"
@@ -74,6 +77,38 @@ class SimExecutor final : public Executor {
   std::vector<Job> done_;
   Time last_{};
   Job next_ = 1;
+};
+
+struct Process {
+  FleetRole role;
+  std::string place;
+  std::int64_t id = 0;
+  std::unique_ptr<SimNetwork> network;
+  std::unique_ptr<SimExecutor> executor;
+  std::unique_ptr<LearnerLobby> lobby;  // a learner's
+  std::unique_ptr<RoleNode> node;       // goes first
+  Time rests_until{};                   // its step took so long
+  Time wakes_at{};
+  Time began{};
+  bool frozen = false;
+  bool replaced = false;  // another process plays its role by now
+  bool served = false;    // a shard that told what it restored
+};
+
+inline Duration StepTakes(Role role, Rng* rng) {
+  if (role == Role::kActor) return Milliseconds(200 + rng->Below(100));
+  if (role == Role::kReplay || role == Role::kParamServer) return Milliseconds(1);
+  return Milliseconds(5 + rng->Below(30));
+}
+
+// Counts the changes of `troop scale` that were made.
+class MoveCounter final : public Reply::Sink {
+ public:
+  explicit MoveCounter(std::int64_t* moves) : moves_(moves) {}
+  void Answer(Message message) override { *moves_ += message.type == MessageType::kScaleReply; }
+
+ private:
+  std::int64_t* const moves_;
 };
 
 }  // namespace troop::simulation

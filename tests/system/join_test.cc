@@ -1,96 +1,12 @@
 // Fleets of more than one machine: actors that join over TCP with keys, and those who may not.
-#include <stdlib.h>
-#include <sys/stat.h>
-
-#include <cstdlib>
-
-#include "net/keys.h"
-#include "tests/system/troop_process.h"
+#include "tests/system/join_fleet.h"
 
 namespace troop {
 namespace {
 
 namespace fs = std::filesystem;
 
-class JoinTest : public SystemTest {
- protected:
-  void SetUp() override {
-    const auto made = Start({"keygen", keys()});
-    ASSERT_EQ(made->Wait(), 0) << made->output();
-  }
-  std::string keys() const { return folder() + "/keys"; }
-  std::string key(const std::string& name = "actor") const { return keys() + "/" + name + ".key"; }
-  // Its own machine is 127.0.0.2: TCP, and keys.
-  std::vector<std::string> ListenWords(const std::string& host = "127.0.0.2",
-                                       const std::string& steps = "1e9") const {
-    return TrainWords({"fleet.listen=tcp://" + host + ":0", "fleet.actors=1",
-                       "security.keys=" + keys(), "learner.total_steps=" + steps,
-                       "log.level=debug"});
-  }
-  // Of a run without end.
-  void Stop(Troop* troop) const {
-    troop->Signal(SIGINT);
-    EXPECT_EQ(troop->Wait(), 130) << troop->output() << LauncherLog();
-  }
-  // Whether an evaluation behind the first `seen` bytes of them reached a mean return of 100, where
-  // chance gives some 22.
-  bool LearnedBehind(std::size_t seen) const {
-    std::istringstream lines(FileText(run() + "/evaluations.jsonl").substr(seen));
-    for (std::string line; std::getline(lines, line);) {
-      const auto value = ParseJson(line);
-      const JsonValue* mean = value.ok() ? value->Find("return_mean") : nullptr;
-      if (mean != nullptr && mean->number >= 100) return true;
-    }
-    return false;
-  }
-  // As a person types it: without the coordinator's public key.
-  std::string Address() const {
-    EXPECT_TRUE(Await([this] { return !Coordinator().empty(); })) << LauncherLog();
-    return Coordinator().substr(0, Coordinator().find('#'));
-  }
-  std::vector<std::string> JoinWords(const std::string& count, const std::string& logs,
-                                     const std::string& key_file) const {
-    std::vector<std::string> words{"join", Address(), "--count",
-                                   count,  "--logs",  folder() + "/" + logs};
-    if (!key_file.empty()) words.insert(words.end(), {"--key", key_file});
-    return words;
-  }
-  // Actors that the coordinator has by now.
-  int Actors(const std::vector<std::string>& starter = {}) const {
-    Troop status({"status", run(), "--json"}, folder(), {}, starter);
-    if (status.Wait() != 0) return -1;
-    const auto view = ParseJson(status.output());
-    const JsonValue* members = view.ok() ? view->Find("members") : nullptr;
-    int actors = 0;
-    for (std::size_t i = 0; members != nullptr && i < members->array.size(); ++i) {
-      actors += members->array[i].String("role")->starts_with("actor-");
-    }
-    return actors;
-  }
-  // No secret of any key in the run's folder, in what was printed, and in the logs of who joined.
-  void ExpectNoSecretLeft() const {
-    std::vector<std::string> secrets;
-    for (const auto& file : fs::directory_iterator(keys())) {
-      if (file.path().extension() != ".key") continue;
-      const auto ring = LoadKeys(file.path().string());
-      ASSERT_TRUE(ring.ok());
-      const auto& bytes = (*ring)->secret_key.bytes();
-      secrets.push_back(KeyText(bytes));
-      secrets.push_back(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
-    }
-    ASSERT_GE(secrets.size(), 14u);
-    int files = 0;
-    for (const auto& file : fs::recursive_directory_iterator(folder())) {
-      if (!file.is_regular_file() || file.path().parent_path() == keys()) continue;
-      const std::string text = FileText(file.path());
-      ++files;
-      for (const std::string& secret : secrets) {
-        EXPECT_EQ(text.find(secret), std::string::npos) << file.path();
-      }
-    }
-    EXPECT_GT(files, 15) << "nothing was looked at";
-  }
-};
+using JoinTest = JoinFleet;
 
 // What is looked through are all files of the run, of both machines, and all that was printed.
 TEST_F(JoinTest, ActorsComeWithAKeyAndTheRunEndsWithExactlyItsStepsAndNoSecretAnywhere) {
@@ -99,7 +15,8 @@ TEST_F(JoinTest, ActorsComeWithAKeyAndTheRunEndsWithExactlyItsStepsAndNoSecretAn
   ExpectDone(troop.get(), 150003);
   EXPECT_EQ(join->Wait(), 0) << join->output();
   EXPECT_NE(join->output().find("joined run"), std::string::npos) << join->output();
-  EXPECT_NE(join->output().find("needs no more actors"), std::string::npos) << join->output();
+  EXPECT_NE(join->output().find("needs no more of the role actor"), std::string::npos)
+      << join->output();
   EXPECT_TRUE(FileHas(folder() + "/join/actor-0.log", "joined as actor-")) << LauncherLog();
   EXPECT_TRUE(LearnedBehind(0));
   ExpectNoSecretLeft();
@@ -204,37 +121,6 @@ TEST_F(JoinTest, BeyondThisMachineNothingStartsWithoutKeys) {
 }
 
 // Two machines: each a network of its own, with a cable between. Removed with the test.
-class TwoMachines {
- public:
-  TwoMachines() {
-    const std::string id = std::to_string(getpid());
-    for (int i = 0; i < 2; ++i) names_[i] = "troop" + id + "m" + std::to_string(i);
-    ok_ = Ip("netns add " + names_[0]) && Ip("netns add " + names_[1]) &&
-          Ip("-n " + names_[0] + " link add cable type veth peer name cable netns " + names_[1]);
-    for (int i = 0; ok_ && i < 2; ++i) {
-      const std::string in = "-n " + names_[i];
-      ok_ = Ip(in + " addr add 10.77.0." + std::to_string(i + 1) + "/24 dev cable") &&
-            Ip(in + " link set cable up") && Ip(in + " link set lo up");
-    }
-  }
-  ~TwoMachines() {
-    for (const std::string& name : names_) Ip("netns del " + name);
-  }
-  TwoMachines(const TwoMachines&) = delete;
-  bool ok() const { return ok_; }
-  std::vector<std::string> On(int machine) const {
-    return {"ip", "netns", "exec", names_[machine]};
-  }
-  void Cable(bool up) const { Ip("-n " + names_[1] + " link set cable " + (up ? "up" : "down")); }
-
- private:
-  static bool Ip(const std::string& words) {
-    return std::system(("ip " + words + " > /dev/null 2>&1").c_str()) == 0;
-  }
-  std::string names_[2];
-  bool ok_ = false;
-};
-
 TEST_F(JoinTest, TwoMachinesWithNetworksOfTheirOwnPlayOneRun) {
   const TwoMachines machines;
   if (!machines.ok()) GTEST_SKIP() << "network namespaces need root and iproute2";

@@ -62,6 +62,36 @@ TEST_F(ScaleTest, ShardsComeAndGoWhileARunLearns) {
   EXPECT_GT(Metric("learner/updates"), 100);
 }
 
+TEST_F(ScaleTest, ActorsShardsAndLearnersComeAndGoWhileARunLearns) {
+  const auto troop = TrainLong({"learner.publish_every_updates=20"});
+  ASSERT_TRUE(AwaitSteps(1000)) << LauncherLog();
+  const auto scales = [&](const std::string& what, const std::string& says) {
+    const auto [code, output] = Scale(what);
+    EXPECT_EQ(code, 0) << output << LauncherLog();
+    EXPECT_NE(output.find(says), std::string::npos) << output;
+  };
+  const auto count = [&](const char* role) { return RoleProcesses(Coordinator(), role).size(); };
+  scales("actors=5", "from 2 to 5 actors");
+  EXPECT_EQ(count("actor"), 5u);
+  scales("replay=3", "from 1 to 3 replay shards");
+  scales("learners=2", "from 1 to 2 learners");
+  std::int64_t steps = Steps();
+  ASSERT_TRUE(AwaitSteps(steps + 2000)) << LauncherLog();
+  EXPECT_TRUE(Await([&] { return RoleLog("learner-0").find("in step with 2 of 2") != std::string::npos; }))
+      << RoleLog("learner-0");
+  scales("actors=1", "from 5 to 1 actors");
+  EXPECT_EQ(count("actor"), 1u);
+  scales("actors=3", "from 1 to 3 actors");
+  scales("learners=1", "from 2 to 1 learners");
+  scales("replay=1", "those that leave end");
+  // As many items come to the one that stays as the others hold.
+  EXPECT_TRUE(Await([&] { return count("replay") == 1; })) << LauncherLog();
+  steps = Steps();
+  ASSERT_TRUE(AwaitSteps(steps + 1000)) << LauncherLog();
+  EXPECT_EQ(LauncherLog().find("restart 1"), std::string::npos) << LauncherLog();
+  ExpectDone(troop.get(), kLongSteps);
+}
+
 TEST_F(ScaleTest, WhatARunCannotDoIsRefusedInALine) {
   const auto refuses = [&](const std::string& what, const std::string& why) {
     const auto [code, output] = Scale(what);
@@ -76,6 +106,9 @@ TEST_F(ScaleTest, WhatARunCannotDoIsRefusedInALine) {
   refuses("paramserver", "no role and number");
   refuses("paramserver=3x", "no role and number");
   refuses("actor=3", "actor can't be scaled");
+  refuses("actors=0", "from 1 to 100000");
+  refuses("replay=501", "501 shards for 8 environments");
+  refuses("actors=100000", "too many for this machine");
   troop->Signal(SIGKILL);
   troop->Wait();
   const auto [code, output] = Scale("paramserver=3");

@@ -86,7 +86,7 @@ _troop() {
     *:train:0 | *:plan:0 | *:sweep:0 | *:env-check:0 | *:env-bench:0) _troop_paths _troop_configs "$word"; return ;;
     *:train:* | *:plan:* | *:sweep:* | *:env-check:* | *:env-bench:* | *:resume:[1-9]*) _troop_keys "$word"; return ;;
     *:eval:0 | *:play:0 | *:keygen:0 | *:resume:0 | *:scale:0 | *:status:0 | *:predict:0 | *:plot:* | *:dashboard:*) _troop_paths compgen -d -- "$word"; return ;;
-    *:scale:*) flags='paramserver=' ;;
+    *:scale:*) flags='actors= replay= learners= paramserver=' ;;
     *:role:0) flags='actor replay learner paramserver evaluator' ;;
   esac
   mapfile -t COMPREPLY < <(compgen -W "$flags" -- "$word")

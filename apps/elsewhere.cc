@@ -1,0 +1,54 @@
+#include "apps/elsewhere.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <memory>
+
+#include "collective/socket.h"
+#include "net/endpoint.h"
+
+namespace troop {
+
+bool IsElsewhere(const Config& config, Role role) {
+  return std::ranges::find(config.fleet.elsewhere, RoleName(role)) != config.fleet.elsewhere.end();
+}
+
+Result<std::string> LocalAddressTo(std::string_view endpoint) {
+  TROOP_ASSIGN_OR_RETURN(const Endpoint there, ParseEndpoint(endpoint));
+  if (there.transport != Endpoint::kTcp) {
+    return InvalidArgument("{} is no address of another machine", endpoint);
+  }
+  std::string host = there.address.substr(0, there.address.rfind(':'));
+  if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
+  const addrinfo hints{.ai_socktype = SOCK_DGRAM};
+  addrinfo* found = nullptr;
+  const int failed = getaddrinfo(host.c_str(), std::to_string(there.port).c_str(), &hints, &found);
+  if (failed != 0) return Unavailable("{}: {}", host, gai_strerror(failed));
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> all(found, &freeaddrinfo);
+  int error = 0;
+  for (const addrinfo* to = found; to != nullptr; to = to->ai_next) {
+    const Socket socket(::socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    sockaddr_storage own{};
+    socklen_t bytes = sizeof own;
+    auto* const address = reinterpret_cast<sockaddr*>(&own);
+    if (!socket.open() || connect(socket.fd(), to->ai_addr, to->ai_addrlen) != 0 ||
+        getsockname(socket.fd(), address, &bytes) != 0) {
+      error = errno;
+      continue;
+    }
+    std::array<char, NI_MAXHOST> text{};
+    if (getnameinfo(address, bytes, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) {
+      continue;
+    }
+    return own.ss_family == AF_INET6 ? fmt::format("[{}]", text.data()) : std::string(text.data());
+  }
+  return Unavailable("no way to {}: {}", host, strerror(error));
+}
+
+}  // namespace troop

@@ -1,0 +1,92 @@
+// Roles other than actors on other machines: fleet.elsewhere.
+#include "tests/system/join_fleet.h"
+
+namespace troop {
+namespace {
+
+class ElsewhereTest : public JoinFleet {
+ protected:
+  // "Machines" are addresses: 127.0.0.2 is the run's.
+  std::vector<std::string> RunWords(const std::string& elsewhere,
+                                    std::vector<std::string> more = {}) const {
+    std::vector<std::string> words = ListenWords();
+    more.push_back("fleet.elsewhere=[" + elsewhere + "]");
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  std::unique_ptr<Troop> JoinAs(const std::string& role, const std::string& host,
+                                const std::string& count = "1") const {
+    std::vector<std::string> words = JoinWords(count, role + "-" + host, key(role));
+    words.insert(words.end(), {"--role", role, "--listen", host});
+    return Start(words);
+  }
+  bool Learns() const {
+    const std::size_t seen = FileText(run() + "/evaluations.jsonl").size();
+    return Await([&] { return LearnedBehind(seen); });
+  }
+};
+
+TEST_F(ElsewhereTest, ReplayAndLearnerOfOtherMachinesMayDieAndOthersTakeTheirSeats) {
+  const auto troop =
+      Start(RunWords("\"replay\", \"learner\"", {"checkpoint.every_s=1", "replay.min_items=100"}));
+  EXPECT_TRUE(Await([&] { return FileHas(run() + "/logs/launcher.log", "waits for replay-0"); }));
+  auto replay = JoinAs("replay", "127.0.0.3");
+  auto learner = JoinAs("learner", "127.0.0.4");
+  EXPECT_TRUE(Learns()) << replay->output() << learner->output() << LauncherLog();
+  EXPECT_TRUE(RoleProcesses(Address(), "replay").size() == 1);
+  // Nobody says a word there.
+  replay->Signal(SIGKILL);
+  EXPECT_TRUE(Await([&] { return Members("replay") == 0; })) << LauncherLog();
+  replay = JoinAs("replay", "127.0.0.5");
+  EXPECT_TRUE(Learns()) << replay->output() << LauncherLog();
+  learner->Signal(SIGKILL);
+  EXPECT_TRUE(Await([&] { return Members("learner") == 0; })) << LauncherLog();
+  learner = JoinAs("learner", "127.0.0.6");
+  EXPECT_TRUE(Learns()) << learner->output() << LauncherLog();
+  EXPECT_TRUE(FileHas(folder() + "/learner-127.0.0.6/learner-0.log", "checkpoint"));
+  Stop(troop.get());
+  EXPECT_EQ(replay->Wait(), 0) << replay->output();
+  EXPECT_EQ(learner->Wait(), 0) << learner->output();
+  ExpectNoSecretLeft();
+}
+
+TEST_F(ElsewhereTest, LearnersOfTwoMachinesAgree) {
+  const auto troop = Start(RunWords("\"learner\"", {"fleet.learners=2"}));
+  const auto first = JoinAs("learner", "127.0.0.3"), second = JoinAs("learner", "127.0.0.4");
+  EXPECT_TRUE(Learns()) << first->output() << second->output() << LauncherLog();
+  const auto extra = JoinAs("learner", "127.0.0.5", "3");
+  EXPECT_EQ(extra->Wait(), 2) << extra->output();
+  EXPECT_NE(extra->output().find("3 roles learner can't join; 1 to 2"), std::string::npos)
+      << extra->output();
+  Stop(troop.get());
+  EXPECT_EQ(first->Wait(), 0) << first->output();
+  EXPECT_EQ(second->Wait(), 0) << second->output();
+}
+
+TEST_F(ElsewhereTest, ARunThatNobodyJoinsEndsWithWhatItWaitedFor) {
+  const auto troop = Start(RunWords("\"replay\"", {"fleet.join_wait_s=1"}));
+  EXPECT_EQ(troop->Wait(), 1) << troop->output();
+  EXPECT_NE(troop->output().find("replay-0 did not come for 1 s (fleet.join_wait_s)"),
+            std::string::npos)
+      << troop->output();
+}
+
+TEST_F(ElsewhereTest, FewerActorsThanTheRunNeedsEndIt) {
+  const auto troop = Start(RunWords("\"actor\"", {"fleet.actors_min=2", "fleet.join_wait_s=2"}));
+  const auto actor = JoinAs("actor", "127.0.0.3");
+  EXPECT_EQ(troop->Wait(), 1) << troop->output();
+  EXPECT_NE(troop->output().find("1 of 2 actors did not come"), std::string::npos)
+      << troop->output();
+}
+
+TEST_F(ElsewhereTest, WhatTheRunPlaysItselfIsNotLeftToOthers) {
+  const auto troop = Start(ListenWords());
+  const auto replay = JoinAs("replay", "127.0.0.3");
+  EXPECT_EQ(replay->Wait(), 2) << replay->output();
+  EXPECT_NE(replay->output().find("name it in fleet.elsewhere"), std::string::npos)
+      << replay->output();
+  Stop(troop.get());
+}
+
+}  // namespace
+}  // namespace troop
