@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "apps/check_sync.h"
+#include "apps/dashboard_command.h"
 #include "apps/doctor.h"
 #include "apps/endpoints.h"
 #include "apps/env_command.h"
@@ -290,6 +291,7 @@ struct Arguments {
   TokenizeOptions tokenize;
   PlanArguments plan;
   PredictOptions predict;
+  DashboardCommand dashboard;
 };
 
 void AddSweepCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
@@ -437,6 +439,17 @@ void AddPredict(CLI::App* app, PredictOptions* a, std::function<int()>* chosen) 
   predict->callback([a, chosen] { *chosen = [a] { return Predict(*a); }; });
 }
 
+void AddDashboard(CLI::App* app, DashboardCommand* a, std::function<int()>* chosen) {
+  CLI::App* dashboard = app->add_subcommand("dashboard", "a web page that shows runs as they go");
+  dashboard->add_option("runs", a->runs, "folders of runs, or folders that hold runs")->required();
+  dashboard->add_option("--listen", a->address,
+                        "HOST:PORT (127.0.0.1:8800); port 0: any free one");
+  dashboard->add_option("--token-file", a->token_file,
+                        "the token in its one line is asked for; beyond this machine it must be");
+  dashboard->add_flag("--insecure", a->insecure, "or anybody may look who reaches the address");
+  dashboard->callback([a, chosen] { *chosen = [a] { return ServeDashboard(*a); }; });
+}
+
 constexpr char kInsecureHelp[] = "listen beyond this machine without keys";
 
 void AddFleetCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
@@ -500,6 +513,7 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   AddCheck(app, &a->sync, chosen);
   AddTokenize(app, &a->tokenize, chosen);
   AddPredict(app, &a->predict, chosen);
+  AddDashboard(app, &a->dashboard, chosen);
   AddPlan(app, &a->plan, chosen);
   CLI::App* replay = app->add_subcommand("replay", "serve a replay by itself, until SIGTERM");
   replay->add_option("config", a->train.config, "a TOML file: replay.tables, replay.listen")

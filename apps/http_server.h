@@ -14,12 +14,13 @@
 
 namespace troop {
 
-// A small web server for numbers and pages of a run: GET and HEAD, one request a connection, all
-// in one thread of its own that nobody waits for. It is made for an address that strangers may
-// reach: whoever is slow, endless or silent costs one of `connections_max` descriptors and a head
-// of 16 KiB until a deadline passes, and the longest unfinished one is cut off where a newcomer
-// finds no room, so that many of them keep nobody out who asks and leaves. Clients that read slowly
-// share nothing but memory for their answers (`answer_bytes_max` over all).
+// A small web server for numbers and pages of a run: GET, HEAD and (`posts`) POST, one request a
+// connection, all in one thread of its own that nobody waits for. It is made for an address that
+// strangers may reach: whoever is slow, endless or silent costs one of `connections_max`
+// descriptors and a head of 16 KiB until a deadline passes, and the longest unfinished one is cut
+// off where a newcomer finds no room, so that many of them keep nobody out who asks and leaves.
+// Clients that read slowly share nothing but memory for their answers (`answer_bytes_max` over
+// all).
 //
 // Handlers run in the server's thread, and must not block: they look at data that others leave
 // for them (a shared_ptr behind a mutex). Owner: any one thread; Stop, or the destructor, joins the
@@ -44,6 +45,7 @@ class HttpServer {
     Duration request_deadline = Seconds(5);                // for a head to come
     Duration response_deadline = Seconds(15);              // for an answer to be taken
     HttpLimits limits;
+    bool posts = false;  // handlers get POST as well; its Content-Length must be 0
   };
   struct Counters {
     std::uint64_t requests = 0;  // answered by a handler

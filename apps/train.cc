@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "apps/coordinator.h"
+#include "apps/dashboard_command.h"
 #include "apps/elsewhere.h"
 #include "apps/endpoints.h"
 #include "apps/host.h"
@@ -67,6 +68,7 @@ struct Session {
   Time next_look{};
   RestorePoint from;  // of a resumed run: its checkpoint, and what is behind that
   std::unique_ptr<MetricsServer> metrics;  // null: none is asked for
+  std::unique_ptr<DashboardServer> dashboard;  // null: none is wanted
 
   // A few times a second: rates, files, progress.
   template <class Source>  // has a View()
@@ -135,6 +137,7 @@ Result<std::unique_ptr<Session>> OpenSession(const Config& config, const TrainOp
                                             : FolderUse::kFresh;
   TROOP_ASSIGN_OR_RETURN(session->folder, OpenRunFolder(config, use));
   if (options.resume) TROOP_RETURN_IF_ERROR(FindCheckpoint(session.get()));
+  TROOP_ASSIGN_OR_RETURN(session->dashboard, DashboardServer::Make(config, session->folder.path));
   return session;
 }
 
@@ -150,6 +153,7 @@ Status BeginSession(Session* session, const TrainOptions& options) {
            .file = session->folder.path + "/logs/launcher.log",
            .level = LogLevelOf(config)});
   if (session->metrics) LogInfo("metrics at http://{}/metrics", session->metrics->address());
+  if (session->dashboard != nullptr) session->progress->Say(session->dashboard->Greeting());
   return Status::Ok();
 }
 

@@ -116,6 +116,8 @@ struct Config {
     std::vector<std::string> elsewhere;  // roles that this launcher does not start: they join
     double join_wait_s = 600;            // how long such a seat may be empty
     std::int64_t actors_min = 0;         // so many must play, or the run ends after join_wait_s
+    std::string dashboard;             // host:port of the run's web page; empty: none
+    std::string dashboard_token;       // file of the token that it wants; empty: none
     bool operator==(const FleetKeys&) const = default;
   } fleet;
 

@@ -161,6 +161,14 @@ void VisitFleet(Config::FleetKeys& c, ConfigVisitor& v) {
            "Actors that must play, wherever they are: with fewer for fleet.join_wait_s the run "
            "ends.",
            Between(0, 100000)}, c.actors_min);
+  v.Visit({"fleet.dashboard",
+           "Where the coordinator shows the run in browsers (docs/dashboard.md), as HOST:PORT, "
+           "such as 127.0.0.1:8800. Beyond this machine it wants a token. Empty: nowhere."},
+          c.dashboard);
+  v.Visit({"fleet.dashboard_token",
+           "File whose one line is the dashboard's token; nobody else may read it. Empty: none is "
+           "asked for."},
+          c.dashboard_token);
 }
 
 void VisitSecurity(Config::SecurityKeys& c, ConfigVisitor& v) {

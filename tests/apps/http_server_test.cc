@@ -125,6 +125,18 @@ TEST_F(HttpServerTest, ARouteIsAnsweredAndTheRestIsNot) {
   EXPECT_EQ(server->counters().refused, 3u);
 }
 
+TEST_F(HttpServerTest, PostsWithoutABodyReachAHandlerWhereTheyAreWanted) {
+  HttpServer::Options options = At("127.0.0.1:0");
+  options.posts = true;
+  const auto server = Start(std::move(options));
+  const std::string empty = "POST /numbers HTTP/1.1\r\nContent-Length: 0\r\n";
+  EXPECT_THAT(Ask(*server, empty), StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(Ask(*server, "POST /numbers HTTP/1.1\r\nContent-Length: 1\r\n"),
+              StartsWith("HTTP/1.1 413"));
+  EXPECT_THAT(Ask(*server, "PUT /numbers HTTP/1.1\r\n"), StartsWith("HTTP/1.1 405"));
+  EXPECT_THAT(Ask(*Start(At("127.0.0.1:0")), empty), StartsWith("HTTP/1.1 405"));
+}
+
 TEST_F(HttpServerTest, WhatIsNoRequestIsRefusedAndCounted) {
   const auto server = Start(At("127.0.0.1:0"));
   EXPECT_THAT(Ask(*server, "\x16\x03\x01\x02\r\n"), StartsWith("HTTP/1.1 400"));  // TLS knocks
