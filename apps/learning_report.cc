@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::int64_t kPeakSize = 512;
 constexpr int kPeakTries = 12;
+constexpr double kUpdatesPlanned = 40;  // that a run must have made: planning makes four
 
 double Value(const RunView& view, const std::string& name) {
   const auto found = view.metrics.find("learner/" + name);
@@ -46,34 +47,49 @@ double MeasurePeak(const Config& config) {
   return best;
 }
 
-std::string LearningReport(const Config& config, const RunView& view, double peak_flops) {
+bool IsWorthAPlan(const Config& config, const RunView& view) {
+  return config.learner.sync == "allreduce" && Value(view, "updates") >= kUpdatesPlanned;
+}
+
+std::string LearningReport(const Config& config, const RunView& view, double peak_flops,
+                           const MeshPlan* plan) {
   const double learners = double(config.fleet.learners), tokens = Value(view, "tokens");
   const double updates = Value(view, "updates");
   if (tokens == 0 || updates == 0) return "";
   struct Phase {
     const char* name;
     double seconds;  // of all learners
+    double planned;  // of a learner's update
   };
-  const Phase phases[] = {{"compute: forward, loss, backward", Value(view, "compute_s")},
-                          {"wait for the model's other parts", Value(view, "tensor_s")},
-                          {"wait for the gradients to agree", Value(view, "agree_s")},
-                          {"clip and optimizer", Value(view, "step_s")},
-                          {"data: choose, mask, pack", Value(view, "data_s")}};
+  const MeshPlan p = plan != nullptr ? *plan : MeshPlan{};
+  const Phase phases[] = {
+      {"compute: forward, loss, backward", Value(view, "compute_s"), p.compute_s},
+      {"wait for the model's other parts", Value(view, "tensor_s"), p.tensor_s},
+      {"wait for the gradients to agree", Value(view, "agree_s"), p.gradient_s},
+      {"clip and optimizer", Value(view, "step_s"), p.step_s},
+      {"data: choose, mask, pack", Value(view, "data_s"), 0}};
   double all = 0;
   for (const Phase& phase : phases) all += phase.seconds;
   std::string out = fmt::format(
       "{:.0f} reviews, {:.3g} tokens in {:.0f} updates; {} learners ({} x {}: mesh.dp x "
       "mesh.tp)\n\n"
-      "| of a learner's updates | seconds | share |\n|---|---:|---:|\n",
+      "| of a learner's updates | seconds | share |{}\n|---|---:|---:|{}\n",
       Value(view, "sequences"), tokens, updates, config.fleet.learners, config.mesh.dp,
-      config.mesh.tp);
+      config.mesh.tp, plan != nullptr ? " planned |" : "", plan != nullptr ? "---:|" : "");
+  const auto planned = [&](double seconds) {
+    return plan != nullptr ? fmt::format(" {:.1f} |", seconds * updates) : std::string();
+  };
   for (const Phase& phase : phases) {
-    out += fmt::format("| {} | {:.1f} | {:.1f} % |\n", phase.name, phase.seconds / learners,
-                       100 * phase.seconds / all);
+    out += fmt::format("| {} | {:.1f} | {:.1f} % |{}\n", phase.name, phase.seconds / learners,
+                       100 * phase.seconds / all, planned(phase.planned));
   }
   const double seconds = all / learners, flops = Value(view, "flops");
-  out += fmt::format("| in all | {:.1f} | |\n\n{:.0f} tokens/s while updates are made\n", seconds,
-                     tokens / seconds);
+  out += fmt::format("| in all | {:.1f} | |{}\n\n{:.0f} tokens/s while updates are made\n", seconds,
+                     planned(p.seconds()), tokens / seconds);
+  if (plan != nullptr) {
+    out += fmt::format("an update took {:.1f} ms, planned {:.1f} (troop plan, at the run's end)\n",
+                       1e3 * seconds / updates, 1e3 * p.seconds());
+  }
   // Beside others on the same cores a learner computes more slowly; the peak was measured alone.
   out += fmt::format(
       "model products: {:.1f} GFLOP/s a learner, {:.1f} while it computes, of {:.1f} that a thread "

@@ -78,6 +78,14 @@ Status MeasureLink(MeshProfile* profile) {
   return Status::Ok();
 }
 
+// The run of one learner that has the whole model.
+Result<MeshProfile> ProfileAlone(Config config) {
+  config.mesh = {.dp = 1, .tp = 1};
+  config.fleet.learners = 1;
+  TROOP_RETURN_IF_ERROR(ResolveSupervised(&config));
+  return ProfileMesh(config, kUpdates);
+}
+
 }  // namespace
 
 Result<MeshPlan> PlanMesh(const Config& config, const MeshProfile& profile, std::int64_t dp,
@@ -153,8 +161,12 @@ Result<MeshProfile> ProfileMesh(const Config& config, int updates) {
   return profile;
 }
 
-int PlanCommand(const Config& asked, std::int64_t learners) {
-  Config config = asked;
+Result<MeshPlan> PlanRun(const Config& config) {
+  TROOP_ASSIGN_OR_RETURN(const MeshProfile profile, ProfileAlone(config));
+  return PlanMesh(config, profile, config.mesh.dp, config.mesh.tp);
+}
+
+int PlanCommand(const Config& config, std::int64_t learners) {
   const auto complain = [](const Status& status) {
     fmt::print(stderr, "troop: {}\n", status.message());
     return ExitCodeFor(status);
@@ -165,10 +177,7 @@ int PlanCommand(const Config& asked, std::int64_t learners) {
         "\"masked_lm\"; troop train --dry-run says what other runs take",
         config.learner.algorithm));
   }
-  config.mesh = {.dp = 1, .tp = 1};
-  config.fleet.learners = 1;
-  if (const Status resolved = ResolveSupervised(&config); !resolved.ok()) return complain(resolved);
-  const Result<MeshProfile> profile = ProfileMesh(config, kUpdates);
+  const Result<MeshProfile> profile = ProfileAlone(config);
   if (!profile.ok()) return complain(profile.status());
   const auto plans = PlanMeshes(config, *profile, learners > 0 ? learners : profile->cores);
   if (!plans.ok()) return complain(plans.status());

@@ -40,6 +40,10 @@ Result<std::vector<MeshPlan>> PlanMeshes(const Config& config, const MeshProfile
 // sockets. Takes some seconds. Errors: as MakeAlgorithm.
 Result<MeshProfile> ProfileMesh(const Config& config, int updates);
 
+// What an update of this run should take at the mesh that it has, profiled here and now on this
+// machine. Errors: as the two above.
+Result<MeshPlan> PlanRun(const Config& config);
+
 // `troop plan`. learners: 0: as many as there are cores. Returns the exit code.
 int PlanCommand(const Config& config, std::int64_t learners);
 

@@ -170,7 +170,14 @@ int SayInterrupted(const Session& session) {
 
 // Also into the run's folder.
 void ReportLearning(const RunFolder& folder, const RunView& view) {
-  const std::string report = LearningReport(folder.config, view, MeasurePeak(folder.config));
+  const double peak = MeasurePeak(folder.config);
+  Result<MeshPlan> plan = InvalidArgument("no plan");
+  if (IsWorthAPlan(folder.config, view)) {
+    plan = PlanRun(folder.config);
+    if (!plan.ok()) fmt::print(stderr, "troop: nothing planned: {}\n", plan.status().message());
+  }
+  const std::string report =
+      LearningReport(folder.config, view, peak, plan.ok() ? &*plan : nullptr);
   const Status written = folder.storage->WriteAtomic("report.md", report);
   if (!written.ok()) fmt::print(stderr, "troop: no report.md: {}\n", written.message());
   fmt::print("\n{}", report);

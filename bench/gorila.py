@@ -2,18 +2,16 @@
 with one learner of four slow and gradients spoilt, with its guards and without."""
 import json
 import pathlib
-import random
 import shutil
 import statistics
 
+import curves
 import harness
 from harness import ROOT, BenchError, say
 
 # Seeds that no setting was chosen on.
 SEEDS = (2001, 2002, 2003)
 PARTS = ("cartpole", "breakout")
-GRID = 40            # points of a curve
-RESAMPLES = 10_000   # of the bootstrap
 APEX, ANNEALED, GORILA = "Ape-X", "Ape-X that anneals", "Gorila with 4 bundles"
 DROPPED = ("too_old", "outliers")
 
@@ -67,32 +65,10 @@ def train(build, folder, config, seed, overrides, failpoint=""):
             "curve": [(line["steps"], line["return_mean"]) for line in lines]}
 
 
-def interval(values):
-    """Of 95 % for the mean, by bootstrap: percentiles of the means of resamples."""
-    rng = random.Random(1)
-    means = sorted(statistics.fmean(rng.choices(values, k=len(values))) for _ in range(RESAMPLES))
-    return means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES)]
-
-
-def value_at(curve, steps):
-    """Between the two evaluations around; before the first as there, after the last as there."""
-    if steps <= curve[0][0]:
-        return curve[0][1]
-    for (x0, y0), (x1, y1) in zip(curve, curve[1:]):
-        if x0 <= steps <= x1 and x1 > x0:
-            return y0 + (y1 - y0) * (steps - x0) / (x1 - x0)
-    return curve[-1][1]
-
-
-def mean_curve(runs, steps):
-    points = [steps * i / GRID for i in range(GRID + 1)]
-    return [(x, statistics.fmean(value_at(run["curve"], x) for run in runs)) for x in points]
-
-
 def add(sides, case, runs, peer=None):
     """The mean over the seeds and its interval; of the other side, under its name."""
     returns = [run["return"] for run in runs]
-    low, high = interval(returns)
+    low, high = curves.interval(returns)
     more = {"peer": peer, "peer_version": f"{len(runs)} seeds"} if peer else {}
     for metric, value in (("return", statistics.fmean(returns)), ("return, 95 % from", low),
                           ("return, 95 % to", high)):
@@ -106,15 +82,6 @@ def shares_of(runs):
     """Of all pushes to all shards: what became of them."""
     sums = {why: sum(run["pushes"][why] for run in runs) for why in ("applied", *DROPPED)}
     return {why: count / max(1, sum(sums.values())) for why, count in sums.items()}
-
-
-def draw(build, path, title, curves):
-    words = []
-    for name, curve in curves.items():
-        words += [name, ",".join(f"{x:.0f}:{y:.3f}" for x, y in curve)]
-    harness.run_program([build / "bench/sharding_bench", "plot", path, title, "agent steps",
-                         "return", *words])
-    say(f"gorila: {path}")
 
 
 def train_all(build, root, keys, ways, seeds):
@@ -148,10 +115,10 @@ def cartpole(build, quick, root, ours, peers):
     for way in faulty:
         say(f"gorila: {way}: pushes " + ", ".join(f"{why} {share:.2%}" for why, share
                                                   in shares_of(runs[way]).items()))
-    curves = {"no faults": runs[GORILA], **{way: runs[way] for way in faulty}}
-    draw(build, root / "gorila.png" if quick else ROOT / "docs/gorila.png",
-         "Gorila on CartPole, with guards and without",
-         {name: mean_curve(some, steps) for name, some in curves.items()})
+    lines = {"no faults": runs[GORILA], **{way: runs[way] for way in faulty}}
+    curves.draw(build, root / "gorila.png" if quick else ROOT / "docs/gorila.png",
+                "Gorila on CartPole, with guards and without",
+                {name: curves.mean_curve(some, steps) for name, some in lines.items()})
 
 
 def breakout(build, root, ours, peers):

@@ -13,7 +13,8 @@ import unittest.mock
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 # pylint: disable=wrong-import-position
-import gorila  # noqa: E402
+import curves  # noqa: E402
+import games  # noqa: E402
 import harness  # noqa: E402
 import readme  # noqa: E402
 import replay  # noqa: E402
@@ -38,10 +39,10 @@ def rows_of_peer(rows, peer):
     return [row for row in rows if row["peer"] == peer]
 
 
-class GorilaTest(unittest.TestCase):
+class CurvesTest(unittest.TestCase):
     def test_an_interval_is_around_the_mean_and_narrows_with_more_seeds(self):
-        self.assertEqual(gorila.interval([5.0, 5.0, 5.0]), (5.0, 5.0))
-        few, many = gorila.interval([0.0, 1.0] * 4), gorila.interval([0.0, 1.0] * 40)
+        self.assertEqual(curves.interval([5.0, 5.0, 5.0]), (5.0, 5.0))
+        few, many = curves.interval([0.0, 1.0] * 4), curves.interval([0.0, 1.0] * 40)
         # 80 draws: a standard deviation of 0.056, so 95 % are 0.39 to 0.61.
         self.assertAlmostEqual(many[0], 0.39, delta=0.03)
         self.assertAlmostEqual(many[1], 0.61, delta=0.03)
@@ -50,9 +51,111 @@ class GorilaTest(unittest.TestCase):
 
     def test_a_curve_is_the_mean_of_lines_between_evaluations(self):
         runs = [{"curve": [(0, 0.0), (50, 50.0), (100, 0.0)]}, {"curve": [(40, 10.0), (90, 10.0)]}]
-        curve = dict(gorila.mean_curve(runs, 100))
+        curve = dict(curves.mean_curve(runs, 100))
         for steps, value in ((0, 5.0), (25, 17.5), (50, 30.0), (100, 5.0)):
             self.assertAlmostEqual(curve[steps], value)
+
+
+TRAINS = r"""#!/bin/sh
+echo "$@" >> "$(dirname "$0")/calls"
+for word; do
+  case "$word" in
+    name=*) name=$(echo "$word" | tr -d "'" | cut -c6-);;
+    log.dir=*) folder=$(echo "$word" | tr -d "'" | cut -c9-);;
+    seed=*) seed=${word#seed=};;
+  esac
+done
+run=$folder/$name
+[ "$1" = resume ] && run=$2 && seed=7
+[ "$seed" = 9 ] && mkdir -p "$run/restore" && echo "broken off" >&2 && exit 1
+mkdir -p "$run"
+echo '{"final_return_mean": '$seed'.5, "steps": 100, "updates": 90}' > "$run/result.json"
+echo '{"steps": 0, "return_mean": 1}' > "$run/evaluations.jsonl"
+"""
+
+
+class GamesTest(unittest.TestCase):
+    """With a program that trains nothing: which runs are started, kept, resumed and told."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        (self.root / "bench/results").mkdir(parents=True)
+        (self.root / "configs").mkdir()
+        self.config("total_steps = 5")
+        program = self.root / "troop"
+        program.write_text(TRAINS, encoding="utf-8")
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        for name, value in (("ROOT", self.root), ("RUNS", self.root / "bench/results/runs.jsonl"),
+                            ("CASES", {"scores": [self.case(1, 2)]})):
+            patch = unittest.mock.patch.object(games, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def config(self, text):
+        (self.root / "configs/apex_asterix.toml").write_text(f"# says\n{text}  # why\n",
+                                                             encoding="utf-8")
+
+    @staticmethod
+    def case(*seeds, **keys):
+        return games.case("scores", "Asterix", "Asterix", keys, seeds)
+
+    def train(self, *cases):
+        games.CASES["scores"][:] = cases
+        with unittest.mock.patch.object(games, "say"):
+            games.train_all(self.root, cases, {"commit": "abc"})
+
+    def calls(self):
+        path = self.root / "calls"
+        return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+    def test_a_run_that_is_done_is_kept_and_not_run_again(self):
+        self.train(self.case(1, 2))
+        self.assertEqual(len(self.calls()), 2)
+        self.assertTrue(all("fleet.mode=serial" in call for call in self.calls()))
+        self.assertEqual([line["return"] for line in games.read_runs().values()], [1.5, 2.5])
+        self.train(self.case(1, 2, 3))
+        self.assertEqual(len(self.calls()), 3)
+
+    def test_runs_of_another_config_do_not_count(self):
+        self.train(self.case(1))
+        self.config("total_steps = 6")
+        self.assertEqual(games.read_runs(), {})
+        self.train(self.case(1))
+        self.assertEqual(len(self.calls()), 2)
+        games.CASES["scores"][:] = [self.case(1, **{"actor.n_step": 1})]
+        self.assertEqual(games.read_runs(), {})
+
+    def test_a_comment_does_not_make_another_config(self):
+        self.train(self.case(1))
+        path = self.root / "configs/apex_asterix.toml"
+        path.write_text("# says more\n\ntotal_steps = 5  # and why not\n", encoding="utf-8")
+        self.assertEqual(len(games.read_runs()), 1)
+
+    def test_one_that_was_broken_off_is_resumed_and_the_others_are_kept(self):
+        with self.assertRaises(harness.BenchError):
+            self.train(self.case(1, 9))
+        self.train(self.case(1, 9))
+        self.assertEqual([call.split()[0] for call in self.calls()],
+                         ["train", "train", "resume"])
+        self.assertEqual([line["seed"] for line in games.read_runs().values()], [1, 9])
+
+    def test_rows_and_table_have_mean_interval_and_the_published_figure(self):
+        self.train(self.case(1, 2))
+        rows = {row["metric"]: row for row in games.rows_of(MACHINE, ["scores"])}
+        self.assertEqual(rows["return"]["value"], 2.0)
+        self.assertEqual(rows["return"]["peer_value"], games.GAMES["Asterix"])
+        self.assertEqual(rows["return, 95 % from"]["value"], 1.5)
+        self.assertIn("| Asterix | 2 | 2.0 | 1.5 to 2.5 | 1.5, 2.5 | 6.9 |", games.document())
+        games.CASES["scores"][:] = [self.case(5)]
+        self.assertIn("none yet", games.document())
+
+    def test_a_curve_is_thinned_from_its_end(self):
+        points = games.thin(list(range(1001)))
+        self.assertLessEqual(len(points), games.POINTS)
+        self.assertEqual(points[-1], 1000)
+        self.assertEqual(games.thin([1, 2]), [1, 2])
 
 
 class HarnessTest(unittest.TestCase):

@@ -1,12 +1,17 @@
 """README's numbers, made from bench/results/*.jsonl."""
 import json
 
+import games
+from harness import BenchError
+
 BEGIN, END = "<!-- numbers:begin -->", "<!-- numbers:end -->"
-SUITES = ("env", "nn", "supervised", "imdb", "learn", "pong", "gorila", "e2e", "replay",
-          "collective", "paramserver", "codec", "sharding", "text", "faults", "soak", "fleet")
+GAMES_BEGIN, GAMES_END = "<!-- games:begin -->", "<!-- games:end -->"
+SUITES = ("env", "nn", "supervised", "imdb", "learn", "games", "pong", "gorila", "e2e",
+          "replay", "collective", "paramserver", "codec", "sharding", "text", "faults", "soak",
+          "fleet")
 TITLES = {"env": "Environments", "nn": "Networks", "supervised": "Supervised training",
           "imdb": "Reviews",
-          "learn": "Learning", "pong": "Atari", "gorila": "Gorila", "e2e": "End to end",
+          "learn": "Learning", "games": "Games", "pong": "Atari", "gorila": "Gorila", "e2e": "End to end",
           "replay": "Replay", "collective": "Collectives",
           "paramserver": "Parameter shards", "codec": "Codecs of gradients",
           "sharding": "Sharding of parameters", "text": "Tokens",
@@ -80,10 +85,24 @@ def numbers_of(results):
     return "\n\n".join(parts) if parts else NONE
 
 
+def between(text, begin, end, inside):
+    head, rest = text.split(begin)
+    return f"{head}{begin}\n{inside}\n{end}{rest.split(end)[1]}"
+
+
+def made(root):
+    """{path: its text} of all that is made from bench/results."""
+    texts = {}
+    for name, begin, end, inside in (
+            ("README.md", BEGIN, END, numbers_of(root / "bench/results")),
+            ("docs/evidence.md", GAMES_BEGIN, GAMES_END, games.document())):
+        text = (root / name).read_text(encoding="utf-8")
+        if begin not in text or end not in text:
+            raise BenchError(f"{name}: the markers {begin} and {end} are missing")
+        texts[name] = between(text, begin, end, inside)
+    return texts
+
+
 def write_readme(root):
-    path = root / "README.md"
-    text = path.read_text(encoding="utf-8")
-    head, rest = text.split(BEGIN)
-    tail = rest.split(END)[1]
-    numbers = numbers_of(root / "bench/results")
-    path.write_text(f"{head}{BEGIN}\n{numbers}\n{END}{tail}", encoding="utf-8")
+    for name, text in made(root).items():
+        (root / name).write_text(text, encoding="utf-8")

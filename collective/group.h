@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "collective/collective.h"
+#include "collective/handshake.h"
 #include "collective/socket.h"
 #include "core/time.h"
 
@@ -26,7 +28,8 @@ std::string HostId();
 struct GroupOptions {
   std::string group;        // at most 63 bytes; with epoch and token the same on all ranks
   std::uint64_t epoch = 0;  // of the membership: ranks of another one are turned away
-  std::uint64_t token = 0;  // a secret of the run, against strangers and mistakes
+  std::uint64_t token = 0;  // what all of them must have in common, against mistakes: goes in clear
+  std::optional<GroupSecret> secret;  // of those who may come in; none: whoever reaches us
   int rank = 0;
   int size = 1;
   // kAuto: memory inside each host, sockets between one rank of each. The same on all ranks.

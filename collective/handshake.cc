@@ -1,5 +1,7 @@
 #include "collective/handshake.h"
 
+#include <sodium.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -13,8 +15,10 @@ struct HelloLayout {
   std::uint32_t magic = 0, crc = 0;
   std::uint16_t version = 0;
   std::uint8_t lane = 0, refusal = 0;
-  std::int32_t rank = 0, size = 0, zero = 0;
+  std::int32_t rank = 0, size = 0;
+  std::uint32_t secret = 0;
   std::uint64_t epoch = 0, token = 0;
+  std::byte nonce[16] = {};
   char group[64] = {};
 };
 struct ControlLayout {
@@ -49,8 +53,10 @@ HelloBytes EncodeHello(const Hello& hello) {
                      .refusal = std::uint8_t(hello.refusal),
                      .rank = hello.rank,
                      .size = hello.size,
+                     .secret = hello.secret,
                      .epoch = hello.epoch,
                      .token = hello.token};
+  std::ranges::copy(hello.nonce, layout.nonce);
   std::memcpy(layout.group, hello.group.data(), std::min(hello.group.size(), kGroupNameMax));
   layout.crc = CrcOf(layout);
   HelloBytes bytes;
@@ -66,24 +72,29 @@ Result<Hello> DecodeHello(std::span<const std::byte, kHelloBytes> bytes) {
   }
   if (layout.version != Hello().version) return Hello{.version = layout.version};
   const std::size_t name = strnlen(layout.group, sizeof layout.group);
-  if (layout.lane > 1 || layout.refusal > std::uint8_t(Hello::Refusal::kSize) || layout.zero != 0 ||
-      name > kGroupNameMax || !AllZero(std::span(layout.group).subspan(name))) {
+  if (layout.lane > 1 || layout.refusal > std::uint8_t(Hello::Refusal::kSecret) ||
+      layout.secret > 1 || name > kGroupNameMax ||
+      !AllZero(std::span(layout.group).subspan(name))) {
     return DataLoss("a hello of fields that none has");
   }
-  return Hello{.group = std::string(layout.group, name),
-               .epoch = layout.epoch,
-               .token = layout.token,
-               .rank = layout.rank,
-               .size = layout.size,
-               .lane = Hello::Lane(layout.lane),
-               .refusal = Hello::Refusal(layout.refusal),
-               .version = layout.version};
+  Hello hello{.group = std::string(layout.group, name),
+              .epoch = layout.epoch,
+              .token = layout.token,
+              .rank = layout.rank,
+              .size = layout.size,
+              .lane = Hello::Lane(layout.lane),
+              .refusal = Hello::Refusal(layout.refusal),
+              .secret = layout.secret != 0,
+              .version = layout.version};
+  std::ranges::copy(layout.nonce, hello.nonce.begin());
+  return hello;
 }
 
 Hello::Refusal CheckHello(const Hello& ours, const Hello& theirs) {
   using Refusal = Hello::Refusal;
   if (theirs.version != ours.version) return Refusal::kVersion;
   if (theirs.group != ours.group) return Refusal::kGroup;
+  if (theirs.secret != ours.secret) return Refusal::kSecret;
   if ((theirs.token ^ ours.token) != 0) return Refusal::kToken;
   if (theirs.epoch != ours.epoch) return Refusal::kEpoch;
   if (theirs.size != ours.size) return Refusal::kSize;
@@ -109,8 +120,37 @@ std::string_view RefusalText(Hello::Refusal refusal) {
       return "a rank that is not to come, or has come";
     case Hello::Refusal::kSize:
       return "another number of ranks";
+    case Hello::Refusal::kSecret:
+      return "a secret on one side alone";
   }
   return "unknown";
+}
+
+std::array<std::byte, 16> MakeNonce() {
+  TROOP_CHECK(sodium_init() >= 0, "libsodium can't be used here");
+  std::array<std::byte, 16> nonce;
+  randombytes_buf(nonce.data(), nonce.size());
+  return nonce;
+}
+
+ProofBytes MakeProof(const GroupSecret& secret, Side maker, const HelloBytes& of_who_connects,
+                     const HelloBytes& of_who_accepts) {
+  static_assert(sizeof(GroupSecret) == crypto_auth_KEYBYTES && kProofBytes == crypto_auth_BYTES);
+  std::array<std::byte, 1 + 2 * kHelloBytes> text;
+  text[0] = std::byte(maker);
+  std::ranges::copy(of_who_connects, text.begin() + 1);
+  std::ranges::copy(of_who_accepts, text.begin() + 1 + kHelloBytes);
+  const auto as_chars = [](const std::byte* bytes) {
+    return reinterpret_cast<const unsigned char*>(bytes);
+  };
+  ProofBytes proof;
+  crypto_auth(reinterpret_cast<unsigned char*>(proof.data()), as_chars(text.data()), text.size(),
+              as_chars(secret.data()));
+  return proof;
+}
+
+bool AreEqual(std::span<const std::byte> a, std::span<const std::byte> b) {
+  return a.size() == b.size() && sodium_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
 ControlBytes EncodeControl(const ControlWord& word) {

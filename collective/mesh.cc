@@ -52,9 +52,17 @@ class MeshMaker {
     Hello::Lane lane = Hello::Lane::kData;
     bool connecting = false;
     Time until = kForever;
-    HelloBytes out{}, in{};
+    HelloBytes out{};  // ours
+    std::array<std::byte, kHelloBytes + kProofBytes> in{};
     std::size_t sent = kHelloBytes, got = 0;  // sent == kHelloBytes: nothing to send
+    Hello theirs;
+    bool greeted = false;  // theirs is good, and their proof is to come
     bool over = false;
+    HelloBytes TheirHello() const {
+      HelloBytes hello;
+      std::ranges::copy_n(in.begin(), kHelloBytes, hello.begin());
+      return hello;
+    }
   };
 
   Hello Ours(Hello::Lane lane) const {
@@ -63,7 +71,9 @@ class MeshMaker {
             .token = options_.token,
             .rank = options_.rank,
             .size = options_.size,
-            .lane = lane};
+            .lane = lane,
+            .secret = options_.secret.has_value(),
+            .nonce = options_.secret ? MakeNonce() : std::array<std::byte, 16>{}};
   }
   std::string Name(int peer) const {
     return fmt::format("group {:?}: rank {} at {}", options_.group, peer,
@@ -157,11 +167,13 @@ class MeshMaker {
       half->sent += std::size_t(std::max<ssize_t>(n, 0));
       return;
     }
-    const ssize_t n =
-        recv(half->socket.fd(), half->in.data() + half->got, kHelloBytes - half->got, 0);
+    const std::size_t want = kHelloBytes + (half->greeted ? kProofBytes : 0);
+    const ssize_t n = recv(half->socket.fd(), half->in.data() + half->got, want - half->got, 0);
     if (n == 0 || (n < 0 && errno != EAGAIN)) return Lost(half);
     half->got += std::size_t(std::max<ssize_t>(n, 0));
-    if (half->got == kHelloBytes) half->peer < 0 ? Greet(half) : Answered(half);
+    if (half->got < want) return;
+    if (half->greeted) return Proven(half);
+    half->peer < 0 ? Greet(half) : Answered(half);
   }
 
   void Lost(Half* half) {
@@ -172,7 +184,7 @@ class MeshMaker {
   // A hello that came to our listener.
   void Greet(Half* half) {
     half->over = true;
-    const Result<Hello> theirs = DecodeHello(half->in);
+    const Result<Hello> theirs = DecodeHello(half->TheirHello());
     if (!theirs.ok()) {
       LogWarning("group {:?}: a stranger was turned away: {}", options_.group,
                  theirs.status().message());
@@ -190,18 +202,54 @@ class MeshMaker {
                  RefusalText(answer.refusal));
       answer.token = 0;  // what a stranger should not learn from us
     }
-    // A fresh connection has room for so few bytes.
-    const HelloBytes bytes = EncodeHello(answer);
+    half->out = EncodeHello(answer);
+    if (!SendAll(half, half->out) || answer.refusal != Hello::Refusal::kNone) return;
+    half->theirs = *theirs;
+    if (!options_.secret) return Done(half);
+    half->over =
+        !SendAll(half, MakeProof(*options_.secret, Side::kAccepts, half->TheirHello(), half->out));
+    half->greeted = true;
+  }
+
+  // A fresh connection has room for so few bytes.
+  static bool SendAll(Half* half, std::span<const std::byte> bytes) {
     const ssize_t n = send(half->socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (n != ssize_t(bytes.size()) || answer.refusal != Hello::Refusal::kNone) return;
-    LinkOf(theirs->rank, theirs->lane) = std::move(half->socket);
+    return n == ssize_t(bytes.size());
+  }
+
+  void Done(Half* half) {
+    half->over = true;
+    LinkOf(half->theirs.rank, half->theirs.lane) = std::move(half->socket);
     --missing_;
+  }
+
+  // Their proof has come.
+  void Proven(Half* half) {
+    half->over = true;
+    const bool accepted = half->peer < 0;
+    const HelloBytes theirs = half->TheirHello();
+    const ProofBytes due = accepted
+                               ? MakeProof(*options_.secret, Side::kConnects, theirs, half->out)
+                               : MakeProof(*options_.secret, Side::kAccepts, half->out, theirs);
+    if (!AreEqual(std::span(half->in).subspan(kHelloBytes), due)) {
+      const char* const why = "does not know this run's secret";
+      if (!accepted) error_ = Aborted("{} {}", Name(half->peer), why);
+      LogWarning("group {:?}: one who says to be rank {} {}", options_.group, half->theirs.rank,
+                 why);
+      return;
+    }
+    if (LinkOf(half->theirs.rank, half->theirs.lane).open()) return;  // another came first
+    if (!accepted) {
+      const ProofBytes ours = MakeProof(*options_.secret, Side::kConnects, half->out, theirs);
+      if (!SendAll(half, ours)) return Lost(half);
+    }
+    Done(half);
   }
 
   // The answer to our hello.
   void Answered(Half* half) {
     half->over = true;
-    const Result<Hello> theirs = DecodeHello(half->in);
+    const Result<Hello> theirs = DecodeHello(half->TheirHello());
     if (!theirs.ok()) {
       error_ = theirs.status().WithContext(Name(half->peer));
       return;
@@ -217,8 +265,10 @@ class MeshMaker {
                        options_.epoch, RefusalText(refusal));
       return;
     }
-    LinkOf(half->peer, half->lane) = std::move(half->socket);
-    --missing_;
+    half->theirs = *theirs;
+    if (!options_.secret) return Done(half);
+    half->over = false;
+    half->greeted = true;
   }
 
   const GroupOptions& options_;

@@ -197,6 +197,7 @@ struct Config {
     std::string vocabulary;            // of WordPieces, or a SentencePiece .model
     bool cased = false;
     std::int64_t tokens_max = 256;     // of a review
+    double word_dropout = 0;           // classifier: share of tokens that training hides
     double holdout = 0;                // share of the training reviews that is kept for evaluations
     std::string cache = ".tokens";     // folder of token files, below log.dir; empty: none
     bool operator==(const DataKeys&) const = default;

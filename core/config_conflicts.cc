@@ -306,6 +306,10 @@ void CheckSupervised(const Config& c, Conflicts* out) {
   out->If(c.model.hidden % 16 != 0, {"model.hidden"}, "{} is no multiple of 16", c.model.hidden);
   out->If(c.model.hidden % c.model.heads != 0, {"model.heads", "model.hidden"},
           "{} heads can't share model.hidden = {} evenly", c.model.heads, c.model.hidden);
+  out->If(c.data.word_dropout > 0 && c.learner.algorithm != "classifier",
+          {"data.word_dropout", "learner.algorithm"},
+          "hides words from a classifier; learner.algorithm = {} masks those that it learns",
+          algorithm);
   const bool lstm = c.model.family == "lstm";
   out->If(lstm && c.learner.algorithm != "classifier", {"model.family", "learner.algorithm"},
           "\"lstm\" has no learner.algorithm = {}; take \"classifier\", or another family",

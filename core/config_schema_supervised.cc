@@ -16,6 +16,10 @@ void VisitData(Config::DataKeys& c, ConfigVisitor& v) {
   v.Visit({"data.cased", "Keep capitals and accents: as the vocabulary was made."}, c.cased);
   v.Visit({"data.tokens_max", "Tokens of a review, its two ends included; more are cut off.",
            Between(3, 1 << 16)}, c.tokens_max);
+  v.Visit({"data.word_dropout",
+           "classifier: share of the tokens that training does not see ([MASK] stands there), others "
+           "in each epoch (Iyyer et al. 2015).",
+           FromBelow(0, 1)}, c.word_dropout);
   v.Visit({"data.holdout",
            "Share of the training reviews that is not learned but kept for evaluations while "
            "training; 0: those take test reviews.",

@@ -333,6 +333,7 @@ double TrainingFlops(const Config& config, const TextBatch& batch) {
 
 TextBatches::TextBatches(const Config& config, std::shared_ptr<const Tokenizer> tokenizer)
     : masked_(config.learner.algorithm == "masked_lm"),
+      word_dropout_(config.data.word_dropout),
       words_(config.model.vocabulary),
       seed_(std::uint64_t(config.seed)),
       tokenizer_(std::move(tokenizer)) {}
@@ -355,7 +356,13 @@ TextBatch TextBatches::Make(PackedBatch packed, std::int64_t epoch) const {
 
 TextBatch TextBatches::ForTraining(const TokenSet& set, std::span<const std::int32_t> samples,
                                    const UpdateOrder::Batch& batch) const {
-  TextBatch made = Make(PackBatch(set, samples), batch.epoch);
+  PackedBatch packed = PackBatch(set, samples);
+  if (word_dropout_ > 0) {
+    packed = MaskTokens(std::move(packed), *tokenizer_,
+                        {.seed = seed_, .epoch = batch.epoch, .chosen = word_dropout_, .masked = 1})
+                 .batch;
+  }
+  TextBatch made = Make(std::move(packed), batch.epoch);
   for (const std::int32_t sample : samples) {
     made.dropout.push_back(MakeDropoutKey(seed_, std::uint64_t(sample), batch.number));
   }

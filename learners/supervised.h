@@ -51,6 +51,7 @@ class TextBatches {
   TextBatch Make(PackedBatch packed, std::int64_t epoch) const;
 
   const bool masked_;
+  const double word_dropout_;
   const std::int64_t words_;
   const std::uint64_t seed_;
   const std::shared_ptr<const Tokenizer> tokenizer_;

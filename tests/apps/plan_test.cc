@@ -83,6 +83,18 @@ TEST(PlanTest, AProfileIsMeasuredOfRealUpdates) {
   EXPECT_GE(profile->cores, 1);
 }
 
+TEST(PlanTest, ARunIsPlannedAtTheMeshThatItHas) {
+  Config config = Small();
+  config.fleet.learners = 2;
+  config.mesh = {.dp = 1, .tp = 2};
+  const auto plan = PlanRun(config);
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  EXPECT_EQ(plan->tp, 2);
+  EXPECT_GT(plan->compute_s, 0);
+  EXPECT_GT(plan->tensor_s, 0);
+  EXPECT_EQ(plan->gradient_s, 0);
+}
+
 TEST(PlanTest, RunsThatPlayHaveNoMesh) { EXPECT_EQ(PlanCommand(Config(), 2), 2); }
 
 }  // namespace

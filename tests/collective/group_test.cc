@@ -126,7 +126,10 @@ TEST(GroupTest, StrangersBytesAreTurnedAwayAndTheGroupIsMade) {
   other.size = 3;
   EXPECT_EQ(refusal(other), Hello::Refusal::kSize);
   other = good;
-  other.version = 2;
+  other.secret = true;
+  EXPECT_EQ(refusal(other), Hello::Refusal::kSecret);
+  other = good;
+  other.version = 1;
   EXPECT_EQ(refusal(other), Hello::Refusal::kVersion);
   auto group = std::move(second).Join(members);
   ASSERT_TRUE(group.ok()) << group.status().ToString();
@@ -192,6 +195,113 @@ TEST(GroupTest, SharedMemoryBetweenHostsIsRefusedByName) {
     const auto group = std::move(entries[std::size_t(rank)]).Join(members);
     EXPECT_FALSE(group.ok());
   });
+}
+
+GroupOptions Secretly(int rank, int size, std::byte secret) {
+  GroupOptions options = Two(rank);
+  options.size = size;
+  options.secret.emplace().fill(secret);
+  options.path = GroupOptions::Path::kTcp;
+  options.connect_timeout = Seconds(1);
+  return options;
+}
+
+// Sends a hello, and `then` behind it, and gives all that was answered.
+std::string TalkAs(const Hello& hello, const std::string& address, std::string_view then) {
+  const HelloBytes bytes = EncodeHello(hello);
+  std::vector<std::byte> all(bytes.begin(), bytes.end());
+  for (const char c : then) all.push_back(std::byte(c));
+  return Talk(address, all);
+}
+
+TEST(GroupSecretTest, WhoKnowsItComesInAndStrangersDoNotKeepThemOut) {
+  std::vector<GroupEntry> entries;
+  std::vector<Member> members;
+  for (int rank = 0; rank < 3; ++rank) {
+    GroupOptions options = Secretly(rank, 3, std::byte(7));
+    options.connect_timeout = Seconds(10);
+    entries.push_back(Listen(options));
+    members.push_back(entries.back().self());
+    members.back().rank = rank;
+  }
+  // Rank 0 waits for the others before they come, and is told lies meanwhile.
+  std::thread first([&] {
+    const auto group = std::move(entries[0]).Join(members);
+    ASSERT_TRUE(group.ok()) << group.status().ToString();
+    EXPECT_TRUE(RunOp(**group, {.kind = OpKind::kBarrier}, {}, {}).ok());
+  });
+  const Hello liar{.group = "two", .epoch = 4, .token = 9, .rank = 1, .size = 3, .secret = true};
+  for (int i = 0; i < 5; ++i) {
+    const std::string answer = TalkAs(liar, members[0].address, std::string(kProofBytes, char(i)));
+    EXPECT_EQ(answer.size(), kHelloBytes + kProofBytes);
+  }
+  // Its own proof, thrown back at it.
+  const std::string answer = TalkAs(liar, members[0].address, std::string(kProofBytes, 'x'));
+  ASSERT_EQ(answer.size(), kHelloBytes + kProofBytes);
+  TalkAs(liar, members[0].address, answer.substr(kHelloBytes));
+  RunRanks(2, [&](int i) {
+    const auto group = std::move(entries[std::size_t(i + 1)]).Join(members);
+    ASSERT_TRUE(group.ok()) << group.status().ToString();
+    EXPECT_TRUE(RunOp(**group, {.kind = OpKind::kBarrier}, {}, {}).ok());
+  });
+  first.join();
+}
+
+TEST(GroupSecretTest, AnotherSecretOrNoneIsNotOfTheGroup) {
+  for (const bool none : {false, true}) {
+    GroupOptions other = Secretly(1, 2, std::byte(8));
+    if (none) other.secret.reset();
+    GroupEntry entries[] = {Listen(Secretly(0, 2, std::byte(7))), Listen(other)};
+    const std::vector<Member> members{entries[0].self(), entries[1].self()};
+    RunRanks(2, [&](int rank) {
+      const auto group = std::move(entries[rank]).Join(members);
+      ASSERT_FALSE(group.ok());
+      // Rank 0 goes on waiting for the right one.
+      EXPECT_EQ(group.status().code(), rank == 0 ? Code::kDeadlineExceeded : Code::kAborted);
+      if (rank == 1) {
+        EXPECT_THAT(std::string(group.status().message()),
+                    HasSubstr(none ? "a secret on one side alone" : "this run's secret"));
+      }
+    });
+  }
+}
+
+// What was heard of one handshake opens no other.
+TEST(GroupSecretTest, AHandshakeThatIsRepeatedIsTurnedAway) {
+  GroupEntry victim = Listen(Secretly(0, 2, std::byte(7)));
+  const std::vector<Member> members{victim.self(), {.rank = 1, .address = "127.0.0.1:1"}};
+  std::thread joining(
+      [&] { EXPECT_EQ(std::move(victim).Join(members).status().code(), Code::kDeadlineExceeded); });
+  GroupSecret secret;
+  secret.fill(std::byte(7));
+  Hello hello{.group = "two", .epoch = 4, .token = 9, .rank = 1, .size = 2, .secret = true};
+  hello.nonce.fill(std::byte(3));
+  // What the right one would have sent to a listener whose nonce was another.
+  Hello listener = hello;
+  listener.rank = 0;
+  const ProofBytes proof =
+      MakeProof(secret, Side::kConnects, EncodeHello(hello), EncodeHello(listener));
+  const std::string answer =
+      TalkAs(hello, members[0].address,
+             std::string_view(reinterpret_cast<const char*>(proof.data()), proof.size()));
+  EXPECT_EQ(answer.size(), kHelloBytes + kProofBytes);  // and then it was closed
+  joining.join();
+}
+
+// Python: hmac.new(bytes(range(32)), bytes([2]) + a + b, "sha512").digest()[:32]
+TEST(HandshakeTest, AProofIsAnHmac) {
+  GroupSecret secret;
+  HelloBytes a, b;
+  for (std::size_t i = 0; i < secret.size(); ++i) secret[i] = std::byte(i);
+  a.fill(std::byte(1));
+  for (std::size_t i = 0; i < b.size(); ++i) b[i] = std::byte(i * 7 % 256);
+  std::string text;
+  for (const std::byte byte : MakeProof(secret, Side::kAccepts, a, b)) {
+    text += fmt::format("{:02x}", std::uint8_t(byte));
+  }
+  EXPECT_EQ(text, "a82a6b6f6c4414cc397a59c313936a27fba987a8635bbbbd397df504b967543f");
+  EXPECT_NE(MakeProof(secret, Side::kAccepts, a, b), MakeProof(secret, Side::kConnects, a, b));
+  EXPECT_NE(MakeNonce(), MakeNonce());
 }
 
 TEST(HandshakeTest, WhatIsWrittenIsReadAndOneWrongBitIsNot) {

@@ -437,6 +437,7 @@ void RepairSupervised(Config* c) {
   m.hidden = 16 * m.heads;
   m.embedding = m.family == "bert" ? 0 : m.embedding;
   m.positions = std::max(m.positions, c->data.tokens_max);
+  if (c->learner.algorithm != "classifier") c->data.word_dropout = 0;
   c->mesh.dp = 0, c->data.reviews += "r", c->data.vocabulary += "v";
   if (!IsSupervised(*c)) c->mesh.tp = 1;
   if (!IsSupervised(*c)) return;

@@ -345,6 +345,42 @@ TEST(SupervisedTest, EachUpdateAndEachSeedDropsOtherNumbers) {
   EXPECT_NE(losses(1, 0.2), losses(2, 0.2));
 }
 
+// Which tokens of a review are hidden follows from seed, epoch and the review alone.
+TEST(SupervisedTest, WordDropoutHidesWordsFromTrainingAlone) {
+  Config config = SupervisedConfig("bert");
+  config.data.word_dropout = 0.3;
+  const auto data = Load(config);
+  const TextBatches batches(config, data->tokenizer);
+  config.data.word_dropout = 0;
+  const TextBatches whole(config, data->tokenizer);
+  std::vector<std::int32_t> all(std::size_t(data->train.size()));
+  std::iota(all.begin(), all.end(), 0);
+  EXPECT_EQ(batches.ForJudging(data->train, all).ids, whole.ForJudging(data->train, all).ids);
+  const TextBatch seen = batches.ForTraining(data->train, all, {.epoch = 1, .number = 7});
+  const TextBatch there = whole.ForTraining(data->train, all, {.epoch = 1, .number = 7});
+  EXPECT_EQ(seen.labels, there.labels);
+  ASSERT_EQ(seen.ids.size(), there.ids.size());
+  const SpecialTokens& special = data->tokenizer->special();
+  double hidden = 0, words = 0;
+  for (std::size_t i = 0; i < seen.ids.size(); ++i) {
+    const bool word = there.ids[i] != special.begin && there.ids[i] != special.end;
+    words += word;
+    if (seen.ids[i] == there.ids[i]) continue;
+    EXPECT_TRUE(word);
+    EXPECT_EQ(seen.ids[i], special.mask);
+    ++hidden;
+  }
+  EXPECT_NEAR(hidden / words, 0.3, 0.15);  // of some 100 words: three standard deviations
+  const auto again = batches.ForTraining(data->train, all, {.epoch = 1, .number = 9});
+  const auto other = batches.ForTraining(data->train, all, {.epoch = 2, .number = 9});
+  EXPECT_EQ(again.ids, seen.ids);
+  EXPECT_NE(other.ids, seen.ids);
+  const auto alone =
+      batches.ForTraining(data->train, std::span(all).subspan(4, 1), {.epoch = 1, .number = 9});
+  EXPECT_TRUE(std::ranges::equal(
+      alone.ids, std::span(seen.ids).subspan(std::size_t(seen.starts[4]), alone.ids.size())));
+}
+
 TEST(SupervisedTest, ANumberThatIsNotFiniteIsLeftOutAndTold) {
   const Config config = SupervisedConfig("bert");
   const auto algorithm = Make(config);

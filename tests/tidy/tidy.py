@@ -252,17 +252,18 @@ def check_files(root, build):
 # --- readme ---------------------------------------------------------------------------------------
 
 def check_readme(root):
-    """README's numbers are those of bench/results, and the files that it names exist."""
+    """Numbers in README and docs are those of bench/results, and the files that README names
+    exist."""
     sys.path.insert(0, str(root / "bench"))
-    from readme import BEGIN, END, numbers_of  # pylint: disable=import-outside-toplevel
-    text = read(root / "README.md")
-    if BEGIN not in text or END not in text:
-        yield f"README.md:1: the markers {BEGIN} and {END} are missing"
-        return
-    inside = text.split(BEGIN)[1].split(END)[0].strip()
-    if inside != numbers_of(root / "bench/results").strip():
-        yield "README.md:1: its numbers differ from bench/results: run bench/run --readme"
-    for target in re.findall(r"\]\(([^)#:]+)\)", text):
+    from harness import BenchError  # pylint: disable=import-outside-toplevel
+    from readme import made  # pylint: disable=import-outside-toplevel
+    try:
+        for name, text in made(root).items():
+            if text != read(root / name):
+                yield f"{name}:1: its numbers differ from bench/results: run bench/run --readme"
+    except BenchError as error:
+        yield str(error).replace(":", ":1:", 1)
+    for target in re.findall(r"\]\(([^)#:]+)\)", read(root / "README.md")):
         if not (root / target).exists():
             yield f"README.md:1: links to {target}, which does not exist"
 

@@ -159,14 +159,20 @@ class TidyTest(unittest.TestCase):
         shutil.copytree(HERE.parents[1] / "bench", self.root / "bench",
                         ignore=shutil.ignore_patterns("__pycache__", "*.cc"))
         sys.path.insert(0, str(self.root / "bench"))
+        import games  # pylint: disable=import-outside-toplevel
         import readme  # pylint: disable=import-outside-toplevel
         numbers = readme.numbers_of(self.root / "bench/results")
         self.write("README.md", f"{readme.BEGIN}\n{numbers}\n{readme.END}\n")
+        evidence = f"{readme.GAMES_BEGIN}\n{games.document()}\n{readme.GAMES_END}\n"
+        self.write("docs/evidence.md", evidence)
         self.expect("readme")
         self.write("README.md", f"{readme.BEGIN}\n| 7 |\n{readme.END}\n[x](docs/none.md)\n")
-        self.expect("readme", "numbers differ", "docs/none.md")
+        self.expect("readme", "README.md:1: its numbers differ", "docs/none.md")
         self.write("README.md", "no numbers\n")
-        self.expect("readme", "markers")
+        self.expect("readme", "README.md:1: the markers")
+        self.write("README.md", f"{readme.BEGIN}\n{numbers}\n{readme.END}\n")
+        self.write("docs/evidence.md", evidence.replace("9.2", "9.3"))
+        self.expect("readme", "docs/evidence.md:1: its numbers differ")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,252 @@
+"""The suite `games`: what is learned of the MinAtar-compatible games, a run at a time.
+
+Each run is serial: its bytes do not depend on what else the machine does. A run that is done is a
+line of bench/results/games_runs.jsonl and is not run again while its config stays as it is; so the
+suite may be broken off and gone on with, here or on another machine.
+"""
+import concurrent.futures
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import statistics
+
+import curves
+import harness
+from harness import ROOT, BenchError, say
+
+RUNS = ROOT / "bench/results/games_runs.jsonl"
+POINTS = 100   # of the curve that a line keeps
+CORES = 2
+MILLION = 1_000_000
+GAMES = {"Breakout": 9.2, "Asterix": 6.9, "Freeway": 47.6, "SpaceInvaders": 32.8, "Seaquest": 1.1}
+PUBLISHED = "DQN (Young and Tian 2019)"
+SCORE_KEYS = {"evaluator.epsilon": 0.1, "learner.total_steps": MILLION}
+SCORE_SEEDS = range(3001, 3006)   # no setting was chosen on any of these
+LONG_STEPS, LONG_SEEDS = 5 * MILLION, range(3001, 3002)
+ABLATION_KEYS = {"evaluator.epsilon": 0.1, "learner.total_steps": 300_000}
+ABLATION_SEEDS = range(3101, 3104)
+ABLATIONS = {
+    "as it is": {},
+    "one step": {"actor.n_step": 1},
+    "five steps": {"actor.n_step": 5},
+    "drawn uniformly": {"replay.alpha": 0},
+    "no double Q": {"learner.double_q": "false"},
+    "dueling": {"network.dueling": "true"},
+    "one ε of 0.1": {"actor.epsilon_base": 0.1, "actor.epsilon_alpha": 0},
+    "8 samples per insert": {"replay.samples_per_insert": 8},
+    "64 samples per insert": {"replay.samples_per_insert": 64},
+    "10,000 items": {"replay.capacity_items": 10_000},
+    "10,000 items, one step": {"replay.capacity_items": 10_000, "actor.n_step": 1},
+    "300,000 items": {"replay.capacity_items": 300_000},
+    "300,000 items, one step": {"replay.capacity_items": 300_000, "actor.n_step": 1},
+}
+# As many updates for each; the data for them comes from so many environments.
+ACTORS_UPDATES = 100_000
+ACTORS = (1, 2, 4, 8, 16, 32)
+ACTORS_SEEDS = range(3201, 3204)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    part: str
+    name: str
+    config: str
+    keys: tuple
+    seeds: tuple
+
+    def text(self):
+        """What a line of it must have been made from: the config without its comments, and keys."""
+        lines = (ROOT / self.config).read_text(encoding="utf-8").splitlines()
+        plain = [line.split("  #")[0].rstrip() for line in lines if not line.startswith("#")]
+        return "\n".join(line for line in plain if line) + f"\n{dict(self.keys)}\n"
+
+    def digest(self):
+        return hashlib.sha256(self.text().encode()).hexdigest()[:16]
+
+
+def case(part, name, game, keys, seeds):
+    return Case(part, name, f"configs/apex_{game.lower()}.toml", tuple(keys.items()), tuple(seeds))
+
+
+def actors_keys(envs):
+    """Every environment steps once in eight updates, as long as there are updates."""
+    return {"evaluator.epsilon": 0.1, "actor.envs": envs,
+            "learner.total_steps": ACTORS_UPDATES * envs // 8,
+            "replay.samples_per_insert": 32 * 8 / envs, "actor.warmup_steps": 1000,
+            "replay.min_items": 1000}
+
+
+CASES = {
+    "scores": [case("scores", game, game, SCORE_KEYS, SCORE_SEEDS) for game in GAMES],
+    "long": [case("long", "Asterix", "Asterix",
+                  {**SCORE_KEYS, "learner.total_steps": LONG_STEPS}, LONG_SEEDS)],
+    "ablations": [case("ablations", name, "Breakout", {**ABLATION_KEYS, **keys}, ABLATION_SEEDS)
+                  for name, keys in ABLATIONS.items()],
+    "actors": [case("actors", f"{envs} environments", "Breakout", actors_keys(envs), ACTORS_SEEDS)
+               for envs in ACTORS],
+}
+
+
+TITLES = {
+    "scores": f"A million agent steps, sticky actions, ε = 0.1, 100 episodes; published: {PUBLISHED}",
+    "long": "Five million agent steps, ε = 0.1, 100 episodes",
+    "ablations": "Breakout, 300,000 agent steps, one thing changed, ε = 0.1, 100 episodes",
+    "actors": f"Breakout, {ACTORS_UPDATES:,} updates, data from so many environments",
+}
+
+
+def read_runs():
+    """{(part, case, seed): its line}, of those whose config is as it was."""
+    if not RUNS.exists():
+        return {}
+    digests = {(c.part, c.name): c.digest() for cases in CASES.values() for c in cases}
+    lines = harness.parse_lines(RUNS.read_text(encoding="utf-8"))
+    return {(line["part"], line["case"], line["seed"]): line for line in lines
+            if line["digest"] == digests.get((line["part"], line["case"]))}
+
+
+def write_runs(runs):
+    text = "".join(json.dumps(runs[key], ensure_ascii=False) + "\n" for key in sorted(runs))
+    RUNS.with_suffix(".new").write_text(text, encoding="utf-8")
+    os.replace(RUNS.with_suffix(".new"), RUNS)
+
+
+def thin(points):
+    """At most POINTS of them, the last one among them."""
+    step = max(1, -(-len(points) // POINTS))
+    return points[::-step][::-1]
+
+
+def train(build, what, seed, machine):
+    """One run, gone on with where it was broken off; its line."""
+    folder = ROOT / "build/bench_games" / what.part
+    name = f"{what.name}-{seed}-{what.digest()}".replace(" ", "_").replace(",", "")
+    run = folder / name
+    if not (run / "result.json").exists():
+        command = [build / "troop", "resume", run, "--plain"]
+        if not (run / "restore").exists():
+            shutil.rmtree(run, ignore_errors=True)
+            keys = {**dict(what.keys), "seed": seed, "name": f"'{name}'", "log.dir": f"'{folder}'",
+                    "fleet.mode": "serial"}
+            command = [build / "troop", "train", ROOT / what.config, "--plain",
+                       *(f"{key}={value}" for key, value in keys.items())]
+        harness.run_program(command, timeout=12 * 3600)
+    result = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    seen = harness.parse_lines((run / "evaluations.jsonl").read_text(encoding="utf-8"))
+    say(f"games: {what.part}, {what.name}, seed {seed}: {result['final_return_mean']:.2f}")
+    return {"part": what.part, "case": what.name, "seed": seed, "config": what.config,
+            "keys": dict(what.keys), "digest": what.digest(), "commit": machine["commit"],
+            "steps": result["steps"], "updates": result["updates"],
+            "return": result["final_return_mean"],
+            "curve": thin([(line["steps"], round(line["return_mean"], 3)) for line in seen])}
+
+
+def train_all(build, cases, machine):
+    """Seed by seed, CORES runs side by side; each is kept as soon as it is done."""
+    runs = read_runs()
+    wanted = [(what, seed) for what, seed in ((what, what.seeds[i]) for i in range(
+        max(len(what.seeds) for what in cases)) for what in cases if i < len(what.seeds))
+        if (what.part, what.name, seed) not in runs]
+    if not wanted:
+        return
+    say(f"games: {len(wanted)} runs")
+    with concurrent.futures.ThreadPoolExecutor(CORES) as pool:
+        jobs = [pool.submit(train, build, what, seed, machine) for what, seed in wanted]
+        try:
+            for job in concurrent.futures.as_completed(jobs):
+                line = job.result()
+                runs[line["part"], line["case"], line["seed"]] = line
+                write_runs(runs)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def lines_of(runs, what):
+    return [runs[key] for key in ((what.part, what.name, seed) for seed in what.seeds)
+            if key in runs]
+
+
+def add(sides, name, lines, peer_sides=None, published=None):
+    """The mean over the seeds and its interval."""
+    returns = [line["return"] for line in lines]
+    low, high = curves.interval(returns)
+    for metric, value in (("return", statistics.fmean(returns)), ("return, 95 % from", low),
+                          ("return, 95 % to", high), ("seeds", len(returns))):
+        harness.collect([{"case": name, "metric": metric, "unit": "return", "values": [value]}],
+                        sides)
+    if published is not None:
+        harness.collect([{"case": name, "metric": "return", "unit": "return",
+                          "values": [published], "peer": PUBLISHED, "peer_version": ""}],
+                        peer_sides)
+
+
+def rows_of(machine, parts):
+    """Rows of all runs that are done."""
+    runs = read_runs()
+    ours, peers = {}, {}
+    for part in parts:
+        for what in CASES[part]:
+            lines = lines_of(runs, what)
+            if lines:
+                steps = lines[0]["steps"]
+                add(ours, f"{part}: {what.name}, {steps:,} steps", lines, peers,
+                    GAMES[what.name] if part == "scores" else None)
+    return harness.pair("games", ours, peers, machine)
+
+
+def table(cases, runs, last=None):
+    """Markdown: last: the head of a column more, and what stands in it for each case."""
+    head, more = last or ("", {})
+    lines = [f"| {cases[0].part} | seeds | mean | 95 % interval | each |" + f" {head} |" * bool(head),
+             "|---|--:|--:|---|---|" + "--:|" * bool(head)]
+    for what in cases:
+        returns = [line["return"] for line in lines_of(runs, what)]
+        cells = ["none yet", "", "", ""]
+        if returns:
+            low, high = curves.interval(returns)
+            cells = [str(len(returns)), f"{statistics.fmean(returns):.1f}",
+                     f"{low:.1f} to {high:.1f}", ", ".join(f"{x:.1f}" for x in returns)]
+        lines.append(f"| {what.name} | {' | '.join(cells)} |" +
+                     f" {more.get(what.name, '')} |" * bool(head))
+    return "\n".join(lines)
+
+
+def document():
+    """The Markdown between the markers of docs/evidence.md."""
+    runs = read_runs()
+    return "\n\n".join(
+        f"**{TITLES[part]}**\n\n" +
+        table(cases, runs, ("published", GAMES) if part == "scores" else None)
+        for part, cases in CASES.items())
+
+
+def draw(build):
+    """docs/games-<part>.png of the parts that have runs: means over the seeds that are done."""
+    runs = read_runs()
+    for part, cases in CASES.items():
+        lines = {what.name: lines_of(runs, what) for what in cases}
+        lines = {name: some for name, some in lines.items() if some}
+        if not lines:
+            continue
+        curves.draw(build, ROOT / f"docs/games-{part}.png", f"MinAtar-compatible games: {part}",
+                    {name: curves.mean_curve(some, max(line["steps"] for line in some))
+                     for name, some in lines.items()})
+
+
+def run(build, quick, machine, only):
+    for part in only:
+        if part not in CASES:
+            raise BenchError(f"games has no part {part}: {' '.join(CASES)}")
+    if quick:
+        say("games: takes hours: a run of its first part takes ten minutes")
+        return []
+    parts = [part for part in CASES if not only or part in only]
+    try:
+        for part in parts:
+            train_all(build, CASES[part], machine)
+    finally:
+        draw(build)
+    return rows_of(machine, parts)

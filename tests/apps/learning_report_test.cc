@@ -1,0 +1,74 @@
+#include "apps/learning_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace troop {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Config Two() {
+  Config config;
+  config.fleet.learners = 2;
+  config.mesh = {.dp = 2, .tp = 1};
+  return config;
+}
+
+// 100 updates of two learners: 40 + 6 + 2 + 2 seconds of each.
+RunView View() {
+  RunView view;
+  const auto put = [&view](const char* name, double value) {
+    view.metrics[std::string("learner/") + name] = {.value = value};
+  };
+  put("updates", 100);
+  put("tokens", 50000);
+  put("sequences", 800);
+  put("compute_s", 80);
+  put("agree_s", 12);
+  put("step_s", 4);
+  put("data_s", 4);
+  put("flops", 8e11);
+  put("gradient_bytes", 200 * 4e6);
+  return view;
+}
+
+TEST(LearningReportTest, SaysWhereALearnersTimeWent) {
+  const std::string report = LearningReport(Two(), View(), 20e9, nullptr);
+  EXPECT_THAT(report, HasSubstr("800 reviews, 5e+04 tokens in 100 updates; 2 learners (2 x 1"));
+  EXPECT_THAT(report, HasSubstr("| compute: forward, loss, backward | 40.0 | 80.0 % |\n"));
+  EXPECT_THAT(report, HasSubstr("| wait for the gradients to agree | 6.0 | 12.0 % |\n"));
+  EXPECT_THAT(report, HasSubstr("| in all | 50.0 | |\n"));
+  EXPECT_THAT(report, HasSubstr("1000 tokens/s"));
+  EXPECT_THAT(report, HasSubstr("8.0 GFLOP/s a learner, 10.0 while it computes, of 20.0"));
+  EXPECT_THAT(report, HasSubstr("agreed on: 4.0 MB of gradients an update"));
+  EXPECT_THAT(report, Not(HasSubstr("planned")));
+}
+
+TEST(LearningReportTest, WhatWasPlannedStandsBeside) {
+  const MeshPlan plan{.dp = 2, .compute_s = 0.3, .gradient_s = 0.05, .step_s = 0.03};
+  const std::string report = LearningReport(Two(), View(), 20e9, &plan);
+  EXPECT_THAT(report, HasSubstr("| 40.0 | 80.0 % | 30.0 |\n"));
+  EXPECT_THAT(report, HasSubstr("| 6.0 | 12.0 % | 5.0 |\n"));
+  EXPECT_THAT(report, HasSubstr("| in all | 50.0 | | 38.0 |\n"));
+  EXPECT_THAT(report, HasSubstr("an update took 500.0 ms, planned 380.0"));
+}
+
+TEST(LearningReportTest, FewUpdatesAreNotWorthAPlan) {
+  RunView view = View();
+  EXPECT_TRUE(IsWorthAPlan(Two(), view));
+  view.metrics["learner/updates"].value = 39;
+  EXPECT_FALSE(IsWorthAPlan(Two(), view));
+  // Shards make the updates there: none of the planner's meshes.
+  Config shards = Two();
+  shards.learner.sync = "paramserver";
+  EXPECT_FALSE(IsWorthAPlan(shards, View()));
+}
+
+TEST(LearningReportTest, WithoutUpdatesThereIsNone) {
+  EXPECT_EQ(LearningReport(Two(), RunView(), 1, nullptr), "");
+}
+
+}  // namespace
+}  // namespace troop
