@@ -285,7 +285,8 @@ void AddShowCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) 
   status->callback([a, chosen] { *chosen = [a] { return ShowStatus(a->show); }; });
   CLI::App* scale = app->add_subcommand("scale", "change how many there are of a role, in a run");
   scale->add_option("run", a->scale.run, "a run's folder")->required();
-  scale->add_option("count", a->scale.what, "actors=N, replay=K, learners=L, or paramserver=K: parameter shards")->required();
+  scale->add_option("count", a->scale.what, "actors=N, replay=K, learners=L, paramserver=K")
+      ->required();
   scale->callback([a, chosen] { *chosen = [a] { return Scale(a->scale); }; });
 }
 

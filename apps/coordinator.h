@@ -58,8 +58,8 @@ class Coordinator final : public Node, public Service {
     Storage* run = nullptr;  // the run's folder
     // Where a role shall bind: ("replay-0") → endpoint.
     std::function<std::string(Role, std::int32_t)> listen;
-    std::string resume_checkpoint;     // path in the run's folder; empty: fresh
-    std::int64_t resume_steps = 0;     // agent steps behind that checkpoint
+    std::string resume_checkpoint;  // path in the run's folder; empty: fresh
+    std::int64_t resume_steps = 0;  // agent steps behind that checkpoint
     // Whether there is room for what such a config has, beside `troop scale`; empty: there is.
     std::function<Status(const Config&)> may_have{};
     std::uint64_t resume_updates = 0;  // updates behind it
@@ -165,7 +165,7 @@ class Coordinator final : public Node, public Service {
   std::int64_t members_leased_ = 0;        // to those of them that are present, and not done
   std::map<std::string, PeerInfo> peers_;  // who serves; as of then
   bool peers_old_ = true;
-  std::int64_t reviews_done_ = 0;          // supervised: by the learners together
+  std::int64_t reviews_done_ = 0;  // supervised: by the learners together
   MetricSnapshot retired_counters_;
   std::vector<EvaluationReport> evaluations_;
   std::string checkpoint_;

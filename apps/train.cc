@@ -44,7 +44,8 @@ Status CheckRoom(const Config& config) {
   const double mib = double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGESIZE)) / (1 << 20);
   if (actors <= most && double(actors) * kProcessMiB <= 0.75 * mib) return Status::Ok();
   return InvalidArgument(
-      "{} actors are too many for this machine, which takes at most {} ({} a core, {:g} MiB each in "
+      "{} actors are too many for this machine, which takes at most {} ({} a core, {:g} MiB each "
+      "in "
       "three quarters of its memory); let others join from elsewhere: troop join",
       actors, std::min(most, std::int64_t(0.75 * mib / kProcessMiB)), kActorsOfACore, kProcessMiB);
 }
@@ -66,7 +67,8 @@ struct Session {
     if (now < next_look) return;
     view = source.View();
     // Of a large fleet less often: its view has the metrics of all.
-    next_look = now + Milliseconds(std::clamp<std::int64_t>(2 * std::ssize(view.members), 250, 2000));
+    next_look =
+        now + Milliseconds(std::clamp<std::int64_t>(2 * std::ssize(view.members), 250, 2000));
     rates = meter.Update(now, view);
     recorder->Record(now, view, rates);
     progress->Show(now, view, rates);

@@ -108,8 +108,7 @@ Fleet::Fleet(const Plan& plan)
       rng_({.run_seed = plan.seed, .index = 3}),
       weather_(plan.seed),
       checker_(int(std::max<std::int64_t>(plan.config.replay.shards, plan.shards_max)),
-               plan.config.replay.ack == "disk",
-               plan.config.learner.sync == "paramserver") {}
+               plan.config.replay.ack == "disk", plan.config.learner.sync == "paramserver") {}
 
 Status Fleet::BeginRun() {
   hub_ = MakeSimHub();
@@ -379,9 +378,9 @@ void Fleet::Apply(const Fault& fault) {
       PowerLoss();
       break;
     case Fault::kScale:
-      return coordinator_->Handle({.type = MessageType::kScale,
-                                   .body = EncodeBody(ScaleRequest{fault.role, fault.count})},
-                                  Reply(std::make_unique<MoveCounter>(&outcome_.moves)));
+      return coordinator_->Handle(
+          {.type = MessageType::kScale, .body = EncodeBody(ScaleRequest{fault.role, fault.count})},
+          Reply(std::make_unique<MoveCounter>(&outcome_.moves)));
   }
   ++outcome_.faults;
 }
