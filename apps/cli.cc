@@ -130,6 +130,7 @@ int RunRole(const RoleArguments& a) {
   Result<std::unique_ptr<Network>> network =
       MakeZmqNetwork({.dead_after = Seconds(a.dead_after_s),
                       .heartbeat_every = Seconds(a.dead_after_s / 3),
+                      .clients_max = 1 << 15,  // every actor draws weights from one server
                       .keys = keys,
                       .insecure = a.insecure});
   if (!network.ok()) return Complain(network.status());

@@ -213,8 +213,9 @@ void Fleet::StartDue() {
     process->id = next_id_++;
     process->place = fmt::format("{}#{}", PeerName(seat.role.role, seat.role.index), process->id);
     process->began = process->wakes_at = now_;
-    process->network =
-        hub_->MakeNetwork({.dead_after = Seconds(plan_.config.fleet.dead_after_s)}, process->place);
+    process->network = hub_->MakeNetwork({.dead_after = Seconds(plan_.config.fleet.dead_after_s),
+                                          .clients_max = 1 << 15},  // as `troop role` has it
+                                         process->place);
     process->executor =
         std::make_unique<SimExecutor>(plan_.seed * 1000003 + std::uint64_t(process->id), &now_);
     if (seat.role.role == Role::kLearner) process->lobby = lobbies_.Make();
