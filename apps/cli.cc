@@ -178,6 +178,7 @@ int RunRole(const RoleArguments& a) {
   Result<std::unique_ptr<Network>> network =
       MakeZmqNetwork({.dead_after = Seconds(a.dead_after_s),
                       .heartbeat_every = Seconds(a.dead_after_s / 3),
+                      .clients_max = 1 << 15,  // every actor draws weights from one server
                       .keys = keys,
                       .insecure = a.insecure});
   if (!network.ok()) return Complain(network.status());
@@ -348,9 +349,7 @@ void AddShowCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) 
   status->callback([a, chosen] { *chosen = [a] { return ShowStatus(a->status); }; });
   CLI::App* scale = app->add_subcommand("scale", "change how many there are of a role, in a run");
   scale->add_option("run", a->scale.run, "a run's folder")->required();
-  scale
-      ->add_option("count", a->scale.what,
-                   "actors=N, replay=K, learners=L, or paramserver=K: parameter shards")
+  scale->add_option("count", a->scale.what, "actors=N, replay=K, learners=L, paramserver=K")
       ->required();
   scale->callback([a, chosen] { *chosen = [a] { return Scale(a->scale); }; });
 }
