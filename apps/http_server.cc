@@ -379,7 +379,8 @@ Status CheckHttpAddress(std::string_view address, bool token, bool insecure,
 Result<std::string> ReadToken(const std::string& file) {
   TROOP_ASSIGN_OR_RETURN(std::string token, ReadOwnFile(file, 077, "chmod 600", 4096));
   while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
-  if (IsGoodToken(token)) return std::string(token.data(), token.size());  // GCC 12 warns of a moved one
+  // GCC 12 warns of a moved one.
+  if (IsGoodToken(token)) return std::string(token.data(), token.size());
   return InvalidArgument(
       "{} holds no token: one line of {} to {} visible characters (openssl rand -hex 32)", file,
       kTokenBytesMin, kTokenBytesMax);

@@ -142,7 +142,9 @@ std::string RunWatch::RolesJson() const {
   };
   std::map<std::string, Role> roles;
   if (config_) {
-    for (const FleetRole& role : RolesOf(*config_))
+    Config all = *config_;
+    all.fleet.elsewhere.clear();
+    for (const FleetRole& role : RolesOf(all))
       ++roles[std::string(RoleName(role.role))].expected;
   }
   for (const Member& m : members_) {

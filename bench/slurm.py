@@ -1,4 +1,5 @@
-"""Part `slurm` of the suite `fleet`: four Slurm nodes (tests/system/fleetbed.sh), one of which dies."""
+"""Part `slurm` of the suite `fleet`: four Slurm nodes (tests/system/fleetbed.sh), one of which
+dies."""
 import json
 import pathlib
 import shutil

@@ -47,6 +47,36 @@ void VisitSlurm(Config::SlurmKeys& c, ConfigVisitor& v) {
 
 }  // namespace
 
+void VisitOthers(Config::FleetKeys& c, ConfigVisitor& v) {
+  v.Visit({"fleet.metrics",
+           "HOST:PORT of the coordinator's metrics for Prometheus, such as 127.0.0.1:9464; beyond "
+           "this machine with a token (docs/watching.md). Empty: none."},
+          c.metrics);
+  v.Visit({"fleet.metrics_token", "File whose one line is the bearer token that they want."},
+          c.metrics_token);
+  v.Visit({"fleet.elsewhere",
+           "Roles that this launcher does not start, such as [\"replay\", \"learner\"]: they join "
+           "from other machines (`troop join --role`), in any order. Actors may join any run that "
+           "listens."},
+          c.elsewhere);
+  v.Visit({"fleet.join_wait_s", "A seat of fleet.elsewhere that is empty for so long ends the run.",
+           Between(0.1, 1e6)},
+          c.join_wait_s);
+  v.Visit({"fleet.actors_min",
+           "Actors that must play, wherever they are: with fewer for fleet.join_wait_s the run "
+           "ends.",
+           Between(0, 100000)},
+          c.actors_min);
+  v.Visit({"fleet.dashboard",
+           "Where the coordinator shows the run in browsers (docs/dashboard.md), as HOST:PORT, "
+           "such as 127.0.0.1:8800. Beyond this machine it wants a token. Empty: nowhere."},
+          c.dashboard);
+  v.Visit({"fleet.dashboard_token",
+           "File whose one line is the dashboard's token; nobody else may read it. Empty: none is "
+           "asked for."},
+          c.dashboard_token);
+}
+
 void VisitCluster(Config& config, ConfigVisitor& visitor) {
   VisitSlurm(config.slurm, visitor);
   VisitKubernetes(config.kubernetes, visitor);

@@ -1,3 +1,4 @@
+// tidy: long file, because channels, servers and their network are one state machine over a socket.
 // The Network over ZeroMQ: what ZmqSocket carries, CallChannel and CallServer understand.
 #include <sys/eventfd.h>
 #include <sys/random.h>

@@ -1,9 +1,9 @@
 #!/bin/bash
-# A Slurm cluster of N nodes (4) on this machine, for tests: each node has a network, a host name and
-# processes of its own, slurmctld and slurmd are the real ones. No root, no munge; nothing is left
-# but files in FOLDER, an absolute path.
-#   fleetbed.sh FOLDER     reads "NUMBER COMMAND" a line from standard input and writes what a command
-#                          says to FOLDER/NUMBER.out, then its exit code to FOLDER/NUMBER.rc
+# A Slurm cluster of N nodes (4) on this machine, for tests: each node has a network, a host name
+# and processes of its own, slurmctld and slurmd are the real ones. No root, no munge; nothing is
+# left but files in FOLDER, an absolute path.
+#   fleetbed.sh FOLDER     reads "NUMBER COMMAND" a line from standard input and writes what a
+#                          command says to FOLDER/NUMBER.out, then its code to FOLDER/NUMBER.rc
 # FOLDER/ready tells that all nodes are idle. Commands are of this shell: on NODE CMD... (n1, ctl),
 # kill_node I, start_node I, isolate I, mend I. The end of standard input ends everything.
 # Needs slurmctld, slurmd, slurm-client, iproute2, util-linux, and root or namespaces for users.

@@ -1,0 +1,184 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+#include "core/config_schema.h"
+#include "core/rng.h"
+
+namespace troop {
+
+// Gives every key a random value that is legal by itself.
+class Randomizer final : public ConfigVisitor {
+ public:
+  explicit Randomizer(std::uint64_t seed) : rng_({.run_seed = seed, .purpose = Purpose::kTest}) {}
+  void Visit(const ConfigKeyInfo& key, std::int64_t& value) override {
+    value = std::int64_t(Number(key.range, true));
+  }
+  void Visit(const ConfigKeyInfo& key, double& value) override {
+    value = Number(key.range, key.whole);
+  }
+  void Visit(const ConfigKeyInfo&, bool& value) override { value = rng_.Below(2) == 1; }
+  void Visit(const ConfigKeyInfo& key, std::string& value) override {
+    if (!key.choices.empty()) {
+      value = key.choices[rng_.Below(std::uint32_t(key.choices.size()))];
+      return;
+    }
+    value.clear();
+    constexpr std::array<std::string_view, 12> kPieces = {"a",    "b", "\"", "\\", "\n", "\t",
+                                                          "\x01", " ", "#",  "'",  "é",  "="};
+    for (int i = 0; i < 8; ++i) value += kPieces[rng_.Below(kPieces.size())];
+  }
+  void Visit(const ConfigKeyInfo&, std::vector<LayerConfig>& layers) override {
+    layers.clear();
+    for (std::uint32_t n = rng_.Below(3); n > 0; --n) {
+      layers.push_back({.type = "conv2d",
+                        .filters = 1 + rng_.Below(9),
+                        .kernel = 1 + rng_.Below(9),
+                        .stride = 1 + rng_.Below(4),
+                        .activation = "tanh"});
+    }
+    for (std::uint32_t n = rng_.Below(3); n > 0; --n) {
+      layers.push_back({.type = "linear", .units = 1 + rng_.Below(9)});
+    }
+  }
+  void Visit(const ConfigKeyInfo&, std::vector<ReplayTableConfig>& tables) override {
+    tables.clear();
+    for (std::uint32_t n = rng_.Below(3); n > 0; --n) {
+      VisitReplayTable(tables.emplace_back(), *this);
+    }
+  }
+  void Visit(const ConfigKeyInfo&, std::vector<EnvOption>& options) override {
+    options.clear();
+    for (std::uint32_t n = rng_.Below(5), i = 0; i < n; ++i) {
+      EnvOption& option = options.emplace_back();
+      const ConfigKeyInfo any{};
+      Visit(any, option.name);
+      option.name = fmt::format("{}{}", i, option.name);  // sorted, none twice
+      switch (rng_.Below(4)) {
+        case 0:
+          option.value = rng_.Below(2) == 1;
+          break;
+        case 1:
+          option.value = std::int64_t(Number({}, true));
+          break;
+        case 2:
+          option.value = Number({}, false);
+          break;
+        default:
+          Visit(any, option.value.emplace<std::string>());
+      }
+    }
+  }
+  void Visit(const ConfigKeyInfo&, std::vector<std::string>& list) override {
+    list.resize(rng_.Below(3));
+    for (std::string& text : list) Visit(ConfigKeyInfo{}, text);
+  }
+
+ private:
+  double Number(const ConfigRange& range, bool whole) {
+    const double low = std::isfinite(range.low) ? range.low : -1e4;
+    const double high = std::isfinite(range.high) ? range.high : std::max(low, 0.0) + 1e4;
+    for (;;) {
+      // Small and large magnitudes alike.
+      double value = low + (high - low) * rng_.Uniform() * std::pow(10, -rng_.Uniform(0, 12));
+      if (whole) value = std::floor(value);
+      if (range.Contains(value)) return value;
+    }
+  }
+  Rng rng_;
+};
+
+inline void RepairSupervised(Config* c) {
+  Config::ModelKeys& m = c->model;
+  m.heads = c->mesh.tp;
+  m.hidden = 16 * m.heads;
+  m.embedding = m.family == "bert" ? 0 : m.embedding;
+  m.positions = std::max(m.positions, c->data.tokens_max);
+  c->data.word_dropout = 0, c->mesh.dp = 0, c->data.reviews += "r", c->data.vocabulary += "v";
+  if (!IsSupervised(*c)) c->mesh.tp = 1;
+  if (!IsSupervised(*c)) return;
+  c->fleet.learners = c->mesh.tp;
+  if (c->mesh.tp > 1) c->learner.sync = "allreduce", c->network.normalize_observations = false;
+  if (m.family == "lstm") m.family = "albert";
+  if (c->learner.sync == "paramserver") c->optimizer.weight_decay = 0;
+}
+
+// What engines take are words of theirs.
+inline void RepairEngines(Config* c) {
+  Config::SlurmKeys& s = c->slurm;
+  s.partition = "long", s.account = "a-1", s.memory = "16G", s.time_limit = "1-02:30:00";
+  for (std::string& option : s.options) option = "--qos=high";
+  for (std::string& line : s.setup) line = "module load x";
+  s.learner_node = std::min(s.learner_node, s.nodes - 1);
+  s.replay_node = std::min(s.replay_node, s.nodes - 1);
+  const Config::KubernetesKeys fresh;
+  const std::int64_t port = c->kubernetes.port;
+  c->kubernetes = fresh;
+  c->kubernetes.port = port, c->kubernetes.name_space = "team-7";
+  c->fleet.elsewhere.clear(), c->fleet.engine = "local";
+}
+
+// Makes a random configuration possible as a whole.
+inline void Repair(Config* c) {
+  RepairEngines(c);
+  c->name = "run-7";
+  c->env.sticky_actions = -1;
+  c->env.id = "ALE/" + c->env.id;
+  c->replay.min_items = std::max(c->replay.min_items, c->learner.batch_size);
+  c->replay.capacity_items = std::max(
+      {c->replay.capacity_items, c->replay.min_items, 4096 + 8 * c->actor.envs * c->actor.n_step});
+  c->replay.samples_per_insert = std::max(c->replay.samples_per_insert, 1e-3);
+  c->replay.ratio_error = 1e6;
+  c->actor.push_items = 1;
+  c->learner.batches_per_request = 1;
+  c->learner.total_steps =
+      std::max({c->learner.total_steps, c->actor.warmup_steps, double(c->replay.min_items)});
+  if (c->fleet.learners > 1) c->network.normalize_observations = false;
+  if (c->optimizer.type != "adam" || c->network.normalize_observations) {
+    c->optimizer.weight_decay = 0;
+  }
+  if (c->network.normalize_observations) c->network.one_hot = 0;
+  if (c->optimizer.type != "sgd") c->optimizer.momentum = 0;
+  if (!c->network.dueling) c->network.dueling_units = 0;
+  c->optimizer.policy_learning_rate = 0;
+  if (c->learner.algorithm != "dpg") {
+    c->network.critic_layers.clear();
+    c->learner.critic = "scalar";
+  } else {
+    c->actor.epsilon_steps = 0;
+  }
+  c->learner.v_min = std::min(c->learner.v_min, c->learner.v_max - 1);
+  if (!c->evaluator.enabled) c->evaluator.solved_return = 0;
+  c->fleet.backoff_max_s = std::max(c->fleet.backoff_max_s, c->fleet.backoff_first_s);
+  c->fleet.hung_after_s = std::max(c->fleet.hung_after_s, c->fleet.dead_after_s);
+  c->fleet.mode = "processes", c->fleet.metrics_token = c->fleet.dashboard_token = "";
+  c->fleet.listen = c->fleet.listen_replay = c->fleet.listen_paramserver = "";
+  c->replay.persist = true;
+  c->replay.shards = std::min({c->replay.shards, c->fleet.actors, c->replay.min_items});
+  c->replay.scope = "global";
+  if (c->network.normalize_observations) c->fleet.learners = 1;
+  RepairSupervised(c);
+  const bool one = c->fleet.learners == 1 && !IsSupervised(*c);
+  const bool threads = one && c->learner.sync == "allreduce" &&
+                       !c->network.normalize_observations && c->optimizer.policy_learning_rate == 0;
+  if (!threads) c->learner.hogwild_threads = 1;
+  Config::ParamServerKeys& p = c->paramserver;
+  if (p.mode != "k_of_n") p.k = 1, p.cancel = p.per_batch = false;
+  if (!p.per_batch) p.k = std::min(p.k, c->fleet.learners);
+  if (p.mode != "ssp") p.staleness = 0;
+  if (p.mode != "async") p.warm_start_updates = 0, p.fetch_every = p.push_every;
+  if (p.mode == "bsp" || p.mode == "local_sgd") p.damp_stale = false;
+  if (p.mode == "local_sgd") p.codec = "none";
+  for (std::size_t i = 0; i < c->replay.tables.size(); ++i) {
+    ReplayTableConfig& table = c->replay.tables[i];
+    table.name = "table-" + std::to_string(i);
+    table.capacity_items = std::max(table.capacity_items, table.min_items);
+    if (table.view == "transition") table.burn_in = 0;
+  }
+}
+
+}  // namespace troop
