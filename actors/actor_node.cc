@@ -358,7 +358,8 @@ void ActorNode::Report() {
     acked = pushed_.front();
     pushed_.pop_front();
   }
-  if (acked > 0 && member_->report().steps_done == 0) LogInfo("the replay has the first experience");
+  if (acked > 0 && member_->report().steps_done == 0)
+    LogInfo("the replay has the first experience");
   BeatRequest& report = member_->report();
   report.steps_done = acked;
   const bool finished =

@@ -2,6 +2,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -9,6 +12,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <sstream>
 
 namespace troop {
 namespace {
@@ -45,6 +49,63 @@ Result<pid_t> StartChild(const std::string& program, std::vector<std::string> wo
                              strerror(errno));
   }
   return process;
+}
+
+std::string FindProgram(const std::string& name) {
+  if (name.find('/') != std::string::npos) return name;
+  const char* const path = getenv("PATH");
+  std::istringstream folders(path == nullptr ? "/usr/bin:/bin" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string file = folder + "/" + name;
+    if (!folder.empty() && access(file.c_str(), X_OK) == 0) return file;
+  }
+  return "";
+}
+
+Result<Ended> RunProgram(const std::vector<std::string>& words, Duration patience) {
+  const std::string program = FindProgram(words[0]);
+  if (program.empty()) return NotFound("there is no program {} in PATH", words[0]);
+  std::vector<std::string> copies = words;
+  std::vector<char*> argv;
+  for (std::string& word : copies) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  int pipe_ends[2] = {-1, -1};
+  if (pipe2(pipe_ends, O_CLOEXEC) != 0) {
+    return ResourceExhausted("no pipe: {}; raise the limit of open files (ulimit -n)",
+                             strerror(errno));
+  }
+  const pid_t process = fork();
+  if (process == 0) {
+    dup2(pipe_ends[1], STDOUT_FILENO);
+    dup2(pipe_ends[1], STDERR_FILENO);
+    execv(program.c_str(), argv.data());
+    _exit(127);
+  }
+  close(pipe_ends[1]);
+  Ended ended;
+  const SystemClock clock;
+  const Time end = clock.Now() + patience;
+  constexpr std::size_t kOutputMax = 1 << 20;
+  bool open = process > 0;
+  while (open && clock.Now() < end) {
+    pollfd ready{.fd = pipe_ends[0], .events = POLLIN, .revents = 0};
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - clock.Now()).count();
+    if (poll(&ready, 1, int(std::clamp<std::int64_t>(left, 0, 1000))) <= 0) continue;
+    char bytes[4096];
+    const ssize_t got = read(pipe_ends[0], bytes, sizeof bytes);
+    open = got > 0 || (got < 0 && errno == EINTR);
+    if (got > 0 && ended.output.size() < kOutputMax) ended.output.append(bytes, std::size_t(got));
+  }
+  close(pipe_ends[0]);
+  if (process < 0) return ResourceExhausted("no process: {}", strerror(errno));
+  if (open) kill(process, SIGKILL);
+  int status = 0;
+  waitpid(process, &status, 0);
+  if (open) {
+    return DeadlineExceeded("{} did not end within {:g} s", words[0], ToSeconds(patience));
+  }
+  ended.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  return ended;
 }
 
 std::string DescribeExit(int wait_status) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/status.h"
+#include "core/time.h"
 
 namespace troop {
 
@@ -15,6 +16,15 @@ namespace troop {
 // thread that lives as long as this process.
 Result<pid_t> StartChild(const std::string& program, std::vector<std::string> words,
                          const std::string& log, int signal_at_end);
+// What a program said and how it ended. Errors: kNotFound: it can't be started; kDeadlineExceeded:
+// it took longer than `patience`, and was killed. Blocks. `words[0]` is looked up in PATH.
+struct Ended {
+  int code = 0;        // 128 + the signal that ended it
+  std::string output;  // standard output and standard error together, at most 1 MiB
+};
+Result<Ended> RunProgram(const std::vector<std::string>& words, Duration patience);
+// The path of a program in PATH; empty: it is not there.
+std::string FindProgram(const std::string& name);
 // "exit code 1", "killed by signal 9 (Killed)": what waitpid said.
 std::string DescribeExit(int wait_status);
 // The last line of a file that says something; "none".

@@ -7,8 +7,11 @@
 #include <filesystem>
 
 #include "apps/check_sync.h"
+#include "apps/dashboard_command.h"
+#include "apps/doctor.h"
 #include "apps/endpoints.h"
 #include "apps/env_command.h"
+#include "apps/health.h"
 #include "apps/host.h"
 #include "apps/join_command.h"
 #include "apps/keygen_command.h"
@@ -21,6 +24,9 @@
 #include "apps/run_folder.h"
 #include "apps/scale_command.h"
 #include "apps/show.h"
+#include "apps/standing.h"
+#include "apps/status_command.h"
+#include "apps/slurm_command.h"
 #include "apps/sweep.h"
 #include "apps/tokenize.h"
 #include "apps/train.h"
@@ -41,29 +47,57 @@ struct TrainArguments {
   std::string config;
   std::vector<std::string> overrides;
   bool insecure = false;
+  bool go_on = false;
+  std::string engine;  // empty: as fleet.engine has it
   TrainOptions options;
 };
+
+// `--engine` is an override like others, and is checked with them.
+std::vector<std::string> OverridesOf(const TrainArguments& a) {
+  std::vector<std::string> overrides = a.overrides;
+  if (!a.engine.empty()) overrides.push_back("fleet.engine=" + a.engine);
+  return overrides;
+}
 
 // What the command line adds to a config.
 void Complete(const TrainArguments& a, Config* config) {
   config->security.insecure |= a.insecure;
   // Roles and later commands may work in other folders.
-  std::string& keys = config->security.keys;
-  if (!keys.empty()) keys = std::filesystem::absolute(keys).lexically_normal().string();
+  for (std::string* path : {&config->security.keys, &config->fleet.metrics_token}) {
+    if (!path->empty()) *path = std::filesystem::absolute(*path).lexically_normal().string();
+  }
+}
+
+int RunResume(TrainArguments a);
+
+// `train --continue`: the same command again and again, until the run is done.
+int GoOn(TrainArguments a, const Config& config) {
+  const std::string path = RunPath(config);
+  const Result<Standing> standing = StandingOf(path);
+  if (!standing.ok()) return Complain(standing.status());
+  if (*standing == Standing::kFinished) {
+    fmt::print("{} is done\n", path);
+    return kExitOk;
+  }
+  a.options.overwrite = true;  // what never got to a checkpoint goes
+  if (*standing == Standing::kNew) return Train(config, a.options);
+  a.config = path;
+  return RunResume(a);
 }
 
 int RunTrain(const TrainArguments& a) {
-  Result<Config> config = LoadConfigFile(a.config, a.overrides);
+  Result<Config> config = LoadConfigFile(a.config, OverridesOf(a));
   if (!config.ok()) {
     fmt::print(stderr, "{}\n", config.status().message());
     return kExitUsage;
   }
   Complete(a, &*config);
+  if (a.go_on && config->fleet.engine == "local") return GoOn(a, *config);
   return Train(*config, a.options);
 }
 
 int RunResume(TrainArguments a) {
-  Result<Config> config = ReadRunConfig(a.config, a.overrides);
+  Result<Config> config = ReadRunConfig(a.config, OverridesOf(a));
   if (!config.ok()) return Complain(config.status());
   Complete(a, &*config);
   a.options.resume = true;
@@ -99,6 +133,7 @@ struct RoleArguments {
   std::string role, coordinator;
   std::int32_t index = 0;
   bool any_index = false;
+  bool stay = false;
   double dead_after_s = 1.5;
   std::string key;
   bool insecure = false;
@@ -143,6 +178,7 @@ int RunRole(const RoleArguments& a) {
   Result<std::unique_ptr<Network>> network =
       MakeZmqNetwork({.dead_after = Seconds(a.dead_after_s),
                       .heartbeat_every = Seconds(a.dead_after_s / 3),
+                      .clients_max = 1 << 15,  // every actor draws weights from one server
                       .keys = keys,
                       .insecure = a.insecure});
   if (!network.ok()) return Complain(network.status());
@@ -168,6 +204,7 @@ int RunRole(const RoleArguments& a) {
                  .joined =
                      [role](const Config& config, std::int32_t index) {
                        InitLog({.role = PeerName(role, index), .level = LogLevelOf(config)});
+                       SetProcessName(PeerName(role, index));
                      }});
   const SignalWatch signals(network->get(), true);
   const SystemClock clock;
@@ -175,6 +212,10 @@ int RunRole(const RoleArguments& a) {
     if (signals.count() > 0) node.Drain();
   });
   executor.reset();  // jobs under way work on what the node owns
+  if (status.ok() && a.stay && node.sent_away() && signals.count() == 0) {
+    LogInfo("the run was stopped; it may go on");
+    return kExitInterrupted;
+  }
   if (status.ok()) return kExitOk;
   LogError("{}", status.message());
   if (status.code() == Code::kCancelled) return kExitGaveUp;
@@ -227,6 +268,8 @@ std::string ConfigHelp() {
 void AddTrainFlags(CLI::App* command, TrainArguments* a) {
   command->add_option("overrides", a->overrides, "key=value, as in the config (troop config)");
   command->add_flag("--plain", a->options.plain, "plain lines, no live block");
+  command->add_option("--engine", a->engine,
+                      "what starts the processes: local, slurm, mpi, kubernetes (fleet.engine)");
 }
 
 // All subcommands; each sets `chosen` to what runs it.
@@ -235,16 +278,21 @@ struct Arguments {
   RoleArguments role;
   ConfigArguments config;
   ShowOptions show;
+  StatusOptions status;
   EnvCommandOptions env;
   CheckSyncCommand sync;
   ScaleOptions scale;
   JoinOptions join;
+  DoctorOptions doctor;
+  HealthOptions health;
   KeygenOptions keygen;
+  SlurmJobOptions slurm_job;
   SweepOptions sweep;
   PlotOptions plot;
   TokenizeOptions tokenize;
   PlanArguments plan;
   PredictOptions predict;
+  DashboardCommand dashboard;
 };
 
 void AddSweepCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
@@ -294,14 +342,14 @@ void AddShowCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) 
   play->add_option("--fps", a->show.frames_per_s, "frames per second (30)");
   play->callback([a, chosen] { *chosen = [a] { return Play(a->show); }; });
   CLI::App* status = app->add_subcommand("status", "what a run is doing, or how it ended");
-  status->add_option("run", a->show.path, "a run's folder")->required();
-  status->add_flag("--json", a->show.json, "as JSON");
-  status->callback([a, chosen] { *chosen = [a] { return ShowStatus(a->show); }; });
+  status->add_option("run", a->status.run, "a run's folder, or tcp://HOST:PORT of its coordinator")
+      ->required();
+  status->add_flag("--json", a->status.json, "as JSON");
+  status->add_option("--key", a->status.key, "file of a tool's key, for tcp:// (troop keygen)");
+  status->callback([a, chosen] { *chosen = [a] { return ShowStatus(a->status); }; });
   CLI::App* scale = app->add_subcommand("scale", "change how many there are of a role, in a run");
   scale->add_option("run", a->scale.run, "a run's folder")->required();
-  scale
-      ->add_option("count", a->scale.what,
-                   "actors=N, replay=K, learners=L, or paramserver=K: parameter shards")
+  scale->add_option("count", a->scale.what, "actors=N, replay=K, learners=L, paramserver=K")
       ->required();
   scale->callback([a, chosen] { *chosen = [a] { return Scale(a->scale); }; });
 }
@@ -390,6 +438,17 @@ void AddPredict(CLI::App* app, PredictOptions* a, std::function<int()>* chosen) 
   predict->callback([a, chosen] { *chosen = [a] { return Predict(*a); }; });
 }
 
+void AddDashboard(CLI::App* app, DashboardCommand* a, std::function<int()>* chosen) {
+  CLI::App* dashboard = app->add_subcommand("dashboard", "a web page that shows runs as they go");
+  dashboard->add_option("runs", a->runs, "folders of runs, or folders that hold runs")->required();
+  dashboard->add_option("--listen", a->address,
+                        "HOST:PORT (127.0.0.1:8800); port 0: any free one");
+  dashboard->add_option("--token-file", a->token_file,
+                        "the token in its one line is asked for; beyond this machine it must be");
+  dashboard->add_flag("--insecure", a->insecure, "or anybody may look who reaches the address");
+  dashboard->callback([a, chosen] { *chosen = [a] { return ServeDashboard(*a); }; });
+}
+
 constexpr char kInsecureHelp[] = "listen beyond this machine without keys";
 
 void AddFleetCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
@@ -403,7 +462,24 @@ void AddFleetCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen)
   join->add_option("--count", a->join.count, "how many processes (1)")->check(CLI::Range(1, 10000));
   join->add_option("--key", a->join.key, "file of a key of that role (troop keygen)");
   join->add_option("--logs", a->join.logs, "folder for their logs (a temporary one)");
+  join->add_option("--wait", a->join.wait_s, "seconds for a coordinator that is not there yet (60)")
+      ->check(CLI::Range(0.0, 86400.0));
+  join->add_flag("--stay", a->join.stay, "also while the run is stopped, until it is done");
+  join->add_option("--health", a->join.health, "a file that `troop health` looks at");
   join->callback([a, chosen] { *chosen = [a] { return Join(a->join); }; });
+  CLI::App* doctor = app->add_subcommand(
+      "doctor", "look at this machine, a config and a coordinator before a run; what to mend");
+  doctor->add_option("config", a->doctor.config, "a TOML file (none: the machine alone)");
+  doctor->add_option("overrides", a->doctor.overrides,
+                     "key=value, as in the config (troop config)");
+  doctor->add_option("--coordinator", a->doctor.coordinator, "tcp://HOST:PORT of a run to join");
+  doctor->add_option("--key", a->doctor.key, "file of the key for it (troop keygen)");
+  doctor->add_flag("--insecure", a->doctor.insecure, kInsecureHelp);
+  doctor->callback([a, chosen] { *chosen = [a] { return Doctor(a->doctor); }; });
+  CLI::App* health = app->add_subcommand("health", "whether a `troop join` here is well");
+  health->add_option("file", a->health.file, "its --health")->required();
+  health->add_flag("--ready", a->health.ready, "and all its roles play");
+  health->callback([a, chosen] { *chosen = [a] { return ShowHealth(a->health); }; });
   CLI::App* keygen = app->add_subcommand("keygen", "make keys, one a role or one a user");
   keygen->add_option("folder", a->keygen.folder, "where they shall be")->required();
   keygen->add_option("--role", a->keygen.role, "one key alone, of this role (one for each)");
@@ -421,6 +497,8 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   train->add_flag("--insecure", a->train.insecure, kInsecureHelp);
   train->add_flag("--dry-run", a->train.options.dry_run, "print topology, endpoints and memory");
   train->add_flag("--overwrite", a->train.options.overwrite, "replace a run of the same name");
+  train->add_flag("--continue", a->train.go_on,
+                  "go on with a run of the same name; 0 at once when it is done");
   train->callback([a, chosen] { *chosen = [a] { return RunTrain(a->train); }; });
   CLI::App* resume = app->add_subcommand("resume", "go on with a run from its newest checkpoint");
   resume->add_option("run", a->train.config, "the run's folder")->required();
@@ -434,6 +512,7 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   AddCheck(app, &a->sync, chosen);
   AddTokenize(app, &a->tokenize, chosen);
   AddPredict(app, &a->predict, chosen);
+  AddDashboard(app, &a->dashboard, chosen);
   AddPlan(app, &a->plan, chosen);
   CLI::App* replay = app->add_subcommand("replay", "serve a replay by itself, until SIGTERM");
   replay->add_option("config", a->train.config, "a TOML file: replay.tables, replay.listen")
@@ -449,6 +528,7 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
       ->check(CLI::Range(0.1, 3600.0));
   role->add_option("--coordinator", a->role.coordinator, "endpoint of the coordinator")->required();
   role->add_flag("--any-index", a->role.any_index, "the coordinator gives one");
+  role->add_flag("--stay", a->role.stay, "exit code 130 when the run is stopped and not done");
   role->add_option("--reach", a->role.reach, "the address at which others reach this machine");
   role->add_option("--key", a->role.key, "file of this role's key (troop keygen)");
   role->add_flag("--insecure", a->role.insecure, kInsecureHelp);
@@ -460,6 +540,12 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   config->footer(ConfigHelp);
   config->callback([a, chosen] { *chosen = [a] { return RunConfig(a->config); }; });
   // For our own processes alone: an empty group hides it.
+  CLI::App* job = app->add_subcommand("slurm-job", "the launcher in a job of Slurm");
+  job->group("");
+  job->add_option("config", a->slurm_job.config, "train.toml of the submission")->required();
+  job->add_flag("--overwrite", a->slurm_job.train.overwrite, "replace a run of the same name");
+  job->add_flag("--resume", a->slurm_job.train.resume, "go on with it");
+  job->callback([a, chosen] { *chosen = [a] { return RunSlurmJob(a->slurm_job); }; });
   CLI::App* worker = app->add_subcommand("env-worker", "play environments for another process");
   worker->group("");
   worker->callback([chosen] { *chosen = RunEnvWorker; });

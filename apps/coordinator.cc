@@ -125,12 +125,16 @@ void Coordinator::GiveUpSilent() {
     if (member.joined && member.down_since && now_ - *member.down_since > kLeft) {
       LogWarning("{} (process {} on {}) has left: its connection ended {:.1f} s ago", name,
                  member.view.process, member.view.host, ToSeconds(now_ - *member.down_since));
+      NoteTrouble(member.view.role, member.view.index, "its connection ended");
       MemberLeft(member.view.role, member.view.index, member.view.process);
       continue;
     }
     if (now_ - member.last_beat <= limit) continue;
     LogWarning("{} (process {} on {}) is given up: silent for {:.1f} s (fleet.hung_after_s)", name,
                member.view.process, member.view.host, ToSeconds(now_ - member.last_beat));
+    NoteTrouble(member.view.role, member.view.index,
+                fmt::format("silent for {:.1f} s, given up (fleet.hung_after_s)",
+                            ToSeconds(now_ - member.last_beat)));
     MemberLeft(member.view.role, member.view.index, member.view.process);
   }
 }
@@ -263,6 +267,7 @@ void Coordinator::HandleRegister(const Message& message, Reply reply) {
                  .process = request->process,
                  .host = request->host};
   member.present = true;
+  ++records_[PeerName(request->role, request->index)].registered;
   peers_old_ = true;
   member.joined = joins;
   if (joins && request->role == Role::kActor) {
@@ -296,6 +301,9 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
   member.endpoint = beat->endpoint;
   member.fleet_epoch = beat->fleet_epoch;
   member.metrics = std::move(beat->metrics);
+  const char* const work = WorkOf(message.origin.role).metric;
+  const auto done = work == nullptr ? member.metrics.end() : member.metrics.find(work);
+  if (done != member.metrics.end()) member.work.Note(now_, done->second.value);
   SetSteps(&member, member.granted, std::clamp(beat->steps_done, member.done, member.granted));
   if (message.origin.role == Role::kLearner && IsSupervised(options_.config)) {
     const auto total = std::int64_t(options_.config.learner.total_steps);
@@ -359,8 +367,8 @@ BeatReply Coordinator::MakeBeatReply(Member* member, std::int64_t wanted) {
 }
 
 void Coordinator::HandleStatus(Reply reply) {
-  reply.Send(
-      {.type = MessageType::kStatusReply, .body = EncodeBody(StatusReply{ViewJson(View())})});
+  reply.Send({.type = MessageType::kStatusReply,
+              .body = EncodeBody(StatusReply{ViewJson(View(), roles())})});
 }
 
 void Coordinator::MemberLeft(Role role, std::int32_t index, std::int64_t process) {
@@ -440,6 +448,7 @@ std::vector<MemberView> Coordinator::members() const {
     if (!member.present) continue;
     views.push_back(member.view);
     views.back().silent_s = ToSeconds(now_ - member.last_beat);
+    if (member.down_since) views.back().down_s = ToSeconds(now_ - *member.down_since);
   }
   return views;
 }

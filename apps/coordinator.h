@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/fleet_seats.h"
+#include "apps/role_view.h"
 #include "core/config.h"
 #include "core/node.h"
 #include "core/storage.h"
@@ -26,6 +27,7 @@ struct MemberView {
   std::int64_t process = 0;
   std::string host;
   double silent_s = 0;  // since its last beat
+  double down_s = 0;    // since its connection ended; 0: it stands
   bool finished = false;
 };
 
@@ -76,6 +78,11 @@ class Coordinator final : public Node, public Service {
 
   RunView View() const;
   std::vector<MemberView> members() const;  // of the view, which costs more
+  // All roles: those of the config, those that joined, and of these the ones that died of late. In
+  // the order of the config, then by index. Costs some µs a role: for people, about once a second.
+  std::vector<RoleView> roles() const;
+  // Why a role has ended, or shall be ended: what `roles` shows of it.
+  void NoteTrouble(Role role, std::int32_t index, const std::string& why);
   Phase phase() const { return phase_; }
   // The run still needs this role: one that leaves is to be started again.
   bool Needs(Role role) const;
@@ -107,7 +114,16 @@ class Coordinator final : public Node, public Service {
     bool present = false;
     bool joined = false;             // from elsewhere: no supervisor of ours watches it
     std::optional<Time> down_since;  // its connection ended
+    WorkRate work;
   };
+
+  // What stays known of a name, whoever bears it.
+  struct Record {
+    std::int64_t registered = 0;  // times
+    std::string last_error;
+    Time error_at{};
+  };
+  RoleView ViewOf(Role role, std::int32_t index, double newest) const;
 
   // A change of who has a seat that somebody waits for.
   struct FleetChange {
@@ -167,6 +183,7 @@ class Coordinator final : public Node, public Service {
   const Options options_;
   const EnvSpec env_;
   std::map<std::string, Member> members_;  // by PeerName
+  std::map<std::string, Record> records_;  // the same
   std::string group_secret_;
   std::vector<std::int32_t> joined_;       // indices of the present actors from elsewhere, sorted
   std::int64_t retired_steps_ = 0;         // done by incarnations that are no more
@@ -200,8 +217,8 @@ class Coordinator final : public Node, public Service {
 
 // What of a dead incarnation's metrics stays part of the fleet's sum: counters and histograms.
 MetricSnapshot CountersOf(const MetricSnapshot& metrics);
-// The view as JSON: `troop status`, and the status file of the run.
-std::string ViewJson(const RunView& view);
+// The view as JSON: `troop status`.
+std::string ViewJson(const RunView& view, const std::vector<RoleView>& roles);
 const char* PhaseName(Phase phase);
 
 }  // namespace troop

@@ -67,17 +67,17 @@ Result<Config> Coordinator::CheckFleetScale(Role role, const ScaleRequest& reque
         request.count);
   }
   Config next = LiveConfig();
-  (role == Role::kActor     ? next.fleet.actors
-   : role == Role::kReplay  ? next.replay.shards
-                            : next.fleet.learners) = request.count;
+  (role == Role::kActor    ? next.fleet.actors
+   : role == Role::kReplay ? next.replay.shards
+                           : next.fleet.learners) = request.count;
   const std::vector<ConfigConflict> conflicts = FindConflicts(next);
   if (!conflicts.empty()) {
     return InvalidArgument("{}={}: {}: {}", request.role, request.count, conflicts[0].keys[0],
                            conflicts[0].message);
   }
   if (options_.may_have) {
-    TROOP_RETURN_IF_ERROR(options_.may_have(next).WithContext(
-        fmt::format("{}={}", request.role, request.count)));
+    TROOP_RETURN_IF_ERROR(
+        options_.may_have(next).WithContext(fmt::format("{}={}", request.role, request.count)));
   }
   return next;
 }

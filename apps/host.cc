@@ -12,10 +12,13 @@ namespace {
 std::atomic<int> signal_count{0};
 std::atomic<std::int64_t> first_signal_ns{0};
 std::atomic<Network*> signal_network{nullptr};
+std::atomic<int> first_signal{0};
 
 constexpr std::int64_t kSameWishNs = 500'000'000;
 
-void OnSignal(int) {
+void OnSignal(int number) {
+  int none = 0;
+  first_signal.compare_exchange_strong(none, number);
   timespec t{};
   clock_gettime(CLOCK_MONOTONIC, &t);  // may be called in a handler (POSIX.1-2008)
   const std::int64_t now = std::int64_t(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
@@ -37,6 +40,7 @@ void Install(int number, void (*handler)(int)) {
 
 SignalWatch::SignalWatch(Network* network, bool ignore_interrupt) {
   signal_count = 0;
+  first_signal = 0;
   first_signal_ns = 0;
   signal_network = network;
   Install(SIGTERM, OnSignal);
@@ -49,6 +53,10 @@ SignalWatch::~SignalWatch() {
   Install(SIGTERM, SIG_DFL);
   Install(SIGINT, SIG_DFL);
 }
+
+void SignalWatch::AlsoUsr1() { Install(SIGUSR1, OnSignal); }
+
+bool SignalWatch::wants_more() const { return first_signal.load() == SIGUSR1; }
 
 int SignalWatch::count() const { return signal_count.load(); }
 

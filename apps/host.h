@@ -26,6 +26,10 @@ class SignalWatch {
   SignalWatch(Network* network, bool ignore_interrupt);
   ~SignalWatch();
   int count() const;  // wishes so far
+  // From now on also SIGUSR1: the wish of who wants the run to go on later (the end of a job's
+  // time). wants_more(): it was the first.
+  void AlsoUsr1();
+  bool wants_more() const;
 };
 
 }  // namespace troop

@@ -11,6 +11,7 @@
 
 #include "apps/elsewhere.h"
 #include "apps/endpoints.h"
+#include "apps/health.h"
 #include "apps/host.h"
 #include "apps/live_run.h"
 #include "apps/supervisor.h"
@@ -23,8 +24,6 @@ namespace troop {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr Duration kPatience = Seconds(5);
 
 Result<std::string> LogFolder(const JoinOptions& options) {
   std::error_code error;
@@ -47,8 +46,8 @@ Result<JoinReply> AskToJoin(const JoinOptions& options, Role role,
       .role = role, .count = options.count, .version = kTroopVersion, .host = host};
   TROOP_ASSIGN_OR_RETURN(
       const Message answer,
-      Ask(options.coordinator, {.type = MessageType::kJoin, .body = EncodeBody(request)}, kPatience,
-          std::move(keys)));
+      AskPatiently(options.coordinator, {.type = MessageType::kJoin, .body = EncodeBody(request)},
+                   Seconds(options.wait_s), std::move(keys)));
   return DecodeBody<JoinReply>(answer.body);
 }
 
@@ -65,8 +64,10 @@ Result<Role> RoleCalled(const std::string& name) {
 class Crew {
  public:
   Crew(const Config& config, Role role, const JoinOptions& options, const std::string& logs,
-       Network* network)
-      : drain_(Seconds(config.fleet.drain_s)),
+       Network* network, HealthFile health)
+      : health_(std::move(health)),
+        wanted_(options.count),
+        drain_(Seconds(config.fleet.drain_s)),
         network_(network),
         signals_(network, false),
         supervisor_({.executable = "/proc/self/exe",
@@ -75,7 +76,8 @@ class Crew {
                      .config = WithoutKeys(config),
                      .key_file = options.key,
                      .index_is_given = false,
-                     .reach = options.listen},
+                     .reach = options.listen,
+                     .stay = options.stay},
                     Seats(role, options.count)) {}
 
   // Ok: the run is over, or we were told to leave.
@@ -90,6 +92,7 @@ class Crew {
         if (exit.orderly && !end) end = now + drain_;
       }
       if (!supervisor_.status().ok() && !end) end = now + drain_;
+      health_.Note(now, wanted_, supervisor_);
       if (signals_.count() > 0 && !left_) {
         left_ = true;
         end = now + drain_;
@@ -114,6 +117,8 @@ class Crew {
     return config;
   }
 
+  HealthFile health_;
+  const std::int64_t wanted_;
   const Duration drain_;
   Network* const network_;
   const SignalWatch signals_;
@@ -127,6 +132,7 @@ Status JoinRun(const JoinOptions& options) {
   if (!options.key.empty()) {
     TROOP_ASSIGN_OR_RETURN(keys, KeysFromFile(options.key, role));
   }
+  TROOP_ASSIGN_OR_RETURN(HealthFile health, HealthFile::Make(options.health));
   TROOP_ASSIGN_OR_RETURN(const JoinReply reply, AskToJoin(options, role, keys));
   TROOP_ASSIGN_OR_RETURN(const Config config,
                          ParseConfig(reply.config_toml, "the coordinator's config", {}));
@@ -143,7 +149,7 @@ Status JoinRun(const JoinOptions& options) {
   if (absolute.listen.empty()) {
     TROOP_ASSIGN_OR_RETURN(absolute.listen, LocalAddressTo(options.coordinator));
   }
-  Crew crew(config, role, absolute, logs, network.get());
+  Crew crew(config, role, absolute, logs, network.get(), std::move(health));
   TROOP_RETURN_IF_ERROR(crew.Run());
   if (crew.left()) {
     fmt::print("left {}\n", config.name);

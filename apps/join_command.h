@@ -12,6 +12,9 @@ struct JoinOptions {
   std::string key;     // file; empty: none
   std::string listen;  // host at which others reach this machine; empty: where the coordinator does
   std::string logs;    // folder; empty: a new one among the system's temporary ones
+  double wait_s = 60;  // for a coordinator that has no address yet, or does not answer
+  bool stay = false;   // also while the run is stopped, until it goes on and is done
+  std::string health;  // a file for `troop health`; empty: none
 };
 // `troop join`: so many roles of this machine for a run elsewhere: actors, or what its config
 // leaves to others (fleet.elsewhere). Its config and addresses come from the coordinator, which

@@ -4,13 +4,17 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <fstream>
+#include <utility>
 
 #include "apps/endpoints.h"
 #include "apps/run_folder.h"
 #include "core/json.h"
 #include "core/storage.h"
 #include "net/access.h"
+#include "net/host_name.h"
 #include "net/network.h"
 
 namespace troop {
@@ -30,6 +34,30 @@ Result<Message> Ask(const std::string& endpoint, Message question, Duration pati
     network->Pump(clock.Now());
     if (auto answer = channel->Poll(ticket)) return std::move(*answer);
     network->Wait(clock.Now(), clock.Now() + Milliseconds(100));
+  }
+}
+
+Result<Message> AskPatiently(const std::string& endpoint, const Message& question,
+                             Duration patience, std::shared_ptr<const KeyRing> keys) {
+  const SystemClock clock;
+  const Time end = clock.Now() + patience;
+  for (bool told = false;;) {
+    const Duration left = std::max(end - clock.Now(), Duration(Milliseconds(1)));
+    const Status found = FindHost(endpoint);
+    Result<Message> answer =
+        found.ok() ? Ask(endpoint, question, std::min(left, Duration(Seconds(5))), keys) : found;
+    const Code code = answer.status().code();
+    if (code != Code::kUnavailable && code != Code::kDeadlineExceeded) return answer;
+    if (clock.Now() >= end) {
+      return Unavailable("{}: {}; gave up after {:g} s (--wait)", endpoint,
+                         found.ok() ? "nobody answers there" : found.message(),
+                         ToSeconds(patience));
+    }
+    if (!std::exchange(told, true)) {
+      fmt::print(stderr, "troop: {}: {}; trying again for {:g} s (--wait)\n", endpoint,
+                 found.ok() ? "nobody answers there yet" : found.message(), ToSeconds(patience));
+    }
+    if (!found.ok()) usleep(200'000);
   }
 }
 

@@ -26,6 +26,10 @@ Status SilenceOf(const std::string& root, const RunHolder& holder, const std::st
 // `patience`; kFailedPrecondition: the keys don't fit; or what it answered.
 Result<Message> Ask(const std::string& endpoint, Message question, Duration patience,
                     std::shared_ptr<const KeyRing> keys);
+// The same of a coordinator that may not be there yet: its name has no address, or nobody answers.
+// Tries until `patience` is over, and says so once on standard error.
+Result<Message> AskPatiently(const std::string& endpoint, const Message& question,
+                             Duration patience, std::shared_ptr<const KeyRing> keys);
 // The coordinator's answer; blocks for `patience` at most. Errors: kUnavailable: it does not
 // answer, and why; or what it answered.
 Result<Message> AskRun(const std::string& root, const std::string& given, Message question,

@@ -189,9 +189,7 @@ Status CheckResume(const Config& config, const CheckpointState& checkpoint,
       path, fits.message());
 }
 
-namespace {
-
-double BytesOf(const RunNeeds& needs, Role role, std::int64_t shards) {
+double BytesOfRole(const RunNeeds& needs, Role role, std::int64_t shards) {
   switch (role) {
     case Role::kReplay:
       return needs.replay_bytes / double(shards);
@@ -207,6 +205,8 @@ double BytesOf(const RunNeeds& needs, Role role, std::int64_t shards) {
       return 0;
   }
 }
+
+namespace {
 
 // The first lines of DescribeRun.
 std::string DescribeProblem(const Config& config, const RunNeeds& needs) {
@@ -251,7 +251,7 @@ Result<std::string> DescribeRun(const Config& config) {
   }
   for (const FleetRole& role : RolesOf(config)) {
     const bool serves = role.role == Role::kReplay || role.role == Role::kParamServer;
-    const double bytes = BytesOf(needs, role.role, config.replay.shards);
+    const double bytes = BytesOfRole(needs, role.role, config.replay.shards);
     total += bytes;
     out +=
         fmt::format("  {:<14} {:>7.2f} MiB  {}\n", PeerName(role.role, role.index), bytes / kMiB,

@@ -4,6 +4,7 @@
 #include "core/spec.h"
 #include "core/status.h"
 #include "learners/checkpoint.h"
+#include "net/message.h"
 
 namespace troop {
 
@@ -25,6 +26,8 @@ Result<RunNeeds> PredictNeeds(const Config& config);
 // Of a run that learns reviews: what a learner with `module`, the model or its part of one, takes,
 // and the other processes. Not in it: the reviews. Errors: as of Module::MakePlan.
 Result<ProcessBytes> PredictSupervised(const Config& config, const Module& module);
+// What a process of a role takes of it; `shards`: of the replay.
+double BytesOfRole(const RunNeeds& needs, Role role, std::int64_t shards);
 // Cores that this process may run on.
 int CoresHere();
 // Problems that only this machine can show: memory, environment. Before any process starts.

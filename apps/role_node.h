@@ -48,6 +48,10 @@ class RoleNode final : public Node {
   void Drain() override;
   Status result() const override { return result_; }
   bool playing() const { return node_ != nullptr; }  // it became the role's own node
+  // The run was stopped before it was done.
+  bool sent_away() const {
+    return member_ != nullptr && member_->stop() && member_->phase() != Phase::kDone;
+  }
   // Joined: the resolved config.
   const Config& config() const { return config_; }
 

@@ -257,8 +257,8 @@ Status RunRecorder::Finish(const RunView& view, const RunRates& rates, const Sta
   return files_->run->WriteAtomic("result.json", result.str() + "\n");
 }
 
-std::string ViewJson(const RunView& view) {
-  std::vector<std::string> members;
+std::string ViewJson(const RunView& view, const std::vector<RoleView>& all) {
+  std::vector<std::string> members, roles;
   for (const MemberView& m : view.members) {
     members.push_back(JsonObject()
                           .Add("role", std::string_view(PeerName(m.role, m.index)))
@@ -268,6 +268,7 @@ std::string ViewJson(const RunView& view) {
                           .Add("silent_s", m.silent_s)
                           .str());
   }
+  for (const RoleView& r : all) roles.push_back(RoleJson(r));
   JsonObject metrics;
   for (const auto& [name, value] : view.metrics) {
     if (value.kind == MetricKind::kHistogram) {
@@ -277,7 +278,7 @@ std::string ViewJson(const RunView& view) {
     }
   }
   JsonObject out;
-  out.Add("phase", PhaseName(view.phase)).Add("steps", view.steps);
+  out.Add("phase", PhaseName(view.phase)).Add("steps", view.steps).Add("time_s", WallSeconds());
   out.Add("steps_total", view.steps_total).Add("checkpoint", std::string_view(view.checkpoint));
   if (!view.evaluations.empty()) out.Add("return_mean", view.evaluations.back().return_mean);
   if (view.shards > 0) {
@@ -287,7 +288,10 @@ std::string ViewJson(const RunView& view) {
                                        .Add("epoch", view.shard_epoch)
                                        .str());
   }
-  return out.AddRaw("members", JsonArray(members)).AddRaw("metrics", metrics.str()).str();
+  return out.AddRaw("members", JsonArray(members))
+      .AddRaw("roles", JsonArray(roles))
+      .AddRaw("metrics", metrics.str())
+      .str();
 }
 
 }  // namespace troop

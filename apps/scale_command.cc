@@ -58,7 +58,8 @@ int Scale(const ScaleOptions& options) {
     fmt::print(stderr, "troop: {}\n", reply.status().message());
     return ExitCodeFor(reply.status());
   }
-  const Role role = ScaledRole(options.what.substr(0, options.what.find('='))).value_or(Role::kNone);
+  const Role role =
+      ScaledRole(options.what.substr(0, options.what.find('='))).value_or(Role::kNone);
   if (role != Role::kNone) {
     const bool shards_leave = role == Role::kReplay && reply->after < reply->before;
     fmt::print("from {} to {} {} in {:.1f} s{}\n", reply->before, reply->after,

@@ -24,6 +24,7 @@ class SerialRun {
   void Drain();
   Status result() const { return result_; }
   RunView View() const;  // of all legs since Make
+  std::vector<RoleView> roles() const { return fleet_->coordinator().roles(); }
 
  private:
   SerialRun() = default;

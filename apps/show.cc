@@ -9,14 +9,12 @@
 #include <thread>
 
 #include "actors/evaluator_node.h"
-#include "apps/live_run.h"
 #include "apps/picture.h"
 #include "apps/run_folder.h"
 #include "apps/terminal.h"
 #include "apps/train.h"
 #include "core/json.h"
 #include "learners/checkpoint.h"
-#include "net/codec.h"
 
 namespace troop {
 namespace {
@@ -179,97 +177,6 @@ int Play(const ShowOptions& options) {
   fmt::print("return {:.2f} over {} episodes, length {:.1f}\n", r.return_mean, r.episodes,
              r.length_mean);
   return to_file ? WritePictures(options, frames) : int(kExitOk);
-}
-
-namespace {
-
-void PrintStatus(const JsonValue& view) {
-  const auto number = [](const JsonValue& v, std::string_view key) {
-    const JsonValue* n = v.Find(key);
-    return n == nullptr ? 0.0 : n->number;
-  };
-  fmt::print("{}: {:.0f} of {:.0f} agent steps",
-             view.String("phase").ok() ? *view.String("phase") : "?", number(view, "steps"),
-             number(view, "steps_total"));
-  if (view.Find("return_mean") != nullptr) {
-    fmt::print(", return {:.2f}", number(view, "return_mean"));
-  }
-  fmt::print("\n");
-  if (const JsonValue* shards = view.Find("parameter_shards"); shards != nullptr) {
-    const double count = number(*shards, "count"), wanted = number(*shards, "wanted");
-    fmt::print("  {:.0f} parameter shards, map {:.0f}{}\n", count, number(*shards, "epoch"),
-               wanted == count ? "" : fmt::format("; on the way to {:.0f}", wanted));
-  }
-  const JsonValue* members = view.Find("members");
-  if (members == nullptr) return;
-  for (const JsonValue& m : members->array) {
-    const Result<std::string> role = m.String("role");
-    fmt::print("  {:<14} process {:<8.0f} incarnation {:<4.0f} last heard {:.1f} s ago\n",
-               role.ok() ? *role : "?", number(m, "process"), number(m, "incarnation"),
-               number(m, "silent_s"));
-  }
-}
-
-// A serial run answers nobody while it computes: what it wrote last tells how it stands.
-int ShowSerial(const ShowOptions& options, const std::string& root, const RunHolder& holder,
-               const Config& config, Storage* storage) {
-  if (!holder.alive || holder.stopped) return Complain(SilenceOf(root, holder, options.path));
-  const auto text = storage->Read("metrics.jsonl", std::size_t{1} << 30);
-  std::string_view lines = text.ok() ? text->text() : "";
-  lines = lines.substr(0, lines.rfind('\n') + 1);
-  if (!lines.empty()) lines.remove_suffix(1);
-  const std::string_view last = lines.substr(lines.rfind('\n') + 1);
-  const Result<JsonValue> line = ParseJson(last);
-  const Result<std::string> phase = line.ok() ? line->String("phase") : line.status();
-  const JsonValue* const steps = line.ok() ? line->Find("steps") : nullptr;
-  const std::string name = phase.ok() ? *phase : "starting";
-  const double done = steps == nullptr ? 0 : steps->number;
-  if (options.json) {
-    fmt::print("{}\n", JsonObject()
-                           .Add("phase", std::string_view(name))
-                           .Add("steps", done)
-                           .Add("steps_total", config.learner.total_steps)
-                           .AddRaw("members", "[]")
-                           .AddRaw("metrics", line.ok() ? last : "{}")
-                           .str());
-    return kExitOk;
-  }
-  fmt::print("{}: {:.0f} of {:.0f} agent steps\n  all roles in process {} (fleet.mode = serial)\n",
-             name, done, double(config.learner.total_steps), holder.process);
-  return kExitOk;
-}
-
-}  // namespace
-
-int ShowStatus(const ShowOptions& options) {
-  const std::string root = fs::absolute(options.path).lexically_normal().string();
-  if (!fs::exists(fs::path(root) / "config.toml")) {
-    return Complain(NotFound("{}: no run here (no config.toml)", root));
-  }
-  const Result<std::unique_ptr<Storage>> storage = MakeDiskStorage(root);
-  if (!storage.ok()) return Complain(storage.status());
-  if (const auto result = (*storage)->Read("result.json", 1 << 20); result.ok()) {
-    if (!options.json) fmt::print("the run has ended:\n");
-    fmt::print("{}", result->text());
-    return kExitOk;
-  }
-  const RunHolder holder = HolderOf(root);
-  const Result<Config> config = ReadRunConfig(root, {});
-  if (config.ok() && config->fleet.mode == "serial") {
-    return ShowSerial(options, root, holder, *config, storage->get());
-  }
-  const Result<Message> answer =
-      AskRun(root, options.path, {.type = MessageType::kStatus}, Seconds(2));
-  if (!answer.ok()) return Complain(answer.status());
-  const Result<StatusReply> reply = DecodeBody<StatusReply>(answer->body);
-  if (!reply.ok()) return Complain(reply.status());
-  const std::string* json = &reply->json;
-  if (options.json) {
-    fmt::print("{}\n", *json);
-  } else if (const Result<JsonValue> view = ParseJson(*json); view.ok()) {
-    PrintStatus(*view);
-  }
-  return kExitOk;
 }
 
 }  // namespace troop

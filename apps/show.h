@@ -6,7 +6,7 @@
 
 namespace troop {
 
-// What looks at runs and checkpoints: eval, play, status. Each returns the exit code.
+// What looks at runs and checkpoints: eval, play. Each returns the exit code.
 struct ShowOptions {
   std::string path;  // a run's folder, or one of its checkpoints
   std::optional<std::int64_t> episodes;
@@ -18,6 +18,5 @@ struct ShowOptions {
 };
 int Evaluate(const ShowOptions& options);
 int Play(const ShowOptions& options);
-int ShowStatus(const ShowOptions& options);
 
 }  // namespace troop

@@ -42,8 +42,12 @@ Supervisor::~Supervisor() {
   }
 }
 
+std::string Supervisor::NameOf(FleetRole role) const {
+  return options_.log_name ? options_.log_name(role) : PeerName(role.role, role.index);
+}
+
 std::string Supervisor::LogFile(FleetRole role) const {
-  return fmt::format("{}/{}.log", options_.log_folder, PeerName(role.role, role.index));
+  return fmt::format("{}/{}.log", options_.log_folder, NameOf(role));
 }
 
 void Supervisor::Start(Child* child, Time now) {
@@ -66,16 +70,19 @@ void Supervisor::Start(Child* child, Time now) {
   if (!options_.index_is_given) {
     words.insert(words.end(), {"--any-index", "--reach", options_.reach});
   }
+  if (options_.stay) words.push_back("--stay");
   const auto& security = options_.config.security;
   const std::string key = options_.key_file.empty() && !security.keys.empty()
                               ? KeyFileOf(security.keys, child->role.role)
                               : options_.key_file;
   if (!key.empty()) words.insert(words.end(), {"--key", key});
   if (security.insecure) words.push_back("--insecure");
+  std::string program = options_.executable;
+  if (options_.wrap) options_.wrap(child->role, &program, &words);
   const Result<pid_t> process =
-      StartChild(options_.executable, std::move(words), LogFile(child->role), SIGKILL);
+      StartChild(program, std::move(words), LogFile(child->role), SIGKILL);
   if (!process.ok()) {
-    status_ = process.status().WithContext(PeerName(child->role.role, child->role.index));
+    status_ = process.status().WithContext(NameOf(child->role));
     return;
   }
   child->process = *process;
@@ -105,22 +112,23 @@ Supervisor::Exit Supervisor::HandleExit(Child* child, int wait_status, Time now,
             .process = std::exchange(child->process, 0),
             .reason = DescribeExit(wait_status),
             .orderly = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0,
-            .failed = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) != 0};
+            .failed = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) != 0,
+            .code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1};
   CountFailure(child, now, !child->kill_reason.empty());
   if (!needed && exit.orderly) child->failures = 0;  // it was let go, and may be wanted again
   if (!child->kill_reason.empty()) exit.reason += ": " + std::exchange(child->kill_reason, {});
-  const int code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1;
-  if (needed && (code == kExitUsage || code == kExitGaveUp)) {
-    status_ = Aborted("{} {} ({}), which no restart cures: {}; see {}",
-                      PeerName(child->role.role, child->role.index),
+  const int code = exit.code;
+  const bool spare = options_.spare && options_.spare(child->role);
+  if (needed && !spare && (code == kExitUsage || code == kExitGaveUp)) {
+    status_ = Aborted("{} {} ({}), which no restart cures: {}; see {}", NameOf(child->role),
                       code == kExitUsage ? "refuses its command line or config" : "gave up",
                       exit.reason, LogTail(child->role), LogFile(child->role));
     LogError("{}", status_.message());
   } else if (needed) {
     ScheduleRestart(child, now, exit.reason + (exit.orderly ? ", before the run was over" : ""));
   } else if (!exit.orderly) {
-    LogWarning("{} ended ({}); last words: {}", PeerName(child->role.role, child->role.index),
-               exit.reason, LogTail(child->role));
+    LogWarning("{} ended ({}); last words: {}", NameOf(child->role), exit.reason,
+               LogTail(child->role));
   }
   return exit;
 }
@@ -135,10 +143,11 @@ void Supervisor::CountFailure(Child* child, Time now, bool hung) {
 }
 
 void Supervisor::ScheduleRestart(Child* child, Time now, const std::string& reason) {
-  const std::string name = PeerName(child->role.role, child->role.index);
+  const std::string name = NameOf(child->role);
   const std::string last = LogTail(child->role);
   const auto& fleet = options_.config.fleet;
-  if (child->failures > fleet.restarts_max) {
+  const bool spare = options_.spare && options_.spare(child->role);
+  if (child->failures > fleet.restarts_max && !spare) {
     status_ = Aborted(
         "{} failed {} times in a row, never working for {:g} s between (fleet.restarts_max = {}, "
         "fleet.restart_window_s), last: {}; its last words: {}; see {}",

@@ -34,7 +34,15 @@ class Supervisor {
     Config config;
     std::string key_file;        // of all roles; empty: each has its own in security.keys, if set
     bool index_is_given = true;  // else the coordinator gives it; ours only tells logs apart
+    // How a role is started, where that is not as a process of this machine: replaces program and
+    // words. Its log stays ours.
+    std::function<void(FleetRole, std::string* program, std::vector<std::string>* words)> wrap;
+    // Seats that the run can do without: no failure of theirs ends it, they are tried again and
+    // again.
+    std::function<bool(FleetRole)> spare;
+    std::function<std::string(FleetRole)> log_name;  // empty: PeerName
     std::string reach;           // then: this machine's address for others
+    bool stay = false;           // a run that is stopped will go on: who is sent away comes again
   };
   struct Exit {
     FleetRole role;
@@ -42,6 +50,7 @@ class Supervisor {
     std::string reason;    // "exit code 1", "killed by signal 9 (Killed)"
     bool orderly = false;  // exit code 0
     bool failed = false;   // another exit code; neither: a signal ended it
+    int code = -1;         // its exit code; -1: a signal ended it
   };
   Supervisor(Options options, std::vector<FleetRole> roles);
   ~Supervisor();  // kills what still runs
@@ -84,6 +93,7 @@ class Supervisor {
   Exit HandleExit(Child* child, int wait_status, Time now, bool needed);
   void CountFailure(Child* child, Time now, bool hung);
   void ScheduleRestart(Child* child, Time now, const std::string& reason);
+  std::string NameOf(FleetRole role) const;
   std::string LogFile(FleetRole role) const;
 
   const Options options_;

@@ -12,11 +12,10 @@
 #include "apps/child_process.h"
 #include "apps/host.h"
 #include "apps/machine.h"
-#include "apps/restore_point.h"
 #include "apps/run_folder.h"
+#include "apps/standing.h"
 #include "apps/sweep_results.h"
 #include "apps/train.h"
-#include "learners/checkpoint.h"
 
 namespace troop {
 namespace {
@@ -24,8 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::size_t kResultBytesMax = 1 << 20;
 constexpr int kLookEveryMs = 20;
-
-enum class Standing { kNew, kHalf, kFinished };
 
 // The first line in which two configs differ.
 std::string FirstDifference(const Config& there, const Config& wanted) {
@@ -96,9 +93,7 @@ Result<Standing> SweepRunner::StandingOf(std::size_t run) const {
   }
   if (ScoreOf(run)) return Standing::kFinished;
   TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(PathOf(run)));
-  const bool can_go_on =
-      NewestCheckpoint(storage.get()).ok() || NewestRestorePoint(storage.get()).ok();
-  return can_go_on ? Standing::kHalf : Standing::kNew;
+  return CanGoOn(storage.get()) ? Standing::kHalf : Standing::kNew;
 }
 
 Status SweepRunner::Look(bool overwrite) {

@@ -10,16 +10,22 @@
 #include <utility>
 
 #include "apps/coordinator.h"
+#include "apps/dashboard_command.h"
 #include "apps/elsewhere.h"
 #include "apps/endpoints.h"
 #include "apps/host.h"
+#include "apps/kubernetes.h"
 #include "apps/learning_report.h"
 #include "apps/machine.h"
+#include "apps/metrics_server.h"
+#include "apps/mpi.h"
 #include "apps/problem.h"
 #include "apps/progress.h"
 #include "apps/run_folder.h"
 #include "apps/run_recorder.h"
 #include "apps/serial_run.h"
+#include "apps/slurm_command.h"
+#include "apps/slurm_fleet.h"
 #include "apps/supervisor.h"
 #include "core/json.h"
 #include "core/log.h"
@@ -45,7 +51,8 @@ Status CheckRoom(const Config& config) {
   const double mib = double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGESIZE)) / (1 << 20);
   if (actors <= most && double(actors) * kProcessMiB <= 0.75 * mib) return Status::Ok();
   return InvalidArgument(
-      "{} actors are too many for this machine, which takes at most {} ({} a core, {:g} MiB each in "
+      "{} actors are too many for this machine, which takes at most {} ({} a core, {:g} MiB each "
+      "in "
       "three quarters of its memory); let others join from elsewhere: troop join",
       actors, std::min(most, std::int64_t(0.75 * mib / kProcessMiB)), kActorsOfACore, kProcessMiB);
 }
@@ -60,6 +67,8 @@ struct Session {
   RunView view;
   Time next_look{};
   RestorePoint from;  // of a resumed run: its checkpoint, and what is behind that
+  std::unique_ptr<MetricsServer> metrics;  // null: none is asked for
+  std::unique_ptr<DashboardServer> dashboard;  // null: none is wanted
 
   // A few times a second: rates, files, progress.
   template <class Source>  // has a View()
@@ -67,10 +76,12 @@ struct Session {
     if (now < next_look) return;
     view = source.View();
     // Of a large fleet less often: its view has the metrics of all.
-    next_look = now + Milliseconds(std::clamp<std::int64_t>(2 * std::ssize(view.members), 250, 2000));
+    next_look =
+        now + Milliseconds(std::clamp<std::int64_t>(2 * std::ssize(view.members), 250, 2000));
     rates = meter.Update(now, view);
     recorder->Record(now, view, rates);
     progress->Show(now, view, rates);
+    if (metrics) metrics->Tell(now, view, rates, [&source] { return source.roles(); });
   }
 };
 
@@ -126,12 +137,14 @@ Result<std::unique_ptr<Session>> OpenSession(const Config& config, const TrainOp
                                             : FolderUse::kFresh;
   TROOP_ASSIGN_OR_RETURN(session->folder, OpenRunFolder(config, use));
   if (options.resume) TROOP_RETURN_IF_ERROR(FindCheckpoint(session.get()));
+  TROOP_ASSIGN_OR_RETURN(session->dashboard, DashboardServer::Make(config, session->folder.path));
   return session;
 }
 
 // The folder becomes a run's. All that may refuse to start comes before: what fails leaves nothing.
 Status BeginSession(Session* session, const TrainOptions& options) {
   const Config& config = session->folder.config;
+  TROOP_ASSIGN_OR_RETURN(session->metrics, MetricsServer::Make(config));
   TROOP_ASSIGN_OR_RETURN(session->recorder,
                          RunRecorder::Make(session->folder.storage.get(), config));
   TROOP_RETURN_IF_ERROR(BeginRun(session->folder));
@@ -139,6 +152,8 @@ Status BeginSession(Session* session, const TrainOptions& options) {
   InitLog({.role = "launcher",
            .file = session->folder.path + "/logs/launcher.log",
            .level = LogLevelOf(config)});
+  if (session->metrics) LogInfo("metrics at http://{}/metrics", session->metrics->address());
+  if (session->dashboard != nullptr) session->progress->Say(session->dashboard->Greeting());
   return Status::Ok();
 }
 
@@ -249,7 +264,10 @@ int TrainSerial(Session* session, const TrainOptions& options) {
 // The fleet as processes of this machine.
 class ProcessFleet {
  public:
-  explicit ProcessFleet(Session* session) : session_(session) {}
+  ProcessFleet(Session* session, const TrainOptions& options)
+      : session_(session),
+        learners_elsewhere_(options.learners_elsewhere),
+        wants_more_(options.wants_more) {}
   Status Start(const TrainOptions& options);
   int Run();
 
@@ -261,18 +279,23 @@ class ProcessFleet {
   void AddSeat(FleetRole role);
   void HandleSignals(Time now);
   bool Needs(FleetRole role) const;
+  Supervisor::Options SupervisorOptions() const;
+  void Fail(const Status& why, Time now);
 
   Session* const session_;
+  const bool learners_elsewhere_;
+  bool* const wants_more_;
   const SystemClock clock_;
   std::unique_ptr<Network> network_;
   std::unique_ptr<Endpoints> endpoints_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<SignalWatch> signals_;
+  std::unique_ptr<SlurmFleet> slurm_;  // null: all roles are processes of this machine
   std::unique_ptr<Supervisor> supervisor_;
-  std::optional<Time> kill_at_;  // when patience with a drain ends
-  std::int32_t servers_ = 0;     // parameter servers that the supervisor knows
-  std::uint64_t seats_ = 1;      // FleetSeats::revision whose roles it knows
+  std::optional<Time> kill_at_;      // when patience with a drain ends
+  std::int32_t servers_ = 0;         // parameter servers that the supervisor knows
+  std::uint64_t seats_ = 1;          // FleetSeats::revision whose roles it knows
   std::optional<Time> empty_since_;  // a seat of fleet.elsewhere
   std::string awaited_;              // as it was told
   Time next_watch_{};
@@ -290,6 +313,8 @@ Status ProcessFleet::Start(const TrainOptions& options) {
                                                    .keys = keys,
                                                    .insecure = config.security.insecure}));
   signals_ = std::make_unique<SignalWatch>(network_.get(), false);
+  if (wants_more_ != nullptr) signals_->AlsoUsr1();
+  if (options.slurm != nullptr) slurm_ = std::make_unique<SlurmFleet>(config, *options.slurm);
   TROOP_ASSIGN_OR_RETURN(endpoints_, Endpoints::Make(config));
   TROOP_ASSIGN_OR_RETURN(
       coordinator_,
@@ -299,7 +324,7 @@ Status ProcessFleet::Start(const TrainOptions& options) {
            .listen = [this](Role role, std::int32_t index) { return endpoints_->For(role, index); },
            .resume_checkpoint = session_->from.checkpoint,
            .resume_steps = session_->from.steps,
-           .may_have = CheckRoom,
+           .may_have = slurm_ ? nullptr : CheckRoom,
            .resume_updates = session_->from.updates}));
   TROOP_ASSIGN_OR_RETURN(
       listener_, network_->Listen(endpoints_->For(Role::kCoordinator, 0), coordinator_.get()));
@@ -315,23 +340,51 @@ Status ProcessFleet::Start(const TrainOptions& options) {
       "run.json", JsonObject()
                           .Add("coordinator", listener_->endpoint())
                           .Add("process", std::int64_t(getpid()))
+                          .Add("metrics", std::string_view(session_->metrics
+                                                               ? session_->metrics->address()
+                                                               : ""))
                           .Add("version", kTroopVersion)
+                          .Add("launch", options.launch)
                           .str() +
                       "\n"));
   // One OpenMP thread per process beside busy neighbours; a spinning barrier costs whole slices.
   setenv("OMP_NUM_THREADS", "1", 0);
   setenv("OMP_WAIT_POLICY", "passive", 0);
+  const std::int32_t servers = coordinator_->parameter_servers();
   supervisor_ = std::make_unique<Supervisor>(
-      Supervisor::Options{.executable = "/proc/self/exe",
-                          .coordinator = listener_->endpoint(),
-                          .log_folder = session_->folder.path + "/logs",
-                          .config = config},
-      RolesOf(config, coordinator_->parameter_servers()));
+      SupervisorOptions(), slurm_ ? slurm_->Seats(servers) : RolesOf(config, servers));
+  if (learners_elsewhere_) supervisor_->Add({Role::kLearner, 0});
   return Status::Ok();
 }
 
+Supervisor::Options ProcessFleet::SupervisorOptions() const {
+  Supervisor::Options options{.executable = "/proc/self/exe",
+                              .coordinator = listener_->endpoint(),
+                              .log_folder = session_->folder.path + "/logs",
+                              .config = session_->folder.config};
+  if (slurm_ == nullptr) return options;
+  options.wrap = [this](FleetRole seat, std::string* program, std::vector<std::string>* words) {
+    slurm_->Wrap(seat, listener_->endpoint(), program, words);
+  };
+  options.spare = [](FleetRole seat) { return seat.role == Role::kActor; };
+  options.log_name = [this](FleetRole seat) { return slurm_->LogName(seat); };
+  return options;
+}
+
 bool ProcessFleet::Needs(FleetRole role) const {
-  return outcome_.ok() && signals_->count() == 0 && coordinator_->Needs(role.role, role.index);
+  if (learners_elsewhere_ && role.role == Role::kLearner && role.index > 0) return false;
+  if (!outcome_.ok() || signals_->count() > 0) return false;
+  // Its seats of actors are those of nodes.
+  if (slurm_ && role.role == Role::kActor) {
+    return coordinator_->Needs(role.role) && slurm_->MayStart(role, clock_.Now());
+  }
+  return coordinator_->Needs(role.role, role.index);
+}
+
+void ProcessFleet::Fail(const Status& why, Time now) {
+  outcome_ = why;
+  coordinator_->Drain();
+  kill_at_ = now + Seconds(session_->folder.config.fleet.drain_s);
 }
 
 int ProcessFleet::Run() {
@@ -367,20 +420,16 @@ void ProcessFleet::Turn(Time now) {
        supervisor_->Tick(now, [this](FleetRole role) { return Needs(role); })) {
     NoteExit(exit, Needs(exit.role));
   }
-  if (outcome_.ok() && !supervisor_->status().ok()) {
-    outcome_ = supervisor_->status();
-    coordinator_->Drain();
-    kill_at_ = now + Seconds(session_->folder.config.fleet.drain_s);
-  }
+  if (outcome_.ok() && !supervisor_->status().ok()) Fail(supervisor_->status(), now);
   if (now >= next_watch_) {
     WatchMembers(now);
-    WatchSeats(now);
+    if (slurm_ == nullptr) WatchSeats(now);  // it looks for its actors by itself
   }
   session_->Look(now, *coordinator_);
 }
 
 void ProcessFleet::AddSeat(FleetRole role) {
-  if (!IsElsewhere(session_->folder.config, role.role)) supervisor_->Add(role);
+  if (slurm_ || !IsElsewhere(session_->folder.config, role.role)) supervisor_->Add(role);
 }
 
 // Nobody here can fill the seats of fleet.elsewhere: says so, and gives up in the end.
@@ -406,7 +455,16 @@ void ProcessFleet::WatchSeats(Time now) {
 
 // A learner that was let go and still fails has not written its last checkpoint.
 void ProcessFleet::NoteExit(const Supervisor::Exit& exit, bool needed) {
-  coordinator_->MemberLeft(exit.role.role, exit.role.index, exit.process);
+  if (!exit.orderly) {
+    coordinator_->NoteTrouble(
+        exit.role.role, exit.role.index,
+        fmt::format("{}; last words: {}", exit.reason, supervisor_->LogTail(exit.role)));
+  }
+  if (slurm_) {
+    slurm_->NoteExit(exit, coordinator_.get(), clock_.Now());
+  } else {
+    coordinator_->MemberLeft(exit.role.role, exit.role.index, exit.process);
+  }
   if (needed || !exit.failed || exit.role.role != Role::kLearner || !outcome_.ok()) return;
   outcome_ =
       Aborted("{} ended with {}; its last words: {}", PeerName(exit.role.role, exit.role.index),
@@ -418,7 +476,13 @@ void ProcessFleet::HandleSignals(Time now) {
   if (!kill_at_) {
     session_->progress->Say(kStopping);
     coordinator_->Drain();
-    kill_at_ = now + Seconds(session_->folder.config.fleet.drain_s * 0.8);
+    // Before a time limit there is as much time as was asked for.
+    const Config& config = session_->folder.config;
+    const bool more = signals_->wants_more();
+    if (wants_more_ != nullptr) *wants_more_ = more;
+    kill_at_ =
+        now + Seconds(0.8 * (more ? std::max(config.fleet.drain_s, 1.0 * config.slurm.signal_s)
+                                  : config.fleet.drain_s));
   }
   if (signals_->count() > 1 || now >= *kill_at_) {
     supervisor_->Signal(SIGKILL);
@@ -432,6 +496,12 @@ void ProcessFleet::HandleSignals(Time now) {
 // A role whose node is silent for too long hangs: it is killed, and restarted as any that failed.
 // So is a process that has not even joined.
 void ProcessFleet::WatchMembers(Time now) {
+  if (slurm_) {
+    next_watch_ = now + Milliseconds(250);
+    const Status hope = slurm_->Watch(now, coordinator_.get(), supervisor_.get());
+    if (outcome_.ok() && !hope.ok()) Fail(hope, now);
+    return;
+  }
   const double limit = session_->folder.config.fleet.hung_after_s;
   std::map<std::tuple<Role, std::int32_t, std::int64_t>, double> silent;
   for (const MemberView& m : coordinator_->members()) {
@@ -470,6 +540,10 @@ int ExitCodeFor(const Status& status) {
 
 int Train(const Config& asked, const TrainOptions& options) {
   Config config = asked;
+  if (config.fleet.engine == "kubernetes") return WriteForKubernetes(config, options);
+  const bool here = options.slurm != nullptr || options.learners_elsewhere;
+  if (config.fleet.engine == "slurm" && !here) return SubmitSlurm(config, options);
+  if (config.fleet.engine == "mpi" && !here) return TrainMpi(config, options);
   Status able = ResolveSupervised(&config);
   if (able.ok()) able = CheckMachine(config);
   if (!able.ok()) {
@@ -491,7 +565,7 @@ int Train(const Config& asked, const TrainOptions& options) {
     return ExitCodeFor(session.status());
   }
   if (config.fleet.mode == "serial") return TrainSerial(session->get(), options);
-  ProcessFleet fleet(session->get());
+  ProcessFleet fleet(session->get(), options);
   if (const Status started = fleet.Start(options); !started.ok()) {
     fmt::print(stderr, "troop: {}\n", started.message());
     return ExitCodeFor(started);

@@ -68,9 +68,8 @@ class Client {
 
  private:
   Status Ask(Time now) {
-    const Origin origin{.role = Role::kTool,
-                        .index = NewcomerIndex(Role::kActor, number_),
-                        .incarnation = 1};
+    const Origin origin{
+        .role = Role::kTool, .index = NewcomerIndex(Role::kActor, number_), .incarnation = 1};
     TROOP_ASSIGN_OR_RETURN(registration_, network_->Connect(coordinator_, {.origin = origin}));
     Message request{.type = MessageType::kRegister,
                     .body = EncodeBody(RegisterRequest{.role = Role::kActor,
@@ -89,10 +88,10 @@ class Client {
     const Origin origin{
         .role = Role::kActor, .index = reply.index, .incarnation = reply.incarnation};
     TROOP_ASSIGN_OR_RETURN(auto channel, network_->Connect(coordinator_, {.origin = origin}));
-    member_ = std::make_unique<FleetMember>(std::move(channel),
-                                            FleetMember::Options{.role = Role::kActor,
-                                                                 .index = reply.index,
-                                                                 .incarnation = reply.incarnation});
+    member_ = std::make_unique<FleetMember>(
+        std::move(channel),
+        FleetMember::Options{
+            .role = Role::kActor, .index = reply.index, .incarnation = reply.incarnation});
     // As ActorNode reports.
     for (const char* name : {"actor/steps", "actor/bad_numbers", "actor/env_faults"}) {
       metrics_.Gauge(name, 0, MetricKind::kCounter);

@@ -90,7 +90,8 @@ CASES = {
 
 
 TITLES = {
-    "scores": f"A million agent steps, sticky actions, ε = 0.1, 100 episodes; published: {PUBLISHED}",
+    "scores": "A million agent steps, sticky actions, ε = 0.1, 100 episodes; published: "
+              f"{PUBLISHED}",
     "long": "Five million agent steps, ε = 0.1, 100 episodes",
     "ablations": "Breakout, 300,000 agent steps, one thing changed, ε = 0.1, 100 episodes",
     "actors": f"Breakout, {ACTORS_UPDATES:,} updates, data from so many environments",
@@ -200,7 +201,8 @@ def rows_of(machine, parts):
 def table(cases, runs, last=None):
     """Markdown: last: the head of a column more, and what stands in it for each case."""
     head, more = last or ("", {})
-    lines = [f"| {cases[0].part} | seeds | mean | 95 % interval | each |" + f" {head} |" * bool(head),
+    lines = [f"| {cases[0].part} | seeds | mean | 95 % interval | each |" +
+             f" {head} |" * bool(head),
              "|---|--:|--:|---|---|" + "--:|" * bool(head)]
     for what in cases:
         returns = [line["return"] for line in lines_of(runs, what)]

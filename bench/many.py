@@ -12,6 +12,7 @@ import time
 import fleet
 import harness
 import keys
+import slurm
 import runs
 from fleet import Fleet
 from harness import BenchError, say
@@ -117,4 +118,7 @@ def run(build, quick, machine, only):
         if not only or name in only:
             part(build, quick, ours)
     rows = harness.pair("fleet", ours, {}, machine)
-    return rows + (keys.run(build, quick, machine) if not only or "keys" in only else [])
+    for name, module in {"keys": keys, "slurm": slurm}.items():
+        if not only or name in only:
+            rows += module.run(build, quick, machine)
+    return rows

@@ -3,6 +3,9 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/troop)
+# Two Debian packages: `troop`, all that a machine of a fleet needs, and `libtroop-dev`. What names
+# no component belongs to the second.
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME dev)
 
 get_property(folders GLOBAL PROPERTY TROOP_FOLDERS)
 list(TRANSFORM folders PREPEND troop_ OUTPUT_VARIABLE targets)
@@ -33,18 +36,21 @@ install(FILES ${CMAKE_BINARY_DIR}/troopConfig.cmake ${CMAKE_BINARY_DIR}/troopCon
   cmake/TroopDependencies.cmake DESTINATION ${package_dir})
 
 if(TARGET troop)
-  install(TARGETS troop RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS troop RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runtime)
 endif()
 install(FILES tools/completions/troop.bash RENAME troop
-  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
-install(FILES tools/completions/_troop DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT runtime)
+install(FILES tools/completions/_troop
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions COMPONENT runtime)
 install(FILES tools/completions/troop.fish
-  DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT runtime)
 install(DIRECTORY python/troop_env DESTINATION ${CMAKE_INSTALL_DATADIR}/troop/python
-  FILES_MATCHING PATTERN "*.py" PATTERN "__pycache__" EXCLUDE)
-install(FILES LICENSE THIRD_PARTY.md README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+  COMPONENT runtime FILES_MATCHING PATTERN "*.py" PATTERN "__pycache__" EXCLUDE)
+install(FILES LICENSE THIRD_PARTY.md README.md CHANGELOG.md
+  DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 file(GLOB configs CONFIGURE_DEPENDS configs/*.toml)
-install(FILES ${configs} DESTINATION ${CMAKE_INSTALL_DATADIR}/troop/configs)
+install(FILES ${configs} DESTINATION ${CMAKE_INSTALL_DATADIR}/troop/configs COMPONENT runtime)
+include(TroopPackages)
 
 add_custom_target(uninstall COMMENT "Removing what the last install wrote"
   COMMAND ${CMAKE_COMMAND} -D MANIFEST=${CMAKE_BINARY_DIR}/install_manifest.txt

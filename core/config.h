@@ -97,6 +97,7 @@ struct Config {
 
   struct FleetKeys {
     std::string mode = "processes";    // "processes" | "serial"
+    std::string engine = "local";      // "local" | "slurm" | "mpi" | "kubernetes"
     std::string transport = "ipc";     // "ipc" | "tcp"
     std::int64_t actors = 1;
     std::int64_t learners = 1;
@@ -110,9 +111,13 @@ struct Config {
     std::string listen;                // tcp://host:port of the coordinator; empty: this machine
     std::string listen_replay;         // empty: the host of listen, and free ports
     std::string listen_paramserver;    // the same
+    std::string metrics;               // host:port of the coordinator's metrics; empty: none
+    std::string metrics_token;         // file of the token that they want; empty: none
     std::vector<std::string> elsewhere;  // roles that this launcher does not start: they join
     double join_wait_s = 600;            // how long such a seat may be empty
     std::int64_t actors_min = 0;         // so many must play, or the run ends after join_wait_s
+    std::string dashboard;             // host:port of the run's web page; empty: none
+    std::string dashboard_token;       // file of the token that it wants; empty: none
     bool operator==(const FleetKeys&) const = default;
   } fleet;
 
@@ -121,6 +126,45 @@ struct Config {
     bool insecure = false;             // listen beyond this machine without keys
     bool operator==(const SecurityKeys&) const = default;
   } security;
+
+  struct SlurmKeys {
+    std::int64_t nodes = 1;
+    std::string partition;             // empty: the cluster's own
+    std::string account;               // the same
+    std::string time_limit;            // as sbatch --time; empty: the partition's
+    std::int64_t cpus = 0;             // of each node; 0: whole nodes
+    std::string memory;                // of each node, as sbatch --mem; empty: the cluster's own
+    std::int64_t gpus = 0;             // of each node
+    std::int64_t learner_cpus = 1;     // that placing leaves to a learner
+    std::int64_t replay_cpus = 1;      // that placing leaves to a replay
+    std::int64_t learner_node = -1;    // of learner 0, from 0; -1: where it fits
+    std::int64_t replay_node = -1;     // of replay 0; the same
+    std::int64_t signal_s = 60;        // before the time limit; 0: no signal
+    bool requeue = true;
+    std::vector<std::string> options;  // more of sbatch, "--qos=high"
+    std::vector<std::string> setup;    // lines of shell before the run, "module load ..."
+    bool operator==(const SlurmKeys&) const = default;
+  } slurm;
+
+  struct KubernetesKeys {
+    std::string image = "troop:latest";
+    std::string name_space = "default";
+    std::string claim;                 // a volume that is there; empty: one is asked for
+    std::string storage = "10Gi";      // of a claim of its own
+    std::string storage_class;         // the same; empty: the cluster's default
+    std::string data_claim;            // a volume with data; empty: none
+    std::int64_t port = 7701;          // of the coordinator
+    std::int64_t actors_per_pod = 1;
+    double coordinator_cpu = 1, replay_cpu = 1, paramserver_cpu = 1;  // cores
+    double learner_cpu = 2, actor_cpu = 1, evaluator_cpu = 1;
+    std::string coordinator_memory = "2Gi", replay_memory = "4Gi", paramserver_memory = "2Gi";
+    std::string learner_memory = "4Gi", actor_memory = "1Gi", evaluator_memory = "1Gi";
+    std::int64_t learner_gpus = 0;
+    std::string shared_memory = "256Mi";  // of each pod's /dev/shm
+    double grace_s = 120;              // from SIGTERM to SIGKILL: a checkpoint has to fit
+    bool jobset = false;               // a JobSet in place of Jobs and a Service
+    bool operator==(const KubernetesKeys&) const = default;
+  } kubernetes;
 
   struct ActorKeys {
     std::int64_t envs = 8;             // environments per actor

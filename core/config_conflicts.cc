@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <regex>
 #include <utility>
 
 #include "core/config_schema.h"
@@ -251,7 +252,8 @@ void CheckListen(const Config& c, Conflicts* out) {
             "{} is no role that joins: actor, replay, paramserver, learner, evaluator",
             TomlString(role));
   }
-  out->If(!c.fleet.elsewhere.empty() && c.fleet.listen.empty(), {"fleet.elsewhere", "fleet.listen"},
+  const bool alone = c.fleet.listen.empty() && c.fleet.engine != "kubernetes";
+  out->If(!c.fleet.elsewhere.empty() && alone, {"fleet.elsewhere", "fleet.listen"},
           "waits for roles of other machines, but the coordinator listens for this one alone; set "
           "fleet.listen");
   for (const auto& [key, value] : {std::pair("fleet.listen", &c.fleet.listen),
@@ -265,6 +267,89 @@ void CheckListen(const Config& c, Conflicts* out) {
         "address of this machine",
         TomlString(*value));
   }
+  out->If(!c.fleet.metrics_token.empty() && c.fleet.metrics.empty(),
+          {"fleet.metrics_token", "fleet.metrics"},
+          "is of no use while no metrics are told; set fleet.metrics");
+}
+
+bool IsTimeLimit(const std::string& text) {
+  // [days-]hours[:minutes[:seconds]], or minutes[:seconds], or hours:minutes:seconds (sbatch(1)).
+  static const std::regex form(
+      "[0-9]{1,6}(:[0-9]{1,2}){0,2}|[0-9]{1,4}-[0-9]{1,2}(:[0-9]{2}){0,2}");
+  return std::regex_match(text, form);
+}
+
+void CheckSlurm(const Config& c, Conflicts* out) {
+  const auto& s = c.slurm;
+  for (const auto& [key, value] : {std::pair("slurm.partition", &s.partition),
+                                   {"slurm.account", &s.account},
+                                   {"slurm.memory", &s.memory}}) {
+    const bool word = std::ranges::all_of(*value, [](unsigned char x) {
+      return std::isalnum(x) || x == '_' || x == '-' || x == '.' || x == ',';
+    });
+    out->If(!word, {key}, "{} is no word that sbatch takes; use letters, digits, '-', '_' and '.'",
+            TomlString(*value));
+  }
+  out->If(!s.time_limit.empty() && !IsTimeLimit(s.time_limit), {"slurm.time_limit"},
+          "{} is no time limit; use minutes, HH:MM:SS or D-HH:MM:SS", TomlString(s.time_limit));
+  for (const std::string& option : s.options) {
+    out->If(!option.starts_with("-") || option.find('\n') != std::string::npos, {"slurm.options"},
+            "{} is no option of sbatch; begin it with \"--\", one a string", TomlString(option));
+  }
+  for (const auto& [key, node] :
+       {std::pair("slurm.learner_node", s.learner_node), {"slurm.replay_node", s.replay_node}}) {
+    out->If(node >= s.nodes, {key, "slurm.nodes"},
+            "{} is no node of slurm.nodes = {}; they begin at 0", node, s.nodes);
+  }
+}
+
+void CheckEngine(const Config& c, Conflicts* out) {
+  const std::string engine = TomlString(c.fleet.engine);
+  out->If(c.fleet.engine != "local" && c.fleet.mode == "serial", {"fleet.engine", "fleet.mode"},
+          "{} starts processes; leave it out, or fleet.mode = \"processes\"", engine);
+}
+
+// A label of DNS (RFC 1123), as Kubernetes wants names of what others look up.
+bool IsLabel(const std::string& text, std::size_t size_max) {
+  static const std::regex form("[a-z0-9]([-a-z0-9]*[a-z0-9])?");
+  return text.size() <= size_max && std::regex_match(text, form);
+}
+
+void CheckKubernetes(const Config& c, Conflicts* out) {
+  const auto& k = c.kubernetes;
+  static const std::regex quantity("[1-9][0-9]{0,11}(Ki|Mi|Gi|Ti)");
+  for (const auto& [key, value] : {std::pair("kubernetes.storage", &k.storage),
+                                   {"kubernetes.shared_memory", &k.shared_memory},
+                                   {"kubernetes.coordinator_memory", &k.coordinator_memory},
+                                   {"kubernetes.replay_memory", &k.replay_memory},
+                                   {"kubernetes.paramserver_memory", &k.paramserver_memory},
+                                   {"kubernetes.learner_memory", &k.learner_memory},
+                                   {"kubernetes.actor_memory", &k.actor_memory},
+                                   {"kubernetes.evaluator_memory", &k.evaluator_memory}}) {
+    out->If(!std::regex_match(*value, quantity), {key},
+            "{} is no quantity; use a whole number with Ki, Mi, Gi or Ti, such as \"4Gi\"",
+            TomlString(*value));
+  }
+  out->If(!IsLabel(k.name_space, 63), {"kubernetes.namespace"},
+          "{} is no name for a namespace; use small letters, digits and '-'",
+          TomlString(k.name_space));
+  static const std::regex name("[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?");
+  for (const auto& [key, value] : {std::pair("kubernetes.claim", &k.claim),
+                                   {"kubernetes.data_claim", &k.data_claim},
+                                   {"kubernetes.storage_class", &k.storage_class}}) {
+    out->If(!value->empty() && !std::regex_match(*value, name), {key},
+            "{} is no name of Kubernetes; use small letters, digits, '-' and '.'",
+            TomlString(*value));
+  }
+  static const std::regex image("[A-Za-z0-9][-._/:@A-Za-z0-9]{0,511}");
+  out->If(!std::regex_match(k.image, image), {"kubernetes.image"},
+          "{} is no name of an image; use [REGISTRY/]NAME[:TAG]", TomlString(k.image));
+  if (c.fleet.engine != "kubernetes") return;
+  out->If(!c.fleet.listen.empty(), {"fleet.listen", "fleet.engine"},
+          "the coordinator listens at its pod's own address; leave it out");
+  out->If(c.fleet.actors % k.actors_per_pod != 0, {"kubernetes.actors_per_pod", "fleet.actors"},
+          "{} does not divide fleet.actors = {}: pods are all alike", k.actors_per_pod,
+          c.fleet.actors);
 }
 
 void CheckRun(const Config& c, Conflicts* out) {
@@ -327,8 +412,7 @@ void CheckSupervised(const Config& c, Conflicts* out) {
           "\"lstm\" can't be cut into parts; set 1, or take another family");
   out->If(lstm && !c.model.pretrained.empty(), {"model.pretrained", "model.family"},
           "there is no such file of an \"lstm\"; leave it out");
-  out->If(c.model.family == "bert" && c.model.embedding != 0 &&
-              c.model.embedding != c.model.hidden,
+  out->If(c.model.family == "bert" && c.model.embedding != 0 && c.model.embedding != c.model.hidden,
           {"model.embedding", "model.family"},
           "only \"albert\" has another one than model.hidden = {}; set 0", c.model.hidden);
   out->If(c.mesh.dp > 0 && c.fleet.learners > 1 && c.mesh.dp * c.mesh.tp != c.fleet.learners,
@@ -380,6 +464,9 @@ std::vector<ConfigConflict> FindConflicts(const Config& config) {
   CheckSync(config, &conflicts);
   CheckDpg(config, &conflicts);
   CheckListen(config, &conflicts);
+  CheckEngine(config, &conflicts);
+  CheckSlurm(config, &conflicts);
+  CheckKubernetes(config, &conflicts);
   CheckRun(config, &conflicts);
   return conflicts.Take();
 }

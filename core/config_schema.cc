@@ -106,6 +106,11 @@ void VisitFleet(Config::FleetKeys& c, ConfigVisitor& v) {
                   "same bytes).",
            .choices = {"processes", "serial"}},
           c.mode);
+  v.Visit({.name = "fleet.engine",
+           .doc = "What starts the processes (`troop train --engine`): this machine's launcher, a "
+                  "job of Slurm, mpirun, or manifests for Kubernetes.",
+           .choices = {"local", "slurm", "mpi", "kubernetes"}},
+          c.engine);
   v.Visit({.name = "fleet.transport",
            .doc = "How the processes of this machine talk: sockets in a private folder, or TCP.",
            .choices = {"ipc", "tcp"}}, c.transport);
@@ -139,6 +144,11 @@ void VisitFleet(Config::FleetKeys& c, ConfigVisitor& v) {
            "fleet.listen, and any free ports."},
           c.listen_replay);
   v.Visit({"fleet.listen_paramserver", "The same of parameter servers."}, c.listen_paramserver);
+  v.Visit({"fleet.metrics",
+           "HOST:PORT of the coordinator's metrics for Prometheus, such as 127.0.0.1:9464; beyond "
+           "this machine with a token (docs/watching.md). Empty: none."}, c.metrics);
+  v.Visit({"fleet.metrics_token", "File whose one line is the bearer token that they want."},
+          c.metrics_token);
   v.Visit({"fleet.elsewhere",
            "Roles that this launcher does not start, such as [\"replay\", \"learner\"]: they join "
            "from other machines (`troop join --role`), in any order. Actors may join any run that "
@@ -151,6 +161,14 @@ void VisitFleet(Config::FleetKeys& c, ConfigVisitor& v) {
            "Actors that must play, wherever they are: with fewer for fleet.join_wait_s the run "
            "ends.",
            Between(0, 100000)}, c.actors_min);
+  v.Visit({"fleet.dashboard",
+           "Where the coordinator shows the run in browsers (docs/dashboard.md), as HOST:PORT, "
+           "such as 127.0.0.1:8800. Beyond this machine it wants a token. Empty: nowhere."},
+          c.dashboard);
+  v.Visit({"fleet.dashboard_token",
+           "File whose one line is the dashboard's token; nobody else may read it. Empty: none is "
+           "asked for."},
+          c.dashboard_token);
 }
 
 void VisitSecurity(Config::SecurityKeys& c, ConfigVisitor& v) {
@@ -489,6 +507,7 @@ void VisitConfig(Config& config, ConfigVisitor& visitor) {
   VisitNetwork(config.network, visitor);
   VisitFleet(config.fleet, visitor);
   VisitSecurity(config.security, visitor);
+  VisitCluster(config, visitor);
   VisitActor(config.actor, visitor);
   VisitReplay(config.replay, visitor);
   VisitLearner(config.learner, visitor);

@@ -57,6 +57,8 @@ class ConfigVisitor {
 };
 void VisitConfig(Config& config, ConfigVisitor& visitor);
 void VisitSupervised(Config& config, ConfigVisitor& visitor);  // the part: data, model, mesh
+void VisitCluster(Config& config, ConfigVisitor& visitor);     // the part: of engines
+void VisitKubernetes(Config::KubernetesKeys& c, ConfigVisitor& visitor);
 void VisitLayer(LayerConfig& layer, ConfigVisitor& visitor);
 void VisitReplayTable(ReplayTableConfig& table, ConfigVisitor& visitor);
 

@@ -98,12 +98,20 @@ double Histogram::Quantile(double q) const {
 
 std::string Histogram::Json() const {
   const double none = std::numeric_limits<double>::quiet_NaN();
+  std::vector<std::string> octaves;
+  for (int b = 0; b < kBuckets && count_ > 0; b += b == 0 ? 1 : kStepsPerOctave) {
+    const int end = b == 0 ? 1 : std::min(b + kStepsPerOctave, kBuckets);
+    std::uint64_t values = 0;
+    for (int i = b; i < end; ++i) values += bucket(i);
+    if (values > 0) octaves.push_back(fmt::format("[{}, {}]", b == 0 ? 0 : Limit(b - 1), values));
+  }
   return JsonObject()
       .Add("count", count_)
       .Add("p50", Quantile(0.5))
       .Add("p90", Quantile(0.9))
       .Add("p99", Quantile(0.99))
       .Add("max", count_ == 0 ? none : max_)
+      .AddRaw("octaves", JsonArray(octaves))
       .str();
 }
 

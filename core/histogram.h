@@ -31,7 +31,9 @@ class Histogram {
   // The value below which the share q in [0, 1] of them lies: in the right bucket, so off by a
   // quarter at most; never outside min and max. NaN when empty.
   double Quantile(double q) const;
-  std::string Json() const;  // {count, p50, p90, p99, max}
+  // {count, p50, p90, p99, max, octaves}; octaves: [[low, values in [low, 2 low)], ...] that hold
+  // something, low a power of two; 0: what is below 2^kExponentMin.
+  std::string Json() const;
 
   // Bucket b holds [Limit(b - 1), Limit(b)); the first reaches down, the last up without end.
   static double Limit(int bucket);

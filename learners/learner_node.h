@@ -101,8 +101,8 @@ class LearnerNode final : public Node {
   std::unique_ptr<Module> module_;  // the whole
   std::unique_ptr<Algorithm> algorithm_;
   std::unique_ptr<ReplaySampler> sampler_;
-  std::int32_t shards_ = 0;       // of the replay, that the sampler knows
-  std::int64_t learners_ = 1;     // of the run; more than one: a group was made, also for one alone
+  std::int32_t shards_ = 0;    // of the replay, that the sampler knows
+  std::int64_t learners_ = 1;  // of the run; more than one: a group was made, also for one alone
   std::unique_ptr<WeightPublisher> publisher_;
   std::unique_ptr<LearnerLobby> lobby_;
   std::unique_ptr<Updater> updater_;
@@ -118,7 +118,7 @@ class LearnerNode final : public Node {
   std::uint64_t published_to_ = 0;   // incarnation of the parameter server that got them
   std::uint64_t skipped_ = 0;        // updates of which a number was not finite
   std::optional<Time> next_checkpoint_;
-  bool state_wanted_ = false;      // of a model in parts: for a checkpoint
+  bool state_wanted_ = false;  // of a model in parts: for a checkpoint
   bool state_came_ = false;
   bool exhausted_ = false;         // the replay gives no more, or max_updates is reached
   bool final_checkpoint_ = false;  // written, or given up

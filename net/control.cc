@@ -50,9 +50,9 @@ void FleetMember::Poll(Time now, const Metrics& metrics) {
   const bool moves = state_.shard_move.number != 0 &&
                      (options_.role == Role::kLearner || options_.role == Role::kParamServer);
   const Duration seldom = std::min<Duration>(kBeatSeldom, options_.hung_after / 3);
-  const Duration every = std::clamp<Duration>(Milliseconds(state_.beat_every_ms),
-                                              options_.beat_every,
-                                              std::max(options_.beat_every, seldom));
+  const Duration every =
+      std::clamp<Duration>(Milliseconds(state_.beat_every_ms), options_.beat_every,
+                           std::max(options_.beat_every, seldom));
   next_beat_ = now + (moves ? std::min(options_.beat_every, kBeatWhileMoving) : every);
   if (!ticket.ok()) {
     // Fenced between two beats: no call was open that could have failed.

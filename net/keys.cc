@@ -13,6 +13,7 @@
 #include <sstream>
 #include <utility>
 
+#include "net/own_file.h"
 #include "net/zmq_zap.h"
 
 namespace troop {
@@ -38,47 +39,6 @@ bool IsKeyName(std::string_view name) {
   return !name.empty() && name.size() <= kNameMax && std::ranges::all_of(name, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
   });
-}
-
-// The text of a file that must not have the rights `forbidden` for others, by the descriptor that
-// it is read from.
-Result<std::string> ReadOwnFile(const std::string& path, mode_t forbidden, const char* remedy,
-                                std::size_t bytes_max, struct stat* info) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY);
-  if (fd < 0) {
-    const int error = errno;
-    const std::string why = strerror(error);
-    if (error == ENOENT) return NotFound("{}: no such file; troop keygen makes keys", path);
-    return InvalidArgument("{}: {}", path, why);
-  }
-  const auto read_all = [&]() -> Result<std::string> {
-    if (fstat(fd, info) != 0 || !S_ISREG(info->st_mode)) {
-      return InvalidArgument("{} is no file", path);
-    }
-    if (info->st_uid != geteuid() && info->st_uid != 0) {
-      return InvalidArgument("{} belongs to another user ({}); take a copy of your own", path,
-                             info->st_uid);
-    }
-    if ((info->st_mode & forbidden) != 0) {
-      return InvalidArgument("{}: others {} it (mode {:04o}); {} {}", path,
-                             forbidden == 077 ? "can reach" : "can write", info->st_mode & 07777,
-                             remedy, path);
-    }
-    if (std::size_t(info->st_size) > bytes_max) {
-      return InvalidArgument("{} has {} bytes, the limit is {}", path, info->st_size, bytes_max);
-    }
-    std::string text(std::size_t(info->st_size), '\0');
-    std::size_t at = 0;
-    while (at < text.size()) {
-      const ssize_t n = read(fd, text.data() + at, text.size() - at);
-      if (n <= 0) return InvalidArgument("{} can't be read: {}", path, strerror(errno));
-      at += std::size_t(n);
-    }
-    return text;
-  };
-  Result<std::string> text = read_all();
-  close(fd);
-  return text;
 }
 
 // Never there with wider rights, never half.
@@ -209,12 +169,14 @@ Status AllowList::ReadAgain() {
 Result<std::shared_ptr<const KeyRing>> LoadKeys(const std::string& file) {
   auto ring = std::make_shared<KeyRing>();
   struct stat info {};
-  TROOP_ASSIGN_OR_RETURN(
-      std::string text,
+  Result<std::string> read =
       ReadOwnFile(file, 077,
-                  "if they had time to, make a new one (troop keygen --rotate), else: "
-                  "chmod 600",
-                  kKeyFileBytesMax, &info));
+                  "if they had time to, make a new one (troop keygen --rotate), else: chmod 600",
+                  kKeyFileBytesMax, &info);
+  if (read.status().code() == Code::kNotFound) {
+    return NotFound("{}; troop keygen makes keys", read.status().message());
+  }
+  TROOP_ASSIGN_OR_RETURN(std::string text, std::move(read));
   ring->file = file;
   std::set<std::string> seen;
   std::istringstream lines(text);

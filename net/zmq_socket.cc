@@ -121,6 +121,9 @@ void SetOptions(void* socket, ZmqSocket::Kind kind, const Endpoint& endpoint,
   Set<int>(socket, ZMQ_HANDSHAKE_IVL, 5000);
   // Unacknowledged bytes break a TCP connection after this; the system's default is minutes.
   Set<int>(socket, ZMQ_TCP_MAXRT, 2 * ms(options.dead_after));
+  // Else the kernel asks an address that is gone for two minutes, though its name has another one:
+  // names are looked up anew at each try, and only then.
+  Set<int>(socket, ZMQ_CONNECT_TIMEOUT, 2 * ms(options.dead_after));
   // The kernel's own choice grows to 4 MiB, which have left the caches before the reader copies
   // them. Links between hosts keep it: long ones hold as much.
   if (IsLoopback(endpoint)) Set<int>(socket, ZMQ_SNDBUF, kLoopbackSendBuffer);

@@ -17,6 +17,7 @@ namespace {
 // A shard that got no rows for so many groups is asked what its total is by now.
 constexpr int kGroupsUnheardMax = 8;
 
+// tidy: long file, because a group's way through shards that come, go and fail is one thing
 class ReplaySamplerImpl final : public ReplaySampler {
  public:
   ReplaySamplerImpl(std::vector<std::unique_ptr<Channel>> channels, const TrajectorySpec& spec,

@@ -265,7 +265,7 @@ class ReplayWriterImpl final : public ReplayWriter {
   TrajectorySpec spec_;
   Options options_;
   std::map<std::size_t, ShardWriter> shards_;  // by index; those that streams go to
-  std::size_t used_ = 0;                        // indices below it are in use
+  std::size_t used_ = 0;                       // indices below it are in use
   std::deque<int> open_;  // parts that are not acknowledged, of each push from first_open_ on
   std::uint64_t first_open_ = 1;
   std::uint64_t pushed_items_ = 0, acked_items_ = 0;

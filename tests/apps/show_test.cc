@@ -1,4 +1,4 @@
-#include "apps/show.h"
+#include "apps/status_command.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "apps/picture.h"
+#include "apps/show.h"
 #include "apps/run_folder.h"
 #include "apps/train.h"
 #include "core/json.h"
@@ -32,7 +33,7 @@ struct Said {
 Said Status(const std::string& path, bool json = false) {
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
-  Said said{.code = ShowStatus({.path = path, .json = json}), .out = {}, .error = {}};
+  Said said{.code = ShowStatus({.run = path, .json = json}), .out = {}, .error = {}};
   std::fflush(stdout);
   said.out = testing::internal::GetCapturedStdout();
   said.error = testing::internal::GetCapturedStderr();

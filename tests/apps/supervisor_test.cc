@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -236,6 +237,39 @@ TEST_F(SupervisorTest, AProgramThatIsNotThereIsAFailureAsAnyOther) {
                                    std::vector<FleetRole>{kRole});
   EXPECT_EQ(AwaitExit().reason, "exit code 127");
   EXPECT_FALSE(supervisor_->status().ok());
+}
+
+TEST_F(SupervisorTest, ASpareSeatNeverEndsTheRunAndIsTriedAgain) {
+  Start("exit 2");
+  Supervisor::Options options{.executable = temp_.path() + "/program",
+                              .coordinator = "ipc:///nowhere",
+                              .log_folder = temp_.path(),
+                              .config = config_,
+                              .spare = [](FleetRole) { return true; }};
+  supervisor_ = std::make_unique<Supervisor>(options, std::vector<FleetRole>{kRole});
+  for (int i = 0; i < 3 * int(config_.fleet.restarts_max); ++i) {
+    EXPECT_EQ(AwaitExit().code, 2);
+    now_ += Seconds(config_.fleet.backoff_max_s + 1);
+  }
+  EXPECT_TRUE(supervisor_->status().ok()) << supervisor_->status().message();
+}
+
+TEST_F(SupervisorTest, AnotherWayToStartARoleGetsItsWordsAndNamesItsLog) {
+  Start("exit 1");
+  Supervisor::Options options{.executable = temp_.path() + "/program",
+                              .coordinator = "ipc:///nowhere",
+                              .log_folder = temp_.path(),
+                              .config = config_,
+                              .wrap =
+                                  [](FleetRole, std::string* program, auto* words) {
+                                    words->insert(words->begin(), "echo");
+                                    *program = "/bin/echo";
+                                  },
+                              .log_name = [](FleetRole) { return "actors-n7"; }};
+  supervisor_ = std::make_unique<Supervisor>(options, std::vector<FleetRole>{kRole});
+  EXPECT_TRUE(AwaitExit().orderly);
+  EXPECT_NE(supervisor_->LogTail(kRole).find("troop role actor --index 0"), std::string::npos);
+  EXPECT_TRUE(std::filesystem::exists(temp_.path() + "/actors-n7.log"));
 }
 
 }  // namespace

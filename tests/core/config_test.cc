@@ -479,7 +479,7 @@ void Repair(Config* c) {
   if (!c->evaluator.enabled) c->evaluator.solved_return = 0;
   c->fleet.backoff_max_s = std::max(c->fleet.backoff_max_s, c->fleet.backoff_first_s);
   c->fleet.hung_after_s = std::max(c->fleet.hung_after_s, c->fleet.dead_after_s);
-  c->fleet.mode = "processes";
+  c->fleet.mode = "processes", c->fleet.metrics_token = "";
   c->fleet.listen = c->fleet.listen_replay = c->fleet.listen_paramserver = "";
   c->replay.persist = true;
   c->replay.shards = std::min({c->replay.shards, c->fleet.actors, c->replay.min_items});

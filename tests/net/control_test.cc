@@ -104,5 +104,23 @@ TEST_F(FleetMemberTest, WithoutAnAnswerForTooLongItIsLost) {
   EXPECT_EQ(member_.lost().code(), Code::kUnavailable);
 }
 
+TEST_F(FleetMemberTest, APeerThatServesElsewhereIsToldOnce) {
+  const auto hear = [this](const std::map<std::string, PeerInfo>& peers, double seconds) {
+    Poll(seconds);
+    state_.answer =
+        Message{.type = MessageType::kBeatReply, .body = EncodeBody(BeatReply{.peers = peers})};
+    Poll(seconds + 0.5);
+    return member_.TakeMoved();
+  };
+  using Moves = std::vector<std::pair<std::string, std::string>>;
+  const std::string here = "tcp://10.0.0.1:1", there = "tcp://10.0.0.2:1";
+  EXPECT_EQ(hear({{"replay-0", {here, 1}}, {"learner-0", {"group-1", 1}}}, 1), Moves{});
+  EXPECT_EQ(hear({}, 2), Moves{}) << "it was lost";
+  EXPECT_EQ(hear({{"replay-0", {there, 2}}, {"learner-0", {"group-2", 2}}}, 3),
+            (Moves{{here, there}}));
+  EXPECT_EQ(hear({{"replay-0", {there, 2}}}, 4), Moves{});
+  EXPECT_EQ(hear({{"replay-0", {here, 3}}}, 5), (Moves{{there, here}})) << "and back";
+}
+
 }  // namespace
 }  // namespace troop

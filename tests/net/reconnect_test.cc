@@ -167,5 +167,43 @@ TEST(ReconnectTest, AParkedCallSurvivesABreak) {
   EXPECT_EQ(echo.handled.size(), 1u);
 }
 
+// As where a role is started again on another machine.
+TEST(ReconnectTest, ACallerFollowsAServiceThatMoves) {
+  const SystemClock clock;
+  const auto network = *MakeZmqNetwork();
+  EchoService old_place, new_place, bystander;
+  const auto old_listener = *network->Listen("tcp://127.0.0.1:0", &old_place);
+  const auto new_listener = *network->Listen("tcp://127.0.0.1:0", &new_place);
+  const auto other_listener = *network->Listen("tcp://127.0.0.1:0", &bystander);
+  const auto channel = *network->Connect(old_listener->endpoint(), ActorOptions());
+  const auto other = *network->Connect(other_listener->endpoint(), ActorOptions());
+  const auto answer_to = [&](Channel& to, const std::string& body) {
+    Message message = TestMessage(body);
+    const Ticket ticket = *to.Send(message, clock.Now() + Seconds(20));
+    for (;;) {
+      if (auto answer = to.Poll(ticket)) return std::move(*answer);
+      if (!network->Pump(clock.Now())) network->Wait(clock.Now(), clock.Now() + Milliseconds(1));
+    }
+  };
+  EXPECT_EQ(answer_to(*channel, "before")->body, "before");
+  // Open while the service moves: it may have been handled, so it is not handled again unasked.
+  old_place.park = true;
+  Message open = TestMessage("open");
+  const Ticket ticket = *channel->Send(open, clock.Now() + Seconds(20));
+  while (old_place.parked.empty()) network->Pump(clock.Now());
+  ASSERT_TRUE(network->Redirect(old_listener->endpoint(), new_listener->endpoint()).ok());
+  EXPECT_EQ(answer_to(*channel, "after")->body, "after");
+  EXPECT_EQ(new_place.bodies, (std::vector<std::string>{"after"}));
+  std::optional<Result<Message>> lost;
+  while (!lost) {
+    network->Pump(clock.Now());
+    lost = channel->Poll(ticket);
+  }
+  EXPECT_EQ(lost->status().code(), Code::kDeadlineExceeded) << lost->status().message();
+  EXPECT_EQ(answer_to(*other, "elsewhere")->body, "elsewhere");
+  EXPECT_EQ(bystander.bodies, (std::vector<std::string>{"elsewhere"}));
+  EXPECT_FALSE(network->Redirect(new_listener->endpoint(), "nowhere").ok());
+}
+
 }  // namespace
 }  // namespace troop

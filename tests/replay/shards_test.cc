@@ -200,10 +200,8 @@ TEST(ReplayShardsTest, ADeadShardHasNoShareUntilItIsBack) {
 TEST(ReplayShardsTest, AShardWhoseProcessIsGoneIsNotWaitedFor) {
   ReplayWorld world(Tiny(), 2);
   Fill(&world);
-  const auto sampler = world.Sampler({.batch_size = 50,
-                                      .prefetch = 3,
-                                      .waive_after = Seconds(1000),
-                                      .patience = Seconds(1000)});
+  const auto sampler = world.Sampler(
+      {.batch_size = 50, .prefetch = 3, .waive_after = Seconds(1000), .patience = Seconds(1000)});
   EXPECT_GT(Sources(&world, sampler.get(), 10)[1], 0);
   world.StopServer(1);
   int taken = 0;

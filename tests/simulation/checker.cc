@@ -140,7 +140,7 @@ void Checker::Note(const Teller& teller, const HistoryEvent& event) {
   if (event.what == HistoryEvent::kApplied) return NoteApplied(teller, event);
   const Name name{event.stream, event.first_frame, event.length};
   const auto breach = [&](const char* what) { Breach(Describe(teller.who, name, what)); };
-  Shard& shard = teller.replay ? shards_[std::size_t(teller.shard)]
+  Shard& shard = teller.replay                               ? shards_[std::size_t(teller.shard)]
                  : event.what == HistoryEvent::kAcknowledged ? ShardOfItem(name)
                                                              : shards_[0];
   switch (event.what) {

@@ -45,7 +45,7 @@ class Checker {
   std::int64_t restored() const { return restored_; }
   std::uint64_t published() const { return published_; }
   std::int64_t applied() const { return applied_; }  // gradients
-  std::vector<std::int64_t> ItemsOfShards() const;    // inserted, in all lives
+  std::vector<std::int64_t> ItemsOfShards() const;   // inserted, in all lives
   // Sent, by each actor that sent any; `envs`: environments of an actor.
   std::vector<std::int64_t> ItemsOfActors(std::uint64_t envs) const;
 

@@ -108,8 +108,7 @@ Fleet::Fleet(const Plan& plan)
       rng_({.run_seed = plan.seed, .index = 3}),
       weather_(plan.seed),
       checker_(int(std::max<std::int64_t>(plan.config.replay.shards, plan.shards_max)),
-               plan.config.replay.ack == "disk",
-               plan.config.learner.sync == "paramserver") {}
+               plan.config.replay.ack == "disk", plan.config.learner.sync == "paramserver") {}
 
 Status Fleet::BeginRun() {
   hub_ = MakeSimHub();
@@ -214,8 +213,9 @@ void Fleet::StartDue() {
     process->id = next_id_++;
     process->place = fmt::format("{}#{}", PeerName(seat.role.role, seat.role.index), process->id);
     process->began = process->wakes_at = now_;
-    process->network =
-        hub_->MakeNetwork({.dead_after = Seconds(plan_.config.fleet.dead_after_s)}, process->place);
+    process->network = hub_->MakeNetwork({.dead_after = Seconds(plan_.config.fleet.dead_after_s),
+                                          .clients_max = 1 << 15},  // as `troop role` has it
+                                         process->place);
     process->executor =
         std::make_unique<SimExecutor>(plan_.seed * 1000003 + std::uint64_t(process->id), &now_);
     if (seat.role.role == Role::kLearner) process->lobby = lobbies_.Make();
@@ -379,9 +379,9 @@ void Fleet::Apply(const Fault& fault) {
       PowerLoss();
       break;
     case Fault::kScale:
-      return coordinator_->Handle({.type = MessageType::kScale,
-                                   .body = EncodeBody(ScaleRequest{fault.role, fault.count})},
-                                  Reply(std::make_unique<MoveCounter>(&outcome_.moves)));
+      return coordinator_->Handle(
+          {.type = MessageType::kScale, .body = EncodeBody(ScaleRequest{fault.role, fault.count})},
+          Reply(std::make_unique<MoveCounter>(&outcome_.moves)));
   }
   ++outcome_.faults;
 }

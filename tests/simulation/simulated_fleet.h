@@ -34,8 +34,8 @@ struct Outcome {
   std::uint64_t messages = 0;  // that arrived
   std::int64_t faults = 0;     // that happened
   std::int64_t restarts = 0;
-  std::int64_t resumes = 0;  // of the whole run
-  std::int64_t moves = 0;    // changes of `troop scale` that were made
+  std::int64_t resumes = 0;     // of the whole run
+  std::int64_t moves = 0;       // changes of `troop scale` that were made
   std::size_t waiting_max = 0;  // messages under way and in queues
   std::vector<std::int64_t> items_of_shard, items_of_actor;  // that were made, in all
   std::int64_t items = 0, acknowledged = 0, restored = 0;

@@ -89,12 +89,13 @@ void LiveLarge(std::int64_t actors, std::int64_t shards, std::int64_t learners, 
   Quiet();
   const Plan plan = MakeLargePlan(actors, shards, learners, steps);
   const Outcome outcome = Live(plan);
-  std::printf("%lld actors, %lld shards, %lld learners: %.1f virtual s, %llu messages, at most %zu "
-              "wait, %llu updates\n",
-              static_cast<long long>(actors), static_cast<long long>(shards),
-              static_cast<long long>(learners), ToSeconds(outcome.ended - Time{}),
-              static_cast<unsigned long long>(outcome.messages), outcome.waiting_max,
-              static_cast<unsigned long long>(outcome.updates));
+  std::printf(
+      "%lld actors, %lld shards, %lld learners: %.1f virtual s, %llu messages, at most %zu "
+      "wait, %llu updates\n",
+      static_cast<long long>(actors), static_cast<long long>(shards),
+      static_cast<long long>(learners), ToSeconds(outcome.ended - Time{}),
+      static_cast<unsigned long long>(outcome.messages), outcome.waiting_max,
+      static_cast<unsigned long long>(outcome.updates));
   EXPECT_EQ(outcome.breach, "");
   EXPECT_EQ(outcome.restarts, 0);
   EXPECT_EQ(outcome.items, outcome.acknowledged);

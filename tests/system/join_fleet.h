@@ -8,6 +8,7 @@
 
 #include "net/keys.h"
 #include "tests/system/troop_process.h"
+#include "tests/system/two_machines.h"
 
 namespace troop {
 
@@ -92,37 +93,6 @@ class JoinFleet : public SystemTest {
     }
     EXPECT_GT(files, 15) << "nothing was looked at";
   }
-};
-
-class TwoMachines {
- public:
-  TwoMachines() {
-    const std::string id = std::to_string(getpid());
-    for (int i = 0; i < 2; ++i) names_[i] = "troop" + id + "m" + std::to_string(i);
-    ok_ = Ip("netns add " + names_[0]) && Ip("netns add " + names_[1]) &&
-          Ip("-n " + names_[0] + " link add cable type veth peer name cable netns " + names_[1]);
-    for (int i = 0; ok_ && i < 2; ++i) {
-      const std::string in = "-n " + names_[i];
-      ok_ = Ip(in + " addr add 10.77.0." + std::to_string(i + 1) + "/24 dev cable") &&
-            Ip(in + " link set cable up") && Ip(in + " link set lo up");
-    }
-  }
-  ~TwoMachines() {
-    for (const std::string& name : names_) Ip("netns del " + name);
-  }
-  TwoMachines(const TwoMachines&) = delete;
-  bool ok() const { return ok_; }
-  std::vector<std::string> On(int machine) const {
-    return {"ip", "netns", "exec", names_[machine]};
-  }
-  void Cable(bool up) const { Ip("-n " + names_[1] + " link set cable " + (up ? "up" : "down")); }
-
- private:
-  static bool Ip(const std::string& words) {
-    return std::system(("ip " + words + " > /dev/null 2>&1").c_str()) == 0;
-  }
-  std::string names_[2];
-  bool ok_ = false;
 };
 
 }  // namespace troop

@@ -120,7 +120,6 @@ TEST_F(JoinTest, BeyondThisMachineNothingStartsWithoutKeys) {
   EXPECT_NE(keyless->output().find("troop keygen"), std::string::npos) << keyless->output();
 }
 
-// Two machines: each a network of its own, with a cable between. Removed with the test.
 TEST_F(JoinTest, TwoMachinesWithNetworksOfTheirOwnPlayOneRun) {
   const TwoMachines machines;
   if (!machines.ok()) GTEST_SKIP() << "network namespaces need root and iproute2";

@@ -77,8 +77,9 @@ TEST_F(ScaleTest, ActorsShardsAndLearnersComeAndGoWhileARunLearns) {
   scales("learners=2", "from 1 to 2 learners");
   std::int64_t steps = Steps();
   ASSERT_TRUE(AwaitSteps(steps + 2000)) << LauncherLog();
-  EXPECT_TRUE(Await([&] { return RoleLog("learner-0").find("in step with 2 of 2") != std::string::npos; }))
-      << RoleLog("learner-0");
+  EXPECT_TRUE(Await([&] {
+    return RoleLog("learner-0").find("in step with 2 of 2") != std::string::npos;
+  })) << RoleLog("learner-0");
   scales("actors=1", "from 5 to 1 actors");
   EXPECT_EQ(count("actor"), 1u);
   scales("actors=3", "from 1 to 3 actors");

@@ -20,7 +20,7 @@ _troop_configs() {
 
 _troop() {
   local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}
-  local commands='train join keygen sweep eval play plot resume scale status role config env env-check bench check tokenize predict plan'
+  local commands='train join doctor health keygen sweep eval play plot resume dashboard scale status role config env env-check bench check tokenize predict plan'
   local command='' flags='' arguments=0 i group=''
   COMPREPLY=()
   # "key=value" arrives as three words, because = separates words.
@@ -29,7 +29,7 @@ _troop() {
     case ${COMP_WORDS[i]} in
       --index | --coordinator | --dead-after | --episodes | --epsilon | --seed | --fps | \
         --gif | --png | --seeds | --first-seed | --jobs | --title | --x | --check | --plugin | --language | --envs | --seconds | --mode | \
-        --vocab | --count | --role | --key | --logs | --name) ((++i)) ;;  # its value is no argument
+        --vocab | --count | --role | --key | --logs | --name | --health | --wait | --listen | --token-file) ((++i)) ;;  # its value is no argument
       -*) ;;
       sync) [[ $command == check ]] && command=check-sync ;;
       env)
@@ -42,12 +42,12 @@ _troop() {
     esac
   done
   case $previous in
-    --gif | --png | --plugin | --vocab | --key | --logs) _troop_paths compgen -f -- "$word"; return ;;
+    --gif | --png | --plugin | --vocab | --key | --logs | --health) _troop_paths compgen -f -- "$word"; return ;;
     --check) _troop_paths _troop_configs "$word"; return ;;
     --x) mapfile -t COMPREPLY < <(compgen -W 'steps updates minutes' -- "$word"); return ;;
     --language) mapfile -t COMPREPLY < <(compgen -W 'c c++ python' -- "$word"); return ;;
     --index | --coordinator | --dead-after | --episodes | --epsilon | --seed | --fps | --envs | --seconds | --mode | \
-      --seeds | --first-seed | --jobs | --title | --count | --name) return ;;
+      --seeds | --first-seed | --jobs | --title | --count | --name | --wait) return ;;
     --role)
       mapfile -t COMPREPLY < <(
         compgen -W 'coordinator replay paramserver learner actor evaluator tool' -- "$word")
@@ -63,14 +63,17 @@ _troop() {
     *env-new) flags='--language --help' ;;
     *env-check) flags='--plugin --quick --help' ;;
     '') flags="$commands --help --version" ;;
-    train) flags='--dry-run --overwrite --plain --insecure --help' ;;
-    join) flags='--count --key --role --logs --help' ;;
+    train) flags='--continue --dry-run --engine --overwrite --plain --insecure --help' ;;
+    join) flags='--count --health --key --role --logs --stay --wait --help' ;;
+    health) flags='--ready --help' ;;
     keygen) flags='--role --name --rotate --help' ;;
     sweep) flags='--seeds --first-seed --jobs --dry-run --overwrite --help' ;;
     plot) flags='--png --title --x --help' ;;
-    resume) flags='--plain --insecure --help' ;;
+    resume) flags='--engine --plain --insecure --help' ;;
+    dashboard) flags='--help --insecure --listen --token-file' ;;
     scale) flags='--help' ;;
-    status) flags='--json --help' ;;
+    status) flags='--json --key --help' ;;
+    doctor) flags='--coordinator --key --insecure --help' ;;
     eval) flags='--episodes --epsilon --seed --json --help' ;;
     play) flags='--episodes --epsilon --seed --gif --png --fps --help' ;;
     role) flags='--index --any-index --coordinator --dead-after --key --insecure --help' ;;
@@ -84,7 +87,8 @@ _troop() {
     -*) ;;
     *:train:0 | *:plan:0 | *:sweep:0 | *:env-check:0 | *:env-bench:0) _troop_paths _troop_configs "$word"; return ;;
     *:train:* | *:plan:* | *:sweep:* | *:env-check:* | *:env-bench:* | *:resume:[1-9]*) _troop_keys "$word"; return ;;
-    *:eval:0 | *:play:0 | *:keygen:0 | *:resume:0 | *:scale:0 | *:status:0 | *:predict:0 | *:plot:*) _troop_paths compgen -d -- "$word"; return ;;
+    *:eval:0 | *:play:0 | *:keygen:0 | *:resume:0 | *:scale:0 | *:status:0 | *:predict:0 | *:plot:* | *:dashboard:*) _troop_paths compgen -d -- "$word"; return ;;
+    *:health:0) _troop_paths compgen -f -- "$word"; return ;;
     *:scale:*) flags='actors= replay= learners= paramserver=' ;;
     *:role:0) flags='actor replay learner paramserver evaluator' ;;
   esac

@@ -1,5 +1,5 @@
 # fish completion for troop. The config keys come from the program, so that they are never stale.
-set -l commands train sweep eval play plot resume scale status role config env env-check bench check tokenize predict plan
+set -l commands train doctor sweep eval play plot resume dashboard scale status role config env env-check bench check tokenize predict plan
 complete -c troop -f
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -l version -d 'Print the version'
 complete -c troop -l help -d 'Explain'
@@ -9,8 +9,10 @@ complete -c troop -n "not __fish_seen_subcommand_from $commands" -a sweep -d 'Se
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a plot -d 'Curves in one picture'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a play -d 'Draw a game'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a resume -d 'Go on with a run'
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -a dashboard -d 'A web page of runs'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a scale -d 'Change how many there are'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a status -d 'How a run is doing'
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -a doctor -d 'Look at a machine, a config and a coordinator before a run'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a role -d 'Start one role alone'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a config -d 'The config keys'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a env -d 'Environments of your own'
@@ -36,7 +38,7 @@ complete -c troop -n '__fish_seen_subcommand_from train plan sweep resume' \
   -a "(troop config --keys 2>/dev/null | string match -v '*[]*' | string replace -r '\$' =)"
 complete -c troop -n '__fish_seen_subcommand_from train sweep' -l dry-run -d 'Only say what would start'
 complete -c troop -n '__fish_seen_subcommand_from train resume' -l plain -d 'No live block'
-complete -c troop -n '__fish_seen_subcommand_from eval play plot resume scale status predict' -F
+complete -c troop -n '__fish_seen_subcommand_from eval play plot resume dashboard scale status predict' -F
 complete -c troop -n '__fish_seen_subcommand_from role' \
   -a 'actor replay learner paramserver evaluator'
 complete -c troop -n '__fish_seen_subcommand_from config' -l keys -d 'One key a line'
@@ -63,3 +65,5 @@ complete -c troop -n '__fish_seen_subcommand_from tokenize' -l vocab -rF -d 'voc
 complete -c troop -n '__fish_seen_subcommand_from tokenize' -l cased -d 'Keep capitals'
 complete -c troop -n '__fish_seen_subcommand_from tokenize predict' -l json -d 'A line a text'
 complete -c troop -n '__fish_seen_subcommand_from plan' -l learners -x -d 'At most so many'
+complete -c troop -n '__fish_seen_subcommand_from status doctor' -l key -rF -d 'Key file'
+complete -c troop -n '__fish_seen_subcommand_from doctor' -l coordinator -x -d 'tcp://HOST:PORT of a run to join'

@@ -1,0 +1,103 @@
+// What a Coordinator tells people of its roles.
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "apps/coordinator.h"
+
+namespace troop {
+namespace {
+
+// One that came from elsewhere and died is shown for so long.
+constexpr Duration kShownDead = Seconds(300);
+constexpr std::size_t kErrorBytesMax = 400;  // last words may be anything
+
+double ValueOf(const MetricSnapshot& metrics, const char* name) {
+  const auto it = metrics.find(name);
+  return it == metrics.end() ? 0 : it->second.value;
+}
+
+}  // namespace
+
+void Coordinator::NoteTrouble(Role role, std::int32_t index, const std::string& why) {
+  Record& record = records_[PeerName(role, index)];
+  record.last_error = why.substr(0, kErrorBytesMax);
+  record.error_at = now_;
+}
+
+// `newest`: updates behind the learner's weights.
+RoleView Coordinator::ViewOf(Role role, std::int32_t index, double newest) const {
+  using State = RoleView::State;
+  RoleView v{.role = role, .index = index};
+  const std::string name = PeerName(role, index);
+  if (const auto it = records_.find(name); it != records_.end()) {
+    v.last_error = it->second.last_error;
+    v.restarts = std::max<std::int64_t>(0, it->second.registered - 1);
+  }
+  const auto it = members_.find(name);
+  const bool known = it != members_.end() && it->second.view.incarnation != 0;
+  if (!known) {
+    v.state = Needs(role, index) ? State::kMissing : State::kFinished;
+    return v;
+  }
+  const Member& m = it->second;
+  v.incarnation = m.view.incarnation;
+  v.process = m.view.process;
+  v.host = m.view.host;
+  v.joined = m.joined;
+  v.silent_s = ToSeconds(now_ - m.last_beat);
+  v.work = m.work.work();
+  if (m.present) {
+    const bool heard = !m.down_since && v.silent_s < options_.config.fleet.dead_after_s;
+    v.state = heard ? State::kAlive : State::kSilent;
+    v.work_per_s = m.work.PerSecond(now_);
+    if (role == Role::kActor && m.metrics.contains("actor/weights_version")) {
+      v.lag_updates = std::max(0.0, newest - ValueOf(m.metrics, "actor/weights_version"));
+    }
+  } else {
+    v.state = Needs(role, index) ? State::kDead : State::kFinished;
+  }
+  return v;
+}
+
+std::vector<RoleView> Coordinator::roles() const {
+  double newest = 0;
+  for (const auto& [name, member] : members_) {
+    if (member.view.role == Role::kLearner && member.present) {
+      newest = std::max(newest, ValueOf(member.metrics, "learner/version"));
+    }
+  }
+  std::vector<RoleView> views;
+  const auto all = seats_.All();
+  const auto add = [&](Role role) {
+    for (const auto& [its, index] : all) {
+      if (its == role) views.push_back(ViewOf(role, index, newest));
+    }
+  };
+  add(Role::kReplay);
+  for (std::int32_t k = 0; k < parameter_servers(); ++k) {
+    views.push_back(ViewOf(Role::kParamServer, k, newest));
+  }
+  add(Role::kLearner);
+  add(Role::kActor);
+  if (options_.config.evaluator.enabled) views.push_back(ViewOf(Role::kEvaluator, 0, newest));
+  std::set<std::pair<Role, std::int32_t>> told;
+  for (const RoleView& v : views) told.emplace(v.role, v.index);
+  std::vector<RoleView> others;
+  for (const auto& [name, member] : members_) {
+    if (told.contains({member.view.role, member.view.index}) || member.view.incarnation == 0) {
+      continue;
+    }
+    const auto record = records_.find(name);
+    const bool died = !member.present && record != records_.end() &&
+                      !record->second.last_error.empty() &&
+                      now_ - record->second.error_at < kShownDead && Needs(member.view.role);
+    if (!member.present && !died) continue;
+    others.push_back(ViewOf(member.view.role, member.view.index, newest));
+  }
+  std::ranges::sort(others, {}, &RoleView::index);
+  views.insert(views.end(), others.begin(), others.end());
+  return views;
+}
+
+}  // namespace troop

@@ -1,0 +1,126 @@
+// The picture of the fleet: who sends what to whom, how fast, and who holds the others up.
+
+import {count, percent, text, attribute} from "./util.js";
+
+const NS = "http://www.w3.org/2000/svg";
+function svg(tag, attributes, ...children) {
+  const element = document.createElementNS(NS, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+const WIDTH = 210, HEIGHT = 82;
+const PLACES = {
+  actor: [20, 30], replay: [385, 30], learner: [750, 30],
+  paramserver: [385, 216], evaluator: [20, 216],
+};
+const NAMES = {actor: "Actors", replay: "Replay", learner: "Learner", paramserver: "Weights",
+               evaluator: "Evaluator", inference: "Inference", coordinator: "Coordinator"};
+// From, to, path, where its words stand, and how they are aligned there.
+const EDGES = {
+  experience: ["actor", "replay", "M230 58H381", 305, 46, "middle"],
+  batches: ["replay", "learner", "M595 58H746", 670, 46, "middle"],
+  priorities: ["learner", "replay", "M750 92H599", 674, 112, "middle"],
+  updates: ["learner", "paramserver", "M855 112V257H599", 724, 245, "middle"],
+  weights: ["paramserver", "actor", "M430 216V168H125V116", 277, 157, "middle"],
+  judged: ["paramserver", "evaluator", "M385 257H234", 309, 245, "middle"],
+};
+
+function what(view) {
+  const {rates, metrics, supervised} = view;
+  const edges = {
+    updates: [rates.publishes ?? rates.updates, "weights", "/s"],
+    judged: [null, "weights"],
+  };
+  if (!supervised) {
+    edges.experience = [rates.inserts, "items", "/s"];
+    edges.batches = [rates.samples, "samples", "/s"];
+    edges.priorities = [rates.priorities, "priorities", "/s"];
+    edges.weights = [rates.snapshots, "weights", "/s"];
+  }
+  const nodes = {
+    learner: [`${count(rates.updates)} updates/s`,
+      metrics["learner/ready_batches"] === undefined ? ""
+        : `${count(metrics["learner/ready_batches"])} batches wait`],
+    paramserver: ["hands out weights", metrics["run/weights_lag"] === undefined ? ""
+      : `actors lag ${count(metrics["run/weights_lag"])} updates`],
+    evaluator: [view.evaluated.return_mean === undefined ? "no score yet"
+      : `score ${view.evaluated.return_mean.toFixed(1)}`, ""],
+  };
+  if (!supervised) {
+    nodes.actor = [`${count(rates.steps)} steps/s`,
+      rates.insert_blocked > 0.02 ? `wait ${percent(rates.insert_blocked)} of the time` : ""];
+    nodes.replay = [`${percent(metrics["replay/fill"])} full`,
+      metrics["replay/items"] === undefined ? "" : `${count(metrics["replay/items"])} items`];
+  }
+  return {edges, nodes};
+}
+
+// "learner (batches wait for it)" → learner.
+export function bottleneckOf(view) {
+  const word = (view.bottleneck || "").split(" ")[0];
+  if (view.state !== "running") return "";
+  return {actors: "actor", learner: "learner", replay: "replay", evaluator: "evaluator"}[word] || "";
+}
+
+function draw(parent, known) {
+  const root = svg("svg", {viewBox: "0 0 980 312", role: "img"});
+  const marker = svg("marker", {id: "arrow", viewBox: "0 0 10 10", refX: 8, refY: 5,
+                                markerWidth: 7, markerHeight: 7, orient: "auto"},
+                     svg("path", {d: "M0 0L10 5L0 10z", class: "head"}));
+  root.append(svg("title", {}), svg("defs", {}, svg("g", {class: "edge"}, marker)));
+  for (const [name, [, , path, x, y, anchor]] of Object.entries(EDGES)) {
+    if (!known.edges[name]) continue;
+    root.append(svg("g", {class: "edge", "data-edge": name},
+      svg("path", {d: path, "marker-end": "url(#arrow)"}),
+      svg("text", {x, y: y, "text-anchor": anchor}, svg("tspan", {class: "rate"}),
+          svg("tspan", {class: "what"}))));
+  }
+  for (const [name, [x, y]] of Object.entries(PLACES)) {
+    if (!known.nodes[name]) continue;
+    root.append(svg("g", {class: "node", "data-node": name, transform: `translate(${x} ${y})`},
+      svg("rect", {width: WIDTH, height: HEIGHT, rx: 13}),
+      svg("text", {class: "name", x: 16, y: 27}),
+      svg("text", {class: "line", x: 16, y: 48}), svg("text", {class: "line", x: 16, y: 68}),
+      svg("text", {class: "flag", x: WIDTH / 2, y: -8, "text-anchor": "middle"})));
+  }
+  parent.replaceChildren(root);
+}
+
+export function updatePicture(parent, view) {
+  const known = what(view);
+  const roles = Object.fromEntries(view.roles.map((role) => [role.role, role]));
+  if (!roles.evaluator) {
+    delete known.nodes.evaluator;
+    delete known.edges.judged;
+  }
+  const shape = Object.keys(known.nodes).join() + Object.keys(known.edges).join();
+  if (parent.dataset.shape !== shape) {
+    draw(parent, known);
+    parent.dataset.shape = shape;
+  }
+  const live = view.state === "running" && !view.serial;
+  const hot = bottleneckOf(view);
+  for (const group of parent.querySelectorAll(".node")) {
+    const name = group.dataset.node, role = roles[name];
+    const [title, first, second, flag] = group.querySelectorAll("text");
+    const many = role ? (live ? ` ${role.present} of ${role.expected}` : ` ${role.expected}`) : "";
+    text(title, NAMES[name] + many);
+    text(first, known.nodes[name][0]);
+    text(second, known.nodes[name][1]);
+    text(flag, name === hot ? "▲ bottleneck" : "");
+    attribute(group, "class", name === hot ? "node hot" : "node");
+  }
+  const words = [];
+  for (const group of parent.querySelectorAll(".edge[data-edge]")) {
+    const [rate, thing, unit] = known.edges[group.dataset.edge];
+    const number = rate === null || rate === undefined ? "" : count(rate);
+    text(group.querySelector(".rate"), number);
+    text(group.querySelector(".what"), number === "" ? thing : ` ${thing}${unit}`);
+    attribute(group, "class", rate === 0 ? "edge idle" : "edge");
+    const [from, to] = EDGES[group.dataset.edge];
+    if (number !== "") words.push(`${NAMES[from]} to ${NAMES[to]}: ${number} ${thing} per second`);
+  }
+  text(parent.querySelector("title"), `The fleet. ${words.join("; ")}.`);
+}

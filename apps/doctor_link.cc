@@ -1,0 +1,165 @@
+// The doctor's look at a coordinator: name, answer, round trip, speed, clock.
+#include <netdb.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "apps/doctor.h"
+#include "apps/endpoints.h"
+#include "core/json.h"
+#include "core/time.h"
+#include "core/version.h"
+#include "net/access.h"
+#include "net/codec.h"
+#include "net/control.h"
+#include "net/endpoint.h"
+#include "net/network.h"
+
+namespace troop {
+namespace {
+
+using Kind = Verdict::Kind;
+
+constexpr Duration kPatience = Seconds(4);
+constexpr int kRounds = 9;
+constexpr std::size_t kLoadBytes = std::size_t{2} << 20;
+constexpr int kLoads = 3;
+constexpr double kClockOff_s = 2, kSlowTrip_s = 0.05, kSlowMBps = 10;
+
+// One connection to a coordinator, over which a question is asked again and again.
+class Line {
+ public:
+  static Result<std::unique_ptr<Line>> Open(const DoctorOptions& options) {
+    std::unique_ptr<Line> line(new Line);
+    if (!options.key.empty()) {
+      TROOP_ASSIGN_OR_RETURN(line->keys_, LoadKeys(options.key));
+    }
+    const Role role = line->keys_ == nullptr ? Role::kTool : line->keys_->role;
+    TROOP_ASSIGN_OR_RETURN(line->network_, MakeZmqNetwork({.keys = line->keys_}));
+    TROOP_ASSIGN_OR_RETURN(
+        line->channel_,
+        line->network_->Connect(options.coordinator,
+                                {.origin = {.role = Role::kTool,
+                                            .index = NewcomerIndex(role, getpid()),
+                                            .incarnation = std::uint64_t(1e6 * WallSeconds())}}));
+    return line;
+  }
+  // Tools ask how the run is; others whether they may come.
+  Result<Message> Ask(std::size_t load_bytes) {
+    Message question{.type = MessageType::kStatus};
+    if (keys_ != nullptr && keys_->role != Role::kTool) {
+      char host[256] = {};
+      gethostname(host, sizeof host - 1);
+      question = {.type = MessageType::kJoin,
+                  .body = EncodeBody(JoinRequest{
+                      .role = keys_->role, .count = 1, .version = kTroopVersion, .host = host})};
+    }
+    if (load_bytes > 0) question.parts.push_back(MutableBuffer::Zeros(load_bytes).Freeze());
+    TROOP_ASSIGN_OR_RETURN(const Ticket ticket, channel_->Send(question, clock_.Now() + kPatience));
+    for (;;) {
+      network_->Pump(clock_.Now());
+      if (auto answer = channel_->Poll(ticket)) return std::move(*answer);
+      network_->Wait(clock_.Now(), clock_.Now() + Milliseconds(100));
+    }
+  }
+  // Seconds of each of so many questions; fewer where one was not answered.
+  std::vector<double> Time(int count, std::size_t load_bytes) {
+    std::vector<double> seconds;
+    for (int i = 0; i < count; ++i) {
+      const auto before = clock_.Now();
+      const Code code = Ask(load_bytes).status().code();
+      if (code == Code::kDeadlineExceeded || code == Code::kUnavailable) break;
+      seconds.push_back(ToSeconds(clock_.Now() - before));
+    }
+    std::ranges::sort(seconds);
+    return seconds;
+  }
+
+ private:
+  Line() = default;
+  const SystemClock clock_;
+  std::shared_ptr<const KeyRing> keys_;
+  std::unique_ptr<Network> network_;
+  std::unique_ptr<Channel> channel_;
+};
+
+void ExamineClock(const Message& answer, double before_s, double after_s, const Told& told) {
+  const Result<StatusReply> reply = DecodeBody<StatusReply>(answer.body);
+  const Result<JsonValue> view = reply.ok() ? ParseJson(reply->json) : reply.status();
+  const JsonValue* const there = view.ok() ? view->Find("time_s") : nullptr;
+  if (there == nullptr) return;
+  const double offset = there->number - (before_s + after_s) / 2;
+  const bool off = std::abs(offset) > kClockOff_s;
+  told({off ? Kind::kNote : Kind::kOk, "clock",
+        fmt::format("{:+.3f} s from the coordinator's{}", offset,
+                    off ? "; training does not mind, but times in logs and metrics won't agree: "
+                          "start an NTP client"
+                        : "")});
+}
+
+void ExamineSpeed(Line* line, const Told& told) {
+  const std::vector<double> trips = line->Time(kRounds, 0);
+  if (trips.empty()) {
+    return told({Kind::kFail, "round trip", "it answered once and then no more"});
+  }
+  const double trip = trips[trips.size() / 2];
+  told({trip > kSlowTrip_s ? Kind::kNote : Kind::kOk, "round trip",
+        fmt::format("{:.2f} ms ({:.2f} to {:.2f} in {})", 1e3 * trip, 1e3 * trips.front(),
+                    1e3 * trips.back(), trips.size())});
+  const std::vector<double> loads = line->Time(kLoads, kLoadBytes);
+  if (loads.empty()) {
+    return told({Kind::kFail, "link",
+                 fmt::format("{} MiB did not get through within {} s: small packets do, so look at "
+                             "the MTU, or at what shapes the traffic",
+                             kLoadBytes >> 20, ToSeconds(kPatience))});
+  }
+  const double seconds = std::max(loads[loads.size() / 2] - trip, 1e-6);
+  const double mbps = double(kLoadBytes) / seconds / 1e6;
+  told({mbps < kSlowMBps ? Kind::kNote : Kind::kOk, "link",
+        fmt::format("{:.0f} MB/s to the coordinator", mbps)});
+}
+
+}  // namespace
+
+void ExamineCoordinator(const DoctorOptions& options, const Told& told) {
+  const Result<Endpoint> endpoint = ParseEndpoint(options.coordinator);
+  if (!endpoint.ok() || endpoint->transport != Endpoint::kTcp) {
+    return told({Kind::kFail, "coordinator",
+                 fmt::format("\"{}\" is no tcp://HOST:PORT", options.coordinator)});
+  }
+  const std::string host = endpoint->address.substr(0, endpoint->address.rfind(':'));
+  const bool brackets = host.starts_with('[') && host.ends_with(']');
+  const std::string name = brackets ? host.substr(1, host.size() - 2) : host;
+  const addrinfo hints{.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(name.c_str(), nullptr, &hints, &found); error != 0) {
+    return told({Kind::kFail, "names",
+                 fmt::format("{}: {}; write its address, or mend /etc/hosts or the name server",
+                             name, gai_strerror(error))});
+  }
+  freeaddrinfo(found);
+  told({Kind::kOk, "names", name + " resolves"});
+  Result<std::unique_ptr<Line>> line = Line::Open(options);
+  if (!line.ok()) return told({Kind::kFail, "coordinator", line.status().message()});
+  const double before = WallSeconds();
+  const Result<Message> answer = (*line)->Ask(0);
+  const double after = WallSeconds();
+  const Code code = answer.status().code();
+  if (code == Code::kDeadlineExceeded || code == Code::kUnavailable) {
+    return told({Kind::kFail, "coordinator",
+                 fmt::format("nobody answers at {} within {} s: start the run (fleet.listen), look "
+                             "at the address, or let the port through the firewall",
+                             options.coordinator, ToSeconds(kPatience))});
+  }
+  if (!answer.ok()) {
+    return told({Kind::kFail, "coordinator", answer.status().message()});
+  }
+  told({Kind::kOk, "coordinator", "it answers"});
+  ExamineClock(*answer, before, after, told);
+  ExamineSpeed(line->get(), told);
+}
+
+}  // namespace troop

@@ -1,0 +1,86 @@
+#include "apps/health.h"
+
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "apps/train.h"
+#include "core/json.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr Duration kEvery = Seconds(1), kSilenceMax = Seconds(10);
+constexpr std::size_t kBytesMax = 4096;
+
+bool Plays(const Supervisor::Running& running) {
+  std::string name;
+  std::getline(std::ifstream(fmt::format("/proc/{}/comm", running.process)), name);
+  return name.starts_with(fmt::format("{}-", RoleName(running.role.role)));
+}
+
+Result<std::unique_ptr<Storage>> FolderOf(const std::string& path) {
+  const fs::path parent = fs::absolute(path).parent_path();
+  return MakeDiskStorage(parent.string());
+}
+
+}  // namespace
+
+Result<HealthFile> HealthFile::Make(const std::string& path) {
+  HealthFile health;
+  if (path.empty()) return health;
+  TROOP_ASSIGN_OR_RETURN(health.folder_, FolderOf(path));
+  health.name_ = fs::path(path).filename().string();
+  return health;
+}
+
+void HealthFile::Note(Time now, std::int64_t wanted, const Supervisor& supervisor) {
+  if (folder_ == nullptr || now < next_) return;
+  next_ = now + kEvery;
+  const auto running = supervisor.running();
+  const std::string text = JsonObject()
+                               .Add("clock_s", ToSeconds(now.time_since_epoch()))
+                               .Add("wanted", wanted)
+                               .Add("playing", std::int64_t(std::ranges::count_if(running, Plays)))
+                               .str();
+  // A disk that refuses it makes the file old, which is what whoever looks should see.
+  static_cast<void>(folder_->WriteAtomic(name_, text + "\n"));
+}
+
+void SetProcessName(const std::string& name) { prctl(PR_SET_NAME, name.c_str()); }
+
+Status CheckHealth(std::string_view text, bool ready, Time now) {
+  TROOP_ASSIGN_OR_RETURN(const JsonValue value, ParseJson(text));
+  TROOP_ASSIGN_OR_RETURN(const std::int64_t wanted, value.Integer("wanted"));
+  TROOP_ASSIGN_OR_RETURN(const std::int64_t playing, value.Integer("playing"));
+  const JsonValue* const clock = value.Find("clock_s");
+  if (clock == nullptr || clock->kind != JsonValue::Kind::kNumber) {
+    return DataLoss("it has no number clock_s");
+  }
+  const double age_s = ToSeconds(now.time_since_epoch()) - clock->number;
+  if (!(age_s <= ToSeconds(kSilenceMax))) {
+    return Unavailable("its last word is {:.0f} s old: it hangs, or has ended", age_s);
+  }
+  if (!ready || playing == wanted) return Status::Ok();
+  return Unavailable("{} of its {} roles play", playing, wanted);
+}
+
+int ShowHealth(const HealthOptions& options) {
+  const SystemClock clock;
+  Status status = Status::Ok();
+  if (const auto folder = FolderOf(options.file); folder.ok()) {
+    const auto text = (*folder)->Read(fs::path(options.file).filename().string(), kBytesMax);
+    status = text.ok() ? CheckHealth(text->text(), options.ready, clock.Now()) : text.status();
+  } else {
+    status = folder.status();
+  }
+  if (status.ok()) return kExitOk;
+  fmt::print(stderr, "troop: {}: {}\n", options.file, status.message());
+  return kExitFailed;
+}
+
+}  // namespace troop

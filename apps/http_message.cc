@@ -1,0 +1,282 @@
+#include "apps/http_message.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <cctype>
+
+namespace troop {
+namespace {
+
+// RFC 9110, section 5.6.2: what names of methods and headers are made of.
+bool IsToken(std::string_view text) {
+  constexpr std::string_view kMarks = "!#$%&'*+-.^_`|~";
+  return !text.empty() && std::ranges::all_of(text, [&](unsigned char c) {
+    return std::isalnum(c) != 0 || kMarks.find(char(c)) != std::string_view::npos;
+  });
+}
+
+bool HasControls(std::string_view text) {
+  return std::ranges::any_of(text,
+                             [](unsigned char c) { return (c < 0x20 && c != '\t') || c == 0x7F; });
+}
+
+std::string_view Trim(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
+  return text;
+}
+
+std::string Lower(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = char(std::tolower(static_cast<unsigned char>(c)));
+  return lower;
+}
+
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+// %XX, and in a query + for a space. Errors: kInvalidArgument: half an escape, or a byte of no
+// text.
+Result<std::string> Decode(std::string_view text, bool query) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    char c = text[i];
+    if (c == '%') {
+      const int high = i + 2 < text.size() ? HexDigit(text[i + 1]) : -1;
+      const int low = high < 0 ? -1 : HexDigit(text[i + 2]);
+      if (low < 0) return InvalidArgument("a % without two hexadecimal digits");
+      c = char(high * 16 + low);
+      i += 2;
+    } else if (c == '+' && query) {
+      c = ' ';
+    }
+    out.push_back(c);
+  }
+  if (HasControls(out)) return InvalidArgument("a control character in the target");
+  return out;
+}
+
+// Nothing above, nothing hidden behind two names for one thing.
+bool IsPlainPath(std::string_view path) {
+  if (path.empty() || path[0] != '/' || path.find('\\') != std::string_view::npos) return false;
+  while (!path.empty()) {
+    path.remove_prefix(1);
+    const std::string_view part = path.substr(0, path.find('/'));
+    if (part == "." || part == "..") return false;
+    path.remove_prefix(part.size());
+  }
+  return true;
+}
+
+Status ParseTarget(std::string_view target, HttpRequest* request) {
+  const std::size_t mark = target.find('?');
+  TROOP_ASSIGN_OR_RETURN(request->path, Decode(target.substr(0, mark), false));
+  if (!IsPlainPath(request->path)) return InvalidArgument("no path that is served");
+  std::string_view query = mark == std::string_view::npos ? "" : target.substr(mark + 1);
+  while (!query.empty()) {
+    const std::string_view pair = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(pair.size() + 1, query.size()));
+    const std::size_t equals = pair.find('=');
+    TROOP_ASSIGN_OR_RETURN(std::string name, Decode(pair.substr(0, equals), true));
+    TROOP_ASSIGN_OR_RETURN(
+        std::string value,
+        Decode(equals == std::string_view::npos ? "" : pair.substr(equals + 1), true));
+    request->query.emplace(std::move(name), std::move(value));
+  }
+  return Status::Ok();
+}
+
+// "GET /path HTTP/1.1"
+Status ParseRequestLine(std::string_view line, HttpRequest* request) {
+  const std::size_t first = line.find(' '), last = line.rfind(' ');
+  if (first == std::string_view::npos || first == last || HasControls(line)) {
+    return InvalidArgument("no request line");
+  }
+  request->method = line.substr(0, first);
+  const std::string_view version = line.substr(last + 1);
+  if (!IsToken(request->method) || !version.starts_with("HTTP/")) {
+    return InvalidArgument("no request line");
+  }
+  if (version != "HTTP/1.1" && version != "HTTP/1.0") {
+    return OutOfRange("HTTP/1.1 and HTTP/1.0 are spoken here");
+  }
+  const std::string_view target = line.substr(first + 1, last - first - 1);
+  if (target.find(' ') != std::string_view::npos) return InvalidArgument("no request line");
+  return ParseTarget(target, request);
+}
+
+Status AddHeader(std::string_view line, HttpRequest* request) {
+  const std::size_t colon = line.find(':');
+  if (colon == std::string_view::npos || !IsToken(line.substr(0, colon)) || HasControls(line)) {
+    return InvalidArgument("no header line");
+  }
+  const std::string name = Lower(line.substr(0, colon));
+  const std::string_view value = Trim(line.substr(colon + 1));
+  // Two that say who asks, or whom, are a trick.
+  const bool twice = !request->headers.emplace(name, value).second;
+  if (twice && (name == "host" || name == "authorization" || name == "content-length")) {
+    return InvalidArgument("{} stands there twice", name);
+  }
+  if (name == "transfer-encoding" || (name == "content-length" && value != "0")) {
+    return FailedPrecondition("requests have no body here");
+  }
+  return Status::Ok();
+}
+
+const char* ReasonOf(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 303:
+      return "See Other";
+    case 304:
+      return "Not Modified";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 413:
+      return "Content Too Large";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 503:
+      return "Service Unavailable";
+    case 505:
+      return "HTTP Version Not Supported";
+    default:
+      return "Error";
+  }
+}
+
+const std::string& Find(const std::map<std::string, std::string>& in, const std::string& name) {
+  static const std::string kNone;
+  const auto it = in.find(name);
+  return it == in.end() ? kNone : it->second;
+}
+
+}  // namespace
+
+const std::string& HttpRequest::Header(const std::string& name) const {
+  return Find(headers, name);
+}
+
+const std::string& HttpRequest::Query(const std::string& name) const { return Find(query, name); }
+
+std::size_t HttpHeadEnd(std::string_view bytes) {
+  const std::size_t end = bytes.find("\r\n\r\n");
+  return end == std::string_view::npos ? end : end + 4;
+}
+
+Result<HttpRequest> ParseHttpRequest(std::string_view head, const HttpLimits& limits) {
+  if (head.size() > limits.head_bytes) {
+    return ResourceExhausted("a head has at most {} bytes", limits.head_bytes);
+  }
+  if (HttpHeadEnd(head) != head.size()) return InvalidArgument("no whole head");
+  head.remove_suffix(2);
+  HttpRequest request;
+  std::size_t lines = 0;
+  while (!head.empty()) {
+    const std::size_t end = head.find("\r\n");
+    const std::string_view line = head.substr(0, end);
+    head.remove_prefix(end + 2);
+    if (lines > limits.headers) {
+      return ResourceExhausted("a head has at most {} headers", limits.headers);
+    }
+    TROOP_RETURN_IF_ERROR(lines == 0 ? ParseRequestLine(line, &request)
+                                     : AddHeader(line, &request));
+    ++lines;
+  }
+  return request;
+}
+
+HttpResponse HttpFailure(const Status& status) {
+  HttpResponse response{.status = 500, .body = status.message() + "\n"};
+  switch (status.code()) {
+    case Code::kInvalidArgument:
+      response.status = 400;
+      break;
+    case Code::kResourceExhausted:
+      response.status = 431;
+      break;
+    case Code::kFailedPrecondition:
+      response.status = 413;
+      break;
+    case Code::kOutOfRange:
+      response.status = 505;
+      break;
+    case Code::kDeadlineExceeded:
+      response.status = 408;
+      break;
+    case Code::kNotFound:
+      response.status = 404;
+      break;
+    default:
+      break;
+  }
+  return response;
+}
+
+std::string HttpHead(const HttpResponse& response) {
+  std::string head = fmt::format("HTTP/1.1 {} {}\r\n", response.status, ReasonOf(response.status));
+  const auto add = [&head](std::string_view name, std::string_view value) {
+    head += name;
+    head += ": ";
+    for (const char c : value) {
+      if (c != '\r' && c != '\n') head += c;
+    }
+    head += "\r\n";
+  };
+  add("Content-Type", response.type);
+  add("Content-Length", std::to_string(response.content().size()));
+  add("Connection", "close");
+  add("X-Content-Type-Options", "nosniff");
+  add("X-Frame-Options", "DENY");
+  add("Referrer-Policy", "no-referrer");
+  bool cached = false;
+  for (const auto& [name, value] : response.headers) {
+    cached = cached || Lower(name) == "cache-control";
+    add(name, value);
+  }
+  if (!cached) add("Cache-Control", "no-store");
+  return head + "\r\n";
+}
+
+bool IsForeignHost(std::string_view host) {
+  if (host.empty()) return false;
+  if (host[0] == '[') {
+    const std::size_t end = host.find(']');
+    in6_addr ignored{};
+    return end == std::string_view::npos ||
+           inet_pton(AF_INET6, std::string(host.substr(1, end - 1)).c_str(), &ignored) != 1;
+  }
+  const std::string name = Lower(host.substr(0, host.find(':')));
+  in_addr ignored{};
+  return name != "localhost" && inet_pton(AF_INET, name.c_str(), &ignored) != 1;
+}
+
+bool HasBearerToken(const HttpRequest& request, std::string_view token) {
+  const std::string& given = request.Header("authorization");
+  constexpr std::string_view kScheme = "bearer ";
+  if (Lower(std::string_view(given).substr(0, kScheme.size())) != kScheme) return false;
+  const std::string_view tried = Trim(std::string_view(given).substr(kScheme.size()));
+  unsigned char different = tried.size() == token.size() ? 0 : 1;
+  for (std::size_t i = 0; i < tried.size(); ++i) {
+    different |= static_cast<unsigned char>(tried[i] ^ (i < token.size() ? token[i] : 0));
+  }
+  return different == 0 && !token.empty();
+}
+
+}  // namespace troop

@@ -1,0 +1,396 @@
+#include "apps/kubernetes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+
+#include "apps/kubernetes_pod.h"
+#include "apps/run_folder.h"
+#include "apps/serial_fleet.h"
+#include "core/config_schema.h"
+#include "net/keys.h"
+
+namespace troop {
+namespace {
+
+constexpr std::array kPodRoles{Role::kReplay, Role::kParamServer, Role::kLearner, Role::kActor,
+                               Role::kEvaluator};
+// Pods wait so long for a coordinator that is not there yet, or no longer: its image may have to be
+// fetched, and its volume to be made.
+constexpr std::int64_t kJoinPatienceS = 600;
+constexpr char kFolder[] = "kubernetes";
+
+struct Share {
+  double cores = 0;
+  std::string memory;
+};
+Share ShareOf(const Config& config, Role role) {
+  const auto& k = config.kubernetes;
+  switch (role) {
+    case Role::kReplay:
+      return {k.replay_cpu, k.replay_memory};
+    case Role::kParamServer:
+      return {k.paramserver_cpu, k.paramserver_memory};
+    case Role::kLearner:
+      return {k.learner_cpu, k.learner_memory};
+    case Role::kActor:
+      return {k.actor_cpu, k.actor_memory};
+    case Role::kEvaluator:
+      return {k.evaluator_cpu, k.evaluator_memory};
+    default:
+      return {k.coordinator_cpu, k.coordinator_memory};
+  }
+}
+
+// "4Gi"; the config has been checked.
+std::int64_t MemoryMib(const std::string& quantity) {
+  std::int64_t number = 0;
+  std::from_chars(quantity.data(), quantity.data() + quantity.size(), number);
+  switch (quantity[quantity.size() - 2]) {
+    case 'K':
+      return (number + 1023) / 1024;
+    case 'M':
+      return number;
+    case 'G':
+      return number * 1024;
+    default:
+      return number * 1024 * 1024;
+  }
+}
+
+void Grant(const Config& config, Role role, std::int64_t processes, PodGroup* group) {
+  const Share share = ShareOf(config, role);
+  group->cores += share.cores * double(processes);
+  group->memory_mib += MemoryMib(share.memory) * processes;
+  if (role == Role::kLearner) group->gpus = config.kubernetes.learner_gpus;
+}
+
+// Wherever they play.
+std::int64_t CountOf(Config config, Role role) {
+  config.fleet.elsewhere.clear();
+  const auto roles = RolesOf(config);
+  return std::ranges::count(roles, role, &FleetRole::role);
+}
+
+bool HasKeys(const Config& config) { return !config.security.keys.empty(); }
+
+// Names of pods: "<run>-paramserver-<index>", 63 characters at most, and the Service's is a label.
+Result<std::string> RunName(const Config& config) {
+  std::string name;
+  for (const char c : config.name) {
+    name += c == '_' || c == '.' ? '-' : char(std::tolower(static_cast<unsigned char>(c)));
+  }
+  constexpr std::size_t kNameMax = 40;
+  if (name.size() <= kNameMax && std::isalpha(static_cast<unsigned char>(name.front())) &&
+      name.back() != '-') {
+    return name;
+  }
+  return InvalidArgument(
+      "name = \"{}\" can't be the name of a Service, whose pods are called after it: begin it with "
+      "a letter, end it with a letter or a digit, and use at most {} characters",
+      config.name, kNameMax);
+}
+
+// Those that have pods of their own.
+Result<std::vector<Role>> RolesElsewhere(const Config& config) {
+  if (config.fleet.elsewhere.empty()) {
+    return IsSupervised(config) ? std::vector<Role>() : std::vector{Role::kActor};
+  }
+  std::vector<Role> roles;
+  for (const std::string& name : config.fleet.elsewhere) {
+    const auto* const role =
+        std::ranges::find_if(kPodRoles, [&](Role r) { return RoleName(r) == name; });
+    if (role == kPodRoles.end()) {
+      return InvalidArgument("fleet.elsewhere: {} is no role that joins", TomlString(name));
+    }
+    if (CountOf(config, *role) > 0 && std::ranges::count(roles, *role) == 0) roles.push_back(*role);
+  }
+  return roles;
+}
+
+PodGroup CoordinatorGroup(const Config& config, const std::string& run,
+                          const std::vector<Role>& elsewhere) {
+  const std::string folder = fmt::format("{}/{}", kRunsAt, config.name);
+  PodGroup group{.run = run,
+                 .name = std::string(RoleName(Role::kCoordinator)),
+                 .serves = true,
+                 .writes = true,
+                 .start_patience_s = kJoinPatienceS};
+  if (HasKeys(config)) group.keys = {Role::kCoordinator, Role::kTool};
+  Grant(config, Role::kCoordinator, 1, &group);
+  for (const Role role : kPodRoles) {
+    const std::int64_t processes = CountOf(config, role);
+    if (processes == 0 || std::ranges::count(elsewhere, role) > 0) continue;
+    if (HasKeys(config)) group.keys.push_back(role);
+    Grant(config, role, processes, &group);
+  }
+  group.command = {"train", "/config/config.toml", "--plain", "--continue",
+                   fmt::format("fleet.listen=tcp://$(POD_IP):{}", config.kubernetes.port)};
+  if (!HasKeys(config)) group.command.push_back("--insecure");
+  group.started = group.ready = group.alive = {"troop", "status", folder};
+  return group;
+}
+
+PodGroup RoleGroup(const Config& config, const std::string& run, Role role) {
+  const bool actors = role == Role::kActor;
+  const std::int64_t processes = actors ? config.kubernetes.actors_per_pod : 1;
+  PodGroup group{.run = run,
+                 .name = std::string(RoleName(role)),
+                 .pods = CountOf(config, role) / processes,
+                 .serves = role == Role::kReplay || role == Role::kParamServer,
+                 .writes = role == Role::kLearner ||
+                           (role == Role::kParamServer && config.learner.sync == "paramserver") ||
+                           (role == Role::kReplay && config.replay.persist),
+                 .start_patience_s = kJoinPatienceS};
+  Grant(config, role, processes, &group);
+  group.command = {
+      "join",    fmt::format("tcp://{}:{}", CoordinatorHost(config, run), config.kubernetes.port),
+      "--role",  group.name,
+      "--count", std::to_string(processes)};
+  if (group.serves) group.command.insert(group.command.end(), {"--listen", "$(POD_IP)"});
+  if (HasKeys(config)) {
+    group.keys = {role};
+    group.command.insert(group.command.end(),
+                         {"--key", fmt::format("{}/{}.key", kKeysAt, group.name)});
+  }
+  group.command.insert(group.command.end(), {"--wait", std::to_string(kJoinPatienceS), "--stay",
+                                             "--logs", "/tmp/logs", "--health", kHealthAt});
+  group.started = group.alive = {"troop", "health", kHealthAt};
+  group.ready = {"troop", "health", kHealthAt, "--ready"};
+  return group;
+}
+
+// What the coordinator's pod reads. Where things are there, not here; no secret is in a config.
+Config ConfigInPod(const Config& config, const std::vector<Role>& elsewhere) {
+  Config pod = config;
+  pod.fleet.engine = "local";
+  pod.fleet.elsewhere.clear();
+  for (const Role role : elsewhere) pod.fleet.elsewhere.emplace_back(RoleName(role));
+  pod.fleet.drain_s = std::max(config.kubernetes.grace_s / 2, config.kubernetes.grace_s - 10);
+  pod.log.dir = kRunsAt;
+  if (HasKeys(config)) pod.security.keys = kKeysAt;
+  return pod;
+}
+
+Yaml Object(const Config& config, const char* api, const char* kind, const std::string& name,
+            Yaml labels) {
+  return Yaml::Map({{"apiVersion", api},
+                    {"kind", kind},
+                    {"metadata", Yaml::Map({{"name", name},
+                                            {"namespace", config.kubernetes.name_space},
+                                            {"labels", std::move(labels)}})}});
+}
+
+Yaml ConfigObject(const Config& config, const std::string& run,
+                  const std::vector<Role>& elsewhere) {
+  Yaml data = Yaml::Map({{"config.toml", Yaml::Text(ToToml(ConfigInPod(config, elsewhere)))}});
+  return Object(config, "v1", "ConfigMap", ConfigMapName(run), RunLabels(run)).Add("data", data);
+}
+
+// Headless: names of pods, no address of its own. Also of pods that are not ready: their
+// coordinator has to be found before they are.
+Yaml ServiceObject(const Config& config, const std::string& run) {
+  Yaml port = Yaml::Map({{"name", "coordinator"},
+                         {"port", config.kubernetes.port},
+                         {"targetPort", "coordinator"},
+                         {"protocol", "TCP"}});
+  return Object(config, "v1", "Service", run, RunLabels(run))
+      .Add("spec", Yaml::Map({{"clusterIP", "None"},
+                              {"publishNotReadyAddresses", true},
+                              {"selector", RunLabels(run)},
+                              {"ports", Yaml::List({port})}}));
+}
+
+// Pods of the run reach each other and the cluster's name servers, nobody else reaches them, and
+// they reach nobody else.
+Yaml NetworkPolicyObject(const Config& config, const std::string& run) {
+  const auto port = [](const char* protocol, int number) {
+    return Yaml::Map({{"protocol", protocol}, {"port", number}});
+  };
+  Yaml fleet =
+      Yaml::List({Yaml::Map({{"podSelector", Yaml::Map({{"matchLabels", RunLabels(run)}})}})});
+  Yaml ports = Yaml::List({port("TCP", 1024).Add("endPort", 65535)});
+  Yaml system = Yaml::List({Yaml::Map(
+      {{"namespaceSelector", Yaml::Map({{"matchLabels", Yaml::Map({{"kubernetes.io/metadata.name",
+                                                                    "kube-system"}})}})}})});
+  Yaml names =
+      Yaml::Map({{"to", system}, {"ports", Yaml::List({port("UDP", 53), port("TCP", 53)})}});
+  return Object(config, "networking.k8s.io/v1", "NetworkPolicy", run, RunLabels(run))
+      .Add("spec",
+           Yaml::Map(
+               {{"podSelector", Yaml::Map({{"matchLabels", RunLabels(run)}})},
+                {"policyTypes", Yaml::Strings({"Ingress", "Egress"})},
+                {"ingress", Yaml::List({Yaml::Map({{"from", fleet}, {"ports", ports}})})},
+                {"egress", Yaml::List({Yaml::Map({{"to", fleet}, {"ports", ports}}), names})}}));
+}
+
+Yaml ClaimObject(const Config& config, const std::string& run, bool many_write) {
+  const auto& k = config.kubernetes;
+  Yaml spec =
+      Yaml::Map({{"accessModes", Yaml::Strings({many_write ? "ReadWriteMany" : "ReadWriteOnce"})},
+                 {"resources", Yaml::Map({{"requests", Yaml::Map({{"storage", k.storage}})}})}});
+  if (!k.storage_class.empty()) spec.Add("storageClassName", k.storage_class);
+  return Object(config, "v1", "PersistentVolumeClaim", RunClaimName(config, run), RunLabels(run))
+      .Add("spec", spec);
+}
+
+Yaml JobObject(const Config& config, const PodGroup& group) {
+  return Object(config, "batch/v1", "Job", ObjectName(group), GroupLabels(group))
+      .Add("spec", JobSpec(config, group));
+}
+
+// The run is done when its coordinator is; a Job that fails for good has all begin anew, and the
+// coordinator goes on from the newest checkpoint.
+Yaml JobSetObject(const Config& config, const std::string& run,
+                  const std::vector<PodGroup>& groups) {
+  Yaml jobs = Yaml::List({});
+  for (const PodGroup& group : groups) {
+    jobs.Append(Yaml::Map(
+        {{"name", group.name},
+         {"replicas", 1},
+         {"template", Yaml::Map({{"metadata", Yaml::Map({{"labels", GroupLabels(group)}})},
+                                 {"spec", JobSpec(config, group)}})}}));
+  }
+  Yaml network = Yaml::Map(
+      {{"enableDNSHostnames", true}, {"subdomain", run}, {"publishNotReadyAddresses", true}});
+  Yaml success = Yaml::Map(
+      {{"operator", "All"}, {"targetReplicatedJobs", Yaml::Strings({groups.front().name})}});
+  return Object(config, "jobset.x-k8s.io/v1alpha2", "JobSet", run, RunLabels(run))
+      .Add("spec", Yaml::Map({{"network", network},
+                              {"successPolicy", success},
+                              {"failurePolicy", Yaml::Map({{"maxRestarts", 3}})},
+                              {"replicatedJobs", jobs}}));
+}
+
+std::string ShellQuote(const std::string& text) {
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
+// A Secret's manifest would be a copy of the keys that somebody commits one day.
+std::string KeyScript(const Config& config, const std::string& run,
+                      const std::vector<PodGroup>& groups) {
+  std::string text = fmt::format(
+      "#!/bin/sh\n"
+      "# Hands the keys of {} to the cluster: for each Job a Secret with those of its roles, and\n"
+      "# the list of who may connect. Once more after a rotation. Usage: sh keys.sh [FOLDER]\n"
+      "set -eu\n"
+      "keys=${{1:-{}}}\n"
+      "secret() {{\n"
+      "  name=$1\n"
+      "  shift\n"
+      "  kubectl create secret generic \"$name\" --namespace {} \"$@\" --dry-run=client -o yaml |\n"
+      "    kubectl apply --namespace {} -f -\n"
+      "  kubectl label secret \"$name\" --namespace {} --overwrite app.kubernetes.io/name=troop "
+      "\\\n"
+      "    app.kubernetes.io/instance={}\n"
+      "}}\n",
+      run, ShellQuote(config.security.keys), config.kubernetes.name_space,
+      config.kubernetes.name_space, config.kubernetes.name_space, run);
+  for (const PodGroup& group : groups) {
+    text += fmt::format("secret {}", KeySecretName(group));
+    for (const Role role : group.keys) {
+      text += fmt::format(" --from-file=\"$keys/{}.key\"", RoleName(role));
+    }
+    text += group.serves ? " --from-file=\"$keys/allowed\"\n" : "\n";
+  }
+  return text;
+}
+
+Status CheckKeys(const Config& config, const std::vector<PodGroup>& groups) {
+  if (!HasKeys(config)) {
+    if (config.security.insecure) return Status::Ok();
+    return InvalidArgument(
+        "pods talk over a network that others use too, and there are no keys; make some (troop "
+        "keygen keys) and set security.keys=keys, or say --insecure");
+  }
+  for (const PodGroup& group : groups) {
+    for (const Role role : group.keys) {
+      TROOP_ASSIGN_OR_RETURN(const auto ring, LoadKeys(KeyFileOf(config.security.keys, role)));
+    }
+  }
+  return Status::Ok();
+}
+
+// As one stream; what is no manifest becomes a comment of it.
+void Print(const std::vector<Manifest>& manifests) {
+  for (const Manifest& m : manifests) {
+    if (m.name.ends_with(".yaml")) {
+      fmt::print("---\n# {}\n{}", m.name, m.text);
+      continue;
+    }
+    fmt::print("# {}\n", m.name);
+    for (std::size_t at = 0; at < m.text.size();) {
+      const std::size_t end = m.text.find('\n', at);
+      fmt::print("#   {}\n", m.text.substr(at, end - at));
+      at = end + 1;
+    }
+  }
+}
+
+Status Write(const Config& config, const std::vector<Manifest>& manifests, bool overwrite) {
+  TROOP_ASSIGN_OR_RETURN(const RunFolder folder, OpenRunFolder(config, FolderUse::kFresh));
+  if (!overwrite && folder.storage->Exists(fmt::format("{}/{}", kFolder, manifests[0].name))) {
+    return AlreadyExists("{}/{} is there already; choose another name (name=…), or --overwrite",
+                         folder.path, kFolder);
+  }
+  for (const Manifest& m : manifests) {
+    TROOP_RETURN_IF_ERROR(
+        folder.storage->WriteAtomic(fmt::format("{}/{}", kFolder, m.name), m.text));
+  }
+  const std::string at = fmt::format("{}/{}", folder.path, kFolder);
+  fmt::print("wrote {} files to {}; nothing was started. To start the run:\n", manifests.size(),
+             at);
+  if (HasKeys(config)) fmt::print("  sh {}/keys.sh\n", at);
+  fmt::print("  kubectl apply -f {}\n", at);
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<std::vector<Manifest>> KubernetesManifests(const Config& config) {
+  TROOP_ASSIGN_OR_RETURN(const std::string run, RunName(config));
+  TROOP_ASSIGN_OR_RETURN(const std::vector<Role> elsewhere, RolesElsewhere(config));
+  std::vector<PodGroup> groups{CoordinatorGroup(config, run, elsewhere)};
+  for (const Role role : elsewhere) groups.push_back(RoleGroup(config, run, role));
+  TROOP_RETURN_IF_ERROR(CheckKeys(config, groups));
+  std::vector<Manifest> manifests{{"config.yaml", ConfigObject(config, run, elsewhere).str()},
+                                  {"network.yaml", NetworkPolicyObject(config, run).str()}};
+  if (config.kubernetes.claim.empty()) {
+    const bool many =
+        std::ranges::count(groups, true, &PodGroup::writes) > 1 ||
+        std::ranges::any_of(groups, [](const PodGroup& g) { return g.writes && g.pods > 1; });
+    manifests.push_back({"storage.yaml", ClaimObject(config, run, many).str()});
+  }
+  if (config.kubernetes.jobset) {
+    manifests.push_back({"jobset.yaml", JobSetObject(config, run, groups).str()});
+  } else {
+    manifests.push_back({"service.yaml", ServiceObject(config, run).str()});
+    for (const PodGroup& group : groups) {
+      manifests.push_back({group.name + ".yaml", JobObject(config, group).str()});
+    }
+  }
+  if (HasKeys(config)) manifests.push_back({"keys.sh", KeyScript(config, run, groups)});
+  return manifests;
+}
+
+int WriteForKubernetes(const Config& config, const TrainOptions& options) {
+  const Result<std::vector<Manifest>> manifests = KubernetesManifests(config);
+  Status status = manifests.status();
+  if (status.ok() && options.dry_run) {
+    Print(*manifests);
+  } else if (status.ok()) {
+    status = Write(config, *manifests, options.overwrite);
+  }
+  if (status.ok()) return kExitOk;
+  fmt::print(stderr, "troop: {}\n", status.message());
+  return ExitCodeFor(status);
+}
+
+}  // namespace troop

@@ -1,0 +1,62 @@
+#include "apps/metrics_server.h"
+
+#include <utility>
+
+#include "apps/problem.h"
+#include "core/version.h"
+
+namespace troop {
+namespace {
+
+constexpr Duration kEvery = Seconds(1);
+
+}  // namespace
+
+Result<std::unique_ptr<MetricsServer>> MetricsServer::Make(const Config& config) {
+  const auto& fleet = config.fleet;
+  if (fleet.metrics.empty()) return std::unique_ptr<MetricsServer>();
+  TROOP_RETURN_IF_ERROR(CheckHttpAddress(fleet.metrics, !fleet.metrics_token.empty(),
+                                         config.security.insecure,
+                                         {"fleet.metrics", "fleet.metrics_token"}));
+  std::unique_ptr<MetricsServer> metrics(new MetricsServer);
+  metrics->name_ = config.name;
+  metrics->problem_ = ProblemName(config);
+  HttpServer::Options options{.address = fleet.metrics,
+                              .token_file = fleet.metrics_token,
+                              .insecure = config.security.insecure};
+  options.routes["/metrics"] = [m = metrics.get()](const HttpRequest&) { return m->Answer(); };
+  Result<std::unique_ptr<HttpServer>> server = HttpServer::Make(std::move(options));
+  if (!server.ok()) return server.status().WithContext("fleet.metrics");
+  metrics->server_ = std::move(*server);
+  return metrics;
+}
+
+void MetricsServer::Tell(Time now, const RunView& view, const RunRates& rates,
+                         const std::function<std::vector<RoleView>()>& roles) {
+  if (now < next_) return;
+  next_ = now + kEvery;
+  auto state = std::make_shared<const RunState>(RunState{.name = name_,
+                                                         .problem = problem_,
+                                                         .version = kTroopVersion,
+                                                         .view = view,
+                                                         .rates = rates,
+                                                         .roles = roles()});
+  const std::lock_guard lock(mutex_);
+  state_.swap(state);  // the old one goes after the lock, where nobody reads it any more
+}
+
+HttpResponse MetricsServer::Answer() {
+  std::shared_ptr<const RunState> state;
+  {
+    const std::lock_guard lock(mutex_);
+    state = state_;
+  }
+  if (!state) return {.status = 503, .body = "the run has not begun yet; ask again\n"};
+  if (state != told_) {
+    text_ = std::make_shared<const std::string>(PrometheusText(*state));
+    told_ = std::move(state);
+  }
+  return {.type = kPrometheusType, .shared = text_};
+}
+
+}  // namespace troop

@@ -1,0 +1,192 @@
+#include "apps/mpi.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdio>
+#include <fstream>
+#include <initializer_list>
+#include <sstream>
+
+#include "apps/elsewhere.h"
+#include "apps/endpoints.h"
+#include "apps/run_folder.h"
+#include "apps/slurm_command.h"
+#include "core/json.h"
+#include "learners/supervised.h"
+#include "net/keys.h"
+
+namespace troop {
+namespace {
+
+constexpr Duration kPatience = Seconds(120);  // with rank 0: it may have data to read
+
+// The first of these variables that is set.
+std::string FirstOf(std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    const char* const value = getenv(name);
+    if (value != nullptr && *value != '\0') return value;
+  }
+  return "";
+}
+
+Result<std::int32_t> NumberOf(const std::string& text, const char* what) {
+  std::int32_t number = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc() && stop == text.data() + text.size() && number >= 0) return number;
+  return InvalidArgument("{:?} is no {} of mpirun", text, what);
+}
+
+// An address of this machine that others may reach; empty: none. The first that is up.
+std::string OwnAddress() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return "";
+  std::string found;
+  for (const ifaddrs* i = list; i != nullptr && found.empty(); i = i->ifa_next) {
+    const bool up = (i->ifa_flags & IFF_UP) != 0 && (i->ifa_flags & IFF_LOOPBACK) == 0;
+    if (!up || i->ifa_addr == nullptr || i->ifa_addr->sa_family != AF_INET) continue;
+    char text[INET_ADDRSTRLEN] = {};
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(i->ifa_addr)->sin_addr, text,
+              sizeof text);
+    found = text;
+  }
+  freeifaddrs(list);
+  return found;
+}
+
+// As many learners as there are ranks, and where rank 0 listens if some are elsewhere.
+Result<Config> ConfigFor(const Config& asked, const MpiPlace& place) {
+  Config config = asked;
+  TROOP_RETURN_IF_ERROR(ResolveSupervised(&config));
+  if (config.fleet.learners == 1) config.fleet.learners = place.size;
+  if (config.fleet.learners != place.size) {
+    return InvalidArgument(
+        "mpirun started {} ranks, but fleet.learners = {}: each rank plays one; make them equal",
+        place.size, config.fleet.learners);
+  }
+  if (config.fleet.listen.empty() && place.here != place.size) {
+    const std::string address = OwnAddress();
+    if (address.empty()) {
+      return FailedPrecondition(
+          "ranks on other machines would not find this one: it has no address; set fleet.listen");
+    }
+    config.fleet.listen = fmt::format("tcp://{}:0", address);
+  }
+  if (!config.fleet.listen.empty()) config.fleet.elsewhere = {"learner"};
+  return ParseConfig(ToToml(config), "the config for mpirun", {});  // all fits together
+}
+
+// What rank 0 wrote of this launch; nullopt: not yet.
+std::optional<std::string> CoordinatorOf(const Config& config, const MpiPlace& place) {
+  std::ostringstream text;
+  text << std::ifstream(RunPath(config) + "/run.json").rdbuf();
+  const Result<JsonValue> run = ParseJson(text.str());
+  if (!run.ok()) return std::nullopt;
+  const Result<std::string> launch = run->String("launch"), endpoint = run->String("coordinator");
+  if (!launch.ok() || !endpoint.ok() || *launch != place.launch) return std::nullopt;
+  return *endpoint;
+}
+
+// Becomes the role's process.
+Status BecomeLearner(const Config& config, const MpiPlace& place, const std::string& coordinator) {
+  std::vector<std::string> words{"troop",
+                                 "role",
+                                 "learner",
+                                 "--index",
+                                 std::to_string(place.rank),
+                                 "--coordinator",
+                                 coordinator,
+                                 "--dead-after",
+                                 fmt::format("{}", config.fleet.dead_after_s)};
+  if (!config.fleet.listen.empty()) {
+    TROOP_ASSIGN_OR_RETURN(const std::string reach, LocalAddressTo(coordinator));
+    words.insert(words.end(), {"--reach", reach});
+  }
+  const std::string keys = config.security.keys;
+  if (!keys.empty()) words.insert(words.end(), {"--key", KeyFileOf(keys, Role::kLearner)});
+  if (config.security.insecure) words.push_back("--insecure");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  setenv("OMP_NUM_THREADS", "1", 0);  // as rank 0's roles
+  setenv("OMP_WAIT_POLICY", "passive", 0);
+  execv("/proc/self/exe", argv.data());
+  return ResourceExhausted("no process: {}", strerror(errno));
+}
+
+Status PlayRank(const Config& config, const MpiPlace& place) {
+  const SystemClock clock;
+  const Time end = clock.Now() + kPatience;
+  for (;;) {
+    if (const auto coordinator = CoordinatorOf(config, place)) {
+      return BecomeLearner(config, place, *coordinator);
+    }
+    if (clock.Now() > end) {
+      return Unavailable(
+          "rank {}: no word of rank 0 in {}/run.json for {:.0f} s; all ranks must see the folder "
+          "log.dir",
+          place.rank, RunPath(config), ToSeconds(kPatience));
+    }
+    usleep(50'000);
+  }
+}
+
+Result<int> Play(const Config& asked, TrainOptions options) {
+  TROOP_ASSIGN_OR_RETURN(const MpiPlace place, FindMpiPlace());
+  TROOP_ASSIGN_OR_RETURN(Config config, ConfigFor(asked, place));
+  if (!config.fleet.listen.empty() && config.security.keys.empty() && !config.security.insecure) {
+    const std::string folder = RunPath(config) + ".mpi/keys";
+    if (place.rank == 0) TROOP_RETURN_IF_ERROR(GiveKeys(&config, folder));
+    config.security.keys = folder;
+  }
+  if (place.rank > 0) {
+    TROOP_RETURN_IF_ERROR(PlayRank(config, place));
+    return kExitFailed;
+  }
+  options.learners_elsewhere = true;
+  options.launch = place.launch;
+  options.plain = true;
+  return Train(config, options);
+}
+
+}  // namespace
+
+Result<MpiPlace> FindMpiPlace() {
+  const std::string rank =
+      FirstOf({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"});
+  const std::string size = FirstOf({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"});
+  const std::string here = FirstOf({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"});
+  if (rank.empty() || size.empty()) {
+    return FailedPrecondition(
+        "not under mpirun (no OMPI_COMM_WORLD_RANK, PMI_RANK or SLURM_PROCID); start it with: "
+        "mpirun -n N troop train CONFIG --engine mpi");
+  }
+  MpiPlace place;
+  TROOP_ASSIGN_OR_RETURN(place.rank, NumberOf(rank, "rank"));
+  TROOP_ASSIGN_OR_RETURN(place.size, NumberOf(size, "size"));
+  if (!here.empty()) {
+    TROOP_ASSIGN_OR_RETURN(place.here, NumberOf(here, "number of ranks here"));
+  }
+  if (place.rank >= place.size) {
+    return InvalidArgument("rank {} of {} ranks", place.rank, place.size);
+  }
+  place.launch = FirstOf({"PMIX_NAMESPACE", "OMPI_MCA_orte_ess_jobid", "OMPI_MCA_ess_base_jobid",
+                          "PMI_JOBID", "HYDI_CONTROL_FD", "SLURM_JOB_ID"});
+  return place;
+}
+
+int TrainMpi(const Config& config, const TrainOptions& options) {
+  const Result<int> code = Play(config, options);
+  if (code.ok()) return *code;
+  fmt::print(stderr, "troop: {}\n", code.status().message());
+  return ExitCodeFor(code.status());
+}
+
+}  // namespace troop

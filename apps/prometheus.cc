@@ -1,0 +1,288 @@
+#include "apps/prometheus.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <map>
+#include <utility>
+
+namespace troop {
+namespace {
+
+using Labels = std::vector<std::pair<std::string_view, std::string>>;
+
+std::string Number(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
+  return fmt::format("{}", value);
+}
+
+// Of a label's value, and with `quotes` false of a HELP line.
+std::string Escape(std::string_view text, bool quotes) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\\') {
+      out += "\\\\";
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (c == '"' && quotes) {
+      out += "\\\"";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+// Families in the order in which they are begun; all samples of one stand together.
+class Text {
+ public:
+  void Begin(std::string_view name, std::string_view type, std::string_view help) {
+    name_ = name;
+    fmt::format_to(std::back_inserter(out_), "# HELP {} {}\n# TYPE {} {}\n", name,
+                   Escape(help, false), name, type);
+  }
+  void Sample(const Labels& labels, double value, std::string_view suffix = "") {
+    out_ += name_;
+    out_ += suffix;
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+      fmt::format_to(std::back_inserter(out_), "{}{}=\"{}\"", i == 0 ? '{' : ',', labels[i].first,
+                     Escape(labels[i].second, true));
+    }
+    if (!labels.empty()) out_ += '}';
+    out_ += ' ';
+    out_ += Number(value);
+    out_ += '\n';
+  }
+  void Gauge(std::string_view name, std::string_view help, double value) {
+    Begin(name, "gauge", help);
+    Sample({}, value);
+  }
+  void Counter(std::string_view name, std::string_view help, double value) {
+    Begin(name, "counter", help);
+    Sample({}, value);
+  }
+  std::string Take() { return std::move(out_); }
+
+ private:
+  std::string out_, name_;
+};
+
+void WriteRun(const RunState& s, Text* out) {
+  const RunView& v = s.view;
+  out->Begin("troop_run_info", "gauge", "What runs: always 1.");
+  out->Sample({{"name", s.name}, {"problem", s.problem}, {"version", s.version}}, 1);
+  out->Begin("troop_run_phase", "gauge", "1 for the phase that the run is in.");
+  for (const Phase phase : {Phase::kRunning, Phase::kDraining, Phase::kEvaluating, Phase::kDone}) {
+    out->Sample({{"phase", PhaseName(phase)}}, v.phase == phase ? 1 : 0);
+  }
+  const char* const steps = v.supervised ? "Reviews learned." : "Agent steps done.";
+  out->Counter("troop_run_steps_total", steps, double(v.steps));
+  out->Gauge("troop_run_steps_budget", "Steps after which the run ends.", double(v.steps_total));
+  out->Gauge("troop_run_elapsed_seconds", "Since the launcher began, without earlier parts.",
+             s.rates.elapsed_s);
+  out->Gauge("troop_run_steps_per_second", "Over the last seconds.", s.rates.steps_per_s);
+  out->Gauge("troop_run_updates_per_second", "Over the last seconds.", s.rates.updates_per_s);
+  if (s.rates.left_s) {
+    out->Gauge("troop_run_left_seconds", "Until the step budget is spent, at this rate.",
+               *s.rates.left_s);
+  }
+  if (s.rates.weights_lag) {
+    out->Gauge("troop_run_weights_lag_updates", "From the actors' weights to the learner's.",
+               *s.rates.weights_lag);
+  }
+  if (!v.supervised) {
+    out->Gauge("troop_run_train_return", "Mean return of the actors' last episodes.",
+               s.rates.train_return);
+  }
+  if (!v.evaluations.empty()) {
+    out->Gauge("troop_run_evaluation_return", "Mean return of the newest evaluation.",
+               v.evaluations.back().return_mean);
+  }
+  out->Gauge("troop_run_checkpoint_updates", "Updates behind the newest whole checkpoint.",
+             double(v.checkpoint_updates));
+  out->Begin("troop_run_bottleneck", "gauge", "1 for the part that holds up the others.");
+  const std::string part = s.rates.bottleneck.substr(0, s.rates.bottleneck.find(' '));
+  for (const char* name : {"actors", "replay", "learner", "evaluator", "none"}) {
+    out->Sample({{"part", name}}, part == name ? 1 : 0);
+  }
+  if (v.shards > 0) {
+    out->Gauge("troop_run_parameter_shards", "Parameter shards that serve.", double(v.shards));
+  }
+}
+
+void WriteRoleCounts(const std::vector<RoleView>& roles, Text* out) {
+  using State = RoleView::State;
+  constexpr State kStates[] = {State::kAlive, State::kSilent, State::kDead, State::kMissing,
+                               State::kFinished};
+  std::map<std::string, std::map<State, int>> counts;
+  std::map<std::string, std::int64_t> restarts;
+  for (const RoleView& r : roles) {
+    const std::string name(RoleName(r.role));
+    ++counts[name][r.state];
+    restarts[name] += r.restarts;
+  }
+  out->Begin("troop_roles", "gauge", "Roles by how they are.");
+  for (auto& [name, by_state] : counts) {
+    for (const State state : kStates) {
+      out->Sample({{"role", name}, {"state", StateName(state)}}, by_state[state]);
+    }
+  }
+  out->Begin("troop_role_restarts_total", "counter", "Roles that were started again.");
+  for (const auto& [name, n] : restarts) out->Sample({{"role", name}}, double(n));
+}
+
+void WriteRoles(const std::vector<RoleView>& roles, Text* out) {
+  const std::span<const RoleView> told(roles.data(), std::min(roles.size(), kRoleSeriesMax));
+  const auto labels = [](const RoleView& r) {
+    return Labels{{"role", std::string(RoleName(r.role))}, {"index", std::to_string(r.index)}};
+  };
+  out->Begin("troop_role_up", "gauge", "1: heard of late.");
+  for (const RoleView& r : told) {
+    out->Sample(labels(r), r.state == RoleView::State::kAlive ? 1 : 0);
+  }
+  out->Begin("troop_role_heartbeat_age_seconds", "gauge", "Since a role's last word.");
+  for (const RoleView& r : told) {
+    if (r.incarnation != 0) out->Sample(labels(r), r.silent_s);
+  }
+  out->Begin("troop_role_incarnation", "gauge", "Grows with each start of a role.");
+  for (const RoleView& r : told) {
+    if (r.incarnation != 0) out->Sample(labels(r), double(r.incarnation));
+  }
+  out->Begin("troop_role_work_total", "counter",
+             "Of this incarnation: steps of an actor, items of a replay, updates of a learner or "
+             "parameter server, episodes of an evaluator.");
+  for (const RoleView& r : told) {
+    if (r.incarnation != 0) out->Sample(labels(r), r.work);
+  }
+  out->Begin("troop_role_weights_lag_updates", "gauge", "How old an actor's weights are.");
+  for (const RoleView& r : told) {
+    if (r.lag_updates) out->Sample(labels(r), *r.lag_updates);
+  }
+  out->Gauge("troop_roles_untold", "Roles without series of their own: there are too many.",
+             double(roles.size() - told.size()));
+}
+
+// What a metric of the roles is called for Prometheus.
+struct Family {
+  std::string name, table, type;
+  bool operator<(const Family& other) const { return name < other.name; }
+};
+
+Family FamilyOf(const std::string& metric, MetricKind kind) {
+  Family family;
+  std::string path = metric;
+  // "replay/<table>/items": of a table beside the first.
+  const std::size_t first = path.find('/'), last = path.rfind('/');
+  if (first != last && path.starts_with("replay/")) {
+    family.table = path.substr(first + 1, last - first - 1);
+    path.erase(first, last - first);
+  }
+  for (char& c : path) {
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+  }
+  if (path.ends_with("_s")) path += "econds";
+  family.name = "troop_" + path;
+  const bool falls = metric == "actor/return_sum";  // returns may be below 0
+  if (falls) family.name = "troop_actor_returns";
+  const bool counts = kind == MetricKind::kCounter && !falls;
+  if (counts) family.name += "_total";
+  family.type = counts ? "counter" : kind == MetricKind::kHistogram ? "histogram" : "gauge";
+  return family;
+}
+
+std::string_view HelpOf(std::string_view metric) {
+  constexpr std::pair<std::string_view, std::string_view> kHelp[] = {
+      {"actor/steps", "Agent steps of all actors, acknowledged or not."},
+      {"actor/episodes", "Episodes that ended in actors."},
+      {"actor/return_sum", "Sum of the returns of the actors' episodes."},
+      {"actor/blocked", "Share of the actors that wait for the replay."},
+      {"actor/unacked_pushes", "Pushes to the replay that are under way."},
+      {"actor/env_faults", "Faults of environments."},
+      {"actor/bad_numbers", "Observations, rewards and values that were not finite."},
+      {"actor/weights_version", "Updates behind the actors' weights, on average."},
+      {"replay/items", "Items that the replay holds."},
+      {"replay/bytes", "Bytes of them."},
+      {"replay/fill", "Items over the capacity, on average over shards."},
+      {"replay/inserts", "Items inserted."},
+      {"replay/samples", "Items drawn."},
+      {"replay/evicted", "Items that made room for others."},
+      {"replay/insert_blocked_s", "Time in which inserts waited for the ratio."},
+      {"replay/sample_blocked_s", "Time in which draws waited for the ratio."},
+      {"replay/samples_per_insert", "Draws over inserts, on average over shards."},
+      {"replay/age", "Inserts between an item's own and its draw."},
+      {"replay/policy_age", "Updates between the weights that acted in an item and its draw."},
+      {"learner/updates", "Updates made."},
+      {"learner/version", "Updates behind the learner's weights."},
+      {"learner/loss", "Loss of the last batch, on average over learners."},
+      {"learner/ready_batches", "Batches that wait for the learners."},
+      {"learner/sample_age", "Updates since the weights that acted in the last batch."},
+      {"learner/tokens", "Tokens learned from."},
+      {"learner/skipped_updates", "Updates left out because of numbers that were not finite."},
+      {"learner/rollbacks", "Times that a learner went back to a checkpoint."},
+      {"learner/checkpoint_failures", "Checkpoints that could not be written."},
+      {"paramserver/staleness", "Updates between the weights of a gradient and those it changed."},
+      {"paramserver/version", "Updates behind the newest weights."},
+      {"evaluator/episodes", "Episodes evaluated."},
+  };
+  for (const auto& [name, help] : kHelp) {
+    if (name == metric) return help;
+  }
+  return {};
+}
+
+// Cumulative, a bucket a power of two, always the same ones. Ours hold what is below their limit,
+// Prometheus' what is at most theirs: the number before it.
+void WriteHistogram(const Histogram& h, const Labels& labels, Text* out) {
+  const auto with = [&labels](std::string limit) {
+    Labels all = labels;
+    all.emplace_back("le", std::move(limit));
+    return all;
+  };
+  std::uint64_t below = 0;
+  for (int b = 0; b < Histogram::kBuckets - 1; ++b) {
+    below += h.bucket(b);
+    if (b % Histogram::kStepsPerOctave != 0) continue;
+    out->Sample(with(Number(std::nextafter(Histogram::Limit(b), 0.0))), double(below), "_bucket");
+  }
+  out->Sample(with("+Inf"), double(h.count()), "_bucket");
+  out->Sample(labels, h.sum(), "_sum");
+  out->Sample(labels, double(h.count()), "_count");
+}
+
+void WriteMetrics(const MetricSnapshot& metrics, Text* out) {
+  std::map<Family, std::vector<std::pair<std::string, const MetricValue*>>> families;
+  std::map<std::string, std::string> help;
+  for (const auto& [name, value] : metrics) {
+    const Family family = FamilyOf(name, value.kind);
+    std::string plain = name;
+    if (!family.table.empty()) plain.erase(plain.find('/'), family.table.size() + 1);
+    families[family].emplace_back(family.table, &value);
+    const std::string_view known = HelpOf(plain);
+    help[family.name] = known.empty() ? plain + " of the run's metrics." : std::string(known);
+  }
+  for (const auto& [family, values] : families) {
+    out->Begin(family.name, family.type, help[family.name]);
+    for (const auto& [table, value] : values) {
+      const Labels labels = table.empty() ? Labels{} : Labels{{"table", table}};
+      if (family.type != "histogram") {
+        out->Sample(labels, value->value);
+      } else if (value->kind == MetricKind::kHistogram) {
+        WriteHistogram(value->histogram, labels, out);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::string PrometheusText(const RunState& state) {
+  Text text;
+  WriteRun(state, &text);
+  WriteRoleCounts(state.roles, &text);
+  WriteRoles(state.roles, &text);
+  WriteMetrics(state.view.metrics, &text);
+  return text.Take();
+}
+
+}  // namespace troop

@@ -1,0 +1,82 @@
+#include "apps/role_view.h"
+
+#include <algorithm>
+
+#include "core/json.h"
+#include "net/control.h"
+
+namespace troop {
+namespace {
+
+constexpr Duration kWindow = Seconds(3);
+// Beats are at most so far apart while all is well: later than that, silence counts as time in
+// which nothing was done.
+constexpr Duration kBeat = Seconds(1);
+
+}  // namespace
+
+const char* StateName(RoleView::State state) {
+  switch (state) {
+    case RoleView::State::kAlive:
+      return "alive";
+    case RoleView::State::kSilent:
+      return "silent";
+    case RoleView::State::kDead:
+      return "dead";
+    case RoleView::State::kMissing:
+      return "missing";
+    case RoleView::State::kFinished:
+      return "finished";
+  }
+  return "unknown";
+}
+
+std::string RoleJson(const RoleView& r) {
+  const RoleWork work = WorkOf(r.role);
+  JsonObject out;
+  out.Add("role", std::string_view(PeerName(r.role, r.index))).Add("state", StateName(r.state));
+  out.Add("host", std::string_view(r.host)).Add("process", r.process);
+  out.Add("incarnation", r.incarnation).Add("joined", r.joined).Add("restarts", r.restarts);
+  out.Add("silent_s", r.silent_s).Add("work", r.work);
+  out.Add("unit", work.unit == nullptr ? "" : work.unit).Add("work_per_s", r.work_per_s);
+  if (r.lag_updates) out.Add("lag_updates", *r.lag_updates);
+  if (!r.last_error.empty()) out.Add("last_error", std::string_view(r.last_error));
+  return out.str();
+}
+
+RoleWork WorkOf(Role role) {
+  switch (role) {
+    case Role::kActor:
+      return {"actor/steps", "steps"};
+    case Role::kReplay:
+      return {"replay/inserts", "items"};
+    case Role::kLearner:
+      return {"learner/version", "updates"};  // also of those that do not lead
+    case Role::kParamServer:
+      return {"paramserver/version", "updates"};
+    case Role::kEvaluator:
+      return {"evaluator/episodes", "episodes"};
+    default:
+      return {};
+  }
+}
+
+void WorkRate::Note(Time now, double work) {
+  last_ = {now, work};
+  if (!any_ || work < from_.work) {  // it went back to a checkpoint
+    from_ = next_ = last_;
+    any_ = true;
+    return;
+  }
+  if (now - next_.time < kWindow) return;
+  from_ = next_;
+  next_ = last_;
+}
+
+double WorkRate::PerSecond(Time now) const {
+  const Time end = now - last_.time > kBeat ? now : last_.time;
+  const double seconds = ToSeconds(end - from_.time);
+  return seconds <= 0 ? 0 : (last_.work - from_.work) / seconds;
+}
+
+}  // namespace troop

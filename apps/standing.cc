@@ -1,0 +1,26 @@
+#include "apps/standing.h"
+
+#include <filesystem>
+
+#include "apps/restore_point.h"
+#include "core/json.h"
+#include "learners/checkpoint.h"
+
+namespace troop {
+
+bool CanGoOn(Storage* run) { return NewestCheckpoint(run).ok() || NewestRestorePoint(run).ok(); }
+
+Result<Standing> StandingOf(const std::string& path) {
+  if (!std::filesystem::exists(std::filesystem::path(path) / "config.toml")) return Standing::kNew;
+  TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(path));
+  constexpr std::size_t kResultBytesMax = 1 << 20;
+  const Result<Buffer> text = storage->Read("result.json", kResultBytesMax);
+  const Result<JsonValue> result = text.ok() ? ParseJson(text->text()) : text.status();
+  if (result.ok()) {
+    const Result<std::string> status = result->String("status");
+    if (status.ok() && *status == "ok") return Standing::kFinished;
+  }
+  return CanGoOn(storage.get()) ? Standing::kHalf : Standing::kNew;
+}
+
+}  // namespace troop

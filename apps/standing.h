@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+
+#include "core/status.h"
+#include "core/storage.h"
+
+namespace troop {
+
+// Where the run in a folder stands.
+enum class Standing {
+  kNew,       // nothing to go on from
+  kHalf,      // it can go on
+  kFinished,  // it is done
+};
+// It has a whole checkpoint, or a restore point.
+bool CanGoOn(Storage* run);
+// `path`: of the run's folder, which need not be there. Errors: those of the storage.
+Result<Standing> StandingOf(const std::string& path);
+
+}  // namespace troop

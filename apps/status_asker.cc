@@ -1,0 +1,79 @@
+#include "apps/status_asker.h"
+
+#include <algorithm>
+
+#include "apps/live_run.h"
+#include "net/codec.h"
+#include "net/control.h"
+
+namespace troop {
+namespace {
+
+constexpr Duration kAskEvery = Seconds(2);
+constexpr Duration kAskAfterFailure = Seconds(5);
+constexpr Duration kWantedFor = Seconds(10);
+
+}  // namespace
+
+Result<std::string> AskCoordinator(const std::string& root) {
+  TROOP_ASSIGN_OR_RETURN(const Message answer,
+                         AskRun(root, root, {.type = MessageType::kStatus}, Seconds(1)));
+  TROOP_ASSIGN_OR_RETURN(StatusReply reply, DecodeBody<StatusReply>(answer.body));
+  return std::move(reply.json);
+}
+
+StatusAsker::StatusAsker(AskStatus ask) : ask_(std::move(ask)) {
+  thread_ = std::thread([this] { Loop(); });
+}
+
+StatusAsker::~StatusAsker() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+std::shared_ptr<const StatusAsker::Answer> StatusAsker::Latest(const std::string& root) {
+  const std::lock_guard lock(mutex_);
+  if (!runs_.contains(root) && runs_.size() >= kRunsMax) {
+    runs_.erase(std::ranges::min_element(runs_, {}, [](const auto& r) { return r.second.wanted; }));
+  }
+  Run& run = runs_[root];
+  run.wanted = clock_.Now();
+  if (run.next <= run.wanted) changed_.notify_all();
+  return run.answer;
+}
+
+void StatusAsker::Loop() {
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    const Time now = clock_.Now();
+    std::erase_if(runs_, [now](const auto& r) { return now - r.second.wanted > kWantedFor; });
+    const auto due =
+        std::ranges::min_element(runs_, {}, [](const auto& r) { return r.second.next; });
+    if (due == runs_.end() || due->second.next > now) {
+      changed_.wait_for(lock, due == runs_.end() ? kWantedFor : due->second.next - now);
+      continue;
+    }
+    const std::string root = due->first;
+    lock.unlock();
+    auto answer = std::make_shared<Answer>();
+    const Result<std::string> text = ask_(root);
+    Result<JsonValue> view = text.ok() ? ParseJson(*text) : text.status();
+    if (view.ok()) {
+      answer->view = std::move(*view);
+    } else {
+      answer->error = view.status().message();
+    }
+    lock.lock();
+    answer->number = ++number_;
+    const auto run = runs_.find(root);
+    if (run == runs_.end()) continue;  // nobody wants it any more
+    run->second.next = clock_.Now() + (view.ok() ? kAskEvery : kAskAfterFailure);
+    run->second.answer = std::move(answer);
+  }
+}
+
+}  // namespace troop

@@ -1,0 +1,205 @@
+#include "apps/status_command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <vector>
+
+#include "apps/endpoints.h"
+#include "apps/live_run.h"
+#include "apps/run_folder.h"
+#include "apps/train.h"
+#include "core/json.h"
+#include "core/storage.h"
+#include "net/codec.h"
+#include "net/control.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr Duration kPatience = Seconds(2);
+
+int Complain(const Status& status) {
+  fmt::print(stderr, "troop: {}\n", status.message());
+  return ExitCodeFor(status);
+}
+
+double Number(const JsonValue& v, std::string_view key) {
+  const JsonValue* n = v.Find(key);
+  return n == nullptr ? 0.0 : n->number;
+}
+
+// What others wrote goes to a terminal: nothing in it may steer that.
+std::string Word(const JsonValue& v, std::string_view key) {
+  const Result<std::string> text = v.String(key);
+  std::string word = text.ok() ? *text : "";
+  for (char& c : word) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';
+  }
+  return word;
+}
+
+std::string Count(double n) {
+  return n >= 100 ? fmt::format("{:.0f}", n) : fmt::format("{:.3g}", n);
+}
+
+// The cells of one role, as kHeads names them.
+constexpr const char* kHeads[] = {"role", "state", "host",     "process",   "rate",
+                                  "lag",  "heard", "restarts", "last error"};
+std::vector<std::string> RowOf(const JsonValue& r) {
+  const bool came = Number(r, "incarnation") > 0;
+  const std::string state = Word(r, "state");
+  const bool there = state == "alive" || state == "silent";
+  const JsonValue* const lag = r.Find("lag_updates");
+  return {Word(r, "role"),
+          state,
+          came ? Word(r, "host") : "-",
+          came ? fmt::format("{:.0f}", Number(r, "process")) : "-",
+          there ? fmt::format("{} {}/s", Count(Number(r, "work_per_s")), Word(r, "unit")) : "-",
+          lag == nullptr ? "-" : Count(std::round(lag->number)) + " updates",
+          came ? fmt::format("{:.1f} s ago", Number(r, "silent_s")) : "never",
+          Count(Number(r, "restarts")),
+          Word(r, "last_error")};
+}
+
+void PrintRoles(const std::vector<JsonValue>& roles) {
+  std::vector<std::vector<std::string>> rows{{std::begin(kHeads), std::end(kHeads)}};
+  for (const JsonValue& r : roles) rows.push_back(RowOf(r));
+  std::vector<std::size_t> widths(std::size(kHeads), 0);
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  widths.back() = 0;
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) line += fmt::format("  {:<{}}", row[i], widths[i]);
+    fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
+  }
+}
+
+// "1 dead (actor-3), 2 missing (actor-4, actor-5)"; empty: all are well.
+std::string Troubles(const std::vector<JsonValue>& roles) {
+  std::string out;
+  for (const char* state : {"dead", "missing", "silent"}) {
+    std::vector<std::string> names;
+    for (const JsonValue& r : roles) {
+      if (Word(r, "state") == state) names.push_back(Word(r, "role"));
+    }
+    if (names.empty()) continue;
+    constexpr std::size_t kNamed = 8;
+    const std::size_t named = std::min(names.size(), kNamed);
+    out += fmt::format("{}{} {} ({}{})", out.empty() ? "" : ", ", names.size(), state,
+                       fmt::join(names.begin(), names.begin() + std::ptrdiff_t(named), ", "),
+                       names.size() > named ? ", …" : "");
+  }
+  return out;
+}
+
+void PrintStatus(const JsonValue& view) {
+  fmt::print("{}: {:.0f} of {:.0f} agent steps",
+             view.String("phase").ok() ? Word(view, "phase") : "?", Number(view, "steps"),
+             Number(view, "steps_total"));
+  if (view.Find("return_mean") != nullptr) {
+    fmt::print(", return {:.2f}", Number(view, "return_mean"));
+  }
+  fmt::print("\n");
+  if (const JsonValue* shards = view.Find("parameter_shards"); shards != nullptr) {
+    const double count = Number(*shards, "count"), wanted = Number(*shards, "wanted");
+    fmt::print("  {:.0f} parameter shards, map {:.0f}{}\n", count, Number(*shards, "epoch"),
+               wanted == count ? "" : fmt::format("; on the way to {:.0f}", wanted));
+  }
+  const JsonValue* const roles = view.Find("roles");
+  if (roles == nullptr) return;
+  if (const std::string troubles = Troubles(roles->array); !troubles.empty()) {
+    fmt::print("  not there: {}\n", troubles);
+  }
+  PrintRoles(roles->array);
+}
+
+// A serial run answers nobody while it computes: what it wrote last tells how it stands.
+int ShowSerial(const StatusOptions& options, const std::string& root, const RunHolder& holder,
+               const Config& config, Storage* storage) {
+  if (!holder.alive || holder.stopped) return Complain(SilenceOf(root, holder, options.run));
+  const auto text = storage->Read("metrics.jsonl", std::size_t{1} << 30);
+  std::string_view lines = text.ok() ? text->text() : "";
+  lines = lines.substr(0, lines.rfind('\n') + 1);
+  if (!lines.empty()) lines.remove_suffix(1);
+  const std::string_view last = lines.substr(lines.rfind('\n') + 1);
+  const Result<JsonValue> line = ParseJson(last);
+  const Result<std::string> phase = line.ok() ? line->String("phase") : line.status();
+  const JsonValue* const steps = line.ok() ? line->Find("steps") : nullptr;
+  const std::string name = phase.ok() ? *phase : "starting";
+  const double done = steps == nullptr ? 0 : steps->number;
+  if (options.json) {
+    fmt::print("{}\n", JsonObject()
+                           .Add("phase", std::string_view(name))
+                           .Add("steps", done)
+                           .Add("steps_total", config.learner.total_steps)
+                           .AddRaw("members", "[]")
+                           .AddRaw("metrics", line.ok() ? last : "{}")
+                           .str());
+    return kExitOk;
+  }
+  fmt::print("{}: {:.0f} of {:.0f} agent steps\n  all roles in process {} (fleet.mode = serial)\n",
+             name, done, double(config.learner.total_steps), holder.process);
+  return kExitOk;
+}
+
+Result<Message> AskByAddress(const StatusOptions& options) {
+  std::shared_ptr<const KeyRing> keys;
+  if (!options.key.empty()) {
+    TROOP_ASSIGN_OR_RETURN(keys, KeysFromFile(options.key, Role::kTool));
+  }
+  Result<Message> answer =
+      Ask(options.run, {.type = MessageType::kStatus}, kPatience, std::move(keys));
+  const Code code = answer.status().code();
+  if (code != Code::kUnavailable && code != Code::kDeadlineExceeded) return answer;
+  return Unavailable(
+      "no coordinator answers at {}: the run has ended, the address is another one, or something "
+      "between keeps you apart; troop doctor --coordinator {} looks closer",
+      options.run, options.run);
+}
+
+int ShowAnswer(const StatusOptions& options, const Result<Message>& answer) {
+  if (!answer.ok()) return Complain(answer.status());
+  const Result<StatusReply> reply = DecodeBody<StatusReply>(answer->body);
+  if (!reply.ok()) return Complain(reply.status());
+  if (options.json) {
+    fmt::print("{}\n", reply->json);
+    return kExitOk;
+  }
+  const Result<JsonValue> view = ParseJson(reply->json);
+  if (!view.ok()) return Complain(view.status());
+  PrintStatus(*view);
+  return kExitOk;
+}
+
+}  // namespace
+
+int ShowStatus(const StatusOptions& options) {
+  if (options.run.starts_with("tcp://")) return ShowAnswer(options, AskByAddress(options));
+  const std::string root = fs::absolute(options.run).lexically_normal().string();
+  if (!fs::exists(fs::path(root) / "config.toml")) {
+    return Complain(NotFound("{}: no run here (no config.toml)", root));
+  }
+  const Result<std::unique_ptr<Storage>> storage = MakeDiskStorage(root);
+  if (!storage.ok()) return Complain(storage.status());
+  if (const auto result = (*storage)->Read("result.json", 1 << 20); result.ok()) {
+    if (!options.json) fmt::print("the run has ended:\n");
+    fmt::print("{}", result->text());
+    return kExitOk;
+  }
+  const RunHolder holder = HolderOf(root);
+  const Result<Config> config = ReadRunConfig(root, {});
+  if (config.ok() && config->fleet.mode == "serial") {
+    return ShowSerial(options, root, holder, *config, storage->get());
+  }
+  return ShowAnswer(options, AskRun(root, options.run, {.type = MessageType::kStatus}, kPatience));
+}
+
+}  // namespace troop

@@ -1,0 +1,46 @@
+# The dashboard's page as text in the program: apps/dashboard/*, and Chart.js as Debian has it.
+find_file(TROOP_CHART_JS chart.min.js REQUIRED
+  PATHS /usr/share/javascript/chart.js /usr/share/nodejs/chart.js/dist NO_DEFAULT_PATH
+  DOC "Chart.js 3 (Debian: libjs-chart.js)")
+mark_as_advanced(TROOP_CHART_JS)
+set(types html "text/html; charset=utf-8" css "text/css; charset=utf-8"
+  js "text/javascript; charset=utf-8" svg "image/svg+xml")
+set(files "")
+function(troop_dashboard_file path file)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+  file(READ ${file} text)
+  cmake_path(GET file EXTENSION LAST_ONLY extension)
+  string(SUBSTRING ${extension} 1 -1 extension)
+  list(FIND types ${extension} at)
+  math(EXPR at "${at} + 1")
+  list(GET types ${at} type)
+  # Not every compiler takes a literal above 64 KiB; those that follow one another are one.
+  string(LENGTH "${text}" left)
+  set(parts "")
+  set(from 0)
+  while(from LESS left)
+    string(SUBSTRING "${text}" ${from} 16000 part)
+    string(APPEND parts "R\"~~~(${part})~~~\"\n")
+    math(EXPR from "${from} + 16000")
+  endwhile()
+  string(APPEND files "    {\"${path}\", \"${type}\", ${parts}},\n")
+  set(files "${files}" PARENT_SCOPE)
+endfunction()
+file(GLOB page CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/apps/dashboard/*)
+foreach(file IN LISTS page)
+  cmake_path(GET file FILENAME name)
+  troop_dashboard_file("/${name}" ${file})
+endforeach()
+troop_dashboard_file("/chart.js" ${TROOP_CHART_JS})
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/dashboard_files.cc @ONLY CONTENT
+"#include \"apps/dashboard.h\"
+
+namespace troop {
+namespace {
+constexpr DashboardFile kFiles[] = {
+@files@};
+}  // namespace
+std::span<const DashboardFile> DashboardFiles() { return kFiles; }
+}  // namespace troop
+")
+target_sources(troop_apps PRIVATE ${CMAKE_BINARY_DIR}/dashboard_files.cc)

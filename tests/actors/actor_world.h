@@ -1,0 +1,174 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "actors/actor_node.h"
+#include "nn/model.h"
+#include "paramserver/server.h"
+#include "replay/from_config.h"
+#include "replay/server.h"
+#include "tests/testing/coordinator_fake.h"
+
+namespace troop {
+
+// An actor beside a real replay and parameter server, and a coordinator that the test plays.
+class ActorWorld {
+ public:
+  explicit ActorWorld(Config config, std::uint64_t incarnation = 3, double samples_per_insert = 0)
+      : config_(std::move(config)), coordinator_(hub_.get()) {
+    network_ = hub_->MakeNetwork();
+    servers_ = hub_->MakeNetwork();
+    const auto env = MakeEnvironment(config_.env.id, EnvOptionsFor(config_));
+    spec_ = (*env)->spec();
+    config_.replay.samples_per_insert = samples_per_insert;
+    const auto replay = ReplayOptionsFor(config_, {spec_.observation, spec_.action.tensor()});
+    replay_ = std::move(*MakeReplayServer(*replay));
+    const auto module = MakeNetwork(config_, spec_);
+    weights_.resize(std::size_t(ParameterCount(**module)));
+    InitParameters(**module, 1, weights_);
+    parameters_ = MakeParameterServer({.parameters = std::int64_t(weights_.size())});
+    replay_listener_ = *servers_->Listen("inproc://replay", replay_.get());
+    second_ = std::move(*MakeReplayServer(*replay));
+    second_listener_ = *servers_->Listen("inproc://replay-1", second_.get());
+    weights_listener_ = *servers_->Listen("inproc://weights", parameters_.get());
+    coordinator_.AddPeer(Role::kReplay, "inproc://replay", 1);
+    coordinator_.AddPeer(Role::kParamServer, "inproc://weights", 2);
+    member_ = coordinator_.Member(network_.get(), Role::kActor, incarnation);
+    auto node = ActorNode::Make(config_, network_.get(), member_.get());
+    EXPECT_TRUE(node.ok()) << node.status().ToString();
+    node_ = std::move(*node);
+  }
+
+  // Zeros: the greedy action is the first.
+  void PublishZeros() {
+    std::ranges::fill(weights_, 0.0f);
+    PublishWeights(1);
+  }
+  // Of what the replay has, drawn at random.
+  std::vector<SampleBatch> Draw() {
+    const TrajectorySpec trajectory{spec_.observation, spec_.action.tensor()};
+    const auto sampler = MakeReplaySampler(
+        *network_->Connect("inproc://replay", {.origin = {.role = Role::kLearner}}), trajectory,
+        SamplerOptionsFor(config_, trajectory));
+    std::vector<SampleBatch> batches;
+    for (int i = 0; i < 20; ++i) {
+      sampler->Poll(now_);
+      while (network_->Pump(now_) || servers_->Pump(now_)) {
+      }
+      sampler->Poll(now_);
+      auto batch = sampler->Next();
+      if (batch.ok() && batch->has_value()) batches.push_back(std::move(**batch));
+    }
+    EXPECT_FALSE(batches.empty());
+    return batches;
+  }
+  std::set<std::int32_t> Actions() {
+    std::set<std::int32_t> actions;
+    for (const SampleBatch& batch : Draw()) {
+      const auto taken = batch.action.as<std::int32_t>();
+      actions.insert(taken.begin(), taken.end());
+    }
+    return actions;
+  }
+
+  // Of what the replay has, drawn at random.
+  bool ObservationsAreFinite() {
+    for (const SampleBatch& batch : Draw()) {
+      for (const Tensor* t : {&batch.observation, &batch.next_observation, &batch.reward}) {
+        for (const float x : t->as<float>()) {
+          if (!std::isfinite(x)) return false;
+        }
+      }
+    }
+    return true;
+  }
+  void PublishFilled(std::uint64_t version, float value) {
+    std::ranges::fill(weights_, value);
+    PublishWeights(version);
+  }
+  void PublishWeights(std::uint64_t version) {
+    if (!publisher_) {
+      publisher_ = MakeWeightPublisher(*network_->Connect(
+          "inproc://weights", {.origin = {.role = Role::kLearner, .incarnation = 1}}));
+    }
+    publisher_->Publish({version, Buffer::Copy(std::as_bytes(std::span<const float>(weights_)))});
+  }
+
+  // Rounds of virtual time; false when the node is done.
+  bool Rounds(int count) {
+    for (int i = 0; i < count; ++i) {
+      now_ += Milliseconds(1);
+      network_->Pump(now_);
+      coordinator_.Pump(now_);
+      servers_->Pump(now_);
+      if (publisher_) publisher_->Poll(now_);
+      if (node_->Step(now_).what == Turn::kDone) return false;
+    }
+    return true;
+  }
+  // Grants all that is asked for, up to `total`.
+  void GrantUpTo(std::int64_t total) {
+    coordinator_.on_beat = [total](const BeatRequest& told, BeatReply* reply) {
+      reply->steps_granted = std::max(reply->steps_granted, std::min(told.steps_wanted, total));
+      reply->steps_over = reply->steps_granted >= total;
+    };
+  }
+  double Metric(const char* name) const {
+    Metrics metrics;
+    replay_->Report(&metrics);
+    return metrics.Get(name);
+  }
+  double SecondMetric(const char* name) const {
+    Metrics metrics;
+    second_->Report(&metrics);
+    return metrics.Get(name);
+  }
+  // So many shards take items from now on.
+  void UseShards(std::int32_t shards, std::uint64_t epoch) {
+    coordinator_.reply.peers[PeerName(Role::kReplay, 1)] = {"inproc://replay-1", 1};
+    coordinator_.reply.fleet = {.epoch = epoch, .learners = 1, .replay = shards};
+  }
+  // What it told of itself; 0: nothing.
+  double Told(const char* name) const {
+    const auto it = coordinator_.told.metrics.find(name);
+    return it == coordinator_.told.metrics.end() ? 0 : it->second.value;
+  }
+  const EnvSpec& spec() const { return spec_; }
+  const std::vector<float>& weights() const { return weights_; }
+  CoordinatorFake& coordinator() { return coordinator_; }
+  ActorNode& node() { return *node_; }
+  Network* servers() { return servers_.get(); }
+
+ private:
+  Config config_;
+  EnvSpec spec_;
+  std::unique_ptr<SimHub> hub_ = MakeSimHub();
+  CoordinatorFake coordinator_;
+  std::unique_ptr<Network> network_, servers_;
+  std::unique_ptr<ReplayServer> replay_, second_;
+  std::unique_ptr<ParameterServer> parameters_;
+  std::unique_ptr<Listener> replay_listener_, second_listener_, weights_listener_;
+  std::vector<float> weights_;
+  std::unique_ptr<WeightPublisher> publisher_;
+  std::unique_ptr<FleetMember> member_;
+  std::unique_ptr<ActorNode> node_;
+  Time now_{Seconds(1)};
+};
+
+inline Config Catch() {
+  Config config;
+  config.env.id = "Catch-v0";
+  config.actor.envs = 4;
+  config.actor.push_items = 20;
+  config.replay.capacity_items = 10000;
+  return config;
+}
+
+}  // namespace troop

@@ -1,0 +1,182 @@
+// `troop train --engine slurm` on a real cluster of four nodes, each with a network of its own.
+#include <stdlib.h>
+
+#include <cstdlib>
+
+#include "tests/system/slurm_cluster.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+
+class SlurmTest : public SystemTest {
+ protected:
+  void SetUp() override {
+    const std::string missing = SlurmCluster::WhatIsMissing();
+    if (!missing.empty()) GTEST_SKIP() << "no Slurm cluster here: " << missing;
+    cluster_ = std::make_unique<SlurmCluster>(folder());
+    ASSERT_TRUE(cluster_->AwaitReady()) << cluster_->said();
+  }
+  // By the config's placing on nodes of two CPUs: coordinator and weights on n1, the learner on n2,
+  // the replay on n3; an actor on each.
+  void Submit(const std::vector<std::string>& more = {}) {
+    std::string line = std::string("on n1 ") + TROOP_PROGRAM;
+    std::vector<std::string> words = TrainWords(
+        {"slurm.nodes=4", "fleet.actors=4", "learner.total_steps=1e9", "fleet.drain_s=4"});
+    words.insert(words.end(), more.begin(), more.end());
+    words.insert(words.end(), {"--engine", "slurm"});
+    for (const std::string& word : words) line += " '" + word + "'";
+    const auto said = cluster_->Run(line);
+    ASSERT_EQ(said.code, 0) << said.text;
+    ASSERT_NE(said.text.find("job 1 is submitted"), std::string::npos) << said.text;
+  }
+  std::string JobOutput() const { return FileText(run() + ".slurm/1.out"); }
+  std::string Everything() const { return JobOutput() + LauncherLog(); }
+  // "actor-3 n4" and so on: who plays where by now, by the coordinator's own word.
+  std::set<std::string> Members() {
+    const auto said =
+        cluster_->Run(std::string("on ctl ") + TROOP_PROGRAM + " status " + run() + " --json");
+    const auto view = ParseJson(said.code == 0 ? said.text : "");
+    const JsonValue* members = view.ok() ? view->Find("members") : nullptr;
+    std::set<std::string> found;
+    for (std::size_t i = 0; members != nullptr && i < members->array.size(); ++i) {
+      found.insert(*members->array[i].String("role") + " " + *members->array[i].String("host"));
+    }
+    return found;
+  }
+  bool Plays(const std::string& role, const std::string& node) {
+    return Members().contains(role + " " + node);
+  }
+  int Actors() {
+    const auto members = Members();
+    return int(
+        std::ranges::count_if(members, [](const auto& m) { return m.starts_with("actor"); }));
+  }
+  double Updates() const { return Metric("learner/updates"); }
+  bool AwaitUpdates(double more) {
+    const double from = Updates();
+    return Await([&] { return Updates() > from + more; });
+  }
+  bool AwaitLearning() {
+    return Await([&] { return Actors() == 4 && Updates() > 50; });
+  }
+  std::string JobState() {
+    return cluster_->Run("on ctl scontrol show job 1 | grep -o 'JobState=[A-Z]*'").text;
+  }
+  // With a last checkpoint, and so that it can go on.
+  void Cancel() {
+    ASSERT_EQ(cluster_->Run("on ctl scancel 1").code, 0);
+    EXPECT_TRUE(Await([&] {
+      return JobOutput().find("go on with: troop resume") != std::string::npos;
+    })) << Everything();
+  }
+
+  std::unique_ptr<SlurmCluster> cluster_;
+};
+
+TEST_F(SlurmTest, AJobLearnsCartPoleOnFourNodesAndEndsWithExactlyItsSteps) {
+  Submit({"learner.total_steps=60003", "evaluator.final_episodes=20"});
+  EXPECT_TRUE(Await([&] { return Actors() == 4; })) << Everything();
+  const std::set<std::string> members = Members();
+  for (const char* member : {"learner-0 n2", "replay-0 n3", "paramserver-0 n1", "evaluator-0 n1"}) {
+    EXPECT_TRUE(members.contains(member)) << member << testing::PrintToString(members);
+  }
+  ASSERT_TRUE(Await([&] { return fs::exists(run() + "/result.json"); }, 100)) << Everything();
+  const JsonValue result = Json(run() + "/result.json");
+  EXPECT_EQ(*result.Integer("steps"), 60003);
+  EXPECT_EQ(*result.String("status"), "ok");
+  for (const std::string node : {"n1", "n2", "n3", "n4"}) {
+    EXPECT_TRUE(FileHas(run() + "/logs/" + node + "/actor-0.log", "joined as actor-")) << node;
+  }
+  // Chance gives 22.
+  std::istringstream evaluations(FileText(run() + "/evaluations.jsonl"));
+  double best = 0;
+  for (std::string line; std::getline(evaluations, line);) {
+    const auto value = ParseJson(line);
+    const JsonValue* mean = value.ok() ? value->Find("return_mean") : nullptr;
+    if (mean != nullptr) best = std::max(best, mean->number);
+  }
+  EXPECT_GE(best, 100) << Everything();
+  EXPECT_TRUE(Await([&] { return JobState() == "JobState=COMPLETED\n"; })) << JobState();
+  struct stat info {};
+  ASSERT_EQ(stat((run() + ".slurm/keys/actor.key").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777u, 0600u);
+}
+
+// Slurm itself needs 25 s to see it.
+TEST_F(SlurmTest, ANodeOfActorsDiesAndTheOthersGoOnAtOnce) {
+  Submit();
+  ASSERT_TRUE(AwaitLearning()) << Everything();
+  EXPECT_EQ(cluster_->Run("kill_node 4").code, 0);
+  EXPECT_TRUE(Await([&] { return LauncherLog().find("on n4) has left") != std::string::npos; }, 10))
+      << Everything();
+  EXPECT_EQ(Actors(), 3);
+  EXPECT_TRUE(AwaitUpdates(200)) << Everything();
+  EXPECT_EQ(JobState(), "JobState=RUNNING\n");
+  Cancel();
+}
+
+TEST_F(SlurmTest, TheReplaysNodeDiesAndAnotherHasItInSeconds) {
+  Submit();
+  ASSERT_TRUE(AwaitLearning()) << Everything();
+  ASSERT_TRUE(Plays("replay-0", "n3")) << testing::PrintToString(Members());
+  EXPECT_EQ(cluster_->Run("kill_node 3").code, 0);
+  EXPECT_TRUE(Await([&] { return Plays("replay-0", "n4"); }, 20)) << Everything();
+  EXPECT_TRUE(AwaitUpdates(200)) << Everything();
+  EXPECT_EQ(JobState(), "JobState=RUNNING\n");
+  Cancel();
+}
+
+TEST_F(SlurmTest, TheLearnersNodeDiesAndAnotherGoesOnFromItsCheckpoint) {
+  Submit();
+  ASSERT_TRUE(AwaitLearning() && AwaitCheckpoint()) << Everything();
+  ASSERT_TRUE(Plays("learner-0", "n2")) << testing::PrintToString(Members());
+  EXPECT_EQ(cluster_->Run("kill_node 2").code, 0);
+  EXPECT_TRUE(Await([&] { return Plays("learner-0", "n4"); }, 20)) << Everything();
+  EXPECT_TRUE(AwaitUpdates(200)) << Everything();
+  EXPECT_TRUE(FileHas(run() + "/logs/learner-0.log", "checkpoints/")) << RoleLog("learner-0");
+  Cancel();
+}
+
+TEST_F(SlurmTest, APartitionHealsAndItsActorsComeBack) {
+  Submit();
+  ASSERT_TRUE(AwaitLearning()) << Everything();
+  EXPECT_EQ(cluster_->Run("isolate 4").code, 0);
+  EXPECT_TRUE(Await([&] { return Actors() == 3; }, 15)) << Everything();
+  EXPECT_TRUE(AwaitUpdates(100)) << Everything();
+  EXPECT_EQ(cluster_->Run("mend 4").code, 0);
+  EXPECT_TRUE(Await([&] { return Actors() == 4; }, 40)) << Everything();
+  Cancel();
+}
+
+TEST_F(SlurmTest, CancelledItLeavesACheckpointAndGoesOnInAnotherJob) {
+  Submit();
+  ASSERT_TRUE(AwaitLearning()) << Everything();
+  Cancel();
+  EXPECT_TRUE(Await([&] { return JobState() == "JobState=CANCELLED\n"; })) << JobState();
+  const double updates = Updates();
+  const auto said = cluster_->Run(std::string("on n1 ") + TROOP_PROGRAM + " resume " + run());
+  EXPECT_EQ(said.code, 0) << said.text;
+  EXPECT_TRUE(Await([&] { return FileHas(run() + ".slurm/2.out", "resuming"); })) << said.text;
+  EXPECT_TRUE(Await([&] { return Updates() > updates + 20; })) << FileText(run() + ".slurm/2.out");
+  cluster_->Run("on ctl scancel 2");
+}
+
+// The signal is what Slurm sends slurm.signal_s before the limit, up to a minute earlier.
+TEST_F(SlurmTest, BeforeItsTimeLimitTheJobIsQueuedAgainAndGoesOn) {
+  Submit({"slurm.time_limit=30", "slurm.signal_s=40"});
+  ASSERT_TRUE(AwaitLearning()) << Everything();
+  ASSERT_EQ(cluster_->Run("on ctl scancel --batch --signal=USR1 1").code, 0);
+  EXPECT_TRUE(Await([&] {
+    return JobOutput().find("go on with: troop resume") != std::string::npos;
+  })) << Everything();
+  EXPECT_TRUE(Await([&] { return JobOutput().find("resuming") != std::string::npos; }))
+      << Everything() << cluster_->Run("on ctl scontrol show job 1").text;
+  EXPECT_NE(cluster_->Run("on ctl scontrol show job 1").text.find("Restarts=1"), std::string::npos);
+  EXPECT_TRUE(AwaitUpdates(20)) << Everything();
+  Cancel();
+}
+
+}  // namespace
+}  // namespace troop
