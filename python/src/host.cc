@@ -4,13 +4,18 @@
 
 namespace troop {
 
-Result<std::shared_ptr<Host>> Host::Make() {
-  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Network> network, MakeZmqNetwork());
-  return std::shared_ptr<Host>(new Host(std::move(network)));
+Result<std::shared_ptr<Host>> Host::Make(const std::string& key, bool insecure) {
+  std::shared_ptr<const KeyRing> keys;
+  if (!key.empty()) {
+    TROOP_ASSIGN_OR_RETURN(keys, LoadKeys(key));
+  }
+  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Network> network,
+                         MakeZmqNetwork({.keys = keys, .insecure = insecure}));
+  return std::shared_ptr<Host>(new Host(std::move(network), std::move(keys)));
 }
 
-Host::Host(std::unique_ptr<Network> network)
-    : network_(std::move(network)), thread_([this] { Loop(); }) {}
+Host::Host(std::unique_ptr<Network> network, std::shared_ptr<const KeyRing> keys)
+    : network_(std::move(network)), keys_(std::move(keys)), thread_([this] { Loop(); }) {}
 
 Host::~Host() {
   {

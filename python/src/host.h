@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -22,7 +23,9 @@ namespace troop {
 // after a fork: start worker processes with "spawn".
 class Host {
  public:
-  static Result<std::shared_ptr<Host>> Make();
+  // `key`: file of keys (net/keys.h) for TCP; empty: none. `insecure`: listens without beyond this
+  // machine as well. Errors: as LoadKeys.
+  static Result<std::shared_ptr<Host>> Make(const std::string& key, bool insecure = false);
   ~Host();
   Host(const Host&) = delete;
   Host& operator=(const Host&) = delete;
@@ -35,13 +38,15 @@ class Host {
   // The step and what it owns are destroyed on the thread before this returns.
   void Remove(std::uint64_t id);
   void Wake() { network_->Wake(); }
+  const KeyRing* keys() const { return keys_.get(); }  // nullptr: none
 
  private:
-  explicit Host(std::unique_ptr<Network> network);
+  Host(std::unique_ptr<Network> network, std::shared_ptr<const KeyRing> keys);
   void Loop();
   bool RunTasks();
 
   const std::unique_ptr<Network> network_;
+  const std::shared_ptr<const KeyRing> keys_;
   std::map<std::uint64_t, Step> steps_;  // the thread's
   std::uint64_t next_id_ = 1;            // the thread's
   std::mutex mutex_;

@@ -396,10 +396,11 @@ std::uint64_t NewStreams() {
 void BindService(py::module_& module) {
   using Release = py::call_guard<py::gil_scoped_release>;
   py::class_<ServiceClient>(module, "Client")
-      .def(py::init([](std::vector<std::string> endpoints, double timeout_s) {
-        const py::gil_scoped_release release;
-        return Ensure(ServiceClient::Make(std::move(endpoints), After(timeout_s)));
-      }))
+      .def(py::init(
+          [](std::vector<std::string> endpoints, const std::string& key, double timeout_s) {
+            const py::gil_scoped_release release;
+            return Ensure(ServiceClient::Make(std::move(endpoints), key, After(timeout_s)));
+          }))
       .def("tables",
            [](ServiceClient& client, double timeout_s) {
              {
@@ -446,9 +447,13 @@ void BindService(py::module_& module) {
           Release());
   py::class_<ServiceServer>(module, "Server")
       .def(py::init([](const py::list& tables, const std::string& endpoint,
-                       const std::string& folder, bool ack_on_disk) {
-        ServiceServer::Options options{
-            .endpoint = endpoint, .folder = folder, .ack_on_disk = ack_on_disk};
+                       const std::string& folder, bool ack_on_disk, const std::string& key,
+                       bool insecure) {
+        ServiceServer::Options options{.endpoint = endpoint,
+                                       .folder = folder,
+                                       .ack_on_disk = ack_on_disk,
+                                       .key = key,
+                                       .insecure = insecure};
         for (const py::handle& table : tables) {
           const auto fields = table.cast<py::dict>();
           options.tables.push_back({TableOptions(fields),

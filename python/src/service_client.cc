@@ -12,9 +12,9 @@ namespace troop {
 namespace {
 
 // Nobody else's: each end is a client of its own, so that none can replace another.
-Origin NewOrigin() {
+Origin NewOrigin(const KeyRing* keys) {
   std::random_device random;
-  return {.role = Role::kTool,
+  return {.role = keys == nullptr ? Role::kTool : keys->role,
           .index = std::int32_t(random() & 0x7FFFFFFFu),
           .incarnation = std::uint64_t(WallSeconds() * 1e6)};
 }
@@ -206,9 +206,9 @@ class ServiceClient::Source final : public BatchSource {
 };
 
 Result<std::unique_ptr<ServiceClient>> ServiceClient::Make(std::vector<std::string> endpoints,
-                                                           Time deadline) {
+                                                           const std::string& key, Time deadline) {
   if (endpoints.empty()) return InvalidArgument("no endpoint of a replay is given");
-  TROOP_ASSIGN_OR_RETURN(std::shared_ptr<Host> host, Host::Make());
+  TROOP_ASSIGN_OR_RETURN(std::shared_ptr<Host> host, Host::Make(key));
   std::unique_ptr<ServiceClient> client(new ServiceClient(std::move(host), std::move(endpoints)));
   TROOP_RETURN_IF_ERROR(client->Refresh(deadline));
   return client;
@@ -256,7 +256,7 @@ Result<ServiceClient::Described> ServiceClient::Find(const std::string& table) c
 }
 
 Result<std::vector<std::unique_ptr<Channel>>> ServiceClient::Connect(int window) {
-  const ChannelOptions options{.origin = NewOrigin(), .window = window};
+  const ChannelOptions options{.origin = NewOrigin(host_->keys()), .window = window};
   std::vector<std::unique_ptr<Channel>> channels;
   Status status;
   host_->Run([&](Network* network) {

@@ -18,11 +18,13 @@ namespace troop {
 // A connection to the shards of a replay service. Thread safe; ends may outlive it.
 class ServiceClient {
  public:
-  // endpoints: of the shards, in their order. Waits until each has told its tables.
+  // endpoints: of the shards, in their order. Waits until each has told its tables. key: file of
+  // keys, whose role decides what this client may ask for; empty: none.
   // Errors: kDeadlineExceeded: which one did not answer; kInvalidArgument: an endpoint that is
-  // none, or shards with different tables.
+  // none, a bad key file, or shards with different tables; kFailedPrecondition: the key doesn't
+  // let us in, or one is wanted.
   static Result<std::unique_ptr<ServiceClient>> Make(std::vector<std::string> endpoints,
-                                                     Time deadline);
+                                                     const std::string& key, Time deadline);
 
   // As told at the beginning, `items` summed over the shards.
   std::vector<TableInfo> tables() const;

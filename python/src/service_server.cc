@@ -7,7 +7,7 @@
 namespace troop {
 
 Result<std::unique_ptr<ServiceServer>> ServiceServer::Make(const Options& options) {
-  TROOP_ASSIGN_OR_RETURN(std::shared_ptr<Host> host, Host::Make());
+  TROOP_ASSIGN_OR_RETURN(std::shared_ptr<Host> host, Host::Make(options.key, options.insecure));
   std::unique_ptr<ServiceServer> self(new ServiceServer(host));
   if (!options.folder.empty()) {
     TROOP_ASSIGN_OR_RETURN(self->storage_, MakeDiskStorage(options.folder));

@@ -19,8 +19,10 @@ class ServiceServer {
     std::string endpoint;      // ipc://… or tcp://…; port 0: a free one
     std::string folder;        // where the tables are kept; empty: in memory alone
     bool ack_on_disk = false;  // inserts are acknowledged when a restart would find them
+    std::string key;           // file of keys, for tcp://, with `allowed` beside it; empty: none
+    bool insecure = false;     // beyond this machine without keys as well
   };
-  // Errors: of Network::Listen, MakeReplayServer and MakeDiskStorage.
+  // Errors: of LoadKeys, Network::Listen, MakeReplayServer and MakeDiskStorage.
   static Result<std::unique_ptr<ServiceServer>> Make(const Options& options);
   // Brings the tables to the disk first.
   ~ServiceServer();

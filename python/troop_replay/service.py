@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Dict, List, Optional, Sequence, Union
 
 from . import _native
@@ -46,18 +47,25 @@ class Server:
         memory alone.
     ack: "memory": the service has an insert when it is in the table; a kill costs what came in the
         last milliseconds. "disk": when it is in the folder's files as well.
-    There is no authentication: listen where only friends can connect. The program `troop replay`
-    speaks the same protocol.
+    key: file of a pair of keys (`troop keygen keys` makes keys/replay.key). All that goes over TCP
+        is then encrypted, and only those connect whose keys are in the file `allowed` beside it. A
+        client needs the endpoint as `server.endpoint` has it, with the server's public key behind
+        "#".
+    insecure: without keys an address that other machines reach is refused, unless this says that
+        whoever connects there may read and change the tables.
+    The program `troop replay` speaks the same protocol.
     """
 
     def __init__(self, tables: Sequence[Table], endpoint: str = "tcp://127.0.0.1:0", *,
-                 folder: Optional[str] = None, ack: str = "memory"):
+                 folder: Optional[str] = None, ack: str = "memory", key: Optional[str] = None,
+                 insecure: bool = False):
         if ack not in ("memory", "disk") or (ack == "disk" and folder is None):
             raise ValueError(f'ack={ack!r}: "memory", or "disk" together with a folder')
         self._native: Optional[_native.Server] = _native.Server(
-            [table.fields() for table in tables], endpoint, folder or "", ack == "disk")
+            [table.fields() for table in tables], endpoint, folder or "", ack == "disk",
+            os.fspath(key) if key else "", insecure)
         self.endpoint: str = self._native.endpoint
-        """Where it listens, with the real port."""
+        """Where it listens, with the real port, and with keys the server's public one."""
 
     def close(self) -> None:
         """Stops serving. What the tables held is in their folder, or gone where there is none."""
@@ -76,17 +84,21 @@ class Client:
     endpoints: of a server, or of all shards of one replay in their order: batches are then drawn
         over all of them, with the probabilities of one table.
     timeout_s: how long calls wait where they are not told otherwise.
+    key: file of a pair of keys, for servers on TCP that want one. It says what the client may do: a
+        `tool`'s everything here, an `actor`'s only write.
 
     A client has one thread, which sends, receives and decodes while Python computes. Connections
     that are lost come back by themselves; what a server had not acknowledged is sent again, and
     inserted once. Not for use after a fork: start processes with "spawn", or connect in the child.
     """
 
-    def __init__(self, endpoints: Union[str, Sequence[str]], timeout_s: float = 30.0):
+    def __init__(self, endpoints: Union[str, Sequence[str]], timeout_s: float = 30.0, *,
+                 key: Optional[str] = None):
         if isinstance(endpoints, str):
             endpoints = [endpoints]
         self._timeout_s = timeout_s
-        self._native = _native.Client(list(endpoints), timeout_s)
+        self._native = _native.Client(list(endpoints), os.fspath(key) if key else "",
+                                      timeout_s)
 
     def tables(self, timeout_s: Optional[float] = None) -> List[TableInfo]:
         """What the service holds, asked anew."""

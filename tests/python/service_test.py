@@ -190,5 +190,115 @@ class ServiceTest(unittest.TestCase):
         self.assertIn("KeyboardInterrupt", stderr)
 
 
+# (secret, public) of Curve25519: 0, 1, 2 … as a secret; Bob of RFC 7748, 6.1; the first iteration
+# of its 5.2.
+ALICE = ("000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f",
+         "8f40c5adb68f25624ae5b214ea767a6ec94d829d3d7b5e1ad1ba6f3e2138285f")
+BOB = ("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb",
+       "de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f")
+FIRST = ("0900000000000000000000000000000000000000000000000000000000000000",
+         "422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079")
+
+
+class KeysTest(unittest.TestCase):
+    """Alice serves; Bob has whatever key a test allows him."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.allow()
+
+    def allow(self, *lines):
+        self.write("allowed", "".join(f"{public} {role} {role}\n" for public, role in lines))
+
+    def write(self, name, text, mode=0o600):
+        path = os.path.join(self.folder.name, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(path, mode)
+        return path
+
+    def key(self, role, pair, mode=0o600):
+        return self.write(f"{role}.key", f'role = "{role}"\nname = "{role}"\n'
+                          f'public = "{pair[1]}"\nsecret = "{pair[0]}"\n', mode)
+
+    def serve(self, **more):
+        server = troop_replay.Server([table(length=1)], key=self.key("replay", ALICE), **more)
+        self.addCleanup(server.close)
+        return server
+
+    def connect(self, server, role="tool", pair=BOB):
+        return troop_replay.Client(server.endpoint, TIMEOUT_S, key=self.key(role, pair))
+
+    def test_who_is_allowed_writes_and_draws(self):
+        self.allow((BOB[1], "tool"))
+        server = self.serve()
+        self.assertTrue(server.endpoint.endswith("#" + ALICE[1]))
+        client, episodes = self.connect(server), Episodes(4, 1, FRAME)
+        writer = client.writer("experience", 4)
+        for _ in range(50):
+            writer.append(**episodes.step())
+        writer.flush()
+        sampler = client.sampler("experience", 64)
+        batch = sampler.sample()
+        for i in range(len(batch)):
+            episodes.check_transition(self, batch, i, 1)
+        sampler.update_priorities(batch.key, batch.probability)
+        self.assertIn("replay/items", client.stats())
+
+    def test_who_is_not_allowed_is_told(self):
+        self.allow((FIRST[1], "tool"))
+        server = self.serve()
+        with self.assertRaisesRegex(errors.FailedPrecondition, "not among those that are allowed"):
+            self.connect(server)
+        with self.assertRaisesRegex(errors.FailedPrecondition, "without a key"):
+            troop_replay.Client(server.endpoint, TIMEOUT_S)
+        with self.assertRaisesRegex(errors.FailedPrecondition, "without a key"):
+            troop_replay.Client(server.endpoint.partition("#")[0], TIMEOUT_S)
+
+    def test_another_server_in_its_place_is_not_believed(self):
+        self.allow((BOB[1], "tool"))
+        server = self.serve()
+        forged = server.endpoint.replace(ALICE[1], FIRST[1])
+        with self.assertRaisesRegex(errors.FailedPrecondition, "does not take our handshake"):
+            troop_replay.Client(forged, TIMEOUT_S, key=self.key("tool", BOB))
+
+    def test_an_actors_key_only_writes(self):
+        self.allow((BOB[1], "actor"))
+        server = self.serve()
+        client, zeros = self.connect(server, "actor"), np.zeros(FRAME, np.float32)
+        writer = client.writer("experience")
+        for i in range(11):
+            writer.append(zeros, i, 0.0)
+        writer.flush()
+        self.assertEqual(client.table("experience").items, 10)
+        with self.assertRaisesRegex(errors.FailedPrecondition, "a key of the role actor"):
+            client.stats()
+        with self.assertRaises(errors.ReplayError):
+            client.sampler("experience").sample(timeout_s=0.5)
+
+    # What counts is the server's list, not what a client's file calls itself.
+    def test_a_key_that_calls_itself_a_tools_is_what_the_server_knows_it_for(self):
+        self.allow((BOB[1], "actor"))
+        with self.assertRaisesRegex(errors.FailedPrecondition, "a key of the role actor"):
+            self.connect(self.serve(), "tool")
+
+    def test_a_bad_key_file_is_named(self):
+        self.allow((BOB[1], "tool"))
+        server = self.serve()
+        for path, says in ((self.key("tool", BOB, 0o644), "chmod 600"),
+                           (os.path.join(self.folder.name, "none.key"), "none.key")):
+            with self.assertRaisesRegex(errors.ReplayError, says):
+                troop_replay.Client(server.endpoint, TIMEOUT_S, key=path)
+        with self.assertRaisesRegex(errors.InvalidArgument, "do not belong together"):
+            self.connect(server, pair=(BOB[0], FIRST[1]))
+
+    def test_beyond_this_machine_only_with_keys_or_insecure(self):
+        with self.assertRaisesRegex(errors.InvalidArgument, "other machines reach"):
+            troop_replay.Server([table()], "tcp://0.0.0.0:0")
+        troop_replay.Server([table()], "tcp://0.0.0.0:0", insecure=True).close()
+        self.serve(endpoint="tcp://0.0.0.0:0")
+
+
 if __name__ == "__main__":
     unittest.main()
