@@ -45,7 +45,7 @@ std::optional<JsonValue> ReadJson(const std::string& root, std::string_view file
 }  // namespace
 
 // A run that goes on has no result (BeginRun removes it), so the lock of one that has is let alone.
-std::string RunState(const std::string& path) {
+std::string StateOfRun(const std::string& path) {
   const std::optional<JsonValue> result = ReadJson(path, "result.json");
   if (!result) {
     const RunHolder holder = HolderOf(path);
@@ -166,7 +166,7 @@ std::string RunCatalog::Summary(const std::string& name) {
       .Add("mode", std::string_view(known.mode))
       .Add("seed", known.seed)
       .Add("steps_total", known.steps_total)
-      .Add("state", std::string_view(RunState(path)))
+      .Add("state", std::string_view(StateOfRun(path)))
       .Add("changed_s", double(changed) / 1e9)
       .AddRaw("result", known.result_json)
       .str();

@@ -47,6 +47,6 @@ class RunCatalog {
 };
 
 // "running", "stopped" (by a signal), "ended", "interrupted", "failed" or "killed".
-std::string RunState(const std::string& path);
+std::string StateOfRun(const std::string& path);
 
 }  // namespace troop

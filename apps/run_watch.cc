@@ -110,7 +110,7 @@ void RunWatch::Refresh() {
   // Neither has to be there: a run may have just begun, or have no evaluator.
   (void)metrics_.Update().ok();
   (void)evaluations_.Update().ok();
-  state_ = RunState(path_);
+  state_ = StateOfRun(path_);
   if (!config_) {
     if (Result<Config> config = ReadRunConfig(path_, {}); config.ok()) config_ = std::move(*config);
   }
