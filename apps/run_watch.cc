@@ -127,7 +127,7 @@ bool RunWatch::asks() const {
 void RunWatch::Hear(std::shared_ptr<const StatusAsker::Answer> answer) {
   if (answer == nullptr || (answer_ != nullptr && answer_->number == answer->number)) return;
   answer_ = std::move(answer);
-  const JsonValue* const members = answer_->view.Find("members");
+  const JsonValue* const members = answer_->view.Find("roles");
   if (members == nullptr) return;  // those before are more than nothing
   members_.clear();
   for (const JsonValue& value : members->array) members_.push_back(MemberOf(value));
@@ -149,11 +149,11 @@ std::string RunWatch::RolesJson() const {
   }
   for (const Member& m : members_) {
     Role& role = roles[m.role];
-    ++role.present;
+    role.present += m.state == "alive" || m.state == "silent";
     role.restarts += std::int64_t(m.restarts.value_or(0));
     role.errors += m.error.empty() ? 0 : 1;
     role.silent_max_s = std::max(role.silent_max_s, m.silent_s);
-    role.hosts.insert(m.host);
+    if (!m.host.empty()) role.hosts.insert(m.host);
   }
   std::vector<std::string> out;
   for (const auto& [name, role] : roles) {

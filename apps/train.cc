@@ -51,8 +51,7 @@ Status CheckRoom(const Config& config) {
   const double mib = double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGESIZE)) / (1 << 20);
   if (actors <= most && double(actors) * kProcessMiB <= 0.75 * mib) return Status::Ok();
   return InvalidArgument(
-      "{} actors are too many for this machine, which takes at most {} ({} a core, {:g} MiB each "
-      "in "
+      "{} actors are too many for this machine, which takes at most {} ({} a core, {:g} MiB each in "
       "three quarters of its memory); let others join from elsewhere: troop join",
       actors, std::min(most, std::int64_t(0.75 * mib / kProcessMiB)), kActorsOfACore, kProcessMiB);
 }
@@ -435,7 +434,10 @@ void ProcessFleet::AddSeat(FleetRole role) {
 // Nobody here can fill the seats of fleet.elsewhere: says so, and gives up in the end.
 void ProcessFleet::WatchSeats(Time now) {
   const std::vector<std::string> empty = coordinator_->EmptySeats();
-  if (empty.empty() || !outcome_.ok()) return empty_since_.reset();
+  if (empty.empty() || !outcome_.ok()) {
+    awaited_.clear();
+    return empty_since_.reset();
+  }
   const std::string who = fmt::format("{}", fmt::join(empty, ", "));
   const double limit = session_->folder.config.fleet.join_wait_s;
   if (!empty_since_) empty_since_ = now;

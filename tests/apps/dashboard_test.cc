@@ -265,17 +265,19 @@ TEST_F(DashboardTest, NumbersOutOfRangeAreRefusedWithTheirLimit) {
 
 // By the coordinator's own way to write it.
 std::string StatusOf(int actors) {
-  RunView view{.steps = 500, .steps_total = 1000};
+  const RunView view{.steps = 500, .steps_total = 1000};
+  std::vector<RoleView> roles;
   for (int i = 0; i < actors; ++i) {
-    view.members.push_back({.role = Role::kActor,
-                            .index = i,
-                            .incarnation = std::uint64_t(i + 7),
-                            .process = 1000 + i,
-                            .host = fmt::format("node-{}", i % 50),
-                            .silent_s = i == 321 ? 2.5 : 0.1});
+    roles.push_back({.role = Role::kActor,
+                     .index = i,
+                     .state = RoleView::State::kAlive,
+                     .incarnation = std::uint64_t(i + 7),
+                     .process = 1000 + i,
+                     .host = fmt::format("node-{}", i % 50),
+                     .silent_s = i == 321 ? 2.5 : 0.1});
   }
-  view.members.push_back({.role = Role::kLearner, .host = "node-0"});
-  return ViewJson(view);
+  roles.push_back({.role = Role::kLearner, .state = RoleView::State::kAlive, .host = "node-0"});
+  return ViewJson(view, roles);
 }
 
 TEST_F(DashboardTest, AThousandActorsComeInSmallPages) {
