@@ -119,17 +119,20 @@ TEST_F(DashboardPageTest, IsQuickWithAThousandActors) {
   std::atomic<int> asked{0};
   Dashboard::Options options;
   options.ask = [&asked](const std::string&) -> Result<std::string> {
-    RunView view{.steps = 2000000 + ++asked, .steps_total = 10000000};
+    const RunView view{.steps = 2000000 + ++asked, .steps_total = 10000000};
+    std::vector<RoleView> roles;
     for (int i = 0; i < 1000; ++i) {
-      view.members.push_back({.role = Role::kActor,
-                              .index = i,
-                              .incarnation = 7,
-                              .process = 1000 + i,
-                              .host = fmt::format("node-{}", i % 50),
-                              .silent_s = 0.001 * ((i * 37 + asked) % 250)});
+      roles.push_back({.role = Role::kActor,
+                       .index = i,
+                       .state = RoleView::State::kAlive,
+                       .incarnation = 7,
+                       .process = 1000 + i,
+                       .host = fmt::format("node-{}", i % 50),
+                       .silent_s = 0.001 * ((i * 37 + asked) % 250),
+                       .work_per_s = 100.0 + i});
     }
-    view.members.push_back({.role = Role::kLearner, .host = "node-0"});
-    return ViewJson(view);
+    roles.push_back({.role = Role::kLearner, .state = RoleView::State::kAlive, .host = "node-0"});
+    return ViewJson(view, roles);
   };
   Dashboard dashboard(std::move(*catalog), std::move(options));
   HttpServer::Options server{.address = "127.0.0.1:0", .posts = true};
