@@ -51,8 +51,8 @@ Status CheckRoom(const Config& config) {
   const double mib = double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGESIZE)) / (1 << 20);
   if (actors <= most && double(actors) * kProcessMiB <= 0.75 * mib) return Status::Ok();
   return InvalidArgument(
-      "{} actors are too many for this machine, which takes at most {} ({} a core, {:g} MiB each in "
-      "three quarters of its memory); let others join from elsewhere: troop join",
+      "{} actors are too many for this machine, which takes at most {} ({} a core, {:g} MiB each "
+      "in three quarters of its memory); let others join from elsewhere: troop join",
       actors, std::min(most, std::int64_t(0.75 * mib / kProcessMiB)), kActorsOfACore, kProcessMiB);
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <regex>
 #include <utility>
 
 #include "core/config_schema.h"
@@ -272,11 +271,31 @@ void CheckListen(const Config& c, Conflicts* out) {
           "is of no use while no metrics are told; set fleet.metrics");
 }
 
-bool IsTimeLimit(const std::string& text) {
-  // [days-]hours[:minutes[:seconds]], or minutes[:seconds], or hours:minutes:seconds (sbatch(1)).
-  static const std::regex form(
-      "[0-9]{1,6}(:[0-9]{1,2}){0,2}|[0-9]{1,4}-[0-9]{1,2}(:[0-9]{2}){0,2}");
-  return std::regex_match(text, form);
+// At most `size_max` bytes of letters, digits and `also`, with a letter or a digit at both ends.
+bool IsWord(std::string_view text, std::string_view also, std::size_t size_max) {
+  const auto plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
+  return !text.empty() && text.size() <= size_max && plain(text.front()) && plain(text.back()) &&
+         std::ranges::all_of(text, [&](char c) { return plain(c) || also.find(c) != also.npos; });
+}
+
+bool IsNumber(std::string_view text, std::size_t digits_max) {
+  return !text.empty() && text.size() <= digits_max &&
+         std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// [days-]hours[:minutes[:seconds]], or minutes[:seconds], or hours:minutes:seconds (sbatch(1)).
+bool IsTimeLimit(std::string_view text) {
+  const std::size_t dash = text.find('-');
+  if (dash != text.npos && !IsNumber(text.substr(0, dash), 4)) return false;
+  if (dash != text.npos) text.remove_prefix(dash + 1);
+  std::size_t digits_max = dash == text.npos ? 6 : 2;
+  for (int parts = 1; parts <= 3; ++parts, digits_max = 2) {
+    const std::size_t colon = text.find(':');
+    if (!IsNumber(text.substr(0, colon), digits_max)) return false;
+    if (colon == text.npos) return true;
+    text.remove_prefix(colon + 1);
+  }
+  return false;
 }
 
 void CheckSlurm(const Config& c, Conflicts* out) {
@@ -309,15 +328,24 @@ void CheckEngine(const Config& c, Conflicts* out) {
           "{} starts processes; leave it out, or fleet.mode = \"processes\"", engine);
 }
 
+bool HasCapitals(std::string_view text) {
+  return std::ranges::any_of(text, [](char c) { return c >= 'A' && c <= 'Z'; });
+}
+
 // A label of DNS (RFC 1123), as Kubernetes wants names of what others look up.
-bool IsLabel(const std::string& text, std::size_t size_max) {
-  static const std::regex form("[a-z0-9]([-a-z0-9]*[a-z0-9])?");
-  return text.size() <= size_max && std::regex_match(text, form);
+bool IsLabel(std::string_view text, std::size_t size_max) {
+  return IsWord(text, "-", size_max) && !HasCapitals(text);
+}
+
+// Such as "4Gi".
+bool IsQuantity(std::string_view text) {
+  constexpr std::string_view kUnits[] = {"Ki", "Mi", "Gi", "Ti"};
+  return text.size() > 2 && text.front() != '0' && IsNumber(text.substr(0, text.size() - 2), 12) &&
+         std::ranges::find(kUnits, text.substr(text.size() - 2)) != std::end(kUnits);
 }
 
 void CheckKubernetes(const Config& c, Conflicts* out) {
   const auto& k = c.kubernetes;
-  static const std::regex quantity("[1-9][0-9]{0,11}(Ki|Mi|Gi|Ti)");
   for (const auto& [key, value] : {std::pair("kubernetes.storage", &k.storage),
                                    {"kubernetes.shared_memory", &k.shared_memory},
                                    {"kubernetes.coordinator_memory", &k.coordinator_memory},
@@ -326,23 +354,21 @@ void CheckKubernetes(const Config& c, Conflicts* out) {
                                    {"kubernetes.learner_memory", &k.learner_memory},
                                    {"kubernetes.actor_memory", &k.actor_memory},
                                    {"kubernetes.evaluator_memory", &k.evaluator_memory}}) {
-    out->If(!std::regex_match(*value, quantity), {key},
+    out->If(!IsQuantity(*value), {key},
             "{} is no quantity; use a whole number with Ki, Mi, Gi or Ti, such as \"4Gi\"",
             TomlString(*value));
   }
   out->If(!IsLabel(k.name_space, 63), {"kubernetes.namespace"},
           "{} is no name for a namespace; use small letters, digits and '-'",
           TomlString(k.name_space));
-  static const std::regex name("[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?");
   for (const auto& [key, value] : {std::pair("kubernetes.claim", &k.claim),
                                    {"kubernetes.data_claim", &k.data_claim},
                                    {"kubernetes.storage_class", &k.storage_class}}) {
-    out->If(!value->empty() && !std::regex_match(*value, name), {key},
+    out->If(!value->empty() && (!IsWord(*value, "-.", 253) || HasCapitals(*value)), {key},
             "{} is no name of Kubernetes; use small letters, digits, '-' and '.'",
             TomlString(*value));
   }
-  static const std::regex image("[A-Za-z0-9][-._/:@A-Za-z0-9]{0,511}");
-  out->If(!std::regex_match(k.image, image), {"kubernetes.image"},
+  out->If(!IsWord(k.image, "-._/:@", 512), {"kubernetes.image"},
           "{} is no name of an image; use [REGISTRY/]NAME[:TAG]", TomlString(k.image));
   if (c.fleet.engine != "kubernetes") return;
   out->If(!c.fleet.listen.empty(), {"fleet.listen", "fleet.engine"},

@@ -98,7 +98,7 @@ class ExactResumeTest : public SystemTest {
 };
 
 TEST_F(ExactResumeTest, KilledWhileItWritesGoesOnToTheSameBytes) {
-  EXPECT_TRUE(DiesAt("disk.half", 37));
+  EXPECT_TRUE(DiesAt("disk.half", 30));
   EXPECT_TRUE(DiesAt("disk.renamed", 21));
   EXPECT_TRUE(DiesAt("checkpoint.aside", 1) || DiesAt("checkpoint.trim", 3));
 }
@@ -106,7 +106,7 @@ TEST_F(ExactResumeTest, KilledWhileItWritesGoesOnToTheSameBytes) {
 TEST_F(ExactResumeTest, ContinuousActionsGoOnToTheSameBytes) {
   more_ = {"env.id=Pendulum-v1", "learner.algorithm=dpg", "learner.critic=categorical",
            "optimizer.policy_learning_rate=1e-4"};
-  EXPECT_TRUE(DiesAt("disk.half", 37));
+  EXPECT_TRUE(DiesAt("disk.half", 30));
 }
 
 TEST_F(ExactResumeTest, SlowKilledAtEachFileGoesOnToTheSameBytes) {
