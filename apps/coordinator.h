@@ -94,6 +94,8 @@ class Coordinator final : public Node, public Service {
   // Seats of fleet.elsewhere that nobody plays and the run needs ("replay-0"), and actors that
   // are missing of fleet.actors_min.
   std::vector<std::string> EmptySeats() const;
+  // Of those from elsewhere, who have not closed their connection yet.
+  int guests() const;
   // Everybody who was told to end has been told, or has left.
   bool everybody_left() const;
   // A process of the role ended. If it is the one that plays it by now, its leases return to the

@@ -80,6 +80,13 @@ std::int32_t Coordinator::CountMembers(Role role) const {
   }));
 }
 
+int Coordinator::guests() const {
+  return int(std::ranges::count_if(members_, [](const auto& entry) {
+    const Member& m = entry.second;
+    return m.present && m.joined && !m.down_since;
+  }));
+}
+
 // Actors: the lowest behind those of the run's own machine. Others: the lowest that is empty.
 Result<std::int32_t> Coordinator::FreeIndex(Role role) const {
   if (role != Role::kActor) {

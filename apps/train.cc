@@ -393,7 +393,9 @@ int ProcessFleet::Run() {
   // Everybody was told; give the processes a moment to leave, and no longer.
   const Time soon = clock_.Now() + Seconds(session_->folder.config.fleet.drain_s);
   const Time end = std::min(soon, kill_at_.value_or(soon));
-  while (supervisor_->alive() > 0 && clock_.Now() < end && signals_->count() < 2) {
+  // Those elsewhere may not have heard it yet: whoever asks is answered until they have gone.
+  while ((supervisor_->alive() > 0 || coordinator_->guests() > 0) && clock_.Now() < end &&
+         signals_->count() < 2) {
     network_->Pump(clock_.Now());
     for (const Supervisor::Exit& exit :
          supervisor_->Tick(clock_.Now(), [](FleetRole) { return false; })) {

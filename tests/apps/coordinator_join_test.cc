@@ -170,6 +170,20 @@ TEST(CoordinatorJoinTest, ASeatThatIsEmptyAgainIsTakenAndBindsThere) {
       << "the same machine: where its peers look for it";
 }
 
+TEST(CoordinatorJoinTest, GuestsAreThoseWhoseConnectionStands) {
+  CoordinatorWorld world(LeftToOthers({"replay"}));
+  world.Join(Role::kActor, 0);
+  EXPECT_EQ(world.coordinator().guests(), 0) << "a supervisor sees its own";
+  const auto replay = world.JoinAs(Role::kReplay, 10, "10.0.0.1");
+  EXPECT_TRUE(world.JoinAsActor(11).ok());
+  EXPECT_EQ(world.coordinator().guests(), 2);
+  const Origin origin{.role = Role::kReplay, .index = 0, .incarnation = replay->incarnation};
+  world.coordinator().PeerChanged(origin, PeerState::kDown);
+  EXPECT_EQ(world.coordinator().guests(), 1);
+  world.coordinator().PeerChanged(origin, PeerState::kUp);
+  EXPECT_EQ(world.coordinator().guests(), 2);
+}
+
 TEST(CoordinatorJoinTest, ActorsThatAreMissingAreCounted) {
   Config config = LeftToOthers({"actor"});
   config.fleet.actors_min = 2;
