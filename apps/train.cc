@@ -1,5 +1,6 @@
 #include "apps/train.h"
 
+#include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
 
