@@ -28,16 +28,18 @@ TEST_F(MpiRunTest, ThreeLearnersAgreeAndTheRunEndsForAllRanks) {
 }
 
 TEST_F(MpiRunTest, ARunThatIsInterruptedGoesOnAsOneMoreLaunch) {
-  std::vector<std::string> words = TrainWords({"learner.total_steps=40003"});
+  std::vector<std::string> words = TrainWords({"learner.total_steps=1e9"});
   words.insert(words.end(), {"--engine", "mpi"});
   Troop mpirun(words, folder(), {}, MpiRun(2));
   ASSERT_TRUE(AwaitCheckpoint()) << mpirun.output() << LauncherLog();
   mpirun.Signal(SIGTERM);
   EXPECT_NE(mpirun.Wait(), -1);
   EXPECT_TRUE(RoleProcesses(Coordinator()).empty());
+  const std::int64_t total = Steps() + 20003;
   // run.json of the first launch is still there: the ranks of the second wait for its own.
-  Troop again({"resume", run(), "learner.total_steps=12003"}, folder(), {}, MpiRun(2));
-  ExpectDone(&again, 12003);
+  Troop again({"resume", run(), "learner.total_steps=" + std::to_string(total)}, folder(), {},
+              MpiRun(2));
+  ExpectDone(&again, total);
   EXPECT_NE(again.output().find("resuming"), std::string::npos) << again.output();
 }
 
