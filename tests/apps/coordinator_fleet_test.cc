@@ -49,8 +49,8 @@ class CoordinatorFleetTest : public testing::Test {
     return beat;
   }
 
+  std::optional<Message> answer_;  // outlives the world, which answers at its end
   CoordinatorWorld world_{Small()};
-  std::optional<Message> answer_;
 };
 
 TEST_F(CoordinatorFleetTest, ActorsComeAndGoAndTheLadderIsDealtAnew) {
