@@ -43,7 +43,10 @@ class GroupUpdater final : public Updater {
   ~GroupUpdater() override = default;
 
   Status Poll(Time now) override {
-    if (jobs_.empty() && (!leaving_ || group_.joining())) group_.Poll(now);
+    // Also while jobs follow each other without a pause: somebody may have come.
+    if (jobs_.empty() ? !leaving_ || group_.joining() : group_.in_step() != nullptr) {
+      group_.Poll(now);
+    }
     if (leaving_) group_.Regroup();
     if (!options_.lobby->waits()) Drive();
     TakeEnds();

@@ -76,8 +76,11 @@ void LearnerGroup::Meet(Time now) {
     seen_ = std::move(present);
     seen_since_ = now;
   }
-  const bool enough = all || (options_.parts == 1 && now - opened_ >= options_.wait);
-  if (now - seen_since_ >= kSteady && enough) return Join();
+  // By what the coordinator has confirmed: without it the others would not be heard of, and each
+  // would go on alone.
+  const Time known = options_.member->last_known();
+  const bool enough = all || (options_.parts == 1 && known - opened_ >= options_.wait);
+  if (known - seen_since_ >= kSteady && enough) return Join();
   options_.member->BeatSoon();
   next_poll_ = now + kAskEvery;
 }
@@ -180,6 +183,11 @@ void LearnerGroup::Poll(Time now) {
   if (state_ == State::kMeeting) Meet(now);
   if (state_ == State::kJoining) CollectJoin(now);
   if (state_ != State::kInStep) return;
+  if (now < next_look_) {
+    next_poll_ = next_look_;
+    return;
+  }
+  next_look_ = now + kAskEvery;
   bool all = false;
   // Addresses that no group had: somebody waits outside.
   regroup_ = regroup_ || Present(&all).size() > 0;

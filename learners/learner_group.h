@@ -37,6 +37,7 @@ class LearnerGroup {
   };
   explicit LearnerGroup(const Options& options) : options_(options) {}
 
+  // REQUIRES: no job has the group, or it is in step.
   void Poll(Time now);
   Time next_poll() const { return next_poll_; }
   // All have the same state: rounds may be made. Else nullptr.
@@ -89,7 +90,7 @@ class LearnerGroup {
   std::string address_;             // ours
   std::set<std::string> used_up_;   // addresses of groups that were tried
   std::vector<Seat> seen_, seats_;  // as of the last look; of the group
-  Time opened_{}, seen_since_{}, retry_{};
+  Time opened_{}, seen_since_{}, retry_{}, next_look_{};
   std::unique_ptr<JoinJob> join_;
   std::unique_ptr<StateExchange> exchange_;  // where nobody waits
   std::unique_ptr<Collective> group_;

@@ -50,9 +50,10 @@ void TcpGuard::Accepted(int fd, Time now) {
   peers_[fd] = Peer{.name = std::move(name), .since = now};
 }
 
-std::string TcpGuard::Closed(int fd) {
+std::optional<std::string> TcpGuard::Closed(int fd) {
   const auto peer = peers_.extract(fd);
-  if (peer.empty() || peer.mapped().known || peer.mapped().cut) return {};
+  if (peer.empty()) return "";
+  if (peer.mapped().known || peer.mapped().cut) return std::nullopt;
   return peer.mapped().name;
 }
 

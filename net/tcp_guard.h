@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,8 +34,9 @@ class TcpGuard {
   explicit TcpGuard(const Limits& limits) : limits_(limits) {}
 
   void Accepted(int fd, Time now);
-  // The name of one that ended by itself, or by ZeroMQ, before its first valid message; else empty.
-  std::string Closed(int fd);
+  // The name of one that ended by itself, or by ZeroMQ, before its first valid message; empty for
+  // one that was too quick to be looked at, nullopt for all others.
+  std::optional<std::string> Closed(int fd);
   void Delivered(int fd);  // a valid message
   bool watches_strangers() const;
   // Cuts peers off and names them. A system call per connection.

@@ -275,7 +275,7 @@ class ZmqServer final : public CallServer {
   Status Accept(ZmqMessage& incoming, Time now);
   void Reject(const Status& why, Time now);
   void Forbid(const ZmqMessage& incoming, const Status& why, Time now);
-  void NoteStranger(const std::string& name, Time now);
+  void NoteStranger(const std::optional<std::string>& name, Time now);
   void Guard(Time now);
 
   const Endpoint::Transport transport_;
@@ -346,7 +346,7 @@ bool ZmqServer::Pump(Time now) {
       if (transport_ == Endpoint::kTcp && e.kind == SocketEvent::kAccepted) {
         guard_.Accepted(e.connection, now);
       } else if (e.kind == SocketEvent::kEnded) {
-        NoteStranger(guard_.Closed(e.connection), now);
+        if (transport_ == Endpoint::kTcp) NoteStranger(guard_.Closed(e.connection), now);
         ended = true;
       } else if (e.kind == SocketEvent::kRefused) {
         refusal_ = e.refusal;
@@ -427,21 +427,22 @@ void ZmqServer::Reject(const Status& why, Time now) {
   }
 }
 
-// ZeroMQ ends connections that don't shake hands in time or claim frames beyond the limit.
-void ZmqServer::NoteStranger(const std::string& name, Time now) {
+// ZeroMQ ends connections that don't shake hands in time or claim frames beyond the limit. One that
+// sees by our greeting that it has no key, or that we have none, often ends before it tells us so.
+void ZmqServer::NoteStranger(const std::optional<std::string>& name, Time now) {
   const auto refusal = std::exchange(refusal_, std::nullopt);
-  if (refusal == SocketEvent::kNotAllowed) return;  // the handler of keys has told
-  const char* why = "ended before its first message";
-  bool known = !name.empty();
-  if (refusal == SocketEvent::kMechanism || refusal == SocketEvent::kCipher) {
-    known = true;  // also where it was too quick for a look at its address
-    why = refusal == SocketEvent::kCipher ? "is refused: it takes us for the owner of another key"
-          : keys_ != nullptr              ? "is refused: it has no key"
-                             : "is refused: it has a key, and there are none here (security.keys)";
+  if (!name || refusal == SocketEvent::kNotAllowed) return;  // the handler of keys has told
+  const char* keys =
+      keys_ != nullptr ? "it has no key" : "it has a key, and there are none here (security.keys)";
+  const char* why = "ended before its first message: perhaps ";
+  if (refusal == SocketEvent::kMechanism) why = "is refused: ";
+  if (refusal == SocketEvent::kCipher) {
+    why = "is refused: ";
+    keys = "it takes us for the owner of another key";
   }
-  if (!known || !strangers_.Next(now)) return;
-  LogWarning("{}: the connection of {} {} ({} such by now)", endpoint_,
-             name.empty() ? "one who has gone" : name, why, strangers_.number);
+  if (!strangers_.Next(now)) return;
+  LogWarning("{}: the connection of {} {}{} ({} such by now)", endpoint_,
+             name->empty() ? "one who has gone" : *name, why, keys, strangers_.number);
 }
 
 void ZmqServer::Guard(Time now) {

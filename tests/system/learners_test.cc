@@ -87,6 +87,23 @@ TEST_F(LearnersTest, AFrozenOneIsLeftBehindAndComesBack) {
   EXPECT_EQ(troop->Wait(), 130) << troop->output();
 }
 
+TEST_F(LearnersTest, NoneGoesOnAloneWhileTheCoordinatorIsSilent) {
+  const auto troop = Train({"fleet.learners=3", "learner.total_steps=1e9"});
+  ASSERT_TRUE(AwaitGroups(0, 3, 1)) << Logs();
+  const pid_t process = AwaitLearner(2);
+  troop->Signal(SIGSTOP);
+  SendSignal(process, SIGKILL);
+  // They wait 5 s for each other, of which they can't hear.
+  EXPECT_TRUE(Await([&] { return RoleLog("learner-0").find("has ended") != std::string::npos; }));
+  std::this_thread::sleep_for(std::chrono::seconds(6));
+  EXPECT_EQ(Groups(0, 1) + Groups(1, 1), 0) << Logs();
+  troop->Signal(SIGCONT);
+  EXPECT_TRUE(AwaitGroups(0, 3, 2)) << Logs();
+  EXPECT_TRUE(AwaitGroups(2, 3, 1)) << Logs();
+  troop->Signal(SIGINT);
+  EXPECT_EQ(troop->Wait(), 130) << troop->output();
+}
+
 class SerialLearnersTest : public LearnersTest, public testing::WithParamInterface<const char*> {};
 
 TEST_P(SerialLearnersTest, TwoGiveEqualBytesEveryTime) {
@@ -196,10 +213,12 @@ INSTANTIATE_TEST_SUITE_P(Acts, SpoiltGradientsTest, testing::Values("wild", "sly
 TEST_F(LearnersTest, ASlowOnesGradientsAreTooOld) {
   const auto troop = Start(TrainWords({"fleet.learners=2", "replay.shards=2", "replay.scope=local",
                                        "learner.sync=paramserver", "paramserver.mode=async",
-                                       "paramserver.max_staleness=10", "actor.lease_steps=50"}),
+                                       "paramserver.max_staleness=10", "actor.lease_steps=50",
+                                       "learner.total_steps=1e9"}),
                            {"TROOP_FAILPOINT=learner.pace:40:slow:" + folder() + "/slow"});
-  ExpectDone(troop.get(), 8001);
-  EXPECT_GE(Metric("paramserver/pushes_too_old"), 5);
+  EXPECT_TRUE(Await([&] { return Metric("paramserver/pushes_too_old") >= 5; })) << Logs();
+  troop->Signal(SIGINT);
+  EXPECT_EQ(troop->Wait(), 130) << troop->output();
 }
 
 }  // namespace
