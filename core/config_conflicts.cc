@@ -457,10 +457,6 @@ void CheckSupervised(const Config& c, Conflicts* out) {
           "1, or fleet.mode = \"processes\"");
   out->If(c.mesh.tp > c.model.heads, {"mesh.tp", "model.heads"},
           "{} learners can't share {} heads; lower it", c.mesh.tp, c.model.heads);
-  out->If(c.learner.sync == "paramserver" && c.optimizer.weight_decay > 0,
-          {"optimizer.weight_decay", "learner.sync"},
-          "parameter shards would shrink biases and norms, too; set 0, or learner.sync = "
-          "\"allreduce\"");
   out->If(c.learner.sync == "paramserver" && c.mesh.tp > 1, {"mesh.tp", "learner.sync"},
           "with parameter shards each learner has the whole model; set 1, or learner.sync = "
           "\"allreduce\"");

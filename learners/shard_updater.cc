@@ -94,7 +94,7 @@ class ShardUpdater final : public Updater {
   bool Rest(Time now);
   bool Pause(Time now);
   bool LeaveShards(Time now);
-  bool TakePull();
+  bool TakePull(Time now);
   void Compute();
   void SpoilIfDrawn();
   bool TakeGradient(Time now);
@@ -113,7 +113,8 @@ class ShardUpdater final : public Updater {
   std::uint64_t left_for_ = 0;  // the move for which it has left; 0: none
   std::optional<Time> rests_since_;
   Time began_{};
-  std::optional<Time> held_until_;  // by a failpoint: not pushed before
+  std::optional<Time> waits_since_;  // with a gradient, for the weights behind it
+  std::optional<Time> held_until_;   // by a failpoint: not pushed before
   std::int64_t gradients_ = 0;
   Executor::Job computing_ = 0;
   Result<LossReport> report_ = LossReport{};
@@ -146,7 +147,7 @@ bool ShardUpdater::Advance(Time now) {
     case At::kRest:
       return Begin(now);
     case At::kPulling:
-      return TakePull();
+      return TakePull(now);
     case At::kComputing:
       return TakeGradient(now);
     case At::kPushing:
@@ -212,10 +213,14 @@ bool ShardUpdater::Pause(Time now) {
   return false;
 }
 
-bool ShardUpdater::TakePull() {
+bool ShardUpdater::TakePull(Time now) {
   const std::optional<ShardClient::Pulled> pulled = client_->TakePull();
   if (!pulled) return false;
   replica_.Pulled(pulled->version, pulled->value);
+  if (const auto since = std::exchange(waits_since_, std::nullopt)) {
+    options_.algorithm->CountAgreement(ToSeconds(now - *since),
+                                       double(options_.algorithm->gradient().size_bytes()));
+  }
   weights_version_ = pulled->weights_version;
   at_ = At::kRest;
   const std::int64_t max_updates = options_.config->learner.max_updates;
@@ -274,6 +279,7 @@ bool ShardUpdater::TakeGradient(Time now) {
   }
   if (report_.ok() && replica_.WantsPush()) {
     at_ = At::kPushing;
+    waits_since_ = now;
     const std::int64_t slowed = SlowedBy(Failpoint::kLearnerPace);
     if (slowed > 1) held_until_ = began_ + slowed * (now - began_);
   } else {

@@ -142,33 +142,34 @@ class AdaGrad final : public Optimizer {
 
 void Optimizer::Step(std::span<const float> gradient, float gradient_scale, float learning_rate,
                      std::span<float> value) {
-  StepParts({&gradient, 1}, gradient_scale, learning_rate, value);
+  const Group whole{std::int64_t(gradient.size()), learning_rate};
+  StepParts({&gradient, 1}, gradient_scale, {&whole, 1}, value);
 }
 
 void Optimizer::StepGroups(std::span<const float> gradient, float gradient_scale,
                            std::span<const Group> groups, std::span<float> value) {
-  TROOP_CHECK(std::int64_t(gradient.size()) == parameters() && value.size() == gradient.size(),
-              "{} and {}, not {}", gradient.size(), value.size(), parameters());
-  set_steps(steps() + 1);
-  std::size_t first = 0;
-  for (const Group& group : groups) {
-    const auto part = gradient.subspan(first, std::size_t(group.count));
-    StepRange(std::int64_t(first), part, gradient_scale, group, value.data() + first);
-    first += part.size();
-  }
-  TROOP_CHECK(first == value.size(), "groups of {} parameters, not {}", first, value.size());
+  StepParts({&gradient, 1}, gradient_scale, groups, value);
 }
 
 void Optimizer::StepParts(std::span<const std::span<const float>> parts, float gradient_scale,
-                          float learning_rate, std::span<float> value) {
+                          std::span<const Group> groups, std::span<float> value) {
   set_steps(steps() + 1);
-  std::size_t first = 0;
-  for (const std::span<const float> part : parts) {
+  std::size_t first = 0, group = 0, left = 0;  // of the group: elements that are not stepped yet
+  for (std::span<const float> part : parts) {
     TROOP_CHECK(part.size() <= value.size() - first, "{} more of {} after {}", part.size(),
                 value.size(), first);
-    const Group whole{std::int64_t(part.size()), learning_rate};
-    StepRange(std::int64_t(first), part, gradient_scale, whole, value.data() + first);
-    first += part.size();
+    while (!part.empty()) {
+      for (; left == 0; ++group) {
+        TROOP_CHECK(group < groups.size(), "groups of {} parameters, not {}", first, value.size());
+        left = std::size_t(groups[group].count);
+      }
+      const std::size_t count = std::min(part.size(), left);
+      StepRange(std::int64_t(first), part.first(count), gradient_scale, groups[group - 1],
+                value.data() + first);
+      part = part.subspan(count);
+      first += count;
+      left -= count;
+    }
   }
   TROOP_CHECK(first == value.size() && std::int64_t(first) == parameters(), "{} and {}, not {}",
               first, value.size(), parameters());

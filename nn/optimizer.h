@@ -27,9 +27,9 @@ class Optimizer {
   };
   void StepGroups(std::span<const float> gradient, float gradient_scale,
                   std::span<const Group> groups, std::span<float> value);
-  // The same bytes as Step, of a gradient in parts that follow each other. REQUIRES: [P] in all.
+  // The same bytes, of a gradient in parts that follow each other. REQUIRES: [P] in all.
   void StepParts(std::span<const std::span<const float>> parts, float gradient_scale,
-                 float learning_rate, std::span<float> value);
+                 std::span<const Group> groups, std::span<float> value);
   struct Slot {
     std::string name;
     std::span<float> values;

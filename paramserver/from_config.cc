@@ -5,6 +5,7 @@
 #include "core/check.h"
 #include "net/network.h"
 #include "nn/model.h"
+#include "nn/optimizer.h"
 
 namespace troop {
 namespace {
@@ -14,6 +15,18 @@ template <class T>
 T Must(const Result<T>& parsed) {
   TROOP_CHECK(parsed.ok(), "{}", parsed.status().ToString());
   return *parsed;
+}
+
+// As the learners' algorithms have it.
+std::vector<ParamRange> Undecayed(const Config& config, const Module& network) {
+  std::vector<ParamRange> ranges;
+  if (!IsSupervised(config) || config.optimizer.weight_decay == 0) return ranges;
+  std::int64_t at = 0;
+  for (const Optimizer::Group& group : DecayGroups(network, 0)) {
+    if (!group.decays) ranges.push_back({at, at + group.count});
+    at += group.count;
+  }
+  return ranges;
 }
 
 }  // namespace
@@ -85,10 +98,11 @@ CodecOptions CodecOptionsFor(const Config& config) {
           .threshold = float(config.paramserver.codec_threshold)};
 }
 
-ParameterShard::Options ParameterShardOptionsFor(const Config& config, const ShardMap& map,
-                                                 std::int32_t shard) {
+ParameterShard::Options ParameterShardOptionsFor(const Config& config, const Module& network,
+                                                 const ShardMap& map, std::int32_t shard) {
   ParameterShard::Options options{.config = config,
                                   .ranges = map.RangesOf(shard),
+                                  .undecayed = Undecayed(config, network),
                                   .epoch = map.epoch(),
                                   .sync = SyncOptionsFor(config),
                                   .guards = GuardOptionsFor(config),

@@ -27,8 +27,8 @@ SyncOptions SyncOptionsFor(const Config& config);
 GuardOptions GuardOptionsFor(const Config& config);
 ReplicaOptions ReplicaOptionsFor(const Config& config);
 CodecOptions CodecOptionsFor(const Config& config);
-ParameterShard::Options ParameterShardOptionsFor(const Config& config, const ShardMap& map,
-                                                 std::int32_t shard);
+ParameterShard::Options ParameterShardOptionsFor(const Config& config, const Module& network,
+                                                 const ShardMap& map, std::int32_t shard);
 ShardServer::Options ShardServerOptionsFor(const Config& config);
 ShardClient::Options ShardClientOptionsFor(const Config& config);
 // Processes of the role at the beginning: one that publishes weights, or the shards and their

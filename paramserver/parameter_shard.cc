@@ -58,6 +58,29 @@ std::int64_t SizeOf(std::span<const ParamRange> ranges) {
   return size;
 }
 
+// The elements of `ranges`, one after the other, by whether they lie in `undecayed`.
+std::vector<Optimizer::Group> GroupsOf(std::span<const ParamRange> ranges,
+                                       std::span<const ParamRange> undecayed) {
+  std::vector<Optimizer::Group> groups;
+  const auto add = [&groups](std::int64_t count, bool decays) {
+    if (count <= 0) return;
+    if (groups.empty() || groups.back().decays != decays) groups.push_back({0, 0, decays});
+    groups.back().count += count;
+  };
+  for (const ParamRange& range : ranges) {
+    std::int64_t at = range.begin;
+    for (const ParamRange& part : undecayed) {
+      const std::int64_t begin = std::clamp(part.begin, at, range.end);
+      const std::int64_t end = std::clamp(part.end, at, range.end);
+      add(begin - at, true);
+      add(end - begin, false);
+      at = end;
+    }
+    add(range.end - at, true);
+  }
+  return groups;
+}
+
 }  // namespace
 
 ParameterShard::ParameterShard(const Options& options, std::unique_ptr<Optimizer> optimizer)
@@ -65,6 +88,7 @@ ParameterShard::ParameterShard(const Options& options, std::unique_ptr<Optimizer
       optimizer_(std::move(optimizer)),
       policy_(options.sync),
       guard_(options.guards),
+      groups_(GroupsOf(options.ranges, options.undecayed)),
       value_(std::size_t(SizeOf(options.ranges))) {}
 
 Result<std::unique_ptr<ParameterShard>> ParameterShard::MakeEmpty(const Options& options) {
@@ -241,7 +265,8 @@ void ParameterShard::KeepVersion(std::uint64_t version) {
 void ParameterShard::Carry(const ShardUpdate& update, const Parts& sum) {
   const std::span<float> value = value_.Own();
   if (!update.average_values) {
-    return optimizer_->StepParts(sum, update.scale, update.learning_rate, value);
+    for (Optimizer::Group& group : groups_) group.learning_rate = update.learning_rate;
+    return optimizer_->StepParts(sum, update.scale, groups_, value);
   }
   std::size_t at = 0;
   for (const std::span<const float> part : sum) {

@@ -73,6 +73,7 @@ class ParameterShard {
   struct Options {
     Config config;  // optimizer
     std::vector<ParamRange> ranges;
+    std::vector<ParamRange> undecayed;  // of the arena, sorted: without optimizer.weight_decay
     std::uint64_t epoch = 1;
     SyncOptions sync;
     GuardOptions guards;
@@ -164,6 +165,7 @@ class ParameterShard {
   SyncPolicy policy_;
   PushLedger ledger_;
   LossGuard guard_;
+  std::vector<Optimizer::Group> groups_;  // of value_, by whether they decay
   LentFloats value_;
   MutableBuffer sum_;
   std::map<std::uint64_t, Held> held_;  // by the policy's id

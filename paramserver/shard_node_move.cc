@@ -20,7 +20,7 @@ Status ShardNode::AdoptEpoch() {
   TROOP_ASSIGN_OR_RETURN(map_, ShardMapAfter(*first_map_, epochs));
   epochs_ = epochs.size();
   term_ = {};
-  options_ = ParameterShardOptionsFor(context_.config, *map_, shard_);
+  options_ = ParameterShardOptionsFor(context_.config, *module_, *map_, shard_);
   elements_ = std::size_t(map_->LoadOf(shard_));
   arriving_ = std::make_unique<ArrivingState>(ShardStateBytesMax(elements_, slots_));
   store_ = std::make_unique<ShardStore>(context_.run, shard_, epochs.back().move);
@@ -89,7 +89,7 @@ Status ShardNode::BeginIntake() {
 
 Status ShardNode::FinishIntake() {
   const std::unique_ptr<ShardIntake> intake = std::move(intake_);
-  const auto options = ParameterShardOptionsFor(context_.config, *next_map_, shard_);
+  const auto options = ParameterShardOptionsFor(context_.config, *module_, *next_map_, shard_);
   TROOP_ASSIGN_OR_RETURN(auto shard,
                          intake->Finish(options, server_ ? server_->Snapshot() : Buffer(),
                                         server_ ? server_->course() : 0));

@@ -104,7 +104,6 @@ inline void RepairSupervised(Config* c) {
   c->fleet.learners = c->mesh.tp;
   if (c->mesh.tp > 1) c->learner.sync = "allreduce", c->network.normalize_observations = false;
   if (m.family == "lstm") m.family = "albert";
-  if (c->learner.sync == "paramserver") c->optimizer.weight_decay = 0;
 }
 
 // What engines take are words of theirs.

@@ -6,8 +6,10 @@
 #include "learners/supervised.h"
 #include "nn/model.h"
 #include "nn/text_model.h"
+#include "paramserver/from_config.h"
 #include "tests/learners/supervised_fixture.h"
 #include "tests/nn/tensor_ranks.h"
+#include "tests/paramserver/shard_testing.h"
 
 // Learners in a mesh: dp groups of tp learners, each with its part of the model.
 namespace troop {
@@ -88,6 +90,53 @@ TEST(MeshTest, EveryMeshTakesPyTorchsCourse) {
       for (const auto& value : values) EXPECT_EQ(value, values[0]);
       EXPECT_LT(LogitsApart(config, family, values[0]), 1e-4);
     }
+  }
+}
+
+// AdamW on the shards, however they cut the model: norms and biases are not decayed there either.
+TEST(MeshTest, ParameterShardsTakePyTorchsCourse) {
+  for (const std::string sharding : {"memory", "layer"}) {
+    Config config = SupervisedConfig("bert");
+    config.learner.sync = "paramserver";
+    config.paramserver.shards = 3;
+    config.paramserver.sharding = sharding;
+    auto algorithm = *MakeSupervised(config, {.rank = 0, .ranks = 1});
+    const auto network = MakeTextModel(config);
+    const ShardMap map = *ShardMapFor(config, **network);
+    std::vector<float> value(algorithm->value().begin(), algorithm->value().end());
+    const auto cut = [&map](std::span<const float> whole, std::int32_t shard) {
+      std::vector<float> own;
+      for (const ParamRange& r : map.RangesOf(shard)) {
+        own.insert(own.end(), whole.begin() + r.begin, whole.begin() + r.end);
+      }
+      return own;
+    };
+    std::vector<std::unique_ptr<ParameterShard>> shards;
+    for (const std::int32_t s : map.shards()) {
+      shards.push_back(Make(ParameterShardOptionsFor(config, **network, map, s), cut(value, s)));
+      shards.back()->Join(0);
+    }
+    for (std::uint64_t u = 1; u <= 50; ++u) {
+      std::vector<float> priority(1);
+      algorithm->AdoptValue(u - 1, value);
+      const auto report = algorithm->ComputeGradient({}, priority, nullptr);
+      ASSERT_TRUE(report.ok()) << report.status().ToString();
+      for (float& g : algorithm->gradient())
+        g *= float(algorithm->ClipScale(report->gradient_norm));
+      for (const std::int32_t s : map.shards()) {
+        ParameterShard* const shard = shards[std::size_t(s)].get();
+        ShardPush push = PushOf({0, 1, u}, u, cut(algorithm->gradient(), s));
+        push.learning_rate = algorithm->LearningRate(0);
+        Push(shard, std::move(push));
+        Drain(shard);
+        const float* from = shard->value().data();
+        for (const ParamRange& r : map.RangesOf(s)) {
+          std::copy(from, from + r.size(), value.begin() + r.begin);
+          from += r.size();
+        }
+      }
+    }
+    EXPECT_LT(LogitsApart(config, "bert", value), 1e-4) << sharding;
   }
 }
 

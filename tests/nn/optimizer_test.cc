@@ -182,7 +182,8 @@ TEST(OptimizerTest, AGradientInPartsIsThatInOne) {
       whole->Step(g, 0.5f, 0.01f, value);
       const std::span<const float> all(g);
       const std::vector<std::span<const float>> cut{all.first(3), {}, all.subspan(3)};
-      parts->StepParts(cut, 0.5f, 0.01f, same);
+      const std::vector<Optimizer::Group> groups{{1, 0.01f}, {5, 0.01f}, {kCount - 6, 0.01f}};
+      parts->StepParts(cut, 0.5f, groups, same);
     }
     EXPECT_EQ(value, same) << type;
     EXPECT_EQ(parts->steps(), 5);

@@ -52,7 +52,7 @@ TEST(ParamServerFromConfigTest, ShardsInStepKeepTwoVersions) {
     const Config config = ShardConfig(shards, false, mode);
     const auto module = *MakeNetwork(config, SmallEnv());
     const ShardMap map = *ShardMapFor(config, *module);
-    return ParameterShardOptionsFor(config, map, 0).versions_kept;
+    return ParameterShardOptionsFor(config, *module, map, 0).versions_kept;
   };
   EXPECT_EQ(kept(1, "bsp"), 1);
   EXPECT_EQ(kept(2, "bsp"), 2);

@@ -54,6 +54,25 @@ TEST(ParameterShardTest, BspFollowsPlainLoopsInF64WithEveryOptimizer) {
   }
 }
 
+// Of a shard that has some ranges alone: gradients of 0 leave the decay.
+TEST(ParameterShardTest, WeightDecayLeavesAloneWhatIsNotToDecay) {
+  ParameterShard::Options options = OptionsOf({}, "adam");
+  options.config.optimizer.weight_decay = 0.5;
+  options.ranges = {{16, 64}, {96, 128}};
+  options.undecayed = {{0, 20}, {40, 48}, {60, 100}, {127, 300}};
+  const Floats first(80, 1), zero(80, 0);
+  auto shard = Make(options, first);
+  shard->Join(0);
+  Push(shard.get(), PushOf({0, 1, 1}, 1, zero));
+  Drain(shard.get());
+  for (std::int64_t i = 0; i < 80; ++i) {
+    const std::int64_t place = i < 48 ? 16 + i : 96 + i - 48;
+    bool decays = true;
+    for (const ParamRange& r : options.undecayed) decays &= place < r.begin || place >= r.end;
+    EXPECT_FLOAT_EQ(shard->value()[std::size_t(i)], decays ? 1 - 0.01f * 0.5f : 1) << place;
+  }
+}
+
 // The degenerate setting of every mode is one learner with its own optimizer, bit for bit.
 TEST(ParameterShardTest, OneLearnerInAnyModeEqualsNoServerBitForBit) {
   for (const std::string name : {"sgd", "momentum", "adagrad", "rmsprop", "adam"}) {
