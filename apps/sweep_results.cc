@@ -40,7 +40,7 @@ std::string Range(const SweepScores& scores, F value) {
   if (values.empty()) return "no";
   const auto with_commas = [](std::int64_t n) {
     std::string text = std::to_string(n);
-    for (int i = int(text.size()) - 3; i > 0; i -= 3) text.insert(std::size_t(i), ",");
+    for (int i = int(text.size()) - 3; i > 0; i -= 3) text.insert(std::size_t(i), 1, ',');
     return text;
   };
   const std::string first = with_commas(*values.begin());
