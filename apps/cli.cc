@@ -11,6 +11,7 @@
 #include "apps/doctor.h"
 #include "apps/endpoints.h"
 #include "apps/env_command.h"
+#include "apps/experiment_flags.h"
 #include "apps/health.h"
 #include "apps/host.h"
 #include "apps/join_command.h"
@@ -291,6 +292,7 @@ struct Arguments {
   PlotOptions plot;
   TokenizeOptions tokenize;
   PlanArguments plan;
+  ParallelOptions parallel;
   PredictOptions predict;
   DashboardCommand dashboard;
 };
@@ -514,6 +516,7 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   AddPredict(app, &a->predict, chosen);
   AddDashboard(app, &a->dashboard, chosen);
   AddPlan(app, &a->plan, chosen);
+  AddExperiment(app, &a->parallel, chosen);
   CLI::App* replay = app->add_subcommand("replay", "serve a replay by itself, until SIGTERM");
   replay->add_option("config", a->train.config, "a TOML file: replay.tables, replay.listen")
       ->required();

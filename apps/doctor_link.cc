@@ -9,10 +9,10 @@
 
 #include "apps/doctor.h"
 #include "apps/endpoints.h"
+#include "apps/live_run.h"
 #include "core/json.h"
 #include "core/time.h"
 #include "core/version.h"
-#include "net/access.h"
 #include "net/codec.h"
 #include "net/control.h"
 #include "net/endpoint.h"
@@ -41,10 +41,7 @@ class Line {
     TROOP_ASSIGN_OR_RETURN(line->network_, MakeZmqNetwork({.keys = line->keys_}));
     TROOP_ASSIGN_OR_RETURN(
         line->channel_,
-        line->network_->Connect(options.coordinator,
-                                {.origin = {.role = Role::kTool,
-                                            .index = NewcomerIndex(role, getpid()),
-                                            .incarnation = std::uint64_t(1e6 * WallSeconds())}}));
+        line->network_->Connect(options.coordinator, {.origin = StrangersOrigin(role)}));
     return line;
   }
   // Tools ask how the run is; others whether they may come.

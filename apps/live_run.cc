@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <random>
 #include <utility>
 
 #include "apps/endpoints.h"
@@ -19,15 +20,20 @@
 
 namespace troop {
 
+Origin StrangersOrigin(Role role) {
+  // No process number: the first process of every container has 1.
+  const auto name = std::int32_t(std::random_device()() & 0xFFFFFF);
+  return {.role = Role::kTool,
+          .index = NewcomerIndex(role, name),
+          .incarnation = std::uint64_t(1e6 * WallSeconds())};
+}
+
 Result<Message> Ask(const std::string& endpoint, Message question, Duration patience,
                     std::shared_ptr<const KeyRing> keys) {
   const Role role = keys == nullptr ? Role::kTool : keys->role;
   TROOP_ASSIGN_OR_RETURN(const auto network, MakeZmqNetwork({.keys = std::move(keys)}));
-  TROOP_ASSIGN_OR_RETURN(
-      const auto channel,
-      network->Connect(endpoint, {.origin = {.role = Role::kTool,
-                                             .index = NewcomerIndex(role, getpid()),
-                                             .incarnation = std::uint64_t(1e6 * WallSeconds())}}));
+  TROOP_ASSIGN_OR_RETURN(const auto channel,
+                         network->Connect(endpoint, {.origin = StrangersOrigin(role)}));
   const SystemClock clock;
   TROOP_ASSIGN_OR_RETURN(const Ticket ticket, channel->Send(question, clock.Now() + patience));
   for (;;) {

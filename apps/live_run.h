@@ -22,6 +22,9 @@ struct RunHolder {
 RunHolder HolderOf(const std::string& root);
 // Why a run without a result says nothing. `given`: how the user called the folder.
 Status SilenceOf(const std::string& root, const RunHolder& holder, const std::string& given);
+// Who asks a coordinator without being a member: of another name than all others who do, on any
+// machine, as equal ones would take each other for an older self. role: what its key stands for.
+Origin StrangersOrigin(Role role);
 // What a coordinator answers to one who is no member. Errors: kDeadlineExceeded: nothing, for
 // `patience`; kFailedPrecondition: the keys don't fit; or what it answered.
 Result<Message> Ask(const std::string& endpoint, Message question, Duration patience,

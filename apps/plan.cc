@@ -20,9 +20,6 @@ constexpr int kUpdates = 4;                              // of which the first d
 constexpr std::int64_t kSmall = 1024, kLarge = 1 << 22;  // floats of an all-reduce
 constexpr int kSmallTries = 200, kLargeTries = 6;
 
-// Of each rank: 2 (N - 1) / N of what is reduced, the least that any all-reduce can do.
-double SentShare(std::int64_t ranks) { return 2.0 * double(ranks - 1) / double(ranks); }
-
 double EmbeddingShare(const Module& module) {
   double words = 0;
   for (const ParamSpec& spec : module.params()) {
@@ -87,6 +84,8 @@ Result<MeshProfile> ProfileAlone(Config config) {
 }
 
 }  // namespace
+
+double SentShare(std::int64_t ranks) { return 2.0 * double(ranks - 1) / double(ranks); }
 
 Result<MeshPlan> PlanMesh(const Config& config, const MeshProfile& profile, std::int64_t dp,
                           std::int64_t tp) {

@@ -27,6 +27,9 @@ struct MeshPlan {
   double seconds() const { return compute_s + tensor_s + gradient_s + step_s; }
 };
 
+// Of n bytes that N ranks reduce, each sends 2 (N - 1) / N n: the least that any all-reduce can do.
+double SentShare(std::int64_t ranks);
+
 // From the profile alone: products are shared evenly, learners beyond the cores take turns, an
 // all-reduce of n bytes over N ranks sends 2 (N - 1) / N n from each, and gradients of all but the
 // embeddings travel while backward goes on. Errors: as TextModelOptions: the mesh does not fit.

@@ -20,7 +20,7 @@ _troop_configs() {
 
 _troop() {
   local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}
-  local commands='train join doctor health keygen sweep eval play plot resume dashboard scale status role config env env-check bench check tokenize predict plan'
+  local commands='train join doctor health keygen sweep eval play plot resume dashboard scale status role config env env-check bench check tokenize predict plan experiment'
   local command='' flags='' arguments=0 i group=''
   COMPREPLY=()
   # "key=value" arrives as three words, because = separates words.
@@ -29,9 +29,10 @@ _troop() {
     case ${COMP_WORDS[i]} in
       --index | --coordinator | --dead-after | --episodes | --epsilon | --seed | --fps | \
         --gif | --png | --seeds | --first-seed | --jobs | --title | --x | --check | --plugin | --language | --envs | --seconds | --mode | \
-        --vocab | --count | --role | --key | --logs | --name | --health | --wait | --listen | --token-file) ((++i)) ;;  # its value is no argument
+        --learners | --repeats | --link | --out | --vocab | --count | --role | --key | --logs | --name | --health | --wait | --listen | --token-file) ((++i)) ;;  # its value is no argument
       -*) ;;
       sync) [[ $command == check ]] && command=check-sync ;;
+      imdb-parallel) [[ $command == experiment ]] && command=imdb-parallel ;;
       env)
         if [[ $command == bench ]]; then
           command=env-bench
@@ -43,11 +44,12 @@ _troop() {
   done
   case $previous in
     --gif | --png | --plugin | --vocab | --key | --logs | --health) _troop_paths compgen -f -- "$word"; return ;;
+    --out) _troop_paths compgen -d -- "$word"; return ;;
     --check) _troop_paths _troop_configs "$word"; return ;;
     --x) mapfile -t COMPREPLY < <(compgen -W 'steps updates minutes' -- "$word"); return ;;
     --language) mapfile -t COMPREPLY < <(compgen -W 'c c++ python' -- "$word"); return ;;
     --index | --coordinator | --dead-after | --episodes | --epsilon | --seed | --fps | --envs | --seconds | --mode | \
-      --seeds | --first-seed | --jobs | --title | --count | --name | --wait) return ;;
+      --seeds | --first-seed | --jobs | --title | --count | --name | --wait | --learners | --repeats | --link) return ;;
     --role)
       mapfile -t COMPREPLY < <(
         compgen -W 'coordinator replay paramserver learner actor evaluator tool' -- "$word")
@@ -80,13 +82,15 @@ _troop() {
     tokenize) flags='--vocab --cased --json --help' ;;
     predict) flags='--json --help' ;;
     plan) flags='--learners --help' ;;
+    experiment) flags='imdb-parallel --help' ;;
+    imdb-parallel) flags='--learners --link --out --overwrite --quick --repeats --seconds --help' ;;
     config) flags='--check --keys --markdown --help' ;;
     *) return ;;
   esac
   case $word:$command:$arguments in
     -*) ;;
     *:train:0 | *:plan:0 | *:sweep:0 | *:env-check:0 | *:env-bench:0) _troop_paths _troop_configs "$word"; return ;;
-    *:train:* | *:plan:* | *:sweep:* | *:env-check:* | *:env-bench:* | *:resume:[1-9]*) _troop_keys "$word"; return ;;
+    *:train:* | *:plan:* | *:imdb-parallel:* | *:sweep:* | *:env-check:* | *:env-bench:* | *:resume:[1-9]*) _troop_keys "$word"; return ;;
     *:eval:0 | *:play:0 | *:keygen:0 | *:resume:0 | *:scale:0 | *:status:0 | *:predict:0 | *:plot:* | *:dashboard:*) _troop_paths compgen -d -- "$word"; return ;;
     *:health:0) _troop_paths compgen -f -- "$word"; return ;;
     *:scale:*) flags='actors= replay= learners= paramserver=' ;;

@@ -1,5 +1,5 @@
 # fish completion for troop. The config keys come from the program, so that they are never stale.
-set -l commands train doctor sweep eval play plot resume dashboard scale status role config env env-check bench check tokenize predict plan
+set -l commands train doctor sweep eval play plot resume dashboard scale status role config env env-check bench check tokenize predict plan experiment
 complete -c troop -f
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -l version -d 'Print the version'
 complete -c troop -l help -d 'Explain'
@@ -22,6 +22,7 @@ complete -c troop -n "not __fish_seen_subcommand_from $commands" -a check -d 'Co
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a tokenize -d 'How text is cut'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a predict -d 'Sentiment of texts'
 complete -c troop -n "not __fish_seen_subcommand_from $commands" -a plan -d 'Meshes of learners, compared'
+complete -c troop -n "not __fish_seen_subcommand_from $commands" -a experiment -d 'Published experiments, here'
 complete -c troop -n '__fish_seen_subcommand_from env' -a 'list new check bench'
 complete -c troop -n '__fish_seen_subcommand_from check' -a sync
 complete -c troop -n '__fish_seen_subcommand_from sync' -l mode -x -d 'One of them'
@@ -34,7 +35,7 @@ complete -c troop -n '__fish_seen_subcommand_from env env-check' -l plugin -rF -
 complete -c troop -n '__fish_seen_subcommand_from env env-check' -l quick -d 'Seconds, not a minute'
 complete -c troop -n '__fish_seen_subcommand_from train plan sweep env env-check' -F
 # A key of a list (layers[].units) can't be overridden.
-complete -c troop -n '__fish_seen_subcommand_from train plan sweep resume' \
+complete -c troop -n '__fish_seen_subcommand_from train plan sweep resume imdb-parallel' \
   -a "(troop config --keys 2>/dev/null | string match -v '*[]*' | string replace -r '\$' =)"
 complete -c troop -n '__fish_seen_subcommand_from train sweep' -l dry-run -d 'Only say what would start'
 complete -c troop -n '__fish_seen_subcommand_from train resume' -l plain -d 'No live block'
@@ -65,5 +66,13 @@ complete -c troop -n '__fish_seen_subcommand_from tokenize' -l vocab -rF -d 'voc
 complete -c troop -n '__fish_seen_subcommand_from tokenize' -l cased -d 'Keep capitals'
 complete -c troop -n '__fish_seen_subcommand_from tokenize predict' -l json -d 'A line a text'
 complete -c troop -n '__fish_seen_subcommand_from plan' -l learners -x -d 'At most so many'
+complete -c troop -n '__fish_seen_subcommand_from experiment' -a imdb-parallel
+complete -c troop -n '__fish_seen_subcommand_from imdb-parallel' -l learners -x -d 'Of a run'
+complete -c troop -n '__fish_seen_subcommand_from imdb-parallel' -l repeats -x -d 'Of each model each way'
+complete -c troop -n '__fish_seen_subcommand_from imdb-parallel' -l seconds -x -d 'Of a run'
+complete -c troop -n '__fish_seen_subcommand_from imdb-parallel' -l link -xa 1gbit -d 'Between learners'
+complete -c troop -n '__fish_seen_subcommand_from imdb-parallel' -l out -xa '(__fish_complete_directories)' -d 'Folder'
+complete -c troop -n '__fish_seen_subcommand_from imdb-parallel' -l quick -d 'A tiny model'
+complete -c troop -n '__fish_seen_subcommand_from imdb-parallel' -l overwrite -d 'Replace one that is there'
 complete -c troop -n '__fish_seen_subcommand_from status doctor' -l key -rF -d 'Key file'
 complete -c troop -n '__fish_seen_subcommand_from doctor' -l coordinator -x -d 'tcp://HOST:PORT of a run to join'

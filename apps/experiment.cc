@@ -1,0 +1,323 @@
+#include "apps/experiment.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <utility>
+
+#include "apps/child_process.h"
+#include "apps/host.h"
+#include "apps/machine.h"
+#include "apps/parallel_results.h"
+#include "apps/plan.h"
+#include "apps/run_folder.h"
+#include "apps/shaped_links.h"
+#include "apps/train.h"
+#include "core/storage.h"
+#include "learners/review_data.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr const char* kFamilies[] = {"bert", "albert"};
+constexpr std::size_t kMetricsBytesMax = 256 << 20;
+constexpr std::int64_t kUpdatesMin = 12, kUpdatesMax = 5000;
+constexpr int kPort = 7400;  // of the sandbox, where nobody else listens
+constexpr int kLookEveryMs = 20;
+// For what a run takes beside its updates, such as tokens of a data set that it sees first.
+constexpr double kPatienceS = 900;
+
+// Keys that the experiment sets itself.
+constexpr const char* kOwn[] = {
+    "name",           "model.family",      "model.embedding", "mesh",
+    "fleet.",         "learner.algorithm", "log.dir",         "learner.max_updates",
+    "learner.epochs", "evaluator.",        "learner.sync"};
+
+Status CheckOverrides(const std::vector<std::string>& overrides) {
+  for (const char* const needed : {"data.reviews=", "data.vocabulary="}) {
+    if (std::ranges::any_of(overrides,
+                            [&](const std::string& text) { return text.starts_with(needed); })) {
+      continue;
+    }
+    return InvalidArgument(
+        "no {}: name the reviews, and one vocabulary for both models: data.reviews=aclImdb "
+        "data.vocabulary=vocab.txt (docs/supervised.md)",
+        needed);
+  }
+  for (const std::string& text : overrides) {
+    const auto own =
+        std::ranges::find_if(kOwn, [&text](const char* key) { return text.starts_with(key); });
+    if (own == std::end(kOwn)) continue;
+    return InvalidArgument("{}: the experiment sets that itself; others are for all of its runs",
+                           text);
+  }
+  return Status::Ok();
+}
+
+// What all runs have alike.
+Result<Config> BaseConfig(const ParallelOptions& options) {
+  TROOP_RETURN_IF_ERROR(CheckOverrides(options.overrides));
+  Config config;
+  config.name = "imdb_parallel";
+  config.log.dir = fs::absolute(options.out).lexically_normal().string();
+  config.log.metrics_every_s = 0.5;
+  config.learner.algorithm = "classifier";
+  config.learner.batch_size = options.quick ? 6 : 32;
+  config.learner.max_updates = kUpdatesMin;
+  config.learner.epochs = 1e6;  // so the updates decide
+  config.learner.max_grad_norm = 1;
+  config.learner.publish_every_updates = 1'000'000;  // at the end: links are the learners'
+  config.learner.agree_timeout_s = 60;
+  config.optimizer.learning_rate = 1e-3;
+  config.evaluator.enabled = false;
+  config.checkpoint.every_s = 0;
+  config.data.tokens_max = options.quick ? 16 : 256;
+  config.model.hidden = options.quick ? 32 : 128;
+  config.model.heads = std::max<std::int64_t>(4, options.learners);
+  config.fleet.learners = options.learners;
+  config.mesh.dp = options.learners;
+  TROOP_ASSIGN_OR_RETURN(
+      config, ParseConfig(ToToml(config), "troop experiment imdb-parallel", options.overrides));
+  for (std::string* path : {&config.data.reviews, &config.data.vocabulary}) {
+    *path = fs::absolute(*path).lexically_normal().string();
+  }
+  return config;
+}
+
+Config RunConfigOf(const Config& base, const std::string& family, bool tensor,
+                   const std::string& name) {
+  Config config = base;
+  config.name = name;
+  config.model.family = family;
+  config.model.embedding = family == "albert" ? config.model.hidden / 2 : 0;
+  if (tensor) std::swap(config.mesh.dp, config.mesh.tp);
+  return config;
+}
+
+std::string MachineName() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  }
+  return "unknown processor";
+}
+
+double Load() {
+  double load = 0;
+  return getloadavg(&load, 1) == 1 ? load : 0;
+}
+
+class ParallelRunner {
+ public:
+  ParallelRunner(Config base, const ParallelOptions& options, Storage* folder,
+                 std::optional<ShapedLinks> links, double bits_per_s)
+      : base_(std::move(base)),
+        options_(options),
+        folder_(folder),
+        links_(std::move(links)),
+        signals_(nullptr, false),
+        setting_{.learners = options.learners,
+                 .link_bits_per_s = bits_per_s,
+                 .layers = base_.model.layers,
+                 .hidden = base_.model.hidden,
+                 .batch = base_.learner.batch_size,
+                 .machine = MachineName(),
+                 .load = Load(),
+                 .cores = CoresHere()} {}
+  ~ParallelRunner() { KillAll(); }
+  ParallelRunner(const ParallelRunner&) = delete;
+
+  // Errors: kCancelled: signalled; those of a run.
+  Status Run();
+
+ private:
+  Status ChooseUpdates();
+  Result<ParallelRun> Train(const Config& config);
+  Status Start(const Config& config);
+  Status Await(const std::string& name);
+  void KillAll();
+  std::string LogOf(const std::string& name) const {
+    return base_.log.dir + "/logs/" + name + ".log";
+  }
+
+  Config base_;
+  const ParallelOptions& options_;
+  Storage* const folder_;
+  const std::optional<ShapedLinks> links_;
+  const SignalWatch signals_;
+  const ParallelSetting setting_;
+  std::vector<pid_t> children_;  // of the run: its launcher first, then learners that join
+  int runs_ = 0;
+};
+
+// So many that a run takes about as long as was asked for, by what the planner measures here.
+Status ParallelRunner::ChooseUpdates() {
+  if (options_.quick) return Status::Ok();
+  fs::create_directories(base_.log.dir);
+  Config config = RunConfigOf(base_, "bert", false, "plan");
+  TROOP_RETURN_IF_ERROR(ResolveSupervised(&config));
+  TROOP_ASSIGN_OR_RETURN(const MeshPlan plan, PlanRun(config));
+  double seconds = plan.seconds();
+  if (links_) seconds += 8 * plan.bytes / setting_.link_bits_per_s;
+  base_.learner.max_updates =
+      std::clamp(std::int64_t(options_.seconds / seconds), kUpdatesMin, kUpdatesMax);
+  return Status::Ok();
+}
+
+Status ParallelRunner::Start(const Config& config) {
+  const std::string file = "configs/" + config.name + ".toml";
+  TROOP_RETURN_IF_ERROR(folder_->WriteAtomic(file, ToToml(config)));
+  fs::create_directories(base_.log.dir + "/logs");
+  const std::string program = fs::read_symlink("/proc/self/exe").string();
+  std::vector<std::string> words{"troop", "train", base_.log.dir + "/" + file, "--plain",
+                                 "--overwrite"};
+  // Of a sandbox that nobody reaches.
+  if (links_) words.push_back("--insecure");
+  TROOP_ASSIGN_OR_RETURN(const pid_t launcher,
+                         StartChild(program, words, LogOf(config.name), SIGTERM));
+  children_.push_back(launcher);
+  for (int i = 0; links_ && i < options_.learners; ++i) {
+    std::vector<std::string> join = links_->On(i);
+    join.insert(join.end(), {program, "join", config.fleet.listen, "--role", "learner", "--listen",
+                             links_->AddressOf(i), "--logs",
+                             fmt::format("{}/logs/{}-learner{}", base_.log.dir, config.name, i)});
+    TROOP_ASSIGN_OR_RETURN(const pid_t learner,
+                           StartChild(FindProgram(join[0]), join,
+                                      LogOf(fmt::format("{}-learner{}", config.name, i)), SIGKILL));
+    children_.push_back(learner);
+  }
+  return Status::Ok();
+}
+
+// Until the launcher has ended; then nobody is left.
+Status ParallelRunner::Await(const std::string& name) {
+  const SystemClock clock;
+  const Time end = clock.Now() + Seconds(kPatienceS + 20 * options_.seconds);
+  int status = 0, told = 0;
+  while (waitpid(children_[0], &status, WNOHANG) != children_[0]) {
+    if (const int count = signals_.count(); count > told) {
+      told = count;
+      kill(children_[0], count == 1 ? SIGTERM : SIGKILL);
+    }
+    if (clock.Now() > end) {
+      KillAll();
+      return DeadlineExceeded("{} did not end within {:.0f} s; see {}", name,
+                              kPatienceS + 20 * options_.seconds, LogOf(name));
+    }
+    poll(nullptr, 0, kLookEveryMs);
+  }
+  children_.erase(children_.begin());
+  KillAll();
+  if (told > 0) return Cancelled("stopped during {}", name);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kExitOk) return Status::Ok();
+  return FailedPrecondition("{} failed ({}); its last words: {}; see {}", name,
+                            DescribeExit(status), LastLine(LogOf(name)), LogOf(name));
+}
+
+void ParallelRunner::KillAll() {
+  for (const pid_t child : children_) kill(child, SIGKILL);
+  for (const pid_t child : children_) waitpid(child, nullptr, 0);
+  children_.clear();
+}
+
+Result<ParallelRun> ParallelRunner::Train(const Config& config) {
+  TROOP_RETURN_IF_ERROR(Start(config));
+  TROOP_RETURN_IF_ERROR(Await(config.name));
+  TROOP_ASSIGN_OR_RETURN(const Config ran, ReadRunConfig(RunPath(config), {}));
+  TROOP_ASSIGN_OR_RETURN(const Buffer metrics,
+                         folder_->Read(config.name + "/metrics.jsonl", kMetricsBytesMax));
+  std::string_view text = metrics.text();
+  while (text.ends_with('\n')) text.remove_suffix(1);
+  return ReadParallelRun(ran, text.substr(text.rfind('\n') + 1));
+}
+
+Status ParallelRunner::Run() {
+  TROOP_RETURN_IF_ERROR(ChooseUpdates());
+  const std::int64_t repeats = options_.quick ? 1 : options_.repeats;
+  const std::size_t all = std::size_t(repeats) * 4;
+  fmt::print("{}: {} runs of {} updates\n", base_.log.dir, all, base_.learner.max_updates);
+  std::vector<ParallelModel> models;
+  for (const char* const family : kFamilies) models.push_back({.family = family});
+  // One after another, and the ways in turn: what the machine does beside meets all of them alike.
+  for (std::int64_t repeat = 1; repeat <= repeats; ++repeat) {
+    for (ParallelModel& model : models) {
+      for (const bool tensor : {false, true}) {
+        Config config =
+            RunConfigOf(base_, model.family, tensor,
+                        fmt::format("{}-{}-{}", model.family, tensor ? "tensor" : "data", repeat));
+        if (links_) {
+          config.fleet.elsewhere = {"learner"};
+          config.fleet.join_wait_s = 60;
+          config.fleet.listen = fmt::format("tcp://{}:{}", ShapedLinks::kOurAddress, kPort + runs_);
+        }
+        TROOP_ASSIGN_OR_RETURN(const ParallelRun run, Train(config));
+        (tensor ? model.tensor : model.data).runs.push_back(run);
+        fmt::print("[{}/{}] {}: {:.1f} ms an update\n", ++runs_, all, config.name,
+                   1e3 * run.step_s);
+        std::fflush(stdout);
+      }
+    }
+  }
+  const std::string report = ParallelReport(setting_, models);
+  TROOP_RETURN_IF_ERROR(folder_->WriteAtomic("table.md", report));
+  TROOP_RETURN_IF_ERROR(folder_->WriteAtomic("results.json", ParallelJson(setting_, models)));
+  fmt::print("\n{}\nwritten: {}/table.md, results.json\n", report, base_.log.dir);
+  return Status::Ok();
+}
+
+int Complain(const Status& status) {
+  fmt::print(stderr, "troop: {}\n", status.message());
+  return status.code() == Code::kCancelled ? int(kExitInterrupted) : ExitCodeFor(status);
+}
+
+Status TryExperiment(const ParallelOptions& options, double bits_per_s) {
+  TROOP_ASSIGN_OR_RETURN(Config base, BaseConfig(options));
+  TROOP_ASSIGN_OR_RETURN(const auto folder, MakeDiskStorage(base.log.dir));
+  TROOP_ASSIGN_OR_RETURN(const auto lock,
+                         folder->Lock("lock", fmt::format("process {}", getpid())));
+  if (folder->Exists("results.json")) {
+    if (!options.overwrite) {
+      return AlreadyExists("{} holds an experiment: --overwrite replaces it, --out names another",
+                           base.log.dir);
+    }
+    TROOP_RETURN_IF_ERROR(folder->Remove("results.json"));
+  }
+  std::optional<ShapedLinks> links;
+  if (bits_per_s > 0) {
+    TROOP_ASSIGN_OR_RETURN(links, ShapedLinks::Make(int(options.learners), bits_per_s));
+  }
+  // As roles of a fleet have it: one thread each, which does not spin beside busy neighbours.
+  setenv("OMP_NUM_THREADS", "1", 0);
+  setenv("OMP_WAIT_POLICY", "passive", 0);
+  return ParallelRunner(std::move(base), options, folder.get(), std::move(links), bits_per_s).Run();
+}
+
+}  // namespace
+
+int ParallelExperiment(const ParallelOptions& options) {
+  if (const Result<Config> base = BaseConfig(options); !base.ok()) {
+    fmt::print(stderr, "{}\n", base.status().message());
+    return kExitUsage;
+  }
+  const auto work = [&options](double bits_per_s) {
+    const Status status = TryExperiment(options, bits_per_s);
+    return status.ok() ? int(kExitOk) : Complain(status);
+  };
+  if (options.link.empty()) return work(0);
+  const Result<double> rate = ParseLinkRate(options.link);
+  if (!rate.ok()) return Complain(rate.status());
+  const Result<int> code = RunInSandbox([&] { return work(*rate); });
+  return code.ok() ? *code : Complain(code.status());
+}
+
+}  // namespace troop
