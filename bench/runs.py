@@ -89,12 +89,13 @@ def peer_lines(*arguments):
         return []
 
 
-def learn(build, quick, machine):
+def learn(build, quick, machine, only):
     """Return of the last checkpoint over 100 greedy episodes, and the wall clock of the whole
     command (start, training, evaluation); the peer's wall clock is that of its learn() alone.
     Verified: the median seed of both solved the task."""
     ours, peers = {}, {}
-    for case, config, seeds, has_peer in LEARN[:1] if quick else LEARN:
+    cases = LEARN[:1] if quick else [row for row in LEARN if not only or row[0] in only]
+    for case, config, seeds, has_peer in cases:
         for seed in seeds[:1] if quick else seeds:
             result = train(build, config, seed)
             add(ours, case, "return", "return", result["final_return_mean"])

@@ -1,7 +1,7 @@
-#include <deque>
 #include <mutex>
 #include <utility>
 
+#include "learners/job_queue.h"
 #include "learners/updater.h"
 #include "nn/shared_arena.h"
 
@@ -15,39 +15,28 @@ class HogwildUpdater final : public Updater {
  public:
   HogwildUpdater(const HogwildUpdaterOptions& options,
                  std::vector<std::unique_ptr<Algorithm>> replicas)
-      : options_(options), replicas_(std::move(replicas)) {}
+      : options_(options), replicas_(std::move(replicas)), jobs_(options.executor) {}
 
   Status Poll(Time) override { return Status::Ok(); }
   bool CanTake() const override { return jobs_.size() < kJobsMax; }
   std::size_t batches_max() const override { return kBatchesMax; }
-  bool busy() const override { return !jobs_.empty(); }
+  bool busy() const override { return jobs_.size() > 0; }
   std::uint64_t generation() const override { return options_.incarnation; }
   void StateChanges() override { fresh_ = false; }
 
   void Take(std::unique_ptr<UpdateJob> job) override {
     const bool fresh = std::exchange(fresh_, true);
-    Result<Executor::Job> id = options_.executor->Submit("update", [this, fresh, work = job.get()] {
+    const auto work = [this, fresh, job = job.get()] {
       if (!fresh) Begin();
-      Run(work);
-      FinishJob(*options_.algorithm, work);
-    });
-    TROOP_CHECK(id.ok(), "{}", id.status().ToString());  // kJobsMax is below any executor's bound
-    jobs_.push_back({*id, std::move(job)});
+      Run(job);
+      FinishJob(*options_.algorithm, job);
+    };
+    jobs_.Submit(work, std::move(job));
   }
 
-  std::unique_ptr<UpdateJob> Collect() override {
-    if (jobs_.empty() || !options_.executor->TakeDone(jobs_.front().id)) return nullptr;
-    std::unique_ptr<UpdateJob> job = std::move(jobs_.front().job);
-    jobs_.pop_front();
-    return job;
-  }
+  std::unique_ptr<UpdateJob> Collect() override { return jobs_.Collect(); }
 
  private:
-  struct Submitted {
-    Executor::Job id = 0;
-    std::unique_ptr<UpdateJob> job;
-  };
-
   // Within jobs of the executor.
   void Begin();
   void Run(UpdateJob* job);
@@ -58,8 +47,8 @@ class HogwildUpdater final : public Updater {
   std::unique_ptr<SharedArena> arena_;
   std::uint64_t updates_before_ = 0;  // those of the arena
   std::mutex mutex_;                  // of what a job reports
-  std::deque<Submitted> jobs_;        // oldest first
-  bool fresh_ = false;                // the arena has what the algorithm has
+  JobQueue jobs_;
+  bool fresh_ = false;  // the arena has what the algorithm has
 };
 
 // From what the algorithm holds: at first, and after it went back.

@@ -1,6 +1,5 @@
-#include <deque>
-
 #include "kernels/finite.h"
+#include "learners/job_queue.h"
 #include "learners/updater.h"
 
 namespace troop {
@@ -14,50 +13,37 @@ constexpr std::size_t kBatchesMax = 16;
 class LocalUpdater final : public Updater {
  public:
   LocalUpdater(Algorithm* algorithm, Executor* executor, std::uint64_t incarnation)
-      : algorithm_(algorithm), executor_(executor), incarnation_(incarnation) {}
+      : algorithm_(algorithm), incarnation_(incarnation), jobs_(executor) {}
 
   Status Poll(Time) override { return Status::Ok(); }
   bool CanTake() const override { return jobs_.size() < kJobsMax; }
   std::size_t batches_max() const override { return kBatchesMax; }
-  bool busy() const override { return !jobs_.empty(); }
+  bool busy() const override { return jobs_.size() > 0; }
   std::uint64_t generation() const override { return incarnation_; }
 
   void Take(std::unique_ptr<UpdateJob> job) override {
-    Result<Executor::Job> id =
-        executor_->Submit("update", [work = job.get(), algorithm = algorithm_] {
-          for (const SampleBatch& batch : work->batches) {
-            work->priority.emplace_back(batch.key.size());
-            Result<LossReport> report =
-                algorithm->Update(batch, work->progress, work->priority.back());
-            if (report.ok()) {
-              work->last = *report;
-            } else {
-              work->status = report.status();
-              work->priority.back().clear();
-            }
-          }
-          FinishJob(*algorithm, work);
-        });
-    TROOP_CHECK(id.ok(), "{}", id.status().ToString());  // kJobsMax is below any executor's bound
-    jobs_.push_back({*id, std::move(job)});
+    const auto work = [job = job.get(), algorithm = algorithm_] {
+      for (const SampleBatch& batch : job->batches) {
+        job->priority.emplace_back(batch.key.size());
+        Result<LossReport> report = algorithm->Update(batch, job->progress, job->priority.back());
+        if (report.ok()) {
+          job->last = *report;
+        } else {
+          job->status = report.status();
+          job->priority.back().clear();
+        }
+      }
+      FinishJob(*algorithm, job);
+    };
+    jobs_.Submit(work, std::move(job));
   }
 
-  std::unique_ptr<UpdateJob> Collect() override {
-    if (jobs_.empty() || !executor_->TakeDone(jobs_.front().id)) return nullptr;
-    std::unique_ptr<UpdateJob> job = std::move(jobs_.front().job);
-    jobs_.pop_front();
-    return job;
-  }
+  std::unique_ptr<UpdateJob> Collect() override { return jobs_.Collect(); }
 
  private:
-  struct Submitted {
-    Executor::Job id = 0;
-    std::unique_ptr<UpdateJob> job;
-  };
   Algorithm* const algorithm_;
-  Executor* const executor_;
   const std::uint64_t incarnation_;
-  std::deque<Submitted> jobs_;  // oldest first
+  JobQueue jobs_;
 };
 
 }  // namespace

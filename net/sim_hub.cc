@@ -22,15 +22,15 @@ bool SimHubState::DeliverToServer(std::uint64_t channel, SimFrames frames) {
 SendResult SimHubState::DeliverToChannel(std::uint64_t channel, SimFrames frames) {
   const auto found = channels.find(channel);
   if (found == channels.end()) return SendResult::kGone;
-  std::deque<SimFrames>& inbox = found->second->inbox();
+  SimClientEnd& client = *found->second;
   if (weather == nullptr) {
-    if (inbox.size() >= kSimQueueMax) return SendResult::kFull;
-    inbox.push_back(std::move(frames));
+    if (client.waiting() >= kSimQueueMax) return SendResult::kFull;
+    client.Enqueue(std::move(frames));
     return SendResult::kSent;
   }
   SimLink& link = links.at(channel);
   if (!link.up || dead.contains(link.server)) return SendResult::kGone;
-  if (inbox.size() + link.waiting[kToClient] >= kSimQueueMax) return SendResult::kFull;
+  if (client.waiting() + link.waiting[kToClient] >= kSimQueueMax) return SendResult::kFull;
   Launch(channel, &link, kToClient, std::move(frames));
   return SendResult::kSent;
 }
@@ -69,7 +69,7 @@ void SimHubState::Arrive(std::uint64_t channel, SimLink* link, SimWay way, SimFr
   ++delivered;
   if (way == kToClient) {
     const auto found = channels.find(channel);
-    if (found != channels.end()) found->second->inbox().push_back(std::move(frames));
+    if (found != channels.end()) found->second->Enqueue(std::move(frames));
     return;
   }
   for (const auto& [endpoint, server] : servers) {
@@ -87,7 +87,8 @@ void SimHubState::Arrive(std::uint64_t channel, SimLink* link, SimWay way, SimFr
 // arrive yet.
 void SimHubState::End(std::uint64_t channel, SimLink* link) {
   link->up = false;
-  ++links_down;
+  if (const auto found = channels.find(channel); found != channels.end()) found->second->NoteNews();
+  down.insert(channel);
   ++link->epoch;
   link->retry_at = now + weather->Reconnect();
   DropHeld(link);
@@ -166,51 +167,62 @@ void SimHubState::Advance(Time to) {
     flights.erase(flights.begin());
     Land(std::move(flight));
   }
-  if (calm()) return;
-  std::erase_if(links, [this](const auto& entry) {
-    const SimLink& link = entry.second;
-    const bool gone = !channels.contains(entry.first) && link.waiting[0] + link.waiting[1] == 0;
-    links_down -= gone;
-    return gone;
-  });
+  if (!calm()) EndSilent();
+  if (!down.empty()) Reconnect();
+}
+
+void SimHubState::EndSilent() {
   for (auto& [id, link] : links) {
-    const auto channel = channels.find(id);
-    if (channel == channels.end()) {  // destroyed: nothing is held for it
+    if (!link.up) continue;
+    const Time since = SilentSince(link);
+    if (since != kForever && now - since >= link.dead_after) {
+      End(id, &link);
+    } else {
+      ReleaseHeld(id, &link);
+    }
+  }
+}
+
+// Those that can; and those whose channels are gone end once nothing of theirs is under way.
+void SimHubState::Reconnect() {
+  for (auto it = down.begin(); it != down.end();) {
+    SimLink& link = links.at(*it);
+    const auto channel = channels.find(*it);
+    bool still = true;
+    if (channel == channels.end()) {
       for (const SimWay way : {kToClient, kToServer}) {
         link.waiting[way] -= std::min(link.waiting[way], link.held[way].size());
       }
       DropHeld(&link);
-      continue;
-    }
-    if (link.up) {
-      const Time since = SilentSince(link);
-      if (since != kForever && now - since >= link.dead_after) {
-        End(id, &link);
-      } else {
-        ReleaseHeld(id, &link);
-      }
+      still = link.waiting[kToClient] + link.waiting[kToServer] > 0;
+      if (!still) links.erase(*it);
     } else if (now >= link.retry_at && CanConnect(link, *channel->second)) {
-      --links_down;
       link.server = servers.at(channel->second->served_by())->place();
       link.up = true;
       ++link.epoch;
+      channel->second->NoteNews();
+      still = false;
     }
+    it = still ? std::next(it) : down.erase(it);
   }
 }
 
 Time SimHubState::next_event() const {
   Time next = flights.empty() ? kForever : flights.begin()->first.first;
-  if (calm()) return next;
-  for (const auto& [id, link] : links) {
-    if (link.up) {
-      const Time since = SilentSince(link);
-      if (since != kForever) next = std::min(next, since + link.dead_after);
-      const bool held = !link.held[0].empty() || !link.held[1].empty();
-      if (held && since == kForever) next = std::min(next, now);
-    } else if (const auto channel = channels.find(id);
-               channel != channels.end() && CanConnect(link, *channel->second)) {
+  for (const std::uint64_t id : down) {
+    const SimLink& link = links.at(id);
+    if (const auto channel = channels.find(id);
+        channel != channels.end() && CanConnect(link, *channel->second)) {
       next = std::min(next, std::max(link.retry_at, now));
     }
+  }
+  if (calm()) return next;
+  for (const auto& [id, link] : links) {
+    if (!link.up) continue;
+    const Time since = SilentSince(link);
+    if (since != kForever) next = std::min(next, since + link.dead_after);
+    const bool held = !link.held[0].empty() || !link.held[1].empty();
+    if (held && since == kForever) next = std::min(next, now);
   }
   return next;
 }

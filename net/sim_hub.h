@@ -29,8 +29,13 @@ class SimClientEnd {
  public:
   virtual ~SimClientEnd() = default;
   virtual const std::string& served_by() const = 0;  // endpoint
-  virtual void Drop() = 0;  // its connection ended, and what it has not read is lost
-  std::deque<SimFrames>& inbox() { return inbox_; }
+  virtual void Drop() = 0;      // its connection ended, and what it has not read is lost
+  virtual void NoteNews() = 0;  // something came, or its connection stands or ends by now
+  std::size_t waiting() const { return inbox_.size(); }
+  void Enqueue(SimFrames frames) {
+    inbox_.push_back(std::move(frames));
+    NoteNews();
+  }
 
  protected:
   std::deque<SimFrames> inbox_;
@@ -88,7 +93,7 @@ struct SimHubState {
   std::map<std::uint64_t, SimLink> links;  // by channel
   std::map<std::pair<Time, std::uint64_t>, SimFlight> flights;
   std::uint64_t next_flight = 0, delivered = 0;
-  int links_down = 0;              // or of channels that are gone
+  std::set<std::uint64_t> down;    // links, also of channels that are gone
   std::size_t held = 0;            // messages, of all links
   std::vector<SimSilence> blocks;  // directions in which nothing gets through
   std::map<std::string, Time, std::less<>> frozen;
@@ -103,8 +108,10 @@ struct SimHubState {
   const SimSilence* Blocked(std::string_view from, std::string_view to) const;
   bool Frozen(std::string_view place) const { return frozen.contains(place); }
   Time SilentSince(const SimLink& link) const;
-  // Every connection stands, and nothing hinders it.
-  bool calm() const { return blocks.empty() && frozen.empty() && links_down == 0 && held == 0; }
+  // Nothing hinders the connections that stand.
+  bool calm() const { return blocks.empty() && frozen.empty() && held == 0; }
+  void EndSilent();
+  void Reconnect();
   bool CanConnect(const SimLink& link, const SimClientEnd& channel) const;
   void Advance(Time now);
   Time next_event() const;

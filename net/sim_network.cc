@@ -36,6 +36,7 @@ class SimServer;
 struct Members {
   Roster<SimChannel> channels;
   Roster<SimServer> servers;
+  std::uint64_t news = 0;
 };
 
 class SimChannel final : public CallChannel, public SimClientEnd {
@@ -49,7 +50,7 @@ class SimChannel final : public CallChannel, public SimClientEnd {
         limits_{network.message_bytes_max, network.parts_max} {
     hub_->channels[id()] = this;
     hub_->links[id()] = {.client = std::move(place), .dead_after = network.dead_after};
-    ++hub_->links_down;
+    hub_->down.insert(id());
     members_->channels.Add(this);
   }
   ~SimChannel() override {
@@ -58,8 +59,10 @@ class SimChannel final : public CallChannel, public SimClientEnd {
     hub_->channels.erase(id());
     if (hub_->weather == nullptr) {
       hub_->links.erase(id());
-    } else if (SimLink& link = hub_->links.at(id()); std::exchange(link.up, false)) {
-      ++hub_->links_down;  // until its last words have arrived
+      hub_->down.erase(id());
+    } else {
+      hub_->links.at(id()).up = false;
+      hub_->down.insert(id());  // until its last words have arrived
     }
   }
 
@@ -83,7 +86,9 @@ class SimChannel final : public CallChannel, public SimClientEnd {
     inbox_.clear();
     attached_ = 0;
     Disconnected(Time{});
+    NoteNews();
   }
+  void NoteNews() override { ++members_->news; }
   const std::string& served_by() const override { return endpoint(); }
   bool has_news() const { return !inbox_.empty() || attached_ != Connection(); }
 
@@ -116,9 +121,10 @@ class SimChannel final : public CallChannel, public SimClientEnd {
 class SimServer final : public CallServer, public SimServerEnd {
  public:
   SimServer(std::shared_ptr<SimHubState> hub, std::string endpoint, Service* service,
-            const NetworkOptions& network, std::string place)
+            const NetworkOptions& network, std::string place, std::shared_ptr<Members> members)
       : CallServer(service, network, hub->next_id++),
         hub_(std::move(hub)),
+        members_(std::move(members)),
         endpoint_(std::move(endpoint)),
         place_(std::move(place)),
         limits_{network.message_bytes_max, network.parts_max} {
@@ -161,6 +167,7 @@ class SimServer final : public CallServer, public SimServerEnd {
   }
   void Enqueue(std::uint64_t channel, SimFrames frames) override {
     ++waiting_[channel];
+    ++members_->news;
     inbox_.emplace_back(channel, std::move(frames));
   }
   bool has_mail() const { return !inbox_.empty(); }
@@ -176,6 +183,7 @@ class SimServer final : public CallServer, public SimServerEnd {
 
  private:
   std::shared_ptr<SimHubState> hub_;
+  std::shared_ptr<Members> members_;
   std::string endpoint_, place_;
   WireLimits limits_;
   std::deque<std::pair<std::uint64_t, SimFrames>> inbox_;
@@ -224,7 +232,8 @@ class SimNetworkImpl final : public SimNetwork {
     if (hub_->servers.contains(name)) {
       return AlreadyExists("{} is in use by this process; choose another endpoint", name);
     }
-    auto server = std::make_shared<SimServer>(hub_, std::move(name), service, options_, place_);
+    auto server =
+        std::make_shared<SimServer>(hub_, std::move(name), service, options_, place_, members_);
     return std::unique_ptr<Listener>(std::make_unique<SimListener>(std::move(server), members_));
   }
 
@@ -248,6 +257,8 @@ class SimNetworkImpl final : public SimNetwork {
     });
     return next;
   }
+
+  std::uint64_t news() const override { return members_->news; }
 
   void Wait(Time /*now*/, Time /*until*/) override {}
   void Wake() override {}
@@ -299,7 +310,7 @@ class Simulation final : public SimHub {
   std::uint64_t delivered() const override { return hub_->delivered; }
   std::size_t waiting() const override {
     std::size_t all = hub_->flights.size();
-    for (const auto& [id, channel] : hub_->channels) all += channel->inbox().size();
+    for (const auto& [id, channel] : hub_->channels) all += channel->waiting();
     for (const auto& [endpoint, server] : hub_->servers) all += server->waiting();
     for (const auto& [id, link] : hub_->links) all += link.held[0].size() + link.held[1].size();
     return all;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -25,6 +26,9 @@ class SimNetwork : public Network {
  public:
   // When Pump has something to do: now if messages have arrived.
   virtual Time next_pump() const = 0;
+  // Under a weather: grows whenever something comes from outside. Without that, and without a call to this network
+  // or its channels, next_pump stays what it was.
+  virtual std::uint64_t news() const = 0;
 };
 
 // The simulated network: any number of Networks within one thread (serial mode, simulator).

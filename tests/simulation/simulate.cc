@@ -1,6 +1,7 @@
 // Lives through simulated hours of a fleet with faults.
 //
 //   simulate [--first-seed S] [--seeds N] [--hours H] [--jobs J] [--no-shrink]
+//   simulate --large ACTORS,SHARDS,LEARNERS,STEPS   # one large fleet on a good day
 //
 // Each seed is a run of its own. One that breaks a promise is printed with what it broke, shrunk to
 // the fewest faults, and the exit code is 1.
@@ -42,8 +43,23 @@ void Report(std::uint64_t seed, const Plan& plan, const Outcome& outcome) {
   std::fflush(stdout);  // an hour is long to those who watch a file
 }
 
+int LiveLarge(const char* sizes) {
+  long long actors = 0, shards = 0, learners = 0;
+  double steps = 0;
+  if (std::sscanf(sizes, "%lld,%lld,%lld,%lf", &actors, &shards, &learners, &steps) != 4) {
+    fmt::print(stderr, "--large {}: not ACTORS,SHARDS,LEARNERS,STEPS\n", sizes);
+    return 2;
+  }
+  const Plan plan = MakeLargePlan(actors, shards, learners, steps);
+  const Outcome outcome = Live(plan);
+  fmt::print("at most {} messages wait; ", outcome.waiting_max);
+  Report(plan.seed, plan, outcome);
+  return outcome.breach.empty() ? 0 : 1;
+}
+
 int Main(int argc, char** argv) {
   Options o;
+  const char* large = nullptr;
   for (int i = 1; i < argc; ++i) {
     const std::string_view flag = argv[i];
     const char* const value = i + 1 < argc ? argv[i + 1] : "";
@@ -55,12 +71,13 @@ int Main(int argc, char** argv) {
     if (flag == "--seeds") o.seeds = std::strtoull(value, nullptr, 10);
     if (flag == "--hours") o.hours = std::atof(value);
     if (flag == "--jobs") o.jobs = std::atoi(value);
-    const bool known =
-        flag == "--first-seed" || flag == "--seeds" || flag == "--hours" || flag == "--jobs";
+    if (flag == "--large") large = value;
+    const bool known = flag == "--first-seed" || flag == "--seeds" || flag == "--hours" ||
+                       flag == "--jobs" || flag == "--large";
     if (!known || *value == 0 || o.hours <= 0 || o.jobs < 1) {
       fmt::print(stderr,
                  "usage: {} [--first-seed S] [--seeds N] [--hours H] [--jobs J] "
-                 "[--no-shrink]\n",
+                 "[--no-shrink] | --large ACTORS,SHARDS,LEARNERS,STEPS\n",
                  argv[0]);
       return 2;
     }
@@ -70,6 +87,7 @@ int Main(int argc, char** argv) {
   InitLog({.role = "simulate",
            .file = log ? "" : "/dev/null",
            .level = log ? LogLevel::kInfo : LogLevel::kError});
+  if (large != nullptr) return LiveLarge(large);
   std::atomic<std::uint64_t> next{0};
   std::mutex mutex;
   int breaches = 0;

@@ -248,6 +248,7 @@ void Fleet::StepProcess(Process* process) {
   }
   process->rests_until = now_ + StepTakes(process->role.role, &rng_);
   process->wakes_at = turn.what == troop::Turn::kBusy ? now_ : turn.until;
+  process->Changed();
   Mix(std::uint64_t(now_.time_since_epoch().count()) ^ std::uint64_t(process->id) << 48);
   if (turn.what != troop::Turn::kDone) return;
   const Status result = process->node->result();
@@ -410,6 +411,7 @@ void Fleet::EndFault(const Active& active) {
         if (process->place != fault.role) continue;
         process->frozen = false;
         process->wakes_at = now_;
+        process->Changed();
       }
       hub_->Freeze(fault.role, false);
       break;
@@ -471,10 +473,7 @@ Time Fleet::NextTime() const {
   at(next_watch_);
   at(std::min(coordinator_wakes_, network_->next_pump()));
   for (const auto& process : processes_) {
-    if (process->frozen) continue;
-    const Time wants =
-        std::min({process->wakes_at, process->network->next_pump(), process->executor->next()});
-    at(std::max(wants, process->rests_until));
+    if (!process->frozen) at(process->wants());
   }
   return next;
 }
@@ -529,11 +528,7 @@ void Fleet::Turn() {
   if (std::min(coordinator_wakes_, network_->next_pump()) <= now_) StepCoordinator();
   std::vector<Process*> due;
   for (const auto& process : processes_) {
-    if (process->frozen || now_ < process->rests_until) continue;
-    if (std::min({process->wakes_at, process->network->next_pump(), process->executor->next()}) <=
-        now_) {
-      due.push_back(process.get());
-    }
+    if (!process->frozen && process->wants() <= now_) due.push_back(process.get());
   }
   for (Process* process : due) StepProcess(process);
   if (now_ < next_watch_) return;

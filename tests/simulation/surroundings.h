@@ -80,6 +80,17 @@ class SimExecutor final : public Executor {
 };
 
 struct Process {
+  // When it has something to do next, if nothing hinders it. Kept, as there are thousands.
+  Time wants() {
+    if (news != network->news()) {
+      news = network->news();
+      next = std::min({wakes_at, network->next_pump(), executor->next()});
+    }
+    return std::max(next, rests_until);
+  }
+  // It has changed by itself.
+  void Changed() { news = ~std::uint64_t{}; }
+
   FleetRole role;
   std::string place;
   std::int64_t id = 0;
@@ -91,8 +102,10 @@ struct Process {
   Time wakes_at{};
   Time began{};
   bool frozen = false;
-  bool replaced = false;  // another process plays its role by now
-  bool served = false;    // a shard that told what it restored
+  bool replaced = false;                  // another process plays its role by now
+  bool served = false;                    // a shard that told what it restored
+  std::uint64_t news = ~std::uint64_t{};  // that `next` takes account of
+  Time next{};
 };
 
 inline Duration StepTakes(Role role, Rng* rng) {

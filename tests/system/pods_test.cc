@@ -27,8 +27,8 @@ class PodsTest : public SystemTest {
   std::unique_ptr<Troop> Coordinate(const std::string& address, const std::string& steps) const {
     return std::make_unique<Troop>(
         TrainWords({"--continue", "fleet.listen=tcp://" + address + ":7701", "fleet.actors=1",
-                    "fleet.elsewhere=[\"actor\"]",
-                    "security.keys=" + folder() + "/keys", "learner.total_steps=" + steps}),
+                    "fleet.elsewhere=[\"actor\"]", "security.keys=" + folder() + "/keys",
+                    "learner.total_steps=" + steps}),
         folder(), std::vector<std::string>(), machines_.On(0));
   }
   // As a pod of actors has it.
@@ -38,6 +38,15 @@ class PodsTest : public SystemTest {
                                  folder() + "/keys/actor.key", "--wait", wait_s, "--stay", "--logs",
                                  folder() + "/join", "--health", health()},
         folder(), std::vector<std::string>(), machines_.On(1, hosts()));
+  }
+  // As a pod of another role has it, on machine 0, whose address is the pod's. The other machine's
+  // is the coordinator's then.
+  std::unique_ptr<Troop> JoinAs(const std::string& role, const std::string& address) const {
+    return std::make_unique<Troop>(
+        std::vector<std::string>{"join", "tcp://run-coordinator-0.run:7701", "--role", role,
+                                 "--key", folder() + "/keys/" + role + ".key", "--wait", "60",
+                                 "--listen", address, "--logs", folder() + "/" + role},
+        folder(), std::vector<std::string>(), machines_.On(0, hosts()));
   }
   std::string health() const { return folder() + "/health"; }
   bool Healthy(const std::vector<std::string>& flags = {}) const {
@@ -127,6 +136,29 @@ TEST_F(PodsTest, ACoordinatorThatComesBackElsewhereIsFoundByItsNameAndTheRunGoes
   const auto again = Coordinate("10.77.0.4", std::to_string(steps + 30003));
   EXPECT_EQ(again->Wait(), 0);
   EXPECT_NE(again->output().find("is done"), std::string::npos) << again->output();
+}
+
+// One has the time of its grace, and the other has not: the kubelet takes it away.
+TEST_F(PodsTest, ALearnerAndAReplayThatComeBackElsewhereGoOn) {
+  NameHas("10.77.0.2");
+  const Troop troop(TrainWords({"fleet.listen=tcp://10.77.0.2:7701", "fleet.actors=2",
+                                "fleet.elsewhere=[\"learner\", \"replay\"]",
+                                "security.keys=" + folder() + "/keys", "checkpoint.every_s=1000",
+                                "learner.total_steps=1e9"}),
+                    folder(), {}, machines_.On(1));
+  auto learner = JoinAs("learner", "10.77.0.1"), replay = JoinAs("replay", "10.77.0.1");
+  ASSERT_TRUE(AwaitSteps(2000)) << learner->output() << replay->output() << LauncherLog();
+  learner->Signal(SIGTERM);
+  EXPECT_EQ(learner->Wait(20), 0) << learner->output();
+  EXPECT_TRUE(AwaitCheckpoint());
+  replay->Signal(SIGKILL);
+  replay->Wait();
+  ASSERT_TRUE(machines_.Move("10.77.0.1", "10.77.0.3"));
+  learner = JoinAs("learner", "10.77.0.3");
+  replay = JoinAs("replay", "10.77.0.3");
+  EXPECT_TRUE(Await([&] { return FileHas(folder() + "/learner/learner-0.log", "resumed from"); }))
+      << learner->output() << LauncherLog();
+  EXPECT_TRUE(AwaitSteps(Steps() + 2000)) << learner->output() << replay->output() << LauncherLog();
 }
 
 }  // namespace

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "core/check.h"
+#include "core/node.h"
+#include "learners/updater.h"
+
+namespace troop {
+
+// Jobs that an executor does one behind the other, and that are collected in that order. Owner: the
+// node's thread.
+class JobQueue {
+ public:
+  explicit JobQueue(Executor* executor) : executor_(executor) {}
+
+  // `work` has `job` until it is collected. REQUIRES: as few at a time as any executor takes.
+  void Submit(std::function<void()> work, std::unique_ptr<UpdateJob> job) {
+    Result<Executor::Job> id = executor_->Submit("update", std::move(work));
+    TROOP_CHECK(id.ok(), "{}", id.status().ToString());
+    jobs_.push_back({*id, std::move(job)});
+  }
+  // The oldest, once it is done; else nullptr.
+  std::unique_ptr<UpdateJob> Collect() {
+    if (jobs_.empty() || !executor_->TakeDone(jobs_.front().id)) return nullptr;
+    std::unique_ptr<UpdateJob> job = std::move(jobs_.front().job);
+    jobs_.pop_front();
+    return job;
+  }
+  std::size_t size() const { return jobs_.size(); }
+
+ private:
+  struct Submitted {
+    Executor::Job id = 0;
+    std::unique_ptr<UpdateJob> job;
+  };
+  Executor* const executor_;
+  std::deque<Submitted> jobs_;  // oldest first
+};
+
+}  // namespace troop
