@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "apps/plan.h"
 #include "core/json.h"
@@ -112,10 +113,14 @@ Result<ParallelRun> ReadParallelRun(const Config& config, std::string_view metri
   run.wait_s = (value("tensor_s") + value("agree_s")) / made;
   run.step_s = run.wait_s + (value("compute_s") + value("step_s") + value("data_s")) / made;
   run.sent_bytes = (value("gradient_bytes") + value("tensor_bytes")) / made * SentShare(learners);
-  const MeshProfile sizes{.tokens = run.tokens, .labels = double(config.learner.batch_size)};
+  // What parts of a model exchange grows with the tokens, which are a whole number only of all
+  // updates; gradients are of any number.
+  const double planned = config.mesh.tp > 1 ? run.updates : 1;
+  const MeshProfile sizes{.tokens = std::round(run.tokens * planned),
+                          .labels = double(config.learner.batch_size)};
   TROOP_ASSIGN_OR_RETURN(const MeshPlan plan,
                          PlanMesh(config, sizes, config.mesh.dp, config.mesh.tp));
-  run.expected_bytes = plan.bytes;
+  run.expected_bytes = plan.bytes / planned;
   TROOP_ASSIGN_OR_RETURN(const auto part, MakeTextModel(config, {.ranks = int(config.mesh.tp)}));
   run.parameter_bytes = double(ParameterCount(*part)) * sizeof(float);
   return run;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +24,7 @@ namespace troop {
 namespace {
 
 constexpr double kSlowest = 64e3, kFastest = 100e9;  // bits per second
+constexpr char kNames[] = "/run/netns";              // where `ip netns` keeps them
 constexpr Duration kPatience = Seconds(20);          // with ip and tc
 
 std::atomic<pid_t> inside = 0;  // whom signals are for
@@ -46,7 +48,8 @@ Status Call(const std::string& line) {
 Status Settle() {
   if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
       mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0 ||
-      mount("none", "/run", "tmpfs", 0, nullptr) != 0) {  // where `ip netns` keeps its names
+      (mkdir(kNames, 0755) != 0 && errno != EEXIST) ||
+      mount("none", kNames, "tmpfs", 0, nullptr) != 0) {
     return FailedPrecondition("mounts for network namespaces: {}", strerror(errno));
   }
   return Call("ip link set lo up");

@@ -58,6 +58,15 @@ TEST(ParallelResultsTest, ARunThatSharesTheModelSendsWhatLiesBetweenItsParts) {
   EXPECT_LT(run->parameter_bytes, 4 * kParameters);
 }
 
+// 2,010 tokens in 20 updates: half a token was left out of the formula.
+TEST(ParallelResultsTest, UpdatesAreOfDifferentLengths) {
+  std::string line = Line(R"(, "learner/tensor_s": 2, "learner/tensor_bytes": 4e6)");
+  line.replace(line.find("2000"), 4, "2010");
+  const auto run = ReadParallelRun(Meshed(1, 2), line);
+  ASSERT_TRUE(run.ok());
+  EXPECT_DOUBLE_EQ(run->expected_bytes, 4.0 * (4 * 2 + 1) * 100.5 * 32);
+}
+
 TEST(ParallelResultsTest, OfMoreLearnersEachSendsMoreThanItHas) {
   const auto run = ReadParallelRun(
       Meshed(4, 1), Line(R"(, "learner/agree_s": 2, "learner/gradient_bytes": 2.8e6)"));
