@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "apps/coordinator.h"
+#include "apps/elsewhere.h"
 
 namespace troop {
 namespace {
@@ -34,10 +35,13 @@ RoleView Coordinator::ViewOf(Role role, std::int32_t index, double newest) const
     v.last_error = it->second.last_error;
     v.restarts = std::max<std::int64_t>(0, it->second.registered - 1);
   }
+  // Actors come and go: they have no seats.
+  const bool left_to_others = role != Role::kActor && IsElsewhere(options_.config, role);
   const auto it = members_.find(name);
   const bool known = it != members_.end() && it->second.view.incarnation != 0;
   if (!known) {
-    v.state = Needs(role, index) ? State::kMissing : State::kFinished;
+    const State missing = left_to_others ? State::kAwaited : State::kMissing;
+    v.state = Needs(role, index) ? missing : State::kFinished;
     return v;
   }
   const Member& m = it->second;
@@ -55,7 +59,8 @@ RoleView Coordinator::ViewOf(Role role, std::int32_t index, double newest) const
       v.lag_updates = std::max(0.0, newest - ValueOf(m.metrics, "actor/weights_version"));
     }
   } else {
-    v.state = Needs(role, index) ? State::kDead : State::kFinished;
+    const State gone = left_to_others ? State::kAwaited : State::kDead;
+    v.state = Needs(role, index) ? gone : State::kFinished;
   }
   return v;
 }

@@ -113,8 +113,8 @@ void WriteRun(const RunState& s, Text* out) {
 
 void WriteRoleCounts(const std::vector<RoleView>& roles, Text* out) {
   using State = RoleView::State;
-  constexpr State kStates[] = {State::kAlive, State::kSilent, State::kDead, State::kMissing,
-                               State::kFinished};
+  constexpr State kStates[] = {State::kAlive,   State::kSilent,   State::kDead,
+                               State::kMissing, State::kFinished, State::kAwaited};
   std::map<std::string, std::map<State, int>> counts;
   std::map<std::string, std::int64_t> restarts;
   for (const RoleView& r : roles) {

@@ -27,6 +27,8 @@ const char* StateName(RoleView::State state) {
       return "missing";
     case RoleView::State::kFinished:
       return "finished";
+    case RoleView::State::kAwaited:
+      return "awaited";
   }
   return "unknown";
 }

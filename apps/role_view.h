@@ -19,6 +19,7 @@ struct RoleView {
     kDead = 2,      // it was there and is gone, and the run needs it
     kMissing = 3,   // the config has it and it never came
     kFinished = 4,  // gone, or never come, and needed no more
+    kAwaited = 5,   // the run needs it, and leaves it to those who join (fleet.elsewhere)
   };
   Role role = Role::kNone;
   std::int32_t index = 0;

@@ -85,7 +85,7 @@ void PrintRoles(const std::vector<JsonValue>& roles) {
 // "1 dead (actor-3), 2 missing (actor-4, actor-5)"; empty: all are well.
 std::string Troubles(const std::vector<JsonValue>& roles) {
   std::string out;
-  for (const char* state : {"dead", "missing", "silent"}) {
+  for (const char* state : {"dead", "missing", "awaited", "silent"}) {
     std::vector<std::string> names;
     for (const JsonValue& r : roles) {
       if (Word(r, "state") == state) names.push_back(Word(r, "role"));

@@ -26,8 +26,8 @@ class SimNetwork : public Network {
  public:
   // When Pump has something to do: now if messages have arrived.
   virtual Time next_pump() const = 0;
-  // Under a weather: grows whenever something comes from outside. Without that, and without a call to this network
-  // or its channels, next_pump stays what it was.
+  // Under a weather: grows whenever something comes from outside. Without that, and without a call
+  // to this network or its channels, next_pump stays what it was.
   virtual std::uint64_t news() const = 0;
 };
 

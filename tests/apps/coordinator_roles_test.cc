@@ -48,6 +48,18 @@ TEST(CoordinatorRolesTest, AllSeatsOfTheConfigAreToldAlsoThoseThatNobodyTook) {
   EXPECT_EQ(actor.last_error, "");
 }
 
+TEST(CoordinatorRolesTest, SeatsThatOthersMayTakeAreAwaited) {
+  Config config = TwoActors();
+  config.fleet.elsewhere = {"learner"};
+  CoordinatorWorld world(config);
+  EXPECT_EQ(Find(world, Role::kLearner, 0).state, State::kAwaited);
+  EXPECT_EQ(Find(world, Role::kReplay, 0).state, State::kMissing);
+  world.Join(Role::kLearner, 0);
+  EXPECT_EQ(Find(world, Role::kLearner, 0).state, State::kAlive);
+  world.coordinator().MemberLeft(Role::kLearner, 0, kProcess);
+  EXPECT_EQ(Find(world, Role::kLearner, 0).state, State::kAwaited);
+}
+
 TEST(CoordinatorRolesTest, ARateALagAndARestartAreThoseOfTheRole) {
   CoordinatorWorld world(TwoActors());
   const std::uint64_t learner = world.Join(Role::kLearner, 0), actor = world.Join(Role::kActor, 0);
