@@ -128,6 +128,34 @@ TEST_F(SlurmTest, TheReplaysNodeDiesAndAnotherHasItInSeconds) {
   Cancel();
 }
 
+TEST_F(SlurmTest, LearnersOfTwoNodesAgreeAndOutliveTheNodeOfOne) {
+  Submit({"fleet.learners=2", "learner.agree_timeout_s=2"});
+  const auto agree = [&](int groups) {
+    const std::string log = RoleLog("learner-0");
+    int found = 0;
+    for (auto at = log.find("in step with 2 of 2"); at != std::string::npos;
+         at = log.find("in step with 2 of 2", at + 1)) {
+      ++found;
+    }
+    return found >= groups;
+  };
+  ASSERT_TRUE(Await([&] { return agree(1); }) && AwaitLearning()) << Everything();
+  std::string nodes[2];
+  for (const std::string& member : Members()) {
+    for (const int i : {0, 1}) {
+      const std::string name = "learner-" + std::to_string(i) + " n";
+      if (member.starts_with(name)) nodes[i] = member.substr(name.size());
+    }
+  }
+  ASSERT_NE(nodes[0], nodes[1]) << testing::PrintToString(Members());
+  ASSERT_NE(nodes[1], "1") << "the coordinator's";
+  EXPECT_EQ(cluster_->Run("kill_node " + nodes[1]).code, 0);
+  EXPECT_TRUE(Await([&] { return agree(2); }, 40)) << Everything() << RoleLog("learner-0");
+  EXPECT_FALSE(Plays("learner-1", "n" + nodes[1]));
+  EXPECT_TRUE(AwaitUpdates(200)) << Everything();
+  Cancel();
+}
+
 TEST_F(SlurmTest, TheLearnersNodeDiesAndAnotherGoesOnFromItsCheckpoint) {
   Submit();
   ASSERT_TRUE(AwaitLearning() && AwaitCheckpoint()) << Everything();
