@@ -13,6 +13,9 @@ namespace {
 constexpr Duration kAskEvery = Milliseconds(20);
 constexpr Duration kSteady = Milliseconds(60);
 constexpr Duration kRetry = Milliseconds(50);
+// Where nobody waits, and so nobody's wait has an end: for those who have another list, and never
+// come. As SocketLobbyOptions::timeout.
+constexpr Duration kJoinMax = Seconds(10);
 constexpr std::size_t kUsedUpMax = 1024;
 
 // The same list, the same epoch; another list, another one.
@@ -77,8 +80,9 @@ void LearnerGroup::Meet(Time now) {
     seen_since_ = now;
   }
   // By what the coordinator has confirmed: without it the others would not be heard of, and each
-  // would go on alone.
-  const Time known = options_.member->last_known();
+  // would go on alone. At the run's end it may have gone.
+  const bool ends = options_.member->phase() == Phase::kDone || options_.member->stop();
+  const Time known = ends ? now : options_.member->last_known();
   const bool enough = all || (options_.parts == 1 && known - opened_ >= options_.wait);
   if (known - seen_since_ >= kSteady && enough) return Join();
   options_.member->BeatSoon();
@@ -144,8 +148,12 @@ void LearnerGroup::CollectJoin(Time now) {
     axes_ = std::move(job->axes);
     if (!job->status.ok() || options_.lobby->waits()) return Enter(job->status);
     exchange_ = std::make_unique<StateExchange>(group_.get(), options_.algorithm);
+    exchanging_since_ = now;
   }
   if (const std::optional<Status> end = exchange_->Poll()) return Enter(*end);
+  if (now - exchanging_since_ > kJoinMax) {
+    return Enter(DeadlineExceeded("the others have not come for {:.0f} s", ToSeconds(kJoinMax)));
+  }
   next_poll_ = now + kAskEvery;
 }
 

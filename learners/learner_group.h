@@ -93,6 +93,7 @@ class LearnerGroup {
   Time opened_{}, seen_since_{}, retry_{}, next_look_{};
   std::unique_ptr<JoinJob> join_;
   std::unique_ptr<StateExchange> exchange_;  // where nobody waits
+  Time exchanging_since_{};
   std::unique_ptr<Collective> group_;
   Axes axes_;
   std::uint64_t generation_ = 0;

@@ -1,6 +1,6 @@
 // Lives through simulated hours of a fleet with faults.
 //
-//   simulate [--first-seed S] [--seeds N] [--hours H] [--jobs J] [--no-shrink]
+//   simulate [--first-seed S] [--seeds N] [--hours H] [--jobs J] [--no-shrink] [--scaled]
 //   simulate --large ACTORS,SHARDS,LEARNERS,STEPS   # one large fleet on a good day
 //
 // Each seed is a run of its own. One that breaks a promise is printed with what it broke, shrunk to
@@ -26,7 +26,7 @@ struct Options {
   std::uint64_t first_seed = 1, seeds = 10;
   double hours = 1;
   int jobs = 1;
-  bool shrink = true;
+  bool shrink = true, scaled = false;
 };
 
 void Report(std::uint64_t seed, const Plan& plan, const Outcome& outcome) {
@@ -63,8 +63,8 @@ int Main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view flag = argv[i];
     const char* const value = i + 1 < argc ? argv[i + 1] : "";
-    if (flag == "--no-shrink") {
-      o.shrink = false;
+    if (flag == "--no-shrink" || flag == "--scaled") {
+      (flag == "--scaled" ? o.scaled : o.shrink) = flag == "--scaled";
       continue;
     }
     if (flag == "--first-seed") o.first_seed = std::strtoull(value, nullptr, 10);
@@ -77,7 +77,7 @@ int Main(int argc, char** argv) {
     if (!known || *value == 0 || o.hours <= 0 || o.jobs < 1) {
       fmt::print(stderr,
                  "usage: {} [--first-seed S] [--seeds N] [--hours H] [--jobs J] "
-                 "[--no-shrink] | --large ACTORS,SHARDS,LEARNERS,STEPS\n",
+                 "[--no-shrink] [--scaled] | --large ACTORS,SHARDS,LEARNERS,STEPS\n",
                  argv[0]);
       return 2;
     }
@@ -96,7 +96,8 @@ int Main(int argc, char** argv) {
     while (true) {
       const std::uint64_t k = next++;
       if (k >= o.seeds) return;
-      Plan plan = MakePlan(o.first_seed + k, o.hours);
+      const std::uint64_t seed = o.first_seed + k;
+      const Plan plan = o.scaled ? MakeScaledPlan(seed, o.hours) : MakePlan(seed, o.hours);
       const Outcome outcome = Live(plan);
       const std::scoped_lock lock(mutex);
       Report(plan.seed, plan, outcome);

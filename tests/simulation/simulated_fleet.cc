@@ -543,8 +543,10 @@ Outcome Fleet::Live() {
   while (checker_.breach().empty() && !Over()) {
     Turn();
     if (now_ > end) {
-      checker_.Breach(fmt::format("the run has not ended {:.0f} s after the last fault: {} steps",
-                                  ToSeconds(kGrace), steps_));
+      std::string there;
+      for (const auto& process : processes_) there += " " + process->place;
+      checker_.Breach(fmt::format("the run has not ended {:.0f} s after the last fault: {} steps;{}",
+                                  ToSeconds(kGrace), steps_, there));
     }
   }
   outcome_.breach = checker_.breach();
