@@ -545,8 +545,9 @@ Outcome Fleet::Live() {
     if (now_ > end) {
       std::string there;
       for (const auto& process : processes_) there += " " + process->place;
-      checker_.Breach(fmt::format("the run has not ended {:.0f} s after the last fault: {} steps;{}",
-                                  ToSeconds(kGrace), steps_, there));
+      checker_.Breach(
+          fmt::format("the run has not ended {:.0f} s after the last fault: {} steps;{}",
+                      ToSeconds(kGrace), steps_, there));
     }
   }
   outcome_.breach = checker_.breach();
