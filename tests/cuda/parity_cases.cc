@@ -1,0 +1,11 @@
+#include "tests/cuda/parity_cases.h"
+
+namespace troop::cuda {
+
+std::vector<ParityCase> AllParityCases() {
+  std::vector<ParityCase> all;
+  for (const auto& cases : {OptimizerCases()}) all.insert(all.end(), cases.begin(), cases.end());
+  return all;
+}
+
+}  // namespace troop::cuda

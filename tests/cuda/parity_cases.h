@@ -1,0 +1,12 @@
+#pragma once
+
+#include <vector>
+
+#include "tests/cuda/parity.h"
+
+// The cases of each file; parity_cases.cc puts them together.
+namespace troop::cuda {
+
+std::vector<ParityCase> OptimizerCases();
+
+}  // namespace troop::cuda
