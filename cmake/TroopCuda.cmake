@@ -1,8 +1,8 @@
-# What runs on a GPU: <folder>/cuda of these folders. It needs the compiler, the CUDA toolkit and a few oracles of kernels/,
-# nothing else: with TROOP_GPU_ONLY it is all that is built. By name:
-#   x.cu, x.cc     compiled by nvcc for the GPU, and by the C++ compiler for the emulated one (tests/cuda)
-#   x_cuda.cu      over CUDA alone
-#   x_emulated.cc, emulator.cc    over the emulator alone
+# What runs on a GPU: <folder>/cuda of these folders. It needs the compiler, the CUDA toolkit and a
+# few oracles of kernels/, nothing else: with TROOP_GPU_ONLY it is all that is built. By name:
+#   x.cu, x.cc   compiled by nvcc for the GPU, and as C++ for the emulated one (tests/cuda)
+#   x_cuda.cu    over CUDA alone
+#   x_emulated.cc, emulator.cc   over the emulator alone
 foreach(folder kernels nn replay learners)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/cuda/*.cu
     ${CMAKE_SOURCE_DIR}/${folder}/cuda/*.cc)
