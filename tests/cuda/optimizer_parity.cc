@@ -42,15 +42,9 @@ void SameBits(Parity& parity, const Step& step, bool has_m, bool has_v, const On
   parity.Equal("m", parity.Download(m), a.m);
   parity.Equal("v", parity.Download(v), a.v);
   parity.Equal("value", parity.Download(value), a.value);
-  std::vector<float> rounded, got;
+  std::vector<float> rounded;
   for (const float x : a.value) rounded.push_back(RoundedToBF16(x));
-  for (const BF16 x : parity.Download(value_bf16)) {
-    const std::uint32_t bits = std::uint32_t(x.bits) << 16;
-    float f;
-    std::memcpy(&f, &bits, sizeof f);
-    got.push_back(f);
-  }
-  parity.Equal("value_bf16", got, rounded);
+  parity.Equal("value_bf16", FromBF16s(parity.Download(value_bf16)), rounded);
 }
 
 void AdamGivesTheBitsOfTheCpu(Parity& parity) {

@@ -116,4 +116,26 @@ float RoundedToBF16(float x) {
   return x;
 }
 
+std::vector<BF16> ToBF16s(std::span<const float> x) {
+  std::vector<BF16> out;
+  for (const float f : x) {
+    const float rounded = RoundedToBF16(f);
+    std::uint32_t bits;
+    std::memcpy(&bits, &rounded, sizeof bits);
+    out.push_back({std::uint16_t(bits >> 16)});
+  }
+  return out;
+}
+
+std::vector<float> FromBF16s(std::span<const BF16> x) {
+  std::vector<float> out;
+  for (const BF16 b : x) {
+    const std::uint32_t bits = std::uint32_t(b.bits) << 16;
+    float f;
+    std::memcpy(&f, &bits, sizeof f);
+    out.push_back(f);
+  }
+  return out;
+}
+
 }  // namespace troop::cuda

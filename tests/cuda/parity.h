@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/dtype.h"
 #include "kernels/cuda/device.h"
 
 // Parity cases: what a kernel of kernels/cuda gives, against the plain CPU reference in f64. A case
@@ -91,5 +92,7 @@ std::vector<ParityCase> AllParityCases();
 std::vector<double> Doubles(std::span<const float> x);
 // As bf16 and back: what a kernel of bf16 sees of x.
 float RoundedToBF16(float x);
+std::vector<BF16> ToBF16s(std::span<const float> x);
+std::vector<float> FromBF16s(std::span<const BF16> x);
 
 }  // namespace troop::cuda

@@ -7,6 +7,7 @@
 // The cases of each file; parity_cases.cc puts them together.
 namespace troop::cuda {
 
+std::vector<ParityCase> ActivationCases();
 std::vector<ParityCase> OptimizerCases();
 
 }  // namespace troop::cuda
