@@ -63,7 +63,7 @@ struct DeviceState {
                   }};
   std::vector<StreamState*> streams;
   GraphState* capturing = nullptr;
-  std::uint64_t draws = 1;
+  std::uint64_t draws = emulator::Schedule();
 };
 
 namespace {

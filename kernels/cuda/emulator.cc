@@ -228,6 +228,7 @@ struct Fragments {
 namespace emulator {
 
 void SetSchedule(std::uint64_t seed) { machine.schedule = seed; }
+std::uint64_t Schedule() { return machine.schedule; }
 
 void Die(const char* what) {
   std::fprintf(stderr, "kernel %s, block (%u, %u, %u), thread (%u, %u, %u): %s\n", machine.kernel,

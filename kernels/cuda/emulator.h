@@ -67,6 +67,7 @@ namespace emulator {
 
 // Which order threads and blocks come in from now on. 0: rising; 1: falling; else drawn.
 void SetSchedule(std::uint64_t seed);
+std::uint64_t Schedule();
 
 // Runs body once for each thread of each block. Called by Launch.
 void RunGrid(const char* name, dim3 grid, dim3 block, std::size_t shared_bytes,

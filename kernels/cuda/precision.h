@@ -18,4 +18,9 @@ constexpr DType ElementType(Precision precision) {
   return precision == Precision::kBF16 ? DType::kBF16 : DType::kF32;
 }
 
+// Of what kernels take. DTypeSize of core/ is in a library that isn't built for GPUs alone.
+constexpr std::int64_t ElementBytes(DType dtype) {
+  return dtype == DType::kU8 ? 1 : dtype == DType::kBF16 ? 2 : 4;
+}
+
 }  // namespace troop::cuda
