@@ -184,6 +184,8 @@ inline int __popc(unsigned x) { return std::popcount(x); }
 inline int __clz(unsigned x) { return std::countl_zero(x); }
 inline int __ffs(unsigned x) { return x == 0 ? 0 : std::countr_zero(x) + 1; }
 inline unsigned __umulhi(unsigned a, unsigned b) { return unsigned(std::uint64_t(a) * b >> 32); }
+using std::isfinite;
+using std::isnan;
 inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
 inline float __expf(float x) { return std::exp(x); }
 inline float __logf(float x) { return std::log(x); }

@@ -43,13 +43,13 @@ class Parity {
   // n elements of 0xff bytes, with a guard behind them.
   template <class T>
   DeviceArray<T> Output(std::int64_t n) {
-    DeviceArray<T> out(device_, n + kGuardBytes / std::int64_t(sizeof(T)), "a test's array");
+    DeviceArray<T> out(device_, n + Guards<T>(), "a test's array");
     if (out.data() != nullptr) stream_.Fill(out.data(), 0xff, out.bytes());
     return out;
   }
   template <class T>
   std::vector<T> Download(const DeviceArray<T>& from) {
-    const std::int64_t n = from.size() - kGuardBytes / std::int64_t(sizeof(T));
+    const std::int64_t n = from.size() - Guards<T>();
     std::vector<T> all(std::size_t(from.size()));
     Get(all.data(), from.data(), all.size() * sizeof(T));
     CheckGuard(reinterpret_cast<const std::byte*>(all.data() + n));
@@ -71,6 +71,10 @@ class Parity {
 
  private:
   static constexpr std::int64_t kGuardBytes = 256;
+  template <class T>
+  static constexpr std::int64_t Guards() {
+    return (kGuardBytes + std::int64_t(sizeof(T)) - 1) / std::int64_t(sizeof(T));
+  }
   void Put(void* to, const void* from, std::size_t bytes);
   void Get(void* to, const void* from, std::size_t bytes);
   void CheckGuard(const std::byte* guard);

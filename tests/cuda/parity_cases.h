@@ -8,6 +8,8 @@
 namespace troop::cuda {
 
 std::vector<ParityCase> ActivationCases();
+std::vector<ParityCase> DqnLossCases();
+std::vector<ParityCase> MatMulCases();
 std::vector<ParityCase> OptimizerCases();
 
 }  // namespace troop::cuda
