@@ -20,6 +20,8 @@
 #define TROOP_KERNEL __global__
 #define TROOP_DEVICE __device__ __forceinline__
 #define TROOP_HOST_DEVICE __host__ __device__ __forceinline__
+// In front of a loop whose bounds are constants: what it indexes stays in registers.
+#define TROOP_UNROLL _Pragma("unroll")
 // An array of `n` (a constant) uninitialised elements that a block's threads share.
 #define TROOP_SHARED(T, name, n) __shared__ __align__(16) T name[n]
 

@@ -25,6 +25,7 @@ namespace troop::cuda {
 #define TROOP_KERNEL static
 #define TROOP_DEVICE inline
 #define TROOP_HOST_DEVICE inline
+#define TROOP_UNROLL
 #define TROOP_SHARED(T, name, n)        \
   static const char name##_tag = 0;     \
   T* const name = reinterpret_cast<T*>( \

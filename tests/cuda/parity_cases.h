@@ -8,6 +8,7 @@
 namespace troop::cuda {
 
 std::vector<ParityCase> ActivationCases();
+std::vector<ParityCase> ConvCases();
 std::vector<ParityCase> DqnLossCases();
 std::vector<ParityCase> MatMulCases();
 std::vector<ParityCase> OptimizerCases();
