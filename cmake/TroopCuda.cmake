@@ -57,4 +57,10 @@ if(CMAKE_CUDA_COMPILER)
 
   add_executable(gpu_check ${CMAKE_SOURCE_DIR}/tests/cuda/gpu_check.cc ${troop_parity_sources})
   target_link_libraries(gpu_check PRIVATE troop_cuda troop_oracles)
+  add_executable(gpu_bench ${CMAKE_SOURCE_DIR}/bench/gpu_bench.cc)
+  target_link_libraries(gpu_bench PRIVATE troop_cuda)
+  # They run where there is nothing but CUDA.
+  foreach(program gpu_check gpu_bench)
+    target_link_options(${program} PRIVATE -static-libstdc++ -static-libgcc)
+  endforeach()
 endif()

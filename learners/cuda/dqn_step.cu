@@ -216,12 +216,15 @@ struct DqnStep::Impl {
   using State = DqnStep::State;
   struct Part {
     const DeviceArray<float>& array;
-    std::span<float> State::*span;
+    std::span<float>& (*of)(State&);
     const DeviceArray<BF16>* rounded;
   };
   std::array<Part, 4> Parts() {
-    return {Part{value, &State::value, &value_bf16}, Part{target, &State::target, &target_bf16},
-            Part{m, &State::m, nullptr}, Part{v, &State::v, nullptr}};
+    using Span = std::span<float>;
+    return {Part{value, [](State& s) -> Span& { return s.value; }, &value_bf16},
+            Part{target, [](State& s) -> Span& { return s.target; }, &target_bf16},
+            Part{m, [](State& s) -> Span& { return s.m; }, nullptr},
+            Part{v, [](State& s) -> Span& { return s.v; }, nullptr}};
   }
 
   Device& device;
@@ -313,7 +316,7 @@ void DqnStep::GetState(Stream& stream, State* out) {
   if (host.data() == nullptr || state.data() == nullptr) return;
   stream.CopyToHost(state.data(), i.state.data(), sizeof(StepState));
   for (const auto& part : i.Parts()) {
-    const std::span<float> to = out->*part.span;
+    const std::span<float> to = part.of(*out);
     if (to.empty() || part.array.data() == nullptr) continue;
     stream.CopyToHost(host.data(), part.array.data(), part.array.bytes());
     stream.Synchronize();
@@ -329,8 +332,9 @@ void DqnStep::SetState(Stream& stream, const State& from) {
   PinnedArray<float> host(i.device, i.options.network.parameters, "a copy of parameters");
   PinnedArray<StepState> state(i.device, 1, "the state of a step");
   if (host.data() == nullptr || state.data() == nullptr) return;
+  State copy = from;
   for (const auto& part : i.Parts()) {
-    const std::span<const float> values = from.*part.span;
+    const std::span<const float> values = part.of(copy);
     if (values.empty() || part.array.data() == nullptr) continue;
     stream.Synchronize();
     std::ranges::copy(values, host.data());

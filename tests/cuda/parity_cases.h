@@ -10,6 +10,7 @@ namespace troop::cuda {
 std::vector<ParityCase> ActivationCases();
 std::vector<ParityCase> ConvCases();
 std::vector<ParityCase> DqnLossCases();
+std::vector<ParityCase> DqnStepCases();
 std::vector<ParityCase> MatMulCases();
 std::vector<ParityCase> OptimizerCases();
 
