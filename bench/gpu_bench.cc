@@ -19,6 +19,7 @@
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/optimizer.h"
 #include "learners/cuda/dqn_step.h"
+#include "replay/cuda/device_table.h"
 
 namespace troop::cuda {
 namespace {
@@ -235,8 +236,35 @@ void FillBatch(Bench& bench, const DqnStepOptions& o, const DqnBatch& batch) {
   put(batch.weight, weight);
 }
 
+// Two hundred thousand frames of 64 streams, in GPU memory.
+std::unique_ptr<DeviceTable> MakeTable(Bench& bench, std::int64_t batch) {
+  DeviceTableOptions o;
+  o.streams = 64;
+  o.frames = 3200;
+  o.pixels = 84 * 84;
+  o.stack = 4;
+  o.steps = 3;
+  o.append_max = 64 * 32;
+  auto table = std::make_unique<DeviceTable>(bench.device(), o, batch);
+  std::vector<std::byte> pixels(std::size_t(o.append_max * o.pixels));
+  for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = std::byte(Synthetic(7, i) >> 24);
+  for (std::int64_t at = 0; at < 3100; at += 32) {
+    std::vector<DeviceFrame> frames;
+    std::vector<DeviceItem> items;
+    for (std::int32_t stream = 0; stream < o.streams; ++stream) {
+      for (std::int64_t i = at; i < at + 32; ++i) {
+        const float number = Uniform(8, std::uint64_t(i));
+        frames.push_back({stream, std::int32_t(i), std::int32_t(i % 6), number, 1});
+        if (i >= o.steps) items.push_back({stream, 3, i - 3, std::abs(number)});
+      }
+    }
+    table->Append(bench.stream(), pixels, frames, items);
+  }
+  return table;
+}
+
 void LearnerStep(Bench& bench, Precision precision, const char* name, bool graph, bool dueling,
-                 std::int64_t batch) {
+                 std::int64_t batch, bool table = false) {
   DqnStepOptions options;
   options.network = Nature(dueling, 6);
   options.precision = precision;
@@ -255,6 +283,16 @@ void LearnerStep(Bench& bench, Precision precision, const char* name, bool graph
   state.target = value;
   step.SetState(bench.stream(), state);
   FillBatch(bench, options, step.batch());
+  std::unique_ptr<DeviceTable> replay;
+  if (table) {
+    replay = MakeTable(bench, batch);
+    const DqnBatch& to = step.batch();
+    const DeviceSample sample{to.observation, to.action, to.reward,
+                              to.discount,    to.length, to.weight};
+    step.Surround(
+        [&replay, sample](Stream& s) { replay->Draw(s, sample); },
+        [&replay, &step](Stream& s) { replay->UpdatePriorities(s, step.batch().priority); });
+  }
   std::int64_t waiting = 0;
   double first_loss = NAN;
   const auto work = [&] {
@@ -264,14 +302,12 @@ void LearnerStep(Bench& bench, Precision precision, const char* name, bool graph
     if (!std::isfinite(first_loss)) first_loss = report.loss;
     --waiting;
   };
-  const std::int64_t before = bench.device().driver_allocations();
   for (int i = 0; i < 5; ++i) work();
   const std::int64_t warm = bench.device().driver_allocations();
   bench.Rate(name, "updates", "1/s", 1, work, first_loss);
   while (waiting-- > 0) step.NextReport();
   if (bench.device().driver_allocations() != warm)
     bench.device().Fail("steps took memory from the driver after they had warmed up");
-  (void)before;
 }
 
 // --- kernels
@@ -349,6 +385,11 @@ std::vector<Case> Cases() {
   };
   return {{"copy", Copy},
           {"cublas", Product},
+          {"step_nature_512_bf16_replay",
+           [](Bench& b) {
+             LearnerStep(b, Precision::kBF16, "step_nature_512_bf16_replay", true, false, 512,
+                         true);
+           }},
           step(Precision::kBF16, "step_nature_512_bf16", true, false, 512),
           step(Precision::kTF32, "step_nature_512_tf32", true, false, 512),
           step(Precision::kBF16, "step_nature_512_bf16_stream", false, false, 512),

@@ -49,7 +49,9 @@ if(CMAKE_CUDA_COMPILER)
   troop_source_flags(${oracles})
 
   add_library(troop_cuda STATIC ${troop_cuda_sources})
-  target_include_directories(troop_cuda PUBLIC ${CMAKE_SOURCE_DIR})
+  target_include_directories(troop_cuda PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>)
+  set_target_properties(troop_cuda PROPERTIES EXPORT_NAME cuda)
+  set_property(GLOBAL APPEND PROPERTY TROOP_FOLDERS cuda)
   target_link_libraries(troop_cuda PUBLIC CUDA::cudart_static CUDA::cublasLt)
   target_compile_options(troop_cuda PRIVATE
     $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall --expt-relaxed-constexpr>)

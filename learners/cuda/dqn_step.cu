@@ -19,6 +19,7 @@ struct StepState {
   DqnLossSummary summary;
   double squares = 0;
   DqnStepReport report;
+  std::int64_t steps = 0;  // of the optimizer
   AdamStep adam;
   RmsPropStep rmsprop;
   SgdStep sgd;
@@ -31,10 +32,17 @@ struct StepRule {
   std::int64_t target_update_steps;
 };
 
-// What there is to tell of a gradient, and whether a step may be made with it.
-TROOP_KERNEL void JudgeKernel(StepState* s) {
+// What there is to tell of a gradient, and whether a step may be made with it. One block.
+TROOP_KERNEL void JudgeKernel(std::int64_t batch, const float* priority, StepState* s) {
+  TROOP_SHARED(int, bad, 1);
+  if (threadIdx.x == 0) *bad = 0;
+  __syncthreads();
+  for (std::int64_t i = threadIdx.x; i < batch; i += blockDim.x)
+    if (!isfinite(priority[i])) *bad = 1;  // all who write write the same
+  __syncthreads();
+  if (threadIdx.x != 0) return;
   const double norm = sqrt(s->squares);
-  s->go = isfinite(norm) && isfinite(s->summary.loss) ? 1 : 0;
+  s->go = isfinite(norm) && isfinite(s->summary.loss) && *bad == 0 ? 1 : 0;
   s->report.loss = s->summary.loss;
   s->report.td_error_mean = s->summary.td_error_mean;
   s->report.q_mean = s->summary.q_mean;
@@ -44,8 +52,11 @@ TROOP_KERNEL void JudgeKernel(StepState* s) {
 
 // The numbers of the step, as nn/optimizer.cc and learners/trained_network.cc have them on the CPU.
 TROOP_KERNEL void PrepareKernel(StepRule rule, StepState* s) {
-  if (s->go != 0) ++s->report.updates;
-  const double t = double(s->report.updates), norm = s->report.gradient_norm;
+  if (s->go != 0) {
+    ++s->report.updates;
+    ++s->steps;
+  }
+  const double t = double(s->steps), norm = s->report.gradient_norm;
   const double clip =
       rule.max_grad_norm > 0 && norm > rule.max_grad_norm ? rule.max_grad_norm / norm : 1;
   const auto scale = float(clip);
@@ -145,7 +156,7 @@ struct DqnStep::Impl {
   void Judge(Stream& stream) {
     StepState* s = state.data();
     SumSquares(stream, options.network.parameters, gradient.data(), partial.data(), &s->squares);
-    Launch(stream, "Judge", {dim3(1), dim3(1)}, JudgeKernel, s);
+    Launch(stream, "Judge", {dim3(1), dim3(256)}, JudgeKernel, options.batch, batch.priority, s);
   }
 
   void Step(Stream& stream) {
@@ -244,6 +255,7 @@ struct DqnStep::Impl {
   std::unique_ptr<Event> done[kUnderWay], rate_done[kUnderWay];
   std::int64_t started = 0, reported = 0, rates_taken = 0;
   std::deque<DqnStepReport> kept;  // reports whose place was needed before they were asked for
+  std::function<void(Stream&)> before, after;
   Recorded whole{device}, gradient_half{device}, step_half{device}, changed_step{device};
 };
 
@@ -268,6 +280,10 @@ DqnStep::~DqnStep() = default;
 
 const DqnBatch& DqnStep::batch() const { return impl_->batch; }
 
+void DqnStep::Surround(std::function<void(Stream&)> before, std::function<void(Stream&)> after) {
+  impl_->before = std::move(before);
+  impl_->after = std::move(after);
+}
 float* DqnStep::gradient() const { return impl_->gradient.data(); }
 const float* DqnStep::value() const { return impl_->value.data(); }
 
@@ -277,8 +293,10 @@ void DqnStep::Run(Stream& stream, double learning_rate) {
   const std::int64_t slot = i.NextSlot();
   i.CopyRate(stream, learning_rate);
   i.Play(stream, &i.whole, [&] {
+    if (i.before) i.before(stream);
     i.Gradient(stream);
     i.Step(stream);
+    if (i.after) i.after(stream);
   });
   i.CopyReport(stream, slot);
 }
@@ -324,7 +342,9 @@ void DqnStep::GetState(Stream& stream, State* out) {
     std::copy_n(host.data(), to.size(), to.data());
   }
   stream.Synchronize();
-  if (i.device.ok()) out->updates = state[0].report.updates;
+  if (!i.device.ok()) return;
+  out->updates = state[0].report.updates;
+  out->steps = state[0].steps;
 }
 
 void DqnStep::SetState(Stream& stream, const State& from) {
@@ -345,6 +365,7 @@ void DqnStep::SetState(Stream& stream, const State& from) {
   }
   state[0] = FreshState();
   state[0].report.updates = from.updates;
+  state[0].steps = from.steps;
   stream.CopyToDevice(i.state.data(), state.data(), sizeof(StepState));
   stream.Synchronize();
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -59,6 +60,9 @@ class DqnStep {
   ~DqnStep();
 
   const DqnBatch& batch() const;
+  // What is to be done in front of an update and behind it, on its stream and in its graph: draw a
+  // batch from a table in GPU memory, give its priorities back. Set before the first Run.
+  void Surround(std::function<void(Stream&)> before, std::function<void(Stream&)> after);
   // An update with what batch() has by then, in the stream's order. At most kUnderWay may be under
   // way: then it waits for the oldest.
   static constexpr int kUnderWay = 4;
@@ -77,7 +81,8 @@ class DqnStep {
   // for the stream.
   struct State {
     std::span<float> value, target, m, v;
-    std::int64_t updates = 0;
+    std::int64_t updates = 0;  // which the target's changes count by
+    std::int64_t steps = 0;    // of the optimizer: fewer where updates were rolled back
   };
   void GetState(Stream& stream, State* state);
   void SetState(Stream& stream, const State& state);

@@ -6,6 +6,7 @@
 
 #include "kernels/conv_reference.h"
 #include "kernels/gemm_reference.h"
+#include "replay/cuda/device_table.h"
 #include "tests/cuda/parity_cases.h"
 
 // Whole updates against the same in f64, put together from the references of single operations.
@@ -439,6 +440,54 @@ void HalvesMakeAWhole(Parity& parity) {
   parity.Equal("halves with a gradient put there", values[2], values[0]);
 }
 
+// Draw, update and priorities as one graph: what comes out is what the same calls one by one give.
+void ReplayInTheSameGraph(Parity& parity) {
+  std::vector<float> values[2];
+  std::vector<float> priorities[2];
+  for (const bool graph : {true, false}) {
+    Parity same(parity.device(), 7);
+    DqnStepOptions o = OptionsOf(false, Head::kPlain, DqnStepOptions::Rule::kAdam);
+    o.graph = graph;
+    std::vector<float> value = StartValue(same, o.network), target = value;
+    DqnStep step(same.device(), o);
+    step.SetState(same.stream(), StateOf(&value, &target));
+    DeviceTableOptions t;
+    t.frames = 64;
+    t.dtype = DType::kF32;
+    t.pixels = o.network.input_elements;
+    t.steps = o.steps;
+    t.append_max = 64;
+    DeviceTable table(same.device(), t, o.batch);
+    std::vector<DeviceFrame> frames;
+    std::vector<DeviceItem> items;
+    const std::vector<float> observations = same.Random(40 * t.pixels);
+    for (std::int32_t i = 0; i < 40; ++i) {
+      frames.push_back({0, i, i % 3, float(same.Uniform(-1, 1)), 1});
+      if (i >= 3) items.push_back({0, 3, i - 3, float(same.Uniform(0, 1))});
+    }
+    same.True("it is taken",
+              table.Append(same.stream(), std::as_bytes(std::span(observations)), frames, items));
+    const DqnBatch& to = step.batch();
+    const DeviceSample sample{to.observation, to.action, to.reward,
+                              to.discount,    to.length, to.weight};
+    step.Surround([&](Stream& s) { table.Draw(s, sample); },
+                  [&](Stream& s) { table.UpdatePriorities(s, to.priority); });
+    for (int i = 0; i < 6; ++i) step.Run(same.stream(), 0.01);
+    for (int i = 0; i < 6; ++i) same.True("it is made", step.NextReport().updates == i + 1);
+    DqnStep::State state = StateOf(&value, &target);
+    step.GetState(same.stream(), &state);
+    values[graph ? 0 : 1] = value;
+    auto copy = same.Output<float>(t.frames);
+    same.stream().CopyOnDevice(copy.data(), table.tree().priorities(),
+                               std::size_t(t.frames) * sizeof(float));
+    priorities[graph ? 0 : 1] = same.Download(copy);
+    for (const std::string& failure : same.failures()) parity.True(failure, false);
+  }
+  parity.Equal("value", values[0], values[1]);
+  parity.Equal("priorities", priorities[0], priorities[1]);
+  parity.True("priorities are those of updates", priorities[0][5] != 0);
+}
+
 void WhatIsNotFiniteChangesNothing(Parity& parity) {
   const DqnStepOptions o = OptionsOf(false, Head::kPlain, DqnStepOptions::Rule::kAdam);
   std::vector<float> value = StartValue(parity, o.network), target = value;
@@ -470,6 +519,7 @@ std::vector<ParityCase> DqnStepCases() {
           {"DqnStep.UpdatesOfPicturesBF16", UpdatesOfPicturesWith<Precision::kBF16>, 80},
           {"DqnStep.AGraphGivesTheBytesOfAStream", AGraphGivesTheBytesOfAStream},
           {"DqnStep.HalvesMakeAWhole", HalvesMakeAWhole},
+          {"DqnStep.ReplayInTheSameGraph", ReplayInTheSameGraph},
           {"DqnStep.WhatIsNotFiniteChangesNothing", WhatIsNotFiniteChangesNothing}};
 }
 

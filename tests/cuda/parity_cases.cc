@@ -4,8 +4,8 @@ namespace troop::cuda {
 
 std::vector<ParityCase> AllParityCases() {
   std::vector<ParityCase> all;
-  for (const auto& cases : {ActivationCases(), ConvCases(), DqnLossCases(), DqnStepCases(),
-                            MatMulCases(), OptimizerCases()})
+  for (const auto& cases : {ActivationCases(), ConvCases(), DeviceTableCases(), DqnLossCases(),
+                            DqnStepCases(), InterleaveCases(), MatMulCases(), OptimizerCases()})
     all.insert(all.end(), cases.begin(), cases.end());
   return all;
 }

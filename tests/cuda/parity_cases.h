@@ -9,8 +9,10 @@ namespace troop::cuda {
 
 std::vector<ParityCase> ActivationCases();
 std::vector<ParityCase> ConvCases();
+std::vector<ParityCase> DeviceTableCases();
 std::vector<ParityCase> DqnLossCases();
 std::vector<ParityCase> DqnStepCases();
+std::vector<ParityCase> InterleaveCases();
 std::vector<ParityCase> MatMulCases();
 std::vector<ParityCase> OptimizerCases();
 
