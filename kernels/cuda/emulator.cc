@@ -1,7 +1,9 @@
 #include "kernels/cuda/emulator.h"
 
 #include <sys/mman.h>
+#ifndef __x86_64__
 #include <ucontext.h>
+#endif
 
 #include <algorithm>
 #include <array>
@@ -11,14 +13,64 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
 #endif
 
+// Changing places, which a block does some 100,000 times: swapcontext asks the system about signals
+// each time.
+#ifdef __x86_64__
+extern "C" void troop_switch_fibre(void** from, void* to);
+asm(R"(
+.text
+.type troop_switch_fibre, @function
+troop_switch_fibre:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size troop_switch_fibre, .-troop_switch_fibre
+)");
+#endif
+
 namespace troop::cuda {
 namespace {
+
+#ifdef __x86_64__
+using Context = void*;  // where the registers lie on its stack
+void Switch(Context* from, Context* to) { troop_switch_fibre(from, *to); }
+void Prepare(Context* context, void* stack, std::size_t bytes, void (*run)()) {
+  auto** top = reinterpret_cast<void**>(static_cast<std::byte*>(stack) + bytes);
+  // Six registers, the way into `run`, and the empty place that a call would have left: rsp is 8
+  // beside a multiple of 16 there.
+  top[-2] = reinterpret_cast<void*>(run);
+  *context = top - 8;
+}
+#else
+using Context = ucontext_t;
+void Switch(Context* from, Context* to) { swapcontext(from, to); }
+void Prepare(Context* context, void* stack, std::size_t bytes, void (*run)()) {
+  getcontext(context);
+  context->uc_stack.ss_sp = stack;
+  context->uc_stack.ss_size = bytes;
+  context->uc_link = nullptr;
+  makecontext(context, run, 0);
+}
+#endif
 
 constexpr std::size_t kStackBytes = 256 * 1024;  // only what is touched takes memory
 constexpr std::size_t kSharedBytes = 232448;     // of a block of compute capability 9.0
@@ -33,7 +85,7 @@ struct Copy {
 enum class State { kReady, kAtBarrier, kMeeting, kDone };
 
 struct Fibre {
-  ucontext_t context;
+  Context context{};
   void* stack = nullptr;
   void* sanitizer_stack = nullptr;
   State state = State::kDone;
@@ -56,7 +108,7 @@ struct Machine {
   const std::function<void()>* body = nullptr;
   std::vector<std::unique_ptr<Fibre>> fibres;
   std::vector<Meeting> warps;
-  ucontext_t scheduler;
+  Context scheduler{};
   const void* scheduler_stack = nullptr;
   std::size_t scheduler_stack_bytes = 0;
   void* scheduler_sanitizer = nullptr;
@@ -96,7 +148,7 @@ void Resume(int thread) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&machine.scheduler_sanitizer, fibre.stack, kStackBytes);
 #endif
-  swapcontext(&machine.scheduler, &fibre.context);
+  Switch(&machine.scheduler, &fibre.context);
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(machine.scheduler_sanitizer, nullptr, nullptr);
 #endif
@@ -110,7 +162,7 @@ void Yield(State state) {
   __sanitizer_start_switch_fiber(state == State::kDone ? nullptr : &fibre.sanitizer_stack,
                                  machine.scheduler_stack, machine.scheduler_stack_bytes);
 #endif
-  swapcontext(&fibre.context, &machine.scheduler);
+  Switch(&fibre.context, &machine.scheduler);
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(fibre.sanitizer_stack, nullptr, nullptr);
 #endif
@@ -135,11 +187,7 @@ void StartFibre(int thread, dim3 block) {
   fibre.state = State::kReady;
   fibre.copies.clear();
   fibre.groups.clear();
-  getcontext(&fibre.context);
-  fibre.context.uc_stack.ss_sp = fibre.stack;
-  fibre.context.uc_stack.ss_size = kStackBytes;
-  fibre.context.uc_link = nullptr;
-  makecontext(&fibre.context, &Run, 0);
+  Prepare(&fibre.context, fibre.stack, kStackBytes, &Run);
 }
 
 void AddFibres(int threads) {
@@ -179,26 +227,45 @@ void ReportStuck() {
   emulator::Die("a barrier that not all threads reach");
 }
 
+// Runs the threads of `order` that can go on, once each; false: none could.
+bool RunOnce(std::span<const int> order) {
+  bool ran = false;
+  for (const int t : order) {
+    if (machine.fibres[std::size_t(t)]->state != State::kReady) continue;
+    ran = true;
+    Resume(t);
+  }
+  return ran;
+}
+
 void RunBlock(dim3 block, std::uint64_t* draws) {
   machine.shared.clear();
   machine.static_bytes = 0;
   std::fill_n(machine.dynamic, machine.dynamic_bytes, std::byte{0xff});
-  machine.warps.assign(std::size_t(machine.threads + 31) / 32, Meeting{});
+  const int warps = (machine.threads + 31) / 32;
+  machine.warps.assign(std::size_t(warps), Meeting{});
   for (int t = 0; t < machine.threads; ++t) StartFibre(t, block);
-  std::vector<int> order = FirstOrder(machine.threads);
-  for (;;) {
+  std::vector<int> order = FirstOrder(machine.threads), warp_order = FirstOrder(warps);
+  const bool fair = machine.schedule > 2 && machine.schedule % 2 == 1;
+  do {
     MakeOrder(draws, &order);
-    bool ran = false;
-    for (const int t : order) {
-      if (machine.fibres[std::size_t(t)]->state != State::kReady) continue;
-      ran = true;
-      Resume(t);
+    MakeOrder(draws, &warp_order);
+    if (fair) {  // all threads in turn
+      while (RunOnce(order)) {
+      }
+      continue;
     }
-    if (ran || Release()) continue;
-    for (int t = 0; t < machine.threads; ++t)
-      if (machine.fibres[std::size_t(t)]->state != State::kDone) ReportStuck();
-    return;
-  }
+    for (const int w : warp_order) {  // each warp as far as it can go: what it overtakes may not
+                                      // have been read yet
+      std::vector<int> lanes;
+      for (const int t : order)
+        if (t / 32 == w) lanes.push_back(t);
+      while (RunOnce(lanes)) {
+      }
+    }
+  } while (Release());
+  for (int t = 0; t < machine.threads; ++t)
+    if (machine.fibres[std::size_t(t)]->state != State::kDone) ReportStuck();
 }
 
 void Perform(const std::vector<Copy>& copies) {

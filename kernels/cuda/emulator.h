@@ -66,7 +66,9 @@ class Stream;
 
 namespace emulator {
 
-// Which order threads and blocks come in from now on. 0: rising; 1: falling; else drawn.
+// Which order threads and blocks come in from now on. 0: rising; 1: falling; else drawn. Up to the
+// next barrier each warp goes as far as it can before the next one begins; from 3 on with odd ones
+// all threads take turns.
 void SetSchedule(std::uint64_t seed);
 std::uint64_t Schedule();
 

@@ -18,7 +18,7 @@ struct Case {
 // leave rows out.
 std::vector<Case> CasesOf(Parity& parity) {
   std::vector<Case> cases = {
-      {{10, 10, 4, 16, 3, 1}, 3},   // MinAtar's
+      {{10, 10, 4, 16, 3, 1}, 9},   // MinAtar's; three parts of positions
       {{9, 11, 3, 5, 4, 3}, 2},     // rows and columns that no window covers
       {{5, 5, 1, 1, 5, 1}, 1},      // one output
       {{12, 12, 8, 40, 3, 2}, 3},   // runs of eight, filters beyond a narrow tile

@@ -82,6 +82,18 @@ void FindsWhatLiesAtEachMass(Parity& parity) {
   }
 }
 
+void ABorderBelongsToTheNextOne(Parity& parity) {
+  DeviceSumTree tree(parity.device(), 300);
+  std::vector<float> plain(300, 0);
+  Put(parity, tree, {{3, 70, 71, 299}, {1, 2, 0, 4}}, &plain);
+  const std::vector<double> mass = {0, 0.5, 1, 2.5, 3, 6.5};
+  const auto on_device = parity.Upload(mass);
+  const auto slot = parity.Output<std::int32_t>(6);
+  const auto priority = parity.Output<float>(6);
+  tree.Find(parity.stream(), 6, on_device.data(), slot.data(), priority.data());
+  parity.True("slots", parity.Download(slot) == std::vector<std::int32_t>{3, 3, 70, 70, 299, 299});
+}
+
 // --- the table, against a log that forgets nothing
 // ------------------------------------------------
 
@@ -335,6 +347,7 @@ void WhatDoesNotFitIsRefused(Parity& parity) {
 
 std::vector<ParityCase> DeviceTableCases() {
   return {{"SumTree.FindsWhatLiesAtEachMass", FindsWhatLiesAtEachMass},
+          {"SumTree.ABorderBelongsToTheNextOne", ABorderBelongsToTheNextOne},
           {"DeviceTable.DrawsWhatTheLogHas", DrawsWhatTheLogHas},
           {"DeviceTable.LatePrioritiesAreRefused", LatePrioritiesAreRefused},
           {"DeviceTable.WhatDoesNotFitIsRefused", WhatDoesNotFitIsRefused}};

@@ -28,7 +28,7 @@ Batch MakeBatch(Parity& parity, std::int64_t items) {
     b.discount[std::size_t(i * b.steps + b.length.back() - 1)] = 0;
     b.target[std::size_t(i * b.actions)] = NAN;
   }
-  b.online[0] = b.online[1] = 9;  // of equal ones the first is taken
+  if (items > 1) b.online[5] = b.online[6] = 9;  // of equal ones the first is taken
   return b;
 }
 

@@ -11,7 +11,7 @@ namespace {
 class ParityTest : public testing::TestWithParam<ParityCase> {};
 
 TEST_P(ParityTest, EqualsTheReferenceInAnyOrder) {
-  for (const std::uint64_t schedule : {0, 1, 2}) {
+  for (const std::uint64_t schedule : {0, 1, 2, 3}) {
     SCOPED_TRACE(schedule);
     emulator::SetSchedule(schedule);
     std::string error;
