@@ -182,7 +182,7 @@ void CheckSync(const Config& c, Conflicts* out) {
   out->If(p.damp_stale && (p.mode == "bsp" || local_sgd),
           {"paramserver.damp_stale", "paramserver.mode"},
           "nothing is stale in {}; set false, or change the mode", mode);
-  out->If(k_of_n && !p.per_batch && p.k > c.fleet.learners,
+  out->If(k_of_n && !p.per_batch && p.k * c.mesh.tp > c.fleet.learners,
           {"paramserver.k", "fleet.learners", "paramserver.per_batch"},
           "{} of fleet.learners = {}, one push each; lower it, or set paramserver.per_batch = true",
           p.k, c.fleet.learners);
@@ -457,9 +457,6 @@ void CheckSupervised(const Config& c, Conflicts* out) {
           "1, or fleet.mode = \"processes\"");
   out->If(c.mesh.tp > c.model.heads, {"mesh.tp", "model.heads"},
           "{} learners can't share {} heads; lower it", c.mesh.tp, c.model.heads);
-  out->If(c.learner.sync == "paramserver" && c.mesh.tp > 1, {"mesh.tp", "learner.sync"},
-          "with parameter shards each learner has the whole model; set 1, or learner.sync = "
-          "\"allreduce\"");
 }
 
 }  // namespace
