@@ -330,11 +330,15 @@ void ExamineKeys(const Config& config, const Told& told) {
   }
 }
 
-void ExamineGpu(const Told& told) {
+void ExamineGpu(const Config* config, const Told& told) {
   std::ifstream driver("/proc/driver/nvidia/version");
   std::string line;
   if (!std::getline(driver, line)) {
-    return Tell(told, Kind::kOk, "gpu", "no driver is loaded; no key of a config asks for one");
+    if (config == nullptr || config->learner.device != "cuda")
+      return Tell(told, Kind::kOk, "gpu", "no driver is loaded; updates are computed on the CPU");
+    return Tell(told, Kind::kFail, "gpu",
+                "learner.device is \"cuda\", but no NVIDIA driver is loaded: load it, or set "
+                "learner.device = \"auto\"");
   }
   std::error_code error;
   std::size_t count = 0;
@@ -342,9 +346,7 @@ void ExamineGpu(const Told& told) {
        it.increment(error)) {
     ++count;
   }
-  Tell(told, Kind::kOk, "gpu",
-       fmt::format("{} with {}; no key of a config asks for one", count,
-                   line.substr(line.find(':') + 1)));
+  Tell(told, Kind::kOk, "gpu", fmt::format("{} with {}", count, line.substr(line.find(':') + 1)));
 }
 
 std::vector<Verdict> Examine(const DoctorOptions& options, const Told& told) {
@@ -370,7 +372,7 @@ std::vector<Verdict> Examine(const DoctorOptions& options, const Told& told) {
   ExamineLimits(config ? &*config : nullptr, keep);
   ExamineSharedMemory(keep);
   ExamineDisk(config ? RunPath(*config) : fs::current_path().string(), keep);
-  ExamineGpu(keep);
+  ExamineGpu(config ? &*config : nullptr, keep);
   if (!options.coordinator.empty()) ExamineCoordinator(options, keep);
   return verdicts;
 }

@@ -6,6 +6,7 @@ option(TROOP_PCH "Precompile the headers that most files of the libraries includ
 option(TROOP_TEST_PCH "The same for the tests" ${TROOP_PCH})
 option(TROOP_FUZZ "Build the fuzz targets with libFuzzer (needs clang)" OFF)
 option(TROOP_CUDA "Look for the CUDA toolkit" OFF)
+option(TROOP_GPU_ONLY "Build what runs on a GPU, its tests and benchmarks, and nothing else" OFF)
 set(TROOP_SANITIZE "" CACHE STRING "As -fsanitize= takes them: address,undefined or thread")
 
 set(CMAKE_CXX_STANDARD 20)
@@ -52,19 +53,13 @@ if(TROOP_FUZZ)
   add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 
-include(TroopDependencies)
-if(TROOP_CUDA)
-  find_package(CUDAToolkit QUIET)
-  if(CUDAToolkit_FOUND)
-    message(STATUS "CUDA toolkit ${CUDAToolkit_VERSION}")
-  else()
-    message(STATUS "CUDA toolkit not found: building for the CPU alone")
-  endif()
+if(NOT TROOP_GPU_ONLY)
+  include(TroopDependencies)
 endif()
 
 # One precompiled header for all libraries: what nine of ten files include anyway. It shares their
 # flags; files with their own instruction-set flags do without it.
-if(TROOP_PCH)
+if(TROOP_PCH AND NOT TROOP_GPU_ONLY)
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/pch.cc CONTENT "")
   add_library(troop_pch OBJECT ${CMAKE_BINARY_DIR}/pch.cc)
   target_link_libraries(troop_pch PRIVATE fmt::fmt Threads::Threads)

@@ -233,6 +233,7 @@ struct Config {
     std::string sync = "allreduce";    // "allreduce" | "paramserver"
     double agree_timeout_s = 10;       // for one step of several learners
     std::int64_t hogwild_threads = 1;
+    std::string device = "auto";
     double epochs = 3;                 // supervised: passes over the training reviews
     std::int64_t micro_batch = 0;      // supervised: reviews computed at a time; 0: all of a batch
     bool operator==(const LearnerKeys&) const = default;

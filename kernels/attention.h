@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "core/tensor.h"
+#include "core/dtype.h"
 #include "kernels/dropout.h"
 
 namespace troop {

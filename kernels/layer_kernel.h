@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "core/tensor.h"
+#include "core/dtype.h"
 #include "kernels/activation.h"
 
 namespace troop {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "core/tensor.h"
+#include "core/dtype.h"
 #include "kernels/cpu.h"
 
 namespace troop {

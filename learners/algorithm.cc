@@ -2,7 +2,9 @@
 
 #include <cmath>
 
+#include "core/log.h"
 #include "kernels/optimizer.h"
+#include "learners/device_dqn.h"
 #include "learners/dpg.h"
 #include "learners/dqn.h"
 #include "learners/supervised.h"
@@ -40,6 +42,12 @@ Result<LossReport> Algorithm::Update(const SampleBatch& batch, double progress,
 Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const EnvSpec& env,
                                                  const TensorPlace& tensor) {
   const std::string& name = config.learner.algorithm;
+  if (config.learner.device == "cuda" && name != "dqn") {
+    return InvalidArgument(
+        "learner.device is \"cuda\", but learner.algorithm = \"{}\" is computed on the CPU alone: "
+        "set learner.device = \"auto\"",
+        name);
+  }
   if (IsSupervised(config)) return MakeSupervised(config, tensor);
   if (name != "dqn" && name != "dpg") {
     return InvalidArgument("learner.algorithm is \"{}\"; known are \"dqn\", \"dpg\"", name);
@@ -52,6 +60,14 @@ Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const Env
     return MakeDpg(config, seen, std::move(both));
   }
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> network, MakeNetwork(config, env));
+  if (config.learner.device != "cpu") {
+    TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> same, MakeNetwork(config, env));
+    auto on_device = MakeDeviceDqn(config, env, std::move(same));
+    if (on_device.ok() || config.learner.device == "cuda") return on_device;
+    // No GPU is nothing to speak of; one that is not used is.
+    if (on_device.status().code() != Code::kUnavailable)
+      LogInfo("updates are computed on the CPU: {}", on_device.status().message());
+  }
   return MakeDqn(config, seen, std::move(network));
 }
 

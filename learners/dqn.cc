@@ -149,7 +149,9 @@ Result<LossReport> Dqn::ComputeGradient(const SampleBatch& batch, std::span<floa
   return LossReport{loss.loss, loss.td_error_mean, loss.q_mean, norm};
 }
 
-Status CheckConfig(const Config& config, const EnvSpec& env) {
+}  // namespace
+
+Status CheckDqn(const Config& config, const EnvSpec& env, const Module& network) {
   if (!env.action.discrete() || env.action.count < 1) {
     return InvalidArgument("{}: dqn needs discrete actions; this environment's are not", env.id);
   }
@@ -161,21 +163,19 @@ Status CheckConfig(const Config& config, const EnvSpec& env) {
     return InvalidArgument("learner.target_update_steps is {}; it must be at least 1",
                            config.learner.target_update_steps);
   }
-  return Status::Ok();
-}
-
-}  // namespace
-
-Result<std::unique_ptr<Algorithm>> MakeDqn(const Config& config, const EnvSpec& env,
-                                           std::unique_ptr<Module> network) {
-  TROOP_RETURN_IF_ERROR(CheckConfig(config, env));
   const TensorSpec in{env.observation.dtype, env.observation.shape.Prepend(1)};
-  TROOP_ASSIGN_OR_RETURN(const Plan plan, network->MakePlan({&in, 1}));
+  TROOP_ASSIGN_OR_RETURN(const Plan plan, network.MakePlan({&in, 1}));
   if (plan.out.size() != 1 || !(plan.out[0] == TensorSpec{DType::kF32, {1, env.action.count}})) {
     return InvalidArgument("the network gives {}, but {} has {} actions",
                            plan.out.empty() ? "nothing" : plan.out[0].ToString(), env.id,
                            env.action.count);
   }
+  return Status::Ok();
+}
+
+Result<std::unique_ptr<Algorithm>> MakeDqn(const Config& config, const EnvSpec& env,
+                                           std::unique_ptr<Module> network) {
+  TROOP_RETURN_IF_ERROR(CheckDqn(config, env, *network));
   TROOP_ASSIGN_OR_RETURN(
       auto trained,
       TrainedNetwork::Make(config, network.get(), "dqn",

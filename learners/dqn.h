@@ -24,4 +24,7 @@ namespace troop {
 Result<std::unique_ptr<Algorithm>> MakeDqn(const Config& config, const EnvSpec& env,
                                            std::unique_ptr<Module> network);
 
+// What MakeDqn asks of a config and a network, without making anything. Errors: as MakeDqn's.
+Status CheckDqn(const Config& config, const EnvSpec& env, const Module& network);
+
 }  // namespace troop

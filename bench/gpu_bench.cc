@@ -1,0 +1,440 @@
+// Times what a GPU does, most important first.
+//
+//   gpu_bench [--json FILE] [--seconds S] [PART OF A NAME]
+//
+// Prints a line per case; with --json, one JSON object each: {"case", "metric", "unit", "better",
+// "value", "spread", "samples", "check"}. check: a figure by which a peer's result of the same
+// input can be compared, where there is one. Exit code 2: no GPU.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/activation.h"
+#include "kernels/cuda/conv.h"
+#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/optimizer.h"
+#include "learners/cuda/dqn_step.h"
+#include "replay/cuda/device_table.h"
+
+namespace troop::cuda {
+namespace {
+
+constexpr int kSamples = 7;
+
+// The same numbers as gpu_torch.py's.
+std::uint32_t Synthetic(std::uint32_t stream, std::uint64_t index) {
+  std::uint32_t x = std::uint32_t(index) * 0x9E3779B1u ^ stream * 0x85EBCA77u;
+  x = (x ^ (x >> 16)) * 0x7FEB352Du;
+  x = (x ^ (x >> 15)) * 0x846CA68Bu;
+  return x ^ (x >> 16);
+}
+float Uniform(std::uint32_t stream, std::uint64_t index) {  // [-1, 1)
+  return float(double(Synthetic(stream, index)) * 0x1p-31 - 1);
+}
+
+class Bench {
+ public:
+  Bench(Device& device, double seconds, std::FILE* json)
+      : device_(device),
+        stream_(device),
+        begin_(device),
+        end_(device),
+        seconds_(seconds),
+        json_(json) {}
+
+  Device& device() { return device_; }
+  Stream& stream() { return stream_; }
+
+  template <class T>
+  DeviceArray<T> Upload(const std::vector<T>& from) {
+    DeviceArray<T> to(device_, std::int64_t(from.size()), "a benchmark's input");
+    PinnedArray<T> host(device_, std::int64_t(from.size()), "a benchmark's input");
+    if (to.data() == nullptr || host.data() == nullptr) return to;
+    std::copy(from.begin(), from.end(), host.data());
+    stream_.CopyToDevice(to.data(), host.data(), to.bytes());
+    stream_.Synchronize();
+    return to;
+  }
+  // Uninitialised memory can be NaN, which some units are faster with: random numbers in [-1, 1).
+  DeviceArray<float> RandomF32(std::int64_t n, std::uint32_t key) {
+    std::vector<float> x(std::size_t(std::min<std::int64_t>(n, 1 << 20)), 0);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = Uniform(key, i);
+    const auto some = Upload(x);
+    DeviceArray<float> all(device_, n, "a benchmark's input");
+    for (std::int64_t at = 0; at < n && all.data() != nullptr; at += some.size())
+      stream_.CopyOnDevice(all.data() + at, some.data(),
+                           std::size_t(std::min(some.size(), n - at)) * sizeof(float));
+    stream_.Synchronize();
+    return all;
+  }
+  DeviceArray<BF16> RandomBF16(std::int64_t n, std::uint32_t key) {
+    const auto f32 = RandomF32(n, key);
+    DeviceArray<BF16> bf16(device_, n, "a benchmark's input");
+    ConvertScaled(stream_, n, f32.data(), DType::kF32, 1, bf16.data(), DType::kBF16);
+    stream_.Synchronize();
+    return bf16;
+  }
+
+  // Seconds of one `work`: kSamples times as many as take `seconds_` together.
+  std::vector<double> Time(const std::function<void()>& work) {
+    for (int i = 0; i < 3; ++i) work();
+    int repeats = 1;
+    for (;;) {
+      const double s = Once(work, repeats);
+      if (s > seconds_ / kSamples || repeats > 100'000 || !device_.ok()) break;
+      repeats = s <= 0 ? repeats * 10
+                       : std::max(repeats + 1, int(repeats * 1.1 * seconds_ / kSamples / s));
+    }
+    std::vector<double> samples;
+    for (int i = 0; i < kSamples && device_.ok(); ++i)
+      samples.push_back(Once(work, repeats) / repeats);
+    return samples;
+  }
+
+  // A rate: `amount` of `unit` for each second that `work` takes.
+  void Rate(const std::string& name, const char* metric, const char* unit, double amount,
+            const std::function<void()>& work, double check = NAN) {
+    std::vector<double> values = Time(work);
+    for (double& value : values) value = amount / value;
+    Report(name, metric, unit, "higher", std::move(values), check);
+  }
+
+  void Report(const std::string& name, const char* metric, const char* unit, const char* better,
+              std::vector<double> values, double check) {
+    if (!device_.ok() || values.empty()) return;
+    std::sort(values.begin(), values.end());
+    const double median = values[values.size() / 2];
+    const double spread = (values.back() - values.front()) / median;
+    std::printf("%-44s %-12s %12.5g %-10s ± %.1f %%\n", name.c_str(), metric, median, unit,
+                50 * spread);
+    std::fflush(stdout);
+    if (json_ == nullptr) return;
+    std::fprintf(json_,
+                 "{\"case\": \"%s\", \"metric\": \"%s\", \"unit\": \"%s\", \"better\": \"%s\", "
+                 "\"value\": %.8g, \"spread\": %.4g, \"samples\": %zu",
+                 name.c_str(), metric, unit, better, median, spread, values.size());
+    if (std::isfinite(check)) std::fprintf(json_, ", \"check\": %.10g", check);
+    std::fprintf(json_, "}\n");
+    std::fflush(json_);
+  }
+
+ private:
+  double Once(const std::function<void()>& work, int repeats) {
+    begin_.Record(stream_);
+    for (int i = 0; i < repeats; ++i) work();
+    end_.Record(stream_);
+    end_.Synchronize();
+    return double(end_.MillisecondsSince(begin_)) / 1e3;
+  }
+
+  Device& device_;
+  Stream stream_;
+  Event begin_, end_;
+  const double seconds_;
+  std::FILE* const json_;
+};
+
+// --- rooflines
+// ------------------------------------------------------------------------------------
+
+void Copy(Bench& bench) {
+  constexpr std::int64_t kBytes = std::int64_t(4) << 30;
+  DeviceArray<std::byte> from(bench.device(), kBytes, "a copy"),
+      to(bench.device(), kBytes, "a copy");
+  bench.stream().Fill(from.data(), 1, from.bytes());
+  bench.Rate("copy_4GiB", "bandwidth", "TB/s", 2e-12 * double(kBytes),
+             [&] { bench.stream().CopyOnDevice(to.data(), from.data(), to.bytes()); });
+}
+
+void Product(Bench& bench) {
+  constexpr std::int64_t n = 8192;
+  const auto a = bench.RandomBF16(n * n, 1), b = bench.RandomBF16(n * n, 2);
+  DeviceArray<BF16> c(bench.device(), n * n, "a product");
+  MatMulPlans plans(bench.device());
+  MatMulArgs args{.shape = {.m = n, .n = n, .k = n, .transpose_b = true},
+                  .precision = Precision::kBF16,
+                  .a = a.data(),
+                  .b = b.data(),
+                  .c = c.data(),
+                  .c_dtype = DType::kBF16};
+  bench.Rate("cublas_8192_bf16", "speed", "TFLOP/s", 2e-12 * n * n * n,
+             [&] { MatMul(bench.stream(), plans, args); });
+}
+
+// --- the learner's step
+// ---------------------------------------------------------------------------
+
+QLayer Conv(std::int64_t side, std::int64_t channels, std::int64_t filters, std::int64_t kernel,
+            std::int64_t stride, std::int64_t* at) {
+  QLayer layer;
+  layer.convolution = true;
+  layer.conv = {side, side, channels, filters, kernel, stride};
+  layer.activation = Activation::kRelu;
+  layer.weight = *at;
+  layer.bias = layer.weight + (filters * kernel * kernel * channels + 15) / 16 * 16;
+  *at = layer.bias + (filters + 15) / 16 * 16;
+  return layer;
+}
+QLayer Linear(std::int64_t in, std::int64_t out, Activation activation, std::int64_t* at) {
+  QLayer layer;
+  layer.linear = {in, out};
+  layer.activation = activation;
+  layer.weight = *at;
+  layer.bias = layer.weight + (out * in + 15) / 16 * 16;
+  *at = layer.bias + (out + 15) / 16 * 16;
+  return layer;
+}
+
+// Nature's network (Mnih et al. 2015), dueling as Ape-X has it.
+QNetworkSpec Nature(bool dueling, std::int64_t actions) {
+  std::int64_t at = 0;
+  QNetworkSpec spec;
+  spec.input = DType::kU8;
+  spec.input_scale = 1.0f / 255;
+  spec.input_elements = 84 * 84 * 4;
+  spec.layers = {Conv(84, 4, 32, 8, 4, &at), Conv(20, 32, 64, 4, 2, &at),
+                 Conv(9, 64, 64, 3, 1, &at)};
+  spec.actions = actions;
+  spec.dueling = dueling;
+  if (dueling) {
+    spec.value_hidden = Linear(3136, 512, Activation::kRelu, &at);
+    spec.advantage_hidden = Linear(3136, 512, Activation::kRelu, &at);
+    spec.value = Linear(512, 1, Activation::kNone, &at);
+  } else {
+    spec.layers.push_back(Linear(3136, 512, Activation::kRelu, &at));
+  }
+  spec.advantage = Linear(512, actions, Activation::kNone, &at);
+  spec.parameters = at;
+  return spec;
+}
+
+void FillBatch(Bench& bench, const DqnStepOptions& o, const DqnBatch& batch) {
+  const auto b = std::size_t(o.batch), pixels = std::size_t(o.network.input_elements);
+  std::vector<std::uint8_t> observation(2 * b * pixels);
+  for (std::size_t i = 0; i < observation.size(); ++i)
+    observation[i] = std::uint8_t(Synthetic(3, i) >> 24);
+  std::vector<std::int32_t> action(b), length(b, std::int32_t(o.steps));
+  std::vector<float> reward(b * std::size_t(o.steps)), discount(reward.size(), 1), weight(b, 1);
+  for (std::size_t i = 0; i < b; ++i)
+    action[i] = std::int32_t(Synthetic(4, i) % std::uint32_t(o.network.actions));
+  for (std::size_t i = 0; i < reward.size(); ++i) reward[i] = Uniform(5, i);
+  const auto put = [&](void* to, const auto& from) {
+    const auto on_device = bench.Upload(from);
+    bench.stream().CopyOnDevice(to, on_device.data(), on_device.bytes());
+    bench.stream().Synchronize();
+  };
+  put(batch.observation, observation);
+  put(batch.action, action);
+  put(batch.length, length);
+  put(batch.reward, reward);
+  put(batch.discount, discount);
+  put(batch.weight, weight);
+}
+
+// Two hundred thousand frames of 64 streams, in GPU memory.
+std::unique_ptr<DeviceTable> MakeTable(Bench& bench, std::int64_t batch) {
+  DeviceTableOptions o;
+  o.streams = 64;
+  o.frames = 3200;
+  o.pixels = 84 * 84;
+  o.stack = 4;
+  o.steps = 3;
+  o.append_max = 64 * 32;
+  auto table = std::make_unique<DeviceTable>(bench.device(), o, batch);
+  std::vector<std::byte> pixels(std::size_t(o.append_max * o.pixels));
+  for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = std::byte(Synthetic(7, i) >> 24);
+  for (std::int64_t at = 0; at < 3100; at += 32) {
+    std::vector<DeviceFrame> frames;
+    std::vector<DeviceItem> items;
+    for (std::int32_t stream = 0; stream < o.streams; ++stream) {
+      for (std::int64_t i = at; i < at + 32; ++i) {
+        const float number = Uniform(8, std::uint64_t(i));
+        frames.push_back({stream, std::int32_t(i), std::int32_t(i % 6), number, 1});
+        if (i >= o.steps) items.push_back({stream, 3, i - 3, std::abs(number)});
+      }
+    }
+    table->Append(bench.stream(), pixels, frames, items);
+  }
+  return table;
+}
+
+void LearnerStep(Bench& bench, Precision precision, const char* name, bool graph, bool dueling,
+                 std::int64_t batch, bool table = false) {
+  DqnStepOptions options;
+  options.network = Nature(dueling, 6);
+  options.precision = precision;
+  options.batch = batch;
+  options.steps = 3;
+  options.max_grad_norm = 40;
+  options.rule = DqnStepOptions::Rule::kRmsProp;
+  options.epsilon = 1.5e-7;
+  options.target_update_steps = 2500;
+  options.graph = graph;
+  DqnStep step(bench.device(), options);
+  std::vector<float> value(std::size_t(options.network.parameters), 0);
+  for (std::size_t i = 0; i < value.size(); ++i) value[i] = 0.02f * Uniform(6, i);
+  DqnStep::State state;
+  state.value = value;
+  state.target = value;
+  step.SetState(bench.stream(), state);
+  FillBatch(bench, options, step.batch());
+  std::unique_ptr<DeviceTable> replay;
+  if (table) {
+    replay = MakeTable(bench, batch);
+    const DqnBatch& to = step.batch();
+    const DeviceSample sample{to.observation, to.action, to.reward,
+                              to.discount,    to.length, to.weight};
+    step.Surround(
+        [&replay, sample](Stream& s) { replay->Draw(s, sample); },
+        [&replay, &step](Stream& s) { replay->UpdatePriorities(s, step.batch().priority); });
+  }
+  std::int64_t waiting = 0;
+  double first_loss = NAN;
+  const auto work = [&] {
+    step.Run(bench.stream(), 6.25e-5);
+    if (++waiting < DqnStep::kUnderWay) return;
+    const DqnStepReport report = step.NextReport();
+    if (!std::isfinite(first_loss)) first_loss = report.loss;
+    --waiting;
+  };
+  for (int i = 0; i < 5; ++i) work();
+  const std::int64_t warm = bench.device().driver_allocations();
+  bench.Rate(name, "updates", "1/s", 1, work, first_loss);
+  while (waiting-- > 0) step.NextReport();
+  if (bench.device().driver_allocations() != warm)
+    bench.device().Fail("steps took memory from the driver after they had warmed up");
+}
+
+// --- kernels
+// --------------------------------------------------------------------------------------
+
+void Optimizers(Bench& bench) {
+  constexpr std::int64_t n = std::int64_t(1) << 26;
+  auto gradient = bench.RandomF32(n, 1), m = bench.RandomF32(n, 2), v = bench.RandomF32(n, 3),
+       value = bench.RandomF32(n, 4);
+  const auto adam = bench.Upload(std::vector<AdamStep>{AdamStep{.step_size = 1e-4f}});
+  const OptimizerArrays arrays{n,       gradient.data(), m.data(), v.data(), value.data(),
+                               nullptr, nullptr};
+  bench.Rate("adam_64M", "bandwidth", "TB/s", 1e-12 * 28 * n,
+             [&] { Adam(bench.stream(), adam.data(), arrays); });
+  const auto rms = bench.Upload(std::vector<RmsPropStep>{RmsPropStep{.learning_rate = 1e-4f}});
+  bench.Rate("rmsprop_centered_64M", "bandwidth", "TB/s", 1e-12 * 28 * n,
+             [&] { RmsProp(bench.stream(), rms.data(), arrays); });
+  DeviceArray<double> partial(bench.device(), kSumSquaresParts, "sums"),
+      sum(bench.device(), 1, "sum");
+  bench.Rate("sum_squares_64M", "bandwidth", "TB/s", 1e-12 * 4 * n,
+             [&] { SumSquares(bench.stream(), n, gradient.data(), partial.data(), sum.data()); });
+  bench.Rate("move_target_64M", "bandwidth", "TB/s", 1e-12 * 12 * n, [&] {
+    MoveTarget(bench.stream(), n, 0.01f, value.data(), m.data(), nullptr, nullptr);
+  });
+}
+
+void Convolutions(Bench& bench) {
+  struct Case {
+    const char* name;
+    ConvShape shape;
+    DType input;
+  };
+  constexpr std::int64_t kBatch = 512;
+  for (const auto& [name, shape, input] : {Case{"conv1_u8", {84, 84, 4, 32, 8, 4}, DType::kU8},
+                                           Case{"conv2", {20, 20, 32, 64, 4, 2}, DType::kBF16},
+                                           Case{"conv3", {9, 9, 64, 64, 3, 1}, DType::kBF16}}) {
+    const std::int64_t in = shape.height * shape.width * shape.channels * kBatch,
+                       out = shape.out_height() * shape.out_width() * shape.filters * kBatch,
+                       weights = shape.filters * shape.kernel * shape.kernel * shape.channels;
+    const auto x = bench.RandomBF16(in, 1), w = bench.RandomBF16(weights, 2),
+               dz = bench.RandomBF16(out, 3);
+    const auto bias = bench.RandomF32(shape.filters, 4);
+    DeviceArray<BF16> y(bench.device(), out, "y"), dx(bench.device(), in, "dx");
+    DeviceArray<float> dw(bench.device(), weights, "dw"), db(bench.device(), shape.filters, "db");
+    DeviceArray<std::byte> scratch(
+        bench.device(), std::max<std::int64_t>(16, ConvBackwardWeightScratch(shape, kBatch)),
+        "scratch");
+    const ConvInput from{x.data(), input, 1.0f / 255};
+    const double flop = 2e-12 * double(out) * double(shape.kernel * shape.kernel * shape.channels);
+    const std::string base = name;
+    bench.Rate(base + "_forward", "speed", "TFLOP/s", flop, [&] {
+      ConvForward(bench.stream(), Precision::kBF16, shape, Activation::kRelu, kBatch, from,
+                  w.data(), bias.data(), y.data());
+    });
+    bench.Rate(base + "_backward_weight", "speed", "TFLOP/s", flop, [&] {
+      ConvBackwardWeight(bench.stream(), Precision::kBF16, shape, kBatch, from, dz.data(),
+                         dw.data(), db.data(), scratch.data());
+    });
+    if (input == DType::kU8) continue;  // the first layer's input has no gradient
+    bench.Rate(base + "_backward_data", "speed", "TFLOP/s", flop, [&] {
+      ConvBackwardData(bench.stream(), Precision::kBF16, shape, kBatch, w.data(), dz.data(),
+                       nullptr, dx.data());
+    });
+  }
+}
+
+struct Case {
+  const char* name;
+  std::function<void(Bench&)> run;
+};
+std::vector<Case> Cases() {
+  const auto step = [](Precision precision, const char* name, bool graph, bool dueling,
+                       std::int64_t batch) {
+    return Case{name, [=](Bench& b) { LearnerStep(b, precision, name, graph, dueling, batch); }};
+  };
+  return {{"copy", Copy},
+          {"cublas", Product},
+          {"step_nature_512_bf16_replay",
+           [](Bench& b) {
+             LearnerStep(b, Precision::kBF16, "step_nature_512_bf16_replay", true, false, 512,
+                         true);
+           }},
+          step(Precision::kBF16, "step_nature_512_bf16", true, false, 512),
+          step(Precision::kTF32, "step_nature_512_tf32", true, false, 512),
+          step(Precision::kBF16, "step_nature_512_bf16_stream", false, false, 512),
+          step(Precision::kBF16, "step_nature_dueling_512_bf16", true, true, 512),
+          step(Precision::kBF16, "step_nature_32_bf16", true, false, 32),
+          {"conv", Convolutions},
+          {"optimizer", Optimizers}};
+}
+
+int Main(int argc, char** argv) {
+  std::string json, part;
+  double seconds = 1;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
+      json = argv[++i];
+    } else if (std::strcmp(argv[i], "--seconds") == 0 && i + 1 < argc) {
+      seconds = std::atof(argv[++i]);
+    } else {
+      part = argv[i];
+    }
+  }
+  std::string error;
+  const auto device = Device::Open(0, &error);
+  if (device == nullptr) {
+    std::fprintf(stderr, "gpu_bench: %s\n", error.c_str());
+    return 2;
+  }
+  std::printf("%s, %.1f GB\n", device->info().name.c_str(),
+              1e-9 * double(device->info().memory_bytes));
+  std::FILE* file = json.empty() ? nullptr : std::fopen(json.c_str(), "w");
+  {
+    Bench bench(*device, seconds, file);
+    for (const Case& c : Cases()) {
+      if (std::string(c.name).find(part) == std::string::npos) continue;
+      c.run(bench);
+      if (device->ok()) continue;
+      std::fprintf(stderr, "gpu_bench: %s: %s\n", c.name, device->error().c_str());
+      break;
+    }
+  }
+  if (file != nullptr) std::fclose(file);
+  return device->ok() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace troop::cuda
+
+int main(int argc, char** argv) { return troop::cuda::Main(argc, argv); }

@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""PyTorch's side of gpu_bench: the same cases, inputs and units, with its best settings.
+
+gpu_torch.py [--json FILE] [--seconds S] [PART OF A NAME]
+
+Convolutions: cuDNN, channels last, autotuned. The learner's step: torch.compile, then the whole step (both passes, loss,
+backward, clip, fused optimizer) captured into one CUDA graph; bf16 under autocast, or TF32. Exit code 2: no PyTorch or no GPU.
+"""
+import argparse
+import json
+import math
+import sys
+
+try:
+    import torch
+    from torch import nn
+    from torch.nn import functional
+except ImportError as error:
+    print(f"gpu_torch: {error}", file=sys.stderr)
+    sys.exit(2)
+
+SAMPLES = 7
+
+
+def synthetic(stream, n):
+    """uint32 in int64, as Synthetic of gpu_bench.cc."""
+    mask = 0xFFFFFFFF
+    x = torch.arange(n, dtype=torch.int64)
+    x = ((x * 0x9E3779B1) & mask) ^ ((stream * 0x85EBCA77) & mask)
+    x = ((x ^ (x >> 16)) * 0x7FEB352D) & mask
+    x = ((x ^ (x >> 15)) * 0x846CA68B) & mask
+    return x ^ (x >> 16)
+
+
+def uniform(stream, n):
+    return (synthetic(stream, n).double() * 2.0**-31 - 1).float()
+
+
+def random(shape, stream, dtype=torch.bfloat16):
+    n = math.prod(shape)
+    some = uniform(stream, min(n, 1 << 20)).cuda()
+    return some.repeat(-(-n // some.numel()))[:n].reshape(shape).to(dtype)
+
+
+class Bench:
+    def __init__(self, seconds, file):
+        self.seconds, self.file = seconds, file
+
+    def once(self, work, repeats):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(repeats):
+            work()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) / 1e3
+
+    def rate(self, name, metric, unit, amount, work, check=None):
+        for _ in range(3):
+            work()
+        repeats, share = 1, self.seconds / SAMPLES
+        while (took := self.once(work, repeats)) < share and repeats < 100_000:
+            repeats = max(repeats + 1, int(repeats * 1.1 * share / max(took, 1e-6)))
+        values = sorted(amount * repeats / self.once(work, repeats) for _ in range(SAMPLES))
+        median = values[SAMPLES // 2]
+        row = {"case": name, "metric": metric, "unit": unit, "better": "higher", "value": median,
+               "spread": (values[-1] - values[0]) / median, "samples": SAMPLES}
+        if check is not None:
+            row["check"] = check() if callable(check) else check
+        print(f"{name:44} {metric:12} {median:12.5g} {unit}", flush=True)
+        if self.file:
+            self.file.write(json.dumps(row) + "\n")
+            self.file.flush()
+
+
+class Nature(nn.Module):
+    def __init__(self, dueling, actions):
+        super().__init__()
+        self.convs = nn.Sequential(nn.Conv2d(4, 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU(),
+                                   nn.Conv2d(64, 64, 3, 1), nn.ReLU())
+        self.dueling = dueling
+        if dueling:
+            self.value = nn.Sequential(nn.Linear(3136, 512), nn.ReLU(), nn.Linear(512, 1))
+        self.advantage = nn.Sequential(nn.Linear(3136, 512), nn.ReLU(), nn.Linear(512, actions))
+
+    def forward(self, x):
+        # [B, h, w, c] in memory, seen as channels last.
+        x = self.convs(x.permute(0, 3, 1, 2).float() / 255).permute(0, 2, 3, 1).flatten(1)
+        a = self.advantage(x)
+        return self.value(x) + a - a.mean(1, keepdim=True) if self.dueling else a
+
+
+def learner_step(bench, name, batch, precision, dueling):
+    torch.backends.cuda.matmul.allow_tf32 = True
+    torch.backends.cudnn.allow_tf32 = True
+    torch.manual_seed(1)
+    online, target = (Nature(dueling, 6).cuda().to(memory_format=torch.channels_last) for _ in range(2))
+    target.load_state_dict(online.state_dict())
+    optimizer = torch.optim.Adam(online.parameters(), lr=6.25e-5, eps=1.5e-4, fused=True, capturable=True)
+    observation = (synthetic(3, 2 * batch * 84 * 84 * 4) >> 24).to(torch.uint8).reshape(2 * batch, 84, 84, 4).cuda()
+    action = (synthetic(4, batch) % 6).cuda().unsqueeze(1)
+    reward = uniform(5, batch * 3).reshape(batch, 3).cuda()
+    weight = torch.ones(batch, device="cuda")
+    priority = torch.empty(batch, device="cuda")
+    gammas = torch.tensor([0.99**i for i in range(3)], device="cuda")
+
+    def loss_of():
+        with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
+            q = online(observation[:batch]).float()
+            with torch.no_grad():
+                best = online(observation[batch:]).float().argmax(1, keepdim=True)
+                bootstrap = target(observation[batch:]).float().gather(1, best).squeeze(1)
+        td = (reward * gammas).sum(1) + 0.99**3 * bootstrap - q.gather(1, action).squeeze(1)
+        priority.copy_(td.detach().abs())
+        return (weight * functional.huber_loss(td, torch.zeros_like(td), reduction="none")).mean()
+
+    loss_of = torch.compile(loss_of)
+
+    def step():
+        optimizer.zero_grad(set_to_none=False)
+        loss_of().backward()
+        nn.utils.clip_grad_norm_(online.parameters(), 40.0, foreach=True)
+        optimizer.step()
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(5):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    bench.rate(name, "updates", "1/s", 1, graph.replay)
+
+
+def convolutions(bench):
+    torch.backends.cudnn.benchmark = True
+    for name, (side, channels, filters, kernel, stride) in (("conv1_u8", (84, 4, 32, 8, 4)),
+                                                            ("conv2", (20, 32, 64, 4, 2)),
+                                                            ("conv3", (9, 64, 64, 3, 1))):
+        out = (side - kernel) // stride + 1
+        flop = 2e-12 * 512 * out * out * filters * kernel * kernel * channels
+        w = random((filters, kernel, kernel, channels), 2).permute(0, 3, 1, 2)
+        bias = random((filters,), 4)
+        dz = random((512, out, out, filters), 3).permute(0, 3, 1, 2)
+        if name == "conv1_u8":
+            frames = (random((512, side, side, channels), 1) * 127 + 128).to(torch.uint8)
+            decode = torch.compile(lambda f: f.permute(0, 3, 1, 2).to(torch.bfloat16) * (1 / 255))
+        else:
+            x = random((512, side, side, channels), 1).permute(0, 3, 1, 2)
+
+        def source():
+            return decode(frames) if name == "conv1_u8" else x  # pylint: disable=cell-var-from-loop
+
+        forward = torch.compile(lambda a, w=w, bias=bias, stride=stride:
+                                functional.relu(functional.conv2d(a, w, bias, stride)))
+        bench.rate(f"{name}_forward", "speed", "TFLOP/s", flop, lambda: forward(source()))
+        weights = (False, True, True)
+        bench.rate(f"{name}_backward_weight", "speed", "TFLOP/s", flop,
+                   lambda: torch.ops.aten.convolution_backward(dz, source(), w, [filters], [stride] * 2, [0, 0], [1, 1], False, [0, 0], 1, weights))
+        if name == "conv1_u8":
+            continue
+        bench.rate(f"{name}_backward_data", "speed", "TFLOP/s", flop,
+                   lambda: torch.ops.aten.convolution_backward(dz, x, w, [filters], [stride] * 2, [0, 0], [1, 1], False, [0, 0], 1, (True, False, False)))
+
+
+def copy(bench):
+    source = torch.ones(1 << 32, dtype=torch.uint8, device="cuda")
+    to = torch.empty_like(source)
+    bench.rate("copy_4GiB", "bandwidth", "TB/s", 2e-12 * 2**32, lambda: to.copy_(source))
+
+
+def product(bench):
+    a, b = random((8192, 8192), 1), random((8192, 8192), 2)
+    bench.rate("cublas_8192_bf16", "speed", "TFLOP/s", 2e-12 * 8192**3, lambda: a @ b.T)
+
+
+def optimizers(bench):
+    n = 1 << 26
+    value = nn.Parameter(random((n,), 4, torch.float32))
+    value.grad = random((n,), 1, torch.float32)
+    adam = torch.optim.Adam([value], lr=1e-4, fused=True)
+    bench.rate("adam_64M", "bandwidth", "TB/s", 1e-12 * 28 * n, adam.step)
+    rms = torch.optim.RMSprop([value], lr=1e-4, alpha=0.95, centered=True, foreach=True)
+    bench.rate("rmsprop_centered_64M", "bandwidth", "TB/s", 1e-12 * 28 * n, rms.step)
+    bench.rate("sum_squares_64M", "bandwidth", "TB/s", 1e-12 * 4 * n,
+               lambda: torch.linalg.vector_norm(value.grad))
+
+
+CASES = {
+    "copy": copy,
+    "cublas": product,
+    "step_nature_512_bf16": lambda b: learner_step(b, "step_nature_512_bf16", 512, "bf16", False),
+    "step_nature_512_tf32": lambda b: learner_step(b, "step_nature_512_tf32", 512, "tf32", False),
+    "step_nature_dueling_512_bf16":
+        lambda b: learner_step(b, "step_nature_dueling_512_bf16", 512, "bf16", True),
+    "step_nature_32_bf16": lambda b: learner_step(b, "step_nature_32_bf16", 32, "bf16", False),
+    "conv": convolutions,
+    "optimizer": optimizers,
+}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--json")
+    parser.add_argument("--seconds", type=float, default=1)
+    parser.add_argument("part", nargs="?", default="")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("gpu_torch: PyTorch sees no GPU", file=sys.stderr)
+        return 2
+    print(f"PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}")
+    failed = 0
+    with open(options.json or "/dev/null", "w", encoding="utf-8") as file:
+        file.write(json.dumps({"version": torch.__version__}) + "\n")
+        for name, run in CASES.items():
+            if options.part not in name:
+                continue
+            try:
+                run(Bench(options.seconds, file))
+            except Exception as error:  # pylint: disable=broad-except
+                failed += 1           # the other cases are worth having
+                print(f"gpu_torch: {name}: {error}", file=sys.stderr)
+            torch.cuda.empty_cache()
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

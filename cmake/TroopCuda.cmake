@@ -1,0 +1,68 @@
+# What runs on a GPU: <folder>/cuda of these folders. It needs the compiler, the CUDA toolkit and a
+# few oracles of kernels/, nothing else: with TROOP_GPU_ONLY it is all that is built. By name:
+#   x.cu, x.cc   compiled by nvcc for the GPU, and as C++ for the emulated one (tests/cuda)
+#   x_cuda.cu    over CUDA alone
+#   x_emulated.cc, emulator.cc   over the emulator alone
+foreach(folder kernels nn replay learners)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/cuda/*.cu
+    ${CMAKE_SOURCE_DIR}/${folder}/cuda/*.cc)
+  list(APPEND troop_cuda_sources ${sources})
+endforeach()
+set(troop_emulated_sources ${troop_cuda_sources})
+list(FILTER troop_cuda_sources EXCLUDE REGEX "(_emulated|/emulator)\\.cc$")
+list(FILTER troop_emulated_sources EXCLUDE REGEX "_cuda\\.cu$")
+# Their bits must not depend on the compiler: no contraction of a product and a sum.
+set(troop_exact_sources ${CMAKE_SOURCE_DIR}/kernels/cuda/optimizer.cu)
+
+# The parity cases (tests/cuda), for both.
+file(GLOB troop_parity_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/cuda/*.cc)
+list(FILTER troop_parity_sources EXCLUDE REGEX "(_test|/gpu_[a-z_]*)\\.cc$")
+
+if(TROOP_CUDA)
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(NOT CMAKE_CUDA_COMPILER)
+    message(STATUS "CUDA toolkit not found: building for the CPU alone")
+  endif()
+endif()
+if(CMAKE_CUDA_COMPILER)
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 75-virtual 90a-real)
+  endif()
+  enable_language(CUDA)
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # of a toolkit that this CMake is older than
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+  endif()
+  find_package(CUDAToolkit REQUIRED)
+  message(STATUS "CUDA ${CUDAToolkit_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}")
+
+  # The oracles, without the libraries that the rest of kernels/ wants.
+  foreach(oracle conv_reference gemm_reference dqn_loss categorical_loss cpu dropout dropout_plain
+      dropout_avx2 dropout_avx512 lstm lstm_plain lstm_avx2 lstm_avx512 optimizer optimizer_plain
+      optimizer_avx2 optimizer_avx512 transformer transformer_plain transformer_avx2
+      transformer_avx512)
+    list(APPEND oracles ${CMAKE_SOURCE_DIR}/kernels/${oracle}.cc)
+  endforeach()
+  add_library(troop_oracles STATIC ${oracles})
+  target_include_directories(troop_oracles PUBLIC ${CMAKE_SOURCE_DIR})
+  troop_source_flags(${oracles})
+
+  add_library(troop_cuda STATIC ${troop_cuda_sources})
+  target_include_directories(troop_cuda PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>)
+  set_target_properties(troop_cuda PROPERTIES EXPORT_NAME cuda)
+  set_property(GLOBAL APPEND PROPERTY TROOP_FOLDERS cuda)
+  target_link_libraries(troop_cuda PUBLIC CUDA::cudart_static CUDA::cublasLt)
+  target_compile_options(troop_cuda PRIVATE
+    $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall --expt-relaxed-constexpr>)
+  set_source_files_properties(${troop_exact_sources} PROPERTIES COMPILE_OPTIONS -fmad=false)
+
+  add_executable(gpu_check ${CMAKE_SOURCE_DIR}/tests/cuda/gpu_check.cc ${troop_parity_sources})
+  target_link_libraries(gpu_check PRIVATE troop_cuda troop_oracles)
+  add_executable(gpu_bench ${CMAKE_SOURCE_DIR}/bench/gpu_bench.cc)
+  target_link_libraries(gpu_bench PRIVATE troop_cuda)
+  # They run where there is nothing but CUDA.
+  foreach(program gpu_check gpu_bench)
+    target_link_options(${program} PRIVATE -static-libstdc++ -static-libgcc)
+  endforeach()
+endif()

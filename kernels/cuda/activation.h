@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/dtype.h"
+#include "kernels/activation.h"
+#include "kernels/cuda/device.h"
+
+// Elementwise steps between products. Arrays are dense device memory, 16-byte aligned. O(n), one
+// pass.
+namespace troop::cuda {
+
+// dz = dy · activation'(z), from y = activation(z): relu' = [y > 0], tanh' = 1 - y². All of `dtype`
+// (kF32 or kBF16); dz may be dy. [n]
+void ActivationBackward(Stream& stream, Activation activation, DType dtype, std::int64_t n,
+                        const void* y, const void* dy, void* dz);
+
+// to = scale · from. from: kU8, kF32 or kBF16; to: kF32 or kBF16, rounded to nearest even. [n]
+void ConvertScaled(Stream& stream, std::int64_t n, const void* from, DType from_dtype, float scale,
+                   void* to, DType to_dtype);
+
+}  // namespace troop::cuda

@@ -1,0 +1,77 @@
+#include "kernels/cuda/dqn_loss.h"
+
+#include "kernels/cuda/launch.h"
+
+namespace troop::cuda {
+namespace {
+
+constexpr int kThreads =
+    512;  // one item each at the usual batch, and 16 warps to hide the way to memory
+
+TROOP_DEVICE double Clipped(double reward, double limit) {
+  if (!(limit > 0)) return reward;
+  return reward < -limit ? -limit : limit < reward ? limit : reward;  // NaN stays
+}
+
+TROOP_DEVICE double Bootstrap(const DqnLossInput& in, std::int64_t item) {
+  const float* target = in.q_next_target + item * in.actions;
+  const float* chooser =
+      in.q_next_online != nullptr ? in.q_next_online + item * in.actions : target;
+  std::int64_t best = 0;
+  for (std::int64_t a = 1; a < in.actions; ++a)
+    if (chooser[best] < chooser[a]) best = a;
+  return target[best];
+}
+
+TROOP_DEVICE double Target(const DqnLossInput& in, std::int64_t item) {
+  double sum = 0, factor = 1;
+  for (std::int64_t k = 0; k < in.length[item]; ++k) {
+    const std::int64_t at = item * in.steps + k;
+    sum += factor * Clipped(in.reward[at], in.reward_clip);
+    factor *= in.gamma * double(in.discount[at]);
+  }
+  return factor == 0 ? sum : sum + factor * Bootstrap(in, item);
+}
+
+TROOP_KERNEL void __launch_bounds__(kThreads)
+    DqnLossKernel(DqnLossInput in, DqnLossOutput out, DqnLossSummary* summary) {
+  double loss = 0, td_error = 0, q_sum = 0;
+  for (std::int64_t i = threadIdx.x; i < in.batch; i += kThreads) {
+    const std::int64_t action = in.action[i];
+    const double q = in.q[i * in.actions + action];
+    const double td = Target(in, i) - q;
+    const double size = fabs(td);
+    const double weight = in.weight != nullptr ? in.weight[i] : 1.0;
+    const bool linear = in.huber && size > 1;
+    loss += weight * (linear ? size - 0.5 : 0.5 * td * td);
+    td_error += size;
+    q_sum += q;
+    const double slope = linear ? copysign(1.0, td) : td;
+    float* dq = out.dq + i * in.actions;
+    for (std::int64_t a = 0; a < in.actions; ++a)
+      dq[a] = a == action ? float(-weight * slope / double(in.batch)) : 0;
+    out.priority[i] = float(size);
+  }
+  TROOP_SHARED(double, sums, 3 * (kThreads / 32));
+  const int warp = int(threadIdx.x / 32), lane = int(threadIdx.x % 32);
+  const double of_warp[3] = {WarpSum(loss), WarpSum(td_error), WarpSum(q_sum)};
+  if (lane == 0) {
+    for (int j = 0; j < 3; ++j) sums[warp * 3 + j] = of_warp[j];
+  }
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  double all[3] = {};
+  for (int w = 0; w < kThreads / 32; ++w)
+    for (int j = 0; j < 3; ++j) all[j] += sums[w * 3 + j];
+  const double scale = in.batch > 0 ? 1.0 / double(in.batch) : 0;
+  *summary = {all[0] * scale, all[1] * scale, all[2] * scale};
+}
+
+}  // namespace
+
+void DqnLoss(Stream& stream, const DqnLossInput& in, const DqnLossOutput& out,
+             DqnLossSummary* summary) {
+  Launch(stream, "DqnLoss", {dim3(1), dim3(kThreads)}, DqnLossKernel, in, out, summary);
+}
+
+}  // namespace troop::cuda

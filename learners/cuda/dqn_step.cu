@@ -1,0 +1,373 @@
+#include "learners/cuda/dqn_step.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <deque>
+
+#include "kernels/cuda/activation.h"
+#include "kernels/cuda/dqn_loss.h"
+#include "kernels/cuda/launch.h"
+
+namespace troop::cuda {
+namespace {
+
+// What an update reads and leaves behind, on the device: all that changes from update to update.
+struct StepState {
+  double learning_rate = 0;  // of the host
+  DqnLossSummary summary;
+  double squares = 0;
+  DqnStepReport report;
+  std::int64_t steps = 0;  // of the optimizer
+  AdamStep adam;
+  RmsPropStep rmsprop;
+  SgdStep sgd;
+  std::int32_t go = 1, move_target = 0;
+};
+
+// Constants of the run, by value.
+struct StepRule {
+  double max_grad_norm, beta1, beta2, decay, momentum, epsilon, weight_decay;
+  std::int64_t target_update_steps;
+};
+
+// What there is to tell of a gradient, and whether a step may be made with it. One block.
+TROOP_KERNEL void JudgeKernel(std::int64_t batch, const float* priority, StepState* s) {
+  TROOP_SHARED(int, bad, 1);
+  if (threadIdx.x == 0) *bad = 0;
+  __syncthreads();
+  for (std::int64_t i = threadIdx.x; i < batch; i += blockDim.x)
+    if (!isfinite(priority[i])) *bad = 1;  // all who write write the same
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  const double norm = sqrt(s->squares);
+  s->go = isfinite(norm) && isfinite(s->summary.loss) && *bad == 0 ? 1 : 0;
+  s->report.loss = s->summary.loss;
+  s->report.td_error_mean = s->summary.td_error_mean;
+  s->report.q_mean = s->summary.q_mean;
+  s->report.gradient_norm = norm;
+  s->report.finite = s->go;
+}
+
+// The numbers of the step, as nn/optimizer.cc and learners/trained_network.cc have them on the CPU.
+TROOP_KERNEL void PrepareKernel(StepRule rule, StepState* s) {
+  if (s->go != 0) {
+    ++s->report.updates;
+    ++s->steps;
+  }
+  const double t = double(s->steps), norm = s->report.gradient_norm;
+  const double clip =
+      rule.max_grad_norm > 0 && norm > rule.max_grad_norm ? rule.max_grad_norm / norm : 1;
+  const auto scale = float(clip);
+  const auto rate = float(s->learning_rate);
+  const auto decay = float(1 - double(rate) * rule.weight_decay);
+  s->adam = {scale,
+             float(rule.beta1),
+             float(1 - rule.beta1),
+             float(rule.beta2),
+             float(1 - rule.beta2),
+             float(double(rate) / (1 - pow(rule.beta1, t))),
+             float(1 / sqrt(1 - pow(rule.beta2, t))),
+             float(rule.epsilon),
+             decay};
+  s->rmsprop = {scale, float(rule.decay), float(1 - rule.decay), rate, float(rule.epsilon), decay};
+  s->sgd = {scale, float(rule.momentum), rate};
+  s->move_target = s->go != 0 && s->report.updates % rule.target_update_steps == 0 ? 1 : 0;
+}
+
+StepState FreshState() { return {}; }
+
+}  // namespace
+
+struct DqnStep::Impl {
+  Impl(Device& the_device, const DqnStepOptions& o)
+      : device(the_device),
+        options(o),
+        plans(the_device),
+        network(the_device, plans, o.network, o.precision, o.double_q ? 2 * o.batch : o.batch,
+                o.batch),
+        target_network(the_device, plans, o.network, o.precision, o.batch, 0) {
+    const std::int64_t p = o.network.parameters, b = o.batch, a = o.network.actions;
+    const std::int64_t bytes = ElementBytes(o.network.input) * o.network.input_elements;
+    observation = DeviceArray<std::byte>(device, 2 * b * bytes, "a batch's observations");
+    action = DeviceArray<std::int32_t>(device, b, "a batch's actions");
+    reward = DeviceArray<float>(device, b * o.steps, "a batch's rewards");
+    discount = DeviceArray<float>(device, b * o.steps, "a batch's discounts");
+    length = DeviceArray<std::int32_t>(device, b, "a batch's lengths");
+    weight = DeviceArray<float>(device, b, "a batch's weights");
+    priority = DeviceArray<float>(device, b, "a batch's priorities");
+    batch = {observation.data(), action.data(), reward.data(),  discount.data(),
+             length.data(),      weight.data(), priority.data()};
+    q = DeviceArray<float>(device, 2 * b * a, "q-values");
+    q_target = DeviceArray<float>(device, b * a, "the target's q-values");
+    dq = DeviceArray<float>(device, b * a, "gradients of q-values");
+    for (DeviceArray<float>* array : {&value, &target, &gradient}) {
+      *array = DeviceArray<float>(device, p, "parameters");
+    }
+    using Rule = DqnStepOptions::Rule;
+    const bool has_m = o.rule == Rule::kAdam || (o.rule == Rule::kRmsProp && o.centered) ||
+                       (o.rule == Rule::kSgd && o.momentum > 0);
+    if (has_m) m = DeviceArray<float>(device, p, "the optimizer's state");
+    if (o.rule != Rule::kSgd) v = DeviceArray<float>(device, p, "the optimizer's state");
+    if (o.precision == Precision::kBF16) {
+      value_bf16 = DeviceArray<BF16>(device, p, "parameters in bf16");
+      target_bf16 = DeviceArray<BF16>(device, p, "parameters in bf16");
+    }
+    partial = DeviceArray<double>(device, kSumSquaresParts, "partial sums");
+    state = DeviceArray<StepState>(device, 1, "the state of a step");
+    rates = PinnedArray<double>(device, kUnderWay, "learning rates");
+    reports = PinnedArray<DqnStepReport>(device, kUnderWay, "reports");
+    for (auto& event : done) event = std::make_unique<Event>(device);
+    for (auto& event : rate_done) event = std::make_unique<Event>(device);
+  }
+
+  QWeights Online() const { return {value.data(), value_bf16.data()}; }
+  QWeights Target() const { return {target.data(), target_bf16.data()}; }
+
+  void Gradient(Stream& stream) {
+    const std::int64_t b = options.batch, a = options.network.actions;
+    const auto* next = static_cast<const std::byte*>(batch.observation) +
+                       b * ElementBytes(options.network.input) * options.network.input_elements;
+    network.Forward(stream, Online(), options.double_q ? 2 * b : b, batch.observation, true,
+                    q.data());
+    target_network.Forward(stream, Target(), b, next, false, q_target.data());
+    DqnLossInput in;
+    in.batch = b;
+    in.actions = a;
+    in.steps = options.steps;
+    in.q = q.data();
+    in.q_next_online = options.double_q ? q.data() + b * a : nullptr;
+    in.q_next_target = q_target.data();
+    in.action = batch.action;
+    in.reward = batch.reward;
+    in.discount = batch.discount;
+    in.length = batch.length;
+    in.weight = batch.weight;
+    in.gamma = options.gamma;
+    in.reward_clip = options.reward_clip;
+    in.huber = options.huber;
+    StepState* s = state.data();
+    DqnLoss(stream, in, {dq.data(), batch.priority}, &s->summary);
+    network.Backward(stream, Online(), b, batch.observation, dq.data(), gradient.data());
+    Judge(stream);
+  }
+
+  void Judge(Stream& stream) {
+    StepState* s = state.data();
+    SumSquares(stream, options.network.parameters, gradient.data(), partial.data(), &s->squares);
+    Launch(stream, "Judge", {dim3(1), dim3(256)}, JudgeKernel, options.batch, batch.priority, s);
+  }
+
+  void Step(Stream& stream) {
+    StepState* s = state.data();
+    const StepRule rule{
+        options.max_grad_norm, options.beta1,   options.beta2,        options.decay,
+        options.momentum,      options.epsilon, options.weight_decay, options.target_update_steps};
+    Launch(stream, "Prepare", {dim3(1), dim3(1)}, PrepareKernel, rule, s);
+    const OptimizerArrays arrays{
+        options.network.parameters, gradient.data(), m.data(), v.data(), value.data(),
+        value_bf16.data(),          &s->go};
+    if (options.rule == DqnStepOptions::Rule::kAdam) {
+      Adam(stream, &s->adam, arrays);
+    } else if (options.rule == DqnStepOptions::Rule::kRmsProp) {
+      RmsProp(stream, &s->rmsprop, arrays);
+    } else {
+      Sgd(stream, &s->sgd, arrays);
+    }
+    MoveTarget(stream, options.network.parameters, float(options.target_tau), value.data(),
+               target.data(), target_bf16.data(), &s->move_target);
+  }
+
+  // `work` on the stream: the first time as it is, since libraries choose and allocate then; from
+  // the second time on as a graph.
+  struct Recorded {
+    explicit Recorded(Device& device) : graph(device) {}
+    Graph graph;
+    bool warm = false;
+  };
+  template <class Work>
+  void Play(Stream& stream, Recorded* recorded, const Work& work) {
+    if (!options.graph || !recorded->warm) {
+      recorded->warm = true;
+      return work();
+    }
+    if (!recorded->graph.ready()) {
+      recorded->graph.Begin(stream);
+      work();
+      recorded->graph.End(stream);
+    }
+    if (recorded->graph.ready()) recorded->graph.Launch(stream);
+  }
+
+  // A place for a report; the oldest one's, if all are taken.
+  std::int64_t NextSlot() {
+    if (started - reported == kUnderWay) kept.push_back(TakeReport());
+    return started++ % kUnderWay;
+  }
+  void CopyReport(Stream& stream, std::int64_t slot) {
+    stream.CopyToHost(&reports[slot], &state.data()->report, sizeof(DqnStepReport));
+    done[slot]->Record(stream);
+  }
+  void CopyRate(Stream& stream, double learning_rate) {
+    const std::int64_t slot = rates_taken++ % kUnderWay;
+    rate_done[slot]->Synchronize();
+    rates[slot] = learning_rate;
+    stream.CopyToDevice(&state.data()->learning_rate, &rates[slot], sizeof(double));
+    rate_done[slot]->Record(stream);
+  }
+
+  DqnStepReport TakeReport() {
+    const std::int64_t slot = reported++ % kUnderWay;
+    done[slot]->Synchronize();
+    return device.ok() ? reports[slot] : DqnStepReport{};
+  }
+
+  // The parameters' arrays and what a State calls them.
+  using State = DqnStep::State;
+  struct Part {
+    const DeviceArray<float>& array;
+    std::span<float>& (*of)(State&);
+    const DeviceArray<BF16>* rounded;
+  };
+  std::array<Part, 4> Parts() {
+    using Span = std::span<float>;
+    return {Part{value, [](State& s) -> Span& { return s.value; }, &value_bf16},
+            Part{target, [](State& s) -> Span& { return s.target; }, &target_bf16},
+            Part{m, [](State& s) -> Span& { return s.m; }, nullptr},
+            Part{v, [](State& s) -> Span& { return s.v; }, nullptr}};
+  }
+
+  Device& device;
+  const DqnStepOptions options;
+  MatMulPlans plans;
+  QNetwork network, target_network;
+  DeviceArray<std::byte> observation;
+  DeviceArray<std::int32_t> action, length;
+  DeviceArray<float> reward, discount, weight, priority;
+  DqnBatch batch;
+  DeviceArray<float> q, q_target, dq, value, target, gradient, m, v;
+  DeviceArray<BF16> value_bf16, target_bf16;
+  DeviceArray<double> partial;
+  DeviceArray<StepState> state;
+  PinnedArray<double> rates;
+  PinnedArray<DqnStepReport> reports;
+  std::unique_ptr<Event> done[kUnderWay], rate_done[kUnderWay];
+  std::int64_t started = 0, reported = 0, rates_taken = 0;
+  std::deque<DqnStepReport> kept;  // reports whose place was needed before they were asked for
+  std::function<void(Stream&)> before, after;
+  Recorded whole{device}, gradient_half{device}, step_half{device}, changed_step{device};
+};
+
+DqnStep::DqnStep(Device& device, const DqnStepOptions& options)
+    : impl_(std::make_unique<Impl>(device, options)) {
+  Stream stream(device);
+  const std::size_t bytes = impl_->value.bytes();
+  for (const DeviceArray<float>* array :
+       {&impl_->value, &impl_->target, &impl_->gradient, &impl_->m, &impl_->v}) {
+    if (array->data() != nullptr) stream.Fill(array->data(), 0, bytes);
+  }
+  for (const DeviceArray<BF16>* array : {&impl_->value_bf16, &impl_->target_bf16}) {
+    if (array->data() != nullptr) stream.Fill(array->data(), 0, array->bytes());
+  }
+  PinnedArray<StepState> fresh(device, 1, "the state of a step");
+  if (fresh.data() == nullptr) return;
+  fresh[0] = FreshState();
+  stream.CopyToDevice(impl_->state.data(), fresh.data(), sizeof(StepState));
+  stream.Synchronize();
+}
+DqnStep::~DqnStep() = default;
+
+const DqnBatch& DqnStep::batch() const { return impl_->batch; }
+
+void DqnStep::Surround(std::function<void(Stream&)> before, std::function<void(Stream&)> after) {
+  impl_->before = std::move(before);
+  impl_->after = std::move(after);
+}
+float* DqnStep::gradient() const { return impl_->gradient.data(); }
+const float* DqnStep::value() const { return impl_->value.data(); }
+
+void DqnStep::Run(Stream& stream, double learning_rate) {
+  Impl& i = *impl_;
+  if (!i.device.ok()) return;
+  const std::int64_t slot = i.NextSlot();
+  i.CopyRate(stream, learning_rate);
+  i.Play(stream, &i.whole, [&] {
+    if (i.before) i.before(stream);
+    i.Gradient(stream);
+    i.Step(stream);
+    if (i.after) i.after(stream);
+  });
+  i.CopyReport(stream, slot);
+}
+
+void DqnStep::RunGradient(Stream& stream) {
+  Impl& i = *impl_;
+  if (!i.device.ok()) return;
+  const std::int64_t slot = i.NextSlot();
+  i.Play(stream, &i.gradient_half, [&] { i.Gradient(stream); });
+  i.CopyReport(stream, slot);
+}
+
+void DqnStep::RunStep(Stream& stream, double learning_rate, bool changed) {
+  Impl& i = *impl_;
+  if (!i.device.ok()) return;
+  i.CopyRate(stream, learning_rate);
+  i.Play(stream, changed ? &i.changed_step : &i.step_half, [&] {
+    if (changed) i.Judge(stream);
+    i.Step(stream);
+  });
+}
+
+DqnStepReport DqnStep::NextReport() {
+  Impl& i = *impl_;
+  if (i.kept.empty()) return i.TakeReport();
+  const DqnStepReport report = i.kept.front();
+  i.kept.pop_front();
+  return report;
+}
+
+void DqnStep::GetState(Stream& stream, State* out) {
+  Impl& i = *impl_;
+  PinnedArray<float> host(i.device, i.options.network.parameters, "a copy of parameters");
+  PinnedArray<StepState> state(i.device, 1, "the state of a step");
+  if (host.data() == nullptr || state.data() == nullptr) return;
+  stream.CopyToHost(state.data(), i.state.data(), sizeof(StepState));
+  for (const auto& part : i.Parts()) {
+    const std::span<float> to = part.of(*out);
+    if (to.empty() || part.array.data() == nullptr) continue;
+    stream.CopyToHost(host.data(), part.array.data(), part.array.bytes());
+    stream.Synchronize();
+    if (!i.device.ok()) return;
+    std::copy_n(host.data(), to.size(), to.data());
+  }
+  stream.Synchronize();
+  if (!i.device.ok()) return;
+  out->updates = state[0].report.updates;
+  out->steps = state[0].steps;
+}
+
+void DqnStep::SetState(Stream& stream, const State& from) {
+  Impl& i = *impl_;
+  PinnedArray<float> host(i.device, i.options.network.parameters, "a copy of parameters");
+  PinnedArray<StepState> state(i.device, 1, "the state of a step");
+  if (host.data() == nullptr || state.data() == nullptr) return;
+  State copy = from;
+  for (const auto& part : i.Parts()) {
+    const std::span<const float> values = part.of(copy);
+    if (values.empty() || part.array.data() == nullptr) continue;
+    stream.Synchronize();
+    std::ranges::copy(values, host.data());
+    stream.CopyToDevice(part.array.data(), host.data(), part.array.bytes());
+    if (part.rounded == nullptr || part.rounded->data() == nullptr) continue;
+    ConvertScaled(stream, part.array.size(), part.array.data(), DType::kF32, 1,
+                  part.rounded->data(), DType::kBF16);
+  }
+  state[0] = FreshState();
+  state[0].report.updates = from.updates;
+  state[0].steps = from.steps;
+  stream.CopyToDevice(i.state.data(), state.data(), sizeof(StepState));
+  stream.Synchronize();
+}
+
+}  // namespace troop::cuda

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/optimizer.h"
+#include "nn/cuda/q_network.h"
+
+// A whole update of double DQN (learners/dqn.h) on a GPU: both forward passes, loss, gradient,
+// norm, clip, optimizer step and target, started by one call as one CUDA graph. Nothing is
+// allocated by it and nobody waits in it.
+namespace troop::cuda {
+
+struct DqnStepOptions {
+  QNetworkSpec network;
+  Precision precision = Precision::kF32;
+  std::int64_t batch = 0, steps = 1;  // items; steps of the longest one
+  double gamma = 0.99, reward_clip = 0;
+  bool huber = true, double_q = true;
+  double max_grad_norm = 0;  // 0: no clip
+  enum class Rule : std::uint8_t { kAdam, kRmsProp, kSgd } rule = Rule::kAdam;
+  double beta1 = 0.9, beta2 = 0.999;  // Adam
+  double decay = 0.95;                // RMSProp
+  bool centered = true;
+  double momentum = 0;  // SGD
+  double epsilon = 1e-8, weight_decay = 0;
+  std::int64_t target_update_steps = 1000;
+  double target_tau = 1;
+  bool graph = true;  // false: the same calls on a stream, one by one; the same bytes
+};
+
+// Where a batch is put, on the device, before Run; and where its priorities are afterwards. The
+// addresses never change.
+struct DqnBatch {
+  void* observation = nullptr;     // [2 B, input_elements]: the first of each item, then the last
+  std::int32_t* action = nullptr;  // [B]
+  float* reward = nullptr;         // [B, steps]
+  float* discount = nullptr;       // [B, steps]
+  std::int32_t* length = nullptr;  // [B]
+  float* weight = nullptr;         // [B]
+  float* priority = nullptr;       // [B], written: |TD error|
+};
+
+// What became of an update. Fixed layout: it is copied from the device.
+struct DqnStepReport {
+  double loss = 0, td_error_mean = 0, q_mean = 0;
+  double gradient_norm = 0;  // before the clip
+  std::int64_t updates = 0;  // made so far, this one included
+  std::int32_t finite = 0;   // 0: loss or gradient was not; then nothing is changed
+  std::int32_t reserved = 0;
+};
+
+class DqnStep {
+ public:
+  // The target begins at 0, as the value does: SetState.
+  DqnStep(Device& device, const DqnStepOptions& options);
+  ~DqnStep();
+
+  const DqnBatch& batch() const;
+  // What is to be done in front of an update and behind it, on its stream and in its graph: draw a
+  // batch from a table in GPU memory, give its priorities back. Set before the first Run.
+  void Surround(std::function<void(Stream&)> before, std::function<void(Stream&)> after);
+  // An update with what batch() has by then, in the stream's order. At most kUnderWay may be under
+  // way: then it waits for the oldest.
+  static constexpr int kUnderWay = 4;
+  void Run(Stream& stream, double learning_rate);
+  // The two halves of it, for learners that agree in between: gradient() of batch(), with a report;
+  // and the step with what gradient() is by then, whose norm is taken again if it was changed.
+  void RunGradient(Stream& stream);
+  void RunStep(Stream& stream, double learning_rate, bool changed);
+  float* gradient() const;  // [P], on the device
+  const float* value() const;
+  // The next report, in order of the Runs and RunGradients; waits for it. REQUIRES: as many of them
+  // as calls.
+  DqnStepReport NextReport();
+
+  // [P] each. Empty: not wanted. m, v: the optimizer's slots, where its rule has them. Both wait
+  // for the stream.
+  struct State {
+    std::span<float> value, target, m, v;
+    std::int64_t updates = 0;  // which the target's changes count by
+    std::int64_t steps = 0;    // of the optimizer: fewer where updates were rolled back
+  };
+  void GetState(Stream& stream, State* state);
+  void SetState(Stream& stream, const State& state);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace troop::cuda

@@ -1,0 +1,395 @@
+#include "learners/device_dqn.h"
+
+#ifndef TROOP_HAS_CUDA
+
+namespace troop {
+
+Result<std::unique_ptr<Algorithm>> MakeDeviceDqn(const Config&, const EnvSpec&,
+                                                 std::unique_ptr<Module>) {
+  return Unavailable("this program was built without CUDA: build it with the preset \"cuda\"");
+}
+
+}  // namespace troop
+
+#else
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <optional>
+
+#include "core/log.h"
+#include "kernels/cuda/interleave.h"
+#include "kernels/finite.h"
+#include "learners/batch_check.h"
+#include "learners/cuda/dqn_step.h"
+#include "learners/dqn.h"
+#include "learners/trained_network.h"
+#include "nn/model.h"
+#include "nn/trunk.h"
+
+namespace troop {
+namespace {
+
+using cuda::DqnStepOptions;
+using cuda::QLayer;
+using cuda::QNetworkSpec;
+
+// A layer of the network by the names of its parameters: "layers.0.", ….
+Result<QLayer> FindLayer(const Module& network, const std::string& name, Activation activation) {
+  QLayer layer;
+  layer.activation = activation;
+  const ParamSpec *weight = nullptr, *bias = nullptr;
+  for (const ParamSpec& spec : network.params()) {
+    if (spec.name == name + "weight") weight = &spec;
+    if (spec.name == name + "bias") bias = &spec;
+  }
+  if (weight == nullptr || bias == nullptr)
+    return InvalidArgument("the network has no parameters \"{}weight\"", name);
+  layer.weight = weight->offset;
+  layer.bias = bias->offset;
+  layer.linear = {weight->shape.elements() / weight->shape[0], weight->shape[0]};
+  return layer;
+}
+
+Activation ActivationOf(const LayerConfig& layer) {
+  if (layer.activation == "relu") return Activation::kRelu;
+  return layer.activation == "tanh" ? Activation::kTanh : Activation::kNone;
+}
+
+Result<QNetworkSpec> SpecOf(const Config& config, const EnvSpec& env, const Module& network) {
+  QNetworkSpec spec;
+  const std::vector<LayerConfig> layers = LayersOf(config);
+  const auto pictures = PicturesOf(config, env, layers[0]);
+  Shape shape = pictures ? pictures->out() : NetworkInput(config, env).shape;
+  spec.input = env.observation.dtype;
+  spec.input_scale = env.observation_scale;
+  spec.input_elements = shape.elements();
+  spec.actions = env.action.count;
+  spec.parameters = ParameterCount(network);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    TROOP_ASSIGN_OR_RETURN(
+        QLayer layer, FindLayer(network, fmt::format("layers.{}.", i), ActivationOf(layers[i])));
+    if (layers[i].type == "conv2d") {
+      layer.convolution = true;
+      layer.conv = {shape[0],          shape[1],         shape[2],
+                    layers[i].filters, layers[i].kernel, layers[i].stride};
+      shape = {layer.conv.out_height(), layer.conv.out_width(), layer.conv.filters};
+    } else {
+      shape = {layer.linear.out};
+    }
+    spec.layers.push_back(layer);
+  }
+  if (!config.network.dueling) {
+    TROOP_ASSIGN_OR_RETURN(spec.advantage, FindLayer(network, "head.", Activation::kNone));
+    return spec;
+  }
+  spec.dueling = true;
+  TROOP_ASSIGN_OR_RETURN(spec.value, FindLayer(network, "head.value.", Activation::kNone));
+  TROOP_ASSIGN_OR_RETURN(spec.advantage, FindLayer(network, "head.advantage.", Activation::kNone));
+  if (config.network.dueling_units == 0) return spec;
+  TROOP_ASSIGN_OR_RETURN(spec.value_hidden,
+                         FindLayer(network, "head.value.hidden.", Activation::kRelu));
+  TROOP_ASSIGN_OR_RETURN(spec.advantage_hidden,
+                         FindLayer(network, "head.advantage.hidden.", Activation::kRelu));
+  return spec;
+}
+
+Status CheckSupported(const Config& config, const EnvSpec& env) {
+  const auto only_cpu = [](std::string_view key) {
+    return InvalidArgument("{} is computed on the CPU alone: set learner.device = \"cpu\"", key);
+  };
+  if (config.network.normalize_observations) return only_cpu("network.normalize_observations");
+  if (config.network.one_hot > 0) return only_cpu("network.one_hot");
+  if (config.optimizer.type == "adagrad") return only_cpu("optimizer.type = \"adagrad\"");
+  if (config.learner.hogwild_threads > 1) return only_cpu("learner.hogwild_threads");
+  if (env.observation.dtype != DType::kU8 && env.observation.dtype != DType::kF32)
+    return only_cpu("observations of " + std::string(DTypeName(env.observation.dtype)));
+  return Status::Ok();
+}
+
+DqnStepOptions OptionsOf(const Config& config, QNetworkSpec network, std::int64_t batch,
+                         std::int64_t steps) {
+  using Rule = DqnStepOptions::Rule;
+  DqnStepOptions o;
+  o.network = std::move(network);
+  o.precision = config.network.precision == "bf16" ? cuda::Precision::kBF16 : cuda::Precision::kF32;
+  o.batch = batch;
+  o.steps = steps;
+  o.gamma = config.learner.gamma;
+  o.reward_clip = config.env.reward_clip;
+  o.huber = config.learner.loss == "huber";
+  o.double_q = config.learner.double_q;
+  o.max_grad_norm = config.learner.max_grad_norm;
+  o.rule = config.optimizer.type == "adam"      ? Rule::kAdam
+           : config.optimizer.type == "rmsprop" ? Rule::kRmsProp
+                                                : Rule::kSgd;
+  o.beta1 = config.optimizer.beta1;
+  o.beta2 = config.optimizer.beta2;
+  o.decay = config.optimizer.decay;
+  o.centered = config.optimizer.centered;
+  o.momentum = config.optimizer.momentum;
+  o.epsilon = config.optimizer.epsilon;
+  o.weight_decay = config.optimizer.weight_decay;
+  o.target_update_steps = config.learner.target_update_steps;
+  o.target_tau = config.learner.target_tau;
+  return o;
+}
+
+class DeviceDqn final : public Algorithm {
+ public:
+  DeviceDqn(const Config& config, const EnvSpec& env, std::unique_ptr<Module> network,
+            std::unique_ptr<TrainedNetwork> host, std::unique_ptr<cuda::Device> device,
+            QNetworkSpec spec, std::optional<PictureStack> pictures)
+      : config_(config),
+        env_(env),
+        network_(std::move(network)),
+        host_(std::move(host)),
+        device_(std::move(device)),
+        spec_(std::move(spec)),
+        pictures_(pictures),
+        stream_(*device_) {}
+
+  Result<LossReport> ComputeGradient(const SampleBatch& batch, std::span<float> priority,
+                                     GradientWatch* watch) override {
+    TROOP_RETURN_IF_ERROR(CheckTransitions(batch, env_, priority.size()));
+    TROOP_RETURN_IF_ERROR(Prepare(batch));
+    Upload(batch);
+    step_->RunGradient(stream_);
+    stream_.CopyToHost(priority_.data(), step_->batch().priority, priority_.bytes());
+    const cuda::DqnStepReport report = step_->NextReport();
+    stream_.Synchronize();
+    TROOP_RETURN_IF_ERROR(DeviceStatus());
+    const std::span<const float> found(priority_.data(), priority.size());
+    have_gradient_ = false;
+    if (report.finite == 0) {
+      TROOP_RETURN_IF_ERROR(Fetch());
+      gradient();
+      return host_->Refuse(batch, found,
+                           std::isfinite(report.loss) && AllFinite(found)
+                               ? fmt::format("the gradient's norm is {}", report.gradient_norm)
+                               : fmt::format("the loss is {}", report.loss));
+    }
+    std::ranges::copy(found, priority.begin());
+    norm_ = report.gradient_norm;
+    if (watch != nullptr) watch->GradientReady(0);
+    return LossReport{report.loss, report.td_error_mean, report.q_mean, report.gradient_norm};
+  }
+
+  std::span<float> gradient() override {
+    if (!have_gradient_ && step_ != nullptr) {
+      Copy(step_->gradient(), host_->gradient());
+      have_gradient_ = true;
+    }
+    return host_->gradient();
+  }
+
+  double GradientNorm() override { return have_gradient_ ? Algorithm::GradientNorm() : norm_; }
+
+  void ApplyGradient(double progress, double) override {
+    if (step_ == nullptr) return;
+    const bool changed = have_gradient_;  // whoever looked at it may have changed it
+    if (changed) {
+      std::ranges::copy(host_->gradient(), staging_.data());
+      stream_.CopyToDevice(step_->gradient(), staging_.data(), staging_.bytes());
+    }
+    step_->RunStep(stream_, host_->LearningRate(progress), changed);
+    stream_.Synchronize();
+    ++updates_;
+    fresh_value_ = fresh_state_ = false;
+  }
+
+  void AdoptValue(std::uint64_t updates, std::span<const float> value) override {
+    if (!Fetch().ok()) return;
+    host_->Adopt(updates, value);
+    (void)Put();  // a failure is told by the next ComputeGradient
+  }
+
+  Optimizer& optimizer() override {
+    (void)Fetch();
+    return host_->optimizer();
+  }
+  double ClipScale(double norm) const override { return host_->ClipScale(norm); }
+  float LearningRate(double progress) const override { return host_->LearningRate(progress); }
+  std::uint64_t updates() const override { return updates_; }
+  std::span<const float> value() const override {
+    if (!fresh_value_ && step_ != nullptr) {
+      value_.resize(host_->value().size());
+      Copy(step_->value(), value_);
+      fresh_value_ = true;
+    }
+    return value_.empty() ? host_->value() : std::span<const float>(value_);
+  }
+  TensorFile State() const override {
+    (void)Fetch();
+    return host_->State();
+  }
+  Status SetState(const TensorFile& state) override {
+    TROOP_RETURN_IF_ERROR(host_->SetState(state));
+    return Put();
+  }
+  Status RollBack(const TensorFile& state) override {
+    TROOP_RETURN_IF_ERROR(Fetch());
+    TROOP_RETURN_IF_ERROR(host_->RollBack(state));
+    return Put();
+  }
+  Status CheckNumbers() const override {
+    TROOP_RETURN_IF_ERROR(Fetch());
+    return host_->CheckNumbers();
+  }
+
+ private:
+  Status DeviceStatus() const {
+    if (device_->ok()) return Status::Ok();
+    return Unavailable("{}: {}", device_->info().name, device_->error());
+  }
+
+  // Buffers for batches of this size; the weights go to the device with the first one.
+  Status Prepare(const SampleBatch& batch) {
+    const std::int64_t items = batch.size(), steps = batch.reward.dim(1);
+    if (step_ != nullptr && items == items_ && steps == steps_) return Status::Ok();
+    TROOP_RETURN_IF_ERROR(Fetch());
+    step_ = std::make_unique<cuda::DqnStep>(*device_, OptionsOf(config_, spec_, items, steps));
+    items_ = items;
+    steps_ = steps;
+    const std::int64_t bytes = std::int64_t(batch.observation.spec().bytes());
+    observation_ = cuda::PinnedArray<std::byte>(*device_, 2 * bytes, "a batch");
+    planes_ = pictures_ ? cuda::DeviceArray<std::byte>(*device_, 2 * bytes, "a batch's pictures")
+                        : cuda::DeviceArray<std::byte>();
+    numbers_ = cuda::PinnedArray<float>(*device_, items * (2 * steps + 3), "a batch");
+    priority_ = cuda::PinnedArray<float>(*device_, items, "a batch's priorities");
+    staging_ = cuda::PinnedArray<float>(*device_, spec_.parameters, "a copy of parameters");
+    TROOP_RETURN_IF_ERROR(DeviceStatus());
+    return Put();
+  }
+
+  void Upload(const SampleBatch& batch) {
+    const auto bytes = batch.observation.bytes();
+    std::ranges::copy(bytes, observation_.data());
+    std::ranges::copy(batch.next_observation.bytes(), observation_.data() + bytes.size());
+    const cuda::DqnBatch& to = step_->batch();
+    void* const first = pictures_ ? static_cast<void*>(planes_.data()) : to.observation;
+    stream_.CopyToDevice(first, observation_.data(), 2 * bytes.size());
+    if (pictures_) {
+      cuda::InterleavePictures(stream_, 2 * items_, pictures_->stack,
+                               pictures_->height * pictures_->width, pictures_->channels,
+                               planes_.data(), spec_.input, to.observation);
+    }
+    float* at = numbers_.data();
+    const auto put = [&](void* target, const void* from, std::size_t count) {
+      std::memcpy(at, from, count * sizeof(float));
+      stream_.CopyToDevice(target, at, count * sizeof(float));
+      at += count;
+    };
+    const auto n = std::size_t(items_), all = std::size_t(items_ * steps_);
+    put(to.reward, batch.reward.data<float>(), all);
+    put(to.discount, batch.discount.data<float>(), all);
+    put(to.action, batch.action.data<std::int32_t>(), n);
+    put(to.length, batch.length.data(), n);
+    put(to.weight, batch.weight.data(), n);
+  }
+
+  void Copy(const float* from, std::span<float> to) const {
+    stream_.CopyToHost(staging_.data(), from, to.size_bytes());
+    stream_.Synchronize();
+    if (device_->ok()) std::copy_n(staging_.data(), to.size(), to.data());
+  }
+
+  cuda::DqnStep::State Spans(std::vector<float>* value, std::vector<float>* target) const {
+    cuda::DqnStep::State state;
+    value->resize(host_->value().size());
+    target->resize(value->size());
+    state.value = *value;
+    state.target = *target;
+    for (const Optimizer::Slot& slot : host_->optimizer().slots())
+      (slot.name == "v" ? state.v : state.m) = slot.values;
+    return state;
+  }
+
+  // host_ becomes what the device has.
+  Status Fetch() const {
+    if (step_ == nullptr || fresh_state_) return DeviceStatus();
+    std::vector<float> value, target;
+    cuda::DqnStep::State state = Spans(&value, &target);
+    step_->GetState(stream_, &state);
+    TROOP_RETURN_IF_ERROR(DeviceStatus());
+    TensorFile file = host_->State();  // the slots are there already
+    const auto tensor = [](std::span<const float> values) {
+      return ConstTensor(Buffer::Copy(std::as_bytes(values)),
+                         {DType::kF32, {std::int64_t(values.size())}});
+    };
+    file.tensors["value"] = tensor(value);
+    file.tensors["target"] = tensor(target);
+    file.metadata["updates"] = std::to_string(state.updates);
+    file.metadata["optimizer_steps"] = std::to_string(state.steps);
+    TROOP_RETURN_IF_ERROR(host_->SetState(file));
+    fresh_state_ = true;
+    return Status::Ok();
+  }
+
+  // The device becomes what host_ has.
+  Status Put() {
+    updates_ = host_->updates();
+    value_.clear();
+    fresh_value_ = step_ == nullptr;
+    if (step_ == nullptr) return Status::Ok();
+    std::vector<float> value, target;
+    cuda::DqnStep::State state = Spans(&value, &target);
+    std::ranges::copy(host_->value(), value.begin());
+    std::ranges::copy(host_->target(), target.begin());
+    state.updates = std::int64_t(host_->updates());
+    state.steps = host_->optimizer().steps();
+    step_->SetState(stream_, state);
+    fresh_state_ = true;
+    return DeviceStatus();
+  }
+
+  const Config config_;
+  const EnvSpec env_;
+  const std::unique_ptr<Module> network_;
+  const std::unique_ptr<TrainedNetwork> host_;  // what is saved, and its rules
+  const std::unique_ptr<cuda::Device> device_;
+  const QNetworkSpec spec_;
+  const std::optional<PictureStack> pictures_;
+  mutable cuda::Stream stream_;
+  std::unique_ptr<cuda::DqnStep> step_;  // from the first batch on
+  std::int64_t items_ = 0, steps_ = 0;
+  cuda::PinnedArray<std::byte> observation_;
+  cuda::DeviceArray<std::byte> planes_;
+  cuda::PinnedArray<float> numbers_, priority_, staging_;
+  std::uint64_t updates_ = 0;
+  double norm_ = 0;
+  bool have_gradient_ = false;  // host_->gradient() is the device's, or newer
+  mutable bool fresh_value_ = true, fresh_state_ = true;
+  mutable std::vector<float> value_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Algorithm>> MakeDeviceDqn(const Config& config, const EnvSpec& env,
+                                                 std::unique_ptr<Module> network) {
+  std::string error;
+  auto device = cuda::Device::Open(0, &error);
+  if (device == nullptr) return Unavailable("{}", error);
+  TROOP_RETURN_IF_ERROR(CheckSupported(config, env));
+  if (config.network.precision == "bf16" && device->info().major < 8) {
+    return InvalidArgument(
+        "network.precision = \"bf16\" needs compute capability 8.0, and {} has {}.{}",
+        device->info().name, device->info().major, device->info().minor);
+  }
+  EnvSpec seen = env;  // batches hold what the network takes
+  seen.observation = NetworkInput(config, env);
+  TROOP_RETURN_IF_ERROR(CheckDqn(config, seen, *network));
+  TROOP_ASSIGN_OR_RETURN(QNetworkSpec spec, SpecOf(config, env, *network));
+  TROOP_ASSIGN_OR_RETURN(
+      auto host,
+      TrainedNetwork::Make(config, network.get(), "dqn",
+                           {{ParameterCount(*network), config.optimizer.learning_rate}}));
+  return std::unique_ptr<Algorithm>(new DeviceDqn(config, seen, std::move(network), std::move(host),
+                                                  std::move(device), std::move(spec),
+                                                  PicturesOf(config, env, LayersOf(config)[0])));
+}
+
+}  // namespace troop
+
+#endif

@@ -1,0 +1,249 @@
+#include "nn/cuda/q_network.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/activation.h"
+#include "kernels/cuda/launch.h"
+
+namespace troop::cuda {
+namespace {
+
+constexpr int kThreads =
+    128;  // rows to a block: a few thousand rows fill a few dozen multiprocessors
+
+// q = v + a - mean(a), a thread to a row: 18 actions are one or two cache lines.
+TROOP_KERNEL void DuelingKernel(std::int64_t rows, int actions, const float* value,
+                                const float* advantage, float* q) {
+  const std::int64_t row = std::int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  if (row >= rows) return;
+  const float* a = advantage + row * actions;
+  float sum = 0;
+  for (int i = 0; i < actions; ++i) sum += a[i];
+  const float base = value[row] - sum / float(actions);
+  for (int i = 0; i < actions; ++i) q[row * actions + i] = base + a[i];
+}
+
+TROOP_DEVICE void Put(float* to, float x) { *to = x; }
+TROOP_DEVICE void Put(BF16* to, float x) { *to = ToBF16(x); }
+
+// dv = Σ dq, da = dq - mean(dq).
+template <class T>
+TROOP_KERNEL void DuelingBackwardKernel(std::int64_t rows, int actions, const float* dq, T* dvalue,
+                                        T* dadvantage) {
+  const std::int64_t row = std::int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  if (row >= rows) return;
+  const float* d = dq + row * actions;
+  float sum = 0;
+  for (int i = 0; i < actions; ++i) sum += d[i];
+  Put(dvalue + row, sum);
+  const float mean = sum / float(actions);
+  for (int i = 0; i < actions; ++i) Put(dadvantage + row * actions + i, d[i] - mean);
+}
+
+LaunchShape Rows(std::int64_t rows) {
+  return {dim3(unsigned(CeilDivide(rows, kThreads))), dim3(kThreads)};
+}
+
+}  // namespace
+
+QNetwork::QNetwork(Device& device, MatMulPlans& plans, const QNetworkSpec& spec,
+                   Precision precision, std::int64_t rows, std::int64_t backward_rows)
+    : plans_(plans), spec_(spec), precision_(precision) {
+  std::int64_t widest = 0, scratch = 16;
+  for (const QLayer& layer : spec.layers) {
+    widest = std::max(widest, layer.out());
+    if (layer.convolution)
+      scratch = std::max(scratch, ConvBackwardWeightScratch(layer.conv, backward_rows));
+  }
+  const auto elements = [&](std::int64_t n) {
+    return Bytes(device, n * ElementBytes(ElementType(precision)), "activations");
+  };
+  const auto make = [&](std::int64_t n) {
+    Kept kept;
+    if (!TakesBytes()) kept.input = elements(n * spec.input_elements);
+    for (const QLayer& layer : spec.layers) kept.out.push_back(elements(n * layer.out()));
+    if (spec.dueling) {
+      if (spec.hidden()) {
+        kept.value_hidden = elements(n * spec.value_hidden.linear.out);
+        kept.advantage_hidden = elements(n * spec.advantage_hidden.linear.out);
+      }
+      kept.value = DeviceArray<float>(device, n, "values");
+      kept.advantage = DeviceArray<float>(device, n * spec.actions, "advantages");
+    }
+    return kept;
+  };
+  kept_ = make(rows);
+  passing_ = make(rows);
+  for (Bytes& gradient : gradient_) gradient = elements(backward_rows * widest);
+  if (spec.hidden()) {
+    for (Bytes& gradient : hidden_gradient_)
+      gradient = elements(backward_rows * spec.value_hidden.linear.out);
+  }
+  dvalue_ = elements(backward_rows);
+  dadvantage_ = elements(backward_rows * spec.actions);
+  scratch_ = Bytes(device, scratch, "partial sums of convolutions' gradients");
+}
+
+bool QNetwork::TakesBytes() const {
+  return spec_.input == DType::kU8 && spec_.layers[0].convolution;
+}
+
+const void* QNetwork::Weight(const QWeights& weights, const QLayer& layer) const {
+  if (precision_ == Precision::kBF16) return weights.bf16 + layer.weight;
+  return weights.value + layer.weight;
+}
+
+void QNetwork::ForwardLayer(Stream& stream, const QWeights& weights, const QLayer& layer,
+                            std::int64_t rows, const ConvInput& input, void* y, DType y_dtype) {
+  const float* bias = weights.value + layer.bias;
+  if (layer.convolution) {
+    ConvForward(stream, precision_, layer.conv, layer.activation, rows, input,
+                Weight(weights, layer), bias, y);
+  } else {
+    LinearForward(stream, plans_, precision_, layer.linear, layer.activation, rows, input.x,
+                  Weight(weights, layer), bias, y, y_dtype);
+  }
+}
+
+ConvInput QNetwork::InputOf(const Kept& kept, const void* observation) const {
+  if (TakesBytes()) return {observation, DType::kU8, spec_.input_scale};
+  return {kept.input.data(), ElementType(precision_), 1};
+}
+
+void QNetwork::Forward(Stream& stream, const QWeights& weights, std::int64_t rows,
+                       const void* observation, bool keep, float* q) {
+  const Kept& kept = keep ? kept_ : passing_;
+  const DType element = ElementType(precision_);
+  if (!TakesBytes()) {
+    ConvertScaled(stream, rows * spec_.input_elements, observation, spec_.input, spec_.input_scale,
+                  kept.input.data(), element);
+  }
+  ConvInput x = InputOf(kept, observation);
+  for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
+    ForwardLayer(stream, weights, spec_.layers[i], rows, x, kept.out[i].data(), element);
+    x = {kept.out[i].data(), element, 1};
+  }
+  if (!spec_.dueling)
+    return ForwardLayer(stream, weights, spec_.advantage, rows, x, q, DType::kF32);
+  ConvInput of_value = x, of_advantage = x;
+  if (spec_.hidden()) {
+    ForwardLayer(stream, weights, spec_.value_hidden, rows, x, kept.value_hidden.data(), element);
+    ForwardLayer(stream, weights, spec_.advantage_hidden, rows, x, kept.advantage_hidden.data(),
+                 element);
+    of_value.x = kept.value_hidden.data();
+    of_advantage.x = kept.advantage_hidden.data();
+  }
+  ForwardLayer(stream, weights, spec_.value, rows, of_value, kept.value.data(), DType::kF32);
+  ForwardLayer(stream, weights, spec_.advantage, rows, of_advantage, kept.advantage.data(),
+               DType::kF32);
+  Launch(stream, "Dueling", Rows(rows), DuelingKernel, rows, int(spec_.actions), kept.value.data(),
+         kept.advantage.data(), q);
+}
+
+void QNetwork::BackwardWeights(Stream& stream, const QLayer& layer, std::int64_t rows,
+                               const ConvInput& input, const void* dz, float* gradient) {
+  float* dweight = gradient + layer.weight;
+  float* dbias = gradient + layer.bias;
+  if (layer.convolution) {
+    ConvBackwardWeight(stream, precision_, layer.conv, rows, input, dz, dweight, dbias,
+                       scratch_.data());
+  } else {
+    LinearBackwardWeight(stream, plans_, precision_, layer.linear, rows, input.x, dz, dweight,
+                         dbias);
+  }
+}
+
+// dx = dz W, of the trunk's last output: its gradient before the relu, where it is one.
+void QNetwork::BackwardInto(Stream& stream, const QWeights& weights, const QLayer& layer,
+                            std::int64_t rows, const void* dz, const QLayer& below,
+                            const void* below_out, void* dx) {
+  const void* relu_of = below.activation == Activation::kRelu ? below_out : nullptr;
+  if (layer.convolution) {
+    ConvBackwardData(stream, precision_, layer.conv, rows, Weight(weights, layer), dz, relu_of, dx);
+  } else {
+    LinearBackwardData(stream, plans_, precision_, layer.linear, rows, Weight(weights, layer), dz,
+                       relu_of, dx);
+  }
+  if (below.activation == Activation::kTanh) {
+    ActivationBackward(stream, Activation::kTanh, ElementType(precision_), rows * below.out(),
+                       below_out, dx, dx);
+  }
+}
+
+// The gradient of the head's parameters; into gradient_[0] that of the trunk's last sums.
+void QNetwork::BackwardHead(Stream& stream, const QWeights& weights, std::int64_t rows,
+                            const float* dq, float* gradient) {
+  const DType element = ElementType(precision_);
+  const QLayer& last = spec_.layers.back();
+  const ConvInput x{kept_.out.back().data(), element, 1};
+  if (!spec_.dueling) {
+    ConvertScaled(stream, rows * spec_.actions, dq, DType::kF32, 1, dadvantage_.data(), element);
+    BackwardWeights(stream, spec_.advantage, rows, x, dadvantage_.data(), gradient);
+    return BackwardInto(stream, weights, spec_.advantage, rows, dadvantage_.data(), last, x.x,
+                        gradient_[0].data());
+  }
+  if (precision_ == Precision::kBF16) {
+    Launch(stream, "DuelingBackward", Rows(rows), DuelingBackwardKernel<BF16>, rows,
+           int(spec_.actions), dq, reinterpret_cast<BF16*>(dvalue_.data()),
+           reinterpret_cast<BF16*>(dadvantage_.data()));
+  } else {
+    Launch(stream, "DuelingBackward", Rows(rows), DuelingBackwardKernel<float>, rows,
+           int(spec_.actions), dq, reinterpret_cast<float*>(dvalue_.data()),
+           reinterpret_cast<float*>(dadvantage_.data()));
+  }
+  const QLayer *first = &spec_.value, *second = &spec_.advantage;
+  const void *dfirst = dvalue_.data(), *dsecond = dadvantage_.data();
+  ConvInput of_first = x, of_second = x;
+  if (spec_.hidden()) {
+    of_first.x = kept_.value_hidden.data();
+    of_second.x = kept_.advantage_hidden.data();
+  }
+  BackwardWeights(stream, *first, rows, of_first, dfirst, gradient);
+  BackwardWeights(stream, *second, rows, of_second, dsecond, gradient);
+  if (spec_.hidden()) {
+    BackwardInto(stream, weights, *first, rows, dfirst, spec_.value_hidden, of_first.x,
+                 hidden_gradient_[0].data());
+    BackwardInto(stream, weights, *second, rows, dsecond, spec_.advantage_hidden, of_second.x,
+                 hidden_gradient_[1].data());
+    first = &spec_.value_hidden, second = &spec_.advantage_hidden;
+    dfirst = hidden_gradient_[0].data(), dsecond = hidden_gradient_[1].data();
+    BackwardWeights(stream, *first, rows, x, dfirst, gradient);
+    BackwardWeights(stream, *second, rows, x, dsecond, gradient);
+  }
+  // The trunk feeds both streams: their gradients add up before its activation's derivative.
+  for (const auto& [layer, dz] : {std::pair(first, dfirst), std::pair(second, dsecond)}) {
+    MatMulArgs args;
+    args.shape = {.m = rows, .n = layer->linear.in, .k = layer->linear.out};
+    args.precision = precision_;
+    args.a = dz;
+    args.b = Weight(weights, *layer);
+    args.c = gradient_[0].data();
+    args.c_dtype = element;
+    args.beta = layer == second ? 1 : 0;
+    MatMul(stream, plans_, args);
+  }
+  if (last.activation != Activation::kNone) {
+    ActivationBackward(stream, last.activation, element, rows * last.out(), x.x,
+                       gradient_[0].data(), gradient_[0].data());
+  }
+}
+
+void QNetwork::Backward(Stream& stream, const QWeights& weights, std::int64_t rows,
+                        const void* observation, const float* dq, float* gradient) {
+  BackwardHead(stream, weights, rows, dq, gradient);
+  const DType element = ElementType(precision_);
+  int current = 0;
+  for (std::size_t i = spec_.layers.size(); i-- > 0;) {
+    const QLayer& layer = spec_.layers[i];
+    const void* dz = gradient_[current].data();
+    const ConvInput x =
+        i == 0 ? InputOf(kept_, observation) : ConvInput{kept_.out[i - 1].data(), element, 1};
+    BackwardWeights(stream, layer, rows, x, dz, gradient);
+    if (i == 0) break;
+    BackwardInto(stream, weights, layer, rows, dz, spec_.layers[i - 1], x.x,
+                 gradient_[1 - current].data());
+    current = 1 - current;
+  }
+}
+
+}  // namespace troop::cuda

@@ -1,0 +1,68 @@
+#include "kernels/cuda/activation.h"
+
+#include <cmath>
+
+#include "tests/cuda/parity_cases.h"
+
+namespace troop::cuda {
+namespace {
+
+void DerivativesFollowFromResults(Parity& parity) {
+  const std::int64_t n = parity.large() ? 10'000'003 : 2'051;
+  std::vector<float> y = parity.Random(n), dy = parity.Random(n);
+  y[0] = 0;  // relu' is 0 there
+  for (const auto activation : {Activation::kNone, Activation::kRelu, Activation::kTanh}) {
+    const auto derived = [&](float a, float d) {
+      if (activation == Activation::kRelu) return a > 0 ? double(d) : 0.0;
+      return activation == Activation::kTanh ? d * (1 - double(a) * a) : double(d);
+    };
+    const auto on_y = parity.Upload(y), on_dy = parity.Upload(dy), dz = parity.Output<float>(n);
+    ActivationBackward(parity.stream(), activation, DType::kF32, n, on_y.data(), on_dy.data(),
+                       dz.data());
+    const auto y16 = parity.Upload(ToBF16s(y)), dy16 = parity.Upload(ToBF16s(dy));
+    ActivationBackward(parity.stream(), activation, DType::kBF16, n, y16.data(), dy16.data(),
+                       dy16.data());  // in place
+    std::vector<double> want, want16;
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      want.push_back(derived(y[i], dy[i]));
+      want16.push_back(derived(RoundedToBF16(y[i]), RoundedToBF16(dy[i])));
+    }
+    parity.Close("f32", parity.Download(dz), want, 1e-6);
+    parity.Close("bf16", FromBF16s(parity.Download(dy16)), want16, 4e-3);  // one rounding: 2^-9
+  }
+}
+
+void ConvertsEveryPairOfTypes(Parity& parity) {
+  const std::int64_t n = parity.large() ? 10'000'003 : 2'051;
+  const float scale = 1.0f / 255;
+  std::vector<std::uint8_t> bytes;
+  std::vector<double> want, wanted_floats;
+  for (std::int64_t i = 0; i < n; ++i) {
+    bytes.push_back(std::uint8_t(parity.Below(256)));
+    want.push_back(double(bytes.back()) * scale);
+  }
+  const std::vector<float> floats = parity.Random(n);
+  for (const float f : floats) wanted_floats.push_back(double(f) * scale);
+  const auto on_bytes = parity.Upload(bytes);
+  const auto on_floats = parity.Upload(floats);
+  const auto out = parity.Output<float>(n);
+  const auto out16 = parity.Output<BF16>(n), back = parity.Output<BF16>(n);
+  ConvertScaled(parity.stream(), n, on_bytes.data(), DType::kU8, scale, out.data(), DType::kF32);
+  parity.Close("u8 to f32", parity.Download(out), want, 1e-6);
+  ConvertScaled(parity.stream(), n, on_bytes.data(), DType::kU8, scale, out16.data(), DType::kBF16);
+  parity.Close("u8 to bf16", FromBF16s(parity.Download(out16)), want, 4e-3);
+  ConvertScaled(parity.stream(), n, on_floats.data(), DType::kF32, scale, back.data(),
+                DType::kBF16);
+  parity.Close("f32 to bf16", FromBF16s(parity.Download(back)), wanted_floats, 4e-3);
+  ConvertScaled(parity.stream(), n, out16.data(), DType::kBF16, 1, out.data(), DType::kF32);
+  parity.Equal("bf16 to f32", parity.Download(out), FromBF16s(parity.Download(out16)));
+}
+
+}  // namespace
+
+std::vector<ParityCase> ActivationCases() {
+  return {{"Activation.DerivativesFollowFromResults", DerivativesFollowFromResults},
+          {"Activation.ConvertsEveryPairOfTypes", ConvertsEveryPairOfTypes}};
+}
+
+}  // namespace troop::cuda

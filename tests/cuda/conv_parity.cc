@@ -1,0 +1,203 @@
+#include "kernels/cuda/conv.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/conv_reference.h"
+#include "tests/cuda/parity_cases.h"
+
+namespace troop::cuda {
+namespace {
+
+struct Case {
+  ConvShape shape;
+  std::int64_t batch;
+};
+
+// Small ones of every kind: runs of eight or not, one filter or more than a tile, strides that
+// leave rows out.
+std::vector<Case> CasesOf(Parity& parity) {
+  std::vector<Case> cases = {
+      {{10, 10, 4, 16, 3, 1}, 9},   // MinAtar's; three parts of positions
+      {{9, 11, 3, 5, 4, 3}, 2},     // rows and columns that no window covers
+      {{5, 5, 1, 1, 5, 1}, 1},      // one output
+      {{12, 12, 8, 40, 3, 2}, 3},   // runs of eight, filters beyond a narrow tile
+      {{9, 9, 16, 72, 3, 1}, 2},    // and beyond a wide one
+      {{20, 20, 4, 32, 8, 4}, 5}};  // as the first layer of Nature's network
+  if (parity.large()) {
+    cases.push_back({{84, 84, 4, 32, 8, 4}, 37});
+    cases.push_back({{20, 20, 32, 64, 4, 2}, 37});
+    cases.push_back({{9, 9, 64, 64, 3, 1}, 37});
+  }
+  return cases;
+}
+
+double ToleranceOf(Precision precision) {
+  const double tolerance[] = {1e-5, 1e-3, 1e-2};
+  return tolerance[std::size_t(precision)];
+}
+
+// Elements as a precision has them, and as f64 of the same values: what is compared is arithmetic
+// alone.
+struct Operand {
+  DeviceArray<float> f32;
+  DeviceArray<BF16> bf16;
+  std::vector<double> exact;
+  const void* data() const {
+    if (bf16.data() != nullptr) return bf16.data();
+    return f32.data();
+  }
+};
+Operand MakeOperand(Parity& parity, Precision precision, std::int64_t n) {
+  std::vector<float> x = parity.Random(n);
+  Operand operand;
+  if (precision == Precision::kBF16) {
+    for (float& f : x) f = RoundedToBF16(f);
+    operand.bf16 = parity.Upload(ToBF16s(x));
+  } else {
+    operand.f32 = parity.Upload(x);
+  }
+  operand.exact = Doubles(x);
+  return operand;
+}
+
+// An output of ElementType(precision), poisoned.
+struct Result {
+  DeviceArray<float> f32;
+  DeviceArray<BF16> bf16;
+  Result(Parity& parity, Precision precision, std::int64_t n) {
+    if (precision == Precision::kBF16) {
+      bf16 = parity.Output<BF16>(n);
+    } else {
+      f32 = parity.Output<float>(n);
+    }
+  }
+  void* data() const {
+    if (bf16.data() != nullptr) return bf16.data();
+    return f32.data();
+  }
+  std::vector<float> Get(Parity& parity) const {
+    return bf16.data() != nullptr ? FromBF16s(parity.Download(bf16)) : parity.Download(f32);
+  }
+};
+
+// The input: floats, or bytes with a scale.
+struct Input {
+  Operand floats;
+  DeviceArray<std::uint8_t> bytes;
+  std::vector<double> exact;
+  ConvInput input;
+};
+Input MakeInput(Parity& parity, Precision precision, bool bytes, std::int64_t n) {
+  Input in;
+  if (bytes) {
+    const float scale = 1.0f / 255;
+    std::vector<std::uint8_t> x;
+    for (std::int64_t i = 0; i < n; ++i) {
+      x.push_back(std::uint8_t(parity.Below(256)));
+      in.exact.push_back(double(scale) * x.back());
+    }
+    in.bytes = parity.Upload(x);
+    in.input = {in.bytes.data(), DType::kU8, scale};
+  } else {
+    in.floats = MakeOperand(parity, precision, n);
+    in.exact = in.floats.exact;
+    in.input = {in.floats.data(), ElementType(precision), 1};
+  }
+  return in;
+}
+
+template <Precision kPrecision>
+void Forward(Parity& parity) {
+  for (const auto& [s, batch] : CasesOf(parity)) {
+    for (const bool bytes : {false, true}) {
+      const Input x = MakeInput(parity, kPrecision, bytes, batch * s.height * s.width * s.channels);
+      const Operand w =
+          MakeOperand(parity, kPrecision, s.filters * s.kernel * s.kernel * s.channels);
+      const std::vector<float> bias = parity.Random(s.filters);
+      const auto on_bias = parity.Upload(bias);
+      const auto activation = bytes           ? Activation::kRelu
+                              : s.kernel == 3 ? Activation::kTanh
+                                              : Activation::kNone;
+      const std::int64_t out = batch * s.out_height() * s.out_width() * s.filters;
+      const Result y(parity, kPrecision, out);
+      ConvForward(parity.stream(), kPrecision, s, activation, batch, x.input, w.data(),
+                  on_bias.data(), y.data());
+      std::vector<double> want(std::size_t(out), 0);
+      ConvForwardReference(s, activation, batch, w.exact.data(), Doubles(bias).data(),
+                           x.exact.data(), want.data());
+      parity.Close("y", y.Get(parity), want, ToleranceOf(kPrecision));
+    }
+  }
+}
+
+template <Precision kPrecision>
+void BackwardData(Parity& parity) {
+  for (const auto& [s, batch] : CasesOf(parity)) {
+    const std::int64_t in = batch * s.height * s.width * s.channels;
+    const Operand w = MakeOperand(parity, kPrecision, s.filters * s.kernel * s.kernel * s.channels);
+    const Operand dz =
+        MakeOperand(parity, kPrecision, batch * s.out_height() * s.out_width() * s.filters);
+    const Operand y = MakeOperand(parity, kPrecision, in);
+    std::vector<double> want(std::size_t(in), 0);
+    ConvBackwardDataReference(s, batch, w.exact.data(), dz.exact.data(), want.data());
+    for (const bool masked : {false, true}) {
+      const Result dx(parity, kPrecision, in);
+      ConvBackwardData(parity.stream(), kPrecision, s, batch, w.data(), dz.data(),
+                       masked ? y.data() : nullptr, dx.data());
+      for (std::size_t i = 0; masked && i < want.size(); ++i)
+        if (!(y.exact[i] > 0)) want[i] = 0;
+      parity.Close("dx", dx.Get(parity), want, ToleranceOf(kPrecision));
+    }
+  }
+}
+
+template <Precision kPrecision>
+void BackwardWeight(Parity& parity) {
+  for (const auto& [s, batch] : CasesOf(parity)) {
+    for (const bool bytes : {false, true}) {
+      const Input x = MakeInput(parity, kPrecision, bytes, batch * s.height * s.width * s.channels);
+      const Operand dz =
+          MakeOperand(parity, kPrecision, batch * s.out_height() * s.out_width() * s.filters);
+      const std::int64_t weights = s.filters * s.kernel * s.kernel * s.channels;
+      std::vector<double> dw(std::size_t(weights), 0), db(std::size_t(s.filters), 0);
+      ConvBackwardWeightReference(s, batch, x.exact.data(), dz.exact.data(), dw.data(), db.data());
+      const auto got_dw = parity.Output<float>(weights), got_db = parity.Output<float>(s.filters);
+      const auto scratch = parity.Output<std::byte>(ConvBackwardWeightScratch(s, batch));
+      ConvBackwardWeight(parity.stream(), kPrecision, s, batch, x.input, dz.data(), got_dw.data(),
+                         got_db.data(), scratch.data());
+      parity.Close("dweight", parity.Download(got_dw), dw, ToleranceOf(kPrecision));
+      parity.Close("dbias", parity.Download(got_db), db, 1e-5);
+      parity.Download(scratch);  // its end is looked at
+    }
+  }
+}
+
+void ABatchBeyondItsLimitIsRefused(Parity& parity) {
+  std::string error;
+  const auto device = Device::Open(0, &error);
+  if (device == nullptr || !device->info().emulated)
+    return;  // a device that failed is of no more use
+  Stream stream(*device);
+  ConvForward(stream, Precision::kF32, {84, 84, 4, 32, 8, 4}, Activation::kRelu, 1 << 20, {},
+              nullptr, nullptr, nullptr);
+  parity.True("the message says what to do",
+              device->error() ==
+                  "a convolution over 1048576 images of 84 x 84 has more than 2^30 "
+                  "positions; make the batch smaller");
+}
+
+}  // namespace
+
+std::vector<ParityCase> ConvCases() {
+  return {{"Conv.ForwardF32", Forward<Precision::kF32>},
+          {"Conv.ForwardTF32", Forward<Precision::kTF32>},
+          {"Conv.ForwardBF16", Forward<Precision::kBF16>, 80},
+          {"Conv.BackwardDataF32", BackwardData<Precision::kF32>},
+          {"Conv.BackwardDataBF16", BackwardData<Precision::kBF16>, 80},
+          {"Conv.BackwardWeightF32", BackwardWeight<Precision::kF32>},
+          {"Conv.BackwardWeightBF16", BackwardWeight<Precision::kBF16>, 80},
+          {"Conv.ABatchBeyondItsLimitIsRefused", ABatchBeyondItsLimitIsRefused}};
+}
+
+}  // namespace troop::cuda

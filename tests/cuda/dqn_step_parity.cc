@@ -1,0 +1,526 @@
+#include "learners/cuda/dqn_step.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "kernels/conv_reference.h"
+#include "kernels/gemm_reference.h"
+#include "replay/cuda/device_table.h"
+#include "tests/cuda/parity_cases.h"
+
+// Whole updates against the same in f64, put together from the references of single operations.
+namespace troop::cuda {
+namespace {
+
+using Doubles64 = std::vector<double>;
+
+QLayer Conv(std::int64_t side, std::int64_t channels, std::int64_t filters, std::int64_t kernel,
+            std::int64_t stride, Activation activation, std::int64_t* at) {
+  QLayer layer;
+  layer.convolution = true;
+  layer.conv = {side, side, channels, filters, kernel, stride};
+  layer.activation = activation;
+  layer.weight = *at;
+  layer.bias = *at + (filters * kernel * kernel * channels + 15) / 16 * 16;
+  *at = layer.bias + (filters + 15) / 16 * 16;
+  return layer;
+}
+QLayer Linear(std::int64_t in, std::int64_t out, Activation activation, std::int64_t* at) {
+  QLayer layer;
+  layer.linear = {in, out};
+  layer.activation = activation;
+  layer.weight = *at;
+  layer.bias = *at + (out * in + 15) / 16 * 16;
+  *at = layer.bias + (out + 15) / 16 * 16;
+  return layer;
+}
+
+// Pictures through two convolutions, or numbers through linear layers; heads of all three kinds.
+enum class Head { kPlain, kDueling, kDuelingHidden };
+QNetworkSpec MakeSpec(bool pictures, Head head) {
+  std::int64_t at = 0, features = 24;
+  QNetworkSpec spec;
+  spec.actions = 3;
+  if (pictures) {
+    spec.input = DType::kU8;
+    spec.input_scale = 1.0f / 255;
+    spec.input_elements = 10 * 10 * 4;
+    spec.layers = {Conv(10, 4, 8, 4, 2, Activation::kRelu, &at),
+                   Conv(4, 8, 16, 3, 1, Activation::kRelu, &at),
+                   Linear(64, features, Activation::kRelu, &at)};
+  } else {
+    spec.input = DType::kF32;
+    spec.input_scale = 0.5f;
+    spec.input_elements = 6;
+    spec.layers = {Linear(6, 16, Activation::kTanh, &at),
+                   Linear(16, features, Activation::kTanh, &at)};
+  }
+  spec.dueling = head != Head::kPlain;
+  if (head == Head::kDuelingHidden) {
+    spec.value_hidden = Linear(features, 16, Activation::kRelu, &at);
+    spec.advantage_hidden = Linear(features, 16, Activation::kRelu, &at);
+    features = 16;
+  }
+  if (spec.dueling) spec.value = Linear(features, 1, Activation::kNone, &at);
+  spec.advantage = Linear(features, spec.actions, Activation::kNone, &at);
+  spec.parameters = at;
+  return spec;
+}
+
+double Derivative(Activation activation, double y) {
+  if (activation == Activation::kRelu) return y > 0 ? 1 : 0;
+  return activation == Activation::kTanh ? 1 - y * y : 1;
+}
+
+class Reference {
+ public:
+  Reference(const DqnStepOptions& options, const std::vector<float>& value)
+      : o_(options),
+        value(value.begin(), value.end()),
+        target(this->value),
+        m_(value.size(), 0),
+        v_(value.size(), 0) {}
+
+  struct Batch {
+    std::vector<float> observation;  // [2 B, in], scaled
+    std::vector<std::int32_t> action, length;
+    std::vector<float> reward, discount, weight;
+  };
+  struct Outcome {
+    double loss = 0, norm = 0;
+    Doubles64 priority;
+  };
+
+  Outcome Update(const Batch& batch, double rate) {
+    const std::int64_t b = o_.batch, a = o_.network.actions, in = o_.network.input_elements;
+    const Doubles64 all(batch.observation.begin(), batch.observation.end());
+    const Doubles64 first(all.begin(), all.begin() + b * in), last(all.begin() + b * in, all.end());
+    std::map<const QLayer*, Doubles64> scrap, kept;
+    const Doubles64 q_target = Forward(target, last, &scrap),
+                    q_online = Forward(value, last, &scrap);
+    const Doubles64 q = Forward(value, first, &kept);
+    Doubles64 dq(q.size(), 0);
+    Outcome outcome;
+    for (std::int64_t i = 0; i < b; ++i) {
+      double sum = 0, factor = 1;
+      for (std::int64_t k = 0; k < batch.length[std::size_t(i)]; ++k) {
+        sum += factor * batch.reward[std::size_t(i * o_.steps + k)];
+        factor *= o_.gamma * batch.discount[std::size_t(i * o_.steps + k)];
+      }
+      const auto row = (o_.double_q ? q_online : q_target).begin() + i * a;
+      const auto best = std::max_element(row, row + a) - row;
+      const std::int64_t chosen = i * a + batch.action[std::size_t(i)];
+      const double td = sum + factor * q_target[std::size_t(i * a + best)] - q[std::size_t(chosen)];
+      const double w = batch.weight[std::size_t(i)], size = std::abs(td);
+      outcome.loss += w * (size > 1 ? size - 0.5 : 0.5 * td * td) / double(b);
+      dq[std::size_t(chosen)] = -w * std::clamp(td, -1.0, 1.0) / double(b);
+      outcome.priority.push_back(size);
+    }
+    gradient.assign(value.size(), 0);
+    Backward(first, dq, &kept);
+    for (const double g : gradient) outcome.norm += g * g;
+    outcome.norm = std::sqrt(outcome.norm);
+    Step(outcome.norm > o_.max_grad_norm ? o_.max_grad_norm / outcome.norm : 1, rate);
+    return outcome;
+  }
+
+ private:
+  const DqnStepOptions o_;
+
+ public:
+  Doubles64 value, target, gradient;
+
+ private:
+  Doubles64 Layer(const Doubles64& weights, const QLayer& layer, const Doubles64& x) const {
+    Doubles64 y(std::size_t(o_.batch * layer.out()), 0);
+    if (layer.convolution) {
+      ConvForwardReference(layer.conv, layer.activation, o_.batch,
+                           &weights[std::size_t(layer.weight)], &weights[std::size_t(layer.bias)],
+                           x.data(), y.data());
+    } else {
+      LinearForwardReference(layer.linear, layer.activation, o_.batch,
+                             &weights[std::size_t(layer.weight)], &weights[std::size_t(layer.bias)],
+                             x.data(), y.data());
+    }
+    return y;
+  }
+
+  Doubles64 Forward(const Doubles64& weights, const Doubles64& observation,
+                    std::map<const QLayer*, Doubles64>* out) const {
+    const QNetworkSpec& n = o_.network;
+    Doubles64 x = observation;
+    for (const QLayer& layer : n.layers) x = (*out)[&layer] = Layer(weights, layer, x);
+    if (!n.dueling) return Layer(weights, n.advantage, x);
+    Doubles64 of_value = x, of_advantage = x;
+    if (n.hidden()) {
+      of_value = (*out)[&n.value_hidden] = Layer(weights, n.value_hidden, x);
+      of_advantage = (*out)[&n.advantage_hidden] = Layer(weights, n.advantage_hidden, x);
+    }
+    const Doubles64 v = Layer(weights, n.value, of_value);
+    Doubles64 q = Layer(weights, n.advantage, of_advantage);
+    for (std::int64_t i = 0; i < o_.batch; ++i) {
+      double mean = 0;
+      for (std::int64_t a = 0; a < n.actions; ++a)
+        mean += q[std::size_t(i * n.actions + a)] / double(n.actions);
+      for (std::int64_t a = 0; a < n.actions; ++a)
+        q[std::size_t(i * n.actions + a)] += v[std::size_t(i)] - mean;
+    }
+    return q;
+  }
+
+  // dz of a layer: its parameters' gradient, and what it makes dx.
+  Doubles64 LayerBackward(const QLayer& layer, const Doubles64& x, const Doubles64& dz) {
+    Doubles64 dx(x.size(), 0);
+    double* dw = &gradient[std::size_t(layer.weight)];
+    double* db = &gradient[std::size_t(layer.bias)];
+    const double* w = &value[std::size_t(layer.weight)];
+    if (layer.convolution) {
+      ConvBackwardWeightReference(layer.conv, o_.batch, x.data(), dz.data(), dw, db);
+      ConvBackwardDataReference(layer.conv, o_.batch, w, dz.data(), dx.data());
+    } else {
+      LinearBackwardWeightReference(layer.linear, o_.batch, x.data(), dz.data(), dw, db);
+      LinearBackwardDataReference(layer.linear, o_.batch, w, dz.data(), dx.data());
+    }
+    return dx;
+  }
+  static void Multiply(const QLayer& layer, const Doubles64& y, Doubles64* dy) {
+    for (std::size_t i = 0; i < y.size(); ++i) (*dy)[i] *= Derivative(layer.activation, y[i]);
+  }
+
+  void Backward(const Doubles64& observation, const Doubles64& dq,
+                std::map<const QLayer*, Doubles64>* out) {
+    const QNetworkSpec& n = o_.network;
+    const Doubles64& x = (*out)[&n.layers.back()];
+    Doubles64 dx;
+    if (n.dueling) {
+      Doubles64 dv, da = dq;
+      for (std::int64_t i = 0; i < o_.batch; ++i) {
+        double sum = 0;
+        for (std::int64_t a = 0; a < n.actions; ++a) sum += dq[std::size_t(i * n.actions + a)];
+        dv.push_back(sum);
+        for (std::int64_t a = 0; a < n.actions; ++a)
+          da[std::size_t(i * n.actions + a)] -= sum / double(n.actions);
+      }
+      Doubles64 from_value, from_advantage;
+      if (n.hidden()) {
+        Doubles64 dh = LayerBackward(n.value, (*out)[&n.value_hidden], dv);
+        Multiply(n.value_hidden, (*out)[&n.value_hidden], &dh);
+        from_value = LayerBackward(n.value_hidden, x, dh);
+        dh = LayerBackward(n.advantage, (*out)[&n.advantage_hidden], da);
+        Multiply(n.advantage_hidden, (*out)[&n.advantage_hidden], &dh);
+        from_advantage = LayerBackward(n.advantage_hidden, x, dh);
+      } else {
+        from_value = LayerBackward(n.value, x, dv);
+        from_advantage = LayerBackward(n.advantage, x, da);
+      }
+      dx = from_value;
+      for (std::size_t i = 0; i < dx.size(); ++i) dx[i] += from_advantage[i];
+    } else {
+      dx = LayerBackward(n.advantage, x, dq);
+    }
+    for (std::size_t i = n.layers.size(); i-- > 0;) {
+      Multiply(n.layers[i], (*out)[&n.layers[i]], &dx);
+      dx = LayerBackward(n.layers[i], i > 0 ? (*out)[&n.layers[i - 1]] : observation, dx);
+    }
+  }
+
+  void Step(double scale, double rate) {
+    ++steps_;
+    using Rule = DqnStepOptions::Rule;
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      const double g = gradient[i] * scale;
+      value[i] *= 1 - rate * (o_.rule == Rule::kSgd ? 0 : o_.weight_decay);
+      if (o_.rule == Rule::kAdam) {
+        m_[i] = o_.beta1 * m_[i] + (1 - o_.beta1) * g;
+        v_[i] = o_.beta2 * v_[i] + (1 - o_.beta2) * g * g;
+        const double m = m_[i] / (1 - std::pow(o_.beta1, steps_));
+        const double v = v_[i] / (1 - std::pow(o_.beta2, steps_));
+        value[i] -= rate * m / (std::sqrt(v) + o_.epsilon);
+      } else if (o_.rule == Rule::kRmsProp) {
+        m_[i] = o_.decay * m_[i] + (1 - o_.decay) * g;
+        v_[i] = o_.decay * v_[i] + (1 - o_.decay) * g * g;
+        value[i] -= rate * g / std::sqrt(v_[i] - m_[i] * m_[i] + o_.epsilon);
+      } else {
+        m_[i] = o_.momentum * m_[i] + g;
+        value[i] -= rate * m_[i];
+      }
+    }
+    if (steps_ % o_.target_update_steps != 0) return;
+    for (std::size_t i = 0; i < value.size(); ++i)
+      target[i] += o_.target_tau * (value[i] - target[i]);
+  }
+
+  Doubles64 m_, v_;
+  int steps_ = 0;
+};
+
+Reference::Batch MakeBatch(Parity& parity, const DqnStepOptions& o,
+                           std::vector<std::uint8_t>* bytes) {
+  Reference::Batch b;
+  const std::int64_t n = 2 * o.batch * o.network.input_elements;
+  if (o.network.input == DType::kU8) {
+    for (std::int64_t i = 0; i < n; ++i) bytes->push_back(std::uint8_t(parity.Below(256)));
+    for (const std::uint8_t x : *bytes) b.observation.push_back(float(x) * o.network.input_scale);
+  } else {
+    b.observation = parity.Random(n);
+  }
+  b.reward = parity.Random(o.batch * o.steps);
+  b.weight = parity.Random(o.batch, 0.2, 1);
+  for (std::int64_t i = 0; i < o.batch; ++i) {
+    b.action.push_back(std::int32_t(parity.Below(o.network.actions)));
+    b.length.push_back(std::int32_t(1 + parity.Below(o.steps)));
+    for (std::int64_t k = 0; k < o.steps; ++k)
+      b.discount.push_back(i % 4 == 0 && k == 0 ? 0.0f : 1.0f);
+  }
+  return b;
+}
+
+void PutBatch(Parity& parity, const DqnStepOptions& o, const Reference::Batch& b,
+              const std::vector<std::uint8_t>& bytes, const DqnBatch& to) {
+  const auto put = [&](void* at, const auto& from) {
+    const auto on_device = parity.Upload(from);
+    parity.stream().CopyOnDevice(at, on_device.data(), from.size() * sizeof(from[0]));
+    parity.stream().Synchronize();
+  };
+  if (o.network.input == DType::kU8) {
+    put(to.observation, bytes);
+  } else {
+    put(to.observation, b.observation);
+  }
+  put(to.action, b.action);
+  put(to.length, b.length);
+  put(to.reward, b.reward);
+  put(to.discount, b.discount);
+  put(to.weight, b.weight);
+}
+
+DqnStepOptions OptionsOf(bool pictures, Head head, DqnStepOptions::Rule rule) {
+  DqnStepOptions o;
+  o.network = MakeSpec(pictures, head);
+  o.batch = 6;
+  o.steps = 3;
+  o.max_grad_norm = 0.3;
+  o.rule = rule;
+  o.epsilon = 1e-2;  // larger than the gradients: rounding in small ones does not decide the step
+  o.momentum = 0.5;
+  o.target_update_steps = 2;
+  o.target_tau = 0.5;
+  return o;
+}
+
+std::vector<float> StartValue(Parity& parity, const QNetworkSpec& spec) {
+  std::vector<float> value = parity.Random(spec.parameters, -0.3, 0.3);
+  return value;
+}
+
+DqnStep::State StateOf(std::vector<float>* value, std::vector<float>* target) {
+  DqnStep::State state;
+  state.value = *value;
+  state.target = *target;
+  return state;
+}
+
+// The change of three updates, which weights' own size would hide errors of.
+void Compare(Parity& parity, const DqnStepOptions& o, double tolerance) {
+  std::vector<float> value = StartValue(parity, o.network), target = value;
+  if (o.precision == Precision::kBF16)
+    for (float& x : value) x = RoundedToBF16(x);
+  target = value;
+  DqnStep step(parity.device(), o);
+  step.SetState(parity.stream(), StateOf(&value, &target));
+  Reference reference(o, value);
+  const Doubles64 before = reference.value;
+  for (int i = 0; i < 4; ++i) {
+    std::vector<std::uint8_t> bytes;
+    Reference::Batch batch = MakeBatch(parity, o, &bytes);
+    PutBatch(parity, o, batch, bytes, step.batch());
+    if (o.network.input == DType::kF32)
+      for (float& x : batch.observation) x *= o.network.input_scale;
+    step.Run(parity.stream(), 0.05);
+    const DqnStepReport report = step.NextReport();
+    const Reference::Outcome want = reference.Update(batch, 0.05);
+    parity.True("updates are counted", report.updates == i + 1 && report.finite == 1);
+    parity.Close("loss", Doubles64{report.loss}, Doubles64{want.loss}, tolerance);
+    parity.Close("norm", Doubles64{report.gradient_norm}, Doubles64{want.norm}, tolerance);
+    std::vector<float> priority(std::size_t(o.batch), 0);
+    DeviceArray<float> copy = parity.Output<float>(o.batch);
+    parity.stream().CopyOnDevice(copy.data(), step.batch().priority,
+                                 priority.size() * sizeof(float));
+    parity.Close("priority", parity.Download(copy), want.priority, tolerance);
+  }
+  DqnStep::State state = StateOf(&value, &target);
+  step.GetState(parity.stream(), &state);
+  Doubles64 change, want_change, got_target;
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    change.push_back(value[i] - before[i]);
+    want_change.push_back(reference.value[i] - before[i]);
+  }
+  parity.Close("change", change, want_change, 3 * tolerance);
+  parity.Close("target", target, reference.target, tolerance);
+}
+
+void UpdatesOfEveryNetworkF32(Parity& parity) {
+  for (const bool pictures : {true, false}) {
+    for (const Head head : {Head::kPlain, Head::kDueling, Head::kDuelingHidden})
+      Compare(parity, OptionsOf(pictures, head, DqnStepOptions::Rule::kAdam), 1e-4);
+  }
+}
+void UpdatesOfEveryOptimizer(Parity& parity) {
+  for (const auto rule : {DqnStepOptions::Rule::kRmsProp, DqnStepOptions::Rule::kSgd}) {
+    DqnStepOptions o = OptionsOf(false, Head::kPlain, rule);
+    o.double_q = false;
+    o.graph = false;
+    o.weight_decay = rule == DqnStepOptions::Rule::kSgd ? 0 : 0.1;
+    Compare(parity, o, 1e-4);
+  }
+}
+template <Precision kPrecision>
+void UpdatesOfPicturesWith(Parity& parity) {
+  DqnStepOptions o = OptionsOf(true, Head::kDuelingHidden, DqnStepOptions::Rule::kAdam);
+  o.precision = kPrecision;
+  // Rounding of activations turns some of few relus: much smaller networks than people train.
+  Compare(parity, o, kPrecision == Precision::kBF16 ? 0.1 : 2e-2);
+}
+
+void AGraphGivesTheBytesOfAStream(Parity& parity) {
+  std::vector<float> values[2];
+  for (const bool graph : {true, false}) {
+    Parity same(parity.device(), 5);
+    DqnStepOptions o = OptionsOf(true, Head::kDueling, DqnStepOptions::Rule::kAdam);
+    o.graph = graph;
+    std::vector<float> value = StartValue(same, o.network), target = value;
+    DqnStep step(same.device(), o);
+    step.SetState(same.stream(), StateOf(&value, &target));
+    std::int64_t warm = 0;
+    for (int i = 0; i < 7; ++i) {
+      std::vector<std::uint8_t> bytes;
+      const Reference::Batch batch = MakeBatch(same, o, &bytes);
+      PutBatch(same, o, batch, bytes, step.batch());
+      if (i == 3) warm = same.device().driver_allocations();
+      step.Run(same.stream(), 0.01 * (i + 1));
+    }
+    same.True("nothing is allocated by a step", same.device().driver_allocations() == warm);
+    for (int i = 0; i < 7; ++i)
+      same.True("every report comes, in order", step.NextReport().updates == i + 1);
+    DqnStep::State state = StateOf(&value, &target);
+    step.GetState(same.stream(), &state);
+    values[graph ? 0 : 1] = value;
+    for (const std::string& failure : same.failures()) parity.True(failure, false);
+  }
+  parity.Equal("value", values[0], values[1]);
+}
+
+void HalvesMakeAWhole(Parity& parity) {
+  std::vector<float> values[3];
+  for (const int way : {0, 1, 2}) {
+    Parity same(parity.device(), 6);
+    const DqnStepOptions o = OptionsOf(false, Head::kPlain, DqnStepOptions::Rule::kAdam);
+    std::vector<float> value = StartValue(same, o.network), target = value;
+    DqnStep step(same.device(), o);
+    step.SetState(same.stream(), StateOf(&value, &target));
+    for (int i = 0; i < 4; ++i) {
+      std::vector<std::uint8_t> bytes;
+      PutBatch(same, o, MakeBatch(same, o, &bytes), bytes, step.batch());
+      if (way == 0) {
+        step.Run(same.stream(), 0.01);
+      } else {
+        step.RunGradient(same.stream());
+        step.RunStep(same.stream(), 0.01, way == 2);
+      }
+      step.NextReport();
+    }
+    DqnStep::State state = StateOf(&value, &target);
+    step.GetState(same.stream(), &state);
+    same.True("updates are counted", state.updates == 4);
+    values[way] = value;
+    for (const std::string& failure : same.failures()) parity.True(failure, false);
+  }
+  parity.Equal("halves", values[1], values[0]);
+  parity.Equal("halves with a gradient put there", values[2], values[0]);
+}
+
+// Draw, update and priorities as one graph: what comes out is what the same calls one by one give.
+void ReplayInTheSameGraph(Parity& parity) {
+  std::vector<float> values[2];
+  std::vector<float> priorities[2];
+  for (const bool graph : {true, false}) {
+    Parity same(parity.device(), 7);
+    DqnStepOptions o = OptionsOf(false, Head::kPlain, DqnStepOptions::Rule::kAdam);
+    o.graph = graph;
+    std::vector<float> value = StartValue(same, o.network), target = value;
+    DqnStep step(same.device(), o);
+    step.SetState(same.stream(), StateOf(&value, &target));
+    DeviceTableOptions t;
+    t.frames = 64;
+    t.dtype = DType::kF32;
+    t.pixels = o.network.input_elements;
+    t.steps = o.steps;
+    t.append_max = 64;
+    DeviceTable table(same.device(), t, o.batch);
+    std::vector<DeviceFrame> frames;
+    std::vector<DeviceItem> items;
+    const std::vector<float> observations = same.Random(40 * t.pixels);
+    for (std::int32_t i = 0; i < 40; ++i) {
+      frames.push_back({0, i, i % 3, float(same.Uniform(-1, 1)), 1});
+      if (i >= 3) items.push_back({0, 3, i - 3, float(same.Uniform(0, 1))});
+    }
+    same.True("it is taken",
+              table.Append(same.stream(), std::as_bytes(std::span(observations)), frames, items));
+    const DqnBatch& to = step.batch();
+    const DeviceSample sample{to.observation, to.action, to.reward,
+                              to.discount,    to.length, to.weight};
+    step.Surround([&](Stream& s) { table.Draw(s, sample); },
+                  [&](Stream& s) { table.UpdatePriorities(s, to.priority); });
+    for (int i = 0; i < 6; ++i) step.Run(same.stream(), 0.01);
+    for (int i = 0; i < 6; ++i) same.True("it is made", step.NextReport().updates == i + 1);
+    DqnStep::State state = StateOf(&value, &target);
+    step.GetState(same.stream(), &state);
+    values[graph ? 0 : 1] = value;
+    auto copy = same.Output<float>(t.frames);
+    same.stream().CopyOnDevice(copy.data(), table.tree().priorities(),
+                               std::size_t(t.frames) * sizeof(float));
+    priorities[graph ? 0 : 1] = same.Download(copy);
+    for (const std::string& failure : same.failures()) parity.True(failure, false);
+  }
+  parity.Equal("value", values[0], values[1]);
+  parity.Equal("priorities", priorities[0], priorities[1]);
+  parity.True("priorities are those of updates", priorities[0][5] != 0);
+}
+
+void WhatIsNotFiniteChangesNothing(Parity& parity) {
+  const DqnStepOptions o = OptionsOf(false, Head::kPlain, DqnStepOptions::Rule::kAdam);
+  std::vector<float> value = StartValue(parity, o.network), target = value;
+  const std::vector<float> before = value;
+  DqnStep step(parity.device(), o);
+  step.SetState(parity.stream(), StateOf(&value, &target));
+  for (int i = 0; i < 3; ++i) {
+    std::vector<std::uint8_t> bytes;
+    Reference::Batch batch = MakeBatch(parity, o, &bytes);
+    batch.reward[4] = NAN;
+    batch.length[1] = 3;
+    PutBatch(parity, o, batch, bytes, step.batch());
+    step.Run(parity.stream(), 0.01);
+    const DqnStepReport report = step.NextReport();
+    parity.True("it is refused", report.finite == 0 && report.updates == 0);
+  }
+  DqnStep::State state = StateOf(&value, &target);
+  step.GetState(parity.stream(), &state);
+  parity.Equal("value", value, before);
+  parity.Equal("target", target, before);
+}
+
+}  // namespace
+
+std::vector<ParityCase> DqnStepCases() {
+  return {{"DqnStep.UpdatesOfEveryNetworkF32", UpdatesOfEveryNetworkF32},
+          {"DqnStep.UpdatesOfEveryOptimizer", UpdatesOfEveryOptimizer},
+          {"DqnStep.UpdatesOfPicturesTF32", UpdatesOfPicturesWith<Precision::kTF32>, 80},
+          {"DqnStep.UpdatesOfPicturesBF16", UpdatesOfPicturesWith<Precision::kBF16>, 80},
+          {"DqnStep.AGraphGivesTheBytesOfAStream", AGraphGivesTheBytesOfAStream},
+          {"DqnStep.HalvesMakeAWhole", HalvesMakeAWhole},
+          {"DqnStep.ReplayInTheSameGraph", ReplayInTheSameGraph},
+          {"DqnStep.WhatIsNotFiniteChangesNothing", WhatIsNotFiniteChangesNothing}};
+}
+
+}  // namespace troop::cuda

@@ -1,0 +1,98 @@
+// gpu_check [--json FILE] [PART OF A NAME]: the parity cases on the GPU. Exit code 0: all hold; 1:
+// some don't; 2: no GPU.
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "tests/cuda/parity.h"
+
+namespace troop::cuda {
+namespace {
+
+struct Outcome {
+  std::string name, state, detail;
+  double worst = 0, seconds = 0;
+};
+
+Outcome RunCase(Device& device, const ParityCase& c) {
+  Outcome outcome{c.name, "passed", ""};
+  const DeviceInfo& info = device.info();
+  if (info.major * 10 + info.minor < c.needs) {
+    outcome.state = "skipped";
+    outcome.detail = "needs compute capability " + std::to_string(c.needs / 10) + "." +
+                     std::to_string(c.needs % 10);
+    return outcome;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  Parity parity(device, 17);
+  c.run(parity);
+  device.Synchronize();
+  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  outcome.worst = parity.worst();
+  if (!device.ok()) {
+    outcome.detail = device.error();
+  } else if (!parity.failures().empty()) {
+    outcome.detail = parity.failures().front();
+  }
+  if (!outcome.detail.empty()) outcome.state = "failed";
+  return outcome;
+}
+
+std::string Quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c == '\n' ? ' ' : c;
+  }
+  return out + "\"";
+}
+
+int Main(int argc, char** argv) {
+  std::string json, part;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
+      json = argv[++i];
+    } else {
+      part = argv[i];
+    }
+  }
+  std::string error;
+  auto device = Device::Open(0, &error);
+  if (device == nullptr) {
+    std::fprintf(stderr, "gpu_check: %s\n", error.c_str());
+    return 2;
+  }
+  std::FILE* file = json.empty() ? nullptr : std::fopen(json.c_str(), "w");
+  std::printf("%s, compute capability %d.%d\n", device->info().name.c_str(), device->info().major,
+              device->info().minor);
+  int failed = 0, ran = 0;
+  for (const ParityCase& c : AllParityCases()) {
+    if (std::string(c.name).find(part) == std::string::npos) continue;
+    const Outcome outcome = RunCase(*device, c);
+    ++ran;
+    failed += outcome.state == "failed";
+    std::printf("%-8s %-60s %7.3f s  error/tolerance %.3f  %s\n", outcome.state.c_str(), c.name,
+                outcome.seconds, outcome.worst, outcome.detail.c_str());
+    std::fflush(stdout);
+    if (file != nullptr) {
+      std::fprintf(file,
+                   "{\"case\": %s, \"state\": %s, \"error_over_tolerance\": %g, \"seconds\": %g, "
+                   "\"detail\": %s}\n",
+                   Quoted(c.name).c_str(), Quoted(outcome.state).c_str(), outcome.worst,
+                   outcome.seconds, Quoted(outcome.detail).c_str());
+    }
+    if (!device->ok()) {  // the context is gone: the rest needs a process of its own
+      std::printf("the GPU's context is lost: the cases after this one were not tried\n");
+      break;
+    }
+  }
+  if (file != nullptr) std::fclose(file);
+  std::printf("%d cases, %d failed\n", ran, failed);
+  return failed > 0 || ran == 0 ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace troop::cuda
+
+int main(int argc, char** argv) { return troop::cuda::Main(argc, argv); }

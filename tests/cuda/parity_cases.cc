@@ -1,0 +1,13 @@
+#include "tests/cuda/parity_cases.h"
+
+namespace troop::cuda {
+
+std::vector<ParityCase> AllParityCases() {
+  std::vector<ParityCase> all;
+  for (const auto& cases : {ActivationCases(), ConvCases(), DeviceTableCases(), DqnLossCases(),
+                            DqnStepCases(), InterleaveCases(), MatMulCases(), OptimizerCases()})
+    all.insert(all.end(), cases.begin(), cases.end());
+  return all;
+}
+
+}  // namespace troop::cuda

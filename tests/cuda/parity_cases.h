@@ -1,0 +1,19 @@
+#pragma once
+
+#include <vector>
+
+#include "tests/cuda/parity.h"
+
+// The cases of each file; parity_cases.cc puts them together.
+namespace troop::cuda {
+
+std::vector<ParityCase> ActivationCases();
+std::vector<ParityCase> ConvCases();
+std::vector<ParityCase> DeviceTableCases();
+std::vector<ParityCase> DqnLossCases();
+std::vector<ParityCase> DqnStepCases();
+std::vector<ParityCase> InterleaveCases();
+std::vector<ParityCase> MatMulCases();
+std::vector<ParityCase> OptimizerCases();
+
+}  // namespace troop::cuda
