@@ -182,10 +182,18 @@ void CheckSync(const Config& c, Conflicts* out) {
   out->If(p.damp_stale && (p.mode == "bsp" || local_sgd),
           {"paramserver.damp_stale", "paramserver.mode"},
           "nothing is stale in {}; set false, or change the mode", mode);
-  out->If(k_of_n && !p.per_batch && p.k > c.fleet.learners,
+  out->If(k_of_n && !p.per_batch && c.mesh.tp == 1 && c.mesh.dp == 0 && p.k > c.fleet.learners,
           {"paramserver.k", "fleet.learners", "paramserver.per_batch"},
           "{} of fleet.learners = {}, one push each; lower it, or set paramserver.per_batch = true",
           p.k, c.fleet.learners);
+  // A model in parts pushes once.
+  const std::int64_t workers =
+      c.mesh.dp > 0 ? c.mesh.dp : c.fleet.learners / std::max<std::int64_t>(1, c.mesh.tp);
+  const bool meshed = c.learner.sync == "paramserver" && (c.mesh.tp > 1 || c.mesh.dp > 0);
+  out->If(k_of_n && !p.per_batch && meshed && p.k > workers,
+          {"paramserver.k", "mesh.dp", "paramserver.per_batch"},
+          "{} of {} workers, one push each; lower it, or set paramserver.per_batch = true", p.k,
+          workers);
   // Where a push is waited for, the version after it is what the next one is computed at.
   const bool waits = p.mode == "bsp" || local_sgd || (k_of_n && !p.per_batch) ||
                      (p.mode == "ssp" && p.staleness == 0);
@@ -457,9 +465,6 @@ void CheckSupervised(const Config& c, Conflicts* out) {
           "1, or fleet.mode = \"processes\"");
   out->If(c.mesh.tp > c.model.heads, {"mesh.tp", "model.heads"},
           "{} learners can't share {} heads; lower it", c.mesh.tp, c.model.heads);
-  out->If(c.learner.sync == "paramserver" && c.mesh.tp > 1, {"mesh.tp", "learner.sync"},
-          "with parameter shards each learner has the whole model; set 1, or learner.sync = "
-          "\"allreduce\"");
 }
 
 }  // namespace

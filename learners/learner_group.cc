@@ -61,8 +61,11 @@ std::vector<LearnerGroup::Seat> LearnerGroup::Present(bool* all) const {
   const FleetMember& member = *options_.member;
   std::vector<Seat> seats;
   // One that is to leave waits for itself alone, and is told soon.
-  const int learners = std::max(this->learners(), member.options().index + 1);
-  for (int index = 0; index < learners; ++index) {
+  const bool one = options_.model >= 0;
+  const int first = one ? options_.model * options_.parts : 0;
+  const int learners =
+      one ? options_.parts : std::max(this->learners(), member.options().index + 1);
+  for (int index = first; index < first + learners; ++index) {
     Seat seat{member.Incarnation(Role::kLearner, index), member.Endpoint(Role::kLearner, index)};
     if (index == member.options().index) seat = {member.options().incarnation, address_};
     if (seat.address.empty() || used_up_.contains(seat.address)) continue;
@@ -122,6 +125,10 @@ void LearnerGroup::Join() {
 // who have the part already, or else of the newest checkpoint.
 Status LearnerGroup::BecomeParts(JoinJob* job) const {
   Collective& all = *job->group;
+  if (options_.model >= 0) {
+    options_.algorithm->SetTensorGroup(&all);
+    return Status::Ok();
+  }
   const int part = all.rank() % options_.parts, model = all.rank() / options_.parts;
   TROOP_ASSIGN_OR_RETURN(job->axes.same_part, all.Split(part, model));
   TROOP_ASSIGN_OR_RETURN(job->axes.same_model, all.Split(model, part));

@@ -30,6 +30,8 @@ class LearnerGroup {
     int parts = 1;
     // Of parts: the algorithm's state as the newest checkpoint has it, or a new run's. In a job.
     std::function<Status()> go_back;
+    // Of parts: this model's alone, whose parts get a state with each update; -1: all models.
+    int model = -1;
     LearnerLobby* lobby = nullptr;
     FleetMember* member = nullptr;
     Executor* executor = nullptr;

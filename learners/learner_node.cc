@@ -9,9 +9,11 @@
 #include "core/log.h"
 #include "kernels/finite.h"
 #include "learners/data_sampler.h"
+#include "learners/partitioned_replica.h"
 #include "learners/supervised.h"
 #include "learners/trained_network.h"
 #include "nn/model.h"
+#include "nn/text_model.h"
 #include "replay/from_config.h"
 
 namespace troop {
@@ -46,8 +48,10 @@ Status LearnerNode::Build() {
     tensor_ = {.rank = context_.member->options().index % parts, .ranks = parts};
   }
   TROOP_ASSIGN_OR_RETURN(algorithm_, MakeAlgorithm(context_.config, context_.env, tensor_));
+  if (replicated()) TROOP_RETURN_IF_ERROR(MakeReplica());
   if (sharded()) {
-    algorithm_->SetPlace(context_.member->options().index, int(context_.config.fleet.learners));
+    algorithm_->SetPlace(context_.member->options().index / tensor_.ranks,
+                         int(context_.config.fleet.learners) / tensor_.ranks);
   }
   TROOP_RETURN_IF_ERROR(MakeUpdater());
   // The last one of the learner before may have come to the disk and not to the coordinator.
@@ -75,6 +79,14 @@ Status LearnerNode::Build() {
   return Status::Ok();
 }
 
+Status LearnerNode::MakeReplica() {
+  TROOP_ASSIGN_OR_RETURN(part_, MakeTextModel(context_.config, tensor_));
+  if (tensor_.rank > 0) return Status::Ok();
+  TROOP_ASSIGN_OR_RETURN(
+      algorithm_, PartitionedReplica::Make(context_.config, tensor_.ranks, std::move(algorithm_)));
+  return Status::Ok();
+}
+
 Status LearnerNode::MakeUpdater() {
   const Config& c = context_.config;
   if (alone() && c.learner.hogwild_threads > 1) {
@@ -91,13 +103,14 @@ Status LearnerNode::MakeUpdater() {
                                 context_.member->options().incarnation);
     return Status::Ok();
   }
-  if (sharded()) {
-    TROOP_ASSIGN_OR_RETURN(updater_, MakeShardUpdater({.config = &context_.config,
-                                                       .module = module_.get(),
-                                                       .network = context_.network,
-                                                       .member = context_.member,
-                                                       .executor = context_.executor,
-                                                       .algorithm = algorithm_.get()}));
+  const ShardUpdaterOptions shards{.config = &context_.config,
+                                   .module = module_.get(),
+                                   .network = context_.network,
+                                   .member = context_.member,
+                                   .executor = context_.executor,
+                                   .algorithm = algorithm_.get()};
+  if (sharded() && !replicated()) {
+    TROOP_ASSIGN_OR_RETURN(updater_, MakeShardUpdater(shards));
     return Status::Ok();
   }
   if (context_.lobby == nullptr) {
@@ -112,6 +125,13 @@ Status LearnerNode::MakeUpdater() {
                               .learners_max = kLearnersMax,
                               .timeout = Seconds(c.learner.agree_timeout_s)});
     context_.lobby = lobby_.get();
+  }
+  if (replicated()) {
+    TROOP_ASSIGN_OR_RETURN(
+        updater_,
+        MakeReplicaUpdater(
+            {.shards = shards, .place = tensor_, .part = part_.get(), .lobby = context_.lobby}));
+    return Status::Ok();
   }
   updater_ = MakeGroupUpdater({.learners = int(learners_),
                                .max_updates = std::uint64_t(c.learner.max_updates),
@@ -231,8 +251,9 @@ Turn LearnerNode::Step(Time now) {
   if (!next_checkpoint_) next_checkpoint_ = CheckpointAfter(now);
   if (now >= *next_checkpoint_ && updater_->leads()) {
     // Of a model in parts the next update brings the state.
-    if (tensor_.ranks == 1) StartCheckpoint(now, false);
-    state_wanted_ = tensor_.ranks > 1;
+    const bool here = tensor_.ranks == 1 || replicated();
+    if (here) StartCheckpoint(now, false);
+    state_wanted_ = !here;
     next_checkpoint_ = CheckpointAfter(now);
   }
   if (std::exchange(state_came_, false) && updater_->leads()) StartCheckpoint(now, false);

@@ -66,6 +66,7 @@ class LearnerNode final : public Node {
   Status Connect();
   Status ConnectReplay(ChannelOptions options);
   Status AddShards(const ChannelOptions& options);
+  Status MakeReplica();
   Status MakeUpdater();
   void JoinOthers();
   Turn Idle(Time until = kForever) const;
@@ -93,12 +94,15 @@ class LearnerNode final : public Node {
   bool sharded() const { return context_.config.learner.sync == "paramserver"; }
   bool grouped() const { return learners_ > 1 && !sharded(); }
   bool alone() const { return !grouped() && !sharded(); }
+  // One part of a model that is one worker of the parameter shards.
+  bool replicated() const { return sharded() && tensor_.ranks > 1; }
   bool supervised() const { return IsSupervised(context_.config); }
 
   Context context_;
   Metrics metrics_;
   TensorPlace tensor_;              // the part of the model that this learner has
   std::unique_ptr<Module> module_;  // the whole
+  std::unique_ptr<Module> part_;    // of replicated()
   std::unique_ptr<Algorithm> algorithm_;
   std::unique_ptr<ReplaySampler> sampler_;
   std::int32_t shards_ = 0;    // of the replay, that the sampler knows

@@ -138,7 +138,8 @@ int ShardUpdater::learners() const {
   const bool all = p.mode == "bsp" || p.mode == "local_sgd";
   const std::int32_t now = options_.member->fleet().learners;
   const std::int64_t learners = now > 0 ? now : options_.config->fleet.learners;
-  const std::int64_t pushes = all ? learners : p.k;
+  const std::int64_t parts = options_.config->mesh.tp;  // of a worker
+  const std::int64_t pushes = all ? learners / parts : p.k;
   return int(pushes * p.push_every);
 }
 

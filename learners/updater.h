@@ -16,9 +16,9 @@ namespace troop {
 struct UpdateJob {
   std::vector<SampleBatch> batches;
   double progress = 0;
-  bool publish = false;   // a copy of the weights is wanted
+  bool publish = false;     // a copy of the weights is wanted
   bool want_state = false;  // of parts: the whole state (Algorithm::WholeState)
-  std::size_t taken = 0;  // batches, at first: of those that a group lost nothing is left
+  std::size_t taken = 0;    // batches, at first: of those that a group lost nothing is left
 
   std::vector<std::vector<float>> priority;  // [batches][B]; empty: that update was skipped
   LossReport last;
@@ -115,5 +115,17 @@ struct ShardUpdaterOptions {
 };
 // Errors: as ShardMapFor.
 Result<std::unique_ptr<Updater>> MakeShardUpdater(const ShardUpdaterOptions& options);
+
+// The same of a model in parts, which are one worker (learners/partitioned_replica.h): rank 0
+// pulls and pushes, the others do as it says. When one dies the update under way is lost, all meet
+// again, and the shards wait no longer for them than for a learner without batches.
+struct ReplicaUpdaterOptions {
+  ShardUpdaterOptions shards;  // algorithm: of rank 0 a PartitionedReplica
+  TensorPlace place;           // this learner's part
+  const Module* part = nullptr;
+  LearnerLobby* lobby = nullptr;  // outlives it
+};
+// Errors: as ShardMapFor. REQUIRES: the lobby waits().
+Result<std::unique_ptr<Updater>> MakeReplicaUpdater(const ReplicaUpdaterOptions& options);
 
 }  // namespace troop

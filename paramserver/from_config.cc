@@ -71,7 +71,7 @@ Result<ShardMap> ShardMapAfter(const ShardMap& first, std::span<const ShardEpoch
 SyncOptions SyncOptionsFor(const Config& config) {
   const Config::ParamServerKeys& p = config.paramserver;
   return {.mode = Must(ParseSyncMode(p.mode)),
-          .learners = int(config.fleet.learners),
+          .learners = int(config.fleet.learners / config.mesh.tp),  // a model in parts is one
           .k = int(p.k),
           .cancel = p.cancel,
           .per_batch = p.per_batch,

@@ -35,6 +35,15 @@ TEST(ConfigSupervisedTest, WhatReviewsNeedIsSaid) {
   const Result<Config> meshed = Parse(mesh + begin + data);
   ASSERT_TRUE(meshed.ok()) << meshed.status().ToString();
   EXPECT_EQ(meshed->mesh.dp * meshed->mesh.tp, 4);
+  // Each model in parts is one worker of the parameter shards.
+  const auto with_k = [&](int k) {
+    return Parse(
+        fmt::format("{}{}sync = \"paramserver\"\n{}[paramserver]\nmode = \"k_of_n\"\n"
+                    "k = {}\n",
+                    mesh, begin, data, k));
+  };
+  EXPECT_TRUE(with_k(2).ok()) << with_k(2).status().ToString();
+  EXPECT_THAT(with_k(3).status().message(), HasSubstr("3 of 2 workers"));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "learners/group_round.h"
+#include "learners/partitioned_replica.h"
 #include "learners/supervised.h"
 #include "nn/model.h"
 #include "nn/text_model.h"
@@ -138,6 +139,181 @@ TEST(MeshTest, ParameterShardsTakePyTorchsCourse) {
     }
     EXPECT_LT(LogitsApart(config, "bert", value), 1e-4) << sharding;
   }
+}
+
+// A model in two parts is one worker, and two of those are two: however the shards cut the model.
+TEST(MeshTest, AModelInPartsIsOneWorkerOfTheParameterShards) {
+  for (const int workers : {1, 2}) {
+    for (const std::string family : {"bert", "albert"}) {
+      SCOPED_TRACE(fmt::format("{} {}", workers, family));
+      Config config = SupervisedConfig(family);
+      config.learner.sync = "paramserver";
+      config.fleet.learners = 2 * workers;
+      config.mesh.tp = 2;
+      config.paramserver.shards = family == "bert" ? 3 : 2;
+      config.paramserver.mode = "bsp";
+      const auto network = MakeTextModel(config);
+      const ShardMap map = *ShardMapFor(config, **network);
+      const auto cut = [&map](std::span<const float> whole, std::int32_t shard) {
+        std::vector<float> own;
+        for (const ParamRange& r : map.RangesOf(shard)) {
+          own.insert(own.end(), whole.begin() + r.begin, whole.begin() + r.end);
+        }
+        return own;
+      };
+      auto first = *MakeSupervised(config, {.rank = 0, .ranks = 1});
+      std::vector<float> value(first->value().begin(), first->value().end());
+      std::vector<std::unique_ptr<ParameterShard>> shards;
+      for (const std::int32_t s : map.shards()) {
+        shards.push_back(Make(ParameterShardOptionsFor(config, **network, map, s), cut(value, s)));
+        for (int w = 0; w < workers; ++w) shards.back()->Join(2 * w);
+      }
+      std::vector<Ranks> ranks;
+      std::vector<std::vector<float>> gradients(static_cast<std::size_t>(workers));
+      for (int w = 0; w < workers; ++w) ranks.push_back(SimRanks(2));
+      std::vector<std::unique_ptr<PartitionedReplica>> replicas;
+      std::vector<std::unique_ptr<Algorithm>> others;
+      for (int w = 0; w < workers; ++w) {
+        Ranks& pair = ranks[std::size_t(w)];
+        replicas.push_back(
+            *PartitionedReplica::Make(config, 2, *MakeSupervised(config, {.rank = 0, .ranks = 2})));
+        others.push_back(*MakeSupervised(config, {.rank = 1, .ranks = 2}));
+        for (const auto& [algorithm, rank] :
+             {std::pair<Algorithm*, std::size_t>{replicas.back().get(), 0},
+              {others.back().get(), 1}}) {
+          algorithm->SetPlace(w, workers);
+          algorithm->SetTensorGroup(pair[rank].get());
+        }
+      }
+      const auto part = *MakeTextModel(config, {.rank = 1, .ranks = 2});
+      for (std::uint64_t u = 1; u <= 50; ++u) {
+        RunRanks(2 * workers, [&](int rank) {
+          const auto w = std::size_t(rank / 2);
+          std::vector<float> priority(1);
+          if (rank % 2 == 1) {
+            ReplicaPart other(others[w].get(), part.get());
+            const auto did = other.Follow(*ranks[w][1], {}, priority);
+            ASSERT_TRUE(did.ok()) << did.status().ToString();
+            ASSERT_EQ(did->did, ReplicaPart::Did::kGradient);
+            return;
+          }
+          PartitionedReplica& replica = *replicas[w];
+          replica.AdoptValue(u - 1, value);
+          const auto report = replica.ComputeGradient({}, priority);
+          ASSERT_TRUE(report.ok()) << report.status().ToString();
+          const double norm =
+              SupervisedExpected().Find(family)->Find("norms")->array[std::size_t(u - 1)].number;
+          if (workers == 1) {
+            ASSERT_NEAR(report->gradient_norm, norm, 1e-3) << u;
+          }
+          gradients[w].assign(replica.gradient().begin(), replica.gradient().end());
+        });
+        ASSERT_FALSE(HasFailure());
+        // The reference clips the mean of the workers' gradients.
+        double squares = 0;
+        for (std::size_t i = 0; i < value.size(); ++i) {
+          double mean = 0;
+          for (const auto& g : gradients) mean += double(g[i]) / workers;
+          squares += mean * mean;
+        }
+        const auto scale = float(replicas[0]->ClipScale(std::sqrt(squares)));
+        for (auto& gradient : gradients) {
+          for (float& g : gradient) g *= scale;
+        }
+        for (const std::int32_t s : map.shards()) {
+          ParameterShard* const shard = shards[std::size_t(s)].get();
+          for (int w = 0; w < workers; ++w) {
+            ShardPush push = PushOf({2 * w, 1, u}, u, cut(gradients[std::size_t(w)], s));
+            push.learning_rate = replicas[0]->LearningRate(0);
+            Push(shard, std::move(push));
+          }
+          Drain(shard);
+          const float* from = shard->value().data();
+          for (const ParamRange& r : map.RangesOf(s)) {
+            std::copy(from, from + r.size(), value.begin() + r.begin);
+            from += r.size();
+          }
+        }
+      }
+      EXPECT_LT(LogitsApart(config, family, value), 1e-4);
+    }
+  }
+}
+
+// Whichever part dies, the other says so, and the gradient is none.
+TEST(MeshTest, AWorkerInPartsEndsWithEachOfThem) {
+  Config config = SupervisedConfig("bert");
+  config.mesh.tp = 2;
+  for (const int dies : {0, 1}) {
+    SimGroup sim({.size = 2});
+    const Ranks ranks = SimRanks(2, &sim);
+    RunRanks(2, [&](int rank) {
+      auto algorithm = *MakeSupervised(config, {.rank = rank, .ranks = 2});
+      std::vector<float> priority(1);
+      Collective& group = *ranks[std::size_t(rank)];
+      if (rank == 1) {
+        algorithm->SetTensorGroup(&group);
+        const auto part = *MakeTextModel(config, {.rank = 1, .ranks = 2});
+        ReplicaPart other(algorithm.get(), part.get());
+        if (dies == 1) {
+          ASSERT_TRUE(other.Follow(group, {}, priority).ok());
+          return sim.Kill(1);
+        }
+        Status ended;
+        while (ended.ok()) ended = other.Follow(group, {}, priority).status();
+        EXPECT_EQ(ended.code(), Code::kUnavailable) << ended.ToString();
+        return;
+      }
+      const auto whole = *MakeSupervised(config, {.rank = 0, .ranks = 1});
+      auto replica = *PartitionedReplica::Make(config, 2, std::move(algorithm));
+      replica->SetTensorGroup(&group);
+      replica->AdoptValue(0, whole->value());
+      if (dies == 0) {
+        ASSERT_TRUE(replica->ComputeGradient({}, priority).ok());
+        return sim.Kill(0);
+      }
+      // What the other had still to pass on may be lost with it.
+      Status ended;
+      for (int i = 0; i < 2 && ended.ok(); ++i) {
+        ended = replica->ComputeGradient({}, priority).status();
+      }
+      EXPECT_EQ(ended.code(), Code::kUnavailable) << ended.ToString();
+      EXPECT_TRUE(replica->broken());
+      EXPECT_FALSE(replica->Tell(false).ok());
+    });
+  }
+}
+
+// No number that is none comes to the shards, whichever rank finds it.
+TEST(MeshTest, APartWithoutAGradientLeavesTheBatchOut) {
+  Config config = SupervisedConfig("bert");
+  config.mesh.tp = 2;
+  const Ranks ranks = SimRanks(2);
+  RunRanks(2, [&](int rank) {
+    auto algorithm = *MakeSupervised(config, {.rank = rank, .ranks = 2});
+    std::vector<float> priority(1);
+    Collective& group = *ranks[std::size_t(rank)];
+    if (rank == 1) {
+      algorithm->SetTensorGroup(&group);
+      const auto part = *MakeTextModel(config, {.rank = 1, .ranks = 2});
+      ReplicaPart other(algorithm.get(), part.get());
+      for (int i = 0; i < 2; ++i) ASSERT_TRUE(other.Follow(group, {}, priority).ok());
+      const auto over = other.Follow(group, {}, priority);
+      ASSERT_TRUE(over.ok());
+      EXPECT_EQ(over->did, ReplicaPart::Did::kOver);
+      return;
+    }
+    const auto whole = *MakeSupervised(config, {.rank = 0, .ranks = 1});
+    std::vector<float> value(whole->value().begin(), whole->value().end());
+    auto replica = *PartitionedReplica::Make(config, 2, std::move(algorithm));
+    replica->SetTensorGroup(&group);
+    replica->AdoptValue(0, std::vector<float>(value.size(), std::nanf("")));
+    EXPECT_EQ(replica->ComputeGradient({}, priority).status().code(), Code::kDataLoss);
+    EXPECT_FALSE(replica->broken());
+    replica->AdoptValue(0, value);
+    EXPECT_TRUE(replica->ComputeGradient({}, priority).ok());
+    EXPECT_TRUE(replica->Tell(true).ok());
+  });
 }
 
 // A checkpoint of one mesh goes on at another.

@@ -76,5 +76,30 @@ TEST_F(SupervisedTest, AMeshOutlivesALearnerAndGoesOnAtAnotherMesh) {
   EXPECT_TRUE(FileHas(run() + "/logs/learner-2.log", "in step with 3 of 3"));
 }
 
+// Two models in two parts each are two workers of the parameter shards: who dies comes back to its
+// other part, whether it spoke for it or not, and the run ends in order.
+TEST_F(SupervisedTest, ModelsInPartsAreWorkersOfParameterShards) {
+  const auto troop =
+      Train({"data.reviews=" + kFixtures + "reviews.csv",
+             "data.vocabulary=" + kFixtures + "vocab.txt", "mesh.tp=2", "learner.sync=paramserver",
+             "paramserver.shards=2", "paramserver.mode=bsp", "learner.max_updates=200"});
+  ASSERT_TRUE(AwaitSteps(100)) << troop->output();
+  for (const std::string learner : {"learner-0", "learner-3"}) {
+    const std::string log = run() + "/logs/" + learner + ".log";
+    ASSERT_TRUE(Await([&] { return FileHas(log, "in step with 2 of 4"); }));
+  }
+  SendSignal(AwaitFirst("learner"), SIGKILL);
+  ASSERT_TRUE(Await([&] { return FileHas(run() + "/logs/launcher.log", "learner-0 ended"); }));
+  ASSERT_TRUE(Await(
+      [&] { return FileHas(run() + "/logs/learner-1.log", "the group of 2 learners has ended"); }));
+  ASSERT_EQ(troop->Wait(), 0) << troop->output();
+  // As learner 0 has seen them: the shards' last ones may be behind its last gradient.
+  EXPECT_GE(*Json(run() + "/result.json").Integer("updates"), 180);
+  const auto said = Start({"predict", run(), "A great film, and a wonderful plot!", "Bad."});
+  ASSERT_EQ(said->Wait(), 0) << said->output();
+  EXPECT_TRUE(said->output().starts_with("positive (")) << said->output();
+  EXPECT_NE(said->output().find("\nnegative ("), std::string::npos) << said->output();
+}
+
 }  // namespace
 }  // namespace troop
