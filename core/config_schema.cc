@@ -337,8 +337,8 @@ void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
            "locks (Hogwild!, Recht et al. 2011); above 1 no two runs give the same bytes.",
            Between(1, 256)}, c.hogwild_threads);
   v.Visit({.name = "learner.device",
-           .doc = "Where updates are computed. \"auto\": on a GPU, where there is one, this program "
-                  "was built for it and has what the run asks for; it says which it is.",
+           .doc = "Where updates are computed. \"auto\": on a GPU, where there is one, this "
+                  "program was built for it and has what the run asks for; it says which it is.",
            .choices = {"auto", "cpu", "cuda"}}, c.device);
   v.Visit({"learner.epochs", "Supervised: passes over the training reviews.", AboveUpTo(0, 1e6)},
           c.epochs);

@@ -3,8 +3,9 @@
 
 gpu_torch.py [--json FILE] [--seconds S] [PART OF A NAME]
 
-Convolutions: cuDNN, channels last, autotuned. The learner's step: torch.compile, then the whole step (both passes, loss,
-backward, clip, fused optimizer) captured into one CUDA graph; bf16 under autocast, or TF32. Exit code 2: no PyTorch or no GPU.
+Convolutions: cuDNN, channels last, autotuned. The step: torch.compile, then all of it
+(both passes, loss, backward, clip, optimizer) captured into one CUDA graph; bf16 under
+autocast, or TF32. Exit code 2: no PyTorch or no GPU.
 """
 import argparse
 import json
@@ -76,7 +77,8 @@ class Bench:
 class Nature(nn.Module):
     def __init__(self, dueling, actions):
         super().__init__()
-        self.convs = nn.Sequential(nn.Conv2d(4, 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU(),
+        self.convs = nn.Sequential(nn.Conv2d(4, 32, 8, 4), nn.ReLU(),
+                                   nn.Conv2d(32, 64, 4, 2), nn.ReLU(),
                                    nn.Conv2d(64, 64, 3, 1), nn.ReLU())
         self.dueling = dueling
         if dueling:
@@ -94,10 +96,13 @@ def learner_step(bench, name, batch, precision, dueling):
     torch.backends.cuda.matmul.allow_tf32 = True
     torch.backends.cudnn.allow_tf32 = True
     torch.manual_seed(1)
-    online, target = (Nature(dueling, 6).cuda().to(memory_format=torch.channels_last) for _ in range(2))
+    online, target = (Nature(dueling, 6).cuda().to(memory_format=torch.channels_last)
+                      for _ in range(2))
     target.load_state_dict(online.state_dict())
-    optimizer = torch.optim.Adam(online.parameters(), lr=6.25e-5, eps=1.5e-4, fused=True, capturable=True)
-    observation = (synthetic(3, 2 * batch * 84 * 84 * 4) >> 24).to(torch.uint8).reshape(2 * batch, 84, 84, 4).cuda()
+    optimizer = torch.optim.Adam(online.parameters(), lr=6.25e-5, eps=1.5e-4, fused=True,
+                                 capturable=True)
+    pixels = (synthetic(3, 2 * batch * 84 * 84 * 4) >> 24).to(torch.uint8)
+    observation = pixels.reshape(2 * batch, 84, 84, 4).cuda()
     action = (synthetic(4, batch) % 6).cuda().unsqueeze(1)
     reward = uniform(5, batch * 3).reshape(batch, 3).cuda()
     weight = torch.ones(batch, device="cuda")
@@ -156,13 +161,17 @@ def convolutions(bench):
         forward = torch.compile(lambda a, w=w, bias=bias, stride=stride:
                                 functional.relu(functional.conv2d(a, w, bias, stride)))
         bench.rate(f"{name}_forward", "speed", "TFLOP/s", flop, lambda: forward(source()))
-        weights = (False, True, True)
+        def backward(source_of, wanted):
+            return torch.ops.aten.convolution_backward(
+                dz, source_of(), w, [filters], [stride] * 2,  # pylint: disable=cell-var-from-loop
+                [0, 0], [1, 1], False, [0, 0], 1, wanted)
+
         bench.rate(f"{name}_backward_weight", "speed", "TFLOP/s", flop,
-                   lambda: torch.ops.aten.convolution_backward(dz, source(), w, [filters], [stride] * 2, [0, 0], [1, 1], False, [0, 0], 1, weights))
+                   lambda: backward(source, (False, True, True)))
         if name == "conv1_u8":
             continue
         bench.rate(f"{name}_backward_data", "speed", "TFLOP/s", flop,
-                   lambda: torch.ops.aten.convolution_backward(dz, x, w, [filters], [stride] * 2, [0, 0], [1, 1], False, [0, 0], 1, (True, False, False)))
+                   lambda: backward(source, (True, False, False)))
 
 
 def copy(bench):

@@ -14,7 +14,14 @@ namespace {
 constexpr std::size_t kWorkspaceBytes = std::size_t(32) << 20;  // what NVIDIA recommends for Hopper
 
 using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, bool, bool, std::int64_t,
-                       std::int64_t, std::int64_t, Precision, DType, Epilogue>;
+                       std::int64_t, std::int64_t, Precision, DType, Epilogue, std::uint32_t>;
+
+// What an address is a multiple of, up to 16 bytes: algorithms differ in what they ask for.
+std::uint32_t AlignmentOf(const void* p) {
+  std::uint32_t bytes = 16;
+  while (bytes > 1 && reinterpret_cast<std::uintptr_t>(p) % bytes != 0) bytes /= 2;
+  return bytes;
+}
 
 struct Plan {
   cublasLtMatmulDesc_t operation = nullptr;
@@ -106,15 +113,8 @@ struct MatMulPlansState {
       return false;
     cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                          &kWorkspaceBytes, sizeof kWorkspaceBytes);
-    // What these addresses are multiples of: parameters lie at multiples of 64 bytes, bf16 ones
-    // of 32.
-    const auto alignment = [](const void* p) {
-      std::uint32_t bytes = 16;
-      while (bytes > 1 && reinterpret_cast<std::uintptr_t>(p) % bytes != 0) bytes /= 2;
-      return bytes;
-    };
     const auto align = [&](cublasLtMatmulPreferenceAttributes_t what, const void* p) {
-      const std::uint32_t bytes = alignment(p);
+      const std::uint32_t bytes = AlignmentOf(p);
       cublasLtMatmulPreferenceSetAttribute(preference, what, &bytes, sizeof bytes);
     };
     align(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, args.b);
@@ -134,9 +134,11 @@ struct MatMulPlansState {
 
   const Plan* Find(const MatMulArgs& args) {
     const MatMulShape& s = args.shape;
-    const Key key{s.m,          s.n,   s.k,   s.transpose_a,  s.transpose_b,
-                  s.lda,        s.ldb, s.ldc, args.precision, args.c_dtype,
-                  args.epilogue};
+    const std::uint32_t alignment =
+        AlignmentOf(args.a) | AlignmentOf(args.b) << 8 | AlignmentOf(args.c) << 16;
+    const Key key{s.m,           s.n,      s.k,   s.transpose_a,  s.transpose_b,
+                  s.lda,         s.ldb,    s.ldc, args.precision, args.c_dtype,
+                  args.epilogue, alignment};
     const auto found = plans.find(key);
     if (found != plans.end()) return &found->second;
     Plan plan;
