@@ -13,7 +13,7 @@ TROOP_DEVICE void Put(float* to, float x) { *to = x; }
 TROOP_DEVICE void Put(BF16* to, float x) { *to = ToBF16(x); }
 
 TROOP_DEVICE float Activated(Epilogue epilogue, float z) {
-  if (epilogue == Epilogue::kBiasRelu) return z > 0 ? z : 0;
+  if (epilogue == Epilogue::kBiasRelu) return z > 0 ? z : z != z ? z : 0;  // NaN stays
   if (epilogue == Epilogue::kBiasGeluTanh)
     return 0.5f * z * (1 + tanhf(0.7978845608f * (z + 0.044715f * z * z * z)));
   return z;

@@ -55,7 +55,7 @@ Way WayOf(Precision precision, bool runs, std::int64_t n) {
 bool Fits(Stream& stream, const ConvShape& s, std::int64_t batch) {
   const std::int64_t most = std::int64_t(1) << 30;
   if (batch * s.height * s.width < most && s.height * s.width * s.channels < most &&
-      s.kernel * s.kernel * std::max(s.channels, s.filters) < most) {
+      s.kernel * s.kernel * s.channels * s.filters < most) {
     return true;
   }
   stream.device().Fail("a convolution over " + std::to_string(batch) + " images of " +

@@ -24,6 +24,11 @@ std::vector<Case> CasesOf(Parity& parity) {
       {{12, 12, 8, 40, 3, 2}, 3},   // runs of eight, filters beyond a narrow tile
       {{9, 9, 16, 72, 3, 1}, 2},    // and beyond a wide one
       {{20, 20, 4, 32, 8, 4}, 5}};  // as the first layer of Nature's network
+  cases.push_back(
+      {{7, 7, 7, 8, 2, 3}, 2});  // strides longer than the kernel: phases that no tap reaches
+  cases.push_back({{1, 1, 7, 4, 1, 1}, 3});
+  cases.push_back(
+      {{9, 9, 40, 16, 3, 1}, 2});  // channels beyond a narrow tile: of the data's gradient
   if (parity.large()) {
     cases.push_back({{84, 84, 4, 32, 8, 4}, 37});
     cases.push_back({{20, 20, 32, 64, 4, 2}, 37});
@@ -194,8 +199,10 @@ std::vector<ParityCase> ConvCases() {
           {"Conv.ForwardTF32", Forward<Precision::kTF32>},
           {"Conv.ForwardBF16", Forward<Precision::kBF16>, 80},
           {"Conv.BackwardDataF32", BackwardData<Precision::kF32>},
+          {"Conv.BackwardDataTF32", BackwardData<Precision::kTF32>},
           {"Conv.BackwardDataBF16", BackwardData<Precision::kBF16>, 80},
           {"Conv.BackwardWeightF32", BackwardWeight<Precision::kF32>},
+          {"Conv.BackwardWeightTF32", BackwardWeight<Precision::kTF32>},
           {"Conv.BackwardWeightBF16", BackwardWeight<Precision::kBF16>, 80},
           {"Conv.ABatchBeyondItsLimitIsRefused", ABatchBeyondItsLimitIsRefused}};
 }
