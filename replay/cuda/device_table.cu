@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <unordered_map>
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/precision.h"
@@ -29,6 +30,14 @@ struct TableSizes {
 
 TROOP_DEVICE std::int64_t SlotOf(std::int64_t frames, std::int64_t stream, std::int64_t number) {
   return stream * frames + number % frames;
+}
+
+// priority^alpha within the bounds that replay/priority_math.h keeps: never 0, and no sum of them
+// is infinite.
+TROOP_HOST_DEVICE float PowerPriority(double size, double epsilon, double alpha) {
+  const double power = pow(size + epsilon, alpha);
+  const double least = 1.17549435e-38, most = 1e28;  // the smallest normal f32
+  return float(power < least ? least : power > most ? most : power);
 }
 
 // --- append
@@ -170,7 +179,7 @@ TROOP_KERNEL void ChangesKernel(Fields f, std::int64_t batch, double alpha, doub
   // left alone.
   const bool same = f.number[s] == number[i] && leaves[s] > 0 && isfinite(size);
   changed_slot[i] = same ? std::int32_t(s) : -1;
-  changed_priority[i] = float(pow(double(size) + epsilon, alpha));
+  changed_priority[i] = PowerPriority(double(size), epsilon, alpha);
 }
 
 }  // namespace
@@ -243,21 +252,27 @@ bool DeviceTable::Append(Stream& stream, std::span<const std::byte> observation,
   std::vector<std::int64_t> ends = ends_;
   for (const DeviceFrame& frame : frames) {
     if (!known(frame.stream) || frame.age < 0) return false;
-    ++ends[std::size_t(frame.stream)];
+    const auto stream_at = std::size_t(frame.stream);
+    if (++ends[stream_at] - ends_[stream_at] > o.frames) return false;  // two in one place
   }
   for (const DeviceItem& item : items) {
     if (!known(item.stream) || item.length < 1 || item.length > o.steps || item.first < 0 ||
-        item.first + item.length >= ends[std::size_t(item.stream)]) {
+        item.first + item.length >= ends[std::size_t(item.stream)] ||
+        !std::isfinite(item.priority) || item.priority < 0) {
       return false;
     }
   }
   if (appended_) copied_.Synchronize();
   appended_ = true;
+  // Each slot once, as it was said last: kernels have no order within a launch.
   std::int64_t changes = 0;
+  std::unordered_map<std::int64_t, std::int64_t> change_of;
   const auto change = [&](std::int64_t slot, std::int32_t length, float priority) {
-    host_slots_[changes] = std::int32_t(slot);
-    host_lengths_[changes] = length;
-    host_priorities_[changes++] = priority;
+    const auto [found, added] = change_of.emplace(slot, changes);
+    if (added) ++changes;
+    host_slots_[found->second] = std::int32_t(slot);
+    host_lengths_[found->second] = length;
+    host_priorities_[found->second] = priority;
   };
   // An item needs the frames of its first observation's stack: all that begin before `frames -
   // stack` of the end are gone.
@@ -287,8 +302,7 @@ bool DeviceTable::Append(Stream& stream, std::span<const std::byte> observation,
     const std::int64_t slot = Slot(item.stream, item.first);
     if (live_[std::size_t(slot)] == 0) ++items_;
     live_[std::size_t(slot)] = 1;
-    change(slot, item.length,
-           float(std::pow(double(std::abs(item.priority)) + o.priority_epsilon, o.alpha)));
+    change(slot, item.length, PowerPriority(item.priority, o.priority_epsilon, o.alpha));
   }
   stream.CopyToDevice(new_frames_.data(), host_frames_.data(), observation.size());
   stream.CopyToDevice(new_about_.data(), host_about_.data(), std::size_t(n) * sizeof(DeviceFrame));

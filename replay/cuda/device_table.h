@@ -39,7 +39,7 @@ struct DeviceItem {
   std::int32_t stream = 0;
   std::int32_t length = 1;
   std::int64_t first = 0;
-  float priority = 1;  // |TD error|
+  float priority = 1;  // |TD error|, finite
 };
 
 // What a draw fills, on the device: as DqnBatch of learners/cuda/dqn_step.h.

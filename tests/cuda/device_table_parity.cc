@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <numeric>
+#include <tuple>
 
 #include "replay/cuda/sum_tree.h"
 #include "tests/cuda/parity_cases.h"
@@ -320,6 +321,58 @@ void LatePrioritiesAreRefused(Parity& parity) {
   h.DrawAndCompare();
 }
 
+// Of an item that comes twice in one call the last one counts, its length and its priority.
+void OfEqualItemsTheLastCounts(Parity& parity) {
+  DeviceTableOptions o = SmallTable(5, 1, 1);
+  o.priority_epsilon = 0;
+  o.alpha = 1;
+  DeviceTable table(parity.device(), o, 4);
+  const std::vector<std::byte> pixels(5 * 5);
+  const std::vector<DeviceItem> items = {{0, 3, 0, 7}, {0, 2, 1, 1}, {0, 1, 0, 3}};
+  parity.True("it is taken",
+              table.Append(parity.stream(), pixels, std::vector<DeviceFrame>(5), items));
+  parity.stream().Synchronize();
+  parity.True("and counted once", table.items() == 2);
+  const auto total = parity.Output<double>(1);
+  parity.stream().CopyOnDevice(total.data(), table.tree().total(), sizeof(double));
+  parity.True("the last priority", parity.Download(total)[0] == 4);
+  const auto observation = parity.Output<std::uint8_t>(2 * 4 * 5);
+  const auto action = parity.Output<std::int32_t>(4), length = parity.Output<std::int32_t>(4);
+  const auto reward = parity.Output<float>(12), discount = parity.Output<float>(12),
+             weight = parity.Output<float>(4);
+  table.Draw(parity.stream(), {observation.data(), action.data(), reward.data(), discount.data(),
+                               length.data(), weight.data()});
+  // Three quarters of the mass are the first item's.
+  parity.True("the last length", parity.Download(length) == std::vector<std::int32_t>{1, 1, 1, 2});
+}
+
+// Errors of 0 and beyond all bounds: what was drawn can still be drawn, and changed.
+void PrioritiesStayWithinTheirBounds(Parity& parity) {
+  DeviceTableOptions o = SmallTable(5, 1, 1);
+  o.priority_epsilon = 0;
+  o.alpha = 2;
+  DeviceTable table(parity.device(), o, 2);
+  const std::vector<std::byte> pixels(5 * 5);
+  parity.True("it is taken", table.Append(parity.stream(), pixels, std::vector<DeviceFrame>(5),
+                                          std::vector<DeviceItem>{{0, 1, 0, 1}}));
+  const auto observation = parity.Output<std::uint8_t>(2 * 2 * 5);
+  const auto action = parity.Output<std::int32_t>(2), length = parity.Output<std::int32_t>(2);
+  const auto reward = parity.Output<float>(6), discount = parity.Output<float>(6),
+             weight = parity.Output<float>(2);
+  const auto total = parity.Output<double>(1);
+  for (const auto& [error, low, high] : {std::tuple<float, double, double>{0, 1e-38, 1.2e-38},
+                                         {1e30f, 0.99e28, 1.01e28},
+                                         {3, 8.99, 9.01}}) {
+    table.Draw(parity.stream(), {observation.data(), action.data(), reward.data(), discount.data(),
+                                 length.data(), weight.data()});
+    const auto td = parity.Upload(std::vector<float>{error, error});
+    table.UpdatePriorities(parity.stream(), td.data());
+    parity.stream().CopyOnDevice(total.data(), table.tree().total(), sizeof(double));
+    const double sum = parity.Download(total)[0];
+    parity.True("the total is that of the bound", sum > low && sum < high);
+  }
+}
+
 void WhatDoesNotFitIsRefused(Parity& parity) {
   DeviceTableOptions o = SmallTable(5, 1, 1);
   DeviceTable table(parity.device(), o, 4);
@@ -350,6 +403,8 @@ std::vector<ParityCase> DeviceTableCases() {
           {"SumTree.ABorderBelongsToTheNextOne", ABorderBelongsToTheNextOne},
           {"DeviceTable.DrawsWhatTheLogHas", DrawsWhatTheLogHas},
           {"DeviceTable.LatePrioritiesAreRefused", LatePrioritiesAreRefused},
+          {"DeviceTable.OfEqualItemsTheLastCounts", OfEqualItemsTheLastCounts},
+          {"DeviceTable.PrioritiesStayWithinTheirBounds", PrioritiesStayWithinTheirBounds},
           {"DeviceTable.WhatDoesNotFitIsRefused", WhatDoesNotFitIsRefused}};
 }
 
