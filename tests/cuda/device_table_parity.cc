@@ -388,6 +388,10 @@ void WhatDoesNotFitIsRefused(Parity& parity) {
   parity.True("an item without steps", refused(two, {{0, 0, 0, 1}}, pixels));
   parity.True("an item that is too long", refused(two, {{0, 4, 0, 1}}, pixels));
   parity.True("an item whose frames are not there", refused(two, {{0, 2, 0, 1}}, pixels));
+  for (const float bad : {NAN, INFINITY, -1.0f})
+    parity.True("a priority", refused(two, {{0, 1, 0, bad}}, pixels));
+  parity.True("more than a ring holds",
+              refused(std::vector<DeviceFrame>(41), {}, std::vector<std::byte>(41 * 5)));
   parity.True("too many",
               refused(std::vector<DeviceFrame>(257), {}, std::vector<std::byte>(257 * 5)));
   parity.True("what fits is taken",
