@@ -158,6 +158,7 @@ class TidyTest(unittest.TestCase):
     def test_readme_that_differs_from_the_results_fails(self):
         shutil.copytree(HERE.parents[1] / "bench", self.root / "bench",
                         ignore=shutil.ignore_patterns("__pycache__", "*.cc"))
+        shutil.copytree(HERE.parents[1] / "configs", self.root / "configs")
         sys.path.insert(0, str(self.root / "bench"))
         import games  # pylint: disable=import-outside-toplevel
         import readme  # pylint: disable=import-outside-toplevel
