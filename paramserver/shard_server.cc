@@ -41,6 +41,8 @@ void ShardServer::Present(const Origin& learner) {
   absent_.erase(learner.index);
 }
 
+ShardServer::~ShardServer() { TurnAway(Unavailable("this shard's process is ending")); }
+
 void ShardServer::Handle(Message message, Reply reply) {
   if (still_ && message.origin.role == Role::kLearner) {
     return reply.Fail(Unavailable("parameters move to other shards; come again"));
@@ -193,8 +195,9 @@ void ShardServer::StandStill(bool still) {
   if (!still) Settle();
 }
 
-void ShardServer::Depose() {
-  const Status status = Unavailable("another process serves this shard by now");
+void ShardServer::Depose() { TurnAway(Unavailable("another process serves this shard by now")); }
+
+void ShardServer::TurnAway(const Status& status) {
   for (auto& [id, reply] : pushes_) reply.Fail(status);
   for (Settled& settled : settled_) settled.reply.Fail(status);
   for (auto& [learner, parked] : pulls_) parked.reply.Fail(status);

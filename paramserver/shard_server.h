@@ -36,6 +36,8 @@ class ShardServer final : public Service {
     History* history = nullptr;
   };
   ShardServer(std::unique_ptr<ParameterShard> shard, const Options& options);
+  // Whoever waits for an answer is told to ask again: another may serve the shard, or the run ends.
+  ~ShardServer() override;
 
   void Handle(Message message, Reply reply) override;
   void PeerChanged(const Origin& peer, PeerState state) override;
@@ -86,6 +88,7 @@ class ShardServer final : public Service {
   // Nothing that was done here is unknown to the backup.
   bool MayAnswer() const { return sure_ && !still_ && (!backup_ || backup_->has_all()); }
   void AnswerSettled();
+  void TurnAway(const Status& status);
   void Note(HistoryEvent::What what, const PushId& id, std::uint64_t version) const;
   void AnswerPulls();
   bool IsKnown(std::int32_t learner) const;

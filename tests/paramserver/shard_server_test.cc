@@ -302,6 +302,29 @@ TEST_F(ShardServerTest, CallsWhoseAnswerSaysLaterAreMadeAgain) {
   places_[0].listener.reset();
 }
 
+// As at the end of a run: what was pushed and pulled waits for another learner still.
+TEST_F(ShardServerTest, WhoWaitsAtAServerThatEndsIsToldToAskAgain) {
+  Start(ByMemory(1), OptionsOf({}));
+  Learner* const first = AddLearner(0);
+  Learner* const second = AddLearner(1);
+  ASSERT_TRUE(Pull({first, second}, 100));
+  Push(first, 0);
+  ASSERT_TRUE(first->client->RequestPull(now_).ok());
+  Pump(20);
+  ASSERT_EQ(first->client->applied(), 0u);
+  ASSERT_TRUE(first->client->pulling());
+  places_[0].server.reset();
+  for (int i = 0; i < 3; ++i) {  // before it is time to ask again: nobody is there
+    places_[0].network->Pump(now_);
+    first->network->Pump(now_);
+    first->client->Poll(now_);
+  }
+  places_[0].listener.reset();
+  EXPECT_TRUE(first->client->error().ok()) << first->client->error().ToString();
+  EXPECT_TRUE(first->client->pulling());
+  EXPECT_EQ(first->client->dropped(), 0u);
+}
+
 TEST_F(ShardServerTest, ManySmallTensorsTravelInOneMessageAndLargeOnesInParts) {
   constexpr std::int64_t kMany = 2 * kPartFloatsMax + 5000;
   std::vector<ParamSpec> params;

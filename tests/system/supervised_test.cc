@@ -79,10 +79,9 @@ TEST_F(SupervisedTest, AMeshOutlivesALearnerAndGoesOnAtAnotherMesh) {
 // Two models in two parts each are two workers of the parameter shards: who dies comes back to its
 // other part, whether it spoke for it or not, and the run ends in order.
 TEST_F(SupervisedTest, ModelsInPartsAreWorkersOfParameterShards) {
-  const auto troop =
-      Train({"data.reviews=" + kFixtures + "reviews.csv",
-             "data.vocabulary=" + kFixtures + "vocab.txt", "mesh.tp=2", "learner.sync=paramserver",
-             "paramserver.shards=2", "paramserver.mode=bsp", "learner.max_updates=200"});
+  const auto troop = Train(
+      {"data.reviews=" + kFixtures + "reviews.csv", "data.vocabulary=" + kFixtures + "vocab.txt",
+       "mesh.tp=2", "learner.sync=paramserver", "paramserver.shards=2", "paramserver.mode=bsp"});
   ASSERT_TRUE(AwaitSteps(100)) << troop->output();
   for (const std::string learner : {"learner-0", "learner-3"}) {
     const std::string log = run() + "/logs/" + learner + ".log";
@@ -92,9 +91,15 @@ TEST_F(SupervisedTest, ModelsInPartsAreWorkersOfParameterShards) {
   ASSERT_TRUE(Await([&] { return FileHas(run() + "/logs/launcher.log", "learner-0 ended"); }));
   ASSERT_TRUE(Await(
       [&] { return FileHas(run() + "/logs/learner-1.log", "the group of 2 learners has ended"); }));
-  ASSERT_EQ(troop->Wait(), 0) << troop->output();
+  ASSERT_TRUE(AwaitSteps(Steps() + 200)) << LauncherLog();
+  troop->Signal(SIGINT);
+  ASSERT_EQ(troop->Wait(), 130) << troop->output() << LauncherLog();
+
+  const std::int64_t wanted = *Json(run() + "/result.json").Integer("updates") + 40;
+  const auto resumed = Start({"resume", run(), "learner.max_updates=" + std::to_string(wanted)});
+  ASSERT_EQ(resumed->Wait(), 0) << resumed->output() << LauncherLog();
   // As learner 0 has seen them: the shards' last ones may be behind its last gradient.
-  EXPECT_GE(*Json(run() + "/result.json").Integer("updates"), 180);
+  EXPECT_GE(*Json(run() + "/result.json").Integer("updates"), wanted - 20);
   const auto said = Start({"predict", run(), "A great film, and a wonderful plot!", "Bad."});
   ASSERT_EQ(said->Wait(), 0) << said->output();
   EXPECT_TRUE(said->output().starts_with("positive (")) << said->output();
