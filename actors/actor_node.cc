@@ -57,7 +57,8 @@ Status ActorNode::Build() {
     builders_.emplace_back(TrajectoryBuilder::Options{.spec = trajectory,
                                                       .n_step = int(config_.actor.n_step),
                                                       .gamma = config_.learner.gamma,
-                                                      .reward_clip = config_.env.reward_clip},
+                                                      .reward_clip = config_.env.reward_clip,
+                                                      .copies = int(config_.actor.copies)},
                            incarnation << 32 | state_[i].global);
   }
   keys_.resize(state_.size());

@@ -18,6 +18,7 @@ constexpr double kPriorityMax = std::numeric_limits<float>::max();
 TrajectoryBuilder::TrajectoryBuilder(const Options& options, StreamId stream)
     : options_(options), stream_(stream) {
   TROOP_CHECK(options.n_step >= 1, "n_step is {}", options.n_step);
+  TROOP_CHECK(options.copies >= 1, "copies is {}", options.copies);
 }
 
 void TrajectoryBuilder::Append(const Step& step) {
@@ -64,11 +65,12 @@ void TrajectoryBuilder::EmitFirst(double bootstrap) {
   }
   value += scale * bootstrap;
   const Pending& first = pending_.front();
-  items_.push_back({.stream = stream_,
-                    .first_frame = first.frame,
-                    .length = std::uint32_t(pending_.size()),
-                    .priority = float(std::min(std::abs(value - first.q_taken), kPriorityMax)),
-                    .policy_version = first.policy_version});
+  items_.insert(items_.end(), std::size_t(options_.copies),
+                {.stream = stream_,
+                 .first_frame = first.frame,
+                 .length = std::uint32_t(pending_.size()),
+                 .priority = float(std::min(std::abs(value - first.q_taken), kPriorityMax)),
+                 .policy_version = first.policy_version});
   pending_.pop_front();
 }
 

@@ -23,6 +23,7 @@ class TrajectoryBuilder {
     int n_step = 3;
     double gamma = 0.99;
     double reward_clip = 0;  // as the learner's, for priorities only: frames keep the raw reward
+    int copies = 1;          // of each item
   };
   struct Step {
     std::span<const std::byte> observation;  // acted on

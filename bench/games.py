@@ -31,7 +31,7 @@ ABLATIONS = {
     "as it is": {},
     "one step": {"actor.n_step": 1},
     "five steps": {"actor.n_step": 5},
-    "drawn by priority": {"replay.alpha": 0.6},
+    "drawn uniformly": {"replay.alpha": 0},
     "Adam": {"optimizer.type": "'adam'", "optimizer.epsilon": 3e-4},
     "no double Q": {"learner.double_q": "false"},
     "dueling": {"network.dueling": "true"},

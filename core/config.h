@@ -181,6 +181,7 @@ struct Config {
     std::int64_t push_window = 4;
     std::int64_t lease_steps = 1000;   // agent steps leased at once
     double warmup_steps = 0;           // agent steps (fleet) of uniform random actions first
+    std::int64_t copies = 1;           // of each item in the replay
     bool operator==(const ActorKeys&) const = default;
   } actor;
 
@@ -269,6 +270,7 @@ struct Config {
   struct MeshKeys {
     std::int64_t dp = 0;               // 0: as many as there are learners
     std::int64_t tp = 1;
+    std::vector<double> shares;        // of each batch, one a worker; empty: equal ones
     bool operator==(const MeshKeys&) const = default;
   } mesh;
 

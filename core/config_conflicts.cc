@@ -110,13 +110,15 @@ void CheckReplay(const Config& c, Conflicts* out) {
       "be learned: lower it",
       c.replay.min_items, TomlNumber(c.learner.total_steps));
   // An episode's end makes up to n_step items at once in each environment.
-  const std::int64_t pushed = c.actor.push_items + c.actor.envs * c.actor.n_step;
-  out->If(pushed > capacity, {"replay.capacity_items", "actor.push_items", "actor.envs"},
+  const std::int64_t ends = c.actor.envs * c.actor.n_step;
+  const std::int64_t pushed = c.actor.push_items + ends;
+  out->If(c.actor.push_items + ends * c.actor.copies > capacity,
+          {"replay.capacity_items", "actor.push_items", "actor.envs"},
           "{} is less than an actor may push at once: actor.push_items + actor.envs x actor.n_step "
-          "= {}; raise it, or lower those",
-          capacity, pushed);
+          "x actor.copies = {}; raise it, or lower those",
+          capacity, c.actor.push_items + ends * c.actor.copies);
   // A frame log takes at least 4096 frames, and half of what it takes in one push.
-  const std::int64_t frames = pushed + c.actor.envs * c.actor.n_step;
+  const std::int64_t frames = pushed + ends;
   const std::int64_t frames_max = std::max<std::int64_t>(capacity, 4096) / 2;
   out->If(pushed <= capacity && frames > frames_max,
           {"actor.push_items", "replay.capacity_items", "actor.envs"},
@@ -458,6 +460,11 @@ void CheckSupervised(const Config& c, Conflicts* out) {
           c.fleet.learners);
   out->If(c.mesh.dp * c.mesh.tp > 256, {"mesh.dp", "mesh.tp"},
           "{} x {} learners; at most 256 are possible", c.mesh.dp, c.mesh.tp);
+  const std::int64_t workers =
+      c.mesh.dp > 0 ? c.mesh.dp : std::max<std::int64_t>(1, c.fleet.learners / c.mesh.tp);
+  out->If(!c.mesh.shares.empty() && std::int64_t(c.mesh.shares.size()) != workers,
+          {"mesh.shares", "mesh.dp"}, "{} shares of {} workers; give one a worker",
+          c.mesh.shares.size(), workers);
   out->If(c.learner.hogwild_threads > 1, {"learner.hogwild_threads", "learner.algorithm"},
           "learner.algorithm = {} has none; set 1, and see mesh.dp", algorithm);
   out->If(c.fleet.mode == "serial" && c.mesh.tp > 1, {"mesh.tp", "fleet.mode"},
@@ -486,6 +493,8 @@ std::vector<ConfigConflict> FindConflicts(const Config& config) {
     const Config::MeshKeys& mesh = config.mesh;
     conflicts.If(mesh.dp > 1 || mesh.tp > 1, {mesh.tp > 1 ? "mesh.tp" : "mesh.dp"},
                  "only learners of reviews stand in a mesh; leave it out, and see fleet.learners");
+    conflicts.If(!mesh.shares.empty(), {"mesh.shares"},
+                 "only learners of reviews share batches; leave it out");
   }
   CheckHogwild(config, &conflicts);
   CheckSync(config, &conflicts);

@@ -184,7 +184,12 @@ class Reader final : public ConfigVisitor {
     ReadList(key, kTables, VisitReplayTable, &tables);
   }
   void Visit(const ConfigKeyInfo& key, std::vector<EnvOption>& options) override;
-  void Visit(const ConfigKeyInfo& key, std::vector<std::string>& list) override;
+  void Visit(const ConfigKeyInfo& key, std::vector<std::string>& list) override {
+    ReadPlainList(key, "[\"first\", \"second\"]", &list);
+  }
+  void Visit(const ConfigKeyInfo& key, std::vector<double>& list) override {
+    ReadPlainList(key, "[2, 1]", &list);
+  }
   const std::set<std::string>& failed() const { return failed_; }
 
  private:
@@ -220,6 +225,8 @@ class Reader final : public ConfigVisitor {
   template <class T, class V>
   void ReadList(const ConfigKeyInfo& key, const ListKind& kind, const V& visit,
                 std::vector<T>* list);
+  template <class T>
+  void ReadPlainList(const ConfigKeyInfo& key, std::string_view example, std::vector<T>* list);
   template <class T, class V>
   bool ReadEntry(const toml::node& node, const ListKind& kind, const V& visit,
                  const std::string& name, const Place& list, T* entry);
@@ -248,6 +255,7 @@ class Names final : public ConfigVisitor {
     tables.insert(std::string(key.name));
   }
   void Visit(const ConfigKeyInfo& key, std::vector<std::string>&) override { Add(key); }
+  void Visit(const ConfigKeyInfo& key, std::vector<double>&) override { Add(key); }
   void Visit(const ConfigKeyInfo& key, std::string&) override {
     Add(key);
     strings.insert(std::string(key.name));
@@ -382,25 +390,30 @@ void Reader::Visit(const ConfigKeyInfo& key, std::vector<EnvOption>& options) {
   }
 }
 
-void Reader::Visit(const ConfigKeyInfo& key, std::vector<std::string>& list) {
+template <class T>
+void Reader::ReadPlainList(const ConfigKeyInfo& key, std::string_view example,
+                           std::vector<T>* list) {
   const auto it = entries_.find(std::string(key.name));
   if (it == entries_.end()) return;
   const toml::array* array = it->second.node->as_array();
   if (array == nullptr) {
     Fail(it->second.place, std::string(key.name),
-         fmt::format("{} is no list; write [\"first\", \"second\"]", Describe(*it->second.node)));
+         fmt::format("{} is no list; write {}", Describe(*it->second.node), example));
     return;
   }
-  list.clear();
+  std::vector<T> values;
   for (const toml::node& node : *array) {
-    std::string text;
-    if (!Convert(node, &text)) {
-      Fail(it->second.place, std::string(key.name),
-           fmt::format("{} is not a string; a list of strings is wanted", Describe(node)));
-      return;
-    }
-    list.push_back(std::move(text));
+    T value{};
+    const std::string_view type = Type(key, value);
+    const std::string wrong =
+        !Convert(node, &value)
+            ? fmt::format("{} is not {}; a list of {}s is wanted", Describe(node), type,
+                          type.substr(type.find(' ') + 1))
+            : CheckValue(key, value);
+    if (!wrong.empty()) return Fail(it->second.place, std::string(key.name), wrong);
+    values.push_back(std::move(value));
   }
+  *list = std::move(values);
 }
 
 // One source of values: the file, or one override.

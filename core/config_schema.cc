@@ -197,6 +197,10 @@ void VisitActor(Config::ActorKeys& c, ConfigVisitor& v) {
   v.Visit({.name = "actor.warmup_steps",
            .doc = "Agent steps of the whole fleet that act uniformly at random first.",
            .range = Between(0, kConfigMany), .whole = true}, c.warmup_steps);
+  v.Visit({"actor.copies",
+           "How often each item is put into the replay: as fresh as that many times the actors "
+           "keep it, without what they would see (the control in Horgan et al. 2018).",
+           Between(1, 1024)}, c.copies);
 }
 
 const std::vector<std::string_view> kCodecs = {"auto", "none", "lz4", "zstd"};

@@ -54,6 +54,7 @@ class ConfigVisitor {
   virtual void Visit(const ConfigKeyInfo& key, std::vector<ReplayTableConfig>& value) = 0;
   virtual void Visit(const ConfigKeyInfo& key, std::vector<EnvOption>& value) = 0;
   virtual void Visit(const ConfigKeyInfo& key, std::vector<std::string>& value) = 0;
+  virtual void Visit(const ConfigKeyInfo& key, std::vector<double>& value) = 0;
 };
 void VisitConfig(Config& config, ConfigVisitor& visitor);
 void VisitSupervised(Config& config, ConfigVisitor& visitor);  // the part: data, model, mesh

@@ -72,6 +72,10 @@ void VisitMesh(Config::MeshKeys& c, ConfigVisitor& v) {
            "Supervised: learners that share each layer's products (tensor parallel; Shoeybi et "
            "al. 2019).",
            Between(1, 256)}, c.tp);
+  v.Visit({"mesh.shares",
+           "Supervised: how much of each batch each of the mesh.dp workers takes: [2, 1] where "
+           "the first machine is twice as fast; empty: equal parts, as also while one is away.",
+           AboveUpTo(0, 1e6)}, c.shares);
 }
 
 }  // namespace

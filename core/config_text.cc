@@ -15,6 +15,11 @@ std::string ValueText(const std::vector<std::string>& values) {
   for (const std::string& value : values) texts.push_back(TomlString(value));
   return fmt::format("[{}]", fmt::join(texts, ", "));
 }
+std::string ValueText(const std::vector<double>& values) {
+  std::vector<std::string> texts;
+  for (const double value : values) texts.push_back(TomlNumber(value));
+  return fmt::format("[{}]", fmt::join(texts, ", "));
+}
 std::string ValueText(const std::vector<EnvOption>& options) {
   std::vector<std::string> texts;
   for (const EnvOption& option : options) {
@@ -43,6 +48,7 @@ class EntryDumper final : public ConfigVisitor {
   void Visit(const ConfigKeyInfo&, std::vector<ReplayTableConfig>&) override {}
   void Visit(const ConfigKeyInfo&, std::vector<EnvOption>&) override {}
   void Visit(const ConfigKeyInfo&, std::vector<std::string>&) override {}
+  void Visit(const ConfigKeyInfo&, std::vector<double>&) override {}
   std::string text() const { return fmt::format("{{{}}}", fmt::join(fields_, ", ")); }
 
  private:
@@ -98,6 +104,9 @@ class TextVisitor : public ConfigVisitor {
   }
   void Visit(const ConfigKeyInfo& key, std::vector<std::string>& value) final {
     Add(key, "list of strings", ValueText(value));
+  }
+  void Visit(const ConfigKeyInfo& key, std::vector<double>& value) final {
+    Add(key, "list of numbers", ValueText(value));
   }
 
  protected:

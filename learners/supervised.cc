@@ -168,7 +168,10 @@ Result<LossReport> Supervised::ComputeGradient(const SampleBatch&, std::span<flo
                                                GradientWatch* watch) {
   const Time begin = clock_.Now();
   const UpdateOrder::Batch batch = order_.BatchOf(updates());
-  const std::vector<double> shares(std::size_t(ranks_), 1.0);
+  // While one is away, who the others are is not known here.
+  const std::vector<double>& given = config_.mesh.shares;
+  const auto shares =
+      given.size() == std::size_t(ranks_) ? given : std::vector<double>(std::size_t(ranks_), 1.0);
   const ReviewData& data = *parts_.data;
   const auto parts = SplitBatch(batch.samples, data.lengths, shares);
   const std::int64_t labels = batches_.LabelsOf(data.train, batch.samples, batch);

@@ -160,6 +160,27 @@ TEST(TrajectoryBuilderTest, AnItemIsCompleteOnlyWhenItsBootstrapFrameWasActedOn)
   EXPECT_EQ(builder.frames(), 4u);
 }
 
+TEST(TrajectoryBuilderTest, CopiesOfAnItemAreAllAlikeAndShareTheirFrames) {
+  const std::vector<TestStep> steps = RandomSteps(100, 7);
+  TrajectoryBuilder one({.spec = Spec(), .n_step = 3}, 2);
+  TrajectoryBuilder many({.spec = Spec(), .n_step = 3, .copies = 4}, 2);
+  for (const TestStep& s : steps) Append(&one, s), Append(&many, s);
+  EXPECT_EQ(many.items(), 4 * one.items());
+  EXPECT_EQ(many.frames(), one.frames());
+  std::vector<Item> items, copies;
+  (void)one.Take(&items);
+  (void)many.Take(&copies);
+  ASSERT_GT(items.size(), 50u);
+  ASSERT_EQ(copies.size(), 4 * items.size());
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    const Item& item = items[i / 4];
+    EXPECT_EQ(copies[i].stream, item.stream);
+    EXPECT_EQ(copies[i].first_frame, item.first_frame);
+    EXPECT_EQ(copies[i].length, item.length);
+    EXPECT_EQ(copies[i].priority, item.priority);
+  }
+}
+
 TEST(TrajectoryBuilderTest, ChunksMeetWithoutGapAndItemsReachBack) {
   const std::vector<TestStep> steps = RandomSteps(200, 5);
   TrajectoryBuilder whole({.spec = Spec(), .n_step = 3}, 2), cut({.spec = Spec(), .n_step = 3}, 2);

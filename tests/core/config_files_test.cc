@@ -23,7 +23,7 @@ TEST(ConfigFilesTest, EveryFileInConfigsIsValidAndNamedAsItsRun) {
   EXPECT_GE(files, 6);
 }
 
-TEST(ConfigFilesTest, TheConfigsOfMinAtarsGamesDifferInTheGameAndTheirStepsAlone) {
+TEST(ConfigFilesTest, TheConfigsOfMinAtarsGamesDifferInTheGameTheirStepsAndTheirDrawsAlone) {
   Config first;
   for (const std::string game : {"Breakout", "Asterix", "Freeway", "Seaquest", "SpaceInvaders"}) {
     std::string name = "apex_" + game;
@@ -38,6 +38,7 @@ TEST(ConfigFilesTest, TheConfigsOfMinAtarsGamesDifferInTheGameAndTheirStepsAlone
     expected.name = config->name;
     expected.env.id = config->env.id;
     expected.actor.n_step = config->actor.n_step;
+    expected.replay.alpha = config->replay.alpha;
     EXPECT_EQ(*config, expected) << game;
   }
 }

@@ -26,6 +26,7 @@ TEST(ConfigSupervisedTest, WhatReviewsNeedIsSaid) {
       {"[model]\nembedding = 64\n", "only \"albert\" has another one"},
       {"[mesh]\ntp = 4\n", "4 learners can't share 2 heads"},
       {"[mesh]\ndp = 2\n[fleet]\nlearners = 3\n", "leave that one out"},
+      {"[mesh]\nshares = [1, 1]\n", "2 shares of 1 workers"},
       {"[mesh]\ntp = 2\n[fleet]\nmode = \"serial\"\n", "one thread plays all"},
       {"[mesh]\ntp = 2\n[model]\nfamily = \"lstm\"\n", "can't be cut into parts"}};
   for (const auto& [keys, says] : wrong) {

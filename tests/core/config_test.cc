@@ -269,7 +269,7 @@ TEST(ConfigTest, ImpossibleCombinationsAreRefused) {
       {{"learner.total_steps=900"}, "replay.min_items: 1000 items need as many steps"},
       {{"replay.capacity_items=100", "replay.min_items=64", "actor.envs=64"},
        "replay.capacity_items=100: 100 is less than an actor may push at once: actor.push_items + "
-       "actor.envs x actor.n_step = 242"},
+       "actor.envs x actor.n_step x actor.copies = 242"},
       {{"actor.push_items=65536", "replay.capacity_items=100000"},
        "actor.push_items=65536: 65536 makes pushes of up to 65584 frames, of which the replay "
        "takes 50000; raise replay.capacity_items to 131168"},
@@ -382,6 +382,22 @@ TEST(ConfigTest, WhatIsNoOptionIsRefusedAtItsLine) {
             "run.toml:2: env.options: 3 is no table; write {name = value}");
   EXPECT_EQ(OneError("[env]\nwrappers = [\"m:A\", 3]"),
             "run.toml:2: env.wrappers: 3 is not a string; a list of strings is wanted");
+}
+
+TEST(ConfigTest, AListOfNumbersIsReadAndEachIsInItsRange) {
+  const std::string review = "[learner]\nalgorithm = \"classifier\"\n[data]\nreviews = \"r\"\n"
+                             "vocabulary = \"v\"\n[mesh]\ndp = 3\n";
+  const Result<Config> config = Parse(review + "shares = [2, 0.5, 1]");
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  EXPECT_EQ(config->mesh.shares, (std::vector<double>{2, 0.5, 1}));
+  EXPECT_EQ(OneError(review + "shares = 2"),
+            "run.toml:8: mesh.shares: 2 is no list; write [2, 1]");
+  EXPECT_EQ(OneError(review + "shares = [2, \"x\", 1]"),
+            "run.toml:8: mesh.shares: \"x\" is not a number; a list of numbers is wanted");
+  EXPECT_EQ(OneError(review + "shares = [2, 0, 1]"),
+            "run.toml:8: mesh.shares: 0 is out of range; give a number in (0, 1000000]");
+  EXPECT_THAT(OneError(review + "shares = [2, 1]"),
+              HasSubstr("2 shares of 3 workers; give one a worker"));
 }
 
 TEST(ConfigTest, TablesOfAReplayAreRead) {

@@ -77,6 +77,10 @@ class Randomizer final : public ConfigVisitor {
     list.resize(rng_.Below(3));
     for (std::string& text : list) Visit(ConfigKeyInfo{}, text);
   }
+  void Visit(const ConfigKeyInfo& key, std::vector<double>& list) override {
+    list.resize(rng_.Below(3));
+    for (double& value : list) Visit(key, value);
+  }
 
  private:
   double Number(const ConfigRange& range, bool whole) {
@@ -99,7 +103,8 @@ inline void RepairSupervised(Config* c) {
   m.embedding = m.family == "bert" ? 0 : m.embedding;
   m.positions = std::max(m.positions, c->data.tokens_max);
   c->data.word_dropout = 0, c->mesh.dp = 0, c->data.reviews += "r", c->data.vocabulary += "v";
-  if (!IsSupervised(*c)) c->mesh.tp = 1;
+  if (!IsSupervised(*c)) c->mesh.tp = 1, c->mesh.shares.clear();
+  c->mesh.shares.resize(std::min<std::size_t>(1, c->mesh.shares.size()));
   if (!IsSupervised(*c)) return;
   c->fleet.learners = c->mesh.tp;
   if (c->mesh.tp > 1) c->learner.sync = "allreduce", c->network.normalize_observations = false;
@@ -128,6 +133,7 @@ inline void Repair(Config* c) {
   c->env.sticky_actions = -1;
   c->env.id = "ALE/" + c->env.id;
   c->replay.min_items = std::max(c->replay.min_items, c->learner.batch_size);
+  c->actor.copies = 1 + c->actor.copies % 8;
   c->replay.capacity_items = std::max(
       {c->replay.capacity_items, c->replay.min_items, 4096 + 8 * c->actor.envs * c->actor.n_step});
   c->replay.samples_per_insert = std::max(c->replay.samples_per_insert, 1e-3);

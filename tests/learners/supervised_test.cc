@@ -166,14 +166,27 @@ void ExpectAllEqual(const std::vector<std::unique_ptr<Algorithm>>& ranks) {
     EXPECT_TRUE(std::ranges::equal(std::as_bytes(one->value()), std::as_bytes(ranks[0]->value())));
 }
 
-// Shares of 12 reviews that are even and uneven, and more learners than reviews. The mean is made
-// by plain loops.
+// Equal parts of 12 reviews, also where 12 is no multiple and where there are more learners than
+// reviews; and the parts of machines that are not equally fast. The mean is made by plain loops.
 TEST(SupervisedTest, LearnersThatShareABatchTakePyTorchsCourse) {
+  struct Case {
+    int size;
+    std::vector<double> shares;
+    std::vector<std::int64_t> reviews;  // of each learner, where that is certain
+  };
+  const std::vector<Case> cases = {{2, {}, {6, 6}},
+                                   {3, {}, {4, 4, 4}},
+                                   {5, {}, {}},
+                                   {13, {}, {}},
+                                   {2, {0.2, 1}, {2, 10}},
+                                   {3, {3, 2, 1}, {6, 4, 2}},
+                                   {2, {3, 2, 1}, {6, 6}}};  // the third is away
   for (const std::string& family : kFamilies) {
-    for (const int size : {2, 3, 5, 13}) {
+    for (const auto& [size, shares, reviews] : cases) {
       if (size == 13 && family == "bert") continue;
       Config config = SupervisedConfig(family);
       config.learner.micro_batch = size == 2 ? 5 : 0;
+      config.mesh.shares = shares;
       const auto ranks = MakeRanks(config, size);
       for (int rank = 0; rank < size; ++rank) ranks[std::size_t(rank)]->SetPlace(rank, size);
       ExpectCourse(family, kTolerance, [&] {
@@ -184,6 +197,9 @@ TEST(SupervisedTest, LearnersThatShareABatchTakePyTorchsCourse) {
           const auto report = one->ComputeGradient(SampleBatch(), priority);
           EXPECT_TRUE(report.ok()) << report.status().ToString();
           parts.push_back(PartOf(*report, one.get()));
+          if (!reviews.empty()) {
+            EXPECT_EQ(report->sequences, reviews[parts.size() - 1]);
+          }
           for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += double(one->gradient()[i]);
         }
         double squares = 0;
