@@ -14,6 +14,7 @@ import statistics
 
 import curves
 import harness
+import runs as fleets
 from harness import ROOT, BenchError, say
 
 RUNS = ROOT / "bench/results/games_runs.jsonl"
@@ -45,8 +46,16 @@ ABLATIONS = {
 }
 # As many updates for each; the data for them comes from so many environments.
 ACTORS_UPDATES = 100_000
-ACTORS = (1, 2, 4, 8, 16, 32)
+ACTORS = {  # how many, and how often each item is put into the replay: as old as those of 32
+    "1 environment": (1, 1), "2 environments": (2, 1), "4 environments": (4, 1),
+    "8 environments": (8, 1), "16 environments": (16, 1), "32 environments": (32, 1),
+    "8 environments, items 4 times": (8, 4), "4 environments, items 8 times": (4, 8),
+}
 ACTORS_SEEDS = range(3201, 3204)
+# A fleet alone on the machine, and the peer; an evaluation is of as many episodes for both.
+SPEED_KEYS = {"evaluator.epsilon": 0.1, "evaluator.episodes": 100, "learner.total_steps": MILLION}
+SPEED_SEEDS = range(3301, 3304)
+PEER, PEER_VERSION = "stable-baselines3", "2.9.2"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,11 +80,11 @@ def case(part, name, game, keys, seeds):
     return Case(part, name, f"configs/apex_{game.lower()}.toml", tuple(keys.items()), tuple(seeds))
 
 
-def actors_keys(envs):
+def actors_keys(envs, copies):
     """Every environment steps once in eight updates, as long as there are updates."""
-    return {"evaluator.epsilon": 0.1, "actor.envs": envs,
+    return {"evaluator.epsilon": 0.1, "actor.envs": envs, "actor.copies": copies,
             "learner.total_steps": ACTORS_UPDATES * envs // 8,
-            "replay.samples_per_insert": 32 * 8 / envs, "actor.warmup_steps": 1000,
+            "replay.samples_per_insert": 32 * 8 / envs / copies, "actor.warmup_steps": 1000,
             "replay.min_items": 1000}
 
 
@@ -85,8 +94,10 @@ CASES = {
                   {**SCORE_KEYS, "learner.total_steps": LONG_STEPS}, LONG_SEEDS)],
     "ablations": [case("ablations", name, "Breakout", {**ABLATION_KEYS, **keys}, ABLATION_SEEDS)
                   for name, keys in ABLATIONS.items()],
-    "actors": [case("actors", f"{envs} environments", "Breakout", actors_keys(envs), ACTORS_SEEDS)
-               for envs in ACTORS],
+    "actors": [case("actors", name, "Breakout", actors_keys(*keys), ACTORS_SEEDS)
+               for name, keys in ACTORS.items()],
+    "speed": [case("speed", "Troop", "Breakout", SPEED_KEYS, SPEED_SEEDS),
+              case("speed", f"{PEER} {PEER_VERSION}", "Breakout", {}, SPEED_SEEDS)],
 }
 
 
@@ -96,6 +107,8 @@ TITLES = {
     "long": "Five million agent steps, ε = 0.1, 100 episodes",
     "ablations": "Breakout, 300,000 agent steps, one thing changed, ε = 0.1, 100 episodes",
     "actors": f"Breakout, {ACTORS_UPDATES:,} updates, data from so many environments",
+    "speed": f"Breakout, an update of 32 a step, on {CORES} cores: seconds until 100 episodes with "
+             f"ε = 0.1 bring {GAMES['Breakout']}",
 }
 
 
@@ -121,8 +134,45 @@ def thin(points):
     return points[::-step][::-1]
 
 
+def reached(curve):
+    """Seconds of the first of [(steps, seconds, return)] that is good enough, or None."""
+    return next((wall for _, wall, mean in curve if mean >= GAMES["Breakout"]), None)
+
+
+def race(build, what, seed):
+    """One run of the part speed, alone on the machine: a line without what it was made from."""
+    if what.name.startswith(PEER):
+        lines = fleets.peer_lines("reach", "--seed", str(seed), "--target", GAMES["Breakout"],
+                                  "--steps", str(MILLION))
+        if not lines or lines[0]["version"] != PEER_VERSION:
+            raise BenchError(f"{PEER} {PEER_VERSION} is absent: bench/run --install-peers")
+        line = lines[0]
+        return {"steps": line["steps"], "updates": line["updates"], "return": line["return"],
+                "wall_s": line["wall_s"], "reached_s": reached(line["curve"]),
+                "curve": [(steps, mean) for steps, _, mean in line["curve"]]}
+    run = ROOT / "build/bench_games/speed" / f"run-{seed}"
+    shutil.rmtree(run, ignore_errors=True)
+    keys = {**dict(what.keys), "seed": seed, "name": f"'{run.name}'", "log.dir": f"'{run.parent}'"}
+    harness.run_program([build / "troop", "train", ROOT / what.config, "--plain",
+                         *(f"{key}={value}" for key, value in keys.items())], cores=CORES)
+    result, seen = read_results(run)
+    curve = [(line["steps"], line["wall_s"], line["return_mean"]) for line in seen]
+    return {"steps": result["steps"], "updates": result["updates"],
+            "return": result["final_return_mean"], "wall_s": result["wall_s"],
+            "reached_s": reached(curve), "curve": thin([(s, round(x, 3)) for s, _, x in curve])}
+
+
+def read_results(run):
+    return (json.loads((run / "result.json").read_text(encoding="utf-8")),
+            harness.parse_lines((run / "evaluations.jsonl").read_text(encoding="utf-8")))
+
+
 def train(build, what, seed, machine):
     """One run, gone on with where it was broken off; its line."""
+    head = {"part": what.part, "case": what.name, "seed": seed, "config": what.config,
+            "keys": dict(what.keys), "digest": what.digest(), "commit": machine["commit"]}
+    if what.part == "speed":
+        return {**head, **race(build, what, seed)}
     folder = ROOT / "build/bench_games" / what.part
     name = f"{what.name}-{seed}-{what.digest()}".replace(" ", "_").replace(",", "")
     run = folder / name
@@ -135,12 +185,9 @@ def train(build, what, seed, machine):
             command = [build / "troop", "train", ROOT / what.config, "--plain",
                        *(f"{key}={value}" for key, value in keys.items())]
         harness.run_program(command, timeout=12 * 3600)
-    result = json.loads((run / "result.json").read_text(encoding="utf-8"))
-    seen = harness.parse_lines((run / "evaluations.jsonl").read_text(encoding="utf-8"))
+    result, seen = read_results(run)
     say(f"games: {what.part}, {what.name}, seed {seed}: {result['final_return_mean']:.2f}")
-    return {"part": what.part, "case": what.name, "seed": seed, "config": what.config,
-            "keys": dict(what.keys), "digest": what.digest(), "commit": machine["commit"],
-            "steps": result["steps"], "updates": result["updates"],
+    return {**head, "steps": result["steps"], "updates": result["updates"],
             "return": result["final_return_mean"],
             "curve": thin([(line["steps"], round(line["return_mean"], 3)) for line in seen])}
 
@@ -154,7 +201,7 @@ def train_all(build, cases, machine):
     if not wanted:
         return
     say(f"games: {len(wanted)} runs")
-    with concurrent.futures.ThreadPoolExecutor(CORES) as pool:
+    with concurrent.futures.ThreadPoolExecutor(1 if cases[0].part == "speed" else CORES) as pool:
         jobs = [pool.submit(train, build, what, seed, machine) for what, seed in wanted]
         try:
             for job in concurrent.futures.as_completed(jobs):
@@ -185,11 +232,27 @@ def add(sides, name, lines, peer_sides=None, published=None):
                         peer_sides)
 
 
+def add_race(ours, peers, runs):
+    """Seconds; of a peer that never got there, those of all its steps: it would take more."""
+    for what in CASES["speed"]:
+        for line in lines_of(runs, what):
+            peer = what.name.startswith(PEER)
+            more = {"peer": PEER, "peer_version": PEER_VERSION} if peer else {}
+            goal, million = (f"speed: Breakout to {GAMES['Breakout']}",
+                             f"speed: Breakout, {MILLION:,} steps")
+            for name, value in ((goal, line["reached_s"] or line["wall_s"]),
+                                (million, line["wall_s"] * MILLION / line["steps"])):
+                harness.collect([{"case": name, "metric": "wall_s", "unit": "s", "values": [value],
+                                  **more}], peers if peer else ours)
+
+
 def rows_of(machine, parts):
     """Rows of all runs that are done."""
     runs = read_runs()
     ours, peers = {}, {}
-    for part in parts:
+    if "speed" in parts:
+        add_race(ours, peers, runs)
+    for part in (part for part in parts if part != "speed"):
         for what in CASES[part]:
             lines = lines_of(runs, what)
             if lines:
@@ -217,13 +280,26 @@ def table(cases, runs, last=None):
     return "\n".join(lines)
 
 
+def race_table(cases, runs):
+    """Markdown: seconds, and of how many steps all of them; a seed that got nowhere: `none`."""
+    lines = ["| speed | seeds | seconds to it | seconds of all steps | steps |",
+             "|---|--:|---|---|---|"]
+    for what in cases:
+        done = lines_of(runs, what)
+        cells = [", ".join(texts) for texts in (
+            [f"{line['reached_s']:.0f}" if line["reached_s"] else "none" for line in done],
+            [f"{line['wall_s']:.0f}" for line in done], [f"{line['steps']:,}" for line in done])]
+        lines.append(f"| {what.name} | {len(done) or 'none yet'} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def document():
     """The Markdown between the markers of docs/evidence.md."""
     runs = read_runs()
-    return "\n\n".join(
-        f"**{TITLES[part]}**\n\n" +
-        table(cases, runs, ("published", GAMES) if part == "scores" else None)
-        for part, cases in CASES.items())
+    tables = {part: race_table(cases, runs) if part == "speed" else
+              table(cases, runs, ("published", GAMES) if part == "scores" else None)
+              for part, cases in CASES.items()}
+    return "\n\n".join(f"**{TITLES[part]}**\n\n{text}" for part, text in tables.items())
 
 
 def draw(build):

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Stable-Baselines3's DQN: the peer of the suites `learn` and `e2e`.
+"""Stable-Baselines3's DQN: the peer of the suites `learn`, `e2e` and `games`.
 
     sb3_peers.py learn --seed 1001      CartPole-v1 with RL Zoo's settings, 100 greedy episodes
     sb3_peers.py e2e [--quick]          MinAtar Breakout, one update of 32 per agent step
+    sb3_peers.py reach --seed 3301 --target 9.2 --steps 1000000
+                                        the same, until it plays so well
 """
 import argparse
 import json
@@ -50,10 +52,11 @@ def learn(seed):
 class Breakout(gymnasium.Env):
     """MinAtar's Breakout for Gymnasium: channels first, so that conv2d takes it as it is."""
     observation_space = gymnasium.spaces.Box(0, 1, (4, 10, 10), numpy.float32)
-    action_space = gymnasium.spaces.Discrete(6)
 
-    def __init__(self):
+    def __init__(self, minimal=False):
         self.game = minatar.Environment("breakout")
+        self.actions = self.game.minimal_action_set() if minimal else list(range(6))
+        self.action_space = gymnasium.spaces.Discrete(len(self.actions))
 
     def observe(self):
         return self.game.state().transpose(2, 0, 1).astype(numpy.float32)
@@ -66,7 +69,7 @@ class Breakout(gymnasium.Env):
         return self.observe(), {}
 
     def step(self, action):
-        reward, terminated = self.game.act(int(action))
+        reward, terminated = self.game.act(self.actions[int(action)])
         return self.observe(), float(reward), bool(terminated), False, {}
 
 
@@ -112,17 +115,78 @@ def end_to_end(steps, threads, environments):
     return taken / elapsed, parameters, model._n_updates / taken  # pylint: disable=protected-access
 
 
+class Judge:
+    """Called by learn(): every EVERY steps the mean return of EPISODES episodes with ε = 0.1, while
+    the clock stands still; learning ends once it is `target`."""
+    EVERY, EPISODES, EPSILON = 20_000, 100, 0.1
+
+    def __init__(self, target, seed):
+        self.target, self.random = target, numpy.random.default_rng(seed)
+        self.game = Breakout(minimal=True)
+        self.game.reset(seed=seed)
+        self.wall, self.begin, self.next, self.curve = 0.0, time.perf_counter(), self.EVERY, []
+
+    def play(self, model):
+        observation, _ = self.game.reset()
+        total = 0.0
+        while True:
+            action = self.random.integers(self.game.action_space.n)
+            if self.random.random() >= self.EPSILON:
+                action, _ = model.predict(observation, deterministic=True)
+            observation, reward, terminated, _, _ = self.game.step(action)
+            total += reward
+            if terminated:
+                return total
+
+    def __call__(self, local_variables, _):
+        model = local_variables["self"]
+        if model.num_timesteps < self.next:
+            return True
+        self.next += self.EVERY
+        self.wall += time.perf_counter() - self.begin
+        mean = sum(self.play(model) for _ in range(self.EPISODES)) / self.EPISODES
+        self.curve.append((model.num_timesteps, round(self.wall, 1), mean))
+        self.begin = time.perf_counter()
+        return mean < self.target
+
+
+def reach(seed, target, steps, threads, environments):
+    """The optimizer, the network, the replay and the exploration of Young and Tian 2019, with the
+    returns of three steps that Troop's config has; curve: [steps, seconds, mean return]."""
+    torch.set_num_threads(threads)
+    many = DummyVecEnv([lambda: Breakout(minimal=True)] * environments)
+    model = DQN("CnnPolicy", many, seed=seed, device="cpu", learning_rate=2.5e-4,
+                buffer_size=100_000, learning_starts=5_000, batch_size=32, gamma=0.99, train_freq=1,
+                gradient_steps=environments, target_update_interval=1000, max_grad_norm=10,
+                n_steps=3, exploration_fraction=100_000 / steps, exploration_final_eps=0.1,
+                policy_kwargs={"features_extractor_class": MinAtarNet, "net_arch": [],
+                               "normalize_images": False,
+                               "optimizer_class": torch.optim.RMSprop,
+                               "optimizer_kwargs": {"alpha": 0.95, "eps": 0.01, "centered": True}})
+    judge = Judge(target, seed)
+    model.learn(steps, callback=judge)
+    print(json.dumps({"steps": model.num_timesteps,
+                      "updates": model._n_updates,   # pylint: disable=protected-access
+                      "wall_s": judge.wall, "return": judge.curve[-1][2], "curve": judge.curve,
+                      "version": stable_baselines3.__version__}))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("suite", choices=("learn", "e2e"))
+    parser.add_argument("suite", choices=("learn", "e2e", "reach"))
     parser.add_argument("--seed", type=int, default=1001)
     parser.add_argument("--quick", action="store_true")
     # Measured on 2 cores: 1 thread and 8 environments 577 steps/s, 1 and 1 528, 2 and 1 395.
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--envs", type=int, default=8)
+    parser.add_argument("--target", type=float, default=9.2)
+    parser.add_argument("--steps", type=int, default=1_000_000)
     options = parser.parse_args()
     if options.suite == "learn":
         learn(options.seed)
+        return
+    if options.suite == "reach":
+        reach(options.seed, options.target, options.steps, options.threads, options.envs)
         return
     steps = E2E_QUICK_STEPS if options.quick else E2E_STEPS
     rate, parameters, updates = end_to_end(steps, options.threads, options.envs)
