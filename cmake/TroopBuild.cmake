@@ -63,9 +63,10 @@ if(TROOP_PCH AND NOT TROOP_GPU_ONLY)
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/pch.cc CONTENT "")
   add_library(troop_pch OBJECT ${CMAKE_BINARY_DIR}/pch.cc)
   target_link_libraries(troop_pch PRIVATE fmt::fmt Threads::Threads)
-  target_precompile_headers(troop_pch PRIVATE <algorithm> <array> <atomic> <cmath> <cstdint>
-    <cstring> <functional> <map> <memory> <mutex> <optional> <span> <string> <string_view>
-    <unordered_map> <utility> <variant> <vector> <fmt/format.h>)
+  target_precompile_headers(troop_pch PRIVATE <algorithm> <array> <atomic> <chrono> <cmath>
+    <condition_variable> <cstdint> <cstring> <deque> <filesystem> <fstream> <functional> <map>
+    <memory> <mutex> <optional> <set> <span> <string> <string_view> <thread> <unordered_map>
+    <utility> <variant> <vector> <fmt/format.h>)
 endif()
 
 include(TroopSourceFlags)
