@@ -16,6 +16,8 @@
 
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/conv.h"
+#include "kernels/cuda/cross_entropy.h"
+#include "kernels/cuda/layer_norm.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/optimizer.h"
 #include "learners/cuda/dqn_step.h"
@@ -334,6 +336,49 @@ void Optimizers(Bench& bench) {
   });
 }
 
+// 131,072 tokens of 768 numbers, and a vocabulary's logits for 4,096 of them.
+void Transformers(Bench& bench) {
+  constexpr std::int64_t kRows = 1 << 17, n = 768, kMasked = 1 << 12, kWords = 30522;
+  const auto gamma = bench.RandomF32(n, 1), beta = bench.RandomF32(n, 2);
+  DeviceArray<float> mean(bench.device(), kRows, "means"), rstd(bench.device(), kRows, "rstd"),
+      dgamma(bench.device(), n, "dgamma"), dbeta(bench.device(), n, "dbeta"),
+      loss(bench.device(), kMasked, "losses"),
+      workspace(bench.device(), LayerNormWorkspace(n), "a workspace");
+  bench.stream().Fill(dgamma.data(), 0, dgamma.bytes());
+  bench.stream().Fill(dbeta.data(), 0, dbeta.bytes());
+  const auto norms = [&](const char* name, DType dtype, void* x, void* dy, void* y) {
+    const LayerNormShape shape{kRows, n, 1e-5f};
+    const double bytes = 1e-12 * double(kRows * n) * (dtype == DType::kBF16 ? 2 : 4);
+    const std::string base = name;
+    bench.Rate(base + "_forward", "bandwidth", "TB/s", 2 * bytes, [&] {
+      LayerNorm(bench.stream(), shape, dtype, x, gamma.data(), beta.data(), y, mean.data(),
+                rstd.data());
+    });
+    bench.Rate(base + "_backward", "bandwidth", "TB/s", 3 * bytes, [&] {
+      LayerNormBackward(bench.stream(), shape, dtype, x, gamma.data(), mean.data(), rstd.data(), dy,
+                        y, dgamma.data(), dbeta.data(), workspace.data());
+    });
+  };
+  {
+    auto x = bench.RandomF32(kRows * n, 3), dy = bench.RandomF32(kRows * n, 4),
+         y = bench.RandomF32(kRows * n, 5);
+    norms("layer_norm_131072x768_f32", DType::kF32, x.data(), dy.data(), y.data());
+  }
+  auto x = bench.RandomBF16(kRows * n, 3), dy = bench.RandomBF16(kRows * n, 4),
+       y = bench.RandomBF16(kRows * n, 5);
+  norms("layer_norm_131072x768_bf16", DType::kBF16, x.data(), dy.data(), y.data());
+  auto logits = bench.RandomBF16(kMasked * kWords, 6);
+  DeviceArray<BF16> dlogits(bench.device(), kMasked * kWords, "gradients of logits");
+  std::vector<std::int32_t> words;
+  for (std::int64_t i = 0; i < kMasked; ++i) words.push_back(std::int32_t(7 * i % kWords));
+  const auto labels = bench.Upload(words);
+  bench.Rate("cross_entropy_4096x30522_bf16", "bandwidth", "TB/s",
+             1e-12 * 2 * 2 * double(kMasked * kWords), [&] {
+               CrossEntropy(bench.stream(), kMasked, kWords, DType::kBF16, logits.data(),
+                            labels.data(), 1.0f / kMasked, loss.data(), dlogits.data());
+             });
+}
+
 void Convolutions(Bench& bench) {
   struct Case {
     const char* name;
@@ -396,7 +441,8 @@ std::vector<Case> Cases() {
           step(Precision::kBF16, "step_nature_dueling_512_bf16", true, true, 512),
           step(Precision::kBF16, "step_nature_32_bf16", true, false, 32),
           {"conv", Convolutions},
-          {"optimizer", Optimizers}};
+          {"optimizer", Optimizers},
+          {"transformer", Transformers}};
 }
 
 int Main(int argc, char** argv) {

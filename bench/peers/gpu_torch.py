@@ -197,6 +197,34 @@ def optimizers(bench):
                lambda: torch.linalg.vector_norm(value.grad))
 
 
+def transformers(bench):
+    rows, n, masked, words = 1 << 17, 768, 1 << 12, 30522
+    for name, dtype, size in (("layer_norm_131072x768_f32", torch.float32, 4),
+                              ("layer_norm_131072x768_bf16", torch.bfloat16, 2)):
+        x = random((rows, n), 3, dtype).requires_grad_()
+        gamma, beta = (random((n,), stream, torch.float32).to(dtype).requires_grad_()
+                       for stream in (1, 2))
+        dy = random((rows, n), 4, dtype)
+        amount = 1e-12 * rows * n * size
+        with torch.no_grad():
+            bench.rate(f"{name}_forward", "bandwidth", "TB/s", 2 * amount,
+                       lambda x=x, g=gamma, b=beta: nn.functional.layer_norm(x, (n,), g, b, 1e-5))
+        y = nn.functional.layer_norm(x, (n,), gamma, beta, 1e-5)
+        bench.rate(f"{name}_backward", "bandwidth", "TB/s", 3 * amount,
+                   lambda x=x, g=gamma, b=beta, y=y, d=dy:
+                   torch.autograd.grad(y, (x, g, b), d, retain_graph=True))
+        del x, y, dy
+    logits = random((masked, words), 6, torch.bfloat16).requires_grad_()
+    labels = torch.arange(masked, device="cuda") * 7 % words
+
+    def loss():
+        value = nn.functional.cross_entropy(logits, labels)
+        return torch.autograd.grad(value, logits)
+
+    bench.rate("cross_entropy_4096x30522_bf16", "bandwidth", "TB/s",
+               1e-12 * 2 * 2 * masked * words, torch.compile(loss))
+
+
 CASES = {
     "copy": copy,
     "cublas": product,
@@ -207,6 +235,7 @@ CASES = {
     "step_nature_32_bf16": lambda b: learner_step(b, "step_nature_32_bf16", 32, "bf16", False),
     "conv": convolutions,
     "optimizer": optimizers,
+    "transformer": transformers,
 }
 
 

@@ -1,16 +1,12 @@
 #include "kernels/cuda/bias.h"
 
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/vectors.h"
 
 namespace troop::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-
-TROOP_DEVICE float Get(const float* x) { return *x; }
-TROOP_DEVICE float Get(const BF16* x) { return ToFloat(*x); }
-TROOP_DEVICE void Put(float* to, float x) { *to = x; }
-TROOP_DEVICE void Put(BF16* to, float x) { *to = ToBF16(x); }
 
 TROOP_DEVICE float Activated(Epilogue epilogue, float z) {
   if (epilogue == Epilogue::kBiasRelu) return z > 0 ? z : z != z ? z : 0;  // NaN stays

@@ -5,7 +5,8 @@ namespace troop::cuda {
 std::vector<ParityCase> AllParityCases() {
   std::vector<ParityCase> all;
   for (const auto& cases : {ActivationCases(), ConvCases(), DeviceTableCases(), DqnLossCases(),
-                            DqnStepCases(), InterleaveCases(), MatMulCases(), OptimizerCases()})
+                            DqnStepCases(), InterleaveCases(), MatMulCases(), OptimizerCases(),
+                            TransformerCases()})
     all.insert(all.end(), cases.begin(), cases.end());
   return all;
 }

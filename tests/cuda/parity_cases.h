@@ -15,5 +15,6 @@ std::vector<ParityCase> DqnStepCases();
 std::vector<ParityCase> InterleaveCases();
 std::vector<ParityCase> MatMulCases();
 std::vector<ParityCase> OptimizerCases();
+std::vector<ParityCase> TransformerCases();
 
 }  // namespace troop::cuda

@@ -1,0 +1,80 @@
+#include "kernels/cuda/cross_entropy.h"
+
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/vectors.h"
+#include "kernels/transformer.h"
+
+namespace troop::cuda {
+namespace {
+
+// Σ exp(x - largest) of what it has seen, in one pass (Milakov & Gimelshein 2018).
+struct ExpSum {
+  float largest = -INFINITY, sum = 0;
+};
+
+TROOP_DEVICE float Shrunk(float from, float to) { return from == to ? 1 : expf(from - to); }
+TROOP_DEVICE ExpSum Both(const ExpSum& a, const ExpSum& b) {
+  const float largest = b.largest > a.largest ? b.largest : a.largest;
+  return {largest, a.sum * Shrunk(a.largest, largest) + b.sum * Shrunk(b.largest, largest)};
+}
+
+// kThreads to a row: a warp has one to itself where it is short.
+template <class T, int kThreads>
+TROOP_KERNEL void __launch_bounds__(kThreads)
+    CrossEntropyKernel(std::int64_t n, const T* x, const std::int32_t* label, float scale,
+                       float* loss, T* dx) {
+  const std::int64_t row = blockIdx.x;
+  const std::int32_t wanted = label[row];
+  const bool counts = wanted != kIgnoredLabel;
+  x += row * n;
+  ExpSum seen;
+  if (counts) {
+    for (std::int64_t i = threadIdx.x; i < n; i += kThreads) seen = Both(seen, {Get(x + i), 1});
+  }
+  for (int step = 16; step > 0; step /= 2) {
+    seen = Both(seen, {__shfl_xor_sync(kWholeWarp, seen.largest, step),
+                       __shfl_xor_sync(kWholeWarp, seen.sum, step)});
+  }
+  const float right = counts ? Get(x + wanted) : 0;  // before dx, which may be x, is written
+  TROOP_SHARED(float, of_warp, 2 * (kThreads / 32));
+  const int warp = int(threadIdx.x / 32);
+  if (threadIdx.x % 32 == 0) of_warp[2 * warp] = seen.largest, of_warp[2 * warp + 1] = seen.sum;
+  __syncthreads();
+  seen = {of_warp[0], of_warp[1]};
+  for (int w = 1; w < kThreads / 32; ++w) seen = Both(seen, {of_warp[2 * w], of_warp[2 * w + 1]});
+  const float log_sum = seen.largest + logf(seen.sum);
+  if (threadIdx.x == 0) loss[row] = counts ? log_sum - right : 0;
+  if (dx == nullptr) return;
+  dx += row * n;
+  for (std::int64_t i = threadIdx.x; i < n; i += kThreads) {
+    const float p = counts ? expf(Get(x + i) - log_sum) : 0;
+    Put(dx + i, scale * (p - (i == wanted ? 1.0f : 0.0f)));
+  }
+}
+
+template <class T>
+void Run(Stream& stream, std::int64_t rows, std::int64_t n, const T* x, const std::int32_t* label,
+         float scale, float* loss, T* dx) {
+  const auto run = [&](unsigned threads, auto kernel) {
+    Launch(stream, "CrossEntropy", {dim3(unsigned(rows)), dim3(threads)}, kernel, n, x, label,
+           scale, loss, dx);
+  };
+  if (n <= 512) {
+    run(32, CrossEntropyKernel<T, 32>);
+  } else {
+    run(512, CrossEntropyKernel<T, 512>);
+  }
+}
+
+}  // namespace
+
+void CrossEntropy(Stream& stream, std::int64_t rows, std::int64_t n, DType dtype, const void* x,
+                  const std::int32_t* label, float scale, float* loss, void* dx) {
+  if (dtype == DType::kBF16) {
+    Run(stream, rows, n, static_cast<const BF16*>(x), label, scale, loss, static_cast<BF16*>(dx));
+  } else {
+    Run(stream, rows, n, static_cast<const float*>(x), label, scale, loss, static_cast<float*>(dx));
+  }
+}
+
+}  // namespace troop::cuda

@@ -1,0 +1,181 @@
+#include <cmath>
+
+#include "kernels/cuda/cross_entropy.h"
+#include "kernels/cuda/layer_norm.h"
+#include "tests/cuda/parity_cases.h"
+
+namespace troop::cuda {
+namespace {
+
+// What is near in bf16, whose mantissa has 8 bits, and in f32 after sums of n numbers.
+double Tolerance(DType dtype) { return dtype == DType::kBF16 ? 1e-2 : 1e-5; }
+
+// As `dtype` and back: what the kernel sees.
+std::vector<float> Rounded(DType dtype, std::vector<float> x) {
+  if (dtype == DType::kBF16) {
+    for (float& v : x) v = RoundedToBF16(v);
+  }
+  return x;
+}
+
+// An array of `dtype` on the device.
+class Array {
+ public:
+  Array(Parity& parity, DType dtype, const std::vector<float>& x)
+      : parity_(parity), bf16_(dtype == DType::kBF16) {
+    if (bf16_) {
+      halves_ = parity.Upload(ToBF16s(x));
+    } else {
+      floats_ = parity.Upload(x);
+    }
+  }
+  Array(Parity& parity, DType dtype, std::int64_t n)
+      : parity_(parity), bf16_(dtype == DType::kBF16) {
+    if (bf16_) {
+      halves_ = parity.Output<BF16>(n);
+    } else {
+      floats_ = parity.Output<float>(n);
+    }
+  }
+  void* data() { return bf16_ ? static_cast<void*>(halves_.data()) : floats_.data(); }
+  std::vector<float> values() {
+    return bf16_ ? FromBF16s(parity_.Download(halves_)) : parity_.Download(floats_);
+  }
+
+ private:
+  Parity& parity_;
+  const bool bf16_;
+  DeviceArray<float> floats_;
+  DeviceArray<BF16> halves_;
+};
+
+void CheckNorm(Parity& parity, DType dtype, std::int64_t rows, std::int64_t n, bool in_place) {
+  const LayerNormShape shape{rows, n, 1e-5f};
+  const auto x = Rounded(dtype, parity.Random(rows * n, -1, 3));
+  const auto dy = Rounded(dtype, parity.Random(rows * n));
+  const auto gamma = parity.Random(n, 0.5, 1.5), beta = parity.Random(n);
+  const auto dgamma_before = parity.Random(n), dbeta_before = parity.Random(n);
+  std::vector<double> y, dx, mean, rstd;
+  std::vector<double> dgamma = Doubles(dgamma_before), dbeta = Doubles(dbeta_before);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const float* const row = x.data() + r * n;
+    const float* const d = dy.data() + r * n;
+    double middle = 0, variance = 0, sum = 0, product = 0;
+    for (std::int64_t i = 0; i < n; ++i) middle += double(row[i]) / double(n);
+    for (std::int64_t i = 0; i < n; ++i) variance += std::pow(row[i] - middle, 2) / double(n);
+    const double scale = 1 / std::sqrt(variance + double(shape.epsilon));
+    mean.push_back(middle), rstd.push_back(scale);
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double normed = (row[i] - middle) * scale, g = double(d[i]) * gamma[std::size_t(i)];
+      y.push_back(gamma[std::size_t(i)] * normed + beta[std::size_t(i)]);
+      dgamma[std::size_t(i)] += d[i] * normed;
+      dbeta[std::size_t(i)] += d[i];
+      sum += g, product += g * normed;
+    }
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double normed = (row[i] - middle) * scale, g = double(d[i]) * gamma[std::size_t(i)];
+      dx.push_back(scale * (g - (sum + normed * product) / double(n)));
+    }
+  }
+  Array x_there(parity, dtype, x), y_there(parity, dtype, rows * n);
+  Array dy_there(parity, dtype, dy), dx_there(parity, dtype, rows * n);
+  const auto gamma_there = parity.Upload(gamma), beta_there = parity.Upload(beta);
+  const auto dgamma_there = parity.Upload(dgamma_before), dbeta_there = parity.Upload(dbeta_before);
+  const auto mean_there = parity.Output<float>(rows), rstd_there = parity.Output<float>(rows);
+  const auto workspace = parity.Output<float>(LayerNormWorkspace(n));
+  Array& dx_to = in_place ? dy_there : dx_there;
+  LayerNorm(parity.stream(), shape, dtype, x_there.data(), gamma_there.data(), beta_there.data(),
+            y_there.data(), mean_there.data(), rstd_there.data());
+  LayerNormBackward(parity.stream(), shape, dtype, x_there.data(), gamma_there.data(),
+                    mean_there.data(), rstd_there.data(), dy_there.data(), dx_to.data(),
+                    dgamma_there.data(), dbeta_there.data(), workspace.data());
+  const double near = Tolerance(dtype);
+  parity.Close("y", Doubles(y_there.values()), y, near);
+  parity.Close("mean", Doubles(parity.Download(mean_there)), mean, 1e-5);
+  parity.Close("rstd", Doubles(parity.Download(rstd_there)), rstd, 1e-5);
+  parity.Close("dx", Doubles(dx_to.values()), dx, near);
+  parity.Close("dgamma", Doubles(parity.Download(dgamma_there)), dgamma, 1e-5);
+  parity.Close("dbeta", Doubles(parity.Download(dbeta_there)), dbeta, 1e-5);
+  if (!in_place) return;
+  LayerNorm(parity.stream(), shape, dtype, x_there.data(), gamma_there.data(), beta_there.data(),
+            x_there.data(), mean_there.data(), rstd_there.data());
+  parity.Close("y over x", Doubles(x_there.values()), y, near);
+}
+
+// Rows that a warp keeps, whole and in part; that are no multiples of vectors; that are too long.
+void NormsOf(Parity& parity, DType dtype) {
+  const std::int64_t many = parity.large() ? 4099 : 9;
+  for (const std::int64_t n : {8, 128, 768, 1024}) CheckNorm(parity, dtype, many, n, n == 768);
+  for (const std::int64_t n : {1, 33, 1100}) CheckNorm(parity, dtype, 5, n, n == 33);
+  CheckNorm(parity, dtype, 1, 264, false);
+  CheckNorm(parity, dtype, parity.large() ? 20000 : 1030, 16, false);  // more than a row a warp
+}
+void Norms(Parity& parity) { NormsOf(parity, DType::kF32); }
+void NormsOfBF16(Parity& parity) { NormsOf(parity, DType::kBF16); }
+
+void CheckCrossEntropy(Parity& parity, DType dtype, std::int64_t rows, std::int64_t n,
+                       bool in_place) {
+  // Far from zero: nothing may overflow, and what is small beside the largest still counts.
+  const auto x = Rounded(dtype, parity.Random(rows * n, 90, 100));
+  const float scale = 0.25f;
+  std::vector<std::int32_t> label;
+  std::vector<double> loss, dx;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const bool ignored = r % 3 == 1;
+    label.push_back(ignored ? kIgnoredLabel : std::int32_t(r == 0 ? n - 1 : parity.Below(n)));
+    const float* const row = x.data() + r * n;
+    double sum = 0;
+    for (std::int64_t i = 0; i < n; ++i) sum += std::exp(double(row[i]) - 100);
+    loss.push_back(ignored ? 0 : 100 + std::log(sum) - row[label.back()]);
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double p = std::exp(double(row[i]) - 100) / sum;
+      dx.push_back(ignored ? 0 : double(scale) * (p - (i == label.back() ? 1 : 0)));
+    }
+  }
+  Array x_there(parity, dtype, x), dx_there(parity, dtype, rows * n);
+  const auto label_there = parity.Upload(label);
+  const auto loss_there = parity.Output<float>(rows), again = parity.Output<float>(rows);
+  Array& to = in_place ? x_there : dx_there;
+  CrossEntropy(parity.stream(), rows, n, dtype, x_there.data(), label_there.data(), scale,
+               again.data(), nullptr);
+  CrossEntropy(parity.stream(), rows, n, dtype, x_there.data(), label_there.data(), scale,
+               loss_there.data(), to.data());
+  parity.Close("loss", Doubles(parity.Download(loss_there)), loss, 1e-5);
+  parity.Equal("the loss alone", parity.Download(again), parity.Download(loss_there));
+  parity.Close("dx", Doubles(to.values()), dx, Tolerance(dtype));
+}
+
+void CrossEntropiesOf(Parity& parity, DType dtype) {
+  const std::int64_t words = parity.large() ? 30522 : 1301;
+  CheckCrossEntropy(parity, dtype, 7, 2, false);
+  CheckCrossEntropy(parity, dtype, 4, 45, true);
+  CheckCrossEntropy(parity, dtype, 2, 512, false);
+  CheckCrossEntropy(parity, dtype, parity.large() ? 512 : 4, words, true);
+}
+void CrossEntropies(Parity& parity) { CrossEntropiesOf(parity, DType::kF32); }
+void CrossEntropiesOfBF16(Parity& parity) { CrossEntropiesOf(parity, DType::kBF16); }
+
+// An f32 row of which nothing is left beside one number, and one with a NaN.
+void CrossEntropyOfExtremes(Parity& parity) {
+  const auto x = parity.Upload(std::vector<float>{-3e38f, 3e38f, 0, 1, NAN, 2});
+  const auto label = parity.Upload(std::vector<std::int32_t>{1, 0});
+  const auto loss = parity.Output<float>(2), dx = parity.Output<float>(6);
+  CrossEntropy(parity.stream(), 2, 3, DType::kF32, x.data(), label.data(), 1, loss.data(),
+               dx.data());
+  const auto losses = parity.Download(loss), gradient = parity.Download(dx);
+  parity.True("no loss where all is on the label", losses[0] == 0);
+  parity.True("and no gradient", gradient[0] == 0 && gradient[1] == 0 && gradient[2] == 0);
+  parity.True("a NaN stays one", std::isnan(losses[1]) && std::isnan(gradient[3]));
+}
+
+}  // namespace
+
+std::vector<ParityCase> TransformerCases() {
+  return {{"LayerNorm.RowsOfEverySize", Norms},
+          {"LayerNorm.RowsOfBF16", NormsOfBF16, 80},
+          {"CrossEntropy.RowsOfEverySize", CrossEntropies},
+          {"CrossEntropy.RowsOfBF16", CrossEntropiesOfBF16, 80},
+          {"CrossEntropy.Extremes", CrossEntropyOfExtremes}};
+}
+
+}  // namespace troop::cuda
