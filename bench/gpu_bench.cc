@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kernels/cuda/activation.h"
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/conv.h"
 #include "kernels/cuda/cross_entropy.h"
 #include "kernels/cuda/layer_norm.h"
@@ -379,6 +380,30 @@ void Transformers(Bench& bench) {
              });
 }
 
+// 64 sequences of 512 tokens, 12 heads; the backward counts as 2.5 forwards, as is usual.
+void Attention(Bench& bench) {
+  constexpr std::int64_t kSequences = 64, kLength = 512, kHeads = 12,
+                         kTokens = kSequences * kLength;
+  constexpr std::int64_t kOut = kTokens * kHeads * 64;
+  const auto qkv = bench.RandomBF16(3 * kOut, 1), dout = bench.RandomBF16(kOut, 2);
+  DeviceArray<BF16> out(bench.device(), kOut, "attention"),
+      dqkv(bench.device(), 3 * kOut, "attention's gradients");
+  DeviceArray<float> lse(bench.device(), kTokens * kHeads, "sums"),
+      delta(bench.device(), kTokens * kHeads, "sums");
+  std::vector<std::int32_t> begins;
+  for (std::int64_t s = 0; s <= kSequences; ++s) begins.push_back(std::int32_t(s * kLength));
+  const auto starts = bench.Upload(begins);
+  const PackedSequences batch{starts.data(), kSequences, kTokens, kLength};
+  const double flop = 1e-12 * 4 * double(kOut) * kLength;
+  bench.Rate("attention_64x512x12x64_forward", "speed", "TFLOP/s", flop, [&] {
+    AttentionForward(bench.stream(), batch, kHeads, qkv.data(), out.data(), lse.data());
+  });
+  bench.Rate("attention_64x512x12x64_backward", "speed", "TFLOP/s", 2.5 * flop, [&] {
+    AttentionBackward(bench.stream(), batch, kHeads, qkv.data(), out.data(), lse.data(),
+                      dout.data(), dqkv.data(), delta.data());
+  });
+}
+
 void Convolutions(Bench& bench) {
   struct Case {
     const char* name;
@@ -442,6 +467,7 @@ std::vector<Case> Cases() {
           step(Precision::kBF16, "step_nature_32_bf16", true, false, 32),
           {"conv", Convolutions},
           {"optimizer", Optimizers},
+          {"attention", Attention},
           {"transformer", Transformers}};
 }
 

@@ -225,6 +225,21 @@ def transformers(bench):
                1e-12 * 2 * 2 * masked * words, torch.compile(loss))
 
 
+def attention(bench):
+    """Flash attention, as PyTorch chooses it."""
+    sequences, length, heads, width = 64, 512, 12, 64
+    shape = (sequences, heads, length, width)
+    q, k, v = (random(shape, stream).requires_grad_() for stream in (1, 2, 3))
+    dout = random(shape, 4)
+    flop = 1e-12 * 4 * sequences * heads * length * length * width
+    with torch.no_grad():
+        bench.rate("attention_64x512x12x64_forward", "speed", "TFLOP/s", flop,
+                   lambda: nn.functional.scaled_dot_product_attention(q, k, v))
+    out = nn.functional.scaled_dot_product_attention(q, k, v)
+    bench.rate("attention_64x512x12x64_backward", "speed", "TFLOP/s", 2.5 * flop,
+               lambda: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True))
+
+
 CASES = {
     "copy": copy,
     "cublas": product,
@@ -235,6 +250,7 @@ CASES = {
     "step_nature_32_bf16": lambda b: learner_step(b, "step_nature_32_bf16", 32, "bf16", False),
     "conv": convolutions,
     "optimizer": optimizers,
+    "attention": attention,
     "transformer": transformers,
 }
 

@@ -15,7 +15,8 @@
 //   - the order of blocks, and of a block's threads between two barriers, is drawn by SetSchedule:
 //   a missing barrier
 //     gives other results under another seed;
-//   - CopyAsync16 copies at the last moment that CopyWait allows, not before;
+//   - CopyAsync16 copies at the last moment that CopyWait allows, not before; under even seeds from
+//   2 on at once as well, over what others may still read;
 //   - shared memory is NaN at a block's start, and device memory when it is allocated;
 //   - a barrier or warp function that not all its threads reach ends the program with the kernel's
 //   name and the thread;

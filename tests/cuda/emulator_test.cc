@@ -112,6 +112,24 @@ TEST(EmulatorTest, WarpFunctionsAreThoseOfTheManual) {
   }
 }
 
+// The first warp copies over what the second one reads, without a barrier in between.
+TROOP_KERNEL void OverwritesEarly(float* out) {
+  TROOP_SHARED(float, shared, 4);
+  if (threadIdx.x < 4) shared[threadIdx.x] = 1, out[4 + threadIdx.x] = 2;
+  __syncthreads();
+  if (threadIdx.x == 0) CopyAsync16(shared, out + 4), CopyCommit();
+  if (threadIdx.x == 32) out[0] = shared[0];
+  __syncthreads();
+  CopyWait<0>();
+}
+
+TEST(EmulatorTest, ACopyMayComeOverWhatOthersStillRead) {
+  std::set<float> seen;
+  for (std::uint64_t schedule = 0; schedule < 12; ++schedule)
+    seen.insert(RunKernel(schedule, {dim3(1), dim3(64)}, 8, &OverwritesEarly)[0]);
+  EXPECT_EQ(seen, (std::set<float>{1, 2}));
+}
+
 TROOP_KERNEL void Pipeline(float* out, const float* from, bool early) {
   TROOP_SHARED(float, shared, 8);
   CopyAsync16(shared, from);

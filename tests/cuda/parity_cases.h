@@ -8,6 +8,7 @@
 namespace troop::cuda {
 
 std::vector<ParityCase> ActivationCases();
+std::vector<ParityCase> AttentionCases();
 std::vector<ParityCase> ConvCases();
 std::vector<ParityCase> DeviceTableCases();
 std::vector<ParityCase> DqnLossCases();
