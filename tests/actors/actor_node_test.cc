@@ -216,7 +216,7 @@ TEST(ActorNodeTest, ActsWithNewWeightsEveryFewSteps) {
   world.GrantUpTo(1000000);
   for (const std::uint64_t version : {1, 2, 3}) {
     world.PublishWeights(version);
-    ASSERT_TRUE(world.Rounds(3000));
+    ASSERT_TRUE(world.Rounds(600));
     EXPECT_EQ(world.coordinator().told.metrics["actor/weights_version"].value, double(version));
   }
 }
