@@ -8,6 +8,7 @@
 #include "core/log.h"
 #include "core/rng.h"
 #include "kernels/finite.h"
+#include "nn/model.h"
 #include "paramserver/connect_weights.h"
 #include "replay/from_config.h"
 
@@ -42,14 +43,22 @@ Status ActorNode::Build() {
                        .index = first + i,
                        .episode = incarnation << 32 | episode});
   };
-  TROOP_ASSIGN_OR_RETURN(
-      runner_, EnvRunner::Make(config_, size,
-                               {.env = BeatingEnvOptions(config_, network_, member_, &metrics_),
-                                .seed = seed,
-                                .first = first,
-                                .before_step = Failpoint::kActorStep,
-                                .reward = Failpoint::kActorReward,
-                                .observation = Failpoint::kActorObservation}));
+  EnvRunner::Options options{.env = BeatingEnvOptions(config_, network_, member_, &metrics_),
+                             .seed = seed,
+                             .first = first,
+                             .before_step = Failpoint::kActorStep,
+                             .reward = Failpoint::kActorReward,
+                             .observation = Failpoint::kActorObservation,
+                             .policy = {}};
+  if (InferenceServersOf(config_) > 0) {
+    options.policy = [this](const EnvSpec& env) -> Result<std::unique_ptr<Policy>> {
+      TROOP_RETURN_IF_ERROR(CheckActions(config_, env));
+      auto policy = std::make_unique<RemotePolicy>(NetworkInput(config_, env), env.action);
+      remote_ = policy.get();
+      return std::unique_ptr<Policy>(std::move(policy));
+    };
+  }
+  TROOP_ASSIGN_OR_RETURN(runner_, EnvRunner::Make(config_, size, std::move(options)));
   state_.resize(std::size_t(size));
   const TrajectorySpec trajectory = Trajectory();
   for (std::size_t i = 0; i < state_.size(); ++i) {
@@ -189,12 +198,25 @@ Status ActorNode::Connect() {
                       .index = member_->options().index,
                       .incarnation = member_->options().incarnation};
   TROOP_RETURN_IF_ERROR(ConnectReplay(origin));
+  if (remote_ != nullptr) return ConnectPolicy(origin);
   if (weights_) return Status::Ok();
   TROOP_ASSIGN_OR_RETURN(weights_, ConnectWeights(config_, runner_->spec(), network_, member_));
   return Status::Ok();
 }
 
+Status ActorNode::ConnectPolicy(const Origin& origin) {
+  if (remote_->connected()) return remote_->status();
+  const auto server = std::int32_t(origin.index % InferenceServersOf(config_));
+  const std::string endpoint = member_->Endpoint(Role::kInference, server);
+  if (endpoint.empty()) return Status::Ok();
+  TROOP_ASSIGN_OR_RETURN(auto channel, network_->Connect(endpoint, {.origin = origin}));
+  remote_->Connect(std::move(channel));
+  have_weights_ = true;  // its server waits for them
+  return Status::Ok();
+}
+
 Turn ActorNode::Step(Time now) {
+  if (remote_ != nullptr) remote_->Advance(now);
   Report();
   member_->Poll(now, metrics_);
   result_ = member_->lost();
@@ -373,6 +395,9 @@ void ActorNode::Report() {
   metrics_.Gauge("actor/env_faults", double(runner_->faults()), MetricKind::kCounter);
   metrics_.Gauge("actor/blocked", writer_->CanPush() ? 0 : 1);
   if (weights_) metrics_.Gauge("actor/weights_version", double(UpdatesOf(weights_->version())));
+  if (remote_ == nullptr) return;
+  metrics_.Gauge("actor/weights_version", double(UpdatesOf(remote_->version())));
+  metrics_.Gauge("actor/inference_retries", double(remote_->retries()), MetricKind::kCounter);
 }
 
 }  // namespace troop

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "actors/env_runner.h"
+#include "actors/remote_policy.h"
 #include "actors/trajectory_builder.h"
 #include "core/config.h"
 #include "core/history.h"
@@ -23,7 +24,8 @@ namespace troop {
 // node's thread. Invariants: at most n_step + 2·push_items items wait here; agent steps never
 // exceed those leased; an episode number is never used twice (incarnation << 32 | count). Where the
 // number of replay shards changes, streams that move to another one begin anew there, in front of a
-// step: their items so far bootstrap from its observation, as at a truncation.
+// step: their items so far bootstrap from its observation, as at a truncation. With actor.inference
+// = "server" it has no weights, and asks an inference server for each step's actions.
 class ActorNode final : public Node {
  public:
   // `network` and `member` outlive the node. Errors: the environment or network can't be made.
@@ -55,6 +57,7 @@ class ActorNode final : public Node {
   void LeaveShards();
   bool PushLast();
   void DealLadder(std::int64_t place, std::int64_t places);
+  Status ConnectPolicy(const Origin& origin);
   void AskLease();
   bool MayStep();
   bool Advance();
@@ -71,6 +74,7 @@ class ActorNode final : public Node {
   History* const history_;
   Metrics metrics_;
   std::unique_ptr<EnvRunner> runner_;
+  RemotePolicy* remote_ = nullptr;  // the runner's policy, where a server chooses
   std::vector<EnvState> state_;
   std::vector<TrajectoryBuilder> builders_;
   std::vector<ExploreKey> keys_;

@@ -61,23 +61,26 @@ class ContinuousPolicy final : public Policy {
   void Submit(ConstTensor observation, std::span<const ExploreKey> keys) override {
     const StepContext context{
         .value = value_, .packed = packed_.get(), .gradient = {}, .workspace = workspace_.bytes()};
-    const std::vector<Tensor> out{mean_, critic_out_};
+    const auto rows = std::int64_t(keys.size());
+    const Tensor action = action_.Rows(0, rows), critic_out = critic_out_.Rows(0, rows);
+    const Tensor q_taken = q_taken_.Rows(0, rows), q_max = q_max_.Rows(0, rows);
+    const std::vector<Tensor> out{mean_.Rows(0, rows), critic_out};
     network_->Forward(context, {&observation, 1}, out, {});
-    CriticValues(support_, critic_out_, q_max_.as<float>());
+    CriticValues(support_, critic_out, q_max.as<float>());
     bool any = false;
     for (std::size_t i = 0; i < keys.size(); ++i) any = Choose(i, keys[i]) || any;
     if (any) {
-      const std::vector<ConstTensor> judged{observation, action_};
-      network_->critic().Forward(network_->CriticContext(context), judged, {&critic_out_, 1}, {});
-      CriticValues(support_, critic_out_, q_taken_.as<float>());
+      const std::vector<ConstTensor> judged{observation, action};
+      network_->critic().Forward(network_->CriticContext(context), judged, {&critic_out, 1}, {});
+      CriticValues(support_, critic_out, q_taken.as<float>());
     } else {
-      std::ranges::copy(q_max_.as<float>(), q_taken_.as<float>().begin());
+      std::ranges::copy(q_max.as<float>(), q_taken.as<float>().begin());
     }
     for (std::size_t i = 0; i < keys.size(); ++i) {
-      q_.as<float>()[2 * i] = q_taken_.as<float>()[i];
-      q_.as<float>()[2 * i + 1] = q_max_.as<float>()[i];
+      q_.as<float>()[2 * i] = q_taken.as<float>()[i];
+      q_.as<float>()[2 * i + 1] = q_max.as<float>()[i];
     }
-    output_ = {action_, q_, q_taken_, q_max_, version_};
+    output_ = {action, q_.Rows(0, rows), q_taken, q_max, version_};
     ready_ = true;
   }
 

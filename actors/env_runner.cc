@@ -44,7 +44,8 @@ Result<std::unique_ptr<EnvRunner>> EnvRunner::Make(const Config& config, int siz
   };
   TROOP_ASSIGN_OR_RETURN(r.envs_, MakeVectorEnv(config.env.id, r.options_.env, size, seeder));
   r.spec_ = r.envs_->spec();
-  TROOP_ASSIGN_OR_RETURN(r.policy_, MakeLocalPolicy(config, r.spec_, size));
+  TROOP_ASSIGN_OR_RETURN(r.policy_, r.options_.policy ? r.options_.policy(r.spec_)
+                                                      : MakeLocalPolicy(config, r.spec_, size));
   const TensorSpec& observation = r.spec_.observation;
   r.acted_on_ = Tensor(observation.dtype, observation.shape.Prepend(size));
   r.observation_ = Tensor(observation.dtype, observation.shape.Prepend(size));
@@ -85,15 +86,25 @@ void EnvRunner::Act(std::span<const ExploreKey> keys) {
     stack_->Append(acted_on_, first_);
   }
   policy_->Submit(stack_ ? stack_->stacked() : acted_on_, keys);
-  output_ = policy_->Poll();
+  waiting_ = Waiting::kActions;
+  TakeActions();
+}
+
+// Hands what the policy has chosen to the environments. False: it has not yet.
+bool EnvRunner::TakeActions() {
+  const PolicyOutput* const output = policy_->Poll();
+  if (output == nullptr) return false;
+  output_ = output;
   version_ = output_->version;
   Reach(options_.before_step);
   envs_->Submit(output_->action);
   waiting_ = Waiting::kStep;
+  return true;
 }
 
 bool EnvRunner::Poll() {
   if (ready() || !status_.ok()) return false;
+  if (waiting_ == Waiting::kActions && !TakeActions()) return false;
   if (start_anew_) {  // what was awaited is of nobody's interest
     if (envs_->Poll() == nullptr) {
       status_ = envs_->status();

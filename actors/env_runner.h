@@ -37,6 +37,8 @@ class EnvRunner {
     std::uint64_t first = 0;  // the number of environment 0, for people
     Failpoint before_step = Failpoint::kActorStep, reward = Failpoint::kActorReward;
     std::optional<Failpoint> observation = std::nullopt;
+    // Who chooses actions; empty: MakeLocalPolicy.
+    std::function<Result<std::unique_ptr<Policy>>(const EnvSpec& env)> policy;
   };
   // Errors: the environments or the network can't be made.
   static Result<std::unique_ptr<EnvRunner>> Make(const Config& config, int size, Options options);
@@ -53,13 +55,13 @@ class EnvRunner {
   }
   std::uint64_t step(std::size_t i) const { return envs_state_[i].step; }  // within the episode
 
-  // Takes what the environments have ready. True: one() and all that belongs to it is of a new
-  // step.
+  // Takes what the policy and the environments have ready. True: one() and all that belongs to it
+  // is of a new step.
   bool Poll();
   // No result is awaited: Act may come.
   bool ready() const { return waiting_ == Waiting::kNothing; }
-  // As VectorEnv's; -1 while nothing is awaited.
-  int fd() const { return ready() ? -1 : envs_->fd(); }
+  // As VectorEnv's; -1 while nothing of the environments is awaited.
+  int fd() const { return ready() || waiting_ == Waiting::kActions ? -1 : envs_->fd(); }
   // Chooses actions and hands them to the environments. keys: [N]. REQUIRES: ready().
   void Act(std::span<const ExploreKey> keys);
   // Not ok: an environment had too many faults and bad numbers, or the environments can't go on.
@@ -83,7 +85,7 @@ class EnvRunner {
   std::int64_t faults() const { return faults_; }
 
  private:
-  enum class Waiting : std::uint8_t { kNothing, kFirst, kStep, kRestart };
+  enum class Waiting : std::uint8_t { kNothing, kFirst, kActions, kStep, kRestart };
   struct EnvState {
     std::uint64_t seeds = 0;             // that were asked for, one for each episode
     std::uint64_t step = 0;              // within the last of them
@@ -98,6 +100,7 @@ class EnvRunner {
 
   EnvRunner() = default;
   void Start();
+  bool TakeActions();
   void TakeStep();
   std::optional<BadNumber> FindBad(std::size_t i, bool any_bad) const;
   void Spoil();

@@ -42,6 +42,27 @@ Draw DrawFor(std::uint64_t seed, const ExploreKey& key, std::uint32_t actions) {
   return {uniform, std::uint32_t(std::uint64_t{rng.NextU32()} * actions >> 32)};
 }
 
+}  // namespace
+
+void ChooseActions(std::uint64_t seed, std::span<const ExploreKey> keys, const ConstTensor& q,
+                   const Choice& choice) {
+  const auto actions = std::size_t(q.dim(1));
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const auto row = q.as<float>().subspan(i * actions, actions);
+    const auto best = std::ranges::max_element(row);
+    auto action = std::int32_t(best - row.begin());
+    if (keys[i].epsilon > 0) {
+      const Draw draw = DrawFor(seed, keys[i], std::uint32_t(actions));
+      if (draw.uniform < keys[i].epsilon) action = std::int32_t(draw.action);
+    }
+    choice.action[i] = action;
+    choice.q_max[i] = *best;
+    choice.q_taken[i] = row[std::size_t(action)];
+  }
+}
+
+namespace {
+
 class LocalPolicy final : public Policy {
  public:
   LocalPolicy(std::unique_ptr<Module> module, std::uint64_t seed, Precision precision)
@@ -63,21 +84,12 @@ class LocalPolicy final : public Policy {
   void Submit(ConstTensor observation, std::span<const ExploreKey> keys) override {
     const StepContext context{
         .value = value_, .packed = packed_.get(), .gradient = {}, .workspace = workspace_.bytes()};
-    module_->Forward(context, {&observation, 1}, {&q_, 1}, {});
-    const auto actions = std::size_t(q_.dim(1));
-    const std::span<const float> q = q_.as<float>();
-    const std::span<std::int32_t> action = action_.as<std::int32_t>();
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      const auto row = q.subspan(i * actions, actions);
-      action[i] = std::int32_t(std::ranges::max_element(row) - row.begin());
-      q_max_.as<float>()[i] = row[std::size_t(action[i])];
-      if (keys[i].epsilon > 0) {
-        const Draw draw = DrawFor(seed_, keys[i], std::uint32_t(actions));
-        if (draw.uniform < keys[i].epsilon) action[i] = std::int32_t(draw.action);
-      }
-      q_taken_.as<float>()[i] = row[std::size_t(action[i])];
-    }
-    output_ = {action_, q_, q_taken_, q_max_, version_};
+    const auto rows = std::int64_t(keys.size());
+    const Tensor q = q_.Rows(0, rows);
+    module_->Forward(context, {&observation, 1}, {&q, 1}, {});
+    ChooseActions(seed_, keys, q,
+                  {action_.as<std::int32_t>(), q_taken_.as<float>(), q_max_.as<float>()});
+    output_ = {action_.Rows(0, rows), q, q_taken_.Rows(0, rows), q_max_.Rows(0, rows), version_};
     ready_ = true;
   }
 

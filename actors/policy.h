@@ -33,7 +33,8 @@ struct PolicyOutput {
 class Policy {
  public:
   virtual ~Policy() = default;
-  // observation: [N, ...NetworkInput]; keys: [N]. REQUIRES: the output before was polled.
+  // observation: [N, ...NetworkInput]; keys: [N], as many as it was made for or fewer. REQUIRES:
+  // the output before was polled.
   virtual void Submit(ConstTensor observation, std::span<const ExploreKey> keys) = 0;
   // The output, once; nullptr: not ready. Valid until the next Submit.
   virtual const PolicyOutput* Poll() = 0;
@@ -41,10 +42,22 @@ class Policy {
   virtual Status SetWeights(std::uint64_t version, std::span<const float> value) = 0;
 };
 
-// What the config's network chooses; the forward runs inside Submit. Discrete actions: ε-greedy
-// over its q, ties go to the lowest action. Continuous ones: its policy's action with normal noise,
+// What is chosen for n observations.
+struct Choice {
+  std::span<std::int32_t> action;   // [n]
+  std::span<float> q_taken, q_max;  // [n]
+};
+// ε-greedy over q [n, A]; ties go to the lowest action. seed: the run's.
+void ChooseActions(std::uint64_t seed, std::span<const ExploreKey> keys, const ConstTensor& q,
+                   const Choice& choice);
+
+// What the config's network chooses; the forward runs inside Submit. Discrete actions:
+// ChooseActions of its q. Continuous ones: its policy's action with normal noise,
 // cut off at the bounds. Errors: the network can't be made.
 Result<std::unique_ptr<Policy>> MakeLocalPolicy(const Config& config, const EnvSpec& env, int size);
+// The same where inference.device says. Errors: kUnavailable: no GPU, though it is asked for.
+Result<std::unique_ptr<Policy>> MakeServerPolicy(const Config& config, const EnvSpec& env,
+                                                 int size);
 // The second kind. REQUIRES: continuous actions.
 Result<std::unique_ptr<Policy>> MakeContinuousPolicy(const Config& config, const EnvSpec& env,
                                                      int size);

@@ -155,14 +155,14 @@ Result<std::unique_ptr<Storage>> OpenRunOf(const RoleArguments& a, const Config&
 
 int RunRole(const RoleArguments& a) {
   Role role = Role::kNone;
-  for (const Role r :
-       {Role::kActor, Role::kReplay, Role::kLearner, Role::kParamServer, Role::kEvaluator}) {
+  for (const Role r : {Role::kActor, Role::kReplay, Role::kLearner, Role::kParamServer,
+                       Role::kEvaluator, Role::kInference}) {
     if (RoleName(r) == a.role) role = r;
   }
   if (role == Role::kNone) {
     return Complain(
         InvalidArgument("no role is called {}; roles: actor, replay, learner, "
-                        "paramserver, evaluator",
+                        "paramserver, evaluator, inference",
                         a.role));
   }
   if (role == Role::kLearner || role == Role::kParamServer) KeepFreedMemory();
@@ -524,7 +524,8 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   replay->add_flag("--insecure", a->train.insecure, kInsecureHelp);
   replay->callback([a, chosen] { *chosen = [a] { return RunReplay(a->train); }; });
   CLI::App* role = app->add_subcommand("role", "one role of a fleet, alone");
-  role->add_option("role", a->role.role, "actor, replay, learner, paramserver, evaluator")
+  role->add_option("role", a->role.role,
+                   "actor, replay, learner, paramserver, evaluator, inference")
       ->required();
   role->add_option("--index", a->role.index, "which one of its kind (0)");
   role->add_option("--dead-after", a->role.dead_after_s, "fleet.dead_after_s of the run (1.5)")

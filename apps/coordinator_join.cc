@@ -32,6 +32,8 @@ std::int64_t Coordinator::SeatCount(Role role) const {
       return parameter_servers();
     case Role::kLearner:
       return seats_.learners();
+    case Role::kInference:
+      return InferenceServersOf(c);
     default:
       return 0;
   }
@@ -128,7 +130,8 @@ std::string Coordinator::SecretFor(Role role) {
 std::vector<std::string> Coordinator::EmptySeats() const {
   std::vector<std::string> empty;
   if (phase_ == Phase::kDone || stop_) return empty;
-  for (const Role role : {Role::kReplay, Role::kParamServer, Role::kLearner, Role::kEvaluator}) {
+  for (const Role role :
+       {Role::kReplay, Role::kParamServer, Role::kLearner, Role::kEvaluator, Role::kInference}) {
     if (!IsElsewhere(options_.config, role)) continue;
     for (std::int32_t index = 0; index < std::int32_t(SeatCount(role)); ++index) {
       const auto member = members_.find(PeerName(role, index));

@@ -84,6 +84,9 @@ std::vector<RoleView> Coordinator::roles() const {
     views.push_back(ViewOf(Role::kParamServer, k, newest));
   }
   add(Role::kLearner);
+  for (std::int32_t k = 0; k < std::int32_t(InferenceServersOf(options_.config)); ++k) {
+    views.push_back(ViewOf(Role::kInference, k, newest));
+  }
   add(Role::kActor);
   if (options_.config.evaluator.enabled) views.push_back(ViewOf(Role::kEvaluator, 0, newest));
   std::set<std::pair<Role, std::int32_t>> told;

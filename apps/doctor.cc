@@ -276,7 +276,7 @@ void ExaminePorts(const Config& config, const Told& told) {
     if (const auto made = Endpoints::Make(config); !made.ok()) return fail("ports", made.status());
     try_one(fleet.listen);
     for (const FleetRole& role : RolesOf(config)) {
-      if (role.role != Role::kReplay && role.role != Role::kParamServer) continue;
+      if (!Serves(role.role)) continue;
       try_one(Endpoints::PatternFor(config, role.role, role.index));
     }
   }

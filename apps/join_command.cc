@@ -52,12 +52,12 @@ Result<JoinReply> AskToJoin(const JoinOptions& options, Role role,
 }
 
 Result<Role> RoleCalled(const std::string& name) {
-  for (const Role role :
-       {Role::kActor, Role::kReplay, Role::kParamServer, Role::kLearner, Role::kEvaluator}) {
+  for (const Role role : {Role::kActor, Role::kReplay, Role::kParamServer, Role::kLearner,
+                          Role::kEvaluator, Role::kInference}) {
     if (RoleName(role) == name) return role;
   }
-  return InvalidArgument("no role is called {:?}: actor, replay, paramserver, learner, evaluator",
-                         name);
+  return InvalidArgument(
+      "no role is called {:?}: actor, replay, paramserver, learner, evaluator, inference", name);
 }
 
 // Keeps the roles alive while the run wants them.

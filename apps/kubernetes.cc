@@ -18,8 +18,8 @@
 namespace troop {
 namespace {
 
-constexpr std::array kPodRoles{Role::kReplay, Role::kParamServer, Role::kLearner, Role::kActor,
-                               Role::kEvaluator};
+constexpr std::array kPodRoles{Role::kReplay, Role::kParamServer, Role::kLearner,
+                               Role::kActor,  Role::kEvaluator,   Role::kInference};
 // Pods wait so long for a coordinator that is not there yet, or no longer: its image may have to be
 // fetched, and its volume to be made.
 constexpr std::int64_t kJoinPatienceS = 600;
@@ -42,6 +42,8 @@ Share ShareOf(const Config& config, Role role) {
       return {k.actor_cpu, k.actor_memory};
     case Role::kEvaluator:
       return {k.evaluator_cpu, k.evaluator_memory};
+    case Role::kInference:
+      return {k.inference_cpu, k.inference_memory};
     default:
       return {k.coordinator_cpu, k.coordinator_memory};
   }
@@ -142,7 +144,7 @@ PodGroup RoleGroup(const Config& config, const std::string& run, Role role) {
   PodGroup group{.run = run,
                  .name = std::string(RoleName(role)),
                  .pods = CountOf(config, role) / processes,
-                 .serves = role == Role::kReplay || role == Role::kParamServer,
+                 .serves = Serves(role),
                  .writes = role == Role::kLearner ||
                            (role == Role::kParamServer && config.learner.sync == "paramserver") ||
                            (role == Role::kReplay && config.replay.persist),

@@ -81,6 +81,12 @@ Result<ProcessBytes> PredictProcesses(const Config& config, const EnvSpec& env,
                 2.0 * observation * double(config.actor.envs);
   bytes.evaluator = weights + value + double(judging.workspace_bytes) +
                     2.0 * observation * double(config.evaluator.envs);
+  if (InferenceServersOf(config) > 0) {
+    TROOP_ASSIGN_OR_RETURN(const Plan batched, plan(config.inference.batch_max));
+    bytes.inference = weights + value + double(batched.workspace_bytes) +
+                      2.0 * observation * double(config.inference.batch_max);
+    bytes.actor = 2.0 * observation * double(config.actor.envs);
+  }
   // Online and target weights, gradient, optimizer, the snapshot that is published; what forward
   // keeps for backward; the batches on their way and the one at work.
   bytes.learner = 2 * weights + value + slots * value + value + double(learning.cache_bytes) +
@@ -201,6 +207,8 @@ double BytesOfRole(const RunNeeds& needs, Role role, std::int64_t shards) {
       return needs.processes.actor;
     case Role::kEvaluator:
       return needs.processes.evaluator;
+    case Role::kInference:
+      return needs.processes.inference;
     default:
       return 0;
   }
@@ -250,7 +258,7 @@ Result<std::string> DescribeRun(const Config& config) {
                        Endpoints::PatternFor(config, Role::kCoordinator, 0));
   }
   for (const FleetRole& role : RolesOf(config)) {
-    const bool serves = role.role == Role::kReplay || role.role == Role::kParamServer;
+    const bool serves = Serves(role.role);
     const double bytes = BytesOfRole(needs, role.role, config.replay.shards);
     total += bytes;
     out +=

@@ -11,7 +11,7 @@ namespace troop {
 // Bytes of one process of a role: weights, gradients, optimizer, network buffers, batches; without
 // the program itself.
 struct ProcessBytes {
-  double actor = 0, learner = 0, paramserver = 0, evaluator = 0;
+  double actor = 0, learner = 0, paramserver = 0, evaluator = 0, inference = 0;
 };
 // What a run will take on this machine.
 struct RunNeeds {

@@ -173,6 +173,11 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
       TROOP_ASSIGN_OR_RETURN(auto duty, MakeParameterServerDuty(config_, env));
       return upcast(ServiceNode::Make(std::move(duty), network, member_.get(), reply.listen));
     }
+    case Role::kInference: {
+      TROOP_ASSIGN_OR_RETURN(
+          auto duty, MakeInferenceDuty(config_, env, network, member_.get(), options_.executor));
+      return upcast(ServiceNode::Make(std::move(duty), network, member_.get(), reply.listen));
+    }
     case Role::kLearner: {
       TROOP_ASSIGN_OR_RETURN(Storage * run, options_.storage(config_));
       return upcast(LearnerNode::Make({.config = config_,
@@ -190,7 +195,7 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
     default:
       return InvalidArgument(
           "no node plays the role {}; roles: actor, replay, learner, "
-          "paramserver, evaluator",
+          "paramserver, evaluator, inference",
           RoleName(options_.role));
   }
 }

@@ -58,6 +58,8 @@ RoleWork WorkOf(Role role) {
       return {"paramserver/version", "updates"};
     case Role::kEvaluator:
       return {"evaluator/episodes", "episodes"};
+    case Role::kInference:
+      return {"inference/actions", "actions"};
     default:
       return {};
   }

@@ -31,6 +31,9 @@ std::vector<FleetRole> RolesOf(const Config& config, std::int32_t parameter_serv
   for (std::int32_t i = 0; i < std::int32_t(config.fleet.learners); ++i) {
     roles.push_back({Role::kLearner, i});
   }
+  for (std::int32_t i = 0; i < std::int32_t(InferenceServersOf(config)); ++i) {
+    roles.push_back({Role::kInference, i});
+  }
   for (std::int32_t i = 0; plays && i < std::int32_t(config.fleet.actors); ++i) {
     roles.push_back({Role::kActor, i});
   }

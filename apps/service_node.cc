@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "actors/inference_server.h"
 #include "nn/model.h"
+#include "paramserver/connect_weights.h"
 #include "replay/from_config.h"
 
 namespace troop {
@@ -24,6 +26,7 @@ Turn ServiceNode::Step(Time now) {
   if (now >= member_->next_beat()) duty_.report(&metrics_);
   member_->Poll(now, metrics_);
   result_ = member_->lost();
+  if (result_.ok() && duty_.status) result_ = duty_.status();
   const bool over = draining_ || member_->stop() || member_->phase() == Phase::kDone;
   if (!result_.ok()) return Turn::Done();
   if (over && !ending_ && duty_.drain) duty_.drain();
@@ -58,6 +61,22 @@ Result<ServiceNode::Duty> MakeParameterServerDuty(const Config& config, const En
   return ServiceNode::Duty{.service = std::move(server),
                            .tick = {},
                            .report = [s](Metrics* metrics) { s->Report(metrics); }};
+}
+
+Result<ServiceNode::Duty> MakeInferenceDuty(const Config& config, const EnvSpec& env,
+                                            Network* network, const FleetMember* member,
+                                            Executor* executor) {
+  const auto connect = [config, env, network, member] {
+    return ConnectWeights(config, env, network, member);
+  };
+  TROOP_ASSIGN_OR_RETURN(auto server, MakeInferenceServer(config, env, executor, connect));
+  InferenceServer* const s = server.get();
+  return ServiceNode::Duty{.service = std::move(server),
+                           .tick = [s](Time now) { return s->Tick(now); },
+                           .report = [s](Metrics* metrics) { s->Report(metrics); },
+                           .drain = [s] { s->Drain(); },
+                           .drained = [s] { return s->drained(); },
+                           .status = [s] { return s->status(); }};
 }
 
 }  // namespace troop

@@ -23,6 +23,7 @@ class ServiceNode final : public Node {
     std::function<void(Metrics*)> report;  // before each beat
     std::function<void()> drain;           // once, at the end; may be empty
     std::function<bool()> drained;         // whether it may leave then
+    std::function<Status()> status;        // not ok: it can't go on; may be empty
   };
   static Result<std::unique_ptr<ServiceNode>> Make(Duty duty, Network* network, FleetMember* member,
                                                    const std::string& listen);
@@ -52,5 +53,9 @@ struct ReplayDutyOptions {
 Result<ServiceNode::Duty> MakeReplayDuty(const Config& config, const EnvSpec& env,
                                          const ReplayDutyOptions& duty);
 Result<ServiceNode::Duty> MakeParameterServerDuty(const Config& config, const EnvSpec& env);
+// The three outlive the duty.
+Result<ServiceNode::Duty> MakeInferenceDuty(const Config& config, const EnvSpec& env,
+                                            Network* network, const FleetMember* member,
+                                            Executor* executor);
 
 }  // namespace troop

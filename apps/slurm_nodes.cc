@@ -27,6 +27,7 @@ SlurmNodes::SlurmNodes(const Config& config, std::vector<Node> nodes)
 std::int64_t SlurmNodes::CpusOf(FleetRole role) const {
   if (role.role == Role::kLearner) return config_.slurm.learner_cpus;
   if (role.role == Role::kReplay) return config_.slurm.replay_cpus;
+  if (role.role == Role::kInference) return 1;
   return role.role == Role::kParamServer && config_.learner.sync == "paramserver" ? 1 : 0;
 }
 

@@ -156,9 +156,10 @@ struct Config {
     std::int64_t port = 7701;          // of the coordinator
     std::int64_t actors_per_pod = 1;
     double coordinator_cpu = 1, replay_cpu = 1, paramserver_cpu = 1;  // cores
-    double learner_cpu = 2, actor_cpu = 1, evaluator_cpu = 1;
+    double learner_cpu = 2, actor_cpu = 1, evaluator_cpu = 1, inference_cpu = 2;
     std::string coordinator_memory = "2Gi", replay_memory = "4Gi", paramserver_memory = "2Gi";
     std::string learner_memory = "4Gi", actor_memory = "1Gi", evaluator_memory = "1Gi";
+    std::string inference_memory = "2Gi";
     std::int64_t learner_gpus = 0;
     std::string shared_memory = "256Mi";  // of each pod's /dev/shm
     double grace_s = 120;              // from SIGTERM to SIGKILL: a checkpoint has to fit
@@ -182,8 +183,18 @@ struct Config {
     std::int64_t lease_steps = 1000;   // agent steps leased at once
     double warmup_steps = 0;           // agent steps (fleet) of uniform random actions first
     std::int64_t copies = 1;           // of each item in the replay
+    std::string inference = "local";   // "local" | "server"
     bool operator==(const ActorKeys&) const = default;
   } actor;
+
+  struct InferenceKeys {
+    std::int64_t servers = 1;
+    std::int64_t batch_max = 256;      // observations of a batch
+    double wait_s = 0.002;             // of the first of a batch for others
+    double refresh_s = 0.1;            // between weight pulls
+    std::string device = "auto";       // "auto" | "cpu" | "cuda"
+    bool operator==(const InferenceKeys&) const = default;
+  } inference;
 
   struct ReplayKeys {
     std::int64_t capacity_items = 100000;
@@ -349,6 +360,8 @@ struct Config {
 // Whether reviews are learned (classifier, masked_lm) and no environment is played: a run of such a
 // config has learners, a parameter server and an evaluator, neither actors nor replay.
 bool IsSupervised(const Config& config);
+// Processes that choose actions for actors that ask for it; 0: none does.
+std::int64_t InferenceServersOf(const Config& config);
 
 // One key, for documentation and error messages.
 struct ConfigKey {

@@ -127,6 +127,16 @@ void CheckReplay(const Config& c, Conflicts* out) {
           c.actor.push_items, frames, frames_max, 2 * frames);
 }
 
+void CheckInference(const Config& c, Conflicts* out) {
+  out->If(InferenceServersOf(c) > 0 && c.actor.envs > c.inference.batch_max,
+          {"inference.batch_max", "actor.envs"},
+          "{} is less than actor.envs = {}, which an actor asks about at once; raise it to {}",
+          c.inference.batch_max, c.actor.envs, c.actor.envs);
+  out->If(c.inference.device == "cuda" && c.learner.algorithm == "dpg",
+          {"inference.device", "learner.algorithm"},
+          "the policy of learner.algorithm = \"dpg\" is computed on the CPU alone; set \"auto\"");
+}
+
 void CheckShards(const Config& c, Conflicts* out) {
   const std::int64_t shards = c.replay.shards, envs = c.fleet.actors * c.actor.envs;
   out->If(shards > envs, {"replay.shards", "fleet.actors", "actor.envs"},
@@ -255,10 +265,11 @@ void CheckListen(const Config& c, Conflicts* out) {
     out->If(!value->empty() && c.fleet.listen.empty(), {key, "fleet.listen"},
             "is of no use while the coordinator listens for this machine alone; set fleet.listen");
   }
-  constexpr std::string_view kJoin[] = {"actor", "replay", "paramserver", "learner", "evaluator"};
+  constexpr std::string_view kJoin[] = {"actor",   "replay",    "paramserver",
+                                        "learner", "evaluator", "inference"};
   for (const std::string& role : c.fleet.elsewhere) {
     out->If(std::ranges::find(kJoin, role) == std::end(kJoin), {"fleet.elsewhere"},
-            "{} is no role that joins: actor, replay, paramserver, learner, evaluator",
+            "{} is no role that joins: actor, replay, paramserver, learner, evaluator, inference",
             TomlString(role));
   }
   const bool alone = c.fleet.listen.empty() && c.fleet.engine != "kubernetes";
@@ -363,7 +374,8 @@ void CheckKubernetes(const Config& c, Conflicts* out) {
                                    {"kubernetes.paramserver_memory", &k.paramserver_memory},
                                    {"kubernetes.learner_memory", &k.learner_memory},
                                    {"kubernetes.actor_memory", &k.actor_memory},
-                                   {"kubernetes.evaluator_memory", &k.evaluator_memory}}) {
+                                   {"kubernetes.evaluator_memory", &k.evaluator_memory},
+                                   {"kubernetes.inference_memory", &k.inference_memory}}) {
     out->If(!IsQuantity(*value), {key},
             "{} is no quantity; use a whole number with Ki, Mi, Gi or Ti, such as \"4Gi\"",
             TomlString(*value));
@@ -480,6 +492,11 @@ bool IsSupervised(const Config& config) {
   return config.learner.algorithm == "classifier" || config.learner.algorithm == "masked_lm";
 }
 
+std::int64_t InferenceServersOf(const Config& config) {
+  const bool served = config.actor.inference == "server" && !IsSupervised(config);
+  return served ? config.inference.servers : 0;
+}
+
 std::vector<ConfigConflict> FindConflicts(const Config& config) {
   Conflicts conflicts;
   CheckNames(config, &conflicts);
@@ -489,6 +506,7 @@ std::vector<ConfigConflict> FindConflicts(const Config& config) {
     CheckSupervised(config, &conflicts);
   } else {
     CheckReplay(config, &conflicts);
+    CheckInference(config, &conflicts);
     CheckShards(config, &conflicts);
     const Config::MeshKeys& mesh = config.mesh;
     conflicts.If(mesh.dp > 1 || mesh.tp > 1, {mesh.tp > 1 ? "mesh.tp" : "mesh.dp"},

@@ -57,6 +57,7 @@ class ConfigVisitor {
   virtual void Visit(const ConfigKeyInfo& key, std::vector<double>& value) = 0;
 };
 void VisitConfig(Config& config, ConfigVisitor& visitor);
+void VisitActing(Config& config, ConfigVisitor& visitor);      // the part: actor, inference
 void VisitSupervised(Config& config, ConfigVisitor& visitor);  // the part: data, model, mesh
 void VisitCluster(Config& config, ConfigVisitor& visitor);     // the part: of engines
 void VisitOthers(Config::FleetKeys& c, ConfigVisitor& visitor);  // who joins, and who looks on

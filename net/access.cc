@@ -9,8 +9,10 @@ namespace {
 using enum MessageType;
 
 // What each role says as itself. One line for each that calls anybody.
-constexpr MessageType kActorSays[] = {kBeat, kInsert, kDescribe, kDictionary, kPull, kShardPull};
+constexpr MessageType kActorSays[] = {kBeat, kInsert,    kDescribe, kDictionary,
+                                      kPull, kShardPull, kInfer};
 constexpr MessageType kEvaluatorSays[] = {kBeat, kPull, kShardPull};
+constexpr MessageType kInferenceSays[] = {kBeat, kPull, kShardPull};
 constexpr MessageType kLearnerSays[] = {kBeat,       kSample,      kUpdatePriorities, kDescribe,
                                         kDictionary, kReplayStats, kReplayCheckpoint, kPublish,
                                         kPull,       kShardPush,   kShardPull};
@@ -30,6 +32,8 @@ std::span<const MessageType> SaidBy(Role role) {
       return kActorSays;
     case Role::kEvaluator:
       return kEvaluatorSays;
+    case Role::kInference:
+      return kInferenceSays;
     case Role::kLearner:
       return kLearnerSays;
     case Role::kReplay:

@@ -26,7 +26,7 @@ constexpr std::size_t kAllowedBytesMax = 4 << 20;
 constexpr std::size_t kNameMax = 64;
 constexpr Role kKeyRoles[] = {Role::kCoordinator, Role::kReplay, Role::kParamServer,
                               Role::kLearner,     Role::kActor,  Role::kEvaluator,
-                              Role::kTool};
+                              Role::kInference,   Role::kTool};
 
 std::optional<Role> RoleOf(std::string_view name) {
   for (const Role role : kKeyRoles) {

@@ -15,6 +15,10 @@ enum class Role : std::uint8_t {
   kEvaluator = 6, kInference = 7, kTool = 8
 };
 std::string_view RoleName(Role role);  // "actor", …
+// Whether its processes listen for others of the fleet, beside the coordinator.
+constexpr bool Serves(Role role) {
+  return role == Role::kReplay || role == Role::kParamServer || role == Role::kInference;
+}
 
 enum class MessageType : std::uint16_t {
   kNone = 0,
@@ -34,6 +38,8 @@ enum class MessageType : std::uint16_t {
   kRegister = 48, kRegisterReply = 49, kBeat = 50, kBeatReply = 51, kLease = 52, kLeaseReply = 53,
   kStatus = 54, kStatusReply = 55, kScale = 56, kScaleReply = 57, kJoin = 58,
   kJoinReply = 59,
+  // actors/
+  kInfer = 64, kInferReply = 65,
   kTest = 1000, kTestReply = 1001,
 };
 

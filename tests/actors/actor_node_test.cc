@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 #include <set>
 
 #include "core/failpoint.h"
@@ -42,6 +43,32 @@ TEST(ActorNodeTest, SpendsItsLeasesExactlyAlsoWhenTheyAreNoMultipleOfItsEnvironm
     EXPECT_TRUE(world.coordinator().told.finished);
     EXPECT_EQ(world.coordinator().told.metrics.at("actor/steps").value, double(total));
   }
+}
+
+// Its keys decide, not who computes: with the same weights the same experience.
+TEST(ActorNodeTest, MakesTheSameExperienceWithAnInferenceServer) {
+  Config served = Catch();
+  served.actor.inference = "server";
+  std::vector<std::map<std::string, double>> seen;
+  for (const Config& config : {Catch(), served}) {
+    ActorWorld world(config);
+    world.PublishWeights(1);
+    world.GrantUpTo(361);
+    ASSERT_TRUE(world.Rounds(3000));
+    EXPECT_EQ(world.coordinator().told.steps_done, 361);
+    EXPECT_TRUE(world.coordinator().told.finished);
+    seen.emplace_back();
+    for (const char* name :
+         {"actor/episodes", "actor/return_sum", "actor/steps", "actor/weights_version"}) {
+      seen.back()[name] = world.Told(name);
+    }
+    for (const char* name : {"replay/inserts", "replay/items"}) {
+      seen.back()[name] = world.Metric(name);
+    }
+  }
+  EXPECT_EQ(seen[0], seen[1]);
+  EXPECT_EQ(seen[1]["actor/weights_version"], 1);
+  EXPECT_NE(seen[1]["actor/return_sum"], 0);
 }
 
 // The q-values of a drawn batch's observations, with the weights that acted.

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "actors/actor_node.h"
+#include "actors/inference_server.h"
+#include "core/executor.h"
 #include "nn/model.h"
 #include "paramserver/server.h"
 #include "replay/from_config.h"
@@ -40,10 +42,24 @@ class ActorWorld {
     weights_listener_ = *servers_->Listen("inproc://weights", parameters_.get());
     coordinator_.AddPeer(Role::kReplay, "inproc://replay", 1);
     coordinator_.AddPeer(Role::kParamServer, "inproc://weights", 2);
+    if (InferenceServersOf(config_) > 0) StartInference();
     member_ = coordinator_.Member(network_.get(), Role::kActor, incarnation);
     auto node = ActorNode::Make(config_, network_.get(), member_.get());
     EXPECT_TRUE(node.ok()) << node.status().ToString();
     node_ = std::move(*node);
+  }
+
+  // Who chooses for the actor, where the config says so.
+  void StartInference() {
+    const auto connect = [this]() -> Result<std::unique_ptr<WeightSubscriber>> {
+      TROOP_ASSIGN_OR_RETURN(
+          auto channel, network_->Connect("inproc://weights", {.origin = {.role = Role::kInference,
+                                                                          .incarnation = 1}}));
+      return MakeWeightSubscriber(std::move(channel));
+    };
+    inference_ = std::move(*MakeInferenceServer(config_, spec_, &executor_, connect));
+    inference_listener_ = *servers_->Listen("inproc://inference", inference_.get());
+    coordinator_.AddPeer(Role::kInference, "inproc://inference", 1);
   }
 
   // Zeros: the greedy action is the first.
@@ -109,6 +125,7 @@ class ActorWorld {
       coordinator_.Pump(now_);
       servers_->Pump(now_);
       if (publisher_) publisher_->Poll(now_);
+      if (inference_) inference_->Tick(now_);
       if (node_->Step(now_).what == Turn::kDone) return false;
     }
     return true;
@@ -154,7 +171,10 @@ class ActorWorld {
   std::unique_ptr<Network> network_, servers_;
   std::unique_ptr<ReplayServer> replay_, second_;
   std::unique_ptr<ParameterServer> parameters_;
+  InlineExecutor executor_;
+  std::unique_ptr<InferenceServer> inference_;
   std::unique_ptr<Listener> replay_listener_, second_listener_, weights_listener_;
+  std::unique_ptr<Listener> inference_listener_;
   std::vector<float> weights_;
   std::unique_ptr<WeightPublisher> publisher_;
   std::unique_ptr<FleetMember> member_;

@@ -134,6 +134,8 @@ inline void Repair(Config* c) {
   c->env.id = "ALE/" + c->env.id;
   c->replay.min_items = std::max(c->replay.min_items, c->learner.batch_size);
   c->actor.copies = 1 + c->actor.copies % 8;
+  c->inference.batch_max = std::max(c->inference.batch_max, c->actor.envs);
+  if (c->learner.algorithm == "dpg") c->inference.device = "auto";
   c->replay.capacity_items = std::max(
       {c->replay.capacity_items, c->replay.min_items, 4096 + 8 * c->actor.envs * c->actor.n_step});
   c->replay.samples_per_insert = std::max(c->replay.samples_per_insert, 1e-3);

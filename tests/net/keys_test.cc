@@ -190,6 +190,12 @@ TEST(AccessTest, EachRoleSaysOnlyWhatItsRoleSays) {
   EXPECT_TRUE(may(Role::kActor, Role::kActor, MessageType::kPull));
   EXPECT_TRUE(may(Role::kActor, Role::kTool, MessageType::kRegister));
   EXPECT_TRUE(may(Role::kActor, Role::kActor, MessageType::kHeartbeat));
+  EXPECT_TRUE(may(Role::kActor, Role::kActor, MessageType::kInfer));
+  EXPECT_TRUE(may(Role::kInference, Role::kInference, MessageType::kPull));
+  EXPECT_TRUE(may(Role::kInference, Role::kInference, MessageType::kShardPull));
+  EXPECT_FALSE(may(Role::kInference, Role::kInference, MessageType::kInsert));
+  EXPECT_FALSE(may(Role::kInference, Role::kInference, MessageType::kPublish));
+  EXPECT_FALSE(may(Role::kEvaluator, Role::kEvaluator, MessageType::kInfer));
   EXPECT_TRUE(may(Role::kLearner, Role::kLearner, MessageType::kShardPush));
   EXPECT_TRUE(may(Role::kLearner, Role::kLearner, MessageType::kSample));
   EXPECT_TRUE(may(Role::kTool, Role::kTool, MessageType::kStatus));

@@ -36,6 +36,7 @@ Plan MakePlan(std::uint64_t seed, double hours) {
   c.fleet.actors = 2;
   c.fleet.learners = seed % 3 == 0 ? 2 : 1;
   if (seed % 6 == 3) ShardParameters(seed, &c);
+  if (seed % 5 == 4) c.actor.inference = "server";
   c.fleet.hung_after_s = 6;
   c.actor.envs = 2;
   c.actor.push_items = 6;
@@ -49,7 +50,8 @@ Plan MakePlan(std::uint64_t seed, double hours) {
   c.learner.batch_size = 8;
   c.learner.publish_every_updates = 10;
   // As many as fill the time: two learners are faster.
-  c.learner.total_steps = std::floor((c.fleet.learners == 1 ? 34500 : 180000) * hours);
+  const double two = c.actor.inference == "server" ? 50000 : 180000;  // an answer takes its way
+  c.learner.total_steps = std::floor((c.fleet.learners == 1 ? 34500 : two) * hours);
   c.replay.capacity_items = 4 * std::int64_t(c.learner.total_steps) + 10000;
   c.checkpoint.every_s = 60;
   c.evaluator.every_s = 120;

@@ -60,7 +60,8 @@ class KilledRoleTest : public FleetTest, public testing::WithParamInterface<cons
 
 TEST_P(KilledRoleTest, IsStartedAgainAndTheRunEndsWithExactlyItsSteps) {
   const std::string role = GetParam();
-  const auto troop = TrainLong();
+  const bool served = role == "inference";
+  const auto troop = TrainLong({served ? "actor.inference=server" : "actor.inference=local"});
   ASSERT_TRUE(AwaitSteps(3000)) << troop->output();
   const pid_t process = AwaitRole(role);
   SendSignal(process, SIGKILL);
@@ -75,7 +76,8 @@ TEST_P(KilledRoleTest, IsStartedAgainAndTheRunEndsWithExactlyItsSteps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Roles, KilledRoleTest,
-                         testing::Values("actor", "replay", "learner", "paramserver", "evaluator"),
+                         testing::Values("actor", "replay", "learner", "paramserver", "evaluator",
+                                         "inference"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_F(FleetTest, ARoleThatIsToldToEndByOthersIsStartedAgain) {

@@ -1,0 +1,149 @@
+#include "actors/device_policy.h"
+
+#ifndef TROOP_HAS_CUDA
+
+namespace troop {
+
+Result<std::unique_ptr<Policy>> MakeDevicePolicy(const Config&, const EnvSpec&, int) {
+  return Unavailable("this program was built without CUDA: build it with the preset \"cuda\"");
+}
+
+}  // namespace troop
+
+#else
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "core/log.h"
+#include "kernels/cuda/activation.h"
+#include "kernels/cuda/interleave.h"
+#include "nn/model.h"
+#include "nn/q_network_spec.h"
+#include "nn/trunk.h"
+
+namespace troop {
+namespace {
+
+class DevicePolicy final : public Policy {
+ public:
+  DevicePolicy(const Config& config, std::unique_ptr<cuda::Device> device,
+               const cuda::QNetworkSpec& spec, std::optional<PictureStack> pictures, int size)
+      : seed_(std::uint64_t(config.seed)),
+        bf16_(config.network.precision == "bf16"),
+        row_bytes_(std::int64_t(DTypeSize(spec.input)) * spec.input_elements),
+        pictures_(pictures),
+        device_(std::move(device)),
+        stream_(*device_),
+        plans_(*device_),
+        network_(*device_, plans_, spec, bf16_ ? cuda::Precision::kBF16 : cuda::Precision::kF32,
+                 size, 0),
+        staged_(*device_, row_bytes_ * size, "observations"),
+        observation_(*device_, staged_.size(), "observations"),
+        planes_(*device_, pictures ? staged_.size() : 0, "observations' pictures"),
+        value_(*device_, spec.parameters, "weights"),
+        rounded_(*device_, bf16_ ? spec.parameters : 0, "weights in bf16"),
+        staged_value_(*device_, spec.parameters, "a copy of weights"),
+        device_q_(*device_, size * spec.actions, "q-values"),
+        staged_q_(*device_, size * spec.actions, "q-values"),
+        q_(DType::kF32, {size, spec.actions}),
+        q_taken_(DType::kF32, {size}),
+        q_max_(DType::kF32, {size}),
+        action_(DType::kI32, {size}) {}
+
+  // A failure of the GPU shows in q-values that are no numbers: no step is made of them, and the
+  // next SetWeights tells.
+  void Submit(ConstTensor observation, std::span<const ExploreKey> keys) override {
+    const auto rows = std::int64_t(keys.size());
+    const Tensor q = q_.Rows(0, rows);
+    std::ranges::copy(observation.bytes(), staged_.data());
+    std::byte* const first = pictures_ ? planes_.data() : observation_.data();
+    stream_.CopyToDevice(first, staged_.data(), observation.bytes().size());
+    if (pictures_) {
+      cuda::InterleavePictures(stream_, rows, pictures_->stack,
+                               pictures_->height * pictures_->width, pictures_->channels,
+                               planes_.data(), network_.spec().input, observation_.data());
+    }
+    network_.Forward(stream_, {value_.data(), rounded_.data()}, rows, observation_.data(), false,
+                     device_q_.data());
+    stream_.CopyToHost(staged_q_.data(), device_q_.data(), q.bytes().size());
+    stream_.Synchronize();
+    if (device_->ok()) {
+      std::memcpy(q.bytes().data(), staged_q_.data(), q.bytes().size());
+    } else {
+      std::ranges::fill(q.as<float>(), std::numeric_limits<float>::quiet_NaN());
+    }
+    ChooseActions(seed_, keys, q,
+                  {action_.as<std::int32_t>(), q_taken_.as<float>(), q_max_.as<float>()});
+    output_ = {action_.Rows(0, rows), q, q_taken_.Rows(0, rows), q_max_.Rows(0, rows), version_};
+    ready_ = true;
+  }
+
+  const PolicyOutput* Poll() override { return std::exchange(ready_, false) ? &output_ : nullptr; }
+
+  Status SetWeights(std::uint64_t version, std::span<const float> value) override {
+    TROOP_RETURN_IF_ERROR(CheckWeightCount(value.size(), std::size_t(value_.size())));
+    std::ranges::copy(value, staged_value_.data());
+    stream_.CopyToDevice(value_.data(), staged_value_.data(), value_.bytes());
+    if (bf16_) {
+      cuda::ConvertScaled(stream_, value_.size(), value_.data(), DType::kF32, 1, rounded_.data(),
+                          DType::kBF16);
+    }
+    stream_.Synchronize();
+    version_ = version;
+    return device_->ok() ? Status::Ok()
+                         : Unavailable("{}: {}", device_->info().name, device_->error());
+  }
+
+ private:
+  const std::uint64_t seed_;
+  const bool bf16_;
+  const std::int64_t row_bytes_;  // of one observation
+  const std::optional<PictureStack> pictures_;
+  const std::unique_ptr<cuda::Device> device_;
+  cuda::Stream stream_;
+  cuda::MatMulPlans plans_;
+  cuda::QNetwork network_;
+  cuda::PinnedArray<std::byte> staged_;
+  cuda::DeviceArray<std::byte> observation_, planes_;
+  cuda::DeviceArray<float> value_;
+  cuda::DeviceArray<BF16> rounded_;
+  cuda::PinnedArray<float> staged_value_;
+  cuda::DeviceArray<float> device_q_;
+  cuda::PinnedArray<float> staged_q_;
+  Tensor q_, q_taken_, q_max_, action_;
+  PolicyOutput output_;
+  std::uint64_t version_ = 0;
+  bool ready_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Policy>> MakeDevicePolicy(const Config& config, const EnvSpec& env,
+                                                 int size) {
+  std::string error;
+  auto device = cuda::Device::Open(0, &error);
+  if (device == nullptr) return Unavailable("{}", error);
+  TROOP_ASSIGN_OR_RETURN(const auto network, MakeNetwork(config, env));
+  TROOP_ASSIGN_OR_RETURN(const auto spec, QNetworkSpecOf(config, env, *network));
+  const cuda::DeviceInfo info = device->info();
+  if (config.network.precision == "bf16" && info.major < 8) {
+    return InvalidArgument(
+        "network.precision = \"bf16\" needs compute capability 8.0, and {} has {}.{}", info.name,
+        info.major, info.minor);
+  }
+  auto policy = std::make_unique<DevicePolicy>(config, std::move(device), spec,
+                                               PicturesOf(config, env, LayersOf(config)[0]), size);
+  std::vector<float> initial(std::size_t(ParameterCount(*network)));
+  InitParameters(*network, std::uint64_t(config.seed), initial);
+  TROOP_RETURN_IF_ERROR(policy->SetWeights(0, initial));
+  LogInfo("actions are computed on {}", info.name);
+  return std::unique_ptr<Policy>(std::move(policy));
+}
+
+}  // namespace troop
+
+#endif

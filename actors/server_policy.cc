@@ -1,0 +1,22 @@
+#include "actors/device_policy.h"
+#include "actors/policy.h"
+#include "core/log.h"
+#include "nn/model.h"
+
+namespace troop {
+
+Result<std::unique_ptr<Policy>> MakeServerPolicy(const Config& config, const EnvSpec& env,
+                                                 int size) {
+  TROOP_RETURN_IF_ERROR(CheckActions(config, env));
+  if (config.inference.device == "cpu" || !env.action.discrete()) {
+    return MakeLocalPolicy(config, env, size);
+  }
+  auto on_device = MakeDevicePolicy(config, env, size);
+  if (on_device.ok() || config.inference.device == "cuda") return on_device;
+  // No GPU is nothing to speak of; one that is not used is.
+  if (on_device.status().code() != Code::kUnavailable)
+    LogInfo("actions are computed on the CPU: {}", on_device.status().message());
+  return MakeLocalPolicy(config, env, size);
+}
+
+}  // namespace troop

@@ -1,0 +1,90 @@
+#include "nn/q_network_spec.h"
+
+#include <string>
+#include <vector>
+
+#include "nn/model.h"
+#include "nn/trunk.h"
+
+namespace troop {
+namespace {
+
+using cuda::QLayer;
+using cuda::QNetworkSpec;
+
+// A layer of the network by the names of its parameters: "layers.0.", ….
+Result<QLayer> FindLayer(const Module& network, const std::string& name, Activation activation) {
+  QLayer layer;
+  layer.activation = activation;
+  const ParamSpec *weight = nullptr, *bias = nullptr;
+  for (const ParamSpec& spec : network.params()) {
+    if (spec.name == name + "weight") weight = &spec;
+    if (spec.name == name + "bias") bias = &spec;
+  }
+  if (weight == nullptr || bias == nullptr)
+    return InvalidArgument("the network has no parameters \"{}weight\"", name);
+  layer.weight = weight->offset;
+  layer.bias = bias->offset;
+  layer.linear = {weight->shape.elements() / weight->shape[0], weight->shape[0]};
+  return layer;
+}
+
+Activation ActivationOf(const LayerConfig& layer) {
+  if (layer.activation == "relu") return Activation::kRelu;
+  return layer.activation == "tanh" ? Activation::kTanh : Activation::kNone;
+}
+
+Status CheckSupported(const Config& config, const EnvSpec& env) {
+  const auto only_cpu = [](std::string_view what) {
+    return InvalidArgument("{} is computed on the CPU alone: set the device to \"cpu\"", what);
+  };
+  if (config.network.normalize_observations) return only_cpu("network.normalize_observations");
+  if (config.network.one_hot > 0) return only_cpu("network.one_hot");
+  if (env.observation.dtype != DType::kU8 && env.observation.dtype != DType::kF32)
+    return only_cpu("observations of " + std::string(DTypeName(env.observation.dtype)));
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<QNetworkSpec> QNetworkSpecOf(const Config& config, const EnvSpec& env,
+                                    const Module& network) {
+  TROOP_RETURN_IF_ERROR(CheckSupported(config, env));
+  QNetworkSpec spec;
+  const std::vector<LayerConfig> layers = LayersOf(config);
+  const auto pictures = PicturesOf(config, env, layers[0]);
+  Shape shape = pictures ? pictures->out() : NetworkInput(config, env).shape;
+  spec.input = env.observation.dtype;
+  spec.input_scale = env.observation_scale;
+  spec.input_elements = shape.elements();
+  spec.actions = env.action.count;
+  spec.parameters = ParameterCount(network);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    TROOP_ASSIGN_OR_RETURN(
+        QLayer layer, FindLayer(network, fmt::format("layers.{}.", i), ActivationOf(layers[i])));
+    if (layers[i].type == "conv2d") {
+      layer.convolution = true;
+      layer.conv = {shape[0],          shape[1],         shape[2],
+                    layers[i].filters, layers[i].kernel, layers[i].stride};
+      shape = {layer.conv.out_height(), layer.conv.out_width(), layer.conv.filters};
+    } else {
+      shape = {layer.linear.out};
+    }
+    spec.layers.push_back(layer);
+  }
+  if (!config.network.dueling) {
+    TROOP_ASSIGN_OR_RETURN(spec.advantage, FindLayer(network, "head.", Activation::kNone));
+    return spec;
+  }
+  spec.dueling = true;
+  TROOP_ASSIGN_OR_RETURN(spec.value, FindLayer(network, "head.value.", Activation::kNone));
+  TROOP_ASSIGN_OR_RETURN(spec.advantage, FindLayer(network, "head.advantage.", Activation::kNone));
+  if (config.network.dueling_units == 0) return spec;
+  TROOP_ASSIGN_OR_RETURN(spec.value_hidden,
+                         FindLayer(network, "head.value.hidden.", Activation::kRelu));
+  TROOP_ASSIGN_OR_RETURN(spec.advantage_hidden,
+                         FindLayer(network, "head.advantage.hidden.", Activation::kRelu));
+  return spec;
+}
+
+}  // namespace troop
