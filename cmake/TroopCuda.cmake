@@ -40,7 +40,7 @@ if(CMAKE_CUDA_COMPILER)
   # The oracles, without the libraries that the rest of kernels/ wants.
   foreach(oracle conv_reference gemm_reference dqn_loss categorical_loss cpu dropout dropout_plain
       dropout_avx2 dropout_avx512 lstm lstm_plain lstm_avx2 lstm_avx512 optimizer optimizer_plain
-      optimizer_avx2 optimizer_avx512 transformer transformer_plain transformer_avx2
+      optimizer_avx2 optimizer_avx512 quantile_loss transformer transformer_plain transformer_avx2
       transformer_avx512)
     list(APPEND oracles ${CMAKE_SOURCE_DIR}/kernels/${oracle}.cc)
   endforeach()

@@ -49,7 +49,7 @@ class Loss {
       Project(in_.support, n.sum, 1, target_.data());
       return true;
     }
-    Softmax(atoms, in_.logits_target + item * atoms, next_.data());
+    Softmax(atoms, in_.logits_target + (item * in_.actions + Best(item)) * atoms, next_.data());
     for (std::int64_t k = 0; k < atoms; ++k) {
       Project(in_.support, n.sum + n.factor * in_.support.atom(k), next_[std::size_t(k)],
               target_.data());
@@ -57,17 +57,37 @@ class Loss {
     return true;
   }
 
+  // The action of the last observation.
+  std::int64_t Best(std::int64_t item) {
+    if (in_.actions == 1) return 0;
+    const float* chooser = in_.logits_online != nullptr ? in_.logits_online : in_.logits_target;
+    chooser += item * in_.actions * in_.support.atoms;
+    std::int64_t best = 0;
+    double most = 0;
+    for (std::int64_t a = 0; a < in_.actions; ++a) {
+      Softmax(in_.support.atoms, chooser + a * in_.support.atoms, next_.data());
+      const double mean = Mean(in_.support, next_.data());
+      if (a == 0 || most < mean) best = a, most = mean;
+    }
+    return best;
+  }
+
   void Add(std::int64_t item, const DqnLossOutput& out, DqnLossSummary* sum) {
     const std::int64_t atoms = in_.support.atoms;
     const double weight = in_.weight != nullptr ? in_.weight[item] : 1.0;
-    const float* logits = in_.logits + item * atoms;
+    const std::int64_t row = item * in_.actions + (in_.action != nullptr ? in_.action[item] : 0);
+    const float* logits = in_.logits + row * atoms;
+    float* const dlogits = out.dq + row * atoms;
+    if (in_.actions > 1) {
+      std::fill_n(out.dq + item * in_.actions * atoms, in_.actions * atoms, 0.0f);
+    }
     const bool good = MakeTarget(item);
     const double log_sum = Softmax(atoms, logits, p_.data());
     double entropy = good ? 0 : NAN;
     for (std::int64_t k = 0; k < atoms; ++k) {
       const auto at = std::size_t(k);
       entropy -= target_[at] * (double(logits[k]) - log_sum);
-      out.dq[item * atoms + k] = float(weight * (p_[at] - target_[at]) / double(in_.batch));
+      dlogits[k] = float(weight * (p_[at] - target_[at]) / double(in_.batch));
     }
     const double q = Mean(in_.support, p_.data());
     const double size = good ? std::abs(Mean(in_.support, target_.data()) - q) : NAN;

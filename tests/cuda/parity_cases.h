@@ -11,6 +11,7 @@ std::vector<ParityCase> ActivationCases();
 std::vector<ParityCase> AttentionCases();
 std::vector<ParityCase> ConvCases();
 std::vector<ParityCase> DeviceTableCases();
+std::vector<ParityCase> DistributionLossCases();
 std::vector<ParityCase> DqnLossCases();
 std::vector<ParityCase> DqnStepCases();
 std::vector<ParityCase> InterleaveCases();

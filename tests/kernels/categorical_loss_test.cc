@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -170,6 +171,67 @@ TEST(CategoricalLossTest, WhatIsNotFiniteMakesTheLossNotFinite) {
     if (what == 4) b.target[2] = nan;
     if (what == 5) b.weight[0] = nan;
     EXPECT_FALSE(std::isfinite(Evaluate(b.input).summary.loss)) << what;
+  }
+}
+
+// Of several actions: what one alone would give for the action that was taken, and the last
+// observation's action of the largest mean.
+TEST(CategoricalLossTest, OfSeveralActionsTheNewestWeightsChooseAndTheTargetJudges) {
+  const ValueSupport support{7, -2, 3};
+  constexpr std::int64_t kItems = 23, kActions = 4, kAtoms = 7;
+  for (const bool double_q : {true, false}) {
+    Batch one = RandomBatch(kItems, support, 3);
+    Batch b = one;
+    Rng rng({5, Purpose::kTest});
+    std::vector<float> online;
+    std::vector<std::int32_t> action;
+    b.logits.clear(), b.target.clear();
+    for (std::int64_t i = 0; i < kItems * kActions * kAtoms; ++i) {
+      for (std::vector<float>* values : {&b.logits, &b.target, &online})
+        values->push_back(float(2 * rng.Normal()));
+    }
+    // Of equal ones the first.
+    std::copy_n(online.begin() + 2 * kAtoms, kAtoms, online.begin() + 3 * kAtoms);
+    int other = 0;
+    for (std::int64_t i = 0; i < kItems; ++i) {
+      action.push_back(std::int32_t(rng.Below(kActions)));
+      const std::vector<float>& chooser = double_q ? online : b.target;
+      const auto means = [&](const std::vector<float>& of) {
+        std::vector<double> m;
+        for (std::int64_t a = 0; a < kActions; ++a)
+          m.push_back(
+              MeanOf(support, Probabilities(of.data() + (i * kActions + a) * kAtoms, kAtoms)));
+        return std::ranges::max_element(m) - m.begin();
+      };
+      const std::int64_t best = means(chooser);
+      other += best != means(b.target);
+      const auto at = [&](std::int64_t a) { return std::ptrdiff_t((i * kActions + a) * kAtoms); };
+      std::copy_n(b.logits.begin() + at(action.back()), kAtoms, one.logits.begin() + i * kAtoms);
+      std::copy_n(b.target.begin() + at(best), kAtoms, one.target.begin() + i * kAtoms);
+    }
+    EXPECT_EQ(other > 0, double_q);
+    b.input = one.input;
+    b.input.actions = kActions;
+    b.input.logits = b.logits.data();
+    b.input.logits_target = b.target.data();
+    b.input.logits_online = double_q ? online.data() : nullptr;
+    b.input.action = action.data();
+    one.input.logits = one.logits.data();
+    one.input.logits_target = one.target.data();
+    const Outcome want = Evaluate(one.input);
+    Outcome got;
+    got.dlogits.assign(b.logits.size(), -7);
+    got.priority.assign(kItems, -7);
+    got.summary = CategoricalLoss(b.input, {got.dlogits.data(), got.priority.data()});
+    EXPECT_EQ(got.priority, want.priority);
+    EXPECT_DOUBLE_EQ(got.summary.loss, want.summary.loss);
+    for (std::int64_t i = 0; i < kItems * kActions * kAtoms; ++i) {
+      const std::int64_t item = i / (kActions * kAtoms), a = i / kAtoms % kActions;
+      const float gradient = a == action[std::size_t(item)]
+                                 ? want.dlogits[std::size_t(item * kAtoms + i % kAtoms)]
+                                 : 0;
+      ASSERT_EQ(got.dlogits[std::size_t(i)], gradient) << i;
+    }
   }
 }
 
