@@ -19,6 +19,52 @@ TROOP_DEVICE float Derived(Activation activation, float y, float dy) {
   return dy;
 }
 
+constexpr float kRootHalf = 0.70710678118f, kRootTwoOverPi = 0.79788456080f, kCubic = 0.044715f;
+constexpr float kNormal = 0.39894228040f;  // 1/√(2π)
+
+TROOP_DEVICE float Tanh3(float z) { return tanhf(kRootTwoOverPi * (z + kCubic * z * z * z)); }
+// Far below 0 erf(z/√2) is -1 to f32: erfc keeps what is left.
+TROOP_DEVICE float GeluOf(GeluForm form, float z) {
+  if (form == GeluForm::kErf) return 0.5f * z * erfcf(-z * kRootHalf);
+  return 0.5f * z * (1 + Tanh3(z));
+}
+TROOP_DEVICE float GeluSlope(GeluForm form, float z) {
+  if (form == GeluForm::kErf)
+    return 0.5f * erfcf(-z * kRootHalf) + z * kNormal * expf(-0.5f * z * z);
+  const float t = Tanh3(z);
+  return 0.5f * (1 + t) + 0.5f * z * (1 - t * t) * kRootTwoOverPi * (1 + 3 * kCubic * z * z);
+}
+
+// dy: nullptr: forward.
+template <class T>
+TROOP_KERNEL void GeluKernel(GeluForm form, std::int64_t n, const T* z, const T* dy, T* out) {
+  const std::int64_t i = (std::int64_t(blockIdx.x) * kThreads + threadIdx.x) * kEach;
+  if (i + kEach <= n) {
+    float a[kEach], b[kEach];
+    GetVector(z + i, a);
+    if (dy != nullptr) GetVector(dy + i, b);
+    for (int j = 0; j < kEach; ++j)
+      b[j] = dy == nullptr ? GeluOf(form, a[j]) : b[j] * GeluSlope(form, a[j]);
+    PutVector(out + i, b);
+    return;
+  }
+  for (std::int64_t j = i; j < n; ++j) {
+    const float a = Get(z + j);
+    Put(out + j, dy == nullptr ? GeluOf(form, a) : Get(dy + j) * GeluSlope(form, a));
+  }
+}
+
+void RunGelu(Stream& stream, const char* name, GeluForm form, DType dtype, std::int64_t n,
+             const void* z, const void* dy, void* out) {
+  if (dtype == DType::kBF16) {
+    Launch(stream, name, Over(n), GeluKernel<BF16>, form, n, static_cast<const BF16*>(z),
+           static_cast<const BF16*>(dy), static_cast<BF16*>(out));
+  } else {
+    Launch(stream, name, Over(n), GeluKernel<float>, form, n, static_cast<const float*>(z),
+           static_cast<const float*>(dy), static_cast<float*>(out));
+  }
+}
+
 template <class T>
 TROOP_KERNEL void ActivationBackwardKernel(Activation activation, std::int64_t n, const T* y,
                                            const T* dy, T* dz) {
@@ -70,6 +116,15 @@ void ActivationBackward(Stream& stream, Activation activation, DType dtype, std:
     Launch(stream, "ActivationBackward", Over(n), ActivationBackwardKernel<float>, activation, n,
            static_cast<const float*>(y), static_cast<const float*>(dy), static_cast<float*>(dz));
   }
+}
+
+void Gelu(Stream& stream, GeluForm form, DType dtype, std::int64_t n, const void* z, void* y) {
+  RunGelu(stream, "Gelu", form, dtype, n, z, nullptr, y);
+}
+
+void GeluBackward(Stream& stream, GeluForm form, DType dtype, std::int64_t n, const void* z,
+                  const void* dy, void* dz) {
+  RunGelu(stream, "GeluBackward", form, dtype, n, z, dy, dz);
 }
 
 void ConvertScaled(Stream& stream, std::int64_t n, const void* from, DType from_dtype, float scale,

@@ -58,11 +58,48 @@ void ConvertsEveryPairOfTypes(Parity& parity) {
   parity.Equal("bf16 to f32", parity.Download(out), FromBF16s(parity.Download(out16)));
 }
 
+// The formulas and their derivatives in f64, from far below 0, where little is left, to far above.
+void GeluOfBothForms(Parity& parity) {
+  const std::int64_t n = parity.large() ? 10'000'003 : 2'051;
+  const std::vector<float> z = parity.Random(n, -6, 6), dy = parity.Random(n);
+  const double pi = std::acos(-1.0);
+  for (const GeluForm form : {GeluForm::kErf, GeluForm::kTanh}) {
+    const auto share = [&](double x) {
+      if (form == GeluForm::kErf) return 0.5 * std::erfc(-x / std::sqrt(2.0));
+      return 0.5 * (1 + std::tanh(std::sqrt(2 / pi) * (x + 0.044715 * x * x * x)));
+    };
+    const auto slope = [&](double x) {
+      if (form == GeluForm::kErf) return share(x) + x * std::exp(-0.5 * x * x) / std::sqrt(2 * pi);
+      const double t = 2 * share(x) - 1;
+      return share(x) + 0.5 * x * (1 - t * t) * std::sqrt(2 / pi) * (1 + 3 * 0.044715 * x * x);
+    };
+    std::vector<double> want, want16, wanted_slope, wanted_slope16;
+    for (std::size_t i = 0; i < z.size(); ++i) {
+      const double x = z[i], x16 = RoundedToBF16(z[i]);
+      want.push_back(x * share(x));
+      want16.push_back(x16 * share(x16));
+      wanted_slope.push_back(double(dy[i]) * slope(x));
+      wanted_slope16.push_back(double(RoundedToBF16(dy[i])) * slope(x16));
+    }
+    const auto on_z = parity.Upload(z), on_dy = parity.Upload(dy), y = parity.Output<float>(n);
+    Gelu(parity.stream(), form, DType::kF32, n, on_z.data(), y.data());
+    parity.Close("gelu", parity.Download(y), want, 1e-6);
+    GeluBackward(parity.stream(), form, DType::kF32, n, on_z.data(), on_dy.data(), on_dy.data());
+    parity.Close("gelu's gradient, in place", parity.Download(on_dy), wanted_slope, 1e-6);
+    const auto z16 = parity.Upload(ToBF16s(z)), dy16 = parity.Upload(ToBF16s(dy));
+    GeluBackward(parity.stream(), form, DType::kBF16, n, z16.data(), dy16.data(), dy16.data());
+    parity.Close("gelu's gradient in bf16", FromBF16s(parity.Download(dy16)), wanted_slope16, 4e-3);
+    Gelu(parity.stream(), form, DType::kBF16, n, z16.data(), z16.data());
+    parity.Close("gelu in bf16, in place", FromBF16s(parity.Download(z16)), want16, 4e-3);
+  }
+}
+
 }  // namespace
 
 std::vector<ParityCase> ActivationCases() {
   return {{"Activation.DerivativesFollowFromResults", DerivativesFollowFromResults},
-          {"Activation.ConvertsEveryPairOfTypes", ConvertsEveryPairOfTypes}};
+          {"Activation.ConvertsEveryPairOfTypes", ConvertsEveryPairOfTypes},
+          {"Gelu.OfBothForms", GeluOfBothForms}};
 }
 
 }  // namespace troop::cuda

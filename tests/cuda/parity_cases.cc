@@ -4,9 +4,10 @@ namespace troop::cuda {
 
 std::vector<ParityCase> AllParityCases() {
   std::vector<ParityCase> all;
-  for (const auto& cases : {ActivationCases(), AttentionCases(), ConvCases(), DeviceTableCases(),
-                            DistributionLossCases(), DqnLossCases(), DqnStepCases(),
-                            InterleaveCases(), MatMulCases(), OptimizerCases(), TransformerCases()})
+  for (const auto& cases :
+       {ActivationCases(), AttentionCases(), ConvCases(), DeviceTableCases(),
+        DistributionLossCases(), DqnLossCases(), DqnStepCases(), InterleaveCases(), LstmCases(),
+        MatMulCases(), OptimizerCases(), TransformerCases()})
     all.insert(all.end(), cases.begin(), cases.end());
   return all;
 }

@@ -15,6 +15,7 @@ std::vector<ParityCase> DistributionLossCases();
 std::vector<ParityCase> DqnLossCases();
 std::vector<ParityCase> DqnStepCases();
 std::vector<ParityCase> InterleaveCases();
+std::vector<ParityCase> LstmCases();
 std::vector<ParityCase> MatMulCases();
 std::vector<ParityCase> OptimizerCases();
 std::vector<ParityCase> TransformerCases();
