@@ -96,7 +96,7 @@ void InferenceServer::PullWeights(Time now) {
   if (std::optional<WeightSnapshot> snapshot = weights_->Poll(now)) {
     const std::span<const float> value = snapshot->value.as<float>();
     if (AllFinite(value)) {
-      newest_ = std::move(snapshot);
+      newest_ = std::move(*snapshot);
     } else {
       ++bad_weights_;
       LogWarning("the weights of update {} are not used: number {} of them is {}",
@@ -106,7 +106,7 @@ void InferenceServer::PullWeights(Time now) {
   status_ = weights_->error();
   if (weights_->requesting() || now < next_pull_) return;
   // Soon again while there are none.
-  next_pull_ = now + (has_weights_ || newest_ ? options_.refresh : Milliseconds(5));
+  next_pull_ = now + (HasWeights() ? options_.refresh : Milliseconds(5));
   weights_->Request(now);
 }
 
@@ -121,8 +121,8 @@ Time InferenceServer::Tick(Time now) {
     if (request.since) continue;
     request.since = now;
   }
-  while (status_.ok() && !draining_ && job_ == 0 && !waiting_.empty() &&
-         (has_weights_ || newest_) && (Full() || now - *waiting_.front().since >= options_.wait)) {
+  while (status_.ok() && !draining_ && job_ == 0 && !waiting_.empty() && HasWeights() &&
+         (Full() || now - *waiting_.front().since >= options_.wait)) {
     Launch(now);
     Collect();
   }
@@ -147,13 +147,9 @@ void InferenceServer::Launch(Time now) {
     asking_.clear();
     for (const Request& request : batch_) asking_.insert(request.caller.index);
   }
-  const Result<Executor::Job> job =
-      options_.executor->Submit("inference", [this, weights = std::exchange(newest_, {})] {
-        if (weights) {
-          batch_status_ = policy_->SetWeights(weights->version, weights->value.as<float>());
-        }
-        if (batch_status_.ok()) Compute();
-      });
+  batch_weights_ = std::move(newest_);
+  newest_ = {};
+  const Result<Executor::Job> job = options_.executor->Submit("inference", [this] { Compute(); });
   TROOP_CHECK(job.ok(), "{}", job.status().ToString());
   has_weights_ = true;
   job_ = *job;
@@ -161,6 +157,11 @@ void InferenceServer::Launch(Time now) {
 
 // The executor's part.
 void InferenceServer::Compute() {
+  if (batch_weights_.version != 0) {
+    batch_status_ = policy_->SetWeights(batch_weights_.version, batch_weights_.value.as<float>());
+    batch_weights_ = {};
+    if (!batch_status_.ok()) return;
+  }
   keys_.clear();
   std::byte* to = observation_.bytes().data();
   for (const Request& request : batch_) {

@@ -61,6 +61,7 @@ class InferenceServer final : public Service {
   Status Take(Message message, Reply* reply);
   void PullWeights(Time now);
   void Collect();
+  bool HasWeights() const { return has_weights_ || newest_.version != 0; }
   bool Full() const;
   void Launch(Time now);
   void Compute();
@@ -69,11 +70,12 @@ class InferenceServer final : public Service {
   const Options options_;
   const std::unique_ptr<Policy> policy_;
   std::unique_ptr<WeightSubscriber> weights_;
-  std::optional<WeightSnapshot> newest_;  // that the policy does not have yet
+  WeightSnapshot newest_;  // that the policy does not have yet; version 0: it has the newest
   std::deque<Request> waiting_;
   std::int64_t rows_waiting_ = 0;
   // Of the batch under way: the executor's until it is done.
   std::vector<Request> batch_;
+  WeightSnapshot batch_weights_;  // that it begins with; version 0: those before
   Status batch_status_;
   Tensor observation_;  // [batch_max, ...]
   std::vector<ExploreKey> keys_;
