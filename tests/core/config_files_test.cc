@@ -23,7 +23,7 @@ TEST(ConfigFilesTest, EveryFileInConfigsIsValidAndNamedAsItsRun) {
   EXPECT_GE(files, 6);
 }
 
-TEST(ConfigFilesTest, TheConfigsOfMinAtarsGamesDifferInTheGameTheirStepsAndTheirDrawsAlone) {
+TEST(ConfigFilesTest, TheConfigsOfMinAtarsGamesDifferInTheGameTheirStepsDrawsAndRatesAlone) {
   Config first;
   for (const std::string game : {"Breakout", "Asterix", "Freeway", "Seaquest", "SpaceInvaders"}) {
     std::string name = "apex_" + game;
@@ -39,6 +39,8 @@ TEST(ConfigFilesTest, TheConfigsOfMinAtarsGamesDifferInTheGameTheirStepsAndTheir
     expected.env.id = config->env.id;
     expected.actor.n_step = config->actor.n_step;
     expected.replay.alpha = config->replay.alpha;
+    expected.optimizer.learning_rate = config->optimizer.learning_rate;
+    expected.optimizer.final_fraction = config->optimizer.final_fraction;
     EXPECT_EQ(*config, expected) << game;
   }
 }
