@@ -161,7 +161,7 @@ def fingerprint(path, root, seen):
 
 
 def comes_first(path, root):
-    """Whether its .cc includes it first: asan, without a precompiled header, compiles it alone."""
+    """Whether its .cc includes it first, and so shows that nothing of ours is missing in it."""
     source = path.with_suffix(".cc")
     if not source.exists():
         return False
