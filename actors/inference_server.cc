@@ -16,6 +16,8 @@ namespace {
 // Requests that wait hold no more observations than so many batches: an actor has one at a time,
 // and who is refused asks again.
 constexpr std::int64_t kBatchesWaitingMax = 64;
+// Between two looks for weights while there are none.
+constexpr Duration kSoon = Milliseconds(5);
 
 }  // namespace
 
@@ -85,6 +87,8 @@ void InferenceServer::PeerChanged(const Origin& peer, PeerState state) {
 
 void InferenceServer::PullWeights(Time now) {
   if (!weights_) {
+    if (now < next_pull_) return;
+    next_pull_ = now + kSoon;
     Result<std::unique_ptr<WeightSubscriber>> connected = options_.connect();
     if (!connected.ok()) {
       status_ = connected.status();
@@ -105,8 +109,7 @@ void InferenceServer::PullWeights(Time now) {
   }
   status_ = weights_->error();
   if (weights_->requesting() || now < next_pull_) return;
-  // Soon again while there are none.
-  next_pull_ = now + (HasWeights() ? options_.refresh : Milliseconds(5));
+  next_pull_ = now + (HasWeights() ? options_.refresh : kSoon);
   weights_->Request(now);
 }
 

@@ -232,6 +232,22 @@ TEST(InferenceServerTest, AnswersNobodyBeforeItHasWeights) {
   EXPECT_TRUE(channel->Poll(ticket));
 }
 
+// It would take a core of its own.
+TEST(InferenceServerTest, DoesNotLookWithoutAPauseForWeightsThatAreNowhere) {
+  InlineExecutor executor;
+  int looked = 0;
+  const auto server = *MakeInferenceServer(ServedConfig(), Env(), &executor, [&looked] {
+    ++looked;
+    return Result<std::unique_ptr<WeightSubscriber>>(std::unique_ptr<WeightSubscriber>());
+  });
+  for (Time now{Seconds(1)}; now < Time{Seconds(2)};) {
+    const Time next = server->Tick(now);
+    ASSERT_GE(next, now + Milliseconds(1));
+    now = next;
+  }
+  EXPECT_GE(looked, 100);
+}
+
 // Two who ask each turn, and one who stops: it is waited for once.
 TEST(InferenceServerTest, WaitsForThoseAloneWhoHaveBeenAsking) {
   World world;
