@@ -109,6 +109,11 @@ TEST_F(ExactResumeTest, ContinuousActionsGoOnToTheSameBytes) {
   EXPECT_TRUE(DiesAt("disk.half", 30));
 }
 
+TEST_F(ExactResumeTest, ActorsThatAskAServerGoOnToTheSameBytes) {
+  more_ = {"actor.inference=server", "fleet.actors=2"};
+  EXPECT_TRUE(DiesAt("disk.half", 30));
+}
+
 TEST_F(ExactResumeTest, SlowKilledAtEachFileGoesOnToTheSameBytes) {
   int n = 1;
   while (DiesAt("disk.written", n)) n += 1 + n / 8;
