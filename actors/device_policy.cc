@@ -14,6 +14,7 @@ Result<std::unique_ptr<Policy>> MakeDevicePolicy(const Config&, const EnvSpec&, 
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -85,6 +86,7 @@ class DevicePolicy final : public Policy {
   const PolicyOutput* Poll() override { return std::exchange(ready_, false) ? &output_ : nullptr; }
 
   Status SetWeights(std::uint64_t version, std::span<const float> value) override {
+    TROOP_RETURN_IF_ERROR(DeviceStatus());  // also where there was not memory enough
     TROOP_RETURN_IF_ERROR(CheckWeightCount(value.size(), std::size_t(value_.size())));
     std::ranges::copy(value, staged_value_.data());
     stream_.CopyToDevice(value_.data(), staged_value_.data(), value_.bytes());
@@ -94,11 +96,15 @@ class DevicePolicy final : public Policy {
     }
     stream_.Synchronize();
     version_ = version;
-    return device_->ok() ? Status::Ok()
-                         : Unavailable("{}: {}", device_->info().name, device_->error());
+    return DeviceStatus();
   }
 
  private:
+  Status DeviceStatus() const {
+    if (device_->ok()) return Status::Ok();
+    return Unavailable("{}: {}", device_->info().name, device_->error());
+  }
+
   const std::uint64_t seed_;
   const bool bf16_;
   const std::int64_t row_bytes_;  // of one observation

@@ -35,12 +35,6 @@ InferenceServer::InferenceServer(Options options)
   keys_.reserve(std::size_t(options_.batch_max));
 }
 
-InferenceServer::~InferenceServer() {
-  const Status ends = Unavailable("the inference server ends: ask again");
-  for (Request& request : waiting_) request.reply.Fail(ends);
-  for (Request& request : batch_) request.reply.Fail(ends);
-}
-
 void InferenceServer::Handle(Message message, Reply reply) {
   const Status status =
       message.type == MessageType::kInfer

@@ -33,10 +33,8 @@ class InferenceServer final : public Service {
     // Where weights come from; null: it is not known yet.
     std::function<Result<std::unique_ptr<WeightSubscriber>>()> connect;
   };
+  // It ends when no batch is under way, or after its executor. Whoever waits then asks again.
   explicit InferenceServer(Options options);
-  // Whoever waits for an answer is told to ask again. REQUIRES: no batch is under way, or its
-  // executor is gone.
-  ~InferenceServer() override;
 
   void Handle(Message message, Reply reply) override;
   void PeerChanged(const Origin& peer, PeerState state) override;

@@ -87,7 +87,7 @@ function(troop_library name)
     if(TROOP_PCH)
       target_precompile_headers(troop_${name} REUSE_FROM troop_pch)
     endif()
-    if(TROOP_SANITIZE AND ARG_JOINED)
+    if(TROOP_SANITIZE AND ARG_JOINED AND NOT TROOP_FUZZ)
       set_target_properties(troop_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
       target_compile_options(troop_${name} PRIVATE
         $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)

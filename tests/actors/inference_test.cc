@@ -382,20 +382,6 @@ TEST(InferenceServerTest, UsesNewWeightsAndNoneWithBadNumbers) {
   EXPECT_EQ(world.Metric("inference/bad_weights"), 1);
 }
 
-TEST(InferenceServerTest, TellsThoseWhoWaitToAskAgainWhenItEnds) {
-  World world;
-  const auto channel = world.Connect(0);
-  const Ticket ticket = world.Send(channel.get(), Ask(1, 1));
-  world.Turns(5);
-  world.StopServer();
-  world.Turns(5);
-  const auto answer = channel->Poll(ticket);
-  // Or the call stays open for the next one, where the answer could not leave any more.
-  if (answer) {
-    EXPECT_EQ(answer->status().code(), Code::kUnavailable);
-  }
-}
-
 TEST(RemotePolicyTest, GivesWhatALocalPolicyWouldAlsoWhenItsServerIsReplaced) {
   World world;
   world.Publish(2);
