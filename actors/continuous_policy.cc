@@ -6,6 +6,7 @@
 #include "core/rng.h"
 #include "nn/model.h"
 #include "nn/policy_critic.h"
+#include "nn/value_form.h"
 
 namespace troop {
 namespace {
@@ -40,7 +41,7 @@ class ContinuousPolicy final : public Policy {
                    std::unique_ptr<PolicyCritic> network)
       : network_(std::move(network)),
         spec_(spec),
-        support_(CriticSupport(config)),
+        form_(ValueFormOf(config)),
         seed_(std::uint64_t(config.seed)) {
     value_.resize(std::size_t(ParameterCount(*network_)));
     packed_ = network_->MakePacked(config.network.precision == "bf16" ? Precision::kBF16
@@ -66,13 +67,13 @@ class ContinuousPolicy final : public Policy {
     const Tensor q_taken = q_taken_.Rows(0, rows), q_max = q_max_.Rows(0, rows);
     const std::vector<Tensor> out{mean_.Rows(0, rows), critic_out};
     network_->Forward(context, {&observation, 1}, out, {});
-    CriticValues(support_, critic_out, q_max.as<float>());
+    ExpectedValues(form_, critic_out.as<float>(), q_max.as<float>());
     bool any = false;
     for (std::size_t i = 0; i < keys.size(); ++i) any = Choose(i, keys[i]) || any;
     if (any) {
       const std::vector<ConstTensor> judged{observation, action};
       network_->critic().Forward(network_->CriticContext(context), judged, {&critic_out, 1}, {});
-      CriticValues(support_, critic_out, q_taken.as<float>());
+      ExpectedValues(form_, critic_out.as<float>(), q_taken.as<float>());
     } else {
       std::ranges::copy(q_max.as<float>(), q_taken.as<float>().begin());
     }
@@ -118,7 +119,7 @@ class ContinuousPolicy final : public Policy {
 
   const std::unique_ptr<PolicyCritic> network_;
   const ActionSpec spec_;
-  const ValueSupport support_;
+  const ValueForm form_;
   const std::uint64_t seed_;
   std::vector<float> value_;
   std::unique_ptr<Packed> packed_;

@@ -13,7 +13,6 @@ Result<std::unique_ptr<Policy>> MakeDevicePolicy(const Config&, const EnvSpec&, 
 #else
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <optional>
 #include <string>
@@ -25,6 +24,7 @@ Result<std::unique_ptr<Policy>> MakeDevicePolicy(const Config&, const EnvSpec&, 
 #include "nn/model.h"
 #include "nn/q_network_spec.h"
 #include "nn/trunk.h"
+#include "nn/value_form.h"
 
 namespace troop {
 namespace {
@@ -35,6 +35,7 @@ class DevicePolicy final : public Policy {
                const cuda::QNetworkSpec& spec, std::optional<PictureStack> pictures, int size)
       : seed_(std::uint64_t(config.seed)),
         bf16_(config.network.precision == "bf16"),
+        form_(ValueFormOf(config)),
         row_bytes_(std::int64_t(DTypeSize(spec.input)) * spec.input_elements),
         pictures_(pictures),
         device_(std::move(device)),
@@ -48,8 +49,8 @@ class DevicePolicy final : public Policy {
         value_(*device_, spec.parameters, "weights"),
         rounded_(*device_, bf16_ ? spec.parameters : 0, "weights in bf16"),
         staged_value_(*device_, spec.parameters, "a copy of weights"),
-        device_q_(*device_, size * spec.actions, "q-values"),
-        staged_q_(*device_, size * spec.actions, "q-values"),
+        device_out_(*device_, size * spec.outputs(), "q-values"),
+        staged_out_(*device_, size * spec.outputs(), "q-values"),
         q_(DType::kF32, {size, spec.actions}),
         q_taken_(DType::kF32, {size}),
         q_max_(DType::kF32, {size}),
@@ -69,11 +70,12 @@ class DevicePolicy final : public Policy {
                                planes_.data(), network_.spec().input, observation_.data());
     }
     network_.Forward(stream_, {value_.data(), rounded_.data()}, rows, observation_.data(), false,
-                     device_q_.data());
-    stream_.CopyToHost(staged_q_.data(), device_q_.data(), q.bytes().size());
+                     device_out_.data());
+    const auto outputs = std::size_t(rows * network_.spec().outputs());
+    stream_.CopyToHost(staged_out_.data(), device_out_.data(), outputs * sizeof(float));
     stream_.Synchronize();
     if (device_->ok()) {
-      std::memcpy(q.bytes().data(), staged_q_.data(), q.bytes().size());
+      ExpectedValues(form_, {staged_out_.data(), outputs}, q.as<float>());
     } else {
       std::ranges::fill(q.as<float>(), std::numeric_limits<float>::quiet_NaN());
     }
@@ -107,6 +109,7 @@ class DevicePolicy final : public Policy {
 
   const std::uint64_t seed_;
   const bool bf16_;
+  const ValueForm form_;
   const std::int64_t row_bytes_;  // of one observation
   const std::optional<PictureStack> pictures_;
   const std::unique_ptr<cuda::Device> device_;
@@ -118,8 +121,8 @@ class DevicePolicy final : public Policy {
   cuda::DeviceArray<float> value_;
   cuda::DeviceArray<BF16> rounded_;
   cuda::PinnedArray<float> staged_value_;
-  cuda::DeviceArray<float> device_q_;
-  cuda::PinnedArray<float> staged_q_;
+  cuda::DeviceArray<float> device_out_;  // [N, A K]
+  cuda::PinnedArray<float> staged_out_;
   Tensor q_, q_taken_, q_max_, action_;
   PolicyOutput output_;
   std::uint64_t version_ = 0;

@@ -5,6 +5,7 @@
 #include "actors/policy.h"
 #include "core/rng.h"
 #include "nn/model.h"
+#include "nn/value_form.h"
 
 namespace troop {
 
@@ -65,8 +66,9 @@ namespace {
 
 class LocalPolicy final : public Policy {
  public:
-  LocalPolicy(std::unique_ptr<Module> module, std::uint64_t seed, Precision precision)
-      : module_(std::move(module)), seed_(seed) {
+  LocalPolicy(std::unique_ptr<Module> module, const ValueForm& form, std::uint64_t seed,
+              Precision precision)
+      : module_(std::move(module)), form_(form), seed_(seed) {
     value_.resize(std::size_t(ParameterCount(*module_)));
     packed_ = module_->MakePacked(precision);
   }
@@ -74,7 +76,9 @@ class LocalPolicy final : public Policy {
   Status Plan(const TensorSpec& observation) {
     TROOP_ASSIGN_OR_RETURN(troop::Plan plan, module_->MakePlan({{observation}}));
     workspace_ = MutableBuffer(plan.workspace_bytes);
-    q_ = Tensor(DType::kF32, plan.out[0].shape);
+    const std::int64_t size = observation.shape[0], outputs = plan.out[0].shape[1];
+    q_ = Tensor(DType::kF32, {size, outputs / form_.numbers});
+    out_ = form_.numbers == 1 ? q_ : Tensor(DType::kF32, plan.out[0].shape);
     q_taken_ = Tensor(DType::kF32, {observation.shape[0]});
     q_max_ = Tensor(DType::kF32, {observation.shape[0]});
     action_ = Tensor(DType::kI32, {observation.shape[0]});
@@ -85,8 +89,9 @@ class LocalPolicy final : public Policy {
     const StepContext context{
         .value = value_, .packed = packed_.get(), .gradient = {}, .workspace = workspace_.bytes()};
     const auto rows = std::int64_t(keys.size());
-    const Tensor q = q_.Rows(0, rows);
-    module_->Forward(context, {&observation, 1}, {&q, 1}, {});
+    const Tensor q = q_.Rows(0, rows), out = out_.Rows(0, rows);
+    module_->Forward(context, {&observation, 1}, {&out, 1}, {});
+    if (form_.numbers > 1) ExpectedValues(form_, out.as<float>(), q.as<float>());
     ChooseActions(seed_, keys, q,
                   {action_.as<std::int32_t>(), q_taken_.as<float>(), q_max_.as<float>()});
     output_ = {action_.Rows(0, rows), q, q_taken_.Rows(0, rows), q_max_.Rows(0, rows), version_};
@@ -105,10 +110,12 @@ class LocalPolicy final : public Policy {
 
  private:
   const std::unique_ptr<Module> module_;
+  const ValueForm form_;
   const std::uint64_t seed_;
   std::vector<float> value_;
   std::unique_ptr<Packed> packed_;
   MutableBuffer workspace_;
+  Tensor out_;  // [N, A K], as the network gives it
   Tensor q_, q_taken_, q_max_, action_;
   PolicyOutput output_;
   std::uint64_t version_ = 0;
@@ -126,8 +133,8 @@ Result<std::unique_ptr<Policy>> MakeLocalPolicy(const Config& config, const EnvS
   InitParameters(*module, std::uint64_t(config.seed), initial);
   const Precision precision =
       config.network.precision == "bf16" ? Precision::kBF16 : Precision::kF32;
-  auto policy =
-      std::make_unique<LocalPolicy>(std::move(module), std::uint64_t(config.seed), precision);
+  auto policy = std::make_unique<LocalPolicy>(std::move(module), ValueFormOf(config),
+                                              std::uint64_t(config.seed), precision);
   const TensorSpec input = NetworkInput(config, env);
   TROOP_RETURN_IF_ERROR(policy->Plan({input.dtype, input.shape.Prepend(size)}));
   TROOP_RETURN_IF_ERROR(policy->SetWeights(0, initial));

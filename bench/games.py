@@ -38,6 +38,8 @@ ABLATIONS = {
     "Adam": {"optimizer.type": "'adam'", "optimizer.epsilon": 3e-4},
     "no double Q": {"learner.double_q": "false"},
     "dueling": {"network.dueling": "true"},
+    "51 quantiles": {"learner.critic": "'quantile'"},
+    "51 atoms": {"learner.critic": "'categorical'", "learner.v_min": -1, "learner.v_max": 25},
     "one ε of 0.1": {"actor.epsilon_base": 0.1, "actor.epsilon_alpha": 0},
     "8 samples per insert": {"replay.samples_per_insert": 8},
     "64 samples per insert": {"replay.samples_per_insert": 64},

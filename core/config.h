@@ -234,8 +234,8 @@ struct Config {
     std::int64_t target_update_steps = 500;  // updates between target copies
     double target_tau = 1;             // 1: hard copy
     double max_grad_norm = 10;         // 0: no clip
-    std::string critic = "scalar";     // dpg: "scalar" | "categorical"
-    std::int64_t atoms = 51;           // categorical
+    std::string critic = "scalar";     // "scalar" | "categorical" | "quantile"
+    std::int64_t atoms = 51;           // or quantiles
     double v_min = -150, v_max = 150;  // categorical
     double action_gradient_clip = 1;   // dpg; 0: no clip
     std::int64_t prefetch = 4;         // sample requests in flight

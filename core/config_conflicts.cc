@@ -243,8 +243,6 @@ void CheckDpg(const Config& c, Conflicts* out) {
           "only learner.algorithm = \"dpg\" has a critic; leave them out, or change that");
   out->If(dpg && c.actor.epsilon_steps > 0, {"actor.epsilon_steps", "learner.algorithm"},
           "continuous actions explore with noise; set 0, and see actor.noise_sigma");
-  out->If(!dpg && c.learner.critic != "scalar", {"learner.critic", "learner.algorithm"},
-          "only learner.algorithm = \"dpg\" has a critic; leave it out, or change that");
   out->If(!dpg && c.optimizer.policy_learning_rate > 0,
           {"optimizer.policy_learning_rate", "learner.algorithm"},
           "only learner.algorithm = \"dpg\" has a policy of its own; leave it out, or change that");
@@ -252,6 +250,12 @@ void CheckDpg(const Config& c, Conflicts* out) {
           {"optimizer.policy_learning_rate", "learner.sync"},
           "the parameter shards' optimizer has one learning rate; set 0, or learner.sync = "
           "\"allreduce\"");
+  const bool values = dpg || c.learner.algorithm == "dqn";
+  out->If(!values && c.learner.critic != "scalar", {"learner.critic", "learner.algorithm"},
+          "only \"dqn\" and \"dpg\" learn values; leave it out, or change that");
+  out->If(c.learner.critic == "quantile" && c.learner.loss != "huber",
+          {"learner.critic", "learner.loss"},
+          "quantiles are learned by the Huber loss; set learner.loss = \"huber\"");
   out->If(c.learner.v_min >= c.learner.v_max, {"learner.v_min", "learner.v_max"},
           "{} is not below learner.v_max = {}; lower it", TomlNumber(c.learner.v_min),
           TomlNumber(c.learner.v_max));

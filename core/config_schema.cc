@@ -264,12 +264,13 @@ void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
   v.Visit({"learner.max_grad_norm", "Longer gradients are scaled down to this length; 0: never.",
            AtLeast(0)}, c.max_grad_norm);
   v.Visit({.name = "learner.critic",
-           .doc = "dpg: the critic says one value, or a distribution over atoms (D4PG: "
-                  "Barth-Maron et al. 2018).",
-           .choices = {"scalar", "categorical"}}, c.critic);
-  v.Visit({"learner.atoms", "Atoms of a categorical critic.", Between(2, 1001)}, c.atoms);
-  v.Visit({"learner.v_min", "Value of a categorical critic's first atom."}, c.v_min);
-  v.Visit({"learner.v_max", "Value of a categorical critic's last atom."}, c.v_max);
+           .doc = "dqn and dpg: what the network says of a value: its mean; the chances of atoms "
+                  "(C51, Bellemare et al. 2017; D4PG, Barth-Maron et al. 2018), learned by their "
+                  "cross-entropy; or quantiles (QR-DQN, Dabney et al. 2018), by the Huber loss.",
+           .choices = {"scalar", "categorical", "quantile"}}, c.critic);
+  v.Visit({"learner.atoms", "Atoms or quantiles of a value.", Between(2, 1001)}, c.atoms);
+  v.Visit({"learner.v_min", "Value of the first atom; less is taken for it."}, c.v_min);
+  v.Visit({"learner.v_max", "Value of the last atom; more is taken for it."}, c.v_max);
   v.Visit({"learner.action_gradient_clip",
            "dpg: the value's gradient by each number of an action is clipped to [-x, x]; 0: not at "
            "all.",

@@ -28,6 +28,7 @@ Result<std::unique_ptr<Algorithm>> MakeDeviceDqn(const Config&, const EnvSpec&,
 #include "nn/model.h"
 #include "nn/q_network_spec.h"
 #include "nn/trunk.h"
+#include "nn/value_form.h"
 
 namespace troop {
 namespace {
@@ -47,6 +48,13 @@ DqnStepOptions OptionsOf(const Config& config, QNetworkSpec network, std::int64_
   o.reward_clip = config.env.reward_clip;
   o.huber = config.learner.loss == "huber";
   o.double_q = config.learner.double_q;
+  using Values = DqnStepOptions::Values;
+  const ValueForm form = ValueFormOf(config);
+  o.values = form.kind == ValueForm::Kind::kCategorical ? Values::kCategorical
+             : form.kind == ValueForm::Kind::kQuantile  ? Values::kQuantile
+                                                        : Values::kScalar;
+  o.v_min = form.low;
+  o.v_max = form.high;
   o.max_grad_norm = config.learner.max_grad_norm;
   o.rule = config.optimizer.type == "adam"      ? Rule::kAdam
            : config.optimizer.type == "rmsprop" ? Rule::kRmsProp

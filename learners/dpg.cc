@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "core/failpoint.h"
-#include "kernels/dqn_loss.h"
 #include "kernels/finite.h"
 #include "learners/batch_check.h"
+#include "learners/td_loss.h"
 #include "learners/trained_network.h"
 #include "nn/model.h"
 
@@ -21,7 +21,7 @@ struct BatchBuffers {
   Tensor q, q_next, dq;        // [B, outputs]
   MutableBuffer cache, workspace;
   std::vector<float> priority;            // [B]
-  std::vector<std::int32_t> only_action;  // [B] of a critic with one output: 0
+  std::vector<std::int32_t> only_action;  // [B]: 0
 };
 
 class Dpg final : public Algorithm {
@@ -31,7 +31,7 @@ class Dpg final : public Algorithm {
       : config_(config),
         env_(env),
         network_(std::move(network)),
-        support_(CriticSupport(config)),
+        form_(ValueFormOf(config)),
         trained_(std::move(trained)) {}
 
   Result<LossReport> ComputeGradient(const SampleBatch& batch, std::span<float> priority,
@@ -63,7 +63,7 @@ class Dpg final : public Algorithm {
   const Config config_;
   const EnvSpec env_;
   const std::unique_ptr<PolicyCritic> network_;
-  const ValueSupport support_;
+  const ValueForm form_;
   const std::unique_ptr<TrainedNetwork> trained_;
   BatchBuffers buffers_;
   ConstTensor observation_;  // of the last ComputeGradient
@@ -104,35 +104,11 @@ DqnLossSummary Dpg::CriticLoss(const SampleBatch& batch) {
   const std::vector<ConstTensor> done{batch.observation, batch.action};
   network_->critic().Forward(network_->CriticContext(Online(false)), done, {&b.q, 1},
                              b.cache.bytes());
-  const DqnLossOutput out{b.dq.data<float>(), b.priority.data()};
-  if (support_.atoms > 1) {
-    return CategoricalLoss({.batch = batch.size(),
-                            .steps = batch.reward.dim(1),
-                            .support = support_,
-                            .logits = b.q.data<float>(),
-                            .logits_target = b.q_next.data<float>(),
-                            .reward = batch.reward.data<float>(),
-                            .discount = batch.discount.data<float>(),
-                            .length = batch.length.data(),
-                            .weight = batch.weight.data(),
-                            .gamma = config_.learner.gamma,
-                            .reward_clip = config_.env.reward_clip},
-                           out);
-  }
-  return DqnLoss({.batch = batch.size(),
-                  .actions = 1,
-                  .steps = batch.reward.dim(1),
-                  .q = b.q.data<float>(),
-                  .q_next_target = b.q_next.data<float>(),
-                  .action = b.only_action.data(),
-                  .reward = batch.reward.data<float>(),
-                  .discount = batch.discount.data<float>(),
-                  .length = batch.length.data(),
-                  .weight = batch.weight.data(),
-                  .gamma = config_.learner.gamma,
-                  .reward_clip = config_.env.reward_clip,
-                  .huber = config_.learner.loss == "huber"},
-                 out);
+  return TdLoss(config_, form_, batch,
+                {.first = b.q.data<float>(),
+                 .last_target = b.q_next.data<float>(),
+                 .action = b.only_action.data()},
+                {b.dq.data<float>(), b.priority.data()});
 }
 
 void Dpg::CriticBackward(const SampleBatch& batch) {
@@ -149,11 +125,7 @@ void Dpg::PolicyGradient(const SampleBatch& batch) {
   const std::vector<Tensor> out{b.action, b.q};
   network_->Forward(Online(false), {&in, 1}, out, b.cache.bytes());
   const double scale = -1.0 / double(batch.size());
-  if (support_.atoms > 1) {
-    ExpectedValueGradient(support_, batch.size(), b.q.data<float>(), scale, b.dq.data<float>());
-  } else {
-    std::ranges::fill(b.dq.as<float>(), float(scale));
-  }
+  ExpectedValueGradient(form_, b.q.as<float>(), scale, b.dq.as<float>());
   const std::vector<ConstTensor> dout{ConstTensor(), b.dq};
   network_->Backward(Online(true), {&in, 1}, dout, b.cache.bytes(), {});
 }
@@ -188,14 +160,7 @@ Status CheckConfig(const Config& config, const EnvSpec& env) {
   if (l.loss != "huber" && l.loss != "mse") {
     return InvalidArgument("learner.loss is \"{}\"; known are \"huber\", \"mse\"", l.loss);
   }
-  if (l.critic != "scalar" && l.critic != "categorical") {
-    return InvalidArgument("learner.critic is \"{}\"; known are \"scalar\", \"categorical\"",
-                           l.critic);
-  }
-  if (l.critic == "categorical" && (l.atoms < 2 || !(l.v_min < l.v_max))) {
-    return InvalidArgument("learner.atoms = {} from v_min = {} to v_max = {}; at least 2, upwards",
-                           l.atoms, l.v_min, l.v_max);
-  }
+  TROOP_RETURN_IF_ERROR(CheckValueForm(config));
   if (l.target_update_steps < 1) {
     return InvalidArgument("learner.target_update_steps is {}; it must be at least 1",
                            l.target_update_steps);

@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "core/failpoint.h"
-#include "kernels/dqn_loss.h"
 #include "kernels/finite.h"
 #include "learners/batch_check.h"
+#include "learners/td_loss.h"
 #include "learners/trained_network.h"
 #include "nn/model.h"
 
@@ -16,7 +16,7 @@ namespace {
 // What depends on the batch size: q-values, and what the network keeps and needs.
 struct BatchBuffers {
   std::int64_t batch = -1;
-  Tensor q, q_next_online, q_next_target, dq;  // [B, A]
+  Tensor q, q_next_online, q_next_target, dq;  // [B, A K]
   MutableBuffer cache, workspace;
   std::vector<float> priority;  // [B]
 };
@@ -25,7 +25,11 @@ class Dqn final : public Algorithm {
  public:
   Dqn(const Config& config, const EnvSpec& env, std::unique_ptr<Module> network,
       std::unique_ptr<TrainedNetwork> trained)
-      : config_(config), env_(env), network_(std::move(network)), trained_(std::move(trained)) {}
+      : config_(config),
+        env_(env),
+        form_(ValueFormOf(config)),
+        network_(std::move(network)),
+        trained_(std::move(trained)) {}
 
   Result<LossReport> ComputeGradient(const SampleBatch& batch, std::span<float> priority,
                                      GradientWatch* watch) override;
@@ -55,6 +59,7 @@ class Dqn final : public Algorithm {
 
   const Config config_;
   const EnvSpec env_;
+  const ValueForm form_;
   const std::unique_ptr<Module> network_;
   const std::unique_ptr<TrainedNetwork> trained_;
   BatchBuffers buffers_;
@@ -65,7 +70,7 @@ Status Dqn::PrepareBuffers(std::int64_t batch) {
   if (buffers_.batch == batch) return Status::Ok();
   const TensorSpec in{env_.observation.dtype, env_.observation.shape.Prepend(batch)};
   TROOP_ASSIGN_OR_RETURN(const Plan plan, network_->MakePlan({&in, 1}));
-  const TensorSpec want{DType::kF32, {batch, env_.action.count}};
+  const TensorSpec want{DType::kF32, {batch, env_.action.count * form_.numbers}};
   if (plan.out.size() != 1 || !(plan.out[0] == want)) {
     return InvalidArgument("the network gives {}, not {}",
                            plan.out.empty() ? "nothing" : plan.out[0].ToString(), want.ToString());
@@ -98,22 +103,13 @@ DqnLossSummary Dqn::ForwardAndLoss(const SampleBatch& batch) {
              buffers_.q_next_online, false);
   }
   Evaluate(trained_->value(), trained_->packed_value(), batch.observation, buffers_.q, true);
-  DqnLossInput in;
-  in.batch = batch.size();
-  in.actions = env_.action.count;
-  in.steps = batch.reward.dim(1);
-  in.q = buffers_.q.data<float>();
-  in.q_next_online = double_q ? buffers_.q_next_online.data<float>() : nullptr;
-  in.q_next_target = buffers_.q_next_target.data<float>();
-  in.action = batch.action.data<std::int32_t>();
-  in.reward = batch.reward.data<float>();
-  in.discount = batch.discount.data<float>();
-  in.length = batch.length.data();
-  in.weight = batch.weight.data();
-  in.gamma = config_.learner.gamma;
-  in.reward_clip = config_.env.reward_clip;
-  in.huber = config_.learner.loss == "huber";
-  return DqnLoss(in, {buffers_.dq.data<float>(), buffers_.priority.data()});
+  return TdLoss(config_, form_, batch,
+                {.actions = env_.action.count,
+                 .first = buffers_.q.data<float>(),
+                 .last_target = buffers_.q_next_target.data<float>(),
+                 .last_online = double_q ? buffers_.q_next_online.data<float>() : nullptr,
+                 .action = batch.action.data<std::int32_t>()},
+                {buffers_.dq.data<float>(), buffers_.priority.data()});
 }
 
 void Dqn::Backward(const SampleBatch& batch, GradientWatch* watch) {
@@ -163,12 +159,15 @@ Status CheckDqn(const Config& config, const EnvSpec& env, const Module& network)
     return InvalidArgument("learner.target_update_steps is {}; it must be at least 1",
                            config.learner.target_update_steps);
   }
+  TROOP_RETURN_IF_ERROR(CheckValueForm(config));
   const TensorSpec in{env.observation.dtype, env.observation.shape.Prepend(1)};
   TROOP_ASSIGN_OR_RETURN(const Plan plan, network.MakePlan({&in, 1}));
-  if (plan.out.size() != 1 || !(plan.out[0] == TensorSpec{DType::kF32, {1, env.action.count}})) {
-    return InvalidArgument("the network gives {}, but {} has {} actions",
+  const std::int64_t numbers = ValueFormOf(config).numbers;
+  if (plan.out.size() != 1 ||
+      !(plan.out[0] == TensorSpec{DType::kF32, {1, env.action.count * numbers}})) {
+    return InvalidArgument("the network gives {}, but {} has {} actions, with {} numbers to each",
                            plan.out.empty() ? "nothing" : plan.out[0].ToString(), env.id,
-                           env.action.count);
+                           env.action.count, numbers);
   }
   return Status::Ok();
 }

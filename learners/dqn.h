@@ -8,7 +8,8 @@
 namespace troop {
 
 // Double DQN with n-step returns, importance weights and a target network (van Hasselt et al. 2016;
-// Horgan et al. 2018, appendix C). The loss is in kernels/dqn_loss.h; dueling is the network's.
+// Horgan et al. 2018, appendix C), of values or of their distributions (learner.critic: C51,
+// QR-DQN; nn/value_form.h). The losses are those of learners/td_loss.h; dueling is the network's.
 //
 // One update: q of the first and of the last observations, loss, gradient, global-norm clip,
 // optimizer step at learning_rate * (1 + (final_fraction - 1) * progress); and each
@@ -19,8 +20,8 @@ namespace troop {
 // lengths don't fit the environment; nothing was changed then. After the first update of a batch
 // size nothing is allocated but by the network itself. Same calls, same bytes, on the same machine.
 //
-// `network`: [B, ...observation] → q [B, actions] f32. Errors: kInvalidArgument when it isn't that,
-// or when actions are not discrete.
+// `network`: [B, ...observation] → [B, actions · K] f32, K numbers to a value. Errors:
+// kInvalidArgument when it isn't that, or when actions are not discrete.
 Result<std::unique_ptr<Algorithm>> MakeDqn(const Config& config, const EnvSpec& env,
                                            std::unique_ptr<Module> network);
 

@@ -96,7 +96,7 @@ class JointLayer {
   std::size_t bias_at_ = 0;
 };
 
-// Both streams run as one layer: the hidden ones side by side, the outputs as [1 + A, 2H].
+// Both streams run as one layer: the hidden ones side by side, the outputs as [K + A K, 2H].
 struct DuelingPacked final : Packed {
   DType compute = DType::kF32;
   std::unique_ptr<JointLayer> hidden;  // nullptr: no hidden units
@@ -105,8 +105,12 @@ struct DuelingPacked final : Packed {
 
 class DuelingHead final : public Module {
  public:
-  DuelingHead(std::int64_t in, std::int64_t units, std::int64_t actions)
-      : in_(in), units_(units), actions_(actions), features_(units > 0 ? 2 * units : in) {
+  DuelingHead(std::int64_t in, std::int64_t units, std::int64_t actions, std::int64_t numbers)
+      : in_(in),
+        units_(units),
+        actions_(actions),
+        numbers_(numbers),
+        features_(units > 0 ? 2 * units : in) {
     const std::int64_t width = units > 0 ? units : in;
     std::int64_t end = 0;
     if (units > 0) {  // the two hidden layers lie side by side, so that they can be one
@@ -115,10 +119,11 @@ class DuelingHead final : public Module {
           AlignParams(units * in), value_hidden_.bias + AlignParams(units), units, units, 0, in};
       end = advantage_hidden_.bias + AlignParams(units);
     }
-    value_ = {end, end + AlignParams(width), 0, 1, 0, width};
-    end = value_.bias + AlignParams(1);
-    advantage_ = {end,  end + AlignParams(actions * width), 1, actions, units > 0 ? units : 0,
-                  width};
+    const std::int64_t rows = actions * numbers;
+    value_ = {end, end + AlignParams(numbers * width), 0, numbers, 0, width};
+    end = value_.bias + AlignParams(numbers);
+    advantage_ = {end,  end + AlignParams(rows * width), numbers,
+                  rows, units > 0 ? units : 0,           width};
     if (units > 0) Add("value.hidden", value_hidden_);
     Add("value", value_);
     if (units > 0) Add("advantage.hidden", advantage_hidden_);
@@ -131,7 +136,7 @@ class DuelingHead final : public Module {
     TROOP_RETURN_IF_ERROR(CheckInput(in, in_, "dueling head"));
     const std::int64_t batch = in[0].shape[0];
     const std::size_t hidden = HiddenBytes(batch), outputs = OutputBytes(batch);
-    return Plan{.out = {{DType::kF32, {batch, actions_}}},
+    return Plan{.out = {{DType::kF32, {batch, actions_ * numbers_}}},
                 .cache_bytes = hidden,
                 .workspace_bytes = outputs + 2 * hidden};
   }
@@ -144,7 +149,7 @@ class DuelingHead final : public Module {
           in_, features_, std::vector{value_hidden_, advantage_hidden_},
           KernelOptions{packed->compute, Activation::kRelu});
     packed->output = std::make_unique<JointLayer>(
-        features_, 1 + actions_, std::vector{value_, advantage_}, KernelOptions{packed->compute});
+        features_, outputs(), std::vector{value_, advantage_}, KernelOptions{packed->compute});
     return packed;
   }
 
@@ -223,21 +228,26 @@ class DuelingHead final : public Module {
   std::size_t HiddenBytes(std::int64_t batch) const {
     return units_ > 0 ? AlignBytes(std::size_t(batch * features_) * sizeof(float)) : 0;
   }
+  std::int64_t outputs() const { return (1 + actions_) * numbers_; }
   std::size_t OutputBytes(std::int64_t batch) const {
-    return AlignBytes(std::size_t(batch * (1 + actions_)) * sizeof(float));
+    return AlignBytes(std::size_t(batch * outputs()) * sizeof(float));
   }
 
-  // streams: [B, 1 + A], v first → q: [B, A].
+  // streams: [B, 1 + A, K], v first → q: [B, A, K].
   void Combine(std::int64_t batch, const float* streams, float* q) const {
-    for (std::int64_t b = 0; b < batch; ++b, streams += 1 + actions_, q += actions_) {
-      float sum = 0;
-      for (std::int64_t a = 0; a < actions_; ++a) sum += streams[1 + a];
-      const float base = streams[0] - sum / float(actions_);
-      for (std::int64_t a = 0; a < actions_; ++a) q[a] = base + streams[1 + a];
+    const std::int64_t all = actions_ * numbers_;
+    for (std::int64_t b = 0; b < batch; ++b, streams += outputs(), q += all) {
+      const float* const advantage = streams + numbers_;
+      for (std::int64_t k = 0; k < numbers_; ++k) {
+        float sum = 0;
+        for (std::int64_t i = k; i < all; i += numbers_) sum += advantage[i];
+        const float base = streams[k] - sum / float(actions_);
+        for (std::int64_t i = k; i < all; i += numbers_) q[i] = base + advantage[i];
+      }
     }
   }
 
-  // dq: [B, A] → dstreams: [B, 1 + A]: dv = Σ dq, da = dq - mean(dq).
+  // dq: [B, A, K] → dstreams: [B, 1 + A, K]: dv = Σ dq, da = dq - mean(dq).
   void Spread(std::int64_t batch, const float* dq, DType dtype, void* dstreams) const {
     const auto store = [&](std::int64_t at, float x) {
       if (dtype == DType::kF32)
@@ -245,11 +255,15 @@ class DuelingHead final : public Module {
       else
         static_cast<BF16*>(dstreams)[at] = ToBF16(x);
     };
-    for (std::int64_t b = 0, at = 0; b < batch; ++b, dq += actions_) {
-      float sum = 0;
-      for (std::int64_t a = 0; a < actions_; ++a) sum += dq[a];
-      store(at++, sum);
-      for (std::int64_t a = 0; a < actions_; ++a) store(at++, dq[a] - sum / float(actions_));
+    const std::int64_t all = actions_ * numbers_;
+    for (std::int64_t b = 0, at = 0; b < batch; ++b, dq += all, at += outputs()) {
+      for (std::int64_t k = 0; k < numbers_; ++k) {
+        float sum = 0;
+        for (std::int64_t i = k; i < all; i += numbers_) sum += dq[i];
+        store(at + k, sum);
+        for (std::int64_t i = k; i < all; i += numbers_)
+          store(at + numbers_ + i, dq[i] - sum / float(actions_));
+      }
     }
   }
 
@@ -261,7 +275,7 @@ class DuelingHead final : public Module {
     run(context);
   }
 
-  const std::int64_t in_, units_, actions_;
+  const std::int64_t in_, units_, actions_, numbers_;
   const std::int64_t features_;  // inputs of the joint output layer
   Block value_hidden_, advantage_hidden_, value_, advantage_;
   std::vector<ParamSpec> params_;
@@ -269,10 +283,11 @@ class DuelingHead final : public Module {
 
 }  // namespace
 
-std::unique_ptr<Module> MakeDuelingHead(std::int64_t in, std::int64_t units, std::int64_t actions) {
-  TROOP_CHECK(in > 0 && units >= 0 && actions > 0, "dueling head {} -> {} -> {}", in, units,
-              actions);
-  return std::make_unique<DuelingHead>(in, units, actions);
+std::unique_ptr<Module> MakeDuelingHead(std::int64_t in, std::int64_t units, std::int64_t actions,
+                                        std::int64_t numbers) {
+  TROOP_CHECK(in > 0 && units >= 0 && actions > 0 && numbers > 0,
+              "dueling head {} -> {} -> {} x {}", in, units, actions, numbers);
+  return std::make_unique<DuelingHead>(in, units, actions, numbers);
 }
 
 }  // namespace troop

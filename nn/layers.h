@@ -59,11 +59,13 @@ struct PictureStack {
 };
 std::unique_ptr<Module> MakePictureInput(float scale, const PictureStack& pictures);
 
-// Wang et al. 2016, eq. 9: q = v + a - mean(a). [B, in…] → [B, actions] f32. Each stream has one
-// hidden relu layer of `units` (0: none). Parameters, in this order: value.hidden.weight [units,
-// in], value.hidden.bias, value.weight [1, units], value.bias, then the same of the advantage
-// stream; without hidden units those two are absent and `in` stands for `units`.
-std::unique_ptr<Module> MakeDuelingHead(std::int64_t in, std::int64_t units, std::int64_t actions);
+// Wang et al. 2016, eq. 9: q = v + a - mean(a). [B, in…] → [B, actions · K] f32: of each action K
+// numbers, for each of which that holds (Hessel et al. 2018). Each stream has one hidden relu layer
+// of `units` (0: none). Parameters, in this order: value.hidden.weight [units, in],
+// value.hidden.bias, value.weight [K, units], value.bias, then the same of the advantage stream,
+// [actions · K, units]; without hidden units those two are absent and `in` stands for `units`.
+std::unique_ptr<Module> MakeDuelingHead(std::int64_t in, std::int64_t units, std::int64_t actions,
+                                        std::int64_t numbers = 1);
 
 // What a policy ends with: each number of an action within its bounds, low + (high - low) · (1 +
 // tanh x) / 2. [B, A] → [B, A] f32. REQUIRES: as many of both, finite, low <= high.

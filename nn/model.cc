@@ -11,6 +11,7 @@
 #include "nn/tensor_parallel.h"
 #include "nn/text_model.h"
 #include "nn/trunk.h"
+#include "nn/value_form.h"
 
 namespace troop {
 namespace {
@@ -27,18 +28,18 @@ Result<std::unique_ptr<Module>> MakeQNetwork(const Config& config, const EnvSpec
   TROOP_RETURN_IF_ERROR(AppendLayers({"network.layers", layers, 0, layers.size()}, &shape, &parts));
   if (config.network.dueling_units < 0)
     return InvalidArgument("network.dueling_units = {}: needs >= 0", config.network.dueling_units);
-  const std::int64_t features = shape.elements();
-  parts.push_back(
-      {"head", config.network.dueling
-                   ? MakeDuelingHead(features, config.network.dueling_units, env.action.count)
-                   : MakeLinear(features, env.action.count)});
+  const std::int64_t features = shape.elements(), numbers = ValueFormOf(config).numbers;
+  parts.push_back({"head", config.network.dueling
+                               ? MakeDuelingHead(features, config.network.dueling_units,
+                                                 env.action.count, numbers)
+                               : MakeLinear(features, env.action.count * numbers)});
   auto network = MakeSequential(std::move(parts));
   const bool plain_input = !PicturesOf(config, env, layers[0]) && config.network.one_hot == 0 &&
                            !config.network.normalize_observations;
-  if (!plain_input) return network;
+  if (!plain_input || (config.network.dueling && numbers > 1)) return network;
   const SmallNetworkSpec small{
       NetworkInput(config, env), env.observation_scale,        layers,
-      config.network.dueling,    config.network.dueling_units, env.action.count};
+      config.network.dueling,    config.network.dueling_units, env.action.count * numbers};
   if (auto fused = MakeSmallNetwork(small, network->params())) return fused;
   return network;
 }

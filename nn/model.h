@@ -18,7 +18,8 @@ Status CheckActions(const Config& config, const EnvSpec& env);
 
 // The network of a config. Of reviews: nn/text_model.h. Of continuous actions:
 // nn/policy_critic.h. Of discrete ones:
-// [B, ...NetworkInput] in the environment's dtype → q [B, actions] f32.
+// [B, ...NetworkInput] in the environment's dtype → [B, actions · K] f32: q, of each action one
+// number after the other of its form (nn/value_form.h), K = 1 of a plain one.
 // Pictures, [h, w] or [h, w, channels], that conv2d comes first for are stacked in their channels.
 // Layers of config.network.layers in order; then the head: linear to the actions, or dueling
 // (Wang et al. 2016, eq. 9: q = v + a - mean(a), each stream with `dueling_units` hidden units).

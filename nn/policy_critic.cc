@@ -6,6 +6,7 @@
 #include "nn/arena.h"
 #include "nn/model.h"
 #include "nn/trunk.h"
+#include "nn/value_form.h"
 
 namespace troop {
 namespace {
@@ -172,24 +173,11 @@ Result<std::unique_ptr<PolicyCritic>> MakePolicyCritic(const Config& config, con
   CriticParts critic{.features = seen.shape.elements(), .actions = actions};
   Shape shape{critic.features + actions};
   TROOP_RETURN_IF_ERROR(AppendLayers({key, judging, joint, judging.size()}, &shape, &rest));
-  rest.push_back({"head", MakeLinear(shape.elements(), CriticSupport(config).atoms)});
+  rest.push_back({"head", MakeLinear(shape.elements(), ValueFormOf(config).numbers)});
   critic.front = MakeSequential(std::move(front));
   critic.rest = MakeSequential(std::move(rest));
   both.critic = MakeCritic(std::move(critic));
   return std::make_unique<PolicyCritic>(std::move(both));
-}
-
-ValueSupport CriticSupport(const Config& config) {
-  if (config.learner.critic != "categorical") return {.atoms = 1, .low = 0, .high = 0};
-  return {config.learner.atoms, config.learner.v_min, config.learner.v_max};
-}
-
-void CriticValues(const ValueSupport& support, const ConstTensor& out, std::span<float> q) {
-  if (support.atoms == 1) {
-    std::ranges::copy(out.as<float>(), q.begin());
-  } else {
-    ExpectedValues(support, out.dim(0), out.data<float>(), q.data());
-  }
 }
 
 }  // namespace troop

@@ -5,7 +5,6 @@
 
 #include "core/config.h"
 #include "core/spec.h"
-#include "kernels/categorical_loss.h"
 #include "nn/module.h"
 
 namespace troop {
@@ -59,11 +58,6 @@ class PolicyCritic final : public Module {
 // look at the observation, the action joins in front of the first linear one. Errors:
 // kInvalidArgument. REQUIRES: continuous actions.
 Result<std::unique_ptr<PolicyCritic>> MakePolicyCritic(const Config& config, const EnvSpec& env);
-
-// learner.critic = "categorical": its atoms; else one number, atoms = 1.
-ValueSupport CriticSupport(const Config& config);
-// [B, outputs] of the critic → q [B].
-void CriticValues(const ValueSupport& support, const ConstTensor& out, std::span<float> q);
 
 // {[B, ...NetworkInput], [B, A] f32} → [B, outputs] f32: `front` sees the observation, and `rest`
 // what it gives, flattened, with the action behind: [B, features + actions].

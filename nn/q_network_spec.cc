@@ -5,6 +5,7 @@
 
 #include "nn/model.h"
 #include "nn/trunk.h"
+#include "nn/value_form.h"
 
 namespace troop {
 namespace {
@@ -58,6 +59,7 @@ Result<QNetworkSpec> QNetworkSpecOf(const Config& config, const EnvSpec& env,
   spec.input_scale = env.observation_scale;
   spec.input_elements = shape.elements();
   spec.actions = env.action.count;
+  spec.numbers = ValueFormOf(config).numbers;
   spec.parameters = ParameterCount(network);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     TROOP_ASSIGN_OR_RETURN(

@@ -7,6 +7,7 @@
 #include <deque>
 
 #include "kernels/cuda/activation.h"
+#include "kernels/cuda/distribution_loss.h"
 #include "kernels/cuda/dqn_loss.h"
 #include "kernels/cuda/launch.h"
 
@@ -88,7 +89,7 @@ struct DqnStep::Impl {
         network(the_device, plans, o.network, o.precision, o.double_q ? 2 * o.batch : o.batch,
                 o.batch),
         target_network(the_device, plans, o.network, o.precision, o.batch, 0) {
-    const std::int64_t p = o.network.parameters, b = o.batch, a = o.network.actions;
+    const std::int64_t p = o.network.parameters, b = o.batch, a = o.network.outputs();
     const std::int64_t bytes = ElementBytes(o.network.input) * o.network.input_elements;
     observation = DeviceArray<std::byte>(device, 2 * b * bytes, "a batch's observations");
     action = DeviceArray<std::int32_t>(device, b, "a batch's actions");
@@ -115,6 +116,9 @@ struct DqnStep::Impl {
       target_bf16 = DeviceArray<BF16>(device, p, "parameters in bf16");
     }
     partial = DeviceArray<double>(device, kSumSquaresParts, "partial sums");
+    if (o.values != DqnStepOptions::Values::kScalar) {
+      loss_partial = DeviceArray<double>(device, 3 * b, "partial sums");
+    }
     state = DeviceArray<StepState>(device, 1, "the state of a step");
     rates = PinnedArray<double>(device, kUnderWay, "learning rates");
     reports = PinnedArray<DqnStepReport>(device, kUnderWay, "reports");
@@ -126,19 +130,24 @@ struct DqnStep::Impl {
   QWeights Target() const { return {target.data(), target_bf16.data()}; }
 
   void Gradient(Stream& stream) {
-    const std::int64_t b = options.batch, a = options.network.actions;
+    const std::int64_t b = options.batch;
     const auto* next = static_cast<const std::byte*>(batch.observation) +
                        b * ElementBytes(options.network.input) * options.network.input_elements;
     network.Forward(stream, Online(), options.double_q ? 2 * b : b, batch.observation, true,
                     q.data());
     target_network.Forward(stream, Target(), b, next, false, q_target.data());
-    DqnLossInput in;
-    in.batch = b;
-    in.actions = a;
+    Loss(stream);
+    network.Backward(stream, Online(), b, batch.observation, dq.data(), gradient.data());
+    Judge(stream);
+  }
+
+  // What the inputs of all three losses call alike.
+  template <class Input>
+  Input InputOf() const {
+    Input in;
+    in.batch = options.batch;
+    in.actions = options.network.actions;
     in.steps = options.steps;
-    in.q = q.data();
-    in.q_next_online = options.double_q ? q.data() + b * a : nullptr;
-    in.q_next_target = q_target.data();
     in.action = batch.action;
     in.reward = batch.reward;
     in.discount = batch.discount;
@@ -146,11 +155,37 @@ struct DqnStep::Impl {
     in.weight = batch.weight;
     in.gamma = options.gamma;
     in.reward_clip = options.reward_clip;
+    return in;
+  }
+
+  void Loss(Stream& stream) {
+    using Values = DqnStepOptions::Values;
+    const float* const online =
+        options.double_q ? q.data() + options.batch * options.network.outputs() : nullptr;
+    const DqnLossOutput out{dq.data(), batch.priority};
+    DqnLossSummary* const summary = &state.data()->summary;
+    if (options.values == Values::kCategorical) {
+      auto in = InputOf<CategoricalLossInput>();
+      in.support = {options.network.numbers, options.v_min, options.v_max};
+      in.logits = q.data();
+      in.logits_target = q_target.data();
+      in.logits_online = online;
+      return CategoricalLoss(stream, in, out, loss_partial.data(), summary);
+    }
+    if (options.values == Values::kQuantile) {
+      auto in = InputOf<QuantileLossInput>();
+      in.quantiles = options.network.numbers;
+      in.quantile = q.data();
+      in.quantile_target = q_target.data();
+      in.quantile_online = online;
+      return QuantileLoss(stream, in, out, loss_partial.data(), summary);
+    }
+    auto in = InputOf<DqnLossInput>();
+    in.q = q.data();
+    in.q_next_target = q_target.data();
+    in.q_next_online = online;
     in.huber = options.huber;
-    StepState* s = state.data();
-    DqnLoss(stream, in, {dq.data(), batch.priority}, &s->summary);
-    network.Backward(stream, Online(), b, batch.observation, dq.data(), gradient.data());
-    Judge(stream);
+    DqnLoss(stream, in, out, summary);
   }
 
   void Judge(Stream& stream) {
@@ -248,7 +283,7 @@ struct DqnStep::Impl {
   DqnBatch batch;
   DeviceArray<float> q, q_target, dq, value, target, gradient, m, v;
   DeviceArray<BF16> value_bf16, target_bf16;
-  DeviceArray<double> partial;
+  DeviceArray<double> partial, loss_partial;
   DeviceArray<StepState> state;
   PinnedArray<double> rates;
   PinnedArray<DqnStepReport> reports;

@@ -20,6 +20,10 @@ struct DqnStepOptions {
   std::int64_t batch = 0, steps = 1;  // items; steps of the longest one
   double gamma = 0.99, reward_clip = 0;
   bool huber = true, double_q = true;
+  // What network.numbers say of a value: it, by DqnLoss; logits of atoms from v_min to v_max, by
+  // CategoricalLoss; or quantiles, by QuantileLoss.
+  enum class Values : std::uint8_t { kScalar, kCategorical, kQuantile } values = Values::kScalar;
+  double v_min = 0, v_max = 0;
   double max_grad_norm = 0;  // 0: no clip
   enum class Rule : std::uint8_t { kAdam, kRmsProp, kSgd } rule = Rule::kAdam;
   double beta1 = 0.9, beta2 = 0.999;  // Adam

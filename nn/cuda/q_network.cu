@@ -11,16 +11,18 @@ namespace {
 constexpr int kThreads =
     128;  // rows to a block: a few thousand rows fill a few dozen multiprocessors
 
-// q = v + a - mean(a), a thread to a row: 18 actions are one or two cache lines.
-TROOP_KERNEL void DuelingKernel(std::int64_t rows, int actions, const float* value,
+// q = v + a - mean(a), a thread to each of a row's K numbers: 18 actions are one or two cache
+// lines, and of distributions the threads of a row read side by side.
+TROOP_KERNEL void DuelingKernel(std::int64_t rows, int actions, int numbers, const float* value,
                                 const float* advantage, float* q) {
-  const std::int64_t row = std::int64_t(blockIdx.x) * kThreads + threadIdx.x;
-  if (row >= rows) return;
-  const float* a = advantage + row * actions;
+  const std::int64_t at = std::int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  if (at >= rows * numbers) return;
+  const std::int64_t first = at / numbers * actions * numbers + at % numbers;
+  const float* a = advantage + first;
   float sum = 0;
-  for (int i = 0; i < actions; ++i) sum += a[i];
-  const float base = value[row] - sum / float(actions);
-  for (int i = 0; i < actions; ++i) q[row * actions + i] = base + a[i];
+  for (int i = 0; i < actions; ++i) sum += a[i * numbers];
+  const float base = value[at] - sum / float(actions);
+  for (int i = 0; i < actions; ++i) q[first + i * numbers] = base + a[i * numbers];
 }
 
 TROOP_DEVICE void Put(float* to, float x) { *to = x; }
@@ -28,16 +30,17 @@ TROOP_DEVICE void Put(BF16* to, float x) { *to = ToBF16(x); }
 
 // dv = Σ dq, da = dq - mean(dq).
 template <class T>
-TROOP_KERNEL void DuelingBackwardKernel(std::int64_t rows, int actions, const float* dq, T* dvalue,
-                                        T* dadvantage) {
-  const std::int64_t row = std::int64_t(blockIdx.x) * kThreads + threadIdx.x;
-  if (row >= rows) return;
-  const float* d = dq + row * actions;
+TROOP_KERNEL void DuelingBackwardKernel(std::int64_t rows, int actions, int numbers,
+                                        const float* dq, T* dvalue, T* dadvantage) {
+  const std::int64_t at = std::int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  if (at >= rows * numbers) return;
+  const std::int64_t first = at / numbers * actions * numbers + at % numbers;
+  const float* d = dq + first;
   float sum = 0;
-  for (int i = 0; i < actions; ++i) sum += d[i];
-  Put(dvalue + row, sum);
+  for (int i = 0; i < actions; ++i) sum += d[i * numbers];
+  Put(dvalue + at, sum);
   const float mean = sum / float(actions);
-  for (int i = 0; i < actions; ++i) Put(dadvantage + row * actions + i, d[i] - mean);
+  for (int i = 0; i < actions; ++i) Put(dadvantage + first + i * numbers, d[i * numbers] - mean);
 }
 
 LaunchShape Rows(std::int64_t rows) {
@@ -67,8 +70,8 @@ QNetwork::QNetwork(Device& device, MatMulPlans& plans, const QNetworkSpec& spec,
         kept.value_hidden = elements(n * spec.value_hidden.linear.out);
         kept.advantage_hidden = elements(n * spec.advantage_hidden.linear.out);
       }
-      kept.value = DeviceArray<float>(device, n, "values");
-      kept.advantage = DeviceArray<float>(device, n * spec.actions, "advantages");
+      kept.value = DeviceArray<float>(device, n * spec.numbers, "values");
+      kept.advantage = DeviceArray<float>(device, n * spec.outputs(), "advantages");
     }
     return kept;
   };
@@ -79,8 +82,8 @@ QNetwork::QNetwork(Device& device, MatMulPlans& plans, const QNetworkSpec& spec,
     for (Bytes& gradient : hidden_gradient_)
       gradient = elements(backward_rows * spec.value_hidden.linear.out);
   }
-  dvalue_ = elements(backward_rows);
-  dadvantage_ = elements(backward_rows * spec.actions);
+  dvalue_ = elements(backward_rows * spec.numbers);
+  dadvantage_ = elements(backward_rows * spec.outputs());
   scratch_ = Bytes(device, scratch, "partial sums of convolutions' gradients");
 }
 
@@ -136,8 +139,8 @@ void QNetwork::Forward(Stream& stream, const QWeights& weights, std::int64_t row
   ForwardLayer(stream, weights, spec_.value, rows, of_value, kept.value.data(), DType::kF32);
   ForwardLayer(stream, weights, spec_.advantage, rows, of_advantage, kept.advantage.data(),
                DType::kF32);
-  Launch(stream, "Dueling", Rows(rows), DuelingKernel, rows, int(spec_.actions), kept.value.data(),
-         kept.advantage.data(), q);
+  Launch(stream, "Dueling", Rows(rows * spec_.numbers), DuelingKernel, rows, int(spec_.actions),
+         int(spec_.numbers), kept.value.data(), kept.advantage.data(), q);
 }
 
 void QNetwork::BackwardWeights(Stream& stream, const QLayer& layer, std::int64_t rows,
@@ -177,19 +180,19 @@ void QNetwork::BackwardHead(Stream& stream, const QWeights& weights, std::int64_
   const QLayer& last = spec_.layers.back();
   const ConvInput x{kept_.out.back().data(), element, 1};
   if (!spec_.dueling) {
-    ConvertScaled(stream, rows * spec_.actions, dq, DType::kF32, 1, dadvantage_.data(), element);
+    ConvertScaled(stream, rows * spec_.outputs(), dq, DType::kF32, 1, dadvantage_.data(), element);
     BackwardWeights(stream, spec_.advantage, rows, x, dadvantage_.data(), gradient);
     return BackwardInto(stream, weights, spec_.advantage, rows, dadvantage_.data(), last, x.x,
                         gradient_[0].data());
   }
   if (precision_ == Precision::kBF16) {
-    Launch(stream, "DuelingBackward", Rows(rows), DuelingBackwardKernel<BF16>, rows,
-           int(spec_.actions), dq, reinterpret_cast<BF16*>(dvalue_.data()),
+    Launch(stream, "DuelingBackward", Rows(rows * spec_.numbers), DuelingBackwardKernel<BF16>, rows,
+           int(spec_.actions), int(spec_.numbers), dq, reinterpret_cast<BF16*>(dvalue_.data()),
            reinterpret_cast<BF16*>(dadvantage_.data()));
   } else {
-    Launch(stream, "DuelingBackward", Rows(rows), DuelingBackwardKernel<float>, rows,
-           int(spec_.actions), dq, reinterpret_cast<float*>(dvalue_.data()),
-           reinterpret_cast<float*>(dadvantage_.data()));
+    Launch(stream, "DuelingBackward", Rows(rows * spec_.numbers), DuelingBackwardKernel<float>,
+           rows, int(spec_.actions), int(spec_.numbers), dq,
+           reinterpret_cast<float*>(dvalue_.data()), reinterpret_cast<float*>(dadvantage_.data()));
   }
   const QLayer *first = &spec_.value, *second = &spec_.advantage;
   const void *dfirst = dvalue_.data(), *dsecond = dadvantage_.data();

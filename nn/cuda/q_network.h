@@ -33,6 +33,8 @@ struct QNetworkSpec {
   bool dueling = false;
   QLayer value_hidden, advantage_hidden, value, advantage;
   std::int64_t actions = 0, parameters = 0;
+  std::int64_t numbers = 1;  // K, to each action's value (nn/value_form.h)
+  std::int64_t outputs() const { return actions * numbers; }
   bool hidden() const { return dueling && value_hidden.linear.out > 0; }
 };
 
@@ -51,11 +53,11 @@ class QNetwork {
 
   const QNetworkSpec& spec() const { return spec_; }
 
-  // observation: [rows, input_elements], on the device. q: [rows, actions] f32. What Backward needs
-  // of it is kept until the next Forward with `keep`; without it other buffers are used.
+  // observation: [rows, input_elements], on the device. q: [rows, actions, K] f32. What Backward
+  // needs of it is kept until the next Forward with `keep`; without it other buffers are used.
   void Forward(Stream& stream, const QWeights& weights, std::int64_t rows, const void* observation,
                bool keep, float* q);
-  // Of the first `rows` of the last kept Forward. dq: [rows, actions] f32. gradient: [P] f32,
+  // Of the first `rows` of the last kept Forward. dq: [rows, actions, K] f32. gradient: [P] f32,
   // overwritten where parameters are (padding between them is left alone).
   void Backward(Stream& stream, const QWeights& weights, std::int64_t rows, const void* observation,
                 const float* dq, float* gradient);

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <set>
+#include <string>
 
 #include "core/rng.h"
 #include "nn/model.h"
@@ -116,6 +119,52 @@ TEST(LocalPolicyTest, ActsWithTheWeightsThatWereSetLast) {
         EXPECT_NEAR(output->q.as<float>()[a], q.as<float>()[a], 1e-5);
       }
     }
+  }
+}
+
+TEST(LocalPolicyTest, OfDistributionsTheMeansDecide) {
+  const int size = 24;
+  for (const char* form : {"categorical", "quantile"}) {
+    Config config = SmallConfig();
+    config.learner.critic = form;
+    config.learner.atoms = 5;
+    config.learner.v_min = -2, config.learner.v_max = 3;
+    const auto policy = MakePolicy(size, config);
+    const auto module = MakeNetwork(config, Env());
+    std::vector<float> value(std::size_t(ParameterCount(**module)));
+    InitParameters(**module, 5, value);
+    for (float& x : value) x *= 4;  // far from equal chances
+    ASSERT_TRUE(policy->SetWeights(1, value).ok());
+    Tensor observation(DType::kF32, {size, 2}), out(DType::kF32, {size, kActions * 5});
+    Rng rng({});
+    for (float& x : observation.as<float>()) x = float(rng.Normal());
+    const ConstTensor in(observation);
+    MutableBuffer workspace((*module)->MakePlan({{in.spec()}})->workspace_bytes);
+    (*module)->Forward({.value = value, .workspace = workspace.bytes()}, {&in, 1}, {&out, 1}, {});
+    policy->Submit(observation, std::vector<ExploreKey>(size));
+    const PolicyOutput* output = policy->Poll();
+    ASSERT_EQ(output->q.spec(), (TensorSpec{DType::kF32, {size, kActions}}));
+    std::set<std::int32_t> chosen;
+    for (std::size_t i = 0; i < size; ++i) {
+      std::vector<double> means;
+      for (std::size_t a = 0; a < kActions; ++a) {
+        double mean = 0, sum = 0;
+        for (std::size_t k = 0; k < 5; ++k) {
+          const double x = out.as<float>()[(i * kActions + a) * 5 + k];
+          const bool atoms = std::string(form) == "categorical";
+          const double chance = atoms ? std::exp(x) : 1;
+          mean += chance * (atoms ? -2 + 1.25 * double(k) : x);
+          sum += chance;
+        }
+        means.push_back(mean / sum);
+        EXPECT_NEAR(output->q.as<float>()[i * kActions + a], means[a], 1e-5);
+      }
+      const std::int32_t action = output->action.as<std::int32_t>()[i];
+      EXPECT_EQ(action, std::ranges::max_element(means) - means.begin());
+      EXPECT_NEAR(output->q_max.as<float>()[i], means[std::size_t(action)], 1e-5);
+      chosen.insert(action);
+    }
+    EXPECT_GT(chosen.size(), 1u);
   }
 }
 

@@ -277,7 +277,7 @@ TEST(ConfigTest, ImpossibleCombinationsAreRefused) {
        "actor.warmup_steps=1e6: 1000000 is more than learner.total_steps"},
       {{"actor.epsilon_steps=100", "learner.algorithm=dpg"},
        "actor.epsilon_steps=100: continuous actions explore with noise"},
-      {{"learner.critic=categorical"}, "only learner.algorithm = \"dpg\" has a critic"},
+      {{"learner.critic=quantile", "learner.loss=mse"}, "quantiles are learned by the Huber loss"},
       {{"network.critic_layers=[" + linear + "]"}, "only learner.algorithm = \"dpg\" has a critic"},
       {{"optimizer.policy_learning_rate=1"}, "only learner.algorithm = \"dpg\" has a policy"},
       {{"learner.algorithm=dpg", "optimizer.policy_learning_rate=1", "learner.sync=paramserver"},

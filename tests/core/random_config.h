@@ -154,10 +154,10 @@ inline void Repair(Config* c) {
   c->optimizer.policy_learning_rate = 0;
   if (c->learner.algorithm != "dpg") {
     c->network.critic_layers.clear();
-    c->learner.critic = "scalar";
   } else {
     c->actor.epsilon_steps = 0;
   }
+  if (c->learner.critic == "quantile") c->learner.loss = "huber";
   c->learner.v_min = std::min(c->learner.v_min, c->learner.v_max - 1);
   if (!c->evaluator.enabled) c->evaluator.solved_return = 0;
   c->fleet.backoff_max_s = std::max(c->fleet.backoff_max_s, c->fleet.backoff_first_s);

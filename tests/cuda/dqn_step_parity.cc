@@ -8,6 +8,7 @@
 #include "kernels/gemm_reference.h"
 #include "replay/cuda/device_table.h"
 #include "tests/cuda/parity_cases.h"
+#include "tests/learners/value_reference.h"
 
 // Whole updates against the same in f64, put together from the references of single operations.
 namespace troop::cuda {
@@ -38,10 +39,11 @@ QLayer Linear(std::int64_t in, std::int64_t out, Activation activation, std::int
 
 // Pictures through two convolutions, or numbers through linear layers; heads of all three kinds.
 enum class Head { kPlain, kDueling, kDuelingHidden };
-QNetworkSpec MakeSpec(bool pictures, Head head) {
+QNetworkSpec MakeSpec(bool pictures, Head head, std::int64_t numbers) {
   std::int64_t at = 0, features = 24;
   QNetworkSpec spec;
   spec.actions = 3;
+  spec.numbers = numbers;
   if (pictures) {
     spec.input = DType::kU8;
     spec.input_scale = 1.0f / 255;
@@ -62,8 +64,8 @@ QNetworkSpec MakeSpec(bool pictures, Head head) {
     spec.advantage_hidden = Linear(features, 16, Activation::kRelu, &at);
     features = 16;
   }
-  if (spec.dueling) spec.value = Linear(features, 1, Activation::kNone, &at);
-  spec.advantage = Linear(features, spec.actions, Activation::kNone, &at);
+  if (spec.dueling) spec.value = Linear(features, numbers, Activation::kNone, &at);
+  spec.advantage = Linear(features, spec.outputs(), Activation::kNone, &at);
   spec.parameters = at;
   return spec;
 }
@@ -73,10 +75,21 @@ double Derivative(Activation activation, double y) {
   return activation == Activation::kTanh ? 1 - y * y : 1;
 }
 
+ValueReference ValuesOf(const DqnStepOptions& o) {
+  using Values = DqnStepOptions::Values;
+  return {.kind = o.values == Values::kCategorical ? ValueReference::kCategorical
+                  : o.values == Values::kQuantile  ? ValueReference::kQuantile
+                                                   : ValueReference::kScalar,
+          .numbers = std::size_t(o.network.numbers),
+          .low = o.v_min,
+          .high = o.v_max};
+}
+
 class Reference {
  public:
   Reference(const DqnStepOptions& options, const std::vector<float>& value)
       : o_(options),
+        values_(ValuesOf(options)),
         value(value.begin(), value.end()),
         target(this->value),
         m_(value.size(), 0),
@@ -93,7 +106,7 @@ class Reference {
   };
 
   Outcome Update(const Batch& batch, double rate) {
-    const std::int64_t b = o_.batch, a = o_.network.actions, in = o_.network.input_elements;
+    const std::int64_t b = o_.batch, a = o_.network.outputs(), in = o_.network.input_elements;
     const Doubles64 all(batch.observation.begin(), batch.observation.end());
     const Doubles64 first(all.begin(), all.begin() + b * in), last(all.begin() + b * in, all.end());
     std::map<const QLayer*, Doubles64> scrap, kept;
@@ -108,14 +121,18 @@ class Reference {
         sum += factor * batch.reward[std::size_t(i * o_.steps + k)];
         factor *= o_.gamma * batch.discount[std::size_t(i * o_.steps + k)];
       }
-      const auto row = (o_.double_q ? q_online : q_target).begin() + i * a;
-      const auto best = std::max_element(row, row + a) - row;
-      const std::int64_t chosen = i * a + batch.action[std::size_t(i)];
-      const double td = sum + factor * q_target[std::size_t(i * a + best)] - q[std::size_t(chosen)];
-      const double w = batch.weight[std::size_t(i)], size = std::abs(td);
-      outcome.loss += w * (size > 1 ? size - 0.5 : 0.5 * td * td) / double(b);
-      dq[std::size_t(chosen)] = -w * std::clamp(td, -1.0, 1.0) / double(b);
-      outcome.priority.push_back(size);
+      const auto row = [&](const Doubles64& all) {
+        return Doubles64(all.begin() + i * a, all.begin() + (i + 1) * a);
+      };
+      const std::size_t best = values_.Best(row(o_.double_q ? q_online : q_target));
+      const auto action = std::size_t(batch.action[std::size_t(i)]);
+      const auto item = values_.Learn(values_.Of(row(q), action), values_.Of(row(q_target), best),
+                                      [&](double z) { return sum + factor * z; });
+      const double w = batch.weight[std::size_t(i)] / double(b);
+      outcome.loss += w * item.loss;
+      for (std::size_t k = 0; k < values_.numbers; ++k)
+        dq[std::size_t(i * a) + action * values_.numbers + k] = w * item.dout[k];
+      outcome.priority.push_back(item.priority);
     }
     gradient.assign(value.size(), 0);
     Backward(first, dq, &kept);
@@ -127,6 +144,7 @@ class Reference {
 
  private:
   const DqnStepOptions o_;
+  const ValueReference values_;
 
  public:
   Doubles64 value, target, gradient;
@@ -159,14 +177,18 @@ class Reference {
     }
     const Doubles64 v = Layer(weights, n.value, of_value);
     Doubles64 q = Layer(weights, n.advantage, of_advantage);
-    for (std::int64_t i = 0; i < o_.batch; ++i) {
+    for (std::int64_t at = 0; at < o_.batch * n.numbers; ++at) {
       double mean = 0;
-      for (std::int64_t a = 0; a < n.actions; ++a)
-        mean += q[std::size_t(i * n.actions + a)] / double(n.actions);
-      for (std::int64_t a = 0; a < n.actions; ++a)
-        q[std::size_t(i * n.actions + a)] += v[std::size_t(i)] - mean;
+      for (std::int64_t a = 0; a < n.actions; ++a) mean += q[Place(at, a)] / double(n.actions);
+      for (std::int64_t a = 0; a < n.actions; ++a) q[Place(at, a)] += v[std::size_t(at)] - mean;
     }
     return q;
+  }
+
+  // Of a row's number, at = row · K + number: where that of an action lies.
+  std::size_t Place(std::int64_t at, std::int64_t action) const {
+    const std::int64_t k = o_.network.numbers;
+    return std::size_t((at / k * o_.network.actions + action) * k + at % k);
   }
 
   // dz of a layer: its parameters' gradient, and what it makes dx.
@@ -195,12 +217,11 @@ class Reference {
     Doubles64 dx;
     if (n.dueling) {
       Doubles64 dv, da = dq;
-      for (std::int64_t i = 0; i < o_.batch; ++i) {
+      for (std::int64_t at = 0; at < o_.batch * n.numbers; ++at) {
         double sum = 0;
-        for (std::int64_t a = 0; a < n.actions; ++a) sum += dq[std::size_t(i * n.actions + a)];
+        for (std::int64_t a = 0; a < n.actions; ++a) sum += dq[Place(at, a)];
         dv.push_back(sum);
-        for (std::int64_t a = 0; a < n.actions; ++a)
-          da[std::size_t(i * n.actions + a)] -= sum / double(n.actions);
+        for (std::int64_t a = 0; a < n.actions; ++a) da[Place(at, a)] -= sum / double(n.actions);
       }
       Doubles64 from_value, from_advantage;
       if (n.hidden()) {
@@ -295,9 +316,12 @@ void PutBatch(Parity& parity, const DqnStepOptions& o, const Reference::Batch& b
   put(to.weight, b.weight);
 }
 
-DqnStepOptions OptionsOf(bool pictures, Head head, DqnStepOptions::Rule rule) {
+DqnStepOptions OptionsOf(bool pictures, Head head, DqnStepOptions::Rule rule,
+                         DqnStepOptions::Values values = DqnStepOptions::Values::kScalar) {
   DqnStepOptions o;
-  o.network = MakeSpec(pictures, head);
+  o.network = MakeSpec(pictures, head, values == DqnStepOptions::Values::kScalar ? 1 : 5);
+  o.values = values;
+  o.v_min = -1.5, o.v_max = 2;  // less than some returns
   o.batch = 6;
   o.steps = 3;
   o.max_grad_norm = 0.3;
@@ -364,6 +388,17 @@ void UpdatesOfEveryNetworkF32(Parity& parity) {
   for (const bool pictures : {true, false}) {
     for (const Head head : {Head::kPlain, Head::kDueling, Head::kDuelingHidden})
       Compare(parity, OptionsOf(pictures, head, DqnStepOptions::Rule::kAdam), 1e-4);
+  }
+}
+void UpdatesOfDistributions(Parity& parity) {
+  for (const auto values :
+       {DqnStepOptions::Values::kCategorical, DqnStepOptions::Values::kQuantile}) {
+    for (const Head head : {Head::kPlain, Head::kDueling, Head::kDuelingHidden}) {
+      DqnStepOptions o =
+          OptionsOf(head == Head::kDueling, head, DqnStepOptions::Rule::kAdam, values);
+      o.double_q = head != Head::kDuelingHidden;
+      Compare(parity, o, 1e-4);
+    }
   }
 }
 void UpdatesOfEveryOptimizer(Parity& parity) {
@@ -515,6 +550,7 @@ void WhatIsNotFiniteChangesNothing(Parity& parity) {
 std::vector<ParityCase> DqnStepCases() {
   return {{"DqnStep.UpdatesOfEveryNetworkF32", UpdatesOfEveryNetworkF32},
           {"DqnStep.UpdatesOfEveryOptimizer", UpdatesOfEveryOptimizer},
+          {"DqnStep.UpdatesOfDistributions", UpdatesOfDistributions},
           {"DqnStep.UpdatesOfPicturesTF32", UpdatesOfPicturesWith<Precision::kTF32>, 80},
           {"DqnStep.UpdatesOfPicturesBF16", UpdatesOfPicturesWith<Precision::kBF16>, 80},
           {"DqnStep.AGraphGivesTheBytesOfAStream", AGraphGivesTheBytesOfAStream},

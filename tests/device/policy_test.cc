@@ -26,23 +26,28 @@ struct Problem {
   Config config;
   EnvSpec env;
 };
-// Numbers; pictures; pictures in a stack, with a dueling head.
+// Numbers; pictures; pictures in a stack, with a dueling head; numbers by quantiles; pictures by
+// atoms, with a dueling head.
 std::vector<Problem> Problems() {
-  std::vector<Problem> all(3);
+  std::vector<Problem> all(5);
   for (Problem& p : all) {
     p.env.id = "test";
     p.env.action.count = 5;
     p.config.network.dueling = false;
   }
-  all[0].env.observation = {DType::kF32, {7}};
-  for (std::size_t i : {1, 2}) {
+  for (std::size_t i : {0, 3}) all[i].env.observation = {DType::kF32, {7}};
+  for (std::size_t i : {1, 2, 4}) {
     all[i].env.observation = {DType::kU8, {9, 8, 3}};
     all[i].env.observation_scale = 1.0f / 255;
     all[i].config.network.layers = {Convolution(8, 3), LayerConfig{.type = "linear", .units = 24}};
   }
   all[2].config.env.frame_stack = 3;
-  all[2].config.network.dueling = true;
+  for (std::size_t i : {2, 4}) all[i].config.network.dueling = true;
   all[2].config.network.dueling_units = 16;
+  all[3].config.learner.critic = "quantile";
+  all[4].config.learner.critic = "categorical";
+  for (std::size_t i : {3, 4}) all[i].config.learner.atoms = 9;
+  all[4].config.learner.v_min = -1, all[4].config.learner.v_max = 4;
   return all;
 }
 

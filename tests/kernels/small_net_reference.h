@@ -41,9 +41,14 @@ class SmallNetReference {
     Doubles q = advantage_.back();
     if (!net_.dueling) return q;
     value_stream_ = Stream(net_.value, features);
-    double mean = 0;
-    for (double a : q) mean += a / double(q.size());
-    for (double& a : q) a = value_stream_.back()[0] + a - mean;
+    const std::size_t actions = q.size() / numbers;
+    for (std::size_t k = 0; k < numbers; ++k) {
+      double mean = 0;
+      for (std::size_t a = 0; a < actions; ++a) mean += q[a * numbers + k] / double(actions);
+      for (std::size_t a = 0; a < actions; ++a) {
+        q[a * numbers + k] += value_stream_.back()[k] - mean;
+      }
+    }
     return q;
   }
 
@@ -52,10 +57,11 @@ class SmallNetReference {
     Doubles da = dq;
     Doubles dx(results_.back().size());
     if (net_.dueling) {
-      double sum = 0;
-      for (double d : dq) sum += d;
-      for (double& d : da) d -= sum / double(dq.size());
-      StreamBackward(net_.value, value_stream_, {sum}, &dx);
+      const std::size_t actions = dq.size() / numbers;
+      Doubles sum(numbers);
+      for (std::size_t i = 0; i < dq.size(); ++i) sum[i % numbers] += dq[i];
+      for (std::size_t i = 0; i < dq.size(); ++i) da[i] -= sum[i % numbers] / double(actions);
+      StreamBackward(net_.value, value_stream_, sum, &dx);
     }
     StreamBackward(net_.advantage, advantage_, da, &dx);
     std::size_t at = results_.size() - 1;
@@ -68,6 +74,7 @@ class SmallNetReference {
   }
 
   Doubles gradient;
+  std::size_t numbers = 1;  // of each action, one after the other (nn/layers.h, MakeDuelingHead)
 
  private:
   Doubles Linear(const SmallLinear& l, const Doubles& x) const {
@@ -131,9 +138,8 @@ class SmallNetReference {
     const SmallConv& c = net_.conv;
     Doubles y(std::size_t(c.out_height() * c.out_width() * c.filters));
     for (std::size_t i = 0; i < y.size(); ++i) y[i] = At(c.bias + std::int64_t(i) % c.filters);
-    ForEachProduct([&](std::size_t out, std::size_t in, std::size_t w) {
-      y[out] += value_[w] * x[in];
-    });
+    ForEachProduct(
+        [&](std::size_t out, std::size_t in, std::size_t w) { y[out] += value_[w] * x[in]; });
     for (double& v : y) v = Activate(c.activation, v);
     return y;
   }
@@ -145,9 +151,8 @@ class SmallNetReference {
       dz[i] = dy[i] * Derivative(c.activation, y[i]);
       gradient[std::size_t(c.bias) + i % std::size_t(c.filters)] += dz[i];
     }
-    ForEachProduct([&](std::size_t out, std::size_t in, std::size_t w) {
-      gradient[w] += dz[out] * x[in];
-    });
+    ForEachProduct(
+        [&](std::size_t out, std::size_t in, std::size_t w) { gradient[w] += dz[out] * x[in]; });
   }
 
   double At(std::int64_t index) const { return value_[std::size_t(index)]; }

@@ -11,6 +11,7 @@
 #include "nn/model.h"
 #include "nn/policy_critic.h"
 #include "replay/sample.h"
+#include "tests/learners/config_values.h"
 
 // Ape-X DPG once more, in f64 and plain loops, from the papers' formulas. For layers that are
 // linear with tanh or without.
@@ -66,7 +67,8 @@ class PlainNetwork {
 
 class DpgReference {
  public:
-  DpgReference(const Config& config, const EnvSpec& env) : config_(config), env_(env) {
+  DpgReference(const Config& config, const EnvSpec& env)
+      : config_(config), env_(env), values_(ValuesOf(config)) {
     const auto network = std::move(MakePolicyCritic(config, env)).value();
     critic_offset_ = std::size_t(network->critic_offset());
     for (const ParamSpec& p : network->params()) {
@@ -116,9 +118,9 @@ class DpgReference {
     }
     return a;
   }
-  // Q(s, a), of a categorical critic its mean.
+  // Q(s, a), of a distribution its mean.
   double Judge(const Doubles& weights, const Doubles& x, const Doubles& action) {
-    return Mean(critic_.Forward(weights, Joined(x, action)));
+    return values_.Mean(critic_.Forward(weights, Joined(x, action)));
   }
 
   static Doubles Row(const Tensor& t, std::int64_t i) {
@@ -135,24 +137,6 @@ class DpgReference {
     x.insert(x.end(), action.begin(), action.end());
     return x;
   }
-  bool categorical() const { return config_.learner.critic == "categorical"; }
-  double Atom(std::size_t k) const {
-    const auto& l = config_.learner;
-    return l.v_min + (l.v_max - l.v_min) * double(k) / double(l.atoms - 1);
-  }
-  static Doubles Softmax(Doubles z) {
-    double sum = 0;
-    for (double& x : z) sum += x = std::exp(x);
-    for (double& x : z) x /= sum;
-    return z;
-  }
-  double Mean(const Doubles& out) const {
-    if (!categorical()) return out[0];
-    const Doubles p = Softmax(out);
-    double mean = 0;
-    for (std::size_t k = 0; k < p.size(); ++k) mean += p[k] * Atom(k);
-    return mean;
-  }
   double Return(const SampleBatch& b, std::int64_t i, double g) const {
     for (std::int64_t k = b.length[std::size_t(i)] - 1; k >= 0; --k) {
       const auto at = std::size_t(i * b.reward.dim(1) + k);
@@ -167,41 +151,17 @@ class DpgReference {
     const Doubles expected = critic_.Forward(target, Joined(next, Act(target, next)));
     const Doubles out = critic_.Forward(value, Joined(x, action));
     const double weight = b.weight[std::size_t(i)] / double(b.size());
-    Doubles dout(out.size());
-    if (categorical()) {
-      const auto& l = config_.learner;
-      const Doubles next_p = Softmax(expected), p = Softmax(out);
-      double goal = 0;
-      for (std::size_t j = 0; j < next_p.size(); ++j) {
-        const double g = std::clamp(Return(b, i, Atom(j)), l.v_min, l.v_max);
-        goal += next_p[j] * g;
-        for (std::size_t k = 0; k < p.size(); ++k) {
-          const double near = 1 - std::abs(g - Atom(k)) * double(l.atoms - 1) / (l.v_max - l.v_min);
-          const double mass = next_p[j] * std::clamp(near, 0.0, 1.0);
-          loss -= weight * mass * std::log(p[k]);
-          dout[k] -= weight * mass;
-        }
-      }
-      for (std::size_t k = 0; k < p.size(); ++k) dout[k] += weight * p[k];
-      priority.push_back(std::abs(goal - Mean(out)));
-    } else {
-      const double td = Return(b, i, expected[0]) - out[0];
-      const bool far = config_.learner.loss == "huber" && std::abs(td) > 1;
-      loss += weight * (far ? std::abs(td) - 0.5 : td * td / 2);
-      dout[0] = -weight * (far ? std::copysign(1, td) : td);
-      priority.push_back(std::abs(td));
-    }
-    critic_.Backward(value, dout, &gradient);
+    auto item = values_.Learn(out, expected, [&](double z) { return Return(b, i, z); });
+    loss += weight * item.loss;
+    priority.push_back(item.priority);
+    for (double& d : item.dout) d *= weight;
+    critic_.Backward(value, item.dout, &gradient);
   }
 
   void AddPolicy(const Doubles& x, double items) {
     const Doubles action = Act(value, x);
     const Doubles out = critic_.Forward(value, Joined(x, action));
-    Doubles dout(out.size(), 1.0);
-    if (categorical()) {
-      const Doubles p = Softmax(out);
-      for (std::size_t k = 0; k < p.size(); ++k) dout[k] = p[k] * (Atom(k) - Mean(out));
-    }
+    const Doubles dout = values_.Slope(out);
     const Doubles joined = critic_.Backward(value, dout, nullptr);
     Doubles da(joined.end() - std::ptrdiff_t(action.size()), joined.end());
     for (std::size_t k = 0; k < da.size(); ++k) {
@@ -240,6 +200,7 @@ class DpgReference {
 
   const Config config_;
   const EnvSpec env_;
+  const ValueReference values_;
   PlainNetwork policy_, critic_;
   std::size_t critic_offset_ = 0;
   Doubles m_, v_;

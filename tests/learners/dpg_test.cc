@@ -99,14 +99,15 @@ LossReport Update(Algorithm* algorithm, const SampleBatch& batch, double progres
 }
 
 TEST(DpgTest, UpdatesFollowPlainLoopsInF64InEveryVariant) {
-  for (int variant = 0; variant < 64; ++variant) {
+  const char* const forms[] = {"scalar", "categorical", "quantile"};
+  for (int variant = 0; variant < 96; ++variant) {
     Config config = SmallConfig();
-    config.learner.critic = variant & 1 ? "categorical" : "scalar";
+    config.learner.critic = forms[variant / 32];
     config.learner.loss = variant & 2 ? "huber" : "mse";
     config.learner.action_gradient_clip = variant & 4 ? 0.02 : 0;
     config.learner.max_grad_norm = variant & 8 ? 0.05 : 0;
     config.learner.target_tau = variant & 16 ? 0.25 : 1;
-    config.optimizer.policy_learning_rate = variant & 32 ? 0.002 : 0;
+    config.optimizer.policy_learning_rate = variant & 1 ? 0.002 : 0;
     config.optimizer.final_fraction = 0.5;
     const auto dpg = Make(config);
     DpgReference reference(config, Env());
@@ -138,7 +139,7 @@ TEST(DpgTest, UpdatesFollowPlainLoopsInF64InEveryVariant) {
 
 // A game of one step, r = 1 - (a - s)²: the best action is s itself, worth 1.
 TEST(DpgTest, FindsTheBestActionOfEachState) {
-  for (const char* critic : {"scalar", "categorical"}) {
+  for (const char* critic : {"scalar", "categorical", "quantile"}) {
     Config config = SmallConfig();
     config.learner.critic = critic;
     config.learner.loss = "mse";
@@ -190,7 +191,7 @@ bool SameState(const TensorFile& a, const TensorFile& b) {
 }
 
 TEST(DpgTest, RestoredStateContinuesBitForBit) {
-  for (const char* critic : {"scalar", "categorical"}) {
+  for (const char* critic : {"scalar", "categorical", "quantile"}) {
     Config config = SmallConfig();
     config.learner.critic = critic;
     config.network.layers[0].units = 300;  // packed weights
@@ -253,7 +254,7 @@ TEST(DpgTest, BatchThatIsNotFiniteIsRefusedAndChangesNothing) {
       [&](SampleBatch& b) { b.action.as<float>()[3] = nan; },
       [&](SampleBatch& b) { b.weight[2] = nan; },
   };
-  for (const char* critic : {"scalar", "categorical"}) {
+  for (const char* critic : {"scalar", "categorical", "quantile"}) {
     Config config = SmallConfig();
     config.learner.critic = critic;
     const auto dpg = Make(config);
@@ -289,7 +290,7 @@ TEST(DpgTest, BatchThatDoesNotFitIsRefused) {
 
 TEST(DpgTest, SettingsThatItDoesNotKnowAreRefused) {
   Config config = SmallConfig();
-  config.learner.critic = "quantile";
+  config.learner.critic = "normal";
   EXPECT_EQ(MakeAlgorithm(config, Env()).status().code(), Code::kInvalidArgument);
   config = SmallConfig();
   config.learner.critic = "categorical";

@@ -11,6 +11,7 @@
 
 #include "nn/model.h"
 #include "tests/kernels/small_net_reference.h"
+#include "tests/learners/config_values.h"
 #include "tests/learners/dqn_testing.h"
 
 namespace troop {
@@ -28,7 +29,8 @@ LossReport Update(Algorithm* algorithm, const SampleBatch& batch, double progres
 
 class Reference {
  public:
-  explicit Reference(const Config& config) : config_(config) {
+  explicit Reference(const Config& config) : config_(config), values_(ValuesOf(config)) {
+    const auto numbers = std::int64_t(values_.numbers);
     const auto network = std::move(MakeNetwork(config, Env())).value();
     std::map<std::string, std::int64_t> at;
     for (const ParamSpec& p : network->params()) at[p.name] = p.offset;
@@ -38,10 +40,10 @@ class Reference {
                      at.at("layers.0.bias")};
     net_.dueling = config.network.dueling;
     const std::string head = net_.dueling ? "head.advantage" : "head";
-    net_.advantage[0] = {kHidden, kActions, Activation::kNone, at.at(head + ".weight"),
+    net_.advantage[0] = {kHidden, kActions * numbers, Activation::kNone, at.at(head + ".weight"),
                          at.at(head + ".bias")};
     if (net_.dueling) {
-      net_.value[0] = {kHidden, 1, Activation::kNone, at.at("head.value.weight"),
+      net_.value[0] = {kHidden, numbers, Activation::kNone, at.at("head.value.weight"),
                        at.at("head.value.bias")};
     }
     std::vector<float> start(std::size_t(ParameterCount(*network)));
@@ -54,25 +56,32 @@ class Reference {
 
   void Update(const SampleBatch& b, double progress) {
     SmallNetReference online(net_, value), old(net_, target);
+    online.numbers = old.numbers = values_.numbers;
     loss = 0;
     priority.clear();
     for (std::int64_t i = 0; i < b.size(); ++i) {
       const Doubles x = Row(b.observation, i), next = Row(b.next_observation, i);
-      const Doubles chooser = config_.learner.double_q ? online.Forward(next) : old.Forward(next);
       const Doubles judge = old.Forward(next);
-      double g = judge[std::size_t(std::ranges::max_element(chooser) - chooser.begin())];
-      for (std::int64_t k = b.length[std::size_t(i)] - 1; k >= 0; --k) {
-        const auto at = std::size_t(i * b.reward.dim(1) + k);
-        g = double(b.reward.as<float>()[at]) +
-            config_.learner.gamma * double(b.discount.as<float>()[at]) * g;
-      }
+      const std::size_t best =
+          values_.Best(config_.learner.double_q ? online.Forward(next) : judge);
+      const auto become = [&](double g) {
+        for (std::int64_t k = b.length[std::size_t(i)] - 1; k >= 0; --k) {
+          const auto at = std::size_t(i * b.reward.dim(1) + k);
+          g = double(b.reward.as<float>()[at]) +
+              config_.learner.gamma * double(b.discount.as<float>()[at]) * g;
+        }
+        return g;
+      };
       const auto action = std::size_t(b.action.as<std::int32_t>()[std::size_t(i)]);
-      const double td = g - online.Forward(x)[action], weight = b.weight[std::size_t(i)];
-      const bool far = config_.learner.loss == "huber" && std::abs(td) > 1;
-      loss += weight * (far ? std::abs(td) - 0.5 : td * td / 2) / double(b.size());
-      priority.push_back(std::abs(td));
-      Doubles dq(kActions);
-      dq[action] = -weight * (far ? std::copysign(1, td) : td) / double(b.size());
+      const Doubles q = online.Forward(x);
+      const auto item = values_.Learn(values_.Of(q, action), values_.Of(judge, best), become);
+      const double weight = b.weight[std::size_t(i)] / double(b.size());
+      loss += weight * item.loss;
+      priority.push_back(item.priority);
+      Doubles dq(q.size());
+      for (std::size_t k = 0; k < values_.numbers; ++k) {
+        dq[action * values_.numbers + k] = weight * item.dout[k];
+      }
       online.Backward(dq);
     }
     Step(online.gradient, progress);
@@ -116,14 +125,20 @@ class Reference {
   }
 
   const Config config_;
+  const ValueReference values_;
   SmallNet net_;
   Doubles m_, v_;
   int updates_ = 0;
 };
 
+constexpr const char* kForms[] = {"scalar", "categorical", "quantile"};
+
 TEST(DqnTest, UpdatesFollowPlainLoopsInF64InEveryVariant) {
-  for (int variant = 0; variant < 64; ++variant) {
+  for (int variant = 0; variant < 192; ++variant) {
     Config config = SmallConfig();
+    config.learner.critic = kForms[variant / 64];
+    config.learner.atoms = 6;
+    config.learner.v_min = -1.5, config.learner.v_max = 2;  // less than some returns
     config.learner.double_q = (variant & 1) != 0;
     config.network.dueling = (variant & 2) != 0;
     config.learner.loss = variant & 4 ? "huber" : "mse";
@@ -204,7 +219,13 @@ std::vector<float> QValues(const Config& config, std::span<const float> value,
   const ConstTensor in(observation);
   network->Forward({.value = value, .packed = packed.get(), .workspace = workspace.bytes()},
                    {&in, 1}, {&q, 1}, {});
-  return {q.as<float>().begin(), q.as<float>().end()};
+  const ValueReference values = ValuesOf(config);
+  const Doubles all(q.as<float>().begin(), q.as<float>().end());
+  std::vector<float> means;
+  for (std::size_t i = 0; i < all.size() / values.numbers; ++i) {
+    means.push_back(float(values.Mean(values.Of(all, i))));
+  }
+  return means;
 }
 
 TEST(DqnTest, LearnsTheExactValuesOfASmallProblem) {
@@ -223,6 +244,29 @@ TEST(DqnTest, LearnsTheExactValuesOfASmallProblem) {
     const std::vector<Doubles> want = Mdp::ValueIteration(config.learner.gamma);
     for (std::size_t i = 0; i < 12; ++i) {
       EXPECT_NEAR(q[i * 4 + i % 4], want[i / 4][i % 4], 5e-3) << i;
+    }
+  }
+}
+
+// Means of distributions: an atom grid's are exact, quantiles' within what their number lets them
+// say of a value that takes one of two.
+TEST(DqnTest, LearnsTheValuesOfASmallProblemAsDistributions) {
+  for (const char* form : {"categorical", "quantile"}) {
+    Config config = SmallConfig();
+    config.learner.critic = form;
+    config.learner.atoms = 11;
+    config.learner.v_min = -4, config.learner.v_max = 8;
+    config.network.layers[0].units = 32;
+    config.learner.target_update_steps = 20;
+    config.optimizer.epsilon = 1e-8;
+    config.optimizer.final_fraction = 0.01;
+    const auto algorithm = Make(config);
+    const SampleBatch batch = Mdp::Everything();
+    for (int i = 0; i < 1500; ++i) Update(algorithm.get(), batch, i / 1500.0);
+    const std::vector<float> q = QValues(config, algorithm->value(), batch.observation);
+    const std::vector<Doubles> want = Mdp::ValueIteration(config.learner.gamma);
+    for (std::size_t i = 0; i < 12; ++i) {
+      EXPECT_NEAR(q[i * 4 + i % 4], want[i / 4][i % 4], 0.03) << form << " " << i;
     }
   }
 }
@@ -459,10 +503,16 @@ TEST(DqnTest, BatchThatDoesNotFitIsRefusedAndChangesNothing) {
       [](SampleBatch& b) { b.action.as<std::int32_t>()[3] = -1; },
       [](SampleBatch& b) { b.length[0] = 0; },
       [](SampleBatch& b) { b.length[5] = 4; },
-      [](SampleBatch& b) { b.observation = Tensor(DType::kF32, {6, kInputs + 1}); },
-      [](SampleBatch& b) { b.next_observation = Tensor(DType::kU8, {6, kInputs}); },
+      [](SampleBatch& b) {
+        b.observation = Tensor(DType::kF32, {6, kInputs + 1});
+      },
+      [](SampleBatch& b) {
+        b.next_observation = Tensor(DType::kU8, {6, kInputs});
+      },
       [](SampleBatch& b) { b.reward = Tensor(DType::kF32, {6}); },
-      [](SampleBatch& b) { b.discount = Tensor(DType::kF32, {6, 2}); },
+      [](SampleBatch& b) {
+        b.discount = Tensor(DType::kF32, {6, 2});
+      },
       [](SampleBatch& b) { b.weight.pop_back(); },
       [](SampleBatch& b) { b = SampleBatch{}; },
   };

@@ -200,6 +200,26 @@ TEST(NetworkTest, ParametersDependOnSeedAloneAndLieInTheirBounds) {
   EXPECT_GE(zeros, count - inside) << "padding is 0";
 }
 
+TEST(NetworkTest, ADistributionHasItsNumbersForEachAction) {
+  const EnvSpec env = Env({DType::kF32, {4}}, 3);
+  for (const bool dueling : {false, true}) {
+    for (const std::int64_t units : {std::int64_t{8}, std::int64_t{600}}) {  // small and general
+      Config config;
+      config.learner.critic = "quantile";
+      config.learner.atoms = 7;
+      config.network.layers = {Linear(units)};
+      config.network.dueling = dueling;
+      const auto network = Make(config, env);
+      const TensorSpec in{DType::kF32, {2, 4}};
+      EXPECT_EQ(network->MakePlan({&in, 1})->out[0], (TensorSpec{DType::kF32, {2, 21}}));
+      if (units < 100) CheckGradients(*network, in, false);
+      EXPECT_THAT(Names(*network),
+                  ::testing::Contains(
+                      fmt::format("head.{}weight[21, {}]", dueling ? "advantage." : "", units)));
+    }
+  }
+}
+
 std::string ErrorOf(const Config& config, const EnvSpec& env) {
   const auto network = MakeNetwork(config, env);
   if (network.ok()) return "ok";

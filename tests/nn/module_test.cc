@@ -55,6 +55,8 @@ TEST(DuelingHeadTest, GradientsAgreeWithDifferences) {
   CheckGradients(*MakeDuelingHead(32, 0, 5), F32({6, 32}));
   CheckGradients(*MakeDuelingHead(32, 16, 5), F32({6, 32}));  // hidden layers in place
   CheckGradients(*MakeDuelingHead(31, 10, 3), F32({6, 31}));  // and gathered
+  CheckGradients(*MakeDuelingHead(32, 16, 4, 5), F32({6, 32}));
+  CheckGradients(*MakeDuelingHead(31, 0, 3, 2), F32({6, 31}));
 }
 
 TEST(SequentialTest, GradientsAgreeWithDifferences) {

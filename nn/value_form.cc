@@ -1,0 +1,60 @@
+#include "nn/value_form.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/check.h"
+
+namespace troop {
+
+using Kind = ValueForm::Kind;
+
+ValueForm ValueFormOf(const Config& config) {
+  const Config::LearnerKeys& l = config.learner;
+  if (l.critic == "categorical") return {Kind::kCategorical, l.atoms, l.v_min, l.v_max};
+  if (l.critic == "quantile") return {.kind = Kind::kQuantile, .numbers = l.atoms};
+  return {};
+}
+
+Status CheckValueForm(const Config& config) {
+  const Config::LearnerKeys& l = config.learner;
+  const ValueForm form = ValueFormOf(config);
+  if (l.critic != "scalar" && form.kind == Kind::kScalar) {
+    return InvalidArgument(
+        "learner.critic is \"{}\"; known are \"scalar\", \"categorical\", \"quantile\"", l.critic);
+  }
+  if (form.kind == Kind::kCategorical && (l.atoms < 2 || !(l.v_min < l.v_max))) {
+    return InvalidArgument("learner.atoms = {} from v_min = {} to v_max = {}; at least 2, upwards",
+                           l.atoms, l.v_min, l.v_max);
+  }
+  if (form.numbers < 1) return InvalidArgument("learner.atoms is {}; at least 1", l.atoms);
+  return Status::Ok();
+}
+
+void ExpectedValues(const ValueForm& form, std::span<const float> out, std::span<float> q) {
+  const auto k = std::size_t(form.numbers);
+  TROOP_CHECK(out.size() == q.size() * k, "{} numbers of {} values of {}", out.size(), q.size(), k);
+  switch (form.kind) {
+    case Kind::kScalar:
+      std::ranges::copy(out, q.begin());
+      return;
+    case Kind::kCategorical:
+      return ExpectedValues(form.support(), std::int64_t(q.size()), out.data(), q.data());
+    case Kind::kQuantile:
+      for (std::size_t i = 0; i < q.size(); ++i) {
+        const auto of = out.subspan(i * k, k);
+        q[i] = float(std::accumulate(of.begin(), of.end(), 0.0) / double(k));
+      }
+  }
+}
+
+void ExpectedValueGradient(const ValueForm& form, std::span<const float> out, double scale,
+                           std::span<float> dout) {
+  if (form.kind == Kind::kCategorical) {
+    return ExpectedValueGradient(form.support(), std::int64_t(out.size()) / form.numbers,
+                                 out.data(), scale, dout.data());
+  }
+  std::ranges::fill(dout, float(scale / double(form.numbers)));
+}
+
+}  // namespace troop

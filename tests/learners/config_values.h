@@ -1,0 +1,17 @@
+#pragma once
+
+#include "core/config.h"
+#include "tests/learners/value_reference.h"
+
+namespace troop {
+
+inline ValueReference ValuesOf(const Config& config) {
+  const auto& l = config.learner;
+  const bool huber = l.loss == "huber";
+  if (l.critic == "scalar") return {.huber = huber};
+  const auto kind =
+      l.critic == "categorical" ? ValueReference::kCategorical : ValueReference::kQuantile;
+  return {.kind = kind, .numbers = std::size_t(l.atoms), .low = l.v_min, .high = l.v_max};
+}
+
+}  // namespace troop
