@@ -8,6 +8,7 @@
 #include "actors/inference_wire.h"
 #include "core/log.h"
 #include "net/codec.h"
+#include "net/part_memory.h"
 
 namespace troop {
 namespace {
@@ -38,7 +39,7 @@ RemotePolicy::RemotePolicy(const TensorSpec& observation, const ActionSpec& acti
     : observation_(observation), action_(action) {}
 
 void RemotePolicy::Submit(ConstTensor observation, std::span<const ExploreKey> keys) {
-  asked_ = {Buffer::Copy(observation.bytes()), Buffer::Copy(std::as_bytes(keys))};
+  asked_ = {CopyPart(observation.bytes()), Buffer::Copy(std::as_bytes(keys))};
   rows_ = std::int64_t(keys.size());
   next_try_ = now_;
   Send();

@@ -1,5 +1,6 @@
-// One learner and one parameter shard, each a process, over TCP on this machine: push a gradient
-// and pull the parameters back, 100 MB in one go, or a thousand tiny tensors.
+// One learner and one parameter shard, each a process, on this machine, as a run has them: push a
+// gradient and pull the parameters back, 100 MB in one go, or a thousand tiny tensors. Once more
+// over TCP, as between machines, though over the loopback.
 //
 //   paramserver_bench [--quick] [--only CASE]
 //
@@ -37,10 +38,13 @@ struct Case {
   const char* name;
   std::int64_t tensors, elements;  // of each
   int rounds;                      // of one measured value
+  bool tcp = false;
 };
 constexpr Case kCases[] = {
     {"push-pull-100MB", 1, 25'000'000, 1},
     {"push-pull-1000-tiny", 1000, 16, 20},
+    {"push-pull-100MB-tcp", 1, 25'000'000, 1, true},
+    {"push-pull-1000-tiny-tcp", 1000, 16, 20, true},
 };
 
 Time Now() { return SystemClock().Now(); }
@@ -65,7 +69,8 @@ ShardMap MapOf(const Case& c) {
   Must(shard.status());
   ShardServer server(std::move(*shard), {});
   const auto network = *MakeZmqNetwork();
-  const auto listener = *network->Listen("tcp://127.0.0.1:0", &server);
+  const std::string socket = fmt::format("ipc:///tmp/troop-bench-{}", getpid());
+  const auto listener = *network->Listen(c.tcp ? "tcp://127.0.0.1:0" : socket, &server);
   char endpoint[64] = {};
   std::strncpy(endpoint, listener->endpoint().c_str(), sizeof endpoint - 1);
   TROOP_CHECK(send(fd, endpoint, sizeof endpoint, MSG_NOSIGNAL) == sizeof endpoint, "no parent");

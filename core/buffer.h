@@ -47,6 +47,9 @@ class MutableBuffer {
  public:
   MutableBuffer() = default;
   explicit MutableBuffer(std::size_t size);  // uninitialised
+  // Bytes of the caller's own kind of memory, 64-byte aligned, that nobody else holds.
+  MutableBuffer(std::shared_ptr<std::byte> bytes, std::size_t size)
+      : bytes_(std::move(bytes)), size_(size) {}
   static MutableBuffer Zeros(std::size_t size);
 
   std::byte* data() { return bytes_.get(); }

@@ -12,6 +12,7 @@
 #include "learners/partitioned_replica.h"
 #include "learners/supervised.h"
 #include "learners/trained_network.h"
+#include "net/part_memory.h"
 #include "nn/model.h"
 #include "nn/text_model.h"
 #include "replay/from_config.h"
@@ -388,7 +389,7 @@ void LearnerNode::PublishNow() {
   if (rollback_) return;                         // it publishes when it is done
   if (algorithm_->WholeValue().empty()) return;  // nobody has it by now; the next update brings it
   if (AllFinite(algorithm_->value())) {
-    Publish(Buffer::Copy(std::as_bytes(algorithm_->WholeValue())));
+    Publish(CopyPart(std::as_bytes(algorithm_->WholeValue())));
   } else {
     StartRollback(algorithm_->CheckNumbers());
   }

@@ -1,6 +1,7 @@
 #include "kernels/finite.h"
 #include "learners/job_queue.h"
 #include "learners/updater.h"
+#include "net/part_memory.h"
 
 namespace troop {
 namespace {
@@ -54,7 +55,7 @@ void FinishJob(Algorithm& algorithm, UpdateJob* job) {
   const bool good = job->status.ok() && (!job->publish || AllFinite(algorithm.value()));
   if (!good) job->weights = algorithm.CheckNumbers();
   if (job->publish && job->weights.ok()) {
-    job->value = Buffer::Copy(std::as_bytes(algorithm.WholeValue()));
+    job->value = CopyPart(std::as_bytes(algorithm.WholeValue()));
   }
 }
 

@@ -43,6 +43,7 @@ class CallServer : public std::enable_shared_from_this<CallServer> {
 
   std::size_t clients() const { return clients_.size(); }
   std::size_t reply_memory() const { return reply_bytes_; }
+  bool Serves(std::uint64_t channel) const { return clients_.contains(channel); }
 
  protected:
   virtual SendResult Transmit(std::uint64_t channel, const Envelope& envelope,

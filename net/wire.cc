@@ -173,7 +173,7 @@ Result<WireHeader> CheckFirstFrame(std::span<const std::byte> frame, const WireL
   const auto flags = Get<std::uint16_t>(frame, 12);
   const auto role = Get<std::uint8_t>(frame, 14);
   if (!std::has_single_bit(static_cast<unsigned>(flags & kKindFlags)) ||
-      (flags & ~(kKindFlags | kFlagPartsChecked)) != 0 || role > kRoleMax ||
+      (flags & ~(kKindFlags | kFlagPartsChecked | kFlagShares)) != 0 || role > kRoleMax ||
       Get<std::uint8_t>(frame, 15) != 0) {
     return DataLoss("a message has flags {:#x}, role {}: unknown", flags, role);
   }

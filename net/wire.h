@@ -32,13 +32,16 @@ inline constexpr std::size_t kBigPartBytes = std::size_t{256} << 10;
 // What a frame is; exactly one of the first six.
 enum WireFlag : std::uint16_t {
   kFlagCall = 1,
-  kFlagReply = 2,          // also kError with sequence 0: the whole channel is refused
-  kFlagHello = 4,          // client, on each new connection: may I call?
-  kFlagWelcome = 8,        // server: yes, in this session
-  kFlagBeat = 16,          // both: my node makes progress
-  kFlagGoodbye = 32,       // client: forget me
+  kFlagReply = 2,     // also kError with sequence 0: the whole channel is refused
+  kFlagHello = 4,     // client, on each new connection: may I call?
+  kFlagWelcome = 8,   // server: yes, in this session
+  kFlagBeat = 16,     // both: my node makes progress
+  kFlagGoodbye = 32,  // client: forget me
   // Big parts carry checksums: not needed within one machine. A reply has them where its call had.
   kFlagPartsChecked = 64,
+  // Of Hello and Welcome, within one machine: big parts that come here may be tickets of
+  // net/part_memory.h, each a frame of sizeof(PartTicket) in the place of its bytes.
+  kFlagShares = 128,
 };
 
 // The part of a header that is net/'s own. `channel` is drawn at random by each Channel: two

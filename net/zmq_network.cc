@@ -92,7 +92,8 @@ class ZmqChannel final : public CallChannel {
         members_(std::move(members)),
         at_(endpoint),
         network_(network),
-        limits_{network.message_bytes_max, network.parts_max} {
+        limits_{network.message_bytes_max, network.parts_max},
+        reads_(endpoint.transport == Endpoint::kIpc) {
     TrustServer();
     members_->channels.Add(this);
   }
@@ -122,6 +123,8 @@ class ZmqChannel final : public CallChannel {
   const WireLimits limits_;
   ZmqSocket socket_;
   bool full_ = false;
+  bool reads_;                 // big parts by tickets: we; from an ipc server
+  bool server_reads_ = false;  // and it
   // With keys: those that the server may have, and the one that is tried.
   std::vector<PublicKey> servers_;
   std::size_t server_ = 0;
@@ -229,9 +232,20 @@ bool ZmqChannel::Read(Time now) {
     if (!socket_.Receive(limits_, incoming)) return n > 0;
     bytes += incoming.bytes;
     if (incoming.status.ok()) {
+      if (incoming.envelope.flags & kFlagWelcome) {
+        server_reads_ = (incoming.envelope.flags & kFlagShares) != 0;
+      }
       Receive(incoming.envelope, std::move(incoming.message), now);
     } else if (incoming.status.code() == Code::kFailedPrecondition) {
       Fail(incoming.status.WithContext(endpoint()));
+    } else if (incoming.status.code() == Code::kUnavailable) {
+      LogInfo("{}: {}; bytes come by the socket from now on", endpoint(),
+              incoming.status.message());
+      reads_ = false;  // as the next Hello says; the answer comes again
+      socket_.Close();
+      Disconnected(now);
+      if (const Status opened = Open(now); !opened.ok()) Fail(opened);
+      return true;
     } else {
       LogWarning("{}: dropped: {}", endpoint(), incoming.status.message());
     }
@@ -242,7 +256,9 @@ bool ZmqChannel::Read(Time now) {
 
 bool ZmqChannel::Transmit(const Envelope& envelope, const Message& message) {
   if (full_ || !socket_.is_open()) return false;  // once per Pump is enough
-  full_ = socket_.Send({}, envelope, message) != SendResult::kSent;
+  Envelope told = envelope;
+  if (reads_ && (told.flags & kFlagHello) != 0) told.flags |= kFlagShares;
+  full_ = socket_.Send({}, told, message, server_reads_) != SendResult::kSent;
   return !full_;
 }
 
@@ -294,6 +310,11 @@ class ZmqServer final : public CallServer {
   };
   std::unordered_map<std::uint64_t, Way> ways_;
   std::uint64_t changes_ = 1;
+  // ipc only: whether a channel reads big parts by tickets, and whether its could not be read here.
+  struct Sharing {
+    bool reads = false, unread = false;
+  };
+  std::unordered_map<std::uint64_t, Sharing> sharing_;
   LogGate rejected_, strangers_, forbidden_;
   // Of the handshake that failed last: the end of its connection comes next.
   std::optional<SocketEvent::Refusal> refusal_;
@@ -357,6 +378,9 @@ bool ZmqServer::Pump(Time now) {
   if (closed()) return true;
   if (ended) Probe(now);
   if (transport_ == Endpoint::kTcp) Guard(now);
+  if (sharing_.size() > 2 * clients() + 64) {  // of those who left
+    std::erase_if(sharing_, [&](const auto& one) { return !Serves(one.first); });
+  }
   return Tick(now) || busy;
 }
 
@@ -367,6 +391,8 @@ bool ZmqServer::Read(Time now) {
     if (!socket_.Receive(limits_, incoming)) return n > 0;
     bytes += incoming.bytes;
     const Status status = incoming.status.ok() ? Accept(incoming, now) : incoming.status;
+    // Its Welcome will say so, and the call comes again.
+    if (status.code() == Code::kUnavailable) sharing_[incoming.envelope.channel].unread = true;
     if (closed()) return true;
     if (!status.ok()) Reject(status, now);
   }
@@ -383,6 +409,9 @@ Status ZmqServer::Accept(ZmqMessage& incoming, Time now) {
     // come back on another one: the rest of what it sent is repeated there.
     if (!sender.empty() && sender[0] == std::byte{0}) return Status::Ok();
     return DataLoss("a message names a channel that is not its sender's");
+  }
+  if (transport_ == Endpoint::kIpc && (incoming.envelope.flags & kFlagHello) != 0) {
+    sharing_[channel].reads = (incoming.envelope.flags & kFlagShares) != 0;
   }
   if (transport_ == Endpoint::kTcp) {
     Way& way = ways_[channel];
@@ -462,7 +491,16 @@ Time ZmqServer::next_pump() const {
 
 SendResult ZmqServer::Transmit(std::uint64_t channel, const Envelope& envelope,
                                const Message& message) {
-  return socket_.Send(RouteOf(channel), envelope, message);
+  Envelope told = envelope;
+  bool share = false;
+  if (transport_ == Endpoint::kIpc) {
+    const auto found = sharing_.find(channel);
+    const Sharing sharing = found == sharing_.end() ? Sharing{} : found->second;
+    const bool may = sharing.reads && !sharing.unread;  // one who knows of no tickets is told none
+    if ((told.flags & kFlagWelcome) != 0 && may) told.flags |= kFlagShares;
+    share = sharing.reads;
+  }
+  return socket_.Send(RouteOf(channel), told, message, share);
 }
 
 class ZmqListener final : public Listener {

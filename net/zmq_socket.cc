@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "net/part_memory.h"
 
 // ZeroMQ hands frames from thread to thread in ways that the thread sanitizer can't see.
 #if defined(__SANITIZE_THREAD__)
@@ -177,31 +178,6 @@ Buffer KeepFrame(std::shared_ptr<Frame> frame) {
   return Buffer(std::move(frame), bytes);
 }
 
-// Decodes the message that starts with `first` and takes its other frames off the socket in any
-// case. What does not belong is dropped frame by frame.
-Status ReceiveRest(void* socket, Frame& first, const WireLimits& limits, ZmqMessage& out) {
-  const Result<WireHeader> header = CheckFirstFrame(first.bytes(), limits);
-  std::vector<Buffer> big;
-  out.bytes = first.bytes().size();
-  std::size_t surplus = 0;
-  for (bool more = first.more(); more;) {
-    auto frame = std::make_shared<Frame>();
-    if (!frame->Receive(socket)) break;
-    more = frame->more();
-    if (header.ok() && big.size() < static_cast<std::size_t>(header->big_parts)) {
-      out.bytes += frame->bytes().size();
-      big.push_back(KeepFrame(std::move(frame)));
-    } else {
-      ++surplus;
-    }
-  }
-  if (!header.ok()) return header.status();
-  if (surplus > 0) return DataLoss("{} frames too many follow a message", surplus);
-  out.envelope = header->envelope;
-  TROOP_ASSIGN_OR_RETURN(out.message, DecodeMessage(*header, first.bytes(), std::move(big)));
-  return Status::Ok();
-}
-
 }  // namespace
 
 ZmqContext::ZmqContext(void* handle) : handle_(handle), pid_(getpid()) {}
@@ -251,6 +227,8 @@ struct ZmqSocket::Handles {
   int monitor_fd = -1;
   Frame sender;  // of the last message
   Frame first;
+  PartReader parts;
+  bool local = false;  // ipc: who speaks here is of our user, and may send tickets
 
   Handles() = default;
   Handles(const Handles&) = delete;
@@ -288,6 +266,7 @@ Status ZmqSocket::Open(std::shared_ptr<ZmqContext> context, Kind kind, const End
   if (keys && kind == kServer) TROOP_RETURN_IF_ERROR(context_->Admit(*options.keys));
   handles_ = std::make_unique<Handles>();
   handles_->kind = kind;
+  handles_->local = endpoint.transport == Endpoint::kIpc;
   handles_->socket = zmq_socket(context_->handle(), kind == kServer ? ZMQ_ROUTER : ZMQ_DEALER);
   if (handles_->socket == nullptr) {
     Close();
@@ -368,7 +347,7 @@ std::string ZmqSocket::ErrorText(int error) { return zmq_strerror(error); }
 
 // Only the first frame can be refused; the others follow into the same queue.
 SendResult ZmqSocket::Send(std::span<const std::byte> route, const Envelope& envelope,
-                           const Message& message) {
+                           const Message& message, bool share) {
   void* const socket = handles_->socket;
   look_ = true;
   const auto refused = [] { return zmq_errno() == EAGAIN ? SendResult::kFull : SendResult::kGone; };
@@ -385,6 +364,12 @@ SendResult ZmqSocket::Send(std::span<const std::byte> route, const Envelope& env
   if (!first.Send(socket, big > 0)) return refused();
   for (const Buffer& part : message.parts) {
     if (!IsBigPart(part.size())) continue;
+    if (const auto ticket = share ? PartMemory::Get().Share(part) : std::nullopt) {
+      const int more = --big > 0 ? ZMQ_SNDMORE : 0;
+      if (zmq_send(socket, &*ticket, sizeof *ticket, more | ZMQ_DONTWAIT) >= 0) continue;
+      PartMemory::Get().TakeBack(*ticket);
+      return SendResult::kGone;
+    }
     Frame frame;
     auto owner = std::make_unique<Buffer>(part);
     TROOP_HANDS_OVER(owner.get());
@@ -395,6 +380,42 @@ SendResult ZmqSocket::Send(std::span<const std::byte> route, const Envelope& env
   return SendResult::kSent;
 }
 
+// Decodes the message that starts with `first` and takes its other frames off the socket in any
+// case. What does not belong is dropped frame by frame.
+Status ZmqSocket::ReceiveRest(Handles& handles, const WireLimits& limits, ZmqMessage& out) {
+  void* const socket = handles.socket;
+  Frame& first = handles.first;
+  const Result<WireHeader> header = CheckFirstFrame(first.bytes(), limits);
+  std::vector<Buffer> big;
+  out.bytes = first.bytes().size();
+  std::size_t surplus = 0;
+  Status unread;
+  for (bool more = first.more(); more;) {
+    auto frame = std::make_shared<Frame>();
+    if (!frame->Receive(socket)) break;
+    more = frame->more();
+    if (header.ok() && big.size() < static_cast<std::size_t>(header->big_parts)) {
+      const auto ticket = PartReader::TicketOf(frame->bytes());
+      if (ticket && handles.local) {
+        Result<Buffer> part = handles.parts.Open(*ticket);
+        if (!part.ok()) unread = part.status();
+        big.push_back(part.ok() ? *std::move(part) : Buffer());
+      } else {
+        big.push_back(KeepFrame(std::move(frame)));
+      }
+      out.bytes += big.back().size();
+    } else {
+      ++surplus;
+    }
+  }
+  if (!header.ok()) return header.status();
+  if (surplus > 0) return DataLoss("{} frames too many follow a message", surplus);
+  out.envelope = header->envelope;
+  TROOP_RETURN_IF_ERROR(unread);
+  TROOP_ASSIGN_OR_RETURN(out.message, DecodeMessage(*header, first.bytes(), std::move(big)));
+  return Status::Ok();
+}
+
 bool ZmqSocket::Receive(const WireLimits& limits, ZmqMessage& message) {
   void* const socket = handles_->socket;
   Frame& first = handles_->first;
@@ -402,7 +423,7 @@ bool ZmqSocket::Receive(const WireLimits& limits, ZmqMessage& message) {
     first.Clear();
     return false;
   }
-  message.status = ReceiveRest(socket, first, limits, message);
+  message.status = ReceiveRest(*handles_, limits, message);
   return true;
 }
 

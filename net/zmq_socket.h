@@ -83,11 +83,12 @@ class ZmqSocket {
   int Connect(const std::string& name, std::span<const std::byte> routing_id);
   static std::string ErrorText(int error);
 
-  // `route`: the routing id of a server's peer; empty for a client.
+  // `route`: the routing id of a server's peer; empty for a client. `share`: big parts go as
+  // tickets (net/part_memory.h), as far as there is memory for them.
   SendResult Send(std::span<const std::byte> route, const Envelope& envelope,
-                  const Message& message);
-  // False: nothing there. A server also learns who sent it and by which connection, until the next
-  // Receive.
+                  const Message& message, bool share = false);
+  // False: nothing there. A status of kUnavailable: a part lies where this process can't read it. A
+  // server also learns who sent it and by which connection, until the next Receive.
   bool Receive(const WireLimits& limits, ZmqMessage& message);
   std::span<const std::byte> sender() const;
   int connection() const;  // -1: unknown (inproc)
@@ -110,6 +111,7 @@ class ZmqSocket {
  private:
   struct Handles;
   Status OpenMonitor();
+  static Status ReceiveRest(Handles& handles, const WireLimits& limits, ZmqMessage& out);
 
   std::shared_ptr<ZmqContext> context_;
   std::unique_ptr<Handles> handles_;

@@ -13,6 +13,7 @@
 #include "kernels/finite.h"
 #include "kernels/half.h"
 #include "kernels/optimizer.h"
+#include "net/part_memory.h"
 #include "paramserver/gap_code.h"
 
 namespace troop {
@@ -159,7 +160,7 @@ GradientEncoder::GradientEncoder(const CodecOptions& options, std::int64_t eleme
 Result<CodedGradient> GradientEncoder::Encode(std::span<const float> gradient) {
   TROOP_CHECK(gradient.size() == std::size_t(elements_), "{}, not {}", gradient.size(), elements_);
   const bool dense = options_.codec == GradientCodec::kNone;
-  MutableBuffer copy(dense ? gradient.size_bytes() : 0);
+  MutableBuffer copy = MakePart(dense ? gradient.size_bytes() : 0);
   const std::size_t bad = dense ? CopyFinite(gradient, copy.as<float>()) : FirstUnfinite(gradient);
   if (bad != gradient.size()) {
     return DataLoss("element {} of a gradient is {}; it can't be sent", bad, gradient[bad]);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "net/part_memory.h"
+
 namespace troop {
 
 struct LentFloats::Loan {
@@ -19,8 +21,9 @@ struct LentFloats::Loan {
 };
 
 LentFloats::LentFloats(std::size_t count) {
-  MutableBuffer zeros = MutableBuffer::Zeros(count * sizeof(float));
+  MutableBuffer zeros = MakePart(count * sizeof(float));
   values_ = zeros.as<float>();
+  std::ranges::fill(values_, 0.0f);
   storage_ = std::move(zeros).share();
   lent_ = std::make_shared<Count>(0);
 }
@@ -30,8 +33,9 @@ Buffer LentFloats::Lend() {
 }
 
 std::span<float> LentFloats::Own() {
-  if (lent_->load(std::memory_order_acquire) == 0) return values_;
-  MutableBuffer copy(values_.size_bytes());
+  const bool lent = lent_->load(std::memory_order_acquire) > 0;
+  if (!lent && !IsReadByOthers(values_.data())) return values_;
+  MutableBuffer copy = MakePart(values_.size_bytes());
   const std::span<float> values = copy.as<float>();
   std::ranges::copy(values_, values.begin());
   values_ = values;

@@ -10,8 +10,9 @@
 namespace troop {
 
 // Numbers that one owner changes and others read as Buffers, which never change: a change while
-// one of them is about moves the owner to a copy. Who always gives back before the next change pays
-// for none. Owner: one thread; Buffers may end on any.
+// one of them is about, here or in another process (net/part_memory.h), moves the owner to a copy.
+// Who always gives back before the next change pays for none. Owner: one thread; Buffers may end on
+// any.
 class LentFloats {
  public:
   explicit LentFloats(std::size_t count);  // of zeros

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "net/codec.h"
+#include "net/part_memory.h"
 #include "paramserver/wire.h"
 
 namespace troop {
@@ -55,7 +56,8 @@ class PublishOnlyServer final : public ParameterServer {
     }
     if (body.version == 0) return InvalidArgument("publish: version 0 means none; begin with 1");
     if (body.version > version()) {
-      kept_[1] = std::exchange(kept_[0], {body.version, std::move(message.parts[0])});
+      // For many readers; what came may lie in the learner's memory.
+      kept_[1] = std::exchange(kept_[0], {body.version, CopyPart(message.parts[0].bytes())});
       ++publishes_;
     } else {
       ++old_publishes_;

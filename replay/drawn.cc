@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/check.h"
+#include "net/part_memory.h"
 
 namespace troop {
 namespace {
@@ -248,7 +249,7 @@ void PackDrawn(const Drawn& drawn, const TrajectorySpec& spec, const ViewSpec& v
 
 Buffer PackDrawn(const Drawn& drawn, const TrajectorySpec& spec, const ViewSpec& view,
                  Codec codec) {
-  MutableBuffer block(PackedBytes(drawn, spec, view, codec));
+  MutableBuffer block = MakePart(PackedBytes(drawn, spec, view, codec));
   PackDrawn(drawn, spec, view, codec, block.bytes());
   return std::move(block).Freeze();
 }

@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "net/codec.h"
+#include "net/part_memory.h"
 
 namespace troop {
 namespace {
@@ -21,7 +22,7 @@ std::size_t ItemBytes(const TrajectorySpec& spec) {
 // Copies bytes one run after the other.
 class Packer {
  public:
-  explicit Packer(std::size_t size) : buffer_(size) {}
+  explicit Packer(std::size_t size) : buffer_(MakePart(size)) {}
   void Add(const void* data, std::size_t size) {
     if (size > 0) std::memcpy(buffer_.data() + used_, data, size);
     used_ += size;
@@ -185,7 +186,7 @@ EncodedChunk EncodeChunk(const Chunk& chunk, FrameCoder* coder) {
     used += bytes;
   }
   out.frame_bytes = std::move(lengths).Freeze();
-  out.observation = Buffer::Copy(std::as_bytes(encoded.bytes().first(used)));
+  out.observation = CopyPart(std::as_bytes(encoded.bytes().first(used)));
   return out;
 }
 

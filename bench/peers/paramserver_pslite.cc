@@ -1,5 +1,6 @@
 // ps-lite (github.com/dmlc/ps-lite) at the cases of bench/paramserver_bench.cc: one server that
-// adds, one worker, over TCP on this machine. No registry has it: build it from its sources,
+// adds, one worker, on this machine: by Unix sockets (its DMLC_LOCAL) and over TCP. No registry has
+// it: build it from its sources,
 //
 //   protoc --cpp_out=src src/meta.proto
 //   g++ -std=c++14 -O3 -Isrc -Iinclude src/*.cc PATH/paramserver_pslite.cc -o pslite \
@@ -25,8 +26,12 @@ namespace {
 struct Case {
   const char* name;
   int keys, elements, rounds;
+  bool tcp;
 };
-const Case kCases[] = {{"push-pull-100MB", 100, 250000, 1}, {"push-pull-1000-tiny", 1000, 16, 20}};
+const Case kCases[] = {{"push-pull-100MB", 100, 250000, 1, false},
+                       {"push-pull-1000-tiny", 1000, 16, 20, false},
+                       {"push-pull-100MB-tcp", 100, 250000, 1, true},
+                       {"push-pull-1000-tiny-tcp", 1000, 16, 20, true}};
 
 // Adds what is pushed; the values of a key lie in one vector.
 struct Adder {
@@ -129,6 +134,11 @@ int main(int argc, char** argv) {
   }
   for (const Case& c : kCases) {
     if (*only != 0 && std::strcmp(only, c.name) != 0) continue;
+    if (c.tcp) {
+      unsetenv("DMLC_LOCAL");
+    } else {
+      setenv("DMLC_LOCAL", "1", 1);
+    }
     setenv("DMLC_NUM_WORKER", "1", 1);
     setenv("DMLC_NUM_SERVER", "1", 1);
     setenv("DMLC_PS_ROOT_URI", "127.0.0.1", 1);

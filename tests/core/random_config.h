@@ -158,6 +158,7 @@ inline void Repair(Config* c) {
     c->actor.epsilon_steps = 0;
   }
   if (c->learner.critic == "quantile") c->learner.loss = "huber";
+  if (c->learner.algorithm != "dpg" && c->learner.algorithm != "dqn") c->learner.critic = "scalar";
   c->learner.v_min = std::min(c->learner.v_min, c->learner.v_max - 1);
   if (!c->evaluator.enabled) c->evaluator.solved_return = 0;
   c->fleet.backoff_max_s = std::max(c->fleet.backoff_max_s, c->fleet.backoff_first_s);

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "core/crc32c.h"
+#include "net/part_memory.h"
 #include "tests/net/net_testing.h"
 #include "tests/net/raw_peer.h"
 #include "tests/net/temp_folder.h"
@@ -119,10 +120,9 @@ TEST_P(HostileTest, RandomBytesAndOtherProtocolsDoNotDisturb) {
 TEST_P(HostileTest, OldProtocolsAreRefused) {
   const std::string signature = std::string("\xff\0\0\0\0\0\0\0\x01\x7f", 10);
   const std::string id = std::string("\0\x03me!", 5), message = std::string("\0\x05hello", 7);
-  for (const std::string& greeting :
-       {std::string("\x04\0me!", 5) + std::string("\x06\0hello", 7),
-        signature + std::string("\0\x05", 2) + id + message,
-        signature + std::string("\x01\x05", 2) + id + message}) {
+  for (const std::string& greeting : {std::string("\x04\0me!", 5) + std::string("\x06\0hello", 7),
+                                      signature + std::string("\0\x05", 2) + id + message,
+                                      signature + std::string("\x01\x05", 2) + id + message}) {
     RawPeer peer(listener_->endpoint());
     peer.Send(greeting);
     ExpectCut(peer);
@@ -230,6 +230,33 @@ TEST_P(HostileTest, ARepeatedCallIsHandledOnce) {
   };
   EXPECT_TRUE(RunUntil([&] { return answers() == 5; }));
   EXPECT_EQ(echo_.handled.size(), 1u);
+}
+
+// Over TCP nobody tells us which memory to read, whether there is such a block or not.
+TEST_P(HostileTest, TicketsComeFromOurOwnUserAlone) {
+  const Buffer part = CopyPart(TestBytes(300'000).bytes());
+  for (const bool lies : {true, false}) {
+    PartTicket ticket = *PartMemory::Get().Share(part);
+    if (lies) ticket.id ^= 1;
+    const auto peer = Enter(/*known=*/true);
+    Envelope envelope{.flags = kFlagCall, .channel = kChannel};
+    const std::string session = Session(*peer);
+    std::memcpy(&envelope.session, session.data(), sizeof envelope.session);
+    Message call = TestMessage("shared", {part});
+    call.origin = {
+        .role = Role::kActor, .index = 9, .incarnation = 1, .sequence = 1, .oldest_open = 1};
+    peer->Send(RawPeer::FrameOf(RawPeer::FirstFrame(envelope, call), true) +
+               RawPeer::FrameOf({reinterpret_cast<const char*>(&ticket), sizeof ticket}));
+    if (lies || GetParam() == std::string("tcp")) {
+      ExpectCut(*peer);
+      EXPECT_TRUE(echo_.handled.empty());
+      EXPECT_TRUE(RunUntil([&] { return echo_.Saw(9, PeerState::kDown); }));
+    } else {
+      EXPECT_TRUE(RunUntil([&] { return echo_.handled.size() == 1; }));
+    }
+  }
+  echo_.handled.clear();
+  ExpectService();
 }
 
 // ZeroMQ's heartbeats are quick here, and nobody pumps when they are due.

@@ -6,6 +6,8 @@
 #include <optional>
 #include <thread>
 
+#include "net/part_memory.h"
+
 namespace troop {
 namespace {
 
@@ -30,6 +32,25 @@ TEST(LentFloatsTest, NothingIsCopiedWhenAllWasGivenBack) {
   EXPECT_EQ(floats.Own().data(), at);
   const Buffer kept = floats.Lend().Slice(4, 8);
   EXPECT_NE(floats.Own().data(), at);
+}
+
+// Who answered with them has long let go; the other process reads where they lie.
+TEST(LentFloatsTest, WhatAnotherProcessReadsNeverChanges) {
+  LentFloats floats(100'000);
+  std::ranges::fill(floats.Own(), 1.0f);
+  const float* const at = floats.Own().data();
+  const auto ticket = PartMemory::Get().Share(floats.Lend());
+  ASSERT_TRUE(ticket.has_value());
+  PartReader reader;
+  Result<Buffer> seen = reader.Open(*ticket);
+  ASSERT_TRUE(seen.ok()) << seen.status().ToString();
+  std::ranges::fill(floats.Own(), 2.0f);
+  EXPECT_NE(floats.values().data(), at);
+  EXPECT_EQ(std::ranges::count(seen->as<float>(), 1.0f), 100'000);
+  const float* const next = floats.values().data();
+  seen = Buffer();
+  floats.Lend();
+  EXPECT_EQ(floats.Own().data(), next);
 }
 
 TEST(LentFloatsTest, OutlivesItsOwner) {
