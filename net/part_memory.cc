@@ -159,7 +159,10 @@ PartMemory::Block* PartMemory::Take(std::size_t bytes) {
     blocks_.splice(blocks_.begin(), blocks_, found);
   } else {
     // Room, from the block that was unused the longest on.
-    for (auto b = blocks_.end(); bytes_ + capacity > options_.bytes_max && b != blocks_.begin();) {
+    const auto full = [&] {
+      return bytes_ + capacity > options_.bytes_max || blocks_.size() >= options_.blocks_max;
+    };
+    for (auto b = blocks_.end(); full() && b != blocks_.begin();) {
       const auto last = std::prev(b);
       if (free(*last)) {
         Drop(last);
@@ -167,7 +170,7 @@ PartMemory::Block* PartMemory::Take(std::size_t bytes) {
         b = last;
       }
     }
-    if (bytes_ + capacity > options_.bytes_max || Create(capacity) == nullptr) return nullptr;
+    if (full() || Create(capacity) == nullptr) return nullptr;
   }
   Block* const block = blocks_.front().get();
   block->held = true;

@@ -44,10 +44,11 @@ static_assert(sizeof(PartTicket) == 40);
 class PartMemory {
  public:
   static constexpr std::size_t kBytesMax = std::size_t{512} << 20;
+  static constexpr std::size_t kBlocksMax = 256;  // each has a descriptor
   static constexpr Duration kLostAfter = Seconds(60);
   static constexpr Duration kIdleAfter = Seconds(30);  // unused blocks are given back
   struct Options {
-    std::size_t bytes_max = kBytesMax;
+    std::size_t bytes_max = kBytesMax, blocks_max = kBlocksMax;
     Duration lost_after = kLostAfter, idle_after = kIdleAfter;
   };
   static PartMemory& Get();  // of this process; a forked child has its own

@@ -105,6 +105,15 @@ TEST(PartMemoryTest, ItsSizeIsBounded) {
   EXPECT_EQ(memory.bytes(), kBlock + kBlock / 2);
 }
 
+TEST(PartMemoryTest, ItsDescriptorsAreBounded) {
+  PartMemory memory({.blocks_max = 3});
+  std::vector<Buffer> parts;
+  for (std::uint32_t i = 0; i < 3; ++i) parts.push_back(Made(memory, i));
+  EXPECT_FALSE(memory.Make(kPart).has_value());
+  parts.pop_back();
+  EXPECT_TRUE(memory.Make(4 * kPart).has_value());
+}
+
 TEST(PartMemoryTest, AReaderThatDiedHoldsNothingForEver) {
   PartMemory memory({.lost_after = Milliseconds(20)});
   PartReader slow;
