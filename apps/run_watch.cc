@@ -51,6 +51,8 @@ std::string RatesJson(const MetricCurve& metrics) {
                                      {"inserts", "replay/inserts"},
                                      {"samples", "replay/samples"},
                                      {"priorities", "replay/updates"},
+                                     {"actions", "inference/actions"},
+                                     {"batches", "inference/batches"},
                                      {"publishes", "paramserver/publishes"},
                                      {"snapshots", "paramserver/snapshots_sent"},
                                      {"episodes", "actor/episodes"},

@@ -15,6 +15,8 @@ const PLACES = {
   actor: [20, 30], replay: [385, 30], learner: [750, 30],
   paramserver: [385, 216], evaluator: [20, 216],
 };
+// Where actors ask inference servers: those in the middle, what hands out weights further down.
+const ASKED_PLACES = {...PLACES, inference: [385, 168], paramserver: [385, 306], evaluator: [20, 306]};
 const NAMES = {actor: "Actors", replay: "Replay", learner: "Learner", paramserver: "Weights",
                evaluator: "Evaluator", inference: "Inference", coordinator: "Coordinator"};
 // From, to, path, where its words stand, and how they are aligned there.
@@ -26,6 +28,16 @@ const EDGES = {
   weights: ["paramserver", "actor", "M430 216V168H125V116", 277, 157, "middle"],
   judged: ["paramserver", "evaluator", "M385 257H234", 309, 245, "middle"],
 };
+const ASKED_EDGES = {
+  experience: EDGES.experience, batches: EDGES.batches, priorities: EDGES.priorities,
+  observations: ["actor", "inference", "M150 112V194H381", 262, 182, "middle"],
+  actions: ["inference", "actor", "M385 228H100V116", 262, 246, "middle"],
+  updates: ["learner", "paramserver", "M855 112V347H599", 724, 335, "middle"],
+  weights: ["paramserver", "inference", "M490 306V254", 502, 284, "start"],
+  judged: ["paramserver", "evaluator", "M385 347H234", 309, 335, "middle"],
+};
+const placesOf = (known) => known.nodes.inference ? ASKED_PLACES : PLACES;
+const edgesOf = (known) => known.nodes.inference ? ASKED_EDGES : EDGES;
 
 function what(view) {
   const {rates, metrics, supervised} = view;
@@ -54,6 +66,13 @@ function what(view) {
     nodes.replay = [`${percent(metrics["replay/fill"])} full`,
       metrics["replay/items"] === undefined ? "" : `${count(metrics["replay/items"])} items`];
   }
+  if (view.roles.some((role) => role.role === "inference")) {
+    edges.observations = [null, "observations"];
+    edges.actions = [rates.actions, "actions", "/s"];
+    nodes.inference = [rates.batches > 0 ? `${count(rates.actions / rates.batches)} at a time` : "",
+      metrics["inference/waiting"] === undefined ? ""
+        : `${count(metrics["inference/waiting"])} wait`];
+  }
   return {edges, nodes};
 }
 
@@ -65,19 +84,19 @@ export function bottleneckOf(view) {
 }
 
 function draw(parent, known) {
-  const root = svg("svg", {viewBox: "0 0 980 312", role: "img"});
+  const root = svg("svg", {viewBox: `0 0 980 ${known.nodes.inference ? 402 : 312}`, role: "img"});
   const marker = svg("marker", {id: "arrow", viewBox: "0 0 10 10", refX: 8, refY: 5,
                                 markerWidth: 7, markerHeight: 7, orient: "auto"},
                      svg("path", {d: "M0 0L10 5L0 10z", class: "head"}));
   root.append(svg("title", {}), svg("defs", {}, svg("g", {class: "edge"}, marker)));
-  for (const [name, [, , path, x, y, anchor]] of Object.entries(EDGES)) {
+  for (const [name, [, , path, x, y, anchor]] of Object.entries(edgesOf(known))) {
     if (!known.edges[name]) continue;
     root.append(svg("g", {class: "edge", "data-edge": name},
       svg("path", {d: path, "marker-end": "url(#arrow)"}),
       svg("text", {x, y: y, "text-anchor": anchor}, svg("tspan", {class: "rate"}),
           svg("tspan", {class: "what"}))));
   }
-  for (const [name, [x, y]] of Object.entries(PLACES)) {
+  for (const [name, [x, y]] of Object.entries(placesOf(known))) {
     if (!known.nodes[name]) continue;
     root.append(svg("g", {class: "node", "data-node": name, transform: `translate(${x} ${y})`},
       svg("rect", {width: WIDTH, height: HEIGHT, rx: 13}),
@@ -119,7 +138,7 @@ export function updatePicture(parent, view) {
     text(group.querySelector(".rate"), number);
     text(group.querySelector(".what"), number === "" ? thing : ` ${thing}${unit}`);
     attribute(group, "class", rate === 0 ? "edge idle" : "edge");
-    const [from, to] = EDGES[group.dataset.edge];
+    const [from, to] = edgesOf(known)[group.dataset.edge];
     if (number !== "") words.push(`${NAMES[from]} to ${NAMES[to]}: ${number} ${thing} per second`);
   }
   text(parent.querySelector("title"), `The fleet. ${words.join("; ")}.`);

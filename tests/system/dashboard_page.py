@@ -212,6 +212,28 @@ def look_at_a_thousand(page, url):
               "a thousand in the picture")
 
 
+def look_at_who_is_asked(page, url):
+    view(page, url, "run", "overview")
+    page.wait("/Inference 1 of 1/.test(document.querySelector('[data-node=inference]')"
+              "?.textContent)", "the inference server")
+    for edge in ("actions", "experience", "weights"):
+        page.wait(f"parseFloat(document.querySelector('[data-edge={edge}] .rate').textContent) > 0",
+                  f"a rate at {edge}")
+    page.wait("/at a time/.test(document.querySelector('[data-node=inference]').textContent)",
+              "how many at a time")
+    overlaps = page.eval("""(() => {
+      const boxes = [...document.querySelectorAll('.node rect')].map((e) =>
+        e.getBoundingClientRect());
+      return boxes.some((a, i) => boxes.some((b, j) => i < j && a.left < b.right &&
+        b.left < a.right && a.top < b.bottom && b.top < a.bottom));
+    })()""")
+    check(not overlaps, "nodes lie over each other")
+    check(page.eval("document.querySelector('#picture svg').getBoundingClientRect().bottom") >=
+          page.eval("document.querySelector('[data-node=evaluator] rect')"
+                    ".getBoundingClientRect().bottom"), "the picture is cut off")
+    shot(page, "asked")
+
+
 def main():
     kind, url = sys.argv[1:3]
     program = browser.find()
@@ -219,7 +241,8 @@ def main():
         print("no Chromium here (Debian: chromium)")
         return 77
     with browser.Browser(program, 1280, 1000) as page:
-        look = {"live": look_live, "token": look_with_token, "thousand": look_at_a_thousand}[kind]
+        look = {"live": look_live, "token": look_with_token, "thousand": look_at_a_thousand,
+                "asked": look_at_who_is_asked}[kind]
         look(page, url, *sys.argv[3:])
         check(page.errors == [], f"the page complains: {page.errors}")
     print("ok")

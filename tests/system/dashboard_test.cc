@@ -61,6 +61,15 @@ TEST_F(DashboardPageTest, ShowsAFleetThatLearnsCartPole) {
   EXPECT_EQ(fleet->Wait(), 130) << fleet->output();
 }
 
+TEST_F(DashboardPageTest, ShowsWhomActorsAsk) {
+  const auto fleet =
+      Train({"learner.total_steps=1e9", "actor.inference=server", "fleet.dashboard=127.0.0.1:0"});
+  ASSERT_TRUE(AwaitCheckpoint()) << fleet->output();
+  ExpectLook({"asked", AddressIn([&] { return fleet->output(); })});
+  fleet->Signal(SIGINT);
+  EXPECT_EQ(fleet->Wait(), 130) << fleet->output();
+}
+
 TEST_F(DashboardPageTest, WantsTheTokenOfItsFileAndSaysSo) {
   const auto past = Train({"learner.total_steps=2000", "evaluator.final_episodes=1"});
   ASSERT_EQ(past->Wait(), 0) << past->output();
