@@ -80,11 +80,21 @@ struct PartMemory::Block {
         pages(fd, 0, kHeaderBytesOfBlock + bytes, PROT_READ | PROT_WRITE) {}
   BlockHeader& header() const { return *reinterpret_cast<BlockHeader*>(pages.data()); }
   std::byte* data() const { return pages.data() + kHeaderBytesOfBlock; }
+  // Pages for so many bytes, asked for before they are written: a machine without memory says no
+  // here, where a write would end the process (SIGBUS).
+  bool Reserve(std::size_t bytes) {
+    if (bytes <= reserved) return true;
+    const auto size = off_t(kHeaderBytesOfBlock + bytes);
+    if (posix_fallocate(file.get(), 0, size) != 0) return false;
+    reserved = bytes;
+    return true;
+  }
   bool unread() const { return header().readers.load(std::memory_order_acquire) == 0; }
 
   const File file;
   const std::size_t capacity;
   const Pages pages;
+  std::size_t reserved = 0;
   bool held = false;  // a part of it is here
   Time left{};        // since when not
 };
@@ -104,6 +114,10 @@ PartMemory& PartMemory::Get() {
 PartMemory::PartMemory(const Options& options) : options_(options) {}
 PartMemory::~PartMemory() = default;
 
+Time PartMemory::Now() const {
+  return options_.clock != nullptr ? options_.clock->Now() : SystemClock().Now();
+}
+
 std::size_t PartMemory::bytes() const {
   const std::lock_guard lock(mutex_);
   return bytes_;
@@ -117,7 +131,7 @@ void PartMemory::Drop(Blocks::iterator block) {
 
 // Gives up what readers lost, and back what nobody used for a while.
 void PartMemory::Sweep() {
-  const Time now = SystemClock().Now();
+  const Time now = Now();
   for (auto block = blocks_.begin(); block != blocks_.end();) {
     const auto next = std::next(block);
     const Block& b = **block;
@@ -140,7 +154,8 @@ PartMemory::Block* PartMemory::Create(std::size_t capacity) {
     return nullptr;
   }
   std::uint64_t id = 0;
-  if (!block->pages || getrandom(&id, sizeof id, 0) != sizeof id) return nullptr;
+  if (!block->pages || !block->Reserve(1) || getrandom(&id, sizeof id, 0) != sizeof id)
+    return nullptr;
   block->header().magic = kMagic;
   block->header().id = id;
   bytes_ += capacity;
@@ -173,6 +188,7 @@ PartMemory::Block* PartMemory::Take(std::size_t bytes) {
     if (full() || Create(capacity) == nullptr) return nullptr;
   }
   Block* const block = blocks_.front().get();
+  if (!block->Reserve(bytes)) return nullptr;
   block->held = true;
   return block;
 }
@@ -180,7 +196,7 @@ PartMemory::Block* PartMemory::Take(std::size_t bytes) {
 void PartMemory::Release(Block* block) {
   const std::lock_guard lock(mutex_);
   block->held = false;
-  block->left = SystemClock().Now();
+  block->left = Now();
 }
 
 std::optional<MutableBuffer> PartMemory::Make(std::size_t bytes) {
@@ -202,7 +218,7 @@ std::optional<PartTicket> PartMemory::Share(const Buffer& part) {
     if (block == nullptr) return std::nullopt;
     std::memcpy(block->data(), part.data(), part.size());
     block->held = false;
-    block->left = SystemClock().Now();
+    block->left = Now();
   }
   block->header().readers.fetch_add(1, std::memory_order_release);
   return PartTicket{kMagic, block->header().id, std::uint32_t(getpid()), block->file.get(),

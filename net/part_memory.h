@@ -50,6 +50,7 @@ class PartMemory {
   struct Options {
     std::size_t bytes_max = kBytesMax, blocks_max = kBlocksMax;
     Duration lost_after = kLostAfter, idle_after = kIdleAfter;
+    const Clock* clock = nullptr;  // outlives it; nullptr: the system's
   };
   static PartMemory& Get();  // of this process; a forked child has its own
   explicit PartMemory(const Options& options);
@@ -75,6 +76,8 @@ class PartMemory {
   void Sweep();
   void Release(Block* block);
   void Drop(Blocks::iterator block);
+
+  Time Now() const;
 
   const Options options_;
   mutable std::mutex mutex_;

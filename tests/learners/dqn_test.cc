@@ -228,46 +228,38 @@ std::vector<float> QValues(const Config& config, std::span<const float> value,
   return means;
 }
 
+void ExpectLearned(Config config, int updates, double tolerance) {
+  config.network.layers[0].units = 32;
+  config.learner.target_update_steps = 20;
+  config.optimizer.epsilon = 1e-8;
+  config.optimizer.final_fraction = 0.01;
+  const auto algorithm = Make(config);
+  const SampleBatch batch = Mdp::Everything();
+  for (int i = 0; i < updates; ++i) Update(algorithm.get(), batch, double(i) / updates);
+  const std::vector<float> q = QValues(config, algorithm->value(), batch.observation);
+  const std::vector<Doubles> want = Mdp::ValueIteration(config.learner.gamma);
+  for (std::size_t i = 0; i < 12; ++i) {
+    EXPECT_NEAR(q[i * 4 + i % 4], want[i / 4][i % 4], tolerance) << config.learner.critic << i;
+  }
+}
+
 TEST(DqnTest, LearnsTheExactValuesOfASmallProblem) {
   for (bool double_q : {true, false}) {
     Config config = SmallConfig();
     config.learner.double_q = double_q;
-    config.network.layers[0].units = 32;
-    config.learner.target_update_steps = 20;
     config.learner.loss = "mse";
-    config.optimizer.epsilon = 1e-8;
-    config.optimizer.final_fraction = 0.01;
-    const auto algorithm = Make(config);
-    const SampleBatch batch = Mdp::Everything();
-    for (int i = 0; i < 5000; ++i) Update(algorithm.get(), batch, i / 5000.0);
-    const std::vector<float> q = QValues(config, algorithm->value(), batch.observation);
-    const std::vector<Doubles> want = Mdp::ValueIteration(config.learner.gamma);
-    for (std::size_t i = 0; i < 12; ++i) {
-      EXPECT_NEAR(q[i * 4 + i % 4], want[i / 4][i % 4], 5e-3) << i;
-    }
+    ExpectLearned(config, 5000, 5e-3);
   }
 }
 
-// Means of distributions: an atom grid's are exact, quantiles' within what their number lets them
-// say of a value that takes one of two.
+// As means of atoms between which the values lie, and of quantiles.
 TEST(DqnTest, LearnsTheValuesOfASmallProblemAsDistributions) {
   for (const char* form : {"categorical", "quantile"}) {
     Config config = SmallConfig();
     config.learner.critic = form;
     config.learner.atoms = 11;
     config.learner.v_min = -4, config.learner.v_max = 8;
-    config.network.layers[0].units = 32;
-    config.learner.target_update_steps = 20;
-    config.optimizer.epsilon = 1e-8;
-    config.optimizer.final_fraction = 0.01;
-    const auto algorithm = Make(config);
-    const SampleBatch batch = Mdp::Everything();
-    for (int i = 0; i < 1500; ++i) Update(algorithm.get(), batch, i / 1500.0);
-    const std::vector<float> q = QValues(config, algorithm->value(), batch.observation);
-    const std::vector<Doubles> want = Mdp::ValueIteration(config.learner.gamma);
-    for (std::size_t i = 0; i < 12; ++i) {
-      EXPECT_NEAR(q[i * 4 + i % 4], want[i / 4][i % 4], 0.03) << form << " " << i;
-    }
+    ExpectLearned(config, 1500, 0.03);
   }
 }
 

@@ -115,7 +115,8 @@ TEST(PartMemoryTest, ItsDescriptorsAreBounded) {
 }
 
 TEST(PartMemoryTest, AReaderThatDiedHoldsNothingForEver) {
-  PartMemory memory({.lost_after = Milliseconds(20)});
+  ManualClock clock;
+  PartMemory memory({.lost_after = Seconds(60), .idle_after = Seconds(1000), .clock = &clock});
   PartReader slow;
   std::optional<Buffer> part = Made(memory, 1);
   const Buffer text = Buffer::Copy(part->bytes());
@@ -124,7 +125,10 @@ TEST(PartMemoryTest, AReaderThatDiedHoldsNothingForEver) {
   part.reset();
   const std::byte* const first = Made(memory, 2).data();
   EXPECT_EQ(memory.bytes(), 2 * kBlock);
-  usleep(40'000);
+  clock.Advance(Seconds(59));
+  Made(memory, 2);
+  EXPECT_EQ(memory.bytes(), 2 * kBlock);
+  clock.Advance(Seconds(2));
   std::vector<Buffer> later;
   for (std::uint32_t i = 0; i < 4; ++i) later.push_back(Made(memory, 10 + i));
   EXPECT_EQ(later[0].data(), first);
@@ -133,10 +137,11 @@ TEST(PartMemoryTest, AReaderThatDiedHoldsNothingForEver) {
 }
 
 TEST(PartMemoryTest, WhatNobodyUsesIsGivenBack) {
-  PartMemory memory({.idle_after = Milliseconds(10)});
+  ManualClock clock;
+  PartMemory memory({.clock = &clock});
   for (const std::uint32_t seed : {1, 2}) Made(memory, seed, seed * kPart);
   EXPECT_EQ(memory.bytes(), 3 * kBlock);
-  usleep(20'000);
+  clock.Advance(Seconds(31));
   Made(memory, 3, 4 * kPart);
   EXPECT_EQ(memory.bytes(), 4 * kBlock);
 }
