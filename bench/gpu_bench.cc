@@ -241,27 +241,35 @@ void FillBatch(Bench& bench, const DqnStepOptions& o, const DqnBatch& batch) {
 
 // Two hundred thousand frames of 64 streams, in GPU memory.
 std::unique_ptr<DeviceTable> MakeTable(Bench& bench, std::int64_t batch) {
+  constexpr std::int32_t kStreams = 64, kLength = 3100;
   DeviceTableOptions o;
-  o.streams = 64;
-  o.frames = 3200;
+  o.slots = o.places = kStreams * kLength;
   o.pixels = 84 * 84;
   o.stack = 4;
   o.steps = 3;
-  o.append_max = 64 * 32;
+  o.append_max = kStreams * 32;
   auto table = std::make_unique<DeviceTable>(bench.device(), o, batch);
   std::vector<std::byte> pixels(std::size_t(o.append_max * o.pixels));
   for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = std::byte(Synthetic(7, i) >> 24);
-  for (std::int64_t at = 0; at < 3100; at += 32) {
+  for (std::int32_t at = 0; at < kLength; at += 32) {
     std::vector<DeviceFrame> frames;
     std::vector<DeviceItem> items;
-    for (std::int32_t stream = 0; stream < o.streams; ++stream) {
-      for (std::int64_t i = at; i < at + 32; ++i) {
+    std::vector<std::int32_t> window;
+    for (std::int32_t stream = 0; stream < kStreams; ++stream) {
+      for (std::int32_t i = at; i < std::min(at + 32, kLength); ++i) {
         const float number = Uniform(8, std::uint64_t(i));
-        frames.push_back({stream, std::int32_t(i), std::int32_t(i % 6), number, 1});
-        if (i >= o.steps) items.push_back({stream, 3, i - 3, std::abs(number)});
+        frames.push_back({i * kStreams + stream, i % 6, number, 1});
+        if (i < 3) continue;
+        const std::int32_t lead = std::min(i - 3, 3);
+        items.push_back({(i - 3) * kStreams + stream, lead, 3, std::abs(number)});
+        for (std::int32_t k = i - 3 - lead; k <= i; ++k) window.push_back(k * kStreams + stream);
       }
     }
-    table->Append(bench.stream(), pixels, frames, items);
+    const std::span<const std::byte> some(pixels.data(), frames.size() * std::size_t(o.pixels));
+    if (!table->Append(bench.stream(), bench.stream(),
+                       {.observation = some, .frames = frames, .items = items, .window = window})) {
+      bench.device().Fail("the table does not take what it is made for");
+    }
   }
   return table;
 }

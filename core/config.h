@@ -208,6 +208,7 @@ struct Config {
     double memory_bytes_max = 0;       // 0: three quarters of this machine's memory
     std::int64_t shards = 1;           // replay processes
     std::string scope = "global";      // "global" | "local"
+    std::string placement = "host";    // "host" | "gpu"
     std::string codec = "auto";        // "auto" | "none" | "lz4" | "zstd"
     std::string sampler = "prioritized";
     std::string remover = "fifo";

@@ -137,6 +137,26 @@ void CheckInference(const Config& c, Conflicts* out) {
           "the policy of learner.algorithm = \"dpg\" is computed on the CPU alone; set \"auto\"");
 }
 
+// Its learner draws, so nobody else may; and it knows of items that left by their age alone.
+void CheckPlacement(const Config& c, Conflicts* out) {
+  if (c.replay.placement != "gpu") return;
+  const auto need = [&](bool good, const char* key, std::string_view value) {
+    out->If(!good, {key, "replay.placement"},
+            "replay.placement = \"gpu\" needs {} here; set it, or replay.placement = \"host\"",
+            value);
+  };
+  need(c.learner.algorithm == "dqn", "learner.algorithm", "\"dqn\"");
+  need(c.learner.device != "cpu", "learner.device", "\"cuda\" or \"auto\"");
+  need(c.fleet.learners == 1, "fleet.learners", "1");
+  need(c.learner.sync == "allreduce", "learner.sync", "\"allreduce\"");
+  need(c.learner.hogwild_threads == 1, "learner.hogwild_threads", "1");
+  need(c.replay.shards == 1, "replay.shards", "1");
+  need(c.replay.sampler == "prioritized", "replay.sampler", "\"prioritized\"");
+  need(c.replay.remover == "fifo", "replay.remover", "\"fifo\"");
+  need(c.replay.max_times_sampled == 0, "replay.max_times_sampled", "0");
+  need(c.replay.max_policy_age == 0, "replay.max_policy_age", "0");
+}
+
 void CheckShards(const Config& c, Conflicts* out) {
   const std::int64_t shards = c.replay.shards, envs = c.fleet.actors * c.actor.envs;
   out->If(shards > envs, {"replay.shards", "fleet.actors", "actor.envs"},
@@ -512,6 +532,7 @@ std::vector<ConfigConflict> FindConflicts(const Config& config) {
     CheckReplay(config, &conflicts);
     CheckInference(config, &conflicts);
     CheckShards(config, &conflicts);
+    CheckPlacement(config, &conflicts);
     const Config::MeshKeys& mesh = config.mesh;
     conflicts.If(mesh.dp > 1 || mesh.tp > 1, {mesh.tp > 1 ? "mesh.tp" : "mesh.dp"},
                  "only learners of reviews stand in a mesh; leave it out, and see fleet.learners");

@@ -199,6 +199,10 @@ void VisitReplay(Config::ReplayKeys& c, ConfigVisitor& v) {
            .doc = "\"global\": every learner draws from all shards. \"local\": shard i is learner "
                   "i's own, filled by the actors i, i + learners, … (Gorila's bundles).",
            .choices = {"global", "local"}}, c.scope);
+  v.Visit({.name = "replay.placement",
+           .doc = "Who draws batches: the replay, or the learner's GPU, which then has all of its "
+                  "experience in its own memory (docs/gpu.md).",
+           .choices = {"host", "gpu"}}, c.placement);
   v.Visit({.name = "replay.codec",
            .doc = "How observations are kept and sent; auto: lz4 for pictures of 1 KiB and more.",
            .choices = kCodecs}, c.codec);

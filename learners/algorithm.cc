@@ -39,6 +39,11 @@ Result<LossReport> Algorithm::Update(const SampleBatch& batch, double progress,
   return report;
 }
 
+Status Algorithm::TakeExperience(const SampleBatch&) {
+  return InvalidArgument(
+      "updates are computed on the CPU here, which draws nothing: set replay.placement = \"host\"");
+}
+
 Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const EnvSpec& env,
                                                  const TensorPlace& tensor) {
   const std::string& name = config.learner.algorithm;
@@ -64,6 +69,9 @@ Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const Env
     TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> same, MakeNetwork(config, env));
     auto on_device = MakeDeviceDqn(config, env, std::move(same));
     if (on_device.ok() || config.learner.device == "cuda") return on_device;
+    if (config.replay.placement == "gpu") {
+      return on_device.status().WithContext("replay.placement = \"gpu\" needs a GPU");
+    }
     // No GPU is nothing to speak of; one that is not used is.
     if (on_device.status().code() != Code::kUnavailable)
       LogInfo("updates are computed on the CPU: {}", on_device.status().message());

@@ -86,7 +86,17 @@ class Algorithm {
   virtual double ClipScale(double norm) const = 0;
   virtual float LearningRate(double progress) const = 0;
   // Both halves. Errors: as ComputeGradient; nothing was changed then.
-  Result<LossReport> Update(const SampleBatch& batch, double progress, std::span<float> priority);
+  virtual Result<LossReport> Update(const SampleBatch& batch, double progress,
+                                    std::span<float> priority);
+  // Of algorithms that draw their batches themselves (replay.placement = "gpu"). Takes in what a
+  // batch brings; Update does so too. Errors: kInvalidArgument: it is none of those.
+  virtual Status TakeExperience(const SampleBatch& batch);
+  // [B], of the last Update: what was drawn.
+  struct DrawnItem {
+    ItemKey key;
+    std::uint64_t policy_version = 0;
+  };
+  virtual std::span<const DrawnItem> drawn() const { return {}; }
 
   virtual std::uint64_t updates() const = 0;
   virtual std::span<const float> value() const = 0;  // [P], the newest weights

@@ -23,6 +23,7 @@ Result<std::unique_ptr<Algorithm>> MakeDeviceDqn(const Config&, const EnvSpec&,
 #include "kernels/finite.h"
 #include "learners/batch_check.h"
 #include "learners/cuda/dqn_step.h"
+#include "learners/device_replay.h"
 #include "learners/dqn.h"
 #include "learners/trained_network.h"
 #include "nn/model.h"
@@ -75,7 +76,8 @@ class DeviceDqn final : public Algorithm {
  public:
   DeviceDqn(const Config& config, const EnvSpec& env, std::unique_ptr<Module> network,
             std::unique_ptr<TrainedNetwork> host, std::unique_ptr<cuda::Device> device,
-            QNetworkSpec spec, std::optional<PictureStack> pictures)
+            QNetworkSpec spec, std::optional<PictureStack> pictures,
+            std::unique_ptr<DeviceReplay> replay)
       : config_(config),
         env_(env),
         network_(std::move(network)),
@@ -83,12 +85,18 @@ class DeviceDqn final : public Algorithm {
         device_(std::move(device)),
         spec_(std::move(spec)),
         pictures_(pictures),
-        stream_(*device_) {}
+        stream_(*device_),
+        drawn_event_(*device_),
+        replay_(std::move(replay)) {}
 
   Result<LossReport> ComputeGradient(const SampleBatch& batch, std::span<float> priority,
                                      GradientWatch* watch) override {
+    if (replay_ != nullptr) {
+      return FailedPrecondition("batches are drawn on the device: Update makes whole updates");
+    }
     TROOP_RETURN_IF_ERROR(CheckTransitions(batch, env_, priority.size()));
-    TROOP_RETURN_IF_ERROR(Prepare(batch));
+    TROOP_RETURN_IF_ERROR(Prepare(batch.size(), batch.reward.dim(1)));
+    PrepareUploads(batch);
     Upload(batch);
     step_->RunGradient(stream_);
     stream_.CopyToHost(priority_.data(), step_->batch().priority, priority_.bytes());
@@ -110,6 +118,53 @@ class DeviceDqn final : public Algorithm {
     if (watch != nullptr) watch->GradientReady(0);
     return LossReport{report.loss, report.td_error_mean, report.q_mean, report.gradient_norm};
   }
+
+  // Drawn here, all of it as one graph. What the batch brings is copied meanwhile.
+  Result<LossReport> Update(const SampleBatch& batch, double progress,
+                            std::span<float> priority) override {
+    if (replay_ == nullptr) return Algorithm::Update(batch, progress, priority);
+    drawn_.clear();
+    const bool first = !replay_->can_draw() || DeviceReplay::Anew(batch);
+    if (first) TROOP_RETURN_IF_ERROR(TakeExperience(batch));
+    if (!experience_.ok()) return experience_;
+    if (!replay_->can_draw())
+      return DataLoss("an update was granted, and there is nothing to draw");
+    TROOP_RETURN_IF_ERROR(Prepare(std::int64_t(priority.size()), config_.actor.n_step));
+    replay_->BeginUpdate();
+    step_->Run(stream_, host_->LearningRate(progress));
+    stream_.CopyToHost(priority_.data(), step_->batch().priority, priority_.bytes());
+    stream_.CopyToHost(slots_.data(), replay_->table()->drawn_slots(), slots_.bytes());
+    drawn_event_.Record(stream_);
+    const Status taken = first ? Status::Ok() : TakeExperience(batch);
+    const cuda::DqnStepReport report = step_->NextReport();
+    drawn_event_.Synchronize();
+    TROOP_RETURN_IF_ERROR(DeviceStatus());
+    TROOP_RETURN_IF_ERROR(taken);
+    have_gradient_ = false;
+    if (report.finite == 0) {
+      return DataLoss("update {}: the loss is {}, the gradient's norm {}", updates_ + 1,
+                      report.loss, report.gradient_norm);
+    }
+    ++updates_;
+    fresh_value_ = fresh_state_ = false;
+    norm_ = report.gradient_norm;
+    std::copy_n(priority_.data(), priority.size(), priority.data());
+    replay_->DrawnItems({slots_.data(), priority.size()}, &drawn_);
+    return LossReport{report.loss, report.td_error_mean, report.q_mean, report.gradient_norm};
+  }
+
+  Status TakeExperience(const SampleBatch& batch) override {
+    if (replay_ == nullptr) return Algorithm::TakeExperience(batch);
+    if (DeviceReplay::Anew(batch)) experience_ = Status::Ok();
+    if (!experience_.ok()) return experience_;
+    const Result<bool> another = replay_->Take(batch, updates_, stream_);
+    experience_ = another.status();
+    if (!another.ok() || !*another) return experience_;
+    TROOP_RETURN_IF_ERROR(Fetch());
+    step_.reset();  // its graph is of the table before
+    return Status::Ok();
+  }
+  std::span<const DrawnItem> drawn() const override { return drawn_; }
 
   std::span<float> gradient() override {
     if (!have_gradient_ && step_ != nullptr) {
@@ -179,23 +234,38 @@ class DeviceDqn final : public Algorithm {
     return Unavailable("{}: {}", device_->info().name, device_->error());
   }
 
-  // Buffers for batches of this size; the weights go to the device with the first one.
-  Status Prepare(const SampleBatch& batch) {
-    const std::int64_t items = batch.size(), steps = batch.reward.dim(1);
+  // For batches of this size; the weights go to the device with the first one.
+  Status Prepare(std::int64_t items, std::int64_t steps) {
     if (step_ != nullptr && items == items_ && steps == steps_) return Status::Ok();
     TROOP_RETURN_IF_ERROR(Fetch());
     step_ = std::make_unique<cuda::DqnStep>(*device_, OptionsOf(config_, spec_, items, steps));
     items_ = items;
     steps_ = steps;
+    priority_ = cuda::PinnedArray<float>(*device_, items, "a batch's priorities");
+    staging_ = cuda::PinnedArray<float>(*device_, spec_.parameters, "a copy of parameters");
+    if (replay_ != nullptr && replay_->table() != nullptr) {
+      slots_ = cuda::PinnedArray<std::int32_t>(*device_, items, "a batch's items");
+      const cuda::DqnBatch& to = step_->batch();
+      step_->Surround(
+          [table = replay_->table(),
+           sample = cuda::DeviceSample{to.observation, to.action, to.reward, to.discount, to.length,
+                                       to.weight}](cuda::Stream& s) { table->Draw(s, sample); },
+          [table = replay_->table(), td_error = to.priority](cuda::Stream& s) {
+            table->UpdatePriorities(s, td_error);
+          });
+    }
+    observation_ = {};  // PrepareUploads makes them
+    TROOP_RETURN_IF_ERROR(DeviceStatus());
+    return Put();
+  }
+
+  void PrepareUploads(const SampleBatch& batch) {
+    if (observation_.data() != nullptr) return;
     const std::int64_t bytes = std::int64_t(batch.observation.spec().bytes());
     observation_ = cuda::PinnedArray<std::byte>(*device_, 2 * bytes, "a batch");
     planes_ = pictures_ ? cuda::DeviceArray<std::byte>(*device_, 2 * bytes, "a batch's pictures")
                         : cuda::DeviceArray<std::byte>();
-    numbers_ = cuda::PinnedArray<float>(*device_, items * (2 * steps + 3), "a batch");
-    priority_ = cuda::PinnedArray<float>(*device_, items, "a batch's priorities");
-    staging_ = cuda::PinnedArray<float>(*device_, spec_.parameters, "a copy of parameters");
-    TROOP_RETURN_IF_ERROR(DeviceStatus());
-    return Put();
+    numbers_ = cuda::PinnedArray<float>(*device_, items_ * (2 * steps_ + 3), "a batch");
   }
 
   void Upload(const SampleBatch& batch) {
@@ -292,6 +362,11 @@ class DeviceDqn final : public Algorithm {
   cuda::PinnedArray<std::byte> observation_;
   cuda::DeviceArray<std::byte> planes_;
   cuda::PinnedArray<float> numbers_, priority_, staging_;
+  cuda::PinnedArray<std::int32_t> slots_;
+  cuda::Event drawn_event_;
+  const std::unique_ptr<DeviceReplay> replay_;  // nullptr: batches come from host memory
+  Status experience_;                           // what is wrong with the copy of the replay
+  std::vector<DrawnItem> drawn_;
   std::uint64_t updates_ = 0;
   double norm_ = 0;
   bool have_gradient_ = false;  // host_->gradient() is the device's, or newer
@@ -324,9 +399,15 @@ Result<std::unique_ptr<Algorithm>> MakeDeviceDqn(const Config& config, const Env
       auto host,
       TrainedNetwork::Make(config, network.get(), "dqn",
                            {{ParameterCount(*network), config.optimizer.learning_rate}}));
+  const std::optional<PictureStack> pictures = PicturesOf(config, env, LayersOf(config)[0]);
+  std::unique_ptr<DeviceReplay> replay;
+  if (config.replay.placement == "gpu") {
+    replay = std::make_unique<DeviceReplay>(device.get(), config, env, pictures,
+                                            config.learner.batch_size);
+  }
   return std::unique_ptr<Algorithm>(new DeviceDqn(config, seen, std::move(network), std::move(host),
-                                                  std::move(device), std::move(spec),
-                                                  PicturesOf(config, env, LayersOf(config)[0])));
+                                                  std::move(device), std::move(spec), pictures,
+                                                  std::move(replay)));
 }
 
 }  // namespace troop

@@ -16,6 +16,7 @@
 #include "nn/model.h"
 #include "nn/text_model.h"
 #include "replay/from_config.h"
+#include "replay/mirror.h"
 
 namespace troop {
 namespace {
@@ -177,8 +178,10 @@ Status LearnerNode::ConnectReplay(ChannelOptions options) {
   }
   const TrajectorySpec trajectory{context_.env.observation, context_.env.action.tensor()};
   shards_ = std::int32_t(channels.size());
-  sampler_ = MakeReplaySampler(std::move(channels), trajectory,
-                               SamplerOptionsFor(context_.config, trajectory));
+  const ReplaySampler::Options drawing = SamplerOptionsFor(context_.config, trajectory);
+  sampler_ = context_.config.replay.placement == "gpu"
+                 ? MakeReplayMirror(std::move(channels[0]), trajectory, drawing)
+                 : MakeReplaySampler(std::move(channels), trajectory, drawing);
   return Status::Ok();
 }
 
@@ -345,8 +348,8 @@ void LearnerNode::SubmitUpdates() {
         break;
       }
       if (!batch->has_value()) break;
+      submitted_ += (*batch)->key.empty() ? 0 : 1;
       job->batches.push_back(std::move(**batch));
-      ++submitted_;
     }
     if (job->batches.empty()) return;
     job->progress = Progress(submitted_);
@@ -430,6 +433,7 @@ void LearnerNode::CountUpdates(const UpdateJob& job) {
   const std::uint64_t before = skipped_;
   bool back = !job.weights.ok();
   for (std::size_t i = 0; i < job.batches.size(); ++i) {
+    if (job.batches[i].key.empty()) continue;  // experience alone
     if (!job.priority[i].empty()) {
       sampler_->UpdatePriorities(job.batches[i].key, job.priority[i]);
       rule_.CountGood();
@@ -487,45 +491,6 @@ void LearnerNode::CollectRollback() {
   LogWarning("went back to {}, now update {}: {}", *job->to, updates_, job->why.message());
   // Of a model in parts this is one; the next group publishes.
   if (publisher_ && updater_->leads() && tensor_.ranks == 1) Publish(std::move(job->value));
-}
-
-void LearnerNode::ReportMetrics(const UpdateJob& job) {
-  metrics_.Gauge("learner/updates", double(led_), MetricKind::kCounter);
-  metrics_.Gauge("learner/version", double(updates_), MetricKind::kGaugeMax);
-  metrics_.Gauge("learner/skipped_updates", double(skipped_), MetricKind::kCounter);
-  if (job.batches.empty()) return;
-  metrics_.Gauge("learner/loss", job.last.loss);
-  metrics_.Gauge("learner/gradient_norm", job.last.gradient_norm);
-  if (supervised()) {
-    metrics_.Gauge("learner/accuracy", job.last.accuracy);
-    const std::pair<const char*, double> costs[] = {{"tokens", job.cost.tokens},
-                                                    {"sequences", job.cost.sequences},
-                                                    {"data_s", job.cost.data_s},
-                                                    {"compute_s", job.cost.compute_s},
-                                                    {"tensor_s", job.cost.tensor_s},
-                                                    {"agree_s", job.cost.agree_s},
-                                                    {"step_s", job.cost.step_s},
-                                                    {"flops", job.cost.flops},
-                                                    {"gradient_bytes", job.cost.gradient_bytes},
-                                                    {"tensor_bytes", job.cost.tensor_bytes}};
-    for (const auto& [name, value] : costs) {
-      metrics_.Count(std::string("learner/") + name, value);
-    }
-    return;
-  }
-  metrics_.Gauge("learner/td_error", job.last.td_error_mean);
-  metrics_.Gauge("learner/q", job.last.q_mean);
-  const std::size_t ready = std::size_t(sampler_->ready_batches()) + batches_waiting_;
-  metrics_.Gauge("learner/ready_batches", double(ready), MetricKind::kGaugeSum);
-  // How old the experience is that it learns from: updates since the weights that acted in it.
-  double age = 0, items = 0;
-  for (const SampleBatch& batch : job.batches) {
-    for (const std::uint64_t version : batch.policy_version) {
-      age += double(updates_) - double(UpdatesOf(version));
-      ++items;
-    }
-  }
-  metrics_.Gauge("learner/sample_age", items > 0 ? std::max(0.0, age / items) : 0);
 }
 
 void LearnerNode::Note(HistoryEvent::What what, std::uint64_t version) const {

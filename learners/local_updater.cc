@@ -11,6 +11,18 @@ namespace {
 constexpr std::size_t kJobsMax = 2;
 constexpr std::size_t kBatchesMax = 16;
 
+// What an algorithm has drawn itself is the batch that its priorities are of.
+void NoteDrawn(const Algorithm& algorithm, SampleBatch* batch) {
+  batch->experience.clear();
+  if (algorithm.drawn().empty()) return;
+  batch->key.clear();
+  batch->policy_version.clear();
+  for (const Algorithm::DrawnItem& item : algorithm.drawn()) {
+    batch->key.push_back(item.key);
+    batch->policy_version.push_back(item.policy_version);
+  }
+}
+
 class LocalUpdater final : public Updater {
  public:
   LocalUpdater(Algorithm* algorithm, Executor* executor, std::uint64_t incarnation)
@@ -24,11 +36,16 @@ class LocalUpdater final : public Updater {
 
   void Take(std::unique_ptr<UpdateJob> job) override {
     const auto work = [job = job.get(), algorithm = algorithm_] {
-      for (const SampleBatch& batch : job->batches) {
+      for (SampleBatch& batch : job->batches) {
         job->priority.emplace_back(batch.key.size());
+        if (batch.key.empty()) {
+          if (Status taken = algorithm->TakeExperience(batch); !taken.ok()) job->status = taken;
+          continue;
+        }
         Result<LossReport> report = algorithm->Update(batch, job->progress, job->priority.back());
         if (report.ok()) {
           job->last = *report;
+          NoteDrawn(*algorithm, &batch);
         } else {
           job->status = report.status();
           job->priority.back().clear();

@@ -20,7 +20,8 @@ struct UpdateJob {
   bool want_state = false;  // of parts: the whole state (Algorithm::WholeState)
   std::size_t taken = 0;    // batches, at first: of those that a group lost nothing is left
 
-  std::vector<std::vector<float>> priority;  // [batches][B]; empty: that update was skipped
+  // [batches][B]; empty: that update was skipped, or the batch was no more than experience.
+  std::vector<std::vector<float>> priority;
   LossReport last;
   Status status;   // of the last update that was skipped
   Status weights;  // not ok: a weight is not finite

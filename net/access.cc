@@ -15,7 +15,7 @@ constexpr MessageType kEvaluatorSays[] = {kBeat, kPull, kShardPull};
 constexpr MessageType kInferenceSays[] = {kBeat, kPull, kShardPull};
 constexpr MessageType kLearnerSays[] = {kBeat,       kSample,      kUpdatePriorities, kDescribe,
                                         kDictionary, kReplayStats, kReplayCheckpoint, kPublish,
-                                        kPull,       kShardPush,   kShardPull};
+                                        kPull,       kShardPush,   kShardPull,        kFeed};
 constexpr MessageType kReplaySays[] = {kBeat};
 constexpr MessageType kParamServerSays[] = {kBeat, kShardState, kShardUpdate, kShardFetch};
 constexpr MessageType kToolSays[] = {

@@ -34,6 +34,8 @@ enum class MessageType : std::uint16_t {
   kShardPush = 36, kShardPushReply = 37, kShardPull = 38, kShardPullReply = 39,
   kShardState = 40, kShardStateReply = 41, kShardUpdate = 42, kShardUpdateReply = 43,
   kShardFetch = 44, kShardFetchReply = 45,
+  // replay/ again
+  kFeed = 46, kFeedReply = 47,
   // coordinator (apps/)
   kRegister = 48, kRegisterReply = 49, kBeat = 50, kBeatReply = 51, kLease = 52, kLeaseReply = 53,
   kStatus = 54, kStatusReply = 55, kScale = 56, kScaleReply = 57, kJoin = 58,

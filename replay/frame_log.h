@@ -83,6 +83,10 @@ class FrameLog {
   // calls Finish. REQUIRES: has_room(), store().Prepare(RecordBytes(items)).
   RecordWriter Write(std::uint32_t items, SegmentStore::Place* place);
   FrameId Id(std::uint32_t window) const { return window_[window].id; }
+  // Of the frames that Write has brought to `place`.
+  std::span<const FrameId> written(const SegmentStore::Place& place) {
+    return std::span<const FrameId>(store_.frames(place.segment)).last(new_frames_);
+  }
   void End();
 
   // ---- Frames ----

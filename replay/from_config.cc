@@ -92,6 +92,7 @@ Result<ReplayServer::Options> ReplayOptionsFor(const Config& config,
                  .max_times_sampled = r.max_times_sampled,
                  .max_policy_age = std::uint64_t(r.max_policy_age),
                  .trim_every_samples = reservoir ? 0 : Share(trim, r.shards),
+                 .feed = r.placement == "gpu",
                  .seed = std::uint64_t(config.seed)},
        .samples_per_insert = r.samples_per_insert,
        .ratio_error = r.ratio_error});

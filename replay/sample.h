@@ -1,12 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "core/tensor.h"
 #include "core/trajectory.h"
 
 namespace troop {
+
+struct Experience;
 
 // B drawn items, decoded. The shapes of a run never change. S = view.steps() of the table: n_step
 // for transitions, burn_in + length_max for sequences; `stack` frames per observation.
@@ -31,6 +34,9 @@ struct SampleBatch {
   std::vector<std::int32_t> length;   // [B] 1 … S - burn_in
   std::vector<std::int32_t> burn_in;  // [B] steps before the item that are there: 0 … view.burn_in
   std::vector<std::uint64_t> policy_version;  // [B]
+  // Where the learner draws (MakeReplayMirror): what came since the batch before, and nothing else
+  // but B keys of nothing, or none: then no update is to be made by now.
+  std::vector<std::shared_ptr<const Experience>> experience;
   std::int64_t size() const { return std::int64_t(key.size()); }
 };
 

@@ -27,18 +27,30 @@ std::optional<Ticket> SamplerShard::Send(MessageType type, std::string body, Sta
   return *ticket;
 }
 
+SampleBody SamplerShard::BodyOf(const Request& request) const {
+  return {.table = table_,
+          .batch_size = request.rows,
+          .batches = request.batches,
+          .charge = request.charge,
+          .updates = std::uint32_t(key_.size()),
+          .taken = taken_,
+          .drain = request.drain,
+          .policy_version = policy_version_};
+}
+
 Result<std::optional<Ticket>> SamplerShard::Ask(const Request& request) {
-  const SampleBody body{.table = table_,
-                        .batch_size = request.rows,
-                        .batches = request.batches,
-                        .charge = request.charge,
-                        .updates = std::uint32_t(key_.size()),
-                        .taken = taken_,
-                        .drain = request.drain,
-                        .policy_version = policy_version_};
   Status error;
-  const auto ticket = Send(MessageType::kSample, EncodeBody(body), &error);
+  const auto ticket = Send(MessageType::kSample, EncodeBody(BodyOf(request)), &error);
   if (!error.ok()) return error.WithContext("replay sample");
+  if (ticket) drain_told_ = request.drain;
+  return ticket;
+}
+
+Result<std::optional<Ticket>> SamplerShard::AskFeed(const Request& request, FeedBody body) {
+  body.sample = BodyOf(request);
+  Status error;
+  const auto ticket = Send(MessageType::kFeed, EncodeBody(body), &error);
+  if (!error.ok()) return error.WithContext("replay feed");
   if (ticket) drain_told_ = request.drain;
   return ticket;
 }

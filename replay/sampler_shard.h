@@ -30,6 +30,8 @@ class SamplerShard {
   };
   // nullopt: no room now, nothing changed. Errors: the call can't be made at all.
   Result<std::optional<Ticket>> Ask(const Request& request);
+  // The same for a feed: the request's charge, with what it says of the caller's copy.
+  Result<std::optional<Ticket>> AskFeed(const Request& request, FeedBody body);
   std::optional<Result<Message>> Poll(Ticket ticket) { return channel_->Poll(ticket); }
   void Forget(Ticket ticket) { channel_->Forget(ticket); }
   PeerState peer() const { return channel_->peer(); }
@@ -82,6 +84,7 @@ class SamplerShard {
 
  private:
   std::optional<Ticket> Send(MessageType type, std::string body, Status* error);
+  SampleBody BodyOf(const Request& request) const;
   void PollDictionaries();
 
   std::unique_ptr<Channel> channel_;

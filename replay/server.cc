@@ -42,6 +42,8 @@ class ReplayServerImpl final : public ReplayServer {
   Status Serve(const Message& message, Reply* reply);
   template <class Body, class F>
   Status With(const Message& message, const F& f);
+  template <class F>
+  Status For(std::uint32_t number, const F& f);
   void Describe(Reply* reply) const;
 
   Options options_;
@@ -84,11 +86,16 @@ void ReplayServerImpl::Handle(Message message, Reply reply) {
 template <class Body, class F>
 Status ReplayServerImpl::With(const Message& message, const F& f) {
   TROOP_ASSIGN_OR_RETURN(const Body body, DecodeBody<Body>(message.body));
-  if (body.table >= tables_.size()) {
-    return InvalidArgument("replay: table {}; 0 to {} are served", body.table, tables_.size() - 1);
+  return For(body.table, [&](TableServer& table) { return f(table, body); });
+}
+
+template <class F>
+Status ReplayServerImpl::For(std::uint32_t number, const F& f) {
+  if (number >= tables_.size()) {
+    return InvalidArgument("replay: table {}; 0 to {} are served", number, tables_.size() - 1);
   }
-  TableServer& table = *tables_[body.table];
-  const Status status = f(table, body);
+  TableServer& table = *tables_[number];
+  const Status status = f(table);
   table.Settle();
   return status;
 }
@@ -103,6 +110,11 @@ Status ReplayServerImpl::Serve(const Message& message, Reply* reply) {
       return With<SampleBody>(message, [&](TableServer& table, const SampleBody& body) {
         return table.HandleSample(message, body, reply);
       });
+    case MessageType::kFeed: {
+      TROOP_ASSIGN_OR_RETURN(const FeedBody feed, DecodeBody<FeedBody>(message.body));
+      return For(feed.sample.table,
+                 [&](TableServer& table) { return table.HandleFeed(message, feed, reply); });
+    }
     case MessageType::kUpdatePriorities:
       return With<UpdateBody>(message, [&](TableServer& table, const UpdateBody& body) {
         return table.HandleUpdate(message, body, reply);

@@ -41,6 +41,12 @@ Status CheckOptions(const Table::Options& options) {
   if (options.reservoir && options.trim_every_samples > 0) {
     return InvalidArgument("replay: a reservoir has no soft capacity; set trim_every_samples to 0");
   }
+  if (options.feed && (options.remover.kind != Selector::Kind::kFifo || options.reservoir ||
+                       options.max_times_sampled > 0 || options.max_policy_age > 0)) {
+    return InvalidArgument(
+        "replay: who is fed learns only of items that leave by their age: set remover to fifo, "
+        "max_times_sampled and max_policy_age to 0");
+  }
   if (options.frames < 0 || options.frames > kFramesMax) {
     return InvalidArgument("replay: a log of {} frames: 0 to {} are possible", options.frames,
                            kFramesMax);
@@ -140,7 +146,10 @@ std::size_t Table::PredictBytes(const Options& options) {
          Selector::Bytes(options.remover, slots) +
          BigArray<State::Stored>::Bytes(std::size_t(slots)) +
          BigArray<State::Cold>::Bytes(std::size_t(slots)) +
-         BigArray<Selector::Slot>::Bytes(std::size_t(slots));
+         BigArray<Selector::Slot>::Bytes(std::size_t(slots)) +
+         (options.feed ? std::size_t(slots) * sizeof(State::Arrival) +
+                             std::size_t(log.frames) * sizeof(State::Fed)
+                       : 0);
 }
 
 Table::State::State(const Options& o, Parts parts)
@@ -338,7 +347,8 @@ std::size_t Table::bytes() const {
   const State& s = *state_;
   return s.log.array_bytes() + s.log.store().memory() + s.log.store().frame_list_bytes() +
          s.sampler->bytes() + s.remover->bytes() + s.item.bytes() + s.cold.bytes() +
-         s.freed.bytes() + s.order.size() * sizeof(std::uint64_t);
+         s.freed.bytes() + s.order.size() * sizeof(std::uint64_t) +
+         s.arrivals.size() * sizeof(State::Arrival) + s.fed.size() * sizeof(State::Fed);
 }
 
 std::vector<std::shared_ptr<const Segment>> Table::segments() const {

@@ -13,6 +13,7 @@
 #include "core/status.h"
 #include "core/trajectory.h"
 #include "replay/drawn.h"
+#include "replay/feed.h"
 #include "replay/frame_codec.h"
 #include "replay/segment.h"
 #include "replay/selector.h"
@@ -82,6 +83,8 @@ class Table {
     std::size_t bytes_max = 0;            // of the log's segments; 0: no limit
     std::size_t segment_bytes = 0;        // 0: derived
     bool checksums = false;               // a durable table: records carry items and CRC-32C
+    bool feed = false;  // ReadFeed; 16 bytes a frame and an item more. Only where items leave by
+                        // their age alone: kFifo, and no limits
     History* history = nullptr;           // of items that come in, or back
     std::uint64_t seed = 1;
     std::uint64_t incarnation = 0;       // with the seed, the key of the random numbers
@@ -134,6 +137,17 @@ class Table {
   bool can_draw() const;
   // Of the last Draw, [B]: items that were inserted since each drawn one.
   std::span<const std::uint64_t> drawn_age() const;
+
+  // ---- For a copy that is drawn from in its place (Options::feed) ----
+
+  // Items from number at.next on, the oldest first: at most items_max, and so many that their new
+  // frames are about bytes_max once they are decoded. Frames that items from at.start up to at.next
+  // brought are left out. Returns how far it came; `start` is later where items left before they
+  // were fed. Frame pointers stay good until the next call that changes the table.
+  FeedPlace ReadFeed(const FeedPlace& at, std::int64_t items_max, std::size_t bytes_max, Feed* out);
+  std::uint64_t oldest_number() const;  // of the oldest item, or of the next one if there is none
+  FeedSizes feed_sizes() const;
+  void DrawnElsewhere(std::int64_t items);  // they count for trim_every_samples
 
   // |TD error| as it is. A later pair wins over an earlier one of the same key. An update of a key
   // that is gone changes nothing.

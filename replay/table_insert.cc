@@ -236,6 +236,7 @@ void Table::State::AddItems(std::span<const Item> items) {
   SegmentStore::Place place;
   const auto count = std::uint32_t(planned.size());
   RecordWriter writer = log.Write(item_records ? count : 0, &place);
+  if (options.feed) NoteNewFrames(log.written(place));
   chosen.clear();
   priority.clear();
   const auto add = [&] {
@@ -282,6 +283,7 @@ Table::State::Slot Table::State::AddItem(const Planned& plan, const Item& newcom
   for (std::uint32_t w = 0; w < stored.frames(); ++w) {
     ++log.entry(log.Id(plan.at.begin + w)).references;
   }
+  if (options.feed) NoteArrival(taken);
   if (item_records) {
     const ItemRecord written{.stream = newcomer.stream,
                              .first_frame = newcomer.first_frame,

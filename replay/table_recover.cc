@@ -347,6 +347,10 @@ void Table::State::Recovery::AddItems(const std::vector<FoundItem>& alive) {
     priorities.push_back(written.priority);
     state->MarkDirty(written.slot);
   }
+  if (state->options.feed) {
+    state->NoteNewFrames({});
+    for (const Selector::Slot slot : slots) state->NoteArrival(slot);
+  }
   state->sampler->Add(slots, priorities);
   state->remover->Add(slots, priorities);
   state->size = counts->items = std::int64_t(slots.size());

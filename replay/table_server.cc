@@ -15,7 +15,9 @@ namespace {
 constexpr std::uint32_t kBatchesMax = 64;                       // in one request
 constexpr std::size_t kReplyBytesMax = std::size_t{192} << 20;  // below the wire's limit
 constexpr double kManyItems = 1e12;
-constexpr std::size_t kDictionariesMax = 16;  // a decoder keeps those of 16 shards
+constexpr std::int64_t kFeedItemsMax = 1 << 16;            // in one reply
+constexpr std::size_t kFeedBytes = std::size_t{16} << 20;  // of decoded frames there, or a bit more
+constexpr std::size_t kDictionariesMax = 16;               // a decoder keeps those of 16 shards
 // A client that is away for as long is gone: above a restart, and a long pause.
 constexpr Duration kForgetAfter = Seconds(60);
 
@@ -152,11 +154,30 @@ Status TableServer::CheckDictionaries(const EncodedInsert& call) const {
 }
 
 Status TableServer::HandleSample(const Message& message, const SampleBody& body, Reply* reply) {
+  return Park(message, {.body = body, .origin = message.origin}, reply);
+}
+
+Status TableServer::HandleFeed(const Message& message, const FeedBody& body, Reply* reply) {
+  if (!options_.table.feed) {
+    return FailedPrecondition(
+        "feed: table {} feeds nobody: batches are drawn here; set replay.placement = \"gpu\"",
+        name());
+  }
+  if (body.sample.batch_size != 0 || body.start > body.next || body.items_max < 1) {
+    return InvalidArgument("feed: batches of {}, items from {} on, begun at {}, at most {}",
+                           body.sample.batch_size, body.next, body.start, body.items_max);
+  }
+  return Park(message, {.body = body.sample, .origin = message.origin, .feed = body}, reply);
+}
+
+Status TableServer::Park(const Message& message, ParkedSample parked, Reply* reply) {
+  const SampleBody body = parked.body;
   TROOP_RETURN_IF_ERROR(CheckSample(body));
   TROOP_RETURN_IF_ERROR(Update(message, body.updates));
   NoteClient(message.origin, body.taken);
   if (body.policy_version > 0) table_.SeePolicyVersion(body.policy_version);
-  samples_.push_back({.body = body, .origin = message.origin, .reply = std::move(*reply)});
+  parked.reply = std::move(*reply);
+  samples_.push_back(std::move(parked));
   SetDrain(body.drain, message.origin);
   return Status::Ok();
 }
@@ -462,26 +483,53 @@ void TableServer::NoteDrawn() {
   policy_version_min_ = double(UpdatesOf(*std::ranges::min_element(drawn_.policy_version)));
 }
 
-// `nothing`: the charge was waived, and there are no items to give.
-void TableServer::SendSample(ParkedSample* parked, bool nothing) {
-  const SampleBody& asked = parked->body;
-  if (nothing) {
-    parked->blocks.clear();
-    parked->rows.clear();
-  }
-  Client& client = clients_[{parked->origin.role, parked->origin.index}];
-  SampleReplyBody body{.batch_size = nothing ? 0 : asked.batch_size,
-                       .batches = asked.batches,
-                       .charged = parked->waived ? 0 : asked.charge};
+SampleReplyBody TableServer::Charge(const ParkedSample& parked) {
+  Client& client = clients_[{parked.origin.role, parked.origin.index}];
+  SampleReplyBody body{.batch_size = parked.body.batch_size,
+                       .batches = parked.body.batches,
+                       .charged = parked.waived ? 0 : parked.body.charge};
   limiter_.Reserve(body.charged);
   client.reserved += body.charged;
   body.reserved = client.reserved;
   body.total = Ready() ? table_.total() : 0;
   body.credit = Credit();
-  body.rows = std::move(parked->rows);
   for (const auto& dictionary : dictionaries_) body.dictionaries.push_back(dictionary.first);
+  return body;
+}
+
+// `nothing`: the charge was waived, and there are no items to give.
+void TableServer::SendSample(ParkedSample* parked, bool nothing) {
+  if (parked->feed) return SendFeed(parked);
+  if (nothing) {
+    parked->blocks.clear();
+    parked->rows.clear();
+  }
+  SampleReplyBody body = Charge(*parked);
+  if (nothing) body.batch_size = 0;
+  body.rows = std::move(parked->rows);
   Message message{.type = MessageType::kSampleReply, .body = EncodeBody(body)};
   message.parts = std::move(parked->blocks);
+  parked->reply.Send(std::move(message));
+}
+
+void TableServer::SendFeed(ParkedSample* parked) {
+  const FeedBody& asked = *parked->feed;
+  FeedReplyBody body{.sample = Charge(*parked), .life = Life()};
+  table_.DrawnElsewhere(body.sample.charged);
+  FeedPlace at;
+  const std::uint64_t end = table_.counters().inserted;
+  if (asked.life == body.life && asked.next <= end) at = {asked.start, asked.next};
+  at = table_.ReadFeed(at, std::min<std::int64_t>(asked.items_max, kFeedItemsMax), kFeedBytes,
+                       &feed_);
+  const FeedSizes sizes = table_.feed_sizes();
+  body.start = at.start;
+  body.next = at.next;
+  body.oldest = table_.oldest_number();
+  body.end = end;
+  body.slots = sizes.slots;
+  body.frames = sizes.frames;
+  Message message{.type = MessageType::kFeedReply, .body = EncodeBody(body)};
+  message.parts.push_back(PackFeed(feed_, options_.table.trajectory, options_.table.codec));
   parked->reply.Send(std::move(message));
 }
 

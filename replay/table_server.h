@@ -36,6 +36,7 @@ class TableServer {
   // Not ok: the call is refused, and `reply` is still the caller's.
   Status HandleInsert(const Message& message, const InsertBody& body, Reply* reply);
   Status HandleSample(const Message& message, const SampleBody& body, Reply* reply);
+  Status HandleFeed(const Message& message, const FeedBody& body, Reply* reply);
   Status HandleUpdate(const Message& message, const UpdateBody& body, Reply* reply);
   Status HandleDictionary(const DictionaryBody& body, Reply* reply);
   Status HandleReconfigure(const ReconfigureBody& body, Reply* reply);
@@ -68,6 +69,7 @@ class TableServer {
     SampleBody body;
     Origin origin;
     Reply reply;
+    std::optional<FeedBody> feed;  // the call was one for this
     bool waived = false;
     std::vector<Buffer> blocks;       // drawn so far: a table may run out of items on the way
     std::vector<std::uint32_t> rows;  // of each block
@@ -104,6 +106,7 @@ class TableServer {
   void NoteBehind();
   Status CheckDictionaries(const EncodedInsert& call) const;
   Status CheckSample(const SampleBody& body) const;
+  Status Park(const Message& message, ParkedSample parked, Reply* reply);
   Status Update(const Message& message, std::uint32_t updates);
   void NoteClient(const Origin& origin, std::uint64_t taken);
   void ForgetClients(Time now);
@@ -119,10 +122,14 @@ class TableServer {
   void Insert(ParkedInsert parked);
   bool Sample(ParkedSample* parked);
   bool DrawBlocks(ParkedSample* parked);
+  SampleReplyBody Charge(const ParkedSample& parked);
   void SendSample(ParkedSample* parked, bool nothing);
+  void SendFeed(ParkedSample* parked);
   void NoteExpired(const Item& item, std::int64_t count);
   void NoteDrawn();
   bool Fenced(const Origin& origin) const;
+  // Differs from one life of the server to the next, and is never 0.
+  std::uint64_t Life() const { return options_.table.incarnation + 1; }
 
   ReplayTableOptions options_;
   std::int64_t batch_size_max_;
@@ -152,6 +159,7 @@ class TableServer {
   Histogram policy_age_, age_;  // of drawn items: updates, and items inserted since
   double policy_version_mean_ = 0, policy_version_min_ = 0;  // of the last draw
   Drawn drawn_;                                              // scratch
+  Feed feed_;                                                // the same
   std::vector<std::uint64_t> key_;
   std::vector<float> priority_;
 };

@@ -1,7 +1,7 @@
 #pragma once
 
 // What is behind Table, for its own files alone: table.cc (options, inserts, updates),
-// table_draw.cc, table_compact.cc, table_recover.cc.
+// table_draw.cc, table_feed.cc, table_compact.cc, table_recover.cc.
 
 #include <deque>
 #include <memory>
@@ -40,6 +40,14 @@ struct Table::State {
     std::uint32_t recovered = 0;  // its generation is not of this table's own numbers
   };
   static_assert(sizeof(Cold) == 16);
+  // Of a frame: the first item that looked at it, and the last feed that it was in.
+  struct Fed {
+    std::uint64_t first_item = ~std::uint64_t{0};
+    std::uint64_t in_feed = 0;
+  };
+  struct Arrival {
+    std::uint64_t number = 0, key = 0;
+  };
   struct Planned {
     FrameLog::Located at;
     std::uint32_t item = 0;  // of the call
@@ -95,6 +103,14 @@ struct Table::State {
   void LeaveAfterDraw();
   UpdateCounts Update(std::span<const std::uint64_t> key, std::span<const float> priority);
 
+  // ---- Feeds (table_feed.cc); with options.feed alone ----
+  void NoteNewFrames(std::span<const FrameId> ids);
+  void NoteArrival(Slot slot);
+  std::uint64_t OldestNumber();
+  std::size_t FeedFrame(FrameId id, Feed* out);
+  FeedPlace ReadFeed(FeedPlace at, std::int64_t items_max, std::size_t bytes_max, Feed* out);
+  void DrawnElsewhere(std::int64_t items);
+
   // ---- Compaction ----
   // Moves what lives out of the emptiest segments while too much is dead, at most about `budget`
   // bytes. Without memory for a new segment, or beyond bytes_max, it does nothing.
@@ -131,6 +147,9 @@ struct Table::State {
   FrameCoder coder;
   std::vector<std::byte> decoded;    // [frame_bytes] scratch
   std::deque<std::uint64_t> order;   // keys in the order of insertion; with max_policy_age alone
+  std::deque<Arrival> arrivals;      // in the order of insertion; with options.feed alone
+  std::vector<Fed> fed;              // [frames] by id; the same
+  std::uint64_t feeds = 0;           // read so far
   std::vector<std::uint64_t> dirty;  // a bit a line
   std::uint64_t dirty_cursor = 0;    // line
   // Frames of the last draw's items, where some of these left with it.

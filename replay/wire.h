@@ -96,6 +96,35 @@ struct SampleReplyBody {
   }
 };
 
+// kFeed: what came to a table, for a copy of it that is drawn from in its place (Table::ReadFeed).
+// `sample` as in kSample, with a batch_size of 0: `batches` that the caller means to draw there,
+// for which it is charged; 0 of them: at once. Part 0, when updates > 0: PackUpdates.
+struct FeedBody {
+  SampleBody sample;
+  std::uint64_t life = 0;             // of the table that the caller's copy is of; 0: of none
+  std::uint64_t start = 0, next = 0;  // FeedPlace, of that one
+  std::uint32_t items_max = 0;
+  template <class A>
+  void serialize(A& a) {
+    a(sample, life, start, next, items_max);
+  }
+};
+
+// kFeedReply. Part 0: PackFeed. Where `life` is another than was asked with, it begins with the
+// table's oldest item, and the caller's copy is of no use.
+struct FeedReplyBody {
+  SampleReplyBody sample;
+  std::uint64_t life = 0;
+  std::uint64_t start = 0, next = 0;  // of the items behind these
+  std::uint64_t oldest = 0;           // number of the oldest item: those before have left
+  std::uint64_t end = 0;              // next == end: these were all
+  std::uint64_t slots = 0, frames = 0;  // FeedSizes
+  template <class A>
+  void serialize(A& a) {
+    a(sample, life, start, next, oldest, end, slots, frames);
+  }
+};
+
 // kUpdatePriorities. Part 0: PackUpdates.
 struct UpdateBody {
   std::uint32_t table = 0;

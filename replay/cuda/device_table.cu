@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <unordered_map>
+#include <utility>
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/precision.h"
@@ -12,11 +12,13 @@ namespace troop::cuda {
 
 struct DeviceTableKernels {
   using Fields = DeviceTable::Fields;
+  using Change = DeviceTable::Change;
 };
 
 namespace {
 
 using Fields = DeviceTableKernels::Fields;
+using Change = DeviceTableKernels::Change;
 constexpr int kThreads = 256;
 
 LaunchShape Over(std::int64_t n) {
@@ -25,12 +27,8 @@ LaunchShape Over(std::int64_t n) {
 
 // Sizes that kernels need, by value.
 struct TableSizes {
-  std::int64_t frames, pixels, channels, stack, steps, frame_bytes;
+  std::int64_t pixels, channels, stack, steps, frame_bytes, window;
 };
-
-TROOP_DEVICE std::int64_t SlotOf(std::int64_t frames, std::int64_t stream, std::int64_t number) {
-  return stream * frames + number % frames;
-}
 
 // priority^alpha within the bounds that replay/priority_math.h keeps: never 0, and no sum of them
 // is infinite.
@@ -43,31 +41,34 @@ TROOP_HOST_DEVICE float PowerPriority(double size, double epsilon, double alpha)
 // --- append
 // ---------------------------------------------------------------------------------------
 
-TROOP_KERNEL void PlaceFramesKernel(TableSizes t, Fields f, std::int64_t n,
-                                    const DeviceFrame* about, const std::int64_t* number,
+TROOP_KERNEL void PlaceFramesKernel(TableSizes t, Fields f, const DeviceFrame* about,
                                     const std::byte* frame) {
-  const std::int64_t which = blockIdx.x;
-  const std::int64_t slot = SlotOf(t.frames, about[which].stream, number[which]);
+  const std::int64_t which = blockIdx.x, place = about[which].place;
   const std::byte* from = frame + which * t.frame_bytes;
-  std::byte* to = f.frame + slot * t.frame_bytes;
+  std::byte* to = f.frame + place * t.frame_bytes;
   if (t.frame_bytes % 16 == 0) {
     for (std::int64_t i = threadIdx.x; i < t.frame_bytes / 16; i += kThreads)
       reinterpret_cast<uint4*>(to)[i] = reinterpret_cast<const uint4*>(from)[i];
   } else {
     for (std::int64_t i = threadIdx.x; i < t.frame_bytes; i += kThreads) to[i] = from[i];
   }
-  if (threadIdx.x != 0 || which >= n) return;
-  f.number[slot] = number[which];
-  f.age[slot] = about[which].age;
-  f.action[slot] = about[which].action;
-  f.reward[slot] = about[which].reward;
-  f.discount[slot] = about[which].discount;
+  if (threadIdx.x != 0) return;
+  f.action[place] = about[which].action;
+  f.reward[place] = about[which].reward;
+  f.discount[place] = about[which].discount;
 }
 
-TROOP_KERNEL void PlaceLengthsKernel(std::int64_t n, const std::int32_t* slot,
-                                     const std::int32_t* length, std::int32_t* to) {
+TROOP_KERNEL void PlaceItemsKernel(TableSizes t, Fields f, std::int64_t n, const Change* change,
+                                   const std::int32_t* window) {
   const std::int64_t i = std::int64_t(blockIdx.x) * kThreads + threadIdx.x;
-  if (i < n && length[i] > 0) to[slot[i]] = length[i];
+  if (i >= n) return;
+  const Change item = change[i];
+  f.number[item.slot] = item.number;
+  if (item.length == 0) return;  // its weight is 0 from now on: it is drawn no more
+  f.lead[item.slot] = item.lead;
+  f.length[item.slot] = item.length;
+  for (std::int64_t k = 0; k <= item.lead + item.length; ++k)
+    f.window[item.slot * t.window + k] = window[i * t.window + k];
 }
 
 // --- draw
@@ -114,16 +115,16 @@ TROOP_KERNEL void AboutItemsKernel(TableSizes t, Fields f, std::int64_t batch, d
     __syncthreads();
   }
   for (std::int64_t i = threadIdx.x; i < batch; i += kThreads) {
-    const std::int64_t s = slot[i], ring = s / t.frames * t.frames;
+    const std::int64_t s = slot[i];
+    const std::int32_t* const places = f.window + s * t.window + f.lead[s];
     number[i] = f.number[s];
-    out.action[i] = f.action[s];
+    out.action[i] = f.action[places[0]];
     out.length[i] = f.length[s];
     out.weight[i] = float(pow(double(least[0]) / double(priority[i]), beta));
     for (std::int64_t k = 0; k < t.steps; ++k) {
-      const std::int64_t at = ring + (s - ring + k) % t.frames;
       const bool inside = k < f.length[s];
-      out.reward[i * t.steps + k] = inside ? f.reward[at] : 0;
-      out.discount[i * t.steps + k] = inside ? f.discount[at] : 1;
+      out.reward[i * t.steps + k] = inside ? f.reward[places[k]] : 0;
+      out.discount[i * t.steps + k] = inside ? f.discount[places[k]] : 1;
     }
   }
   if (threadIdx.x == 0) ++*draws;
@@ -134,14 +135,13 @@ TROOP_KERNEL void AboutItemsKernel(TableSizes t, Fields f, std::int64_t batch, d
 template <class T>
 TROOP_KERNEL void ObservationsKernel(TableSizes t, Fields f, std::int64_t batch,
                                      const std::int32_t* slot, T* out) {
-  const std::int64_t row = blockIdx.x, item = row % batch;
-  const std::int64_t s = slot[item], ring = s / t.frames * t.frames;
-  const std::int64_t newest = ring + (s - ring + (row < batch ? 0 : f.length[s])) % t.frames;
-  const std::int64_t age = f.age[newest], wide = t.stack * t.channels;
+  const std::int64_t row = blockIdx.x, s = slot[row % batch], wide = t.stack * t.channels;
+  // The frame's place in the window, which begins with its episode or `stack` frames before.
+  const std::int64_t age = f.lead[s] + (row < batch ? 0 : f.length[s]);
+  const std::int32_t* const newest = f.window + s * t.window + age;
   T* const to = out + row * t.pixels * wide;
   const auto frame_at = [&](std::int64_t back) {
-    const std::int64_t at = ring + (newest - ring + t.frames - back) % t.frames;
-    return reinterpret_cast<const T*>(f.frame + at * t.frame_bytes);
+    return reinterpret_cast<const T*>(f.frame + newest[-back] * t.frame_bytes);
   };
   if (sizeof(T) == 1 && t.stack == 4 && t.channels == 1 &&
       t.pixels % 4 == 0) {  // Atari: whole words
@@ -175,8 +175,7 @@ TROOP_KERNEL void ChangesKernel(Fields f, std::int64_t batch, double alpha, doub
   if (i >= batch) return;
   const std::int64_t s = slot[i];
   const float size = fabsf(td_error[i]);
-  // Another frame is there by now, or no item begins there any more, or the error is no number:
-  // left alone.
+  // Another item is there by now, or none, or the error is no number: left alone.
   const bool same = f.number[s] == number[i] && leaves[s] > 0 && isfinite(size);
   changed_slot[i] = same ? std::int32_t(s) : -1;
   changed_priority[i] = PowerPriority(double(size), epsilon, alpha);
@@ -188,35 +187,33 @@ DeviceTable::DeviceTable(Device& device, const DeviceTableOptions& o, std::int64
     : device_(device),
       options_(o),
       batch_(batch),
-      tree_(device, o.streams * o.frames),
-      ends_(std::size_t(o.streams), 0),
-      live_(std::size_t(o.streams * o.frames), 0),
-      copied_(device) {
-  const std::int64_t slots = o.streams * o.frames;
-  const std::int64_t frame_bytes = o.pixels * o.channels * ElementBytes(o.dtype);
-  frame_ = DeviceArray<std::byte>(device, slots * frame_bytes, "replay frames");
-  number_ = DeviceArray<std::int64_t>(device, slots, "replay items");
-  age_ = DeviceArray<std::int32_t>(device, slots, "replay items");
-  action_ = DeviceArray<std::int32_t>(device, slots, "replay items");
-  length_ = DeviceArray<std::int32_t>(device, slots, "replay items");
-  reward_ = DeviceArray<float>(device, slots, "replay items");
-  discount_ = DeviceArray<float>(device, slots, "replay items");
-  fields_ = {frame_.data(),  number_.data(), age_.data(),     action_.data(),
-             length_.data(), reward_.data(), discount_.data()};
-  const std::int64_t n = o.append_max;
-  host_frames_ = PinnedArray<std::byte>(device, n * frame_bytes, "new frames");
-  new_frames_ = DeviceArray<std::byte>(device, n * frame_bytes, "new frames");
+      tree_(device, o.slots),
+      live_(std::size_t(o.slots), 0),
+      known_(std::size_t(o.places), 0),
+      changes_(std::size_t(o.slots), -1),
+      copied_(device),
+      placed_(device) {
+  frame_ = DeviceArray<std::byte>(device, o.places * frame_bytes(), "replay frames");
+  action_ = DeviceArray<std::int32_t>(device, o.places, "replay frames");
+  reward_ = DeviceArray<float>(device, o.places, "replay frames");
+  discount_ = DeviceArray<float>(device, o.places, "replay frames");
+  window_ = DeviceArray<std::int32_t>(device, o.slots * window_max(), "replay items");
+  lead_ = DeviceArray<std::int32_t>(device, o.slots, "replay items");
+  length_ = DeviceArray<std::int32_t>(device, o.slots, "replay items");
+  number_ = DeviceArray<std::int64_t>(device, o.slots, "replay items");
+  fields_ = {frame_.data(),  action_.data(), reward_.data(), discount_.data(),
+             window_.data(), lead_.data(),   length_.data(), number_.data()};
+  const std::int64_t n = o.append_max, changes = 2 * n;
+  host_frames_ = PinnedArray<std::byte>(device, n * frame_bytes(), "new frames");
+  new_frames_ = DeviceArray<std::byte>(device, n * frame_bytes(), "new frames");
   host_about_ = PinnedArray<DeviceFrame>(device, n, "new frames");
   new_about_ = DeviceArray<DeviceFrame>(device, n, "new frames");
-  host_numbers_ = PinnedArray<std::int64_t>(device, n, "new frames");
-  new_numbers_ = DeviceArray<std::int64_t>(device, n, "new frames");
-  // Each frame pushes out at most the items of a ring's `steps + stack` first slots; each item adds
-  // one.
-  const std::int64_t changes = n * (2 + o.steps + o.stack);
+  host_changes_ = PinnedArray<Change>(device, changes, "new items");
+  new_changes_ = DeviceArray<Change>(device, changes, "new items");
+  host_windows_ = PinnedArray<std::int32_t>(device, changes * window_max(), "new items");
+  new_windows_ = DeviceArray<std::int32_t>(device, changes * window_max(), "new items");
   host_slots_ = PinnedArray<std::int32_t>(device, changes, "new items");
   new_slots_ = DeviceArray<std::int32_t>(device, changes, "new items");
-  host_lengths_ = PinnedArray<std::int32_t>(device, changes, "new items");
-  new_lengths_ = DeviceArray<std::int32_t>(device, changes, "new items");
   host_priorities_ = PinnedArray<float>(device, changes, "new items");
   new_priorities_ = DeviceArray<float>(device, changes, "new items");
   mass_ = DeviceArray<double>(device, batch, "a draw");
@@ -227,104 +224,131 @@ DeviceTable::DeviceTable(Device& device, const DeviceTableOptions& o, std::int64
   drawn_number_ = DeviceArray<std::int64_t>(device, batch, "a draw");
   draws_ = DeviceArray<std::int64_t>(device, 1, "a draw");
   Stream stream(device);
+  PinnedArray<std::int64_t> first_draw(device, 1, "a draw");
   if (!device.ok()) return;
-  stream.Fill(draws_.data(), 0, draws_.bytes());
+  first_draw[0] = o.first_draw;
+  stream.CopyToDevice(draws_.data(), first_draw.data(), sizeof(std::int64_t));
   stream.Fill(number_.data(), 0xff, number_.bytes());
   stream.Synchronize();
 }
 
 std::int64_t DeviceTable::bytes() const {
-  return std::int64_t(frame_.bytes() + number_.bytes() + age_.bytes() + action_.bytes() +
-                      length_.bytes() + reward_.bytes() + discount_.bytes()) +
+  return std::int64_t(frame_.bytes() + action_.bytes() + reward_.bytes() + discount_.bytes() +
+                      window_.bytes() + lead_.bytes() + length_.bytes() + number_.bytes()) +
          tree_.slots() * 4;
 }
 
-bool DeviceTable::Append(Stream& stream, std::span<const std::byte> observation,
-                         std::span<const DeviceFrame> frames, std::span<const DeviceItem> items) {
+bool DeviceTable::Fits(const DeviceNews& news) {
   const DeviceTableOptions& o = options_;
-  const auto frame_bytes = std::size_t(o.pixels * o.channels * ElementBytes(o.dtype));
-  const auto n = std::int64_t(frames.size());
-  if (n > o.append_max || std::int64_t(items.size()) > o.append_max ||
-      observation.size() != frames.size() * frame_bytes || !device_.ok()) {
+  const auto n = std::int64_t(news.frames.size());
+  if (n > o.append_max || std::int64_t(news.items.size()) > o.append_max ||
+      std::int64_t(news.left.size()) > o.append_max ||
+      std::int64_t(news.observation.size()) != n * frame_bytes()) {
     return false;
   }
-  const auto known = [&](std::int32_t s) { return s >= 0 && s < o.streams; };
-  std::vector<std::int64_t> ends = ends_;
-  for (const DeviceFrame& frame : frames) {
-    if (!known(frame.stream) || frame.age < 0) return false;
-    const auto stream_at = std::size_t(frame.stream);
-    if (++ends[stream_at] - ends_[stream_at] > o.frames) return false;  // two in one place
+  const auto is_slot = [&](std::int32_t slot) { return slot >= 0 && slot < o.slots; };
+  const auto is_place = [&](std::int32_t place) { return place >= 0 && place < o.places; };
+  if (!std::ranges::all_of(news.left, is_slot) ||
+      !std::ranges::all_of(news.frames, is_place, &DeviceFrame::place)) {
+    return false;
   }
-  for (const DeviceItem& item : items) {
-    if (!known(item.stream) || item.length < 1 || item.length > o.steps || item.first < 0 ||
-        item.first + item.length >= ends[std::size_t(item.stream)] ||
-        !std::isfinite(item.priority) || item.priority < 0) {
+  std::size_t window = 0;
+  for (const DeviceItem& item : news.items) {
+    if (!is_slot(item.slot) || item.lead < 0 || item.lead >= o.stack || item.length < 1 ||
+        item.length > o.steps || !std::isfinite(item.priority) || item.priority < 0) {
       return false;
     }
+    window += std::size_t(item.lead + item.length + 1);
   }
-  if (appended_) copied_.Synchronize();
-  appended_ = true;
-  // Each slot once, as it was said last: kernels have no order within a launch.
+  if (window != news.window.size() || !std::ranges::all_of(news.window, is_place)) return false;
+  // Which have a frame, these ones among them: one that comes twice is refused, too.
+  std::size_t fresh = 0;
+  constexpr std::uint8_t kOld = 1, kComes = 2;
+  bool good = true;
+  for (; fresh < news.frames.size() && good; ++fresh) {
+    std::uint8_t& known = known_[std::size_t(news.frames[fresh].place)];
+    good = (known & kComes) == 0;
+    known |= kComes;
+  }
+  for (const std::int32_t place : news.window) good = good && known_[std::size_t(place)] != 0;
+  for (std::size_t i = 0; i < fresh; ++i) {
+    std::uint8_t& known = known_[std::size_t(news.frames[i].place)];
+    known = good ? kOld : known & kOld;
+  }
+  return good;
+}
+
+// How many slots change. Each comes once, as it was said last: kernels have no order in a launch.
+std::int64_t DeviceTable::Stage(const DeviceNews& news) {
   std::int64_t changes = 0;
-  std::unordered_map<std::int64_t, std::int64_t> change_of;
-  const auto change = [&](std::int64_t slot, std::int32_t length, float priority) {
-    const auto [found, added] = change_of.emplace(slot, changes);
-    if (added) ++changes;
-    host_slots_[found->second] = std::int32_t(slot);
-    host_lengths_[found->second] = length;
-    host_priorities_[found->second] = priority;
+  const auto change = [&](std::int32_t slot) {
+    std::int32_t& at = changes_[std::size_t(slot)];
+    if (at < 0) at = std::int32_t(changes++);
+    host_slots_[at] = slot;
+    return at;
   };
-  // An item needs the frames of its first observation's stack: all that begin before `frames -
-  // stack` of the end are gone.
-  const auto oldest = [&](std::size_t s) {
-    return std::max<std::int64_t>(0, ends[s] - o.frames + o.stack - 1);
+  for (const std::int32_t slot : news.left) {
+    const std::int32_t at = change(slot);
+    items_ -= std::exchange(live_[std::size_t(slot)], std::uint8_t{0});
+    host_changes_[at] = {.slot = slot, .number = -1};
+    host_priorities_[at] = 0;
+  }
+  const std::int32_t* window = news.window.data();
+  for (const DeviceItem& item : news.items) {
+    const std::int32_t at = change(item.slot);
+    items_ += 1 - std::exchange(live_[std::size_t(item.slot)], std::uint8_t{1});
+    host_changes_[at] = {
+        .slot = item.slot, .lead = item.lead, .length = item.length, .number = came_++};
+    host_priorities_[at] = PowerPriority(item.priority, 0, options_.alpha);
+    const std::int32_t frames = item.lead + item.length + 1;
+    std::copy_n(window, frames, host_windows_.data() + at * window_max());
+    window += frames;
+  }
+  for (std::int64_t i = 0; i < changes; ++i) changes_[std::size_t(host_slots_[i])] = -1;
+  return changes;
+}
+
+bool DeviceTable::Append(Stream& copies, Stream& stream, const DeviceNews& news) {
+  if (!device_.ok() || !Fits(news)) return false;
+  if (appended_) {
+    copied_.Synchronize();  // the staging on the host
+    copies.Wait(placed_);   // and that on the device are free again
+  }
+  appended_ = true;
+  const auto n = std::int64_t(news.frames.size());
+  if (n > 0) std::memcpy(host_frames_.data(), news.observation.data(), news.observation.size());
+  std::ranges::copy(news.frames, host_about_.data());
+  const std::int64_t changes = Stage(news);
+  const auto send = [&copies](auto& to, const auto& from, std::int64_t count) {
+    if (count > 0)
+      copies.CopyToDevice(to.data(), from.data(), std::size_t(count) * sizeof(from[0]));
   };
-  for (std::size_t s = 0; s < ends.size(); ++s) {
-    if (ends[s] == ends_[s]) continue;
-    const std::int64_t before = std::max<std::int64_t>(0, ends_[s] - o.frames + o.stack - 1);
-    const std::int64_t until = std::min(oldest(s), ends_[s]);
-    for (std::int64_t number = std::max(before, until - o.frames); number < until; ++number) {
-      std::uint8_t& live = live_[std::size_t(Slot(std::int64_t(s), number))];
-      if (live == 0) continue;
-      live = 0;
-      --items_;
-      change(Slot(std::int64_t(s), number), 0, 0);
-    }
+  send(new_frames_, host_frames_, n * frame_bytes());
+  send(new_about_, host_about_, n);
+  send(new_changes_, host_changes_, changes);
+  send(new_windows_, host_windows_, changes * window_max());
+  send(new_slots_, host_slots_, changes);
+  send(new_priorities_, host_priorities_, changes);
+  copied_.Record(copies);
+  stream.Wait(copied_);
+  const TableSizes sizes{options_.pixels, options_.channels, options_.stack,
+                         options_.steps,  frame_bytes(),     window_max()};
+  if (n > 0) {
+    Launch(stream, "PlaceFrames", {dim3(unsigned(n)), dim3(kThreads)}, PlaceFramesKernel, sizes,
+           fields_, new_about_.data(), new_frames_.data());
   }
-  for (std::int64_t i = 0; i < n; ++i) {
-    const DeviceFrame& frame = frames[std::size_t(i)];
-    host_about_[i] = frame;
-    host_numbers_[i] = ends_[std::size_t(frame.stream)]++;
+  if (changes > 0) {
+    Launch(stream, "PlaceItems", Over(changes), PlaceItemsKernel, sizes, fields_, changes,
+           new_changes_.data(), new_windows_.data());
+    tree_.Set(stream, changes, new_slots_.data(), new_priorities_.data());
   }
-  std::memcpy(host_frames_.data(), observation.data(), observation.size());
-  for (const DeviceItem& item : items) {
-    if (item.first < oldest(std::size_t(item.stream))) continue;
-    const std::int64_t slot = Slot(item.stream, item.first);
-    if (live_[std::size_t(slot)] == 0) ++items_;
-    live_[std::size_t(slot)] = 1;
-    change(slot, item.length, PowerPriority(item.priority, o.priority_epsilon, o.alpha));
-  }
-  stream.CopyToDevice(new_frames_.data(), host_frames_.data(), observation.size());
-  stream.CopyToDevice(new_about_.data(), host_about_.data(), std::size_t(n) * sizeof(DeviceFrame));
-  stream.CopyToDevice(new_numbers_.data(), host_numbers_.data(), std::size_t(n) * 8);
-  stream.CopyToDevice(new_slots_.data(), host_slots_.data(), std::size_t(changes) * 4);
-  stream.CopyToDevice(new_lengths_.data(), host_lengths_.data(), std::size_t(changes) * 4);
-  stream.CopyToDevice(new_priorities_.data(), host_priorities_.data(), std::size_t(changes) * 4);
-  copied_.Record(stream);
-  const TableSizes sizes{o.frames, o.pixels, o.channels,
-                         o.stack,  o.steps,  std::int64_t(frame_bytes)};
-  Launch(stream, "PlaceFrames", {dim3(unsigned(n)), dim3(kThreads)}, PlaceFramesKernel, sizes,
-         fields_, n, new_about_.data(), new_numbers_.data(), new_frames_.data());
-  Launch(stream, "PlaceLengths", Over(changes), PlaceLengthsKernel, changes, new_slots_.data(),
-         new_lengths_.data(), length_.data());
-  tree_.Set(stream, changes, new_slots_.data(), new_priorities_.data());
+  placed_.Record(stream);
   return true;
 }
 
 void DeviceTable::Draw(Stream& stream, const DeviceSample& sample) {
   const DeviceTableOptions& o = options_;
-  const TableSizes sizes{o.frames, o.pixels, o.channels,
-                         o.stack,  o.steps,  o.pixels * o.channels * ElementBytes(o.dtype)};
+  const TableSizes sizes{o.pixels, o.channels, o.stack, o.steps, frame_bytes(), window_max()};
   Launch(stream, "Masses", Over(batch_), MassesKernel, batch_, o.seed, tree_.total(), draws_.data(),
          mass_.data());
   tree_.Find(stream, batch_, mass_.data(), slot_.data(), priority_.data());

@@ -126,6 +126,17 @@ inline void RepairEngines(Config* c) {
   c->fleet.elsewhere.clear(), c->fleet.engine = "local";
 }
 
+// One learner that draws from one shard by itself, or none.
+inline void RepairPlacement(Config* c) {
+  if (c->learner.algorithm != "dqn") c->replay.placement = "host";
+  if (c->replay.placement == "host") return;
+  c->fleet.learners = c->replay.shards = c->learner.hogwild_threads = 1;
+  c->learner.sync = "allreduce";
+  c->replay.sampler = "prioritized", c->replay.remover = "fifo";
+  c->replay.max_times_sampled = c->replay.max_policy_age = 0;
+  if (c->learner.device == "cpu") c->learner.device = "auto";
+}
+
 // Makes a random configuration possible as a whole.
 inline void Repair(Config* c) {
   RepairEngines(c);
@@ -168,6 +179,7 @@ inline void Repair(Config* c) {
   c->replay.persist = true;
   c->replay.shards = std::min({c->replay.shards, c->fleet.actors, c->replay.min_items});
   c->replay.scope = "global";
+  RepairPlacement(c);
   if (c->network.normalize_observations) c->fleet.learners = 1;
   RepairSupervised(c);
   const bool one = c->fleet.learners == 1 && !IsSupervised(*c);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <map>
 #include <numeric>
 #include <tuple>
@@ -100,23 +99,22 @@ void ABorderBelongsToTheNextOne(Parity& parity) {
 
 struct Frame {
   std::vector<std::uint8_t> pixels;
-  std::int32_t age, action;
+  std::int32_t age, place, action;
   float reward, discount;
 };
+struct PlainItem {
+  std::int64_t stream = 0, first = 0;
+  std::int32_t length = 0;
+  double priority = 0;  // p^α
+};
 
-// What a stream did, and which of its items can be drawn.
+// What streams did, and the items that can be drawn. Items leave in the order in which they came;
+// the next ones get their slots.
 struct PlainTable {
   DeviceTableOptions o;
   std::vector<std::vector<Frame>> log;
-  std::map<std::pair<std::int64_t, std::int64_t>, std::pair<std::int32_t, double>>
-      items;  // (stream, first): length, p^α
+  std::map<std::int32_t, PlainItem> items;  // by slot
 
-  void Evict() {
-    std::erase_if(items, [&](const auto& item) {
-      const auto end = std::int64_t(log[std::size_t(item.first.first)].size());
-      return item.first.second - (o.stack - 1) < end - o.frames;
-    });
-  }
   std::vector<std::uint8_t> Observation(std::int64_t stream, std::int64_t number) const {
     const auto& frames = log[std::size_t(stream)];
     std::vector<std::uint8_t> out(std::size_t(o.pixels * o.channels * o.stack), 0);
@@ -133,12 +131,21 @@ struct PlainTable {
   }
 };
 
+// Several Appends' worth of vectors, as DeviceNews wants them.
+struct News {
+  std::vector<std::byte> pixels;
+  std::vector<DeviceFrame> frames;
+  std::vector<std::int32_t> left, window;
+  std::vector<DeviceItem> items;
+  operator DeviceNews() const { return {pixels, frames, left, items, window}; }
+};
+
 struct Harness {
   Harness(Parity& p, const DeviceTableOptions& o, std::int64_t n)
-      : parity(p), batch(n), table(p.device(), o, n) {
+      : parity(p), batch(n), copies(p.device()), table(p.device(), o, n) {
     plain.o = o;
-    plain.log.resize(std::size_t(o.streams));
-    age.assign(std::size_t(o.streams), 0);
+    plain.log.resize(kStreams);
+    age.assign(kStreams, 0);
     const std::int64_t wide = o.pixels * o.channels * o.stack;
     observation = p.Output<std::uint8_t>(2 * n * wide);
     action = p.Output<std::int32_t>(n);
@@ -148,42 +155,70 @@ struct Harness {
     weight = p.Output<float>(n);
   }
 
+  Frame MakeFrame(std::int32_t frame_age, bool final) {
+    Frame frame{{},
+                frame_age,
+                std::int32_t(frames_ever++ % plain.o.places),
+                std::int32_t(parity.Below(6)),
+                final ? 0.0f : float(parity.Uniform(-1, 1)),
+                final ? 0.0f : 1.0f};
+    for (std::int64_t p = 0; p < plain.o.pixels * plain.o.channels; ++p)
+      frame.pixels.push_back(std::uint8_t(parity.Below(256)));
+    return frame;
+  }
+
+  void AddItem(std::int64_t stream, std::int64_t first, std::int32_t steps, News* news) {
+    const auto slot = std::int32_t(items_ever++ % plain.o.slots);
+    if (plain.items.contains(slot)) news->left.push_back(slot);
+    const auto& log = plain.log[std::size_t(stream)];
+    const auto lead =
+        std::int32_t(std::min<std::int64_t>(log[std::size_t(first)].age, plain.o.stack - 1));
+    const auto priority = float(parity.Uniform(0.01, 2));
+    news->items.push_back({slot, lead, steps, priority});
+    for (std::int64_t k = first - lead; k <= first + steps; ++k)
+      news->window.push_back(log[std::size_t(k)].place);
+    plain.items[slot] = {stream, first, steps, std::pow(double(priority), plain.o.alpha)};
+  }
+
   // Some frames of every stream with the items that they complete.
   void Play(std::int64_t frames) {
-    std::vector<std::byte> pixels;
-    std::vector<DeviceFrame> about;
-    std::vector<DeviceItem> items;
+    News news;
     for (std::int64_t i = 0; i < frames; ++i) {
-      for (std::int64_t s = 0; s < plain.o.streams; ++s) {
+      for (std::int64_t s = 0; s < kStreams; ++s) {
         auto& log = plain.log[std::size_t(s)];
         const bool final = age[std::size_t(s)] > 0 && parity.Below(6) == 0;
-        Frame frame{{},
-                    age[std::size_t(s)],
-                    std::int32_t(parity.Below(6)),
-                    final ? 0.0f : float(parity.Uniform(-1, 1)),
-                    final ? 0.0f : 1.0f};
-        for (std::int64_t p = 0; p < plain.o.pixels * plain.o.channels; ++p)
-          frame.pixels.push_back(std::uint8_t(parity.Below(256)));
-        for (const std::uint8_t x : frame.pixels) pixels.push_back(std::byte(x));
-        about.push_back({std::int32_t(s), frame.age, frame.action, frame.reward, frame.discount});
+        const Frame frame = MakeFrame(age[std::size_t(s)], final);
+        for (const std::uint8_t x : frame.pixels) news.pixels.push_back(std::byte(x));
+        news.frames.push_back({frame.place, frame.action, frame.reward, frame.discount});
         log.push_back(frame);
         // The item that begins `steps` before is complete; at an episode's end all that are open
         // are.
         const auto now = std::int64_t(log.size()) - 1;
         for (std::int64_t back = plain.o.steps; back >= 1; --back) {
           if (frame.age < back || (back < plain.o.steps && !final)) continue;
-          const float priority = float(parity.Uniform(0, 2));
-          items.push_back({std::int32_t(s), std::int32_t(back), now - back, priority});
-          plain.items[{s, now - back}] = {
-              std::int32_t(back),
-              std::pow(double(priority) + plain.o.priority_epsilon, plain.o.alpha)};
+          AddItem(s, now - back, std::int32_t(back), &news);
         }
         age[std::size_t(s)] = final ? 0 : age[std::size_t(s)] + 1;
       }
     }
-    plain.Evict();
-    parity.True("it is taken", table.Append(parity.stream(), pixels, about, items));
-    parity.stream().Synchronize();
+    parity.True("it is taken", table.Append(copies, parity.stream(), news));
+    parity.True("items are counted", table.items() == std::int64_t(plain.items.size()));
+  }
+
+  // The oldest items go, and none comes.
+  void Leave(std::int64_t count) {
+    News news;
+    for (std::int64_t i = 0; i < count; ++i) {
+      // Those that came last lie before the next slot: the oldest is the next one that lives.
+      for (std::int64_t k = 0; k < plain.o.slots; ++k) {
+        const auto slot = std::int32_t((items_ever + k) % plain.o.slots);
+        if (!plain.items.contains(slot)) continue;
+        plain.items.erase(slot);
+        news.left.push_back(slot);
+        break;
+      }
+    }
+    parity.True("they leave", table.Append(copies, parity.stream(), news));
     parity.True("items are counted", table.items() == std::int64_t(plain.items.size()));
   }
 
@@ -198,21 +233,16 @@ struct Harness {
     const auto rewards = parity.Download(reward), discounts = parity.Download(discount),
                weights = parity.Download(weight);
     double least = INFINITY;
-    std::vector<double> priorities, want_weights;
+    std::vector<double> want_weights;
     drawn.clear();
     const auto wide = std::size_t(o.pixels * o.channels * o.stack);
     for (std::int64_t i = 0; i < batch; ++i) {
-      const std::int64_t stream = slots[std::size_t(i)] / o.frames;
-      const auto& log = plain.log[std::size_t(stream)];
-      std::int64_t number =
-          std::int64_t(log.size()) / o.frames * o.frames + slots[std::size_t(i)] % o.frames;
-      while (number >= std::int64_t(log.size())) number -= o.frames;
-      const auto found = plain.items.find({stream, number});
+      const auto found = plain.items.find(slots[std::size_t(i)]);
       parity.True("what is drawn is there", found != plain.items.end());
       if (found == plain.items.end()) return;
-      drawn.push_back(found->first);
-      const auto [steps, priority] = found->second;
-      priorities.push_back(priority);
+      const auto& [stream, number, steps, priority] = found->second;
+      const auto& log = plain.log[std::size_t(stream)];
+      drawn.push_back({found->first, found->second});
       least = std::min(least, priority);
       const auto first = plain.Observation(stream, number),
                  last = plain.Observation(stream, number + steps);
@@ -232,7 +262,8 @@ struct Harness {
                         discounts[at] == (inside ? log[std::size_t(number + k)].discount : 1));
       }
     }
-    for (const double p : priorities) want_weights.push_back(std::pow(least / p, o.beta));
+    for (const auto& [slot, item] : drawn)
+      want_weights.push_back(std::pow(least / item.priority, o.beta));
     parity.Close("weights", weights, want_weights, 1e-5);
     CheckStrata(slots);
   }
@@ -240,15 +271,15 @@ struct Harness {
   // One of the i-th stratum each: with the sums in order, item i lies between i/B and (i+1)/B of
   // the total.
   void CheckStrata(const std::vector<std::int32_t>& slots) {
-    std::map<std::int32_t, double> by_slot;
-    for (const auto& [key, item] : plain.items)
-      by_slot[std::int32_t(key.first * plain.o.frames + key.second % plain.o.frames)] =
-          double(float(item.second));
     double total = 0;
-    std::map<std::int32_t, double> before;
-    for (const auto& [slot, p] : by_slot) before[slot] = total, total += p;
+    std::map<std::int32_t, std::pair<double, double>> part;
+    for (const auto& [slot, item] : plain.items) {
+      const double p = double(float(item.priority));
+      part[slot] = {total, total + p};
+      total += p;
+    }
     for (std::size_t i = 0; i < slots.size(); ++i) {
-      const double low = before[slots[i]], high = low + by_slot[slots[i]];
+      const auto [low, high] = part[slots[i]];
       const double stratum = total / double(batch), slack = 1e-6 * total;
       parity.True("each stratum is drawn from",
                   high + slack >= double(i) * stratum && low - slack <= double(i + 1) * stratum);
@@ -262,9 +293,11 @@ struct Harness {
     table.UpdatePriorities(parity.stream(), on_device.data());
     parity.stream().Synchronize();
     for (std::size_t i = 0; i < td.size(); ++i) {
-      const auto found = plain.items.find(drawn[i]);
-      if (found != plain.items.end())
-        found->second.second =
+      const auto& [slot, item] = drawn[i];
+      const auto found = plain.items.find(slot);
+      if (found != plain.items.end() && found->second.stream == item.stream &&
+          found->second.first == item.first)
+        found->second.priority =
             std::pow(double(std::abs(td[i])) + plain.o.priority_epsilon, plain.o.alpha);
     }
   }
@@ -275,21 +308,25 @@ struct Harness {
     return parity.Download(copy);
   }
 
+  static constexpr std::int64_t kStreams = 3;
   Parity& parity;
   const std::int64_t batch;
+  Stream copies;
   DeviceTable table;
   PlainTable plain;
+  std::int64_t frames_ever = 0, items_ever = 0;
   std::vector<std::int32_t> age;
-  std::vector<std::pair<std::int64_t, std::int64_t>> drawn;
+  std::vector<std::pair<std::int32_t, PlainItem>> drawn;
   DeviceArray<std::uint8_t> observation;
   DeviceArray<std::int32_t> action, length;
   DeviceArray<float> reward, discount, weight;
 };
 
+// An item of one step has two frames at most of its own.
 DeviceTableOptions SmallTable(std::int64_t pixels, std::int64_t channels, std::int64_t stack) {
   DeviceTableOptions o;
-  o.streams = 3;
-  o.frames = 40;
+  o.slots = 110;
+  o.places = 3 * o.slots + 40;
   o.pixels = pixels;
   o.channels = channels;
   o.stack = stack;
@@ -303,9 +340,10 @@ void DrawsWhatTheLogHas(Parity& parity) {
   for (const auto& o : {SmallTable(16, 1, 4), SmallTable(9, 2, 3), SmallTable(5, 1, 1)}) {
     Harness h(parity, o, 24);
     h.Play(12);
-    for (int round = 0; round < 6; ++round) {  // the rings go round more than once
+    for (int round = 0; round < 8; ++round) {  // all slots and places are given out more than once
       h.DrawAndCompare();
       h.Prioritize();
+      if (round % 3 == 1) h.Leave(1 + parity.Below(20));
       h.Play(1 + parity.Below(24));
     }
   }
@@ -315,35 +353,63 @@ void LatePrioritiesAreRefused(Parity& parity) {
   Harness h(parity, SmallTable(5, 1, 1), 24);
   h.Play(30);
   h.DrawAndCompare();
+  h.Leave(30);  // some of what was drawn, and nobody comes in its place
+  h.Prioritize();
+  h.DrawAndCompare();
   for (int i = 0; i < 4; ++i)
     h.Play(20);    // all that was drawn is gone, and its slots have new items
   h.Prioritize();  // of what is gone: nothing may change
   h.DrawAndCompare();
 }
 
-// Of an item that comes twice in one call the last one counts, its length and its priority.
-void OfEqualItemsTheLastCounts(Parity& parity) {
+// What a table of five frames and a draw of n items want.
+struct Small {
+  Small(Parity& p, const DeviceTableOptions& o, std::int64_t n)
+      : parity(p), table(p.device(), o, n) {
+    observation = p.Output<std::uint8_t>(2 * n * 5);
+    action = p.Output<std::int32_t>(n);
+    length = p.Output<std::int32_t>(n);
+    reward = p.Output<float>(n * 3);
+    discount = p.Output<float>(n * 3);
+    weight = p.Output<float>(n);
+    total = p.Output<double>(1);
+    for (std::int32_t i = 0; i < 5; ++i) news.frames.push_back({i, 0, 0, 1});
+    news.pixels.resize(5 * 5);
+  }
+  bool Append() { return table.Append(parity.stream(), parity.stream(), news); }
+  void Draw() {
+    table.Draw(parity.stream(), {observation.data(), action.data(), reward.data(), discount.data(),
+                                 length.data(), weight.data()});
+  }
+  double Total() {
+    parity.stream().CopyOnDevice(total.data(), table.tree().total(), sizeof(double));
+    return parity.Download(total)[0];
+  }
+  Parity& parity;
+  DeviceTable table;
+  News news;
+  DeviceArray<std::uint8_t> observation;
+  DeviceArray<std::int32_t> action, length;
+  DeviceArray<float> reward, discount, weight;
+  DeviceArray<double> total;
+};
+
+// Of a slot that is given out twice in one call the last item counts; and one that leaves in the
+// same call is the one before.
+void OfEqualSlotsTheLastCounts(Parity& parity) {
   DeviceTableOptions o = SmallTable(5, 1, 1);
-  o.priority_epsilon = 0;
   o.alpha = 1;
-  DeviceTable table(parity.device(), o, 4);
-  const std::vector<std::byte> pixels(5 * 5);
-  const std::vector<DeviceItem> items = {{0, 3, 0, 7}, {0, 2, 1, 1}, {0, 1, 0, 3}};
-  parity.True("it is taken",
-              table.Append(parity.stream(), pixels, std::vector<DeviceFrame>(5), items));
-  parity.stream().Synchronize();
-  parity.True("and counted once", table.items() == 2);
-  const auto total = parity.Output<double>(1);
-  parity.stream().CopyOnDevice(total.data(), table.tree().total(), sizeof(double));
-  parity.True("the last priority", parity.Download(total)[0] == 4);
-  const auto observation = parity.Output<std::uint8_t>(2 * 4 * 5);
-  const auto action = parity.Output<std::int32_t>(4), length = parity.Output<std::int32_t>(4);
-  const auto reward = parity.Output<float>(12), discount = parity.Output<float>(12),
-             weight = parity.Output<float>(4);
-  table.Draw(parity.stream(), {observation.data(), action.data(), reward.data(), discount.data(),
-                               length.data(), weight.data()});
+  Small small(parity, o, 4);
+  small.news.items = {{0, 0, 3, 7}, {1, 0, 2, 1}, {0, 0, 1, 3}};
+  small.news.window = {0, 1, 2, 3, 1, 2, 3, 0, 1};
+  small.news.left = {0};
+  parity.True("it is taken", small.Append());
+  parity.True("and counted once", small.table.items() == 2);
+  parity.True("the last priority", small.Total() == 4);
+  small.Draw();
   // Three quarters of the mass are the first item's.
-  parity.True("the last length", parity.Download(length) == std::vector<std::int32_t>{1, 1, 1, 2});
+  parity.True("the last length",
+              parity.Download(small.length) == std::vector<std::int32_t>{1, 1, 1, 2});
 }
 
 // Errors of 0 and beyond all bounds: what was drawn can still be drawn, and changed.
@@ -351,53 +417,59 @@ void PrioritiesStayWithinTheirBounds(Parity& parity) {
   DeviceTableOptions o = SmallTable(5, 1, 1);
   o.priority_epsilon = 0;
   o.alpha = 2;
-  DeviceTable table(parity.device(), o, 2);
-  const std::vector<std::byte> pixels(5 * 5);
-  parity.True("it is taken", table.Append(parity.stream(), pixels, std::vector<DeviceFrame>(5),
-                                          std::vector<DeviceItem>{{0, 1, 0, 1}}));
-  const auto observation = parity.Output<std::uint8_t>(2 * 2 * 5);
-  const auto action = parity.Output<std::int32_t>(2), length = parity.Output<std::int32_t>(2);
-  const auto reward = parity.Output<float>(6), discount = parity.Output<float>(6),
-             weight = parity.Output<float>(2);
-  const auto total = parity.Output<double>(1);
+  Small small(parity, o, 2);
+  small.news.items = {{0, 0, 1, 1}};
+  small.news.window = {0, 1};
+  parity.True("it is taken", small.Append());
   for (const auto& [error, low, high] : {std::tuple<float, double, double>{0, 1e-38, 1.2e-38},
                                          {1e30f, 0.99e28, 1.01e28},
                                          {3, 8.99, 9.01}}) {
-    table.Draw(parity.stream(), {observation.data(), action.data(), reward.data(), discount.data(),
-                                 length.data(), weight.data()});
+    small.Draw();
     const auto td = parity.Upload(std::vector<float>{error, error});
-    table.UpdatePriorities(parity.stream(), td.data());
-    parity.stream().CopyOnDevice(total.data(), table.tree().total(), sizeof(double));
-    const double sum = parity.Download(total)[0];
+    small.table.UpdatePriorities(parity.stream(), td.data());
+    const double sum = small.Total();
     parity.True("the total is that of the bound", sum > low && sum < high);
   }
 }
 
 void WhatDoesNotFitIsRefused(Parity& parity) {
-  DeviceTableOptions o = SmallTable(5, 1, 1);
-  DeviceTable table(parity.device(), o, 4);
-  const std::vector<std::byte> pixels(10);
-  const std::vector<DeviceFrame> two(2);
-  const auto refused = [&](std::vector<DeviceFrame> frames, std::vector<DeviceItem> items,
-                           std::span<const std::byte> bytes) {
-    return !table.Append(parity.stream(), bytes, frames, items) && table.items() == 0;
+  const DeviceTableOptions o = SmallTable(5, 1, 1);
+  Small small(parity, o, 4);
+  const auto refused = [&](const char* what, auto change) {
+    const News before = small.news;
+    change(small.news);
+    parity.True(what, !small.Append() && small.table.items() == 0);
+    small.news = before;
   };
-  parity.True("bytes", refused(two, {}, std::span(pixels).first(9)));
-  parity.True("a stream", refused({{3, 0, 0, 0, 1}, {}}, {}, pixels));
-  parity.True("an item's stream", refused(two, {{-1, 1, 0, 1}}, pixels));
-  parity.True("an item without steps", refused(two, {{0, 0, 0, 1}}, pixels));
-  parity.True("an item that is too long", refused(two, {{0, 4, 0, 1}}, pixels));
-  parity.True("an item whose frames are not there", refused(two, {{0, 2, 0, 1}}, pixels));
+  const auto with = [](DeviceItem item, std::vector<std::int32_t> window) {
+    return [=](News& news) {
+      news.items = {item};
+      news.window = window;
+    };
+  };
+  refused("bytes", [](News& n) { n.pixels.pop_back(); });
+  refused("a place", [&](News& n) { n.frames[2].place = std::int32_t(o.places); });
+  refused("a place below all", [](News& n) { n.frames[2].place = -1; });
+  refused("a place twice", [](News& n) { n.frames[2].place = 4; });
+  refused("a slot", with({std::int32_t(o.slots), 0, 1, 1}, {0, 1}));
+  refused("a slot that leaves", [&](News& n) { n.left = {std::int32_t(o.slots)}; });
+  refused("an item without steps", with({0, 0, 0, 1}, {0}));
+  refused("an item that is too long", with({0, 0, 4, 1}, {0, 1, 2, 3, 4}));
+  refused("frames before it", with({0, 1, 1, 1}, {0, 1, 2}));
+  refused("an item whose frames are not there", with({0, 0, 1, 1}, {4, 5}));
+  refused("an item whose frames are nowhere", with({0, 0, 1, 1}, {4, -1}));
+  refused("a window too short", with({0, 0, 2, 1}, {0, 1}));
+  refused("a window too long", with({0, 0, 1, 1}, {0, 1, 2}));
   for (const float bad : {NAN, INFINITY, -1.0f})
-    parity.True("a priority", refused(two, {{0, 1, 0, bad}}, pixels));
-  parity.True("more than a ring holds",
-              refused(std::vector<DeviceFrame>(41), {}, std::vector<std::byte>(41 * 5)));
-  parity.True("too many",
-              refused(std::vector<DeviceFrame>(257), {}, std::vector<std::byte>(257 * 5)));
-  parity.True("what fits is taken",
-              table.Append(parity.stream(), pixels, two, std::vector<DeviceItem>{{0, 1, 0, 1}}));
-  parity.stream().Synchronize();
-  parity.True("and counted", table.items() == 1);
+    refused("a priority", with({0, 0, 1, bad}, {0, 1}));
+  refused("too many", [](News& n) {
+    n.frames.clear();
+    for (std::int32_t i = 0; i < 257; ++i) n.frames.push_back({i, 0, 0, 1});
+    n.pixels.resize(257 * 5);
+  });
+  with({0, 0, 1, 1}, {3, 4})(small.news);
+  parity.True("what fits is taken", small.Append());
+  parity.True("and counted", small.table.items() == 1);
 }
 
 }  // namespace
@@ -407,7 +479,7 @@ std::vector<ParityCase> DeviceTableCases() {
           {"SumTree.ABorderBelongsToTheNextOne", ABorderBelongsToTheNextOne},
           {"DeviceTable.DrawsWhatTheLogHas", DrawsWhatTheLogHas},
           {"DeviceTable.LatePrioritiesAreRefused", LatePrioritiesAreRefused},
-          {"DeviceTable.OfEqualItemsTheLastCounts", OfEqualItemsTheLastCounts},
+          {"DeviceTable.OfEqualSlotsTheLastCounts", OfEqualSlotsTheLastCounts},
           {"DeviceTable.PrioritiesStayWithinTheirBounds", PrioritiesStayWithinTheirBounds},
           {"DeviceTable.WhatDoesNotFitIsRefused", WhatDoesNotFitIsRefused}};
 }

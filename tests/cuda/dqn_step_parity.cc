@@ -487,7 +487,7 @@ void ReplayInTheSameGraph(Parity& parity) {
     DqnStep step(same.device(), o);
     step.SetState(same.stream(), StateOf(&value, &target));
     DeviceTableOptions t;
-    t.frames = 64;
+    t.slots = t.places = 64;
     t.dtype = DType::kF32;
     t.pixels = o.network.input_elements;
     t.steps = o.steps;
@@ -495,13 +495,19 @@ void ReplayInTheSameGraph(Parity& parity) {
     DeviceTable table(same.device(), t, o.batch);
     std::vector<DeviceFrame> frames;
     std::vector<DeviceItem> items;
+    std::vector<std::int32_t> window;
     const std::vector<float> observations = same.Random(40 * t.pixels);
     for (std::int32_t i = 0; i < 40; ++i) {
-      frames.push_back({0, i, i % 3, float(same.Uniform(-1, 1)), 1});
-      if (i >= 3) items.push_back({0, 3, i - 3, float(same.Uniform(0, 1))});
+      frames.push_back({i, i % 3, float(same.Uniform(-1, 1)), 1});
+      if (i < 3) continue;
+      items.push_back({i - 3, 0, 3, float(same.Uniform(0, 1))});
+      for (std::int32_t k = i - 3; k <= i; ++k) window.push_back(k);
     }
-    same.True("it is taken",
-              table.Append(same.stream(), std::as_bytes(std::span(observations)), frames, items));
+    same.True("it is taken", table.Append(same.stream(), same.stream(),
+                                          {.observation = std::as_bytes(std::span(observations)),
+                                           .frames = frames,
+                                           .items = items,
+                                           .window = window}));
     const DqnBatch& to = step.batch();
     const DeviceSample sample{to.observation, to.action, to.reward,
                               to.discount,    to.length, to.weight};
@@ -512,9 +518,9 @@ void ReplayInTheSameGraph(Parity& parity) {
     DqnStep::State state = StateOf(&value, &target);
     step.GetState(same.stream(), &state);
     values[graph ? 0 : 1] = value;
-    auto copy = same.Output<float>(t.frames);
+    auto copy = same.Output<float>(t.slots);
     same.stream().CopyOnDevice(copy.data(), table.tree().priorities(),
-                               std::size_t(t.frames) * sizeof(float));
+                               std::size_t(t.slots) * sizeof(float));
     priorities[graph ? 0 : 1] = same.Download(copy);
     for (const std::string& failure : same.failures()) parity.True(failure, false);
   }

@@ -14,6 +14,7 @@
 #include "net/codec.h"
 #include "net/error.h"
 #include "replay/drawn.h"
+#include "replay/feed.h"
 #include "replay/server.h"
 #include "replay/wire.h"
 #include "tests/fuzz/fuzz.h"
@@ -25,7 +26,8 @@ namespace {
 constexpr std::array kTypes{
     MessageType::kInsert,      MessageType::kSample,           MessageType::kUpdatePriorities,
     MessageType::kReplayStats, MessageType::kDescribe,         MessageType::kDictionary,
-    MessageType::kReconfigure, MessageType::kReplayCheckpoint, MessageType::kNone};
+    MessageType::kReconfigure, MessageType::kReplayCheckpoint, MessageType::kNone,
+    MessageType::kFeed};
 constexpr std::size_t kMessagesMax = 32;
 constexpr std::int64_t kBatchMax = 256;
 
@@ -49,6 +51,13 @@ ReplayServer::Options OptionsOf(int kind) {
     table.table.sampler.kind = Selector::Kind::kUniform;
     table.table.remover.kind = Selector::Kind::kUniform;
     table.table.reservoir = true;
+  } else if (kind == 4) {
+    table.samples_per_insert = 2;
+    table.table.min_items = 4;
+    table.table.view = {.length_max = 3, .stack = 2};
+    table.table.codec = Codec::kLz4;
+    table.table.trim_every_samples = 8;
+    table.table.feed = true;
   }
   return {.tables = {std::move(table)}, .batch_size_max = kBatchMax};
 }
@@ -83,6 +92,21 @@ void CheckSampleReply(const Table::Options& options, const Message& answer) {
   TROOP_CHECK(rows <= std::uint64_t{body->batch_size} * body->batches, "{} rows", rows);
 }
 
+void CheckFeedReply(const Table::Options& options, const Message& answer) {
+  const auto body = DecodeBody<FeedReplyBody>(answer.body);
+  TROOP_CHECK(body.ok() && answer.parts.size() == 1, "a feed that is none");
+  TROOP_CHECK(body->start <= body->next && body->next <= body->end, "from {} to {} of {}",
+              body->start, body->next, body->end);
+  Feed feed;
+  const Status parsed = ParseFeed(answer.parts[0].bytes(), options.trajectory, options.view,
+                                  options.codec, {body->slots, body->frames}, &feed);
+  TROOP_CHECK(parsed.ok(), "{}", parsed.ToString());
+  for (const std::uint64_t number : feed.number) {
+    TROOP_CHECK(number >= body->oldest && number < body->next, "item {} of {} to {}", number,
+                body->oldest, body->next);
+  }
+}
+
 void CheckAnswer(const Table::Options& options, MessageType type, const Message& answer) {
   if (answer.type == MessageType::kError) {
     TROOP_CHECK(!ErrorOf(answer).ok(), "an error that is none");
@@ -91,6 +115,7 @@ void CheckAnswer(const Table::Options& options, MessageType type, const Message&
   TROOP_CHECK(int(answer.type) == int(type) + 1, "{} is answered with {}", int(type),
               int(answer.type));
   if (type == MessageType::kSample) CheckSampleReply(options, answer);
+  if (type == MessageType::kFeed) CheckFeedReply(options, answer);
   if (type == MessageType::kDescribe) {
     TROOP_CHECK(DecodeBody<DescribeReplyBody>(answer.body).ok(), "no description");
   }
@@ -185,7 +210,7 @@ std::string Packed(const Message& message, int caller) {
 }  // namespace
 
 void VisitSeeds(const SeedWriter& write) {
-  for (const int kind : {0, 1, 2, 3}) {
+  for (const int kind : {0, 1, 2, 3, 4}) {
     const Table::Options options = OptionsOf(kind).tables[0].table;
     const std::string server(1, char(kind));
     std::string course = server;
@@ -199,6 +224,15 @@ void VisitSeeds(const SeedWriter& write) {
                       .body = EncodeBody(UpdateBody{0, 2, 0}),
                       .parts = {PackUpdates(key, priority)}},
                      1);
+    if (kind == 4) {
+      course +=
+          Packed({.type = MessageType::kFeed, .body = EncodeBody(FeedBody{.items_max = 3})}, 1);
+      course += Packed(
+          {.type = MessageType::kFeed,
+           .body = EncodeBody(FeedBody{
+               .sample = {.batches = 1, .charge = 4}, .life = 1, .next = 3, .items_max = 9})},
+          1);
+    }
     write(fmt::format("course_{}", kind), course);
     course += Packed({.type = MessageType::kSample,
                       .body = EncodeBody(SampleBody{0, 4, 2, 8, 2, 3, true, 9}),
@@ -221,6 +255,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   QuietLog();
   FuzzInput input(data, size);
   const int kind = input.Take<std::uint8_t>();
-  if (kind <= 3) CheckServer(kind, &input);
+  if (kind <= 4) CheckServer(kind, &input);
   return 0;
 }

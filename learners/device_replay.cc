@@ -1,0 +1,152 @@
+#include "learners/device_replay.h"
+
+#ifdef TROOP_HAS_CUDA
+
+#include <algorithm>
+#include <cstring>
+
+namespace troop {
+
+DeviceReplay::DeviceReplay(cuda::Device* device, const Config& config, const EnvSpec& env,
+                           std::optional<PictureStack> pictures, std::int64_t batch)
+    : device_(device), batch_(batch), copies_(*device) {
+  options_.dtype = env.observation.dtype;
+  options_.pixels = pictures ? pictures->height * pictures->width : 1;
+  options_.channels = env.observation.shape.elements() / options_.pixels;
+  options_.stack = config.env.frame_stack;
+  options_.steps = config.actor.n_step;
+  options_.alpha = config.replay.alpha;
+  options_.beta = config.replay.beta;
+  options_.priority_epsilon = config.replay.priority_epsilon;
+  options_.seed = std::uint64_t(config.seed);
+}
+
+bool DeviceReplay::Anew(const SampleBatch& batch) {
+  return std::ranges::any_of(batch.experience, [](const auto& e) { return e->anew; });
+}
+
+Result<bool> DeviceReplay::Take(const SampleBatch& batch, std::uint64_t updates,
+                                cuda::Stream& stream) {
+  bool another = false;
+  for (const auto& experience : batch.experience) {
+    TROOP_ASSIGN_OR_RETURN(const bool made, TakeOne(*experience, updates, stream));
+    another = another || made;
+  }
+  return another;
+}
+
+Result<bool> DeviceReplay::TakeOne(const Experience& experience, std::uint64_t updates,
+                                   cuda::Stream& stream) {
+  const FeedSizes& sizes = experience.sizes;
+  const bool fits = table_ != nullptr && std::uint64_t(options_.slots) == sizes.slots &&
+                    std::uint64_t(options_.places) == sizes.frames;
+  if (!fits && !experience.anew) {
+    return DataLoss("a feed of {} slots and {} frames for a copy of {} and {}", sizes.slots,
+                    sizes.frames, options_.slots, options_.places);
+  }
+  left_.clear();
+  if (!fits) {
+    stream.Synchronize();
+    TROOP_RETURN_IF_ERROR(MakeTable(sizes, updates));
+  }
+  Forget(experience.anew ? ~std::uint64_t{0} : experience.oldest);
+  TROOP_RETURN_IF_ERROR(Append(experience, stream));
+  return !fits;
+}
+
+Status DeviceReplay::MakeTable(const FeedSizes& sizes, std::uint64_t updates) {
+  constexpr std::uint64_t kMax = std::uint64_t{1} << 31;
+  if (sizes.slots < 1 || sizes.frames < 1 || sizes.slots >= kMax || sizes.frames >= kMax) {
+    return DataLoss("a feed of {} slots and {} frames", sizes.slots, sizes.frames);
+  }
+  options_.slots = std::int64_t(sizes.slots);
+  options_.places = std::int64_t(sizes.frames);
+  options_.first_draw = std::int64_t(updates);
+  table_.reset();  // before another takes memory
+  table_ = std::make_unique<cuda::DeviceTable>(*device_, options_, batch_);
+  arrived_.clear();
+  held_.assign(sizes.slots, {});
+  if (device_->ok()) return Status::Ok();
+  return Unavailable("{}: {}; lower replay.capacity_items, or set replay.placement = \"host\"",
+                     device_->info().name, device_->error());
+}
+
+// Items before number `oldest` have left, into left_.
+void DeviceReplay::Forget(std::uint64_t oldest) {
+  while (!arrived_.empty() && arrived_.front().number < oldest) {
+    left_.push_back(arrived_.front().slot);
+    arrived_.pop_front();
+  }
+}
+
+Status DeviceReplay::Append(const Experience& experience, cuda::Stream& stream) {
+  const Feed& feed = experience.feed;
+  frames_.clear();
+  items_.clear();
+  for (std::size_t i = 0; i < feed.place.size(); ++i) {
+    cuda::DeviceFrame frame{.place = std::int32_t(feed.place[i]),
+                            .reward = feed.reward[i],
+                            .discount = feed.discount[i]};
+    std::memcpy(&frame.action, feed.action.data() + i * sizeof frame.action, sizeof frame.action);
+    frames_.push_back(frame);
+  }
+  for (std::size_t i = 0; i < feed.key.size(); ++i) {
+    const auto slot = std::int32_t(feed.key[i] & 0xFFFFFFFFu);
+    items_.push_back({slot, feed.lead[i], feed.length[i], feed.priority[i]});
+    replaced_.emplace(slot, held_[std::size_t(slot)]);
+    held_[std::size_t(slot)] = {std::uint32_t(feed.key[i] >> 32), feed.policy_version[i]};
+    arrived_.push_back({feed.number[i], slot});
+  }
+  // What leaves, then frames, then items: in as many pieces as append_max wants.
+  const auto at_once = std::size_t(options_.append_max);
+  const std::span<const std::byte> pixels =
+      experience.observation.empty() ? std::span<const std::byte>()
+                                     : std::span<const std::byte>(experience.observation.bytes());
+  const std::size_t frame_bytes = frames_.empty() ? 0 : pixels.size() / frames_.size();
+  std::size_t left = 0, frame = 0, item = 0, place = 0;
+  bool good = true;
+  do {
+    const auto take = [at_once](std::size_t* at, std::size_t size) {
+      const std::size_t begin = *at;
+      *at = std::min(size, begin + at_once);
+      return std::pair(begin, *at - begin);
+    };
+    cuda::DeviceNews news;
+    const auto [left_at, left_count] = take(&left, left_.size());
+    news.left = std::span(left_).subspan(left_at, left_count);
+    if (left == left_.size()) {
+      const auto [frame_at, frame_count] = take(&frame, frames_.size());
+      news.frames = std::span(frames_).subspan(frame_at, frame_count);
+      news.observation = pixels.subspan(frame_at * frame_bytes, frame_count * frame_bytes);
+    }
+    if (left == left_.size() && frame == frames_.size()) {
+      const auto [item_at, item_count] = take(&item, items_.size());
+      news.items = std::span(items_).subspan(item_at, item_count);
+      std::size_t count = 0;
+      for (const cuda::DeviceItem& i : news.items) count += std::size_t(i.lead + i.length + 1);
+      static_assert(sizeof(std::uint32_t) == sizeof(std::int32_t));
+      news.window = {reinterpret_cast<const std::int32_t*>(feed.window.data()) + place, count};
+      place += count;
+    }
+    good = table_->Append(copies_, stream, news);
+  } while (good && (left < left_.size() || frame < frames_.size() || item < items_.size()));
+  if (!device_->ok()) return Unavailable("{}: {}", device_->info().name, device_->error());
+  if (good) return Status::Ok();
+  return DataLoss("a feed of {} frames and {} items that does not fit the learner's copy",
+                  frames_.size(), items_.size());
+}
+
+void DeviceReplay::DrawnItems(std::span<const std::int32_t> slots,
+                              std::vector<Algorithm::DrawnItem>* out) const {
+  out->clear();
+  for (const std::int32_t slot : slots) {
+    const auto before = replaced_.find(slot);
+    const Held& held = before != replaced_.end() ? before->second : held_[std::size_t(slot)];
+    out->push_back(
+        {{.slot = std::uint32_t(slot), .generation = held.generation}, held.policy_version});
+  }
+}
+
+}  // namespace troop
+
+#endif

@@ -1,0 +1,47 @@
+#include <algorithm>
+#include <string>
+
+#include "learners/learner_node.h"
+
+namespace troop {
+
+void LearnerNode::ReportMetrics(const UpdateJob& job) {
+  metrics_.Gauge("learner/updates", double(led_), MetricKind::kCounter);
+  metrics_.Gauge("learner/version", double(updates_), MetricKind::kGaugeMax);
+  metrics_.Gauge("learner/skipped_updates", double(skipped_), MetricKind::kCounter);
+  if (job.batches.empty()) return;
+  metrics_.Gauge("learner/loss", job.last.loss);
+  metrics_.Gauge("learner/gradient_norm", job.last.gradient_norm);
+  if (supervised()) {
+    metrics_.Gauge("learner/accuracy", job.last.accuracy);
+    const std::pair<const char*, double> costs[] = {{"tokens", job.cost.tokens},
+                                                    {"sequences", job.cost.sequences},
+                                                    {"data_s", job.cost.data_s},
+                                                    {"compute_s", job.cost.compute_s},
+                                                    {"tensor_s", job.cost.tensor_s},
+                                                    {"agree_s", job.cost.agree_s},
+                                                    {"step_s", job.cost.step_s},
+                                                    {"flops", job.cost.flops},
+                                                    {"gradient_bytes", job.cost.gradient_bytes},
+                                                    {"tensor_bytes", job.cost.tensor_bytes}};
+    for (const auto& [name, value] : costs) {
+      metrics_.Count(std::string("learner/") + name, value);
+    }
+    return;
+  }
+  metrics_.Gauge("learner/td_error", job.last.td_error_mean);
+  metrics_.Gauge("learner/q", job.last.q_mean);
+  const std::size_t ready = std::size_t(sampler_->ready_batches()) + batches_waiting_;
+  metrics_.Gauge("learner/ready_batches", double(ready), MetricKind::kGaugeSum);
+  // How old the experience is that it learns from: updates since the weights that acted in it.
+  double age = 0, items = 0;
+  for (const SampleBatch& batch : job.batches) {
+    for (const std::uint64_t version : batch.policy_version) {
+      age += double(updates_) - double(UpdatesOf(version));
+      ++items;
+    }
+  }
+  metrics_.Gauge("learner/sample_age", items > 0 ? std::max(0.0, age / items) : 0);
+}
+
+}  // namespace troop

@@ -1,0 +1,112 @@
+"""Whole runs with the replay's copy in GPU memory, by a program whose GPU is the emulated one.
+
+Usage: run_test.py PROGRAM CONFIG serial|killed
+"""
+import hashlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+KEYS = ["--plain", "replay.placement=gpu", "learner.device=cuda", "learner.batch_size=16",
+        "replay.samples_per_insert=4", "replay.min_items=200", "replay.capacity_items=1500",
+        "network.layers=[{type=\"linear\", units=16}]", "evaluator.every_s=1000",
+        "evaluator.final_episodes=3", "seed=3"]
+PATIENCE_S = 100
+
+
+def start(program, config, name, *keys):
+    return subprocess.Popen([program, "train", config, f"name={name}", *KEYS, *keys],
+                            stdout=subprocess.DEVNULL)
+
+
+def wait(process, wanted=0):
+    code = process.wait(PATIENCE_S)
+    assert code == wanted, f"{process.args} ended with {code}, not {wanted}"
+
+
+def until(what, condition):
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"no {what} within {PATIENCE_S} s"
+        time.sleep(0.02)
+
+
+def bytes_of(run):
+    """What the learner and the replay of a run that is done have left."""
+    newest = max(p for p in (run / "checkpoints").iterdir() if p.is_dir())
+    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest()
+            for p in newest.rglob("*.safetensors")}
+
+
+def check(run, steps):
+    result = json.loads((run / "result.json").read_text())
+    assert result["steps"] == steps, result
+    # Four samples to an item, 16 an update, from 200 items on: as the limiter allows.
+    asked = 4 * steps / 16
+    assert 0.85 * asked < result["updates"] < 1.05 * asked, result
+
+
+def serial(program, config, folder):
+    """Equal seeds give equal bytes; so does a run that was killed and resumed."""
+    keys = ["fleet.mode=serial", "learner.total_steps=4000", "checkpoint.every_updates=300"]
+    for name in ("one", "two", "killed"):
+        run = folder / "runs" / name
+        process = start(program, config, name, *keys)
+        if name == "killed":
+            until("restore point", (run / "restore").exists)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            assert not (run / "result.json").exists(), "the run had ended before it was killed"
+            process = subprocess.Popen([program, "resume", run, "--plain"],
+                                       stdout=subprocess.DEVNULL)
+        wait(process)
+        check(run, 4000)
+    files = [bytes_of(folder / "runs" / name) for name in ("one", "two", "killed")]
+    assert files[0], "no weights"
+    assert files[0] == files[1], "equal seeds give other bytes"
+    assert files[0] == files[2], "a run that was killed and resumed gives other bytes"
+
+
+def pid_of(launcher, role):
+    """Of the process that plays a role."""
+    children = pathlib.Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text()
+    for pid in children.split():
+        words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+        if words[1:3] == ["role", role]:
+            return int(pid)
+    raise AssertionError(f"no process of the {role}")
+
+
+def killed(program, config, folder):
+    """Learner and replay die by kill -9: each time the copy is made anew, and the run ends."""
+    run = folder / "runs" / "dies"
+    log = run / "logs" / "learner-0.log"
+    process = start(program, config, "dies", "learner.total_steps=9000", "checkpoint.every_s=0.5")
+
+    def copies():
+        text = log.read_text() if log.exists() else ""
+        return text.count("the learner's copy of the replay begins")
+
+    for count, role in ((1, "learner"), (2, "replay")):
+        until(f"copy {count}", lambda n=count: copies() >= n)
+        time.sleep(0.5)
+        os.kill(pid_of(process, role), signal.SIGKILL)
+    until("third copy", lambda: copies() >= 3)
+    wait(process)
+    result = json.loads((run / "result.json").read_text())
+    assert result["steps"] == 9000, result
+
+
+def main():
+    program, config, what = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        {"serial": serial, "killed": killed}[what](program, config, pathlib.Path(folder))
+
+
+main()
