@@ -244,6 +244,7 @@ struct Config {
     std::int64_t publish_every_updates = 20;
     std::int64_t max_updates = 0;      // 0: as many as the replay ratio gives
     std::string sync = "allreduce";    // "allreduce" | "paramserver"
+    std::string nccl = "libnccl.so.2";  // "": gradients go through the host's memory
     double agree_timeout_s = 10;       // for one step of several learners
     std::int64_t hogwild_threads = 1;
     std::string device = "auto";

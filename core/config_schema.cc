@@ -294,6 +294,9 @@ void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
                   "gradients. \"paramserver\": parameter shards make the updates "
                   "(paramserver.mode).",
            .choices = {"allreduce", "paramserver"}}, c.sync);
+  v.Visit({"learner.nccl",
+           "The library by which learners on GPUs add up their gradients where all have it; empty: "
+           "they go through the hosts' memory."}, c.nccl);
   v.Visit({"learner.agree_timeout_s",
            "Seconds for one step of several learners; one that takes longer is left behind.",
            Between(0.1, 3600)}, c.agree_timeout_s);

@@ -1,5 +1,6 @@
 #include "learners/algorithm.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/log.h"
@@ -32,6 +33,14 @@ double Algorithm::GradientNorm() {
   return std::sqrt(kernels.sum_squares(std::int64_t(g.size()), g.data()));
 }
 
+void Algorithm::ClearGradient(std::int64_t count) {
+  std::ranges::fill(gradient().first(std::size_t(count)), 0.0f);
+}
+
+void Algorithm::DivideGradient(float given) {
+  for (float& g : gradient()) g /= given;
+}
+
 Result<LossReport> Algorithm::Update(const SampleBatch& batch, double progress,
                                      std::span<float> priority) {
   TROOP_ASSIGN_OR_RETURN(const LossReport report, ComputeGradient(batch, priority));
@@ -45,7 +54,7 @@ Status Algorithm::TakeExperience(const SampleBatch&) {
 }
 
 Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const EnvSpec& env,
-                                                 const TensorPlace& tensor) {
+                                                 const TensorPlace& tensor, int learner) {
   const std::string& name = config.learner.algorithm;
   if (config.learner.device == "cuda" && name != "dqn") {
     return InvalidArgument(
@@ -67,7 +76,7 @@ Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const Env
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> network, MakeNetwork(config, env));
   if (config.learner.device != "cpu") {
     TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> same, MakeNetwork(config, env));
-    auto on_device = MakeDeviceDqn(config, env, std::move(same));
+    auto on_device = MakeDeviceDqn(config, env, std::move(same), learner);
     if (on_device.ok() || config.learner.device == "cuda") return on_device;
     if (config.replay.placement == "gpu") {
       return on_device.status().WithContext("replay.placement = \"gpu\" needs a GPU");

@@ -51,6 +51,18 @@ class Algorithm {
                                              GradientWatch* watch = nullptr) = 0;
   // [P], of the last ComputeGradient. Learners that agree put here what they agreed on.
   virtual std::span<float> gradient() = 0;
+  // Of an algorithm that computes on a device: the same as gradient() in its memory, also where no
+  // batch came by now, for learners that agree without the host. Empty: there is no device. Behind
+  // AgreeOnDevice(true) gradient() is not looked at, and ComputeGradient tells its watch of parts
+  // that are on their way on gradient_stream().
+  virtual std::span<float> device_gradient() { return {}; }
+  virtual void AgreeOnDevice(bool there) { (void)there; }
+  virtual void* gradient_stream() { return nullptr; }  // a cudaStream_t
+  virtual int device_ordinal() const { return 0; }
+  // Of the gradient, wherever it is agreed on: its first `count` numbers become 0; all of them a
+  // `given`-th part.
+  virtual void ClearGradient(std::int64_t count);
+  virtual void DivideGradient(float given);
   // The second half: clip, optimizer step, target. norm: of gradient(). progress: share of the run
   // that is over, [0, 1], for schedules.
   virtual void ApplyGradient(double progress, double norm) = 0;
@@ -111,9 +123,10 @@ class Algorithm {
   virtual Status CheckNumbers() const = 0;
 };
 
-// config.learner.algorithm. tensor: the part of the model that it trains. Errors: kInvalidArgument
+// config.learner.algorithm. tensor: the part of the model that it trains. learner: which of several
+// it is, who share the machine's GPUs by turns. Errors: kInvalidArgument
 // with the known names.
 Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const EnvSpec& env,
-                                                 const TensorPlace& tensor = {});
+                                                 const TensorPlace& tensor = {}, int learner = 0);
 
 }  // namespace troop

@@ -5,7 +5,7 @@
 namespace troop {
 
 Result<std::unique_ptr<Algorithm>> MakeDeviceDqn(const Config&, const EnvSpec&,
-                                                 std::unique_ptr<Module>) {
+                                                 std::unique_ptr<Module>, int) {
   return Unavailable("this program was built without CUDA: build it with the preset \"cuda\"");
 }
 
@@ -19,6 +19,7 @@ Result<std::unique_ptr<Algorithm>> MakeDeviceDqn(const Config&, const EnvSpec&,
 #include <optional>
 
 #include "core/log.h"
+#include "kernels/cuda/activation.h"
 #include "kernels/cuda/interleave.h"
 #include "kernels/finite.h"
 #include "learners/batch_check.h"
@@ -77,7 +78,7 @@ class DeviceDqn final : public Algorithm {
   DeviceDqn(const Config& config, const EnvSpec& env, std::unique_ptr<Module> network,
             std::unique_ptr<TrainedNetwork> host, std::unique_ptr<cuda::Device> device,
             QNetworkSpec spec, std::optional<PictureStack> pictures,
-            std::unique_ptr<DeviceReplay> replay)
+            std::unique_ptr<DeviceReplay> replay, int ordinal)
       : config_(config),
         env_(env),
         network_(std::move(network)),
@@ -87,7 +88,8 @@ class DeviceDqn final : public Algorithm {
         pictures_(pictures),
         stream_(*device_),
         drawn_event_(*device_),
-        replay_(std::move(replay)) {}
+        replay_(std::move(replay)),
+        ordinal_(ordinal) {}
 
   Result<LossReport> ComputeGradient(const SampleBatch& batch, std::span<float> priority,
                                      GradientWatch* watch) override {
@@ -98,7 +100,11 @@ class DeviceDqn final : public Algorithm {
     TROOP_RETURN_IF_ERROR(Prepare(batch.size(), batch.reward.dim(1)));
     PrepareUploads(batch);
     Upload(batch);
-    step_->RunGradient(stream_);
+    cuda::QNetwork::Ready ready;
+    if (on_device_ && watch != nullptr) {
+      ready = [watch](std::int64_t from) { watch->GradientReady(from); };
+    }
+    step_->RunGradient(stream_, ready);
     stream_.CopyToHost(priority_.data(), step_->batch().priority, priority_.bytes());
     const cuda::DqnStepReport report = step_->NextReport();
     stream_.Synchronize();
@@ -106,6 +112,10 @@ class DeviceDqn final : public Algorithm {
     const std::span<const float> found(priority_.data(), priority.size());
     have_gradient_ = false;
     if (report.finite == 0) {
+      if (on_device_) {  // others may have added to it by now: where it comes from can't be seen
+        return DataLoss("update {}: the loss is {}, the gradient's norm {}", updates_ + 1,
+                        report.loss, report.gradient_norm);
+      }
       TROOP_RETURN_IF_ERROR(Fetch());
       gradient();
       return host_->Refuse(batch, found,
@@ -115,7 +125,7 @@ class DeviceDqn final : public Algorithm {
     }
     std::ranges::copy(found, priority.begin());
     norm_ = report.gradient_norm;
-    if (watch != nullptr) watch->GradientReady(0);
+    if (watch != nullptr && !ready) watch->GradientReady(0);
     return LossReport{report.loss, report.td_error_mean, report.q_mean, report.gradient_norm};
   }
 
@@ -174,12 +184,34 @@ class DeviceDqn final : public Algorithm {
     return host_->gradient();
   }
 
-  double GradientNorm() override { return have_gradient_ ? Algorithm::GradientNorm() : norm_; }
+  double GradientNorm() override {
+    if (on_device_) return step_ != nullptr ? step_->GradientNorm(stream_) : 0;
+    return have_gradient_ ? Algorithm::GradientNorm() : norm_;
+  }
+
+  std::span<float> device_gradient() override {
+    if (replay_ != nullptr || !Prepare(config_.learner.batch_size, config_.actor.n_step).ok())
+      return {};
+    return {step_->gradient(), std::size_t(spec_.parameters)};
+  }
+  void AgreeOnDevice(bool there) override { on_device_ = there; }
+  void* gradient_stream() override { return stream_.Share(); }
+  int device_ordinal() const override { return ordinal_; }
+  void ClearGradient(std::int64_t count) override {
+    if (!on_device_) return Algorithm::ClearGradient(count);
+    if (count > 0) stream_.Fill(step_->gradient(), 0, std::size_t(count) * sizeof(float));
+  }
+  void DivideGradient(float given) override {
+    if (!on_device_) return Algorithm::DivideGradient(given);
+    cuda::ConvertScaled(stream_, spec_.parameters, step_->gradient(), DType::kF32, 1 / given,
+                        step_->gradient(), DType::kF32);
+  }
 
   void ApplyGradient(double progress, double) override {
     if (step_ == nullptr) return;
-    const bool changed = have_gradient_;  // whoever looked at it may have changed it
-    if (changed) {
+    // Whoever looked at it may have changed it.
+    const bool changed = have_gradient_ || on_device_;
+    if (have_gradient_ && !on_device_) {
       std::ranges::copy(host_->gradient(), staging_.data());
       stream_.CopyToDevice(step_->gradient(), staging_.data(), staging_.bytes());
     }
@@ -367,6 +399,8 @@ class DeviceDqn final : public Algorithm {
   const std::unique_ptr<DeviceReplay> replay_;  // nullptr: batches come from host memory
   Status experience_;                           // what is wrong with the copy of the replay
   std::vector<DrawnItem> drawn_;
+  const int ordinal_;
+  bool on_device_ = false;  // learners agree on the gradient there
   std::uint64_t updates_ = 0;
   double norm_ = 0;
   bool have_gradient_ = false;  // host_->gradient() is the device's, or newer
@@ -377,9 +411,10 @@ class DeviceDqn final : public Algorithm {
 }  // namespace
 
 Result<std::unique_ptr<Algorithm>> MakeDeviceDqn(const Config& config, const EnvSpec& env,
-                                                 std::unique_ptr<Module> network) {
+                                                 std::unique_ptr<Module> network, int learner) {
   std::string error;
-  auto device = cuda::Device::Open(0, &error);
+  const int ordinal = learner % std::max(1, cuda::Device::Count());
+  auto device = cuda::Device::Open(ordinal, &error);
   if (device == nullptr) return Unavailable("{}", error);
   const auto only_cpu = [](std::string_view key) {
     return InvalidArgument("{} is computed on the CPU alone: set learner.device = \"cpu\"", key);
@@ -407,7 +442,7 @@ Result<std::unique_ptr<Algorithm>> MakeDeviceDqn(const Config& config, const Env
   }
   return std::unique_ptr<Algorithm>(new DeviceDqn(config, seen, std::move(network), std::move(host),
                                                   std::move(device), std::move(spec), pictures,
-                                                  std::move(replay)));
+                                                  std::move(replay), ordinal));
 }
 
 }  // namespace troop

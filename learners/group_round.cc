@@ -84,10 +84,10 @@ Status StateExchange::Wait() {
 void GroupRound::StartBucket(std::int64_t from) {
   const std::int64_t count = given_from_ - from;
   if (count == 0 || !failed_.ok()) return;
-  const std::span<float> part =
-      algorithm_->gradient().subspan(std::size_t(from), std::size_t(count));
+  const std::span<float> part = Gradient().subspan(std::size_t(from), std::size_t(count));
   const Tensor tensor = ViewOf(std::as_writable_bytes(part), DType::kF32, count);
-  Result<Work> work = gradients_->Start({.kind = OpKind::kAllReduce}, tensor, tensor);
+  const Stream stream{options_.devices != nullptr ? algorithm_->gradient_stream() : nullptr};
+  Result<Work> work = gradients_->Start({.kind = OpKind::kAllReduce}, tensor, tensor, stream);
   if (work.ok()) {
     works_.push_back({gradients_, *work});
   } else {
@@ -135,8 +135,7 @@ Status GroupRound::Begin(const SampleBatch* batch, double progress, bool exhaust
   failed_ = group_->status();
   if (!failed_.ok()) return failed_;
   algorithm_->SetPlace(gradients_->rank(), gradients_->size());
-  const std::span<float> gradient = algorithm_->gradient();
-  given_from_ = std::int64_t(gradient.size());
+  given_from_ = std::int64_t(Gradient().size());
   if (batch != nullptr) {
     Result<LossReport> report = algorithm_->ComputeGradient(*batch, priority, this);
     if (report.ok()) {
@@ -153,7 +152,7 @@ Status GroupRound::Begin(const SampleBatch* batch, double progress, bool exhaust
     }
   }
   // What is on its way by now counts; a rank that has nothing to give, or no more, gives zeros.
-  if (outcome_.given == 0) std::ranges::fill(gradient.first(std::size_t(given_from_)), 0.0f);
+  if (outcome_.given == 0) algorithm_->ClearGradient(given_from_);
   GradientReady(0);
   StartWords(exhausted, progress);
   waits_since_ = clock_.Now();
@@ -183,15 +182,12 @@ Result<GroupRound::Outcome> GroupRound::Finish() {
   const auto ranks = float(group_->size());
   const bool agrees = gradients_->size() > 1;
   algorithm_->CountAgreement(ToSeconds(clock_.Now() - waits_since_),
-                             agrees ? double(algorithm_->gradient().size_bytes()) : 0);
+                             agrees ? double(Gradient().size_bytes()) : 0);
   outcome_.all_exhausted = words_[kExhausted] == ranks;
   // Ranks that have parts of one model give together.
   const float given = words_[kGiven] * float(gradients_->size()) / ranks;
   if (given == 0) return outcome_;
-  const std::span<float> gradient = algorithm_->gradient();
-  if (given != 1) {
-    for (float& g : gradient) g /= given;
-  }
+  if (given != 1) algorithm_->DivideGradient(given);
   const double norm = algorithm_->GradientNorm();
   failed_ = algorithm_->tensor_status();
   if (!failed_.ok()) {
@@ -216,7 +212,7 @@ Result<GroupRound::Outcome> GroupRound::Finish() {
 
 // Where somebody wants the whole, all ranks bring their parts.
 Status GroupRound::Gather() {
-  if (gradients_ == group_) return Status::Ok();
+  if (options_.gradients == nullptr) return Status::Ok();
   const bool last = options_.last > 0 && algorithm_->updates() >= options_.last;
   outcome_.gathered = last || words_[kWantState] > 0;
   if (!outcome_.gathered && words_[kWantValue] == 0) return Status::Ok();

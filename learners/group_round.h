@@ -61,6 +61,8 @@ class GroupRound final : public GradientWatch {
   struct Options {
     // Those who have the same part of the model, and agree on its gradient; nullptr: the group.
     Collective* gradients = nullptr;
+    // The same ranks, of whom all have a device: they agree on what is there (AgreeOnDevice).
+    Collective* devices = nullptr;
     // Of parts (Algorithm::Gather): this rank wants the whole value, or the whole state, behind
     // this update. After update `last` all get the state.
     bool want_value = false, want_state = false;
@@ -69,7 +71,9 @@ class GroupRound final : public GradientWatch {
   GroupRound(Collective* group, Algorithm* algorithm) : GroupRound(group, algorithm, Options{}) {}
   GroupRound(Collective* group, Algorithm* algorithm, const Options& options)
       : group_(group),
-        gradients_(options.gradients != nullptr ? options.gradients : group),
+        gradients_(options.devices != nullptr     ? options.devices
+                   : options.gradients != nullptr ? options.gradients
+                                                  : group),
         algorithm_(algorithm),
         options_(options) {}
 
@@ -89,6 +93,10 @@ class GroupRound final : public GradientWatch {
   enum Word : std::size_t { kGiven, kExhausted, kProgress, kWantValue, kWantState, kWords = 16 };
   void StartBucket(std::int64_t from);
   void StartWords(bool exhausted, double progress);
+  // Where it is agreed on; the newest.
+  std::span<float> Gradient() const {
+    return options_.devices != nullptr ? algorithm_->device_gradient() : algorithm_->gradient();
+  }
   Status Failure() const { return failed_.ok() ? group_->status() : failed_; }
   Result<Outcome> Finish();
   Status Gather();

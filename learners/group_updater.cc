@@ -36,6 +36,7 @@ class GroupUpdater final : public Updater {
         group_({.learners = options.learners,
                 .parts = options.parts,
                 .go_back = options.go_back,
+                .nccl = options.nccl,
                 .lobby = options.lobby,
                 .member = options.member,
                 .executor = options.executor,
@@ -150,6 +151,7 @@ class GroupUpdater final : public Updater {
     if (batch != nullptr) priority = work->job->priority.emplace_back(batch->key.size());
     work->round = std::make_unique<GroupRound>(group, options_.algorithm,
                                                GroupRound::Options{.gradients = group_.same_part(),
+                                                                   .devices = group_.devices(),
                                                                    .want_value = job.publish,
                                                                    .want_state = job.want_state,
                                                                    .last = options_.max_updates});

@@ -113,6 +113,7 @@ void LearnerGroup::Join() {
       job->status = BecomeParts(job);
     } else if (options_.lobby->waits()) {
       job->status = StateExchange(job->group.get(), options_.algorithm).Wait();
+      if (job->status.ok()) job->status = JoinDevices(job);
     }
   };
   Result<Executor::Job> id = options_.executor->Submit("join", work);
@@ -147,6 +148,29 @@ Status LearnerGroup::BecomeParts(JoinJob* job) const {
   return Status::Ok();
 }
 
+// All have their gradients on devices that NCCL reaches, or all take the way through the host.
+Status LearnerGroup::JoinDevices(JoinJob* job) const {
+  Algorithm& algorithm = *options_.algorithm;
+  Collective& all = *job->group;
+  std::uint64_t mine = options_.nccl && !algorithm.device_gradient().empty() ? 1 : 0;
+  std::vector<std::uint64_t> wants(std::size_t(all.size()));
+  TROOP_RETURN_IF_ERROR(
+      RunOp(all, {.kind = OpKind::kAllGather}, NumbersOf({&mine, 1}), NumbersOf(wants)));
+  algorithm.AgreeOnDevice(false);
+  if (std::ranges::count(wants, std::uint64_t{1}) < all.size()) return Status::Ok();
+  TROOP_ASSIGN_OR_RETURN(auto host, all.Split(0, all.rank()));
+  NcclOptions nccl = *options_.nccl;
+  nccl.device = algorithm.device_ordinal();
+  Result<std::unique_ptr<Collective>> made = MakeNcclGroup(std::move(host), nccl);
+  if (!made.ok()) {  // the same on all ranks
+    LogInfo("gradients go through the host's memory: {}", made.status().message());
+    return Status::Ok();
+  }
+  job->axes.devices = std::move(*made);
+  algorithm.AgreeOnDevice(true);
+  return Status::Ok();
+}
+
 void LearnerGroup::CollectJoin(Time now) {
   if (join_) {
     if (!options_.executor->TakeDone(join_->id)) return;
@@ -178,13 +202,21 @@ void LearnerGroup::Enter(Status status) {
   size_ = group_->size();
   leads_ = group_->rank() == 0;
   for (const Seat& seat : seats_) generation_ = std::max(generation_, seat.incarnation);
-  LogInfo("in step with {} of {} learners, as rank {}, at update {}", size_, learners(),
-          group_->rank(), options_.algorithm->updates());
+  LogInfo("in step with {} of {} learners{}, as rank {}, at update {}", size_, learners(),
+          axes_.devices != nullptr ? " over NCCL" : "", group_->rank(),
+          options_.algorithm->updates());
 }
 
 void LearnerGroup::Ended(const Status& why) {
   if (!why.ok()) LogInfo("the group of {} learners has ended: {}", size_, why.message());
   options_.algorithm->SetTensorGroup(nullptr);
+  options_.algorithm->AgreeOnDevice(false);
+  if (axes_.devices != nullptr) {  // NCCL may take its time to let go
+    auto group = std::make_shared<std::unique_ptr<Collective>>(std::move(axes_.devices));
+    const auto job = options_.executor->Submit("leave", [group] { group->reset(); });
+    TROOP_CHECK(job.ok(), "{}", job.status().ToString());
+    left_.push_back(*job);
+  }
   axes_ = {};
   group_.reset();
   address_.clear();
@@ -192,6 +224,7 @@ void LearnerGroup::Ended(const Status& why) {
 }
 
 void LearnerGroup::Poll(Time now) {
+  std::erase_if(left_, [this](Executor::Job job) { return options_.executor->TakeDone(job); });
   next_poll_ = kForever;
   if (state_ == State::kApart) Open(now);
   if (state_ == State::kApart) next_poll_ = retry_;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "collective/nccl.h"
 #include "core/node.h"
 #include "learners/group_round.h"
 #include "learners/learner_lobby.h"
@@ -32,6 +33,8 @@ class LearnerGroup {
     std::function<Status()> go_back;
     // Of parts: this model's alone, whose parts get a state with each update; -1: all models.
     int model = -1;
+    // Gradients on devices are summed there, where all learners have them there; nullopt: never.
+    std::optional<NcclOptions> nccl;
     LearnerLobby* lobby = nullptr;
     FleetMember* member = nullptr;
     Executor* executor = nullptr;
@@ -46,6 +49,8 @@ class LearnerGroup {
   Collective* in_step() const { return state_ == State::kInStep ? group_.get() : nullptr; }
   // Of them, those who have the same part of the model; nullptr: all have the whole.
   Collective* same_part() const { return axes_.same_part.get(); }
+  // Of the same ranks, for device tensors; nullptr: gradients go through the host.
+  Collective* devices() const { return axes_.devices.get(); }
   // A job changes the algorithm's state.
   bool joining() const { return state_ == State::kJoining; }
   // A learner waits for a new group: the one in step is to end at the next round. Thread safe.
@@ -61,9 +66,11 @@ class LearnerGroup {
 
  private:
   enum class State { kApart, kMeeting, kJoining, kInStep };
-  // Of a group whose ranks have parts of the model: rank r has part r % parts.
+  // Groups of some of the ranks, or for other tensors. Where ranks have parts of the model rank r
+  // has part r % parts.
   struct Axes {
     std::unique_ptr<Collective> same_part, same_model;
+    std::unique_ptr<Collective> devices;
   };
   struct JoinJob {
     Executor::Job id = 0;
@@ -84,6 +91,7 @@ class LearnerGroup {
   void Meet(Time now);
   void Join();
   Status BecomeParts(JoinJob* job) const;
+  Status JoinDevices(JoinJob* job) const;
   void CollectJoin(Time now);
   void Enter(Status status);
 
@@ -98,6 +106,7 @@ class LearnerGroup {
   Time exchanging_since_{};
   std::unique_ptr<Collective> group_;
   Axes axes_;
+  std::vector<Executor::Job> left_;  // that end groups on devices
   std::uint64_t generation_ = 0;
   std::atomic<bool> regroup_ = false;
   bool leads_ = false;

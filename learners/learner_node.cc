@@ -49,7 +49,8 @@ Status LearnerNode::Build() {
     const int parts = int(context_.config.mesh.tp);
     tensor_ = {.rank = context_.member->options().index % parts, .ranks = parts};
   }
-  TROOP_ASSIGN_OR_RETURN(algorithm_, MakeAlgorithm(context_.config, context_.env, tensor_));
+  TROOP_ASSIGN_OR_RETURN(algorithm_, MakeAlgorithm(context_.config, context_.env, tensor_,
+                                                   context_.member->options().index));
   if (replicated()) TROOP_RETURN_IF_ERROR(MakeReplica());
   if (sharded()) {
     algorithm_->SetPlace(context_.member->options().index / tensor_.ranks,
@@ -139,12 +140,23 @@ Status LearnerNode::MakeUpdater() {
                                .max_updates = std::uint64_t(c.learner.max_updates),
                                .all_have_batches = supervised(),
                                .parts = tensor_.ranks,
+                               .nccl = Nccl(),
                                .go_back = [this] { return GoBackToCheckpoint(); },
                                .lobby = context_.lobby,
                                .member = context_.member,
                                .executor = context_.executor,
                                .algorithm = algorithm_.get()});
   return Status::Ok();
+}
+
+// How learners on GPUs agree; nullopt: through the host's memory.
+std::optional<NcclOptions> LearnerNode::Nccl() const {
+  const Config::LearnerKeys& learner = context_.config.learner;
+  if (learner.nccl.empty()) return std::nullopt;
+  NcclOptions options;
+  options.library = learner.nccl;
+  options.timeout = Seconds(learner.agree_timeout_s);
+  return options;
 }
 
 // Of a model in parts: those of one update. Within a job.

@@ -68,6 +68,7 @@ class LearnerNode final : public Node {
   Status AddShards(const ChannelOptions& options);
   Status MakeReplica();
   Status MakeUpdater();
+  std::optional<NcclOptions> Nccl() const;
   void JoinOthers();
   Turn Idle(Time until = kForever) const;
   void CollectUpdates();

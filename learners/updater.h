@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "collective/nccl.h"
 #include "core/node.h"
 #include "learners/algorithm.h"
 #include "learners/learner_lobby.h"
@@ -95,6 +97,7 @@ struct GroupUpdaterOptions {
   // An update without a batch of one's own is none: nobody takes part without.
   bool all_have_batches = false;
   int parts = 1;                    // LearnerGroup::Options
+  std::optional<NcclOptions> nccl;  // the same
   std::function<Status()> go_back;  // the same
   LearnerLobby* lobby = nullptr;    // outlives it
   FleetMember* member = nullptr;

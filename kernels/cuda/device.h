@@ -33,6 +33,7 @@ class Device {
  public:
   // nullptr: there is none, or it can't be used; *error says in one line why, and what to do.
   static std::unique_ptr<Device> Open(int ordinal, std::string* error);
+  static int Count();  // of those that can be asked for
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -111,6 +112,9 @@ class Stream {
 
   Device& device() const { return device_; }
   void* handle() const { return handle_; }  // a cudaStream_t
+  // The same for another library, which puts work of its own behind what is here by now. Emulated:
+  // that is done when it returns, and the handle is 1, that of CUDA's default stream.
+  void* Share();
 
   // The host's side must be pinned, and must stay as it is until the copy is done.
   void CopyToDevice(void* to, const void* from, std::size_t bytes);

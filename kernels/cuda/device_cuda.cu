@@ -72,6 +72,11 @@ cudaEvent_t Handle(const Event& event) { return static_cast<cudaEvent_t>(event.h
 
 }  // namespace
 
+int Device::Count() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
 std::unique_ptr<Device> Device::Open(int ordinal, std::string* error) {
   int count = 0;
   cudaError_t e = cudaGetDeviceCount(&count);
@@ -154,6 +159,7 @@ Stream::~Stream() {
   Synchronize();
   cudaStreamDestroy(Handle(*this));
 }
+void* Stream::Share() { return handle_; }
 void Stream::CopyToDevice(void* to, const void* from, std::size_t bytes) {
   TROOP_CUDA(device_, cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, Handle(*this)));
 }

@@ -1,6 +1,7 @@
 // The device of emulator.h. What is asked of streams waits in queues until somebody waits for it;
 // then the streams take turns as SetSchedule drew, so that what no event orders comes in any order.
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -117,6 +118,8 @@ void Add(Device& device, StreamState* stream, Task task) {
 
 }  // namespace
 
+int Device::Count() { return 1; }
+
 std::unique_ptr<Device> Device::Open(int ordinal, std::string* error) {
   if (ordinal != 0) {
     *error = "GPU " + std::to_string(ordinal) + " does not exist: one is emulated; ask for 0";
@@ -192,6 +195,11 @@ void Stream::Wait(const Event& event) {
 void Stream::Synchronize() {
   if (device_.state()->capturing != nullptr) device_.Fail("a capture must not wait for its stream");
   RunUntil(device_.state(), [&] { return StateOf(*this)->tasks.empty(); });
+}
+
+void* Stream::Share() {
+  Synchronize();
+  return reinterpret_cast<void*>(std::uintptr_t{1});
 }
 
 namespace emulator {

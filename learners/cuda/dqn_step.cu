@@ -34,7 +34,9 @@ struct StepRule {
 };
 
 // What there is to tell of a gradient, and whether a step may be made with it. One block.
-TROOP_KERNEL void JudgeKernel(std::int64_t batch, const float* priority, StepState* s) {
+// agreed: the gradient is others' too, and goes on whatever became of this learner's batch.
+TROOP_KERNEL void JudgeKernel(std::int64_t batch, bool agreed, const float* priority,
+                              StepState* s) {
   TROOP_SHARED(int, bad, 1);
   if (threadIdx.x == 0) *bad = 0;
   __syncthreads();
@@ -43,7 +45,7 @@ TROOP_KERNEL void JudgeKernel(std::int64_t batch, const float* priority, StepSta
   __syncthreads();
   if (threadIdx.x != 0) return;
   const double norm = sqrt(s->squares);
-  s->go = isfinite(norm) && isfinite(s->summary.loss) && *bad == 0 ? 1 : 0;
+  s->go = isfinite(norm) && (agreed || (isfinite(s->summary.loss) && *bad == 0)) ? 1 : 0;
   s->report.loss = s->summary.loss;
   s->report.td_error_mean = s->summary.td_error_mean;
   s->report.q_mean = s->summary.q_mean;
@@ -116,6 +118,7 @@ struct DqnStep::Impl {
       target_bf16 = DeviceArray<BF16>(device, p, "parameters in bf16");
     }
     partial = DeviceArray<double>(device, kSumSquaresParts, "partial sums");
+    seen = PinnedArray<DqnLossSummary>(device, 1, "a loss");
     if (o.values != DqnStepOptions::Values::kScalar) {
       loss_partial = DeviceArray<double>(device, 3 * b, "partial sums");
     }
@@ -129,7 +132,7 @@ struct DqnStep::Impl {
   QWeights Online() const { return {value.data(), value_bf16.data()}; }
   QWeights Target() const { return {target.data(), target_bf16.data()}; }
 
-  void Gradient(Stream& stream) {
+  void Losses(Stream& stream) {
     const std::int64_t b = options.batch;
     const auto* next = static_cast<const std::byte*>(batch.observation) +
                        b * ElementBytes(options.network.input) * options.network.input_elements;
@@ -137,8 +140,23 @@ struct DqnStep::Impl {
                     q.data());
     target_network.Forward(stream, Target(), b, next, false, q_target.data());
     Loss(stream);
-    network.Backward(stream, Online(), b, batch.observation, dq.data(), gradient.data());
+  }
+  void Backward(Stream& stream, const QNetwork::Ready& ready = {}) {
+    network.Backward(stream, Online(), options.batch, batch.observation, dq.data(), gradient.data(),
+                     ready);
     Judge(stream);
+  }
+  void Gradient(Stream& stream) {
+    Losses(stream);
+    Backward(stream);
+  }
+  // Others add to parts that were told ready: none is told of a loss that is not finite.
+  void GradientInParts(Stream& stream, const QNetwork::Ready& ready) {
+    Losses(stream);
+    stream.CopyToHost(seen.data(), &state.data()->summary, sizeof(DqnLossSummary));
+    stream.Synchronize();
+    const bool finite = device.ok() && std::isfinite(seen[0].loss);
+    Backward(stream, finite ? ready : QNetwork::Ready());
   }
 
   // What the inputs of all three losses call alike.
@@ -188,10 +206,11 @@ struct DqnStep::Impl {
     DqnLoss(stream, in, out, summary);
   }
 
-  void Judge(Stream& stream) {
+  void Judge(Stream& stream, bool agreed = false) {
     StepState* s = state.data();
     SumSquares(stream, options.network.parameters, gradient.data(), partial.data(), &s->squares);
-    Launch(stream, "Judge", {dim3(1), dim3(256)}, JudgeKernel, options.batch, batch.priority, s);
+    Launch(stream, "Judge", {dim3(1), dim3(256)}, JudgeKernel, options.batch, agreed,
+           batch.priority, s);
   }
 
   void Step(Stream& stream) {
@@ -285,6 +304,7 @@ struct DqnStep::Impl {
   DeviceArray<BF16> value_bf16, target_bf16;
   DeviceArray<double> partial, loss_partial;
   DeviceArray<StepState> state;
+  PinnedArray<DqnLossSummary> seen;
   PinnedArray<double> rates;
   PinnedArray<DqnStepReport> reports;
   std::unique_ptr<Event> done[kUnderWay], rate_done[kUnderWay];
@@ -336,11 +356,15 @@ void DqnStep::Run(Stream& stream, double learning_rate) {
   i.CopyReport(stream, slot);
 }
 
-void DqnStep::RunGradient(Stream& stream) {
+void DqnStep::RunGradient(Stream& stream, const QNetwork::Ready& ready) {
   Impl& i = *impl_;
   if (!i.device.ok()) return;
   const std::int64_t slot = i.NextSlot();
-  i.Play(stream, &i.gradient_half, [&] { i.Gradient(stream); });
+  if (ready) {
+    i.GradientInParts(stream, ready);
+  } else {
+    i.Play(stream, &i.gradient_half, [&] { i.Gradient(stream); });
+  }
   i.CopyReport(stream, slot);
 }
 
@@ -349,9 +373,21 @@ void DqnStep::RunStep(Stream& stream, double learning_rate, bool changed) {
   if (!i.device.ok()) return;
   i.CopyRate(stream, learning_rate);
   i.Play(stream, changed ? &i.changed_step : &i.step_half, [&] {
-    if (changed) i.Judge(stream);
+    if (changed) i.Judge(stream, true);
     i.Step(stream);
   });
+}
+
+double DqnStep::GradientNorm(Stream& stream) {
+  Impl& i = *impl_;
+  PinnedArray<double> sum(i.device, 1, "a gradient's norm");
+  DeviceArray<double> on_device(i.device, 1, "a gradient's norm");
+  if (!i.device.ok()) return NAN;
+  SumSquares(stream, i.options.network.parameters, i.gradient.data(), i.partial.data(),
+             on_device.data());
+  stream.CopyToHost(sum.data(), on_device.data(), sizeof(double));
+  stream.Synchronize();
+  return i.device.ok() ? std::sqrt(sum[0]) : NAN;
 }
 
 DqnStepReport DqnStep::NextReport() {

@@ -73,13 +73,17 @@ class DqnStep {
   void Run(Stream& stream, double learning_rate);
   // The two halves of it, for learners that agree in between: gradient() of batch(), with a report;
   // and the step with what gradient() is by then, whose norm is taken again if it was changed.
-  void RunGradient(Stream& stream);
+  // ready: as QNetwork::Backward's; then it is no graph, but the calls one by one, and it waits for
+  // the loss: of one that is not finite nothing is told.
+  void RunGradient(Stream& stream, const QNetwork::Ready& ready = {});
   void RunStep(Stream& stream, double learning_rate, bool changed);
   float* gradient() const;  // [P], on the device
   const float* value() const;
   // The next report, in order of the Runs and RunGradients; waits for it. REQUIRES: as many of them
   // as calls.
   DqnStepReport NextReport();
+  // Of what gradient() is by then, before the clip; waits for the stream.
+  double GradientNorm(Stream& stream);
 
   // [P] each. Empty: not wanted. m, v: the optimizer's slots, where its rule has them. Both wait
   // for the stream.

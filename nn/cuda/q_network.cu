@@ -232,7 +232,8 @@ void QNetwork::BackwardHead(Stream& stream, const QWeights& weights, std::int64_
 }
 
 void QNetwork::Backward(Stream& stream, const QWeights& weights, std::int64_t rows,
-                        const void* observation, const float* dq, float* gradient) {
+                        const void* observation, const float* dq, float* gradient,
+                        const Ready& ready) {
   BackwardHead(stream, weights, rows, dq, gradient);
   const DType element = ElementType(precision_);
   int current = 0;
@@ -242,6 +243,8 @@ void QNetwork::Backward(Stream& stream, const QWeights& weights, std::int64_t ro
     const ConvInput x =
         i == 0 ? InputOf(kept_, observation) : ConvInput{kept_.out[i - 1].data(), element, 1};
     BackwardWeights(stream, layer, rows, x, dz, gradient);
+    // Layers have their parameters one behind the other, and the head behind them all.
+    if (ready) ready(i == 0 ? 0 : std::min(layer.weight, layer.bias));
     if (i == 0) break;
     BackwardInto(stream, weights, layer, rows, dz, spec_.layers[i - 1], x.x,
                  gradient_[1 - current].data());

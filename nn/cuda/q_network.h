@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "kernels/cuda/conv.h"
@@ -58,9 +59,11 @@ class QNetwork {
   void Forward(Stream& stream, const QWeights& weights, std::int64_t rows, const void* observation,
                bool keep, float* q);
   // Of the first `rows` of the last kept Forward. dq: [rows, actions, K] f32. gradient: [P] f32,
-  // overwritten where parameters are (padding between them is left alone).
+  // overwritten where parameters are (padding between them is left alone). ready: hears which part
+  // of it, [from, P), is made by what the stream has by then; from falls.
+  using Ready = std::function<void(std::int64_t from)>;
   void Backward(Stream& stream, const QWeights& weights, std::int64_t rows, const void* observation,
-                const float* dq, float* gradient);
+                const float* dq, float* gradient, const Ready& ready = {});
 
  private:
   using Bytes = DeviceArray<std::byte>;

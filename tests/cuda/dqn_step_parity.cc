@@ -11,6 +11,7 @@
 #include "tests/learners/value_reference.h"
 
 // Whole updates against the same in f64, put together from the references of single operations.
+// tidy: long file, because all cases of an update share its plain reference
 namespace troop::cuda {
 namespace {
 
@@ -475,6 +476,46 @@ void HalvesMakeAWhole(Parity& parity) {
   parity.Equal("halves with a gradient put there", values[2], values[0]);
 }
 
+// Told part by part, from its end to its beginning, and each is what it stays; the same bytes.
+void PartsAreReadyAsTheyAreTold(Parity& parity) {
+  for (const bool pictures : {false, true}) {
+    const DqnStepOptions o =
+        OptionsOf(pictures, pictures ? Head::kDueling : Head::kPlain, DqnStepOptions::Rule::kAdam);
+    std::vector<float> value = StartValue(parity, o.network), target = value;
+    DqnStep step(parity.device(), o);
+    step.SetState(parity.stream(), StateOf(&value, &target));
+    std::vector<std::uint8_t> bytes;
+    const Reference::Batch batch = MakeBatch(parity, o, &bytes);
+    PutBatch(parity, o, batch, bytes, step.batch());
+    const auto gradient = [&] {
+      auto copy = parity.Output<float>(o.network.parameters);
+      parity.stream().CopyOnDevice(copy.data(), step.gradient(),
+                                   std::size_t(o.network.parameters) * sizeof(float));
+      return parity.Download(copy);
+    };
+    step.RunGradient(parity.stream());
+    step.NextReport();
+    const std::vector<float> whole = gradient();
+    std::int64_t before = o.network.parameters, told = 0;
+    step.RunGradient(parity.stream(), [&](std::int64_t from) {
+      parity.True("it falls", from < before);
+      (void)parity.stream().Share();
+      const std::vector<float> now = gradient();
+      parity.True("what is told is made",
+                  std::equal(now.begin() + from, now.end(), whole.begin() + from));
+      before = from;
+      ++told;
+    });
+    step.NextReport();
+    parity.True("all of it is told", before == 0 && told >= 2);
+    parity.Equal("the gradient", gradient(), whole);
+    double squares = 0;
+    for (const float g : whole) squares += double(g) * double(g);
+    parity.True("its norm", std::abs(step.GradientNorm(parity.stream()) - std::sqrt(squares)) <
+                                1e-6 * std::sqrt(squares));
+  }
+}
+
 // Draw, update and priorities as one graph: what comes out is what the same calls one by one give.
 void ReplayInTheSameGraph(Parity& parity) {
   std::vector<float> values[2];
@@ -561,6 +602,7 @@ std::vector<ParityCase> DqnStepCases() {
           {"DqnStep.UpdatesOfPicturesBF16", UpdatesOfPicturesWith<Precision::kBF16>, 80},
           {"DqnStep.AGraphGivesTheBytesOfAStream", AGraphGivesTheBytesOfAStream},
           {"DqnStep.HalvesMakeAWhole", HalvesMakeAWhole},
+          {"DqnStep.PartsAreReadyAsTheyAreTold", PartsAreReadyAsTheyAreTold},
           {"DqnStep.ReplayInTheSameGraph", ReplayInTheSameGraph},
           {"DqnStep.WhatIsNotFiniteChangesNothing", WhatIsNotFiniteChangesNothing}};
 }

@@ -1,6 +1,6 @@
 """Whole runs with the replay's copy in GPU memory, by a program whose GPU is the emulated one.
 
-Usage: run_test.py PROGRAM CONFIG serial|killed
+Usage: run_test.py PROGRAM CONFIG serial|killed|learners [LIBRARY: the simulated NCCL]
 """
 import hashlib
 import json
@@ -72,12 +72,12 @@ def serial(program, config, folder):
     assert files[0] == files[2], "a run that was killed and resumed gives other bytes"
 
 
-def pid_of(launcher, role):
+def pid_of(launcher, role, index=0):
     """Of the process that plays a role."""
     children = pathlib.Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text()
     for pid in children.split():
         words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-        if words[1:3] == ["role", role]:
+        if words[1:5] == ["role", role, "--index", str(index)]:
             return int(pid)
     raise AssertionError(f"no process of the {role}")
 
@@ -102,11 +102,37 @@ def killed(program, config, folder):
     assert result["steps"] == 9000, result
 
 
+def learners(program, config, folder):
+    """Two on a GPU each sum gradients by (simulated) NCCL; one dies, and comes back to that."""
+    libraries = folder / "libraries"   # where the loader looks for NCCL and for CUDA's driver
+    libraries.mkdir()
+    for name in ("libnccl.so.2", "libcuda.so.1"):
+        (libraries / name).symlink_to(sys.argv[4])
+    os.environ["LD_LIBRARY_PATH"] = str(libraries)
+    run = folder / "runs" / "two"
+    process = start(program, config, "two", "replay.placement=host", "fleet.learners=2",
+                    "learner.total_steps=12000", "checkpoint.every_s=0.5")
+
+    def meetings():
+        log = run / "logs" / "learner-0.log"
+        text = log.read_text() if log.exists() else ""
+        return text.count("in step with 2 of 2 learners over NCCL")
+
+    until("group", lambda: meetings() >= 1)
+    time.sleep(0.5)
+    os.kill(pid_of(process, "learner", 1), signal.SIGKILL)
+    until("second group", lambda: meetings() >= 2)
+    wait(process)
+    result = json.loads((run / "result.json").read_text())
+    assert result["steps"] == 12000, result
+
+
 def main():
-    program, config, what = sys.argv[1:]
+    program, config, what = sys.argv[1:4]
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        {"serial": serial, "killed": killed}[what](program, config, pathlib.Path(folder))
+        tests = {"serial": serial, "killed": killed, "learners": learners}
+        tests[what](program, config, pathlib.Path(folder))
 
 
 main()

@@ -399,6 +399,10 @@ int cuEventDestroy_v2(void* event) {
 int cuEventRecord(void* event, void* stream) {
   const auto mark = std::make_shared<Mark>();
   static_cast<Event*>(event)->mark = mark;
+  if (stream == reinterpret_cast<void*>(1)) {  // the default stream, which has nothing
+    mark->Set();
+    return 0;
+  }
   static_cast<Stream*>(stream)->Push([mark] { mark->Set(); });
   return 0;
 }
