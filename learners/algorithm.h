@@ -100,6 +100,9 @@ class Algorithm {
   // Both halves. Errors: as ComputeGradient; nothing was changed then.
   virtual Result<LossReport> Update(const SampleBatch& batch, double progress,
                                     std::span<float> priority);
+  // The batch of the Update behind the next one, where it is here already; it stays as it is until
+  // then. nullptr: not known. A device copies it meanwhile.
+  virtual void ExpectNext(const SampleBatch* batch) { (void)batch; }
   // Of algorithms that draw their batches themselves (replay.placement = "gpu"). Takes in what a
   // batch brings; Update does so too. Errors: kInvalidArgument: it is none of those.
   virtual Status TakeExperience(const SampleBatch& batch);

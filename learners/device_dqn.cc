@@ -17,13 +17,14 @@ Result<std::unique_ptr<Algorithm>> MakeDeviceDqn(const Config&, const EnvSpec&,
 #include <cmath>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "core/log.h"
 #include "kernels/cuda/activation.h"
-#include "kernels/cuda/interleave.h"
 #include "kernels/finite.h"
 #include "learners/batch_check.h"
 #include "learners/cuda/dqn_step.h"
+#include "learners/device_batches.h"
 #include "learners/device_replay.h"
 #include "learners/dqn.h"
 #include "learners/trained_network.h"
@@ -85,9 +86,9 @@ class DeviceDqn final : public Algorithm {
         host_(std::move(host)),
         device_(std::move(device)),
         spec_(std::move(spec)),
-        pictures_(pictures),
         stream_(*device_),
-        drawn_event_(*device_),
+        batches_(device_.get(), pictures),
+        done_(*device_),
         replay_(std::move(replay)),
         ordinal_(ordinal) {}
 
@@ -96,10 +97,7 @@ class DeviceDqn final : public Algorithm {
     if (replay_ != nullptr) {
       return FailedPrecondition("batches are drawn on the device: Update makes whole updates");
     }
-    TROOP_RETURN_IF_ERROR(CheckTransitions(batch, env_, priority.size()));
-    TROOP_RETURN_IF_ERROR(Prepare(batch.size(), batch.reward.dim(1)));
-    PrepareUploads(batch);
-    Upload(batch);
+    TROOP_RETURN_IF_ERROR(Take(batch, priority.size()));
     cuda::QNetwork::Ready ready;
     if (on_device_ && watch != nullptr) {
       ready = [watch](std::int64_t from) { watch->GradientReady(from); };
@@ -116,12 +114,7 @@ class DeviceDqn final : public Algorithm {
         return DataLoss("update {}: the loss is {}, the gradient's norm {}", updates_ + 1,
                         report.loss, report.gradient_norm);
       }
-      TROOP_RETURN_IF_ERROR(Fetch());
-      gradient();
-      return host_->Refuse(batch, found,
-                           std::isfinite(report.loss) && AllFinite(found)
-                               ? fmt::format("the gradient's norm is {}", report.gradient_norm)
-                               : fmt::format("the loss is {}", report.loss));
+      return Refusal(batch, report, found);
     }
     std::ranges::copy(found, priority.begin());
     norm_ = report.gradient_norm;
@@ -129,10 +122,35 @@ class DeviceDqn final : public Algorithm {
     return LossReport{report.loss, report.td_error_mean, report.q_mean, report.gradient_norm};
   }
 
-  // Drawn here, all of it as one graph. What the batch brings is copied meanwhile.
+  void ExpectNext(const SampleBatch* batch) override { next_ = batch; }
+
+  // All of it as one graph. The batch behind it is copied meanwhile.
   Result<LossReport> Update(const SampleBatch& batch, double progress,
                             std::span<float> priority) override {
-    if (replay_ == nullptr) return Algorithm::Update(batch, progress, priority);
+    const SampleBatch* const next = std::exchange(next_, nullptr);
+    if (replay_ != nullptr) return UpdateOfDrawn(batch, progress, priority);
+    TROOP_RETURN_IF_ERROR(Take(batch, priority.size()));
+    step_->Run(stream_, host_->LearningRate(progress));
+    stream_.CopyToHost(priority_.data(), step_->batch().priority, priority_.bytes());
+    done_.Record(stream_);
+    if (next != nullptr && next->size() == items_ &&
+        CheckTransitions(*next, env_, next->key.size()).ok()) {
+      batches_.Stage(*next);
+    }
+    const cuda::DqnStepReport report = step_->NextReport();
+    done_.Synchronize();
+    TROOP_RETURN_IF_ERROR(DeviceStatus());
+    have_gradient_ = false;
+    const std::span<const float> found(priority_.data(), priority.size());
+    if (report.finite == 0) return Refusal(batch, report, found);
+    CountUpdate(report);
+    std::ranges::copy(found, priority.begin());
+    return LossReport{report.loss, report.td_error_mean, report.q_mean, report.gradient_norm};
+  }
+
+  // Drawn here. What the batch brings is copied meanwhile.
+  Result<LossReport> UpdateOfDrawn(const SampleBatch& batch, double progress,
+                                   std::span<float> priority) {
     drawn_.clear();
     const bool first = !replay_->can_draw() || DeviceReplay::Anew(batch);
     if (first) TROOP_RETURN_IF_ERROR(TakeExperience(batch));
@@ -144,10 +162,10 @@ class DeviceDqn final : public Algorithm {
     step_->Run(stream_, host_->LearningRate(progress));
     stream_.CopyToHost(priority_.data(), step_->batch().priority, priority_.bytes());
     stream_.CopyToHost(slots_.data(), replay_->table()->drawn_slots(), slots_.bytes());
-    drawn_event_.Record(stream_);
+    done_.Record(stream_);
     const Status taken = first ? Status::Ok() : TakeExperience(batch);
     const cuda::DqnStepReport report = step_->NextReport();
-    drawn_event_.Synchronize();
+    done_.Synchronize();
     TROOP_RETURN_IF_ERROR(DeviceStatus());
     TROOP_RETURN_IF_ERROR(taken);
     have_gradient_ = false;
@@ -155,9 +173,7 @@ class DeviceDqn final : public Algorithm {
       return DataLoss("update {}: the loss is {}, the gradient's norm {}", updates_ + 1,
                       report.loss, report.gradient_norm);
     }
-    ++updates_;
-    fresh_value_ = fresh_state_ = false;
-    norm_ = report.gradient_norm;
+    CountUpdate(report);
     std::copy_n(priority_.data(), priority.size(), priority.data());
     replay_->DrawnItems({slots_.data(), priority.size()}, &drawn_);
     return LossReport{report.loss, report.td_error_mean, report.q_mean, report.gradient_norm};
@@ -261,6 +277,12 @@ class DeviceDqn final : public Algorithm {
   }
 
  private:
+  void CountUpdate(const cuda::DqnStepReport& report) {
+    ++updates_;
+    fresh_value_ = fresh_state_ = false;
+    norm_ = report.gradient_norm;
+  }
+
   Status DeviceStatus() const {
     if (device_->ok()) return Status::Ok();
     return Unavailable("{}: {}", device_->info().name, device_->error());
@@ -286,44 +308,26 @@ class DeviceDqn final : public Algorithm {
             table->UpdatePriorities(s, td_error);
           });
     }
-    observation_ = {};  // PrepareUploads makes them
     TROOP_RETURN_IF_ERROR(DeviceStatus());
     return Put();
   }
 
-  void PrepareUploads(const SampleBatch& batch) {
-    if (observation_.data() != nullptr) return;
-    const std::int64_t bytes = std::int64_t(batch.observation.spec().bytes());
-    observation_ = cuda::PinnedArray<std::byte>(*device_, 2 * bytes, "a batch");
-    planes_ = pictures_ ? cuda::DeviceArray<std::byte>(*device_, 2 * bytes, "a batch's pictures")
-                        : cuda::DeviceArray<std::byte>();
-    numbers_ = cuda::PinnedArray<float>(*device_, items_ * (2 * steps_ + 3), "a batch");
+  Status Take(const SampleBatch& batch, std::size_t priorities) {
+    TROOP_RETURN_IF_ERROR(CheckTransitions(batch, env_, priorities));
+    TROOP_RETURN_IF_ERROR(Prepare(batch.size(), batch.reward.dim(1)));
+    if (!batches_.holds(batch)) batches_.Stage(batch);
+    batches_.Place(stream_, step_->batch());
+    return DeviceStatus();
   }
 
-  void Upload(const SampleBatch& batch) {
-    const auto bytes = batch.observation.bytes();
-    std::ranges::copy(bytes, observation_.data());
-    std::ranges::copy(batch.next_observation.bytes(), observation_.data() + bytes.size());
-    const cuda::DqnBatch& to = step_->batch();
-    void* const first = pictures_ ? static_cast<void*>(planes_.data()) : to.observation;
-    stream_.CopyToDevice(first, observation_.data(), 2 * bytes.size());
-    if (pictures_) {
-      cuda::InterleavePictures(stream_, 2 * items_, pictures_->stack,
-                               pictures_->height * pictures_->width, pictures_->channels,
-                               planes_.data(), spec_.input, to.observation);
-    }
-    float* at = numbers_.data();
-    const auto put = [&](void* target, const void* from, std::size_t count) {
-      std::memcpy(at, from, count * sizeof(float));
-      stream_.CopyToDevice(target, at, count * sizeof(float));
-      at += count;
-    };
-    const auto n = std::size_t(items_), all = std::size_t(items_ * steps_);
-    put(to.reward, batch.reward.data<float>(), all);
-    put(to.discount, batch.discount.data<float>(), all);
-    put(to.action, batch.action.data<std::int32_t>(), n);
-    put(to.length, batch.length.data(), n);
-    put(to.weight, batch.weight.data(), n);
+  Status Refusal(const SampleBatch& batch, const cuda::DqnStepReport& report,
+                 std::span<const float> priority) {
+    TROOP_RETURN_IF_ERROR(Fetch());
+    gradient();
+    return host_->Refuse(batch, priority,
+                         std::isfinite(report.loss) && AllFinite(priority)
+                             ? fmt::format("the gradient's norm is {}", report.gradient_norm)
+                             : fmt::format("the loss is {}", report.loss));
   }
 
   void Copy(const float* from, std::span<float> to) const {
@@ -387,15 +391,14 @@ class DeviceDqn final : public Algorithm {
   const std::unique_ptr<TrainedNetwork> host_;  // what is saved, and its rules
   const std::unique_ptr<cuda::Device> device_;
   const QNetworkSpec spec_;
-  const std::optional<PictureStack> pictures_;
   mutable cuda::Stream stream_;
   std::unique_ptr<cuda::DqnStep> step_;  // from the first batch on
   std::int64_t items_ = 0, steps_ = 0;
-  cuda::PinnedArray<std::byte> observation_;
-  cuda::DeviceArray<std::byte> planes_;
-  cuda::PinnedArray<float> numbers_, priority_, staging_;
+  DeviceBatches batches_;
+  const SampleBatch* next_ = nullptr;  // of the update behind this one, as was said
+  cuda::PinnedArray<float> priority_, staging_;
   cuda::PinnedArray<std::int32_t> slots_;
-  cuda::Event drawn_event_;
+  cuda::Event done_;
   const std::unique_ptr<DeviceReplay> replay_;  // nullptr: batches come from host memory
   Status experience_;                           // what is wrong with the copy of the replay
   std::vector<DrawnItem> drawn_;

@@ -36,12 +36,14 @@ class LocalUpdater final : public Updater {
 
   void Take(std::unique_ptr<UpdateJob> job) override {
     const auto work = [job = job.get(), algorithm = algorithm_] {
-      for (SampleBatch& batch : job->batches) {
+      for (std::size_t i = 0; i < job->batches.size(); ++i) {
+        SampleBatch& batch = job->batches[i];
         job->priority.emplace_back(batch.key.size());
         if (batch.key.empty()) {
           if (Status taken = algorithm->TakeExperience(batch); !taken.ok()) job->status = taken;
           continue;
         }
+        algorithm->ExpectNext(i + 1 < job->batches.size() ? &job->batches[i + 1] : nullptr);
         Result<LossReport> report = algorithm->Update(batch, job->progress, job->priority.back());
         if (report.ok()) {
           job->last = *report;

@@ -1,0 +1,81 @@
+#include "learners/device_batches.h"
+
+#ifdef TROOP_HAS_CUDA
+
+#include <cstring>
+#include <utility>
+
+#include "kernels/cuda/interleave.h"
+
+namespace troop {
+
+DeviceBatches::DeviceBatches(cuda::Device* device, std::optional<PictureStack> pictures)
+    : device_(device),
+      pictures_(pictures),
+      copies_(*device),
+      slots_{Slot(*device), Slot(*device)} {}
+
+void DeviceBatches::Stage(const SampleBatch& batch) {
+  turn_ = 1 - turn_;
+  Slot& slot = slots_[turn_];
+  slot.rows = batch.size();
+  slot.input = batch.observation.dtype();
+  slot.parts = {batch.observation.bytes().size(), batch.reward.bytes().size(),
+                std::size_t(slot.rows) * sizeof(float)};
+  const auto bytes = std::int64_t(slot.parts.all());
+  if (slot.used) {
+    slot.copied.Synchronize();  // what is there on the host is no longer read
+    copies_.Wait(slot.placed);  // nor what is on the device, by then
+  }
+  if (slot.host.size() != bytes) {
+    slot.host = cuda::PinnedArray<std::byte>(*device_, bytes, "a batch");
+    slot.device = cuda::DeviceArray<std::byte>(*device_, bytes, "a batch");
+  }
+  if (!device_->ok()) return;
+  std::byte* at = slot.host.data();
+  const auto put = [&at](const void* from, std::size_t size) {
+    std::memcpy(at, from, size);
+    at += size;
+  };
+  put(batch.observation.bytes().data(), slot.parts.observation);
+  put(batch.next_observation.bytes().data(), slot.parts.observation);
+  put(batch.reward.bytes().data(), slot.parts.steps);
+  put(batch.discount.bytes().data(), slot.parts.steps);
+  put(batch.action.bytes().data(), slot.parts.items);
+  put(batch.length.data(), slot.parts.items);
+  put(batch.weight.data(), slot.parts.items);
+  copies_.CopyToDevice(slot.device.data(), slot.host.data(), slot.parts.all());
+  slot.copied.Record(copies_);
+  slot.used = true;
+  staged_ = &batch;
+}
+
+void DeviceBatches::Place(cuda::Stream& stream, const cuda::DqnBatch& to) {
+  Slot& slot = slots_[turn_];
+  staged_ = nullptr;
+  if (!device_->ok()) return;
+  stream.Wait(slot.copied);
+  const std::byte* at = slot.device.data();
+  if (pictures_) {
+    cuda::InterleavePictures(stream, 2 * slot.rows, pictures_->stack,
+                             pictures_->height * pictures_->width, pictures_->channels, at,
+                             slot.input, to.observation);
+  } else {
+    stream.CopyOnDevice(to.observation, at, 2 * slot.parts.observation);
+  }
+  at += 2 * slot.parts.observation;
+  const auto place = [&](void* where, std::size_t size) {
+    stream.CopyOnDevice(where, at, size);
+    at += size;
+  };
+  place(to.reward, slot.parts.steps);
+  place(to.discount, slot.parts.steps);
+  place(to.action, slot.parts.items);
+  place(to.length, slot.parts.items);
+  place(to.weight, slot.parts.items);
+  slot.placed.Record(stream);
+}
+
+}  // namespace troop
+
+#endif

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "kernels/cuda/device.h"
+#include "learners/cuda/dqn_step.h"
+#include "nn/trunk.h"
+#include "replay/sample.h"
+
+namespace troop {
+
+// Batches on their way from the host's memory to a device: two places, so that one is copied while
+// an update works with the one before. Owner: the algorithm.
+class DeviceBatches {
+ public:
+  // pictures: how observations are stacked for the network's first layer. The device outlives it.
+  DeviceBatches(cuda::Device* device, std::optional<PictureStack> pictures);
+
+  // Begins to copy; behind it the batch may go. REQUIRES: CheckTransitions.
+  void Stage(const SampleBatch& batch);
+  // Whether it was the last that was staged, and not placed since.
+  bool holds(const SampleBatch& batch) const { return staged_ == &batch; }
+  // Where an update takes it, in the order of `stream`. REQUIRES: a batch is staged, of its sizes.
+  void Place(cuda::Stream& stream, const cuda::DqnBatch& to);
+
+ private:
+  struct Parts {  // bytes
+    std::size_t observation = 0, steps = 0, items = 0;
+    std::size_t all() const { return 2 * observation + 2 * steps + 3 * items; }
+  };
+  struct Slot {
+    explicit Slot(cuda::Device& device) : copied(device), placed(device) {}
+    cuda::PinnedArray<std::byte> host;
+    cuda::DeviceArray<std::byte> device;
+    cuda::Event copied, placed;
+    Parts parts;
+    std::int64_t rows = 0;
+    DType input = DType::kU8;
+    bool used = false;
+  };
+
+  cuda::Device* const device_;
+  const std::optional<PictureStack> pictures_;
+  cuda::Stream copies_;
+  Slot slots_[2];
+  int turn_ = 0;  // the slot that was staged last
+  const SampleBatch* staged_ = nullptr;
+};
+
+}  // namespace troop
