@@ -321,6 +321,60 @@ void LearnerStep(Bench& bench, Precision precision, const char* name, bool graph
     bench.device().Fail("steps took memory from the driver after they had warmed up");
 }
 
+// What an inference server does for each batch: observations to the device, values back.
+void Acting(Bench& bench) {
+  const QNetworkSpec spec = Nature(true, 6);
+  const auto value = bench.RandomF32(spec.parameters, 1);
+  DeviceArray<BF16> rounded(bench.device(), spec.parameters, "weights");
+  ConvertScaled(bench.stream(), spec.parameters, value.data(), DType::kF32, 0.02f, rounded.data(),
+                DType::kBF16);
+  MatMulPlans plans(bench.device());
+  constexpr std::int64_t kRows = 256;
+  QNetwork network(bench.device(), plans, spec, Precision::kBF16, kRows, 0);
+  PinnedArray<std::uint8_t> seen(bench.device(), kRows * spec.input_elements, "observations");
+  DeviceArray<std::uint8_t> observation(bench.device(), kRows * spec.input_elements,
+                                        "observations");
+  DeviceArray<float> q(bench.device(), kRows * spec.actions, "values");
+  PinnedArray<float> told(bench.device(), kRows * spec.actions, "values");
+  if (!bench.device().ok()) return;
+  for (std::int64_t i = 0; i < seen.size(); ++i)
+    seen[i] = std::uint8_t(Synthetic(2, std::uint64_t(i)) >> 24);
+  for (const std::int64_t rows : {std::int64_t{8}, std::int64_t{64}, kRows}) {
+    bench.Rate("policy_nature_dueling_" + std::to_string(rows) + "_bf16", "actions", "1/s",
+               double(rows), [&] {
+                 Stream& stream = bench.stream();
+                 stream.CopyToDevice(observation.data(), seen.data(),
+                                     std::size_t(rows * spec.input_elements));
+                 network.Forward(stream, {value.data(), rounded.data()}, rows, observation.data(),
+                                 false, q.data());
+                 stream.CopyToHost(told.data(), q.data(),
+                                   std::size_t(rows * spec.actions) * sizeof(float));
+               });
+  }
+}
+
+// New experience into the table, 2,048 frames at a time: copied from pinned memory, and placed.
+void Appending(Bench& bench) {
+  const auto table = MakeTable(bench, 512);
+  constexpr std::int32_t kFrames = 2048;
+  const std::int64_t bytes = kFrames * table->options().pixels;
+  std::vector<std::byte> pixels(static_cast<std::size_t>(bytes));
+  std::vector<DeviceFrame> frames;
+  std::vector<DeviceItem> items;
+  std::vector<std::int32_t> window;
+  for (std::int32_t i = 0; i < kFrames; ++i) {
+    frames.push_back({i, 0, 0, 1});
+    if (i + 3 >= kFrames) continue;
+    items.push_back({i, 0, 3, 1});
+    for (std::int32_t k = i; k <= i + 3; ++k) window.push_back(k);
+  }
+  Stream copies(bench.device());
+  bench.Rate("table_append_2048_frames", "bandwidth", "GB/s", 1e-9 * double(bytes), [&] {
+    table->Append(copies, bench.stream(),
+                  {.observation = pixels, .frames = frames, .items = items, .window = window});
+  });
+}
+
 // --- kernels
 // --------------------------------------------------------------------------------------
 
@@ -474,6 +528,8 @@ std::vector<Case> Cases() {
           step(Precision::kBF16, "step_nature_dueling_512_bf16", true, true, 512),
           step(Precision::kBF16, "step_nature_32_bf16", true, false, 32),
           {"conv", Convolutions},
+          {"policy", Acting},
+          {"table_append", Appending},
           {"optimizer", Optimizers},
           {"attention", Attention},
           {"transformer", Transformers}};
