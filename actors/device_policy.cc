@@ -31,18 +31,18 @@ namespace {
 
 class DevicePolicy final : public Policy {
  public:
-  DevicePolicy(const Config& config, std::unique_ptr<cuda::Device> device,
-               const cuda::QNetworkSpec& spec, std::optional<PictureStack> pictures, int size)
+  DevicePolicy(const Config& config, cuda::Precision precision,
+               std::unique_ptr<cuda::Device> device, const cuda::QNetworkSpec& spec,
+               std::optional<PictureStack> pictures, int size)
       : seed_(std::uint64_t(config.seed)),
-        bf16_(config.network.precision == "bf16"),
+        bf16_(precision == cuda::Precision::kBF16),
         form_(ValueFormOf(config)),
         row_bytes_(std::int64_t(DTypeSize(spec.input)) * spec.input_elements),
         pictures_(pictures),
         device_(std::move(device)),
         stream_(*device_),
         plans_(*device_),
-        network_(*device_, plans_, spec, bf16_ ? cuda::Precision::kBF16 : cuda::Precision::kF32,
-                 size, 0),
+        network_(*device_, plans_, spec, precision, size, 0),
         staged_(*device_, row_bytes_ * size, "observations"),
         observation_(*device_, staged_.size(), "observations"),
         planes_(*device_, pictures ? staged_.size() : 0, "observations' pictures"),
@@ -139,12 +139,8 @@ Result<std::unique_ptr<Policy>> MakeDevicePolicy(const Config& config, const Env
   TROOP_ASSIGN_OR_RETURN(const auto network, MakeNetwork(config, env));
   TROOP_ASSIGN_OR_RETURN(const auto spec, QNetworkSpecOf(config, env, *network));
   const cuda::DeviceInfo info = device->info();
-  if (config.network.precision == "bf16" && info.major < 8) {
-    return InvalidArgument(
-        "network.precision = \"bf16\" needs compute capability 8.0, and {} has {}.{}", info.name,
-        info.major, info.minor);
-  }
-  auto policy = std::make_unique<DevicePolicy>(config, std::move(device), spec,
+  TROOP_ASSIGN_OR_RETURN(const cuda::Precision precision, DevicePrecisionOf(config, info));
+  auto policy = std::make_unique<DevicePolicy>(config, precision, std::move(device), spec,
                                                PicturesOf(config, env, LayersOf(config)[0]), size);
   std::vector<float> initial(std::size_t(ParameterCount(*network)));
   InitParameters(*network, std::uint64_t(config.seed), initial);

@@ -96,8 +96,9 @@ void VisitNetwork(Config::NetworkKeys& c, ConfigVisitor& v) {
            "many zeros with a 1 (all zeros beyond); 0: numbers are numbers. For vectors.",
            Between(0, 1 << 16)}, c.one_hot);
   v.Visit({.name = "network.precision",
-           .doc = "Arithmetic of large layers; parameters are always fp32.",
-           .choices = {"fp32", "bf16"}}, c.precision);
+           .doc = "Arithmetic of large layers; parameters are always fp32. \"tf32\": products of a "
+                  "GPU's tensor cores, with 10 bits; on the CPU as \"fp32\".",
+           .choices = {"fp32", "tf32", "bf16"}}, c.precision);
 }
 
 void VisitFleet(Config::FleetKeys& c, ConfigVisitor& v) {

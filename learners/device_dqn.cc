@@ -39,12 +39,12 @@ namespace {
 using cuda::DqnStepOptions;
 using cuda::QNetworkSpec;
 
-DqnStepOptions OptionsOf(const Config& config, QNetworkSpec network, std::int64_t batch,
-                         std::int64_t steps) {
+DqnStepOptions OptionsOf(const Config& config, QNetworkSpec network, cuda::Precision precision,
+                         std::int64_t batch, std::int64_t steps) {
   using Rule = DqnStepOptions::Rule;
   DqnStepOptions o;
   o.network = std::move(network);
-  o.precision = config.network.precision == "bf16" ? cuda::Precision::kBF16 : cuda::Precision::kF32;
+  o.precision = precision;
   o.batch = batch;
   o.steps = steps;
   o.gamma = config.learner.gamma;
@@ -292,7 +292,9 @@ class DeviceDqn final : public Algorithm {
   Status Prepare(std::int64_t items, std::int64_t steps) {
     if (step_ != nullptr && items == items_ && steps == steps_) return Status::Ok();
     TROOP_RETURN_IF_ERROR(Fetch());
-    step_ = std::make_unique<cuda::DqnStep>(*device_, OptionsOf(config_, spec_, items, steps));
+    step_ = std::make_unique<cuda::DqnStep>(
+        *device_,
+        OptionsOf(config_, spec_, *DevicePrecisionOf(config_, device_->info()), items, steps));
     items_ = items;
     steps_ = steps;
     priority_ = cuda::PinnedArray<float>(*device_, items, "a batch's priorities");
@@ -424,11 +426,7 @@ Result<std::unique_ptr<Algorithm>> MakeDeviceDqn(const Config& config, const Env
   };
   if (config.optimizer.type == "adagrad") return only_cpu("optimizer.type = \"adagrad\"");
   if (config.learner.hogwild_threads > 1) return only_cpu("learner.hogwild_threads");
-  if (config.network.precision == "bf16" && device->info().major < 8) {
-    return InvalidArgument(
-        "network.precision = \"bf16\" needs compute capability 8.0, and {} has {}.{}",
-        device->info().name, device->info().major, device->info().minor);
-  }
+  TROOP_RETURN_IF_ERROR(DevicePrecisionOf(config, device->info()).status());
   EnvSpec seen = env;  // batches hold what the network takes
   seen.observation = NetworkInput(config, env);
   TROOP_RETURN_IF_ERROR(CheckDqn(config, seen, *network));

@@ -89,4 +89,15 @@ Result<QNetworkSpec> QNetworkSpecOf(const Config& config, const EnvSpec& env,
   return spec;
 }
 
+Result<cuda::Precision> DevicePrecisionOf(const Config& config, const cuda::DeviceInfo& info) {
+  const std::string& precision = config.network.precision;
+  if (precision == "fp32") return cuda::Precision::kF32;
+  if (info.major < 8) {
+    return InvalidArgument(
+        "network.precision = \"{}\" needs compute capability 8.0, and {} has {}.{}; set \"fp32\"",
+        precision, info.name, info.major, info.minor);
+  }
+  return precision == "bf16" ? cuda::Precision::kBF16 : cuda::Precision::kTF32;
+}
+
 }  // namespace troop

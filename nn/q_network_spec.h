@@ -11,5 +11,7 @@ namespace troop {
 // for can only be computed on the CPU, with its key.
 Result<cuda::QNetworkSpec> QNetworkSpecOf(const Config& config, const EnvSpec& env,
                                           const Module& network);
+// network.precision there. Errors: kInvalidArgument: this device has no such products.
+Result<cuda::Precision> DevicePrecisionOf(const Config& config, const cuda::DeviceInfo& info);
 
 }  // namespace troop

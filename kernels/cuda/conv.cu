@@ -8,8 +8,9 @@
 namespace troop::cuda {
 namespace {
 
-// How a product is made: on tensor cores with tiles 64 or 32 wide, or on CUDA cores.
-enum class Way { kPlain, kWide, kNarrow };
+// How a product is made: on tensor cores, of bf16 with tiles 64 or 32 wide or of TF32, or on CUDA
+// cores.
+enum class Way { kPlain, kTF32, kWide, kNarrow };
 
 template <class Op, Way kWay>
 TROOP_KERNEL void __launch_bounds__(kTileThreads, 2) ConvKernel(Op op, int k_each) {
@@ -18,6 +19,8 @@ TROOP_KERNEL void __launch_bounds__(kTileThreads, 2) ConvKernel(Op op, int k_eac
   if constexpr (requires { op.part; }) op.part = int(blockIdx.z);
   if constexpr (kWay == Way::kPlain) {
     PlainTile(op, first, end);
+  } else if constexpr (kWay == Way::kTF32) {
+    TF32Tile(op, first, end);
   } else {
     MatrixTile<Op, kWay == Way::kWide ? 64 : 32>(op, first, end);
   }
@@ -26,13 +29,17 @@ TROOP_KERNEL void __launch_bounds__(kTileThreads, 2) ConvKernel(Op op, int k_eac
 // parts: along k.
 template <class Op>
 void Start(Stream& stream, const char* name, Way way, const Op& op, int parts, int k_each) {
-  const int m = way == Way::kPlain ? kPlainTile : kMatrixM;
+  const int m = way == Way::kPlain ? kPlainTile : way == Way::kTF32 ? kTF32M : kMatrixM;
   const int n = way == Way::kNarrow ? 32 : 64;
   const LaunchShape shape{
       dim3(unsigned(CeilDivide(op.m_size, m)), unsigned(CeilDivide(op.n_size, n)), unsigned(parts)),
       dim3(kTileThreads)};
   if (way == Way::kPlain)
     return Launch(stream, name, shape, ConvKernel<Op, Way::kPlain>, op, k_each);
+  if constexpr (!Op::kMatrix) {
+    if (way == Way::kTF32)
+      return Launch(stream, name, shape, ConvKernel<Op, Way::kTF32>, op, k_each);
+  }
   if constexpr (Op::kMatrix) {
     if (way == Way::kWide)
       return Launch(stream, name, shape, ConvKernel<Op, Way::kWide>, op, k_each);
@@ -47,6 +54,7 @@ bool RunsOfEight(const ConvShape& s) {
 }
 
 Way WayOf(Precision precision, bool runs, std::int64_t n) {
+  if (precision == Precision::kTF32) return Way::kTF32;
   if (precision != Precision::kBF16 || !runs) return Way::kPlain;
   return n > 32 ? Way::kWide : Way::kNarrow;
 }

@@ -49,6 +49,100 @@ TROOP_DEVICE void PlainTile(const Op& op, int first_k, int end_k) {
   }
 }
 
+// --- TF32, on tensor cores: any sizes
+// ---------------------------------------------------------------- 128 x 64 sums, 16 deep, eight
+// warps of 32 x 32. Inputs are f32 that become TF32 on their way to shared memory, where rows are 8
+// longer than what they hold: the 32 lanes of a fragment then read 32 banks. While one tile is
+// multiplied, the next one is on its way through registers.
+constexpr int kTF32M = 128, kTF32N = 64, kTF32Depth = 16;
+
+template <class Op>
+TROOP_DEVICE void TF32Tile(const Op& op, int first_k, int end_k) {
+  constexpr int kLdA = kTF32M + 8, kLdB = kTF32N + 8;
+  constexpr int kSizeA = kTF32Depth * kLdA, kSizeB = kTF32Depth * kLdB;
+  constexpr int kEachA = kTF32M * kTF32Depth / kTileThreads;
+  constexpr int kEachB = kTF32N * kTF32Depth / kTileThreads;
+  TROOP_SHARED(std::uint32_t, tiles, 2 * (kSizeA + kSizeB));
+  const int m0 = int(blockIdx.x) * kTF32M, n0 = int(blockIdx.y) * kTF32N;
+  // Each thread brings a few elements, one behind the other along k, of one row of each input.
+  const int row_of_a = int(threadIdx.x) % kTF32M, k_of_a = int(threadIdx.x) / kTF32M * kEachA;
+  const int row_of_b = int(threadIdx.x) % kTF32N, k_of_b = int(threadIdx.x) / kTF32N * kEachB;
+  const bool has_a = m0 + row_of_a < op.m_size, has_b = n0 + row_of_b < op.n_size;
+  const auto row_a = op.StartA(has_a ? m0 + row_of_a : 0);
+  const auto row_b = op.StartB(has_b ? n0 + row_of_b : 0);
+  std::uint32_t carry_a[kEachA], carry_b[kEachB];
+  const auto fetch = [&](int k0) {
+    TROOP_UNROLL
+    for (int j = 0; j < kEachA; ++j) {
+      const int k = k0 + k_of_a + j;
+      carry_a[j] = ToTF32(has_a && k < end_k ? op.A(row_a, k) : 0.0f);
+    }
+    TROOP_UNROLL
+    for (int j = 0; j < kEachB; ++j) {
+      const int k = k0 + k_of_b + j;
+      carry_b[j] = ToTF32(has_b && k < end_k ? op.B(row_b, k) : 0.0f);
+    }
+  };
+  const auto put = [&](std::uint32_t* to) {
+    TROOP_UNROLL
+    for (int j = 0; j < kEachA; ++j) to[(k_of_a + j) * kLdA + row_of_a] = carry_a[j];
+    TROOP_UNROLL
+    for (int j = 0; j < kEachB; ++j) to[kSizeA + (k_of_b + j) * kLdB + row_of_b] = carry_b[j];
+  };
+
+  const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32);
+  const int warp_m = warp / 2 * 32, warp_n = warp % 2 * 32, g = lane / 4, t = lane % 4;
+  float sum[2][4][4] = {};
+  const auto multiply = [&](const std::uint32_t* a, const std::uint32_t* b) {
+    TROOP_UNROLL
+    for (int k = 0; k < kTF32Depth; k += 8) {
+      std::uint32_t fa[2][4], fb[4][2];
+      TROOP_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const std::uint32_t* const at = a + (k + t) * kLdA + warp_m + 16 * i + g;
+        fa[i][0] = at[0], fa[i][1] = at[8];
+        fa[i][2] = at[4 * kLdA], fa[i][3] = at[4 * kLdA + 8];
+      }
+      TROOP_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        const std::uint32_t* const at = b + (k + t) * kLdB + warp_n + 8 * j + g;
+        fb[j][0] = at[0], fb[j][1] = at[4 * kLdB];
+      }
+      TROOP_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        TROOP_UNROLL
+        for (int j = 0; j < 4; ++j) MultiplyTF32(sum[i][j], fa[i], fb[j]);
+      }
+    }
+  };
+
+  fetch(first_k);
+  put(tiles);
+  __syncthreads();
+  int current = 0;
+  for (int k0 = first_k; k0 < end_k; k0 += kTF32Depth) {
+    const bool more = k0 + kTF32Depth < end_k;
+    if (more) fetch(k0 + kTF32Depth);
+    const std::uint32_t* tile = tiles + current * (kSizeA + kSizeB);
+    multiply(tile, tile + kSizeA);
+    current = 1 - current;
+    if (more) put(tiles + current * (kSizeA + kSizeB));
+    __syncthreads();
+  }
+  TROOP_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    TROOP_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      TROOP_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        const int m = m0 + warp_m + 16 * i + g + e / 2 * 8;
+        const int n = n0 + warp_n + 8 * j + t * 2 + e % 2;
+        if (m < op.m_size && n < op.n_size) op.Store(m, n, sum[i][j][e]);
+      }
+    }
+  }
+}
+
 // --- bf16, on tensor cores: runs of eight elements
 // ------------------------------------------------ 128 x kN sums (kN: 64 or 32), 32 deep. Eight
 // warps, four along m and two along n. Two tiles of inputs in shared memory: while one is

@@ -349,8 +349,10 @@ DqnStep::State StateOf(std::vector<float>* value, std::vector<float>* target) {
 // The change of three updates, which weights' own size would hide errors of.
 void Compare(Parity& parity, const DqnStepOptions& o, double tolerance) {
   std::vector<float> value = StartValue(parity, o.network), target = value;
-  if (o.precision == Precision::kBF16)
-    for (float& x : value) x = RoundedToBF16(x);
+  for (float& x : value) {
+    if (o.precision == Precision::kBF16) x = RoundedToBF16(x);
+    if (o.precision == Precision::kTF32) x = RoundedToTF32(x);
+  }
   target = value;
   DqnStep step(parity.device(), o);
   step.SetState(parity.stream(), StateOf(&value, &target));
@@ -416,7 +418,7 @@ void UpdatesOfPicturesWith(Parity& parity) {
   DqnStepOptions o = OptionsOf(true, Head::kDuelingHidden, DqnStepOptions::Rule::kAdam);
   o.precision = kPrecision;
   // Rounding of activations turns some of few relus: much smaller networks than people train.
-  Compare(parity, o, kPrecision == Precision::kBF16 ? 0.1 : 2e-2);
+  Compare(parity, o, 0.1);
 }
 
 void AGraphGivesTheBytesOfAStream(Parity& parity) {

@@ -1,6 +1,7 @@
 #include "tests/cuda/parity.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 
@@ -107,6 +108,10 @@ void Parity::True(const std::string& what, bool condition) {
 }
 
 std::vector<double> Doubles(std::span<const float> x) { return {x.begin(), x.end()}; }
+
+float RoundedToTF32(float x) {
+  return std::bit_cast<float>((std::bit_cast<std::uint32_t>(x) + 0x1000u) & ~0x1fffu);
+}
 
 float RoundedToBF16(float x) {
   std::uint32_t bits;

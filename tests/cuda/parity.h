@@ -96,6 +96,7 @@ std::vector<ParityCase> AllParityCases();
 std::vector<double> Doubles(std::span<const float> x);
 // As bf16 and back: what a kernel of bf16 sees of x.
 float RoundedToBF16(float x);
+float RoundedToTF32(float x);  // nearest, ties away from zero
 std::vector<BF16> ToBF16s(std::span<const float> x);
 std::vector<float> FromBF16s(std::span<const BF16> x);
 

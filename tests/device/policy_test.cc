@@ -114,6 +114,10 @@ TEST(DevicePolicyTest, ChoosesAsOnTheCpuInBf16) {
   for (const Problem& problem : Problems()) ChoosesAsOnTheCpu(problem, "bf16", 2e-2);
 }
 
+TEST(DevicePolicyTest, ChoosesAsOnTheCpuWithProductsOfTF32) {
+  for (const Problem& problem : Problems()) ChoosesAsOnTheCpu(problem, "tf32", 2e-3);
+}
+
 TEST(DevicePolicyTest, RefusesWeightsOfAnotherNetworkAndWhatOnlyTheCpuDoes) {
   Problem problem = Problems()[0];
   const auto device = MakeDevicePolicy(problem.config, problem.env, kSize);
