@@ -180,6 +180,7 @@ def train(build, what, seed, machine):
         return {**head, **race(build, what, seed)}
     folder = ROOT / "build/bench_games" / what.part
     name = f"{what.name}-{seed}-{what.digest()}".replace(" ", "_").replace(",", "")
+    name = name.replace("ε", "epsilon")  # a folder's name
     run = folder / name
     if not (run / "result.json").exists():
         command = [build / "troop", "resume", run, "--plain"]
@@ -298,6 +299,12 @@ def race_table(cases, runs):
     return "\n".join(lines)
 
 
+def is_headline(row):
+    """Whether README has it: scores and times, but no intervals."""
+    return (row["case"].split(":")[0] in ("scores", "long", "speed") and
+            row["metric"] in ("return", "wall_s"))
+
+
 def document():
     """The Markdown between the markers of docs/evidence.md."""
     runs = read_runs()
@@ -307,17 +314,34 @@ def document():
     return "\n\n".join(f"**{TITLES[part]}**\n\n{text}" for part, text in tables.items())
 
 
+PICTURES = {  # of a part with more curves than a picture can show: which ones together
+    "ablations": {
+        "method": ("as it is", "one step", "five steps", "drawn uniformly", "no double Q",
+                   "dueling", "one ε of 0.1"),
+        "learning": ("as it is", "constant learning rate", "Adam", "51 quantiles", "51 atoms",
+                     "8 samples per insert", "64 samples per insert"),
+        "replay": ("as it is", "one step", "10,000 items", "10,000 items, one step",
+                   "300,000 items", "300,000 items, one step"),
+    },
+}
+
+
 def draw(build):
     """docs/games-<part>.png of the parts that have runs: means over the seeds that are done."""
     runs = read_runs()
     for part, cases in CASES.items():
-        lines = {what.name: lines_of(runs, what) for what in cases}
-        lines = {name: some for name, some in lines.items() if some}
-        if not lines:
-            continue
-        curves.draw(build, ROOT / f"docs/games-{part}.png", f"MinAtar-compatible games: {part}",
-                    {name: curves.mean_curve(some, max(line["steps"] for line in some))
-                     for name, some in lines.items()})
+        everything = {"": [what.name for what in cases]}
+        for picture, names in PICTURES.get(part, everything).items():
+            lines = {what.name: lines_of(runs, what) for what in cases if what.name in names}
+            lines = {name: some for name, some in lines.items() if some}
+            if not lines:
+                continue
+            title = "-".join(word for word in (part, picture) if word)
+            curves.draw(build, ROOT / f"docs/games-{title}.png",
+                        f"MinAtar-compatible games: {title}",
+                        {name.replace("ε", "epsilon"):
+                         curves.mean_curve(some, max(line["steps"] for line in some))
+                         for name, some in lines.items()})
 
 
 def run(build, quick, machine, only):

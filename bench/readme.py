@@ -61,14 +61,16 @@ def read_rows(path):
 
 
 def brief(rows):
-    """Of each case and metric the best peer's row; cold caches only where there is no other."""
+    """Of each case and metric the best peer's row; not those of cold caches, and of games what
+    docs/evidence.md does not say better."""
     best = {}
     for row in rows:
         key = (row["case"], row["metric"])
         kept = best.get(key)
         if kept is None or (row["ratio"] or 0) < (kept["ratio"] or 0):
             best[key] = row
-    return [row for row in best.values() if not row["case"].endswith("-cold")]
+    return [row for row in best.values() if not row["case"].endswith("-cold")
+            and (row.get("suite") != "games" or games.is_headline(row))]
 
 
 def numbers_of(results):
