@@ -111,7 +111,7 @@ def learners(program, config, folder):
     os.environ["LD_LIBRARY_PATH"] = str(libraries)
     run = folder / "runs" / "two"
     process = start(program, config, "two", "replay.placement=host", "fleet.learners=2",
-                    "learner.total_steps=12000", "checkpoint.every_s=0.5")
+                    "learner.total_steps=20000", "checkpoint.every_s=0.5")
 
     def meetings():
         log = run / "logs" / "learner-0.log"
@@ -124,7 +124,7 @@ def learners(program, config, folder):
     until("second group", lambda: meetings() >= 2)
     wait(process)
     result = json.loads((run / "result.json").read_text())
-    assert result["steps"] == 12000, result
+    assert result["steps"] == 20000, result
 
 
 def main():
