@@ -9,7 +9,10 @@ namespace troop {
 
 DeviceReplay::DeviceReplay(cuda::Device* device, const Config& config, const EnvSpec& env,
                            std::optional<PictureStack> pictures, std::int64_t batch)
-    : device_(device), batch_(batch), copies_(*device) {
+    : device_(device),
+      batch_(batch),
+      slots_max_(2 * std::uint64_t(config.replay.capacity_items) + 4096),
+      copies_(*device) {
   options_.dtype = env.observation.dtype;
   options_.pixels = pictures ? pictures->height * pictures->width : 1;
   options_.channels = env.observation.shape.elements() / options_.pixels;
@@ -55,9 +58,11 @@ Result<bool> DeviceReplay::TakeOne(const Experience& experience, std::uint64_t u
 }
 
 Status DeviceReplay::MakeTable(const FeedSizes& sizes, std::uint64_t updates) {
-  constexpr std::uint64_t kMax = std::uint64_t{1} << 31;
-  if (sizes.slots < 1 || sizes.frames < 1 || sizes.slots >= kMax || sizes.frames >= kMax) {
-    return DataLoss("a feed of {} slots and {} frames", sizes.slots, sizes.frames);
+  constexpr std::uint64_t kFramesMax = std::uint64_t{1} << 31;
+  if (sizes.slots < 1 || sizes.frames < 1 || sizes.slots > slots_max_ ||
+      sizes.frames >= kFramesMax) {
+    return DataLoss("a feed of {} slots and {} frames; up to {} slots are right", sizes.slots,
+                    sizes.frames, slots_max_);
   }
   options_.slots = std::int64_t(sizes.slots);
   options_.places = std::int64_t(sizes.frames);

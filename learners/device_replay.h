@@ -58,6 +58,7 @@ class DeviceReplay {
   cuda::Device* const device_;
   cuda::DeviceTableOptions options_;
   const std::int64_t batch_;
+  const std::uint64_t slots_max_;  // of a replay with this config, and more
   cuda::Stream copies_;
   std::unique_ptr<cuda::DeviceTable> table_;
   std::deque<Arrival> arrived_;  // the oldest first

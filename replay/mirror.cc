@@ -14,6 +14,8 @@ namespace troop {
 namespace {
 
 constexpr std::uint32_t kItemsPerFeed = 4096;
+// Of one feed, decoded, beside an item's: above what a replay sends.
+constexpr std::size_t kDecodedMax = std::size_t{64} << 20;
 
 class ReplayMirror final : public ReplaySampler {
  public:
@@ -164,6 +166,11 @@ Status ReplayMirror::Decode(Experience* experience) {
   Feed& feed = experience->feed;
   if (feed.frames() == 0) return Status::Ok();
   const TensorSpec& one = spec_.observation;
+  const std::size_t most = kDecodedMax + std::size_t(options_.view.frames_max()) * one.bytes();
+  if (std::size_t(feed.frames()) > most / one.bytes()) {
+    return DataLoss("a feed of {} frames of {} bytes; {} fit", feed.frames(), one.bytes(),
+                    most / one.bytes());
+  }
   experience->observation = Tensor({one.dtype, one.shape.Prepend(feed.frames())});
   std::byte* to = experience->observation.bytes().data();
   for (const Drawn::Frame& frame : feed.observation) {

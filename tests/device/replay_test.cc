@@ -360,7 +360,7 @@ TEST(DeviceReplaySizeTest, AFeedThatDoesNotFitEndsUpdates) {
   EXPECT_EQ(world.device().Update(batch, 0, priority).status().code(), Code::kDataLoss);
   auto huge = std::make_shared<Experience>();
   huge->anew = true;
-  huge->sizes = {~std::uint64_t{0}, 5};
+  huge->sizes = {std::uint64_t{1} << 30, 5};
   batch.experience.push_back(huge);
   EXPECT_EQ(world.device().Update(batch, 0, priority).status().code(), Code::kDataLoss);
   auto empty = std::make_shared<Experience>();

@@ -307,6 +307,38 @@ TEST(ReplayMirrorTest, RepliesThatAreNoneAreRefused) {
   expect("a total", [](FeedReplyBody* b, Message*) { b->sample.total = -1; });
 }
 
+// A few bytes can stand for many: no memory is made for more than a replay sends.
+TEST(ReplayMirrorTest, AFeedThatWouldBeHugeOnceItIsDecodedIsRefused) {
+  ReplayServer::Options options = Fed();
+  Table::Options& table = options.tables[0].table;
+  table.trajectory = {.observation = {DType::kU8, {1 << 20}}, .action = {DType::kI32, {}}};
+  table.codec = Codec::kLz4;
+  FrameCoder coder(Codec::kLz4, 1 << 20);
+  const std::vector<std::byte> zeros(1 << 20);
+  std::vector<std::byte> encoded(coder.encoded_bytes_max());
+  const auto size = std::uint32_t(coder.Encode(zeros.data(), encoded.data()));
+  Feed feed;
+  for (std::uint32_t i = 0; i < 200; ++i) {
+    feed.place.push_back(i);
+    feed.reward.push_back(0);
+    feed.discount.push_back(1);
+    feed.observation.push_back({encoded.data(), size});
+  }
+  feed.action.resize(4 * feed.place.size());
+  RelayWorld world(options, 1);
+  world.relay(0).edit = [&](Message* message) {
+    if (message->type != MessageType::kFeedReply) return;
+    message->parts[0] = PackFeed(feed, table.trajectory, table.codec);
+  };
+  auto channels = world.ConnectAll(Role::kLearner);
+  const auto mirror = MakeReplayMirror(std::move(channels[0]), table.trajectory,
+                                       {.batch_size = 4, .view = table.view, .codec = table.codec});
+  for (int i = 0; i < 4; ++i) mirror->Poll(world.now()), world.Pump();
+  const Status status = mirror->Next().status();
+  EXPECT_EQ(status.code(), Code::kDataLoss);
+  EXPECT_NE(status.message().find("200 frames"), std::string::npos) << status.ToString();
+}
+
 class MirrorCodecTest : public testing::TestWithParam<Codec> {};
 
 // Frames that need a dictionary wait for it; they come decoded.
