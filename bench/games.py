@@ -214,6 +214,7 @@ def train_all(build, cases, machine):
         try:
             for job in concurrent.futures.as_completed(jobs):
                 line = job.result()
+                runs = read_runs()   # another bench/run may have added some
                 runs[line["part"], line["case"], line["seed"]] = line
                 write_runs(runs)
         except BaseException:

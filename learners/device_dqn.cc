@@ -183,12 +183,8 @@ class DeviceDqn final : public Algorithm {
     if (replay_ == nullptr) return Algorithm::TakeExperience(batch);
     if (DeviceReplay::Anew(batch)) experience_ = Status::Ok();
     if (!experience_.ok()) return experience_;
-    const Result<bool> another = replay_->Take(batch, updates_, stream_);
-    experience_ = another.status();
-    if (!another.ok() || !*another) return experience_;
-    TROOP_RETURN_IF_ERROR(Fetch());
-    step_.reset();  // its graph is of the table before
-    return Status::Ok();
+    experience_ = replay_->Take(batch, updates_, stream_);
+    return experience_;
   }
   std::span<const DrawnItem> drawn() const override { return drawn_; }
 
@@ -290,13 +286,16 @@ class DeviceDqn final : public Algorithm {
 
   // For batches of this size; the weights go to the device with the first one.
   Status Prepare(std::int64_t items, std::int64_t steps) {
-    if (step_ != nullptr && items == items_ && steps == steps_) return Status::Ok();
+    const int tables = replay_ != nullptr ? replay_->tables() : 0;
+    if (step_ != nullptr && items == items_ && steps == steps_ && tables == tables_)
+      return Status::Ok();
     TROOP_RETURN_IF_ERROR(Fetch());
     step_ = std::make_unique<cuda::DqnStep>(
         *device_,
         OptionsOf(config_, spec_, *DevicePrecisionOf(config_, device_->info()), items, steps));
     items_ = items;
     steps_ = steps;
+    tables_ = tables;
     priority_ = cuda::PinnedArray<float>(*device_, items, "a batch's priorities");
     staging_ = cuda::PinnedArray<float>(*device_, spec_.parameters, "a copy of parameters");
     if (replay_ != nullptr && replay_->table() != nullptr) {
@@ -396,6 +395,7 @@ class DeviceDqn final : public Algorithm {
   mutable cuda::Stream stream_;
   std::unique_ptr<cuda::DqnStep> step_;  // from the first batch on
   std::int64_t items_ = 0, steps_ = 0;
+  int tables_ = 0;  // of replay_, when step_ was made: its graph is of that one
   DeviceBatches batches_;
   const SampleBatch* next_ = nullptr;  // of the update behind this one, as was said
   cuda::PinnedArray<float> priority_, staging_;

@@ -28,18 +28,15 @@ bool DeviceReplay::Anew(const SampleBatch& batch) {
   return std::ranges::any_of(batch.experience, [](const auto& e) { return e->anew; });
 }
 
-Result<bool> DeviceReplay::Take(const SampleBatch& batch, std::uint64_t updates,
-                                cuda::Stream& stream) {
-  bool another = false;
+Status DeviceReplay::Take(const SampleBatch& batch, std::uint64_t updates, cuda::Stream& stream) {
   for (const auto& experience : batch.experience) {
-    TROOP_ASSIGN_OR_RETURN(const bool made, TakeOne(*experience, updates, stream));
-    another = another || made;
+    TROOP_RETURN_IF_ERROR(TakeOne(*experience, updates, stream));
   }
-  return another;
+  return Status::Ok();
 }
 
-Result<bool> DeviceReplay::TakeOne(const Experience& experience, std::uint64_t updates,
-                                   cuda::Stream& stream) {
+Status DeviceReplay::TakeOne(const Experience& experience, std::uint64_t updates,
+                             cuda::Stream& stream) {
   const FeedSizes& sizes = experience.sizes;
   const bool fits = table_ != nullptr && std::uint64_t(options_.slots) == sizes.slots &&
                     std::uint64_t(options_.places) == sizes.frames;
@@ -53,8 +50,7 @@ Result<bool> DeviceReplay::TakeOne(const Experience& experience, std::uint64_t u
     TROOP_RETURN_IF_ERROR(MakeTable(sizes, updates));
   }
   Forget(experience.anew ? ~std::uint64_t{0} : experience.oldest);
-  TROOP_RETURN_IF_ERROR(Append(experience, stream));
-  return !fits;
+  return Append(experience, stream);
 }
 
 Status DeviceReplay::MakeTable(const FeedSizes& sizes, std::uint64_t updates) {
@@ -69,6 +65,7 @@ Status DeviceReplay::MakeTable(const FeedSizes& sizes, std::uint64_t updates) {
   options_.first_draw = std::int64_t(updates);
   table_.reset();  // before another takes memory
   table_ = std::make_unique<cuda::DeviceTable>(*device_, options_, batch_);
+  ++tables_;
   arrived_.clear();
   held_.assign(sizes.slots, {});
   if (device_->ok()) return Status::Ok();

@@ -27,14 +27,16 @@ class DeviceReplay {
 
   // The table; nullptr before any experience came.
   cuda::DeviceTable* table() const { return table_.get(); }
+  // How many there have been: what was recorded of one is of no use with the next.
+  int tables() const { return tables_; }
   bool can_draw() const { return table_ != nullptr && table_->items() > 0; }
   // Whether what was drawn from until now is of no use behind this.
   static bool Anew(const SampleBatch& batch);
   // updates: made so far, which draws are numbered by: so those of a run that was resumed are those
   // of one that was not. Copies what the batch brings, beside what `stream` does by then; whatever
-  // comes behind it there draws from all of it. true: table() is another one. Errors: kDataLoss: it
-  // does not fit; kUnavailable: the device, with its words. After an error the copy is of no use.
-  Result<bool> Take(const SampleBatch& batch, std::uint64_t updates, cuda::Stream& stream);
+  // comes behind it there draws from all of it. Errors: kDataLoss: it does not fit; kUnavailable:
+  // the device, with its words. After an error the copy is of no use.
+  Status Take(const SampleBatch& batch, std::uint64_t updates, cuda::Stream& stream);
   // Items that Take has put in others' places are told apart from these until the next call.
   void BeginUpdate() { replaced_.clear(); }
   // Of slots that were drawn since BeginUpdate.
@@ -50,7 +52,7 @@ class DeviceReplay {
     std::uint64_t number = 0;
     std::int32_t slot = 0;
   };
-  Result<bool> TakeOne(const Experience& experience, std::uint64_t updates, cuda::Stream& stream);
+  Status TakeOne(const Experience& experience, std::uint64_t updates, cuda::Stream& stream);
   Status MakeTable(const FeedSizes& sizes, std::uint64_t updates);
   void Forget(std::uint64_t oldest);
   Status Append(const Experience& experience, cuda::Stream& stream);
@@ -61,6 +63,7 @@ class DeviceReplay {
   const std::uint64_t slots_max_;  // of a replay with this config, and more
   cuda::Stream copies_;
   std::unique_ptr<cuda::DeviceTable> table_;
+  int tables_ = 0;
   std::deque<Arrival> arrived_;  // the oldest first
   std::vector<Held> held_;       // by slot
   std::unordered_map<std::int32_t, Held> replaced_;

@@ -21,10 +21,6 @@ struct BlockHeader {
 };
 static_assert(sizeof(BlockHeader) == kAlignment);
 
-std::size_t Aligned(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 // Where everything lies in a block. REQUIRES: counts that were held against the block's size.
 struct BlockLayout {
   BlockLayout(const TrajectorySpec& spec, const ViewSpec& view, Codec codec, std::size_t items,
@@ -48,7 +44,7 @@ BlockLayout::BlockLayout(const TrajectorySpec& spec, const ViewSpec& view, Codec
   std::size_t end = sizeof(BlockHeader);
   const auto column = [&end](std::size_t size) {
     const std::size_t offset = end;
-    end = Aligned(end + size);
+    end = AlignedBytes(end + size);
     return offset;
   };
   const auto steps = std::size_t(view.steps());
@@ -88,7 +84,7 @@ void PutColumn(std::span<const T> from, std::size_t expected, std::byte* block, 
   const std::size_t bytes = from.size_bytes();
   TROOP_CHECK(bytes == expected, "a column of {} bytes, {} expected", bytes, expected);
   if (bytes > 0) std::memcpy(block + at, from.data(), bytes);
-  std::memset(block + at + bytes, 0, Aligned(at + bytes) - (at + bytes));
+  std::memset(block + at + bytes, 0, AlignedBytes(at + bytes) - (at + bytes));
 }
 
 template <class T>

@@ -13,6 +13,11 @@
 
 namespace troop {
 
+// Where the next column of a block begins.
+constexpr std::size_t AlignedBytes(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 // B drawn items before their frames are decoded: what a table hands out, what a reply carries, and
 // what a BatchDecoder turns into a SampleBatch. S = view.steps(); A = S for sequences, 1 for
 // transitions. Vectors are reused from draw to draw. Frame pointers are into the table (until its

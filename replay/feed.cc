@@ -19,10 +19,6 @@ struct FeedHeader {
 };
 static_assert(sizeof(FeedHeader) == kAlignment);
 
-std::size_t Aligned(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 // Where the columns lie.
 struct FeedLayout {
   FeedLayout(const FeedHeader& header, const TrajectorySpec& spec, Codec codec) {
@@ -43,7 +39,7 @@ struct FeedLayout {
   }
   std::size_t Column(std::size_t size) {
     const std::size_t offset = bytes;
-    bytes = Aligned(bytes + size);
+    bytes = AlignedBytes(bytes + size);
     return offset;
   }
   std::size_t bytes = sizeof(FeedHeader);

@@ -56,6 +56,24 @@ TROOP_DEVICE void PlainTile(const Op& op, int first_k, int end_k) {
 // multiplied, the next one is on its way through registers.
 constexpr int kTF32M = 128, kTF32N = 64, kTF32Depth = 16;
 
+// What a warp has summed, 32 rows from (m, n) on: as the tensor cores' instructions deal it out.
+template <class Op, int kColumns>
+TROOP_DEVICE void StoreSums(const Op& op, int m, int n, const float (&sum)[2][kColumns][4]) {
+  const int lane = int(threadIdx.x % 32);
+  TROOP_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    TROOP_UNROLL
+    for (int j = 0; j < kColumns; ++j) {
+      TROOP_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        const int row = m + 16 * i + lane / 4 + e / 2 * 8;
+        const int column = n + 8 * j + lane % 4 * 2 + e % 2;
+        if (row < op.m_size && column < op.n_size) op.Store(row, column, sum[i][j][e]);
+      }
+    }
+  }
+}
+
 template <class Op>
 TROOP_DEVICE void TF32Tile(const Op& op, int first_k, int end_k) {
   constexpr int kLdA = kTF32M + 8, kLdB = kTF32N + 8;
@@ -129,18 +147,7 @@ TROOP_DEVICE void TF32Tile(const Op& op, int first_k, int end_k) {
     if (more) put(tiles + current * (kSizeA + kSizeB));
     __syncthreads();
   }
-  TROOP_UNROLL
-  for (int i = 0; i < 2; ++i) {
-    TROOP_UNROLL
-    for (int j = 0; j < 4; ++j) {
-      TROOP_UNROLL
-      for (int e = 0; e < 4; ++e) {
-        const int m = m0 + warp_m + 16 * i + g + e / 2 * 8;
-        const int n = n0 + warp_n + 8 * j + t * 2 + e % 2;
-        if (m < op.m_size && n < op.n_size) op.Store(m, n, sum[i][j][e]);
-      }
-    }
-  }
+  StoreSums(op, m0 + warp_m, n0 + warp_n, sum);
 }
 
 // --- bf16, on tensor cores: runs of eight elements
@@ -279,18 +286,7 @@ TROOP_DEVICE void MatrixTile(const Op& op, int first_k, int end_k) {
     if (more) put(tiles + current * (kSizeA + kSizeB));
     __syncthreads();
   }
-  TROOP_UNROLL
-  for (int i = 0; i < 2; ++i) {
-    TROOP_UNROLL
-    for (int j = 0; j < kColumns; ++j) {
-      TROOP_UNROLL
-      for (int e = 0; e < 4; ++e) {
-        const int m = m0 + warp_m + 16 * i + lane / 4 + e / 2 * 8;
-        const int n = n0 + warp_n + 8 * j + lane % 4 * 2 + e % 2;
-        if (m < op.m_size && n < op.n_size) op.Store(m, n, sum[i][j][e]);
-      }
-    }
-  }
+  StoreSums(op, m0 + warp_m, n0 + warp_n, sum);
 }
 
 }  // namespace troop::cuda

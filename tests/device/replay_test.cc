@@ -346,6 +346,46 @@ TEST(DeviceReplaySizeTest, AReplayOfAnotherSizeIsTakenOver) {
   world.ExpectSameWeights();
 }
 
+// A table that is made and then can't be filled: what was recorded of the one before is not used
+// when a good feed of its sizes comes.
+TEST(DeviceReplaySizeTest, ATableThatCouldNotBeFilledIsNotTakenForTheOneBefore) {
+  World world(MakeProblem(0));
+  ASSERT_NO_FATAL_FAILURE(world.Play(20));
+  for (int i = 0; i < 4; ++i) ASSERT_NO_FATAL_FAILURE(world.Update()) << i;
+  auto made = std::make_shared<Experience>();
+  made->anew = true;
+  made->sizes = {5, 5};
+  made->observation = Tensor(DType::kF32, {2, 5});
+  made->feed.place = {1, 9};  // beyond the table
+  made->feed.reward = {0, 0};
+  made->feed.discount = {1, 0};
+  made->feed.action.resize(8);
+  SampleBatch batch;
+  batch.experience = {made};
+  batch.key.resize(kBatch);
+  std::vector<float> priority(kBatch);
+  EXPECT_EQ(world.device().Update(batch, 0, priority).status().code(), Code::kDataLoss);
+  auto good = std::make_shared<Experience>(*made);
+  good->feed.place = {1, 2};
+  good->feed.number = {0};
+  good->feed.key = {std::uint64_t{7} << 32 | 3};
+  good->feed.policy_version = {11};
+  good->feed.priority = {1};
+  good->feed.length = {1};
+  good->feed.lead = {0};
+  good->feed.window = {1, 2};
+  batch.experience = {good};
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(world.device().Update(batch, 0, priority).ok());
+    ASSERT_EQ(world.device().drawn().size(), std::size_t(kBatch));
+    for (const Algorithm::DrawnItem& item : world.device().drawn()) {
+      EXPECT_EQ(item.key.slot, 3u);
+      EXPECT_EQ(item.policy_version, 11u);
+    }
+    batch.experience.clear();
+  }
+}
+
 // What does not fit the copy is told, and again with each update, until a feed begins anew.
 TEST(DeviceReplaySizeTest, AFeedThatDoesNotFitEndsUpdates) {
   World world(MakeProblem(0));

@@ -120,7 +120,6 @@ TEST(ReplayMirrorTest, ManyUpdatesOfOneRequestAreCountedAsTheyAreTaken) {
   ASSERT_TRUE(Took(mirror->Next()));
   ASSERT_TRUE(Took(mirror->Next()));
   EXPECT_EQ(mirror->ready_batches(), 8);
-  mirror->UpdatePriorities({}, {});
   const ItemKey nothing{};
   const float priority = 1;
   mirror->UpdatePriorities({&nothing, 1}, {&priority, 1});  // takes the count along
