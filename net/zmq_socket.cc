@@ -106,8 +106,10 @@ void SetOptions(void* socket, ZmqSocket::Kind kind, const Endpoint& endpoint,
   const auto ms = [](Duration d) {
     return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(d).count());
   };
-  // The last answers get out; a peer that does not read can't hold the process longer.
-  Set<int>(socket, ZMQ_LINGER, 250);
+  // The last answers get out, also where this process or its peer gets no processor for a while:
+  // who misses that a run is done takes its coordinator for dead. A peer that does not read can't
+  // hold the process longer; one that is not there takes a client's time alone.
+  Set<int>(socket, ZMQ_LINGER, kind == ZmqSocket::kServer ? 2000 : 250);
   // Bounds memory; as fast as the default of 1000 (measured).
   Set<int>(socket, ZMQ_SNDHWM, 64);
   // Per frame. Without it a claim of 8 GiB is believed.
