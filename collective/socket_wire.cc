@@ -1,5 +1,6 @@
 #include "collective/socket_wire.h"
 
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -13,6 +14,9 @@
 
 namespace troop {
 namespace {
+
+// Before a rank that waits goes to sleep.
+constexpr int kLooks = 40;
 
 class SocketWire final : public Wire {
  public:
@@ -80,12 +84,13 @@ class SocketWire final : public Wire {
       const auto wait = std::chrono::ceil<std::chrono::milliseconds>(until - now).count();
       wait_ms = int(std::min<std::int64_t>(wait, 60'000));
     }
-    std::array<epoll_event, 64> events;
-    const int count = epoll_wait(epoll_.fd(), events.data(), int(events.size()), wait_ms);
-    for (int i = 0; i < count; ++i) {
-      const std::uint64_t which = events[std::size_t(i)].data.u64;
-      if (which % 2 == 1) ReadControl(int(which / 2));
+    // What is under way comes within microseconds: others may run meanwhile, but to sleep and to be
+    // woken takes longer.
+    for (int look = 0; wait_ms > 0 && look < kLooks; ++look) {
+      if (TakeEvents(0) > 0) return;
+      sched_yield();
     }
+    TakeEvents(wait_ms);
   }
 
   void Abort(const Failure& failure) override {
@@ -104,6 +109,16 @@ class SocketWire final : public Wire {
     ControlBytes control{};
     std::size_t control_bytes = 0;
   };
+
+  int TakeEvents(int wait_ms) {
+    std::array<epoll_event, 64> events;
+    const int count = epoll_wait(epoll_.fd(), events.data(), int(events.size()), wait_ms);
+    for (int i = 0; i < count; ++i) {
+      const std::uint64_t which = events[std::size_t(i)].data.u64;
+      if (which % 2 == 1) ReadControl(int(which / 2));
+    }
+    return count;
+  }
 
   // A few words fit into any socket's buffer; a peer that reads none is lost anyway.
   static void SendControl(const Peer& peer, const ControlBytes& bytes) {
