@@ -14,11 +14,9 @@
 #include <string>
 #include <vector>
 
+#include "bench/gpu_bench.h"
 #include "kernels/cuda/activation.h"
-#include "kernels/cuda/attention.h"
 #include "kernels/cuda/conv.h"
-#include "kernels/cuda/cross_entropy.h"
-#include "kernels/cuda/layer_norm.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/optimizer.h"
 #include "learners/cuda/dqn_step.h"
@@ -26,121 +24,6 @@
 
 namespace troop::cuda {
 namespace {
-
-constexpr int kSamples = 7;
-
-// The same numbers as gpu_torch.py's.
-std::uint32_t Synthetic(std::uint32_t stream, std::uint64_t index) {
-  std::uint32_t x = std::uint32_t(index) * 0x9E3779B1u ^ stream * 0x85EBCA77u;
-  x = (x ^ (x >> 16)) * 0x7FEB352Du;
-  x = (x ^ (x >> 15)) * 0x846CA68Bu;
-  return x ^ (x >> 16);
-}
-float Uniform(std::uint32_t stream, std::uint64_t index) {  // [-1, 1)
-  return float(double(Synthetic(stream, index)) * 0x1p-31 - 1);
-}
-
-class Bench {
- public:
-  Bench(Device& device, double seconds, std::FILE* json)
-      : device_(device),
-        stream_(device),
-        begin_(device),
-        end_(device),
-        seconds_(seconds),
-        json_(json) {}
-
-  Device& device() { return device_; }
-  Stream& stream() { return stream_; }
-
-  template <class T>
-  DeviceArray<T> Upload(const std::vector<T>& from) {
-    DeviceArray<T> to(device_, std::int64_t(from.size()), "a benchmark's input");
-    PinnedArray<T> host(device_, std::int64_t(from.size()), "a benchmark's input");
-    if (to.data() == nullptr || host.data() == nullptr) return to;
-    std::copy(from.begin(), from.end(), host.data());
-    stream_.CopyToDevice(to.data(), host.data(), to.bytes());
-    stream_.Synchronize();
-    return to;
-  }
-  // Uninitialised memory can be NaN, which some units are faster with: random numbers in [-1, 1).
-  DeviceArray<float> RandomF32(std::int64_t n, std::uint32_t key) {
-    std::vector<float> x(std::size_t(std::min<std::int64_t>(n, 1 << 20)), 0);
-    for (std::size_t i = 0; i < x.size(); ++i) x[i] = Uniform(key, i);
-    const auto some = Upload(x);
-    DeviceArray<float> all(device_, n, "a benchmark's input");
-    for (std::int64_t at = 0; at < n && all.data() != nullptr; at += some.size())
-      stream_.CopyOnDevice(all.data() + at, some.data(),
-                           std::size_t(std::min(some.size(), n - at)) * sizeof(float));
-    stream_.Synchronize();
-    return all;
-  }
-  DeviceArray<BF16> RandomBF16(std::int64_t n, std::uint32_t key) {
-    const auto f32 = RandomF32(n, key);
-    DeviceArray<BF16> bf16(device_, n, "a benchmark's input");
-    ConvertScaled(stream_, n, f32.data(), DType::kF32, 1, bf16.data(), DType::kBF16);
-    stream_.Synchronize();
-    return bf16;
-  }
-
-  // Seconds of one `work`: kSamples times as many as take `seconds_` together.
-  std::vector<double> Time(const std::function<void()>& work) {
-    for (int i = 0; i < 3; ++i) work();
-    int repeats = 1;
-    for (;;) {
-      const double s = Once(work, repeats);
-      if (s > seconds_ / kSamples || repeats > 100'000 || !device_.ok()) break;
-      repeats = s <= 0 ? repeats * 10
-                       : std::max(repeats + 1, int(repeats * 1.1 * seconds_ / kSamples / s));
-    }
-    std::vector<double> samples;
-    for (int i = 0; i < kSamples && device_.ok(); ++i)
-      samples.push_back(Once(work, repeats) / repeats);
-    return samples;
-  }
-
-  // A rate: `amount` of `unit` for each second that `work` takes.
-  void Rate(const std::string& name, const char* metric, const char* unit, double amount,
-            const std::function<void()>& work, double check = NAN) {
-    std::vector<double> values = Time(work);
-    for (double& value : values) value = amount / value;
-    Report(name, metric, unit, "higher", std::move(values), check);
-  }
-
-  void Report(const std::string& name, const char* metric, const char* unit, const char* better,
-              std::vector<double> values, double check) {
-    if (!device_.ok() || values.empty()) return;
-    std::sort(values.begin(), values.end());
-    const double median = values[values.size() / 2];
-    const double spread = (values.back() - values.front()) / median;
-    std::printf("%-44s %-12s %12.5g %-10s ± %.1f %%\n", name.c_str(), metric, median, unit,
-                50 * spread);
-    std::fflush(stdout);
-    if (json_ == nullptr) return;
-    std::fprintf(json_,
-                 "{\"case\": \"%s\", \"metric\": \"%s\", \"unit\": \"%s\", \"better\": \"%s\", "
-                 "\"value\": %.8g, \"spread\": %.4g, \"samples\": %zu",
-                 name.c_str(), metric, unit, better, median, spread, values.size());
-    if (std::isfinite(check)) std::fprintf(json_, ", \"check\": %.10g", check);
-    std::fprintf(json_, "}\n");
-    std::fflush(json_);
-  }
-
- private:
-  double Once(const std::function<void()>& work, int repeats) {
-    begin_.Record(stream_);
-    for (int i = 0; i < repeats; ++i) work();
-    end_.Record(stream_);
-    end_.Synchronize();
-    return double(end_.MillisecondsSince(begin_)) / 1e3;
-  }
-
-  Device& device_;
-  Stream stream_;
-  Event begin_, end_;
-  const double seconds_;
-  std::FILE* const json_;
-};
 
 // --- rooflines
 // ------------------------------------------------------------------------------------
@@ -281,9 +164,9 @@ void LearnerStep(Bench& bench, Precision precision, const char* name, bool graph
   options.precision = precision;
   options.batch = batch;
   options.steps = 3;
-  options.max_grad_norm = 40;
-  options.rule = DqnStepOptions::Rule::kRmsProp;
-  options.epsilon = 1.5e-7;
+  options.rule.max_grad_norm = 40;
+  options.rule.kind = StepRule::Kind::kRmsProp;
+  options.rule.epsilon = 1.5e-7;
   options.target_update_steps = 2500;
   options.graph = graph;
   DqnStep step(bench.device(), options);
@@ -399,73 +282,6 @@ void Optimizers(Bench& bench) {
   });
 }
 
-// 131,072 tokens of 768 numbers, and a vocabulary's logits for 4,096 of them.
-void Transformers(Bench& bench) {
-  constexpr std::int64_t kRows = 1 << 17, n = 768, kMasked = 1 << 12, kWords = 30522;
-  const auto gamma = bench.RandomF32(n, 1), beta = bench.RandomF32(n, 2);
-  DeviceArray<float> mean(bench.device(), kRows, "means"), rstd(bench.device(), kRows, "rstd"),
-      dgamma(bench.device(), n, "dgamma"), dbeta(bench.device(), n, "dbeta"),
-      loss(bench.device(), kMasked, "losses"),
-      workspace(bench.device(), LayerNormWorkspace(n), "a workspace");
-  bench.stream().Fill(dgamma.data(), 0, dgamma.bytes());
-  bench.stream().Fill(dbeta.data(), 0, dbeta.bytes());
-  const auto norms = [&](const char* name, DType dtype, void* x, void* dy, void* y) {
-    const LayerNormShape shape{kRows, n, 1e-5f};
-    const double bytes = 1e-12 * double(kRows * n) * (dtype == DType::kBF16 ? 2 : 4);
-    const std::string base = name;
-    bench.Rate(base + "_forward", "bandwidth", "TB/s", 2 * bytes, [&] {
-      LayerNorm(bench.stream(), shape, dtype, x, gamma.data(), beta.data(), y, mean.data(),
-                rstd.data());
-    });
-    bench.Rate(base + "_backward", "bandwidth", "TB/s", 3 * bytes, [&] {
-      LayerNormBackward(bench.stream(), shape, dtype, x, gamma.data(), mean.data(), rstd.data(), dy,
-                        y, dgamma.data(), dbeta.data(), workspace.data());
-    });
-  };
-  {
-    auto x = bench.RandomF32(kRows * n, 3), dy = bench.RandomF32(kRows * n, 4),
-         y = bench.RandomF32(kRows * n, 5);
-    norms("layer_norm_131072x768_f32", DType::kF32, x.data(), dy.data(), y.data());
-  }
-  auto x = bench.RandomBF16(kRows * n, 3), dy = bench.RandomBF16(kRows * n, 4),
-       y = bench.RandomBF16(kRows * n, 5);
-  norms("layer_norm_131072x768_bf16", DType::kBF16, x.data(), dy.data(), y.data());
-  auto logits = bench.RandomBF16(kMasked * kWords, 6);
-  DeviceArray<BF16> dlogits(bench.device(), kMasked * kWords, "gradients of logits");
-  std::vector<std::int32_t> words;
-  for (std::int64_t i = 0; i < kMasked; ++i) words.push_back(std::int32_t(7 * i % kWords));
-  const auto labels = bench.Upload(words);
-  bench.Rate("cross_entropy_4096x30522_bf16", "bandwidth", "TB/s",
-             1e-12 * 2 * 2 * double(kMasked * kWords), [&] {
-               CrossEntropy(bench.stream(), kMasked, kWords, DType::kBF16, logits.data(),
-                            labels.data(), 1.0f / kMasked, loss.data(), dlogits.data());
-             });
-}
-
-// 64 sequences of 512 tokens, 12 heads; the backward counts as 2.5 forwards, as is usual.
-void Attention(Bench& bench) {
-  constexpr std::int64_t kSequences = 64, kLength = 512, kHeads = 12,
-                         kTokens = kSequences * kLength;
-  constexpr std::int64_t kOut = kTokens * kHeads * 64;
-  const auto qkv = bench.RandomBF16(3 * kOut, 1), dout = bench.RandomBF16(kOut, 2);
-  DeviceArray<BF16> out(bench.device(), kOut, "attention"),
-      dqkv(bench.device(), 3 * kOut, "attention's gradients");
-  DeviceArray<float> lse(bench.device(), kTokens * kHeads, "sums"),
-      delta(bench.device(), kTokens * kHeads, "sums");
-  std::vector<std::int32_t> begins;
-  for (std::int64_t s = 0; s <= kSequences; ++s) begins.push_back(std::int32_t(s * kLength));
-  const auto starts = bench.Upload(begins);
-  const PackedSequences batch{starts.data(), kSequences, kTokens, kLength};
-  const double flop = 1e-12 * 4 * double(kOut) * kLength;
-  bench.Rate("attention_64x512x12x64_forward", "speed", "TFLOP/s", flop, [&] {
-    AttentionForward(bench.stream(), batch, kHeads, qkv.data(), out.data(), lse.data());
-  });
-  bench.Rate("attention_64x512x12x64_backward", "speed", "TFLOP/s", 2.5 * flop, [&] {
-    AttentionBackward(bench.stream(), batch, kHeads, qkv.data(), out.data(), lse.data(),
-                      dout.data(), dqkv.data(), delta.data());
-  });
-}
-
 void Convolutions(Bench& bench) {
   struct Case {
     const char* name;
@@ -527,6 +343,7 @@ std::vector<Case> Cases() {
           step(Precision::kBF16, "step_nature_512_bf16_stream", false, false, 512),
           step(Precision::kBF16, "step_nature_dueling_512_bf16", true, true, 512),
           step(Precision::kBF16, "step_nature_32_bf16", true, false, 32),
+          {"bert", BertStep},
           {"conv", Convolutions},
           {"policy", Acting},
           {"table_append", Appending},

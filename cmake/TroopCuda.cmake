@@ -44,8 +44,11 @@ if(CMAKE_CUDA_COMPILER)
       transformer_avx512)
     list(APPEND oracles ${CMAKE_SOURCE_DIR}/kernels/${oracle}.cc)
   endforeach()
+  # What they need of core/, with fmt in it: no library of the build machine's is asked for.
+  list(APPEND oracles ${CMAKE_SOURCE_DIR}/core/check.cc ${CMAKE_SOURCE_DIR}/core/rng.cc)
   add_library(troop_oracles STATIC ${oracles})
   target_include_directories(troop_oracles PUBLIC ${CMAKE_SOURCE_DIR})
+  target_compile_definitions(troop_oracles PRIVATE FMT_HEADER_ONLY)
   troop_source_flags(${oracles})
 
   add_library(troop_cuda STATIC ${troop_cuda_sources})
@@ -59,7 +62,8 @@ if(CMAKE_CUDA_COMPILER)
 
   add_executable(gpu_check ${CMAKE_SOURCE_DIR}/tests/cuda/gpu_check.cc ${troop_parity_sources})
   target_link_libraries(gpu_check PRIVATE troop_cuda troop_oracles)
-  add_executable(gpu_bench ${CMAKE_SOURCE_DIR}/bench/gpu_bench.cc)
+  add_executable(gpu_bench ${CMAKE_SOURCE_DIR}/bench/gpu_bench.cc
+    ${CMAKE_SOURCE_DIR}/bench/gpu_bench_text.cc)
   target_link_libraries(gpu_bench PRIVATE troop_cuda)
   # They run where there is nothing but CUDA.
   foreach(program gpu_check gpu_bench)

@@ -1,8 +1,5 @@
 #include "kernels/dropout.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "core/check.h"
 #include "core/rng.h"
 
@@ -23,11 +20,6 @@ DropoutKey MakeDropoutKey(std::uint64_t seed, std::uint64_t sample, std::uint64_
   return {{rng.key()[0], rng.key()[1]}, {rng.stream()[0], rng.stream()[1]}};
 }
 
-std::uint32_t DropoutKept(float rate) {
-  TROOP_CHECK(rate >= 0 && rate < 1, "dropout rate {}", rate);
-  return std::max(1u, std::uint32_t(std::lround((1 - double(rate)) * 65536)));
-}
-
 DropoutFunction DropoutFor(CpuLevel level) {
   if (level >= CpuLevel::kAvx512) return dropout_avx512::Factors;
   return level == CpuLevel::kAvx2 ? dropout_avx2::Factors : dropout_plain::Factors;
@@ -36,6 +28,7 @@ DropoutFunction DropoutFor(CpuLevel level) {
 void DropoutFactors(const DropoutSite& site, float rate, std::int64_t first, std::int64_t n,
                     float* factor) {
   static const DropoutFunction best = DropoutFor(BestCpuLevel());
+  TROOP_CHECK(rate >= 0 && rate < 1, "dropout rate {}", rate);
   TROOP_CHECK(first >= 0 && n >= 0 && first + n <= std::int64_t{1} << 35, "elements {} + {}", first,
               n);
   best(site, DropoutKept(rate), first, n, factor);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "kernels/cpu.h"
@@ -32,7 +34,9 @@ void DropoutFactors(const DropoutSite& site, float rate, std::int64_t first, std
                     float* factor);
 
 // The same as a number: elements kept of 65536. REQUIRES: 0 <= rate < 1.
-std::uint32_t DropoutKept(float rate);
+inline std::uint32_t DropoutKept(float rate) {
+  return std::max(1u, std::uint32_t(std::lround((1 - double(rate)) * 65536)));
+}
 
 // One instruction set's version, for tests.
 using DropoutFunction = void (*)(const DropoutSite&, std::uint32_t kept, std::int64_t first,

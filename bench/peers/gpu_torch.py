@@ -197,6 +197,70 @@ def optimizers(bench):
                lambda: torch.linalg.vector_norm(value.grad))
 
 
+class Bert(nn.Module):
+    """BERT-base with a classifier (Devlin et al. 2019), of reviews of one length."""
+
+    def __init__(self, words=30522, hidden=768, heads=12, layers=12, wide=3072):
+        super().__init__()
+        self.heads = heads
+        self.words, self.places = nn.Embedding(words, hidden), nn.Embedding(512, hidden)
+        self.types = nn.Embedding(2, hidden)
+        self.norm = nn.LayerNorm(hidden, 1e-12)
+        self.layers = nn.ModuleList(nn.ModuleDict({
+            "qkv": nn.Linear(hidden, 3 * hidden), "out": nn.Linear(hidden, hidden),
+            "norm1": nn.LayerNorm(hidden, 1e-12), "up": nn.Linear(hidden, wide),
+            "down": nn.Linear(wide, hidden), "norm2": nn.LayerNorm(hidden, 1e-12)})
+            for _ in range(layers))
+        self.pooler, self.classifier = nn.Linear(hidden, hidden), nn.Linear(hidden, 2)
+
+    def forward(self, ids):
+        def drop(x):
+            return functional.dropout(x, 0.1, True)
+        batch, length = ids.shape
+        x = self.words(ids) + self.places.weight[:length] + self.types.weight[0]
+        x = drop(self.norm(x))
+        for layer in self.layers:
+            q, k, v = (part.reshape(batch, length, self.heads, -1).transpose(1, 2)
+                       for part in layer["qkv"](x).chunk(3, -1))
+            seen = functional.scaled_dot_product_attention(q, k, v, dropout_p=0.1)
+            seen = seen.transpose(1, 2).reshape(batch, length, -1)
+            x = layer["norm1"](x + drop(layer["out"](seen)))
+            x = layer["norm2"](x + drop(layer["down"](functional.gelu(layer["up"](x)))))
+        return self.classifier(drop(torch.tanh(self.pooler(x[:, 0]))))
+
+
+def bert(bench):
+    """BERT-base on 32 reviews of 256 tokens: compiled, flash attention, fused AdamW."""
+    torch.manual_seed(1)
+    reviews, length, hidden, wide, layers = 32, 256, 768, 3072, 12
+    ids = (synthetic(9, reviews * length) % 30522).reshape(reviews, length).cuda()
+    labels = (torch.arange(reviews) % 2).cuda()
+    tokens = reviews * length
+    flop = 3e-12 * (layers * (2 * tokens * (4 * hidden * hidden + 2 * hidden * wide) +
+                              4 * tokens * length * hidden) + 2 * reviews * hidden * hidden)
+    torch.backends.cuda.matmul.allow_tf32 = True
+    for name, half in (("bert_base_32x256_bf16", True), ("bert_base_32x256_tf32", False)):
+        model = Bert().cuda()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5, fused=True)
+
+        def loss_of(model=model, half=half):
+            with torch.autocast("cuda", torch.bfloat16, enabled=half):
+                return functional.cross_entropy(model(ids).float(), labels)
+
+        loss_of = torch.compile(loss_of)
+
+        def step(model=model, optimizer=optimizer, loss_of=loss_of):
+            optimizer.zero_grad(set_to_none=True)
+            loss = loss_of()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
+            optimizer.step()
+            return loss.item()
+
+        bench.rate(name, "speed", "TFLOP/s", flop, step)
+        del model, optimizer
+
+
 def transformers(bench):
     rows, n, masked, words = 1 << 17, 768, 1 << 12, 30522
     for name, dtype, size in (("layer_norm_131072x768_f32", torch.float32, 4),
@@ -235,9 +299,16 @@ def attention(bench):
     with torch.no_grad():
         bench.rate("attention_64x512x12x64_forward", "speed", "TFLOP/s", flop,
                    lambda: nn.functional.scaled_dot_product_attention(q, k, v))
-    out = nn.functional.scaled_dot_product_attention(q, k, v)
-    bench.rate("attention_64x512x12x64_backward", "speed", "TFLOP/s", 2.5 * flop,
-               lambda: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True))
+    for rate in (0.0, 0.1):
+        name = "attention_64x512x12x64" + ("_dropout" if rate else "")
+        if rate:
+            with torch.no_grad():
+                bench.rate(f"{name}_forward", "speed", "TFLOP/s", flop,
+                           lambda: nn.functional.scaled_dot_product_attention(q, k, v,
+                                                                              dropout_p=0.1))
+        out = nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=rate)
+        bench.rate(f"{name}_backward", "speed", "TFLOP/s", 2.5 * flop,
+                   lambda out=out: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True))
 
 
 CASES = {
@@ -248,6 +319,7 @@ CASES = {
     "step_nature_dueling_512_bf16":
         lambda b: learner_step(b, "step_nature_dueling_512_bf16", 512, "bf16", True),
     "step_nature_32_bf16": lambda b: learner_step(b, "step_nature_32_bf16", 32, "bf16", False),
+    "bert": bert,
     "conv": convolutions,
     "optimizer": optimizers,
     "attention": attention,

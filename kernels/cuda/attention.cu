@@ -1,5 +1,8 @@
 #include "kernels/cuda/attention.h"
 
+#include <type_traits>
+
+#include "kernels/cuda/dropout_code.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/vectors.h"
 
@@ -146,13 +149,18 @@ TROOP_DEVICE void ForTiles(const Rows& a, const Rows& b, BF16* buffers, const Us
   }
 }
 
+// Where a thread's parts of a result lie in its tile: halves of rows, and columns.
+TROOP_DEVICE int RowOf(int half) {
+  return int(threadIdx.x / 32) * 16 + 8 * half + int(threadIdx.x % 32) / 4;
+}
+TROOP_DEVICE int ColumnOf(int n, int i) { return 8 * n + int(threadIdx.x % 4) * 2 + i % 2; }
+
 // Scores (rows: queries, columns: the keys of a tile) of which `there` are keys become powers of 2
 // of scores, less each row's `shift`.
 TROOP_DEVICE void ScaleScores(int there, Result& s) {
   TROOP_UNROLL for (int n = 0; n < kColumns; ++n) {
     TROOP_UNROLL for (int i = 0; i < 4; ++i) {
-      const int key = 8 * n + int(threadIdx.x % 4) * 2 + i % 2;
-      s[n][i] = key < there ? s[n][i] * (kScale * kLog2E) : -INFINITY;
+      s[n][i] = ColumnOf(n, i) < there ? s[n][i] * (kScale * kLog2E) : -INFINITY;
     }
   }
 }
@@ -160,9 +168,58 @@ TROOP_DEVICE int KeysIn(std::int64_t tile, std::int64_t tokens) {
   return int(min(std::int64_t(kTile), tokens - tile * kTile));
 }
 
+// Which scores of a tile of 64 queries (rows) and 64 keys are kept: a bit each. Two threads to a
+// row, each with the keys that eight of 16 neighbouring elements stand for.
+class KeptScores {
+ public:
+  TROOP_DEVICE KeptScores(std::uint64_t* bits, const DropoutArgs& drop)
+      : bits_(bits), drop_(drop) {}
+
+  // Behind a barrier, before another.
+  TROOP_DEVICE void Draw(const Place& place, std::int64_t query, std::int64_t key) {
+    const int row = int(threadIdx.x) % kTile, half = int(threadIdx.x) / kTile;
+    const std::int64_t first = (place.head * place.tokens + query + row) * place.tokens + key;
+    const DropoutKey dropout = drop_.keys[blockIdx.z];
+    std::uint64_t kept = 0;
+    for (int i = 8 * half; i < 8 * half + 8; ++i) {
+      std::uint32_t word[4] = {}, block = 0;
+      TROOP_UNROLL for (int j = 0; j < kTile / kDropoutLanes; ++j) {
+        const std::int64_t e = first + i + j * kDropoutLanes;
+        if (const std::uint32_t now = DropoutBlockOf(e); j == 0 || now != block) {
+          DropoutBlock(dropout, drop_.site, now, word);
+          block = now;
+        }
+        if (Keeps(word, DropoutStepOf(e), drop_.kept))
+          kept |= std::uint64_t{1} << (i + j * kDropoutLanes);
+      }
+    }
+    bits_[half * kTile + row] = kept;
+  }
+  // 0, or 1 / keep: of the tile's query and key.
+  TROOP_DEVICE float Factor(int query, int key) const {
+    const std::uint64_t kept = bits_[query] | bits_[kTile + query];
+    return (kept >> key & 1) != 0 ? drop_.scale : 0;
+  }
+
+ private:
+  std::uint64_t* const bits_;
+  const DropoutArgs& drop_;
+};
+
+TROOP_DEVICE void DropScores(const KeptScores& kept, Result& s) {
+  TROOP_UNROLL for (int n = 0; n < kColumns; ++n) {
+    TROOP_UNROLL for (int i = 0; i < 4; ++i) {
+      s[n][i] *= kept.Factor(RowOf(i / 2), ColumnOf(n, i));
+    }
+  }
+}
+
+template <bool kDrops>
 TROOP_KERNEL void __launch_bounds__(kThreads)
-    AttentionForwardKernel(const std::int32_t* starts, std::int64_t heads, const BF16* qkv,
-                           BF16* out, float* lse) {
+    AttentionForwardKernel(const std::int32_t* starts, std::int64_t heads, DropoutArgs drop,
+                           const BF16* qkv, BF16* out, float* lse) {
+  TROOP_SHARED(std::uint64_t, bits, kDrops ? 2 * kTile : 1);
+  KeptScores kept(bits, drop);
   const Place place(starts);
   if (place.first >= place.tokens) return;
   BF16* const queries = reinterpret_cast<BF16*>(DynamicShared());
@@ -174,6 +231,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
   ForTiles(place.of(qkv, heads, 1), place.of(qkv, heads, 2), queries + kTileElements,
            [&](std::int64_t tile, const BF16* keys, const BF16* values) {
              if (tile == 0) LoadFactor(queries, q);
+             if constexpr (kDrops) kept.Draw(place, place.first, tile * kTile);
              Result s;
              TimesTransposed(q, keys, s);
              ScaleScores(KeysIn(tile, place.tokens), s);
@@ -194,12 +252,15 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
                  }
                }
              }
+             if constexpr (kDrops) {
+               __syncthreads();
+               DropScores(kept, s);
+             }
              AddTimes(s, values, o);
            });
   TROOP_UNROLL for (int half = 0; half < 2; ++half) {
     const float all = QuadSum(sum[half]);
-    const std::int64_t row =
-        place.first + int(threadIdx.x / 32) * 16 + 8 * half + threadIdx.x % 32 / 4;
+    const std::int64_t row = place.first + RowOf(half);
     if (row >= place.tokens) continue;
     const std::int64_t at = (place.start + row) * heads + place.head;
     StoreRow(o, half, 1 / all, out + at * kWidth);
@@ -221,10 +282,14 @@ TROOP_KERNEL void DeltaKernel(std::int64_t rows, const BF16* out, const BF16* do
   if (row < rows && threadIdx.x % 8 == 0) delta[row] = sum;
 }
 
-// With P the softmax and dP = dO Vᵀ: dS = P (dP - delta), dQ = dS K / 8.
+// With P the softmax, M what is kept of it and dP = M dO Vᵀ: dS = P (dP - delta), dQ = dS K / 8.
+template <bool kDrops>
 TROOP_KERNEL void __launch_bounds__(kThreads)
-    QueryGradientKernel(const std::int32_t* starts, std::int64_t heads, const BF16* qkv,
-                        const float* lse, const BF16* dout, const float* delta, BF16* dqkv) {
+    QueryGradientKernel(const std::int32_t* starts, std::int64_t heads, DropoutArgs drop,
+                        const BF16* qkv, const float* lse, const BF16* dout, const float* delta,
+                        BF16* dqkv) {
+  TROOP_SHARED(std::uint64_t, bits, kDrops ? 2 * kTile : 1);
+  KeptScores kept(bits, drop);
   const Place place(starts);
   if (place.first >= place.tokens) return;
   BF16* const queries = reinterpret_cast<BF16*>(DynamicShared());
@@ -234,7 +299,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
   float shift[2], less[2];
   std::int64_t row[2];
   TROOP_UNROLL for (int half = 0; half < 2; ++half) {
-    row[half] = place.first + int(threadIdx.x / 32) * 16 + 8 * half + threadIdx.x % 32 / 4;
+    row[half] = place.first + RowOf(half);
     const std::int64_t at = (place.start + row[half]) * heads + place.head;
     const bool valid = row[half] < place.tokens;
     shift[half] = valid ? lse[at] * kLog2E : INFINITY;
@@ -245,9 +310,14 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
   ForTiles(place.of(qkv, heads, 1), place.of(qkv, heads, 2), gradients + kTileElements,
            [&](std::int64_t tile, const BF16* keys, const BF16* values) {
              if (tile == 0) LoadFactor(queries, q), LoadFactor(gradients, d);
+             if constexpr (kDrops) kept.Draw(place, place.first, tile * kTile);
              Result s, dp;
              TimesTransposed(q, keys, s);
              TimesTransposed(d, values, dp);
+             if constexpr (kDrops) {
+               __syncthreads();
+               DropScores(kept, dp);
+             }
              ScaleScores(KeysIn(tile, place.tokens), s);
              TROOP_UNROLL for (int n = 0; n < kColumns; ++n) {
                TROOP_UNROLL for (int i = 0; i < 4; ++i) {
@@ -263,11 +333,15 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
   }
 }
 
-// The same of keys as rows: dV = Pᵀ dO, dK = dSᵀ Q / 8. What belongs to a query belongs to a
-// column.
+// The same of keys as rows: dV = (M P)ᵀ dO, dK = dSᵀ Q / 8. What belongs to a query belongs to
+// a column.
+template <bool kDrops>
 TROOP_KERNEL void __launch_bounds__(kThreads)
-    KeyValueGradientKernel(const std::int32_t* starts, std::int64_t heads, const BF16* qkv,
-                           const float* lse, const BF16* dout, const float* delta, BF16* dqkv) {
+    KeyValueGradientKernel(const std::int32_t* starts, std::int64_t heads, DropoutArgs drop,
+                           const BF16* qkv, const float* lse, const BF16* dout, const float* delta,
+                           BF16* dqkv) {
+  TROOP_SHARED(std::uint64_t, bits, kDrops ? 2 * kTile : 1);
+  KeptScores kept(bits, drop);
   const Place place(starts);
   if (place.first >= place.tokens) return;
   BF16* const keys = reinterpret_cast<BF16*>(DynamicShared());
@@ -288,23 +362,26 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
                shift[threadIdx.x] = valid ? lse[at] * kLog2E : INFINITY;
                less[threadIdx.x] = valid ? delta[at] : 0;
              }
+             if constexpr (kDrops) kept.Draw(place, tile * kTile, place.first);
              Result s, dp;
              TimesTransposed(k, queries, s);
              TimesTransposed(v, gradients, dp);
              __syncthreads();
              TROOP_UNROLL for (int n = 0; n < kColumns; ++n) {
                TROOP_UNROLL for (int i = 0; i < 4; ++i) {
-                 const int query = 8 * n + int(threadIdx.x % 4) * 2 + i % 2;
+                 const int query = ColumnOf(n, i);
+                 float factor = 1;
+                 if constexpr (kDrops) factor = kept.Factor(query, RowOf(i / 2));
                  s[n][i] = exp2f(s[n][i] * (kScale * kLog2E) - shift[query]);
-                 dp[n][i] = s[n][i] * (dp[n][i] - less[query]);
+                 dp[n][i] = s[n][i] * (factor * dp[n][i] - less[query]);
+                 s[n][i] *= factor;
                }
              }
              AddTimes(s, gradients, dv);
              AddTimes(dp, queries, dk);
            });
   TROOP_UNROLL for (int half = 0; half < 2; ++half) {
-    const std::int64_t row =
-        place.first + int(threadIdx.x / 32) * 16 + 8 * half + threadIdx.x % 32 / 4;
+    const std::int64_t row = place.first + RowOf(half);
     if (row >= place.tokens) continue;
     BF16* const to = dqkv + (((place.start + row) * 3 + 1) * heads + place.head) * kWidth;
     StoreRow(dk, half, kScale, to);
@@ -319,25 +396,52 @@ LaunchShape ShapeOf(const PackedSequences& batch, std::int64_t heads, std::size_
       dim3(kThreads), tiles * kTileElements * sizeof(BF16) + floats * sizeof(float)};
 }
 
-}  // namespace
-
-void AttentionForward(Stream& stream, const PackedSequences& batch, std::int64_t heads,
-                      const BF16* qkv, BF16* out, float* lse) {
-  Launch(stream, "AttentionForward", ShapeOf(batch, heads, 5, 0), AttentionForwardKernel,
-         batch.starts, heads, qkv, out, lse);
+// Calls run(a constant: whether anything is dropped).
+template <class Run>
+void WithDrops(const Dropout& dropout, const Run& run) {
+  if (dropout.drops()) return run(std::true_type());
+  run(std::false_type());
 }
 
-void AttentionBackward(Stream& stream, const PackedSequences& batch, std::int64_t heads,
-                       const BF16* qkv, const BF16* out, const float* lse, const BF16* dout,
-                       BF16* dqkv, float* delta) {
-  const std::int64_t rows = batch.tokens * heads;
+}  // namespace
+
+void AttentionForward(Stream& stream, const PackedSequences& batch, const AttentionForm& form,
+                      const void* qkv, void* out, float* lse) {
+  if (form.dtype == DType::kF32) {
+    return PlainAttentionForward(stream, batch, form, static_cast<const float*>(qkv),
+                                 static_cast<float*>(out), lse);
+  }
+  WithDrops(form.dropout, [&](auto drops) {
+    Launch(stream, "AttentionForward", ShapeOf(batch, form.heads, 5, 0),
+           AttentionForwardKernel<decltype(drops)::value>, batch.starts, form.heads,
+           ArgsOf(form.dropout), static_cast<const BF16*>(qkv), static_cast<BF16*>(out), lse);
+  });
+}
+
+void AttentionBackward(Stream& stream, const PackedSequences& batch, const AttentionForm& form,
+                       const void* qkv, const void* out, const float* lse, const void* dout,
+                       void* dqkv, float* delta) {
+  if (form.dtype == DType::kF32) {
+    return PlainAttentionBackward(
+        stream, batch, form, static_cast<const float*>(qkv), static_cast<const float*>(out), lse,
+        static_cast<const float*>(dout), static_cast<float*>(dqkv), delta);
+  }
+  const std::int64_t rows = batch.tokens * form.heads;
+  const auto* const from = static_cast<const BF16*>(qkv);
+  const auto* const dfrom = static_cast<const BF16*>(dout);
+  auto* const to = static_cast<BF16*>(dqkv);
   Launch(stream, "AttentionBackward's sums",
-         {dim3(unsigned(CeilDivide(rows * 8, kThreads))), dim3(kThreads)}, DeltaKernel, rows, out,
-         dout, delta);
-  Launch(stream, "AttentionBackward of queries", ShapeOf(batch, heads, 6, 0), QueryGradientKernel,
-         batch.starts, heads, qkv, lse, dout, delta, dqkv);
-  Launch(stream, "AttentionBackward of keys", ShapeOf(batch, heads, 6, 2 * kTile),
-         KeyValueGradientKernel, batch.starts, heads, qkv, lse, dout, delta, dqkv);
+         {dim3(unsigned(CeilDivide(rows * 8, kThreads))), dim3(kThreads)}, DeltaKernel, rows,
+         static_cast<const BF16*>(out), dfrom, delta);
+  WithDrops(form.dropout, [&](auto drops) {
+    constexpr bool kDrops = decltype(drops)::value;
+    Launch(stream, "AttentionBackward of queries", ShapeOf(batch, form.heads, 6, 0),
+           QueryGradientKernel<kDrops>, batch.starts, form.heads, ArgsOf(form.dropout), from, lse,
+           dfrom, delta, to);
+    Launch(stream, "AttentionBackward of keys", ShapeOf(batch, form.heads, 6, 2 * kTile),
+           KeyValueGradientKernel<kDrops>, batch.starts, form.heads, ArgsOf(form.dropout), from,
+           lse, dfrom, delta, to);
+  });
 }
 
 }  // namespace troop::cuda

@@ -29,7 +29,8 @@ TROOP_KERNEL void BiasKernel(Epilogue epilogue, std::int64_t m, std::int64_t n, 
 // the eight sums are added. The sum of many rows is a long way, but such gradients have few
 // columns: a few blocks are under way while others multiply.
 template <class T>
-TROOP_KERNEL void SumRowsKernel(std::int64_t rows, std::int64_t n, const T* x, float* sum) {
+TROOP_KERNEL void SumRowsKernel(std::int64_t rows, std::int64_t n, std::int64_t stride, const T* x,
+                                bool add, float* sum) {
   TROOP_SHARED(float, sums, 8 * 33);
   const int lane = int(threadIdx.x % 32), part = int(threadIdx.x / 32);
   const std::int64_t column = std::int64_t(blockIdx.x) * 32 + lane;
@@ -37,16 +38,16 @@ TROOP_KERNEL void SumRowsKernel(std::int64_t rows, std::int64_t n, const T* x, f
   if (column < n) {
     std::int64_t row = part;
     for (; row + 24 < rows; row += 32) {
-      for (int j = 0; j < 4; ++j) total[j] += Get(x + (row + 8 * j) * n + column);
+      for (int j = 0; j < 4; ++j) total[j] += Get(x + (row + 8 * j) * stride + column);
     }
-    for (; row < rows; row += 8) total[0] += Get(x + row * n + column);
+    for (; row < rows; row += 8) total[0] += Get(x + row * stride + column);
   }
   sums[part * 33 + lane] = (total[0] + total[1]) + (total[2] + total[3]);
   __syncthreads();
   if (part != 0 || column >= n) return;
   float all = 0;
   for (int i = 0; i < 8; ++i) all += sums[i * 33 + lane];
-  sum[column] = all;
+  sum[column] = add ? sum[column] + all : all;
 }
 
 }  // namespace
@@ -65,14 +66,15 @@ void BiasAndActivate(Stream& stream, Epilogue epilogue, std::int64_t m, std::int
 }
 
 void SumRows(Stream& stream, std::int64_t rows, std::int64_t n, const void* x, DType dtype,
-             float* sum) {
+             float* sum, bool add, std::int64_t stride) {
+  if (stride == 0) stride = n;
   const LaunchShape shape{dim3(unsigned(CeilDivide(n, 32))), dim3(kThreads)};
   if (dtype == DType::kBF16) {
-    Launch(stream, "SumRows", shape, SumRowsKernel<BF16>, rows, n, static_cast<const BF16*>(x),
-           sum);
+    Launch(stream, "SumRows", shape, SumRowsKernel<BF16>, rows, n, stride,
+           static_cast<const BF16*>(x), add, sum);
   } else {
-    Launch(stream, "SumRows", shape, SumRowsKernel<float>, rows, n, static_cast<const float*>(x),
-           sum);
+    Launch(stream, "SumRows", shape, SumRowsKernel<float>, rows, n, stride,
+           static_cast<const float*>(x), add, sum);
   }
 }
 

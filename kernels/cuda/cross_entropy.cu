@@ -18,15 +18,25 @@ TROOP_DEVICE ExpSum Both(const ExpSum& a, const ExpSum& b) {
   return {largest, a.sum * Shrunk(a.largest, largest) + b.sum * Shrunk(b.largest, largest)};
 }
 
+// CrossEntropyArgs of one type.
+template <class T>
+struct Rows {
+  std::int64_t n, stride;
+  const T* x;
+  const std::int32_t* label;
+  float scale;
+  float* loss;
+  std::int32_t* right;
+  T* dx;
+};
+
 // kThreads to a row: a warp has one to itself where it is short.
 template <class T, int kThreads>
-TROOP_KERNEL void __launch_bounds__(kThreads)
-    CrossEntropyKernel(std::int64_t n, const T* x, const std::int32_t* label, float scale,
-                       float* loss, T* dx) {
-  const std::int64_t row = blockIdx.x;
-  const std::int32_t wanted = label[row];
+TROOP_KERNEL void __launch_bounds__(kThreads) CrossEntropyKernel(Rows<T> rows) {
+  const std::int64_t row = blockIdx.x, n = rows.n;
+  const std::int32_t wanted = rows.label[row];
   const bool counts = wanted != kIgnoredLabel;
-  x += row * n;
+  const T* const x = rows.x + row * rows.stride;
   ExpSum seen;
   if (counts) {
     for (std::int64_t i = threadIdx.x; i < n; i += kThreads) seen = Both(seen, {Get(x + i), 1});
@@ -35,7 +45,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
     seen = Both(seen, {__shfl_xor_sync(kWholeWarp, seen.largest, step),
                        __shfl_xor_sync(kWholeWarp, seen.sum, step)});
   }
-  const float right = counts ? Get(x + wanted) : 0;  // before dx, which may be x, is written
+  const float of_label = counts ? Get(x + wanted) : 0;  // before dx, which may be x, is written
   TROOP_SHARED(float, of_warp, 2 * (kThreads / 32));
   const int warp = int(threadIdx.x / 32);
   if (threadIdx.x % 32 == 0) of_warp[2 * warp] = seen.largest, of_warp[2 * warp + 1] = seen.sum;
@@ -43,23 +53,32 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
   seen = {of_warp[0], of_warp[1]};
   for (int w = 1; w < kThreads / 32; ++w) seen = Both(seen, {of_warp[2 * w], of_warp[2 * w + 1]});
   const float log_sum = seen.largest + logf(seen.sum);
-  if (threadIdx.x == 0) loss[row] = counts ? log_sum - right : 0;
-  if (dx == nullptr) return;
-  dx += row * n;
-  for (std::int64_t i = threadIdx.x; i < n; i += kThreads) {
-    const float p = counts ? expf(Get(x + i) - log_sum) : 0;
-    Put(dx + i, scale * (p - (i == wanted ? 1.0f : 0.0f)));
+  if (threadIdx.x == 0) {
+    rows.loss[row] = counts ? log_sum - of_label : 0;
+    if (rows.right != nullptr) rows.right[row] = counts && of_label >= seen.largest ? 1 : 0;
+  }
+  if (rows.dx == nullptr) return;
+  T* const dx = rows.dx + row * rows.stride;
+  for (std::int64_t i = threadIdx.x; i < rows.stride; i += kThreads) {
+    const float p = counts && i < n ? expf(Get(x + i) - log_sum) : 0;
+    Put(dx + i, rows.scale * (p - (i == wanted ? 1.0f : 0.0f)));
   }
 }
 
 template <class T>
-void Run(Stream& stream, std::int64_t rows, std::int64_t n, const T* x, const std::int32_t* label,
-         float scale, float* loss, T* dx) {
+void Run(Stream& stream, const CrossEntropyArgs& args) {
+  const Rows<T> rows{args.n,
+                     args.stride > 0 ? args.stride : args.n,
+                     static_cast<const T*>(args.x),
+                     args.label,
+                     args.scale,
+                     args.loss,
+                     args.right,
+                     static_cast<T*>(args.dx)};
   const auto run = [&](unsigned threads, auto kernel) {
-    Launch(stream, "CrossEntropy", {dim3(unsigned(rows)), dim3(threads)}, kernel, n, x, label,
-           scale, loss, dx);
+    Launch(stream, "CrossEntropy", {dim3(unsigned(args.rows)), dim3(threads)}, kernel, rows);
   };
-  if (n <= 512) {
+  if (args.n <= 512) {
     run(32, CrossEntropyKernel<T, 32>);
   } else {
     run(512, CrossEntropyKernel<T, 512>);
@@ -68,12 +87,11 @@ void Run(Stream& stream, std::int64_t rows, std::int64_t n, const T* x, const st
 
 }  // namespace
 
-void CrossEntropy(Stream& stream, std::int64_t rows, std::int64_t n, DType dtype, const void* x,
-                  const std::int32_t* label, float scale, float* loss, void* dx) {
-  if (dtype == DType::kBF16) {
-    Run(stream, rows, n, static_cast<const BF16*>(x), label, scale, loss, static_cast<BF16*>(dx));
+void CrossEntropy(Stream& stream, const CrossEntropyArgs& args) {
+  if (args.dtype == DType::kBF16) {
+    Run<BF16>(stream, args);
   } else {
-    Run(stream, rows, n, static_cast<const float*>(x), label, scale, loss, static_cast<float*>(dx));
+    Run<float>(stream, args);
   }
 }
 

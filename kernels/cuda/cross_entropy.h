@@ -8,11 +8,23 @@
 namespace troop::cuda {
 
 // TransformerKernels' cross_entropy on the device: loss [rows] f32 = log Σ exp(x) - x[label], 0
-// where the label is kIgnoredLabel. x, dx [rows, n], dense, both kF32 or both kBF16; dx = scale
+// where the label is kIgnoredLabel. x, dx [rows, n], both kF32 or both kBF16; dx = scale
 // (softmax - one at the label), 0 where ignored; nullptr: not wanted; it may be x. Arithmetic in
 // f32; the sums' order follows from n alone. Two passes over x. REQUIRES: 0 <= label < n, or
 // ignored.
-void CrossEntropy(Stream& stream, std::int64_t rows, std::int64_t n, DType dtype, const void* x,
-                  const std::int32_t* label, float scale, float* loss, void* dx);
+struct CrossEntropyArgs {
+  std::int64_t rows = 0, n = 0;
+  std::int64_t stride = 0;  // elements from one row of x and dx to the next; 0: n. What dx has
+                            // between rows becomes 0
+  DType dtype = DType::kF32;
+  const void* x = nullptr;
+  const std::int32_t* label = nullptr;
+  float scale = 1;
+  float* loss = nullptr;
+  std::int32_t* right = nullptr;  // [rows]: 1 where no x is larger than the label's; not ignored
+                                  // ones. nullptr: not wanted
+  void* dx = nullptr;
+};
+void CrossEntropy(Stream& stream, const CrossEntropyArgs& args);
 
 }  // namespace troop::cuda

@@ -49,7 +49,7 @@ TROOP_DEVICE void SgdElement(const SgdStep& s, float gradient, float& m, float& 
 
 struct AdamRule {
   using Step = AdamStep;
-  static constexpr bool kM = true, kV = true;
+  static constexpr bool kM = true, kV = true, kDecays = true;
   TROOP_DEVICE static void Apply(const Step& s, float g, float& m, float& v, float& x) {
     AdamElement(s, g, m, v, x);
   }
@@ -57,7 +57,7 @@ struct AdamRule {
 template <bool kCentered>
 struct RmsPropRule {
   using Step = RmsPropStep;
-  static constexpr bool kM = kCentered, kV = true;
+  static constexpr bool kM = kCentered, kV = true, kDecays = true;
   TROOP_DEVICE static void Apply(const Step& s, float g, float& m, float& v, float& x) {
     RmsPropElement<kCentered>(s, g, m, v, x);
   }
@@ -65,7 +65,7 @@ struct RmsPropRule {
 template <bool kMomentum>
 struct SgdRule {
   using Step = SgdStep;
-  static constexpr bool kM = kMomentum, kV = false;
+  static constexpr bool kM = kMomentum, kV = false, kDecays = false;
   TROOP_DEVICE static void Apply(const Step& s, float g, float& m, float&, float& x) {
     SgdElement<kMomentum>(s, g, m, x);
   }
@@ -74,8 +74,11 @@ struct SgdRule {
 template <class Rule>
 TROOP_KERNEL void StepKernel(const typename Rule::Step* step, OptimizerArrays a) {
   if (a.go != nullptr && *a.go == 0) return;
-  const typename Rule::Step s = *step;
+  typename Rule::Step s = *step;
   const std::int64_t i = (std::int64_t(blockIdx.x) * kThreads + threadIdx.x) * kEach;
+  if constexpr (Rule::kDecays) {
+    if (a.spared != nullptr && i < a.n && a.spared[i / 16] != 0) s.decay_factor = 1;
+  }
   if (i + kEach <= a.n) {
     const float4 g = *reinterpret_cast<const float4*>(a.gradient + i);
     float4 m = make_float4(0, 0, 0, 0), v = m;

@@ -22,6 +22,8 @@ struct OptimizerArrays {
   float* value = nullptr;
   BF16* value_bf16 = nullptr;
   const std::int32_t* go = nullptr;
+  // By 16 elements: those of a 1 are left alone by weight decay. nullptr: none is.
+  const std::uint8_t* spared = nullptr;
 };
 void Adam(Stream& stream, const AdamStep* step, const OptimizerArrays& arrays);
 void RmsProp(Stream& stream, const RmsPropStep* step, const OptimizerArrays& arrays);

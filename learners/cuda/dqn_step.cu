@@ -10,27 +10,18 @@
 #include "kernels/cuda/distribution_loss.h"
 #include "kernels/cuda/dqn_loss.h"
 #include "kernels/cuda/launch.h"
+#include "learners/cuda/step_rule_code.h"
 
 namespace troop::cuda {
 namespace {
 
 // What an update reads and leaves behind, on the device: all that changes from update to update.
 struct StepState {
-  double learning_rate = 0;  // of the host
+  RuleState rule;
   DqnLossSummary summary;
   double squares = 0;
   DqnStepReport report;
-  std::int64_t steps = 0;  // of the optimizer
-  AdamStep adam;
-  RmsPropStep rmsprop;
-  SgdStep sgd;
-  std::int32_t go = 1, move_target = 0;
-};
-
-// Constants of the run, by value.
-struct StepRule {
-  double max_grad_norm, beta1, beta2, decay, momentum, epsilon, weight_decay;
-  std::int64_t target_update_steps;
+  std::int32_t move_target = 0;
 };
 
 // What there is to tell of a gradient, and whether a step may be made with it. One block.
@@ -45,38 +36,19 @@ TROOP_KERNEL void JudgeKernel(std::int64_t batch, bool agreed, const float* prio
   __syncthreads();
   if (threadIdx.x != 0) return;
   const double norm = sqrt(s->squares);
-  s->go = isfinite(norm) && (agreed || (isfinite(s->summary.loss) && *bad == 0)) ? 1 : 0;
+  s->rule.go = isfinite(norm) && (agreed || (isfinite(s->summary.loss) && *bad == 0)) ? 1 : 0;
   s->report.loss = s->summary.loss;
   s->report.td_error_mean = s->summary.td_error_mean;
   s->report.q_mean = s->summary.q_mean;
   s->report.gradient_norm = norm;
-  s->report.finite = s->go;
+  s->report.finite = s->rule.go;
 }
 
-// The numbers of the step, as nn/optimizer.cc and learners/trained_network.cc have them on the CPU.
-TROOP_KERNEL void PrepareKernel(StepRule rule, StepState* s) {
-  if (s->go != 0) {
-    ++s->report.updates;
-    ++s->steps;
-  }
-  const double t = double(s->steps), norm = s->report.gradient_norm;
-  const double clip =
-      rule.max_grad_norm > 0 && norm > rule.max_grad_norm ? rule.max_grad_norm / norm : 1;
-  const auto scale = float(clip);
-  const auto rate = float(s->learning_rate);
-  const auto decay = float(1 - double(rate) * rule.weight_decay);
-  s->adam = {scale,
-             float(rule.beta1),
-             float(1 - rule.beta1),
-             float(rule.beta2),
-             float(1 - rule.beta2),
-             float(double(rate) / (1 - pow(rule.beta1, t))),
-             float(1 / sqrt(1 - pow(rule.beta2, t))),
-             float(rule.epsilon),
-             decay};
-  s->rmsprop = {scale, float(rule.decay), float(1 - rule.decay), rate, float(rule.epsilon), decay};
-  s->sgd = {scale, float(rule.momentum), rate};
-  s->move_target = s->go != 0 && s->report.updates % rule.target_update_steps == 0 ? 1 : 0;
+TROOP_KERNEL void PrepareKernel(StepRule rule, std::int64_t target_update_steps, StepState* s) {
+  const bool go = s->rule.go != 0;
+  if (go) ++s->report.updates;
+  NextStep(rule, s->report.gradient_norm, &s->rule);
+  s->move_target = go && s->report.updates % target_update_steps == 0 ? 1 : 0;
 }
 
 StepState FreshState() { return {}; }
@@ -108,11 +80,8 @@ struct DqnStep::Impl {
     for (DeviceArray<float>* array : {&value, &target, &gradient}) {
       *array = DeviceArray<float>(device, p, "parameters");
     }
-    using Rule = DqnStepOptions::Rule;
-    const bool has_m = o.rule == Rule::kAdam || (o.rule == Rule::kRmsProp && o.centered) ||
-                       (o.rule == Rule::kSgd && o.momentum > 0);
-    if (has_m) m = DeviceArray<float>(device, p, "the optimizer's state");
-    if (o.rule != Rule::kSgd) v = DeviceArray<float>(device, p, "the optimizer's state");
+    if (o.rule.has_m()) m = DeviceArray<float>(device, p, "the optimizer's state");
+    if (o.rule.has_v()) v = DeviceArray<float>(device, p, "the optimizer's state");
     if (o.precision == Precision::kBF16) {
       value_bf16 = DeviceArray<BF16>(device, p, "parameters in bf16");
       target_bf16 = DeviceArray<BF16>(device, p, "parameters in bf16");
@@ -215,20 +184,15 @@ struct DqnStep::Impl {
 
   void Step(Stream& stream) {
     StepState* s = state.data();
-    const StepRule rule{
-        options.max_grad_norm, options.beta1,   options.beta2,        options.decay,
-        options.momentum,      options.epsilon, options.weight_decay, options.target_update_steps};
-    Launch(stream, "Prepare", {dim3(1), dim3(1)}, PrepareKernel, rule, s);
-    const OptimizerArrays arrays{
-        options.network.parameters, gradient.data(), m.data(), v.data(), value.data(),
-        value_bf16.data(),          &s->go};
-    if (options.rule == DqnStepOptions::Rule::kAdam) {
-      Adam(stream, &s->adam, arrays);
-    } else if (options.rule == DqnStepOptions::Rule::kRmsProp) {
-      RmsProp(stream, &s->rmsprop, arrays);
-    } else {
-      Sgd(stream, &s->sgd, arrays);
-    }
+    Launch(stream, "Prepare", {dim3(1), dim3(1)}, PrepareKernel, options.rule,
+           options.target_update_steps, s);
+    ApplyRule(stream, options.rule, &s->rule,
+              {.n = options.network.parameters,
+               .gradient = gradient.data(),
+               .m = m.data(),
+               .v = v.data(),
+               .value = value.data(),
+               .value_bf16 = value_bf16.data()});
     MoveTarget(stream, options.network.parameters, float(options.target_tau), value.data(),
                target.data(), target_bf16.data(), &s->move_target);
   }
@@ -267,7 +231,7 @@ struct DqnStep::Impl {
     const std::int64_t slot = rates_taken++ % kUnderWay;
     rate_done[slot]->Synchronize();
     rates[slot] = learning_rate;
-    stream.CopyToDevice(&state.data()->learning_rate, &rates[slot], sizeof(double));
+    stream.CopyToDevice(&state.data()->rule.learning_rate, &rates[slot], sizeof(double));
     rate_done[slot]->Record(stream);
   }
 
@@ -278,7 +242,6 @@ struct DqnStep::Impl {
   }
 
   // The parameters' arrays and what a State calls them.
-  using State = DqnStep::State;
   struct Part {
     const DeviceArray<float>& array;
     std::span<float>& (*of)(State&);
@@ -400,43 +363,35 @@ DqnStepReport DqnStep::NextReport() {
 
 void DqnStep::GetState(Stream& stream, State* out) {
   Impl& i = *impl_;
-  PinnedArray<float> host(i.device, i.options.network.parameters, "a copy of parameters");
   PinnedArray<StepState> state(i.device, 1, "the state of a step");
-  if (host.data() == nullptr || state.data() == nullptr) return;
+  if (state.data() == nullptr) return;
   stream.CopyToHost(state.data(), i.state.data(), sizeof(StepState));
   for (const auto& part : i.Parts()) {
     const std::span<float> to = part.of(*out);
-    if (to.empty() || part.array.data() == nullptr) continue;
-    stream.CopyToHost(host.data(), part.array.data(), part.array.bytes());
-    stream.Synchronize();
-    if (!i.device.ok()) return;
-    std::copy_n(host.data(), to.size(), to.data());
+    if (!to.empty() && part.array.data() != nullptr) CopyOut(stream, part.array.data(), to);
   }
   stream.Synchronize();
   if (!i.device.ok()) return;
   out->updates = state[0].report.updates;
-  out->steps = state[0].steps;
+  out->steps = state[0].rule.steps;
 }
 
 void DqnStep::SetState(Stream& stream, const State& from) {
   Impl& i = *impl_;
-  PinnedArray<float> host(i.device, i.options.network.parameters, "a copy of parameters");
   PinnedArray<StepState> state(i.device, 1, "the state of a step");
-  if (host.data() == nullptr || state.data() == nullptr) return;
+  if (state.data() == nullptr) return;
   State copy = from;
   for (const auto& part : i.Parts()) {
     const std::span<const float> values = part.of(copy);
     if (values.empty() || part.array.data() == nullptr) continue;
-    stream.Synchronize();
-    std::ranges::copy(values, host.data());
-    stream.CopyToDevice(part.array.data(), host.data(), part.array.bytes());
+    CopyIn(stream, values, part.array.data());
     if (part.rounded == nullptr || part.rounded->data() == nullptr) continue;
     ConvertScaled(stream, part.array.size(), part.array.data(), DType::kF32, 1,
                   part.rounded->data(), DType::kBF16);
   }
   state[0] = FreshState();
   state[0].report.updates = from.updates;
-  state[0].steps = from.steps;
+  state[0].rule.steps = from.steps;
   stream.CopyToDevice(i.state.data(), state.data(), sizeof(StepState));
   stream.Synchronize();
 }

@@ -6,7 +6,8 @@
 #include <span>
 
 #include "kernels/cuda/device.h"
-#include "kernels/cuda/optimizer.h"
+#include "learners/cuda/step_rule.h"
+#include "learners/cuda/trained_on_device.h"
 #include "nn/cuda/q_network.h"
 
 // A whole update of double DQN (learners/dqn.h) on a GPU: both forward passes, loss, gradient,
@@ -24,13 +25,7 @@ struct DqnStepOptions {
   // CategoricalLoss; or quantiles, by QuantileLoss.
   enum class Values : std::uint8_t { kScalar, kCategorical, kQuantile } values = Values::kScalar;
   double v_min = 0, v_max = 0;
-  double max_grad_norm = 0;  // 0: no clip
-  enum class Rule : std::uint8_t { kAdam, kRmsProp, kSgd } rule = Rule::kAdam;
-  double beta1 = 0.9, beta2 = 0.999;  // Adam
-  double decay = 0.95;                // RMSProp
-  bool centered = true;
-  double momentum = 0;  // SGD
-  double epsilon = 1e-8, weight_decay = 0;
+  StepRule rule;
   std::int64_t target_update_steps = 1000;
   double target_tau = 1;
   bool graph = true;  // false: the same calls on a stream, one by one; the same bytes
@@ -57,11 +52,11 @@ struct DqnStepReport {
   std::int32_t reserved = 0;
 };
 
-class DqnStep {
+class DqnStep final : public TrainedOnDevice {
  public:
   // The target begins at 0, as the value does: SetState.
   DqnStep(Device& device, const DqnStepOptions& options);
-  ~DqnStep();
+  ~DqnStep() override;
 
   const DqnBatch& batch() const;
   // What is to be done in front of an update and behind it, on its stream and in its graph: draw a
@@ -77,23 +72,14 @@ class DqnStep {
   // the loss: of one that is not finite nothing is told.
   void RunGradient(Stream& stream, const QNetwork::Ready& ready = {});
   void RunStep(Stream& stream, double learning_rate, bool changed);
-  float* gradient() const;  // [P], on the device
-  const float* value() const;
+  float* gradient() const override;
+  const float* value() const override;
   // The next report, in order of the Runs and RunGradients; waits for it. REQUIRES: as many of them
   // as calls.
   DqnStepReport NextReport();
-  // Of what gradient() is by then, before the clip; waits for the stream.
-  double GradientNorm(Stream& stream);
-
-  // [P] each. Empty: not wanted. m, v: the optimizer's slots, where its rule has them. Both wait
-  // for the stream.
-  struct State {
-    std::span<float> value, target, m, v;
-    std::int64_t updates = 0;  // which the target's changes count by
-    std::int64_t steps = 0;    // of the optimizer: fewer where updates were rolled back
-  };
-  void GetState(Stream& stream, State* state);
-  void SetState(Stream& stream, const State& state);
+  double GradientNorm(Stream& stream) override;
+  void GetState(Stream& stream, State* state) override;
+  void SetState(Stream& stream, const State& state) override;
 
  private:
   struct Impl;

@@ -139,7 +139,7 @@ class Reference {
     Backward(first, dq, &kept);
     for (const double g : gradient) outcome.norm += g * g;
     outcome.norm = std::sqrt(outcome.norm);
-    Step(outcome.norm > o_.max_grad_norm ? o_.max_grad_norm / outcome.norm : 1, rate);
+    Step(outcome.norm > o_.rule.max_grad_norm ? o_.rule.max_grad_norm / outcome.norm : 1, rate);
     return outcome;
   }
 
@@ -249,22 +249,22 @@ class Reference {
 
   void Step(double scale, double rate) {
     ++steps_;
-    using Rule = DqnStepOptions::Rule;
+    using Rule = StepRule::Kind;
     for (std::size_t i = 0; i < value.size(); ++i) {
       const double g = gradient[i] * scale;
-      value[i] *= 1 - rate * (o_.rule == Rule::kSgd ? 0 : o_.weight_decay);
-      if (o_.rule == Rule::kAdam) {
-        m_[i] = o_.beta1 * m_[i] + (1 - o_.beta1) * g;
-        v_[i] = o_.beta2 * v_[i] + (1 - o_.beta2) * g * g;
-        const double m = m_[i] / (1 - std::pow(o_.beta1, steps_));
-        const double v = v_[i] / (1 - std::pow(o_.beta2, steps_));
-        value[i] -= rate * m / (std::sqrt(v) + o_.epsilon);
-      } else if (o_.rule == Rule::kRmsProp) {
-        m_[i] = o_.decay * m_[i] + (1 - o_.decay) * g;
-        v_[i] = o_.decay * v_[i] + (1 - o_.decay) * g * g;
-        value[i] -= rate * g / std::sqrt(v_[i] - m_[i] * m_[i] + o_.epsilon);
+      value[i] *= 1 - rate * (o_.rule.kind == Rule::kSgd ? 0 : o_.rule.weight_decay);
+      if (o_.rule.kind == Rule::kAdam) {
+        m_[i] = o_.rule.beta1 * m_[i] + (1 - o_.rule.beta1) * g;
+        v_[i] = o_.rule.beta2 * v_[i] + (1 - o_.rule.beta2) * g * g;
+        const double m = m_[i] / (1 - std::pow(o_.rule.beta1, steps_));
+        const double v = v_[i] / (1 - std::pow(o_.rule.beta2, steps_));
+        value[i] -= rate * m / (std::sqrt(v) + o_.rule.epsilon);
+      } else if (o_.rule.kind == Rule::kRmsProp) {
+        m_[i] = o_.rule.decay * m_[i] + (1 - o_.rule.decay) * g;
+        v_[i] = o_.rule.decay * v_[i] + (1 - o_.rule.decay) * g * g;
+        value[i] -= rate * g / std::sqrt(v_[i] - m_[i] * m_[i] + o_.rule.epsilon);
       } else {
-        m_[i] = o_.momentum * m_[i] + g;
+        m_[i] = o_.rule.momentum * m_[i] + g;
         value[i] -= rate * m_[i];
       }
     }
@@ -317,7 +317,7 @@ void PutBatch(Parity& parity, const DqnStepOptions& o, const Reference::Batch& b
   put(to.weight, b.weight);
 }
 
-DqnStepOptions OptionsOf(bool pictures, Head head, DqnStepOptions::Rule rule,
+DqnStepOptions OptionsOf(bool pictures, Head head, StepRule::Kind rule,
                          DqnStepOptions::Values values = DqnStepOptions::Values::kScalar) {
   DqnStepOptions o;
   o.network = MakeSpec(pictures, head, values == DqnStepOptions::Values::kScalar ? 1 : 5);
@@ -325,10 +325,11 @@ DqnStepOptions OptionsOf(bool pictures, Head head, DqnStepOptions::Rule rule,
   o.v_min = -1.5, o.v_max = 2;  // less than some returns
   o.batch = 6;
   o.steps = 3;
-  o.max_grad_norm = 0.3;
-  o.rule = rule;
-  o.epsilon = 1e-2;  // larger than the gradients: rounding in small ones does not decide the step
-  o.momentum = 0.5;
+  o.rule.max_grad_norm = 0.3;
+  o.rule.kind = rule;
+  o.rule.epsilon =
+      1e-2;  // larger than the gradients: rounding in small ones does not decide the step
+  o.rule.momentum = 0.5;
   o.target_update_steps = 2;
   o.target_tau = 0.5;
   return o;
@@ -390,32 +391,31 @@ void Compare(Parity& parity, const DqnStepOptions& o, double tolerance) {
 void UpdatesOfEveryNetworkF32(Parity& parity) {
   for (const bool pictures : {true, false}) {
     for (const Head head : {Head::kPlain, Head::kDueling, Head::kDuelingHidden})
-      Compare(parity, OptionsOf(pictures, head, DqnStepOptions::Rule::kAdam), 1e-4);
+      Compare(parity, OptionsOf(pictures, head, StepRule::Kind::kAdam), 1e-4);
   }
 }
 void UpdatesOfDistributions(Parity& parity) {
   for (const auto values :
        {DqnStepOptions::Values::kCategorical, DqnStepOptions::Values::kQuantile}) {
     for (const Head head : {Head::kPlain, Head::kDueling, Head::kDuelingHidden}) {
-      DqnStepOptions o =
-          OptionsOf(head == Head::kDueling, head, DqnStepOptions::Rule::kAdam, values);
+      DqnStepOptions o = OptionsOf(head == Head::kDueling, head, StepRule::Kind::kAdam, values);
       o.double_q = head != Head::kDuelingHidden;
       Compare(parity, o, 1e-4);
     }
   }
 }
 void UpdatesOfEveryOptimizer(Parity& parity) {
-  for (const auto rule : {DqnStepOptions::Rule::kRmsProp, DqnStepOptions::Rule::kSgd}) {
+  for (const auto rule : {StepRule::Kind::kRmsProp, StepRule::Kind::kSgd}) {
     DqnStepOptions o = OptionsOf(false, Head::kPlain, rule);
     o.double_q = false;
     o.graph = false;
-    o.weight_decay = rule == DqnStepOptions::Rule::kSgd ? 0 : 0.1;
+    o.rule.weight_decay = rule == StepRule::Kind::kSgd ? 0 : 0.1;
     Compare(parity, o, 1e-4);
   }
 }
 template <Precision kPrecision>
 void UpdatesOfPicturesWith(Parity& parity) {
-  DqnStepOptions o = OptionsOf(true, Head::kDuelingHidden, DqnStepOptions::Rule::kAdam);
+  DqnStepOptions o = OptionsOf(true, Head::kDuelingHidden, StepRule::Kind::kAdam);
   o.precision = kPrecision;
   // Rounding of activations turns some of few relus: much smaller networks than people train.
   Compare(parity, o, 0.1);
@@ -425,7 +425,7 @@ void AGraphGivesTheBytesOfAStream(Parity& parity) {
   std::vector<float> values[2];
   for (const bool graph : {true, false}) {
     Parity same(parity.device(), 5);
-    DqnStepOptions o = OptionsOf(true, Head::kDueling, DqnStepOptions::Rule::kAdam);
+    DqnStepOptions o = OptionsOf(true, Head::kDueling, StepRule::Kind::kAdam);
     o.graph = graph;
     std::vector<float> value = StartValue(same, o.network), target = value;
     DqnStep step(same.device(), o);
@@ -453,7 +453,7 @@ void HalvesMakeAWhole(Parity& parity) {
   std::vector<float> values[3];
   for (const int way : {0, 1, 2}) {
     Parity same(parity.device(), 6);
-    const DqnStepOptions o = OptionsOf(false, Head::kPlain, DqnStepOptions::Rule::kAdam);
+    const DqnStepOptions o = OptionsOf(false, Head::kPlain, StepRule::Kind::kAdam);
     std::vector<float> value = StartValue(same, o.network), target = value;
     DqnStep step(same.device(), o);
     step.SetState(same.stream(), StateOf(&value, &target));
@@ -482,7 +482,7 @@ void HalvesMakeAWhole(Parity& parity) {
 void PartsAreReadyAsTheyAreTold(Parity& parity) {
   for (const bool pictures : {false, true}) {
     const DqnStepOptions o =
-        OptionsOf(pictures, pictures ? Head::kDueling : Head::kPlain, DqnStepOptions::Rule::kAdam);
+        OptionsOf(pictures, pictures ? Head::kDueling : Head::kPlain, StepRule::Kind::kAdam);
     std::vector<float> value = StartValue(parity, o.network), target = value;
     DqnStep step(parity.device(), o);
     step.SetState(parity.stream(), StateOf(&value, &target));
@@ -524,7 +524,7 @@ void ReplayInTheSameGraph(Parity& parity) {
   std::vector<float> priorities[2];
   for (const bool graph : {true, false}) {
     Parity same(parity.device(), 7);
-    DqnStepOptions o = OptionsOf(false, Head::kPlain, DqnStepOptions::Rule::kAdam);
+    DqnStepOptions o = OptionsOf(false, Head::kPlain, StepRule::Kind::kAdam);
     o.graph = graph;
     std::vector<float> value = StartValue(same, o.network), target = value;
     DqnStep step(same.device(), o);
@@ -573,7 +573,7 @@ void ReplayInTheSameGraph(Parity& parity) {
 }
 
 void WhatIsNotFiniteChangesNothing(Parity& parity) {
-  const DqnStepOptions o = OptionsOf(false, Head::kPlain, DqnStepOptions::Rule::kAdam);
+  const DqnStepOptions o = OptionsOf(false, Head::kPlain, StepRule::Kind::kAdam);
   std::vector<float> value = StartValue(parity, o.network), target = value;
   const std::vector<float> before = value;
   DqnStep step(parity.device(), o);
@@ -592,6 +592,7 @@ void WhatIsNotFiniteChangesNothing(Parity& parity) {
   step.GetState(parity.stream(), &state);
   parity.Equal("value", value, before);
   parity.Equal("target", target, before);
+  parity.True("it is no step of the optimizer", state.steps == 0 && state.updates == 0);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ std::vector<ParityCase> AllParityCases() {
   for (const auto& cases :
        {ActivationCases(), AttentionCases(), ConvCases(), DeviceTableCases(),
         DistributionLossCases(), DqnLossCases(), DqnStepCases(), InterleaveCases(), LstmCases(),
-        MatMulCases(), OptimizerCases(), TransformerCases()})
+        MatMulCases(), OptimizerCases(), TextStepCases(), TransformerCases()})
     all.insert(all.end(), cases.begin(), cases.end());
   return all;
 }

@@ -18,6 +18,7 @@ std::vector<ParityCase> InterleaveCases();
 std::vector<ParityCase> LstmCases();
 std::vector<ParityCase> MatMulCases();
 std::vector<ParityCase> OptimizerCases();
+std::vector<ParityCase> TextStepCases();
 std::vector<ParityCase> TransformerCases();
 
 }  // namespace troop::cuda

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/cuda/cross_entropy.h"
@@ -113,35 +114,53 @@ void NormsOf(Parity& parity, DType dtype) {
 void Norms(Parity& parity) { NormsOf(parity, DType::kF32); }
 void NormsOfBF16(Parity& parity) { NormsOf(parity, DType::kBF16); }
 
+// stride: from one row to the next.
 void CheckCrossEntropy(Parity& parity, DType dtype, std::int64_t rows, std::int64_t n,
-                       bool in_place) {
+                       bool in_place, std::int64_t stride = 0) {
+  if (stride == 0) stride = n;
   // Far from zero: nothing may overflow, and what is small beside the largest still counts.
-  const auto x = Rounded(dtype, parity.Random(rows * n, 90, 100));
+  const auto x = Rounded(dtype, parity.Random(rows * stride, 90, 100));
   const float scale = 0.25f;
-  std::vector<std::int32_t> label;
+  std::vector<std::int32_t> label, right;
   std::vector<double> loss, dx;
   for (std::int64_t r = 0; r < rows; ++r) {
     const bool ignored = r % 3 == 1;
-    label.push_back(ignored ? kIgnoredLabel : std::int32_t(r == 0 ? n - 1 : parity.Below(n)));
-    const float* const row = x.data() + r * n;
+    const float* const row = x.data() + r * stride;
+    const auto best = std::int32_t(std::max_element(row, row + n) - row);
+    label.push_back(ignored      ? kIgnoredLabel
+                    : r == 0     ? std::int32_t(n - 1)
+                    : r % 3 == 2 ? best
+                                 : std::int32_t(parity.Below(n)));
+    right.push_back(!ignored && row[label.back()] == row[best]);
     double sum = 0;
     for (std::int64_t i = 0; i < n; ++i) sum += std::exp(double(row[i]) - 100);
     loss.push_back(ignored ? 0 : 100 + std::log(sum) - row[label.back()]);
-    for (std::int64_t i = 0; i < n; ++i) {
-      const double p = std::exp(double(row[i]) - 100) / sum;
+    for (std::int64_t i = 0; i < stride; ++i) {
+      const double p = i < n ? std::exp(double(row[i]) - 100) / sum : 0;
       dx.push_back(ignored ? 0 : double(scale) * (p - (i == label.back() ? 1 : 0)));
     }
   }
-  Array x_there(parity, dtype, x), dx_there(parity, dtype, rows * n);
+  Array x_there(parity, dtype, x), dx_there(parity, dtype, rows * stride);
   const auto label_there = parity.Upload(label);
   const auto loss_there = parity.Output<float>(rows), again = parity.Output<float>(rows);
+  const auto right_there = parity.Output<std::int32_t>(rows);
   Array& to = in_place ? x_there : dx_there;
-  CrossEntropy(parity.stream(), rows, n, dtype, x_there.data(), label_there.data(), scale,
-               again.data(), nullptr);
-  CrossEntropy(parity.stream(), rows, n, dtype, x_there.data(), label_there.data(), scale,
-               loss_there.data(), to.data());
+  CrossEntropyArgs args{.rows = rows,
+                        .n = n,
+                        .stride = stride,
+                        .dtype = dtype,
+                        .x = x_there.data(),
+                        .label = label_there.data(),
+                        .scale = scale,
+                        .loss = again.data()};
+  CrossEntropy(parity.stream(), args);
+  args.loss = loss_there.data();
+  args.right = right_there.data();
+  args.dx = to.data();
+  CrossEntropy(parity.stream(), args);
   parity.Close("loss", Doubles(parity.Download(loss_there)), loss, 1e-5);
   parity.Equal("the loss alone", parity.Download(again), parity.Download(loss_there));
+  parity.True("what is right", parity.Download(right_there) == right);
   parity.Close("dx", Doubles(to.values()), dx, Tolerance(dtype));
 }
 
@@ -149,6 +168,7 @@ void CrossEntropiesOf(Parity& parity, DType dtype) {
   const std::int64_t words = parity.large() ? 30522 : 1301;
   CheckCrossEntropy(parity, dtype, 7, 2, false);
   CheckCrossEntropy(parity, dtype, 4, 45, true);
+  CheckCrossEntropy(parity, dtype, 5, 45, true, 48);
   CheckCrossEntropy(parity, dtype, 2, 512, false);
   CheckCrossEntropy(parity, dtype, parity.large() ? 512 : 4, words, true);
 }
@@ -160,8 +180,12 @@ void CrossEntropyOfExtremes(Parity& parity) {
   const auto x = parity.Upload(std::vector<float>{-3e38f, 3e38f, 0, 1, NAN, 2});
   const auto label = parity.Upload(std::vector<std::int32_t>{1, 0});
   const auto loss = parity.Output<float>(2), dx = parity.Output<float>(6);
-  CrossEntropy(parity.stream(), 2, 3, DType::kF32, x.data(), label.data(), 1, loss.data(),
-               dx.data());
+  CrossEntropy(parity.stream(), {.rows = 2,
+                                 .n = 3,
+                                 .x = x.data(),
+                                 .label = label.data(),
+                                 .loss = loss.data(),
+                                 .dx = dx.data()});
   const auto losses = parity.Download(loss), gradient = parity.Download(dx);
   parity.True("no loss where all is on the label", losses[0] == 0);
   parity.True("and no gradient", gradient[0] == 0 && gradient[1] == 0 && gradient[2] == 0);

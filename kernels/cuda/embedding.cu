@@ -1,0 +1,125 @@
+#include "kernels/cuda/embedding.h"
+
+#include "kernels/cuda/bias.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/vectors.h"
+
+namespace troop::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+
+// A block to a token.
+template <class T>
+TROOP_KERNEL void EmbedKernel(const std::int32_t* starts, std::int64_t width,
+                              const std::int32_t* id, const float* word, const float* position,
+                              const float* type, T* out) {
+  const std::int64_t begin = starts[blockIdx.y], place = blockIdx.x, token = begin + place;
+  if (token >= starts[blockIdx.y + 1]) return;
+  const float* const of_word = word + id[token] * width;
+  const float* const of_place = position + place * width;
+  for (std::int64_t c = threadIdx.x; c < width; c += kThreads)
+    Put(out + token * width + c, of_word[c] + type[c] + of_place[c]);
+}
+
+// A block to a word and 128 columns; four tokens' rows are on their way at once.
+template <class T>
+TROOP_KERNEL void WordGradientKernel(std::int64_t width, WordTokens tokens, const T* dout,
+                                     float* dword) {
+  const std::int64_t column = std::int64_t(blockIdx.y) * kThreads + threadIdx.x;
+  if (column >= width) return;
+  const std::int32_t end = tokens.first[blockIdx.x + 1];
+  std::int32_t i = tokens.first[blockIdx.x];
+  float sum = 0;
+  for (; i + 4 <= end; i += 4) {
+    float four[4];
+    TROOP_UNROLL for (int j = 0; j < 4; ++j) {
+      four[j] = Get(dout + tokens.order[i + j] * width + column);
+    }
+    TROOP_UNROLL for (int j = 0; j < 4; ++j) sum += four[j];
+  }
+  for (; i < end; ++i) sum += Get(dout + tokens.order[i] * width + column);
+  dword[tokens.word[blockIdx.x] * width + column] += sum;
+}
+
+// A block to a place in sequences and 128 columns.
+template <class T>
+TROOP_KERNEL void PlaceGradientKernel(const std::int32_t* starts, std::int64_t sequences,
+                                      std::int64_t width, const T* dout, float* dposition) {
+  const std::int64_t column = std::int64_t(blockIdx.y) * kThreads + threadIdx.x;
+  if (column >= width) return;
+  const std::int64_t place = blockIdx.x;
+  float sum = 0;
+  for (std::int64_t s = 0; s < sequences; ++s) {
+    const std::int64_t token = starts[s] + place;
+    if (token < starts[s + 1]) sum += Get(dout + token * width + column);
+  }
+  dposition[place * width + column] += sum;
+}
+
+// A block to a row.
+template <class T>
+TROOP_KERNEL void GatherKernel(std::int64_t width, const std::int32_t* row, const T* from, T* to) {
+  const std::int64_t r = blockIdx.x;
+  for (std::int64_t c = threadIdx.x; c < width; c += kThreads)
+    to[r * width + c] = from[row[r] * width + c];
+}
+template <class T>
+TROOP_KERNEL void ScatterKernel(std::int64_t width, const std::int32_t* row, const T* from, T* to) {
+  const std::int64_t r = blockIdx.x;
+  for (std::int64_t c = threadIdx.x; c < width; c += kThreads)
+    to[row[r] * width + c] = from[r * width + c];
+}
+
+// Calls run(a value of the type).
+template <class Run>
+void WithType(DType dtype, const Run& run) {
+  if (dtype == DType::kBF16) return run(BF16());
+  run(float());
+}
+
+}  // namespace
+
+void EmbedTokens(Stream& stream, const PackedSequences& batch, std::int64_t width,
+                 const std::int32_t* id, const float* word, const float* position,
+                 const float* type, DType dtype, void* out) {
+  const LaunchShape shape{dim3(unsigned(batch.longest), unsigned(batch.sequences)), dim3(kThreads)};
+  WithType(dtype, [&]<class T>(T) {
+    Launch(stream, "EmbedTokens", shape, EmbedKernel<T>, batch.starts, width, id, word, position,
+           type, static_cast<T*>(out));
+  });
+}
+
+void EmbedTokensBackward(Stream& stream, const PackedSequences& batch, std::int64_t width,
+                         const WordTokens& tokens, DType dtype, const void* dout, float* dword,
+                         float* dposition, float* dtype0) {
+  const auto columns = unsigned(CeilDivide(width, kThreads));
+  WithType(dtype, [&]<class T>(T) {
+    const T* const from = static_cast<const T*>(dout);
+    Launch(stream, "EmbedTokensBackward of words",
+           {dim3(unsigned(tokens.words), columns), dim3(kThreads)}, WordGradientKernel<T>, width,
+           tokens, from, dword);
+    Launch(stream, "EmbedTokensBackward of places",
+           {dim3(unsigned(batch.longest), columns), dim3(kThreads)}, PlaceGradientKernel<T>,
+           batch.starts, batch.sequences, width, from, dposition);
+  });
+  SumRows(stream, batch.tokens, width, dout, dtype, dtype0, true);
+}
+
+void GatherRows(Stream& stream, std::int64_t rows, std::int64_t width, const std::int32_t* row,
+                DType dtype, const void* from, void* to) {
+  WithType(dtype, [&]<class T>(T) {
+    Launch(stream, "GatherRows", {dim3(unsigned(rows)), dim3(kThreads)}, GatherKernel<T>, width,
+           row, static_cast<const T*>(from), static_cast<T*>(to));
+  });
+}
+
+void ScatterRows(Stream& stream, std::int64_t rows, std::int64_t width, const std::int32_t* row,
+                 DType dtype, const void* from, void* to) {
+  WithType(dtype, [&]<class T>(T) {
+    Launch(stream, "ScatterRows", {dim3(unsigned(rows)), dim3(kThreads)}, ScatterKernel<T>, width,
+           row, static_cast<const T*>(from), static_cast<T*>(to));
+  });
+}
+
+}  // namespace troop::cuda

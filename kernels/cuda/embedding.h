@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/dtype.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/dropout.h"
+
+// What a transformer does with tables of rows. Arrays are dense device memory; ids and tokens are
+// within their bounds: whoever made the batch has seen to it.
+namespace troop::cuda {
+
+// out [T, width] (kF32 or kBF16) = word[id] + position[place in its sequence] + type[0]. Tables
+// f32.
+void EmbedTokens(Stream& stream, const PackedSequences& batch, std::int64_t width,
+                 const std::int32_t* id, const float* word, const float* position,
+                 const float* type, DType dtype, void* out);
+
+// Which tokens have which word, for sums in one order: of each of `words` different words its
+// number, and its tokens, order[first[i]] … order[first[i + 1] - 1]. On the device.
+struct WordTokens {
+  std::int64_t words = 0;
+  const std::int32_t *word = nullptr, *first = nullptr, *order = nullptr;
+};
+// dword[w], dposition[p], dtype0 += Σ of dout [T, width] over their tokens, each in the tokens'
+// order. f32 but dout.
+void EmbedTokensBackward(Stream& stream, const PackedSequences& batch, std::int64_t width,
+                         const WordTokens& tokens, DType dtype, const void* dout, float* dword,
+                         float* dposition, float* dtype0);
+
+// to [rows, width] = from[row[r]]; and to[row[r]] = from [rows, width], of rows that differ.
+void GatherRows(Stream& stream, std::int64_t rows, std::int64_t width, const std::int32_t* row,
+                DType dtype, const void* from, void* to);
+void ScatterRows(Stream& stream, std::int64_t rows, std::int64_t width, const std::int32_t* row,
+                 DType dtype, const void* from, void* to);
+
+}  // namespace troop::cuda

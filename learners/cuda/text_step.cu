@@ -1,0 +1,383 @@
+#include "learners/cuda/text_step.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "kernels/cuda/activation.h"
+#include "kernels/cuda/cross_entropy.h"
+#include "kernels/cuda/launch.h"
+#include "learners/cuda/step_rule_code.h"
+
+namespace troop::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+// Batches are filled up to a multiple of so many tokens (and masked words): products are chosen
+// and planned by their sizes, and there are few of those then.
+constexpr std::int64_t kRounding = 64;
+
+struct StepState {
+  RuleState rule;
+  TextStepReport report;
+  double squares = 0;
+};
+
+// Adds a part's losses and right answers up. One block; the order follows from `rows` alone.
+TROOP_KERNEL void CountKernel(std::int64_t rows, const float* loss, const std::int32_t* right,
+                              StepState* s) {
+  TROOP_SHARED(double, sums, kThreads);
+  TROOP_SHARED(std::int64_t, counts, kThreads);
+  double sum = 0;
+  std::int64_t count = 0;
+  for (std::int64_t i = threadIdx.x; i < rows; i += kThreads) sum += loss[i], count += right[i];
+  sums[threadIdx.x] = sum, counts[threadIdx.x] = count;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (int i = 1; i < kThreads; ++i) sum += sums[i], count += counts[i];
+  s->report.loss += sum;
+  s->report.right += count;
+}
+
+// agreed: the gradient is others' too, and goes on whatever became of this learner's part.
+TROOP_KERNEL void JudgeKernel(bool agreed, StepState* s) {
+  const double norm = sqrt(s->squares);
+  s->rule.go = isfinite(norm) && (agreed || isfinite(s->report.loss)) ? 1 : 0;
+  s->report.gradient_norm = norm;
+  s->report.finite = s->rule.go;
+}
+
+TROOP_KERNEL void PrepareKernel(StepRule rule, StepState* s) {
+  NextStep(rule, s->report.gradient_norm, &s->rule);
+}
+
+TROOP_KERNEL void ClearReportKernel(StepState* s) { s->report = TextStepReport(); }
+
+// Where the arrays of a batch begin in its one piece of 32-bit words.
+struct PackedBatch {
+  std::vector<std::uint32_t> words;
+  std::int64_t id = 0, starts = 0, word = 0, first = 0, order = 0, chosen = 0, label = 0, keys = 0;
+  std::int64_t tokens = 0, sequences = 0, longest = 0, distinct = 0, rows = 0, scattered = 0;
+  bool drops = false;
+
+  std::int64_t Take(std::int64_t n) {
+    const auto at = std::int64_t(words.size());
+    words.resize(std::size_t(at + (n + 3) / 4 * 4));
+    return at;
+  }
+  std::int32_t* at(std::int64_t offset) {
+    return reinterpret_cast<std::int32_t*>(words.data()) + offset;
+  }
+};
+
+// Tokens by their words, in order of both: a counting sort.
+class WordSorter {
+ public:
+  explicit WordSorter(std::int64_t vocabulary) : begins_(std::size_t(vocabulary) + 1) {}
+  void Sort(PackedBatch* batch) {
+    std::ranges::fill(begins_, 0);
+    const std::int32_t* id = batch->at(batch->id);
+    for (std::int64_t t = 0; t < batch->tokens; ++t) ++begins_[std::size_t(id[t]) + 1];
+    batch->distinct = std::int64_t(begins_.size()) - std::ranges::count(begins_, 0);
+    batch->word = batch->Take(batch->distinct);
+    batch->first = batch->Take(batch->distinct + 1);
+    batch->order = batch->Take(batch->tokens);
+    id = batch->at(batch->id);
+    std::int32_t *word = batch->at(batch->word), *first = batch->at(batch->first);
+    std::int64_t distinct = 0;
+    for (std::size_t w = 0; w + 1 < begins_.size(); ++w) {
+      if (begins_[w + 1] > 0) word[distinct] = std::int32_t(w), first[distinct++] = begins_[w];
+      begins_[w + 1] += begins_[w];
+    }
+    first[distinct] = std::int32_t(batch->tokens);
+    std::int32_t* const order = batch->at(batch->order);
+    for (std::int64_t t = 0; t < batch->tokens; ++t)
+      order[begins_[std::size_t(id[t])]++] = std::int32_t(t);
+  }
+
+ private:
+  std::vector<std::int32_t> begins_;  // of each word, in the order
+};
+
+// What is added to fill it up are sequences of their own, of word 0, and masked words that nobody
+// asks for: nobody's outputs depend on them, and no gradient comes from them.
+void Pack(const TransformerSpec& model, const HostTokens& from, WordSorter* sorter,
+          PackedBatch* to) {
+  to->words.clear();
+  const auto copy = [&](std::span<const std::int32_t> values, std::int64_t room) {
+    const std::int64_t at = to->Take(room);
+    std::ranges::copy(values, to->at(at));
+    return at;
+  };
+  const auto tokens = std::int64_t(from.ids.size()), rows = std::int64_t(from.labels.size());
+  const auto sequences = std::int64_t(from.starts.size()) - 1;
+  to->tokens = CeilDivide(tokens, kRounding) * kRounding;
+  to->longest = 0;
+  std::vector<std::int32_t> starts(from.starts.begin(), from.starts.end());
+  while (starts.back() < to->tokens) {
+    const std::int64_t left = to->tokens - starts.back();
+    starts.push_back(starts.back() + std::int32_t(std::min(left, model.positions)));
+  }
+  for (std::size_t s = 0; s + 1 < starts.size(); ++s)
+    to->longest = std::max<std::int64_t>(to->longest, starts[s + 1] - starts[s]);
+  to->sequences = std::int64_t(starts.size()) - 1;
+  to->id = copy(from.ids, to->tokens);
+  to->starts = copy(starts, to->sequences + 1);
+  to->rows = model.masked() ? CeilDivide(rows, kRounding) * kRounding : rows;
+  to->scattered = rows;
+  to->chosen =
+      copy(model.masked() ? from.places : from.starts.first(std::size_t(sequences)), to->rows);
+  to->label = copy(from.labels, to->rows);
+  std::fill(to->at(to->label) + rows, to->at(to->label) + to->rows, kIgnoredLabel);
+  to->drops = !from.dropout.empty();
+  to->keys = to->Take(to->drops ? 4 * to->sequences : 0);
+  static_assert(sizeof(DropoutKey) == 4 * sizeof(std::uint32_t));
+  if (to->drops) std::memcpy(to->at(to->keys), from.dropout.data(), from.dropout.size_bytes());
+  sorter->Sort(to);
+}
+
+}  // namespace
+
+struct TextStep::Impl {
+  Impl(Device& the_device, const TextStepOptions& o)
+      : device(the_device),
+        options(o),
+        plans(the_device),
+        model(the_device, plans, o.model, o.precision),
+        sorter(o.model.vocabulary) {
+    const std::int64_t p = o.model.parameters;
+    value = DeviceArray<float>(device, p, "parameters");
+    if (o.trains) gradient = DeviceArray<float>(device, p, "gradients of parameters");
+    if (o.trains && o.rule.has_m()) m = DeviceArray<float>(device, p, "the optimizer's state");
+    if (o.trains && o.rule.has_v()) v = DeviceArray<float>(device, p, "the optimizer's state");
+    if (o.precision == Precision::kBF16)
+      value_bf16 = DeviceArray<BF16>(device, p, "parameters in bf16");
+    spared = DeviceArray<std::uint8_t>(device, std::int64_t(o.model.spared.size()),
+                                       "which parameters don't decay");
+    partial = DeviceArray<double>(device, kSumSquaresParts, "partial sums");
+    state = DeviceArray<StepState>(device, 1, "the state of a step");
+    report = PinnedArray<StepState>(device, 1, "a report");
+    rate = PinnedArray<double>(device, 1, "a learning rate");
+    for (auto& event : copied) event = std::make_unique<Event>(device);
+    rate_done = std::make_unique<Event>(device);
+  }
+
+  TransformerWeights Weights() const { return {value.data(), value_bf16.data()}; }
+
+  // The batch on the device, when the stream has come so far.
+  DeviceTokens Put(Stream& stream, const HostTokens& batch, const std::int32_t** label) {
+    const std::size_t slot = std::size_t(puts++ % 2);
+    copied[slot]->Synchronize();  // of the batch before the last one
+    Pack(options.model, batch, &sorter, &packed);
+    const auto n = std::int64_t(packed.words.size());
+    if (pinned[slot].size() < n)
+      pinned[slot] = PinnedArray<std::uint32_t>(device, n + n / 4, "a batch");
+    if (on_device.size() < n) {
+      stream.Synchronize();
+      on_device = DeviceArray<std::uint32_t>(device, n + n / 4, "a batch");
+    }
+    if (!device.ok()) return {};
+    std::ranges::copy(packed.words, pinned[slot].data());
+    stream.CopyToDevice(on_device.data(), pinned[slot].data(),
+                        packed.words.size() * sizeof(std::uint32_t));
+    copied[slot]->Record(stream);
+    const auto at = [&](std::int64_t offset) {
+      return reinterpret_cast<const std::int32_t*>(on_device.data() + offset);
+    };
+    *label = at(packed.label);
+    DeviceTokens tokens;
+    tokens.sequences = {at(packed.starts), packed.sequences, packed.tokens, packed.longest};
+    tokens.id = at(packed.id);
+    tokens.words = {packed.distinct, at(packed.word), at(packed.first), at(packed.order)};
+    if (packed.drops) tokens.dropout = reinterpret_cast<const DropoutKey*>(at(packed.keys));
+    tokens.rows = packed.rows;
+    tokens.chosen = at(packed.chosen);
+    tokens.scattered = packed.scattered;
+    return tokens;
+  }
+
+  // Logits of a batch; gradient: they become that of scale Σ loss.
+  DeviceTokens Losses(Stream& stream, const HostTokens& batch, float scale, bool with_gradient) {
+    const std::int32_t* label = nullptr;
+    const DeviceTokens tokens = Put(stream, batch, &label);
+    const std::int64_t rows = tokens.rows, n = rows * model.stride();
+    if (rows > loss.size()) {
+      stream.Synchronize();
+      loss = DeviceArray<float>(device, rows + rows / 4, "losses");
+      right = DeviceArray<std::int32_t>(device, rows + rows / 4, "right answers");
+      logits = DeviceArray<std::byte>(device, (n + n / 4) * ElementBytes(model.output_dtype()),
+                                      "logits");
+    }
+    if (!device.ok()) return tokens;
+    model.Forward(stream, Weights(), tokens, with_gradient, logits.data());
+    CrossEntropy(stream, {.rows = rows,
+                          .n = model.outputs(),
+                          .stride = model.stride(),
+                          .dtype = model.output_dtype(),
+                          .x = logits.data(),
+                          .label = label,
+                          .scale = scale,
+                          .loss = loss.data(),
+                          .right = right.data(),
+                          .dx = with_gradient ? logits.data() : nullptr});
+    Launch(stream, "Count", {dim3(1), dim3(kThreads)}, CountKernel, rows, loss.data(), right.data(),
+           state.data());
+    return tokens;
+  }
+
+  void SumGradient(Stream& stream) {
+    SumSquares(stream, options.model.parameters, gradient.data(), partial.data(),
+               &state.data()->squares);
+  }
+  void ClearReport(Stream& stream) {
+    Launch(stream, "ClearReport", {dim3(1), dim3(1)}, ClearReportKernel, state.data());
+  }
+  TextStepReport TakeReport(Stream& stream) {
+    stream.CopyToHost(report.data(), state.data(), sizeof(StepState));
+    stream.Synchronize();
+    return device.ok() ? report[0].report : TextStepReport();
+  }
+
+  using Part = std::pair<const DeviceArray<float>*, std::span<float> State::*>;
+  std::array<Part, 3> Parts() const {
+    return {Part{&value, &State::value}, Part{&m, &State::m}, Part{&v, &State::v}};
+  }
+
+  Device& device;
+  const TextStepOptions options;
+  MatMulPlans plans;
+  Transformer model;
+  WordSorter sorter;
+  PackedBatch packed;
+  DeviceArray<float> value, gradient, m, v, loss;
+  DeviceArray<BF16> value_bf16;
+  DeviceArray<std::uint8_t> spared;
+  DeviceArray<std::int32_t> right;
+  DeviceArray<std::byte> logits;
+  DeviceArray<double> partial;
+  DeviceArray<StepState> state;
+  DeviceArray<std::uint32_t> on_device;
+  PinnedArray<std::uint32_t> pinned[2];
+  PinnedArray<StepState> report;
+  PinnedArray<double> rate;
+  std::unique_ptr<Event> copied[2], rate_done;
+  std::int64_t puts = 0;
+};
+
+TextStep::TextStep(Device& device, const TextStepOptions& options)
+    : impl_(std::make_unique<Impl>(device, options)) {
+  Stream stream(device);
+  Impl& i = *impl_;
+  for (const DeviceArray<float>* array : {&i.value, &i.gradient, &i.m, &i.v}) {
+    if (array->data() != nullptr) stream.Fill(array->data(), 0, array->bytes());
+  }
+  if (i.value_bf16.data() != nullptr) stream.Fill(i.value_bf16.data(), 0, i.value_bf16.bytes());
+  PinnedArray<std::uint8_t> spared(device, i.spared.size(), "which parameters don't decay");
+  if (!device.ok()) return;
+  std::ranges::copy(options.model.spared, spared.data());
+  stream.CopyToDevice(i.spared.data(), spared.data(), spared.bytes());
+  i.report[0] = StepState();
+  stream.CopyToDevice(i.state.data(), i.report.data(), sizeof(StepState));
+  stream.Synchronize();
+}
+TextStep::~TextStep() = default;
+
+float* TextStep::gradient() const { return impl_->gradient.data(); }
+const float* TextStep::value() const { return impl_->value.data(); }
+
+void TextStep::Begin(Stream& stream) {
+  Impl& i = *impl_;
+  if (!i.device.ok()) return;
+  stream.Fill(i.gradient.data(), 0, i.gradient.bytes());
+  i.ClearReport(stream);
+}
+
+void TextStep::Add(Stream& stream, const HostTokens& batch, float scale,
+                   const Transformer::Ready& ready) {
+  Impl& i = *impl_;
+  if (!i.device.ok()) return;
+  const DeviceTokens tokens = i.Losses(stream, batch, scale, true);
+  if (!i.device.ok()) return;
+  i.model.Backward(stream, i.Weights(), tokens, i.logits.data(), i.gradient.data(), ready);
+}
+
+TextStepReport TextStep::Finish(Stream& stream) {
+  Impl& i = *impl_;
+  if (!i.device.ok()) return {};
+  i.SumGradient(stream);
+  Launch(stream, "Judge", {dim3(1), dim3(1)}, JudgeKernel, false, i.state.data());
+  return i.TakeReport(stream);
+}
+
+void TextStep::RunStep(Stream& stream, double learning_rate, bool changed) {
+  Impl& i = *impl_;
+  if (!i.device.ok()) return;
+  i.rate_done->Synchronize();
+  i.rate[0] = learning_rate;
+  stream.CopyToDevice(&i.state.data()->rule.learning_rate, i.rate.data(), sizeof(double));
+  i.rate_done->Record(stream);
+  if (changed) {
+    i.SumGradient(stream);
+    Launch(stream, "Judge", {dim3(1), dim3(1)}, JudgeKernel, true, i.state.data());
+  }
+  Launch(stream, "Prepare", {dim3(1), dim3(1)}, PrepareKernel, i.options.rule, i.state.data());
+  ApplyRule(stream, i.options.rule, &i.state.data()->rule,
+            {.n = i.options.model.parameters,
+             .gradient = i.gradient.data(),
+             .m = i.m.data(),
+             .v = i.v.data(),
+             .value = i.value.data(),
+             .value_bf16 = i.value_bf16.data(),
+             .spared = i.spared.data()});
+}
+
+TextStepReport TextStep::Judge(Stream& stream, const HostTokens& batch) {
+  Impl& i = *impl_;
+  if (!i.device.ok()) return {};
+  i.ClearReport(stream);
+  i.Losses(stream, batch, 1, false);
+  return i.TakeReport(stream);
+}
+
+double TextStep::GradientNorm(Stream& stream) {
+  Impl& i = *impl_;
+  if (!i.device.ok()) return NAN;
+  i.SumGradient(stream);
+  stream.CopyToHost(i.report.data(), i.state.data(), sizeof(StepState));
+  stream.Synchronize();
+  return i.device.ok() ? std::sqrt(i.report[0].squares) : NAN;
+}
+
+void TextStep::GetState(Stream& stream, State* out) {
+  Impl& i = *impl_;
+  for (const auto& [array, span] : i.Parts()) {
+    const std::span<float> to = out->*span;
+    if (!to.empty() && array->data() != nullptr) CopyOut(stream, array->data(), to);
+  }
+  if (!i.device.ok()) return;
+  stream.CopyToHost(i.report.data(), i.state.data(), sizeof(StepState));
+  stream.Synchronize();
+  if (i.device.ok()) out->steps = i.report[0].rule.steps;
+}
+
+void TextStep::SetState(Stream& stream, const State& from) {
+  Impl& i = *impl_;
+  for (const auto& [array, span] : i.Parts()) {
+    const std::span<float> values = from.*span;
+    if (!values.empty() && array->data() != nullptr) CopyIn(stream, values, array->data());
+  }
+  if (!i.device.ok()) return;
+  if (i.value_bf16.data() != nullptr) {
+    ConvertScaled(stream, i.value.size(), i.value.data(), DType::kF32, 1, i.value_bf16.data(),
+                  DType::kBF16);
+  }
+  i.report[0] = StepState();
+  i.report[0].rule.steps = from.steps;
+  stream.CopyToDevice(i.state.data(), i.report.data(), sizeof(StepState));
+  stream.Synchronize();
+}
+
+}  // namespace troop::cuda

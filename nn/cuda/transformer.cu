@@ -1,0 +1,394 @@
+#include "nn/cuda/transformer.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/activation.h"
+#include "kernels/cuda/bias.h"
+#include "kernels/cuda/layer_norm.h"
+#include "kernels/cuda/linear.h"
+
+namespace troop::cuda {
+namespace {
+
+constexpr std::int64_t kAligned = 16;  // parameters: where each part of the value begins
+constexpr std::uint32_t kEmbeddingSite = 0, kClassifierSite = 1u << 31;
+std::uint32_t SiteOf(std::int64_t use, std::uint32_t which) {  // as nn/encoder_layer.h
+  return std::uint32_t(1 + 3 * use) + which;
+}
+
+class Layout {
+ public:
+  explicit Layout(TransformerSpec* spec) : spec_(spec) {}
+  std::int64_t Add(std::int64_t n, bool decays) {
+    const std::int64_t at = end_, blocks = (n + kAligned - 1) / kAligned;
+    spec_->spared.insert(spec_->spared.end(), std::size_t(blocks), decays ? 0 : 1);
+    end_ += blocks * kAligned;
+    return at;
+  }
+  void Linear(std::int64_t in, std::int64_t out, TransformerSpec::Linear* linear) {
+    *linear = {.in = in, .out = out, .weight = Add(in * out, true), .bias = Add(out, false)};
+  }
+  void Norm(std::int64_t n, TransformerSpec::Norm* norm) {
+    *norm = {.n = n, .gamma = Add(n, false), .beta = Add(n, false)};
+  }
+  std::int64_t end() const { return end_; }
+
+ private:
+  TransformerSpec* const spec_;
+  std::int64_t end_ = 0;
+};
+
+}  // namespace
+
+void LayOut(TransformerSpec* spec) {
+  spec->spared.clear();
+  spec->layer.clear();
+  Layout layout(spec);
+  const std::int64_t hidden = spec->hidden, embedding = spec->embedding;
+  spec->word_table = layout.Add(spec->vocabulary * embedding, true);
+  spec->position_table = layout.Add(spec->positions * embedding, true);
+  spec->type_table = layout.Add(spec->token_types * embedding, true);
+  layout.Norm(embedding, &spec->embedding_norm);
+  if (spec->albert) layout.Linear(embedding, hidden, &spec->map);
+  for (std::int64_t i = 0; i < (spec->albert ? 1 : spec->layers); ++i) {
+    TransformerSpec::Layer layer;
+    layer.begin = layout.end();
+    layout.Linear(hidden, 3 * hidden, &layer.qkv);  // hidden is a multiple of 16: no gaps
+    layout.Linear(hidden, hidden, &layer.attention_out);
+    layout.Norm(hidden, &layer.norm1);
+    layout.Linear(hidden, spec->intermediate, &layer.ffn);
+    layout.Linear(spec->intermediate, hidden, &layer.ffn_out);
+    layout.Norm(hidden, &layer.norm2);
+    spec->layer.push_back(layer);
+  }
+  spec->head_begin = layout.end();
+  layout.Linear(hidden, spec->masked() ? embedding : hidden, &spec->first);
+  if (spec->masked()) {
+    layout.Norm(embedding, &spec->head_norm);
+    spec->word_bias = layout.Add(spec->vocabulary, false);
+  } else {
+    layout.Linear(hidden, spec->classes, &spec->classifier);
+  }
+  spec->parameters = layout.end();
+}
+
+std::string Transformer::CheckForm(const TransformerSpec& spec, Precision precision) {
+  const std::int64_t width = spec.hidden / spec.heads;
+  if (precision == Precision::kBF16 && width != kTensorCoreWidth) {
+    return "heads of " + std::to_string(width) +
+           " numbers; on a GPU attention in bf16 takes heads of 64";
+  }
+  if (width > kAttentionWidthMax)
+    return "heads of " + std::to_string(width) + " numbers; on a GPU they have at most 256";
+  return {};
+}
+
+Transformer::Transformer(Device& device, MatMulPlans& plans, const TransformerSpec& spec,
+                         Precision precision)
+    : device_(device),
+      plans_(plans),
+      spec_(spec),
+      precision_(precision),
+      element_(ElementType(precision)) {
+  const std::int64_t widest = std::max(spec.hidden, spec.embedding);
+  norm_workspace_ = Floats(device, LayerNormWorkspace(widest), "partial sums of norms' gradients");
+}
+
+std::int64_t Transformer::stride() const {
+  return spec_.masked() ? (spec_.vocabulary + 7) / 8 * 8 : spec_.classes;
+}
+DType Transformer::output_dtype() const { return spec_.masked() ? element_ : DType::kF32; }
+
+Transformer::Bytes Transformer::Elements(std::int64_t n, const char* what) {
+  return Bytes(device_, n * ElementBytes(element_), what);
+}
+Transformer::KeptNorm Transformer::MakeKeptNorm(std::int64_t rows, std::int64_t n) {
+  return {Elements(rows * n, "activations"), Floats(device_, rows, "rows' means"),
+          Floats(device_, rows, "rows' deviations")};
+}
+Transformer::KeptLayer Transformer::MakeKeptLayer(std::int64_t tokens) {
+  const char* const what = "activations";
+  const std::int64_t narrow = tokens * spec_.hidden, wide = tokens * spec_.intermediate;
+  KeptLayer kept;
+  kept.qkv = Elements(3 * narrow, what);
+  kept.context = Elements(narrow, what);
+  kept.hidden = Elements(narrow, what);
+  kept.z = Elements(wide, what);
+  kept.g = Elements(wide, what);
+  kept.out = Elements(narrow, what);
+  kept.lse = Floats(device_, tokens * spec_.heads, "softmaxes' sums");
+  kept.sum1 = MakeKeptNorm(tokens, spec_.hidden);
+  kept.sum2 = MakeKeptNorm(tokens, spec_.hidden);
+  return kept;
+}
+
+void Transformer::Reserve(const DeviceTokens& batch, bool keep) {
+  const std::int64_t tokens = batch.sequences.tokens;
+  if (tokens > tokens_ || (keep && !trains_)) {
+    tokens_ = std::max(tokens_, tokens + tokens / 8);
+    trains_ = trains_ || keep;
+    device_.Synchronize();
+    // First goes what there was: both would be a lot.
+    layers_.clear();
+    embedding_sum_ = {};
+    for (Bytes* bytes : {&embedded_, &mapped_, &dy_, &dsum_, &dwide_, &dcontext_}) *bytes = {};
+    delta_ = {};
+    embedding_sum_ = MakeKeptNorm(tokens_, spec_.embedding);
+    embedded_ = Elements(tokens_ * spec_.embedding, "activations");
+    if (spec_.albert) mapped_ = Elements(tokens_ * spec_.hidden, "activations");
+    // Without a backward a layer's output is the next one's input, and that is all.
+    const std::int64_t layers = trains_ ? spec_.layers : std::min<std::int64_t>(2, spec_.layers);
+    for (std::int64_t i = 0; i < layers; ++i) layers_.push_back(MakeKeptLayer(tokens_));
+    if (trains_) {
+      const char* const what = "gradients of activations";
+      const std::int64_t widest = std::max(spec_.hidden, spec_.embedding);
+      dy_ = Elements(tokens_ * widest, what);
+      dsum_ = Elements(tokens_ * widest, what);
+      dwide_ = Elements(tokens_ * std::max(3 * spec_.hidden, spec_.intermediate), what);
+      dcontext_ = Elements(tokens_ * spec_.hidden, what);
+      delta_ = Floats(device_, tokens_ * spec_.heads, "softmaxes' sums");
+    }
+  }
+  if (batch.rows <= rows_) return;
+  device_.Synchronize();
+  rows_ = batch.rows + batch.rows / 8;
+  const std::int64_t widest = std::max(spec_.hidden, spec_.embedding);
+  for (Bytes* bytes : {&head_in_, &head_mid_, &head_top_, &dhead_[0], &dhead_[1]})
+    *bytes = Elements(rows_ * widest, "a head's activations");
+  if (spec_.masked()) {
+    head_sum_ = MakeKeptNorm(rows_, spec_.embedding);
+  } else {
+    dout_ = Elements(rows_ * spec_.classes, "gradients of logits");
+  }
+}
+
+const void* Transformer::Weight(const TransformerWeights& weights, std::int64_t at) const {
+  if (precision_ == Precision::kBF16) return weights.bf16 + at;
+  return weights.value + at;
+}
+Dropout Transformer::DropoutAt(const DeviceTokens& batch, std::uint32_t site, float rate) const {
+  return {batch.dropout, site, rate};
+}
+AttentionForm Transformer::FormOf(const DeviceTokens& batch, std::int64_t use) const {
+  return {spec_.heads, spec_.hidden / spec_.heads, element_,
+          DropoutAt(batch, SiteOf(use, 0), spec_.attention_dropout)};
+}
+
+// y [rows, out] = x · wᵀ + b.
+void Transformer::Linear(const Step& step, const TransformerSpec::Linear& linear, std::int64_t rows,
+                         const void* x, void* y, DType y_dtype) {
+  LinearForward(step.stream, plans_, precision_, {linear.in, linear.out}, Activation::kNone, rows,
+                x, Weight(step.weights, linear.weight), step.weights.value + linear.bias, y,
+                y_dtype);
+}
+
+// dx = dz · w + beta dx; nullptr: not wanted.
+void Transformer::LinearBackward(const Step& step, const TransformerSpec::Linear& linear,
+                                 std::int64_t rows, const void* x, const void* dz, float beta,
+                                 void* dx) {
+  MatMul(step.stream, plans_,
+         {.shape = {.m = linear.out, .n = linear.in, .k = rows, .transpose_a = true},
+          .precision = precision_,
+          .a = dz,
+          .b = x,
+          .c = step.gradient + linear.weight,
+          .beta = 1});
+  SumRows(step.stream, rows, linear.out, dz, element_, step.gradient + linear.bias, true);
+  if (dx == nullptr) return;
+  MatMul(step.stream, plans_,
+         {.shape = {.m = rows, .n = linear.in, .k = linear.out},
+          .precision = precision_,
+          .a = dz,
+          .b = Weight(step.weights, linear.weight),
+          .c = dx,
+          .c_dtype = element_,
+          .beta = beta});
+}
+
+void Transformer::Norm(const Step& step, const TransformerSpec::Norm& norm, std::int64_t rows,
+                       const KeptNorm& kept, void* y) {
+  LayerNorm(step.stream, {rows, norm.n, spec_.epsilon}, element_, kept.x.data(),
+            step.weights.value + norm.gamma, step.weights.value + norm.beta, y, kept.mean.data(),
+            kept.rstd.data());
+}
+void Transformer::NormBackward(const Step& step, const TransformerSpec::Norm& norm,
+                               std::int64_t rows, const KeptNorm& kept, const void* dy, void* dx) {
+  LayerNormBackward(step.stream, {rows, norm.n, spec_.epsilon}, element_, kept.x.data(),
+                    step.weights.value + norm.gamma, kept.mean.data(), kept.rstd.data(), dy, dx,
+                    step.gradient + norm.gamma, step.gradient + norm.beta, norm_workspace_.data());
+}
+
+void Transformer::Forward(Stream& stream, const TransformerWeights& weights,
+                          const DeviceTokens& batch, bool keep, void* out) {
+  Reserve(batch, keep);
+  const Step step{stream, weights, batch};
+  const float* const value = weights.value;
+  EmbedTokens(stream, batch.sequences, spec_.embedding, batch.id, value + spec_.word_table,
+              value + spec_.position_table, value + spec_.type_table, element_,
+              embedding_sum_.x.data());
+  Norm(step, spec_.embedding_norm, step.tokens(), embedding_sum_, embedded_.data());
+  const Dropout dropout = DropoutAt(batch, kEmbeddingSite, spec_.hidden_dropout);
+  DropAdd(stream, batch.sequences, dropout, spec_.embedding, element_, embedded_.data(), nullptr,
+          embedded_.data());
+  const void* x = embedded_.data();
+  if (spec_.albert) {
+    Linear(step, spec_.map, step.tokens(), x, mapped_.data(), element_);
+    x = mapped_.data();
+  }
+  for (std::int64_t use = 0; use < spec_.layers; ++use) {
+    ForwardLayer(step, use, x, KeptOf(use));
+    x = KeptOf(use).out.data();
+  }
+  ForwardHead(step, x, out);
+}
+
+void Transformer::ForwardLayer(const Step& step, std::int64_t use, const void* x,
+                               const KeptLayer& kept) {
+  const TransformerSpec::Layer& layer = LayerOf(use);
+  const DeviceTokens& batch = step.batch;
+  const std::int64_t tokens = step.tokens();
+  Linear(step, layer.qkv, tokens, x, kept.qkv.data(), element_);
+  AttentionForward(step.stream, batch.sequences, FormOf(batch, use), kept.qkv.data(),
+                   kept.context.data(), kept.lse.data());
+  Linear(step, layer.attention_out, tokens, kept.context.data(), kept.sum1.x.data(), element_);
+  DropAdd(step.stream, batch.sequences, DropoutAt(batch, SiteOf(use, 1), spec_.hidden_dropout),
+          spec_.hidden, element_, kept.sum1.x.data(), x, kept.sum1.x.data());
+  Norm(step, layer.norm1, tokens, kept.sum1, kept.hidden.data());
+  Linear(step, layer.ffn, tokens, kept.hidden.data(), kept.z.data(), element_);
+  Gelu(step.stream, spec_.gelu, element_, tokens * spec_.intermediate, kept.z.data(),
+       kept.g.data());
+  Linear(step, layer.ffn_out, tokens, kept.g.data(), kept.sum2.x.data(), element_);
+  const float rate = spec_.albert ? 0 : spec_.hidden_dropout;
+  DropAdd(step.stream, batch.sequences, DropoutAt(batch, SiteOf(use, 2), rate), spec_.hidden,
+          element_, kept.sum2.x.data(), kept.hidden.data(), kept.sum2.x.data());
+  Norm(step, layer.norm2, tokens, kept.sum2, kept.out.data());
+}
+
+void Transformer::ForwardHead(const Step& step, const void* x, void* out) {
+  const std::int64_t rows = step.batch.rows;
+  GatherRows(step.stream, rows, spec_.hidden, step.batch.chosen, element_, x, head_in_.data());
+  if (spec_.masked()) {
+    Linear(step, spec_.first, rows, head_in_.data(), head_mid_.data(), element_);
+    Gelu(step.stream, spec_.gelu, element_, rows * spec_.embedding, head_mid_.data(),
+         head_sum_.x.data());
+    Norm(step, spec_.head_norm, rows, head_sum_, head_top_.data());
+    return MatMul(step.stream, plans_,
+                  {.shape = {.m = rows,
+                             .n = spec_.vocabulary,
+                             .k = spec_.embedding,
+                             .transpose_b = true,
+                             .ldc = stride()},
+                   .precision = precision_,
+                   .a = head_top_.data(),
+                   .b = Weight(step.weights, spec_.word_table),
+                   .c = out,
+                   .c_dtype = element_,
+                   .epilogue = Epilogue::kBias,
+                   .bias = step.weights.value + spec_.word_bias});
+  }
+  LinearForward(step.stream, plans_, precision_, {spec_.first.in, spec_.first.out},
+                Activation::kTanh, rows, head_in_.data(), Weight(step.weights, spec_.first.weight),
+                step.weights.value + spec_.first.bias, head_mid_.data(), element_);
+  DropAdd(step.stream, EachRow(rows),
+          DropoutAt(step.batch, kClassifierSite, spec_.classifier_dropout), spec_.hidden, element_,
+          head_mid_.data(), nullptr, head_top_.data());
+  Linear(step, spec_.classifier, rows, head_top_.data(), out, DType::kF32);
+}
+
+void Transformer::Backward(Stream& stream, const TransformerWeights& weights,
+                           const DeviceTokens& batch, const void* dout, float* gradient,
+                           const Ready& ready) {
+  const Step step{stream, weights, batch, gradient};
+  BackwardHead(step, dout);
+  if (ready) ready(spec_.head_begin);
+  for (std::int64_t use = spec_.layers; use-- > 0;) {
+    const void* x =
+        use > 0 ? KeptOf(use - 1).out.data() : (spec_.albert ? mapped_ : embedded_).data();
+    BackwardLayer(step, use, x, KeptOf(use));
+    if (ready && (!spec_.albert || use == 0)) ready(LayerOf(use).begin);
+  }
+  BackwardEmbedding(step);
+  if (ready) ready(0);
+}
+
+// Into dy_, [T, hidden], the gradient of the last layer's output.
+void Transformer::BackwardHead(const Step& step, const void* dout) {
+  const std::int64_t rows = step.batch.rows;
+  Stream& stream = step.stream;
+  std::byte* const dmid = dhead_[0].data();
+  if (spec_.masked()) {
+    const std::int64_t words = spec_.vocabulary, embedding = spec_.embedding;
+    MatMul(stream, plans_,  // the decoder is the words' table
+           {.shape = {.m = words, .n = embedding, .k = rows, .transpose_a = true, .lda = stride()},
+            .precision = precision_,
+            .a = dout,
+            .b = head_top_.data(),
+            .c = step.gradient + spec_.word_table,
+            .beta = 1});
+    SumRows(stream, rows, words, dout, element_, step.gradient + spec_.word_bias, true, stride());
+    MatMul(stream, plans_,
+           {.shape = {.m = rows, .n = embedding, .k = words, .lda = stride()},
+            .precision = precision_,
+            .a = dout,
+            .b = Weight(step.weights, spec_.word_table),
+            .c = dmid,
+            .c_dtype = element_});
+    NormBackward(step, spec_.head_norm, rows, head_sum_, dmid, dmid);
+    GeluBackward(stream, spec_.gelu, element_, rows * embedding, head_mid_.data(), dmid, dmid);
+  } else {
+    ConvertScaled(stream, rows * spec_.classes, dout, DType::kF32, 1, dout_.data(), element_);
+    LinearBackward(step, spec_.classifier, rows, head_top_.data(), dout_.data(), 0, dmid);
+    DropAdd(stream, EachRow(rows), DropoutAt(step.batch, kClassifierSite, spec_.classifier_dropout),
+            spec_.hidden, element_, dmid, nullptr, dmid);
+    ActivationBackward(stream, Activation::kTanh, element_, rows * spec_.hidden, head_mid_.data(),
+                       dmid, dmid);
+  }
+  LinearBackward(step, spec_.first, rows, head_in_.data(), dmid, 0, dhead_[1].data());
+  stream.Fill(dy_.data(), 0, std::size_t(step.tokens() * spec_.hidden * ElementBytes(element_)));
+  ScatterRows(stream, step.batch.scattered, spec_.hidden, step.batch.chosen, element_,
+              dhead_[1].data(), dy_.data());
+}
+
+// dy_ [T, hidden] becomes the gradient of x. It is that of a sum from each norm on; dsum_, of the
+// summand that was dropped from.
+void Transformer::BackwardLayer(const Step& step, std::int64_t use, const void* x,
+                                const KeptLayer& kept) {
+  const TransformerSpec::Layer& layer = LayerOf(use);
+  const DeviceTokens& batch = step.batch;
+  const std::int64_t tokens = step.tokens();
+  const auto drop = [&](std::uint32_t which, float rate) {
+    DropAdd(step.stream, batch.sequences, DropoutAt(batch, SiteOf(use, which), rate), spec_.hidden,
+            element_, dy_.data(), nullptr, dsum_.data());
+  };
+  NormBackward(step, layer.norm2, tokens, kept.sum2, dy_.data(), dy_.data());
+  drop(2, spec_.albert ? 0 : spec_.hidden_dropout);
+  LinearBackward(step, layer.ffn_out, tokens, kept.g.data(), dsum_.data(), 0, dwide_.data());
+  GeluBackward(step.stream, spec_.gelu, element_, tokens * spec_.intermediate, kept.z.data(),
+               dwide_.data(), dwide_.data());
+  LinearBackward(step, layer.ffn, tokens, kept.hidden.data(), dwide_.data(), 1, dy_.data());
+  NormBackward(step, layer.norm1, tokens, kept.sum1, dy_.data(), dy_.data());
+  drop(1, spec_.hidden_dropout);
+  LinearBackward(step, layer.attention_out, tokens, kept.context.data(), dsum_.data(), 0,
+                 dcontext_.data());
+  AttentionBackward(step.stream, batch.sequences, FormOf(batch, use), kept.qkv.data(),
+                    kept.context.data(), kept.lse.data(), dcontext_.data(), dwide_.data(),
+                    delta_.data());
+  LinearBackward(step, layer.qkv, tokens, x, dwide_.data(), 1, dy_.data());
+}
+
+void Transformer::BackwardEmbedding(const Step& step) {
+  std::byte* dsum = dy_.data();
+  if (spec_.albert) {
+    LinearBackward(step, spec_.map, step.tokens(), embedded_.data(), dy_.data(), 0, dsum_.data());
+    dsum = dsum_.data();
+  }
+  const DeviceTokens& batch = step.batch;
+  DropAdd(step.stream, batch.sequences, DropoutAt(batch, kEmbeddingSite, spec_.hidden_dropout),
+          spec_.embedding, element_, dsum, nullptr, dsum);
+  NormBackward(step, spec_.embedding_norm, step.tokens(), embedding_sum_, dsum, dsum);
+  EmbedTokensBackward(step.stream, batch.sequences, spec_.embedding, batch.words, element_, dsum,
+                      step.gradient + spec_.word_table, step.gradient + spec_.position_table,
+                      step.gradient + spec_.type_table);
+}
+
+}  // namespace troop::cuda
