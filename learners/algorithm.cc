@@ -56,13 +56,13 @@ Status Algorithm::TakeExperience(const SampleBatch&) {
 Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const EnvSpec& env,
                                                  const TensorPlace& tensor, int learner) {
   const std::string& name = config.learner.algorithm;
-  if (config.learner.device == "cuda" && name != "dqn") {
+  if (config.learner.device == "cuda" && name == "dpg") {
     return InvalidArgument(
         "learner.device is \"cuda\", but learner.algorithm = \"{}\" is computed on the CPU alone: "
         "set learner.device = \"auto\"",
         name);
   }
-  if (IsSupervised(config)) return MakeSupervised(config, tensor);
+  if (IsSupervised(config)) return MakeSupervised(config, tensor, learner);
   if (name != "dqn" && name != "dpg") {
     return InvalidArgument("learner.algorithm is \"{}\"; known are \"dqn\", \"dpg\"", name);
   }

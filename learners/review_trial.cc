@@ -24,6 +24,11 @@ Result<std::unique_ptr<ReviewTrial>> ReviewTrial::Make(const Config& config,
   }
   std::unique_ptr<ReviewTrial> trial(
       new ReviewTrial(config, std::move(data), options, std::move(module)));
+  if (config.learner.device != "cpu") {
+    auto judge = MakeDeviceJudge(config, weights);
+    if (!judge.ok() && config.learner.device == "cuda") return judge.status();
+    if (judge.ok()) trial->on_device_ = *std::move(judge);
+  }
   trial->value_.assign(weights.begin(), weights.end());
   trial->module_->Pack(trial->value_, trial->packed_.get());
   return trial;
@@ -53,7 +58,8 @@ WeightsTrial::State ReviewTrial::Advance(int) {
   }
   const TextBatch text = batches_.ForJudging(set(), batch);
   if (!text.labels.empty()) {
-    const Result<TextOutcome> outcome = step_.Forward({value_, packed_.get()}, text);
+    const Result<TextOutcome> outcome =
+        on_device_ ? on_device_->Judge(text) : step_.Forward({value_, packed_.get()}, text);
     status_ = outcome.status();
     if (outcome.ok()) outcome_ += *outcome;
   }

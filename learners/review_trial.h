@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "learners/device_supervised.h"
 #include "learners/supervised.h"
 #include "paramserver/weights_trial.h"
 
@@ -11,7 +12,7 @@ namespace troop {
 
 // Tells the sentiment of reviews, or words that are masked in them, and counts what is right: of
 // the held-out ones, in the end of the test's, or of as many of them as are wanted, evenly spread.
-// A slice is a batch of a few thousand tokens.
+// A slice is a batch of a few thousand tokens. On a GPU, where the config's updates are.
 class ReviewTrial final : public WeightsTrial {
  public:
   // Errors: those of MakeTextModel; kInvalidArgument: weights of another size.
@@ -35,7 +36,8 @@ class ReviewTrial final : public WeightsTrial {
   TextStep step_;
   std::vector<float> value_;  // [P]
   std::unique_ptr<Packed> packed_;
-  std::vector<std::int32_t> samples_;  // by growing length
+  std::unique_ptr<DeviceJudge> on_device_;  // nullptr: the CPU does it
+  std::vector<std::int32_t> samples_;       // by growing length
   std::size_t next_ = 0;
   TextOutcome outcome_;
   Status status_;

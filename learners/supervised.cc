@@ -10,6 +10,7 @@
 #include "core/log.h"
 #include "core/time.h"
 #include "learners/bad_number.h"
+#include "learners/device_supervised.h"
 #include "learners/trained_network.h"
 #include "nn/hugging_face.h"
 #include "nn/model.h"
@@ -37,14 +38,10 @@ class Supervised final : public Algorithm {
   Supervised(const Config& config, Parts parts)
       : config_(config),
         parts_(std::move(parts)),
-        order_(config, parts_.data),
-        batches_(config, parts_.data->tokenizer),
-        step_(parts_.module.get(), batches_.words()) {}
+        share_(config, parts_.data),
+        step_(parts_.module.get(), share_.batches().words()) {}
 
-  void SetPlace(int rank, int ranks) override {
-    rank_ = rank;
-    ranks_ = ranks;
-  }
+  void SetPlace(int rank, int ranks) override { share_.SetPlace(rank, ranks); }
   Result<LossReport> ComputeGradient(const SampleBatch& batch, std::span<float> priority,
                                      GradientWatch* watch) override;
   std::span<float> gradient() override { return trained_->gradient(); }
@@ -84,9 +81,7 @@ class Supervised final : public Algorithm {
   double Progress() const {
     return double(updates() + 1) / double(std::max<std::int64_t>(1, config_.learner.max_updates));
   }
-  Result<TextOutcome> ComputeParts(std::span<const std::int32_t> mine,
-                                   const UpdateOrder::Batch& batch, std::int64_t labels,
-                                   GradientWatch* watch);
+  Result<TextOutcome> ComputeParts(GradientWatch* watch);
   Status Refuse(const std::string& what) const;
   bool sliced() const { return parts_.whole != nullptr; }
   TensorFile PartOf(const TensorFile& state) const;
@@ -95,10 +90,8 @@ class Supervised final : public Algorithm {
   const Config config_;
   const Parts parts_;
   TrainedNetwork* const trained_ = parts_.trained.get();
-  UpdateOrder order_;
-  const TextBatches batches_;
+  LearnerShare share_;
   TextStep step_;
-  int rank_ = 0, ranks_ = 1;
   const SystemClock clock_;  // of what the report says: nothing else follows from it
   UpdateCost cost_;
   // Of a rank that has a part.
@@ -166,18 +159,7 @@ Status Supervised::Gather(bool state) {
 
 Result<LossReport> Supervised::ComputeGradient(const SampleBatch&, std::span<float> priority,
                                                GradientWatch* watch) {
-  const Time begin = clock_.Now();
-  const UpdateOrder::Batch batch = order_.BatchOf(updates());
-  // While one is away, who the others are is not known here.
-  const std::vector<double>& given = config_.mesh.shares;
-  const auto shares =
-      given.size() == std::size_t(ranks_) ? given : std::vector<double>(std::size_t(ranks_), 1.0);
-  const ReviewData& data = *parts_.data;
-  const auto parts = SplitBatch(batch.samples, data.lengths, shares);
-  const std::int64_t labels = batches_.LabelsOf(data.train, batch.samples, batch);
-  cost_.data_s += ToSeconds(clock_.Now() - begin);
-  TROOP_ASSIGN_OR_RETURN(const TextOutcome outcome,
-                         ComputeParts(parts[std::size_t(rank_)], batch, labels, watch));
+  TROOP_ASSIGN_OR_RETURN(const TextOutcome outcome, ComputeParts(watch));
   if (parts_.place.rank == 0) {  // the others' are the same
     cost_.tokens += double(outcome.tokens);
     cost_.sequences += double(outcome.sequences);
@@ -189,42 +171,34 @@ Result<LossReport> Supervised::ComputeGradient(const SampleBatch&, std::span<flo
   if (!std::isfinite(norm)) return Refuse(fmt::format("the gradient's norm is {}", norm));
   std::ranges::fill(priority, 0.0f);
   const double rows = double(std::max<std::int64_t>(1, outcome.rows));
-  return LossReport{
-      .loss = outcome.loss / rows, .gradient_norm = norm, .accuracy = double(outcome.right) / rows,
+  return LossReport{.loss = outcome.loss / rows,
+                    .gradient_norm = norm,
+                    .accuracy = double(outcome.right) / rows,
                     .sequences = outcome.sequences};
 }
 
-// The gradient of this learner's part, times the learners: their mean is that of the batch.
-Result<TextOutcome> Supervised::ComputeParts(std::span<const std::int32_t> mine,
-                                             const UpdateOrder::Batch& batch, std::int64_t labels,
-                                             GradientWatch* watch) {
+Result<TextOutcome> Supervised::ComputeParts(GradientWatch* watch) {
   TextOutcome sum;
-  const std::size_t micro =
-      config_.learner.micro_batch > 0 ? std::size_t(config_.learner.micro_batch) : mine.size();
   const TextStep::Weights weights{trained_->value(), trained_->packed_value()};
-  TextStep::Gradient gradient{
-      .gradient = trained_->gradient(),
-      .scale = float(double(ranks_) / double(std::max<std::int64_t>(1, labels)))};
-  for (std::size_t begin = 0; begin < mine.size(); begin += micro) {
-    const auto now = mine.subspan(begin, std::min(micro, mine.size() - begin));
-    const Time packs = clock_.Now();
-    const TextBatch text = batches_.ForTraining(parts_.data->train, now, batch);
-    if (text.labels.empty()) continue;  // too short for a word to be masked
+  TextStep::Gradient gradient{.gradient = trained_->gradient()};
+  const auto compute = [&](const TextBatch& text, float scale, bool last) -> Status {
     const Time computes = clock_.Now();
     const Duration waited = tensor_ ? tensor_->waited() : Duration();
     const std::uint64_t exchanged = tensor_ ? tensor_->traffic().bytes : 0;
-    gradient.watch = begin + micro >= mine.size() ? watch : nullptr;
+    gradient.scale = scale;
+    gradient.watch = last ? watch : nullptr;
     TROOP_ASSIGN_OR_RETURN(const TextOutcome outcome,
                            step_.ForwardBackward(weights, text, gradient));
     gradient.accumulate = true;
     sum += outcome;
     const Duration waits = tensor_ ? tensor_->waited() - waited : Duration();
-    cost_.data_s += ToSeconds(computes - packs);
     cost_.tensor_s += ToSeconds(waits);
     cost_.compute_s += ToSeconds(clock_.Now() - computes - waits);
     cost_.tensor_bytes += double((tensor_ ? tensor_->traffic().bytes : 0) - exchanged);
     cost_.flops += TrainingFlops(config_, text) / double(parts_.place.ranks);
-  }
+    return Status::Ok();
+  };
+  TROOP_RETURN_IF_ERROR(share_.ForEach(updates(), &cost_.data_s, compute));
   if (!gradient.accumulate) std::ranges::fill(gradient.gradient, 0.0f);
   if (const auto bad = SpoiledNumber(Failpoint::kLearnerGradient)) gradient.gradient[0] = *bad;
   return sum;
@@ -383,6 +357,87 @@ std::int64_t TextBatches::LabelsOf(const TokenSet& set, std::span<const std::int
   return std::int64_t(Make(PackBatch(set, samples), batch.epoch).labels.size());
 }
 
+LearnerShare::LearnerShare(const Config& config, std::shared_ptr<const ReviewData> data)
+    : config_(config),
+      data_(std::move(data)),
+      order_(config, data_),
+      batches_(config, data_->tokenizer) {}
+
+void LearnerShare::SetPlace(int rank, int ranks) {
+  rank_ = rank;
+  ranks_ = ranks;
+}
+
+LearnerShare::Pieces LearnerShare::Begin(std::uint64_t updates) {
+  if (ahead_ && ahead_->updates == updates && ahead_->rank == rank_ && ahead_->ranks == ranks_) {
+    Pieces made = std::move(*ahead_);
+    ahead_.reset();
+    return made;
+  }
+  Pieces pieces{.updates = updates, .rank = rank_, .ranks = ranks_};
+  pieces.batch = order_.BatchOf(updates);
+  // While one is away, who the others are is not known here.
+  const std::vector<double>& given = config_.mesh.shares;
+  const auto shares =
+      given.size() == std::size_t(ranks_) ? given : std::vector<double>(std::size_t(ranks_), 1.0);
+  pieces.samples = SplitBatch(pieces.batch.samples, data_->lengths, shares)[std::size_t(rank_)];
+  const std::int64_t labels = batches_.LabelsOf(data_->train, pieces.batch.samples, pieces.batch);
+  pieces.scale = float(double(ranks_) / double(std::max<std::int64_t>(1, labels)));
+  pieces.batch.samples = {};  // they are the order's, until it is asked again
+  return pieces;
+}
+
+std::size_t LearnerShare::micro(const Pieces& pieces) const {
+  const std::int64_t asked = config_.learner.micro_batch;
+  return std::max<std::size_t>(1, asked > 0 ? std::size_t(asked) : pieces.samples.size());
+}
+
+TextBatch LearnerShare::Make(const Pieces& pieces, std::size_t first) const {
+  const std::span<const std::int32_t> mine(pieces.samples);
+  const auto now = mine.subspan(first, std::min(micro(pieces), mine.size() - first));
+  return batches_.ForTraining(data_->train, now, pieces.batch);
+}
+
+Status LearnerShare::ForEach(std::uint64_t updates, double* data_s, const Use& use) {
+  Time begin = clock_.Now();
+  const Pieces pieces = Begin(updates);
+  const std::size_t step = micro(pieces), count = pieces.samples.size();
+  for (std::size_t first = 0, i = 0; first < count; first += step, ++i) {
+    const TextBatch text = i < pieces.ahead.size() ? pieces.ahead[i] : Make(pieces, first);
+    *data_s += ToSeconds(clock_.Now() - begin);
+    // None: too short for a word to be masked.
+    if (!text.labels.empty()) TROOP_RETURN_IF_ERROR(use(text, pieces.scale, first + step >= count));
+    begin = clock_.Now();
+  }
+  return Status::Ok();
+}
+
+void LearnerShare::MakeAhead(std::uint64_t updates) {
+  Pieces pieces = Begin(updates);
+  for (std::size_t first = 0; first < pieces.samples.size(); first += micro(pieces))
+    pieces.ahead.push_back(Make(pieces, first));
+  ahead_ = std::move(pieces);
+}
+
+Result<std::unique_ptr<TrainedNetwork>> MakeTrainedText(const Config& config,
+                                                        const Module* module) {
+  std::vector<TrainedNetwork::Group> groups;
+  std::int64_t end = 0;
+  for (const Optimizer::Group& group : DecayGroups(*module, 0)) {
+    end += group.count;
+    groups.push_back({end, config.optimizer.learning_rate, group.decays});
+  }
+  return TrainedNetwork::Make(config, module, config.learner.algorithm, std::move(groups),
+                              TrainedNetwork::Target::kNone);
+}
+
+Status BeginPretrained(const Config& config, const Module& whole, const Module& part,
+                       TrainedNetwork* trained) {
+  if (config.model.pretrained.empty()) return Status::Ok();
+  TROOP_RETURN_IF_ERROR(CheckFolder(config.model.pretrained));
+  return LoadPretrained(config, whole, part, trained);
+}
+
 Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
                                                   std::shared_ptr<const ReviewData> data,
                                                   const TensorPlace& tensor) {
@@ -391,19 +446,8 @@ Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
   if (tensor.ranks > 1) {
     TROOP_ASSIGN_OR_RETURN(whole, MakeTextModel(config));
   }
-  std::vector<TrainedNetwork::Group> groups;
-  std::int64_t end = 0;
-  for (const Optimizer::Group& group : DecayGroups(*module, 0)) {
-    end += group.count;
-    groups.push_back({end, config.optimizer.learning_rate, group.decays});
-  }
-  TROOP_ASSIGN_OR_RETURN(auto trained,
-                         TrainedNetwork::Make(config, module.get(), config.learner.algorithm,
-                                              std::move(groups), TrainedNetwork::Target::kNone));
-  if (!config.model.pretrained.empty()) {
-    TROOP_RETURN_IF_ERROR(CheckFolder(config.model.pretrained));
-    TROOP_RETURN_IF_ERROR(LoadPretrained(config, whole ? *whole : *module, *module, trained.get()));
-  }
+  TROOP_ASSIGN_OR_RETURN(auto trained, MakeTrainedText(config, module.get()));
+  TROOP_RETURN_IF_ERROR(BeginPretrained(config, whole ? *whole : *module, *module, trained.get()));
   return std::unique_ptr<Algorithm>(new Supervised(config, {.data = std::move(data),
                                                             .whole = std::move(whole),
                                                             .module = std::move(module),
@@ -431,8 +475,16 @@ Status WriteModel(const Config& config, Storage* run, const Module& module,
   return run->WriteAtomic(folder + "tokenizer_config.json", tokenizer + "\n");
 }
 
-Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config, const TensorPlace& tensor) {
+Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config, const TensorPlace& tensor,
+                                                  int learner) {
   TROOP_ASSIGN_OR_RETURN(std::shared_ptr<const ReviewData> data, LoadReviewData(config));
+  if (config.learner.device != "cpu") {
+    auto on_device = MakeDeviceSupervised(config, data, tensor, learner);
+    if (on_device.ok() || config.learner.device == "cuda") return on_device;
+    // No GPU is nothing to speak of; one that is not used is.
+    if (on_device.status().code() != Code::kUnavailable)
+      LogInfo("updates are computed on the CPU: {}", on_device.status().message());
+  }
   return MakeSupervised(config, std::move(data), tensor);
 }
 

@@ -1,14 +1,17 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "core/storage.h"
+#include "core/time.h"
 #include "learners/algorithm.h"
 #include "learners/review_data.h"
 #include "learners/text_step.h"
+#include "learners/trained_network.h"
 #include "text/length_batches.h"
 
 namespace troop {
@@ -57,6 +60,53 @@ class TextBatches {
   const std::shared_ptr<const Tokenizer> tokenizer_;
 };
 
+// What a learner takes of the updates that all learners make: its part of each batch (SplitBatch),
+// and of its part learner.micro_batch reviews at a time. One owner thread.
+class LearnerShare {
+ public:
+  LearnerShare(const Config& config, std::shared_ptr<const ReviewData> data);
+  void SetPlace(int rank, int ranks);
+  const TextBatches& batches() const { return batches_; }
+  // scale: of its losses' gradient, so that the mean over the learners is that of the batch's mean
+  // loss. last: nothing comes behind it.
+  using Use = std::function<Status(const TextBatch& text, float scale, bool last)>;
+  // Calls `use` with what is to be computed for the update behind `updates`, but for pieces without
+  // a label; to *data_s are added the seconds that making them takes. Errors: those of `use`.
+  Status ForEach(std::uint64_t updates, double* data_s, const Use& use);
+  // Makes what ForEach will ask for, while a device is at work.
+  void MakeAhead(std::uint64_t updates);
+
+ private:
+  const Config config_;
+  const std::shared_ptr<const ReviewData> data_;
+  const SystemClock clock_;  // of what the report says: nothing else follows from it
+  // What a learner computes of an update, one piece after the other.
+  struct Pieces {
+    std::uint64_t updates = 0;
+    int rank = 0, ranks = 0;
+    UpdateOrder::Batch batch;
+    std::vector<std::int32_t> samples;
+    float scale = 1;
+    std::vector<TextBatch> ahead;  // those that are made already
+  };
+  Pieces Begin(std::uint64_t updates);
+  TextBatch Make(const Pieces& pieces, std::size_t first) const;
+  std::size_t micro(const Pieces& pieces) const;
+
+  UpdateOrder order_;
+  const TextBatches batches_;
+  int rank_ = 0, ranks_ = 1;
+  std::optional<Pieces> ahead_;
+};
+
+// The groups of a text model's parameters as config.optimizer trains them.
+Result<std::unique_ptr<TrainedNetwork>> MakeTrainedText(const Config& config, const Module* module);
+
+// Weights of model.pretrained, where the config has it: for `part` of the model `whole`. Errors:
+// those that MakeSupervised has of it.
+Status BeginPretrained(const Config& config, const Module& whole, const Module& part,
+                       TrainedNetwork* trained);
+
 // Learns reviews: their sentiment, or words that are masked in them. An update is of one batch of
 // learner.batch_size reviews, whose mean loss all learners share: each takes its part (SplitBatch),
 // and of its part learner.micro_batch at a time. Which batch it is follows from updates() alone:
@@ -70,8 +120,8 @@ class TextBatches {
 // and MakeTextModel; of model.pretrained, those of ReadPretrained and LoadWeights, and
 // kInvalidArgument where its sizes are others.
 Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
-                                                  const TensorPlace& tensor = {});
-// The same of data that is there already.
+                                                  const TensorPlace& tensor = {}, int learner = 0);
+// The same of data that is there already, and on the CPU.
 Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
                                                   std::shared_ptr<const ReviewData> data,
                                                   const TensorPlace& tensor = {});

@@ -1,9 +1,11 @@
-"""Whole runs with the replay's copy in GPU memory, by a program whose GPU is the emulated one.
+"""Whole runs on a GPU, by a program whose GPU is the emulated one.
 
-Usage: run_test.py PROGRAM CONFIG serial|killed|learners [LIBRARY: the simulated NCCL]
+Usage: run_test.py PROGRAM CONFIG serial|killed|learners|reviews [LIBRARY: the simulated NCCL]
 """
+import array
 import hashlib
 import json
+import math
 import os
 import pathlib
 import signal
@@ -102,13 +104,18 @@ def killed(program, config, folder):
     assert result["steps"] == 9000, result
 
 
-def learners(program, config, folder):
-    """Two on a GPU each sum gradients by (simulated) NCCL; one dies, and comes back to that."""
-    libraries = folder / "libraries"   # where the loader looks for NCCL and for CUDA's driver
+def use_nccl(folder):
+    """Where the loader looks for NCCL and for CUDA's driver, the simulated ones are."""
+    libraries = folder / "libraries"
     libraries.mkdir()
     for name in ("libnccl.so.2", "libcuda.so.1"):
         (libraries / name).symlink_to(sys.argv[4])
     os.environ["LD_LIBRARY_PATH"] = str(libraries)
+
+
+def learners(program, config, folder):
+    """Two on a GPU each sum gradients by (simulated) NCCL; one dies, and comes back to that."""
+    use_nccl(folder)
     run = folder / "runs" / "two"
     process = start(program, config, "two", "replay.placement=host", "fleet.learners=2",
                     "learner.total_steps=20000", "checkpoint.every_s=0.5")
@@ -127,11 +134,52 @@ def learners(program, config, folder):
     assert result["steps"] == 20000, result
 
 
+REVIEWS = """
+version = 1
+learner = {algorithm = "classifier", batch_size = 5, max_updates = 25, epochs = 1e6}
+data = {tokens_max = 16, cache = ""}
+model = {hidden = 32, layers = 2, heads = 4, positions = 24, dropout = 0.2}
+optimizer = {learning_rate = 1e-3}
+evaluator = {enabled = false}
+"""
+
+
+def weights_of(run):
+    """All floats of the model that a run has left."""
+    data = (run / "model" / "model.safetensors").read_bytes()
+    begin = 8 + int.from_bytes(data[:8], "little")
+    return array.array("f", data[begin:])
+
+
+def reviews(program, config, folder):
+    """A text model takes one course on the CPU, on a GPU, and on two that sum their gradients."""
+    use_nccl(folder)
+    fixtures = pathlib.Path(config).parent.parent / "tests/fixtures/supervised"
+    (folder / "reviews.toml").write_text(REVIEWS)
+    data = [f"data.reviews={fixtures}/reviews.csv", f"data.vocabulary={fixtures}/vocab.txt"]
+    left = []
+    for name, keys in (("cpu", ["learner.device=cpu"]), ("gpu", ["learner.device=cuda"]),
+                       ("gpus", ["learner.device=cuda", "mesh.dp=2"])):
+        run = folder / "runs" / name
+        wait(subprocess.Popen([program, "train", "reviews.toml", "--plain", f"name={name}", *data,
+                               *keys], stdout=subprocess.DEVNULL))
+        result = json.loads((run / "result.json").read_text())
+        assert result["updates"] == 25, result
+        left.append(weights_of(run))
+    log = (folder / "runs" / "gpus" / "logs" / "learner-0.log").read_text()
+    assert "in step with 2 of 2 learners over NCCL" in log, log
+    size = math.sqrt(sum(x * x for x in left[0]))
+    for name, weights in zip(("one GPU", "two GPUs"), left[1:]):
+        away = math.sqrt(sum((x - y) ** 2 for x, y in zip(weights, left[0]))) / size
+        assert away < 1e-3, f"{name}: {away} from the CPU's weights"
+    assert left[0] != left[1], "the GPU's weights are the CPU's bytes: who has made them?"
+
+
 def main():
     program, config, what = sys.argv[1:4]
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        tests = {"serial": serial, "killed": killed, "learners": learners}
+        tests = {"serial": serial, "killed": killed, "learners": learners, "reviews": reviews}
         tests[what](program, config, pathlib.Path(folder))
 
 

@@ -303,6 +303,56 @@ TEST(SupervisedTest, EveryReviewComesOnceAnEpochWhoeverAsks) {
   }
 }
 
+// Also where another update is asked for than was made ahead, or by another learner of others.
+TEST(SupervisedTest, WhatIsMadeAheadIsWhatWasToBeMade) {
+  Config config = SupervisedConfig("bert");
+  config.learner.algorithm = "masked_lm";
+  config.learner.batch_size = 5;
+  config.learner.micro_batch = 2;
+  const auto data = Load(config);
+  LearnerShare plain(config, data), ahead(config, data);
+  struct Piece {
+    TextBatch text;
+    float scale;
+    bool last;
+  };
+  const auto pieces = [](LearnerShare* share, std::uint64_t updates) {
+    std::vector<Piece> made;
+    double seconds = 0;
+    EXPECT_TRUE(share
+                    ->ForEach(updates, &seconds,
+                              [&](const TextBatch& text, float scale, bool last) {
+                                made.push_back({text, scale, last});
+                                return Status::Ok();
+                              })
+                    .ok());
+    return made;
+  };
+  const auto expect = [&](std::uint64_t updates) {
+    const auto got = pieces(&ahead, updates), want = pieces(&plain, updates);
+    ASSERT_EQ(got.size(), want.size());
+    ASSERT_FALSE(want.empty());
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      EXPECT_EQ(got[i].text.ids, want[i].text.ids);
+      EXPECT_EQ(got[i].text.starts, want[i].text.starts);
+      EXPECT_EQ(got[i].text.places, want[i].text.places);
+      EXPECT_EQ(got[i].text.labels, want[i].text.labels);
+      EXPECT_EQ(got[i].text.dropout, want[i].text.dropout);
+      EXPECT_EQ(got[i].scale, want[i].scale);
+      EXPECT_EQ(got[i].last, want[i].last);
+    }
+  };
+  for (std::uint64_t u = 0; u < 7; ++u) {
+    ahead.MakeAhead(u);
+    expect(u);
+  }
+  ahead.MakeAhead(7);
+  expect(3);
+  ahead.MakeAhead(7);
+  for (LearnerShare* const share : {&plain, &ahead}) share->SetPlace(1, 2);
+  expect(7);
+}
+
 // With dropout, masking, batches that don't divide and a stop within an epoch.
 TEST(SupervisedTest, AStateGoesOnToTheBytesOfACourseThatWasNeverStopped) {
   for (const char* const algorithm : {"classifier", "masked_lm"}) {

@@ -1,0 +1,165 @@
+#include "learners/device_algorithm.h"
+
+#ifdef TROOP_HAS_CUDA
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/cuda/activation.h"
+#include "learners/cuda/step_rule.h"
+
+namespace troop {
+
+DeviceAlgorithm::DeviceAlgorithm(std::unique_ptr<cuda::Device> device,
+                                 std::unique_ptr<TrainedNetwork> host, int ordinal)
+    : device_(std::move(device)), host_(std::move(host)), stream_(*device_), ordinal_(ordinal) {}
+
+Status DeviceAlgorithm::DeviceStatus() const {
+  if (device_->ok()) return Status::Ok();
+  return Unavailable("{}: {}", device_->info().name, device_->error());
+}
+
+Status DeviceAlgorithm::Use(cuda::TrainedOnDevice* trained) {
+  trained_ = trained;
+  TROOP_RETURN_IF_ERROR(DeviceStatus());
+  return Put();
+}
+
+void DeviceAlgorithm::CountUpdate(double norm) {
+  ++updates_;
+  fresh_value_ = fresh_state_ = false;
+  norm_ = norm;
+}
+
+void DeviceAlgorithm::NoteGradient(double norm) {
+  have_gradient_ = false;
+  norm_ = norm;
+}
+
+std::span<float> DeviceAlgorithm::gradient() {
+  if (!have_gradient_ && trained_ != nullptr) {
+    CopyOut(stream_, trained_->gradient(), host_->gradient());
+    have_gradient_ = true;
+  }
+  return host_->gradient();
+}
+
+double DeviceAlgorithm::GradientNorm() {
+  if (on_device_) return trained_ != nullptr ? trained_->GradientNorm(stream_) : 0;
+  return have_gradient_ ? Algorithm::GradientNorm() : norm_;
+}
+
+std::span<float> DeviceAlgorithm::device_gradient() {
+  if (!MakeReady().ok()) return {};
+  return {trained_->gradient(), std::size_t(parameters())};
+}
+
+void DeviceAlgorithm::ClearGradient(std::int64_t count) {
+  if (!on_device_) return Algorithm::ClearGradient(count);
+  if (count > 0) stream_.Fill(trained_->gradient(), 0, std::size_t(count) * sizeof(float));
+}
+
+void DeviceAlgorithm::DivideGradient(float given) {
+  if (!on_device_) return Algorithm::DivideGradient(given);
+  cuda::ConvertScaled(stream_, parameters(), trained_->gradient(), DType::kF32, 1 / given,
+                      trained_->gradient(), DType::kF32);
+}
+
+void DeviceAlgorithm::ApplyGradient(double progress, double) {
+  if (trained_ == nullptr) return;
+  // Whoever looked at it may have changed it.
+  const bool changed = have_gradient_ || on_device_;
+  if (have_gradient_ && !on_device_) CopyIn(stream_, host_->gradient(), trained_->gradient());
+  RunStep(LearningRate(progress), changed);
+  CountUpdate(norm_);
+}
+
+void DeviceAlgorithm::AdoptValue(std::uint64_t updates, std::span<const float> value) {
+  if (!Fetch().ok()) return;
+  host_->Adopt(updates, value);
+  (void)Put();  // a failure is told by the next ComputeGradient
+}
+
+Optimizer& DeviceAlgorithm::optimizer() {
+  (void)Fetch();
+  return host_->optimizer();
+}
+
+std::span<const float> DeviceAlgorithm::value() const {
+  if (!fresh_value_ && trained_ != nullptr) {
+    value_.resize(host_->value().size());
+    CopyOut(stream_, trained_->value(), value_);
+    fresh_value_ = true;
+  }
+  return value_.empty() ? host_->value() : std::span<const float>(value_);
+}
+
+TensorFile DeviceAlgorithm::State() const {
+  (void)Fetch();
+  return host_->State();
+}
+Status DeviceAlgorithm::SetState(const TensorFile& state) {
+  TROOP_RETURN_IF_ERROR(host_->SetState(state));
+  return Put();
+}
+Status DeviceAlgorithm::RollBack(const TensorFile& state) {
+  TROOP_RETURN_IF_ERROR(Fetch());
+  TROOP_RETURN_IF_ERROR(host_->RollBack(state));
+  return Put();
+}
+Status DeviceAlgorithm::CheckNumbers() const {
+  TROOP_RETURN_IF_ERROR(Fetch());
+  return host_->CheckNumbers();
+}
+
+cuda::TrainedOnDevice::State DeviceAlgorithm::Spans(std::vector<float>* value,
+                                                    std::vector<float>* target) const {
+  cuda::TrainedOnDevice::State state;
+  value->resize(host_->value().size());
+  target->resize(host_->target().size());
+  state.value = *value;
+  state.target = *target;
+  for (const Optimizer::Slot& slot : host_->optimizer().slots())
+    (slot.name == "v" ? state.v : state.m) = slot.values;
+  return state;
+}
+
+Status DeviceAlgorithm::Fetch() const {
+  if (trained_ == nullptr || fresh_state_) return DeviceStatus();
+  std::vector<float> value, target;
+  cuda::TrainedOnDevice::State state = Spans(&value, &target);
+  trained_->GetState(stream_, &state);
+  TROOP_RETURN_IF_ERROR(DeviceStatus());
+  TensorFile file = host_->State();  // the slots are there already
+  const auto tensor = [](std::span<const float> values) {
+    return ConstTensor(Buffer::Copy(std::as_bytes(values)),
+                       {DType::kF32, {std::int64_t(values.size())}});
+  };
+  file.tensors["value"] = tensor(value);
+  if (!target.empty()) file.tensors["target"] = tensor(target);
+  file.metadata["updates"] = std::to_string(updates_);
+  file.metadata["optimizer_steps"] = std::to_string(state.steps);
+  TROOP_RETURN_IF_ERROR(host_->SetState(file));
+  fresh_state_ = true;
+  return Status::Ok();
+}
+
+Status DeviceAlgorithm::Put() {
+  updates_ = host_->updates();
+  value_.clear();
+  fresh_value_ = trained_ == nullptr;
+  if (trained_ == nullptr) return Status::Ok();
+  std::vector<float> value, target;
+  cuda::TrainedOnDevice::State state = Spans(&value, &target);
+  std::ranges::copy(host_->value(), value.begin());
+  std::ranges::copy(host_->target(), target.begin());
+  state.updates = std::int64_t(host_->updates());
+  state.steps = host_->optimizer().steps();
+  trained_->SetState(stream_, state);
+  fresh_state_ = true;
+  return DeviceStatus();
+}
+
+}  // namespace troop
+
+#endif

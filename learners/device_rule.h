@@ -1,0 +1,25 @@
+#pragma once
+
+#include "core/config.h"
+#include "learners/cuda/step_rule.h"
+
+namespace troop {
+
+// The optimizer of a config as a GPU takes it. REQUIRES: optimizer.type is no "adagrad".
+inline cuda::StepRule DeviceRuleOf(const Config& config) {
+  using Kind = cuda::StepRule::Kind;
+  const std::string& type = config.optimizer.type;
+  return {.max_grad_norm = config.learner.max_grad_norm,
+          .kind = type == "adam"      ? Kind::kAdam
+                  : type == "rmsprop" ? Kind::kRmsProp
+                                      : Kind::kSgd,
+          .beta1 = config.optimizer.beta1,
+          .beta2 = config.optimizer.beta2,
+          .decay = config.optimizer.decay,
+          .centered = config.optimizer.centered,
+          .momentum = config.optimizer.momentum,
+          .epsilon = config.optimizer.epsilon,
+          .weight_decay = config.optimizer.weight_decay};
+}
+
+}  // namespace troop

@@ -1,0 +1,276 @@
+#include "learners/device_supervised.h"
+
+#ifndef TROOP_HAS_CUDA
+
+namespace troop {
+namespace {
+
+Status NoCuda() {
+  return Unavailable("this program was built without CUDA: build it with the preset \"cuda\"");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Algorithm>> MakeDeviceSupervised(const Config&,
+                                                        std::shared_ptr<const ReviewData>,
+                                                        const TensorPlace&, int) {
+  return NoCuda();
+}
+Result<std::unique_ptr<DeviceJudge>> MakeDeviceJudge(const Config&, std::span<const float>) {
+  return NoCuda();
+}
+
+}  // namespace troop
+
+#else
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "learners/bad_number.h"
+#include "learners/cuda/text_step.h"
+#include "learners/device_algorithm.h"
+#include "learners/device_rule.h"
+#include "nn/model.h"
+#include "nn/q_network_spec.h"
+#include "nn/text_model.h"
+
+namespace troop {
+namespace {
+
+cuda::HostTokens TokensOf(const TextBatch& batch) {
+  return {batch.ids, batch.starts, batch.dropout, batch.places, batch.labels};
+}
+
+Status OnlyOnCpu(std::string_view what) {
+  return InvalidArgument("{} is computed on the CPU alone: set learner.device = \"cpu\"", what);
+}
+
+// The model as a GPU computes it, with its parameters where the module has them.
+Result<cuda::TransformerSpec> SpecOf(const TransformerOptions& options, cuda::Precision precision) {
+  const TransformerConfig& config = options.config;
+  if (options.tensor.ranks > 1) return OnlyOnCpu("a part of a model (mesh.tp)");
+  if (options.recompute) return OnlyOnCpu("model.recompute");
+  cuda::TransformerSpec spec;
+  spec.albert = config.family == TransformerConfig::Family::kAlbert;
+  spec.vocabulary = config.vocabulary;
+  spec.hidden = config.hidden;
+  spec.embedding = config.embedding;
+  spec.layers = config.layers;
+  spec.heads = config.heads;
+  spec.intermediate = config.intermediate;
+  spec.positions = config.positions;
+  spec.token_types = config.token_types;
+  spec.gelu = config.gelu;
+  spec.epsilon = config.epsilon;
+  spec.hidden_dropout = config.hidden_dropout;
+  spec.attention_dropout = config.attention_dropout;
+  spec.classifier_dropout = config.classifier_dropout;
+  spec.classes = options.head == TransformerHead::kMaskedLm ? 0 : options.classes;
+  const std::string refused = cuda::Transformer::CheckForm(spec, precision);
+  if (!refused.empty())
+    return InvalidArgument("model.heads makes {}; or set learner.device = \"cpu\"", refused);
+  cuda::LayOut(&spec);
+  return spec;
+}
+
+// A GPU, and what a step of the config's model is there.
+struct Opened {
+  std::unique_ptr<cuda::Device> device;
+  cuda::TextStepOptions step;
+  TokenBounds bounds;
+  int ordinal = 0;
+};
+Result<Opened> Open(const Config& config, const TensorPlace& tensor, int learner) {
+  Opened opened;
+  std::string error;
+  opened.ordinal = learner % std::max(1, cuda::Device::Count());
+  opened.device = cuda::Device::Open(opened.ordinal, &error);
+  if (opened.device == nullptr) return Unavailable("{}", error);
+  if (config.model.family == "lstm") return OnlyOnCpu("model.family = \"lstm\"");
+  if (config.optimizer.type == "adagrad") return OnlyOnCpu("optimizer.type = \"adagrad\"");
+  if (config.learner.hogwild_threads > 1) return OnlyOnCpu("learner.hogwild_threads");
+  TROOP_ASSIGN_OR_RETURN(opened.step.precision, DevicePrecisionOf(config, opened.device->info()));
+  TROOP_ASSIGN_OR_RETURN(TransformerOptions options, TextModelOptions(config));
+  options.tensor = tensor;
+  TROOP_ASSIGN_OR_RETURN(opened.step.model, SpecOf(options, opened.step.precision));
+  opened.step.rule = DeviceRuleOf(config);
+  opened.bounds = {options.config.vocabulary, options.config.token_types, options.config.positions};
+  return opened;
+}
+
+Status CheckBatch(const TokenBounds& bounds, const TextBatch& batch) {
+  return CheckTokens(bounds, TokenBatch{.ids = batch.ids,
+                                        .starts = batch.starts,
+                                        .types = {},
+                                        .dropout = batch.dropout,
+                                        .places = batch.places});
+}
+
+// Rows, tokens and sequences of a batch, without what becomes of it.
+TextOutcome SizesOf(const TextBatch& batch) {
+  return {.rows = std::int64_t(batch.labels.size()),
+          .tokens = std::int64_t(batch.ids.size()),
+          .sequences = std::int64_t(batch.starts.size()) - 1};
+}
+
+class DeviceSupervised final : public DeviceAlgorithm {
+ public:
+  DeviceSupervised(const Config& config, std::shared_ptr<const ReviewData> data, Opened opened,
+                   std::unique_ptr<Module> module, std::unique_ptr<TrainedNetwork> trained)
+      : DeviceAlgorithm(std::move(opened.device), std::move(trained), opened.ordinal),
+        config_(config),
+        options_(std::move(opened.step)),
+        bounds_(opened.bounds),
+        module_(std::move(module)),
+        share_(config, std::move(data)) {}
+
+  void SetPlace(int rank, int ranks) override { share_.SetPlace(rank, ranks); }
+
+  Result<LossReport> ComputeGradient(const SampleBatch&, std::span<float> priority,
+                                     GradientWatch* watch) override {
+    TROOP_RETURN_IF_ERROR(MakeReady());
+    step_->Begin(stream());
+    TextOutcome sum;
+    double data_s = 0;
+    const Time begin = clock_.Now();
+    const auto add = [&](const TextBatch& text, float scale, bool last) -> Status {
+      TROOP_RETURN_IF_ERROR(CheckBatch(bounds_, text));
+      cuda::Transformer::Ready ready;
+      if (last && on_device() && watch != nullptr)
+        ready = [watch](std::int64_t from) { watch->GradientReady(from); };
+      step_->Add(stream(), TokensOf(text), scale, ready);
+      sum += SizesOf(text);
+      cost_.flops += TrainingFlops(config_, text);
+      return DeviceStatus();
+    };
+    TROOP_RETURN_IF_ERROR(share_.ForEach(updates(), &data_s, add));
+    share_.MakeAhead(updates() + 1);  // while the device works
+    const cuda::TextStepReport report = step_->Finish(stream());
+    TROOP_RETURN_IF_ERROR(DeviceStatus());
+    NoteGradient(report.gradient_norm);
+    cost_.data_s += data_s;
+    cost_.compute_s += ToSeconds(clock_.Now() - begin) - data_s;
+    cost_.tokens += double(sum.tokens);
+    cost_.sequences += double(sum.sequences);
+    if (report.finite == 0) return Refuse(report);
+    std::ranges::fill(priority, 0.0f);
+    if (watch != nullptr && !on_device()) watch->GradientReady(0);
+    const double rows = double(std::max<std::int64_t>(1, sum.rows));
+    return LossReport{.loss = report.loss / rows,
+                      .gradient_norm = report.gradient_norm,
+                      .accuracy = double(report.right) / rows,
+                      .sequences = sum.sequences};
+  }
+
+  void ApplyGradient(double progress, double norm) override {
+    const Time begin = clock_.Now();
+    DeviceAlgorithm::ApplyGradient(progress, norm);
+    cost_.step_s += ToSeconds(clock_.Now() - begin);
+  }
+  // Of the update under way, as Supervised's.
+  float LearningRate(double) const override {
+    return DeviceAlgorithm::LearningRate(
+        double(updates() + 1) / double(std::max<std::int64_t>(1, config_.learner.max_updates)));
+  }
+  UpdateCost TakeCost() override { return std::exchange(cost_, UpdateCost{}); }
+  void CountAgreement(double seconds, double bytes) override {
+    cost_.agree_s += seconds;
+    cost_.gradient_bytes += bytes;
+  }
+
+ private:
+  Status MakeReady() override {
+    if (step_ != nullptr) return DeviceStatus();
+    step_ = std::make_unique<cuda::TextStep>(device(), options_);
+    return Use(step_.get());
+  }
+  void RunStep(double learning_rate, bool changed) override {
+    step_->RunStep(stream(), learning_rate, changed);
+  }
+
+  Status Refuse(const cuda::TextStepReport& report) {
+    const std::string what = std::isfinite(report.loss)
+                                 ? fmt::format("the gradient's norm is {}", report.gradient_norm)
+                                 : fmt::format("the loss is {}", report.loss);
+    std::string origin;
+    if (!on_device()) {  // else others may have added to it by now
+      origin = CheckNumbers().message();
+      if (origin.empty()) {
+        const std::string parameter = FindBadParameter(*module_, gradient());
+        if (!parameter.empty()) origin = "the gradient of " + parameter;
+      }
+    }
+    return DataLoss("update {}: {}{}{}; the batch was left out", updates() + 1, what,
+                    origin.empty() ? "" : ": ", origin);
+  }
+
+  const Config config_;
+  const cuda::TextStepOptions options_;
+  const TokenBounds bounds_;
+  const std::unique_ptr<Module> module_;  // whose names errors have
+  LearnerShare share_;
+  const SystemClock clock_;  // of what the report says: nothing else follows from it
+  UpdateCost cost_;
+  std::unique_ptr<cuda::TextStep> step_;  // from the first batch on
+};
+
+class Judging final : public DeviceJudge {
+ public:
+  Judging(Opened opened, std::span<const float> value)
+      : device_(std::move(opened.device)),
+        bounds_(opened.bounds),
+        stream_(*device_),
+        step_(*device_, opened.step) {
+    std::vector<float> copy(value.begin(), value.end());
+    step_.SetState(stream_, {.value = copy});
+  }
+  Result<TextOutcome> Judge(const TextBatch& batch) override {
+    TROOP_RETURN_IF_ERROR(CheckBatch(bounds_, batch));
+    const cuda::TextStepReport report = step_.Judge(stream_, TokensOf(batch));
+    if (!device_->ok()) return Unavailable("{}: {}", device_->info().name, device_->error());
+    TextOutcome outcome = SizesOf(batch);
+    outcome.loss = report.loss;
+    outcome.right = report.right;
+    return outcome;
+  }
+
+ private:
+  const std::unique_ptr<cuda::Device> device_;
+  const TokenBounds bounds_;
+  cuda::Stream stream_;
+  cuda::TextStep step_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Algorithm>> MakeDeviceSupervised(const Config& config,
+                                                        std::shared_ptr<const ReviewData> data,
+                                                        const TensorPlace& tensor, int learner) {
+  TROOP_ASSIGN_OR_RETURN(Opened opened, Open(config, tensor, learner));
+  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> module, MakeTextModel(config));
+  TROOP_CHECK(ParameterCount(*module) == opened.step.model.parameters,
+              "{} parameters on the CPU, {} on a GPU", ParameterCount(*module),
+              opened.step.model.parameters);
+  TROOP_ASSIGN_OR_RETURN(auto trained, MakeTrainedText(config, module.get()));
+  TROOP_RETURN_IF_ERROR(BeginPretrained(config, *module, *module, trained.get()));
+  return std::unique_ptr<Algorithm>(new DeviceSupervised(config, std::move(data), std::move(opened),
+                                                         std::move(module), std::move(trained)));
+}
+
+Result<std::unique_ptr<DeviceJudge>> MakeDeviceJudge(const Config& config,
+                                                     std::span<const float> value) {
+  TROOP_ASSIGN_OR_RETURN(Opened opened, Open(config, {}, 0));
+  opened.step.trains = false;
+  if (opened.step.model.parameters != std::int64_t(value.size())) {
+    return InvalidArgument("weights of {} numbers, but the model has {}", value.size(),
+                           opened.step.model.parameters);
+  }
+  return std::unique_ptr<DeviceJudge>(new Judging(std::move(opened), value));
+}
+
+}  // namespace troop
+
+#endif

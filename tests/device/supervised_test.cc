@@ -1,0 +1,196 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "learners/device_supervised.h"
+#include "learners/review_trial.h"
+#include "nn/model.h"
+#include "nn/text_model.h"
+#include "tests/learners/supervised_fixture.h"
+
+// Text models on the (emulated) GPU. What is asked of them on any machine, the tests of learners/
+// ask of these as well.
+namespace troop {
+namespace {
+
+using testing::SupervisedConfig;
+
+std::unique_ptr<Algorithm> Make(const Config& config) {
+  auto made = MakeAlgorithm(config, ReviewSpec(config));
+  EXPECT_TRUE(made.ok()) << made.status().ToString();
+  return *std::move(made);
+}
+
+Config On(Config config, const char* device) {
+  config.learner.device = device;
+  return config;
+}
+
+double Distance(std::span<const float> a, std::span<const float> b) {
+  double difference = 0, size = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(double(a[i]) - double(b[i]), 2);
+    size += double(b[i]) * double(b[i]);
+  }
+  return std::sqrt(difference / size);
+}
+
+// The beginning of what PyTorch made; the rest is asked of what computes faster.
+TEST(DeviceSupervisedTest, UpdatesAreThoseOfPyTorch) {
+  for (const std::string family : {"bert", "albert"}) {
+    Config config = SupervisedConfig(family);
+    config.learner.micro_batch = family == "bert" ? 5 : 0;
+    const auto there = Make(On(config, "cuda"));
+    const JsonValue& expected = *testing::SupervisedExpected().Find(family);
+    std::vector<float> priority(1);
+    for (std::size_t update = 0; update < 4; ++update) {
+      const auto report = there->Update(SampleBatch(), 0, priority);
+      ASSERT_TRUE(report.ok()) << report.status().ToString();
+      EXPECT_NEAR(report->loss, expected.Find("losses")->array[update].number, 1e-4);
+      EXPECT_NEAR(report->gradient_norm, expected.Find("norms")->array[update].number, 1e-3);
+    }
+  }
+}
+
+// The CPU's course, with all that is dropped; in batches and pieces of them that don't divide.
+TEST(DeviceSupervisedTest, DropsWhatTheCpuDrops) {
+  for (const char* const family : {"bert", "albert"}) {
+    for (const char* const algorithm : {"classifier", "masked_lm"}) {
+      SCOPED_TRACE(std::string(family) + " " + algorithm);
+      Config config = SupervisedConfig(family);
+      config.learner.algorithm = algorithm;
+      config.learner.batch_size = 5;
+      config.learner.micro_batch = 3;
+      config.model.pretrained = "";
+      config.model.dropout = 0.2;
+      config.model.attention_dropout = 0.3;
+      config.model.classifier_dropout = 0.4;
+      const auto there = Make(On(config, "cuda")), here = Make(On(config, "cpu"));
+      EXPECT_FALSE(there->device_gradient().empty());
+      std::vector<float> priority(1);
+      for (int update = 0; update < 3; ++update) {
+        const auto got = there->Update(SampleBatch(), 0, priority);
+        const auto want = here->Update(SampleBatch(), 0, priority);
+        ASSERT_TRUE(got.ok()) << got.status().ToString();
+        EXPECT_NEAR(got->loss, want->loss, 1e-4 * want->loss);
+        EXPECT_NEAR(got->gradient_norm, want->gradient_norm, 1e-3 * want->gradient_norm);
+        EXPECT_NEAR(got->accuracy, want->accuracy, 1e-9);
+        EXPECT_EQ(got->sequences, want->sequences);
+      }
+      EXPECT_LT(Distance(there->value(), here->value()), 1e-4);
+      EXPECT_LT(Distance(there->optimizer().slots()[0].values, here->optimizer().slots()[0].values),
+                1e-3);
+    }
+  }
+}
+
+// Of a stop within an epoch, with all that is dropped.
+TEST(DeviceSupervisedTest, AStateGoesOnToTheBytesOfACourseThatWasNeverStopped) {
+  Config config = SupervisedConfig("bert");
+  config.learner.batch_size = 3;
+  config.model.layers = 1;
+  config.model.pretrained = "";
+  config.model.dropout = config.model.attention_dropout = config.model.classifier_dropout = 0.2;
+  std::vector<float> priority(1);
+  const auto advance = [&](Algorithm* one, int updates) {
+    for (int i = 0; i < updates; ++i) ASSERT_TRUE(one->Update(SampleBatch(), 0, priority).ok());
+  };
+  const auto whole = Make(On(config, "cuda")), first = Make(On(config, "cuda"));
+  advance(whole.get(), 5);
+  advance(first.get(), 2);
+  const auto second = Make(On(config, "cuda"));
+  ASSERT_TRUE(second->SetState(first->State()).ok());
+  EXPECT_EQ(second->updates(), 2u);
+  advance(second.get(), 3);
+  EXPECT_TRUE(std::ranges::equal(std::as_bytes(second->value()), std::as_bytes(whole->value())));
+}
+
+// What others do with a gradient before the step: here they double it and set a number.
+TEST(DeviceSupervisedTest, AGradientThatWasChangedIsStepped) {
+  Config config = SupervisedConfig("bert");
+  config.optimizer.type = "sgd";  // Adam's steps hardly know how long a gradient is
+  config.learner.max_grad_norm = 0.01;
+  config.optimizer.learning_rate = 20;
+  const auto there = Make(On(config, "cuda")), here = Make(On(config, "cpu"));
+  std::vector<float> priority(1);
+  for (int update = 0; update < 3; ++update) {
+    for (Algorithm* const one : {there.get(), here.get()}) {
+      ASSERT_TRUE(one->ComputeGradient(SampleBatch(), priority).ok());
+      for (float& g : one->gradient()) g *= 2;
+      one->gradient()[3] = 0.5f;
+      one->ApplyGradient(0, one->GradientNorm());
+    }
+  }
+  EXPECT_EQ(there->updates(), 3u);
+  EXPECT_LT(Distance(there->value(), here->value()), 1e-5);
+}
+
+TEST(DeviceSupervisedTest, WhatOnlyTheCpuComputesIsRefusedByName) {
+  const auto refused = [](const Config& config, const std::string& why,
+                          const TensorPlace& tensor = {}) {
+    const auto made = MakeAlgorithm(On(config, "cuda"), ReviewSpec(config), tensor);
+    ASSERT_FALSE(made.ok());
+    EXPECT_EQ(made.status().code(), Code::kInvalidArgument);
+    EXPECT_NE(made.status().message().find(why), std::string::npos) << made.status().message();
+    EXPECT_TRUE(MakeAlgorithm(On(config, "auto"), ReviewSpec(config), tensor).ok()) << why;
+  };
+  Config config = SupervisedConfig("bert");
+  config.model.pretrained = "";
+  refused(config, "mesh.tp", {.rank = 1, .ranks = 2});
+  Config other = config;
+  other.model.recompute = true;
+  refused(other, "model.recompute is computed on the CPU alone");
+  other = config;
+  other.model.family = "lstm";
+  refused(other, "model.family = \"lstm\" is computed on the CPU alone");
+  other = config;
+  other.optimizer.type = "adagrad";
+  refused(other, "optimizer.type = \"adagrad\" is computed on the CPU alone");
+  other = config;
+  other.network.precision = "bf16";
+  refused(other,
+          "model.heads makes heads of 8 numbers; on a GPU attention in bf16 takes heads of "
+          "64; or set learner.device = \"cpu\"");
+}
+
+// In bf16, with heads that it takes: near the CPU's bf16.
+TEST(DeviceSupervisedTest, HalvesStayNearTheCpus) {
+  Config config = SupervisedConfig("bert");
+  config.model.pretrained = "";
+  config.model.hidden = 128;
+  config.model.heads = 2;
+  config.network.precision = "bf16";
+  config.learner.max_updates = 5;
+  const auto there = Make(On(config, "cuda")), here = Make(On(config, "cpu"));
+  std::vector<float> priority(1);
+  for (int update = 0; update < 5; ++update) {
+    const auto got = there->Update(SampleBatch(), 0, priority);
+    const auto want = here->Update(SampleBatch(), 0, priority);
+    ASSERT_TRUE(got.ok()) << got.status().ToString();
+    EXPECT_NEAR(got->loss, want->loss, 0.03);
+  }
+}
+
+// A judge on the GPU, and one that learner.device forbids it.
+TEST(DeviceSupervisedTest, ReviewsAreJudgedThere) {
+  const Config config = SupervisedConfig("albert");
+  auto loaded = LoadReviewData(config);
+  ASSERT_TRUE(loaded.ok());
+  auto data = std::make_shared<ReviewData>(**loaded);
+  data->test = data->train;
+  const auto algorithm = Make(config);
+  std::vector<EvaluationReport> reports;
+  for (const char* const device : {"cuda", "cpu"}) {
+    auto trial = ReviewTrial::Make(On(config, device), data, {.episodes = 12, .final = true},
+                                   algorithm->value());
+    ASSERT_TRUE(trial.ok()) << trial.status().ToString();
+    while ((*trial)->Advance(1) != WeightsTrial::State::kOver) {
+    }
+    reports.push_back((*trial)->Report());
+  }
+  EXPECT_EQ(reports[0].return_mean, reports[1].return_mean);
+  EXPECT_NEAR(reports[0].loss, reports[1].loss, 1e-5);
+}
+
+}  // namespace
+}  // namespace troop
