@@ -116,9 +116,9 @@ void BackwardData(Stream& stream, Precision precision, const ConvShape& shape, s
                              taps_h * taps_w * s.filters,  // 0: no tap reaches it, dx = 0
                              h,
                              w,
-                             rows,
-                             columns,
-                             std::max(1, taps_w),
+                             Divisor(std::max(1, rows)),
+                             Divisor(std::max(1, columns)),
+                             Divisor(std::max(1, taps_w)),
                              static_cast<const Element*>(weight),
                              static_cast<const Element*>(dz),
                              static_cast<const Element*>(relu_of),

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/conv.h"
 #include "kernels/cuda/device_code.h"
+#include "kernels/cuda/divisor.h"
 
 // The three products of a convolution, as what a tiled product c [M, N] = Σ_k a(m, k) b(k, n) must
 // know of each: where elements lie, and what becomes of a sum. Device code, for conv*.cu.
@@ -26,8 +27,13 @@ struct ConvSizes {
         kernel(int(s.kernel)),
         stride(int(s.stride)),
         out_height(int(s.out_height())),
-        out_width(int(s.out_width())) {}
+        out_width(int(s.out_width())),
+        by_filters(filters),
+        by_tap_row(kernel * channels),
+        by_out_height(out_height),
+        by_out_width(out_width) {}
   int height, width, channels, filters, kernel, stride, out_height, out_width;
+  Divisor by_filters, by_tap_row, by_out_height, by_out_width;  // in the innermost loops
   TROOP_HOST_DEVICE int taps() const { return kernel * kernel * channels; }
 };
 
@@ -50,15 +56,15 @@ TROOP_DEVICE void StoreOne(BF16* to, float x) { *to = ToBF16(x); }
 // x of a position, before its taps.
 template <class X>
 TROOP_DEVICE const X* PatchAt(const ConvSizes& s, const X* x, int position) {
-  const int q = position % s.out_width, rest = position / s.out_width;
-  const int p = rest % s.out_height, image = rest / s.out_height;
+  const int rest = s.by_out_width.Quotient(position), q = position - rest * s.out_width;
+  const int image = s.by_out_height.Quotient(rest), p = rest - image * s.out_height;
   return x +
          ((std::int64_t(image) * s.height + p * s.stride) * s.width + q * s.stride) * s.channels;
 }
 // How far a tap is from there. Taps of a row of the kernel follow each other in memory.
 TROOP_DEVICE int TapOffset(const ConvSizes& s, int tap) {
-  const int row = s.kernel * s.channels;
-  return tap / row * s.width * s.channels + tap % row;
+  const int row = s.by_tap_row.Quotient(tap);
+  return row * s.width * s.channels + tap - row * s.by_tap_row.divisor();
 }
 
 // Each operation: kMatrix: tensor cores can make it. RowA, RowB: what is the same for a thread's m
@@ -105,8 +111,9 @@ struct DataOp {
   static constexpr bool kAAlongK = true, kBAlongK = false;
   ConvSizes s;
   int m_size, n_size, k_size;
-  int phase_h, phase_w, rows, columns;  // positions of the phase in an image
-  int taps_w;                           // taps along w that reach them
+  int phase_h, phase_w;
+  Divisor rows, columns;  // positions of the phase in an image
+  Divisor taps_w;         // taps along w that reach them
   const Element* weight;
   const Element* dz;
   const Element* relu_of;
@@ -120,23 +127,24 @@ struct DataOp {
     int channel;
   };
   TROOP_DEVICE RowA StartA(int m) const {
-    const int w = m % columns, rest = m / columns;
-    const int h = rest % rows, image = rest / rows;
+    const int rest = columns.Quotient(m), w = m - rest * columns.divisor();
+    const int image = rows.Quotient(rest), h = rest - image * rows.divisor();
     return {dz + ((std::int64_t(image) * s.out_height + h) * s.out_width + w) * s.filters, h, w};
   }
   TROOP_DEVICE RowB StartB(int n) const { return {n}; }
   // nullptr: the tap's window lies outside.
   TROOP_DEVICE const Element* Gradient(const RowA& row, int k) const {
-    const int tap = k / s.filters, r = tap / taps_w, c = tap % taps_w;
+    const int tap = s.by_filters.Quotient(k), filter = k - tap * s.filters;
+    const int r = taps_w.Quotient(tap), c = tap - r * taps_w.divisor();
     const int p = row.h - r, q = row.w - c;
     if (p < 0 || q < 0 || p >= s.out_height || q >= s.out_width) return nullptr;
-    return row.dz - std::int64_t(r * s.out_width + c) * s.filters + k % s.filters;
+    return row.dz - std::int64_t(r * s.out_width + c) * s.filters + filter;
   }
   TROOP_DEVICE const Element* Weight(const RowB& row, int k) const {
-    const int tap = k / s.filters;
-    const int r = tap / taps_w * s.stride + phase_h, c = tap % taps_w * s.stride + phase_w;
-    return weight + (std::int64_t(k % s.filters * s.kernel + r) * s.kernel + c) * s.channels +
-           row.channel;
+    const int tap = s.by_filters.Quotient(k), filter = k - tap * s.filters;
+    const int row_of = taps_w.Quotient(tap), column_of = tap - row_of * taps_w.divisor();
+    const int r = row_of * s.stride + phase_h, c = column_of * s.stride + phase_w;
+    return weight + (std::int64_t(filter * s.kernel + r) * s.kernel + c) * s.channels + row.channel;
   }
   TROOP_DEVICE float A(const RowA& row, int k) const {
     const Element* at = Gradient(row, k);
@@ -149,8 +157,8 @@ struct DataOp {
   }
   TROOP_DEVICE uint4 EightB(const RowB& row, int k) const { return EightOf(Weight(row, k)); }
   TROOP_DEVICE void Store(int m, int n, float sum) const {
-    const int w = m % columns, rest = m / columns;
-    const int h = rest % rows, image = rest / rows;
+    const int rest = columns.Quotient(m), w = m - rest * columns.divisor();
+    const int image = rows.Quotient(rest), h = rest - image * rows.divisor();
     const std::int64_t at = ((std::int64_t(image) * s.height + h * s.stride + phase_h) * s.width +
                              w * s.stride + phase_w) *
                                 s.channels +

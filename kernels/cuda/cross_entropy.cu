@@ -18,10 +18,22 @@ TROOP_DEVICE ExpSum Both(const ExpSum& a, const ExpSum& b) {
   return {largest, a.sum * Shrunk(a.largest, largest) + b.sum * Shrunk(b.largest, largest)};
 }
 
+constexpr int kEach = 8;  // elements to a thread at a time, where rows lie at multiples of them
+
+template <int kCount>
+TROOP_DEVICE ExpSum With(const ExpSum& seen, const float (&x)[kCount]) {
+  float largest = seen.largest;
+  TROOP_UNROLL for (int j = 0; j < kCount; ++j) largest = x[j] > largest ? x[j] : largest;
+  float sum = seen.sum * Shrunk(seen.largest, largest);
+  TROOP_UNROLL for (int j = 0; j < kCount; ++j) sum += Shrunk(x[j], largest);
+  return {largest, sum};
+}
+
 // CrossEntropyArgs of one type.
 template <class T>
 struct Rows {
   std::int64_t n, stride;
+  bool by_eight;
   const T* x;
   const std::int32_t* label;
   float scale;
@@ -39,7 +51,16 @@ TROOP_KERNEL void __launch_bounds__(kThreads) CrossEntropyKernel(Rows<T> rows) {
   const T* const x = rows.x + row * rows.stride;
   ExpSum seen;
   if (counts) {
-    for (std::int64_t i = threadIdx.x; i < n; i += kThreads) seen = Both(seen, {Get(x + i), 1});
+    const std::int64_t by_eight = rows.by_eight ? n / kEach * kEach : 0;
+    for (std::int64_t i = threadIdx.x * kEach; i < by_eight; i += kThreads * kEach) {
+      float eight[kEach];
+      GetVector(x + i, eight);
+      seen = With(seen, eight);
+    }
+    for (std::int64_t i = by_eight + threadIdx.x; i < n; i += kThreads) {
+      const float one[1] = {Get(x + i)};
+      seen = With(seen, one);
+    }
   }
   for (int step = 16; step > 0; step /= 2) {
     seen = Both(seen, {__shfl_xor_sync(kWholeWarp, seen.largest, step),
@@ -59,16 +80,32 @@ TROOP_KERNEL void __launch_bounds__(kThreads) CrossEntropyKernel(Rows<T> rows) {
   }
   if (rows.dx == nullptr) return;
   T* const dx = rows.dx + row * rows.stride;
-  for (std::int64_t i = threadIdx.x; i < rows.stride; i += kThreads) {
-    const float p = counts && i < n ? expf(Get(x + i) - log_sum) : 0;
-    Put(dx + i, rows.scale * (p - (i == wanted ? 1.0f : 0.0f)));
+  const auto gradient = [&](std::int64_t i, float z) {
+    const float p = counts && i < n ? expf(z - log_sum) : 0;
+    return rows.scale * (p - (i == wanted ? 1.0f : 0.0f));
+  };
+  if (!rows.by_eight) {
+    for (std::int64_t i = threadIdx.x; i < rows.stride; i += kThreads)
+      Put(dx + i, gradient(i, Get(x + i)));
+    return;
+  }
+  for (std::int64_t i = threadIdx.x * kEach; i < rows.stride; i += kThreads * kEach) {
+    float eight[kEach];
+    GetVector(x + i, eight);
+    TROOP_UNROLL for (int j = 0; j < kEach; ++j) eight[j] = gradient(i + j, eight[j]);
+    PutVector(dx + i, eight);
   }
 }
 
 template <class T>
 void Run(Stream& stream, const CrossEntropyArgs& args) {
+  const std::int64_t stride = args.stride > 0 ? args.stride : args.n;
+  const auto at_sixteen = [](const void* p) {
+    return reinterpret_cast<std::uintptr_t>(p) % 16 == 0;
+  };
   const Rows<T> rows{args.n,
-                     args.stride > 0 ? args.stride : args.n,
+                     stride,
+                     stride % kEach == 0 && at_sixteen(args.x) && at_sixteen(args.dx),
                      static_cast<const T*>(args.x),
                      args.label,
                      args.scale,

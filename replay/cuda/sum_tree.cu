@@ -26,8 +26,8 @@ TROOP_KERNEL void __launch_bounds__(kSetThreads)
               const float* priority) {
   for (std::int64_t i = threadIdx.x; i < n; i += kSetThreads) {
     const std::int32_t mine = slot[i];
-    bool last = mine >= 0;
-    for (std::int64_t j = i + 1; j < n && last; ++j) last = slot[j] != mine;
+    bool last = mine >= 0;  // to its end, so that many loads are under way
+    for (std::int64_t j = i + 1; j < n; ++j) last &= slot[j] != mine;
     if (last) leaves[mine] = priority[i];
   }
   const int warp = int(threadIdx.x / 32), lane = int(threadIdx.x % 32);
