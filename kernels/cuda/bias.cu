@@ -17,65 +17,121 @@ TROOP_DEVICE float Activated(Epilogue epilogue, float z) {
 
 template <class T>
 TROOP_KERNEL void BiasKernel(Epilogue epilogue, std::int64_t m, std::int64_t n, std::int64_t ldc,
-                             const float* bias, T* c) {
+                             const T* bias, T* c) {
   const std::int64_t i = std::int64_t(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= m * n) return;
   const std::int64_t row = i / n, column = i % n;
   T* at = c + row * ldc + column;
-  Put(at, Activated(epilogue, Get(at) + bias[column]));
+  Put(at, Activated(epilogue, Get(at) + Get(bias + column)));
 }
 
-// A block sums 32 columns: 32 threads side by side read a row's, eight such rows at a time; then
-// the eight sums are added. The sum of many rows is a long way, but such gradients have few
-// columns: a few blocks are under way while others multiply.
+// What a block sums: kColumns columns of `each` rows. A thread reads eight columns, eight threads a
+// row's, and 32 rows are read at a time, four such on their way at once. blockIdx.y: the part.
+constexpr int kColumns = 64, kEight = 8, kAcross = kColumns / kEight, kDown = kThreads / kAcross;
+constexpr int kUnderWay = 4;
+constexpr std::int64_t kRowsOfPart = 512;
+
 template <class T>
-TROOP_KERNEL void SumRowsKernel(std::int64_t rows, std::int64_t n, std::int64_t stride, const T* x,
-                                bool add, float* sum) {
-  TROOP_SHARED(float, sums, 8 * 33);
-  const int lane = int(threadIdx.x % 32), part = int(threadIdx.x / 32);
-  const std::int64_t column = std::int64_t(blockIdx.x) * 32 + lane;
-  float total[4] = {};
-  if (column < n) {
-    std::int64_t row = part;
-    for (; row + 24 < rows; row += 32) {
-      for (int j = 0; j < 4; ++j) total[j] += Get(x + (row + 8 * j) * stride + column);
+struct SumShape {
+  std::int64_t rows, n, stride, each;
+  const T* x;
+};
+
+// kWide: n and the rows' places are multiples of eight.
+template <class T, bool kWide>
+TROOP_KERNEL void __launch_bounds__(kThreads) SumRowsKernel(SumShape<T> s, bool add, float* sum) {
+  TROOP_SHARED(float, sums, kDown*(kColumns + 1));
+  const int across = int(threadIdx.x) % kAcross, down = int(threadIdx.x) / kAcross;
+  const std::int64_t first_column = std::int64_t(blockIdx.x) * kColumns;
+  const std::int64_t column = first_column + across * kEight, first = blockIdx.y * s.each;
+  const std::int64_t end = s.rows - first < s.each ? s.rows : first + s.each;
+  float total[kEight] = {};
+  const auto read = [&](std::int64_t row, float(&x)[kEight]) {
+    const T* const at = s.x + row * s.stride + column;
+    if constexpr (kWide) {
+      GetVector(at, x);
+    } else {
+      TROOP_UNROLL for (int j = 0; j < kEight; ++j) x[j] = column + j < s.n ? Get(at + j) : 0;
     }
-    for (; row < rows; row += 8) total[0] += Get(x + row * stride + column);
+  };
+  if (column < s.n) {
+    std::int64_t row = first + down;
+    for (; row + (kUnderWay - 1) * kDown < end; row += kUnderWay * kDown) {
+      float x[kUnderWay][kEight];
+      TROOP_UNROLL for (int i = 0; i < kUnderWay; ++i) read(row + i * kDown, x[i]);
+      TROOP_UNROLL for (int i = 0; i < kUnderWay; ++i) {
+        TROOP_UNROLL for (int j = 0; j < kEight; ++j) total[j] += x[i][j];
+      }
+    }
+    for (; row < end; row += kDown) {
+      float x[kEight];
+      read(row, x);
+      TROOP_UNROLL for (int j = 0; j < kEight; ++j) total[j] += x[j];
+    }
   }
-  sums[part * 33 + lane] = (total[0] + total[1]) + (total[2] + total[3]);
+  TROOP_UNROLL for (int j = 0; j < kEight; ++j) {
+    sums[down * (kColumns + 1) + across * kEight + j] = total[j];
+  }
   __syncthreads();
-  if (part != 0 || column >= n) return;
+  const std::int64_t mine = first_column + threadIdx.x;
+  if (threadIdx.x >= kColumns || mine >= s.n) return;
   float all = 0;
-  for (int i = 0; i < 8; ++i) all += sums[i * 33 + lane];
-  sum[column] = add ? sum[column] + all : all;
+  for (int i = 0; i < kDown; ++i) all += sums[i * (kColumns + 1) + int(threadIdx.x)];
+  float* const to = sum + std::int64_t(blockIdx.y) * s.n + mine;
+  *to = add ? *to + all : all;
+}
+
+TROOP_KERNEL void SumOfPartsKernel(std::int64_t n, std::int64_t parts, const float* partial,
+                                   bool add, float* sum) {
+  const std::int64_t i = std::int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= n) return;
+  float all = add ? sum[i] : 0;
+  for (std::int64_t p = 0; p < parts; ++p) all += partial[p * n + i];
+  sum[i] = all;
+}
+
+std::int64_t PartsOf(std::int64_t rows) { return CeilDivide(rows, kRowsOfPart); }
+
+template <class T>
+void RunSumRows(Stream& stream, const SumRowsArgs& args) {
+  const std::int64_t stride = args.stride > 0 ? args.stride : args.n;
+  const std::int64_t parts = args.workspace != nullptr ? PartsOf(args.rows) : 1;
+  const bool wide = args.n % kEight == 0 && stride % kEight == 0 &&
+                    reinterpret_cast<std::uintptr_t>(args.x) % 16 == 0;
+  const SumShape<T> s{args.rows, args.n, stride, parts > 1 ? kRowsOfPart : args.rows,
+                      static_cast<const T*>(args.x)};
+  const LaunchShape shape{dim3(unsigned(CeilDivide(args.n, kColumns)), unsigned(parts)),
+                          dim3(kThreads)};
+  Launch(stream, "SumRows", shape, wide ? SumRowsKernel<T, true> : SumRowsKernel<T, false>, s,
+         parts == 1 && args.add, parts == 1 ? args.sum : args.workspace);
+  if (parts == 1) return;
+  Launch(stream, "SumRows of parts", {dim3(unsigned(CeilDivide(args.n, kThreads))), dim3(kThreads)},
+         SumOfPartsKernel, args.n, parts, args.workspace, args.add, args.sum);
 }
 
 }  // namespace
 
 void BiasAndActivate(Stream& stream, Epilogue epilogue, std::int64_t m, std::int64_t n,
-                     std::int64_t ldc, const float* bias, void* c, DType c_dtype) {
+                     std::int64_t ldc, const void* bias, void* c, DType c_dtype) {
   const LaunchShape shape{dim3(unsigned(CeilDivide(m * n, kThreads))), dim3(kThreads)};
   const std::int64_t row = ldc > 0 ? ldc : n;
   if (c_dtype == DType::kBF16) {
-    Launch(stream, "BiasAndActivate", shape, BiasKernel<BF16>, epilogue, m, n, row, bias,
-           static_cast<BF16*>(c));
+    Launch(stream, "BiasAndActivate", shape, BiasKernel<BF16>, epilogue, m, n, row,
+           static_cast<const BF16*>(bias), static_cast<BF16*>(c));
   } else {
-    Launch(stream, "BiasAndActivate", shape, BiasKernel<float>, epilogue, m, n, row, bias,
-           static_cast<float*>(c));
+    Launch(stream, "BiasAndActivate", shape, BiasKernel<float>, epilogue, m, n, row,
+           static_cast<const float*>(bias), static_cast<float*>(c));
   }
 }
 
-void SumRows(Stream& stream, std::int64_t rows, std::int64_t n, const void* x, DType dtype,
-             float* sum, bool add, std::int64_t stride) {
-  if (stride == 0) stride = n;
-  const LaunchShape shape{dim3(unsigned(CeilDivide(n, 32))), dim3(kThreads)};
-  if (dtype == DType::kBF16) {
-    Launch(stream, "SumRows", shape, SumRowsKernel<BF16>, rows, n, stride,
-           static_cast<const BF16*>(x), add, sum);
+void SumRows(Stream& stream, const SumRowsArgs& args) {
+  if (args.dtype == DType::kBF16) {
+    RunSumRows<BF16>(stream, args);
   } else {
-    Launch(stream, "SumRows", shape, SumRowsKernel<float>, rows, n, stride,
-           static_cast<const float*>(x), add, sum);
+    RunSumRows<float>(stream, args);
   }
 }
+
+std::int64_t SumRowsWorkspace(std::int64_t rows, std::int64_t n) { return PartsOf(rows) * n; }
 
 }  // namespace troop::cuda

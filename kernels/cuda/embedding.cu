@@ -22,7 +22,11 @@ TROOP_KERNEL void EmbedKernel(const std::int32_t* starts, std::int64_t width,
     Put(out + token * width + c, of_word[c] + type[c] + of_place[c]);
 }
 
-// A block to a word and 128 columns; four tokens' rows are on their way at once.
+// Of frequent words a block has hundreds of tokens, one behind the other: so many of their rows are
+// on their way at once.
+constexpr int kAhead = 16;
+
+// A block to a word and 128 columns.
 template <class T>
 TROOP_KERNEL void WordGradientKernel(std::int64_t width, WordTokens tokens, const T* dout,
                                      float* dword) {
@@ -31,12 +35,12 @@ TROOP_KERNEL void WordGradientKernel(std::int64_t width, WordTokens tokens, cons
   const std::int32_t end = tokens.first[blockIdx.x + 1];
   std::int32_t i = tokens.first[blockIdx.x];
   float sum = 0;
-  for (; i + 4 <= end; i += 4) {
-    float four[4];
-    TROOP_UNROLL for (int j = 0; j < 4; ++j) {
-      four[j] = Get(dout + tokens.order[i + j] * width + column);
+  for (; i + kAhead <= end; i += kAhead) {
+    float x[kAhead];
+    TROOP_UNROLL for (int j = 0; j < kAhead; ++j) {
+      x[j] = Get(dout + tokens.order[i + j] * width + column);
     }
-    TROOP_UNROLL for (int j = 0; j < 4; ++j) sum += four[j];
+    TROOP_UNROLL for (int j = 0; j < kAhead; ++j) sum += x[j];
   }
   for (; i < end; ++i) sum += Get(dout + tokens.order[i] * width + column);
   dword[tokens.word[blockIdx.x] * width + column] += sum;
@@ -91,19 +95,25 @@ void EmbedTokens(Stream& stream, const PackedSequences& batch, std::int64_t widt
 }
 
 void EmbedTokensBackward(Stream& stream, const PackedSequences& batch, std::int64_t width,
-                         const WordTokens& tokens, DType dtype, const void* dout, float* dword,
-                         float* dposition, float* dtype0) {
+                         const WordTokens& tokens, DType dtype, const void* dout,
+                         const EmbeddingGradients& to, float* workspace) {
   const auto columns = unsigned(CeilDivide(width, kThreads));
   WithType(dtype, [&]<class T>(T) {
     const T* const from = static_cast<const T*>(dout);
     Launch(stream, "EmbedTokensBackward of words",
            {dim3(unsigned(tokens.words), columns), dim3(kThreads)}, WordGradientKernel<T>, width,
-           tokens, from, dword);
+           tokens, from, to.word);
     Launch(stream, "EmbedTokensBackward of places",
            {dim3(unsigned(batch.longest), columns), dim3(kThreads)}, PlaceGradientKernel<T>,
-           batch.starts, batch.sequences, width, from, dposition);
+           batch.starts, batch.sequences, width, from, to.position);
   });
-  SumRows(stream, batch.tokens, width, dout, dtype, dtype0, true);
+  SumRows(stream, {.rows = batch.tokens,
+                   .n = width,
+                   .x = dout,
+                   .dtype = dtype,
+                   .sum = to.type,
+                   .add = true,
+                   .workspace = workspace});
 }
 
 void GatherRows(Stream& stream, std::int64_t rows, std::int64_t width, const std::int32_t* row,

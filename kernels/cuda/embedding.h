@@ -22,11 +22,14 @@ struct WordTokens {
   std::int64_t words = 0;
   const std::int32_t *word = nullptr, *first = nullptr, *order = nullptr;
 };
-// dword[w], dposition[p], dtype0 += Σ of dout [T, width] over their tokens, each in the tokens'
-// order. f32 but dout.
+// dword[w], dposition[p], dtype0 += Σ of dout [T, width] over their tokens, by orders that depend
+// on the batch alone. f32 but dout. workspace: SumRowsWorkspace(T, width) floats.
+struct EmbeddingGradients {
+  float *word, *position, *type;
+};
 void EmbedTokensBackward(Stream& stream, const PackedSequences& batch, std::int64_t width,
-                         const WordTokens& tokens, DType dtype, const void* dout, float* dword,
-                         float* dposition, float* dtype0);
+                         const WordTokens& tokens, DType dtype, const void* dout,
+                         const EmbeddingGradients& to, float* workspace);
 
 // to [rows, width] = from[row[r]]; and to[row[r]] = from [rows, width], of rows that differ.
 void GatherRows(Stream& stream, std::int64_t rows, std::int64_t width, const std::int32_t* row,

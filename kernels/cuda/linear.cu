@@ -29,7 +29,7 @@ void Tanh(Stream& stream, std::int64_t n, void* y, DType dtype) {
 
 void LinearForward(Stream& stream, MatMulPlans& plans, Precision precision,
                    const LinearShape& shape, Activation activation, std::int64_t batch,
-                   const void* x, const void* weight, const float* bias, void* y, DType y_dtype) {
+                   const void* x, const void* weight, const void* bias, void* y, DType y_dtype) {
   MatMulArgs args;
   args.shape = {.m = batch, .n = shape.out, .k = shape.in, .transpose_b = true};
   args.precision = precision;
@@ -69,7 +69,8 @@ void LinearBackwardWeight(Stream& stream, MatMulPlans& plans, Precision precisio
   args.b = x;
   args.c = dweight;
   MatMul(stream, plans, args);
-  SumRows(stream, batch, shape.out, dz, ElementType(precision), dbias);
+  SumRows(stream,
+          {.rows = batch, .n = shape.out, .x = dz, .dtype = ElementType(precision), .sum = dbias});
 }
 
 }  // namespace troop::cuda

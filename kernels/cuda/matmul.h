@@ -12,7 +12,7 @@
 // row-major.
 namespace troop::cuda {
 
-// What is done with each sum on its way out. bias: f32 [n], added to each row.
+// What is done with each sum on its way out. bias: [n] of the result's type, added to each row.
 enum class Epilogue : std::uint8_t { kNone = 0, kBias = 1, kBiasRelu = 2, kBiasGeluTanh = 3 };
 
 struct MatMulArgs {
@@ -24,7 +24,7 @@ struct MatMulArgs {
   DType c_dtype = DType::kF32;  // kF32, or kBF16 with Precision::kBF16
   float beta = 0;               // 0: c is not read; 1
   Epilogue epilogue = Epilogue::kNone;
-  const float* bias = nullptr;  // of the epilogues that have one
+  const void* bias = nullptr;  // [n] of c_dtype: what cuBLASLt takes; of epilogues that have one
 };
 
 struct MatMulPlansState;

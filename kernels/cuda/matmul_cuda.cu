@@ -89,7 +89,7 @@ struct MatMulPlansState {
               set(CUBLASLT_MATMUL_DESC_TRANSB, transposed(s.transpose_a));
     if (epilogue != Epilogue::kNone) {
       ok = ok && set(CUBLASLT_MATMUL_DESC_EPILOGUE, EpilogueOf(epilogue)) &&
-           set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F) &&
+           set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, out) &&
            set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias);
     }
     const auto layout = [&](cublasLtMatrixLayout_t* made, cudaDataType_t type, std::int64_t rows,

@@ -22,7 +22,9 @@ float Element(const MatMulArgs& args, const void* x, std::int64_t i) {
 
 float Finished(const MatMulArgs& args, float sum, std::int64_t column) {
   if (args.epilogue == Epilogue::kNone) return sum;
-  const float z = sum + args.bias[column];
+  const float z =
+      sum + (args.c_dtype == DType::kBF16 ? ToFloat(static_cast<const BF16*>(args.bias)[column])
+                                          : static_cast<const float*>(args.bias)[column]);
   if (args.epilogue == Epilogue::kBiasRelu) return z > 0 ? z : 0;
   if (args.epilogue == Epilogue::kBiasGeluTanh)
     return 0.5f * z * (1 + std::tanh(0.7978845608f * (z + 0.044715f * z * z * z)));

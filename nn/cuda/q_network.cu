@@ -98,10 +98,13 @@ const void* QNetwork::Weight(const QWeights& weights, const QLayer& layer) const
 
 void QNetwork::ForwardLayer(Stream& stream, const QWeights& weights, const QLayer& layer,
                             std::int64_t rows, const ConvInput& input, void* y, DType y_dtype) {
-  const float* bias = weights.value + layer.bias;
+  const float* const bias = weights.value + layer.bias;
   if (layer.convolution) {
     ConvForward(stream, precision_, layer.conv, layer.activation, rows, input,
                 Weight(weights, layer), bias, y);
+  } else if (y_dtype == DType::kBF16) {
+    LinearForward(stream, plans_, precision_, layer.linear, layer.activation, rows, input.x,
+                  Weight(weights, layer), weights.bf16 + layer.bias, y, y_dtype);
   } else {
     LinearForward(stream, plans_, precision_, layer.linear, layer.activation, rows, input.x,
                   Weight(weights, layer), bias, y, y_dtype);

@@ -149,21 +149,35 @@ void Transformer::Reserve(const DeviceTokens& batch, bool keep) {
       delta_ = Floats(device_, tokens_ * spec_.heads, "softmaxes' sums");
     }
   }
-  if (batch.rows <= rows_) return;
-  device_.Synchronize();
-  rows_ = batch.rows + batch.rows / 8;
-  const std::int64_t widest = std::max(spec_.hidden, spec_.embedding);
-  for (Bytes* bytes : {&head_in_, &head_mid_, &head_top_, &dhead_[0], &dhead_[1]})
-    *bytes = Elements(rows_ * widest, "a head's activations");
-  if (spec_.masked()) {
-    head_sum_ = MakeKeptNorm(rows_, spec_.embedding);
-  } else {
-    dout_ = Elements(rows_ * spec_.classes, "gradients of logits");
+  if (batch.rows > rows_) {
+    device_.Synchronize();
+    rows_ = batch.rows + batch.rows / 8;
+    const std::int64_t widest = std::max(spec_.hidden, spec_.embedding);
+    for (Bytes* bytes : {&head_in_, &head_mid_, &head_top_, &dhead_[0], &dhead_[1]})
+      *bytes = Elements(rows_ * widest, "a head's activations");
+    if (spec_.masked()) {
+      head_sum_ = MakeKeptNorm(rows_, spec_.embedding);
+    } else {
+      dout_ = Elements(rows_ * spec_.classes, "gradients of logits");
+    }
+  }
+  const std::int64_t widest = std::max({3 * spec_.hidden, spec_.intermediate, spec_.embedding});
+  const std::int64_t sums = std::max(SumRowsWorkspace(tokens_, widest),
+                                     SumRowsWorkspace(rows_, std::max(widest, spec_.vocabulary)));
+  if (trains_ && sums > sum_workspace_.size()) {
+    device_.Synchronize();
+    sum_workspace_ = {};
+    sum_workspace_ = Floats(device_, sums, "partial sums of biases' gradients");
   }
 }
 
 const void* Transformer::Weight(const TransformerWeights& weights, std::int64_t at) const {
   if (precision_ == Precision::kBF16) return weights.bf16 + at;
+  return weights.value + at;
+}
+const void* Transformer::Bias(const TransformerWeights& weights, std::int64_t at,
+                              DType dtype) const {
+  if (dtype == DType::kBF16) return weights.bf16 + at;
   return weights.value + at;
 }
 Dropout Transformer::DropoutAt(const DeviceTokens& batch, std::uint32_t site, float rate) const {
@@ -178,8 +192,20 @@ AttentionForm Transformer::FormOf(const DeviceTokens& batch, std::int64_t use) c
 void Transformer::Linear(const Step& step, const TransformerSpec::Linear& linear, std::int64_t rows,
                          const void* x, void* y, DType y_dtype) {
   LinearForward(step.stream, plans_, precision_, {linear.in, linear.out}, Activation::kNone, rows,
-                x, Weight(step.weights, linear.weight), step.weights.value + linear.bias, y,
+                x, Weight(step.weights, linear.weight), Bias(step.weights, linear.bias, y_dtype), y,
                 y_dtype);
+}
+
+void Transformer::AddRows(const Step& step, std::int64_t rows, std::int64_t n, const void* x,
+                          std::int64_t stride, std::int64_t at) {
+  SumRows(step.stream, {.rows = rows,
+                        .n = n,
+                        .stride = stride,
+                        .x = x,
+                        .dtype = element_,
+                        .sum = step.gradient + at,
+                        .add = true,
+                        .workspace = sum_workspace_.data()});
 }
 
 // dx = dz · w + beta dx; nullptr: not wanted.
@@ -193,7 +219,7 @@ void Transformer::LinearBackward(const Step& step, const TransformerSpec::Linear
           .b = x,
           .c = step.gradient + linear.weight,
           .beta = 1});
-  SumRows(step.stream, rows, linear.out, dz, element_, step.gradient + linear.bias, true);
+  AddRows(step, rows, linear.out, dz, linear.out, linear.bias);
   if (dx == nullptr) return;
   MatMul(step.stream, plans_,
          {.shape = {.m = rows, .n = linear.in, .k = linear.out},
@@ -284,11 +310,11 @@ void Transformer::ForwardHead(const Step& step, const void* x, void* out) {
                    .c = out,
                    .c_dtype = element_,
                    .epilogue = Epilogue::kBias,
-                   .bias = step.weights.value + spec_.word_bias});
+                   .bias = Bias(step.weights, spec_.word_bias, element_)});
   }
   LinearForward(step.stream, plans_, precision_, {spec_.first.in, spec_.first.out},
                 Activation::kTanh, rows, head_in_.data(), Weight(step.weights, spec_.first.weight),
-                step.weights.value + spec_.first.bias, head_mid_.data(), element_);
+                Bias(step.weights, spec_.first.bias, element_), head_mid_.data(), element_);
   DropAdd(step.stream, EachRow(rows),
           DropoutAt(step.batch, kClassifierSite, spec_.classifier_dropout), spec_.hidden, element_,
           head_mid_.data(), nullptr, head_top_.data());
@@ -325,7 +351,7 @@ void Transformer::BackwardHead(const Step& step, const void* dout) {
             .b = head_top_.data(),
             .c = step.gradient + spec_.word_table,
             .beta = 1});
-    SumRows(stream, rows, words, dout, element_, step.gradient + spec_.word_bias, true, stride());
+    AddRows(step, rows, words, dout, stride(), spec_.word_bias);
     MatMul(stream, plans_,
            {.shape = {.m = rows, .n = embedding, .k = words, .lda = stride()},
             .precision = precision_,
@@ -387,8 +413,9 @@ void Transformer::BackwardEmbedding(const Step& step) {
           spec_.embedding, element_, dsum, nullptr, dsum);
   NormBackward(step, spec_.embedding_norm, step.tokens(), embedding_sum_, dsum, dsum);
   EmbedTokensBackward(step.stream, batch.sequences, spec_.embedding, batch.words, element_, dsum,
-                      step.gradient + spec_.word_table, step.gradient + spec_.position_table,
-                      step.gradient + spec_.type_table);
+                      {step.gradient + spec_.word_table, step.gradient + spec_.position_table,
+                       step.gradient + spec_.type_table},
+                      sum_workspace_.data());
 }
 
 }  // namespace troop::cuda

@@ -126,11 +126,15 @@ class Transformer {
   }
   KeptLayer& KeptOf(std::int64_t use) { return layers_[std::size_t(use) % layers_.size()]; }
   const void* Weight(const TransformerWeights& weights, std::int64_t at) const;
+  const void* Bias(const TransformerWeights& weights, std::int64_t at, DType dtype) const;
   Dropout DropoutAt(const DeviceTokens& batch, std::uint32_t site, float rate) const;
   AttentionForm FormOf(const DeviceTokens& batch, std::int64_t use) const;
 
   void Linear(const Step& step, const TransformerSpec::Linear& linear, std::int64_t rows,
               const void* x, void* y, DType y_dtype);
+  // gradient[at + i] += Σ over rows of x [rows, n].
+  void AddRows(const Step& step, std::int64_t rows, std::int64_t n, const void* x,
+               std::int64_t stride, std::int64_t at);
   void LinearBackward(const Step& step, const TransformerSpec::Linear& linear, std::int64_t rows,
                       const void* x, const void* dz, float beta, void* dx);
   void Norm(const Step& step, const TransformerSpec::Norm& norm, std::int64_t rows,
@@ -157,7 +161,7 @@ class Transformer {
   KeptNorm head_sum_;
   // Of backward.
   Bytes dy_, dsum_, dwide_, dcontext_, dhead_[2], dout_;
-  Floats delta_, norm_workspace_;
+  Floats delta_, norm_workspace_, sum_workspace_;
 };
 
 }  // namespace troop::cuda

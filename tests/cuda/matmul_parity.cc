@@ -55,10 +55,13 @@ void CheckProduct(Parity& parity, Precision precision, const Product& p, Epilogu
                      ldc = p.n + 8;
   const Operand a = MakeOperand(parity, precision, (p.transpose_a ? p.k : p.m) * lda);
   const Operand b = MakeOperand(parity, precision, (p.transpose_b ? p.n : p.k) * ldb);
-  const std::vector<float> bias = parity.Random(p.n);
+  std::vector<float> bias = parity.Random(p.n);
   std::vector<float> c = parity.Random(p.m * ldc);
   for (float& f : c) f = RoundedToBF16(f);
+  if (c_dtype == DType::kBF16)
+    for (float& f : bias) f = RoundedToBF16(f);
   const auto on_bias = parity.Upload(bias);
+  const auto bias16 = parity.Upload(ToBF16s(bias));
   const auto c32 = parity.Upload(c);
   const auto c16 = parity.Upload(ToBF16s(c));
   MatMulPlans plans(parity.device());
@@ -71,7 +74,8 @@ void CheckProduct(Parity& parity, Precision precision, const Product& p, Epilogu
   args.c_dtype = c_dtype;
   args.beta = beta;
   args.epilogue = epilogue;
-  args.bias = epilogue == Epilogue::kNone ? nullptr : on_bias.data();
+  if (epilogue != Epilogue::kNone)
+    args.bias = c_dtype == DType::kBF16 ? static_cast<const void*>(bias16.data()) : on_bias.data();
   MatMul(parity.stream(), plans, args);
   const std::vector<float> got =
       c_dtype == DType::kBF16 ? FromBF16s(parity.Download(c16)) : parity.Download(c32);
@@ -129,19 +133,45 @@ void BiasAsAPassOfItsOwn(Parity& parity) {
   }
 }
 
+// Of all ways: by eight columns or one by one, in parts or not, dense or not, over what was there.
 void SumsOfRows(Parity& parity) {
-  for (const auto& [rows, n] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {77, 33}, {500, 70}}) {
-    std::vector<float> x = parity.Random(rows * n);
+  struct Case {
+    std::int64_t rows, n, stride;
+  };
+  for (const auto& [rows, n, stride] : {Case{1, 1, 1},
+                                        {77, 33, 33},
+                                        {500, 70, 70},
+                                        {513, 64, 72},
+                                        {1100, 136, 136},
+                                        {1025, 30, 40}}) {
+    std::vector<float> x = parity.Random(rows * stride);
     for (float& f : x) f = RoundedToBF16(f);
     const auto f32 = parity.Upload(x);
     const auto bf16 = parity.Upload(ToBF16s(x));
-    std::vector<double> want(std::size_t(n), 0);
-    for (std::int64_t i = 0; i < rows * n; ++i) want[std::size_t(i % n)] += x[std::size_t(i)];
-    const auto sum = parity.Output<float>(n);
-    SumRows(parity.stream(), rows, n, f32.data(), DType::kF32, sum.data());
-    parity.Close("of f32", parity.Download(sum), want, 1e-5);
-    SumRows(parity.stream(), rows, n, bf16.data(), DType::kBF16, sum.data());
-    parity.Close("of bf16", parity.Download(sum), want, 1e-5);
+    const std::vector<float> before = parity.Random(n);
+    for (const bool add : {false, true}) {
+      std::vector<double> want(std::size_t(n), 0);
+      if (add) want = Doubles(before);
+      for (std::int64_t i = 0; i < rows * stride; ++i)
+        if (i % stride < n) want[std::size_t(i % stride)] += x[std::size_t(i)];
+      for (const bool parts : {false, true}) {
+        const auto workspace = parity.Output<float>(SumRowsWorkspace(rows, n));
+        for (const DType dtype : {DType::kF32, DType::kBF16}) {
+          const auto sum = parity.Upload(before);
+          const void* from =
+              dtype == DType::kF32 ? static_cast<const void*>(f32.data()) : bf16.data();
+          SumRows(parity.stream(), {.rows = rows,
+                                    .n = n,
+                                    .stride = stride == n ? 0 : stride,
+                                    .x = from,
+                                    .dtype = dtype,
+                                    .sum = sum.data(),
+                                    .add = add,
+                                    .workspace = parts ? workspace.data() : nullptr});
+          parity.Close("sums", parity.Download(sum), want, 1e-5);
+        }
+      }
+    }
   }
 }
 
