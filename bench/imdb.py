@@ -34,15 +34,25 @@ def data_keys():
     return {"data.reviews": f'"{reviews}"', "data.vocabulary": f'"{vocabulary}"'}
 
 
-def train(build, folder, config=CONFIG, name="bench", **keys):
-    """Runs `troop train`: what result.json says, the command's seconds, and report.md."""
+def train(build, folder, config=CONFIG, name="bench", resumes=False, **keys):
+    """Runs `troop train`: what result.json says, the command's seconds, and report.md. resumes: goes
+    on with a run of that name that was broken off; the seconds are those of all its legs."""
+    run = pathlib.Path(folder) / name
+    legs = run / "bench_seconds"
     keys = {"name": f'"{name}"', "log.dir": f'"{folder}"', **keys}
     command = [build / "troop", "train", ROOT / config, "--overwrite",
                *(f"{key}={value}" for key, value in keys.items())]
+    before = 0.0
+    if resumes and legs.exists() and not (run / "report.md").exists():
+        before = float(legs.read_text(encoding="utf-8"))
+        command = [build / "troop", "resume", run]
     begin = time.monotonic()
-    harness.run_program(command, cores=CORES, timeout=HOURS * 3600)
-    wall = time.monotonic() - begin
-    run = pathlib.Path(folder) / name
+    try:
+        harness.run_program(command, cores=CORES, timeout=HOURS * 3600)
+    finally:
+        wall = before + time.monotonic() - begin
+        if run.exists():
+            legs.write_text(str(wall), encoding="utf-8")
     if not (run / "report.md").exists():
         raise BenchError(f"troop train {config} left no report.md")
     return {**json.loads((run / "result.json").read_text(encoding="utf-8")), "command_s": wall,
@@ -68,15 +78,13 @@ def masked(build, keys, ours):
     more = {**keys, "data.unlabelled": f'"{data / UNLABELLED}"', "seed": SEED}
     told = hashlib.sha256(((ROOT / MASKED).read_text() + repr(sorted(more.items()))).encode())
     folder, name = ROOT / "build/bench_imdb", f"masked-{told.hexdigest()[:12]}"
-    done = folder / name / "bench_seconds"
-    if not done.exists():
-        words = train(build, folder, MASKED, name, **more)
-        say(words["report"])
-        done.write_text(str(words["command_s"]), encoding="utf-8")
+    if not (folder / name / "report.md").exists():
+        say(train(build, folder, MASKED, name, resumes=True, **more)["report"])
+    words_s = float((folder / name / "bench_seconds").read_text(encoding="utf-8"))
     result = train(build, folder, FINETUNE, seed=SEED, **keys,
                    **{"model.pretrained": f'"{folder / name / "model"}"'})
     say(result["report"])
-    minutes = (float(done.read_text(encoding="utf-8")) + result["command_s"]) / 60
+    minutes = (words_s + result["command_s"]) / 60
     say(f"imdb: {result['final_return_mean']:.2f} % in {minutes:.1f} minutes")
     case = "words of 75,000 reviews, then 25,000 test reviews"
     harness.collect([{"case": case, "metric": "right", "unit": "share",
