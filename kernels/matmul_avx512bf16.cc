@@ -95,6 +95,12 @@ void PackColumn(const Operand& x, std::int64_t w, std::int64_t width, std::int64
 void Tile(std::int64_t pairs, const std::uint32_t* a, const std::uint32_t* b, std::int64_t rows,
           std::int64_t columns, bool add, float* c, std::int64_t ldc) {
   __m512 sum[kTileRows][2];
+  // What the sums go to is on its way while they are made.
+#pragma GCC unroll 16
+  for (int r = 0; r < kTileRows; ++r) {
+    if (r < rows)
+      __builtin_prefetch(c + r * ldc, 1), __builtin_prefetch(c + r * ldc + columns - 1, 1);
+  }
 #pragma GCC unroll 16
   for (int r = 0; r < kTileRows; ++r) sum[r][0] = sum[r][1] = _mm512_setzero_ps();
   for (std::int64_t p = 0; p < pairs; ++p, a += kLanes, b += kTileColumns) {

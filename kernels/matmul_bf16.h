@@ -11,9 +11,9 @@ namespace troop {
 
 inline constexpr std::int64_t kTileRows = 14, kTileColumns = 32;  // 28 registers of sums
 inline constexpr std::int64_t kLanes = 16;      // pairs of a register; a panel of a has 2 spare
-inline constexpr std::int64_t kDepthMax = 384;  // a panel of b and one of a fit 48 KB of L1
-inline constexpr std::int64_t kRowsMax = 16 * kTileRows;  // 200 KB of a in the second level
-inline constexpr std::int64_t kColumnsMax = 3072;         // 2.4 MB of b in the third
+inline constexpr std::int64_t kDepthMax = 256;  // a panel of b and one of a fit 32 KB of L1
+inline constexpr std::int64_t kRowsMax = 16 * kTileRows;  // 140 KB of a in the second level
+inline constexpr std::int64_t kColumnsMax = 3072;         // 1.6 MB of b in the third
 
 inline std::int64_t RoundUp(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 inline std::int64_t AtMost(std::int64_t n, std::int64_t most) { return n < most ? n : most; }
