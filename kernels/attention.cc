@@ -14,49 +14,66 @@ namespace {
 constexpr std::int64_t kQueries = 64;
 
 // One head of one sequence, some of its queries at a time. The scores are a [queries, length]
-// block; rows of q, k, v are `row` apart, rows of out `out_row`.
+// block; rows of q, of k and v, and of out have distances of their own.
 class Head {
  public:
   Head(const AttentionShape& shape, const AttentionBatch& batch, std::size_t sequence,
        std::int64_t head, float* scratch)
       : shape_(shape),
-        first_(batch.starts[sequence]),
-        length_(batch.starts[sequence + 1] - first_),
         head_(head),
-        row_(3 * shape.heads * shape.width),
+        length_(batch.starts[sequence + 1] - batch.starts[sequence]),
         out_row_(shape.heads * shape.width),
         scale_(1 / std::sqrt(float(shape.width))),
         scores_(scratch),
         dscores_(scratch + kQueries * length_),
         factors_(scratch + 2 * kQueries * length_),
         multiply_(shape.compute == DType::kBF16 ? &MatMulBF16 : &MatMul) {
+    const std::int64_t first = batch.starts[sequence], at = head * shape.width;
+    if (batch.asking) {
+      const auto end = batch.asking->end();
+      const auto mine = std::lower_bound(batch.asking->begin(), end, batch.starts[sequence]);
+      rows_ = std::lower_bound(mine, end, batch.starts[sequence + 1]) - mine;
+      first_row_ = mine - batch.asking->begin();
+      asking_ = batch.asking->subspan(std::size_t(first_row_), std::size_t(rows_));
+      first_token_ = batch.starts[sequence];
+      q_row_ = out_row_;
+      kv_row_ = 2 * out_row_;
+      q_ = batch.starts.back() * kv_row_ + first_row_ * q_row_ + at;
+      k_ = first * kv_row_ + at;
+    } else {
+      rows_ = length_;
+      first_row_ = first;
+      q_row_ = kv_row_ = 3 * out_row_;
+      q_ = first * q_row_ + at;
+      k_ = q_ + out_row_;
+    }
     if (batch.dropout.empty() || shape.rate == 0) return;
     drops_ = true;
     site_ = {batch.dropout[sequence], batch.site};
   }
 
   void Forward(const float* qkv, float* out, float* lse) const {
-    const float* const q = At(qkv, 0);
-    for (std::int64_t i = 0; i < length_; i += kQueries) {
-      const std::int64_t n = std::min(kQueries, length_ - i);
-      multiply_(Scores(n), q + i * row_, At(qkv, 1), 0, scores_);
+    for (std::int64_t i = 0; i < rows_; i += kQueries) {
+      const std::int64_t n = std::min(kQueries, rows_ - i);
+      multiply_(Scores(n), Queries(qkv, i), Keys(qkv), 0, scores_);
       kernels_.softmax(n, length_, scale_, scores_, Lse(lse, i), shape_.heads);
       Drop(i, n, scores_);
-      multiply_(Values(n), scores_, At(qkv, 2), 0, Out(out, i));
+      multiply_(Outputs(n), scores_, Values(qkv), 0, Out(out, i));
     }
   }
 
   void Backward(const float* qkv, const float* out, const float* lse, const float* dout,
                 float* dqkv) const {
-    for (std::int64_t i = 0; i < length_; i += kQueries) {
-      const std::int64_t n = std::min(kQueries, length_ - i);
+    if (rows_ == 0) ClearKeysAndValues(dqkv);
+    for (std::int64_t i = 0; i < rows_; i += kQueries) {
+      const std::int64_t n = std::min(kQueries, rows_ - i);
       const float keep = i == 0 ? 0 : 1;  // sums over the queries begin with the first
-      multiply_(Scores(n), At(qkv, 0) + i * row_, At(qkv, 1), 0, scores_);
+      multiply_(Scores(n), Queries(qkv, i), Keys(qkv), 0, scores_);
       kernels_.softmax_again(n, length_, scale_, Lse(lse, i), shape_.heads, scores_);
       // Gradient of the dropped softmax, then of the softmax.
       MatMulShape by_value = Scores(n);
       by_value.lda = out_row_;
-      multiply_(by_value, Out(dout, i), At(qkv, 2), 0, dscores_);
+      multiply_(by_value, Out(dout, i), Values(qkv), 0, dscores_);
       const float* dropped = scores_;
       if (drops_) {
         MakeFactors(i, n);
@@ -64,50 +81,76 @@ class Head {
         kernels_.multiply(n * length_, scores_, factors_, factors_);
         dropped = factors_;
       }
-      multiply_(Sums(n, out_row_), dropped, Out(dout, i), keep, At(dqkv, 2));
+      multiply_(Sums(n, out_row_), dropped, Out(dout, i), keep, Values(dqkv));
       float delta[kQueries];
       Deltas(n, Out(out, i), Out(dout, i), delta);
       kernels_.softmax_backward(n, length_, scale_, scores_, dscores_, delta, dscores_);
-      MatMulShape by_query = Values(n);
-      by_query.ldc = row_;
-      multiply_(by_query, dscores_, At(qkv, 1), 0, At(dqkv, 0) + i * row_);
-      multiply_(Sums(n, row_), dscores_, At(qkv, 0) + i * row_, keep, At(dqkv, 1));
+      MatMulShape by_query = Outputs(n);
+      by_query.ldc = q_row_;
+      multiply_(by_query, dscores_, Keys(qkv), 0, Queries(dqkv, i));
+      multiply_(Sums(n, q_row_), dscores_, Queries(qkv, i), keep, Keys(dqkv));
     }
   }
 
  private:
   // [n, width] · [length, width]ᵀ
   MatMulShape Scores(std::int64_t n) const {
-    return {.m = n, .n = length_, .k = shape_.width, .transpose_b = true, .lda = row_, .ldb = row_};
+    return {.m = n,
+            .n = length_,
+            .k = shape_.width,
+            .transpose_b = true,
+            .lda = q_row_,
+            .ldb = kv_row_};
   }
   // [n, length] · [length, width]
-  MatMulShape Values(std::int64_t n) const {
-    return {.m = n, .n = shape_.width, .k = length_, .ldb = row_, .ldc = out_row_};
+  MatMulShape Outputs(std::int64_t n) const {
+    return {.m = n, .n = shape_.width, .k = length_, .ldb = kv_row_, .ldc = out_row_};
   }
   // [n, length]ᵀ · [n, width]
   MatMulShape Sums(std::int64_t n, std::int64_t ldb) const {
-    return {.m = length_, .n = shape_.width, .k = n, .transpose_a = true, .ldb = ldb, .ldc = row_};
+    return {
+        .m = length_, .n = shape_.width, .k = n, .transpose_a = true, .ldb = ldb, .ldc = kv_row_};
   }
-  // Queries (0), keys (1) or values (2) of this head.
+  // This head's. `row`: of the sequence's queries.
   template <class T>
-  T* At(T* qkv, std::int64_t which) const {
-    return qkv + first_ * row_ + which * out_row_ + head_ * shape_.width;
-  }
-  template <class T>
-  T* Out(T* out, std::int64_t query) const {
-    return out + (first_ + query) * out_row_ + head_ * shape_.width;
+  T* Queries(T* qkv, std::int64_t row) const {
+    return qkv + q_ + row * q_row_;
   }
   template <class T>
-  T* Lse(T* lse, std::int64_t query) const {
-    return lse + (first_ + query) * shape_.heads + head_;
+  T* Keys(T* qkv) const {
+    return qkv + k_;
   }
-  void MakeFactors(std::int64_t query, std::int64_t n) const {
-    const std::int64_t row = (shape_.first_head + head_) * length_ + query;
-    DropoutFactors(site_, shape_.rate, row * length_, n * length_, factors_);
+  template <class T>
+  T* Values(T* qkv) const {
+    return qkv + k_ + out_row_;
   }
-  void Drop(std::int64_t query, std::int64_t n, float* p) const {
+  template <class T>
+  T* Out(T* out, std::int64_t row) const {
+    return out + (first_row_ + row) * out_row_ + head_ * shape_.width;
+  }
+  template <class T>
+  T* Lse(T* lse, std::int64_t row) const {
+    return lse + (first_row_ + row) * shape_.heads + head_;
+  }
+  void ClearKeysAndValues(float* dqkv) const {
+    for (std::int64_t i = 0; i < length_; ++i) {
+      std::fill_n(Keys(dqkv) + i * kv_row_, shape_.width, 0.0f);
+      std::fill_n(Values(dqkv) + i * kv_row_, shape_.width, 0.0f);
+    }
+  }
+  void MakeFactors(std::int64_t row, std::int64_t n) const {
+    // Counted by tokens, whoever asks.
+    const auto make = [this](std::int64_t token, std::int64_t count, float* factors) {
+      const std::int64_t first = (shape_.first_head + head_) * length_ + token;
+      DropoutFactors(site_, shape_.rate, first * length_, count * length_, factors);
+    };
+    if (asking_.empty()) return make(row, n, factors_);
+    for (std::int64_t i = 0; i < n; ++i)
+      make(asking_[std::size_t(row + i)] - first_token_, 1, factors_ + i * length_);
+  }
+  void Drop(std::int64_t row, std::int64_t n, float* p) const {
     if (!drops_) return;
-    MakeFactors(query, n);
+    MakeFactors(row, n);
     kernels_.multiply(n * length_, p, factors_, p);
   }
   // Σ p dp of a row of the softmax is out · dout, for out = p V and dp = dout Vᵀ.
@@ -119,9 +162,13 @@ class Head {
   }
 
   const AttentionShape& shape_;
-  const std::int64_t first_, length_, head_, row_, out_row_;
+  const std::int64_t head_, length_, out_row_;
   const float scale_;
   float *const scores_, *const dscores_, *const factors_;
+  // Queries, and outputs, of this sequence; where they and the keys begin; distances of rows.
+  std::int64_t rows_ = 0, first_row_ = 0, q_ = 0, k_ = 0, q_row_ = 0, kv_row_ = 0;
+  std::span<const std::int32_t> asking_;  // where not all tokens do
+  std::int32_t first_token_ = 0;
   bool drops_ = false;
   DropoutSite site_;
   const TransformerKernels& kernels_ = TransformerKernelsFor(BestCpuLevel());

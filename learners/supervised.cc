@@ -195,7 +195,7 @@ Result<TextOutcome> Supervised::ComputeParts(GradientWatch* watch) {
     cost_.tensor_s += ToSeconds(waits);
     cost_.compute_s += ToSeconds(clock_.Now() - computes - waits);
     cost_.tensor_bytes += double((tensor_ ? tensor_->traffic().bytes : 0) - exchanged);
-    cost_.flops += TrainingFlops(config_, text) / double(parts_.place.ranks);
+    cost_.flops += TrainingFlops(config_, text, false) / double(parts_.place.ranks);
     return Status::Ok();
   };
   TROOP_RETURN_IF_ERROR(share_.ForEach(updates(), &cost_.data_s, compute));
@@ -279,15 +279,21 @@ UpdateOrder::Batch UpdateOrder::BatchOf(std::uint64_t updates) {
 
 // Of products alone. A layer's weights take 2 FLOP a number and token, attention 4 a pair of
 // tokens and hidden number; backward takes twice as much as forward.
-double TrainingFlops(const Config& config, const TextBatch& batch) {
+double TrainingFlops(const Config& config, const TextBatch& batch, bool whole_last_layer) {
   const Config::ModelKeys& m = config.model;
   const double hidden = double(m.hidden), layers = double(m.layers);
   const double embedding = m.embedding > 0 ? double(m.embedding) : hidden;
-  double pairs = 0;
-  for (std::size_t i = 0; i + 1 < batch.starts.size(); ++i) {
-    pairs += std::pow(double(batch.starts[i + 1] - batch.starts[i]), 2);
-  }
   const double tokens = double(batch.ids.size()), rows = double(batch.labels.size());
+  const bool masked = config.learner.algorithm == "masked_lm";
+  double pairs = 0, last_pairs = 0;  // last: of the tokens that the head reads, with all others
+  std::size_t place = 0;
+  for (std::size_t i = 0; i + 1 < batch.starts.size(); ++i) {
+    const double length = double(batch.starts[i + 1] - batch.starts[i]);
+    const std::size_t before = place;
+    while (place < batch.places.size() && batch.places[place] < batch.starts[i + 1]) ++place;
+    pairs += length * length;
+    last_pairs += length * (masked ? double(place - before) : 1);
+  }
   double forward = 0;
   if (m.family == "lstm") {
     // Four gates of two directions, of which a layer above the first sees both.
@@ -297,12 +303,14 @@ double TrainingFlops(const Config& config, const TextBatch& batch) {
     forward += 2 * tokens * 2 * hidden * hidden;
   } else {
     const double inner = m.intermediate > 0 ? double(m.intermediate) : 4 * hidden;
-    forward =
-        layers * (2 * tokens * (4 * hidden * hidden + 2 * hidden * inner) + 4 * pairs * hidden);
+    const double own = 2 * (2 * hidden * hidden + 2 * hidden * inner);  // queries and what follows
+    const double seen = 2 * 2 * hidden * hidden;                        // keys and values
+    const double layer = tokens * (own + seen) + 4 * pairs * hidden;
+    const double last = rows * own + tokens * seen + 4 * last_pairs * hidden;
+    forward = (layers - 1) * layer + (whole_last_layer ? layer : last);
     if (m.family == "albert") forward += 2 * tokens * embedding * hidden;
-    const double words = config.learner.algorithm == "masked_lm"
-                             ? hidden * embedding + embedding * double(m.vocabulary)
-                             : hidden * hidden;
+    const double words =
+        masked ? hidden * embedding + embedding * double(m.vocabulary) : hidden * hidden;
     forward += 2 * rows * words;
   }
   return 3 * forward;

@@ -127,8 +127,9 @@ Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
                                                   const TensorPlace& tensor = {});
 
 // FLOP of a training step's products, of the whole model, forward and backward; not what is
-// computed again (model.recompute).
-double TrainingFlops(const Config& config, const TextBatch& batch);
+// computed again (model.recompute). whole_last_layer: whether all of the last layer's outputs are
+// made, or those that the head reads (nn/transformer.h).
+double TrainingFlops(const Config& config, const TextBatch& batch, bool whole_last_layer);
 
 // The trained model as other programs read it, and `troop predict`: model/ of the run's folder,
 // with config.json, model.safetensors, the vocabulary under the name that transformers has for it

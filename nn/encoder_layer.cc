@@ -68,17 +68,18 @@ EncoderLayer::EncoderLayer(const TransformerOptions& options, const std::string&
   norm2_ = NormPart(layout, prefix + names.norm2, hidden, config.epsilon);
 }
 
-EncoderLayer::Kept EncoderLayer::TakeKept(Arena& arena, std::int64_t tokens) const {
-  const std::int64_t narrow = tokens * config_.hidden, wide = tokens * ffn_.out;
+EncoderLayer::Kept EncoderLayer::TakeKept(Arena& arena, std::int64_t tokens,
+                                          std::int64_t rows) const {
+  const std::int64_t narrow = rows * config_.hidden, wide = rows * ffn_.out;
   Kept kept;
-  kept.qkv = TakeFloats(arena, tokens * qkv_.out);
-  kept.context = TakeFloats(arena, tokens * attention_out_.in);
-  kept.lse = TakeFloats(arena, tokens * heads_.count);
-  kept.sum1 = norm1_.TakeKept(arena, tokens);
+  kept.qkv = TakeFloats(arena, tokens * KeysAndValues().out + rows * Queries().out);
+  kept.context = TakeFloats(arena, rows * attention_out_.in);
+  kept.lse = TakeFloats(arena, rows * heads_.count);
+  kept.sum1 = norm1_.TakeKept(arena, rows);
   kept.hidden = TakeFloats(arena, narrow);
   kept.z = TakeFloats(arena, wide);
   kept.g = TakeFloats(arena, wide);
-  kept.sum2 = norm2_.TakeKept(arena, tokens);
+  kept.sum2 = norm2_.TakeKept(arena, rows);
   kept.out = TakeFloats(arena, narrow);
   return kept;
 }
@@ -96,49 +97,99 @@ EncoderLayer::Scratch EncoderLayer::TakeScratch(Arena& arena, std::int64_t token
 }
 
 void EncoderLayer::Forward(const Params& params, const TokenBatch& batch, std::int64_t use,
-                           const float* x, const Kept& kept, const Scratch& scratch) const {
-  const std::int64_t tokens = batch.tokens(), narrow = tokens * config_.hidden;
-  qkv_.Forward(params, tokens, x, kept.qkv);
-  AttentionForward(Attention(params), AttentionOf(batch, use), kept.qkv, kept.context, kept.lse,
-                   scratch.attention);
-  attention_out_.Forward(params, tokens, kept.context, kept.sum1.x);
-  DropTokens(batch, SiteOf(use, 1), config_.hidden_dropout, config_.hidden, kept.sum1.x,
+                           const AskedTokens& asked, const float* x, const Kept& kept,
+                           const Scratch& scratch) const {
+  const std::int64_t tokens = batch.tokens();
+  const std::int64_t rows = asked ? std::int64_t(asked->size()) : tokens;
+  if (asked) {
+    const LinearPart keys_and_values = KeysAndValues();
+    GatherRows(*asked, config_.hidden, x, false, kept.asked);
+    keys_and_values.Forward(params, tokens, x, kept.qkv);
+    Queries().Forward(params, rows, kept.asked, kept.qkv + tokens * keys_and_values.out);
+    x = kept.asked;
+  } else {
+    qkv_.Forward(params, tokens, x, kept.qkv);
+  }
+  AttentionForward(Attention(params), AttentionOf(batch, use, asked), kept.qkv, kept.context,
+                   kept.lse, scratch.attention);
+  attention_out_.Forward(params, rows, kept.context, kept.sum1.x);
+  DropTokens(batch, asked, SiteOf(use, 1), config_.hidden_dropout, config_.hidden, kept.sum1.x,
              scratch.drop);
-  AddInto(narrow, x, kept.sum1.x);
-  norm1_.Forward(params, tokens, kept.sum1, kept.hidden);
-  ffn_.Forward(params, tokens, kept.hidden, kept.z);
-  Kernels().gelu(config_.gelu, tokens * ffn_.out, kept.z, kept.g);
-  ffn_out_.Forward(params, tokens, kept.g, kept.sum2.x);
+  AddInto(rows * config_.hidden, x, kept.sum1.x);
+  norm1_.Forward(params, rows, kept.sum1, kept.hidden);
+  ffn_.Forward(params, rows, kept.hidden, kept.z);
+  Kernels().gelu(config_.gelu, rows * ffn_.out, kept.z, kept.g);
+  ffn_out_.Forward(params, rows, kept.g, kept.sum2.x);
   if (config_.family == TransformerConfig::Family::kBert) {
-    DropTokens(batch, SiteOf(use, 2), config_.hidden_dropout, config_.hidden, kept.sum2.x,
+    DropTokens(batch, asked, SiteOf(use, 2), config_.hidden_dropout, config_.hidden, kept.sum2.x,
                scratch.drop);
   }
-  AddInto(narrow, kept.hidden, kept.sum2.x);
-  norm2_.Forward(params, tokens, kept.sum2, kept.out);
+  AddInto(rows * config_.hidden, kept.hidden, kept.sum2.x);
+  norm2_.Forward(params, rows, kept.sum2, kept.out);
 }
 
 void EncoderLayer::Backward(const Params& params, const TokenBatch& batch, std::int64_t use,
-                            const float* x, const Kept& kept, const Scratch& scratch,
-                            float* dy) const {
-  const std::int64_t tokens = batch.tokens(), narrow = tokens * config_.hidden;
+                            const AskedTokens& asked, const float* x, const Kept& kept,
+                            const Scratch& scratch, float* dy, float* dx) const {
+  const std::int64_t tokens = batch.tokens();
+  const std::int64_t rows = asked ? std::int64_t(asked->size()) : tokens;
+  const std::int64_t narrow = rows * config_.hidden;
   // dy is the gradient of the sum from here on; `sum`, of the summand that was dropped from.
-  norm2_.Backward(params, tokens, kept.sum2, dy, dy, scratch.drop);
+  norm2_.Backward(params, rows, kept.sum2, dy, dy, scratch.drop);
   std::copy_n(dy, narrow, scratch.sum);
   if (config_.family == TransformerConfig::Family::kBert) {
-    DropTokens(batch, SiteOf(use, 2), config_.hidden_dropout, config_.hidden, scratch.sum,
+    DropTokens(batch, asked, SiteOf(use, 2), config_.hidden_dropout, config_.hidden, scratch.sum,
                scratch.drop);
   }
-  ffn_out_.Backward(params, tokens, kept.g, scratch.sum, 0, scratch.wide);
-  Kernels().gelu_backward(config_.gelu, tokens * ffn_.out, kept.z, scratch.wide, scratch.wide);
-  ffn_.Backward(params, tokens, kept.hidden, scratch.wide, 1, dy);
-  norm1_.Backward(params, tokens, kept.sum1, dy, dy, scratch.drop);
+  ffn_out_.Backward(params, rows, kept.g, scratch.sum, 0, scratch.wide);
+  Kernels().gelu_backward(config_.gelu, rows * ffn_.out, kept.z, scratch.wide, scratch.wide);
+  ffn_.Backward(params, rows, kept.hidden, scratch.wide, 1, dy);
+  norm1_.Backward(params, rows, kept.sum1, dy, dy, scratch.drop);
   std::copy_n(dy, narrow, scratch.sum);
-  DropTokens(batch, SiteOf(use, 1), config_.hidden_dropout, config_.hidden, scratch.sum,
+  DropTokens(batch, asked, SiteOf(use, 1), config_.hidden_dropout, config_.hidden, scratch.sum,
              scratch.drop);
-  attention_out_.Backward(params, tokens, kept.context, scratch.sum, 0, scratch.context);
-  AttentionBackward(Attention(params), AttentionOf(batch, use), kept.qkv, kept.context, kept.lse,
-                    scratch.context, scratch.wide, scratch.attention);
-  qkv_.Backward(params, tokens, x, scratch.wide, 1, dy);
+  attention_out_.Backward(params, rows, kept.context, scratch.sum, 0, scratch.context);
+  AttentionBackward(Attention(params), AttentionOf(batch, use, asked), kept.qkv, kept.context,
+                    kept.lse, scratch.context, scratch.wide, scratch.attention);
+  if (asked) return BackwardAsked(params, tokens, *asked, x, kept, scratch.wide, dy, dx);
+  TROOP_CHECK(dx == dy, "a gradient of all tokens is made in place");
+  qkv_.Backward(params, tokens, x, scratch.wide, 1, dx);
+}
+
+// dx = dqkv · w, and of the tokens that asked dy, too: what goes around the attention.
+void EncoderLayer::BackwardAsked(const Params& params, std::int64_t tokens,
+                                 std::span<const std::int32_t> asked, const float* x,
+                                 const Kept& kept, const float* dqkv, float* dy, float* dx) const {
+  const LinearPart queries = Queries(), keys_and_values = KeysAndValues();
+  const auto rows = std::int64_t(asked.size());
+  const float* const dq = dqkv + tokens * keys_and_values.out;
+  queries.AddGradient(params, rows, kept.asked, dq);
+  keys_and_values.AddGradient(params, tokens, x, dqkv);
+  // What was in dy is all ranks': it enters their sum once.
+  const float keep = queries.cut_out && !params.first_rank() ? 0 : 1;
+  params.MatMul({.m = rows, .n = queries.in, .k = queries.out}, dq, params.value + queries.weight,
+                keep, dy);
+  params.MatMul({.m = tokens, .n = queries.in, .k = keys_and_values.out}, dqkv,
+                params.value + keys_and_values.weight, 0, dx);
+  ScatterAddRows(asked, config_.hidden, dy, dx);
+  if (queries.cut_out) params.Sum(tokens * config_.hidden, dx);
+}
+
+LinearPart EncoderLayer::Queries() const {
+  LinearPart part = qkv_;
+  part.out = qkv_.out / 3;
+  part.biases = 1;
+  return part;
+}
+
+LinearPart EncoderLayer::KeysAndValues() const {
+  LinearPart part = qkv_;
+  const std::int64_t n = qkv_.out / 3;
+  part.out = 2 * n;
+  part.biases = 2;
+  part.weight += n * qkv_.in;
+  part.bias += AlignParams(n);
+  return part;
 }
 
 AttentionShape EncoderLayer::Attention(const Params& params) const {
@@ -149,8 +200,9 @@ AttentionShape EncoderLayer::Attention(const Params& params) const {
           .compute = params.compute};
 }
 
-AttentionBatch EncoderLayer::AttentionOf(const TokenBatch& batch, std::int64_t use) {
-  return {batch.starts, batch.dropout, SiteOf(use, 0)};
+AttentionBatch EncoderLayer::AttentionOf(const TokenBatch& batch, std::int64_t use,
+                                         const AskedTokens& asked) {
+  return {batch.starts, batch.dropout, SiteOf(use, 0), asked};
 }
 
 }  // namespace troop

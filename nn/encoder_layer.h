@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "nn/transformer_parts.h"
@@ -20,10 +21,11 @@ class EncoderLayer {
     float *qkv = nullptr, *context = nullptr, *lse = nullptr;
     NormPart::Kept sum1, sum2;
     float *hidden = nullptr, *z = nullptr, *g = nullptr, *out = nullptr;
+    float* asked = nullptr;  // [R, hidden], of who asks for R tokens: their x; the caller's
   };
-  // Of T tokens: O(T (9 hidden + 2 intermediate)) floats, of which a rank has its share of 4 hidden
-  // and 2 intermediate.
-  Kept TakeKept(Arena& arena, std::int64_t tokens) const;
+  // Of T tokens, of which `rows` are asked for: O(T (9 hidden + 2 intermediate)) floats, of which a
+  // rank has its share of 4 hidden and 2 intermediate; of those that are not asked for 2 hidden.
+  Kept TakeKept(Arena& arena, std::int64_t tokens, std::int64_t rows) const;
 
   // Memory of a step, of the caller's.
   struct Scratch {
@@ -32,16 +34,27 @@ class EncoderLayer {
   };
   Scratch TakeScratch(Arena& arena, std::int64_t tokens, std::int64_t longest) const;
 
-  // x → kept.out, [T, hidden]. `use`: of how many, counted from 0, for dropout.
-  void Forward(const Params& params, const TokenBatch& batch, std::int64_t use, const float* x,
-               const Kept& kept, const Scratch& scratch) const;
-  // dy [T, hidden] becomes dx. x, kept: of the Forward.
-  void Backward(const Params& params, const TokenBatch& batch, std::int64_t use, const float* x,
-                const Kept& kept, const Scratch& scratch, float* dy) const;
+  // x [T, hidden] → kept.out, [T, hidden] or of the tokens asked for. `use`: of how many, counted
+  // from 0, for dropout.
+  void Forward(const Params& params, const TokenBatch& batch, std::int64_t use,
+               const AskedTokens& asked, const float* x, const Kept& kept,
+               const Scratch& scratch) const;
+  // dy, of what Forward gave, is used up; dx: [T, hidden], `dy` itself where all are asked for. x,
+  // kept: of the Forward.
+  void Backward(const Params& params, const TokenBatch& batch, std::int64_t use,
+                const AskedTokens& asked, const float* x, const Kept& kept, const Scratch& scratch,
+                float* dy, float* dx) const;
 
  private:
   AttentionShape Attention(const Params& params) const;
-  static AttentionBatch AttentionOf(const TokenBatch& batch, std::int64_t use);
+  static AttentionBatch AttentionOf(const TokenBatch& batch, std::int64_t use,
+                                    const AskedTokens& asked);
+  // The parts of qkv_.
+  LinearPart Queries() const;
+  LinearPart KeysAndValues() const;
+  void BackwardAsked(const Params& params, std::int64_t tokens, std::span<const std::int32_t> asked,
+                     const float* x, const Kept& kept, const float* dqkv, float* dy,
+                     float* dx) const;
 
   TransformerConfig config_;
   Share heads_;  // of all

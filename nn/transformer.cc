@@ -57,6 +57,8 @@ class Transformer final : public Module {
                            CheckTokenInputs(in, options_.head == TransformerHead::kMaskedLm));
     Plan plan;
     plan.out = {{DType::kF32, {head_.rows(sizes.sequences, sizes.places), head_.outputs()}}};
+    if (plan.out[0].shape[0] > sizes.tokens)
+      return InvalidArgument("{} places of {} tokens", sizes.places, sizes.tokens);
     plan.cache_bytes = BytesTaken([&](Arena& arena) { TakeKept(arena, sizes, Kind(true)); });
     plan.workspace_bytes = BytesTaken([&](Arena& arena) {
       TakeScratch(arena, sizes);
@@ -82,7 +84,7 @@ class Transformer final : public Module {
     const float* x = kept.embedding.out;
     for (std::int64_t use = 0; use < options_.config.layers; ++use) {
       const EncoderLayer::Kept& mine = KeptOf(kept, use);
-      LayerOf(use).Forward(params, batch, use, x, mine, scratch.layer);
+      LayerOf(use).Forward(params, batch, use, AskedOf(batch, use), x, mine, scratch.layer);
       x = mine.out;
     }
     head_.Forward(params, batch, x, kept.head, out[0].data<float>(), scratch.layer.drop);
@@ -98,14 +100,18 @@ class Transformer final : public Module {
     const Kept kept = TakeKept(keeper, SizesOf(batch), Kind(true));
     const Params params = StepParams(context);
     if (!context.accumulate && params.gradient != nullptr) ClearGradient(params_, context.gradient);
-    head_.Backward(params, batch, kept.head, dout[0].data<float>(), scratch.dy, scratch.head,
-                   scratch.layer.drop);
+    const std::int64_t last = options_.config.layers - 1;
+    float* dy = scratch.dasked;
+    head_.Backward(params, batch, KeptOf(kept, last).out, kept.head, dout[0].data<float>(), dy,
+                   scratch.head, scratch.layer.drop);
     TellReady(context, head_begin_);
-    for (std::int64_t use = options_.config.layers; use-- > 0;) {
+    for (std::int64_t use = last; use >= 0; --use) {
       const float* const x = use == 0 ? kept.embedding.out : KeptOf(kept, use - 1).out;
-      if (options_.recompute && use + 1 < options_.config.layers)
-        LayerOf(use).Forward(params, batch, use, x, KeptOf(kept, use), scratch.layer);
-      LayerOf(use).Backward(params, batch, use, x, KeptOf(kept, use), scratch.layer, scratch.dy);
+      if (options_.recompute && use < last)
+        LayerOf(use).Forward(params, batch, use, {}, x, KeptOf(kept, use), scratch.layer);
+      LayerOf(use).Backward(params, batch, use, AskedOf(batch, use), x, KeptOf(kept, use),
+                            scratch.layer, dy, scratch.dy);
+      dy = scratch.dy;
       if (layers_.size() > 1 || use == 0) TellReady(context, begins_[std::size_t(LayerIndex(use))]);
     }
     embedding_.Backward(params, batch, kept.embedding, scratch.dy, scratch.layer.context,
@@ -120,12 +126,18 @@ class Transformer final : public Module {
   };
   struct Scratch {
     EncoderLayer::Scratch layer;
-    float *dy = nullptr, *head = nullptr;
+    float *dy = nullptr, *dasked = nullptr, *head = nullptr;
   };
 
   TokenBatch BatchOf(std::span<const ConstTensor> in) const {
     const TransformerConfig& config = options_.config;
     return TokenBatchOf(in, {config.vocabulary, config.token_types, config.positions});
+  }
+
+  // Of the last layer's outputs, those that the head reads.
+  AskedTokens AskedOf(const TokenBatch& batch, std::int64_t use) const {
+    if (use + 1 < options_.config.layers) return {};
+    return head_.Asked(batch);
   }
 
   Params StepParams(const StepContext& context) const {
@@ -145,17 +157,21 @@ class Transformer final : public Module {
   Kept TakeKept(Arena& arena, const TokenSizes& sizes, Keep keep) const {
     Kept kept;
     kept.embedding = embedding_.TakeKept(arena, sizes.tokens);
-    const std::int64_t uses = options_.config.layers;
+    const std::int64_t uses = options_.config.layers, hidden = options_.config.hidden;
+    const std::int64_t rows = head_.rows(sizes.sequences, sizes.places);
     for (std::int64_t use = 0; use < (keep == Keep::kLast ? std::min<std::int64_t>(2, uses) : uses);
          ++use) {
       if (use == 0 || keep == Keep::kAll) {
-        kept.layers.push_back(layers_[0].TakeKept(arena, sizes.tokens));
+        kept.layers.push_back(
+            layers_[0].TakeKept(arena, sizes.tokens, use + 1 < uses ? sizes.tokens : rows));
         continue;
       }
       kept.layers.push_back(kept.layers[0]);
-      kept.layers.back().out = TakeFloats(arena, sizes.tokens * options_.config.hidden);
+      kept.layers.back().out = TakeFloats(arena, sizes.tokens * hidden);
     }
-    kept.head = head_.TakeKept(arena, head_.rows(sizes.sequences, sizes.places));
+    kept.layers[std::size_t(uses - 1) % kept.layers.size()].asked =
+        TakeFloats(arena, rows * hidden);
+    kept.head = head_.TakeKept(arena, rows);
     return kept;
   }
   static const EncoderLayer::Kept& KeptOf(const Kept& kept, std::int64_t use) {
@@ -165,8 +181,10 @@ class Transformer final : public Module {
     const std::int64_t longest = std::min(sizes.tokens, options_.config.positions);
     Scratch scratch;
     scratch.layer = layers_[0].TakeScratch(arena, sizes.tokens, longest);
+    const std::int64_t rows = head_.rows(sizes.sequences, sizes.places);
     scratch.dy = TakeFloats(arena, sizes.tokens * options_.config.hidden);
-    scratch.head = TakeFloats(arena, head_.scratch(head_.rows(sizes.sequences, sizes.places)));
+    scratch.dasked = TakeFloats(arena, rows * options_.config.hidden);
+    scratch.head = TakeFloats(arena, head_.scratch(rows));
     return scratch;
   }
 
@@ -243,6 +261,9 @@ Status CheckTokens(const TokenBounds& bounds, const TokenBatch& batch) {
   TROOP_RETURN_IF_ERROR(check("token", batch.ids, bounds.vocabulary));
   TROOP_RETURN_IF_ERROR(check("type", batch.types, bounds.token_types));
   TROOP_RETURN_IF_ERROR(check("place", batch.places, batch.tokens()));
+  const auto fall = std::ranges::adjacent_find(batch.places, std::greater_equal<>());
+  if (fall != batch.places.end())
+    return InvalidArgument("place {} comes before place {}: needs them rising", fall[0], fall[1]);
   if (!batch.types.empty() && batch.types.size() != batch.ids.size())
     return InvalidArgument("{} types of {} tokens", batch.types.size(), batch.ids.size());
   if (!batch.dropout.empty() && std::int64_t(batch.dropout.size()) != batch.sequences())
@@ -252,7 +273,7 @@ Status CheckTokens(const TokenBounds& bounds, const TokenBatch& batch) {
 }
 
 TensorTraffic StepTraffic(const TransformerOptions& options, std::int64_t tokens,
-                          std::int64_t places) {
+                          std::int64_t asked) {
   const TransformerConfig& c = options.config;
   TensorTraffic traffic;
   if (options.tensor.ranks == 1) return traffic;
@@ -262,11 +283,12 @@ TensorTraffic StepTraffic(const TransformerOptions& options, std::int64_t tokens
     traffic.bytes += std::uint64_t(times * numbers) * sizeof(float);
   };
   count(1, tokens * c.embedding);
-  count(4 * c.layers + (options.recompute ? 2 * (c.layers - 1) : 0), tokens * c.hidden);
+  count(4 * c.layers - 3 + (options.recompute ? 2 * (c.layers - 1) : 0), tokens * c.hidden);
+  count(3, asked * c.hidden);  // the last layer's, but for its input's gradient
   if (options.head != TransformerHead::kMaskedLm) return traffic;
-  count(1, places * c.embedding);
-  count(1, places);      // maxima
-  count(1, 2 * places);  // sums, and the labels' logits
+  count(1, asked * c.embedding);
+  count(1, asked);      // maxima
+  count(1, 2 * asked);  // sums, and the labels' logits
   return traffic;
 }
 

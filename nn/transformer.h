@@ -53,10 +53,11 @@ struct TransformerOptions {
   TensorPlace tensor;
 };
 // What a training step of a packed batch exchanges with the group: 4 all-reduces of [T, hidden] a
-// layer (6 where it is computed again), the embeddings and, of kMaskedLm, the head and
-// SlicedCrossEntropy. Of one rank: nothing.
+// layer (6 where it is computed again), of which 3 of the last layer's are [asked, hidden]; the
+// embeddings and, of kMaskedLm, the head and SlicedCrossEntropy. asked: outputs of the last layer
+// that the head reads: the sequences, or kMaskedLm's places. Of one rank: nothing.
 TensorTraffic StepTraffic(const TransformerOptions& options, std::int64_t tokens,
-                          std::int64_t places);
+                          std::int64_t asked);
 
 // The module's inputs, in this order: a packed batch of B sequences, T tokens in all, without
 // padding. Its second axis is no image's: sequences lie one behind the other.
@@ -64,7 +65,8 @@ TensorTraffic StepTraffic(const TransformerOptions& options, std::int64_t tokens
 //   starts  [B + 1] i32: where each sequence begins, and T (the field's cu_seqlens)
 //   types   [T] i32, or empty: all of type 0
 //   dropout [B, 4] u32, a DropoutKey each, or empty: nothing is dropped (inference)
-//   places  [M] i32, tokens whose words are asked for: kMaskedLm alone, which has five inputs
+//   places  [M] i32, rising, tokens whose words are asked for: kMaskedLm alone, which has five
+//           inputs
 struct TokenBatch {
   std::span<const std::int32_t> ids, starts, types;
   std::span<const DropoutKey> dropout;
@@ -84,10 +86,11 @@ inline Status CheckTokens(const TransformerConfig& config, const TokenBatch& bat
 }
 
 // Output: see TransformerHead, f32. Precision::kBF16 rounds the operands of products, on any
-// machine (MatMulBF16); all else, sums and weights are f32. Parameters lie in the order of use, so
-// that gradients are ready from the end on. The same bytes at every
-// run on one machine; a sequence's hidden states don't depend on what it is packed with beyond
-// rounding. Errors: kInvalidArgument.
+// machine (MatMulBF16); all else, sums and weights are f32. Of the last layer only those outputs
+// are made that the head reads (all tokens are keys and values there): of BERT-base's products that
+// saves 7 %, of two layers' 42 %. Parameters lie in the order of use, so that gradients are ready
+// from the end on. The same bytes at every run on one machine; a sequence's hidden states don't
+// depend on what it is packed with beyond rounding. Errors: kInvalidArgument.
 Result<std::unique_ptr<Module>> MakeTransformer(const TransformerOptions& options);
 
 }  // namespace troop

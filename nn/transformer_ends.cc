@@ -87,7 +87,7 @@ void EmbeddingPart::Forward(const Params& params, const TokenBatch& batch, const
     AddInto(count * width, params.value + positions_, kept.sum.x + first * width);
   }
   norm_.Forward(params, tokens, kept.sum, kept.embedded);
-  DropTokens(batch, kEmbeddingSite, config_.hidden_dropout, width, kept.embedded, drop_scratch);
+  DropTokens(batch, {}, kEmbeddingSite, config_.hidden_dropout, width, kept.embedded, drop_scratch);
   if (!IsBert(config_)) map_.Forward(params, tokens, kept.embedded, kept.out);
 }
 
@@ -100,7 +100,7 @@ void EmbeddingPart::Backward(const Params& params, const TokenBatch& batch, cons
     map_.Backward(params, tokens, kept.embedded, dy, 0, scratch);
     dsum = scratch;
   }
-  DropTokens(batch, kEmbeddingSite, config_.hidden_dropout, width, dsum, drop_scratch);
+  DropTokens(batch, {}, kEmbeddingSite, config_.hidden_dropout, width, dsum, drop_scratch);
   norm_.Backward(params, tokens, kept.sum, dsum, dsum, drop_scratch);
   ScatterAddWords(vocabulary_, batch.ids, width, dsum, params.gradient + words_);
   if (batch.types.empty()) {
@@ -142,7 +142,6 @@ std::int64_t HeadPart::outputs() const {
 
 HeadPart::Kept HeadPart::TakeKept(Arena& arena, std::int64_t rows) const {
   Kept kept;
-  kept.in = TakeFloats(arena, rows * options_.config.hidden);
   kept.mid = TakeFloats(arena, rows * wide_);
   kept.top = TakeFloats(arena, rows * wide_);
   if (masked()) kept.sum = norm_.TakeKept(arena, rows);
@@ -151,16 +150,14 @@ HeadPart::Kept HeadPart::TakeKept(Arena& arena, std::int64_t rows) const {
 
 void HeadPart::Forward(const Params& params, const TokenBatch& batch, const float* x,
                        const Kept& kept, float* out, float* drop_scratch) const {
-  const auto chosen = masked() ? batch.places : batch.starts.first(batch.starts.size() - 1);
-  GatherRows(chosen, options_.config.hidden, x, false, kept.in);
-  if (masked()) return ForwardMasked(params, std::int64_t(chosen.size()), kept, out);
-  ForwardPooled(params, batch, kept, out, drop_scratch);
+  if (masked()) return ForwardMasked(params, std::int64_t(batch.places.size()), x, kept, out);
+  ForwardPooled(params, batch, x, kept, out, drop_scratch);
 }
 
-void HeadPart::ForwardPooled(const Params& params, const TokenBatch& batch, const Kept& kept,
-                             float* out, float* drop_scratch) const {
+void HeadPart::ForwardPooled(const Params& params, const TokenBatch& batch, const float* x,
+                             const Kept& kept, float* out, float* drop_scratch) const {
   const std::int64_t rows = batch.sequences(), n = rows * first_.out;
-  first_.Forward(params, rows, kept.in, kept.mid);
+  first_.Forward(params, rows, x, kept.mid);
   ActivationForward(Activation::kTanh, n, kept.mid, kept.mid, DType::kF32);
   float* const top = classifies() ? kept.top : out;
   std::copy_n(kept.mid, n, top);
@@ -170,9 +167,9 @@ void HeadPart::ForwardPooled(const Params& params, const TokenBatch& batch, cons
   classifier_.Forward(params, rows, top, out);
 }
 
-void HeadPart::ForwardMasked(const Params& params, std::int64_t rows, const Kept& kept,
-                             float* out) const {
-  first_.Forward(params, rows, kept.in, kept.mid);
+void HeadPart::ForwardMasked(const Params& params, std::int64_t rows, const float* x,
+                             const Kept& kept, float* out) const {
+  first_.Forward(params, rows, x, kept.mid);
   Kernels().gelu(options_.config.gelu, rows * first_.out, kept.mid, kept.sum.x);
   norm_.Forward(params, rows, kept.sum, kept.top);
   params.MatMul({.m = rows, .n = outputs(), .k = first_.out, .transpose_b = true}, kept.top,
@@ -180,23 +177,19 @@ void HeadPart::ForwardMasked(const Params& params, std::int64_t rows, const Kept
   AddToRows(rows, outputs(), params.value + bias_, out);
 }
 
-void HeadPart::Backward(const Params& params, const TokenBatch& batch, const Kept& kept,
-                        const float* dout, float* dx, float* scratch, float* drop_scratch) const {
-  const auto chosen = masked() ? batch.places : batch.starts.first(batch.starts.size() - 1);
-  const auto rows = std::int64_t(chosen.size());
-  float* const din = scratch;
-  float* const rest = scratch + rows * wide_;
+void HeadPart::Backward(const Params& params, const TokenBatch& batch, const float* x,
+                        const Kept& kept, const float* dout, float* dx, float* scratch,
+                        float* drop_scratch) const {
   if (masked()) {
-    BackwardMasked(params, rows, kept, dout, din, rest, drop_scratch);
+    BackwardMasked(params, std::int64_t(batch.places.size()), x, kept, dout, dx, scratch,
+                   drop_scratch);
   } else {
-    BackwardPooled(params, batch, kept, dout, din, rest, drop_scratch);
+    BackwardPooled(params, batch, x, kept, dout, dx, scratch, drop_scratch);
   }
-  std::fill_n(dx, batch.tokens() * options_.config.hidden, 0.0f);
-  ScatterAddRows(chosen, options_.config.hidden, din, dx);
 }
 
-void HeadPart::BackwardPooled(const Params& params, const TokenBatch& batch, const Kept& kept,
-                              const float* dout, float* din, float* scratch,
+void HeadPart::BackwardPooled(const Params& params, const TokenBatch& batch, const float* x,
+                              const Kept& kept, const float* dout, float* dx, float* scratch,
                               float* drop_scratch) const {
   const std::int64_t rows = batch.sequences(), n = rows * first_.out;
   if (classifies()) {
@@ -207,11 +200,11 @@ void HeadPart::BackwardPooled(const Params& params, const TokenBatch& batch, con
     std::copy_n(dout, n, scratch);
   }
   ActivationBackward(Activation::kTanh, n, kept.mid, scratch, DType::kF32, scratch, DType::kF32);
-  first_.Backward(params, rows, kept.in, scratch, 0, din);
+  first_.Backward(params, rows, x, scratch, 0, dx);
 }
 
-void HeadPart::BackwardMasked(const Params& params, std::int64_t rows, const Kept& kept,
-                              const float* dout, float* din, float* scratch,
+void HeadPart::BackwardMasked(const Params& params, std::int64_t rows, const float* x,
+                              const Kept& kept, const float* dout, float* dx, float* scratch,
                               float* drop_scratch) const {
   if (params.gradient != nullptr && rows > 0) {  // the decoder is the words' table
     params.MatMul({.m = outputs(), .n = first_.out, .k = rows, .transpose_a = true}, dout, kept.top,
@@ -223,7 +216,7 @@ void HeadPart::BackwardMasked(const Params& params, std::int64_t rows, const Kep
   if (vocabulary_.cut()) params.Sum(rows * first_.out, scratch);
   norm_.Backward(params, rows, kept.sum, scratch, scratch, drop_scratch);
   Kernels().gelu_backward(options_.config.gelu, rows * first_.out, kept.mid, scratch, scratch);
-  first_.Backward(params, rows, kept.in, scratch, 0, din);
+  first_.Backward(params, rows, x, scratch, 0, dx);
 }
 
 }  // namespace troop

@@ -48,31 +48,35 @@ class HeadPart {
   }
   std::int64_t outputs() const;  // of each row
   struct Kept {
-    float* in = nullptr;   // [rows, hidden]: the tokens that count
     float* mid = nullptr;  // pooled [rows, hidden], or what is activated [rows, embedding]
     float* top = nullptr;  // what the last product takes
     NormPart::Kept sum;    // masked: of what was activated
   };
   Kept TakeKept(Arena& arena, std::int64_t rows) const;
-  // x: [T, hidden]; out: [rows, outputs()].
+  // The tokens that it reads, rising.
+  std::span<const std::int32_t> Asked(const TokenBatch& batch) const {
+    return masked() ? batch.places : batch.starts.first(batch.starts.size() - 1);
+  }
+  // x: [rows, hidden], of the tokens asked for; out: [rows, outputs()].
   void Forward(const Params& params, const TokenBatch& batch, const float* x, const Kept& kept,
                float* out, float* drop_scratch) const;
-  // dx [T, hidden] is overwritten. scratch: 2 [rows, the wider of hidden and embedding].
-  void Backward(const Params& params, const TokenBatch& batch, const Kept& kept, const float* dout,
-                float* dx, float* scratch, float* drop_scratch) const;
-  std::int64_t scratch(std::int64_t rows) const { return 2 * rows * wide_; }
+  // dx [rows, hidden] is overwritten. scratch: [rows, the wider of hidden and embedding].
+  void Backward(const Params& params, const TokenBatch& batch, const float* x, const Kept& kept,
+                const float* dout, float* dx, float* scratch, float* drop_scratch) const;
+  std::int64_t scratch(std::int64_t rows) const { return rows * wide_; }
 
  private:
   bool masked() const { return options_.head == TransformerHead::kMaskedLm; }
   bool classifies() const { return options_.head == TransformerHead::kClassifier; }
-  void ForwardPooled(const Params& params, const TokenBatch& batch, const Kept& kept, float* out,
-                     float* drop_scratch) const;
-  void ForwardMasked(const Params& params, std::int64_t rows, const Kept& kept, float* out) const;
-  // The gradient of kept.in: in `din`.
-  void BackwardPooled(const Params& params, const TokenBatch& batch, const Kept& kept,
-                      const float* dout, float* din, float* scratch, float* drop_scratch) const;
-  void BackwardMasked(const Params& params, std::int64_t rows, const Kept& kept, const float* dout,
-                      float* din, float* scratch, float* drop_scratch) const;
+  void ForwardPooled(const Params& params, const TokenBatch& batch, const float* x,
+                     const Kept& kept, float* out, float* drop_scratch) const;
+  void ForwardMasked(const Params& params, std::int64_t rows, const float* x, const Kept& kept,
+                     float* out) const;
+  void BackwardPooled(const Params& params, const TokenBatch& batch, const float* x,
+                      const Kept& kept, const float* dout, float* dx, float* scratch,
+                      float* drop_scratch) const;
+  void BackwardMasked(const Params& params, std::int64_t rows, const float* x, const Kept& kept,
+                      const float* dout, float* dx, float* scratch, float* drop_scratch) const;
 
   TransformerOptions options_;
   Extent vocabulary_;

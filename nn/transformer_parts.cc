@@ -106,15 +106,19 @@ void LinearPart::Forward(const Params& params, std::int64_t rows, const float* x
     AddToRows(rows, n, params.value + bias + i * AlignParams(n), y + i * n, out);
 }
 
+void LinearPart::AddGradient(const Params& params, std::int64_t rows, const float* x,
+                             const float* dy) const {
+  if (params.gradient == nullptr || rows == 0) return;
+  params.MatMul({.m = out, .n = in, .k = rows, .transpose_a = true}, dy, x, 1,
+                params.gradient + weight);
+  const std::int64_t n = out / biases;
+  for (std::int64_t i = 0; i < biases; ++i)
+    SumOfRows(rows, n, dy + i * n, params.gradient + bias + i * AlignParams(n), out);
+}
+
 void LinearPart::Backward(const Params& params, std::int64_t rows, const float* x, const float* dy,
                           float beta, float* dx) const {
-  if (params.gradient != nullptr && rows > 0) {
-    params.MatMul({.m = out, .n = in, .k = rows, .transpose_a = true}, dy, x, 1,
-                  params.gradient + weight);
-    const std::int64_t n = out / biases;
-    for (std::int64_t i = 0; i < biases; ++i)
-      SumOfRows(rows, n, dy + i * n, params.gradient + bias + i * AlignParams(n), out);
-  }
+  AddGradient(params, rows, x, dy);
   if (dx == nullptr) return;
   // What was in dx is all ranks': it enters their sum once.
   const float keep = cut_out && !params.first_rank() ? 0 : beta;
@@ -159,12 +163,19 @@ void Drop(const DropoutSite& site, float rate, std::int64_t first, std::int64_t 
   }
 }
 
-void DropTokens(const TokenBatch& batch, std::uint32_t site, float rate, std::int64_t width,
-                float* x, float* scratch) {
+void DropTokens(const TokenBatch& batch, const AskedTokens& asked, std::uint32_t site, float rate,
+                std::int64_t width, float* x, float* scratch) {
   if (batch.dropout.empty() || rate == 0) return;
+  std::size_t next = 0;  // of those asked for
   for (std::size_t s = 0; s + 1 < batch.starts.size(); ++s) {
-    const std::int64_t first = batch.starts[s], count = batch.starts[s + 1] - first;
-    Drop({batch.dropout[s], site}, rate, 0, count * width, x + first * width, scratch);
+    const std::int32_t first = batch.starts[s], end = batch.starts[s + 1];
+    const DropoutSite here{batch.dropout[s], site};
+    if (!asked) Drop(here, rate, 0, (end - first) * width, x + first * width, scratch);
+    // Elements are counted through all tokens, whoever is asked for.
+    for (; asked && next < asked->size() && (*asked)[next] < end; ++next) {
+      Drop(here, rate, ((*asked)[next] - first) * width, width, x + std::int64_t(next) * width,
+           scratch);
+    }
   }
 }
 

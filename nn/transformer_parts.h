@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -132,6 +134,8 @@ struct LinearPart {
   // dx = dy · w + beta dx; nullptr: not wanted.
   void Backward(const Params& params, std::int64_t rows, const float* x, const float* dy,
                 float beta, float* dx) const;
+  // The half of it that adds to the gradients of w and b.
+  void AddGradient(const Params& params, std::int64_t rows, const float* x, const float* dy) const;
 };
 
 // Layer norm over `n`, with what backward needs of its input: mean and rstd, [rows] each.
@@ -161,14 +165,20 @@ inline std::span<std::int32_t> TakeInts(Arena& arena, std::int64_t n) {
   return {reinterpret_cast<std::int32_t*>(bytes.data()), std::size_t(n)};
 }
 
+// The tokens whose outputs of a layer are asked for, rising; without: all of them. Whoever reads
+// few of the last layer's outputs need not have the others made: they are keys and values there, no
+// more.
+using AskedTokens = std::optional<std::span<const std::int32_t>>;
+
 // Floats that Drop computes factors in.
 inline constexpr std::int64_t kDropScratch = 4096;
 // x [n] times the factors of the elements from `first` on.
 void Drop(const DropoutSite& site, float rate, std::int64_t first, std::int64_t n, float* x,
           float* scratch);
-// x [T, width] times the factors of `site`, each sequence's counted from its first token.
-void DropTokens(const TokenBatch& batch, std::uint32_t site, float rate, std::int64_t width,
-                float* x, float* scratch);
+// x [T, width], or of those asked for, times the factors of `site`, each sequence's counted from
+// its first token.
+void DropTokens(const TokenBatch& batch, const AskedTokens& asked, std::uint32_t site, float rate,
+                std::int64_t width, float* x, float* scratch);
 // x [B, width], a row a sequence.
 void DropSequences(const TokenBatch& batch, std::uint32_t site, float rate, std::int64_t width,
                    float* x, float* scratch);

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "core/rng.h"
@@ -18,8 +19,9 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 struct World {
   AttentionShape shape;
   std::vector<std::int32_t> starts;
-  std::vector<DropoutKey> keys;  // empty: no dropout
+  std::vector<DropoutKey> keys = {};  // empty: no dropout
   std::uint32_t site = 3;
+  std::optional<std::vector<std::int32_t>> asking;
   Floats qkv, dout, out, lse, dqkv, scratch;
 
   World(const AttentionShape& s, std::vector<std::int32_t> at, bool drops) : shape(s), starts(at) {
@@ -35,7 +37,8 @@ struct World {
     scratch.assign(std::size_t(AttentionScratch(LongestSequence(starts))), kNaN);
   }
   void Run() {
-    const AttentionBatch batch{starts, keys, site};
+    AttentionBatch batch{starts, keys, site, {}};
+    if (asking) batch.asking = *asking;
     AttentionForward(shape, batch, qkv.data(), out.data(), lse.data(), scratch.data());
     AttentionBackward(shape, batch, qkv.data(), out.data(), lse.data(), dout.data(), dqkv.data(),
                       scratch.data());
@@ -116,6 +119,71 @@ TEST(AttentionTest, EqualsPlainLoopsInF64ForEverySequence) {
       ExpectNear(world.out, expected.out, "out");
       ExpectNear(world.dqkv, expected.dqkv, "dqkv");
     }
+  }
+}
+
+// The same world where some tokens ask: keys and values of all, then their queries.
+World OfAsking(const World& all, const std::vector<std::int32_t>& asking) {
+  World some = all;
+  some.asking = asking;
+  const std::size_t n = std::size_t(all.shape.heads * all.shape.width);
+  some.qkv.clear();
+  some.dout.clear();
+  const auto take = [n](const Floats& from, std::size_t begin, Floats* to) {
+    to->insert(to->end(), from.begin() + std::ptrdiff_t(begin),
+               from.begin() + std::ptrdiff_t(begin + n));
+  };
+  for (std::size_t token = 0; token < all.out.size() / n; ++token) {
+    take(all.qkv, (3 * token + 1) * n, &some.qkv);
+    take(all.qkv, (3 * token + 2) * n, &some.qkv);
+  }
+  for (const std::int32_t token : asking) {
+    take(all.qkv, 3 * std::size_t(token) * n, &some.qkv);
+    take(all.dout, std::size_t(token) * n, &some.dout);
+  }
+  some.out.assign(some.dout.size(), kNaN);
+  some.lse.assign(asking.size() * std::size_t(all.shape.heads), kNaN);
+  some.dqkv.assign(some.qkv.size(), kNaN);
+  return some;
+}
+
+// Sequences of which all, some and no tokens ask, more than a block of them among those.
+TEST(AttentionTest, TokensThatAskGetWhatPlainLoopsGiveThem) {
+  for (const bool drops : {false, true}) {
+    World all({.heads = 3, .width = 5, .first_head = 2, .rate = 0.25f}, {0, 1, 8, 8, 72, 202, 208},
+              drops);
+    std::vector<std::int32_t> asking = {0, 3, 7};
+    for (std::int32_t token = 75; token < 202; token += token % 3 == 0 ? 2 : 1)
+      asking.push_back(token);
+    World some = OfAsking(all, asking);
+    some.Run();
+    // To whoever does not ask nothing comes back.
+    const std::size_t n = 15;
+    std::size_t next = 0;
+    for (std::size_t token = 0; token < all.dout.size() / n; ++token) {
+      if (next < asking.size() && std::size_t(asking[next]) == token) {
+        ++next;
+      } else {
+        std::fill_n(all.dout.begin() + std::ptrdiff_t(token * n), n, 0.0f);
+      }
+    }
+    const Reference whole(all);
+    Doubles out, dqkv, dq;
+    const auto take = [](const Doubles& from, std::size_t begin, Doubles* to) {
+      to->insert(to->end(), from.begin() + std::ptrdiff_t(begin),
+                 from.begin() + std::ptrdiff_t(begin + n));
+    };
+    for (std::size_t token = 0; token < all.dout.size() / n; ++token) {
+      take(whole.dqkv, (3 * token + 1) * n, &dqkv);
+      take(whole.dqkv, (3 * token + 2) * n, &dqkv);
+    }
+    for (const std::int32_t token : asking) {
+      take(whole.out, std::size_t(token) * n, &out);
+      take(whole.dqkv, 3 * std::size_t(token) * n, &dq);
+    }
+    dqkv.insert(dqkv.end(), dq.begin(), dq.end());
+    ExpectNear(some.out, out, "out");
+    ExpectNear(some.dqkv, dqkv, "dqkv");
   }
 }
 

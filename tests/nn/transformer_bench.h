@@ -66,7 +66,7 @@ struct TokensByChance {
     if (drops) batch.dropout = keys;
     return batch;
   }
-  std::vector<std::int32_t> ids, types, places = {0, 3, 3}, starts = {0};
+  std::vector<std::int32_t> ids, types, places = {0, 3, 4}, starts = {0};
   std::vector<DropoutKey> keys;
 };
 

@@ -311,6 +311,8 @@ TEST(TransformerTest, TokensOutOfBoundsAreRefused) {
   b = good;
   b.places = {25};
   EXPECT_THAT(TokenError(b.view(false)), HasSubstr("place 0 is 25"));
+  b.places = {2, 7, 7};
+  EXPECT_THAT(TokenError(b.view(false)), HasSubstr("place 7 comes before place 7"));
   b = good;
   b.keys.pop_back();
   EXPECT_THAT(TokenError(b.view(true)), HasSubstr("1 dropout keys of 2 sequences"));
