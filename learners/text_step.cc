@@ -13,6 +13,16 @@ ConstTensor ViewOfNumbers(const std::vector<T>& numbers, const TensorSpec& spec)
   return ConstTensor::Borrow(std::as_bytes(std::span(numbers)), spec);
 }
 
+// As max_element would choose it; without branches, and so with vectors.
+bool IsFirstOfTheLargest(std::span<const float> row, std::int32_t label) {
+  if (label < 0 || std::size_t(label) >= row.size()) return false;
+  const float mine = row[std::size_t(label)];
+  bool beaten = false;
+  for (const float x : row.first(std::size_t(label))) beaten |= x >= mine;
+  for (const float x : row.subspan(std::size_t(label))) beaten |= x > mine;
+  return !beaten;
+}
+
 void Grow(MutableBuffer* buffer, std::size_t bytes) {
   if (buffer->size() < bytes) *buffer = MutableBuffer(bytes + bytes / 4);
 }
@@ -43,7 +53,12 @@ Status TextStep::Prepare(const TextBatch& batch) {
   TROOP_ASSIGN_OR_RETURN(const Plan plan, module_->MakePlan(specs));
   TROOP_CHECK(plan.out[0].shape[0] == std::int64_t(batch.labels.size()), "{} labels for {} rows",
               batch.labels.size(), plan.out[0].shape[0]);
-  logits_ = Tensor(plan.out[0].dtype, plan.out[0].shape);
+  const TensorSpec& out = plan.out[0];
+  if (logits_memory_.elements() < out.shape.elements()) {
+    logits_memory_ =
+        Tensor::Uninitialized(out.dtype, {out.shape.elements() + out.shape.elements() / 4});
+  }
+  logits_ = logits_memory_.Range(0, out.shape);
   loss_.resize(batch.labels.size());
   Grow(&workspace_, plan.workspace_bytes);
   cache_bytes_ = plan.cache_bytes;
@@ -62,13 +77,15 @@ TextOutcome TextStep::Judge(const TextBatch& batch, float scale, bool differenti
     for (const float loss : loss_) outcome.loss += loss;
     return outcome;
   }
-  for (std::int64_t row = 0; row < rows; ++row) {
-    const float* const first = x + row * n;
-    outcome.right += std::max_element(first, first + n) - first == batch.labels[std::size_t(row)];
+  // Row by row: all words' logits are read from memory once.
+  const TransformerKernels& kernels = TransformerKernelsFor(BestCpuLevel());
+  for (std::int64_t i = 0; i < rows; ++i) {
+    float* const row = x + i * n;
+    const std::int32_t label = batch.labels[std::size_t(i)];
+    outcome.right += IsFirstOfTheLargest({row, std::size_t(n)}, label);
+    kernels.cross_entropy(1, n, row, &label, scale, &loss_[std::size_t(i)],
+                          differentiate ? row : nullptr);
   }
-  TransformerKernelsFor(BestCpuLevel())
-      .cross_entropy(rows, n, x, batch.labels.data(), scale, loss_.data(),
-                     differentiate ? x : nullptr);
   for (const float loss : loss_) outcome.loss += loss;
   return outcome;
 }

@@ -65,8 +65,8 @@ class TextStep {
   const std::int64_t words_;
   TensorGroup* tensor_ = nullptr;
   std::vector<ConstTensor> inputs_;
-  Tensor logits_;
-  std::vector<float> loss_;  // of each row
+  Tensor logits_, logits_memory_;  // a masked model's are a hundred megabytes
+  std::vector<float> loss_;        // of each row
   MutableBuffer cache_, workspace_;
   std::size_t cache_bytes_ = 0;  // of this batch
 };
