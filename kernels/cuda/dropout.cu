@@ -31,6 +31,32 @@ TROOP_KERNEL void DropAddKernel(const std::int32_t* starts, DropoutArgs drop, st
   }
 }
 
+// A block to a row. Rows are few: each element makes its random numbers anew.
+template <class T>
+TROOP_KERNEL void DropAddRowsKernel(const std::int32_t* starts, std::int64_t sequences,
+                                    DropoutArgs drop, const std::int32_t* tokens,
+                                    std::int64_t width, const T* x, const T* add, T* y) {
+  const std::int32_t token = tokens[blockIdx.x];
+  std::int64_t s = 0;  // the last sequence that begins at `token` or before
+  for (std::int64_t end = sequences; end - s > 1;) {
+    const std::int64_t middle = (s + end) / 2;
+    if (starts[middle] <= token) {
+      s = middle;
+    } else {
+      end = middle;
+    }
+  }
+  const DropoutKey key = drop.keys[s];
+  const std::int64_t first = (token - starts[s]) * width, row = blockIdx.x * width;
+  for (std::int64_t c = threadIdx.x; c < width; c += kThreads) {
+    std::uint32_t word[4];
+    DropoutBlock(key, drop.site, DropoutBlockOf(first + c), word);
+    const float factor = Keeps(word, DropoutStepOf(first + c), drop.kept) ? drop.scale : 0;
+    const float dropped = Get(x + row + c) * factor;
+    Put(y + row + c, add != nullptr ? dropped + Get(add + row + c) : dropped);
+  }
+}
+
 template <class T>
 TROOP_KERNEL void AddKernel(std::int64_t n, const T* x, const T* add, T* y) {
   const std::int64_t i = (std::int64_t(blockIdx.x) * kThreads + threadIdx.x) * kEach;
@@ -45,20 +71,10 @@ TROOP_KERNEL void AddKernel(std::int64_t n, const T* x, const T* add, T* y) {
   for (std::int64_t j = i; j < n; ++j) Put(y + j, Get(x + j) + Get(add + j));
 }
 
+// y = x + add of n elements.
 template <class T>
-void Run(Stream& stream, const PackedSequences& batch, const Dropout& dropout, std::int64_t width,
-         const void* from, const void* plus, void* to) {
-  const T* const x = static_cast<const T*>(from);
-  const T* const add = static_cast<const T*>(plus);
-  T* const y = static_cast<T*>(to);
-  const std::int64_t n = batch.tokens * width;
-  if (dropout.drops()) {
-    const std::int64_t blocks = CeilDivide(batch.longest * width, kDropoutGroup) * kDropoutLanes;
-    Launch(
-        stream, "DropAdd",
-        {dim3(unsigned(CeilDivide(blocks, kThreads)), unsigned(batch.sequences)), dim3(kThreads)},
-        DropAddKernel<T>, batch.starts, ArgsOf(dropout), width, x, add, y);
-  } else if (add != nullptr) {
+void AddWhole(Stream& stream, std::int64_t n, const T* x, const T* add, T* y) {
+  if (add != nullptr) {
     Launch(stream, "Add", {dim3(unsigned(CeilDivide(n, kThreads * kEach))), dim3(kThreads)},
            AddKernel<T>, n, x, add, y);
   } else if (x != y) {
@@ -66,15 +82,57 @@ void Run(Stream& stream, const PackedSequences& batch, const Dropout& dropout, s
   }
 }
 
+template <class T>
+void Run(Stream& stream, const PackedSequences& batch, const Dropout& dropout, std::int64_t width,
+         const T* x, const T* add, T* y) {
+  if (dropout.drops()) {
+    const std::int64_t blocks = CeilDivide(batch.longest * width, kDropoutGroup) * kDropoutLanes;
+    Launch(
+        stream, "DropAdd",
+        {dim3(unsigned(CeilDivide(blocks, kThreads)), unsigned(batch.sequences)), dim3(kThreads)},
+        DropAddKernel<T>, batch.starts, ArgsOf(dropout), width, x, add, y);
+  } else {
+    AddWhole(stream, batch.tokens * width, x, add, y);
+  }
+}
+
+template <class T>
+void RunRows(Stream& stream, const PackedSequences& batch, const Dropout& dropout,
+             std::int64_t rows, const std::int32_t* token, std::int64_t width, const T* x,
+             const T* add, T* y) {
+  if (dropout.drops()) {
+    Launch(stream, "DropAddRows", {dim3(unsigned(rows)), dim3(kThreads)}, DropAddRowsKernel<T>,
+           batch.starts, batch.sequences, ArgsOf(dropout), token, width, x, add, y);
+  } else {
+    AddWhole(stream, rows * width, x, add, y);
+  }
+}
+
+// Calls run(x, add, y), of their type.
+template <class Call>
+void WithType(DType dtype, const void* x, const void* add, void* y, const Call& call) {
+  const auto typed = [&]<class T>(T) {
+    call(static_cast<const T*>(x), static_cast<const T*>(add), static_cast<T*>(y));
+  };
+  if (dtype == DType::kBF16) return typed(BF16());
+  typed(float());
+}
+
 }  // namespace
 
 void DropAdd(Stream& stream, const PackedSequences& batch, const Dropout& dropout,
              std::int64_t width, DType dtype, const void* x, const void* add, void* y) {
-  if (dtype == DType::kBF16) {
-    Run<BF16>(stream, batch, dropout, width, x, add, y);
-  } else {
-    Run<float>(stream, batch, dropout, width, x, add, y);
-  }
+  WithType(dtype, x, add, y, [&](const auto* from, const auto* plus, auto* to) {
+    Run(stream, batch, dropout, width, from, plus, to);
+  });
+}
+
+void DropAddRows(Stream& stream, const PackedSequences& batch, const Dropout& dropout,
+                 std::int64_t rows, const std::int32_t* token, std::int64_t width, DType dtype,
+                 const void* x, const void* add, void* y) {
+  WithType(dtype, x, add, y, [&](const auto* from, const auto* plus, auto* to) {
+    RunRows(stream, batch, dropout, rows, token, width, from, plus, to);
+  });
 }
 
 }  // namespace troop::cuda

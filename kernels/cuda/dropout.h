@@ -33,4 +33,10 @@ struct Dropout {
 void DropAdd(Stream& stream, const PackedSequences& batch, const Dropout& dropout,
              std::int64_t width, DType dtype, const void* x, const void* add, void* y);
 
+// The same of some tokens' rows: x, add, y [rows, width] are those of token[0] …, which are on the
+// device, and what is dropped of a row is what DropAdd would drop of it.
+void DropAddRows(Stream& stream, const PackedSequences& batch, const Dropout& dropout,
+                 std::int64_t rows, const std::int32_t* token, std::int64_t width, DType dtype,
+                 const void* x, const void* add, void* y);
+
 }  // namespace troop::cuda

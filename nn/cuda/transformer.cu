@@ -106,19 +106,21 @@ Transformer::KeptNorm Transformer::MakeKeptNorm(std::int64_t rows, std::int64_t 
   return {Elements(rows * n, "activations"), Floats(device_, rows, "rows' means"),
           Floats(device_, rows, "rows' deviations")};
 }
-Transformer::KeptLayer Transformer::MakeKeptLayer(std::int64_t tokens) {
+Transformer::KeptAttention Transformer::MakeKeptAttention(std::int64_t tokens) {
   const char* const what = "activations";
-  const std::int64_t narrow = tokens * spec_.hidden, wide = tokens * spec_.intermediate;
-  KeptLayer kept;
-  kept.qkv = Elements(3 * narrow, what);
-  kept.context = Elements(narrow, what);
+  return {Elements(3 * tokens * spec_.hidden, what), Elements(tokens * spec_.hidden, what),
+          Floats(device_, tokens * spec_.heads, "softmaxes' sums")};
+}
+Transformer::KeptRows Transformer::MakeKeptRows(std::int64_t rows) {
+  const char* const what = "activations";
+  const std::int64_t narrow = rows * spec_.hidden, wide = rows * spec_.intermediate;
+  KeptRows kept;
   kept.hidden = Elements(narrow, what);
   kept.z = Elements(wide, what);
   kept.g = Elements(wide, what);
   kept.out = Elements(narrow, what);
-  kept.lse = Floats(device_, tokens * spec_.heads, "softmaxes' sums");
-  kept.sum1 = MakeKeptNorm(tokens, spec_.hidden);
-  kept.sum2 = MakeKeptNorm(tokens, spec_.hidden);
+  kept.sum1 = MakeKeptNorm(rows, spec_.hidden);
+  kept.sum2 = MakeKeptNorm(rows, spec_.hidden);
   return kept;
 }
 
@@ -129,7 +131,8 @@ void Transformer::Reserve(const DeviceTokens& batch, bool keep) {
     trains_ = trains_ || keep;
     device_.Synchronize();
     // First goes what there was: both would be a lot.
-    layers_.clear();
+    attention_.clear();
+    between_.clear();
     embedding_sum_ = {};
     for (Bytes* bytes : {&embedded_, &mapped_, &dy_, &dsum_, &dwide_, &dcontext_}) *bytes = {};
     delta_ = {};
@@ -137,8 +140,11 @@ void Transformer::Reserve(const DeviceTokens& batch, bool keep) {
     embedded_ = Elements(tokens_ * spec_.embedding, "activations");
     if (spec_.albert) mapped_ = Elements(tokens_ * spec_.hidden, "activations");
     // Without a backward a layer's output is the next one's input, and that is all.
-    const std::int64_t layers = trains_ ? spec_.layers : std::min<std::int64_t>(2, spec_.layers);
-    for (std::int64_t i = 0; i < layers; ++i) layers_.push_back(MakeKeptLayer(tokens_));
+    const std::int64_t most = trains_ ? spec_.layers : 2;
+    for (std::int64_t i = 0; i < std::min(spec_.layers, most); ++i)
+      attention_.push_back(MakeKeptAttention(tokens_));
+    for (std::int64_t i = 0; i < std::min(spec_.layers - 1, most); ++i)
+      between_.push_back(MakeKeptRows(tokens_));
     if (trains_) {
       const char* const what = "gradients of activations";
       const std::int64_t widest = std::max(spec_.hidden, spec_.embedding);
@@ -153,7 +159,9 @@ void Transformer::Reserve(const DeviceTokens& batch, bool keep) {
     device_.Synchronize();
     rows_ = batch.rows + batch.rows / 8;
     const std::int64_t widest = std::max(spec_.hidden, spec_.embedding);
-    for (Bytes* bytes : {&head_in_, &head_mid_, &head_top_, &dhead_[0], &dhead_[1]})
+    last_ = MakeKeptRows(rows_);
+    for (Bytes* bytes :
+         {&asked_x_, &asked_context_, &head_mid_, &head_top_, &dhead_[0], &dhead_[1]})
       *bytes = Elements(rows_ * widest, "a head's activations");
     if (spec_.masked()) {
       head_sum_ = MakeKeptNorm(rows_, spec_.embedding);
@@ -262,39 +270,58 @@ void Transformer::Forward(Stream& stream, const TransformerWeights& weights,
     x = mapped_.data();
   }
   for (std::int64_t use = 0; use < spec_.layers; ++use) {
-    ForwardLayer(step, use, x, KeptOf(use));
-    x = KeptOf(use).out.data();
+    ForwardLayer(step, use, x);
+    x = RowsOf(use).out.data();
   }
   ForwardHead(step, x, out);
 }
 
-void Transformer::ForwardLayer(const Step& step, std::int64_t use, const void* x,
-                               const KeptLayer& kept) {
+// y = dropped x + add: of the layer's tokens, or of those that it is asked for.
+void Transformer::DropAddOf(const Step& step, std::int64_t use, std::uint32_t which, float rate,
+                            const void* x, const void* add, void* y) {
+  const DeviceTokens& batch = step.batch;
+  const Dropout dropout = DropoutAt(batch, SiteOf(use, which), rate);
+  if (IsLast(use)) {
+    DropAddRows(step.stream, batch.sequences, dropout, batch.rows, batch.chosen, spec_.hidden,
+                element_, x, add, y);
+  } else {
+    DropAdd(step.stream, batch.sequences, dropout, spec_.hidden, element_, x, add, y);
+  }
+}
+
+void Transformer::ForwardLayer(const Step& step, std::int64_t use, const void* x) {
   const TransformerSpec::Layer& layer = LayerOf(use);
   const DeviceTokens& batch = step.batch;
-  const std::int64_t tokens = step.tokens();
-  Linear(step, layer.qkv, tokens, x, kept.qkv.data(), element_);
-  AttentionForward(step.stream, batch.sequences, FormOf(batch, use), kept.qkv.data(),
-                   kept.context.data(), kept.lse.data());
-  Linear(step, layer.attention_out, tokens, kept.context.data(), kept.sum1.x.data(), element_);
-  DropAdd(step.stream, batch.sequences, DropoutAt(batch, SiteOf(use, 1), spec_.hidden_dropout),
-          spec_.hidden, element_, kept.sum1.x.data(), x, kept.sum1.x.data());
-  Norm(step, layer.norm1, tokens, kept.sum1, kept.hidden.data());
-  Linear(step, layer.ffn, tokens, kept.hidden.data(), kept.z.data(), element_);
-  Gelu(step.stream, spec_.gelu, element_, tokens * spec_.intermediate, kept.z.data(),
-       kept.g.data());
-  Linear(step, layer.ffn_out, tokens, kept.g.data(), kept.sum2.x.data(), element_);
-  const float rate = spec_.albert ? 0 : spec_.hidden_dropout;
-  DropAdd(step.stream, batch.sequences, DropoutAt(batch, SiteOf(use, 2), rate), spec_.hidden,
-          element_, kept.sum2.x.data(), kept.hidden.data(), kept.sum2.x.data());
-  Norm(step, layer.norm2, tokens, kept.sum2, kept.out.data());
+  const KeptAttention& attention = AttentionOf(use);
+  const KeptRows& kept = RowsOf(use);
+  Linear(step, layer.qkv, step.tokens(), x, attention.qkv.data(), element_);
+  AttentionForward(step.stream, batch.sequences, FormOf(batch, use), attention.qkv.data(),
+                   attention.context.data(), attention.lse.data());
+  std::int64_t rows = step.tokens();
+  const void* context = attention.context.data();
+  if (IsLast(use)) {
+    rows = batch.rows;
+    GatherRows(step.stream, rows, spec_.hidden, batch.chosen, element_, x, asked_x_.data());
+    GatherRows(step.stream, rows, spec_.hidden, batch.chosen, element_, context,
+               asked_context_.data());
+    x = asked_x_.data();
+    context = asked_context_.data();
+  }
+  Linear(step, layer.attention_out, rows, context, kept.sum1.x.data(), element_);
+  DropAddOf(step, use, 1, spec_.hidden_dropout, kept.sum1.x.data(), x, kept.sum1.x.data());
+  Norm(step, layer.norm1, rows, kept.sum1, kept.hidden.data());
+  Linear(step, layer.ffn, rows, kept.hidden.data(), kept.z.data(), element_);
+  Gelu(step.stream, spec_.gelu, element_, rows * spec_.intermediate, kept.z.data(), kept.g.data());
+  Linear(step, layer.ffn_out, rows, kept.g.data(), kept.sum2.x.data(), element_);
+  DropAddOf(step, use, 2, spec_.albert ? 0 : spec_.hidden_dropout, kept.sum2.x.data(),
+            kept.hidden.data(), kept.sum2.x.data());
+  Norm(step, layer.norm2, rows, kept.sum2, kept.out.data());
 }
 
 void Transformer::ForwardHead(const Step& step, const void* x, void* out) {
   const std::int64_t rows = step.batch.rows;
-  GatherRows(step.stream, rows, spec_.hidden, step.batch.chosen, element_, x, head_in_.data());
   if (spec_.masked()) {
-    Linear(step, spec_.first, rows, head_in_.data(), head_mid_.data(), element_);
+    Linear(step, spec_.first, rows, x, head_mid_.data(), element_);
     Gelu(step.stream, spec_.gelu, element_, rows * spec_.embedding, head_mid_.data(),
          head_sum_.x.data());
     Norm(step, spec_.head_norm, rows, head_sum_, head_top_.data());
@@ -313,7 +340,7 @@ void Transformer::ForwardHead(const Step& step, const void* x, void* out) {
                    .bias = Bias(step.weights, spec_.word_bias, element_)});
   }
   LinearForward(step.stream, plans_, precision_, {spec_.first.in, spec_.first.out},
-                Activation::kTanh, rows, head_in_.data(), Weight(step.weights, spec_.first.weight),
+                Activation::kTanh, rows, x, Weight(step.weights, spec_.first.weight),
                 Bias(step.weights, spec_.first.bias, element_), head_mid_.data(), element_);
   DropAdd(step.stream, EachRow(rows),
           DropoutAt(step.batch, kClassifierSite, spec_.classifier_dropout), spec_.hidden, element_,
@@ -329,15 +356,15 @@ void Transformer::Backward(Stream& stream, const TransformerWeights& weights,
   if (ready) ready(spec_.head_begin);
   for (std::int64_t use = spec_.layers; use-- > 0;) {
     const void* x =
-        use > 0 ? KeptOf(use - 1).out.data() : (spec_.albert ? mapped_ : embedded_).data();
-    BackwardLayer(step, use, x, KeptOf(use));
+        use > 0 ? RowsOf(use - 1).out.data() : (spec_.albert ? mapped_ : embedded_).data();
+    BackwardLayer(step, use, x);
     if (ready && (!spec_.albert || use == 0)) ready(LayerOf(use).begin);
   }
   BackwardEmbedding(step);
   if (ready) ready(0);
 }
 
-// Into dy_, [T, hidden], the gradient of the last layer's output.
+// Into dhead_[1], [rows, hidden], the gradient of what the last layer gives.
 void Transformer::BackwardHead(const Step& step, const void* dout) {
   const std::int64_t rows = step.batch.rows;
   Stream& stream = step.stream;
@@ -369,37 +396,47 @@ void Transformer::BackwardHead(const Step& step, const void* dout) {
     ActivationBackward(stream, Activation::kTanh, element_, rows * spec_.hidden, head_mid_.data(),
                        dmid, dmid);
   }
-  LinearBackward(step, spec_.first, rows, head_in_.data(), dmid, 0, dhead_[1].data());
-  stream.Fill(dy_.data(), 0, std::size_t(step.tokens() * spec_.hidden * ElementBytes(element_)));
-  ScatterRows(stream, step.batch.scattered, spec_.hidden, step.batch.chosen, element_,
-              dhead_[1].data(), dy_.data());
+  LinearBackward(step, spec_.first, rows, last_.out.data(), dmid, 0, dhead_[1].data());
 }
 
-// dy_ [T, hidden] becomes the gradient of x. It is that of a sum from each norm on; dsum_, of the
-// summand that was dropped from.
-void Transformer::BackwardLayer(const Step& step, std::int64_t use, const void* x,
-                                const KeptLayer& kept) {
+// to [T, hidden] = the rows of the tokens asked for, and 0 of the others.
+void Transformer::Spread(const Step& step, const void* rows, void* to) {
+  step.stream.Fill(to, 0, std::size_t(step.tokens() * spec_.hidden * ElementBytes(element_)));
+  ScatterRows(step.stream, step.batch.scattered, spec_.hidden, step.batch.chosen, element_, rows,
+              to);
+}
+
+// dy_ [T, hidden], of the last layer dhead_[1], becomes the gradient of x, in dy_. It is that of a
+// sum from each norm on; dsum_, of the summand that was dropped from.
+void Transformer::BackwardLayer(const Step& step, std::int64_t use, const void* x) {
   const TransformerSpec::Layer& layer = LayerOf(use);
   const DeviceTokens& batch = step.batch;
-  const std::int64_t tokens = step.tokens();
-  const auto drop = [&](std::uint32_t which, float rate) {
-    DropAdd(step.stream, batch.sequences, DropoutAt(batch, SiteOf(use, which), rate), spec_.hidden,
-            element_, dy_.data(), nullptr, dsum_.data());
-  };
-  NormBackward(step, layer.norm2, tokens, kept.sum2, dy_.data(), dy_.data());
-  drop(2, spec_.albert ? 0 : spec_.hidden_dropout);
-  LinearBackward(step, layer.ffn_out, tokens, kept.g.data(), dsum_.data(), 0, dwide_.data());
-  GeluBackward(step.stream, spec_.gelu, element_, tokens * spec_.intermediate, kept.z.data(),
+  const KeptAttention& attention = AttentionOf(use);
+  const KeptRows& kept = RowsOf(use);
+  const bool last = IsLast(use);
+  const std::int64_t rows = last ? batch.rows : step.tokens();
+  std::byte* const dy = (last ? dhead_[1] : dy_).data();
+  NormBackward(step, layer.norm2, rows, kept.sum2, dy, dy);
+  DropAddOf(step, use, 2, spec_.albert ? 0 : spec_.hidden_dropout, dy, nullptr, dsum_.data());
+  LinearBackward(step, layer.ffn_out, rows, kept.g.data(), dsum_.data(), 0, dwide_.data());
+  GeluBackward(step.stream, spec_.gelu, element_, rows * spec_.intermediate, kept.z.data(),
                dwide_.data(), dwide_.data());
-  LinearBackward(step, layer.ffn, tokens, kept.hidden.data(), dwide_.data(), 1, dy_.data());
-  NormBackward(step, layer.norm1, tokens, kept.sum1, dy_.data(), dy_.data());
-  drop(1, spec_.hidden_dropout);
-  LinearBackward(step, layer.attention_out, tokens, kept.context.data(), dsum_.data(), 0,
-                 dcontext_.data());
-  AttentionBackward(step.stream, batch.sequences, FormOf(batch, use), kept.qkv.data(),
-                    kept.context.data(), kept.lse.data(), dcontext_.data(), dwide_.data(),
+  LinearBackward(step, layer.ffn, rows, kept.hidden.data(), dwide_.data(), 1, dy);
+  NormBackward(step, layer.norm1, rows, kept.sum1, dy, dy);
+  DropAddOf(step, use, 1, spec_.hidden_dropout, dy, nullptr, dsum_.data());
+  if (last) {
+    LinearBackward(step, layer.attention_out, rows, asked_context_.data(), dsum_.data(), 0,
+                   dhead_[0].data());
+    Spread(step, dhead_[0].data(), dcontext_.data());
+    Spread(step, dy, dy_.data());
+  } else {
+    LinearBackward(step, layer.attention_out, rows, attention.context.data(), dsum_.data(), 0,
+                   dcontext_.data());
+  }
+  AttentionBackward(step.stream, batch.sequences, FormOf(batch, use), attention.qkv.data(),
+                    attention.context.data(), attention.lse.data(), dcontext_.data(), dwide_.data(),
                     delta_.data());
-  LinearBackward(step, layer.qkv, tokens, x, dwide_.data(), 1, dy_.data());
+  LinearBackward(step, layer.qkv, step.tokens(), x, dwide_.data(), 1, dy_.data());
 }
 
 void Transformer::BackwardEmbedding(const Step& step) {

@@ -57,10 +57,10 @@ void LayOut(TransformerSpec* spec);
 // A packed batch, on the device. The host has seen to it that all numbers are within their bounds.
 struct DeviceTokens {
   PackedSequences sequences;
-  const std::int32_t* id = nullptr;      // [T]
-  WordTokens words;                      // the same by word; of training alone
-  const DropoutKey* dropout = nullptr;   // [sequences]; nullptr: nothing is dropped
-  std::int64_t rows = 0;                 // that have an output
+  const std::int32_t* id = nullptr;     // [T]
+  WordTokens words;                     // the same by word; of training alone
+  const DropoutKey* dropout = nullptr;  // [sequences]; nullptr: nothing is dropped
+  std::int64_t rows = 0;  // that have an output: of the last layer nothing else is made
   const std::int32_t* chosen = nullptr;  // [rows]: which token each is of
   std::int64_t scattered = 0;            // of the rows, the first that count: their tokens differ
 };
@@ -104,9 +104,14 @@ class Transformer {
     Bytes x;
     Floats mean, rstd;
   };
-  struct KeptLayer {
-    Bytes qkv, context, hidden, z, g, out;
+  // Of a layer: what is kept of all tokens, and of those whose outputs are made: the last layer's
+  // are the rows that the head reads.
+  struct KeptAttention {
+    Bytes qkv, context;
     Floats lse;
+  };
+  struct KeptRows {
+    Bytes hidden, z, g, out;
     KeptNorm sum1, sum2;
   };
   // What a step with these weights runs on.
@@ -120,11 +125,18 @@ class Transformer {
   void Reserve(const DeviceTokens& batch, bool keep);
   Bytes Elements(std::int64_t n, const char* what);
   KeptNorm MakeKeptNorm(std::int64_t rows, std::int64_t n);
-  KeptLayer MakeKeptLayer(std::int64_t tokens);
+  KeptAttention MakeKeptAttention(std::int64_t tokens);
+  KeptRows MakeKeptRows(std::int64_t rows);
   const TransformerSpec::Layer& LayerOf(std::int64_t use) const {
     return spec_.layer[spec_.albert ? 0 : std::size_t(use)];
   }
-  KeptLayer& KeptOf(std::int64_t use) { return layers_[std::size_t(use) % layers_.size()]; }
+  bool IsLast(std::int64_t use) const { return use + 1 == spec_.layers; }
+  KeptAttention& AttentionOf(std::int64_t use) {
+    return attention_[std::size_t(use) % attention_.size()];
+  }
+  KeptRows& RowsOf(std::int64_t use) {
+    return IsLast(use) ? last_ : between_[std::size_t(use) % between_.size()];
+  }
   const void* Weight(const TransformerWeights& weights, std::int64_t at) const;
   const void* Bias(const TransformerWeights& weights, std::int64_t at, DType dtype) const;
   Dropout DropoutAt(const DeviceTokens& batch, std::uint32_t site, float rate) const;
@@ -141,8 +153,11 @@ class Transformer {
             const KeptNorm& kept, void* y);
   void NormBackward(const Step& step, const TransformerSpec::Norm& norm, std::int64_t rows,
                     const KeptNorm& kept, const void* dy, void* dx);
-  void ForwardLayer(const Step& step, std::int64_t use, const void* x, const KeptLayer& kept);
-  void BackwardLayer(const Step& step, std::int64_t use, const void* x, const KeptLayer& kept);
+  void DropAddOf(const Step& step, std::int64_t use, std::uint32_t which, float rate, const void* x,
+                 const void* add, void* y);
+  void Spread(const Step& step, const void* rows, void* to);
+  void ForwardLayer(const Step& step, std::int64_t use, const void* x);
+  void BackwardLayer(const Step& step, std::int64_t use, const void* x);
   void ForwardHead(const Step& step, const void* x, void* out);
   void BackwardHead(const Step& step, const void* dout);
   void BackwardEmbedding(const Step& step);
@@ -156,8 +171,10 @@ class Transformer {
   bool trains_ = false;
   KeptNorm embedding_sum_;
   Bytes embedded_, mapped_;  // mapped_: of ALBERT
-  std::vector<KeptLayer> layers_;
-  Bytes head_in_, head_mid_, head_top_;
+  std::vector<KeptAttention> attention_;
+  std::vector<KeptRows> between_;
+  KeptRows last_;
+  Bytes asked_x_, asked_context_, head_mid_, head_top_;
   KeptNorm head_sum_;
   // Of backward.
   Bytes dy_, dsum_, dwide_, dcontext_, dhead_[2], dout_;
