@@ -5,7 +5,7 @@
 #include "tests/nn/f64_reference.h"
 #include "tests/nn/transformer_bench.h"
 
-// What a transformer drops, and where: the classifier beside plain loops in f64. No fixture can
+// What a transformer drops, and where: with either head, beside plain loops in f64. No fixture can
 // show it, since PyTorch draws other numbers.
 namespace troop {
 namespace {
@@ -22,20 +22,39 @@ double Gelu(GeluForm form, double x) {
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
 
-// The classifier for one sequence, as the package transformers has it (modeling_bert.py,
-// modeling_albert.py).
+// One sequence, as the package transformers has it (modeling_bert.py, modeling_albert.py).
 class Encoder {
  public:
   Encoder(const TransformerConfig& config, const Values& values, const DropoutKey* key)
       : c_(config), values_(values), key_(key) {}
 
-  Row Logits(std::span<const std::int32_t> ids, std::span<const std::int32_t> types) const {
+  // Of each token.
+  Rows States(std::span<const std::int32_t> ids, std::span<const std::int32_t> types) const {
     Rows x = Embedded(ids, types);
     for (std::int64_t use = 0; use < c_.layers; ++use) x = Layer(std::uint32_t(use), x);
+    return x;
+  }
+  Row Classes(const Rows& x) const {
     Row pooled = Linear(values_, bert() ? "bert.pooler.dense" : "albert.pooler", x[0]);
     for (double& v : pooled) v = std::tanh(v);
     Drop(key_, 1u << 31, c_.classifier_dropout, 0, &pooled);
     return Linear(values_, "classifier", pooled);
+  }
+  Row Words(const Row& x) const {
+    const std::string head = bert() ? "cls.predictions." : "predictions.";
+    const std::string transform = head + (bert() ? "transform." : "");
+    Row y = Linear(values_, transform + "dense", x);
+    for (double& v : y) v = Gelu(c_.gelu, v);
+    y = Norm(transform + "LayerNorm", y);
+    Row logits;
+    for (std::int64_t word = 0; word < c_.vocabulary; ++word) {
+      const Row of_word = values_.row(
+          std::string(bert() ? "bert" : "albert") + ".embeddings.word_embeddings.weight",
+          std::size_t(word));
+      logits.push_back(values_[head + "bias"][std::size_t(word)]);
+      for (std::size_t i = 0; i < y.size(); ++i) logits.back() += y[i] * of_word[i];
+    }
+    return logits;
   }
 
  private:
@@ -133,6 +152,7 @@ class Encoder {
 struct Case {
   Family family;
   float hidden, attention, classifier;  // rates: one alone, or all
+  TransformerHead head = TransformerHead::kClassifier;
 };
 class EncoderDropoutTest : public ::testing::TestWithParam<Case> {};
 
@@ -142,8 +162,9 @@ TEST_P(EncoderDropoutTest, LogitsAndEveryGradientEqualPlainLoopsInF64) {
   config.hidden_dropout = rates.hidden;
   config.attention_dropout = rates.attention;
   config.classifier_dropout = rates.classifier;
-  const testing::TokensByChance batch({5, 1, 4});
-  testing::TransformerBench bench({.config = config});
+  testing::TokensByChance batch({5, 1, 4});
+  batch.places = {1, 4, 8};  // none of the second sequence
+  testing::TransformerBench bench({.config = config, .head = rates.head});
   bench.SetBatch(batch.view(true));
   bench.Forward();
   Tensor weights(DType::kF32, bench.out.shape());
@@ -157,10 +178,16 @@ TEST_P(EncoderDropoutTest, LogitsAndEveryGradientEqualPlainLoopsInF64) {
     for (std::size_t s = 0; s + 1 < batch.starts.size(); ++s) {
       const auto first = std::size_t(batch.starts[s]);
       const std::size_t count = std::size_t(batch.starts[s + 1]) - first;
-      const Row row = Encoder(config, values, &batch.keys[s])
-                          .Logits(std::span(batch.ids).subspan(first, count),
-                                  std::span(batch.types).subspan(first, count));
-      logits.insert(logits.end(), row.begin(), row.end());
+      const Encoder encoder(config, values, &batch.keys[s]);
+      const Rows states = encoder.States(std::span(batch.ids).subspan(first, count),
+                                         std::span(batch.types).subspan(first, count));
+      const auto add = [&](const Row& row) { logits.insert(logits.end(), row.begin(), row.end()); };
+      if (rates.head == TransformerHead::kClassifier) add(encoder.Classes(states));
+      for (const std::int32_t place : batch.places) {
+        const std::size_t token = std::size_t(place) - first;  // large, before the sequence
+        if (rates.head == TransformerHead::kMaskedLm && token < count)
+          add(encoder.Words(states[token]));
+      }
     }
     double sum = 0;
     for (std::size_t i = 0; i < logits.size(); ++i)
@@ -179,7 +206,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Case{Family::kBert, 0.2f, 0, 0}, Case{Family::kBert, 0, 0.2f, 0},
                       Case{Family::kBert, 0, 0, 0.2f}, Case{Family::kBert, 0.3f, 0.2f, 0.1f},
                       Case{Family::kAlbert, 0.2f, 0, 0}, Case{Family::kAlbert, 0, 0.2f, 0},
-                      Case{Family::kAlbert, 0, 0, 0.2f}, Case{Family::kAlbert, 0.3f, 0.2f, 0.1f}));
+                      Case{Family::kAlbert, 0, 0, 0.2f}, Case{Family::kAlbert, 0.3f, 0.2f, 0.1f},
+                      Case{Family::kBert, 0.3f, 0.2f, 0, TransformerHead::kMaskedLm},
+                      Case{Family::kAlbert, 0.3f, 0.2f, 0, TransformerHead::kMaskedLm}));
 
 }  // namespace
 }  // namespace troop
