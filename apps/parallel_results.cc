@@ -113,11 +113,13 @@ Result<ParallelRun> ReadParallelRun(const Config& config, std::string_view metri
   run.wait_s = (value("tensor_s") + value("agree_s")) / made;
   run.step_s = run.wait_s + (value("compute_s") + value("step_s") + value("data_s")) / made;
   run.sent_bytes = (value("gradient_bytes") + value("tensor_bytes")) / made * SentShare(learners);
-  // What parts of a model exchange grows with the tokens, which are a whole number only of all
-  // updates; gradients are of any number.
+  // What parts of a model exchange grows with the tokens and sequences, which are whole numbers
+  // only of all updates; gradients are of any number.
   const double planned = config.mesh.tp > 1 ? run.updates : 1;
-  const MeshProfile sizes{.tokens = std::round(run.tokens * planned),
-                          .labels = double(config.learner.batch_size)};
+  const double share = planned / run.updates;
+  const MeshProfile sizes{
+      .tokens = std::round(value("tokens") * share),
+      .labels = std::round(LabelsOf(config, value("tokens"), value("sequences")) * share)};
   TROOP_ASSIGN_OR_RETURN(const MeshPlan plan,
                          PlanMesh(config, sizes, config.mesh.dp, config.mesh.tp));
   run.expected_bytes = plan.bytes / planned;

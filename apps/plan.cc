@@ -85,6 +85,10 @@ Result<MeshProfile> ProfileAlone(Config config) {
 
 }  // namespace
 
+double LabelsOf(const Config& config, double tokens, double sequences) {
+  return config.learner.algorithm == "masked_lm" ? std::max(0.15 * tokens, sequences) : sequences;
+}
+
 double SentShare(std::int64_t ranks) { return 2.0 * double(ranks - 1) / double(ranks); }
 
 Result<MeshPlan> PlanMesh(const Config& config, const MeshProfile& profile, std::int64_t dp,
@@ -151,11 +155,10 @@ Result<MeshProfile> ProfileMesh(const Config& config, int updates) {
     if (i > 0 || updates == 1) cost += once;
   }
   const double made = std::max(1, updates - 1);
-  const double masked = config.learner.algorithm == "masked_lm" ? 0.15 * cost.tokens : 0;
   profile.compute_s = cost.compute_s / made;
   profile.step_s = cost.step_s / made;
   profile.tokens = cost.tokens / made;
-  profile.labels = std::max(masked, cost.sequences) / made;
+  profile.labels = LabelsOf(config, cost.tokens, cost.sequences) / made;
   TROOP_RETURN_IF_ERROR(MeasureLink(&profile));
   return profile;
 }

@@ -27,6 +27,9 @@ struct MeshPlan {
   double seconds() const { return compute_s + tensor_s + gradient_s + step_s; }
 };
 
+// How many outputs of the last layer the head reads of so many sequences and tokens.
+double LabelsOf(const Config& config, double tokens, double sequences);
+
 // Of n bytes that N ranks reduce, each sends 2 (N - 1) / N n: the least that any all-reduce can do.
 double SentShare(std::int64_t ranks);
 

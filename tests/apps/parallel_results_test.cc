@@ -26,9 +26,10 @@ Config Meshed(std::int64_t dp, std::int64_t tp) {
   return config;
 }
 
-// 20 updates of 100 tokens by two learners, each with 4 s of work and 1 s of waiting.
+// 20 updates of 100 tokens in 12 reviews by two learners, each with 4 s of work and 1 s of waiting.
 std::string Line(const std::string& more) {
-  return R"({"wall_s": 9, "learner/updates": 20, "learner/tokens": 2000, "learner/compute_s": 7,
+  return R"({"wall_s": 9, "learner/updates": 20, "learner/tokens": 2000,
+    "learner/sequences": 240, "learner/compute_s": 7,
     "learner/step_s": 0.8, "learner/data_s": 0.2)" +
          more + "}";
 }
@@ -53,18 +54,21 @@ TEST(ParallelResultsTest, ARunThatSharesTheModelSendsWhatLiesBetweenItsParts) {
   EXPECT_DOUBLE_EQ(run->step_s, 0.25);
   EXPECT_DOUBLE_EQ(run->wait_s, 0.05);
   EXPECT_DOUBLE_EQ(run->sent_bytes, 100e3);
-  // Four of [100, 32] a layer and one of the embeddings.
-  EXPECT_DOUBLE_EQ(run->expected_bytes, 4.0 * (4 * 2 + 1) * 100 * 32);
+  // Of [100, 32] four of the first layer, one of the last and one of the embeddings; the last
+  // layer's other three are of 12 outputs.
+  EXPECT_DOUBLE_EQ(run->expected_bytes, 4.0 * (6 * 100 + 3 * 12) * 32);
   EXPECT_LT(run->parameter_bytes, 4 * kParameters);
 }
 
-// 2,010 tokens in 20 updates: half a token was left out of the formula.
+// 2,010 tokens of 230 reviews in 20 updates: half a token was left out of the formula, and the last
+// batch of an epoch counted as whole.
 TEST(ParallelResultsTest, UpdatesAreOfDifferentLengths) {
   std::string line = Line(R"(, "learner/tensor_s": 2, "learner/tensor_bytes": 4e6)");
   line.replace(line.find("2000"), 4, "2010");
+  line.replace(line.find("240"), 3, "230");
   const auto run = ReadParallelRun(Meshed(1, 2), line);
   ASSERT_TRUE(run.ok());
-  EXPECT_DOUBLE_EQ(run->expected_bytes, 4.0 * (4 * 2 + 1) * 100.5 * 32);
+  EXPECT_DOUBLE_EQ(run->expected_bytes, 4.0 * (6 * 100.5 + 3 * 11.5) * 32);
 }
 
 TEST(ParallelResultsTest, OfMoreLearnersEachSendsMoreThanItHas) {

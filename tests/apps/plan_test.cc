@@ -46,8 +46,9 @@ TEST(PlanTest, PartsOfAModelExchangeWhatLiesBetweenThem) {
   ASSERT_TRUE(plan.ok());
   EXPECT_DOUBLE_EQ(plan->compute_s, 0.4);
   EXPECT_DOUBLE_EQ(plan->step_s, 0.02);
-  // Four of 96 x 32 numbers a layer, and one behind the embeddings.
-  const double exchanged = (4 * 2 + 1) * 96 * 32 * 4.0;
+  // Of 96 x 32 numbers four of the first layer, one of the last and one behind the embeddings; the
+  // last layer's other three are of the 12 outputs that the head reads.
+  const double exchanged = (6 * 96 + 3 * 12) * 32 * 4.0;
   EXPECT_DOUBLE_EQ(plan->bytes, exchanged);
   EXPECT_NEAR(plan->tensor_s, 9 * 1e-3 + exchanged * 1e-6, 1e-9);
   EXPECT_EQ(plan->gradient_s, 0);
