@@ -259,6 +259,7 @@ struct Config {
     std::string vocabulary;            // of WordPieces, or a SentencePiece .model
     bool cased = false;
     std::int64_t tokens_max = 256;     // of a review
+    std::string truncation_side = "right";  // where longer ones are cut off: "right" | "left"
     double word_dropout = 0;           // classifier: share of tokens that training hides
     double holdout = 0;                // share of the training reviews that is kept for evaluations
     std::string cache = ".tokens";     // folder of token files, below log.dir; empty: none

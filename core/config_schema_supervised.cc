@@ -16,6 +16,10 @@ void VisitData(Config::DataKeys& c, ConfigVisitor& v) {
   v.Visit({"data.cased", "Keep capitals and accents: as the vocabulary was made."}, c.cased);
   v.Visit({"data.tokens_max", "Tokens of a review, its two ends included; more are cut off.",
            Between(3, 1 << 16)}, c.tokens_max);
+  v.Visit({.name = "data.truncation_side",
+           .doc = "What is cut off: the end of a review (right) or its beginning (left), which "
+                  "tells less of the sentiment (Sun et al. 2019, sec. 5.3).",
+           .choices = {"right", "left"}}, c.truncation_side);
   v.Visit({"data.word_dropout",
            "classifier: share of the tokens that training does not see ([MASK] stands there), "
            "others in each epoch (Iyyer et al. 2015).",

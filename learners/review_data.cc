@@ -32,10 +32,12 @@ Result<TokenizedReviews> Load(const Config& config, const std::string& path,
     auto made = MakeDiskStorage((fs::path(config.log.dir) / config.data.cache).string());
     if (made.ok()) storage = *std::move(made);  // a cache that can't be is no reason to stop
   }
-  const std::string name = fmt::format("{}-{:08x}-{}.tokens", fs::path(path).filename().string(),
-                                       tokenizer.fingerprint(), config.data.tokens_max);
+  const bool left = config.data.truncation_side == "left";
+  const std::string name =
+      fmt::format("{}-{:08x}-{}{}.tokens", fs::path(path).filename().string(),
+                  tokenizer.fingerprint(), config.data.tokens_max, left ? "-left" : "");
   return LoadTokenizedReviews(path, tokenizer, std::int32_t(config.data.tokens_max), storage.get(),
-                              name);
+                              name, left ? TruncationSide::kLeft : TruncationSide::kRight);
 }
 
 Status Absolute(std::string* path) {

@@ -480,6 +480,7 @@ Status WriteModel(const Config& config, Storage* run, const Module& module,
           .Add("do_lower_case", !config.data.cased)
           .Add("model_max_length", config.data.tokens_max)
           .str();
+          .Add("truncation_side", config.data.truncation_side)
   return run->WriteAtomic(folder + "tokenizer_config.json", tokenizer + "\n");
 }
 

@@ -52,7 +52,12 @@ std::string VocabularyIn(const fs::path& folder) {
 struct TokenizerSettings {
   bool cased = false;
   std::int64_t tokens_max = std::numeric_limits<std::int64_t>::max();
+  TruncationSide side = TruncationSide::kRight;
 };
+
+TruncationSide SideOf(std::string_view name) {
+  return name == "left" ? TruncationSide::kLeft : TruncationSide::kRight;
+}
 
 Result<bool> ReadFlag(const JsonValue& json, const char* key, bool missing) {
   const JsonValue* const value = json.Find(key);
@@ -74,6 +79,8 @@ Result<TokenizerSettings> ReadSettings(std::string_view text) {
   // Where nobody set a limit, transformers writes 10^30.
   const JsonValue* const most = json.Find("model_max_length");
   if (most != nullptr && most->integer) settings.tokens_max = *most->integer;
+  const JsonValue* const side = json.Find("truncation_side");
+  if (side != nullptr) settings.side = SideOf(side->string);
   return settings;
 }
 
@@ -113,6 +120,7 @@ struct TextPredictor::Parts {
   bool masked = false;
   std::int64_t rows = 0;  // of the word embedding
   std::int64_t tokens_max = 0;
+  TruncationSide side = TruncationSide::kRight;
 
   // Every parameter of the module out of `file`.
   Status Read(const TensorFile& file, const char* name);
@@ -170,7 +178,8 @@ Result<TextPredictor::Parts> TextPredictor::FromHuggingFace(const std::string& f
   TROOP_ASSIGN_OR_RETURN(const JsonValue json, ParseJson(config.text()));
   Parts parts{.masked = !classifies,
               .rows = options.config.vocabulary,
-              .tokens_max = std::min(options.config.positions, settings.tokens_max)};
+              .tokens_max = std::min(options.config.positions, settings.tokens_max),
+              .side = settings.side};
   TROOP_ASSIGN_OR_RETURN(parts.module, MakeTransformer(options));
   TROOP_RETURN_IF_ERROR(parts.Read(there.weights, "model.safetensors"));
   if (classifies) parts.names = NamesOfClasses(json.Find("id2label"), options.classes);
@@ -196,7 +205,8 @@ Result<TextPredictor::Parts> TextPredictor::FromCheckpoint(const std::string& ru
   }
   Parts parts{.masked = config.learner.algorithm == "masked_lm",
               .rows = config.model.vocabulary,
-              .tokens_max = std::min(config.model.positions, config.data.tokens_max)};
+              .tokens_max = std::min(config.model.positions, config.data.tokens_max),
+              .side = SideOf(config.data.truncation_side)};
   TROOP_ASSIGN_OR_RETURN(parts.module, MakeTextModel(config));
   const std::string weights = path + "/weights.safetensors";
   TROOP_ASSIGN_OR_RETURN(const Buffer bytes, storage->Map(weights));
@@ -241,6 +251,7 @@ TextPredictor::TextPredictor(Parts parts)
       names_(std::move(parts.names)),
       masked_(parts.masked),
       tokens_max_(parts.tokens_max),
+      side_(parts.side),
       step_(module_.get(), masked_ ? parts.rows : 0) {
   module_->Pack(value_, packed_.get());
 }
@@ -280,6 +291,7 @@ Result<TextAnswer> TextPredictor::Predict(std::string_view text) {
   std::vector<TokenId> ids = Encode(text);
   const std::size_t kept = std::min(ids.size(), std::size_t(tokens_max_) - 2);
   TextAnswer answer{.cut = std::int64_t(ids.size() - kept), .empty = ids.empty()};
+  if (side_ == TruncationSide::kLeft) ids.erase(ids.begin(), ids.end() - std::ptrdiff_t(kept));
   ids.resize(kept);
   const SpecialTokens& special = tokenizer_->special();
   ids.insert(ids.begin(), special.begin);

@@ -35,8 +35,8 @@ class TextPredictor {
  public:
   // Of what is in a folder:
   //   config.json, model.safetensors, and vocab.txt or spiece.model   as transformers saves them
-  //                                   (with do_lower_case of tokenizer_config.json), or a run's
-  //                                   model/
+  //                                   (with do_lower_case, model_max_length and truncation_side
+  //                                   of tokenizer_config.json), or a run's model/
   //   manifest.json    a checkpoint of a supervised run (learners/checkpoint.h)
   //   checkpoints/     such a run: its newest whole one
   // A checkpoint's vocabulary is that in the run's model/, or where there is none data.vocabulary.
@@ -45,7 +45,8 @@ class TextPredictor {
   // a vocabulary with more words than the model has.
   static Result<std::unique_ptr<TextPredictor>> Load(const std::string& path);
 
-  // Text beyond tokens_max() tokens is left out. Of a masked LM each "[MASK]" in it is a word that
+  // Of a text of more than tokens_max() tokens the end is left out, or the beginning, as the model
+  // was trained. Of a masked LM each "[MASK]" in it is a word that
   // is asked for. Errors: kInvalidArgument: more than a gigabyte.
   Result<TextAnswer> Predict(std::string_view text);
   bool masked() const { return masked_; }
@@ -66,6 +67,7 @@ class TextPredictor {
   const std::vector<std::string> names_;  // of classes
   const bool masked_;
   const std::int64_t tokens_max_;
+  const TruncationSide side_;
   TextStep step_;
 };
 

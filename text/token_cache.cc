@@ -33,7 +33,7 @@ struct Header {
   std::uint32_t version;
   std::uint32_t tokenizer;
   std::int32_t vocabulary;
-  std::int32_t tokens_max;
+  std::int32_t tokens_max;  // below 0: of texts that were cut off on the left
   std::uint64_t source;
   std::array<Counts, 3> counts;  // train, test, unlabelled
 };
@@ -50,6 +50,10 @@ void TakeBytes(std::string_view* bytes, std::span<T> values) {
   if (values.empty()) return;
   std::memcpy(values.data(), bytes->data(), values.size_bytes());
   bytes->remove_prefix(values.size_bytes());
+}
+
+std::int32_t TokensMaxOf(const TokenCacheKey& key) {
+  return key.side == TruncationSide::kLeft ? -key.tokens_max : key.tokens_max;
 }
 
 // What a set takes behind the header, or the largest number where that is beyond all bounds.
@@ -128,7 +132,7 @@ std::string EncodeTokenCache(const TokenizedReviews& reviews, const TokenCacheKe
                    .version = kVersion,
                    .tokenizer = key.tokenizer,
                    .vocabulary = key.vocabulary,
-                   .tokens_max = key.tokens_max,
+                   .tokens_max = TokensMaxOf(key),
                    .source = key.source};
   const TokenSet* const sets[] = {&reviews.train, &reviews.test, &reviews.unlabelled};
   for (int i = 0; i < 3; ++i) {
@@ -152,7 +156,8 @@ Result<TokenizedReviews> DecodeTokenCache(std::string_view bytes, const TokenCac
   if (header.version != kVersion) {
     return FailedPrecondition("it is of version {}, not {}", header.version, kVersion);
   }
-  if (key != TokenCacheKey{header.tokenizer, header.vocabulary, header.tokens_max, header.source}) {
+  if (header.tokenizer != key.tokenizer || header.vocabulary != key.vocabulary ||
+      header.tokens_max != TokensMaxOf(key) || header.source != key.source) {
     return FailedPrecondition("it is of other reviews, another vocabulary or length");
   }
   std::uint64_t expected = sizeof header + sizeof crc;
@@ -172,10 +177,12 @@ Result<TokenizedReviews> DecodeTokenCache(std::string_view bytes, const TokenCac
 
 Result<TokenizedReviews> LoadTokenizedReviews(const std::string& reviews_path,
                                               const Tokenizer& tokenizer, std::int32_t tokens_max,
-                                              Storage* storage, const std::string& cache_path) {
+                                              Storage* storage, const std::string& cache_path,
+                                              TruncationSide side) {
   TokenCacheKey key = {.tokenizer = tokenizer.fingerprint(),
                        .vocabulary = tokenizer.size(),
-                       .tokens_max = tokens_max};
+                       .tokens_max = tokens_max,
+                       .side = side};
   const Result<std::uint64_t> source = SourceFingerprint(reviews_path);
   if (source.ok() && storage != nullptr) {  // what is wrong with it, ReadReviews says better
     key.source = *source;
@@ -188,7 +195,7 @@ Result<TokenizedReviews> LoadTokenizedReviews(const std::string& reviews_path,
     }
   }
   TROOP_ASSIGN_OR_RETURN(const Reviews reviews, ReadReviews(reviews_path));
-  TokenizedReviews made = TokenizeReviews(reviews, tokenizer, tokens_max);
+  TokenizedReviews made = TokenizeReviews(reviews, tokenizer, tokens_max, side);
   if (storage != nullptr) {
     const Status written = storage->WriteAtomic(cache_path, EncodeTokenCache(made, key));
     if (!written.ok()) {

@@ -15,6 +15,7 @@ struct TokenCacheKey {
   std::uint32_t tokenizer = 0;  // Tokenizer::fingerprint
   std::int32_t vocabulary = 0;  // Tokenizer::size: ids are below it
   std::int32_t tokens_max = 0;
+  TruncationSide side = TruncationSide::kRight;
   std::uint64_t source = 0;  // SourceFingerprint
   bool operator==(const TokenCacheKey&) const = default;
 };
@@ -34,6 +35,7 @@ Result<TokenizedReviews> DecodeTokenCache(std::string_view bytes, const TokenCac
 // those of ReadReviews.
 Result<TokenizedReviews> LoadTokenizedReviews(const std::string& reviews_path,
                                               const Tokenizer& tokenizer, std::int32_t tokens_max,
-                                              Storage* storage, const std::string& cache_path);
+                                              Storage* storage, const std::string& cache_path,
+                                              TruncationSide side = TruncationSide::kRight);
 
 }  // namespace troop

@@ -4,12 +4,13 @@ namespace troop {
 namespace {
 
 TokenSet Tokenize(const std::vector<Review>& reviews, const Tokenizer& tokenizer,
-                  std::int32_t tokens_max) {
+                  std::int32_t tokens_max, TruncationSide side) {
   TokenSet set;
   set.begins.reserve(reviews.size() + 1);
   set.sentiments.reserve(reviews.size());
   for (const Review& review : reviews) {
-    set.Add(EncodeWithEnds(tokenizer, review.text, std::size_t(tokens_max)), review.sentiment);
+    set.Add(EncodeWithEnds(tokenizer, review.text, std::size_t(tokens_max), side),
+            review.sentiment);
   }
   return set;
 }
@@ -23,10 +24,10 @@ void TokenSet::Add(std::span<const TokenId> tokens, Sentiment sentiment) {
 }
 
 TokenizedReviews TokenizeReviews(const Reviews& reviews, const Tokenizer& tokenizer,
-                                 std::int32_t tokens_max) {
-  return {.train = Tokenize(reviews.train, tokenizer, tokens_max),
-          .test = Tokenize(reviews.test, tokenizer, tokens_max),
-          .unlabelled = Tokenize(reviews.unlabelled, tokenizer, tokens_max)};
+                                 std::int32_t tokens_max, TruncationSide side) {
+  return {.train = Tokenize(reviews.train, tokenizer, tokens_max, side),
+          .test = Tokenize(reviews.test, tokenizer, tokens_max, side),
+          .unlabelled = Tokenize(reviews.unlabelled, tokenizer, tokens_max, side)};
 }
 
 }  // namespace troop

@@ -32,6 +32,7 @@ struct TokenizedReviews {
 
 // Each review as [CLS] text [SEP] of at most `tokens_max` tokens. REQUIRES: tokens_max >= 2.
 TokenizedReviews TokenizeReviews(const Reviews& reviews, const Tokenizer& tokenizer,
-                                 std::int32_t tokens_max);
+                                 std::int32_t tokens_max,
+                                 TruncationSide side = TruncationSide::kRight);
 
 }  // namespace troop

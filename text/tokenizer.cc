@@ -13,10 +13,13 @@ constexpr std::size_t kVocabularyBytesMax = std::size_t{256} << 20;
 }  // namespace
 
 std::vector<TokenId> EncodeWithEnds(const Tokenizer& tokenizer, std::string_view text,
-                                    std::size_t tokens_max) {
+                                    std::size_t tokens_max, TruncationSide side) {
   TROOP_CHECK(tokens_max >= 2, "{} tokens hold no text", tokens_max);
   std::vector<TokenId> ids = {tokenizer.special().begin};
   tokenizer.Encode(text, &ids);
+  if (side == TruncationSide::kLeft && ids.size() > tokens_max - 1) {
+    ids.erase(ids.begin() + 1, ids.end() - std::ptrdiff_t(tokens_max - 2));
+  }
   ids.resize(std::min(ids.size(), tokens_max - 1));
   ids.push_back(tokenizer.special().end);
   return ids;

@@ -34,10 +34,14 @@ class Tokenizer {
   virtual std::uint32_t fingerprint() const = 0;
 };
 
-// [CLS] text [SEP], cut to `tokens_max` in all: ids behind the first tokens_max - 1 make place for
-// [SEP]. REQUIRES: tokens_max >= 2.
+// Of a text that is too long: what is cut off. The package transformers calls it truncation_side.
+enum class TruncationSide : std::uint8_t { kRight, kLeft };
+
+// [CLS] text [SEP], cut to `tokens_max` in all: the text's first or last tokens_max - 2 ids stay.
+// REQUIRES: tokens_max >= 2.
 std::vector<TokenId> EncodeWithEnds(const Tokenizer& tokenizer, std::string_view text,
-                                    std::size_t tokens_max);
+                                    std::size_t tokens_max,
+                                    TruncationSide side = TruncationSide::kRight);
 
 struct TokenizerOptions {
   bool cased = false;  // keep capitals and accents: as the vocabulary was made

@@ -196,6 +196,13 @@ TEST(PredictTest, TheTokenizersSettingsAreHeeded) {
   EXPECT_EQ(tokens(R"({"do_lower_case": false})"), " 10 tokens, 2 of them unknown\n");
   EXPECT_EQ(tokens(R"({"model_max_length": 8})"), " 8 tokens, 2 more were cut off\n");
   EXPECT_EQ(tokens(R"({"model_max_length": 1000000000000000019884624838656})"), " 10 tokens\n");
+  // Cut on the left it is as if the beginning had never been.
+  folder.Set("tokenizer_config.json", R"({"model_max_length": 8, "truncation_side": "left"})");
+  const auto said = [&](const char* text) { return SayJson(folder.path(), {text})[0]; };
+  const JsonValue cut = said("A GREAT movie and film, and plot");
+  EXPECT_EQ(*cut.Integer("cut"), 2);
+  EXPECT_EQ(NumberAt(*cut.Find("probabilities"), "positive"),
+            NumberAt(*said("movie and film, and plot").Find("probabilities"), "positive"));
   const auto refusal = [&](const char* settings) {
     folder.Set("tokenizer_config.json", settings);
     return Say({.path = folder.path(), .texts = {"a"}});

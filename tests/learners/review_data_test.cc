@@ -153,6 +153,19 @@ TEST(ReviewDataTest, TheCacheGivesTheSame) {
   const auto shorter = LoadReviewData(config);
   ASSERT_TRUE(shorter.ok());
   EXPECT_EQ(std::ranges::max((*shorter)->lengths), 5);
+  config.data.truncation_side = "left";  // another one
+  const auto left = LoadReviewData(config), again = LoadReviewData(config);
+  ASSERT_TRUE(left.ok() && again.ok());
+  EXPECT_EQ((*left)->lengths, (*shorter)->lengths);
+  EXPECT_NE((*left)->train, (*shorter)->train);
+  EXPECT_EQ((*left)->train, (*again)->train);
+  for (std::int64_t i = 0; i < (*first)->train.size(); ++i) {  // of 16 tokens, where that is all
+    const auto whole = (*first)->train.tokens(i), cut = (*left)->train.tokens(i);
+    if (whole.size() == 16) continue;
+    EXPECT_TRUE(
+        std::equal(cut.begin() + 1, cut.end(), whole.end() - std::ptrdiff_t(cut.size()) + 1))
+        << i;
+  }
 }
 
 TEST(ReviewDataTest, ARunsUpdatesFollowFromItsReviews) {

@@ -45,12 +45,13 @@ TEST(TokenCacheTest, EachBitOfDamageIsNoticed) {
 
 TEST(TokenCacheTest, AnotherKeyIsStale) {
   const std::string bytes = EncodeTokenCache(Sample(), kKey);
-  for (int field = 0; field < 4; ++field) {
+  for (int field = 0; field < 5; ++field) {
     TokenCacheKey key = kKey;
     if (field == 0) ++key.tokenizer;
     if (field == 1) ++key.vocabulary;
     if (field == 2) ++key.tokens_max;
     if (field == 3) ++key.source;
+    if (field == 4) key.side = TruncationSide::kLeft;
     EXPECT_EQ(DecodeTokenCache(bytes, key).status().code(), Code::kFailedPrecondition) << field;
   }
 }

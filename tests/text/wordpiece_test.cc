@@ -102,6 +102,18 @@ TEST(TokenizerTest, ALongTextIsCutBeforeItsEnd) {
   EXPECT_EQ(EncodeWithEnds(*tokenizer, "a a a", 2), (Ids{2, 3}));
 }
 
+TEST(TokenizerTest, ALongTextIsCutBehindItsBeginWhereItIsCutOnTheLeft) {
+  const auto tokenizer = Make("a\nb\nc\n");
+  const auto encode = [&](std::size_t tokens_max) {
+    return EncodeWithEnds(*tokenizer, "a b c", tokens_max, TruncationSide::kLeft);
+  };
+  EXPECT_EQ(encode(6), (Ids{2, 5, 6, 7, 3}));
+  EXPECT_EQ(encode(5), (Ids{2, 5, 6, 7, 3}));
+  EXPECT_EQ(encode(4), (Ids{2, 6, 7, 3}));
+  EXPECT_EQ(encode(3), (Ids{2, 7, 3}));
+  EXPECT_EQ(encode(2), (Ids{2, 3}));
+}
+
 TEST(TokenizerTest, AMissingVocabularyIsNamed) {
   const auto made = MakeTokenizer("no/such/vocab.txt", {});
   ASSERT_FALSE(made.ok());
