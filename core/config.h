@@ -276,6 +276,7 @@ struct Config {
     std::int64_t heads = 2;
     std::int64_t intermediate = 0;     // 0: four times hidden
     std::int64_t positions = 512;
+    std::string position_init = "normal";  // "normal" | "sinusoids"
     double dropout = 0.1, attention_dropout = 0.1, classifier_dropout = 0.1;
     bool recompute = false;
     bool operator==(const ModelKeys&) const = default;

@@ -56,6 +56,11 @@ void VisitModel(Config::ModelKeys& c, ConfigVisitor& v) {
            Between(0, 1 << 20)}, c.intermediate);
   v.Visit({"model.positions", "Longest sequence; at least data.tokens_max.",
            Between(1, 1 << 20)}, c.positions);
+  v.Visit({.name = "model.position_init",
+           .doc = "bert, albert: what the embeddings of positions begin as: random numbers, or "
+                  "sinusoids of that size (Vaswani et al. 2017, sec. 3.5), which tell from the "
+                  "first update on how far two tokens lie apart. Both are learned from there on.",
+           .choices = {"normal", "sinusoids"}}, c.position_init);
   v.Visit({"model.dropout", "Share of hidden numbers that training drops.", FromBelow(0, 1)},
           c.dropout);
   v.Visit({"model.attention_dropout", "Share of attention that training drops.",

@@ -228,6 +228,7 @@ Status LoadPretrained(const Config& config, const Module& whole, const Module& p
   there.attention_dropout = wanted.config.attention_dropout;
   there.classifier_dropout = wanted.config.classifier_dropout;
   there.deviation = wanted.config.deviation;
+  there.sinusoids = wanted.config.sinusoids;
   if (!(there == wanted.config)) {
     return InvalidArgument(
         "model.pretrained: {} is a model of {} words, {} layers, {} hidden numbers and {} "
@@ -479,8 +480,8 @@ Status WriteModel(const Config& config, Storage* run, const Module& module,
           .Add("tokenizer_class", std::string_view(unigram ? "AlbertTokenizer" : "BertTokenizer"))
           .Add("do_lower_case", !config.data.cased)
           .Add("model_max_length", config.data.tokens_max)
-          .str();
           .Add("truncation_side", config.data.truncation_side)
+          .str();
   return run->WriteAtomic(folder + "tokenizer_config.json", tokenizer + "\n");
 }
 

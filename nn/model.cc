@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <optional>
 
 #include "core/rng.h"
@@ -57,6 +58,19 @@ void FillSlice(const ParamSpec& spec, Draw draw, std::span<float> values) {
   }
 }
 
+// [places, width], whole: sin and cos of place / 10000^(2i / width) in turn (Vaswani et al. 2017,
+// sec. 3.5), of the mean square deviation².
+void FillSinusoids(const ParamSpec& spec, std::span<float> values) {
+  const std::int64_t width = spec.shape[1];
+  for (std::int64_t place = 0; place < spec.shape[0]; ++place) {
+    for (std::int64_t i = 0; i < width; ++i) {
+      const double angle = double(place) / std::pow(1e4, double(i - i % 2) / double(width));
+      values[std::size_t(place * width + i)] = float(
+          spec.deviation * std::numbers::sqrt2 * (i % 2 == 0 ? std::sin(angle) : std::cos(angle)));
+    }
+  }
+}
+
 }  // namespace
 
 Status CheckActions(const Config& config, const EnvSpec& env) {
@@ -108,6 +122,7 @@ void InitParameters(const Module& module, std::uint64_t seed, std::span<float> v
     if (spec.init == ParamSpec::Init::kNormal)
       FillSlice(
           spec, [&] { return float(spec.deviation * rng.Normal()); }, all);
+    if (spec.init == ParamSpec::Init::kSinusoids) FillSinusoids(spec, all);
     if (spec.init != ParamSpec::Init::kUniformFanIn) continue;
     const float bound = 1.0f / std::sqrt(float(spec.fan_in));
     FillSlice(

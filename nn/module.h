@@ -17,10 +17,16 @@ struct ParamSpec {
   std::string name;         // "layers.0.weight"; also the tensor's name in checkpoints
   Shape shape;              // linear: [out, in]; conv2d: [out, kh, kw, in] (NHWC); bias: [out]
   std::int64_t offset = 0;  // in elements, a multiple of 16
-  enum class Init : std::uint8_t { kZeros, kUniformFanIn, kOnes, kNormal } init = Init::kZeros;
+  enum class Init : std::uint8_t {
+    kZeros,
+    kUniformFanIn,
+    kOnes,
+    kNormal,
+    kSinusoids
+  } init = Init::kZeros;
   std::int64_t fan_in = 0;  // kUniformFanIn: U(±1/sqrt(fan_in)), PyTorch's default
   bool trained = true;      // false: statistics, whose gradient stays 0 (UpdateStatistics)
-  float deviation = 0;      // kNormal: N(0, deviation²)
+  float deviation = 0;      // kNormal: N(0, deviation²); kSinusoids: the root of their mean square
   bool decays = true;       // false: weight decay leaves it alone (DecayGroups)
   // What a rank of a tensor-parallel group has of a larger tensor: from `first` on along `axis`,
   // which is `whole` long in all. axis -1: it has all of it (nn/tensor_parallel.h).

@@ -43,7 +43,8 @@ Result<TransformerOptions> TextModelOptions(const Config& config) {
       .gelu = bert ? GeluForm::kErf : GeluForm::kTanh,
       .hidden_dropout = float(m.dropout),
       .attention_dropout = float(m.attention_dropout),
-      .classifier_dropout = float(m.classifier_dropout)};
+      .classifier_dropout = float(m.classifier_dropout),
+      .sinusoids = m.position_init == "sinusoids"};
   options.head = config.learner.algorithm == "masked_lm" ? TransformerHead::kMaskedLm
                                                          : TransformerHead::kClassifier;
   options.recompute = m.recompute;

@@ -26,6 +26,9 @@ struct TransformerConfig {
   float epsilon = 1e-12f;
   float hidden_dropout = 0.1f, attention_dropout = 0.1f, classifier_dropout = 0.1f;
   float deviation = 0.02f;  // of initial weights
+  // Position embeddings begin as sinusoids (Vaswani et al. 2017, sec. 3.5) of that size: how far
+  // two tokens lie apart is in their product at once, instead of being learned place by place.
+  bool sinusoids = false;
   bool operator==(const TransformerConfig&) const = default;
 };
 TransformerConfig BertBase();    // bert-base-uncased: 109,482,240 parameters with pooler

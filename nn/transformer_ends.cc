@@ -57,7 +57,9 @@ EmbeddingPart::EmbeddingPart(const TransformerOptions& options, ParamLayout& lay
   const std::int64_t width = config.embedding;
   words_ = layout.Weight(prefix + "word_embeddings.weight", {vocabulary_.count(), width},
                          vocabulary_.Along(0));
-  positions_ = layout.Weight(prefix + "position_embeddings.weight", {config.positions, width});
+  const std::string places = prefix + "position_embeddings.weight";
+  const Shape rows{config.positions, width};
+  positions_ = config.sinusoids ? layout.Sinusoids(places, rows) : layout.Weight(places, rows);
   types_ = layout.Weight(prefix + "token_type_embeddings.weight", {config.token_types, width});
   norm_ = NormPart(layout, prefix + "LayerNorm", width, config.epsilon);
   if (IsBert(config)) return;

@@ -77,13 +77,14 @@ void TellReady(const StepContext& context, std::int64_t from) {
 std::int64_t ParamLayout::Add(const std::string& name, const Shape& shape, ParamSpec::Init init,
                               const Slice& slice) {
   const std::int64_t offset = end_;
-  specs_.push_back({.name = name,
-                    .shape = shape,
-                    .offset = offset,
-                    .init = init,
-                    .deviation = deviation_,
-                    .decays = init == ParamSpec::Init::kNormal,
-                    .slice = slice});
+  specs_.push_back(
+      {.name = name,
+       .shape = shape,
+       .offset = offset,
+       .init = init,
+       .deviation = deviation_,
+       .decays = init == ParamSpec::Init::kNormal || init == ParamSpec::Init::kSinusoids,
+       .slice = slice});
   end_ = AlignParams(offset + shape.elements());
   return offset;
 }

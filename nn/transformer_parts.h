@@ -61,6 +61,9 @@ class ParamLayout {
   std::int64_t Gamma(const std::string& name, std::int64_t n) {
     return Add(name, {n}, ParamSpec::Init::kOnes, {});
   }
+  std::int64_t Sinusoids(const std::string& name, const Shape& shape) {
+    return Add(name, shape, ParamSpec::Init::kSinusoids, {});
+  }
   // U(±1/sqrt(fan_in)); decays where it is a matrix.
   std::int64_t Uniform(const std::string& name, const Shape& shape, std::int64_t fan_in) {
     const std::int64_t offset = Add(name, shape, ParamSpec::Init::kUniformFanIn, {});

@@ -273,6 +273,43 @@ TEST(TransformerTest, InitialWeightsAreNormalAndNormsBeginAsTheIdentity) {
   EXPECT_NEAR(std::sqrt(square / 128'000), 0.2, 0.004);
 }
 
+TEST(TransformerTest, PlacesMayBeginAsSinusoids) {
+  for (const Family family : {Family::kBert, Family::kAlbert}) {
+    TransformerConfig config = TinyTransformer(family);
+    const auto random = *MakeTransformer({.config = config});
+    config.sinusoids = true;
+    const auto module = *MakeTransformer({.config = config});
+    std::vector<float> value(std::size_t(ParameterCount(*module))), other(value.size());
+    InitParameters(*module, 9, value);
+    InitParameters(*random, 9, other);
+    for (const ParamSpec& spec : module->params()) {
+      EXPECT_EQ(spec.decays, spec.shape.rank() == 2) << spec.name;
+      const auto from = value.begin() + spec.offset, to = from + spec.shape.elements();
+      if (!spec.name.ends_with("position_embeddings.weight")) {
+        EXPECT_TRUE(std::equal(from, to, other.begin() + spec.offset)) << spec.name;
+        continue;
+      }
+      const std::int64_t width = spec.shape[1];
+      const auto at = [&](std::int64_t place, std::int64_t i) { return from[place * width + i]; };
+      const double size = config.deviation * std::sqrt(2.0);
+      EXPECT_NEAR(at(3, 0), size * std::sin(3.0), 1e-6);
+      EXPECT_NEAR(at(3, 1), size * std::cos(3.0), 1e-6);
+      EXPECT_NEAR(at(3, width - 1), size * std::cos(3 / std::pow(1e4, 1 - 2.0 / double(width))),
+                  1e-6);
+      for (std::int64_t place = 0; place + 2 < spec.shape[0]; ++place) {
+        double square = 0, product = 0, as_first = 0;
+        for (std::int64_t i = 0; i < width; ++i) {
+          square += double(at(place, i)) * at(place, i);
+          product += double(at(place, i)) * at(place + 2, i);
+          as_first += double(at(0, i)) * at(2, i);
+        }
+        EXPECT_NEAR(square, double(width) * config.deviation * config.deviation, 1e-5);
+        EXPECT_NEAR(product, as_first, 1e-5) << place;  // the distance alone counts
+      }
+    }
+  }
+}
+
 TEST(TransformerTest, WeightDecayIsForWeightsAndEmbeddingsAlone) {
   const auto module = *MakeTransformer({.config = TinyTransformer(Family::kBert)});
   std::vector<bool> decays;
