@@ -16,7 +16,8 @@ ACCURACY = {
     "accuracy": ("BERT of 2 layers from nothing, 25,000 test reviews", CONFIG),
     "lstm": ("bidirectional LSTM from nothing, 25,000 test reviews", "configs/imdb_lstm.toml"),
 }
-MASKED, FINETUNE = "configs/imdb_masked.toml", "configs/imdb_finetune.toml"
+MASKED = ("configs/imdb_masked_short.toml", "configs/imdb_masked.toml")
+FINETUNE = "configs/imdb_finetune.toml"
 UNLABELLED = "imdb/aclImdb_unsup.tar.xz"
 CORES = 2
 MESHES = ((1, 1), (2, 1), (1, 2))
@@ -35,8 +36,8 @@ def data_keys():
 
 
 def train(build, folder, config=CONFIG, name="bench", resumes=False, **keys):
-    """Runs `troop train`: what result.json says, the command's seconds, and report.md. resumes: goes
-    on with a run of that name that was broken off; the seconds are those of all its legs."""
+    """Runs `troop train`: what result.json says, the command's seconds, and report.md. resumes:
+    goes on with a run of that name that was broken off; the seconds are those of all its legs."""
     run = pathlib.Path(folder) / name
     legs = run / "bench_seconds"
     keys = {"name": f'"{name}"', "log.dir": f'"{folder}"', **keys}
@@ -72,17 +73,20 @@ def accuracy(build, keys, ours, case, config):
 
 
 def masked(build, keys, ours):
-    """Words first, then the sentiment. What the first half gave is kept in build/bench_imdb: the
-    same config need not learn it again for another second half."""
+    """Words first, of beginnings and then of whole reviews, and then the sentiment. What a part
+    gave is kept in build/bench_imdb: the same configs need not learn it again for other ones
+    behind it."""
     data = pathlib.Path(keys["data.reviews"].strip('"')).parent.parent
+    folder, told, words_s, begin = ROOT / "build/bench_imdb", hashlib.sha256(), 0.0, {}
     more = {**keys, "data.unlabelled": f'"{data / UNLABELLED}"', "seed": SEED}
-    told = hashlib.sha256(((ROOT / MASKED).read_text() + repr(sorted(more.items()))).encode())
-    folder, name = ROOT / "build/bench_imdb", f"masked-{told.hexdigest()[:12]}"
-    if not (folder / name / "report.md").exists():
-        say(train(build, folder, MASKED, name, resumes=True, **more)["report"])
-    words_s = float((folder / name / "bench_seconds").read_text(encoding="utf-8"))
-    result = train(build, folder, FINETUNE, seed=SEED, **keys,
-                   **{"model.pretrained": f'"{folder / name / "model"}"'})
+    for config in MASKED:
+        told.update(((ROOT / config).read_text() + repr(sorted(more.items()))).encode())
+        name = f"{pathlib.Path(config).stem}-{told.hexdigest()[:12]}"
+        if not (folder / name / "report.md").exists():
+            say(train(build, folder, config, name, resumes=True, **more, **begin)["report"])
+        words_s += float((folder / name / "bench_seconds").read_text(encoding="utf-8"))
+        begin = {"model.pretrained": f'"{folder / name / "model"}"'}
+    result = train(build, folder, FINETUNE, seed=SEED, **keys, **begin)
     say(result["report"])
     minutes = (words_s + result["command_s"]) / 60
     say(f"imdb: {result['final_return_mean']:.2f} % in {minutes:.1f} minutes")
