@@ -44,11 +44,11 @@ if(CMAKE_CUDA_COMPILER)
       transformer_avx512)
     list(APPEND oracles ${CMAKE_SOURCE_DIR}/kernels/${oracle}.cc)
   endforeach()
-  # What they need of core/, with fmt in it: no library of the build machine's is asked for.
+  # What they need of core/, without fmt: no library of the build machine's is asked for.
   list(APPEND oracles ${CMAKE_SOURCE_DIR}/core/check.cc ${CMAKE_SOURCE_DIR}/core/rng.cc)
   add_library(troop_oracles STATIC ${oracles})
   target_include_directories(troop_oracles PUBLIC ${CMAKE_SOURCE_DIR})
-  target_compile_definitions(troop_oracles PRIVATE FMT_HEADER_ONLY)
+  target_compile_definitions(troop_oracles PUBLIC TROOP_PLAIN_CHECKS)
   troop_source_flags(${oracles})
 
   add_library(troop_cuda STATIC ${troop_cuda_sources})

@@ -1,6 +1,8 @@
 #pragma once
 
+#ifndef TROOP_PLAIN_CHECKS  // a build for a GPU machine, where there is no fmt
 #include <fmt/core.h>
+#endif
 
 #include <string>
 
@@ -12,10 +14,17 @@ namespace troop {
                               const std::string& message);
 
 inline std::string CheckMessage() { return {}; }
+#ifdef TROOP_PLAIN_CHECKS
+template <class... Args>
+std::string CheckMessage(const char* format, const Args&...) {
+  return format;
+}
+#else
 template <class... Args>
 std::string CheckMessage(fmt::format_string<Args...> format, Args&&... args) {
   return fmt::format(format, std::forward<Args>(args)...);
 }
+#endif
 
 }  // namespace troop
 
