@@ -113,7 +113,10 @@ Status NcclStatus(const NcclLibrary& library, int result, NcclComm comm, const s
 
 Status CudaStatus(int result, const std::string& what) {
   if (result == kCudaSuccess) return Status::Ok();
-  return Internal("{}: CUDA's error {}", what, result);
+  return Internal(
+      "{}: CUDA's error {}; nvidia-smi says whether the GPU is well, and learner.nccl = \"\" "
+      "does without NCCL",
+      what, result);
 }
 
 }  // namespace troop

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/memory_pool.h"
 
 namespace troop::cuda {
@@ -53,8 +54,8 @@ const char* Remedy(cudaError_t error) {
   }
 }
 
-std::string Describe(const char* call, const char* file, int line, cudaError_t error) {
-  return std::string(call) + " at " + file + ":" + std::to_string(line) + ": " +
+std::string Describe(const std::string& call, const char* file, int line, cudaError_t error) {
+  return call + " at " + file + ":" + std::to_string(line) + ": " +
          cudaGetErrorString(error) + " (" + std::to_string(int(error)) + "); " + Remedy(error);
 }
 
@@ -71,6 +72,11 @@ cudaStream_t Handle(const Stream& stream) { return static_cast<cudaStream_t>(str
 cudaEvent_t Handle(const Event& event) { return static_cast<cudaEvent_t>(event.handle()); }
 
 }  // namespace
+
+void NoteFailure(Device& device, cudaError_t error, const std::string& call, const char* file,
+                 int line) {
+  device.Fail(Describe(call, file, line, error));
+}
 
 int Device::Count() {
   int count = 0;

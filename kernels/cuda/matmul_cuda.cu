@@ -57,9 +57,10 @@ struct MatMulPlansState {
     if (handle != nullptr) cublasLtDestroy(handle);
   }
 
-  bool Note(cublasStatus_t status, const char* call) {
+  bool Note(cublasStatus_t status, const char* call, int line = __builtin_LINE()) {
     if (status == CUBLAS_STATUS_SUCCESS) return true;
-    device.Fail(std::string(call) + ": " + cublasLtGetStatusString(status) +
+    device.Fail(std::string(call) + " at " __FILE__ ":" + std::to_string(line) + ": " +
+                cublasLtGetStatusString(status) +
                 "; the CUDA toolkit's cublasLt and the driver must fit each other");
     return false;
   }
