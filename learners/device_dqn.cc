@@ -118,7 +118,6 @@ class DeviceDqn final : public DeviceAlgorithm {
     if (replay_ != nullptr) return UpdateOfDrawn(batch, progress, priority);
     TROOP_RETURN_IF_ERROR(Take(batch, priority.size()));
     step_->Run(stream(), host().LearningRate(progress));
-    stream().CopyToHost(priority_.data(), step_->batch().priority, priority_.bytes());
     done_.Record(stream());
     if (next != nullptr && next->size() == items_ &&
         CheckTransitions(*next, env_, next->key.size()).ok()) {
@@ -147,8 +146,6 @@ class DeviceDqn final : public DeviceAlgorithm {
     TROOP_RETURN_IF_ERROR(Prepare(std::int64_t(priority.size()), config_.actor.n_step));
     replay_->BeginUpdate();
     step_->Run(stream(), host().LearningRate(progress));
-    stream().CopyToHost(priority_.data(), step_->batch().priority, priority_.bytes());
-    stream().CopyToHost(slots_.data(), replay_->table()->drawn_slots(), slots_.bytes());
     done_.Record(stream());
     const Status taken = first ? Status::Ok() : TakeExperience(batch);
     const cuda::DqnStepReport report = step_->NextReport();
@@ -198,16 +195,24 @@ class DeviceDqn final : public DeviceAlgorithm {
     steps_ = steps;
     tables_ = tables;
     priority_ = cuda::PinnedArray<float>(device(), items, "a batch's priorities");
-    if (replay_ != nullptr && replay_->table() != nullptr) {
+    // In the update's graph: what comes before it, and what the host wants to know of it.
+    const cuda::DqnBatch& to = step_->batch();
+    const auto tell = [this, from = to.priority](cuda::Stream& s) {
+      s.CopyToHost(priority_.data(), from, priority_.bytes());
+    };
+    cuda::DeviceTable* const table = replay_ != nullptr ? replay_->table() : nullptr;
+    if (table == nullptr) {
+      step_->Surround({}, tell);
+    } else {
       slots_ = cuda::PinnedArray<std::int32_t>(device(), items, "a batch's items");
-      const cuda::DqnBatch& to = step_->batch();
-      step_->Surround(
-          [table = replay_->table(),
-           sample = cuda::DeviceSample{to.observation, to.action, to.reward, to.discount, to.length,
-                                       to.weight}](cuda::Stream& s) { table->Draw(s, sample); },
-          [table = replay_->table(), td_error = to.priority](cuda::Stream& s) {
-            table->UpdatePriorities(s, td_error);
-          });
+      step_->Surround([table, sample = cuda::DeviceSample{to.observation, to.action, to.reward,
+                                                          to.discount, to.length, to.weight}](
+                          cuda::Stream& s) { table->Draw(s, sample); },
+                      [this, table, tell, td_error = to.priority](cuda::Stream& s) {
+                        table->UpdatePriorities(s, td_error);
+                        tell(s);
+                        s.CopyToHost(slots_.data(), table->drawn_slots(), slots_.bytes());
+                      });
     }
     return Use(step_.get());
   }

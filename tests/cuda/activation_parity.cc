@@ -27,6 +27,7 @@ void DerivativesFollowFromResults(Parity& parity) {
       want.push_back(derived(y[i], dy[i]));
       want16.push_back(derived(RoundedToBF16(y[i]), RoundedToBF16(dy[i])));
     }
+    // Here and below 1e-6: a few roundings of f32, 2^-24 each.
     parity.Close("f32", parity.Download(dz), want, 1e-6);
     parity.Close("bf16", FromBF16s(parity.Download(dy16)), want16, 4e-3);  // one rounding: 2^-9
   }

@@ -122,6 +122,8 @@ void CheckOf(Parity& parity, const Packed& packed, const Form& form,
       return Doubles(parity.Download(x));
     }
   };
+  // bf16: probabilities and outputs are rounded to 2^-9 each. f32: sums of up to some hundred
+  // products, and exponentials, of a few roundings each (2^-24).
   const double near = form.dtype == DType::kBF16 ? 1e-2 : 1e-5;
   const std::int64_t sums = packed.tokens() * form.heads, elements = sums * form.width;
   const auto dout = RandomOf(parity, form.dtype, elements, 1);

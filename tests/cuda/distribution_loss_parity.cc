@@ -111,6 +111,8 @@ void Compare(Parity& parity, const Batch& b, bool double_q, bool weighted, doubl
   PointValues(&in, b, b, double_q);
   std::vector<float> gradient(b.first.size()), priority(std::size_t(b.items), 0);
   const DqnLossSummary want = OnCpu(in, {gradient.data(), priority.data()});
+  // Computed in f64 and rounded once to f32 (2^-24); the means stay f64, in another order and by
+  // another library's exponentials.
   parity.Close("gradient", parity.Download(arrays.gradient), Doubles(gradient), 1e-6);
   parity.Close("priority", parity.Download(arrays.priority), Doubles(priority), 1e-6);
   const DqnLossSummary got = parity.Download(arrays.summary)[0];

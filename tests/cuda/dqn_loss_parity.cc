@@ -69,6 +69,8 @@ void Compare(Parity& parity, const Batch& b, bool double_q, bool weighted, bool 
         b.discount.data(), b.length.data(), b.weight.data());
   std::vector<float> want_dq(b.q.size()), want_priority(std::size_t(b.items), 0);
   const DqnLossSummary want = troop::DqnLoss(in, {want_dq.data(), want_priority.data()});
+  // Computed in f64 from the same f32 and rounded once (2^-24); the means are not rounded at all,
+  // but for another order of adding (2^-53).
   parity.Close("dq", parity.Download(dq), Doubles(want_dq), 1e-6);
   parity.Close("priority", parity.Download(priority), Doubles(want_priority), 1e-6);
   const DqnLossSummary got = parity.Download(summary)[0];

@@ -421,11 +421,13 @@ void UpdatesOfPicturesWith(Parity& parity) {
   Compare(parity, o, 0.1);
 }
 
+template <Precision kPrecision>
 void AGraphGivesTheBytesOfAStream(Parity& parity) {
   std::vector<float> values[2];
   for (const bool graph : {true, false}) {
     Parity same(parity.device(), 5);
     DqnStepOptions o = OptionsOf(true, Head::kDueling, StepRule::Kind::kAdam);
+    o.precision = kPrecision;
     o.graph = graph;
     std::vector<float> value = StartValue(same, o.network), target = value;
     DqnStep step(same.device(), o);
@@ -603,7 +605,11 @@ std::vector<ParityCase> DqnStepCases() {
           {"DqnStep.UpdatesOfDistributions", UpdatesOfDistributions},
           {"DqnStep.UpdatesOfPicturesTF32", UpdatesOfPicturesWith<Precision::kTF32>, 80},
           {"DqnStep.UpdatesOfPicturesBF16", UpdatesOfPicturesWith<Precision::kBF16>, 80},
-          {"DqnStep.AGraphGivesTheBytesOfAStream", AGraphGivesTheBytesOfAStream},
+          {"DqnStep.AGraphGivesTheBytesOfAStream", AGraphGivesTheBytesOfAStream<Precision::kF32>},
+          {"DqnStep.AGraphGivesTheBytesOfAStreamTF32",
+           AGraphGivesTheBytesOfAStream<Precision::kTF32>, 80},
+          {"DqnStep.AGraphGivesTheBytesOfAStreamBF16",
+           AGraphGivesTheBytesOfAStream<Precision::kBF16>, 80},
           {"DqnStep.HalvesMakeAWhole", HalvesMakeAWhole},
           {"DqnStep.PartsAreReadyAsTheyAreTold", PartsAreReadyAsTheyAreTold},
           {"DqnStep.ReplayInTheSameGraph", ReplayInTheSameGraph},

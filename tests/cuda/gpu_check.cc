@@ -81,6 +81,7 @@ int Main(int argc, char** argv) {
                    "\"detail\": %s}\n",
                    Quoted(c.name).c_str(), Quoted(outcome.state).c_str(), outcome.worst,
                    outcome.seconds, Quoted(outcome.detail).c_str());
+      std::fflush(file);  // what holds is told even if a later case takes the process with it
     }
     if (!device->ok()) {  // the context is gone: the rest needs a process of its own
       std::printf("the GPU's context is lost: the cases after this one were not tried\n");

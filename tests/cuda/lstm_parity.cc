@@ -81,6 +81,7 @@ void Compare(Parity& parity, const Cells& x) {
   const auto h = parity.Output<float>(x.rows * x.stride);
   LstmForward(parity.stream(), step, bias.data(), c_before.data(), gates.data(), c.data(), h.data(),
               DType::kF32);
+  // Element by element: a few roundings of f32, 2^-24 each; 4e-3: one of bf16, 2^-9, on top.
   parity.Close("gates", parity.Download(gates), want.gates, 1e-6);
   parity.Close("c", parity.Download(c), want.c, 1e-6);
   parity.Close("h", Dense(x, parity.Download(h)), want.h, 1e-6);
