@@ -29,6 +29,32 @@ std::string Bytes(double n) {
   return fmt::format("{:.{}f} {}", n, unit == 0 || n >= 100 ? 0 : 1, units[unit]);
 }
 
+// What is sent where, and how much of that time the learners computed meanwhile.
+std::string Collectives(const Config& config, const RunView& view) {
+  struct Collective {
+    const char* name;
+    double bytes, seconds, waited;  // of all learners
+  };
+  const double learners = double(config.fleet.learners), tensor_s = Value(view, "tensor_s");
+  const bool shards = config.learner.sync == "paramserver";
+  const Collective all[] = {
+      {shards ? "gradients and weights, with the parameter shards" : "all-reduce of gradients",
+       Value(view, "gradient_bytes"), Value(view, "travel_s"), Value(view, "agree_s")},
+      {"all-reduces between parts of the model", Value(view, "tensor_bytes"), tensor_s, tensor_s}};
+  std::string rows;
+  for (const Collective& c : all) {
+    if (c.bytes == 0) continue;
+    const double hidden = c.seconds > 0 ? std::max(0.0, 1 - c.waited / c.seconds) : 0;
+    rows += fmt::format("| {} | {} | {:.1f} | {:.0f} % |\n", c.name,
+                        Bytes(c.bytes / (Value(view, "updates") * learners)), c.seconds / learners,
+                        100 * hidden);
+  }
+  if (rows.empty()) return rows;
+  return "\n| of a learner | an update | seconds under way | behind computing |\n"
+         "|---|---:|---:|---:|\n" +
+         rows + "\n";
+}
+
 }  // namespace
 
 double MeasurePeak(const Config& config) {
@@ -96,11 +122,7 @@ std::string LearningReport(const Config& config, const RunView& view, double pea
       "here reached ({:.0f} % and {:.0f} %)\n",
       flops / all / 1e9, flops / Value(view, "compute_s") / 1e9, peak_flops / 1e9,
       100 * flops / all / peak_flops, 100 * flops / Value(view, "compute_s") / peak_flops);
-  const double made = updates * learners;
-  out += fmt::format(
-      "agreed on: {} of gradients an update and learner; exchanged between parts of the model: "
-      "{}\n",
-      Bytes(Value(view, "gradient_bytes") / made), Bytes(Value(view, "tensor_bytes") / made));
+  out += Collectives(config, view);
   if (!view.evaluations.empty() && view.evaluations.back().final) {
     const EvaluationReport& e = view.evaluations.back();
     out += fmt::format("test: {:.2f} ± {:.2f} % of {} reviews right, mean cross entropy {:.4f}\n",

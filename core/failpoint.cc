@@ -23,13 +23,14 @@ constexpr auto kNames = std::to_array<std::string_view>({
     "checkpoint.installed", "checkpoint.trim", "disk.created",        "disk.half",
     "disk.written",         "disk.synced",     "disk.renamed",        "actor.step",
     "evaluator.step",       "actor.reward",    "actor.observation",   "evaluator.reward",
-    "learner.gradient",     "learner.weight",  "learner.pace",        "learner.push",
+    "learner.gradient",     "learner.weight",  "learner.device",      "learner.pace",
+    "learner.push",
 });
 static_assert(kNames.size() == std::size_t(Failpoint::kLearnerPush) + 1);
 
 // In the order of FailpointOrder::Act.
 constexpr auto kActs =
-    std::to_array<std::string_view>({"kill", "hang", "nan", "inf", "slow", "wild", "sly"});
+    std::to_array<std::string_view>({"kill", "hang", "nan", "inf", "fail", "slow", "wild", "sly"});
 
 // What can be ordered at a place, the default first.
 struct ActsOfPlace {
@@ -38,6 +39,7 @@ struct ActsOfPlace {
 };
 ActsOfPlace ActsAt(Failpoint at) {
   using Order = FailpointOrder;
+  if (at == Failpoint::kLearnerDevice) return {Order::kFail, Order::kFail, "fail"};
   if (at == Failpoint::kLearnerPace) return {Order::kSlow, Order::kSlow, "slow"};
   if (at == Failpoint::kLearnerPush) return {Order::kWild, Order::kSly, "wild or sly"};
   if (at >= Failpoint::kActorReward) return {Order::kNan, Order::kInf, "nan or inf"};
@@ -157,6 +159,11 @@ std::optional<float> SpoiledNumber(Failpoint here) {
   if (armed == nullptr || !IsHit(armed)) return std::nullopt;
   using Limits = std::numeric_limits<float>;
   return armed->order.act == FailpointOrder::kInf ? Limits::infinity() : Limits::quiet_NaN();
+}
+
+bool Fails(Failpoint here) {
+  Armed* const armed = ArmedAt(here);
+  return armed != nullptr && IsHit(armed);
 }
 
 std::int64_t SlowedBy(Failpoint here) {

@@ -18,6 +18,7 @@ namespace troop {
 //   kill, hang   whoever reaches the place for the n-th time (default: the first) gets a SIGKILL,
 //                or waits for ever;
 //   nan, inf     gets this instead of a good number, with a + at each later time, too;
+//   fail         is told that what it works with has failed;
 //   slow         takes n times as long, each time;
 //   wild, sly    spoils one gradient in n, drawn by chance; wild: its loss, too.
 // With a file, only the first process to get there is hit: it makes the file. Compiled in always;
@@ -42,6 +43,7 @@ enum class Failpoint : int {
   kEvaluatorReward,   // that the first environment of an evaluation gave
   kLearnerGradient,   // of the first parameter
   kLearnerWeight,     // the same's value, after the optimizer's step
+  kLearnerDevice,     // an update that a GPU has made: the GPU is of no use from there on
   // Of pace and of chance, in learners with parameter shards:
   kLearnerPace,  // a gradient, from asking for the parameters to pushing it
   kLearnerPush,  // what is pushed
@@ -53,6 +55,8 @@ std::span<const std::string_view> FailpointNames();
 void Reach(Failpoint here);
 // At a place of numbers: what is to be there instead of the good one.
 std::optional<float> SpoiledNumber(Failpoint here);
+// Where something that is worked with may fail: whether it does now.
+bool Fails(Failpoint here);
 // At a place of pace: how many times as long it is to take; mostly 1.
 std::int64_t SlowedBy(Failpoint here);
 // At a place of chance: whether the time of that key is spoilt. Same key, same answer.
@@ -66,7 +70,7 @@ struct FailpointOrder {
   Failpoint at{};
   std::int64_t n = 1;
   bool on = false;  // at each later time, too
-  enum Act : std::uint8_t { kKill, kHang, kNan, kInf, kSlow, kWild, kSly } act = kKill;
+  enum Act : std::uint8_t { kKill, kHang, kNan, kInf, kFail, kSlow, kWild, kSly } act = kKill;
   std::string file;  // empty: every process
 };
 // One of them. Errors: kInvalidArgument with all names that there are.

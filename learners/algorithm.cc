@@ -13,11 +13,18 @@
 
 namespace troop {
 
+void UpdateCost::Count(const Agreement& agreement) {
+  agree_s += agreement.wait_s;
+  travel_s += agreement.travel_s;
+  gradient_bytes += agreement.bytes;
+}
+
 UpdateCost& UpdateCost::operator+=(const UpdateCost& other) {
   data_s += other.data_s;
   compute_s += other.compute_s;
   tensor_s += other.tensor_s;
   agree_s += other.agree_s;
+  travel_s += other.travel_s;
   step_s += other.step_s;
   flops += other.flops;
   gradient_bytes += other.gradient_bytes;

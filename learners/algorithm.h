@@ -14,27 +14,35 @@
 namespace troop {
 
 struct LossReport {
-  double loss = 0;            // importance-weighted mean over the batch
-  double td_error_mean = 0;   // mean |TD error|
-  double q_mean = 0;          // mean q of the chosen actions
-  double gradient_norm = 0;   // before the clip
+  double loss = 0;           // importance-weighted mean over the batch
+  double td_error_mean = 0;  // mean |TD error|
+  double q_mean = 0;         // mean q of the chosen actions
+  double gradient_norm = 0;  // before the clip
   // Of supervised algorithms.
-  double accuracy = 0;        // share of the labels that were told right
+  double accuracy = 0;         // share of the labels that were told right
   std::int64_t sequences = 0;  // of this learner's part of the batch
+};
+
+// What it took that learners agree on a gradient: agree_s, travel_s and gradient_bytes of
+// UpdateCost.
+struct Agreement {
+  double wait_s = 0, travel_s = 0, bytes = 0;
 };
 
 // What updates took of one learner, for the report at a run's end. Sums.
 struct UpdateCost {
-  double data_s = 0;           // choosing and packing the batch
-  double compute_s = 0;        // forward, loss, backward; and what agrees meanwhile
-  double tensor_s = 0;         // waiting for those who have the model's other parts
-  double agree_s = 0;          // waiting for the gradients' agreement, behind the backward pass
-  double step_s = 0;           // clip and optimizer
-  double flops = 0;            // of this learner's products, 2 for each multiplication and addition
-  double gradient_bytes = 0;   // of the gradients that were agreed on
-  double tensor_bytes = 0;     // of what was exchanged with the model's other parts
+  double data_s = 0;          // choosing and packing the batch
+  double compute_s = 0;       // forward, loss, backward; and what agrees meanwhile
+  double tensor_s = 0;        // waiting for those who have the model's other parts
+  double agree_s = 0;         // waiting for the gradients' agreement, behind the backward pass
+  double travel_s = 0;        // that agreement, from the first that left to the last that came
+  double step_s = 0;          // clip and optimizer
+  double flops = 0;           // of this learner's products, 2 for each multiplication and addition
+  double gradient_bytes = 0;  // of the gradients that were agreed on
+  double tensor_bytes = 0;    // of what was exchanged with the model's other parts
   double tokens = 0, sequences = 0;  // that went in; of a model in parts, the first counts them
   UpdateCost& operator+=(const UpdateCost& other);
+  void Count(const Agreement& agreement);
 };
 
 // A loss, its gradient, its priorities, its step: the only thing that tells DQN from DPG.
@@ -91,7 +99,7 @@ class Algorithm {
   // What the updates took since it was asked last; of algorithms that count it.
   virtual UpdateCost TakeCost() { return {}; }
   // Adds to it what an agreement took, beside ComputeGradient.
-  virtual void CountAgreement(double seconds, double bytes) { (void)seconds, (void)bytes; }
+  virtual void CountAgreement(const Agreement& agreement) { (void)agreement; }
   // For who steps in its place: the state that goes with value().
   virtual Optimizer& optimizer() = 0;
   // What the clip makes of a gradient of that norm.
@@ -122,7 +130,8 @@ class Algorithm {
   // Goes back to such a state, but counts on: this is an update, too, so what is published of it is
   // newer than all before. Errors: as SetState; nothing was changed then.
   virtual Status RollBack(const TensorFile& state) = 0;
-  // Errors: kDataLoss that names the first number of State() that is NaN or infinite. O(P).
+  // Errors: kDataLoss that names the first number of State() that is NaN or infinite; kUnavailable:
+  // what computes has failed for good, with what it said. O(P).
   virtual Status CheckNumbers() const = 0;
 };
 

@@ -3,8 +3,11 @@
 #ifdef TROOP_HAS_CUDA
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
+#include "core/failpoint.h"
+#include "core/log.h"
 #include "kernels/cuda/activation.h"
 #include "learners/cuda/step_rule.h"
 
@@ -12,7 +15,9 @@ namespace troop {
 
 DeviceAlgorithm::DeviceAlgorithm(std::unique_ptr<cuda::Device> device,
                                  std::unique_ptr<TrainedNetwork> host, int ordinal)
-    : device_(std::move(device)), host_(std::move(host)), stream_(*device_), ordinal_(ordinal) {}
+    : device_(std::move(device)), host_(std::move(host)), stream_(*device_), ordinal_(ordinal) {
+  LogInfo("updates are computed on GPU {}: {}", ordinal, device_->info().name);
+}
 
 Status DeviceAlgorithm::DeviceStatus() const {
   if (device_->ok()) return Status::Ok();
@@ -26,6 +31,7 @@ Status DeviceAlgorithm::Use(cuda::TrainedOnDevice* trained) {
 }
 
 void DeviceAlgorithm::CountUpdate(double norm) {
+  if (Fails(Failpoint::kLearnerDevice)) device_->Fail("failpoint learner.device; do without it");
   ++updates_;
   fresh_value_ = fresh_state_ = false;
   norm_ = norm;
@@ -89,7 +95,9 @@ std::span<const float> DeviceAlgorithm::value() const {
   if (!fresh_value_ && trained_ != nullptr) {
     value_.resize(host_->value().size());
     CopyOut(stream_, trained_->value(), value_);
-    fresh_value_ = true;
+    fresh_value_ = device_->ok();
+    // What did not come is nothing that anyone may play or save.
+    if (!fresh_value_) std::ranges::fill(value_, std::numeric_limits<float>::quiet_NaN());
   }
   return value_.empty() ? host_->value() : std::span<const float>(value_);
 }

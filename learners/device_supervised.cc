@@ -176,10 +176,7 @@ class DeviceSupervised final : public DeviceAlgorithm {
         double(updates() + 1) / double(std::max<std::int64_t>(1, config_.learner.max_updates)));
   }
   UpdateCost TakeCost() override { return std::exchange(cost_, UpdateCost{}); }
-  void CountAgreement(double seconds, double bytes) override {
-    cost_.agree_s += seconds;
-    cost_.gradient_bytes += bytes;
-  }
+  void CountAgreement(const Agreement& agreement) override { cost_.Count(agreement); }
 
  private:
   Status MakeReady() override {

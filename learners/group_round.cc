@@ -86,6 +86,7 @@ void GroupRound::StartBucket(std::int64_t from) {
   if (count == 0 || !failed_.ok()) return;
   const std::span<float> part = Gradient().subspan(std::size_t(from), std::size_t(count));
   const Tensor tensor = ViewOf(std::as_writable_bytes(part), DType::kF32, count);
+  if (given_from_ == std::int64_t(Gradient().size())) travels_since_ = clock_.Now();
   const Stream stream{options_.devices != nullptr ? algorithm_->gradient_stream() : nullptr};
   Result<Work> work = gradients_->Start({.kind = OpKind::kAllReduce}, tensor, tensor, stream);
   if (work.ok()) {
@@ -181,8 +182,10 @@ Result<GroupRound::Outcome> GroupRound::Finish() {
   if (!failed_.ok()) return Failure();
   const auto ranks = float(group_->size());
   const bool agrees = gradients_->size() > 1;
-  algorithm_->CountAgreement(ToSeconds(clock_.Now() - waits_since_),
-                             agrees ? double(Gradient().size_bytes()) : 0);
+  const Time now = clock_.Now();
+  algorithm_->CountAgreement({.wait_s = ToSeconds(now - waits_since_),
+                              .travel_s = agrees ? ToSeconds(now - travels_since_) : 0,
+                              .bytes = agrees ? double(Gradient().size_bytes()) : 0});
   outcome_.all_exhausted = words_[kExhausted] == ranks;
   // Ranks that have parts of one model give together.
   const float given = words_[kGiven] * float(gradients_->size()) / ranks;

@@ -116,7 +116,7 @@ class GroupRound final : public GradientWatch {
   Status failed_;
   Outcome outcome_;
   const SystemClock clock_;  // for Algorithm::CountAgreement alone
-  Time waits_since_{};
+  Time waits_since_{}, travels_since_{};
 };
 
 }  // namespace troop

@@ -20,6 +20,7 @@ void LearnerNode::ReportMetrics(const UpdateJob& job) {
                                                     {"compute_s", job.cost.compute_s},
                                                     {"tensor_s", job.cost.tensor_s},
                                                     {"agree_s", job.cost.agree_s},
+                                                    {"travel_s", job.cost.travel_s},
                                                     {"step_s", job.cost.step_s},
                                                     {"flops", job.cost.flops},
                                                     {"gradient_bytes", job.cost.gradient_bytes},

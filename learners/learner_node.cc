@@ -458,11 +458,17 @@ void LearnerNode::CountUpdates(const UpdateJob& job) {
     LogWarning("update skipped ({} so far): {}", skipped_, job.status.message());
   }
   // What was under way when one began is of the weights that it puts away.
-  if (back && !rollback_) StartRollback(job.status.ok() ? job.weights : job.status);
+  const bool lost = job.weights.code() == Code::kUnavailable;
+  if (back && !rollback_) StartRollback(lost || job.status.ok() ? job.weights : job.status);
 }
 
-// Numbers went bad: back to the last good version.
+// Numbers went bad: back to the last good version. What has failed for good (CheckNumbers) is no
+// matter of numbers: the role ends, and whoever takes its place begins with the newest checkpoint.
 void LearnerNode::StartRollback(const Status& why) {
+  if (why.code() == Code::kUnavailable) {
+    result_ = why.WithContext("learner.device");
+    return;
+  }
   if (sharded()) {
     result_ = Cancelled("the numbers went bad, and the weights are the parameter shards': {}",
                         why.message());

@@ -75,8 +75,8 @@ class Replica final : public PartitionedReplica {
     cost += std::exchange(cost_, {});
     return cost;
   }
-  void CountAgreement(double seconds, double bytes) override {
-    part_->CountAgreement(seconds, bytes);
+  void CountAgreement(const Agreement& agreement) override {
+    part_->CountAgreement(agreement);
   }
   Optimizer& optimizer() override { return part_->optimizer(); }
   double ClipScale(double norm) const override { return part_->ClipScale(norm); }

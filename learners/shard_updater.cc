@@ -219,8 +219,9 @@ bool ShardUpdater::TakePull(Time now) {
   if (!pulled) return false;
   replica_.Pulled(pulled->version, pulled->value);
   if (const auto since = std::exchange(waits_since_, std::nullopt)) {
-    options_.algorithm->CountAgreement(ToSeconds(now - *since),
-                                       double(options_.algorithm->gradient().size_bytes()));
+    const double seconds = ToSeconds(now - *since);
+    options_.algorithm->CountAgreement(
+        {seconds, seconds, double(options_.algorithm->gradient().size_bytes())});
   }
   weights_version_ = pulled->weights_version;
   at_ = At::kRest;

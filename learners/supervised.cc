@@ -51,10 +51,7 @@ class Supervised final : public Algorithm {
     cost_.step_s += ToSeconds(clock_.Now() - begin);
   }
   UpdateCost TakeCost() override { return std::exchange(cost_, UpdateCost{}); }
-  void CountAgreement(double seconds, double bytes) override {
-    cost_.agree_s += seconds;
-    cost_.gradient_bytes += bytes;
-  }
+  void CountAgreement(const Agreement& agreement) override { cost_.Count(agreement); }
   void AdoptValue(std::uint64_t updates, std::span<const float> value) override {
     trained_->Adopt(updates, value);
   }

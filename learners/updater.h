@@ -26,7 +26,7 @@ struct UpdateJob {
   std::vector<std::vector<float>> priority;
   LossReport last;
   Status status;   // of the last update that was skipped
-  Status weights;  // not ok: a weight is not finite
+  Status weights;  // not ok: CheckNumbers' answer
   std::uint64_t updates = 0;
   Buffer value;  // [P], where wanted, and if all are finite
   bool state_gathered = false;

@@ -27,6 +27,7 @@ RunView View() {
   put("sequences", 800);
   put("compute_s", 80);
   put("agree_s", 12);
+  put("travel_s", 48);
   put("step_s", 4);
   put("data_s", 4);
   put("flops", 8e11);
@@ -42,8 +43,26 @@ TEST(LearningReportTest, SaysWhereALearnersTimeWent) {
   EXPECT_THAT(report, HasSubstr("| in all | 50.0 | |\n"));
   EXPECT_THAT(report, HasSubstr("1000 tokens/s"));
   EXPECT_THAT(report, HasSubstr("8.0 GFLOP/s a learner, 10.0 while it computes, of 20.0"));
-  EXPECT_THAT(report, HasSubstr("agreed on: 4.0 MB of gradients an update"));
+  EXPECT_THAT(report, HasSubstr("| all-reduce of gradients | 4.0 MB | 24.0 | 75 % |\n"));
+  EXPECT_THAT(report, Not(HasSubstr("parts of the model |")));
   EXPECT_THAT(report, Not(HasSubstr("planned")));
+}
+
+TEST(LearningReportTest, PartsOfAModelWaitForWhatTheyExchange) {
+  RunView view = View();
+  view.metrics.erase("learner/gradient_bytes");
+  view.metrics["learner/tensor_bytes"].value = 200 * 12e3;
+  view.metrics["learner/tensor_s"].value = 10;
+  const std::string report = LearningReport(Two(), view, 20e9, nullptr);
+  EXPECT_THAT(report,
+              HasSubstr("| all-reduces between parts of the model | 12.0 kB | 5.0 | 0 % |\n"));
+  EXPECT_THAT(report, Not(HasSubstr("all-reduce of gradients")));
+}
+
+TEST(LearningReportTest, ALearnerAloneSendsNothing) {
+  RunView view = View();
+  view.metrics.erase("learner/gradient_bytes");
+  EXPECT_THAT(LearningReport(Two(), view, 20e9, nullptr), Not(HasSubstr("under way")));
 }
 
 TEST(LearningReportTest, WhatWasPlannedStandsBeside) {

@@ -66,6 +66,7 @@ TEST(FailpointTest, AnOrderHasItsDefaultsAndItsParts) {
   EXPECT_TRUE(number->on);
   EXPECT_EQ(number->act, FailpointOrder::kInf);
   EXPECT_EQ(number->file, "/a");
+  EXPECT_EQ(ParseFailpoint("learner.device:5")->act, FailpointOrder::kFail);
   EXPECT_EQ(ParseFailpoint("learner.pace:20")->act, FailpointOrder::kSlow);
   EXPECT_EQ(ParseFailpoint("learner.push:100")->act, FailpointOrder::kWild);
   EXPECT_EQ(ParseFailpoint("learner.push:100:sly")->act, FailpointOrder::kSly);
@@ -75,7 +76,8 @@ TEST(FailpointTest, AWrongOrderIsRefusedWithAllNames) {
   for (const char* wrong :
        {"", "disk.halb", "disk.half:0", "disk.half:x", "disk.half:1:stop", "disk.half:1:nan",
         "learner.pace:20:wild", "learner.push:100:slow", "learner.push:9+", "learner.push:0",
-        "disk.half:2+:kill", "actor.reward:1:kill", "actor.reward:+", "actor.reward:1-"}) {
+        "disk.half:2+:kill", "actor.reward:1:kill", "actor.reward:+", "actor.reward:1-",
+        "learner.device:1:kill"}) {
     const auto order = ParseFailpoint(wrong);
     ASSERT_FALSE(order.ok()) << wrong;
     for (const std::string_view name : FailpointNames()) {

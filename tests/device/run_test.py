@@ -1,6 +1,6 @@
 """Whole runs on a GPU, by a program whose GPU is the emulated one.
 
-Usage: run_test.py PROGRAM CONFIG serial|killed|learners|reviews [LIBRARY: the simulated NCCL]
+Usage: run_test.py PROGRAM CONFIG serial|killed|lost|learners|reviews [LIBRARY: the simulated NCCL]
 """
 import array
 import hashlib
@@ -104,6 +104,22 @@ def killed(program, config, folder):
     assert result["steps"] == 9000, result
 
 
+def lost(program, config, folder):
+    """A GPU that fails ends its role, not the run: a new learner goes on from a checkpoint."""
+    run = folder / "runs" / "lost"
+    os.environ["TROOP_FAILPOINT"] = f"learner.device:300:fail:{folder / 'hit'}"
+    process = start(program, config, "lost", "learner.total_steps=9000", "checkpoint.every_s=0.2")
+    wait(process)
+    assert (folder / "hit").exists(), "the GPU never failed"
+    log = (run / "logs" / "learner-0.log").read_text()
+    assert "updates are computed on GPU 0: " in log, log
+    assert "learner.device: " in log and "failpoint learner.device" in log, log
+    assert "resumed from checkpoints/" in log, log
+    assert "went back to" not in log and "update skipped" not in log.split("resumed from")[1], log
+    result = json.loads((run / "result.json").read_text())
+    assert result["steps"] == 9000, result
+
+
 def use_nccl(folder):
     """Where the loader looks for NCCL and for CUDA's driver, the simulated ones are."""
     libraries = folder / "libraries"
@@ -179,7 +195,8 @@ def main():
     program, config, what = sys.argv[1:4]
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        tests = {"serial": serial, "killed": killed, "learners": learners, "reviews": reviews}
+        tests = {"serial": serial, "killed": killed, "lost": lost, "learners": learners,
+                 "reviews": reviews}
         tests[what](program, config, pathlib.Path(folder))
 
 

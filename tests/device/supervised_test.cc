@@ -1,7 +1,10 @@
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <cmath>
 
+#include "core/failpoint.h"
+#include "kernels/finite.h"
 #include "learners/device_supervised.h"
 #include "learners/review_trial.h"
 #include "nn/model.h"
@@ -190,6 +193,27 @@ TEST(DeviceSupervisedTest, ReviewsAreJudgedThere) {
   }
   EXPECT_EQ(reports[0].return_mean, reports[1].return_mean);
   EXPECT_NEAR(reports[0].loss, reports[1].loss, 1e-5);
+}
+
+// What has failed for good is no matter of numbers, and nobody gets weights that never came.
+TEST(DeviceSupervisedTest, AGpuThatFailsIsNoBadNumber) {
+  setenv("TROOP_FAILPOINT", "learner.device:2", 1);
+  RearmFailpoint();
+  const auto there = Make(On(SupervisedConfig("bert"), "cuda"));
+  std::vector<float> priority(1);
+  EXPECT_TRUE(there->Update(SampleBatch(), 0, priority).ok());
+  EXPECT_TRUE(AllFinite(there->value()));
+  EXPECT_TRUE(there->CheckNumbers().ok());
+  EXPECT_TRUE(there->Update(SampleBatch(), 0, priority).ok());
+  unsetenv("TROOP_FAILPOINT");
+  RearmFailpoint();
+  EXPECT_FALSE(AllFinite(there->value()));
+  for (const Status& status :
+       {there->CheckNumbers(), there->Update(SampleBatch(), 0, priority).status()}) {
+    EXPECT_EQ(status.code(), Code::kUnavailable);
+    EXPECT_NE(status.message().find("failpoint learner.device"), std::string::npos)
+        << status.message();
+  }
 }
 
 }  // namespace
