@@ -226,6 +226,9 @@ void CheckSync(const Config& c, Conflicts* out) {
           {"paramserver.k", "mesh.dp", "paramserver.per_batch"},
           "{} of {} workers, one push each; lower it, or set paramserver.per_batch = true", p.k,
           workers);
+  out->If(!IsSupervised(c) && (p.push_every == 0 || p.fetch_every == 0),
+          {"paramserver.push_every", "paramserver.fetch_every", "learner.algorithm"},
+          "0 is a pass over reviews, and there are none; set at least 1");
   // Where a push is waited for, the version after it is what the next one is computed at.
   const bool waits = p.mode == "bsp" || local_sgd || (k_of_n && !p.per_batch) ||
                      (p.mode == "ssp" && p.staleness == 0);
@@ -235,6 +238,12 @@ void CheckSync(const Config& c, Conflicts* out) {
           p.fetch_every, p.push_every, mode);
   out->If(local_sgd && p.codec != "none", {"paramserver.codec", "paramserver.mode"},
           "{} is for gradients, {} pushes values; set \"none\"", TomlString(p.codec), mode);
+  const bool plain = c.optimizer.type == "sgd" && c.optimizer.momentum == 0;
+  out->If(c.learner.sync == "paramserver" && local_sgd && !plain,
+          {"optimizer.type", "optimizer.momentum", "paramserver.mode"},
+          "in {} a learner's own steps are plain SGD's; set optimizer.type = \"sgd\", "
+          "optimizer.momentum = 0 and a learning rate for it",
+          mode);
 }
 
 void CheckHogwild(const Config& c, Conflicts* out) {

@@ -320,7 +320,8 @@ void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
 void VisitSync(Config::ParamServerKeys& c, ConfigVisitor& v) {
   v.Visit({.name = "paramserver.mode",
            .doc = "When gradients are applied: all learners' together; the first k; each at once, "
-                  "nobody far ahead; each at once; or learners' values are averaged.",
+                  "nobody far ahead; each at once; or learners' values are averaged (local_sgd, "
+                  "whose learners step by plain SGD).",
            .choices = {"bsp", "k_of_n", "ssp", "async", "local_sgd"}}, c.mode);
   v.Visit({"paramserver.k", "k_of_n: gradients that make an update.", Between(1, 100000)}, c.k);
   v.Visit({"paramserver.cancel",
@@ -337,11 +338,13 @@ void VisitSync(Config::ParamServerKeys& c, ConfigVisitor& v) {
   v.Visit({"paramserver.warm_start_updates",
            "async: until this version the first learner works alone (Dean et al. 2012).",
            Between(0, kConfigMany)}, c.warm_start_updates);
-  v.Visit({"paramserver.fetch_every", "Updates of a learner between two pulls (n_fetch).",
-           Between(1, kConfigMany)}, c.fetch_every);
+  v.Visit({"paramserver.fetch_every",
+           "Updates of a learner between two pulls (n_fetch); 0: as of push_every.",
+           Between(0, kConfigMany)}, c.fetch_every);
   v.Visit({"paramserver.push_every",
-           "Updates of a learner whose gradients are pushed as one (n_push; local_sgd: H).",
-           Between(1, kConfigMany)}, c.push_every);
+           "Updates of a learner whose gradients are pushed as one (n_push; local_sgd: H). "
+           "Supervised, 0: those of a pass over the reviews.",
+           Between(0, kConfigMany)}, c.push_every);
 }
 
 void VisitParamServer(Config::ParamServerKeys& c, ConfigVisitor& v) {

@@ -118,6 +118,9 @@ Status ResolveSupervised(Config* config) {
         pieces);
   }
   const std::int64_t epoch = UpdatesOfEpoch(*config, data->train.size());
+  for (std::int64_t* every : {&config->paramserver.push_every, &config->paramserver.fetch_every}) {
+    if (*every == 0) *every = epoch / UpdatesOfBatch(*config);
+  }
   const auto updates =
       std::max<std::int64_t>(1, std::llround(std::ceil(config->learner.epochs * double(epoch))));
   std::int64_t& most = config->learner.max_updates;

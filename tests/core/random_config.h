@@ -187,12 +187,20 @@ inline void Repair(Config* c) {
                        !c->network.normalize_observations && c->optimizer.policy_learning_rate == 0;
   if (!threads) c->learner.hogwild_threads = 1;
   Config::ParamServerKeys& p = c->paramserver;
+  if (!IsSupervised(*c)) {
+    p.push_every = std::max<std::int64_t>(1, p.push_every);
+    p.fetch_every = std::max<std::int64_t>(1, p.fetch_every);
+  }
   if (p.mode != "k_of_n") p.k = 1, p.cancel = p.per_batch = false;
   if (!p.per_batch) p.k = std::min(p.k, c->fleet.learners);
   if (p.mode != "ssp") p.staleness = 0;
   if (p.mode != "async") p.warm_start_updates = 0, p.fetch_every = p.push_every;
   if (p.mode == "bsp" || p.mode == "local_sgd") p.damp_stale = false;
-  if (p.mode == "local_sgd") p.codec = "none";
+  if (p.mode == "local_sgd") {
+    p.codec = "none";
+    c->optimizer.type = "sgd";
+    c->optimizer.momentum = c->optimizer.weight_decay = 0;
+  }
   for (std::size_t i = 0; i < c->replay.tables.size(); ++i) {
     ReplayTableConfig& table = c->replay.tables[i];
     table.name = "table-" + std::to_string(i);

@@ -209,6 +209,21 @@ TEST(ReviewDataTest, LearnersOfTheirOwnMakeAnUpdateEachOfABatch) {
   EXPECT_EQ(config.learner.total_steps, 24);
 }
 
+TEST(ReviewDataTest, ValuesMayBeAveragedAfterEachEpoch) {
+  Config config = SupervisedConfig("bert");
+  config.learner.batch_size = 5;
+  config.learner.sync = "paramserver";
+  config.paramserver.push_every = config.paramserver.fetch_every = 0;
+  config.fleet.learners = 3;
+  for (const char* const mode : {"local_sgd", "async"}) {
+    Config resolved = config;
+    resolved.paramserver.mode = mode;
+    ASSERT_TRUE(ResolveSupervised(&resolved).ok());
+    EXPECT_EQ(resolved.paramserver.push_every, 3) << mode;  // 5 + 5 + 2
+    EXPECT_EQ(resolved.paramserver.fetch_every, 3) << mode;
+  }
+}
+
 TEST(ReviewDataTest, AVocabularyIsAtMostAsLargeAsTheModels) {
   Config config = SupervisedConfig("bert");
   config.model.vocabulary = 64;

@@ -18,6 +18,7 @@ void ShardParameters(std::uint64_t seed, Config* c) {
   if (c->paramserver.mode == "ssp") c->paramserver.staleness = 2;
   if (c->paramserver.mode == "local_sgd") {
     c->paramserver.push_every = c->paramserver.fetch_every = 4;
+    c->optimizer.type = "sgd";
   }
 }
 
