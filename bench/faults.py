@@ -76,6 +76,39 @@ def notice(build, quick, ours):
     add(ours, "a role is stopped", "noticed_after", "s", stopped)
 
 
+def pauses(fleet, seconds):
+    """The longest time in which the metrics told of no new update."""
+    longest, last, since = 0.0, fleet.metric("learner/updates"), time.monotonic()
+    end = since + seconds
+    while time.monotonic() < end:
+        time.sleep(0.005)
+        now = fleet.metric("learner/updates")
+        if now > last:
+            longest, last, since = max(longest, time.monotonic() - since), now, time.monotonic()
+    return max(longest, time.monotonic() - since)
+
+
+def takeover(build, quick, ours):
+    """How long a learner in step with two replicated parameter shards stands still when a shard's
+    primary and its backup are killed in turn; undisturbed, for what the metrics can tell."""
+    keys = {"learner.sync": '"paramserver"', "paramserver.shards": 2, "paramserver.backup": "true",
+            "log.metrics_every_s": 0.02, "evaluator.enabled": "false"}
+    still, undisturbed = [], []
+    with Fleet(build, CONFIG, **keys) as fleet:
+        fleet.await_steps(5000)
+        for turn in range(2 if quick else 8):
+            undisturbed.append(pauses(fleet, 3))
+            name = f"paramserver-{turn % 4}"
+            process = fleet.roles().get(name)
+            if process is None:
+                raise BenchError(f"{name} is not there: {fleet.log()[-300:]}")
+            os.kill(process, signal.SIGKILL)
+            still.append(pauses(fleet, 4))
+    case = "a shard's primary or backup is killed"
+    add(ours, case, "longest_pause_of_updates", "s", still)
+    add(ours, case, "longest_pause_undisturbed", "s", undisturbed)
+
+
 def simulated(build, quick, ours):
     """Simulated hours a second on one core, and how many of them broke a promise."""
     rates, breaches = [], 0
@@ -90,11 +123,11 @@ def simulated(build, quick, ours):
     add(ours, "simulated fleet", "seeds_that_broke_a_promise", "seeds", [float(breaches)], "lower")
 
 
-def faults(build, quick, machine):
+def faults(build, quick, machine, only):
     ours = {}
-    simulated(build, quick, ours)
-    notice(build, quick, ours)
-    throughput(build, quick, ours)
+    for part in (simulated, notice, takeover, throughput):
+        if not only or part.__name__ in only:
+            part(build, quick, ours)
     return harness.pair("faults", ours, {}, machine)
 
 

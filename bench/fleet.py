@@ -13,6 +13,7 @@ from harness import ROOT, BenchError
 
 PATIENCE_S = 60.0
 POLL_S = 0.01
+METRICS_BYTES = 1 << 16   # in which the newest line surely is
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -106,17 +107,28 @@ class Fleet:
             times.append(time.monotonic() - begin)
         return times
 
-    def steps(self):
-        """Agent steps and the run's clock, of the newest line of metrics."""
+    def metrics(self):
+        """The newest line; {}: none yet."""
         path = self.run / "metrics.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        if not path.exists():
+            return {}
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - METRICS_BYTES))
+            lines = file.read().splitlines()
         for line in reversed(lines):
             try:
-                metrics = json.loads(line)
-                return metrics["steps"], metrics["wall_s"]
+                return json.loads(line)
             except ValueError:
                 continue
-        return 0, 0.0
+        return {}
+
+    def metric(self, name):
+        return self.metrics().get(name, 0)
+
+    def steps(self):
+        """Agent steps and the run's clock."""
+        metrics = self.metrics()
+        return metrics.get("steps", 0), metrics.get("wall_s", 0.0)
 
     def await_steps(self, steps):
         begin = time.monotonic()

@@ -4,8 +4,8 @@
 gpu_torch.py [--json FILE] [--seconds S] [PART OF A NAME]
 
 Convolutions: cuDNN, channels last, autotuned. The step: torch.compile, then all of it
-(both passes, loss, backward, clip, optimizer) captured into one CUDA graph; bf16 under
-autocast, or TF32. Exit code 2: no PyTorch or no GPU.
+(both passes, loss, backward, clip, centered RMSProp) captured into one CUDA graph; bf16
+under autocast, or TF32. Exit code 2: no PyTorch or no GPU.
 """
 import argparse
 import json
@@ -92,15 +92,52 @@ class Nature(nn.Module):
         return self.value(x) + a - a.mean(1, keepdim=True) if self.dueling else a
 
 
-def learner_step(bench, name, batch, precision, dueling):
+class Replay:
+    """Experience in GPU memory, as gpu_bench's: 64 streams of 3,100 frames in turn, of which
+    stacks of four are made where they are drawn; priorities are summed up at each draw."""
+
+    STREAMS, LENGTH = 64, 3100
+
+    def __init__(self, batch):
+        n = self.STREAMS * self.LENGTH
+        self.frames = (synthetic(7, 1 << 22) >> 24).to(torch.uint8).cuda().repeat(
+            -(-n * 84 * 84 // (1 << 22)))[:n * 84 * 84].reshape(n, 84, 84)
+        self.number = uniform(8, n).cuda()
+        self.action = (torch.arange(n) % 6).cuda()
+        # An item begins at a frame that has three before it and three behind.
+        place = torch.arange(n) // self.STREAMS
+        self.mass = (self.number.abs() * ((place >= 3) & (place < self.LENGTH - 3)).cuda()) ** 0.6
+        self.back = (torch.arange(-3, 1) * self.STREAMS).cuda()
+        self.ahead = (torch.arange(3) * self.STREAMS).cuda()
+        self.slices = torch.arange(batch, device="cuda")
+        self.drawn = torch.zeros(batch, dtype=torch.int64, device="cuda")
+
+    def draw(self):
+        """observation [2 B, 84, 84, 4], action [B, 1], reward [B, 3], weight [B]."""
+        batch, sums = len(self.slices), self.mass.double().cumsum(0)
+        at = (self.slices + torch.rand(batch, device="cuda")) / batch * sums[-1]
+        self.drawn.copy_(torch.searchsorted(sums, at).clamp(max=len(sums) - 1))
+        first = self.drawn.unsqueeze(1)
+        begins = torch.cat([first, first + 3 * self.STREAMS])
+        seen = self.frames[begins + self.back].permute(0, 2, 3, 1)
+        weight = (self.mass[self.drawn] * len(sums) / sums[-1].float()) ** -0.4
+        return (seen.contiguous(), self.action[first], self.number[first + self.ahead],
+                weight / weight.max())
+
+    def update(self, priority):
+        self.mass[self.drawn] = (priority + 1e-6) ** 0.6
+
+
+def learner_step(bench, name, batch, precision, dueling, table=False):
     torch.backends.cuda.matmul.allow_tf32 = True
     torch.backends.cudnn.allow_tf32 = True
     torch.manual_seed(1)
     online, target = (Nature(dueling, 6).cuda().to(memory_format=torch.channels_last)
                       for _ in range(2))
     target.load_state_dict(online.state_dict())
-    optimizer = torch.optim.Adam(online.parameters(), lr=6.25e-5, eps=1.5e-4, fused=True,
-                                 capturable=True)
+    optimizer = torch.optim.RMSprop(online.parameters(), lr=6.25e-5, alpha=0.95, eps=1.5e-7,
+                                    centered=True, foreach=True, capturable=True)
+    replay = Replay(batch) if table else None
     pixels = (synthetic(3, 2 * batch * 84 * 84 * 4) >> 24).to(torch.uint8)
     observation = pixels.reshape(2 * batch, 84, 84, 4).cuda()
     action = (synthetic(4, batch) % 6).cuda().unsqueeze(1)
@@ -109,7 +146,7 @@ def learner_step(bench, name, batch, precision, dueling):
     priority = torch.empty(batch, device="cuda")
     gammas = torch.tensor([0.99**i for i in range(3)], device="cuda")
 
-    def loss_of():
+    def loss_of(observation, action, reward, weight):
         with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
             q = online(observation[:batch]).float()
             with torch.no_grad():
@@ -123,9 +160,12 @@ def learner_step(bench, name, batch, precision, dueling):
 
     def step():
         optimizer.zero_grad(set_to_none=False)
-        loss_of().backward()
+        drawn = replay.draw() if table else (observation, action, reward, weight)
+        loss_of(*drawn).backward()
         nn.utils.clip_grad_norm_(online.parameters(), 40.0, foreach=True)
         optimizer.step()
+        if table:
+            replay.update(priority)
 
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -314,6 +354,8 @@ def attention(bench):
 CASES = {
     "copy": copy,
     "cublas": product,
+    "step_nature_512_bf16_replay":
+        lambda b: learner_step(b, "step_nature_512_bf16_replay", 512, "bf16", False, True),
     "step_nature_512_bf16": lambda b: learner_step(b, "step_nature_512_bf16", 512, "bf16", False),
     "step_nature_512_tf32": lambda b: learner_step(b, "step_nature_512_tf32", 512, "tf32", False),
     "step_nature_dueling_512_bf16":
