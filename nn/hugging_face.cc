@@ -161,9 +161,13 @@ std::string TransformerConfigJson(const TransformerOptions& options) {
   const bool bert = config.family == Family::kBert;
   const std::string family = bert ? "Bert" : "Albert";
   const char* const kinds[] = {"Model", "ForSequenceClassification", "ForMaskedLM"};
-  JsonObject labels, json;
-  for (std::int64_t i = 0; i < options.classes; ++i)
-    labels.Add(std::to_string(i), fmt::format("LABEL_{}", i));
+  JsonObject labels, numbers, json;
+  for (std::int64_t i = 0; i < options.classes; ++i) {
+    std::string label = fmt::format("LABEL_{}", i);
+    if (options.classes == 2) label = i == 0 ? "negative" : "positive";
+    labels.Add(std::to_string(i), label);
+    numbers.Add(label, i);
+  }
   json.AddRaw("architectures", JsonArray({JsonQuote(family + kinds[int(options.head)])}))
       .Add("model_type", bert ? "bert" : "albert")
       .Add("vocab_size", config.vocabulary)
@@ -180,7 +184,8 @@ std::string TransformerConfigJson(const TransformerOptions& options) {
            double(config.classifier_dropout))
       .Add("layer_norm_eps", double(config.epsilon))
       .Add("initializer_range", double(config.deviation))
-      .AddRaw("id2label", labels.str());
+      .AddRaw("id2label", labels.str())
+      .AddRaw("label2id", numbers.str());
   if (!bert) json.Add("embedding_size", config.embedding).Add("num_hidden_groups", std::int64_t{1});
   return json.str();
 }

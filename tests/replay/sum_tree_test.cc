@@ -248,7 +248,7 @@ TEST_P(SumTreePathTest, AStratifiedBatchDrawsEachItemAsOftenAsItsShareAllows) {
 }
 
 // At 1e8 draws a bias of 1e-4 of an item's share would show. False-alarm rate 1e-3, fixed seed.
-TEST(SumTreeSlowTest, AHundredMillionDrawsAreInProportionToPriority) {
+TEST(SumTreeTest, SlowAHundredMillionDrawsAreInProportionToPriority) {
   Rng rng = TestRng(9);
   std::vector<float> priority(20000);
   for (float& p : priority) p = rng.Below(5) == 0 ? 0.0f : std::pow(rng.UniformF32(), 4.0f);

@@ -153,6 +153,9 @@ TEST_P(ShardedLearnersTest, TrainWithEveryMode) {
   std::vector<std::string> overrides{"learner.sync=paramserver", "fleet.learners=2",
                                      "paramserver.shards=2"};
   for (std::string word; words >> word;) overrides.push_back("paramserver." + word);
+  if (overrides.back() == "paramserver.fetch_every=4") {  // local_sgd
+    overrides.insert(overrides.end(), {"optimizer.type=sgd", "optimizer.learning_rate=0.01"});
+  }
   const auto troop = Train(overrides);
   ExpectDone(troop.get(), 8001);
   EXPECT_GT(Metric("learner/updates"), 0.4 * 8001 * 8 / 64 / 2 / 4) << Logs();

@@ -2,6 +2,7 @@
 
 #include "learners/checkpoint.h"
 #include "tests/system/troop_process.h"
+#include "tests/text/data.h"
 
 namespace troop {
 namespace {
@@ -25,6 +26,17 @@ log.metrics_every_s = 0.1
 )";
   }
 };
+
+// The small baseline from nothing, of all 25,000 test reviews; some ten minutes on two cores.
+TEST_F(SupervisedTest, SlowTheBaselineTellsTheTestReviews) {
+  TROOP_SKIP_WITHOUT_DATA("imdb/aclImdb_labeled.tar.xz");
+  const auto troop =
+      Start({"train", TROOP_SOURCE_DIR "/configs/imdb_lstm.toml", "name=run", "log.dir=" + folder(),
+             "data.reviews=" + DataPath("imdb/aclImdb_labeled.tar.xz"),
+             "data.vocabulary=" + DataPath("tokenizers/bert-base-uncased-vocab.txt"), "seed=2002"});
+  ASSERT_EQ(troop->Wait(3000), 0) << troop->output();
+  EXPECT_GE(Json(run() + "/result.json").Find("final_return_mean")->number, 87) << troop->output();
+}
 
 // It can't end by itself before it is stopped, however fast the machine is.
 TEST_F(SupervisedTest, ARunOutlivesALearnerAndAStopAndLearnsEveryReview) {

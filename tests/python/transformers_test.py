@@ -1,0 +1,82 @@
+"""What a run leaves in model/ is read by the package transformers, which answers the same."""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+NEEDS = ("torch", "transformers")
+HERE = pathlib.Path(__file__).resolve().parent
+FIXTURES = HERE.parent / "fixtures/supervised"
+TROOP = pathlib.Path(sys.path[0]).parent / "troop"   # behind the package's folder in the build
+CONFIG = """
+version = 1
+learner = {batch_size = 5, max_updates = 25, epochs = 1e6}
+data = {tokens_max = 16, cache = ""}
+model = {hidden = 32, layers = 2, heads = 4, positions = 24, dropout = 0}
+optimizer = {learning_rate = 1e-3}
+evaluator = {enabled = false}
+"""
+TEXTS = ("a great film, and a wonderful plot!", "bad.", "i loved the act of it",
+         "this movie was not good, but it was never dull")
+MASKED = ("the [MASK] was great", "i [MASK] it and the [MASK]")
+
+
+def troop(*words):
+    run = subprocess.run([TROOP, *words], capture_output=True, text=True, check=False, timeout=100)
+    if run.returncode != 0:
+        raise AssertionError(run.stderr + run.stdout)
+    return run.stdout
+
+
+class TransformersTest(unittest.TestCase):
+    def model(self, folder, family, algorithm):
+        (folder / "config.toml").write_text(CONFIG, encoding="utf-8")
+        troop("train", folder / "config.toml", "--plain", "name=run", f"log.dir={folder}",
+              f"data.reviews={FIXTURES}/reviews.csv", f"data.vocabulary={FIXTURES}/vocab.txt",
+              f"model.family={family}", f"model.embedding={16 if family == 'albert' else 0}",
+              f"learner.algorithm={algorithm}", "fleet.mode=serial")
+        return folder / "run/model"
+
+    def answers(self, model, texts):
+        return [json.loads(line) for line in troop("predict", model, "--json", *texts).splitlines()]
+
+    def test_classifiers(self):
+        import torch
+        from transformers import AutoModelForSequenceClassification, BertTokenizerFast
+        for family in ("bert", "albert"):
+            with tempfile.TemporaryDirectory() as name:
+                folder = self.model(pathlib.Path(name), family, "classifier")
+                model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+                tokenizer = BertTokenizerFast(str(folder / "vocab.txt"))
+                for text, answer in zip(TEXTS, self.answers(folder, TEXTS)):
+                    with torch.no_grad():
+                        logits = model(**tokenizer(text, return_tensors="pt")).logits[0]
+                    said = answer["probabilities"]
+                    for i, chance in enumerate(logits.softmax(0).tolist()):
+                        self.assertAlmostEqual(said[model.config.id2label[i]], chance, delta=1e-5)
+
+    def test_words_that_are_masked(self):
+        import torch
+        from transformers import AutoModelForMaskedLM, BertTokenizerFast
+        for family in ("bert", "albert"):
+            with tempfile.TemporaryDirectory() as name:
+                folder = self.model(pathlib.Path(name), family, "masked_lm")
+                model = AutoModelForMaskedLM.from_pretrained(folder).eval()
+                tokenizer = BertTokenizerFast(str(folder / "vocab.txt"))
+                for text, answer in zip(MASKED, self.answers(folder, MASKED)):
+                    batch = tokenizer(text, return_tensors="pt")
+                    with torch.no_grad():
+                        chances = model(**batch).logits[0].softmax(1)
+                    places = (batch["input_ids"][0] == tokenizer.mask_token_id).nonzero().flatten()
+                    self.assertEqual(len(places), len(answer["masks"]))
+                    for place, words in zip(places, answer["masks"]):
+                        for word in words:
+                            i = tokenizer.convert_tokens_to_ids(word["word"])
+                            self.assertAlmostEqual(word["probability"], float(chances[place, i]),
+                                                   delta=1e-5)
+
+
+if __name__ == "__main__":
+    unittest.main()
