@@ -238,12 +238,13 @@ void CheckSync(const Config& c, Conflicts* out) {
           p.fetch_every, p.push_every, mode);
   out->If(local_sgd && p.codec != "none", {"paramserver.codec", "paramserver.mode"},
           "{} is for gradients, {} pushes values; set \"none\"", TomlString(p.codec), mode);
-  const bool plain = c.optimizer.type == "sgd" && c.optimizer.momentum == 0;
-  out->If(c.learner.sync == "paramserver" && local_sgd && !plain,
-          {"optimizer.type", "optimizer.momentum", "paramserver.mode"},
-          "in {} a learner's own steps are plain SGD's; set optimizer.type = \"sgd\", "
-          "optimizer.momentum = 0 and a learning rate for it",
+  const bool averages = c.learner.sync == "paramserver" && local_sgd;
+  out->If(averages && c.optimizer.type != "sgd", {"optimizer.type", "paramserver.mode"},
+          "in {} a learner's own steps are plain SGD's; set \"sgd\", and a learning rate for it",
           mode);
+  out->If(averages && c.optimizer.type == "sgd" && c.optimizer.momentum > 0,
+          {"optimizer.momentum", "paramserver.mode"},
+          "in {} a learner's own steps are plain SGD's; set 0", mode);
 }
 
 void CheckHogwild(const Config& c, Conflicts* out) {
