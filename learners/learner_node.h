@@ -20,7 +20,8 @@ namespace troop {
 // publishes weights, checkpoints. When the run drains it uses up what the replay still gives,
 // publishes and checkpoints the final weights, and says so. Updates with a number that is NaN or
 // infinite are skipped, such weights are neither published nor checkpointed, and the learner goes
-// back to the last good ones (RollbackRule); where that does not help it ends with kCancelled.
+// back to the last good ones (RollbackRule); where that does not help it ends with kCancelled, and
+// with kUnavailable where the device that computes has failed: the next one resumes.
 // Owner: the node's thread; `algorithm_` is touched by one job at a time (jobs of one executor
 // thread run in their order), and by the node only while no job is under way. How updates are made,
 // alone or with other learners, is the Updater's.
