@@ -39,43 +39,39 @@ class TransformersTest(unittest.TestCase):
               f"learner.algorithm={algorithm}", "fleet.mode=serial")
         return folder / "run/model"
 
-    def answers(self, model, texts):
-        return [json.loads(line) for line in troop("predict", model, "--json", *texts).splitlines()]
+    def each(self, algorithm, kind, texts):
+        """Of BERT and ALBERT: transformers' model and tokenizer, and the texts with our answers."""
+        import transformers
+        for family in ("bert", "albert"):
+            with tempfile.TemporaryDirectory() as name:
+                folder = self.model(pathlib.Path(name), family, algorithm)
+                told = troop("predict", folder, "--json", *texts).splitlines()
+                self.assertEqual(len(told), len(texts))
+                yield (getattr(transformers, kind).from_pretrained(folder).eval(),
+                       transformers.BertTokenizerFast(str(folder / "vocab.txt")),
+                       list(zip(texts, map(json.loads, told))))
 
     def test_classifiers(self):
-        import torch
-        from transformers import AutoModelForSequenceClassification, BertTokenizerFast
-        for family in ("bert", "albert"):
-            with tempfile.TemporaryDirectory() as name:
-                folder = self.model(pathlib.Path(name), family, "classifier")
-                model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
-                tokenizer = BertTokenizerFast(str(folder / "vocab.txt"))
-                for text, answer in zip(TEXTS, self.answers(folder, TEXTS)):
-                    with torch.no_grad():
-                        logits = model(**tokenizer(text, return_tensors="pt")).logits[0]
-                    said = answer["probabilities"]
-                    for i, chance in enumerate(logits.softmax(0).tolist()):
-                        self.assertAlmostEqual(said[model.config.id2label[i]], chance, delta=1e-5)
+        kind = "AutoModelForSequenceClassification"
+        for model, tokenizer, answers in self.each("classifier", kind, TEXTS):
+            for text, answer in answers:
+                logits = model(**tokenizer(text, return_tensors="pt")).logits[0]
+                for i, chance in enumerate(logits.softmax(0).tolist()):
+                    said = answer["probabilities"][model.config.id2label[i]]
+                    self.assertAlmostEqual(said, chance, delta=1e-5)
 
     def test_words_that_are_masked(self):
-        import torch
-        from transformers import AutoModelForMaskedLM, BertTokenizerFast
-        for family in ("bert", "albert"):
-            with tempfile.TemporaryDirectory() as name:
-                folder = self.model(pathlib.Path(name), family, "masked_lm")
-                model = AutoModelForMaskedLM.from_pretrained(folder).eval()
-                tokenizer = BertTokenizerFast(str(folder / "vocab.txt"))
-                for text, answer in zip(MASKED, self.answers(folder, MASKED)):
-                    batch = tokenizer(text, return_tensors="pt")
-                    with torch.no_grad():
-                        chances = model(**batch).logits[0].softmax(1)
-                    places = (batch["input_ids"][0] == tokenizer.mask_token_id).nonzero().flatten()
-                    self.assertEqual(len(places), len(answer["masks"]))
-                    for place, words in zip(places, answer["masks"]):
-                        for word in words:
-                            i = tokenizer.convert_tokens_to_ids(word["word"])
-                            self.assertAlmostEqual(word["probability"], float(chances[place, i]),
-                                                   delta=1e-5)
+        for model, tokenizer, answers in self.each("masked_lm", "AutoModelForMaskedLM", MASKED):
+            for text, answer in answers:
+                batch = tokenizer(text, return_tensors="pt")
+                chances = model(**batch).logits[0].softmax(1)
+                places = (batch["input_ids"][0] == tokenizer.mask_token_id).nonzero().flatten()
+                self.assertEqual(len(places), len(answer["masks"]))
+                for place, words in zip(places, answer["masks"]):
+                    for word in words:
+                        i = tokenizer.convert_tokens_to_ids(word["word"])
+                        self.assertAlmostEqual(word["probability"], float(chances[place, i]),
+                                               delta=1e-5)
 
 
 if __name__ == "__main__":
