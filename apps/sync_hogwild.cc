@@ -6,21 +6,22 @@
 
 #include "core/executor.h"
 #include "core/time.h"
+#include "nn/optimizer.h"
 #include "nn/shared_arena.h"
-#include "paramserver/hogwild_shard.h"
+#include "paramserver/parameter_shard.h"
 
 namespace troop {
 namespace {
 
 constexpr Duration kApplyWithin = Seconds(30);
 
-Status WaitForRoom(HogwildShard* shard, std::size_t open_max) {
+Status WaitForRoom(ParameterShard* shard, std::size_t open_max) {
   const SystemClock clock;
   const Time deadline = clock.Now() + kApplyWithin;
-  while (shard->open() > open_max) {
-    shard->TakeApplied();
+  while (shard->held() + shard->applying() > open_max) {
+    if (shard->ApplyNext()) continue;
     if (clock.Now() >= deadline)
-      return DeadlineExceeded("{} pushes are not applied", shard->open());
+      return DeadlineExceeded("{} pushes are not applied", shard->applying());
     std::this_thread::yield();
   }
   return Status::Ok();
@@ -30,15 +31,18 @@ Result<std::vector<float>> RunShard(const HogwildCase& c) {
   SyncProblem problem(c.seed);
   const std::vector<float> first = problem.FirstValue();
   ThreadExecutor executor(c.threads, nullptr);
-  TROOP_ASSIGN_OR_RETURN(
-      const auto shard,
-      HogwildShard::Make(
-          {.config = c.config, .ranges = {{0, problem.parameters()}}, .executor = &executor},
-          first));
+  TROOP_ASSIGN_OR_RETURN(const auto shard,
+                         ParameterShard::Make({.config = c.config,
+                                               .ranges = {{0, problem.parameters()}},
+                                               .undecayed = problem.Biases(),
+                                               .sync = {.mode = SyncMode::kAsync},
+                                               .hogwild = &executor},
+                                              first));
+  shard->Join(0);
   std::vector<float> gradient(first.size());
   for (int t = 0; t < c.steps; ++t) {
     TROOP_RETURN_IF_ERROR(WaitForRoom(shard.get(), c.threads == 1 ? 0 : 16));
-    const WeightSnapshot now = shard->Pull();
+    TROOP_ASSIGN_OR_RETURN(const WeightSnapshot now, shard->Pull());
     problem.Gradient(c.threads == 1 ? now.value.as<float>() : std::span<const float>(first),
                      std::uint64_t(t), gradient);
     ShardPush push{.id = {.learner = 0, .incarnation = 1, .sequence = std::uint64_t(t) + 1},
@@ -52,28 +56,27 @@ Result<std::vector<float>> RunShard(const HogwildCase& c) {
             problem.parameters()));
     push.parts.push_back(std::move(payload));
     TROOP_ASSIGN_OR_RETURN(const auto outcome, shard->Push(std::move(push)));
-    if (outcome != HogwildShard::Outcome::kHeld) return Internal("push {} is not applied", t);
+    if (outcome != ParameterShard::Outcome::kHeld) return Internal("push {} is not applied", t);
   }
   TROOP_RETURN_IF_ERROR(WaitForRoom(shard.get(), 0));
-  std::vector<float> value(first.size());
-  std::ranges::copy(shard->Pull().value.as<float>(), value.begin());
-  return value;
+  return std::vector<float>(shard->value().begin(), shard->value().end());
 }
 
 Result<std::vector<float>> RunLearners(const HogwildCase& c) {
   const std::vector<float> first = SyncProblem(c.seed).FirstValue();
-  TROOP_ASSIGN_OR_RETURN(const auto arena, SharedArena::Make(c.config, first));
+  std::vector<float> shared = first;
+  TROOP_ASSIGN_OR_RETURN(const auto optimizer, MakeOptimizer(c.config, std::int64_t(first.size())));
+  TROOP_ASSIGN_OR_RETURN(const auto arena, SharedArena::Make(c.config, shared, optimizer.get()));
   std::vector<std::unique_ptr<SyncProblem>> problems;
   for (int i = 0; i < c.threads; ++i) problems.push_back(std::make_unique<SyncProblem>(c.seed));
   RunHogwild(c.threads, c.steps, [&](int thread, std::int64_t step) {
     std::vector<float> value = first, gradient(first.size());
     if (c.threads == 1) arena->Read(value);
     problems[std::size_t(thread)]->Gradient(value, std::uint64_t(step), gradient);
-    arena->Step(gradient, 1, c.learning_rate);
+    const std::span<const float> whole(gradient);
+    arena->StepParts({&whole, 1}, 1, problems[std::size_t(thread)]->Groups(c.learning_rate));
   });
-  std::vector<float> value(first.size());
-  arena->Read(value);
-  return value;
+  return shared;
 }
 
 }  // namespace
@@ -88,7 +91,7 @@ Doubles ReplayHogwild(const HogwildCase& c, const SyncProblem& problem) {
   Doubles value = first;
   std::vector<std::size_t> all;
   for (std::size_t i = 0; i < value.size(); ++i) all.push_back(i);
-  ReferenceOptimizer optimizer(c.config, value.size());
+  ReferenceOptimizer optimizer(c.config, problem);
   for (int t = 0; t < c.steps; ++t) {
     const Doubles gradient =
         ReferenceGradient(problem, c.threads == 1 ? value : first, std::uint64_t(t));

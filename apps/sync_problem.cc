@@ -42,6 +42,27 @@ std::vector<float> SyncProblem::FirstValue() const {
   return value;
 }
 
+std::vector<ParamRange> SyncProblem::Biases() const {
+  std::vector<ParamRange> ranges;
+  for (const ParamSpec& spec : params()) {
+    if (spec.shape.rank() != 1) continue;
+    ranges.push_back({spec.offset, spec.offset + spec.shape.elements()});
+  }
+  return ranges;
+}
+
+std::vector<Optimizer::Group> SyncProblem::Groups(float learning_rate) const {
+  std::vector<Optimizer::Group> groups;
+  std::int64_t at = 0;
+  const auto add = [&](std::int64_t end, bool decays) {
+    groups.push_back({end - at, learning_rate, decays});
+    at = end;
+  };
+  for (const ParamRange& bias : Biases()) add(bias.begin, true), add(bias.end, false);
+  add(parameters_, true);
+  return groups;
+}
+
 SyncProblem::Sample SyncProblem::Draw(std::uint64_t sample) const {
   Rng rng({.run_seed = seed_, .purpose = Purpose::kSynthetic, .index = sample});
   Sample drawn{};

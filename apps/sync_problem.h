@@ -9,6 +9,8 @@
 #include "core/buffer.h"
 #include "core/tensor.h"
 #include "nn/module.h"
+#include "nn/optimizer.h"
+#include "paramserver/shard_map.h"
 
 namespace troop {
 
@@ -27,6 +29,8 @@ class SyncProblem {
   std::span<const ParamSpec> params() const { return module_->params(); }
   std::int64_t parameters() const { return parameters_; }  // P, padding included
   std::vector<float> FirstValue() const;
+  std::vector<ParamRange> Biases() const;  // what is trained without weight decay
+  std::vector<Optimizer::Group> Groups(float learning_rate) const;  // the same for an optimizer
   Sample Draw(std::uint64_t sample) const;
   // Of the mean of |out - target|^2 / 2 over samples [batch * kBatch, + kBatch): what a learner
   // does in f32. gradient: [P]. The loss.

@@ -299,6 +299,7 @@ struct Config {
     std::int64_t staleness = 0;        // ssp
     bool damp_stale = false;
     std::int64_t warm_start_updates = 0;  // async
+    std::int64_t hogwild_threads = 1;  // async; of a shard
     std::int64_t fetch_every = 1;      // updates of a learner between pulls
     std::int64_t push_every = 1;
     std::int64_t max_staleness = 0;    // older gradients are dropped; 0: none is

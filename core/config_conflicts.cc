@@ -229,9 +229,9 @@ void CheckSync(const Config& c, Conflicts* out) {
   out->If(!IsSupervised(c) && (p.push_every == 0 || p.fetch_every == 0),
           {"paramserver.push_every", "paramserver.fetch_every", "learner.algorithm"},
           "0 is a pass over reviews, and there are none; set at least 1");
-  // Where a push is waited for, the version after it is what the next one is computed at.
-  const bool waits = p.mode == "bsp" || local_sgd || (k_of_n && !p.per_batch) ||
-                     (p.mode == "ssp" && p.staleness == 0);
+  // Where a push is waited for, the version after it is what the next one is computed at; and who
+  // is too far ahead waits for its pull: a push without one would be refused, and lost.
+  const bool waits = p.mode == "bsp" || p.mode == "ssp" || local_sgd || (k_of_n && !p.per_batch);
   out->If(waits && p.fetch_every != p.push_every && (local_sgd || p.fetch_every > p.push_every),
           {"paramserver.fetch_every", "paramserver.push_every", "paramserver.mode"},
           "{} with paramserver.push_every = {}: in {} a pull follows each push; make them the same",
@@ -245,6 +245,21 @@ void CheckSync(const Config& c, Conflicts* out) {
   out->If(averages && c.optimizer.type == "sgd" && c.optimizer.momentum > 0,
           {"optimizer.momentum", "paramserver.mode"},
           "in {} a learner's own steps are plain SGD's; set 0", mode);
+}
+
+void CheckShardThreads(const Config& c, Conflicts* out) {
+  const std::int64_t threads = c.paramserver.hogwild_threads;
+  if (threads == 1) return;
+  out->If(
+      c.paramserver.mode != "async", {"paramserver.hogwild_threads", "paramserver.mode"},
+      "only where each push is an update by itself, \"async\", not {}; set 1, or change the mode",
+      TomlString(c.paramserver.mode));
+  out->If(c.paramserver.backup, {"paramserver.hogwild_threads", "paramserver.backup"},
+          "{} threads make updates in no order that a backup could repeat; set 1, or false there",
+          threads);
+  out->If(c.fleet.mode == "serial", {"paramserver.hogwild_threads", "fleet.mode"},
+          "{} threads at once give other bytes each time; set 1, or fleet.mode = \"processes\"",
+          threads);
 }
 
 void CheckHogwild(const Config& c, Conflicts* out) {
@@ -550,6 +565,7 @@ std::vector<ConfigConflict> FindConflicts(const Config& config) {
                  "only learners of reviews share batches; leave it out");
   }
   CheckHogwild(config, &conflicts);
+  CheckShardThreads(config, &conflicts);
   CheckSync(config, &conflicts);
   CheckDpg(config, &conflicts);
   CheckListen(config, &conflicts);

@@ -338,6 +338,10 @@ void VisitSync(Config::ParamServerKeys& c, ConfigVisitor& v) {
   v.Visit({"paramserver.warm_start_updates",
            "async: until this version the first learner works alone (Dean et al. 2012).",
            Between(0, kConfigMany)}, c.warm_start_updates);
+  v.Visit({"paramserver.hogwild_threads",
+           "async: threads of a shard that apply pushes at once, without locks (Hogwild!, Recht et "
+           "al. 2011); above 1 no two runs give the same bytes.",
+           Between(1, 64)}, c.hogwild_threads);
   v.Visit({"paramserver.fetch_every",
            "Updates of a learner between two pulls (n_fetch); 0: as of push_every.",
            Between(0, kConfigMany)}, c.fetch_every);

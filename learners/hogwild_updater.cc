@@ -44,6 +44,7 @@ class HogwildUpdater final : public Updater {
 
   const HogwildUpdaterOptions options_;
   const std::vector<std::unique_ptr<Algorithm>> replicas_;  // of all threads but the first
+  std::vector<float> value_;                                // the arena's
   std::unique_ptr<SharedArena> arena_;
   std::uint64_t updates_before_ = 0;  // those of the arena
   std::mutex mutex_;                  // of what a job reports
@@ -54,8 +55,8 @@ class HogwildUpdater final : public Updater {
 // From what the algorithm holds: at first, and after it went back.
 void HogwildUpdater::Begin() {
   Algorithm& algorithm = *options_.algorithm;
-  arena_ = *SharedArena::Make(*options_.config, algorithm.value());  // such an optimizer exists
-  arena_->TakeState(&algorithm.optimizer());
+  value_.assign(algorithm.value().begin(), algorithm.value().end());
+  arena_ = *SharedArena::Make(*options_.config, value_, &algorithm.optimizer());  // it exists
   updates_before_ = algorithm.updates() - arena_->steps();
   const TensorFile state = algorithm.State();
   for (const auto& replica : replicas_) {
@@ -72,10 +73,8 @@ void HogwildUpdater::Run(UpdateJob* job) {
                Algorithm* own = thread == 0 ? &algorithm : replicas_[std::size_t(thread) - 1].get();
                Update(own, job, std::size_t(batch));
              });
-  std::vector<float> value(algorithm.value().size());
-  arena_->Read(value);
-  algorithm.AdoptValue(updates_before_ + arena_->steps(), value);
-  arena_->GiveState(&algorithm.optimizer());
+  algorithm.AdoptValue(updates_before_ + arena_->steps(), value_);
+  arena_->CountSteps();
 }
 
 // By any thread, with an algorithm of its own.

@@ -34,7 +34,12 @@ float Track(float& x, const F& f) {
 struct Numbers {
   float scale = 1, rate = 0;
   std::uint64_t step = 1;
+  bool decays = true;
 };
+// 1 - rate * decay, of what decays.
+float KeepOf(const Numbers& n, double decay) {
+  return n.decays ? float(1 - double(n.rate) * decay) : 1;
+}
 
 class SgdRule {
  public:
@@ -68,7 +73,7 @@ class AdaGradRule {
 class RmsPropRule {
  public:
   explicit RmsPropRule(const Config& config) : keys_(config.optimizer) {}
-  void Begin(const Numbers& n) { keep_ = float(1 - double(n.rate) * keys_.weight_decay); }
+  void Begin(const Numbers& n) { keep_ = KeepOf(n, keys_.weight_decay); }
   void operator()(const Numbers& n, float gradient, float& m, float& v, float& x,
                   Write write) const {
     const float g = gradient * n.scale;
@@ -91,7 +96,7 @@ class AdamRule {
  public:
   explicit AdamRule(const Config& config) : keys_(config.optimizer) {}
   void Begin(const Numbers& n) {
-    keep_ = float(1 - double(n.rate) * keys_.weight_decay);
+    keep_ = KeepOf(n, keys_.weight_decay);
     size_ = float(double(n.rate) / (1 - std::pow(keys_.beta1, double(n.step))));
     root_ = float(1 / std::sqrt(1 - std::pow(keys_.beta2, double(n.step))));
   }
@@ -112,23 +117,58 @@ class AdamRule {
   float keep_ = 1, size_ = 0, root_ = 1;
 };
 
+// One of an optimizer's slots; where it has none, a number that its rule never looks at.
+class SlotOf {
+ public:
+  SlotOf(Optimizer* optimizer, std::string_view name) {
+    for (const Optimizer::Slot& slot : optimizer->slots()) {
+      if (slot.name == name) values_ = slot.values.data();
+    }
+  }
+  float& operator[](std::size_t i) { return values_ != nullptr ? values_[i] : none_; }
+
+ private:
+  float* values_ = nullptr;
+  float none_ = 0;
+};
+
 template <class Rule>
 class Arena final : public SharedArena {
  public:
-  Arena(const Config& config, std::span<const float> value, Write write)
-      : SharedArena(value, write), rule_(config), m_(value.size()), v_(value.size()) {}
+  Arena(const Config& config, std::span<float> value, Optimizer* optimizer, Write write)
+      : SharedArena(value, optimizer, write),
+        rule_(config),
+        m_(optimizer, "m"),
+        v_(optimizer, "v") {}
 
-  void Step(std::span<const float> gradient, float scale, float learning_rate) override {
-    TROOP_CHECK(gradient.size() == value_.size(), "{}, not {}", gradient.size(), value_.size());
-    const auto [rule, numbers] = Begin(scale, learning_rate);
-    for (std::size_t i = 0; i < gradient.size(); ++i) {
-      rule(numbers, gradient[i], m_[i], v_[i], value_[i], write_);
+  void StepParts(std::span<const std::span<const float>> parts, float scale,
+                 std::span<const Optimizer::Group> groups) override {
+    const std::uint64_t step = NextStep();
+    std::size_t at = 0, group = 0, end = 0;  // of the group
+    Rule rule = rule_;                       // the thread's own
+    Numbers numbers{.scale = scale, .step = step};
+    for (const std::span<const float> part : parts) {
+      TROOP_CHECK(part.size() <= value_.size() - at, "{} more of {}", part.size(), value_.size());
+      for (const float gradient : part) {
+        for (; at == end; ++group) {
+          TROOP_CHECK(group < groups.size(), "groups of {}, not {}", end, value_.size());
+          end += std::size_t(groups[group].count);
+          numbers.rate = groups[group].learning_rate;
+          numbers.decays = groups[group].decays;
+          rule.Begin(numbers);
+        }
+        rule(numbers, gradient, m_[at], v_[at], value_[at], write_);
+        ++at;
+      }
     }
+    TROOP_CHECK(at == value_.size(), "{}, not {}", at, value_.size());
   }
   void StepSparse(std::span<const std::int32_t> index, std::span<const float> gradient, float scale,
                   float learning_rate) override {
     TROOP_CHECK(gradient.size() == index.size(), "{}, not {}", gradient.size(), index.size());
-    const auto [rule, numbers] = Begin(scale, learning_rate);
+    const Numbers numbers{.scale = scale, .rate = learning_rate, .step = NextStep()};
+    Rule rule = rule_;
+    rule.Begin(numbers);
     for (std::size_t k = 0; k < index.size(); ++k) {
       const auto i = std::size_t(index[k]);
       TROOP_CHECK(i < value_.size(), "element {} of {}", index[k], value_.size());
@@ -136,29 +176,21 @@ class Arena final : public SharedArena {
     }
   }
 
- protected:
-  std::vector<Optimizer::Slot> slots() override { return {{"m", m_}, {"v", v_}}; }
-
  private:
-  // The thread's own: only the count of steps is shared.
-  std::pair<Rule, Numbers> Begin(float scale, float learning_rate) {
-    const Numbers numbers{scale, learning_rate, steps_.fetch_add(1, std::memory_order_relaxed) + 1};
-    Rule rule = rule_;
-    rule.Begin(numbers);
-    return {rule, numbers};
-  }
+  // All that threads share beside the numbers.
+  std::uint64_t NextStep() { return steps_.fetch_add(1, std::memory_order_relaxed) + 1; }
 
   const Rule rule_;
-  std::vector<float> m_, v_;
+  SlotOf m_, v_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<SharedArena>> SharedArena::Make(const Config& config,
-                                                       std::span<const float> value, Write write) {
+Result<std::unique_ptr<SharedArena>> SharedArena::Make(const Config& config, std::span<float> value,
+                                                       Optimizer* optimizer, Write write) {
   const std::string& type = config.optimizer.type;
   const auto make = [&]<class Rule>(std::in_place_type_t<Rule>) {
-    return std::unique_ptr<SharedArena>(new Arena<Rule>(config, value, write));
+    return std::unique_ptr<SharedArena>(new Arena<Rule>(config, value, optimizer, write));
   };
   if (type == "sgd") return make(std::in_place_type<SgdRule>);
   if (type == "adagrad") return make(std::in_place_type<AdaGradRule>);
@@ -168,29 +200,14 @@ Result<std::unique_ptr<SharedArena>> SharedArena::Make(const Config& config,
       "optimizer.type is \"{}\"; known are \"adam\", \"rmsprop\", \"sgd\", \"adagrad\"", type);
 }
 
+void SharedArena::Step(std::span<const float> gradient, float scale, float learning_rate) {
+  const Optimizer::Group whole{size(), learning_rate};
+  StepParts({&gradient, 1}, scale, {&whole, 1});
+}
+
 void SharedArena::Read(std::span<float> out) const {
   TROOP_CHECK(out.size() == value_.size(), "{}, not {}", out.size(), value_.size());
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = Atomic(value_[i]);
-}
-
-void SharedArena::TakeState(Optimizer* optimizer) {
-  const std::vector<Optimizer::Slot> own = slots();
-  for (const Optimizer::Slot& theirs : optimizer->slots()) {
-    const auto same = std::ranges::find(own, theirs.name, &Optimizer::Slot::name);
-    TROOP_CHECK(same != own.end(), "no slot {}", theirs.name);
-    std::ranges::copy(theirs.values, same->values.begin());
-  }
-  steps_ = std::uint64_t(optimizer->steps());
-}
-
-void SharedArena::GiveState(Optimizer* optimizer) {
-  const std::vector<Optimizer::Slot> own = slots();
-  for (const Optimizer::Slot& theirs : optimizer->slots()) {
-    const auto same = std::ranges::find(own, theirs.name, &Optimizer::Slot::name);
-    TROOP_CHECK(same != own.end(), "no slot {}", theirs.name);
-    std::ranges::copy(same->values, theirs.values.begin());
-  }
-  optimizer->set_steps(std::int64_t(steps()));
 }
 
 void RunHogwild(int threads, std::int64_t steps,

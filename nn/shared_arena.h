@@ -5,7 +5,6 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "core/config.h"
 #include "core/status.h"
@@ -13,8 +12,9 @@
 
 namespace troop {
 
-// Parameters, with their optimizer, that several threads read and change at once without locks:
-// Hogwild! (Recht et al. 2011); RMSProp with statistics of all threads as in Mnih et al. 2016.
+// Parameters and their optimizer, which are somebody else's, read and changed by several threads at
+// once without locks: Hogwild! (Recht et al. 2011); RMSProp with statistics of all threads as in
+// Mnih et al. 2016.
 // Each element is read and written whole (relaxed atomics), but a gradient is not applied as one:
 // others see it half, and a reader gets elements of different times.
 //
@@ -28,14 +28,18 @@ class SharedArena {
  public:
   enum class Write : std::uint8_t { kExact, kRacy };
 
+  // `config`: that of `optimizer`. Both outlive it, and nobody else steps or writes meanwhile.
   // Errors: kInvalidArgument: no such optimizer.
-  static Result<std::unique_ptr<SharedArena>> Make(const Config& config,
-                                                   std::span<const float> value,
+  static Result<std::unique_ptr<SharedArena>> Make(const Config& config, std::span<float> value,
+                                                   Optimizer* optimizer,
                                                    Write write = Write::kExact);
   virtual ~SharedArena() = default;
 
   // One step with gradient * scale. [P]
-  virtual void Step(std::span<const float> gradient, float scale, float learning_rate) = 0;
+  void Step(std::span<const float> gradient, float scale, float learning_rate);
+  // As Optimizer::StepParts. REQUIRES: the parts and the groups' counts are [P] each.
+  virtual void StepParts(std::span<const std::span<const float>> parts, float scale,
+                         std::span<const Optimizer::Group> groups) = 0;
   // Of the elements `index` alone; the others' statistics stay as they are. [n] and [n].
   // REQUIRES: each index is in [0, P), and there once.
   virtual void StepSparse(std::span<const std::int32_t> index, std::span<const float> gradient,
@@ -45,22 +49,23 @@ class SharedArena {
   float Get(std::int64_t i) const { return Atomic(value_[std::size_t(i)]); }
   void Read(std::span<float> out) const;  // [P]
   std::uint64_t steps() const { return steps_.load(std::memory_order_relaxed); }
-  // Its optimizer's state, as that of nn/optimizer: taken over from one, and given to one.
-  // REQUIRES: of the same config and size; nobody steps meanwhile.
-  void TakeState(Optimizer* optimizer);
-  void GiveState(Optimizer* optimizer);
+  // The optimizer learns how many steps it has made. REQUIRES: nobody steps meanwhile.
+  void CountSteps() { optimizer_->set_steps(std::int64_t(steps())); }
 
  protected:
-  virtual std::vector<Optimizer::Slot> slots() = 0;
-  SharedArena(std::span<const float> value, Write write)
-      : value_(value.begin(), value.end()), write_(write) {}
+  SharedArena(std::span<float> value, Optimizer* optimizer, Write write)
+      : value_(value),
+        optimizer_(optimizer),
+        write_(write),
+        steps_(std::uint64_t(optimizer->steps())) {}
   static float Atomic(const float& x) {
     return std::atomic_ref(const_cast<float&>(x)).load(std::memory_order_relaxed);
   }
 
-  std::vector<float> value_;
+  const std::span<float> value_;
+  Optimizer* const optimizer_;
   const Write write_;
-  std::atomic<std::uint64_t> steps_ = 0;
+  std::atomic<std::uint64_t> steps_;
 };
 
 // Learners of one machine on one arena: `threads` threads take the steps 0 … steps - 1, each the

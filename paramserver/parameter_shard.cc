@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <thread>
 #include <utility>
 
 #include "core/check.h"
@@ -22,6 +23,14 @@ Status CheckOptions(const ParameterShard::Options& options) {
   if (options.versions_kept != 1 && options.versions_kept != 2) {
     return InvalidArgument("a parameter shard keeps {} versions; 1 or 2 are possible",
                            options.versions_kept);
+  }
+  const bool one_by_one = options.sync.mode == SyncMode::kAsync && !options.keep_sums;
+  if (options.hogwild != nullptr && !one_by_one) {
+    return InvalidArgument(
+        "threads apply pushes at once where each is an update of its own and "
+        "nobody must make the same in the same order: in \"async\" without a "
+        "backup, not in \"{}\"",
+        SyncModeName(options.sync.mode));
   }
   std::int64_t end = 0;
   for (const ParamRange& range : options.ranges) {
@@ -97,6 +106,12 @@ Result<std::unique_ptr<ParameterShard>> ParameterShard::MakeEmpty(const Options&
   return std::unique_ptr<ParameterShard>(new ParameterShard(options, std::move(optimizer)));
 }
 
+ParameterShard::~ParameterShard() {
+  while (!applying_.empty()) {
+    if (!TakeApplied()) std::this_thread::yield();
+  }
+}
+
 Result<std::unique_ptr<ParameterShard>> ParameterShard::Make(const Options& options,
                                                              std::span<const float> value) {
   TROOP_ASSIGN_OR_RETURN(auto shard, MakeEmpty(options));
@@ -143,28 +158,33 @@ bool ParameterShard::HasRoomFor(std::int32_t learner) const {
           std::ranges::binary_search(members, learner, {}, &SyncPolicy::Member::learner));
 }
 
-bool ParameterShard::IsHeld(const PushId& id) const {
-  return std::ranges::any_of(held_, [&](const auto& held) { return held.second.push.id == id; });
+bool ParameterShard::Holds(const PushId& id) const {
+  return std::ranges::any_of(held_, [&](const auto& held) { return held.second.push.id == id; }) ||
+         std::ranges::any_of(applying_, [&](const auto& update) { return update->push.id == id; });
 }
 
 Result<ParameterShard::Outcome> ParameterShard::Push(ShardPush push) {
   TROOP_RETURN_IF_ERROR(CheckPush(push));
-  switch (ledger_.Look(push.id)) {
-    case PushLedger::Seen::kFenced:
-      return Aborted("learner {}: incarnation {} was replaced", push.id.learner,
-                     push.id.incarnation);
-    case PushLedger::Seen::kSettled:
-      ++counters_.repeated;
-      return Outcome::kRepeated;
-    case PushLedger::Seen::kNew:
-      break;
+  const PushLedger::Seen seen = ledger_.Look(push.id);
+  if (seen == PushLedger::Seen::kFenced) {
+    return Aborted("learner {}: incarnation {} was replaced", push.id.learner, push.id.incarnation);
   }
-  if (IsHeld(push.id)) return Outcome::kHeld;
+  if (Holds(push.id)) return Outcome::kHeld;
+  if (seen == PushLedger::Seen::kSettled) {
+    ++counters_.repeated;
+    return Outcome::kRepeated;
+  }
+  if (options_.hogwild != nullptr && held_.size() >= kHeldMax) {
+    return ResourceExhausted("{} pushes wait for a thread, the most that can be: push it later",
+                             held_.size());
+  }
   SyncPolicy::Arrival arrival{.learner = push.id.learner, .id = next_id_, .clock = push.clock};
   // Asked before the guard judges: a refused push must leave no trace.
   TROOP_RETURN_IF_ERROR(policy_.Check(arrival));
-  const bool too_old = options_.guards.staleness_max >= 0 &&
-                       version() - push.clock > std::uint64_t(options_.guards.staleness_max);
+  // Of an update that threads are making, too.
+  const std::uint64_t age = policy_.version() - push.clock;
+  const bool too_old =
+      options_.guards.staleness_max >= 0 && age > std::uint64_t(options_.guards.staleness_max);
   const bool judged = !too_old;
   const bool outlier = judged && guard_.Judge(push.id.learner, push.loss);
   arrival.dropped = too_old || outlier;
@@ -224,7 +244,12 @@ ParameterShard::Parts ParameterShard::Sum(const SyncPolicy::Update& update, Shar
   return {sum};
 }
 
-std::optional<ShardUpdate> ParameterShard::ApplyNext() {
+std::optional<ShardUpdate> ParameterShard::ApplyNext(bool begins) {
+  if (options_.hogwild != nullptr) {
+    if (begins) BeginApplying();
+    return TakeApplied();
+  }
+  if (!begins) return std::nullopt;
   const std::uint64_t from = version();
   const auto update = policy_.NextUpdate();
   if (!update) return std::nullopt;
@@ -253,6 +278,74 @@ std::optional<ShardUpdate> ParameterShard::ApplyNext() {
   ++counters_.updates;
   for (const SyncPolicy::Term& term : update->terms) held_.erase(term.id);
   return done;
+}
+
+// Each push is an update of its own.
+void ParameterShard::BeginApplying() {
+  while (applying_.size() < kApplyingMax) {
+    const auto update = policy_.NextUpdate();
+    if (!update) return;
+    TROOP_CHECK(update->terms.size() == 1, "an update of {} pushes", update->terms.size());
+    auto held = held_.extract(update->terms[0].id);
+    auto work = std::make_unique<Applying>(Applying{.push = std::move(held.mapped().push),
+                                                    .judged = held.mapped().judged,
+                                                    .term = update->terms[0],
+                                                    .scale = update->scale,
+                                                    .groups = groups_});
+    for (Optimizer::Group& group : work->groups) group.learning_rate = work->push.learning_rate;
+    if (!arena_) {
+      auto arena = SharedArena::Make(options_.config, value_.Own(), optimizer_.get());
+      TROOP_CHECK(arena.ok(), "{}", arena.status().ToString());  // the optimizer was made
+      arena_ = std::move(*arena);
+    }
+    const auto job = options_.hogwild->Submit(
+        "apply a push", [arena = arena_.get(), update = work.get()] { Apply(arena, *update); });
+    TROOP_CHECK(job.ok(), "{}", job.status().ToString());
+    work->job = *job;
+    applying_.push_back(std::move(work));
+  }
+}
+
+// By a thread.
+void ParameterShard::Apply(SharedArena* arena, const Applying& update) {
+  const auto& parts = update.push.parts;
+  const bool dense = std::ranges::all_of(
+      parts, [](const auto& part) { return part.coded().codec == GradientCodec::kNone; });
+  std::vector<std::span<const float>> spans;
+  if (dense && update.term.weight == 1) {
+    for (const GradientPayload& part : parts) spans.push_back(part.coded().payload.as<float>());
+    return arena->StepParts(spans, update.scale, update.groups);
+  }
+  std::vector<float> sum(std::size_t(arena->size()));
+  std::size_t at = 0;
+  for (const GradientPayload& part : parts) {
+    const auto into = std::span(sum).subspan(at, std::size_t(part.coded().elements));
+    part.WriteTo(update.term.weight, into);
+    at += into.size();
+  }
+  spans.push_back(sum);
+  arena->StepParts(spans, update.scale, update.groups);
+}
+
+std::optional<ShardUpdate> ParameterShard::TakeApplied() {
+  const auto done = std::ranges::find_if(
+      applying_, [&](const auto& update) { return options_.hogwild->TakeDone(update->job); });
+  if (done == applying_.end()) return std::nullopt;
+  const std::unique_ptr<Applying> work = std::move(*done);
+  ShardUpdate update{.from = version(),
+                     .version = version() + 1,
+                     .scale = work->scale,
+                     .learning_rate = work->push.learning_rate};
+  update.settled.push_back({work->push.id, work->push.loss, work->judged});
+  applying_.erase(done);
+  if (applying_.empty()) arena_->CountSteps();
+  newest_ = {};
+  // Others of its learner may have been faster.
+  if (ledger_.Look(work->push.id) == PushLedger::Seen::kNew) ledger_.Settle(work->push.id);
+  staleness_.Add(double(work->term.staleness));
+  ++counters_.applied;
+  ++counters_.updates;
+  return update;
 }
 
 // Before the value changes: it is this version's.
@@ -299,7 +392,13 @@ Status ParameterShard::Follow(const ShardUpdate& update) {
 
 Result<WeightSnapshot> ParameterShard::Pull(std::uint64_t exact) {
   if (exact == 0 || exact == version()) {
-    if (newest_.version == 0) newest_ = {version(), value_.Lend()};
+    if (newest_.version != 0) return newest_;
+    if (arena_) {
+      MutableBuffer now(value_.values().size_bytes());
+      arena_->Read(now.as<float>());
+      return newest_ = {version(), std::move(now).Freeze()};
+    }
+    newest_ = {version(), value_.Lend()};
     return newest_;
   }
   if (exact == previous_.version) return previous_;
@@ -317,7 +416,8 @@ void ParameterShard::Report(Metrics* metrics) const {
   count("paramserver/pushes_late", counters_.late);
   count("paramserver/pushes_too_old", counters_.too_old);
   count("paramserver/pushes_outliers", counters_.outliers);
-  metrics->Gauge("paramserver/pushes_held", double(held_.size()), MetricKind::kGaugeSum);
+  metrics->Gauge("paramserver/pushes_held", double(held_.size() + applying_.size()),
+                 MetricKind::kGaugeSum);
   metrics->Distribution("paramserver/staleness", staleness_);
 }
 

@@ -11,8 +11,10 @@
 #include "core/config.h"
 #include "core/histogram.h"
 #include "core/metrics.h"
+#include "core/node.h"
 #include "core/status.h"
 #include "nn/optimizer.h"
+#include "nn/shared_arena.h"
 #include "paramserver/client.h"
 #include "paramserver/gradient_codec.h"
 #include "paramserver/lent_floats.h"
@@ -68,6 +70,10 @@ struct ShardUpdate {
 // that was given out never changes. A version is one more than that before; in modes in step one
 // that went back (an old snapshot) takes up the others' with the next update (ShardPush::step).
 // Memory: value, optimizer slots, up to two versions, one sum, and the pushes that are held.
+// Hogwild! (Recht et al. 2011; SyncMode::kAsync alone): several threads make updates at once,
+// without locks (SharedArena). What else is said here holds, but that which update came first is
+// chance, and so are the last bits; a version is counted when its update is done, and what is
+// pulled may hold some of the elements of one that is not. One thread gives the bytes of none.
 class ParameterShard {
  public:
   struct Options {
@@ -81,7 +87,11 @@ class ParameterShard {
     // an update. 1: only the newest; a copy where the next update comes while a reader has it.
     int versions_kept = 2;
     bool keep_sums = false;  // there is a backup
+    // Hogwild: whose threads make updates; it outlives the shard, and its queue takes kApplyingMax.
+    Executor* hogwild = nullptr;
   };
+  // Hogwild: updates that are made, or wait for a thread; and pushes beyond that.
+  static constexpr std::size_t kApplyingMax = 64, kHeldMax = 256;
   enum class Outcome {
     kHeld,      // a coming update settles it: answer it then
     kRepeated,  // it was settled before: answer it
@@ -100,8 +110,10 @@ class ParameterShard {
   // kFailedPrecondition: of another optimizer, or not every range, or one twice.
   static Result<std::unique_ptr<ParameterShard>> Restore(const Options& options,
                                                          std::span<const Buffer> snapshots);
+  // Hogwild: waits until the threads have done with it, for some updates' time.
+  ~ParameterShard();
   // All that Restore needs, checksummed. Held pushes are not in it: they were not answered, so
-  // learners repeat them. O(n).
+  // learners repeat them. O(n). REQUIRES: applying() == 0.
   Buffer Snapshot();
   // The same of `ranges` alone: sorted, each its own or within one that is.
   Buffer Snapshot(std::span<const ParamRange> ranges);
@@ -111,10 +123,12 @@ class ParameterShard {
   void Leave(std::int32_t learner) { policy_.Leave(learner); }
 
   // Errors: kFailedPrecondition: another epoch, not a member, or it must pull first; kAborted: of a
-  // life that a newer one has replaced; kResourceExhausted: too many learners.
+  // life that a newer one has replaced; kResourceExhausted: too many learners, or kHeldMax.
   Result<Outcome> Push(ShardPush push);
-  // Carries out the update that is due; call until there is none.
-  std::optional<ShardUpdate> ApplyNext();
+  // Carries out the update that is due; call until there is none. Hogwild: gives all that are due
+  // to the threads, and returns one that they have made; call again when they wake the owner.
+  // `begins`: false: none is begun.
+  std::optional<ShardUpdate> ApplyNext(bool begins = true);
   // A backup does what the primary did. Errors: kFailedPrecondition: it is not the next update
   // (restore from a snapshot first); kDataLoss: of another size.
   Status Follow(const ShardUpdate& update);
@@ -126,10 +140,12 @@ class ParameterShard {
   // Whether one more learner could take part, or this one does.
   bool HasRoomFor(std::int32_t learner) const;
   std::uint64_t epoch() const { return options_.epoch; }
-  std::uint64_t version() const { return policy_.version(); }
+  std::uint64_t version() const { return policy_.version() - applying_.size(); }
   std::int64_t size() const { return std::int64_t(value().size()); }
   std::size_t held() const { return held_.size(); }
+  std::size_t applying() const { return applying_.size(); }  // by threads
   const SyncPolicy& policy() const { return policy_; }
+  // REQUIRES: applying() == 0.
   std::span<const float> value() const { return value_.values(); }
   Optimizer& optimizer() { return *optimizer_; }
   const Histogram& staleness() const { return staleness_; }
@@ -140,6 +156,15 @@ class ParameterShard {
     ShardPush push;
     bool judged = false;
   };
+  // An update of one push in the hands of a thread.
+  struct Applying {
+    ShardPush push;
+    bool judged = false;
+    SyncPolicy::Term term;
+    float scale = 1;
+    std::vector<Optimizer::Group> groups;
+    Executor::Job job = 0;
+  };
   struct Counters {
     std::uint64_t updates = 0, applied = 0, repeated = 0, late = 0, too_old = 0, outliers = 0;
   };
@@ -148,11 +173,14 @@ class ParameterShard {
   ParameterShard(const Options& options, std::unique_ptr<Optimizer> optimizer);
   static Result<std::unique_ptr<ParameterShard>> MakeEmpty(const Options& options);
   Status CheckPush(const ShardPush& push) const;
-  bool IsHeld(const PushId& id) const;
+  bool Holds(const PushId& id) const;
   void Drop(const ShardPush& push, bool judged);
   static bool IsDense(const SyncPolicy::Update& update, const ShardPush& push);
   using Parts = std::vector<std::span<const float>>;
   Parts Sum(const SyncPolicy::Update& update, ShardUpdate* out);
+  void BeginApplying();
+  static void Apply(SharedArena* arena, const Applying& update);
+  std::optional<ShardUpdate> TakeApplied();
   void KeepVersion(std::uint64_t version);
   void Carry(const ShardUpdate& update, const Parts& sum);
   std::vector<ParamRange> PlacesOf(std::span<const ParamRange> ranges) const;
@@ -167,6 +195,8 @@ class ParameterShard {
   LossGuard guard_;
   std::vector<Optimizer::Group> groups_;  // of value_, by whether they decay
   LentFloats value_;
+  std::unique_ptr<SharedArena> arena_;  // Hogwild: on value_ and optimizer_
+  std::vector<std::unique_ptr<Applying>> applying_;
   MutableBuffer sum_;
   std::map<std::uint64_t, Held> held_;  // by the policy's id
   std::uint64_t next_id_ = 1;

@@ -38,6 +38,11 @@ Status ShardNode::Build() {
   TROOP_ASSIGN_OR_RETURN(first_map_, ShardMapFor(config, *module_));
   TROOP_ASSIGN_OR_RETURN(const auto optimizer, MakeOptimizer(config, 1));
   slots_ = optimizer->slots().size();
+  if (config.paramserver.hogwild_threads > 1) {
+    appliers_ = std::make_unique<ThreadExecutor>(
+        int(config.paramserver.hogwild_threads), [network = context_.network] { network->Wake(); },
+        ParameterShard::kApplyingMax);
+  }
   seat_ = context_.member->options().index;
   shard_ = seat_ / ServersPerShard(config);
   TROOP_ASSIGN_OR_RETURN(listener_, context_.network->Listen(context_.listen, this));
@@ -65,8 +70,9 @@ Turn ShardNode::Step(Time now) {
   // may well be the primary of that one.
   if (server_) TickServer(now);
   const bool over = draining_ || member.stop() || member.phase() == Phase::kDone;
-  if (over && !saved_final_ && server_ && !save_) Save(true);
-  if (over && !save_ && !load_ && !prepare_) return Turn::Done();
+  if (over && !saved_final_ && server_ && !save_ && server_->Rest()) Save(true);
+  const bool saves = server_ && !saved_final_;
+  if (over && !saves && !save_ && !load_ && !prepare_) return Turn::Done();
   const Time next = server_ ? std::min(server_->next_tick(), *next_save_) : kForever;
   return Turn::Idle(std::min(member.next_beat(), next));
 }
@@ -78,9 +84,10 @@ void ShardNode::TickServer(Time now) {
   const double every_s = context_.config.checkpoint.every_s;
   const bool saves = every_s > 0 && every_s < kForeverSeconds;
   if (!next_save_) next_save_ = saves ? now + Seconds(every_s) : kForever;
-  if (now < *next_save_ || server_->stands_still()) return;
+  if (now < *next_save_ || server_->stands_still() || !server_->Rest()) return;
   next_save_ = now + Seconds(every_s);
   Save(false);
+  server_->GoOn();
 }
 
 // Takes up what the coordinator says.

@@ -86,6 +86,7 @@ class ShardNode final : public Node, public Service {
 
   explicit ShardNode(Context context) : context_(std::move(context)) {}
   Status Build();
+  ParameterShard::Options OptionsFor(const ShardMap& map) const;
   Status AdoptEpoch();
   void FollowMove(Time now);
   Status BeginIntake();
@@ -112,6 +113,7 @@ class ShardNode final : public Node, public Service {
   Context context_;
   std::int32_t seat_ = 0, shard_ = 0;
   std::unique_ptr<Module> module_;
+  std::unique_ptr<Executor> appliers_;  // paramserver.hogwild_threads; outlive shards
   std::optional<ShardMap> first_map_, map_, next_map_;  // of the run, its newest epoch, a move
   std::size_t epochs_ = 0;                              // that map_ is of
   ParameterShard::Options options_;

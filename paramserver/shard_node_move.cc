@@ -11,6 +11,13 @@
 
 namespace troop {
 
+ParameterShard::Options ShardNode::OptionsFor(const ShardMap& map) const {
+  ParameterShard::Options options =
+      ParameterShardOptionsFor(context_.config, *module_, map, shard_);
+  options.hogwild = appliers_.get();
+  return options;
+}
+
 // Jobs under way work on what changes here.
 Status ShardNode::AdoptEpoch() {
   const std::span<const ShardEpoch> epochs = context_.member->shard_epochs();
@@ -20,7 +27,7 @@ Status ShardNode::AdoptEpoch() {
   TROOP_ASSIGN_OR_RETURN(map_, ShardMapAfter(*first_map_, epochs));
   epochs_ = epochs.size();
   term_ = {};
-  options_ = ParameterShardOptionsFor(context_.config, *module_, *map_, shard_);
+  options_ = OptionsFor(*map_);
   elements_ = std::size_t(map_->LoadOf(shard_));
   arriving_ = std::make_unique<ArrivingState>(ShardStateBytesMax(elements_, slots_));
   store_ = std::make_unique<ShardStore>(context_.run, shard_, epochs.back().move);
@@ -48,7 +55,8 @@ void ShardNode::FollowMove(Time now) {
   if (std::exchange(moving_, move.number) != move.number) status = BeginIntake();
   if (status.ok() && intake_) {
     intake_->Poll(now);
-    if (intake_->complete()) status = FinishIntake();
+    const bool still = !server_ || server_->stands_still();
+    if (still && intake_->complete()) status = FinishIntake();
   }
   if (status.ok()) return;
   intake_.reset();  // the coordinator waits no longer than for anything else
@@ -89,10 +97,9 @@ Status ShardNode::BeginIntake() {
 
 Status ShardNode::FinishIntake() {
   const std::unique_ptr<ShardIntake> intake = std::move(intake_);
-  const auto options = ParameterShardOptionsFor(context_.config, *module_, *next_map_, shard_);
-  TROOP_ASSIGN_OR_RETURN(auto shard,
-                         intake->Finish(options, server_ ? server_->Snapshot() : Buffer(),
-                                        server_ ? server_->course() : 0));
+  TROOP_ASSIGN_OR_RETURN(
+      auto shard, intake->Finish(OptionsFor(*next_map_), server_ ? server_->Snapshot() : Buffer(),
+                                 server_ ? server_->course() : 0));
   moved_bytes_ += std::int64_t(intake->bytes());
   heir_ = Heir{moving_, std::move(shard), intake->course()};
   prepare_ = std::make_unique<PrepareJob>(

@@ -164,10 +164,12 @@ void ShardServer::AnswerPulls() {
 }
 
 void ShardServer::Settle() {
-  while (MayAnswer()) {
-    AnswerSettled();
-    const auto update = shard_->ApplyNext();
-    if (!update) return AnswerPulls();
+  for (;;) {
+    const bool may_answer = MayAnswer();
+    if (may_answer) AnswerSettled();
+    const auto update = shard_->ApplyNext(may_answer && !rests_);
+    if (!update && may_answer) AnswerPulls();
+    if (!update) return;
     for (const ShardUpdate::Settled& settled : update->settled) {
       const auto it = pushes_.find(settled.id);
       if (it == pushes_.end()) continue;
@@ -193,6 +195,16 @@ void ShardServer::SetSure(bool sure) {
 void ShardServer::StandStill(bool still) {
   if (still == std::exchange(still_, still)) return;
   if (!still) Settle();
+}
+
+bool ShardServer::Rest() {
+  rests_ = true;
+  Settle();
+  return shard_->applying() == 0;
+}
+
+void ShardServer::GoOn() {
+  if (std::exchange(rests_, false)) Settle();
 }
 
 void ShardServer::Depose() { TurnAway(Unavailable("another process serves this shard by now")); }
@@ -239,7 +251,7 @@ bool ShardServer::EndJoining(Time now) {
 }
 
 void ShardServer::Tick(Time now) {
-  bool due = EndJoining(now);
+  bool due = EndJoining(now) || shard_->applying() > 0;
   if (backup_ && !backup_->has_all()) {
     backup_->Poll(now);
     if (backup_->WantsState(now)) backup_->SendState(shard_->Snapshot());

@@ -51,8 +51,12 @@ class ShardServer final : public Service {
   // Answers nothing while it can't be sure that it is the primary still.
   void SetSure(bool sure);
   // While it stands still nothing changes and nobody is answered; learners are told to come later.
+  // Updates that threads are making are made before it does.
   void StandStill(bool still);
-  bool stands_still() const { return still_; }
+  bool stands_still() const { return still_ && shard_->applying() == 0; }
+  // Begins no update until GoOn; whether none is under way, so that a Snapshot is possible.
+  bool Rest();
+  void GoOn();
   // It is none any more: all who wait are told to ask elsewhere.
   void Depose();
 
@@ -99,7 +103,7 @@ class ShardServer final : public Service {
   Options options_;
   std::unique_ptr<ParameterShard> shard_;
   std::unique_ptr<ShardBackup> backup_;
-  bool sure_ = true, still_ = false;
+  bool sure_ = true, still_ = false, rests_ = false;
   std::map<PushId, Reply> pushes_;          // held
   std::vector<Settled> settled_;            // to be answered once MayAnswer
   std::map<std::int32_t, Parked> pulls_;    // by learner

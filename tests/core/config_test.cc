@@ -295,6 +295,11 @@ TEST(ConfigTest, ImpossibleCombinationsAreRefused) {
       {{"learner.hogwild_threads=2", "fleet.learners=3"}, "3 learners agree in another way"},
       {{"learner.hogwild_threads=2", "learner.sync=paramserver"}, "the parameter shards step"},
       {{"learner.hogwild_threads=2", "fleet.mode=serial"}, "2 threads at once give other bytes"},
+      {{"paramserver.hogwild_threads=2"}, "each push is an update by itself"},
+      {{"paramserver.hogwild_threads=2", "paramserver.mode=async", "paramserver.backup=true"},
+       "2 threads make updates in no order that a backup could repeat"},
+      {{"paramserver.hogwild_threads=2", "paramserver.mode=async", "fleet.mode=serial"},
+       "paramserver.hogwild_threads=2: 2 threads at once give other bytes"},
       {{"learner.hogwild_threads=2", "network.normalize_observations=true"},
        "2 threads would each have statistics"},
       {{"learner.hogwild_threads=2", "learner.algorithm=dpg", "optimizer.policy_learning_rate=0.1"},
@@ -405,13 +410,13 @@ TEST(ConfigTest, WhatIsNoOptionIsRefusedAtItsLine) {
 }
 
 TEST(ConfigTest, AListOfNumbersIsReadAndEachIsInItsRange) {
-  const std::string review = "[learner]\nalgorithm = \"classifier\"\n[data]\nreviews = \"r\"\n"
-                             "vocabulary = \"v\"\n[mesh]\ndp = 3\n";
+  const std::string review =
+      "[learner]\nalgorithm = \"classifier\"\n[data]\nreviews = \"r\"\n"
+      "vocabulary = \"v\"\n[mesh]\ndp = 3\n";
   const Result<Config> config = Parse(review + "shares = [2, 0.5, 1]");
   ASSERT_TRUE(config.ok()) << config.status().ToString();
   EXPECT_EQ(config->mesh.shares, (std::vector<double>{2, 0.5, 1}));
-  EXPECT_EQ(OneError(review + "shares = 2"),
-            "run.toml:8: mesh.shares: 2 is no list; write [2, 1]");
+  EXPECT_EQ(OneError(review + "shares = 2"), "run.toml:8: mesh.shares: 2 is no list; write [2, 1]");
   EXPECT_EQ(OneError(review + "shares = [2, \"x\", 1]"),
             "run.toml:8: mesh.shares: \"x\" is not a number; a list of numbers is wanted");
   EXPECT_EQ(OneError(review + "shares = [2, 0, 1]"),

@@ -195,6 +195,7 @@ inline void Repair(Config* c) {
   if (!p.per_batch) p.k = std::min(p.k, c->fleet.learners);
   if (p.mode != "ssp") p.staleness = 0;
   if (p.mode != "async") p.warm_start_updates = 0, p.fetch_every = p.push_every;
+  if (p.mode != "async" || p.backup) p.hogwild_threads = 1;
   if (p.mode == "bsp" || p.mode == "local_sgd") p.damp_stale = false;
   if (p.mode == "local_sgd") {
     p.codec = "none";

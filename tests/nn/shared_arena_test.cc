@@ -25,11 +25,21 @@ Config ConfigOf(const std::string& name) {
 }
 const char* const kOptimizers[] = {"sgd", "momentum", "adagrad", "rmsprop", "centered", "adam"};
 
-std::unique_ptr<SharedArena> Make(const Config& config, const std::vector<float>& value,
-                                  SharedArena::Write write = SharedArena::Write::kExact) {
-  auto arena = SharedArena::Make(config, value, write);
+// An arena, and what it stands on.
+struct Shared {
+  std::vector<float> value;
+  std::unique_ptr<Optimizer> optimizer;
+  std::unique_ptr<SharedArena> arena;
+  SharedArena* operator->() const { return arena.get(); }
+};
+Shared Make(const Config& config, std::vector<float> value,
+            SharedArena::Write write = SharedArena::Write::kExact) {
+  Shared shared{.value = std::move(value)};
+  shared.optimizer = *MakeOptimizer(config, std::int64_t(shared.value.size()));
+  auto arena = SharedArena::Make(config, shared.value, shared.optimizer.get(), write);
   EXPECT_TRUE(arena.ok()) << arena.status().ToString();
-  return std::move(*arena);
+  shared.arena = std::move(*arena);
+  return shared;
 }
 
 std::vector<float> Draw(std::uint64_t step, std::size_t count = kCount) {
@@ -55,6 +65,35 @@ TEST(SharedArenaTest, OneThreadHasTheBitsOfTheOptimizer) {
       });
       EXPECT_EQ(arena->steps(), 50u);
     }
+  }
+}
+
+// Groups of their own rates, some without decay, and a gradient in parts; begun by the optimizer.
+TEST(SharedArenaTest, PartsAndGroupsHaveTheBitsOfTheOptimizer) {
+  for (const char* name : kOptimizers) {
+    const Config config = ConfigOf(name);
+    const std::vector<Optimizer::Group> groups{
+        {16, 0.01f, true}, {40, 0.02f, false}, {kCount - 56, 0.005f, true}};
+    Shared shared = Make(config, Draw(1000));
+    auto optimizer = *MakeOptimizer(config, std::int64_t(kCount));
+    std::vector<float> value = Draw(1000);
+    optimizer->Step(Draw(7), 1, 0.01f, value);
+    shared.optimizer->Step(Draw(7), 1, 0.01f, shared.value);
+    shared.arena = *SharedArena::Make(config, shared.value, shared.optimizer.get());
+    for (std::uint64_t step = 0; step < 10; ++step) {
+      const std::vector<float> gradient = Draw(step);
+      const std::span<const float> whole(gradient);
+      const std::span<const float> parts[] = {whole.first(3), whole.subspan(3, 60),
+                                              whole.subspan(63)};
+      optimizer->StepParts(parts, 0.5f, groups, value);
+      shared->StepParts(parts, 0.5f, groups);
+      EXPECT_EQ(shared.value, value) << name << ", step " << step;
+    }
+    shared->CountSteps();
+    EXPECT_EQ(shared.optimizer->steps(), 11);
+    optimizer->StepGroups(Draw(8), 1, groups, value);
+    shared.optimizer->StepGroups(Draw(8), 1, groups, shared.value);
+    EXPECT_EQ(shared.value, value) << name << ": its state is as if no threads had been there";
   }
 }
 
@@ -125,11 +164,11 @@ class Sparse {
     const auto arena = Make(ConfigOf("sgd"), std::vector<float>(kFeatures), write);
     RunHogwild(threads, 60'000, [&](int, std::int64_t step) {
       const Sample sample = At(step);
-      const std::vector<float> gradient(kPerSample,
-                                        float(Predict(*arena, sample) - double(sample.label)));
+      const std::vector<float> gradient(
+          kPerSample, float(Predict(*arena.arena, sample) - double(sample.label)));
       arena->StepSparse(sample.index, gradient, 1, 0.5f);
     });
-    return Loss(*arena);
+    return Loss(*arena.arena);
   }
 };
 
@@ -145,7 +184,9 @@ TEST(SharedArenaTest, SparseLearnersWithoutLocksEndWhereOneEnds) {
 }
 
 TEST(SharedArenaTest, AnUnknownOptimizerIsNamed) {
-  const auto arena = SharedArena::Make(ConfigOf("hope"), std::vector<float>(3));
+  std::vector<float> value(3);
+  const auto optimizer = *MakeOptimizer(ConfigOf("sgd"), 3);
+  const auto arena = SharedArena::Make(ConfigOf("hope"), value, optimizer.get());
   EXPECT_EQ(arena.status().code(), Code::kInvalidArgument);
 }
 

@@ -4,8 +4,10 @@
 
 #include <atomic>
 #include <functional>
+#include <future>
 #include <thread>
 
+#include "core/executor.h"
 #include "net/codec.h"
 #include "net/sim_network.h"
 #include "paramserver/shard_client.h"
@@ -496,6 +498,45 @@ TEST_F(ShardServerTest, WhileItStandsStillNothingChangesAndNobodyIsAnswered) {
   EXPECT_TRUE(answered());
   EXPECT_EQ(learner->client->applied(), 1u);
   EXPECT_EQ(server->shard().version(), 2u);
+}
+
+// Its state may be asked for then.
+TEST_F(ShardServerTest, ItStandsStillAndRestsOnlyWhenItsThreadsAreDone) {
+  ThreadExecutor executor(1, nullptr);
+  auto options = OptionsOf({.mode = SyncMode::kAsync});
+  options.hogwild = &executor;
+  Start(ByMemory(1), options);
+  ShardServer* server = places_[0].server.get();
+  Learner* learner = AddLearner(0);
+  ASSERT_TRUE(Pull({learner}));
+  for (const bool rests : {false, true}) {
+    const std::uint64_t before = server->shard().version();
+    std::promise<void> gate;
+    ASSERT_TRUE(executor.Submit("gate", [&] { gate.get_future().wait(); }).ok());
+    Push(learner, 0);
+    Pump(20);
+    ASSERT_EQ(server->shard().applying(), 1u);
+    if (!rests) server->StandStill(true);
+    for (int i = 0; i < 20; ++i) {
+      Pump(1);
+      EXPECT_FALSE(rests ? server->Rest() : server->stands_still());
+    }
+    EXPECT_EQ(learner->client->applied(), before - 1);
+    gate.set_value();
+    const Time deadline = SystemClock().Now() + Seconds(20);
+    const auto done = [&] { return rests ? server->Rest() : server->stands_still(); };
+    while (!done() && SystemClock().Now() < deadline) Pump(1);
+    ASSERT_TRUE(done());
+    EXPECT_EQ(server->shard().version(), before + 1);
+    Push(learner, 0);  // nothing begins
+    Pump(50);
+    EXPECT_EQ(server->shard().version(), before + 1);
+    EXPECT_EQ(server->shard().applying(), 0u);
+    if (rests) server->GoOn();
+    if (!rests) server->StandStill(false);
+    while (learner->client->applied() < before + 1 && SystemClock().Now() < deadline) Pump(1);
+    EXPECT_EQ(learner->client->applied(), before + 1);
+  }
 }
 
 }  // namespace

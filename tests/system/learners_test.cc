@@ -165,10 +165,12 @@ INSTANTIATE_TEST_SUITE_P(Modes, ShardedLearnersTest,
                          testing::Values("mode=bsp", "mode=k_of_n k=1 cancel=true",
                                          "mode=ssp staleness=2 codec=bf16",
                                          "mode=async push_every=2 codec=top_k codec_keep=0.1",
+                                         "mode=async hogwild_threads=3",
                                          "mode=local_sgd push_every=4 fetch_every=4"),
                          [](const auto& info) {
                            const std::string text = info.param;
-                           return text.substr(5, text.find_first_of(" ", 5) - 5);
+                           const std::string mode = text.substr(5, text.find_first_of(" ", 5) - 5);
+                           return text.find("hogwild") == text.npos ? mode : mode + "_hogwild";
                          });
 
 TEST_F(LearnersTest, GorilaOutlivesItsLearnersAndItsShards) {

@@ -31,8 +31,9 @@ class ScaleTest : public SystemTest {
 };
 
 TEST_F(ScaleTest, ShardsComeAndGoWhileARunLearns) {
-  const auto troop = TrainOn({"learner.sync=paramserver", "fleet.learners=2",
-                              "paramserver.shards=2", "paramserver.mode=async"});
+  const auto troop =
+      TrainOn({"learner.sync=paramserver", "fleet.learners=2", "paramserver.shards=2",
+               "paramserver.mode=async", "paramserver.hogwild_threads=2"});
   ASSERT_TRUE(AwaitSteps(1000)) << LauncherLog();
   const auto more = Scale("paramserver=3");
   EXPECT_EQ(more.first, 0) << more.second << LauncherLog();
