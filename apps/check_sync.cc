@@ -8,6 +8,7 @@
 #include <cstring>
 #include <functional>
 
+#include "apps/sync_cases.h"
 #include "apps/sync_hogwild.h"
 #include "apps/sync_ranks.h"
 #include "apps/sync_replay.h"
@@ -48,62 +49,23 @@ SyncVerdict Failed(std::string_view mode, std::string what, const Status& status
   return {.mode = std::string(mode), .what = std::move(what), .why = status.ToString()};
 }
 
-std::string OptimizerText(const Config& config) {
-  const auto& keys = config.optimizer;
-  if (keys.type == "sgd" && keys.momentum > 0) return "momentum";
-  if (keys.type == "rmsprop" && keys.centered) return "centered rmsprop";
-  return keys.type;
-}
-
-std::string TextOf(const SyncCase& c) {
-  std::string text =
-      fmt::format("{} learner{}, {} shard{}", c.sync.learners, c.sync.learners == 1 ? "" : "s",
-                  c.shards, c.shards == 1 ? "" : "s");
-  if (c.shards > 1) text += fmt::format(" by {}", ShardingName(c.sharding));
-  text += fmt::format(", {}", GradientCodecName(c.codec.codec));
-  if (c.codec.codec == GradientCodec::kTopK) text += fmt::format(" {}", c.codec.keep);
-  text += ", " + OptimizerText(c.config);
-  if (c.sync.mode == SyncMode::kKOfN) text += fmt::format(", k = {}", c.sync.k);
-  if (c.sync.mode == SyncMode::kSsp) text += fmt::format(", s = {}", c.sync.staleness);
-  if (c.replica.push_every > 1 || c.replica.fetch_every > 1) {
-    text +=
-        fmt::format(", pull every {}, push every {}", c.replica.fetch_every, c.replica.push_every);
-  }
-  if (c.sync.warm_start_updates > 0) text += ", warm start";
-  if (c.sync.damp_stale) text += ", stale ones damped";
-  if (c.guards.staleness_max >= 0) text += ", old ones dropped";
-  return text + (c.sockets ? ", over sockets" : "");
-}
-
-std::vector<SyncVerdict> CheckShards(std::string_view mode, std::uint64_t seed) {
+std::vector<SyncVerdict> CheckShards(std::string_view mode, std::uint64_t seed,
+                                     std::size_t stride) {
   std::vector<SyncVerdict> verdicts;
-  for (const SyncCase& c : SyncCasesOf(mode, seed)) {
+  const std::vector<SyncCase> cases = SyncCasesOf(mode, seed);
+  for (std::size_t i = 0; i < cases.size(); i += cases[i].sockets ? 1 : stride) {
+    const SyncCase& c = cases[i];
     const SyncProblem problem(c.seed);
     const Result<SyncTrace> trace = RunSync(c, problem);
     verdicts.push_back(trace.ok() ? JudgeSync(mode, c, problem, *trace)
-                                  : Failed(mode, TextOf(c), trace.status()));
+                                  : Failed(mode, SyncCaseText(c), trace.status()));
   }
   return verdicts;
 }
 
-Config OptimizerConfig(std::string_view name) {
-  Config config;
-  config.optimizer.epsilon = 1e-3;
-  config.optimizer.type = name == "momentum" ? "sgd" : name == "centered" ? "rmsprop" : name;
-  config.optimizer.momentum = name == "momentum" ? 0.9 : 0;
-  config.optimizer.centered = name == "centered";
-  return config;
-}
-constexpr std::string_view kOptimizers[] = {"sgd",     "momentum", "adagrad",
-                                            "rmsprop", "centered", "adam"};
-void SetOptimizer(SyncCase* c, std::string_view name) {
-  c->config = OptimizerConfig(name);
-  c->learning_rate = name == "sgd" ? 0.05f : name == "momentum" ? 0.01f : 0.005f;
-}
-
 SyncVerdict CheckRanks(const RanksCase& c, std::string_view mode) {
   SyncVerdict verdict{.mode = std::string(mode),
-                      .what = fmt::format("{} ranks, {}", c.ranks, OptimizerText(c.config))};
+                      .what = fmt::format("{} ranks, {}", c.ranks, SyncOptimizerText(c.config))};
   const SyncProblem problem(c.seed);
   const auto values = RunRanksCase(c);
   if (!values.ok()) return Failed(mode, verdict.what, values.status());
@@ -126,7 +88,7 @@ std::vector<SyncVerdict> CheckAllReduce(const std::string& wire, std::string_vie
   std::vector<SyncVerdict> verdicts;
   for (const int ranks : {1, 2, 3, 4}) {
     for (const std::string_view optimizer : {"sgd", "centered", "adam"}) {
-      RanksCase c{.wire = wire, .ranks = ranks, .config = OptimizerConfig(optimizer), .seed = seed};
+      RanksCase c{.wire = wire, .ranks = ranks, .config = SyncOptimizer(optimizer), .seed = seed};
       if (optimizer != "sgd") c.learning_rate = 0.005f;
       verdicts.push_back(CheckRanks(c, mode));
     }
@@ -137,13 +99,13 @@ std::vector<SyncVerdict> CheckAllReduce(const std::string& wire, std::string_vie
 std::vector<SyncVerdict> CheckHogwild(std::string_view mode, std::uint64_t seed) {
   std::vector<HogwildCase> cases;
   HogwildCase base{.shard = mode == "hogwild+shard", .seed = seed};
-  for (const std::string_view optimizer : kOptimizers) {
+  for (const std::string_view optimizer : SyncOptimizers()) {
     HogwildCase c = base;
-    c.config = OptimizerConfig(optimizer);
+    c.config = SyncOptimizer(optimizer);
     if (optimizer != "sgd") c.learning_rate = 0.005f;
     cases.push_back(c);
   }
-  base.config = OptimizerConfig("sgd");
+  base.config = SyncOptimizer("sgd");
   for (const int threads : {2, 3, 4, 8}) {
     base.threads = threads;
     cases.push_back(base);
@@ -153,7 +115,7 @@ std::vector<SyncVerdict> CheckHogwild(std::string_view mode, std::uint64_t seed)
   for (const HogwildCase& c : cases) {
     SyncVerdict verdict{.mode = std::string(mode),
                         .what = fmt::format("{} thread{}, {}", c.threads, c.threads == 1 ? "" : "s",
-                                            OptimizerText(c.config))};
+                                            SyncOptimizerText(c.config))};
     const auto value = RunHogwildCase(c);
     if (!value.ok()) {
       verdicts.push_back(Failed(mode, verdict.what, value.status()));
@@ -183,128 +145,11 @@ std::vector<SyncVerdict> CheckAdjoint(const std::string& wire, std::string_view 
   return verdicts;
 }
 
-struct ShardMode {
-  std::string_view name;
-  SyncOptions sync;
-};
-const std::vector<ShardMode>& ShardModes() {
-  static const std::vector<ShardMode> modes{
-      {"bsp", {.mode = SyncMode::kBsp}},
-      {"k_of_n", {.mode = SyncMode::kKOfN}},
-      {"k_of_n+cancel", {.mode = SyncMode::kKOfN, .cancel = true}},
-      {"k_of_n+batch", {.mode = SyncMode::kKOfN, .per_batch = true}},
-      {"k_of_n+cancel+batch", {.mode = SyncMode::kKOfN, .cancel = true, .per_batch = true}},
-      {"ssp", {.mode = SyncMode::kSsp, .staleness = 1}},
-      {"async", {.mode = SyncMode::kAsync}},
-      {"local_sgd", {.mode = SyncMode::kLocalSgd}},
-  };
-  return modes;
-}
-
-// The settings of a mode with three learners.
-std::vector<SyncCase> GeneralCases(const SyncCase& base) {
-  std::vector<SyncCase> cases;
-  const auto add = [&](const auto& change) {
-    SyncCase c = base;
-    change(&c);
-    cases.push_back(c);
-  };
-  switch (base.sync.mode) {
-    case SyncMode::kBsp:
-      add([](SyncCase*) {});
-      add([](SyncCase* c) { c->replica = {.fetch_every = 2, .push_every = 2}; });
-      break;
-    case SyncMode::kKOfN:
-      add([](SyncCase* c) { c->sync.k = 2; });
-      add([](SyncCase* c) { c->sync.k = 3; });
-      add([](SyncCase* c) { c->sync.k = 1, c->sync.damp_stale = true; });
-      break;
-    case SyncMode::kSsp:
-      add([](SyncCase* c) { c->sync.staleness = 0; });
-      add([](SyncCase* c) { c->sync.staleness = 1; });
-      add([](SyncCase* c) { c->sync.staleness = 3, c->sync.damp_stale = true; });
-      break;
-    case SyncMode::kAsync:
-      add([](SyncCase*) {});
-      add([](SyncCase* c) { c->replica = {.fetch_every = 2, .push_every = 3}; });
-      add([](SyncCase* c) { c->sync.warm_start_updates = 5, c->guards.staleness_max = 2; });
-      add([](SyncCase* c) { c->sync.damp_stale = true; });
-      break;
-    case SyncMode::kLocalSgd:
-      for (const int h : {1, 4}) {
-        add([h](SyncCase* c) {
-          c->replica = {.fetch_every = h, .push_every = h, .push_value = true};
-        });
-      }
-      break;
-  }
-  return cases;
-}
-
-std::vector<CodecOptions> CodecsFor(SyncMode mode) {
-  // What learners average are values, which must come whole.
-  if (mode == SyncMode::kLocalSgd) return {{}};
-  return {{},
-          {.codec = GradientCodec::kFp16},
-          {.codec = GradientCodec::kBf16},
-          {.codec = GradientCodec::kTopK, .keep = 0.1},
-          {.codec = GradientCodec::kStrom, .threshold = 0.01f}};
-}
-
-// One learner: each shard, however many there are, is a part of one device.
-void AddDegenerate(const SyncCase& base, std::vector<SyncCase>* cases) {
-  const bool values = base.sync.mode == SyncMode::kLocalSgd;
-  for (int shards = 1; shards <= 3; ++shards) {
-    for (const std::string_view optimizer : kOptimizers) {
-      if (values && optimizer != "sgd") continue;
-      SyncCase c = base;
-      c.shards = shards;
-      c.replica.push_value = values;
-      SetOptimizer(&c, optimizer);
-      cases->push_back(c);
-      if (optimizer != "adam") continue;
-      c.codec = {.codec = GradientCodec::kTopK, .keep = 1};  // all of it
-      cases->push_back(c);
-    }
-  }
-}
-
 }  // namespace
-
-std::vector<SyncCase> SyncCasesOf(std::string_view mode, std::uint64_t seed) {
-  const auto found = std::ranges::find(ShardModes(), mode, &ShardMode::name);
-  if (found == ShardModes().end()) return {};
-  SyncCase base{.sync = found->sync, .seed = seed};
-  std::vector<SyncCase> cases;
-  AddDegenerate(base, &cases);
-  base.sync.learners = 3;
-  std::size_t next = 0;
-  for (const SyncCase& general : GeneralCases(base)) {
-    for (const CodecOptions& codec : CodecsFor(base.sync.mode)) {
-      for (int shards = 1; shards <= 3; ++shards) {
-        for (const Sharding sharding : {Sharding::kMemory, Sharding::kLayer}) {
-          if (shards == 1 && sharding == Sharding::kLayer) continue;
-          SyncCase c = general;
-          c.shards = shards, c.sharding = sharding, c.codec = codec;
-          c.seed = seed + ++next;
-          SetOptimizer(&c, base.sync.mode == SyncMode::kLocalSgd ? "sgd" : kOptimizers[next % 6]);
-          if (c.sync.mode == SyncMode::kAsync) c.updates = 30;
-          cases.push_back(c);
-        }
-      }
-    }
-  }
-  SyncCase real = cases.back();  // the last codec, and none
-  real.sockets = true;
-  cases.push_back(real);
-  real.codec = {};
-  cases.push_back(real);
-  return cases;
-}
 
 SyncVerdict JudgeSync(std::string_view mode, const SyncCase& c, const SyncProblem& problem,
                       const SyncTrace& trace) {
-  SyncVerdict verdict{.mode = std::string(mode), .what = TextOf(c)};
+  SyncVerdict verdict{.mode = std::string(mode), .what = SyncCaseText(c)};
   const auto map = MapOf(c, problem);
   if (!map.ok()) return Failed(mode, verdict.what, map.status());
   const auto expected = ReplaySync(c, problem, *map, trace.arrivals);
@@ -314,6 +159,9 @@ SyncVerdict JudgeSync(std::string_view mode, const SyncCase& c, const SyncProble
     if (trace.versions[s] == expected->versions[s]) continue;
     verdict.why = fmt::format("shard {} made {} updates, not {}", s, trace.versions[s] - 1,
                               expected->versions[s] - 1);
+  }
+  if (!trace.backups.empty() && !SameBits(trace.backups, trace.value)) {
+    verdict.why = "a backup has other bits than its primary";
   }
   if (!IsInStep(c)) return verdict;
   verdict.same_bits = true;
@@ -339,14 +187,15 @@ bool SyncVerdict::ok() const {
 
 std::vector<std::string> SyncCheckModes() {
   std::vector<std::string> modes;
-  for (const ShardMode& mode : ShardModes()) modes.emplace_back(mode.name);
+  for (const std::string_view mode : SyncShardModes()) modes.emplace_back(mode);
   modes.insert(modes.end(), {"hogwild+shard", "hogwild+learner"});
   for (const std::string& wire : SyncWires()) modes.push_back("allreduce+" + wire);
   for (const std::string& wire : SyncWires()) modes.push_back("adjoint+" + wire);
   return modes;
 }
 
-Result<std::vector<SyncVerdict>> CheckSyncMode(std::string_view mode, std::uint64_t seed) {
+Result<std::vector<SyncVerdict>> CheckSyncMode(std::string_view mode, std::uint64_t seed,
+                                               std::size_t stride) {
   const std::vector<std::string> modes = SyncCheckModes();
   if (std::ranges::find(modes, mode) == modes.end()) {
     return NotFound("no mode \"{}\"; there are {}", mode, fmt::join(modes, ", "));
@@ -355,7 +204,7 @@ Result<std::vector<SyncVerdict>> CheckSyncMode(std::string_view mode, std::uint6
   if (mode.starts_with("allreduce+")) return CheckAllReduce(wire, mode, seed);
   if (mode.starts_with("hogwild+")) return CheckHogwild(mode, seed);
   if (mode.starts_with("adjoint+")) return CheckAdjoint(wire, mode, seed);
-  return CheckShards(mode, seed);
+  return CheckShards(mode, seed, stride);
 }
 
 namespace {

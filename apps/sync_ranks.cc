@@ -185,7 +185,7 @@ Doubles ReplayRanks(const RanksCase& c, const SyncProblem& problem) {
   Doubles value(first.begin(), first.end());
   std::vector<std::size_t> all;
   for (std::size_t i = 0; i < value.size(); ++i) all.push_back(i);
-  ReferenceOptimizer optimizer(c.config, value.size());
+  ReferenceOptimizer optimizer(c.config, problem);
   for (int t = 0; t < c.steps; ++t) {
     Doubles mean(value.size());
     for (int rank = 0; rank < c.ranks; ++rank) {

@@ -23,9 +23,9 @@ std::vector<Layer> LayersOf(const SyncProblem& problem) {
   return layers;
 }
 
-// Adds one sample's part to the gradient.
-void AddSample(const std::vector<Layer>& layers, const Doubles& value,
-               const SyncProblem::Sample& sample, Doubles* gradient) {
+// Adds one sample's part to the gradient; its part of the loss.
+double AddSample(const std::vector<Layer>& layers, const Doubles& value,
+                 const SyncProblem::Sample& sample, Doubles* gradient) {
   std::vector<Doubles> y{{sample.in.begin(), sample.in.end()}};
   for (const Layer& layer : layers) {
     Doubles next;
@@ -39,8 +39,11 @@ void AddSample(const std::vector<Layer>& layers, const Doubles& value,
     y.push_back(std::move(next));
   }
   Doubles dy = y.back();
+  double loss = 0;
   for (std::size_t i = 0; i < dy.size(); ++i) {
-    dy[i] = (dy[i] - double(sample.target[i])) / SyncProblem::kBatch;
+    const double off = dy[i] - double(sample.target[i]);
+    loss += off * off / 2 / SyncProblem::kBatch;
+    dy[i] = off / SyncProblem::kBatch;
   }
   for (std::size_t l = layers.size(); l-- > 0;) {
     const Layer& layer = layers[l];
@@ -57,6 +60,7 @@ void AddSample(const std::vector<Layer>& layers, const Doubles& value,
     }
     dy = std::move(dx);
   }
+  return loss;
 }
 
 double BitsOf(std::uint32_t bits, int exponent_bits, int fraction_bits) {
@@ -192,13 +196,45 @@ Result<Doubles> SentHalves(const CodedGradient& coded, const Doubles& residual, 
 
 }  // namespace
 
-Doubles ReferenceGradient(const SyncProblem& problem, const Doubles& value, std::uint64_t batch) {
+Doubles ReferenceGradient(const SyncProblem& problem, const Doubles& value, std::uint64_t batch,
+                          double* loss) {
   Doubles gradient(value.size());
+  double sum = 0;
   for (int b = 0; b < SyncProblem::kBatch; ++b) {
     const auto sample = problem.Draw(batch * SyncProblem::kBatch + std::uint64_t(b));
-    AddSample(LayersOf(problem), value, sample, &gradient);
+    sum += AddSample(LayersOf(problem), value, sample, &gradient);
   }
+  if (loss != nullptr) *loss = sum;
   return gradient;
+}
+
+ReferenceOptimizer::ReferenceOptimizer(const Config& config, const SyncProblem& problem)
+    : keys_(config.optimizer) {
+  m_.resize(std::size_t(problem.parameters()));
+  v_ = m_;
+  decay_.assign(m_.size(), keys_.weight_decay);
+  for (const ParamSpec& spec : problem.params()) {
+    if (!spec.name.ends_with("bias")) continue;
+    for (std::int64_t i = 0; i < spec.shape.elements(); ++i) {
+      decay_[std::size_t(spec.offset + i)] = 0;
+    }
+  }
+}
+
+bool ReferenceLossGuard::Judge(double loss) {
+  if (options_.loss_deviations == 0) return false;
+  double mean = 0, variance = 0;
+  for (const Seen& seen : seen_) mean += seen.weight * seen.size;
+  for (const Seen& seen : seen_) variance += seen.weight * std::pow(seen.size - mean, 2);
+  const double limit = mean + options_.loss_deviations * std::sqrt(variance);
+  double size = std::abs(loss);
+  const bool outlier = std::int64_t(seen_.size()) >= options_.loss_first && size > limit;
+  if (outlier) size = limit;
+  const double share =
+      1 / double(std::min<std::int64_t>(std::int64_t(seen_.size()) + 1, options_.loss_window));
+  for (Seen& seen : seen_) seen.weight *= 1 - share;
+  seen_.push_back({share, size});
+  return outlier;
 }
 
 void ReferenceOptimizer::Step(std::span<const std::size_t> at, const Doubles& gradient,
@@ -217,13 +253,13 @@ void ReferenceOptimizer::Step(std::span<const std::size_t> at, const Doubles& gr
     } else if (keys_.type == "rmsprop") {
       m = keys_.centered ? keys_.decay * m + (1 - keys_.decay) * g : 0;
       v = keys_.decay * v + (1 - keys_.decay) * g * g;
-      x -= rate * (keys_.weight_decay * x + g / std::sqrt(v - m * m + keys_.epsilon));
+      x -= rate * (decay_[at[i]] * x + g / std::sqrt(v - m * m + keys_.epsilon));
     } else {
       m = keys_.beta1 * m + (1 - keys_.beta1) * g;
       v = keys_.beta2 * v + (1 - keys_.beta2) * g * g;
       const double mean = m / (1 - std::pow(keys_.beta1, double(steps)));
       const double root = std::sqrt(v / (1 - std::pow(keys_.beta2, double(steps))));
-      x -= rate * (keys_.weight_decay * x + mean / (root + keys_.epsilon));
+      x -= rate * (decay_[at[i]] * x + mean / (root + keys_.epsilon));
     }
   }
 }

@@ -8,6 +8,7 @@
 #include "core/config.h"
 #include "core/status.h"
 #include "paramserver/gradient_codec.h"
+#include "paramserver/push_guards.h"
 #include "paramserver/shard_map.h"
 
 // What `troop check sync` compares with: plain loops in f64, written for this alone. Nothing of
@@ -16,14 +17,14 @@ namespace troop {
 
 using Doubles = std::vector<double>;
 
-// As SyncProblem::Gradient. [P]
-Doubles ReferenceGradient(const SyncProblem& problem, const Doubles& value, std::uint64_t batch);
+// As SyncProblem::Gradient. [P]; loss: may be null.
+Doubles ReferenceGradient(const SyncProblem& problem, const Doubles& value, std::uint64_t batch,
+                          double* loss = nullptr);
 
 // The optimizers as their papers have them (nn/optimizer.h).
 class ReferenceOptimizer {
  public:
-  ReferenceOptimizer(const Config& config, std::size_t parameters)
-      : keys_(config.optimizer), m_(parameters), v_(parameters) {}
+  ReferenceOptimizer(const Config& config, const SyncProblem& problem);
   // value[at[i]] for all i, with gradient[i] * scale; `steps`: of these elements, this one
   // included.
   void Step(std::span<const std::size_t> at, const Doubles& gradient, double scale, double rate,
@@ -31,7 +32,22 @@ class ReferenceOptimizer {
 
  private:
   decltype(Config::optimizer) keys_;
-  Doubles m_, v_;
+  Doubles m_, v_, decay_;  // decay_: of each parameter
+};
+
+// Gorila's guard against outlying losses, of one learner: mean and deviation of all that it keeps,
+// made anew each time.
+class ReferenceLossGuard {
+ public:
+  explicit ReferenceLossGuard(const GuardOptions& options) : options_(options) {}
+  bool Judge(double loss);
+
+ private:
+  struct Seen {
+    double weight, size;
+  };
+  GuardOptions options_;
+  std::vector<Seen> seen_;
 };
 
 // What a learner's encoder keeps back, and what it may send. Where rounding leaves a choice (an

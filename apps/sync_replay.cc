@@ -13,6 +13,7 @@ struct Learner {
   struct Push {
     Doubles payload;                    // [P]
     std::vector<std::uint64_t> clocks;  // of each shard
+    double loss = 0;                    // of the last gradient
   };
   Doubles value, sum, moved;            // [P]
   Doubles pulled;                       // [P], what the answers bring
@@ -35,20 +36,21 @@ struct Shard {
   std::uint64_t version = 1, next_order = 0;
   std::int64_t steps = 0;
   std::map<std::int32_t, std::uint64_t> clocks;  // of those who have joined
+  std::map<std::int32_t, ReferenceLossGuard> guards;
   std::vector<Held> held;
   std::set<std::int32_t> parked;
+  bool backed_up = true;
 };
 
 class Replay {
  public:
   Replay(const SyncCase& sync_case, const SyncProblem& problem, const ShardMap& map)
-      : case_(sync_case),
-        problem_(problem),
-        optimizer_(sync_case.config, std::size_t(problem.parameters())) {
+      : case_(sync_case), problem_(problem), optimizer_(sync_case.config, problem) {
     const std::vector<float> first = problem.FirstValue();
     value_.assign(first.begin(), first.end());
     for (const std::int32_t id : map.shards()) {
       Shard& shard = shards_.emplace_back();
+      shard.backed_up = !case_.backup;
       for (const ParamRange& range : map.RangesOf(id)) {
         for (auto i = range.begin; i < range.end; ++i) shard.elements.push_back(std::size_t(i));
       }
@@ -62,6 +64,11 @@ class Replay {
   }
 
   Status Take(const SyncArrival& arrival) {
+    if (arrival.backed_up) {
+      shards_[std::size_t(arrival.shard)].backed_up = true;
+      Settle(arrival.shard);
+      return Status::Ok();
+    }
     if (arrival.learner < 0 || arrival.learner >= case_.sync.learners) {
       return DataLoss("a message of learner {}", arrival.learner);
     }
@@ -134,7 +141,8 @@ class Replay {
     l->pulled_at = l->steps;
     while (l->steps - l->pulled_at < case_.replica.fetch_every) {
       const auto batch = std::uint64_t(l->steps) * std::uint64_t(case_.sync.learners);
-      const Doubles g = ReferenceGradient(problem_, l->value, batch + std::uint64_t(who));
+      double loss = 0;
+      const Doubles g = ReferenceGradient(problem_, l->value, batch + std::uint64_t(who), &loss);
       if (l->steps == l->pushed_at) {
         l->sum.assign(g.size(), 0);
         l->moved.assign(g.size(), 0);
@@ -146,7 +154,7 @@ class Replay {
       }
       ++l->steps;
       if (l->steps - l->pushed_at < case_.replica.push_every) continue;
-      l->pushes[++l->sequence] = {case_.replica.push_value ? l->value : l->sum, l->versions};
+      l->pushes[++l->sequence] = {case_.replica.push_value ? l->value : l->sum, l->versions, loss};
       l->pushed_at = l->steps;
     }
   }
@@ -171,7 +179,11 @@ class Replay {
       learner.residual[shard.elements[i]] = residual[i];
     }
     const std::int64_t limit = case_.guards.staleness_max;
-    const bool dropped = limit >= 0 && shard.version - clock > std::uint64_t(limit);
+    bool dropped = limit >= 0 && shard.version - clock > std::uint64_t(limit);
+    if (!dropped) {
+      const auto guard = shard.guards.try_emplace(arrival.learner, case_.guards).first;
+      dropped = guard->second.Judge(found->second.loss);
+    }
     if (fresh_only() && clock < shard.version) return Status::Ok();
     if (dropped && immediate()) {
       ++shard.clocks[arrival.learner];
@@ -197,14 +209,16 @@ class Replay {
   // Pulls last: who joined may have made an update due, which is in what they get.
   void Settle(int place) {
     Shard& shard = shards_[std::size_t(place)];
-    while (Due(shard)) {
+    while (shard.backed_up && Due(shard)) {
       std::vector<Shard::Held> taken = std::exchange(shard.held, {});
       if (immediate() && taken.size() > 1) {
         shard.held.assign(taken.begin() + 1, taken.end());
         taken.resize(1);
       }
       Update(&shard, taken);
+      shard.backed_up = !case_.backup;
     }
+    if (!shard.backed_up) return;
     for (const std::int32_t learner : std::set<std::int32_t>(shard.parked)) {
       if (!MayGoOn(shard, learner)) continue;
       shard.parked.erase(learner);

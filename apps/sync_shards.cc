@@ -56,6 +56,7 @@ class ArrivalTap final : public Service {
   void PeerChanged(const Origin& peer, PeerState state) override {
     inner_->PeerChanged(peer, state);
   }
+  void NoteBackup() { log_->arrivals.push_back({.shard = shard_, .backed_up = true}); }
 
  private:
   const int shard_;
@@ -63,14 +64,52 @@ class ArrivalTap final : public Service {
   ArrivalLog* log_;
 };
 
+// A shard's backup: takes its state and then each update, as ShardNode does.
+class Backup final : public Service {
+ public:
+  explicit Backup(ParameterShard::Options options) : options_(std::move(options)) {}
+  void Handle(Message message, Reply reply) override {
+    const bool state = message.type == MessageType::kShardState;
+    const Status status = state ? TakeState(message) : TakeUpdate(message);
+    if (!status.ok()) return reply.Fail(status);
+    reply.Send({.type = state ? MessageType::kShardStateReply : MessageType::kShardUpdateReply});
+  }
+  void PeerChanged(const Origin&, PeerState) override {}
+  const ParameterShard* shard() const { return shard_.get(); }
+
+ private:
+  Status TakeState(const Message& message) {
+    if (message.parts.size() != 1) return DataLoss("{} parts", message.parts.size());
+    TROOP_ASSIGN_OR_RETURN(shard_, ParameterShard::Restore(options_, message.parts));
+    return Status::Ok();
+  }
+  Status TakeUpdate(const Message& message) {
+    TROOP_ASSIGN_OR_RETURN(auto body, DecodeBody<ShardUpdateBody>(message.body));
+    if (!shard_ || message.parts.size() > 1) return FailedPrecondition("no state yet");
+    if (!message.parts.empty()) body.update.sum = message.parts[0];
+    return shard_->Follow(body.update);
+  }
+
+  const ParameterShard::Options options_;
+  std::unique_ptr<ParameterShard> shard_;
+};
+
 struct Server {
   std::unique_ptr<ShardServer> server;
   std::unique_ptr<ArrivalTap> tap;
   std::unique_ptr<Network> network;
   std::unique_ptr<Listener> listener;
+  std::unique_ptr<Backup> backup;  // of sync_case.backup, with a network of its own
+  std::unique_ptr<Network> backup_network;
+  std::unique_ptr<Listener> backup_listener;
   void Turn(Time now) {
+    if (backup) backup_network->Pump(now);
     network->Pump(now);
+    const bool waits = backup && !server->backup()->has_all();
+    const std::uint64_t before = version();
     server->Tick(now);
+    // It may have begun another update at once.
+    if (waits && (server->backup()->has_all() || version() > before)) tap->NoteBackup();
   }
   std::uint64_t version() const { return server->shard().version(); }
 };
@@ -128,15 +167,32 @@ struct Fleet {
 
 using MakeANetwork = std::function<Result<std::unique_ptr<Network>>()>;
 
+// A machine of its own, but that it has its turns with the primary.
+Status AddBackup(const ParameterShard::Options& options, const MakeANetwork& make,
+                 const std::string& name, Server* server) {
+  server->backup = std::make_unique<Backup>(options);
+  TROOP_ASSIGN_OR_RETURN(server->backup_network, make());
+  TROOP_ASSIGN_OR_RETURN(server->backup_listener,
+                         server->backup_network->Listen(name, server->backup.get()));
+  TROOP_ASSIGN_OR_RETURN(
+      auto channel, server->network->Connect(
+                        server->backup_listener->endpoint(),
+                        {.origin = {.role = Role::kParamServer, .index = 0, .incarnation = 1}}));
+  server->server->SetBackup(std::make_unique<ShardBackup>(std::move(channel), 1, 0));
+  return Status::Ok();
+}
+
 Status AddServers(const SyncCase& sync_case, const SyncProblem& problem, const ShardMap& map,
                   const MakeANetwork& make, Fleet* fleet) {
   const std::vector<float> first = problem.FirstValue();
   for (const std::int32_t id : map.shards()) {
     ParameterShard::Options options{.config = sync_case.config,
                                     .ranges = map.RangesOf(id),
+                                    .undecayed = problem.Biases(),
                                     .epoch = map.epoch(),
                                     .sync = sync_case.sync,
-                                    .guards = sync_case.guards};
+                                    .guards = sync_case.guards,
+                                    .keep_sums = sync_case.backup};
     std::vector<float> part;
     for (const ParamRange& range : options.ranges) {
       part.insert(part.end(), first.begin() + range.begin, first.begin() + range.end);
@@ -149,6 +205,9 @@ Status AddServers(const SyncCase& sync_case, const SyncProblem& problem, const S
     const std::string name =
         sync_case.sockets ? "tcp://127.0.0.1:0" : fmt::format("inproc://{}", id);
     TROOP_ASSIGN_OR_RETURN(server.listener, server.network->Listen(name, server.tap.get()));
+    if (sync_case.backup) {
+      TROOP_RETURN_IF_ERROR(AddBackup(options, make, name + "-backup", &server));
+    }
   }
   return Status::Ok();
 }
@@ -171,7 +230,8 @@ Status AddLearners(const SyncCase& sync_case, const ShardMap& map, const MakeANe
 }
 
 bool Finished(const SyncCase& sync_case, const Server& server) {
-  return server.version() > sync_case.updates;
+  const bool told = !server.backup || server.server->backup()->has_all();
+  return told && server.version() > sync_case.updates;
 }
 
 // Somebody has a turn, whoever the seed draws.
@@ -258,15 +318,20 @@ Result<SyncTrace> RunSync(const SyncCase& sync_case, const SyncProblem& problem)
   TROOP_RETURN_IF_ERROR(sync_case.sockets ? PlayThreads(sync_case, &fleet)
                                           : PlaySimulated(sync_case, &fleet));
   SyncTrace trace{.value = std::vector<float>(std::size_t(problem.parameters()))};
-  for (std::size_t s = 0; s < fleet.servers.size(); ++s) {
-    const ParameterShard& shard = fleet.servers[s].server->shard();
-    trace.versions.push_back(shard.version());
+  if (sync_case.backup) trace.backups = trace.value;
+  const auto put = [&](std::size_t s, const ParameterShard& shard, std::vector<float>* to) {
     std::size_t at = 0;
     for (const ParamRange& range : map.RangesOf(map.shards()[s])) {
       const auto part = shard.value().subspan(at, std::size_t(range.size()));
-      std::ranges::copy(part, trace.value.begin() + range.begin);
+      std::ranges::copy(part, to->begin() + range.begin);
       at += part.size();
     }
+  };
+  for (std::size_t s = 0; s < fleet.servers.size(); ++s) {
+    const ParameterShard& shard = fleet.servers[s].server->shard();
+    trace.versions.push_back(shard.version());
+    put(s, shard, &trace.value);
+    if (sync_case.backup) put(s, *fleet.servers[s].backup->shard(), &trace.backups);
   }
   fleet.learners.clear();
   trace.arrivals = std::move(fleet.log.arrivals);
@@ -281,13 +346,14 @@ std::vector<float> RunOneDevice(const SyncCase& sync_case, const SyncProblem& pr
   std::vector<float> value = problem.FirstValue();
   std::vector<float> sum(value.size()), gradient(value.size());
   const int learners = sync_case.sync.learners;
+  const std::vector<Optimizer::Group> groups = problem.Groups(sync_case.learning_rate);
   for (std::uint64_t t = 0; t < updates; ++t) {
     device.Gradient(value, t * std::uint64_t(learners), sum);
     for (int learner = 1; learner < learners; ++learner) {
       device.Gradient(value, t * std::uint64_t(learners) + std::uint64_t(learner), gradient);
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += gradient[i];
     }
-    (*optimizer)->Step(sum, 1 / float(learners), sync_case.learning_rate, value);
+    (*optimizer)->StepGroups(sum, 1 / float(learners), groups, value);
   }
   return value;
 }
@@ -296,6 +362,7 @@ bool IsInStep(const SyncCase& c) {
   const bool exact = c.codec.codec == GradientCodec::kNone ||
                      (c.codec.codec == GradientCodec::kTopK && c.codec.keep == 1);
   if (!exact || c.replica.fetch_every != 1 || c.replica.push_every != 1) return false;
+  if (c.guards.loss_deviations > 0) return false;
   if (c.sync.learners == 1) return c.sync.mode != SyncMode::kKOfN || c.sync.k == 1;
   switch (c.sync.mode) {
     case SyncMode::kBsp:
