@@ -18,6 +18,9 @@
       texts            what else is asked: how many tokens, unknown ones, and those cut off at
                        POSITIONS; probabilities of each model
       masked           texts with [MASK]: the best words of each, with probabilities
+      hidden           losses and norms of UPDATES updates that learn the words of hidden.json, which
+                       SupervisedTest.FiftyUpdatesOfHiddenWordsAreThoseOfPyTorch writes: packed
+                       ids [T], starts [B + 1], places of labels in ids
 """
 
 import csv
@@ -88,15 +91,15 @@ def rate_fraction(update):
     return 1 + (FINAL_FRACTION - 1) * (over - WARMUP) / (1 - WARMUP)
 
 
-def train(model, rows, labels):
-    """Returns losses and norms, before each update."""
+def train(model, loss_of):
+    """Returns losses and norms, before each update. loss_of(update), from 0."""
     decays = [p for p in model.parameters() if p.ndim > 1]
     others = [p for p in model.parameters() if p.ndim <= 1]
     optimizer = torch.optim.AdamW([{"params": decays, "weight_decay": WEIGHT_DECAY},
                                    {"params": others, "weight_decay": 0.0}])
     losses, norms = [], []
     for update in range(1, UPDATES + 1):
-        loss = torch.nn.functional.cross_entropy(model(**inputs_of(rows)).logits, labels)
+        loss = loss_of(update - 1)
         optimizer.zero_grad()
         loss.backward()
         norm = torch.sqrt(sum((p.grad ** 2).sum() for p in model.parameters()
@@ -128,7 +131,9 @@ def make_classifier(family, model, tokenizer):
     said = {"texts": answers(model, tokenizer)}
     with torch.no_grad():
         said["before"] = model(**inputs_of(rows)).logits.tolist()
-    said["losses"], said["norms"] = train(model, rows, torch.tensor([s for _, s in REVIEWS]))
+    labels = torch.tensor([s for _, s in REVIEWS])
+    said["losses"], said["norms"] = train(
+        model, lambda _: torch.nn.functional.cross_entropy(model(**inputs_of(rows)).logits, labels))
     with torch.no_grad():
         said["after"] = model(**inputs_of(rows)).logits.tolist()
     return said
@@ -154,6 +159,27 @@ def make_masked(tokenizer):
     return said
 
 
+def hidden_loss(model, batch):
+    """The mean cross entropy of the words that are asked for."""
+    ids, starts = batch["ids"], batch["starts"]
+    rows = [ids[begin:end] for begin, end in zip(starts, starts[1:])]
+    logits = model(**inputs_of(rows)).logits
+    packed = torch.cat([logits[i, :len(row)] for i, row in enumerate(rows)])
+    return torch.nn.functional.cross_entropy(packed[batch["places"]],
+                                             torch.tensor(batch["labels"]))
+
+
+def train_masked():
+    """The model of masked/, as it was saved, and then trained."""
+    batches = json.loads((FOLDER / "hidden.json").read_text(encoding="utf-8"))
+    model = BertForMaskedLM.from_pretrained(FOLDER / "masked", attn_implementation="eager",
+                                            dtype=torch.float64).eval()
+    # A hidden word may be replaced by any other one, [PAD] as well; padding itself is masked.
+    model.bert.embeddings.word_embeddings.padding_idx = None
+    losses, norms = train(model, lambda update: hidden_loss(model, batches[update]))
+    return {"losses": losses, "norms": norms}
+
+
 def main():
     FOLDER.mkdir(parents=True, exist_ok=True)
     (FOLDER / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
@@ -176,6 +202,7 @@ def main():
                 **{**SIZES, "hidden_act": "gelu_new"}, embedding_size=16,
                 classifier_dropout_prob=0.0)), tokenizer),
         "masked": make_masked(tokenizer),
+        "hidden": train_masked(),
     }
     text = json.dumps(expected, indent=1, ensure_ascii=False)
     (FOLDER / "expected.json").write_text(text + "\n", encoding="utf-8")

@@ -1,8 +1,11 @@
 #include "learners/supervised.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
 #include <numeric>
 #include <set>
 
@@ -123,6 +126,43 @@ TEST(SupervisedTest, FiftyUpdatesAreThoseOfPyTorch) {
       EXPECT_EQ(priority[0], 0);
       ExpectLogits(Logits(config, algorithm->value()), family, "after", kTolerance);
     }
+  }
+}
+
+// Which words are hidden is drawn here; hidden.json is what PyTorch was given. Where that is to
+// change: TROOP_WRITE_HIDDEN=tests/fixtures/supervised/hidden.json, then the script again.
+std::string HiddenWords(const Config& config) {
+  const auto data = Load(config);
+  UpdateOrder order(config, data);
+  const TextBatches batches(config, data->tokenizer);
+  std::string lines;
+  for (std::uint64_t u = 0; u < 50; ++u) {
+    const UpdateOrder::Batch batch = order.BatchOf(u);
+    const TextBatch text = batches.ForTraining(data->train, batch.samples, batch);
+    lines +=
+        fmt::format("{} {{\"ids\": [{}], \"starts\": [{}], \"places\": [{}], \"labels\": [{}]}}",
+                    u == 0 ? "[\n" : ",\n", fmt::join(text.ids, ", "), fmt::join(text.starts, ", "),
+                    fmt::join(text.places, ", "), fmt::join(text.labels, ", "));
+  }
+  return lines + "\n]\n";
+}
+
+TEST(SupervisedTest, FiftyUpdatesOfHiddenWordsAreThoseOfPyTorch) {
+  for (const std::int64_t micro : {0, 5}) {
+    Config config = SupervisedConfig("bert");
+    config.learner.algorithm = "masked_lm";
+    config.learner.micro_batch = micro;
+    config.model.pretrained = testing::SupervisedFixture("masked");
+    const std::string hidden = HiddenWords(config);
+    if (const char* path = std::getenv("TROOP_WRITE_HIDDEN")) std::ofstream(path) << hidden;
+    ASSERT_EQ(hidden, testing::ReadText(testing::SupervisedFixture("hidden.json")));
+    const auto algorithm = Make(config);
+    std::vector<float> priority(1);
+    ExpectCourse("hidden", kTolerance, [&] {
+      const auto report = algorithm->Update(SampleBatch(), 0, priority);
+      EXPECT_TRUE(report.ok()) << report.status().ToString();
+      return Made{report->loss, report->gradient_norm};
+    });
   }
 }
 
