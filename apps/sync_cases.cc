@@ -36,7 +36,8 @@ void SetOptimizer(SyncCase* c, std::string_view name) {
 }
 
 // Judges early and often.
-constexpr GuardOptions kOutliers{.loss_deviations = 1, .loss_window = 6, .loss_first = 3};
+constexpr GuardOptions kOutliers{
+    .loss_deviations = 1, .norm_deviations = 1, .window = 6, .first = 3};
 
 // The settings of a mode with three learners.
 std::vector<SyncCase> GeneralCases(const SyncCase& base) {

@@ -221,17 +221,17 @@ ReferenceOptimizer::ReferenceOptimizer(const Config& config, const SyncProblem& 
   }
 }
 
-bool ReferenceLossGuard::Judge(double loss) {
-  if (options_.loss_deviations == 0) return false;
+bool ReferenceGuard::Judge(double number) {
+  if (deviations_ == 0) return false;
   double mean = 0, variance = 0;
   for (const Seen& seen : seen_) mean += seen.weight * seen.size;
   for (const Seen& seen : seen_) variance += seen.weight * std::pow(seen.size - mean, 2);
-  const double limit = mean + options_.loss_deviations * std::sqrt(variance);
-  double size = std::abs(loss);
-  const bool outlier = std::int64_t(seen_.size()) >= options_.loss_first && size > limit;
+  const double limit = mean + deviations_ * std::sqrt(variance);
+  double size = std::abs(number);
+  const bool outlier = std::int64_t(seen_.size()) >= options_.first && size > limit;
   if (outlier) size = limit;
   const double share =
-      1 / double(std::min<std::int64_t>(std::int64_t(seen_.size()) + 1, options_.loss_window));
+      1 / double(std::min<std::int64_t>(std::int64_t(seen_.size()) + 1, options_.window));
   for (Seen& seen : seen_) seen.weight *= 1 - share;
   seen_.push_back({share, size});
   return outlier;

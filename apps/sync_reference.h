@@ -35,17 +35,19 @@ class ReferenceOptimizer {
   Doubles m_, v_, decay_;  // decay_: of each parameter
 };
 
-// Gorila's guard against outlying losses, of one learner: mean and deviation of all that it keeps,
+// The guard against outlying losses or norms of one learner: mean and deviation of all that came,
 // made anew each time.
-class ReferenceLossGuard {
+class ReferenceGuard {
  public:
-  explicit ReferenceLossGuard(const GuardOptions& options) : options_(options) {}
-  bool Judge(double loss);
+  ReferenceGuard(double deviations, const GuardOptions& options)
+      : deviations_(deviations), options_(options) {}
+  bool Judge(double number);
 
  private:
   struct Seen {
     double weight, size;
   };
+  double deviations_;
   GuardOptions options_;
   std::vector<Seen> seen_;
 };

@@ -1,6 +1,7 @@
 #include "apps/sync_replay.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <set>
@@ -36,7 +37,7 @@ struct Shard {
   std::uint64_t version = 1, next_order = 0;
   std::int64_t steps = 0;
   std::map<std::int32_t, std::uint64_t> clocks;  // of those who have joined
-  std::map<std::int32_t, ReferenceLossGuard> guards;
+  std::map<std::int32_t, ReferenceGuard> losses, norms;
   std::vector<Held> held;
   std::set<std::int32_t> parked;
   bool backed_up = true;
@@ -159,6 +160,11 @@ class Replay {
     }
   }
 
+  ReferenceGuard& Guard(std::map<std::int32_t, ReferenceGuard>* guards, std::int32_t learner,
+                        double deviations) const {
+    return guards->try_emplace(learner, deviations, case_.guards).first->second;
+  }
+
   Status TakePush(const SyncArrival& arrival) {
     Shard& shard = shards_[std::size_t(arrival.shard)];
     Learner& learner = learners_[std::size_t(arrival.learner)];
@@ -181,8 +187,13 @@ class Replay {
     const std::int64_t limit = case_.guards.staleness_max;
     bool dropped = limit >= 0 && shard.version - clock > std::uint64_t(limit);
     if (!dropped) {
-      const auto guard = shard.guards.try_emplace(arrival.learner, case_.guards).first;
-      dropped = guard->second.Judge(found->second.loss);
+      const bool loss = Guard(&shard.losses, arrival.learner, case_.guards.loss_deviations)
+                            .Judge(found->second.loss);
+      double squares = 0;
+      for (const double x : found->second.payload) squares += x * x;
+      const bool norm = Guard(&shard.norms, arrival.learner, case_.guards.norm_deviations)
+                            .Judge(std::sqrt(squares));
+      dropped = loss || norm;
     }
     if (fresh_only() && clock < shard.version) return Status::Ok();
     if (dropped && immediate()) {

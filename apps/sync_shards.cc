@@ -362,7 +362,7 @@ bool IsInStep(const SyncCase& c) {
   const bool exact = c.codec.codec == GradientCodec::kNone ||
                      (c.codec.codec == GradientCodec::kTopK && c.codec.keep == 1);
   if (!exact || c.replica.fetch_every != 1 || c.replica.push_every != 1) return false;
-  if (c.guards.loss_deviations > 0) return false;
+  if (c.guards.loss_deviations > 0 || c.guards.norm_deviations > 0) return false;
   if (c.sync.learners == 1) return c.sync.mode != SyncMode::kKOfN || c.sync.k == 1;
   switch (c.sync.mode) {
     case SyncMode::kBsp:

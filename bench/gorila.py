@@ -37,8 +37,10 @@ BREAKOUT_WAYS = {
 # is to owe few steps at the end: small leases.
 FAULTS = "learner.pace:20:slow:{folder}/slow;learner.push:100:{act}"
 FAULT_KEYS = {"actor.lease_steps": 200}
-GUARDS = {"guarded": {}, "unguarded": {"paramserver.max_staleness": 0,
-                                       "paramserver.outlier_sigmas": 0}}
+NO_NORMS = {"paramserver.outlier_norm_sigmas": 0}   # as in the paper, which judges the loss alone
+GUARDS = {"guarded": {}, "guarded by the loss alone": NO_NORMS,
+          "unguarded": {"paramserver.max_staleness": 0, "paramserver.outlier_sigmas": 0,
+                        **NO_NORMS}}
 FAULTY = {f"{act}, {guards}": (act, keys)
           for act in ("wild", "sly") for guards, keys in GUARDS.items()}
 

@@ -304,6 +304,7 @@ struct Config {
     std::int64_t push_every = 1;
     std::int64_t max_staleness = 0;    // older gradients are dropped; 0: none is
     double outlier_sigmas = 0;         // gradients of outlying losses are dropped; 0: none is
+    double outlier_norm_sigmas = 0;    // and those of outlying norms
     std::string codec = "none";        // "none" | "fp16" | "bf16" | "top_k" | "strom"
     double codec_keep = 0.01;          // top_k
     double codec_threshold = 1;        // strom

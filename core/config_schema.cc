@@ -367,6 +367,9 @@ void VisitParamServer(Config::ParamServerKeys& c, ConfigVisitor& v) {
            "Gradients whose loss is beyond mean + x standard deviations are dropped (Nair et al. "
            "2015); 0: none is.",
            AtLeast(0)}, c.outlier_sigmas);
+  v.Visit({"paramserver.outlier_norm_sigmas",
+           "The same of a gradient's norm: what goes wrong behind the loss is seen there.",
+           AtLeast(0)}, c.outlier_norm_sigmas);
   v.Visit({.name = "paramserver.codec",
            .doc = "How gradients are pushed; what is not sent is added to the next one.",
            .choices = {"none", "fp16", "bf16", "top_k", "strom"}}, c.codec);

@@ -83,7 +83,8 @@ SyncOptions SyncOptionsFor(const Config& config) {
 GuardOptions GuardOptionsFor(const Config& config) {
   const std::int64_t most = config.paramserver.max_staleness;
   return {.staleness_max = most > 0 ? most : -1,
-          .loss_deviations = config.paramserver.outlier_sigmas};
+          .loss_deviations = config.paramserver.outlier_sigmas,
+          .norm_deviations = config.paramserver.outlier_norm_sigmas};
 }
 
 ReplicaOptions ReplicaOptionsFor(const Config& config) {

@@ -96,7 +96,8 @@ ParameterShard::ParameterShard(const Options& options, std::unique_ptr<Optimizer
     : options_(options),
       optimizer_(std::move(optimizer)),
       policy_(options.sync),
-      guard_(options.guards),
+      losses_(options.guards.loss_deviations, options.guards.window, options.guards.first),
+      norms_(options.guards.norm_deviations, options.guards.window, options.guards.first),
       groups_(GroupsOf(options.ranges, options.undecayed)),
       value_(std::size_t(SizeOf(options.ranges))) {}
 
@@ -163,6 +164,12 @@ bool ParameterShard::Holds(const PushId& id) const {
          std::ranges::any_of(applying_, [&](const auto& update) { return update->push.id == id; });
 }
 
+// Both learn from each push that is judged.
+bool ParameterShard::Judge(std::int32_t learner, float loss, float norm) {
+  const bool loss_is = losses_.Judge(learner, loss), norm_is = norms_.Judge(learner, norm);
+  return loss_is || norm_is;
+}
+
 Result<ParameterShard::Outcome> ParameterShard::Push(ShardPush push) {
   TROOP_RETURN_IF_ERROR(CheckPush(push));
   const PushLedger::Seen seen = ledger_.Look(push.id);
@@ -186,7 +193,7 @@ Result<ParameterShard::Outcome> ParameterShard::Push(ShardPush push) {
   const bool too_old =
       options_.guards.staleness_max >= 0 && age > std::uint64_t(options_.guards.staleness_max);
   const bool judged = !too_old;
-  const bool outlier = judged && guard_.Judge(push.id.learner, push.loss);
+  const bool outlier = judged && Judge(push.id.learner, push.loss, push.norm);
   arrival.dropped = too_old || outlier;
   TROOP_ASSIGN_OR_RETURN(const SyncPolicy::Verdict verdict, policy_.Arrive(arrival));
   if (too_old || outlier || verdict == SyncPolicy::Verdict::kLate) {
@@ -202,7 +209,7 @@ void ParameterShard::Drop(const ShardPush& push, bool judged) {
   ledger_.Settle(push.id);
   if (!options_.keep_sums) return;
   if (dropped_.size() >= kDroppedMax) dropped_.erase(dropped_.begin());
-  dropped_.push_back({push.id, push.loss, judged});
+  dropped_.push_back({push.id, push.loss, push.norm, judged});
 }
 
 // One dense push of weight 1 is its own sum.
@@ -267,7 +274,7 @@ std::optional<ShardUpdate> ParameterShard::ApplyNext(bool begins) {
   for (const SyncPolicy::Term& term : update->terms) {
     const Held& held = held_.at(term.id);
     done.learning_rate = std::max(done.learning_rate, held.push.learning_rate);
-    done.settled.push_back({held.push.id, held.push.loss, held.judged});
+    done.settled.push_back({held.push.id, held.push.loss, held.push.norm, held.judged});
     staleness_.Add(double(term.staleness));
     ledger_.Settle(held.push.id);
   }
@@ -336,7 +343,7 @@ std::optional<ShardUpdate> ParameterShard::TakeApplied() {
                      .version = version() + 1,
                      .scale = work->scale,
                      .learning_rate = work->push.learning_rate};
-  update.settled.push_back({work->push.id, work->push.loss, work->judged});
+  update.settled.push_back({work->push.id, work->push.loss, work->push.norm, work->judged});
   applying_.erase(done);
   if (applying_.empty()) arena_->CountSteps();
   newest_ = {};
@@ -381,7 +388,7 @@ Status ParameterShard::Follow(const ShardUpdate& update) {
   for (const ShardUpdate::Settled& settled : update.settled) {
     if (!ledger_.HasRoomFor(settled.id.learner)) return ResourceExhausted("too many learners");
     if (ledger_.Look(settled.id) == PushLedger::Seen::kNew) ledger_.Settle(settled.id);
-    if (settled.judged) guard_.Judge(settled.id.learner, settled.loss);
+    if (settled.judged) Judge(settled.id.learner, settled.loss, settled.norm);
   }
   KeepVersion(version());
   policy_.Restore(update.version, update.members);

@@ -29,11 +29,11 @@ namespace troop {
 // parts that follow each other.
 struct ShardPush {
   PushId id;
-  std::uint64_t epoch = 0;  // of the shard map that it was cut by
-  std::uint64_t clock = 0;  // the version that it was computed at
-  std::uint64_t step = 0;   // the same of the shard that is furthest
-  float learning_rate = 0;  // an update takes the largest of its pushes
-  float loss = 0;           // for the guard
+  std::uint64_t epoch = 0;   // of the shard map that it was cut by
+  std::uint64_t clock = 0;   // the version that it was computed at
+  std::uint64_t step = 0;    // the same of the shard that is furthest
+  float learning_rate = 0;   // an update takes the largest of its pushes
+  float loss = 0, norm = 0;  // for the guards; the norm is that of the whole push, to all shards
   std::vector<GradientPayload> parts;
 };
 
@@ -42,11 +42,11 @@ struct ShardPush {
 struct ShardUpdate {
   struct Settled {
     PushId id;
-    float loss = 0;
-    bool judged = false;  // by the loss guard
+    float loss = 0, norm = 0;
+    bool judged = false;  // by the guards of loss and norm
     template <class A>
     void serialize(A& a) {
-      a(id, loss, judged);
+      a(id, loss, norm, judged);
     }
   };
   std::uint64_t from = 0, version = 0;  // before and after it
@@ -174,6 +174,7 @@ class ParameterShard {
   static Result<std::unique_ptr<ParameterShard>> MakeEmpty(const Options& options);
   Status CheckPush(const ShardPush& push) const;
   bool Holds(const PushId& id) const;
+  bool Judge(std::int32_t learner, float loss, float norm);
   void Drop(const ShardPush& push, bool judged);
   static bool IsDense(const SyncPolicy::Update& update, const ShardPush& push);
   using Parts = std::vector<std::span<const float>>;
@@ -192,7 +193,7 @@ class ParameterShard {
   std::unique_ptr<Optimizer> optimizer_;
   SyncPolicy policy_;
   PushLedger ledger_;
-  LossGuard guard_;
+  OutlierGuard losses_, norms_;
   std::vector<Optimizer::Group> groups_;  // of value_, by whether they decay
   LentFloats value_;
   std::unique_ptr<SharedArena> arena_;  // Hogwild: on value_ and optimizer_

@@ -17,7 +17,8 @@ namespace troop {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x53505424;  // "$TPS"
-constexpr std::uint32_t kFormat = 1;
+constexpr std::uint32_t kFormat = 2;
+constexpr std::uint32_t kFormatOfLosses = 1;  // without what the guard knows of norms
 constexpr std::size_t kPrefixBytes = 64;
 
 struct SnapshotBody {
@@ -28,12 +29,29 @@ struct SnapshotBody {
   std::vector<std::int64_t> begin, end;
   std::vector<SyncPolicy::Member> members;
   std::vector<PushLedger::Entry> pushes;
-  std::vector<LossGuard::Entry> losses;
+  std::vector<OutlierGuard::Entry> losses, norms;
   template <class A>
-  void serialize(A& a) {
+  void SerializeFirst(A& a) {
     a(optimizer, slots, steps, version, begin, end, members, pushes, losses);
   }
+  template <class A>
+  void serialize(A& a) {
+    SerializeFirst(a);
+    a(norms);
+  }
 };
+struct FirstSnapshotBody {
+  SnapshotBody body;
+  template <class A>
+  void serialize(A& a) {
+    body.SerializeFirst(a);
+  }
+};
+Result<SnapshotBody> DecodeSnapshotBody(std::uint32_t format, std::string_view bytes) {
+  if (format == kFormat) return DecodeBody<SnapshotBody>(bytes);
+  TROOP_ASSIGN_OR_RETURN(FirstSnapshotBody first, DecodeBody<FirstSnapshotBody>(bytes));
+  return std::move(first.body);
+}
 
 template <class T>
 std::vector<T> Copy(std::span<const T> values) {
@@ -101,7 +119,8 @@ Buffer ParameterShard::Snapshot(std::span<const ParamRange> ranges) {
                     .version = version(),
                     .members = Copy(policy_.members()),
                     .pushes = Copy(ledger_.entries()),
-                    .losses = Copy(guard_.entries())};
+                    .losses = Copy(losses_.entries()),
+                    .norms = Copy(norms_.entries())};
   for (const ParamRange& range : ranges) {
     body.begin.push_back(range.begin);
     body.end.push_back(range.end);
@@ -138,14 +157,15 @@ Result<ParameterShard::Source> ParameterShard::ReadSnapshot(const Buffer& snapsh
   if (ReadAt<std::uint32_t>(bytes, 4) != Crc32c(bytes.subspan(8))) {
     return DataLoss("a snapshot of a parameter shard is damaged: its checksum is wrong");
   }
-  if (const auto format = ReadAt<std::uint32_t>(bytes, 8); format != kFormat) {
+  const auto format = ReadAt<std::uint32_t>(bytes, 8);
+  if (format != kFormat && format != kFormatOfLosses) {
     return FailedPrecondition("a snapshot of format {}; this program reads {}", format, kFormat);
   }
   const std::size_t body_bytes = ReadAt<std::uint32_t>(bytes, 12);
   if (body_bytes > bytes.size() - kPrefixBytes) return DataLoss("a snapshot ends in its body");
-  TROOP_ASSIGN_OR_RETURN(
-      SnapshotBody body,
-      DecodeBody<SnapshotBody>(std::string_view(snapshot.text().substr(kPrefixBytes, body_bytes))));
+  TROOP_ASSIGN_OR_RETURN(SnapshotBody body,
+                         DecodeSnapshotBody(format, std::string_view(snapshot.text().substr(
+                                                        kPrefixBytes, body_bytes))));
   Source source{.bytes = snapshot, .body = std::move(body)};
   source.size = SizeOf(source.body);
   const std::size_t begin = kPrefixBytes + AlignBytes(body_bytes);
@@ -194,7 +214,8 @@ Status ParameterShard::TakeState(std::span<const Source> sources) {
   if (Overlap(std::move(ranges))) {
     return FailedPrecondition("two snapshots hold one range; take those of one epoch");
   }
-  TROOP_RETURN_IF_ERROR(guard_.Restore(newest->losses));
+  TROOP_RETURN_IF_ERROR(losses_.Restore(newest->losses));
+  TROOP_RETURN_IF_ERROR(norms_.Restore(newest->norms));
   policy_.Restore(newest->version, newest->members);
   optimizer_->set_steps(steps);
   return Status::Ok();

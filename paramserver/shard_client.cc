@@ -1,12 +1,14 @@
 #include "paramserver/shard_client.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
 #include "core/check.h"
 #include "core/trajectory.h"
 #include "kernels/finite.h"
+#include "kernels/optimizer.h"
 #include "net/codec.h"
 #include "paramserver/wire.h"
 
@@ -157,13 +159,14 @@ std::uint64_t ShardClient::furthest() const {
 }
 
 Result<Message> ShardClient::MakePush(Shard* shard, std::span<const float> gradient,
-                                      float learning_rate, float loss) {
+                                      float learning_rate, float loss, float norm) {
   ShardPushBody body{.sequence = sequence_ + 1,
                      .epoch = map_.epoch(),
                      .clock = shard->version,
                      .step = furthest(),
                      .learning_rate = learning_rate,
-                     .loss = loss};
+                     .loss = loss,
+                     .norm = norm};
   Message message{.type = MessageType::kShardPush};
   for (std::size_t i = 0; i < shard->parts.size(); ++i) {
     const std::vector<ParamRange>& part = shard->parts[i];
@@ -195,10 +198,12 @@ Status ShardClient::Push(Time now, std::span<const float> gradient, float learni
       bad != gradient.size()) {
     return DataLoss("element {} of a gradient is {}; it can't be pushed", bad, gradient[bad]);
   }
+  const double squares = OptimizerKernelsFor(BestCpuLevel())
+                             .sum_squares(std::int64_t(gradient.size()), gradient.data());
   std::vector<Message> messages;
   for (Shard& shard : shards_) {
-    TROOP_ASSIGN_OR_RETURN(messages.emplace_back(),
-                           MakePush(&shard, gradient, learning_rate, loss));
+    TROOP_ASSIGN_OR_RETURN(messages.emplace_back(), MakePush(&shard, gradient, learning_rate, loss,
+                                                             float(std::sqrt(squares))));
   }
   ++sequence_;
   for (std::size_t i = 0; i < shards_.size(); ++i) {

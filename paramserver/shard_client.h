@@ -95,7 +95,7 @@ class ShardClient {
   std::vector<Shard> MakeShards(std::vector<std::unique_ptr<Channel>> channels) const;
   void MoveResiduals(std::vector<Shard>* to);
   Result<Message> MakePush(Shard* shard, std::span<const float> gradient, float learning_rate,
-                           float loss);
+                           float loss, float norm);
   static bool HasUnsent(const Shard& shard);
   std::uint64_t furthest() const;
   void SendPull(Shard* shard);

@@ -21,7 +21,8 @@ Result<ShardPush> ReadShardPush(Message message, std::int64_t elements) {
                  .clock = body.clock,
                  .step = body.step,
                  .learning_rate = body.learning_rate,
-                 .loss = body.loss};
+                 .loss = body.loss,
+                 .norm = body.norm};
   for (std::size_t i = 0; i < body.parts.size(); ++i) {
     CodedGradient& coded = body.parts[i];
     if (coded.elements < 0 || coded.elements > elements) {

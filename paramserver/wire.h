@@ -59,11 +59,11 @@ struct ShardPushBody {
   std::uint64_t clock = 0;     // version of the parameters that it was computed at
   std::uint64_t step = 0;      // the same of the shard that is furthest
   float learning_rate = 0;
-  float loss = 0;
+  float loss = 0, norm = 0;
   std::vector<CodedGradient> parts;
   template <class A>
   void serialize(A& a) {
-    a(sequence, epoch, clock, step, learning_rate, loss, parts);
+    a(sequence, epoch, clock, step, learning_rate, loss, norm, parts);
   }
 };
 // What a kShardPush asks for. Errors: kDataLoss: damaged, or more than `elements`;

@@ -86,7 +86,7 @@ ParameterShard::Options ShardOptions() {
   ParameterShard::Options options;
   options.ranges = {{0, 64}, {128, 160}};
   options.sync = {.mode = SyncMode::kAsync, .learners = 2};
-  options.guards = {.staleness_max = 3, .loss_deviations = 2, .loss_first = 2};
+  options.guards = {.staleness_max = 3, .loss_deviations = 2, .norm_deviations = 2, .first = 2};
   return options;
 }
 

@@ -16,6 +16,7 @@ TEST(ParamServerFromConfigTest, EveryKeyArrives) {
   config.paramserver.push_every = 6;
   config.paramserver.max_staleness = 9;
   config.paramserver.outlier_sigmas = 2.5;
+  config.paramserver.outlier_norm_sigmas = 3.5;
   config.paramserver.codec = "strom";
   config.paramserver.codec_threshold = 0.25;
   config.paramserver.lease_s = 11;
@@ -27,6 +28,7 @@ TEST(ParamServerFromConfigTest, EveryKeyArrives) {
   EXPECT_TRUE(CheckSyncOptions(sync).ok());
   EXPECT_EQ(GuardOptionsFor(config).staleness_max, 9);
   EXPECT_EQ(GuardOptionsFor(config).loss_deviations, 2.5);
+  EXPECT_EQ(GuardOptionsFor(config).norm_deviations, 3.5);
   EXPECT_EQ(GuardOptionsFor(Config{}).staleness_max, -1);
   EXPECT_EQ(ReplicaOptionsFor(config).fetch_every, 7);
   EXPECT_EQ(ReplicaOptionsFor(config).push_every, 6);

@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "core/crc32c.h"
 #include "net/codec.h"
 #include "paramserver/parameter_shard.h"
 #include "tests/paramserver/shard_testing.h"
@@ -42,6 +43,47 @@ TEST(ParameterShardStateTest, ARestoredShardGoesOnBitForBitAndRemembersWhatItSet
   }
 }
 
+struct NoNorms {
+  std::vector<OutlierGuard::Entry> norms;
+  template <class A>
+  void serialize(A& a) {
+    a(norms);
+  }
+};
+
+// As it was before there was a guard of norms: the body ends with what is known of losses.
+TEST(ParameterShardStateTest, ASnapshotOfTheFirstFormatIsRead) {
+  auto options = OptionsOf({.mode = SyncMode::kAsync}, "adam");
+  options.guards.loss_deviations = 5;
+  auto shard = MakeWhole(options);
+  for (std::uint64_t t = 1; t <= 40; ++t) {
+    Push(shard.get(), PushOf({0, 1, t}, t, FirstValue()));
+    Drain(shard.get());
+  }
+  const Buffer now = shard->Snapshot();
+  const auto at = [&](std::size_t offset) {
+    std::uint32_t value;
+    std::memcpy(&value, now.data() + offset, sizeof value);
+    return value;
+  };
+  const std::size_t norms = EncodeBody(NoNorms{}).size();
+  const std::size_t body = at(12) - norms;
+  const std::size_t begin = 64 + (at(12) + 63) / 64 * 64, begins = 64 + (body + 63) / 64 * 64;
+  MutableBuffer first = MutableBuffer::Zeros(begins + now.size() - begin);
+  std::memcpy(first.data(), now.data(), 64 + body);
+  std::memcpy(first.data() + begins, now.data() + begin, now.size() - begin);
+  const std::uint32_t head[] = {1, std::uint32_t(body)};
+  std::memcpy(first.data() + 8, head, sizeof head);
+  const std::uint32_t crc = Crc32c(first.bytes().subspan(8));
+  std::memcpy(first.data() + 4, &crc, sizeof crc);
+  const Buffer bytes = std::move(first).Freeze();
+  auto restored = ParameterShard::Restore(options, std::span(&bytes, 1));
+  ASSERT_TRUE(restored.ok()) << restored.status().ToString();
+  EXPECT_TRUE(SameBytes((*restored)->value(), shard->value()));
+  EXPECT_EQ((*restored)->version(), 41u);
+  EXPECT_EQ(Push(restored->get(), PushOf({0, 1, 40}, 40, FirstValue())), Outcome::kRepeated);
+}
+
 TEST(ParameterShardStateTest, APushThatWasHeldAtASnapshotIsTakenAgain) {
   const auto options = OptionsOf({.learners = 2});
   auto shard = MakeWhole(options);
@@ -72,7 +114,7 @@ void Follow(ParameterShard* backup, const ShardUpdate& update) {
 TEST(ParameterShardStateTest, ABackupHasTheSameBytesAndTakesOverWithoutALostOrRepeatedPush) {
   for (const std::string name : {"adam", "sgd"}) {
     auto options = OptionsOf({.mode = SyncMode::kSsp, .learners = 3, .staleness = 2}, name);
-    options.guards.loss_deviations = 4;
+    options.guards.loss_deviations = options.guards.norm_deviations = 4;
     options.keep_sums = true;
     auto primary = MakeWhole(options);
     auto backup = MakeWhole(options);
@@ -86,6 +128,7 @@ TEST(ParameterShardStateTest, ABackupHasTheSameBytesAndTakesOverWithoutALostOrRe
       ShardPush push = PushOf({learner, 1, sequence[std::size_t(learner)]++}, primary->version(),
                               GradientAt(primary->value(), learner, std::uint64_t(step)));
       push.loss = float(step % 7 == 6 && step > 150 && step < 290 ? 1000 : 1 + 0.1 * rng.Uniform());
+      push.norm = float(step % 11 == 6 && step > 150 && step < 290 ? 50 : 1 + 0.1 * rng.Uniform());
       dropped += Push(primary.get(), push) == Outcome::kOutlier;
       if (step >= 300 && primary->held()) break;
       while (const auto update = primary->ApplyNext()) Follow(backup.get(), *update);

@@ -210,6 +210,25 @@ TEST(ParameterShardTest, OutliersAreDroppedAndHoldNobodyUp) {
   EXPECT_EQ(metrics.Get("paramserver/pushes_applied"), 195);
 }
 
+// What is wrong behind the loss. Each of the two guards learns from all pushes.
+TEST(ParameterShardTest, OutliersOfTheNormAreDroppedWhateverTheLossSays) {
+  for (const bool norms : {false, true}) {
+    auto options = OptionsOf({.mode = SyncMode::kAsync});
+    options.guards.loss_deviations = 5;
+    options.guards.norm_deviations = norms ? 5 : 0;
+    auto shard = MakeWhole(options);
+    int dropped = 0;
+    for (std::uint64_t t = 1; t <= 100; ++t) {
+      ShardPush push = PushOf({0, 1, t}, shard->version(), FirstValue());
+      push.loss = t == 60 ? 1e4f : 1 + 0.01f * float(t % 7);
+      push.norm = t % 20 == 10 && t > 50 ? 1e3f : 5 + 0.1f * float(t % 5);
+      dropped += Push(shard.get(), std::move(push)) == Outcome::kOutlier;
+      Drain(shard.get());
+    }
+    EXPECT_EQ(dropped, norms ? 3 : 1);
+  }
+}
+
 TEST(ParameterShardTest, TwoVersionsAreKeptAndNeverChange) {
   for (const int kept : {1, 2}) {
     auto options = OptionsOf({.mode = SyncMode::kAsync}, "momentum");

@@ -152,7 +152,7 @@ TEST(ShardThreadsTest, OldOnesAndOutliersChangeNothing) {
   ThreadExecutor executor(1, nullptr);
   Gate gate(&executor);
   auto options = ThreadOptions(&executor);
-  options.guards = {.staleness_max = 2, .loss_deviations = 4, .loss_first = 2};
+  options.guards = {.staleness_max = 2, .loss_deviations = 4, .first = 2};
   const auto shard = MakeWhole(options);
   const Floats gradient(kParameters, 1);
   std::uint64_t sequence = 0;

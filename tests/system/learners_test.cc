@@ -194,17 +194,20 @@ TEST_F(LearnersTest, GorilaOutlivesItsLearnersAndItsShards) {
 // loss if the loss shows it.
 class SpoiltGradientsTest : public LearnersTest, public testing::WithParamInterface<const char*> {};
 
-TEST_P(SpoiltGradientsTest, AreDroppedIfTheLossShowsIt) {
-  const std::string act = GetParam();
-  const auto troop = Start(TrainWords({"fleet.mode=serial", "fleet.learners=2", "replay.shards=2",
-                                       "replay.scope=local", "learner.sync=paramserver",
-                                       "paramserver.mode=async", "paramserver.outlier_sigmas=10"}),
-                           {"TROOP_FAILPOINT=learner.push:20:" + act});
+TEST_P(SpoiltGradientsTest, AreDroppedIfTheLossOrTheNormShowsIt) {
+  const std::string act = std::string(GetParam()).substr(0, std::string(GetParam()).find('_'));
+  const bool norms = act != GetParam();
+  const auto troop = Start(
+      TrainWords(
+          {"fleet.mode=serial", "fleet.learners=2", "replay.shards=2", "replay.scope=local",
+           "learner.sync=paramserver", "paramserver.mode=async", "paramserver.outlier_sigmas=10",
+           norms ? "paramserver.outlier_norm_sigmas=10" : "paramserver.outlier_norm_sigmas=0"}),
+      {"TROOP_FAILPOINT=learner.push:20:" + act});
   ExpectDone(troop.get(), 8001);
   // Of 500 gradients of each of two, 100 are sound for sure: 40 of the others are drawn on average,
   // with a standard deviation of 6.
   const double dropped = Metric("paramserver/pushes_outliers");
-  if (act == "wild") {
+  if (act == "wild" || norms) {
     EXPECT_GE(dropped, 15);
     EXPECT_LE(dropped, 80);
   } else {
@@ -212,7 +215,8 @@ TEST_P(SpoiltGradientsTest, AreDroppedIfTheLossShowsIt) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Acts, SpoiltGradientsTest, testing::Values("wild", "sly"),
+INSTANTIATE_TEST_SUITE_P(Acts, SpoiltGradientsTest,
+                         testing::Values("wild", "sly", "sly_with_norms"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_F(LearnersTest, ASlowOnesGradientsAreTooOld) {
