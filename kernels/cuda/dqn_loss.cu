@@ -1,6 +1,7 @@
 #include "kernels/cuda/dqn_loss.h"
 
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/td_loss_code.h"
 
 namespace troop::cuda {
 namespace {
@@ -8,38 +9,30 @@ namespace {
 constexpr int kThreads =
     512;  // one item each at the usual batch, and 16 warps to hide the way to memory
 
-TROOP_DEVICE double Clipped(double reward, double limit) {
-  if (!(limit > 0)) return reward;
-  return reward < -limit ? -limit : limit < reward ? limit : reward;  // NaN stays
-}
-
-TROOP_DEVICE double Bootstrap(const DqnLossInput& in, std::int64_t item) {
+// The target's q of the last observation, of the action that the chooser values most: by its
+// advantages alone, since v and mean(a) are the same for all actions.
+TROOP_DEVICE double Bootstrap(const DqnLossInput& in, const DuelingValues& values,
+                              std::int64_t item) {
   const float* target = in.q_next_target + item * in.actions;
   const float* chooser =
       in.q_next_online != nullptr ? in.q_next_online + item * in.actions : target;
   std::int64_t best = 0;
   for (std::int64_t a = 1; a < in.actions; ++a)
     if (chooser[best] < chooser[a]) best = a;
-  return target[best];
+  return target[best] + DuelingBase(values.last_target, in.q_next_target, in.actions, 1, item, 0);
 }
 
-TROOP_DEVICE double Target(const DqnLossInput& in, std::int64_t item) {
-  double sum = 0, factor = 1;
-  for (std::int64_t k = 0; k < in.length[item]; ++k) {
-    const std::int64_t at = item * in.steps + k;
-    sum += factor * Clipped(in.reward[at], in.reward_clip);
-    factor *= in.gamma * double(in.discount[at]);
-  }
-  return factor == 0 ? sum : sum + factor * Bootstrap(in, item);
-}
-
+template <class T>
 TROOP_KERNEL void __launch_bounds__(kThreads)
-    DqnLossKernel(DqnLossInput in, DqnLossOutput out, DqnLossSummary* summary) {
+    DqnLossKernel(DqnLossInput in, LossOutput out, DuelingValues values) {
   double loss = 0, td_error = 0, q_sum = 0;
   for (std::int64_t i = threadIdx.x; i < in.batch; i += kThreads) {
     const std::int64_t action = in.action[i];
-    const double q = in.q[i * in.actions + action];
-    const double td = Target(in, i) - q;
+    const double q =
+        in.q[i * in.actions + action] + DuelingBase(values.first, in.q, in.actions, 1, i, 0);
+    const Return n = SumSteps(in, i);
+    const double target = n.factor == 0 ? n.sum : n.sum + n.factor * Bootstrap(in, values, i);
+    const double td = target - q;
     const double size = fabs(td);
     const double weight = in.weight != nullptr ? in.weight[i] : 1.0;
     const bool linear = in.huber && size > 1;
@@ -47,9 +40,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
     td_error += size;
     q_sum += q;
     const double slope = linear ? copysign(1.0, td) : td;
-    float* dq = out.dq + i * in.actions;
-    for (std::int64_t a = 0; a < in.actions; ++a)
-      dq[a] = a == action ? float(-weight * slope / double(in.batch)) : 0;
+    PutGradient<T>(out, in.actions, 1, i, action, 0, -weight * slope / double(in.batch));
     out.priority[i] = float(size);
   }
   TROOP_SHARED(double, sums, 3 * (kThreads / 32));
@@ -64,14 +55,15 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
   for (int w = 0; w < kThreads / 32; ++w)
     for (int j = 0; j < 3; ++j) all[j] += sums[w * 3 + j];
   const double scale = in.batch > 0 ? 1.0 / double(in.batch) : 0;
-  *summary = {all[0] * scale, all[1] * scale, all[2] * scale};
+  *out.summary = {all[0] * scale, all[1] * scale, all[2] * scale};
 }
 
 }  // namespace
 
-void DqnLoss(Stream& stream, const DqnLossInput& in, const DqnLossOutput& out,
-             DqnLossSummary* summary) {
-  Launch(stream, "DqnLoss", {dim3(1), dim3(kThreads)}, DqnLossKernel, in, out, summary);
+void DqnLoss(Stream& stream, const DqnLossInput& in, const LossOutput& out,
+             const DuelingValues& values) {
+  Launch(stream, "DqnLoss", {dim3(1), dim3(kThreads)},
+         out.dtype == DType::kBF16 ? DqnLossKernel<BF16> : DqnLossKernel<float>, in, out, values);
 }
 
 }  // namespace troop::cuda

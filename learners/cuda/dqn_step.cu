@@ -63,7 +63,7 @@ struct DqnStep::Impl {
         network(the_device, plans, o.network, o.precision, o.double_q ? 2 * o.batch : o.batch,
                 o.batch),
         target_network(the_device, plans, o.network, o.precision, o.batch, 0) {
-    const std::int64_t p = o.network.parameters, b = o.batch, a = o.network.outputs();
+    const std::int64_t p = o.network.parameters, b = o.batch;
     const std::int64_t bytes = ElementBytes(o.network.input) * o.network.input_elements;
     observation = DeviceArray<std::byte>(device, 2 * b * bytes, "a batch's observations");
     action = DeviceArray<std::int32_t>(device, b, "a batch's actions");
@@ -74,9 +74,6 @@ struct DqnStep::Impl {
     priority = DeviceArray<float>(device, b, "a batch's priorities");
     batch = {observation.data(), action.data(), reward.data(),  discount.data(),
              length.data(),      weight.data(), priority.data()};
-    q = DeviceArray<float>(device, 2 * b * a, "q-values");
-    q_target = DeviceArray<float>(device, b * a, "the target's q-values");
-    dq = DeviceArray<float>(device, b * a, "gradients of q-values");
     for (DeviceArray<float>* array : {&value, &target, &gradient}) {
       *array = DeviceArray<float>(device, p, "parameters");
     }
@@ -105,14 +102,12 @@ struct DqnStep::Impl {
     const std::int64_t b = options.batch;
     const auto* next = static_cast<const std::byte*>(batch.observation) +
                        b * ElementBytes(options.network.input) * options.network.input_elements;
-    network.Forward(stream, Online(), options.double_q ? 2 * b : b, batch.observation, true,
-                    q.data());
-    target_network.Forward(stream, Target(), b, next, false, q_target.data());
-    Loss(stream);
+    const QHeads online = network.ForwardHeads(stream, Online(), options.double_q ? 2 * b : b,
+                                               batch.observation, true);
+    Loss(stream, online, target_network.ForwardHeads(stream, Target(), b, next, false));
   }
   void Backward(Stream& stream, const QNetwork::Ready& ready = {}) {
-    network.Backward(stream, Online(), options.batch, batch.observation, dq.data(), gradient.data(),
-                     ready);
+    network.Backward(stream, Online(), options.batch, batch.observation, gradient.data(), ready);
     Judge(stream);
   }
   void Gradient(Stream& stream) {
@@ -145,34 +140,51 @@ struct DqnStep::Impl {
     return in;
   }
 
-  void Loss(Stream& stream) {
+  // Values of a dueling network, for the loss to combine.
+  DuelingValues ValuesOf(const QHeads& online, const QHeads& last_target) const {
+    if (!options.network.dueling) return {};
+    const float* const last_online = online.value + options.batch * options.network.numbers;
+    return {online.value, last_target.value, options.double_q ? last_online : nullptr};
+  }
+  LossOutput Output() const {
+    const QHeadGradients gradients = network.head_gradients();
+    return {.dtype = ElementType(options.precision),
+            .dq = gradients.advantage,
+            .dvalue = gradients.value,
+            .priority = batch.priority,
+            .summary = &state.data()->summary,
+            .partial = loss_partial.data()};
+  }
+
+  void Loss(Stream& stream, const QHeads& online, const QHeads& last_target) {
     using Values = DqnStepOptions::Values;
-    const float* const online =
-        options.double_q ? q.data() + options.batch * options.network.outputs() : nullptr;
-    const DqnLossOutput out{dq.data(), batch.priority};
-    DqnLossSummary* const summary = &state.data()->summary;
+    const QNetworkSpec& spec = options.network;
+    const float* const last_online =
+        options.double_q ? online.advantage + options.batch * spec.outputs() : nullptr;
+    const DuelingValues values = ValuesOf(online, last_target);
+    const LossOutput out = Output();
     if (options.values == Values::kCategorical) {
       auto in = InputOf<CategoricalLossInput>();
-      in.support = {options.network.numbers, options.v_min, options.v_max};
-      in.logits = q.data();
-      in.logits_target = q_target.data();
-      in.logits_online = online;
-      return CategoricalLoss(stream, in, out, loss_partial.data(), summary);
+      in.support = {spec.numbers, options.v_min, options.v_max};
+      in.logits = online.advantage;
+      in.logits_target = last_target.advantage;
+      in.logits_online = last_online;
+      return CategoricalLoss(stream, in, out, values);
     }
     if (options.values == Values::kQuantile) {
       auto in = InputOf<QuantileLossInput>();
-      in.quantiles = options.network.numbers;
-      in.quantile = q.data();
-      in.quantile_target = q_target.data();
-      in.quantile_online = online;
-      return QuantileLoss(stream, in, out, loss_partial.data(), summary);
+      in.quantiles = spec.numbers;
+      in.quantile = online.advantage;
+      in.quantile_target = last_target.advantage;
+      in.quantile_online = last_online;
+      return QuantileLoss(stream, in, out, values);
     }
     auto in = InputOf<DqnLossInput>();
-    in.q = q.data();
-    in.q_next_target = q_target.data();
-    in.q_next_online = online;
+    in.q = online.advantage;
+    in.q_next_target = last_target.advantage;
+    in.q_next_online = last_online;
     in.huber = options.huber;
-    DqnLoss(stream, in, out, summary);
+    DqnLoss(stream, in, out, values);
   }
 
   void Judge(Stream& stream, bool agreed = false) {
@@ -263,7 +275,7 @@ struct DqnStep::Impl {
   DeviceArray<std::int32_t> action, length;
   DeviceArray<float> reward, discount, weight, priority;
   DqnBatch batch;
-  DeviceArray<float> q, q_target, dq, value, target, gradient, m, v;
+  DeviceArray<float> value, target, gradient, m, v;
   DeviceArray<BF16> value_bf16, target_bf16;
   DeviceArray<double> partial, loss_partial;
   DeviceArray<StepState> state;

@@ -3,51 +3,9 @@
 #include <algorithm>
 
 #include "kernels/cuda/activation.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/dueling.h"
 
 namespace troop::cuda {
-namespace {
-
-constexpr int kThreads =
-    128;  // rows to a block: a few thousand rows fill a few dozen multiprocessors
-
-// q = v + a - mean(a), a thread to each of a row's K numbers: 18 actions are one or two cache
-// lines, and of distributions the threads of a row read side by side.
-TROOP_KERNEL void DuelingKernel(std::int64_t rows, int actions, int numbers, const float* value,
-                                const float* advantage, float* q) {
-  const std::int64_t at = std::int64_t(blockIdx.x) * kThreads + threadIdx.x;
-  if (at >= rows * numbers) return;
-  const std::int64_t first = at / numbers * actions * numbers + at % numbers;
-  const float* a = advantage + first;
-  float sum = 0;
-  for (int i = 0; i < actions; ++i) sum += a[i * numbers];
-  const float base = value[at] - sum / float(actions);
-  for (int i = 0; i < actions; ++i) q[first + i * numbers] = base + a[i * numbers];
-}
-
-TROOP_DEVICE void Put(float* to, float x) { *to = x; }
-TROOP_DEVICE void Put(BF16* to, float x) { *to = ToBF16(x); }
-
-// dv = Σ dq, da = dq - mean(dq).
-template <class T>
-TROOP_KERNEL void DuelingBackwardKernel(std::int64_t rows, int actions, int numbers,
-                                        const float* dq, T* dvalue, T* dadvantage) {
-  const std::int64_t at = std::int64_t(blockIdx.x) * kThreads + threadIdx.x;
-  if (at >= rows * numbers) return;
-  const std::int64_t first = at / numbers * actions * numbers + at % numbers;
-  const float* d = dq + first;
-  float sum = 0;
-  for (int i = 0; i < actions; ++i) sum += d[i * numbers];
-  Put(dvalue + at, sum);
-  const float mean = sum / float(actions);
-  for (int i = 0; i < actions; ++i) Put(dadvantage + first + i * numbers, d[i * numbers] - mean);
-}
-
-LaunchShape Rows(std::int64_t rows) {
-  return {dim3(unsigned(CeilDivide(rows, kThreads))), dim3(kThreads)};
-}
-
-}  // namespace
 
 QNetwork::QNetwork(Device& device, MatMulPlans& plans, const QNetworkSpec& spec,
                    Precision precision, std::int64_t rows, std::int64_t backward_rows)
@@ -71,8 +29,8 @@ QNetwork::QNetwork(Device& device, MatMulPlans& plans, const QNetworkSpec& spec,
         kept.advantage_hidden = elements(n * spec.advantage_hidden.linear.out);
       }
       kept.value = DeviceArray<float>(device, n * spec.numbers, "values");
-      kept.advantage = DeviceArray<float>(device, n * spec.outputs(), "advantages");
     }
+    kept.advantage = DeviceArray<float>(device, n * spec.outputs(), "advantages");
     return kept;
   };
   kept_ = make(rows);
@@ -82,7 +40,7 @@ QNetwork::QNetwork(Device& device, MatMulPlans& plans, const QNetworkSpec& spec,
     for (Bytes& gradient : hidden_gradient_)
       gradient = elements(backward_rows * spec.value_hidden.linear.out);
   }
-  dvalue_ = elements(backward_rows * spec.numbers);
+  if (spec.dueling) dvalue_ = elements(backward_rows * spec.numbers);
   dadvantage_ = elements(backward_rows * spec.outputs());
   scratch_ = Bytes(device, scratch, "partial sums of convolutions' gradients");
 }
@@ -116,9 +74,9 @@ ConvInput QNetwork::InputOf(const Kept& kept, const void* observation) const {
   return {kept.input.data(), ElementType(precision_), 1};
 }
 
-void QNetwork::Forward(Stream& stream, const QWeights& weights, std::int64_t rows,
-                       const void* observation, bool keep, float* q) {
-  const Kept& kept = keep ? kept_ : passing_;
+// advantage: where that head, or q itself, goes; what else there is goes into `kept`.
+void QNetwork::Compute(Stream& stream, const QWeights& weights, std::int64_t rows,
+                       const void* observation, const Kept& kept, float* advantage) {
   const DType element = ElementType(precision_);
   if (!TakesBytes()) {
     ConvertScaled(stream, rows * spec_.input_elements, observation, spec_.input, spec_.input_scale,
@@ -129,8 +87,6 @@ void QNetwork::Forward(Stream& stream, const QWeights& weights, std::int64_t row
     ForwardLayer(stream, weights, spec_.layers[i], rows, x, kept.out[i].data(), element);
     x = {kept.out[i].data(), element, 1};
   }
-  if (!spec_.dueling)
-    return ForwardLayer(stream, weights, spec_.advantage, rows, x, q, DType::kF32);
   ConvInput of_value = x, of_advantage = x;
   if (spec_.hidden()) {
     ForwardLayer(stream, weights, spec_.value_hidden, rows, x, kept.value_hidden.data(), element);
@@ -139,12 +95,27 @@ void QNetwork::Forward(Stream& stream, const QWeights& weights, std::int64_t row
     of_value.x = kept.value_hidden.data();
     of_advantage.x = kept.advantage_hidden.data();
   }
-  ForwardLayer(stream, weights, spec_.value, rows, of_value, kept.value.data(), DType::kF32);
-  ForwardLayer(stream, weights, spec_.advantage, rows, of_advantage, kept.advantage.data(),
-               DType::kF32);
-  Launch(stream, "Dueling", Rows(rows * spec_.numbers), DuelingKernel, rows, int(spec_.actions),
-         int(spec_.numbers), kept.value.data(), kept.advantage.data(), q);
+  if (spec_.dueling)
+    ForwardLayer(stream, weights, spec_.value, rows, of_value, kept.value.data(), DType::kF32);
+  ForwardLayer(stream, weights, spec_.advantage, rows, of_advantage, advantage, DType::kF32);
 }
+
+void QNetwork::Forward(Stream& stream, const QWeights& weights, std::int64_t rows,
+                       const void* observation, bool keep, float* q) {
+  if (!spec_.dueling)
+    return Compute(stream, weights, rows, observation, keep ? kept_ : passing_, q);
+  const QHeads heads = ForwardHeads(stream, weights, rows, observation, keep);
+  CombineDueling(stream, rows, spec_.actions, spec_.numbers, heads.value, heads.advantage, q);
+}
+
+QHeads QNetwork::ForwardHeads(Stream& stream, const QWeights& weights, std::int64_t rows,
+                              const void* observation, bool keep) {
+  const Kept& kept = keep ? kept_ : passing_;
+  Compute(stream, weights, rows, observation, kept, kept.advantage.data());
+  return {kept.value.data(), kept.advantage.data()};
+}
+
+QHeadGradients QNetwork::head_gradients() const { return {dvalue_.data(), dadvantage_.data()}; }
 
 void QNetwork::BackwardWeights(Stream& stream, const QLayer& layer, std::int64_t rows,
                                const ConvInput& input, const void* dz, float* gradient) {
@@ -178,24 +149,14 @@ void QNetwork::BackwardInto(Stream& stream, const QWeights& weights, const QLaye
 
 // The gradient of the head's parameters; into gradient_[0] that of the trunk's last sums.
 void QNetwork::BackwardHead(Stream& stream, const QWeights& weights, std::int64_t rows,
-                            const float* dq, float* gradient) {
+                            float* gradient) {
   const DType element = ElementType(precision_);
   const QLayer& last = spec_.layers.back();
   const ConvInput x{kept_.out.back().data(), element, 1};
   if (!spec_.dueling) {
-    ConvertScaled(stream, rows * spec_.outputs(), dq, DType::kF32, 1, dadvantage_.data(), element);
     BackwardWeights(stream, spec_.advantage, rows, x, dadvantage_.data(), gradient);
     return BackwardInto(stream, weights, spec_.advantage, rows, dadvantage_.data(), last, x.x,
                         gradient_[0].data());
-  }
-  if (precision_ == Precision::kBF16) {
-    Launch(stream, "DuelingBackward", Rows(rows * spec_.numbers), DuelingBackwardKernel<BF16>, rows,
-           int(spec_.actions), int(spec_.numbers), dq, reinterpret_cast<BF16*>(dvalue_.data()),
-           reinterpret_cast<BF16*>(dadvantage_.data()));
-  } else {
-    Launch(stream, "DuelingBackward", Rows(rows * spec_.numbers), DuelingBackwardKernel<float>,
-           rows, int(spec_.actions), int(spec_.numbers), dq,
-           reinterpret_cast<float*>(dvalue_.data()), reinterpret_cast<float*>(dadvantage_.data()));
   }
   const QLayer *first = &spec_.value, *second = &spec_.advantage;
   const void *dfirst = dvalue_.data(), *dsecond = dadvantage_.data();
@@ -235,9 +196,8 @@ void QNetwork::BackwardHead(Stream& stream, const QWeights& weights, std::int64_
 }
 
 void QNetwork::Backward(Stream& stream, const QWeights& weights, std::int64_t rows,
-                        const void* observation, const float* dq, float* gradient,
-                        const Ready& ready) {
-  BackwardHead(stream, weights, rows, dq, gradient);
+                        const void* observation, float* gradient, const Ready& ready) {
+  BackwardHead(stream, weights, rows, gradient);
   const DType element = ElementType(precision_);
   int current = 0;
   for (std::size_t i = spec_.layers.size(); i-- > 0;) {

@@ -45,6 +45,16 @@ struct QWeights {
   const BF16* bf16 = nullptr;
 };
 
+// The last layers' outputs, f32.
+struct QHeads {
+  const float* value = nullptr;      // [rows, K] of a dueling network, else nullptr
+  const float* advantage = nullptr;  // [rows, actions, K]; without dueling q itself
+};
+// Their gradients, of ElementType(precision): written by a loss, read by Backward.
+struct QHeadGradients {
+  void *value = nullptr, *advantage = nullptr;
+};
+
 class QNetwork {
  public:
   // Buffers for forward passes of up to `rows` observations, and backward ones of up to
@@ -58,12 +68,19 @@ class QNetwork {
   // needs of it is kept until the next Forward with `keep`; without it other buffers are used.
   void Forward(Stream& stream, const QWeights& weights, std::int64_t rows, const void* observation,
                bool keep, float* q);
-  // Of the first `rows` of the last kept Forward. dq: [rows, actions, K] f32. gradient: [P] f32,
-  // overwritten where parameters are (padding between them is left alone). ready: hears which part
-  // of it, [from, P), is made by what the stream has by then; from falls.
+  // The same up to the last layers' outputs, for a loss that combines a dueling network's itself
+  // (kernels/cuda/dqn_loss.h). They are there until the next forward pass with the same `keep`, and
+  // always at the same place.
+  QHeads ForwardHeads(Stream& stream, const QWeights& weights, std::int64_t rows,
+                      const void* observation, bool keep);
+  // Of the first `rows` of the last kept forward pass, whose heads' gradients are at head_gradients
+  // by then. gradient: [P] f32, overwritten where parameters are (padding between them is left
+  // alone). ready: hears which part of it, [from, P), is made by what the stream has by then; from
+  // falls.
   using Ready = std::function<void(std::int64_t from)>;
   void Backward(Stream& stream, const QWeights& weights, std::int64_t rows, const void* observation,
-                const float* dq, float* gradient, const Ready& ready = {});
+                float* gradient, const Ready& ready = {});
+  QHeadGradients head_gradients() const;
 
  private:
   using Bytes = DeviceArray<std::byte>;
@@ -71,19 +88,20 @@ class QNetwork {
     Bytes input;             // the observations, where the first layer can't take them as they are
     std::vector<Bytes> out;  // of each layer
     Bytes value_hidden, advantage_hidden;
-    DeviceArray<float> value, advantage;  // of a dueling head
+    DeviceArray<float> value, advantage;  // the heads
   };
   bool TakesBytes() const;
   ConvInput InputOf(const Kept& kept, const void* observation) const;
   const void* Weight(const QWeights& weights, const QLayer& layer) const;
+  void Compute(Stream& stream, const QWeights& weights, std::int64_t rows, const void* observation,
+               const Kept& kept, float* advantage);
   void ForwardLayer(Stream& stream, const QWeights& weights, const QLayer& layer, std::int64_t rows,
                     const ConvInput& input, void* y, DType y_dtype);
   void BackwardWeights(Stream& stream, const QLayer& layer, std::int64_t rows,
                        const ConvInput& input, const void* dz, float* gradient);
   void BackwardInto(Stream& stream, const QWeights& weights, const QLayer& layer, std::int64_t rows,
                     const void* dz, const QLayer& below, const void* below_out, void* dx);
-  void BackwardHead(Stream& stream, const QWeights& weights, std::int64_t rows, const float* dq,
-                    float* gradient);
+  void BackwardHead(Stream& stream, const QWeights& weights, std::int64_t rows, float* gradient);
 
   MatMulPlans& plans_;
   const QNetworkSpec spec_;

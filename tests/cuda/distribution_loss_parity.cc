@@ -91,13 +91,17 @@ DqnLossSummary OnCpu(const CategoricalLossInput& in, const DqnLossOutput& out) {
 DqnLossSummary OnCpu(const QuantileLossInput& in, const DqnLossOutput& out) {
   return troop::QuantileLoss(in, out);
 }
-void OnDevice(Parity& parity, const CategoricalLossInput& in, Arrays* a) {
-  CategoricalLoss(parity.stream(), in, {a->gradient.data(), a->priority.data()}, a->partial.data(),
-                  a->summary.data());
+LossOutput OutputOf(const Arrays& a) {
+  return {.dq = a.gradient.data(),
+          .priority = a.priority.data(),
+          .summary = a.summary.data(),
+          .partial = a.partial.data()};
 }
-void OnDevice(Parity& parity, const QuantileLossInput& in, Arrays* a) {
-  QuantileLoss(parity.stream(), in, {a->gradient.data(), a->priority.data()}, a->partial.data(),
-               a->summary.data());
+void OnDevice(Parity& parity, const CategoricalLossInput& in, const Arrays& a) {
+  CategoricalLoss(parity.stream(), in, OutputOf(a));
+}
+void OnDevice(Parity& parity, const QuantileLossInput& in, const Arrays& a) {
+  QuantileLoss(parity.stream(), in, OutputOf(a));
 }
 
 template <class Input>
@@ -106,7 +110,7 @@ void Compare(Parity& parity, const Batch& b, bool double_q, bool weighted, doubl
   Input in;
   Point(&in, b, arrays, weighted ? arrays.weight.data() : nullptr, clip);
   PointValues(&in, b, arrays, double_q);
-  OnDevice(parity, in, &arrays);
+  OnDevice(parity, in, arrays);
   Point(&in, b, b, weighted ? b.weight.data() : nullptr, clip);
   PointValues(&in, b, b, double_q);
   std::vector<float> gradient(b.first.size()), priority(std::size_t(b.items), 0);
@@ -143,7 +147,7 @@ void WhatIsNotFiniteIsSeen(Parity& parity) {
     Input in;
     Point(&in, b, arrays, nullptr, 0);
     PointValues(&in, b, arrays, true);
-    OnDevice(parity, in, &arrays);
+    OnDevice(parity, in, arrays);
     parity.True("the loss is not finite", !std::isfinite(parity.Download(arrays.summary)[0].loss));
   }
 }

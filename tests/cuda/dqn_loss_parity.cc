@@ -64,7 +64,8 @@ void Compare(Parity& parity, const Batch& b, bool double_q, bool weighted, bool 
   };
   point(q.data(), online.data(), target.data(), action.data(), reward.data(), discount.data(),
         length.data(), weight.data());
-  DqnLoss(parity.stream(), in, {dq.data(), priority.data()}, summary.data());
+  const LossOutput out{.dq = dq.data(), .priority = priority.data(), .summary = summary.data()};
+  DqnLoss(parity.stream(), in, out);
   point(b.q.data(), b.online.data(), b.target.data(), b.action.data(), b.reward.data(),
         b.discount.data(), b.length.data(), b.weight.data());
   std::vector<float> want_dq(b.q.size()), want_priority(std::size_t(b.items), 0);
@@ -107,7 +108,8 @@ void WhatIsNotFiniteIsSeen(Parity& parity) {
     in.discount = discount.data();
     in.length = length.data();
     in.reward_clip = clip;
-    DqnLoss(parity.stream(), in, {dq.data(), priority.data()}, summary.data());
+    DqnLoss(parity.stream(), in,
+            {.dq = dq.data(), .priority = priority.data(), .summary = summary.data()});
     parity.True("the loss is not finite", !std::isfinite(parity.Download(summary)[0].loss));
   }
 }

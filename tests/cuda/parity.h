@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "core/dtype.h"
@@ -15,6 +16,17 @@
 // runs on a real GPU (gpu_check, which needs nothing but CUDA) and on the emulated one (cuda_test,
 // in every build).
 namespace troop::cuda {
+
+std::vector<double> Doubles(std::span<const float> x);
+// As bf16 and back: what a kernel of bf16 sees of x.
+float RoundedToBF16(float x);
+float RoundedToTF32(float x);  // nearest, ties away from zero
+std::vector<BF16> ToBF16s(std::span<const float> x);
+std::vector<float> FromBF16s(std::span<const BF16> x);
+
+// Of cases that are the same for f32 and bf16.
+template <class T>
+inline constexpr DType kElement = std::is_same_v<T, BF16> ? DType::kBF16 : DType::kF32;
 
 class Parity {
  public:
@@ -57,6 +69,24 @@ class Parity {
     return all;
   }
 
+  // Numbers as elements of T, float or BF16, and what comes back as floats.
+  template <class T>
+  DeviceArray<T> UploadAs(const std::vector<float>& from) {
+    if constexpr (std::is_same_v<T, BF16>) {
+      return Upload(ToBF16s(from));
+    } else {
+      return Upload(from);
+    }
+  }
+  template <class T>
+  std::vector<float> DownloadFloats(const DeviceArray<T>& from) {
+    if constexpr (std::is_same_v<T, BF16>) {
+      return FromBF16s(Download(from));
+    } else {
+      return Download(from);
+    }
+  }
+
   // ‖got - want‖ / ‖want‖ < tolerance; both of the same size and without NaN.
   void Close(const std::string& what, std::span<const double> got, std::span<const double> want,
              double tolerance);
@@ -92,12 +122,5 @@ struct ParityCase {
   int needs = 0;  // compute capability × 10 that the case asks for: 80 for bf16 and TF32
 };
 std::vector<ParityCase> AllParityCases();
-
-std::vector<double> Doubles(std::span<const float> x);
-// As bf16 and back: what a kernel of bf16 sees of x.
-float RoundedToBF16(float x);
-float RoundedToTF32(float x);  // nearest, ties away from zero
-std::vector<BF16> ToBF16s(std::span<const float> x);
-std::vector<float> FromBF16s(std::span<const BF16> x);
 
 }  // namespace troop::cuda

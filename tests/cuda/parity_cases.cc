@@ -4,10 +4,10 @@ namespace troop::cuda {
 
 std::vector<ParityCase> AllParityCases() {
   std::vector<ParityCase> all;
-  for (const auto& cases :
-       {ActivationCases(), AttentionCases(), ConvCases(), DeviceTableCases(),
-        DistributionLossCases(), DqnLossCases(), DqnStepCases(), InterleaveCases(), LstmCases(),
-        MatMulCases(), OptimizerCases(), TextStepCases(), TransformerCases()})
+  for (const auto& cases : {ActivationCases(), AttentionCases(), ConvCases(), DeviceTableCases(),
+                            DistributionLossCases(), DqnLossCases(), DqnStepCases(), DropoutCases(),
+                            DuelingCases(), InterleaveCases(), LstmCases(), MatMulCases(),
+                            OptimizerCases(), TextStepCases(), TransformerCases()})
     all.insert(all.end(), cases.begin(), cases.end());
   return all;
 }

@@ -14,6 +14,7 @@ std::vector<ParityCase> DeviceTableCases();
 std::vector<ParityCase> DistributionLossCases();
 std::vector<ParityCase> DqnLossCases();
 std::vector<ParityCase> DqnStepCases();
+std::vector<ParityCase> DuelingCases();
 std::vector<ParityCase> InterleaveCases();
 std::vector<ParityCase> LstmCases();
 std::vector<ParityCase> MatMulCases();
