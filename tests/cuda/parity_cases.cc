@@ -6,8 +6,8 @@ std::vector<ParityCase> AllParityCases() {
   std::vector<ParityCase> all;
   for (const auto& cases : {ActivationCases(), AttentionCases(), ConvCases(), DeviceTableCases(),
                             DistributionLossCases(), DqnLossCases(), DqnStepCases(), DropoutCases(),
-                            DuelingCases(), InterleaveCases(), LstmCases(), MatMulCases(),
-                            OptimizerCases(), TextStepCases(), TransformerCases()})
+                            DuelingCases(), EmbeddingCases(), InterleaveCases(), LstmCases(),
+                            MatMulCases(), OptimizerCases(), TextStepCases(), TransformerCases()})
     all.insert(all.end(), cases.begin(), cases.end());
   return all;
 }

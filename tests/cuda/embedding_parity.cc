@@ -1,0 +1,158 @@
+#include "kernels/cuda/embedding.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/bias.h"
+#include "tests/cuda/parity_cases.h"
+
+// Tables of rows against plain loops in f64.
+namespace troop::cuda {
+namespace {
+
+constexpr std::int64_t kWords = 11;
+
+// Packed tokens: where each is, and how often there are words. Some are in no token; the first is
+// in many, more than a kernel reads at a time.
+struct Tokens {
+  std::vector<std::int32_t> starts = {0}, id, place;
+  std::vector<std::int32_t> word, first = {0}, order;  // WordTokens
+  std::int64_t longest = 0;
+  std::int64_t size() const { return std::int64_t(id.size()); }
+};
+
+Tokens MakeTokens(Parity& parity, const std::vector<std::int32_t>& lengths) {
+  Tokens t;
+  for (const std::int32_t length : lengths) {
+    t.starts.push_back(t.starts.back() + length);
+    t.longest = std::max<std::int64_t>(t.longest, length);
+    for (std::int32_t i = 0; i < length; ++i) {
+      t.place.push_back(i);
+      t.id.push_back(std::int32_t(parity.Below(3) > 0 ? 4 : parity.Below(kWords)));
+    }
+  }
+  for (std::int32_t w = 0; w < kWords; ++w) {
+    const std::size_t before = t.order.size();
+    for (std::size_t i = 0; i < t.id.size(); ++i)
+      if (t.id[i] == w) t.order.push_back(std::int32_t(i));
+    if (t.order.size() == before) continue;
+    t.word.push_back(w);
+    t.first.push_back(std::int32_t(t.order.size()));
+  }
+  return t;
+}
+
+template <class T>
+void Embed(Parity& parity, const Tokens& t, std::int64_t width) {
+  const auto word = parity.Random(kWords * width), position = parity.Random(t.longest * width),
+             type = parity.Random(2 * width);
+  const auto starts = parity.Upload(t.starts), id = parity.Upload(t.id);
+  const auto of_word = parity.Upload(word), of_place = parity.Upload(position),
+             of_type = parity.Upload(type);
+  const auto out = parity.Output<T>(t.size() * width);
+  EmbedTokens(parity.stream(),
+              {starts.data(), std::int64_t(t.starts.size()) - 1, t.size(), t.longest}, width,
+              id.data(), of_word.data(), of_place.data(), of_type.data(), kElement<T>, out.data());
+  std::vector<double> want;
+  for (std::size_t i = 0; i < t.id.size(); ++i) {
+    for (std::int64_t c = 0; c < width; ++c) {
+      want.push_back(double(word[std::size_t(t.id[i] * width + c)]) +
+                     double(position[std::size_t(t.place[i] * width + c)]) +
+                     double(type[std::size_t(c)]));
+    }
+  }
+  // Two sums in f32; of bf16 one rounding by 2^-8 more.
+  parity.Close("rows", parity.DownloadFloats(out), want, kElement<T> == DType::kBF16 ? 4e-3 : 1e-6);
+}
+
+template <class T>
+void EmbedBackward(Parity& parity, const Tokens& t, std::int64_t width) {
+  std::vector<float> dout = parity.Random(t.size() * width);
+  if (kElement<T> == DType::kBF16) dout = FromBF16s(ToBF16s(dout));
+  // They are added to what is there; places that no sequence has, and words, keep theirs.
+  const auto word = parity.Random(kWords * width),
+             position = parity.Random((t.longest + 2) * width), type = parity.Random(width);
+  std::vector<double> dword = Doubles(word), dposition = Doubles(position), dtype0 = Doubles(type);
+  for (std::size_t i = 0; i < t.id.size(); ++i) {
+    for (std::int64_t c = 0; c < width; ++c) {
+      const double d = dout[i * std::size_t(width) + std::size_t(c)];
+      dword[std::size_t(t.id[i] * width + c)] += d;
+      dposition[std::size_t(t.place[i] * width + c)] += d;
+      dtype0[std::size_t(c)] += d;
+    }
+  }
+  const auto starts = parity.Upload(t.starts), numbers = parity.Upload(t.word),
+             first = parity.Upload(t.first), order = parity.Upload(t.order);
+  const auto on_device = parity.UploadAs<T>(dout);
+  const auto of_word = parity.Upload(word), of_place = parity.Upload(position),
+             of_type = parity.Upload(type);
+  const auto workspace = parity.Output<float>(SumRowsWorkspace(t.size(), width));
+  EmbedTokensBackward(
+      parity.stream(), {starts.data(), std::int64_t(t.starts.size()) - 1, t.size(), t.longest},
+      width, {std::int64_t(t.word.size()), numbers.data(), first.data(), order.data()}, kElement<T>,
+      on_device.data(), {of_word.data(), of_place.data(), of_type.data()}, workspace.data());
+  // Sums of up to a few hundred numbers in f32, each rounded by 2^-24.
+  parity.Close("words", parity.Download(of_word), dword, 1e-6);
+  parity.Close("places", parity.Download(of_place), dposition, 1e-6);
+  parity.Close("type", parity.Download(of_type), dtype0, 1e-6);
+}
+
+void EmbedsTokens(Parity& parity) {
+  for (const std::int64_t width : {1, 24, 131}) {
+    const Tokens t = MakeTokens(parity, {1, 17, 40, 3});
+    Embed<float>(parity, t, width);
+    Embed<BF16>(parity, t, width);
+  }
+}
+
+void SumsGradientsOfTables(Parity& parity) {
+  for (const std::int64_t width : {1, 24, 131}) {
+    const Tokens t = MakeTokens(parity, {1, 17, 40, 3});
+    EmbedBackward<float>(parity, t, width);
+    EmbedBackward<BF16>(parity, t, width);
+  }
+  if (parity.large())
+    EmbedBackward<BF16>(parity, MakeTokens(parity, std::vector<std::int32_t>(16, 509)), 768);
+}
+
+template <class T>
+void Rows(Parity& parity, std::int64_t width) {
+  const std::vector<std::int32_t> row = {5, 0, 8, 3};
+  const auto many = parity.UploadAs<T>(parity.Random(9 * width));
+  const auto few = parity.Output<T>(std::int64_t(row.size()) * width);
+  const auto at = parity.Upload(row);
+  GatherRows(parity.stream(), std::int64_t(row.size()), width, at.data(), kElement<T>, many.data(),
+             few.data());
+  std::vector<float> all = parity.DownloadFloats(many), want;
+  for (const std::int32_t r : row) {
+    const auto from = all.begin() + r * width;
+    want.insert(want.end(), from, from + width);
+  }
+  parity.Equal("gathered", parity.DownloadFloats(few), want);
+  const std::vector<float> others = parity.Random(std::int64_t(want.size()));
+  const auto put = parity.UploadAs<T>(others);
+  const std::vector<float> rounded = parity.DownloadFloats(put);
+  ScatterRows(parity.stream(), std::int64_t(row.size()), width, at.data(), kElement<T>, put.data(),
+              many.data());
+  for (std::size_t r = 0; r < row.size(); ++r) {
+    const auto from = rounded.begin() + std::int64_t(r) * width;
+    std::copy(from, from + width, all.begin() + row[r] * width);
+  }
+  parity.Equal("scattered", parity.DownloadFloats(many), all);
+}
+
+void GathersAndScattersRows(Parity& parity) {
+  for (const std::int64_t width : {1, 33, 130}) {
+    Rows<float>(parity, width);
+    Rows<BF16>(parity, width);
+  }
+}
+
+}  // namespace
+
+std::vector<ParityCase> EmbeddingCases() {
+  return {{"Embedding.EmbedsTokens", EmbedsTokens},
+          {"Embedding.SumsGradientsOfTables", SumsGradientsOfTables},
+          {"Embedding.GathersAndScattersRows", GathersAndScattersRows}};
+}
+
+}  // namespace troop::cuda
