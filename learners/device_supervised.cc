@@ -143,7 +143,7 @@ class DeviceSupervised final : public DeviceAlgorithm {
         ready = [watch](std::int64_t from) { watch->GradientReady(from); };
       step_->Add(stream(), TokensOf(text), scale, ready);
       sum += SizesOf(text);
-      cost_.flops += TrainingFlops(config_, text, true);
+      cost_.flops += TrainingFlops(config_, text, LastLayer::kBehindAttention);
       return DeviceStatus();
     };
     TROOP_RETURN_IF_ERROR(share_.ForEach(updates(), &data_s, add));

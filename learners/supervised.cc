@@ -192,7 +192,8 @@ Result<TextOutcome> Supervised::ComputeParts(GradientWatch* watch) {
     cost_.tensor_s += ToSeconds(waits);
     cost_.compute_s += ToSeconds(clock_.Now() - computes - waits);
     cost_.tensor_bytes += double((tensor_ ? tensor_->traffic().bytes : 0) - exchanged);
-    cost_.flops += TrainingFlops(config_, text, false) / double(parts_.place.ranks);
+    cost_.flops +=
+        TrainingFlops(config_, text, LastLayer::kFromQueriesOn) / double(parts_.place.ranks);
     return Status::Ok();
   };
   TROOP_RETURN_IF_ERROR(share_.ForEach(updates(), &cost_.data_s, compute));
@@ -277,7 +278,7 @@ UpdateOrder::Batch UpdateOrder::BatchOf(std::uint64_t updates) {
 
 // Of products alone. A layer's weights take 2 FLOP a number and token, attention 4 a pair of
 // tokens and hidden number; backward takes twice as much as forward.
-double TrainingFlops(const Config& config, const TextBatch& batch, bool whole_last_layer) {
+double TrainingFlops(const Config& config, const TextBatch& batch, LastLayer last_layer) {
   const Config::ModelKeys& m = config.model;
   const double hidden = double(m.hidden), layers = double(m.layers);
   const double embedding = m.embedding > 0 ? double(m.embedding) : hidden;
@@ -301,11 +302,13 @@ double TrainingFlops(const Config& config, const TextBatch& batch, bool whole_la
     forward += 2 * tokens * 2 * hidden * hidden;
   } else {
     const double inner = m.intermediate > 0 ? double(m.intermediate) : 4 * hidden;
-    const double own = 2 * (2 * hidden * hidden + 2 * hidden * inner);  // queries and what follows
-    const double seen = 2 * 2 * hidden * hidden;                        // keys and values
-    const double layer = tokens * (own + seen) + 4 * pairs * hidden;
-    const double last = rows * own + tokens * seen + 4 * last_pairs * hidden;
-    forward = (layers - 1) * layer + (whole_last_layer ? layer : last);
+    const double third = 2 * hidden * hidden;  // queries, keys or values; outputs of the attention
+    const double behind = third + 2 * 2 * hidden * inner;
+    const double layer = tokens * (3 * third + behind) + 4 * pairs * hidden;
+    const double last = last_layer == LastLayer::kBehindAttention
+                            ? tokens * 3 * third + 4 * pairs * hidden
+                            : (tokens * 2 + rows) * third + 4 * last_pairs * hidden;
+    forward = (layers - 1) * layer + last + rows * behind;
     if (m.family == "albert") forward += 2 * tokens * embedding * hidden;
     const double words =
         masked ? hidden * embedding + embedding * double(m.vocabulary) : hidden * hidden;

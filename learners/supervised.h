@@ -126,10 +126,13 @@ Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
                                                   std::shared_ptr<const ReviewData> data,
                                                   const TensorPlace& tensor = {});
 
+// What is made of a transformer's last layer for the tokens alone that the head reads: all but keys
+// and values, as on the CPU (nn/transformer.h); or what lies behind the attention, as on a GPU,
+// where one product makes queries, keys and values (nn/cuda/transformer.h).
+enum class LastLayer : std::uint8_t { kFromQueriesOn, kBehindAttention };
 // FLOP of a training step's products, of the whole model, forward and backward; not what is
-// computed again (model.recompute). whole_last_layer: whether all of the last layer's outputs are
-// made, or those that the head reads (nn/transformer.h).
-double TrainingFlops(const Config& config, const TextBatch& batch, bool whole_last_layer);
+// computed again (model.recompute).
+double TrainingFlops(const Config& config, const TextBatch& batch, LastLayer last_layer);
 
 // The trained model as other programs read it, and `troop predict`: model/ of the run's folder,
 // with config.json, model.safetensors, the vocabulary under the name that transformers has for it

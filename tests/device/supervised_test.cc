@@ -2,11 +2,13 @@
 #include <stdlib.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "core/failpoint.h"
 #include "kernels/finite.h"
 #include "learners/device_supervised.h"
 #include "learners/review_trial.h"
+#include "learners/supervised.h"
 #include "nn/model.h"
 #include "nn/text_model.h"
 #include "tests/learners/supervised_fixture.h"
@@ -85,6 +87,26 @@ TEST(DeviceSupervisedTest, DropsWhatTheCpuDrops) {
                 1e-3);
     }
   }
+}
+
+// A GPU makes queries of all tokens even in the last layer, and what is behind the attention of
+// those that the head reads; in pieces of a batch, too.
+TEST(DeviceSupervisedTest, FlopsAreThoseOfWhatTheDeviceMakes) {
+  Config config = SupervisedConfig("bert");
+  config.learner.micro_batch = 5;
+  const auto there = Make(On(config, "cuda")), here = Make(On(config, "cpu"));
+  const auto data = LoadReviewData(config);
+  ASSERT_TRUE(data.ok()) << data.status().ToString();
+  std::vector<std::int32_t> all(std::size_t((*data)->train.size()));
+  std::iota(all.begin(), all.end(), 0);
+  const TextBatch batch =
+      TextBatches(config, (*data)->tokenizer).ForTraining((*data)->train, all, {});
+  ASSERT_EQ(batch.labels.size(), 12u);  // an update is of all reviews
+  std::vector<float> priority(1);
+  for (Algorithm* const one : {there.get(), here.get()})
+    ASSERT_TRUE(one->Update(SampleBatch(), 0, priority).ok());
+  EXPECT_EQ(there->TakeCost().flops, TrainingFlops(config, batch, LastLayer::kBehindAttention));
+  EXPECT_EQ(here->TakeCost().flops, TrainingFlops(config, batch, LastLayer::kFromQueriesOn));
 }
 
 // Of a stop within an epoch, with all that is dropped.

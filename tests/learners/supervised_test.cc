@@ -507,6 +507,36 @@ TEST(SupervisedTest, ANumberThatIsNotFiniteIsLeftOutAndTold) {
   EXPECT_EQ(algorithm->updates(), 3u);
 }
 
+double Product(double m, double n, double k) { return 2 * m * n * k; }
+// Of a layer behind its attention.
+double Behind(double rows) {
+  return Product(rows, 32, 32) + Product(rows, 48, 32) + Product(rows, 32, 48);
+}
+
+// Two sequences, of 5 and 7 tokens; one output each, or three places' words. Product by product.
+TEST(SupervisedTest, FlopsAreThoseOfTheProductsThatAreMade) {
+  Config config = SupervisedConfig("bert");
+  TextBatch batch{.ids = std::vector<std::int32_t>(12, 1), .starts = {0, 5, 12}, .labels = {0, 1}};
+  const double attention = 2 * Product(5, 5, 32) + 2 * Product(7, 7, 32);
+  const double first = Product(12, 3 * 32, 32) + attention + Behind(12);
+  const double classes = Behind(2) + Product(2, 32, 32);  // with the pooler
+  const double keys = Product(12, 2 * 32, 32);
+  EXPECT_EQ(TrainingFlops(config, batch, LastLayer::kFromQueriesOn),
+            3 * (first + keys + Product(2, 32, 32) + 2 * Product(1, 5, 32) + 2 * Product(1, 7, 32) +
+                 classes));
+  EXPECT_EQ(TrainingFlops(config, batch, LastLayer::kBehindAttention),
+            3 * (first + Product(12, 3 * 32, 32) + attention + classes));
+  config.learner.algorithm = "masked_lm";
+  batch.places = {1, 2, 9};
+  batch.labels = {4, 5, 6};
+  const double words = Behind(3) + Product(3, 32, 32) + Product(3, 47, 32);
+  EXPECT_EQ(TrainingFlops(config, batch, LastLayer::kFromQueriesOn),
+            3 * (first + keys + Product(3, 32, 32) + 2 * Product(2, 5, 32) + 2 * Product(1, 7, 32) +
+                 words));
+  EXPECT_EQ(TrainingFlops(config, batch, LastLayer::kBehindAttention),
+            3 * (first + Product(12, 3 * 32, 32) + attention + words));
+}
+
 TEST(SupervisedTest, PretrainedWeightsOfAnotherSizeAreRefused) {
   Config config = SupervisedConfig("bert");
   config.model.layers = 3;
