@@ -124,9 +124,13 @@ def cartpole(build, quick, root, ours, peers):
 
 
 def breakout(build, root, ours, peers):
-    runs = train_all(build, root, BREAKOUT, BREAKOUT_WAYS, SEEDS)
+    config, more = BREAKOUT_WAYS[GORILA]
+    faulty = {way: (config, {**more, **FAULT_KEYS, **keys}, act)
+              for way, (act, keys) in FAULTY.items() if "alone" not in way}
+    runs = train_all(build, root, BREAKOUT, {**BREAKOUT_WAYS, **faulty}, SEEDS)
     case = f"MinAtar Breakout, {BREAKOUT['learner.total_steps']:,} steps"
     add_beside(case, (GORILA,), APEX, runs, ours, peers)
+    add_beside("MinAtar Breakout, Gorila with faults", faulty, GORILA, runs, ours, peers)
 
 
 def run(build, quick, machine, only):
