@@ -1,0 +1,69 @@
+// The second half of handshake.h: what needs no secrets, and no library for them.
+#include <algorithm>
+#include <cstring>
+
+#include "collective/handshake.h"
+#include "core/crc32c.h"
+
+namespace troop {
+namespace {
+
+// As it lies on the wire, little endian. The checksum is of all that follows it.
+struct ControlLayout {
+  std::uint32_t magic = 0, crc = 0;
+  std::uint32_t type = 0;
+  std::int32_t code = 0, suspect = 0;
+  std::uint32_t text_bytes = 0;
+  std::uint64_t numbers[4] = {};
+  char text[328] = {};
+};
+static_assert(sizeof(ControlLayout) == kControlBytes &&
+              kControlTextMax <= sizeof(ControlLayout::text));
+constexpr std::uint32_t kControlMagic = 0x74635254;  // "TRct"
+
+std::uint32_t CrcOf(const ControlLayout& layout) {
+  return Crc32c(std::as_bytes(std::span(&layout, 1)).subspan(8));
+}
+
+}  // namespace
+
+ControlBytes EncodeControl(const ControlWord& word) {
+  const std::size_t text = std::min(word.text.size(), kControlTextMax);
+  ControlLayout layout{.magic = kControlMagic,
+                       .type = std::uint32_t(word.type),
+                       .code = int(word.code),
+                       .suspect = word.suspect,
+                       .text_bytes = std::uint32_t(text)};
+  std::ranges::copy(word.numbers, layout.numbers);
+  std::memcpy(layout.text, word.text.data(), text);
+  layout.crc = CrcOf(layout);
+  ControlBytes bytes;
+  std::memcpy(bytes.data(), &layout, sizeof layout);
+  return bytes;
+}
+
+Result<ControlWord> DecodeControl(std::span<const std::byte, kControlBytes> bytes) {
+  ControlLayout layout;
+  std::memcpy(&layout, bytes.data(), sizeof layout);
+  if (layout.magic != kControlMagic || layout.crc != CrcOf(layout)) {
+    return DataLoss("these bytes are no word of control");
+  }
+  const bool known = layout.type >= 1 && layout.type <= std::uint32_t(ControlWord::Type::kSlabOpen);
+  if (!known || layout.code < 0 || layout.code > int(Code::kInternal) ||
+      layout.text_bytes > kControlTextMax ||
+      !std::ranges::all_of(std::span(layout.text).subspan(layout.text_bytes),
+                           [](char c) { return c == 0; })) {
+    return DataLoss("a word of control with fields that none has");
+  }
+  ControlWord word{.type = ControlWord::Type(layout.type),
+                   .code = Code(layout.code),
+                   .suspect = layout.suspect,
+                   .text = std::string(layout.text, layout.text_bytes)};
+  if (word.type == ControlWord::Type::kAbort && word.code == Code::kOk) {
+    return DataLoss("a group that ended with ok");
+  }
+  std::ranges::copy(layout.numbers, word.numbers.begin());
+  return word;
+}
+
+}  // namespace troop
