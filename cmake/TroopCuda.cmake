@@ -14,6 +14,25 @@ list(FILTER troop_emulated_sources EXCLUDE REGEX "_cuda\\.cu$")
 # Their bits must not depend on the compiler: no contraction of a product and a sum.
 set(troop_exact_sources ${CMAKE_SOURCE_DIR}/kernels/cuda/optimizer.cu)
 
+# What gpu_nccl needs of core/, kernels/ and collective/: no library of the build machine's is asked
+# for, because tests/cuda/plain stands for fmt and spdlog. Every build with tests has it, too, so
+# that it is known to compile, and to need nothing else.
+foreach(source core/buffer core/check core/crc32c core/rng core/status core/tensor core/time
+    kernels/cpu kernels/reduce kernels/reduce_plain kernels/reduce_avx2 kernels/reduce_avx512
+    collective/collective collective/control_word collective/engine collective/nccl
+    collective/nccl_comm collective/nccl_library collective/op_header collective/plan
+    collective/sim collective/slab collective/slab_task collective/socket tests/cuda/plain/log)
+  list(APPEND troop_plain_sources ${CMAKE_SOURCE_DIR}/${source}.cc)
+endforeach()
+file(GLOB troop_gpu_nccl_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/cuda/gpu_nccl*.cc)
+function(troop_plain_library)
+  add_library(troop_plain STATIC ${troop_plain_sources})
+  target_include_directories(troop_plain BEFORE PUBLIC ${CMAKE_SOURCE_DIR}/tests/cuda/plain
+    ${CMAKE_SOURCE_DIR})
+  target_link_libraries(troop_plain PUBLIC ${CMAKE_DL_LIBS})
+  troop_source_flags(${troop_plain_sources})
+endfunction()
+
 # The parity cases (tests/cuda), for both.
 file(GLOB troop_parity_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/cuda/*.cc)
 list(FILTER troop_parity_sources EXCLUDE REGEX "(_test|/gpu_[a-z_]*)\\.cc$")
@@ -65,8 +84,14 @@ if(CMAKE_CUDA_COMPILER)
   add_executable(gpu_bench ${CMAKE_SOURCE_DIR}/bench/gpu_bench.cc
     ${CMAKE_SOURCE_DIR}/bench/gpu_bench_text.cc)
   target_link_libraries(gpu_bench PRIVATE troop_cuda)
-  # They run where there is nothing but CUDA.
-  foreach(program gpu_check gpu_bench)
+  if(NOT TARGET troop_plain)
+    troop_plain_library()
+  endif()
+  add_executable(gpu_nccl ${troop_gpu_nccl_sources})
+  target_link_libraries(gpu_nccl PRIVATE troop_plain troop_cuda)
+  # They run where there is nothing but CUDA, and a C library that may be older than ours.
+  foreach(program gpu_check gpu_bench gpu_nccl)
+    target_sources(${program} PRIVATE ${CMAKE_SOURCE_DIR}/tests/cuda/plain/arc4random.cc)
     target_link_options(${program} PRIVATE -static-libstdc++ -static-libgcc)
   endforeach()
 endif()

@@ -5,15 +5,11 @@
 #include <cstring>
 #include <string>
 
+#include "tests/cuda/outcome.h"
 #include "tests/cuda/parity.h"
 
 namespace troop::cuda {
 namespace {
-
-struct Outcome {
-  std::string name, state, detail;
-  double worst = 0, seconds = 0;
-};
 
 Outcome RunCase(Device& device, const ParityCase& c) {
   Outcome outcome{c.name, "passed", ""};
@@ -37,15 +33,6 @@ Outcome RunCase(Device& device, const ParityCase& c) {
   }
   if (!outcome.detail.empty()) outcome.state = "failed";
   return outcome;
-}
-
-std::string Quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c == '\n' ? ' ' : c;
-  }
-  return out + "\"";
 }
 
 int Main(int argc, char** argv) {
@@ -72,17 +59,7 @@ int Main(int argc, char** argv) {
     const Outcome outcome = RunCase(*device, c);
     ++ran;
     failed += outcome.state == "failed";
-    std::printf("%-8s %-60s %7.3f s  error/tolerance %.3f  %s\n", outcome.state.c_str(), c.name,
-                outcome.seconds, outcome.worst, outcome.detail.c_str());
-    std::fflush(stdout);
-    if (file != nullptr) {
-      std::fprintf(file,
-                   "{\"case\": %s, \"state\": %s, \"error_over_tolerance\": %g, \"seconds\": %g, "
-                   "\"detail\": %s}\n",
-                   Quoted(c.name).c_str(), Quoted(outcome.state).c_str(), outcome.worst,
-                   outcome.seconds, Quoted(outcome.detail).c_str());
-      std::fflush(file);  // what holds is told even if a later case takes the process with it
-    }
+    Tell(outcome, file);
     if (!device->ok()) {  // the context is gone: the rest needs a process of its own
       std::printf("the GPU's context is lost: the cases after this one were not tried\n");
       break;

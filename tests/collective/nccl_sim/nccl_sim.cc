@@ -1,5 +1,6 @@
 #include "tests/collective/nccl_sim/nccl_sim.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -8,12 +9,14 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <random>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -37,7 +40,8 @@ using troop::OpKind;
 using troop::Tensor;
 
 std::atomic<int> connect_delay_ms = 0, connect_hangs = 0, operation_delay_ms = 0, launch_polls = 1,
-                 error = 0, abort_delay_ms = 0, version = 22105, alive = 0;
+                 error = 0, abort_delay_ms = 0, version = 22105, one_rank_a_device = 0, spoil = 0,
+                 alive = 0;
 
 void Sleep(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
@@ -141,14 +145,25 @@ void RunRoot(int listener) {
   close(listener);
 }
 
-std::optional<std::vector<Hello>> AskRoot(const NcclUniqueId& id, const Hello& mine) {
+// gone: nobody waits for the answer any more.
+bool AwaitAnswer(int fd, const std::function<bool()>& gone) {
+  constexpr int kLookMs = 10;
+  for (int ms = 0; ms < 1000 * kFindWithinS && !gone(); ms += kLookMs) {
+    pollfd answer{.fd = fd, .events = POLLIN};
+    if (poll(&answer, 1, kLookMs) > 0) return true;
+  }
+  return false;
+}
+
+std::optional<std::vector<Hello>> AskRoot(const NcclUniqueId& id, const Hello& mine,
+                                          const std::function<bool()>& gone) {
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const sockaddr_un name = NameOf(id);
   std::vector<Hello> all(std::size_t(mine.ranks));
   SetPatience(fd);
   const bool good =
       connect(fd, reinterpret_cast<const sockaddr*>(&name), sizeof(sa_family_t) + 33) == 0 &&
-      send(fd, &mine, sizeof mine, MSG_NOSIGNAL) == ssize_t(sizeof mine) &&
+      send(fd, &mine, sizeof mine, MSG_NOSIGNAL) == ssize_t(sizeof mine) && AwaitAnswer(fd, gone) &&
       ReadAll(fd, all.data(), all.size() * sizeof(Hello));
   close(fd);
   if (!good) return std::nullopt;
@@ -191,8 +206,9 @@ struct Comm {
     if (!entry.ok()) return SetState(troop::kNcclSystemError);
     Hello mine{.rank = rank, .ranks = ranks};
     std::strncpy(mine.address, entry->self().address.c_str(), sizeof mine.address - 1);
-    const auto all = AskRoot(id, mine);
+    const auto all = AskRoot(id, mine, [this] { return IsAborted(); });
     if (!all) return SetState(troop::kNcclRemoteError);
+    if (one_rank_a_device != 0 && ranks > 1) return SetState(troop::kNcclInvalidUsage);
     std::vector<Member> members;
     for (int r = 0; r < ranks; ++r) {
       members.push_back({r, entry->self().host, (*all)[std::size_t(r)].address});
@@ -278,6 +294,11 @@ void RunLaunch(Comm* comm, std::vector<Call> mine) {
     works.erase(works.begin());
     code = ended->code();
   }
+  for (const Call& call : mine) {
+    if (spoil != 0 && code == troop::Code::kOk && call.out.elements() > 0) {
+      call.out.bytes().back() ^= std::byte{1};
+    }
+  }
   // The library itself does not compare what ranks call: they hang.
   if (code == troop::Code::kUnavailable) comm->SetState(troop::kNcclRemoteError);
   if (code != troop::Code::kOk) comm->HangUntilAbort();
@@ -330,6 +351,18 @@ int AddCall(void* comm, void* stream, OpKind kind, int peer, int reduction, int 
   return EndLaunch();
 }
 
+// For programs that have no way to call NcclSimOrder: "spoil=1 abort_delay_ms=100".
+[[maybe_unused]] const bool ordered = [] {
+  const char* orders = std::getenv("NCCL_SIM_ORDERS");
+  std::istringstream words(orders == nullptr ? "" : orders);
+  for (std::string word; words >> word;) {
+    const std::size_t sign = word.find('=');
+    if (sign == std::string::npos) continue;
+    NcclSimOrder(word.substr(0, sign).c_str(), std::atoi(word.c_str() + sign + 1));
+  }
+  return true;
+}();
+
 void Free(Comm* comm) {
   if (comm->connecting.joinable()) comm->connecting.join();
   std::unique_lock lock(comm->mutex);
@@ -351,7 +384,9 @@ void NcclSimOrder(const char* what, int value) {
       {"launch_polls", &launch_polls},
       {"error", &error},
       {"abort_delay_ms", &abort_delay_ms},
-      {"version", &version}};
+      {"version", &version},
+      {"one_rank_a_device", &one_rank_a_device},
+      {"spoil", &spoil}};
   for (const auto& [name, order] : orders) {
     if (name == what) *order = value;
   }
@@ -404,6 +439,10 @@ int cuEventRecord(void* event, void* stream) {
     return 0;
   }
   static_cast<Stream*>(stream)->Push([mark] { mark->Set(); });
+  return 0;
+}
+int cuLaunchHostFunc(void* stream, void (*call)(void*), void* argument) {
+  NcclSimCall(stream, call, argument);
   return 0;
 }
 int cuEventQuery(void* event) {
@@ -465,10 +504,14 @@ int ncclCommAbort(void* comm) {
   return 0;
 }
 const char* ncclGetErrorString(int result) {
+  if (result == troop::kNcclInvalidUsage) return "invalid usage";
   return result == troop::kNcclRemoteError ? "remote process exited or there was a network error"
                                            : "simulated error";
 }
-const char* ncclGetLastError(void*) { return ""; }
+const char* ncclGetLastError(void*) {
+  return one_rank_a_device != 0 ? "Duplicate GPU detected : rank 0 and rank 1 both on one device"
+                                : "";
+}
 int ncclGroupStart() {
   ++depth;
   return 0;

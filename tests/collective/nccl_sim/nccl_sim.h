@@ -9,6 +9,9 @@
 //   error                                the result that the next launch gives later (0: none)
 //   abort_delay_ms                       how long an abort takes
 //   version                              what ncclGetVersion says
+//   one_rank_a_device                    two ranks are refused, as newer libraries do
+//   spoil                                results are wrong in a bit
+// The environment's NCCL_SIM_ORDERS ("spoil=1 error=6") orders the same for a whole program.
 extern "C" void NcclSimOrder(const char* what, int value);
 // Communicators that were made and are not freed yet.
 extern "C" int NcclSimAlive();

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "collective/nccl.h"
+#include "collective/nccl_library.h"
+#include "collective/sim.h"
+#include "kernels/cuda/device.h"
+#include "tests/cuda/outcome.h"
+
+// Cases of gpu_nccl: collective/nccl over a real NCCL, on whatever GPUs there are. Ranks are
+// threads; what they tell one another goes by the simulated group, whose pipes are this process's.
+namespace troop::cuda {
+
+// A speed that a case has measured, in the form of gpu_bench's rows.
+struct Measured {
+  std::string name, metric, unit;
+  std::vector<double> values;
+};
+
+// A case that runs. Thread safe but for `measured`.
+class Trial {
+ public:
+  explicit Trial(NcclOptions nccl) : nccl_(std::move(nccl)) {}
+  const NcclOptions& nccl() const { return nccl_; }
+
+  bool Ok(const std::string& what, const Status& status);
+  bool True(const std::string& what, bool condition);
+  void Skip(const std::string& why);
+  void Say(const std::string& detail);  // what was seen, of one that holds
+  Outcome End(const std::string& name) const;
+
+  std::vector<Measured> measured;
+
+ private:
+  const NcclOptions nccl_;
+  mutable std::mutex mutex_;
+  std::string failure_, skipped_, seen_;
+};
+
+// Ranks in this process, rank r on GPU gpus[r]. A device is asked for memory by the thread that
+// made the team alone; copies and fills of its stream may come from the rank's thread.
+class Team {
+ public:
+  Team(Trial& trial, std::vector<int> gpus);
+  // Communicators for all. Not there: the trial is skipped, where the library refuses two ranks on
+  // a GPU, or has failed.
+  bool Make();
+  void Run(const std::function<void(int rank)>& work);  // on a thread for each rank
+  void Part() { groups_.clear(); }                      // all leave
+
+  Trial& trial() { return trial_; }
+  int size() const { return int(gpus_.size()); }
+  Device& device(int rank) { return *devices_[std::size_t(rank)]; }
+  cuda::Stream& stream(int rank) { return *streams_[std::size_t(rank)]; }
+  Collective& group(int rank) { return *groups_[std::size_t(rank)]; }
+  SimGroup& hosts() { return hosts_; }
+  // Bytes to a rank's device, and back. By the thread that made the team.
+  DeviceArray<std::byte> Upload(int rank, const std::vector<std::byte>& from);
+  std::vector<std::byte> Download(int rank, const DeviceArray<std::byte>& from);
+
+ private:
+  Trial& trial_;
+  const std::vector<int> gpus_;
+  std::vector<std::unique_ptr<Device>> devices_;
+  std::vector<std::unique_ptr<cuda::Stream>> streams_;
+  SimGroup hosts_;
+  std::vector<std::unique_ptr<Collective>> groups_;
+};
+
+struct NcclCase {
+  std::string name;
+  std::function<void(Trial&)> run;
+};
+// gpus: how many there are.
+std::vector<NcclCase> AllNcclCases(int gpus);
+
+}  // namespace troop::cuda
