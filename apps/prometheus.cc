@@ -214,6 +214,7 @@ std::string_view HelpOf(std::string_view metric) {
       {"replay/policy_age", "Updates between the weights that acted in an item and its draw."},
       {"learner/updates", "Updates made."},
       {"learner/version", "Updates behind the learner's weights."},
+      {"learner/busy_s", "Time within updates; in the rest learners wait for batches."},
       {"learner/loss", "Loss of the last batch, on average over learners."},
       {"learner/ready_batches", "Batches that wait for the learners."},
       {"learner/sample_age", "Updates since the weights that acted in the last batch."},

@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "core/node.h"
+#include "core/time.h"
 #include "learners/updater.h"
 
 namespace troop {
@@ -19,7 +20,12 @@ class JobQueue {
 
   // `work` has `job` until it is collected. REQUIRES: as few at a time as any executor takes.
   void Submit(std::function<void()> work, std::unique_ptr<UpdateJob> job) {
-    Result<Executor::Job> id = executor_->Submit("update", std::move(work));
+    auto timed = [work = std::move(work), job = job.get()] {
+      const Time start = SystemClock().Now();
+      work();
+      job->busy_s = ToSeconds(SystemClock().Now() - start);
+    };
+    Result<Executor::Job> id = executor_->Submit("update", std::move(timed));
     TROOP_CHECK(id.ok(), "{}", id.status().ToString());
     jobs_.push_back({*id, std::move(job)});
   }

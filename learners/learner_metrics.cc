@@ -9,6 +9,7 @@ void LearnerNode::ReportMetrics(const UpdateJob& job) {
   metrics_.Gauge("learner/updates", double(led_), MetricKind::kCounter);
   metrics_.Gauge("learner/version", double(updates_), MetricKind::kGaugeMax);
   metrics_.Gauge("learner/skipped_updates", double(skipped_), MetricKind::kCounter);
+  if (job.busy_s > 0) metrics_.Count("learner/busy_s", job.busy_s);
   if (job.batches.empty()) return;
   metrics_.Gauge("learner/loss", job.last.loss);
   metrics_.Gauge("learner/gradient_norm", job.last.gradient_norm);

@@ -31,6 +31,7 @@ struct UpdateJob {
   Buffer value;  // [P], where wanted, and if all are finite
   bool state_gathered = false;
   UpdateCost cost;
+  double busy_s = 0;  // from its first update's begin to its last one's end; 0: not measured
 };
 
 // Where a learner's updates are made: by itself, or in step with others. Owner: the node's thread;
