@@ -39,11 +39,11 @@ def learning(path):
 
 
 def last_words(run, output):
-    """What a run says that came to nothing: its own last line, or a role's last error."""
+    """What a run says that came to nothing: a role's last error, else its own last line."""
     text = output.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     errors = [line for log in sorted(run.glob("logs/*.log"))
               for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
-              if "error" in line or "warning" in line]
+              if " E " in line[:40]]  # behind date and time
     return (errors or text or ["it says nothing"])[-1]
 
 

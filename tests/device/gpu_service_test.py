@@ -40,6 +40,8 @@ def main():
     assert 0.3 < fed < 1.2 and starved < 0.7 * fed, (fed, starved)
     refused = run("learner.no_such_key=1")
     assert refused.returncode == 1 and "no_such_key" in refused.stderr, refused.stderr
+    refused = run(*SMALL, "optimizer.type=adagrad")
+    assert refused.returncode == 1 and "computed on the CPU alone" in refused.stderr, refused.stderr
 
 
 main()
