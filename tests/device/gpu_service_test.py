@@ -29,15 +29,16 @@ def rows_of(*keys):
         lines = file.read_text(encoding="utf-8").splitlines()
     rows = {row["metric"]: row for row in map(json.loads, lines)}
     assert set(rows) == {"busy", "updates"}, rows
-    assert rows["busy"]["demanded"] == 0.9 and rows["updates"]["value"] > 0, rows
-    return rows["busy"]["value"]
+    assert rows["busy"]["demanded"] == 0.9, rows
+    return rows["busy"]["value"], rows["updates"]["value"]
 
 
 def main():
     # Updates are slow here: whoever makes them waits for little, unless the replay gives little.
-    fed = rows_of()
-    starved = rows_of("replay.samples_per_insert=0.0005")
-    assert 0.3 < fed < 1.2 and starved < 0.7 * fed, (fed, starved)
+    fed, updates = rows_of()
+    starved, _ = rows_of("replay.samples_per_insert=0.0005")  # perhaps none within two seconds
+    # No upper bound: on a machine that is busy itself, news of the first updates come late.
+    assert updates > 0 and fed > 0.3 and starved < 0.7 * fed, (updates, fed, starved)
     refused = run("learner.no_such_key=1")
     assert refused.returncode == 1 and "no_such_key" in refused.stderr, refused.stderr
     refused = run(*SMALL, "optimizer.type=adagrad")
