@@ -18,9 +18,9 @@
       texts            what else is asked: how many tokens, unknown ones, and those cut off at
                        POSITIONS; probabilities of each model
       masked           texts with [MASK]: the best words of each, with probabilities
-      hidden           losses and norms of UPDATES updates that learn the words of hidden.json, which
-                       SupervisedTest.FiftyUpdatesOfHiddenWordsAreThoseOfPyTorch writes: packed
-                       ids [T], starts [B + 1], places of labels in ids
+      hidden           losses and norms of UPDATES updates that learn the words of hidden.json,
+                       which SupervisedTest.FiftyUpdatesOfHiddenWordsAreThoseOfPyTorch writes:
+                       packed ids [T], starts [B + 1], places of labels in ids
 """
 
 import csv
