@@ -200,9 +200,10 @@ Doubles ReferenceGradient(const SyncProblem& problem, const Doubles& value, std:
                           double* loss) {
   Doubles gradient(value.size());
   double sum = 0;
+  const std::vector<Layer> layers = LayersOf(problem);
   for (int b = 0; b < SyncProblem::kBatch; ++b) {
     const auto sample = problem.Draw(batch * SyncProblem::kBatch + std::uint64_t(b));
-    sum += AddSample(LayersOf(problem), value, sample, &gradient);
+    sum += AddSample(layers, value, sample, &gradient);
   }
   if (loss != nullptr) *loss = sum;
   return gradient;
