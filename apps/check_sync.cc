@@ -53,8 +53,10 @@ std::vector<SyncVerdict> CheckShards(std::string_view mode, std::uint64_t seed,
                                      std::size_t stride) {
   std::vector<SyncVerdict> verdicts;
   const std::vector<SyncCase> cases = SyncCasesOf(mode, seed);
-  for (std::size_t i = 0; i < cases.size(); i += cases[i].sockets ? 1 : stride) {
+  const std::size_t step = cases.size() < 10 * stride ? 1 : stride;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
     const SyncCase& c = cases[i];
+    if (!c.sockets && i % step != 0) continue;
     const SyncProblem problem(c.seed);
     const Result<SyncTrace> trace = RunSync(c, problem);
     verdicts.push_back(trace.ok() ? JudgeSync(mode, c, problem, *trace)

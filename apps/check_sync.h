@@ -27,8 +27,8 @@ struct SyncVerdict {
 std::vector<std::string> SyncCheckModes();
 // Runs a mode in all its settings, the degenerate ones among them, and compares each with plain
 // loops in f64, and where it must be one device's with that, bit for bit. Same seed, same verdicts,
-// but for who came first over sockets. `stride`: of parameter shards' cases every so many-th alone.
-// Errors: kNotFound: no such mode.
+// but for who came first over sockets. `stride`: of parameter shards' many cases every so many-th
+// alone. Errors: kNotFound: no such mode.
 Result<std::vector<SyncVerdict>> CheckSyncMode(std::string_view mode, std::uint64_t seed,
                                                std::size_t stride = 1);
 SyncVerdict JudgeSync(std::string_view mode, const SyncCase& sync_case, const SyncProblem& problem,
