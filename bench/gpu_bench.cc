@@ -258,6 +258,25 @@ void Appending(Bench& bench) {
   });
 }
 
+// Stacked frames of many items: half a gigabyte read and written. The draw of their slots, from a
+// tree of 200,000, is in it.
+void Drawing(Bench& bench) {
+  constexpr std::int64_t kItems = 8192;
+  const auto table = MakeTable(bench, kItems);
+  const std::int64_t steps = table->options().steps;
+  const std::int64_t pixels = 2 * kItems * table->options().stack * table->options().pixels;
+  DeviceArray<std::uint8_t> observation(bench.device(), pixels, "observations");
+  DeviceArray<std::int32_t> action(bench.device(), kItems, "actions"),
+      length(bench.device(), kItems, "lengths");
+  DeviceArray<float> reward(bench.device(), kItems * steps, "rewards"),
+      discount(bench.device(), kItems * steps, "discounts"),
+      weight(bench.device(), kItems, "weights");
+  bench.Rate("table_draw_8192", "bandwidth", "TB/s", 1e-12 * 2 * double(pixels), [&] {
+    table->Draw(bench.stream(), {observation.data(), action.data(), reward.data(), discount.data(),
+                                 length.data(), weight.data()});
+  });
+}
+
 // --- kernels
 // --------------------------------------------------------------------------------------
 
@@ -347,6 +366,7 @@ std::vector<Case> Cases() {
           {"conv", Convolutions},
           {"policy", Acting},
           {"table_append", Appending},
+          {"table_draw", Drawing},
           {"optimizer", Optimizers},
           {"attention", Attention},
           {"transformer", Transformers}};
