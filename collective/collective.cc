@@ -68,6 +68,10 @@ Status CheckOp(const Op& op, const ConstTensor& in, const Tensor& out, int rank,
   return InvalidArgument("no such operation: {}", int(op.kind));
 }
 
+Status Collective::Follow(Work, Stream) {
+  return FailedPrecondition("a group of the host's tensors: no stream follows its works");
+}
+
 Status RunOp(Collective& group, const Op& op, ConstTensor in, Tensor out) {
   TROOP_ASSIGN_OR_RETURN(const Work work, group.Start(op, std::move(in), std::move(out)));
   return group.Wait(work);

@@ -75,6 +75,11 @@ class Collective {
   virtual std::optional<Status> Poll(Work work) = 0;
   // The same, and blocks until it has ended.
   virtual Status Wait(Work work) = 0;
+  // Of device tensors: what the stream is given from now on comes behind the work. Blocks until the
+  // device has been given it, however long it takes there; it is polled to its end as ever. Errors:
+  // kFailedPrecondition: a group of the host's tensors; what ended the group: then nothing is
+  // waited for.
+  virtual Status Follow(Work work, Stream stream);
   // Goes on as Poll does, also without any works, and says what ended the group.
   virtual Status Look() = 0;
 

@@ -79,6 +79,7 @@ class NcclGroup final : public Collective {
     return Ended(work);
   }
   Status Wait(Work work) override;
+  Status Follow(Work work, Stream stream) override;
   Status Look() override;
   Result<std::unique_ptr<Collective>> Split(int color, int key) override;
   void Abort(const Status& why) override { Fail(why, rank(), true); }
@@ -96,6 +97,7 @@ class NcclGroup final : public Collective {
     Work host = 0;        // that compares them; 0: it has ended
     CudaEvent ready = nullptr, done = nullptr;
     bool on_device = true;  // NCCL has yet to do it
+    bool marked = false;    // `done` is behind it
     Time deadline{};
     bool ended() const { return host == 0 && !on_device; }
   };
@@ -234,6 +236,21 @@ Status NcclGroup::Wait(Work work) {
   }
 }
 
+Status NcclGroup::Follow(Work work, Stream stream) {
+  const auto found = works_.find(work);
+  TROOP_CHECK(found != works_.end(), "no work {} is open", work);
+  const Running& running = *found->second;
+  while (running.on_device && !running.marked) {
+    TROOP_RETURN_IF_ERROR(Look());
+    if (!running.marked) std::this_thread::yield();
+  }
+  TROOP_RETURN_IF_ERROR(failure_);
+  if (!running.on_device) return Status::Ok();
+  TROOP_RETURN_IF_ERROR(comm_->Use());
+  return CudaStatus(comm_->library().cuStreamWaitEvent(stream.handle, running.done, 0),
+                    "follow a work");
+}
+
 void NcclGroup::StepHost() {
   const Status alive = host_->Look();
   if (!alive.ok()) return Fail(alive, host_->suspect(), false);
@@ -263,6 +280,7 @@ void NcclGroup::StepDevice() {
     for (Running* running : launching_) {
       const int recorded = cuda.cuEventRecord(running->done, comm_->stream());
       if (recorded != kCudaSuccess) return Fail(CudaStatus(recorded, "mark an end"), rank(), true);
+      running->marked = true;
       in_flight_.push_back(running);
     }
     launching_.clear();

@@ -189,6 +189,67 @@ TEST(NcclTest, AnOperationFollowsItsStream) {
   });
 }
 
+// And what the stream does next comes behind it, though nobody has waited.
+TEST(NcclTest, AStreamFollowsAnOperation) {
+  Ranks ranks = MakeRanksOf(2);
+  RunRanks(2, [&](int rank) {
+    const DeviceStream stream;
+    const Tensor x(DType::kF32, {1});
+    float seen[2] = {};
+    const auto call = FindInSim<decltype(NcclSimCall)>("NcclSimCall");
+    struct Copy {
+      const float* from;
+      float* to;
+    } copies[2] = {{x.data<float>(), &seen[0]}, {x.data<float>(), &seen[1]}};
+    const auto copy = [](void* which) {
+      const auto* c = static_cast<const Copy*>(which);
+      *c->to = *c->from;
+    };
+    Collective& group = *ranks[std::size_t(rank)];
+    x.data<float>()[0] = 1;
+    std::vector<Work> works;
+    for (Copy& one : copies) {
+      if (rank == 1) std::this_thread::sleep_for(Milliseconds(30));
+      const auto work = group.Start({.kind = OpKind::kAllReduce}, x, x, stream.get());
+      ASSERT_TRUE(work.ok());
+      ASSERT_TRUE(group.Follow(*work, stream.get()).ok());
+      call(stream.get().handle, copy, &one);
+      works.push_back(*work);
+    }
+    for (const Work work : works) EXPECT_TRUE(group.Wait(work).ok());
+    // Waits for what the stream has been given.
+    const Tensor last(DType::kF32, {1});
+    const auto end = group.Start({.kind = OpKind::kAllReduce}, last, last, stream.get());
+    ASSERT_TRUE(end.ok());
+    EXPECT_TRUE(group.Wait(*end).ok());
+    EXPECT_EQ(seen[0], 2);
+    EXPECT_EQ(seen[1], 4);
+  });
+}
+
+// Who does not come ends what follows, too: nobody is kept.
+TEST(NcclTest, AStreamThatFollowsIsToldOfAnAbort) {
+  Ranks ranks = MakeRanksOf(2);
+  RunRanks(2, [&](int rank) {
+    const DeviceStream stream;
+    Collective& group = *ranks[std::size_t(rank)];
+    if (rank == 1) return group.Abort(Unavailable("it has left"));
+    const Tensor x(DType::kF32, {1});
+    Status status;
+    const auto work = group.Start({.kind = OpKind::kAllReduce}, x, x, stream.get());
+    status = work.status();
+    if (work.ok()) status = group.Follow(*work, stream.get());
+    if (work.ok() && status.ok()) status = group.Wait(*work);
+    EXPECT_EQ(status.code(), Code::kUnavailable) << status.ToString();
+  });
+}
+
+// A group of hosts has no streams that could follow.
+TEST(NcclTest, HostsHaveNoStreams) {
+  Ranks ranks = MakeSocketRanks(1, {});
+  EXPECT_EQ(ranks[0]->Follow(0, {}).code(), Code::kFailedPrecondition);
+}
+
 TEST(NcclProcessTest, AKilledRankIsAnErrorOnAllOthersWhoThenGoOnWithoutIt) {
   RankProcess::wrap = &MakeDeviceRank;
   std::vector<std::unique_ptr<RankProcess>> ranks;

@@ -226,6 +226,62 @@ void Buckets(Trial& trial, const std::vector<int>& gpus) {
   }
 }
 
+// --- sums between a stream's steps
+
+constexpr std::int64_t kSteps = 40, kStep = 50'000;  // f32
+
+// As a model in parts does: what the stream does next reads the sum, and the host does not wait
+// for it; the next sum is of what the stream has written by then.
+Status SumSteps(Team& team, int rank, const DeviceArray<std::byte>& source,
+                const DeviceArray<std::byte>& x, const DeviceArray<std::byte>& sums) {
+  const Called called{{.kind = OpKind::kAllReduce}, DType::kF32, kStep};
+  const std::size_t bytes = sizeof(float) * std::size_t(kStep);
+  cuda::Stream& stream = team.stream(rank);
+  Collective& group = team.group(rank);
+  std::vector<Work> works;
+  for (std::int64_t i = 0; i < kSteps; ++i) {
+    stream.CopyOnDevice(x.data(), source.data() + std::size_t(i) * bytes, bytes);
+    const troop::Stream shared{stream.Share()};
+    TROOP_ASSIGN_OR_RETURN(const Work work, group.Start(called.op, In(x, called, kStep),
+                                                        Out(x, called, kStep), shared));
+    if (team.device(rank).info().emulated) {  // its streams know of no other library's
+      TROOP_RETURN_IF_ERROR(group.Wait(work));
+    } else {
+      TROOP_RETURN_IF_ERROR(group.Follow(work, shared));
+      works.push_back(work);
+    }
+    stream.CopyOnDevice(sums.data() + std::size_t(i) * bytes, x.data(), bytes);
+  }
+  for (const Work work : works) TROOP_RETURN_IF_ERROR(group.Wait(work));
+  stream.Synchronize();
+  return Status::Ok();
+}
+
+void Steps(Trial& trial, const std::vector<int>& gpus) {
+  Team team(trial, gpus);
+  if (!team.Make()) return;
+  constexpr std::int64_t n = kSteps * kStep;
+  const Called whole{{.kind = OpKind::kAllReduce}, DType::kF32, n};
+  std::vector<DeviceArray<std::byte>> source, x, sums;
+  for (int rank = 0; rank < team.size(); ++rank) {
+    source.push_back(
+        team.Upload(rank, Encoded(DType::kF32, n, [&](std::int64_t i) { return Value(rank, i); })));
+    x.emplace_back(team.device(rank), sizeof(float) * kStep, "a case's array");
+    sums.push_back(team.Upload(rank, std::vector<std::byte>(sizeof(float) * std::size_t(n))));
+  }
+  team.Run([&](int rank) {
+    const auto r = std::size_t(rank);
+    trial.Ok("steps", SumSteps(team, rank, source[r], x[r], sums[r]));
+  });
+  for (int rank = 0; rank < team.size(); ++rank) {
+    auto want =
+        Encoded(DType::kF32, n, [&](std::int64_t i) { return Reduced(whole, team.size(), i); });
+    want.resize(want.size() - kGuardBytes);
+    trial.True("the sums of steps have other bits on rank " + std::to_string(rank),
+               team.Download(rank, sums[std::size_t(rank)]) == want);
+  }
+}
+
 // --- ends
 
 // Holds a stream back until it is opened.
@@ -403,6 +459,7 @@ void AddTeam(std::vector<NcclCase>* cases, const std::string& name, const std::v
   };
   cases->push_back({name + ".OperationsGiveWhatLoopsGive", with(Operations)});
   cases->push_back({name + ".BucketsAreSummedWhileTheStreamGoesOn", with(Buckets)});
+  cases->push_back({name + ".AStreamGoesOnBehindASum", with(Steps)});
   if (gpus.size() > 1) {
     cases->push_back({name + ".ASilentRankIsGivenUpAndTheOthersGoOn",
                       [gpus](Trial& t) { LostRank(t, gpus, false); }});

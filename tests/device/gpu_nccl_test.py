@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 
-CASES_MIN = 11   # with one emulated GPU
+CASES_MIN = 13   # with one emulated GPU
 
 
 def run(library, orders, *words):
@@ -40,7 +40,7 @@ def refused(library):
     """A library that takes one rank a GPU is skipped with its own words."""
     code, states = run(library, "one_rank_a_device=1")
     assert code == 0 and not states.get("failed"), states
-    assert len(states["skipped"]) == 5, states
+    assert len(states["skipped"]) == 6, states
     for line in states["skipped"]:
         assert line["case"].startswith("TwoRanksOnAGpu."), line
         assert "Duplicate GPU detected" in line["detail"], line
@@ -53,6 +53,7 @@ def wrong(library):
     failed = {line["case"]: line["detail"] for line in states["failed"]}
     assert "has another byte" in failed["OneRank.OperationsGiveWhatLoopsGive"], failed
     assert "sum of buckets" in failed["OneRank.BucketsAreSummedWhileTheStreamGoesOn"], failed
+    assert "sums of steps" in failed["TwoRanksOnAGpu.AStreamGoesOnBehindASum"], failed
     assert "TwoRanksOnAGpu.ADeathEndsAWaitAndTheOthersGoOn" in failed, failed
 
 
