@@ -66,7 +66,7 @@ class Algorithm {
   virtual std::span<float> device_gradient() { return {}; }
   virtual void AgreeOnDevice(bool there) { (void)there; }
   virtual void* gradient_stream() { return nullptr; }  // a cudaStream_t
-  virtual int device_ordinal() const { return 0; }
+  virtual int device_ordinal() const { return -1; }  // below 0: there is no device
   // Of the gradient, wherever it is agreed on: its first `count` numbers become 0; all of them a
   // `given`-th part.
   virtual void ClearGradient(std::int64_t count);
@@ -83,8 +83,11 @@ class Algorithm {
   // takes that part of it.
   virtual void SetPlace(int rank, int ranks) { (void)rank, (void)ranks; }
   // Of one part of a model (nn/tensor_parallel.h): the ranks that have the others, as a group that
-  // outlives its use here; nullptr: none by now.
-  virtual void SetTensorGroup(Collective* group) { (void)group; }
+  // outlives its use here; nullptr: none by now. devices: the same for device tensors, where all
+  // compute on devices; nullptr: what they exchange goes through the host.
+  virtual void SetTensorGroup(Collective* group, Collective* devices) {
+    (void)group, (void)devices;
+  }
   // What ended that group within ComputeGradient or GradientNorm.
   virtual Status tensor_status() const { return Status::Ok(); }
   // All parts' values, and with `state` all that State() has, come together on each rank of that

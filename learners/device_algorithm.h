@@ -55,7 +55,8 @@ class DeviceAlgorithm : public Algorithm {
   cuda::Device& device() const { return *device_; }
   cuda::Stream& stream() const { return stream_; }
   TrainedNetwork& host() const { return *host_; }
-  bool on_device() const { return on_device_; }  // learners agree on the gradient there
+  bool on_device() const { return on_device_; }          // learners agree on the gradient there
+  bool have_gradient() const { return have_gradient_; }  // the host's is the device's, or newer
 
  private:
   std::int64_t parameters() const { return std::int64_t(host_->value().size()); }
@@ -70,7 +71,7 @@ class DeviceAlgorithm : public Algorithm {
   bool on_device_ = false;
   std::uint64_t updates_ = 0;
   double norm_ = 0;
-  bool have_gradient_ = false;  // host_->gradient() is the device's, or newer
+  bool have_gradient_ = false;
   mutable bool fresh_value_ = true, fresh_state_ = true;
   mutable std::vector<float> value_;
 };

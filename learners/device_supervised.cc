@@ -32,7 +32,9 @@ Result<std::unique_ptr<DeviceJudge>> MakeDeviceJudge(const Config&, std::span<co
 #include "learners/bad_number.h"
 #include "learners/cuda/text_step.h"
 #include "learners/device_algorithm.h"
+#include "learners/device_peers.h"
 #include "learners/device_rule.h"
+#include "learners/model_part.h"
 #include "nn/model.h"
 #include "nn/q_network_spec.h"
 #include "nn/text_model.h"
@@ -51,9 +53,9 @@ Status OnlyOnCpu(std::string_view what) {
 // The model as a GPU computes it, with its parameters where the module has them.
 Result<cuda::TransformerSpec> SpecOf(const TransformerOptions& options, cuda::Precision precision) {
   const TransformerConfig& config = options.config;
-  if (options.tensor.ranks > 1) return OnlyOnCpu("a part of a model (mesh.tp)");
-  if (options.recompute) return OnlyOnCpu("model.recompute");
   cuda::TransformerSpec spec;
+  spec.place = options.tensor;
+  spec.recompute = options.recompute;
   spec.albert = config.family == TransformerConfig::Family::kAlbert;
   spec.vocabulary = config.vocabulary;
   spec.hidden = config.hidden;
@@ -119,12 +121,12 @@ TextOutcome SizesOf(const TextBatch& batch) {
 class DeviceSupervised final : public DeviceAlgorithm {
  public:
   DeviceSupervised(const Config& config, std::shared_ptr<const ReviewData> data, Opened opened,
-                   std::unique_ptr<Module> module, std::unique_ptr<TrainedNetwork> trained)
+                   ModelPart model, std::unique_ptr<TrainedNetwork> trained)
       : DeviceAlgorithm(std::move(opened.device), std::move(trained), opened.ordinal),
         config_(config),
         options_(std::move(opened.step)),
         bounds_(opened.bounds),
-        module_(std::move(module)),
+        model_(std::move(model)),
         share_(config, std::move(data)) {}
 
   void SetPlace(int rank, int ranks) override { share_.SetPlace(rank, ranks); }
@@ -132,6 +134,8 @@ class DeviceSupervised final : public DeviceAlgorithm {
   Result<LossReport> ComputeGradient(const SampleBatch&, std::span<float> priority,
                                      GradientWatch* watch) override {
     TROOP_RETURN_IF_ERROR(MakeReady());
+    if (model_.cut() && peers_ == nullptr)
+      return FailedPrecondition("no group of the model's parts");
     step_->Begin(stream());
     TextOutcome sum;
     double data_s = 0;
@@ -143,18 +147,23 @@ class DeviceSupervised final : public DeviceAlgorithm {
         ready = [watch](std::int64_t from) { watch->GradientReady(from); };
       step_->Add(stream(), TokensOf(text), scale, ready);
       sum += SizesOf(text);
-      cost_.flops += TrainingFlops(config_, text, LastLayer::kBehindAttention);
-      return DeviceStatus();
+      cost_.flops +=
+          TrainingFlops(config_, text, LastLayer::kBehindAttention) / double(model_.place().ranks);
+      return tensor_status();
     };
     TROOP_RETURN_IF_ERROR(share_.ForEach(updates(), &data_s, add));
     share_.MakeAhead(updates() + 1);  // while the device works
     const cuda::TextStepReport report = step_->Finish(stream());
-    TROOP_RETURN_IF_ERROR(DeviceStatus());
+    TROOP_RETURN_IF_ERROR(tensor_status());
     NoteGradient(report.gradient_norm);
+    const double waited = peers_ != nullptr ? peers_->TakeWaited() : 0;
     cost_.data_s += data_s;
-    cost_.compute_s += ToSeconds(clock_.Now() - begin) - data_s;
-    cost_.tokens += double(sum.tokens);
-    cost_.sequences += double(sum.sequences);
+    cost_.tensor_s += waited;
+    cost_.compute_s += ToSeconds(clock_.Now() - begin) - data_s - waited;
+    if (model_.place().rank == 0) {  // the others' are the same
+      cost_.tokens += double(sum.tokens);
+      cost_.sequences += double(sum.sequences);
+    }
     if (report.finite == 0) return Refuse(report);
     std::ranges::fill(priority, 0.0f);
     if (watch != nullptr && !on_device()) watch->GradientReady(0);
@@ -175,13 +184,51 @@ class DeviceSupervised final : public DeviceAlgorithm {
     return DeviceAlgorithm::LearningRate(
         double(updates() + 1) / double(std::max<std::int64_t>(1, config_.learner.max_updates)));
   }
-  UpdateCost TakeCost() override { return std::exchange(cost_, UpdateCost{}); }
+  UpdateCost TakeCost() override {
+    if (peers_ != nullptr)
+      cost_.tensor_bytes +=
+          double(peers_->traffic().bytes - std::exchange(counted_bytes_, peers_->traffic().bytes));
+    return std::exchange(cost_, UpdateCost{});
+  }
   void CountAgreement(const Agreement& agreement) override { cost_.Count(agreement); }
+
+  void SetTensorGroup(Collective* group, Collective* devices) override {
+    if (step_ != nullptr) step_->SetPeers(nullptr);
+    peers_.reset();
+    counted_bytes_ = 0;
+    collective_ = group;
+    if (group != nullptr) peers_ = std::make_unique<DevicePeers>(&device(), group, devices);
+    if (step_ != nullptr) step_->SetPeers(peers_.get());
+  }
+  // A device that has failed keeps the others waiting, too.
+  Status tensor_status() const override {
+    TROOP_RETURN_IF_ERROR(DeviceStatus());
+    return peers_ != nullptr ? peers_->status() : Status::Ok();
+  }
+  double GradientNorm() override {
+    if (!model_.cut() || on_device() || !have_gradient()) return DeviceAlgorithm::GradientNorm();
+    // Of what others have changed in the host's memory.
+    if (collective_ == nullptr) return model_.Norm(nullptr, gradient());
+    TensorGroup group(collective_);
+    return model_.Norm(&group, gradient());
+  }
+  Status Gather(bool state) override { return model_.Gather(collective_, *this, state); }
+  std::span<const float> WholeValue() const override {
+    return model_.cut() ? model_.value() : value();
+  }
+  TensorFile WholeState() const override { return model_.cut() ? model_.state() : State(); }
+  Status SetState(const TensorFile& state) override {
+    return DeviceAlgorithm::SetState(model_.Cut(state));
+  }
+  Status RollBack(const TensorFile& state) override {
+    return DeviceAlgorithm::RollBack(model_.Cut(state));
+  }
 
  private:
   Status MakeReady() override {
     if (step_ != nullptr) return DeviceStatus();
     step_ = std::make_unique<cuda::TextStep>(device(), options_);
+    step_->SetPeers(peers_.get());
     return Use(step_.get());
   }
   void RunStep(double learning_rate, bool changed) override {
@@ -196,7 +243,7 @@ class DeviceSupervised final : public DeviceAlgorithm {
     if (!on_device()) {  // else others may have added to it by now
       origin = CheckNumbers().message();
       if (origin.empty()) {
-        const std::string parameter = FindBadParameter(*module_, gradient());
+        const std::string parameter = FindBadParameter(model_.module(), gradient());
         if (!parameter.empty()) origin = "the gradient of " + parameter;
       }
     }
@@ -207,11 +254,15 @@ class DeviceSupervised final : public DeviceAlgorithm {
   const Config config_;
   const cuda::TextStepOptions options_;
   const TokenBounds bounds_;
-  const std::unique_ptr<Module> module_;  // whose names errors have
+  ModelPart model_;
   LearnerShare share_;
   const SystemClock clock_;  // of what the report says: nothing else follows from it
   UpdateCost cost_;
   std::unique_ptr<cuda::TextStep> step_;  // from the first batch on
+  // Of a part.
+  Collective* collective_ = nullptr;
+  std::unique_ptr<DevicePeers> peers_;
+  std::uint64_t counted_bytes_ = 0;  // of their traffic
 };
 
 class Judging final : public DeviceJudge {
@@ -247,14 +298,14 @@ Result<std::unique_ptr<Algorithm>> MakeDeviceSupervised(const Config& config,
                                                         std::shared_ptr<const ReviewData> data,
                                                         const TensorPlace& tensor, int learner) {
   TROOP_ASSIGN_OR_RETURN(Opened opened, Open(config, tensor, learner));
-  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> module, MakeTextModel(config));
-  TROOP_CHECK(ParameterCount(*module) == opened.step.model.parameters,
-              "{} parameters on the CPU, {} on a GPU", ParameterCount(*module),
+  TROOP_ASSIGN_OR_RETURN(ModelPart model, ModelPart::Make(config, tensor));
+  TROOP_CHECK(ParameterCount(model.module()) == opened.step.model.parameters,
+              "{} parameters on the CPU, {} on a GPU", ParameterCount(model.module()),
               opened.step.model.parameters);
-  TROOP_ASSIGN_OR_RETURN(auto trained, MakeTrainedText(config, module.get()));
-  TROOP_RETURN_IF_ERROR(BeginPretrained(config, *module, *module, trained.get()));
+  TROOP_ASSIGN_OR_RETURN(auto trained, MakeTrainedText(config, &model.module()));
+  TROOP_RETURN_IF_ERROR(BeginPretrained(config, model, trained.get()));
   return std::unique_ptr<Algorithm>(new DeviceSupervised(config, std::move(data), std::move(opened),
-                                                         std::move(module), std::move(trained)));
+                                                         std::move(model), std::move(trained)));
 }
 
 Result<std::unique_ptr<DeviceJudge>> MakeDeviceJudge(const Config& config,

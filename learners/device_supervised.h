@@ -8,10 +8,10 @@
 namespace troop {
 
 // MakeSupervised with the updates on a GPU: transformers, with the same losses, drops, steps,
-// checkpoints and errors. tensor: of a whole model. learner: takes the GPU of that number, round
-// and round. Errors: kUnavailable: no GPU can be used, with the reason; this program was built
-// without CUDA. kInvalidArgument: what the config asks for can only be computed on the CPU, with
-// its key; all that MakeSupervised refuses.
+// checkpoints and errors. learner: takes the GPU of that number, round and round. Errors:
+// kUnavailable: no GPU can be used, with the reason; this program was built without CUDA.
+// kInvalidArgument: what the config asks for can only be computed on the CPU, with its key; all
+// that MakeSupervised refuses.
 Result<std::unique_ptr<Algorithm>> MakeDeviceSupervised(const Config& config,
                                                         std::shared_ptr<const ReviewData> data,
                                                         const TensorPlace& tensor = {},

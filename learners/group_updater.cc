@@ -47,6 +47,7 @@ class GroupUpdater final : public Updater {
     // Also while jobs follow each other without a pause: somebody may have come.
     if (jobs_.empty() ? !leaving_ || group_.joining() : group_.in_step() != nullptr) {
       group_.Poll(now);
+      TROOP_RETURN_IF_ERROR(group_.failure());
     }
     if (leaving_) group_.Regroup();
     if (!options_.lobby->waits()) Drive();

@@ -113,8 +113,10 @@ void LearnerGroup::Join() {
       job->status = BecomeParts(job);
     } else if (options_.lobby->waits()) {
       job->status = StateExchange(job->group.get(), options_.algorithm).Wait();
-      if (job->status.ok()) job->status = JoinDevices(job);
+    } else {
+      return;
     }
+    if (job->status.ok()) job->status = JoinDevices(job);
   };
   Result<Executor::Job> id = options_.executor->Submit("join", work);
   TROOP_CHECK(id.ok(), "{}", id.status().ToString());
@@ -126,10 +128,7 @@ void LearnerGroup::Join() {
 // who have the part already, or else of the newest checkpoint.
 Status LearnerGroup::BecomeParts(JoinJob* job) const {
   Collective& all = *job->group;
-  if (options_.model >= 0) {
-    options_.algorithm->SetTensorGroup(&all);
-    return Status::Ok();
-  }
+  if (!has_parts()) return Status::Ok();
   const int part = all.rank() % options_.parts, model = all.rank() / options_.parts;
   TROOP_ASSIGN_OR_RETURN(job->axes.same_part, all.Split(part, model));
   TROOP_ASSIGN_OR_RETURN(job->axes.same_model, all.Split(model, part));
@@ -144,30 +143,67 @@ Status LearnerGroup::BecomeParts(JoinJob* job) const {
     equal = std::ranges::count(updates, updates[0]) == all.size();
   }
   if (!equal) return Aborted("the parts of the model have different checkpoints");
-  options_.algorithm->SetTensorGroup(job->axes.same_model.get());
   return Status::Ok();
 }
 
-// All have their gradients on devices that NCCL reaches, or all take the way through the host.
+// made: of the ranks of `from`; none where NCCL does not come to be, and then on none of them.
+Status LearnerGroup::MakeDeviceGroup(Collective* from, std::unique_ptr<Collective>* made) const {
+  TROOP_ASSIGN_OR_RETURN(auto host, from->Split(0, from->rank()));
+  NcclOptions nccl = *options_.nccl;
+  nccl.device = options_.algorithm->device_ordinal();
+  Result<std::unique_ptr<Collective>> group = MakeNcclGroup(std::move(host), nccl);
+  if (group.ok()) {
+    *made = std::move(*group);
+  } else {
+    LogInfo("what learners sum goes through the host's memory: {}", group.status().message());
+  }
+  return from->status();
+}
+
+// All have their gradients on devices that NCCL reaches, or all take the way through the host; and
+// so it is with what parts of a model exchange.
 Status LearnerGroup::JoinDevices(JoinJob* job) const {
   Algorithm& algorithm = *options_.algorithm;
   Collective& all = *job->group;
-  std::uint64_t mine = options_.nccl && !algorithm.device_gradient().empty() ? 1 : 0;
+  Axes& axes = job->axes;
+  Collective* const parts = options_.parts == 1 ? nullptr
+                            : has_parts()       ? axes.same_model.get()
+                                                : &all;
+  enum Has : std::uint64_t { kNoDevice = 0, kDevice = 1, kNccl = 2 };
+  const bool reaches =
+      options_.nccl && (options_.model >= 0 || !algorithm.device_gradient().empty());
+  std::uint64_t mine = algorithm.device_ordinal() < 0 ? kNoDevice : reaches ? kNccl : kDevice;
   std::vector<std::uint64_t> wants(std::size_t(all.size()));
   TROOP_RETURN_IF_ERROR(
       RunOp(all, {.kind = OpKind::kAllGather}, NumbersOf({&mine, 1}), NumbersOf(wants)));
   algorithm.AgreeOnDevice(false);
-  if (std::ranges::count(wants, std::uint64_t{1}) < all.size()) return Status::Ok();
-  TROOP_ASSIGN_OR_RETURN(auto host, all.Split(0, all.rank()));
-  NcclOptions nccl = *options_.nccl;
-  nccl.device = algorithm.device_ordinal();
-  Result<std::unique_ptr<Collective>> made = MakeNcclGroup(std::move(host), nccl);
-  if (!made.ok()) {  // the same on all ranks
-    LogInfo("gradients go through the host's memory: {}", made.status().message());
-    return Status::Ok();
+  if (parts != nullptr && std::ranges::count(wants, std::uint64_t{kNoDevice}) % all.size() != 0) {
+    job->hopeless = true;
+    return FailedPrecondition(
+        "parts of one model are computed on a GPU and on the CPU: set learner.device to \"cpu\", "
+        "or "
+        "give each learner a GPU");
   }
-  job->axes.devices = std::move(*made);
-  algorithm.AgreeOnDevice(true);
+  if (std::ranges::count(wants, std::uint64_t{kNccl}) == all.size()) {
+    if (parts != nullptr) TROOP_RETURN_IF_ERROR(MakeDeviceGroup(parts, &axes.model_devices));
+    // Of a worker of parameter shards the host has the gradient.
+    if (options_.model < 0) {
+      Collective* const agree = has_parts() ? axes.same_part.get() : &all;
+      TROOP_RETURN_IF_ERROR(MakeDeviceGroup(agree, &axes.devices));
+    }
+    // Groups of other ranks may have failed.
+    const bool made = (parts == nullptr || axes.model_devices != nullptr) &&
+                      (options_.model >= 0 || axes.devices != nullptr);
+    mine = made ? kNccl : kDevice;
+    TROOP_RETURN_IF_ERROR(
+        RunOp(all, {.kind = OpKind::kAllGather}, NumbersOf({&mine, 1}), NumbersOf(wants)));
+    if (std::ranges::count(wants, std::uint64_t{kNccl}) < all.size()) {
+      axes.devices.reset();
+      axes.model_devices.reset();
+    }
+    algorithm.AgreeOnDevice(axes.devices != nullptr);
+  }
+  if (parts != nullptr) algorithm.SetTensorGroup(parts, axes.model_devices.get());
   return Status::Ok();
 }
 
@@ -177,6 +213,7 @@ void LearnerGroup::CollectJoin(Time now) {
     const std::unique_ptr<JoinJob> job = std::move(join_);
     group_ = std::move(job->group);
     axes_ = std::move(job->axes);
+    if (job->hopeless) failure_ = job->status;
     if (!job->status.ok() || options_.lobby->waits()) return Enter(job->status);
     exchange_ = std::make_unique<StateExchange>(group_.get(), options_.algorithm);
     exchanging_since_ = now;
@@ -203,16 +240,18 @@ void LearnerGroup::Enter(Status status) {
   leads_ = group_->rank() == 0;
   for (const Seat& seat : seats_) generation_ = std::max(generation_, seat.incarnation);
   LogInfo("in step with {} of {} learners{}, as rank {}, at update {}", size_, learners(),
-          axes_.devices != nullptr ? " over NCCL" : "", group_->rank(),
-          options_.algorithm->updates());
+          axes_.devices != nullptr || axes_.model_devices != nullptr ? " over NCCL" : "",
+          group_->rank(), options_.algorithm->updates());
 }
 
 void LearnerGroup::Ended(const Status& why) {
   if (!why.ok()) LogInfo("the group of {} learners has ended: {}", size_, why.message());
-  options_.algorithm->SetTensorGroup(nullptr);
+  options_.algorithm->SetTensorGroup(nullptr, nullptr);
   options_.algorithm->AgreeOnDevice(false);
-  if (axes_.devices != nullptr) {  // NCCL may take its time to let go
-    auto group = std::make_shared<std::unique_ptr<Collective>>(std::move(axes_.devices));
+  for (std::unique_ptr<Collective>* const over : {&axes_.devices, &axes_.model_devices}) {
+    if (*over == nullptr) continue;
+    // NCCL may take its time to let go.
+    auto group = std::make_shared<std::unique_ptr<Collective>>(std::move(*over));
     const auto job = options_.executor->Submit("leave", [group] { group->reset(); });
     TROOP_CHECK(job.ok(), "{}", job.status().ToString());
     left_.push_back(*job);

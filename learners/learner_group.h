@@ -55,6 +55,8 @@ class LearnerGroup {
   bool joining() const { return state_ == State::kJoining; }
   // A learner waits for a new group: the one in step is to end at the next round. Thread safe.
   bool wanted() const { return regroup_; }
+  // What no retry mends.
+  const Status& failure() const { return failure_; }
   void Regroup() { regroup_ = true; }
   // What a round said of the group, or that it was ended because it was wanted().
   // REQUIRES: no job has it any more.
@@ -70,13 +72,15 @@ class LearnerGroup {
   // has part r % parts.
   struct Axes {
     std::unique_ptr<Collective> same_part, same_model;
-    std::unique_ptr<Collective> devices;
+    // Over NCCL: of those who agree on gradients, and of same_model.
+    std::unique_ptr<Collective> devices, model_devices;
   };
   struct JoinJob {
     Executor::Job id = 0;
     Status status;
     std::unique_ptr<Collective> group;
     Axes axes;
+    bool hopeless = false;  // no retry mends it
   };
   struct Seat {
     std::uint64_t incarnation = 0;
@@ -92,6 +96,8 @@ class LearnerGroup {
   void Join();
   Status BecomeParts(JoinJob* job) const;
   Status JoinDevices(JoinJob* job) const;
+  Status MakeDeviceGroup(Collective* from, std::unique_ptr<Collective>* made) const;
+  bool has_parts() const { return options_.parts > 1 && options_.model < 0; }
   void CollectJoin(Time now);
   void Enter(Status status);
 
@@ -109,6 +115,7 @@ class LearnerGroup {
   std::vector<Executor::Job> left_;  // that end groups on devices
   std::uint64_t generation_ = 0;
   std::atomic<bool> regroup_ = false;
+  Status failure_;
   bool leads_ = false;
   int size_ = 1;
   Time next_poll_ = kForever;

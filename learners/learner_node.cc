@@ -133,7 +133,11 @@ Status LearnerNode::MakeUpdater() {
     TROOP_ASSIGN_OR_RETURN(
         updater_,
         MakeReplicaUpdater(
-            {.shards = shards, .place = tensor_, .part = part_.get(), .lobby = context_.lobby}));
+            {.shards = shards,
+             .place = tensor_,
+             .part = part_.get(),
+             .nccl = Nccl(),
+             .lobby = context_.lobby}));
     return Status::Ok();
   }
   updater_ = MakeGroupUpdater({.learners = int(learners_),

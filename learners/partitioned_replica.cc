@@ -62,10 +62,11 @@ class Replica final : public PartitionedReplica {
     TakeSlice(*whole_, *modules_[0], value_, parts_[0]);
     part_->AdoptValue(updates, parts_[0]);
   }
+  int device_ordinal() const override { return part_->device_ordinal(); }
   void SetPlace(int rank, int ranks) override { part_->SetPlace(rank, ranks); }
-  void SetTensorGroup(Collective* group) override {
+  void SetTensorGroup(Collective* group, Collective* devices) override {
     group_ = group;
-    part_->SetTensorGroup(group);
+    part_->SetTensorGroup(group, devices);
     status_ = Status::Ok();
     broken_ = false;
   }
@@ -75,9 +76,7 @@ class Replica final : public PartitionedReplica {
     cost += std::exchange(cost_, {});
     return cost;
   }
-  void CountAgreement(const Agreement& agreement) override {
-    part_->CountAgreement(agreement);
-  }
+  void CountAgreement(const Agreement& agreement) override { part_->CountAgreement(agreement); }
   Optimizer& optimizer() override { return part_->optimizer(); }
   double ClipScale(double norm) const override { return part_->ClipScale(norm); }
   float LearningRate(double progress) const override { return part_->LearningRate(progress); }

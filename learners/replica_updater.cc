@@ -18,6 +18,7 @@ LearnerGroup::Options GroupOptionsOf(const ReplicaUpdaterOptions& o) {
   return {.learners = o.place.ranks,
           .parts = o.place.ranks,
           .model = o.shards.member->options().index / o.place.ranks,
+          .nccl = o.nccl,
           .lobby = o.lobby,
           .member = o.shards.member,
           .executor = o.shards.executor,
@@ -44,6 +45,7 @@ class FirstOfReplica final : public Updater {
   Status Poll(Time now) override {
     const bool idle = !telling_ && !shards_->busy();
     if (idle ? !leaving_ || group_.joining() : group_.in_step() != nullptr) group_.Poll(now);
+    TROOP_RETURN_IF_ERROR(group_.failure());
     TROOP_RETURN_IF_ERROR(shards_->Poll(now));
     if (telling_ && options_.shards.executor->TakeDone(*telling_)) telling_.reset();
     Collective* const group = group_.in_step();
@@ -125,6 +127,7 @@ class OtherOfReplica final : public Updater {
       member.BeatSoon();
     }
     if (!job_ ? !leaving_ || group_.joining() : group_.in_step() != nullptr) group_.Poll(now);
+    TROOP_RETURN_IF_ERROR(group_.failure());
     TakeEnd();
     if (job_ || group_.in_step() == nullptr || (!leaving_ && !group_.wanted())) {
       return Status::Ok();

@@ -11,6 +11,7 @@
 #include "core/time.h"
 #include "learners/bad_number.h"
 #include "learners/device_supervised.h"
+#include "learners/model_part.h"
 #include "learners/trained_network.h"
 #include "nn/hugging_face.h"
 #include "nn/model.h"
@@ -30,16 +31,14 @@ class Supervised final : public Algorithm {
  public:
   struct Parts {
     std::shared_ptr<const ReviewData> data;
-    std::unique_ptr<Module> whole;  // of a rank that has a part
-    std::unique_ptr<Module> module;
+    ModelPart model;
     std::unique_ptr<TrainedNetwork> trained;
-    TensorPlace place;
   };
   Supervised(const Config& config, Parts parts)
       : config_(config),
         parts_(std::move(parts)),
         share_(config, parts_.data),
-        step_(parts_.module.get(), share_.batches().words()) {}
+        step_(&model_.module(), share_.batches().words()) {}
 
   void SetPlace(int rank, int ranks) override { share_.SetPlace(rank, ranks); }
   Result<LossReport> ComputeGradient(const SampleBatch& batch, std::span<float> priority,
@@ -61,17 +60,24 @@ class Supervised final : public Algorithm {
   std::uint64_t updates() const override { return trained_->updates(); }
   std::span<const float> value() const override { return trained_->value(); }
   TensorFile State() const override { return trained_->State(); }
-  Status SetState(const TensorFile& state) override { return trained_->SetState(PartOf(state)); }
-  Status RollBack(const TensorFile& state) override { return trained_->RollBack(PartOf(state)); }
-  Status CheckNumbers() const override { return trained_->CheckNumbers(); }
-  void SetTensorGroup(Collective* group) override;
-  Status tensor_status() const override { return tensor_ ? tensor_->status() : Status::Ok(); }
-  double GradientNorm() override;
-  Status Gather(bool state) override;
-  std::span<const float> WholeValue() const override {
-    return sliced() ? std::span<const float>(whole_value_) : value();
+  Status SetState(const TensorFile& state) override {
+    return trained_->SetState(model_.Cut(state));
   }
-  TensorFile WholeState() const override { return sliced() ? whole_state_ : State(); }
+  Status RollBack(const TensorFile& state) override {
+    return trained_->RollBack(model_.Cut(state));
+  }
+  Status CheckNumbers() const override { return trained_->CheckNumbers(); }
+  void SetTensorGroup(Collective* group, Collective* devices) override;
+  Status tensor_status() const override { return tensor_ ? tensor_->status() : Status::Ok(); }
+  double GradientNorm() override {
+    if (!model_.cut()) return Algorithm::GradientNorm();
+    return model_.Norm(tensor_.get(), trained_->gradient());
+  }
+  Status Gather(bool state) override { return model_.Gather(collective_, *this, state); }
+  std::span<const float> WholeValue() const override {
+    return model_.cut() ? model_.value() : value();
+  }
+  TensorFile WholeState() const override { return model_.cut() ? model_.state() : State(); }
 
  private:
   // Of the update under way. Jobs of several updates are told one progress; this is each one's own.
@@ -80,12 +86,10 @@ class Supervised final : public Algorithm {
   }
   Result<TextOutcome> ComputeParts(GradientWatch* watch);
   Status Refuse(const std::string& what) const;
-  bool sliced() const { return parts_.whole != nullptr; }
-  TensorFile PartOf(const TensorFile& state) const;
-  Status GatherInto(std::span<const float> part, std::vector<float>* whole);
 
   const Config config_;
-  const Parts parts_;
+  Parts parts_;
+  ModelPart& model_ = parts_.model;
   TrainedNetwork* const trained_ = parts_.trained.get();
   LearnerShare share_;
   TextStep step_;
@@ -94,77 +98,25 @@ class Supervised final : public Algorithm {
   // Of a rank that has a part.
   Collective* collective_ = nullptr;
   std::unique_ptr<TensorGroup> tensor_;
-  std::vector<float> whole_value_;
-  TensorFile whole_state_;
 };
 
-void Supervised::SetTensorGroup(Collective* group) {
+void Supervised::SetTensorGroup(Collective* group, Collective*) {
   collective_ = group;
   tensor_ = group != nullptr ? std::make_unique<TensorGroup>(group, &clock_) : nullptr;
   step_.SetTensorGroup(tensor_.get());
 }
 
-// Of all parts; this one's alone where there is nobody to ask.
-double Supervised::GradientNorm() {
-  if (!sliced()) return Algorithm::GradientNorm();
-  // In two numbers, so that the sum of squares is as exact as one machine's.
-  const double squares = SliceNormSquared(*parts_.module, parts_.place, trained_->gradient());
-  float words[2] = {float(squares), 0};
-  words[1] = float(squares - double(words[0]));
-  if (tensor_) tensor_->Sum(words);
-  return std::sqrt(double(words[0]) + double(words[1]));
-}
-
-// What a checkpoint has of the whole model is cut to this rank's part.
-TensorFile Supervised::PartOf(const TensorFile& state) const {
-  if (!sliced()) return state;
-  TensorFile part;
-  part.metadata = state.metadata;
-  const auto whole = ParameterCount(*parts_.whole), mine = ParameterCount(*parts_.module);
-  for (const auto& [name, tensor] : state.tensors) {
-    if (tensor.spec() != TensorSpec{DType::kF32, {whole}}) {
-      part.tensors[name] = tensor;
-      continue;
-    }
-    Tensor slice(DType::kF32, {mine});
-    TakeSlice(*parts_.whole, *parts_.module, tensor.as<float>(), slice.as<float>());
-    part.tensors[name] = slice;
-  }
-  return part;
-}
-
-Status Supervised::GatherInto(std::span<const float> part, std::vector<float>* whole) {
-  whole->resize(std::size_t(ParameterCount(*parts_.whole)));
-  return GatherSlices(*collective_, *parts_.whole, *parts_.module, part, *whole);
-}
-
-Status Supervised::Gather(bool state) {
-  if (!sliced()) return Status::Ok();
-  if (collective_ == nullptr) return FailedPrecondition("no group of the model's parts");
-  TROOP_RETURN_IF_ERROR(GatherInto(value(), &whole_value_));
-  if (!state) return Status::Ok();
-  TensorFile gathered = State();
-  for (auto& [name, tensor] : gathered.tensors) {
-    std::vector<float> whole;
-    TROOP_RETURN_IF_ERROR(GatherInto(tensor.as<float>(), &whole));
-    tensor = ConstTensor(Buffer::Copy(std::as_bytes(std::span(whole))),
-                         {DType::kF32, {std::int64_t(whole.size())}});
-  }
-  whole_state_ = std::move(gathered);
-  return Status::Ok();
-}
-
 Result<LossReport> Supervised::ComputeGradient(const SampleBatch&, std::span<float> priority,
                                                GradientWatch* watch) {
   TROOP_ASSIGN_OR_RETURN(const TextOutcome outcome, ComputeParts(watch));
-  if (parts_.place.rank == 0) {  // the others' are the same
+  if (model_.place().rank == 0) {  // the others' are the same
     cost_.tokens += double(outcome.tokens);
     cost_.sequences += double(outcome.sequences);
   }
   TROOP_RETURN_IF_ERROR(tensor_status());
   if (!std::isfinite(outcome.loss)) return Refuse(fmt::format("the loss is {}", outcome.loss));
   // Of a part nobody asks yet: all have to find the same.
-  const double norm = sliced() ? 0 : GradientNorm();
+  const double norm = model_.cut() ? 0 : GradientNorm();
   if (!std::isfinite(norm)) return Refuse(fmt::format("the gradient's norm is {}", norm));
   std::ranges::fill(priority, 0.0f);
   const double rows = double(std::max<std::int64_t>(1, outcome.rows));
@@ -193,7 +145,7 @@ Result<TextOutcome> Supervised::ComputeParts(GradientWatch* watch) {
     cost_.compute_s += ToSeconds(clock_.Now() - computes - waits);
     cost_.tensor_bytes += double((tensor_ ? tensor_->traffic().bytes : 0) - exchanged);
     cost_.flops +=
-        TrainingFlops(config_, text, LastLayer::kFromQueriesOn) / double(parts_.place.ranks);
+        TrainingFlops(config_, text, LastLayer::kFromQueriesOn) / double(model_.place().ranks);
     return Status::Ok();
   };
   TROOP_RETURN_IF_ERROR(share_.ForEach(updates(), &cost_.data_s, compute));
@@ -205,7 +157,7 @@ Result<TextOutcome> Supervised::ComputeParts(GradientWatch* watch) {
 Status Supervised::Refuse(const std::string& what) const {
   std::string origin = CheckNumbers().message();
   if (origin.empty()) {
-    const std::string parameter = FindBadParameter(*parts_.module, trained_->gradient());
+    const std::string parameter = FindBadParameter(model_.module(), trained_->gradient());
     if (!parameter.empty()) origin = "the gradient of " + parameter;
   }
   return DataLoss("update {}: {}{}{}; the batch was left out", updates() + 1, what,
@@ -440,28 +392,20 @@ Result<std::unique_ptr<TrainedNetwork>> MakeTrainedText(const Config& config,
                               TrainedNetwork::Target::kNone);
 }
 
-Status BeginPretrained(const Config& config, const Module& whole, const Module& part,
-                       TrainedNetwork* trained) {
+Status BeginPretrained(const Config& config, const ModelPart& model, TrainedNetwork* trained) {
   if (config.model.pretrained.empty()) return Status::Ok();
   TROOP_RETURN_IF_ERROR(CheckFolder(config.model.pretrained));
-  return LoadPretrained(config, whole, part, trained);
+  return LoadPretrained(config, model.whole(), model.module(), trained);
 }
 
 Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
                                                   std::shared_ptr<const ReviewData> data,
                                                   const TensorPlace& tensor) {
-  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> module, MakeTextModel(config, tensor));
-  std::unique_ptr<Module> whole;
-  if (tensor.ranks > 1) {
-    TROOP_ASSIGN_OR_RETURN(whole, MakeTextModel(config));
-  }
-  TROOP_ASSIGN_OR_RETURN(auto trained, MakeTrainedText(config, module.get()));
-  TROOP_RETURN_IF_ERROR(BeginPretrained(config, whole ? *whole : *module, *module, trained.get()));
-  return std::unique_ptr<Algorithm>(new Supervised(config, {.data = std::move(data),
-                                                            .whole = std::move(whole),
-                                                            .module = std::move(module),
-                                                            .trained = std::move(trained),
-                                                            .place = tensor}));
+  TROOP_ASSIGN_OR_RETURN(ModelPart model, ModelPart::Make(config, tensor));
+  TROOP_ASSIGN_OR_RETURN(auto trained, MakeTrainedText(config, &model.module()));
+  TROOP_RETURN_IF_ERROR(BeginPretrained(config, model, trained.get()));
+  return std::unique_ptr<Algorithm>(new Supervised(
+      config, {.data = std::move(data), .model = std::move(model), .trained = std::move(trained)}));
 }
 
 Status WriteModel(const Config& config, Storage* run, const Module& module,

@@ -9,6 +9,7 @@
 #include "core/storage.h"
 #include "core/time.h"
 #include "learners/algorithm.h"
+#include "learners/model_part.h"
 #include "learners/review_data.h"
 #include "learners/text_step.h"
 #include "learners/trained_network.h"
@@ -102,10 +103,9 @@ class LearnerShare {
 // The groups of a text model's parameters as config.optimizer trains them.
 Result<std::unique_ptr<TrainedNetwork>> MakeTrainedText(const Config& config, const Module* module);
 
-// Weights of model.pretrained, where the config has it: for `part` of the model `whole`. Errors:
-// those that MakeSupervised has of it.
-Status BeginPretrained(const Config& config, const Module& whole, const Module& part,
-                       TrainedNetwork* trained);
+// Weights of model.pretrained, where the config has it: the part's. Errors: those that
+// MakeSupervised has of it.
+Status BeginPretrained(const Config& config, const ModelPart& model, TrainedNetwork* trained);
 
 // Learns reviews: their sentiment, or words that are masked in them. An update is of one batch of
 // learner.batch_size reviews, whose mean loss all learners share: each takes its part (SplitBatch),

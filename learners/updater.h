@@ -128,7 +128,8 @@ struct ReplicaUpdaterOptions {
   ShardUpdaterOptions shards;  // algorithm: of rank 0 a PartitionedReplica
   TensorPlace place;           // this learner's part
   const Module* part = nullptr;
-  LearnerLobby* lobby = nullptr;  // outlives it
+  std::optional<NcclOptions> nccl;  // LearnerGroup::Options
+  LearnerLobby* lobby = nullptr;    // outlives it
 };
 // Errors: as ShardMapFor. REQUIRES: the lobby waits().
 Result<std::unique_ptr<Updater>> MakeReplicaUpdater(const ReplicaUpdaterOptions& options);

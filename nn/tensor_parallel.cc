@@ -45,12 +45,6 @@ void ForRuns(const Module& whole, const Module& part,
 
 }  // namespace
 
-Share ShareOf(std::int64_t n, const TensorPlace& place) {
-  const std::int64_t least = n / place.ranks, more = n % place.ranks;
-  return {place.rank * least + std::min<std::int64_t>(place.rank, more),
-          least + (place.rank < more ? 1 : 0)};
-}
-
 void TensorGroup::AllReduce(Reduction reduction, std::span<float> x) {
   if (collective_->size() == 1 || x.empty() || !status_.ok()) return;
   const Time from = clock_ == nullptr ? Time() : clock_->Now();

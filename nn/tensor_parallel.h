@@ -6,6 +6,7 @@
 #include "collective/collective.h"
 #include "core/time.h"
 #include "nn/module.h"
+#include "nn/tensor_place.h"
 
 // One model on several ranks (Shoeybi et al. 2019, "Megatron-LM", sec. 3). Each rank has a module
 // of its own, with only its slices of the parameters in its layout, and runs the same step of the
@@ -19,19 +20,6 @@
 // the same slices. What is whole stays the same bytes on all ranks where they run the same
 // instruction set (kernels/cpu.h) with the same number of kernel threads: GatherSlices sees to it.
 namespace troop {
-
-// Which rank of how many.
-struct TensorPlace {
-  int rank = 0, ranks = 1;
-  bool operator==(const TensorPlace&) const = default;
-};
-
-// A rank's share of n things: as equal as they can be, the first n % ranks ranks with one more.
-// REQUIRES: 0 <= rank < ranks.
-struct Share {
-  std::int64_t first = 0, count = 0;
-};
-Share ShareOf(std::int64_t n, const TensorPlace& place);
 
 struct TensorTraffic {
   std::uint64_t operations = 0;  // all-reduces

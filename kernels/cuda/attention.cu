@@ -172,13 +172,14 @@ TROOP_DEVICE int KeysIn(std::int64_t tile, std::int64_t tokens) {
 // row, each with the keys that eight of 16 neighbouring elements stand for.
 class KeptScores {
  public:
-  TROOP_DEVICE KeptScores(std::uint64_t* bits, const DropoutArgs& drop)
-      : bits_(bits), drop_(drop) {}
+  TROOP_DEVICE KeptScores(std::uint64_t* bits, const DropoutArgs& drop, std::int64_t first_head)
+      : bits_(bits), drop_(drop), first_head_(first_head) {}
 
   // Behind a barrier, before another.
   TROOP_DEVICE void Draw(const Place& place, std::int64_t query, std::int64_t key) {
     const int row = int(threadIdx.x) % kTile, half = int(threadIdx.x) / kTile;
-    const std::int64_t first = (place.head * place.tokens + query + row) * place.tokens + key;
+    const std::int64_t head = first_head_ + place.head;
+    const std::int64_t first = (head * place.tokens + query + row) * place.tokens + key;
     const DropoutKey dropout = drop_.keys[blockIdx.z];
     std::uint64_t kept = 0;
     for (int i = 8 * half; i < 8 * half + 8; ++i) {
@@ -204,6 +205,7 @@ class KeptScores {
  private:
   std::uint64_t* const bits_;
   const DropoutArgs& drop_;
+  const std::int64_t first_head_;
 };
 
 TROOP_DEVICE void DropScores(const KeptScores& kept, Result& s) {
@@ -217,9 +219,9 @@ TROOP_DEVICE void DropScores(const KeptScores& kept, Result& s) {
 template <bool kDrops>
 TROOP_KERNEL void __launch_bounds__(kThreads)
     AttentionForwardKernel(const std::int32_t* starts, std::int64_t heads, DropoutArgs drop,
-                           const BF16* qkv, BF16* out, float* lse) {
+                           std::int64_t first_head, const BF16* qkv, BF16* out, float* lse) {
   TROOP_SHARED(std::uint64_t, bits, kDrops ? 2 * kTile : 1);
-  KeptScores kept(bits, drop);
+  KeptScores kept(bits, drop, first_head);
   const Place place(starts);
   if (place.first >= place.tokens) return;
   BF16* const queries = reinterpret_cast<BF16*>(DynamicShared());
@@ -286,10 +288,10 @@ TROOP_KERNEL void DeltaKernel(std::int64_t rows, const BF16* out, const BF16* do
 template <bool kDrops>
 TROOP_KERNEL void __launch_bounds__(kThreads)
     QueryGradientKernel(const std::int32_t* starts, std::int64_t heads, DropoutArgs drop,
-                        const BF16* qkv, const float* lse, const BF16* dout, const float* delta,
-                        BF16* dqkv) {
+                        std::int64_t first_head, const BF16* qkv, const float* lse,
+                        const BF16* dout, const float* delta, BF16* dqkv) {
   TROOP_SHARED(std::uint64_t, bits, kDrops ? 2 * kTile : 1);
-  KeptScores kept(bits, drop);
+  KeptScores kept(bits, drop, first_head);
   const Place place(starts);
   if (place.first >= place.tokens) return;
   BF16* const queries = reinterpret_cast<BF16*>(DynamicShared());
@@ -338,10 +340,10 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
 template <bool kDrops>
 TROOP_KERNEL void __launch_bounds__(kThreads)
     KeyValueGradientKernel(const std::int32_t* starts, std::int64_t heads, DropoutArgs drop,
-                           const BF16* qkv, const float* lse, const BF16* dout, const float* delta,
-                           BF16* dqkv) {
+                           std::int64_t first_head, const BF16* qkv, const float* lse,
+                           const BF16* dout, const float* delta, BF16* dqkv) {
   TROOP_SHARED(std::uint64_t, bits, kDrops ? 2 * kTile : 1);
-  KeptScores kept(bits, drop);
+  KeptScores kept(bits, drop, first_head);
   const Place place(starts);
   if (place.first >= place.tokens) return;
   BF16* const keys = reinterpret_cast<BF16*>(DynamicShared());
@@ -414,7 +416,8 @@ void AttentionForward(Stream& stream, const PackedSequences& batch, const Attent
   WithDrops(form.dropout, [&](auto drops) {
     Launch(stream, "AttentionForward", ShapeOf(batch, form.heads, 5, 0),
            AttentionForwardKernel<decltype(drops)::value>, batch.starts, form.heads,
-           ArgsOf(form.dropout), static_cast<const BF16*>(qkv), static_cast<BF16*>(out), lse);
+           ArgsOf(form.dropout), form.first_head, static_cast<const BF16*>(qkv),
+           static_cast<BF16*>(out), lse);
   });
 }
 
@@ -436,11 +439,11 @@ void AttentionBackward(Stream& stream, const PackedSequences& batch, const Atten
   WithDrops(form.dropout, [&](auto drops) {
     constexpr bool kDrops = decltype(drops)::value;
     Launch(stream, "AttentionBackward of queries", ShapeOf(batch, form.heads, 6, 0),
-           QueryGradientKernel<kDrops>, batch.starts, form.heads, ArgsOf(form.dropout), from, lse,
-           dfrom, delta, to);
+           QueryGradientKernel<kDrops>, batch.starts, form.heads, ArgsOf(form.dropout),
+           form.first_head, from, lse, dfrom, delta, to);
     Launch(stream, "AttentionBackward of keys", ShapeOf(batch, form.heads, 6, 2 * kTile),
-           KeyValueGradientKernel<kDrops>, batch.starts, form.heads, ArgsOf(form.dropout), from,
-           lse, dfrom, delta, to);
+           KeyValueGradientKernel<kDrops>, batch.starts, form.heads, ArgsOf(form.dropout),
+           form.first_head, from, lse, dfrom, delta, to);
   });
 }
 

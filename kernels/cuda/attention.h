@@ -17,6 +17,7 @@ namespace troop::cuda {
 // A sequence's bytes don't depend on what it is packed with. O(Σ length² width heads).
 struct AttentionForm {
   std::int64_t heads = 0, width = 64;
+  std::int64_t first_head = 0;  // of a model's: what is dropped is drawn by the model's numbers
   DType dtype = DType::kBF16;
   Dropout dropout;
 };

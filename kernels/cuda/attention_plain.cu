@@ -12,7 +12,7 @@ namespace {
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
 
 struct Form {
-  std::int64_t heads, width;
+  std::int64_t heads, width, first_head;
   float scale;  // 1 / √width
   DropoutArgs drop;
 };
@@ -35,8 +35,9 @@ struct Place {
     return (start + token) * form.heads + head;
   }
   // 0, or 1 / keep.
-  TROOP_DEVICE float Factor(const DropoutArgs& drop, std::int64_t query, std::int64_t key) const {
-    const std::int64_t e = (head * tokens + query) * tokens + key;
+  TROOP_DEVICE float Factor(const Form& form, std::int64_t query, std::int64_t key) const {
+    const DropoutArgs& drop = form.drop;
+    const std::int64_t e = ((form.first_head + head) * tokens + query) * tokens + key;
     std::uint32_t word[4];
     DropoutBlock(drop.keys[blockIdx.z], drop.site, DropoutBlockOf(e), word);
     return Keeps(word, DropoutStepOf(e), drop.kept) ? drop.scale : 0;
@@ -95,7 +96,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
     float p = expf(score - now);
     sum = sum * shrunk + WarpSum(p);
     if constexpr (kDrops) {
-      if (lane < there) p *= place.Factor(form.drop, place.row, first + lane);
+      if (lane < there) p *= place.Factor(form, place.row, first + lane);
     }
     o.Scale(shrunk);
     for (int j = 0; j < there; ++j) {
@@ -129,7 +130,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
     v.Read(qkv + place.qkv(form, key, 2), form.width);
     const float p = expf(form.scale * q.Dot(k) - shift);
     float dp = d.Dot(v);
-    if constexpr (kDrops) dp *= place.Factor(form.drop, place.row, key);
+    if constexpr (kDrops) dp *= place.Factor(form, place.row, key);
     dq.Add(p * (dp - less), k);
   }
   dq.Scale(form.scale);
@@ -153,7 +154,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
     const std::int64_t at = place.sum(form, query);
     const float p = expf(form.scale * q.Dot(k) - lse[at]);
     float factor = 1;
-    if constexpr (kDrops) factor = place.Factor(form.drop, query, place.row);
+    if constexpr (kDrops) factor = place.Factor(form, query, place.row);
     dk.Add(p * (factor * d.Dot(v) - delta[at]), q);
     dv.Add(p * factor, d);
   }
@@ -176,7 +177,8 @@ void WithForm(const AttentionForm& form, const Run& run) {
 }
 
 Form FormOf(const AttentionForm& form) {
-  return {form.heads, form.width, 1 / sqrtf(float(form.width)), ArgsOf(form.dropout)};
+  return {form.heads, form.width, form.first_head, 1 / sqrtf(float(form.width)),
+          ArgsOf(form.dropout)};
 }
 LaunchShape ShapeOf(const PackedSequences& batch, std::int64_t heads) {
   return {

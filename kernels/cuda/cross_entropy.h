@@ -24,7 +24,25 @@ struct CrossEntropyArgs {
   std::int32_t* right = nullptr;  // [rows]: 1 where no x is larger than the label's; not ignored
                                   // ones. nullptr: not wanted
   void* dx = nullptr;
+  std::int64_t first = 0;  // of a slice: the label of x[0]; labels are the whole row's
 };
 void CrossEntropy(Stream& stream, const CrossEntropyArgs& args);
+
+// The same of rows that lie in slices on several ranks (SlicedCrossEntropy, nn/tensor_parallel.h):
+// three numbers a row are exchanged, by the caller, between calls with the same arguments.
+struct CrossEntropySums {
+  float* largest = nullptr;  // [rows]
+  float* sums = nullptr;     // [2, rows]
+  float* own = nullptr;      // [rows]
+};
+// largest: the slice's, to become the largest of all ranks';
+void BeginSlicedCrossEntropy(Stream& stream, const CrossEntropyArgs& args,
+                             const CrossEntropySums& to);
+// then sums: Σ exp(x - largest), and the label's x or 0, to become those of all ranks added up;
+void ShareSlicedCrossEntropy(Stream& stream, const CrossEntropyArgs& args,
+                             const CrossEntropySums& to);
+// and then loss and right, of the whole rows, the same on all ranks, and dx of the slice.
+void EndSlicedCrossEntropy(Stream& stream, const CrossEntropyArgs& args,
+                           const CrossEntropySums& of);
 
 }  // namespace troop::cuda

@@ -1,6 +1,7 @@
 // The device of emulator.h. What is asked of streams waits in queues until somebody waits for it;
 // then the streams take turns as SetSchedule drew, so that what no event orders comes in any order.
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -17,7 +18,7 @@ namespace troop::cuda {
 namespace {
 
 constexpr std::size_t kMemoryBytes = std::size_t(1) << 30;
-std::size_t memory_in_use = 0;  // of all devices
+std::atomic<std::size_t> memory_in_use = 0;  // of all devices, each with a thread of its own
 
 struct EventState {
   std::uint64_t recorded = 0, done = 0;
@@ -48,8 +49,10 @@ struct DeviceState {
   DeviceInfo info;
   std::string error;
   MemoryPool pool{[](std::size_t bytes) -> void* {
-                    if (memory_in_use + bytes > kMemoryBytes) return nullptr;
-                    memory_in_use += bytes;
+                    if (memory_in_use.fetch_add(bytes) + bytes > kMemoryBytes) {
+                      memory_in_use -= bytes;
+                      return nullptr;
+                    }
                     // The size stands in front of it, for Give.
                     auto* at = static_cast<std::byte*>(std::aligned_alloc(256, bytes + 256));
                     std::memcpy(at, &bytes, sizeof bytes);

@@ -12,14 +12,18 @@ constexpr int kThreads = 128;
 // A block to a token.
 template <class T>
 TROOP_KERNEL void EmbedKernel(const std::int32_t* starts, std::int64_t width,
-                              const std::int32_t* id, const float* word, const float* position,
-                              const float* type, T* out) {
+                              const std::int32_t* id, EmbeddingTables tables, T* out) {
   const std::int64_t begin = starts[blockIdx.y], place = blockIdx.x, token = begin + place;
   if (token >= starts[blockIdx.y + 1]) return;
-  const float* const of_word = word + id[token] * width;
-  const float* const of_place = position + place * width;
-  for (std::int64_t c = threadIdx.x; c < width; c += kThreads)
-    Put(out + token * width + c, of_word[c] + type[c] + of_place[c]);
+  const std::int32_t word = id[token] - tables.first_word;
+  const bool here = word >= 0 && word < tables.words;
+  const float* const of_word = tables.word + (here ? word * width : 0);
+  const float* const of_place = tables.position + place * width;
+  for (std::int64_t c = threadIdx.x; c < width; c += kThreads) {
+    float x = here ? of_word[c] : 0;
+    if (tables.places) x = x + tables.type[c] + of_place[c];
+    Put(out + token * width + c, x);
+  }
 }
 
 // Of frequent words a block has hundreds of tokens, one behind the other: so many of their rows are
@@ -85,12 +89,11 @@ void WithType(DType dtype, const Run& run) {
 }  // namespace
 
 void EmbedTokens(Stream& stream, const PackedSequences& batch, std::int64_t width,
-                 const std::int32_t* id, const float* word, const float* position,
-                 const float* type, DType dtype, void* out) {
+                 const std::int32_t* id, const EmbeddingTables& tables, DType dtype, void* out) {
   const LaunchShape shape{dim3(unsigned(batch.longest), unsigned(batch.sequences)), dim3(kThreads)};
   WithType(dtype, [&]<class T>(T) {
-    Launch(stream, "EmbedTokens", shape, EmbedKernel<T>, batch.starts, width, id, word, position,
-           type, static_cast<T*>(out));
+    Launch(stream, "EmbedTokens", shape, EmbedKernel<T>, batch.starts, width, id, tables,
+           static_cast<T*>(out));
   });
 }
 
@@ -100,9 +103,11 @@ void EmbedTokensBackward(Stream& stream, const PackedSequences& batch, std::int6
   const auto columns = unsigned(CeilDivide(width, kThreads));
   WithType(dtype, [&]<class T>(T) {
     const T* const from = static_cast<const T*>(dout);
-    Launch(stream, "EmbedTokensBackward of words",
-           {dim3(unsigned(tokens.words), columns), dim3(kThreads)}, WordGradientKernel<T>, width,
-           tokens, from, to.word);
+    if (tokens.words > 0) {
+      Launch(stream, "EmbedTokensBackward of words",
+             {dim3(unsigned(tokens.words), columns), dim3(kThreads)}, WordGradientKernel<T>, width,
+             tokens, from, to.word);
+    }
     Launch(stream, "EmbedTokensBackward of places",
            {dim3(unsigned(batch.longest), columns), dim3(kThreads)}, PlaceGradientKernel<T>,
            batch.starts, batch.sequences, width, from, to.position);

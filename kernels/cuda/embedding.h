@@ -10,14 +10,19 @@
 // within their bounds: whoever made the batch has seen to it.
 namespace troop::cuda {
 
-// out [T, width] (kF32 or kBF16) = word[id] + position[place in its sequence] + type[0]. Tables
-// f32.
+// Tables of f32. Of a model in parts, whose rows the parts' sums are: `word` has some words' rows
+// alone, and one part adds the others.
+struct EmbeddingTables {
+  const float *word = nullptr, *position = nullptr, *type = nullptr;
+  std::int32_t first_word = 0, words = INT32_MAX;  // of which `word` has rows; of others, 0
+  bool places = true;                              // position and type are added
+};
+// out [T, width] (kF32 or kBF16) = word[id] + position[place in its sequence] + type[0].
 void EmbedTokens(Stream& stream, const PackedSequences& batch, std::int64_t width,
-                 const std::int32_t* id, const float* word, const float* position,
-                 const float* type, DType dtype, void* out);
+                 const std::int32_t* id, const EmbeddingTables& tables, DType dtype, void* out);
 
-// Which tokens have which word, for sums in one order: of each of `words` different words its
-// number, and its tokens, order[first[i]] … order[first[i + 1] - 1]. On the device.
+// Which tokens have which word, for sums in one order: of each of `words` different words its row,
+// and its tokens, order[first[i]] … order[first[i + 1] - 1]. On the device.
 struct WordTokens {
   std::int64_t words = 0;
   const std::int32_t *word = nullptr, *first = nullptr, *order = nullptr;

@@ -103,6 +103,9 @@ struct Meeting {
 
 // All of the thread that runs kernels: one grid at a time.
 struct Machine {
+  ~Machine() {
+    for (const auto& fibre : fibres) munmap(fibre->stack, kStackBytes);
+  }
   std::uint64_t schedule = 0;
   const char* kernel = "";
   const std::function<void()>* body = nullptr;

@@ -77,7 +77,7 @@ TROOP_KERNEL void StepKernel(const typename Rule::Step* step, OptimizerArrays a)
   typename Rule::Step s = *step;
   const std::int64_t i = (std::int64_t(blockIdx.x) * kThreads + threadIdx.x) * kEach;
   if constexpr (Rule::kDecays) {
-    if (a.spared != nullptr && i < a.n && a.spared[i / 16] != 0) s.decay_factor = 1;
+    if (a.spared != nullptr && i < a.n && a.spared[i / kParameterBlock] != 0) s.decay_factor = 1;
   }
   if (i + kEach <= a.n) {
     const float4 g = *reinterpret_cast<const float4*>(a.gradient + i);
@@ -129,11 +129,13 @@ TROOP_DEVICE double BlockSum(double x) {
   return WarpSum(threadIdx.x < kThreads / 32 ? sums[threadIdx.x] : 0.0);
 }
 
-TROOP_KERNEL void SumSquaresKernel(std::int64_t n, const float* x, double* partial) {
+TROOP_KERNEL void SumSquaresKernel(std::int64_t n, const float* x, const std::uint8_t* left_out,
+                                   double* partial) {
   double sum = 0;
   const std::int64_t stride = std::int64_t(gridDim.x) * kThreads * kEach;
   for (std::int64_t i = (std::int64_t(blockIdx.x) * kThreads + threadIdx.x) * kEach; i < n;
        i += stride) {
+    if (left_out != nullptr && left_out[i / kParameterBlock] != 0) continue;
     if (i + kEach <= n) {
       const float4 four = *reinterpret_cast<const float4*>(x + i);
       sum += double(four.x) * four.x + double(four.y) * four.y + double(four.z) * four.z +
@@ -173,11 +175,12 @@ void Sgd(Stream& stream, const SgdStep* step, const OptimizerArrays& arrays) {
   Step<SgdRule<false>>(stream, "Sgd", step, arrays);
 }
 
-void SumSquares(Stream& stream, std::int64_t n, const float* x, double* partial, double* sum) {
+void SumSquares(Stream& stream, std::int64_t n, const float* x, double* partial, double* sum,
+                const std::uint8_t* left_out) {
   const std::int64_t blocks =
       n == 0 ? 0 : min(kSumSquaresParts, CeilDivide(n, std::int64_t(kThreads) * kEach));
   Launch(stream, "SumSquares", {dim3(unsigned(blocks)), dim3(kThreads)}, SumSquaresKernel, n, x,
-         partial);
+         left_out, partial);
   Launch(stream, "SumParts", {dim3(1), dim3(kThreads)}, SumPartsKernel, int(blocks), partial, sum);
 }
 

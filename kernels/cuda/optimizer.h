@@ -11,6 +11,9 @@
 // in device memory, so that a graph may hold the call. O(n), one pass over memory.
 namespace troop::cuda {
 
+// What lies in one such block is of one parameter.
+inline constexpr std::int64_t kParameterBlock = 16;
+
 // Arrays [n] f32 on the device, 16-byte aligned. value_bf16, where it is given, becomes value
 // rounded to nearest even: what the next step's products take. go: 0 leaves everything as it is (an
 // update that was refused); nullptr: always.
@@ -22,7 +25,7 @@ struct OptimizerArrays {
   float* value = nullptr;
   BF16* value_bf16 = nullptr;
   const std::int32_t* go = nullptr;
-  // By 16 elements: those of a 1 are left alone by weight decay. nullptr: none is.
+  // By blocks: those of a 1 are left alone by weight decay. nullptr: none is.
   const std::uint8_t* spared = nullptr;
 };
 void Adam(Stream& stream, const AdamStep* step, const OptimizerArrays& arrays);
@@ -30,9 +33,11 @@ void RmsProp(Stream& stream, const RmsPropStep* step, const OptimizerArrays& arr
 void Sgd(Stream& stream, const SgdStep* step, const OptimizerArrays& arrays);
 
 // *sum = Σ x², in f64; not finite exactly when an element isn't. partial: scratch of
-// kSumSquaresParts. The order of the sum depends on n alone.
+// kSumSquaresParts. The order of the sum depends on n alone. left_out: blocks of a 1 don't count;
+// nullptr: all do.
 inline constexpr std::int64_t kSumSquaresParts = 1024;
-void SumSquares(Stream& stream, std::int64_t n, const float* x, double* partial, double* sum);
+void SumSquares(Stream& stream, std::int64_t n, const float* x, double* partial, double* sum,
+                const std::uint8_t* left_out = nullptr);
 
 // target += tau (value - target); tau 1 copies. [n] each. target_bf16: as value_bf16.
 void MoveTarget(Stream& stream, std::int64_t n, float tau, const float* value, float* target,

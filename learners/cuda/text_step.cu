@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -73,18 +74,21 @@ struct PackedBatch {
   }
 };
 
-// Tokens by their words, in order of both: a counting sort.
+// Tokens by their words, in order of both: a counting sort. Of a part, those with its words.
 class WordSorter {
  public:
-  explicit WordSorter(std::int64_t vocabulary) : begins_(std::size_t(vocabulary) + 1) {}
+  explicit WordSorter(const Share& words)
+      : first_word_(words.first), begins_(std::size_t(words.count) + 1) {}
   void Sort(PackedBatch* batch) {
     std::ranges::fill(begins_, 0);
     const std::int32_t* id = batch->at(batch->id);
-    for (std::int64_t t = 0; t < batch->tokens; ++t) ++begins_[std::size_t(id[t]) + 1];
+    std::int64_t tokens = 0;
+    for (std::int64_t t = 0; t < batch->tokens; ++t)
+      if (const auto row = RowOf(id[t])) ++begins_[*row + 1], ++tokens;
     batch->distinct = std::int64_t(begins_.size()) - std::ranges::count(begins_, 0);
     batch->word = batch->Take(batch->distinct);
     batch->first = batch->Take(batch->distinct + 1);
-    batch->order = batch->Take(batch->tokens);
+    batch->order = batch->Take(tokens);
     id = batch->at(batch->id);
     std::int32_t *word = batch->at(batch->word), *first = batch->at(batch->first);
     std::int64_t distinct = 0;
@@ -92,13 +96,20 @@ class WordSorter {
       if (begins_[w + 1] > 0) word[distinct] = std::int32_t(w), first[distinct++] = begins_[w];
       begins_[w + 1] += begins_[w];
     }
-    first[distinct] = std::int32_t(batch->tokens);
+    first[distinct] = std::int32_t(tokens);
     std::int32_t* const order = batch->at(batch->order);
     for (std::int64_t t = 0; t < batch->tokens; ++t)
-      order[begins_[std::size_t(id[t])]++] = std::int32_t(t);
+      if (const auto row = RowOf(id[t])) order[begins_[*row]++] = std::int32_t(t);
   }
 
  private:
+  // In the part's table; nullopt: another part's.
+  std::optional<std::size_t> RowOf(std::int32_t word) const {
+    const std::int64_t row = word - first_word_;
+    if (row < 0 || row + 1 >= std::int64_t(begins_.size())) return std::nullopt;
+    return std::size_t(row);
+  }
+  const std::int64_t first_word_;
   std::vector<std::int32_t> begins_;  // of each word, in the order
 };
 
@@ -147,7 +158,7 @@ struct TextStep::Impl {
         options(o),
         plans(the_device),
         model(the_device, plans, o.model, o.precision),
-        sorter(o.model.vocabulary) {
+        sorter(o.model.word_share()) {
     const std::int64_t p = o.model.parameters;
     value = DeviceArray<float>(device, p, "parameters");
     if (o.trains) gradient = DeviceArray<float>(device, p, "gradients of parameters");
@@ -157,6 +168,9 @@ struct TextStep::Impl {
       value_bf16 = DeviceArray<BF16>(device, p, "parameters in bf16");
     spared = DeviceArray<std::uint8_t>(device, std::int64_t(o.model.spared.size()),
                                        "which parameters don't decay");
+    // Of what all parts have the first one's count for the norm.
+    if (o.model.place.rank > 0)
+      left_out = DeviceArray<std::uint8_t>(device, spared.size(), "which parameters don't count");
     partial = DeviceArray<double>(device, kSumSquaresParts, "partial sums");
     state = DeviceArray<StepState>(device, 1, "the state of a step");
     report = PinnedArray<StepState>(device, 1, "a report");
@@ -170,8 +184,9 @@ struct TextStep::Impl {
   // The batch on the device, when the stream has come so far.
   DeviceTokens Put(Stream& stream, const HostTokens& batch, const std::int32_t** label) {
     const std::size_t slot = std::size_t(puts++ % 2);
-    copied[slot]->Synchronize();  // of the batch before the last one
     Pack(options.model, batch, &sorter, &packed);
+    Settle();
+    copied[slot]->Synchronize();  // of the batch before the last one
     const auto n = std::int64_t(packed.words.size());
     if (pinned[slot].size() < n)
       pinned[slot] = PinnedArray<std::uint32_t>(device, n + n / 4, "a batch");
@@ -210,34 +225,58 @@ struct TextStep::Impl {
       right = DeviceArray<std::int32_t>(device, rows + rows / 4, "right answers");
       logits = DeviceArray<std::byte>(device, (n + n / 4) * ElementBytes(model.output_dtype()),
                                       "logits");
+      if (Slices()) sums = DeviceArray<float>(device, 4 * loss.size(), "softmaxes' sums");
     }
     if (!device.ok()) return tokens;
     model.Forward(stream, Weights(), tokens, with_gradient, logits.data());
-    CrossEntropy(stream, {.rows = rows,
-                          .n = model.outputs(),
-                          .stride = model.stride(),
-                          .dtype = model.output_dtype(),
-                          .x = logits.data(),
-                          .label = label,
-                          .scale = scale,
-                          .loss = loss.data(),
-                          .right = right.data(),
-                          .dx = with_gradient ? logits.data() : nullptr});
+    CrossEntropyOf(stream,
+                   {.rows = rows,
+                    .n = model.outputs(),
+                    .stride = model.stride(),
+                    .dtype = model.output_dtype(),
+                    .x = logits.data(),
+                    .label = label,
+                    .scale = scale,
+                    .loss = loss.data(),
+                    .right = right.data(),
+                    .dx = with_gradient ? logits.data() : nullptr,
+                    .first = options.model.masked() ? options.model.word_share().first : 0});
     Launch(stream, "Count", {dim3(1), dim3(kThreads)}, CountKernel, rows, loss.data(), right.data(),
            state.data());
     return tokens;
   }
 
+  // Rows of logits lie in slices: a part has some words' of them.
+  bool Slices() const { return options.model.cut() && options.model.masked(); }
+  void CrossEntropyOf(Stream& stream, const CrossEntropyArgs& args) {
+    if (!Slices()) return CrossEntropy(stream, args);
+    const CrossEntropySums of{sums.data(), sums.data() + args.rows, sums.data() + 3 * args.rows};
+    BeginSlicedCrossEntropy(stream, args, of);
+    peers->Max(stream, of.largest, args.rows);
+    ShareSlicedCrossEntropy(stream, args, of);
+    peers->Sum(stream, of.sums, DType::kF32, 2 * args.rows);
+    EndSlicedCrossEntropy(stream, args, of);
+  }
+
+  void Settle() {
+    if (peers != nullptr) peers->Settle();
+  }
   void SumGradient(Stream& stream) {
-    SumSquares(stream, options.model.parameters, gradient.data(), partial.data(),
-               &state.data()->squares);
+    double* const squares = &state.data()->squares;
+    SumSquares(stream, options.model.parameters, gradient.data(), partial.data(), squares,
+               left_out.data());
+    if (options.model.cut()) peers->Sum(stream, squares, DType::kF64, 1);
   }
   void ClearReport(Stream& stream) {
     Launch(stream, "ClearReport", {dim3(1), dim3(1)}, ClearReportKernel, state.data());
   }
-  TextStepReport TakeReport(Stream& stream) {
+  void FetchState(Stream& stream) {  // into `report`
     stream.CopyToHost(report.data(), state.data(), sizeof(StepState));
+    Settle();
     stream.Synchronize();
+  }
+  TextStepReport TakeReport(Stream& stream) {
+    FetchState(stream);
     return device.ok() ? report[0].report : TextStepReport();
   }
 
@@ -254,8 +293,9 @@ struct TextStep::Impl {
   PackedBatch packed;
   DeviceArray<float> value, gradient, m, v, loss;
   DeviceArray<BF16> value_bf16;
-  DeviceArray<std::uint8_t> spared;
+  DeviceArray<std::uint8_t> spared, left_out;
   DeviceArray<std::int32_t> right;
+  DeviceArray<float> sums;  // of rows in slices: CrossEntropySums
   DeviceArray<std::byte> logits;
   DeviceArray<double> partial;
   DeviceArray<StepState> state;
@@ -265,6 +305,7 @@ struct TextStep::Impl {
   PinnedArray<double> rate;
   std::unique_ptr<Event> copied[2], rate_done;
   std::int64_t puts = 0;
+  TensorPeers* peers = nullptr;
 };
 
 TextStep::TextStep(Device& device, const TextStepOptions& options)
@@ -275,15 +316,27 @@ TextStep::TextStep(Device& device, const TextStepOptions& options)
     if (array->data() != nullptr) stream.Fill(array->data(), 0, array->bytes());
   }
   if (i.value_bf16.data() != nullptr) stream.Fill(i.value_bf16.data(), 0, i.value_bf16.bytes());
-  PinnedArray<std::uint8_t> spared(device, i.spared.size(), "which parameters don't decay");
+  using Flags = std::pair<const std::vector<std::uint8_t>*, const DeviceArray<std::uint8_t>*>;
+  for (const auto& [from, to] :
+       {Flags{&options.model.spared, &i.spared}, Flags{&options.model.whole, &i.left_out}}) {
+    if (to->data() == nullptr) continue;
+    const PinnedArray<std::uint8_t> flags(device, to->size(), "flags of parameters");
+    if (!device.ok()) return;
+    std::ranges::copy(*from, flags.data());
+    stream.CopyToDevice(to->data(), flags.data(), flags.bytes());
+    stream.Synchronize();
+  }
   if (!device.ok()) return;
-  std::ranges::copy(options.model.spared, spared.data());
-  stream.CopyToDevice(i.spared.data(), spared.data(), spared.bytes());
   i.report[0] = StepState();
   stream.CopyToDevice(i.state.data(), i.report.data(), sizeof(StepState));
   stream.Synchronize();
 }
 TextStep::~TextStep() = default;
+
+void TextStep::SetPeers(TensorPeers* peers) {
+  impl_->peers = peers;
+  impl_->model.SetPeers(peers);
+}
 
 float* TextStep::gradient() const { return impl_->gradient.data(); }
 const float* TextStep::value() const { return impl_->value.data(); }
@@ -315,6 +368,7 @@ TextStepReport TextStep::Finish(Stream& stream) {
 void TextStep::RunStep(Stream& stream, double learning_rate, bool changed) {
   Impl& i = *impl_;
   if (!i.device.ok()) return;
+  i.Settle();
   i.rate_done->Synchronize();
   i.rate[0] = learning_rate;
   stream.CopyToDevice(&i.state.data()->rule.learning_rate, i.rate.data(), sizeof(double));
@@ -346,8 +400,7 @@ double TextStep::GradientNorm(Stream& stream) {
   Impl& i = *impl_;
   if (!i.device.ok()) return NAN;
   i.SumGradient(stream);
-  stream.CopyToHost(i.report.data(), i.state.data(), sizeof(StepState));
-  stream.Synchronize();
+  i.FetchState(stream);
   return i.device.ok() ? std::sqrt(i.report[0].squares) : NAN;
 }
 
@@ -358,8 +411,7 @@ void TextStep::GetState(Stream& stream, State* out) {
     if (!to.empty() && array->data() != nullptr) CopyOut(stream, array->data(), to);
   }
   if (!i.device.ok()) return;
-  stream.CopyToHost(i.report.data(), i.state.data(), sizeof(StepState));
-  stream.Synchronize();
+  i.FetchState(stream);
   if (i.device.ok()) out->steps = i.report[0].rule.steps;
 }
 

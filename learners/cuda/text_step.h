@@ -10,8 +10,10 @@
 #include "learners/cuda/trained_on_device.h"
 #include "nn/cuda/transformer.h"
 
-// Training of a text model on a GPU (learners/text_step.h): batches of any size are packed by the
-// host and copied in one piece; weights, gradient and optimizer stay on the device.
+// Training of a text model on a GPU (learners/text_step.h), or of one part of it: batches of any
+// size are packed by the host and copied in one piece; weights, gradient and optimizer stay on the
+// device. Parts make the same calls with the same batches; losses, right answers and norms are the
+// whole model's, the same on each.
 namespace troop::cuda {
 
 struct TextStepOptions {
@@ -44,6 +46,9 @@ class TextStep final : public TrainedOnDevice {
   // The value begins at 0: SetState.
   TextStep(Device& device, const TextStepOptions& options);
   ~TextStep() override;
+  // Of a part: those who have the others, who outlive their use; nullptr: none by now.
+  // REQUIRES: there are some while it is asked for anything but the state.
+  void SetPeers(TensorPeers* peers);
 
   // An update: Begin, then Add with each part of the batch, which adds the gradient of scale Σ
   // loss; then Finish; and RunStep with what the gradient is by then, whose norm is taken again if

@@ -6,11 +6,11 @@
 #include "kernels/cuda/bias.h"
 #include "kernels/cuda/layer_norm.h"
 #include "kernels/cuda/linear.h"
+#include "kernels/cuda/optimizer.h"
 
 namespace troop::cuda {
 namespace {
 
-constexpr std::int64_t kAligned = 16;  // parameters: where each part of the value begins
 constexpr std::uint32_t kEmbeddingSite = 0, kClassifierSite = 1u << 31;
 std::uint32_t SiteOf(std::int64_t use, std::uint32_t which) {  // as nn/encoder_layer.h
   return std::uint32_t(1 + 3 * use) + which;
@@ -19,17 +19,26 @@ std::uint32_t SiteOf(std::int64_t use, std::uint32_t which) {  // as nn/encoder_
 class Layout {
  public:
   explicit Layout(TransformerSpec* spec) : spec_(spec) {}
-  std::int64_t Add(std::int64_t n, bool decays) {
-    const std::int64_t at = end_, blocks = (n + kAligned - 1) / kAligned;
+  // cut: each part has its own of it.
+  std::int64_t Add(std::int64_t n, bool decays, bool cut) {
+    const std::int64_t at = end_, blocks = (n + kParameterBlock - 1) / kParameterBlock;
     spec_->spared.insert(spec_->spared.end(), std::size_t(blocks), decays ? 0 : 1);
-    end_ += blocks * kAligned;
+    spec_->whole.insert(spec_->whole.end(), std::size_t(blocks), cut ? 0 : 1);
+    end_ += blocks * kParameterBlock;
     return at;
   }
-  void Linear(std::int64_t in, std::int64_t out, TransformerSpec::Linear* linear) {
-    *linear = {.in = in, .out = out, .weight = Add(in * out, true), .bias = Add(out, false)};
+  using Cut = TransformerSpec::Linear::Cut;
+  void Linear(std::int64_t in, std::int64_t out, TransformerSpec::Linear* linear,
+              Cut cut = Cut::kNone) {
+    if (!spec_->cut()) cut = Cut::kNone;
+    *linear = {.in = in,
+               .out = out,
+               .weight = Add(in * out, true, cut != Cut::kNone),
+               .bias = Add(out, false, cut == Cut::kOut),
+               .cut = cut};
   }
   void Norm(std::int64_t n, TransformerSpec::Norm* norm) {
-    *norm = {.n = n, .gamma = Add(n, false), .beta = Add(n, false)};
+    *norm = {.n = n, .gamma = Add(n, false, false), .beta = Add(n, false, false)};
   }
   std::int64_t end() const { return end_; }
 
@@ -42,22 +51,26 @@ class Layout {
 
 void LayOut(TransformerSpec* spec) {
   spec->spared.clear();
+  spec->whole.clear();
   spec->layer.clear();
   Layout layout(spec);
+  using Cut = TransformerSpec::Linear::Cut;
   const std::int64_t hidden = spec->hidden, embedding = spec->embedding;
-  spec->word_table = layout.Add(spec->vocabulary * embedding, true);
-  spec->position_table = layout.Add(spec->positions * embedding, true);
-  spec->type_table = layout.Add(spec->token_types * embedding, true);
+  const std::int64_t words = spec->word_share().count, wide = spec->wide_share().count;
+  spec->word_table = layout.Add(words * embedding, true, spec->cut());
+  spec->position_table = layout.Add(spec->positions * embedding, true, false);
+  spec->type_table = layout.Add(spec->token_types * embedding, true, false);
   layout.Norm(embedding, &spec->embedding_norm);
   if (spec->albert) layout.Linear(embedding, hidden, &spec->map);
   for (std::int64_t i = 0; i < (spec->albert ? 1 : spec->layers); ++i) {
     TransformerSpec::Layer layer;
     layer.begin = layout.end();
-    layout.Linear(hidden, 3 * hidden, &layer.qkv);  // hidden is a multiple of 16: no gaps
-    layout.Linear(hidden, hidden, &layer.attention_out);
+    // A multiple of 16 (CheckForm): queries', keys' and values' lie without gaps.
+    layout.Linear(hidden, 3 * spec->heads_wide(), &layer.qkv, Cut::kOut);
+    layout.Linear(spec->heads_wide(), hidden, &layer.attention_out, Cut::kIn);
     layout.Norm(hidden, &layer.norm1);
-    layout.Linear(hidden, spec->intermediate, &layer.ffn);
-    layout.Linear(spec->intermediate, hidden, &layer.ffn_out);
+    layout.Linear(hidden, wide, &layer.ffn, Cut::kOut);
+    layout.Linear(wide, hidden, &layer.ffn_out, Cut::kIn);
     layout.Norm(hidden, &layer.norm2);
     spec->layer.push_back(layer);
   }
@@ -65,7 +78,7 @@ void LayOut(TransformerSpec* spec) {
   layout.Linear(hidden, spec->masked() ? embedding : hidden, &spec->first);
   if (spec->masked()) {
     layout.Norm(embedding, &spec->head_norm);
-    spec->word_bias = layout.Add(spec->vocabulary, false);
+    spec->word_bias = layout.Add(words, false, spec->cut());
   } else {
     layout.Linear(hidden, spec->classes, &spec->classifier);
   }
@@ -73,13 +86,19 @@ void LayOut(TransformerSpec* spec) {
 }
 
 std::string Transformer::CheckForm(const TransformerSpec& spec, Precision precision) {
-  const std::int64_t width = spec.hidden / spec.heads;
+  const std::int64_t width = spec.width();
   if (precision == Precision::kBF16 && width != kTensorCoreWidth) {
     return "heads of " + std::to_string(width) +
            " numbers; on a GPU attention in bf16 takes heads of 64";
   }
   if (width > kAttentionWidthMax)
     return "heads of " + std::to_string(width) + " numbers; on a GPU they have at most 256";
+  for (int rank = 0; spec.cut() && rank < spec.place.ranks; ++rank) {
+    const std::int64_t heads = ShareOf(spec.heads, {rank, spec.place.ranks}).count;
+    if (heads * width % kParameterBlock == 0) continue;
+    return "a part of the model with " + std::to_string(heads) + " heads of " +
+           std::to_string(width) + " numbers; on a GPU a part has a multiple of 16 of them";
+  }
   return {};
 }
 
@@ -95,7 +114,7 @@ Transformer::Transformer(Device& device, MatMulPlans& plans, const TransformerSp
 }
 
 std::int64_t Transformer::stride() const {
-  return spec_.masked() ? (spec_.vocabulary + 7) / 8 * 8 : spec_.classes;
+  return spec_.masked() ? (outputs() + 7) / 8 * 8 : spec_.classes;
 }
 DType Transformer::output_dtype() const { return spec_.masked() ? element_ : DType::kF32; }
 
@@ -108,12 +127,13 @@ Transformer::KeptNorm Transformer::MakeKeptNorm(std::int64_t rows, std::int64_t 
 }
 Transformer::KeptAttention Transformer::MakeKeptAttention(std::int64_t tokens) {
   const char* const what = "activations";
-  return {Elements(3 * tokens * spec_.hidden, what), Elements(tokens * spec_.hidden, what),
-          Floats(device_, tokens * spec_.heads, "softmaxes' sums")};
+  const std::int64_t heads = tokens * spec_.heads_wide();
+  return {Elements(3 * heads, what), Elements(heads, what),
+          Floats(device_, tokens * spec_.head_share().count, "softmaxes' sums")};
 }
 Transformer::KeptRows Transformer::MakeKeptRows(std::int64_t rows) {
   const char* const what = "activations";
-  const std::int64_t narrow = rows * spec_.hidden, wide = rows * spec_.intermediate;
+  const std::int64_t narrow = rows * spec_.hidden, wide = rows * spec_.wide_share().count;
   KeptRows kept;
   kept.hidden = Elements(narrow, what);
   kept.z = Elements(wide, what);
@@ -126,6 +146,8 @@ Transformer::KeptRows Transformer::MakeKeptRows(std::int64_t rows) {
 
 void Transformer::Reserve(const DeviceTokens& batch, bool keep) {
   const std::int64_t tokens = batch.sequences.tokens;
+  const bool grows = tokens > tokens_ || batch.rows > rows_ || (keep && !trains_);
+  if (grows && peers_ != nullptr) peers_->Settle();
   if (tokens > tokens_ || (keep && !trains_)) {
     tokens_ = std::max(tokens_, tokens + tokens / 8);
     trains_ = trains_ || keep;
@@ -133,6 +155,7 @@ void Transformer::Reserve(const DeviceTokens& batch, bool keep) {
     // First goes what there was: both would be a lot.
     attention_.clear();
     between_.clear();
+    outs_.clear();
     embedding_sum_ = {};
     for (Bytes* bytes : {&embedded_, &mapped_, &dy_, &dsum_, &dwide_, &dcontext_}) *bytes = {};
     delta_ = {};
@@ -140,19 +163,21 @@ void Transformer::Reserve(const DeviceTokens& batch, bool keep) {
     embedded_ = Elements(tokens_ * spec_.embedding, "activations");
     if (spec_.albert) mapped_ = Elements(tokens_ * spec_.hidden, "activations");
     // Without a backward a layer's output is the next one's input, and that is all.
-    const std::int64_t most = trains_ ? spec_.layers : 2;
+    const std::int64_t most = recomputes() ? 1 : trains_ ? spec_.layers : 2;
     for (std::int64_t i = 0; i < std::min(spec_.layers, most); ++i)
       attention_.push_back(MakeKeptAttention(tokens_));
     for (std::int64_t i = 0; i < std::min(spec_.layers - 1, most); ++i)
       between_.push_back(MakeKeptRows(tokens_));
+    for (std::int64_t i = 0; recomputes() && i < spec_.layers - 1; ++i)
+      outs_.push_back(Elements(tokens_ * spec_.hidden, "activations"));
     if (trains_) {
       const char* const what = "gradients of activations";
       const std::int64_t widest = std::max(spec_.hidden, spec_.embedding);
       dy_ = Elements(tokens_ * widest, what);
       dsum_ = Elements(tokens_ * widest, what);
-      dwide_ = Elements(tokens_ * std::max(3 * spec_.hidden, spec_.intermediate), what);
-      dcontext_ = Elements(tokens_ * spec_.hidden, what);
-      delta_ = Floats(device_, tokens_ * spec_.heads, "softmaxes' sums");
+      dwide_ = Elements(tokens_ * std::max(3 * spec_.heads_wide(), spec_.wide_share().count), what);
+      dcontext_ = Elements(tokens_ * spec_.heads_wide(), what);
+      delta_ = Floats(device_, tokens_ * spec_.head_share().count, "softmaxes' sums");
     }
   }
   if (batch.rows > rows_) {
@@ -192,16 +217,26 @@ Dropout Transformer::DropoutAt(const DeviceTokens& batch, std::uint32_t site, fl
   return {batch.dropout, site, rate};
 }
 AttentionForm Transformer::FormOf(const DeviceTokens& batch, std::int64_t use) const {
-  return {spec_.heads, spec_.hidden / spec_.heads, element_,
+  const Share heads = spec_.head_share();
+  return {heads.count, spec_.width(), heads.first, element_,
           DropoutAt(batch, SiteOf(use, 0), spec_.attention_dropout)};
 }
 
-// y [rows, out] = x · wᵀ + b.
+// y [rows, out] = x · wᵀ + b. Where that is the parts' sum the first one adds b.
 void Transformer::Linear(const Step& step, const TransformerSpec::Linear& linear, std::int64_t rows,
                          const void* x, void* y, DType y_dtype) {
-  LinearForward(step.stream, plans_, precision_, {linear.in, linear.out}, Activation::kNone, rows,
-                x, Weight(step.weights, linear.weight), Bias(step.weights, linear.bias, y_dtype), y,
-                y_dtype);
+  const bool sums = linear.cut == TransformerSpec::Linear::Cut::kIn;
+  const bool biased = !sums || spec_.place.rank == 0;
+  MatMul(step.stream, plans_,
+         {.shape = {.m = rows, .n = linear.out, .k = linear.in, .transpose_b = true},
+          .precision = precision_,
+          .a = x,
+          .b = Weight(step.weights, linear.weight),
+          .c = y,
+          .c_dtype = y_dtype,
+          .epilogue = biased ? Epilogue::kBias : Epilogue::kNone,
+          .bias = biased ? Bias(step.weights, linear.bias, y_dtype) : nullptr});
+  if (sums) SumOverParts(step, y, rows * linear.out);
 }
 
 void Transformer::AddRows(const Step& step, std::int64_t rows, std::int64_t n, const void* x,
@@ -216,7 +251,8 @@ void Transformer::AddRows(const Step& step, std::int64_t rows, std::int64_t n, c
                         .workspace = sum_workspace_.data()});
 }
 
-// dx = dz · w + beta dx; nullptr: not wanted.
+// dx = dz · w + beta dx; nullptr: not wanted. Where dz is a part's, the sum over the parts of the
+// products; beta dx is the first one's to add.
 void Transformer::LinearBackward(const Step& step, const TransformerSpec::Linear& linear,
                                  std::int64_t rows, const void* x, const void* dz, float beta,
                                  void* dx) {
@@ -229,6 +265,7 @@ void Transformer::LinearBackward(const Step& step, const TransformerSpec::Linear
           .beta = 1});
   AddRows(step, rows, linear.out, dz, linear.out, linear.bias);
   if (dx == nullptr) return;
+  const bool sums = linear.cut == TransformerSpec::Linear::Cut::kOut;
   MatMul(step.stream, plans_,
          {.shape = {.m = rows, .n = linear.in, .k = linear.out},
           .precision = precision_,
@@ -236,7 +273,8 @@ void Transformer::LinearBackward(const Step& step, const TransformerSpec::Linear
           .b = Weight(step.weights, linear.weight),
           .c = dx,
           .c_dtype = element_,
-          .beta = beta});
+          .beta = sums && spec_.place.rank > 0 ? 0 : beta});
+  if (sums) SumOverParts(step, dx, rows * linear.in);
 }
 
 void Transformer::Norm(const Step& step, const TransformerSpec::Norm& norm, std::int64_t rows,
@@ -257,23 +295,24 @@ void Transformer::Forward(Stream& stream, const TransformerWeights& weights,
   Reserve(batch, keep);
   const Step step{stream, weights, batch};
   const float* const value = weights.value;
-  EmbedTokens(stream, batch.sequences, spec_.embedding, batch.id, value + spec_.word_table,
-              value + spec_.position_table, value + spec_.type_table, element_,
-              embedding_sum_.x.data());
+  const Share words = spec_.word_share();
+  EmbedTokens(stream, batch.sequences, spec_.embedding, batch.id,
+              {.word = value + spec_.word_table,
+               .position = value + spec_.position_table,
+               .type = value + spec_.type_table,
+               .first_word = std::int32_t(words.first),
+               .words = std::int32_t(words.count),
+               .places = spec_.place.rank == 0},
+              element_, embedding_sum_.x.data());
+  SumOverParts(step, embedding_sum_.x.data(), step.tokens() * spec_.embedding);
   Norm(step, spec_.embedding_norm, step.tokens(), embedding_sum_, embedded_.data());
   const Dropout dropout = DropoutAt(batch, kEmbeddingSite, spec_.hidden_dropout);
   DropAdd(stream, batch.sequences, dropout, spec_.embedding, element_, embedded_.data(), nullptr,
           embedded_.data());
-  const void* x = embedded_.data();
-  if (spec_.albert) {
-    Linear(step, spec_.map, step.tokens(), x, mapped_.data(), element_);
-    x = mapped_.data();
-  }
-  for (std::int64_t use = 0; use < spec_.layers; ++use) {
-    ForwardLayer(step, use, x);
-    x = RowsOf(use).out.data();
-  }
-  ForwardHead(step, x, out);
+  if (spec_.albert)
+    Linear(step, spec_.map, step.tokens(), embedded_.data(), mapped_.data(), element_);
+  for (std::int64_t use = 0; use < spec_.layers; ++use) ForwardLayer(step, use, InOf(use));
+  ForwardHead(step, last_.out.data(), out);
 }
 
 // y = dropped x + add: of the layer's tokens, or of those that it is asked for.
@@ -302,7 +341,7 @@ void Transformer::ForwardLayer(const Step& step, std::int64_t use, const void* x
   if (IsLast(use)) {
     rows = batch.rows;
     GatherRows(step.stream, rows, spec_.hidden, batch.chosen, element_, x, asked_x_.data());
-    GatherRows(step.stream, rows, spec_.hidden, batch.chosen, element_, context,
+    GatherRows(step.stream, rows, spec_.heads_wide(), batch.chosen, element_, context,
                asked_context_.data());
     x = asked_x_.data();
     context = asked_context_.data();
@@ -311,11 +350,11 @@ void Transformer::ForwardLayer(const Step& step, std::int64_t use, const void* x
   DropAddOf(step, use, 1, spec_.hidden_dropout, kept.sum1.x.data(), x, kept.sum1.x.data());
   Norm(step, layer.norm1, rows, kept.sum1, kept.hidden.data());
   Linear(step, layer.ffn, rows, kept.hidden.data(), kept.z.data(), element_);
-  Gelu(step.stream, spec_.gelu, element_, rows * spec_.intermediate, kept.z.data(), kept.g.data());
+  Gelu(step.stream, spec_.gelu, element_, rows * layer.ffn.out, kept.z.data(), kept.g.data());
   Linear(step, layer.ffn_out, rows, kept.g.data(), kept.sum2.x.data(), element_);
   DropAddOf(step, use, 2, spec_.albert ? 0 : spec_.hidden_dropout, kept.sum2.x.data(),
             kept.hidden.data(), kept.sum2.x.data());
-  Norm(step, layer.norm2, rows, kept.sum2, kept.out.data());
+  Norm(step, layer.norm2, rows, kept.sum2, OutOf(use));
 }
 
 void Transformer::ForwardHead(const Step& step, const void* x, void* out) {
@@ -327,7 +366,7 @@ void Transformer::ForwardHead(const Step& step, const void* x, void* out) {
     Norm(step, spec_.head_norm, rows, head_sum_, head_top_.data());
     return MatMul(step.stream, plans_,
                   {.shape = {.m = rows,
-                             .n = spec_.vocabulary,
+                             .n = outputs(),
                              .k = spec_.embedding,
                              .transpose_b = true,
                              .ldc = stride()},
@@ -355,9 +394,8 @@ void Transformer::Backward(Stream& stream, const TransformerWeights& weights,
   BackwardHead(step, dout);
   if (ready) ready(spec_.head_begin);
   for (std::int64_t use = spec_.layers; use-- > 0;) {
-    const void* x =
-        use > 0 ? RowsOf(use - 1).out.data() : (spec_.albert ? mapped_ : embedded_).data();
-    BackwardLayer(step, use, x);
+    if (recomputes() && !IsLast(use)) ForwardLayer(step, use, InOf(use));
+    BackwardLayer(step, use, InOf(use));
     if (ready && (!spec_.albert || use == 0)) ready(LayerOf(use).begin);
   }
   BackwardEmbedding(step);
@@ -370,7 +408,7 @@ void Transformer::BackwardHead(const Step& step, const void* dout) {
   Stream& stream = step.stream;
   std::byte* const dmid = dhead_[0].data();
   if (spec_.masked()) {
-    const std::int64_t words = spec_.vocabulary, embedding = spec_.embedding;
+    const std::int64_t words = outputs(), embedding = spec_.embedding;
     MatMul(stream, plans_,  // the decoder is the words' table
            {.shape = {.m = words, .n = embedding, .k = rows, .transpose_a = true, .lda = stride()},
             .precision = precision_,
@@ -386,6 +424,7 @@ void Transformer::BackwardHead(const Step& step, const void* dout) {
             .b = Weight(step.weights, spec_.word_table),
             .c = dmid,
             .c_dtype = element_});
+    SumOverParts(step, dmid, rows * embedding);
     NormBackward(step, spec_.head_norm, rows, head_sum_, dmid, dmid);
     GeluBackward(stream, spec_.gelu, element_, rows * embedding, head_mid_.data(), dmid, dmid);
   } else {
@@ -399,11 +438,10 @@ void Transformer::BackwardHead(const Step& step, const void* dout) {
   LinearBackward(step, spec_.first, rows, last_.out.data(), dmid, 0, dhead_[1].data());
 }
 
-// to [T, hidden] = the rows of the tokens asked for, and 0 of the others.
-void Transformer::Spread(const Step& step, const void* rows, void* to) {
-  step.stream.Fill(to, 0, std::size_t(step.tokens() * spec_.hidden * ElementBytes(element_)));
-  ScatterRows(step.stream, step.batch.scattered, spec_.hidden, step.batch.chosen, element_, rows,
-              to);
+// to [T, width] = the rows of the tokens asked for, and 0 of the others.
+void Transformer::Spread(const Step& step, const void* rows, std::int64_t width, void* to) {
+  step.stream.Fill(to, 0, std::size_t(step.tokens() * width * ElementBytes(element_)));
+  ScatterRows(step.stream, step.batch.scattered, width, step.batch.chosen, element_, rows, to);
 }
 
 // dy_ [T, hidden], of the last layer dhead_[1], becomes the gradient of x, in dy_. It is that of a
@@ -419,7 +457,7 @@ void Transformer::BackwardLayer(const Step& step, std::int64_t use, const void* 
   NormBackward(step, layer.norm2, rows, kept.sum2, dy, dy);
   DropAddOf(step, use, 2, spec_.albert ? 0 : spec_.hidden_dropout, dy, nullptr, dsum_.data());
   LinearBackward(step, layer.ffn_out, rows, kept.g.data(), dsum_.data(), 0, dwide_.data());
-  GeluBackward(step.stream, spec_.gelu, element_, rows * spec_.intermediate, kept.z.data(),
+  GeluBackward(step.stream, spec_.gelu, element_, rows * layer.ffn.out, kept.z.data(),
                dwide_.data(), dwide_.data());
   LinearBackward(step, layer.ffn, rows, kept.hidden.data(), dwide_.data(), 1, dy);
   NormBackward(step, layer.norm1, rows, kept.sum1, dy, dy);
@@ -427,8 +465,8 @@ void Transformer::BackwardLayer(const Step& step, std::int64_t use, const void* 
   if (last) {
     LinearBackward(step, layer.attention_out, rows, asked_context_.data(), dsum_.data(), 0,
                    dhead_[0].data());
-    Spread(step, dhead_[0].data(), dcontext_.data());
-    Spread(step, dy, dy_.data());
+    Spread(step, dhead_[0].data(), spec_.heads_wide(), dcontext_.data());
+    Spread(step, dy, spec_.hidden, dy_.data());
   } else {
     LinearBackward(step, layer.attention_out, rows, attention.context.data(), dsum_.data(), 0,
                    dcontext_.data());

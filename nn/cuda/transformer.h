@@ -11,10 +11,25 @@
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/precision.h"
 #include "kernels/transformer.h"
+#include "nn/tensor_place.h"
 
 // A transformer on a GPU (nn/transformer.h), with the parameters where the CPU's has them: both
-// read the same flat value [P], drop the same elements, and a checkpoint of one is the other's.
+// read the same flat value [P], drop the same elements, and a checkpoint of one is the other's. It
+// may be one part of several (nn/tensor_parallel.h), with the slices that the CPU's has.
 namespace troop::cuda {
+
+// Those who have the model's other parts. All call the same operations with the same sizes, in one
+// stream's order. What fails ends it for all: then arrays hold anything, and whoever made it knows.
+class TensorPeers {
+ public:
+  virtual ~TensorPeers() = default;
+  // x [n] = the sum (kF32, kBF16, kF64) or the largest over the ranks, the same bytes on all, for
+  // what is asked of the stream next.
+  virtual void Sum(Stream& stream, void* x, DType dtype, std::int64_t n) = 0;
+  virtual void Max(Stream& stream, float* x, std::int64_t n) = 0;
+  // All of them have ended or failed: from here on the host may wait for the stream.
+  virtual void Settle() = 0;
+};
 
 struct TransformerSpec {
   // As TransformerConfig (nn/transformer.h) has them.
@@ -26,10 +41,24 @@ struct TransformerSpec {
   float hidden_dropout = 0, attention_dropout = 0, classifier_dropout = 0;
   std::int64_t classes = 2;  // of the classifier behind it; 0: the masked-LM head
   bool masked() const { return classes == 0; }
+  // Of a layer that trains only its input is kept, and the rest made anew for backward.
+  bool recompute = false;
 
-  // Where parameters begin; LayOut finds them.
+  // The part that this is, and its share of heads, intermediate numbers and words.
+  TensorPlace place;
+  bool cut() const { return place.ranks > 1; }
+  Share head_share() const { return ShareOf(heads, place); }
+  Share wide_share() const { return ShareOf(intermediate, place); }
+  Share word_share() const { return ShareOf(vocabulary, place); }
+  std::int64_t width() const { return hidden / heads; }  // of a head
+  std::int64_t heads_wide() const { return head_share().count * width(); }
+
+  // Where parameters begin; LayOut finds them. A layer has all inputs and outputs, or its part's
+  // share of the outputs ("column parallel"), or of the inputs: then its result is the parts' sum,
+  // and the bias is whole.
   struct Linear {
     std::int64_t in = 0, out = 0, weight = 0, bias = 0;
+    enum class Cut { kNone, kOut, kIn } cut = Cut::kNone;
   };
   struct Norm {
     std::int64_t n = 0, gamma = 0, beta = 0;
@@ -46,10 +75,11 @@ struct TransformerSpec {
   std::int64_t head_begin = 0;
   Linear first, classifier;     // the pooler, or the masked-LM head's transform
   Norm head_norm;               // of the masked-LM head, as is:
-  std::int64_t word_bias = 0;   // [vocabulary]
+  std::int64_t word_bias = 0;   // [share of the vocabulary]
   std::int64_t parameters = 0;  // P
-  // By 16 parameters: 1 where weight decay leaves them alone (biases and norms), as are gaps.
-  std::vector<std::uint8_t> spared;
+  // By kParameterBlock parameters: 1 where weight decay leaves them alone (biases and norms), as
+  // are gaps; and 1 where all parts have the same.
+  std::vector<std::uint8_t> spared, whole;
 };
 // In the order and with the gaps of nn/transformer_parts.h.
 void LayOut(TransformerSpec* spec);
@@ -58,7 +88,7 @@ void LayOut(TransformerSpec* spec);
 struct DeviceTokens {
   PackedSequences sequences;
   const std::int32_t* id = nullptr;     // [T]
-  WordTokens words;                     // the same by word; of training alone
+  WordTokens words;                     // the same by the rows of the part's words
   const DropoutKey* dropout = nullptr;  // [sequences]; nullptr: nothing is dropped
   std::int64_t rows = 0;  // that have an output: of the last layer nothing else is made
   const std::int32_t* chosen = nullptr;  // [rows]: which token each is of
@@ -75,22 +105,24 @@ struct TransformerWeights {
 // batch takes.
 class Transformer {
  public:
-  // REQUIRES: CheckForm(spec, precision) is empty.
+  // REQUIRES: CheckForm(spec, precision) is empty. Of a part: steps need peers.
   Transformer(Device& device, MatMulPlans& plans, const TransformerSpec& spec, Precision precision);
 
   // What of it can't be computed here, for people; empty: nothing.
   static std::string CheckForm(const TransformerSpec& spec, Precision precision);
+  // Those who have the other parts, from the next Forward on; they outlive their use.
+  void SetPeers(TensorPeers* peers) { peers_ = peers; }
 
-  // Of an output's row: classes; or words, rounded up to a multiple of 8, of which what is behind
-  // the vocabulary is not written. Of type output_dtype().
+  // Of an output's row: classes; or the part's words, rounded up to a multiple of 8, of which what
+  // is behind the last word is not written. Of type output_dtype().
   std::int64_t stride() const;
-  std::int64_t outputs() const { return spec_.masked() ? spec_.vocabulary : spec_.classes; }
+  std::int64_t outputs() const { return spec_.masked() ? spec_.word_share().count : spec_.classes; }
   DType output_dtype() const;  // kF32; words of Precision::kBF16: that
 
   // out [rows, stride()]. keep: what Backward needs of it is kept until the next Forward.
   void Forward(Stream& stream, const TransformerWeights& weights, const DeviceTokens& batch,
                bool keep, void* out);
-  // Of the last Forward, which kept. dout as out, and the same bytes behind the vocabulary: 0.
+  // Of the last Forward, which kept. dout as out, and the same bytes behind the last word: 0.
   // gradient: [P] f32, added into. ready: hears which part of it, [from, P), is made by what the
   // stream has by then; from falls.
   using Ready = std::function<void(std::int64_t from)>;
@@ -131,17 +163,27 @@ class Transformer {
     return spec_.layer[spec_.albert ? 0 : std::size_t(use)];
   }
   bool IsLast(std::int64_t use) const { return use + 1 == spec_.layers; }
+  bool recomputes() const { return spec_.recompute && trains_; }
   KeptAttention& AttentionOf(std::int64_t use) {
     return attention_[std::size_t(use) % attention_.size()];
   }
   KeptRows& RowsOf(std::int64_t use) {
     return IsLast(use) ? last_ : between_[std::size_t(use) % between_.size()];
   }
+  void* OutOf(std::int64_t use) {
+    return (recomputes() && !IsLast(use) ? outs_[std::size_t(use)] : RowsOf(use).out).data();
+  }
+  const void* InOf(std::int64_t use) {
+    return use > 0 ? OutOf(use - 1) : (spec_.albert ? mapped_ : embedded_).data();
+  }
   const void* Weight(const TransformerWeights& weights, std::int64_t at) const;
   const void* Bias(const TransformerWeights& weights, std::int64_t at, DType dtype) const;
   Dropout DropoutAt(const DeviceTokens& batch, std::uint32_t site, float rate) const;
   AttentionForm FormOf(const DeviceTokens& batch, std::int64_t use) const;
 
+  void SumOverParts(const Step& step, void* x, std::int64_t n) {
+    if (spec_.cut()) peers_->Sum(step.stream, x, element_, n);
+  }
   void Linear(const Step& step, const TransformerSpec::Linear& linear, std::int64_t rows,
               const void* x, void* y, DType y_dtype);
   // gradient[at + i] += Σ over rows of x [rows, n].
@@ -155,7 +197,7 @@ class Transformer {
                     const KeptNorm& kept, const void* dy, void* dx);
   void DropAddOf(const Step& step, std::int64_t use, std::uint32_t which, float rate, const void* x,
                  const void* add, void* y);
-  void Spread(const Step& step, const void* rows, void* to);
+  void Spread(const Step& step, const void* rows, std::int64_t width, void* to);
   void ForwardLayer(const Step& step, std::int64_t use, const void* x);
   void BackwardLayer(const Step& step, std::int64_t use, const void* x);
   void ForwardHead(const Step& step, const void* x, void* out);
@@ -167,12 +209,14 @@ class Transformer {
   const TransformerSpec spec_;
   const Precision precision_;
   const DType element_;
+  TensorPeers* peers_ = nullptr;
   std::int64_t tokens_ = 0, rows_ = 0;  // that there is memory for
   bool trains_ = false;
   KeptNorm embedding_sum_;
   Bytes embedded_, mapped_;  // mapped_: of ALBERT
   std::vector<KeptAttention> attention_;
   std::vector<KeptRows> between_;
+  std::vector<Bytes> outs_;  // of recomputed layers
   KeptRows last_;
   Bytes asked_x_, asked_context_, head_mid_, head_top_;
   KeptNorm head_sum_;

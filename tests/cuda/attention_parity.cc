@@ -30,6 +30,7 @@ struct Form {
   DType dtype = DType::kBF16;
   float rate = 0;
   std::vector<DropoutKey> keys = {};  // of each sequence; empty: nothing is dropped
+  std::int64_t first_head = 0;
 };
 constexpr std::uint32_t kSite = 7;
 
@@ -71,7 +72,8 @@ struct Reference {
     std::vector<float> factor(std::size_t(length), 1.0f);
     if (!form_.keys.empty()) {
       DropoutFactors({form_.keys[sequence], kSite}, form_.rate,
-                     (head * length + query - begin_) * length, length, factor.data());
+                     ((form_.first_head + head) * length + query - begin_) * length, length,
+                     factor.data());
     }
     for (std::size_t d = 0; d < width_; ++d) {
       double value = 0;
@@ -136,6 +138,7 @@ void CheckOf(Parity& parity, const Packed& packed, const Form& form,
   const PackedSequences batch{starts.data(), packed.sequences(), packed.tokens(), packed.longest};
   const AttentionForm asked{form.heads,
                             form.width,
+                            form.first_head,
                             form.dtype,
                             {form.keys.empty() ? nullptr : keys.data(), kSite, form.rate}};
   AttentionForward(parity.stream(), batch, asked, there.data(), out.data(), lse.data());
@@ -204,6 +207,8 @@ void DroppedScores(Parity& parity) {
     check({37, 70}, 0.1f);
     check({128}, 0.5f);
     check({67, 1}, 0.9f);
+    Check(parity, Packed({37, 66}),
+          {.heads = 2, .dtype = dtype, .rate = 0.5f, .keys = Keys(2), .first_head = 3}, 1);
   }
 }
 

@@ -51,7 +51,9 @@ void Embed(Parity& parity, const Tokens& t, std::int64_t width) {
   const auto out = parity.Output<T>(t.size() * width);
   EmbedTokens(parity.stream(),
               {starts.data(), std::int64_t(t.starts.size()) - 1, t.size(), t.longest}, width,
-              id.data(), of_word.data(), of_place.data(), of_type.data(), kElement<T>, out.data());
+              id.data(),
+              {.word = of_word.data(), .position = of_place.data(), .type = of_type.data()},
+              kElement<T>, out.data());
   std::vector<double> want;
   for (std::size_t i = 0; i < t.id.size(); ++i) {
     for (std::int64_t c = 0; c < width; ++c) {
@@ -61,7 +63,29 @@ void Embed(Parity& parity, const Tokens& t, std::int64_t width) {
     }
   }
   // Two sums in f32; of bf16 one rounding by 2^-8 more.
-  parity.Close("rows", parity.DownloadFloats(out), want, kElement<T> == DType::kBF16 ? 4e-3 : 1e-6);
+  const double near = kElement<T> == DType::kBF16 ? 4e-3 : 1e-6;
+  parity.Close("rows", parity.DownloadFloats(out), want, near);
+  // Of three parts, with 4, 4 and 3 words: who has a word gives its row, the second the rest.
+  std::vector<double> sum(want.size());
+  for (std::int32_t part = 0; part < 3; ++part) {
+    const std::int32_t first_word = 4 * part, words = part == 2 ? 3 : 4;
+    const auto rows = parity.Upload(std::vector<float>(
+        word.begin() + first_word * width, word.begin() + (first_word + words) * width));
+    const auto share = parity.Output<T>(t.size() * width);
+    EmbedTokens(parity.stream(),
+                {starts.data(), std::int64_t(t.starts.size()) - 1, t.size(), t.longest}, width,
+                id.data(),
+                {.word = rows.data(),
+                 .position = of_place.data(),
+                 .type = of_type.data(),
+                 .first_word = first_word,
+                 .words = words,
+                 .places = part == 1},
+                kElement<T>, share.data());
+    const std::vector<float> got = parity.DownloadFloats(share);
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += double(got[i]);
+  }
+  parity.Close("rows of parts", sum, want, near);
 }
 
 template <class T>

@@ -4,10 +4,11 @@ namespace troop::cuda {
 
 std::vector<ParityCase> AllParityCases() {
   std::vector<ParityCase> all;
-  for (const auto& cases : {ActivationCases(), AttentionCases(), ConvCases(), DeviceTableCases(),
-                            DistributionLossCases(), DqnLossCases(), DqnStepCases(), DropoutCases(),
-                            DuelingCases(), EmbeddingCases(), InterleaveCases(), LstmCases(),
-                            MatMulCases(), OptimizerCases(), TextStepCases(), TransformerCases()})
+  for (const auto& cases :
+       {ActivationCases(), AttentionCases(), ConvCases(), DeviceTableCases(),
+        DistributionLossCases(), DqnLossCases(), DqnStepCases(), DropoutCases(), DuelingCases(),
+        EmbeddingCases(), InterleaveCases(), LstmCases(), MatMulCases(), OptimizerCases(),
+        TextPartsCases(), TextStepCases(), TransformerCases()})
     all.insert(all.end(), cases.begin(), cases.end());
   return all;
 }

@@ -164,6 +164,107 @@ void CheckCrossEntropy(Parity& parity, DType dtype, std::int64_t rows, std::int6
   parity.Close("dx", Doubles(to.values()), dx, Tolerance(dtype));
 }
 
+// The same rows in slices, whose numbers are exchanged here.
+void CheckSlicedCrossEntropy(Parity& parity, DType dtype, std::int64_t rows,
+                             const std::vector<std::int64_t>& slices) {
+  std::int64_t n = 0;
+  for (const std::int64_t slice : slices) n += slice;
+  const auto x = Rounded(dtype, parity.Random(rows * n, 90, 100));
+  const float scale = 0.25f;
+  std::vector<std::int32_t> label, right;
+  std::vector<double> loss, dx;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const bool ignored = r % 3 == 1;
+    const float* const row = x.data() + r * n;
+    const auto best = std::int32_t(std::max_element(row, row + n) - row);
+    label.push_back(ignored ? kIgnoredLabel : r % 3 == 2 ? best : std::int32_t(parity.Below(n)));
+    right.push_back(!ignored && row[label.back()] == row[best]);
+    double sum = 0;
+    for (std::int64_t i = 0; i < n; ++i) sum += std::exp(double(row[i]) - 100);
+    loss.push_back(ignored ? 0 : 100 + std::log(sum) - row[label.back()]);
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double p = std::exp(double(row[i]) - 100) / sum;
+      dx.push_back(ignored ? 0 : double(scale) * (p - (i == label.back() ? 1 : 0)));
+    }
+  }
+  struct Slice {
+    Array x;
+    DeviceArray<float> largest, sums, own, loss;
+    DeviceArray<std::int32_t> right;
+    CrossEntropyArgs args;
+    CrossEntropySums to() const { return {largest.data(), sums.data(), own.data()}; }
+  };
+  const auto label_there = parity.Upload(label);
+  std::vector<Slice> all;
+  std::int64_t first = 0;
+  for (const std::int64_t count : slices) {
+    const std::int64_t stride = (count + 7) / 8 * 8;
+    std::vector<float> mine(std::size_t(rows * stride), NAN);
+    for (std::int64_t r = 0; r < rows; ++r)
+      std::copy_n(x.begin() + r * n + first, count, mine.begin() + r * stride);
+    Slice s{Array(parity, dtype, mine),
+            parity.Output<float>(rows),
+            parity.Output<float>(2 * rows),
+            parity.Output<float>(rows),
+            parity.Output<float>(rows),
+            parity.Output<std::int32_t>(rows),
+            {}};
+    s.args = {.rows = rows,
+              .n = count,
+              .stride = stride,
+              .dtype = dtype,
+              .x = s.x.data(),
+              .label = label_there.data(),
+              .scale = scale,
+              .loss = s.loss.data(),
+              .right = s.right.data(),
+              .dx = s.x.data(),
+              .first = first};
+    all.push_back(std::move(s));
+    first += count;
+  }
+  // Each slice's becomes what `both` makes of all slices'.
+  const auto exchange = [&](DeviceArray<float> Slice::*which, const auto& both) {
+    std::vector<float> result = parity.Download(all[0].*which);
+    for (std::size_t s = 1; s < all.size(); ++s) {
+      const auto theirs = parity.Download(all[s].*which);
+      for (std::size_t i = 0; i < result.size(); ++i) result[i] = both(result[i], theirs[i]);
+    }
+    for (Slice& s : all) s.*which = parity.Upload(result);
+  };
+  for (const Slice& s : all) BeginSlicedCrossEntropy(parity.stream(), s.args, s.to());
+  exchange(&Slice::largest, [](float a, float b) { return std::max(a, b); });
+  for (const Slice& s : all) ShareSlicedCrossEntropy(parity.stream(), s.args, s.to());
+  exchange(&Slice::sums, [](float a, float b) { return a + b; });
+  for (const Slice& s : all) EndSlicedCrossEntropy(parity.stream(), s.args, s.to());
+  std::vector<double> got(std::size_t(rows * n));
+  for (Slice& s : all) {
+    parity.Close("loss", Doubles(parity.Download(s.loss)), loss, 1e-5);
+    parity.True("what is right", parity.Download(s.right) == right);
+    const std::vector<float> mine = s.x.values();
+    for (std::int64_t r = 0; r < rows; ++r) {
+      for (std::int64_t i = 0; i < s.args.stride; ++i) {
+        const double here = double(mine[std::size_t(r * s.args.stride + i)]);
+        if (i < s.args.n) {
+          got[std::size_t(r * n + s.args.first + i)] = here;
+        } else {
+          parity.True("0 between rows", here == 0);
+        }
+      }
+    }
+  }
+  parity.Close("dx", got, dx, Tolerance(dtype));
+}
+void SlicedCrossEntropies(Parity& parity) {
+  CheckSlicedCrossEntropy(parity, DType::kF32, 7, {3, 2});
+  CheckSlicedCrossEntropy(parity, DType::kF32, 6, {15, 15, 15});
+  CheckSlicedCrossEntropy(parity, DType::kF32, parity.large() ? 300 : 4, {651, 650});
+}
+void SlicedCrossEntropiesOfBF16(Parity& parity) {
+  CheckSlicedCrossEntropy(parity, DType::kBF16, 5, {16, 15});
+  CheckSlicedCrossEntropy(parity, DType::kBF16, parity.large() ? 300 : 4, {651, 650});
+}
+
 void CrossEntropiesOf(Parity& parity, DType dtype) {
   const std::int64_t words = parity.large() ? 30522 : 1301;
   CheckCrossEntropy(parity, dtype, 7, 2, false);
@@ -199,6 +300,8 @@ std::vector<ParityCase> TransformerCases() {
           {"LayerNorm.RowsOfBF16", NormsOfBF16, 80},
           {"CrossEntropy.RowsOfEverySize", CrossEntropies},
           {"CrossEntropy.RowsOfBF16", CrossEntropiesOfBF16, 80},
+          {"CrossEntropy.SlicesOfRows", SlicedCrossEntropies},
+          {"CrossEntropy.SlicesOfRowsOfBF16", SlicedCrossEntropiesOfBF16, 80},
           {"CrossEntropy.Extremes", CrossEntropyOfExtremes}};
 }
 

@@ -1,6 +1,7 @@
 """Whole runs on a GPU, by a program whose GPU is the emulated one.
 
-Usage: run_test.py PROGRAM CONFIG serial|killed|lost|learners|reviews [LIBRARY: the simulated NCCL]
+Usage: run_test.py PROGRAM CONFIG WHAT [LIBRARY: the simulated NCCL]
+WHAT: serial|killed|lost|learners|reviews|parts
 """
 import array
 import hashlib
@@ -167,28 +168,78 @@ def weights_of(run):
     return array.array("f", data[begin:])
 
 
-def reviews(program, config, folder):
-    """A text model takes one course on the CPU, on a GPU, and on two that sum their gradients."""
-    use_nccl(folder)
+def train_reviews(program, config, folder, name, *keys):
+    """Starts it."""
     fixtures = pathlib.Path(config).parent.parent / "tests/fixtures/supervised"
     (folder / "reviews.toml").write_text(REVIEWS)
     data = [f"data.reviews={fixtures}/reviews.csv", f"data.vocabulary={fixtures}/vocab.txt"]
-    left = []
+    return subprocess.Popen([program, "train", "reviews.toml", "--plain", f"name={name}", *data,
+                             *keys], stdout=subprocess.DEVNULL)
+
+
+def left_by(folder, name, updates=25):
+    """The weights of a run that has made its updates, and perhaps some that were lost."""
+    result = json.loads((folder / "runs" / name / "result.json").read_text())
+    assert result["updates"] >= updates, result
+    assert result["checkpoint"] == f"checkpoints/{updates:012}", result
+    return weights_of(folder / "runs" / name)
+
+
+def check_course(weights, name, course):
+    size = math.sqrt(sum(x * x for x in course))
+    away = math.sqrt(sum((x - y) ** 2 for x, y in zip(weights, course))) / size
+    assert away < 1e-3, f"{name}: {away} from the CPU's weights"
+
+
+def log_of(folder, name, learner=0):
+    path = folder / "runs" / name / "logs" / f"learner-{learner}.log"
+    return path.read_text() if path.exists() else ""
+
+
+def reviews(program, config, folder):
+    """A text model takes one course on the CPU, on a GPU, and on two that sum their gradients."""
+    use_nccl(folder)
+    left = {}
     for name, keys in (("cpu", ["learner.device=cpu"]), ("gpu", ["learner.device=cuda"]),
                        ("gpus", ["learner.device=cuda", "mesh.dp=2"])):
-        run = folder / "runs" / name
-        wait(subprocess.Popen([program, "train", "reviews.toml", "--plain", f"name={name}", *data,
-                               *keys], stdout=subprocess.DEVNULL))
-        result = json.loads((run / "result.json").read_text())
-        assert result["updates"] == 25, result
-        left.append(weights_of(run))
-    log = (folder / "runs" / "gpus" / "logs" / "learner-0.log").read_text()
-    assert "in step with 2 of 2 learners over NCCL" in log, log
-    size = math.sqrt(sum(x * x for x in left[0]))
-    for name, weights in zip(("one GPU", "two GPUs"), left[1:]):
-        away = math.sqrt(sum((x - y) ** 2 for x, y in zip(weights, left[0]))) / size
-        assert away < 1e-3, f"{name}: {away} from the CPU's weights"
-    assert left[0] != left[1], "the GPU's weights are the CPU's bytes: who has made them?"
+        wait(train_reviews(program, config, folder, name, *keys))
+        left[name] = left_by(folder, name)
+    assert "in step with 2 of 2 learners over NCCL" in log_of(folder, "gpus")
+    check_course(left["gpu"], "one GPU", left["cpu"])
+    check_course(left["gpus"], "two GPUs", left["cpu"])
+    assert left["cpu"] != left["gpu"], "the GPU's weights are the CPU's bytes: who has made them?"
+
+
+def parts(program, config, folder):
+    """And so does one in parts on GPUs: two models of two parts; one that loses a part by kill -9,
+    which comes back; and one that is a worker of parameter shards."""
+    use_nccl(folder)
+    wait(train_reviews(program, config, folder, "cpu", "learner.device=cpu"))
+    course = left_by(folder, "cpu")
+    gpu = ["learner.device=cuda", "mesh.tp=2"]
+    wait(train_reviews(program, config, folder, "mesh", *gpu, "mesh.dp=2", "model.recompute=true"))
+    assert "in step with 4 of 4 learners over NCCL" in log_of(folder, "mesh")
+    check_course(left_by(folder, "mesh"), "two models of two parts", course)
+
+    longer = "learner.max_updates=40"
+    wait(train_reviews(program, config, folder, "longer", "learner.device=cpu", longer))
+    process = train_reviews(program, config, folder, "killed", *gpu, longer,
+                            "checkpoint.every_s=1")
+    checkpoints = folder / "runs" / "killed" / "checkpoints"
+    until("checkpoint", lambda: checkpoints.exists() and any(checkpoints.iterdir()))
+    os.kill(pid_of(process, "learner", 1), signal.SIGKILL)
+    wait(process)
+    assert log_of(folder, "killed").count("in step with 2 of 2 learners over NCCL") >= 2
+    check_course(left_by(folder, "killed", 40), "a part that was killed",
+                 left_by(folder, "longer", 40))
+
+    shards = ["learner.sync=paramserver", "paramserver.shards=2"]
+    wait(train_reviews(program, config, folder, "shards", *gpu, *shards))
+    assert "over NCCL" in log_of(folder, "shards")
+    wait(train_reviews(program, config, folder, "cpu_shards", "learner.device=cpu", *shards))
+    # The last update is the shards' alone.
+    check_course(left_by(folder, "shards", 24), "a worker of shards",
+                 left_by(folder, "cpu_shards", 24))
 
 
 def main():
@@ -196,7 +247,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         tests = {"serial": serial, "killed": killed, "lost": lost, "learners": learners,
-                 "reviews": reviews}
+                 "reviews": reviews, "parts": parts}
         tests[what](program, config, pathlib.Path(folder))
 
 

@@ -35,7 +35,7 @@ struct Learner {
     if (mesh.tp == 1) return;
     same_part = *group->Split(part, model);
     same_model = *group->Split(model, part);
-    algorithm->SetTensorGroup(same_model.get());
+    algorithm->SetTensorGroup(same_model.get(), nullptr);
   }
   Result<GroupRound::Outcome> Round(GroupRound::Options options) {
     options.gradients = same_part.get();
@@ -250,7 +250,7 @@ TEST(MeshTest, AModelInPartsIsOneWorkerOfTheParameterShards) {
            {std::pair<Algorithm*, std::size_t>{replicas.back().get(), 0},
             {others.back().get(), 1}}) {
         algorithm->SetPlace(w, workers);
-        algorithm->SetTensorGroup(pair[rank].get());
+        algorithm->SetTensorGroup(pair[rank].get(), nullptr);
       }
     }
     const auto part = *MakeTextModel(config, {.rank = 1, .ranks = 2});
@@ -319,7 +319,7 @@ TEST(MeshTest, AWorkerInPartsEndsWithEachOfThem) {
       std::vector<float> priority(1);
       Collective& group = *ranks[std::size_t(rank)];
       if (rank == 1) {
-        algorithm->SetTensorGroup(&group);
+        algorithm->SetTensorGroup(&group, nullptr);
         const auto part = *MakeTextModel(config, {.rank = 1, .ranks = 2});
         ReplicaPart other(algorithm.get(), part.get());
         if (dies == 1) {
@@ -333,7 +333,7 @@ TEST(MeshTest, AWorkerInPartsEndsWithEachOfThem) {
       }
       const auto whole = *MakeSupervised(config, {.rank = 0, .ranks = 1});
       auto replica = *PartitionedReplica::Make(config, 2, std::move(algorithm));
-      replica->SetTensorGroup(&group);
+      replica->SetTensorGroup(&group, nullptr);
       replica->AdoptValue(0, whole->value());
       if (dies == 0) {
         ASSERT_TRUE(replica->ComputeGradient({}, priority).ok());
@@ -361,7 +361,7 @@ TEST(MeshTest, APartWithoutAGradientLeavesTheBatchOut) {
     std::vector<float> priority(1);
     Collective& group = *ranks[std::size_t(rank)];
     if (rank == 1) {
-      algorithm->SetTensorGroup(&group);
+      algorithm->SetTensorGroup(&group, nullptr);
       const auto part = *MakeTextModel(config, {.rank = 1, .ranks = 2});
       ReplicaPart other(algorithm.get(), part.get());
       for (int i = 0; i < 2; ++i) ASSERT_TRUE(other.Follow(group, {}, priority).ok());
@@ -373,7 +373,7 @@ TEST(MeshTest, APartWithoutAGradientLeavesTheBatchOut) {
     const auto whole = *MakeSupervised(config, {.rank = 0, .ranks = 1});
     std::vector<float> value(whole->value().begin(), whole->value().end());
     auto replica = *PartitionedReplica::Make(config, 2, std::move(algorithm));
-    replica->SetTensorGroup(&group);
+    replica->SetTensorGroup(&group, nullptr);
     replica->AdoptValue(0, std::vector<float>(value.size(), std::nanf("")));
     EXPECT_EQ(replica->ComputeGradient({}, priority).status().code(), Code::kDataLoss);
     EXPECT_FALSE(replica->broken());

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "learners/cuda/text_step.h"
+#include "tests/cuda/parity.h"
+
+// Small text models on a GPU, and what they should say: for parity cases of their updates.
+namespace troop::cuda {
+
+using Numbers = std::vector<double>;
+
+// A batch in the host's memory.
+struct Batch {
+  std::vector<std::int32_t> ids, starts = {0}, places, labels;
+  std::vector<DropoutKey> dropout;
+  HostTokens view() const { return {ids, starts, dropout, places, labels}; }
+};
+
+// The formulas of the papers in f64, one number after the other: what a batch's losses add up to.
+// Derivatives of it are differences.
+class TextOracle {
+ public:
+  TextOracle(const TransformerSpec& spec, const Batch& batch) : s_(spec), b_(batch) {}
+  double Loss(const Numbers& value);
+  std::int64_t right() const { return right_; }  // of the last Loss
+
+ private:
+  double V(std::int64_t at) const { return (*v_)[std::size_t(at)]; }
+  Numbers Linear(const Numbers& x, const TransformerSpec::Linear& linear) const;
+  Numbers Norm(Numbers x, const TransformerSpec::Norm& norm) const;
+  std::vector<float> Factors(std::size_t sequence, std::uint32_t site, float rate,
+                             std::int64_t first, std::int64_t n) const;
+  Numbers Dropped(Numbers x, std::int64_t width, std::uint32_t site, float rate) const;
+  double Gelu(double z) const;
+  Numbers Attention(const Numbers& qkv, std::uint32_t site) const;
+  static Numbers Sum(Numbers a, const Numbers& b);
+  Numbers Layer(const Numbers& x, std::int64_t use) const;
+  double Head(const Numbers& x);
+
+  const TransformerSpec& s_;
+  const Batch& b_;
+  const Numbers* v_ = nullptr;
+  std::int64_t right_ = 0;
+};
+
+enum class Kind : std::uint8_t { kBert, kAlbert };
+
+// Of two layers and some dozens of words; as LayOut has it.
+TransformerSpec SpecOf(Kind kind, bool masked, bool drops, Precision precision);
+Batch BatchOf(Parity& parity, const TransformerSpec& spec,
+              const std::vector<std::int32_t>& lengths);
+// Norms near 1, the rest random: wide enough that attention is no mean.
+std::vector<float> ValueOf(Parity& parity, const TransformerSpec& spec, double size = 0.3);
+// Where each of the model's arrays begins and ends.
+std::vector<std::pair<std::int64_t, std::int64_t>> ArraysOf(const TransformerSpec& spec);
+std::vector<float> Download(Parity& parity, const float* from, std::int64_t n);
+
+}  // namespace troop::cuda

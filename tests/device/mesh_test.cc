@@ -1,0 +1,252 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "learners/device_supervised.h"
+#include "learners/group_round.h"
+#include "learners/partitioned_replica.h"
+#include "learners/supervised.h"
+#include "nn/text_model.h"
+#include "tests/collective/nccl_ranks.h"
+#include "tests/learners/supervised_fixture.h"
+
+// Text models in parts on (emulated) GPUs, in meshes of dp models of tp parts: by the simulated
+// NCCL, or through the hosts.
+namespace troop {
+namespace {
+
+using testing::SupervisedConfig;
+using testing::SupervisedExpected;
+
+struct Mesh {
+  int dp = 1, tp = 2;
+  int size() const { return dp * tp; }
+};
+enum class Way { kCpu, kHosts, kNccl };
+
+std::unique_ptr<Collective> OverNccl(Collective& group, int device) {
+  auto host = group.Split(0, group.rank());
+  NcclOptions options = SimulatedNccl();
+  options.device = device;
+  auto made = MakeNcclGroup(*std::move(host), options);
+  EXPECT_TRUE(made.ok()) << made.status().ToString();
+  return *std::move(made);
+}
+
+// One rank of a mesh.
+class Learner {
+ public:
+  Learner(Config config, const Mesh& mesh, Collective* all, Way way) : all_(all) {
+    config.learner.device = way == Way::kCpu ? "cpu" : "cuda";
+    const int part = all->rank() % mesh.tp, model = all->rank() / mesh.tp;
+    auto made = MakeSupervised(config, {.rank = part, .ranks = mesh.tp}, 0);
+    TROOP_CHECK(made.ok(), "{}", made.status().ToString());
+    algorithm_ = *std::move(made);
+    same_part_ = *all->Split(part, model);
+    same_model_ = *all->Split(model, part);
+    if (way == Way::kNccl) {
+      parts_ = OverNccl(*same_model_, algorithm_->device_ordinal());
+      devices_ = OverNccl(*same_part_, algorithm_->device_ordinal());
+      EXPECT_FALSE(algorithm_->device_gradient().empty());
+      algorithm_->AgreeOnDevice(true);
+    }
+    algorithm_->SetTensorGroup(same_model_.get(), parts_.get());
+  }
+  ~Learner() { algorithm_->SetTensorGroup(nullptr, nullptr); }
+  Result<GroupRound::Outcome> Round(std::uint64_t last) {
+    GroupRound round(all_, algorithm_.get(),
+                     {.gradients = same_part_.get(), .devices = devices_.get(), .last = last});
+    std::vector<float> priority(1);
+    const Status begun = round.Begin(&batch_, 0, false, priority);
+    if (!begun.ok()) return begun;
+    return round.Wait();
+  }
+  Algorithm& algorithm() { return *algorithm_; }
+  Collective& same_model() { return *same_model_; }
+
+ private:
+  const SampleBatch batch_;
+  Collective* const all_;
+  std::unique_ptr<Collective> same_part_, same_model_, parts_, devices_;
+  std::unique_ptr<Algorithm> algorithm_;
+};
+
+struct Course {
+  std::vector<double> losses, norms;
+  std::vector<float> value;  // of the whole, the same bits on all ranks
+  TensorFile state;
+  UpdateCost cost;
+};
+
+Course Play(const Config& config, const Mesh& mesh, Way way, int updates,
+            const TensorFile* from = nullptr) {
+  const Ranks ranks = MakeSocketRanks(mesh.size(), {});
+  std::vector<Course> courses{std::size_t(mesh.size())};
+  RunRanks(mesh.size(), [&](int rank) {
+    Learner learner(config, mesh, ranks[std::size_t(rank)].get(), way);
+    Algorithm& algorithm = learner.algorithm();
+    Course& course = courses[std::size_t(rank)];
+    if (from != nullptr) {
+      ASSERT_TRUE(algorithm.SetState(*from).ok());
+    }
+    const std::uint64_t last = algorithm.updates() + std::uint64_t(updates);
+    while (algorithm.updates() < last) {
+      const auto round = learner.Round(last);
+      ASSERT_TRUE(round.ok()) << round.status().ToString();
+      ASSERT_TRUE(round->applied) << round->update.ToString();
+      course.losses.push_back(round->report.loss);
+      course.norms.push_back(round->report.gradient_norm);
+    }
+    const auto value = algorithm.WholeValue();
+    course.value.assign(value.begin(), value.end());
+    course.state = algorithm.WholeState();
+    course.cost = algorithm.TakeCost();
+  });
+  for (const Course& course : courses) EXPECT_EQ(course.value, courses[0].value);
+  return courses[0];
+}
+
+double Distance(std::span<const float> a, std::span<const float> b) {
+  double difference = 0, size = 0;
+  EXPECT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(double(a[i]) - double(b[i]), 2);
+    size += double(b[i]) * double(b[i]);
+  }
+  return std::sqrt(difference / size);
+}
+
+// One model in two parts makes PyTorch's first updates.
+TEST(DeviceMeshTest, UpdatesAreThoseOfPyTorch) {
+  for (const std::string family : {"bert", "albert"}) {
+    for (const Way way : {Way::kHosts, Way::kNccl}) {
+      const Course course = Play(SupervisedConfig(family), {}, way, 3);
+      const JsonValue& expected = *SupervisedExpected().Find(family);
+      for (std::size_t u = 0; u < 3; ++u) {
+        EXPECT_NEAR(course.losses[u], expected.Find("losses")->array[u].number, 1e-4);
+        EXPECT_NEAR(course.norms[u], expected.Find("norms")->array[u].number, 1e-3);
+      }
+      EXPECT_GT(course.cost.tensor_bytes, 0);
+      EXPECT_GT(course.cost.tensor_s, 0);
+    }
+  }
+}
+
+// Meshes of two and three parts, with what the CPU's do as well: pieces of a batch, layers made
+// anew, uneven shares, whatever is dropped, hidden words whose table is cut.
+TEST(DeviceMeshTest, MeshesTakeTheCpusCourse) {
+  for (const std::string family : {"bert", "albert"}) {
+    Config config = SupervisedConfig(family);
+    config.model.pretrained = "";
+    config.learner.algorithm = "masked_lm";
+    config.learner.micro_batch = 4;
+    config.model.recompute = true;
+    config.model.dropout = config.model.attention_dropout = 0.2;
+    Mesh mesh{.dp = 2, .tp = 2};
+    if (family == "albert") {  // parts of 32, 32 and 16 numbers
+      mesh = {.dp = 1, .tp = 3};
+      config.model.hidden = 80;
+      config.model.heads = 5;
+    }
+    for (int i = 0; i < mesh.dp; ++i) config.mesh.shares.push_back(i + 1);
+    const Course here = Play(config, mesh, Way::kCpu, 2);
+    for (const Way way : {Way::kHosts, Way::kNccl}) {
+      SCOPED_TRACE(family + (way == Way::kNccl ? " over NCCL" : " through hosts"));
+      const Course there = Play(config, mesh, way, 2);
+      for (std::size_t u = 0; u < 2; ++u) {
+        EXPECT_NEAR(there.losses[u], here.losses[u], 1e-4 * here.losses[u]);
+        EXPECT_NEAR(there.norms[u], here.norms[u], 1e-3 * here.norms[u]);
+      }
+      EXPECT_LT(Distance(there.value, here.value), 1e-4);
+    }
+  }
+}
+
+// A state is the whole model's: it goes on as one learner on the CPU, and from there in parts.
+TEST(DeviceMeshTest, AStateGoesOnElsewhere) {
+  Config config = SupervisedConfig("bert");
+  config.model.dropout = 0.1;
+  const Course parts = Play(config, {}, Way::kNccl, 2);
+  const Course straight = Play(config, {.dp = 1, .tp = 1}, Way::kCpu, 4);
+  const Course one = Play(config, {.dp = 1, .tp = 1}, Way::kCpu, 1, &parts.state);
+  const Course again = Play(config, {}, Way::kHosts, 1, &one.state);
+  EXPECT_LT(Distance(again.value, straight.value), 1e-4);
+}
+
+// A model in parts on GPUs as one worker of parameter shards: the gradient that one learner has.
+TEST(DeviceMeshTest, APartitionedReplicaGivesTheWholeGradient) {
+  Config config = SupervisedConfig("bert");
+  config.learner.sync = "paramserver";
+  config.fleet.learners = 2;
+  config.mesh.tp = 2;
+  auto whole = *MakeSupervised(config, TensorPlace(), 0);
+  std::vector<float> priority(1);
+  ASSERT_TRUE(whole->ComputeGradient(SampleBatch(), priority).ok());
+  Config there = config;
+  there.learner.device = "cuda";
+  for (const Way way : {Way::kHosts, Way::kNccl}) {
+    const Ranks ranks = MakeSocketRanks(2, {});
+    RunRanks(2, [&](int rank) {
+      auto part = *MakeSupervised(there, {.rank = rank, .ranks = 2}, 0);
+      Collective& group = *ranks[std::size_t(rank)];
+      const auto nccl = way == Way::kNccl ? OverNccl(group, 0) : nullptr;
+      if (rank > 0) {
+        part->SetTensorGroup(&group, nccl.get());
+        const auto module = *MakeTextModel(there, {.rank = rank, .ranks = 2});
+        std::vector<float> nothing(1);
+        const auto outcome =
+            ReplicaPart(part.get(), module.get()).Follow(group, SampleBatch(), nothing);
+        ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
+        part->SetTensorGroup(nullptr, nullptr);
+        return;
+      }
+      auto replica = *PartitionedReplica::Make(there, 2, std::move(part));
+      replica->SetTensorGroup(&group, nccl.get());
+      replica->AdoptValue(0, whole->value());
+      std::vector<float> mine(1);
+      const auto report = replica->ComputeGradient(SampleBatch(), mine, nullptr);
+      ASSERT_TRUE(report.ok()) << report.status().ToString();
+      EXPECT_LT(Distance(replica->gradient(), whole->gradient()), 1e-4);
+      replica->SetTensorGroup(nullptr, nullptr);
+    });
+  }
+}
+
+// Who is away ends the others' update with a word, long before any timeout; and a gradient that is
+// no number is left out by all.
+TEST(DeviceMeshTest, APartThatIsGoneEndsTheUpdate) {
+  for (const Way way : {Way::kHosts, Way::kNccl}) {
+    const Ranks ranks = MakeSocketRanks(2, {});
+    RunRanks(2, [&](int rank) {
+      Learner learner(SupervisedConfig("bert"), {}, ranks[std::size_t(rank)].get(), way);
+      ASSERT_TRUE(learner.Round(0).ok());
+      if (rank == 1) return learner.same_model().Abort(Unavailable("it is gone"));
+      const auto round = learner.Round(0);
+      ASSERT_FALSE(round.ok());
+      EXPECT_EQ(round.status().code(), Code::kUnavailable) << round.status().ToString();
+      EXPECT_EQ(learner.algorithm().updates(), 1u);
+    });
+  }
+}
+
+TEST(DeviceMeshTest, ABadNumberIsLeftOutByAllParts) {
+  const Ranks ranks = MakeSocketRanks(2, {});
+  RunRanks(2, [&](int rank) {
+    Learner learner(SupervisedConfig("bert"), {}, ranks[std::size_t(rank)].get(), Way::kNccl);
+    TensorFile state = learner.algorithm().State();
+    std::vector<float> value(learner.algorithm().value().begin(),
+                             learner.algorithm().value().end());
+    if (rank == 1) value[0] = std::nanf("");  // of its words
+    state.tensors["value"] = ConstTensor(Buffer::Copy(std::as_bytes(std::span(value))),
+                                         {DType::kF32, {std::int64_t(value.size())}});
+    ASSERT_TRUE(learner.algorithm().SetState(state).ok());
+    const auto round = learner.Round(0);
+    ASSERT_TRUE(round.ok()) << round.status().ToString();
+    EXPECT_FALSE(round->applied);
+    EXPECT_FALSE(round->update.ok());
+    EXPECT_EQ(learner.algorithm().updates(), 0u);
+  });
+}
+
+}  // namespace
+}  // namespace troop
