@@ -25,9 +25,9 @@
 #include "apps/run_folder.h"
 #include "apps/scale_command.h"
 #include "apps/show.h"
+#include "apps/slurm_command.h"
 #include "apps/standing.h"
 #include "apps/status_command.h"
-#include "apps/slurm_command.h"
 #include "apps/sweep.h"
 #include "apps/tokenize.h"
 #include "apps/train.h"
@@ -118,16 +118,18 @@ int RunReplay(const TrainArguments& a) {
 struct PlanArguments {
   std::string config;
   std::vector<std::string> overrides;
-  std::int64_t learners = 0;
+  std::string serve;
+  PlanOptions options;
 };
 
 int RunPlan(const PlanArguments& a) {
+  if (!a.serve.empty()) return ServePlanLink(a.serve);
   const Result<Config> config = LoadConfigFile(a.config, a.overrides);
   if (!config.ok()) {
     fmt::print(stderr, "{}\n", config.status().message());
     return kExitUsage;
   }
-  return PlanCommand(*config, a.learners);
+  return PlanCommand(*config, a.options);
 }
 
 struct RoleArguments {
@@ -421,11 +423,28 @@ void AddTokenize(CLI::App* app, TokenizeOptions* a, std::function<int()>* chosen
 void AddPlan(CLI::App* app, PlanArguments* a, std::function<int()>* chosen) {
   CLI::App* plan = app->add_subcommand(
       "plan", "what an update of a supervised config would take on meshes of learners");
-  plan->add_option("config", a->config, "a TOML file, such as configs/imdb_small.toml")->required();
+  CLI::Option* const config =
+      plan->add_option("config", a->config, "a TOML file, such as configs/imdb_small.toml");
   plan->add_option("overrides", a->overrides, "key=value, as in the config (troop config)");
-  plan->add_option("--learners", a->learners, "at most so many; default: as there are cores")
+  plan->add_option("--learners", a->options.learners,
+                   "at most so many; default: as there are cores, or GPUs")
       ->check(CLI::Range(1, 256));
-  plan->callback([a, chosen] { *chosen = [a] { return RunPlan(*a); }; });
+  CLI::Option* const machine =
+      plan->add_option("--machine", a->options.machine,
+                       "HOST:PORT of another machine, where `troop plan --serve` waits: plan for "
+                       "both, by the link between them");
+  plan->add_option("--machines", a->options.machines, "so many like that one; default: 2")
+      ->check(CLI::Range(2, 256))
+      ->needs(machine);
+  CLI::Option* const serve =
+      plan->add_option("--serve", a->serve,
+                       "ADDRESS:PORT of this machine: wait there for --machine of another one; "
+                       "whoever reaches it can measure the link, no more");
+  serve->excludes(config)->excludes(machine);
+  plan->callback([a, chosen, config, serve] {
+    if (config->count() + serve->count() == 0) throw CLI::RequiredError("config");
+    *chosen = [a] { return RunPlan(*a); };
+  });
 }
 
 void AddPredict(CLI::App* app, PredictOptions* a, std::function<int()>* chosen) {
@@ -443,8 +462,7 @@ void AddPredict(CLI::App* app, PredictOptions* a, std::function<int()>* chosen) 
 void AddDashboard(CLI::App* app, DashboardCommand* a, std::function<int()>* chosen) {
   CLI::App* dashboard = app->add_subcommand("dashboard", "a web page that shows runs as they go");
   dashboard->add_option("runs", a->runs, "folders of runs, or folders that hold runs")->required();
-  dashboard->add_option("--listen", a->address,
-                        "HOST:PORT (127.0.0.1:8800); port 0: any free one");
+  dashboard->add_option("--listen", a->address, "HOST:PORT (127.0.0.1:8800); port 0: any free one");
   dashboard->add_option("--token-file", a->token_file,
                         "the token in its one line is asked for; beyond this machine it must be");
   dashboard->add_flag("--insecure", a->insecure, "or anybody may look who reaches the address");

@@ -7,6 +7,7 @@
 
 #include "core/time.h"
 #include "kernels/matmul.h"
+#include "learners/device_profile.h"
 #include "nn/model.h"
 #include "nn/text_model.h"
 
@@ -57,7 +58,12 @@ std::string Collectives(const Config& config, const RunView& view) {
 
 }  // namespace
 
-double MeasurePeak(const Config& config) {
+Peak MeasurePeak(const Config& config) {
+  if (config.learner.device != "cpu") {
+    const Result<std::string> gpu = GpuOf(config);
+    const Result<double> reached = gpu.ok() ? MeasureGpuPeak(config) : gpu.status();
+    if (reached.ok()) return {*reached, *gpu};
+  }
   const auto multiply = config.network.precision == "bf16" ? MatMulBF16 : MatMul;
   const std::vector<float> a(std::size_t(kPeakSize * kPeakSize), 0.5f);
   std::vector<float> c(a.size(), 0.0f);
@@ -70,14 +76,14 @@ double MeasurePeak(const Config& config) {
     const double seconds = std::max(1e-9, ToSeconds(clock.Now() - begin));
     best = std::max(best, 2.0 * kPeakSize * kPeakSize * kPeakSize / seconds);
   }
-  return best;
+  return {best, "a thread here"};
 }
 
 bool IsWorthAPlan(const Config& config, const RunView& view) {
   return config.learner.sync == "allreduce" && Value(view, "updates") >= kUpdatesPlanned;
 }
 
-std::string LearningReport(const Config& config, const RunView& view, double peak_flops,
+std::string LearningReport(const Config& config, const RunView& view, const Peak& peak,
                            const MeshPlan* plan) {
   const double learners = double(config.fleet.learners), tokens = Value(view, "tokens");
   const double updates = Value(view, "updates");
@@ -118,10 +124,10 @@ std::string LearningReport(const Config& config, const RunView& view, double pea
   }
   // Beside others on the same cores a learner computes more slowly; the peak was measured alone.
   out += fmt::format(
-      "model products: {:.1f} GFLOP/s a learner, {:.1f} while it computes, of {:.1f} that a thread "
-      "here reached ({:.0f} % and {:.0f} %)\n",
-      flops / all / 1e9, flops / Value(view, "compute_s") / 1e9, peak_flops / 1e9,
-      100 * flops / all / peak_flops, 100 * flops / Value(view, "compute_s") / peak_flops);
+      "model products: {:.1f} GFLOP/s a learner, {:.1f} while it computes, of {:.1f} that {} "
+      "reached ({:.0f} % and {:.0f} %)\n",
+      flops / all / 1e9, flops / Value(view, "compute_s") / 1e9, peak.flops / 1e9, peak.where,
+      100 * flops / all / peak.flops, 100 * flops / Value(view, "compute_s") / peak.flops);
   out += Collectives(config, view);
   if (!view.evaluations.empty() && view.evaluations.back().final) {
     const EvaluationReport& e = view.evaluations.back();

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <thread>
 
 #include "apps/machine.h"
 #include "apps/train.h"
-#include "collective/group.h"
 #include "core/time.h"
+#include "learners/device_profile.h"
 #include "learners/supervised.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
@@ -17,8 +16,9 @@ namespace troop {
 namespace {
 
 constexpr int kUpdates = 4;                              // of which the first does not count
-constexpr std::int64_t kSmall = 1024, kLarge = 1 << 22;  // floats of an all-reduce
-constexpr int kSmallTries = 200, kLargeTries = 6;
+constexpr std::int64_t kSmall = 1024, kLarge = 1 << 22;  // floats of an all-reduce between GPUs
+constexpr int kSmallTries = 100, kLargeTries = 10;
+constexpr Duration kServe = Seconds(600);
 
 double EmbeddingShare(const Module& module) {
   double words = 0;
@@ -30,57 +30,40 @@ double EmbeddingShare(const Module& module) {
   return words / double(ParameterCount(module));
 }
 
-// Seconds of one all-reduce as this rank sees it: the median.
-double TimeAllReduces(Collective* rank, std::int64_t floats, int tries) {
-  Tensor tensor(DType::kF32, {floats});
-  const SystemClock clock;
-  std::vector<double> seconds;
-  for (int i = 0; i < tries; ++i) {
-    const Time begin = clock.Now();
-    if (!RunOp(*rank, {.kind = OpKind::kAllReduce}, tensor, tensor).ok()) return 0;
-    seconds.push_back(ToSeconds(clock.Now() - begin));
-  }
-  std::ranges::sort(seconds);
-  return seconds[seconds.size() / 2];
+// Between two GPUs by NCCL.
+Result<LinkSpeed> MeasureGpuLink(const Config& config) {
+  const NcclOptions nccl{.library = config.learner.nccl};
+  TROOP_ASSIGN_OR_RETURN(const double small, TimeGpuAllReduce(0, 1, nccl, kSmall, kSmallTries));
+  TROOP_ASSIGN_OR_RETURN(const double large, TimeGpuAllReduce(0, 1, nccl, kLarge, kLargeTries));
+  const double sent = SentShare(2) * double(kLarge * std::int64_t(sizeof(float)));
+  return LinkSpeed{.latency_s = small, .s_per_byte = std::max(0.0, large - small) / sent};
 }
 
-Status MeasureLink(MeshProfile* profile) {
-  std::vector<GroupEntry> entries;
-  std::vector<Member> members;
-  for (int rank = 0; rank < 2; ++rank) {
-    TROOP_ASSIGN_OR_RETURN(GroupEntry entry,
-                           GroupEntry::Listen({.group = "plan", .rank = rank, .size = 2}));
-    members.push_back(entry.self());
-    entries.push_back(std::move(entry));
+Result<LinkSpeed> MeasureLink(const Config& config, const std::string& gpu) {
+  if (!gpu.empty() && GpusHere() > 1 && !config.learner.nccl.empty()) {
+    Result<LinkSpeed> link = MeasureGpuLink(config);
+    if (link.ok()) return link;
+    fmt::print(stderr, "troop: {}; planned with sums that go through the hosts\n",
+               link.status().message());
   }
-  Status status[2];
-  double small = 0, large = 0;
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank) {
-    threads.emplace_back([&, rank] {
-      auto joined = std::move(entries[std::size_t(rank)]).Join(members);
-      status[rank] = joined.status();
-      if (!joined.ok()) return;
-      const double quick = TimeAllReduces(joined->get(), kSmall, kSmallTries);
-      const double slow = TimeAllReduces(joined->get(), kLarge, kLargeTries);
-      if (rank == 0) small = quick, large = slow;
-      status[rank] = (*joined)->status();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const Status& s : status) TROOP_RETURN_IF_ERROR(s);
-  profile->latency_s = small;
-  profile->s_per_byte =
-      std::max(0.0, large - small) / (SentShare(2) * double(kLarge * std::int64_t(sizeof(float))));
-  return Status::Ok();
+  return MeasureLinkHere();
 }
 
-// The run of one learner that has the whole model.
-Result<MeshProfile> ProfileAlone(Config config) {
+// Of a GPU's memory, as PredictSupervised has batches.
+Result<double> GpuBytes(const Config& config, std::int64_t dp, std::int64_t tp) {
+  std::int64_t reviews = (config.learner.batch_size + dp - 1) / dp;
+  if (config.learner.micro_batch > 0) reviews = std::min(reviews, config.learner.micro_batch);
+  const double tokens = double(reviews * config.data.tokens_max);
+  return PredictGpuBytes(config, {.rank = 0, .ranks = int(tp)}, tokens,
+                         LabelsOf(config, tokens, double(reviews)));
+}
+
+// The run of one learner that has the whole model, with what the data says of it.
+Result<Config> Alone(Config config) {
   config.mesh = {.dp = 1, .tp = 1};
   config.fleet.learners = 1;
   TROOP_RETURN_IF_ERROR(ResolveSupervised(&config));
-  return ProfileMesh(config, kUpdates);
+  return config;
 }
 
 }  // namespace
@@ -89,14 +72,17 @@ double LabelsOf(const Config& config, double tokens, double sequences) {
   return config.learner.algorithm == "masked_lm" ? std::max(0.15 * tokens, sequences) : sequences;
 }
 
-double SentShare(std::int64_t ranks) { return 2.0 * double(ranks - 1) / double(ranks); }
-
 Result<MeshPlan> PlanMesh(const Config& config, const MeshProfile& profile, std::int64_t dp,
                           std::int64_t tp) {
   TROOP_ASSIGN_OR_RETURN(const auto part, MakeTextModel(config, {.ranks = int(tp)}));
   MeshPlan plan{.dp = dp, .tp = tp};
+  const std::int64_t learners_there = (dp * tp + profile.machines - 1) / profile.machines;
   const double learners = double(dp * tp);
-  const double turns = std::max(1.0, learners / double(std::max(1, profile.cores)));
+  const double turns = std::max(1.0, double(learners_there) / double(std::max(1, profile.cores)));
+  // Those who have a model together follow each other, so that they are on one machine if they can.
+  const bool far = dp * tp > learners_there;
+  const LinkSpeed& parts = far && learners_there % tp != 0 ? profile.far : profile.link;
+  const LinkSpeed& models = far ? profile.far : profile.link;
   plan.compute_s = profile.compute_s / learners * turns;
   plan.step_s = profile.step_s / double(tp) * turns;
   if (tp > 1) {
@@ -104,15 +90,15 @@ Result<MeshPlan> PlanMesh(const Config& config, const MeshProfile& profile, std:
     options.tensor.ranks = int(tp);
     const TensorTraffic traffic = StepTraffic(options, std::int64_t(profile.tokens / double(dp)),
                                               std::int64_t(profile.labels / double(dp)));
-    const double sent = double(traffic.bytes) * SentShare(tp);
+    const double sent = double(traffic.bytes) * (profile.element_bytes / 4) * SentShare(tp);
     plan.tensor_s =
-        double(traffic.operations) * profile.latency_s * turns + sent * profile.s_per_byte * turns;
+        (double(traffic.operations) * parts.latency_s + sent * parts.s_per_byte) * turns;
     plan.bytes += sent;
   }
   const double value = double(ParameterCount(*part)) * sizeof(float);
   if (dp > 1) {
     const double sent = value * SentShare(dp);
-    const double travel = (profile.latency_s + sent * profile.s_per_byte) * turns;
+    const double travel = (models.latency_s + sent * models.s_per_byte) * turns;
     // Backward is two thirds of the work; the embeddings' gradient is ready at its very end.
     const double hidden = std::min(2 * plan.compute_s / 3, travel * (1 - EmbeddingShare(*part)));
     plan.gradient_s = travel - hidden;
@@ -120,6 +106,10 @@ Result<MeshPlan> PlanMesh(const Config& config, const MeshProfile& profile, std:
   }
   Config meshed = config;
   meshed.mesh = {.dp = dp, .tp = tp};
+  if (!profile.gpu.empty()) {
+    TROOP_ASSIGN_OR_RETURN(plan.memory_bytes, GpuBytes(meshed, dp, tp));
+    return plan;
+  }
   TROOP_ASSIGN_OR_RETURN(const ProcessBytes bytes, PredictSupervised(meshed, *part));
   plan.memory_bytes = bytes.learner;
   return plan;
@@ -143,9 +133,13 @@ Result<std::vector<MeshPlan>> PlanMeshes(const Config& config, const MeshProfile
 }
 
 Result<MeshProfile> ProfileMesh(const Config& config, int updates) {
-  TROOP_ASSIGN_OR_RETURN(const auto data, LoadReviewData(config));
-  TROOP_ASSIGN_OR_RETURN(const auto algorithm, MakeSupervised(config, data));
+  TROOP_ASSIGN_OR_RETURN(const auto algorithm, MakeSupervised(config, TensorPlace(), 0));
   MeshProfile profile{.cores = CoresHere()};
+  if (algorithm->device_ordinal() >= 0) {
+    TROOP_ASSIGN_OR_RETURN(profile.gpu, GpuOf(config));
+    profile.cores = std::max(1, GpusHere());
+    if (config.network.precision == "bf16") profile.element_bytes = 2;
+  }
   SampleBatch batch;
   std::vector<float> priority(1);
   UpdateCost cost;
@@ -159,16 +153,17 @@ Result<MeshProfile> ProfileMesh(const Config& config, int updates) {
   profile.step_s = cost.step_s / made;
   profile.tokens = cost.tokens / made;
   profile.labels = LabelsOf(config, cost.tokens, cost.sequences) / made;
-  TROOP_RETURN_IF_ERROR(MeasureLink(&profile));
+  TROOP_ASSIGN_OR_RETURN(profile.link, MeasureLink(config, profile.gpu));
   return profile;
 }
 
 Result<MeshPlan> PlanRun(const Config& config) {
-  TROOP_ASSIGN_OR_RETURN(const MeshProfile profile, ProfileAlone(config));
+  TROOP_ASSIGN_OR_RETURN(const Config alone, Alone(config));
+  TROOP_ASSIGN_OR_RETURN(const MeshProfile profile, ProfileMesh(alone, kUpdates));
   return PlanMesh(config, profile, config.mesh.dp, config.mesh.tp);
 }
 
-int PlanCommand(const Config& config, std::int64_t learners) {
+int PlanCommand(const Config& config, const PlanOptions& options) {
   const auto complain = [](const Status& status) {
     fmt::print(stderr, "troop: {}\n", status.message());
     return ExitCodeFor(status);
@@ -179,24 +174,63 @@ int PlanCommand(const Config& config, std::int64_t learners) {
         "\"masked_lm\"; troop train --dry-run says what other runs take",
         config.learner.algorithm));
   }
-  const Result<MeshProfile> profile = ProfileAlone(config);
+  const Result<Config> alone = Alone(config);
+  if (!alone.ok()) return complain(alone.status());
+  Result<MeshProfile> profile = ProfileMesh(*alone, kUpdates);
   if (!profile.ok()) return complain(profile.status());
-  const auto plans = PlanMeshes(config, *profile, learners > 0 ? learners : profile->cores);
+  if (!options.machine.empty()) {
+    const Result<LinkSpeed> far = MeasureLinkTo(options.machine);
+    if (!far.ok()) {
+      return complain(far.status().WithContext(
+          fmt::format("--machine {0}: run `troop plan --serve {0}` there first", options.machine)));
+    }
+    profile->far = *far;
+    profile->machines = int(options.machines);
+  }
+  const std::int64_t most = std::int64_t(profile->cores) * profile->machines;
+  const auto plans = PlanMeshes(*alone, *profile, options.learners > 0 ? options.learners : most);
   if (!plans.ok()) return complain(plans.status());
+  const auto link = [](const LinkSpeed& speed) {
+    return fmt::format("{:.0f} us and {:.2f} GB/s", 1e6 * speed.latency_s,
+                       1e-9 / std::max(1e-18, speed.s_per_byte));
+  };
+  const bool on_gpu = !profile->gpu.empty();
   fmt::print(
-      "measured: {:.0f} ms an update of {:.0f} tokens on one thread, {:.1f} ms its optimizer; an "
-      "all-reduce {:.0f} us and {:.2f} GB/s; {} cores\n\n",
-      1e3 * profile->compute_s, profile->tokens, 1e3 * profile->step_s, 1e6 * profile->latency_s,
-      1e-9 / std::max(1e-18, profile->s_per_byte), profile->cores);
+      "measured: {:.0f} ms an update of {:.0f} tokens on {}, {:.1f} ms its optimizer; an "
+      "all-reduce {}{}; {}{} {}\n\n",
+      1e3 * profile->compute_s, profile->tokens, on_gpu ? profile->gpu : "one thread",
+      1e3 * profile->step_s, link(profile->link),
+      options.machine.empty() ? "" : fmt::format(", to {} {}", options.machine, link(profile->far)),
+      profile->machines > 1 ? fmt::format("{} machines of ", profile->machines) : "",
+      profile->cores, on_gpu ? "GPU(s)" : "cores");
   fmt::print(
       "| mesh.dp | mesh.tp | ms an update | compute | model's parts | gradients | optimizer | "
-      "sent | memory |\n|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n");
+      "sent | {}memory |\n|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+      on_gpu ? "GPU " : "");
   for (const MeshPlan& p : *plans) {
     fmt::print("| {} | {} | {:.1f} | {:.1f} | {:.1f} | {:.1f} | {:.1f} | {:.1f} MB | {:.0f} MB |\n",
                p.dp, p.tp, 1e3 * p.seconds(), 1e3 * p.compute_s, 1e3 * p.tensor_s,
                1e3 * p.gradient_s, 1e3 * p.step_s, p.bytes / 1e6, p.memory_bytes / 1e6);
   }
   return kExitOk;
+}
+
+int ServePlanLink(const std::string& address) {
+  fmt::print("waiting at {} for `troop plan CONFIG --machine {}` elsewhere\n", address, address);
+  std::fflush(stdout);
+  for (int answered = 0;; ++answered) {
+    const Status status = AnswerLink(address, kServe);
+    if (status.ok()) {
+      fmt::print("the link was measured\n");
+      std::fflush(stdout);
+      continue;
+    }
+    if (status.code() == Code::kDeadlineExceeded && answered > 0) return kExitOk;
+    // Who asked may have been stopped in between.
+    const bool gone = status.code() == Code::kUnavailable && answered > 0;
+    fmt::print(stderr, "troop: {}\n", status.message());
+    if (!gone) return ExitCodeFor(status);
+  }
 }
 
 }  // namespace troop

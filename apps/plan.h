@@ -3,20 +3,24 @@
 #include <string>
 #include <vector>
 
+#include "apps/plan_link.h"
 #include "core/config.h"
 #include "core/status.h"
 
 namespace troop {
 
-// What a few updates and a link between two processes of this machine were measured to take.
+// What a few updates and the links between learners were measured to take.
 struct MeshProfile {
-  double compute_s = 0;   // forward and backward of an update's batch on one thread
-  double step_s = 0;      // clip and optimizer
-  double tokens = 0;      // of an update
-  double labels = 0;      // of an update that are asked for
-  double latency_s = 0;   // of an all-reduce of few numbers
-  double s_per_byte = 0;  // of a large one, for each byte that a rank sends
-  int cores = 1;          // that learners share
+  double compute_s = 0;      // forward and backward of an update's batch on one thread, or on a GPU
+  double step_s = 0;         // clip and optimizer
+  double tokens = 0;         // of an update
+  double labels = 0;         // of an update that are asked for
+  std::string gpu;           // on which updates were made; empty: on the CPU
+  double element_bytes = 4;  // of what parts of a model exchange
+  LinkSpeed link;            // between learners of one machine
+  LinkSpeed far;             // between machines
+  int machines = 1;          // alike
+  int cores = 1;             // that learners of a machine share; GPUs, where they compute there
 };
 // What an update at a mesh is expected to take.
 struct MeshPlan {
@@ -30,27 +34,34 @@ struct MeshPlan {
 // How many outputs of the last layer the head reads of so many sequences and tokens.
 double LabelsOf(const Config& config, double tokens, double sequences);
 
-// Of n bytes that N ranks reduce, each sends 2 (N - 1) / N n: the least that any all-reduce can do.
-double SentShare(std::int64_t ranks);
-
-// From the profile alone: products are shared evenly, learners beyond the cores take turns, an
-// all-reduce of n bytes over N ranks sends 2 (N - 1) / N n from each, and gradients of all but the
-// embeddings travel while backward goes on. Errors: as TextModelOptions: the mesh does not fit.
+// From the profile alone: products are shared evenly, learners are dealt evenly to the machines and
+// take turns there beyond its cores, an all-reduce of n bytes over N ranks sends 2 (N - 1) / N n
+// from each, over the links between machines where its ranks are on several, and gradients of all
+// but the embeddings travel while backward goes on. Errors: as TextModelOptions: the mesh does not
+// fit.
 Result<MeshPlan> PlanMesh(const Config& config, const MeshProfile& profile, std::int64_t dp,
                           std::int64_t tp);
 // Every mesh of up to `learners` learners that the config's model allows, the fastest first.
 Result<std::vector<MeshPlan>> PlanMeshes(const Config& config, const MeshProfile& profile,
                                          std::int64_t learners);
 
-// Makes a few updates of the config's data and model, and all-reduces between two threads over
-// sockets. Takes some seconds. Errors: as MakeAlgorithm.
+// Makes a few updates of the config's data and model, on the GPU where the config's learners would
+// compute on one, and all-reduces between two threads, or between two GPUs by NCCL. Takes some
+// seconds. Errors: as MakeAlgorithm.
 Result<MeshProfile> ProfileMesh(const Config& config, int updates);
 
 // What an update of this run should take at the mesh that it has, profiled here and now on this
 // machine. Errors: as the two above.
 Result<MeshPlan> PlanRun(const Config& config);
 
-// `troop plan`. learners: 0: as many as there are cores. Returns the exit code.
-int PlanCommand(const Config& config, std::int64_t learners);
+// `troop plan`. Returns the exit code.
+struct PlanOptions {
+  std::int64_t learners = 0;  // at most; 0: as many as there are cores
+  std::string machine;        // "host:port" of another one, where --serve waits; empty: none
+  std::int64_t machines = 2;  // with that one, all alike
+};
+int PlanCommand(const Config& config, const PlanOptions& options);
+// `troop plan --serve`: the other side of --machine, until nobody has come for ten minutes.
+int ServePlanLink(const std::string& address);
 
 }  // namespace troop

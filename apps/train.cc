@@ -186,7 +186,7 @@ int SayInterrupted(const Session& session) {
 
 // Also into the run's folder.
 void ReportLearning(const RunFolder& folder, const RunView& view) {
-  const double peak = MeasurePeak(folder.config);
+  const Peak peak = MeasurePeak(folder.config);
   Result<MeshPlan> plan = InvalidArgument("no plan");
   if (IsWorthAPlan(folder.config, view)) {
     plan = PlanRun(folder.config);

@@ -26,17 +26,15 @@ Result<std::unique_ptr<DeviceJudge>> MakeDeviceJudge(const Config&, std::span<co
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <utility>
 
 #include "learners/bad_number.h"
 #include "learners/cuda/text_step.h"
 #include "learners/device_algorithm.h"
 #include "learners/device_peers.h"
-#include "learners/device_rule.h"
+#include "learners/device_text.h"
 #include "learners/model_part.h"
 #include "nn/model.h"
-#include "nn/q_network_spec.h"
 #include "nn/text_model.h"
 
 namespace troop {
@@ -44,63 +42,6 @@ namespace {
 
 cuda::HostTokens TokensOf(const TextBatch& batch) {
   return {batch.ids, batch.starts, batch.dropout, batch.places, batch.labels};
-}
-
-Status OnlyOnCpu(std::string_view what) {
-  return InvalidArgument("{} is computed on the CPU alone: set learner.device = \"cpu\"", what);
-}
-
-// The model as a GPU computes it, with its parameters where the module has them.
-Result<cuda::TransformerSpec> SpecOf(const TransformerOptions& options, cuda::Precision precision) {
-  const TransformerConfig& config = options.config;
-  cuda::TransformerSpec spec;
-  spec.place = options.tensor;
-  spec.recompute = options.recompute;
-  spec.albert = config.family == TransformerConfig::Family::kAlbert;
-  spec.vocabulary = config.vocabulary;
-  spec.hidden = config.hidden;
-  spec.embedding = config.embedding;
-  spec.layers = config.layers;
-  spec.heads = config.heads;
-  spec.intermediate = config.intermediate;
-  spec.positions = config.positions;
-  spec.token_types = config.token_types;
-  spec.gelu = config.gelu;
-  spec.epsilon = config.epsilon;
-  spec.hidden_dropout = config.hidden_dropout;
-  spec.attention_dropout = config.attention_dropout;
-  spec.classifier_dropout = config.classifier_dropout;
-  spec.classes = options.head == TransformerHead::kMaskedLm ? 0 : options.classes;
-  const std::string refused = cuda::Transformer::CheckForm(spec, precision);
-  if (!refused.empty())
-    return InvalidArgument("model.heads makes {}; or set learner.device = \"cpu\"", refused);
-  cuda::LayOut(&spec);
-  return spec;
-}
-
-// A GPU, and what a step of the config's model is there.
-struct Opened {
-  std::unique_ptr<cuda::Device> device;
-  cuda::TextStepOptions step;
-  TokenBounds bounds;
-  int ordinal = 0;
-};
-Result<Opened> Open(const Config& config, const TensorPlace& tensor, int learner) {
-  Opened opened;
-  std::string error;
-  opened.ordinal = learner % std::max(1, cuda::Device::Count());
-  opened.device = cuda::Device::Open(opened.ordinal, &error);
-  if (opened.device == nullptr) return Unavailable("{}", error);
-  if (config.model.family == "lstm") return OnlyOnCpu("model.family = \"lstm\"");
-  if (config.optimizer.type == "adagrad") return OnlyOnCpu("optimizer.type = \"adagrad\"");
-  if (config.learner.hogwild_threads > 1) return OnlyOnCpu("learner.hogwild_threads");
-  TROOP_ASSIGN_OR_RETURN(opened.step.precision, DevicePrecisionOf(config, opened.device->info()));
-  TROOP_ASSIGN_OR_RETURN(TransformerOptions options, TextModelOptions(config));
-  options.tensor = tensor;
-  TROOP_ASSIGN_OR_RETURN(opened.step.model, SpecOf(options, opened.step.precision));
-  opened.step.rule = DeviceRuleOf(config);
-  opened.bounds = {options.config.vocabulary, options.config.token_types, options.config.positions};
-  return opened;
 }
 
 Status CheckBatch(const TokenBounds& bounds, const TextBatch& batch) {
@@ -120,14 +61,16 @@ TextOutcome SizesOf(const TextBatch& batch) {
 
 class DeviceSupervised final : public DeviceAlgorithm {
  public:
-  DeviceSupervised(const Config& config, std::shared_ptr<const ReviewData> data, Opened opened,
+  DeviceSupervised(const Config& config, std::shared_ptr<const ReviewData> data, TextDevice opened,
                    ModelPart model, std::unique_ptr<TrainedNetwork> trained)
       : DeviceAlgorithm(std::move(opened.device), std::move(trained), opened.ordinal),
         config_(config),
         options_(std::move(opened.step)),
         bounds_(opened.bounds),
         model_(std::move(model)),
-        share_(config, std::move(data)) {}
+        share_(config, std::move(data)),
+        step_begin_(device()),
+        step_end_(device()) {}
 
   void SetPlace(int rank, int ranks) override { share_.SetPlace(rank, ranks); }
 
@@ -159,7 +102,11 @@ class DeviceSupervised final : public DeviceAlgorithm {
     const double waited = peers_ != nullptr ? peers_->TakeWaited() : 0;
     cost_.data_s += data_s;
     cost_.tensor_s += waited;
-    cost_.compute_s += ToSeconds(clock_.Now() - begin) - data_s - waited;
+    // The step before ran on meanwhile.
+    const double step =
+        std::exchange(stepped_, false) ? step_end_.MillisecondsSince(step_begin_) / 1e3 : 0;
+    cost_.step_s += step;
+    cost_.compute_s += ToSeconds(clock_.Now() - begin) - data_s - waited - step;
     if (model_.place().rank == 0) {  // the others' are the same
       cost_.tokens += double(sum.tokens);
       cost_.sequences += double(sum.sequences);
@@ -176,7 +123,10 @@ class DeviceSupervised final : public DeviceAlgorithm {
 
   void ApplyGradient(double progress, double norm) override {
     const Time begin = clock_.Now();
+    step_begin_.Record(stream());
     DeviceAlgorithm::ApplyGradient(progress, norm);
+    step_end_.Record(stream());
+    stepped_ = true;
     cost_.step_s += ToSeconds(clock_.Now() - begin);
   }
   // Of the update under way, as Supervised's.
@@ -259,6 +209,8 @@ class DeviceSupervised final : public DeviceAlgorithm {
   const SystemClock clock_;  // of what the report says: nothing else follows from it
   UpdateCost cost_;
   std::unique_ptr<cuda::TextStep> step_;  // from the first batch on
+  cuda::Event step_begin_, step_end_;     // of the last step
+  bool stepped_ = false;                  // since the last gradient
   // Of a part.
   Collective* collective_ = nullptr;
   std::unique_ptr<DevicePeers> peers_;
@@ -267,7 +219,7 @@ class DeviceSupervised final : public DeviceAlgorithm {
 
 class Judging final : public DeviceJudge {
  public:
-  Judging(Opened opened, std::span<const float> value)
+  Judging(TextDevice opened, std::span<const float> value)
       : device_(std::move(opened.device)),
         bounds_(opened.bounds),
         stream_(*device_),
@@ -297,7 +249,7 @@ class Judging final : public DeviceJudge {
 Result<std::unique_ptr<Algorithm>> MakeDeviceSupervised(const Config& config,
                                                         std::shared_ptr<const ReviewData> data,
                                                         const TensorPlace& tensor, int learner) {
-  TROOP_ASSIGN_OR_RETURN(Opened opened, Open(config, tensor, learner));
+  TROOP_ASSIGN_OR_RETURN(TextDevice opened, OpenTextDevice(config, tensor, learner));
   TROOP_ASSIGN_OR_RETURN(ModelPart model, ModelPart::Make(config, tensor));
   TROOP_CHECK(ParameterCount(model.module()) == opened.step.model.parameters,
               "{} parameters on the CPU, {} on a GPU", ParameterCount(model.module()),
@@ -310,7 +262,7 @@ Result<std::unique_ptr<Algorithm>> MakeDeviceSupervised(const Config& config,
 
 Result<std::unique_ptr<DeviceJudge>> MakeDeviceJudge(const Config& config,
                                                      std::span<const float> value) {
-  TROOP_ASSIGN_OR_RETURN(Opened opened, Open(config, {}, 0));
+  TROOP_ASSIGN_OR_RETURN(TextDevice opened, OpenTextDevice(config, {}, 0));
   opened.step.trains = false;
   if (opened.step.model.parameters != std::int64_t(value.size())) {
     return InvalidArgument("weights of {} numbers, but the model has {}", value.size(),

@@ -308,6 +308,20 @@ struct TextStep::Impl {
   TensorPeers* peers = nullptr;
 };
 
+std::int64_t TextStepBytes(const TextStepOptions& options, std::int64_t tokens, std::int64_t rows) {
+  const TransformerSpec& model = options.model;
+  const std::int64_t slots = (options.rule.has_m() ? 1 : 0) + (options.rule.has_v() ? 1 : 0);
+  std::int64_t parameter = 4 * (2 + slots);
+  if (options.precision == Precision::kBF16) parameter += 2;
+  tokens = CeilDivide(tokens, kRounding) * kRounding;
+  if (model.masked()) rows = CeilDivide(rows, kRounding) * kRounding;
+  const std::int64_t outputs = model.masked() ? model.word_share().count : model.classes;
+  const std::int64_t logit = model.masked() ? ElementBytes(ElementType(options.precision)) : 4;
+  return model.parameters * parameter +
+         Transformer::StepBytes(model, options.precision, tokens, rows) +
+         (rows + rows / 4) * (outputs * logit + 8) + 5 * 4 * 5 * tokens / 4;
+}
+
 TextStep::TextStep(Device& device, const TextStepOptions& options)
     : impl_(std::make_unique<Impl>(device, options)) {
   Stream stream(device);

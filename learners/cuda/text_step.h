@@ -41,6 +41,10 @@ struct TextStepReport {
   std::int32_t reserved = 0;
 };
 
+// Of a GPU's memory, for updates of so many tokens and outputs at a time. Without what the driver
+// and cuBLAS take.
+std::int64_t TextStepBytes(const TextStepOptions& options, std::int64_t tokens, std::int64_t rows);
+
 class TextStep final : public TrainedOnDevice {
  public:
   // The value begins at 0: SetState.

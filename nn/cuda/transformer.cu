@@ -204,6 +204,30 @@ void Transformer::Reserve(const DeviceTokens& batch, bool keep) {
   }
 }
 
+// As Reserve takes it.
+std::int64_t Transformer::StepBytes(const TransformerSpec& spec, Precision precision,
+                                    std::int64_t tokens, std::int64_t rows) {
+  const std::int64_t element = ElementBytes(ElementType(precision));
+  const std::int64_t hidden = spec.hidden, widest = std::max(hidden, spec.embedding);
+  const std::int64_t heads = spec.heads_wide(), lse = 4 * spec.head_share().count;
+  const std::int64_t wide = spec.wide_share().count, norm = 2 * 4;  // mean and deviation
+  const std::int64_t attention = 4 * heads * element + lse;
+  const std::int64_t behind = (4 * hidden + 2 * wide) * element + 2 * norm;
+  const std::int64_t uses = spec.recompute ? 1 : spec.layers;
+  std::int64_t token = 2 * spec.embedding * element + norm + uses * attention;
+  if (spec.albert) token += hidden * element;
+  token += std::min(spec.layers - 1, uses) * behind;
+  if (spec.recompute) token += (spec.layers - 1) * hidden * element;
+  token += (2 * widest + std::max(3 * heads, wide) + heads) * element + lse;
+  std::int64_t row = behind + 6 * widest * element;
+  row += spec.masked() ? spec.embedding * element + norm : spec.classes * element;
+  tokens += tokens / 8, rows += rows / 8;
+  const std::int64_t sums =
+      std::max(SumRowsWorkspace(tokens, std::max({3 * hidden, spec.intermediate, spec.embedding})),
+               SumRowsWorkspace(rows, std::max({3 * hidden, spec.intermediate, spec.vocabulary})));
+  return tokens * token + rows * row + 4 * sums + 4 * LayerNormWorkspace(widest);
+}
+
 const void* Transformer::Weight(const TransformerWeights& weights, std::int64_t at) const {
   if (precision_ == Precision::kBF16) return weights.bf16 + at;
   return weights.value + at;

@@ -110,6 +110,9 @@ class Transformer {
 
   // What of it can't be computed here, for people; empty: nothing.
   static std::string CheckForm(const TransformerSpec& spec, Precision precision);
+  // Of a GPU's memory, for training on so many tokens and outputs at a time.
+  static std::int64_t StepBytes(const TransformerSpec& spec, Precision precision,
+                                std::int64_t tokens, std::int64_t rows);
   // Those who have the other parts, from the next Forward on; they outlive their use.
   void SetPeers(TensorPeers* peers) { peers_ = peers; }
 

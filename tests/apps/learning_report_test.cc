@@ -36,7 +36,7 @@ RunView View() {
 }
 
 TEST(LearningReportTest, SaysWhereALearnersTimeWent) {
-  const std::string report = LearningReport(Two(), View(), 20e9, nullptr);
+  const std::string report = LearningReport(Two(), View(), {20e9, "a thread here"}, nullptr);
   EXPECT_THAT(report, HasSubstr("800 reviews, 5e+04 tokens in 100 updates; 2 learners (2 x 1"));
   EXPECT_THAT(report, HasSubstr("| compute: forward, loss, backward | 40.0 | 80.0 % |\n"));
   EXPECT_THAT(report, HasSubstr("| wait for the gradients to agree | 6.0 | 12.0 % |\n"));
@@ -53,7 +53,7 @@ TEST(LearningReportTest, PartsOfAModelWaitForWhatTheyExchange) {
   view.metrics.erase("learner/gradient_bytes");
   view.metrics["learner/tensor_bytes"].value = 200 * 12e3;
   view.metrics["learner/tensor_s"].value = 10;
-  const std::string report = LearningReport(Two(), view, 20e9, nullptr);
+  const std::string report = LearningReport(Two(), view, {20e9, "a thread here"}, nullptr);
   EXPECT_THAT(report,
               HasSubstr("| all-reduces between parts of the model | 12.0 kB | 5.0 | 0 % |\n"));
   EXPECT_THAT(report, Not(HasSubstr("all-reduce of gradients")));
@@ -62,12 +62,13 @@ TEST(LearningReportTest, PartsOfAModelWaitForWhatTheyExchange) {
 TEST(LearningReportTest, ALearnerAloneSendsNothing) {
   RunView view = View();
   view.metrics.erase("learner/gradient_bytes");
-  EXPECT_THAT(LearningReport(Two(), view, 20e9, nullptr), Not(HasSubstr("under way")));
+  EXPECT_THAT(LearningReport(Two(), view, {20e9, "a thread here"}, nullptr),
+              Not(HasSubstr("under way")));
 }
 
 TEST(LearningReportTest, WhatWasPlannedStandsBeside) {
   const MeshPlan plan{.dp = 2, .compute_s = 0.3, .gradient_s = 0.05, .step_s = 0.03};
-  const std::string report = LearningReport(Two(), View(), 20e9, &plan);
+  const std::string report = LearningReport(Two(), View(), {20e9, "a thread here"}, &plan);
   EXPECT_THAT(report, HasSubstr("| 40.0 | 80.0 % | 30.0 |\n"));
   EXPECT_THAT(report, HasSubstr("| 6.0 | 12.0 % | 5.0 |\n"));
   EXPECT_THAT(report, HasSubstr("| in all | 50.0 | | 38.0 |\n"));
@@ -86,7 +87,7 @@ TEST(LearningReportTest, FewUpdatesAreNotWorthAPlan) {
 }
 
 TEST(LearningReportTest, WithoutUpdatesThereIsNone) {
-  EXPECT_EQ(LearningReport(Two(), RunView(), 1, nullptr), "");
+  EXPECT_EQ(LearningReport(Two(), RunView(), {1, "a thread here"}, nullptr), "");
 }
 
 }  // namespace

@@ -12,13 +12,8 @@ namespace {
 // BERT of 47 words, 32 numbers, 2 layers, 4 heads, 48 inner numbers, 24 positions.
 Config Small() { return testing::SupervisedConfig("bert"); }
 
-constexpr MeshProfile kProfile{.compute_s = 0.8,
-                               .step_s = 0.04,
-                               .tokens = 96,
-                               .labels = 12,
-                               .latency_s = 1e-3,
-                               .s_per_byte = 1e-6,
-                               .cores = 4};
+constexpr MeshProfile kProfile{
+    .compute_s = 0.8, .step_s = 0.04, .tokens = 96, .labels = 12, .link = {1e-3, 1e-6}, .cores = 4};
 
 TEST(PlanTest, OneLearnerTakesWhatWasMeasured) {
   const auto plan = PlanMesh(Small(), kProfile, 1, 1);
@@ -62,6 +57,40 @@ TEST(PlanTest, LearnersBeyondTheCoresTakeTurns) {
   EXPECT_DOUBLE_EQ(plan->compute_s, 0.8);
 }
 
+// Two machines of four cores each, on a link that is a hundred times slower.
+TEST(PlanTest, ThoseOnSeveralMachinesWaitForTheLinkBetween) {
+  MeshProfile two = kProfile;
+  two.machines = 2;
+  two.far = {1e-1, 1e-4};
+  const double value = 4 * double(ParameterCount(**MakeTextModel(Small())));
+  const auto near = PlanMesh(Small(), kProfile, 2, 1), far = PlanMesh(Small(), two, 2, 1);
+  ASSERT_TRUE(near.ok() && far.ok());
+  EXPECT_EQ(far->bytes, near->bytes);
+  EXPECT_LT(near->gradient_s, value * 1e-6);
+  EXPECT_GT(far->gradient_s, value * 1e-4 - 0.4);
+  // A model of four parts is on one machine, and what its parts exchange stays there; both models'
+  // gradients go over the link.
+  const auto models = PlanMesh(Small(), two, 2, 4), alone = PlanMesh(Small(), kProfile, 1, 4);
+  ASSERT_TRUE(models.ok() && alone.ok());
+  EXPECT_GT(models->gradient_s, 1e-1);
+  EXPECT_LT(models->tensor_s, alone->tensor_s);  // of half as many tokens
+  // Each machine has its cores: nobody takes turns.
+  EXPECT_DOUBLE_EQ(models->compute_s, 0.1);
+  // One of four parts on two machines: parts meet over the link.
+  const auto across = PlanMesh(Small(), two, 1, 4);
+  ASSERT_TRUE(across.ok());
+  EXPECT_NEAR(across->tensor_s, 100 * alone->tensor_s, 1e-9);
+}
+
+// What parts exchange in bf16 is half as much.
+TEST(PlanTest, PartsOnGpusExchangeWhatTheyComputeWith) {
+  MeshProfile halves = kProfile;
+  halves.element_bytes = 2;
+  const auto plan = PlanMesh(Small(), halves, 1, 2), whole = PlanMesh(Small(), kProfile, 1, 2);
+  ASSERT_TRUE(plan.ok() && whole.ok());
+  EXPECT_DOUBLE_EQ(plan->bytes, whole->bytes / 2);
+}
+
 TEST(PlanTest, EveryMeshThatTheModelAllowsTheFastestFirst) {
   const auto plans = PlanMeshes(Small(), kProfile, 6);
   ASSERT_TRUE(plans.ok());
@@ -80,7 +109,9 @@ TEST(PlanTest, AProfileIsMeasuredOfRealUpdates) {
   EXPECT_GT(profile->step_s, 0);
   EXPECT_GT(profile->tokens, 24);  // 12 reviews, two ends each
   EXPECT_EQ(profile->labels, 12);
-  EXPECT_GT(profile->latency_s, 0);
+  EXPECT_GT(profile->link.latency_s, 0);
+  EXPECT_GT(profile->link.s_per_byte, 0);
+  EXPECT_EQ(profile->gpu, "");
   EXPECT_GE(profile->cores, 1);
 }
 
@@ -96,7 +127,7 @@ TEST(PlanTest, ARunIsPlannedAtTheMeshThatItHas) {
   EXPECT_EQ(plan->gradient_s, 0);
 }
 
-TEST(PlanTest, RunsThatPlayHaveNoMesh) { EXPECT_EQ(PlanCommand(Config(), 2), 2); }
+TEST(PlanTest, RunsThatPlayHaveNoMesh) { EXPECT_EQ(PlanCommand(Config(), {}), 2); }
 
 }  // namespace
 }  // namespace troop

@@ -1,0 +1,94 @@
+#include "apps/plan_link.h"
+
+#include <algorithm>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "collective/group.h"
+
+namespace troop {
+namespace {
+
+// Floats of an all-reduce. Links between machines may be slow.
+constexpr std::int64_t kSmall = 1024, kLarge = 1 << 22, kLargeFar = 1 << 20;
+constexpr int kSmallTries = 200, kLargeTries = 6;
+
+GroupOptions OptionsOf(int rank, std::string listen, Duration patience) {
+  return {.group = "plan",
+          .rank = rank,
+          .size = 2,
+          .path = GroupOptions::Path::kTcp,
+          .listen = std::move(listen),
+          .connect_timeout = patience};
+}
+
+// Seconds of one all-reduce as this rank sees it: the median.
+Result<double> TimeAllReduces(Collective* rank, std::int64_t floats, int tries) {
+  Tensor tensor(DType::kF32, {floats});
+  const SystemClock clock;
+  std::vector<double> seconds;
+  for (int i = 0; i < tries; ++i) {
+    const Time begin = clock.Now();
+    TROOP_RETURN_IF_ERROR(RunOp(*rank, {.kind = OpKind::kAllReduce}, tensor, tensor));
+    seconds.push_back(ToSeconds(clock.Now() - begin));
+  }
+  std::ranges::sort(seconds);
+  return seconds[seconds.size() / 2];
+}
+
+// Both ranks call it.
+Result<LinkSpeed> Measure(Collective* rank, std::int64_t floats) {
+  TROOP_ASSIGN_OR_RETURN(const double small, TimeAllReduces(rank, kSmall, kSmallTries));
+  TROOP_ASSIGN_OR_RETURN(const double large, TimeAllReduces(rank, floats, kLargeTries));
+  const double sent = SentShare(2) * double(floats * std::int64_t(sizeof(float)));
+  return LinkSpeed{.latency_s = small, .s_per_byte = std::max(0.0, large - small) / sent};
+}
+
+// The first rank waits for the second one, and need not know where that is.
+Result<std::unique_ptr<Collective>> Join(GroupEntry entry, const std::string& first) {
+  std::vector<Member> members{{.rank = 0, .host = "", .address = first},
+                              {.rank = 1, .host = "", .address = ""}};
+  members[std::size_t(entry.self().rank)] = entry.self();
+  return std::move(entry).Join(members);
+}
+
+}  // namespace
+
+double SentShare(std::int64_t ranks) { return 2.0 * double(ranks - 1) / double(ranks); }
+
+Result<LinkSpeed> MeasureLinkHere() {
+  GroupOptions options = OptionsOf(0, "127.0.0.1:0", Seconds(10));
+  options.path = GroupOptions::Path::kAuto;
+  TROOP_ASSIGN_OR_RETURN(GroupEntry first, GroupEntry::Listen(options));
+  options.rank = 1;
+  TROOP_ASSIGN_OR_RETURN(GroupEntry second, GroupEntry::Listen(options));
+  const std::vector<Member> members{first.self(), second.self()};
+  Result<LinkSpeed> theirs = LinkSpeed(), ours = LinkSpeed();
+  const auto measure = [&members](GroupEntry entry, Result<LinkSpeed>* speed) {
+    auto joined = std::move(entry).Join(members);
+    *speed = joined.ok() ? Measure(joined->get(), kLarge) : joined.status();
+  };
+  std::thread other(measure, std::move(second), &theirs);
+  measure(std::move(first), &ours);
+  other.join();
+  TROOP_RETURN_IF_ERROR(theirs.status());
+  return ours;
+}
+
+Result<LinkSpeed> MeasureLinkTo(const std::string& address) {
+  // It need not be reached by the other: it is the one that connects.
+  TROOP_ASSIGN_OR_RETURN(GroupEntry entry,
+                         GroupEntry::Listen(OptionsOf(1, "0.0.0.0:0", Seconds(10))));
+  TROOP_ASSIGN_OR_RETURN(const auto group, Join(std::move(entry), address));
+  return Measure(group.get(), kLargeFar);
+}
+
+Status AnswerLink(const std::string& address, Duration patience) {
+  TROOP_ASSIGN_OR_RETURN(GroupEntry entry, GroupEntry::Listen(OptionsOf(0, address, patience)));
+  TROOP_ASSIGN_OR_RETURN(const auto group, Join(std::move(entry), address));
+  return Measure(group.get(), kLargeFar).status();
+}
+
+}  // namespace troop

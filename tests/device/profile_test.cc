@@ -1,0 +1,107 @@
+#include "learners/device_profile.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/device.h"
+#include "learners/device_supervised.h"
+#include "learners/supervised.h"
+#include "tests/collective/nccl_ranks.h"
+#include "tests/learners/supervised_fixture.h"
+
+// What plans and reports ask of this machine's (emulated) GPU.
+namespace troop {
+namespace {
+
+using testing::SupervisedConfig;
+
+Config OnGpu(Config config) {
+  config.learner.device = "cuda";
+  return config;
+}
+
+double BytesInUse() {
+  std::string error;
+  const auto device = cuda::Device::Open(0, &error);
+  return double(device->info().memory_bytes - device->FreeBytes());
+}
+
+TEST(DeviceProfileTest, TheGpuIsNamedWhereLearnersWouldComputeThere) {
+  Config config = SupervisedConfig("bert");
+  config.learner.device = "auto";
+  EXPECT_EQ(*GpuOf(config), "emulated");
+  EXPECT_EQ(GpusHere(), 1);
+  config.learner.device = "cpu";
+  EXPECT_EQ(GpuOf(config).status().code(), Code::kUnavailable);
+  config = OnGpu(config);
+  config.model.family = "lstm";
+  EXPECT_EQ(GpuOf(config).status().code(), Code::kInvalidArgument);
+  EXPECT_FALSE(MeasureGpuPeak(config).ok());
+}
+
+TEST(DeviceProfileTest, APeakIsThatOfProductsInThePrecisionOfTheRun) {
+  Config config = OnGpu(SupervisedConfig("bert"));
+  const auto peak = MeasureGpuPeak(config);
+  ASSERT_TRUE(peak.ok()) << peak.status().ToString();
+  EXPECT_GT(*peak, 1e5);
+  EXPECT_LT(*peak, 1e12);  // of an emulated one
+}
+
+// What updates take, before and behind: within what the pool rounds up by, and what copies of
+// batches and workspaces take beside.
+TEST(DeviceProfileTest, MemoryIsForeseen) {
+  struct Case {
+    const char* family;
+    const char* algorithm;
+    bool halves, recompute;
+  };
+  for (const Case& c :
+       {Case{"bert", "classifier", false, false}, Case{"albert", "masked_lm", false, false},
+        Case{"bert", "masked_lm", true, true}, Case{"albert", "classifier", true, false}}) {
+    SCOPED_TRACE(std::string(c.family) + " " + c.algorithm);
+    Config config = OnGpu(SupervisedConfig(c.family));
+    config.model.pretrained = "";
+    config.learner.algorithm = c.algorithm;
+    config.model.hidden = 128;
+    config.model.heads = 2;
+    config.model.layers = 3;
+    config.model.intermediate = 256;
+    config.model.recompute = c.recompute;
+    if (c.halves) config.network.precision = "bf16";
+    const double before = BytesInUse();
+    auto algorithm = *MakeSupervised(config, TensorPlace(), 0);
+    std::vector<float> priority(1);
+    ASSERT_TRUE(algorithm->Update(SampleBatch(), 0, priority).ok());
+    const double used = BytesInUse() - before;
+    const UpdateCost cost = algorithm->TakeCost();
+    const bool masked = config.learner.algorithm == "masked_lm";
+    const double outputs = masked ? 0.15 * cost.tokens : cost.sequences;
+    const auto foreseen = PredictGpuBytes(config, {}, cost.tokens, outputs);
+    ASSERT_TRUE(foreseen.ok()) << foreseen.status().ToString();
+    // cuBLAS's workspace is the library's.
+    EXPECT_GT(*foreseen, 0.8 * used);
+    EXPECT_LT(*foreseen, 1.1 * used);
+  }
+}
+
+TEST(DeviceProfileTest, APartTakesLess) {
+  Config config = OnGpu(SupervisedConfig("bert"));
+  const auto whole = PredictGpuBytes(config, {}, 1000, 12);
+  const auto part = PredictGpuBytes(config, {.rank = 0, .ranks = 2}, 1000, 12);
+  ASSERT_TRUE(whole.ok() && part.ok());
+  EXPECT_LT(*part, 0.9 * *whole);
+  EXPECT_GT(*part, 0.5 * *whole);
+  EXPECT_FALSE(PredictGpuBytes(config, {.rank = 0, .ranks = 4}, 1000, 12).ok());  // heads of 8
+}
+
+TEST(DeviceProfileTest, AnAllReduceOfTwoGpusIsTimed) {
+  const auto seconds = TimeGpuAllReduce(0, 0, SimulatedNccl(), 1000, 5);
+  ASSERT_TRUE(seconds.ok()) << seconds.status().ToString();
+  EXPECT_GT(*seconds, 0);
+  EXPECT_LT(*seconds, 10);
+  // One of them does not exist: both learn.
+  EXPECT_FALSE(TimeGpuAllReduce(0, 1, SimulatedNccl(), 1000, 5).ok());
+  EXPECT_FALSE(TimeGpuAllReduce(1, 0, SimulatedNccl(), 1000, 5).ok());
+}
+
+}  // namespace
+}  // namespace troop
