@@ -140,19 +140,35 @@ namespace troop::cuda {
 
 inline constexpr unsigned kWholeWarp = 0xffffffffu;
 
-// Sums and largest of a warp's 32 values, to all lanes; always the same order.
+// both(a lane's, another's) over all 32 lanes of a warp, to all of them; always the same order.
+template <class T, class Both>
+TROOP_DEVICE T OverWarp(T x, const Both& both) {
+#ifdef __CUDACC__
+  for (int step = 16; step > 0; step /= 2) x = both(x, __shfl_xor_sync(kWholeWarp, x, step));
+  return x;
+#else
+  return emulator::Butterfly(x, both);
+#endif
+}
+struct Sum {
+  template <class T>
+  TROOP_DEVICE T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+struct Largest {
+  template <class T>
+  TROOP_DEVICE T operator()(T a, T b) const {
+    return b > a ? b : a;
+  }
+};
 template <class T>
 TROOP_DEVICE T WarpSum(T x) {
-  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(kWholeWarp, x, step);
-  return x;
+  return OverWarp(x, Sum());
 }
 template <class T>
 TROOP_DEVICE T WarpMax(T x) {
-  for (int step = 16; step > 0; step /= 2) {
-    const T y = __shfl_xor_sync(kWholeWarp, x, step);
-    x = y > x ? y : x;
-  }
-  return x;
+  return OverWarp(x, Largest());
 }
 
 }  // namespace troop::cuda

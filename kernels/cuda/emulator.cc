@@ -121,7 +121,21 @@ struct Machine {
   std::map<const void*, std::unique_ptr<std::byte[]>> shared;
   std::size_t static_bytes = 0;
 };
-thread_local Machine machine;
+// Made when a thread first runs something; a plain pointer beside, because a look at what has a
+// constructor asks each time whether it was made.
+struct Owner {
+  std::unique_ptr<Machine> machine;
+};
+thread_local Owner owner;
+constinit thread_local Machine* mine = nullptr;
+
+Machine& Mine() {
+  if (mine == nullptr) {
+    owner.machine = std::make_unique<Machine>();
+    mine = owner.machine.get();
+  }
+  return *mine;
+}
 
 std::uint64_t NextDraw(std::uint64_t* state) {
   *state += 0x9e3779b97f4a7c15u;
@@ -132,7 +146,7 @@ std::uint64_t NextDraw(std::uint64_t* state) {
 }
 
 void MakeOrder(std::uint64_t* draws, std::vector<int>* order) {
-  if (machine.schedule < 2) return;
+  if (Mine().schedule < 2) return;
   for (std::size_t i = order->size(); i > 1; --i)
     std::swap((*order)[i - 1], (*order)[NextDraw(draws) % i]);
 }
@@ -140,32 +154,32 @@ void MakeOrder(std::uint64_t* draws, std::vector<int>* order) {
 std::vector<int> FirstOrder(int n) {
   std::vector<int> order(std::size_t(n), 0);
   std::iota(order.begin(), order.end(), 0);
-  if (machine.schedule == 1) std::reverse(order.begin(), order.end());
+  if (Mine().schedule == 1) std::reverse(order.begin(), order.end());
   return order;
 }
 
 void Resume(int thread) {
-  Fibre& fibre = *machine.fibres[std::size_t(thread)];
-  machine.running = thread;
+  Fibre& fibre = *Mine().fibres[std::size_t(thread)];
+  Mine().running = thread;
   threadIdx = fibre.index;
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(&machine.scheduler_sanitizer, fibre.stack, kStackBytes);
+  __sanitizer_start_switch_fiber(&Mine().scheduler_sanitizer, fibre.stack, kStackBytes);
 #endif
-  Switch(&machine.scheduler, &fibre.context);
+  Switch(&Mine().scheduler, &fibre.context);
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(machine.scheduler_sanitizer, nullptr, nullptr);
+  __sanitizer_finish_switch_fiber(Mine().scheduler_sanitizer, nullptr, nullptr);
 #endif
-  machine.running = -1;
+  Mine().running = -1;
 }
 
 void Yield(State state) {
-  Fibre& fibre = *machine.fibres[std::size_t(machine.running)];
+  Fibre& fibre = *Mine().fibres[std::size_t(Mine().running)];
   fibre.state = state;
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(state == State::kDone ? nullptr : &fibre.sanitizer_stack,
-                                 machine.scheduler_stack, machine.scheduler_stack_bytes);
+                                 Mine().scheduler_stack, Mine().scheduler_stack_bytes);
 #endif
-  Switch(&fibre.context, &machine.scheduler);
+  Switch(&fibre.context, &Mine().scheduler);
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(fibre.sanitizer_stack, nullptr, nullptr);
 #endif
@@ -173,18 +187,17 @@ void Yield(State state) {
 
 void Run() {
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(nullptr, &machine.scheduler_stack,
-                                  &machine.scheduler_stack_bytes);
+  __sanitizer_finish_switch_fiber(nullptr, &Mine().scheduler_stack, &Mine().scheduler_stack_bytes);
 #endif
-  (*machine.body)();
-  const Fibre& fibre = *machine.fibres[std::size_t(machine.running)];
+  (*Mine().body)();
+  const Fibre& fibre = *Mine().fibres[std::size_t(Mine().running)];
   if (!fibre.copies.empty() || !fibre.groups.empty())
     emulator::Die("a thread ends while copies of its are under way: CopyWait<0> is missing");
   Yield(State::kDone);
 }
 
 void StartFibre(int thread, dim3 block) {
-  Fibre& fibre = *machine.fibres[std::size_t(thread)];
+  Fibre& fibre = *Mine().fibres[std::size_t(thread)];
   const auto i = unsigned(thread);
   fibre.index = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
   fibre.state = State::kReady;
@@ -194,36 +207,36 @@ void StartFibre(int thread, dim3 block) {
 }
 
 void AddFibres(int threads) {
-  while (int(machine.fibres.size()) < threads) {
+  while (int(Mine().fibres.size()) < threads) {
     auto fibre = std::make_unique<Fibre>();
     fibre->stack = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (fibre->stack == MAP_FAILED) emulator::Die("no memory for the stacks of its threads");
-    machine.fibres.push_back(std::move(fibre));
+    Mine().fibres.push_back(std::move(fibre));
   }
 }
 
 // Barrier and end: true when something can go on.
 bool Release() {
   int at_barrier = 0, done = 0;
-  for (int t = 0; t < machine.threads; ++t) {
-    at_barrier += machine.fibres[std::size_t(t)]->state == State::kAtBarrier;
-    done += machine.fibres[std::size_t(t)]->state == State::kDone;
+  for (int t = 0; t < Mine().threads; ++t) {
+    at_barrier += Mine().fibres[std::size_t(t)]->state == State::kAtBarrier;
+    done += Mine().fibres[std::size_t(t)]->state == State::kDone;
   }
-  if (at_barrier == 0 || at_barrier + done < machine.threads) return false;
-  for (int t = 0; t < machine.threads; ++t) {
-    State& state = machine.fibres[std::size_t(t)]->state;
+  if (at_barrier == 0 || at_barrier + done < Mine().threads) return false;
+  for (int t = 0; t < Mine().threads; ++t) {
+    State& state = Mine().fibres[std::size_t(t)]->state;
     if (state == State::kAtBarrier) state = State::kReady;
   }
   return true;
 }
 
 void ReportStuck() {
-  for (int t = 0; t < machine.threads; ++t) {
-    const State state = machine.fibres[std::size_t(t)]->state;
+  for (int t = 0; t < Mine().threads; ++t) {
+    const State state = Mine().fibres[std::size_t(t)]->state;
     if (state == State::kMeeting) {
-      machine.running = t;
-      threadIdx = machine.fibres[std::size_t(t)]->index;
+      Mine().running = t;
+      threadIdx = Mine().fibres[std::size_t(t)]->index;
       emulator::Die("a warp function that not all lanes of its mask reach");
     }
   }
@@ -234,7 +247,7 @@ void ReportStuck() {
 bool RunOnce(std::span<const int> order) {
   bool ran = false;
   for (const int t : order) {
-    if (machine.fibres[std::size_t(t)]->state != State::kReady) continue;
+    if (Mine().fibres[std::size_t(t)]->state != State::kReady) continue;
     ran = true;
     Resume(t);
   }
@@ -242,14 +255,14 @@ bool RunOnce(std::span<const int> order) {
 }
 
 void RunBlock(dim3 block, std::uint64_t* draws) {
-  machine.shared.clear();
-  machine.static_bytes = 0;
-  std::fill_n(machine.dynamic, machine.dynamic_bytes, std::byte{0xff});
-  const int warps = (machine.threads + 31) / 32;
-  machine.warps.assign(std::size_t(warps), Meeting{});
-  for (int t = 0; t < machine.threads; ++t) StartFibre(t, block);
-  std::vector<int> order = FirstOrder(machine.threads), warp_order = FirstOrder(warps);
-  const bool fair = machine.schedule > 2 && machine.schedule % 2 == 1;
+  Mine().shared.clear();
+  Mine().static_bytes = 0;
+  std::fill_n(Mine().dynamic, Mine().dynamic_bytes, std::byte{0xff});
+  const int warps = (Mine().threads + 31) / 32;
+  Mine().warps.assign(std::size_t(warps), Meeting{});
+  for (int t = 0; t < Mine().threads; ++t) StartFibre(t, block);
+  std::vector<int> order = FirstOrder(Mine().threads), warp_order = FirstOrder(warps);
+  const bool fair = Mine().schedule > 2 && Mine().schedule % 2 == 1;
   do {
     MakeOrder(draws, &order);
     MakeOrder(draws, &warp_order);
@@ -267,8 +280,8 @@ void RunBlock(dim3 block, std::uint64_t* draws) {
       }
     }
   } while (Release());
-  for (int t = 0; t < machine.threads; ++t)
-    if (machine.fibres[std::size_t(t)]->state != State::kDone) ReportStuck();
+  for (int t = 0; t < Mine().threads; ++t)
+    if (Mine().fibres[std::size_t(t)]->state != State::kDone) ReportStuck();
 }
 
 void Perform(const std::vector<Copy>& copies) {
@@ -282,8 +295,8 @@ void Perform(const std::vector<Copy>& copies) {
 }
 
 Fibre& Running() {
-  if (machine.running < 0) emulator::Die("device code outside a kernel");
-  return *machine.fibres[std::size_t(machine.running)];
+  if (Mine().running < 0) emulator::Die("device code outside a kernel");
+  return *Mine().fibres[std::size_t(Mine().running)];
 }
 
 float Element(std::uint32_t pair, int i) { return ToFloat(BF16{std::uint16_t(pair >> (16 * i))}); }
@@ -297,33 +310,33 @@ struct Fragments {
 
 namespace emulator {
 
-void SetSchedule(std::uint64_t seed) { machine.schedule = seed; }
-std::uint64_t Schedule() { return machine.schedule; }
+void SetSchedule(std::uint64_t seed) { Mine().schedule = seed; }
+std::uint64_t Schedule() { return Mine().schedule; }
 
 void Die(const char* what) {
-  std::fprintf(stderr, "kernel %s, block (%u, %u, %u), thread (%u, %u, %u): %s\n", machine.kernel,
+  std::fprintf(stderr, "kernel %s, block (%u, %u, %u), thread (%u, %u, %u): %s\n", Mine().kernel,
                blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z, what);
   std::abort();
 }
 
 void RunGrid(const char* name, dim3 grid, dim3 block, std::size_t shared_bytes,
              const std::function<void()>& body) {
-  machine.kernel = name;
-  machine.body = &body;
+  Mine().kernel = name;
+  Mine().body = &body;
   blockDim = block;
   gridDim = grid;
   const std::uint64_t threads = std::uint64_t(block.x) * block.y * block.z;
   if (threads == 0 || threads > 1024) Die("a block has 1 to 1,024 threads");
   if (grid.y > 65535 || grid.z > 65535) Die("a grid has at most 65,535 blocks along y and z");
   if (shared_bytes > kSharedBytes) Die("more shared memory than a block has");
-  machine.threads = int(threads);
-  AddFibres(machine.threads);
+  Mine().threads = int(threads);
+  AddFibres(Mine().threads);
   const auto dynamic = std::unique_ptr<std::byte, decltype(&std::free)>(
       static_cast<std::byte*>(std::aligned_alloc(128, (shared_bytes + 128) / 128 * 128)),
       &std::free);
-  machine.dynamic = dynamic.get();
-  machine.dynamic_bytes = shared_bytes;
-  std::uint64_t draws = machine.schedule;
+  Mine().dynamic = dynamic.get();
+  Mine().dynamic_bytes = shared_bytes;
+  std::uint64_t draws = Mine().schedule;
   std::vector<int> blocks = FirstOrder(int(grid.x * grid.y * grid.z));
   MakeOrder(&draws, &blocks);
   for (const int i : blocks) {
@@ -331,16 +344,16 @@ void RunGrid(const char* name, dim3 grid, dim3 block, std::size_t shared_bytes,
     blockIdx = {at % grid.x, at / grid.x % grid.y, at / (grid.x * grid.y)};
     RunBlock(block, &draws);
   }
-  machine.shared.clear();
-  machine.kernel = "";
+  Mine().shared.clear();
+  Mine().kernel = "";
 }
 
 std::byte* SharedArray(const void* tag, std::size_t bytes) {
-  if (tag == nullptr) return machine.dynamic;
-  auto& array = machine.shared[tag];
+  if (tag == nullptr) return Mine().dynamic;
+  auto& array = Mine().shared[tag];
   if (array == nullptr) {
-    machine.static_bytes += bytes;
-    if (machine.static_bytes > kStaticBytes) Die("more than 48 KiB of shared memory declared");
+    Mine().static_bytes += bytes;
+    if (Mine().static_bytes > kStaticBytes) Die("more than 48 KiB of shared memory declared");
     array = std::make_unique<std::byte[]>(bytes);
     std::fill_n(array.get(), bytes, std::byte{0xff});
   }
@@ -349,12 +362,12 @@ std::byte* SharedArray(const void* tag, std::size_t bytes) {
 
 int Lane() {
   Running();
-  return machine.running % 32;
+  return Mine().running % 32;
 }
 
 void Meet(unsigned mask, Combine combine, const void* in, void* out) {
   const int lane = Lane();
-  Meeting& warp = machine.warps[std::size_t(machine.running) / 32];
+  Meeting& warp = Mine().warps[std::size_t(Mine().running) / 32];
   if ((mask >> lane & 1) == 0) Die("a warp function whose mask lacks the calling lane");
   if (warp.here == 0) {
     warp.combine = combine;
@@ -371,10 +384,10 @@ void Meet(unsigned mask, Combine combine, const void* in, void* out) {
   }
   combine(warp.in, warp.out, mask);
   warp.here = 0;
-  const int first = machine.running / 32 * 32;
+  const int first = Mine().running / 32 * 32;
   for (int i = 0; i < 32; ++i) {
     if ((mask >> i & 1) != 0 && i != lane)
-      machine.fibres[std::size_t(first + i)]->state = State::kReady;
+      Mine().fibres[std::size_t(first + i)]->state = State::kReady;
   }
 }
 
@@ -383,7 +396,7 @@ void CopyAsync(void* to, const void* from, bool valid) {
   if (at(to) % 16 != 0 || (valid && at(from) % 16 != 0)) Die("CopyAsync16 of no multiple of 16");
   Running().copies.push_back({to, from, valid});
   // A GPU may be as quick: what others still read there is lost.
-  if (machine.schedule >= 2 && machine.schedule % 2 == 0) Perform({Running().copies.back()});
+  if (Mine().schedule >= 2 && Mine().schedule % 2 == 0) Perform({Running().copies.back()});
 }
 
 void CopyGroup() {

@@ -37,7 +37,8 @@ namespace troop::cuda {
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
 };
-inline thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+// constinit: otherwise each look at one asks first whether it was made.
+inline constinit thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 struct alignas(8) float2 {
   float x, y;
@@ -111,6 +112,25 @@ T Shuffle(unsigned mask, T value, int source) {
         }
       },
       &in, &out);
+  return out;
+}
+
+// What five shuffles across the warp would make of all lanes' values, in one meeting.
+template <class T, class Both>
+T Butterfly(T value, const Both&) {
+  T out{};
+  Meet(
+      0xffffffffu,
+      [](const void* const(&all)[32], void* const(&results)[32], unsigned) {
+        T now[32], next[32];
+        for (int lane = 0; lane < 32; ++lane) now[lane] = *static_cast<const T*>(all[lane]);
+        for (int step = 16; step > 0; step /= 2) {
+          for (int lane = 0; lane < 32; ++lane) next[lane] = Both()(now[lane], now[lane ^ step]);
+          for (int lane = 0; lane < 32; ++lane) now[lane] = next[lane];
+        }
+        for (int lane = 0; lane < 32; ++lane) *static_cast<T*>(results[lane]) = now[lane];
+      },
+      &value, &out);
   return out;
 }
 
