@@ -71,7 +71,8 @@ TROOP_DEVICE ExpSum SumOf(const T* x, std::int64_t n, bool by_eight) {
   return seen;
 }
 
-// dx of a row, by the whole block; wanted: where its label is, perhaps in another slice.
+// dx of a row, by the whole block; wanted: where its label is, which may be in another slice, and
+// then as far on as what lies between rows.
 template <class T, int kThreads>
 TROOP_DEVICE void PutGradient(const Rows<T>& rows, std::int64_t row, bool counts,
                               std::int64_t wanted, float log_sum) {
@@ -79,8 +80,8 @@ TROOP_DEVICE void PutGradient(const Rows<T>& rows, std::int64_t row, bool counts
   const T* const x = rows.x + row * rows.stride;
   T* const dx = rows.dx + row * rows.stride;
   const auto gradient = [&](std::int64_t i, float z) {
-    const float p = counts && i < rows.n ? expf(z - log_sum) : 0;
-    return rows.scale * (p - (counts && i == wanted ? 1.0f : 0.0f));
+    const bool asked = counts && i < rows.n;
+    return asked ? rows.scale * (expf(z - log_sum) - (i == wanted ? 1.0f : 0.0f)) : 0.0f;
   };
   if (!rows.by_eight) {
     for (std::int64_t i = threadIdx.x; i < rows.stride; i += kThreads)

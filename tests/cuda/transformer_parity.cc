@@ -177,7 +177,11 @@ void CheckSlicedCrossEntropy(Parity& parity, DType dtype, std::int64_t rows,
     const bool ignored = r % 3 == 1;
     const float* const row = x.data() + r * n;
     const auto best = std::int32_t(std::max_element(row, row + n) - row);
-    label.push_back(ignored ? kIgnoredLabel : r % 3 == 2 ? best : std::int32_t(parity.Below(n)));
+    // Of the first row the first word of the second slice: behind the last of the first one.
+    label.push_back(ignored      ? kIgnoredLabel
+                    : r == 0     ? std::int32_t(slices[0])
+                    : r % 3 == 2 ? best
+                                 : std::int32_t(parity.Below(n)));
     right.push_back(!ignored && row[label.back()] == row[best]);
     double sum = 0;
     for (std::int64_t i = 0; i < n; ++i) sum += std::exp(double(row[i]) - 100);
