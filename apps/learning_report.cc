@@ -38,9 +38,13 @@ std::string Collectives(const Config& config, const RunView& view) {
   };
   const double learners = double(config.fleet.learners), tensor_s = Value(view, "tensor_s");
   const bool shards = config.learner.sync == "paramserver";
+  // A learner that has pushed waits for the weights, and before them for the shards to take it.
+  const double agree_s = Value(view, "agree_s"), weights_s = Value(view, "weights_s");
+  const double pull_s = std::min(agree_s, weights_s);
   const Collective all[] = {
-      {shards ? "gradients and weights, with the parameter shards" : "all-reduce of gradients",
-       Value(view, "gradient_bytes"), Value(view, "travel_s"), Value(view, "agree_s")},
+      {shards ? "gradients to the parameter shards" : "all-reduce of gradients",
+       Value(view, "gradient_bytes"), Value(view, "travel_s"), agree_s - pull_s},
+      {"weights from the parameter shards", Value(view, "weights_bytes"), weights_s, pull_s},
       {"all-reduces between parts of the model", Value(view, "tensor_bytes"), tensor_s, tensor_s}};
   std::string rows;
   for (const Collective& c : all) {

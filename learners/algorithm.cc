@@ -17,6 +17,8 @@ void UpdateCost::Count(const Agreement& agreement) {
   agree_s += agreement.wait_s;
   travel_s += agreement.travel_s;
   gradient_bytes += agreement.bytes;
+  weights_s += agreement.weights_s;
+  weights_bytes += agreement.weights_bytes;
 }
 
 UpdateCost& UpdateCost::operator+=(const UpdateCost& other) {
@@ -28,6 +30,8 @@ UpdateCost& UpdateCost::operator+=(const UpdateCost& other) {
   step_s += other.step_s;
   flops += other.flops;
   gradient_bytes += other.gradient_bytes;
+  weights_s += other.weights_s;
+  weights_bytes += other.weights_bytes;
   tensor_bytes += other.tensor_bytes;
   tokens += other.tokens;
   sequences += other.sequences;

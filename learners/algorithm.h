@@ -23,10 +23,11 @@ struct LossReport {
   std::int64_t sequences = 0;  // of this learner's part of the batch
 };
 
-// What it took that learners agree on a gradient: agree_s, travel_s and gradient_bytes of
-// UpdateCost.
+// What it took that learners agree on a gradient: agree_s, travel_s, gradient_bytes, weights_s and
+// weights_bytes of UpdateCost.
 struct Agreement {
   double wait_s = 0, travel_s = 0, bytes = 0;
+  double weights_s = 0, weights_bytes = 0;
 };
 
 // What updates took of one learner, for the report at a run's end. Sums.
@@ -38,7 +39,9 @@ struct UpdateCost {
   double travel_s = 0;        // that agreement, from the first that left to the last that came
   double step_s = 0;          // clip and optimizer
   double flops = 0;           // of this learner's products, 2 for each multiplication and addition
-  double gradient_bytes = 0;  // of the gradients that were agreed on
+  double gradient_bytes = 0;  // of the gradients that were agreed on, or pushed to shards
+  double weights_s = 0;       // from asking parameter shards for weights until they are there
+  double weights_bytes = 0;   // of those
   double tensor_bytes = 0;    // of what was exchanged with the model's other parts
   double tokens = 0, sequences = 0;  // that went in; of a model in parts, the first counts them
   UpdateCost& operator+=(const UpdateCost& other);

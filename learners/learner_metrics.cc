@@ -25,6 +25,8 @@ void LearnerNode::ReportMetrics(const UpdateJob& job) {
                                                     {"step_s", job.cost.step_s},
                                                     {"flops", job.cost.flops},
                                                     {"gradient_bytes", job.cost.gradient_bytes},
+                                                    {"weights_s", job.cost.weights_s},
+                                                    {"weights_bytes", job.cost.weights_bytes},
                                                     {"tensor_bytes", job.cost.tensor_bytes}};
     for (const auto& [name, value] : costs) {
       metrics_.Count(std::string("learner/") + name, value);

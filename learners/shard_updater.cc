@@ -114,6 +114,7 @@ class ShardUpdater final : public Updater {
   std::optional<Time> rests_since_;
   Time began_{};
   std::optional<Time> waits_since_;  // with a gradient, for the weights behind it
+  Time pull_since_{};
   std::optional<Time> held_until_;   // by a failpoint: not pushed before
   std::int64_t gradients_ = 0;
   Executor::Job computing_ = 0;
@@ -174,6 +175,7 @@ bool ShardUpdater::Begin(Time now) {
     return true;
   }
   if (!client_->RequestPull(now).ok()) return false;
+  pull_since_ = now;
   takes_part_ = true;
   at_ = At::kPulling;
   return true;
@@ -218,11 +220,13 @@ bool ShardUpdater::TakePull(Time now) {
   const std::optional<ShardClient::Pulled> pulled = client_->TakePull();
   if (!pulled) return false;
   replica_.Pulled(pulled->version, pulled->value);
-  if (const auto since = std::exchange(waits_since_, std::nullopt)) {
-    const double seconds = ToSeconds(now - *since);
-    options_.algorithm->CountAgreement(
-        {seconds, seconds, double(options_.algorithm->gradient().size_bytes())});
-  }
+  const std::optional<Time> since = std::exchange(waits_since_, std::nullopt);
+  const ShardClient::Traffic traffic = client_->TakeTraffic();
+  options_.algorithm->CountAgreement({.wait_s = since ? ToSeconds(now - *since) : 0,
+                                      .travel_s = traffic.push_s,
+                                      .bytes = traffic.pushed_bytes,
+                                      .weights_s = ToSeconds(now - pull_since_),
+                                      .weights_bytes = traffic.pulled_bytes});
   weights_version_ = pulled->weights_version;
   at_ = At::kRest;
   const std::int64_t max_updates = options_.config->learner.max_updates;

@@ -207,7 +207,8 @@ Status ShardClient::Push(Time now, std::span<const float> gradient, float learni
   }
   ++sequence_;
   for (std::size_t i = 0; i < shards_.size(); ++i) {
-    shards_[i].pushes.push_back({0, std::move(messages[i]), now + options_.answer_within});
+    for (const Buffer& part : messages[i].parts) traffic_.pushed_bytes += double(part.size());
+    shards_[i].pushes.push_back({0, std::move(messages[i]), now, now + options_.answer_within});
     SendPushes(&shards_[i]);
   }
   return Status::Ok();
@@ -259,7 +260,11 @@ void ShardClient::PollPushes(Shard* shard, Time now) {
       ++i;
       continue;
     }
+    const std::size_t open = pushes_open();
+    const Time since = push.since;
     shard->pushes.erase(shard->pushes.begin() + std::ptrdiff_t(i));
+    // The last shard to answer this push.
+    if (pushes_open() < open) traffic_.push_s += ToSeconds(now - since);
   }
 }
 
@@ -301,6 +306,7 @@ Status ShardClient::TakeParts(Shard* shard, const Message& message) {
       if (at == from.size()) ++part, at = 0;
     }
   }
+  traffic_.pulled_bytes += double(size);
   shard->version = body.version;
   shard->course = body.course;
   shard->changed = true;

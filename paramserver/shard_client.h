@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/buffer.h"
@@ -72,12 +73,18 @@ class ShardClient {
   // Refused because this learner must pull first: its lease had ended, a backup took over, or it
   // missed a move.
   std::uint64_t refused() const { return refused_; }
+  // Since it was asked last: bytes of payload, coded, of pushes (each once) and of answers to
+  // pulls; and seconds from pushes to their last shard's answer, added up.
+  struct Traffic {
+    double pushed_bytes = 0, pulled_bytes = 0, push_s = 0;
+  };
+  Traffic TakeTraffic() { return std::exchange(traffic_, {}); }
 
  private:
   struct OpenPush {
     Ticket ticket = 0;  // 0: to be sent (again)
     Message message;
-    Time deadline{};
+    Time since{}, deadline{};
   };
   struct Shard {
     std::unique_ptr<Channel> channel;
@@ -113,6 +120,7 @@ class ShardClient {
   bool pulling_ = false, leaving_ = false;
   std::uint64_t sequence_ = 0;
   std::uint64_t applied_ = 0, dropped_ = 0, refused_ = 0;
+  Traffic traffic_;
   Status error_;
 };
 

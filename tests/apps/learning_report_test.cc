@@ -59,6 +59,18 @@ TEST(LearningReportTest, PartsOfAModelWaitForWhatTheyExchange) {
   EXPECT_THAT(report, Not(HasSubstr("all-reduce of gradients")));
 }
 
+TEST(LearningReportTest, ShardsTakeGradientsAndGiveWeights) {
+  Config config = Two();
+  config.learner.sync = "paramserver";
+  RunView view = View();
+  view.metrics["learner/weights_bytes"].value = 200 * 8e6;
+  view.metrics["learner/weights_s"].value = 10;
+  const std::string report = LearningReport(config, view, {20e9, "a thread here"}, nullptr);
+  // Of 12 s that they waited 10 were for weights.
+  EXPECT_THAT(report, HasSubstr("| gradients to the parameter shards | 4.0 MB | 24.0 | 96 % |\n"));
+  EXPECT_THAT(report, HasSubstr("| weights from the parameter shards | 8.0 MB | 5.0 | 0 % |\n"));
+}
+
 TEST(LearningReportTest, ALearnerAloneSendsNothing) {
   RunView view = View();
   view.metrics.erase("learner/gradient_bytes");

@@ -170,6 +170,31 @@ TEST_F(ShardServerTest, APullWaitsForTheOthersAndNothingIsSentTwice) {
   EXPECT_EQ(first->value, before);
 }
 
+// What a report says of a learner's pushes and pulls: bytes of the payload, once each, and how long
+// a push was under way until its last shard's answer.
+TEST_F(ShardServerTest, TrafficIsCountedOnceAndByTheLastShard) {
+  Start(ByMemory(2), OptionsOf({.mode = SyncMode::kAsync}));
+  Learner* learner = AddLearner(0);
+  const auto bytes = double(map_->parameters()) * sizeof(float);
+  ASSERT_TRUE(Pull({learner}));
+  EXPECT_EQ(learner->client->TakeTraffic().pulled_bytes, bytes);
+  places_[1].server->StandStill(true);
+  Push(learner, 0);
+  Pump(30);
+  const ShardClient::Traffic sent = learner->client->TakeTraffic();
+  EXPECT_EQ(sent.pushed_bytes, bytes);
+  EXPECT_EQ(sent.push_s, 0);  // one has answered, one has not
+  places_[1].server->StandStill(false);
+  Pump(30);
+  ASSERT_EQ(learner->client->pushes_open(), 0u);
+  const ShardClient::Traffic traffic = learner->client->TakeTraffic();
+  EXPECT_GT(traffic.push_s, 0.029);
+  EXPECT_LT(traffic.push_s, 0.061);
+  EXPECT_EQ(traffic.pulled_bytes, 0);
+  ASSERT_TRUE(Pull({learner}));
+  EXPECT_EQ(learner->client->TakeTraffic().pulled_bytes, bytes);
+}
+
 TEST_F(ShardServerTest, ADeadLearnerIsWaitedForOnlyForItsLease) {
   Start(ByMemory(2), OptionsOf({.learners = 2}));
   Learner* alive = AddLearner(0);
