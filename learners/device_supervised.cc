@@ -92,11 +92,16 @@ class DeviceSupervised final : public DeviceAlgorithm {
       sum += SizesOf(text);
       cost_.flops +=
           TrainingFlops(config_, text, LastLayer::kBehindAttention) / double(model_.place().ranks);
+      TROOP_RETURN_IF_ERROR(DeviceStatus());
       return tensor_status();
     };
-    TROOP_RETURN_IF_ERROR(share_.ForEach(updates(), &data_s, add));
+    if (const Status made = share_.ForEach(updates(), &data_s, add); !made.ok()) {
+      if (peers_ != nullptr) peers_->Settle();  // here in a job, where it may take its time
+      return made;
+    }
     share_.MakeAhead(updates() + 1);  // while the device works
     const cuda::TextStepReport report = step_->Finish(stream());
+    TROOP_RETURN_IF_ERROR(DeviceStatus());
     TROOP_RETURN_IF_ERROR(tensor_status());
     NoteGradient(report.gradient_norm);
     const double waited = peers_ != nullptr ? peers_->TakeWaited() : 0;
@@ -148,19 +153,20 @@ class DeviceSupervised final : public DeviceAlgorithm {
     counted_bytes_ = 0;
     collective_ = group;
     if (group != nullptr) peers_ = std::make_unique<DevicePeers>(&device(), group, devices);
+    tensor_ = group != nullptr ? std::make_unique<TensorGroup>(group) : nullptr;
     if (step_ != nullptr) step_->SetPeers(peers_.get());
   }
   // A device that has failed keeps the others waiting, too.
   Status tensor_status() const override {
+    if (peers_ == nullptr) return Status::Ok();
     TROOP_RETURN_IF_ERROR(DeviceStatus());
-    return peers_ != nullptr ? peers_->status() : Status::Ok();
+    TROOP_RETURN_IF_ERROR(peers_->status());
+    return tensor_->status();
   }
   double GradientNorm() override {
     if (!model_.cut() || on_device() || !have_gradient()) return DeviceAlgorithm::GradientNorm();
     // Of what others have changed in the host's memory.
-    if (collective_ == nullptr) return model_.Norm(nullptr, gradient());
-    TensorGroup group(collective_);
-    return model_.Norm(&group, gradient());
+    return model_.Norm(tensor_.get(), gradient());
   }
   Status Gather(bool state) override { return model_.Gather(collective_, *this, state); }
   std::span<const float> WholeValue() const override {
@@ -214,7 +220,8 @@ class DeviceSupervised final : public DeviceAlgorithm {
   // Of a part.
   Collective* collective_ = nullptr;
   std::unique_ptr<DevicePeers> peers_;
-  std::uint64_t counted_bytes_ = 0;  // of their traffic
+  std::unique_ptr<TensorGroup> tensor_;  // for what the host has
+  std::uint64_t counted_bytes_ = 0;      // of their traffic
 };
 
 class Judging final : public DeviceJudge {

@@ -1,7 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <stdlib.h>
+
+#include <atomic>
 #include <cmath>
 
+#include "core/failpoint.h"
 #include "learners/device_supervised.h"
 #include "learners/group_round.h"
 #include "learners/partitioned_replica.h"
@@ -227,6 +231,25 @@ TEST(DeviceMeshTest, APartThatIsGoneEndsTheUpdate) {
       EXPECT_EQ(learner.algorithm().updates(), 1u);
     });
   }
+}
+
+// And so does one whose GPU has failed: the other is told, and does not wait for it.
+TEST(DeviceMeshTest, AGpuThatFailsEndsTheUpdateOfAllParts) {
+  setenv("TROOP_FAILPOINT", "learner.device:1", 1);
+  RearmFailpoint();
+  const Ranks ranks = MakeSocketRanks(2, {});
+  std::atomic<int> broken = 0;
+  RunRanks(2, [&](int rank) {
+    Learner learner(SupervisedConfig("bert"), {}, ranks[std::size_t(rank)].get(), Way::kNccl);
+    ASSERT_TRUE(learner.Round(0).ok());
+    const auto round = learner.Round(0);
+    ASSERT_FALSE(round.ok());
+    EXPECT_EQ(round.status().code(), Code::kUnavailable) << round.status().ToString();
+    if (!learner.algorithm().CheckNumbers().ok()) ++broken;
+  });
+  unsetenv("TROOP_FAILPOINT");
+  RearmFailpoint();
+  EXPECT_EQ(broken, 1);
 }
 
 TEST(DeviceMeshTest, ABadNumberIsLeftOutByAllParts) {
