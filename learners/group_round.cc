@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 namespace troop {
 namespace {
@@ -82,11 +83,11 @@ Status StateExchange::Wait() {
 }
 
 void GroupRound::StartBucket(std::int64_t from) {
-  const std::int64_t count = given_from_ - from;
+  const std::int64_t end = std::exchange(given_from_, from), count = end - from;
   if (count == 0 || !failed_.ok()) return;
   const std::span<float> part = Gradient().subspan(std::size_t(from), std::size_t(count));
   const Tensor tensor = ViewOf(std::as_writable_bytes(part), DType::kF32, count);
-  if (given_from_ == std::int64_t(Gradient().size())) travels_since_ = clock_.Now();
+  if (end == std::int64_t(Gradient().size())) travels_since_ = clock_.Now();
   const Stream stream{options_.devices != nullptr ? algorithm_->gradient_stream() : nullptr};
   Result<Work> work = gradients_->Start({.kind = OpKind::kAllReduce}, tensor, tensor, stream);
   if (work.ok()) {
@@ -94,7 +95,6 @@ void GroupRound::StartBucket(std::int64_t from) {
   } else {
     failed_ = work.status();
   }
-  given_from_ = from;
 }
 
 // The boundaries of buckets are multiples, whoever tells what when: all ranks start the same ones,
@@ -146,11 +146,11 @@ Status GroupRound::Begin(const SampleBatch* batch, double progress, bool exhaust
       outcome_.update = report.status();
     }
     // Who waits in another operation of the model's parts would wait in vain.
-    failed_ = algorithm_->tensor_status();
-    if (!failed_.ok()) {
+    if (Status parts = algorithm_->tensor_status(); !parts.ok()) {
+      failed_ = std::move(parts);
       group_->Abort(failed_);
-      return Failure();
     }
+    if (!failed_.ok()) return Failure();  // while backward went on
   }
   // What is on its way by now counts; a rank that has nothing to give, or no more, gives zeros.
   if (outcome_.given == 0) algorithm_->ClearGradient(given_from_);

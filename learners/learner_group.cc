@@ -88,8 +88,12 @@ void LearnerGroup::Meet(Time now) {
   const Time known = ends ? now : options_.member->last_known();
   const bool enough = all || (options_.parts == 1 && known - opened_ >= options_.wait);
   if (known - seen_since_ >= kSteady && enough) return Join();
-  options_.member->BeatSoon();
-  next_poll_ = now + kAskEvery;
+  // Not with each answer: it would be asked again at once.
+  if (now >= next_ask_) {
+    options_.member->BeatSoon();
+    next_ask_ = now + kAskEvery;
+  }
+  next_poll_ = next_ask_;
 }
 
 void LearnerGroup::Join() {

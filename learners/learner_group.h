@@ -106,7 +106,7 @@ class LearnerGroup {
   std::string address_;             // ours
   std::set<std::string> used_up_;   // addresses of groups that were tried
   std::vector<Seat> seen_, seats_;  // as of the last look; of the group
-  Time opened_{}, seen_since_{}, retry_{}, next_look_{};
+  Time opened_{}, seen_since_{}, retry_{}, next_ask_{}, next_look_{};
   std::unique_ptr<JoinJob> join_;
   std::unique_ptr<StateExchange> exchange_;  // where nobody waits
   Time exchanging_since_{};

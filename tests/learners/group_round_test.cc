@@ -105,6 +105,8 @@ class Learners {
     return out;
   }
 
+  void Kill(int rank) { group_.Kill(rank); }
+
   void ExpectAllEqual() const {
     for (const auto& other : algorithms) {
       EXPECT_EQ(other->updates(), algorithms[0]->updates());
@@ -237,6 +239,20 @@ TEST(GroupRoundTest, WithADeadRankNobodyStepsAndAllSaySo) {
     EXPECT_EQ(ends[std::size_t(rank)].status().code(), Code::kUnavailable);
     EXPECT_EQ(Copy(learners.algorithms[std::size_t(rank)]->value()), before);
     EXPECT_EQ(learners.algorithms[std::size_t(rank)]->updates(), 0u);
+  }
+}
+
+// Of a gradient of many buckets: those behind the one that fails are given up, not tried for ever.
+TEST(GroupRoundTest, ADeathAmongManyBucketsEndsTheRound) {
+  for (const int killed_after : {0, 1}) {  // before the others begin, or behind them
+    Learners learners(3, 900);
+    ASSERT_GT(learners.algorithms[0]->gradient().size(), 3u << 18);
+    const SampleBatch a = RandomBatch(1), b = RandomBatch(2), c = RandomBatch(3);
+    if (killed_after == 0) learners.Kill(2);
+    const auto ends = learners.Round({&a, &b, &c}, {}, 2);
+    for (const int rank : {0, 1})
+      EXPECT_EQ(ends[std::size_t(rank)].status().code(), Code::kUnavailable);
+    for (const int rank : {0, 1}) EXPECT_EQ(learners.algorithms[std::size_t(rank)]->updates(), 0u);
   }
 }
 
