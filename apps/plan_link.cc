@@ -14,6 +14,7 @@ namespace {
 // Floats of an all-reduce. Links between machines may be slow.
 constexpr std::int64_t kSmall = 1024, kLarge = 1 << 22, kLargeFar = 1 << 20;
 constexpr int kSmallTries = 200, kLargeTries = 6;
+constexpr Duration kReopens = Seconds(2);  // after one measurement, for the next
 
 GroupOptions OptionsOf(int rank, std::string listen, Duration patience) {
   return {.group = "plan",
@@ -78,11 +79,18 @@ Result<LinkSpeed> MeasureLinkHere() {
 }
 
 Result<LinkSpeed> MeasureLinkTo(const std::string& address) {
-  // It need not be reached by the other: it is the one that connects.
-  TROOP_ASSIGN_OR_RETURN(GroupEntry entry,
-                         GroupEntry::Listen(OptionsOf(1, "0.0.0.0:0", Seconds(10))));
-  TROOP_ASSIGN_OR_RETURN(const auto group, Join(std::move(entry), address));
-  return Measure(group.get(), kLargeFar);
+  const SystemClock clock;
+  const Time patience = clock.Now() + kReopens;
+  for (;;) {
+    // It need not be reached by the other: it is the one that connects.
+    TROOP_ASSIGN_OR_RETURN(GroupEntry entry,
+                           GroupEntry::Listen(OptionsOf(1, "0.0.0.0:0", Seconds(10))));
+    auto group = Join(std::move(entry), address);
+    if (group.ok()) return Measure(group->get(), kLargeFar);
+    if (group.status().code() != Code::kUnavailable || clock.Now() > patience)
+      return group.status();
+    std::this_thread::sleep_for(Milliseconds(50));
+  }
 }
 
 Status AnswerLink(const std::string& address, Duration patience) {
