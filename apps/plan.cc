@@ -218,18 +218,15 @@ int PlanCommand(const Config& config, const PlanOptions& options) {
 int ServePlanLink(const std::string& address) {
   fmt::print("waiting at {} for `troop plan CONFIG --machine {}` elsewhere\n", address, address);
   std::fflush(stdout);
-  for (int answered = 0;; ++answered) {
-    const Status status = AnswerLink(address, kServe);
-    if (status.ok()) {
-      fmt::print("the link was measured\n");
-      std::fflush(stdout);
-      continue;
+  for (bool answered = false;; answered = true) {
+    const Result<bool> measured = AnswerLink(address, kServe);
+    if (!measured.ok()) {
+      if (answered && measured.status().code() == Code::kDeadlineExceeded) return kExitOk;
+      fmt::print(stderr, "troop: {}\n", measured.status().message());
+      return ExitCodeFor(measured.status());
     }
-    if (status.code() == Code::kDeadlineExceeded && answered > 0) return kExitOk;
-    // Who asked may have been stopped in between.
-    const bool gone = status.code() == Code::kUnavailable && answered > 0;
-    fmt::print(stderr, "troop: {}\n", status.message());
-    if (!gone) return ExitCodeFor(status);
+    fmt::print("{}\n", *measured ? "the link was measured" : "who came has gone before the end");
+    std::fflush(stdout);
   }
 }
 

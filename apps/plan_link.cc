@@ -93,10 +93,11 @@ Result<LinkSpeed> MeasureLinkTo(const std::string& address) {
   }
 }
 
-Status AnswerLink(const std::string& address, Duration patience) {
+Result<bool> AnswerLink(const std::string& address, Duration patience) {
   TROOP_ASSIGN_OR_RETURN(GroupEntry entry, GroupEntry::Listen(OptionsOf(0, address, patience)));
-  TROOP_ASSIGN_OR_RETURN(const auto group, Join(std::move(entry), address));
-  return Measure(group.get(), kLargeFar).status();
+  const auto group = Join(std::move(entry), address);
+  if (group.status().code() == Code::kDeadlineExceeded) return group.status();
+  return group.ok() && Measure(group->get(), kLargeFar).ok();
 }
 
 }  // namespace troop

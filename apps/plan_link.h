@@ -24,8 +24,8 @@ Result<LinkSpeed> MeasureLinkHere();
 // nobody answers, ten. Errors: kUnavailable, kDeadlineExceeded: nobody does.
 Result<LinkSpeed> MeasureLinkTo(const std::string& address);
 // The other side of one MeasureLinkTo, at an address of this machine. Blocks until that is over, or
-// nobody has come within `patience`. Errors: kInvalidArgument, kUnavailable: no such address;
-// kDeadlineExceeded.
-Status AnswerLink(const std::string& address, Duration patience);
+// nobody has come within `patience`. false: who came has gone before the end. Errors:
+// kInvalidArgument, kUnavailable: no such address, or somebody listens there; kDeadlineExceeded.
+Result<bool> AnswerLink(const std::string& address, Duration patience);
 
 }  // namespace troop

@@ -72,6 +72,9 @@ void Socket::Close() {
 Result<Socket> ListenOn(std::string_view address, int backlog) {
   TROOP_ASSIGN_OR_RETURN(const AddressList found, Resolve(address));
   Socket socket = Open(*found);
+  // Connections of the process before, which are on their way out, don't hold its port.
+  const int yes = 1;
+  if (socket.open()) setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   if (!socket.open() || bind(socket.fd(), found->ai_addr, found->ai_addrlen) != 0 ||
       listen(socket.fd(), backlog) != 0) {
     return Unavailable("cannot listen on {}: {}", address, std::strerror(errno));

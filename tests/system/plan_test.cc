@@ -80,6 +80,11 @@ TEST_F(PlanTest, AnotherMachineIsPlannedForByTheLinkToIt) {
     EXPECT_NE(plan->output().find("2 machines of"), std::string::npos) << plan->output();
     EXPECT_NE(plan->output().find("| 2 | 2 |"), std::string::npos) << plan->output();
   }
+  // A second one is told that somebody listens there.
+  const auto second = std::make_unique<Troop>(std::vector<std::string>{"plan", "--serve", there},
+                                              folder(), std::vector<std::string>{}, machines.On(1));
+  EXPECT_EQ(second->Wait(), 1) << second->output();
+  EXPECT_NE(second->output().find("in use"), std::string::npos) << second->output();
   EXPECT_TRUE(
       Await([&] { return serve->output().find("the link was measured") != std::string::npos; }));
 }
