@@ -16,8 +16,8 @@ namespace troop {
 namespace {
 
 constexpr int kUpdates = 4;                              // of which the first does not count
-constexpr std::int64_t kSmall = 1024, kLarge = 1 << 22;  // floats of an all-reduce between GPUs
-constexpr int kSmallTries = 100, kLargeTries = 10;
+constexpr std::int64_t kFew = 1024, kMany = 1 << 22;  // floats of an all-reduce between GPUs
+constexpr int kFewTries = 100, kManyTries = 10;
 constexpr Duration kServe = Seconds(600);
 
 double EmbeddingShare(const Module& module) {
@@ -33,9 +33,9 @@ double EmbeddingShare(const Module& module) {
 // Between two GPUs by NCCL.
 Result<LinkSpeed> MeasureGpuLink(const Config& config) {
   const NcclOptions nccl{.library = config.learner.nccl};
-  TROOP_ASSIGN_OR_RETURN(const double small, TimeGpuAllReduce(0, 1, nccl, kSmall, kSmallTries));
-  TROOP_ASSIGN_OR_RETURN(const double large, TimeGpuAllReduce(0, 1, nccl, kLarge, kLargeTries));
-  const double sent = SentShare(2) * double(kLarge * std::int64_t(sizeof(float)));
+  TROOP_ASSIGN_OR_RETURN(const double small, TimeGpuAllReduce(0, 1, nccl, kFew, kFewTries));
+  TROOP_ASSIGN_OR_RETURN(const double large, TimeGpuAllReduce(0, 1, nccl, kMany, kManyTries));
+  const double sent = SentShare(2) * double(kMany * std::int64_t(sizeof(float)));
   return LinkSpeed{.latency_s = small, .s_per_byte = std::max(0.0, large - small) / sent};
 }
 
