@@ -17,6 +17,7 @@
 #include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -104,7 +105,12 @@ struct Meeting {
 // All of the thread that runs kernels: one grid at a time.
 struct Machine {
   ~Machine() {
-    for (const auto& fibre : fibres) munmap(fibre->stack, kStackBytes);
+    for (const auto& fibre : fibres) {
+#if defined(__SANITIZE_ADDRESS__)  // who gets these pages next has no frames there
+      __asan_unpoison_memory_region(fibre->stack, kStackBytes);
+#endif
+      munmap(fibre->stack, kStackBytes);
+    }
   }
   std::uint64_t schedule = 0;
   const char* kernel = "";
