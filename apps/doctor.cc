@@ -24,6 +24,7 @@
 #include "apps/serial_fleet.h"
 #include "apps/train.h"
 #include "core/time.h"
+#include "learners/review_data.h"
 #include "net/endpoint.h"
 #include "net/network.h"
 
@@ -361,7 +362,10 @@ std::vector<Verdict> Examine(const DoctorOptions& options, const Told& told) {
     if (loaded.ok()) {
       config = std::move(*loaded);
       config->security.insecure |= options.insecure;
-      ExamineConfig(*config, keep);
+      // What it leaves to the data; a failure is the problem's.
+      const Status resolved = ResolveSupervised(&*config);
+      if (!resolved.ok()) Tell(keep, Kind::kFail, "problem", resolved.message());
+      if (resolved.ok()) ExamineConfig(*config, keep);
       ExamineMemory(*config, keep);
       ExaminePorts(*config, keep);
       ExamineKeys(*config, keep);

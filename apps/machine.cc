@@ -12,6 +12,7 @@
 #include "apps/service_node.h"
 #include "envs/environment.h"
 #include "learners/algorithm.h"
+#include "learners/device_profile.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
 #include "paramserver/from_config.h"
@@ -168,6 +169,13 @@ Result<RunNeeds> PredictNeeds(const Config& config) {
 
 Status CheckMachine(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const RunNeeds needs, PredictNeeds(config));
+  const bool learners_here = config.fleet.engine == "local" &&
+                             std::ranges::count(config.fleet.elsewhere, "learner") == 0;
+  if (config.learner.device == "cuda" && learners_here && GpusHere() == 0) {
+    return InvalidArgument(
+        "learner.device = \"cuda\": this program finds no GPU here (troop doctor says why); set "
+        "\"auto\" or \"cpu\", or build it with the preset \"cuda\" where there is one");
+  }
   if (IsSupervised(config)) return Status::Ok();
   return CheckReplayMemory(config, needs.replay_bytes);
 }

@@ -15,7 +15,7 @@
 namespace troop {
 namespace {
 
-constexpr int kUpdates = 4;                              // of which the first does not count
+constexpr int kUpdates = 4;                           // of which the first does not count
 constexpr std::int64_t kFew = 1024, kMany = 1 << 22;  // floats of an all-reduce between GPUs
 constexpr int kFewTries = 100, kManyTries = 10;
 constexpr Duration kServe = Seconds(600);
@@ -74,11 +74,17 @@ double LabelsOf(const Config& config, double tokens, double sequences) {
 
 Result<MeshPlan> PlanMesh(const Config& config, const MeshProfile& profile, std::int64_t dp,
                           std::int64_t tp) {
+  if (tp > 1 && config.model.family == "lstm")
+    return InvalidArgument("model.family = \"lstm\" can't be cut into parts");
   TROOP_ASSIGN_OR_RETURN(const auto part, MakeTextModel(config, {.ranks = int(tp)}));
   MeshPlan plan{.dp = dp, .tp = tp};
-  const std::int64_t learners_there = (dp * tp + profile.machines - 1) / profile.machines;
+  // No more machines than their cores are wanted.
+  const std::int64_t cores = std::max(1, profile.cores);
+  const std::int64_t machines =
+      std::clamp<std::int64_t>((dp * tp + cores - 1) / cores, 1, std::max(1, profile.machines));
+  const std::int64_t learners_there = (dp * tp + machines - 1) / machines;
   const double learners = double(dp * tp);
-  const double turns = std::max(1.0, double(learners_there) / double(std::max(1, profile.cores)));
+  const double turns = std::max(1.0, double(learners_there) / double(cores));
   // Those who have a model together follow each other, so that they are on one machine if they can.
   const bool far = dp * tp > learners_there;
   const LinkSpeed& parts = far && learners_there % tp != 0 ? profile.far : profile.link;

@@ -53,9 +53,12 @@ Status Absolute(std::string* path) {
 
 Result<std::shared_ptr<const ReviewData>> LoadReviewData(const Config& config) {
   auto data = std::make_shared<ReviewData>();
-  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer,
-                         MakeTokenizer(config.data.vocabulary, {.cased = config.data.cased}));
-  data->tokenizer = std::move(tokenizer);
+  auto tokenizer = MakeTokenizer(config.data.vocabulary, {.cased = config.data.cased});
+  if (!tokenizer.ok()) {
+    return tokenizer.status().WithContext(
+        "data.vocabulary, BERT's vocab.txt or ALBERT's spiece.model");
+  }
+  data->tokenizer = *std::move(tokenizer);
   TROOP_ASSIGN_OR_RETURN(TokenizedReviews reviews,
                          Load(config, config.data.reviews, *data->tokenizer));
   for (std::int64_t i = 0; i < reviews.train.size(); ++i) {

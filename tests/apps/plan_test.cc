@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "apps/machine.h"
 #include "nn/model.h"
 #include "nn/text_model.h"
 #include "tests/learners/supervised_fixture.h"
@@ -63,7 +64,10 @@ TEST(PlanTest, ThoseOnSeveralMachinesWaitForTheLinkBetween) {
   two.machines = 2;
   two.far = {1e-1, 1e-4};
   const double value = 4 * double(ParameterCount(**MakeTextModel(Small())));
-  const auto near = PlanMesh(Small(), kProfile, 2, 1), far = PlanMesh(Small(), two, 2, 1);
+  // Two have room on one machine; with a core each they are on both.
+  MeshProfile narrow = two;
+  narrow.cores = 1;
+  const auto near = PlanMesh(Small(), two, 2, 1), far = PlanMesh(Small(), narrow, 2, 1);
   ASSERT_TRUE(near.ok() && far.ok());
   EXPECT_EQ(far->bytes, near->bytes);
   EXPECT_LT(near->gradient_s, value * 1e-6);
@@ -77,9 +81,11 @@ TEST(PlanTest, ThoseOnSeveralMachinesWaitForTheLinkBetween) {
   // Each machine has its cores: nobody takes turns.
   EXPECT_DOUBLE_EQ(models->compute_s, 0.1);
   // One of four parts on two machines: parts meet over the link.
-  const auto across = PlanMesh(Small(), two, 1, 4);
-  ASSERT_TRUE(across.ok());
+  narrow.cores = 2;
+  const auto across = PlanMesh(Small(), narrow, 1, 4), inside = PlanMesh(Small(), two, 1, 4);
+  ASSERT_TRUE(across.ok() && inside.ok());
   EXPECT_NEAR(across->tensor_s, 100 * alone->tensor_s, 1e-9);
+  EXPECT_EQ(inside->tensor_s, alone->tensor_s);
 }
 
 // What parts exchange in bf16 is half as much.
@@ -125,6 +131,30 @@ TEST(PlanTest, ARunIsPlannedAtTheMeshThatItHas) {
   EXPECT_GT(plan->compute_s, 0);
   EXPECT_GT(plan->tensor_s, 0);
   EXPECT_EQ(plan->gradient_s, 0);
+}
+
+// Before any process starts, where this machine's learners would look for it.
+TEST(PlanTest, AGpuThatIsNotThereIsSaidAtOnce) {
+  Config config = Small();
+  config.learner.device = "cuda";
+  const Status status = CheckMachine(config);
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_NE(status.message().find("learner.device = \"cuda\""), std::string::npos);
+  config.fleet.elsewhere = {"learner"};
+  EXPECT_TRUE(CheckMachine(config).ok());
+  config.fleet.elsewhere.clear();
+  config.fleet.engine = "slurm";
+  EXPECT_TRUE(CheckMachine(config).ok());
+}
+
+TEST(PlanTest, AnLstmIsNotCut) {
+  Config config = Small();
+  config.model.family = "lstm";
+  config.model.pretrained = "";
+  const auto plans = PlanMeshes(config, kProfile, 4);
+  ASSERT_TRUE(plans.ok()) << plans.status().ToString();
+  EXPECT_EQ(plans->size(), 4u);
+  for (const MeshPlan& plan : *plans) EXPECT_EQ(plan.tp, 1);
 }
 
 TEST(PlanTest, RunsThatPlayHaveNoMesh) { EXPECT_EQ(PlanCommand(Config(), {}), 2); }
