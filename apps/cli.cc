@@ -408,6 +408,25 @@ void AddCheck(CLI::App* app, CheckSyncCommand* a, std::function<int()>* chosen) 
   sync->callback([a, chosen] { *chosen = [a] { return RunCheckSync(*a); }; });
 }
 
+// CLI11 takes an argument in brackets for a list of arguments: texts have this in front until they
+// are parsed.
+constexpr char kText = '\x02';
+
+bool TakesTexts(std::string_view command) { return command == "tokenize" || command == "predict"; }
+
+std::vector<std::string> GuardTexts(int argc, char** argv) {
+  std::vector<std::string> words(argv, argv + argc);
+  if (argc < 2 || !TakesTexts(words[1])) return words;
+  for (std::string& word : words) {
+    if (word.starts_with('[') && word.ends_with(']')) word.insert(word.begin(), kText);
+  }
+  return words;
+}
+
+void TakeText(std::string* word) {
+  if (word->starts_with(kText)) word->erase(0, 1);
+}
+
 void AddTokenize(CLI::App* app, TokenizeOptions* a, std::function<int()>* chosen) {
   CLI::App* tokenize = app->add_subcommand("tokenize", "how a vocabulary cuts text into pieces");
   tokenize->add_option("text", a->texts, "one or more; none: a text a line from standard input");
@@ -417,7 +436,10 @@ void AddTokenize(CLI::App* app, TokenizeOptions* a, std::function<int()>* chosen
       ->required();
   tokenize->add_flag("--cased", a->cased, "keep capitals and accents, as the vocabulary does");
   tokenize->add_flag("--json", a->json, "a line of JSON a text");
-  tokenize->callback([a, chosen] { *chosen = [a] { return Tokenize(*a); }; });
+  tokenize->callback([a, chosen] {
+    std::ranges::for_each(a->texts, [](std::string& text) { TakeText(&text); });
+    *chosen = [a] { return Tokenize(*a); };
+  });
 }
 
 void AddPlan(CLI::App* app, PlanArguments* a, std::function<int()>* chosen) {
@@ -456,7 +478,11 @@ void AddPredict(CLI::App* app, PredictOptions* a, std::function<int()>* chosen) 
       ->required();
   predict->add_option("text", a->texts, "one or more; none: a text a line from standard input");
   predict->add_flag("--json", a->json, "a line of JSON a text");
-  predict->callback([a, chosen] { *chosen = [a] { return Predict(*a); }; });
+  predict->callback([a, chosen] {
+    TakeText(&a->path);
+    std::ranges::for_each(a->texts, [](std::string& text) { TakeText(&text); });
+    *chosen = [a] { return Predict(*a); };
+  });
 }
 
 void AddDashboard(CLI::App* app, DashboardCommand* a, std::function<int()>* chosen) {
@@ -586,7 +612,10 @@ int RunCommand(int argc, char** argv) {
   std::function<int()> chosen;
   AddCommands(&app, &arguments, &chosen);
   try {
-    app.parse(argc, argv);
+    const std::vector<std::string> words = GuardTexts(argc, argv);
+    std::vector<const char*> pointers;
+    for (const std::string& word : words) pointers.push_back(word.c_str());
+    app.parse(argc, pointers.data());
   } catch (const CLI::ParseError& error) {
     const int code = app.exit(error);
     return code == 0 ? kExitOk : kExitUsage;

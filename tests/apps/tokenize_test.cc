@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <sstream>
 #include <string>
 
@@ -62,6 +63,23 @@ TEST(TokenizeTest, TheCommandEndsWithItsExitCode) {
   EXPECT_EQ(Command({"tokenize", "a", "--vocab", "none.txt"}), kExitUsage);
   EXPECT_EQ(Command({"tokenize", "a"}), kExitUsage);  // which vocabulary?
   EXPECT_EQ(Command({"tokenize", "--vocab", vocabulary, "--", "--json"}), kExitOk);
+}
+
+// Not as a list, which CLI11 would make of it.
+TEST(TokenizeTest, ATextInBracketsIsOneText) {
+  ::testing::internal::CaptureStdout();
+  const int code = Command(
+      {"tokenize", "[a, b]", "[]", "[a] b", "--vocab", kFixtures + "wordpiece.txt", "--json"});
+  const std::string out = ::testing::internal::GetCapturedStdout();
+  EXPECT_EQ(code, kExitOk);
+  EXPECT_EQ(std::ranges::count(out, '\n'), 3) << out;
+  for (const char* const text : {R"("text":"[a, b]")", R"("text":"[]")", R"("text":"[a] b")"}) {
+    std::string tight = out;
+    std::erase(tight, ' ');
+    std::string wanted = text;
+    std::erase(wanted, ' ');
+    EXPECT_NE(tight.find(wanted), std::string::npos) << out;
+  }
 }
 
 }  // namespace
