@@ -12,12 +12,13 @@
 #include "apps/endpoints.h"
 #include "apps/env_command.h"
 #include "apps/experiment_flags.h"
+#include "apps/guarded_texts.h"
 #include "apps/health.h"
 #include "apps/host.h"
 #include "apps/join_command.h"
 #include "apps/keygen_command.h"
 #include "apps/machine.h"
-#include "apps/plan.h"
+#include "apps/plan_flags.h"
 #include "apps/plot_command.h"
 #include "apps/predict.h"
 #include "apps/replay_command.h"
@@ -113,23 +114,6 @@ int RunReplay(const TrainArguments& a) {
   }
   Complete(a, &*config);
   return ServeReplay(*config);
-}
-
-struct PlanArguments {
-  std::string config;
-  std::vector<std::string> overrides;
-  std::string serve;
-  PlanOptions options;
-};
-
-int RunPlan(const PlanArguments& a) {
-  if (!a.serve.empty()) return ServePlanLink(a.serve);
-  const Result<Config> config = LoadConfigFile(a.config, a.overrides);
-  if (!config.ok()) {
-    fmt::print(stderr, "{}\n", config.status().message());
-    return kExitUsage;
-  }
-  return PlanCommand(*config, a.options);
 }
 
 struct RoleArguments {
@@ -408,25 +392,6 @@ void AddCheck(CLI::App* app, CheckSyncCommand* a, std::function<int()>* chosen) 
   sync->callback([a, chosen] { *chosen = [a] { return RunCheckSync(*a); }; });
 }
 
-// CLI11 takes an argument in brackets for a list of arguments: texts have this in front until they
-// are parsed.
-constexpr char kText = '\x02';
-
-bool TakesTexts(std::string_view command) { return command == "tokenize" || command == "predict"; }
-
-std::vector<std::string> GuardTexts(int argc, char** argv) {
-  std::vector<std::string> words(argv, argv + argc);
-  if (argc < 2 || !TakesTexts(words[1])) return words;
-  for (std::string& word : words) {
-    if (word.starts_with('[') && word.ends_with(']')) word.insert(word.begin(), kText);
-  }
-  return words;
-}
-
-void TakeText(std::string* word) {
-  if (word->starts_with(kText)) word->erase(0, 1);
-}
-
 void AddTokenize(CLI::App* app, TokenizeOptions* a, std::function<int()>* chosen) {
   CLI::App* tokenize = app->add_subcommand("tokenize", "how a vocabulary cuts text into pieces");
   tokenize->add_option("text", a->texts, "one or more; none: a text a line from standard input");
@@ -437,35 +402,8 @@ void AddTokenize(CLI::App* app, TokenizeOptions* a, std::function<int()>* chosen
   tokenize->add_flag("--cased", a->cased, "keep capitals and accents, as the vocabulary does");
   tokenize->add_flag("--json", a->json, "a line of JSON a text");
   tokenize->callback([a, chosen] {
-    std::ranges::for_each(a->texts, [](std::string& text) { TakeText(&text); });
+    FreeTexts(&a->texts);
     *chosen = [a] { return Tokenize(*a); };
-  });
-}
-
-void AddPlan(CLI::App* app, PlanArguments* a, std::function<int()>* chosen) {
-  CLI::App* plan = app->add_subcommand(
-      "plan", "what an update of a supervised config would take on meshes of learners");
-  CLI::Option* const config =
-      plan->add_option("config", a->config, "a TOML file, such as configs/imdb_small.toml");
-  plan->add_option("overrides", a->overrides, "key=value, as in the config (troop config)");
-  plan->add_option("--learners", a->options.learners,
-                   "at most so many; default: as there are cores, or GPUs")
-      ->check(CLI::Range(1, 256));
-  CLI::Option* const machine =
-      plan->add_option("--machine", a->options.machine,
-                       "HOST:PORT of another machine, where `troop plan --serve` waits: plan for "
-                       "both, by the link between them");
-  plan->add_option("--machines", a->options.machines, "so many like that one; default: 2")
-      ->check(CLI::Range(2, 256))
-      ->needs(machine);
-  CLI::Option* const serve =
-      plan->add_option("--serve", a->serve,
-                       "ADDRESS:PORT of this machine: wait there for --machine of another one; "
-                       "whoever reaches it can measure the link, no more");
-  serve->excludes(config)->excludes(machine);
-  plan->callback([a, chosen, config, serve] {
-    if (config->count() + serve->count() == 0) throw CLI::RequiredError("config");
-    *chosen = [a] { return RunPlan(*a); };
   });
 }
 
@@ -479,8 +417,8 @@ void AddPredict(CLI::App* app, PredictOptions* a, std::function<int()>* chosen) 
   predict->add_option("text", a->texts, "one or more; none: a text a line from standard input");
   predict->add_flag("--json", a->json, "a line of JSON a text");
   predict->callback([a, chosen] {
-    TakeText(&a->path);
-    std::ranges::for_each(a->texts, [](std::string& text) { TakeText(&text); });
+    FreeText(&a->path);
+    FreeTexts(&a->texts);
     *chosen = [a] { return Predict(*a); };
   });
 }
