@@ -424,6 +424,7 @@ RunView Coordinator::View() const {
                .steps = StepsDone(),
                .steps_total = std::int64_t(options_.config.learner.total_steps),
                .steps_at_start = options_.resume_steps,
+               .updates_at_start = options_.resume_updates,
                .evaluations = evaluations_,
                .checkpoint = checkpoint_,
                .checkpoint_updates = checkpoint_updates_,

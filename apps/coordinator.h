@@ -37,6 +37,7 @@ struct RunView {
   bool supervised = false;  // steps are reviews
   std::int64_t steps = 0, steps_total = 0;
   std::int64_t steps_at_start = 0;            // of a resumed run
+  std::uint64_t updates_at_start = 0;         // the same
   MetricSnapshot metrics;                     // of the whole fleet, dead incarnations' counters too
   std::vector<EvaluationReport> evaluations;  // oldest first
   std::vector<MemberView> members;

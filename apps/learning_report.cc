@@ -16,11 +16,18 @@ namespace {
 
 constexpr std::int64_t kPeakSize = 512;
 constexpr int kPeakTries = 12;
-constexpr double kUpdatesPlanned = 40;  // that a run must have made: planning makes four
+constexpr double kUpdatesPlanned = 8;  // that a run must have made: planning makes four
 
 double Value(const RunView& view, const std::string& name) {
   const auto found = view.metrics.find("learner/" + name);
   return found == view.metrics.end() ? 0 : found->second.value;
+}
+
+// Batches that a learner computed a gradient of its share of, as all of them did on average. Not
+// counted like updates, of which shards may make another number, and earlier parts of a resumed run
+// have made some.
+double BatchesOf(const Config& config, const RunView& view) {
+  return Value(view, "gradients") / double(config.fleet.learners);
 }
 
 std::string Bytes(double n) {
@@ -50,12 +57,12 @@ std::string Collectives(const Config& config, const RunView& view) {
   for (const Collective& c : all) {
     if (c.bytes == 0) continue;
     const double hidden = c.seconds > 0 ? std::max(0.0, 1 - c.waited / c.seconds) : 0;
-    rows += fmt::format("| {} | {} | {:.1f} | {:.0f} % |\n", c.name,
-                        Bytes(c.bytes / (Value(view, "updates") * learners)), c.seconds / learners,
-                        100 * hidden);
+    rows +=
+        fmt::format("| {} | {} | {:.1f} | {:.0f} % |\n", c.name,
+                    Bytes(c.bytes / Value(view, "gradients")), c.seconds / learners, 100 * hidden);
   }
   if (rows.empty()) return rows;
-  return "\n| of a learner | an update | seconds under way | behind computing |\n"
+  return "\n| of a learner | a batch | seconds under way | behind computing |\n"
          "|---|---:|---:|---:|\n" +
          rows + "\n";
 }
@@ -84,14 +91,14 @@ Peak MeasurePeak(const Config& config) {
 }
 
 bool IsWorthAPlan(const Config& config, const RunView& view) {
-  return config.learner.sync == "allreduce" && Value(view, "updates") >= kUpdatesPlanned;
+  return BatchesOf(config, view) >= kUpdatesPlanned;
 }
 
 std::string LearningReport(const Config& config, const RunView& view, const Peak& peak,
                            const MeshPlan* plan) {
   const double learners = double(config.fleet.learners), tokens = Value(view, "tokens");
-  const double updates = Value(view, "updates");
-  if (tokens == 0 || updates == 0) return "";
+  const double batches = BatchesOf(config, view), before = double(view.updates_at_start);
+  if (tokens == 0 || batches == 0) return "";
   struct Phase {
     const char* name;
     double seconds;  // of all learners
@@ -107,13 +114,15 @@ std::string LearningReport(const Config& config, const RunView& view, const Peak
   double all = 0;
   for (const Phase& phase : phases) all += phase.seconds;
   std::string out = fmt::format(
-      "{:.0f} reviews, {:.3g} tokens in {:.0f} updates; {} learners ({} x {}: mesh.dp x "
+      "{:.0f} reviews, {:.3g} tokens in {:.0f} updates{}; {} learners ({} x {}: mesh.dp x "
       "mesh.tp)\n\n"
-      "| of a learner's updates | seconds | share |{}\n|---|---:|---:|{}\n",
-      Value(view, "sequences"), tokens, updates, config.fleet.learners, config.mesh.dp,
-      config.mesh.tp, plan != nullptr ? " planned |" : "", plan != nullptr ? "---:|" : "");
+      "| of a learner | seconds | share |{}\n|---|---:|---:|{}\n",
+      Value(view, "sequences"), tokens, Value(view, "updates") - before,
+      before > 0 ? fmt::format(" after {:.0f} of the run's earlier parts", before) : "",
+      config.fleet.learners, config.mesh.dp, config.mesh.tp, plan != nullptr ? " planned |" : "",
+      plan != nullptr ? "---:|" : "");
   const auto planned = [&](double seconds) {
-    return plan != nullptr ? fmt::format(" {:.1f} |", seconds * updates) : std::string();
+    return plan != nullptr ? fmt::format(" {:.1f} |", seconds * batches) : std::string();
   };
   for (const Phase& phase : phases) {
     out += fmt::format("| {} | {:.1f} | {:.1f} % |{}\n", phase.name, phase.seconds / learners,
@@ -123,8 +132,8 @@ std::string LearningReport(const Config& config, const RunView& view, const Peak
   out += fmt::format("| in all | {:.1f} | |{}\n\n{:.0f} tokens/s while updates are made\n", seconds,
                      planned(p.seconds()), tokens / seconds);
   if (plan != nullptr) {
-    out += fmt::format("an update took {:.1f} ms, planned {:.1f} (troop plan, at the run's end)\n",
-                       1e3 * seconds / updates, 1e3 * p.seconds());
+    out += fmt::format("a batch took {:.1f} ms, planned {:.1f} (troop plan, at the run's end)\n",
+                       1e3 * seconds / batches, 1e3 * p.seconds());
   }
   // Beside others on the same cores a learner computes more slowly; the peak was measured alone.
   out += fmt::format(

@@ -1,6 +1,7 @@
 #include "apps/plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "apps/machine.h"
@@ -11,6 +12,7 @@
 #include "nn/model.h"
 #include "nn/optimizer.h"
 #include "nn/text_model.h"
+#include "paramserver/from_config.h"
 
 namespace troop {
 namespace {
@@ -58,6 +60,53 @@ Result<double> GpuBytes(const Config& config, std::int64_t dp, std::int64_t tp) 
                          LabelsOf(config, tokens, double(reviews)));
 }
 
+// Bytes of a gradient that is pushed, of those that its floats have.
+double CodedShare(const Config& config) {
+  const CodecOptions codec = CodecOptionsFor(config);
+  switch (codec.codec) {
+    case GradientCodec::kNone:
+      return 1;
+    case GradientCodec::kFp16:
+    case GradientCodec::kBf16:
+      return 0.5;
+    case GradientCodec::kTopK:  // a float and the bits of a gap
+      return codec.keep * (32 + 1.5 - std::log2(codec.keep)) / 32;
+    case GradientCodec::kStrom:
+      return 2.0 / 32;  // at most: a bit and a gap of one each
+  }
+  return 1;
+}
+
+// A worker pushes what it has computed; shards on one machine take all workers' bytes, step, and
+// give all of them the weights. Nothing of that is behind computing.
+void PlanShards(const Config& config, const MeshProfile& profile, const LinkSpeed& link,
+                double value, MeshPlan* plan) {
+  const double workers = double(plan->dp), shards = double(config.paramserver.shards);
+  const double pushes = 1 / double(std::max<std::int64_t>(1, config.paramserver.push_every));
+  const double pulls = 1 / double(std::max<std::int64_t>(1, config.paramserver.fetch_every));
+  const double coded = value * CodedShare(config);
+  const double spread = std::max(1.0, workers / shards);  // of a shard's bytes, beside a worker's
+  const double turns =
+      std::max(1.0, std::max(workers, shards) / double(std::max(1, profile.cores)));
+  Config meshed = config;
+  meshed.fleet.learners = plan->dp * plan->tp;
+  meshed.mesh = {.dp = plan->dp, .tp = plan->tp};
+  const double steps = std::max(1.0, workers / double(PushesOfUpdate(meshed)));
+  const auto travel = [&](double bytes) {
+    return (link.latency_s + bytes * link.s_per_byte * spread) * turns;
+  };
+  plan->gradient_s =
+      pushes * (travel(coded) + steps * profile.step_s / shards * turns) + pulls * travel(value);
+  plan->bytes += pushes * coded;
+  // One of those who have a model together speaks for all.
+  if (plan->tp > 1) {
+    const double parts = value * double(plan->tp - 1) / double(plan->tp);
+    plan->tensor_s += 2 * (profile.link.latency_s + parts * profile.link.s_per_byte);
+    plan->bytes += parts;
+  }
+  plan->step_s = 0;
+}
+
 // The run of one learner that has the whole model, with what the data says of it.
 Result<Config> Alone(Config config) {
   config.mesh = {.dp = 1, .tp = 1};
@@ -102,7 +151,10 @@ Result<MeshPlan> PlanMesh(const Config& config, const MeshProfile& profile, std:
     plan.bytes += sent;
   }
   const double value = double(ParameterCount(*part)) * sizeof(float);
-  if (dp > 1) {
+  if (config.learner.sync == "paramserver") {
+    TROOP_ASSIGN_OR_RETURN(const auto whole, MakeTextModel(config));
+    PlanShards(config, profile, models, double(ParameterCount(*whole)) * sizeof(float), &plan);
+  } else if (dp > 1) {
     const double sent = value * SentShare(dp);
     const double travel = (models.latency_s + sent * models.s_per_byte) * turns;
     // Backward is two thirds of the work; the embeddings' gradient is ready at its very end.
@@ -201,6 +253,7 @@ int PlanCommand(const Config& config, const PlanOptions& options) {
                        1e-9 / std::max(1e-18, speed.s_per_byte));
   };
   const bool on_gpu = !profile->gpu.empty();
+  const bool shards = config.learner.sync == "paramserver";
   fmt::print(
       "measured: {:.0f} ms an update of {:.0f} tokens on {}, {:.1f} ms its optimizer; an "
       "all-reduce {}{}; {}{} {}\n\n",
@@ -209,6 +262,12 @@ int PlanCommand(const Config& config, const PlanOptions& options) {
       options.machine.empty() ? "" : fmt::format(", to {} {}", options.machine, link(profile->far)),
       profile->machines > 1 ? fmt::format("{} machines of ", profile->machines) : "",
       profile->cores, on_gpu ? "GPU(s)" : "cores");
+  if (shards) {
+    fmt::print(
+        "{} parameter shards, {}: gradients are pushed there, and weights pulled, with the shards' "
+        "own steps; an update is a batch, whatever the shards count\n\n",
+        config.paramserver.shards, config.paramserver.mode);
+  }
   fmt::print(
       "| mesh.dp | mesh.tp | ms an update | compute | model's parts | gradients | optimizer | "
       "sent | {}memory |\n|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",

@@ -37,8 +37,10 @@ double LabelsOf(const Config& config, double tokens, double sequences);
 // From the profile alone: products are shared evenly, learners are dealt evenly to as many machines
 // as their cores ask for, and take turns beyond those, an all-reduce of n bytes over N ranks sends
 // 2 (N - 1) / N n from each, over the links between machines where its ranks are on several, and
-// gradients of all but the embeddings travel while backward goes on. Errors: as TextModelOptions:
-// the mesh does not fit.
+// gradients of all but the embeddings travel while backward goes on. With learner.sync =
+// "paramserver": a worker's gradient goes to the shards and their weights come back, behind the
+// backward pass; gradient_s has the shards' steps. Errors: as TextModelOptions: the mesh does not
+// fit.
 Result<MeshPlan> PlanMesh(const Config& config, const MeshProfile& profile, std::int64_t dp,
                           std::int64_t tp);
 // Every mesh of up to `learners` learners that the config's model allows, the fastest first.

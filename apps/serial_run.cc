@@ -25,6 +25,7 @@ Result<std::unique_ptr<SerialRun>> SerialRun::Make(const Config& config, Storage
   made->run_ = run;
   made->from_ = from;
   made->past_.steps_at_start = from.steps;
+  made->past_.updates_at_start = from.updates;
   made->in_legs_ = HasRestorePoints(config);
   if (made->in_legs_) made->config_.replay.persist = true;  // a leg begins from files alone
   TROOP_RETURN_IF_ERROR(made->Begin());
@@ -92,6 +93,7 @@ RunView SerialRun::View() const {
   if (!fleet_) return past_;
   RunView view = fleet_->coordinator().View();
   view.steps_at_start = past_.steps_at_start;
+  view.updates_at_start = past_.updates_at_start;
   view.metrics = MergeMetrics({past_.metrics, view.metrics});
   view.evaluations.insert(view.evaluations.begin(), past_.evaluations.begin(),
                           past_.evaluations.end());

@@ -22,6 +22,7 @@ void UpdateCost::Count(const Agreement& agreement) {
 }
 
 UpdateCost& UpdateCost::operator+=(const UpdateCost& other) {
+  gradients += other.gradients;
   data_s += other.data_s;
   compute_s += other.compute_s;
   tensor_s += other.tensor_s;

@@ -32,6 +32,7 @@ struct Agreement {
 
 // What updates took of one learner, for the report at a run's end. Sums.
 struct UpdateCost {
+  double gradients = 0;       // that were computed
   double data_s = 0;          // choosing and packing the batch
   double compute_s = 0;       // forward, loss, backward; and what agrees meanwhile
   double tensor_s = 0;        // waiting for those who have the model's other parts
@@ -69,7 +70,7 @@ class Algorithm {
   virtual std::span<float> device_gradient() { return {}; }
   virtual void AgreeOnDevice(bool there) { (void)there; }
   virtual void* gradient_stream() { return nullptr; }  // a cudaStream_t
-  virtual int device_ordinal() const { return -1; }  // below 0: there is no device
+  virtual int device_ordinal() const { return -1; }    // below 0: there is no device
   // Of the gradient, wherever it is agreed on: its first `count` numbers become 0; all of them a
   // `given`-th part.
   virtual void ClearGradient(std::int64_t count);
@@ -80,6 +81,13 @@ class Algorithm {
   // The other second half, where others step: takes [P] as the weights after `updates` updates.
   // Each learner.target_update_steps of those the target follows.
   virtual void AdoptValue(std::uint64_t updates, std::span<const float> value) = 0;
+  // What goes with that, where others step: several gradients may be of one version, and versions
+  // may come of others' gradients alone. Until it is set, both follow from updates().
+  struct Course {
+    std::uint64_t batches = 0;  // of the run, before that of the next gradient: supervised
+    double progress = 0;        // behind it, [0, 1], for schedules
+  };
+  virtual void SetCourse(const Course& course) { (void)course; }
   // Of gradient(), as it is; of parts, of all of them: then all ranks call it.
   virtual double GradientNorm();
   // Which of the learners that make an update together this one is: where a batch is shared, it

@@ -73,10 +73,12 @@ class DeviceSupervised final : public DeviceAlgorithm {
         step_end_(device()) {}
 
   void SetPlace(int rank, int ranks) override { share_.SetPlace(rank, ranks); }
+  void SetCourse(const Course& course) override { share_.SetCourse(course); }
 
   Result<LossReport> ComputeGradient(const SampleBatch&, std::span<float> priority,
                                      GradientWatch* watch) override {
     TROOP_RETURN_IF_ERROR(MakeReady());
+    ++cost_.gradients;
     if (model_.cut() && peers_ == nullptr)
       return FailedPrecondition("no group of the model's parts");
     step_->Begin(stream());
@@ -99,7 +101,7 @@ class DeviceSupervised final : public DeviceAlgorithm {
       if (peers_ != nullptr) peers_->Settle();  // here in a job, where it may take its time
       return made;
     }
-    share_.MakeAhead(updates() + 1);  // while the device works
+    share_.MakeAhead(updates());  // while the device works
     const cuda::TextStepReport report = step_->Finish(stream());
     TROOP_RETURN_IF_ERROR(DeviceStatus());
     TROOP_RETURN_IF_ERROR(tensor_status());
@@ -136,8 +138,7 @@ class DeviceSupervised final : public DeviceAlgorithm {
   }
   // Of the update under way, as Supervised's.
   float LearningRate(double) const override {
-    return DeviceAlgorithm::LearningRate(
-        double(updates() + 1) / double(std::max<std::int64_t>(1, config_.learner.max_updates)));
+    return DeviceAlgorithm::LearningRate(share_.Progress(updates()));
   }
   UpdateCost TakeCost() override {
     if (peers_ != nullptr)

@@ -6,8 +6,6 @@
 namespace troop {
 
 void LearnerNode::ReportMetrics(const UpdateJob& job) {
-  metrics_.Gauge("learner/updates", double(led_), MetricKind::kCounter);
-  metrics_.Gauge("learner/version", double(updates_), MetricKind::kGaugeMax);
   metrics_.Gauge("learner/skipped_updates", double(skipped_), MetricKind::kCounter);
   if (job.busy_s > 0) metrics_.Count("learner/busy_s", job.busy_s);
   if (job.batches.empty()) return;
@@ -15,7 +13,8 @@ void LearnerNode::ReportMetrics(const UpdateJob& job) {
   metrics_.Gauge("learner/gradient_norm", job.last.gradient_norm);
   if (supervised()) {
     metrics_.Gauge("learner/accuracy", job.last.accuracy);
-    const std::pair<const char*, double> costs[] = {{"tokens", job.cost.tokens},
+    const std::pair<const char*, double> costs[] = {{"gradients", job.cost.gradients},
+                                                    {"tokens", job.cost.tokens},
                                                     {"sequences", job.cost.sequences},
                                                     {"data_s", job.cost.data_s},
                                                     {"compute_s", job.cost.compute_s},

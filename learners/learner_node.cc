@@ -130,14 +130,11 @@ Status LearnerNode::MakeUpdater() {
     context_.lobby = lobby_.get();
   }
   if (replicated()) {
-    TROOP_ASSIGN_OR_RETURN(
-        updater_,
-        MakeReplicaUpdater(
-            {.shards = shards,
-             .place = tensor_,
-             .part = part_.get(),
-             .nccl = Nccl(),
-             .lobby = context_.lobby}));
+    TROOP_ASSIGN_OR_RETURN(updater_, MakeReplicaUpdater({.shards = shards,
+                                                         .place = tensor_,
+                                                         .part = part_.get(),
+                                                         .nccl = Nccl(),
+                                                         .lobby = context_.lobby}));
     return Status::Ok();
   }
   updater_ = MakeGroupUpdater({.learners = int(learners_),
@@ -439,6 +436,8 @@ void LearnerNode::CollectUpdates() {
 void LearnerNode::SeeUpdates(std::uint64_t updates) {
   if (updater_->leads() && updates > updates_) led_ += updates - updates_;
   updates_ = updates;
+  metrics_.Gauge("learner/updates", double(led_), MetricKind::kCounter);
+  metrics_.Gauge("learner/version", double(updates_), MetricKind::kGaugeMax);
   if (sharded() && sampler_) sampler_->SeePolicyVersion(Version());
   if (supervised()) {
     context_.member->report().steps_done = StepsAt(updates);

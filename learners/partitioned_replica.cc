@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "nn/model.h"
@@ -13,7 +14,7 @@ namespace troop {
 namespace {
 
 enum What : std::uint64_t { kWait = 0, kCompute = 1, kOver = 2 };
-using Order = std::array<std::uint64_t, 2>;  // what, updates behind the value
+using Order = std::array<std::uint64_t, 3>;  // what, updates behind the value, batches before it
 
 Tensor BytesOf(std::span<float> x) {
   return Tensor::View(nullptr, std::as_writable_bytes(x), {DType::kF32, {std::int64_t(x.size())}});
@@ -62,6 +63,10 @@ class Replica final : public PartitionedReplica {
     TakeSlice(*whole_, *modules_[0], value_, parts_[0]);
     part_->AdoptValue(updates, parts_[0]);
   }
+  void SetCourse(const Course& course) override {
+    course_ = course;
+    part_->SetCourse(course);
+  }
   int device_ordinal() const override { return part_->device_ordinal(); }
   void SetPlace(int rank, int ranks) override { part_->SetPlace(rank, ranks); }
   void SetTensorGroup(Collective* group, Collective* devices) override {
@@ -107,6 +112,7 @@ class Replica final : public PartitionedReplica {
   std::vector<float> gradient_, value_;             // [P]; value_: empty: none was adopted
   std::vector<std::vector<float>> parts_, slices_;  // by rank
   std::uint64_t updates_ = 0;
+  std::optional<Course> course_;
   UpdateCost cost_;
 };
 
@@ -121,7 +127,7 @@ Status Replica::Ended(Status status) {
 Status Replica::GiveOrder(What what) {
   if (group_ == nullptr) return FailedPrecondition("no group of the model's parts");
   TROOP_RETURN_IF_ERROR(status_);
-  Order order{what, updates_};
+  Order order{what, updates_, course_ ? course_->batches : updates_};
   return RunOp(*group_, {.kind = OpKind::kBroadcast, .peer = 0}, BytesOf(order), BytesOf(order));
 }
 
@@ -236,6 +242,7 @@ Result<ReplicaPart::Outcome> ReplicaPart::Follow(Collective& group, const Sample
   TROOP_RETURN_IF_ERROR(
       RunOp(group, {.kind = OpKind::kReceive, .peer = 0}, ConstTensor(), BytesOf(value_)));
   part_->AdoptValue(order[1], value_);
+  part_->SetCourse({.batches = order[2]});  // the rate is the first rank's
   Outcome outcome{.did = Did::kGradient, .report = part_->ComputeGradient(batch, priority)};
   if (Status ended = part_->tensor_status(); !ended.ok()) {
     group.Abort(ended);

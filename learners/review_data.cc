@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include "core/storage.h"
+#include "paramserver/from_config.h"
 #include "text/length_batches.h"
 #include "text/token_cache.h"
 
@@ -38,6 +40,13 @@ Result<TokenizedReviews> Load(const Config& config, const std::string& path,
                   tokenizer.fingerprint(), config.data.tokens_max, left ? "-left" : "");
   return LoadTokenizedReviews(path, tokenizer, std::int32_t(config.data.tokens_max), storage.get(),
                               name, left ? TruncationSide::kLeft : TruncationSide::kRight);
+}
+
+// Gradients of a worker's share of a batch behind an update, and how many of them a batch makes.
+std::pair<std::uint64_t, std::uint64_t> GradientsOfUpdate(const Config& config) {
+  if (config.learner.sync != "paramserver") return {1, 1};
+  return {std::uint64_t(PushesOfUpdate(config) * config.paramserver.push_every),
+          std::uint64_t(WorkersOf(config))};
 }
 
 Status Absolute(std::string* path) {
@@ -90,15 +99,19 @@ Result<std::shared_ptr<const ReviewData>> LoadReviewData(const Config& config) {
   return std::shared_ptr<const ReviewData>(std::move(data));
 }
 
-std::int64_t UpdatesOfBatch(const Config& config) {
-  const bool alone = config.learner.sync == "paramserver" &&
-                     (config.paramserver.mode == "async" || config.paramserver.mode == "ssp");
-  return alone ? config.fleet.learners : 1;
+std::int64_t BatchesOfEpoch(const Config& config, std::int64_t samples) {
+  const std::int64_t batch = config.learner.batch_size;
+  return (samples + batch - 1) / batch;
 }
 
-std::int64_t UpdatesOfEpoch(const Config& config, std::int64_t samples) {
-  const std::int64_t batch = config.learner.batch_size;
-  return (samples + batch - 1) / batch * UpdatesOfBatch(config);
+std::uint64_t BatchesOfUpdates(const Config& config, std::uint64_t updates) {
+  const auto [gradients, workers] = GradientsOfUpdate(config);
+  return updates * gradients / workers;
+}
+
+std::uint64_t UpdatesOfBatches(const Config& config, std::uint64_t batches) {
+  const auto [gradients, workers] = GradientsOfUpdate(config);
+  return (batches * workers + gradients - 1) / gradients;
 }
 
 Status ResolveSupervised(Config* config) {
@@ -120,21 +133,18 @@ Status ResolveSupervised(Config* config) {
         "model.vocabulary = {}: data.vocabulary has {} pieces; set 0, or at least as many", rows,
         pieces);
   }
-  const std::int64_t epoch = UpdatesOfEpoch(*config, data->train.size());
+  const std::int64_t samples = data->train.size(), epoch = BatchesOfEpoch(*config, samples);
   for (std::int64_t* every : {&config->paramserver.push_every, &config->paramserver.fetch_every}) {
-    if (*every == 0) *every = epoch / UpdatesOfBatch(*config);
+    if (*every == 0) *every = epoch;
   }
-  const auto updates =
-      std::max<std::int64_t>(1, std::llround(std::ceil(config->learner.epochs * double(epoch))));
+  const std::uint64_t asked = UpdatesOfBatches(
+      *config, std::uint64_t(std::max(1.0, std::ceil(config->learner.epochs * double(epoch)))));
   std::int64_t& most = config->learner.max_updates;
-  most = most > 0 ? std::min(most, updates) : updates;
+  most = most > 0 ? std::min(most, std::int64_t(asked)) : std::int64_t(asked);
   // Of an epoch's last batch there may be less.
-  const double whole = std::floor(double(most) / double(epoch)),
-               samples = double(data->train.size());
-  const double rest = double(most) - whole * double(epoch);
-  config->learner.total_steps =
-      std::ceil(whole * samples + std::min(samples, rest / double(UpdatesOfBatch(*config)) *
-                                                        double(config->learner.batch_size)));
+  const auto batches = std::int64_t(BatchesOfUpdates(*config, std::uint64_t(most)));
+  config->learner.total_steps = double(
+      batches / epoch * samples + std::min(samples, batches % epoch * config->learner.batch_size));
   return Status::Ok();
 }
 

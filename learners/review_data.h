@@ -30,10 +30,12 @@ Result<std::shared_ptr<const ReviewData>> LoadReviewData(const Config& config);
 // another size than model.vocabulary. Of other configs nothing is changed.
 Status ResolveSupervised(Config* config);
 
-// Updates of one pass over `samples`. Where each learner's gradient is applied by itself, more are
-// made of as many reviews.
-std::int64_t UpdatesOfEpoch(const Config& config, std::int64_t samples);
-// Updates that share a batch: the learners' own, one after the other, or 1.
-std::int64_t UpdatesOfBatch(const Config& config);
+// Batches of one pass over `samples`.
+std::int64_t BatchesOfEpoch(const Config& config, std::int64_t samples);
+// Batches, shared by all workers, whose gradients `updates` updates take, rounded down; and the
+// least updates that take so many. One for one, but where parameter shards make an update of one
+// push (async), of k, or of several batches' gradients each (paramserver.push_every).
+std::uint64_t BatchesOfUpdates(const Config& config, std::uint64_t updates);
+std::uint64_t UpdatesOfBatches(const Config& config, std::uint64_t batches);
 
 }  // namespace troop

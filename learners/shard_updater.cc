@@ -2,9 +2,11 @@
 #include <deque>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "core/failpoint.h"
 #include "core/log.h"
+#include "learners/review_data.h"
 #include "learners/updater.h"
 #include "paramserver/from_config.h"
 #include "paramserver/local_replica.h"
@@ -35,12 +37,14 @@ class ShardUpdater final : public Updater {
                 {.role = Role::kLearner,
                  .index = options.member->options().index,
                  .incarnation = options.member->options().incarnation}),
-        replica_(ReplicaOptionsFor(*options.config), map.parameters()) {}
+        replica_(ReplicaOptionsFor(*options.config), map.parameters()),
+        batches_follow_(BatchesFollow(*options.config)) {}
 
   Status Poll(Time now) override {
     TROOP_RETURN_IF_ERROR(Connect());
     if (!client_) return Status::Ok();
     client_->Poll(now);
+    if (adopting_ && options_.executor->TakeDone(*adopting_)) adopting_.reset();
     if (leaving_) Abandon();
     while (Advance(now)) {
     }
@@ -64,11 +68,11 @@ class ShardUpdater final : public Updater {
     next_ = 0;
     return job;
   }
-  bool busy() const override { return !jobs_.empty(); }
+  bool busy() const override { return !jobs_.empty() || adopting_; }
 
   bool Over(bool exhausted) override {
     exhausted_ = exhausted;
-    if (at_ != At::kRest || !jobs_.empty()) return false;
+    if (at_ != At::kRest || busy()) return false;
     return enough_ || (exhausted && !takes_part_);
   }
   void Leave() override { leaving_ = true; }
@@ -95,6 +99,12 @@ class ShardUpdater final : public Updater {
   bool Pause(Time now);
   bool LeaveShards(Time now);
   bool TakePull(Time now);
+  // One version, one batch: learners in step that pull behind each push. Else each goes on from
+  // batch to batch by itself, so that a slow one leaves nothing of its share out.
+  static bool BatchesFollow(const Config& config);
+  void FollowCourse(std::uint64_t version);
+  Algorithm::Course NextCourse(const UpdateJob& job) const;
+  void AdoptLast(const ShardClient::Pulled& pulled);
   void Compute();
   void SpoilIfDrawn();
   bool TakeGradient(Time now);
@@ -115,9 +125,15 @@ class ShardUpdater final : public Updater {
   Time began_{};
   std::optional<Time> waits_since_;  // with a gradient, for the weights behind it
   Time pull_since_{};
-  std::optional<Time> held_until_;   // by a failpoint: not pushed before
+  std::optional<Time> held_until_;  // by a failpoint: not pushed before
   std::int64_t gradients_ = 0;
+  const bool batches_follow_;
+  std::optional<std::uint64_t> batches_;  // of the run, before the next gradient's
+  std::uint64_t version_ = 0;             // pulled last
+  std::int64_t steps_since_ = 0;          // that
+  bool unseen_ = false;                   // it has pushed since
   Executor::Job computing_ = 0;
+  std::optional<Executor::Job> adopting_;  // the shards' last word
   Result<LossReport> report_ = LossReport{};
   float learning_rate_ = 0;
   std::uint64_t weights_version_ = 0;
@@ -136,11 +152,9 @@ Status ShardUpdater::Connect() {
 // Batches behind a version.
 int ShardUpdater::learners() const {
   const Config::ParamServerKeys& p = options_.config->paramserver;
-  const bool all = p.mode == "bsp" || p.mode == "local_sgd";
   const std::int32_t now = options_.member->fleet().learners;
-  const std::int64_t learners = now > 0 ? now : options_.config->fleet.learners;
-  const std::int64_t parts = options_.config->mesh.tp;  // of a worker
-  const std::int64_t pushes = all ? learners / parts : p.k;
+  std::int64_t pushes = PushesOfUpdate(*options_.config);
+  if (now > 0 && InStep(SyncOptionsFor(*options_.config))) pushes = now / options_.config->mesh.tp;
   return int(pushes * p.push_every);
 }
 
@@ -200,9 +214,13 @@ bool ShardUpdater::LeaveShards(Time now) {
     at_ = At::kFlushing;
     return true;
   }
-  if (client_->pushes_open() > 0 || !client_->RequestLeave(now).ok()) return false;
+  if (client_->pushes_open() > 0) return false;
+  // What the last checkpoint is of has its own last push.
+  const bool looks = exhausted_ && leads() && unseen_ && !Pauses();
+  if (!(looks ? client_->RequestPull(now) : client_->RequestLeave(now)).ok()) return false;
   rests_since_.reset();
-  at_ = At::kLeaving;
+  pull_since_ = now;
+  at_ = looks ? At::kPulling : At::kLeaving;
   return true;
 }
 
@@ -229,23 +247,60 @@ bool ShardUpdater::TakePull(Time now) {
                                       .weights_bytes = traffic.pulled_bytes});
   weights_version_ = pulled->weights_version;
   at_ = At::kRest;
+  unseen_ = false;
+  FollowCourse(pulled->version);
   const std::int64_t max_updates = options_.config->learner.max_updates;
   enough_ = max_updates > 0 && pulled->version > std::uint64_t(max_updates);
-  if (enough_) {
-    Abandon();
+  if (enough_) Abandon();
+  if (enough_ || !HasBatch()) {
+    AdoptLast(*pulled);
   } else {
     Compute();
   }
   return true;
 }
 
+bool ShardUpdater::BatchesFollow(const Config& config) {
+  return InStep(SyncOptionsFor(config)) &&
+         config.paramserver.fetch_every == config.paramserver.push_every;
+}
+
+void ShardUpdater::FollowCourse(std::uint64_t version) {
+  const bool went_back = version < std::exchange(version_, version);
+  if (!batches_ || batches_follow_ || went_back) {
+    batches_ = BatchesOfUpdates(*options_.config, version - 1);
+  }
+  steps_since_ = 0;
+}
+
+Algorithm::Course ShardUpdater::NextCourse(const UpdateJob& job) const {
+  const std::int64_t max_updates = options_.config->learner.max_updates;
+  const double pushes = double(steps_since_ + 1) / double(options_.config->paramserver.push_every);
+  const double over = (double(version_ - 1) + pushes) / double(max_updates);
+  return {.batches = *batches_, .progress = max_updates > 0 ? std::min(1.0, over) : job.progress};
+}
+
+// Nothing is computed of it; the last checkpoint has it.
+void ShardUpdater::AdoptLast(const ShardClient::Pulled& pulled) {
+  const auto most = std::uint64_t(options_.config->learner.max_updates);
+  const std::uint64_t updates = enough_ ? std::min(pulled.version - 1, most) : pulled.version - 1;
+  Result<Executor::Job> id = options_.executor->Submit(
+      "adopt",
+      [this, updates, value = std::vector<float>(pulled.value.begin(), pulled.value.end())] {
+        options_.algorithm->AdoptValue(updates, value);
+      });
+  TROOP_CHECK(id.ok(), "{}", id.status().ToString());
+  adopting_ = *id;
+}
+
 void ShardUpdater::Compute() {
   UpdateJob* const job = jobs_.front().get();
   at_ = At::kComputing;
-  Result<Executor::Job> id = options_.executor->Submit("gradient", [this, job] {
+  const auto compute = [this, job, course = NextCourse(*job)] {
     Algorithm& algorithm = *options_.algorithm;
     // Version 1 is what nobody has changed.
     algorithm.AdoptValue(replica_.clock() - 1, replica_.value());
+    algorithm.SetCourse(course);
     const SampleBatch& batch = job->batches[next_];
     std::vector<float>& priority = job->priority.emplace_back(batch.key.size());
     report_ = algorithm.ComputeGradient(batch, priority);
@@ -257,7 +312,8 @@ void ShardUpdater::Compute() {
     SpoilIfDrawn();
     learning_rate_ = algorithm.LearningRate(job->progress);
     replica_.Step(algorithm.gradient(), learning_rate_);
-  });
+  };
+  Result<Executor::Job> id = options_.executor->Submit("gradient", compute);
   TROOP_CHECK(id.ok(), "{}", id.status().ToString());
   computing_ = *id;
 }
@@ -279,6 +335,8 @@ bool ShardUpdater::TakeGradient(Time now) {
   at_ = At::kRest;
   if (report_.ok()) {
     job.last = *report_;
+    ++*batches_;
+    ++steps_since_;
   } else {
     job.status = report_.status();
     job.priority.back().clear();
@@ -301,6 +359,7 @@ bool ShardUpdater::Push(Time now) {
   const float loss = report_.ok() ? float(report_->loss) : 0;
   const Status pushed = client_->Push(now, replica_.Payload(), learning_rate_, loss);
   replica_.Pushed();
+  unseen_ = true;
   // A job that was taken while it flushed has not begun.
   if (std::exchange(at_, At::kRest) == At::kFlushing) return true;
   if (!pushed.ok()) jobs_.front()->status = pushed;

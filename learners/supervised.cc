@@ -41,6 +41,7 @@ class Supervised final : public Algorithm {
         step_(&model_.module(), share_.batches().words()) {}
 
   void SetPlace(int rank, int ranks) override { share_.SetPlace(rank, ranks); }
+  void SetCourse(const Course& course) override { share_.SetCourse(course); }
   Result<LossReport> ComputeGradient(const SampleBatch& batch, std::span<float> priority,
                                      GradientWatch* watch) override;
   std::span<float> gradient() override { return trained_->gradient(); }
@@ -81,9 +82,7 @@ class Supervised final : public Algorithm {
 
  private:
   // Of the update under way. Jobs of several updates are told one progress; this is each one's own.
-  double Progress() const {
-    return double(updates() + 1) / double(std::max<std::int64_t>(1, config_.learner.max_updates));
-  }
+  double Progress() const { return share_.Progress(updates()); }
   Result<TextOutcome> ComputeParts(GradientWatch* watch);
   Status Refuse(const std::string& what) const;
 
@@ -108,6 +107,7 @@ void Supervised::SetTensorGroup(Collective* group, Collective*) {
 
 Result<LossReport> Supervised::ComputeGradient(const SampleBatch&, std::span<float> priority,
                                                GradientWatch* watch) {
+  ++cost_.gradients;
   TROOP_ASSIGN_OR_RETURN(const TextOutcome outcome, ComputeParts(watch));
   if (model_.place().rank == 0) {  // the others' are the same
     cost_.tokens += double(outcome.tokens);
@@ -212,10 +212,8 @@ Status CheckFolder(const std::string& path) {
 UpdateOrder::UpdateOrder(const Config& config, std::shared_ptr<const ReviewData> data)
     : config_(config), data_(std::move(data)) {}
 
-UpdateOrder::Batch UpdateOrder::BatchOf(std::uint64_t updates) {
-  const auto batches =
-      std::uint64_t(UpdatesOfEpoch(config_, data_->train.size()) / UpdatesOfBatch(config_));
-  const std::uint64_t number = updates / std::uint64_t(UpdatesOfBatch(config_));
+UpdateOrder::Batch UpdateOrder::BatchOf(std::uint64_t number) {
+  const auto batches = std::uint64_t(BatchesOfEpoch(config_, data_->train.size()));
   const auto epoch = std::int64_t(number / batches);
   if (epoch != epoch_) {
     order_.emplace(data_->lengths,
@@ -329,14 +327,20 @@ void LearnerShare::SetPlace(int rank, int ranks) {
   ranks_ = ranks;
 }
 
-LearnerShare::Pieces LearnerShare::Begin(std::uint64_t updates) {
-  if (ahead_ && ahead_->updates == updates && ahead_->rank == rank_ && ahead_->ranks == ranks_) {
+double LearnerShare::Progress(std::uint64_t updates) const {
+  if (course_) return course_->progress;
+  return double(updates + 1) / double(std::max<std::int64_t>(1, config_.learner.max_updates));
+}
+
+LearnerShare::Pieces LearnerShare::Begin(std::uint64_t number) {
+  if (ahead_ && ahead_->batch.number == number && ahead_->rank == rank_ &&
+      ahead_->ranks == ranks_) {
     Pieces made = std::move(*ahead_);
     ahead_.reset();
     return made;
   }
-  Pieces pieces{.updates = updates, .rank = rank_, .ranks = ranks_};
-  pieces.batch = order_.BatchOf(updates);
+  Pieces pieces{.rank = rank_, .ranks = ranks_};
+  pieces.batch = order_.BatchOf(number);
   // While one is away, who the others are is not known here.
   const std::vector<double>& given = config_.mesh.shares;
   const auto shares =
@@ -361,7 +365,7 @@ TextBatch LearnerShare::Make(const Pieces& pieces, std::size_t first) const {
 
 Status LearnerShare::ForEach(std::uint64_t updates, double* data_s, const Use& use) {
   Time begin = clock_.Now();
-  const Pieces pieces = Begin(updates);
+  const Pieces pieces = Begin(BatchBehind(updates));
   const std::size_t step = micro(pieces), count = pieces.samples.size();
   for (std::size_t first = 0, i = 0; first < count; first += step, ++i) {
     const TextBatch text = i < pieces.ahead.size() ? pieces.ahead[i] : Make(pieces, first);
@@ -374,7 +378,7 @@ Status LearnerShare::ForEach(std::uint64_t updates, double* data_s, const Use& u
 }
 
 void LearnerShare::MakeAhead(std::uint64_t updates) {
-  Pieces pieces = Begin(updates);
+  Pieces pieces = Begin(BatchBehind(updates) + 1);
   for (std::size_t first = 0; first < pieces.samples.size(); first += micro(pieces))
     pieces.ahead.push_back(Make(pieces, first));
   ahead_ = std::move(pieces);

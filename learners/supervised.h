@@ -17,8 +17,8 @@
 
 namespace troop {
 
-// Which samples an update learns: it follows from the config, the data and the update's number, so
-// that any number of learners sees the same epochs, and a run goes on exactly where it was.
+// Which samples a batch has: it follows from the config, the data and the batch's number, so that
+// any number of learners sees the same epochs, and a run goes on exactly where it was.
 class UpdateOrder {
  public:
   UpdateOrder(const Config& config, std::shared_ptr<const ReviewData> data);
@@ -27,8 +27,8 @@ class UpdateOrder {
     std::uint64_t number = 0;  // of the batch, since the run's beginning: what dropout is keyed by
     std::span<const std::int32_t> samples;  // of data.train, until the next call
   };
-  // Of the update after `updates`.
-  Batch BatchOf(std::uint64_t updates);
+  // number: from 0.
+  Batch BatchOf(std::uint64_t number);
 
  private:
   const Config config_;
@@ -67,6 +67,9 @@ class LearnerShare {
  public:
   LearnerShare(const Config& config, std::shared_ptr<const ReviewData> data);
   void SetPlace(int rank, int ranks);
+  void SetCourse(const Algorithm::Course& course) { course_ = course; }
+  // Behind the update after `updates`.
+  double Progress(std::uint64_t updates) const;
   const TextBatches& batches() const { return batches_; }
   // scale: of its losses' gradient, so that the mean over the learners is that of the batch's mean
   // loss. last: nothing comes behind it.
@@ -74,7 +77,7 @@ class LearnerShare {
   // Calls `use` with what is to be computed for the update behind `updates`, but for pieces without
   // a label; to *data_s are added the seconds that making them takes. Errors: those of `use`.
   Status ForEach(std::uint64_t updates, double* data_s, const Use& use);
-  // Makes what ForEach will ask for, while a device is at work.
+  // Makes what ForEach will ask for behind that, while a device is at work.
   void MakeAhead(std::uint64_t updates);
 
  private:
@@ -83,20 +86,23 @@ class LearnerShare {
   const SystemClock clock_;  // of what the report says: nothing else follows from it
   // What a learner computes of an update, one piece after the other.
   struct Pieces {
-    std::uint64_t updates = 0;
     int rank = 0, ranks = 0;
     UpdateOrder::Batch batch;
     std::vector<std::int32_t> samples;
     float scale = 1;
     std::vector<TextBatch> ahead;  // those that are made already
   };
-  Pieces Begin(std::uint64_t updates);
+  std::uint64_t BatchBehind(std::uint64_t updates) const {
+    return course_ ? course_->batches : updates;
+  }
+  Pieces Begin(std::uint64_t number);
   TextBatch Make(const Pieces& pieces, std::size_t first) const;
   std::size_t micro(const Pieces& pieces) const;
 
   UpdateOrder order_;
   const TextBatches batches_;
   int rank_ = 0, ranks_ = 1;
+  std::optional<Algorithm::Course> course_;  // none: an update is a batch
   std::optional<Pieces> ahead_;
 };
 

@@ -71,13 +71,21 @@ Result<ShardMap> ShardMapAfter(const ShardMap& first, std::span<const ShardEpoch
 SyncOptions SyncOptionsFor(const Config& config) {
   const Config::ParamServerKeys& p = config.paramserver;
   return {.mode = Must(ParseSyncMode(p.mode)),
-          .learners = int(config.fleet.learners / config.mesh.tp),  // a model in parts is one
+          .learners = int(WorkersOf(config)),
           .k = int(p.k),
           .cancel = p.cancel,
           .per_batch = p.per_batch,
           .staleness = std::uint64_t(p.staleness),
           .damp_stale = p.damp_stale,
           .warm_start_updates = std::uint64_t(p.warm_start_updates)};
+}
+
+std::int64_t WorkersOf(const Config& config) { return config.fleet.learners / config.mesh.tp; }
+
+std::int64_t PushesOfUpdate(const Config& config) {
+  const SyncOptions sync = SyncOptionsFor(config);
+  if (InStep(sync)) return sync.learners;
+  return sync.mode == SyncMode::kKOfN ? sync.k : 1;
 }
 
 GuardOptions GuardOptionsFor(const Config& config) {
@@ -108,6 +116,7 @@ ParameterShard::Options ParameterShardOptionsFor(const Config& config, const Mod
                                   .sync = SyncOptionsFor(config),
                                   .guards = GuardOptionsFor(config),
                                   .keep_sums = config.paramserver.backup};
+  options.updates_max = std::uint64_t(config.learner.max_updates);
   // Readers of several shards in step may have to name the version before the newest.
   const bool named = InStep(options.sync) && map.shards().size() > 1;
   options.versions_kept = named ? 2 : 1;

@@ -24,6 +24,10 @@ Result<ShardMap> ShardMapAfter(const ShardMap& first, std::span<const ShardEpoch
 // Errors: kInvalidArgument: as of ShardMapFor, and why.
 Status CheckShardMap(const ShardMap& map);
 SyncOptions SyncOptionsFor(const Config& config);
+// Those who pull and push: learners, or each mesh.tp of them that have a model together.
+std::int64_t WorkersOf(const Config& config);
+// Pushes behind an update, where all take part and none is dropped.
+std::int64_t PushesOfUpdate(const Config& config);
 GuardOptions GuardOptionsFor(const Config& config);
 ReplicaOptions ReplicaOptionsFor(const Config& config);
 CodecOptions CodecOptionsFor(const Config& config);

@@ -170,6 +170,13 @@ bool ParameterShard::Judge(std::int32_t learner, float loss, float norm) {
   return loss_is || norm_is;
 }
 
+// One more push: it joins what is held in one update, or is one behind those.
+bool ParameterShard::IsBeyondLast() const {
+  if (options_.updates_max == 0) return false;
+  const std::uint64_t before = policy_.at_once() ? held_.size() : 0;
+  return policy_.version() + before > options_.updates_max;
+}
+
 Result<ParameterShard::Outcome> ParameterShard::Push(ShardPush push) {
   TROOP_RETURN_IF_ERROR(CheckPush(push));
   const PushLedger::Seen seen = ledger_.Look(push.id);
@@ -194,9 +201,10 @@ Result<ParameterShard::Outcome> ParameterShard::Push(ShardPush push) {
       options_.guards.staleness_max >= 0 && age > std::uint64_t(options_.guards.staleness_max);
   const bool judged = !too_old;
   const bool outlier = judged && Judge(push.id.learner, push.loss, push.norm);
-  arrival.dropped = too_old || outlier;
+  const bool beyond = IsBeyondLast();
+  arrival.dropped = too_old || outlier || beyond;
   TROOP_ASSIGN_OR_RETURN(const SyncPolicy::Verdict verdict, policy_.Arrive(arrival));
-  if (too_old || outlier || verdict == SyncPolicy::Verdict::kLate) {
+  if (arrival.dropped || verdict == SyncPolicy::Verdict::kLate) {
     Drop(push, judged);
     ++(too_old ? counters_.too_old : outlier ? counters_.outliers : counters_.late);
     return too_old ? Outcome::kTooOld : outlier ? Outcome::kOutlier : Outcome::kLate;

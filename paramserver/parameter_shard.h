@@ -86,6 +86,8 @@ class ParameterShard {
     // 2: Pull(version() - 1) is possible, so that K shards in step give one version; costs a copy
     // an update. 1: only the newest; a copy where the next update comes while a reader has it.
     int versions_kept = 2;
+    // No more updates are made; what is pushed beyond them changes nothing. 0: no limit.
+    std::uint64_t updates_max = 0;
     bool keep_sums = false;  // there is a backup
     // Hogwild: whose threads make updates; it outlives the shard, and its queue takes kApplyingMax.
     Executor* hogwild = nullptr;
@@ -175,6 +177,7 @@ class ParameterShard {
   Status CheckPush(const ShardPush& push) const;
   bool Holds(const PushId& id) const;
   bool Judge(std::int32_t learner, float loss, float norm);
+  bool IsBeyondLast() const;
   void Drop(const ShardPush& push, bool judged);
   static bool IsDense(const SyncPolicy::Update& update, const ShardPush& push);
   using Parts = std::vector<std::span<const float>>;

@@ -118,7 +118,7 @@ bool SyncPolicy::cancels() const {
 }
 
 // With s = 0 nobody may see half a clock: its pushes are held and applied together.
-bool SyncPolicy::AtOnce() const {
+bool SyncPolicy::at_once() const {
   return options_.mode == SyncMode::kAsync ||
          (options_.mode == SyncMode::kSsp && options_.staleness > 0);
 }
@@ -134,12 +134,12 @@ Status SyncPolicy::Check(const Arrival& arrival) const {
                               arrival.learner, arrival.clock, version_);
   }
   if (cancels() && arrival.clock < version_) return Status::Ok();
-  if (options_.mode == SyncMode::kSsp && AtOnce() &&
+  if (options_.mode == SyncMode::kSsp && at_once() &&
       member->clock > min_clock() + options_.staleness) {
     return FailedPrecondition("learner {} is {} pushes ahead, {} are allowed; pull first",
                               arrival.learner, member->clock - min_clock(), options_.staleness);
   }
-  if (!AtOnce() && !options_.per_batch && Holds(arrival.learner)) {
+  if (!at_once() && !options_.per_batch && Holds(arrival.learner)) {
     return FailedPrecondition("learner {} has pushed for version {}; pull first", arrival.learner,
                               version_);
   }
@@ -149,7 +149,7 @@ Status SyncPolicy::Check(const Arrival& arrival) const {
 Result<SyncPolicy::Verdict> SyncPolicy::Arrive(const Arrival& arrival) {
   TROOP_RETURN_IF_ERROR(Check(arrival));
   if (cancels() && arrival.clock < version_) return Verdict::kLate;
-  if (AtOnce() && arrival.dropped) {
+  if (at_once() && arrival.dropped) {
     ++Find(arrival.learner)->clock;
     return Verdict::kTaken;
   }
@@ -159,7 +159,7 @@ Result<SyncPolicy::Verdict> SyncPolicy::Arrive(const Arrival& arrival) {
 
 bool SyncPolicy::Due() const {
   if (held_.empty()) return false;
-  if (AtOnce()) return true;
+  if (at_once()) return true;
   if (!started()) return false;
   if (options_.mode == SyncMode::kKOfN && held_.size() >= std::size_t(options_.k)) return true;
   if (options_.per_batch) return live() == 0;
@@ -169,7 +169,7 @@ bool SyncPolicy::Due() const {
 
 std::optional<SyncPolicy::Update> SyncPolicy::NextUpdate() {
   if (!Due()) return std::nullopt;
-  const std::size_t count = AtOnce() ? 1 : held_.size();
+  const std::size_t count = at_once() ? 1 : held_.size();
   std::vector<Arrival> taken(held_.begin(), held_.begin() + std::ptrdiff_t(count));
   held_.erase(held_.begin(), held_.begin() + std::ptrdiff_t(count));
   std::ranges::sort(taken, {}, [](const Arrival& a) { return std::pair(a.learner, a.id); });
@@ -188,7 +188,7 @@ std::optional<SyncPolicy::Update> SyncPolicy::NextUpdate() {
   }
   // SSP's pushes are shares of a clock's mean, so that s does not change the step's size.
   const std::size_t parts =
-      options_.mode == SyncMode::kSsp && AtOnce() ? live() : update.terms.size();
+      options_.mode == SyncMode::kSsp && at_once() ? live() : update.terms.size();
   update.scale = 1 / float(std::max<std::size_t>(parts, 1));
   ++version_;
   return update;
@@ -201,7 +201,7 @@ bool SyncPolicy::MayPull(std::int32_t learner) const {
     if (version_ >= options_.warm_start_updates) return true;
     return std::ranges::find(members_, true, &Member::live)->learner == learner;
   }
-  if (AtOnce()) return member->clock <= min_clock() + options_.staleness;
+  if (at_once()) return member->clock <= min_clock() + options_.staleness;
   return options_.per_batch || !Holds(learner);
 }
 

@@ -111,6 +111,7 @@ class SyncPolicy {
   std::uint64_t version() const { return version_; }
   // Of the slowest who takes part; 0 before all have joined.
   std::uint64_t min_clock() const;
+  bool at_once() const;  // each push is an update
   // A gradient of an older version will be kLate: a learner may stop computing it.
   bool cancels() const;
   std::span<const Member> members() const { return members_; }  // sorted, also who left
@@ -127,7 +128,6 @@ class SyncPolicy {
   const Member* Find(std::int32_t learner) const;
   Member* Find(std::int32_t learner);
   bool Holds(std::int32_t learner) const;
-  bool AtOnce() const;  // each push is an update
   bool Due() const;
   std::size_t live() const;
   bool started() const { return members_.size() >= std::size_t(options_.learners); }

@@ -23,6 +23,7 @@ RunView View() {
     view.metrics[std::string("learner/") + name] = {.value = value};
   };
   put("updates", 100);
+  put("gradients", 200);
   put("tokens", 50000);
   put("sequences", 800);
   put("compute_s", 80);
@@ -84,18 +85,40 @@ TEST(LearningReportTest, WhatWasPlannedStandsBeside) {
   EXPECT_THAT(report, HasSubstr("| 40.0 | 80.0 % | 30.0 |\n"));
   EXPECT_THAT(report, HasSubstr("| 6.0 | 12.0 % | 5.0 |\n"));
   EXPECT_THAT(report, HasSubstr("| in all | 50.0 | | 38.0 |\n"));
-  EXPECT_THAT(report, HasSubstr("an update took 500.0 ms, planned 380.0"));
+  EXPECT_THAT(report, HasSubstr("a batch took 500.0 ms, planned 380.0"));
 }
 
 TEST(LearningReportTest, FewUpdatesAreNotWorthAPlan) {
   RunView view = View();
   EXPECT_TRUE(IsWorthAPlan(Two(), view));
-  view.metrics["learner/updates"].value = 39;
+  view.metrics["learner/gradients"].value = 14;  // of two learners
   EXPECT_FALSE(IsWorthAPlan(Two(), view));
-  // Shards make the updates there: none of the planner's meshes.
-  Config shards = Two();
-  shards.learner.sync = "paramserver";
-  EXPECT_FALSE(IsWorthAPlan(shards, View()));
+}
+
+// What it counted is of its own part of the run, and so is what that is divided by.
+TEST(LearningReportTest, AResumedRunsReportIsOfItsOwnPart) {
+  RunView view = View();
+  view.metrics["learner/updates"].value = 1100;
+  view.updates_at_start = 1000;
+  const MeshPlan plan{.dp = 2, .compute_s = 0.3};
+  const std::string report = LearningReport(Two(), view, {20e9, "a thread here"}, &plan);
+  EXPECT_THAT(report,
+              HasSubstr("5e+04 tokens in 100 updates after 1000 of the run's earlier parts; 2 le"));
+  EXPECT_THAT(report, HasSubstr("a batch took 500.0 ms, planned 300.0"));
+  EXPECT_THAT(report, HasSubstr("| all-reduce of gradients | 4.0 MB | 24.0 | 75 % |\n"));
+}
+
+// Each push may be an update of its own.
+TEST(LearningReportTest, ABatchIsOneHoweverManyUpdatesItMakes) {
+  Config config = Two();
+  config.learner.sync = "paramserver";
+  RunView view = View();
+  view.metrics["learner/updates"].value = 200;
+  const MeshPlan plan{.dp = 2, .compute_s = 0.3};
+  const std::string report = LearningReport(config, view, {20e9, "a thread here"}, &plan);
+  EXPECT_THAT(report, HasSubstr("5e+04 tokens in 200 updates; 2 learners"));
+  EXPECT_THAT(report, HasSubstr("a batch took 500.0 ms, planned 300.0"));
+  EXPECT_THAT(report, HasSubstr("| gradients to the parameter shards | 4.0 MB |"));
 }
 
 TEST(LearningReportTest, WithoutUpdatesThereIsNone) {

@@ -50,6 +50,38 @@ TEST(PlanTest, PartsOfAModelExchangeWhatLiesBetweenThem) {
   EXPECT_EQ(plan->gradient_s, 0);
 }
 
+TEST(PlanTest, ParameterShardsTakeGradientsStepAndGiveWeights) {
+  Config config = Small();
+  config.learner.sync = "paramserver";
+  config.paramserver.shards = 2;
+  config.paramserver.mode = "bsp";
+  const double value = 4 * double(ParameterCount(**MakeTextModel(config)));
+  const auto plan = [&](std::int64_t dp, std::int64_t tp) {
+    const auto made = PlanMesh(config, kProfile, dp, tp);
+    EXPECT_TRUE(made.ok()) << made.status().ToString();
+    return *made;
+  };
+  const MeshPlan one = plan(1, 1);
+  EXPECT_DOUBLE_EQ(one.compute_s, 0.8);
+  EXPECT_DOUBLE_EQ(one.bytes, value);
+  EXPECT_DOUBLE_EQ(one.step_s, 0);
+  EXPECT_NEAR(one.gradient_s, 2 * (1e-3 + value * 1e-6) + 0.04 / 2, 1e-9);
+  // A shard has half of four workers' bytes.
+  EXPECT_NEAR(plan(4, 1).gradient_s, 2 * (1e-3 + 2 * value * 1e-6) + 0.04 / 2, 1e-9);
+  config.paramserver.mode = "async";  // a step for each
+  EXPECT_NEAR(plan(4, 1).gradient_s, 2 * (1e-3 + 2 * value * 1e-6) + 4 * 0.04 / 2, 1e-9);
+  config.paramserver.codec = "bf16";
+  config.paramserver.push_every = 4;
+  config.paramserver.fetch_every = 2;
+  const double travel = (1e-3 + value / 2 * 1e-6) / 4 + (1e-3 + value * 1e-6) / 2;
+  EXPECT_NEAR(plan(1, 1).gradient_s, travel + 0.04 / 2 / 4, 1e-9);
+  EXPECT_DOUBLE_EQ(plan(1, 1).bytes, value / 2 / 4);
+  // The first of two parts gives and takes the other's half.
+  const MeshPlan cut = plan(1, 2);
+  config.learner.sync = "allreduce";
+  EXPECT_NEAR(cut.tensor_s - plan(1, 2).tensor_s, 2 * (1e-3 + value / 2 * 1e-6), 1e-9);
+}
+
 TEST(PlanTest, LearnersBeyondTheCoresTakeTurns) {
   MeshProfile one = kProfile;
   one.cores = 1;

@@ -194,19 +194,41 @@ TEST(ReviewDataTest, ARunsUpdatesFollowFromItsReviews) {
   EXPECT_EQ(config.learner.total_steps, 12);
 }
 
-TEST(ReviewDataTest, LearnersOfTheirOwnMakeAnUpdateEachOfABatch) {
-  Config config = SupervisedConfig("bert");
-  config.learner.batch_size = 5;
-  config.learner.max_updates = 0;
-  config.learner.epochs = 2;
-  config.learner.sync = "paramserver";
-  config.paramserver.mode = "async";
-  config.fleet.learners = 3;
-  ASSERT_TRUE(ResolveSupervised(&config).ok());
-  EXPECT_EQ(config.mesh.dp, 3);
-  EXPECT_EQ(UpdatesOfEpoch(config, 12), 9);
-  EXPECT_EQ(config.learner.max_updates, 18);
-  EXPECT_EQ(config.learner.total_steps, 24);
+// 12 reviews in batches of 5 are 3 batches an epoch, each one push of every worker.
+TEST(ReviewDataTest, ShardsMakeAsManyUpdatesAsTheEpochsGivePushes) {
+  struct Case {
+    const char* mode;
+    std::int64_t staleness, k, workers, parts, push_every, updates, reviews;
+  };
+  // Two epochs; updates are rounded up, reviews are those of the whole batches in them.
+  for (const Case& c : {Case{"bsp", 0, 1, 3, 1, 1, 6, 24},       //
+                        Case{"ssp", 0, 1, 3, 1, 1, 6, 24},       //
+                        Case{"ssp", 2, 1, 3, 1, 1, 18, 24},      //
+                        Case{"async", 0, 1, 3, 1, 1, 18, 24},    //
+                        Case{"async", 0, 1, 2, 2, 1, 12, 24},    // a model in parts pushes once
+                        Case{"async", 0, 1, 2, 2, 2, 6, 24},     //
+                        Case{"k_of_n", 0, 1, 2, 1, 1, 12, 24},   //
+                        Case{"k_of_n", 0, 2, 3, 1, 1, 9, 24},    //
+                        Case{"k_of_n", 0, 2, 4, 1, 2, 6, 24},    //
+                        Case{"local_sgd", 0, 1, 3, 1, 2, 3, 24},  //
+                        Case{"local_sgd", 0, 1, 3, 1, 4, 2, 24 + 10}}) {
+    SCOPED_TRACE(fmt::format("{} of {}, {}", c.mode, c.workers, c.push_every));
+    Config config = SupervisedConfig("bert");
+    config.learner.batch_size = 5;
+    config.learner.max_updates = 0;
+    config.learner.epochs = 2;
+    config.learner.sync = "paramserver";
+    config.paramserver.mode = c.mode;
+    config.paramserver.staleness = c.staleness;
+    config.paramserver.k = c.k;
+    config.paramserver.push_every = config.paramserver.fetch_every = c.push_every;
+    config.mesh.tp = c.parts;
+    config.fleet.learners = c.workers * c.parts;
+    ASSERT_TRUE(ResolveSupervised(&config).ok());
+    EXPECT_EQ(config.mesh.dp, c.workers);
+    EXPECT_EQ(config.learner.max_updates, c.updates);
+    EXPECT_EQ(config.learner.total_steps, c.reviews);
+  }
 }
 
 TEST(ReviewDataTest, ValuesMayBeAveragedAfterEachEpoch) {

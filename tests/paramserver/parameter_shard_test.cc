@@ -190,6 +190,47 @@ TEST(ParameterShardTest, OldGradientsAreDroppedAndCounted) {
   EXPECT_GT(too_old, 0u);
 }
 
+// Also of pushes that waited when the last update was made. So who sees a version beyond the limit
+// has what all others will have.
+TEST(ParameterShardTest, NothingChangesBehindTheLastUpdate) {
+  constexpr std::uint64_t kMost = 4;
+  struct Case {
+    SyncOptions sync;
+    std::uint64_t pushes;  // of an update
+  };
+  for (const Case& c :
+       {Case{{.mode = SyncMode::kAsync, .learners = 2}, 1},
+        Case{{.mode = SyncMode::kSsp, .learners = 2, .staleness = 50}, 1},
+        Case{{.mode = SyncMode::kKOfN, .learners = 2, .k = 2, .per_batch = true}, 2},
+        Case{{.mode = SyncMode::kBsp, .learners = 2}, 2}}) {
+    SCOPED_TRACE(SyncModeName(c.sync.mode));
+    ParameterShard::Options options = OptionsOf(c.sync);
+    auto first = MakeWhole(options);  // is given no more than those that count
+    options.updates_max = kMost;
+    auto each = MakeWhole(options), together = MakeWhole(options);
+    for (std::uint64_t i = 0; i < 12; ++i) {
+      const auto learner = std::int32_t(i % 2);
+      const std::uint64_t clock = c.sync.mode == SyncMode::kBsp ? 1 + i / 2 : 1;
+      const ShardPush push =
+          PushOf({learner, 1, 1 + i / 2}, clock, GradientAt(FirstValue(), learner, i));
+      if (i < kMost * c.pushes) {
+        Push(first.get(), push);
+        Drain(first.get());
+      }
+      Push(each.get(), push);
+      Drain(each.get());
+      Push(together.get(), push);
+      if (c.pushes > 1) Drain(together.get());
+    }
+    Drain(together.get());
+    ASSERT_EQ(first->version(), 1 + kMost);
+    EXPECT_GE(each->version(), 1 + kMost);
+    EXPECT_GE(together->version(), 1 + kMost);
+    EXPECT_TRUE(SameBytes(each->value(), first->value()));
+    EXPECT_TRUE(SameBytes(together->value(), first->value()));
+  }
+}
+
 TEST(ParameterShardTest, OutliersAreDroppedAndHoldNobodyUp) {
   auto options = OptionsOf({.learners = 2});
   options.guards.loss_deviations = 5;
