@@ -10,6 +10,7 @@
 
 #include "apps/endpoints.h"
 #include "apps/live_run.h"
+#include "apps/problem.h"
 #include "apps/run_folder.h"
 #include "apps/train.h"
 #include "core/json.h"
@@ -22,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr Duration kPatience = Seconds(2);
+constexpr Duration kPatience = Seconds(5);  // a laden machine answers late
 
 int Complain(const Status& status) {
   fmt::print(stderr, "troop: {}\n", status.message());
@@ -101,11 +102,13 @@ std::string Troubles(const std::vector<JsonValue>& roles) {
 }
 
 void PrintStatus(const JsonValue& view) {
-  fmt::print("{}: {:.0f} of {:.0f} agent steps",
-             view.String("phase").ok() ? Word(view, "phase") : "?", Number(view, "steps"),
-             Number(view, "steps_total"));
+  const JsonValue* const of_reviews = view.Find("supervised");
+  const bool supervised = of_reviews != nullptr && of_reviews->boolean;
+  fmt::print("{}: {:.0f} of {:.0f} {}", view.String("phase").ok() ? Word(view, "phase") : "?",
+             Number(view, "steps"), Number(view, "steps_total"),
+             supervised ? "reviews" : "agent steps");
   if (view.Find("return_mean") != nullptr) {
-    fmt::print(", return {:.2f}", Number(view, "return_mean"));
+    fmt::print(", {} {:.2f}", supervised ? "% right" : "return", Number(view, "return_mean"));
   }
   fmt::print("\n");
   if (const JsonValue* shards = view.Find("parameter_shards"); shards != nullptr) {
@@ -145,8 +148,8 @@ int ShowSerial(const StatusOptions& options, const std::string& root, const RunH
                            .str());
     return kExitOk;
   }
-  fmt::print("{}: {:.0f} of {:.0f} agent steps\n  all roles in process {} (fleet.mode = serial)\n",
-             name, done, double(config.learner.total_steps), holder.process);
+  fmt::print("{}: {:.0f} of {:.0f} {}\n  all roles in process {} (fleet.mode = serial)\n", name,
+             done, double(config.learner.total_steps), StepsName(config), holder.process);
   return kExitOk;
 }
 
