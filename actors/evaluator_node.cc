@@ -252,11 +252,10 @@ Status EvaluatorNode::Begin() {
   evaluated_version_ = newest_->version;
   const std::uint64_t round =
       final ? kFinalRound : member_->options().incarnation << kRoundBits | round_++;
-  const TrialOptions trial{
-      .episodes = final ? config_.evaluator.final_episodes : config_.evaluator.episodes,
-      .round = round,
-      .version = newest_->version,
-      .final = final};
+  const TrialOptions trial{.episodes = final ? FinalEpisodes(config_) : config_.evaluator.episodes,
+                           .round = round,
+                           .version = newest_->version,
+                           .final = final};
   TROOP_ASSIGN_OR_RETURN(running_, begin_(trial, newest_->value.as<float>(), std::move(last_)));
   return Status::Ok();
 }

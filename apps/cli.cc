@@ -308,7 +308,8 @@ void AddSweepCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen)
 }
 
 void AddShowCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
-  CLI::App* eval = app->add_subcommand("eval", "play episodes with a checkpoint, print the score");
+  CLI::App* eval =
+      app->add_subcommand("eval", "judge a checkpoint: episodes' return, or reviews told right");
   CLI::App* play = app->add_subcommand("play",
                                        "watch a checkpoint play, in the terminal or as a "
                                        "picture");
@@ -318,7 +319,8 @@ void AddShowCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) 
                      "a run's folder (newest checkpoint), or one of "
                      "its checkpoints")
         ->required();
-    command->add_option("--episodes", a->show.episodes, "how many (eval: 100, play: 1)");
+    command->add_option("--episodes", a->show.episodes,
+                        "how many (eval: 100, or all test reviews; play: 1)");
     command->add_option("--epsilon", a->show.epsilon,
                         "share of random actions (evaluator.epsilon)");
     command->add_option("--seed", a->show.seed, "of the episodes (seed of the run)");

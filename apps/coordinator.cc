@@ -154,7 +154,7 @@ void Coordinator::AdvancePhase() {
   if (learner != nullptr && learner->view.finished) advance(Phase::kEvaluating);
   if (phase_ == Phase::kEvaluating) {
     const bool judged = !evaluations_.empty() && evaluations_.back().final;
-    if (judged || !c.evaluator.enabled || c.evaluator.final_episodes == 0) advance(Phase::kDone);
+    if (judged || !c.evaluator.enabled || FinalEpisodes(c) == 0) advance(Phase::kDone);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "apps/problem.h"
 #include "core/time.h"
 #include "kernels/matmul.h"
 #include "learners/device_profile.h"
@@ -144,8 +145,9 @@ std::string LearningReport(const Config& config, const RunView& view, const Peak
   out += Collectives(config, view);
   if (!view.evaluations.empty() && view.evaluations.back().final) {
     const EvaluationReport& e = view.evaluations.back();
-    out += fmt::format("test: {:.2f} ± {:.2f} % of {} reviews right, mean cross entropy {:.4f}\n",
-                       e.return_mean, e.return_std, e.episodes, e.loss);
+    const ScoreWords words = ScoreWordsOf(config);
+    out += fmt::format("in the end: {:.2f} ± {:.2f} {}, of {} {}; mean cross entropy {:.4f}\n",
+                       e.return_mean, e.return_std, words.score, e.episodes, words.units, e.loss);
   }
   return out;
 }

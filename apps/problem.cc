@@ -2,6 +2,7 @@
 
 #include "envs/environment.h"
 #include "nn/text_model.h"
+#include "text/reviews.h"
 
 namespace troop {
 
@@ -16,6 +17,14 @@ std::string ProblemName(const Config& config) {
 
 const char* StepsName(const Config& config) {
   return IsSupervised(config) ? "reviews" : "agent steps";
+}
+
+ScoreWords ScoreWordsOf(const Config& config) {
+  if (!IsSupervised(config)) return {"mean return", "episodes"};
+  const bool tests = HasTestReviews(config.data.reviews);
+  if (config.learner.algorithm == "masked_lm")
+    return {"% of masked words told right", tests ? "test reviews" : "held-out reviews"};
+  return {"% told right", tests ? "test reviews" : "held-out reviews"};
 }
 
 }  // namespace troop

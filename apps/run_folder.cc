@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
@@ -99,8 +100,17 @@ Result<Config> ReadRunConfig(const std::string& path, std::span<const std::strin
   if (!fs::exists(fs::path(path) / "config.toml")) {
     return NotFound("{}: no run here (no config.toml)", path);
   }
-  TROOP_ASSIGN_OR_RETURN(Config config,
-                         LoadConfigFile((fs::path(path) / "config.toml").string(), overrides));
+  const std::string file = (fs::path(path) / "config.toml").string();
+  std::vector<std::string> keys(overrides.begin(), overrides.end());
+  const auto given = [&](std::string_view key) {
+    return std::ranges::any_of(keys, [&](const std::string& k) { return k.starts_with(key); });
+  };
+  // How many learners there were follows from the mesh that was: another one has its own.
+  if ((given("mesh.dp=") || given("mesh.tp=")) && !given("fleet.learners=")) {
+    TROOP_ASSIGN_OR_RETURN(const Config was, LoadConfigFile(file, {}));
+    if (was.mesh.dp > 0) keys.emplace_back("fleet.learners=1");
+  }
+  TROOP_ASSIGN_OR_RETURN(Config config, LoadConfigFile(file, keys));
   // The folder may have been moved since.
   const fs::path absolute = fs::absolute(path).lexically_normal();
   const fs::path trimmed = absolute.has_filename() ? absolute : absolute.parent_path();

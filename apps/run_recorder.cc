@@ -205,8 +205,9 @@ Status RunRecorder::DrawCurve(const RunView& view) {
   const bool evaluated = files_->config.evaluator.enabled;
   LinePlot plot{.title = files_->config.name + ": " + ProblemName(files_->config),
                 .x_label = StepsName(files_->config),
-                .y_label = view.supervised ? "% right" : evaluated ? "evaluated return"
-                                                                   : "training return"};
+                .y_label = view.supervised ? "% right"
+                           : evaluated     ? "evaluated return"
+                                           : "training return"};
   std::vector<CurvePoint> points;
   for (const CurvePoint& p : files_->past) {
     // Later ones are of updates that the checkpoint did not have: they were undone.
@@ -279,7 +280,9 @@ std::string ViewJson(const RunView& view, const std::vector<RoleView>& all) {
   }
   JsonObject out;
   out.Add("phase", PhaseName(view.phase)).Add("steps", view.steps).Add("time_s", WallSeconds());
-  out.Add("steps_total", view.steps_total).Add("checkpoint", std::string_view(view.checkpoint));
+  out.Add("supervised", view.supervised)
+      .Add("steps_total", view.steps_total)
+      .Add("checkpoint", std::string_view(view.checkpoint));
   if (!view.evaluations.empty()) out.Add("return_mean", view.evaluations.back().return_mean);
   if (view.shards > 0) {
     out.AddRaw("parameter_shards", JsonObject()

@@ -10,11 +10,13 @@
 
 #include "actors/evaluator_node.h"
 #include "apps/picture.h"
+#include "apps/problem.h"
 #include "apps/run_folder.h"
 #include "apps/terminal.h"
 #include "apps/train.h"
 #include "core/json.h"
 #include "learners/checkpoint.h"
+#include "learners/review_trial.h"
 
 namespace troop {
 namespace {
@@ -107,12 +109,53 @@ int WritePictures(const ShowOptions& options, const std::vector<Environment::Pic
   return kExitOk;
 }
 
+// How much a model of text tells right of the test reviews, or of --episodes of them.
+int EvaluateReviews(const Loaded& loaded, const ShowOptions& options) {
+  const auto data = LoadReviewData(loaded.config);
+  if (!data.ok()) return Complain(data.status());
+  const std::int64_t reviews = (*data)->test.size();
+  if (reviews == 0) {
+    return Complain(InvalidArgument("data.reviews: {} has no test reviews, and none were held out",
+                                    loaded.config.data.reviews));
+  }
+  const TrialOptions trial{.episodes = options.episodes.value_or(reviews),
+                           .version = std::uint64_t(loaded.state.updates),
+                           .final = true};
+  if (trial.episodes < 1)
+    return Complain(InvalidArgument("--episodes {}: at least 1", trial.episodes));
+  auto judge = ReviewTrial::Make(loaded.config, *data, trial, loaded.weights());
+  if (!judge.ok()) return Complain(judge.status().WithContext(loaded.path));
+  while ((*judge)->Advance(1) != WeightsTrial::State::kOver) {
+  }
+  if (!(*judge)->error().ok()) return Complain((*judge)->error());
+  const EvaluationReport r = (*judge)->Report();
+  const ScoreWords words = ScoreWordsOf(loaded.config);
+  if (options.json) {
+    fmt::print("{}\n", JsonObject()
+                           .Add("checkpoint", std::string_view(loaded.path))
+                           .Add("reviews", std::string_view(loaded.config.data.reviews))
+                           .Add("judged", r.episodes)
+                           .Add("right_percent", r.return_mean)
+                           .Add("right_percent_error", r.return_std)
+                           .Add("cross_entropy", r.loss)
+                           .str());
+    return kExitOk;
+  }
+  fmt::print(
+      "{} with {} ({} updates, {} reviews)\n{:.2f} ± {:.2f} {}, of {} {}; mean cross entropy "
+      "{:.4f}\n",
+      loaded.config.data.reviews, loaded.path, loaded.state.updates, loaded.state.steps,
+      r.return_mean, r.return_std, words.score, r.episodes, words.units, r.loss);
+  return kExitOk;
+}
+
 }  // namespace
 
 int Evaluate(const ShowOptions& options) {
   if (const Status able = CheckOptions(options); !able.ok()) return Complain(able);
   const Result<Loaded> loaded = Load(options);
   if (!loaded.ok()) return Complain(loaded.status());
+  if (IsSupervised(loaded->config)) return EvaluateReviews(*loaded, options);
   const std::int64_t episodes = options.episodes.value_or(100);
   if (episodes < 1) return Complain(InvalidArgument("--episodes {}: at least 1", episodes));
   Result<std::unique_ptr<Evaluation>> evaluation = Begin(*loaded, episodes);
@@ -147,6 +190,10 @@ int Play(const ShowOptions& options) {
   if (const Status able = CheckOptions(options); !able.ok()) return Complain(able);
   Result<Loaded> loaded = Load(options);
   if (!loaded.ok()) return Complain(loaded.status());
+  if (IsSupervised(loaded->config)) {
+    return Complain(InvalidArgument("{}: a model of text plays nothing; see troop predict and eval",
+                                    loaded->path));
+  }
   loaded->config.evaluator.envs = 1;
   Result<std::unique_ptr<Evaluation>> evaluation =
       Begin(*loaded, std::max<std::int64_t>(1, options.episodes.value_or(1)));

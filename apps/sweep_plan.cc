@@ -86,7 +86,7 @@ std::string FolderOf(const SweepPoint& point, std::int64_t seed, std::set<std::s
 }
 
 Status CheckEvaluation(const Config& config) {
-  if (config.evaluator.enabled && config.evaluator.final_episodes > 0) return Status::Ok();
+  if (config.evaluator.enabled && FinalEpisodes(config) > 0) return Status::Ok();
   return InvalidArgument(
       "a sweep compares the scores of the last checkpoints; set evaluator.enabled = true and "
       "evaluator.final_episodes >= 1");

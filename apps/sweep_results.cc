@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <set>
 
+#include "apps/problem.h"
 #include "core/json.h"
 #include "core/version.h"
 
@@ -156,16 +157,21 @@ std::vector<std::string> SweepCaption(const SweepPlan& plan, const SweepScores& 
     if (score) versions.insert(score->version);
   }
   const auto finished = std::ranges::count_if(scores, [](const auto& s) { return s.has_value(); });
+  const Config& first = plan.runs.front().config;
+  const ScoreWords words = ScoreWordsOf(first);
   std::vector<std::string> lines = {
-      fmt::format("{}: {} agent steps, {} updates; {} of {} runs finished, seeds {} to {}.",
-                  Values(plan, [](const Config& c) { return c.env.id; }),
-                  Range(scores, [](const SweepScore& s) { return s.steps; }),
+      fmt::format("{}: {} {}, {} updates; {} of {} runs finished, seeds {} to {}.",
+                  Values(plan, [](const Config& c) { return ProblemName(c); }),
+                  Range(scores, [](const SweepScore& s) { return s.steps; }), StepsName(first),
                   Range(scores, [](const SweepScore& s) { return s.updates; }), finished,
                   scores.size(), plan.seeds.front(), plan.seeds.back()),
-      fmt::format("Scores: mean return of the last checkpoint (never the best) over {} episodes "
-                  "with epsilon {}.",
-                  Range(scores, [](const SweepScore& s) { return s.episodes; }),
-                  Values(plan, [](const Config& c) { return c.evaluator.epsilon; })),
+      fmt::format(
+          "Scores: {} of the last checkpoint (never the best) over {} {}{}.", words.score,
+          Range(scores, [](const SweepScore& s) { return s.episodes; }), words.units,
+          IsSupervised(first)
+              ? ""
+              : fmt::format(" with epsilon {}",
+                            Values(plan, [](const Config& c) { return c.evaluator.epsilon; }))),
       fmt::format("Intervals: percentile bootstrap of the mean over seeds, 95 %. troop {}.",
                   fmt::join(versions, ", "))};
   for (std::string& line : lines) line.resize(std::min(line.size(), kCaptionColumns));
@@ -181,6 +187,10 @@ Status WriteSweep(Storage* folder, const SweepPlan& plan, const SweepScores& sco
                          ReadSweepCurves(plan.path, CurveAxis::kSteps));
   LinePlot plot = PlotCurves(groups, CurveAxis::kSteps);
   plot.title = plan.name;
+  if (IsSupervised(plan.runs.front().config)) {
+    plot.x_label = StepsName(plan.runs.front().config);
+    plot.y_label = "% right";
+  }
   plot.caption = caption;
   return folder->WriteAtomic("sweep.png", DrawLinePlot(plot).bytes());
 }

@@ -67,7 +67,7 @@ struct Session {
   RunView view;
   Time next_look{};
   RestorePoint from;  // of a resumed run: its checkpoint, and what is behind that
-  std::unique_ptr<MetricsServer> metrics;  // null: none is asked for
+  std::unique_ptr<MetricsServer> metrics;      // null: none is asked for
   std::unique_ptr<DashboardServer> dashboard;  // null: none is wanted
 
   // A few times a second: rates, files, progress.
@@ -224,6 +224,9 @@ int Conclude(Session* session, RunView view_at_end, Time now, Status outcome, bo
     ReportLearning(session->folder, view);
     if (session->folder.storage->Exists(kModelFolder)) {
       fmt::print("model: {}/{}\n", path, kModelFolder);
+    } else if (session->folder.config.model.family == "lstm") {
+      fmt::print("model: in {}/{}, for troop predict; transformers has none like it\n", path,
+                 view.checkpoint);
     }
     fmt::print("run folder: {}\n", path);
     return kExitOk;
@@ -337,16 +340,16 @@ Status ProcessFleet::Start(const TrainOptions& options) {
   }
   TROOP_RETURN_IF_ERROR(RemoveRestorePoints(session_->folder.storage.get()));
   TROOP_RETURN_IF_ERROR(session_->folder.storage->WriteAtomic(
-      "run.json", JsonObject()
-                          .Add("coordinator", listener_->endpoint())
-                          .Add("process", std::int64_t(getpid()))
-                          .Add("metrics", std::string_view(session_->metrics
-                                                               ? session_->metrics->address()
-                                                               : ""))
-                          .Add("version", kTroopVersion)
-                          .Add("launch", options.launch)
-                          .str() +
-                      "\n"));
+      "run.json",
+      JsonObject()
+              .Add("coordinator", listener_->endpoint())
+              .Add("process", std::int64_t(getpid()))
+              .Add("metrics",
+                   std::string_view(session_->metrics ? session_->metrics->address() : ""))
+              .Add("version", kTroopVersion)
+              .Add("launch", options.launch)
+              .str() +
+          "\n"));
   // One OpenMP thread per process beside busy neighbours; a spinning barrier costs whole slices.
   setenv("OMP_NUM_THREADS", "1", 0);
   setenv("OMP_WAIT_POLICY", "passive", 0);
@@ -549,7 +552,10 @@ int Train(const Config& asked, const TrainOptions& options) {
   const bool here = options.slurm != nullptr || options.learners_elsewhere;
   if (config.fleet.engine == "slurm" && !here) return SubmitSlurm(config, options);
   if (config.fleet.engine == "mpi" && !here) return TrainMpi(config, options);
+  const std::string cache = config.data.cache;
+  if (options.dry_run) config.data.cache.clear();  // it leaves nothing behind
   Status able = ResolveSupervised(&config);
+  config.data.cache = cache;
   if (able.ok()) able = CheckMachine(config);
   if (!able.ok()) {
     fmt::print(stderr, "troop: {}\n", able.message());

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <memory>
 
@@ -24,6 +25,12 @@ Result<AddressList> Resolve(std::string_view address) {
   }
   if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
   const std::string port(address.substr(colon + 1));
+  // getaddrinfo takes 99999, as 34463.
+  std::uint16_t number = 0;
+  const auto [end, bad] = std::from_chars(port.data(), port.data() + port.size(), number);
+  if (bad != std::errc() || end != port.data() + port.size()) {
+    return InvalidArgument("{:?} is no address: {:?} is no port (0 to 65535)", address, port);
+  }
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;

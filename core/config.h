@@ -332,7 +332,7 @@ struct Config {
     bool enabled = true;
     double every_s = 5;                // between evaluations while training
     std::int64_t episodes = 10;
-    std::int64_t final_episodes = 100;
+    std::int64_t final_episodes = -1;  // FinalEpisodes
     double epsilon = 0;
     std::int64_t envs = 10;
     std::int64_t max_episode_steps = 108000;  // where the environment sets no limit
@@ -366,6 +366,9 @@ struct Config {
 // Whether reviews are learned (classifier, masked_lm) and no environment is played: a run of such a
 // config has learners, a parameter server and an evaluator, neither actors nor replay.
 bool IsSupervised(const Config& config);
+// Of the evaluation at the end: evaluator.final_episodes, and where that is -1 a hundred episodes,
+// or as many test reviews as there may be.
+std::int64_t FinalEpisodes(const Config& config);
 // Processes that choose actions for actors that ask for it; 0: none does.
 std::int64_t InferenceServersOf(const Config& config);
 

@@ -254,6 +254,12 @@ bool IsSupervised(const Config& config) {
   return config.learner.algorithm == "classifier" || config.learner.algorithm == "masked_lm";
 }
 
+std::int64_t FinalEpisodes(const Config& config) {
+  constexpr std::int64_t kEpisodes = 100, kReviews = 1'000'000;
+  if (config.evaluator.final_episodes >= 0) return config.evaluator.final_episodes;
+  return IsSupervised(config) ? kReviews : kEpisodes;
+}
+
 std::int64_t InferenceServersOf(const Config& config) {
   const bool served = config.actor.inference == "server" && !IsSupervised(config);
   return served ? config.inference.servers : 0;

@@ -430,7 +430,9 @@ void VisitEvaluator(Config::EvaluatorKeys& c, ConfigVisitor& v) {
            "Episodes (supervised: reviews) of one evaluation while training.", Between(1, 1e6)},
           c.episodes);
   v.Visit({"evaluator.final_episodes",
-           "Episodes (supervised: test reviews) of the evaluation at the end.", Between(0, 1e6)},
+           "Episodes (supervised: test reviews) of the evaluation at the end; -1: 100 episodes, or "
+           "all test reviews.",
+           Between(-1, 1e6)},
           c.final_episodes);
   v.Visit({"evaluator.epsilon", "Share of random actions in evaluations.", Between(0, 1)},
           c.epsilon);

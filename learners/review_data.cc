@@ -114,6 +114,16 @@ std::uint64_t UpdatesOfBatches(const Config& config, std::uint64_t batches) {
   return (batches * workers + gradients - 1) / gradients;
 }
 
+Status CheckPretrained(const Config& config) {
+  const std::string& path = config.model.pretrained;
+  std::error_code error;
+  if (path.empty() || std::filesystem::is_directory(path, error)) return Status::Ok();
+  return NotFound(
+      "model.pretrained: {}: no such folder; it is the model/ of a run, or a folder with "
+      "config.json and model.safetensors",
+      path);
+}
+
 Status ResolveSupervised(Config* config) {
   if (!IsSupervised(*config)) return Status::Ok();
   Config::MeshKeys& mesh = config->mesh;
@@ -124,6 +134,7 @@ Status ResolveSupervised(Config* config) {
         &config->model.pretrained, &config->log.dir}) {
     TROOP_RETURN_IF_ERROR(Absolute(path));
   }
+  TROOP_RETURN_IF_ERROR(CheckPretrained(*config));
   TROOP_ASSIGN_OR_RETURN(const auto data, LoadReviewData(*config));
   const std::int64_t pieces = data->tokenizer->size();
   std::int64_t& rows = config->model.vocabulary;

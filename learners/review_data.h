@@ -29,6 +29,8 @@ Result<std::shared_ptr<const ReviewData>> LoadReviewData(const Config& config);
 // cache, so that no role has to. Errors: those of LoadReviewData; kInvalidArgument: a vocabulary of
 // another size than model.vocabulary. Of other configs nothing is changed.
 Status ResolveSupervised(Config* config);
+// That the folder of model.pretrained is there, where one is named. Errors: kNotFound.
+Status CheckPretrained(const Config& config);
 
 // Batches of one pass over `samples`.
 std::int64_t BatchesOfEpoch(const Config& config, std::int64_t samples);

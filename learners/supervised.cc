@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <utility>
 
 #include "core/failpoint.h"
@@ -181,11 +180,11 @@ Status LoadPretrained(const Config& config, const Module& whole, const Module& p
   there.sinusoids = wanted.config.sinusoids;
   if (!(there == wanted.config)) {
     return InvalidArgument(
-        "model.pretrained: {} is a model of {} words, {} layers, {} hidden numbers and {} "
-        "positions; model.* has {}, {}, {} and {}, or differs in what config.json has beside them",
-        path, there.vocabulary, there.layers, there.hidden, there.positions,
-        wanted.config.vocabulary, wanted.config.layers, wanted.config.hidden,
-        wanted.config.positions);
+        "model.pretrained: {} is {:?} of {} words, {} layers, {} hidden numbers and {} positions; "
+        "model.* is {:?} of {}, {}, {} and {}, or differs in what config.json has beside them",
+        path, NameOf(there.family), there.vocabulary, there.layers, there.hidden, there.positions,
+        NameOf(wanted.config.family), wanted.config.vocabulary, wanted.config.layers,
+        wanted.config.hidden, wanted.config.positions);
   }
   std::vector<float> value(std::size_t(ParameterCount(whole)));
   InitParameters(whole, std::uint64_t(config.seed), value);
@@ -198,13 +197,6 @@ Status LoadPretrained(const Config& config, const Module& whole, const Module& p
   TakeSlice(whole, part, value, mine);
   trained->Begin(mine);
   return Status::Ok();
-}
-
-// Where the file of another program is needed, its folder must be there already.
-Status CheckFolder(const std::string& path) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) return Status::Ok();
-  return NotFound("model.pretrained: {}: no such folder", path);
 }
 
 }  // namespace
@@ -398,7 +390,7 @@ Result<std::unique_ptr<TrainedNetwork>> MakeTrainedText(const Config& config,
 
 Status BeginPretrained(const Config& config, const ModelPart& model, TrainedNetwork* trained) {
   if (config.model.pretrained.empty()) return Status::Ok();
-  TROOP_RETURN_IF_ERROR(CheckFolder(config.model.pretrained));
+  TROOP_RETURN_IF_ERROR(CheckPretrained(config));
   return LoadPretrained(config, model.whole(), model.module(), trained);
 }
 

@@ -8,6 +8,7 @@
 
 #include "core/config.h"
 #include "core/json.h"
+#include "core/log.h"
 #include "core/storage.h"
 #include "learners/checkpoint.h"
 #include "learners/supervised.h"
@@ -149,6 +150,11 @@ Status TextPredictor::Parts::ReadVocabulary(const std::string& path, bool cased)
   if (tokenizer->size() > rows) {
     return InvalidArgument("{} has {} pieces, but the model knows {}: it is another model's", path,
                            tokenizer->size(), rows);
+  }
+  // Rows beyond the pieces are padding, to a multiple of some power of two as a rule.
+  if (tokenizer->size() < rows / 2) {
+    LogWarning("{} has {} pieces, and the model knows {}: it may be another model's", path,
+               tokenizer->size(), rows);
   }
   if (tokens_max >= 3) return Status::Ok();
   return InvalidArgument("the model takes {} tokens: a text and its ends need 3", tokens_max);

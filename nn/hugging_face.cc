@@ -169,7 +169,7 @@ std::string TransformerConfigJson(const TransformerOptions& options) {
     numbers.Add(label, i);
   }
   json.AddRaw("architectures", JsonArray({JsonQuote(family + kinds[int(options.head)])}))
-      .Add("model_type", bert ? "bert" : "albert")
+      .Add("model_type", NameOf(config.family))
       .Add("vocab_size", config.vocabulary)
       .Add("hidden_size", config.hidden)
       .Add("num_hidden_layers", config.layers)

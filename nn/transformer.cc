@@ -204,6 +204,10 @@ class Transformer final : public Module {
 
 }  // namespace
 
+const char* NameOf(TransformerConfig::Family family) {
+  return family == TransformerConfig::Family::kBert ? "bert" : "albert";
+}
+
 TransformerConfig BertBase() { return {}; }
 
 TransformerConfig AlbertBase() {

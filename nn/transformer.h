@@ -31,6 +31,7 @@ struct TransformerConfig {
   bool sinusoids = false;
   bool operator==(const TransformerConfig&) const = default;
 };
+const char* NameOf(TransformerConfig::Family family);  // "bert", "albert"
 TransformerConfig BertBase();    // bert-base-uncased: 109,482,240 parameters with pooler
 TransformerConfig AlbertBase();  // albert-base-v2: 11,683,584
 // Errors: kInvalidArgument, with the number that is out of bounds.

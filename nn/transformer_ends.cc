@@ -52,7 +52,7 @@ void ScatterAddWords(const Extent& words, std::span<const std::int32_t> ids, std
 EmbeddingPart::EmbeddingPart(const TransformerOptions& options, ParamLayout& layout)
     : config_(options.config), vocabulary_(VocabularyOf(options)) {
   const TransformerConfig& config = config_;
-  const std::string family = IsBert(config) ? "bert" : "albert";
+  const std::string family = NameOf(config.family);
   const std::string prefix = family + ".embeddings.";
   const std::int64_t width = config.embedding;
   words_ = layout.Weight(prefix + "word_embeddings.weight", {vocabulary_.count(), width},

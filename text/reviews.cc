@@ -7,10 +7,12 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/log.h"
 #include "core/sha256.h"
 #include "text/csv.h"
 #include "text/read_file.h"
@@ -57,6 +59,21 @@ std::optional<Place> PlaceOf(std::string_view name) {
   return std::nullopt;
 }
 
+// Of a set that is there. Where the last files of one sentiment are missing nothing else tells.
+Status CheckSentiments(std::string_view name, std::span<const Review> set) {
+  const auto positive =
+      std::size_t(std::ranges::count(set, Sentiment::kPositive, &Review::sentiment));
+  const std::size_t negative = set.size() - positive;
+  if (positive == negative) return Status::Ok();
+  if (name == "train" && (positive == 0 || negative == 0)) {
+    return DataLoss("{0}/{1} has no reviews, and {0}/{2} has {3}: both are expected", name,
+                    positive == 0 ? "pos" : "neg", positive == 0 ? "neg" : "pos", set.size());
+  }
+  LogWarning("reviews: {0}/pos has {1} and {0}/neg {2}; as published it is 12500 each", name,
+             positive, negative);
+  return Status::Ok();
+}
+
 // Gathers reviews in any order and puts them into theirs.
 class Collector {
  public:
@@ -89,6 +106,8 @@ class Collector {
         set.push_back({std::move(text), sentiment});
       }
     }
+    TROOP_RETURN_IF_ERROR(CheckSentiments("train", reviews.train));
+    TROOP_RETURN_IF_ERROR(CheckSentiments("test", reviews.test));
     return reviews;
   }
 
@@ -122,7 +141,14 @@ Result<Reviews> ReadAny(const std::string& path) {
   TROOP_ASSIGN_OR_RETURN(std::string bytes, ReadFile(path, kFileBytesMax));
   TROOP_RETURN_IF_ERROR(CheckSha256Sums(path, bytes));
   if (csv) return ReadReviewCsv(bytes);
-  TROOP_ASSIGN_OR_RETURN(const std::string tar, DecompressXz(bytes, kArchiveBytesMax));
+  const Result<std::string> unpacked = DecompressXz(bytes, kArchiveBytesMax);
+  if (!unpacked.ok()) {
+    return Status(unpacked.status().code(),
+                  fmt::format("{}; expected is a whole .tar.xz of train/pos/0_9.txt and so on, "
+                              "and this has {} bytes",
+                              unpacked.status().message(), bytes.size()));
+  }
+  const std::string& tar = *unpacked;
   bytes = {};
   return ReadReviewArchive(tar);
 }
@@ -196,6 +222,12 @@ Status CheckSha256Sums(const std::string& path, std::string_view bytes) {
   if (found == *expected) return {};
   return DataLoss("it is damaged: {} bytes with SHA-256 {}, where SHA256SUMS expects {}",
                   bytes.size(), found, *expected);
+}
+
+bool HasTestReviews(const std::string& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) return fs::is_directory(fs::path(path) / "test", error);
+  return !path.ends_with(".csv");
 }
 
 Result<Reviews> ReadReviews(const std::string& path) {

@@ -33,6 +33,10 @@ struct Reviews {
 // something else.
 Result<Reviews> ReadReviews(const std::string& path);
 
+// Whether what `path` names has test reviews of its own, by its name and folders alone: a .csv and
+// a folder without test/ have none, and reviews are held out of what is trained.
+bool HasTestReviews(const std::string& path);
+
 // The parts, for tests and fuzzing: bytes in memory, without advice in the errors.
 Result<Reviews> ReadReviewArchive(std::string_view tar);
 Result<Reviews> ReadReviewCsv(std::string_view csv);

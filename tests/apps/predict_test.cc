@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstdio>
 #include <filesystem>
 #include <sstream>
 
@@ -57,6 +59,13 @@ std::string Say(const PredictOptions& options, const std::string& input = "") {
   std::ostringstream out;
   const Status status = PredictTexts(options, in, out);
   return status.ok() ? out.str() : status.ToString();
+}
+
+int Command(std::vector<std::string> words) {
+  words.insert(words.begin(), "troop");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  return RunCommand(int(argv.size()), argv.data());
 }
 
 std::vector<JsonValue> SayJson(const std::string& path, const std::vector<std::string>& texts) {
@@ -244,7 +253,10 @@ TEST(PredictTest, ASentencePieceModelIsTheVocabulary) {
   config.data.vocabulary = vocabulary;
   const Status written = WriteModel(config, storage->get(), **module, value);
   ASSERT_TRUE(written.ok()) << written.message();
+  ::testing::internal::CaptureStderr();
   EXPECT_THAT(Say({.path = temp.path() + "/model", .texts = {"a"}}), HasSubstr("; 3 tokens\n"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("has 420 pieces, and the model knows 2000: it may be another model's"));
   EXPECT_THAT(Say({.path = temp.path() + "/model", .texts = {"a \xe4\xb8\xad"}}),
               HasSubstr(" 1 of them unknown\n"));
 }
@@ -279,6 +291,54 @@ TEST(PredictTest, RunsCheckpointsAndTheirModelsSayTheSame) {
     fs::remove_all(temp.path() + "/model");
     EXPECT_THAT(Say({.path = temp.path(), .texts = {"a"}}), HasSubstr("vocab.txt does not exist"));
   }
+}
+
+// The fixture's texts as test reviews, every other one called positive.
+TEST(PredictTest, TestReviewsAreJudgedAsTransformersWould) {
+  const TempFolder temp;
+  const auto storage = MakeDiskStorage(temp.path());
+  ASSERT_TRUE(storage.ok());
+  for (const char* const folder : {"train/pos", "train/neg", "test/pos", "test/neg"})
+    fs::create_directories(temp.path() + "/aclImdb/" + folder);
+  Write(temp.path() + "/aclImdb/train/pos/0_9.txt", "good");
+  Write(temp.path() + "/aclImdb/train/neg/0_1.txt", "bad");
+  const std::vector<std::string> texts = Texts();
+  double right = 0, loss = 0;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    const bool positive = i % 2 == 0;
+    Write(fmt::format("{}/aclImdb/test/{}/{}_5.txt", temp.path(), positive ? "pos" : "neg", i / 2),
+          texts[i]);
+    const JsonValue& p = SupervisedExpected().Find("bert")->Find("texts")->array[i];
+    right += p.array[positive].number > 0.5;
+    loss -= std::log(p.array[positive].number);
+  }
+  Config config = SupervisedConfig("bert");
+  config.data.reviews = temp.path() + "/aclImdb";
+  config.data.tokens_max = config.model.positions;
+  config.evaluator.enabled = true;
+  const auto algorithm = MakeSupervised(config);
+  const auto module = MakeTextModel(config);
+  ASSERT_TRUE(algorithm.ok() && module.ok());
+  ASSERT_TRUE(WriteCheckpoint(storage->get(), **module,
+                              {.config_toml = ToToml(config), .state = (*algorithm)->State()}, 3)
+                  .ok());
+  const auto count = double(texts.size());
+  ::testing::internal::CaptureStdout();
+  const int code = Command({"eval", temp.path(), "--json"});
+  std::fflush(stdout);
+  const auto said = ParseJson(::testing::internal::GetCapturedStdout());
+  ASSERT_EQ(code, kExitOk);
+  ASSERT_TRUE(said.ok()) << said.status().ToString();
+  EXPECT_EQ(NumberAt(*said, "judged"), count);
+  EXPECT_NEAR(NumberAt(*said, "right_percent"), 100 * right / count, 1e-3);
+  EXPECT_NEAR(NumberAt(*said, "cross_entropy"), loss / count, 1e-3);
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(Command({"eval", temp.path()}), kExitOk);
+  std::fflush(stdout);
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              HasSubstr(fmt::format("% told right, of {} test reviews", count)));
+  EXPECT_EQ(Command({"eval", temp.path(), "--episodes", "0"}), kExitUsage);
+  EXPECT_EQ(Command({"play", temp.path()}), kExitUsage) << "there is nothing to play";
 }
 
 TEST(PredictTest, TextBeyondWhatARunLearnedIsCut) {
@@ -390,13 +450,6 @@ TEST(PredictTest, FoldersThatAreNoModelsAreToldInALine) {
                         f.Set("model.safetensors", all.substr(0, all.size() / 2));
                       }),
               HasSubstr("model.safetensors"));
-}
-
-int Command(std::vector<std::string> words) {
-  words.insert(words.begin(), "troop");
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  return RunCommand(int(argv.size()), argv.data());
 }
 
 TEST(PredictTest, TheCommandEndsWithItsExitCode) {

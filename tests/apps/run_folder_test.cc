@@ -1,5 +1,6 @@
 #include "apps/run_folder.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -131,6 +132,27 @@ TEST_F(RunFolderTest, ItsConfigIsReadBackWithOverridesAlsoAfterAMove) {
     EXPECT_EQ(config->learner.total_steps, 99000);
     EXPECT_TRUE(fs::equivalent(RunPath(*config), temp_.path() + "/moved"));
   }
+}
+
+// A run's config names its learners; of another mesh there are others.
+TEST_F(RunFolderTest, AnotherMeshHasItsOwnLearners) {
+  config_.learner.algorithm = "classifier";
+  config_.data.reviews = config_.data.vocabulary = temp_.path();
+  config_.mesh = {.dp = 2, .tp = 2};
+  config_.fleet.learners = 4;
+  MakeRun();
+  const auto read = [&](std::vector<std::string> keys) {
+    return ReadRunConfig(temp_.path() + "/run", keys);
+  };
+  for (const std::vector<std::string>& keys :
+       {std::vector<std::string>{"mesh.dp=1"}, {"mesh.tp=1"}, {"mesh.dp=2", "mesh.tp=1"}}) {
+    const auto config = read(keys);
+    ASSERT_TRUE(config.ok()) << config.status().ToString();
+    EXPECT_EQ(config->fleet.learners, 1) << "not told: it follows";
+  }
+  EXPECT_EQ(read({"learner.batch_size=8"})->fleet.learners, 4);
+  EXPECT_THAT(read({"mesh.dp=1", "fleet.learners=4"}).status().message(),
+              ::testing::HasSubstr("leave that one out"));
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(SweepPlanTest, CommasSeparateValuesButNotWithinBracketsAndQuotes) {
   EXPECT_THAT(SplitValues("1,2,3"), ElementsAre("1", "2", "3"));
@@ -131,6 +132,18 @@ TEST_F(SweepTest, TheTableHasEverySeedTheirMeanAndItsInterval) {
         "last checkpoint", "100 episodes", "epsilon 0", "troop 0.1.0"}) {
     EXPECT_THAT(caption, HasSubstr(part));
   }
+}
+
+TEST_F(SweepTest, OfModelsOfTextItTellsReviewsToldRight) {
+  const auto plan = Plan({"learner.algorithm=\"classifier\"", "data.reviews=\"reviews.csv\"",
+                          "data.vocabulary=\"vocab.txt\"", "learner.gamma=0.9,0.99"});
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  const SweepScores scores(plan->runs.size(), ParseScore(ResultJson(90)));
+  const std::string caption = fmt::format("{}", fmt::join(SweepCaption(*plan, scores), "\n"));
+  for (const char* part : {"1,000 reviews", "% told right", "100 held-out reviews"}) {
+    EXPECT_THAT(caption, HasSubstr(part));
+  }
+  EXPECT_THAT(caption, Not(HasSubstr("epsilon")));
 }
 
 TEST_F(SweepTest, ItsFolderTellsWhichRunsBelongTogether) {

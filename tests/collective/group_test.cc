@@ -173,6 +173,9 @@ TEST(GroupTest, BadOptionsAndListsAreRefused) {
   EXPECT_EQ(code({.group = "g", .rank = 2, .size = 2}), Code::kInvalidArgument);
   EXPECT_EQ(code({.group = "g", .size = kRanksMax + 1}), Code::kInvalidArgument);
   EXPECT_EQ(code({.group = "g", .listen = "nonsense"}), Code::kInvalidArgument);
+  // getaddrinfo takes it for 34463.
+  EXPECT_EQ(code({.group = "g", .listen = "127.0.0.1:99999"}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.group = "g", .listen = "127.0.0.1:1x"}), Code::kInvalidArgument);
   EXPECT_EQ(code({.group = "g", .listen = "192.0.2.1:0"}), Code::kUnavailable);
   GroupEntry entry = Listen(Two(0));
   const std::vector<Member> one{entry.self()};

@@ -19,6 +19,9 @@ TEST(ConfigSupervisedTest, WhatReviewsNeedIsSaid) {
   ASSERT_TRUE(Parse(begin + data).ok()) << Parse(begin + data).status().ToString();
   EXPECT_TRUE(IsSupervised(*Parse(begin + data)));
   EXPECT_FALSE(IsSupervised(*Parse("")));
+  EXPECT_EQ(FinalEpisodes(*Parse("")), 100);
+  EXPECT_GE(FinalEpisodes(*Parse(begin + data)), 25000) << "all test reviews";
+  EXPECT_EQ(FinalEpisodes(*Parse(begin + data + "[evaluator]\nfinal_episodes = 0\n")), 0);
   const std::pair<const char*, const char*> wrong[] = {
       {"[model]\nhidden = 24\nheads = 3\n", "24 is no multiple of 16"},
       {"[model]\nheads = 3\n", "3 heads can't share model.hidden = 128"},

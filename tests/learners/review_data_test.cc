@@ -201,15 +201,15 @@ TEST(ReviewDataTest, ShardsMakeAsManyUpdatesAsTheEpochsGivePushes) {
     std::int64_t staleness, k, workers, parts, push_every, updates, reviews;
   };
   // Two epochs; updates are rounded up, reviews are those of the whole batches in them.
-  for (const Case& c : {Case{"bsp", 0, 1, 3, 1, 1, 6, 24},       //
-                        Case{"ssp", 0, 1, 3, 1, 1, 6, 24},       //
-                        Case{"ssp", 2, 1, 3, 1, 1, 18, 24},      //
-                        Case{"async", 0, 1, 3, 1, 1, 18, 24},    //
-                        Case{"async", 0, 1, 2, 2, 1, 12, 24},    // a model in parts pushes once
-                        Case{"async", 0, 1, 2, 2, 2, 6, 24},     //
-                        Case{"k_of_n", 0, 1, 2, 1, 1, 12, 24},   //
-                        Case{"k_of_n", 0, 2, 3, 1, 1, 9, 24},    //
-                        Case{"k_of_n", 0, 2, 4, 1, 2, 6, 24},    //
+  for (const Case& c : {Case{"bsp", 0, 1, 3, 1, 1, 6, 24},        //
+                        Case{"ssp", 0, 1, 3, 1, 1, 6, 24},        //
+                        Case{"ssp", 2, 1, 3, 1, 1, 18, 24},       //
+                        Case{"async", 0, 1, 3, 1, 1, 18, 24},     //
+                        Case{"async", 0, 1, 2, 2, 1, 12, 24},     // a model in parts pushes once
+                        Case{"async", 0, 1, 2, 2, 2, 6, 24},      //
+                        Case{"k_of_n", 0, 1, 2, 1, 1, 12, 24},    //
+                        Case{"k_of_n", 0, 2, 3, 1, 1, 9, 24},     //
+                        Case{"k_of_n", 0, 2, 4, 1, 2, 6, 24},     //
                         Case{"local_sgd", 0, 1, 3, 1, 2, 3, 24},  //
                         Case{"local_sgd", 0, 1, 3, 1, 4, 2, 24 + 10}}) {
     SCOPED_TRACE(fmt::format("{} of {}, {}", c.mode, c.workers, c.push_every));
@@ -244,6 +244,19 @@ TEST(ReviewDataTest, ValuesMayBeAveragedAfterEachEpoch) {
     EXPECT_EQ(resolved.paramserver.push_every, 3) << mode;  // 5 + 5 + 2
     EXPECT_EQ(resolved.paramserver.fetch_every, 3) << mode;
   }
+}
+
+TEST(ReviewDataTest, AModelThatIsNotThereIsMissedBeforeTheRunBegins) {
+  const TempFolder folder;
+  Config config = SupervisedConfig("bert");
+  config.data.cache = folder.path() + "/cache";
+  config.model.pretrained = folder.path() + "/none";
+  const Status refused = ResolveSupervised(&config);
+  EXPECT_EQ(refused.code(), Code::kNotFound);
+  EXPECT_THAT(refused.message(),
+              HasSubstr("/none: no such folder; it is the model/ of a run"));
+  EXPECT_FALSE(std::filesystem::exists(config.data.cache)) << "nor were reviews read";
+  EXPECT_FALSE(std::filesystem::exists(config.model.pretrained));
 }
 
 TEST(ReviewDataTest, AVocabularyIsAtMostAsLargeAsTheModels) {

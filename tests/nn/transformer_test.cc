@@ -21,7 +21,6 @@ using testing::TransformerBench;
 using Family = TransformerConfig::Family;
 
 constexpr Family kFamilies[] = {Family::kBert, Family::kAlbert};
-const char* NameOf(Family family) { return family == Family::kBert ? "bert" : "albert"; }
 
 std::int64_t PublishedCount(const TransformerConfig& config, TransformerHead head) {
   return ElementCount(**MakeTransformer({.config = config, .head = head}));

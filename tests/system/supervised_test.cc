@@ -38,6 +38,19 @@ TEST_F(SupervisedTest, SlowTheBaselineTellsTheTestReviews) {
   EXPECT_GE(Json(run() + "/result.json").Find("final_return_mean")->number, 87) << troop->output();
 }
 
+// A dry run tells what there would be to learn and leaves nothing behind, no tokens of 0.1 GB
+// either.
+TEST_F(SupervisedTest, ADryRunLeavesNothing) {
+  const std::string cache = folder() + "/cache";
+  const auto troop =
+      Train({"data.reviews=" + kFixtures + "reviews.csv", "learner.epochs=1",
+             "data.vocabulary=" + kFixtures + "vocab.txt", "data.cache=" + cache, "--dry-run"});
+  ASSERT_EQ(troop->Wait(), 0) << troop->output();
+  EXPECT_NE(troop->output().find("12 reviews in 3 updates"), std::string::npos) << troop->output();
+  EXPECT_FALSE(std::filesystem::exists(cache));
+  EXPECT_FALSE(std::filesystem::exists(run()));
+}
+
 // It can't end by itself before it is stopped, however fast the machine is.
 TEST_F(SupervisedTest, ARunOutlivesALearnerAndAStopAndLearnsEveryReview) {
   const auto troop = Train(
@@ -46,6 +59,9 @@ TEST_F(SupervisedTest, ARunOutlivesALearnerAndAStopAndLearnsEveryReview) {
   SendSignal(AwaitFirst("learner"), SIGKILL);
   ASSERT_TRUE(Await([&] { return FileHas(run() + "/logs/launcher.log", "learner-0 ended"); }));
   ASSERT_TRUE(AwaitSteps(Steps() + 600)) << LauncherLog();
+  const auto status = Start({"status", run()});
+  ASSERT_EQ(status->Wait(), 0) << status->output();
+  EXPECT_NE(status->output().find(" reviews\n"), std::string::npos) << status->output();
   troop->Signal(SIGINT);
   ASSERT_EQ(troop->Wait(), 130) << troop->output();
   const std::int64_t updates = *Json(run() + "/result.json").Integer("updates");
@@ -81,8 +97,8 @@ TEST_F(SupervisedTest, AMeshOutlivesALearnerAndGoesOnAtAnotherMesh) {
 
   const std::int64_t updates = *Json(run() + "/result.json").Integer("updates");
   const std::int64_t wanted = updates + 31;
-  const auto resumed = Start({"resume", run(), "mesh.dp=1", "mesh.tp=3", "fleet.learners=3",
-                              "learner.max_updates=" + std::to_string(wanted)});
+  const auto resumed = Start(
+      {"resume", run(), "mesh.dp=1", "mesh.tp=3", "learner.max_updates=" + std::to_string(wanted)});
   ExpectDone(resumed.get(), wanted / 3 * 12 + std::min<std::int64_t>(12, wanted % 3 * 5));
   EXPECT_EQ(*Json(run() + "/result.json").Integer("updates"), wanted);
   EXPECT_TRUE(FileHas(run() + "/logs/learner-2.log", "in step with 3 of 3"));

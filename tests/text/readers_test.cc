@@ -162,6 +162,23 @@ TEST(ReviewsTest, AReviewThatIsMissingOrThereTwiceIsNamed) {
             "tar archive, byte 512: train/pos holds two reviews of number 0");
   EXPECT_EQ(message(TarFile("train/positive/0_9.txt", "") + TarFile("atrain/pos/0_9.txt", "")),
             "there are no reviews in it (train/pos/0_9.txt …)");
+  EXPECT_EQ(message(TarFile("train/pos/0_9.txt", "") + TarFile("train/pos/1_9.txt", "")),
+            "train/neg has no reviews, and train/pos has 2: both are expected");
+  EXPECT_EQ(message(TarFile("train/neg/0_1.txt", "")),
+            "train/pos has no reviews, and train/neg has 1: both are expected");
+  // Where there are some of both people may know what they do.
+  EXPECT_EQ(message(TarFile("train/pos/0_9.txt", "") + TarFile("train/pos/1_9.txt", "") +
+                    TarFile("train/neg/0_1.txt", "") + TarFile("test/pos/0_9.txt", "")),
+            "");
+}
+
+TEST(ReviewsTest, TestReviewsAreSeenInFoldersAndExpectedInArchives) {
+  const TempFolder folder;
+  EXPECT_FALSE(HasTestReviews(folder.path()));
+  std::filesystem::create_directory(folder.path() + "/test");
+  EXPECT_TRUE(HasTestReviews(folder.path()));
+  EXPECT_TRUE(HasTestReviews("a.tar.xz"));
+  EXPECT_FALSE(HasTestReviews("a.csv"));
 }
 
 TEST(ReviewsTest, AMissingOrDamagedFileSaysWhatWasExpectedAndWhereToGetIt) {
@@ -181,6 +198,12 @@ TEST(ReviewsTest, AMissingOrDamagedFileSaysWhatWasExpectedAndWhereToGetIt) {
                 ", where SHA256SUMS expects " + sum + advice);
   std::ofstream(path) << text;
   EXPECT_TRUE(ReadReviews(path).ok());
+  std::ofstream(folder.path() + "/a.tar.xz") << "no archive";
+  const std::string damaged = ReadReviews(folder.path() + "/a.tar.xz").status().message();
+  for (const char* part : {"/a.tar.xz: its end is missing", "a whole .tar.xz of train/pos/0_9.txt",
+                           " 10 bytes", "; get aclImdb_v1.tar.gz"}) {
+    EXPECT_NE(damaged.find(part), damaged.npos) << part << ": " << damaged;
+  }
   std::ofstream(folder.path() + "/a.zip") << "x";
   EXPECT_EQ(
       ReadReviews(folder.path() + "/a.zip").status().message(),
