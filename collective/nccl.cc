@@ -161,7 +161,13 @@ Result<Work> NcclGroup::Start(const Op& op, ConstTensor in, Tensor out, Stream s
   const Status prepared = Prepare(running.get(), stream);
   if (!prepared.ok()) {
     FreeEvents(running.get());
-    Fail(prepared, rank(), true);
+    // Of the hosts' group it may be the first that we hear of another rank's end.
+    const Status alive = host_->status();
+    if (alive.ok()) {
+      Fail(prepared, rank(), true);
+    } else {
+      Fail(alive, host_->suspect(), false);
+    }
     return failure_;
   }
   if (running->on_device) queue_.push_back(running.get());
