@@ -9,9 +9,8 @@
 
 #include "core/check.h"
 #include "core/tensor.h"
-#include "kernels/convert.h"
 #include "kernels/finite.h"
-#include "kernels/half.h"
+#include "kernels/halves.h"
 #include "kernels/optimizer.h"
 #include "net/part_memory.h"
 #include "paramserver/gap_code.h"
@@ -23,19 +22,10 @@ constexpr std::array<std::string_view, 5> kNames{"none", "fp16", "bf16", "top_k"
 
 std::uint32_t MagnitudeBits(float x) { return std::bit_cast<std::uint32_t>(x) & 0x7fffffffu; }
 
-// 16 bits of what can be sent of x: never infinity.
-std::uint16_t ToHalf(GradientCodec codec, float x) {
-  if (codec == GradientCodec::kFp16) return ToF16(std::clamp(x, -kF16Max, kF16Max)).bits;
-  constexpr float kMax = 0x1.fep127f;  // the largest bf16
-  return ToBF16(std::clamp(x, -kMax, kMax)).bits;
+HalfFormat FormatOf(GradientCodec codec) {
+  return codec == GradientCodec::kFp16 ? HalfFormat::kF16 : HalfFormat::kBf16;
 }
-float FromHalf(GradientCodec codec, std::uint16_t bits) {
-  return codec == GradientCodec::kFp16 ? ToF32(F16{bits}) : ToF32(BF16{bits});
-}
-bool IsHalfFinite(GradientCodec codec, std::uint16_t bits) {
-  const unsigned exponent = codec == GradientCodec::kFp16 ? 0x7c00u : 0x7f80u;
-  return (bits & exponent) != exponent;
-}
+const HalfKernels& Halves() { return HalfKernelsFor(BestCpuLevel()); }
 
 // Any alignment.
 template <class T>
@@ -45,28 +35,30 @@ T ReadAt(const std::byte* base, std::size_t i) {
   return value;
 }
 
+template <class T>
+void Align(Buffer* payload) {
+  const auto address = reinterpret_cast<std::uintptr_t>(payload->data());
+  if (address % alignof(T) != 0) *payload = Buffer::Copy(payload->bytes());
+}
+
 Status CheckDense(CodedGradient* coded) {
   if (coded->payload.size() != std::size_t(coded->elements) * sizeof(float)) {
     return DataLoss("{} bytes for {} f32", coded->payload.size(), coded->elements);
   }
-  if (reinterpret_cast<std::uintptr_t>(coded->payload.data()) % alignof(float) != 0) {
-    coded->payload = Buffer::Copy(coded->payload.bytes());
-  }
+  Align<float>(&coded->payload);
   const auto value = coded->payload.as<float>();
   const std::size_t bad = FirstUnfinite(value);
   return bad == value.size() ? Status::Ok() : DataLoss("element {} is {}", bad, value[bad]);
 }
 
-Status CheckHalves(const CodedGradient& coded) {
-  if (coded.payload.size() != std::size_t(coded.elements) * sizeof(std::uint16_t)) {
-    return DataLoss("{} bytes for {} halves", coded.payload.size(), coded.elements);
+Status CheckHalves(CodedGradient* coded) {
+  if (coded->payload.size() != std::size_t(coded->elements) * sizeof(std::uint16_t)) {
+    return DataLoss("{} bytes for {} halves", coded->payload.size(), coded->elements);
   }
-  for (std::size_t i = 0; i < std::size_t(coded.elements); ++i) {
-    if (!IsHalfFinite(coded.codec, ReadAt<std::uint16_t>(coded.payload.data(), i))) {
-      return DataLoss("element {} is not finite", i);
-    }
-  }
-  return Status::Ok();
+  Align<std::uint16_t>(&coded->payload);
+  const std::int64_t bad = Halves().first_unfinite(FormatOf(coded->codec), coded->elements,
+                                                   coded->payload.as<std::uint16_t>().data());
+  return bad == coded->elements ? Status::Ok() : DataLoss("element {} is not finite", bad);
 }
 
 std::span<const std::byte> GapBytes(const CodedGradient& coded) {
@@ -109,7 +101,7 @@ Status CheckCoded(CodedGradient* coded) {
       return CheckDense(coded);
     case GradientCodec::kFp16:
     case GradientCodec::kBf16:
-      return CheckHalves(*coded);
+      return CheckHalves(coded);
     case GradientCodec::kTopK:
     case GradientCodec::kStrom:
       return CheckSparse(*coded);
@@ -166,19 +158,17 @@ Result<CodedGradient> GradientEncoder::Encode(std::span<const float> gradient) {
     return DataLoss("element {} of a gradient is {}; it can't be sent", bad, gradient[bad]);
   }
   if (dense) return CodedGradient::Dense(std::move(copy).Freeze());
-  for (std::size_t i = 0; i < residual_.size(); ++i) residual_[i] += gradient[i];
-  if (options_.codec == GradientCodec::kTopK) return EncodeTopK();
-  if (options_.codec == GradientCodec::kStrom) return EncodeStrom();
-  return EncodeHalves();
+  const bool sparse =
+      options_.codec == GradientCodec::kTopK || options_.codec == GradientCodec::kStrom;
+  if (!sparse) return EncodeHalves(gradient);
+  OptimizerKernelsFor(BestCpuLevel()).add_scaled(elements_, 1, gradient.data(), residual_.data());
+  return options_.codec == GradientCodec::kTopK ? EncodeTopK() : EncodeStrom();
 }
 
-CodedGradient GradientEncoder::EncodeHalves() {
-  MutableBuffer payload(residual_.size() * sizeof(std::uint16_t));
-  const auto half = payload.as<std::uint16_t>();
-  for (std::size_t i = 0; i < residual_.size(); ++i) {
-    half[i] = ToHalf(options_.codec, residual_[i]);
-    residual_[i] -= FromHalf(options_.codec, half[i]);
-  }
+CodedGradient GradientEncoder::EncodeHalves(std::span<const float> gradient) {
+  MutableBuffer payload = MakePart(residual_.size() * sizeof(std::uint16_t));
+  Halves().encode(FormatOf(options_.codec), elements_, gradient.data(), residual_.data(),
+                  payload.as<std::uint16_t>().data());
   CodedGradient coded;
   coded.codec = options_.codec;
   coded.elements = elements_;
@@ -259,6 +249,9 @@ void GradientPayload::WriteTo(float weight, std::span<float> sum) const {
               coded_.elements);
   if (coded_.codec == GradientCodec::kNone && weight == 1) {
     std::ranges::copy(coded_.payload.as<float>(), sum.begin());
+  } else if (coded_.codec == GradientCodec::kFp16 || coded_.codec == GradientCodec::kBf16) {
+    Halves().write(FormatOf(coded_.codec), coded_.elements, weight,
+                   coded_.payload.as<std::uint16_t>().data(), sum.data());
   } else {
     std::ranges::fill(sum, 0.0f);
     AddTo(weight, sum);
@@ -276,9 +269,8 @@ void GradientPayload::AddTo(float weight, std::span<float> sum) const {
       return;
     case GradientCodec::kFp16:
     case GradientCodec::kBf16:
-      for (std::size_t i = 0; i < sum.size(); ++i) {
-        sum[i] += weight * FromHalf(coded_.codec, ReadAt<std::uint16_t>(data, i));
-      }
+      Halves().add(FormatOf(coded_.codec), coded_.elements, weight,
+                   coded_.payload.as<std::uint16_t>().data(), sum.data());
       return;
     case GradientCodec::kTopK:
     case GradientCodec::kStrom:

@@ -60,7 +60,7 @@ class GradientEncoder {
   std::span<float> residual() { return residual_; }
 
  private:
-  CodedGradient EncodeHalves();
+  CodedGradient EncodeHalves(std::span<const float> gradient);
   CodedGradient EncodeTopK();
   CodedGradient EncodeStrom();
 
