@@ -35,9 +35,7 @@ class Evaluation final : public WeightsTrial {
   int fd() const override { return runner_->fd(); }
   const Status& error() const override { return runner_->status(); }
   EvaluationReport Report() const override;
-  std::int64_t bad_numbers() const override {
-    return runner_->bad_numbers() - bad_numbers_before_;
-  }
+  std::int64_t bad_numbers() const override { return runner_->bad_numbers() - bad_numbers_before_; }
   std::int64_t faults() const override { return runner_->faults() - faults_before_; }
   std::span<const double> returns() const { return returns_; }
   const VectorEnv& envs() const { return runner_->envs(); }  // for drawing

@@ -169,8 +169,8 @@ Result<RunNeeds> PredictNeeds(const Config& config) {
 
 Status CheckMachine(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const RunNeeds needs, PredictNeeds(config));
-  const bool learners_here = config.fleet.engine == "local" &&
-                             std::ranges::count(config.fleet.elsewhere, "learner") == 0;
+  const bool learners_here =
+      config.fleet.engine == "local" && std::ranges::count(config.fleet.elsewhere, "learner") == 0;
   if (config.learner.device == "cuda" && learners_here && GpusHere() == 0) {
     return InvalidArgument(
         "learner.device = \"cuda\": this program finds no GPU here (troop doctor says why); set "

@@ -18,7 +18,7 @@ struct RunRates {
   std::optional<double> weights_lag;  // updates from the actors' weights to the learner's
   double train_return = 0;            // mean of the actors' episodes (with exploration) of late
   std::optional<double> evaluation_return;
-  double tokens_per_s = 0;  // supervised
+  double tokens_per_s = 0;       // supervised
   std::optional<double> left_s;  // till the step budget is spent
   std::string bottleneck;  // "actors …", "learner …", "replay …", "evaluator", "none …"
 };

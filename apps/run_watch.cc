@@ -146,8 +146,7 @@ std::string RunWatch::RolesJson() const {
   if (config_) {
     Config all = *config_;
     all.fleet.elsewhere.clear();
-    for (const FleetRole& role : RolesOf(all))
-      ++roles[std::string(RoleName(role.role))].expected;
+    for (const FleetRole& role : RolesOf(all)) ++roles[std::string(RoleName(role.role))].expected;
   }
   for (const Member& m : members_) {
     Role& role = roles[m.role];

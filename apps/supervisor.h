@@ -41,8 +41,8 @@ class Supervisor {
     // again.
     std::function<bool(FleetRole)> spare;
     std::function<std::string(FleetRole)> log_name;  // empty: PeerName
-    std::string reach;           // then: this machine's address for others
-    bool stay = false;           // a run that is stopped will go on: who is sent away comes again
+    std::string reach;                               // then: this machine's address for others
+    bool stay = false;  // a run that is stopped will go on: who is sent away comes again
   };
   struct Exit {
     FleetRole role;

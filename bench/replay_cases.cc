@@ -141,9 +141,9 @@ EncodedInsert Feeder::Next() {
 
 Table MakeFullTable(const Setting& setting, const AtariFrames* frames, std::int64_t items) {
   auto table = Table::Make({.trajectory = setting.trajectory,
-                             .view = setting.view,
-                             .codec = setting.codec,
-                             .capacity_items = items});
+                            .view = setting.view,
+                            .codec = setting.codec,
+                            .capacity_items = items});
   TROOP_CHECK(table.ok(), "{}", table.status().ToString());
   if (frames != nullptr) {
     for (const auto& dictionary : frames->dictionaries()) table.value().AddDictionary(dictionary);

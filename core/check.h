@@ -28,9 +28,8 @@ std::string CheckMessage(fmt::format_string<Args...> format, Args&&... args) {
 
 }  // namespace troop
 
-#define TROOP_CHECK(condition, ...)                                          \
-  do {                                                                       \
-    if (!(condition)) [[unlikely]]                                           \
-      ::troop::CheckFailed(__FILE__, __LINE__, #condition,                   \
-                           ::troop::CheckMessage(__VA_ARGS__));              \
+#define TROOP_CHECK(condition, ...)                                                             \
+  do {                                                                                          \
+    if (!(condition)) [[unlikely]]                                                              \
+      ::troop::CheckFailed(__FILE__, __LINE__, #condition, ::troop::CheckMessage(__VA_ARGS__)); \
   } while (false)

@@ -42,8 +42,8 @@ constexpr std::int64_t kCommandLine = std::int64_t{1} << 40;  // sorts after eve
 // Where a value was given.
 struct Place {
   std::int64_t line = 0;
-  std::string text;           // "run.toml:3", or "command line: replay.alpha=2"
-  std::string named;          // the key that `text` names already
+  std::string text;   // "run.toml:3", or "command line: replay.alpha=2"
+  std::string named;  // the key that `text` names already
   std::string Of(std::string_view key) const {
     return key == named ? text : fmt::format("{}: {}", text, key);
   }
@@ -133,15 +133,18 @@ bool Convert(const toml::node& node, std::int64_t* out) {
 
 std::string DefaultHint(const ConfigKeyInfo& key, std::string_view type) {
   const std::string range = key.RangeText();
-  return range.empty() ? fmt::format("give {}", type) : fmt::format("give {} {}{}", type,
-      range[0] == '[' || range[0] == '(' ? "in " : "", range);
+  return range.empty() ? fmt::format("give {}", type)
+                       : fmt::format("give {} {}{}", type,
+                                     range[0] == '[' || range[0] == '(' ? "in " : "", range);
 }
 
 std::string_view Type(const ConfigKeyInfo& key, double value) {
   return key.whole ? TypeName(std::int64_t{}) : TypeName(value);
 }
 template <class T>
-std::string_view Type(const ConfigKeyInfo&, const T& value) { return TypeName(value); }
+std::string_view Type(const ConfigKeyInfo&, const T& value) {
+  return TypeName(value);
+}
 
 // Empty when the value is allowed; else what is wrong.
 std::string CheckValue(const ConfigKeyInfo& key, double value) {
@@ -205,8 +208,8 @@ class Reader final : public ConfigVisitor {
     } else {
       wrong = CheckValue(key, given);
     }
-    if (wrong.empty()) *value = std::move(given);
-    else Fail(it->second.place, std::string(key.name), wrong);
+    if (!wrong.empty()) return Fail(it->second.place, std::string(key.name), wrong);
+    *value = std::move(given);
   }
   void ReadOption(const std::string& key, const std::string& name, const toml::node& node,
                   const Place& place, std::vector<EnvOption>* options);
@@ -406,10 +409,9 @@ void Reader::ReadPlainList(const ConfigKeyInfo& key, std::string_view example,
     T value{};
     const std::string_view type = Type(key, value);
     const std::string wrong =
-        !Convert(node, &value)
-            ? fmt::format("{} is not {}; a list of {}s is wanted", Describe(node), type,
-                          type.substr(type.find(' ') + 1))
-            : CheckValue(key, value);
+        !Convert(node, &value) ? fmt::format("{} is not {}; a list of {}s is wanted",
+                                             Describe(node), type, type.substr(type.find(' ') + 1))
+                               : CheckValue(key, value);
     if (!wrong.empty()) return Fail(it->second.place, std::string(key.name), wrong);
     values.push_back(std::move(value));
   }

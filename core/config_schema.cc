@@ -11,25 +11,26 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 void VisitTop(Config& c, ConfigVisitor& v) {
   v.Visit({"version", "Version of these keys: a newer one than this program knows is refused.",
-           Between(1, double(kConfigVersion))}, c.version);
+           Between(1, double(kConfigVersion))},
+          c.version);
   v.Visit({"name", "Name of the run, and of its folder below log.dir."}, c.name);
   v.Visit({"seed", "Every random stream of the run is derived from it.", Between(0, kConfigMany)},
           c.seed);
 }
 
 void VisitEnv(Config::EnvKeys& c, ConfigVisitor& v) {
-  v.Visit({"env.id",
-           "Which environment to learn; an unknown name is answered with the known ones."},
-          c.id);
+  v.Visit(
+      {"env.id", "Which environment to learn; an unknown name is answered with the known ones."},
+      c.id);
   v.Visit({"env.max_episode_steps",
            "Agent steps after which an episode is truncated; 0: never, -1: the environment's own.",
-           Between(-1, kConfigMany)}, c.max_episode_steps);
-  v.Visit(
-      {"env.sticky_actions",
-       "Probability that the last action is repeated in place of the wanted one; -1: the "
-       "environment's own.",
-       Between(-1, 1)},
-      c.sticky_actions);
+           Between(-1, kConfigMany)},
+          c.max_episode_steps);
+  v.Visit({"env.sticky_actions",
+           "Probability that the last action is repeated in place of the wanted one; -1: the "
+           "environment's own.",
+           Between(-1, 1)},
+          c.sticky_actions);
   v.Visit({"env.difficulty_ramping", "Whether MinAtar games grow harder as they go on."},
           c.difficulty_ramping);
   v.Visit({"env.reward_scale", "Rewards are multiplied by it, in the actor."}, c.reward_scale);
@@ -37,21 +38,26 @@ void VisitEnv(Config::EnvKeys& c, ConfigVisitor& v) {
           c.reward_clip);
   v.Visit({"env.action_repeat",
            "Steps of the environment (Atari: frames) for which one action is held: one agent step.",
-           Between(1, 1000)}, c.action_repeat);
+           Between(1, 1000)},
+          c.action_repeat);
   v.Visit({"env.frame_stack",
            "Observations that the network sees at a time, zeros before an episode's start.",
-           Between(1, 64)}, c.frame_stack);
-  v.Visit({"env.noop_max",
-           "An episode starts with 1 to this many no-op frames (Atari only); 0: none.",
-           Between(0, 10000)}, c.noop_max);
+           Between(1, 64)},
+          c.frame_stack);
+  v.Visit(
+      {"env.noop_max", "An episode starts with 1 to this many no-op frames (Atari only); 0: none.",
+       Between(0, 10000)},
+      c.noop_max);
   v.Visit({"env.plugin",
            "Shared library with the environment (docs/environments.md); empty: it is built in, or "
-           "Python's."}, c.plugin);
+           "Python's."},
+          c.plugin);
   v.Visit({"env.options",
            "Handed to the environment as they are: a plug-in's options, or keyword arguments in "
-           "Python."}, c.options);
-  v.Visit({"env.wrappers",
-           "Python only: wrappers, as \"module:callable\", applied in this order."}, c.wrappers);
+           "Python."},
+          c.options);
+  v.Visit({"env.wrappers", "Python only: wrappers, as \"module:callable\", applied in this order."},
+          c.wrappers);
   v.Visit({"env.python", "The interpreter that plays Python environments."}, c.python);
   v.Visit({.name = "env.isolation",
            .doc = "Where environments live: in a process of their own, or in the actor's; auto: "
@@ -61,31 +67,38 @@ void VisitEnv(Config::EnvKeys& c, ConfigVisitor& v) {
   v.Visit({"env.processes",
            "Processes over which an actor's isolated environments are spread; a crash ends the "
            "episodes of one of them.",
-           Between(1, 2048)}, c.processes);
+           Between(1, 2048)},
+          c.processes);
   v.Visit({"env.start_timeout_s", "Time that an isolated environment has to start.",
-           Between(0.1, 86400)}, c.start_timeout_s);
+           Between(0.1, 86400)},
+          c.start_timeout_s);
   v.Visit({"env.step_timeout_s",
            "Time that an isolated environment has for one step or reset, before it counts as hung.",
-           Between(0.01, 86400)}, c.step_timeout_s);
+           Between(0.01, 86400)},
+          c.step_timeout_s);
   v.Visit({"env.faults_max",
            "Faults and bad numbers of one environment, without a whole good episode between, that "
            "end its role.",
-           Between(1, 1e6)}, c.faults_max);
+           Between(1, 1e6)},
+          c.faults_max);
 }
 
 void VisitNetwork(Config::NetworkKeys& c, ConfigVisitor& v) {
   v.Visit({"network.layers",
            "The layers between observation and head (dpg: of the policy); empty: two linear layers "
-           "of 64."}, c.layers);
+           "of 64."},
+          c.layers);
   v.Visit({"network.critic_layers",
            "dpg: the layers of the critic, whose first linear one also sees the action; empty: as "
-           "layers."}, c.critic_layers);
+           "layers."},
+          c.critic_layers);
   v.Visit(
       {"network.dueling",
        "Separate streams for the state's value and the actions' advantages (Wang et al. 2016)."},
       c.dueling);
   v.Visit({"network.dueling_units", "Hidden units of each dueling stream; 0: no hidden layer.",
-           Between(0, 1 << 20)}, c.dueling_units);
+           Between(0, 1 << 20)},
+          c.dueling_units);
   v.Visit({"network.normalize_observations",
            "Networks see observations less their mean and over their standard deviation, number by "
            "number, clipped to [-10, 10]: running statistics of what the learner draws, which "
@@ -94,11 +107,13 @@ void VisitNetwork(Config::NetworkKeys& c, ConfigVisitor& v) {
   v.Visit({"network.one_hot",
            "Each number of an observation is one of so many classes, 0 and up, and seen as that "
            "many zeros with a 1 (all zeros beyond); 0: numbers are numbers. For vectors.",
-           Between(0, 1 << 16)}, c.one_hot);
+           Between(0, 1 << 16)},
+          c.one_hot);
   v.Visit({.name = "network.precision",
            .doc = "Arithmetic of large layers; parameters are always fp32. \"tf32\": products of a "
                   "GPU's tensor cores, with 10 bits; on the CPU as \"fp32\".",
-           .choices = {"fp32", "tf32", "bf16"}}, c.precision);
+           .choices = {"fp32", "tf32", "bf16"}},
+          c.precision);
 }
 
 void VisitFleet(Config::FleetKeys& c, ConfigVisitor& v) {
@@ -114,27 +129,33 @@ void VisitFleet(Config::FleetKeys& c, ConfigVisitor& v) {
           c.engine);
   v.Visit({.name = "fleet.transport",
            .doc = "How the processes of this machine talk: sockets in a private folder, or TCP.",
-           .choices = {"ipc", "tcp"}}, c.transport);
+           .choices = {"ipc", "tcp"}},
+          c.transport);
   v.Visit({"fleet.actors", "Actor processes.", Between(1, 100000)}, c.actors);
   v.Visit({"fleet.learners", "Learner processes. They agree on each update: learner.sync.",
-           Between(1, 256)}, c.learners);
+           Between(1, 256)},
+          c.learners);
   v.Visit({"fleet.dead_after_s", "A role that sends no heartbeat for so long counts as dead.",
-           Between(0.1, 3600)}, c.dead_after_s);
-  v.Visit({"fleet.hung_after_s",
-           "A role that is alive but makes no progress for so long is restarted.",
-           Between(0.1, 86400)}, c.hung_after_s);
-  v.Visit({"fleet.restarts_max",
-           "Failures of one role in a row that are forgiven; one more ends the run.",
-           Between(0, 1e6)}, c.restarts_max);
-  v.Visit({"fleet.restart_window_s",
-           "A role that worked for so long begins a new row of failures.", Above(0)},
+           Between(0.1, 3600)},
+          c.dead_after_s);
+  v.Visit(
+      {"fleet.hung_after_s", "A role that is alive but makes no progress for so long is restarted.",
+       Between(0.1, 86400)},
+      c.hung_after_s);
+  v.Visit(
+      {"fleet.restarts_max",
+       "Failures of one role in a row that are forgiven; one more ends the run.", Between(0, 1e6)},
+      c.restarts_max);
+  v.Visit({"fleet.restart_window_s", "A role that worked for so long begins a new row of failures.",
+           Above(0)},
           c.restart_window_s);
   v.Visit({"fleet.backoff_first_s",
            "Wait before the first restart of a role; it doubles each time.", Above(0)},
           c.backoff_first_s);
   v.Visit({"fleet.backoff_max_s", "Longest wait before a restart.", Above(0)}, c.backoff_max_s);
   v.Visit({"fleet.drain_s", "Time that roles have to end in order before they are killed.",
-           Between(0, 3600)}, c.drain_s);
+           Between(0, 3600)},
+          c.drain_s);
   v.Visit({"fleet.listen",
            "Where the coordinator listens for roles of other machines (`troop join`): "
            "tcp://HOST:PORT, an address of this machine that they reach. Empty: for this machine "
@@ -160,161 +181,100 @@ void VisitSecurity(Config::SecurityKeys& c, ConfigVisitor& v) {
           c.insecure);
 }
 
-const std::vector<std::string_view> kCodecs = {"auto", "none", "lz4", "zstd"};
-const std::vector<std::string_view> kSamplers = {"prioritized", "uniform", "fifo", "lifo",
-                                                 "lowest", "highest"};
-const std::vector<std::string_view> kRemovers = {"fifo", "lifo", "uniform", "reservoir",
-                                                 "lowest", "highest", "prioritized"};
-
-void VisitReplay(Config::ReplayKeys& c, ConfigVisitor& v) {
-  v.Visit({"replay.capacity_items", "Items kept; the oldest leave first.", Between(1, 1 << 30)},
-          c.capacity_items);
-  v.Visit({"replay.min_items", "No batch is drawn before so many items are there.",
-           Between(1, 1 << 30)}, c.min_items);
-  v.Visit({"replay.alpha", "Priority exponent: 0 draws uniformly, 1 in proportion to |TD error|.",
-           Between(0, 2)}, c.alpha);
-  v.Visit({"replay.beta", "Importance weights' exponent: 1 removes the bias of prioritized draws.",
-           Between(0, 1)}, c.beta);
-  v.Visit({"replay.priority_epsilon", "Added to |TD error|, so that every item can be drawn.",
-           AtLeast(0)}, c.priority_epsilon);
-  v.Visit({"replay.trim_every_updates",
-           "Updates between two trims to the capacity, which is soft; 0: trim at every insert.",
-           Between(0, kConfigMany)}, c.trim_every_updates);
-  v.Visit({"replay.samples_per_insert",
-           "Times that an item is drawn on average; the faster side waits. 0: nobody waits.",
-           AtLeast(0)}, c.samples_per_insert);
-  v.Visit(
-      {"replay.ratio_error", "Slack of that ratio, as a fraction of samples_per_insert·min_items.",
-       AboveUpTo(0, 1e6)},
-      c.ratio_error);
-  v.Visit({.name = "replay.memory_bytes_max",
-           .doc = "Refuse to start when the full replay takes more; 0: three quarters of this "
-                  "machine's memory.",
-           .range = Between(0, kConfigMany),
-           .whole = true},
-          c.memory_bytes_max);
-  v.Visit({"replay.shards",
-           "Replay processes. Items, minimum and capacity are spread over them by environment.",
-           Between(1, 256)}, c.shards);
-  v.Visit({.name = "replay.scope",
-           .doc = "\"global\": every learner draws from all shards. \"local\": shard i is learner "
-                  "i's own, filled by the actors i, i + learners, … (Gorila's bundles).",
-           .choices = {"global", "local"}}, c.scope);
-  v.Visit({.name = "replay.placement",
-           .doc = "Who draws batches: the replay, or the learner's GPU, which then has all of its "
-                  "experience in its own memory (docs/gpu.md).",
-           .choices = {"host", "gpu"}}, c.placement);
-  v.Visit({.name = "replay.codec",
-           .doc = "How observations are kept and sent; auto: lz4 for pictures of 1 KiB and more.",
-           .choices = kCodecs}, c.codec);
-  v.Visit({.name = "replay.sampler",
-           .doc = "What is drawn: by priority^alpha, at random, or in an order.",
-           .choices = kSamplers}, c.sampler);
-  v.Visit({.name = "replay.remover",
-           .doc = "What leaves a full replay; reservoir: of all items ever, each is kept alike.",
-           .choices = kRemovers}, c.remover);
-  v.Visit({"replay.evict_alpha",
-           "Exponent of remover = \"prioritized\": the lower, the surer low priorities leave "
-           "(Horgan et al. 2018: -0.4).",
-           Between(-2, 2)}, c.evict_alpha);
-  v.Visit({"replay.max_times_sampled", "An item leaves after so many draws; 0: no limit.",
-           Between(0, 1e9)}, c.max_times_sampled);
-  v.Visit({"replay.max_policy_age",
-           "Items of weights that are so many updates old are not drawn any more; 0: no limit.",
-           Between(0, 1e9)}, c.max_policy_age);
-  v.Visit({"replay.decode_threads",
-           "Threads that help the learner decode batches; 0: its own thread does it alone.",
-           Between(0, 256)}, c.decode_threads);
-  v.Visit({"replay.persist",
-           "Keep the replay in the run's folder too: a replay that dies, and a run that is "
-           "resumed, go on with it."}, c.persist);
-  v.Visit({.name = "replay.ack",
-           .doc = "When an insert is acknowledged: in memory, or once it is on disk (persist).",
-           .choices = {"memory", "disk"}}, c.ack);
-  v.Visit({"replay.spill",
-           "Give the memory of old experience back to the system; it is read from its files "
-           "(persist)."}, c.spill);
-  v.Visit({"replay.listen", "Where `troop replay` binds."}, c.listen);
-  v.Visit({"replay.dir", "Folder of what `troop replay` keeps on disk (persist)."}, c.dir);
-  v.Visit({"replay.tables",
-           "The tables of `troop replay`; in a run, tables beside its own. Empty: its own alone."},
-          c.tables);
-}
-
 void VisitLearner(Config::LearnerKeys& c, ConfigVisitor& v) {
   v.Visit({.name = "learner.algorithm",
            .doc = "What is learned, and by which loss: Ape-X DQN for discrete actions, Ape-X DPG "
                   "for continuous ones (Horgan et al. 2018); of reviews (data.reviews) their "
                   "sentiment, or the words that are masked in them (Devlin et al. 2019).",
-           .choices = {"dqn", "dpg", "classifier", "masked_lm"}}, c.algorithm);
+           .choices = {"dqn", "dpg", "classifier", "masked_lm"}},
+          c.algorithm);
   v.Visit({.name = "learner.total_steps",
            .doc = "Agent steps of the run, over all actors; the budget is kept exactly. Supervised "
                   "runs count reviews, and get it from learner.epochs.",
-           .range = Between(1, kConfigMany), .whole = true}, c.total_steps);
-  v.Visit({"learner.batch_size",
-           "Items of one update; supervised: reviews, which all learners share.",
-           Between(1, 65536)}, c.batch_size);
+           .range = Between(1, kConfigMany),
+           .whole = true},
+          c.total_steps);
+  v.Visit(
+      {"learner.batch_size", "Items of one update; supervised: reviews, which all learners share.",
+       Between(1, 65536)},
+      c.batch_size);
   v.Visit({"learner.gamma", "Discount of one agent step.", Between(0, 1)}, c.gamma);
   v.Visit({"learner.double_q",
            "Choose the bootstrap's action with the online network (van Hasselt et al. 2016)."},
           c.double_q);
   v.Visit({.name = "learner.loss",
            .doc = "Of the TD error: Huber (linear beyond 1), or half its square.",
-           .choices = {"huber", "mse"}}, c.loss);
+           .choices = {"huber", "mse"}},
+          c.loss);
   v.Visit({"learner.target_update_steps", "Updates between two changes of the target network.",
-           Between(1, kConfigMany)}, c.target_update_steps);
+           Between(1, kConfigMany)},
+          c.target_update_steps);
   v.Visit({"learner.target_tau",
            "How far the target network moves to the online one at each change; 1: a copy.",
-           AboveUpTo(0, 1)}, c.target_tau);
+           AboveUpTo(0, 1)},
+          c.target_tau);
   v.Visit({"learner.max_grad_norm", "Longer gradients are scaled down to this length; 0: never.",
-           AtLeast(0)}, c.max_grad_norm);
+           AtLeast(0)},
+          c.max_grad_norm);
   v.Visit({.name = "learner.critic",
            .doc = "dqn and dpg: what the network says of a value: its mean; the chances of atoms "
                   "(C51, Bellemare et al. 2017; D4PG, Barth-Maron et al. 2018), learned by their "
                   "cross-entropy; or quantiles (QR-DQN, Dabney et al. 2018), by the Huber loss.",
-           .choices = {"scalar", "categorical", "quantile"}}, c.critic);
+           .choices = {"scalar", "categorical", "quantile"}},
+          c.critic);
   v.Visit({"learner.atoms", "Atoms or quantiles of a value.", Between(2, 1001)}, c.atoms);
   v.Visit({"learner.v_min", "Value of the first atom; less is taken for it."}, c.v_min);
   v.Visit({"learner.v_max", "Value of the last atom; more is taken for it."}, c.v_max);
   v.Visit({"learner.action_gradient_clip",
            "dpg: the value's gradient by each number of an action is clipped to [-x, x]; 0: not at "
            "all.",
-           AtLeast(0)}, c.action_gradient_clip);
+           AtLeast(0)},
+          c.action_gradient_clip);
   v.Visit({"learner.prefetch",
            "Requests for batches in flight or waiting; up to 32 batches more are in update jobs.",
-           Between(1, 1024)}, c.prefetch);
+           Between(1, 1024)},
+          c.prefetch);
   v.Visit({"learner.batches_per_request",
            "Batches that one request brings: more cost less per batch but see older priorities.",
-           Between(1, 64)}, c.batches_per_request);
+           Between(1, 64)},
+          c.batches_per_request);
   v.Visit({"learner.publish_every_updates", "Updates between two publications of the weights.",
-           Between(1, kConfigMany)}, c.publish_every_updates);
+           Between(1, kConfigMany)},
+          c.publish_every_updates);
   v.Visit({"learner.max_updates", "Stop learning after so many updates; 0: no limit.",
-           Between(0, kConfigMany)}, c.max_updates);
+           Between(0, kConfigMany)},
+          c.max_updates);
   v.Visit({.name = "learner.sync",
            .doc = "How learners agree. \"allreduce\": each update is the mean of all learners' "
                   "gradients. \"paramserver\": parameter shards make the updates "
                   "(paramserver.mode).",
-           .choices = {"allreduce", "paramserver"}}, c.sync);
+           .choices = {"allreduce", "paramserver"}},
+          c.sync);
   v.Visit({"learner.nccl",
            "The library by which learners on GPUs add up their gradients where all have it; empty: "
-           "they go through the hosts' memory."}, c.nccl);
+           "they go through the hosts' memory."},
+          c.nccl);
   v.Visit({"learner.agree_timeout_s",
            "Seconds for one step of several learners; one that takes longer is left behind.",
-           Between(0.1, 3600)}, c.agree_timeout_s);
+           Between(0.1, 3600)},
+          c.agree_timeout_s);
   v.Visit({"learner.hogwild_threads",
            "Threads of a learner that compute updates at once and step the same weights without "
            "locks (Hogwild!, Recht et al. 2011); above 1 no two runs give the same bytes.",
-           Between(1, 256)}, c.hogwild_threads);
+           Between(1, 256)},
+          c.hogwild_threads);
   v.Visit({.name = "learner.device",
            .doc = "Where updates are computed. \"auto\": on a GPU, where there is one, this "
                   "program was built for it and has what the run asks for; it says which it is.",
-           .choices = {"auto", "cpu", "cuda"}}, c.device);
+           .choices = {"auto", "cpu", "cuda"}},
+          c.device);
   v.Visit({"learner.epochs", "Supervised: passes over the training reviews.", AboveUpTo(0, 1e6)},
           c.epochs);
   v.Visit({"learner.micro_batch",
            "Supervised: reviews whose gradient a learner computes at a time; those of an update "
            "are added up (gradient accumulation). 0: all at once.",
-           Between(0, 65536)}, c.micro_batch);
+           Between(0, 65536)},
+          c.micro_batch);
 }
 
 void VisitSync(Config::ParamServerKeys& c, ConfigVisitor& v) {
@@ -322,85 +282,104 @@ void VisitSync(Config::ParamServerKeys& c, ConfigVisitor& v) {
            .doc = "When gradients are applied: all learners' together; the first k; each at once, "
                   "nobody far ahead; each at once; or learners' values are averaged (local_sgd, "
                   "whose learners step by plain SGD).",
-           .choices = {"bsp", "k_of_n", "ssp", "async", "local_sgd"}}, c.mode);
+           .choices = {"bsp", "k_of_n", "ssp", "async", "local_sgd"}},
+          c.mode);
   v.Visit({"paramserver.k", "k_of_n: gradients that make an update.", Between(1, 100000)}, c.k);
   v.Visit({"paramserver.cancel",
-           "k_of_n: drop gradients of older versions (K-sync of Dutta et al. 2018)."}, c.cancel);
+           "k_of_n: drop gradients of older versions (K-sync of Dutta et al. 2018)."},
+          c.cancel);
   v.Visit({"paramserver.per_batch",
            "k_of_n: a fast learner may give several of the k (K-batch-sync and -async)."},
           c.per_batch);
   v.Visit({"paramserver.staleness",
            "ssp: pushes that a learner may be ahead of the slowest; 0: as bsp (Ho et al. 2013).",
-           Between(0, kConfigMany)}, c.staleness);
+           Between(0, kConfigMany)},
+          c.staleness);
   v.Visit({"paramserver.damp_stale",
            "A gradient t versions old counts 1/t (Zhang et al. 2016): k_of_n, ssp, async."},
           c.damp_stale);
   v.Visit({"paramserver.warm_start_updates",
            "async: until this version the first learner works alone (Dean et al. 2012).",
-           Between(0, kConfigMany)}, c.warm_start_updates);
+           Between(0, kConfigMany)},
+          c.warm_start_updates);
   v.Visit({"paramserver.hogwild_threads",
            "async: threads of a shard that apply pushes at once, without locks (Hogwild!, Recht et "
            "al. 2011); above 1 no two runs give the same bytes.",
-           Between(1, 64)}, c.hogwild_threads);
+           Between(1, 64)},
+          c.hogwild_threads);
   v.Visit({"paramserver.fetch_every",
            "Updates of a learner between two pulls (n_fetch); 0: as of push_every.",
-           Between(0, kConfigMany)}, c.fetch_every);
+           Between(0, kConfigMany)},
+          c.fetch_every);
   v.Visit({"paramserver.push_every",
            "Updates of a learner whose gradients are pushed as one (n_push; local_sgd: H). "
            "Supervised, 0: those of a pass over the reviews.",
-           Between(0, kConfigMany)}, c.push_every);
+           Between(0, kConfigMany)},
+          c.push_every);
 }
 
 void VisitParamServer(Config::ParamServerKeys& c, ConfigVisitor& v) {
   v.Visit({"paramserver.shards",
            "Processes that share the parameters, each with its part of the optimizer, where "
            "learner.sync = \"paramserver\".",
-           Between(1, 1024)}, c.shards);
+           Between(1, 1024)},
+          c.shards);
   v.Visit({.name = "paramserver.sharding",
            .doc = "How parameters are dealt to shards: in equal bytes, or by whole layers.",
-           .choices = {"memory", "layer"}}, c.sharding);
+           .choices = {"memory", "layer"}},
+          c.sharding);
   VisitSync(c, v);
   v.Visit({"paramserver.max_staleness",
            "Gradients computed more versions ago are dropped (Nair et al. 2015); 0: none is.",
-           Between(0, kConfigMany)}, c.max_staleness);
+           Between(0, kConfigMany)},
+          c.max_staleness);
   v.Visit({"paramserver.outlier_sigmas",
            "Gradients whose loss is beyond mean + x standard deviations are dropped (Nair et al. "
            "2015); 0: none is.",
-           AtLeast(0)}, c.outlier_sigmas);
-  v.Visit({"paramserver.outlier_norm_sigmas",
-           "The same of a gradient's norm: what goes wrong behind the loss is seen there.",
-           AtLeast(0)}, c.outlier_norm_sigmas);
+           AtLeast(0)},
+          c.outlier_sigmas);
+  v.Visit(
+      {"paramserver.outlier_norm_sigmas",
+       "The same of a gradient's norm: what goes wrong behind the loss is seen there.", AtLeast(0)},
+      c.outlier_norm_sigmas);
   v.Visit({.name = "paramserver.codec",
            .doc = "How gradients are pushed; what is not sent is added to the next one.",
-           .choices = {"none", "fp16", "bf16", "top_k", "strom"}}, c.codec);
-  v.Visit({"paramserver.codec_keep", "top_k: share of the elements that is sent.",
-           AboveUpTo(0, 1)}, c.codec_keep);
+           .choices = {"none", "fp16", "bf16", "top_k", "strom"}},
+          c.codec);
+  v.Visit({"paramserver.codec_keep", "top_k: share of the elements that is sent.", AboveUpTo(0, 1)},
+          c.codec_keep);
   v.Visit({"paramserver.codec_threshold",
            "strom: size from which an element is sent, as plus or minus this (Strom 2015).",
-           AboveUpTo(0, 1e30)}, c.codec_threshold);
+           AboveUpTo(0, 1e30)},
+          c.codec_threshold);
   v.Visit({"paramserver.backup",
            "Each shard has a second process with the same state, which takes over when it dies."},
           c.backup);
   v.Visit({"paramserver.lease_s",
            "A learner that is dead or hangs is waited for so long, after fleet.dead_after_s.",
-           Between(0, 3600)}, c.lease_s);
+           Between(0, 3600)},
+          c.lease_s);
 }
 
 void VisitOptimizer(Config::OptimizerKeys& c, ConfigVisitor& v) {
   v.Visit({.name = "optimizer.type",
            .doc = "Adam (Kingma & Ba 2015), RMSProp (Graves 2013), SGD, or AdaGrad (Duchi et al. "
                   "2011).",
-           .choices = {"adam", "rmsprop", "sgd", "adagrad"}}, c.type);
+           .choices = {"adam", "rmsprop", "sgd", "adagrad"}},
+          c.type);
   v.Visit({"optimizer.learning_rate", "Step size at the start.", Above(0)}, c.learning_rate);
-  v.Visit({"optimizer.policy_learning_rate",
-           "dpg: step size of the policy at the start; 0: the critic's, learning_rate.",
-           AtLeast(0)}, c.policy_learning_rate);
+  v.Visit(
+      {"optimizer.policy_learning_rate",
+       "dpg: step size of the policy at the start; 0: the critic's, learning_rate.", AtLeast(0)},
+      c.policy_learning_rate);
   v.Visit({"optimizer.final_fraction",
            "Share of the learning rate that is left at the run's end, reached linearly.",
-           Between(0, 1)}, c.final_fraction);
+           Between(0, 1)},
+          c.final_fraction);
   v.Visit({"optimizer.warmup",
            "Share of the run in which the learning rate rises linearly from 0, before it falls.",
-           FromBelow(0, 1)}, c.warmup);
+           FromBelow(0, 1)},
+          c.warmup);
   v.Visit({"optimizer.beta1", "Adam: decay of the gradient's mean.", FromBelow(0, 1)}, c.beta1);
   v.Visit({"optimizer.beta2", "Adam: decay of the squared gradient's mean.", FromBelow(0, 1)},
           c.beta2);
@@ -408,7 +387,8 @@ void VisitOptimizer(Config::OptimizerKeys& c, ConfigVisitor& v) {
   v.Visit({"optimizer.centered", "RMSProp: divide by the gradient's deviation, not its size."},
           c.centered);
   v.Visit({"optimizer.momentum", "SGD: share of the last step's direction that stays; 0: none.",
-           FromBelow(0, 1)}, c.momentum);
+           FromBelow(0, 1)},
+          c.momentum);
   v.Visit({"optimizer.epsilon",
            "Added to the divisor: Adam and AdaGrad outside the root, RMSProp inside it.", Above(0)},
           c.epsilon);
@@ -426,8 +406,8 @@ void VisitEvaluator(Config::EvaluatorKeys& c, ConfigVisitor& v) {
           c.enabled);
   v.Visit({"evaluator.every_s", "Seconds between the starts of two evaluations.", AtLeast(0)},
           c.every_s);
-  v.Visit({"evaluator.episodes",
-           "Episodes (supervised: reviews) of one evaluation while training.", Between(1, 1e6)},
+  v.Visit({"evaluator.episodes", "Episodes (supervised: reviews) of one evaluation while training.",
+           Between(1, 1e6)},
           c.episodes);
   v.Visit({"evaluator.final_episodes",
            "Episodes (supervised: test reviews) of the evaluation at the end; -1: 100 episodes, or "
@@ -439,25 +419,31 @@ void VisitEvaluator(Config::EvaluatorKeys& c, ConfigVisitor& v) {
   v.Visit({"evaluator.envs", "Environments stepped together.", Between(1, 65536)}, c.envs);
   v.Visit({"evaluator.max_episode_steps",
            "Agent steps after which an evaluation's episode is truncated where env has no limit.",
-           Between(1, kConfigMany)}, c.max_episode_steps);
+           Between(1, kConfigMany)},
+          c.max_episode_steps);
   v.Visit({"evaluator.solved_return",
-           "End the run when an evaluation's mean return reaches it; 0: never."}, c.solved_return);
+           "End the run when an evaluation's mean return reaches it; 0: never."},
+          c.solved_return);
 }
 
 void VisitOutput(Config& c, ConfigVisitor& v) {
   v.Visit({"checkpoint.every_s", "Seconds between two checkpoints; 0: only one, at the end.",
-           AtLeast(0)}, c.checkpoint.every_s);
+           AtLeast(0)},
+          c.checkpoint.every_s);
   v.Visit({"checkpoint.every_updates",
            "Serial mode: updates between two restore points, from which a run that was stopped or "
            "killed goes on to the same bytes; the replay is kept on disk for them. 0: none.",
-           AtLeast(0)}, c.checkpoint.every_updates);
+           AtLeast(0)},
+          c.checkpoint.every_updates);
   v.Visit({"checkpoint.keep", "Checkpoints kept; older ones are removed.", Between(1, 1e6)},
           c.checkpoint.keep);
   v.Visit({"log.dir", "Folder that holds the folder of the run."}, c.log.dir);
   v.Visit({"log.metrics_every_s", "Seconds between two lines of metrics.", Between(0.01, 86400)},
           c.log.metrics_every_s);
-  v.Visit({.name = "log.level", .doc = "The least important lines that are logged.",
-           .choices = {"debug", "info", "warning", "error"}}, c.log.level);
+  v.Visit({.name = "log.level",
+           .doc = "The least important lines that are logged.",
+           .choices = {"debug", "info", "warning", "error"}},
+          c.log.level);
 }
 
 }  // namespace
@@ -480,45 +466,17 @@ void VisitConfig(Config& config, ConfigVisitor& visitor) {
 }
 
 void VisitLayer(LayerConfig& layer, ConfigVisitor& v) {
-  v.Visit({.name = "type", .doc = "Kind of the layer; conv2d layers come before linear ones.",
-           .choices = {"linear", "conv2d"}}, layer.type);
+  v.Visit({.name = "type",
+           .doc = "Kind of the layer; conv2d layers come before linear ones.",
+           .choices = {"linear", "conv2d"}},
+          layer.type);
   v.Visit({"units", "linear: outputs.", Between(1, 1 << 20)}, layer.units);
   v.Visit({"filters", "conv2d: output channels.", Between(1, 65536)}, layer.filters);
   v.Visit({"kernel", "conv2d: height and width of the filters.", Between(1, 1024)}, layer.kernel);
   v.Visit({"stride", "conv2d: pixels between two outputs.", Between(1, 1024)}, layer.stride);
-  v.Visit({.name = "activation", .doc = "What follows the layer.",
-           .choices = {"relu", "tanh", "none"}}, layer.activation);
-}
-
-void VisitReplayTable(ReplayTableConfig& t, ConfigVisitor& v) {
-  v.Visit({"name", "What clients call it."}, t.name);
-  v.Visit({"observation", "Type and shape of one frame, such as \"u8[84, 84]\"."}, t.observation);
-  v.Visit({"action", "Type and shape of one step's action; \"i32[]\" is a single integer."},
-          t.action);
-  v.Visit({"state", "Type and shape of the recurrent state that comes with an item; empty: none."},
-          t.state);
-  v.Visit({.name = "view",
-           .doc = "How items look at frames: the ends of n steps, or every step.",
-           .choices = {"transition", "sequence"}}, t.view);
-  v.Visit({"length", "Steps of an item, at most.", Between(1, 1024)}, t.length);
-  v.Visit({"stack", "Frames that make an observation.", Between(1, 64)}, t.stack);
-  v.Visit({"burn_in", "Steps before a sequence, for the recurrent state alone.", Between(0, 1024)},
-          t.burn_in);
-  v.Visit({.name = "codec", .doc = "As replay.codec.", .choices = kCodecs}, t.codec);
-  v.Visit({"capacity_items", "Items kept.", Between(1, 1 << 30)}, t.capacity_items);
-  v.Visit({"min_items", "No batch is drawn before so many items are there.", Between(1, 1 << 30)},
-          t.min_items);
-  v.Visit({.name = "sampler", .doc = "As replay.sampler.", .choices = kSamplers}, t.sampler);
-  v.Visit({.name = "remover", .doc = "As replay.remover.", .choices = kRemovers}, t.remover);
-  v.Visit({"alpha", "As replay.alpha.", Between(0, 2)}, t.alpha);
-  v.Visit({"evict_alpha", "As replay.evict_alpha.", Between(-2, 2)}, t.evict_alpha);
-  v.Visit({"priority_epsilon", "As replay.priority_epsilon.", AtLeast(0)}, t.priority_epsilon);
-  v.Visit({"max_times_sampled", "As replay.max_times_sampled.", Between(0, 1e9)},
-          t.max_times_sampled);
-  v.Visit({"max_policy_age", "As replay.max_policy_age.", Between(0, 1e9)}, t.max_policy_age);
-  v.Visit({"samples_per_insert", "As replay.samples_per_insert; 0: nobody waits.", AtLeast(0)},
-          t.samples_per_insert);
-  v.Visit({"ratio_error", "As replay.ratio_error.", AboveUpTo(0, 1e6)}, t.ratio_error);
+  v.Visit(
+      {.name = "activation", .doc = "What follows the layer.", .choices = {"relu", "tanh", "none"}},
+      layer.activation);
 }
 
 bool ConfigRange::Contains(double value) const {

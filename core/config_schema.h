@@ -33,12 +33,12 @@ inline constexpr double kConfigMany = 1e15;
 
 // What is known about one key besides its value.
 struct ConfigKeyInfo {
-  std::string_view name;                    // "replay.alpha"; of a layer: "units"
-  std::string_view doc;                     // one sentence
-  ConfigRange range;                        // numbers
-  bool whole = false;                       // a double that must be a whole number
-  std::vector<std::string_view> choices;    // strings; empty: any
-  std::string RangeText() const;            // of range or choices, for people
+  std::string_view name;                  // "replay.alpha"; of a layer: "units"
+  std::string_view doc;                   // one sentence
+  ConfigRange range;                      // numbers
+  bool whole = false;                     // a double that must be a whole number
+  std::vector<std::string_view> choices;  // strings; empty: any
+  std::string RangeText() const;          // of range or choices, for people
 };
 
 // Sees each key once, in the order of the documentation. Parsing, dumping and documenting are
@@ -57,12 +57,13 @@ class ConfigVisitor {
   virtual void Visit(const ConfigKeyInfo& key, std::vector<double>& value) = 0;
 };
 void VisitConfig(Config& config, ConfigVisitor& visitor);
-void VisitActing(Config& config, ConfigVisitor& visitor);      // the part: actor, inference
-void VisitSupervised(Config& config, ConfigVisitor& visitor);  // the part: data, model, mesh
-void VisitCluster(Config& config, ConfigVisitor& visitor);     // the part: of engines
+void VisitActing(Config& config, ConfigVisitor& visitor);        // the part: actor, inference
+void VisitSupervised(Config& config, ConfigVisitor& visitor);    // the part: data, model, mesh
+void VisitCluster(Config& config, ConfigVisitor& visitor);       // the part: of engines
 void VisitOthers(Config::FleetKeys& c, ConfigVisitor& visitor);  // who joins, and who looks on
 void VisitKubernetes(Config::KubernetesKeys& c, ConfigVisitor& visitor);
 void VisitLayer(LayerConfig& layer, ConfigVisitor& visitor);
+void VisitReplay(Config::ReplayKeys& c, ConfigVisitor& visitor);
 void VisitReplayTable(ReplayTableConfig& table, ConfigVisitor& visitor);
 
 // A value that is legal by itself but not beside others. keys[0] is the one to blame.

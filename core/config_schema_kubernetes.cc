@@ -32,8 +32,7 @@ void VisitPods(Config::KubernetesKeys& c, ConfigVisitor& v) {
           c.actors_per_pod);
   v.Visit({"kubernetes.evaluator_cpu", "The same of the evaluator.", cores}, c.evaluator_cpu);
   v.Visit({"kubernetes.evaluator_memory", "The same of the evaluator."}, c.evaluator_memory);
-  v.Visit({"kubernetes.inference_cpu", "The same of an inference server.", cores},
-          c.inference_cpu);
+  v.Visit({"kubernetes.inference_cpu", "The same of an inference server.", cores}, c.inference_cpu);
   v.Visit({"kubernetes.inference_memory", "The same of an inference server."}, c.inference_memory);
   v.Visit({"kubernetes.shared_memory",
            "Size of each pod's /dev/shm, which its memory's limit must have room for."},

@@ -23,9 +23,9 @@ std::string ValueText(const std::vector<double>& values) {
 std::string ValueText(const std::vector<EnvOption>& options) {
   std::vector<std::string> texts;
   for (const EnvOption& option : options) {
-    texts.push_back(fmt::format(
-        "{} = {}", TomlString(option.name),
-        std::visit([](const auto& value) { return ValueText(value); }, option.value)));
+    texts.push_back(
+        fmt::format("{} = {}", TomlString(option.name),
+                    std::visit([](const auto& value) { return ValueText(value); }, option.value)));
   }
   return fmt::format("{{{}}}", fmt::join(texts, ", "));
 }
@@ -139,8 +139,11 @@ class Lister final : public TextVisitor {
 
  private:
   void Add(const ConfigKeyInfo& key, std::string_view type, const std::string& value) override {
-    keys.push_back({.name = fmt::format("{}{}", prefix, key.name), .type = std::string(type),
-                    .default_value = value, .range = key.RangeText(), .doc = std::string(key.doc)});
+    keys.push_back({.name = fmt::format("{}{}", prefix, key.name),
+                    .type = std::string(type),
+                    .default_value = value,
+                    .range = key.RangeText(),
+                    .doc = std::string(key.doc)});
     Lister inner;
     inner.prefix = fmt::format("{}[].", key.name);
     if (key.name == "network.layers") {

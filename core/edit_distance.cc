@@ -43,8 +43,8 @@ std::string Nearest(std::string_view word, std::span<const std::string> candidat
   for (const std::string& candidate : candidates) {
     const std::string other = Lower(candidate);
     // The wrong section is one mistake, however many letters differ.
-    const int cost = std::min(2 * EditDistance(lower, other),
-                              1 + 2 * EditDistance(Leaf(lower), Leaf(other)));
+    const int cost =
+        std::min(2 * EditDistance(lower, other), 1 + 2 * EditDistance(Leaf(lower), Leaf(other)));
     if (!best.empty() && cost >= best_cost) continue;
     best = candidate;
     best_cost = cost;

@@ -33,7 +33,11 @@ class ThreadExecutor final : public Executor {
   bool TakeDone(Job job) override;
 
  private:
-  struct Entry { Job job; std::string name; std::function<void()> work; };
+  struct Entry {
+    Job job;
+    std::string name;
+    std::function<void()> work;
+  };
   void Run();
 
   const std::function<void()> wake_;

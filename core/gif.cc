@@ -57,15 +57,15 @@ class Palette {
       const auto channel = [](std::uint32_t level, std::uint32_t levels) {
         return level * 255 / (levels - 1);
       };
-      set(i, channel(i / (kGreen * kBlue), kRed) << 16 |
-                 channel(i / kBlue % kGreen, kGreen) << 8 | channel(i % kBlue, kBlue));
+      set(i, channel(i / (kGreen * kBlue), kRed) << 16 | channel(i / kBlue % kGreen, kGreen) << 8 |
+                 channel(i % kBlue, kBlue));
     }
     return table;
   }
 
  private:
   static constexpr std::uint32_t kRed = 6, kGreen = 7, kBlue = 6;  // eyes see green best
-  std::unordered_map<std::uint32_t, std::uint8_t> exact_;  // empty: the cube
+  std::unordered_map<std::uint32_t, std::uint8_t> exact_;          // empty: the cube
 };
 
 // Codes of varying width, lowest bit first, in blocks of at most 255 bytes.

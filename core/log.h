@@ -11,8 +11,8 @@ namespace troop {
 // root: standard error, or a file of the run folder. Thread safe. Before InitLog: standard error.
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 struct LogOptions {
-  std::string role;       // "actor-3"
-  std::string file;       // empty: standard error
+  std::string role;  // "actor-3"
+  std::string file;  // empty: standard error
   LogLevel level = LogLevel::kInfo;
 };
 void InitLog(const LogOptions& options);

@@ -17,14 +17,16 @@ namespace {
 
 constexpr Ink kWhite{255, 255, 255}, kText{40, 40, 40}, kFrame{120, 120, 120}, kGrid{226, 226, 226};
 // Told apart also by the colour-blind (Okabe & Ito 2008), darker yellow for a white ground.
+// clang-format off
 constexpr std::array<Ink, 8> kColors = {{
     {0, 114, 178}, {213, 94, 0}, {0, 158, 115}, {204, 121, 167},
     {230, 159, 0}, {86, 180, 233}, {160, 140, 0}, {0, 0, 0}}};
+// clang-format on
 constexpr double kLineThickness = 2.2, kFaintThickness = 1.2;
 constexpr float kFaintStrength = 0.5f, kBandStrength = 0.2f;
 constexpr int kScale = 2, kTitleScale = 3;
 constexpr int kTextHeight = kGlyphHeight * kScale;
-constexpr int kGap = 8;  // between texts and what they belong to
+constexpr int kGap = 8;                        // between texts and what they belong to
 constexpr int kCaptionRow = kGlyphHeight + 5;  // of text in scale 1
 constexpr double kPixelsPerXTick = 110, kPixelsPerYTick = 60;
 

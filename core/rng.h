@@ -7,17 +7,17 @@ namespace troop {
 
 // What a random stream is for. Fixed numbers: changing one changes every run. Add at the end.
 enum class Purpose : std::uint32_t {
-  kEnvironment = 1,   // seeds of episodes
-  kExploration = 2,   // ε-greedy: who explores, and where to
-  kParameters = 3,    // initial weights
+  kEnvironment = 1,  // seeds of episodes
+  kExploration = 2,  // ε-greedy: who explores, and where to
+  kParameters = 3,   // initial weights
   kReplaySampling = 4,
   kEvaluation = 5,
   kTest = 6,
-  kSynthetic = 7,     // generated benchmark inputs
+  kSynthetic = 7,  // generated benchmark inputs
   kStickyActions = 8,
-  kBatchOrder = 9,     // of the samples of a data set
-  kMasking = 10,       // masked language model: which tokens, and what stands there
-  kDropout = 11,       // index: of the sample in its data set; episode: the step
+  kBatchOrder = 9,  // of the samples of a data set
+  kMasking = 10,    // masked language model: which tokens, and what stands there
+  kDropout = 11,    // index: of the sample in its data set; episode: the step
 };
 
 // Names one random stream: by what it is for, never by who computes it.
@@ -38,8 +38,8 @@ class Rng {
 
   std::uint32_t NextU32();
   std::uint64_t NextU64();
-  double Uniform();                      // [0, 1), 53 bits
-  float UniformF32();                    // [0, 1), 24 bits
+  double Uniform();    // [0, 1), 53 bits
+  float UniformF32();  // [0, 1), 24 bits
   double Uniform(double low, double high);
   std::uint32_t Below(std::uint32_t n);  // [0, n) without bias. REQUIRES: n > 0
   double Normal();                       // mean 0, standard deviation 1 (Box-Muller)

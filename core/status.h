@@ -54,9 +54,9 @@ template <class... Args>
 Status MakeStatus(Code code, fmt::format_string<Args...> format, Args&&... args) {
   return Status(code, fmt::format(format, std::forward<Args>(args)...));
 }
-#define TROOP_DEFINE_STATUS_MAKER(Name)                                 \
-  template <class... Args>                                              \
-  Status Name(fmt::format_string<Args...> format, Args&&... args) {     \
+#define TROOP_DEFINE_STATUS_MAKER(Name)                                    \
+  template <class... Args>                                                 \
+  Status Name(fmt::format_string<Args...> format, Args&&... args) {        \
     return MakeStatus(Code::k##Name, format, std::forward<Args>(args)...); \
   }
 TROOP_DEFINE_STATUS_MAKER(InvalidArgument)
@@ -107,10 +107,9 @@ class [[nodiscard]] Result {
 
 #define TROOP_CONCAT_(a, b) a##b
 #define TROOP_CONCAT(a, b) TROOP_CONCAT_(a, b)
-#define TROOP_RETURN_IF_ERROR(expression)                                  \
-  do {                                                                     \
-    if (::troop::Status troop_status_ = (expression); !troop_status_.ok()) \
-      return troop_status_;                                                \
+#define TROOP_RETURN_IF_ERROR(expression)                                                        \
+  do {                                                                                           \
+    if (::troop::Status troop_status_ = (expression); !troop_status_.ok()) return troop_status_; \
   } while (false)
 #define TROOP_ASSIGN_OR_RETURN(declaration, expression) \
   TROOP_ASSIGN_OR_RETURN_(TROOP_CONCAT(troop_result_, __LINE__), declaration, expression)

@@ -9,24 +9,40 @@ namespace troop {
 
 std::size_t DTypeSize(DType dtype) {
   switch (dtype) {
-    case DType::kF32: case DType::kI32: case DType::kU32: return 4;
-    case DType::kF64: case DType::kI64: case DType::kU64: return 8;
-    case DType::kBF16: return 2;
-    case DType::kU8: return 1;
+    case DType::kF32:
+    case DType::kI32:
+    case DType::kU32:
+      return 4;
+    case DType::kF64:
+    case DType::kI64:
+    case DType::kU64:
+      return 8;
+    case DType::kBF16:
+      return 2;
+    case DType::kU8:
+      return 1;
   }
   TROOP_CHECK(false, "dtype {}", int(dtype));
 }
 
 std::string_view DTypeName(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return "f32";
-    case DType::kF64: return "f64";
-    case DType::kBF16: return "bf16";
-    case DType::kU8: return "u8";
-    case DType::kI32: return "i32";
-    case DType::kI64: return "i64";
-    case DType::kU64: return "u64";
-    case DType::kU32: return "u32";
+    case DType::kF32:
+      return "f32";
+    case DType::kF64:
+      return "f64";
+    case DType::kBF16:
+      return "bf16";
+    case DType::kU8:
+      return "u8";
+    case DType::kI32:
+      return "i32";
+    case DType::kI64:
+      return "i64";
+    case DType::kU64:
+      return "u64";
+    case DType::kU32:
+      return "u32";
   }
   return "unknown";
 }

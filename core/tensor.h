@@ -78,11 +78,13 @@ class Tensor {
     return {reinterpret_cast<T*>(data_), std::size_t(elements_)};
   }
   template <class T>
-  T* data() const { return as<T>().data(); }
+  T* data() const {
+    return as<T>().data();
+  }
 
-  Tensor Reshape(const Shape& shape) const;                          // same bytes
-  Tensor Rows(std::int64_t first, std::int64_t count) const;         // of the first axis
-  Tensor Range(std::int64_t first, const Shape& shape) const;        // elements from `first` on
+  Tensor Reshape(const Shape& shape) const;                    // same bytes
+  Tensor Rows(std::int64_t first, std::int64_t count) const;   // of the first axis
+  Tensor Range(std::int64_t first, const Shape& shape) const;  // elements from `first` on
   // The bytes as an immutable Buffer, shared: nobody may write them afterwards.
   Buffer AsBuffer() const;
 
@@ -119,7 +121,9 @@ class ConstTensor {
     return {reinterpret_cast<const T*>(data_), std::size_t(elements_)};
   }
   template <class T>
-  const T* data() const { return as<T>().data(); }
+  const T* data() const {
+    return as<T>().data();
+  }
   ConstTensor Reshape(const Shape& shape) const;
   ConstTensor Rows(std::int64_t first, std::int64_t count) const;
   ConstTensor Range(std::int64_t first, const Shape& shape) const;

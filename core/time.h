@@ -32,8 +32,8 @@ class Clock {
 class SystemClock final : public Clock {
  public:
   Time Now() const override {
-    return Time(std::chrono::duration_cast<Duration>(
-        std::chrono::steady_clock::now().time_since_epoch()));
+    return Time(
+        std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch()));
   }
 };
 

@@ -19,8 +19,8 @@ namespace troop {
 using StreamId = std::uint64_t;  // incarnation << 32 | global environment index
 
 struct TrajectorySpec {
-  TensorSpec observation;  // of one frame
-  TensorSpec action;       // of one step
+  TensorSpec observation;                          // of one frame
+  TensorSpec action;                               // of one step
   std::optional<TensorSpec> state = std::nullopt;  // of an item: a recurrent network's
   bool operator==(const TrajectorySpec&) const = default;
 };
@@ -42,10 +42,10 @@ struct Chunk {
 struct Item {
   StreamId stream = 0;
   std::uint64_t first_frame = 0;
-  std::uint32_t length = 0;        // 1 … n of n-step; shorter at an episode's end
-  std::uint32_t burn_in = 0;       // frames before first_frame, for recurrent networks; fewer where
-                                   // the episode begins later
-  float priority = 0;              // initial, before the exponent α: |TD error|
+  std::uint32_t length = 0;   // 1 … n of n-step; shorter at an episode's end
+  std::uint32_t burn_in = 0;  // frames before first_frame, for recurrent networks; fewer where
+                              // the episode begins later
+  float priority = 0;         // initial, before the exponent α: |TD error|
   std::uint64_t policy_version = 0;  // of the weights that acted
   Buffer state = {};  // [...state] before step first_frame - burn_in; empty where the spec has none
 };

@@ -21,20 +21,19 @@ using State = Acrobot::State;
 State Derivative(const State& s, double torque) {
   const auto [theta1, theta2, velocity1, velocity2] = s;
   const double cos2 = std::cos(theta2), sin2 = std::sin(theta2);
-  const double d1 = kMass1 * (kCentre1 * kCentre1) +
-                    kMass2 * (kLength1 * kLength1 + kCentre2 * kCentre2 +
-                              2 * kLength1 * kCentre2 * cos2) +
-                    kInertia1 + kInertia2;
+  const double d1 =
+      kMass1 * (kCentre1 * kCentre1) +
+      kMass2 * (kLength1 * kLength1 + kCentre2 * kCentre2 + 2 * kLength1 * kCentre2 * cos2) +
+      kInertia1 + kInertia2;
   const double d2 = kMass2 * (kCentre2 * kCentre2 + kLength1 * kCentre2 * cos2) + kInertia2;
   const double phi2 = kMass2 * kCentre2 * kGravity * std::cos(theta1 + theta2 - kPi / 2);
-  const double phi1 = -kMass2 * kLength1 * kCentre2 * (velocity2 * velocity2) * sin2 -
-                      2 * kMass2 * kLength1 * kCentre2 * velocity2 * velocity1 * sin2 +
-                      (kMass1 * kCentre1 + kMass2 * kLength1) * kGravity *
-                          std::cos(theta1 - kPi / 2) +
-                      phi2;
+  const double phi1 =
+      -kMass2 * kLength1 * kCentre2 * (velocity2 * velocity2) * sin2 -
+      2 * kMass2 * kLength1 * kCentre2 * velocity2 * velocity1 * sin2 +
+      (kMass1 * kCentre1 + kMass2 * kLength1) * kGravity * std::cos(theta1 - kPi / 2) + phi2;
   const double acceleration2 =
-      (torque + d2 / d1 * phi1 -
-       kMass2 * kLength1 * kCentre2 * (velocity1 * velocity1) * sin2 - phi2) /
+      (torque + d2 / d1 * phi1 - kMass2 * kLength1 * kCentre2 * (velocity1 * velocity1) * sin2 -
+       phi2) /
       (kMass2 * (kCentre2 * kCentre2) + kInertia2 - d2 * d2 / d1);
   return {velocity1, velocity2, -(d2 * acceleration2 + phi1) / d1, acceleration2};
 }
@@ -88,9 +87,7 @@ StepResult Acrobot::Step(std::span<const std::byte> action, std::span<std::byte>
   state_ = s;
   Observe(observation);
   const bool terminated = -std::cos(s[0]) - std::cos(s[1] + s[0]) > 1;
-  return {.reward = terminated ? 0.0f : -1.0f,
-          .terminated = terminated,
-          .truncated = ClockEnds()};
+  return {.reward = terminated ? 0.0f : -1.0f, .terminated = terminated, .truncated = ClockEnds()};
 }
 
 void Acrobot::Observe(std::span<std::byte> observation) const {

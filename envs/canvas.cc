@@ -36,9 +36,8 @@ void Canvas::Paint(double left, double right, double bottom, double top, Color c
 }
 
 void Canvas::Rectangle(double left, double right, double bottom, double top, Color color) {
-  Paint(left, right, bottom, top, color, [&](double x, double y) {
-    return x >= left && x <= right && y >= bottom && y <= top;
-  });
+  Paint(left, right, bottom, top, color,
+        [&](double x, double y) { return x >= left && x <= right && y >= bottom && y <= top; });
 }
 
 void Canvas::Disc(double x, double y, double radius, Color color) {

@@ -15,7 +15,9 @@ struct Color {
 // centre is inside the shape: no blending.
 class Canvas {
  public:
-  struct Window { double left, right, bottom, top; };
+  struct Window {
+    double left, right, bottom, top;
+  };
   Canvas(int width, int height, const Window& window, Color background);
 
   // REQUIRES for all: lengths >= 0.

@@ -7,9 +7,12 @@ namespace troop::cartpole {
 
 std::string_view PathName(Path path) {
   switch (path) {
-    case Path::kBaseline: return "baseline";
-    case Path::kAvx2: return "avx2";
-    case Path::kAvx512: return "avx512";
+    case Path::kBaseline:
+      return "baseline";
+    case Path::kAvx2:
+      return "avx2";
+    case Path::kAvx512:
+      return "avx512";
   }
   return "unknown";
 }
@@ -32,9 +35,12 @@ Path FastestPath() {
 StepFunction StepFor(Path path) {
   TROOP_CHECK(Supported(path), "this machine has no {}", PathName(path));
   switch (path) {
-    case Path::kBaseline: return &StepBaseline;
-    case Path::kAvx2: return &StepAvx2;
-    case Path::kAvx512: return &StepAvx512;
+    case Path::kBaseline:
+      return &StepBaseline;
+    case Path::kAvx2:
+      return &StepAvx2;
+    case Path::kAvx512:
+      return &StepAvx512;
   }
   return &StepBaseline;
 }

@@ -44,8 +44,8 @@ inline void StepLanes(const BatchStep& step, int first) {
   Store(s.x_dot, &step.x_dot[first]);
   Store(s.theta, &step.theta[first]);
   Store(s.theta_dot, &step.theta_dot[first]);
-  const typename L::I64 ended = (s.x < -kPositionMax) | (s.x > kPositionMax) |
-                                (s.theta < -kAngleMax) | (s.theta > kAngleMax);
+  const typename L::I64 ended =
+      (s.x < -kPositionMax) | (s.x > kPositionMax) | (s.theta < -kAngleMax) | (s.theta > kAngleMax);
   Store(__builtin_convertvector(ended & 1, typename L::I8), step.terminated + first);
   const auto x = __builtin_convertvector(s.x, typename L::F32);
   const auto x_dot = __builtin_convertvector(s.x_dot, typename L::F32);

@@ -28,9 +28,8 @@ StepResult Catch::Step(std::span<const std::byte> action, std::span<std::byte> o
   Observe(observation);
   const bool truncated = ball_row_ == spec_.max_episode_steps;
   if (ball_row_ < kRows - 1) return {.truncated = truncated};
-  return {.reward = ball_column_ == paddle_ ? 1.0f : -1.0f,
-          .terminated = true,
-          .truncated = truncated};
+  return {
+      .reward = ball_column_ == paddle_ ? 1.0f : -1.0f, .terminated = true, .truncated = truncated};
 }
 
 void Catch::Observe(std::span<std::byte> observation) const {

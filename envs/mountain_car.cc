@@ -31,9 +31,7 @@ StepResult MountainCar::Step(std::span<const std::byte> action, std::span<std::b
   position = std::clamp(position + velocity, kPositionMin, kPositionMax);
   if (position == kPositionMin && velocity < 0) velocity = 0;  // the left wall stops the car
   WriteFloats(state_, observation);
-  return {.reward = -1,
-          .terminated = position >= kGoal && velocity >= 0,
-          .truncated = ClockEnds()};
+  return {.reward = -1, .terminated = position >= kGoal && velocity >= 0, .truncated = ClockEnds()};
 }
 
 }  // namespace troop

@@ -69,10 +69,14 @@ std::span<const CpuLevel> SupportedCpuLevels() {
 
 std::string_view CpuLevelName(CpuLevel level) {
   switch (level) {
-    case CpuLevel::kPlain: return "plain";
-    case CpuLevel::kAvx2: return "avx2";
-    case CpuLevel::kAvx512: return "avx512";
-    case CpuLevel::kAvx512Bf16: return "avx512_bf16";
+    case CpuLevel::kPlain:
+      return "plain";
+    case CpuLevel::kAvx2:
+      return "avx2";
+    case CpuLevel::kAvx512:
+      return "avx512";
+    case CpuLevel::kAvx512Bf16:
+      return "avx512_bf16";
   }
   return "unknown";
 }

@@ -17,8 +17,8 @@ struct DqnLossInput {
   const std::int32_t* length = nullptr;  // [B] in [1, N]: steps that count; shorter at a truncation
   const float* weight = nullptr;         // [B] importance weights; nullptr: all 1
   double gamma = 0.99;
-  double reward_clip = 0;                // rewards are clipped to ±it; 0: not
-  bool huber = true;                     // Huber with bend at 1, else the squared error / 2
+  double reward_clip = 0;  // rewards are clipped to ±it; 0: not
+  bool huber = true;       // Huber with bend at 1, else the squared error / 2
 };
 
 struct DqnLossOutput {

@@ -10,8 +10,8 @@ namespace {
 
 // Sums that fit the register file: 32 registers of AVX-512, 16 otherwise.
 constexpr int kTileSums = Vec::kLanes == 16 ? 24 : 12;
-constexpr int kDotRows = kTileSums / 4;                     // of 4 outputs each
-constexpr int kAxpyVecs = Vec::kLanes == 16 ? 4 : 2;        // columns of a tile, in registers
+constexpr int kDotRows = kTileSums / 4;               // of 4 outputs each
+constexpr int kAxpyVecs = Vec::kLanes == 16 ? 4 : 2;  // columns of a tile, in registers
 constexpr int kAxpyRows = kTileSums / kAxpyVecs;
 
 inline std::int64_t Smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
@@ -152,11 +152,11 @@ inline void DotProduct(const DotProblem& p) {
 
 struct AxpyProblem {
   std::int64_t rows, columns, depth;
-  const float* a;            // a(row, k) = a[row * a_row + k * a_depth]
+  const float* a;  // a(row, k) = a[row * a_row + k * a_depth]
   std::int64_t a_row, a_depth;
-  const float* b;            // [depth, columns]
-  float* c;                  // [rows, columns]
-  bool add = false;          // c += …
+  const float* b;    // [depth, columns]
+  float* c;          // [rows, columns]
+  bool add = false;  // c += …
   // Then, if not kNone: times this activation's derivative, from its result [rows, columns].
   Activation derivative = Activation::kNone;
   const float* result = nullptr;
@@ -206,8 +206,8 @@ inline void AxpyTile(const AxpyProblem& p, std::int64_t row, std::int64_t first,
     Vec bk[kVecs];
 #pragma GCC unroll 4
     for (int j = 0; j < kVecs; ++j) {
-      bk[j] = kFull || j + 1 < kVecs ? Load(b + j * Vec::kLanes)
-                                     : LoadSome(b + j * Vec::kLanes, last);
+      bk[j] =
+          kFull || j + 1 < kVecs ? Load(b + j * Vec::kLanes) : LoadSome(b + j * Vec::kLanes, last);
     }
 #pragma GCC unroll 12
     for (int i = 0; i < kRows; ++i) {

@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "kernels/activation.h"
-#include "kernels/activation.h"
 #include "kernels/cpu.h"
 
 namespace troop {
@@ -60,20 +59,20 @@ struct SmallNetForward {
   std::int64_t batch = 0;
   const float* value = nullptr;
   const float* transposed = nullptr;  // of the same value, from `transpose`; nullptr: slower
-  const void* input = nullptr;  // [batch, inputs] f32 or u8
-  float* activations = nullptr; // SmallNetActivations
-  float* scratch = nullptr;     // SmallNetScratch
-  float* q = nullptr;           // [batch, actions]; any alignment
+  const void* input = nullptr;        // [batch, inputs] f32 or u8
+  float* activations = nullptr;       // SmallNetActivations
+  float* scratch = nullptr;           // SmallNetScratch
+  float* q = nullptr;                 // [batch, actions]; any alignment
 };
 struct SmallNetBackward {
   std::int64_t batch = 0;
   const float* value = nullptr;
-  const void* input = nullptr;        // of the Forward
-  const float* activations = nullptr; // of the Forward
+  const void* input = nullptr;         // of the Forward
+  const float* activations = nullptr;  // of the Forward
   float* scratch = nullptr;
-  const float* dq = nullptr;          // [batch, actions]
-  float* gradient = nullptr;          // of the parameters
-  bool accumulate = true;             // false: gradient is overwritten, but for its padding
+  const float* dq = nullptr;  // [batch, actions]
+  float* gradient = nullptr;  // of the parameters
+  bool accumulate = true;     // false: gradient is overwritten, but for its padding
 };
 
 // Results of the levels agree within rounding (docs/numerics.md): sums have another order and the

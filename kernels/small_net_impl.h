@@ -11,8 +11,15 @@ inline void Linear(const SmallLinear& l, const SmallNetForward& call, const floa
   const bool relu = l.activation == Activation::kRelu;
   const float* bias = call.value + l.bias;
   if (call.transposed != nullptr && IsTransposed(l)) {
-    AxpyProduct({.rows = call.batch, .columns = l.out, .depth = l.in, .a = x, .a_row = l.in,
-                 .a_depth = 1, .b = call.transposed + l.weight, .c = y, .bias = bias,
+    AxpyProduct({.rows = call.batch,
+                 .columns = l.out,
+                 .depth = l.in,
+                 .a = x,
+                 .a_row = l.in,
+                 .a_depth = 1,
+                 .b = call.transposed + l.weight,
+                 .c = y,
+                 .bias = bias,
                  .relu = relu});
   } else {
     DotProduct({call.batch, l.in, l.out, x, call.value + l.weight, bias, relu, y});
@@ -118,13 +125,26 @@ struct SmallNode {
 // add_in: `in.gradient` holds another layer's part. finish_in: the parts are complete then.
 inline void LinearBackward(const SmallLinear& l, const SmallNetBackward& call, const float* dz,
                            const SmallNode& in, bool add_in, bool finish_in) {
-  AxpyProduct({.rows = l.out, .columns = l.in, .depth = call.batch, .a = dz, .a_row = 1,
-               .a_depth = l.out, .b = in.result, .c = call.gradient + l.weight,
+  AxpyProduct({.rows = l.out,
+               .columns = l.in,
+               .depth = call.batch,
+               .a = dz,
+               .a_row = 1,
+               .a_depth = l.out,
+               .b = in.result,
+               .c = call.gradient + l.weight,
                .add = call.accumulate});
   ColumnSums(call.batch, l.out, dz, call.accumulate, call.gradient + l.bias);
   if (in.gradient == nullptr) return;
-  AxpyProduct({.rows = call.batch, .columns = l.in, .depth = l.out, .a = dz, .a_row = l.out,
-               .a_depth = 1, .b = call.value + l.weight, .c = in.gradient, .add = add_in,
+  AxpyProduct({.rows = call.batch,
+               .columns = l.in,
+               .depth = l.out,
+               .a = dz,
+               .a_row = l.out,
+               .a_depth = 1,
+               .b = call.value + l.weight,
+               .c = in.gradient,
+               .add = add_in,
                .derivative = finish_in ? in.activation : Activation::kNone,
                .result = in.result});
 }
@@ -142,7 +162,8 @@ inline void StreamsBackward(const SmallNet& net, const SmallNetBackward& call,
     for (int i = last; i > 0; --i, dz = grads + at.value[i]) {
       LinearBackward(net.value[i], call, dz,
                      {call.activations + at.value[i - 1], grads + at.value[i - 1],
-                      net.value[i - 1].activation}, false, true);
+                      net.value[i - 1].activation},
+                     false, true);
     }
     LinearBackward(net.value[0], call, dz, features, false, false);
     dz = grads + at.advantage[last];
@@ -150,7 +171,8 @@ inline void StreamsBackward(const SmallNet& net, const SmallNetBackward& call,
   for (int i = last; i > 0; --i, dz = grads + at.advantage[i]) {
     LinearBackward(net.advantage[i], call, dz,
                    {call.activations + at.advantage[i - 1], grads + at.advantage[i - 1],
-                    net.advantage[i - 1].activation}, false, true);
+                    net.advantage[i - 1].activation},
+                   false, true);
   }
   LinearBackward(net.advantage[0], call, dz, features, net.dueling, true);
 }
@@ -158,8 +180,8 @@ inline void StreamsBackward(const SmallNet& net, const SmallNetBackward& call,
 inline void Backward(const SmallNet& net, const SmallNetBackward& call) {
   const SmallNetLayout at(net, call.batch);
   float* const grads = call.scratch;
-  const float* const input = at.input >= 0 ? call.activations + at.input
-                                           : static_cast<const float*>(call.input);
+  const float* const input =
+      at.input >= 0 ? call.activations + at.input : static_cast<const float*>(call.input);
   // nodes[0] is what the trunk reads, nodes[i + 1] the result of its layer i.
   SmallNode nodes[SmallNet::kTrunkMax + 1];
   nodes[0] = {input, nullptr, Activation::kNone};

@@ -75,8 +75,7 @@ inline Quad Sum4(Vec a, Vec b, Vec c, Vec d) {
   const __m512 abcd = _mm512_add_ps(
       _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd))),
       _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd))));
-  const __m256 half =
-      _mm256_add_ps(_mm512_castps512_ps256(abcd), _mm512_extractf32x8_ps(abcd, 1));
+  const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(abcd), _mm512_extractf32x8_ps(abcd, 1));
   return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 // Lane i: the sum of all lanes of v[i], for kLanes registers.
@@ -96,8 +95,8 @@ inline Vec SumEach(const Vec* v) {
                                    _mm512_shuffle_f32x4(four[0], four[1], 0xdd));
   const __m512 high = _mm512_add_ps(_mm512_shuffle_f32x4(four[2], four[3], 0x88),
                                     _mm512_shuffle_f32x4(four[2], four[3], 0xdd));
-  return {_mm512_add_ps(_mm512_shuffle_f32x4(low, high, 0x88),
-                        _mm512_shuffle_f32x4(low, high, 0xdd))};
+  return {
+      _mm512_add_ps(_mm512_shuffle_f32x4(low, high, 0x88), _mm512_shuffle_f32x4(low, high, 0xdd))};
 }
 inline VecD SetD(double x) { return {_mm512_set1_pd(x)}; }
 inline VecD LoadAsD(const float* p) { return {_mm512_cvtps_pd(_mm256_loadu_ps(p))}; }

@@ -15,7 +15,6 @@ namespace troop {
 // kInvalidArgument: what the config asks for can only be computed on the CPU, with its key; all
 // that MakeDqn refuses.
 Result<std::unique_ptr<Algorithm>> MakeDeviceDqn(const Config& config, const EnvSpec& env,
-                                                 std::unique_ptr<Module> network,
-                                                 int learner = 0);
+                                                 std::unique_ptr<Module> network, int learner = 0);
 
 }  // namespace troop

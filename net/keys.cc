@@ -169,10 +169,9 @@ Status AllowList::ReadAgain() {
 Result<std::shared_ptr<const KeyRing>> LoadKeys(const std::string& file) {
   auto ring = std::make_shared<KeyRing>();
   struct stat info {};
-  Result<std::string> read =
-      ReadOwnFile(file, 077,
-                  "if they had time to, make a new one (troop keygen --rotate), else: chmod 600",
-                  kKeyFileBytesMax, &info);
+  Result<std::string> read = ReadOwnFile(
+      file, 077, "if they had time to, make a new one (troop keygen --rotate), else: chmod 600",
+      kKeyFileBytesMax, &info);
   if (read.status().code() == Code::kNotFound) {
     return NotFound("{}; troop keygen makes keys", read.status().message());
   }

@@ -11,8 +11,15 @@ namespace troop {
 
 // Fixed numbers: they travel. Add at the end.
 enum class Role : std::uint8_t {
-  kNone = 0, kCoordinator = 1, kActor = 2, kReplay = 3, kLearner = 4, kParamServer = 5,
-  kEvaluator = 6, kInference = 7, kTool = 8
+  kNone = 0,
+  kCoordinator = 1,
+  kActor = 2,
+  kReplay = 3,
+  kLearner = 4,
+  kParamServer = 5,
+  kEvaluator = 6,
+  kInference = 7,
+  kTool = 8
 };
 std::string_view RoleName(Role role);  // "actor", …
 // Whether its processes listen for others of the fleet, beside the coordinator.
@@ -20,6 +27,7 @@ constexpr bool Serves(Role role) {
   return role == Role::kReplay || role == Role::kParamServer || role == Role::kInference;
 }
 
+// clang-format off
 enum class MessageType : std::uint16_t {
   kNone = 0,
   kHeartbeat = 1,       // net/ itself, both ways
@@ -44,16 +52,17 @@ enum class MessageType : std::uint16_t {
   kInfer = 64, kInferReply = 65,
   kTest = 1000, kTestReply = 1001,
 };
+// clang-format on
 
 // Who sends, and which of its calls this is: what exactly-once needs, in bounded memory. A server
 // remembers the replies of calls in [oldest_open, sequence] and forgets older ones.
 struct Origin {
   Role role = Role::kNone;
   std::int32_t index = 0;
-  std::uint64_t incarnation = 0;   // grows with each restart; an older one is fenced
-  std::uint64_t epoch = 0;         // of membership
-  std::uint64_t sequence = 0;      // set by the channel; from 1
-  std::uint64_t oldest_open = 0;   // set by the channel; calls below were answered
+  std::uint64_t incarnation = 0;  // grows with each restart; an older one is fenced
+  std::uint64_t epoch = 0;        // of membership
+  std::uint64_t sequence = 0;     // set by the channel; from 1
+  std::uint64_t oldest_open = 0;  // set by the channel; calls below were answered
 };
 
 // A small body (a codec's bytes) and payload parts. Parts of 256 KiB and more travel without

@@ -167,8 +167,8 @@ void AddHead(const SmallNetworkSpec& spec, std::int64_t features, ParamReader* p
   }
   const std::int64_t hidden = spec.dueling_units;
   net->stream_count = hidden > 0 ? 2 : 1;
-  for (auto [stream, out] : {std::pair{net->value, std::int64_t{1}},
-                             std::pair{net->advantage, spec.actions}}) {
+  for (auto [stream, out] :
+       {std::pair{net->value, std::int64_t{1}}, std::pair{net->advantage, spec.actions}}) {
     if (hidden > 0) *stream++ = params->TakeLinear(features, hidden, Activation::kRelu);
     *stream = params->TakeLinear(hidden > 0 ? hidden : features, out, Activation::kNone);
   }
@@ -191,8 +191,8 @@ SmallNet Describe(const SmallNetworkSpec& spec, std::span<const ParamSpec> param
     }
     const Shape& shape = spec.observation.shape;
     net.has_conv = true;
-    net.conv = {shape[0], shape[1], shape[2], layer.filters, layer.kernel, layer.stride,
-                activation, 0, 0};
+    net.conv = {shape[0],   shape[1], shape[2], layer.filters, layer.kernel, layer.stride,
+                activation, 0,        0};
     net.conv.weight = params.Take({layer.filters, layer.kernel, layer.kernel, shape[2]});
     net.conv.bias = params.Take({layer.filters});
     features = net.conv.out_height() * net.conv.out_width() * layer.filters;

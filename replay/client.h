@@ -29,7 +29,7 @@ inline std::size_t ShardOf(StreamId stream, std::size_t shards) {
 class ReplayWriter {
  public:
   struct Options {
-    int window = 4;           // the channels' own windows must have room for one call more
+    int window = 4;  // the channels' own windows must have room for one call more
     History* history = nullptr;
     std::uint32_t table = 0;  // its number at the servers
     Codec codec = Codec::kNone;

@@ -23,8 +23,8 @@ struct RecordHeader {
     kMoved = 2,   // the same, of frames and items that were copied out of an older segment
   };
   std::uint32_t magic = kMagic;
-  std::uint32_t crc = 0;     // 0 where the table is not durable
-  std::uint64_t bytes = 0;   // of the whole record
+  std::uint32_t crc = 0;    // 0 where the table is not durable
+  std::uint64_t bytes = 0;  // of the whole record
   std::uint32_t kind = kInsert;
   std::uint32_t chunks = 0;
   std::uint32_t items = 0;

@@ -85,7 +85,7 @@ class Table {
     bool checksums = false;               // a durable table: records carry items and CRC-32C
     bool feed = false;  // ReadFeed; 16 bytes a frame and an item more. Only where items leave by
                         // their age alone: kFifo, and no limits
-    History* history = nullptr;           // of items that come in, or back
+    History* history = nullptr;  // of items that come in, or back
     std::uint64_t seed = 1;
     std::uint64_t incarnation = 0;       // with the seed, the key of the random numbers
     std::uint32_t first_generation = 1;  // a table that follows another begins elsewhere

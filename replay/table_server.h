@@ -52,7 +52,7 @@ class TableServer {
   void NotePeer(const Origin& origin, PeerState state);
   void Tick(Time now);
   Time next_tick() const { return next_tick_; }  // at the latest, as of the last Tick
-  void Drain();  // no call comes any more
+  void Drain();                                  // no call comes any more
   bool drained() const { return journal_ == nullptr || journal_->drained(); }
   // `prefix`: "replay/" of the first table, "replay/<name>/" of others.
   void Report(std::string_view prefix, Metrics* metrics) const;

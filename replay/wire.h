@@ -115,9 +115,9 @@ struct FeedBody {
 struct FeedReplyBody {
   SampleReplyBody sample;
   std::uint64_t life = 0;
-  std::uint64_t start = 0, next = 0;  // of the items behind these
-  std::uint64_t oldest = 0;           // number of the oldest item: those before have left
-  std::uint64_t end = 0;              // next == end: these were all
+  std::uint64_t start = 0, next = 0;    // of the items behind these
+  std::uint64_t oldest = 0;             // number of the oldest item: those before have left
+  std::uint64_t end = 0;                // next == end: these were all
   std::uint64_t slots = 0, frames = 0;  // FeedSizes
   template <class A>
   void serialize(A& a) {

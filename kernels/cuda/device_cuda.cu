@@ -55,8 +55,8 @@ const char* Remedy(cudaError_t error) {
 }
 
 std::string Describe(const std::string& call, const char* file, int line, cudaError_t error) {
-  return call + " at " + file + ":" + std::to_string(line) + ": " +
-         cudaGetErrorString(error) + " (" + std::to_string(int(error)) + "); " + Remedy(error);
+  return call + " at " + file + ":" + std::to_string(line) + ": " + cudaGetErrorString(error) +
+         " (" + std::to_string(int(error)) + "); " + Remedy(error);
 }
 
 // Whether it went well; otherwise the device says so from now on.

@@ -32,8 +32,8 @@ std::vector<float> Weights(const Config& config) {
 
 std::unique_ptr<Evaluation> Played(const Config& config, std::int64_t episodes, std::uint64_t round,
                                    int steps_at_once) {
-  auto made = Evaluation::Make(
-      config, {.episodes = episodes, .round = round, .version = 5}, Weights(config));
+  auto made = Evaluation::Make(config, {.episodes = episodes, .round = round, .version = 5},
+                               Weights(config));
   EXPECT_TRUE(made.ok()) << made.status().ToString();
   while ((*made)->Advance(steps_at_once) != Evaluation::State::kOver) {
   }
@@ -97,10 +97,10 @@ TEST(EvaluationTest, NothingButBadRewardsEndItWithTheirOrigin) {
                                          .purpose = Purpose::kEvaluation,
                                          .index = 0,
                                          .episode = 7u << 20 | 99u});
-  EXPECT_NE(evaluation->error().message().find(fmt::format(
-                "CartPole-v1: reward is inf at step 1 of episode 99 of environment 0 (seed {},",
-                seed)),
-            std::string::npos)
+  EXPECT_NE(
+      evaluation->error().message().find(fmt::format(
+          "CartPole-v1: reward is inf at step 1 of episode 99 of environment 0 (seed {},", seed)),
+      std::string::npos)
       << evaluation->error().message();
 }
 
@@ -112,7 +112,7 @@ TEST(EvaluationTest, OtherRoundsPlayOtherEpisodes) {
 // Episodes of one environment alone are those it plays beside others: nothing but its index counts.
 TEST(EvaluationTest, EachEnvironmentPlaysItsShareHoweverShortItsEpisodesAre) {
   Config config = CartPole();
-  config.evaluator.epsilon = 1;  // episodes of very different lengths
+  config.evaluator.epsilon = 1;                             // episodes of very different lengths
   for (config.seed = 0; config.seed < 10; ++config.seed) {  // either may have the shorter ones
     config.evaluator.envs = 2;
     const auto two = Played(config, 6, 0, 64);

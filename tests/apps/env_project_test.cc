@@ -33,9 +33,8 @@ TEST(EnvProjectTest, TheExampleIsWrittenUnderItsNewName) {
     const std::string base = folder.path() + "/my_crane/";
     EXPECT_THAT(*written, testing::Contains(base + source));
     for (const std::string& file : *written) {
-      EXPECT_THAT(
-          FileText(file),
-          testing::Not(testing::ContainsRegex("[Tt]wo_?[Tt]anks|[Ii]nventory|[Bb]attery")))
+      EXPECT_THAT(FileText(file),
+                  testing::Not(testing::ContainsRegex("[Tt]wo_?[Tt]anks|[Ii]nventory|[Bb]attery")))
           << file;
     }
     const auto config = LoadConfigFile(base + "my_crane.toml", {});

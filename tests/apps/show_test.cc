@@ -8,8 +8,8 @@
 #include <limits>
 
 #include "apps/picture.h"
-#include "apps/show.h"
 #include "apps/run_folder.h"
+#include "apps/show.h"
 #include "apps/train.h"
 #include "core/json.h"
 #include "tests/core/temp_folder.h"

@@ -51,23 +51,46 @@ TEST(ConfigFilesTest, ThePaperConfigHoldsThePapersValues) {
   ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
   Config expected;
   expected.name = "apex_atari_paper";
-  expected.env = {.id = "ALE/Pong-v5", .max_episode_steps = 50000 / 4, .sticky_actions = 0,
-                  .reward_clip = 1, .action_repeat = 4, .frame_stack = 4, .noop_max = 30};
+  expected.env = {.id = "ALE/Pong-v5",
+                  .max_episode_steps = 50000 / 4,
+                  .sticky_actions = 0,
+                  .reward_clip = 1,
+                  .action_repeat = 4,
+                  .frame_stack = 4,
+                  .noop_max = 30};
   expected.network.layers = {{.type = "conv2d", .filters = 32, .kernel = 8, .stride = 4},
                              {.type = "conv2d", .filters = 64, .kernel = 4, .stride = 2},
                              {.type = "conv2d", .filters = 64, .kernel = 3, .stride = 1}};
   expected.network.dueling_units = 512;
   expected.fleet.actors = 360;
   expected.fleet.transport = "tcp";
-  expected.actor = {.envs = 1, .epsilon_base = 0.4, .epsilon_alpha = 7, .n_step = 3,
-                    .refresh_steps = 400 / 4, .push_items = 50, .push_window = 100 / 50};
-  expected.replay = {.capacity_items = 2000000, .min_items = 50000, .alpha = 0.6, .beta = 0.4,
-                     .trim_every_updates = 100, .samples_per_insert = 0};
-  expected.learner = {.total_steps = 22.8e9 / 4, .batch_size = 512, .gamma = 0.99,
-                      .double_q = true, .loss = "mse", .target_update_steps = 2500,
-                      .max_grad_norm = 40, .prefetch = 16, .publish_every_updates = 10};
-  expected.optimizer = {.type = "rmsprop", .learning_rate = 0.00025 / 4, .decay = 0.95,
-                        .centered = true, .epsilon = 1.5e-7};
+  expected.actor = {.envs = 1,
+                    .epsilon_base = 0.4,
+                    .epsilon_alpha = 7,
+                    .n_step = 3,
+                    .refresh_steps = 400 / 4,
+                    .push_items = 50,
+                    .push_window = 100 / 50};
+  expected.replay = {.capacity_items = 2000000,
+                     .min_items = 50000,
+                     .alpha = 0.6,
+                     .beta = 0.4,
+                     .trim_every_updates = 100,
+                     .samples_per_insert = 0};
+  expected.learner = {.total_steps = 22.8e9 / 4,
+                      .batch_size = 512,
+                      .gamma = 0.99,
+                      .double_q = true,
+                      .loss = "mse",
+                      .target_update_steps = 2500,
+                      .max_grad_norm = 40,
+                      .prefetch = 16,
+                      .publish_every_updates = 10};
+  expected.optimizer = {.type = "rmsprop",
+                        .learning_rate = 0.00025 / 4,
+                        .decay = 0.95,
+                        .centered = true,
+                        .epsilon = 1.5e-7};
   EXPECT_EQ(*loaded, expected) << ToToml(*loaded);
 }
 
@@ -84,14 +107,30 @@ TEST(ConfigFilesTest, ThePaperConfigOfDpgHoldsThePapersValues) {
                                     {.type = "linear", .units = 300, .activation = "tanh"}};
   expected.fleet.actors = 64;
   expected.fleet.transport = "tcp";
-  expected.actor = {.envs = 1, .noise_sigma = 0.3, .n_step = 5, .refresh_steps = 100,
-                    .push_items = 50, .push_window = 100 / 50};
-  expected.replay = {.capacity_items = 1000000, .min_items = 50000, .alpha = 0.6, .beta = 0.4,
-                     .trim_every_updates = 100, .samples_per_insert = 0,
-                     .remover = "prioritized", .evict_alpha = -0.4};
-  expected.learner = {.algorithm = "dpg", .total_steps = 1.2e9, .batch_size = 256, .gamma = 0.99,
-                      .loss = "mse", .target_update_steps = 100, .max_grad_norm = 0,
-                      .action_gradient_clip = 1, .prefetch = 16, .publish_every_updates = 40};
+  expected.actor = {.envs = 1,
+                    .noise_sigma = 0.3,
+                    .n_step = 5,
+                    .refresh_steps = 100,
+                    .push_items = 50,
+                    .push_window = 100 / 50};
+  expected.replay = {.capacity_items = 1000000,
+                     .min_items = 50000,
+                     .alpha = 0.6,
+                     .beta = 0.4,
+                     .trim_every_updates = 100,
+                     .samples_per_insert = 0,
+                     .remover = "prioritized",
+                     .evict_alpha = -0.4};
+  expected.learner = {.algorithm = "dpg",
+                      .total_steps = 1.2e9,
+                      .batch_size = 256,
+                      .gamma = 0.99,
+                      .loss = "mse",
+                      .target_update_steps = 100,
+                      .max_grad_norm = 0,
+                      .action_gradient_clip = 1,
+                      .prefetch = 16,
+                      .publish_every_updates = 40};
   expected.optimizer = {.type = "adam", .learning_rate = 1e-4};
   EXPECT_EQ(*loaded, expected) << ToToml(*loaded);
 }

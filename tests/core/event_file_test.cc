@@ -58,13 +58,22 @@ TEST(EventFileTest, WritesTheBytesThatTensorFlowWrites) {
   ASSERT_TRUE((*writer)->Scalars(2.0, 300, {{"a/b", 1.5}, {"c", -2}}).ok());
   constexpr std::string_view kVersion(
       "\x09\x00\x00\x00\x00\x00\x00\xF0\x3F"  // wall_time (field 1, fixed64)
-      "\x1A\x0D" "brain.Event:2", 24);         // file_version (3, bytes)
+      "\x1A\x0D"
+      "brain.Event:2",
+      24);  // file_version (3, bytes)
   constexpr std::string_view kScalars(
       "\x09\x00\x00\x00\x00\x00\x00\x00\x40"
-      "\x10\xAC\x02"                           // step (2, varint 300)
-      "\x2A\x16"                               // summary (5): values (1) of
-      "\x0A\x0A" "\x0A\x03" "a/b" "\x15\x00\x00\xC0\x3F"  // tag (1), simple_value (2, fixed32)
-      "\x0A\x08" "\x0A\x01" "c" "\x15\x00\x00\x00\xC0", 36);
+      "\x10\xAC\x02"  // step (2, varint 300)
+      "\x2A\x16"      // summary (5): values (1) of
+      "\x0A\x0A"
+      "\x0A\x03"
+      "a/b"
+      "\x15\x00\x00\xC0\x3F"  // tag (1), simple_value (2, fixed32)
+      "\x0A\x08"
+      "\x0A\x01"
+      "c"
+      "\x15\x00\x00\x00\xC0",
+      36);
   EXPECT_EQ(FileText(*storage, "events"), Framed(kVersion) + Framed(kScalars));
 }
 

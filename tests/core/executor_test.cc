@@ -45,10 +45,13 @@ TEST(ThreadExecutorTest, AFullQueueRefusesAndNamesTheJob) {
   std::promise<void> gate;
   std::binary_semaphore started(0);
   ThreadExecutor executor(1, nullptr, 2);
-  ASSERT_TRUE(executor.Submit("running", [&] {
-    started.release();
-    gate.get_future().wait();
-  }).ok());
+  ASSERT_TRUE(executor
+                  .Submit("running",
+                          [&] {
+                            started.release();
+                            gate.get_future().wait();
+                          })
+                  .ok());
   started.acquire();  // it has left the queue
   EXPECT_TRUE(executor.Submit("first", [] {}).ok());
   EXPECT_TRUE(executor.Submit("second", [] {}).ok());

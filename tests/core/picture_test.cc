@@ -138,7 +138,8 @@ TEST(PngTest, TheChunksHoldThePicture) {
   std::string rows(5 * (1 + 7 * 3), '\0');
   uLongf size = rows.size();
   ASSERT_EQ(uncompress(reinterpret_cast<Bytef*>(rows.data()), &size,
-                       reinterpret_cast<const Bytef*>(data.data()), data.size()), Z_OK);
+                       reinterpret_cast<const Bytef*>(data.data()), data.size()),
+            Z_OK);
   ASSERT_EQ(size, rows.size());
   for (std::size_t y = 0; y < 5; ++y) {
     EXPECT_EQ(rows[y * 22], 0);

@@ -114,9 +114,15 @@ TEST(PlotTest, ALineGoesWhereItsPointsAre) {
 
 TEST(PlotTest, OddDataDoesNotBreakIt) {
   const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
-  const std::vector<std::vector<double>> odd = {
-      {}, {1}, {nan}, {nan, inf, -inf}, {0, 0, 0}, {1, nan, 2}, {1e300, -1e300}, {1e-300, 2e-300},
-      {1e15, 1e15 + 1}};
+  const std::vector<std::vector<double>> odd = {{},
+                                                {1},
+                                                {nan},
+                                                {nan, inf, -inf},
+                                                {0, 0, 0},
+                                                {1, nan, 2},
+                                                {1e300, -1e300},
+                                                {1e-300, 2e-300},
+                                                {1e15, 1e15 + 1}};
   for (const auto& ys : odd) {
     LinePlot plot{.title = "odd", .series = {{"x", {}, ys}, {"y", {}, ys}}};
     for (auto& series : plot.series) {
@@ -126,7 +132,9 @@ TEST(PlotTest, OddDataDoesNotBreakIt) {
   }
   EXPECT_FALSE(RenderLinePlot({}).rgb.empty());
   Keep("empty.png", {.title = "nothing yet", .x_label = "steps", .y_label = "return"});
-  Keep("one.png", {.title = "one point", .x_label = "steps", .y_label = "return",
+  Keep("one.png", {.title = "one point",
+                   .x_label = "steps",
+                   .y_label = "return",
                    .series = {{"a", {1}, {-0.25}}}});
 }
 

@@ -32,8 +32,10 @@ std::uint64_t Ulps(double a, double b) { return UlpsApart<double, std::int64_t>(
 std::vector<std::byte> ActionBytes(const Environment& env, float action) {
   std::vector<std::byte> bytes(4);
   const std::int32_t discrete = std::int32_t(action);
-  std::memcpy(bytes.data(), env.spec().action.discrete() ? static_cast<const void*>(&discrete)
-                                                         : static_cast<const void*>(&action), 4);
+  std::memcpy(bytes.data(),
+              env.spec().action.discrete() ? static_cast<const void*>(&discrete)
+                                           : static_cast<const void*>(&action),
+              4);
   return bytes;
 }
 

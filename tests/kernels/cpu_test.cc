@@ -6,8 +6,15 @@ namespace troop {
 namespace {
 
 CpuFeatures Everything() {
-  return {.avx2 = true, .fma = true, .bmi2 = true, .avx512f = true, .avx512bw = true,
-          .avx512dq = true, .avx512vl = true, .avx512bf16 = true, .saves_ymm = true,
+  return {.avx2 = true,
+          .fma = true,
+          .bmi2 = true,
+          .avx512f = true,
+          .avx512bw = true,
+          .avx512dq = true,
+          .avx512vl = true,
+          .avx512bf16 = true,
+          .saves_ymm = true,
           .saves_zmm = true};
 }
 

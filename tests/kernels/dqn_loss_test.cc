@@ -34,8 +34,20 @@ Batch RandomBatch(std::int64_t items, std::int64_t actions, std::int64_t steps) 
       b.discount.push_back(real && ends && k + 1 == b.length.back() ? 0 : 1);
     }
   }
-  b.input = {items, actions, steps, b.q.data(), b.online.data(), b.target.data(), b.action.data(),
-             b.reward.data(), b.discount.data(), b.length.data(), b.weight.data(), 0.9, 0, true};
+  b.input = {items,
+             actions,
+             steps,
+             b.q.data(),
+             b.online.data(),
+             b.target.data(),
+             b.action.data(),
+             b.reward.data(),
+             b.discount.data(),
+             b.length.data(),
+             b.weight.data(),
+             0.9,
+             0,
+             true};
   return b;
 }
 
@@ -54,8 +66,8 @@ Outcome Evaluate(const DqnLossInput& in) {
 // The target from the recursion G_k = r_k + γ d_k G_{k+1}, with which the kernel has no line in
 // common.
 double RecursiveTarget(const DqnLossInput& in, std::int64_t i) {
-  const float* chooser = (in.q_next_online != nullptr ? in.q_next_online : in.q_next_target) +
-                         i * in.actions;
+  const float* chooser =
+      (in.q_next_online != nullptr ? in.q_next_online : in.q_next_target) + i * in.actions;
   std::int64_t best = 0;
   for (std::int64_t a = 1; a < in.actions; ++a) best = chooser[a] > chooser[best] ? a : best;
   double g = in.q_next_target[i * in.actions + best];
@@ -148,8 +160,8 @@ TEST(DqnLossTest, NextQBehindATerminationIsNotUsedWhateverItIs) {
 }
 
 TEST(DqnLossTest, NotFiniteInputMakesTheLossNotFinite) {
-  for (float bad : {std::numeric_limits<float>::quiet_NaN(),
-                    std::numeric_limits<float>::infinity()}) {
+  for (float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     for (int where = 0; where < 3; ++where) {
       Tiny t;
       DqnLossInput in = t.input();

@@ -29,17 +29,16 @@ struct Widths {
 // Lays a trunk and a head on top of what net holds already.
 Case Complete(std::string name, SmallNet net, const Widths& widths, bool dueling,
               Activation activation) {
-  std::int64_t features = net.has_conv
-                              ? net.conv.out_height() * net.conv.out_width() * net.conv.filters
-                              : net.inputs;
+  std::int64_t features =
+      net.has_conv ? net.conv.out_height() * net.conv.out_width() * net.conv.filters : net.inputs;
   for (std::int64_t width : widths.trunk) {
     net.trunk[net.trunk_count++] = {features, width, activation, 0, 0};
     features = width;
   }
   net.dueling = dueling;
   net.stream_count = widths.stream_hidden > 0 ? 2 : 1;
-  for (auto [stream, out] : {std::pair{net.value, std::int64_t{1}},
-                             std::pair{net.advantage, widths.actions}}) {
+  for (auto [stream, out] :
+       {std::pair{net.value, std::int64_t{1}}, std::pair{net.advantage, widths.actions}}) {
     const std::int64_t hidden = widths.stream_hidden;
     if (hidden > 0) *stream++ = {features, hidden, activation, 0, 0};
     *stream = {hidden > 0 ? hidden : features, out, Activation::kNone, 0, 0};
@@ -91,7 +90,8 @@ std::vector<Case> Cases() {
 // The memory of one call, aligned as small_net.h asks for.
 struct Memory {
   Memory(const Case& c, std::int64_t batch)
-      : transposed(Floats(c.parameters)), activations(Floats(SmallNetActivations(c.net, batch))),
+      : transposed(Floats(c.parameters)),
+        activations(Floats(SmallNetActivations(c.net, batch))),
         scratch(Floats(SmallNetScratch(c.net, batch))) {}
   static MutableBuffer Floats(std::int64_t count) {
     MutableBuffer buffer(std::size_t(count) * sizeof(float));
@@ -149,7 +149,7 @@ std::vector<float> RunForward(const Case& c, const Problem& p, std::int64_t batc
 }
 
 std::vector<float> RunBackward(const Case& c, const Problem& p, std::int64_t batch, CpuLevel level,
-                      bool accumulate, float start, Memory* memory) {
+                               bool accumulate, float start, Memory* memory) {
   std::vector<float> gradient(p.value.size(), start);
   SmallNetBackward call;
   call.batch = batch;
@@ -232,8 +232,10 @@ TEST_P(SmallNetTest, GradientIsAddedOrOverwrittenAndPaddingIsLeftAlone) {
         ASSERT_EQ(written[j], fresh[j]) << c.name;
       }
     }
-    std::int64_t used = c.net.has_conv ? c.net.conv.filters * (1 + c.net.conv.kernel *
-                            c.net.conv.kernel * c.net.conv.channels) : 0;
+    std::int64_t used =
+        c.net.has_conv
+            ? c.net.conv.filters * (1 + c.net.conv.kernel * c.net.conv.kernel * c.net.conv.channels)
+            : 0;
     const auto count = [&used](const SmallLinear& l) { used += l.out * (l.in + 1); };
     for (int i = 0; i < c.net.trunk_count; ++i) count(c.net.trunk[i]);
     for (int i = 0; i < c.net.stream_count; ++i) {
@@ -275,8 +277,8 @@ TEST_P(SmallNetTest, TanhIsWithinThreeUlpOfTheLibrarysOverItsWholeRange) {
   p.value[std::size_t(c.net.advantage[0].weight)] = 1;
   Memory memory(c, 1);
   const float infinity = std::numeric_limits<float>::infinity();
-  std::vector<float> inputs = {0.0f, -0.0f, 0.625f, -0.625f, 9.9f, 10.1f, 88, -1e30f, infinity,
-                               -infinity, 1e-30f};
+  std::vector<float> inputs = {0.0f, -0.0f,  0.625f,   -0.625f,   9.9f,  10.1f,
+                               88,   -1e30f, infinity, -infinity, 1e-30f};
   for (float x = -11; x < 11; x += 0.00371f) inputs.push_back(x);
   for (float x : inputs) {
     p.floats[0] = x;
@@ -290,9 +292,9 @@ TEST_P(SmallNetTest, TanhIsWithinThreeUlpOfTheLibrarysOverItsWholeRange) {
 
 // Central differences of the oracle itself in f64: its own gradient is right.
 TEST(SmallNetReferenceTest, GradientEqualsFiniteDifferences) {
-  for (const Case& c : {Mlp("streams", 3, {{6}, 4, 3}, true, Activation::kTanh, 0.7f),
-                        ConvNet("conv", {4, 4, 2, 16, 2, 1, Activation::kTanh, 0, 0}, {{5}, 0, 2},
-                                true, false)}) {
+  for (const Case& c :
+       {Mlp("streams", 3, {{6}, 4, 3}, true, Activation::kTanh, 0.7f),
+        ConvNet("conv", {4, 4, 2, 16, 2, 1, Activation::kTanh, 0, 0}, {{5}, 0, 2}, true, false)}) {
     const Problem p(c, 1, 2);
     const Doubles dq(p.dq.begin(), p.dq.end());
     Doubles value(p.value.begin(), p.value.end());

@@ -253,8 +253,7 @@ TEST(ReviewDataTest, AModelThatIsNotThereIsMissedBeforeTheRunBegins) {
   config.model.pretrained = folder.path() + "/none";
   const Status refused = ResolveSupervised(&config);
   EXPECT_EQ(refused.code(), Code::kNotFound);
-  EXPECT_THAT(refused.message(),
-              HasSubstr("/none: no such folder; it is the model/ of a run"));
+  EXPECT_THAT(refused.message(), HasSubstr("/none: no such folder; it is the model/ of a run"));
   EXPECT_FALSE(std::filesystem::exists(config.data.cache)) << "nor were reviews read";
   EXPECT_FALSE(std::filesystem::exists(config.model.pretrained));
 }

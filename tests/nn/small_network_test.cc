@@ -29,8 +29,9 @@ LayerConfig ConvLayer(std::int64_t filters, std::int64_t kernel, std::int64_t st
 }
 
 Activation Parsed(const std::string& name) {
-  return name == "relu" ? Activation::kRelu
-                        : name == "tanh" ? Activation::kTanh : Activation::kNone;
+  return name == "relu"   ? Activation::kRelu
+         : name == "tanh" ? Activation::kTanh
+                          : Activation::kNone;
 }
 
 // The same network from the layers that every other network is made of.
@@ -53,8 +54,8 @@ std::unique_ptr<Module> General(const SmallNetworkSpec& spec) {
   }
   const std::int64_t features = shape.elements();
   parts.push_back({"head", spec.dueling
-      ? MakeDuelingHead(features, spec.dueling_units, spec.actions)
-      : MakeLinear(features, spec.actions, Activation::kNone)});
+                               ? MakeDuelingHead(features, spec.dueling_units, spec.actions)
+                               : MakeLinear(features, spec.actions, Activation::kNone)});
   return MakeSequential(std::move(parts));
 }
 
@@ -71,8 +72,10 @@ Outcome Evaluate(const Module& module, const Tensor& observation, std::span<cons
   module.Pack(value, pack.get());
   Outcome r;
   r.gradient.assign(value.size(), 0);
-  const StepContext context{.value = value, .packed = packed ? pack.get() : nullptr,
-                            .gradient = r.gradient, .workspace = workspace.bytes()};
+  const StepContext context{.value = value,
+                            .packed = packed ? pack.get() : nullptr,
+                            .gradient = r.gradient,
+                            .workspace = workspace.bytes()};
   const Tensor q(DType::kF32, plan.out[0].shape), dq(DType::kF32, plan.out[0].shape);
   for (std::int64_t i = 0; i < dq.elements(); ++i) dq.data<float>()[i] = std::sin(float(i) + 1);
   const ConstTensor in(observation), dout(dq);

@@ -33,10 +33,9 @@ Chunk LargeChunk(std::uint64_t first, std::uint32_t frames) {
 }
 
 TEST_P(ReplayOverZmqTest, ALoopOfPushDrawAndUpdateRuns) {
-  auto server = MakeReplayServer({.tables = {{.table = {.trajectory = LargeSpec(),
-                                                        .capacity_items = 1000,
-                                                        .min_items = 50},
-                                              .samples_per_insert = 4}}});
+  auto server = MakeReplayServer(
+      {.tables = {{.table = {.trajectory = LargeSpec(), .capacity_items = 1000, .min_items = 50},
+                   .samples_per_insert = 4}}});
   ASSERT_TRUE(server.ok());
   const auto there = *MakeZmqNetwork(), here = *MakeZmqNetwork();
   const auto listener = there->Listen(EndpointOf(GetParam()), server->get());
