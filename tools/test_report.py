@@ -3,6 +3,9 @@
 
 Exits 1 if a test failed, if none ran, or if one was skipped that ALLOWED_SKIPS does not name. Each
 of its lines is `regular expression  # reason`. Last line: 'N passed, N failed, N skipped'.
+
+A program that ctest starts for several tests writes a report of GoogleTest's beside ctest's, as
+gtest/<name of the ctest test>.xml: its tests are counted and judged one by one.
 """
 import pathlib
 import re
@@ -23,15 +26,33 @@ def read_allowed(path):
     return allowed
 
 
+def outcome_of(case):
+    """"passed" | "failed" | "skipped" of a test case in a report of either kind."""
+    if case.find("failure") is not None:
+        return "failed"
+    if case.find("skipped") is not None or case.get("result") == "skipped":
+        return "skipped"
+    # ctest: "run", GoogleTest: "run" and a result of "completed".
+    return "passed" if case.get("status") in ("run", "passed") else "failed"
+
+
 def results(path):
-    """(name, "passed" | "failed" | "skipped") of each test in a report of ctest's."""
+    """(name, outcome, seconds) of each test in a report of ctest's."""
+    path = pathlib.Path(path)
     for case in xml.parse(path).getroot().iter("testcase"):
-        if case.find("skipped") is not None:
-            yield case.get("name"), "skipped"
-        elif case.find("failure") is not None or case.get("status") not in ("run", "passed"):
-            yield case.get("name"), "failed"
-        else:
-            yield case.get("name"), "passed"
+        name, outcome = case.get("name"), outcome_of(case)
+        inner = path.parent / "gtest" / f"{name}.xml"
+        if not inner.exists():
+            yield name, outcome, float(case.get("time") or 0)
+            continue
+        folder = name.partition(".")[0]
+        cases = [(f"{folder}.{each.get('classname')}.{each.get('name')}", outcome_of(each),
+                  float(each.get("time") or 0))
+                 for each in xml.parse(inner).getroot().iter("testcase")]
+        yield from cases
+        # It failed outside its tests, by a leak for one.
+        if outcome == "failed" and not any(each[1] == "failed" for each in cases):
+            yield name, outcome, 0.0
 
 
 def main(arguments):
@@ -41,7 +62,7 @@ def main(arguments):
     for path in arguments[1:]:
         if not pathlib.Path(path).exists():
             raise SystemExit(f"{path} is missing: ctest did not finish")
-        for name, outcome in results(path):
+        for name, outcome, _ in results(path):
             counts[outcome] += 1
             if outcome == "failed":
                 print(f"failed: {name}")
