@@ -20,18 +20,24 @@
 
 #include "core/json.h"
 #include "tests/core/temp_folder.h"
+#include "tests/testing/patience.h"
 
 namespace troop {
 
-// Polls a condition until it holds; false after `seconds`. Generous: no test waits longer than it
-// must.
+// Polls a condition until it holds; false after `seconds`, or longer on a busy machine. Generous:
+// no test waits longer than it must. A condition that starts a process, as `troop status`, is asked
+// for a third of the time, so that the run that is waited for has the processors.
 inline bool Await(const std::function<bool()>& condition, double seconds = 60) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  using std::chrono::steady_clock;
+  constexpr steady_clock::duration kShortest = std::chrono::milliseconds(5);
+  constexpr steady_clock::duration kLongest = std::chrono::milliseconds(250);
+  Patience patience(seconds);
+  for (;;) {
+    const auto asked = steady_clock::now();
+    if (condition()) return true;
+    if (patience.Ended()) return condition();
+    std::this_thread::sleep_for(std::clamp(2 * (steady_clock::now() - asked), kShortest, kLongest));
   }
-  return true;
 }
 
 // Text of a file; empty when it can't be read.

@@ -1,0 +1,31 @@
+#include "tests/testing/patience.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+namespace troop {
+namespace {
+
+TEST(PatienceTest, EndsNotBeforeItsSecondsAndNotAfterTenTimesAsMany) {
+  const auto begin = std::chrono::steady_clock::now();
+  Patience patience(0.2);
+  EXPECT_FALSE(patience.Ended());
+  while (!patience.Ended()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
+  EXPECT_GE(waited.count(), 0.2);
+  std::this_thread::sleep_for(std::chrono::duration<double>(2.1 - waited.count()));
+  EXPECT_TRUE(patience.Ended());
+}
+
+TEST(PatienceTest, AMachineIsNeverFasterThanAnIdleOneNorMoreThanTenTimesSlower) {
+  for (int i = 0; i < 3; ++i) {
+    const double slowness = Slowness();
+    EXPECT_GE(slowness, 1);
+    EXPECT_LE(slowness, 10);
+  }
+}
+
+}  // namespace
+}  // namespace troop
