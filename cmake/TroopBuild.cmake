@@ -1,9 +1,13 @@
 # Options, compiler settings, dependencies, and troop_library().
 
 option(TROOP_TESTS "Build the tests" ON)
+option(TROOP_EVERY_TEST "Build every unit test, not only those of this preset" OFF)
+option(TROOP_TIDY "Register the checks that build nothing, and none of the tests" OFF)
 option(TROOP_BENCHMARKS "Build the benchmark programs" OFF)
 option(TROOP_PCH "Precompile the headers that most files of the libraries include" ON)
 option(TROOP_TEST_PCH "The same for the tests" ${TROOP_PCH})
+option(TROOP_UNITY "Compile the libraries' files eight at a time: from cold in half the time" OFF)
+option(TROOP_TEST_UNITY "Compile the tests' files four at a time" ${TROOP_UNITY})
 option(TROOP_FUZZ "Build the fuzz targets with libFuzzer (needs clang)" OFF)
 option(TROOP_CUDA "Look for the CUDA toolkit" OFF)
 option(TROOP_GPU_ONLY "Build what runs on a GPU, its tests and benchmarks, and nothing else" OFF)
@@ -59,24 +63,27 @@ endif()
 
 # One precompiled header for all libraries: what nine of ten files include anyway. It shares their
 # flags; files with their own instruction-set flags do without it.
+set(troop_pch_headers <algorithm> <array> <atomic> <chrono> <cmath> <condition_variable> <cstdint>
+  <cstring> <deque> <filesystem> <fstream> <functional> <map> <memory> <mutex> <optional>
+  <set> <span> <string> <string_view> <thread> <unordered_map> <utility> <variant> <vector>
+  <fmt/format.h>)
 if(TROOP_PCH AND NOT TROOP_GPU_ONLY)
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/pch.cc CONTENT "")
   add_library(troop_pch OBJECT ${CMAKE_BINARY_DIR}/pch.cc)
   target_link_libraries(troop_pch PRIVATE fmt::fmt Threads::Threads)
-  target_precompile_headers(troop_pch PRIVATE <algorithm> <array> <atomic> <chrono> <cmath>
-    <condition_variable> <cstdint> <cstring> <deque> <filesystem> <fstream> <functional> <map>
-    <memory> <mutex> <optional> <set> <span> <string> <string_view> <thread> <unordered_map>
-    <utility> <variant> <vector> <fmt/format.h>)
+  target_precompile_headers(troop_pch PRIVATE ${troop_pch_headers})
 endif()
 
 include(TroopSourceFlags)
 
 # troop_library(folder LINK PUBLIC a b PRIVATE c): the static library troop_<folder>, alias
 # troop::<folder>, of all <folder>/*.cc. A folder without sources yet gives an interface library.
-# With JOINED sanitizers compile eight of its files at a time, in half the time; APART: but these,
-# which have private names that others have, too.
+# APART: files that TROOP_UNITY does not join, because their private names clash with others'.
+# COLD: the beginnings of the names of files that no step of training executes often, or ALL. They
+# are compiled at -O1 (all of them under sanitizers not optimized): higher levels take a third
+# longer to compile and gain nothing there.
 function(troop_library name)
-  cmake_parse_arguments(ARG "JOINED" "" "LINK;APART" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "LINK;APART;COLD" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
   list(FILTER sources EXCLUDE REGEX "/main\\.cc$")
   set(scope PUBLIC)
@@ -84,10 +91,25 @@ function(troop_library name)
     add_library(troop_${name} STATIC ${sources})
     target_link_libraries(troop_${name} ${ARG_LINK} PUBLIC Threads::Threads)
     troop_source_flags(${sources})
-    if(TROOP_PCH)
+    # GCC takes a precompiled header at another level of optimization, but not at none.
+    set(own_pch NO)
+    if(ARG_COLD STREQUAL "ALL" AND TROOP_SANITIZE)
+      set(own_pch YES)
+      target_compile_options(troop_${name} PRIVATE -O0)
+    elseif(ARG_COLD STREQUAL "ALL")
+      target_compile_options(troop_${name} PRIVATE -O1)
+    elseif(ARG_COLD AND NOT TROOP_SANITIZE)
+      list(JOIN ARG_COLD "|" pattern)
+      set(cold ${sources})
+      list(FILTER cold INCLUDE REGEX "/(${pattern})[a-z_]*\\.cc$")
+      set_source_files_properties(${cold} PROPERTIES COMPILE_OPTIONS -O1)
+    endif()
+    if(TROOP_PCH AND own_pch)
+      target_precompile_headers(troop_${name} PRIVATE ${troop_pch_headers})
+    elseif(TROOP_PCH)
       target_precompile_headers(troop_${name} REUSE_FROM troop_pch)
     endif()
-    if(TROOP_SANITIZE AND ARG_JOINED AND NOT TROOP_FUZZ)
+    if(TROOP_UNITY)
       set_target_properties(troop_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
       target_compile_options(troop_${name} PRIVATE
         $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)

@@ -23,8 +23,8 @@ step() {
 build_packages=(ca-certificates cmake cppzmq-dev g++ libcereal-dev libcli11-dev libdnnl-dev
   libfmt-dev libjs-chart.js liblz4-dev liblzma-dev libsodium-dev libspdlog-dev libtomlplusplus-dev
   libzmq3-dev libzstd-dev ninja-build pkg-config zlib1g-dev)
-test_packages=(chromium dpkg-dev file git iproute2 libbenchmark-dev libgmock-dev libgtest-dev
-  openmpi-bin python3 python3-dev python3-venv slurm-client slurmctld slurmd)
+test_packages=(chromium clang-format dpkg-dev file git iproute2 libbenchmark-dev libgmock-dev
+  libgtest-dev lld openmpi-bin python3 python3-dev python3-venv slurm-client slurmctld slurmd)
 
 # Installs those of the named Debian packages that are missing.
 need_packages() {

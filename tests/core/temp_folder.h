@@ -11,7 +11,7 @@ namespace troop {
 // An empty folder that goes away with all that is in it.
 class TempFolder {
  public:
-  TempFolder() : path_(testing::TempDir() + "/troop-XXXXXX") {
+  TempFolder() : path_(::testing::TempDir() + "/troop-XXXXXX") {
     EXPECT_NE(mkdtemp(path_.data()), nullptr) << path_;
   }
   TempFolder(const TempFolder&) = delete;

@@ -1,4 +1,4 @@
-// `<name>_fuzz --seeds FOLDER`, with libFuzzer and without it: writes the target's seeds and ends.
+// `<name>_fuzz --seeds FOLDER`, with libFuzzer: writes the seeds of the target and ends.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

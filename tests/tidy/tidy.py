@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Checks that a reader would otherwise make by hand: tidy.py RULE --root DIR [--build DIR].
 
-Rules: layers, headers, files, readme. Prints one line per violation, `path:line: what is wrong and
-what to do`, and exits 1 if there is any. tidy_test.py plants violations and sees each one found.
+Rules: layers, headers, files, format, readme. Prints one line per violation, `path:line: what is
+wrong and what to do`, and exits 1 if there is any. tidy_test.py plants violations and sees each one
+found.
 """
 import argparse
 import concurrent.futures
@@ -12,6 +13,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -30,6 +32,8 @@ WRAPPED = {
     "pybind11/": ("python",),
     "gtest": (), "gmock": (), "benchmark/": (),
 }
+# Folders whose sources CI does not compile each by itself.
+NOT_BUILT = ("bench", "examples", "tests")
 LINES_MAX = 600
 COLUMNS_MAX = 100
 REASON = "tidy: long file, because"   # on a line of a file that may be longer than LINES_MAX
@@ -41,6 +45,11 @@ FOREIGN = (".hpp", ".hh", ".hxx", ".h++", ".inc", ".inl", ".ipp", ".tpp", ".c", 
 PUBLIC_HPP = "envs/plugin/troop/environment.hpp"
 KERNELS = (".cu",)
 SCRIPTS = (".py", ".sh", ".cmake")
+FORMATTED = CODE + KERNELS + (".c", ".hpp")
+# Another version formats some lines differently. This is Debian 12's.
+CLANG_FORMAT = ("clang-format-14", "clang-format")
+CLANG_FORMAT_VERSION = "14."
+SKIPPED = 77   # the exit code
 
 
 def read(path):
@@ -160,13 +169,16 @@ def fingerprint(path, root, seen):
     return digest.hexdigest()
 
 
-def comes_first(path, root):
-    """Whether its .cc includes it first, and so shows that nothing of ours is missing in it."""
-    source = path.with_suffix(".cc")
-    if not source.exists():
-        return False
-    first = re.search(r'^#\s*include [<"](.*)[>"]', read(source), re.MULTILINE)
-    return first is not None and first.group(1) == path.relative_to(root).as_posix()
+def included_first(root):
+    """The headers that some source includes first, which shows that nothing of ours is missing in
+    them: the preset dev builds each source of the product by itself."""
+    found = set()
+    for path in tracked(root):
+        if path.suffix in (".cc", ".cu") and path.relative_to(root).parts[0] not in NOT_BUILT:
+            first = re.search(r'^#\s*include [<"](.*)[>"]', read(path), re.MULTILINE)
+            if first is not None:
+                found.add(first.group(1))
+    return found
 
 
 def check_headers(root, build, compiler):
@@ -190,8 +202,9 @@ def check_headers(root, build, compiler):
         passed[relative] = key
         return None
 
+    first = included_first(root)
     headers = [path for path in tracked(root)
-               if path.suffix == ".h" and not comes_first(path, root)
+               if path.suffix == ".h" and path.relative_to(root).as_posix() not in first
                or path.relative_to(root).as_posix() == PUBLIC_HPP]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for problem in pool.map(compile_alone, headers):
@@ -249,6 +262,36 @@ def check_files(root, build):
                 yield f"{relative}:1: in no target: name it as its folder's glob wants it"
 
 
+# --- format ---------------------------------------------------------------------------------------
+
+def clang_format():
+    """The command of clang-format 14, or None."""
+    for command in CLANG_FORMAT:
+        if shutil.which(command):
+            run = subprocess.run([command, "--version"], capture_output=True, text=True,
+                                 check=False)
+            if f"version {CLANG_FORMAT_VERSION}" in run.stdout:
+                return command
+    return None
+
+
+def check_format(root):
+    """Sources are as clang-format writes them; tables are between `clang-format off` and `on`."""
+    command = clang_format()
+    paths = [path for path in tracked(root) if path.suffix in FORMATTED]
+    wrong = {}
+    for begin in range(0, len(paths), 100):
+        run = subprocess.run([command, "--dry-run", *map(str, paths[begin:begin + 100])],
+                             capture_output=True, text=True, check=False)
+        for name, line in re.findall(r"^(.+?):(\d+):\d+: warning: code should be clang-formatted",
+                                     run.stderr, re.MULTILINE):
+            wrong.setdefault(pathlib.Path(name).relative_to(root), line)
+        if run.returncode != 0:
+            yield f"{command} failed: {(run.stderr.splitlines() or ['no message'])[0]}"
+    for relative, line in wrong.items():
+        yield f"{relative}:{line}: not formatted: run {command} -i {relative}"
+
+
 # --- readme ---------------------------------------------------------------------------------------
 
 def check_readme(root):
@@ -275,16 +318,21 @@ def violations(rule, root, build=None, compiler="c++"):
         return list(check_headers(root, build, compiler))
     if rule == "files":
         return list(check_files(root, build))
+    if rule == "format":
+        return list(check_format(root))
     return list(check_readme(root))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("rule", choices=("layers", "headers", "files", "readme"))
+    parser.add_argument("rule", choices=("layers", "headers", "files", "format", "readme"))
     parser.add_argument("--root", type=pathlib.Path, required=True)
     parser.add_argument("--build", type=pathlib.Path)
     parser.add_argument("--compiler", default="c++")
     options = parser.parse_args()
+    if options.rule == "format" and clang_format() is None:
+        print(f"skipped: clang-format {CLANG_FORMAT_VERSION}x is not installed")
+        return SKIPPED
     found = violations(options.rule, options.root.resolve(), options.build, options.compiler)
     for line in found:
         print(line)

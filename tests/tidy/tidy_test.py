@@ -123,8 +123,11 @@ class TidyTest(unittest.TestCase):
         self.expect("headers")
         self.write("core/good.h", "#pragma once\nBroken\n")
         self.expect("headers", "core/bad.h")
-        # A header that its .cc includes first is compiled there; one that comes later, here.
+        # A header that some source includes first is compiled there; one that comes later, here.
         self.write("core/good.cc", '#include "core/bad.h"\n#include "core/good.h"\n')
+        self.expect("headers", "core/good.h")
+        self.write("core/good.cc", "")
+        self.write("tests/core/x_test.cc", '#include "core/bad.h"\n')
         self.expect("headers", "core/bad.h", "core/good.h")
 
     def test_clean_files_pass(self):
@@ -154,6 +157,15 @@ class TidyTest(unittest.TestCase):
         self.commands("core/good.cc")
         self.write("core/deep/dead.cc", "\n")
         self.expect("files", "core/deep/dead.cc:1: in no target")
+
+    @unittest.skipUnless(tidy.clang_format(), "needs clang-format 14")
+    def test_source_in_another_format_fails(self):
+        self.write(".clang-format", "BasedOnStyle: Google\n")
+        self.expect("format")
+        self.write("core/bad.h", "#pragma once\nint  a ( );\n")
+        self.expect("format", "core/bad.h:2: not formatted: run clang-format")
+        self.write("core/bad.h", "#pragma once\n// clang-format off\nint  a ( );\n")
+        self.expect("format")
 
     def test_readme_that_differs_from_the_results_fails(self):
         shutil.copytree(HERE.parents[1] / "bench", self.root / "bench",

@@ -1,0 +1,108 @@
+# What runs on a GPU, on the emulated one: the same sources, compiled as C++. asan has its unit
+# tests, dev the program with that GPU, for whole runs.
+troop_select_tests(cuda cuda_tests)
+
+set_source_files_properties(${troop_emulated_sources} PROPERTIES LANGUAGE CXX
+  SKIP_PRECOMPILE_HEADERS ON)
+add_library(troop_cuda_emulated STATIC ${troop_emulated_sources})
+target_link_libraries(troop_cuda_emulated PUBLIC troop::kernels)
+target_compile_options(troop_cuda_emulated PRIVATE -O1)  # it is what takes the time
+target_include_directories(troop_cuda_emulated PUBLIC ${CMAKE_SOURCE_DIR})
+
+set(device_sources)
+foreach(source actors/device_policy learners/device_algorithm learners/device_batches
+    learners/device_dqn learners/device_peers learners/device_profile learners/device_replay
+    learners/device_supervised learners/device_text)
+  list(APPEND device_sources ${CMAKE_SOURCE_DIR}/${source}.cc)
+endforeach()
+
+if(cuda_tests)
+  add_library(troop_parity STATIC ${troop_parity_sources})
+  target_link_libraries(troop_parity PUBLIC troop_cuda_emulated)
+  target_compile_options(troop_parity PRIVATE -O1)
+  troop_join_tests(troop_parity ${troop_parity_sources})
+  troop_test_program(cuda unit troop_parity)
+  add_executable(gpu_check_emulated cuda/gpu_check.cc)
+  target_link_libraries(gpu_check_emulated PRIVATE troop_parity)
+  add_dependencies(unit_tests gpu_check_emulated)
+  add_test(NAME cuda.gpu_check COMMAND gpu_check_emulated Optimizer)
+  # What tries a real NCCL, over the simulated one; and that it finds what is wrong.
+  add_executable(gpu_nccl_emulated ${troop_gpu_nccl_sources})
+  target_link_libraries(gpu_nccl_emulated PRIVATE troop_cuda_emulated troop::collective)
+  add_dependencies(gpu_nccl_emulated troop_nccl_sim)
+  add_dependencies(unit_tests gpu_nccl_emulated)
+  foreach(what holds refused wrong hangs absent)
+    add_test(NAME cuda.gpu_nccl_${what} COMMAND python3
+      ${CMAKE_CURRENT_SOURCE_DIR}/device/gpu_nccl_test.py $<TARGET_FILE:gpu_nccl_emulated>
+      $<TARGET_FILE:troop_nccl_sim> ${what})
+    list(APPEND cuda_programs cuda.gpu_nccl_${what})
+  endforeach()
+  set_tests_properties(cuda.gpu_check ${cuda_programs} PROPERTIES TIMEOUT 120 LABELS unit)
+
+  # DQN there: all that its tests ask of the CPU's, but what takes 10,000 updates; the policy, and
+  # text models.
+  add_executable(device_test learners/dqn_test.cc learners/review_trial_test.cc
+    learners/supervised_test.cc device/batches_test.cc device/mesh_test.cc device/nccl_test.cc
+    device/policy_test.cc device/profile_test.cc device/replay_test.cc
+    device/supervised_test.cc ${device_sources})
+  target_compile_definitions(device_test PRIVATE TROOP_HAS_CUDA
+    TROOP_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
+    TROOP_NCCL_SIM="$<TARGET_FILE:troop_nccl_sim>")
+  add_dependencies(device_test troop_nccl_sim)
+  target_include_directories(device_test PRIVATE ${CMAKE_SOURCE_DIR})
+  file(GLOB own_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/device/*_test.cc)
+  troop_join_tests(device_test ${own_tests})  # those of learners/ are in groups already
+  target_link_libraries(device_test PRIVATE troop_cuda_emulated troop::actors troop::learners
+    GTest::gmock GTest::gtest_main)
+  add_dependencies(unit_tests device_test)
+  string(JOIN ":" too_long SupervisedTest.FiftyUpdates* SupervisedTest.Recomputed*
+    SupervisedTest.Halves* SupervisedTest.LearnersThatShare* SupervisedTest.RoundsOfAGroup*
+    SupervisedTest.EveryReview* SupervisedTest.WhatIsMade* SupervisedTest.AState*
+    SupervisedTest.EachUpdate* SupervisedTest.WordDropout* ReviewTrialTest.ManyReviews*)
+  gtest_discover_tests(device_test DISCOVERY_TIMEOUT 120 TEST_PREFIX device.
+    TEST_FILTER "-*LearnsTheExactValues*:${too_long}" PROPERTIES TIMEOUT 120 LABELS unit)
+endif()
+
+if(TROOP_SANITIZE)
+  return()
+endif()
+# What gpu_nccl is built from where there is nothing but a compiler needs nothing else.
+if(NOT TARGET troop_plain)
+  troop_plain_library()
+  set_target_properties(troop_plain PROPERTIES POSITION_INDEPENDENT_CODE ON)
+endif()
+add_library(troop_plain_alone MODULE cuda/plain/arc4random.cc)
+target_link_libraries(troop_plain_alone PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,troop_plain>)
+target_link_options(troop_plain_alone PRIVATE -Wl,-z,defs)
+set_target_properties(troop_plain_alone PROPERTIES POSITION_INDEPENDENT_CODE ON)
+add_dependencies(unit_tests troop_plain_alone)
+# It must compile; what it would measure here means nothing.
+add_executable(gpu_bench_emulated ${CMAKE_SOURCE_DIR}/bench/gpu_bench.cc
+  ${CMAKE_SOURCE_DIR}/bench/gpu_bench_text.cc)
+target_link_libraries(gpu_bench_emulated PRIVATE troop_cuda_emulated)
+add_dependencies(unit_tests gpu_bench_emulated)
+
+if(TARGET troop)
+  add_executable(troop_emulated ${CMAKE_SOURCE_DIR}/apps/main.cc ${device_sources})
+  target_compile_definitions(troop_emulated PRIVATE TROOP_HAS_CUDA)
+  target_include_directories(troop_emulated PRIVATE ${CMAKE_SOURCE_DIR})
+  target_link_libraries(troop_emulated PRIVATE troop_cuda_emulated troop::apps)
+  add_dependencies(unit_tests troop_emulated)
+  add_dependencies(troop_emulated troop_nccl_sim)
+  # As tools/gpu-bundle has it: beside its libraries it finds those, and theirs.
+  set_target_properties(troop_emulated PROPERTIES BUILD_RPATH "$ORIGIN/../lib")
+  target_link_options(troop_emulated PRIVATE -Wl,--disable-new-dtags)
+  foreach(what serial killed lost learners reviews parts)
+    add_test(NAME device.run_${what}
+      COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/device/run_test.py
+      $<TARGET_FILE:troop_emulated> ${CMAKE_SOURCE_DIR}/configs/apex_cartpole.toml ${what}
+      $<TARGET_FILE:troop_nccl_sim>)
+    set_tests_properties(device.run_${what} PROPERTIES TIMEOUT 300 LABELS unit COST 100)
+  endforeach()
+  # The row of bench/gpu that learns from the replay service, as small as the emulator wants it.
+  add_dependencies(troop_emulated troop_test_plugins)
+  add_test(NAME device.gpu_service COMMAND python3
+    ${CMAKE_CURRENT_SOURCE_DIR}/device/gpu_service_test.py $<TARGET_FILE:troop_emulated>
+    $<TARGET_FILE:troop_plugin_frames>)
+  set_tests_properties(device.gpu_service PROPERTIES TIMEOUT 120 LABELS unit)
+endif()

@@ -1,0 +1,40 @@
+# Which unit tests a preset has: those that find something there that no other preset finds.
+# docs/decisions/0018-what-each-preset-tests.md gives the reasons. TROOP_EVERY_TEST has all of them.
+#
+# asan: all. The other two: regular expressions that match <folder>/<file> without _test.cc.
+
+# dev compiles at -O2 without sanitizers. Its unit tests are of vectorized and otherwise optimized
+# arithmetic, of memory that a sanitizer accounts for differently, and the simulator's full hours.
+set(troop_dev_tests
+  "kernels/.*" "nn/.*" "simulation/.*"
+  "envs/(atari_preprocess|breakout|catch|classic_control|minatar|vector_env)"
+  "paramserver/(gap_code|gradient_codec|lent_floats)"
+  "replay/(drawn|extreme_tree|hostile_tcp|priority_math|selector|shards|sum_tree|table_draw)"
+  "apps/(env_check|process_memory)" "net/(codec|hostile)")
+
+# tsan: what starts a thread. Found by a library before libc that counts calls of pthread_create
+# (0018 says how): add a file here when one of its tests starts its first thread.
+set(troop_tsan_tests
+  "core/(executor|log|storage)"
+  "net/(curve|hostile|network|part_memory|process|reconnect)"
+  "collective/.*"
+  "replay/(batch_decoder|frame_codec|hostile_tcp|journal|restore|tables|zmq)"
+  "nn/(module|rank_failure|shared_arena|tensor_parallel|transformer_ranks)"
+  "paramserver/(digits|lent_floats|shard_server|shard_threads)"
+  "learners/(hogwild_updater|mesh)")
+
+# troop_select_tests(folder OUT): the *_test.cc of tests/<folder> that this build has.
+function(troop_select_tests folder out)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*_test.cc)
+  if(NOT TROOP_EVERY_TEST AND NOT folder STREQUAL "system")
+    if(TROOP_SANITIZE STREQUAL "thread")
+      list(JOIN troop_tsan_tests "|" selected)
+    elseif(NOT TROOP_SANITIZE)
+      list(JOIN troop_dev_tests "|" selected)
+    endif()
+    if(selected)
+      list(FILTER sources INCLUDE REGEX "/tests/(${selected})_test\\.cc$")
+    endif()
+  endif()
+  set(${out} ${sources} PARENT_SCOPE)
+endfunction()
