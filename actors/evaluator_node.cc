@@ -204,6 +204,15 @@ Turn EvaluatorNode::Step(Time now) {
   if (state == WeightsTrial::State::kWaiting) return Turn::Idle(member_->next_beat());
   if (state == WeightsTrial::State::kBusy) return Turn::Busy();
   result_ = running_->error();
+  // The learner rolls bad weights back: the next ones are evaluated again. Of the final ones there
+  // are no next.
+  if (result_.code() == Code::kDataLoss && !running_final_) {
+    LogWarning("evaluation without a result: {}", result_.message());
+    metrics_.Count("evaluator/bad_weights", 1);
+    result_ = Status::Ok();
+    last_ = std::move(running_);
+    return Turn::Busy();
+  }
   if (!result_.ok()) return Turn::Done();
   EvaluationReport report = running_->Report();
   report.final = running_final_;

@@ -61,7 +61,13 @@ WeightsTrial::State ReviewTrial::Advance(int) {
     const Result<TextOutcome> outcome =
         on_device_ ? on_device_->Judge(text) : step_.Forward({value_, packed_.get()}, text);
     status_ = outcome.status();
-    if (outcome.ok()) outcome_ += *outcome;
+    if (outcome.ok() && !std::isfinite(outcome->loss)) {
+      status_ = DataLoss(
+          "the weights of version {} give a cross entropy that is not finite: they are damaged, or "
+          "training diverged; use an earlier checkpoint",
+          options_.version);
+    }
+    if (status_.ok()) outcome_ += *outcome;
   }
   return next_ == samples_.size() || !status_.ok() ? State::kOver : State::kBusy;
 }

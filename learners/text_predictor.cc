@@ -313,6 +313,11 @@ Result<TextAnswer> TextPredictor::Predict(std::string_view text) {
   batch.labels.assign(rows, 0);  // any: what the loss would be is not asked
   TROOP_RETURN_IF_ERROR(step_.Forward({value_, packed_.get()}, batch).status());
   const std::span<const float> logits = step_.logits();
+  if (!std::ranges::all_of(logits, [](float x) { return std::isfinite(x); })) {
+    return DataLoss(
+        "the model gives numbers that are not finite for this text: its weights are damaged, or "
+        "training diverged; use an earlier checkpoint");
+  }
   const std::size_t columns = logits.size() / rows;
   for (std::size_t row = 0; row < rows; ++row) {
     const auto one = logits.subspan(row * columns, columns);

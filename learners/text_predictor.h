@@ -47,7 +47,8 @@ class TextPredictor {
 
   // Of a text of more than tokens_max() tokens the end is left out, or the beginning, as the model
   // was trained. Of a masked LM each "[MASK]" in it is a word that
-  // is asked for. Errors: kInvalidArgument: more than a gigabyte.
+  // is asked for. Errors: kInvalidArgument: more than a gigabyte; kDataLoss: a logit is NaN or
+  // infinite.
   Result<TextAnswer> Predict(std::string_view text);
   bool masked() const { return masked_; }
   std::int64_t tokens_max() const { return tokens_max_; }

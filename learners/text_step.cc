@@ -1,6 +1,7 @@
 #include "learners/text_step.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/transformer.h"
 
@@ -82,9 +83,11 @@ TextOutcome TextStep::Judge(const TextBatch& batch, float scale, bool differenti
   for (std::int64_t i = 0; i < rows; ++i) {
     float* const row = x + i * n;
     const std::int32_t label = batch.labels[std::size_t(i)];
-    outcome.right += IsFirstOfTheLargest({row, std::size_t(n)}, label);
+    const bool largest = IsFirstOfTheLargest({row, std::size_t(n)}, label);
     kernels.cross_entropy(1, n, row, &label, scale, &loss_[std::size_t(i)],
                           differentiate ? row : nullptr);
+    // No logit is larger than NaN, and none is correct.
+    outcome.right += largest && std::isfinite(loss_[std::size_t(i)]);
   }
   for (const float loss : loss_) outcome.loss += loss;
   return outcome;

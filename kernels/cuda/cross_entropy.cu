@@ -96,6 +96,12 @@ TROOP_DEVICE void PutGradient(const Rows<T>& rows, std::int64_t row, bool counts
   }
 }
 
+// 1 if the label has the largest logit of its row. The maximum passes over NaN; the loss does not,
+// and a row with NaN or infinity is not correct.
+TROOP_DEVICE std::int32_t Correct(bool counts, float of_label, float largest, float loss) {
+  return counts && of_label >= largest && isfinite(loss) ? 1 : 0;
+}
+
 // kThreads to a row: a warp has one to itself where it is short.
 template <class T, int kThreads>
 TROOP_KERNEL void __launch_bounds__(kThreads) CrossEntropyKernel(Rows<T> rows) {
@@ -107,8 +113,9 @@ TROOP_KERNEL void __launch_bounds__(kThreads) CrossEntropyKernel(Rows<T> rows) {
   const ExpSum seen = SumOf<T, kThreads>(x, counts ? rows.n : 0, rows.by_eight);
   const float log_sum = seen.largest + logf(seen.sum);
   if (threadIdx.x == 0) {
-    rows.loss[row] = counts ? log_sum - of_label : 0;
-    if (rows.right != nullptr) rows.right[row] = counts && of_label >= seen.largest ? 1 : 0;
+    const float loss = counts ? log_sum - of_label : 0;
+    rows.loss[row] = loss;
+    if (rows.right != nullptr) rows.right[row] = Correct(counts, of_label, seen.largest, loss);
   }
   PutGradient<T, kThreads>(rows, row, counts, wanted, log_sum);
 }
@@ -138,8 +145,9 @@ TROOP_KERNEL void __launch_bounds__(kThreads) EndKernel(Rows<T> rows, CrossEntro
   const float largest = of.largest[row], log_of = logf(of.sums[row]);
   const float of_label = of.sums[gridDim.x + row];
   if (threadIdx.x == 0) {
-    rows.loss[row] = counts ? log_of + (largest - of_label) : 0;
-    if (rows.right != nullptr) rows.right[row] = counts && of_label >= largest ? 1 : 0;
+    const float loss = counts ? log_of + (largest - of_label) : 0;
+    rows.loss[row] = loss;
+    if (rows.right != nullptr) rows.right[row] = Correct(counts, of_label, largest, loss);
   }
   PutGradient<T, kThreads>(rows, row, counts, rows.label[row] - rows.first, largest + log_of);
 }

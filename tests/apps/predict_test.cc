@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <sstream>
 
@@ -339,6 +340,25 @@ TEST(PredictTest, TestReviewsAreJudgedAsTransformersWould) {
               HasSubstr(fmt::format("% told right, of {} test reviews", count)));
   EXPECT_EQ(Command({"eval", temp.path(), "--episodes", "0"}), kExitUsage);
   EXPECT_EQ(Command({"play", temp.path()}), kExitUsage) << "there is nothing to play";
+}
+
+// Weights so large that the logits are NaN gave a label, and exit code 0.
+TEST(PredictTest, WeightsThatGiveNaNGiveNoAnswer) {
+  for (const char* const model : {"bert", "masked"}) {
+    const Folder folder(model);
+    const std::string file = folder.path() + "/model.safetensors";
+    std::string bytes = ReadText(file);
+    const float large = 1e30f;
+    std::uint64_t header = 0;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    for (std::size_t at = 8 + header; at + sizeof large <= bytes.size(); at += sizeof large)
+      std::memcpy(bytes.data() + at, &large, sizeof large);
+    Write(file, bytes);
+    EXPECT_THAT(Say({.path = folder.path(), .texts = {"a good [MASK]"}}),
+                HasSubstr("numbers that are not finite for this text"))
+        << model;
+    EXPECT_EQ(Command({"predict", folder.path(), "a good [MASK]"}), kExitDamaged) << model;
+  }
 }
 
 TEST(PredictTest, TextBeyondWhatARunLearnedIsCut) {

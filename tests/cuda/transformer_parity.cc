@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/cuda/cross_entropy.h"
 #include "kernels/cuda/layer_norm.h"
@@ -297,6 +298,31 @@ void CrossEntropyOfExtremes(Parity& parity) {
   parity.True("a NaN stays one", std::isnan(losses[1]) && std::isnan(gradient[3]));
 }
 
+// A label is not correct in a row with NaN, however large its own logit, nor where it is infinite.
+void CrossEntropyOfBadRowsIsNotCorrect(Parity& parity) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const auto x = parity.Upload(std::vector<float>{3, NAN, 0, NAN, NAN, NAN, 0, kInf, 1,  //
+                                                  3, 2, -kInf, NAN, 1, 2});
+  const auto label = parity.Upload(std::vector<std::int32_t>{0, 1, 1, 0, 0});
+  const std::vector<std::int32_t> correct = {0, 0, 0, 1, 0};
+  const auto loss = parity.Output<float>(5), largest = parity.Output<float>(5);
+  const auto sums = parity.Output<float>(10), own = parity.Output<float>(5);
+  const auto right = parity.Output<std::int32_t>(5);
+  const CrossEntropyArgs args{.rows = 5,
+                              .n = 3,
+                              .x = x.data(),
+                              .label = label.data(),
+                              .loss = loss.data(),
+                              .right = right.data()};
+  CrossEntropy(parity.stream(), args);
+  parity.True("whole rows", parity.Download(right) == correct);
+  const CrossEntropySums to{largest.data(), sums.data(), own.data()};  // of one slice
+  BeginSlicedCrossEntropy(parity.stream(), args, to);
+  ShareSlicedCrossEntropy(parity.stream(), args, to);
+  EndSlicedCrossEntropy(parity.stream(), args, to);
+  parity.True("rows in slices", parity.Download(right) == correct);
+}
+
 }  // namespace
 
 std::vector<ParityCase> TransformerCases() {
@@ -306,7 +332,8 @@ std::vector<ParityCase> TransformerCases() {
           {"CrossEntropy.RowsOfBF16", CrossEntropiesOfBF16, 80},
           {"CrossEntropy.SlicesOfRows", SlicedCrossEntropies},
           {"CrossEntropy.SlicesOfRowsOfBF16", SlicedCrossEntropiesOfBF16, 80},
-          {"CrossEntropy.Extremes", CrossEntropyOfExtremes}};
+          {"CrossEntropy.Extremes", CrossEntropyOfExtremes},
+          {"CrossEntropy.BadRowsAreNotCorrect", CrossEntropyOfBadRowsIsNotCorrect}};
 }
 
 }  // namespace troop::cuda

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/learners/supervised_fixture.h"
@@ -98,6 +99,25 @@ TEST(ReviewTrialTest, WhatIsRightIsCountedAsByHand) {
     const EvaluationReport report = Judge(config, data, {.episodes = 4, .version = 7}, weights);
     Expect(report, Plain(family, all, held), 4);
     EXPECT_EQ(report.weights_version, 7u);
+  }
+}
+
+// A model that gave NaN for every text had an accuracy of 100 %.
+TEST(ReviewTrialTest, WeightsThatGiveNaNHaveNoScore) {
+  for (const char* const family : {"bert", "albert"}) {
+    const Config config = SupervisedConfig(family);
+    const auto data = Judging(config, 1, {0});
+    std::vector<float> weights = FixtureWeights(config);
+    std::ranges::fill(weights, NAN);
+    auto trial =
+        ReviewTrial::Make(config, data, {.episodes = 12, .version = 7, .final = true}, weights);
+    ASSERT_TRUE(trial.ok()) << trial.status().ToString();
+    while ((*trial)->Advance(1) != WeightsTrial::State::kOver) {
+    }
+    EXPECT_EQ((*trial)->error().code(), Code::kDataLoss) << family;
+    EXPECT_NE((*trial)->error().message().find("version 7 give a cross entropy that is not finite"),
+              std::string::npos)
+        << (*trial)->error().message();
   }
 }
 
