@@ -8,14 +8,17 @@
 namespace troop {
 namespace {
 
-TEST(PatienceTest, EndsNotBeforeItsSecondsAndNotAfterTenTimesAsMany) {
+TEST(PatienceTest, DoesNotEndBeforeItsSeconds) {
   const auto begin = std::chrono::steady_clock::now();
   Patience patience(0.2);
-  EXPECT_FALSE(patience.Ended());
   while (!patience.Ended()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
   EXPECT_GE(waited.count(), 0.2);
-  std::this_thread::sleep_for(std::chrono::duration<double>(2.1 - waited.count()));
+}
+
+TEST(PatienceTest, EndsAfterTenTimesItsSecondsOnAnyMachine) {
+  Patience patience(0.01);
+  std::this_thread::sleep_for(std::chrono::milliseconds(150));
   EXPECT_TRUE(patience.Ended());
 }
 
