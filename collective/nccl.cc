@@ -68,7 +68,7 @@ class NcclGroup final : public Collective {
         std::ranges::any_of(works_, [](const auto& entry) { return !entry.second->ended(); });
     if (open) Abort(Cancelled("it left in the middle of an operation"));
     comm_->BeginClose();  // unless it was aborted
-    for (auto& [id, running] : works_) FreeEvents(running.get());
+    for (auto& [id, running] : works_) Release(running.get());
   }
 
   int rank() const override { return host_->rank(); }
@@ -114,7 +114,7 @@ class NcclGroup final : public Collective {
   void CheckDeadlines();
   void Fail(const Status& why, int suspect, bool tell);
   std::optional<Status> Ended(Work work);
-  void FreeEvents(Running* running);
+  void Release(Running* running);
   std::uint64_t NumberOf(const Op& op);
 
   // Of the devices: destroyed first, then the host's group says good-bye.
@@ -160,7 +160,7 @@ Result<Work> NcclGroup::Start(const Op& op, ConstTensor in, Tensor out, Stream s
       clock_.Now() + (op.timeout > Duration::zero() ? op.timeout : options_.timeout);
   const Status prepared = Prepare(running.get(), stream);
   if (!prepared.ok()) {
-    FreeEvents(running.get());
+    Release(running.get());
     // Of the hosts' group it may be the first that we hear of another rank's end.
     const Status alive = host_->status();
     if (alive.ok()) {
@@ -409,12 +409,16 @@ std::optional<Status> NcclGroup::Ended(Work work) {
     status = failure_;
   }
   if (!status) return status;
-  FreeEvents(running);
+  Release(running);
   works_.erase(found);
   return status;
 }
 
-void NcclGroup::FreeEvents(Running* running) {
+// The memory of a work that NCCL may still access outlives it.
+void NcclGroup::Release(Running* running) {
+  if (running->on_device) {
+    comm_->KeepUntilEnd(std::move(running->in), std::move(running->out));
+  }
   const NcclLibrary& cuda = comm_->library();
   if (running->ready != nullptr) static_cast<void>(cuda.cuEventDestroy_v2(running->ready));
   if (running->done != nullptr) static_cast<void>(cuda.cuEventDestroy_v2(running->done));

@@ -50,8 +50,7 @@ Status NcclCommunicator::Describe(int result, const std::string& what) const {
 }
 
 void NcclCommunicator::BeginEnd(bool abort) {
-  if (end_ != nullptr) return;
-  end_ = std::make_shared<End>();
+  if (ending()) return;
   end_->library = library_;
   end_->comm = comm_;
   end_->stream = stream_;
@@ -80,12 +79,17 @@ void NcclCommunicator::RunEnd(const std::shared_ptr<End>& end) {
   if (end->stream != nullptr) static_cast<void>(library.cuStreamDestroy_v2(end->stream));
   static_cast<void>(library.cuDevicePrimaryCtxRelease_v2(end->device));
   const std::lock_guard lock(end->mutex);
+  end->kept.clear();
   end->done = true;
   end->changed.notify_all();
 }
 
+void NcclCommunicator::KeepUntilEnd(ConstTensor in, Tensor out) {
+  const std::lock_guard lock(end_->mutex);
+  if (!end_->done) end_->kept.emplace_back(std::move(in), std::move(out));
+}
+
 bool NcclCommunicator::ended() const {
-  if (end_ == nullptr) return false;
   const std::lock_guard lock(end_->mutex);
   return end_->done;
 }

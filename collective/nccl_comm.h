@@ -4,8 +4,11 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "collective/nccl_library.h"
+#include "core/tensor.h"
 #include "core/time.h"
 
 namespace troop {
@@ -29,8 +32,11 @@ class NcclCommunicator {
   // Once: what is under way is given up, or brought to its end. Nothing else is called afterwards.
   void BeginAbort() { BeginEnd(true); }
   void BeginClose() { BeginEnd(false); }
-  bool ending() const { return end_ != nullptr; }
+  bool ending() const { return thread_.joinable(); }
   bool ended() const;
+  // Keeps the memory of a launch until NCCL can no longer access it: until the end, and for good
+  // where there is none.
+  void KeepUntilEnd(ConstTensor in, Tensor out);
 
   const NcclLibrary& library() const { return *library_; }
   NcclComm comm() const { return comm_; }
@@ -50,6 +56,7 @@ class NcclCommunicator {
     std::mutex mutex;
     std::condition_variable changed;
     bool done = false;
+    std::vector<std::pair<ConstTensor, Tensor>> kept;  // under `mutex`, until done
   };
   NcclCommunicator() = default;
   void BeginEnd(bool abort);
@@ -61,7 +68,7 @@ class NcclCommunicator {
   CudaStream stream_ = nullptr;
   NcclComm comm_ = nullptr;
   Duration abort_within_ = Seconds(5);
-  std::shared_ptr<End> end_;
+  std::shared_ptr<End> end_ = std::make_shared<End>();
   std::thread thread_;
 };
 

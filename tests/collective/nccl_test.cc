@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -159,6 +160,42 @@ TEST(NcclTest, AnAbortThatHangsHoldsNobodyUp) {
   const auto alive = FindInSim<decltype(NcclSimAlive)>("NcclSimAlive");
   while (alive() > 0 && SystemClock().Now() - begun < Seconds(20)) std::this_thread::yield();
   EXPECT_EQ(alive(), 0);
+}
+
+// NCCL may still read and write the tensors of an operation that was given up: they are freed when
+// its communicator has ended, whether the group is destroyed first or the wait for it ends first.
+TEST(NcclTest, TensorsOfAnOpenOperationAreKeptUntilNcclHasEnded) {
+  const auto alive = FindInSim<decltype(NcclSimAlive)>("NcclSimAlive");
+  ASSERT_EQ(alive(), 0);
+  for (const bool waits : {false, true}) {
+    NcclOptions options = SimulatedNccl();
+    if (waits) options.abort_within = Milliseconds(50);
+    const SimOrder slow("operation_delay_ms", 60'000);
+    const SimOrder hangs("abort_delay_ms", 200);
+    const DeviceStream stream;
+    std::vector<float> memory(1);
+    std::atomic<int> alive_when_freed = -1;
+    Ranks ranks = MakeRanksOf(1, options);
+    {
+      const auto free = [&](std::byte*) { alive_when_freed = alive(); };
+      auto* const bytes = reinterpret_cast<std::byte*>(memory.data());
+      const auto x = Tensor::View(std::shared_ptr<std::byte>(bytes, free), {bytes, sizeof(float)},
+                                  {DType::kF32, {1}});
+      const auto work = ranks[0]->Start({.kind = OpKind::kAllReduce, .timeout = Milliseconds(20)},
+                                        x, x, stream.get());
+      ASSERT_TRUE(work.ok()) << work.status().ToString();
+      if (waits) {
+        EXPECT_EQ(ranks[0]->Wait(*work).code(), Code::kDeadlineExceeded);
+      }
+    }
+    EXPECT_EQ(alive_when_freed, -1);
+    ranks.clear();
+    const Time begun = SystemClock().Now();
+    while (alive_when_freed < 0 && SystemClock().Now() - begun < Seconds(20)) {
+      std::this_thread::sleep_for(Milliseconds(1));
+    }
+    EXPECT_EQ(alive_when_freed, 0);
+  }
 }
 
 TEST(NcclTest, TensorsOfTheHostAreRefusedAndStartNothing) {
