@@ -1,5 +1,6 @@
 // The doctor's look at a coordinator: name, answer, round trip, speed, clock.
 #include <netdb.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 #include "apps/http_message.h"
 
 #include <arpa/inet.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cctype>

@@ -1,6 +1,7 @@
 #include "apps/plan_flags.h"
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
 
 #include "apps/train.h"
 

@@ -1,6 +1,7 @@
 #include "apps/scale_command.h"
 
 #include <charconv>
+#include <cstdio>
 #include <filesystem>
 
 #include "apps/fleet_seats.h"

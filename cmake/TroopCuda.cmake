@@ -20,7 +20,7 @@ set(troop_exact_sources ${CMAKE_SOURCE_DIR}/kernels/cuda/optimizer.cu)
 foreach(source core/buffer core/check core/crc32c core/rng core/status core/tensor core/time
     kernels/cpu kernels/reduce kernels/reduce_plain kernels/reduce_avx2 kernels/reduce_avx512
     collective/collective collective/control_word collective/engine collective/nccl
-    collective/nccl_comm collective/nccl_library collective/op_header collective/plan
+    collective/nccl_comm collective/nccl_library collective/op_header collective/transfer_plan
     collective/sim collective/slab collective/slab_task collective/socket tests/cuda/plain/log)
   list(APPEND troop_plain_sources ${CMAKE_SOURCE_DIR}/${source}.cc)
 endforeach()

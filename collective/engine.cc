@@ -70,12 +70,12 @@ Result<Work> Engine::Start(const Op& op, ConstTensor in, Tensor out, Stream stre
 }
 
 void Engine::MakeSteps(Running* running) {
-  PlanInput input{.op = running->op,
-                  .dtype = running->header.dtype,
-                  .in = running->in.bytes(),
-                  .out = running->out.bytes(),
-                  .ranks = ranks_,
-                  .self = rank_};
+  TransferPlanInput input{.op = running->op,
+                          .dtype = running->header.dtype,
+                          .in = running->in.bytes(),
+                          .out = running->out.bytes(),
+                          .ranks = ranks_,
+                          .self = rank_};
   const OpKind kind = running->op.kind;
   const HostsOfRanks& hosts = options_.hosts;
   const bool point = kind == OpKind::kSend || kind == OpKind::kReceive;
@@ -86,12 +86,12 @@ void Engine::MakeSteps(Running* running) {
   } else if (hosts.ranks.size() > 1 && by_hosts) {
     MakeHostSteps(running, &input);
   } else {
-    running->plan = MakePlan(input);
+    running->plan = MakeTransferPlan(input);
   }
 }
 
 // One rank of each host speaks for it: the first, or the root of a broadcast.
-void Engine::MakeHostSteps(Running* running, PlanInput* input) {
+void Engine::MakeHostSteps(Running* running, TransferPlanInput* input) {
   const HostsOfRanks& hosts = options_.hosts;
   const OpKind kind = running->op.kind;
   const int home = hosts.host_of[std::size_t(rank_)];
@@ -118,7 +118,7 @@ void Engine::MakeHostSteps(Running* running, PlanInput* input) {
   if (kind == OpKind::kBroadcast) input->op.peer = root_host;
   input->ranks = speakers;
   input->self = home;
-  running->plan = MakePlan(*input);
+  running->plan = MakeTransferPlan(*input);
 }
 
 bool Engine::MayBegin(Running* running) {
@@ -303,7 +303,7 @@ bool Engine::ReceiveSome(const FlowRef& ref, int peer) {
   const auto header = std::span(cursor.coming).subspan(cursor.header);
   std::span<std::byte> payload;
   if (cursor.segment < flow.segments.size()) {
-    const Segment& segment = flow.segments[cursor.segment];
+    const TransferSegment& segment = flow.segments[cursor.segment];
     if (segment.own == nullptr) {
       payload = {segment.at + cursor.done, std::min(segment.bytes - cursor.done, kPieceBytes)};
     } else {
@@ -336,7 +336,8 @@ bool Engine::ReceiveSome(const FlowRef& ref, int peer) {
   return true;
 }
 
-void Engine::Take(Running* running, const Segment& segment, Cursor* cursor, std::size_t bytes) {
+void Engine::Take(Running* running, const TransferSegment& segment, Cursor* cursor,
+                  std::size_t bytes) {
   if (segment.own == nullptr) {
     cursor->done += bytes;
     return;

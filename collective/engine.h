@@ -13,8 +13,8 @@
 
 #include "collective/collective.h"
 #include "collective/op_header.h"
-#include "collective/plan.h"
 #include "collective/slab_task.h"
+#include "collective/transfer_plan.h"
 #include "collective/wire.h"
 
 namespace troop {
@@ -76,7 +76,7 @@ class Engine final : public Collective {
     Tensor out;
     OpHeader header;
     OpHeaderBytes header_bytes{};
-    Plan plan;
+    TransferPlan plan;
     std::vector<Cursor> cursors;            // of each flow
     std::optional<SlabTask> before, after;  // of the flows
     bool begun = false;                     // the flows: what they wait for has ended
@@ -90,7 +90,7 @@ class Engine final : public Collective {
 
   std::uint64_t NumberOf(const Op& op);
   void MakeSteps(Running* running);
-  void MakeHostSteps(Running* running, PlanInput* input);
+  void MakeHostSteps(Running* running, TransferPlanInput* input);
   void Enqueue(Running* running);
   bool MayBegin(Running* running);
   bool StepSlab();
@@ -102,7 +102,7 @@ class Engine final : public Collective {
   bool SendSome(const FlowRef& ref, int peer);
   bool ReceiveSome(const FlowRef& ref, int peer);
   std::size_t Available(const Running& running, const Flow& flow, const Cursor& cursor) const;
-  void Take(Running* running, const Segment& segment, Cursor* cursor, std::size_t bytes);
+  void Take(Running* running, const TransferSegment& segment, Cursor* cursor, std::size_t bytes);
   bool CheckHeader(const Running& running, const Cursor& cursor, int peer);
   void Advance(Running* running, std::size_t flow);
   void Refuse(const Running& running, const Result<OpHeader>& theirs, int peer);

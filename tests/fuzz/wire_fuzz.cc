@@ -14,7 +14,7 @@
 #include "net/codec.h"
 #include "net/error.h"
 #include "net/wire.h"
-#include "tests/net/sample_body.h"
+#include "tests/net/every_field.h"
 
 namespace troop {
 namespace {
@@ -36,7 +36,7 @@ void CheckFrame(std::span<const std::byte> frame) {
 }
 
 void CheckBody(std::string_view bytes) {
-  const Result<SampleBody> body = DecodeBody<SampleBody>(bytes);
+  const Result<EveryFieldBody> body = DecodeBody<EveryFieldBody>(bytes);
   if (body.ok()) TROOP_CHECK(EncodeBody(*body) == bytes, "another encoding was accepted");
 }
 

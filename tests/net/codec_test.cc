@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "tests/net/sample_body.h"
+#include "tests/net/every_field.h"
 
 namespace troop {
 namespace {
@@ -40,15 +40,15 @@ TEST(CodecTest, EveryKindOfFieldComesBack) {
   ExpectRoundTrip(-0.1);
   ExpectRoundTrip(std::numeric_limits<double>::infinity());
   ExpectRoundTrip(true);
-  ExpectRoundTrip(SampleColour::kBlue);
+  ExpectRoundTrip(EveryFieldColour::kBlue);
   ExpectRoundTrip(std::string("text with \0 inside", 18));
   ExpectRoundTrip(std::vector<float>{1, 2, 3});
   ExpectRoundTrip(std::vector<std::string>{"", "a", "bb"});
-  ExpectRoundTrip(std::vector<SampleColour>{SampleColour::kRed});
+  ExpectRoundTrip(std::vector<EveryFieldColour>{EveryFieldColour::kRed});
   ExpectRoundTrip(std::optional<std::int32_t>{});
   ExpectRoundTrip(std::optional<std::int32_t>{7});
   ExpectRoundTrip(std::map<std::string, std::vector<double>>{{"a", {1}}, {"b", {}}});
-  ExpectRoundTrip(MakeSampleBody());
+  ExpectRoundTrip(MakeEveryFieldBody());
 }
 
 TEST(CodecTest, TheFormatIsWhatTheHeaderSays) {
@@ -69,15 +69,15 @@ TEST(CodecTest, TheFormatIsWhatTheHeaderSays) {
 }
 
 TEST(CodecTest, EveryTruncationIsRefused) {
-  const std::string bytes = EncodeBody(MakeSampleBody());
+  const std::string bytes = EncodeBody(MakeEveryFieldBody());
   for (std::size_t size = 0; size < bytes.size(); ++size) {
-    const auto decoded = DecodeBody<SampleBody>(std::string_view(bytes).substr(0, size));
+    const auto decoded = DecodeBody<EveryFieldBody>(std::string_view(bytes).substr(0, size));
     EXPECT_EQ(decoded.status().code(), Code::kDataLoss) << size;
   }
 }
 
 TEST(CodecTest, TrailingBytesAreRefused) {
-  const auto decoded = DecodeBody<SampleBody>(EncodeBody(MakeSampleBody()) + "x");
+  const auto decoded = DecodeBody<EveryFieldBody>(EncodeBody(MakeEveryFieldBody()) + "x");
   EXPECT_EQ(decoded.status().code(), Code::kDataLoss);
   EXPECT_THAT(decoded.status().message(), HasSubstr("bytes follow"));
 }
@@ -89,7 +89,7 @@ TEST(CodecTest, ACountBeyondTheBytesIsRefusedBeforeAnythingIsAllocated) {
     EXPECT_FALSE(DecodeBody<One<std::string>>(bytes).ok());
     EXPECT_FALSE(DecodeBody<One<std::vector<std::uint8_t>>>(bytes).ok());
     EXPECT_FALSE(DecodeBody<One<std::vector<double>>>(bytes).ok());
-    EXPECT_FALSE(DecodeBody<One<std::vector<SampleBody>>>(bytes).ok());
+    EXPECT_FALSE(DecodeBody<One<std::vector<EveryFieldBody>>>(bytes).ok());
     EXPECT_FALSE((DecodeBody<One<std::map<std::string, double>>>(bytes).ok()));
   }
   // Two doubles need 16 bytes; four bytes hold no double.

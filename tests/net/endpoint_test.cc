@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -11,7 +12,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tests/net/temp_folder.h"
+#include "tests/core/temp_folder.h"
 
 namespace troop {
 namespace {

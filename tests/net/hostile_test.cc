@@ -13,9 +13,9 @@
 
 #include "core/crc32c.h"
 #include "net/part_memory.h"
+#include "tests/core/temp_folder.h"
 #include "tests/net/net_testing.h"
 #include "tests/net/raw_peer.h"
-#include "tests/net/temp_folder.h"
 
 namespace troop {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "core/check.h"
 #include "net/keys.h"
-#include "tests/net/temp_folder.h"
+#include "tests/core/temp_folder.h"
 
 namespace troop {
 

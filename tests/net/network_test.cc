@@ -6,7 +6,7 @@
 
 #include "net/sim_network.h"
 #include "tests/contracts/network_contract.h"
-#include "tests/net/temp_folder.h"
+#include "tests/core/temp_folder.h"
 
 namespace troop {
 namespace {

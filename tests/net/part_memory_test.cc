@@ -14,8 +14,8 @@
 #include <set>
 #include <utility>
 
+#include "tests/core/temp_folder.h"
 #include "tests/net/net_testing.h"
-#include "tests/net/temp_folder.h"
 
 namespace troop {
 namespace {

@@ -9,8 +9,8 @@
 #include <functional>
 #include <thread>
 
+#include "tests/core/temp_folder.h"
 #include "tests/net/net_testing.h"
-#include "tests/net/temp_folder.h"
 
 namespace troop {
 namespace {

@@ -11,7 +11,7 @@
 #include "net/codec.h"
 #include "net/sim_network.h"
 #include "paramserver/shard_client.h"
-#include "tests/net/temp_folder.h"
+#include "tests/core/temp_folder.h"
 #include "tests/paramserver/shard_testing.h"
 
 namespace troop {

@@ -1,6 +1,7 @@
 // The dashboard as a browser shows it, in front of real fleets.
 #include <atomic>
 #include <cstdlib>
+#include <iostream>
 
 #include "apps/coordinator.h"
 #include "apps/dashboard.h"

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Checks that a reader would otherwise make by hand: tidy.py RULE --root DIR [--build DIR].
 
-Rules: layers, headers, files, format, readme. Prints one line per violation, `path:line: what is
-wrong and what to do`, and exits 1 if there is any. tidy_test.py plants violations and sees each one
-found.
+Rules: layers, headers, includes, types, files, format, readme. Prints one line per violation,
+`path:line: what is wrong and what to do`, and exits 1 if there is any. tidy_test.py,
+includes_test.py and one_definition_test.py plant violations and see each one found.
 """
 import argparse
 import concurrent.futures
@@ -16,6 +16,9 @@ import shlex
 import shutil
 import subprocess
 import sys
+
+from includes import check_includes
+from one_definition import check_types
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 COMMENT = re.compile(r'/\*.*?\*/')
@@ -49,6 +52,7 @@ FORMATTED = CODE + KERNELS + (".c", ".hpp")
 # Another version formats some lines differently. This is Debian 12's.
 CLANG_FORMAT = ("clang-format-14", "clang-format")
 CLANG_FORMAT_VERSION = "14."
+RULES = ("layers", "headers", "includes", "types", "files", "format", "readme")
 SKIPPED = 77   # the exit code
 
 
@@ -170,8 +174,8 @@ def fingerprint(path, root, seen):
 
 
 def included_first(root):
-    """The headers that some source includes first, which shows that nothing of ours is missing in
-    them: the preset dev builds each source of the product by itself."""
+    """The headers that some source includes first. A build without TROOP_UNITY shows that nothing
+    is missing in them; with it, the rule `includes` does."""
     found = set()
     for path in tracked(root):
         if path.suffix in (".cc", ".cu") and path.relative_to(root).parts[0] not in NOT_BUILT:
@@ -316,6 +320,10 @@ def violations(rule, root, build=None, compiler="c++"):
         return list(check_layers(root))
     if rule == "headers":
         return list(check_headers(root, build, compiler))
+    if rule == "includes":
+        return list(check_includes(root, tracked(root)))
+    if rule == "types":
+        return list(check_types(root, tracked(root)))
     if rule == "files":
         return list(check_files(root, build))
     if rule == "format":
@@ -325,7 +333,7 @@ def violations(rule, root, build=None, compiler="c++"):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("rule", choices=("layers", "headers", "files", "format", "readme"))
+    parser.add_argument("rule", choices=RULES)
     parser.add_argument("--root", type=pathlib.Path, required=True)
     parser.add_argument("--build", type=pathlib.Path)
     parser.add_argument("--compiler", default="c++")

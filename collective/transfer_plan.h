@@ -10,7 +10,7 @@
 namespace troop {
 
 // A run of bytes on the way to or from another rank.
-struct Segment {
+struct TransferSegment {
   std::byte* at = nullptr;  // from where; or to where
   std::size_t bytes = 0;
   const std::byte* own = nullptr;  // coming: what the received bytes are reduced with, into `at`
@@ -21,7 +21,7 @@ struct Segment {
 struct Flow {
   int peer = 0;
   bool outgoing = false;
-  std::vector<Segment> segments;
+  std::vector<TransferSegment> segments;
   // Outgoing: segment i sends what segment i - lead of the incoming flow `source` brings: byte x
   // goes once x has come. The first `lead` segments wait for nothing. -1: none waits.
   int source = -1;
@@ -37,14 +37,14 @@ struct LocalCopy {
   std::size_t bytes = 0;
 };
 
-struct Plan {
+struct TransferPlan {
   std::vector<Flow> flows;
   std::vector<LocalCopy> copies;
   std::vector<MutableBuffer> scratch;  // what segments may point into
 };
 
 // The tensors of one rank, and who takes part: `ranks` by position, of which `self` is ours.
-struct PlanInput {
+struct TransferPlanInput {
   Op op;
   DType dtype = DType::kF32;
   std::span<const std::byte> in;
@@ -58,6 +58,6 @@ struct PlanInput {
 // broadcast is a chain. Below: recursive doubling (ceil(log2 N) rounds of V bytes) and a tree.
 // op.peer and kSend's and kReceive's are positions in `ranks`.
 inline constexpr std::size_t kSmallBytes = 64 * 1024;
-Plan MakePlan(const PlanInput& input);
+TransferPlan MakeTransferPlan(const TransferPlanInput& input);
 
 }  // namespace troop

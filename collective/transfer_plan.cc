@@ -1,4 +1,4 @@
-#include "collective/plan.h"
+#include "collective/transfer_plan.h"
 
 #include <bit>
 
@@ -7,10 +7,10 @@ namespace {
 
 class Planner {
  public:
-  explicit Planner(const PlanInput& input)
+  explicit Planner(const TransferPlanInput& input)
       : input_(input), count_(int(input.ranks.size())), self_(input.self) {}
 
-  Plan Make() {
+  TransferPlan Make() {
     switch (input_.op.kind) {
       case OpKind::kAllReduce:
         AllReduce();
@@ -45,9 +45,9 @@ class Planner {
   std::span<std::byte> FromIn() const {
     return {const_cast<std::byte*>(input_.in.data()), input_.in.size()};
   }
-  static Segment Whole(std::span<std::byte> bytes) { return {bytes.data(), bytes.size()}; }
+  static TransferSegment Whole(std::span<std::byte> bytes) { return {bytes.data(), bytes.size()}; }
   int Wrap(int position) const { return ((position % count_) + count_) % count_; }
-  int Add(int position, bool outgoing, std::vector<Segment> segments) {
+  int Add(int position, bool outgoing, std::vector<TransferSegment> segments) {
     plan_.flows.push_back({.peer = input_.ranks[std::size_t(Wrap(position))],
                            .outgoing = outgoing,
                            .segments = std::move(segments)});
@@ -71,7 +71,7 @@ class Planner {
     return ChunkBegin(bytes, chunk + 1) - ChunkBegin(bytes, chunk);
   }
 
-  void AddRing(std::vector<Segment> outgoing, std::vector<Segment> incoming) {
+  void AddRing(std::vector<TransferSegment> outgoing, std::vector<TransferSegment> incoming) {
     const int source = Add(self_ - 1, false, std::move(incoming));
     const int flow = Add(self_ + 1, true, std::move(outgoing));
     plan_.flows[std::size_t(flow)].source = source;
@@ -82,7 +82,7 @@ class Planner {
     if (count_ == 1) return Copy(input_.out, input_.in);
     if (input_.in.size() <= kSmallBytes) return RecursiveDoubling();
     const std::size_t bytes = input_.in.size();
-    std::vector<Segment> outgoing, incoming;
+    std::vector<TransferSegment> outgoing, incoming;
     // The partial sum of a chunk goes around until it is complete at the rank of its number ...
     for (int step = 0; step < count_ - 1; ++step) {
       const int sent = Wrap(self_ - 1 - step), come = Wrap(self_ - 2 - step);
@@ -146,7 +146,7 @@ class Planner {
     if (count_ == 1) return Copy(input_.out, input_.in);
     const std::size_t piece = input_.out.size();
     std::byte* partial = count_ > 2 ? Scratch(piece * std::size_t(count_ - 2)) : nullptr;
-    std::vector<Segment> outgoing, incoming;
+    std::vector<TransferSegment> outgoing, incoming;
     std::byte* from = FromIn().data() + piece * std::size_t(Wrap(self_ - 1));
     for (int step = 0; step < count_ - 1; ++step) {
       outgoing.push_back({from, piece});
@@ -161,7 +161,7 @@ class Planner {
     const std::size_t piece = input_.in.size();
     Copy(input_.out.subspan(piece * std::size_t(self_), piece), input_.in);
     if (count_ == 1) return;
-    std::vector<Segment> outgoing, incoming;
+    std::vector<TransferSegment> outgoing, incoming;
     for (int step = 0; step < count_ - 1; ++step) {
       outgoing.push_back({input_.out.data() + piece * std::size_t(Wrap(self_ - step)), piece});
       incoming.push_back({input_.out.data() + piece * std::size_t(Wrap(self_ - 1 - step)), piece});
@@ -210,14 +210,14 @@ class Planner {
     }
   }
 
-  const PlanInput& input_;
+  const TransferPlanInput& input_;
   const int count_;
   const int self_;
-  Plan plan_;
+  TransferPlan plan_;
 };
 
 }  // namespace
 
-Plan MakePlan(const PlanInput& input) { return Planner(input).Make(); }
+TransferPlan MakeTransferPlan(const TransferPlanInput& input) { return Planner(input).Make(); }
 
 }  // namespace troop
