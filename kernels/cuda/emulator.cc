@@ -77,6 +77,8 @@ constexpr std::size_t kStackBytes = 256 * 1024;  // only what is touched takes m
 constexpr std::size_t kSharedBytes = 232448;     // of a block of compute capability 9.0
 constexpr std::size_t kStaticBytes = 48 * 1024;  // of those, what may be declared
 
+constexpr std::size_t kLeftBytes = 4096;  // at most, of frames at the top of a stack that is left
+
 struct Copy {
   void* to;
   const void* from;
@@ -87,7 +89,7 @@ enum class State { kReady, kAtBarrier, kMeeting, kDone };
 
 struct Fibre {
   Context context{};
-  void* stack = nullptr;
+  void* stack = nullptr;  // none: it has not begun, or is done
   void* sanitizer_stack = nullptr;
   State state = State::kDone;
   dim3 index;
@@ -105,23 +107,26 @@ struct Meeting {
 // All of the thread that runs kernels: one grid at a time.
 struct Machine {
   ~Machine() {
-    for (const auto& fibre : fibres) {
-#if defined(__SANITIZE_ADDRESS__)  // who gets these pages next has no frames there
-      __asan_unpoison_memory_region(fibre->stack, kStackBytes);
+    for (void* stack : stacks) {
+#if defined(__SANITIZE_ADDRESS__)  // what these pages are used for next has no frames there
+      __asan_unpoison_memory_region(stack, kStackBytes);
 #endif
-      munmap(fibre->stack, kStackBytes);
+      munmap(stack, kStackBytes);
     }
   }
   std::uint64_t schedule = 0;
   const char* kernel = "";
   const std::function<void()>* body = nullptr;
   std::vector<std::unique_ptr<Fibre>> fibres;
+  std::vector<void*> stacks, free_stacks;
   std::vector<Meeting> warps;
   Context scheduler{};
   const void* scheduler_stack = nullptr;
   std::size_t scheduler_stack_bytes = 0;
   void* scheduler_sanitizer = nullptr;
   int running = -1, threads = 0;
+  std::span<const int> turns;  // the threads of a call of RunOnce, of which `turn` are done with
+  std::size_t turn = 0;
   std::byte* dynamic = nullptr;
   std::size_t dynamic_bytes = 0;
   std::map<const void*, std::unique_ptr<std::byte[]>> shared;
@@ -135,11 +140,13 @@ struct Owner {
 thread_local Owner owner;
 constinit thread_local Machine* mine = nullptr;
 
-Machine& Mine() {
-  if (mine == nullptr) {
-    owner.machine = std::make_unique<Machine>();
-    mine = owner.machine.get();
-  }
+[[gnu::noinline]] void MakeMine() {
+  owner.machine = std::make_unique<Machine>();
+  mine = owner.machine.get();
+}
+
+inline Machine& Mine() {
+  if (mine == nullptr) MakeMine();
   return *mine;
 }
 
@@ -164,42 +171,102 @@ std::vector<int> FirstOrder(int n) {
   return order;
 }
 
-void Resume(int thread) {
-  Fibre& fibre = *Mine().fibres[std::size_t(thread)];
-  Mine().running = thread;
-  threadIdx = fibre.index;
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(&Mine().scheduler_sanitizer, fibre.stack, kStackBytes);
-#endif
-  Switch(&Mine().scheduler, &fibre.context);
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(Mine().scheduler_sanitizer, nullptr, nullptr);
-#endif
-  Mine().running = -1;
+// The next thread of the turns that can go on; -1: there is none.
+int NextTurn() {
+  Machine& mine = Mine();
+  while (mine.turn < mine.turns.size()) {
+    const int thread = mine.turns[mine.turn++];
+    if (mine.fibres[std::size_t(thread)]->state == State::kReady) return thread;
+  }
+  return -1;
 }
 
+void* TakeStack() {
+  Machine& mine = Mine();
+  if (mine.free_stacks.empty()) {
+    void* stack = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (stack == MAP_FAILED) emulator::Die("no memory for the stacks of its threads");
+    mine.stacks.push_back(stack);
+    return stack;
+  }
+  void* stack = mine.free_stacks.back();
+  mine.free_stacks.pop_back();
+#if defined(__SANITIZE_ADDRESS__)  // of Run and SwitchTo, which were left and did not return
+  __asan_unpoison_memory_region(static_cast<std::byte*>(stack) + kStackBytes - kLeftBytes,
+                                kLeftBytes);
+#endif
+  return stack;
+}
+
+void SetRunning(int thread) {
+  Mine().running = thread;
+  threadIdx = Mine().fibres[std::size_t(thread)]->index;
+}
+
+void Run();
+
+// Leaves the stack of `from` for that of a thread, or of the scheduler (-1). Returns when another
+// one comes back to it; `sanitizer_stack` is null where none ever does.
+void SwitchTo(int thread, Context* from, [[maybe_unused]] void** sanitizer_stack) {
+  Context* to = &Mine().scheduler;
+  [[maybe_unused]] const void* stack = Mine().scheduler_stack;
+  [[maybe_unused]] std::size_t stack_bytes = Mine().scheduler_stack_bytes;
+  if (thread >= 0) {
+    SetRunning(thread);
+    Fibre& fibre = *Mine().fibres[std::size_t(thread)];
+    if (fibre.stack == nullptr) {
+      fibre.stack = TakeStack();
+      Prepare(&fibre.context, fibre.stack, kStackBytes, &Run);
+    }
+    to = &fibre.context;
+    stack = fibre.stack;
+    stack_bytes = kStackBytes;
+  }
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(sanitizer_stack, stack, stack_bytes);
+#endif
+  Switch(from, to);
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(*sanitizer_stack, nullptr, nullptr);
+#endif
+}
+
+// Of the running thread: another one goes on.
 void Yield(State state) {
   Fibre& fibre = *Mine().fibres[std::size_t(Mine().running)];
   fibre.state = state;
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(state == State::kDone ? nullptr : &fibre.sanitizer_stack,
-                                 Mine().scheduler_stack, Mine().scheduler_stack_bytes);
-#endif
-  Switch(&fibre.context, &Mine().scheduler);
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(fibre.sanitizer_stack, nullptr, nullptr);
-#endif
+  SwitchTo(NextTurn(), &fibre.context, &fibre.sanitizer_stack);
 }
 
+// The threads that begin on a stack, one after the other: most kernels have no barrier, and need
+// one stack for all threads of a block.
 void Run() {
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(nullptr, &Mine().scheduler_stack, &Mine().scheduler_stack_bytes);
+  const void* from = nullptr;
+  std::size_t from_bytes = 0;
+  __sanitizer_finish_switch_fiber(nullptr, &from, &from_bytes);
+  if (Mine().scheduler_stack == nullptr) {  // the first stack of all is left by the scheduler
+    Mine().scheduler_stack = from;
+    Mine().scheduler_stack_bytes = from_bytes;
+  }
 #endif
-  (*Mine().body)();
-  const Fibre& fibre = *Mine().fibres[std::size_t(Mine().running)];
-  if (!fibre.copies.empty() || !fibre.groups.empty())
-    emulator::Die("a thread ends while copies of its are under way: CopyWait<0> is missing");
-  Yield(State::kDone);
+  void* const stack = Mine().fibres[std::size_t(Mine().running)]->stack;
+  for (;;) {
+    (*Mine().body)();
+    Fibre& fibre = *Mine().fibres[std::size_t(Mine().running)];
+    if (!fibre.copies.empty() || !fibre.groups.empty())
+      emulator::Die("a thread ends while copies of its are under way: CopyWait<0> is missing");
+    fibre.state = State::kDone;
+    fibre.stack = nullptr;
+    const int next = NextTurn();
+    if (next < 0 || Mine().fibres[std::size_t(next)]->stack != nullptr) {
+      Mine().free_stacks.push_back(stack);  // nothing takes it before it is left
+      SwitchTo(next, &fibre.context, nullptr);
+    }
+    Mine().fibres[std::size_t(next)]->stack = stack;
+    SetRunning(next);
+  }
 }
 
 void StartFibre(int thread, dim3 block) {
@@ -209,17 +276,10 @@ void StartFibre(int thread, dim3 block) {
   fibre.state = State::kReady;
   fibre.copies.clear();
   fibre.groups.clear();
-  Prepare(&fibre.context, fibre.stack, kStackBytes, &Run);
 }
 
 void AddFibres(int threads) {
-  while (int(Mine().fibres.size()) < threads) {
-    auto fibre = std::make_unique<Fibre>();
-    fibre->stack = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (fibre->stack == MAP_FAILED) emulator::Die("no memory for the stacks of its threads");
-    Mine().fibres.push_back(std::move(fibre));
-  }
+  while (int(Mine().fibres.size()) < threads) Mine().fibres.push_back(std::make_unique<Fibre>());
 }
 
 // Barrier and end: true when something can go on.
@@ -251,13 +311,13 @@ void ReportStuck() {
 
 // Runs the threads of `order` that can go on, once each; false: none could.
 bool RunOnce(std::span<const int> order) {
-  bool ran = false;
-  for (const int t : order) {
-    if (Mine().fibres[std::size_t(t)]->state != State::kReady) continue;
-    ran = true;
-    Resume(t);
-  }
-  return ran;
+  Mine().turns = order;
+  Mine().turn = 0;
+  const int first = NextTurn();
+  if (first < 0) return false;
+  SwitchTo(first, &Mine().scheduler, &Mine().scheduler_sanitizer);
+  Mine().running = -1;
+  return true;
 }
 
 void RunBlock(dim3 block, std::uint64_t* draws) {
@@ -268,6 +328,7 @@ void RunBlock(dim3 block, std::uint64_t* draws) {
   Mine().warps.assign(std::size_t(warps), Meeting{});
   for (int t = 0; t < Mine().threads; ++t) StartFibre(t, block);
   std::vector<int> order = FirstOrder(Mine().threads), warp_order = FirstOrder(warps);
+  std::vector<std::vector<int>> lanes{std::size_t(warps)};
   const bool fair = Mine().schedule > 2 && Mine().schedule % 2 == 1;
   do {
     MakeOrder(draws, &order);
@@ -277,12 +338,11 @@ void RunBlock(dim3 block, std::uint64_t* draws) {
       }
       continue;
     }
+    for (std::vector<int>& warp : lanes) warp.clear();
+    for (const int t : order) lanes[std::size_t(t / 32)].push_back(t);
     for (const int w : warp_order) {  // each warp as far as it can go: what it overtakes may not
                                       // have been read yet
-      std::vector<int> lanes;
-      for (const int t : order)
-        if (t / 32 == w) lanes.push_back(t);
-      while (RunOnce(lanes)) {
+      while (RunOnce(lanes[std::size_t(w)])) {
       }
     }
   } while (Release());
