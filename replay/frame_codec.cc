@@ -205,7 +205,12 @@ std::size_t FrameCoder::State::EncodeZstd(const std::byte* frame, std::byte* out
     if (!known.empty()) UseForEncoding(*known.back());
   }
   const std::size_t size = ZSTD_compress2(encoder.get(), out + 1, frame_bytes, frame, frame_bytes);
-  if (ZSTD_isError(size) || size >= frame_bytes) return 0;
+  if (ZSTD_isError(size)) {
+    // A frame that did not fit is still open: nothing else may be set before it is given up.
+    ZSTD_CCtx_reset(encoder.get(), ZSTD_reset_session_only);
+    return 0;
+  }
+  if (size >= frame_bytes) return 0;
   out[0] = std::byte{known.empty() ? kZstdAlone : kZstdTrained};
   return 1 + size;
 }

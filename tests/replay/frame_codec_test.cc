@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -239,6 +240,24 @@ TEST(FrameCoderTest, TheNewestDictionaryEncodesAndABoundedNumberIsKnown) {
   coder.AddDictionary(dictionaries[1]);
   EXPECT_EQ(NeedsDictionary(Encoded(&coder, frames.data())), DictionaryId(*dictionaries[1]));
   EXPECT_TRUE(DecodeCopy(&coder, encoded[2], &frame).ok());
+}
+
+// Small frames and noise do not fit into what they may take: the encoder goes on after that.
+TEST(FrameCoderTest, ADictionaryIsTakenAfterAFrameThatDidNotShrink) {
+  const auto dictionary = MakeFrameDictionary(Trained(1));
+  std::mt19937 random(3);
+  for (const Codec codec : {Codec::kLz4, Codec::kZstd}) {
+    for (const std::size_t size : {std::size_t{4}, std::size_t{16}, kFrame}) {
+      FrameCoder coder(codec, size);
+      Bytes noise(size), frame;
+      for (std::byte& byte : noise) byte = std::byte(random());
+      EXPECT_EQ(Encoded(&coder, noise.data()).size(), size + 1);
+      coder.AddDictionary(dictionary);
+      const Bytes encoded = Encoded(&coder, noise.data());
+      EXPECT_TRUE(DecodeCopy(&coder, encoded, &frame).ok());
+      EXPECT_EQ(frame, noise);
+    }
+  }
 }
 
 TEST(FrameCoderTest, ADictionaryServesManyThreads) {
