@@ -36,15 +36,24 @@ void Install(int number, void (*handler)(int)) {
   sigaction(number, &action, nullptr);
 }
 
+// nohup ignores it on purpose.
+bool HangupIsIgnored() {
+  struct sigaction action {};
+  sigaction(SIGHUP, nullptr, &action);
+  return action.sa_handler == SIG_IGN;
+}
+
 }  // namespace
 
-SignalWatch::SignalWatch(Network* network, bool ignore_interrupt) {
+SignalWatch::SignalWatch(Network* network, bool ignore_interrupt)
+    : hangup_was_ignored_(HangupIsIgnored()) {
   signal_count = 0;
   first_signal = 0;
   first_signal_ns = 0;
   signal_network = network;
   Install(SIGTERM, OnSignal);
   Install(SIGINT, ignore_interrupt ? SIG_IGN : OnSignal);
+  if (!hangup_was_ignored_) Install(SIGHUP, ignore_interrupt ? SIG_IGN : OnSignal);
   Install(SIGPIPE, SIG_IGN);
 }
 
@@ -52,6 +61,7 @@ SignalWatch::~SignalWatch() {
   signal_network = nullptr;
   Install(SIGTERM, SIG_DFL);
   Install(SIGINT, SIG_DFL);
+  if (!hangup_was_ignored_) Install(SIGHUP, SIG_DFL);
 }
 
 void SignalWatch::AlsoUsr1() { Install(SIGUSR1, OnSignal); }

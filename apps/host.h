@@ -17,19 +17,23 @@ Status RunNode(Node* node, Network* network, const Clock& clock,
 
 LogLevel LogLevelOf(const Config& config);  // log.level
 
-// SIGTERM and SIGINT become a number to look at, and wake `network`. Those within half a second of
-// the first are the same wish, told twice (`timeout` signals the process and its group). One user
-// per process at a time. Roles ignore SIGINT: a terminal sends it to the whole group, and the
-// launcher drains the fleet.
+// SIGTERM, SIGINT and SIGHUP (the terminal was closed) become a number to look at, and wake
+// `network`. Those within half a second of the first are the same request (`timeout` signals the
+// process and its group). One user per process at a time. Roles ignore SIGINT and SIGHUP: a
+// terminal sends them to the whole group, and the launcher drains the fleet. Under nohup SIGHUP
+// stays ignored.
 class SignalWatch {
  public:
   SignalWatch(Network* network, bool ignore_interrupt);
   ~SignalWatch();
-  int count() const;  // wishes so far
-  // From now on also SIGUSR1: the wish of who wants the run to go on later (the end of a job's
-  // time). wants_more(): it was the first.
+  int count() const;  // requests so far
+  // From now on also SIGUSR1: a request to end now and to go on later (the end of a job's time).
+  // wants_more(): it was the first.
   void AlsoUsr1();
   bool wants_more() const;
+
+ private:
+  const bool hangup_was_ignored_;
 };
 
 }  // namespace troop

@@ -97,10 +97,12 @@ Result<int> RunInSandbox(const std::function<int()>& work) {
   }
   std::fflush(nullptr);
   struct sigaction pass {
-  }, old_interrupt{}, old_terminate{};
+  }, old_interrupt{}, old_terminate{}, old_hangup{};
   pass.sa_handler = PassOn;
   sigaction(SIGINT, &pass, &old_interrupt);
   sigaction(SIGTERM, &pass, &old_terminate);
+  sigaction(SIGHUP, &pass, &old_hangup);
+  if (old_hangup.sa_handler == SIG_IGN) sigaction(SIGHUP, &old_hangup, nullptr);
   const pid_t child = fork();
   if (child == 0) LiveInside(work);
   inside = child;
@@ -109,6 +111,7 @@ Result<int> RunInSandbox(const std::function<int()>& work) {
   inside = 0;
   sigaction(SIGINT, &old_interrupt, nullptr);
   sigaction(SIGTERM, &old_terminate, nullptr);
+  sigaction(SIGHUP, &old_hangup, nullptr);
   if (child < 0) return ResourceExhausted("no process: {}", strerror(errno));
   if (WIFSIGNALED(wait_status)) return 128 + WTERMSIG(wait_status);
   return WEXITSTATUS(wait_status);

@@ -16,7 +16,7 @@ enum ExitCode : int {
   kExitInUse = 3,          // run folder, port or socket held by another process
   kExitDamaged = 4,        // a file of the run is damaged
   kExitGaveUp = 5,         // of a role: no new start would help; the run ends with it
-  kExitInterrupted = 130,  // Ctrl-C or SIGTERM; drained, resumable
+  kExitInterrupted = 130,  // Ctrl-C, SIGTERM or SIGHUP; drained, resumable
 };
 int ExitCodeFor(const Status& status);
 

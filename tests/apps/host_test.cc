@@ -28,5 +28,29 @@ TEST(SignalWatchTest, SignalsCloseTogetherAreOneWishALaterOneIsTheSecond) {
   EXPECT_EQ(signals.count(), 2);
 }
 
+TEST(SignalWatchTest, AClosedTerminalIsARequestToEnd) {
+  const SignalWatch signals(nullptr, false);
+  raise(SIGHUP);
+  EXPECT_EQ(signals.count(), 1);
+}
+
+TEST(SignalWatchTest, RolesIgnoreWhatATerminalSendsToTheGroup) {
+  const SignalWatch signals(nullptr, true);
+  raise(SIGHUP);
+  raise(SIGINT);
+  EXPECT_EQ(signals.count(), 0);
+}
+
+TEST(SignalWatchTest, UnderNohupAClosedTerminalStaysIgnored) {
+  signal(SIGHUP, SIG_IGN);
+  {
+    const SignalWatch signals(nullptr, false);
+    raise(SIGHUP);
+    EXPECT_EQ(signals.count(), 0);
+  }
+  raise(SIGHUP);
+  signal(SIGHUP, SIG_DFL);
+}
+
 }  // namespace
 }  // namespace troop
