@@ -11,6 +11,7 @@
 #include "core/version.h"
 #include "learners/learner_node.h"
 #include "learners/review_trial.h"
+#include "learners/supervised.h"
 #include "net/access.h"
 #include "net/codec.h"
 #include "paramserver/shard_node.h"
@@ -161,14 +162,19 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
     case Role::kParamServer: {
       if (config_.learner.sync == "paramserver") {
         TROOP_ASSIGN_OR_RETURN(Storage * run, options_.storage(config_));
-        return upcast(ShardNode::Make({.config = config_,
-                                       .env = env,
-                                       .network = network,
-                                       .member = member_.get(),
-                                       .executor = options_.executor,
-                                       .run = run,
-                                       .listen = reply.listen,
-                                       .history = options_.history}));
+        return upcast(
+            ShardNode::Make({.config = config_,
+                             .env = env,
+                             .network = network,
+                             .member = member_.get(),
+                             .executor = options_.executor,
+                             .run = run,
+                             .listen = reply.listen,
+                             .first_weights =
+                                 [config = config_](const Module& module, std::span<float> value) {
+                                   return FirstWeights(config, module, value);
+                                 },
+                             .history = options_.history}));
       }
       TROOP_ASSIGN_OR_RETURN(auto duty, MakeParameterServerDuty(config_, env));
       return upcast(ServiceNode::Make(std::move(duty), network, member_.get(), reply.listen));

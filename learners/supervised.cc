@@ -163,9 +163,7 @@ Status Supervised::Refuse(const std::string& what) const {
                   origin.empty() ? "" : ": ", origin);
 }
 
-// whole: the model; part: what of it is trained.
-Status LoadPretrained(const Config& config, const Module& whole, const Module& part,
-                      TrainedNetwork* trained) {
+Status LoadPretrained(const Config& config, const Module& whole, std::span<float> value) {
   const std::string& path = config.model.pretrained;
   TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(path));
   Result<Pretrained> pretrained = ReadPretrained(storage.get(), "");
@@ -186,16 +184,11 @@ Status LoadPretrained(const Config& config, const Module& whole, const Module& p
         NameOf(wanted.config.family), wanted.config.vocabulary, wanted.config.layers,
         wanted.config.hidden, wanted.config.positions);
   }
-  std::vector<float> value(std::size_t(ParameterCount(whole)));
-  InitParameters(whole, std::uint64_t(config.seed), value);
   Result<LoadedWeights> loaded = LoadWeights(whole, pretrained->weights, value);
   if (!loaded.ok()) return loaded.status().WithContext("model.pretrained: " + path);
   for (const std::string& name : loaded->fresh) {
     LogInfo("model.pretrained: {} has no {}: it begins at random", path, name);
   }
-  std::vector<float> mine(trained->value().size());
-  TakeSlice(whole, part, value, mine);
-  trained->Begin(mine);
   return Status::Ok();
 }
 
@@ -388,10 +381,21 @@ Result<std::unique_ptr<TrainedNetwork>> MakeTrainedText(const Config& config,
                               TrainedNetwork::Target::kNone);
 }
 
+Status FirstWeights(const Config& config, const Module& whole, std::span<float> value) {
+  InitParameters(whole, std::uint64_t(config.seed), value);
+  if (!IsSupervised(config) || config.model.pretrained.empty()) return Status::Ok();
+  TROOP_RETURN_IF_ERROR(CheckPretrained(config));
+  return LoadPretrained(config, whole, value);
+}
+
 Status BeginPretrained(const Config& config, const ModelPart& model, TrainedNetwork* trained) {
   if (config.model.pretrained.empty()) return Status::Ok();
-  TROOP_RETURN_IF_ERROR(CheckPretrained(config));
-  return LoadPretrained(config, model.whole(), model.module(), trained);
+  std::vector<float> value(std::size_t(ParameterCount(model.whole())));
+  TROOP_RETURN_IF_ERROR(FirstWeights(config, model.whole(), value));
+  std::vector<float> mine(trained->value().size());
+  TakeSlice(model.whole(), model.module(), value, mine);
+  trained->Begin(mine);
+  return Status::Ok();
 }
 
 Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,

@@ -109,8 +109,10 @@ class LearnerShare {
 // The groups of a text model's parameters as config.optimizer trains them.
 Result<std::unique_ptr<TrainedNetwork>> MakeTrainedText(const Config& config, const Module* module);
 
-// Weights of model.pretrained, where the config has it: the part's. Errors: those that
-// MakeSupervised has of it.
+// What a run begins with: weights drawn by the seed, over them those of model.pretrained, where the
+// config has it. Errors: those that MakeSupervised has of it.
+Status FirstWeights(const Config& config, const Module& whole, std::span<float> value);
+// Weights of model.pretrained, where the config has it: the part's. Errors: the same.
 Status BeginPretrained(const Config& config, const ModelPart& model, TrainedNetwork* trained);
 
 // Learns reviews: their sentiment, or words that are masked in them. An update is of one batch of

@@ -156,7 +156,7 @@ Result<std::unique_ptr<ParameterShard>> ShardNode::Load() const {
     return DataLoss("{} is empty; shards are there before their epoch begins", store_->PathOf(""));
   }
   std::vector<float> value(std::size_t(map_->parameters()));
-  InitParameters(*module_, std::uint64_t(context_.config.seed), value);
+  TROOP_RETURN_IF_ERROR(context_.first_weights(*module_, value));
   return ParameterShard::Make(options_, Cut(value, options_.ranges));
 }
 

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,6 +46,8 @@ class ShardNode final : public Node, public Service {
     Executor* executor = nullptr;  // one thread
     Storage* run = nullptr;        // the run's folder
     std::string listen;
+    // Fills in the weights that a new run begins with. Called in a job.
+    std::function<Status(const Module&, std::span<float>)> first_weights;
     History* history = nullptr;
   };
   static Result<std::unique_ptr<ShardNode>> Make(Context context);
