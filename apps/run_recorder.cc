@@ -25,6 +25,11 @@ double Number(const JsonValue& line, std::string_view key) {
   return value == nullptr ? 0 : value->number;
 }
 
+double MetricOf(const RunView& view, const char* name) {
+  const auto it = view.metrics.find(name);
+  return it == view.metrics.end() ? 0 : it->second.value;
+}
+
 struct Past {
   Buffer text;
   bool torn = false;  // the last line has no end: the writer was killed
@@ -229,20 +234,26 @@ Status RunRecorder::DrawCurve(const RunView& view) {
   return files_->run->WriteAtomic("curve.png", DrawLinePlot(plot).bytes());
 }
 
+Status CheckSkippedUpdates(const RunView& view) {
+  const double skipped = MetricOf(view, "learner/skipped_updates");
+  const double made = MetricOf(view, "learner/updates") - double(view.updates_at_start);
+  if (!(skipped > made)) return Status::Ok();
+  return DataLoss(
+      "{:.0f} updates were skipped and {:.0f} made: loss or gradient was not finite (the learner's "
+      "log names the numbers); lower optimizer.learning_rate, or set learner.max_grad_norm",
+      skipped, made);
+}
+
 Status RunRecorder::Finish(const RunView& view, const RunRates& rates, const Status& outcome) {
   WriteEvaluations(view, rates);
   WriteMetrics(view, rates);
   if (!files_->training.empty()) files_->Check("curve.png", DrawCurve(view));
-  const auto value = [&view](const char* name) {
-    const auto it = view.metrics.find(name);
-    return it == view.metrics.end() ? 0.0 : it->second.value;
-  };
   JsonObject result;
   const std::string_view ended = view.phase == Phase::kDone ? "ok" : "interrupted";
   result.Add("status", outcome.ok() ? ended : std::string_view(outcome.message()))
       .Add("phase", PhaseName(view.phase))
       .Add("steps", view.steps)
-      .Add("updates", value("learner/updates"))
+      .Add("updates", MetricOf(view, "learner/updates"))
       .Add("wall_s", files_->before_s + rates.elapsed_s)
       .Add("samples_per_insert", rates.samples_per_insert)
       .Add("checkpoint", std::string_view(view.checkpoint))

@@ -8,6 +8,10 @@
 
 namespace troop {
 
+// A run of which more updates were skipped than made has not trained its model. Errors: kDataLoss,
+// with both counts.
+Status CheckSkippedUpdates(const RunView& view);
+
 // Writes the course of a run into its folder: metrics.jsonl, evaluations.jsonl, TensorBoard events,
 // curve.png (of the evaluations, or of the training returns where there is no evaluator). A run
 // that is resumed goes on with the files of its earlier parts. A file that can't be written is said

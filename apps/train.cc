@@ -204,6 +204,7 @@ int Conclude(Session* session, RunView view_at_end, Time now, Status outcome, bo
   session->rates = session->meter.Update(now, session->view);
   session->progress->Finish(session->view, session->rates);
   CorrectFinalCheckpoint(*session);
+  if (outcome.ok() && !interrupted) outcome = CheckSkippedUpdates(session->view);
   const Status written = session->recorder->Finish(session->view, session->rates, outcome);
   if (!written.ok()) fmt::print(stderr, "troop: {}\n", written.message());
   const auto failures = session->view.metrics.find("learner/checkpoint_failures");

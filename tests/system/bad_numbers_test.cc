@@ -97,6 +97,16 @@ TEST_F(BadNumbersTest, AWeightThatGoesBadTakesTheLearnerBackAndTheRunEnds) {
   ExpectFiniteCheckpoints();
 }
 
+// Too few in a row for a roll-back: the run ended with status "ok", and the model had not learned.
+TEST_F(BadNumbersTest, ARunThatSkippedMostOfItsUpdatesHasFailed) {
+  const auto troop = TrainWith("learner.gradient:5+", {"learner.max_updates=48"});
+  EXPECT_EQ(troop->Wait(), 1) << troop->output();
+  for (const char* part : {"updates were skipped and 4 made", "lower optimizer.learning_rate"}) {
+    EXPECT_NE(troop->output().find(part), std::string::npos) << part << "\n" << troop->output();
+  }
+  EXPECT_NE(Json(run() + "/result.json").String("status")->find("were skipped"), std::string::npos);
+}
+
 class BadForEverTest : public BadNumbersTest, public testing::WithParamInterface<const char*> {};
 
 // The exit code of a run that failed, and on the standard error why: docs/commands.md.
