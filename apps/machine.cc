@@ -224,6 +224,26 @@ double BytesOfRole(const RunNeeds& needs, Role role, std::int64_t shards) {
 
 namespace {
 
+std::string DescribeEnd(const Config& config) {
+  const std::int64_t updates = config.learner.max_updates;
+  std::string out;
+  if (config.replay.samples_per_insert > 0) {
+    out = fmt::format("after {:.0f} steps and the updates that the replay ratio gives them",
+                      config.learner.total_steps);
+    if (updates > 0) out += fmt::format(", or after {} updates", updates);
+  } else if (updates > 0) {
+    out = fmt::format("after {} updates; the actors stop at {:.0f} steps", updates,
+                      config.learner.total_steps);
+  } else {
+    out = fmt::format("after {:.0f} steps, whatever number of updates was made until then",
+                      config.learner.total_steps);
+  }
+  if (config.evaluator.solved_return != 0) {
+    out += fmt::format(", or when an evaluation reaches {:g}", config.evaluator.solved_return);
+  }
+  return fmt::format("ends         {}\n", out);
+}
+
 // The first lines of DescribeRun.
 std::string DescribeProblem(const Config& config, const RunNeeds& needs) {
   const std::string network =
@@ -244,6 +264,7 @@ std::string DescribeProblem(const Config& config, const RunNeeds& needs) {
   out += network;
   out += fmt::format("steps        {:.0f} agent steps, {} environments\n",
                      config.learner.total_steps, config.fleet.actors * config.actor.envs);
+  out += DescribeEnd(config);
   return out + fmt::format("replay       {} items, {:.3f} GiB when full (limit {:.3f} GiB)\n",
                            config.replay.capacity_items, needs.replay_bytes / kGiB,
                            needs.replay_bytes_max / kGiB);

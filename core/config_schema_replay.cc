@@ -31,7 +31,8 @@ void VisitReplay(Config::ReplayKeys& c, ConfigVisitor& v) {
            Between(0, kConfigMany)},
           c.trim_every_updates);
   v.Visit({"replay.samples_per_insert",
-           "Times that an item is drawn on average; the faster side waits. 0: nobody waits.",
+           "Times that an item is sampled on average; the faster side waits. 0: neither side "
+           "waits, and the run ends with its last step.",
            AtLeast(0)},
           c.samples_per_insert);
   v.Visit(

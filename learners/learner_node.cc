@@ -343,8 +343,18 @@ std::int64_t LearnerNode::StepsAt(std::uint64_t updates) const {
   return std::llround(std::min(1.0, share) * c.learner.total_steps);
 }
 
+// The replay ratio says when the updates of all steps are made.
+bool LearnerNode::EndsWithTheSteps() const {
+  const Config& c = context_.config;
+  return !supervised() && c.replay.samples_per_insert <= 0 && c.learner.max_updates == 0;
+}
+
 void LearnerNode::SubmitUpdates() {
   const std::int64_t max_updates = context_.config.learner.max_updates;
+  if (EndsWithTheSteps() && context_.member->phase() >= Phase::kDraining) {
+    exhausted_ = true;
+    return;
+  }
   // An update of a text model may take seconds: who shall stop is to hear of it soon.
   const std::size_t batches_max = supervised() ? 1 : updater_->batches_max();
   while (updater_->CanTake()) {

@@ -89,6 +89,7 @@ class LearnerNode final : public Node {
   void Note(HistoryEvent::What what, std::uint64_t version) const;
   void ReportMetrics(const UpdateJob& job);
   double Progress(std::uint64_t updates) const;
+  bool EndsWithTheSteps() const;
   Status GoBackToCheckpoint();
   std::int64_t StepsAt(std::uint64_t updates) const;  // behind so many updates; thread safe where
                                                       // supervised

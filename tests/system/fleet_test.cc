@@ -206,8 +206,10 @@ TEST_F(FleetTest, TheFinalCheckpointHoldsTheStepsOfTheResult) {
     const auto troop = Train({"fleet.mode=" + mode, "name=" + mode, "checkpoint.every_s=0",
                               "learner.total_steps=100000000"});
     ASSERT_TRUE(AwaitSteps(1500, mode)) << troop->output();
-    troop->Signal(SIGINT);
+    // A closed terminal, or Ctrl-C.
+    troop->Signal(mode == "serial" ? SIGHUP : SIGINT);
     EXPECT_EQ(troop->Wait(), 130) << troop->output();
+    EXPECT_EQ(*Json(run(mode) + "/result.json").String("status"), "interrupted");
     holds(mode);
   }
 }
@@ -228,6 +230,18 @@ TEST_F(FleetTest, ASignalToTheWholeGroupIsForTheLauncherAlone) {
   for (const pid_t role : RoleProcesses(Coordinator())) SendSignal(role, SIGINT);  // ignored
   ExpectDone(troop.get(), kLongSteps);
   EXPECT_EQ(LauncherLog().find("restart"), std::string::npos) << LauncherLog();
+}
+
+// No replay ratio says when enough was sampled: the learner went on for good.
+TEST_F(FleetTest, WithoutAReplayRatioTheRunEndsWithItsSteps) {
+  for (const std::string mode : {"serial", "processes"}) {
+    const auto troop = Train({"fleet.mode=" + mode, "name=" + mode, "replay.samples_per_insert=0",
+                              "learner.total_steps=3000"});
+    EXPECT_EQ(troop->Wait(), 0) << troop->output();
+    const JsonValue result = Json(run(mode) + "/result.json");
+    EXPECT_EQ(*result.String("status"), "ok");
+    EXPECT_EQ(*result.Integer("steps"), 3000);
+  }
 }
 
 TEST_F(FleetTest, TwoRunsSideBySideDoNotDisturbEachOther) {
@@ -253,9 +267,15 @@ TEST_F(FleetTest, SerialModeLeavesTheSameFilesAndTheSameWeightsTwice) {
 TEST_F(FleetTest, ADryRunTellsAndStartsNothing) {
   const auto troop = Train({"--dry-run"});
   EXPECT_EQ(troop->Wait(), 0);
-  for (const char* part : {"coordinator", "replay-0", "actor-1", "GiB", "8001", "ipc://"}) {
+  for (const char* part : {"coordinator", "replay-0", "actor-1", "GiB", "8001", "ipc://",
+                           "ends         after 8001 steps and the updates"}) {
     EXPECT_NE(troop->output().find(part), std::string::npos) << part << troop->output();
   }
+  const auto unlimited = Train({"--dry-run", "replay.samples_per_insert=0"});
+  EXPECT_EQ(unlimited->Wait(), 0);
+  EXPECT_NE(unlimited->output().find("after 8001 steps, whatever number of updates"),
+            std::string::npos)
+      << unlimited->output();
   EXPECT_FALSE(fs::exists(run()));
   EXPECT_FALSE(SocketFolderLeft());
 }
