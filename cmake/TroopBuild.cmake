@@ -6,7 +6,7 @@ option(TROOP_TIDY "Register the checks that build nothing, and none of the tests
 option(TROOP_BENCHMARKS "Build the benchmark programs" OFF)
 option(TROOP_PCH "Precompile the headers that most files of the libraries include" ON)
 option(TROOP_TEST_PCH "The same for the tests" ${TROOP_PCH})
-option(TROOP_UNITY "Compile the libraries' files eight at a time: from cold in half the time" OFF)
+option(TROOP_UNITY "Compile the libraries' files eight at a time, which saves a third" OFF)
 option(TROOP_TEST_UNITY "Compile the tests' files four at a time" ${TROOP_UNITY})
 option(TROOP_FUZZ "Build the fuzz targets with libFuzzer (needs clang)" OFF)
 option(TROOP_CUDA "Look for the CUDA toolkit" OFF)
@@ -44,6 +44,10 @@ endforeach()
 
 # No -ffast-math (it deletes NaN checks), no contraction: docs/numerics.md.
 add_compile_options(-Wall -Wextra -Wno-missing-field-initializers -ffp-contract=off)
+# GCC collects its garbage from 128 MB on; doing so only from 512 MB on saves a tenth of the time.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options("SHELL:$<$<COMPILE_LANGUAGE:CXX>:--param ggc-min-heapsize=524288>")
+endif()
 if(TROOP_SANITIZE)
   add_compile_options(-fsanitize=${TROOP_SANITIZE} -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${TROOP_SANITIZE})

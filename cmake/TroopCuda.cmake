@@ -31,6 +31,13 @@ function(troop_plain_library)
     ${CMAKE_SOURCE_DIR})
   target_link_libraries(troop_plain PUBLIC ${CMAKE_DL_LIBS})
   troop_source_flags(${troop_plain_sources})
+  if(TROOP_UNITY)
+    set_target_properties(troop_plain PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    target_compile_options(troop_plain PRIVATE
+      $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/collective/control_word.cc
+      ${CMAKE_SOURCE_DIR}/collective/nccl.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
 endfunction()
 
 # The parity cases (tests/cuda), for both.
