@@ -41,11 +41,12 @@ Result<ControlWord> ReadWord(const Socket& control, Time deadline) {
     const Duration left = deadline - SystemClock().Now();
     pollfd polled{control.fd(), POLLIN, 0};
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(left).count();
-    if (left <= Duration::zero() || poll(&polled, 1, int(std::min<std::int64_t>(wait, 1000))) < 0) {
+    if (left <= Duration::zero() ||
+        (poll(&polled, 1, int(std::min<std::int64_t>(wait, 1000))) < 0 && errno != EINTR)) {
       return DeadlineExceeded("a rank of this host did not come to shared memory in time");
     }
     const ssize_t n = recv(control.fd(), bytes.data() + got, bytes.size() - got, MSG_DONTWAIT);
-    if (n == 0 || (n < 0 && errno != EAGAIN)) {
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
       return Unavailable("a rank of this host has gone while memory was shared");
     }
     got += std::size_t(std::max<ssize_t>(n, 0));

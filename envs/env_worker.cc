@@ -160,8 +160,15 @@ EnvWorker::Event EnvWorker::Die(std::string what, Status final) {
 
 bool EnvWorker::ReceiveWithin(Duration patience, std::string_view* message) {
   pollfd ready{process_.socket(), POLLIN, 0};
-  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(patience).count() + 1;
-  if (poll(&ready, 1, int(std::min<std::int64_t>(ms, 1 << 30))) != 1) return false;
+  const SystemClock clock;
+  const Time end = clock.Now() + patience;
+  int found = 0;
+  do {  // again after a signal
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - clock.Now());
+    const std::int64_t ms = std::clamp<std::int64_t>(left.count() + 1, 0, 1 << 30);
+    found = poll(&ready, 1, int(ms));
+  } while (found < 0 && errno == EINTR);
+  if (found != 1) return false;
   *message = Receive(false);
   return !message->empty();
 }

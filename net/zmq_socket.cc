@@ -6,6 +6,7 @@
 #include <zmq.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <mutex>
@@ -37,6 +38,18 @@ constexpr std::int64_t kFrameSlack = 1 << 20;
 constexpr int kLoopbackSendBuffer = 512 << 10;
 
 // A zmq_msg_t that closes itself.
+// What a call of ZeroMQ returns when no signal has interrupted it. Each looks for commands of the
+// I/O thread first, and ends with EINTR where a signal comes at that moment, whether or not it
+// would have waited.
+template <class F>
+int Uninterrupted(const F& call) {
+  int result = 0;
+  do {
+    result = call();
+  } while (result < 0 && zmq_errno() == EINTR);
+  return result;
+}
+
 class Frame {
  public:
   Frame() { zmq_msg_init(&message_); }
@@ -52,13 +65,15 @@ class Frame {
   }
   bool more() const { return zmq_msg_more(&message_) != 0; }
   bool Receive(void* socket) {
-    if (zmq_msg_recv(&message_, socket, ZMQ_DONTWAIT) < 0) return false;
+    const auto receive = [&] { return zmq_msg_recv(&message_, socket, ZMQ_DONTWAIT); };
+    if (Uninterrupted(receive) < 0) return false;
     TROOP_TAKES_OVER(zmq_msg_data(&message_));
     return true;
   }
   bool Send(void* socket, bool more) {
     TROOP_HANDS_OVER(zmq_msg_data(&message_));
-    return zmq_msg_send(&message_, socket, ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0)) >= 0;
+    const int flags = ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0);
+    return Uninterrupted([&] { return zmq_msg_send(&message_, socket, flags); }) >= 0;
   }
 
  private:
@@ -67,21 +82,21 @@ class Frame {
 
 template <class T>
 void Set(void* socket, int option, T value) {
-  TROOP_CHECK(zmq_setsockopt(socket, option, &value, sizeof value) == 0, "socket option {}: {}",
-              option, zmq_strerror(zmq_errno()));
+  const auto set = [&] { return zmq_setsockopt(socket, option, &value, sizeof value); };
+  TROOP_CHECK(Uninterrupted(set) == 0, "socket option {}: {}", option, zmq_strerror(zmq_errno()));
 }
 
 int GetInt(void* socket, int option) {
   int value = 0;
   std::size_t size = sizeof value;
-  TROOP_CHECK(zmq_getsockopt(socket, option, &value, &size) == 0, "socket option {}: {}", option,
-              zmq_strerror(zmq_errno()));
+  const auto get = [&] { return zmq_getsockopt(socket, option, &value, &size); };
+  TROOP_CHECK(Uninterrupted(get) == 0, "socket option {}: {}", option, zmq_strerror(zmq_errno()));
   return value;
 }
 
 void SetBytes(void* socket, int option, std::string_view bytes) {
-  TROOP_CHECK(zmq_setsockopt(socket, option, bytes.data(), bytes.size()) == 0,
-              "socket option {}: {}", option, zmq_strerror(zmq_errno()));
+  const auto set = [&] { return zmq_setsockopt(socket, option, bytes.data(), bytes.size()); };
+  TROOP_CHECK(Uninterrupted(set) == 0, "socket option {}: {}", option, zmq_strerror(zmq_errno()));
 }
 
 std::string_view Bytes(const PublicKey& key) {
@@ -296,8 +311,9 @@ Status ZmqSocket::OpenMonitor() {
   // Unlimited: at a limit the I/O thread would block until we read.
   Set<int>(monitor, ZMQ_RCVHWM, 0);
   Set<int>(monitor, ZMQ_LINGER, 0);
-  if (zmq_socket_monitor(handles_->socket, address.c_str(), kEvents) != 0 ||
-      zmq_connect(monitor, address.c_str()) != 0) {
+  const auto watch = [&] { return zmq_socket_monitor(handles_->socket, address.c_str(), kEvents); };
+  const auto connect = [&] { return zmq_connect(monitor, address.c_str()); };
+  if (Uninterrupted(watch) != 0 || Uninterrupted(connect) != 0) {
     const Status failed = ResourceExhausted("no socket monitor: {}", zmq_strerror(zmq_errno()));
     Close();
     return failed;
@@ -311,7 +327,8 @@ void ZmqSocket::Close() { handles_.reset(); }
 bool ZmqSocket::is_open() const { return handles_ != nullptr; }
 
 int ZmqSocket::Bind(const std::string& name) {
-  return zmq_bind(handles_->socket, name.c_str()) == 0 ? 0 : zmq_errno();
+  const auto bind = [&] { return zmq_bind(handles_->socket, name.c_str()); };
+  return Uninterrupted(bind) == 0 ? 0 : zmq_errno();
 }
 
 int ZmqSocket::BindTo(int listening_fd, const std::string& name) {
@@ -322,13 +339,14 @@ int ZmqSocket::BindTo(int listening_fd, const std::string& name) {
 std::string ZmqSocket::bound_name() const {
   char name[1024];
   std::size_t size = sizeof name;
-  TROOP_CHECK(zmq_getsockopt(handles_->socket, ZMQ_LAST_ENDPOINT, name, &size) == 0, "{}",
-              zmq_strerror(zmq_errno()));
+  const auto get = [&] { return zmq_getsockopt(handles_->socket, ZMQ_LAST_ENDPOINT, name, &size); };
+  TROOP_CHECK(Uninterrupted(get) == 0, "{}", zmq_strerror(zmq_errno()));
   return name;
 }
 
 void ZmqSocket::Unbind(const std::string& name) {
-  if (zmq_unbind(handles_->socket, name.c_str()) != 0 || handles_->monitor == nullptr) return;
+  const auto unbind = [&] { return zmq_unbind(handles_->socket, name.c_str()); };
+  if (Uninterrupted(unbind) != 0 || handles_->monitor == nullptr) return;
   const SystemClock clock;
   const Time end = clock.Now() + Milliseconds(500);
   for (int connection = -1; clock.Now() < end;) {
@@ -341,8 +359,11 @@ void ZmqSocket::Unbind(const std::string& name) {
 }
 
 int ZmqSocket::Connect(const std::string& name, std::span<const std::byte> routing_id) {
-  zmq_setsockopt(handles_->socket, ZMQ_ROUTING_ID, routing_id.data(), routing_id.size());
-  return zmq_connect(handles_->socket, name.c_str()) == 0 ? 0 : zmq_errno();
+  Uninterrupted([&] {
+    return zmq_setsockopt(handles_->socket, ZMQ_ROUTING_ID, routing_id.data(), routing_id.size());
+  });
+  const auto connect = [&] { return zmq_connect(handles_->socket, name.c_str()); };
+  return Uninterrupted(connect) == 0 ? 0 : zmq_errno();
 }
 
 std::string ZmqSocket::ErrorText(int error) { return zmq_strerror(error); }
@@ -353,10 +374,10 @@ SendResult ZmqSocket::Send(std::span<const std::byte> route, const Envelope& env
   void* const socket = handles_->socket;
   look_ = true;
   const auto refused = [] { return zmq_errno() == EAGAIN ? SendResult::kFull : SendResult::kGone; };
-  if (!route.empty() &&
-      zmq_send(socket, route.data(), route.size(), ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0) {
-    return refused();
-  }
+  const auto send = [&](const void* bytes, std::size_t size, int flags) {
+    return Uninterrupted([&] { return zmq_send(socket, bytes, size, flags | ZMQ_DONTWAIT); });
+  };
+  if (!route.empty() && send(route.data(), route.size(), ZMQ_SNDMORE) < 0) return refused();
   auto big = std::count_if(message.parts.begin(), message.parts.end(),
                            [](const Buffer& part) { return IsBigPart(part.size()); });
   const std::size_t bytes = FirstFrameBytes(message);
@@ -368,7 +389,7 @@ SendResult ZmqSocket::Send(std::span<const std::byte> route, const Envelope& env
     if (!IsBigPart(part.size())) continue;
     if (const auto ticket = share ? PartMemory::Get().Share(part) : std::nullopt) {
       const int more = --big > 0 ? ZMQ_SNDMORE : 0;
-      if (zmq_send(socket, &*ticket, sizeof *ticket, more | ZMQ_DONTWAIT) >= 0) continue;
+      if (send(&*ticket, sizeof *ticket, more) >= 0) continue;
       PartMemory::Get().TakeBack(*ticket);
       return SendResult::kGone;
     }

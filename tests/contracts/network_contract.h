@@ -4,7 +4,10 @@
 //   INSTANTIATE_TEST_SUITE_P(ZmqIpc, NetworkContract, testing::Values(&MakeIpcWorld));
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/time.h>
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -125,6 +128,48 @@ TEST_P(NetworkContract, ACallIsAnsweredWithItsBodyAndParts) {
   EXPECT_EQ(echo.handled[0].role, Role::kActor);
   EXPECT_EQ(echo.handled[0].sequence, 1u);
   EXPECT_EQ(channel->peer(), PeerState::kUp);
+}
+
+// Sends a signal to this process each 50 us, which only interrupts what it does.
+class Interruptions {
+ public:
+  Interruptions() {
+    struct sigaction action {};
+    action.sa_handler = [](int) { ++count; };
+    sigaction(SIGALRM, &action, &before_);
+    const itimerval often{{0, 50}, {0, 50}};
+    setitimer(ITIMER_REAL, &often, nullptr);
+  }
+  Interruptions(const Interruptions&) = delete;
+  ~Interruptions() {
+    const itimerval never{};
+    setitimer(ITIMER_REAL, &never, nullptr);
+    sigaction(SIGALRM, &before_, nullptr);
+  }
+  static inline std::atomic<int> count = 0;
+
+ private:
+  struct sigaction before_ {};
+};
+
+// ZeroMQ's calls end with EINTR: a check failed then, or a message was taken for refused.
+TEST_P(NetworkContract, SignalsChangeNothing) {
+  EchoService echo;
+  const Interruptions interruptions;
+  const int before = Interruptions::count;
+  for (int connection = 0; connection < 3; ++connection) {
+    Listen(&echo);
+    const auto channel = Connect();
+    for (int i = 0; i < 200 || Interruptions::count < before + 500; ++i) {
+      const std::vector<Buffer> parts = {TestBytes(262'144, 3), TestBytes(5),
+                                         TestBytes(262'144, 4)};
+      const Result<Message> answer = Call(*channel, TestMessage("hello", parts));
+      ASSERT_TRUE(answer.ok()) << answer.status().ToString();
+      ASSERT_EQ(answer->parts.size(), parts.size());
+      ASSERT_EQ(answer->parts[2].text(), parts[2].text());
+    }
+    EXPECT_EQ(channel->peer(), PeerState::kUp);
+  }
 }
 
 TEST_P(NetworkContract, BigPartsAreNotCopiedWithinAProcess) {
