@@ -156,7 +156,11 @@ Result<std::unique_ptr<ParameterShard>> ShardNode::Load() const {
     return DataLoss("{} is empty; shards are there before their epoch begins", store_->PathOf(""));
   }
   std::vector<float> value(std::size_t(map_->parameters()));
-  TROOP_RETURN_IF_ERROR(context_.first_weights(*module_, value));
+  if (context_.first_weights) {
+    TROOP_RETURN_IF_ERROR(context_.first_weights(*module_, value));
+  } else {
+    InitParameters(*module_, std::uint64_t(context_.config.seed), value);
+  }
   return ParameterShard::Make(options_, Cut(value, options_.ranges));
 }
 

@@ -46,7 +46,7 @@ class ShardNode final : public Node, public Service {
     Executor* executor = nullptr;  // one thread
     Storage* run = nullptr;        // the run's folder
     std::string listen;
-    // Fills in the weights that a new run begins with. Called in a job.
+    // Fills in the weights that a new run begins with; empty: the seed draws them. Called in a job.
     std::function<Status(const Module&, std::span<float>)> first_weights;
     History* history = nullptr;
   };
