@@ -1,5 +1,6 @@
 #include "apps/cli.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -32,6 +33,7 @@
 #include "apps/sweep.h"
 #include "apps/tokenize.h"
 #include "apps/train.h"
+#include "core/config_hint.h"
 #include "core/heap.h"
 #include "core/log.h"
 #include "core/version.h"
@@ -214,7 +216,7 @@ int RunRole(const RoleArguments& a) {
 }
 
 struct ConfigArguments {
-  std::string check;
+  std::string key, check;
   bool markdown = false, keys = false;
 };
 
@@ -232,7 +234,12 @@ int RunConfig(const ConfigArguments& a) {
     fmt::print("{}", ToToml(*config));
     return kExitOk;
   }
+  std::vector<std::string> names;
+  bool found = a.key.empty();
   for (const ConfigKey& key : ConfigKeys()) {
+    names.emplace_back(key.name);
+    if (!a.key.empty() && key.name != a.key) continue;
+    found = true;
     if (a.keys) {
       fmt::print("{}\n", key.name);
     } else {
@@ -240,7 +247,9 @@ int RunConfig(const ConfigArguments& a) {
                  key.range.empty() ? "" : ", ", key.range, key.doc);
     }
   }
-  return kExitOk;
+  if (found) return kExitOk;
+  fmt::print(stderr, "troop: {}: {}\n", a.key, UnknownKeyHint(a.key, names));
+  return kExitUsage;
 }
 
 std::string ConfigHelp() {
@@ -522,6 +531,7 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
   role->add_flag("--insecure", a->role.insecure, kInsecureHelp);
   role->callback([a, chosen] { *chosen = [a] { return RunRole(a->role); }; });
   CLI::App* config = app->add_subcommand("config", "the keys of a config");
+  config->add_option("key", a->config.key, "this one alone");
   config->add_option("--check", a->config.check, "read a file, print it resolved");
   config->add_flag("--markdown", a->config.markdown, "docs/config.md");
   config->add_flag("--keys", a->config.keys, "names only");
@@ -542,6 +552,8 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
 }  // namespace
 
 int RunCommand(int argc, char** argv) {
+  // A file that may not grow any more (ulimit -f) is an error of the write, as on a full disk.
+  signal(SIGXFSZ, SIG_IGN);
   CLI::App app(
       "Troop trains agents with a fleet of actors, a prioritized replay and learners.\n"
       "Exit codes: 0 done, 1 failed, 2 bad command line or config, 3 in use, 4 damaged file,\n"

@@ -38,7 +38,7 @@ constexpr double kMiB = 1024.0 * 1024.0;
 // What a process takes beside its data, and what it opens and starts at least, as measured of the
 // roles of small runs, rounded up.
 constexpr double kProgramBytes = 16 * kMiB;
-constexpr std::int64_t kFilesAlone = 64, kFilesARole = 6, kThreadsARole = 12;
+constexpr std::int64_t kThreadsARole = 12;
 
 void Tell(const Told& told, Kind kind, std::string_view item, std::string text) {
   told({kind, std::string(item), std::move(text)});
@@ -184,8 +184,7 @@ void ExamineLimits(const Config* config, const Told& told) {
   getrlimit(RLIMIT_NOFILE, &files);
   getrlimit(RLIMIT_NPROC, &processes);
   getrlimit(RLIMIT_MEMLOCK, &locked);
-  // The coordinator has a connection and a log of each; another holds fewer.
-  const rlim_t files_wanted = rlim_t(kFilesAlone + kFilesARole * roles);
+  const auto files_wanted = rlim_t(OpenFilesOf(roles));
   if (files.rlim_cur < files_wanted) {
     Tell(told, Kind::kFail, "open files",
          fmt::format("{} are allowed, about {} are needed; ulimit -n {}{}", files.rlim_cur,

@@ -1,6 +1,7 @@
 #include "apps/machine.h"
 
 #include <sched.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -108,6 +109,21 @@ double ReplayBytesMax(const Config& config) {
                                             : 0.75 * MachineMemoryBytes();
 }
 
+// ZeroMQ ends the process that has none left.
+Status RaiseOpenFiles(std::int64_t roles) {
+  const auto wanted = rlim_t(OpenFilesOf(roles));
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  const rlim_t allowed = files.rlim_cur;
+  if (allowed >= wanted) return Status::Ok();
+  files.rlim_cur = std::min(wanted, files.rlim_max);
+  if (files.rlim_cur == wanted && setrlimit(RLIMIT_NOFILE, &files) == 0) return Status::Ok();
+  return InvalidArgument(
+      "open files: {} are allowed, {} roles need up to {}: ulimit -n {}, or fewer "
+      "roles",
+      allowed, roles, wanted, wanted);
+}
+
 }  // namespace
 
 Result<ProcessBytes> PredictSupervised(const Config& config, const Module& module) {
@@ -167,7 +183,10 @@ Result<RunNeeds> PredictNeeds(const Config& config) {
   return needs;
 }
 
+std::int64_t OpenFilesOf(std::int64_t roles) { return 64 + 6 * roles; }
+
 Status CheckMachine(const Config& config) {
+  TROOP_RETURN_IF_ERROR(RaiseOpenFiles(std::int64_t(RolesOf(config).size())));
   TROOP_ASSIGN_OR_RETURN(const RunNeeds needs, PredictNeeds(config));
   const bool learners_here =
       config.fleet.engine == "local" && std::ranges::count(config.fleet.elsewhere, "learner") == 0;

@@ -30,7 +30,11 @@ Result<ProcessBytes> PredictSupervised(const Config& config, const Module& modul
 double BytesOfRole(const RunNeeds& needs, Role role, std::int64_t shards);
 // Cores that this process may run on.
 int CoresHere();
-// Problems that only this machine can show: memory, environment. Before any process starts.
+// Open files that a process of a run with so many roles needs at most: the coordinator has a
+// connection and a log of each.
+std::int64_t OpenFilesOf(std::int64_t roles);
+// Problems that only this machine can show: memory, environment, limits. Before any process starts.
+// The soft limit of open files is raised where that is enough.
 Status CheckMachine(const Config& config);
 // The same of a replay alone that takes so many bytes when full.
 Status CheckReplayMemory(const Config& config, double bytes);

@@ -30,8 +30,8 @@
 #include <set>
 #include <sstream>
 
+#include "core/config_hint.h"
 #include "core/config_schema.h"
-#include "core/edit_distance.h"
 
 namespace troop {
 namespace {
@@ -299,8 +299,7 @@ bool Reader::ReadEntry(const toml::node& node, const ListKind& kind, const V& vi
     if (std::ranges::count(names.keys, text) > 0) {
       entries[text] = {&value, list};
     } else {
-      problems_->Add(list, fmt::format("{}.{}", name, text),
-                     fmt::format("unknown key; the nearest is {}", Nearest(text, names.keys)));
+      problems_->Add(list, fmt::format("{}.{}", name, text), UnknownKeyHint(text, names.keys));
       ok = false;
     }
   }
@@ -448,11 +447,9 @@ class Source {
       problems_->Add(place, path, fmt::format("is a section; write [{}] and its keys below", path));
     } else if (is_table && path.find('.') == std::string::npos) {
       const std::vector<std::string> sections(names_.sections.begin(), names_.sections.end());
-      problems_->Add(place, path,
-                     fmt::format("unknown section; the nearest is {}", Nearest(path, sections)));
+      problems_->Add(place, path, UnknownSectionHint(path, sections));
     } else {
-      problems_->Add(place, path,
-                     fmt::format("unknown key; the nearest is {}", Nearest(path, names_.keys)));
+      problems_->Add(place, path, UnknownKeyHint(path, names_.keys));
     }
   }
 

@@ -22,9 +22,11 @@ namespace fs = std::filesystem;
 Status FromErrno(int error, std::string_view what, const std::string& path) {
   const Code code = error == ENOENT                      ? Code::kNotFound
                     : error == ENOSPC || error == EDQUOT ? Code::kResourceExhausted
+                    : error == EFBIG                     ? Code::kResourceExhausted
                     : error == EEXIST                    ? Code::kAlreadyExists
                                                          : Code::kUnavailable;
-  return MakeStatus(code, "{} {}: {}", what, path, strerror(error));
+  return MakeStatus(code, "{} {}: {}{}", what, path, strerror(error),
+                    error == EFBIG ? " (ulimit -f)" : "");
 }
 
 // A file descriptor that closes itself.

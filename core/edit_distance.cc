@@ -17,6 +17,9 @@ std::string Lower(std::string_view text) {
 
 std::string_view Leaf(std::string_view key) { return key.substr(key.rfind('.') + 1); }
 
+// As many as a word that was meant has at most.
+int Mistakes(std::string_view word) { return 1 + int(word.size()) / 4; }
+
 }  // namespace
 
 int EditDistance(std::string_view a, std::string_view b) {
@@ -43,9 +46,11 @@ std::string Nearest(std::string_view word, std::span<const std::string> candidat
   for (const std::string& candidate : candidates) {
     const std::string other = Lower(candidate);
     // The wrong section is one mistake, however many letters differ.
-    const int cost =
-        std::min(2 * EditDistance(lower, other), 1 + 2 * EditDistance(Leaf(lower), Leaf(other)));
-    if (!best.empty() && cost >= best_cost) continue;
+    const int whole = 2 * EditDistance(lower, other);
+    const int leaf = 1 + 2 * EditDistance(Leaf(lower), Leaf(other));
+    const bool near = whole <= 2 * Mistakes(lower) || leaf <= 1 + 2 * Mistakes(Leaf(lower));
+    const int cost = std::min(whole, leaf);
+    if (!near || (!best.empty() && cost >= best_cost)) continue;
     best = candidate;
     best_cost = cost;
   }

@@ -307,8 +307,10 @@ Result<std::unique_ptr<Environment>> MakePluginEnvironment(const TroopEnvApi* ap
   TROOP_RETURN_IF_ERROR(CheckLimit(id, options.max_episode_steps));
   const std::vector<std::string> ids = IdsOf(api);
   if (std::ranges::find(ids, id) == ids.end()) {
-    return NotFound("plug-in {}: it has no environment \"{}\"; did you mean \"{}\"? It has: {}",
-                    name, id, Nearest(id, ids), fmt::join(ids, ", "));
+    const std::string nearest = Nearest(id, ids);
+    return NotFound("plug-in {}: it has no environment \"{}\"{} It has: {}", name, id,
+                    nearest.empty() ? "." : fmt::format("; did you mean \"{}\"?", nearest),
+                    fmt::join(ids, ", "));
   }
   const std::vector<TroopEnvOption> said = OptionsFor(options.options);
   std::array<char, kMessageBytesMax> error{};

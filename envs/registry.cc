@@ -100,8 +100,12 @@ Result<const Entry*> Find(std::string_view id) {
   const auto entry = std::ranges::find(kEntries, id, &Entry::id);
   if (entry != std::end(kEntries)) return &*entry;
   const std::vector<std::string> known = EnvironmentIds();
-  return NotFound("unknown environment \"{}\"; did you mean \"{}\"? Known: {}", id,
-                  Nearest(id, known), fmt::join(known, ", "));
+  const std::string nearest = Nearest(id, known);
+  return NotFound(
+      "unknown environment \"{}\"; {}one of Gymnasium's is \"gymnasium:{}\", an Atari game "
+      "\"ALE/Pong-v5\"; built in: {}",
+      id, nearest.empty() ? "" : fmt::format("did you mean \"{}\"? ", nearest), id,
+      fmt::join(known, ", "));
 }
 
 // Checks the options and fills in what they leave to the environment.

@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "core/config_hint.h"
 #include "core/config_schema.h"
 #include "core/edit_distance.h"
 #include "tests/core/random_config.h"
@@ -114,10 +115,40 @@ TEST(ConfigTest, AnUnknownKeyNamesFileLineAndTheNearestKey) {
             "run.toml:2: lerner: unknown section; the nearest is learner");
 }
 
+// frame_skip was answered with env.frame_stack, which is another thing.
+TEST(ConfigTest, AnotherLibrarysNameOfASettingNamesTheKey) {
+  EXPECT_EQ(OneError("[env]\nframe_skip = 4"),
+            "run.toml:2: env.frame_skip: unknown key; its name here is env.action_repeat");
+  EXPECT_EQ(OneError("lr = 1e-3"),
+            "run.toml:1: lr: unknown key; its name here is optimizer.learning_rate");
+  EXPECT_EQ(OneError("[learner]\nbuffer_size = 1000"),
+            "run.toml:2: learner.buffer_size: unknown key; its name here is replay.capacity_items");
+}
+
+TEST(ConfigTest, EveryOtherNameIsOfAKeyAndIsNone) {
+  std::set<std::string> keys, leaves;
+  for (const ConfigKey& key : ConfigKeys()) {
+    const std::string name(key.name);
+    keys.insert(name);
+    leaves.insert(name.substr(name.rfind('.') + 1));
+  }
+  ASSERT_GT(OtherNames().size(), 50u);
+  for (const OtherName& other : OtherNames()) {
+    EXPECT_TRUE(keys.contains(std::string(other.key))) << other.name << " " << other.key;
+    EXPECT_EQ(KeyOfOtherName(other.name), other.key);
+    EXPECT_FALSE(leaves.contains(std::string(other.name))) << other.name;
+  }
+}
+
+TEST(ConfigTest, AKeyThatNoOtherIsNearGetsNoSuggestion) {
+  EXPECT_EQ(OneError("[learner]\nfooled = 1"),
+            "run.toml:2: learner.fooled: unknown key; `troop config` lists all");
+}
+
 // Its second line named no place, and a terminal obeyed it.
 TEST(ConfigTest, AProblemIsOneLineWhateverTheTextHolds) {
   EXPECT_EQ(OneError("\"a\\nb\\u001b[2J\" = 1"),
-            "run.toml:1: a\\nb\\x1b[2J: unknown key; the nearest is fleet.actors");
+            "run.toml:1: a\\nb\\x1b[2J: unknown key; `troop config` lists all");
 }
 
 TEST(ConfigTest, AWrongTypeSaysWhatWasGivenAndWhatIsWanted) {

@@ -24,6 +24,12 @@ class BadInputTest : public SystemTest {
     }
     EXPECT_FALSE(fs::exists(run() + "/config.toml"));
   }
+  std::unique_ptr<Troop> StartLimited(const std::string& limit,
+                                      const std::vector<std::string>& overrides) const {
+    const std::vector<std::string> starter = {"bash", "-c", limit + "; exec \"$0\" \"$@\""};
+    return std::make_unique<Troop>(TrainWords(overrides), folder(), std::vector<std::string>(),
+                                   starter);
+  }
   // A run of one checkpoint, ended.
   void TrainOnce() {
     const auto troop = Train({"learner.total_steps=1000", "checkpoint.keep=1"});
@@ -33,6 +39,36 @@ class BadInputTest : public SystemTest {
 
 TEST_F(BadInputTest, AnUnknownKeyIsNamedWithTheNearest) {
   ExpectRefused({"replay.alhpa=0.5"}, 2, {"replay.alhpa", "replay.alpha"});
+}
+
+// ZeroMQ ended the process.
+TEST_F(BadInputTest, TooFewOpenFilesAreToldBeforeAnythingStarts) {
+  const auto troop = StartLimited("ulimit -n 24", {});
+  EXPECT_EQ(troop->Wait(), 2) << troop->output();
+  EXPECT_NE(troop->output().find("open files: 24 are allowed"), std::string::npos)
+      << troop->output();
+  EXPECT_FALSE(fs::exists(run()));
+}
+
+// SIGXFSZ ended it without a word.
+TEST_F(BadInputTest, FilesThatMayNotGrowAreAsAFullDisk) {
+  const auto troop =
+      StartLimited("ulimit -f 4", {"learner.total_steps=3000", "evaluator.enabled=false"});
+  EXPECT_EQ(troop->Wait(), 1) << troop->output();
+  EXPECT_NE(troop->output().find("File too large (ulimit -f)"), std::string::npos)
+      << troop->output() << LauncherLog();
+}
+
+TEST_F(BadInputTest, OneKeyIsExplained) {
+  const auto known = Start({"config", "replay.alpha"});
+  EXPECT_EQ(known->Wait(), 0);
+  EXPECT_TRUE(known->output().starts_with("replay.alpha = 0.6\n    number, [0, 2]. "))
+      << known->output();
+  EXPECT_EQ(known->output().find("replay.beta ="), std::string::npos) << known->output();
+  const auto other = Start({"config", "buffer_size"});
+  EXPECT_EQ(other->Wait(), 2);
+  EXPECT_NE(other->output().find("its name here is replay.capacity_items"), std::string::npos)
+      << other->output();
 }
 
 TEST_F(BadInputTest, AWrongTypeIsNamedWithTheRightOne) {
