@@ -31,7 +31,7 @@ void VisitData(Config::DataKeys& c, ConfigVisitor& v) {
           c.word_dropout);
   v.Visit({"data.holdout",
            "Share of the training reviews that is not learned but kept for evaluations while "
-           "training; 0: those take test reviews.",
+           "training, of each sentiment alike, drawn by the seed; 0: those take test reviews.",
            FromBelow(0, 1)},
           c.holdout);
   v.Visit({"data.cache",

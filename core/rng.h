@@ -18,6 +18,7 @@ enum class Purpose : std::uint32_t {
   kBatchOrder = 9,  // of the samples of a data set
   kMasking = 10,    // masked language model: which tokens, and what stands there
   kDropout = 11,    // index: of the sample in its data set; episode: the step
+  kHoldout = 12,    // which samples are held out; index: their class
 };
 
 // Names one random stream: by what it is for, never by who computes it.

@@ -1,10 +1,11 @@
 #include "learners/review_data.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <utility>
+#include <vector>
 
+#include "core/rng.h"
 #include "core/storage.h"
 #include "paramserver/from_config.h"
 #include "text/length_batches.h"
@@ -21,10 +22,36 @@ void Append(const TokenSet& from, TokenSet* to) {
   }
 }
 
-// Whether sample i is one of those that a share `held` leaves out: evenly spread, so that both
-// sentiments lose alike.
-bool IsHeldOut(std::int64_t i, double held) {
-  return std::floor(double(i + 1) * held) > std::floor(double(i) * held);
+// Which samples a share `held` leaves out: of each sentiment alike, at random. Their order in the
+// file, such as one sentiment in turn with the other, plays no part.
+std::vector<bool> HeldOut(const TokenSet& set, double held, std::uint64_t seed) {
+  std::vector<bool> out(std::size_t(set.size()));
+  std::size_t before = 0;  // samples of the classes so far
+  for (const Sentiment sentiment : {Sentiment::kNone, Sentiment::kNegative, Sentiment::kPositive}) {
+    std::vector<std::size_t> rest;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (set.sentiments[i] == sentiment) rest.push_back(i);
+    }
+    const std::size_t all = before + rest.size();
+    auto wanted = std::size_t(double(all) * held) - std::size_t(double(before) * held);
+    Rng rng({seed, Purpose::kHoldout, std::uint64_t(sentiment)});
+    for (; wanted > 0; --wanted) {
+      const std::size_t at = rng.Below(std::uint32_t(rest.size()));
+      out[rest[at]] = true;
+      rest[at] = rest.back();
+      rest.pop_back();
+    }
+    before = all;
+  }
+  return out;
+}
+
+Status CheckBothSentiments(const Config& config, const TokenSet& train) {
+  const std::int64_t positive = std::ranges::count(train.sentiments, Sentiment::kPositive);
+  if (train.size() == 0 || (positive > 0 && positive < train.size())) return Status::Ok();
+  return InvalidArgument(
+      "data.reviews: {}: all {} reviews to learn are {}; a classifier needs both sentiments",
+      config.data.reviews, train.size(), positive > 0 ? "positive" : "negative");
 }
 
 Result<TokenizedReviews> Load(const Config& config, const std::string& path,
@@ -70,8 +97,13 @@ Result<std::shared_ptr<const ReviewData>> LoadReviewData(const Config& config) {
   data->tokenizer = *std::move(tokenizer);
   TROOP_ASSIGN_OR_RETURN(TokenizedReviews reviews,
                          Load(config, config.data.reviews, *data->tokenizer));
+  if (config.learner.algorithm == "classifier") {
+    TROOP_RETURN_IF_ERROR(CheckBothSentiments(config, reviews.train));
+  }
+  const std::vector<bool> held_out =
+      HeldOut(reviews.train, config.data.holdout, std::uint64_t(config.seed));
   for (std::int64_t i = 0; i < reviews.train.size(); ++i) {
-    TokenSet* const to = IsHeldOut(i, config.data.holdout) ? &data->holdout : &data->train;
+    TokenSet* const to = held_out[std::size_t(i)] ? &data->holdout : &data->train;
     to->Add(reviews.train.tokens(i), reviews.train.sentiments[std::size_t(i)]);
   }
   data->test = std::move(reviews.test);

@@ -68,6 +68,42 @@ TEST(ReviewDataTest, HeldOutReviewsAreOfBothSentimentsAlikeAndNoneIsLost) {
   }
 }
 
+// Each fourth of them was held out: all of one sentiment.
+TEST(ReviewDataTest, SentimentsThatTakeTurnsAreHeldOutAlikeAndBySeed) {
+  const TempFolder folder;
+  Config config = SupervisedConfig("bert");
+  config.data.holdout = 0.25;
+  config.data.reviews = folder.path() + "/reviews.csv";
+  std::ofstream out(config.data.reviews);
+  out << "review,sentiment\n";
+  for (int i = 0; i < 80; ++i) {
+    for (int bit = 0; bit < 8; ++bit) out << ((i >> bit) % 2 != 0 ? "good " : "bad ");
+    out << (i % 2 == 0 ? ",positive\n" : ",negative\n");
+  }
+  out.close();
+  const auto first = LoadReviewData(config), again = LoadReviewData(config);
+  config.seed = 2;
+  const auto other = LoadReviewData(config);
+  ASSERT_TRUE(first.ok() && again.ok() && other.ok()) << first.status().ToString();
+  EXPECT_EQ((*first)->holdout.size(), 20);
+  EXPECT_EQ(Positives((*first)->holdout), 10);
+  EXPECT_EQ((*again)->holdout, (*first)->holdout);
+  EXPECT_NE((*other)->holdout, (*first)->holdout);
+  EXPECT_EQ(Positives((*other)->holdout), 10);
+}
+
+TEST(ReviewDataTest, ATableOfOneSentimentIsRefusedToAClassifier) {
+  const TempFolder folder;
+  Config config = SupervisedConfig("bert");
+  config.data.reviews = folder.path() + "/reviews.csv";
+  std::ofstream(config.data.reviews) << "review,sentiment\ngood film,positive\nfine,positive\n";
+  const Status refused = LoadReviewData(config).status();
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_THAT(refused.message(), HasSubstr("all 2 reviews to learn are positive"));
+  config.learner.algorithm = "masked_lm";
+  EXPECT_TRUE(LoadReviewData(config).ok());
+}
+
 TEST(ReviewDataTest, TheSentimentStaysWithItsReview) {
   const TempFolder folder;
   Config config = SupervisedConfig("bert");
