@@ -94,6 +94,7 @@ Status PredictTexts(const PredictOptions& options, std::istream& in, std::ostrea
   }
   if (!options.texts.empty()) return {};
   for (std::string line; std::getline(in, line);) {
+    if (line.ends_with('\r')) line.pop_back();  // a file of Windows
     TROOP_RETURN_IF_ERROR(WriteAnswer(predictor.get(), line, options.json, out));
   }
   return {};

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "actors/evaluator_node.h"
+#include "apps/counted.h"
 #include "apps/picture.h"
 #include "apps/problem.h"
 #include "apps/run_folder.h"
@@ -178,11 +179,12 @@ int Evaluate(const ShowOptions& options) {
                            .str());
     return kExitOk;
   }
-  fmt::print("{} with {} ({} updates, {} agent steps), ε = {}\n", loaded->config.env.id,
-             loaded->path, loaded->state.updates, loaded->state.steps,
-             loaded->config.evaluator.epsilon);
-  fmt::print("return {:.2f} ± {:.2f} over {} episodes (min {:.2f}, max {:.2f}), length {:.1f}\n",
-             r.return_mean, r.return_std, r.episodes, r.return_min, r.return_max, r.length_mean);
+  fmt::print("{} with {} ({}, {}), ε = {}\n", loaded->config.env.id, loaded->path,
+             Counted(std::int64_t(loaded->state.updates), "update"),
+             Counted(loaded->state.steps, "agent step"), loaded->config.evaluator.epsilon);
+  fmt::print("return {:.2f} ± {:.2f} over {} (min {:.2f}, max {:.2f}), length {:.1f}\n",
+             r.return_mean, r.return_std, Counted(r.episodes, "episode"), r.return_min,
+             r.return_max, r.length_mean);
   return kExitOk;
 }
 
@@ -221,8 +223,8 @@ int Play(const ShowOptions& options) {
   }
   if (!(*evaluation)->error().ok()) return Complain((*evaluation)->error());
   const EvaluationReport r = (*evaluation)->Report();
-  fmt::print("return {:.2f} over {} episodes, length {:.1f}\n", r.return_mean, r.episodes,
-             r.length_mean);
+  fmt::print("return {:.2f} over {}, length {:.1f}\n", r.return_mean,
+             Counted(r.episodes, "episode"), r.length_mean);
   return to_file ? WritePictures(options, frames) : int(kExitOk);
 }
 

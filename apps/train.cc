@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "apps/coordinator.h"
+#include "apps/counted.h"
 #include "apps/dashboard_command.h"
 #include "apps/elsewhere.h"
 #include "apps/endpoints.h"
@@ -234,9 +235,9 @@ int Conclude(Session* session, RunView view_at_end, Time now, Status outcome, bo
   }
   if (!view.evaluations.empty() && view.evaluations.back().final) {
     const EvaluationReport& e = view.evaluations.back();
-    fmt::print("final score: {:.2f} ± {:.2f} over {} episodes (min {:.2f}, max {:.2f}), ε = {}\n",
-               e.return_mean, e.return_std, e.episodes, e.return_min, e.return_max,
-               session->folder.config.evaluator.epsilon);
+    fmt::print("final score: {:.2f} ± {:.2f} over {} (min {:.2f}, max {:.2f}), ε = {}\n",
+               e.return_mean, e.return_std, Counted(e.episodes, "episode"), e.return_min,
+               e.return_max, session->folder.config.evaluator.epsilon);
   }
   fmt::print("run folder: {}\n", path);
   return kExitOk;

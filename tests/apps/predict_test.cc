@@ -159,6 +159,13 @@ TEST(PredictTest, ALineSaysWhatBecameOfTheText) {
       "negative");
 }
 
+TEST(PredictTest, AFileOfWindowsHasTheSameTexts) {
+  const Folder folder("bert");
+  const std::string said = Say({.path = folder.path(), .json = true}, "a good film\r\nbad\n");
+  EXPECT_THAT(said, HasSubstr("\"a good film\""));
+  EXPECT_THAT(said, HasSubstr("\"bad\""));
+}
+
 // Gives lines one by one, and looks at what was said before each.
 class Watched final : public std::streambuf {
  public:

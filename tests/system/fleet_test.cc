@@ -315,6 +315,7 @@ TEST_F(FleetTest, EvalAndPlayShowACheckpoint) {
   const std::string gif = folder() + "/play.gif", png = folder() + "/play.png";
   const auto play = Start({"play", run(), "--gif", gif, "--png", png});
   ASSERT_EQ(play->Wait(), 0) << play->output();
+  EXPECT_NE(play->output().find("over 1 episode, "), std::string::npos) << play->output();
   EXPECT_TRUE(FileText(gif).starts_with("GIF89a"));
   EXPECT_TRUE(FileText(png).starts_with("\x89PNG"));
   const auto terminal = Start({"play", run(), "--fps", "100"});
