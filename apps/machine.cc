@@ -109,21 +109,6 @@ double ReplayBytesMax(const Config& config) {
                                             : 0.75 * MachineMemoryBytes();
 }
 
-// ZeroMQ ends the process that has none left.
-Status RaiseOpenFiles(std::int64_t roles) {
-  const auto wanted = rlim_t(OpenFilesOf(roles));
-  rlimit files{};
-  getrlimit(RLIMIT_NOFILE, &files);
-  const rlim_t allowed = files.rlim_cur;
-  if (allowed >= wanted) return Status::Ok();
-  files.rlim_cur = std::min(wanted, files.rlim_max);
-  if (files.rlim_cur == wanted && setrlimit(RLIMIT_NOFILE, &files) == 0) return Status::Ok();
-  return InvalidArgument(
-      "open files: {} are allowed, {} roles need up to {}: ulimit -n {}, or fewer "
-      "roles",
-      allowed, roles, wanted, wanted);
-}
-
 }  // namespace
 
 Result<ProcessBytes> PredictSupervised(const Config& config, const Module& module) {
@@ -185,8 +170,25 @@ Result<RunNeeds> PredictNeeds(const Config& config) {
 
 std::int64_t OpenFilesOf(std::int64_t roles) { return 64 + 6 * roles; }
 
+Status RaiseOpenFiles(const Config& config) {
+  const auto roles = std::int64_t(RolesOf(config).size());
+  // A connection and a log of each are certain; ZeroMQ ends the process that has no file left.
+  const auto most = rlim_t(OpenFilesOf(roles)), least = rlim_t(64 + 2 * roles);
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  const rlim_t allowed = files.rlim_cur;
+  if (allowed < most) {
+    files.rlim_cur = std::max(allowed, std::min(most, files.rlim_max));
+    if (setrlimit(RLIMIT_NOFILE, &files) != 0) files.rlim_cur = allowed;
+  }
+  if (files.rlim_cur >= least) return Status::Ok();
+  return InvalidArgument(
+      "open files: {} are allowed, {} roles need {} to {}: ulimit -n {}, or fewer "
+      "roles",
+      files.rlim_cur, roles, least, most, most);
+}
+
 Status CheckMachine(const Config& config) {
-  TROOP_RETURN_IF_ERROR(RaiseOpenFiles(std::int64_t(RolesOf(config).size())));
   TROOP_ASSIGN_OR_RETURN(const RunNeeds needs, PredictNeeds(config));
   const bool learners_here =
       config.fleet.engine == "local" && std::ranges::count(config.fleet.elsewhere, "learner") == 0;

@@ -33,8 +33,10 @@ int CoresHere();
 // Open files that a process of a run with so many roles needs at most: the coordinator has a
 // connection and a log of each.
 std::int64_t OpenFilesOf(std::int64_t roles);
-// Problems that only this machine can show: memory, environment, limits. Before any process starts.
-// The soft limit of open files is raised where that is enough.
+// Raises this process's soft limit of open files to that. Errors: kInvalidArgument where fewer are
+// allowed than are certainly needed.
+Status RaiseOpenFiles(const Config& config);
+// Problems that only this machine can show: memory, environment. Before any process starts.
 Status CheckMachine(const Config& config);
 // The same of a replay alone that takes so many bytes when full.
 Status CheckReplayMemory(const Config& config, double bytes);

@@ -51,7 +51,9 @@ Status CheckRoom(const Config& config) {
   TROOP_RETURN_IF_ERROR(CheckMachine(config));
   const std::int64_t actors = config.fleet.actors, most = kActorsOfACore * CoresHere();
   const double mib = double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGESIZE)) / (1 << 20);
-  if (actors <= most && double(actors) * kProcessMiB <= 0.75 * mib) return Status::Ok();
+  if (actors <= most && double(actors) * kProcessMiB <= 0.75 * mib) {
+    return RaiseOpenFiles(config);
+  }
   return InvalidArgument(
       "{} actors are too many for this machine, which takes at most {} ({} a core, {:g} MiB each "
       "in three quarters of its memory); let others join from elsewhere: troop join",
@@ -558,6 +560,7 @@ int Train(const Config& asked, const TrainOptions& options) {
   if (options.dry_run) config.data.cache.clear();  // it leaves nothing behind
   Status able = ResolveSupervised(&config);
   config.data.cache = cache;
+  if (able.ok()) able = RaiseOpenFiles(config);
   if (able.ok()) able = CheckMachine(config);
   if (!able.ok()) {
     fmt::print(stderr, "troop: {}\n", able.message());
