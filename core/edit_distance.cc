@@ -17,7 +17,7 @@ std::string Lower(std::string_view text) {
 
 std::string_view Leaf(std::string_view key) { return key.substr(key.rfind('.') + 1); }
 
-// As many as a word that was meant has at most.
+// The most mistakes at which a word still counts as near.
 int Mistakes(std::string_view word) { return 1 + int(word.size()) / 4; }
 
 }  // namespace

@@ -232,7 +232,7 @@ void SwitchTo(int thread, Context* from, [[maybe_unused]] void** sanitizer_stack
 #endif
 }
 
-// Of the running thread: another one goes on.
+// The running thread waits, and another one runs.
 void Yield(State state) {
   Fibre& fibre = *Mine().fibres[std::size_t(Mine().running)];
   fibre.state = state;

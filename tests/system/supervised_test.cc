@@ -206,7 +206,7 @@ TEST_F(SupervisedTest, ShardsTakeTheCourseOfALearnerAloneToItsEnd) {
   }
 }
 
-// Of parameter shards they were drawn at random, whatever model.pretrained said. With a learning
+// Parameter shards began with random weights, whatever model.pretrained named. With a learning
 // rate that changes no number a run ends with what it began with.
 TEST_F(SupervisedTest, EveryOwnerOfTheWeightsBeginsWithThePretrainedOnes) {
   const auto trained = [&](const std::string& name, const std::vector<std::string>& more) {
