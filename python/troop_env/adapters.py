@@ -17,6 +17,7 @@ it is kept.
 
 import copy
 import importlib
+import inspect
 import sys
 
 import numpy
@@ -82,7 +83,7 @@ def make_gymnasium(name, request):
                 options["max_episode_steps"] = limit if limit > 0 else -1
         else:
             options["max_episode_steps"] = -1  # the adapter counts, in less time
-        if "render_mode" not in options and draws(gymnasium, spec):
+        if "render_mode" not in {**spec.kwargs, **options} and draws(gymnasium, spec):
             options["render_mode"] = "rgb_array"
         return gymnasium.make(spec, disable_env_checker=True, **options)
     except gymnasium.error.Error as error:
@@ -94,7 +95,17 @@ def draws(gymnasium, spec):
     entry = spec.entry_point
     if isinstance(entry, str):
         entry = gymnasium.envs.registration.load_env_creator(entry)
-    return "rgb_array" in getattr(entry, "metadata", {}).get("render_modes", ())
+    modes = (getattr(entry, "metadata", None) or {}).get("render_modes", ())
+    return "rgb_array" in modes and takes(entry, "render_mode")
+
+
+def takes(function, name):
+    """Whether a function has a keyword argument, or takes any."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # of a built-in one, for example
+        return True
+    return any(p.name == name or p.kind is p.VAR_KEYWORD for p in parameters)
 
 
 def make_env(request):
@@ -159,9 +170,7 @@ class GymAdapter:
 
     def step(self, action, out):
         """Takes one step."""
-        if self._decode is not None:
-            action = self._decode(action)
-        observation, reward, terminated, truncated, _ = self._step(action)
+        observation, reward, terminated, truncated, _ = self._step(self._decode(action))
         if out is not self._out:
             self._out, self._flat = out, memoryview(out) if self._one_row else None
         try:  # in one call, which refuses any other type and shape

@@ -4,7 +4,8 @@ Observations: a Box of u8 stays as it is, any other Box becomes f32 of its shape
 becomes one f32 vector, as gymnasium.spaces.utils.flatten orders it: Discrete one-hot, MultiDiscrete
 one-hot number by number, MultiBinary as it is, Dict and Tuple their parts behind one another.
 Actions: Discrete; Box with finite bounds as numbers; MultiDiscrete as one number, the last of its
-numbers varying fastest.
+numbers varying fastest. The environment gets what action_space.sample() would give: an array or a
+NumPy scalar of the type of the space, within its bounds.
 """
 
 import math
@@ -151,9 +152,7 @@ class Actions:
     def __init__(self, space):
         known = kind(space)
         if known == "Discrete":
-            start = int(getattr(space, "start", 0))
-            self._spec = {"kind": "discrete", "count": int(space.n)}
-            self.decode = (lambda action: action + start) if start else None
+            self._number(space)
         elif known == "MultiDiscrete":
             self._count(space)
         elif known == "Box":
@@ -162,6 +161,15 @@ class Actions:
             raise Refused(
                 f"its action space is {space!r}; Discrete, MultiDiscrete and Box can be played"
             )
+
+    def _number(self, space):
+        scalar = numpy.dtype(getattr(space, "dtype", None) or numpy.int64).type
+        start, count = int(getattr(space, "start", 0)), int(space.n)
+        self._spec = {"kind": "discrete", "count": count}
+        if count > ACTIONS_MAX:
+            self.decode = lambda action: scalar(action + start)
+        else:
+            self.decode = [scalar(action + start) for action in range(count)].__getitem__
 
     def _count(self, space):
         counts = numpy.asarray(space.nvec)
@@ -172,11 +180,11 @@ class Actions:
                 "can be counted as one discrete action"
             )
         start = numpy.broadcast_to(getattr(space, "start", 0), counts.shape)
+        dtype = numpy.dtype(getattr(space, "dtype", None) or numpy.int64)
         table = [
-            numpy.asarray(numpy.unravel_index(i, counts.reshape(-1)), numpy.int64).reshape(
-                counts.shape
-            )
-            + start
+            numpy.add(
+                numpy.reshape(numpy.unravel_index(i, counts.reshape(-1)), counts.shape), start
+            ).astype(dtype)
             for i in range(total)
         ]
         self._spec = {"kind": "discrete", "count": total}
@@ -194,7 +202,16 @@ class Actions:
             raise Refused(f"its action space {space!r} has no real numbers; use MultiDiscrete")
         shape, dtype = tuple(space.shape), numpy.dtype(space.dtype)
         self._spec = {"kind": "continuous", "low": low.tolist(), "high": high.tolist()}
-        self.decode = lambda action: action.astype(dtype).reshape(shape)
+        least = numpy.asarray(space.low, dtype).reshape(shape)
+        most = numpy.asarray(space.high, dtype).reshape(shape)
+
+        def within(action):
+            action = action.astype(dtype).reshape(shape)
+            return numpy.minimum(numpy.maximum(action, least), most, out=action)
+
+        # The f32 next to a bound of f64 may lie beyond it.
+        wider = dtype.itemsize > numpy.dtype(numpy.float32).itemsize
+        self.decode = within if wider else lambda action: action.astype(dtype).reshape(shape)
 
     def spec(self):
         """For the owner of this process."""

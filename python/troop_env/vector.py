@@ -205,10 +205,7 @@ class VectorRows:
         self._flags = numpy.frombuffer(memory.flags, numpy.uint8)
 
     def _actions(self):
-        actions = self._memory.action
-        if self._decode is not None:
-            return numpy.stack([self._decode(action) for action in actions])
-        return numpy.array(actions, numpy.int64)
+        return numpy.stack([self._decode(action) for action in self._memory.action])
 
     def step_all(self):
         """A step of each row."""

@@ -119,6 +119,34 @@ class Spaces(unittest.TestCase):
         action = bounded.decode(numpy.array([0.5, 1], numpy.float32))
         self.assertTrue(box.contains(action), action)
 
+    def test_actions_are_of_the_type_and_within_the_bounds_of_the_space(self):
+        third = numpy.array([-1 / 3, 0.1])  # whose nearest f32 lies beyond
+        examples = [
+            spaces.Discrete(3),
+            spaces.Discrete(3, start=-1),
+            spaces.Discrete(5000),
+            spaces.Discrete(3, dtype=numpy.int32),
+            spaces.MultiDiscrete([2, 3], dtype=numpy.int32),
+            spaces.MultiDiscrete([[2, 3], [1, 2]], dtype=numpy.uint8),
+            spaces.Box(third, -2 * third[::-1] + 1, dtype=numpy.float64),
+            spaces.Box(-0.1, 0.1, (2, 2), numpy.float64),
+            spaces.Box(-0.1, 0.1, (), numpy.float64),
+            spaces.Box(-0.1, 0.1, (3,), numpy.float16),
+            spaces.Box(-0.1, 0.1, (3,)),
+        ]
+        for space in examples:
+            actions, like = Actions(space), space.sample()
+            spec = actions.spec()
+            if spec["kind"] == "discrete":
+                tried = range(spec["count"])
+            else:
+                tried = [numpy.float32(spec["low"]), numpy.float32(spec["high"])]
+            for number in tried:
+                action = actions.decode(number)
+                self.assertIs(type(action), type(like), space)
+                self.assertEqual(action.dtype, like.dtype, space)
+                self.assertTrue(space.contains(action), (space, action))
+
 
 class Singles(unittest.TestCase):
     def play(self, name, kwargs, action_of, **asked):
@@ -190,6 +218,12 @@ class Singles(unittest.TestCase):
             def render(self):
                 return numpy.zeros((2, 3, 3), numpy.uint8) if self.render_mode else None
 
+        class Claims(Echo):  # pictures, and its constructor takes no render_mode
+            metadata = {"render_modes": ["rgb_array"]}
+
+            def __init__(self):
+                super().__init__()
+
         gymnasium.register("Painted-v0", Painted)
         gymnasium.register("Echo-v0", Echo)
         adapters.make(request(f"gymnasium:{__name__}:Echo-v0"))
@@ -197,6 +231,8 @@ class Singles(unittest.TestCase):
         painted.reset(1, numpy.zeros(1, numpy.float32))
         self.assertEqual(painted.render().shape, (2, 3, 3))
         adapters.make(request("gymnasium:Echo-v0"))  # knows no render_mode
+        gymnasium.register("Claims-v0", Claims)
+        adapters.make(request("gymnasium:Claims-v0")).reset(1, numpy.zeros(1, numpy.float32))
 
     def test_what_is_missing_is_named(self):
         for name, why in [
