@@ -3,28 +3,12 @@
 #include <charconv>
 #include <cmath>
 
+#include "core/utf8.h"
+
 namespace troop {
 namespace {
 
 constexpr int kDepthMax = 64;
-
-// Length of the UTF-8 sequence at `text`, 0 when it is none (RFC 3629: shortest form, no
-// surrogates).
-std::size_t Utf8Length(std::string_view text) {
-  const auto at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char c = at(0);
-  if (c < 0x80) return 1;
-  const std::size_t n = c >= 0xF0 ? 4 : c >= 0xE0 ? 3 : 2;
-  if (c < 0xC2 || c > 0xF4 || text.size() < n) return 0;
-  for (std::size_t i = 1; i < n; ++i) {
-    if ((at(i) & 0xC0) != 0x80) return 0;
-  }
-  if ((c == 0xE0 && at(1) < 0xA0) || (c == 0xED && at(1) > 0x9F) || (c == 0xF0 && at(1) < 0x90) ||
-      (c == 0xF4 && at(1) > 0x8F)) {
-    return 0;
-  }
-  return n;
-}
 
 void AppendUtf8(std::uint32_t code, std::string* out) {
   if (code < 0x80) {

@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "core/edit_distance.h"
+#include "core/utf8.h"
 #include "core/version.h"
 #include "envs/bytes.h"
 #include "envs/plugin_spec.h"
@@ -26,11 +27,7 @@ constexpr std::int32_t kPictureSideMax = 4096;
 // What the library says of itself, on one line and not longer than a line should be.
 std::string OneLine(const char* text) {
   if (text == nullptr) return {};
-  std::string line(text, strnlen(text, kMessageBytesMax));
-  for (char& c : line) {
-    if (std::uint8_t(c) < ' ') c = ' ';
-  }
-  return line;
+  return PrintableLine({text, strnlen(text, kMessageBytesMax)}, kMessageBytesMax);
 }
 
 std::vector<std::string> IdsOf(const TroopEnvApi* api) {

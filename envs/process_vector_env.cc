@@ -16,6 +16,7 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "core/utf8.h"
 #include "envs/env_worker.h"
 
 namespace troop {
@@ -481,7 +482,8 @@ std::string ProcessVectorEnv::FaultText(int index) const {
   const char* text = At<char>(plan_.all.text + std::size_t(index) * worker::kTextBytes);
   std::array<char, worker::kTextBytes> copy;  // what is looked at twice may change between
   memcpy(copy.data(), text, copy.size());
-  const std::string clean = worker::CleanText({copy.data(), strnlen(copy.data(), copy.size())});
+  const std::string clean =
+      PrintableLine({copy.data(), strnlen(copy.data(), copy.size())}, copy.size());
   return clean.empty() ? "failed without a reason" : clean;
 }
 

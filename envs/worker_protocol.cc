@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/utf8.h"
+
 namespace troop::worker {
 namespace {
 
@@ -59,7 +61,8 @@ Result<ActionSpec> ParseAction(const JsonValue& json) {
     TROOP_ASSIGN_OR_RETURN(action.count, json.Integer("count"));
     return action;
   }
-  if (kind != "continuous") return InvalidArgument("its action is \"{}\"", CleanText(kind));
+  if (kind != "continuous")
+    return InvalidArgument("its action is \"{}\"", PrintableLine(kind, kTextBytes));
   action.kind = ActionSpec::Kind::kContinuous;
   TROOP_ASSIGN_OR_RETURN(action.low, Floats(json, "low"));
   TROOP_ASSIGN_OR_RETURN(action.high, Floats(json, "high"));
@@ -74,7 +77,7 @@ Result<TensorSpec> ParseObservation(const JsonValue& json) {
   else if (dtype == "i32")
     spec.dtype = DType::kI32;
   else if (dtype != "f32")
-    return InvalidArgument("its observation is {}", CleanText(dtype));
+    return InvalidArgument("its observation is {}", PrintableLine(dtype, kTextBytes));
   const JsonValue* shape = json.Find("shape");
   if (shape == nullptr || shape->array.size() > std::size_t(kObservationRankMax)) {
     return InvalidArgument("its observation has no shape of at most {} dimensions",
@@ -269,20 +272,13 @@ Result<EnvSpec> ParseSpecMessage(std::string_view text, std::string_view id) {
     return InvalidArgument("{}: its process says what is no JSON: {}", id, json.status().message());
   }
   if (const JsonValue* error = json->Find("error"); error != nullptr) {
-    return FailedPrecondition("{}: {}", id, CleanText(error->string));
+    return FailedPrecondition("{}: {}", id, PrintableLine(error->string, 4 * kTextBytes));
   }
   const JsonValue* spec = json->Find("spec");
   if (spec == nullptr) return InvalidArgument("{}: its process says no spec", id);
   Result<EnvSpec> parsed = ParseSpec(*spec, id);
   if (parsed.ok()) return parsed;
   return Status(Code::kInvalidArgument, fmt::format("{}: {}", id, parsed.status().message()));
-}
-
-std::string CleanText(std::string_view text) {
-  std::string clean(text.substr(0, 4 * kTextBytes));
-  std::ranges::replace_if(
-      clean, [](unsigned char c) { return c < 32 || c == 127; }, ' ');
-  return clean;
 }
 
 }  // namespace troop::worker

@@ -82,7 +82,4 @@ std::string SpecMessage(const EnvSpec& spec);
 // kFailedPrecondition; kInvalidArgument for what can't be.
 Result<EnvSpec> ParseSpecMessage(std::string_view text, std::string_view id);
 
-// Printable, one line.
-std::string CleanText(std::string_view text);
-
 }  // namespace troop::worker

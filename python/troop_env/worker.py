@@ -31,19 +31,31 @@ def send(value):
 
 def refuse(why):
     """Tells the owner why there is nothing to play."""
-    send({"error": why[:4000]})
+    send({"error": cut(why, 4000)})
     return 1
 
 
-def reason(error):
-    """An exception in one line: its type, what it says, and the last line that is not ours."""
+def cut(text, size):
+    """As much of a text as fits that many bytes of UTF-8, where a lone surrogate is a ?."""
+    return text.encode("utf-8", "replace")[:size].decode("utf-8", "ignore")
+
+
+def reason(error, size=4000):
+    """An exception in one line: its type, what it says, and the last line that is not ours.
+
+    Of what it says, as much as `size` bytes leave room for.
+    """
     here = os.path.dirname(os.path.abspath(__file__))
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if not os.path.abspath(f.filename).startswith(here + os.sep)]
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    if own:
-        text += f" ({os.path.basename(own[-1].filename)}:{own[-1].lineno})"
-    return " ".join(text.split())
+    place = f" ({os.path.basename(own[-1].filename)}:{own[-1].lineno})" if own else ""
+    place = cut(place, size // 2)
+    try:
+        says = " ".join(str(error).replace("\0", " ").split())
+    except Exception:  # of its own __str__
+        says = ""
+    text = type(error).__name__ + (": " if says else "") + says
+    return cut(text, size - len(place.encode())) + place
 
 
 class Meter:
@@ -101,7 +113,7 @@ class Memory:
 
     def fault(self, row, error):
         """Says why a row failed."""
-        text = reason(error).encode()[: self._text_bytes - 1]
+        text = reason(error, self._text_bytes - 1).encode()
         at = row * self._text_bytes
         self._text[at : at + self._text_bytes] = text.ljust(self._text_bytes, b"\0")
         self.flags[row] = FAULT

@@ -22,6 +22,13 @@ if "TROOP_TEST_IMPORTS" in os.environ:  # "FILE" or "FILE:3": of which the third
             time.sleep(1e9)
 
 
+class Mute(Exception):
+    """Cannot say what it is."""
+
+    def __str__(self):
+        raise ValueError("no words")
+
+
 class Counter:
     """An episode of 3 + seed % 5 steps; terminated where the seed is even, else truncated.
 
@@ -108,6 +115,12 @@ class Counter:
 
     def _raise(self):
         raise RuntimeError("the door\nis stuck")
+
+    def _unicode(self):
+        raise RuntimeError("\udc80 " + 300 * "\u00e9")
+
+    def _mute(self):
+        raise Mute
 
     def _hang(self):
         time.sleep(1e9)

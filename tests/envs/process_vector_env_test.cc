@@ -171,6 +171,8 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"hang", "took longer than env.step_timeout_s = 0.5 s", true},
         Fault{"garbage", "its process answered 700 bytes of nonsense", true},
         Fault{"close", "its process closed the connection", true},
+        Fault{"unicode", "RuntimeError: \\? (é)+ \\(faulty_env.py:[0-9]+\\)", false},
+        Fault{"mute", "Mute \\(faulty_env.py:[0-9]+\\)", false},
         Fault{"raise", "RuntimeError: the door is stuck \\(faulty_env.py:[0-9]+\\)", false},
         Fault{"shape", "ValueError: observation is f32\\[2\\], the space says f32\\[3\\]", false},
         Fault{"text", "ValueError: observation is .*, the space says f32\\[3\\]", false},
