@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
+#include <utility>
 #include <vector>
 
+#include "core/crc32c.h"
 #include "core/json.h"
 #include "core/log.h"
 #include "core/storage_path.h"
@@ -17,7 +21,7 @@ constexpr char kPoint[] = "point.json";
 constexpr char kCheckpoint[] = "checkpoint";
 constexpr char kIncarnation[] = "incarnation";
 constexpr std::string_view kReplay = "replay-";
-constexpr std::size_t kTextBytesMax = 1 << 16;
+constexpr std::size_t kTextBytesMax = std::size_t{16} << 20;  // of some 150,000 files
 
 std::string FolderOf(const RestorePoint& point) {
   return fmt::format("{}/{:010}", kFolder, point.leg);
@@ -33,58 +37,128 @@ Result<std::vector<std::string>> ReplaysIn(Storage* run, const std::string& fold
   return names;
 }
 
-// All of a folder but locks, which are of those who hold them.
-Status LinkFolder(Storage* run, const std::string& from, const std::string& to) {
+// All of a folder but locks, which are of those who hold them. `linked`: the new names.
+Status LinkFolder(Storage* run, const std::string& from, const std::string& to,
+                  std::vector<std::string>* linked) {
   TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, run->List(from));
   for (const std::string& name : names) {
     if (name == "lock") continue;
     const std::string below = fmt::format("/{}", WithoutSlash(name));
-    TROOP_RETURN_IF_ERROR(name.ends_with('/') ? LinkFolder(run, from + below, to + below)
-                                              : run->Link(from + below, to + below));
+    if (name.ends_with('/')) {
+      TROOP_RETURN_IF_ERROR(LinkFolder(run, from + below, to + below, linked));
+    } else {
+      TROOP_RETURN_IF_ERROR(run->Link(from + below, to + below));
+      linked->push_back(to + below);
+    }
   }
   return Status::Ok();
 }
 
-Status Fill(Storage* run, const RestorePoint& point, const std::string& folder) {
+// Second names in `folder` for all that a leg begins with.
+Result<std::vector<std::string>> LinkAll(Storage* run, const RestorePoint& point,
+                                         const std::string& folder) {
+  std::vector<std::string> linked;
   if (!point.checkpoint.empty()) {
-    TROOP_RETURN_IF_ERROR(LinkFolder(run, point.checkpoint, folder + "/" + kCheckpoint));
+    TROOP_RETURN_IF_ERROR(LinkFolder(run, point.checkpoint, folder + "/" + kCheckpoint, &linked));
   }
   if (run->Exists(kIncarnation)) {
     TROOP_RETURN_IF_ERROR(run->Link(kIncarnation, folder + "/" + kIncarnation));
+    linked.push_back(folder + "/" + kIncarnation);
   }
   TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> replays, ReplaysIn(run, ""));
   for (const std::string& name : replays) {
-    TROOP_RETURN_IF_ERROR(LinkFolder(run, name, folder + "/" + name));
+    TROOP_RETURN_IF_ERROR(LinkFolder(run, name, folder + "/" + name, &linked));
   }
-  return run->WriteAtomic(folder + "/" + kPoint,
-                          JsonObject()
-                                  .Add("checkpoint", point.checkpoint)
-                                  .Add("leg", point.leg)
-                                  .Add("steps", point.steps)
-                                  .Add("updates", std::int64_t(point.updates))
-                                  .str() +
-                              "\n");
+  return linked;
+}
+
+// The text of point.json: its last field is the checksum of those before.
+std::string EncodePoint(const RestorePoint& point) {
+  JsonObject files;
+  for (const auto& [name, file] : point.files) {
+    files.AddRaw(
+        name,
+        JsonObject().Add("bytes", file.bytes).Add("crc32c", std::uint64_t(file.crc32c)).str());
+  }
+  JsonObject text;
+  text.Add("checkpoint", point.checkpoint)
+      .Add("leg", point.leg)
+      .Add("steps", point.steps)
+      .Add("updates", std::int64_t(point.updates))
+      .AddRaw("files", files.str());
+  const std::string summed = text.str();
+  const std::uint32_t crc = Crc32c(std::as_bytes(std::span(summed)));
+  return text.Add("crc32c", std::uint64_t(crc)).str() + "\n";
+}
+
+Status Fill(Storage* run, const RestorePoint& point, const std::string& folder) {
+  TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> linked, LinkAll(run, point, folder));
+  RestorePoint whole = point;
+  whole.files.clear();
+  for (const std::string& path : linked) {
+    TROOP_ASSIGN_OR_RETURN(const Buffer bytes,
+                           run->Read(path, std::numeric_limits<std::size_t>::max()));
+    whole.files[path.substr(folder.size() + 1)] = {std::int64_t(bytes.size()),
+                                                   Crc32c(bytes.bytes())};
+  }
+  return run->WriteAtomic(folder + "/" + kPoint, EncodePoint(whole));
+}
+
+Result<RestorePoint> DecodePoint(std::string_view text) {
+  TROOP_ASSIGN_OR_RETURN(const JsonValue json, ParseJson(text));
+  RestorePoint point;
+  TROOP_ASSIGN_OR_RETURN(point.leg, json.Integer("leg"));
+  TROOP_ASSIGN_OR_RETURN(point.steps, json.Integer("steps"));
+  TROOP_ASSIGN_OR_RETURN(const std::int64_t updates, json.Integer("updates"));
+  TROOP_ASSIGN_OR_RETURN(point.checkpoint, json.String("checkpoint"));
+  point.updates = std::uint64_t(updates);
+  const JsonValue* const files = json.Find("files");
+  if (files == nullptr) return DataLoss("it has no list of files");
+  for (const auto& [name, entry] : files->object) {
+    TROOP_ASSIGN_OR_RETURN(const std::int64_t bytes, entry.Integer("bytes"));
+    TROOP_ASSIGN_OR_RETURN(const std::int64_t crc, entry.Integer("crc32c"));
+    point.files[name] = {bytes, std::uint32_t(crc)};
+  }
+  if (EncodePoint(point) != text) return DataLoss("it does not fit its checksum");
+  return point;
 }
 
 Result<RestorePoint> ReadPoint(Storage* run, const std::string& folder) {
   const std::string file = folder + "/" + kPoint;
   TROOP_ASSIGN_OR_RETURN(const Buffer text, run->Read(file, kTextBytesMax));
-  const auto read = [&]() -> Result<RestorePoint> {
-    TROOP_ASSIGN_OR_RETURN(const JsonValue json, ParseJson(text.text()));
-    RestorePoint point;
-    TROOP_ASSIGN_OR_RETURN(point.leg, json.Integer("leg"));
-    TROOP_ASSIGN_OR_RETURN(point.steps, json.Integer("steps"));
-    TROOP_ASSIGN_OR_RETURN(const std::int64_t updates, json.Integer("updates"));
-    TROOP_ASSIGN_OR_RETURN(point.checkpoint, json.String("checkpoint"));
-    if (point.leg < 0 || point.steps < 0 || updates < 0 || FolderOf(point) != folder) {
-      return InvalidArgument("it names no restore point");
-    }
-    point.updates = std::uint64_t(updates);
-    return point;
-  };
-  Result<RestorePoint> point = read();
+  Result<RestorePoint> point = DecodePoint(text.text());
   if (!point.ok()) return DataLoss("{} is damaged: {}", file, point.status().message());
+  if (FolderOf(*point) != folder) return DataLoss("{} is of another restore point", file);
   return point;
+}
+
+// Replays survive damage as they survive a crash, with less in them: too late to notice it.
+Status CheckFiles(Storage* run, const RestorePoint& point) {
+  for (const auto& [name, file] : point.files) {
+    const std::string path = FolderOf(point) + "/" + name;
+    const Result<Buffer> bytes = run->Read(path, std::size_t(file.bytes));
+    if (bytes.status().code() == Code::kNotFound) return DataLoss("{} is missing", path);
+    if (!bytes.ok()) return DataLoss("{} can't be read: {}", path, bytes.status().message());
+    if (std::int64_t(bytes->size()) != file.bytes) {
+      return DataLoss("{} has {} bytes, its restore point says {}", path, bytes->size(),
+                      file.bytes);
+    }
+    if (const std::uint32_t crc = Crc32c(bytes->bytes()); crc != file.crc32c) {
+      return DataLoss("{} is damaged: its checksum is {:08x}, its restore point says {:08x}", path,
+                      crc, file.crc32c);
+    }
+  }
+  return Status::Ok();
+}
+
+// Files of the point whose names begin so, with them in place of that.
+Status LinkBack(Storage* run, const RestorePoint& point, std::string_view prefix,
+                const std::string& to) {
+  for (const auto& [name, file] : point.files) {
+    if (!name.starts_with(prefix)) continue;
+    TROOP_RETURN_IF_ERROR(run->Link(FolderOf(point) + "/" + name, to + name.substr(prefix.size())));
+  }
+  return Status::Ok();
 }
 
 }  // namespace
@@ -111,32 +185,30 @@ Result<RestorePoint> NewestRestorePoint(Storage* run) {
     const std::string folder = fmt::format("{}/{}", kFolder, WithoutSlash(*name));
     if (!run->Exists(folder + "/" + kPoint)) continue;
     TROOP_ASSIGN_OR_RETURN(RestorePoint point, ReadPoint(run, folder));
+    TROOP_RETURN_IF_ERROR(CheckFiles(run, point));
     if (!point.checkpoint.empty()) {
       TROOP_RETURN_IF_ERROR(ReadCheckpoint(run, folder + "/" + kCheckpoint).status());
     }
     return point;
   }
+  if (!names.empty()) return DataLoss("{}/{}{} is missing", kFolder, names.back(), kPoint);
   return NotFound("no restore point");
 }
 
 Status GoBackTo(Storage* run, const RestorePoint& point) {
-  const std::string folder = FolderOf(point);
   TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> later, ReplaysIn(run, ""));
   for (const std::string& name : later) TROOP_RETURN_IF_ERROR(run->Remove(name));
-  TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> replays, ReplaysIn(run, folder));
-  for (const std::string& name : replays) {
-    TROOP_RETURN_IF_ERROR(LinkFolder(run, folder + "/" + name, name));
-  }
-  const std::string incarnation = folder + "/" + kIncarnation;
-  TROOP_RETURN_IF_ERROR(run->Exists(incarnation) ? run->Link(incarnation, kIncarnation)
-                                                 : run->Remove(kIncarnation));
+  TROOP_RETURN_IF_ERROR(LinkBack(run, point, kReplay, std::string(kReplay)));
+  TROOP_RETURN_IF_ERROR(point.files.contains(kIncarnation)
+                            ? LinkBack(run, point, kIncarnation, kIncarnation)
+                            : run->Remove(kIncarnation));
   // A learner would go on from them.
   TROOP_RETURN_IF_ERROR(RemoveCheckpointsAfter(run, point.checkpoint));
   if (point.checkpoint.empty()) return Status::Ok();
   // Under its name a checkpoint is whole.
   const std::string aside = point.checkpoint + ".tmp";
   TROOP_RETURN_IF_ERROR(run->Remove(aside));
-  TROOP_RETURN_IF_ERROR(LinkFolder(run, folder + "/" + kCheckpoint, aside));
+  TROOP_RETURN_IF_ERROR(LinkBack(run, point, kCheckpoint, aside));
   TROOP_RETURN_IF_ERROR(run->Remove(point.checkpoint));
   return run->Rename(aside, point.checkpoint);
 }

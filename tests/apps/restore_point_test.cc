@@ -141,9 +141,60 @@ TEST_F(RestorePointTest, DamageIsNamed) {
     EXPECT_EQ(point.status().code(), Code::kDataLoss) << bad;
     EXPECT_NE(point.status().message().find(file), std::string::npos) << point.status().message();
   }
+  ASSERT_TRUE(disk_.Remove(file).ok());
+  EXPECT_EQ(NewestRestorePoint(&disk_).status().code(), Code::kDataLoss);
   Write(file, good);
   Write("restore/0000000001/checkpoint/state.json", "{}");
   EXPECT_EQ(NewestRestorePoint(&disk_).status().code(), Code::kDataLoss);
+}
+
+// A replay would be restored from less as after a crash, and the run take another course: with the
+// word "exactly".
+TEST_F(RestorePointTest, AnyBitOfAnyFileThatChangesIsNoticedAndAnyFileThatIsCutOrMissing) {
+  ASSERT_TRUE(WriteRestorePoint(&disk_, end_).ok());
+  const std::string folder = "restore/0000000001/";
+  const auto point = NewestRestorePoint(&disk_);
+  ASSERT_TRUE(point.ok()) << point.status().ToString();
+  std::vector<std::string> files{"point.json"};
+  for (const auto& [name, file] : point->files) files.push_back(name);
+  EXPECT_GT(files.size(), 7u);
+  for (const std::string& name : files) {
+    const std::string path = folder + name;
+    const auto expect_noticed = [&](const std::string& what) {
+      const auto damaged = NewestRestorePoint(&disk_);
+      EXPECT_EQ(damaged.status().code(), Code::kDataLoss) << name << what;
+      EXPECT_NE(damaged.status().message().find(path), std::string::npos)
+          << damaged.status().message();
+    };
+    const std::string good = Read(path);
+    const std::size_t stride = good.size() / 64 + 1;
+    for (std::size_t at = 0; at < good.size(); at += stride) {
+      std::string bad = good;
+      bad[at] = char(bad[at] ^ 1 << at % 8);
+      Write(path, bad);
+      expect_noticed(" with a flipped bit");
+    }
+    Write(path, good.substr(0, good.size() / 2));
+    expect_noticed(" cut");
+    Write(path, good + "x");
+    expect_noticed(" grown");
+    ASSERT_TRUE(disk_.Remove(path).ok());
+    expect_noticed(" removed");
+    Write(path, good);
+  }
+  EXPECT_TRUE(NewestRestorePoint(&disk_).ok());
+}
+
+TEST_F(RestorePointTest, WhatItDoesNotListIsNotTakenBack) {
+  ASSERT_TRUE(WriteRestorePoint(&disk_, end_).ok());
+  Write("restore/0000000001/replay-0/segments/other.log", "of nobody");
+  Write("restore/0000000001/replay-7/table", "of nobody");
+  const auto point = NewestRestorePoint(&disk_);
+  ASSERT_TRUE(point.ok()) << point.status().ToString();
+  ASSERT_TRUE(GoBackTo(&disk_, *point).ok());
+  ExpectAsAfter(*point, "one");
+  EXPECT_FALSE(disk_.Exists("replay-0/segments/other.log"));
+  EXPECT_FALSE(disk_.Exists("replay-7"));
 }
 
 }  // namespace
