@@ -91,9 +91,9 @@ void WriteRun(const RunState& s, Text* out) {
     out->Gauge("troop_run_weights_lag_updates", "From the actors' weights to the learner's.",
                *s.rates.weights_lag);
   }
-  if (!v.supervised) {
+  if (s.rates.train_return) {
     out->Gauge("troop_run_train_return", "Mean return of the actors' last episodes.",
-               s.rates.train_return);
+               *s.rates.train_return);
   }
   if (!v.evaluations.empty()) {
     out->Gauge("troop_run_evaluation_return", "Mean return of the newest evaluation.",

@@ -125,12 +125,13 @@ RunRates RateMeter::Update(Time now, const RunView& view) {
     r.tokens_per_s = (b.tokens - a.tokens) / seconds;
   }
   const double inserts = Value(view.metrics, "replay/inserts");
-  r.samples_per_insert = inserts > 0 ? Value(view.metrics, "replay/samples") / inserts : 0;
+  if (inserts > 0) r.samples_per_insert = Value(view.metrics, "replay/samples") / inserts;
   if (view.metrics.contains("replay/fill")) replay_fill_ = Value(view.metrics, "replay/fill");
   r.replay_fill = replay_fill_;
   r.weights_lag = WeightsLag(r.updates_per_s);
-  if (b.episodes > a.episodes)
+  if (b.episodes > a.episodes) {
     train_return_ = (b.return_sum - a.return_sum) / (b.episodes - a.episodes);
+  }
   r.train_return = train_return_;
   if (!view.evaluations.empty()) r.evaluation_return = view.evaluations.back().return_mean;
   if (r.steps_per_s > 0) r.left_s = double(view.steps_total - view.steps) / r.steps_per_s;
@@ -186,6 +187,12 @@ std::string RateMeter::Bottleneck(const RunView& view) {
 
 namespace {
 
+// A number that is not known yet is a dash, never a zero.
+std::string Known(const std::optional<double>& value, int digits, int width = 0) {
+  const std::string text = value ? fmt::format("{:.{}f}", *value, digits) : "–";
+  return fmt::format("{:>{}}", text, width);
+}
+
 // Of a run that learns reviews: how well it does, the most important first.
 std::vector<std::string> LearningItems(const RunView& view, const RunRates& r) {
   std::vector<std::string> items;
@@ -219,10 +226,11 @@ std::string ProgressBlock(const std::string& name, const RunView& view, const Ru
     return out;
   }
   std::vector<std::string> replay{fmt::format("  replay {:>3.0f} % full", 100 * r.replay_fill),
-                                  fmt::format("{:.2f} samples/insert", r.samples_per_insert)};
+                                  Known(r.samples_per_insert, 2) + " samples/insert"};
   if (r.weights_lag) replay.push_back(fmt::format("lag {} updates", Count(*r.weights_lag)));
   out += Fit(replay, columns) + "\n";
-  std::vector<std::string> returns{fmt::format("  return {:>8.1f} training", r.train_return)};
+  std::vector<std::string> returns{
+      fmt::format("  return {} training", Known(r.train_return, 1, 8))};
   if (r.evaluation_return) {
     returns.push_back(fmt::format("{:>8.1f} evaluated", *r.evaluation_return));
   }
@@ -243,12 +251,12 @@ std::string ProgressLine(const RunView& view, const RunRates& r) {
     return line;
   }
   std::string out = fmt::format(
-      "{} s  {}  steps {}/{} ({}/s)  updates {} ({}/s)  samples/insert {:.2f}  replay {:.0f} %",
+      "{} s  {}  steps {}/{} ({}/s)  updates {} ({}/s)  samples/insert {}  replay {:.0f} %",
       std::lround(r.elapsed_s), PhaseName(view.phase), view.steps, view.steps_total,
       Count(r.steps_per_s), Count(Value(view.metrics, "learner/updates")), Count(r.updates_per_s),
-      r.samples_per_insert, 100 * r.replay_fill);
+      Known(r.samples_per_insert, 2), 100 * r.replay_fill);
   if (r.weights_lag) out += fmt::format("  lag {:.0f}", *r.weights_lag);
-  out += fmt::format("  return {:.1f}", r.train_return);
+  out += "  return " + Known(r.train_return, 1);
   if (r.evaluation_return) out += fmt::format("  evaluated {:.1f}", *r.evaluation_return);
   if (r.left_s && view.phase == Phase::kRunning) out += fmt::format("  left {}", Span(*r.left_s));
   return out + "  bottleneck: " + r.bottleneck;

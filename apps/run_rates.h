@@ -13,10 +13,11 @@ namespace troop {
 struct RunRates {
   double elapsed_s = 0;
   double steps_per_s = 0, updates_per_s = 0;
-  double samples_per_insert = 0;
-  double replay_fill = 0;             // of the capacity, [0, 1] (above 1: soft capacity)
-  std::optional<double> weights_lag;  // updates from the actors' weights to the learner's
-  double train_return = 0;            // mean of the actors' episodes (with exploration) of late
+  std::optional<double> samples_per_insert;  // nullopt: nothing was inserted yet
+  double replay_fill = 0;                    // of the capacity, [0, 1] (above 1: soft capacity)
+  std::optional<double> weights_lag;         // updates from the actors' weights to the learner's
+  // Mean over the actors' episodes (with exploration) of late; nullopt: none has ended yet.
+  std::optional<double> train_return;
   std::optional<double> evaluation_return;
   double tokens_per_s = 0;       // supervised
   std::optional<double> left_s;  // till the step budget is spent
@@ -42,8 +43,10 @@ class RateMeter {
 
   std::optional<Time> start_;
   std::deque<Point> points_;
-  double train_return_ = 0, replay_fill_ = 0;  // stay when nobody tells them any more
-  bool learner_starves_ = false;               // its queue of batches is empty most of the time
+  // Both stay as they are once the roles that report them have left.
+  std::optional<double> train_return_;
+  double replay_fill_ = 0;
+  bool learner_starves_ = false;  // its queue of batches is empty most of the time
 };
 
 // The live block: several lines of at most `columns` each, the most important items first; `notice`

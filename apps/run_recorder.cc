@@ -118,8 +118,10 @@ Status RunRecorder::Files::ReadBack() {
   for (std::string_view text = source.Next(&at); !text.empty(); text = source.Next(&at)) {
     const Result<JsonValue> line = ParseJson(text);
     if (!line.ok()) continue;  // torn in an earlier resume
-    const double mean = Number(*line, evaluated ? "return_mean" : "train_return");
-    if (!evaluated && Number(*line, "actor/episodes") == 0) continue;
+    const char* const key = evaluated ? "return_mean" : "train_return";
+    if (line->Find(key) == nullptr) continue;                          // no episode had ended yet
+    if (!evaluated && Number(*line, "actor/episodes") == 0) continue;  // the same, of older files
+    const double mean = Number(*line, key);
     past.push_back({.steps = Number(*line, "steps"),
                     .mean = mean,
                     .low = Number(*line, "return_min"),
@@ -154,11 +156,14 @@ void RunRecorder::WriteMetrics(const RunView& view, const RunRates& rates) {
   JsonObject line;
   line.Add("wall_s", files_->wall_s()).Add("phase", PhaseName(view.phase));
   line.Add("steps", view.steps).Add("steps_per_s", rates.steps_per_s);
-  line.Add("updates_per_s", rates.updates_per_s).Add("train_return", rates.train_return);
-  line.Add("bottleneck", std::string_view(rates.bottleneck));
+  line.Add("updates_per_s", rates.updates_per_s);
   std::vector<std::pair<std::string, double>> scalars{{"run/steps_per_s", rates.steps_per_s},
-                                                      {"run/updates_per_s", rates.updates_per_s},
-                                                      {"run/train_return", rates.train_return}};
+                                                      {"run/updates_per_s", rates.updates_per_s}};
+  if (rates.train_return) {
+    line.Add("train_return", *rates.train_return);
+    scalars.emplace_back("run/train_return", *rates.train_return);
+  }
+  line.Add("bottleneck", std::string_view(rates.bottleneck));
   if (rates.weights_lag) {
     line.Add("run/weights_lag", *rates.weights_lag);
     scalars.emplace_back("run/weights_lag", *rates.weights_lag);
@@ -177,12 +182,8 @@ void RunRecorder::WriteMetrics(const RunView& view, const RunRates& rates) {
   files_->Check("TensorBoard events", files_->events->Scalars(WallSeconds(), view.steps, scalars));
   files_->Check("TensorBoard events",
                 files_->events->Histograms(WallSeconds(), view.steps, histograms));
-  const auto episodes = view.metrics.find("actor/episodes");
-  if (files_->config.evaluator.enabled || episodes == view.metrics.end() ||
-      episodes->second.value == 0) {
-    return;
-  }
-  files_->training.push_back({.steps = double(view.steps), .mean = rates.train_return});
+  if (files_->config.evaluator.enabled || !rates.train_return) return;
+  files_->training.push_back({.steps = double(view.steps), .mean = *rates.train_return});
   if (files_->lines++ % kTrainingCurveEvery == 0) files_->Check("curve.png", DrawCurve(view));
 }
 
@@ -254,10 +255,9 @@ Status RunRecorder::Finish(const RunView& view, const RunRates& rates, const Sta
       .Add("phase", PhaseName(view.phase))
       .Add("steps", view.steps)
       .Add("updates", MetricOf(view, "learner/updates"))
-      .Add("wall_s", files_->before_s + rates.elapsed_s)
-      .Add("samples_per_insert", rates.samples_per_insert)
-      .Add("checkpoint", std::string_view(view.checkpoint))
-      .Add("version", kTroopVersion);
+      .Add("wall_s", files_->before_s + rates.elapsed_s);
+  if (rates.samples_per_insert) result.Add("samples_per_insert", *rates.samples_per_insert);
+  result.Add("checkpoint", std::string_view(view.checkpoint)).Add("version", kTroopVersion);
   if (!view.evaluations.empty() && view.evaluations.back().final) {
     const EvaluationReport& e = view.evaluations.back();
     result.Add("final_return_mean", e.return_mean)

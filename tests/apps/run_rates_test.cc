@@ -28,7 +28,8 @@ TEST(RateMeterTest, RatesAreDifferencesOverTheWindow) {
 TEST(RateMeterTest, TheReturnIsTheMeanOfLateEpisodesAndStaysWhenNoneEnd) {
   RateMeter meter;
   RunView view = View(0, 1);
-  meter.Update(Time(Seconds(1)), view);
+  const RunRates before = meter.Update(Time(Seconds(1)), view);
+  EXPECT_FALSE(before.train_return.has_value());  // it was 0, which other runs truly have
   view.metrics["actor/episodes"].value = 4;
   view.metrics["actor/return_sum"].value = 10;
   EXPECT_EQ(meter.Update(Time(Seconds(2)), view).train_return, 2.5);
@@ -134,6 +135,18 @@ TEST(ProgressTextTest, SaysAllThatTheRunIsJudgedBy) {
     EXPECT_NE(line.find(part), std::string::npos) << part << "\n" << line;
   }
   EXPECT_EQ(line.find('\n'), std::string::npos);
+}
+
+TEST(ProgressTextTest, ANumberThatIsNotKnownYetIsADash) {
+  RateMeter meter;
+  const RunView view = View(0, 0);
+  const RunRates rates = meter.Update(Time(Seconds(0)), view);
+  EXPECT_NE(ProgressBlock("pole", view, rates, 79).find("return        – training"),
+            std::string::npos)
+      << ProgressBlock("pole", view, rates, 79);
+  const std::string line = ProgressLine(view, rates);
+  EXPECT_NE(line.find("samples/insert –  "), std::string::npos) << line;
+  EXPECT_NE(line.find("return –  "), std::string::npos) << line;
 }
 
 // Of reviews: neither replay nor returns, and nothing of learners that have left.

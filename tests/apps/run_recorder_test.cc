@@ -93,6 +93,26 @@ TEST(RunRecorderTest, WithoutAnEvaluatorTheTrainingReturnIsDrawn) {
   EXPECT_NE(Text(run.get(), "curve.png"), first);
 }
 
+// It was recorded as 0, in curves, TensorBoard and the result.
+TEST(RunRecorderTest, WhatIsNotKnownYetIsNotWritten) {
+  Config config;
+  config.evaluator.enabled = false;
+  const auto run = MakeMemoryStorage();
+  auto recorder = RunRecorder::Make(run.get(), config);
+  ASSERT_TRUE(recorder.ok());
+  const RunView view{.steps = 10, .steps_total = 10000};
+  (*recorder)->Record(Time{}, view, {});
+  ASSERT_TRUE((*recorder)->Finish(view, {}, Status::Ok()).ok());
+  EXPECT_EQ(Text(run.get(), "metrics.jsonl").find("train_return"), std::string::npos);
+  EXPECT_EQ(Text(run.get(), "result.json").find("samples_per_insert"), std::string::npos);
+  EXPECT_FALSE(run->Exists("curve.png"));  // there is no point to draw
+  const auto names = run->List("");
+  ASSERT_TRUE(names.ok());
+  for (const std::string& name : *names) {
+    EXPECT_EQ(Text(run.get(), name).find("train_return"), std::string::npos) << name;
+  }
+}
+
 TEST(RunRecorderTest, ALineHasTheHistogramOfWhatCameSinceTheLineBefore) {
   const auto run = MakeMemoryStorage();
   auto recorder = RunRecorder::Make(run.get(), Config());
