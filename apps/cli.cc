@@ -24,6 +24,7 @@
 #include "apps/predict.h"
 #include "apps/replay_command.h"
 #include "apps/role_node.h"
+#include "apps/run_budget.h"
 #include "apps/run_folder.h"
 #include "apps/scale_command.h"
 #include "apps/show.h"
@@ -79,12 +80,11 @@ int GoOn(TrainArguments a, const Config& config) {
   const std::string path = RunPath(config);
   const Result<Standing> standing = StandingOf(path);
   if (!standing.ok()) return Complain(standing.status());
-  if (*standing == Standing::kFinished) {
-    fmt::print("{} is done\n", path);
-    return kExitOk;
-  }
   a.options.overwrite = true;  // what never got to a checkpoint goes
   if (*standing == Standing::kNew) return Train(config, a.options);
+  const Result<Config> was = ReadRunConfig(path, {});
+  if (!was.ok()) return Complain(was.status());
+  for (std::string& key : LargerBudget(config, *was)) a.overrides.push_back(std::move(key));
   a.config = path;
   return RunResume(a);
 }
@@ -104,6 +104,12 @@ int RunResume(TrainArguments a) {
   Result<Config> config = ReadRunConfig(a.config, OverridesOf(a));
   if (!config.ok()) return Complain(config.status());
   Complete(a, &*config);
+  const Result<bool> spent = IsSpent(a.config, *config);
+  if (!spent.ok()) return Complain(spent.status());
+  if (*spent) {
+    fmt::print("{}\n", SpentNotice(*config));
+    return kExitOk;
+  }
   a.options.resume = true;
   return Train(*config, a.options);
 }

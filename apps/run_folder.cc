@@ -110,6 +110,10 @@ Result<Config> ReadRunConfig(const std::string& path, std::span<const std::strin
     TROOP_ASSIGN_OR_RETURN(const Config was, LoadConfigFile(file, {}));
     if (was.mesh.dp > 0) keys.emplace_back("fleet.learners=1");
   }
+  // The folder has the updates that its epochs made: other epochs make another number of them.
+  if (given("learner.epochs=") && !given("learner.max_updates=")) {
+    keys.emplace_back("learner.max_updates=0");
+  }
   TROOP_ASSIGN_OR_RETURN(Config config, LoadConfigFile(file, keys));
   // The folder may have been moved since.
   const fs::path absolute = fs::absolute(path).lexically_normal();

@@ -2,6 +2,8 @@
 
 #include <sys/stat.h>
 
+#include <map>
+
 #include "tests/core/python.h"
 #include "tests/system/troop_process.h"
 
@@ -323,13 +325,32 @@ TEST_F(FleetTest, EvalAndPlayShowACheckpoint) {
   EXPECT_NE(terminal->output().find("▀"), std::string::npos);
 }
 
-TEST_F(FleetTest, AResumeOfAFinishedRunHasNothingLeftToDo) {
-  const auto troop = Train({"learner.total_steps=2000"});
-  ExpectDone(troop.get(), 2000);
-  const double updates = Json(run() + "/result.json").Find("updates")->number;
-  const auto resumed = Start({"resume", run()});
-  ExpectDone(resumed.get(), 2000);
-  EXPECT_EQ(Json(run() + "/result.json").Find("updates")->number, updates);
+// It started the fleet again and replaced the result, in part with zeros.
+TEST_F(FleetTest, AResumeOfAFinishedRunChangesNothingAndALargerBudgetContinuesIt) {
+  const std::vector<std::string> keys{"fleet.mode=serial", "learner.total_steps=2000"};
+  ExpectDone(Train(keys).get(), 2000);
+  const auto bytes = [this] {
+    std::map<std::string, std::string> all;
+    for (const auto& entry : fs::recursive_directory_iterator(run())) {
+      if (entry.is_regular_file()) all[entry.path().string()] = FileText(entry.path().string());
+    }
+    return all;
+  };
+  const auto before = bytes();
+  std::vector<std::string> again = TrainWords(keys);
+  again.emplace_back("--continue");
+  for (const auto& words :
+       {std::vector<std::string>{"resume", run()}, {"resume", run() + "/", keys[1]}, again}) {
+    const auto resumed = Start(words);
+    EXPECT_EQ(resumed->Wait(), 0) << resumed->output();
+    EXPECT_NE(resumed->output().find("/run is finished, and nothing in it was changed; a larger "
+                                     "learner.total_steps continues it\n"),
+              std::string::npos)
+        << resumed->output();
+    EXPECT_TRUE(bytes() == before) << words[0];
+  }
+  again[4] = "learner.total_steps=3001";
+  ExpectDone(Start(again).get(), 3001);
 }
 
 // The learner alone found out, and was started again for ever.

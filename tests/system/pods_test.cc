@@ -137,7 +137,7 @@ TEST_F(PodsTest, ACoordinatorThatComesBackElsewhereIsFoundByItsNameAndTheRunGoes
   // A pod that starts again behind the run's end, for whatever reason, has nothing to do.
   const auto again = Coordinate("10.77.0.4", std::to_string(steps + 30003));
   EXPECT_EQ(again->Wait(), 0);
-  EXPECT_NE(again->output().find("is done"), std::string::npos) << again->output();
+  EXPECT_NE(again->output().find("is finished"), std::string::npos) << again->output();
 }
 
 // One has the time of its grace, and the other has not: the kubelet takes it away.
