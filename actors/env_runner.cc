@@ -174,7 +174,9 @@ void EnvRunner::TakeStep() {
     if (bad && !fault) {
       // An environment whose episode ended has begun the next already.
       const std::uint64_t number = episode(i) - (one.ended() ? 1 : 0);
-      Note(i, {.what = ToString(*bad), .episode = number, .step = env.step});
+      Note(
+          i,
+          {.what = ToString(*bad), .episode = number, .step = env.step, .of_weights = !one.q_good});
       if (!one.ended()) to_restart_.push_back(int(i));
     } else if (one.ended()) {
       env.troubles_in_a_row = 0;
@@ -225,11 +227,14 @@ void EnvRunner::Note(std::size_t i, const Trouble& trouble) {
                                     .step = trouble.step,
                                     .version = version_});
   if (last) {
-    status_ = Internal(
-        "{}; that makes {} {} of this environment without a whole good episode between "
-        "(env.faults_max): mend the environment{}",
-        origin, env.troubles_in_a_row, trouble.fault ? "faults" : "faults or bad numbers",
-        trouble.fault ? "" : ", or the weights where it is a q-value");
+    // A new process would play the same environment. Only weights may be other ones by then.
+    status_ = Status(
+        trouble.of_weights ? Code::kInternal : Code::kCancelled,
+        fmt::format("{}; that makes {} {} of this environment without a whole good episode between "
+                    "(env.faults_max): mend the {}",
+                    origin, env.troubles_in_a_row,
+                    trouble.fault ? "faults" : "faults or bad numbers",
+                    trouble.of_weights ? "weights" : "environment"));
     return;
   }
   LogWarning(

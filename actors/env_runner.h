@@ -64,7 +64,9 @@ class EnvRunner {
   int fd() const { return ready() || waiting_ == Waiting::kActions ? -1 : envs_->fd(); }
   // Chooses actions and hands them to the environments. keys: [N]. REQUIRES: ready().
   void Act(std::span<const ExploreKey> keys);
-  // Not ok: an environment had too many faults and bad numbers, or the environments can't go on.
+  // Not ok: the environments can't go on, or one had env.faults_max faults and bad numbers
+  // (kCancelled: no restart cures it; kInternal: the last one was a q-value, a matter of the
+  // weights).
   const Status& status() const { return status_; }
 
   // The last step of environment i, until the next Poll.
@@ -96,6 +98,7 @@ class EnvRunner {
     std::string what;
     std::uint64_t episode = 0, step = 0;
     bool fault = false;
+    bool of_weights = false;  // a q-value was not a number
   };
 
   EnvRunner() = default;

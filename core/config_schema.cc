@@ -78,7 +78,7 @@ void VisitEnv(Config::EnvKeys& c, ConfigVisitor& v) {
           c.step_timeout_s);
   v.Visit({"env.faults_max",
            "Faults and bad numbers of one environment, without a whole good episode between, that "
-           "end its role.",
+           "end the run.",
            Between(1, 1e6)},
           c.faults_max);
 }

@@ -456,7 +456,7 @@ void ProcessVectorEnv::TakeDeath(Worker* worker, Time now) {
 
 void ProcessVectorEnv::CountBadStart(Worker* worker, const std::string& why) {
   if (++worker->bad_starts < kStartsMax) return;
-  status_ = Unavailable("{}: {} starts in a row failed, the last one: {}", id_, kStartsMax, why);
+  status_ = Cancelled("{}: {} starts in a row failed, the last one: {}", id_, kStartsMax, why);
 }
 
 // The first reason counts: what came after it in this step is its consequence, or the next one's.

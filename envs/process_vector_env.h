@@ -23,9 +23,9 @@ bool IsPythonEnvironment(std::string_view id);
 // then after 0.05 s, doubling to 5 s, until one of its environments ends a whole episode. From the
 // first death on, one spare Python process with all modules loaded waits to take the place of the
 // next that dies. After kStartsMax starts or resets without a good one between, or where Python
-// says that it can't be had, status() says why. Errors: kNotFound: no such interpreter or program;
-// kFailedPrecondition: what the worker gave as the reason; kInvalidArgument, kResourceExhausted,
-// kUnavailable, kDeadlineExceeded.
+// says that it can't be had, status() says why (kCancelled: no restart cures it). Errors:
+// kNotFound: no such interpreter or program; kFailedPrecondition: what the worker gave as the
+// reason; kInvalidArgument, kResourceExhausted, kUnavailable, kDeadlineExceeded.
 inline constexpr int kStartsMax = 6;
 Result<std::unique_ptr<VectorEnv>> MakeProcessVectorEnv(std::string_view id,
                                                         const EnvOptions& options, int size,

@@ -104,6 +104,7 @@ TEST_F(EnvRunnerTest, FaultsAreNamedAndTooManyEndIt) {
         "that makes 20 faults of this environment", "env.faults_max", "mend the environment"}) {
     EXPECT_THAT(runner_->status().message(), HasSubstr(part));
   }
+  EXPECT_EQ(runner_->status().code(), Code::kCancelled);  // no restart cures it
   // The first of all is told with the seed that plays it again.
   EXPECT_THAT(log.text(), testing::ContainsRegex(
                               "at step 5 of episode 0 of environment [789] \\(seed [123]000,"));

@@ -260,6 +260,7 @@ TEST_F(ProcessVectorEnvTest, WhatNeverStartsEndsWithAReason) {
       continue;
     }
     EXPECT_EQ(Await(env->get()), nullptr);
+    EXPECT_EQ((*env)->status().code(), Code::kCancelled);  // no restart cures it
     EXPECT_THAT((*env)->status().message(),
                 HasSubstr("6 starts in a row failed, the last one: ended by signal 9 (Killed)"));
     EXPECT_EQ((*env)->Poll(), nullptr);
