@@ -50,6 +50,7 @@ Journal::Journal(Storage* storage, Executor* executor, Options options, Found fo
       durable_(found.end),
       submitted_(found.end.segment),
       next_dictionary_(found.next_dictionary),
+      removed_(std::move(found.removed)),
       next_snapshot_(found.next_snapshot),
       outdated_(std::move(found.outdated)) {
   log_.file = std::make_shared<OpenFile>();
@@ -99,7 +100,12 @@ void Journal::NoteTable(Journaled* table) {
   }
   for (const std::uint64_t id : table->TakeFreed()) {
     if (id >= written_.segment) hole_until_ = moved_;
-    if (id <= submitted_) removals_.push_back({id, moved_, table->position()});
+    if (id <= submitted_) {
+      removals_.push_back({id, moved_, table->position()});
+    } else {
+      skipped_.Add(id);
+      skipped_more_ = true;
+    }
   }
 }
 
@@ -163,6 +169,9 @@ void Journal::Commit(Time now, const Journaled& table) {
   for (const auto& [id, bytes] : dictionaries_) {
     work->writes.emplace_back(options_.folder + "/" + JournalDictionaryName(id), bytes);
   }
+  if (skipped_more_) {
+    work->note = {options_.folder + "/" + std::string(kJournalSkipped), skipped_.Encode()};
+  }
   // Of a job that failed files may be there that must not outlive what comes before them.
   for (std::uint64_t id = submitted_; id > written_.segment; --id) {
     work->cuts.push_back(SegmentPath(id));
@@ -186,6 +195,7 @@ void Journal::Commit(Time now, const Journaled& table) {
   const std::uint64_t last = work->pieces.empty() ? 0 : at.segment;
   if (!Start(&log_, "replay commit", std::move(work), now)) return;
   submitted_ = std::max(submitted_, last);
+  skipped_more_ = false;
   waiting_ = false;
 }
 
@@ -199,6 +209,7 @@ void Journal::FinishCommit(Time now) {
                         "tried again every {} s",
                         work->status.message(), ToSeconds(options_.retry_after));
     log_.retry_at = now + options_.retry_after;
+    skipped_more_ |= !work->note.path.empty();
     drained_ |= draining_;
     return;
   }
@@ -334,9 +345,13 @@ bool Journal::StartRemoval(Time now) {
   std::size_t count = 0;
   for (; count < std::min(removals_.size(), kRemovalsPerJob) && due(removals_[count]); ++count) {
     work->removals.push_back(SegmentPath(removals_[count].segment));
+    removed_.Add(removals_[count].segment);
   }
   // Older files of snapshots go when the newest has a complete round.
   const bool complete = stats_.rounds > 0 && snapshot_ != 0 && !round_.full;
+  if (count > 0) {
+    work->note = {options_.folder + "/" + std::string(kJournalRemoved), removed_.Encode()};
+  }
   if (complete) std::ranges::copy(outdated_, std::back_inserter(work->removals));
   if (work->removals.empty() || !Start(&side_, "replay removal", std::move(work), now)) {
     return false;

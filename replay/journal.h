@@ -14,6 +14,7 @@
 #include "core/storage.h"
 #include "core/time.h"
 #include "replay/segment.h"
+#include "replay/segment_ranges.h"
 #include "replay/snapshot.h"
 
 namespace troop {
@@ -40,6 +41,7 @@ class Journaled {
 //   segments/<id>.log  the bytes of the log's segments, as they are in memory
 //   snapshot-<n>       replay/snapshot.h; the newest with a whole round counts
 //   dictionary-<id>    of a codec
+//   removed, skipped   replay/segment_ranges.h: segments whose files were removed, or never written
 //   table, lock        replay/journal_read.h, which reads all of it
 //
 // Group commit: a job appends what is new to the files of segments and syncs them, in the order of
@@ -77,6 +79,7 @@ class Journal {
     std::uint64_t next_snapshot = 1;    // above all numbers that were there
     std::uint32_t next_dictionary = 1;  // likewise
     std::vector<std::string> outdated;  // to be removed after the next complete snapshot
+    SegmentRanges removed;              // all numbers up to the end's that have no file
     std::unique_ptr<StorageLock> lock;
   };
   struct Stats {
@@ -184,8 +187,10 @@ class Journal {
   std::uint32_t next_dictionary_;
   Status error_, snapshot_error_;
 
-  std::deque<Removal> removals_;  // positions ascend
-  std::uint64_t spilled_to_ = 0;  // segments up to here were looked at
+  SegmentRanges removed_, skipped_;  // removed, or to be; left before they were written
+  bool skipped_more_ = false;        // than the file says
+  std::deque<Removal> removals_;     // positions ascend
+  std::uint64_t spilled_to_ = 0;     // segments up to here were looked at
 
   SnapshotEncoder encoder_;
   std::vector<std::byte> spare_;  // memory of the last block, for the next
@@ -206,6 +211,8 @@ class Journal {
 std::string JournalSegmentName(std::uint64_t id);       // segments/0000000000000001.log
 std::string JournalSnapshotName(std::uint64_t number);  // snapshot-0000000000000001
 std::string JournalDictionaryName(std::uint32_t id);    // dictionary-0000000001
+inline constexpr std::string_view kJournalRemoved = "removed";
+inline constexpr std::string_view kJournalSkipped = "skipped";
 // The number in a name: prefix, digits, suffix. 0: it is none.
 std::uint64_t JournalNumber(std::string_view name, std::string_view prefix,
                             std::string_view suffix);

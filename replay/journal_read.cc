@@ -19,6 +19,7 @@ constexpr std::uint64_t kSegmentIdMax = std::uint64_t{1} << 56;
 constexpr std::string_view kManifestTitle = "troop replay table 1";
 constexpr std::size_t kManifestBytesMax = 64 << 10;
 constexpr std::size_t kDictionaryBytesMax = 1 << 20;
+constexpr std::size_t kRangesBytesMax = 64 << 20;
 
 struct DictionaryHead {
   static constexpr std::uint32_t kMagic = 0x44505254;  // "TRPD"
@@ -101,6 +102,8 @@ struct FolderReader {
   Status CutLast();
   Status ReadSnapshots(const std::vector<std::string>& names);
   Status ReadDictionaries(const std::vector<std::string>& names);
+  Status ReadRanges(std::string_view name, SegmentRanges* ranges, bool* known);
+  Status FindLost();
 };
 
 Status FolderReader::ReadManifest() {
@@ -216,6 +219,52 @@ Status FolderReader::ReadDictionaries(const std::vector<std::string>& names) {
   return Status::Ok();
 }
 
+// `known`: the file is there, and whole.
+Status FolderReader::ReadRanges(std::string_view name, SegmentRanges* ranges, bool* known) {
+  const Result<Buffer> bytes = storage->Read(Path(name), kRangesBytesMax);
+  if (bytes.status().code() == Code::kNotFound) return Status::Ok();
+  if (!bytes.ok()) return bytes.status();
+  const Result<SegmentRanges> read = SegmentRanges::Parse(bytes->text());
+  if (read.ok()) {
+    ranges->Add(*read);
+    *known = true;
+  } else {
+    Warn("{}: {}; segments that are missing are not noticed this time", Path(name),
+         read.status().message());
+  }
+  return Status::Ok();
+}
+
+// The log came to the disk in its order: what lies before something that is there, or before the
+// end that a snapshot names, was there, too. Without the file `removed` (of an older release, or of
+// a journal that was never restored) nothing tells what was removed.
+Status FolderReader::FindLost() {
+  SegmentRanges here;
+  std::uint64_t durable = contents->snapshot.end.segment;
+  if (durable > 0 && contents->snapshot.end.offset == 0) --durable;
+  for (const auto& segment : contents->segments) {
+    here.Add(segment->id());
+    if (segment->used() > 0) durable = std::max(durable, segment->id());
+  }
+  SegmentRanges known = here;
+  bool removed = false, skipped = false;
+  TROOP_RETURN_IF_ERROR(ReadRanges(kJournalRemoved, &known, &removed));
+  TROOP_RETURN_IF_ERROR(ReadRanges(kJournalSkipped, &known, &skipped));
+  if (removed && durable <= kSegmentIdMax) contents->lost = known.Missing(durable);
+  return Status::Ok();
+}
+
+// All that has no file up to the end is accounted for from now on.
+void ReserveRemoved(JournalContents* contents) {
+  SegmentRanges here;
+  for (const auto& segment : contents->segments) {
+    if (segment->used() > 0 || segment->id() < contents->found.end.segment) here.Add(segment->id());
+  }
+  for (const auto& range : here.Missing(contents->found.end.segment)) {
+    contents->found.removed.Add(range);
+  }
+}
+
 // Ids of segments never come again, even of those that never reached the disk: lines of snapshots
 // were read at positions in them. An empty segment keeps the highest number.
 void ReserveIds(std::uint64_t highest, JournalContents* contents) {
@@ -290,7 +339,7 @@ Result<JournalManifest> ParseManifest(std::string_view text) {
 bool JournalContents::clean() const {
   if (!snapshot.clean || !has_manifest) return false;
   if (manifest.used_snapshot == snapshot_number && manifest.used_round == rounds) return false;
-  return found.end == snapshot.end && torn_bytes == 0;
+  return found.end == snapshot.end && torn_bytes == 0 && lost.empty();
 }
 
 Result<JournalContents> ReadJournal(Storage* storage, std::string_view folder) {
@@ -304,8 +353,15 @@ Result<JournalContents> ReadJournal(Storage* storage, std::string_view folder) {
   TROOP_ASSIGN_OR_RETURN(const auto names, storage->List(folder));
   TROOP_RETURN_IF_ERROR(reader.ReadSnapshots(names));
   TROOP_RETURN_IF_ERROR(reader.ReadDictionaries(names));
+  TROOP_RETURN_IF_ERROR(reader.FindLost());
   ReserveIds(reader.highest_segment, &contents);
+  ReserveRemoved(&contents);
   return contents;
+}
+
+Status NoteRemoved(Storage* storage, std::string_view folder, const Journal::Found& found) {
+  return storage->WriteAtomic(fmt::format("{}/{}", folder, kJournalRemoved),
+                              found.removed.Encode());
 }
 
 }  // namespace troop

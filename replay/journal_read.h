@@ -46,7 +46,9 @@ struct JournalContents {
   std::int64_t rounds = 0;  // in it
   bool has_manifest = false;
   JournalManifest manifest;
-  std::vector<Buffer> dictionaries;   // oldest first
+  std::vector<Buffer> dictionaries;  // oldest first
+  // Their files are not there, and nothing says that they were removed.
+  std::vector<SegmentRanges::Range> lost;
   std::size_t torn_bytes = 0;         // behind the last whole record of the last segment
   std::vector<std::string> warnings;  // what is damaged, and what that costs
   Journal::Found found;
@@ -57,5 +59,8 @@ struct JournalContents {
 // now may be whole, and must not be taken for lost. What is damaged is left out and told of in
 // `warnings`.
 Result<JournalContents> ReadJournal(Storage* storage, std::string_view folder);
+// Says that the segments of found.removed have no files: from now on others that are missing count
+// as lost.
+Status NoteRemoved(Storage* storage, std::string_view folder, const Journal::Found& found);
 
 }  // namespace troop

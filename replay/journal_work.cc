@@ -14,6 +14,10 @@ Status Journal::Work::RunAll() {
   for (const auto& [path, bytes] : writes) {
     TROOP_RETURN_IF_ERROR(storage->WriteAtomic(path, bytes.bytes()));
   }
+  Status noted = WriteNote();
+  // What is removed makes room for it.
+  const bool full = noted.code() == Code::kResourceExhausted && !removals.empty();
+  if (!noted.ok() && !full) return noted;
   for (const std::string& path : cuts) {
     // Emptied, since that is durable: a file that was removed may be back after a loss of power.
     const Status cut = storage->Truncate(path, 0);
@@ -21,10 +25,15 @@ Status Journal::Work::RunAll() {
   }
   for (const Piece& piece : pieces) TROOP_RETURN_IF_ERROR(Append(piece));
   for (const std::string& path : removals) TROOP_RETURN_IF_ERROR(storage->Remove(path));
+  if (full) TROOP_RETURN_IF_ERROR(WriteNote());
   if (!map.empty()) {
     TROOP_ASSIGN_OR_RETURN(mapped, storage->Map(map));
   }
   return Status::Ok();
+}
+
+Status Journal::Work::WriteNote() {
+  return note.path.empty() ? Status::Ok() : storage->WriteAtomic(note.path, note.text);
 }
 
 Status Journal::Work::Append(const Piece& piece) {

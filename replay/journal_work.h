@@ -18,9 +18,9 @@ struct Journal::OpenFile {
   std::unique_ptr<AppendFile> file;  // nullptr after a failure
 };
 
-// A job of a journal: first dictionaries, then files to empty in their order, then appends in
-// theirs, each file synced before the next is begun, then removals, then a file to map. It ends at
-// the first failure.
+// A job of a journal: first dictionaries and what is noted of segments, then files to empty in
+// their order, then appends in theirs, each file synced before the next is begun, then removals,
+// then a file to map. It ends at the first failure.
 struct Journal::Work {
   struct Piece {
     std::string path;
@@ -32,6 +32,11 @@ struct Journal::Work {
   std::shared_ptr<StorageLock> lock;  // nobody else opens the folder before the job is done
   std::shared_ptr<OpenFile> file;
   std::vector<std::pair<std::string, Buffer>> writes;
+  struct Note {
+    std::string path;  // empty: none
+    std::string text;
+  };
+  Note note;                      // of segments that have no file from now on
   std::vector<std::string> cuts;  // to nothing; missing is ok
   std::vector<Piece> pieces;
   std::vector<std::byte> block;  // of a snapshot: what its piece points to
@@ -51,6 +56,7 @@ struct Journal::Work {
 
  private:
   Status RunAll();
+  Status WriteNote();
   Status Append(const Piece& piece);
   Status Open(const Piece& piece);
 };

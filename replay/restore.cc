@@ -58,6 +58,10 @@ Status Adjust(const JournalContents& contents, Table::Options* options) {
 void LogRestored(const RestoredTable& restored, const JournalContents& contents) {
   for (const std::string& warning : contents.warnings) LogWarning("replay: {}", warning);
   const Table::RecoverCounts& counts = restored.counts;
+  if (!contents.lost.empty()) {
+    LogWarning("replay: missing segment files: {}; items lost with them: {} at most",
+               ToString(contents.lost), counts.items_unfound);
+  }
   if (counts.segments_damaged > 0 || counts.items_lost > 0) {
     LogWarning(
         "replay: {} damaged segments cost {} bytes of records, lost dictionaries {} frames; {} "
@@ -68,6 +72,25 @@ void LogRestored(const RestoredTable& restored, const JournalContents& contents)
   LogInfo("replay: restored {} items and {} frames of {} bytes, after {} end; {} bytes were torn",
           restored.table.size(), restored.table.frames(), restored.log_bytes,
           restored.clean ? "an orderly" : "a sudden", restored.torn_bytes);
+}
+
+// Items of lost segments that came after the last snapshot: their numbers are missing.
+std::int64_t LaterThanSnapshot(const JournalContents& contents,
+                               const std::vector<Table::RecoverCounts::Inserted>& inserted) {
+  std::uint64_t count = 0;
+  for (const SegmentRanges::Range& range : contents.lost) {
+    std::uint64_t low = contents.snapshot.counters.inserted, high = low;
+    for (const auto& numbers : inserted) {
+      if (numbers.segment < range.first) low = std::max(low, numbers.end);
+    }
+    for (const auto& numbers : inserted) {
+      if (numbers.segment <= range.last) continue;
+      high = std::max(low, numbers.first);
+      break;
+    }
+    count += high > low ? high - low : 0;
+  }
+  return std::int64_t(count);
 }
 
 std::vector<std::shared_ptr<const FrameDictionary>> DictionariesOf(
@@ -99,6 +122,10 @@ Result<RestoredTable> RestoreTable(Storage* storage, Executor* executor,
                                           ? Table::Recover(options, contents.segments,
                                                            contents.snapshot, &counts, dictionaries)
                                           : Table::Make(options));
+  counts.items_unfound = contents.lost.empty()
+                             ? 0
+                             : counts.items_unfound + LaterThanSnapshot(contents, counts.inserted);
+  TROOP_RETURN_IF_ERROR(NoteRemoved(storage, journal.folder, contents.found));
   const JournalManifest manifest{.identity = Identity(options),
                                  .first_generation = options.first_generation,
                                  .incarnation = options.incarnation,

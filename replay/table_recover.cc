@@ -51,6 +51,8 @@ struct Table::State::Recovery {
   void NoteChunk(const Record::ChunkAt& chunk, SegmentStore::Index segment, const std::byte* base);
   void NoteItems(const Record& record, SegmentStore::Index segment, LogPosition position,
                  const std::byte* base);
+  void NoteNumbers(const Record& record, std::uint64_t segment);
+  void CountUnfound();
   bool Readable(std::span<const std::byte> encoded) const;
   bool SaneItem(const ItemRecord& item) const;
   void SortFrames();
@@ -89,6 +91,7 @@ void Table::State::Recovery::ReadSegment(const std::shared_ptr<Segment>& segment
     ++counts->records;
     for (const Record::ChunkAt& chunk : record.chunks) NoteChunk(chunk, index, bytes.data());
     NoteItems(record, index, {segment->id(), offset}, bytes.data());
+    if (record.kind == RecordHeader::kInsert) NoteNumbers(record, segment->id());
     offset += record.bytes;
   }
   counts->segments_damaged += damaged;
@@ -180,6 +183,18 @@ void Table::State::Recovery::NoteItems(const Record& record, SegmentStore::Index
   }
 }
 
+void Table::State::Recovery::NoteNumbers(const Record& record, std::uint64_t segment) {
+  for (std::uint32_t i = 0; i < record.items; ++i) {
+    const std::uint64_t number = record.ItemAt(i).number;
+    if (counts->inserted.empty() || counts->inserted.back().segment != segment) {
+      counts->inserted.push_back({segment, number, number});
+    }
+    RecoverCounts::Inserted& numbers = counts->inserted.back();
+    numbers.first = std::min(numbers.first, number);
+    numbers.end = std::max(numbers.end, number + 1);
+  }
+}
+
 // ---- 2. Who lives -------------------------------------------------------------------------------
 
 // What the snapshot says of an item; false: it is gone.
@@ -193,6 +208,20 @@ bool Table::State::Recovery::Settle(FoundItem* item) {
   if (slot.priority >= 0 && slot.priority <= FLT_MAX) item->written.priority = slot.priority;
   item->written.times_sampled = slot.times_sampled;
   return true;
+}
+
+void Table::State::Recovery::CountUnfound() {
+  for (std::size_t line = 0; line < snapshot.lines.size(); ++line) {
+    const Snapshot::Line& read = snapshot.lines[line];
+    for (std::size_t i = 0; i < read.slot.size(); ++i) {
+      const std::size_t slot = line * kSlotsPerLine + i;
+      if (read.slot[i].generation == 0 || slot >= newest.size()) continue;
+      const FoundItem* const item = newest[slot] == 0 ? nullptr : &found[newest[slot] - 1];
+      counts->items_unfound +=
+          item == nullptr ||
+          (item->written.generation != read.slot[i].generation && item->position < read.read_at);
+    }
+  }
 }
 
 // It left with its last draw as the limit is now.
@@ -400,6 +429,7 @@ Result<Table> Table::Recover(const Options& options, std::vector<std::shared_ptr
   const auto known = std::min(snapshot.lines.size() * kSlotsPerLine, std::size_t(kItemsMax));
   recovery.newest.resize(std::max(std::size_t(state->slots), known));
   for (const auto& segment : segments) recovery.ReadSegment(segment);
+  recovery.CountUnfound();
   recovery.SortFrames();
   std::vector<FoundItem> alive = recovery.FindAlive();
   recovery.FindTails();

@@ -91,6 +91,8 @@ class Model {
     auto contents = ReadJournal(disk_.get(), options.folder);
     ASSERT_TRUE(contents.ok()) << contents.status().ToString();
     EXPECT_TRUE(contents->warnings.empty()) << contents->warnings.front();
+    EXPECT_TRUE(contents->lost.empty()) << ToString(contents->lost);
+    ASSERT_TRUE(NoteRemoved(disk_.get(), options.folder, contents->found).ok());
     clean_ = contents->clean();
     table_ = ItemTable::Recover(kSlots, *contents);
     ASSERT_TRUE(disk_

@@ -233,6 +233,79 @@ TEST(RestoreTest, KeysOfSlotsThatWereUsedAgainThousandsOfTimesNeverComeAgain) {
   ExpectEachKeyOnce(2, 5000);
 }
 
+void JournalUntil(RestoredTable* restored, LogPosition position) {
+  restored->journal->Want(position);
+  PollUntil(restored, [&] { return restored->journal->durable() >= position; });
+}
+
+std::vector<std::string> SegmentsOf(MemoryStorage* disk) {
+  auto names = disk->List("replay/segments");
+  EXPECT_TRUE(names.ok());
+  std::erase_if(*names, [&](const std::string& name) {
+    return disk->Read("replay/segments/" + name, 1 << 20)->empty();
+  });
+  return *names;
+}
+
+// Expects a restart without this segment to tell it and its items, and the next one not to.
+void ExpectLossIsTold(const MemoryStorage& disk, const std::string& segment,
+                      const Table::Options& options, std::size_t items) {
+  SCOPED_TRACE(segment);
+  Rng same({.index = 7});
+  const auto damaged = disk.AfterPowerLoss(&same);
+  InlineExecutor executor;
+  ASSERT_TRUE(damaged->Remove("replay/segments/" + segment).ok());
+  {
+    RestoredTable again = Restored(damaged.get(), &executor, options);
+    EXPECT_FALSE(again.clean);
+    EXPECT_GT(again.counts.items_unfound, 0);
+    EXPECT_EQ(std::size_t(again.counts.items_unfound + again.counts.items_lost),
+              items - AllItems(&again.table).size());
+    PutFrame(&again.table, 5000);
+    PutFrame(&again.table, 5001);
+    Close(&again);
+  }
+  const RestoredTable later = Restored(damaged.get(), &executor, options);
+  EXPECT_EQ(later.counts.items_unfound, 0);
+  EXPECT_TRUE(later.clean);
+}
+
+// A file that was deleted cost as many items as it had, and one was told: the one that reached into
+// the next file. Where it was the last one the end was taken for an orderly one.
+TEST(RestoreTest, ASegmentThatIsMissingIsToldWithAllItsItemsOnce) {
+  MemoryStorage disk;
+  InlineExecutor executor;
+  const Table::Options options = InOrder(100);
+  {
+    RestoredTable first = Restored(&disk, &executor, options);
+    for (std::uint64_t t = 0; t <= 300; ++t) {
+      PutFrame(&first.table, t);
+      if (t % 20 == 0) JournalUntil(&first, first.table.position());
+    }
+    Close(&first);
+    EXPECT_GT(first.journal->stats().removed, 0);
+  }
+  const auto segments = SegmentsOf(&disk);
+  ASSERT_GE(segments.size(), 3u);
+  for (const std::string& segment : segments) ExpectLossIsTold(disk, segment, options, 100);
+  EXPECT_EQ(Restored(&disk, &executor, options).counts.items_unfound, 0);
+}
+
+TEST(RestoreTest, AfterASuddenEndNumbersTellWhatAMissingSegmentHeld) {
+  MemoryStorage disk;
+  InlineExecutor executor;
+  const Table::Options options = InOrder();
+  {
+    RestoredTable first = Restored(&disk, &executor, options);
+    for (std::uint64_t t = 0; t <= 300; ++t) PutFrame(&first.table, t);
+    JournalUntil(&first, first.table.position());
+  }
+  auto segments = SegmentsOf(&disk);
+  ASSERT_GE(segments.size(), 4u);
+  segments.pop_back();  // nothing says that there was a last one
+  for (const std::string& segment : segments) ExpectLossIsTold(disk, segment, options, 300);
+}
+
 // Every file of a folder, with some of its bytes changed, cut or gone.
 TEST(RestoreTest, DamagedFilesCostWhatTheyHoldAndNeverTheProcess) {
   MemoryStorage disk;
