@@ -217,7 +217,7 @@ Turn EvaluatorNode::Step(Time now) {
   EvaluationReport report = running_->Report();
   report.final = running_final_;
   report.steps = running_steps_;
-  metrics_.Gauge("evaluator/return_mean", report.return_mean);
+  metrics_.Ratio("evaluator/return_mean", report.return_mean, double(report.episodes));
   metrics_.Count("evaluator/episodes", double(report.episodes));
   member_->report().evaluations.push_back(report);
   member_->report().finished = running_final_;

@@ -13,11 +13,13 @@
 
 namespace troop {
 
+// Of several learners' reports of one update: the sum of mean times rows over the sum of rows.
 struct LossReport {
   double loss = 0;           // importance-weighted mean over the batch
   double td_error_mean = 0;  // mean |TD error|
   double q_mean = 0;         // mean q of the chosen actions
   double gradient_norm = 0;  // before the clip
+  double rows = 0;           // items, or labels, that the means are of
   // Of supervised algorithms.
   double accuracy = 0;         // share of the labels that were told right
   std::int64_t sequences = 0;  // of this learner's part of the batch

@@ -65,6 +65,14 @@ DqnStepOptions OptionsOf(const Config& config, QNetworkSpec network, cuda::Preci
   return o;
 }
 
+LossReport ReportOf(const cuda::DqnStepReport& report, std::size_t items) {
+  return {.loss = report.loss,
+          .td_error_mean = report.td_error_mean,
+          .q_mean = report.q_mean,
+          .gradient_norm = report.gradient_norm,
+          .rows = double(items)};
+}
+
 class DeviceDqn final : public DeviceAlgorithm {
  public:
   DeviceDqn(const Config& config, const EnvSpec& env, std::unique_ptr<Module> network,
@@ -106,7 +114,7 @@ class DeviceDqn final : public DeviceAlgorithm {
     }
     std::ranges::copy(found, priority.begin());
     if (watch != nullptr && !ready) watch->GradientReady(0);
-    return LossReport{report.loss, report.td_error_mean, report.q_mean, report.gradient_norm};
+    return ReportOf(report, priority.size());
   }
 
   void ExpectNext(const SampleBatch* batch) override { next_ = batch; }
@@ -131,7 +139,7 @@ class DeviceDqn final : public DeviceAlgorithm {
     if (report.finite == 0) return Refusal(batch, report, found);
     CountUpdate(report.gradient_norm);
     std::ranges::copy(found, priority.begin());
-    return LossReport{report.loss, report.td_error_mean, report.q_mean, report.gradient_norm};
+    return ReportOf(report, priority.size());
   }
 
   // Drawn here. What the batch brings is copied meanwhile.
@@ -160,7 +168,7 @@ class DeviceDqn final : public DeviceAlgorithm {
     CountUpdate(report.gradient_norm);
     std::copy_n(priority_.data(), priority.size(), priority.data());
     replay_->DrawnItems({slots_.data(), priority.size()}, &drawn_);
-    return LossReport{report.loss, report.td_error_mean, report.q_mean, report.gradient_norm};
+    return ReportOf(report, priority.size());
   }
 
   Status TakeExperience(const SampleBatch& batch) override {

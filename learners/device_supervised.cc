@@ -124,6 +124,7 @@ class DeviceSupervised final : public DeviceAlgorithm {
     const double rows = double(std::max<std::int64_t>(1, sum.rows));
     return LossReport{.loss = report.loss / rows,
                       .gradient_norm = report.gradient_norm,
+                      .rows = double(sum.rows),
                       .accuracy = double(report.right) / rows,
                       .sequences = sum.sequences};
   }

@@ -149,7 +149,11 @@ Result<LossReport> Dpg::ComputeGradient(const SampleBatch& batch, std::span<floa
   }
   observation_ = ConstTensor(batch.observation);
   std::ranges::copy(buffers_.priority, priority.begin());
-  return LossReport{loss.loss, loss.td_error_mean, loss.q_mean, norm};
+  return LossReport{.loss = loss.loss,
+                    .td_error_mean = loss.td_error_mean,
+                    .q_mean = loss.q_mean,
+                    .gradient_norm = norm,
+                    .rows = double(batch.size())};
 }
 
 Status CheckConfig(const Config& config, const EnvSpec& env) {

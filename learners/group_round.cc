@@ -120,6 +120,12 @@ void GroupRound::StartWords(bool exhausted, double progress) {
   words_[kProgress] = float(progress);
   words_[kWantValue] = options_.want_value ? 1 : 0;
   words_[kWantState] = options_.want_state ? 1 : 0;
+  const LossReport& report = outcome_.report;  // empty where nothing is given
+  words_[kRows] = float(report.rows);
+  words_[kLoss] = float(report.loss * report.rows);
+  words_[kTdError] = float(report.td_error_mean * report.rows);
+  words_[kQ] = float(report.q_mean * report.rows);
+  words_[kRight] = float(report.accuracy * report.rows);
   const Tensor tensor =
       ViewOf(std::as_writable_bytes(std::span(words_)), DType::kF32, std::int64_t(kWords));
   Result<Work> work = group_->Start({.kind = OpKind::kAllReduce}, tensor, tensor);
@@ -178,6 +184,19 @@ Result<GroupRound::Outcome> GroupRound::Wait() {
   return Finish();
 }
 
+// A batch of all ranks is reported as one rank would report it. Ranks that have parts of one model
+// say the same: it counts as often above as below.
+void GroupRound::SumReports() {
+  const double rows = words_[kRows];
+  if (!(rows > 0)) return;
+  const std::pair<Word, double*> means[] = {{kLoss, &outcome_.report.loss},
+                                            {kTdError, &outcome_.report.td_error_mean},
+                                            {kQ, &outcome_.report.q_mean},
+                                            {kRight, &outcome_.report.accuracy}};
+  for (const auto& [word, mean] : means) *mean = double(words_[word]) / rows;
+  outcome_.report.rows = rows;
+}
+
 Result<GroupRound::Outcome> GroupRound::Finish() {
   if (!failed_.ok()) return Failure();
   const auto ranks = float(group_->size());
@@ -205,6 +224,7 @@ Result<GroupRound::Outcome> GroupRound::Finish() {
     return outcome_;
   }
   outcome_.report.gradient_norm = norm;
+  SumReports();
   outcome_.applied = true;
   algorithm_->ApplyGradient(words_[kProgress] / double(ranks), norm);
   failed_ = Gather();

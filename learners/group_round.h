@@ -51,9 +51,10 @@ class StateExchange {
 class GroupRound final : public GradientWatch {
  public:
   struct Outcome {
-    Status update;      // not ok: it was left out, by this rank's batch or by all
-    LossReport report;  // of this rank's batch
-    int given = 0;      // gradients
+    Status update;  // not ok: it was left out, by this rank's batch or by all
+    // Where it was applied, of all ranks' batches, but for what is this rank's alone (sequences).
+    LossReport report;
+    int given = 0;  // gradients
     bool applied = false;
     bool all_exhausted = false;
     bool gathered = false;  // the whole state
@@ -90,7 +91,21 @@ class GroupRound final : public GradientWatch {
 
  private:
   // What ranks tell beside their gradients; summed.
-  enum Word : std::size_t { kGiven, kExhausted, kProgress, kWantValue, kWantState, kWords = 16 };
+  enum Word : std::size_t {
+    kGiven,
+    kExhausted,
+    kProgress,
+    kWantValue,
+    kWantState,
+    // Of LossReport: the rows, and each mean times the rows.
+    kRows,
+    kLoss,
+    kTdError,
+    kQ,
+    kRight,
+    kWords = 16
+  };
+  void SumReports();
   void StartBucket(std::int64_t from);
   void StartWords(bool exhausted, double progress);
   // Where it is agreed on; the newest.

@@ -9,10 +9,10 @@ void LearnerNode::ReportMetrics(const UpdateJob& job) {
   metrics_.Gauge("learner/skipped_updates", double(skipped_), MetricKind::kCounter);
   if (job.busy_s > 0) metrics_.Count("learner/busy_s", job.busy_s);
   if (job.batches.empty()) return;
-  metrics_.Gauge("learner/loss", job.last.loss);
-  metrics_.Gauge("learner/gradient_norm", job.last.gradient_norm);
+  metrics_.Ratio("learner/loss", job.last.loss, job.last.rows);
+  if (job.last.rows > 0) metrics_.Gauge("learner/gradient_norm", job.last.gradient_norm);
   if (supervised()) {
-    metrics_.Gauge("learner/accuracy", job.last.accuracy);
+    metrics_.Ratio("learner/accuracy", job.last.accuracy, job.last.rows);
     const std::pair<const char*, double> costs[] = {{"gradients", job.cost.gradients},
                                                     {"tokens", job.cost.tokens},
                                                     {"sequences", job.cost.sequences},
@@ -32,8 +32,8 @@ void LearnerNode::ReportMetrics(const UpdateJob& job) {
     }
     return;
   }
-  metrics_.Gauge("learner/td_error", job.last.td_error_mean);
-  metrics_.Gauge("learner/q", job.last.q_mean);
+  metrics_.Ratio("learner/td_error", job.last.td_error_mean, job.last.rows);
+  metrics_.Ratio("learner/q", job.last.q_mean, job.last.rows);
   const std::size_t ready = std::size_t(sampler_->ready_batches()) + batches_waiting_;
   metrics_.Gauge("learner/ready_batches", double(ready), MetricKind::kGaugeSum);
   // How old the experience is that it learns from: updates since the weights that acted in it.
@@ -44,7 +44,7 @@ void LearnerNode::ReportMetrics(const UpdateJob& job) {
       ++items;
     }
   }
-  metrics_.Gauge("learner/sample_age", items > 0 ? std::max(0.0, age / items) : 0);
+  metrics_.Ratio("learner/sample_age", items > 0 ? std::max(0.0, age / items) : 0, items);
 }
 
 }  // namespace troop

@@ -121,6 +121,7 @@ Result<LossReport> Supervised::ComputeGradient(const SampleBatch&, std::span<flo
   const double rows = double(std::max<std::int64_t>(1, outcome.rows));
   return LossReport{.loss = outcome.loss / rows,
                     .gradient_norm = norm,
+                    .rows = double(outcome.rows),
                     .accuracy = double(outcome.right) / rows,
                     .sequences = outcome.sequences};
 }

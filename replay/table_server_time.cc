@@ -110,8 +110,8 @@ void TableServer::Report(std::string_view prefix, Metrics* metrics) const {
   const auto level = [&](std::string_view key, double value) {
     put(key, value, MetricKind::kGaugeSum);
   };
-  const auto mean = [&](std::string_view key, double value) {
-    put(key, value, MetricKind::kGaugeMean);
+  const auto ratio = [&](std::string_view key, double mean, double of) {
+    metrics->Ratio(fmt::format("{}{}", prefix, key), mean, of);
   };
   for (const auto& [key, histogram] :
        {std::pair("policy_age", &policy_age_), std::pair("age", &age_)}) {
@@ -138,10 +138,11 @@ void TableServer::Report(std::string_view prefix, Metrics* metrics) const {
   count("updates", double(updates_.applied));
   count("stale_updates", double(updates_.stale));
   count("refused_priorities", double(updates_.refused));
-  mean("fill", double(table_.size()) / double(options_.table.capacity_items));
-  mean("samples_per_insert", inserts > 0 ? samples / inserts : 0);
-  mean("policy_version_mean", policy_version_mean_);
-  mean("policy_version_min", policy_version_min_);
+  const double capacity = double(options_.table.capacity_items);
+  ratio("fill", double(table_.size()) / capacity, capacity);
+  ratio("samples_per_insert", samples / inserts, inserts);
+  ratio("policy_version_mean", policy_version_mean_, double(drawn_.size()));
+  if (drawn_.size() > 0) put("policy_version_min", policy_version_min_, MetricKind::kGaugeMin);
   limiter_.ReportBlocked(prefix, metrics);
   if (!journal_) return;
   const Journal::Stats& stats = journal_->stats();

@@ -36,19 +36,20 @@ std::unique_ptr<Algorithm> MakeSmall(const Config& config) {
   return std::move(made).value();
 }
 
-SampleBatch RandomBatch(std::uint64_t seed) {
+SampleBatch RandomBatch(std::uint64_t seed, std::int64_t items = kBatch) {
   Rng rng({seed, Purpose::kTest});
   SampleBatch b;
-  b.key.resize(kBatch);
-  b.probability.assign(kBatch, 1.0 / double(kBatch));
-  b.weight.assign(kBatch, 1);
-  b.length.assign(kBatch, 1);
-  b.policy_version.assign(kBatch, 0);
-  b.observation = Tensor(DType::kF32, {kBatch, kInputs});
-  b.next_observation = Tensor(DType::kF32, {kBatch, kInputs});
-  b.action = Tensor(DType::kI32, {kBatch});
-  b.reward = Tensor(DType::kF32, {kBatch, 1});
-  b.discount = Tensor(DType::kF32, {kBatch, 1});
+  const auto count = std::size_t(items);
+  b.key.resize(count);
+  b.probability.assign(count, 1.0 / double(items));
+  b.weight.assign(count, 1);
+  b.length.assign(count, 1);
+  b.policy_version.assign(count, 0);
+  b.observation = Tensor(DType::kF32, {items, kInputs});
+  b.next_observation = Tensor(DType::kF32, {items, kInputs});
+  b.action = Tensor(DType::kI32, {items});
+  b.reward = Tensor(DType::kF32, {items, 1});
+  b.discount = Tensor(DType::kF32, {items, 1});
   for (float& x : b.observation.as<float>()) x = float(rng.Normal());
   for (float& x : b.next_observation.as<float>()) x = float(rng.Normal());
   for (float& x : b.reward.as<float>()) x = float(rng.Normal());
@@ -76,8 +77,9 @@ class Learners {
                                                  int killed = -1) {
     std::vector<std::unique_ptr<GroupRound>> rounds;
     std::vector<std::optional<Result<GroupRound::Outcome>>> ends(batches.size());
-    priority.assign(batches.size(), std::vector<float>(kBatch));
+    priority.assign(batches.size(), {});
     for (std::size_t i = 0; i < batches.size(); ++i) {
+      if (batches[i] != nullptr) priority[i].resize(batches[i]->key.size());
       rounds.push_back(std::make_unique<GroupRound>(ranks[i].get(), algorithms[i].get()));
       if (int(i) == killed) continue;
       const Status begun = rounds[i]->Begin(batches[i], progress_step * double(i),
@@ -185,6 +187,34 @@ TEST(GroupRoundTest, ALearnerWithoutABatchKeepsStep) {
   }
   EXPECT_EQ(two.algorithms[0]->updates(), 1u);
   EXPECT_EQ(Copy(two.algorithms[0]->value()), before);
+}
+
+// Each rank reported the means of its own batch, and a mean of those means was shown: another
+// number than that of the same items on one rank.
+TEST(GroupRoundTest, EachRankReportsTheMeansOfAllItems) {
+  for (const bool idle : {false, true}) {
+    const SampleBatch small = RandomBatch(1, 2), large = RandomBatch(2, 7);
+    LossReport want;
+    for (const SampleBatch* const batch : {&small, &large}) {
+      std::vector<float> priority(batch->key.size());
+      const auto one = MakeSmall(SmallConfig(8))->ComputeGradient(*batch, priority);
+      ASSERT_TRUE(one.ok());
+      EXPECT_EQ(one->rows, double(batch->key.size()));
+      want.loss += one->loss * one->rows / 9;
+      want.td_error_mean += one->td_error_mean * one->rows / 9;
+      want.q_mean += one->q_mean * one->rows / 9;
+    }
+    Learners learners(idle ? 3 : 2);
+    std::vector<const SampleBatch*> batches = {&small, &large};
+    if (idle) batches.push_back(nullptr);
+    for (const auto& end : learners.Round(batches)) {
+      ASSERT_TRUE(end.ok() && end->applied);
+      EXPECT_EQ(end->report.rows, 9);
+      EXPECT_NEAR(end->report.loss, want.loss, 1e-6);
+      EXPECT_NEAR(end->report.td_error_mean, want.td_error_mean, 1e-6);
+      EXPECT_NEAR(end->report.q_mean, want.q_mean, 1e-6);
+    }
+  }
 }
 
 TEST(GroupRoundTest, ABadBatchIsItsOwnersAloneAndNobodyPartsFromTheOthers) {

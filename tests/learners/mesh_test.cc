@@ -68,6 +68,16 @@ double LogitsApart(const Config& config, const std::string& family, std::span<co
   return apart;
 }
 
+// Whatever part of the batch a rank has, it reports the loss of all 12 reviews (x parts).
+void ExpectWholeBatch(const LossReport& report, const std::string& family, std::size_t update,
+                      double tolerance) {
+  const double loss = SupervisedExpected().Find(family)->Find("losses")->array[update].number;
+  EXPECT_NEAR(report.loss, loss, tolerance) << update;
+  const double right = report.accuracy * 12;
+  EXPECT_NEAR(right, std::round(right), 1e-6) << update;
+  EXPECT_EQ(int(report.rows) % 12, 0) << update;
+}
+
 TEST(MeshTest, EveryMeshTakesPyTorchsCourse) {
   for (const std::string family : {"bert", "albert"}) {
     for (const Mesh mesh : {Mesh{1, 2}, Mesh{2, 2}, Mesh{1, 3}, Mesh{3, 2}, Mesh{2, 1}}) {
@@ -82,6 +92,7 @@ TEST(MeshTest, EveryMeshTakesPyTorchsCourse) {
           ASSERT_TRUE(round->applied);
           const double norm = SupervisedExpected().Find(family)->Find("norms")->array[u].number;
           ASSERT_NEAR(round->report.gradient_norm, norm, 1e-3) << u;
+          ExpectWholeBatch(round->report, family, u, 1e-4);
           EXPECT_EQ(round->gathered, mesh.tp > 1 && u == 49);
         }
         const std::span<const float> whole = learner.algorithm->WholeValue();
@@ -125,6 +136,7 @@ TEST_P(MeshWaysTest, TakePyTorchsCourse) {
         const double norm = SupervisedExpected().Find(family)->Find("norms")->array[u].number;
         if (!way.halves) {
           ASSERT_NEAR(round->report.gradient_norm, norm, 1e-3) << u;
+          ExpectWholeBatch(round->report, family, u, 1e-4);
         }
         apart += std::abs(round->report.gradient_norm - norm);
         all += norm;

@@ -24,14 +24,17 @@ TEST(MetricsCodecTest, SnapshotsTravelWithTheirHistograms) {
   metrics.Distribution("age", Some());
   metrics.Distribution("nothing", {});
   metrics.Gauge("zoom", 2, MetricKind::kGaugeMax);
+  metrics.Ratio("loss", 0.5, 12);
   const auto read = DecodeBody<MetricSnapshot>(EncodeBody(metrics.snapshot()));
   ASSERT_TRUE(read.ok()) << read.status().ToString();
-  ASSERT_EQ(read->size(), 4u);
+  ASSERT_EQ(read->size(), 5u);
   EXPECT_EQ(read->at("age").histogram, Some());
   EXPECT_EQ(read->at("age").value, Some().mean());
   EXPECT_EQ(read->at("nothing").histogram, Histogram());
   EXPECT_EQ(read->at("steps").value, 7);
   EXPECT_EQ(read->at("zoom").value, 2);
+  EXPECT_EQ(read->at("loss").value, 0.5);
+  EXPECT_EQ(read->at("loss").count, 12);
 }
 
 // first u16, counts u32 + u64 each, sum, sum of squares, min, max

@@ -220,7 +220,8 @@ TEST(ReplayServerTest, StatsAreAnsweredWithTheMetrics) {
   ASSERT_TRUE(answer.ok());
   const auto body = DecodeBody<ReplayStatsBody>(answer->body);
   ASSERT_TRUE(body.ok());
-  EXPECT_TRUE(body->metrics.contains("replay/samples_per_insert"));
+  EXPECT_TRUE(body->metrics.contains("replay/fill"));
+  EXPECT_FALSE(body->metrics.contains("replay/samples_per_insert"));  // of no inserts
 }
 
 }  // namespace

@@ -206,6 +206,45 @@ TEST_F(SupervisedTest, ShardsTakeTheCourseOfALearnerAloneToItsEnd) {
   }
 }
 
+// Each learner reported the mean of its own part of a batch, and the mean of those means was shown:
+// with weights that stay as they are, each mesh had another loss and accuracy of the same reviews.
+TEST_F(SupervisedTest, ABatchHasOneLossAndOneAccuracyInEveryMesh) {
+  const std::vector<std::vector<std::string>> meshes = {
+      {"mesh.dp=1"},
+      {"mesh.dp=2"},
+      {"mesh.dp=3", "mesh.shares=[1,2,3]"},
+      {"mesh.dp=3", "mesh.shares=[3,1,2]", "learner.sync=paramserver", "paramserver.mode=bsp"}};
+  double loss = 0, accuracy = 0;
+  for (std::size_t i = 0; i < meshes.size(); ++i) {
+    const std::string name = "mesh" + std::to_string(i);
+    std::vector<std::string> words = {"name=" + name,
+                                      "data.reviews=" + kFixtures + "reviews.csv",
+                                      "data.vocabulary=" + kFixtures + "vocab.txt",
+                                      "learner.batch_size=12",
+                                      "optimizer.learning_rate=1e-30",
+                                      "model.dropout=0",
+                                      "model.attention_dropout=0",
+                                      "model.classifier_dropout=0"};
+    words.insert(words.end(), meshes[i].begin(), meshes[i].end());
+    const auto troop = Train(words);
+    double last_loss = -1, last_accuracy = -1;
+    // At first not all learners of the shards may have reported.
+    const bool same = Await([&] {
+      const Result<JsonValue> line = LastMetrics(name);
+      const JsonValue* const found = line.ok() ? line->Find("learner/loss") : nullptr;
+      if (found == nullptr) return false;
+      last_loss = found->number;
+      last_accuracy = line->Find("learner/accuracy")->number;
+      if (i == 0) loss = last_loss, accuracy = last_accuracy;
+      return std::abs(last_loss - loss) < 1e-4 && std::abs(last_accuracy - accuracy) < 1e-6;
+    });
+    EXPECT_TRUE(same) << meshes[i].back() << ": loss " << last_loss << " and accuracy "
+                      << last_accuracy << ", not " << loss << " and " << accuracy;
+    troop->Signal(SIGINT);
+    ASSERT_EQ(troop->Wait(), 130) << troop->output();
+  }
+}
+
 // Parameter shards began with random weights, whatever model.pretrained named. With a learning
 // rate that changes no number a run ends with what it began with.
 TEST_F(SupervisedTest, EveryOwnerOfTheWeightsBeginsWithThePretrainedOnes) {

@@ -222,11 +222,14 @@ log.metrics_every_s = 0.1
     const Result<JsonValue> value = ParseJson(FileText(run(name) + "/run.json"));
     return value.ok() && value->String("coordinator").ok() ? *value->String("coordinator") : "";
   }
-  // Steps, by the newest whole line of metrics.jsonl.
-  std::int64_t Steps(const std::string& name = "run") const {
+  // The newest whole line of metrics.jsonl. Errors: there is none.
+  Result<JsonValue> LastMetrics(const std::string& name = "run") const {
     std::string text = FileText(run(name) + "/metrics.jsonl");
     text.resize(text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n'));
-    const auto line = ParseJson(text.substr(text.rfind('\n') + 1));
+    return ParseJson(text.substr(text.rfind('\n') + 1));
+  }
+  std::int64_t Steps(const std::string& name = "run") const {
+    const Result<JsonValue> line = LastMetrics(name);
     return line.ok() && line->Integer("steps").ok() ? *line->Integer("steps") : 0;
   }
   // A metric of the whole fleet as the run's last line tells it; 0: it is not there.
