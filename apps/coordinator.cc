@@ -78,6 +78,7 @@ Status Coordinator::LoadCounters() {
   retired_steps_ = reviews_done_ = options_.resume_steps;
   checkpoint_ = options_.resume_checkpoint;
   checkpoint_updates_ = options_.resume_updates;
+  updates_ = options_.resume_updates;
   retired_counters_["learner/updates"].value = double(options_.resume_updates);
   if (!options_.run->Exists(kIncarnationFile)) return Status::Ok();
   TROOP_ASSIGN_OR_RETURN(const Buffer text, options_.run->Read(kIncarnationFile, 64));
@@ -305,6 +306,7 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
   const auto done = work == nullptr ? member.metrics.end() : member.metrics.find(work);
   if (done != member.metrics.end()) member.work.Note(now_, done->second.value);
   SetSteps(&member, member.granted, std::clamp(beat->steps_done, member.done, member.granted));
+  if (message.origin.role == Role::kLearner) NoteUpdates();
   if (message.origin.role == Role::kLearner && IsSupervised(options_.config)) {
     const auto total = std::int64_t(options_.config.learner.total_steps);
     reviews_done_ = std::clamp(beat->steps_done, reviews_done_, total);
@@ -339,6 +341,17 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
   member.told = body.phase;
   member.told_stop = body.stop;
   reply.Send({.type = MessageType::kBeatReply, .body = EncodeBody(body)});
+}
+
+// Learners in step have the same; of those that pull from shards one has the newest.
+void Coordinator::NoteUpdates() {
+  double newest = -1;
+  for (const auto& [name, member] : members_) {
+    if (!member.present || member.view.role != Role::kLearner) continue;
+    const auto version = member.metrics.find("learner/version");
+    if (version != member.metrics.end()) newest = std::max(newest, version->second.value);
+  }
+  if (newest >= 0) updates_ = std::uint64_t(newest);
 }
 
 BeatReply Coordinator::MakeBeatReply(Member* member, std::int64_t wanted) {
@@ -425,10 +438,15 @@ RunView Coordinator::View() const {
                .steps_total = std::int64_t(options_.config.learner.total_steps),
                .steps_at_start = options_.resume_steps,
                .updates_at_start = options_.resume_updates,
+               .updates = updates_,
                .evaluations = evaluations_,
                .checkpoint = checkpoint_,
                .checkpoint_updates = checkpoint_updates_,
                .checkpoint_final = checkpoint_final_};
+  // Of parameter shards: pushes that no learner has pulled are in the last weights too.
+  if (!evaluations_.empty() && evaluations_.back().final) {
+    view.updates = std::max(view.updates, UpdatesOf(evaluations_.back().weights_version));
+  }
   if (mover_) {
     view.shards = view.shards_wanted = mover_->shards();
     if (mover_->move().number != 0) view.shards_wanted = mover_->move().shards;

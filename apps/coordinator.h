@@ -36,8 +36,11 @@ struct RunView {
   Phase phase = Phase::kRunning;
   bool supervised = false;  // steps are reviews
   std::int64_t steps = 0, steps_total = 0;
-  std::int64_t steps_at_start = 0;            // of a resumed run
-  std::uint64_t updates_at_start = 0;         // the same
+  std::int64_t steps_at_start = 0;     // of a resumed run
+  std::uint64_t updates_at_start = 0;  // the same
+  // Behind the newest weights. A learner that begins at a checkpoint again takes it back to there;
+  // learner/updates of the metrics counts all that were made, also those made again.
+  std::uint64_t updates = 0;
   MetricSnapshot metrics;                     // of the whole fleet, dead incarnations' counters too
   std::vector<EvaluationReport> evaluations;  // oldest first
   std::vector<MemberView> members;
@@ -151,6 +154,7 @@ class Coordinator final : public Node, public Service {
   std::string ListenFor(const RegisterRequest& request, const Member& before) const;
   std::string SecretFor(Role role);
   void HandleBeat(const Message& message, Reply reply);
+  void NoteUpdates();
   void HandleStatus(Reply reply);
   Status BeginShards();
   Status WriteEpochs(const std::vector<ShardEpoch>& epochs);
@@ -195,6 +199,7 @@ class Coordinator final : public Node, public Service {
   std::map<std::string, PeerInfo> peers_;  // who serves; as of then
   bool peers_old_ = true;
   std::int64_t reviews_done_ = 0;  // supervised: by the learners together
+  std::uint64_t updates_ = 0;      // RunView::updates; stays when the learners have left
   MetricSnapshot retired_counters_;
   std::vector<EvaluationReport> evaluations_;
   std::string checkpoint_;

@@ -212,7 +212,7 @@ std::string_view HelpOf(std::string_view metric) {
       {"replay/samples_per_insert", "Draws over inserts, of all shards."},
       {"replay/age", "Inserts between an item's own and its draw."},
       {"replay/policy_age", "Updates between the weights that acted in an item and its draw."},
-      {"learner/updates", "Updates made."},
+      {"learner/updates", "Updates made, also those made again after a death."},
       {"learner/version", "Updates behind the learner's weights."},
       {"learner/busy_s", "Time within updates; in the rest learners wait for batches."},
       {"learner/loss", "Mean loss over the items of the last batch, of all learners."},

@@ -95,7 +95,7 @@ RateMeter::Point RateMeter::PointOf(Time now, const RunView& view) {
   const MetricSnapshot& m = view.metrics;
   Point point{.time = now,
               .steps = double(view.steps),
-              .updates = Value(m, "learner/updates"),
+              .updates = double(view.updates),
               .tokens = Value(m, "learner/tokens"),
               .episodes = Value(m, "actor/episodes"),
               .return_sum = Value(m, "actor/return_sum"),
@@ -111,9 +111,17 @@ RateMeter::Point RateMeter::PointOf(Time now, const RunView& view) {
   return point;
 }
 
+// A learner that goes back to a checkpoint makes updates again; the way back is no update.
+double RateMeter::CountMade(const RunView& view) {
+  made_ += std::max(0.0, double(view.updates) - updates_);
+  updates_ = double(view.updates);
+  return made_;
+}
+
 RunRates RateMeter::Update(Time now, const RunView& view) {
   if (!start_) start_ = now;
   points_.push_back(PointOf(now, view));
+  points_.back().made = CountMade(view);
   while (points_.size() > 2 && now - points_[1].time >= kWindow) points_.pop_front();
   const Point& a = points_.front();
   const Point& b = points_.back();
@@ -121,7 +129,7 @@ RunRates RateMeter::Update(Time now, const RunView& view) {
   RunRates r{.elapsed_s = ToSeconds(now - *start_)};
   if (points_.size() > 1) {
     r.steps_per_s = (b.steps - a.steps) / seconds;
-    r.updates_per_s = (b.updates - a.updates) / seconds;
+    r.updates_per_s = (b.made - a.made) / seconds;
     r.tokens_per_s = (b.tokens - a.tokens) / seconds;
   }
   const double inserts = Value(view.metrics, "replay/inserts");
@@ -209,12 +217,11 @@ std::vector<std::string> LearningItems(const RunView& view, const RunRates& r) {
 
 std::string ProgressBlock(const std::string& name, const RunView& view, const RunRates& r,
                           int columns, const std::string& notice) {
-  const double updates = Value(view.metrics, "learner/updates");
   std::string out = FirstLine(name, view, r, columns) + "\n";
   out += Fit({fmt::format("  {:<7}{:>6} of {:<6} {:>6}/s", view.supervised ? "reviews" : "steps",
                           Count(double(view.steps)), Count(double(view.steps_total)),
                           Count(r.steps_per_s)),
-              fmt::format("updates {:>6}", Count(updates)),
+              fmt::format("updates {:>6}", Count(double(view.updates))),
               fmt::format("{:>6}/s", Count(r.updates_per_s))},
              columns) +
          "\n";
@@ -245,7 +252,7 @@ std::string ProgressLine(const RunView& view, const RunRates& r) {
     std::string line =
         fmt::format("{} s  {}  reviews {}/{} ({}/s)  updates {} ({}/s)", std::lround(r.elapsed_s),
                     PhaseName(view.phase), view.steps, view.steps_total, Count(r.steps_per_s),
-                    Count(Value(view.metrics, "learner/updates")), Count(r.updates_per_s));
+                    Count(double(view.updates)), Count(r.updates_per_s));
     for (const std::string& item : LearningItems(view, r)) line += "  " + item;
     if (r.left_s && view.phase == Phase::kRunning) line += "  left " + Span(*r.left_s);
     return line;
@@ -253,7 +260,7 @@ std::string ProgressLine(const RunView& view, const RunRates& r) {
   std::string out = fmt::format(
       "{} s  {}  steps {}/{} ({}/s)  updates {} ({}/s)  samples/insert {}  replay {:.0f} %",
       std::lround(r.elapsed_s), PhaseName(view.phase), view.steps, view.steps_total,
-      Count(r.steps_per_s), Count(Value(view.metrics, "learner/updates")), Count(r.updates_per_s),
+      Count(r.steps_per_s), Count(double(view.updates)), Count(r.updates_per_s),
       Known(r.samples_per_insert, 2), 100 * r.replay_fill);
   if (r.weights_lag) out += fmt::format("  lag {:.0f}", *r.weights_lag);
   out += "  return " + Known(r.train_return, 1);

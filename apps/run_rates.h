@@ -32,12 +32,13 @@ class RateMeter {
  private:
   struct Point {
     Time time;
-    double steps, updates, tokens, episodes, return_sum, insert_blocked_s, sample_blocked_s;
+    double steps, updates, made, tokens, episodes, return_sum, insert_blocked_s, sample_blocked_s;
     double ready_batches, actors_blocked;  // levels at that moment
     std::optional<double> lag;
     double lag_skew_s = 0;  // how much earlier than the actors' the learner's version was told
   };
   static Point PointOf(Time now, const RunView& view);
+  double CountMade(const RunView& view);
   std::optional<double> WeightsLag(double updates_per_s) const;
   std::string Bottleneck(const RunView& view);
 
@@ -46,6 +47,8 @@ class RateMeter {
   // Both stay as they are once the roles that report them have left.
   std::optional<double> train_return_;
   double replay_fill_ = 0;
+  // Updates of the run's weights, each as often as it was made while this meter looked.
+  double updates_ = 0, made_ = 0;
   bool learner_starves_ = false;  // its queue of batches is empty most of the time
 };
 

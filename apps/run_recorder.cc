@@ -78,7 +78,9 @@ struct RunRecorder::Files {
   Config config;
   std::unique_ptr<AppendFile> metrics, evaluations;
   std::unique_ptr<EventWriter> events;
-  double started = 0;                // wall clock, less what earlier parts of the run took
+  const SystemClock system_clock;
+  const Clock* clock = &system_clock;
+  Time started{};
   double before_s = 0;               // what they took
   std::vector<CurvePoint> past;      // evaluations of earlier parts; without them, training returns
   std::vector<CurvePoint> training;  // training returns of this part
@@ -97,7 +99,8 @@ struct RunRecorder::Files {
     before = all;
     return since;
   }
-  double wall_s() const { return WallSeconds() - started; }
+  // Of the run, with its earlier parts.
+  double wall_s() const { return before_s + ToSeconds(clock->Now() - started); }
   // Takes what earlier parts of the run wrote, and ends lines that they left unfinished.
   Status ReadBack();
 };
@@ -111,7 +114,6 @@ Status RunRecorder::Files::ReadBack() {
     const Result<JsonValue> line = ParseJson(past->Last());
     if (line.ok()) before_s = std::max(before_s, Number(*line, "wall_s"));
   }
-  started -= before_s;
   const bool evaluated = config.evaluator.enabled;
   const Past& source = evaluated ? old_evaluations : old_metrics;
   std::size_t at = 0;
@@ -133,11 +135,13 @@ Status RunRecorder::Files::ReadBack() {
 RunRecorder::RunRecorder(std::unique_ptr<Files> files) : files_(std::move(files)) {}
 RunRecorder::~RunRecorder() = default;
 
-Result<std::unique_ptr<RunRecorder>> RunRecorder::Make(Storage* run, const Config& config) {
+Result<std::unique_ptr<RunRecorder>> RunRecorder::Make(Storage* run, const Config& config,
+                                                       const Clock* clock) {
   auto files = std::make_unique<Files>();
+  if (clock != nullptr) files->clock = clock;
   files->run = run;
   files->config = config;
-  files->started = WallSeconds();
+  files->started = files->clock->Now();
   TROOP_ASSIGN_OR_RETURN(files->metrics, run->OpenAppend("metrics.jsonl"));
   TROOP_ASSIGN_OR_RETURN(files->evaluations, run->OpenAppend("evaluations.jsonl"));
   TROOP_ASSIGN_OR_RETURN(files->events, EventWriter::Make(run, ""));
@@ -156,6 +160,7 @@ void RunRecorder::WriteMetrics(const RunView& view, const RunRates& rates) {
   JsonObject line;
   line.Add("wall_s", files_->wall_s()).Add("phase", PhaseName(view.phase));
   line.Add("steps", view.steps).Add("steps_per_s", rates.steps_per_s);
+  line.Add("updates", view.updates);
   line.Add("updates_per_s", rates.updates_per_s);
   std::vector<std::pair<std::string, double>> scalars{{"run/steps_per_s", rates.steps_per_s},
                                                       {"run/updates_per_s", rates.updates_per_s}};
@@ -254,7 +259,7 @@ Status RunRecorder::Finish(const RunView& view, const RunRates& rates, const Sta
   result.Add("status", outcome.ok() ? ended : std::string_view(outcome.message()))
       .Add("phase", PhaseName(view.phase))
       .Add("steps", view.steps)
-      .Add("updates", MetricOf(view, "learner/updates"))
+      .Add("updates", view.updates)
       .Add("wall_s", files_->before_s + rates.elapsed_s);
   if (rates.samples_per_insert) result.Add("samples_per_insert", *rates.samples_per_insert);
   result.Add("checkpoint", std::string_view(view.checkpoint)).Add("version", kTroopVersion);

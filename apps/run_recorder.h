@@ -18,7 +18,9 @@ Status CheckSkippedUpdates(const RunView& view);
 // once in the log and never ends the run.
 class RunRecorder {
  public:
-  static Result<std::unique_ptr<RunRecorder>> Make(Storage* run, const Config& config);
+  // clock: of wall_s, the time that the run has taken; null: the system's, which is monotonic.
+  static Result<std::unique_ptr<RunRecorder>> Make(Storage* run, const Config& config,
+                                                   const Clock* clock = nullptr);
   ~RunRecorder();
   // Every metrics_every_s a line; every new evaluation at once.
   void Record(Time now, const RunView& view, const RunRates& rates);

@@ -229,7 +229,9 @@ Result<std::string> RunWatch::CurvesJson(std::span<const std::string> names,
   };
   JsonObject out, series, evaluations;
   out.AddRaw("steps", values(metrics_, "steps")).AddRaw("wall_s", values(metrics_, "wall_s"));
-  out.AddRaw("updates", values(metrics_, "learner/updates"));
+  // Runs of older versions have only the counter.
+  const char* const updates = metrics_.Has("updates") ? "updates" : "learner/updates";
+  out.AddRaw("updates", values(metrics_, updates));
   for (const std::string& name : names) {
     if (metrics_.Has(name)) series.AddRaw(name, values(metrics_, name));
   }

@@ -134,7 +134,8 @@ class GroupUpdater final : public Updater {
 
   // False: there is none to begin.
   bool BeginRound(Collective* group, Rounds* work) {
-    const UpdateJob& job = *work->job;
+    UpdateJob& job = *work->job;
+    if (!job.before) job.before = options_.algorithm->updates();
     const bool enough =
         options_.max_updates > 0 && options_.algorithm->updates() >= options_.max_updates;
     if (enough) {
@@ -149,7 +150,7 @@ class GroupUpdater final : public Updater {
     }
     const SampleBatch* batch = job.batches.empty() ? nullptr : &job.batches[work->next];
     std::span<float> priority;
-    if (batch != nullptr) priority = work->job->priority.emplace_back(batch->key.size());
+    if (batch != nullptr) priority = job.priority.emplace_back(batch->key.size());
     work->round = std::make_unique<GroupRound>(group, options_.algorithm,
                                                GroupRound::Options{.gradients = group_.same_part(),
                                                                    .devices = group_.devices(),

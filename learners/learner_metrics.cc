@@ -5,6 +5,24 @@
 
 namespace troop {
 
+// Each update is counted by one learner of the run, and again where it is made again after a death.
+void LearnerNode::SeeUpdates(std::uint64_t updates) {
+  if (updater_->leads() && updates > updates_) led_ += updates - updates_;
+  updates_ = updates;
+  metrics_.Gauge("learner/updates", double(led_), MetricKind::kCounter);
+  metrics_.Gauge("learner/version", double(updates_), MetricKind::kGaugeMax);
+  if (sharded() && sampler_) sampler_->SeePolicyVersion(Version());
+  if (supervised()) {
+    context_.member->report().steps_done = StepsAt(updates);
+  }
+}
+
+// The weights are those of others, or of a checkpoint: nothing was made here.
+void LearnerNode::AdoptUpdates(std::uint64_t updates) {
+  updates_ = updates;
+  SeeUpdates(updates);
+}
+
 void LearnerNode::ReportMetrics(const UpdateJob& job) {
   metrics_.Gauge("learner/skipped_updates", double(skipped_), MetricKind::kCounter);
   if (job.busy_s > 0) metrics_.Count("learner/busy_s", job.busy_s);

@@ -424,6 +424,7 @@ void LearnerNode::PublishNow() {
 void LearnerNode::CollectUpdates() {
   while (std::unique_ptr<UpdateJob> job = updater_->Collect()) {
     batches_waiting_ -= std::min(batches_waiting_, job->taken);
+    if (job->before) AdoptUpdates(*job->before);
     SeeUpdates(job->updates);
     CountUpdates(*job);
     if (job->state_gathered) {
@@ -435,23 +436,11 @@ void LearnerNode::CollectUpdates() {
   }
   if (alone() || updater_->busy()) return;
   // What others made counts too, and what was lost with a group does not.
-  SeeUpdates(algorithm_->updates());
+  sharded() ? SeeUpdates(algorithm_->updates()) : AdoptUpdates(algorithm_->updates());
   submitted_ = updates_;
   publish_at_ = std::min(publish_at_, updates_);
   if (updater_->leads()) return;
   context_.member->report().checkpoint.clear();  // the one who leads knows newer ones
-}
-
-// Each update is counted by one learner of the run.
-void LearnerNode::SeeUpdates(std::uint64_t updates) {
-  if (updater_->leads() && updates > updates_) led_ += updates - updates_;
-  updates_ = updates;
-  metrics_.Gauge("learner/updates", double(led_), MetricKind::kCounter);
-  metrics_.Gauge("learner/version", double(updates_), MetricKind::kGaugeMax);
-  if (sharded() && sampler_) sampler_->SeePolicyVersion(Version());
-  if (supervised()) {
-    context_.member->report().steps_done = StepsAt(updates);
-  }
 }
 
 void LearnerNode::CountUpdates(const UpdateJob& job) {

@@ -74,6 +74,7 @@ class LearnerNode final : public Node {
   Turn Idle(Time until = kForever) const;
   void CollectUpdates();
   void SeeUpdates(std::uint64_t updates);
+  void AdoptUpdates(std::uint64_t updates);
   void CountUpdates(const UpdateJob& job);
   void StartRollback(const Status& why);
   void CollectRollback();
@@ -117,7 +118,7 @@ class LearnerNode final : public Node {
   std::unique_ptr<RollbackJob> rollback_;
   RollbackRule rule_;
   std::uint64_t updates_ = 0;        // done, as far as the node knows
-  std::uint64_t led_ = 0;            // of these, since the start, while this learner led
+  std::uint64_t led_ = 0;            // made since the start, while this learner led
   std::uint64_t submitted_ = 0;      // updates in all jobs up to now
   std::size_t batches_waiting_ = 0;  // in jobs
   std::uint64_t publish_at_ = 0;     // `submitted_` when the last publication was ordered

@@ -127,6 +127,7 @@ class ShardUpdater final : public Updater {
   Time pull_since_{};
   std::optional<Time> held_until_;  // by a failpoint: not pushed before
   std::int64_t gradients_ = 0;
+  bool computed_ = false;  // one at least
   const bool batches_follow_;
   std::optional<std::uint64_t> batches_;  // of the run, before the next gradient's
   std::uint64_t version_ = 0;             // pulled last
@@ -296,6 +297,7 @@ void ShardUpdater::AdoptLast(const ShardClient::Pulled& pulled) {
 void ShardUpdater::Compute() {
   UpdateJob* const job = jobs_.front().get();
   at_ = At::kComputing;
+  if (!std::exchange(computed_, true)) job->before = replica_.clock() - 1;
   const auto compute = [this, job, course = NextCourse(*job)] {
     Algorithm& algorithm = *options_.algorithm;
     // Version 1 is what nobody has changed.

@@ -28,6 +28,9 @@ struct UpdateJob {
   Status status;   // of the last update that was skipped
   Status weights;  // not ok: CheckNumbers' answer
   std::uint64_t updates = 0;
+  // Of the weights that its first update changed, where they may be others' (of a group, of the
+  // shards): updates before that were adopted, not made. nullopt: those of the job before.
+  std::optional<std::uint64_t> before;
   Buffer value;  // [P], where wanted, and if all are finite
   bool state_gathered = false;
   UpdateCost cost;

@@ -64,7 +64,7 @@ function tiles(view) {
     {key: "steps_s", k: view.supervised ? "Reviews" : "Steps", v: live ? count(r.steps) + " /s" : "–",
      s: r.tokens === undefined ? "" : count(r.tokens) + " tokens/s"},
     {key: "updates_s", k: "Updates", v: live ? count(r.updates) + " /s" : "–",
-     s: count(m["learner/updates"]) + " in all"},
+     s: count(m.updates ?? m["learner/updates"]) + " in all"},
     {key: "time", k: live ? "Time left" : "Took", v: live ? span(left) : span(view.wall_s),
      s: live ? span(view.wall_s) + " so far" : ""},
   ];

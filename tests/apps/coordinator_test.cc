@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/json.h"
+#include "core/trajectory.h"
 #include "envs/environment.h"
 #include "tests/apps/coordinator_world.h"
 
@@ -260,6 +261,33 @@ TEST(CoordinatorTest, CountersOfADeadIncarnationStayLevelsGo) {
   const RunView view = world.coordinator().View();
   EXPECT_EQ(view.metrics.at("actor/episodes").value, 10);
   EXPECT_FALSE(view.metrics.contains("actor/unacked_pushes"));
+}
+
+// What was made again after a death counted twice, and so did what a learner adopted.
+TEST(CoordinatorTest, TheRunsUpdatesAreThoseBehindTheNewestWeights) {
+  CoordinatorWorld world(Budget(100, 1));
+  const auto beat = [&](std::uint64_t learner, double updates) {
+    Metrics metrics;
+    metrics.Gauge("learner/version", updates, MetricKind::kGaugeMax);
+    metrics.Gauge("learner/updates", updates, MetricKind::kCounter);
+    ASSERT_TRUE(world.Beat(Role::kLearner, 0, learner, {.metrics = metrics.snapshot()}).ok());
+  };
+  beat(world.Join(Role::kLearner), 50);
+  EXPECT_EQ(world.coordinator().View().updates, 50u);
+  world.coordinator().MemberLeft(Role::kLearner, 0, kProcess);
+  EXPECT_EQ(world.coordinator().View().updates, 50u);
+  beat(world.Join(Role::kLearner), 40);
+  EXPECT_EQ(world.coordinator().View().updates, 40u);
+  EXPECT_EQ(world.coordinator().View().metrics.at("learner/updates").value, 90);
+}
+
+// Of parameter shards the last pushes are in the weights, and no learner pulls them.
+TEST(CoordinatorTest, TheFinalEvaluationsWeightsHaveAllUpdates) {
+  CoordinatorWorld world(Budget(100, 1));
+  const std::uint64_t evaluator = world.Join(Role::kEvaluator);
+  const EvaluationReport final{.weights_version = WeightsVersion(3, 70), .final = true};
+  ASSERT_TRUE(world.Beat(Role::kEvaluator, 0, evaluator, {.evaluations = {final}}).ok());
+  EXPECT_EQ(world.coordinator().View().updates, 70u);
 }
 
 TEST(CoordinatorTest, SolvedEndsTheRunEarly) {

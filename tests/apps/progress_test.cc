@@ -21,7 +21,7 @@ std::size_t Columns(std::string_view text) {
 
 RunView LateView(Phase phase) {
   RunView view{.phase = phase, .steps = 9'512'345, .steps_total = 22'500'000};
-  view.metrics["learner/updates"].value = 97'403;
+  view.updates = 97'403;
   view.evaluations.push_back({.return_mean = -12345.6});
   return view;
 }

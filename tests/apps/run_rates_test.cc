@@ -7,7 +7,7 @@ namespace {
 
 RunView View(std::int64_t steps, double updates, double ready = 1) {
   RunView view{.steps = steps, .steps_total = 10000};
-  view.metrics["learner/updates"].value = updates;
+  view.updates = std::uint64_t(updates);
   view.metrics["learner/ready_batches"].value = ready;
   return view;
 }
@@ -23,6 +23,23 @@ TEST(RateMeterTest, RatesAreDifferencesOverTheWindow) {
   for (int i = 21; i <= 40; ++i) rates = meter.Update(Time(Seconds(i)), View(2000, 1000));
   EXPECT_NEAR(rates.steps_per_s, 0, 1e-9);  // the window has moved on
   EXPECT_FALSE(rates.left_s.has_value());
+}
+
+// A restarted learner adopted the weights of the others, and the rate had five digits.
+TEST(RateMeterTest, AWayBackToACheckpointIsNoUpdate) {
+  RateMeter meter;
+  for (int i = 0; i <= 3; ++i) meter.Update(Time(Seconds(i)), View(0, 1000 + 100 * i));
+  EXPECT_NEAR(meter.Update(Time(Seconds(4)), View(0, 900)).updates_per_s, 75, 1e-9);
+  RunRates rates;
+  for (int i = 5; i <= 20; ++i) rates = meter.Update(Time(Seconds(i)), View(0, 100 * i + 500));
+  EXPECT_NEAR(rates.updates_per_s, 100, 1e-9);
+}
+
+// The updates of the earlier parts of a run were the first rate of a resumed one.
+TEST(RateMeterTest, WhatARunBeginsWithIsNoRate) {
+  RateMeter meter;
+  meter.Update(Time(Seconds(0)), View(0, 50000));
+  EXPECT_NEAR(meter.Update(Time(Seconds(1)), View(0, 50010)).updates_per_s, 10, 1e-9);
 }
 
 TEST(RateMeterTest, TheReturnIsTheMeanOfLateEpisodesAndStaysWhenNoneEnd) {
@@ -153,7 +170,7 @@ TEST(ProgressTextTest, ANumberThatIsNotKnownYetIsADash) {
 TEST(ProgressTextTest, OfReviewsItSaysHowWellTheyAreTold) {
   const auto look = [](double reviews, double tokens) {
     RunView view{.supervised = true, .steps = std::int64_t(reviews), .steps_total = 10000};
-    view.metrics["learner/updates"].value = 80;
+    view.updates = 80;
     view.metrics["learner/tokens"].value = tokens;
     view.metrics["learner/loss"].value = 0.1234;
     view.metrics["learner/accuracy"].value = 0.875;

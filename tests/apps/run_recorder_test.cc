@@ -78,6 +78,36 @@ TEST(RunRecorderTest, AResumedRunGoesOnBehindATornLineAndAtItsWallClock) {
   EXPECT_EQ(result->Find("wall_s")->number, 5002.5);
 }
 
+// It was the difference of two readings of a clock that is set now and then.
+TEST(RunRecorderTest, TheTimeThatARunTookIsOfAMonotonicClock) {
+  const auto run = MakeMemoryStorage();
+  ManualClock clock;
+  for (int part = 1; part <= 2; ++part) {
+    clock.Set(Time(Seconds(1000 / part)));  // another boot of the machine
+    auto recorder = RunRecorder::Make(run.get(), Config(), &clock);
+    ASSERT_TRUE(recorder.ok());
+    clock.Advance(Seconds(7));
+    (*recorder)->Record(clock.Now(), ViewAt(1000), {});
+    const std::string text = Text(run.get(), "metrics.jsonl");
+    const auto line = ParseJson(text.substr(text.find_last_of('\n', text.size() - 2) + 1));
+    ASSERT_TRUE(line.ok()) << text;
+    EXPECT_EQ(line->Find("wall_s")->number, 7 * part);
+  }
+}
+
+// Updates that were made again after a death counted twice.
+TEST(RunRecorderTest, TheUpdatesOfARunAreThoseBehindItsWeights) {
+  const auto run = MakeMemoryStorage();
+  auto recorder = RunRecorder::Make(run.get(), Config());
+  ASSERT_TRUE(recorder.ok());
+  RunView view = ViewAt(1000);
+  view.updates = 120;
+  view.metrics["learner/updates"].value = 150;
+  ASSERT_TRUE((*recorder)->Finish(view, {}, Status::Ok()).ok());
+  EXPECT_EQ(*ParseJson(Text(run.get(), "result.json"))->Integer("updates"), 120);
+  EXPECT_EQ(*ParseJson(Text(run.get(), "metrics.jsonl"))->Integer("updates"), 120);
+}
+
 TEST(RunRecorderTest, WithoutAnEvaluatorTheTrainingReturnIsDrawn) {
   Config config;
   config.evaluator.enabled = false;

@@ -60,6 +60,9 @@ TEST_F(LearnersTest, ThreeOutliveTheDeathOfEachAndEndWithExactlyTheirSteps) {
   // Eight samples a step, in batches of 64 from each of three, but for what deaths cost.
   EXPECT_GT(double(checkpoint->updates), 0.8 * kLongSteps * 8 / 64 / 3);
   EXPECT_LE(double(checkpoint->updates), 1.01 * kLongSteps * 8 / 64 / 3);
+  EXPECT_EQ(Json(run() + "/result.json").Find("updates")->number, double(checkpoint->updates));
+  // A learner that came back counted what it adopted: as much again with the death of the first.
+  EXPECT_LT(Metric("learner/updates"), 1.5 * double(checkpoint->updates)) << Logs();
 }
 
 TEST_F(LearnersTest, ThreadsOfOneLearnTogetherToExactlyItsSteps) {
@@ -188,6 +191,8 @@ TEST_F(LearnersTest, GorilaOutlivesItsLearnersAndItsShards) {
     ASSERT_TRUE(AwaitSteps(Steps() + 2000)) << Logs();
   }
   ExpectDone(troop.get(), kLongSteps);
+  const JsonValue result = Json(run() + "/result.json");
+  EXPECT_EQ(result.Find("updates")->number, result.Find("final_updates")->number);
 }
 
 // In one thread every draw is the same each time. What is spoilt is spoilt for the guard of the
