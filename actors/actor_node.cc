@@ -389,6 +389,7 @@ void ActorNode::Report() {
       member_->steps_over() && steps_ == member_->steps_granted() && acked == steps_;
   if (finished && !report.finished) member_->BeatSoon();
   report.finished = finished;
+  report.blocked = runner_->blocked();
   metrics_.Gauge("actor/steps", double(steps_), MetricKind::kCounter);
   metrics_.Gauge("actor/unacked_pushes", writer_->unacked_pushes(), MetricKind::kGaugeSum);
   metrics_.Gauge("actor/bad_numbers", double(runner_->bad_numbers()), MetricKind::kCounter);

@@ -10,6 +10,9 @@
 namespace troop {
 namespace {
 
+// One failure now and then is no obstacle.
+constexpr std::int64_t kBlockedAfter = 3;
+
 std::span<const std::byte> Row(const ConstTensor& t, std::size_t i) {
   const std::size_t bytes = t.bytes().size() / std::size_t(t.dim(0));
   return t.bytes().subspan(i * bytes, bytes);
@@ -180,6 +183,7 @@ void EnvRunner::TakeStep() {
       if (!one.ended()) to_restart_.push_back(int(i));
     } else if (one.ended()) {
       env.troubles_in_a_row = 0;
+      if (i == blocked_by_) blocked_.clear();
     }
     if (!one.good || one.ended()) env.step = 0;
   }
@@ -218,7 +222,9 @@ void EnvRunner::Note(std::size_t i, const Trouble& trouble) {
   ++env.troubles_in_a_row;
   const auto so_far = std::uint64_t(faults_ + bad_numbers_);
   const bool last = env.troubles_in_a_row >= faults_max_;
-  if (!status_.ok() || (!last && !std::has_single_bit(so_far))) return;
+  const bool blocks = so_far == 1 || env.troubles_in_a_row >= kBlockedAfter;
+  if (blocks) blocked_by_ = i;
+  if (!status_.ok() || !(last || blocks || std::has_single_bit(so_far))) return;
   const std::string origin =
       DescribeOrigin(trouble.what, {.env = spec_.id,
                                     .environment = options_.first + i,
@@ -226,6 +232,10 @@ void EnvRunner::Note(std::size_t i, const Trouble& trouble) {
                                     .seed = options_.seed(i, trouble.episode),
                                     .step = trouble.step,
                                     .version = version_});
+  if (blocks) {
+    blocked_ = fmt::format("{}; {} in a row of {} (env.faults_max)", origin, env.troubles_in_a_row,
+                           faults_max_);
+  }
   if (last) {
     // A new process would play the same environment. Only weights may be other ones by then.
     status_ = Status(
@@ -237,6 +247,7 @@ void EnvRunner::Note(std::size_t i, const Trouble& trouble) {
                     trouble.of_weights ? "weights" : "environment"));
     return;
   }
+  if (!std::has_single_bit(so_far)) return;
   LogWarning(
       "{}; the step was left out and the episode given up ({} so far); Reset with this seed "
       "begins the same episode",

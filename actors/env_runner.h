@@ -68,6 +68,9 @@ class EnvRunner {
   // (kCancelled: no restart cures it; kInternal: the last one was a q-value, a matter of the
   // weights).
   const Status& status() const { return status_; }
+  // The first trouble of all, or the newest third or later in a row of one environment, until that
+  // environment ends a whole good episode; empty: none.
+  const std::string& blocked() const { return blocked_; }
 
   // The last step of environment i, until the next Poll.
   struct One {
@@ -132,6 +135,8 @@ class EnvRunner {
   std::vector<int> starting_;  // whose first observation is new
   std::vector<int> to_restart_;
   std::int64_t bad_numbers_ = 0, faults_ = 0;
+  std::string blocked_;
+  std::size_t blocked_by_ = 0;  // the environment of it
   Status status_;
 };
 

@@ -193,6 +193,7 @@ Turn EvaluatorNode::Step(Time now) {
   if (result_.ok() && !running_) result_ = Begin();
   if (!result_.ok()) return Turn::Done();
   if (!running_) {
+    member_->report().blocked.clear();
     const bool waits = weights_ == nullptr || weights_->requesting() || final_done_;
     return Turn::Idle(waits ? member_->next_beat() : std::min(member_->next_beat(), next_));
   }
@@ -200,6 +201,7 @@ Turn EvaluatorNode::Step(Time now) {
   const WeightsTrial::State state = running_->Advance(kStepsPerTurn);
   metrics_.Count("evaluator/bad_numbers", double(running_->bad_numbers() - bad_numbers));
   metrics_.Count("evaluator/env_faults", double(running_->faults() - faults));
+  member_->report().blocked = running_->blocked();
   network_->Watch(running_->fd());  // -1 once it is over
   if (state == WeightsTrial::State::kWaiting) return Turn::Idle(member_->next_beat());
   if (state == WeightsTrial::State::kBusy) return Turn::Busy();

@@ -37,6 +37,7 @@ class Evaluation final : public WeightsTrial {
   EvaluationReport Report() const override;
   std::int64_t bad_numbers() const override { return runner_->bad_numbers() - bad_numbers_before_; }
   std::int64_t faults() const override { return runner_->faults() - faults_before_; }
+  std::string blocked() const override { return runner_->blocked(); }
   std::span<const double> returns() const { return returns_; }
   const VectorEnv& envs() const { return runner_->envs(); }  // for drawing
 

@@ -312,6 +312,7 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
     reviews_done_ = std::clamp(beat->steps_done, reviews_done_, total);
   }
   member.view.finished = beat->finished;
+  member.blocked = OneLineOf(beat->blocked);
   member.shard_move = beat->shard_move;
   if (!beat->checkpoint.empty()) {
     checkpoint_ = beat->checkpoint;
@@ -457,6 +458,7 @@ RunView Coordinator::View() const {
     snapshots.push_back(member.present ? member.metrics : CountersOf(member.metrics));
   }
   view.members = members();
+  view.conditions = Conditions();
   view.metrics = MergeMetrics(snapshots);
   return view;
 }

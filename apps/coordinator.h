@@ -31,6 +31,14 @@ struct MemberView {
   bool finished = false;
 };
 
+// A role that holds up the run, whatever else does.
+struct RoleCondition {
+  Role role = Role::kNone;
+  std::int32_t index = 0;
+  RoleView::State state = RoleView::State::kBlocked;  // or kRestarting
+  std::string reason;
+};
+
 // The state of a run at one moment: what progress lines, files and status show.
 struct RunView {
   Phase phase = Phase::kRunning;
@@ -44,7 +52,8 @@ struct RunView {
   MetricSnapshot metrics;                     // of the whole fleet, dead incarnations' counters too
   std::vector<EvaluationReport> evaluations;  // oldest first
   std::vector<MemberView> members;
-  std::string checkpoint;  // newest whole one
+  std::vector<RoleCondition> conditions;  // of a role that is not an evaluator first
+  std::string checkpoint;                 // newest whole one
   std::uint64_t checkpoint_updates = 0;
   bool checkpoint_final = false;  // no update came after it
   // Of learner.sync = "paramserver".
@@ -85,8 +94,10 @@ class Coordinator final : public Node, public Service {
   // All roles: those of the config, those that joined, and of these the ones that died of late. In
   // the order of the config, then by index. Costs some µs a role: for people, about once a second.
   std::vector<RoleView> roles() const;
-  // Why a role has ended, or shall be ended: what `roles` shows of it.
-  void NoteTrouble(Role role, std::int32_t index, const std::string& why);
+  // Why a role has ended, or shall be ended: what `roles` shows of it. `failures`: in a row, the
+  // last one of which is followed by a restart; 0: no restart follows.
+  void NoteTrouble(Role role, std::int32_t index, const std::string& why,
+                   std::int64_t failures = 0);
   Phase phase() const { return phase_; }
   // The run still needs this role: one that leaves is to be started again.
   bool Needs(Role role) const;
@@ -117,6 +128,7 @@ class Coordinator final : public Node, public Service {
     Time last_beat{};
     Phase told = Phase::kRunning;
     bool told_stop = false;
+    std::string blocked;  // why it makes no progress
     bool present = false;
     bool joined = false;             // from elsewhere: no supervisor of ours watches it
     std::optional<Time> down_since;  // its connection ended
@@ -128,7 +140,12 @@ class Coordinator final : public Node, public Service {
     std::int64_t registered = 0;  // times
     std::string last_error;
     Time error_at{};
+    Role role = Role::kNone;  // of last_error
+    std::int32_t index = 0;
+    std::int64_t failures = 0;  // in a row, as of error_at
   };
+  bool IsRestarting(const Record& record) const;
+  std::vector<RoleCondition> Conditions() const;
   RoleView ViewOf(Role role, std::int32_t index, double newest) const;
 
   // A change of who has a seat that somebody waits for.
@@ -225,6 +242,8 @@ class Coordinator final : public Node, public Service {
 
 // What of a dead incarnation's metrics stays part of the fleet's sum: counters and histograms.
 MetricSnapshot CountersOf(const MetricSnapshot& metrics);
+// At most 400 bytes of what a role says, on one line.
+std::string OneLineOf(std::string_view text);
 // The view as JSON: `troop status`.
 std::string ViewJson(const RunView& view, const std::vector<RoleView>& roles);
 const char* PhaseName(Phase phase);

@@ -20,10 +20,48 @@ double ValueOf(const MetricSnapshot& metrics, const char* name) {
 
 }  // namespace
 
-void Coordinator::NoteTrouble(Role role, std::int32_t index, const std::string& why) {
+std::string OneLineOf(std::string_view text) {
+  std::string line(text.substr(0, kErrorBytesMax));
+  for (char& c : line) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';
+  }
+  return line;
+}
+
+void Coordinator::NoteTrouble(Role role, std::int32_t index, const std::string& why,
+                              std::int64_t failures) {
   Record& record = records_[PeerName(role, index)];
   record.last_error = why.substr(0, kErrorBytesMax);
   record.error_at = now_;
+  record.role = role;
+  record.index = index;
+  record.failures = failures;
+}
+
+// A role that failed once and is back has recovered; one that fails again and again is in a restart
+// loop until it has worked for a while.
+bool Coordinator::IsRestarting(const Record& record) const {
+  if (record.failures == 0 || !Needs(record.role, record.index)) return false;
+  const auto it = members_.find(PeerName(record.role, record.index));
+  const bool present = it != members_.end() && it->second.present;
+  return !present || (record.failures > 1 &&
+                      now_ - record.error_at < Seconds(options_.config.fleet.restart_window_s));
+}
+
+std::vector<RoleCondition> Coordinator::Conditions() const {
+  std::vector<RoleCondition> conditions;
+  for (const auto& [name, record] : records_) {
+    if (!IsRestarting(record)) continue;
+    conditions.push_back(
+        {record.role, record.index, RoleView::State::kRestarting, OneLineOf(record.last_error)});
+  }
+  for (const auto& [name, m] : members_) {
+    if (!m.present || m.blocked.empty()) continue;
+    conditions.push_back({m.view.role, m.view.index, RoleView::State::kBlocked, m.blocked});
+  }
+  std::ranges::stable_partition(conditions,
+                                [](const RoleCondition& c) { return c.role != Role::kEvaluator; });
+  return conditions;
 }
 
 // `newest`: updates behind the learner's weights.
@@ -34,6 +72,7 @@ RoleView Coordinator::ViewOf(Role role, std::int32_t index, double newest) const
   if (const auto it = records_.find(name); it != records_.end()) {
     v.last_error = it->second.last_error;
     v.restarts = std::max<std::int64_t>(0, it->second.registered - 1);
+    if (IsRestarting(it->second)) v.reason = OneLineOf(it->second.last_error);
   }
   // Actors come and go: they have no seats.
   const bool left_to_others = role != Role::kActor && IsElsewhere(options_.config, role);
@@ -42,6 +81,7 @@ RoleView Coordinator::ViewOf(Role role, std::int32_t index, double newest) const
   if (!known) {
     const State missing = left_to_others ? State::kAwaited : State::kMissing;
     v.state = Needs(role, index) ? missing : State::kFinished;
+    if (!v.reason.empty()) v.state = State::kRestarting;
     return v;
   }
   const Member& m = it->second;
@@ -61,6 +101,12 @@ RoleView Coordinator::ViewOf(Role role, std::int32_t index, double newest) const
   } else {
     const State gone = left_to_others ? State::kAwaited : State::kDead;
     v.state = Needs(role, index) ? gone : State::kFinished;
+  }
+  if (!v.reason.empty()) {
+    v.state = State::kRestarting;
+  } else if (v.state == State::kAlive && !m.blocked.empty()) {
+    v.state = State::kBlocked;
+    v.reason = m.blocked;
   }
   return v;
 }

@@ -65,6 +65,25 @@ class PlainLines final : public Progress {
 
 }  // namespace
 
+void RoleNotices::SayBlocked(const RunView& view, Progress* progress) {
+  std::set<std::string> now;
+  for (const RoleCondition& c : view.conditions) {
+    if (c.state != RoleView::State::kBlocked) continue;
+    const std::string name = PeerName(c.role, c.index);
+    now.insert(name);
+    if (blocked_.contains(name)) continue;
+    progress->Say(fmt::format("troop: {} is blocked: {}", name, c.reason));
+  }
+  blocked_.swap(now);
+}
+
+void RoleNotices::SayEnded(Time now, const Supervisor::Exit& exit, const std::string& why,
+                           Progress* progress) {
+  if (exit.restart.empty() || !ended_.Next(now)) return;
+  progress->Say(fmt::format("troop: {} ended: {}; {}", PeerName(exit.role.role, exit.role.index),
+                            why, exit.restart));
+}
+
 std::unique_ptr<Progress> MakeProgress(const std::string& name, bool live, std::FILE* out) {
   if (live) return std::make_unique<LiveBlock>(name, out);
   return std::make_unique<PlainLines>(out);

@@ -2,9 +2,12 @@
 
 #include <cstdio>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "apps/run_rates.h"
+#include "apps/supervisor.h"
+#include "net/log_gate.h"
 
 namespace troop {
 
@@ -19,5 +22,18 @@ class Progress {
   virtual void Say(const std::string& notice) = 0;
 };
 std::unique_ptr<Progress> MakeProgress(const std::string& name, bool live, std::FILE* out = stdout);
+
+// What the person who watches is told of roles that are in trouble.
+class RoleNotices {
+ public:
+  // Each role that is blocked, once until it is blocked again.
+  void SayBlocked(const RunView& view, Progress* progress);
+  // A role that failed and will be restarted; of many in a second only some.
+  void SayEnded(Time now, const Supervisor::Exit& exit, const std::string& why, Progress* progress);
+
+ private:
+  std::set<std::string> blocked_;  // names
+  LogGate ended_;
+};
 
 }  // namespace troop

@@ -103,7 +103,8 @@ void WriteRun(const RunState& s, Text* out) {
              double(v.checkpoint_updates));
   out->Begin("troop_run_bottleneck", "gauge", "1 for the part that holds up the others.");
   const std::string part = s.rates.bottleneck.substr(0, s.rates.bottleneck.find(' '));
-  for (const char* name : {"actors", "replay", "learner", "evaluator", "none"}) {
+  for (const char* name :
+       {"actors", "replay", "learner", "evaluator", "paramserver", "inference", "none"}) {
     out->Sample({{"part", name}}, part == name ? 1 : 0);
   }
   if (v.shards > 0) {
@@ -113,8 +114,9 @@ void WriteRun(const RunState& s, Text* out) {
 
 void WriteRoleCounts(const std::vector<RoleView>& roles, Text* out) {
   using State = RoleView::State;
-  constexpr State kStates[] = {State::kAlive,   State::kSilent,   State::kDead,
-                               State::kMissing, State::kFinished, State::kAwaited};
+  constexpr State kStates[] = {State::kAlive,   State::kSilent,    State::kDead,
+                               State::kMissing, State::kFinished,  State::kAwaited,
+                               State::kBlocked, State::kRestarting};
   std::map<std::string, std::map<State, int>> counts;
   std::map<std::string, std::int64_t> restarts;
   for (const RoleView& r : roles) {
@@ -139,7 +141,8 @@ void WriteRoles(const std::vector<RoleView>& roles, Text* out) {
   };
   out->Begin("troop_role_up", "gauge", "1: heard of late.");
   for (const RoleView& r : told) {
-    out->Sample(labels(r), r.state == RoleView::State::kAlive ? 1 : 0);
+    const bool up = r.state == RoleView::State::kAlive || r.state == RoleView::State::kBlocked;
+    out->Sample(labels(r), up ? 1 : 0);
   }
   out->Begin("troop_role_heartbeat_age_seconds", "gauge", "Since a role's last word.");
   for (const RoleView& r : told) {

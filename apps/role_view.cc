@@ -29,6 +29,10 @@ const char* StateName(RoleView::State state) {
       return "finished";
     case RoleView::State::kAwaited:
       return "awaited";
+    case RoleView::State::kBlocked:
+      return "blocked";
+    case RoleView::State::kRestarting:
+      return "restarting";
   }
   return "unknown";
 }
@@ -43,6 +47,7 @@ std::string RoleJson(const RoleView& r) {
   out.Add("unit", work.unit == nullptr ? "" : work.unit).Add("work_per_s", r.work_per_s);
   if (r.lag_updates) out.Add("lag_updates", *r.lag_updates);
   if (!r.last_error.empty()) out.Add("last_error", std::string_view(r.last_error));
+  if (!r.reason.empty()) out.Add("reason", std::string_view(r.reason));
   return out.str();
 }
 

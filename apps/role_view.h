@@ -15,11 +15,13 @@ namespace troop {
 struct RoleView {
   enum class State : std::uint8_t {
     kAlive = 0,
-    kSilent = 1,    // no word for fleet.dead_after_s and more, or its connection has ended
-    kDead = 2,      // it was there and is gone, and the run needs it
-    kMissing = 3,   // the config has it and it never came
-    kFinished = 4,  // gone, or never come, and needed no more
-    kAwaited = 5,   // the run needs it, and leaves it to those who join (fleet.elsewhere)
+    kSilent = 1,      // no word for fleet.dead_after_s and more, or its connection has ended
+    kDead = 2,        // it was there and is gone, and the run needs it
+    kMissing = 3,     // the config has it and it never came
+    kFinished = 4,    // gone, or never come, and needed no more
+    kAwaited = 5,     // the run needs it, and leaves it to those who join (fleet.elsewhere)
+    kBlocked = 6,     // alive, and makes no progress: `reason` says why
+    kRestarting = 7,  // it failed and is about to be restarted, or failed again and again of late
   };
   Role role = Role::kNone;
   std::int32_t index = 0;
@@ -34,11 +36,12 @@ struct RoleView {
   double work_per_s = 0;              // over the last seconds
   std::optional<double> lag_updates;  // how old its weights are; of actors
   std::string last_error;             // why the one before it ended, or this one; empty: no trouble
+  std::string reason;                 // of kBlocked and kRestarting
 };
 const char* StateName(RoleView::State state);  // "alive"
 
 // For programs: role, state, host, process, incarnation, restarts, silent_s, work, unit,
-// work_per_s, lag_updates where it has one, last_error where there was one.
+// work_per_s, lag_updates where it has one, last_error and reason where there is one.
 std::string RoleJson(const RoleView& role);
 
 // By what a role's speed is told: a counter of its metrics, and what it counts.

@@ -89,6 +89,17 @@ double LagSkew(const RunView& view) {
   return actors > 0 && learners > 0 ? learner_s / learners - actors_s / actors : 0;
 }
 
+// "replay (replay-0 is blocked: …)": a part, as of every bottleneck, and its reason.
+std::string DescribeConditions(const std::vector<RoleCondition>& conditions) {
+  const RoleCondition& first = conditions.front();
+  const std::string part =
+      first.role == Role::kActor ? "actors" : std::string(RoleName(first.role));
+  const std::string more =
+      conditions.size() > 1 ? fmt::format("; and {} more", conditions.size() - 1) : "";
+  return fmt::format("{} ({} is {}: {}{})", part, PeerName(first.role, first.index),
+                     StateName(first.state), first.reason, more);
+}
+
 }  // namespace
 
 RateMeter::Point RateMeter::PointOf(Time now, const RunView& view) {
@@ -165,6 +176,7 @@ std::optional<double> RateMeter::WeightsLag(double updates_per_s) const {
 // nothing, a queue that works well is empty now and then.
 std::string RateMeter::Bottleneck(const RunView& view) {
   if (view.phase == Phase::kDone) return "none";
+  if (!view.conditions.empty()) return DescribeConditions(view.conditions);
   if (view.phase == Phase::kDraining) return "learner (experience is complete)";
   if (view.phase != Phase::kRunning) return "evaluator";
   if (view.supervised) return "learner";
@@ -229,6 +241,7 @@ std::string ProgressBlock(const std::string& name, const RunView& view, const Ru
     std::vector<std::string> items = LearningItems(view, r);
     items[0] = "  " + items[0];
     out += Fit(items, columns) + "\n";
+    if (!view.conditions.empty()) out += Cut("  bottleneck: " + r.bottleneck, columns) + "\n";
     if (!notice.empty()) out += Cut(notice, columns) + "\n";
     return out;
   }
@@ -255,6 +268,7 @@ std::string ProgressLine(const RunView& view, const RunRates& r) {
                     Count(double(view.updates)), Count(r.updates_per_s));
     for (const std::string& item : LearningItems(view, r)) line += "  " + item;
     if (r.left_s && view.phase == Phase::kRunning) line += "  left " + Span(*r.left_s);
+    if (!view.conditions.empty()) line += "  bottleneck: " + r.bottleneck;
     return line;
   }
   std::string out = fmt::format(

@@ -21,7 +21,8 @@ struct RunRates {
   std::optional<double> evaluation_return;
   double tokens_per_s = 0;       // supervised
   std::optional<double> left_s;  // till the step budget is spent
-  std::string bottleneck;  // "actors …", "learner …", "replay …", "evaluator", "none …"
+  std::string bottleneck;  // "actors …", "learner …", "replay …", "evaluator", "none …"; a blocked
+                           // or restarting role comes before all
 };
 
 class RateMeter {

@@ -150,7 +150,7 @@ std::string RunWatch::RolesJson() const {
   }
   for (const Member& m : members_) {
     Role& role = roles[m.role];
-    role.present += m.state == "alive" || m.state == "silent";
+    role.present += m.state == "alive" || m.state == "silent" || m.state == "blocked";
     role.restarts += std::int64_t(m.restarts.value_or(0));
     role.errors += m.error.empty() ? 0 : 1;
     role.silent_max_s = std::max(role.silent_max_s, m.silent_s);

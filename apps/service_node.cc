@@ -23,7 +23,10 @@ Result<std::unique_ptr<ServiceNode>> ServiceNode::Make(Duty duty, Network* netwo
 
 Turn ServiceNode::Step(Time now) {
   const Time next = duty_.tick ? duty_.tick(now) : kForever;
-  if (now >= member_->next_beat()) duty_.report(&metrics_);
+  if (now >= member_->next_beat()) {
+    duty_.report(&metrics_);
+    if (duty_.blocked) member_->report().blocked = duty_.blocked();
+  }
   member_->Poll(now, metrics_);
   result_ = member_->lost();
   if (result_.ok() && duty_.status) result_ = duty_.status();
@@ -50,7 +53,9 @@ Result<ServiceNode::Duty> MakeReplayDuty(const Config& config, const EnvSpec& en
                            .tick = [s](Time now) { return s->Tick(now); },
                            .report = [s](Metrics* metrics) { s->Report(metrics); },
                            .drain = [s] { s->Drain(); },
-                           .drained = [s] { return s->drained(); }};
+                           .drained = [s] { return s->drained(); },
+                           .status = {},
+                           .blocked = [s] { return s->Blocked(); }};
 }
 
 Result<ServiceNode::Duty> MakeParameterServerDuty(const Config& config, const EnvSpec& env) {

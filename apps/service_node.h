@@ -19,11 +19,12 @@ class ServiceNode final : public Node {
  public:
   struct Duty {
     std::unique_ptr<Service> service;
-    std::function<Time(Time)> tick;        // at each step, and when it says; may be empty
-    std::function<void(Metrics*)> report;  // before each beat
-    std::function<void()> drain;           // once, at the end; may be empty
-    std::function<bool()> drained;         // whether it may leave then
-    std::function<Status()> status;        // not ok: it can't go on; may be empty
+    std::function<Time(Time)> tick;          // at each step, and when it says; may be empty
+    std::function<void(Metrics*)> report;    // before each beat
+    std::function<void()> drain;             // once, at the end; may be empty
+    std::function<bool()> drained;           // whether it may leave then
+    std::function<Status()> status;          // not ok: it can't go on; may be empty
+    std::function<std::string()> blocked{};  // why it makes no progress; may be empty
   };
   static Result<std::unique_ptr<ServiceNode>> Make(Duty duty, Network* network, FleetMember* member,
                                                    const std::string& listen);

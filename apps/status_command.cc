@@ -55,7 +55,7 @@ constexpr const char* kHeads[] = {"role", "state", "host",     "process",   "rat
 std::vector<std::string> RowOf(const JsonValue& r) {
   const bool came = Number(r, "incarnation") > 0;
   const std::string state = Word(r, "state");
-  const bool there = state == "alive" || state == "silent";
+  const bool there = state == "alive" || state == "silent" || state == "blocked";
   const JsonValue* const lag = r.Find("lag_updates");
   return {Word(r, "role"),
           state,
@@ -120,6 +120,10 @@ void PrintStatus(const JsonValue& view) {
   if (roles == nullptr) return;
   if (const std::string troubles = Troubles(roles->array); !troubles.empty()) {
     fmt::print("  not there: {}\n", troubles);
+  }
+  for (const JsonValue& r : roles->array) {
+    if (r.Find("reason") == nullptr) continue;
+    fmt::print("  {} is {}: {}\n", Word(r, "role"), Word(r, "state"), Word(r, "reason"));
   }
   PrintRoles(roles->array);
 }

@@ -125,7 +125,8 @@ Supervisor::Exit Supervisor::HandleExit(Child* child, int wait_status, Time now,
                       exit.reason, LogTail(child->role), LogFile(child->role));
     LogError("{}", status_.message());
   } else if (needed) {
-    ScheduleRestart(child, now, exit.reason + (exit.orderly ? ", before the run was over" : ""));
+    const std::string reason = exit.reason + (exit.orderly ? ", before the run was over" : "");
+    ScheduleRestart(child, now, reason, &exit);
   } else if (!exit.orderly) {
     LogWarning("{} ended ({}); last words: {}", NameOf(child->role), exit.reason,
                LogTail(child->role));
@@ -142,7 +143,7 @@ void Supervisor::CountFailure(Child* child, Time now, bool hung) {
   ++child->failures;
 }
 
-void Supervisor::ScheduleRestart(Child* child, Time now, const std::string& reason) {
+void Supervisor::ScheduleRestart(Child* child, Time now, const std::string& reason, Exit* exit) {
   const std::string name = NameOf(child->role);
   const std::string last = LogTail(child->role);
   const auto& fleet = options_.config.fleet;
@@ -161,8 +162,10 @@ void Supervisor::ScheduleRestart(Child* child, Time now, const std::string& reas
                                 fleet.backoff_first_s * std::pow(2, double(child->failures - 1))});
   child->start_at = now + Seconds(wait);
   ++restarts_;
-  LogWarning("{} ended ({}); last words: {}; restart {} of at most {} in {:.1f} s", name, reason,
-             last, child->failures, fleet.restarts_max, wait);
+  exit->failures = child->failures;
+  exit->restart = fmt::format("restart {} of at most {} in {:.1f} s", child->failures,
+                              fleet.restarts_max, wait);
+  LogWarning("{} ended ({}); last words: {}; {}", name, reason, last, exit->restart);
 }
 
 void Supervisor::Signal(int number) {

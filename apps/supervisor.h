@@ -47,10 +47,12 @@ class Supervisor {
   struct Exit {
     FleetRole role;
     pid_t process = 0;
-    std::string reason;    // "exit code 1", "killed by signal 9 (Killed)"
-    bool orderly = false;  // exit code 0
-    bool failed = false;   // another exit code; neither: a signal ended it
-    int code = -1;         // its exit code; -1: a signal ended it
+    std::string reason;         // "exit code 1", "killed by signal 9 (Killed)"
+    bool orderly = false;       // exit code 0
+    bool failed = false;        // another exit code; neither: a signal ended it
+    int code = -1;              // its exit code; -1: a signal ended it
+    std::int64_t failures = 0;  // in a row, where a restart follows
+    std::string restart;        // then: "restart 1 of at most 20 in 0.1 s"
   };
   Supervisor(Options options, std::vector<FleetRole> roles);
   ~Supervisor();  // kills what still runs
@@ -92,7 +94,7 @@ class Supervisor {
   void Start(Child* child, Time now);
   Exit HandleExit(Child* child, int wait_status, Time now, bool needed);
   void CountFailure(Child* child, Time now, bool hung);
-  void ScheduleRestart(Child* child, Time now, const std::string& reason);
+  void ScheduleRestart(Child* child, Time now, const std::string& reason, Exit* exit);
   std::string NameOf(FleetRole role) const;
   std::string LogFile(FleetRole role) const;
 

@@ -68,6 +68,7 @@ struct Session {
   RateMeter meter;
   RunRates rates;
   RunView view;
+  RoleNotices notices;
   Time next_look{};
   RestorePoint from;  // of a resumed run: its checkpoint, and what is behind that
   std::unique_ptr<MetricsServer> metrics;      // null: none is asked for
@@ -83,6 +84,7 @@ struct Session {
         now + Milliseconds(std::clamp<std::int64_t>(2 * std::ssize(view.members), 250, 2000));
     rates = meter.Update(now, view);
     recorder->Record(now, view, rates);
+    notices.SayBlocked(view, progress.get());
     progress->Show(now, view, rates);
     if (metrics) metrics->Tell(now, view, rates, [&source] { return source.roles(); });
   }
@@ -468,9 +470,12 @@ void ProcessFleet::WatchSeats(Time now) {
 // A learner that was let go and still fails has not written its last checkpoint.
 void ProcessFleet::NoteExit(const Supervisor::Exit& exit, bool needed) {
   if (!exit.orderly) {
-    coordinator_->NoteTrouble(
-        exit.role.role, exit.role.index,
-        fmt::format("{}; last words: {}", exit.reason, supervisor_->LogTail(exit.role)));
+    const std::string why =
+        fmt::format("{}; last words: {}", exit.reason, supervisor_->LogTail(exit.role));
+    // On a cluster of others an actor's seat is not its index.
+    const bool known = slurm_ == nullptr || exit.role.role != Role::kActor;
+    coordinator_->NoteTrouble(exit.role.role, exit.role.index, why, known ? exit.failures : 0);
+    session_->notices.SayEnded(clock_.Now(), exit, why, session_->progress.get());
   }
   if (slurm_) {
     slurm_->NoteExit(exit, coordinator_.get(), clock_.Now());

@@ -169,10 +169,13 @@ struct BeatRequest {
   // actor: the newest FleetCounts whose shards have all its experience; nothing is on its way to
   // others.
   std::uint64_t fleet_epoch = 0;
+  // Why the role makes no progress: a disk that is full, an environment that keeps failing. Empty:
+  // it does.
+  std::string blocked;
   template <class A>
   void serialize(A& a) {
     a(endpoint, metrics, steps_done, steps_wanted, finished, checkpoint, checkpoint_updates,
-      checkpoint_final, evaluations, shard_term, shard_move, fleet_epoch);
+      checkpoint_final, evaluations, shard_term, shard_move, fleet_epoch, blocked);
   }
 };
 struct BeatReply {

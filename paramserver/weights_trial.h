@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "core/status.h"
 #include "net/control.h"
@@ -32,6 +33,8 @@ class WeightsTrial {
   // of environments.
   virtual std::int64_t bad_numbers() const { return 0; }
   virtual std::int64_t faults() const { return 0; }
+  // Why it makes no progress, as of EnvRunner::blocked; empty: it does.
+  virtual std::string blocked() const { return {}; }
 };
 
 }  // namespace troop

@@ -35,6 +35,7 @@ class ReplayServerImpl final : public ReplayServer {
   }
   Time Tick(Time now) override;
   void Report(Metrics* metrics) const override;
+  std::string Blocked() const override;
   void Drain() override;
   bool drained() const override;
 
@@ -169,6 +170,13 @@ void ReplayServerImpl::Drain() {
 
 bool ReplayServerImpl::drained() const {
   return draining_ && std::ranges::all_of(tables_, [](const auto& t) { return t->drained(); });
+}
+
+std::string ReplayServerImpl::Blocked() const {
+  for (const auto& table : tables_) {
+    if (std::string why = table->Blocked(); !why.empty()) return why;
+  }
+  return {};
 }
 
 void ReplayServerImpl::Report(Metrics* metrics) const {

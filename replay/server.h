@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/metrics.h"
@@ -63,6 +64,9 @@ class ReplayServer : public Service {
   // items the histograms policy_age (updates) and age (items inserted since). Of tables on disk:
   // commits, commit_bytes, snapshots, disk_failures, unacked_inserts, unwritten_bytes.
   virtual void Report(Metrics* metrics) const = 0;
+  // Why inserts of a table are not taken or not acknowledged: a disk that is full, memory that is
+  // refused. Empty: they are.
+  virtual std::string Blocked() const = 0;
 };
 
 // Errors: kInvalidArgument: options that cannot work; kResourceExhausted: memory is refused.

@@ -392,6 +392,8 @@ bool TableServer::SettleSample() {
 
 void TableServer::Insert(ParkedInsert parked) {
   const auto counts = table_.Insert(parked.call);
+  const bool no_memory = counts.status().code() == Code::kResourceExhausted;
+  insert_error_ = no_memory ? counts.status() : Status::Ok();
   if (!counts.ok()) {
     ++refused_;
     return parked.reply.Fail(counts.status());

@@ -57,6 +57,8 @@ class TableServer {
   // `prefix`: "replay/" of the first table, "replay/<name>/" of others.
   void Report(std::string_view prefix, Metrics* metrics) const;
   TableInfo Info() const;
+  // Why inserts are not taken or not acknowledged: the disk or the memory; empty: they are.
+  std::string Blocked() const;
   const std::string& name() const { return options_.table.name; }
   std::int64_t refused() const { return refused_; }
 
@@ -147,6 +149,7 @@ class TableServer {
   bool called_ = false;    // since the last Tick
   bool ended_ = false;     // nothing is answered any more
   bool behind_ = false;    // the disk, at the last Tick
+  Status insert_error_;    // of the last insert, where memory was refused
   bool draining_ = false;  // the last sampler heard said that no more experience will come
   std::map<std::pair<Role, std::int32_t>, Client> clients_;
   std::optional<Time> now_;

@@ -100,6 +100,21 @@ TableInfo TableServer::Info() const {
   return info;
 }
 
+std::string TableServer::Blocked() const {
+  if (!insert_error_.ok()) {
+    return fmt::format("table {} takes no inserts: {}", name(), insert_error_.message());
+  }
+  if (journal_ == nullptr) return {};
+  const std::string& error = journal_->error().message();
+  if (behind_) {
+    return fmt::format("table {} takes no inserts: {} MiB wait for the disk{}{}", name(),
+                       journal_->lag_bytes() >> 20, error.empty() ? "" : ": ", error);
+  }
+  if (error.empty() || unacked_.empty()) return {};
+  return fmt::format("table {}: {} inserts wait for the disk (replay.ack = \"disk\"): {}", name(),
+                     unacked_.size(), error);
+}
+
 void TableServer::Report(std::string_view prefix, Metrics* metrics) const {
   const auto put = [&](std::string_view key, double value, MetricKind kind) {
     metrics->Gauge(fmt::format("{}{}", prefix, key), value, kind);

@@ -80,7 +80,8 @@ function what(view) {
 export function bottleneckOf(view) {
   const word = (view.bottleneck || "").split(" ")[0];
   if (view.state !== "running") return "";
-  return {actors: "actor", learner: "learner", replay: "replay", evaluator: "evaluator"}[word] || "";
+  if (word === "actors") return "actor";
+  return ["learner", "replay", "evaluator", "paramserver", "inference"].includes(word) ? word : "";
 }
 
 function draw(parent, known) {

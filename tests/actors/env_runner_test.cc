@@ -110,6 +110,27 @@ TEST_F(EnvRunnerTest, FaultsAreNamedAndTooManyEndIt) {
                               "at step 5 of episode 0 of environment [789] \\(seed [123]000,"));
 }
 
+TEST_F(EnvRunnerTest, TheFirstFaultAndFaultsInARowBlockItUntilAWholeEpisode) {
+  Make("throws", 38);  // most walks end before
+  std::int64_t first = 0, cleared = 0;
+  for (int k = 0; k < 20000; ++k) {
+    const std::int64_t faults = runner_->faults();
+    const bool was = !runner_->blocked().empty();
+    ASSERT_TRUE(Step()) << runner_->status().ToString();
+    if (faults == 0 && runner_->faults() == 1) {
+      ++first;
+      EXPECT_THAT(runner_->blocked(), HasSubstr("planted: step 5"));
+      EXPECT_THAT(runner_->blocked(), HasSubstr("1 in a row of 100 (env.faults_max)"));
+    }
+    cleared += was && runner_->blocked().empty();
+  }
+  EXPECT_EQ(first, 1);
+  EXPECT_GT(cleared, 0);
+  Make("throws", 1);
+  while (runner_->faults() < 30) ASSERT_TRUE(Step());
+  EXPECT_THAT(runner_->blocked(), HasSubstr(" in a row of 100 (env.faults_max)"));
+}
+
 TEST_F(EnvRunnerTest, WholeEpisodesBetweenFaultsAreForgiven) {
   config_.env.faults_max = 15;  // in a row: a walk in some five goes on so long
   Make("throws", 38);           // most walks end before

@@ -101,6 +101,52 @@ TEST(CoordinatorRolesTest, WhoIsNotHeardIsSilentAndWhoIsGivenUpIsDead) {
   EXPECT_EQ(given_up.work_per_s, 0);
 }
 
+// A replay whose disk was full was "alive", and the bottleneck were the actors.
+TEST(CoordinatorRolesTest, ARoleThatSaysWhyItMakesNoProgressIsBlocked) {
+  CoordinatorWorld world(TwoActors());
+  const std::uint64_t replay = world.Join(Role::kReplay, 0);
+  BeatRequest beat = Beat("replay/inserts", 0);
+  beat.blocked = "the disk\nis full";
+  ASSERT_TRUE(world.Beat(Role::kReplay, 0, replay, beat).ok());
+  const RoleView blocked = Find(world, Role::kReplay, 0);
+  EXPECT_EQ(blocked.state, State::kBlocked);
+  EXPECT_EQ(blocked.reason, "the disk is full");
+  const std::vector<RoleCondition> conditions = world.coordinator().View().conditions;
+  ASSERT_EQ(conditions.size(), 1);
+  EXPECT_EQ(conditions[0].role, Role::kReplay);
+  EXPECT_EQ(conditions[0].reason, "the disk is full");
+  ASSERT_TRUE(world.Beat(Role::kReplay, 0, replay, Beat("replay/inserts", 1)).ok());
+  EXPECT_EQ(Find(world, Role::kReplay, 0).state, State::kAlive);
+  EXPECT_TRUE(world.coordinator().View().conditions.empty());
+}
+
+TEST(CoordinatorRolesTest, ARoleThatFailsAgainAndAgainIsRestartingUntilItHasWorkedForAWhile) {
+  Config config = TwoActors();
+  config.fleet.restart_window_s = 20;
+  CoordinatorWorld world(config);
+  const auto fail = [&](std::int64_t failures) {
+    world.Join(Role::kActor, 0);
+    world.coordinator().NoteTrouble(Role::kActor, 0, "exit code 1; last words: none", failures);
+    world.coordinator().MemberLeft(Role::kActor, 0, kProcess);
+    EXPECT_EQ(Find(world, Role::kActor, 0).state, State::kRestarting);
+    EXPECT_EQ(Find(world, Role::kActor, 0).reason, "exit code 1; last words: none");
+    EXPECT_EQ(world.coordinator().View().conditions.size(), 1);
+  };
+  fail(1);
+  std::uint64_t actor = world.Join(Role::kActor, 0);
+  EXPECT_EQ(Find(world, Role::kActor, 0).state, State::kAlive);  // it may have recovered
+  EXPECT_TRUE(world.coordinator().View().conditions.empty());
+  fail(2);
+  actor = world.Join(Role::kActor, 0);
+  EXPECT_EQ(Find(world, Role::kActor, 0).state, State::kRestarting);
+  for (int i = 0; i < 23; ++i) {
+    world.Advance(Milliseconds(900));
+    ASSERT_TRUE(world.Beat(Role::kActor, 0, actor).ok());
+  }
+  EXPECT_EQ(Find(world, Role::kActor, 0).state, State::kAlive);
+  EXPECT_TRUE(world.coordinator().View().conditions.empty());
+}
+
 TEST(CoordinatorRolesTest, ProgramsGetTheSameAsJson) {
   CoordinatorWorld world(TwoActors());
   world.Join(Role::kActor, 0);

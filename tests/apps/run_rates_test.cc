@@ -82,6 +82,25 @@ TEST(RateMeterTest, TheBottleneckIsWhomTheOthersWaitFor) {
   }
 }
 
+TEST(RateMeterTest, ABlockedOrRestartingRoleComesBeforeEveryOtherBottleneck) {
+  RateMeter meter;
+  RunView view = View(10, 10, 3);  // else the learner
+  meter.Update(Time(Seconds(1)), view);
+  view.conditions = {{Role::kReplay, 0, RoleView::State::kBlocked, "the disk is full"},
+                     {Role::kActor, 1, RoleView::State::kRestarting, "exit code 1"}};
+  const RunRates rates = meter.Update(Time(Seconds(2)), view);
+  const std::string said = "replay (replay-0 is blocked: the disk is full; and 1 more)";
+  EXPECT_EQ(rates.bottleneck, said);
+  EXPECT_NE(ProgressLine(view, rates).find(said), std::string::npos);
+  EXPECT_NE(ProgressBlock("run", view, rates, 100).find(said), std::string::npos);
+  view.supervised = true;
+  EXPECT_NE(ProgressLine(view, rates).find(said), std::string::npos);
+  EXPECT_NE(ProgressBlock("run", view, rates, 100).find(said), std::string::npos);
+  view.conditions = {{Role::kActor, 1, RoleView::State::kRestarting, "exit code 1"}};
+  EXPECT_EQ(meter.Update(Time(Seconds(3)), view).bottleneck,
+            "actors (actor-1 is restarting: exit code 1)");
+}
+
 // One look at the queue decided, and a steady run's bottleneck changed with each of them.
 TEST(RateMeterTest, ASteadyRunKeepsItsBottleneck) {
   for (const auto& [full_of_eight, said] : {std::pair{5, "learner"}, std::pair{2, "replay"}}) {

@@ -235,6 +235,8 @@ TEST_F(ReplayDiskTest, InsertsWaitWhileTheDiskIsTooFarBehind) {
   EXPECT_GT(world.Metric("replay/unwritten_bytes"), 4000);
   EXPECT_LT(world.Metric("replay/unwritten_bytes"), 6000);
   EXPECT_EQ(world.Metric("replay/items"), 10 * (pushes - waiting));
+  EXPECT_NE(world.server().Blocked().find("takes no inserts: 0 MiB wait for the disk"),
+            std::string::npos);
   for (int i = 0; i < 50 && writer->unacked_pushes() > 0; ++i) {
     lazy.Run();
     world.Advance(Milliseconds(10));
@@ -243,7 +245,31 @@ TEST_F(ReplayDiskTest, InsertsWaitWhileTheDiskIsTooFarBehind) {
   EXPECT_EQ(writer->unacked_pushes(), 0);
   EXPECT_EQ(world.Metric("replay/items"), 10 * pushes);
   EXPECT_TRUE(writer->error().ok());
+  for (int i = 0; i < 10; ++i) {
+    lazy.Run();
+    world.Advance(Milliseconds(10));
+  }
+  EXPECT_EQ(world.server().Blocked(), "");
   for (int i = 0; i < 10; ++i) lazy.Run();
+}
+
+TEST_F(ReplayDiskTest, WhileAcknowledgementsWaitForAFullDiskTheServerSaysSo) {
+  MemoryStorage disk;
+  ReplayServer::Options options = Kept();
+  options.storage = &disk;
+  ReplayWorld world(options);
+  const auto writer = world.Writer();
+  disk.FailFrom(disk.changes(), ResourceExhausted("no space left"));
+  ASSERT_NO_FATAL_FAILURE(Push(&world, writer.get(), 1, 0, 20));
+  for (int i = 0; i < 20; ++i) world.Advance(Milliseconds(10));
+  const std::string why = world.server().Blocked();
+  EXPECT_NE(why.find("1 inserts wait for the disk (replay.ack = \"disk\")"), why.npos) << why;
+  EXPECT_NE(why.find("no space left"), why.npos) << why;
+  disk.Repair();
+  for (int i = 0; i < 500 && !world.server().Blocked().empty(); ++i) {
+    world.Advance(Milliseconds(10));
+  }
+  EXPECT_EQ(world.server().Blocked(), "");
 }
 
 // It read 32 lines per call of its host: an end took as long as 2000 calls.

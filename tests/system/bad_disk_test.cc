@@ -117,9 +117,11 @@ class FaultyDiskTest : public BadDiskTest {
     fs::rename(fault_file() + ".new", fault_file());
   }
   // A run without an end, whose disk does what SetFault says.
-  std::unique_ptr<Troop> TrainOnFaultyDisk(const std::string& below) const {
-    return Start(TrainWords({"learner.total_steps=100000000", "checkpoint.every_s=0.1",
-                             "replay.samples_per_insert=2"}),
+  std::unique_ptr<Troop> TrainOnFaultyDisk(const std::string& below,
+                                           std::vector<std::string> more = {}) const {
+    more.insert(more.end(), {"learner.total_steps=100000000", "checkpoint.every_s=0.1",
+                             "replay.samples_per_insert=2"});
+    return Start(TrainWords(more),
                  {"LD_PRELOAD=" TROOP_DISK_FAULT, "TROOP_DISK_FAULT_FILE=" + fault_file(),
                   "TROOP_DISK_FAULT_FOLDER=" + faulty_folder() + below});
   }
@@ -191,6 +193,28 @@ INSTANTIATE_TEST_SUITE_P(Faults, DiskFaultTest,
                          testing::Values(std::pair("full", "No space left on device"),
                                          std::pair("readonly", "Read-only file system")),
                          [](const auto& info) { return std::string(info.param.first); });
+
+// The terminal said "bottleneck: actors", and status "alive".
+TEST_F(FaultyDiskTest, AReplayThatWaitsForAFullDiskIsBlockedWithTheReason) {
+  const auto troop = TrainOnFaultyDisk("/replay-0", {"replay.persist=true", "replay.ack=disk"});
+  ASSERT_TRUE(AwaitSteps(500)) << troop->output();
+  SetFault("full");
+  std::string said;
+  EXPECT_TRUE(Await([&] {
+    const auto status = Start({"status", run()});
+    said = status->Wait() == 0 ? status->output() : "";
+    return said.find("replay-0 is blocked: ") != said.npos;
+  })) << said;
+  EXPECT_NE(said.find("No space left on device"), said.npos) << said;
+  EXPECT_TRUE(Await([&] {
+    return FileText(run() + "/metrics.jsonl").find("replay (replay-0 is blocked: ") != said.npos;
+  }));
+  SetFault("");
+  const std::int64_t steps = Steps();
+  EXPECT_TRUE(AwaitSteps(steps + 500)) << troop->output();
+  ExpectEndsWell(troop.get());
+  EXPECT_NE(troop->output().find("troop: replay-0 is blocked: "), said.npos) << troop->output();
+}
 
 TEST_F(FaultyDiskTest, ASlowDiskHoldsUpTheCheckpointAndNothingElse) {
   const auto troop = TrainOnFaultyDisk("/checkpoints");

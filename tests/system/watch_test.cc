@@ -109,6 +109,11 @@ TEST_F(WatchTest, ARoleThatWasKilledIsShownWithItsRestartAndItsEnd) {
   EXPECT_NE(text->output().find("killed by signal 9"), std::string::npos) << text->output();
   troop->Signal(SIGINT);
   EXPECT_EQ(troop->Wait(), 130);
+  // The console was silent about it.
+  EXPECT_NE(troop->output().find("troop: actor-1 ended: killed by signal 9"), std::string::npos)
+      << troop->output();
+  EXPECT_NE(troop->output().find("; restart 1 of at most 20 in "), std::string::npos)
+      << troop->output();
 }
 
 TEST_F(WatchTest, PrometheusReadsWhatStatusSays) {
