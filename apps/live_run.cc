@@ -12,6 +12,7 @@
 
 #include "apps/endpoints.h"
 #include "apps/run_folder.h"
+#include "apps/standing.h"
 #include "core/json.h"
 #include "core/storage.h"
 #include "net/access.h"
@@ -85,9 +86,10 @@ RunHolder HolderOf(const std::string& root) {
 
 Status SilenceOf(const std::string& root, const RunHolder& holder, const std::string& given) {
   if (!holder.alive) {
+    const auto storage = MakeDiskStorage(root);
     return Unavailable(
-        "{} has no result and no process: it was killed; go on with `troop resume {}`", root,
-        given);
+        "{} has no result and no process: it was killed; {}", root,
+        storage.ok() ? HowToGoOn(storage->get(), given) : storage.status().message());
   }
   if (holder.stopped) {
     return Unavailable(

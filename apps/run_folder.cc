@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "apps/standing.h"
+
 namespace troop {
 namespace {
 
@@ -81,10 +83,12 @@ Result<RunFolder> OpenRunFolder(const Config& config, FolderUse use) {
   folder.lock = std::move(*lock);
   const bool holds_run = folder.storage->Exists(kConfigFile);
   if (use == FolderUse::kFresh && holds_run) {
+    const std::string resume = CanGoOn(folder.storage.get())
+                                   ? fmt::format("go on with `troop resume {}`, ", folder.path)
+                                   : "";
     return AlreadyExists(
-        "{} holds a run already: go on with `troop resume {}`, choose another name "
-        "(name=…), or replace it with --overwrite",
-        folder.path, folder.path);
+        "{} holds a run already: {}choose another name (name=…), or replace it with --overwrite",
+        folder.path, resume);
   }
   if (use == FolderUse::kOverwrite) TROOP_RETURN_IF_ERROR(RemoveRun(&folder));
   return folder;

@@ -257,7 +257,9 @@ Status RunRecorder::Finish(const RunView& view, const RunRates& rates, const Sta
   JsonObject result;
   const std::string_view ended = view.phase == Phase::kDone ? "ok" : "interrupted";
   result.Add("status", outcome.ok() ? ended : std::string_view(outcome.message()))
-      .Add("phase", PhaseName(view.phase))
+      .Add("phase", !outcome.ok()                ? "failed"
+                    : view.phase == Phase::kDone ? "done"
+                                                 : "interrupted")
       .Add("steps", view.steps)
       .Add("updates", view.updates)
       .Add("wall_s", files_->before_s + rates.elapsed_s);

@@ -10,6 +10,14 @@ namespace troop {
 
 bool CanGoOn(Storage* run) { return NewestCheckpoint(run).ok() || NewestRestorePoint(run).ok(); }
 
+std::string HowToGoOn(Storage* run, const std::string& path) {
+  if (CanGoOn(run)) return fmt::format("go on with: troop resume {}", path);
+  return fmt::format(
+      "it has no checkpoint to resume from; begin again with: troop train {}/config.toml "
+      "--overwrite",
+      path);
+}
+
 Result<Standing> StandingOf(const std::string& path) {
   if (!std::filesystem::exists(std::filesystem::path(path) / "config.toml")) return Standing::kNew;
   TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(path));

@@ -15,6 +15,10 @@ enum class Standing {
 };
 // It has a whole checkpoint, or a restore point.
 bool CanGoOn(Storage* run);
+// The command that takes up a run that was stopped, killed or failed, as part of a sentence:
+// "go on with: troop resume RUN", or how to begin it again where it has no checkpoint. `path`: as
+// the user is to name the run's folder.
+std::string HowToGoOn(Storage* run, const std::string& path);
 // `path`: of the run's folder, which need not be there. Errors: those of the storage.
 Result<Standing> StandingOf(const std::string& path);
 

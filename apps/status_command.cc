@@ -12,6 +12,7 @@
 #include "apps/live_run.h"
 #include "apps/problem.h"
 #include "apps/run_folder.h"
+#include "apps/standing.h"
 #include "apps/train.h"
 #include "core/json.h"
 #include "core/storage.h"
@@ -186,6 +187,20 @@ int ShowAnswer(const StatusOptions& options, const Result<Message>& answer) {
   return kExitOk;
 }
 
+int ShowResult(const StatusOptions& options, Storage* run, std::string_view text) {
+  const Result<JsonValue> result = ParseJson(text);
+  const std::string status = result.ok() ? Word(*result, "status") : "";
+  if (options.json || status == "ok") {
+    if (!options.json) fmt::print("the run has ended:\n");
+    fmt::print("{}", text);
+    return kExitOk;
+  }
+  fmt::print("{}:\n{}", status == "interrupted" ? "the run was interrupted" : "the run has failed",
+             text);
+  fmt::print("{}\n", HowToGoOn(run, options.run));
+  return kExitOk;
+}
+
 }  // namespace
 
 int ShowStatus(const StatusOptions& options) {
@@ -197,9 +212,7 @@ int ShowStatus(const StatusOptions& options) {
   const Result<std::unique_ptr<Storage>> storage = MakeDiskStorage(root);
   if (!storage.ok()) return Complain(storage.status());
   if (const auto result = (*storage)->Read("result.json", 1 << 20); result.ok()) {
-    if (!options.json) fmt::print("the run has ended:\n");
-    fmt::print("{}", result->text());
-    return kExitOk;
+    return ShowResult(options, storage->get(), result->text());
   }
   const RunHolder holder = HolderOf(root);
   const Result<Config> config = ReadRunConfig(root, {});

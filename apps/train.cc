@@ -28,6 +28,7 @@
 #include "apps/serial_run.h"
 #include "apps/slurm_command.h"
 #include "apps/slurm_fleet.h"
+#include "apps/standing.h"
 #include "apps/supervisor.h"
 #include "core/json.h"
 #include "core/log.h"
@@ -107,10 +108,7 @@ Result<RestorePoint> NewestAsPoint(Session* session) {
   Storage* const run = session->folder.storage.get();
   Result<std::string> newest = NewestCheckpoint(run);
   if (newest.status().code() == Code::kNotFound) {
-    return NotFound(
-        "{}: no checkpoint here yet, nothing to resume; begin again with troop train … "
-        "--overwrite",
-        session->folder.path);
+    return NotFound("{}: {}", session->folder.path, HowToGoOn(run, session->folder.path));
   }
   TROOP_ASSIGN_OR_RETURN(const std::string path, std::move(newest));
   TROOP_ASSIGN_OR_RETURN(const CheckpointState state, ReadCheckpoint(run, path));
@@ -176,15 +174,8 @@ void CorrectFinalCheckpoint(const Session& session) {
 int SayInterrupted(const Session& session) {
   const char* const name = StepsName(session.folder.config);
   const std::string& path = session.folder.path;
-  if (NewestCheckpoint(session.folder.storage.get()).ok()) {
-    fmt::print("stopped after {} {}; go on with: troop resume {}\n", session.view.steps, name,
-               path);
-  } else {
-    fmt::print(
-        "stopped after {} {}, before any checkpoint: there is nothing to resume; begin again with "
-        "troop train … --overwrite, which replaces {}\n",
-        session.view.steps, name, path);
-  }
+  fmt::print("stopped after {} {}; {}\n", session.view.steps, name,
+             HowToGoOn(session.folder.storage.get(), path));
   std::fflush(stdout);  // one more signal may end the process before its files are closed
   return kExitInterrupted;
 }

@@ -67,7 +67,7 @@ TEST(StatusTest, ASerialRunIsShownWhileItLivesAndMissedWhenItWasKilled) {
   const Said said = Status(path);
   EXPECT_EQ(said.code, kExitFailed);
   EXPECT_NE(said.error.find("was killed"), std::string::npos) << said.error;
-  EXPECT_NE(said.error.find("troop resume"), std::string::npos) << said.error;
+  EXPECT_NE(said.error.find("begin again with: troop train"), std::string::npos) << said.error;
 }
 
 TEST(StatusTest, ARunKilledBeforeItSaidWhereItListensWasKilled) {

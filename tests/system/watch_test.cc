@@ -116,6 +116,32 @@ TEST_F(WatchTest, ARoleThatWasKilledIsShownWithItsRestartAndItsEnd) {
       << troop->output();
 }
 
+// It suggested a resume, which found no checkpoint; and an interrupted run was "running".
+TEST_F(WatchTest, StatusNamesTheCommandThatTakesTheRunUp) {
+  const auto killed = Train({"learner.total_steps=1e9", "checkpoint.every_s=86400"});
+  ASSERT_TRUE(AwaitSteps(200)) << killed->output();
+  killed->Signal(SIGKILL);
+  EXPECT_EQ(killed->Wait(), 128 + SIGKILL);
+  const auto status = Start({"status", run()});
+  EXPECT_EQ(status->Wait(), 1);
+  const std::string again = "troop train " + run() + "/config.toml --overwrite";
+  EXPECT_NE(status->output().find("no checkpoint to resume from; begin again with: " + again),
+            std::string::npos)
+      << status->output();
+  std::filesystem::remove(run() + "/metrics.jsonl");
+  const auto troop = Start({"train", run() + "/config.toml", "--overwrite", "--plain"});
+  ASSERT_TRUE(AwaitSteps(200)) << troop->output();
+  troop->Signal(SIGINT);
+  EXPECT_EQ(troop->Wait(), 130) << troop->output();
+  EXPECT_EQ(*Json(run() + "/result.json").String("phase"), "interrupted");
+  const auto interrupted = Start({"status", run()});
+  EXPECT_EQ(interrupted->Wait(), 0);
+  for (const std::string& part :
+       {std::string("the run was interrupted"), "go on with: troop resume " + run() + "\n"}) {
+    EXPECT_NE(interrupted->output().find(part), std::string::npos) << interrupted->output();
+  }
+}
+
 TEST_F(WatchTest, PrometheusReadsWhatStatusSays) {
   TROOP_SKIP_WITHOUT_PYTHON();
   const auto troop = Train({"learner.total_steps=1e9", "fleet.metrics=127.0.0.1:0"});
