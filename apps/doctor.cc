@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -26,6 +27,7 @@
 #include "core/time.h"
 #include "learners/review_data.h"
 #include "net/endpoint.h"
+#include "net/host_name.h"
 #include "net/network.h"
 
 namespace troop {
@@ -54,22 +56,15 @@ std::optional<double> NumberIn(const fs::path& file) {
   return std::nullopt;
 }
 
-std::string HostOf(const Endpoint& endpoint) {
-  std::string host = endpoint.address.substr(0, endpoint.address.rfind(':'));
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  return host;
-}
-
-// Binds and lets go.
-Status TryBind(const Endpoint& endpoint) {
-  const std::string host = HostOf(endpoint);
-  const addrinfo hints{.ai_flags = AI_PASSIVE, .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+// Binds one address, as AddressesOf spells it, and lets go. The error is an errno.
+int TryAddress(std::string host, std::uint16_t port) {
+  if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
+  const addrinfo hints{
+      .ai_flags = AI_NUMERICHOST | AI_PASSIVE, .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
   addrinfo* found = nullptr;
-  const int error = getaddrinfo(host == "*" ? "0.0.0.0" : host.c_str(),
-                                std::to_string(endpoint.port).c_str(), &hints, &found);
-  if (error != 0) {
-    return NotFound("{}: {}; write an address, or mend /etc/hosts or the name server", host,
-                    gai_strerror(error));
+  if (getaddrinfo(host == "*" ? "0.0.0.0" : host.c_str(), std::to_string(port).c_str(), &hints,
+                  &found) != 0) {
+    return EADDRNOTAVAIL;
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owned(found, freeaddrinfo);
   const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -77,10 +72,25 @@ Status TryBind(const Endpoint& endpoint) {
   if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   // Two that listen collide, where a bind alone passes with SO_REUSEADDR.
   const bool bound = fd >= 0 && bind(fd, found->ai_addr, found->ai_addrlen) == 0 &&
-                     (endpoint.port == 0 || listen(fd, 1) == 0);
+                     (port == 0 || listen(fd, 1) == 0);
   const int why = errno;
   if (fd >= 0) close(fd);
-  if (bound) return Status::Ok();
+  return bound ? 0 : why;
+}
+
+// Whether one of the host's addresses can be bound.
+Status TryBind(const Endpoint& endpoint) {
+  const auto hosts = AddressesOf(endpoint);
+  if (!hosts.ok()) {
+    return NotFound("{}; write an address, or mend /etc/hosts or the name server",
+                    hosts.status().message());
+  }
+  int why = 0;
+  for (const std::string& host : *hosts) {
+    why = TryAddress(host, endpoint.port);
+    if (why == 0) return Status::Ok();
+    if (why == EADDRINUSE) break;
+  }
   if (why == EADDRINUSE) {
     const pid_t holder = HolderOfPort(endpoint.port);
     return AlreadyExists("{}: the port is in use by {}; stop it, or choose another",

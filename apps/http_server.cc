@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "net/endpoint.h"
+#include "net/host_name.h"
 #include "net/own_file.h"
 
 namespace troop {
@@ -51,6 +52,10 @@ class Descriptor {
 Result<Endpoint> ParseAddress(std::string_view address) {
   const Result<Endpoint> endpoint = ParseEndpoint("tcp://" + std::string(address));
   if (endpoint.ok() && !endpoint->key) return endpoint;
+  if (std::ranges::count(address, ':') > 1) {
+    return InvalidArgument("\"{}\" is no HOST:PORT; an IPv6 address stands in brackets: [::1]:9464",
+                           address);
+  }
   return InvalidArgument("\"{}\" is no HOST:PORT, such as 127.0.0.1:9464", address);
 }
 
@@ -64,33 +69,48 @@ std::string BoundAddress(int fd, std::string_view host) {
   return fmt::format("{}:{}", host, ntohs(port));
 }
 
-// Bound and listening. `endpoint`: as ParseAddress gives it.
-Result<Descriptor> ListenAt(const Endpoint& endpoint) {
-  std::string host = endpoint.address.substr(0, endpoint.address.rfind(':'));
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  const addrinfo hints{.ai_flags = AI_PASSIVE, .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+// Bound and listening at one address, as AddressesOf spells it. The error is an errno.
+Descriptor ListenAtAddress(std::string host, std::uint16_t port, int* error) {
+  if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
+  const addrinfo hints{
+      .ai_flags = AI_NUMERICHOST | AI_PASSIVE, .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
   addrinfo* found = nullptr;
-  const int error = getaddrinfo(host == "*" ? "0.0.0.0" : host.c_str(),
-                                std::to_string(endpoint.port).c_str(), &hints, &found);
-  if (error != 0) {
-    return InvalidArgument("can't listen on {}: {}", endpoint.address, gai_strerror(error));
+  *error = EADDRNOTAVAIL;
+  if (getaddrinfo(host == "*" ? "0.0.0.0" : host.c_str(), std::to_string(port).c_str(), &hints,
+                  &found) != 0) {
+    return {};
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owned(found, freeaddrinfo);
   Descriptor fd(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int on = 1;
   if (fd.get() >= 0) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (fd.get() < 0 || bind(fd.get(), found->ai_addr, found->ai_addrlen) != 0 ||
-      listen(fd.get(), 128) != 0) {
-    const int why = errno;
-    if (why != EADDRINUSE) {
-      return InvalidArgument("can't listen on {}: {}", endpoint.address, strerror(why));
-    }
-    const pid_t holder = HolderOfPort(endpoint.port);
-    return AlreadyExists("{}: the port is in use by {}; stop it, or use another port",
-                         endpoint.address,
-                         holder == 0 ? "another process" : fmt::format("process {}", holder));
+  const bool listens = fd.get() >= 0 && bind(fd.get(), found->ai_addr, found->ai_addrlen) == 0 &&
+                       listen(fd.get(), 128) == 0;
+  *error = listens ? 0 : errno;
+  return listens ? std::move(fd) : Descriptor();
+}
+
+// Bound and listening at the first address of the host that is one of this machine. `endpoint`: as
+// ParseAddress gives it.
+Result<Descriptor> ListenAt(const Endpoint& endpoint) {
+  const auto hosts = AddressesOf(endpoint);
+  if (!hosts.ok()) {
+    return InvalidArgument("can't listen on {}: {}", endpoint.address, hosts.status().message());
   }
-  return fd;
+  std::string tried;
+  for (const std::string& host : *hosts) {
+    int error = 0;
+    Descriptor fd = ListenAtAddress(host, endpoint.port, &error);
+    if (error == 0) return fd;
+    if (error == EADDRINUSE) {
+      const pid_t holder = HolderOfPort(endpoint.port);
+      return AlreadyExists("{}: the port is in use by {}; stop it, or use another port",
+                           endpoint.address,
+                           holder == 0 ? "another process" : fmt::format("process {}", holder));
+    }
+    tried += fmt::format("{}{}: {}", tried.empty() ? "" : "; ", host, strerror(error));
+  }
+  return InvalidArgument("can't listen on {} ({})", endpoint.address, tried);
 }
 
 // Not inlined: GCC 12 takes a string of known length for one that overflows where it is moved.

@@ -19,6 +19,7 @@
 #include "core/log.h"
 #include "core/version.h"
 #include "net/codec.h"
+#include "net/host_name.h"
 
 namespace troop {
 namespace {
@@ -145,6 +146,7 @@ Status JoinRun(const JoinOptions& options) {
   std::fflush(stdout);
   TROOP_ASSIGN_OR_RETURN(const auto network, MakeZmqNetwork());
   JoinOptions absolute = options;
+  absolute.coordinator = WithUsableHost(options.coordinator);
   if (!options.key.empty()) absolute.key = fs::absolute(options.key).string();
   if (absolute.listen.empty()) {
     TROOP_ASSIGN_OR_RETURN(absolute.listen, LocalAddressTo(options.coordinator));

@@ -33,8 +33,8 @@ Result<Message> Ask(const std::string& endpoint, Message question, Duration pati
                     std::shared_ptr<const KeyRing> keys) {
   const Role role = keys == nullptr ? Role::kTool : keys->role;
   TROOP_ASSIGN_OR_RETURN(const auto network, MakeZmqNetwork({.keys = std::move(keys)}));
-  TROOP_ASSIGN_OR_RETURN(const auto channel,
-                         network->Connect(endpoint, {.origin = StrangersOrigin(role)}));
+  TROOP_ASSIGN_OR_RETURN(const auto channel, network->Connect(WithUsableHost(endpoint),
+                                                              {.origin = StrangersOrigin(role)}));
   const SystemClock clock;
   TROOP_ASSIGN_OR_RETURN(const Ticket ticket, channel->Send(question, clock.Now() + patience));
   for (;;) {

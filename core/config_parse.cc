@@ -531,7 +531,8 @@ class Parser {
     const bool quoted = !value.empty() && std::strchr("[{\"'", value[0]) != nullptr;
     toml::parse_result result = toml::parse("v = " + value);
     const bool is_text = names_.strings.contains(key);
-    if (!quoted && (!result || (is_text && !result.table()["v"].is_string()))) {
+    const bool address = is_text && !result && value.starts_with('[');  // [::1]:7701
+    if (address || (!quoted && (!result || (is_text && !result.table()["v"].is_string())))) {
       result = toml::parse("v = " + TomlString(value));  // a bare word
     }
     if (!result) {

@@ -27,6 +27,11 @@ Result<Endpoint> ParseTcp(std::string_view text, std::string_view address) {
   if (colon == std::string_view::npos || colon == 0) {
     return InvalidArgument("endpoint '{}': tcp needs host:port", text);
   }
+  const std::string_view host = address.substr(0, colon);
+  if (host.find(':') != std::string_view::npos && !(host.starts_with('[') && host.ends_with(']'))) {
+    return InvalidArgument("endpoint '{}': an IPv6 address stands in brackets: [{}]:{}", text, host,
+                           address.substr(colon + 1));
+  }
   Endpoint endpoint{.transport = Endpoint::kTcp, .address = std::string(address)};
   const std::string_view port = address.substr(colon + 1);
   if (port == "*") {

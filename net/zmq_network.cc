@@ -329,16 +329,13 @@ Status ZmqServer::Open(const std::shared_ptr<ZmqContext>& context, const Endpoin
   if (transport_ == Endpoint::kIpc) {
     TROOP_ASSIGN_OR_RETURN(ipc_, IpcSocket::Bind(endpoint.address));
     error = socket_.BindTo(ipc_.ReleaseFd(), name);
+  } else if (transport_ == Endpoint::kTcp) {
+    TROOP_RETURN_IF_ERROR(socket_.BindTcp(endpoint));
   } else {
     error = socket_.Bind(name);
   }
   if (error == EADDRINUSE && transport_ == Endpoint::kInproc) {
     return AlreadyExists("{} is in use by this process; choose another name", name);
-  }
-  if (error == EADDRINUSE) {
-    const pid_t holder = HolderOfPort(endpoint.port);
-    return AlreadyExists("{}: the port is in use by {}; stop it, or use port 0 for any free one",
-                         name, holder == 0 ? "another process" : fmt::format("process {}", holder));
   }
   if (error != 0) {
     return InvalidArgument("can't listen on {}: {}", name, ZmqSocket::ErrorText(error));

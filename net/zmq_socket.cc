@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "net/host_name.h"
 #include "net/part_memory.h"
 
 // ZeroMQ hands frames from thread to thread in ways that the thread sanitizer can't see.
@@ -326,9 +327,40 @@ void ZmqSocket::Close() { handles_.reset(); }
 
 bool ZmqSocket::is_open() const { return handles_ != nullptr; }
 
+// With it, ZeroMQ would look names up for IPv6 first, and a listener of "*" would be one of both.
+void ZmqSocket::AllowIpv6(const std::string& name) {
+  Set<int>(handles_->socket, ZMQ_IPV6, name.starts_with("tcp://[") ? 1 : 0);
+}
+
 int ZmqSocket::Bind(const std::string& name) {
+  AllowIpv6(name);
   const auto bind = [&] { return zmq_bind(handles_->socket, name.c_str()); };
   return Uninterrupted(bind) == 0 ? 0 : zmq_errno();
+}
+
+Status ZmqSocket::BindTcp(const Endpoint& endpoint) {
+  const std::string port = endpoint.address.substr(endpoint.address.rfind(':'));
+  const auto hosts = AddressesOf(endpoint);
+  if (!hosts.ok()) {
+    return InvalidArgument("can't listen on tcp://{}: {}", endpoint.address,
+                           hosts.status().message());
+  }
+  std::string tried;
+  for (const std::string& host : *hosts) {
+    const int error = Bind("tcp://" + host + port);
+    if (error == 0) return Status::Ok();
+    if (error == EADDRINUSE) {
+      const pid_t holder = HolderOfPort(endpoint.port);
+      return AlreadyExists(
+          "tcp://{}: the port is in use by {}; stop it, or use port 0 for any free "
+          "one",
+          endpoint.address, holder == 0 ? "another process" : fmt::format("process {}", holder));
+    }
+    const std::string why =
+        error == EADDRNOTAVAIL ? "no address of this machine" : ErrorText(error);
+    tried += fmt::format("{}{}: {}", tried.empty() ? "" : "; ", host, why);
+  }
+  return InvalidArgument("can't listen on tcp://{} ({})", endpoint.address, tried);
 }
 
 int ZmqSocket::BindTo(int listening_fd, const std::string& name) {
@@ -362,6 +394,7 @@ int ZmqSocket::Connect(const std::string& name, std::span<const std::byte> routi
   Uninterrupted([&] {
     return zmq_setsockopt(handles_->socket, ZMQ_ROUTING_ID, routing_id.data(), routing_id.size());
   });
+  AllowIpv6(name);
   const auto connect = [&] { return zmq_connect(handles_->socket, name.c_str()); };
   return Uninterrupted(connect) == 0 ? 0 : zmq_errno();
 }

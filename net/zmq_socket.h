@@ -74,6 +74,10 @@ class ZmqSocket {
   bool is_open() const;
   // `name` as ZeroMQ spells it. 0, or the errno.
   int Bind(const std::string& name);
+  // At the first address of the host of a tcp endpoint that is one of this machine. Errors:
+  // kAlreadyExists: the port is held; kInvalidArgument: the host has no address, or none of this
+  // machine.
+  Status BindTcp(const Endpoint& endpoint);
   // Serves a listening descriptor, which becomes ZeroMQ's.
   int BindTo(int listening_fd, const std::string& name);
   std::string bound_name() const;  // with the real port
@@ -111,6 +115,7 @@ class ZmqSocket {
  private:
   struct Handles;
   Status OpenMonitor();
+  void AllowIpv6(const std::string& name);
   static Status ReceiveRest(Handles& handles, const WireLimits& limits, ZmqMessage& out);
 
   std::shared_ptr<ZmqContext> context_;

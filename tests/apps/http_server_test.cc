@@ -282,6 +282,22 @@ TEST_F(HttpServerTest, BeyondThisMachineItWantsATokenOrToBeInsecure) {
               StartsWith("HTTP/1.1 200"));
 }
 
+TEST_F(HttpServerTest, NamesAndAddressesOfBothFamiliesAreListenedOn) {
+  EXPECT_THAT(Ask(*Start(At("localhost:0")), "GET /numbers HTTP/1.1\r\n"),
+              StartsWith("HTTP/1.1 200"));
+  const auto six = HttpServer::Make(At("[::1]:0"));
+  if (six.ok()) {
+    EXPECT_THAT((*six)->address(), StartsWith("[::1]:"));
+  } else {  // a machine without IPv6
+    EXPECT_THAT(six.status().message(), HasSubstr("can't listen on [::1]:0 ([::1]: "));
+  }
+  EXPECT_THAT(HttpServer::Make(At("::1:0")).status().message(), HasSubstr("brackets"));
+  HttpServer::Options far = At("192.0.2.1:0");
+  far.insecure = true;
+  EXPECT_THAT(HttpServer::Make(std::move(far)).status().message(),
+              HasSubstr("192.0.2.1: Cannot assign requested address"));
+}
+
 TEST_F(HttpServerTest, AnAddressThatIsNoneOrInUseIsSaid) {
   for (const char* bad : {"", "9464", "127.0.0.1:", "127.0.0.1:99999", ":9464", "a:b"}) {
     EXPECT_THAT(HttpServer::Make(At(bad)).status().message(), HasSubstr("HOST:PORT")) << bad;

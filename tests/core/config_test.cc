@@ -253,6 +253,11 @@ TEST(ConfigTest, ABareWordThatLooksLikeANumberOrDateIsStillAString) {
   EXPECT_EQ(Parse("", {"name=true"})->name, "true");
 }
 
+TEST(ConfigTest, AnIpv6AddressNeedsNoQuotesOnTheCommandLine) {
+  EXPECT_EQ(Parse("", {"fleet.metrics=[::1]:9464"})->fleet.metrics, "[::1]:9464");
+  EXPECT_THAT(OneError("", {"fleet.metrics=[1]"}), HasSubstr("fleet.metrics"));
+}
+
 TEST(ConfigTest, BadOverridesNameTheCommandLine) {
   EXPECT_EQ(OneError("", {"seed"}),
             "command line: seed: is no override; write key=value, for example seed=7");

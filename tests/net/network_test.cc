@@ -1,9 +1,12 @@
 // The contract of Network, for every transport.
+#include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <string>
 #include <vector>
 
+#include "net/host_name.h"
 #include "net/sim_network.h"
 #include "tests/contracts/network_contract.h"
 #include "tests/core/temp_folder.h"
@@ -117,6 +120,64 @@ TEST(TcpNetworkTest, OnlyEndsThatAreWithinAMachineSendFromASmallBuffer) {
     if (!found.known) GTEST_SKIP() << "needs Linux 5.14";
     EXPECT_EQ(found.all, 2);
     EXPECT_EQ(found.fixed, all_interfaces ? 1 : 2) << "the listener can't know who will come";
+  }
+}
+
+bool HasIpv6() {
+  const int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const sockaddr_in6 here{.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+  const bool has = bind(fd, reinterpret_cast<const sockaddr*>(&here), sizeof here) == 0;
+  close(fd);
+  return has;
+}
+
+// "No such device", for a name as for an IPv6 address.
+TEST(TcpNetworkTest, AServerListensAtNamesAndAddressesOfBothFamilies) {
+  std::vector<std::string> hosts{"127.0.0.1", "localhost"};
+  if (HasIpv6()) hosts.emplace_back("[::1]");
+  for (const std::string& host : hosts) {
+    EchoService service;
+    TcpWorld world;
+    const auto network = world.MakeNetwork({});
+    const auto listener = network->Listen("tcp://" + host + ":0", &service);
+    ASSERT_TRUE(listener.ok()) << listener.status().ToString();
+    const std::string& bound = (*listener)->endpoint();
+    for (const std::string& to : {bound, "tcp://" + host + bound.substr(bound.rfind(':'))}) {
+      const auto channel = network->Connect(to, ActorOptions());
+      ASSERT_TRUE(channel.ok()) << channel.status().ToString();
+      for (const Time end = world.Now() + Seconds(20);
+           (*channel)->peer() != PeerState::kUp && world.Now() < end;) {
+        if (!network->Pump(world.Now())) world.Rest(*network);
+      }
+      EXPECT_EQ((*channel)->peer(), PeerState::kUp) << to;
+    }
+  }
+}
+
+TEST(TcpNetworkTest, WhereAServerCannotListenItSaysWhatWasTried) {
+  EchoService service;
+  const auto network = TcpWorld().MakeNetwork({.insecure = true});
+  for (const auto& [host, why] :
+       {std::pair("nowhere.invalid", "the name nowhere.invalid has no address"),
+        std::pair("192.0.2.1", "192.0.2.1: no address of this machine"),
+        std::pair("::1", "an IPv6 address stands in brackets: [::1]:0")}) {
+    const auto listener = network->Listen(fmt::format("tcp://{}:0", host), &service);
+    ASSERT_FALSE(listener.ok()) << host;
+    EXPECT_EQ(listener.status().code(), Code::kInvalidArgument) << host;
+    EXPECT_NE(listener.status().message().find(why), std::string::npos)
+        << listener.status().message();
+  }
+}
+
+TEST(HostNameTest, OnlyAnIpv6AddressTakesTheNamesPlace) {
+  EXPECT_EQ(*AddressesOf(*ParseEndpoint("tcp://127.0.0.1:5")),
+            std::vector<std::string>{"127.0.0.1"});
+  EXPECT_EQ(*AddressesOf(*ParseEndpoint("tcp://[::1]:5")), std::vector<std::string>{"[::1]"});
+  EXPECT_EQ(*AddressesOf(*ParseEndpoint("tcp://*:5")), std::vector<std::string>{"*"});
+  EXPECT_EQ(AddressesOf(*ParseEndpoint("tcp://localhost:5"))->front(), "127.0.0.1");
+  for (const char* kept : {"tcp://localhost:5", "tcp://nowhere.invalid:5", "ipc:///a",
+                           "tcp://127.0.0.1:5#aa", "tcp://[::1]:5"}) {
+    EXPECT_EQ(WithUsableHost(kept), kept);
   }
 }
 
