@@ -38,7 +38,7 @@ void EnvWorker::Start(Time now, WorkerProcess spare) {
   const auto wait = Shortest(options_.start_timeout, options_.step_timeout);
   const timeval timeout{0, std::chrono::duration_cast<std::chrono::microseconds>(wait).count()};
   setsockopt(process_.socket(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
-  Send(options_.request);
+  Queue(options_.request);
 }
 
 void EnvWorker::Map(const worker::Layout& layout, std::byte* memory, Time now) {
@@ -47,7 +47,7 @@ void EnvWorker::Map(const worker::Layout& layout, std::byte* memory, Time now) {
   memory_ = memory;
   since_ = now;
   state_ = State::kMapping;
-  Send(worker::LayoutMessage(layout));
+  Queue(worker::LayoutMessage(layout));
 }
 
 void EnvWorker::Begin(worker::Message round, Time now) {
@@ -71,6 +71,23 @@ bool EnvWorker::Send(std::string_view message) {
          ssize_t(message.size());
 }
 
+void EnvWorker::Queue(std::string json) {
+  inbox_.clear();
+  outbox_ = worker::InParts(std::move(json));
+  Flush();
+}
+
+// As much as there is room for: a process that reads nothing yet holds nobody up.
+void EnvWorker::Flush() {
+  while (!outbox_.empty()) {
+    const std::size_t part = std::min(outbox_.size(), worker::kPartBytes);
+    const ssize_t sent = send(process_.socket(), outbox_.data(), part, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    outbox_.erase(0, sent < 0 ? outbox_.size() : part);
+  }
+}
+
 std::string_view EnvWorker::Receive(bool wait) {
   const ssize_t got =
       recv(process_.socket(), buffer_.data(), buffer_.size(), wait ? 0 : MSG_DONTWAIT);
@@ -86,31 +103,38 @@ EnvWorker::Event EnvWorker::Poll(Time now) {
   if (state_ == State::kDown || state_ == State::kSpec || state_ == State::kIdle) {
     return Event::kNothing;
   }
-  std::string_view message = Receive(options_.wait);
+  Flush();
+  std::string_view message = Receive(options_.wait && outbox_.empty());
   // One that ends without reading all gives a reset before its last words.
   if (message.empty() && !silent_) message = Receive(false);
   if (!message.empty()) return Take(message);
   return silent_ ? Late(now) : Lost();
 }
 
-EnvWorker::Event EnvWorker::Take(std::string_view message) {
-  if (state_ == State::kStarting) {
-    if (message[0] == worker::kExec) {
-      int error = 0;
-      memcpy(&error, message.data() + 1, std::min(message.size() - 1, sizeof(error)));
-      return Die(
-          fmt::format("{} can't be run: {}", options_.program.path, strerror(error)),
-          NotFound("{}: {} can't be run: {}", options_.id, options_.program.path, strerror(error)));
-    }
-    spec_ = worker::ParseSpecMessage(message, options_.id);
-    if (!spec_.ok()) return Die(spec_.status().message(), spec_.status());
-    state_ = State::kSpec;
-    return Event::kSpec;
+EnvWorker::Event EnvWorker::Take(std::string_view part) {
+  if (!worker::TakePart(part, &inbox_) && inbox_.size() < worker::kAnswerBytesMax) {
+    return Event::kNothing;
   }
+  const std::string message = std::exchange(inbox_, {});
+  if (state_ == State::kStarting) return TakeStarting(message);
   if (message.size() != 1 || message[0] != worker::kDone) {
     return Die(fmt::format("its process answered {} bytes of nonsense", message.size()));
   }
   return std::exchange(state_, State::kIdle) == State::kMapping ? Event::kReady : Event::kDone;
+}
+
+EnvWorker::Event EnvWorker::TakeStarting(std::string_view message) {
+  if (message[0] == worker::kExec) {
+    int error = 0;
+    memcpy(&error, message.data() + 1, std::min(message.size() - 1, sizeof(error)));
+    return Die(
+        fmt::format("{} can't be run: {}", options_.program.path, strerror(error)),
+        NotFound("{}: {} can't be run: {}", options_.id, options_.program.path, strerror(error)));
+  }
+  spec_ = worker::ParseSpecMessage(message, options_.id);
+  if (!spec_.ok()) return Die(spec_.status().message(), spec_.status());
+  state_ = State::kSpec;
+  return Event::kSpec;
 }
 
 EnvWorker::Event EnvWorker::Lost() {

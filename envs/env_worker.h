@@ -62,8 +62,11 @@ class EnvWorker {
   Event Die(std::string what, Status final = {});
   Event Lost();
   Event Late(Time now);
-  Event Take(std::string_view message);
+  Event Take(std::string_view part);
+  Event TakeStarting(std::string_view message);
   bool Send(std::string_view message);
+  void Queue(std::string json);
+  void Flush();
   std::string_view Receive(bool wait);  // "" at the end of file or an error: see lost_, silent_
   std::uint32_t progress() const;
   bool ReceiveWithin(Duration patience, std::string_view* message);
@@ -78,7 +81,9 @@ class EnvWorker {
   std::uint32_t progress_ = 0;  // as seen last
   bool failed_ = false;         // Start's misfortune, in death_
   bool silent_ = false;         // nothing to receive, yet
-  std::vector<char> buffer_ = std::vector<char>(worker::kMessageBytes);
+  std::string outbox_;          // parts that the socket had no room for
+  std::string inbox_;           // parts that came of a message
+  std::vector<char> buffer_ = std::vector<char>(worker::kPartBytes);
   Result<EnvSpec> spec_ = Status(Code::kFailedPrecondition, "not started");
   Death death_;
 };

@@ -345,8 +345,11 @@ void ProcessVectorEnv::KeepSpare() {
   Result<WorkerProcess> spare = WorkerProcess::Start(program_, memfd_);
   if (!spare.ok()) return;  // the next start takes its time, and tells if it can't be, either
   spare_ = std::move(spare).value();
-  const std::string modules = worker::WorkerRequest(id_, options_, 0);
-  (void)send(spare_.socket(), modules.data(), modules.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  EnvOptions modules = options_;
+  modules.options.clear();  // which take no part in imports, and may be long
+  const std::string request = worker::WorkerRequest(id_, modules, 0);
+  if (request.size() >= worker::kPartBytes) return;
+  (void)send(spare_.socket(), request.data(), request.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 void ProcessVectorEnv::TakeSpec(Worker* worker, Time now) {

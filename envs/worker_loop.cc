@@ -42,7 +42,9 @@ class WorkerLoop {
   void Fault(std::size_t row, std::string_view why);
   void Drop(std::size_t row, std::string_view why);
   Status Send(std::string_view message);
+  Status SendJson(std::string json);
   Result<std::string_view> Receive();
+  Result<std::string> ReceiveJson();
   void Enter(std::size_t row, bool resetting) {
     std::atomic_ref(*At<std::uint32_t>(layout_.progress)).store(Progress(row, resetting));
   }
@@ -59,13 +61,21 @@ class WorkerLoop {
   std::byte* memory_ = nullptr;
   std::size_t action_bytes_ = 0, observation_bytes_ = 0;
   std::vector<std::unique_ptr<Environment>> envs_;  // nullptr: to be made anew
-  std::array<char, kMessageBytes> buffer_;
+  std::array<char, kPartBytes> buffer_;
 };
 
 // REQUIRES: sizes fit a message.
 Status WorkerLoop::Send(std::string_view message) {
   while (send(kSocket, message.data(), message.size(), MSG_NOSIGNAL) < 0) {
     if (errno != EINTR) return Unavailable("the owner is gone: {}", strerror(errno));
+  }
+  return Status::Ok();
+}
+
+Status WorkerLoop::SendJson(std::string json) {
+  json = InParts(std::move(json));
+  for (std::size_t at = 0; at < json.size(); at += kPartBytes) {
+    TROOP_RETURN_IF_ERROR(Send(std::string_view(json).substr(at, kPartBytes)));
   }
   return Status::Ok();
 }
@@ -78,26 +88,35 @@ Result<std::string_view> WorkerLoop::Receive() {
   }
 }
 
+Result<std::string> WorkerLoop::ReceiveJson() {
+  std::string json;
+  for (bool whole = false; !whole;) {
+    TROOP_ASSIGN_OR_RETURN(const std::string_view part, Receive());
+    whole = TakePart(part, &json);
+  }
+  return json;
+}
+
 Status WorkerLoop::Make(std::size_t row) {
   TROOP_ASSIGN_OR_RETURN(envs_[row], MakeEnvironment(request_.id, request_.options));
   return Status::Ok();
 }
 
 Status WorkerLoop::Prepare() {
-  TROOP_ASSIGN_OR_RETURN(const std::string_view text, Receive());
+  TROOP_ASSIGN_OR_RETURN(const std::string text, ReceiveJson());
   TROOP_ASSIGN_OR_RETURN(request_, ParseRequest(text));
   envs_.resize(std::size_t(std::max(request_.rows, 1)));
   Status made;
   for (std::size_t i = 0; i < envs_.size() && made.ok(); ++i) made = Make(i);
   if (!made.ok()) {
-    TROOP_RETURN_IF_ERROR(Send(JsonObject().Add("error", made.message()).str()));
+    TROOP_RETURN_IF_ERROR(SendJson(JsonObject().Add("error", made.message()).str()));
     return made;
   }
   const EnvSpec& spec = envs_[0]->spec();
   action_bytes_ = spec.action.tensor().bytes();
   observation_bytes_ = spec.observation.bytes();
-  TROOP_RETURN_IF_ERROR(Send(SpecMessage(spec)));
-  TROOP_ASSIGN_OR_RETURN(const std::string_view layout, Receive());
+  TROOP_RETURN_IF_ERROR(SendJson(SpecMessage(spec)));
+  TROOP_ASSIGN_OR_RETURN(const std::string layout, ReceiveJson());
   TROOP_ASSIGN_OR_RETURN(layout_, ParseLayout(layout));
   TROOP_RETURN_IF_ERROR(MapMemory());
   return Send(std::string(1, kDone));
@@ -210,8 +229,8 @@ void WorkerLoop::Render(std::string_view row) {
     return;
   }
   Status sent = Send(JsonObject().Add("height", picture.height).Add("width", picture.width).str());
-  for (std::size_t at = 0; at < bytes.size() && sent.ok(); at += kPictureBytes) {
-    sent = Send(bytes.substr(at, kPictureBytes));
+  for (std::size_t at = 0; at < bytes.size() && sent.ok(); at += kPartBytes) {
+    sent = Send(bytes.substr(at, kPartBytes));
   }
 }
 

@@ -163,6 +163,16 @@ Result<MemoryPlan> PlanMemory(const EnvSpec& spec, int rows, int workers) {
                            rows, spec.observation.ToString(), end >> 20, kMemoryBytesMax >> 20);
 }
 
+std::string InParts(std::string json) {
+  if (json.size() % kPartBytes == 0) json += ' ';
+  return json;
+}
+
+bool TakePart(std::string_view part, std::string* json) {
+  *json += part;
+  return part.size() < kPartBytes;
+}
+
 std::string LayoutMessage(const Layout& l) {
   return JsonObject()
       .Add("rows", l.rows)

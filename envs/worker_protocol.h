@@ -17,20 +17,22 @@
 //   worker -> owner   {"spec": ...} or {"error": "why not"}
 //   owner  -> worker  the layout of the memory, now of its size: JSON (LayoutMessage)
 //   worker -> owner   "d"
-// then rounds, which the owner begins: "s": each row takes a step with its action, and one whose
+// JSON goes in parts of kPartBytes, the last of which is shorter (InParts, TakePart): a request may
+// be of any length, the answer of kAnswerBytesMax. Then come
+// rounds, which the owner begins: "s": each row takes a step with its action, and one whose
 // episode ends may begin the next with its seed at once (kBegun), when the last observation of the
 // old is in `final`; "o": each row whose `reset` is 1 begins an episode with its seed; both
 // answered by "d" when the rows are written. "r<row>": a picture, answered by {"height": h,
-// "width": w} and its bytes in messages of at most kPictureBytes, or {"error": ...}. End of file:
+// "width": w} and its bytes in messages of at most kPartBytes, or {"error": ...}. End of file:
 // the other one is gone. The owner trusts none of it: sizes and offsets are its own, flags are
 // masked, texts are cleaned.
 namespace troop::worker {
 
 inline constexpr int kSocket = 3, kMemory = 4;
-inline constexpr int kVersion = 3;
-inline constexpr std::size_t kTextBytes = 256;         // why a row failed; shorter ends with a 0
-inline constexpr std::size_t kMessageBytes = 1 << 16;  // of any message, at most
-inline constexpr std::size_t kPictureBytes = 1 << 15;
+inline constexpr int kVersion = 4;
+inline constexpr std::size_t kTextBytes = 256;      // why a row failed; shorter ends with a 0
+inline constexpr std::size_t kPartBytes = 1 << 15;  // of one message on the socket, at most
+inline constexpr std::size_t kAnswerBytesMax = 1 << 20;
 inline constexpr std::int64_t kPictureSideMax = 4096;
 inline constexpr std::int64_t kMemoryBytesMax = std::int64_t{1} << 34;
 
@@ -65,6 +67,12 @@ struct MemoryPlan {
 };
 // Errors: kResourceExhausted.
 Result<MemoryPlan> PlanMemory(const EnvSpec& spec, int rows, int workers);
+
+// JSON as it goes over the socket: all parts behind one another, the last one shorter than the
+// others, which white space sees to.
+std::string InParts(std::string json);
+// Appends a part that came to the ones before it; whether it was the last.
+bool TakePart(std::string_view part, std::string* json);
 
 std::string LayoutMessage(const Layout& layout);
 Result<Layout> ParseLayout(std::string_view text);

@@ -18,15 +18,24 @@ from . import adapters, ahead, vector
 from .convert import Refused
 
 SOCKET, MEMORY = 3, 4
-VERSION = 3
-MESSAGE_BYTES, PICTURE_BYTES = 1 << 16, 1 << 15
+VERSION = 4
+PART_BYTES = 1 << 15
 TERMINATED, TRUNCATED, FAULT, BEGUN = 1, 2, 4, 8
 DTYPES = {"u8": numpy.uint8, "f32": numpy.float32, "i32": numpy.int32}
 
 
 def send(value):
-    """JSON, as one message."""
-    os.write(SOCKET, json.dumps(value).encode())
+    """JSON, in parts of which the last is shorter than the others."""
+    data = json.dumps(value).encode()
+    if len(data) % PART_BYTES == 0:
+        data += b" "
+    send_parts(data)
+
+
+def send_parts(data):
+    """Bytes, as many at a time as a message has."""
+    for at in range(0, len(data), PART_BYTES):
+        os.write(SOCKET, data[at : at + PART_BYTES])
 
 
 def refuse(why):
@@ -203,16 +212,14 @@ def send_picture(picture):
         send({"error": "no picture"})
         return
     send({"height": picture.shape[0], "width": picture.shape[1]})
-    data = picture.tobytes()
-    for at in range(0, len(data), PICTURE_BYTES):
-        os.write(SOCKET, data[at : at + PICTURE_BYTES])
+    send_parts(picture.tobytes())
 
 
 def serve(rows, tell):
     """Rounds, until the owner is gone; `tell`, if there is one, is called after each."""
     read, write = os.read, os.write
     while True:
-        message = read(SOCKET, MESSAGE_BYTES)
+        message = read(SOCKET, PART_BYTES)
         if message == b"s":
             rows.step_all()
         elif message == b"o":
@@ -240,8 +247,13 @@ def keep_for_good():
 
 def receive():
     """The owner's next message; None: it is gone."""
-    message = os.read(SOCKET, MESSAGE_BYTES)
-    return json.loads(message) if message else None
+    message, part = b"", None
+    while part is None or len(part) == PART_BYTES:
+        part = os.read(SOCKET, PART_BYTES)
+        if not part:
+            return None
+        message += part
+    return json.loads(message)
 
 
 def main():

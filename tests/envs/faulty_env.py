@@ -142,6 +142,24 @@ class Counter:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Wide:
+    """As many numbers in an action as there can be, and an option of any length."""
+
+    def __init__(self, *, text):
+        self.observation_space = Box(0, 1e7, (1,))
+        self.action_space = Box(-1 / 3, 1 / 3, (4096,), numpy.float64)
+        self._length = len(text)
+
+    def reset(self, *, seed):
+        """Begins an episode."""
+        del seed
+        return numpy.array([self._length], numpy.float32), {}
+
+    def step(self, action):
+        """Takes one step."""
+        return numpy.array([len(action)], numpy.float32), 0.0, False, False, {}
+
+
 def change_of_mind(*, once):
     """Looks otherwise from the second start on."""
     if os.path.exists(once):

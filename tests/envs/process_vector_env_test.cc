@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/rng.h"
+#include "envs/worker_protocol.h"
 #include "tests/core/python.h"
 #include "tests/core/temp_folder.h"
 #include "tests/envs/process_vector_env_fixture.h"
@@ -123,6 +124,33 @@ TEST(ProcessVectorEnvNativeTest, APluginThatCrashesCostsEpisodesOnlyAndOneThatTh
     }
     EXPECT_EQ(seen, 8) << fault;  // of two, each fifth step
   }
+}
+
+// Requests of several parts, also of full ones alone, and the longest answer there is.
+TEST_F(ProcessVectorEnvTest, MessagesMayBeLong) {
+  const std::string id = "python:faulty_env:Wide";
+  options_.options = {{"text", ""}};
+  const std::size_t rest = worker::WorkerRequest(id, options_, 1).size();
+  for (const std::size_t length :
+       {worker::kPartBytes - rest, 2 * worker::kPartBytes - rest, std::size_t{1'000'000}}) {
+    options_.options = {{"text", std::string(length, 'x')}};
+    options_.wait = !options_.wait;
+    auto env = MakeVectorEnv(id, options_, 1, CountingSeeder());
+    ASSERT_TRUE(env.ok()) << env.status().ToString();
+    EXPECT_EQ((*env)->spec().action.low, std::vector<float>(4096, -1.0f / 3));
+    (*env)->SubmitReset();
+    const StepBatch* batch = Await(env->get());
+    ASSERT_NE(batch, nullptr) << (*env)->status().ToString();
+    EXPECT_EQ(batch->observation.as<float>()[0], float(length));
+  }
+}
+
+TEST(ProcessVectorEnvNativeTest, ARequestMayBeLong) {
+  setenv("TROOP_PROGRAM", TROOP_ENV_WORKER, 1);
+  EnvOptions options{.plugin = TROOP_PLUGIN_FOLDER "/walk.so"};
+  options.options = {{"fault", std::string(200'000, 'x')}};
+  const auto env = MakeVectorEnv("Walk-v0", options, 1, CountingSeeder());
+  EXPECT_TRUE(env.ok()) << env.status().ToString();
 }
 
 struct Fault {
