@@ -50,8 +50,13 @@ struct ReplayTableConfig {
 
 // One key of [env.options], handed to the environment as it is.
 struct EnvOption {
+  // A list or a table, of what option_value.h writes; no null.
+  struct Json {
+    std::string text;
+    bool operator==(const Json&) const = default;
+  };
   std::string name;
-  std::variant<bool, std::int64_t, double, std::string> value;
+  std::variant<bool, std::int64_t, double, std::string, Json> value;
   bool operator==(const EnvOption&) const = default;
 };
 

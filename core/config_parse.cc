@@ -31,7 +31,11 @@
 #include <sstream>
 
 #include "core/config_hint.h"
+#include "core/config_problems.h"
 #include "core/config_schema.h"
+#include "core/json.h"
+#include "core/option_value.h"
+#include "core/utf8.h"
 
 namespace troop {
 namespace {
@@ -39,53 +43,12 @@ namespace {
 constexpr std::size_t kFileBytesMax = 1 << 20;
 constexpr std::int64_t kCommandLine = std::int64_t{1} << 40;  // sorts after every line of a file
 
-// Where a value was given.
-struct Place {
-  std::int64_t line = 0;
-  std::string text;   // "run.toml:3", or "command line: replay.alpha=2"
-  std::string named;  // the key that `text` names already
-  std::string Of(std::string_view key) const {
-    return key == named ? text : fmt::format("{}: {}", text, key);
-  }
-};
+using Place = ConfigPlace;
+using Problems = ConfigProblems;
 
 struct Entry {
   const toml::node* node = nullptr;
   Place place;
-};
-
-// A problem is one line, whatever the text holds: a quoted key may have line ends in it, or what
-// makes a terminal do as it says.
-std::string OneLine(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte != 0x7f) {
-      out += c;
-    } else if (c == '\n') {
-      out += "\\n";
-    } else {
-      out += fmt::format("\\x{:02x}", byte);
-    }
-  }
-  return out;
-}
-
-class Problems {
- public:
-  void Add(const Place& place, std::string_view key, std::string_view message) {
-    lines_.emplace_back(place.line, OneLine(fmt::format("{}: {}", place.Of(key), message)));
-  }
-  bool empty() const { return lines_.empty(); }
-  Status ToStatus() {
-    std::ranges::stable_sort(lines_, {}, &std::pair<std::int64_t, std::string>::first);
-    std::string text;
-    for (const auto& [line, message] : lines_) text += (text.empty() ? "" : "\n") + message;
-    return Status(Code::kInvalidArgument, std::move(text));
-  }
-
- private:
-  std::vector<std::pair<std::int64_t, std::string>> lines_;
 };
 
 std::string_view TypeName(const std::int64_t&) { return "an integer"; }
@@ -338,14 +301,42 @@ void Reader::ReadList(const ConfigKeyInfo& key, const ListKind& kind, const V& v
   }
 }
 
-// A number, a string, true or false.
+// Nothing: a date, or a number that is not finite, is in it, or it is nested too deeply.
+std::optional<std::string> JsonOf(const toml::node& node, int depth = 0) {
+  std::vector<std::string> parts;
+  if (depth > 32) return std::nullopt;
+  if (const auto* v = node.as_boolean()) return v->get() ? "true" : "false";
+  if (const auto* v = node.as_integer()) return fmt::format("{}", v->get());
+  if (const auto* v = node.as_string()) return JsonQuote(v->get());
+  if (const auto* v = node.as_floating_point(); v != nullptr && std::isfinite(v->get())) {
+    return OptionNumber(v->get());
+  }
+  if (const auto* list = node.as_array()) {
+    for (const toml::node& one : *list) {
+      const auto json = JsonOf(one, depth + 1);
+      if (!json) return std::nullopt;
+      parts.push_back(*json);
+    }
+    return JsonArray(parts);
+  }
+  if (node.as_table() == nullptr) return std::nullopt;
+  JsonObject object;
+  for (const auto& [name, one] : *node.as_table()) {
+    const auto json = JsonOf(one, depth + 1);
+    if (!json) return std::nullopt;
+    object.AddRaw(name.str(), *json);
+  }
+  return object.str();
+}
+
 std::optional<decltype(EnvOption::value)> OptionValue(const toml::node& node) {
   if (const auto* v = node.as_boolean()) return v->get();
   if (const auto* v = node.as_integer()) return v->get();
   if (const auto* v = node.as_string()) return v->get();
-  const auto* v = node.as_floating_point();
-  if (v == nullptr || !std::isfinite(v->get())) return std::nullopt;
-  return v->get();
+  const std::optional<std::string> json = JsonOf(node);
+  if (!json) return std::nullopt;
+  if (const auto* v = node.as_floating_point()) return v->get();
+  return EnvOption::Json{*json};
 }
 
 void Reader::ReadOption(const std::string& key, const std::string& name, const toml::node& node,
@@ -354,8 +345,8 @@ void Reader::ReadOption(const std::string& key, const std::string& name, const t
   if (!value || name.empty()) {
     Fail(place, fmt::format("{}.{}", key, name),
          name.empty() ? "an option needs a name"
-                      : fmt::format("{} is no value of an option; give a number, a string, true or "
-                                    "false",
+                      : fmt::format("{} is no value of an option; give a number, a string, true, "
+                                    "false, or a list or table of these",
                                     Describe(node)));
     failed_.insert(key);
     return;
@@ -475,7 +466,7 @@ class Parser {
     if (!result) {
       const auto& at = result.error().source().begin;
       return InvalidArgument("{}:{}:{}: not TOML: {}", file_, at.line, at.column,
-                             OneLine(result.error().description()));
+                             EscapedLine(result.error().description()));
     }
     const toml::table& table = trees_.emplace_back(std::move(result).table());
     const auto* version = table["version"].as_integer();

@@ -54,7 +54,7 @@ void VisitEnv(Config::EnvKeys& c, ConfigVisitor& v) {
           c.plugin);
   v.Visit({"env.options",
            "Handed to the environment as they are: a plug-in's options, or keyword arguments in "
-           "Python."},
+           "Python, where \"None\" is None."},
           c.options);
   v.Visit({"env.wrappers", "Python only: wrappers, as \"module:callable\", applied in this order."},
           c.wrappers);

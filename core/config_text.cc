@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "core/config_schema.h"
+#include "core/option_value.h"
 
 namespace troop {
 namespace {
@@ -23,9 +24,7 @@ std::string ValueText(const std::vector<double>& values) {
 std::string ValueText(const std::vector<EnvOption>& options) {
   std::vector<std::string> texts;
   for (const EnvOption& option : options) {
-    texts.push_back(
-        fmt::format("{} = {}", TomlString(option.name),
-                    std::visit([](const auto& value) { return ValueText(value); }, option.value)));
+    texts.push_back(fmt::format("{} = {}", TomlString(option.name), OptionToml(option)));
   }
   return fmt::format("{{{}}}", fmt::join(texts, ", "));
 }

@@ -1,5 +1,7 @@
 #include "core/utf8.h"
 
+#include <fmt/format.h>
+
 namespace troop {
 namespace {
 
@@ -30,6 +32,21 @@ std::size_t Utf8Length(std::string_view text) {
     return 0;
   }
   return n;
+}
+
+std::string EscapedLine(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte != 0x7f) {
+      out += c;
+    } else if (c == '\n') {
+      out += "\\n";
+    } else {
+      out += fmt::format("\\x{:02x}", byte);
+    }
+  }
+  return out;
 }
 
 std::string PrintableLine(std::string_view text, std::size_t bytes_max) {

@@ -15,4 +15,7 @@ std::size_t Utf8Length(std::string_view text);
 // `text` cuts is left out.
 std::string PrintableLine(std::string_view text, std::size_t bytes_max);
 
+// `text` on one line: control characters, which a terminal obeys, are written as \n or \x1b.
+std::string EscapedLine(std::string_view text);
+
 }  // namespace troop

@@ -129,6 +129,14 @@ Result<EnvOptions> Resolve(const Entry& entry, EnvOptions options) {
 }
 
 Status CheckOptions(std::string_view id, const EnvOptions& options) {
+  for (const EnvOption& option : options.options) {
+    if (!std::holds_alternative<EnvOption::Json>(option.value)) continue;
+    if (options.plugin.empty() && IsPythonEnvironment(id)) break;
+    return InvalidArgument(
+        "{}: env.options.{} is a list or a table, which Python's environments alone take; give a "
+        "number, a string, true or false",
+        id, option.name);
+  }
   if (!(options.sticky_actions >= 0 && options.sticky_actions <= 1) &&
       options.sticky_actions != -1) {
     return InvalidArgument(

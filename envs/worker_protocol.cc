@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/option_value.h"
 #include "core/utf8.h"
 
 namespace troop::worker {
@@ -17,7 +18,7 @@ std::size_t Aligned(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kL
 std::string OptionsJson(const std::vector<EnvOption>& options) {
   JsonObject json;
   for (const EnvOption& option : options) {
-    std::visit([&](const auto& value) { json.Add(option.name, value); }, option.value);
+    json.AddRaw(option.name, OptionJson(option));
   }
   return json.str();
 }

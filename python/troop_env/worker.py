@@ -256,6 +256,15 @@ def receive():
     return json.loads(message)
 
 
+def keywords(value):
+    """Options as keyword arguments: TOML has no null, so that "None" stands for None."""
+    if isinstance(value, dict):
+        return {name: keywords(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [keywords(one) for one in value]
+    return None if value == "None" else value
+
+
 def main():
     """Returns the exit code."""
     if os.getcwd() not in sys.path:
@@ -269,6 +278,7 @@ def main():
         return 0
     if request["version"] != VERSION:
         return refuse(f"the Python package is of another version: {__file__}")
+    request["options"] = keywords(request["options"])
     request["meter"] = Meter() if request["measure"] else None
     try:
         source = request["id"].partition(":")[0]

@@ -435,10 +435,26 @@ TEST(ConfigTest, OptionsOfAnEnvironmentAreAnyNumbersTextsAndTruthsByName) {
   EXPECT_EQ(config->env.wrappers, (std::vector<std::string>{"m:A", "m:B"}));
 }
 
+TEST(ConfigTest, OptionsMayBeListsAndTables) {
+  const Result<Config> config = ParseConfig(
+      "[env.options]\ngoal = [1, 2.0, [\"é\\n\"]]\nmap = {b = {}, a = [true]}\nmass = 2.0\n",
+      "run.toml", std::vector<std::string>{"env.options.none=[]"});
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  const std::vector<EnvOption> want = {{"goal", EnvOption::Json{R"([1, 2.0, ["é\u000a"]])"}},
+                                       {"map", EnvOption::Json{R"({"a": [true], "b": {}})"}},
+                                       {"mass", 2.0},
+                                       {"none", EnvOption::Json{"[]"}}};
+  EXPECT_EQ(config->env.options, want);
+  EXPECT_EQ(Parse(ToToml(*config))->env.options, want) << ToToml(*config);
+}
+
 TEST(ConfigTest, WhatIsNoOptionIsRefusedAtItsLine) {
-  EXPECT_EQ(OneError("[env.options]\nsize = 5\ngoal = [1, 2]"),
-            "run.toml:3: env.options.goal: a list is no value of an option; give a number, a "
-            "string, true or false");
+  EXPECT_EQ(OneError("[env.options]\nsize = 5\ngoal = 1979-05-27"),
+            "run.toml:3: env.options.goal: a date or time is no value of an option; give a number, "
+            "a string, true, false, or a list or table of these");
+  for (const std::string wrong : {"[[1, nan]]", "{a = 1979-05-27}", "[-inf]"}) {
+    EXPECT_THAT(OneError("[env.options]\ngoal = " + wrong), testing::HasSubstr("is no value"));
+  }
   EXPECT_EQ(OneError("[env]\noptions = 3"),
             "run.toml:2: env.options: 3 is no table; write {name = value}");
   EXPECT_EQ(OneError("[env]\nwrappers = [\"m:A\", 3]"),

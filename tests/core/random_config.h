@@ -58,7 +58,13 @@ class Randomizer final : public ConfigVisitor {
       const ConfigKeyInfo any{};
       Visit(any, option.name);
       option.name = fmt::format("{}{}", i, option.name);  // sorted, none twice
-      switch (rng_.Below(4)) {
+      switch (rng_.Below(6)) {
+        case 4:
+          option.value = double(rng_.Below(3));  // and no integer afterwards
+          break;
+        case 5:
+          option.value = EnvOption::Json{R"({"a": [1, 1.0, "\u0001é", true], "b c": {}})"};
+          break;
         case 0:
           option.value = rng_.Below(2) == 1;
           break;

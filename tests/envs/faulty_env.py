@@ -160,6 +160,19 @@ class Wide:
         return numpy.array([len(action)], numpy.float32), 0.0, False, False, {}
 
 
+def arguments(**given):
+    """Its first observation says whether the arguments are those that Python would write so."""
+    wanted = {
+        "goal": [1, 2.0, ["\u00e9"]],
+        "limits": {"low": None, "high": 3},
+        "mass": 2.0,
+        "mode": None,
+    }
+    env = Wide(text="")
+    env.reset = lambda *, seed: (numpy.array([repr(given) == repr(wanted)], numpy.float32), {})
+    return env
+
+
 def change_of_mind(*, once):
     """Looks otherwise from the second start on."""
     if os.path.exists(once):

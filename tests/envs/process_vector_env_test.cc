@@ -145,6 +145,19 @@ TEST_F(ProcessVectorEnvTest, MessagesMayBeLong) {
   }
 }
 
+TEST_F(ProcessVectorEnvTest, OptionsArriveAsKeywordArgumentsOfTheirType) {
+  options_.options = {{"goal", EnvOption::Json{R"([1, 2.0, ["é"]])"}},
+                      {"limits", EnvOption::Json{R"({"low": "None", "high": 3})"}},
+                      {"mass", 2.0},
+                      {"mode", "None"}};
+  const auto env = MakeVectorEnv("python:faulty_env:arguments", options_, 1, CountingSeeder());
+  ASSERT_TRUE(env.ok()) << env.status().ToString();
+  (*env)->SubmitReset();
+  const StepBatch* batch = Await(env->get());
+  ASSERT_NE(batch, nullptr) << (*env)->status().ToString();
+  EXPECT_EQ(batch->observation.as<float>()[0], 1);
+}
+
 TEST(ProcessVectorEnvNativeTest, ARequestMayBeLong) {
   setenv("TROOP_PROGRAM", TROOP_ENV_WORKER, 1);
   EnvOptions options{.plugin = TROOP_PLUGIN_FOLDER "/walk.so"};

@@ -302,6 +302,13 @@ TEST(RegistryTest, OptionsOutsideTheirRangeAreRefused) {
             Code::kInvalidArgument);
   EXPECT_EQ(MakeVectorEnv("CartPole-v1", {}, 0, CountingSeeder()).status().code(),
             Code::kInvalidArgument);
+  const EnvOptions list{.options = {{"goal", EnvOption::Json{"[1]"}}}};
+  for (const std::string id : {"MinAtar/Breakout-v1", "Walk-v0"}) {
+    EnvOptions options = list;
+    if (id == "Walk-v0") options.plugin = TROOP_PLUGIN_FOLDER "/walk.so";
+    EXPECT_THAT(MakeVectorEnv(id, options, 1, CountingSeeder()).status().message(),
+                testing::HasSubstr("env.options.goal is a list or a table"));
+  }
 }
 
 // Without the check Breakout's ball would be written behind the board.
