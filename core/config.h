@@ -390,7 +390,8 @@ std::vector<ConfigKey> ConfigKeys();
 // A file plus overrides `key=value` (value as TOML; a bare word is a string; the last one wins).
 // Errors: kInvalidArgument with ALL problems found, one line each, "file:line: key: what is wrong,
 // and what to do": unknown keys with the nearest valid one, wrong types, values out of range,
-// impossible combinations. kNotFound when the file can't be read.
+// impossible combinations. kNotFound when the file can't be read. A file also has its relative
+// paths made absolute (config_paths.h).
 Result<Config> ParseConfig(std::string_view toml_text, std::string_view file_name,
                            std::span<const std::string> overrides);
 Result<Config> LoadConfigFile(const std::string& path, std::span<const std::string> overrides);

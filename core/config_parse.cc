@@ -31,6 +31,7 @@
 #include <sstream>
 
 #include "core/config_hint.h"
+#include "core/config_paths.h"
 #include "core/config_problems.h"
 #include "core/config_schema.h"
 #include "core/json.h"
@@ -583,7 +584,9 @@ Result<Config> LoadConfigFile(const std::string& path, std::span<const std::stri
     return InvalidArgument("{}: larger than {} bytes; that is no configuration", path,
                            kFileBytesMax);
   }
-  return ParseConfig(text, path, overrides);
+  TROOP_ASSIGN_OR_RETURN(Config config, ParseConfig(text, path, overrides));
+  MakePathsAbsolute(path, overrides, &config);
+  return config;
 }
 
 }  // namespace troop

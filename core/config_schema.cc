@@ -58,7 +58,11 @@ void VisitEnv(Config::EnvKeys& c, ConfigVisitor& v) {
           c.options);
   v.Visit({"env.wrappers", "Python only: wrappers, as \"module:callable\", applied in this order."},
           c.wrappers);
-  v.Visit({"env.python", "The interpreter that plays Python environments."}, c.python);
+  v.Visit(
+      {"env.python",
+       "The interpreter that plays Python environments: a name in PATH, or a path, which counts "
+       "from the folder of the config."},
+      c.python);
   v.Visit({.name = "env.isolation",
            .doc = "Where environments live: in a process of their own, or in the actor's; auto: "
                   "plug-ins and Python in their own.",

@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <fstream>
 #include <string>
+#include <vector>
 
 #include "core/config.h"
+#include "tests/core/temp_folder.h"
 
 namespace troop {
 namespace {
@@ -21,6 +24,31 @@ TEST(ConfigFilesTest, EveryFileInConfigsIsValidAndNamedAsItsRun) {
     ++files;
   }
   EXPECT_GE(files, 6);
+}
+
+TEST(ConfigFilesTest, AnInterpreterCountsFromTheFolderOfTheConfigAndIsKeptAsAnAbsolutePath) {
+  const TempFolder folder;
+  const std::string config_file = folder.path() + "/own/run.toml";
+  const auto path = std::filesystem::path(folder.path() + "/own/venv/bin/python");
+  const std::string python = path.lexically_normal().string();
+  std::filesystem::create_directories(folder.path() + "/own/venv/bin");
+  std::filesystem::create_symlink("/bin/true", python);
+  const auto python_of = [&](const std::string& text, std::vector<std::string> overrides) {
+    std::ofstream(config_file) << "[env]\npython = \"" << text << "\"\n";
+    const auto config = LoadConfigFile(config_file, overrides);
+    return config.ok() ? config->env.python : config.status().ToString();
+  };
+  EXPECT_EQ(python_of("venv/bin/python", {}), python);
+  EXPECT_EQ(python_of("./venv/../venv/bin/python", {}), python);
+  EXPECT_EQ(python_of("python3", {}), "python3");
+  EXPECT_EQ(python_of("/usr/bin/python3", {}), "/usr/bin/python3");
+  EXPECT_EQ(python_of("none/bin/python", {}), "none/bin/python");
+  EXPECT_EQ(python_of("x", {"env.python=venv/bin/python"}), "venv/bin/python");
+  EXPECT_EQ(python_of("venv/bin/python", {"fleet.engine=kubernetes"}), "venv/bin/python");
+  const auto here =
+      std::filesystem::path(python).lexically_relative(std::filesystem::current_path()).string();
+  EXPECT_EQ(python_of(here, {}), python);
+  EXPECT_EQ(python_of("x", {"env.python=" + here}), python);
 }
 
 TEST(ConfigFilesTest, TheConfigsOfMinAtarsGamesDifferInTheGameTheirStepsDrawsAndRatesAlone) {
