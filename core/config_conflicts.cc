@@ -33,6 +33,9 @@ void CheckEnv(const Config& c, Conflicts* out) {
           "is 0, which leaves nothing to learn; leave it out, or give another number");
   out->If(c.env.noop_max != 0 && !c.env.id.starts_with("ALE/"), {"env.noop_max", "env.id"},
           "only Atari games (\"ALE/...\") have it, {} is none; set 0", TomlString(c.env.id));
+  out->If(c.env.id.starts_with("envpool:") && c.fleet.mode == "serial", {"fleet.mode", "env.id"},
+          "\"serial\" promises equal bytes for equal seeds, and EnvPool takes one seed for a whole "
+          "pool; use \"processes\", or \"gymnasium:...\" or \"ALE/...\"");
 }
 
 void CheckLayer(const LayerConfig& layer, const std::string& key, bool after_linear,

@@ -380,6 +380,9 @@ TEST(ConfigTest, ImpossibleCombinationsAreRefused) {
       {{"env.id="}, "name an environment"},
       {{"log.dir="}, "name a folder"},
       {{"env.sticky_actions=-0.5"}, "neither a probability nor -1"},
+      {{"env.id=envpool:Pong-v5", "fleet.mode=serial"},
+       "\"serial\" promises equal bytes for equal seeds, and EnvPool takes one seed for a whole "
+       "pool; use \"processes\", or \"gymnasium:...\" or \"ALE/...\""},
       {{"env.noop_max=4"},
        "only Atari games (\"ALE/...\") have it, \"CartPole-v1\" is none; set 0"},
       {{"network.layers=[" + linear + "," + conv + "]"},
