@@ -25,6 +25,9 @@ import numpy
 from .ale import AleAdapter
 from .convert import Actions, Observations, Refused
 
+OLD_GYM = (
+    "that is the interface of the old gym; wrap it in shimmy.GymV21CompatibilityV0, or change it"
+)
 SEED_MASK = 0x7FFFFFFF  # which every environment takes: some keep seeds in an int32
 
 
@@ -57,6 +60,29 @@ def import_gymnasium():
             f"gymnasium is not installed for {sys.executable}; `pip install gymnasium`, or name "
             "another interpreter in env.python"
         ) from None
+
+
+def with_limit(request):
+    """The request, whose limit is the options' max_episode_steps, as Gymnasium's make has it."""
+    if "max_episode_steps" not in request["options"]:
+        return request
+    options = dict(request["options"])
+    limit = options.pop("max_episode_steps")
+    if request["max_episode_steps"] >= 0:
+        raise Refused(
+            "env.max_episode_steps and env.options.max_episode_steps are both given; leave out the "
+            "latter"
+        )
+    if limit is None:
+        limit = -1
+    elif isinstance(limit, bool) or not isinstance(limit, int) or limit < -1 or limit == 0:
+        raise Refused(
+            f"env.options.max_episode_steps = {limit!r}: give a number of steps >= 1, or -1 for "
+            "none"
+        )
+    elif limit == -1:
+        limit = 0
+    return {**request, "options": options, "max_episode_steps": limit}
 
 
 def make_gymnasium(name, request):
@@ -122,6 +148,8 @@ def make_env(request):
     for wanted in ("reset", "step", "observation_space", "action_space"):
         if not hasattr(env, wanted):
             raise Refused(f"it is a {type(env).__name__}, which has no {wanted}")
+    if not takes(env.reset, "seed"):
+        raise Refused(f"reset of {type(env).__name__} takes no seed: {OLD_GYM}")
     return env
 
 
@@ -133,10 +161,21 @@ def episode_limit(env, request):
     return int(getattr(getattr(env, "spec", None), "max_episode_steps", None) or 0)
 
 
+def wrong_step(answer):
+    """What to raise where step returned anything but its five values."""
+    found = f"{len(answer)} values" if isinstance(answer, tuple) else f"a {type(answer).__name__}"
+    old = f": {OLD_GYM}" if isinstance(answer, tuple) and len(answer) == 4 else ""
+    return TypeError(
+        f"step must return (observation, reward, terminated, truncated, info), not {found}{old}"
+    )
+
+
 class GymAdapter:
     """Any environment with Gymnasium's interface."""
 
     def __init__(self, request):
+        if request["id"].startswith("gymnasium:"):
+            request = with_limit(request)
         self._env = make_env(request)
         self._observations = Observations(self._env.observation_space)
         actions = Actions(self._env.action_space)
@@ -164,13 +203,17 @@ class GymAdapter:
         """Begins an episode."""
         answer = self._reset(seed=seed & SEED_MASK)
         if not isinstance(answer, tuple) or len(answer) != 2:
-            raise TypeError("reset must return (observation, info)")
+            raise TypeError(f"reset must return (observation, info): {OLD_GYM}")
         self._observations.write(answer[0], out)
         self._steps = 0
 
     def step(self, action, out):
         """Takes one step."""
-        observation, reward, terminated, truncated, _ = self._step(self._decode(action))
+        answer = self._step(self._decode(action))
+        try:
+            observation, reward, terminated, truncated, _ = answer
+        except (TypeError, ValueError):
+            raise wrong_step(answer) from None
         if out is not self._out:
             self._out, self._flat = out, memoryview(out) if self._one_row else None
         try:  # in one call, which refuses any other type and shape

@@ -17,11 +17,12 @@ import sys
 
 import numpy
 
-from .adapters import SEED_MASK, import_gymnasium, load
+from .adapters import SEED_MASK, import_gymnasium, load, with_limit
 from .convert import Actions, Observations, Refused
 
 SOURCES = ("gymnasium_vector", "python_vector", "ale_vector", "envpool")
 FAULT, TERMINATED, TRUNCATED = 4, 1, 2
+FRAMES_MAX = 2**31 - 1  # of ale-py's vector, which has no word for no limit
 
 
 def need(module, package):
@@ -62,11 +63,15 @@ def make_vector(request):
         )
     if source == "ale_vector":
         vectors = need("ale_py.vector_env", "ale-py")
-        if limit > 0:
-            options["max_num_frames_per_episode"] = limit * options.get("frameskip", 4)
+        if limit >= 0:
+            if "max_num_frames_per_episode" in options:
+                raise Refused(
+                    "env.max_episode_steps and env.options.max_num_frames_per_episode are both "
+                    "given; leave out the latter"
+                )
+            frames = limit * options.get("frameskip", 4) or FRAMES_MAX
+            options["max_num_frames_per_episode"] = frames
         return vectors.AtariVectorEnv(name, num_envs=rows, **options)
-    if limit > 0:
-        options["max_episode_steps"] = limit
     return None
 
 
@@ -166,6 +171,8 @@ class VectorRows:
     """The rows of one vector; the same calls as worker.Rows. What it raises fails all of them."""
 
     def __init__(self, request):
+        if request["id"].startswith(("gymnasium_vector:", "envpool:")):
+            request = with_limit(request)
         self._request = request
         self._env = self._make()
         if type(self._env.observation_space).__name__ not in ("Box", "Discrete"):
@@ -195,8 +202,12 @@ class VectorRows:
         made = make_vector(self._request)
         if made is not None:
             return GymVector(made)
-        name = self._request["id"].partition(":")[2]
-        return EnvPoolVector(name, self._request["rows"], dict(self._request["options"]))
+        name, options = self._request["id"].partition(":")[2], dict(self._request["options"])
+        if self._request["max_episode_steps"] == 0:
+            raise Refused(f'{self._request["id"]} cannot be without a limit of steps')
+        if self._request["max_episode_steps"] > 0:
+            options["max_episode_steps"] = self._request["max_episode_steps"]
+        return EnvPoolVector(name, self._request["rows"], options)
 
     def map(self, memory):
         """The memory, which is known after the spec."""

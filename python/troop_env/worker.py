@@ -12,12 +12,23 @@ import sys
 import time
 import traceback
 
-import numpy
+SOCKET, MEMORY = 3, 4
+
+try:
+    import numpy
+except ModuleNotFoundError as missing:
+    if __name__ != "__main__" or missing.name != "numpy":
+        raise
+    WHY = (
+        f"NumPy is not installed for {sys.executable}; `pip install numpy`, or name another "
+        "interpreter in env.python"
+    )
+    os.write(SOCKET, json.dumps({"error": WHY}).encode())
+    sys.exit(1)
 
 from . import adapters, ahead, vector
 from .convert import Refused
 
-SOCKET, MEMORY = 3, 4
 VERSION = 4
 PART_BYTES = 1 << 15
 TERMINATED, TRUNCATED, FAULT, BEGUN = 1, 2, 4, 8
@@ -215,6 +226,13 @@ def send_picture(picture):
     send_parts(picture.tobytes())
 
 
+def no_screen():
+    """What to do about a picture that could not be drawn, where MuJoCo looks for a screen."""
+    if "mujoco" not in sys.modules or "MUJOCO_GL" in os.environ or "DISPLAY" in os.environ:
+        return ""
+    return "; MuJoCo draws without a screen where MUJOCO_GL=egl (or osmesa) is set"
+
+
 def serve(rows, tell):
     """Rounds, until the owner is gone; `tell`, if there is one, is called after each."""
     read, write = os.read, os.write
@@ -228,7 +246,7 @@ def serve(rows, tell):
             try:
                 picture = rows.render(int(message[1:]))
             except Exception as error:
-                print(f"troop_env: no picture: {reason(error)}", file=sys.stderr)
+                print(f"troop_env: no picture: {reason(error)}{no_screen()}", file=sys.stderr)
                 picture = None
             send_picture(picture)
             continue

@@ -88,6 +88,7 @@ class Counter:
             "shape": (good[:2], 0.0, False, False, {}),
             "text": ("no numbers", 0.0, False, False, {}),
             "few": (good, 0.0, False),
+            "old": (good, 0.0, False, {}),
             "reward": (good, "much", False, False, {}),
         }
         if self._fault in answers:

@@ -217,7 +217,8 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"raise", "RuntimeError: the door is stuck \\(faulty_env.py:[0-9]+\\)", false},
         Fault{"shape", "ValueError: observation is f32\\[2\\], the space says f32\\[3\\]", false},
         Fault{"text", "ValueError: observation is .*, the space says f32\\[3\\]", false},
-        Fault{"few", "ValueError: .*5.*3.*", false},
+        Fault{"few", "TypeError: step must return .*, not 3 values", false},
+        Fault{"old", "TypeError: step must return .*, not 4 values: .* old gym; .*", false},
         Fault{"reward", "TypeError: reward is 'much', not a number", false}),
     [](const auto& info) { return info.param.kind; });
 
@@ -425,6 +426,12 @@ TEST_F(ProcessVectorEnvTest, WhatCannotBeHadIsSaidInOneSentence) {
   options_.options[0].value = "hang";
   options_.start_timeout = Seconds(0.5);
   EXPECT_THAT(error("python:faulty_env:Counter"), HasSubstr("env.start_timeout_s = 0.5 s"));
+  options_.start_timeout = Seconds(60);
+  options_.python = File("bare");  // without what is installed for it, NumPy among that
+  std::ofstream(File("bare")) << "#!/bin/sh\nexec " << getenv("TROOP_TEST_PYTHON")
+                              << " -S \"$@\"\n";
+  chmod(File("bare").c_str(), 0755);
+  EXPECT_THAT(error("python:faulty_env:Counter"), HasSubstr("NumPy is not installed for "));
   options_.python = "no-such-python";
   EXPECT_THAT(error("python:faulty_env:Counter"), HasSubstr("no program \"no-such-python\""));
   options_.python = File("text");

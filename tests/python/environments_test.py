@@ -3,14 +3,16 @@ import os
 import subprocess
 import sys
 import unittest
+import unittest.mock
 
 import gymnasium
 import numpy
 from gymnasium import spaces
 from gymnasium.spaces.utils import flatten
-from troop_env import adapters, vector
+from troop_env import adapters, vector, worker
 from troop_env.convert import Actions, Observations, Refused
 
+NEED_SCREENS = ("MUJOCO_GL", "DISPLAY")
 NEEDS = ("gymnasium", "ale_py")
 
 
@@ -48,6 +50,11 @@ class Echo(gymnasium.Env):
     def step(self, action):
         self.seen.append(action)
         return numpy.full(1, 1, numpy.float32), 1, False, False, {}
+
+
+class Old(Echo):
+    def reset(self):  # pylint: disable=arguments-differ
+        return numpy.zeros(1, numpy.float32)
 
 
 class Doubled(gymnasium.RewardWrapper):
@@ -195,6 +202,29 @@ class Singles(unittest.TestCase):
         spec, lengths = self.play("MountainCar-v0", {}, lambda t: (1, 1), limit=0)
         self.assertEqual((spec["max_episode_steps"], lengths), (0, []))
 
+    def test_a_limit_of_gymnasiums_own_counts_as_ours(self):
+        for name in ("gymnasium", "gymnasium_vector"):
+            make = adapters.make if name == "gymnasium" else vector.VectorRows
+            for given, limit in [(7, 7), (-1, 0), (None, 200 if name == "gymnasium" else 0)]:
+                made = make(request(f"{name}:MountainCar-v0", max_episode_steps=given))
+                self.assertEqual(made.spec["max_episode_steps"], limit)
+            with self.assertRaisesRegex(Refused, "both given"):
+                make(request(f"{name}:MountainCar-v0", limit=3, max_episode_steps=7))
+            for wrong in (0, -2, True, "7", 7.0):
+                with self.assertRaisesRegex(Refused, "give a number of steps"):
+                    make(request(f"{name}:MountainCar-v0", max_episode_steps=wrong))
+        repeated = adapters.make(
+            {**request("gymnasium:MountainCar-v0", max_episode_steps=7), "action_repeat": 2})
+        self.assertEqual(repeated.spec["max_episode_steps"], 4)
+        adapter = adapters.make(request("gymnasium:MountainCar-v0", max_episode_steps=7))
+        out = numpy.zeros(2, numpy.float32)
+        adapter.reset(1, out)
+        self.assertEqual([adapter.step(1, out)[2] for _ in range(7)], [False] * 6 + [True])
+
+    def test_the_old_gym_is_named(self):
+        with self.assertRaisesRegex(Refused, "reset of Old takes no seed: .* old gym"):
+            adapters.make(request(f"python:{__name__}:Old"))
+
     def test_plain_classes_wrappers_starts_and_seeds(self):
         here = __name__
         adapter = adapters.make(
@@ -233,6 +263,19 @@ class Singles(unittest.TestCase):
         adapters.make(request("gymnasium:Echo-v0"))  # knows no render_mode
         gymnasium.register("Claims-v0", Claims)
         adapters.make(request("gymnasium:Claims-v0")).reset(1, numpy.zeros(1, numpy.float32))
+
+    def test_pictures_without_a_screen_name_the_remedy(self):
+        bare = {name: text for name, text in os.environ.items() if name not in NEED_SCREENS}
+        for modules, environment, hint in [
+            ({"mujoco": None}, bare, "MUJOCO_GL=egl"),
+            ({"mujoco": None}, {**bare, "MUJOCO_GL": "egl"}, ""),
+            ({"mujoco": None}, {**bare, "DISPLAY": ":0"}, ""),
+            ({}, bare, ""),
+        ]:
+            with unittest.mock.patch.dict(sys.modules, modules):
+                with unittest.mock.patch.dict(os.environ, environment, clear=True):
+                    self.assertIn(hint, worker.no_screen())
+                    self.assertEqual(bool(worker.no_screen()), bool(hint))
 
     def test_what_is_missing_is_named(self):
         for name, why in [
