@@ -266,9 +266,11 @@ Status Check::CheckLimit() {
   TROOP_ASSIGN_OR_RETURN(const auto player, EnvPlayer::Make(options));
   TROOP_ASSIGN_OR_RETURN(const Episodes played, player->Play(seeds_));
   for (const RecordedEpisode& episode : played) {
+    // One that terminates on the last allowed step need not be truncated, too.
     const bool late = episode.steps.size() > kLimit;
     if (!late && episode.ended &&
-        (episode.steps.size() < kLimit || episode.steps.back().truncated)) {
+        (episode.steps.size() < kLimit || episode.steps.back().truncated ||
+         episode.steps.back().terminated)) {
       continue;
     }
     Fail("limit", "with max_episode_steps = {} an episode {}", kLimit,

@@ -105,6 +105,12 @@ TEST(EnvCheckSoundTest, ASoundPluginPassesEachItem) {
   }
 }
 
+// Some of its episodes end on the third step, which the limit that is tried is.
+TEST(EnvCheckSoundTest, AnEpisodeMayTerminateOnTheStepOfTheLimit) {
+  const auto verdicts = Check("Walk-v0", Walk("", {{"length", std::int64_t{4}}}));
+  EXPECT_THAT(Items(verdicts, Kind::kFail), testing::IsEmpty()) << Text(verdicts);
+}
+
 // Which is given seeds ahead.
 TEST(EnvCheckSoundTest, ASoundPluginPassesInAProcessOfItsOwn) {
   setenv("TROOP_PROGRAM", TROOP_ENV_WORKER, 1);
