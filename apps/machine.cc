@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <fstream>
 
 #include "apps/endpoints.h"
@@ -16,6 +17,7 @@
 #include "learners/device_profile.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
+#include "nn/trunk.h"
 #include "paramserver/from_config.h"
 #include "replay/from_config.h"
 
@@ -198,6 +200,8 @@ Status CheckMachine(const Config& config) {
         "\"auto\" or \"cpu\", or build it with the preset \"cuda\" where there is one");
   }
   if (IsSupervised(config)) return Status::Ok();
+  const std::string advice = PictureAdvice(config, needs.env);
+  if (!advice.empty()) fmt::print(stderr, "troop: {}\n", advice);
   return CheckReplayMemory(config, needs.replay_bytes);
 }
 

@@ -1,5 +1,6 @@
 #include "nn/trunk.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "nn/model.h"
@@ -49,6 +50,13 @@ Result<std::unique_ptr<Module>> MakeLayer(const LayerConfig& layer, const std::s
   return MakeLinear(in, layer.units, activation);
 }
 
+// [4, 84, 84], where a picture is [height, width, channels] here.
+bool HasChannelsFirst(const Shape& shape) {
+  constexpr std::int64_t kChannelsMax = 16;
+  return shape.rank() == 3 && shape[0] <= kChannelsMax &&
+         std::min(shape[1], shape[2]) > std::max(kChannelsMax, 2 * shape[0]);
+}
+
 }  // namespace
 
 std::vector<LayerConfig> LayersOf(const Config& config) {
@@ -69,7 +77,25 @@ Status CheckObservation(const Config& config, const EnvSpec& env) {
                            classes ? ", or as classes: set network.one_hot to their number" : "");
   if (seen.shape.elements() <= 0)
     return InvalidArgument("environment {}: observations are empty: {}", env.id, seen.ToString());
+  if (HasChannelsFirst(seen.shape) && LayersOf(config)[0].type == "conv2d")
+    return InvalidArgument(
+        "environment {}: observations {} have their channels first, and conv2d takes [height, "
+        "width, channels]; move them with a wrapper (numpy.moveaxis(observation, 0, -1), "
+        "docs/environments.md)",
+        env.id, seen.ToString());
   return Status::Ok();
+}
+
+std::string PictureAdvice(const Config& config, const EnvSpec& env) {
+  const TensorSpec& seen = env.observation;
+  const std::int64_t rank = seen.shape.rank();
+  const bool picture = rank == 3 || (rank == 2 && seen.dtype == DType::kU8);
+  if (!picture || seen.shape.elements() < 1024 || LayersOf(config)[0].type == "conv2d") return {};
+  return fmt::format(
+      "environment {}: observations {} look like pictures, and no layer of network.layers is a "
+      "conv2d: linear layers do not see which pixels are neighbours (configs/apex_atari.toml has "
+      "layers for pictures)",
+      env.id, seen.ToString());
 }
 
 std::optional<PictureStack> PicturesOf(const Config& config, const EnvSpec& env,

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -16,6 +17,8 @@ namespace troop {
 
 // Whether networks can take these observations. Errors: kInvalidArgument.
 Status CheckObservation(const Config& config, const EnvSpec& env);
+// Why the network may learn little of pictures; empty: it takes them as such, or there are none.
+std::string PictureAdvice(const Config& config, const EnvSpec& env);
 
 // Whose pictures must be brought into the order that conv2d takes, when `first` is the first layer.
 // nullopt: all is as it should be, or wrong, as AppendLayers says.

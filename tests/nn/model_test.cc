@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "nn/trunk.h"
 #include "tests/testing/gradient_check.h"
 
 namespace troop {
@@ -225,6 +226,32 @@ std::string ErrorOf(const Config& config, const EnvSpec& env) {
   if (network.ok()) return "ok";
   EXPECT_EQ(network.status().code(), Code::kInvalidArgument);
   return network.status().message();
+}
+
+TEST(NetworkTest, PicturesWithTheirChannelsFirstAreNamed) {
+  Config config;
+  config.network.layers = {Conv(16, 3, 1)};  // which fits all of these
+  for (const Shape& shape : {Shape{4, 84, 84}, Shape{3, 64, 96}, Shape{12, 84, 84}}) {
+    EXPECT_THAT(ErrorOf(config, Env({DType::kU8, shape}, 6)),
+                HasSubstr(shape.ToString() + " have their channels first"));
+  }
+  for (const Shape& shape : {Shape{84, 84, 4}, Shape{10, 10, 4}, Shape{7, 7, 3}, Shape{5, 9, 16}}) {
+    EXPECT_EQ(ErrorOf(config, Env({DType::kU8, shape}, 6)), "ok") << shape.ToString();
+  }
+}
+
+TEST(NetworkTest, PicturesThatLinearLayersSeeAreWorthAWord) {
+  Config linear, conv;
+  conv.network.layers = {Conv(16, 3, 1)};
+  const auto advice = [](const Config& config, DType dtype, const Shape& shape) {
+    return PictureAdvice(config, Env({dtype, shape}, 6));
+  };
+  EXPECT_THAT(advice(linear, DType::kU8, {84, 84, 3}), HasSubstr("no layer of network.layers"));
+  EXPECT_NE(advice(linear, DType::kU8, {84, 84}), "");
+  EXPECT_NE(advice(linear, DType::kF32, {3, 64, 64}), "");
+  EXPECT_EQ(advice(conv, DType::kU8, {84, 84, 3}), "");
+  EXPECT_EQ(advice(linear, DType::kF32, {84, 84}), "");
+  EXPECT_EQ(advice(linear, DType::kU8, {10, 10, 4}), "");
 }
 
 TEST(NetworkTest, ImpossibleNetworksAreNamed) {
