@@ -76,6 +76,12 @@ Result<RunFolder> OpenRunFolder(const Config& config, FolderUse use) {
   }
   TROOP_ASSIGN_OR_RETURN(folder.storage, MakeDiskStorage(folder.path));
   Result<std::unique_ptr<StorageLock>> lock = LockRun(folder.storage.get());
+  if (!lock.ok() && lock.status().code() != Code::kAlreadyExists) {
+    return InvalidArgument(
+        "{}: the run's folder can't be written ({}); make it writable, or choose another: "
+        "log.dir=…",
+        folder.path, lock.status().message());
+  }
   if (!lock.ok()) {
     return AlreadyExists("{} is in use ({}); wait for it, or give this run another name: name=…",
                          folder.path, lock.status().message());

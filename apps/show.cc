@@ -35,7 +35,7 @@ struct Loaded {
 Result<Loaded> Load(const ShowOptions& options) {
   const fs::path path = fs::absolute(options.path).lexically_normal();
   const bool is_checkpoint = fs::exists(path / "manifest.json");
-  if (!is_checkpoint && !fs::exists(path / "checkpoints")) {
+  if (!is_checkpoint && !fs::exists(path / "checkpoints") && !fs::exists(path / "config.toml")) {
     return NotFound("{}: neither a checkpoint (no manifest.json) nor a run (no checkpoints/)",
                     path.string());
   }
@@ -45,7 +45,9 @@ Result<Loaded> Load(const ShowOptions& options) {
   Loaded loaded;
   std::string name = folder.filename().string();
   if (!is_checkpoint) {
-    TROOP_ASSIGN_OR_RETURN(name, NewestCheckpoint(storage.get()));
+    Result<std::string> newest = NewestCheckpoint(storage.get());
+    if (!newest.ok()) return newest.status().WithContext(root.string());
+    name = *newest;
   }
   loaded.path = (root / name).string();
   TROOP_ASSIGN_OR_RETURN(loaded.state, ReadCheckpoint(storage.get(), name));

@@ -266,7 +266,8 @@ Status RemoveCheckpointsAfter(Storage* run, const std::string& path) {
 
 Result<std::string> NewestCheckpoint(Storage* run) {
   TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListCheckpoints(run));
-  Status last = NotFound("no checkpoint here yet");
+  Status last = NotFound(
+      "the run has written no checkpoint yet; wait for the first one (checkpoint.every_s)");
   for (auto it = names.rbegin(); it != names.rend(); ++it) {
     const std::string path = fmt::format("{}/{}", kFolder, *it);
     const auto files = ReadWhole(run, path);

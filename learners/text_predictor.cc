@@ -236,7 +236,9 @@ Result<std::unique_ptr<TextPredictor>> TextPredictor::Load(const std::string& pa
   }
   const auto load = [&]() -> Result<Parts> {
     if (IsFile(folder / "config.json")) return FromHuggingFace(folder.string());
-    if (IsFile(folder / "checkpoints")) return FromCheckpoint(folder.string(), "");
+    if (IsFile(folder / "checkpoints") || IsFile(folder / "config.toml")) {
+      return FromCheckpoint(folder.string(), "");
+    }
     if (IsFile(folder / "manifest.json")) {
       const fs::path run = folder.parent_path().parent_path();
       return FromCheckpoint(run.string(), folder.lexically_relative(run).string());

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 
 #include "apps/cli.h"
@@ -451,6 +452,8 @@ TEST(PredictTest, FoldersThatAreNoModelsAreToldInALine) {
   EXPECT_THAT(refusal(SupervisedFixture("vocab.txt")), HasSubstr("a file; give its folder"));
   EXPECT_THAT(refusal(temp.path()), HasSubstr("neither a run (no checkpoints/), nor"));
   EXPECT_THAT(without("config.json"), HasSubstr("neither a run"));
+  std::ofstream(temp.path() + "/config.toml") << "";
+  EXPECT_THAT(refusal(temp.path()), HasSubstr("the run has written no checkpoint yet"));
   EXPECT_THAT(without("model.safetensors"), HasSubstr("model.safetensors"));
   EXPECT_THAT(without("vocab.txt"), HasSubstr("neither vocab.txt nor spiece.model is there"));
   EXPECT_THAT(replaced("{", "{{"), HasSubstr("config.json"));

@@ -44,6 +44,14 @@ TEST_F(RunFolderTest, IsHeldByOneProcessAtATimeAndSaysByWhom) {
   }
 }
 
+TEST_F(RunFolderTest, OneThatCannotBeWrittenIsNotSaidToBeInUse) {
+  fs::create_directories(temp_.path() + "/run/lock");  // no file can be there
+  const Status status = OpenRunFolder(config_, FolderUse::kFresh).status();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_NE(status.message().find("can't be written"), std::string::npos) << status.message();
+  EXPECT_EQ(status.message().find("in use"), std::string::npos) << status.message();
+}
+
 // The next start was refused: "is held by process", which was dead.
 TEST_F(RunFolderTest, TheLockOfADeadLauncherIsWaitedForWhileAChildStillHasIt) {
   int told[2];
