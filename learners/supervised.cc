@@ -187,6 +187,9 @@ Status LoadPretrained(const Config& config, const Module& whole, std::span<float
   }
   Result<LoadedWeights> loaded = LoadWeights(whole, pretrained->weights, value);
   if (!loaded.ok()) return loaded.status().WithContext("model.pretrained: " + path);
+  if (const std::string unused = DescribeUnused(*loaded); !unused.empty()) {
+    LogWarning("model.pretrained: {}: {}", path, unused);
+  }
   for (const std::string& name : loaded->fresh) {
     LogInfo("model.pretrained: {} has no {}: it begins at random", path, name);
   }

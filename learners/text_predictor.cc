@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "core/config.h"
 #include "core/json.h"
@@ -68,9 +69,27 @@ Result<bool> ReadFlag(const JsonValue& json, const char* key, bool missing) {
   return DataLoss("\"{}\" is neither true nor false", key);
 }
 
+// Flags of which one value alone is supported.
+Status CheckFlags(const JsonValue& json) {
+  constexpr std::pair<const char*, bool> kSupported[] = {{"tokenize_chinese_chars", true},
+                                                         {"do_basic_tokenize", true},
+                                                         {"clean_text", true},
+                                                         {"keep_accents", false},
+                                                         {"remove_space", true}};
+  for (const auto& [key, supported] : kSupported) {
+    TROOP_ASSIGN_OR_RETURN(const bool value, ReadFlag(json, key, supported));
+    if (value == supported) continue;
+    return InvalidArgument("\"{}\" is {}: only {} is supported", key, value, supported);
+  }
+  const JsonValue* const never = json.Find("never_split");
+  if (never == nullptr || never->array.empty()) return Status::Ok();
+  return InvalidArgument("\"never_split\" is not supported: words are split at punctuation");
+}
+
 Result<TokenizerSettings> ReadSettings(std::string_view text) {
   TokenizerSettings settings;
   TROOP_ASSIGN_OR_RETURN(const JsonValue json, ParseJson(text));
+  TROOP_RETURN_IF_ERROR(CheckFlags(json));
   TROOP_ASSIGN_OR_RETURN(const bool lower, ReadFlag(json, "do_lower_case", true));
   settings.cased = !lower;
   TROOP_ASSIGN_OR_RETURN(const bool strip, ReadFlag(json, "strip_accents", lower));
@@ -139,6 +158,9 @@ Status TextPredictor::Parts::Read(const TensorFile& file, const char* name) {
   value.resize(std::size_t(ParameterCount(*module)));
   Result<LoadedWeights> loaded = LoadWeights(*module, file, value);
   if (!loaded.ok()) return loaded.status().WithContext(name);
+  if (const std::string unused = DescribeUnused(*loaded); !unused.empty()) {
+    LogWarning("{}: {}", name, unused);
+  }
   if (!loaded->fresh.empty()) {
     return InvalidArgument("{} has no {}: it was not trained for this; see model.pretrained", name,
                            loaded->fresh.front());
@@ -171,6 +193,16 @@ Result<TextPredictor::Parts> TextPredictor::FromHuggingFace(const std::string& f
         "config.json is neither that of a classifier of 2 classes or more (architectures: "
         "…ForSequenceClassification) nor that of a masked LM (…ForMaskedLM)");
   }
+  TROOP_ASSIGN_OR_RETURN(const Buffer config, storage->Read("config.json", kJsonBytesMax));
+  TROOP_ASSIGN_OR_RETURN(const JsonValue json, ParseJson(config.text()));
+  const JsonValue* const problem = json.Find("problem_type");
+  if (classifies && problem != nullptr && problem->kind != JsonValue::Kind::kNull &&
+      problem->string != "single_label_classification") {
+    return InvalidArgument(
+        "config.json: \"problem_type\" is \"{}\": only single_label_classification, one class of "
+        "several, is supported",
+        problem->string);
+  }
   const std::string vocabulary = VocabularyIn(folder);
   if (vocabulary.empty()) {
     return NotFound("neither vocab.txt nor spiece.model is there: copy the model's to it");
@@ -181,8 +213,6 @@ Result<TextPredictor::Parts> TextPredictor::FromHuggingFace(const std::string& f
     if (!read.ok()) return read.status().WithContext("tokenizer_config.json");
     settings = *read;
   }
-  TROOP_ASSIGN_OR_RETURN(const Buffer config, storage->Read("config.json", kJsonBytesMax));
-  TROOP_ASSIGN_OR_RETURN(const JsonValue json, ParseJson(config.text()));
   Parts parts{.masked = !classifies,
               .rows = options.config.vocabulary,
               .tokens_max = std::min(options.config.positions, settings.tokens_max),

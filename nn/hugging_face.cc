@@ -33,6 +33,34 @@ Status Expect(const JsonValue& json, std::string_view key, std::int64_t expected
   return InvalidArgument("\"{}\" is {}: only {} is supported", key, value, expected);
 }
 
+TransformerHead HeadOf(const JsonValue& json) {
+  const JsonValue* const list = json.Find("architectures");
+  if (list == nullptr || list->array.empty()) return TransformerHead::kPooled;
+  const std::string& name = list->array[0].string;
+  if (name.ends_with("ForMaskedLM")) return TransformerHead::kMaskedLm;
+  if (name.ends_with("ForSequenceClassification")) return TransformerHead::kClassifier;
+  return TransformerHead::kPooled;
+}
+
+// Settings that would make another model of the same weights.
+Status CheckVariants(const JsonValue& json) {
+  for (const char* const key : {"is_decoder", "add_cross_attention", "is_encoder_decoder"}) {
+    const JsonValue* const value = json.Find(key);
+    if (value != nullptr && value->boolean)
+      return InvalidArgument("\"{}\" is true: only encoders are supported", key);
+  }
+  if (const JsonValue* kind = json.Find("position_embedding_type");
+      kind != nullptr && kind->kind != JsonValue::Kind::kNull && kind->string != "absolute")
+    return InvalidArgument("\"position_embedding_type\" is \"{}\": only absolute is supported",
+                           kind->string);
+  const JsonValue* const tied = json.Find("tie_word_embeddings");
+  if (tied != nullptr && tied->kind == JsonValue::Kind::kBool && !tied->boolean &&
+      HeadOf(json) == TransformerHead::kMaskedLm)
+    return InvalidArgument(
+        "\"tie_word_embeddings\" is false: only a decoder that is the words' table is supported");
+  return Status::Ok();
+}
+
 Result<GeluForm> ReadGelu(const JsonValue& json) {
   const Result<std::string> read = json.String("hidden_act");
   if (!read.ok()) return read.status();
@@ -72,15 +100,6 @@ Status ReadRates(const JsonValue& json, TransformerConfig* config) {
   TROOP_ASSIGN_OR_RETURN(config->epsilon, Fraction(json, "layer_norm_eps", 1e-12f));
   TROOP_ASSIGN_OR_RETURN(config->deviation, Fraction(json, "initializer_range", 0.02f));
   return Status::Ok();
-}
-
-TransformerHead HeadOf(const JsonValue& json) {
-  const JsonValue* const list = json.Find("architectures");
-  if (list == nullptr || list->array.empty()) return TransformerHead::kPooled;
-  const std::string& name = list->array[0].string;
-  if (name.ends_with("ForMaskedLM")) return TransformerHead::kMaskedLm;
-  if (name.ends_with("ForSequenceClassification")) return TransformerHead::kClassifier;
-  return TransformerHead::kPooled;
 }
 
 // Whether a file that was made for something else may lack it.
@@ -145,10 +164,7 @@ Result<TransformerOptions> ParseTransformerConfig(std::string_view text) {
   TROOP_RETURN_IF_ERROR(ReadSizes(json, &config));
   TROOP_RETURN_IF_ERROR(ReadRates(json, &config));
   TROOP_ASSIGN_OR_RETURN(config.gelu, ReadGelu(json));
-  if (const JsonValue* kind = json.Find("position_embedding_type");
-      kind != nullptr && kind->string != "absolute")
-    return InvalidArgument("\"position_embedding_type\" is \"{}\": only absolute is supported",
-                           kind->string);
+  TROOP_RETURN_IF_ERROR(CheckVariants(json));
   options.head = HeadOf(json);
   if (const JsonValue* labels = json.Find("id2label"); labels != nullptr)
     options.classes = std::max<std::int64_t>(1, std::int64_t(labels->object.size()));
@@ -213,6 +229,17 @@ Result<LoadedWeights> LoadWeights(const Module& module, const TensorFile& file,
     if (!used.contains(name) && !IsCopy(name)) loaded.unused.push_back(name);
   }
   return loaded;
+}
+
+std::string DescribeUnused(const LoadedWeights& loaded) {
+  std::vector<std::string> names;
+  for (const std::string& name : loaded.unused) {
+    if (!BelongsToHead("." + name)) names.push_back(name);  // "encoder.…", of the encoder alone
+  }
+  if (names.empty()) return {};
+  return fmt::format("{} of its encoder {} no place in the model of its config: {}{}",
+                     names.size() == 1 ? "1 tensor" : fmt::format("{} tensors", names.size()),
+                     names.size() == 1 ? "has" : "have", names[0], names.size() > 1 ? ", …" : "");
 }
 
 TensorFile SaveWeights(const Module& module, std::span<const float> value) {

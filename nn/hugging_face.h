@@ -15,8 +15,8 @@ namespace troop {
 
 // config.json. head: of the class that `architectures` names, else kPooled; classes: the labels'.
 // Errors: kDataLoss: no such document, or a number is missing; kInvalidArgument: a model that
-// differs from TransformerConfig (another family, activation, grouping of layers), or sizes out of
-// bounds.
+// differs from TransformerConfig (another family, activation, grouping of layers, a decoder), or
+// sizes out of bounds.
 Result<TransformerOptions> ParseTransformerConfig(std::string_view json);
 std::string TransformerConfigJson(const TransformerOptions& options);
 
@@ -32,6 +32,9 @@ struct LoadedWeights {
 // type; kDataLoss: a number isn't finite. Then value has changed in part.
 Result<LoadedWeights> LoadWeights(const Module& module, const TensorFile& file,
                                   std::span<float> value);
+// A warning about unused tensors of the encoder, as where config.json has fewer layers than the
+// file; empty: there are none. Those of other heads are usual.
+std::string DescribeUnused(const LoadedWeights& loaded);
 // Every parameter under its name, F32. The tensors borrow `value`.
 TensorFile SaveWeights(const Module& module, std::span<const float> value);
 

@@ -227,8 +227,32 @@ TEST(PredictTest, TheTokenizersSettingsAreHeeded) {
   };
   EXPECT_THAT(refusal(R"({"do_lower_case": 1})"), HasSubstr("\"do_lower_case\" is neither true"));
   EXPECT_THAT(refusal(R"({"strip_accents": false})"), HasSubstr("\"strip_accents\" is false"));
+  for (const char* const settings :
+       {R"({"tokenize_chinese_chars": false})", R"({"do_basic_tokenize": false})",
+        R"({"clean_text": false})", R"({"keep_accents": true})", R"({"remove_space": false})",
+        R"({"never_split": ["a"]})"}) {
+    EXPECT_THAT(refusal(settings), HasSubstr("supported")) << settings;
+  }
+  EXPECT_EQ(tokens(R"({"tokenize_chinese_chars": true, "never_split": null})"), " 10 tokens\n");
   EXPECT_THAT(refusal(R"({"model_max_length": 2})"), HasSubstr("takes 2 tokens"));
   EXPECT_THAT(refusal("{"), HasSubstr("tokenizer_config.json"));
+}
+
+TEST(PredictTest, SettingsThatMakeAnotherModelAreRefused) {
+  const Folder folder("bert");
+  const auto refusal = [&](const char* from, const std::string& to) {
+    folder.Set("config.json", ReadText(SupervisedFixture("bert/config.json")));
+    folder.Replace("config.json", from, to);
+    return Say({.path = folder.path(), .texts = {"dull"}});
+  };
+  EXPECT_THAT(refusal("\"is_decoder\": false", "\"is_decoder\": true"),
+              HasSubstr("\"is_decoder\" is true"));
+  for (const std::string type : {"\"regression\"", "\"multi_label_classification\""}) {
+    EXPECT_THAT(refusal("{", "{\"problem_type\": " + type + ","), HasSubstr(type));
+  }
+  for (const std::string type : {"\"single_label_classification\"", "null"}) {
+    EXPECT_THAT(refusal("{", "{\"problem_type\": " + type + ","), HasSubstr("negative"));
+  }
 }
 
 TEST(PredictTest, ClassesHaveTheNamesOfTheConfig) {

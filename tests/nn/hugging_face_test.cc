@@ -80,6 +80,8 @@ TEST(HuggingFaceTest, ConfigsOfOtherModelsAreRefused) {
                              "\"position_embedding_type\": "
                              "\"relative_key\", \"is_decoder\"")),
               HasSubstr("relative_key"));
+  EXPECT_THAT(error(Replaced(bert, "\"is_decoder\": false", "\"is_decoder\": true")),
+              HasSubstr("\"is_decoder\" is true: only encoders"));
 }
 
 TEST(HuggingFaceTest, FolderIsReadAsItWasWritten) {
@@ -120,6 +122,11 @@ TEST(HuggingFaceTest, EncoderAloneAndOldNamesAreRead) {
   ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
   EXPECT_THAT(loaded->fresh, ElementsAre("classifier.weight", "classifier.bias"));
   EXPECT_THAT(loaded->unused, ElementsAre("cls.seq_relationship.bias"));
+  EXPECT_EQ(DescribeUnused(*loaded), "") << "of another head";
+  old.tensors["encoder.layer.7.output.dense.bias"] = Tensor(DType::kF32, {2});
+  EXPECT_EQ(DescribeUnused(*LoadWeights(*bench.module, old, bench.value)),
+            "1 tensor of its encoder has no place in the model of its config: "
+            "encoder.layer.7.output.dense.bias");
   std::vector<float> usual = initial;
   ASSERT_TRUE(LoadWeights(*bench.module, file, usual).ok());
   const auto head = std::size_t(bench.module->params().end()[-2].offset);
