@@ -216,9 +216,10 @@ int RunRole(const RoleArguments& a) {
   if (status.code() == Code::kCancelled) return kExitGaveUp;
   // Turned away: keys, versions or environments don't fit, and won't the next time.
   if (status.code() == Code::kFailedPrecondition && !node.playing()) return kExitUsage;
-  // Only what kept it from beginning can be a matter of its config.
+  // Only what kept it from beginning can be a matter of its config or of its files.
   const int code = ExitCodeFor(status);
-  return code == kExitUsage && node.playing() ? kExitFailed : code;
+  const bool permanent = code == kExitUsage || code == kExitDamaged;
+  return permanent && node.playing() ? kExitFailed : code;
 }
 
 struct ConfigArguments {

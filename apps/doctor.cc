@@ -21,11 +21,13 @@
 #include "apps/endpoints.h"
 #include "apps/http_server.h"
 #include "apps/machine.h"
+#include "apps/preflight.h"
 #include "apps/run_folder.h"
 #include "apps/serial_fleet.h"
 #include "apps/train.h"
 #include "core/time.h"
 #include "learners/review_data.h"
+#include "learners/supervised.h"
 #include "net/endpoint.h"
 #include "net/host_name.h"
 #include "net/network.h"
@@ -109,7 +111,8 @@ void ExamineConfig(const Config& config, const Told& told) {
   const std::size_t roles = RolesOf(config).size();
   Tell(told, Kind::kOk, "config",
        fmt::format("{}: {} roles, {}", config.name, roles, config.fleet.mode));
-  const Status able = CheckMachine(config);
+  Status able = CheckMachine(config);
+  if (able.ok()) able = CheckFirstWeights(config);
   if (able.ok()) return Tell(told, Kind::kOk, "problem", "it starts, and the network fits it");
   Tell(told, Kind::kFail, "problem", able.message());
 }
@@ -269,6 +272,7 @@ void ExaminePorts(const Config& config, const Told& told) {
   const auto fail = [&told](std::string_view item, const Status& why) {
     Tell(told, Kind::kFail, item, why.message());
   };
+  if (const Status sockets = Endpoints::Check(config); !sockets.ok()) fail("sockets", sockets);
   if (fleet.listen.empty() && fleet.metrics.empty()) {
     return Tell(told, Kind::kOk, "ports", "none is needed: roles of this machine alone");
   }
@@ -301,43 +305,20 @@ void ExaminePorts(const Config& config, const Told& told) {
 }
 
 void ExamineKeys(const Config& config, const Told& told) {
-  const std::string& folder = config.security.keys;
   bool good = true;
   const auto fail = [&](const Status& why) {
-    good = false;
-    Tell(told, Kind::kFail, "keys", why.message());
+    std::istringstream lines(why.message());
+    for (std::string line; std::getline(lines, line); good = false) {
+      Tell(told, Kind::kFail, "keys", line);
+    }
   };
-  if (!config.fleet.metrics_token.empty()) {
-    const Result<std::string> token = ReadToken(config.fleet.metrics_token);
-    if (!token.ok()) fail(token.status());
-  }
-  if (folder.empty()) {
-    if (good) Tell(told, Kind::kOk, "keys", "the config has none");
-    return;
-  }
-  AllowList allowed((fs::path(folder) / "allowed").string());
-  std::vector<Role> roles{Role::kCoordinator, Role::kTool};
-  for (const FleetRole& role : RolesOf(config)) {
-    if (std::ranges::find(roles, role.role) == roles.end()) roles.push_back(role.role);
-  }
-  for (const Role role : roles) {
-    const auto ring = KeysFor(config, role);
-    if (!ring.ok()) {
-      fail(ring.status());
-      continue;
-    }
-    if (role == Role::kCoordinator) continue;  // it connects to nobody
-    const auto entry = allowed.Find((*ring)->public_key);
-    if (!entry.ok()) {
-      fail(entry.status().WithContext(fmt::format("the key of the role {}", RoleName(role))));
-    } else if (entry->role != role) {
-      fail(InvalidArgument("{} names the key of the role {} as one of the role {}; mend its line",
-                           allowed.path(), RoleName(role), RoleName(entry->role)));
-    }
-  }
-  if (good) {
-    Tell(told, Kind::kOk, "keys", fmt::format("{} in {}, good and allowed", roles.size(), folder));
-  }
+  fail(CheckToken("fleet.metrics_token", config.fleet.metrics_token));
+  fail(CheckToken("fleet.dashboard_token", config.fleet.dashboard_token));
+  fail(CheckKeys(config));
+  if (!good) return;
+  const std::string& folder = config.security.keys;
+  Tell(told, Kind::kOk, "keys",
+       folder.empty() ? "the config has none" : "those of all roles in " + folder + ", allowed");
 }
 
 void ExamineGpu(const Config* config, const Told& told) {

@@ -8,7 +8,9 @@
 
 #include <filesystem>
 #include <utility>
+#include <vector>
 
+#include "apps/serial_fleet.h"
 #include "net/control.h"
 #include "net/endpoint.h"
 
@@ -74,7 +76,39 @@ Status CheckListen(const Config& config) {
   return Status::Ok();
 }
 
+// That sockets can be made in the folder of temporary files.
+Status CheckSocketFolder(const Config& config) {
+  std::error_code error;
+  const fs::path parent = fs::temp_directory_path(error);
+  if (error) {
+    const char* const given = getenv("TMPDIR");
+    return InvalidArgument("TMPDIR = \"{}\" is no folder; sockets are made in it",
+                           given ? given : "");
+  }
+  if (access(parent.c_str(), W_OK | X_OK) != 0) {
+    return InvalidArgument("TMPDIR = \"{}\" can't be written: {}; sockets are made in it",
+                           parent.string(), strerror(errno));
+  }
+  std::vector<FleetRole> roles = RolesOf(config);
+  roles.push_back({Role::kCoordinator, 0});
+  for (const FleetRole& role : roles) {
+    if (ParseEndpoint(Endpoints::PatternFor(config, role.role, role.index)).ok()) continue;
+    return InvalidArgument(
+        "TMPDIR = \"{}\" is too long: the path of a socket in it has more than 107 bytes; set "
+        "TMPDIR "
+        "to a shorter folder, such as /tmp, or use fleet.transport=tcp",
+        parent.string());
+  }
+  return Status::Ok();
+}
+
 }  // namespace
+
+Status Endpoints::Check(const Config& config) {
+  if (config.fleet.mode == "serial") return Status::Ok();
+  if (!config.fleet.listen.empty()) return CheckListen(config);
+  return config.fleet.transport == "ipc" ? CheckSocketFolder(config) : Status::Ok();
+}
 
 Result<std::unique_ptr<Endpoints>> Endpoints::Make(const Config& config) {
   std::unique_ptr<Endpoints> endpoints(new Endpoints(config));

@@ -20,6 +20,9 @@ class Endpoints {
  public:
   // Errors: kInvalidArgument: an address of the config, or none may be listened on without keys.
   static Result<std::unique_ptr<Endpoints>> Make(const Config& config);
+  // Before a run, without a trace. Errors: kInvalidArgument: those of Make; TMPDIR is no folder
+  // that can be written, or too long for the path of a socket.
+  static Status Check(const Config& config);
   ~Endpoints();
   std::string For(Role role, std::int32_t index) const;
   // The same for people, of a run that does not exist yet: XXXXXX and PORT are chosen at its start.

@@ -17,6 +17,17 @@ namespace fs = std::filesystem;
 constexpr char kConfigFile[] = "config.toml";
 constexpr char kLockFile[] = "lock";
 
+// The topmost of the folders on the way to `path` that is not there; empty: all are.
+std::string FirstMissing(fs::path path) {
+  std::error_code error;
+  std::string missing;
+  for (; !fs::exists(path, error); path = path.parent_path()) {
+    missing = path.string();
+    if (path == path.parent_path()) break;
+  }
+  return missing;
+}
+
 // Somebody's folder that only has the name of a run is not ours to remove. A run that was killed
 // while it began has its config under a temporary name.
 bool HoldsRun(Storage* storage) {
@@ -74,6 +85,7 @@ Result<RunFolder> OpenRunFolder(const Config& config, FolderUse use) {
   if (use == FolderUse::kResume && !fs::exists(folder.path)) {
     return NotFound("{}: no such run", folder.path);
   }
+  folder.made = FirstMissing(folder.path);
   TROOP_ASSIGN_OR_RETURN(folder.storage, MakeDiskStorage(folder.path));
   Result<std::unique_ptr<StorageLock>> lock = LockRun(folder.storage.get());
   if (!lock.ok() && lock.status().code() != Code::kAlreadyExists) {
@@ -98,6 +110,17 @@ Result<RunFolder> OpenRunFolder(const Config& config, FolderUse use) {
   }
   if (use == FolderUse::kOverwrite) TROOP_RETURN_IF_ERROR(RemoveRun(&folder));
   return folder;
+}
+
+void RemoveUnbegun(const RunFolder& folder) {
+  if (folder.made.empty() || folder.storage->Exists(kConfigFile)) return;
+  std::error_code error;
+  fs::remove_all(folder.path, error);
+  // Those above it only where they are empty: another run may have begun there.
+  for (fs::path above = fs::path(folder.path).parent_path();
+       above.string().starts_with(folder.made) && fs::remove(above, error);) {
+    above = above.parent_path();
+  }
 }
 
 Status BeginRun(const RunFolder& folder) {

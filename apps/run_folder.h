@@ -24,6 +24,7 @@ struct RunFolder {
   Config config;
   std::unique_ptr<Storage> storage;  // rooted there
   std::unique_ptr<StorageLock> lock;
+  std::string made;  // the topmost folder that was not there before; empty: all were
 };
 
 enum class FolderUse {
@@ -36,6 +37,9 @@ std::string RunPath(const Config& config);  // absolute path of log.dir/name
 // Changes nothing but what kOverwrite asks for. Errors: kAlreadyExists when it holds a run (with
 // what to do), another process holds it (with its pid), or kOverwrite would remove what is no run.
 Result<RunFolder> OpenRunFolder(const Config& config, FolderUse use);
+// Of a start that failed before BeginRun: removes the folders that OpenRunFolder has made.
+// REQUIRES: the lock is held.
+void RemoveUnbegun(const RunFolder& folder);
 // Writes the resolved config, removes the result of the part before.
 Status BeginRun(const RunFolder& folder);
 // The config of an existing run, with overrides. Errors: kNotFound.

@@ -17,6 +17,11 @@ namespace {
 // At a time: who waits for an answer meanwhile waits some tens of milliseconds.
 constexpr int kStartsMax = 100;
 
+// A new start would meet the same command line, config, files or data.
+bool IsPermanent(int code) {
+  return code == kExitUsage || code == kExitDamaged || code == kExitGaveUp;
+}
+
 }  // namespace
 
 double ActorsDeadAfter(const Config& config, std::int64_t actors) {
@@ -119,9 +124,11 @@ Supervisor::Exit Supervisor::HandleExit(Child* child, int wait_status, Time now,
   if (!child->kill_reason.empty()) exit.reason += ": " + std::exchange(child->kill_reason, {});
   const int code = exit.code;
   const bool spare = options_.spare && options_.spare(child->role);
-  if (needed && !spare && (code == kExitUsage || code == kExitGaveUp)) {
+  if (needed && !spare && IsPermanent(code)) {
     status_ = Aborted("{} {} ({}), which no restart cures: {}; see {}", NameOf(child->role),
-                      code == kExitUsage ? "refuses its command line or config" : "gave up",
+                      code == kExitUsage     ? "refuses its command line or config"
+                      : code == kExitDamaged ? "found a damaged file"
+                                             : "gave up",
                       exit.reason, LogTail(child->role), LogFile(child->role));
     LogError("{}", status_.message());
   } else if (needed) {

@@ -22,7 +22,8 @@ double ActorsDeadAfter(const Config& config, std::int64_t actors);
 // Keeps the role processes of one machine alive: starts them, reaps them, restarts those that fail
 // (exponential back-off, at most restarts_max times in a row, the reason in the log), and ends
 // them. A role that worked for restart_window_s begins a new row. One that refuses its command line
-// or its config (exit code 2) is not started again: nothing would change. A child dies with its
+// or its config, finds a damaged file at its start or gives up (exit codes 2, 4, 5) is not started
+// again: nothing would change. A child dies with its
 // supervisor (PR_SET_PDEATHSIG): no orphan goes on. Owner: one thread, the one that made it.
 // Nothing blocks.
 class Supervisor {

@@ -21,6 +21,7 @@
 #include "apps/machine.h"
 #include "apps/metrics_server.h"
 #include "apps/mpi.h"
+#include "apps/preflight.h"
 #include "apps/problem.h"
 #include "apps/progress.h"
 #include "apps/run_folder.h"
@@ -140,7 +141,12 @@ Result<std::unique_ptr<Session>> OpenSession(const Config& config, const TrainOp
                                             : FolderUse::kFresh;
   TROOP_ASSIGN_OR_RETURN(session->folder, OpenRunFolder(config, use));
   if (options.resume) TROOP_RETURN_IF_ERROR(FindCheckpoint(session.get()));
-  TROOP_ASSIGN_OR_RETURN(session->dashboard, DashboardServer::Make(config, session->folder.path));
+  auto dashboard = DashboardServer::Make(config, session->folder.path);
+  if (!dashboard.ok()) {
+    RemoveUnbegun(session->folder);
+    return dashboard.status();
+  }
+  session->dashboard = std::move(*dashboard);
   return session;
 }
 
@@ -243,6 +249,7 @@ int TrainSerial(Session* session, const TrainOptions& options) {
       SerialRun::Make(session->folder.config, session->folder.storage.get(), session->from);
   const Status begun = made.ok() ? BeginSession(session, options) : made.status();
   if (!begun.ok()) {
+    RemoveUnbegun(session->folder);
     fmt::print(stderr, "troop: {}\n", begun.message());
     return ExitCodeFor(begun);
   }
@@ -552,14 +559,8 @@ int Train(const Config& asked, const TrainOptions& options) {
   const bool here = options.slurm != nullptr || options.learners_elsewhere;
   if (config.fleet.engine == "slurm" && !here) return SubmitSlurm(config, options);
   if (config.fleet.engine == "mpi" && !here) return TrainMpi(config, options);
-  const std::string cache = config.data.cache;
-  if (options.dry_run) config.data.cache.clear();  // it leaves nothing behind
-  Status able = ResolveSupervised(&config);
-  config.data.cache = cache;
-  if (able.ok()) able = RaiseOpenFiles(config);
-  if (able.ok()) able = CheckMachine(config);
-  if (!able.ok()) {
-    fmt::print(stderr, "troop: {}\n", able.message());
+  if (const Status able = CheckStart(&config, options.dry_run); !able.ok()) {
+    PrintFailures(able);
     return ExitCodeFor(able) == kExitFailed ? kExitUsage : ExitCodeFor(able);
   }
   if (options.dry_run) {
@@ -579,6 +580,7 @@ int Train(const Config& asked, const TrainOptions& options) {
   if (config.fleet.mode == "serial") return TrainSerial(session->get(), options);
   ProcessFleet fleet(session->get(), options);
   if (const Status started = fleet.Start(options); !started.ok()) {
+    RemoveUnbegun((*session)->folder);
     fmt::print(stderr, "troop: {}\n", started.message());
     return ExitCodeFor(started);
   }

@@ -164,7 +164,9 @@ Status Supervised::Refuse(const std::string& what) const {
                   origin.empty() ? "" : ": ", origin);
 }
 
-Status LoadPretrained(const Config& config, const Module& whole, std::span<float> value) {
+// `tell`: the log names what begins at random.
+Status LoadPretrained(const Config& config, const Module& whole, std::span<float> value,
+                      bool tell) {
   const std::string& path = config.model.pretrained;
   TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(path));
   Result<Pretrained> pretrained = ReadPretrained(storage.get(), "");
@@ -191,6 +193,7 @@ Status LoadPretrained(const Config& config, const Module& whole, std::span<float
     LogWarning("model.pretrained: {}: {}", path, unused);
   }
   for (const std::string& name : loaded->fresh) {
+    if (!tell) break;
     LogInfo("model.pretrained: {} has no {}: it begins at random", path, name);
   }
   return Status::Ok();
@@ -389,7 +392,15 @@ Status FirstWeights(const Config& config, const Module& whole, std::span<float> 
   InitParameters(whole, std::uint64_t(config.seed), value);
   if (!IsSupervised(config) || config.model.pretrained.empty()) return Status::Ok();
   TROOP_RETURN_IF_ERROR(CheckPretrained(config));
-  return LoadPretrained(config, whole, value);
+  return LoadPretrained(config, whole, value, true);
+}
+
+Status CheckFirstWeights(const Config& config) {
+  if (!IsSupervised(config) || config.model.pretrained.empty()) return Status::Ok();
+  TROOP_RETURN_IF_ERROR(CheckPretrained(config));
+  TROOP_ASSIGN_OR_RETURN(const auto module, MakeTextModel(config));
+  std::vector<float> value(std::size_t(ParameterCount(*module)));
+  return LoadPretrained(config, *module, value, false);
 }
 
 Status BeginPretrained(const Config& config, const ModelPart& model, TrainedNetwork* trained) {

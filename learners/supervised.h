@@ -112,6 +112,8 @@ Result<std::unique_ptr<TrainedNetwork>> MakeTrainedText(const Config& config, co
 // What a run begins with: weights drawn by the seed, over them those of model.pretrained, where the
 // config has it. Errors: those that MakeSupervised has of it.
 Status FirstWeights(const Config& config, const Module& whole, std::span<float> value);
+// The same errors, before a run: reads model.pretrained whole. REQUIRES: ResolveSupervised.
+Status CheckFirstWeights(const Config& config);
 // Weights of model.pretrained, where the config has it: the part's. Errors: the same.
 Status BeginPretrained(const Config& config, const ModelPart& model, TrainedNetwork* trained);
 

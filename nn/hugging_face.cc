@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/json.h"
+#include "core/lfs_pointer.h"
 #include "kernels/convert.h"
 #include "kernels/finite.h"
 
@@ -149,6 +150,12 @@ std::string Join(std::string_view folder, const char* name) {
   return folder.empty() ? name : fmt::format("{}/{}", folder, name);
 }
 
+Status CheckNoPointer(const std::string& path, const Buffer& bytes) {
+  if (!IsLfsPointer(bytes.text().substr(0, 64))) return Status::Ok();
+  return InvalidArgument("{} is a git-lfs pointer, not the file itself; fetch it: git lfs pull",
+                         path);
+}
+
 }  // namespace
 
 Result<TransformerOptions> ParseTransformerConfig(std::string_view text) {
@@ -255,9 +262,11 @@ TensorFile SaveWeights(const Module& module, std::span<const float> value) {
 Result<Pretrained> ReadPretrained(Storage* storage, std::string_view folder) {
   const std::string config_path = Join(folder, kConfigName), path = Join(folder, kWeightsName);
   TROOP_ASSIGN_OR_RETURN(const Buffer text, storage->Read(config_path, kConfigBytesMax));
+  TROOP_RETURN_IF_ERROR(CheckNoPointer(config_path, text));
   Result<TransformerOptions> options = ParseTransformerConfig(text.text());
   if (!options.ok()) return options.status().WithContext(config_path);
   TROOP_ASSIGN_OR_RETURN(const Buffer bytes, storage->Map(path));
+  TROOP_RETURN_IF_ERROR(CheckNoPointer(path, bytes));
   Result<TensorFile> weights = DecodeSafetensors(bytes);
   if (!weights.ok()) return weights.status().WithContext(path);
   return Pretrained{*std::move(options), *std::move(weights)};

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/lfs_pointer.h"
+
 namespace troop {
 
 Result<std::string> ReadFile(const std::string& path, std::size_t bytes_max) {
@@ -36,6 +38,10 @@ Result<std::string> ReadFile(const std::string& path, std::size_t bytes_max) {
     file.read(bytes.data() + size, std::streamsize(part));
     bytes.resize(size + std::size_t(file.gcount()));
     if (bytes.size() > bytes_max) return too_large();
+  }
+  if (IsLfsPointer(bytes)) {
+    return InvalidArgument("{} is a git-lfs pointer, not the file itself; fetch it: git lfs pull",
+                           path);
   }
   if (file.bad()) return DataLoss("{} can't be read: {}", path, std::strerror(errno));
   return bytes;

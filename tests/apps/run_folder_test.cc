@@ -86,6 +86,25 @@ TEST_F(RunFolderTest, ThatHoldsARunIsNotTakenForAFreshOne) {
   EXPECT_EQ(status.message().find("troop resume"), std::string::npos) << status.message();
 }
 
+// It held a lock and a name.
+TEST_F(RunFolderTest, AStartThatFailedLeavesNoneOfTheFoldersThatItMade) {
+  const std::string there = temp_.path();
+  config_.log.dir = there + "/a/b";
+  {
+    const auto folder = OpenRunFolder(config_, FolderUse::kFresh);
+    ASSERT_TRUE(folder.ok()) << folder.status().message();
+    RemoveUnbegun(*folder);
+    EXPECT_FALSE(fs::exists(there + "/a"));
+    EXPECT_TRUE(fs::exists(there));
+  }
+  {
+    const auto folder = OpenRunFolder(config_, FolderUse::kFresh);
+    ASSERT_TRUE(BeginRun(*folder).ok());
+    RemoveUnbegun(*folder);
+    EXPECT_TRUE(fs::exists(folder->path + "/config.toml"));
+  }
+}
+
 TEST_F(RunFolderTest, OverwriteRemovesTheRunThatWasThere) {
   MakeRun();
   Write("result.json");

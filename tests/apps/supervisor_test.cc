@@ -148,13 +148,17 @@ TEST_F(SupervisorTest, TheSilenceOfAHungRoleIsNoWork) {
 }
 
 // It was started again and again, with the same config.
-TEST_F(SupervisorTest, ARoleThatRefusesItsConfigEndsTheRunAtOnce) {
-  Start("echo saved with another network; exit 2");
-  AwaitExit();
-  EXPECT_EQ(supervisor_->restarts(), 0);
-  const std::string why = supervisor_->status().message();
-  for (const char* part : {"actor-0", "exit code 2", "saved with another network", "actor-0.log"}) {
-    EXPECT_NE(why.find(part), std::string::npos) << why;
+TEST_F(SupervisorTest, ARoleThatRefusesItsConfigOrFindsADamagedFileEndsTheRunAtOnce) {
+  for (const std::string code : {"2", "4"}) {
+    Start("echo saved with another network; exit " + code);
+    AwaitExit();
+    EXPECT_EQ(supervisor_->restarts(), 0);
+    const std::string why = supervisor_->status().message();
+    for (const std::string& part :
+         {std::string("actor-0"), "exit code " + code, std::string("saved with another network"),
+          std::string("actor-0.log")}) {
+      EXPECT_NE(why.find(part), std::string::npos) << why;
+    }
   }
   now_ += Seconds(100);
   Tick();

@@ -22,7 +22,7 @@ class BadInputTest : public SystemTest {
     for (const std::string& part : parts) {
       EXPECT_NE(troop->output().find(part), std::string::npos) << part << "\n" << troop->output();
     }
-    EXPECT_FALSE(fs::exists(run() + "/config.toml"));
+    EXPECT_FALSE(fs::exists(run()));
   }
   std::unique_ptr<Troop> StartLimited(const std::string& limit,
                                       const std::vector<std::string>& overrides) const {
@@ -36,6 +36,14 @@ class BadInputTest : public SystemTest {
     ASSERT_EQ(troop->Wait(), 0) << troop->output();
   }
 };
+
+TEST_F(BadInputTest, AllFilesThatAreMissingAreNamedBeforeTheStartAlsoByADryRun) {
+  for (const char* dry : {"--plain", "--dry-run"}) {
+    ExpectRefused(
+        {"fleet.metrics=127.0.0.1:0", "fleet.metrics_token=no-token", "security.keys=no-keys", dry},
+        2, {"troop: fleet.metrics_token: ", "troop: security.keys: ", "learner.key"});
+  }
+}
 
 TEST_F(BadInputTest, AnUnknownKeyIsNamedWithTheNearest) {
   ExpectRefused({"replay.alhpa=0.5"}, 2, {"replay.alhpa", "replay.alpha"});

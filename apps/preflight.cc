@@ -1,0 +1,119 @@
+#include "apps/preflight.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "apps/endpoints.h"
+#include "apps/http_server.h"
+#include "apps/machine.h"
+#include "apps/serial_fleet.h"
+#include "learners/supervised.h"
+#include "net/keys.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Several failures as one: the code of the first, a line each.
+class Failures {
+ public:
+  void Add(const Status& status) {
+    if (status.ok()) return;
+    first_ =
+        first_.ok() ? status : Status(first_.code(), first_.message() + "\n" + status.message());
+  }
+  const Status& status() const { return first_; }
+
+ private:
+  Status first_;
+};
+
+Status CheckAllowed(const KeyRing& ring, AllowList* allowed) {
+  const auto entry = allowed->Find(ring.public_key);
+  if (!entry.ok()) {
+    return entry.status().WithContext(fmt::format("the key of the role {}", RoleName(ring.role)));
+  }
+  if (entry->role == ring.role) return Status::Ok();
+  return InvalidArgument("{} names the key of the role {} as one of the role {}; mend its line",
+                         allowed->path(), RoleName(ring.role), RoleName(entry->role));
+}
+
+}  // namespace
+
+Status CheckKeys(const Config& config) {
+  const std::string& folder = config.security.keys;
+  if (folder.empty()) return Status::Ok();
+  AllowList allowed((fs::path(folder) / "allowed").string());
+  std::vector<Role> roles{Role::kCoordinator, Role::kTool};
+  for (const FleetRole& role : RolesOf(config)) {
+    if (std::ranges::find(roles, role.role) == roles.end()) roles.push_back(role.role);
+  }
+  Failures failures;
+  for (const Role role : roles) {
+    const auto ring = KeysFor(config, role);
+    failures.Add(ring.status());
+    // The coordinator connects to nothing.
+    if (ring.ok() && role != Role::kCoordinator) failures.Add(CheckAllowed(**ring, &allowed));
+  }
+  return failures.status();
+}
+
+Status CheckToken(const char* key, const std::string& file) {
+  return file.empty() ? Status::Ok() : ReadToken(file).status().WithContext(key);
+}
+
+Status CheckRunsFolder(const Config& config) {
+  std::error_code error;
+  fs::path at = fs::absolute(config.log.dir, error).lexically_normal();
+  while (!fs::exists(at, error) && at.has_parent_path() && at != at.parent_path()) {
+    at = at.parent_path();
+  }
+  if (!fs::is_directory(at, error)) {
+    return InvalidArgument("log.dir = \"{}\": {} is a file, not a folder", config.log.dir,
+                           at.string());
+  }
+  if (access(at.c_str(), W_OK | X_OK) == 0) return Status::Ok();
+  return InvalidArgument("log.dir = \"{}\": {} can't be written: {}; change its rights, or log.dir",
+                         config.log.dir, at.string(), strerror(errno));
+}
+
+Status CheckInputs(const Config& config) {
+  Failures failures;
+  const auto& fleet = config.fleet;
+  failures.Add(CheckToken("fleet.metrics_token", fleet.metrics_token));
+  failures.Add(CheckToken("fleet.dashboard_token", fleet.dashboard_token));
+  failures.Add(CheckKeys(config).WithContext("security.keys"));
+  failures.Add(CheckRunsFolder(config));
+  failures.Add(Endpoints::Check(config));
+  failures.Add(CheckFirstWeights(config));
+  return failures.status();
+}
+
+Status CheckStart(Config* config, bool dry_run) {
+  const std::string cache = config->data.cache;
+  if (dry_run) config->data.cache.clear();
+  const Status resolved = ResolveSupervised(config);
+  config->data.cache = cache;
+  TROOP_RETURN_IF_ERROR(resolved);
+  TROOP_RETURN_IF_ERROR(RaiseOpenFiles(*config));
+  Failures failures;
+  failures.Add(CheckMachine(*config));
+  failures.Add(CheckInputs(*config));
+  return failures.status();
+}
+
+void PrintFailures(const Status& status) {
+  std::istringstream lines(status.message());
+  for (std::string line; std::getline(lines, line);) fmt::print(stderr, "troop: {}\n", line);
+}
+
+}  // namespace troop

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+
+#include "core/config.h"
+#include "core/status.h"
+
+namespace troop {
+
+// All that can be checked of a config before a run: resolves it (ResolveSupervised), raises the
+// limit of open files, then CheckMachine and CheckInputs, whose failures are told together.
+// `dry_run`: leaves nothing behind, no tokens of the data either.
+Status CheckStart(Config* config, bool dry_run);
+// On standard error, a line each: what CheckStart found.
+void PrintFailures(const Status& status);
+
+// Whether the files and folders that a config names are what a run needs, before anything is
+// started or written: tokens, keys and their list, the weights of model.pretrained, the folder of
+// the runs, the folder of the sockets (TMPDIR). All that is wrong is told, a line each, with the
+// code of the first. Blocks on the disk. Data and environment are ResolveSupervised's and
+// CheckMachine's. REQUIRES: a resolved config (ResolveSupervised).
+Status CheckInputs(const Config& config);
+
+// The part of it that concerns security.keys: each role's key is there, and is allowed.
+Status CheckKeys(const Config& config);
+// The part of it that concerns log.dir: the folder is there or can be made, and can be written.
+Status CheckRunsFolder(const Config& config);
+// The part of it that concerns a file with a token; empty: there is none. `key`: of the config.
+Status CheckToken(const char* key, const std::string& file);
+
+}  // namespace troop

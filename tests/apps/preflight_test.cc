@@ -1,0 +1,156 @@
+#include "apps/preflight.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+#include "apps/endpoints.h"
+#include "tests/core/temp_folder.h"
+#include "tests/net/key_folder.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+const std::string kFixtures = TROOP_SOURCE_DIR "/tests/fixtures/supervised/";
+
+// What is wrong with a file, or stands in a folder's place.
+constexpr const char* kDamages[] = {"missing", "empty", "truncated", "directory", "pointer"};
+
+void Damage(const std::string& path, std::string_view how) {
+  const auto size = fs::is_regular_file(path) ? fs::file_size(path) : 0;
+  if (how == "truncated" && size > 0) return fs::resize_file(path, size / 2);
+  fs::remove_all(path);
+  if (how == "missing") return;
+  if (how == "directory") {
+    fs::create_directory(path);
+    return;
+  }
+  std::ofstream(path) << (how == "pointer" ? "version https://git-lfs.github.com/spec/v1\noid "
+                                             "sha256:4d7a214614ab2935\nsize 12345\n"
+                                           : "");
+  fs::permissions(path, fs::perms(0600));
+}
+
+class PreflightTest : public testing::Test {
+ protected:
+  std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
+  void WriteToken() const {
+    std::ofstream(path("token")) << "sixteen-letters!\n";
+    fs::permissions(path("token"), fs::perms(0600));
+  }
+  // Of a run that learns reviews, from copies of the fixtures.
+  Config Reviews() const {
+    fs::copy(kFixtures + "masked", path("model"));
+    fs::copy(kFixtures + "reviews.csv", path("reviews.csv"));
+    fs::copy(kFixtures + "vocab.txt", path("vocab.txt"));
+    const auto config = ParseConfig(
+        "learner = {algorithm = \"masked_lm\", batch_size = 5, epochs = 1}\n"
+        "data = {tokens_max = 16, cache = \"\"}\nevaluator.enabled = false\n"
+        "model = {hidden = 32, layers = 2, heads = 4, positions = 24, vocabulary = 47, "
+        "intermediate = 48}\n",
+        "run.toml",
+        std::vector<std::string>{"model.pretrained=" + path("model"),
+                                 "data.reviews=" + path("reviews.csv"),
+                                 "data.vocabulary=" + path("vocab.txt")});
+    TROOP_CHECK(config.ok(), "{}", config.status().message());
+    return *config;
+  }
+  static Status Check(Config config) { return CheckStart(&config, true); }
+
+  const TempFolder folder_;
+};
+
+// Each of them was found after the start, some in a restart loop, and a folder was left behind.
+TEST_F(PreflightTest, EachDamageOfEachFileThatAConfigNamesIsFoundBeforeTheStart) {
+  struct Case {
+    const char* file;
+    std::function<void(Config*)> name_it;
+    const char* undamaged_when = "";  // cannot be seen
+  };
+  const auto token = [this](std::string Config::FleetKeys::*key) {
+    return [this, key](Config* config) {
+      WriteToken();
+      config->fleet.*key = path("token");
+    };
+  };
+  const auto keys = [this](Config* config) {
+    TROOP_CHECK(MakeKeys(path("keys"), KeysOfAllRoles(), false).ok(), "no keys");
+    config->security.keys = path("keys");
+  };
+  const auto reviews = [this](Config* config) { *config = Reviews(); };
+  const std::vector<Case> cases = {
+      {"token", token(&Config::FleetKeys::metrics_token)},
+      {"token", token(&Config::FleetKeys::dashboard_token)},
+      {"keys/learner.key", keys},
+      {"keys/allowed", keys},
+      {"keys", keys},
+      {"model/config.json", reviews},
+      {"model/model.safetensors", reviews},
+      {"model", reviews},
+      {"reviews.csv", reviews},
+      {"vocab.txt", reviews, "truncated"},
+  };
+  for (const Case& c : cases) {
+    for (const std::string how : kDamages) {
+      if (how == c.undamaged_when) continue;
+      for (const auto& entry : fs::directory_iterator(folder_.path())) fs::remove_all(entry);
+      Config config;
+      c.name_it(&config);
+      const Status good = Check(config);
+      ASSERT_TRUE(good.ok()) << c.file << ": " << good.message();
+      Damage(path(c.file), how);
+      const Status found = Check(config);
+      EXPECT_FALSE(found.ok()) << c.file << " " << how;
+      EXPECT_THAT(found.message(), HasSubstr(fs::path(folder_.path()).filename().string())) << how;
+      EXPECT_THAT(found.message(), HasSubstr(fs::path(c.file).filename().string())) << how;
+      const bool weights = std::string_view(c.file).starts_with("model/");
+      const bool text = c.file == std::string_view("vocab.txt");
+      if (how == "pointer" && (weights || text)) {
+        EXPECT_THAT(found.message(), HasSubstr("git lfs pull"));
+      }
+    }
+  }
+}
+
+TEST_F(PreflightTest, AllThatIsWrongIsToldTogether) {
+  Config config;
+  config.fleet.metrics_token = path("none");
+  config.security.keys = path("no-keys");
+  std::ofstream(path("file")) << "no folder";
+  config.log.dir = path("file") + "/runs";
+  const Status found = Check(config);
+  EXPECT_EQ(found.code(), Code::kNotFound);
+  for (const char* part : {"fleet.metrics_token: ", "security.keys: ", "log.dir = "}) {
+    EXPECT_THAT(found.message(), HasSubstr(part));
+  }
+  EXPECT_FALSE(fs::exists(path("runs")));
+}
+
+// `troop doctor` said "good to start".
+TEST_F(PreflightTest, AFolderOfSocketsThatIsTooLongOrMissingIsFoundBeforeTheStart) {
+  const char* const before = getenv("TMPDIR");
+  const std::string kept = before == nullptr ? "" : before;
+  const std::string deep = path(std::string(100, 'x'));
+  fs::create_directory(deep);
+  for (const auto& [folder, why] :
+       {std::pair(deep, "is too long: the path of a socket in it has more than 107 bytes"),
+        std::pair(path("nowhere"), "is no folder")}) {
+    setenv("TMPDIR", folder.c_str(), 1);
+    EXPECT_THAT(Endpoints::Check({}).message(), HasSubstr(why));
+    Config serial;
+    serial.fleet.mode = "serial";
+    EXPECT_TRUE(Endpoints::Check(serial).ok());
+  }
+  before == nullptr ? unsetenv("TMPDIR") : setenv("TMPDIR", kept.c_str(), 1);
+  EXPECT_TRUE(Endpoints::Check({}).ok());
+}
+
+}  // namespace
+}  // namespace troop
