@@ -152,7 +152,10 @@ TEST_F(BadInputTest, ADamagedCheckpointIsRefusedByResumeAndEvalAndNamed) {
   bytes[bytes.size() / 2] ^= 1;
   std::ofstream(file, std::ios::binary) << bytes;
   for (const char* command : {"resume", "eval", "play"}) {
-    const auto troop = Start({command, run()});
+    std::vector<std::string> words{command, run()};
+    // A finished run is left as it is without a larger budget.
+    if (words[0] == "resume") words.emplace_back("learner.total_steps=2000");
+    const auto troop = Start(words);
     EXPECT_EQ(troop->Wait(), 4) << command << troop->output();
     EXPECT_NE(troop->output().find("state.safetensors is damaged"), std::string::npos)
         << troop->output();
