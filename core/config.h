@@ -322,8 +322,8 @@ struct Config {
     std::string type = "adam";  // "adam" | "rmsprop" | "sgd" | "adagrad"
     double learning_rate = 1e-3;
     double policy_learning_rate = 0;  // dpg; 0: as learning_rate
-    double final_fraction = 1;        // of the learning rate, reached linearly at the run's end
-    double warmup = 0;                // share of the run in which the learning rate rises from 0
+    double final_fraction = 1;        // of the learning rate, linearly, at the run's end
+    double warmup = 0;                // share of the run in which the learning rate rises
     double beta1 = 0.9, beta2 = 0.999;
     double decay = 0.95;   // rmsprop
     bool centered = true;  // rmsprop

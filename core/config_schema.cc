@@ -377,11 +377,13 @@ void VisitOptimizer(Config::OptimizerKeys& c, ConfigVisitor& v) {
        "dpg: step size of the policy at the start; 0: the critic's, learning_rate.", AtLeast(0)},
       c.policy_learning_rate);
   v.Visit({"optimizer.final_fraction",
-           "Share of the learning rate that is left at the run's end, reached linearly.",
+           "Share of the learning rate that is left at the run's end: it falls to it linearly. The "
+           "last update has a step more than that, so never 0.",
            Between(0, 1)},
           c.final_fraction);
   v.Visit({"optimizer.warmup",
-           "Share of the run in which the learning rate rises linearly from 0, before it falls.",
+           "Share of the run's updates, W of them, in which the learning rate rises linearly, 1/W "
+           "of it first, before it falls.",
            FromBelow(0, 1)},
           c.warmup);
   v.Visit({"optimizer.beta1", "Adam: decay of the gradient's mean.", FromBelow(0, 1)}, c.beta1);

@@ -78,7 +78,7 @@ class Algorithm {
   virtual void ClearGradient(std::int64_t count);
   virtual void DivideGradient(float given);
   // The second half: clip, optimizer step, target. norm: of gradient(). progress: share of the run
-  // that is over, [0, 1], for schedules.
+  // that is over before this update, [0, 1], for schedules.
   virtual void ApplyGradient(double progress, double norm) = 0;
   // The other second half, where others step: takes [P] as the weights after `updates` updates.
   // Each learner.target_update_steps of those the target follows.
@@ -87,7 +87,7 @@ class Algorithm {
   // may come of others' gradients alone. Until it is set, both follow from updates().
   struct Course {
     std::uint64_t batches = 0;  // of the run, before that of the next gradient: supervised
-    double progress = 0;        // behind it, [0, 1], for schedules
+    double progress = 0;        // before it, [0, 1], for schedules
   };
   virtual void SetCourse(const Course& course) { (void)course; }
   // Of gradient(), as it is; of parts, of all of them: then all ranks call it.

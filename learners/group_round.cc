@@ -117,7 +117,7 @@ void GroupRound::StartWords(bool exhausted, double progress) {
   words_ = {};
   words_[kGiven] = float(outcome_.given);
   words_[kExhausted] = exhausted ? 1 : 0;
-  words_[kProgress] = float(progress);
+  words_[kProgress] = outcome_.given > 0 ? float(progress) : 0;
   words_[kWantValue] = options_.want_value ? 1 : 0;
   words_[kWantState] = options_.want_state ? 1 : 0;
   const LossReport& report = outcome_.report;  // empty where nothing is given
@@ -226,7 +226,7 @@ Result<GroupRound::Outcome> GroupRound::Finish() {
   outcome_.report.gradient_norm = norm;
   SumReports();
   outcome_.applied = true;
-  algorithm_->ApplyGradient(words_[kProgress] / double(ranks), norm);
+  algorithm_->ApplyGradient(words_[kProgress] / double(words_[kGiven]), norm);
   failed_ = Gather();
   if (failed_.ok()) return outcome_;
   group_->Abort(failed_);

@@ -157,7 +157,8 @@ class GroupUpdater final : public Updater {
                                                                    .want_value = job.publish,
                                                                    .want_state = job.want_state,
                                                                    .last = options_.max_updates});
-    const Status begun = work->round->Begin(batch, job.progress, work->exhausted, priority);
+    const Status begun =
+        work->round->Begin(batch, job.ProgressAt(work->next), work->exhausted, priority);
     if (begun.ok()) return true;
     EndRound(work, begun);
     return false;

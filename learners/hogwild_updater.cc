@@ -86,7 +86,7 @@ void HogwildUpdater::Update(Algorithm* own, UpdateJob* job, std::size_t batch) {
   const Result<LossReport> report = own->ComputeGradient(job->batches[batch], job->priority[batch]);
   if (report.ok()) {
     arena_->Step(own->gradient(), float(own->ClipScale(report->gradient_norm)),
-                 own->LearningRate(job->progress));
+                 own->LearningRate(job->ProgressAt(batch)));
   } else {
     job->priority[batch].clear();
   }

@@ -359,6 +359,8 @@ void LearnerNode::SubmitUpdates() {
   const std::size_t batches_max = supervised() ? 1 : updater_->batches_max();
   while (updater_->CanTake()) {
     auto job = std::make_unique<UpdateJob>();
+    job->progress = Progress(submitted_);
+    job->progress_step = EndsWithTheSteps() ? 0 : Progress(1);
     while (job->batches.size() < batches_max) {
       if (alone() && max_updates > 0 && submitted_ >= std::uint64_t(max_updates)) {
         exhausted_ = true;
@@ -375,7 +377,6 @@ void LearnerNode::SubmitUpdates() {
       job->batches.push_back(std::move(**batch));
     }
     if (job->batches.empty()) return;
-    job->progress = Progress(submitted_);
     const auto publish_every = std::uint64_t(context_.config.learner.publish_every_updates);
     job->publish =
         updater_->leads() && updater_->publishes() && submitted_ - publish_at_ >= publish_every;

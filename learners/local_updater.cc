@@ -36,6 +36,7 @@ class LocalUpdater final : public Updater {
 
   void Take(std::unique_ptr<UpdateJob> job) override {
     const auto work = [job = job.get(), algorithm = algorithm_] {
+      std::size_t made = 0;  // updates
       for (std::size_t i = 0; i < job->batches.size(); ++i) {
         SampleBatch& batch = job->batches[i];
         job->priority.emplace_back(batch.key.size());
@@ -44,7 +45,8 @@ class LocalUpdater final : public Updater {
           continue;
         }
         algorithm->ExpectNext(i + 1 < job->batches.size() ? &job->batches[i + 1] : nullptr);
-        Result<LossReport> report = algorithm->Update(batch, job->progress, job->priority.back());
+        Result<LossReport> report =
+            algorithm->Update(batch, job->ProgressAt(made++), job->priority.back());
         if (report.ok()) {
           job->last = *report;
           NoteDrawn(*algorithm, &batch);

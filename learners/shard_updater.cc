@@ -276,9 +276,9 @@ void ShardUpdater::FollowCourse(std::uint64_t version) {
 
 Algorithm::Course ShardUpdater::NextCourse(const UpdateJob& job) const {
   const std::int64_t max_updates = options_.config->learner.max_updates;
-  const double pushes = double(steps_since_ + 1) / double(options_.config->paramserver.push_every);
+  const double pushes = double(steps_since_) / double(options_.config->paramserver.push_every);
   const double over = (double(version_ - 1) + pushes) / double(max_updates);
-  return {.batches = *batches_, .progress = max_updates > 0 ? std::min(1.0, over) : job.progress};
+  return {.batches = *batches_, .progress = max_updates > 0 ? over : job.ProgressAt(next_)};
 }
 
 // Nothing is computed of it; the last checkpoint has it.
@@ -312,7 +312,7 @@ void ShardUpdater::Compute() {
       for (float& g : algorithm.gradient()) g *= scale;
     }
     SpoilIfDrawn();
-    learning_rate_ = algorithm.LearningRate(job->progress);
+    learning_rate_ = algorithm.LearningRate(job->ProgressAt(next_));
     replica_.Step(algorithm.gradient(), learning_rate_);
   };
   Result<Executor::Job> id = options_.executor->Submit("gradient", compute);

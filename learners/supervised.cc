@@ -321,7 +321,7 @@ void LearnerShare::SetPlace(int rank, int ranks) {
 
 double LearnerShare::Progress(std::uint64_t updates) const {
   if (course_) return course_->progress;
-  return double(updates + 1) / double(std::max<std::int64_t>(1, config_.learner.max_updates));
+  return double(updates) / double(std::max<std::int64_t>(1, config_.learner.max_updates));
 }
 
 LearnerShare::Pieces LearnerShare::Begin(std::uint64_t number) {

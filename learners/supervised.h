@@ -68,7 +68,7 @@ class LearnerShare {
   LearnerShare(const Config& config, std::shared_ptr<const ReviewData> data);
   void SetPlace(int rank, int ranks);
   void SetCourse(const Algorithm::Course& course) { course_ = course; }
-  // Behind the update after `updates`.
+  // Before the update after `updates`.
   double Progress(std::uint64_t updates) const;
   const TextBatches& batches() const { return batches_; }
   // scale: of its losses' gradient, so that the mean over the learners is that of the batch's mean

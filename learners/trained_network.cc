@@ -59,6 +59,7 @@ TrainedNetwork::TrainedNetwork(const Config& config, const Module* network, std:
       network_(network),
       algorithm_(std::move(algorithm)),
       groups_(std::move(groups)),
+      schedule_(config),
       rates_(groups_.size()) {
   const auto parameters = std::size_t(ParameterCount(*network));
   TROOP_CHECK(!groups_.empty() && groups_.back().end == std::int64_t(parameters),
@@ -95,21 +96,15 @@ double TrainedNetwork::ClipScale(double norm) const {
   return limit > 0 && norm > limit ? limit / norm : 1;
 }
 
-double TrainedNetwork::RateFraction(double progress) const {
-  const double over = std::clamp(progress, 0.0, 1.0), warmup = config_.optimizer.warmup;
-  if (over < warmup) return over / warmup;
-  return 1 + (config_.optimizer.final_fraction - 1) * (over - warmup) / (1 - warmup);
-}
-
 float TrainedNetwork::LearningRate(double progress) const {
-  return float(groups_.back().learning_rate * RateFraction(progress));
+  return float(groups_.back().learning_rate * schedule_.Fraction(progress));
 }
 
 void TrainedNetwork::Step(double progress, double norm, const ConstTensor& observation) {
   std::int64_t first = 0;
   for (std::size_t i = 0; i < groups_.size(); ++i) {
-    rates_[i] = {groups_[i].end - first, float(groups_[i].learning_rate * RateFraction(progress)),
-                 groups_[i].decays};
+    rates_[i] = {groups_[i].end - first,
+                 float(groups_[i].learning_rate * schedule_.Fraction(progress)), groups_[i].decays};
     first = groups_[i].end;
   }
   optimizer_->StepGroups(gradient_, float(ClipScale(norm)), rates_, value_);

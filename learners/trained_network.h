@@ -8,6 +8,7 @@
 
 #include "core/config.h"
 #include "core/tensor.h"
+#include "learners/rate_schedule.h"
 #include "nn/module.h"
 #include "nn/optimizer.h"
 #include "nn/safetensors.h"
@@ -46,9 +47,8 @@ class TrainedNetwork {
   // Begins with other weights than fresh ones. REQUIRES: no update was made.
   void Begin(std::span<const float> value);
   // One step with gradient(), whose norm that is: clipped to learner.max_grad_norm, at the groups'
-  // learning rates times what the schedule (optimizer.warmup, final_fraction) has at `progress`.
-  // Then the statistics of what was
-  // observed, and each learner.target_update_steps the target.
+  // learning rates times what the schedule has at `progress` (RateSchedule). Then the statistics of
+  // what was observed, and each learner.target_update_steps the target.
   void Step(double progress, double norm, const ConstTensor& observation);
   // Takes weights that others have stepped to; the target follows as it would have.
   void Adopt(std::uint64_t updates, std::span<const float> value);
@@ -70,7 +70,6 @@ class TrainedNetwork {
  private:
   TrainedNetwork(const Config& config, const Module* network, std::string algorithm,
                  std::vector<Group> groups, Target target);
-  double RateFraction(double progress) const;
   std::vector<std::pair<std::string, std::span<float>>> Saved() const;
   void PackAll();
   void MoveTarget();
@@ -80,6 +79,7 @@ class TrainedNetwork {
   const Module* const network_;
   const std::string algorithm_;
   const std::vector<Group> groups_;
+  const RateSchedule schedule_;
   std::unique_ptr<Optimizer> optimizer_;
   MutableBuffer storage_;  // of the three
   std::span<float> value_, target_, gradient_;

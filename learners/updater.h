@@ -17,10 +17,11 @@ namespace troop {
 // A few updates, one after the other: what they are given, and what they leave.
 struct UpdateJob {
   std::vector<SampleBatch> batches;
-  double progress = 0;
-  bool publish = false;     // a copy of the weights is wanted
-  bool want_state = false;  // of parts: the whole state (Algorithm::WholeState)
-  std::size_t taken = 0;    // batches, at first: of those that a group lost nothing is left
+  double progress = 0;       // share of the run that is over before the first update
+  double progress_step = 0;  // that one update adds
+  bool publish = false;      // a copy of the weights is wanted
+  bool want_state = false;   // of parts: the whole state (Algorithm::WholeState)
+  std::size_t taken = 0;     // batches, at first: of those that a group lost nothing is left
 
   // [batches][B]; empty: that update was skipped, or the batch was no more than experience.
   std::vector<std::vector<float>> priority;
@@ -35,6 +36,9 @@ struct UpdateJob {
   bool state_gathered = false;
   UpdateCost cost;
   double busy_s = 0;  // from its first update's begin to its last one's end; 0: not measured
+
+  // Before that update, from 0, of those that are made of the job.
+  double ProgressAt(std::size_t update) const { return progress + double(update) * progress_step; }
 };
 
 // Where a learner's updates are made: by itself, or in step with others. Owner: the node's thread;

@@ -12,8 +12,9 @@
       tokens           of each review, cut to TOKENS_MAX
       before, after    logits of each review, [12, 2], before and after training
       losses           mean cross entropy of all reviews before each of UPDATES updates of AdamW,
-                       whose rate rises over the first WARMUP of them and falls to FINAL_FRACTION of
-                       it; gradients of a norm above MAX_GRAD_NORM are scaled to it
+                       whose rate rises over the first WARMUP of them and falls towards
+                       FINAL_FRACTION of it; gradients of a norm above MAX_GRAD_NORM are scaled
+                       to it
       norms            of those gradients, before
       texts            what else is asked: how many tokens, unknown ones, and those cut off at
                        POSITIONS; probabilities of each model
@@ -84,11 +85,11 @@ def cut(ids, most):
 
 
 def rate_fraction(update):
-    """Of the learning rate, at an update counted from 1."""
-    over = update / UPDATES
-    if over < WARMUP:
-        return over / WARMUP
-    return 1 + (FINAL_FRACTION - 1) * (over - WARMUP) / (1 - WARMUP)
+    """Of the learning rate, at an update counted from 0."""
+    warmup = WARMUP * UPDATES
+    if update < warmup:
+        return (update + 1) / warmup
+    return 1 + (FINAL_FRACTION - 1) * (update - warmup) / (UPDATES - warmup)
 
 
 def train(model, loss_of):
@@ -98,8 +99,8 @@ def train(model, loss_of):
     optimizer = torch.optim.AdamW([{"params": decays, "weight_decay": WEIGHT_DECAY},
                                    {"params": others, "weight_decay": 0.0}])
     losses, norms = [], []
-    for update in range(1, UPDATES + 1):
-        loss = loss_of(update - 1)
+    for update in range(UPDATES):
+        loss = loss_of(update)
         optimizer.zero_grad()
         loss.backward()
         norm = torch.sqrt(sum((p.grad ** 2).sum() for p in model.parameters()

@@ -519,15 +519,19 @@ TEST(DqnTest, BatchThatDoesNotFitIsRefusedAndChangesNothing) {
   }
 }
 
-TEST(DqnTest, LearningRateEndsAtItsFinalFraction) {
+// A run of one update whose learning rate falls to 0 changed nothing.
+TEST(DqnTest, TheOnlyUpdateOfARunLearns) {
   Config config = SmallConfig();
+  config.learner.max_updates = 1;
   config.optimizer.final_fraction = 0;
-  const auto algorithm = Make(config);
-  const std::vector<float> before(algorithm->value().begin(), algorithm->value().end());
+  const auto algorithm = Make(config), constant = Make([&] {
+                                         config.optimizer.final_fraction = 1;
+                                         return config;
+                                       }());
   Update(algorithm.get(), RandomBatch(6, 3, 1), 1.0);
-  EXPECT_TRUE(std::ranges::equal(algorithm->value(), before));
-  Update(algorithm.get(), RandomBatch(6, 3, 1), 0.9);
-  EXPECT_FALSE(std::ranges::equal(algorithm->value(), before));
+  Update(constant.get(), RandomBatch(6, 3, 1), 0.0);
+  EXPECT_TRUE(std::ranges::equal(algorithm->value(), constant->value()));
+  EXPECT_FALSE(std::ranges::equal(algorithm->value(), Make(config)->value()));
 }
 
 TEST(DqnTest, ConfigThatDqnCannotServeIsRefusedWithTheKey) {

@@ -82,7 +82,7 @@ class Learners {
       if (batches[i] != nullptr) priority[i].resize(batches[i]->key.size());
       rounds.push_back(std::make_unique<GroupRound>(ranks[i].get(), algorithms[i].get()));
       if (int(i) == killed) continue;
-      const Status begun = rounds[i]->Begin(batches[i], progress_step * double(i),
+      const Status begun = rounds[i]->Begin(batches[i], progress_first + progress_step * double(i),
                                             i < exhausted.size() && exhausted[i], priority[i]);
       if (!begun.ok()) ends[i] = begun;
     }
@@ -117,7 +117,7 @@ class Learners {
     }
   }
 
-  double progress_step = 0;  // rank i says that i times this is over
+  double progress_first = 0, progress_step = 0;  // rank i says: first + i * step of the run is over
   std::vector<std::unique_ptr<Algorithm>> algorithms;
   std::vector<std::vector<float>> priority;
   std::vector<std::unique_ptr<Collective>> ranks;
@@ -171,6 +171,7 @@ TEST(GroupRoundTest, AllStepWithTheMeanGradient) {
 TEST(GroupRoundTest, ALearnerWithoutABatchKeepsStep) {
   const SampleBatch batch = RandomBatch(1);
   Learners two(2), one(1);
+  two.progress_step = one.progress_first = 0.75;  // it counted as one at the run's beginning
   for (const auto& end : two.Round({nullptr, &batch}, {true, false})) {
     ASSERT_TRUE(end.ok());
     EXPECT_TRUE(end->applied);

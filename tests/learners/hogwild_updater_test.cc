@@ -20,6 +20,7 @@ std::unique_ptr<UpdateJob> JobOf(std::uint64_t first_seed, int batches, double p
     job->batches.push_back(RandomBatch(kItems, kSteps, first_seed + std::uint64_t(i)));
   }
   job->progress = progress;
+  job->progress_step = 0.04;  // each update of a job has its own rate
   job->publish = true;
   return job;
 }
@@ -69,7 +70,7 @@ TEST_F(HogwildUpdaterTest, OneThreadGivesTheBytesOfALearnerWithoutThreads) {
       ASSERT_NE(job, nullptr);
       for (std::size_t i = 0; i < 5; ++i) {
         std::vector<float> priority(kItems);
-        ASSERT_TRUE(alone->Update(job->batches[i], job->progress, priority).ok());
+        ASSERT_TRUE(alone->Update(job->batches[i], job->ProgressAt(i), priority).ok());
         EXPECT_EQ(job->priority[i], priority);
       }
       EXPECT_EQ(job->updates, alone->updates());

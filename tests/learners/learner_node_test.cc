@@ -1,8 +1,10 @@
+// tidy: long file, because all tests of a learner share its world
 #include "learners/learner_node.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <cmath>
 #include <limits>
 
 #include "core/executor.h"
@@ -282,6 +284,29 @@ TEST(LearnerNodeTest, DoesExactlyMaxUpdates) {
   EXPECT_EQ(world.Updates(), 37);
   EXPECT_TRUE(world.coordinator().told.finished);
   EXPECT_EQ(world.coordinator().told.checkpoint_updates, 37u);
+}
+
+// All updates of a job had the rate behind its last one: 0, where the rate falls to 0 and the run
+// has few updates.
+TEST(LearnerNodeTest, TheOnlyUpdateOfARunHasTheWholeRate) {
+  Config config = SmallConfig();
+  config.learner.max_updates = 1;
+  config.learner.max_grad_norm = 1e-3;  // less than the gradient's: a step is that times the rate
+  config.optimizer.type = "sgd";
+  config.optimizer.momentum = 0;
+  config.optimizer.learning_rate = 0.5;
+  config.optimizer.final_fraction = 0;
+  LearnerWorld world(config);
+  const WeightSnapshot first = (world.Rounds(10), world.Published());
+  world.Insert(200);
+  ASSERT_TRUE(world.Rounds(1000));
+  const WeightSnapshot last = world.Published();
+  ASSERT_EQ(UpdatesOf(last.version), 1u);
+  double squares = 0;
+  for (std::size_t i = 0; i < first.value.as<float>().size(); ++i) {
+    squares += std::pow(double(last.value.as<float>()[i]) - double(first.value.as<float>()[i]), 2);
+  }
+  EXPECT_NEAR(std::sqrt(squares), 5e-4, 1e-6);
 }
 
 // 0 wrote one after the other, and a huge number overflowed into the past.

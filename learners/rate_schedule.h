@@ -1,0 +1,23 @@
+#pragma once
+
+#include "core/config.h"
+
+namespace troop {
+
+// The learning rate over a run of N updates, of which W = optimizer.warmup * N warm up: update u,
+// from 0, has (u + 1) / W of it at first, and from update W on, which has all of it, a share that
+// falls by the same amount with each update and would be optimizer.final_fraction at update N. So
+// the last update learns also where that is 0.
+class RateSchedule {
+ public:
+  explicit RateSchedule(const Config& config);
+  // Share of the learning rate, (0, 1], of an update. progress: share of the run that is over
+  // before it, u / N.
+  double Fraction(double progress) const;
+
+ private:
+  const double warmup_, final_fraction_;
+  const double update_;  // share of the run that one update is; less where N is not known
+};
+
+}  // namespace troop

@@ -1,0 +1,81 @@
+#include "learners/rate_schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+namespace troop {
+namespace {
+
+Config ConfigOf(std::int64_t updates, double warmup, double final_fraction) {
+  Config config;
+  config.learner.max_updates = updates;
+  config.optimizer.warmup = warmup;
+  config.optimizer.final_fraction = final_fraction;
+  return config;
+}
+
+std::vector<double> Rates(const Config& config) {
+  const auto updates = double(config.learner.max_updates);
+  std::vector<double> rates;
+  for (double u = 0; u < updates; ++u) {
+    rates.push_back(RateSchedule(config).Fraction(u / updates));
+  }
+  return rates;
+}
+
+void ExpectRates(const Config& config, const std::vector<double>& want) {
+  const std::vector<double> got = Rates(config);
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t u = 0; u < got.size(); ++u) EXPECT_NEAR(got[u], want[u], 1e-12) << u;
+}
+
+// The schedule was one update ahead: with final_fraction = 0 the last update had no rate at all,
+// and a run of one update changed nothing.
+TEST(RateScheduleTest, FirstAndLastUpdateHaveTheirRates) {
+  ExpectRates(ConfigOf(1, 0, 0), {1});
+  ExpectRates(ConfigOf(1, 0.5, 0), {1});
+  ExpectRates(ConfigOf(4, 0, 1), {1, 1, 1, 1});
+  ExpectRates(ConfigOf(4, 0, 0), {1, 0.75, 0.5, 0.25});
+  ExpectRates(ConfigOf(4, 0, 0.5), {1, 0.875, 0.75, 0.625});
+  ExpectRates(ConfigOf(5, 0.4, 0), {0.5, 1, 1, 2.0 / 3, 1.0 / 3});
+  ExpectRates(ConfigOf(5, 0.4, 1), {0.5, 1, 1, 1, 1});
+  ExpectRates(ConfigOf(2, 0.9, 0), {1 / 1.8, 1});
+}
+
+TEST(RateScheduleTest, RisesThenFallsAndIsNeverZero) {
+  for (const std::int64_t updates : {1, 2, 3, 7, 100, 1001}) {
+    for (const double warmup : {0.0, 0.01, 0.1, 0.5, 0.999}) {
+      for (const double final_fraction : {0.0, 0.1, 1.0}) {
+        const std::vector<double> rates = Rates(ConfigOf(updates, warmup, final_fraction));
+        EXPECT_LE(rates[0], 1);
+        bool falls = false;
+        for (std::size_t u = 0; u < rates.size(); ++u) {
+          EXPECT_GT(rates[u], 0);
+          if (u == 0) continue;
+          falls = falls || rates[u] < rates[u - 1] - 1e-12;
+          const double most = falls ? rates[u - 1] + 1e-12 : 1 + 1e-12;
+          EXPECT_LE(rates[u], most) << u;
+        }
+      }
+    }
+  }
+}
+
+// Where updates follow the steps, news of the last ones may come before the last updates.
+TEST(RateScheduleTest, UpdatesBehindTheLastStepStillLearn) {
+  for (const double ratio : {0.0, 8.0}) {
+    Config config = ConfigOf(0, 0.1, 0);
+    config.learner.total_steps = 1000;
+    config.replay.samples_per_insert = ratio;
+    const RateSchedule schedule(config);
+    EXPECT_GT(schedule.Fraction(1), 0);
+    EXPECT_GT(schedule.Fraction(2), 0);
+    EXPECT_GT(schedule.Fraction(0), 0);
+    EXPECT_NEAR(schedule.Fraction(0.1), 1, 1e-12);
+  }
+}
+
+}  // namespace
+}  // namespace troop
