@@ -7,7 +7,8 @@ option(TROOP_BENCHMARKS "Build the benchmark programs" OFF)
 option(TROOP_PCH "Precompile the headers that most files of the libraries include" ON)
 option(TROOP_TEST_PCH "The same for the tests" ${TROOP_PCH})
 option(TROOP_UNITY "Compile the libraries' files eight at a time, which saves a third" OFF)
-option(TROOP_TEST_UNITY "Compile the tests' files four at a time" ${TROOP_UNITY})
+option(TROOP_TEST_UNITY "The same for the tests" ${TROOP_UNITY})
+option(TROOP_CUDA_UNITY "The same for what runs on a GPU, which leaves processors idle" OFF)
 option(TROOP_FUZZ "Build the fuzz targets with libFuzzer (needs clang)" OFF)
 option(TROOP_CUDA "Look for the CUDA toolkit" OFF)
 option(TROOP_GPU_ONLY "Build what runs on a GPU, its tests and benchmarks, and nothing else" OFF)
@@ -79,6 +80,20 @@ if(TROOP_PCH AND NOT TROOP_GPU_ONLY)
 endif()
 
 include(TroopSourceFlags)
+
+# troop_join(VARIABLE name files...): the files that are compiled in place of these, each of which
+# includes several (unity_groups.py).
+function(troop_join variable name)
+  find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
+  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/unity)
+  execute_process(COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/unity_groups.py
+    ${CMAKE_BINARY_DIR}/unity ${name} ${ARGN}
+    OUTPUT_VARIABLE joined COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "[^\n]+" joined "${joined}")
+  set(${variable} ${joined} PARENT_SCOPE)
+  # Another helper in one of them may have to be renamed.
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${ARGN})
+endfunction()
 
 # troop_library(folder LINK PUBLIC a b PRIVATE c): the static library troop_<folder>, alias
 # troop::<folder>, of all <folder>/*.cc. A folder without sources yet gives an interface library.

@@ -2,13 +2,16 @@
 # tests, dev the program with that GPU, for whole runs.
 troop_select_tests(cuda cuda_tests)
 
-set_source_files_properties(${troop_emulated_sources} PROPERTIES LANGUAGE CXX
+set(emulator ${CMAKE_SOURCE_DIR}/kernels/cuda/emulator.cc)
+set(emulated ${troop_emulated_sources})
+list(REMOVE_ITEM emulated ${emulator})
+troop_join_tests(emulated emulated ${emulated})
+set_source_files_properties(${emulated} ${emulator} PROPERTIES LANGUAGE CXX
   SKIP_PRECOMPILE_HEADERS ON)
-add_library(troop_cuda_emulated STATIC ${troop_emulated_sources})
+add_library(troop_cuda_emulated STATIC ${emulator} ${emulated})
 target_link_libraries(troop_cuda_emulated PUBLIC troop::kernels)
 target_compile_options(troop_cuda_emulated PRIVATE -O1)  # it is what takes the time
-set_source_files_properties(${CMAKE_SOURCE_DIR}/kernels/cuda/emulator.cc PROPERTIES
-  COMPILE_OPTIONS -O2)
+set_source_files_properties(${emulator} PROPERTIES COMPILE_OPTIONS -O2)
 target_include_directories(troop_cuda_emulated PUBLIC ${CMAKE_SOURCE_DIR})
 
 set(device_sources)
@@ -19,16 +22,19 @@ foreach(source actors/device_policy learners/device_algorithm learners/device_ba
 endforeach()
 
 if(cuda_tests)
-  add_library(troop_parity STATIC ${troop_parity_sources})
+  set(oracle ${CMAKE_CURRENT_SOURCE_DIR}/cuda/text_oracle.cc)
+  set(cases ${troop_parity_sources})
+  list(REMOVE_ITEM cases ${oracle})
+  troop_join_tests(cases parity ${cases})
+  add_library(troop_parity STATIC ${oracle} ${cases})
   target_link_libraries(troop_parity PUBLIC troop_cuda_emulated)
   target_compile_options(troop_parity PRIVATE -O1)
   # The plain loops that results are compared with take a third of the time of the tests of text.
-  set(plain_loops -O2)
+  set(plain_loops -O3)
   if(TROOP_SANITIZE MATCHES "address")
     list(APPEND plain_loops -fno-sanitize=address)
   endif()
-  set_source_files_properties(cuda/text_oracle.cc PROPERTIES COMPILE_OPTIONS "${plain_loops}")
-  troop_join_tests(troop_parity ${troop_parity_sources})
+  set_source_files_properties(${oracle} PROPERTIES COMPILE_OPTIONS "${plain_loops}")
   troop_test_program(cuda unit troop_parity)
   add_executable(gpu_check_emulated cuda/gpu_check.cc)
   target_link_libraries(gpu_check_emulated PRIVATE troop_parity)
@@ -49,17 +55,15 @@ if(cuda_tests)
 
   # DQN there: all that its tests ask of the CPU's, but what takes 10,000 updates; the policy, and
   # text models.
-  add_executable(device_test learners/dqn_test.cc learners/review_trial_test.cc
-    learners/supervised_test.cc device/batches_test.cc device/mesh_test.cc device/nccl_test.cc
-    device/policy_test.cc device/profile_test.cc device/replay_test.cc
-    device/supervised_test.cc ${device_sources})
+  file(GLOB device_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/device/*_test.cc)
+  troop_join_tests(device_tests device learners/dqn_test.cc learners/review_trial_test.cc
+    learners/supervised_test.cc ${device_tests})
+  add_executable(device_test ${device_tests} ${device_sources})
   target_compile_definitions(device_test PRIVATE TROOP_HAS_CUDA
     TROOP_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
     TROOP_NCCL_SIM="$<TARGET_FILE:troop_nccl_sim>")
   add_dependencies(device_test troop_nccl_sim)
   target_include_directories(device_test PRIVATE ${CMAKE_SOURCE_DIR})
-  file(GLOB own_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/device/*_test.cc)
-  troop_join_tests(device_test ${own_tests})  # those of learners/ are in groups already
   target_link_libraries(device_test PRIVATE troop_cuda_emulated troop::actors troop::learners
     GTest::gmock GTest::gtest_main)
   add_dependencies(unit_tests device_test)

@@ -1,13 +1,23 @@
 #!/usr/bin/env python3
-"""unity_groups.py puts test files together whose names do not clash."""
+"""unity_groups.py joins files, and renames what clashes."""
 import pathlib
 import shutil
 import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "cmake"))
 import unity_groups  # noqa: E402  pylint: disable=wrong-import-position
+
+
+CLASHES = ("constexpr int kMany = 3;", "struct Helper {", "using Kind = int;",
+           "int Sum(int a,\n        int b) {", "std::vector<int> Sum(int a) {",
+           "const std::vector<int> kMany = {1};", "class Sum final : public Base {",
+           "constexpr int kFew = 2, kMany = 3;")
+
+
+def private(text):
+    return f"namespace {{\n\n{text}\n\n}}  // namespace\n"
 
 
 class UnityGroupsTest(unittest.TestCase):
@@ -15,33 +25,55 @@ class UnityGroupsTest(unittest.TestCase):
         self.root = pathlib.Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, self.root)
 
-    def groups(self, **texts):
+    def paths(self, texts):
         paths = []
         for name, text in texts.items():
             paths.append(self.root / f"{name}_test.cc")
             paths[-1].write_text(text, encoding="utf-8")
-        return sorted([path.stem[:-5] for path in group] for group in
-                      unity_groups.groups_of(paths))
+        return paths
 
-    def test_up_to_four_files_are_joined(self):
-        files = {name: f"TEST({name}Test, Holds) {{}}\n" for name in "abcde"}
-        self.assertEqual(self.groups(**files), [["a", "b", "c", "d"], ["e"]])
+    def groups(self, **texts):
+        return sorted([source.path.stem[:-5] for source in group] for group in
+                      unity_groups.groups_of(self.paths(texts)))
 
-    def test_files_that_define_the_same_name_are_apart(self):
-        for definition in ("constexpr int kMany = 3;", "struct Fixture {", "using Kind = int;",
-                           "int Sum(int a,\n        int b) {", "std::vector<int> Sum(int a) {",
-                           "const std::vector<int> kMany = {1};", "#define SUM 3",
-                           "class Sum final : public Base {", "namespace fs = std::filesystem;"):
-            self.assertEqual(self.groups(a=definition + "\n", b="// x\n" + definition + "\n"),
-                             [["a"], ["b"]], definition)
+    def text(self, **texts):
+        group, = unity_groups.groups_of(self.paths(texts))
+        return unity_groups.unity_text(group).replace(f"{self.root}/", "")
 
-    def test_a_file_that_calls_what_another_defines_otherwise_is_apart(self):
-        self.assertEqual(self.groups(a="int Sum(int a) {\n", b="TEST(B, C) {\n  Sum({.a = 1});\n"),
-                         [["a"], ["b"]])
+    def test_files_are_joined_up_to_a_number_of_lines(self):
+        half = "\n" * (unity_groups.LINES // 2)
+        self.assertEqual(self.groups(a=half, b=half, c=half), [["a", "b"], ["c"]])
+
+    def test_headers_come_first_and_once(self):
+        text = self.text(a="#include <b>\n#include <a>\n#if X\n#include <x>\n#endif\n",
+                         b="#include <b>\n")
+        self.assertEqual(text, '#include <a>\n#include <b>\n\n#include "a_test.cc"\n\n'
+                               '#include "b_test.cc"\n')
+
+    def test_a_private_name_that_another_file_mentions_is_renamed(self):
+        self.assertEqual(self.text(a=private("int Sum(int a) {"), b="TEST(B, C) { Sum(1); }\n"),
+                         '\n#define Sum a_test_Sum\n#include "a_test.cc"\n#undef Sum\n'
+                         '\n#include "b_test.cc"\n')
+
+    def test_every_kind_of_definition_is_found(self):
+        for definition in CLASHES:
+            text = self.text(a=private(definition), b=private("// x\n" + definition))
+            self.assertRegex(text, r"(?m)^#define (\w+) a_test_\1$", definition)
+            self.assertRegex(text, r"(?m)^#define (\w+) b_test_\1$", definition)
+
+    def test_what_other_files_may_call_keeps_its_name(self):
+        self.assertNotIn("#define", self.text(a="int Sum(int a) {\n}\n", b="int Sum(int a);\n"))
 
     def test_names_inside_of_functions_do_not_count(self):
-        text = "TEST(XTest, Holds) {\n  constexpr int kMany = 3;\n}\n"
-        self.assertEqual(self.groups(a=text, b=text), [["a", "b"]])
+        text = private("TEST(XTest, Holds) {\n  constexpr int kMany = 3;\n}")
+        self.assertNotIn("#define", self.text(a=text, b=text))
+
+    def test_a_file_whose_name_cannot_be_renamed_is_apart(self):
+        for kept in ("#define SUM 3", "int Sum() {\n  return x.Sum();", "int Sum() {\n  x->Sum();",
+                     "int Sum() {\n  return y::Sum();", "class Sum {\n};\nTEST_F(Sum, Holds) {",
+                     "void PrintTo(int x) {"):
+            text = private(kept)
+            self.assertEqual(self.groups(a=text, b=text), [["a"], ["b"]], kept)
 
     def test_a_namespace_that_hides_that_of_googletest_is_apart(self):
         self.assertEqual(self.groups(a="namespace troop::testing {\n", b="TEST(B, C) {}\n"),
@@ -49,9 +81,18 @@ class UnityGroupsTest(unittest.TestCase):
 
     def test_groups_of_the_same_files_are_the_same(self):
         paths = sorted(pathlib.Path(unity_groups.ROOT / "tests/core").glob("*_test.cc"))
-        self.assertEqual(unity_groups.groups_of(paths), unity_groups.groups_of(paths[::-1]))
-        self.assertEqual(sorted(path for group in unity_groups.groups_of(paths) for path in group),
-                         paths)
+
+        def names(order):
+            return [[source.path for source in group] for group in unity_groups.groups_of(order)]
+        self.assertEqual(names(paths), names(paths[::-1]))
+        self.assertEqual(sorted(path for group in names(paths) for path in group), paths)
+
+    def test_a_file_that_does_not_change_is_not_written_again(self):
+        paths = self.paths({"a": "TEST(A, B) {}\n"})
+        unity_groups.main(self.root, "all", paths)
+        written = (self.root / "all_0.cc").stat().st_mtime_ns
+        unity_groups.main(self.root, "all", paths)
+        self.assertEqual((self.root / "all_0.cc").stat().st_mtime_ns, written)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""unity_groups.py OUT NAME FILE...: files that each include several of FILE..., to be compiled in
+their place. Writes OUT/NAME_0.cc, OUT/NAME_1.cc, ... (.cu where the first of FILE... is one), and
+prints their paths.
+
+A group is filled up to 2,500 lines. Files of a folder often have helpers of the same name in their
+anonymous namespaces. In a group all headers are included first; then each file in turn, with such
+a name replaced by one of its own by a macro. What cannot be renamed puts its file into another
+group: a name that is also a member's, a macro, or one that argument-dependent lookup finds. Names
+are found by regular expressions; what they miss, the compiler reports as a redefinition.
+"""
+import pathlib
+import re
+import sys
+
+LINES = 2500
+PRIVATE = re.compile(r"^namespace \{$.*?^\}  // namespace$|^static [^;{]*[;{]|^#define \w+",
+                     re.MULTILINE | re.DOTALL)
+MACRO = re.compile(r"^#define (\w+)", re.MULTILINE)
+DEFINITIONS = [re.compile(pattern, re.MULTILINE) for pattern in (
+    r"^(?:struct|class|enum class|enum) (\w+)",
+    r"^using (\w+) =",
+    r"^namespace (\w+) = ",
+    r"^#define (\w+)",
+    r"^(?:constexpr|const|inline|static|thread_local)\b[^=;({\n]*?(\w+)(?:\[[^\]]*\])?\s*[={(;]",
+    r"^(?:constexpr|const) \w+ \w+ = [^;(]*?, (\w+) = ",
+    r"^(?:__\w+__ )?[A-Za-z_][\w:<>,&*\[\] \n]*?[ &*>](\w+)\([^;]*?\)\s*(?:const )?\{",
+)]
+TESTS = re.compile(r"^(?:TYPED_)?TEST(?:_F|_P)?\((\w+),|^INSTANTIATE_TEST_SUITE_P\((\w+), (\w+)",
+                   re.MULTILINE)
+MEMBER = re.compile(r"(?:\.|->|::)\s*~?(\w+)")
+LOOKED_UP = {"PrintTo", "begin", "end", "load", "save", "serialize", "swap"}
+MACROS = {"TEST", "TEST_F", "TEST_P", "TYPED_TEST", "TYPED_TEST_P", "INSTANTIATE_TEST_SUITE_P"}
+# In namespace troop the name testing means ::testing, unless a header declares troop::testing.
+OWN_TESTING = re.compile(r"^namespace troop::testing|^namespace testing \{", re.MULTILINE)
+INCLUDE = re.compile(r"^#include (?:\"[^\"]+\"|<[^>]+>)", re.MULTILINE)
+TEST_HEADER = re.compile(r'^#include "(tests/[^"]+)"', re.MULTILINE)
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def has_own_testing(path, seen):
+    if path in seen or not path.exists():
+        return False
+    seen.add(path)
+    text = path.read_text(encoding="utf-8")
+    return bool(OWN_TESTING.search(text)) or any(
+        has_own_testing(ROOT / name, seen) for name in TEST_HEADER.findall(text))
+
+
+class Source:
+    def __init__(self, path):
+        text = path.read_text(encoding="utf-8")
+        self.path = path
+        self.lines = text.count("\n")
+        private = "\n".join(PRIVATE.findall(text))
+        self.defined = {name for each in DEFINITIONS for name in each.findall(private)
+                        if not name.startswith("__")} - MACROS
+        self.mentioned = set(re.findall(r"\b[A-Za-z_]\w+", text))
+        self.fixed = LOOKED_UP | set(MACRO.findall(text)) | set(MEMBER.findall(text)) | {
+            name for names in TESTS.findall(text) for name in names}
+        # Includes behind the first `#if` or namespace are conditional, or mean to come late.
+        end = re.search(r"^(?:#if|namespace|extern)", text, re.MULTILINE)
+        self.includes = set(INCLUDE.findall(text[:end.start() if end else None]))
+        self.own_testing = has_own_testing(path, set())
+
+    def clashes(self, other):
+        return self.defined & other.mentioned
+
+    def goes_with(self, other):
+        return (self.own_testing == other.own_testing
+                and not self.clashes(other) & self.fixed
+                and not other.clashes(self) & other.fixed)
+
+
+def groups_of(paths):
+    """[[Source, ...], ...], the same for the same files."""
+    groups = []
+    for source in sorted(map(Source, paths), key=lambda each: (-each.lines, each.path)):
+        for group in groups:
+            if (sum(each.lines for each in group) + source.lines <= LINES
+                    and all(source.goes_with(other) for other in group)):
+                group.append(source)
+                break
+        else:
+            groups.append([source])
+    return [sorted(group, key=lambda each: each.path) for group in groups]
+
+
+def unity_text(group):
+    """The file to be compiled in place of those of a group."""
+    lines = sorted(set().union(*(source.includes for source in group)))
+    for source in group:
+        others = [other for other in group if other is not source]
+        names = sorted(set().union(*(source.clashes(other) for other in others)))
+        lines.append("")
+        lines += [f"#define {name} {source.path.stem}_{name}" for name in names]
+        lines.append(f'#include "{source.path}"')
+        lines += [f"#undef {name}" for name in names]
+    return "\n".join(lines) + "\n"
+
+
+def main(out, name, paths):
+    for index, group in enumerate(groups_of(paths)):
+        path = pathlib.Path(out) / f"{name}_{index}{paths[0].suffix}"
+        text = unity_text(group)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+        print(path)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], [pathlib.Path(path) for path in sys.argv[3:]])
