@@ -283,7 +283,8 @@ void Coordinator::HandleRegister(const Message& message, Reply reply) {
                            .listen = listen,
                            .resume_checkpoint = checkpoint_,
                            .env = ToBody(env_),
-                           .group_secret = SecretFor(request->role)};
+                           .group_secret = SecretFor(request->role),
+                           .data_identity = options_.config.data_identity};
   reply.Send({.type = MessageType::kRegisterReply, .body = EncodeBody(body)});
 }
 

@@ -44,7 +44,7 @@ std::string GroupAddress(const Config& config, const std::string& listen) {
 
 Status CheckSameEnv(const EnvSpec& here, const EnvSpec& there, const std::string& host) {
   if (Describe(here) == Describe(there)) return Status::Ok();
-  return FailedPrecondition(
+  return InvalidArgument(
       "the environment {} on {} has {}, the coordinator's has {}: the network of this run does not "
       "fit; install the same version of it",
       here.id, host, Describe(here), Describe(there));
@@ -103,6 +103,7 @@ Status RoleNode::Ask(Time now) {
 
 Status RoleNode::Join(const RegisterReply& reply) {
   TROOP_ASSIGN_OR_RETURN(config_, ParseConfig(reply.config_toml, "the coordinator's config", {}));
+  config_.data_identity = reply.data_identity;
   index_ = reply.index;
   if (options_.joined) options_.joined(config_, index_);
   const Origin origin{.role = options_.role, .index = index_, .incarnation = reply.incarnation};

@@ -15,7 +15,7 @@
 namespace troop {
 
 // Refuses an environment of another shape than the coordinator's, naming both. Errors:
-// kFailedPrecondition. `host`: whose it is.
+// kInvalidArgument. `host`: whose it is.
 Status CheckSameEnv(const EnvSpec& here, const EnvSpec& there, const std::string& host);
 
 // One role from its first word to its last: registers with the coordinator, gets incarnation and

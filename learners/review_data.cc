@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/crc32c.h"
 #include "core/rng.h"
 #include "core/storage.h"
 #include "paramserver/from_config.h"
@@ -85,7 +86,39 @@ Status Absolute(std::string* path) {
   return Status::Ok();
 }
 
+// Learners with other rows, labels or cuts would share batches by numbers that mean others.
+Status CheckIdentity(const Config& config, const ReviewData& data) {
+  if (config.data_identity.empty()) return Status::Ok();
+  const std::string here = data.Identity();
+  if (here == config.data_identity) return Status::Ok();
+  return InvalidArgument(
+      "data.reviews: {}: the data here are {}; those of the run are {}: copy data.reviews, "
+      "data.unlabelled and data.vocabulary from the machine where the run began",
+      config.data.reviews, here, config.data_identity);
+}
+
+template <class T>
+std::uint32_t Checksum(const std::vector<T>& values, std::uint32_t before) {
+  return Crc32c(std::as_bytes(std::span(values)), before);
+}
+
 }  // namespace
+
+std::string ReviewData::Identity() const {
+  std::uint32_t checksum = tokenizer->fingerprint();
+  std::size_t tokens = 0;
+  for (const TokenSet* set : {&train, &holdout, &test}) {
+    checksum = Checksum(set->begins, checksum);
+    checksum = Checksum(set->ids, checksum);
+    checksum = Checksum(set->sentiments, checksum);
+    tokens += set->ids.size();
+  }
+  return fmt::format(
+      "{} reviews to learn ({} positive), {} held out, {} to test, {} tokens, "
+      "checksum {:08x}",
+      train.size(), std::ranges::count(train.sentiments, Sentiment::kPositive), holdout.size(),
+      test.size(), tokens, checksum);
+}
 
 Result<std::shared_ptr<const ReviewData>> LoadReviewData(const Config& config) {
   auto data = std::make_shared<ReviewData>();
@@ -128,6 +161,7 @@ Result<std::shared_ptr<const ReviewData>> LoadReviewData(const Config& config) {
   if (data->test.size() == 0) data->test = data->holdout;
   if (data->holdout.size() == 0) data->holdout = data->test;
   data->lengths = LengthsOf(data->train);
+  TROOP_RETURN_IF_ERROR(CheckIdentity(config, *data));
   return std::shared_ptr<const ReviewData>(std::move(data));
 }
 
@@ -167,7 +201,9 @@ Status ResolveSupervised(Config* config) {
     TROOP_RETURN_IF_ERROR(Absolute(path));
   }
   TROOP_RETURN_IF_ERROR(CheckPretrained(*config));
+  config->data_identity.clear();  // the run's data are what is there now
   TROOP_ASSIGN_OR_RETURN(const auto data, LoadReviewData(*config));
+  config->data_identity = data->Identity();
   const std::int64_t pieces = data->tokenizer->size();
   std::int64_t& rows = config->model.vocabulary;
   if (rows == 0) rows = pieces;

@@ -18,16 +18,21 @@ struct ReviewData {
   std::vector<std::int32_t> lengths;  // of train
   TokenSet holdout;                   // judged by while training; where there is none: `test`
   TokenSet test;                      // judged by in the end; where there is none: `holdout`
+
+  // For people and for comparison: how much there is of what, and a checksum of all tokens and
+  // labels in their order and of the tokenizer. Equal where learners may share batches. O(tokens).
+  std::string Identity() const;
 };
 
 // Reads what config.data names, from its cache where that holds it. Blocks on the disk. Errors:
-// those of MakeTokenizer and ReadReviews; kInvalidArgument where nothing is left to learn.
+// those of MakeTokenizer and ReadReviews; kInvalidArgument where nothing is left to learn, or where
+// the data are not those of config.data_identity.
 Result<std::shared_ptr<const ReviewData>> LoadReviewData(const Config& config);
 
 // What a supervised config leaves to its data and its mesh, before the run begins: absolute paths,
-// model.vocabulary, learner.total_steps (reviews) and max_updates, fleet.learners. Also fills the
-// cache, so that no role has to. Errors: those of LoadReviewData; kInvalidArgument: a vocabulary of
-// another size than model.vocabulary. Of other configs nothing is changed.
+// model.vocabulary, learner.total_steps (reviews) and max_updates, fleet.learners, data_identity.
+// Also fills the cache, so that no role has to. Errors: those of LoadReviewData; kInvalidArgument:
+// a vocabulary of another size than model.vocabulary. Of other configs nothing is changed.
 Status ResolveSupervised(Config* config);
 // That the folder of model.pretrained is there, where one is named. Errors: kNotFound.
 Status CheckPretrained(const Config& config);

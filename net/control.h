@@ -127,10 +127,11 @@ struct RegisterReply {
   std::string listen;             // where to bind, for roles that serve
   std::string resume_checkpoint;  // path in the run folder; empty: a fresh start
   EnvSpecBody env;
-  std::string group_secret;  // of learners, where a run has keys: what their group's members prove
+  std::string group_secret;   // of learners, where a run has keys: what their group's members prove
+  std::string data_identity;  // of a supervised run: Config::data_identity
   template <class A>
   void serialize(A& a) {
-    a(incarnation, index, config_toml, listen, resume_checkpoint, env, group_secret);
+    a(incarnation, index, config_toml, listen, resume_checkpoint, env, group_secret, data_identity);
   }
 };
 

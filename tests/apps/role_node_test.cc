@@ -18,7 +18,7 @@ TEST(SameEnvironmentTest, AnotherShapeOrOtherActionsAreRefusedAndBothAreNamed) {
   const EnvSpec here = Spec(4, {DType::kF32, {8}}), there = Spec(6, {DType::kF32, {8}});
   EXPECT_TRUE(CheckSameEnv(here, here, "other").ok());
   const Status actions = CheckSameEnv(here, there, "other");
-  EXPECT_EQ(actions.code(), Code::kFailedPrecondition);
+  EXPECT_EQ(actions.code(), Code::kInvalidArgument);  // exit code 2: it is not started again
   for (const char* part : {"Mine-v0", "on other", "4 actions", "6 actions"}) {
     EXPECT_THAT(actions.message(), HasSubstr(part));
   }

@@ -15,6 +15,7 @@ namespace troop {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::ReadText;
 using testing::SupervisedConfig;
 using testing::SupervisedFixture;
 
@@ -45,6 +46,50 @@ std::string Table(const TempFolder& folder, int of_each) {
     out << (i < of_each ? ",positive\n" : ",negative\n");
   }
   return path;
+}
+
+// Learners with different data trained together unnoticed.
+TEST(ReviewDataTest, OtherRowsLabelsCutsOrWordsThanTheRunsAreRefused) {
+  const TempFolder folder;
+  Config config = SupervisedConfig("bert");
+  const std::string table = ReadText(SupervisedFixture("reviews.csv"));
+  const std::string words = ReadText(SupervisedFixture("vocab.txt"));
+  config.data.reviews = folder.path() + "/reviews.csv";
+  config.data.vocabulary = folder.path() + "/vocab.txt";
+  const auto write = [&](const std::string& rows, const std::string& vocabulary) {
+    std::ofstream(config.data.reviews) << rows;
+    std::ofstream(config.data.vocabulary) << vocabulary;
+  };
+  const auto replaced = [](std::string text, const std::string& from, const std::string& to) {
+    return text.replace(text.find(from), from.size(), to);
+  };
+  write(table, words);
+  ASSERT_TRUE(ResolveSupervised(&config).ok());
+  EXPECT_THAT(config.data_identity, HasSubstr("12 reviews to learn (6 positive), 0 held out"));
+  EXPECT_TRUE(LoadReviewData(config).ok());
+  const std::pair<std::string, std::string> others[] = {
+      {table + "so good,positive\n", words},                       // a row more
+      {replaced(table, "Bad.,negative", "Bad.,positive"), words},  // a label
+      {replaced(replaced(table, "Bad.,negative", "Bad.,positive"), "loved it.,positive",
+                "loved it.,negative"),
+       words},                                                  // two labels, as many of each
+      {replaced(table, "Fine acting", "Fine walking"), words},  // a text
+      {table, replaced(words, "good\ngreat", "great\ngood")}};  // a vocabulary
+  for (const auto& [rows, vocabulary] : others) {
+    write(rows, vocabulary);
+    const auto data = LoadReviewData(config);
+    ASSERT_EQ(data.status().code(), Code::kInvalidArgument);
+    EXPECT_THAT(data.status().message(),
+                HasSubstr("those of the run are " + config.data_identity + ": copy data.reviews"));
+  }
+  write(table, words);
+  Config cut = config;
+  cut.data.tokens_max = 15;
+  EXPECT_EQ(LoadReviewData(cut).status().code(), Code::kInvalidArgument);
+  cut.data_identity.clear();  // what no run says
+  EXPECT_TRUE(LoadReviewData(cut).ok());
+  ASSERT_TRUE(ResolveSupervised(&cut).ok());  // a run begins with what is there
+  EXPECT_NE(cut.data_identity, config.data_identity);
 }
 
 TEST(ReviewDataTest, HeldOutReviewsAreOfBothSentimentsAlikeAndNoneIsLost) {

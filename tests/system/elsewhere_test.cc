@@ -63,6 +63,40 @@ TEST_F(ElsewhereTest, LearnersOfTwoMachinesAgree) {
   EXPECT_EQ(second->Wait(), 0) << second->output();
 }
 
+// A joined learner with another label in one row shared batches with the others, without a word.
+TEST_F(ElsewhereTest, ALearnerWithOtherDataIsRefusedWithBothNamed) {
+  const std::string fixtures = TROOP_SOURCE_DIR "/tests/fixtures/supervised/";
+  const std::string reviews = folder() + "/reviews.csv", right = FileText(fixtures + "reviews.csv");
+  std::string wrong = right;
+  wrong.replace(wrong.find("negative"), 8, "positive");
+  std::ofstream(reviews) << right;
+  std::ofstream(config()) << R"(
+name = "run"
+learner = {algorithm = "classifier", batch_size = 5, epochs = 1e6}
+model = {hidden = 32, layers = 2, heads = 4, positions = 24}
+mesh.dp = 2
+evaluator.enabled = false
+log.metrics_every_s = 0.1
+data = {tokens_max = 16, cache = "", reviews = ")"
+                          << reviews << "\", vocabulary = \"" << fixtures << "vocab.txt\"}\n";
+  const auto troop =
+      Start({"train", config(), "fleet.listen=tcp://127.0.0.2:0", "fleet.elsewhere=[\"learner\"]",
+             "security.keys=" + keys(), "log.dir=" + folder()});
+  const auto first = JoinAs("learner", "127.0.0.3");
+  const std::string log = folder() + "/learner-127.0.0.3/learner-0.log";
+  ASSERT_TRUE(Await([&] { return FileHas(log, "joined as learner-"); }))
+      << first->output() << LauncherLog();  // it has read them
+  std::ofstream(reviews) << wrong;
+  const auto second = JoinAs("learner", "127.0.0.4");
+  EXPECT_NE(second->Wait(), 0) << second->output();
+  for (const char* const part : {"the data here are 12 reviews to learn (7 positive)",
+                                 "those of the run are 12 reviews to learn (6 positive)"}) {
+    EXPECT_NE(second->output().find(part), std::string::npos) << second->output();
+  }
+  Stop(troop.get());
+  EXPECT_EQ(first->Wait(), 0) << first->output();
+}
+
 TEST_F(ElsewhereTest, ARunThatNobodyJoinsEndsWithWhatItWaitedFor) {
   const auto troop = Start(RunWords("\"replay\"", {"fleet.join_wait_s=1"}));
   EXPECT_EQ(troop->Wait(), 1) << troop->output();
