@@ -216,9 +216,11 @@ int RunRole(const RoleArguments& a) {
   if (status.code() == Code::kCancelled) return kExitGaveUp;
   // Turned away: keys, versions or environments don't fit, and won't the next time.
   if (status.code() == Code::kFailedPrecondition && !node.playing()) return kExitUsage;
-  // Only what kept it from beginning can be a matter of its config or of its files.
+  // Only what kept it from beginning can be a matter of its config or of its files; a parameter
+  // shard reads its own when it has joined.
   const int code = ExitCodeFor(status);
-  const bool permanent = code == kExitUsage || code == kExitDamaged;
+  const bool shard = role == Role::kParamServer;
+  const bool permanent = code == kExitUsage || (code == kExitDamaged && !shard);
   return permanent && node.playing() ? kExitFailed : code;
 }
 

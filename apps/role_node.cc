@@ -1,6 +1,8 @@
 #include "apps/role_node.h"
 
+#include <algorithm>
 #include <span>
+#include <utility>
 
 #include "actors/actor_node.h"
 #include "actors/evaluator_node.h"
@@ -9,6 +11,7 @@
 #include "core/crc32c.h"
 #include "core/log.h"
 #include "core/version.h"
+#include "learners/checkpoint.h"
 #include "learners/learner_node.h"
 #include "learners/review_trial.h"
 #include "learners/supervised.h"
@@ -38,6 +41,17 @@ std::string GroupAddress(const Config& config, const std::string& listen) {
   constexpr std::string_view kTcp = "tcp://";
   if (!IsElsewhere(config, Role::kLearner) || !listen.starts_with(kTcp)) return "127.0.0.1:0";
   return listen.substr(kTcp.size(), listen.rfind(':') - kTcp.size()) + ":0";
+}
+
+// For a parameter shard none of whose snapshots is whole.
+Result<std::uint64_t> CheckpointWeights(Storage* run, std::span<float> value) {
+  TROOP_ASSIGN_OR_RETURN(const FoundCheckpoint found, NewestFiniteCheckpoint(run));
+  const auto it = found.checkpoint.state.tensors.find("value");
+  const bool fits = it != found.checkpoint.state.tensors.end() &&
+                    it->second.spec() == TensorSpec{DType::kF32, {std::int64_t(value.size())}};
+  if (!fits) return NotFound("{} is of another network", found.path);
+  std::ranges::copy(std::as_const(it->second).as<float>(), value.begin());
+  return found.checkpoint.updates;
 }
 
 }  // namespace
@@ -163,19 +177,21 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
     case Role::kParamServer: {
       if (config_.learner.sync == "paramserver") {
         TROOP_ASSIGN_OR_RETURN(Storage * run, options_.storage(config_));
-        return upcast(
-            ShardNode::Make({.config = config_,
-                             .env = env,
-                             .network = network,
-                             .member = member_.get(),
-                             .executor = options_.executor,
-                             .run = run,
-                             .listen = reply.listen,
-                             .first_weights =
-                                 [config = config_](const Module& module, std::span<float> value) {
-                                   return FirstWeights(config, module, value);
-                                 },
-                             .history = options_.history}));
+        return upcast(ShardNode::Make(
+            {.config = config_,
+             .env = env,
+             .network = network,
+             .member = member_.get(),
+             .executor = options_.executor,
+             .run = run,
+             .listen = reply.listen,
+             .first_weights =
+                 [config = config_](const Module& module, std::span<float> value) {
+                   return FirstWeights(config, module, value);
+                 },
+             .checkpoint_weights =
+                 [run](std::span<float> value) { return CheckpointWeights(run, value); },
+             .history = options_.history}));
       }
       TROOP_ASSIGN_OR_RETURN(auto duty, MakeParameterServerDuty(config_, env));
       return upcast(ServiceNode::Make(std::move(duty), network, member_.get(), reply.listen));

@@ -1,10 +1,14 @@
 #include "apps/standing.h"
 
+#include <fmt/format.h>
+
+#include <cstdio>
 #include <filesystem>
 
 #include "apps/restore_point.h"
 #include "core/json.h"
 #include "learners/checkpoint.h"
+#include "paramserver/shard_store.h"
 
 namespace troop {
 
@@ -16,6 +20,18 @@ std::string HowToGoOn(Storage* run, const std::string& path) {
       "it has no checkpoint to resume from; begin again with: troop train {}/config.toml "
       "--overwrite",
       path);
+}
+
+void WarnOfDamagedShards(Storage* run) {
+  const auto damaged = DamagedShardStates(run);
+  if (!damaged.ok()) return fmt::print(stderr, "troop: {}\n", damaged.status().message());
+  for (const std::string& line : *damaged) {
+    fmt::print(
+        stderr,
+        "troop: {}; the shard goes on from an older snapshot, or from the newest checkpoint's "
+        "weights\n",
+        line);
+  }
 }
 
 Result<Standing> StandingOf(const std::string& path) {

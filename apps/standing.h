@@ -19,6 +19,9 @@ bool CanGoOn(Storage* run);
 // "go on with: troop resume RUN", or how to begin it again where it has no checkpoint. `path`: as
 // the user is to name the run's folder.
 std::string HowToGoOn(Storage* run, const std::string& path);
+// Says on standard error which snapshots of parameter shards are damaged, before any role starts.
+// No error: an older one serves, or the newest checkpoint's weights.
+void WarnOfDamagedShards(Storage* run);
 // `path`: of the run's folder, which need not be there. Errors: those of the storage.
 Result<Standing> StandingOf(const std::string& path);
 

@@ -125,11 +125,13 @@ Supervisor::Exit Supervisor::HandleExit(Child* child, int wait_status, Time now,
   const int code = exit.code;
   const bool spare = options_.spare && options_.spare(child->role);
   if (needed && !spare && IsPermanent(code)) {
-    status_ = Aborted("{} {} ({}), which no restart cures: {}; see {}", NameOf(child->role),
-                      code == kExitUsage     ? "refuses its command line or config"
-                      : code == kExitDamaged ? "found a damaged file"
-                                             : "gave up",
-                      exit.reason, LogTail(child->role), LogFile(child->role));
+    // A damaged file stays one for the run's own exit code.
+    status_ = MakeStatus(code == kExitDamaged ? Code::kDataLoss : Code::kAborted,
+                         "{} {} ({}), which no restart cures: {}; see {}", NameOf(child->role),
+                         code == kExitUsage     ? "refuses its command line or config"
+                         : code == kExitDamaged ? "found a damaged file"
+                                                : "gave up",
+                         exit.reason, LogTail(child->role), LogFile(child->role));
     LogError("{}", status_.message());
   } else if (needed) {
     const std::string reason = exit.reason + (exit.orderly ? ", before the run was over" : "");

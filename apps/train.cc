@@ -128,6 +128,7 @@ Status FindCheckpoint(Session* session) {
                                     point.status().code() == Code::kDataLoss);
   if (none) point = NewestAsPoint(session);
   TROOP_ASSIGN_OR_RETURN(session->from, std::move(point));
+  if (session->folder.config.learner.sync == "paramserver") WarnOfDamagedShards(run);
   const std::string& path = session->from.checkpoint;
   if (path.empty()) return Status::Ok();
   TROOP_ASSIGN_OR_RETURN(const CheckpointState state, ReadCheckpoint(run, path));

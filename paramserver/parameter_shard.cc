@@ -114,7 +114,8 @@ ParameterShard::~ParameterShard() {
 }
 
 Result<std::unique_ptr<ParameterShard>> ParameterShard::Make(const Options& options,
-                                                             std::span<const float> value) {
+                                                             std::span<const float> value,
+                                                             std::uint64_t updates) {
   TROOP_ASSIGN_OR_RETURN(auto shard, MakeEmpty(options));
   if (value.size() != shard->value().size()) {
     return InvalidArgument("{} first values; the shard's ranges have {}", value.size(),
@@ -124,7 +125,7 @@ Result<std::unique_ptr<ParameterShard>> ParameterShard::Make(const Options& opti
     return InvalidArgument("first value {} is {}", bad, value[bad]);
   }
   std::ranges::copy(value, shard->value_.Own().begin());
-  shard->policy_.Restore(1, {});
+  shard->policy_.Restore(updates + 1, {});
   return shard;
 }
 

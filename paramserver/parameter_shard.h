@@ -102,9 +102,11 @@ class ParameterShard {
     kOutlier,
   };
 
-  // Version 1. `value`: that of the ranges, one after the other. Errors: kInvalidArgument.
+  // `value`: that of the ranges, one after the other, after `updates` updates: version updates + 1.
+  // Errors: kInvalidArgument.
   static Result<std::unique_ptr<ParameterShard>> Make(const Options& options,
-                                                      std::span<const float> value);
+                                                      std::span<const float> value,
+                                                      std::uint64_t updates = 0);
   // From snapshots of one or several shards, which together hold every range of options.ranges
   // once, and perhaps more: how a shard comes back, and how ranges move. Their owners took them
   // while nothing was held. A push that one of them had settled is settled; those that another had
@@ -112,6 +114,8 @@ class ParameterShard {
   // kFailedPrecondition: of another optimizer, or not every range, or one twice.
   static Result<std::unique_ptr<ParameterShard>> Restore(const Options& options,
                                                          std::span<const Buffer> snapshots);
+  // Whether these bytes are a whole snapshot, of whatever ranges. Errors: as Restore.
+  static Status CheckSnapshot(const Buffer& snapshot);
   // Hogwild: waits until the threads have done with it, for some updates' time.
   ~ParameterShard();
   // All that Restore needs, checksummed. Held pushes are not in it: they were not answered, so

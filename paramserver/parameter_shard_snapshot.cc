@@ -189,6 +189,10 @@ Result<ParameterShard::Source> ParameterShard::ReadSnapshot(const Buffer& snapsh
   return source;
 }
 
+Status ParameterShard::CheckSnapshot(const Buffer& snapshot) {
+  return ReadSnapshot(snapshot).status();
+}
+
 // What is not of a range. Of shards in step it is the same; a count of steps may differ where
 // guards dropped different pushes, and then the larger counts.
 Status ParameterShard::TakeState(std::span<const Source> sources) {

@@ -135,7 +135,17 @@ void ShardNode::BecomePrimary() {
   load_->id = *id;
 }
 
-// The newest of the store that is whole; a new run's weights where there is none. In a job.
+// Without its optimizer's state, which no checkpoint has. In a job. Errors: kNotFound.
+Result<std::unique_ptr<ParameterShard>> ShardNode::LoadFromCheckpoint() const {
+  if (!context_.checkpoint_weights) return NotFound("no checkpoint");
+  std::vector<float> value(std::size_t(map_->parameters()));
+  TROOP_ASSIGN_OR_RETURN(const std::uint64_t updates, context_.checkpoint_weights(value));
+  LogWarning("shard {} goes on from the weights of the checkpoint of update {}", shard_, updates);
+  return ParameterShard::Make(options_, Cut(value, options_.ranges), updates);
+}
+
+// The newest of the store that is whole, or else the newest checkpoint's weights; a new run's where
+// there never was anything. In a job.
 Result<std::unique_ptr<ParameterShard>> ShardNode::Load() const {
   TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, store_->List());
   Status damage;
@@ -151,9 +161,17 @@ Result<std::unique_ptr<ParameterShard>> ShardNode::Load() const {
     if (damage.ok()) damage = bytes.status().WithContext(store_->PathOf(name));
     LogError("{} is passed over: {}", store_->PathOf(name), bytes.status().message());
   }
-  TROOP_RETURN_IF_ERROR(damage);  // not silently from the beginning
-  if (epochs_ > 1) {
-    return DataLoss("{} is empty; shards are there before their epoch begins", store_->PathOf(""));
+  Result<std::unique_ptr<ParameterShard>> kept = LoadFromCheckpoint();
+  if (kept.status().code() != Code::kNotFound) return kept;
+  if (damage.ok() && epochs_ > 1) {
+    damage =
+        DataLoss("{} is empty; shards are there before their epoch begins", store_->PathOf(""));
+  }
+  if (!damage.ok()) {  // not silently from the beginning
+    return DataLoss(
+        "{}; neither an older snapshot nor a checkpoint is whole: begin again with troop train … "
+        "--overwrite",
+        damage.message());
   }
   std::vector<float> value(std::size_t(map_->parameters()));
   if (context_.first_weights) {

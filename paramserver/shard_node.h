@@ -31,11 +31,11 @@ namespace troop {
 
 // A paramserver of learner.sync = "paramserver": plays a shard, the index divided by
 // ServersPerShard, as its primary or as its backup, as the coordinator's terms say (ShardTerms). A
-// primary begins with the state that it followed as backup, or with the newest of ShardStore, or
-// with a new run's weights; it writes its state there every checkpoint.every_s and at the end. A
-// backup takes the primary's state and does each update again. Whoever asks one that is no primary
-// is told to look again (kUnavailable). Owner: the node's thread. Long: an update, a snapshot and
-// taking one over are O(n) in Step.
+// primary begins with the state that it followed as backup, or with the newest of ShardStore that
+// is whole, or with the weights of the newest checkpoint, or with a new run's weights; it writes
+// its state there every checkpoint.every_s and at the end. A backup takes the primary's state and
+// does each update again. Whoever asks one that is no primary is told to look again (kUnavailable).
+// Owner: the node's thread. Long: an update, a snapshot and taking one over are O(n) in Step.
 class ShardNode final : public Node, public Service {
  public:
   struct Context {
@@ -48,6 +48,9 @@ class ShardNode final : public Node, public Service {
     std::string listen;
     // Fills in the weights that a new run begins with; empty: the seed draws them. Called in a job.
     std::function<Status(const Module&, std::span<float>)> first_weights;
+    // Fills in the weights of the run's newest whole checkpoint, and returns its updates; empty:
+    // there are none. Called in a job. Errors: kNotFound.
+    std::function<Result<std::uint64_t>(std::span<float>)> checkpoint_weights;
     History* history = nullptr;
   };
   static Result<std::unique_ptr<ShardNode>> Make(Context context);
@@ -90,6 +93,7 @@ class ShardNode final : public Node, public Service {
 
   explicit ShardNode(Context context) : context_(std::move(context)) {}
   Status Build();
+  Result<std::unique_ptr<ParameterShard>> LoadFromCheckpoint() const;
   ParameterShard::Options OptionsFor(const ShardMap& map) const;
   Status AdoptEpoch();
   void FollowMove(Time now);

@@ -6,6 +6,8 @@
 #include <charconv>
 #include <limits>
 
+#include "core/storage_path.h"
+#include "paramserver/parameter_shard.h"
 #include "paramserver/shard_map.h"
 
 namespace troop {
@@ -32,9 +34,39 @@ bool TakeNumber(std::string_view* text, char behind, T* number) {
 // Sorts as the number does.
 std::string NameOf(std::uint64_t since) { return fmt::format("{:020}", since); }
 
-bool IsName(const std::string& name) {
-  return name.size() == 20 &&
+constexpr std::size_t kDigits = 20;
+constexpr std::string_view kBefore = ".before";
+
+bool IsBefore(std::string_view name) { return name.ends_with(kBefore); }
+
+bool IsName(std::string_view name) {
+  if (IsBefore(name)) name.remove_suffix(kBefore.size());
+  return name.size() == kDigits &&
          std::ranges::all_of(name, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+bool IsNewer(const std::string& a, const std::string& b) {
+  const int order = a.compare(0, kDigits, b, 0, kDigits);
+  return order != 0 ? order > 0 : IsBefore(b) && !IsBefore(a);
+}
+
+// Adds a line for each damaged snapshot of shards in `folder`.
+Status FindDamaged(Storage* run, const std::string& folder, std::vector<std::string>* damaged) {
+  TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, run->List(folder));
+  for (const std::string& name : names) {
+    const std::string path = folder + "/" + std::string(WithoutSlash(name));
+    if (name.ends_with('/')) {
+      TROOP_RETURN_IF_ERROR(FindDamaged(run, path, damaged));
+    } else if (IsName(name)) {
+      const auto bytes = run->Read(path, std::numeric_limits<std::size_t>::max());
+      const Status whole =
+          bytes.ok() ? ParameterShard::CheckSnapshot(*bytes) : Status(bytes.status());
+      if (whole.code() == Code::kDataLoss || !bytes.ok()) {
+        damaged->push_back(fmt::format("{}: {}", path, whole.message()));
+      }
+    }
+  }
+  return Status::Ok();
 }
 
 }  // namespace
@@ -44,10 +76,16 @@ ShardStore::ShardStore(Storage* run, std::int32_t shard, std::uint64_t move)
 
 Status ShardStore::Save(std::uint64_t since, const Buffer& snapshot) {
   const std::string own = NameOf(since);
+  if (run_->Exists(PathOf(own))) {
+    TROOP_RETURN_IF_ERROR(run_->Link(PathOf(own), PathOf(own + std::string(kBefore))));
+  }
   TROOP_RETURN_IF_ERROR(run_->WriteAtomic(PathOf(own), snapshot.bytes()));
   TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, List());
+  constexpr std::ptrdiff_t kKept = 2;
+  std::ptrdiff_t older = 0;
   for (const std::string& name : names) {
-    if (name < own) TROOP_RETURN_IF_ERROR(run_->Remove(PathOf(name)));
+    const bool excess = IsNewer(own, name) && ++older >= kKept;
+    if (excess) TROOP_RETURN_IF_ERROR(run_->Remove(PathOf(name)));
   }
   return Status::Ok();
 }
@@ -55,7 +93,7 @@ Status ShardStore::Save(std::uint64_t since, const Buffer& snapshot) {
 Result<std::vector<std::string>> ShardStore::List() {
   TROOP_ASSIGN_OR_RETURN(std::vector<std::string> names, run_->List(folder_));
   std::erase_if(names, [](const std::string& name) { return !IsName(name); });
-  std::ranges::reverse(names);
+  std::ranges::sort(names, IsNewer);
   return names;
 }
 
@@ -86,6 +124,12 @@ Status WriteShardEpochs(Storage* run, const std::vector<ShardEpoch>& epochs) {
   std::string text(kHead);
   for (const ShardEpoch& epoch : epochs) text += fmt::format("{} {}\n", epoch.shards, epoch.move);
   return run->WriteAtomic(kEpochs, text);
+}
+
+Result<std::vector<std::string>> DamagedShardStates(Storage* run) {
+  std::vector<std::string> damaged;
+  TROOP_RETURN_IF_ERROR(FindDamaged(run, std::string(WithoutSlash(kFolder)), &damaged));
+  return damaged;
 }
 
 Status RemoveOtherShardStates(Storage* run, std::uint64_t move) {

@@ -34,7 +34,7 @@ class SupervisorTest : public testing::Test {
                                                                    .coordinator = "ipc:///nowhere",
                                                                    .log_folder = temp_.path(),
                                                                    .config = config_},
-                                               std::vector<FleetRole>{kRole});
+                                               std::vector<FleetRole>{role_});
   }
   std::vector<Supervisor::Exit> Tick() {
     return supervisor_->Tick(now_, [this](FleetRole) { return needed_; });
@@ -66,6 +66,7 @@ class SupervisorTest : public testing::Test {
 
   TempFolder temp_;
   Config config_;
+  FleetRole role_ = kRole;
   std::unique_ptr<Supervisor> supervisor_;
   Time now_{Seconds(100)};
   bool needed_ = true;
@@ -163,6 +164,19 @@ TEST_F(SupervisorTest, ARoleThatRefusesItsConfigOrFindsADamagedFileEndsTheRunAtO
   now_ += Seconds(100);
   Tick();
   EXPECT_EQ(supervisor_->alive(), 0);
+}
+
+// A damaged file was read 21 times in 145 s, and the run ended with another exit code.
+TEST_F(SupervisorTest, ARoleWhoseFileIsDamagedEndsTheRunAtOnceAsDamage) {
+  role_ = {Role::kParamServer, 0};
+  Start("echo its checksum is wrong; exit 4");
+  AwaitExit();
+  EXPECT_EQ(supervisor_->restarts(), 0);
+  EXPECT_EQ(supervisor_->status().code(), Code::kDataLoss);
+  const std::string why = supervisor_->status().message();
+  for (const char* part : {"paramserver-0 found a damaged file", "its checksum is wrong"}) {
+    EXPECT_NE(why.find(part), std::string::npos) << why;
+  }
 }
 
 TEST_F(SupervisorTest, ARoleThatGaveUpEndsTheRunAtOnceWithItsReason) {

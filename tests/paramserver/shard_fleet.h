@@ -4,8 +4,10 @@
 // a coordinator that knows no more than who is there, in one thread over a simulated network.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -92,7 +94,8 @@ class ShardFleet : public Service {
                                  .member = seat.member.get(),
                                  .executor = seat.executor.get(),
                                  .run = storage_.get(),
-                                 .listen = "inproc://seat-" + std::to_string(index)});
+                                 .listen = "inproc://seat-" + std::to_string(index),
+                                 .checkpoint_weights = checkpoint_weights_});
     ASSERT_TRUE(node.ok()) << node.status().ToString();
     seat.node = std::move(*node);
   }
@@ -257,6 +260,7 @@ class ShardFleet : public Service {
   Config config_;
   std::unique_ptr<SimHub> hub_ = MakeSimHub();
   std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
+  std::function<Result<std::uint64_t>(std::span<float>)> checkpoint_weights_;  // of seats to come
   std::unique_ptr<Module> module_;
   ShardMap map_;
   std::uint64_t numbers_ = 0;

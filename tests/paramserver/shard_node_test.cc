@@ -221,6 +221,8 @@ TEST(ShardNodeTest, WhatIsDamagedIsNeverTakenForABeginning) {
   fleet.Start(0);
   ASSERT_TRUE(fleet.Await([&] { return !fleet.done_.empty(); }));
   EXPECT_EQ(fleet.done_[0].code(), Code::kDataLoss);
+  EXPECT_NE(fleet.done_[0].message().find("--overwrite"), std::string::npos)
+      << fleet.done_[0].message();
 }
 
 TEST(ShardStoreTest, TheStateOfAReplacedPrimaryIsNotReadAgain) {
@@ -233,10 +235,68 @@ TEST(ShardStoreTest, TheStateOfAReplacedPrimaryIsNotReadAgain) {
   ASSERT_TRUE(store.Save(10, bytes("newer")).ok());
   ASSERT_TRUE(store.Save(9, bytes("late")).ok());
   const auto names = *store.List();
-  ASSERT_EQ(names.size(), 2u);
+  ASSERT_EQ(names.size(), 3u);  // two of the old term are behind it
   EXPECT_EQ(store.Read(names[0])->text(), "newer");
   ASSERT_TRUE(store.Save(10, bytes("newest")).ok());
-  EXPECT_EQ(store.List()->size(), 1u);
+  EXPECT_EQ(*store.List(), (std::vector<std::string>{names[0], names[0] + ".before"}));
+}
+
+// Two of them, so that one that is damaged costs the updates between, and not the run.
+TEST(ShardStoreTest, TheSnapshotBeforeTheNewestIsKept) {
+  const auto storage = MakeMemoryStorage();
+  ShardStore store(storage.get(), 0, 7);
+  const auto kept = [&] {
+    std::vector<std::string> texts;
+    const auto names = store.List();
+    for (const std::string& name : *names) texts.emplace_back(store.Read(name)->text());
+    return texts;
+  };
+  using Texts = std::vector<std::string>;
+  const auto save = [&](std::uint64_t since, const std::string& text) {
+    ASSERT_TRUE(store.Save(since, Buffer::Copy(std::as_bytes(std::span(text)))).ok());
+  };
+  save(9, "a");
+  EXPECT_EQ(kept(), Texts({"a"}));
+  save(9, "b");
+  EXPECT_EQ(kept(), Texts({"b", "a"}));
+  save(10, "c");
+  EXPECT_EQ(kept(), Texts({"c", "b"}));
+  save(10, "d");
+  EXPECT_EQ(kept(), Texts({"d", "c"}));
+  save(10, "e");
+  EXPECT_EQ(kept(), Texts({"e", "d"}));
+  EXPECT_EQ(DamagedShardStates(storage.get())->size(), 2u);
+}
+
+TEST(ShardNodeTest, ADamagedSnapshotIsPassedOverForTheOneBeforeAndThenForTheCheckpoint) {
+  ShardFleet fleet(ShardConfig(1, false));
+  const auto shard = [&] { return &fleet.seats_[0].node->server()->shard(); };
+  auto* learner = fleet.AddLearner(0);
+  ASSERT_TRUE(fleet.Pull(learner));
+  fleet.Push(learner, 0);
+  ASSERT_TRUE(fleet.Pull(learner));
+  fleet.seats_[0].node->Drain();  // it saves, and ends
+  ASSERT_TRUE(fleet.Await([&] { return !fleet.done_.empty(); }));
+  ShardStore store(fleet.storage_.get(), 0);
+  const Buffer damaged = Buffer::Copy(std::as_bytes(std::span("damaged")));
+  const auto restart = [&] {
+    fleet.Kill(0);
+    fleet.Start(0);
+    return fleet.Await([&] { return fleet.PrimaryOf(0) == 0; });
+  };
+  const std::uint64_t since = std::stoull(store.List()->front());
+  ASSERT_TRUE(store.Save(since, damaged).ok());
+  EXPECT_EQ(DamagedShardStates(fleet.storage_.get())->size(), 1u);
+  ASSERT_TRUE(restart());
+  EXPECT_EQ(shard()->version(), 2u);
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(store.Save(since, damaged).ok());
+  fleet.checkpoint_weights_ = [](std::span<float> value) -> Result<std::uint64_t> {
+    std::ranges::fill(value, 0.5F);
+    return 41;
+  };
+  ASSERT_TRUE(restart());
+  EXPECT_EQ(shard()->version(), 42u);
+  EXPECT_EQ(shard()->value()[0], 0.5F);
 }
 
 }  // namespace
