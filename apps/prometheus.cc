@@ -226,6 +226,7 @@ std::string_view HelpOf(std::string_view metric) {
       {"learner/sample_age", "Updates since the weights that acted in the last batch."},
       {"learner/tokens", "Tokens learned from."},
       {"learner/skipped_updates", "Updates left out because of numbers that were not finite."},
+      {"learner/quarantined_items", "Items that are drawn no more: a number made an update bad."},
       {"learner/rollbacks", "Times that a learner went back to a checkpoint."},
       {"learner/checkpoint_failures", "Checkpoints that could not be written."},
       {"paramserver/staleness", "Updates between the weights of a gradient and those it changed."},

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "kernels/finite.h"
@@ -66,6 +67,20 @@ std::string FindBadItem(const SampleBatch& batch, std::span<const float> priorit
   const std::size_t i = FirstUnfinite(priority);
   if (i == priority.size()) return "";
   return fmt::format("the TD error of {} is {}", ItemName(batch, i), priority[i]);
+}
+
+LargestNumber FindLargest(const SampleBatch& batch, std::size_t item) {
+  LargestNumber largest;
+  for (const auto& [what, row] : RowsOf(batch, item)) {
+    for (std::size_t k = 0; k < row.size(); ++k) {
+      const float size =
+          std::isfinite(row[k]) ? std::abs(row[k]) : std::numeric_limits<float>::infinity();
+      if (size <= largest.value) continue;
+      largest.value = size;
+      largest.where = fmt::format("{}[{}] of {} is {:g}", what, k, ItemName(batch, item), row[k]);
+    }
+  }
+  return largest;
 }
 
 std::string DescribeLargest(const SampleBatch& batch) {

@@ -18,6 +18,13 @@ std::string FindBadInBatch(const SampleBatch& batch);
 std::string FindBadParameter(const Module& module, std::span<const float> values);
 // priority: [B], |TD error|. "the TD error of item 3 (…) is inf"
 std::string FindBadItem(const SampleBatch& batch, std::span<const float> priority);
+// The largest number of item i that went into an update, without its sign (infinity: it is not
+// finite), and in words: "reward[0] of item 3 (…) is 2e+37".
+struct LargestNumber {
+  float value = 0;
+  std::string where;  // empty: there is none above 0
+};
+LargestNumber FindLargest(const SampleBatch& batch, std::size_t item);
 // Never empty: what may have made all of a finite batch go bad. "the largest number that went in is
 // 1e+38, observation[2] of item 3 (…)"
 std::string DescribeLargest(const SampleBatch& batch);

@@ -25,6 +25,7 @@ void LearnerNode::AdoptUpdates(std::uint64_t updates) {
 
 void LearnerNode::ReportMetrics(const UpdateJob& job) {
   metrics_.Gauge("learner/skipped_updates", double(skipped_), MetricKind::kCounter);
+  metrics_.Gauge("learner/quarantined_items", double(quarantine_.items()), MetricKind::kCounter);
   if (job.busy_s > 0) metrics_.Count("learner/busy_s", job.busy_s);
   if (job.batches.empty()) return;
   metrics_.Ratio("learner/loss", job.last.loss, job.last.rows);

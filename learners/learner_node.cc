@@ -452,9 +452,13 @@ void LearnerNode::CountUpdates(const UpdateJob& job) {
     if (!job.priority[i].empty()) {
       sampler_->UpdatePriorities(job.batches[i].key, job.priority[i]);
       rule_.CountGood();
+      quarantine_.CountGood();
     } else {
       ++skipped_;
-      back = (!rollback_ && rule_.CountSkipped()) || back;
+      if (rollback_ || (job.weights.ok() && quarantine_.Catch(job.batches[i], sampler_.get()))) {
+        continue;
+      }
+      back = rule_.CountSkipped() || back;
     }
   }
   if (!job.status.ok() && std::bit_width(before) != std::bit_width(skipped_)) {

@@ -8,6 +8,7 @@
 #include "core/storage.h"
 #include "learners/algorithm.h"
 #include "learners/checkpoint.h"
+#include "learners/quarantine.h"
 #include "learners/rollback.h"
 #include "learners/updater.h"
 #include "net/control.h"
@@ -117,6 +118,7 @@ class LearnerNode final : public Node {
   std::unique_ptr<CheckpointJob> checkpoint_;
   std::unique_ptr<RollbackJob> rollback_;
   RollbackRule rule_;
+  Quarantine quarantine_;
   std::uint64_t updates_ = 0;        // done, as far as the node knows
   std::uint64_t led_ = 0;            // made since the start, while this learner led
   std::uint64_t submitted_ = 0;      // updates in all jobs up to now

@@ -286,7 +286,7 @@ Table::UpdateCounts Table::State::Update(std::span<const std::uint64_t> key,
       ++counts.stale;
     } else {
       ++counts.applied;
-      item[s].priority = Effective(p[i]);
+      item[s].priority = std::signbit(p[i]) ? 0 : Effective(p[i]);  // -0: never again
       chosen.push_back(s);
       priority.push_back(item[s].priority);
       MarkDirty(s);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -157,6 +158,7 @@ class LearnerWorld {
       for (float& x : observation.as<float>().subspan((i - 1) * 3, 3)) x = 1e38f;
     }
     for (float& x : reward.as<float>()) x = float(rng_.Normal());
+    if (loud_) std::ranges::fill(observation.as<float>(), 1e38f);
     for (float& x : discount.as<float>()) x = 1;
     chunk.observation = std::move(observation).Freeze();
     chunk.reward = std::move(reward).Freeze();
@@ -166,10 +168,20 @@ class LearnerWorld {
     std::vector<Item> items;
     for (std::uint32_t i = 0; i < count; ++i) {
       if (bad_every > 1 && (i + 2) % bad_every == 0) continue;  // only its target would be huge
-      items.push_back({.stream = 1, .first_frame = next_frame_ + i, .length = 1, .priority = 1});
+      items.push_back({.stream = 1,
+                       .first_frame = next_frame_ + i,
+                       .length = 1,
+                       .priority = loud_ ? 1e30f : 1.0f});
     }
     next_frame_ += frames;
     ASSERT_TRUE(writer_->Push({chunk}, items).ok());
+  }
+
+  // One item with observations that are too large, and the priority that an actor gives it.
+  void InsertLoud() {
+    loud_ = true;
+    Insert(1);
+    loud_ = false;
   }
 
   bool Rounds(int count) {
@@ -231,6 +243,7 @@ class LearnerWorld {
   std::unique_ptr<FleetMember> member_;
   std::unique_ptr<LearnerNode> node_;
   Rng rng_{{}};
+  bool loud_ = false;
   std::uint64_t next_frame_ = 0;
   Time now_{Seconds(1)};
 };
@@ -368,9 +381,10 @@ TEST(LearnerNodeTest, BadUpdatesEndItOnlyInARow) {
     LearnerWorld world(config);
     world.Insert(200, all_bad ? 1 : 25);  // else 1 - (24/25)^8 = 28 % of the batches are bad
     EXPECT_EQ(world.Rounds(2000), !all_bad);
+    EXPECT_LE(world.Told("learner/quarantined_items"), Quarantine::kItemsMax);
     EXPECT_EQ(world.node().result().code(), all_bad ? Code::kCancelled : Code::kOk);
     if (!all_bad) {
-      EXPECT_GT(world.Told("learner/skipped_updates"), 150);
+      EXPECT_GT(world.Told("learner/quarantined_items"), 4);
       EXPECT_EQ(world.Told("learner/rollbacks"), 0);
       continue;
     }
@@ -380,6 +394,24 @@ TEST(LearnerNodeTest, BadUpdatesEndItOnlyInARow) {
       EXPECT_NE(why.find(part), std::string::npos) << why;
     }
   }
+}
+
+// One such item among 200: its priority outweighed all others and was never renewed, so that every
+// batch was skipped, and after three roll-backs the run ended.
+TEST(LearnerNodeTest, ANumberThatIsTooLargeCostsItsItemAndNoRollBack) {
+  Config config = SmallConfig();
+  config.learner.loss = "mse";
+  config.learner.max_updates = 150;
+  LearnerWorld world(config);
+  world.Insert(100);
+  world.InsertLoud();
+  world.Insert(100);
+  ASSERT_TRUE(world.Rounds(1000));
+  EXPECT_EQ(world.Told("learner/quarantined_items"), 1);
+  EXPECT_GE(world.Told("learner/skipped_updates"), 1);
+  EXPECT_LT(world.Told("learner/skipped_updates"), 60);  // what was asked for ahead
+  EXPECT_GT(world.Updates(), 80);
+  EXPECT_EQ(world.Told("learner/rollbacks"), 0);
 }
 
 // Arms a failpoint for one test.

@@ -97,6 +97,18 @@ TEST(TableDrawTest, TheEpsilonKeepsAnItemOfNoErrorDrawable) {
   EXPECT_NEAR(table.total(), 4e-3, 1e-8);
 }
 
+// With the epsilon an item that makes each update bad would come again, now and then.
+TEST(TableDrawTest, AnUpdateOfMinusZeroIsForGood) {
+  Table::Options options = TinyOptions();
+  options.priority_epsilon = 1;
+  Table table = MakeTable(options);
+  Put(&table, TinyChunk(1, 0, 3), TinyItems(1, 0, 2));
+  const Read read(&table, 1);
+  EXPECT_EQ(table.Update(read.drawn.key, std::vector<float>{-0.0F}).applied, 1);
+  for (int i = 0; i < 100; ++i) EXPECT_NE(Read(&table, 1).first_frame(0), read.first_frame(0));
+  EXPECT_EQ(table.size(), 2);
+}
+
 TEST(TableDrawTest, HugeAndTinyPrioritiesStayFiniteAndDrawable) {
   Table table = MakeTable(TinyOptions());
   auto items = TinyItems(1, 0, 4, std::numeric_limits<float>::max());
