@@ -8,10 +8,12 @@
 #include <filesystem>
 
 #include "apps/check_sync.h"
+#include "apps/command_hint.h"
 #include "apps/dashboard_command.h"
 #include "apps/doctor.h"
 #include "apps/endpoints.h"
 #include "apps/env_command.h"
+#include "apps/error_line.h"
 #include "apps/experiment_flags.h"
 #include "apps/guarded_texts.h"
 #include "apps/health.h"
@@ -92,7 +94,7 @@ int GoOn(TrainArguments a, const Config& config) {
 int RunTrain(const TrainArguments& a) {
   Result<Config> config = LoadConfigFile(a.config, OverridesOf(a));
   if (!config.ok()) {
-    fmt::print(stderr, "{}\n", config.status().message());
+    PrintError(config.status());
     return kExitUsage;
   }
   Complete(a, &*config);
@@ -117,7 +119,7 @@ int RunResume(TrainArguments a) {
 int RunReplay(const TrainArguments& a) {
   Result<Config> config = LoadConfigFile(a.config, a.overrides);
   if (!config.ok()) {
-    fmt::print(stderr, "{}\n", config.status().message());
+    PrintError(config.status());
     return kExitUsage;
   }
   Complete(a, &*config);
@@ -237,7 +239,7 @@ int RunConfig(const ConfigArguments& a) {
   if (!a.check.empty()) {
     const Result<Config> config = LoadConfigFile(a.check, {});
     if (!config.ok()) {
-      fmt::print(stderr, "{}\n", config.status().message());
+      PrintError(config.status());
       return kExitUsage;
     }
     fmt::print("{}", ToToml(*config));
@@ -572,14 +574,16 @@ int RunCommand(int argc, char** argv) {
   Arguments arguments;
   std::function<int()> chosen;
   AddCommands(&app, &arguments, &chosen);
+  GroupCommands(&app);
+  const std::vector<std::string> words = GuardTexts(argc, argv);
   try {
-    const std::vector<std::string> words = GuardTexts(argc, argv);
     std::vector<const char*> pointers;
     for (const std::string& word : words) pointers.push_back(word.c_str());
     app.parse(argc, pointers.data());
   } catch (const CLI::ParseError& error) {
-    const int code = app.exit(error);
-    return code == 0 ? kExitOk : kExitUsage;
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    PrintError(ExplainUsageError(app, words, error.what()));
+    return kExitUsage;
   }
   return chosen();
 }

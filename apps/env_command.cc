@@ -8,6 +8,7 @@
 #include "apps/env_check.h"
 #include "apps/env_project.h"
 #include "apps/env_speed.h"
+#include "apps/error_line.h"
 #include "apps/train.h"
 #include "core/config.h"
 #include "envs/plugin_environment.h"
@@ -81,7 +82,7 @@ int NewEnvironment(const EnvCommandOptions& options) {
 int TryEnvironment(const EnvCommandOptions& options) {
   const Result<Config> config = ConfigFor(options);
   if (!config.ok()) {
-    fmt::print(stderr, "{}\n", config.status().message());
+    PrintError(config.status());
     return kExitUsage;
   }
   fmt::print("{}\n", config->env.id);
@@ -105,7 +106,7 @@ int TryEnvironment(const EnvCommandOptions& options) {
 int BenchEnvironment(const EnvCommandOptions& options) {
   const Result<Config> config = ConfigFor(options);
   if (!config.ok()) {
-    fmt::print(stderr, "{}\n", config.status().message());
+    PrintError(config.status());
     return kExitUsage;
   }
   const EnvOptions env = EnvOptionsFor(*config);

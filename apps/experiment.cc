@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "apps/child_process.h"
+#include "apps/error_line.h"
 #include "apps/host.h"
 #include "apps/machine.h"
 #include "apps/parallel_results.h"
@@ -306,7 +307,7 @@ Status TryExperiment(const ParallelOptions& options, double bits_per_s) {
 
 int ParallelExperiment(const ParallelOptions& options) {
   if (const Result<Config> base = BaseConfig(options); !base.ok()) {
-    fmt::print(stderr, "{}\n", base.status().message());
+    PrintError(base.status());
     return kExitUsage;
   }
   const auto work = [&options](double bits_per_s) {

@@ -45,7 +45,7 @@ Yaml FromField(const char* name, const char* path) {
       {{"name", name}, {"valueFrom", Yaml::Map({{"fieldRef", Yaml::Map({{"fieldPath", path}})}})}});
 }
 
-Yaml Environment() {
+Yaml EnvironmentVariables() {
   return Yaml::List(
       {FromField("POD_IP", "status.podIP"), Yaml::Map({{"name", "HOME"}, {"value", "/tmp"}})});
 }
@@ -128,7 +128,7 @@ Yaml Container(const Config& config, const PodGroup& group) {
   Yaml container = Yaml::Map({{"name", kContainer},
                               {"image", config.kubernetes.image},
                               {"args", Yaml::Strings(group.command)},
-                              {"env", Environment()},
+                              {"env", EnvironmentVariables()},
                               {"securityContext", ContainerRights()},
                               {"resources", Resources(group)},
                               {"volumeMounts", Mounts(config, group)}});

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "apps/error_line.h"
 #include "apps/train.h"
 
 namespace troop {
@@ -12,7 +13,7 @@ int RunPlan(const PlanArguments& a) {
   if (!a.serve.empty()) return ServePlanLink(a.serve);
   const Result<Config> config = LoadConfigFile(a.config, a.overrides);
   if (!config.ok()) {
-    fmt::print(stderr, "{}\n", config.status().message());
+    PrintError(config.status());
     return kExitUsage;
   }
   return PlanCommand(*config, a.options);

@@ -110,13 +110,19 @@ TEST_F(BadInputTest, AWrongCommandLineIsAUsageError) {
                                              {"fly"},
                                              {"train"},
                                              {"train", config(), "--faster"},
+                                             {"train", config(), "seed=x", "envy=1"},
                                              {"role", "king"},
                                              {"role", "king", "--coordinator", "ipc:///x"},
                                              {"eval"},
                                              {"status", folder() + "/none"},
                                              {"resume", folder() + "/none"},
                                              {"eval", folder()}}) {
-    EXPECT_EQ(Start(words)->Wait(), 2);
+    const auto troop = Start(words);
+    EXPECT_EQ(troop->Wait(), 2);
+    std::istringstream lines(troop->output());
+    for (std::string line; std::getline(lines, line);) {
+      EXPECT_TRUE(line.starts_with("troop: ")) << line;
+    }
   }
 }
 

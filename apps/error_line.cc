@@ -1,0 +1,27 @@
+#include "apps/error_line.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "apps/train.h"
+
+namespace troop {
+
+void PrintError(std::string_view message) {
+  while (message.ends_with('\n')) message.remove_suffix(1);
+  for (;;) {
+    const std::size_t end = std::min(message.find('\n'), message.size());
+    fmt::print(stderr, "troop: {}\n", message.substr(0, end));
+    if (end == message.size()) return;
+    message.remove_prefix(end + 1);
+  }
+}
+
+int PrintError(const Status& status) {
+  PrintError(status.message());
+  return ExitCodeFor(status);
+}
+
+}  // namespace troop
