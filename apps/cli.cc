@@ -321,7 +321,7 @@ void AddSweepCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen)
   sweep->callback([a, chosen] { *chosen = [a] { return Sweep(a->sweep); }; });
   CLI::App* plot = app->add_subcommand("plot", "learning curves of runs and sweeps in one picture");
   plot->add_option("runs", a->plot.paths, "folders of runs, or of sweeps")->required();
-  plot->add_option("--png", a->plot.out, "the file to write (curves.png)");
+  plot->add_option("--out,--png", a->plot.out, "the file to write, .png or .svg (curves.png)");
   plot->add_option("--title", a->plot.title, "above the picture (the environment)");
   plot->add_option("--x", a->plot.axis, "steps, updates or minutes (steps)");
   plot->callback([a, chosen] { *chosen = [a] { return PlotRuns(a->plot); }; });

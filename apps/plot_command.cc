@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 
+#include "apps/counted.h"
 #include "apps/curve.h"
 #include "apps/sweep_results.h"
 #include "apps/train.h"
@@ -52,8 +53,20 @@ Result<std::vector<CurveGroup>> ReadAll(const PlotOptions& options, CurveAxis ax
   return groups;
 }
 
+// The format that the file's name says.
+Result<Buffer> DrawAs(const fs::path& file, const LinePlot& plot) {
+  const std::string format = file.extension().string();
+  if (format == ".png") return DrawLinePlot(plot);
+  if (format == ".svg") {
+    const std::string text = SvgLinePlot(plot);
+    return Buffer::Copy(std::as_bytes(std::span(text)));
+  }
+  return InvalidArgument("--out {}: the name ends in neither .png nor .svg", file.string());
+}
+
 Status Draw(const PlotOptions& options) {
   TROOP_ASSIGN_OR_RETURN(const CurveAxis axis, AxisOf(options.axis));
+  TROOP_RETURN_IF_ERROR(DrawAs(options.out, {}).status());  // before the runs are read
   TROOP_ASSIGN_OR_RETURN(const std::vector<CurveGroup> groups, ReadAll(options, axis));
   LinePlot plot = PlotCurves(groups, axis);
   std::vector<std::string> envs;
@@ -70,8 +83,9 @@ Status Draw(const PlotOptions& options) {
   plot.title = options.title.empty() ? fmt::format("{}", fmt::join(envs, ", ")) : options.title;
   const fs::path out = fs::absolute(options.out);
   TROOP_ASSIGN_OR_RETURN(const auto folder, MakeDiskStorage(out.parent_path().string()));
-  TROOP_RETURN_IF_ERROR(folder->WriteAtomic(out.filename().string(), DrawLinePlot(plot).bytes()));
-  fmt::print("wrote {} ({} curves)\n", options.out, groups.size());
+  TROOP_ASSIGN_OR_RETURN(const Buffer picture, DrawAs(options.out, plot));
+  TROOP_RETURN_IF_ERROR(folder->WriteAtomic(out.filename().string(), picture.bytes()));
+  fmt::print("wrote {} ({})\n", options.out, Counted(std::int64_t(groups.size()), "curve"));
   return Status::Ok();
 }
 

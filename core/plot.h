@@ -29,6 +29,9 @@ Picture RenderLinePlot(const LinePlot& plot);
 // The same as a PNG file.
 Buffer DrawLinePlot(const LinePlot& plot);
 
+// The same as an SVG file, with its texts as text. O(points).
+std::string SvgLinePlot(const LinePlot& plot);
+
 // Round numbers (1, 2 or 5 times a power of ten) within [low, high], about `count` of them.
 // REQUIRES: low < high, both finite.
 std::vector<double> NiceTicks(double low, double high, int count);

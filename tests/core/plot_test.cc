@@ -138,6 +138,29 @@ TEST(PlotTest, OddDataDoesNotBreakIt) {
                    .series = {{"a", {1}, {-0.25}}}});
 }
 
+TEST(PlotTest, AsSvgTheTextsAreTextAndAPointThatIsNotFiniteBreaksTheLine) {
+  const double nan = std::nan("");
+  LinePlot plot{.title = "pole <1>", .x_label = "agent steps", .y_label = "return"};
+  plot.series = {{.name = "a & b", .xs = {0, 1, 2, 3, 4}, .ys = {1, 2, nan, 3, 4}},
+                 {.name = "c", .xs = {0, 4}, .ys = {0, 5}, .low = {0, 4}, .high = {1, 6}}};
+  const std::string svg = SvgLinePlot(plot);
+  EXPECT_TRUE(svg.starts_with("<svg ")) << svg;
+  EXPECT_TRUE(svg.ends_with("</svg>\n")) << svg;
+  const auto count = [&svg](std::string_view part) {
+    int n = 0;
+    for (std::size_t at = svg.find(part); at != svg.npos; at = svg.find(part, at + 1)) ++n;
+    return n;
+  };
+  for (const char* text : {">pole &lt;1&gt;<", ">agent steps<", ">return<", ">a &amp; b<", ">c<"}) {
+    EXPECT_EQ(count(text), 1) << text;
+  }
+  EXPECT_EQ(count("stroke=\"#0072b2\""), 2);  // the two pieces
+  EXPECT_EQ(count("fill-opacity"), 1);
+  EXPECT_EQ(count("nan"), 0);
+  plot.series = {};
+  EXPECT_TRUE(SvgLinePlot(plot).ends_with("</svg>\n"));
+}
+
 TEST(PlotTest, ManyPointsTakeLittleTime) {
   LinePlot plot{.title = "dense", .series = {{"noise", {}, {}}}};
   Rng rng({.run_seed = 3, .purpose = Purpose::kTest});

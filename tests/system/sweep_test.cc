@@ -63,10 +63,10 @@ TEST_F(SweepSystemTest, FinishedRunsAreNotRunAgain) {
   EXPECT_NE(other->output().find("alpha = 0.9"), std::string::npos) << other->output();
   EXPECT_EQ(Results(), results);
   const auto plot =
-      Start({"plot", trial(), trial() + "/actor.n_step-1-seed-1", "--png", folder() + "/both.png"});
+      Start({"plot", trial(), trial() + "/actor.n_step-1-seed-1", "--out", folder() + "/both.svg"});
   EXPECT_EQ(plot->Wait(), 0) << plot->output();
   EXPECT_NE(plot->output().find("(3 curves)"), std::string::npos) << plot->output();
-  EXPECT_TRUE(FileText(folder() + "/both.png").starts_with("\x89PNG"));
+  EXPECT_TRUE(FileText(folder() + "/both.svg").starts_with("<svg "));
 }
 
 TEST_F(SweepSystemTest, ARunThatDiedFailsAloneAndGoesOnNextTime) {
@@ -101,6 +101,9 @@ TEST_F(SweepSystemTest, ASweepThatIsStoppedDrainsItsRuns) {
 TEST_F(SweepSystemTest, WhatCannotBeDrawnIsRefused) {
   EXPECT_EQ(Start({"plot", folder()})->Wait(), 2);
   EXPECT_EQ(Start({"plot", folder() + "/none"})->Wait(), 2);
+  const auto other = Start({"plot", folder(), "--out", "curves.pdf"});
+  EXPECT_EQ(other->Wait(), 2) << other->output();
+  EXPECT_NE(other->output().find("neither .png nor .svg"), std::string::npos) << other->output();
   EXPECT_EQ(Start({"plot", folder(), "--x", "miles"})->Wait(), 2);
   EXPECT_EQ(Start({"plot"})->Wait(), 2);
 }
