@@ -294,6 +294,14 @@ void ActorNode::Act() {
   runner_->Act(keys_);
 }
 
+// The mean over its environments, each of which has its own where ε does not anneal.
+void ActorNode::ReportEpsilon() {
+  if (!env().action.discrete() || steps_ == 0) return;
+  double sum = 0;
+  for (const ExploreKey& key : keys_) sum += key.epsilon;
+  metrics_.Ratio("actor/epsilon", sum / double(keys_.size()), double(keys_.size()));
+}
+
 // Hands the good steps of the first of them, as many as are leased, to their builders.
 void ActorNode::Record() {
   const PolicyOutput& output = runner_->output();
@@ -320,12 +328,15 @@ void ActorNode::Record() {
     }
     EnvState& env = state_[i];
     env.episode_return += one.reward;
+    ++env.episode_length;
     if (one.good && !one.ended()) continue;
     if (one.good) {
       metrics_.Count("actor/episodes");
       metrics_.Count("actor/return_sum", env.episode_return);
+      metrics_.Count("actor/length_sum", double(env.episode_length));
     }
     env.episode_return = 0;
+    env.episode_length = 0;
   }
   ++since_refresh_;
 }
@@ -395,6 +406,7 @@ void ActorNode::Report() {
   metrics_.Gauge("actor/bad_numbers", double(runner_->bad_numbers()), MetricKind::kCounter);
   metrics_.Gauge("actor/env_faults", double(runner_->faults()), MetricKind::kCounter);
   metrics_.Gauge("actor/blocked", writer_->CanPush() ? 0 : 1);
+  ReportEpsilon();
   if (weights_) metrics_.Gauge("actor/weights_version", double(UpdatesOf(weights_->version())));
   if (remote_ == nullptr) return;
   metrics_.Gauge("actor/weights_version", double(UpdatesOf(remote_->version())));

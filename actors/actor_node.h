@@ -44,6 +44,7 @@ class ActorNode final : public Node {
     double epsilon = 0;        // discrete actions, where it does not anneal
     double noise_sigma = 0;    // continuous ones
     double episode_return = 0;
+    std::int64_t episode_length = 0;
   };
 
   ActorNode(const Config& config, Network* network, FleetMember* member, History* history);
@@ -62,6 +63,7 @@ class ActorNode final : public Node {
   bool MayStep();
   bool Advance();
   void Act();
+  void ReportEpsilon();
   void Record();
   bool Push();
   void UseWeights(const WeightSnapshot& snapshot);

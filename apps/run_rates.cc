@@ -110,6 +110,7 @@ RateMeter::Point RateMeter::PointOf(Time now, const RunView& view) {
               .tokens = Value(m, "learner/tokens"),
               .episodes = Value(m, "actor/episodes"),
               .return_sum = Value(m, "actor/return_sum"),
+              .length_sum = Value(m, "actor/length_sum"),
               .insert_blocked_s = Value(m, "replay/insert_blocked_s"),
               .sample_blocked_s = Value(m, "replay/sample_blocked_s"),
               .ready_batches = Value(m, "learner/ready_batches"),
@@ -150,8 +151,12 @@ RunRates RateMeter::Update(Time now, const RunView& view) {
   r.weights_lag = WeightsLag(r.updates_per_s);
   if (b.episodes > a.episodes) {
     train_return_ = (b.return_sum - a.return_sum) / (b.episodes - a.episodes);
+    if (view.metrics.contains("actor/length_sum")) {
+      train_length_ = (b.length_sum - a.length_sum) / (b.episodes - a.episodes);
+    }
   }
   r.train_return = train_return_;
+  r.train_length = train_length_;
   if (!view.evaluations.empty()) r.evaluation_return = view.evaluations.back().return_mean;
   if (r.steps_per_s > 0) r.left_s = double(view.steps_total - view.steps) / r.steps_per_s;
   r.bottleneck = Bottleneck(view);

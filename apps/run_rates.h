@@ -18,6 +18,7 @@ struct RunRates {
   std::optional<double> weights_lag;         // updates from the actors' weights to the learner's
   // Mean over the actors' episodes (with exploration) of late; nullopt: none has ended yet.
   std::optional<double> train_return;
+  std::optional<double> train_length;  // agent steps of the same episodes
   std::optional<double> evaluation_return;
   double tokens_per_s = 0;       // supervised
   std::optional<double> left_s;  // till the step budget is spent
@@ -33,7 +34,8 @@ class RateMeter {
  private:
   struct Point {
     Time time;
-    double steps, updates, made, tokens, episodes, return_sum, insert_blocked_s, sample_blocked_s;
+    double steps, updates, made, tokens, episodes, return_sum, length_sum, insert_blocked_s,
+        sample_blocked_s;
     double ready_batches, actors_blocked;  // levels at that moment
     std::optional<double> lag;
     double lag_skew_s = 0;  // how much earlier than the actors' the learner's version was told
@@ -45,8 +47,8 @@ class RateMeter {
 
   std::optional<Time> start_;
   std::deque<Point> points_;
-  // Both stay as they are once the roles that report them have left.
-  std::optional<double> train_return_;
+  // They stay as they are once the roles that report them have left.
+  std::optional<double> train_return_, train_length_;
   double replay_fill_ = 0;
   // Updates of the run's weights, each as often as it was made while this meter looked.
   double updates_ = 0, made_ = 0;

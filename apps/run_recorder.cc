@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "apps/problem.h"
 #include "core/event_file.h"
@@ -32,7 +33,6 @@ double MetricOf(const RunView& view, const char* name) {
 
 struct Past {
   Buffer text;
-  bool torn = false;  // the last line has no end: the writer was killed
   // The text from `at` to the end of that line; `at` moves to the next one. Empty: no whole line
   // is left.
   std::string_view Next(std::size_t* at) const {
@@ -63,8 +63,27 @@ Past ReadPast(Storage* run, std::string_view name) {
     return past;
   }
   past.text = std::move(*text);
-  past.torn = !past.text.text().empty() && past.text.text().back() != '\n';
   return past;
+}
+
+// Its whole lines of at most so many steps; lines that can't be read are left out.
+std::string LinesUntil(const Past& past, std::optional<std::int64_t> steps) {
+  std::string kept;
+  std::size_t at = 0;
+  for (std::string_view text = past.Next(&at); !text.empty(); text = past.Next(&at)) {
+    const Result<JsonValue> line = ParseJson(text);
+    if (line.ok() && !(steps && Number(*line, "steps") > double(*steps))) kept += text;
+  }
+  return kept;
+}
+
+// A counter is a rate in TensorBoard, and a clock the share of the time: "learner/busy_s" is
+// "learner/busy_share". Sums that are no counts stay out.
+std::optional<std::string> RateName(std::string_view counter) {
+  if (counter.ends_with("_sum")) return std::nullopt;
+  const bool clock = counter.ends_with("_s");
+  if (clock) counter.remove_suffix(2);
+  return fmt::format("{}{}", counter, clock ? "_share" : "_per_s");
 }
 
 }  // namespace
@@ -86,6 +105,9 @@ struct RunRecorder::Files {
   std::vector<CurvePoint> training;  // training returns of this part
   int lines = 0;                     // of metrics
   std::map<std::string, Histogram> histograms;  // as of the last line
+  std::map<std::string, double> counters;       // the same
+  double counters_s = 0;                        // wall_s of these
+  std::map<std::string, double> levels;         // of learners, as each was known last
   std::set<std::string> complained;             // each trouble is said once
 
   void Check(std::string_view what, const Status& status) {
@@ -101,18 +123,29 @@ struct RunRecorder::Files {
   }
   // Of the run, with its earlier parts.
   double wall_s() const { return before_s + ToSeconds(clock->Now() - started); }
-  // Takes what earlier parts of the run wrote, and ends lines that they left unfinished.
-  Status ReadBack();
+  // What it grew by in a second since the last line; nullopt: there was none with it.
+  std::optional<double> RateOf(const std::string& name, double value, double seconds) {
+    const auto [before, fresh] = counters.try_emplace(name, value);
+    const double grown = value - std::exchange(before->second, value);
+    if (fresh || seconds <= 0) return std::nullopt;
+    return grown / seconds;
+  }
+  // Takes what earlier parts of the run wrote, up to the steps that it goes on from, and removes
+  // the rest.
+  Status ReadBack(std::optional<std::int64_t> steps);
 };
 
-Status RunRecorder::Files::ReadBack() {
-  const Past old_metrics = ReadPast(run, "metrics.jsonl");
-  const Past old_evaluations = ReadPast(run, "evaluations.jsonl");
-  if (old_metrics.torn) TROOP_RETURN_IF_ERROR(metrics->Append("\n"));
-  if (old_evaluations.torn) TROOP_RETURN_IF_ERROR(evaluations->Append("\n"));
-  for (const Past* past : {&old_metrics, &old_evaluations}) {
+Status RunRecorder::Files::ReadBack(std::optional<std::int64_t> steps) {
+  Past old_metrics = ReadPast(run, "metrics.jsonl");
+  Past old_evaluations = ReadPast(run, "evaluations.jsonl");
+  for (const auto& [name, past] :
+       {std::pair("metrics.jsonl", &old_metrics), {"evaluations.jsonl", &old_evaluations}}) {
     const Result<JsonValue> line = ParseJson(past->Last());
     if (line.ok()) before_s = std::max(before_s, Number(*line, "wall_s"));
+    const std::string kept = LinesUntil(*past, steps);
+    if (kept.size() == past->text.size()) continue;
+    TROOP_RETURN_IF_ERROR(run->WriteAtomic(name, kept));
+    past->text = Buffer::Copy(std::as_bytes(std::span(kept)));
   }
   const bool evaluated = config.evaluator.enabled;
   const Past& source = evaluated ? old_evaluations : old_metrics;
@@ -136,27 +169,41 @@ RunRecorder::RunRecorder(std::unique_ptr<Files> files) : files_(std::move(files)
 RunRecorder::~RunRecorder() = default;
 
 Result<std::unique_ptr<RunRecorder>> RunRecorder::Make(Storage* run, const Config& config,
-                                                       const Clock* clock) {
+                                                       const RecorderOptions& options) {
   auto files = std::make_unique<Files>();
-  if (clock != nullptr) files->clock = clock;
+  if (options.clock != nullptr) files->clock = options.clock;
   files->run = run;
   files->config = config;
   files->started = files->clock->Now();
+  TROOP_RETURN_IF_ERROR(files->ReadBack(options.steps));
   TROOP_ASSIGN_OR_RETURN(files->metrics, run->OpenAppend("metrics.jsonl"));
   TROOP_ASSIGN_OR_RETURN(files->evaluations, run->OpenAppend("evaluations.jsonl"));
   TROOP_ASSIGN_OR_RETURN(files->events, EventWriter::Make(run, ""));
-  TROOP_RETURN_IF_ERROR(files->ReadBack());
+  if (options.steps) {
+    TROOP_RETURN_IF_ERROR(files->events->Restart(WallSeconds(), *options.steps + 1));
+  }
   return std::unique_ptr<RunRecorder>(new RunRecorder(std::move(files)));
 }
 
 void RunRecorder::Record(Time now, const RunView& view, const RunRates& rates) {
   WriteEvaluations(view, rates);
+  NoteLevels(view);
   if (now < next_) return;
   next_ = now + Seconds(files_->config.log.metrics_every_s);
-  WriteMetrics(view, rates);
+  WriteMetrics(view, rates, false);
 }
 
-void RunRecorder::WriteMetrics(const RunView& view, const RunRates& rates) {
+// Learners have left when the last line is written.
+void RunRecorder::NoteLevels(const RunView& view) {
+  for (const auto& [name, value] : view.metrics) {
+    const bool level = value.kind == MetricKind::kGaugeMean ||
+                       value.kind == MetricKind::kGaugeRatio || value.kind == MetricKind::kGaugeMax;
+    if (level && name.starts_with("learner/")) files_->levels[name] = value.value;
+  }
+}
+
+// final: with the last levels of learners that have left.
+void RunRecorder::WriteMetrics(const RunView& view, const RunRates& rates, bool final) {
   JsonObject line;
   line.Add("wall_s", files_->wall_s()).Add("phase", PhaseName(view.phase));
   line.Add("steps", view.steps).Add("steps_per_s", rates.steps_per_s);
@@ -168,11 +215,17 @@ void RunRecorder::WriteMetrics(const RunView& view, const RunRates& rates) {
     line.Add("train_return", *rates.train_return);
     scalars.emplace_back("run/train_return", *rates.train_return);
   }
+  if (rates.train_length) {
+    line.Add("train_length", *rates.train_length);
+    scalars.emplace_back("run/train_length", *rates.train_length);
+  }
+  scalars.emplace_back("run/updates", double(view.updates));
   line.Add("bottleneck", std::string_view(rates.bottleneck));
   if (rates.weights_lag) {
     line.Add("run/weights_lag", *rates.weights_lag);
     scalars.emplace_back("run/weights_lag", *rates.weights_lag);
   }
+  const double seconds = files_->wall_s() - std::exchange(files_->counters_s, files_->wall_s());
   std::vector<std::pair<std::string, Histogram>> histograms;
   for (const auto& [name, value] : view.metrics) {
     if (value.kind == MetricKind::kHistogram) {
@@ -181,7 +234,16 @@ void RunRecorder::WriteMetrics(const RunView& view, const RunRates& rates) {
       continue;
     }
     line.Add(name, value.value);
-    scalars.emplace_back(name, value.value);
+    if (value.kind != MetricKind::kCounter) {
+      scalars.emplace_back(name, value.value);
+    } else if (const auto rate = files_->RateOf(name, value.value, seconds); rate) {
+      if (const auto named = RateName(name); named) scalars.emplace_back(*named, *rate);
+    }
+  }
+  for (const auto& [name, value] : files_->levels) {
+    if (!final || view.metrics.contains(name)) continue;
+    line.Add(name, value);
+    scalars.emplace_back(name, value);
   }
   files_->Check("metrics.jsonl", files_->metrics->Append(line.str() + "\n"));
   files_->Check("TensorBoard events", files_->events->Scalars(WallSeconds(), view.steps, scalars));
@@ -202,12 +264,15 @@ void RunRecorder::WriteEvaluations(const RunView& view, const RunRates&) {
     line.Add("return_mean", e.return_mean).Add("return_std", e.return_std);
     line.Add("return_min", e.return_min).Add("return_max", e.return_max);
     line.Add("length_mean", e.length_mean).Add("final", e.final);
-    if (view.supervised) line.Add("loss", e.loss);
+    // return_mean is the percentage that is right.
+    std::vector<std::pair<std::string, double>> scalars{{"evaluation/return_mean", e.return_mean},
+                                                        {"evaluation/length_mean", e.length_mean}};
+    if (view.supervised) {
+      line.Add("loss", e.loss).Add("accuracy", e.return_mean / 100);
+      scalars = {{"evaluation/loss", e.loss}, {"evaluation/accuracy", e.return_mean / 100}};
+    }
     files_->Check("evaluations.jsonl", files_->evaluations->Append(line.str() + "\n"));
-    files_->Check("TensorBoard events",
-                  files_->events->Scalars(WallSeconds(), e.steps,
-                                          {{"evaluation/return_mean", e.return_mean},
-                                           {"evaluation/length_mean", e.length_mean}}));
+    files_->Check("TensorBoard events", files_->events->Scalars(WallSeconds(), e.steps, scalars));
   }
   files_->Check("curve.png", DrawCurve(view));
 }
@@ -252,7 +317,8 @@ Status CheckSkippedUpdates(const RunView& view) {
 
 Status RunRecorder::Finish(const RunView& view, const RunRates& rates, const Status& outcome) {
   WriteEvaluations(view, rates);
-  WriteMetrics(view, rates);
+  NoteLevels(view);
+  WriteMetrics(view, rates, true);
   if (!files_->training.empty()) files_->Check("curve.png", DrawCurve(view));
   JsonObject result;
   const std::string_view ended = view.phase == Phase::kDone ? "ok" : "interrupted";

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "apps/coordinator.h"
 #include "apps/run_rates.h"
 #include "core/storage.h"
+#include "core/time.h"
 
 namespace troop {
 
@@ -12,15 +14,22 @@ namespace troop {
 // with both counts.
 Status CheckSkippedUpdates(const RunView& view);
 
+struct RecorderOptions {
+  // Of wall_s, the time that the run has taken; null: the system's, which is monotonic.
+  const Clock* clock = nullptr;
+  // That a resumed run goes on from. What its files have of later ones is removed: those updates
+  // were lost, and are made again. nullopt: nothing is.
+  std::optional<std::int64_t> steps;
+};
+
 // Writes the course of a run into its folder: metrics.jsonl, evaluations.jsonl, TensorBoard events,
 // curve.png (of the evaluations, or of the training returns where there is no evaluator). A run
 // that is resumed goes on with the files of its earlier parts. A file that can't be written is said
 // once in the log and never ends the run.
 class RunRecorder {
  public:
-  // clock: of wall_s, the time that the run has taken; null: the system's, which is monotonic.
   static Result<std::unique_ptr<RunRecorder>> Make(Storage* run, const Config& config,
-                                                   const Clock* clock = nullptr);
+                                                   const RecorderOptions& options = {});
   ~RunRecorder();
   // Every metrics_every_s a line; every new evaluation at once.
   void Record(Time now, const RunView& view, const RunRates& rates);
@@ -30,7 +39,8 @@ class RunRecorder {
  private:
   struct Files;
   explicit RunRecorder(std::unique_ptr<Files> files);
-  void WriteMetrics(const RunView& view, const RunRates& rates);
+  void NoteLevels(const RunView& view);
+  void WriteMetrics(const RunView& view, const RunRates& rates, bool final);
   void WriteEvaluations(const RunView& view, const RunRates& rates);
   Status DrawCurve(const RunView& view);
 

@@ -155,8 +155,10 @@ Result<std::unique_ptr<Session>> OpenSession(const Config& config, const TrainOp
 Status BeginSession(Session* session, const TrainOptions& options) {
   const Config& config = session->folder.config;
   TROOP_ASSIGN_OR_RETURN(session->metrics, MetricsServer::Make(config));
+  RecorderOptions recording;
+  if (options.resume) recording.steps = session->from.steps;
   TROOP_ASSIGN_OR_RETURN(session->recorder,
-                         RunRecorder::Make(session->folder.storage.get(), config));
+                         RunRecorder::Make(session->folder.storage.get(), config, recording));
   TROOP_RETURN_IF_ERROR(BeginRun(session->folder));
   session->progress = MakeProgress(config.name, !options.plain && isatty(STDOUT_FILENO) == 1);
   InitLog({.role = "launcher",

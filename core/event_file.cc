@@ -31,7 +31,8 @@ void PutText(int field, std::string_view text, std::string* out) {
 }
 
 // tensorflow/core/util/event.proto and summary.proto: their field numbers.
-constexpr int kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5;
+constexpr int kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5,
+              kEventSession = 7, kSessionStatus = 1, kSessionStart = 1;
 constexpr int kSummaryValue = 1, kValueTag = 1, kValueSimple = 2, kValueHistogram = 5;
 constexpr int kHistogramMin = 1, kHistogramMax = 2, kHistogramCount = 3, kHistogramSum = 4,
               kHistogramSumSquares = 5, kHistogramLimit = 6, kHistogramBucket = 7;
@@ -139,6 +140,16 @@ Status EventWriter::Histograms(double wall_s, std::int64_t step,
     PutText(kSummaryValue, value, &summary);
   }
   return summary.empty() ? Status::Ok() : Append(wall_s, step, summary);
+}
+
+Status EventWriter::Restart(double wall_s, std::int64_t step) {
+  std::string session, event = BeginEvent(wall_s);
+  PutKey(kSessionStatus, kVarint, &session);
+  PutVarint(kSessionStart, &session);
+  PutKey(kEventStep, kVarint, &event);
+  PutVarint(std::uint64_t(step), &event);
+  PutText(kEventSession, session, &event);
+  return file_->Append(Record(event));
 }
 
 Status EventWriter::Append(double wall_s, std::int64_t step, std::string_view summary) {

@@ -26,6 +26,9 @@ class EventWriter {
   // One event with a point of each named curve, kept as f32. `wall_s`: seconds since 1970.
   Status Scalars(double wall_s, std::int64_t step,
                  const std::vector<std::pair<std::string, double>>& values);
+  // A run that was stopped or killed goes on: readers drop the points of earlier files whose step
+  // is `step` or later.
+  Status Restart(double wall_s, std::int64_t step);
   // One event with a histogram of each name; empty ones are left out.
   Status Histograms(double wall_s, std::int64_t step,
                     const std::vector<std::pair<std::string, Histogram>>& values);

@@ -28,6 +28,7 @@ void LearnerNode::ReportMetrics(const UpdateJob& job) {
   metrics_.Gauge("learner/quarantined_items", double(quarantine_.items()), MetricKind::kCounter);
   if (job.busy_s > 0) metrics_.Count("learner/busy_s", job.busy_s);
   if (job.batches.empty()) return;
+  metrics_.Gauge("learner/learning_rate", algorithm_->LearningRate(job.progress));
   metrics_.Ratio("learner/loss", job.last.loss, job.last.rows);
   if (job.last.rows > 0) metrics_.Gauge("learner/gradient_norm", job.last.gradient_norm);
   if (supervised()) {

@@ -49,7 +49,9 @@ TEST(RateMeterTest, TheReturnIsTheMeanOfLateEpisodesAndStaysWhenNoneEnd) {
   EXPECT_FALSE(before.train_return.has_value());  // it was 0, which other runs truly have
   view.metrics["actor/episodes"].value = 4;
   view.metrics["actor/return_sum"].value = 10;
+  view.metrics["actor/length_sum"].value = 20;
   EXPECT_EQ(meter.Update(Time(Seconds(2)), view).train_return, 2.5);
+  EXPECT_EQ(meter.Update(Time(Seconds(2)), view).train_length, 5);
   for (int i = 3; i < 30; ++i) meter.Update(Time(Seconds(i)), view);
   EXPECT_EQ(meter.Update(Time(Seconds(30)), view).train_return, 2.5);
 }

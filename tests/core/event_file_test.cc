@@ -98,6 +98,27 @@ TEST(EventFileTest, AFailureOfTheFileIsReported) {
   EXPECT_EQ(writer.status().code(), Code::kResourceExhausted);
 }
 
+// After kill -9 and a resume the step axis ran backwards.
+TEST(EventFileTest, TheRealTensorBoardDropsWhatARestartHasUndone) {
+  TROOP_SKIP_WITHOUT_PYTHON();
+  const TempFolder folder;
+  auto storage = MakeDiskStorage(folder.path());
+  ASSERT_TRUE(storage.ok());
+  for (const bool again : {false, true}) {
+    auto writer = EventWriter::Make(storage->get(), "");
+    ASSERT_TRUE(writer.ok()) << writer.status().ToString();
+    if (again) {
+      ASSERT_TRUE((*writer)->Restart(1, 21).ok());
+    }
+    for (std::int64_t step :
+         again ? std::vector<std::int64_t>{25} : std::vector<std::int64_t>{10, 20, 30, 40}) {
+      ASSERT_TRUE((*writer)->Scalars(1, step, {{"loss", again ? 2 : 1}}).ok());
+    }
+  }
+  EXPECT_EQ(RunPython(TROOP_SOURCE_DIR "/tests/core/read_events.py " + folder.path()),
+            "loss 10 1.0 1.0\nloss 20 1.0 1.0\nloss 25 1.0 2.0\n");
+}
+
 TEST(EventFileTest, TheRealTensorBoardReadsIt) {
   TROOP_SKIP_WITHOUT_PYTHON();
   const TempFolder folder;
