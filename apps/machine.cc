@@ -269,23 +269,37 @@ std::string DescribeEnd(const Config& config) {
   return fmt::format("ends         {}\n", out);
 }
 
+// Of the learners, as learner.device = "auto" finds it on this machine.
+std::string DescribeDevice(const Config& config) {
+  if (config.learner.device == "cpu") return "cpu";
+  const Result<std::string> gpu = GpuOf(config);
+  return gpu.ok() ? *gpu : config.learner.device == "auto" ? "cpu" : "no GPU found";
+}
+
+std::string DescribeAlgorithm(const Config& config) {
+  return fmt::format("algorithm    {} on {}, seed {}\n", config.learner.algorithm,
+                     DescribeDevice(config), config.seed);
+}
+
 // The first lines of DescribeRun.
 std::string DescribeProblem(const Config& config, const RunNeeds& needs) {
   const std::string network =
       fmt::format("network      {} parameters, {}\n", needs.parameters, config.network.precision);
   if (IsSupervised(config)) {
     return fmt::format(
-        "run          {} ({})\nreviews      {}\n{}steps        {:.0f} reviews in {} updates of {}, "
+        "run          {} ({})\n{}reviews      {}\n{}steps        {:.0f} reviews in {} updates of "
+        "{}, "
         "over {} x {} learners (mesh.dp x mesh.tp)\n",
-        config.name, config.fleet.mode, config.data.reviews, network, config.learner.total_steps,
-        config.learner.max_updates, config.learner.batch_size, config.mesh.dp, config.mesh.tp);
+        config.name, config.fleet.mode, DescribeAlgorithm(config), config.data.reviews, network,
+        config.learner.total_steps, config.learner.max_updates, config.learner.batch_size,
+        config.mesh.dp, config.mesh.tp);
   }
   const std::string actions = needs.env.action.discrete()
                                   ? fmt::format("{} actions", needs.env.action.count)
                                   : "action " + needs.env.action.tensor().ToString();
-  std::string out =
-      fmt::format("run          {} ({})\nenvironment  {}: observation {}, {}\n", config.name,
-                  config.fleet.mode, config.env.id, needs.env.observation.ToString(), actions);
+  std::string out = fmt::format("run          {} ({})\n{}environment  {}: observation {}, {}\n",
+                                config.name, config.fleet.mode, DescribeAlgorithm(config),
+                                config.env.id, needs.env.observation.ToString(), actions);
   out += network;
   out += fmt::format("steps        {:.0f} agent steps, {} environments\n",
                      config.learner.total_steps, config.fleet.actors * config.actor.envs);

@@ -7,7 +7,7 @@ namespace troop {
 
 struct PlotOptions {
   std::vector<std::string> paths;  // folders of runs and of sweeps
-  std::string out = "curves.png";  // a PNG file
+  std::string out = "curves.png";  // .png or .svg
   std::string title;
   std::string axis = "steps";  // or "updates", "minutes"
 };

@@ -12,6 +12,7 @@
 #include "apps/counted.h"
 #include "apps/picture.h"
 #include "apps/problem.h"
+#include "apps/progress.h"
 #include "apps/run_folder.h"
 #include "apps/terminal.h"
 #include "apps/train.h"
@@ -128,8 +129,9 @@ int EvaluateReviews(const Loaded& loaded, const ShowOptions& options) {
     return Complain(InvalidArgument("--episodes {}: at least 1", trial.episodes));
   auto judge = ReviewTrial::Make(loaded.config, *data, trial, loaded.weights());
   if (!judge.ok()) return Complain(judge.status().WithContext(loaded.path));
-  while ((*judge)->Advance(1) != WeightsTrial::State::kOver) {
-  }
+  const SystemClock clock;
+  PhaseProgress progress("reviews", trial.episodes, &clock);
+  while ((*judge)->Advance(1) != WeightsTrial::State::kOver) progress.Show((*judge)->judged());
   if (!(*judge)->error().ok()) return Complain((*judge)->error());
   const EvaluationReport r = (*judge)->Report();
   const ScoreWords words = ScoreWordsOf(loaded.config);
@@ -163,7 +165,10 @@ int Evaluate(const ShowOptions& options) {
   if (episodes < 1) return Complain(InvalidArgument("--episodes {}: at least 1", episodes));
   Result<std::unique_ptr<Evaluation>> evaluation = Begin(*loaded, episodes);
   if (!evaluation.ok()) return Complain(evaluation.status());
-  while ((*evaluation)->Advance(1000) != Evaluation::State::kOver) {
+  const SystemClock clock;
+  PhaseProgress progress("episodes", episodes, &clock);
+  while ((*evaluation)->Advance(100) != Evaluation::State::kOver) {
+    progress.Show(std::int64_t((*evaluation)->returns().size()));
   }
   if (!(*evaluation)->error().ok()) return Complain((*evaluation)->error());
   const EvaluationReport r = (*evaluation)->Report();
@@ -203,11 +208,20 @@ int Play(const ShowOptions& options) {
       Begin(*loaded, std::max<std::int64_t>(1, options.episodes.value_or(1)));
   if (!evaluation.ok()) return Complain(evaluation.status());
   const bool to_file = !options.gif.empty() || !options.png.empty();
+  // Escape codes and half blocks are for a terminal: into a pipe goes the result alone.
+  const bool draws = to_file || isatty(STDOUT_FILENO) == 1;
+  if (!draws) {
+    fmt::print(stderr, "troop: standard output is no terminal: nothing is drawn (--gif, --png)\n");
+  }
   (*evaluation)->Advance(0);  // until the episodes have begun: before, there is nothing to draw
   std::vector<Environment::Picture> frames;
   constexpr std::size_t kFramesMax = 3000;  // of a file: about a minute and a half
   const auto frame_time = std::chrono::duration<double>(1 / options.frames_per_s);
   for (bool over = false; !over;) {
+    if (!draws) {
+      over = (*evaluation)->Advance(1000) == Evaluation::State::kOver;
+      continue;
+    }
     Environment::Picture picture = (*evaluation)->envs().Render(0);
     if (picture.rgb.empty()) {
       return Complain(InvalidArgument("{} has no picture to show", loaded->config.env.id));

@@ -23,6 +23,7 @@ class ReviewTrial final : public WeightsTrial {
   State Advance(int steps) override;
   const Status& error() const override { return status_; }
   EvaluationReport Report() const override;
+  std::int64_t judged() const { return std::int64_t(next_); }
 
  private:
   ReviewTrial(const Config& config, std::shared_ptr<const ReviewData> data,

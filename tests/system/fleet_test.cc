@@ -35,6 +35,11 @@ TEST_F(FleetTest, ARunLeavesAllItsFilesAndExactlyItsSteps) {
   EXPECT_TRUE(std::ranges::any_of(fs::directory_iterator(run()), [](const auto& entry) {
     return entry.path().filename().string().starts_with("events.out.tfevents.");
   }));
+  const std::string metrics = FileText(run() + "/metrics.jsonl");
+  for (const char* name : {"learner/learning_rate", "actor/epsilon", "train_length"}) {
+    EXPECT_NE(metrics.find(name), std::string::npos) << name;
+  }
+  EXPECT_GT(Metric("learner/loss"), 0);  // of the last line
   EXPECT_NE(troop->output().find("final score"), std::string::npos) << troop->output();
   EXPECT_NE(troop->output().find("bottleneck"), std::string::npos) << troop->output();
   EXPECT_TRUE(RoleProcesses(Coordinator()).empty());
@@ -269,8 +274,9 @@ TEST_F(FleetTest, SerialModeLeavesTheSameFilesAndTheSameWeightsTwice) {
 TEST_F(FleetTest, ADryRunTellsAndStartsNothing) {
   const auto troop = Train({"--dry-run"});
   EXPECT_EQ(troop->Wait(), 0);
-  for (const char* part : {"coordinator", "replay-0", "actor-1", "GiB", "8001", "ipc://",
-                           "ends         after 8001 steps and the updates"}) {
+  for (const char* part :
+       {"coordinator", "replay-0", "actor-1", "GiB", "8001", "ipc://", "algorithm    dqn on ",
+        ", seed ", "ends         after 8001 steps and the updates"}) {
     EXPECT_NE(troop->output().find(part), std::string::npos) << part << troop->output();
   }
   const auto unlimited = Train({"--dry-run", "replay.samples_per_insert=0"});
@@ -320,9 +326,15 @@ TEST_F(FleetTest, EvalAndPlayShowACheckpoint) {
   EXPECT_NE(play->output().find("over 1 episode, "), std::string::npos) << play->output();
   EXPECT_TRUE(FileText(gif).starts_with("GIF89a"));
   EXPECT_TRUE(FileText(png).starts_with("\x89PNG"));
-  const auto terminal = Start({"play", run(), "--fps", "100"});
-  ASSERT_EQ(terminal->Wait(), 0);
-  EXPECT_NE(terminal->output().find("▀"), std::string::npos);
+  const auto piped = Start({"play", run(), "--fps", "100"});
+  ASSERT_EQ(piped->Wait(), 0);
+  EXPECT_EQ(piped->output().find('\x1b'), std::string::npos) << piped->output();
+  EXPECT_NE(piped->output().find("\nreturn "), std::string::npos) << piped->output();
+  // In a terminal it draws.
+  Troop terminal({"play", run(), "--fps", "100"}, folder(), {},
+                 {"python3", "-c", "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)"});
+  ASSERT_EQ(terminal.Wait(), 0) << terminal.output();
+  EXPECT_NE(terminal.output().find("▀"), std::string::npos);
 }
 
 // It started the fleet again and replaced the result, in part with zeros.
