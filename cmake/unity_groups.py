@@ -23,9 +23,14 @@ DEFINITIONS = [re.compile(pattern, re.MULTILINE) for pattern in (
     r"^namespace (\w+) = ",
     r"^#define (\w+)",
     r"^(?:constexpr|const|inline|static|thread_local)\b[^=;({\n]*?(\w+)(?:\[[^\]]*\])?\s*[={(;]",
-    r"^(?:constexpr|const) \w+ \w+ = [^;(]*?, (\w+) = ",
-    r"^(?:__\w+__ )?[A-Za-z_][\w:<>,&*\[\] \n]*?[ &*>](\w+)\([^;]*?\)\s*(?:const )?\{",
+    r"^(?:\[\[.*?\]\] )?[A-Za-z_][\w:<>,&*\[\] \n]*?[ &*>](\w+)\([^;]*?\)[^;={}]*\{",
+    r"^[A-Za-z_][\w:<>,&* ]*[ &*>](\w+)(?: = [^;]*|\{[^;]*\})?;",
 )]
+# Statements that may declare several.
+CONSTANTS = re.compile(r"^(?:constexpr|const|inline|static|thread_local)\b[^;(={]*[={][^;]*;",
+                       re.MULTILINE)
+BRACKETS = re.compile(r"\([^(){}\[\]<>]*\)|\{[^(){}\[\]<>]*\}|\[[^(){}\[\]<>]*\]|<[^(){}\[\]<>]*>")
+ENUMERATORS = re.compile(r"^enum [\w: ]*\{([^}]*)\}", re.MULTILINE)
 TESTS = re.compile(r"^(?:TYPED_)?TEST(?:_F|_P)?\((\w+),|^INSTANTIATE_TEST_SUITE_P\((\w+), (\w+)",
                    re.MULTILINE)
 MEMBER = re.compile(r"(?:\.|->|::)\s*~?(\w+)")
@@ -47,14 +52,31 @@ def has_own_testing(path, seen):
         has_own_testing(ROOT / name, seen) for name in TEST_HEADER.findall(text))
 
 
+def declared(statement):
+    """`const int a = 1, b[] = {2, 3};`: a, b."""
+    replaced = 1
+    while replaced:
+        statement, replaced = BRACKETS.subn("", statement)
+    flat = re.split(r"[(){}\[\]<>;]", statement)[0]  # what is open still goes on behind the `;`
+    words = [re.findall(r"\w+", part.split("=")[0]) for part in flat.split(",")]
+    return {each[-1] for each in words if each}
+
+
+def private_names(text):
+    names = {name for each in DEFINITIONS for name in each.findall(text)}
+    for statement in CONSTANTS.findall(text):
+        names.update(declared(statement))
+    for enumerators in ENUMERATORS.findall(text):
+        names.update(each.split("=")[0].strip() for each in enumerators.split(",") if each.strip())
+    return {name for name in names if not name.startswith("__")} - MACROS
+
+
 class Source:
     def __init__(self, path):
         text = path.read_text(encoding="utf-8")
         self.path = path
         self.lines = text.count("\n")
-        private = "\n".join(PRIVATE.findall(text))
-        self.defined = {name for each in DEFINITIONS for name in each.findall(private)
-                        if not name.startswith("__")} - MACROS
+        self.defined = private_names("\n".join(PRIVATE.findall(text)))
         self.mentioned = set(re.findall(r"\b[A-Za-z_]\w+", text))
         self.fixed = LOOKED_UP | set(MACRO.findall(text)) | set(MEMBER.findall(text)) | {
             name for names in TESTS.findall(text) for name in names}

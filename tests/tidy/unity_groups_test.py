@@ -13,7 +13,8 @@ import unity_groups  # noqa: E402  pylint: disable=wrong-import-position
 CLASHES = ("constexpr int kMany = 3;", "struct Helper {", "using Kind = int;",
            "int Sum(int a,\n        int b) {", "std::vector<int> Sum(int a) {",
            "const std::vector<int> kMany = {1};", "class Sum final : public Base {",
-           "constexpr int kFew = 2, kMany = 3;")
+           "enum Kind {\n", "enum { kFew = 2, kMany };", "auto Sum(int a) -> int {",
+           "[[noreturn]] void Sum(int a) {", "std::vector<int> many;", "int many = f(3);")
 
 
 def private(text):
@@ -60,6 +61,21 @@ class UnityGroupsTest(unittest.TestCase):
             text = self.text(a=private(definition), b=private("// x\n" + definition))
             self.assertRegex(text, r"(?m)^#define (\w+) a_test_\1$", definition)
             self.assertRegex(text, r"(?m)^#define (\w+) b_test_\1$", definition)
+
+    def test_every_name_that_a_statement_declares_is_found(self):
+        # A name that was missed would be taken for one of a header's, without a word.
+        for one in ("constexpr std::int64_t kFew = 6, kMany = 5;",
+                    "constexpr Time kFew = Time{2} + f(1, 2), kMany = Time{} + Seconds(5);",
+                    "const std::array<int, 2> kFew{1, 2}, kMany = {1};",
+                    "enum Kind : int { kFew = 2, kMany };"):
+            self.assertIn("#define kMany a_test_kMany",
+                          self.text(a=private(one), b="TEST(B, C) { f(kMany); }\n"), one)
+
+    def test_what_a_value_mentions_is_not_declared(self):
+        for one in ("const Time kMany = Time{} + Seconds(5);", "Time* many = nullptr;",
+                    "const auto kMany = [] {\n  f(Time{}, Seconds(5));\n  return nullptr;\n}();"):
+            text = self.text(a=private(one), b="TEST(B, C) { f(Time{}, Seconds(5), nullptr); }\n")
+            self.assertNotIn("#define", text)
 
     def test_what_other_files_may_call_keeps_its_name(self):
         self.assertNotIn("#define", self.text(a="int Sum(int a) {\n}\n", b="int Sum(int a);\n"))
