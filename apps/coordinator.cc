@@ -449,6 +449,7 @@ RunView Coordinator::View() const {
   if (!evaluations_.empty() && evaluations_.back().final) {
     view.updates = std::max(view.updates, UpdatesOf(evaluations_.back().weights_version));
   }
+  if (checkpoint_final_) view.updates = std::max(view.updates, checkpoint_updates_);
   if (mover_) {
     view.shards = view.shards_wanted = mover_->shards();
     if (mover_->move().number != 0) view.shards_wanted = mover_->move().shards;

@@ -66,14 +66,16 @@ Past ReadPast(Storage* run, std::string_view name) {
   return past;
 }
 
-// Its whole lines of at most so many steps; lines that can't be read are left out.
+// Its lines but those of more than so many steps. A line without an end, of a writer that was
+// killed, may be of such: with `steps` it is left out, otherwise ended.
 std::string LinesUntil(const Past& past, std::optional<std::int64_t> steps) {
   std::string kept;
   std::size_t at = 0;
   for (std::string_view text = past.Next(&at); !text.empty(); text = past.Next(&at)) {
     const Result<JsonValue> line = ParseJson(text);
-    if (line.ok() && !(steps && Number(*line, "steps") > double(*steps))) kept += text;
+    if (!(steps && line.ok() && Number(*line, "steps") > double(*steps))) kept += text;
   }
+  if (!steps && at < past.text.size()) kept.append(past.text.text().substr(at)) += '\n';
   return kept;
 }
 

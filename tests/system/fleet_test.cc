@@ -193,7 +193,7 @@ TEST_F(FleetTest, AnInterruptBeforeAnyCheckpointDoesNotPromiseAResume) {
   EXPECT_NE(troop->output().find("--overwrite"), std::string::npos) << troop->output();
   const auto resumed = Start({"resume", run()});
   EXPECT_EQ(resumed->Wait(), 2);
-  for (const char* part : {"/run: no checkpoint", "--overwrite"}) {
+  for (const char* part : {"no checkpoint to resume from", "--overwrite"}) {
     EXPECT_NE(resumed->output().find(part), std::string::npos) << resumed->output();
   }
 }
