@@ -60,10 +60,17 @@ inline const StepBatch* Await(VectorEnv* env) {
 
 inline int ActionOf(int row, int t) { return (row * 3 + t) % 7; }
 
-// Also where it is dead and its new parent, who is none of ours, has not reaped it.
-inline bool Gone(pid_t pid) {
+// Empty where there is no such process, also where it ends meanwhile: reading fails then.
+inline std::string StatOf(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string stat((std::istreambuf_iterator<char>(file)), {});
+  std::string stat;
+  std::getline(file, stat);
+  return stat;
+}
+
+// Also where it is dead and its new parent, which is none of ours, has not reaped it.
+inline bool Gone(pid_t pid) {
+  const std::string stat = StatOf(pid);
   const std::size_t name = stat.rfind(')');
   return name == std::string::npos || stat.find_first_of("ZX", name) == name + 2;
 }

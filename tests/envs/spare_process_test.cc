@@ -8,7 +8,6 @@
 
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,8 +28,7 @@ std::vector<pid_t> Children() {
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     const std::string pid = entry.path().filename().string();
     if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
-    std::ifstream file(entry.path() / "stat");
-    std::string stat((std::istreambuf_iterator<char>(file)), {});
+    const std::string stat = StatOf(pid_t(std::stol(pid)));
     const std::size_t name = stat.rfind(')');
     if (name == std::string::npos) continue;
     if (stat.substr(name + 4).starts_with(fmt::format("{} ", getpid()))) {
