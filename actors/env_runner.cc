@@ -241,7 +241,7 @@ void EnvRunner::Note(std::size_t i, const Trouble& trouble) {
     status_ = Status(
         trouble.of_weights ? Code::kInternal : Code::kCancelled,
         fmt::format("{}; that makes {} {} of this environment without a whole good episode between "
-                    "(env.faults_max): mend the {}",
+                    "(env.faults_max): fix the {}",
                     origin, env.troubles_in_a_row,
                     trouble.fault ? "faults" : "faults or bad numbers",
                     trouble.of_weights ? "weights" : "environment"));

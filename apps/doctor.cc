@@ -84,7 +84,7 @@ int TryAddress(std::string host, std::uint16_t port) {
 Status TryBind(const Endpoint& endpoint) {
   const auto hosts = AddressesOf(endpoint);
   if (!hosts.ok()) {
-    return NotFound("{}; write an address, or mend /etc/hosts or the name server",
+    return NotFound("{}; write an address, or correct /etc/hosts or the name server",
                     hosts.status().message());
   }
   int why = 0;

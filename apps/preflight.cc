@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -43,7 +41,7 @@ Status CheckAllowed(const KeyRing& ring, AllowList* allowed) {
     return entry.status().WithContext(fmt::format("the key of the role {}", RoleName(ring.role)));
   }
   if (entry->role == ring.role) return Status::Ok();
-  return InvalidArgument("{} names the key of the role {} as one of the role {}; mend its line",
+  return InvalidArgument("{} names the key of the role {} as one of the role {}; fix its line",
                          allowed->path(), RoleName(ring.role), RoleName(entry->role));
 }
 
@@ -109,11 +107,6 @@ Status CheckStart(Config* config, bool dry_run) {
   failures.Add(CheckMachine(*config));
   failures.Add(CheckInputs(*config));
   return failures.status();
-}
-
-void PrintFailures(const Status& status) {
-  std::istringstream lines(status.message());
-  for (std::string line; std::getline(lines, line);) fmt::print(stderr, "troop: {}\n", line);
 }
 
 }  // namespace troop

@@ -8,15 +8,13 @@
 namespace troop {
 
 // All that can be checked of a config before a run: resolves it (ResolveSupervised), raises the
-// limit of open files, then CheckMachine and CheckInputs, whose failures are told together.
+// limit of open files, then CheckMachine and CheckInputs, whose failures are reported together.
 // `dry_run`: leaves nothing behind, no tokens of the data either.
 Status CheckStart(Config* config, bool dry_run);
-// On standard error, a line each: what CheckStart found.
-void PrintFailures(const Status& status);
 
 // Whether the files and folders that a config names are what a run needs, before anything is
 // started or written: tokens, keys and their list, the weights of model.pretrained, the folder of
-// the runs, the folder of the sockets (TMPDIR). All that is wrong is told, a line each, with the
+// the runs, the folder of the sockets (TMPDIR). All failures are reported, a line each, with the
 // code of the first. Blocks on the disk. Data and environment are ResolveSupervised's and
 // CheckMachine's. REQUIRES: a resolved config (ResolveSupervised).
 Status CheckInputs(const Config& config);

@@ -44,7 +44,7 @@ class PhaseProgress {
 };
 std::unique_ptr<Progress> MakeProgress(const std::string& name, bool live, std::FILE* out = stdout);
 
-// What the person who watches is told of roles that are in trouble.
+// Lines on the terminal about roles that are in trouble.
 class RoleNotices {
  public:
   // Each role that is blocked, once until it is blocked again.

@@ -37,7 +37,7 @@ Result<std::vector<std::string>> ReplaysIn(Storage* run, const std::string& fold
   return names;
 }
 
-// All of a folder but locks, which are of those who hold them. `linked`: the new names.
+// All of a folder but locks, which belong to the processes that hold them. `linked`: the new names.
 Status LinkFolder(Storage* run, const std::string& from, const std::string& to,
                   std::vector<std::string>* linked) {
   TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, run->List(from));

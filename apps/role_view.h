@@ -19,7 +19,7 @@ struct RoleView {
     kDead = 2,        // it was there and is gone, and the run needs it
     kMissing = 3,     // the config has it and it never came
     kFinished = 4,    // gone, or never come, and needed no more
-    kAwaited = 5,     // the run needs it, and leaves it to those who join (fleet.elsewhere)
+    kAwaited = 5,     // the run waits for one to join (fleet.elsewhere)
     kBlocked = 6,     // alive, and makes no progress: `reason` says why
     kRestarting = 7,  // it failed and is about to be restarted, or failed again and again of late
   };

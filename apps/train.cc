@@ -15,6 +15,7 @@
 #include "apps/dashboard_command.h"
 #include "apps/elsewhere.h"
 #include "apps/endpoints.h"
+#include "apps/error_line.h"
 #include "apps/host.h"
 #include "apps/kubernetes.h"
 #include "apps/learning_report.h"
@@ -563,8 +564,8 @@ int Train(const Config& asked, const TrainOptions& options) {
   if (config.fleet.engine == "slurm" && !here) return SubmitSlurm(config, options);
   if (config.fleet.engine == "mpi" && !here) return TrainMpi(config, options);
   if (const Status able = CheckStart(&config, options.dry_run); !able.ok()) {
-    PrintFailures(able);
-    return ExitCodeFor(able) == kExitFailed ? kExitUsage : ExitCodeFor(able);
+    const int code = PrintError(able);
+    return code == kExitFailed ? kExitUsage : code;
   }
   if (options.dry_run) {
     const Result<std::string> text = DescribeRun(config);

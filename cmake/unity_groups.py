@@ -7,7 +7,8 @@ A group is filled up to 2,500 lines. Files of a folder often have helpers of the
 anonymous namespaces. In a group all headers are included first; then each file in turn, with such
 a name replaced by one of its own by a macro. What cannot be renamed puts its file into another
 group: a name that is also a member's, a macro, or one that argument-dependent lookup finds. Names
-are found by regular expressions; what they miss, the compiler reports as a redefinition.
+are found by regular expressions. One that they miss is a redefinition for the compiler, or hides a
+header's name in the files behind it, silently: each kind of definition has a test.
 """
 import pathlib
 import re

@@ -365,8 +365,8 @@ struct Config {
   Config(Config&& other) noexcept;
   Config& operator=(const Config& other);
   Config& operator=(Config&& other) noexcept;
-  // No key: what a supervised run's data are (ReviewData::Identity), as the coordinator tells its
-  // roles, which refuse others. Empty: unknown.
+  // No key: what a supervised run's data are (ReviewData::Identity), as the coordinator sends it to
+  // its roles, which refuse others. Empty: unknown.
   std::string data_identity;
 
   bool operator==(const Config& other) const;

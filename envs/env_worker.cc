@@ -77,7 +77,7 @@ void EnvWorker::Queue(std::string json) {
   Flush();
 }
 
-// As much as there is room for: a process that reads nothing yet holds nobody up.
+// As much as there is room for: a process that reads nothing yet holds no other up.
 void EnvWorker::Flush() {
   while (!outbox_.empty()) {
     const std::size_t part = std::min(outbox_.size(), worker::kPartBytes);

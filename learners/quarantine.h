@@ -12,7 +12,7 @@ namespace troop {
 
 // Keeps items away from later batches that made an update bad while all weights were finite: one
 // number that is finite and too large makes a loss or a gradient infinite, and its item, whose
-// priority nobody renews, would be drawn again and again. Owner: the learner's thread.
+// priority is never renewed, would be drawn again and again. Owner: the learner's thread.
 class Quarantine {
  public:
   // Smaller ones are not to blame: with finite weights a loss needs some 1e19 to overflow, and a

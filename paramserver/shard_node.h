@@ -34,7 +34,7 @@ namespace troop {
 // primary begins with the state that it followed as backup, or with the newest of ShardStore that
 // is whole, or with the weights of the newest checkpoint, or with a new run's weights; it writes
 // its state there every checkpoint.every_s and at the end. A backup takes the primary's state and
-// does each update again. Whoever asks one that is no primary is told to look again (kUnavailable).
+// does each update again. A request to one that is no primary is answered with kUnavailable.
 // Owner: the node's thread. Long: an update, a snapshot and taking one over are O(n) in Step.
 class ShardNode final : public Node, public Service {
  public:

@@ -237,7 +237,7 @@ Status FolderReader::ReadRanges(std::string_view name, SegmentRanges* ranges, bo
 
 // The log came to the disk in its order: what lies before something that is there, or before the
 // end that a snapshot names, was there, too. Without the file `removed` (of an older release, or of
-// a journal that was never restored) nothing tells what was removed.
+// a journal that was never restored) no file lists what was removed.
 Status FolderReader::FindLost() {
   SegmentRanges here;
   std::uint64_t durable = contents->snapshot.end.segment;

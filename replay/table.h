@@ -108,7 +108,7 @@ class Table {
     std::int64_t items_lost = 0;         // alive, and their frames gone
     std::int64_t frames_unreadable = 0;  // their dictionary is not known
     std::size_t bytes_dropped = 0;       // of damaged records
-    std::int64_t items_unfound = 0;      // the snapshot knows them, and no record does
+    std::int64_t items_unfound = 0;      // in the snapshot, and in no record
     // Numbers of the items that came by a segment's insert calls, by segment: [first, end).
     struct Inserted {
       std::uint64_t segment = 0, first = 0, end = 0;

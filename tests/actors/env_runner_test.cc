@@ -101,7 +101,7 @@ TEST_F(EnvRunnerTest, FaultsAreNamedAndTooManyEndIt) {
   }
   for (const char* part :
        {"Walk-v0: ", "planted: step 5", "at step 5 of episode ", "of environment ",
-        "that makes 20 faults of this environment", "env.faults_max", "mend the environment"}) {
+        "that makes 20 faults of this environment", "env.faults_max", "fix the environment"}) {
     EXPECT_THAT(runner_->status().message(), HasSubstr(part));
   }
   EXPECT_EQ(runner_->status().code(), Code::kCancelled);  // no restart cures it

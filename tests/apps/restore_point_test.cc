@@ -187,8 +187,8 @@ TEST_F(RestorePointTest, AnyBitOfAnyFileThatChangesIsNoticedAndAnyFileThatIsCutO
 
 TEST_F(RestorePointTest, WhatItDoesNotListIsNotTakenBack) {
   ASSERT_TRUE(WriteRestorePoint(&disk_, end_).ok());
-  Write("restore/0000000001/replay-0/segments/other.log", "of nobody");
-  Write("restore/0000000001/replay-7/table", "of nobody");
+  Write("restore/0000000001/replay-0/segments/other.log", "of no role");
+  Write("restore/0000000001/replay-7/table", "of no role");
   const auto point = NewestRestorePoint(&disk_);
   ASSERT_TRUE(point.ok()) << point.status().ToString();
   ASSERT_TRUE(GoBackTo(&disk_, *point).ok());

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`troop env check --quick` of every environment that Gymnasium knows.
+"""`troop env check --quick` of every environment in Gymnasium's registry.
 
 It is slow, and begins where it was stopped.
 

@@ -270,8 +270,8 @@ void ExpectLossIsTold(const MemoryStorage& disk, const std::string& segment,
   EXPECT_TRUE(later.clean);
 }
 
-// A file that was deleted cost as many items as it had, and one was told: the one that reached into
-// the next file. Where it was the last one the end was taken for an orderly one.
+// A file that was deleted cost as many items as it had, and one was reported: the one that reached
+// into the next file. Where it was the last one the end was taken for an orderly one.
 TEST(RestoreTest, ASegmentThatIsMissingIsToldWithAllItsItemsOnce) {
   MemoryStorage disk;
   InlineExecutor executor;

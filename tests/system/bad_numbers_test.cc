@@ -118,7 +118,7 @@ TEST_P(BadForEverTest, EndsTheRunWithTheReason) {
   std::vector<std::string> parts;
   if (actor) {
     parts = {
-        "actor-", "gave up", "CartPole-v1: ", "is nan at step ", "(seed ", "mend the environment"};
+        "actor-", "gave up", "CartPole-v1: ", "is nan at step ", "(seed ", "fix the environment"};
   } else {
     parts = {"learner-0 gave up", "after 3 roll-backs", "layers.0.weight[0] is nan",
              "lower optimizer.learning_rate", "logs/learner-0.log"};
