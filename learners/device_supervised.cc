@@ -176,7 +176,7 @@ class DeviceSupervised final : public DeviceAlgorithm {
   }
   TensorFile WholeState() const override { return model_.cut() ? model_.state() : State(); }
   Status SetState(const TensorFile& state) override {
-    return DeviceAlgorithm::SetState(model_.Cut(state));
+    return DeviceAlgorithm::SetState(model_.Begin(state));
   }
   Status RollBack(const TensorFile& state) override {
     return DeviceAlgorithm::RollBack(model_.Cut(state));

@@ -35,6 +35,18 @@ TensorFile ModelPart::Cut(const TensorFile& state) const {
   return part;
 }
 
+TensorFile ModelPart::Begin(const TensorFile& state) {
+  const auto value = state.tensors.find("value");
+  const bool whole = cut() && value != state.tensors.end() &&
+                     value->second.spec() == TensorSpec{DType::kF32, {ParameterCount(*whole_)}};
+  if (whole) {
+    const auto numbers = value->second.as<float>();
+    value_.assign(numbers.begin(), numbers.end());
+    state_ = state;
+  }
+  return Cut(state);
+}
+
 double ModelPart::Norm(TensorGroup* group, std::span<const float> gradient) const {
   // In two numbers, so that the sum of squares is as exact as one machine's.
   const double squares = SliceNormSquared(*module_, place_, gradient);

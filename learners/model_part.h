@@ -24,12 +24,15 @@ class ModelPart {
 
   // A state of the whole model becomes this part's; one of the part stays as it is.
   TensorFile Cut(const TensorFile& state) const;
+  // What to go on from, such as a checkpoint's state: cut, and where it is of the whole model, what
+  // came together by now: an end without an update before it has it all the same.
+  TensorFile Begin(const TensorFile& state);
   // ‖gradient‖ over all parts, of this one's gradient; group: nullptr: over this part alone. What
   // ends the group is told by it.
   double Norm(TensorGroup* group, std::span<const float> gradient) const;
   // Algorithm::Gather, of `part`'s value and state. group: nullptr: refused.
   Status Gather(Collective* group, const Algorithm& part, bool state);
-  // As they were gathered last.
+  // As they were gathered last, or begun with.
   std::span<const float> value() const { return value_; }
   const TensorFile& state() const { return state_; }
 

@@ -61,7 +61,7 @@ class Supervised final : public Algorithm {
   std::span<const float> value() const override { return trained_->value(); }
   TensorFile State() const override { return trained_->State(); }
   Status SetState(const TensorFile& state) override {
-    return trained_->SetState(model_.Cut(state));
+    return trained_->SetState(model_.Begin(state));
   }
   Status RollBack(const TensorFile& state) override {
     return trained_->RollBack(model_.Cut(state));

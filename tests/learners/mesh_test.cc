@@ -5,6 +5,7 @@
 #include "learners/group_round.h"
 #include "learners/partitioned_replica.h"
 #include "learners/supervised.h"
+#include "learners/trained_network.h"
 #include "nn/model.h"
 #include "nn/text_model.h"
 #include "paramserver/from_config.h"
@@ -405,10 +406,15 @@ TEST(MeshTest, AWholeStateGoesOnAtAnotherMesh) {
     const Ranks ranks = SimRanks(mesh.size());
     const std::uint64_t until = mesh.tp == 3 ? 17 : mesh.dp * mesh.tp == 2 ? 30 : 50;
     TensorFile next;
+    std::vector<float> next_value;
     RunRanks(mesh.size(), [&](int rank) {
       Learner learner(config, mesh, ranks[std::size_t(rank)].get());
       if (done > 0) {
         ASSERT_TRUE(learner.algorithm->SetState(state).ok());
+        // Also where no update comes that would bring it together.
+        const auto whole = learner.algorithm->WholeValue();
+        EXPECT_EQ(std::vector<float>(whole.begin(), whole.end()), value);
+        EXPECT_EQ(*UpdatesOfState(learner.algorithm->WholeState()), done);
       }
       ASSERT_EQ(learner.algorithm->updates(), done);
       while (learner.algorithm->updates() < until) {
@@ -418,9 +424,10 @@ TEST(MeshTest, AWholeStateGoesOnAtAnotherMesh) {
       if (rank != 0) return;
       next = learner.algorithm->WholeState();
       const auto whole = learner.algorithm->WholeValue();
-      value.assign(whole.begin(), whole.end());
+      next_value.assign(whole.begin(), whole.end());
     });
     state = next;
+    value = next_value;
     done = until;
     ASSERT_FALSE(state.tensors.empty());
   }

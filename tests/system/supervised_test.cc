@@ -102,6 +102,15 @@ TEST_F(SupervisedTest, AMeshOutlivesALearnerAndGoesOnAtAnotherMesh) {
   ExpectDone(resumed.get(), wanted / 3 * 12 + std::min<std::int64_t>(12, wanted % 3 * 5));
   EXPECT_EQ(*Json(run() + "/result.json").Integer("updates"), wanted);
   EXPECT_TRUE(FileHas(run() + "/logs/learner-2.log", "in step with 3 of 3"));
+
+  // As if it had been killed between its last checkpoint and its result: no update is left that
+  // would bring the parts together, and the run was "draining" for good.
+  std::filesystem::remove(run() + "/result.json");
+  std::filesystem::remove_all(run() + "/model");
+  const auto again = Start({"resume", run()});
+  ExpectDone(again.get(), wanted / 3 * 12 + std::min<std::int64_t>(12, wanted % 3 * 5));
+  EXPECT_EQ(*Json(run() + "/result.json").Integer("updates"), wanted);
+  EXPECT_TRUE(std::filesystem::exists(run() + "/model/model.safetensors"));
 }
 
 // Two models in two parts each are two workers of the parameter shards: who dies comes back to its
