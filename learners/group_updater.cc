@@ -85,9 +85,14 @@ class GroupUpdater final : public Updater {
     return over_;
   }
   void StateChanges() override { group_.Regroup(); }
+  // Between two jobs at once: who has nothing to wait for may not be asked again, and the others
+  // would wait for its part of a round. In one thread no process ends that would tell them.
   void Leave() override {
     leaving_ = true;
     group_.Regroup();
+    if (!jobs_.empty() || group_.in_step() == nullptr) return;
+    group_.in_step()->Abort(Aborted("a learner has left"));
+    group_.Ended(Status::Ok());
   }
   bool leads() const override { return group_.leads(); }
   std::uint64_t generation() const override { return group_.generation(); }

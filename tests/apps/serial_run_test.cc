@@ -7,6 +7,7 @@
 
 #include "core/memory_storage.h"
 #include "learners/checkpoint.h"
+#include "learners/review_data.h"
 #include "tests/apps/small_serial.h"
 
 namespace troop {
@@ -124,6 +125,38 @@ TEST(SerialRunTest, GoesThroughLegsToItsEnd) {
   int legs = 0;
   for (const auto& [path, bytes] : course.files) legs += path.ends_with("point.json");
   EXPECT_EQ(legs, 1);  // older points went
+}
+
+// At the end of a leg one of two learners heard first that it was over, had nothing to wait for and
+// was done; the other waited for its gradient for good, since no process had ended.
+TEST(SerialRunTest, ALearnerThatLeavesEndsTheRoundsOfTheOthers) {
+  Config config;
+  config.learner.algorithm = "classifier";
+  config.learner.batch_size = 12;
+  config.learner.epochs = 50;
+  config.data.reviews = TROOP_SOURCE_DIR "/tests/fixtures/supervised/reviews.csv";
+  config.data.vocabulary = TROOP_SOURCE_DIR "/tests/fixtures/supervised/vocab.txt";
+  config.data.tokens_max = 16;
+  config.model.hidden = 16;
+  config.model.layers = 1;
+  config.model.positions = 24;
+  config.evaluator.enabled = false;
+  config.fleet.mode = "serial";
+  config.fleet.learners = 2;
+  config.mesh.dp = 2;
+  config.data.cache.clear();
+  config.checkpoint.every_updates = 10;
+  ASSERT_TRUE(ResolveSupervised(&config).ok());
+  for (const double every_s : {0.02, 0.03, 0.05}) {  // news of a checkpoint ask for the end at once
+    config.checkpoint.every_s = every_s;
+    const auto storage = MakeMemoryStorage();
+    const auto run = Begin(config, storage.get(), {});
+    for (int rounds = 0; run->Round();) {
+      ASSERT_LT(++rounds, 200'000) << "the run does not end, with a checkpoint each " << every_s;
+    }
+    EXPECT_TRUE(run->result().ok()) << run->result().ToString();
+    EXPECT_EQ(run->View().checkpoint_updates, 50u);
+  }
 }
 
 TEST(SerialRunTest, ALegBeginsWithWhatTheReplayHeld) {
