@@ -129,6 +129,7 @@ std::string CheckValue(const ConfigKeyInfo& key, std::int64_t value) {
 }
 std::string CheckValue(const ConfigKeyInfo&, bool) { return {}; }
 std::string CheckValue(const ConfigKeyInfo& key, const std::string& value) {
+  if (value.find('\0') != value.npos) return "has a zero byte, which ends every name and path";
   if (key.choices.empty() || std::ranges::count(key.choices, std::string_view(value)) > 0)
     return {};
   return fmt::format("{} is unknown; use {}", TomlString(value), key.RangeText());

@@ -24,17 +24,24 @@ struct ConfigPlace {
   }
 };
 
-// All that is wrong with a config and its overrides, one line each in the order of the file.
+// All that is wrong with a config and its overrides, one line each in the order of the file. Of a
+// file that is no config at all the first kLinesMax lines say so, and how many are left.
 class ConfigProblems {
  public:
+  static constexpr std::size_t kLinesMax = 50, kLineBytesMax = 1000;
+
   void Add(const ConfigPlace& place, std::string_view key, std::string_view message) {
-    lines_.emplace_back(place.line, EscapedLine(fmt::format("{}: {}", place.Of(key), message)));
+    std::string line = EscapedLine(fmt::format("{}: {}", place.Of(key), message));
+    if (line.size() > kLineBytesMax) line = PrintableLine(line, kLineBytesMax) + "…";
+    lines_.emplace_back(place.line, std::move(line));
   }
   bool empty() const { return lines_.empty(); }
   Status ToStatus() {
     std::ranges::stable_sort(lines_, {}, &std::pair<std::int64_t, std::string>::first);
     std::string text;
-    for (const auto& [line, message] : lines_) text += (text.empty() ? "" : "\n") + message;
+    const std::size_t told = std::min(lines_.size(), kLinesMax);
+    for (std::size_t i = 0; i < told; ++i) text += (text.empty() ? "" : "\n") + lines_[i].second;
+    if (told < lines_.size()) text += fmt::format("\nand {} more like these", lines_.size() - told);
     return Status(Code::kInvalidArgument, std::move(text));
   }
 

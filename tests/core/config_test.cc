@@ -194,6 +194,25 @@ TEST(ConfigTest, AllErrorsAreReportedInTheOrderOfTheirLines) {
                   StartsWith("command line: actor.n_step=0: 0 is out of range")));
 }
 
+// A table of data in place of a config was answered with 20,000 lines, and a key of a megabyte with
+// a line of one.
+TEST(ConfigTest, TooManyOrTooLongErrorsAreCutOff) {
+  std::string file;
+  for (int i = 0; i < 60; ++i) file += fmt::format("k{} = 1\n", i);
+  std::string said = Parse(file).status().message();
+  EXPECT_EQ(std::ranges::count(said, '\n'), 50) << said;
+  EXPECT_TRUE(said.ends_with("\nand 10 more like these")) << said;
+  said = OneError(std::string(5000, 'k') + " = 1");
+  EXPECT_LE(said.size(), 1003u);
+  EXPECT_TRUE(said.starts_with("run.toml:1: kkk")) << said;
+}
+
+// The rest of such a path was passed over: the file "vocab.txt" was read.
+TEST(ConfigTest, ATextWithAZeroByteIsRefused) {
+  EXPECT_EQ(OneError("data.vocabulary = \"vocab.txt\\u0000.old\""),
+            "run.toml:1: data.vocabulary: has a zero byte, which ends every name and path");
+}
+
 TEST(ConfigTest, BrokenTomlIsOneLineWithLineAndColumn) {
   EXPECT_THAT(OneError("seed = 1\nname = \"x"), StartsWith("run.toml:2:10: not TOML: "));
   EXPECT_THAT(OneError("a = 1\na = 2"), StartsWith("run.toml:2:"));
