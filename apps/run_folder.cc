@@ -36,7 +36,10 @@ bool HoldsRun(Storage* storage) {
 
 Status RemoveRun(RunFolder* folder) {
   const bool holds_run = HoldsRun(folder->storage.get());
-  TROOP_ASSIGN_OR_RETURN(const auto names, folder->storage->List(""));
+  TROOP_ASSIGN_OR_RETURN(auto names, folder->storage->List(""));
+  // The config last: who is killed on the way leaves what can be removed again.
+  std::ranges::stable_partition(names,
+                                [](const std::string& n) { return !n.starts_with(kConfigFile); });
   for (std::string name : names) {
     if (name == kLockFile) continue;
     if (!holds_run) {

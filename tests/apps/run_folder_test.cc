@@ -132,6 +132,34 @@ TEST_F(RunFolderTest, OverwriteRemovesARunThatWasKilledWhileItBegan) {
   EXPECT_FALSE(Has("metrics.jsonl"));
 }
 
+// A start that was killed while it removed the run before left logs without a config, and its name
+// was blocked, also for --continue: "holds files but no run".
+TEST_F(RunFolderTest, OverwriteRemovesTheConfigLast) {
+  MakeRun();
+  Write("metrics.jsonl");
+  // In place of the kill: a folder behind "config.toml" in the alphabet that can't be removed.
+  const std::string run = temp_.path() + "/run";
+  fs::permissions(run + "/logs", fs::perms::owner_read | fs::perms::owner_exec);
+  const pid_t start = fork();
+  if (start == 0) {
+    const bool root = geteuid() == 0;  // who may all: gives that up
+    for (const char* const name : {"", "/run", "/run/lock"}) {
+      if (root) fs::permissions(temp_.path() + name, fs::perms::all);
+    }
+    constexpr uid_t kNobody = 65534;
+    if (root && setuid(kNobody) != 0) _exit(2);
+    _exit(OpenRunFolder(config_, FolderUse::kOverwrite).ok() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(start, &status, 0), start);
+  ASSERT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0);
+  fs::permissions(run + "/logs", fs::perms::owner_all);
+  EXPECT_TRUE(Has("logs/README"));
+  EXPECT_TRUE(Has("config.toml"));
+  EXPECT_TRUE(OpenRunFolder(config_, FolderUse::kOverwrite).ok());
+  EXPECT_FALSE(Has("config.toml"));
+}
+
 TEST_F(RunFolderTest, ResumeOfWhatIsNotThereIsNotFoundAndMakesNothing) {
   EXPECT_EQ(OpenRunFolder(config_, FolderUse::kResume).status().code(), Code::kNotFound);
   EXPECT_FALSE(fs::exists(temp_.path() + "/run"));
