@@ -273,7 +273,7 @@ void ExaminePorts(const Config& config, const Told& told) {
     Tell(told, Kind::kFail, item, why.message());
   };
   if (const Status sockets = Endpoints::Check(config); !sockets.ok()) fail("sockets", sockets);
-  if (fleet.listen.empty() && fleet.metrics.empty()) {
+  if (fleet.listen.empty() && fleet.metrics.empty() && fleet.dashboard.empty()) {
     return Tell(told, Kind::kOk, "ports", "none is needed: roles of this machine alone");
   }
   bool good = true;
@@ -294,13 +294,16 @@ void ExaminePorts(const Config& config, const Told& told) {
       try_one(Endpoints::PatternFor(config, role.role, role.index));
     }
   }
-  if (!fleet.metrics.empty()) {
-    const Status may =
-        CheckHttpAddress(fleet.metrics, !fleet.metrics_token.empty(), config.security.insecure,
-                         {"fleet.metrics", "fleet.metrics_token"});
-    if (!may.ok()) return fail("ports", may);
-    try_one("tcp://" + fleet.metrics);
-  }
+  const auto try_http = [&](const std::string& address, const std::string& token,
+                            const HttpAddressKeys& keys) {
+    if (address.empty()) return;
+    const Status may = CheckHttpAddress(address, !token.empty(), config.security.insecure, keys);
+    if (may.ok()) return try_one("tcp://" + address);
+    good = false;
+    fail("ports", may);
+  };
+  try_http(fleet.metrics, fleet.metrics_token, {"fleet.metrics", "fleet.metrics_token"});
+  try_http(fleet.dashboard, fleet.dashboard_token, {"fleet.dashboard", "fleet.dashboard_token"});
   if (good) Tell(told, Kind::kOk, "ports", fmt::format("{} can be listened on", tried));
 }
 

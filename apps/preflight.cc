@@ -89,6 +89,15 @@ Status CheckInputs(const Config& config) {
   const auto& fleet = config.fleet;
   failures.Add(CheckToken("fleet.metrics_token", fleet.metrics_token));
   failures.Add(CheckToken("fleet.dashboard_token", fleet.dashboard_token));
+  const bool insecure = config.security.insecure;
+  if (!fleet.metrics.empty()) {
+    failures.Add(CheckHttpAddress(fleet.metrics, !fleet.metrics_token.empty(), insecure,
+                                  {"fleet.metrics", "fleet.metrics_token"}));
+  }
+  if (!fleet.dashboard.empty()) {
+    failures.Add(CheckHttpAddress(fleet.dashboard, !fleet.dashboard_token.empty(), insecure,
+                                  {"fleet.dashboard", "fleet.dashboard_token"}));
+  }
   failures.Add(CheckKeys(config).WithContext("security.keys"));
   failures.Add(CheckRunsFolder(config));
   failures.Add(Endpoints::Check(config));

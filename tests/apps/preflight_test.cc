@@ -133,6 +133,25 @@ TEST_F(PreflightTest, AllThatIsWrongIsToldTogether) {
   EXPECT_FALSE(fs::exists(path("runs")));
 }
 
+// A dry run said nothing of them.
+TEST_F(PreflightTest, AddressesForBrowsersAndPrometheusAreLookedAt) {
+  Config config;
+  config.log.dir = folder_.path();
+  for (auto* const key : {&config.fleet.metrics, &config.fleet.dashboard}) {
+    const std::string name = key == &config.fleet.metrics ? "fleet.metrics" : "fleet.dashboard";
+    for (const char* wrong : {"127.0.0.1", "127.0.0.1:70000", "tcp://127.0.0.1:80", "[::1]"}) {
+      *key = wrong;
+      const Status found = CheckInputs(config);
+      EXPECT_EQ(found.code(), Code::kInvalidArgument) << wrong;
+      EXPECT_THAT(found.message(), HasSubstr(name + ": ")) << wrong;
+    }
+    *key = "0.0.0.0:9464";
+    EXPECT_THAT(CheckInputs(config).message(), HasSubstr("wants a token"));
+    *key = "127.0.0.1:0";
+    EXPECT_TRUE(CheckInputs(config).ok()) << CheckInputs(config).message();
+  }
+}
+
 // `troop doctor` said "good to start".
 TEST_F(PreflightTest, AFolderOfSocketsThatIsTooLongOrMissingIsFoundBeforeTheStart) {
   const char* const before = getenv("TMPDIR");

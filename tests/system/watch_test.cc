@@ -231,6 +231,8 @@ TEST_F(WatchTest, DoctorSeesAPortThatIsHeldAndAnAddressThatIsElsewhere) {
               "process " + std::to_string(getpid()));
   ExpectFails(Doctor({config(), "fleet.metrics=127.0.0.1:" + port}, 1), "ports",
               "process " + std::to_string(getpid()));
+  ExpectFails(Doctor({config(), "fleet.dashboard=127.0.0.1:" + port}, 1), "ports",
+              "process " + std::to_string(getpid()));
   close(held);
   ExpectFails(Doctor({config(), "fleet.listen=tcp://192.0.2.1:7701", "--insecure"}, 1), "ports",
               "no such address");
