@@ -134,8 +134,8 @@ Result<Reviews> ReadReviewFolder(const std::string& path) {
 Result<Reviews> ReadAny(const std::string& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) return ReadReviewFolder(path);
-  const bool archive = path.ends_with(".tar.xz"), csv = path.ends_with(".csv");
-  if (!archive && !csv && fs::exists(path, error)) {
+  const bool csv = path.ends_with(".csv");
+  if (!IsReviewFile(path) && fs::exists(path, error)) {
     return InvalidArgument("neither a folder nor a .tar.xz or .csv file");
   }
   TROOP_ASSIGN_OR_RETURN(std::string bytes, ReadFile(path, kFileBytesMax));
@@ -222,6 +222,10 @@ Status CheckSha256Sums(const std::string& path, std::string_view bytes) {
   if (found == *expected) return {};
   return DataLoss("it is damaged: {} bytes with SHA-256 {}, where SHA256SUMS expects {}",
                   bytes.size(), found, *expected);
+}
+
+bool IsReviewFile(std::string_view path) {
+  return path.ends_with(".tar.xz") || path.ends_with(".csv");
 }
 
 bool HasTestReviews(const std::string& path) {

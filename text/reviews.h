@@ -33,6 +33,9 @@ struct Reviews {
 // something else.
 Result<Reviews> ReadReviews(const std::string& path);
 
+// Whether its name is that of such an archive or .csv: what else is there is not read.
+bool IsReviewFile(std::string_view path);
+
 // Whether what `path` names has test reviews of its own, by its name and folders alone: a .csv and
 // a folder without test/ have none, and reviews are held out of what is trained.
 bool HasTestReviews(const std::string& path);

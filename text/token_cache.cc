@@ -123,6 +123,7 @@ Result<std::uint64_t> FolderFingerprint(const std::string& path) {
 Result<std::uint64_t> SourceFingerprint(const std::string& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) return FolderFingerprint(path);
+  if (!IsReviewFile(path)) return InvalidArgument("{} is no .tar.xz or .csv file", path);
   TROOP_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path, kBytesMax));
   return std::uint64_t(Crc32c(std::as_bytes(std::span(bytes)))) << 32 | std::uint32_t(bytes.size());
 }

@@ -138,5 +138,10 @@ TEST(SourceFingerprintTest, AFolderChangesWithItsFiles) {
   EXPECT_EQ(longer, *SourceFingerprint(folder.path()));
 }
 
+// "/dev/zero", or a disk image of a terabyte by mistake, was read until memory ran out.
+TEST(SourceFingerprintTest, WhatIsNoFileOfReviewsIsNotRead) {
+  EXPECT_EQ(SourceFingerprint("/dev/zero").status().code(), Code::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace troop
