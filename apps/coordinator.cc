@@ -320,7 +320,9 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
     checkpoint_updates_ = beat->checkpoint_updates;
     checkpoint_final_ = beat->checkpoint_final;
   }
-  for (const EvaluationReport& e : beat->evaluations) {
+  for (EvaluationReport e : beat->evaluations) {
+    // Parameter shards begin at version 1, before any update.
+    if (shards_ && UpdatesOf(e.weights_version) > 0) --e.weights_version;
     // Told again, when the answer to the first telling was lost.
     if (std::ranges::find(evaluations_, e) != evaluations_.end()) continue;
     evaluations_.push_back(e);

@@ -290,6 +290,20 @@ TEST(CoordinatorTest, TheFinalEvaluationsWeightsHaveAllUpdates) {
   EXPECT_EQ(world.coordinator().View().updates, 70u);
 }
 
+// A run of 100 updates had 101 in its result: shards begin at version 1.
+TEST(CoordinatorTest, AVersionOfParameterShardsHasOneUpdateLess) {
+  Config config = Budget(100, 1);
+  config.learner.sync = "paramserver";
+  CoordinatorWorld world(config);
+  const std::uint64_t evaluator = world.Join(Role::kEvaluator);
+  const EvaluationReport final{.weights_version = WeightsVersion(3, 71), .final = true};
+  for (int told = 0; told < 2; ++told) {  // the first answer may have been lost
+    ASSERT_TRUE(world.Beat(Role::kEvaluator, 0, evaluator, {.evaluations = {final}}).ok());
+    EXPECT_EQ(world.coordinator().View().updates, 70u);
+    EXPECT_EQ(world.coordinator().View().evaluations.size(), 1u);
+  }
+}
+
 TEST(CoordinatorTest, SolvedEndsTheRunEarly) {
   Config config = Budget(1000, 1);
   config.evaluator.solved_return = 0.5;
