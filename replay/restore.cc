@@ -62,7 +62,10 @@ void LogRestored(const RestoredTable& restored, const JournalContents& contents)
     LogWarning("replay: missing segment files: {}; items lost with them: {} at most",
                ToString(contents.lost), counts.items_unfound);
   }
-  if (counts.segments_damaged > 0 || counts.items_lost > 0) {
+  // Without damage they are items that had left before the end, behind the newest snapshot: what
+  // they shared with older ones was removed with these.
+  if (counts.segments_damaged > 0 || counts.frames_unreadable > 0 ||
+      (!contents.lost.empty() && counts.items_lost > 0)) {
     LogWarning(
         "replay: {} damaged segments cost {} bytes of records, lost dictionaries {} frames; {} "
         "items are gone with them",
