@@ -262,8 +262,17 @@ void CallChannel::UpdateState() {
   } else if (welcomed_) {
     state_ = PeerState::kUp;
   }
-  if (state_ == before || state_ == PeerState::kUp) return;
-  LogInfo("{}: the peer is {}", endpoint_, state_ == PeerState::kDown ? "down" : "hung");
+  if (state_ != before) {
+    unsaid_since_.reset();
+    if (state_ == PeerState::kHung) LogInfo("{}: the peer is hung", endpoint_);
+    if (state_ == PeerState::kDown) unsaid_since_ = now_;
+  }
+  // At the end of a run roles leave one after the other: a peer that left a moment before this
+  // process is no fault.
+  if (unsaid_since_ && now_ - *unsaid_since_ >= network_.dead_after) {
+    LogInfo("{}: the peer is down", endpoint_);
+    unsaid_since_.reset();
+  }
 }
 
 }  // namespace troop

@@ -100,6 +100,7 @@ class CallChannel : public Channel {
   Time last_heard_{};
   Time last_sent_{};
   Time next_hello_{};
+  std::optional<Time> unsaid_since_;  // the peer is down, and the log does not say so yet
 };
 
 }  // namespace troop

@@ -234,5 +234,23 @@ TEST_F(CallChannelTest, StatesFollowWhatIsHeard) {
   EXPECT_EQ(channel_.peer(), PeerState::kUp);
 }
 
+// Each normal end of a run logged "the peer is down" of roles that had left a moment earlier.
+TEST_F(CallChannelTest, ThatThePeerIsDownIsALineOnceItLasts) {
+  const auto log = [this](Duration length) {
+    testing::internal::CaptureStderr();
+    for (const Time end = now_ + length; now_ < end;) channel_.Tick(now_ += Milliseconds(100));
+    return testing::internal::GetCapturedStderr();
+  };
+  Connect();
+  channel_.Disconnected(now_);
+  EXPECT_EQ(log(Milliseconds(1400)), "");
+  channel_.Connected(now_);
+  Welcome();
+  EXPECT_EQ(log(Milliseconds(200)), "");
+  channel_.Disconnected(now_);
+  EXPECT_THAT(log(Milliseconds(1700)), testing::HasSubstr("the peer is down\n"));
+  EXPECT_EQ(log(Milliseconds(3000)), "");
+}
+
 }  // namespace
 }  // namespace troop
