@@ -327,8 +327,8 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
     if (std::ranges::find(evaluations_, e) != evaluations_.end()) continue;
     evaluations_.push_back(e);
     if (IsSupervised(options_.config)) {
-      LogInfo("evaluation at {} reviews, {} updates: {:.2f} % of {} right", e.steps,
-              UpdatesOf(e.weights_version), e.return_mean, e.episodes);
+      LogInfo("evaluation at {} reviews, {} updates: {:.2f} % of {} right{}", e.steps,
+              UpdatesOf(e.weights_version), e.return_mean, e.episodes, SpreadText(true, e));
       continue;
     }
     LogInfo("evaluation at {} agent steps, {} updates: return {:.2f} ± {:.2f} ({} episodes)",

@@ -52,6 +52,7 @@ double At(const RunCurve& curve, double x) {
 
 LinePlot::Series MeanOf(const CurveGroup& group) {
   LinePlot::Series series{.name = group.label};
+  if (group.runs.size() == 2) series.name += " (range of 2)";  // in place of a 95 % interval
   double first = -std::numeric_limits<double>::infinity(), last = -first;
   for (const RunCurve& run : group.runs) {
     if (run.xs.empty()) return series;

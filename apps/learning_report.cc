@@ -146,8 +146,9 @@ std::string LearningReport(const Config& config, const RunView& view, const Peak
   if (!view.evaluations.empty() && view.evaluations.back().final) {
     const EvaluationReport& e = view.evaluations.back();
     const ScoreWords words = ScoreWordsOf(config);
-    out += fmt::format("in the end: {:.2f} ± {:.2f} {}, of {} {}; mean cross entropy {:.4f}\n",
-                       e.return_mean, e.return_std, words.score, e.episodes, words.units, e.loss);
+    out +=
+        fmt::format("in the end: {:.2f} {}{}, of {} {}; mean cross entropy {:.4f}\n", e.return_mean,
+                    words.score, SpreadText(true, e), e.episodes, words.units, e.loss);
   }
   return out;
 }

@@ -1,5 +1,7 @@
 #include "apps/problem.h"
 
+#include <fmt/format.h>
+
 #include "envs/environment.h"
 #include "nn/text_model.h"
 #include "text/reviews.h"
@@ -25,6 +27,11 @@ ScoreWords ScoreWordsOf(const Config& config) {
   if (config.learner.algorithm == "masked_lm")
     return {"% of masked words told right", tests ? "test reviews" : "held-out reviews"};
   return {"% told right", tests ? "test reviews" : "held-out reviews"};
+}
+
+std::string SpreadText(bool supervised, const EvaluationReport& report) {
+  if (!supervised) return fmt::format(" ± {:.2f}", report.return_std);
+  return fmt::format(" (95 % interval {:.2f} to {:.2f})", report.return_min, report.return_max);
 }
 
 }  // namespace troop

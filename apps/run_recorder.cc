@@ -338,6 +338,7 @@ Status RunRecorder::Finish(const RunView& view, const RunRates& rates, const Sta
     result.Add("final_return_mean", e.return_mean)
         .Add("final_return_std", e.return_std)
         .Add("final_return_min", e.return_min)
+        .Add("final_return_max", e.return_max)
         .Add("final_episodes", e.episodes)
         .Add("final_updates", UpdatesOf(e.weights_version));
   }

@@ -142,15 +142,17 @@ int EvaluateReviews(const Loaded& loaded, const ShowOptions& options) {
                            .Add("judged", r.episodes)
                            .Add("right_percent", r.return_mean)
                            .Add("right_percent_error", r.return_std)
+                           .Add("right_percent_low", r.return_min)
+                           .Add("right_percent_high", r.return_max)
                            .Add("cross_entropy", r.loss)
                            .str());
     return kExitOk;
   }
   fmt::print(
-      "{} with {} ({} updates, {} reviews)\n{:.2f} ± {:.2f} {}, of {} {}; mean cross entropy "
+      "{} with {} ({} updates, {} reviews)\n{:.2f} {}{}, of {} {}; mean cross entropy "
       "{:.4f}\n",
       loaded.config.data.reviews, loaded.path, loaded.state.updates, loaded.state.steps,
-      r.return_mean, r.return_std, words.score, r.episodes, words.units, r.loss);
+      r.return_mean, words.score, SpreadText(true, r), r.episodes, words.units, r.loss);
   return kExitOk;
 }
 

@@ -13,6 +13,7 @@
 #include "apps/child_process.h"
 #include "apps/host.h"
 #include "apps/machine.h"
+#include "apps/problem.h"
 #include "apps/run_folder.h"
 #include "apps/standing.h"
 #include "apps/sweep_results.h"
@@ -142,8 +143,11 @@ void SweepRunner::Reap() {
     if (waitpid(child.process, &wait_status, WNOHANG) != child.process) return false;
     const std::optional<SweepScore> score = ScoreOf(child.run);
     if (score) {
-      fmt::print("[{}/{}] {}: {:.2f} ± {:.2f}, {:.1f} minutes\n", ++ended_, plan_.runs.size(),
-                 TitleOf(child.run), score->mean, score->std, score->wall_s / 60);
+      const std::string spread = SpreadText(
+          IsSupervised(plan_.runs[child.run].config),
+          {.return_std = score->std, .return_min = score->low, .return_max = score->high});
+      fmt::print("[{}/{}] {}: {:.2f}{}, {:.1f} minutes\n", ++ended_, plan_.runs.size(),
+                 TitleOf(child.run), score->mean, spread, score->wall_s / 60);
     } else if (signalled_ == 0) {
       ++failed_;
       fmt::print(stderr, "troop: {} failed ({}); its last words: {}; see {}\n", TitleOf(child.run),

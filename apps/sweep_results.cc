@@ -70,6 +70,8 @@ std::string RowOf(const SweepPlan& plan, const SweepRun& run,
   if (!score) return row.str();
   return row.Add("return_mean", score->mean)
       .Add("return_std", score->std)
+      .Add("return_min", score->low)
+      .Add("return_max", score->high)
       .Add("episodes", score->episodes)
       .Add("steps", score->steps)
       .Add("updates", score->updates)
@@ -120,6 +122,8 @@ std::optional<SweepScore> ParseScore(std::string_view result_json) {
   return SweepScore{.mean = Number(*result, "final_return_mean"),
                     .std = Number(*result, "final_return_std"),
                     .wall_s = Number(*result, "wall_s"),
+                    .low = Number(*result, "final_return_min"),
+                    .high = Number(*result, "final_return_max"),
                     .episodes = std::int64_t(Number(*result, "final_episodes")),
                     .steps = std::int64_t(Number(*result, "steps")),
                     .updates = std::int64_t(Number(*result, "updates")),
@@ -146,7 +150,11 @@ std::string SweepTable(const SweepPlan& plan, const SweepScores& scores) {
       continue;
     }
     const MeanInterval m = BootstrapMean(means);
-    table += fmt::format(" {:.2f} | {:.2f} to {:.2f} |\n", m.mean, m.low, m.high);
+    // The bootstrap knows no values but those it was given: of two, their range.
+    table += means.size() == 1
+                 ? fmt::format(" {:.2f} | – (1 seed) |\n", m.mean)
+                 : fmt::format(" {:.2f} | {:.2f} to {:.2f}{} |\n", m.mean, m.low, m.high,
+                               means.size() == 2 ? " (range of 2 seeds)" : "");
   }
   return table;
 }

@@ -13,6 +13,7 @@ namespace troop {
 // What a finished run says of itself: the score of its last checkpoint, never of its best.
 struct SweepScore {
   double mean = 0, std = 0, wall_s = 0;
+  double low = 0, high = 0;  // of episodes the extremes, of a share its 95 % interval
   std::int64_t episodes = 0, steps = 0, updates = 0;
   std::string version;  // of the `troop` that ended it
   bool operator==(const SweepScore&) const = default;
@@ -23,7 +24,8 @@ std::optional<SweepScore> ParseScore(std::string_view result_json);
 // In the order of plan.runs; nothing: not finished.
 using SweepScores = std::vector<std::optional<SweepScore>>;
 
-// A Markdown table: a row a point, with every seed's score, their mean and its interval.
+// A Markdown table: a row a point, with every seed's score, their mean and its interval; of two
+// seeds it is marked as their range, of one there is none.
 std::string SweepTable(const SweepPlan& plan, const SweepScores& scores);
 // What the scores are of, for below the table and the picture. ASCII; lines of at most 150
 // characters.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/wilson.h"
 #include "nn/model.h"
 #include "nn/text_model.h"
 
@@ -75,13 +76,14 @@ WeightsTrial::State ReviewTrial::Advance(int) {
 EvaluationReport ReviewTrial::Report() const {
   const double rows = double(std::max<std::int64_t>(1, outcome_.rows));
   const double right = double(outcome_.right) / rows;
+  const ShareInterval interval = WilsonInterval(double(outcome_.right), double(outcome_.rows));
   EvaluationReport report{
       .weights_version = options_.version,
       .episodes = std::int64_t(samples_.size()),
       .return_mean = 100 * right,
       .return_std = 100 * std::sqrt(right * (1 - right) / rows),
-      .return_min = 100 * right,
-      .return_max = 100 * right,
+      .return_min = 100 * interval.low,
+      .return_max = 100 * interval.high,
       .length_mean = double(outcome_.tokens) / double(std::max<std::size_t>(1, samples_.size())),
       .loss = outcome_.loss / rows};
   return report;

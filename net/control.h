@@ -143,7 +143,8 @@ struct EvaluationReport {
   double return_mean = 0, return_std = 0, return_min = 0, return_max = 0, length_mean = 0;
   bool final = false;
   // Of reviews: `episodes` of them, return_mean the share that was told right in %, return_std its
-  // standard error, length_mean in tokens; and the mean cross entropy.
+  // standard error, return_min and return_max its 95 % interval (core/wilson.h), length_mean in
+  // tokens; and the mean cross entropy.
   double loss = 0;
   template <class A>
   void serialize(A& a) {

@@ -111,7 +111,7 @@ TEST(PlotCurvesTest, SeedsAreFaintLinesAroundTheirMeanWhereAllHaveValues) {
   EXPECT_EQ(plot.series[2].name, "one");
   EXPECT_THAT(plot.series[2].low, IsEmpty());
   const LinePlot::Series& mean = plot.series[3];
-  EXPECT_EQ(mean.name, "n = 3");
+  EXPECT_EQ(mean.name, "n = 3 (range of 2)") << "not a 95 % interval";
   EXPECT_EQ(mean.color, plot.series[0].color);
   EXPECT_EQ(mean.xs.front(), 2);
   EXPECT_EQ(mean.xs.back(), 10);

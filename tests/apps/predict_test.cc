@@ -365,11 +365,17 @@ TEST(PredictTest, TestReviewsAreJudgedAsTransformersWould) {
   EXPECT_EQ(NumberAt(*said, "judged"), count);
   EXPECT_NEAR(NumberAt(*said, "right_percent"), 100 * right / count, 1e-3);
   EXPECT_NEAR(NumberAt(*said, "cross_entropy"), loss / count, 1e-3);
+  // Of 0 or all of them it was "± 0.00".
+  const double low = NumberAt(*said, "right_percent_low");
+  const double high = NumberAt(*said, "right_percent_high");
+  EXPECT_GT(high - low, 1);
+  const std::string interval =
+      fmt::format("% told right (95 % interval {:.2f} to {:.2f})", low, high);
   ::testing::internal::CaptureStdout();
   EXPECT_EQ(Command({"eval", temp.path()}), kExitOk);
   std::fflush(stdout);
   EXPECT_THAT(::testing::internal::GetCapturedStdout(),
-              HasSubstr(fmt::format("% told right, of {} test reviews", count)));
+              HasSubstr(fmt::format("{}, of {} test reviews", interval, count)));
   EXPECT_EQ(Command({"eval", temp.path(), "--episodes", "0"}), kExitUsage);
   EXPECT_EQ(Command({"play", temp.path()}), kExitUsage) << "there is nothing to play";
 }

@@ -124,8 +124,10 @@ TEST_F(SweepTest, TheTableHasEverySeedTheirMeanAndItsInterval) {
   EXPECT_EQ(SweepTable(*plan, scores),
             "| | seed 7 | seed 8 | mean | 95 % interval |\n"
             "|---|--:|--:|--:|--:|\n"
-            "| actor.n_step=1 | 2.00 | 4.00 | 3.00 | 2.00 to 4.00 |\n"
+            "| actor.n_step=1 | 2.00 | 4.00 | 3.00 | 2.00 to 4.00 (range of 2 seeds) |\n"
             "| actor.n_step=3 | – | – | – | – |\n");
+  EXPECT_THAT(SweepTable(*plan, {ParseScore(ResultJson(2)), {}, {}, {}}),
+              HasSubstr("| 2.00 | – | 2.00 | – (1 seed) |\n"));
   const std::string caption = fmt::format("{}", fmt::join(SweepCaption(*plan, scores), "\n"));
   for (const char* part :
        {"CartPole-v1", "1,000 agent steps", "50 updates", "2 of 4 runs", "seeds 7 to 8",

@@ -74,6 +74,9 @@ void Expect(const EvaluationReport& report, const Plain& plain, std::int64_t rev
   EXPECT_NEAR(report.return_mean, 100 * plain.accuracy, 1e-9);
   EXPECT_NEAR(report.return_std,
               100 * std::sqrt(plain.accuracy * (1 - plain.accuracy) / double(reviews)), 1e-9);
+  EXPECT_LT(report.return_min, report.return_max) << "also of 0 or all of them";
+  EXPECT_LE(report.return_min, report.return_mean);
+  EXPECT_GE(report.return_max, report.return_mean);
   EXPECT_NEAR(report.loss, plain.loss, 1e-4);
   EXPECT_NEAR(report.length_mean, plain.tokens, 1e-9);
 }

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+namespace troop {
+
+// The 95 % score interval of a share, `hits` of `trials` (Wilson 1927). It has a width also where
+// the share is 0 or 1, for which the standard error is 0.
+struct ShareInterval {
+  double low = 0, high = 1;
+};
+inline ShareInterval WilsonInterval(double hits, double trials) {
+  if (trials <= 0) return {};
+  constexpr double kZ = 1.959964;  // of 2.5 % on each side
+  const double share = hits / trials, square = kZ * kZ / trials;
+  const double middle = (share + square / 2) / (1 + square);
+  const double half =
+      kZ / (1 + square) * std::sqrt(share * (1 - share) / trials + square / (4 * trials));
+  return {hits <= 0 ? 0 : std::max(0.0, middle - half),
+          hits >= trials ? 1 : std::min(1.0, middle + half)};
+}
+
+}  // namespace troop
