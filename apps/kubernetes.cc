@@ -25,11 +25,11 @@ constexpr std::array kPodRoles{Role::kReplay, Role::kParamServer, Role::kLearner
 constexpr std::int64_t kJoinPatienceS = 600;
 constexpr char kFolder[] = "kubernetes";
 
-struct Share {
+struct ResourceShare {
   double cores = 0;
   std::string memory;
 };
-Share ShareOf(const Config& config, Role role) {
+ResourceShare ResourceShareOf(const Config& config, Role role) {
   const auto& k = config.kubernetes;
   switch (role) {
     case Role::kReplay:
@@ -66,7 +66,7 @@ std::int64_t MemoryMib(const std::string& quantity) {
 }
 
 void Grant(const Config& config, Role role, std::int64_t processes, PodGroup* group) {
-  const Share share = ShareOf(config, role);
+  const ResourceShare share = ResourceShareOf(config, role);
   group->cores += share.cores * double(processes);
   group->memory_mib += MemoryMib(share.memory) * processes;
   if (role == Role::kLearner) group->gpus = config.kubernetes.learner_gpus;

@@ -20,13 +20,6 @@ std::string Count(double n) {
   return fmt::format("{:.0f}", n);
 }
 
-std::string Span(double s) {
-  const auto t = std::int64_t(std::lround(s));
-  if (t < 60) return fmt::format("{} s", t);
-  if (t < 3600) return fmt::format("{} min {:02} s", t / 60, t % 60);
-  return fmt::format("{} h {:02} min", t / 3600, t / 60 % 60);
-}
-
 std::string Bar(double share, int width) {
   const int full = int(std::clamp(share, 0.0, 1.0) * width);
   std::string bar;
@@ -101,6 +94,13 @@ std::string DescribeConditions(const std::vector<RoleCondition>& conditions) {
 }
 
 }  // namespace
+
+std::string Span(double s) {
+  const auto t = std::int64_t(std::lround(s));
+  if (t < 60) return fmt::format("{} s", t);
+  if (t < 3600) return fmt::format("{} min {:02} s", t / 60, t % 60);
+  return fmt::format("{} h {:02} min", t / 3600, t / 60 % 60);
+}
 
 RateMeter::Point RateMeter::PointOf(Time now, const RunView& view) {
   const MetricSnapshot& m = view.metrics;

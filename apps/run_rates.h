@@ -60,5 +60,7 @@ class RateMeter {
 std::string ProgressBlock(const std::string& name, const RunView& view, const RunRates& rates,
                           int columns, const std::string& notice = "");
 std::string ProgressLine(const RunView& view, const RunRates& rates);
+// A duration: "12 s", "3 min 05 s", "15 h 33 min".
+std::string Span(double seconds);
 
 }  // namespace troop

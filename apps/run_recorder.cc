@@ -366,9 +366,11 @@ std::string ViewJson(const RunView& view, const std::vector<RoleView>& all) {
     }
   }
   JsonObject out;
-  out.Add("phase", PhaseName(view.phase)).Add("steps", view.steps).Add("time_s", WallSeconds());
+  out.Add("state", "running").Add("phase", PhaseName(view.phase)).Add("steps", view.steps);
+  out.Add("time_s", WallSeconds());
   out.Add("supervised", view.supervised)
       .Add("steps_total", view.steps_total)
+      .Add("updates", view.updates)
       .Add("checkpoint", std::string_view(view.checkpoint));
   if (!view.evaluations.empty()) out.Add("return_mean", view.evaluations.back().return_mean);
   if (view.shards > 0) {
@@ -381,6 +383,7 @@ std::string ViewJson(const RunView& view, const std::vector<RoleView>& all) {
   return out.AddRaw("members", JsonArray(members))
       .AddRaw("roles", JsonArray(roles))
       .AddRaw("metrics", metrics.str())
+      .AddNull("result")
       .str();
 }
 

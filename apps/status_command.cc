@@ -1,6 +1,7 @@
 #include "apps/status_command.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cmath>
@@ -8,9 +9,11 @@
 #include <filesystem>
 #include <vector>
 
+#include "apps/ended_run.h"
 #include "apps/endpoints.h"
 #include "apps/live_run.h"
 #include "apps/problem.h"
+#include "apps/run_catalog.h"
 #include "apps/run_folder.h"
 #include "apps/standing.h"
 #include "apps/train.h"
@@ -129,32 +132,32 @@ void PrintStatus(const JsonValue& view) {
   PrintRoles(roles->array);
 }
 
+// Seconds since 1970; 0: no such file.
+double WrittenAt(const std::string& path) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0) return 0;
+  return double(info.st_mtim.tv_sec) + 1e-9 * double(info.st_mtim.tv_nsec);
+}
+
 // A serial run answers nobody while it computes: what it wrote last tells how it stands.
 int ShowSerial(const StatusOptions& options, const std::string& root, const RunHolder& holder,
-               const Config& config, Storage* storage) {
+               const Config& config) {
   if (!holder.alive || holder.stopped) return Complain(SilenceOf(root, holder, options.run));
-  const auto text = storage->Read("metrics.jsonl", std::size_t{1} << 30);
-  std::string_view lines = text.ok() ? text->text() : "";
-  lines = lines.substr(0, lines.rfind('\n') + 1);
-  if (!lines.empty()) lines.remove_suffix(1);
-  const std::string_view last = lines.substr(lines.rfind('\n') + 1);
-  const Result<JsonValue> line = ParseJson(last);
-  const Result<std::string> phase = line.ok() ? line->String("phase") : line.status();
-  const JsonValue* const steps = line.ok() ? line->Find("steps") : nullptr;
-  const std::string name = phase.ok() ? *phase : "starting";
-  const double done = steps == nullptr ? 0 : steps->number;
+  const std::string text = LastJsonLine(root + "/metrics.jsonl");
   if (options.json) {
-    fmt::print("{}\n", JsonObject()
-                           .Add("phase", std::string_view(name))
-                           .Add("steps", done)
-                           .Add("steps_total", config.learner.total_steps)
-                           .AddRaw("members", "[]")
-                           .AddRaw("metrics", line.ok() ? last : "{}")
-                           .str());
+    fmt::print("{}\n", QuietRunJson({.state = "running",
+                                     .result = "",
+                                     .last_line = text,
+                                     .time_s = WrittenAt(root + "/metrics.jsonl"),
+                                     .config = &config}));
     return kExitOk;
   }
-  fmt::print("{}: {:.0f} of {:.0f} {}\n  all roles in process {} (fleet.mode = serial)\n", name,
-             done, double(config.learner.total_steps), StepsName(config), holder.process);
+  const Result<JsonValue> line = ParseJson(text);
+  const JsonValue none;
+  const JsonValue& last = line.ok() ? *line : none;
+  fmt::print("{}: {:.0f} of {:.0f} {}\n  all roles in process {} (fleet.mode = serial)\n",
+             line.ok() ? Word(last, "phase") : "starting", Number(last, "steps"),
+             double(config.learner.total_steps), StepsName(config), holder.process);
   return kExitOk;
 }
 
@@ -187,17 +190,22 @@ int ShowAnswer(const StatusOptions& options, const Result<Message>& answer) {
   return kExitOk;
 }
 
-int ShowResult(const StatusOptions& options, Storage* run, std::string_view text) {
+int ShowResult(const StatusOptions& options, const std::string& root, Storage* run,
+               std::string_view text) {
   const Result<JsonValue> result = ParseJson(text);
-  const std::string status = result.ok() ? Word(*result, "status") : "";
-  if (options.json || status == "ok") {
-    if (!options.json) fmt::print("the run has ended:\n");
-    fmt::print("{}", text);
+  if (!result.ok()) return Complain(result.status().WithContext(root + "/result.json"));
+  const Result<Config> read = ReadRunConfig(root, {});
+  const Config config = read.ok() ? *read : Config();
+  if (options.json) {
+    fmt::print("{}\n", QuietRunJson({.state = StateOfRun(root),
+                                     .result = std::string(text.substr(0, text.rfind('\n'))),
+                                     .last_line = LastJsonLine(root + "/metrics.jsonl"),
+                                     .time_s = WrittenAt(root + "/result.json"),
+                                     .config = &config}));
     return kExitOk;
   }
-  fmt::print("{}:\n{}", status == "interrupted" ? "the run was interrupted" : "the run has failed",
-             text);
-  fmt::print("{}\n", HowToGoOn(run, options.run));
+  fmt::print("{}", EndedText(*result, config));
+  if (Word(*result, "status") != "ok") fmt::print("{}\n", HowToGoOn(run, options.run));
   return kExitOk;
 }
 
@@ -212,12 +220,12 @@ int ShowStatus(const StatusOptions& options) {
   const Result<std::unique_ptr<Storage>> storage = MakeDiskStorage(root);
   if (!storage.ok()) return Complain(storage.status());
   if (const auto result = (*storage)->Read("result.json", 1 << 20); result.ok()) {
-    return ShowResult(options, storage->get(), result->text());
+    return ShowResult(options, root, storage->get(), result->text());
   }
   const RunHolder holder = HolderOf(root);
   const Result<Config> config = ReadRunConfig(root, {});
   if (config.ok() && config->fleet.mode == "serial") {
-    return ShowSerial(options, root, holder, *config, storage->get());
+    return ShowSerial(options, root, holder, *config);
   }
   return ShowAnswer(options, AskRun(root, options.run, {.type = MessageType::kStatus}, kPatience));
 }

@@ -7,7 +7,9 @@
 
 #include <cstdio>
 #include <limits>
+#include <set>
 
+#include "apps/coordinator.h"
 #include "apps/picture.h"
 #include "apps/run_folder.h"
 #include "apps/show.h"
@@ -68,6 +70,56 @@ TEST(StatusTest, ASerialRunIsShownWhileItLivesAndMissedWhenItWasKilled) {
   EXPECT_EQ(said.code, kExitFailed);
   EXPECT_NE(said.error.find("was killed"), std::string::npos) << said.error;
   EXPECT_NE(said.error.find("begin again with: troop train"), std::string::npos) << said.error;
+}
+
+std::set<std::string> KeysOf(const std::string& json) {
+  const auto view = ParseJson(json);
+  EXPECT_TRUE(view.ok()) << json;
+  std::set<std::string> keys;
+  for (const auto& [key, value] : view->object) {
+    if (key != "return_mean") keys.insert(key);  // absent until it is known
+  }
+  return keys;
+}
+
+// --json printed result.json of a run that had ended, which has other keys; and so did the text.
+TEST(StatusTest, EveryRunHasTheSameKeysAndAnEndedOneABlock) {
+  const TempFolder folder;
+  auto run = OpenRunFolder(RunConfig(folder, "serial"), FolderUse::kFresh);
+  ASSERT_TRUE(run.ok());
+  ASSERT_TRUE(BeginRun(*run).ok());
+  const auto live = KeysOf(ViewJson(RunView{}, {}));
+  EXPECT_EQ(KeysOf(Status(run->path, true).out), live) << "a serial run that has just begun";
+  const auto end = [&](const std::string& status, const std::string& more) {
+    const std::string result = R"({"status": ")" + status +
+                               R"(", "phase": "done", "steps": 3000, "updates": 520, )" +
+                               R"("wall_s": 83.2, "checkpoint": "checkpoints/520")" + more + "}\n";
+    EXPECT_TRUE(run->storage->WriteAtomic("result.json", result).ok());
+  };
+  ASSERT_TRUE(run->storage->WriteAtomic("metrics.jsonl", "{\"actor/steps\": 3000}\n").ok());
+  end("ok", R"(, "final_return_mean": 9.3, "final_return_std": 0.78, "final_return_min": 8,
+               "final_return_max": 11, "final_episodes": 100)");
+  const std::string json = Status(run->path, true).out;
+  EXPECT_EQ(KeysOf(json), live);
+  const auto view = ParseJson(json);
+  ASSERT_TRUE(view.ok());
+  EXPECT_EQ(*view->String("state"), "ended");
+  EXPECT_EQ(*view->Integer("steps"), 3000);
+  EXPECT_EQ(*view->Integer("updates"), 520);
+  EXPECT_EQ(view->Find("return_mean")->number, 9.3);
+  EXPECT_EQ(view->Find("metrics")->Find("actor/steps")->number, 3000);
+  EXPECT_EQ(*view->Find("result")->String("status"), "ok");
+  EXPECT_EQ(Status(run->path).out,
+            "the run has ended: 3000 of 10000 agent steps\n"
+            "  score           9.30 ± 0.78 over 100 episodes (min 8.00, max 11.00)\n"
+            "  updates         520\n"
+            "  time            1 min 23 s\n"
+            "  checkpoint      checkpoints/520\n"
+            "  version         \n");
+  end("learner-0 failed 2 times\\u001b[2J", "");
+  EXPECT_EQ(KeysOf(Status(run->path, true).out), live);
+  EXPECT_NE(Status(run->path).out.find("  reason          learner-0 failed 2 times [2J\n"),
+            std::string::npos);
 }
 
 TEST(StatusTest, ARunKilledBeforeItSaidWhereItListensWasKilled) {

@@ -298,11 +298,27 @@ TEST_F(FleetTest, StatusShowsALiveRunAndAnEndedOne) {
   }
   const auto json = Start({"status", "--json", run()});
   EXPECT_EQ(json->Wait(), 0);
-  EXPECT_TRUE(ParseJson(json->output()).ok()) << json->output();
+  const auto live_view = ParseJson(json->output());
+  ASSERT_TRUE(live_view.ok()) << json->output();
   ExpectDone(troop.get(), kLongSteps);
+  // No role had a fault, and each saw others leave.
+  for (const auto& log : fs::directory_iterator(run() + "/logs")) {
+    EXPECT_FALSE(FileHas(log.path().string(), "the peer is down")) << log.path();
+  }
+  const auto ended_json = Start({"status", "--json", run()});
+  EXPECT_EQ(ended_json->Wait(), 0);
+  const auto ended_view = ParseJson(ended_json->output());
+  ASSERT_TRUE(ended_view.ok()) << ended_json->output();
+  for (const auto& [key, value] : live_view->object) {
+    EXPECT_NE(ended_view->Find(key), nullptr) << key;
+  }
+  EXPECT_EQ(*live_view->String("state"), "running");
+  EXPECT_EQ(*ended_view->String("state"), "ended");
   const auto ended = Start({"status", run()});
   EXPECT_EQ(ended->Wait(), 0);
-  EXPECT_NE(ended->output().find("ended"), std::string::npos) << ended->output();
+  EXPECT_NE(ended->output().find("the run has ended: 40003 of 40003 agent steps\n  score "),
+            std::string::npos)
+      << ended->output();
 }
 
 TEST_F(FleetTest, EvalAndPlayShowACheckpoint) {
