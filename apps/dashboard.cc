@@ -93,10 +93,10 @@ HttpResponse Dashboard::Handle(Time now, const HttpRequest& request) {
   HttpResponse reply;
   if (TooLong(request)) {
     reply = ErrorReply(414, "the address is too long");
-  } else if (options_.token.empty() && IsForeignHost(request.Header("host"))) {
+  } else if (options_.token.empty() && IsForeignHost(request.Header("host"), options_.listened)) {
     reply = ErrorReply(403,
-                       "this page is for http://localhost alone; a name of elsewhere needs a "
-                       "dashboard with a token");
+                       "this page is for addresses, http://localhost and the name that --listen or "
+                       "fleet.dashboard has; another name needs a dashboard with a token");
   } else if (request.path.starts_with("/api/")) {
     reply = Api(now, request);
   } else if (request.method != "GET" && request.method != "HEAD") {

@@ -11,7 +11,7 @@ namespace troop {
 Result<std::unique_ptr<DashboardServer>> DashboardServer::Make(RunCatalog catalog,
                                                                const Options& options) {
   std::unique_ptr<DashboardServer> made(new DashboardServer());
-  Dashboard::Options shown;
+  Dashboard::Options shown{.token = {}, .listened = options.address};
   if (!options.token_file.empty()) {
     TROOP_ASSIGN_OR_RETURN(shown.token, ReadToken(options.token_file));
   }

@@ -255,7 +255,7 @@ std::string HttpHead(const HttpResponse& response) {
   return head + "\r\n";
 }
 
-bool IsForeignHost(std::string_view host) {
+bool IsForeignHost(std::string_view host, std::string_view listened) {
   if (host.empty()) return false;
   if (host[0] == '[') {
     const std::size_t end = host.find(']');
@@ -265,6 +265,7 @@ bool IsForeignHost(std::string_view host) {
   }
   const std::string name = Lower(host.substr(0, host.find(':')));
   in_addr ignored{};
+  if (!listened.empty() && name == Lower(listened.substr(0, listened.rfind(':')))) return false;
   return name != "localhost" && inet_pton(AF_INET, name.c_str(), &ignored) != 1;
 }
 

@@ -309,8 +309,9 @@ HttpResponse HttpServer::Loop::Answer(const HttpRequest& request) {
     ++refused_;
     return response;
   };
-  if (by_name_alone_ && IsForeignHost(request.Header("host"))) {
-    return refuse({.status = 403, .body = "ask by address, or as localhost\n"});
+  if (by_name_alone_ && IsForeignHost(request.Header("host"), options_.address)) {
+    return refuse({.status = 403,
+                   .body = "ask by address, as localhost, or by the name that is listened on\n"});
   }
   if (!token_.empty() && options_.guard) {
     if (const auto instead = options_.guard(request, token_)) return refuse(*instead);

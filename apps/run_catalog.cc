@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "apps/ended_run.h"
 #include "apps/live_run.h"
 #include "apps/metric_curve.h"
 #include "apps/problem.h"
@@ -40,6 +41,21 @@ std::optional<JsonValue> ReadJson(const std::string& root, std::string_view file
   Result<JsonValue> value = ParseJson(text->text());
   if (!value.ok()) return std::nullopt;
   return std::move(*value);
+}
+
+// How far it was when it wrote its last lines.
+std::string ProgressJson(const std::string& path) {
+  JsonObject progress;
+  if (const auto line = ParseJson(LastJsonLine(path + "/metrics.jsonl")); line.ok()) {
+    for (const char* key : {"steps", "updates", "wall_s"}) {
+      if (line->Find(key) != nullptr) progress.Add(key, NumberOf(*line, key));
+    }
+  }
+  const auto line = ParseJson(LastJsonLine(path + "/evaluations.jsonl"));
+  if (line.ok() && line->Find("return_mean") != nullptr) {
+    progress.Add("return_mean", NumberOf(*line, "return_mean"));
+  }
+  return progress.str();
 }
 
 }  // namespace
@@ -138,6 +154,7 @@ std::string RunCatalog::Summary(const std::string& name) {
       known.env = ProblemName(*config);
       known.algorithm = config->learner.algorithm;
       known.mode = config->fleet.mode;
+      known.supervised = IsSupervised(*config);
       known.seed = double(config->seed);
       known.steps_total = double(config->learner.total_steps);
     }
@@ -147,8 +164,9 @@ std::string RunCatalog::Summary(const std::string& name) {
     known.result_changed = result_changed;
     JsonObject result;
     if (const auto value = ReadJson(path, "result.json"); value) {
-      for (const char* key : {"steps", "updates", "wall_s", "samples_per_insert",
-                              "final_return_mean", "final_return_std", "final_episodes"}) {
+      for (const char* key :
+           {"steps", "updates", "wall_s", "samples_per_insert", "final_return_mean",
+            "final_return_std", "final_return_min", "final_return_max", "final_episodes"}) {
         if (value->Find(key) != nullptr) result.Add(key, NumberOf(*value, key));
       }
       if (const auto status = value->String("status"); status.ok()) {
@@ -157,7 +175,12 @@ std::string RunCatalog::Summary(const std::string& name) {
     }
     known.result_json = result.str();
   }
-  const std::int64_t changed = std::max(ChangedAt(path + "/metrics.jsonl"), config_changed);
+  const std::int64_t metrics_changed = ChangedAt(path + "/metrics.jsonl");
+  if (metrics_changed != known.metrics_changed) {
+    known.metrics_changed = metrics_changed;
+    known.progress_json = ProgressJson(path);
+  }
+  const std::int64_t changed = std::max(metrics_changed, config_changed);
   return JsonObject()
       .Add("name", std::string_view(name))
       .Add("named", std::ranges::find(named_, path) != named_.end())
@@ -168,6 +191,8 @@ std::string RunCatalog::Summary(const std::string& name) {
       .Add("steps_total", known.steps_total)
       .Add("state", std::string_view(StateOfRun(path)))
       .Add("changed_s", double(changed) / 1e9)
+      .Add("supervised", known.supervised)
+      .AddRaw("progress", known.progress_json)
       .AddRaw("result", known.result_json)
       .str();
 }

@@ -35,9 +35,10 @@ class RunCatalog {
 
  private:
   struct Known {  // of one run, as of the files' times
-    std::int64_t config_changed = -1, result_changed = -1;
-    std::string env, algorithm, mode, result_json = "{}";
+    std::int64_t config_changed = -1, result_changed = -1, metrics_changed = -1;
+    std::string env, algorithm, mode, result_json = "{}", progress_json = "{}";
     double seed = 0, steps_total = 0;
+    bool supervised = false;
   };
   std::vector<std::string> named_;    // absolute paths
   std::vector<std::string> folders_;  // that hold runs

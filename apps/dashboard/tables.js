@@ -120,6 +120,14 @@ export function updateLog(log) {
 
 export const runs = {offset: 0, matching: 0};
 
+// Of an ended run its final score, else that of its newest evaluation.
+function scoreOf(r) {
+  const {final_return_mean: mean, final_return_std: std, final_return_min: low, final_return_max: high} = r.result;
+  if (mean === undefined) return r.progress.return_mean === undefined ? "–" : score(r.progress.return_mean) + " so far";
+  if (r.supervised) return score(mean) + (high === undefined ? "" : ` (${score(low)} to ${score(high)})`);
+  return score(mean) + (std === undefined ? "" : ` ± ${score(std)}`);
+}
+
 export function updateRuns(all, chosen, colors) {
   const find = $("runs-text").value.toLowerCase();
   const found = all.filter((r) => (r.name + " " + r.env).toLowerCase().includes(find));
@@ -145,11 +153,10 @@ export function updateRuns(all, chosen, colors) {
     const pill = tr.children[2].firstElementChild;
     text(pill, r.state);
     attribute(pill, "class", "pill " + r.state);
-    const final = r.result.final_return_mean;
+    const ended = r.result.steps !== undefined;
     const values = [r.env, r.algorithm, String(r.seed),
-      r.result.steps === undefined ? `of ${count(r.steps_total)}` : count(r.result.steps),
-      span(r.result.wall_s), final === undefined ? "–" : score(final) +
-        (r.result.final_return_std === undefined ? "" : ` ± ${score(r.result.final_return_std)}`),
+      ended ? count(r.result.steps) : `${count(r.progress.steps ?? 0)} of ${count(r.steps_total)}`,
+      span(ended ? r.result.wall_s : r.progress.wall_s), scoreOf(r),
       r.changed_s > 0 ? span(Math.max(0, now - r.changed_s)) + " ago" : "–"];
     for (const [i, value] of values.entries()) text(tr.children[i + 3], value);
   });

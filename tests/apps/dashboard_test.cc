@@ -112,6 +112,7 @@ TEST_F(DashboardTest, ListsAllRunsOfTheLogFolderTheNamedOneFirst) {
   MakeRun("other");
   MakeRun("alive", true);
   Write("other", "result.json", R"({"status": "ok", "steps": 7, "final_return_mean": 200})");
+  Write("alive", "evaluations.jsonl", "{\"steps\": 90, \"return_mean\": 21.5}\n");
   fs::create_directories(folder() + "/no run");
   Begin();
   const JsonValue list = GetJson("/api/v1/runs");
@@ -122,6 +123,14 @@ TEST_F(DashboardTest, ListsAllRunsOfTheLogFolderTheNamedOneFirst) {
   EXPECT_EQ(states, (std::map<std::string, std::string>{
                         {"run", "killed"}, {"other", "ended"}, {"alive", "running"}}));
   EXPECT_EQ(*list.Find("runs")->array[0].String("name"), "run");
+  // Of a live run the table had neither steps nor time nor score.
+  for (const JsonValue& entry : list.Find("runs")->array) {
+    if (*entry.String("name") != "alive") continue;
+    const JsonValue& progress = *entry.Find("progress");
+    EXPECT_EQ(NumberOf(progress, "steps"), 100);
+    EXPECT_EQ(NumberOf(progress, "wall_s"), 1);
+    EXPECT_EQ(NumberOf(progress, "return_mean"), 21.5);
+  }
 }
 
 TEST_F(DashboardTest, WhatAStrangerNamesNeverBecomesAPath) {

@@ -88,7 +88,13 @@ TEST(HttpMessageTest, ANameThatIsNotOursIsForeign) {
   for (const char* foreign : {"evil.example", "evil.example:9464", "localhost.evil.example",
                               "127.0.0.1.evil.example", "[::1", "[evil]:1", "1.2.3"}) {
     EXPECT_TRUE(IsForeignHost(foreign)) << foreign;
+    EXPECT_TRUE(IsForeignHost(foreign, "myhost:8800")) << foreign;
+    EXPECT_TRUE(IsForeignHost(foreign, "[::1]:8800")) << foreign;
   }
+  // A dashboard that listened on a name answered 403 to its own address.
+  EXPECT_FALSE(IsForeignHost("myhost:8800", "MyHost:0"));
+  EXPECT_FALSE(IsForeignHost("myhost", "myhost:80"));
+  EXPECT_TRUE(IsForeignHost("myhost", ""));
 }
 
 TEST(HttpMessageTest, ATokenIsTheWholeTokenAndNothingElse) {

@@ -144,11 +144,42 @@ def look_at_episode(page, url):
     shot(page, "episode")
 
 
+# What is cut off at the right edge, out of reach: outside of any box that scrolls.
+CUT_OFF = """(() => {
+  const width = document.documentElement.clientWidth;
+  const scrolls = (e) => ['auto', 'scroll'].includes(getComputedStyle(e).overflowX);
+  return [...document.querySelectorAll('body *')].filter((e) => {
+    const box = e.getBoundingClientRect();
+    if (box.width === 0 || box.right <= width + 1 || e.closest('.sr')) return false;
+    for (let p = e.parentElement; p; p = p.parentElement) if (scrolls(p)) return false;
+    return true;
+  }).map((e) => e.outerHTML.slice(0, 80));
+})()"""
+
+
+def look_on_a_phone(page, url):
+    page.size(390, 844)
+    for name in ("overview", "fleet", "logs", "episode", "runs", "config"):
+        view(page, url, "run", name)
+        page.wait("document.documentElement.scrollWidth <= innerWidth", f"room for {name}")
+        check(page.eval(CUT_OFF) == [], f"{name}: {page.eval(CUT_OFF)}")
+        check(page.eval("((e) => e.scrollWidth <= e.clientWidth)(document.querySelector('nav'))"),
+              "a tab is out of sight")
+        check(page.eval("[...document.querySelectorAll('table')].every((e) => "
+                        "getComputedStyle(e.parentElement).overflowX === 'auto')"),
+              "a table does not scroll in its own box")
+        shot(page, "phone-" + name)
+    page.size(1280, 1000)
+
+
 def look_at_runs(page, url):
     view(page, url, "run", "runs")
     rows = page.wait("document.querySelectorAll('#runs tbody tr').length === 2"
                      " && document.querySelector('#runs').innerText", "both runs")
     check("past" in rows and "ended" in rows and "running" in rows, rows)
+    # Steps, time and score of the live run.
+    page.wait("/[0-9] k of 1.00 G\\t[^\\t–]+\\t[0-9.]+ so far/"
+              ".test(document.querySelector('#runs').innerText)", rows)
     page.wait("document.querySelector('#compare').dataset.points >= 2", "curves of both")
     check(page.eval(PIXELS + "('#compare', '--c1')") > 20, "the first curve is not drawn")
     check(page.eval(PIXELS + "('#compare', '--c2')") > 20, "the second curve is not drawn")
@@ -161,6 +192,7 @@ def look_live(page, url):
     look_at_logs(page, url)
     look_at_episode(page, url)
     look_at_runs(page, url)
+    look_on_a_phone(page, url)
     view(page, url, "run", "config")
     check("CartPole-v1" in text(page, "#config"), "no config")
     page.eval("document.querySelector('#tab-config').focus()")
