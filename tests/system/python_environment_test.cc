@@ -59,5 +59,14 @@ TEST_F(PythonEnvironmentTest, ASlowStartIsNotTakenForAHang) {
   ExpectNoneLeft();
 }
 
+// The limit that is tried stood beside Gymnasium's own, which is refused in a run.
+TEST_F(PythonEnvironmentTest, AnEnvironmentWithGymnasiumsOwnLimitPassesItsCheck) {
+  const auto check =
+      Start({"env", "check", "gymnasium:CartPole-v1", "--quick", "env.options.max_episode_steps=40",
+             std::string("env.python=") + getenv("TROOP_TEST_PYTHON")});
+  ASSERT_EQ(check->Wait(), 0) << check->output();
+  EXPECT_NE(check->output().find("at most 40 steps"), std::string::npos) << check->output();
+}
+
 }  // namespace
 }  // namespace troop
