@@ -62,9 +62,24 @@ std::string ExplainFlag(const CLI::App& command, std::string flag, std::string v
                                      : "the nearest is " + nearest);
 }
 
+// What other programs call a command of Troop.
+std::string CommandOfOtherName(const std::string& word) {
+  constexpr std::pair<std::string_view, const char*> kOtherNames[] = {
+      {"evaluate", "eval"},     {"test", "eval"},     {"tune", "sweep"},      {"fit", "train"},
+      {"run", "train"},         {"start", "train"},   {"enjoy", "play"},      {"watch", "play"},
+      {"inference", "predict"}, {"infer", "predict"}, {"continue", "resume"}, {"ps", "status"}};
+  const auto* const found =
+      std::ranges::find(kOtherNames, word, [](auto& name) { return name.first; });
+  return found == std::end(kOtherNames) ? "" : found->second;
+}
+
 std::string ExplainCommand(const CLI::App& app, const std::string& word) {
   std::vector<std::string> names;
   for (const CLI::App* command : CommandsOf(app)) names.push_back(command->get_name());
+  if (const std::string here = CommandOfOtherName(word);
+      app.get_parent() == nullptr && !here.empty()) {
+    return fmt::format("there is no command {}; its name here is troop {}", word, here);
+  }
   const std::string nearest = Nearest(word, names);
   const std::string path = app.get_parent() == nullptr ? "troop" : "troop " + app.get_name();
   return fmt::format("there is no command {}; {}", word,

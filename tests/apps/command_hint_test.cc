@@ -31,6 +31,8 @@ class CommandHintTest : public testing::Test {
 TEST_F(CommandHintTest, AMistypedCommandNamesTheNearest) {
   EXPECT_EQ(Explain({"trian", "c.toml"}), "there is no command trian; the nearest is troop train");
   EXPECT_EQ(Explain({"env", "lst"}), "there is no command lst; the nearest is troop env list");
+  EXPECT_EQ(Explain({"evaluate", "runs/a"}),
+            "there is no command evaluate; its name here is troop eval");
   EXPECT_EQ(Explain({"xyzzy"}), "there is no command xyzzy; troop --help lists them");
   EXPECT_EQ(Explain({"hiden"}), "there is no command hiden; troop --help lists them");
 }

@@ -121,6 +121,9 @@ TEST(ConfigTest, AnotherLibrarysNameOfASettingNamesTheKey) {
             "run.toml:2: env.frame_skip: unknown key; its name here is env.action_repeat");
   EXPECT_EQ(OneError("lr = 1e-3"),
             "run.toml:1: lr: unknown key; its name here is optimizer.learning_rate");
+  EXPECT_EQ(OneError("[learner]\nsgd_stepsize = 1"),
+            "run.toml:2: learner.sgd_stepsize: unknown key; its name here is "
+            "optimizer.learning_rate");
   EXPECT_EQ(OneError("[learner]\nbuffer_size = 1000"),
             "run.toml:2: learner.buffer_size: unknown key; its name here is replay.capacity_items");
 }
