@@ -205,8 +205,8 @@ Result<Reviews> ReadReviewCsv(std::string_view csv) {
     const std::string& said = fields[sentiment];
     const bool positive = said == "positive" || said == "1";
     if (!positive && said != "negative" && said != "0") {
-      return DataLoss("line {}: the sentiment {:?} is neither positive nor negative", reader.line(),
-                      said.substr(0, 40));
+      return InvalidArgument("line {}: the sentiment {:?} is neither positive nor negative (1, 0)",
+                             reader.line(), said.substr(0, 40));
     }
     reviews.train.push_back(
         {std::move(fields[review]), positive ? Sentiment::kPositive : Sentiment::kNegative});
@@ -243,7 +243,11 @@ Result<Reviews> ReadReviews(const std::string& path) {
     if (const auto sum = ExpectedSha256(path)) message += " (SHA-256 " + *sum + " is expected)";
   }
   if (message.find(path) == message.npos) message = path + ": " + message;
-  return Status(status.code(), fmt::format("reviews: {}; {}", message, kWhereToGet));
+  // A table of the user's own is no copy of the data set that could be fetched anew.
+  const bool own =
+      path.ends_with(".csv") && status.code() != Code::kNotFound && !ExpectedSha256(path);
+  return Status(status.code(),
+                own ? "reviews: " + message : fmt::format("reviews: {}; {}", message, kWhereToGet));
 }
 
 }  // namespace troop

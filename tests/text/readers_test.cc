@@ -148,7 +148,7 @@ TEST(ReviewsTest, ATableIsRead) {
             "its first line does not name the columns review and sentiment");
   EXPECT_EQ(message("review,sentiment\nx,1\ny\n"), "line 3: 1 fields, not 2");
   EXPECT_EQ(message("review,sentiment\n\"x\ny\",1\ny,good\n"),
-            "line 4: the sentiment \"good\" is neither positive nor negative");
+            "line 4: the sentiment \"good\" is neither positive nor negative (1, 0)");
   EXPECT_EQ(message("review,sentiment\n"), "there are no reviews in it");
 }
 
@@ -208,6 +208,23 @@ TEST(ReviewsTest, AMissingOrDamagedFileSaysWhatWasExpectedAndWhereToGetIt) {
   EXPECT_EQ(
       ReadReviews(folder.path() + "/a.zip").status().message(),
       "reviews: " + folder.path() + "/a.zip: neither a folder nor a .tar.xz or .csv file" + advice);
+}
+
+// They were "damaged", and the advice was to fetch another data set.
+TEST(ReviewsTest, MistakesInATableOfOnesOwnAreNamedAlone) {
+  const TempFolder folder;
+  const std::string path = folder.path() + "/mine.csv";
+  const auto error = [&](const std::string& text) {
+    std::ofstream(path) << text;
+    return ReadReviews(path).status();
+  };
+  const Status label = error("review,sentiment\nx,positive\ny,neutral\n");
+  EXPECT_EQ(label.code(), Code::kInvalidArgument);
+  EXPECT_EQ(label.message(), "reviews: " + path +
+                                 ": line 3: the sentiment \"neutral\" is neither positive nor "
+                                 "negative (1, 0)");
+  EXPECT_EQ(error("text,label\nx,positive\n").message(),
+            "reviews: " + path + ": its first line does not name the columns review and sentiment");
 }
 
 }  // namespace
