@@ -35,6 +35,8 @@ KNOWN = {
     "have been moved to": "it is no longer in Gymnasium",
     "is only supported on": "it needs an old release of mujoco",
     "GymV2": "a wrapper for other environments",
+    "No module named 'jax'": "it needs JAX",
+    "its action space is Tuple": "it is of several agents",
     "BipedalWalker": "its Box2D world outlives reset, so that a second episode has other contacts",
 }
 # Its observations hold a text, which a network cannot see.
