@@ -206,6 +206,7 @@ struct Config {
     std::int64_t min_items = 1000;  // no sampling before
     double alpha = 0.6;
     double beta = 0.4;
+    double final_beta = 0;           // at the last update, linearly; 0: beta throughout
     double priority_epsilon = 1e-6;  // added to |TD|
     std::int64_t trim_every_updates = 100;
     double samples_per_insert = 8;   // 0: no limit

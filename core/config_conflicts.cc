@@ -160,6 +160,16 @@ void CheckShards(const Config& c, Conflicts* out) {
           "{} actors can't be dealt evenly to {} learners, as replay.scope = \"local\" does; make "
           "it a multiple",
           c.fleet.actors, c.fleet.learners);
+  const double last_beta = c.replay.final_beta;
+  out->If(last_beta > 0 && last_beta < c.replay.beta, {"replay.final_beta", "replay.beta"},
+          "{} is less than replay.beta = {}, from which the exponent rises to it; raise it, or set "
+          "0 for a constant exponent",
+          TomlNumber(last_beta), TomlNumber(c.replay.beta));
+  out->If(last_beta > 0 && c.replay.sampler != "prioritized",
+          {"replay.final_beta", "replay.sampler"},
+          "only replay.sampler = \"prioritized\" has importance weights, not {}; set 0, or change "
+          "the sampler",
+          TomlString(c.replay.sampler));
   out->If(c.replay.ack == "disk" && !c.replay.persist, {"replay.ack", "replay.persist"},
           "\"disk\" needs replay.persist = true; set it, or \"memory\" here");
   out->If(c.replay.spill && !c.replay.persist, {"replay.spill", "replay.persist"},

@@ -74,6 +74,7 @@ constexpr OtherName kOtherNames[] = {
     {"polyak", "learner.target_tau"},
     {"prioritized_replay_alpha", "replay.alpha"},
     {"prioritized_replay_beta", "replay.beta"},
+    {"prioritized_replay_beta0", "replay.beta"},
     {"prioritized_replay_eps", "replay.priority_epsilon"},
     {"replay_ratio", "replay.samples_per_insert"},
     {"rollout_fragment_length", "actor.push_items"},

@@ -23,6 +23,11 @@ void VisitReplay(Config::ReplayKeys& c, ConfigVisitor& v) {
   v.Visit({"replay.beta", "Importance weights' exponent: 1 removes the bias of prioritized draws.",
            Between(0, 1)},
           c.beta);
+  v.Visit({"replay.final_beta",
+           "Exponent at the run's last update: it rises linearly from beta (Schaul et al. 2016: to "
+           "1). 0: beta throughout.",
+           Between(0, 1)},
+          c.final_beta);
   v.Visit({"replay.priority_epsilon", "Added to |TD error|, so that every item can be drawn.",
            AtLeast(0)},
           c.priority_epsilon);

@@ -14,6 +14,7 @@ class DataSampler final : public ReplaySampler {
   }
   void UpdatePriorities(std::span<const ItemKey>, std::span<const float>) override {}
   void SeePolicyVersion(std::uint64_t) override {}
+  void SetBeta(double) override {}
   void Drain() override {}
   int ready_batches() const override { return 1; }
   int shards_alive() const override { return 1; }

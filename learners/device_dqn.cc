@@ -153,6 +153,7 @@ class DeviceDqn final : public DeviceAlgorithm {
       return DataLoss("an update was granted, and there is nothing to draw");
     TROOP_RETURN_IF_ERROR(Prepare(std::int64_t(priority.size()), config_.actor.n_step));
     replay_->BeginUpdate();
+    replay_->table()->SetBeta(stream(), batch.beta);
     step_->Run(stream(), host().LearningRate(progress));
     done_.Record(stream());
     const Status taken = first ? Status::Ok() : TakeExperience(batch);

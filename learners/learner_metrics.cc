@@ -52,6 +52,7 @@ void LearnerNode::ReportMetrics(const UpdateJob& job) {
     }
     return;
   }
+  if (!job.batches.back().key.empty()) metrics_.Gauge("learner/beta", job.batches.back().beta);
   metrics_.Ratio("learner/td_error", job.last.td_error_mean, job.last.rows);
   metrics_.Ratio("learner/q", job.last.q_mean, job.last.rows);
   const std::size_t ready = std::size_t(sampler_->ready_batches()) + batches_waiting_;

@@ -366,6 +366,7 @@ void LearnerNode::SubmitUpdates() {
         exhausted_ = true;
         break;
       }
+      sampler_->SetBeta(beta_.Beta(Progress(submitted_)));
       Result<std::optional<SampleBatch>> batch = sampler_->Next();
       if (!batch.ok()) {
         if (batch.status().code() != Code::kOutOfRange) result_ = batch.status();

@@ -7,6 +7,7 @@
 #include "core/node.h"
 #include "core/storage.h"
 #include "learners/algorithm.h"
+#include "learners/beta_schedule.h"
 #include "learners/checkpoint.h"
 #include "learners/quarantine.h"
 #include "learners/rollback.h"
@@ -119,6 +120,7 @@ class LearnerNode final : public Node {
   std::unique_ptr<RollbackJob> rollback_;
   RollbackRule rule_;
   Quarantine quarantine_;
+  const BetaSchedule beta_{context_.config};
   std::uint64_t updates_ = 0;        // done, as far as the node knows
   std::uint64_t led_ = 0;            // made since the start, while this learner led
   std::uint64_t submitted_ = 0;      // updates in all jobs up to now

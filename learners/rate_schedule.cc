@@ -3,9 +3,7 @@
 #include <algorithm>
 
 namespace troop {
-namespace {
 
-// As LearnerNode::Progress counts the run.
 double ShareOfAnUpdate(const Config& config) {
   const Config::LearnerKeys& l = config.learner;
   double updates = l.total_steps;  // without a replay ratio: some number at least
@@ -17,8 +15,6 @@ double ShareOfAnUpdate(const Config& config) {
   }
   return 1 / std::max(1.0, updates);
 }
-
-}  // namespace
 
 RateSchedule::RateSchedule(const Config& config)
     : warmup_(config.optimizer.warmup),

@@ -4,6 +4,10 @@
 
 namespace troop {
 
+// Share of the run that one update is, as LearnerNode counts it; where their number is not known,
+// less.
+double ShareOfAnUpdate(const Config& config);
+
 // The learning rate over a run of N updates, of which W = optimizer.warmup * N warm up: update u,
 // from 0, has (u + 1) / W of it at first, and from update W on, which has all of it, a share that
 // falls by the same amount with each update and would be optimizer.final_fraction at update N. So

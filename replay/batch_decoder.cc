@@ -252,6 +252,7 @@ void BatchDecoder::State::Weigh(std::span<const Drawn> parts, double beta,
     }
     if (known) least = of_tables;
   }
+  batch->beta = beta;
   batch->weight.resize(rows.size());
   ImportanceWeights(batch->probability, least, beta, batch->weight);
 }

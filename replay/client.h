@@ -70,7 +70,7 @@ class ReplaySampler {
     std::int64_t batch_size = 32;
     int prefetch = 4;  // requests in flight, or answered and not wholly taken
     int batches_per_request = 1;
-    double beta = 0.4;
+    double beta = 0.4;        // until SetBeta
     std::uint32_t table = 0;  // its number at the servers
     ViewSpec view;
     Codec codec = Codec::kNone;
@@ -93,6 +93,9 @@ class ReplaySampler {
   // The newest version of the policy (WeightsVersion): told with all later requests, it is what
   // items' ages count from. Where no sampler says one, it is the newest of any item.
   virtual void SeePolicyVersion(std::uint64_t version) = 0;
+  // The exponent of the importance weights of batches that Next gives from now on. REQUIRES: from 0
+  // to 1.
+  virtual void SetBeta(double beta) = 0;
   // No more experience will come: rather than wait for the rate limiter, end with kOutOfRange.
   virtual void Drain() = 0;
   virtual int ready_batches() const = 0;

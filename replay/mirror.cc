@@ -34,6 +34,7 @@ class ReplayMirror final : public ReplaySampler {
   Result<std::optional<SampleBatch>> Next() override;
   void UpdatePriorities(std::span<const ItemKey> keys, std::span<const float> priority) override;
   void SeePolicyVersion(std::uint64_t version) override { shard_.SeePolicyVersion(version); }
+  void SetBeta(double beta) override { options_.beta = beta; }
   void Drain() override { drain_ = true; }
   int ready_batches() const override { return behind_ ? !fresh_.empty() : int(open_batches_); }
   int shards_alive() const override { return shard_.peer() == PeerState::kUp ? 1 : 0; }
@@ -57,7 +58,7 @@ class ReplayMirror final : public ReplaySampler {
   void StartAnew();
 
   const TrajectorySpec spec_;
-  const Options options_;
+  Options options_;
   SamplerShard shard_;
   FrameCoder coder_;
   Ticket ticket_ = 0;
@@ -212,6 +213,7 @@ Result<std::optional<SampleBatch>> ReplayMirror::Next() {
   fresh_bytes_ = 0;
   if (only_experience) return std::optional(std::move(batch));
   batch.key.resize(std::size_t(options_.batch_size));
+  batch.beta = options_.beta;
   Grant& grant = grants_.front();
   --grant.left;
   --open_batches_;

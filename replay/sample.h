@@ -23,6 +23,7 @@ struct SampleBatch {
   std::vector<ItemKey> key;          // [B]
   std::vector<double> probability;   // [B] P(i) = p_i^α / Σ p^α over the whole replay
   std::vector<float> weight;         // [B] importance weight (N·P(i))^-β / max over the batch
+  double beta = 0;                   // that β; of a batch that the learner draws, the one to take
   Tensor observation;                // [B, ...obs] frame first; [B, stack, ...obs] where stack > 1,
                                      // oldest first, zeros before an episode's start; sequences:
                                      // [B, W, ...obs]

@@ -40,6 +40,7 @@ class ReplaySamplerImpl final : public ReplaySampler {
     policy_version_ = version;
     for (SamplerShard& shard : shards_) shard.SeePolicyVersion(version);
   }
+  void SetBeta(double beta) override { options_.beta = beta; }
   void Drain() override { drain_ = true; }
   int ready_batches() const override;
   int shards_alive() const override {

@@ -100,7 +100,7 @@ TROOP_KERNEL void MassesKernel(std::int64_t batch, std::uint64_t seed, const dou
 }
 
 // One block: weights need the least probability of all. A thread to an item.
-TROOP_KERNEL void AboutItemsKernel(TableSizes t, Fields f, std::int64_t batch, double beta,
+TROOP_KERNEL void AboutItemsKernel(TableSizes t, Fields f, std::int64_t batch, const double* beta,
                                    const std::int32_t* slot, const float* priority,
                                    std::int64_t* number, std::int64_t* draws, DeviceSample out) {
   TROOP_SHARED(float, least, kThreads);
@@ -120,7 +120,7 @@ TROOP_KERNEL void AboutItemsKernel(TableSizes t, Fields f, std::int64_t batch, d
     number[i] = f.number[s];
     out.action[i] = f.action[places[0]];
     out.length[i] = f.length[s];
-    out.weight[i] = float(pow(double(least[0]) / double(priority[i]), beta));
+    out.weight[i] = float(pow(double(least[0]) / double(priority[i]), *beta));
     for (std::int64_t k = 0; k < t.steps; ++k) {
       const bool inside = k < f.length[s];
       out.reward[i * t.steps + k] = inside ? f.reward[places[k]] : 0;
@@ -192,7 +192,8 @@ DeviceTable::DeviceTable(Device& device, const DeviceTableOptions& o, std::int64
       known_(std::size_t(o.places), 0),
       changes_(std::size_t(o.slots), -1),
       copied_(device),
-      placed_(device) {
+      placed_(device),
+      beta_copied_(device) {
   frame_ = DeviceArray<std::byte>(device, o.places * frame_bytes(), "replay frames");
   action_ = DeviceArray<std::int32_t>(device, o.places, "replay frames");
   reward_ = DeviceArray<float>(device, o.places, "replay frames");
@@ -223,10 +224,14 @@ DeviceTable::DeviceTable(Device& device, const DeviceTableOptions& o, std::int64
   changed_priority_ = DeviceArray<float>(device, batch, "a draw");
   drawn_number_ = DeviceArray<std::int64_t>(device, batch, "a draw");
   draws_ = DeviceArray<std::int64_t>(device, 1, "a draw");
+  host_beta_ = PinnedArray<double>(device, 1, "a draw");
+  beta_ = DeviceArray<double>(device, 1, "a draw");
   Stream stream(device);
   PinnedArray<std::int64_t> first_draw(device, 1, "a draw");
   if (!device.ok()) return;
   first_draw[0] = o.first_draw;
+  host_beta_[0] = o.beta;
+  stream.CopyToDevice(beta_.data(), host_beta_.data(), sizeof(double));
   stream.CopyToDevice(draws_.data(), first_draw.data(), sizeof(std::int64_t));
   stream.Fill(number_.data(), 0xff, number_.bytes());
   stream.Synchronize();
@@ -346,6 +351,14 @@ bool DeviceTable::Append(Stream& copies, Stream& stream, const DeviceNews& news)
   return true;
 }
 
+void DeviceTable::SetBeta(Stream& stream, double beta) {
+  if (!device_.ok() || host_beta_[0] == beta) return;
+  beta_copied_.Synchronize();
+  host_beta_[0] = beta;
+  stream.CopyToDevice(beta_.data(), host_beta_.data(), sizeof(double));
+  beta_copied_.Record(stream);
+}
+
 void DeviceTable::Draw(Stream& stream, const DeviceSample& sample) {
   const DeviceTableOptions& o = options_;
   const TableSizes sizes{o.pixels, o.channels, o.stack, o.steps, frame_bytes(), window_max()};
@@ -353,7 +366,7 @@ void DeviceTable::Draw(Stream& stream, const DeviceSample& sample) {
          mass_.data());
   tree_.Find(stream, batch_, mass_.data(), slot_.data(), priority_.data());
   Launch(stream, "AboutItems", {dim3(1), dim3(kThreads)}, AboutItemsKernel, sizes, fields_, batch_,
-         o.beta, slot_.data(), priority_.data(), drawn_number_.data(), draws_.data(), sample);
+         beta_.data(), slot_.data(), priority_.data(), drawn_number_.data(), draws_.data(), sample);
   const LaunchShape shape{dim3(unsigned(2 * batch_)), dim3(kThreads)};
   if (o.dtype == DType::kU8) {
     Launch(stream, "Observations", shape, ObservationsKernel<std::uint8_t>, sizes, fields_, batch_,

@@ -23,7 +23,8 @@ struct DeviceTableOptions {
   std::int64_t stack = 1;  // frames of an observation; those before an episode's start are zeros
   std::int64_t steps = 1;  // of the longest item
   std::int64_t append_max = 4096;  // frames, items, and items that leave, of one Append
-  double alpha = 0.6, beta = 0.4, priority_epsilon = 1e-6;
+  double alpha = 0.6, priority_epsilon = 1e-6;
+  double beta = 0.4;  // until SetBeta
   std::uint64_t seed = 0;
   std::int64_t first_draw = 0;
 };
@@ -73,6 +74,8 @@ class DeviceTable {
   // append_max, or no such slot or place, a place that never had a frame, lengths or priorities
   // that are none.
   bool Append(Stream& copies, Stream& stream, const DeviceNews& news);
+  // The exponent of the weights of what is drawn on `stream` from now on. Waits for the last copy.
+  void SetBeta(Stream& stream, double beta);
   // B items, drawn by stratified masses in proportion to priority^alpha; the n-th Draw of a seed,
   // counted from first_draw, always draws the same masses. REQUIRES: items() > 0 by then.
   void Draw(Stream& stream, const DeviceSample& sample);
@@ -131,6 +134,9 @@ class DeviceTable {
   DeviceArray<float> new_priorities_;
   Event copied_, placed_;
   bool appended_ = false;
+  PinnedArray<double> host_beta_;
+  DeviceArray<double> beta_;
+  Event beta_copied_;
   // Of the last Draw.
   DeviceArray<double> mass_;
   DeviceArray<std::int32_t> slot_, changed_slot_;

@@ -167,6 +167,9 @@ inline void Repair(Config* c) {
   }
   if (c->network.normalize_observations) c->network.one_hot = 0;
   if (c->optimizer.type != "sgd") c->optimizer.momentum = 0;
+  if (c->replay.sampler != "prioritized" || c->replay.final_beta < c->replay.beta) {
+    c->replay.final_beta = 0;
+  }
   if (!c->network.dueling) c->network.dueling_units = 0;
   c->optimizer.policy_learning_rate = 0;
   if (c->learner.algorithm != "dpg") {

@@ -225,6 +225,8 @@ struct Harness {
   // Draws, and compares each item with the log.
   void DrawAndCompare() {
     const DeviceTableOptions& o = plain.o;
+    beta = beta < 1 ? std::min(1.0, beta + 0.25) : o.beta;
+    table.SetBeta(parity.stream(), beta);
     table.Draw(parity.stream(), {observation.data(), action.data(), reward.data(), discount.data(),
                                  length.data(), weight.data()});
     const auto slots = DownloadSlots();
@@ -263,7 +265,7 @@ struct Harness {
       }
     }
     for (const auto& [slot, item] : drawn)
-      want_weights.push_back(std::pow(least / item.priority, o.beta));
+      want_weights.push_back(std::pow(least / item.priority, beta));
     parity.Close("weights", weights, want_weights, 1e-5);
     CheckStrata(slots);
   }
@@ -314,6 +316,7 @@ struct Harness {
   Stream copies;
   DeviceTable table;
   PlainTable plain;
+  double beta = 0;  // of the last draw
   std::int64_t frames_ever = 0, items_ever = 0;
   std::vector<std::int32_t> age;
   std::vector<std::pair<std::int32_t, PlainItem>> drawn;

@@ -119,6 +119,8 @@ class World {
   void Update() {
     Result<std::optional<SampleBatch>> batch = std::optional<SampleBatch>();
     std::uint64_t oldest = 0;  // of what the copy has when it is drawn from
+    beta_ = std::min(1.0, 0.4 + 0.1 * double(updates_));  // of the weights; constant in the end
+    mirror_->SetBeta(beta_);
     while (true) {
       batch = Take(&world_, mirror_.get());
       ASSERT_TRUE(batch.ok()) << batch.status().ToString();
@@ -128,6 +130,7 @@ class World {
       if (!(*batch)->key.empty()) break;
       ASSERT_TRUE(device_->TakeExperience(**batch).ok());
     }
+    EXPECT_EQ((*batch)->beta, beta_);
     std::vector<float> found(kBatch), want(kBatch);
     const auto report = device_->Update(**batch, 0.25, found);
     ASSERT_TRUE(report.ok()) << report.status().ToString();
@@ -283,8 +286,8 @@ class World {
       }
       batch.key.push_back(drawn.key);
       batch.length.push_back(std::int32_t(item.length));
-      batch.weight.push_back(float(
-          std::pow(std::pow(least / item.priority, config_.replay.alpha), config_.replay.beta)));
+      batch.weight.push_back(
+          float(std::pow(std::pow(least / item.priority, config_.replay.alpha), beta_)));
       batch.probability.push_back(0.1);
       batch.policy_version.push_back(drawn.policy_version);
     }
@@ -302,6 +305,7 @@ class World {
   std::map<StreamId, Stream> streams_;
   std::vector<Known> known_;  // by their policy versions, which are numbers here
   std::map<std::uint64_t, std::uint64_t> id_of_, number_of_;  // by key
+  double beta_ = 0;
   std::uint64_t oldest_ = 0;
   std::uint64_t updates_ = 0, before_ = 0, first_of_life_ = 0;
 };

@@ -299,6 +299,39 @@ TEST(LearnerNodeTest, DoesExactlyMaxUpdates) {
   EXPECT_EQ(world.coordinator().told.checkpoint_updates, 37u);
 }
 
+// Importance weights: Schaul et al. 2016, from β0 at the first update to 1 at the last one.
+TEST(LearnerNodeTest, BetaRisesOverTheRunAndContinuesAfterAResume) {
+  Config config = SmallConfig();
+  config.learner.max_updates = 101;
+  config.learner.prefetch = 1;
+  config.learner.batches_per_request = 1;
+  config.replay.beta = 0.4;
+  config.replay.final_beta = 1;
+  LearnerWorld world(config);
+  const auto expected = [](double update) { return 0.4 + 0.6 * (update - 1) / 100; };
+  world.Insert(60);
+  ASSERT_TRUE(world.Rounds(300));
+  const double before = world.Updates();
+  ASSERT_GT(before, 1);
+  ASSERT_LT(before, 100);
+  EXPECT_NEAR(world.Told("learner/beta"), expected(before), 1e-9);
+  world.coordinator().reply.stop = true;
+  ASSERT_FALSE(world.Rounds(1000));
+  const std::string checkpoint = world.coordinator().told.checkpoint;
+  world.coordinator().reply.stop = false;
+  world.StartLearner(5, checkpoint);
+  world.Insert(10);
+  ASSERT_TRUE(world.Rounds(300));
+  const double version = world.Told("learner/version");
+  ASSERT_GT(version, before);
+  ASSERT_LT(version, 101);
+  EXPECT_NEAR(world.Told("learner/beta"), expected(version), 1e-9);
+  world.Insert(200);
+  ASSERT_TRUE(world.Rounds(1000));
+  ASSERT_EQ(world.Told("learner/version"), 101);
+  EXPECT_EQ(world.Told("learner/beta"), 1);
+}
+
 // All updates of a job had the rate behind its last one: 0, where the rate falls to 0 and the run
 // has few updates.
 TEST(LearnerNodeTest, TheOnlyUpdateOfARunHasTheWholeRate) {

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <vector>
 
+#include "learners/beta_schedule.h"
+
 namespace troop {
 namespace {
 
@@ -75,6 +77,32 @@ TEST(RateScheduleTest, UpdatesBehindTheLastStepStillLearn) {
     EXPECT_GT(schedule.Fraction(0), 0);
     EXPECT_NEAR(schedule.Fraction(0.1), 1, 1e-12);
   }
+}
+
+// Schaul et al. 2016, sec. 3.4: linear from β0 to 1, which is reached only at the end of learning.
+TEST(BetaScheduleTest, RisesFromTheFirstUpdateToTheLast) {
+  for (const std::int64_t updates : {2, 3, 37, 1000}) {
+    Config config = ConfigOf(updates, 0, 1);
+    config.replay.beta = 0.4;
+    config.replay.final_beta = 1;
+    const BetaSchedule schedule(config);
+    for (std::int64_t u = 0; u < updates; ++u) {
+      EXPECT_NEAR(schedule.Beta(double(u) / double(updates)),
+                  0.4 + 0.6 * double(u) / double(updates - 1), 1e-12);
+    }
+    EXPECT_EQ(schedule.Beta(0), 0.4);
+    EXPECT_EQ(schedule.Beta(1), 1);
+    EXPECT_EQ(schedule.Beta(2), 1);
+  }
+}
+
+TEST(BetaScheduleTest, IsConstantWithoutAFinalValueAndInARunOfOneUpdate) {
+  Config config = ConfigOf(10, 0, 1);
+  config.replay.beta = 0.7;
+  for (const double over : {0.0, 0.3, 1.0}) EXPECT_EQ(BetaSchedule(config).Beta(over), 0.7);
+  config = ConfigOf(1, 0, 1);
+  config.replay.final_beta = 1;
+  EXPECT_EQ(BetaSchedule(config).Beta(0), 0.4);
 }
 
 }  // namespace

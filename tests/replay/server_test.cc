@@ -48,13 +48,17 @@ TEST(ReplayServerTest, WeightsAreTheImportanceWeightsOverTheirLargest) {
   for (std::size_t i = 0; i < items.size(); ++i) items[i].priority = float(1 + i * i);
   ASSERT_TRUE(writer->Push({MakeChunk(1, 0, 21)}, items).ok());
   const auto sampler = world.Sampler({.batch_size = 16, .beta = 0.4});
-  const auto batch = Take(&world, sampler.get());
-  ASSERT_TRUE(Took(batch));
-  std::vector<double> weight;
-  for (const double p : (*batch)->probability) weight.push_back(std::pow(20 * p, -0.4));
-  const double largest = std::ranges::max(weight);
-  for (std::size_t i = 0; i < weight.size(); ++i) {
-    EXPECT_NEAR((*batch)->weight[i], weight[i] / largest, 1e-6);
+  for (const double beta : {0.4, 0.0, 0.75, 1.0}) {
+    if (beta != 0.4) sampler->SetBeta(beta);
+    const auto batch = Take(&world, sampler.get());
+    ASSERT_TRUE(Took(batch));
+    EXPECT_EQ((*batch)->beta, beta);
+    std::vector<double> weight;
+    for (const double p : (*batch)->probability) weight.push_back(std::pow(20 * p, -beta));
+    const double largest = std::ranges::max(weight);
+    for (std::size_t i = 0; i < weight.size(); ++i) {
+      EXPECT_NEAR((*batch)->weight[i], weight[i] / largest, 1e-6);
+    }
   }
 }
 

@@ -1,0 +1,20 @@
+#include "learners/beta_schedule.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "learners/rate_schedule.h"
+
+namespace troop {
+
+BetaSchedule::BetaSchedule(const Config& config)
+    : first_(config.replay.beta),
+      last_(config.replay.final_beta > 0 ? config.replay.final_beta : first_),
+      end_(1 - ShareOfAnUpdate(config)) {}
+
+double BetaSchedule::Beta(double progress) const {
+  if (progress <= 0) return first_;
+  return progress < end_ ? std::lerp(first_, last_, progress / end_) : last_;
+}
+
+}  // namespace troop
