@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 
 #include "apps/train.h"
 #include "core/json.h"
+#include "learners/tokenizer_settings.h"
 #include "text/tokenizer.h"
 
 namespace troop {
@@ -51,11 +53,22 @@ Status WriteTokens(const Tokenizer& tokenizer, std::string_view text, bool json,
   return {};
 }
 
+// Against tokenizer_config.json beside the vocabulary, where there is one.
+Status CheckSettings(const TokenizeOptions& options) {
+  const std::string folder = std::filesystem::path(options.vocabulary).parent_path().string();
+  TROOP_ASSIGN_OR_RETURN(const auto settings, ReadTokenizerSettings(folder));
+  if (!settings || settings->cased == options.cased) return Status::Ok();
+  return InvalidArgument(
+      "{}: \"do_lower_case\" is {} in tokenizer_config.json beside it: {} --cased",
+      options.vocabulary, !settings->cased, settings->cased ? "add" : "omit");
+}
+
 }  // namespace
 
 Status TokenizeTexts(const TokenizeOptions& options, std::istream& in, std::ostream& out) {
   TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
                          MakeTokenizer(options.vocabulary, {.cased = options.cased}));
+  TROOP_RETURN_IF_ERROR(CheckSettings(options));
   for (const std::string& text : options.texts) {
     TROOP_RETURN_IF_ERROR(WriteTokens(*tokenizer, text, options.json, out));
   }

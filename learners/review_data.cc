@@ -8,6 +8,7 @@
 #include "core/crc32c.h"
 #include "core/rng.h"
 #include "core/storage.h"
+#include "learners/tokenizer_settings.h"
 #include "paramserver/from_config.h"
 #include "text/length_batches.h"
 #include "text/token_cache.h"
@@ -122,6 +123,7 @@ std::string ReviewData::Identity() const {
 
 Result<std::shared_ptr<const ReviewData>> LoadReviewData(const Config& config) {
   auto data = std::make_shared<ReviewData>();
+  TROOP_RETURN_IF_ERROR(CheckTokenizerSettings(config));
   auto tokenizer = MakeTokenizer(config.data.vocabulary, {.cased = config.data.cased});
   if (!tokenizer.ok()) {
     return tokenizer.status().WithContext(

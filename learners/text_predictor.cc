@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <limits>
 #include <numeric>
 #include <set>
-#include <utility>
 
 #include "core/config.h"
 #include "core/json.h"
@@ -14,6 +12,7 @@
 #include "core/storage.h"
 #include "learners/checkpoint.h"
 #include "learners/supervised.h"
+#include "learners/tokenizer_settings.h"
 #include "nn/hugging_face.h"
 #include "nn/model.h"
 #include "nn/text_model.h"
@@ -51,58 +50,8 @@ std::string VocabularyIn(const fs::path& folder) {
   return "";
 }
 
-// What tokenizer_config.json says, as far as it changes tokens here.
-struct TokenizerSettings {
-  bool cased = false;
-  std::int64_t tokens_max = std::numeric_limits<std::int64_t>::max();
-  TruncationSide side = TruncationSide::kRight;
-};
-
 TruncationSide SideOf(std::string_view name) {
   return name == "left" ? TruncationSide::kLeft : TruncationSide::kRight;
-}
-
-Result<bool> ReadFlag(const JsonValue& json, const char* key, bool missing) {
-  const JsonValue* const value = json.Find(key);
-  if (value == nullptr || value->kind == JsonValue::Kind::kNull) return missing;
-  if (value->kind == JsonValue::Kind::kBool) return value->boolean;
-  return DataLoss("\"{}\" is neither true nor false", key);
-}
-
-// Flags of which one value alone is supported.
-Status CheckFlags(const JsonValue& json) {
-  constexpr std::pair<const char*, bool> kSupported[] = {{"tokenize_chinese_chars", true},
-                                                         {"do_basic_tokenize", true},
-                                                         {"clean_text", true},
-                                                         {"keep_accents", false},
-                                                         {"remove_space", true}};
-  for (const auto& [key, supported] : kSupported) {
-    TROOP_ASSIGN_OR_RETURN(const bool value, ReadFlag(json, key, supported));
-    if (value == supported) continue;
-    return InvalidArgument("\"{}\" is {}: only {} is supported", key, value, supported);
-  }
-  const JsonValue* const never = json.Find("never_split");
-  if (never == nullptr || never->array.empty()) return Status::Ok();
-  return InvalidArgument("\"never_split\" is not supported: words are split at punctuation");
-}
-
-Result<TokenizerSettings> ReadSettings(std::string_view text) {
-  TokenizerSettings settings;
-  TROOP_ASSIGN_OR_RETURN(const JsonValue json, ParseJson(text));
-  TROOP_RETURN_IF_ERROR(CheckFlags(json));
-  TROOP_ASSIGN_OR_RETURN(const bool lower, ReadFlag(json, "do_lower_case", true));
-  settings.cased = !lower;
-  TROOP_ASSIGN_OR_RETURN(const bool strip, ReadFlag(json, "strip_accents", lower));
-  if (strip != lower) {
-    return InvalidArgument("\"strip_accents\" is {}: only that of \"do_lower_case\" is supported",
-                           strip);
-  }
-  // Where nobody set a limit, transformers writes 10^30.
-  const JsonValue* const most = json.Find("model_max_length");
-  if (most != nullptr && most->integer) settings.tokens_max = *most->integer;
-  const JsonValue* const side = json.Find("truncation_side");
-  if (side != nullptr) settings.side = SideOf(side->string);
-  return settings;
 }
 
 // What transformers calls LABEL_0 and LABEL_1 where nobody gave names are the sentiments.
@@ -207,12 +156,8 @@ Result<TextPredictor::Parts> TextPredictor::FromHuggingFace(const std::string& f
   if (vocabulary.empty()) {
     return NotFound("neither vocab.txt nor spiece.model is there: copy the model's to it");
   }
-  TokenizerSettings settings;
-  if (const auto text = storage->Read("tokenizer_config.json", kJsonBytesMax); text.ok()) {
-    Result<TokenizerSettings> read = ReadSettings(text->text());
-    if (!read.ok()) return read.status().WithContext("tokenizer_config.json");
-    settings = *read;
-  }
+  TROOP_ASSIGN_OR_RETURN(const auto read, ReadTokenizerSettings(folder));
+  const TokenizerSettings settings = read.value_or(TokenizerSettings());
   Parts parts{.masked = !classifies,
               .rows = options.config.vocabulary,
               .tokens_max = std::min(options.config.positions, settings.tokens_max),

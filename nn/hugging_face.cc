@@ -50,6 +50,11 @@ Status CheckVariants(const JsonValue& json) {
     if (value != nullptr && value->boolean)
       return InvalidArgument("\"{}\" is true: only encoders are supported", key);
   }
+  for (const char* const key : {"pruned_heads", "quantization_config", "auto_map"}) {
+    const JsonValue* const value = json.Find(key);
+    if (value != nullptr && !value->object.empty())
+      return InvalidArgument("\"{}\" is not supported: it makes another model of the weights", key);
+  }
   if (const JsonValue* kind = json.Find("position_embedding_type");
       kind != nullptr && kind->kind != JsonValue::Kind::kNull && kind->string != "absolute")
     return InvalidArgument("\"position_embedding_type\" is \"{}\": only absolute is supported",

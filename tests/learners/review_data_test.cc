@@ -191,6 +191,58 @@ TEST(ReviewDataTest, WhatIsMissingIsToldWithWhatToDo) {
   EXPECT_THAT(LoadReviewData(config).status().message(), HasSubstr("none.txt does not exist"));
 }
 
+// Only `troop predict` read them: a run learned other tokens than its model was made for.
+TEST(ReviewDataTest, SettingsBesideTheVocabularyAndOfThePretrainedModelAreHeeded) {
+  const TempFolder folder;
+  Config config = SupervisedConfig("bert");
+  const auto vocabulary = std::filesystem::path(config.data.vocabulary);
+  std::filesystem::create_directories(folder.path() + "/model");
+  std::filesystem::copy(vocabulary, folder.path());
+  for (const bool pretrained : {false, true}) {
+    const std::string at = folder.path() + (pretrained ? "/model" : "");
+    if (!pretrained) config.data.vocabulary = folder.path() + "/" + vocabulary.filename().string();
+    config.model.pretrained = pretrained ? at : "";
+    const auto refusal = [&](const std::string& settings, const char* name = "tokenizer_config") {
+      const std::string path = at + "/" + name + ".json";
+      std::ofstream(path) << settings;
+      std::string message = LoadReviewData(config).status().message();
+      std::filesystem::remove(path);
+      if (!message.empty()) {
+        EXPECT_THAT(message, HasSubstr(path));
+      }
+      return message;
+    };
+    EXPECT_EQ(refusal(R"({"do_lower_case": true, "model_max_length": 512, "truncation_side":
+        "right", "tokenizer_class": "BertTokenizerFast", "cls_token": "[CLS]", "unk_token":
+        {"content": "[UNK]"}, "sp_model_kwargs": {}, "added_tokens_decoder": {"0":
+        {"content": "[PAD]", "special": true}}})"),
+              "");
+    EXPECT_EQ(refusal("{}", "added_tokens"), "");
+    const std::pair<const char*, const char*> refused[] = {
+        {R"({"do_lower_case": false})", "data.cased = false: \"do_lower_case\" is false in "},
+        {R"({"truncation_side": "left"})", "data.truncation_side = \"right\""},
+        {R"({"truncation_side": "middle"})", "neither left nor right"},
+        {R"({"strip_accents": false})", "\"strip_accents\" is false: only"},
+        {R"({"tokenize_chinese_chars": false})", "\"tokenize_chinese_chars\" is false: only"},
+        {R"({"do_split_on_punc": false})", "\"do_split_on_punc\" is false: only"},
+        {R"({"additional_special_tokens": ["<x>"]})", "\"additional_special_tokens\" is not"},
+        {R"({"sp_model_kwargs": {"enable_sampling": true}})", "\"sp_model_kwargs\" is not"},
+        {R"({"tokenizer_class": "BertJapaneseTokenizer"})", "is \"BertJapaneseTokenizer\": only"},
+        {R"({"cls_token": "<s>"})", "\"cls_token\" is \"<s>\": only [CLS]"},
+        {R"({"mask_token": {"content": "<m>"}})", "\"mask_token\" is \"<m>\": only [MASK]"},
+        {R"({"added_tokens_decoder": {"9": {"content": "<x>"}}})", "has \"<x>\": added tokens"},
+        {"{", "JSON"}};
+    for (const auto& [settings, why] : refused) EXPECT_THAT(refusal(settings), HasSubstr(why));
+    EXPECT_THAT(refusal(R"({"<x>": 47})", "added_tokens"), HasSubstr("has \"<x>\": added tokens"));
+    EXPECT_THAT(refusal(R"({"sep_token": "</s>"})", "special_tokens_map"), HasSubstr("sep_token"));
+  }
+  // What the config may say otherwise.
+  config.data.truncation_side = "left";
+  std::ofstream(folder.path() + "/tokenizer_config.json")
+      << R"({"truncation_side": "right", "model_max_length": 4})";
+  EXPECT_TRUE(LoadReviewData(config).ok());
+}
+
 // The archive has train, test and unlabelled reviews.
 TEST(ReviewDataTest, TestReviewsJudgeAndUnlabelledOnesAreForMaskedModelsAlone) {
   Config config = SupervisedConfig("bert");

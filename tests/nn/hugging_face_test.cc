@@ -82,6 +82,11 @@ TEST(HuggingFaceTest, ConfigsOfOtherModelsAreRefused) {
               HasSubstr("relative_key"));
   EXPECT_THAT(error(Replaced(bert, "\"is_decoder\": false", "\"is_decoder\": true")),
               HasSubstr("\"is_decoder\" is true: only encoders"));
+  for (const char* const more : {"\"pruned_heads\": {\"0\": [1]}", "\"auto_map\": {\"a\": \"b\"}",
+                                 "\"quantization_config\": {\"bits\": 4}"}) {
+    EXPECT_THAT(error(Replaced(bert, "{", std::string("{") + more + ",")),
+                HasSubstr("another model of the weights"));
+  }
 }
 
 TEST(HuggingFaceTest, FolderIsReadAsItWasWritten) {
