@@ -33,6 +33,11 @@ void CheckEnv(const Config& c, Conflicts* out) {
           "is 0, which leaves nothing to learn; leave it out, or give another number");
   out->If(c.env.noop_max != 0 && !c.env.id.starts_with("ALE/"), {"env.noop_max", "env.id"},
           "only Atari games (\"ALE/...\") have it, {} is none; set 0", TomlString(c.env.id));
+  out->If(!c.env.difficulty_ramping && !c.env.id.starts_with("MinAtar/"),
+          {"env.difficulty_ramping", "env.id"},
+          "only MinAtar games have it, {} is none; leave it out", TomlString(c.env.id));
+  out->If(!c.env.plugin.empty() && !c.env.wrappers.empty(), {"env.wrappers", "env.plugin"},
+          "only Python environments have them, and a plug-in is none; leave them out");
   out->If(c.env.id.starts_with("envpool:") && c.fleet.mode == "serial", {"fleet.mode", "env.id"},
           "\"serial\" promises equal bytes for equal seeds, and EnvPool takes one seed for a whole "
           "pool; use \"processes\", or \"gymnasium:...\" or \"ALE/...\"");

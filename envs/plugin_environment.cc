@@ -296,6 +296,26 @@ Status CheckPluginApi(const TroopEnvApi* api, const std::string& name) {
   return Status::Ok();
 }
 
+namespace {
+
+// A library that takes any option would ignore a mistyped one.
+Status CheckOptionsAreRead(const TroopEnvApi* api, const std::string& name, std::string_view id,
+                           std::vector<TroopEnvOption> options) {
+  if (options.empty()) return Status::Ok();
+  options.push_back({.name = "no_such_option", .type = TROOP_ENV_INTEGER});
+  std::array<char, kMessageBytesMax> error{};
+  const Handle handle(api->create(std::string(id).c_str(), options.data(), options.size(),
+                                  error.data(), error.size()),
+                      Destroy{api});
+  if (handle == nullptr) return Status::Ok();
+  return InvalidArgument(
+      "plug-in {}: {}: it takes options that it does not know, so env.options may be ignored; "
+      "leave them out, or let its `create` refuse unknown ones (troop_env.h)",
+      name, id);
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Environment>> MakePluginEnvironment(const TroopEnvApi* api,
                                                            const std::string& name,
                                                            std::string_view id,
@@ -310,6 +330,7 @@ Result<std::unique_ptr<Environment>> MakePluginEnvironment(const TroopEnvApi* ap
                     fmt::join(ids, ", "));
   }
   const std::vector<TroopEnvOption> said = OptionsFor(options.options);
+  TROOP_RETURN_IF_ERROR(CheckOptionsAreRead(api, name, id, said));
   std::array<char, kMessageBytesMax> error{};
   Handle handle(
       api->create(std::string(id).c_str(), said.data(), said.size(), error.data(), error.size()),

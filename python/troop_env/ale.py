@@ -42,6 +42,14 @@ def rom_of(ale_py, name):
     return ale_py.roms.get_rom_path(found[0])
 
 
+def flag(given, name):
+    """Takes a true or false out of the options."""
+    value = given.pop(name, False)
+    if not isinstance(value, bool):
+        raise Refused(f"env.options.{name} = {value!r}: give true or false")
+    return value
+
+
 class Options:
     """env.options and what env itself says, with their defaults."""
 
@@ -49,9 +57,9 @@ class Options:
         given = dict(request["options"])
         self.skip = request["action_repeat"]
         self.noop_max = request["noop_max"]
-        self.life_loss = bool(given.pop("terminal_on_life_loss", False))
-        self.fire = bool(given.pop("fire_reset", False))
-        self.all_actions = bool(given.pop("full_action_space", False))
+        self.life_loss = flag(given, "terminal_on_life_loss")
+        self.fire = flag(given, "fire_reset")
+        self.all_actions = flag(given, "full_action_space")
         self.mode = given.pop("mode", None)
         self.difficulty = given.pop("difficulty", None)
         if given:

@@ -409,6 +409,10 @@ TEST(ConfigTest, ImpossibleCombinationsAreRefused) {
       {{"env.id=envpool:Pong-v5", "fleet.mode=serial"},
        "\"serial\" promises equal bytes for equal seeds, and EnvPool takes one seed for a whole "
        "pool; use \"processes\", or \"gymnasium:...\" or \"ALE/...\""},
+      {{"env.difficulty_ramping=false"},
+       "env.difficulty_ramping=false: only MinAtar games have it, \"CartPole-v1\" is none"},
+      {{"env.plugin=mine.so", "env.wrappers=[\"a:b\"]"},
+       "only Python environments have them, and a plug-in is none"},
       {{"env.noop_max=4"},
        "only Atari games (\"ALE/...\") have it, \"CartPole-v1\" is none; set 0"},
       {{"network.layers=[" + linear + "," + conv + "]"},

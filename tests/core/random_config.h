@@ -149,6 +149,8 @@ inline void Repair(Config* c) {
   c->name = "run-7";
   c->env.sticky_actions = -1;
   c->env.id = "ALE/" + c->env.id;
+  c->env.difficulty_ramping = true;
+  if (!c->env.plugin.empty()) c->env.wrappers.clear();
   c->replay.min_items = std::max(c->replay.min_items, c->learner.batch_size);
   c->actor.copies = 1 + c->actor.copies % 8;
   c->inference.batch_max = std::max(c->inference.batch_max, c->actor.envs);

@@ -30,6 +30,7 @@ struct Behaviour {
   std::function<void(TroopEnvSpec*)> spec = [](TroopEnvSpec*) {};
   std::int32_t spec_code = 0;
   bool create_fails = false;
+  bool takes_any_option = false;
   std::string create_error;
   int alive = 0;
   std::vector<std::string> seen_options;
@@ -60,7 +61,13 @@ TroopEnvApi GoodApi() {
                   .ids = kIds};
   api.create = [](const char*, const TroopEnvOption* options, std::size_t count, char* error,
                   std::size_t size) -> TroopEnv* {
-    for (std::size_t i = 0; i < count; ++i) behaviour.seen_options.push_back(Text(options[i]));
+    behaviour.seen_options.clear();
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!behaviour.takes_any_option && options[i].name == std::string_view("no_such_option")) {
+        return nullptr;
+      }
+      behaviour.seen_options.push_back(Text(options[i]));
+    }
     std::memcpy(error, behaviour.create_error.data(),
                 std::min(size, behaviour.create_error.size()));
     if (behaviour.create_fails) return nullptr;
@@ -229,6 +236,16 @@ TEST_F(PluginTest, OptionsArriveWithTheirTypes) {
   ASSERT_TRUE(Make(GoodApi(), options).ok());
   EXPECT_THAT(behaviour.seen_options,
               testing::ElementsAre("a bool 1", "b integer -3", "c number 0.5", "d string x y"));
+}
+
+// A library that looks at no option, or only for those that it knows: a mistyped one was ignored.
+TEST_F(PluginTest, ALibraryThatTakesAnyOptionIsGivenNone) {
+  behaviour.takes_any_option = true;
+  EXPECT_TRUE(Make(GoodApi()).ok());
+  EnvOptions options;
+  options.options = {{"a", true}};
+  EXPECT_THAT(Refusal(GoodApi(), options),
+              HasSubstr("One-v0: it takes options that it does not know"));
 }
 
 TEST_F(PluginTest, AFailedCreateGivesItsReasonOnOneLine) {
