@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "apps/endpoints.h"
+#include "apps/failures.h"
 #include "apps/problem.h"
 #include "apps/serial_fleet.h"
 #include "apps/service_node.h"
@@ -25,6 +26,7 @@ namespace troop {
 namespace {
 
 constexpr double kMiB = 1024.0 * 1024.0, kGiB = 1024 * kMiB;
+constexpr double kProcessBytesMin = 12 * kMiB;  // the program itself, as measured
 
 // Of the machine, or of the container this runs in (cgroup version 2).
 double MachineMemoryBytes() {
@@ -194,15 +196,37 @@ Status CheckMachine(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const RunNeeds needs, PredictNeeds(config));
   const bool learners_here =
       config.fleet.engine == "local" && std::ranges::count(config.fleet.elsewhere, "learner") == 0;
+  Failures failures;
   if (config.learner.device == "cuda" && learners_here && GpusHere() == 0) {
-    return InvalidArgument(
+    failures.Add(InvalidArgument(
         "learner.device = \"cuda\": this program finds no GPU here (troop doctor says why); set "
-        "\"auto\" or \"cpu\", or build it with the preset \"cuda\" where there is one");
+        "\"auto\" or \"cpu\", or build it with the preset \"cuda\" where there is one"));
   }
-  if (IsSupervised(config)) return Status::Ok();
+  if (IsSupervised(config)) return failures.status();
   const std::string advice = PictureAdvice(config, needs.env);
   if (!advice.empty()) fmt::print(stderr, "troop: {}\n", advice);
-  return CheckReplayMemory(config, needs.replay_bytes);
+  failures.Add(CheckReplayMemory(config, needs.replay_bytes));
+  return failures.status();
+}
+
+Status CheckProcesses(const Config& config) {
+  if (config.fleet.engine != "local" || config.fleet.mode == "serial") return Status::Ok();
+  const std::size_t roles = RolesOf(config).size();
+  const double memory = MachineMemoryBytes();
+  if (double(roles) * kProcessBytesMin > memory) {
+    return InvalidArgument(
+        "memory: {} roles are as many processes, of 12 MiB or more: {:.1f} GiB; this machine has "
+        "{:.1f} GiB: have fewer (fleet.actors, and raise actor.envs), or other machines "
+        "(fleet.elsewhere)",
+        roles, double(roles) * kProcessBytesMin / kGiB, memory / kGiB);
+  }
+  std::int64_t most = 0;
+  std::ifstream file("/sys/fs/cgroup/pids.max");
+  if (!(file >> most) || std::int64_t(roles) <= most) return Status::Ok();  // "max": no limit
+  return InvalidArgument(
+      "processes: {} roles are as many processes, and {} are allowed here "
+      "(pids.max of the container): have fewer",
+      roles, most);
 }
 
 Status CheckReplayMemory(const Config& config, double bytes) {

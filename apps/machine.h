@@ -36,6 +36,8 @@ std::int64_t OpenFilesOf(std::int64_t roles);
 // Raises this process's soft limit of open files to that. Errors: kInvalidArgument where fewer are
 // allowed than are certainly needed.
 Status RaiseOpenFiles(const Config& config);
+// Whether this machine holds the processes of a local run at all. Errors: kInvalidArgument.
+Status CheckProcesses(const Config& config);
 // Problems that only this machine can show: memory, environment. Before any process starts.
 Status CheckMachine(const Config& config);
 // The same of a replay alone that takes so many bytes when full.

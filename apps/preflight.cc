@@ -7,9 +7,11 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/endpoints.h"
+#include "apps/failures.h"
 #include "apps/http_server.h"
 #include "apps/machine.h"
 #include "apps/serial_fleet.h"
@@ -20,20 +22,6 @@ namespace troop {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Several failures as one: the code of the first, a line each.
-class Failures {
- public:
-  void Add(const Status& status) {
-    if (status.ok()) return;
-    first_ =
-        first_.ok() ? status : Status(first_.code(), first_.message() + "\n" + status.message());
-  }
-  const Status& status() const { return first_; }
-
- private:
-  Status first_;
-};
 
 Status CheckAllowed(const KeyRing& ring, AllowList* allowed) {
   const auto entry = allowed->Find(ring.public_key);
@@ -84,23 +72,45 @@ Status CheckRunsFolder(const Config& config) {
                          config.log.dir, at.string(), strerror(errno));
 }
 
-Status CheckInputs(const Config& config) {
-  Failures failures;
+namespace {
+
+// Files and folders that do not depend on the data.
+void CheckPlaces(const Config& config, Failures* failures) {
   const auto& fleet = config.fleet;
-  failures.Add(CheckToken("fleet.metrics_token", fleet.metrics_token));
-  failures.Add(CheckToken("fleet.dashboard_token", fleet.dashboard_token));
+  failures->Add(CheckToken("fleet.metrics_token", fleet.metrics_token));
+  failures->Add(CheckToken("fleet.dashboard_token", fleet.dashboard_token));
   const bool insecure = config.security.insecure;
   if (!fleet.metrics.empty()) {
-    failures.Add(CheckHttpAddress(fleet.metrics, !fleet.metrics_token.empty(), insecure,
-                                  {"fleet.metrics", "fleet.metrics_token"}));
+    failures->Add(CheckHttpAddress(fleet.metrics, !fleet.metrics_token.empty(), insecure,
+                                   {"fleet.metrics", "fleet.metrics_token"}));
   }
   if (!fleet.dashboard.empty()) {
-    failures.Add(CheckHttpAddress(fleet.dashboard, !fleet.dashboard_token.empty(), insecure,
-                                  {"fleet.dashboard", "fleet.dashboard_token"}));
+    failures->Add(CheckHttpAddress(fleet.dashboard, !fleet.dashboard_token.empty(), insecure,
+                                   {"fleet.dashboard", "fleet.dashboard_token"}));
   }
-  failures.Add(CheckKeys(config).WithContext("security.keys"));
-  failures.Add(CheckRunsFolder(config));
-  failures.Add(Endpoints::Check(config));
+  failures->Add(CheckKeys(config).WithContext("security.keys"));
+  failures->Add(CheckRunsFolder(config));
+  failures->Add(Endpoints::Check(config));
+}
+
+// Of data that can't be read as a whole: what else is wrong with their files.
+void CheckData(const Config& config, Failures* failures) {
+  const Config::DataKeys& data = config.data;
+  std::error_code error;
+  for (const auto& [key, path] : {std::pair("data.reviews", &data.reviews),
+                                  {"data.unlabelled", &data.unlabelled},
+                                  {"data.vocabulary", &data.vocabulary}}) {
+    if (path->empty() || fs::exists(*path, error) || failures->Names(*path)) continue;
+    failures->Add(NotFound("{}: {} does not exist", key, *path));
+  }
+  failures->Add(CheckPretrainedFiles(config));
+}
+
+}  // namespace
+
+Status CheckInputs(const Config& config) {
+  Failures failures;
+  CheckPlaces(config, &failures);
   failures.Add(CheckFirstWeights(config));
   return failures.status();
 }
@@ -110,11 +120,18 @@ Status CheckStart(Config* config, bool dry_run) {
   if (dry_run) config->data.cache.clear();
   const Status resolved = ResolveSupervised(config);
   config->data.cache = cache;
-  TROOP_RETURN_IF_ERROR(resolved);
-  TROOP_RETURN_IF_ERROR(RaiseOpenFiles(*config));
   Failures failures;
-  failures.Add(CheckMachine(*config));
-  failures.Add(CheckInputs(*config));
+  failures.Add(resolved);
+  failures.Add(RaiseOpenFiles(*config));
+  failures.Add(CheckProcesses(*config));
+  if (resolved.ok()) {
+    failures.Add(CheckMachine(*config));
+    failures.Add(CheckInputs(*config));
+    return failures.status();
+  }
+  // Sizes of the model are not known: only whether its files are there and can be read.
+  CheckPlaces(*config, &failures);
+  CheckData(*config, &failures);
   return failures.status();
 }
 

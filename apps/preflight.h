@@ -8,8 +8,9 @@
 namespace troop {
 
 // All that can be checked of a config before a run: resolves it (ResolveSupervised), raises the
-// limit of open files, then CheckMachine and CheckInputs, whose failures are reported together.
-// `dry_run`: leaves nothing behind, no tokens of the data either.
+// limit of open files, then CheckProcesses, CheckMachine and CheckInputs. Failures are reported
+// together; where the data are at fault, those that do not depend on them. `dry_run`: leaves
+// nothing behind, no tokens of the data either.
 Status CheckStart(Config* config, bool dry_run);
 
 // Whether the files and folders that a config names are what a run needs, before anything is

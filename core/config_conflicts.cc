@@ -84,7 +84,27 @@ void CheckNetwork(const Config& c, Conflicts* out) {
           c.network.dueling_units);
 }
 
+void CheckRatio(const Config& c, Conflicts* out) {
+  constexpr double kSamplesMax = 9007199254740992;  // 2^53: what the rate limiter can count
+  const double ratio = c.replay.samples_per_insert, error = c.replay.ratio_error;
+  const auto items = double(c.replay.min_items);
+  const double samples = ratio * items * (1 + error);
+  out->If(samples > kSamplesMax, {"replay.samples_per_insert", "replay.min_items"},
+          "{} x replay.min_items = {} x (1 + replay.ratio_error = {}) is more than 2^53 samples; "
+          "lower one of them",
+          TomlNumber(ratio), c.replay.min_items, TomlNumber(error));
+  // At the end of a run the learner makes all updates that the slack allows.
+  const bool endless = ratio > 0 && c.learner.max_updates == 0 &&
+                       error * items > c.learner.total_steps && samples <= kSamplesMax;
+  out->If(endless, {"replay.ratio_error", "replay.min_items", "learner.total_steps"},
+          "{} x replay.min_items = {} is a slack of more items than the run has steps "
+          "(learner.total_steps = {}), so the ratio would not hold at all; lower it, or set "
+          "replay.samples_per_insert = 0 for no ratio",
+          TomlNumber(error), c.replay.min_items, TomlNumber(c.learner.total_steps));
+}
+
 void CheckReplay(const Config& c, Conflicts* out) {
+  CheckRatio(c, out);
   const std::int64_t capacity = c.replay.capacity_items, batch = c.learner.batch_size;
   out->If(batch > capacity, {"learner.batch_size", "replay.capacity_items"},
           "{} is more than replay.capacity_items = {}; lower one or raise the other", batch,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 #include <vector>
 
@@ -182,6 +183,17 @@ std::uint64_t UpdatesOfBatches(const Config& config, std::uint64_t batches) {
   return (batches * workers + gradients - 1) / gradients;
 }
 
+Status CheckVocabularyWhole(const std::string& path, std::int64_t pieces, std::int64_t rows) {
+  if (pieces >= rows || path.ends_with(".model")) return Status::Ok();
+  std::ifstream file(path, std::ios::binary);
+  file.seekg(-1, std::ios::end);
+  if (file.get() == '\n') return Status::Ok();
+  return InvalidArgument(
+      "{}: it has {} pieces and ends within a line, and the model knows {}: the file is truncated; "
+      "copy it again",
+      path, pieces, rows);
+}
+
 Status CheckPretrained(const Config& config) {
   const std::string& path = config.model.pretrained;
   std::error_code error;
@@ -213,6 +225,13 @@ Status ResolveSupervised(Config* config) {
     return InvalidArgument(
         "model.vocabulary = {}: data.vocabulary has {} pieces; set 0, or at least as many", rows,
         pieces);
+  }
+  TROOP_RETURN_IF_ERROR(CheckVocabularyWhole(config->data.vocabulary, pieces, rows));
+  if (!config->model.pretrained.empty() && pieces < rows / 2) {
+    return InvalidArgument(
+        "{}: it has {} pieces, and model.pretrained knows {}: the file is truncated, or another "
+        "model's; copy it again",
+        config->data.vocabulary, pieces, rows);
   }
   const std::int64_t samples = data->train.size(), epoch = BatchesOfEpoch(*config, samples);
   for (std::int64_t* every : {&config->paramserver.push_every, &config->paramserver.fetch_every}) {

@@ -37,6 +37,10 @@ Status ResolveSupervised(Config* config);
 // That the folder of model.pretrained is there, where one is named. Errors: kNotFound.
 Status CheckPretrained(const Config& config);
 
+// Refuses a vocabulary that has fewer pieces than a model has rows, as padded tables do, and whose
+// file ends within a line: it is truncated. Errors: kInvalidArgument.
+Status CheckVocabularyWhole(const std::string& path, std::int64_t pieces, std::int64_t rows);
+
 // Batches of one pass over `samples`.
 std::int64_t BatchesOfEpoch(const Config& config, std::int64_t samples);
 // Batches, shared by all workers, whose gradients `updates` updates take, rounded down; and the

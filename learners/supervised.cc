@@ -395,6 +395,14 @@ Status FirstWeights(const Config& config, const Module& whole, std::span<float> 
   return LoadPretrained(config, whole, value, true);
 }
 
+Status CheckPretrainedFiles(const Config& config) {
+  const std::string& path = config.model.pretrained;
+  if (!IsSupervised(config) || path.empty()) return Status::Ok();
+  TROOP_RETURN_IF_ERROR(CheckPretrained(config));
+  TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(path));
+  return ReadPretrained(storage.get(), "").status().WithContext("model.pretrained: " + path);
+}
+
 Status CheckFirstWeights(const Config& config) {
   if (!IsSupervised(config) || config.model.pretrained.empty()) return Status::Ok();
   TROOP_RETURN_IF_ERROR(CheckPretrained(config));

@@ -114,6 +114,8 @@ Result<std::unique_ptr<TrainedNetwork>> MakeTrainedText(const Config& config, co
 Status FirstWeights(const Config& config, const Module& whole, std::span<float> value);
 // The same errors, before a run: reads model.pretrained whole. REQUIRES: ResolveSupervised.
 Status CheckFirstWeights(const Config& config);
+// The part of it that does not depend on the sizes of the model: the files are there and readable.
+Status CheckPretrainedFiles(const Config& config);
 // Weights of model.pretrained, where the config has it: the part's. Errors: the same.
 Status BeginPretrained(const Config& config, const ModelPart& model, TrainedNetwork* trained);
 

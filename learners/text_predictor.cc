@@ -11,6 +11,7 @@
 #include "core/log.h"
 #include "core/storage.h"
 #include "learners/checkpoint.h"
+#include "learners/review_data.h"
 #include "learners/supervised.h"
 #include "learners/tokenizer_settings.h"
 #include "nn/hugging_face.h"
@@ -123,6 +124,7 @@ Status TextPredictor::Parts::ReadVocabulary(const std::string& path, bool cased)
     return InvalidArgument("{} has {} pieces, but the model knows {}: it is another model's", path,
                            tokenizer->size(), rows);
   }
+  TROOP_RETURN_IF_ERROR(CheckVocabularyWhole(path, tokenizer->size(), rows));
   // Rows beyond the pieces are padding, to a multiple of some power of two as a rule.
   if (tokenizer->size() < rows / 2) {
     LogWarning("{} has {} pieces, and the model knows {}: it may be another model's", path,

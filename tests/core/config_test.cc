@@ -335,6 +335,11 @@ TEST(ConfigTest, ImpossibleCombinationsAreRefused) {
        "actor.warmup_steps=1e6: 1000000 is more than learner.total_steps"},
       {{"actor.epsilon_steps=100", "learner.algorithm=dpg"},
        "actor.epsilon_steps=100: continuous actions explore with noise"},
+      {{"replay.samples_per_insert=1e300"},
+       "replay.samples_per_insert=1e300: 1e+300 x replay.min_items = 1000 x (1 + "},
+      {{"replay.ratio_error=1e6"},
+       "replay.ratio_error=1e6: 1000000 x replay.min_items = 1000 is a slack of more items than "
+       "the run has steps (learner.total_steps = 50000)"},
       {{"replay.final_beta=0.3"},
        "replay.final_beta=0.3: 0.3 is less than replay.beta = 0.4, from which the exponent rises"},
       {{"replay.final_beta=1", "replay.sampler=uniform"},

@@ -159,6 +159,9 @@ inline void Repair(Config* c) {
       {c->replay.capacity_items, c->replay.min_items, 4096 + 8 * c->actor.envs * c->actor.n_step});
   c->replay.samples_per_insert = std::max(c->replay.samples_per_insert, 1e-3);
   c->replay.ratio_error = 1e6;
+  c->replay.samples_per_insert =
+      std::min(c->replay.samples_per_insert, 1e9 / double(c->replay.min_items));
+  c->learner.max_updates = std::max<std::int64_t>(1, c->learner.max_updates);
   c->actor.push_items = 1;
   c->learner.batches_per_request = 1;
   c->learner.total_steps =
