@@ -173,6 +173,7 @@ Status EvaluatorNode::Connect() {
     TROOP_ASSIGN_OR_RETURN(
         env_,
         FindEnvSpec(config_.env.id, BeatingEnvOptions(config_, network_, member_, &metrics_)));
+    TROOP_RETURN_IF_ERROR(CheckSameCode(env_->id, env_->code, config_.env_code));
   }
   TROOP_ASSIGN_OR_RETURN(weights_, ConnectWeights(config_, *env_, network_, member_));
   return Status::Ok();

@@ -57,7 +57,9 @@ Result<std::uint64_t> CheckpointWeights(Storage* run, std::span<float> value) {
 }  // namespace
 
 Status CheckSameEnv(const EnvSpec& here, const EnvSpec& there, const std::string& host) {
-  if (Describe(here) == Describe(there)) return Status::Ok();
+  if (Describe(here) == Describe(there)) {
+    return CheckSameCode(here.id, here.code, there.code).WithContext("on " + host);
+  }
   return InvalidArgument(
       "the environment {} on {} has {}, the coordinator's has {}: the network of this run does not "
       "fit; install the same version of it",
@@ -118,6 +120,7 @@ Status RoleNode::Ask(Time now) {
 Status RoleNode::Join(const RegisterReply& reply) {
   TROOP_ASSIGN_OR_RETURN(config_, ParseConfig(reply.config_toml, "the coordinator's config", {}));
   config_.data_identity = reply.data_identity;
+  config_.env_code = reply.env.code;
   index_ = reply.index;
   if (options_.joined) options_.joined(config_, index_);
   const Origin origin{.role = options_.role, .index = index_, .incarnation = reply.incarnation};
@@ -157,7 +160,11 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
     case Role::kActor: {
       TROOP_ASSIGN_OR_RETURN(auto actor,
                              ActorNode::Make(config_, network, member_.get(), options_.history));
-      TROOP_RETURN_IF_ERROR(CheckSameEnv(actor->env(), env, options_.host));
+      EnvSpec here = actor->env();
+      if (const std::string& plugin = config_.env.plugin; !plugin.empty()) {
+        TROOP_ASSIGN_OR_RETURN(here.code, PluginCode(plugin));
+      }
+      TROOP_RETURN_IF_ERROR(CheckSameEnv(here, env, options_.host));
       return std::unique_ptr<Node>(std::move(actor));
     }
     case Role::kEvaluator:

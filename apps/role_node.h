@@ -14,8 +14,8 @@
 
 namespace troop {
 
-// Refuses an environment of another shape than the coordinator's, naming both. Errors:
-// kInvalidArgument. `host`: whose it is.
+// Refuses an environment of another shape or other code than the coordinator's, naming both.
+// Errors: kInvalidArgument. `host`: whose it is.
 Status CheckSameEnv(const EnvSpec& here, const EnvSpec& there, const std::string& host);
 
 // One role from its first word to its last: registers with the coordinator, gets incarnation and

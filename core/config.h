@@ -369,6 +369,8 @@ struct Config {
   // No key: what a supervised run's data are (ReviewData::Identity), as the coordinator sends it to
   // its roles, which refuse others. Empty: unknown.
   std::string data_identity;
+  // Likewise the custom code of a run's environment (EnvSpec::code).
+  std::string env_code;
 
   bool operator==(const Config& other) const;
 };

@@ -29,6 +29,9 @@ struct EnvSpec {
   float observation_scale = 1;  // networks multiply by it first: 1/255 for grey frames
   ActionSpec action;
   std::int64_t max_episode_steps = 0;  // 0: none; longer episodes are truncated
+  // What custom code it is made of, for people and for comparison: a plug-in's file, or the Python
+  // files that the user wrote. Empty: none, or unknown.
+  std::string code;
   bool operator==(const EnvSpec&) const = default;
 };
 

@@ -92,8 +92,14 @@ EnvOptions EnvOptionsFor(const Config& config);  // its [env] keys
 Result<std::unique_ptr<Environment>> MakeEnvironment(std::string_view id,
                                                      const EnvOptions& options);
 std::vector<std::string> EnvironmentIds();
-// What an environment looks like; may start a process for it, and ends it again. Errors: as
-// MakeVectorEnv.
+// What an environment looks like, its code included; may start a process for it, and ends it again.
+// Errors: as MakeVectorEnv.
 Result<EnvSpec> FindEnvSpec(std::string_view id, const EnvOptions& options);
+// The code of a plug-in, as EnvSpec has it: size and checksum of its file, wherever that lies.
+// Errors: kNotFound, kInvalidArgument: it can't be read.
+Result<std::string> PluginCode(const std::string& path);
+// Refuses an environment that is made of other code than the run's, naming both. Errors:
+// kInvalidArgument. Empty: not compared.
+Status CheckSameCode(std::string_view id, const std::string& here, const std::string& there);
 
 }  // namespace troop

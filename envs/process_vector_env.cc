@@ -354,6 +354,7 @@ void ProcessVectorEnv::KeepSpare() {
 
 void ProcessVectorEnv::TakeSpec(Worker* worker, Time now) {
   const EnvSpec& spec = *worker->process.spec();
+  if (status_ = CheckSameCode(id_, spec.code, spec_.code); !status_.ok()) return;
   if (spec != spec_) {
     status_ = FailedPrecondition(
         "{}: its processes don't agree on what it looks like ({} and {}); each start must give "

@@ -235,7 +235,9 @@ Result<std::unique_ptr<VectorEnv>> MakeVectorEnv(std::string_view id, const EnvO
   });
 }
 
-Result<EnvSpec> FindEnvSpec(std::string_view id, const EnvOptions& options) {
+namespace {
+
+Result<EnvSpec> FindPlainSpec(std::string_view id, const EnvOptions& options) {
   if (InProcess(id, options)) {
     const auto no_seed = [](int) { return std::uint64_t{0}; };
     TROOP_ASSIGN_OR_RETURN(const auto env, MakeVectorEnv(id, options, 1, no_seed));
@@ -243,6 +245,15 @@ Result<EnvSpec> FindEnvSpec(std::string_view id, const EnvOptions& options) {
   }
   TROOP_ASSIGN_OR_RETURN(const auto env, MakeEnvironment(id, options));
   return env->spec();
+}
+
+}  // namespace
+
+Result<EnvSpec> FindEnvSpec(std::string_view id, const EnvOptions& options) {
+  TROOP_ASSIGN_OR_RETURN(EnvSpec spec, FindPlainSpec(id, options));
+  if (options.plugin.empty()) return spec;
+  TROOP_ASSIGN_OR_RETURN(spec.code, PluginCode(options.plugin));
+  return spec;
 }
 
 EnvOptions EnvOptionsFor(const Config& config) {

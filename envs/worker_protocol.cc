@@ -109,6 +109,9 @@ Result<EnvSpec> ParseSpec(const JsonValue& json, std::string_view id) {
   TROOP_ASSIGN_OR_RETURN(spec.action, ParseAction(*action));
   spec.observation_scale = float(NumberOr(json, "observation_scale", 1));
   TROOP_ASSIGN_OR_RETURN(spec.max_episode_steps, json.Integer("max_episode_steps"));
+  if (const JsonValue* code = json.Find("code"); code != nullptr) {
+    spec.code = PrintableLine(code->string, kTextBytes);
+  }
   TROOP_RETURN_IF_ERROR(CheckEnvSpec(spec));
   return spec;
 }

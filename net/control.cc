@@ -107,13 +107,15 @@ EnvSpecBody ToBody(const EnvSpec& spec) {
           .actions = spec.action.discrete() ? spec.action.count : 0,
           .low = spec.action.low,
           .high = spec.action.high,
-          .max_episode_steps = spec.max_episode_steps};
+          .max_episode_steps = spec.max_episode_steps,
+          .code = spec.code};
 }
 
 Result<EnvSpec> FromBody(const EnvSpecBody& body) {
   EnvSpec spec{.id = body.id,
                .observation_scale = body.observation_scale,
-               .max_episode_steps = body.max_episode_steps};
+               .max_episode_steps = body.max_episode_steps,
+               .code = body.code};
   TROOP_ASSIGN_OR_RETURN(spec.observation, ParseTensorSpec(body.observation));
   const bool discrete = body.actions != 0;
   spec.action = {.kind = discrete ? ActionSpec::Kind::kDiscrete : ActionSpec::Kind::kContinuous,

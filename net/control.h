@@ -112,9 +112,10 @@ struct EnvSpecBody {
   std::int64_t actions = 0;      // 0: continuous ones
   std::vector<float> low, high;  // of continuous ones
   std::int64_t max_episode_steps = 0;
+  std::string code;  // EnvSpec::code
   template <class A>
   void serialize(A& a) {
-    a(id, observation, observation_scale, actions, low, high, max_episode_steps);
+    a(id, observation, observation_scale, actions, low, high, max_episode_steps, code);
   }
 };
 EnvSpecBody ToBody(const EnvSpec& spec);

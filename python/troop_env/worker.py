@@ -26,7 +26,7 @@ except ModuleNotFoundError as missing:
     os.write(SOCKET, json.dumps({"error": WHY}).encode())
     sys.exit(1)
 
-from . import adapters, ahead, vector
+from . import adapters, ahead, source, vector
 from .convert import Refused
 
 VERSION = 4
@@ -299,14 +299,14 @@ def main():
     request["options"] = keywords(request["options"])
     request["meter"] = Meter() if request["measure"] else None
     try:
-        source = request["id"].partition(":")[0]
-        rows = (vector.VectorRows if source in vector.SOURCES else Rows)(request)
+        kind = request["id"].partition(":")[0]
+        rows = (vector.VectorRows if kind in vector.SOURCES else Rows)(request)
     except Refused as error:
         return refuse(str(error))
     except Exception as error:
         traceback.print_exc()
         return refuse(f"can't be made: {reason(error)}")
-    send({"spec": rows.spec})
+    send({"spec": {**rows.spec, "code": source.describe(request)}})
     layout = receive()
     if layout is None:
         return 0

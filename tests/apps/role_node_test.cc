@@ -31,6 +31,20 @@ TEST(SameEnvironmentTest, AnotherShapeOrOtherActionsAreRefusedAndBothAreNamed) {
   EXPECT_TRUE(CheckSameEnv(here, longer, "other").ok());
 }
 
+// An environment with another source took part unnoticed, where its shape was the same.
+TEST(SameEnvironmentTest, OtherCodeIsRefusedAndBothAreNamed) {
+  EnvSpec here = Spec(4, {DType::kF32, {8}}), there = here;
+  here.code = "a plug-in of 10 bytes, checksum 00000001";
+  EXPECT_TRUE(CheckSameEnv(here, there, "other").ok());  // unknown
+  there.code = here.code;
+  EXPECT_TRUE(CheckSameEnv(here, there, "other").ok());
+  there.code = "a plug-in of 10 bytes, checksum 00000002";
+  const Status other = CheckSameEnv(here, there, "other");
+  EXPECT_EQ(other.code(), Code::kInvalidArgument);  // exit code 2: it is not started again
+  EXPECT_THAT(other.message(), HasSubstr("on other: the environment Mine-v0 is made of " +
+                                         here.code + " here, that of the run of " + there.code));
+}
+
 TEST(SameEnvironmentTest, ContinuousAndDiscreteActionsAreNotTheSame) {
   const EnvSpec here = Spec(2, {DType::kF32, {8}});
   EnvSpec there = here;

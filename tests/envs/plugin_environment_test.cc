@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -246,6 +247,20 @@ TEST_F(PluginTest, ALibraryThatTakesAnyOptionIsGivenNone) {
   options.options = {{"a", true}};
   EXPECT_THAT(Refusal(GoodApi(), options),
               HasSubstr("One-v0: it takes options that it does not know"));
+}
+
+TEST_F(PluginTest, CodeIsThatOfTheFileWhereverItLies) {
+  const std::string path = testing::TempDir() + fmt::format("/code-{}", getpid());
+  std::ofstream(path) << "some library";
+  std::ofstream(path + "-copy") << "some library";
+  const auto code = PluginCode(path);
+  ASSERT_TRUE(code.ok());
+  EXPECT_THAT(*code, testing::StartsWith("a plug-in of 12 bytes, checksum "));
+  EXPECT_EQ(*PluginCode(path + "-copy"), *code);
+  std::ofstream(path + "-copy") << "some librarY";
+  EXPECT_NE(*PluginCode(path + "-copy"), *code);
+  fs::remove(path), fs::remove(path + "-copy");
+  EXPECT_EQ(PluginCode(path).status().code(), Code::kNotFound);
 }
 
 TEST_F(PluginTest, AFailedCreateGivesItsReasonOnOneLine) {

@@ -1,7 +1,9 @@
 """Adapters of Python environments: spaces, seeds, ends, vectors; Gymnasium itself is the oracle."""
+import importlib
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
 import unittest.mock
 
@@ -9,7 +11,7 @@ import gymnasium
 import numpy
 from gymnasium import spaces
 from gymnasium.spaces.utils import flatten
-from troop_env import adapters, vector, worker
+from troop_env import adapters, source, vector, worker
 from troop_env.convert import Actions, Observations, Refused
 
 NEED_SCREENS = ("MUJOCO_GL", "DISPLAY")
@@ -412,6 +414,50 @@ class Atari(unittest.TestCase):
         with self.assertRaisesRegex(Refused, "no fire button"):
             adapters.make({**request("ALE/Freeway-v5", fire_reset=True), "noop_max": 0,
                            "sticky_actions": 0.0})
+
+
+class SourceTest(unittest.TestCase):
+    """The code that fleets compare: the same wherever it lies, another with each byte."""
+
+    def describe(self, files, name="python:mine:Env", wrappers=()):
+        with tempfile.TemporaryDirectory() as folder:
+            for path, text in files.items():
+                os.makedirs(os.path.dirname(f"{folder}/{path}"), exist_ok=True)
+                with open(f"{folder}/{path}", "w", encoding="utf-8") as file:
+                    file.write(text)
+            sys.path.insert(0, folder)
+            importlib.invalidate_caches()
+            try:
+                asked = request(name, wrappers=wrappers)
+                for module in source.modules(asked):
+                    importlib.import_module(module)
+                return source.describe(asked)
+            finally:
+                sys.path.remove(folder)
+                for module in [m for m in sys.modules if m.partition(".")[0] in ("mine", "theirs")]:
+                    del sys.modules[module]
+
+    def test_module(self):
+        code = self.describe({"mine.py": "Env = 1\n"})
+        self.assertRegex(code, "^1 Python file of 8 bytes, checksum [0-9a-f]{8}$")
+        self.assertEqual(self.describe({"mine.py": "Env = 1\n"}), code)  # in another folder
+        self.assertEqual(self.describe({"mine.py": "Env = 1\n", "other.py": ""}), code)
+        self.assertNotEqual(self.describe({"mine.py": "Env = 2\n"}), code)
+
+    def test_package(self):
+        files = {"mine/__init__.py": "", "mine/a.py": "Env = 1\n", "mine/data.txt": "x"}
+        code = self.describe(files, "python:mine.a:Env")
+        self.assertRegex(code, "^2 Python files of 8 bytes")
+        self.assertEqual(self.describe({**files, "mine/data.txt": "y"}, "python:mine.a:Env"), code)
+        for change in ({"mine/a.py": "Env = 2\n"}, {"mine/b.py": ""}, {"mine/__init__.py": "#"}):
+            self.assertNotEqual(self.describe({**files, **change}, "python:mine.a:Env"), code)
+
+    def test_wrappers_and_registering_modules_count(self):
+        files = {"mine.py": "Env = 1\n", "theirs.py": "Wrap = 1\n"}
+        self.assertIn("2 Python files", self.describe(files, wrappers=["theirs:Wrap"]))
+        self.assertIn("1 Python file ", self.describe(files, "gymnasium:theirs:Env-v0"))
+        for name in ("gymnasium:CartPole-v1", "ALE/Pong-v5", "envpool:Pong-v5"):
+            self.assertEqual(source.describe(request(name, wrappers=["gymnasium.wrappers:X"])), "")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,38 @@
+#include <fmt/format.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "core/crc32c.h"
+#include "envs/environment.h"
+
+namespace troop {
+
+Result<std::string> PluginCode(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return NotFound("plug-in {}: {}", path, strerror(errno));
+  std::array<char, 1 << 16> part;
+  std::uint32_t checksum = 0;
+  std::uint64_t bytes = 0;
+  while (file) {
+    file.read(part.data(), std::streamsize(part.size()));
+    const auto read = std::size_t(file.gcount());
+    checksum = Crc32c(std::as_bytes(std::span(part).first(read)), checksum);
+    bytes += read;
+  }
+  if (!file.eof()) return InvalidArgument("plug-in {}: it can't be read", path);
+  return fmt::format("a plug-in of {} bytes, checksum {:08x}", bytes, checksum);
+}
+
+Status CheckSameCode(std::string_view id, const std::string& here, const std::string& there) {
+  if (here.empty() || there.empty() || here == there) return Status::Ok();
+  return InvalidArgument(
+      "the environment {} is made of {} here, that of the run of {}: copy it from the machine "
+      "where "
+      "the run began, or start the run again",
+      id, here, there);
+}
+
+}  // namespace troop
