@@ -65,6 +65,23 @@ class PlainLines final : public Progress {
 
 }  // namespace
 
+void RoleNotices::SayEndless(const RunView& view, const Config& config, Progress* progress) {
+  // More than the longest that is usual: 108,000 frames of an Atari game are 27,000 agent steps.
+  constexpr std::int64_t kManySteps = 30'000;
+  if (endless_said_ || view.supervised) return;
+  const std::int64_t environments = std::int64_t{config.fleet.actors} * config.actor.envs;
+  const std::int64_t steps =
+      (view.steps - view.steps_at_start) / std::max<std::int64_t>(1, environments);
+  if (steps < kManySteps) return;
+  endless_said_ = true;  // also where episodes end: it is looked at once
+  const auto episodes = view.metrics.find("actor/episodes");
+  if (episodes != view.metrics.end() && episodes->second.value > 0) return;
+  progress->Say(
+      fmt::format("troop: no episode has ended, after {} steps of each environment: returns stay "
+                  "unknown; set env.max_episode_steps (it is {}) where episodes need a limit",
+                  steps, config.env.max_episode_steps));
+}
+
 void RoleNotices::SayBlocked(const RunView& view, Progress* progress) {
   std::set<std::string> now;
   for (const RoleCondition& c : view.conditions) {

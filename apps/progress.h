@@ -10,6 +10,7 @@
 
 #include "apps/run_rates.h"
 #include "apps/supervisor.h"
+#include "core/config.h"
 #include "core/time.h"
 #include "net/log_gate.h"
 
@@ -44,9 +45,12 @@ class PhaseProgress {
 };
 std::unique_ptr<Progress> MakeProgress(const std::string& name, bool live, std::FILE* out = stdout);
 
-// Lines on the terminal about roles that are in trouble.
+// Lines on the terminal about what keeps a run from going well.
 class RoleNotices {
  public:
+  // Once, when no episode has ended though every environment took many steps: returns stay unknown,
+  // and the user may not know that nothing limits an episode.
+  void SayEndless(const RunView& view, const Config& config, Progress* progress);
   // Each role that is blocked, once until it is blocked again.
   void SayBlocked(const RunView& view, Progress* progress);
   // A role that failed and will be restarted; of many in a second only some.
@@ -54,6 +58,7 @@ class RoleNotices {
 
  private:
   std::set<std::string> blocked_;  // names
+  bool endless_said_ = false;
   LogGate ended_;
 };
 

@@ -88,6 +88,7 @@ struct Session {
     rates = meter.Update(now, view);
     recorder->Record(now, view, rates);
     notices.SayBlocked(view, progress.get());
+    notices.SayEndless(view, folder.config, progress.get());
     progress->Show(now, view, rates);
     if (metrics) metrics->Tell(now, view, rates, [&source] { return source.roles(); });
   }

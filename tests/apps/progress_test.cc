@@ -168,6 +168,31 @@ TEST(LiveBlockTest, ANoticeStaysInSight) {
   EXPECT_EQ(Occurrences(text, kName), 1) << text;
 }
 
+// Nothing was said of a run whose episodes never end.
+TEST(RoleNoticesTest, ThatNoEpisodeEndsIsSaidOnceWithTheKeyThatLimitsThem) {
+  Config config;
+  config.fleet.actors = 2;
+  config.actor.envs = 4;
+  config.env.max_episode_steps = 0;
+  const auto said = [&config](RoleNotices* notices, std::int64_t steps, double episodes) {
+    std::FILE* const out = std::tmpfile();
+    const auto progress = MakeProgress(kName, false, out);
+    RunView view{.steps = 1000 + steps, .steps_at_start = 1000};
+    view.metrics["actor/episodes"] = {.kind = MetricKind::kCounter, .value = episodes};
+    testing::internal::CaptureStderr();
+    notices->SayEndless(view, config, progress.get());
+    std::fclose(out);
+    return testing::internal::GetCapturedStderr();
+  };
+  RoleNotices endless, usual;
+  EXPECT_EQ(said(&endless, 8 * 29'999, 0), "");
+  EXPECT_EQ(said(&endless, 8 * 30'000, 0),
+            "troop: no episode has ended, after 30000 steps of each environment: returns stay "
+            "unknown; set env.max_episode_steps (it is 0) where episodes need a limit\n");
+  EXPECT_EQ(said(&endless, 8 * 40'000, 0), "");
+  EXPECT_EQ(said(&usual, 8 * 30'000, 1), "");
+}
+
 // An evaluation of hours showed nothing.
 TEST(PhaseProgressTest, APhaseOfMoreThanTwoSecondsShowsItsProgressAndTheTimeLeft) {
   std::FILE* const out = std::tmpfile();
