@@ -46,6 +46,13 @@ def load(path, what):
         ) from None
     for part in name.split("."):
         if not hasattr(found, part):
+            # A folder of that name is taken for a package without a file.
+            if getattr(found, "__file__", None) is None and hasattr(found, "__path__"):
+                raise Refused(
+                    f'{what} "{path}": {next(iter(found.__path__))} is a folder, and no module '
+                    f"{module} is beside it; start troop in the folder that holds {module}.py, or "
+                    "add that to PYTHONPATH"
+                )
             raise Refused(f'{what} "{path}": {module} has no {name}')
         found = getattr(found, part)
     return found

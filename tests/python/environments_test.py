@@ -289,6 +289,12 @@ class Singles(unittest.TestCase):
         ]:
             with self.assertRaisesRegex(Refused, why):
                 adapters.make(request(name))
+        # Started one folder too high: my_env/my_env.py is not beside my_env.
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(os.path.join(folder, "one_too_high"))
+            with unittest.mock.patch.object(sys, "path", [folder, *sys.path]):
+                with self.assertRaisesRegex(Refused, "one_too_high is a folder.*one_too_high.py"):
+                    adapters.make(request("python:one_too_high:make_env"))
         modules = sys.modules.copy()
         sys.modules["gymnasium"] = None
         try:
