@@ -260,11 +260,11 @@ Turn LearnerNode::Step(Time now) {
   if (result_.ok()) PublishAgain();
   if (result_.ok()) JoinOthers();
   if (!result_.ok()) return Turn::Done();
-  if (Finishing()) return Finish(now);
+  if (Finishing(now)) return Finish(now);
   const bool connected = sampler_ && (publisher_ || !updater_->publishes());
   if (!connected || rollback_) return Idle();
   SubmitUpdates();
-  if (Finishing()) return Turn::Busy();
+  if (Finishing(now)) return Turn::Busy();
   if (!next_checkpoint_) next_checkpoint_ = CheckpointAfter(now);
   if (now >= *next_checkpoint_ && updater_->leads()) {
     // Of a model in parts the next update brings the state.
@@ -315,11 +315,6 @@ Turn LearnerNode::Finish(Time now) {
     return Turn::Busy();
   }
   return Idle();
-}
-
-bool LearnerNode::Finishing() {
-  return updater_->Over(exhausted_) || draining_ || context_.member->stop() ||
-         context_.member->phase() == Phase::kDone;
 }
 
 // The share of the run that is over, for schedules. Where the replay ratio is enforced, updates say
@@ -432,6 +427,7 @@ void LearnerNode::CollectUpdates() {
     if (job->state_gathered) {
       state_came_ = true;
       state_wanted_ = false;
+      state_since_stop_ = stopped_.has_value();
     }
     if (!job->value.empty() && updater_->leads()) Publish(std::move(job->value));
     ReportMetrics(*job);

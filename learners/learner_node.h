@@ -96,7 +96,8 @@ class LearnerNode final : public Node {
   Status GoBackToCheckpoint();
   std::int64_t StepsAt(std::uint64_t updates) const;  // behind so many updates; thread safe where
                                                       // supervised
-  bool Finishing();
+  bool Finishing(Time now);
+  bool AwaitsState(Time now);
   bool sharded() const { return context_.config.learner.sync == "paramserver"; }
   bool grouped() const { return learners_ > 1 && !sharded(); }
   bool alone() const { return !grouped() && !sharded(); }
@@ -132,6 +133,8 @@ class LearnerNode final : public Node {
   std::optional<Time> next_checkpoint_;
   bool state_wanted_ = false;  // of a model in parts: for a checkpoint
   bool state_came_ = false;
+  std::optional<Time> stopped_;  // since when a stop waits for the state
+  bool state_since_stop_ = false;
   bool exhausted_ = false;         // the replay gives no more, or max_updates is reached
   bool final_checkpoint_ = false;  // written, or given up
   Status final_failure_;           // of the last try to write it

@@ -113,6 +113,22 @@ TEST_F(SupervisedTest, AMeshOutlivesALearnerAndGoesOnAtAnotherMesh) {
   EXPECT_TRUE(std::filesystem::exists(run() + "/model/model.safetensors"));
 }
 
+// "stopping: checkpoint first", and there was none: nothing brought the parts together for it.
+TEST_F(SupervisedTest, AStopOfAModelInPartsWritesItsNewestState) {
+  const auto troop = Train({"data.reviews=" + kFixtures + "reviews.csv",
+                            "data.vocabulary=" + kFixtures + "vocab.txt", "mesh.dp=1", "mesh.tp=2",
+                            "checkpoint.every_s=0"});
+  ASSERT_TRUE(AwaitSteps(200)) << troop->output();
+  troop->Signal(SIGINT);
+  ASSERT_EQ(troop->Wait(), 130) << troop->output();
+  const auto storage = MakeDiskStorage(run());
+  const auto newest = NewestCheckpoint(storage->get());
+  ASSERT_TRUE(newest.ok()) << LauncherLog() << RoleLog("learner-0");
+  EXPECT_EQ(
+      "checkpoints/" + fmt::format("{:012}", *Json(run() + "/result.json").Integer("updates")),
+      *newest);
+}
+
 // Two models in two parts each are two workers of the parameter shards: who dies comes back to its
 // other part, whether it spoke for it or not, and the run ends in order.
 TEST_F(SupervisedTest, ModelsInPartsAreWorkersOfParameterShards) {

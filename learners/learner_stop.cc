@@ -1,0 +1,24 @@
+// When a learner makes no more updates.
+
+#include "learners/learner_node.h"
+
+namespace troop {
+
+bool LearnerNode::Finishing(Time now) {
+  const FleetMember& member = *context_.member;
+  if (updater_->Over(exhausted_) || member.phase() == Phase::kDone) return true;
+  return (draining_ || member.stop()) && !AwaitsState(now);
+}
+
+// Of a model in parts the next update brings the state together: the checkpoint of a stop waits for
+// it, where the others are there. For half of the time that roles have to end, at most.
+bool LearnerNode::AwaitsState(Time now) {
+  if (tensor_.ranks == 1 || replicated()) return false;
+  if (!stopped_) stopped_ = now;
+  state_wanted_ = updater_->leads() && !state_since_stop_;
+  const bool in_step = updater_->CanTake() || updater_->busy();
+  return in_step && !state_since_stop_ &&
+         now - *stopped_ < Seconds(context_.config.fleet.drain_s / 2);
+}
+
+}  // namespace troop
