@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "apps/config_change.h"
 #include "apps/coordinator.h"
 #include "apps/counted.h"
 #include "apps/dashboard_command.h"
@@ -101,9 +102,11 @@ Result<RestorePoint> FindRestorePoint(Session* session) {
   if (!HasRestorePoints(session->folder.config)) return NotFound("this run has none");
   TROOP_ASSIGN_OR_RETURN(const RestorePoint point, NewestRestorePoint(run));
   TROOP_RETURN_IF_ERROR(GoBackTo(run, point));
-  fmt::print("resuming {} exactly, from {}: {} {}, {} updates\n", session->folder.path,
-             point.checkpoint.empty() ? "its beginning" : point.checkpoint, point.steps,
-             StepsName(session->folder.config), point.updates);
+  const bool same =
+      point.checkpoint.empty() || SameConfig(run, session->folder.path, point.checkpoint);
+  fmt::print("resuming {}{}, from {}: {} {}, {} updates\n", session->folder.path,
+             same ? " exactly" : "", point.checkpoint.empty() ? "its beginning" : point.checkpoint,
+             point.steps, StepsName(session->folder.config), point.updates);
   return point;
 }
 
@@ -115,6 +118,7 @@ Result<RestorePoint> NewestAsPoint(Session* session) {
   }
   TROOP_ASSIGN_OR_RETURN(const std::string path, std::move(newest));
   TROOP_ASSIGN_OR_RETURN(const CheckpointState state, ReadCheckpoint(run, path));
+  SameConfig(run, session->folder.path, path);
   fmt::print("resuming {} from {}: {} {}, {} updates\n", session->folder.path, path, state.steps,
              StepsName(session->folder.config), state.updates);
   return RestorePoint{.checkpoint = path, .steps = state.steps, .updates = state.updates};

@@ -164,6 +164,21 @@ TEST_F(ExactResumeTest, GoesOnAsProcessesFromTheNewestCheckpoint) {
   EXPECT_FALSE(fs::exists(run() + "/restore"));
 }
 
+// One digit of it, and the run went "exactly" to other results.
+TEST_F(ExactResumeTest, AChangedConfigIsNamed) {
+  ExpectDone(Train(Keys("run")).get(), 3001);
+  std::string config = FileText(run() + "/config.toml");
+  const std::size_t gamma = config.find("gamma = 0.99");
+  ASSERT_NE(gamma, config.npos) << config;
+  config.replace(gamma, 12, "gamma = 0.89");
+  std::ofstream(run() + "/config.toml") << config;
+  const auto resumed = Start({"resume", run(), "learner.total_steps=3501"});
+  ExpectDone(resumed.get(), 3501);
+  EXPECT_NE(resumed->output().find("learner.gamma = 0.89 (it was 0.99)"), std::string::npos)
+      << resumed->output();
+  EXPECT_EQ(resumed->output().find("exactly"), std::string::npos) << resumed->output();
+}
+
 TEST_F(ExactResumeTest, ADamagedPointIsNamedAndTheNewestCheckpointServes) {
   const auto troop = Train(Keys("run"));
   ExpectDone(troop.get(), 3001);
