@@ -381,7 +381,13 @@ void Reader::Visit(const ConfigKeyInfo& key, std::vector<EnvOption>& options) {
   }
   for (const auto& [path, entry] : entries_) {
     if (!path.starts_with(whole + ".")) continue;
-    ReadOption(whole, path.substr(whole.size() + 1), *entry.node, entry.place, &options);
+    const std::string name = path.substr(whole.size() + 1);
+    if (const auto dot = name.find('.'); dot != std::string::npos) {
+      Fail(entry.place, path,
+           fmt::format("is part of an option; give {}.{}={{…}} whole", whole, name.substr(0, dot)));
+      continue;
+    }
+    ReadOption(whole, name, *entry.node, entry.place, &options);
   }
 }
 

@@ -493,6 +493,10 @@ TEST(ConfigTest, WhatIsNoOptionIsRefusedAtItsLine) {
   for (const std::string wrong : {"[[1, nan]]", "{a = 1979-05-27}", "[-inf]"}) {
     EXPECT_THAT(OneError("[env.options]\ngoal = " + wrong), testing::HasSubstr("is no value"));
   }
+  // It made an option of the name "map.size".
+  EXPECT_EQ(OneError("", {"env.options.map.size=3"}),
+            "command line: env.options.map.size=3: is part of an option; give "
+            "env.options.map={…} whole");
   EXPECT_EQ(OneError("[env]\noptions = 3"),
             "run.toml:2: env.options: 3 is no table; write {name = value}");
   EXPECT_EQ(OneError("[env]\nwrappers = [\"m:A\", 3]"),
