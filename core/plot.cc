@@ -69,7 +69,7 @@ Ink ColorOf(const LinePlot::Series& series, std::size_t index) {
 }
 
 bool Finite(const LinePlot::Series& series, std::size_t i) {
-  return std::isfinite(series.xs[i]) && std::isfinite(series.ys[i]);
+  return IsDrawable(series.xs[i]) && IsDrawable(series.ys[i]);
 }
 
 // The layout of one plot, and how to draw its parts.
@@ -116,7 +116,7 @@ class Plotter {
       for (const Member values : all) {
         for (std::size_t i = 0; i < (series.*values).size(); ++i) {
           const double value = (series.*values)[i];
-          if (Finite(series, i) && std::isfinite(value)) span.Add(value);
+          if (Finite(series, i) && IsDrawable(value)) span.Add(value);
         }
       }
     }
@@ -146,7 +146,7 @@ class Plotter {
     if (series.low.empty()) return;
     Coverage coverage(plot_.width, plot_.height);
     const auto whole = [&](std::size_t i) {
-      return Finite(series, i) && std::isfinite(series.low[i]) && std::isfinite(series.high[i]);
+      return Finite(series, i) && IsDrawable(series.low[i]) && IsDrawable(series.high[i]);
     };
     for (std::size_t i = 1; i < series.low.size(); ++i) {
       if (!whole(i - 1) || !whole(i)) continue;

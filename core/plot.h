@@ -8,11 +8,15 @@
 
 namespace troop {
 
+// A number that has a place: one that is not finite, or so large that a span has no width in a
+// double, breaks its line.
+inline bool IsDrawable(double value) { return value >= -1e300 && value <= 1e300; }
+
 // Lines through points, over axes with ticks at round numbers.
 struct LinePlot {
   struct Series {
     std::string name;               // empty: it has no place in the legend
-    std::vector<double> xs, ys;     // of equal length; a point that is not finite breaks the line
+    std::vector<double> xs, ys;     // of equal length; one that is not drawable breaks the line
     std::vector<double> low, high;  // a band around the line; empty, or of equal length
     bool faint = false;             // a thin, pale line
     int color = -1;                 // of the eight, counted around; -1: its place among the series

@@ -20,7 +20,7 @@ struct SvgRange {
   double low = std::numeric_limits<double>::infinity();
   double high = -std::numeric_limits<double>::infinity();
   void Add(double value) {
-    if (!std::isfinite(value)) return;
+    if (!IsDrawable(value)) return;
     low = std::min(low, value);
     high = std::max(high, value);
   }
@@ -60,7 +60,7 @@ class SvgPlot {
     bottom_ = plot.height - kBelow - kCaptionLine * int(plot.caption.size());
     for (const LinePlot::Series& s : plot.series) {
       for (std::size_t i = 0; i < s.xs.size(); ++i) {
-        if (!std::isfinite(s.ys[i])) continue;
+        if (!IsDrawable(s.ys[i])) continue;
         x_.Add(s.xs[i]);
         y_.Add(s.ys[i]);
         if (!s.low.empty()) y_.Add(s.low[i]), y_.Add(s.high[i]);
@@ -121,8 +121,8 @@ class SvgPlot {
   void DrawSvgSeries(std::size_t index) {
     const LinePlot::Series& s = plot_.series[index];
     const auto finite = [&s](std::size_t i) {
-      const bool band = s.low.empty() || (std::isfinite(s.low[i]) && std::isfinite(s.high[i]));
-      return band && std::isfinite(s.xs[i]) && std::isfinite(s.ys[i]);
+      const bool band = s.low.empty() || (IsDrawable(s.low[i]) && IsDrawable(s.high[i]));
+      return band && IsDrawable(s.xs[i]) && IsDrawable(s.ys[i]);
     };
     for (std::size_t from = 0; from < s.xs.size();) {
       std::size_t to = from;

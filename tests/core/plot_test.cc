@@ -121,6 +121,7 @@ TEST(PlotTest, OddDataDoesNotBreakIt) {
                                                 {0, 0, 0},
                                                 {1, nan, 2},
                                                 {1e300, -1e300},
+                                                {1e308, -1e308, 3},
                                                 {1e-300, 2e-300},
                                                 {1e15, 1e15 + 1}};
   for (const auto& ys : odd) {
@@ -129,6 +130,7 @@ TEST(PlotTest, OddDataDoesNotBreakIt) {
       for (std::size_t i = 0; i < ys.size(); ++i) series.xs.push_back(double(i));
     }
     EXPECT_FALSE(RenderLinePlot(plot).rgb.empty());
+    EXPECT_NE(SvgLinePlot(plot).find("</svg>"), std::string::npos);
   }
   EXPECT_FALSE(RenderLinePlot({}).rgb.empty());
   Keep("empty.png", {.title = "nothing yet", .x_label = "steps", .y_label = "return"});
