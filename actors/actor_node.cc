@@ -404,6 +404,7 @@ void ActorNode::Report() {
   metrics_.Gauge("actor/steps", double(steps_), MetricKind::kCounter);
   metrics_.Gauge("actor/unacked_pushes", writer_->unacked_pushes(), MetricKind::kGaugeSum);
   metrics_.Gauge("actor/bad_numbers", double(runner_->bad_numbers()), MetricKind::kCounter);
+  metrics_.Gauge("actor/suspect_numbers", double(runner_->suspect_numbers()), MetricKind::kCounter);
   metrics_.Gauge("actor/env_faults", double(runner_->faults()), MetricKind::kCounter);
   metrics_.Gauge("actor/blocked", writer_->CanPush() ? 0 : 1);
   ReportEpsilon();

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/trajectory.h"
@@ -31,6 +32,26 @@ std::optional<BadNumber> FindBadNumber(std::string_view what, const ConstTensor&
   if (at == x.size()) return std::nullopt;
   const bool one = rows.shape().rank() == 1;
   return BadNumber{.what = what, .index = one ? -1 : std::int64_t(at), .value = x[at]};
+}
+
+std::optional<BadNumber> FindSuspectNumber(std::string_view what, const ConstTensor& rows,
+                                           std::size_t row) {
+  if (rows.dtype() != DType::kF32) return std::nullopt;
+  const std::span<const float> all = rows.as<float>();
+  const std::size_t size = all.size() / std::size_t(rows.dim(0));
+  const std::span<const float> x = all.subspan(row * size, size);
+  const auto at = std::ranges::find_if(
+      x, [](float v) { return std::abs(v) >= kSuspectNumber && std::isfinite(v); });
+  if (at == x.end()) return std::nullopt;
+  const bool one = rows.shape().rank() == 1;
+  return BadNumber{.what = what, .index = one ? -1 : at - x.begin(), .value = *at};
+}
+
+bool AnySuspectNumber(const ConstTensor& rows) {
+  if (rows.dtype() != DType::kF32) return false;
+  bool any = false;  // without an early end, so that it is vectorized
+  for (const float v : rows.as<float>()) any |= std::abs(v) >= kSuspectNumber;
+  return any;
 }
 
 bool AnyBadNumber(const ConstTensor& rows) {

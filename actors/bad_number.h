@@ -34,6 +34,11 @@ std::string DescribeOrigin(std::string_view what, const StepName& step);
 std::optional<BadNumber> FindBadNumber(std::string_view what, const ConstTensor& rows,
                                        std::size_t row);
 
+// The first finite one of kSuspectNumber and more in such a row.
+std::optional<BadNumber> FindSuspectNumber(std::string_view what, const ConstTensor& rows,
+                                           std::size_t row);
+bool AnySuspectNumber(const ConstTensor& rows);  // in any row; fast
+
 // False where none is bad in any row: the fast way to know that all is well.
 bool AnyBadNumber(const ConstTensor& rows);
 

@@ -161,6 +161,7 @@ void EnvRunner::TakeStep() {
   Spoil();
   const bool any_bad =
       AnyBadNumber(output_->q) || AnyBadNumber(reward_) || AnyBadNumber(observation_);
+  const bool any_suspect = AnySuspectNumber(reward_) || AnySuspectNumber(observation_);
   for (std::size_t i = 0; i < ones_.size(); ++i) {
     EnvState& env = envs_state_[i];
     ++env.step;
@@ -185,8 +186,37 @@ void EnvRunner::TakeStep() {
       env.troubles_in_a_row = 0;
       if (i == blocked_by_) blocked_.clear();
     }
+    if (one.good && (any_suspect || one.ended())) NoteSuspect(i);
     if (!one.good || one.ended()) env.step = 0;
   }
+}
+
+// What a learner quarantines is known there by its place in the replay alone.
+void EnvRunner::NoteSuspect(std::size_t i) {
+  const bool ended = ones_[i].ended();
+  auto suspect = FindSuspectNumber("reward", reward_, i);
+  if (!suspect && ended) {
+    suspect = FindSuspectNumber("last observation", batch_->final_observation, i);
+  } else if (!suspect) {
+    suspect = FindSuspectNumber("observation", observation_, i);
+  }
+  if (!suspect || !std::has_single_bit(std::uint64_t(++suspect_numbers_))) return;
+  LogWarning(
+      "{}; a number so large can make an update fail, and its item is then left out of later "
+      "batches ({} such steps so far)",
+      OriginOf(i, {.what = ToString(*suspect),
+                   .episode = episode(i) - (ended ? 1 : 0),
+                   .step = envs_state_[i].step}),
+      suspect_numbers_);
+}
+
+std::string EnvRunner::OriginOf(std::size_t i, const Trouble& trouble) const {
+  return DescribeOrigin(trouble.what, {.env = spec_.id,
+                                       .environment = options_.first + i,
+                                       .episode = trouble.episode,
+                                       .seed = options_.seed(i, trouble.episode),
+                                       .step = trouble.step,
+                                       .version = version_});
 }
 
 // Mostly the next episode has begun already; one that could not begin is itself the last.
@@ -225,13 +255,7 @@ void EnvRunner::Note(std::size_t i, const Trouble& trouble) {
   const bool blocks = so_far == 1 || env.troubles_in_a_row >= kBlockedAfter;
   if (blocks) blocked_by_ = i;
   if (!status_.ok() || !(last || blocks || std::has_single_bit(so_far))) return;
-  const std::string origin =
-      DescribeOrigin(trouble.what, {.env = spec_.id,
-                                    .environment = options_.first + i,
-                                    .episode = trouble.episode,
-                                    .seed = options_.seed(i, trouble.episode),
-                                    .step = trouble.step,
-                                    .version = version_});
+  const std::string origin = OriginOf(i, trouble);
   if (blocks) {
     blocked_ = fmt::format("{}; {} in a row of {} (env.faults_max)", origin, env.troubles_in_a_row,
                            faults_max_);

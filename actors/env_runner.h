@@ -88,6 +88,8 @@ class EnvRunner {
 
   std::int64_t bad_numbers() const { return bad_numbers_; }  // in all, so far
   std::int64_t faults() const { return faults_; }
+  // Steps with a number of kSuspectNumber or more.
+  std::int64_t suspect_numbers() const { return suspect_numbers_; }
 
  private:
   enum class Waiting : std::uint8_t { kNothing, kFirst, kActions, kStep, kRestart };
@@ -109,6 +111,8 @@ class EnvRunner {
   bool TakeActions();
   void TakeStep();
   std::optional<BadNumber> FindBad(std::size_t i, bool any_bad) const;
+  void NoteSuspect(std::size_t i);
+  std::string OriginOf(std::size_t i, const Trouble& trouble) const;
   void Spoil();
   void NoteFaults();
   void CheckStarts();
@@ -134,7 +138,7 @@ class EnvRunner {
   std::vector<One> ones_;
   std::vector<int> starting_;  // whose first observation is new
   std::vector<int> to_restart_;
-  std::int64_t bad_numbers_ = 0, faults_ = 0;
+  std::int64_t bad_numbers_ = 0, faults_ = 0, suspect_numbers_ = 0;
   std::string blocked_;
   std::size_t blocked_by_ = 0;  // the environment of it
   Status status_;

@@ -203,6 +203,7 @@ std::string_view HelpOf(std::string_view metric) {
       {"actor/unacked_pushes", "Pushes to the replay that are under way."},
       {"actor/env_faults", "Faults of environments."},
       {"actor/bad_numbers", "Observations, rewards and values that were not finite."},
+      {"actor/suspect_numbers", "Steps with a number of 1e9 or more."},
       {"actor/weights_version", "Updates behind the actors' weights, on average."},
       {"replay/items", "Items that the replay holds."},
       {"replay/bytes", "Bytes of them."},

@@ -50,6 +50,11 @@ struct Item {
   Buffer state = {};  // [...state] before step first_frame - burn_in; empty where the spec has none
 };
 
+// A number of an observation or a reward whose size can make an update fail although the number and
+// all weights are finite: a loss needs some 1e19 to overflow, and a deep network multiplies what
+// goes in.
+inline constexpr float kSuspectNumber = 1e9F;
+
 // The version of a learner's weights: its incarnation above its updates, so that a learner that
 // starts again from a checkpoint, with fewer updates, is newer than the one before.
 constexpr std::uint64_t WeightsVersion(std::uint64_t incarnation, std::uint64_t updates) {

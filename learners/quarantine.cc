@@ -23,7 +23,10 @@ bool Quarantine::Catch(const SampleBatch& batch, ReplaySampler* sampler) {
   if (keys.empty() || caught.size() > kItemsMax) return false;
   sampler->UpdatePriorities(keys, std::vector<float>(keys.size(), -0.0F));
   items_ += words.size();
-  for (const std::string& item : words) LogWarning("left out of later batches: {}", item);
+  for (const std::string& item : words) {
+    LogWarning("left out of later batches: {}; its actor's log names environment, seed and step",
+               item);
+  }
   caught_ = std::move(caught);
   good_ = 0;
   return true;

@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "core/trajectory.h"
 #include "replay/client.h"
 #include "replay/sample.h"
 
@@ -15,9 +16,7 @@ namespace troop {
 // priority is never renewed, would be drawn again and again. Owner: the learner's thread.
 class Quarantine {
  public:
-  // Smaller ones are not to blame: with finite weights a loss needs some 1e19 to overflow, and a
-  // deep network multiplies what goes in.
-  static constexpr float kSuspect = 1e9F;
+  static constexpr float kSuspect = kSuspectNumber;  // smaller ones are not to blame
   // Without kGoodMin good updates in between. Where more are bad, the weights or the environment
   // are, as a whole.
   static constexpr std::size_t kItemsMax = 32;

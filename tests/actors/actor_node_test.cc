@@ -386,6 +386,23 @@ TEST(ActorNodeTest, ABadRewardIsLeftOutAndItsOriginIsTold) {
   }
 }
 
+// A learner that leaves its item out knows neither environment nor seed of it.
+TEST(ActorNodeTest, AFiniteNumberThatMayFailAnUpdateIsToldWithItsOrigin) {
+  const CapturedLog log;
+  Config config = Catch();
+  config.env.reward_scale = 1e12;
+  ActorWorld world(config);
+  world.PublishWeights(1);
+  world.GrantUpTo(180);
+  ASSERT_TRUE(world.Rounds(3000));
+  EXPECT_EQ(world.Told("actor/suspect_numbers"), 20) << "of as many episodes";
+  EXPECT_EQ(world.Told("actor/bad_numbers"), 0);
+  const std::string origin =
+      fmt::format("at step 9 of episode 0 of environment 0 (seed {},", SeedOf(config, 3, 0));
+  EXPECT_NE(log.text().find("Catch-v0: reward is "), std::string::npos) << log.text();
+  EXPECT_NE(log.text().find(origin), std::string::npos) << log.text();
+}
+
 TEST(ActorNodeTest, ABadObservationIsLeftOutAndItsEpisodeGivenUp) {
   const Armed armed("actor.observation:4:inf");
   Config config = CartPole();
