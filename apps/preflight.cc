@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -115,7 +116,28 @@ Status CheckInputs(const Config& config) {
   return failures.status();
 }
 
-Status CheckStart(Config* config, bool dry_run) {
+// "env.id: what is wrong" -> "run.toml:2: env.id: what is wrong", where the key was given.
+Status WithPlaces(const Config& config, const Status& status) {
+  if (status.ok()) return status;
+  std::string text;
+  std::istringstream lines(status.message());
+  for (std::string line; std::getline(lines, line);) {
+    const std::string key = line.substr(0, line.find_first_of(" :,="));
+    const auto given = config.places.of.find(key);
+    if (!text.empty()) text += '\n';
+    if (given != config.places.of.end()) {
+      const bool named = given->second.starts_with("command line: " + key + "=");
+      text += given->second + ": ";
+      if (named && line.starts_with(key + ": ")) line.erase(0, key.size() + 2);
+    }
+    text += line;
+  }
+  return Status(status.code(), text);
+}
+
+namespace {
+
+Status CheckResolvable(Config* config, bool dry_run) {
   const std::string cache = config->data.cache;
   if (dry_run) config->data.cache.clear();
   const Status resolved = ResolveSupervised(config);
@@ -133,6 +155,13 @@ Status CheckStart(Config* config, bool dry_run) {
   CheckPlaces(*config, &failures);
   CheckData(*config, &failures);
   return failures.status();
+}
+
+}  // namespace
+
+Status CheckStart(Config* config, bool dry_run) {
+  const Status status = CheckResolvable(config, dry_run);
+  return WithPlaces(*config, status);
 }
 
 }  // namespace troop

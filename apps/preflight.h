@@ -10,8 +10,12 @@ namespace troop {
 // All that can be checked of a config before a run: resolves it (ResolveSupervised), raises the
 // limit of open files, then CheckProcesses, CheckMachine and CheckInputs. Failures are reported
 // together; where the data are at fault, those that do not depend on them. `dry_run`: leaves
-// nothing behind, no tokens of the data either.
+// nothing behind, no tokens of the data either. Messages as of WithPlaces.
 Status CheckStart(Config* config, bool dry_run);
+
+// The lines of a failure that begin with a key, with the place where the config gives it:
+// "run.toml:2: env.id: …".
+Status WithPlaces(const Config& config, const Status& status);
 
 // Whether the files and folders that a config names are what a run needs, before anything is
 // started or written: tokens, keys and their list, the weights of model.pretrained, the folder of

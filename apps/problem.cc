@@ -10,7 +10,9 @@ namespace troop {
 
 Result<EnvSpec> ProblemOf(const Config& config) {
   if (IsSupervised(config)) return ReviewSpec(config);
-  return FindEnvSpec(config.env.id, EnvOptionsFor(config));
+  Result<EnvSpec> spec = FindEnvSpec(config.env.id, EnvOptionsFor(config));
+  if (spec.ok() || spec.status().message().starts_with("env.")) return spec;
+  return spec.status().WithContext("env.id");
 }
 
 std::string ProblemName(const Config& config) {

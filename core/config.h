@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -371,6 +372,11 @@ struct Config {
   std::string data_identity;
   // Likewise the custom code of a run's environment (EnvSpec::code).
   std::string env_code;
+  // No key either, and not compared: where keys were given, "run.toml:3" or "command line: …".
+  struct Places {
+    std::map<std::string, std::string> of;
+    bool operator==(const Places&) const { return true; }
+  } places;
 
   bool operator==(const Config& other) const;
 };

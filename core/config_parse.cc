@@ -513,6 +513,7 @@ class Parser {
   Result<Config> Finish() {
     for (const ConfigConflict& conflict : FindConflicts(config_)) Report(conflict);
     if (!problems_.empty()) return problems_.ToStatus();
+    for (const auto& [key, place] : places_) config_.places.of[key] = place.text;
     return std::move(config_);
   }
 

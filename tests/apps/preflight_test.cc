@@ -21,6 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 
 const std::string kFixtures = TROOP_SOURCE_DIR "/tests/fixtures/supervised/";
 
@@ -119,6 +120,23 @@ TEST_F(PreflightTest, EachDamageOfEachFileThatAConfigNamesIsFoundBeforeTheStart)
       }
     }
   }
+}
+
+TEST_F(PreflightTest, WhatTheConfigNamesIsBlamedOnItsPlaceThere) {
+  const auto check = [](const std::string& text, std::vector<std::string> overrides) {
+    const auto config = ParseConfig(text, "run.toml", overrides);
+    TROOP_CHECK(config.ok(), "{}", config.status().message());
+    return std::string(Check(*config).message());
+  };
+  EXPECT_THAT(check("[env]\nid = \"CartPol-v1\"", {}),
+              StartsWith("run.toml:2: env.id: unknown environment \"CartPol-v1\""));
+  EXPECT_THAT(check("", {"env.id=CartPol-v1"}),
+              StartsWith("command line: env.id=CartPol-v1: unknown environment"));
+  const std::string reviews = fmt::format(
+      "[data]\nreviews = \"{}\"\nvocabulary = \"nowhere.txt\"\n[learner]\n"
+      "algorithm = \"classifier\"\n[evaluator]\nenabled = false\n",
+      kFixtures + "reviews.csv");
+  EXPECT_THAT(check(reviews, {}), StartsWith("run.toml:3: data.vocabulary"));
 }
 
 TEST_F(PreflightTest, AllThatIsWrongIsToldTogether) {
