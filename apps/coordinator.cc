@@ -16,6 +16,7 @@ namespace {
 
 // Holds the next incarnation as a decimal number: never used twice, also after a crash.
 constexpr char kIncarnationFile[] = "incarnation";
+constexpr std::size_t kIncarnationBytesMax = 64;
 // Streams and versions keep incarnations in 32 bits, evaluations in 23.
 constexpr std::uint64_t kIncarnationMax = (1u << 23) - 1;
 // Taken at a time: a fleet that starts waits for the disk once for so many.
@@ -80,9 +81,14 @@ Status Coordinator::LoadCounters() {
   checkpoint_updates_ = options_.resume_updates;
   updates_ = options_.resume_updates;
   retired_counters_["learner/updates"].value = double(options_.resume_updates);
-  if (!options_.run->Exists(kIncarnationFile)) return Status::Ok();
-  TROOP_ASSIGN_OR_RETURN(const Buffer text, options_.run->Read(kIncarnationFile, 64));
-  std::string_view digits = text.text();
+  // A run that has a checkpoint has had roles with numbers.
+  const bool fresh = options_.resume_checkpoint.empty();
+  if (fresh && !options_.run->Exists(kIncarnationFile)) return Status::Ok();
+  const Result<Buffer> text = options_.run->Read(kIncarnationFile, kIncarnationBytesMax);
+  const Code read = text.status().code();
+  const bool damaged = read == Code::kResourceExhausted || read == Code::kNotFound;
+  if (!text.ok() && !damaged) return text.status();
+  std::string_view digits = text.ok() ? text->text() : std::string_view();
   while (!digits.empty() && digits.back() == '\n') digits.remove_suffix(1);
   const char* const end = digits.data() + digits.size();
   const auto [stop, error] = std::from_chars(digits.data(), end, next_incarnation_);

@@ -115,11 +115,17 @@ TEST(CoordinatorTest, IncarnationsOnlyGrowAlsoOverARestart) {
 }
 
 TEST(CoordinatorTest, ADamagedIncarnationFileIsRefused) {
-  for (const char* text : {"", "x", "12 monkeys", "-3", "0", "99999999999999999999999"}) {
+  const std::string longer(100, '1');
+  for (const std::string text :
+       {"", "x", "12 monkeys", "-3", "0", "99999999999999999999999", longer.c_str()}) {
     CoordinatorWorld world(Budget(1000));
     ASSERT_TRUE(world.run()->WriteAtomic("incarnation", text).ok());
     EXPECT_EQ(world.Make().status().code(), Code::kDataLoss) << text;
   }
+  const auto run = MakeMemoryStorage();
+  const auto missing =
+      Coordinator::Make({.config = Budget(1000), .run = run.get(), .resume_checkpoint = "c/1"});
+  EXPECT_EQ(missing.status().code(), Code::kDataLoss) << "a run that was there had one";
   CoordinatorWorld world(Budget(1000));
   ASSERT_TRUE(world.run()->WriteAtomic("incarnation", "41\n").ok());  // as an editor leaves it
   world.Restart();
