@@ -26,18 +26,12 @@ foreach(source core/buffer core/check core/crc32c core/rng core/status core/tens
 endforeach()
 file(GLOB troop_gpu_nccl_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/cuda/gpu_nccl*.cc)
 function(troop_plain_library)
-  add_library(troop_plain STATIC ${troop_plain_sources})
+  troop_source_flags(${troop_plain_sources})
+  troop_join_sources(sources plain ${troop_plain_sources})
+  add_library(troop_plain STATIC ${sources})
   target_include_directories(troop_plain BEFORE PUBLIC ${CMAKE_SOURCE_DIR}/tests/cuda/plain
     ${CMAKE_SOURCE_DIR})
   target_link_libraries(troop_plain PUBLIC ${CMAKE_DL_LIBS})
-  troop_source_flags(${troop_plain_sources})
-  if(TROOP_UNITY)
-    set_target_properties(troop_plain PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
-    target_compile_options(troop_plain PRIVATE
-      $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
-    set_source_files_properties(${CMAKE_SOURCE_DIR}/collective/control_word.cc
-      ${CMAKE_SOURCE_DIR}/collective/nccl.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-  endif()
 endfunction()
 
 # The parity cases (tests/cuda), for both.
@@ -72,10 +66,11 @@ if(CMAKE_CUDA_COMPILER)
   endforeach()
   # What they need of core/, without fmt: no library of the build machine's is asked for.
   list(APPEND oracles ${CMAKE_SOURCE_DIR}/core/check.cc ${CMAKE_SOURCE_DIR}/core/rng.cc)
+  troop_source_flags(${oracles})
+  troop_join_sources(oracles oracles ${oracles})
   add_library(troop_oracles STATIC ${oracles})
   target_include_directories(troop_oracles PUBLIC ${CMAKE_SOURCE_DIR})
   target_compile_definitions(troop_oracles PUBLIC TROOP_PLAIN_CHECKS)
-  troop_source_flags(${oracles})
 
   set(joined ${troop_cuda_sources})
   set(cases ${troop_parity_sources})

@@ -4,12 +4,14 @@ their place. Writes OUT/NAME_0.cc, OUT/NAME_1.cc, ... (.cu where the first of FI
 prints their paths.
 
 A group is filled up to 2,500 lines. Files of a folder often have helpers of the same name in their
-anonymous namespaces. In a group all headers are included first; then each file in turn, with such
-a name replaced by one of its own by a macro. What cannot be renamed puts its file into another
-group: a name that is also a member's, a macro, or one that argument-dependent lookup finds. Names
-are found by regular expressions. One that they miss is a redefinition for the compiler, or hides a
-header's name in the files behind it, silently: each kind of definition has a test.
+anonymous namespaces, or of the name of something in another file's headers. In a group all headers
+are included first; then each file in turn, with such a name replaced by one of its own by a macro.
+What cannot be renamed puts its file into another group: a name that is also a member's, a macro,
+one that its own headers declare too, or one that argument-dependent lookup finds. Names are found
+by regular expressions. One that they miss is a redefinition for the compiler, or hides a header's
+name in the files behind it, silently: each kind of definition has a test.
 """
+import functools
 import pathlib
 import re
 import sys
@@ -25,8 +27,9 @@ DEFINITIONS = [re.compile(pattern, re.MULTILINE) for pattern in (
     r"^#define (\w+)",
     r"^(?:constexpr|const|inline|static|thread_local)\b[^=;({\n]*?(\w+)(?:\[[^\]]*\])?\s*[={(;]",
     r"^(?:\[\[.*?\]\] )?[A-Za-z_][\w:<>,&*\[\] \n]*?[ &*>](\w+)\([^;]*?\)[^;={}]*\{",
-    r"^[A-Za-z_][\w:<>,&* ]*[ &*>](\w+)(?: = [^;]*|\{[^;]*\})?;",
+    r"^(?!using )[A-Za-z_][\w:<>,&* ]*[ &*>](\w+)(?: = [^;]*|\{[^;]*\})?;",
 )]
+FUNCTION = re.compile(r"^(?:\[\[.*?\]\] )?[A-Za-z_][\w:<>,&*\[\] \n]*?[ &*>](\w+)\(", re.MULTILINE)
 # Statements that may declare several.
 CONSTANTS = re.compile(r"^(?:constexpr|const|inline|static|thread_local)\b[^;(={]*[={][^;]*;",
                        re.MULTILINE)
@@ -34,23 +37,42 @@ BRACKETS = re.compile(r"\([^(){}\[\]<>]*\)|\{[^(){}\[\]<>]*\}|\[[^(){}\[\]<>]*\]
 ENUMERATORS = re.compile(r"^enum [\w: ]*\{([^}]*)\}", re.MULTILINE)
 TESTS = re.compile(r"^(?:TYPED_)?TEST(?:_F|_P)?\((\w+),|^INSTANTIATE_TEST_SUITE_P\((\w+), (\w+)",
                    re.MULTILINE)
+# What every fuzz target defines: always renamed, because one program holds all targets.
+ENTRY = re.compile(r'^(?:extern "C" int (LLVMFuzzerTestOneInput)|void (VisitSeeds))\(',
+                   re.MULTILINE)
 MEMBER = re.compile(r"(?:\.|->|::)\s*~?(\w+)")
 LOOKED_UP = {"PrintTo", "begin", "end", "load", "save", "serialize", "swap"}
 MACROS = {"TEST", "TEST_F", "TEST_P", "TYPED_TEST", "TYPED_TEST_P", "INSTANTIATE_TEST_SUITE_P"}
 # In namespace troop the name testing means ::testing, unless a header declares troop::testing.
 OWN_TESTING = re.compile(r"^namespace troop::testing|^namespace testing \{", re.MULTILINE)
 INCLUDE = re.compile(r"^#include (?:\"[^\"]+\"|<[^>]+>)", re.MULTILINE)
-TEST_HEADER = re.compile(r'^#include "(tests/[^"]+)"', re.MULTILINE)
+OWN_HEADER = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
-def has_own_testing(path, seen):
-    if path in seen or not path.exists():
-        return False
-    seen.add(path)
+@functools.lru_cache(maxsize=None)
+def header(path):
+    """(the headers that it includes, the names that it declares, has it troop::testing?)."""
+    if not path.exists():
+        return (), frozenset(), False
     text = path.read_text(encoding="utf-8")
-    return bool(OWN_TESTING.search(text)) or any(
-        has_own_testing(ROOT / name, seen) for name in TEST_HEADER.findall(text))
+    names = private_names(text) | set(FUNCTION.findall(text))
+    return included(text), frozenset(names), bool(OWN_TESTING.search(text))
+
+
+def included(text):
+    return tuple(ROOT / name for name in OWN_HEADER.findall(text))
+
+
+def reached(paths):
+    """All headers that these include, directly or not."""
+    found, left = set(), list(paths)
+    while left:
+        path = left.pop()
+        if path not in found:
+            found.add(path)
+            left += header(path)[0]
+    return found
 
 
 def declared(statement):
@@ -78,16 +100,21 @@ class Source:
         self.path = path
         self.lines = text.count("\n")
         self.defined = private_names("\n".join(PRIVATE.findall(text)))
+        self.entries = {name for names in ENTRY.findall(text) for name in names if name}
         self.mentioned = set(re.findall(r"\b[A-Za-z_]\w+", text))
         self.fixed = LOOKED_UP | set(MACRO.findall(text)) | set(MEMBER.findall(text)) | {
             name for names in TESTS.findall(text) for name in names}
         # Includes behind the first `#if` or namespace are conditional, or mean to come late.
         end = re.search(r"^(?:#if|namespace|extern)", text, re.MULTILINE)
         self.includes = set(INCLUDE.findall(text[:end.start() if end else None]))
-        self.own_testing = has_own_testing(path, set())
+        headers = [header(each) for each in reached(included(text))]
+        declared_here = set().union(*(names for _, names, _ in headers))
+        self.known = self.mentioned | declared_here
+        self.fixed |= declared_here  # a private overload of what a header declares
+        self.own_testing = bool(OWN_TESTING.search(text)) or any(own for _, _, own in headers)
 
     def clashes(self, other):
-        return self.defined & other.mentioned
+        return self.defined & other.known
 
     def goes_with(self, other):
         return (self.own_testing == other.own_testing
@@ -114,7 +141,7 @@ def unity_text(group):
     lines = sorted(set().union(*(source.includes for source in group)))
     for source in group:
         others = [other for other in group if other is not source]
-        names = sorted(set().union(*(source.clashes(other) for other in others)))
+        names = sorted(source.entries.union(*(source.clashes(other) for other in others)))
         lines.append("")
         lines += [f"#define {name} {source.path.stem}_{name}" for name in names]
         lines.append(f'#include "{source.path}"')

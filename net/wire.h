@@ -7,6 +7,7 @@
 
 #include "core/buffer.h"
 #include "core/status.h"
+#include "core/version.h"
 #include "net/message.h"
 
 namespace troop {
@@ -22,7 +23,6 @@ namespace troop {
 // Each big part follows as a frame of its own. Magic, CRC and version keep their places in every
 // future version, so that a stranger is told apart from damage.
 inline constexpr std::uint32_t kWireMagic = 0x50525424;  // "$TRP"
-inline constexpr std::uint16_t kWireVersion = 1;
 inline constexpr std::size_t kHeaderBytes = 80;
 inline constexpr std::size_t kPartEntryBytes = 16;
 // From here on, a part goes as a frame of its own without a copy; below, one more copy costs less

@@ -20,11 +20,34 @@ step() {
   say "$what: $((SECONDS - begin)) s"
 }
 
+# in_background NAME WHAT COMMAND...: starts it; finish_background NAME shows what it printed, and
+# ends where it failed.
+declare -A background_pid=() background_what=()
+in_background() {
+  local name=$1
+  background_what[$name]=$2
+  shift 2
+  mkdir -p build/log
+  "$@" > "build/log/$name.log" 2>&1 &
+  background_pid[$name]=$!
+}
+finish_background() {
+  [[ -n ${background_pid[$1]-} ]] || return 0
+  if ! wait "${background_pid[$1]}"; then
+    tail -n 40 "build/log/$1.log" >&2
+    die "${background_what[$1]} failed: the end of build/log/$1.log is above"
+  fi
+  cat "build/log/$1.log"
+  unset "background_pid[$1]"
+}
+
 build_packages=(ca-certificates cmake cppzmq-dev g++ libcereal-dev libcli11-dev libdnnl-dev
   libfmt-dev libjs-chart.js liblz4-dev liblzma-dev libsodium-dev libspdlog-dev libtomlplusplus-dev
   libzmq3-dev libzstd-dev ninja-build pkg-config zlib1g-dev)
-test_packages=(chromium clang-format dpkg-dev file git iproute2 libbenchmark-dev libgmock-dev
-  libgtest-dev lld openmpi-bin python3 python3-dev python3-venv slurm-client slurmctld slurmd)
+test_packages=(clang-format git libbenchmark-dev libgmock-dev libgtest-dev lld python3 python3-dev
+  python3-venv)
+# What no build needs, only the tests that run.
+run_packages=(chromium dpkg-dev file iproute2 openmpi-bin slurm-client slurmctld slurmd)
 
 # Installs those of the named Debian packages that are missing.
 need_packages() {

@@ -12,7 +12,9 @@
 #include <string_view>
 #include <vector>
 
-#define FUZZ_TARGET(name) extern "C" int Fuzz_##name(const std::uint8_t* data, std::size_t size);
+#define FUZZ_FUNCTION(name) name##_fuzz_LLVMFuzzerTestOneInput
+#define FUZZ_TARGET(name) \
+  extern "C" int FUZZ_FUNCTION(name)(const std::uint8_t* data, std::size_t size);
 #include "fuzz_targets.inc"
 #undef FUZZ_TARGET
 
@@ -23,7 +25,7 @@ using Target = int (*)(const std::uint8_t* data, std::size_t size);
 // Null if there is no such target.
 Target FindTarget(std::string_view name) {
 #define FUZZ_TARGET(target) \
-  if (name == #target) return &Fuzz_##target;
+  if (name == #target) return &FUZZ_FUNCTION(target);
 #include "fuzz_targets.inc"
 #undef FUZZ_TARGET
   return nullptr;

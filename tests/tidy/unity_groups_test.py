@@ -77,6 +77,32 @@ class UnityGroupsTest(unittest.TestCase):
             text = self.text(a=private(one), b="TEST(B, C) { f(Time{}, Seconds(5), nullptr); }\n")
             self.assertNotIn("#define", text)
 
+    def test_a_private_name_that_another_file_includes_is_renamed(self):
+        for declared in ("struct Sum {", "int Sum(int a);", "inline int Sum(int a) {",
+                         "constexpr int Sum = 3;", "enum class Sum {"):
+            (self.root / "sum.h").write_text(declared, encoding="utf-8")
+            (self.root / "other.h").write_text(f'#include "{self.root}/sum.h"\n', encoding="utf-8")
+            unity_groups.header.cache_clear()
+            text = self.text(a=private("int Sum(char a) {"), b=f'#include "{self.root}/other.h"\n')
+            self.assertIn("#define Sum a_test_Sum\n", text, declared)
+            self.assertNotIn("b_test_Sum", text)
+
+    def test_a_private_overload_of_what_its_header_declares_keeps_its_name(self):
+        (self.root / "sum.h").write_text("int Sum(int a);", encoding="utf-8")
+        own = f'#include "{self.root}/sum.h"\n' + private("int Sum(char a) {")
+        self.assertEqual(self.groups(a=own, b=private("int Sum(char a) {")), [["a"], ["b"]])
+
+    def test_what_a_file_uses_of_a_namespace_keeps_its_name(self):
+        for using in ("using enum Kind;", "using namespace worker;", "using worker::Kind;"):
+            self.assertNotIn("#define", self.text(a=private(using), b="Kind worker;\n"))
+
+    def test_the_entry_points_of_fuzz_targets_are_renamed_even_alone(self):
+        text = self.text(a='extern "C" int LLVMFuzzerTestOneInput(int x) {\n')
+        self.assertIn("#define LLVMFuzzerTestOneInput a_test_LLVMFuzzerTestOneInput\n", text)
+        text = self.text(a="void VisitSeeds(int x) {\n", b="void VisitSeeds(int x) {\n")
+        self.assertIn("#define VisitSeeds a_test_VisitSeeds\n", text)
+        self.assertIn("#define VisitSeeds b_test_VisitSeeds\n", text)
+
     def test_what_other_files_may_call_keeps_its_name(self):
         self.assertNotIn("#define", self.text(a="int Sum(int a) {\n}\n", b="int Sum(int a);\n"))
 
