@@ -202,6 +202,18 @@ Status CheckMachine(const Config& config) {
         "learner.device = \"cuda\": this program finds no GPU here (troop doctor says why); set "
         "\"auto\" or \"cpu\", or build it with the preset \"cuda\" where there is one"));
   }
+  if (config.replay.placement == "gpu" && learners_here && GpusHere() == 0) {
+    failures.Add(InvalidArgument(
+        "replay.placement = \"gpu\": this program finds no GPU here (troop doctor says why); set "
+        "\"host\", or build it with the preset \"cuda\" where there is one"));
+  }
+  const bool infers_here = config.actor.inference == "server" && config.fleet.engine == "local" &&
+                           std::ranges::count(config.fleet.elsewhere, "inference") == 0;
+  if (config.inference.device == "cuda" && infers_here && GpusHere() == 0) {
+    failures.Add(InvalidArgument(
+        "inference.device = \"cuda\": this program finds no GPU here (troop doctor says why); set "
+        "\"auto\" or \"cpu\", or build it with the preset \"cuda\" where there is one"));
+  }
   if (IsSupervised(config)) return failures.status();
   const std::string advice = PictureAdvice(config, needs.env);
   if (!advice.empty()) fmt::print(stderr, "troop: {}\n", advice);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -9,6 +10,7 @@
 
 #include "core/rng.h"
 #include "net/codec.h"
+#include "tests/core/config_choices.h"
 
 namespace troop {
 namespace {
@@ -49,6 +51,14 @@ std::vector<float> Decode(const CodedGradient& coded) {
   EXPECT_TRUE(payload.ok()) << payload.status().ToString();
   if (payload.ok()) payload->AddTo(1, out);
   return out;
+}
+
+TEST(GradientCodecTest, EveryCodecOfTheConfigIsTestedHere) {
+  for (const ConfigChoice& choice : ConfigChoices("paramserver.codec")) {
+    EXPECT_TRUE(std::ranges::any_of(AllCodecs(), [&](const CodecOptions& options) {
+      return GradientCodecName(options.codec) == choice.value;
+    })) << choice.value;
+  }
 }
 
 // The promise of error feedback, after every step.

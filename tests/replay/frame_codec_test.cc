@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "replay/from_config.h"
+#include "tests/core/config_choices.h"
 #include "tests/replay/pictures.h"
 
 namespace troop {
@@ -308,6 +310,36 @@ TEST(CodecTest, NamesAreReadBack) {
     EXPECT_EQ(*again, codec);
   }
   EXPECT_EQ(ParseCodec("snappy").status().code(), Code::kInvalidArgument);
+}
+
+// A context of a library was used again after a frame that had not shrunk: a failed check.
+TEST(FrameCodecTest, EveryCodecOfTheConfigKeepsFramesOfEveryKindInAnyOrder) {
+  const auto dictionary = MakeFrameDictionary(Trained(3));
+  std::mt19937 random(7);
+  for (const ConfigChoice& choice : ConfigChoices("replay.codec")) {
+    for (const std::size_t size : {std::size_t{1}, std::size_t{16}, kFrame, std::size_t{200'000}}) {
+      SCOPED_TRACE(fmt::format("{} {}", choice.value, size));
+      FrameCoder coder(CodecFor(choice.value, {DType::kU8, {std::int64_t(size)}}), size);
+      for (int turn = 0; turn < 12; ++turn) {
+        if (turn == 6 && coder.codec() != Codec::kNone) coder.AddDictionary(dictionary);
+        // Zeros, noise, a pattern, or half of each.
+        Bytes frame(size);
+        const int kind = turn < 4 ? turn : int(random() % 4);
+        for (std::size_t i = 0; i < size; ++i) {
+          const bool noise = kind == 1 || (kind == 3 && i < size / 2);
+          frame[i] = noise ? std::byte(random()) : std::byte(kind == 2 ? i % 7 : 0);
+        }
+        const Bytes encoded = Encoded(&coder, frame.data());
+        Bytes decoded;
+        if (encoded.size() > 1) {
+          (void)DecodeCopy(&coder, std::span(encoded).first(encoded.size() / 2), &decoded);
+        }
+        const Status status = DecodeCopy(&coder, encoded, &decoded);
+        ASSERT_TRUE(status.ok()) << status.ToString();
+        ASSERT_EQ(decoded, frame);
+      }
+    }
+  }
 }
 
 }  // namespace

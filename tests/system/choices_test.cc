@@ -1,0 +1,184 @@
+// Every value of every key of the config that has a list of values, in a run. The list is the
+// schema's: a value that is new there is run here.
+#include "tests/core/config_choices.h"
+#include "tests/system/troop_process.h"
+
+namespace troop {
+namespace {
+
+using Choice = ConfigChoice;
+
+// A key, or a key and a value, and what it needs beside it.
+using Needs = std::vector<std::pair<std::string, std::vector<std::string>>>;
+
+const std::string kFixtures = TROOP_SOURCE_DIR "/tests/fixtures/supervised/";
+
+const std::vector<std::string>& Reviews() {
+  static const std::vector<std::string> words{"data.reviews=" + kFixtures + "reviews.csv",
+                                              "data.vocabulary=" + kFixtures + "vocab.txt",
+                                              "data.cache=",
+                                              "data.holdout=0.3",
+                                              "data.tokens_max=16",
+                                              "model.vocabulary=47",
+                                              "model.hidden=16",
+                                              "model.layers=1",
+                                              "model.heads=2",
+                                              "model.intermediate=16",
+                                              "model.positions=24",
+                                              "learner.epochs=1",
+                                              "learner.batch_size=12"};
+  return words;
+}
+
+std::vector<std::string> With(std::vector<std::string> words,
+                              const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+const std::vector<std::string>& NeedsOf(const Choice& choice) {
+  static const std::vector<std::string> classifier =
+      With(Reviews(), {"learner.algorithm=classifier"});
+  static const std::vector<std::string> shards{"learner.sync=paramserver", "paramserver.shards=2"};
+  static const Needs needs{
+      {"fleet.transport", {"fleet.mode=processes"}},
+      {"actor.inference=server", {"inference.servers=1"}},
+      {"inference.device", {"actor.inference=server"}},
+      {"replay.scope=local", {"learner.sync=paramserver", "replay.shards=1"}},
+      {"replay.ack", {"replay.persist=true"}},
+      {"learner.algorithm=dpg", {"env.id=Pendulum-v1"}},
+      {"learner.algorithm=classifier", Reviews()},
+      {"learner.algorithm=masked_lm", Reviews()},
+      {"data.truncation_side", classifier},
+      {"model.family=albert", With(classifier, {"model.embedding=8"})},
+      {"model.family", classifier},
+      {"model.position_init", classifier},
+      {"paramserver.mode=k_of_n", With(shards, {"paramserver.k=1"})},
+      {"paramserver.mode=local_sgd", With(shards, {"optimizer.type=sgd"})},
+      {"paramserver.sharding", shards},
+      {"paramserver.mode", shards},
+      {"paramserver.codec", shards},
+  };
+  static const std::vector<std::string> none;
+  for (const auto& [what, words] : needs) {
+    if (what == choice.key + "=" + choice.value || what == choice.key) return words;
+  }
+  return none;
+}
+
+// What this machine cannot run: with which words it is refused, or which test runs it.
+struct Elsewhere {
+  std::string key, value, refused, test;
+};
+const std::vector<Elsewhere>& RunElsewhere() {
+  static const std::vector<Elsewhere> all{
+      {"fleet.engine", "slurm", "", "system/slurm_test.cc"},
+      {"fleet.engine", "mpi", "", "system/mpi_test.cc"},
+      {"fleet.engine", "kubernetes", "", "system/pods_test.cc"},
+      {"replay.placement", "gpu", "finds no GPU", "device/replay_test.cc"},
+      {"learner.device", "cuda", "finds no GPU", "device/replay_test.cc"},
+      {"inference.device", "cuda", "finds no GPU", "device/policy_test.cc"},
+  };
+  return all;
+}
+
+class ChoicesTest : public SystemTest {
+ protected:
+  // Some hundred steps of all roles, in some hundredths of a second.
+  std::string Base(const Choice& choice) const {
+    std::string layers = "{type = \"linear\", units = 16}";
+    std::string id = "CartPole-v1", table;
+    const std::string layer = "network.layers.", tables = "replay.tables.";
+    if (choice.key.starts_with(layer)) {
+      const std::string name = choice.key.substr(layer.size());
+      id = "MinAtar/Breakout-v1";
+      layers = "{type = \"conv2d\", filters = 2, kernel = 3, stride = 2}, " + layers;
+      if (name != "type") {
+        layers = fmt::format("{{type = \"linear\", units = 16, {} = \"{}\"}}", name, choice.value);
+      }
+    }
+    if (choice.key.starts_with(tables)) {
+      table = fmt::format(
+          "[[replay.tables]]\nname = \"first\"\nmin_items = 32\ncapacity_items = 200\n"
+          "samples_per_insert = 2\n[[replay.tables]]\nname = \"second\"\nmin_items = 32\n"
+          "capacity_items = 200\nsamples_per_insert = 0\n{} = \"{}\"\n",
+          choice.key.substr(tables.size()), choice.value);
+    }
+    return fmt::format(R"(
+env.id = "{}"
+network.layers = [{}]
+fleet = {{mode = "serial", actors = 1}}
+actor = {{envs = 2, lease_steps = 100, push_items = 20, refresh_steps = 10}}
+learner = {{total_steps = 300, batch_size = 8}}
+evaluator = {{episodes = 1, final_episodes = 1}}
+[replay]
+min_items = 32
+capacity_items = 200
+samples_per_insert = 2
+{}
+)",
+                       id, layers, table);
+  }
+  // Which of several environments a codec is to be given.
+  std::vector<std::string> Environments(const Choice& choice) const {
+    if (choice.key != "replay.codec") return {""};
+    // Some bytes that do not shrink, many that do, and many of both.
+    return {"CartPole-v1", "Catch-v0", "MinAtar/Seaquest-v0", "Acrobot-v1"};
+  }
+  void Run(const Choice& choice, const std::string& environment, const std::string& refused) {
+    const std::string text = choice.key + "=" + choice.value;
+    SCOPED_TRACE(text + " " + environment);
+    const std::string config = fmt::format("{}/{}.toml", folder(), ++runs_);
+    std::ofstream(config) << Base(choice);
+    std::vector<std::string> words{"train", config, "log.dir=" + folder(),
+                                   fmt::format("name=run-{}", runs_)};
+    if (!environment.empty()) words.push_back("env.id=" + environment);
+    const bool in_file =
+        choice.key.starts_with("network.layers.") || choice.key.starts_with("replay.tables.");
+    for (const std::string& word : NeedsOf(choice)) words.push_back(word);
+    if (!in_file) words.push_back(text);
+    const auto troop = Start(words);
+    const int code = troop->Wait();
+    const std::string name = fmt::format("run-{}", runs_);
+    if (!refused.empty() && code == 2) {
+      EXPECT_NE(troop->output().find(refused), std::string::npos) << troop->output();
+      return;
+    }
+    EXPECT_EQ(code, 0) << troop->output();
+    if (code != 0) return;
+    const JsonValue result = Json(run(name) + "/result.json");
+    EXPECT_EQ(*result.String("status"), "ok");
+  }
+  int runs_ = 0;
+};
+
+// replay.codec = "zstd" ended actors, and the serial run, with a failed check on small
+// observations.
+TEST_F(ChoicesTest, EveryValueOfEveryListRuns) {
+  const std::vector<Choice> all = ConfigChoices();
+  ASSERT_GT(all.size(), 100u);
+  for (const Choice& choice : all) {
+    const auto elsewhere = std::ranges::find_if(RunElsewhere(), [&](const Elsewhere& e) {
+      return e.key == choice.key && e.value == choice.value;
+    });
+    const bool other = elsewhere != RunElsewhere().end();
+    if (other && elsewhere->refused.empty()) continue;
+    for (const std::string& environment : Environments(choice)) {
+      Run(choice, environment, other ? elsewhere->refused : "");
+    }
+  }
+}
+
+TEST_F(ChoicesTest, WhatRunsElsewhereIsStillAValueAndItsTestIsThere) {
+  const std::vector<Choice> all = ConfigChoices();
+  for (const Elsewhere& e : RunElsewhere()) {
+    EXPECT_TRUE(std::ranges::any_of(
+        all, [&](const Choice& c) { return c.key == e.key && c.value == e.value; }))
+        << e.key << " = " << e.value;
+    EXPECT_TRUE(std::filesystem::exists(std::string(TROOP_SOURCE_DIR "/tests/") + e.test))
+        << e.test;
+  }
+}
+
+}  // namespace
+}  // namespace troop
