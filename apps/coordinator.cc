@@ -274,6 +274,8 @@ void Coordinator::HandleRegister(const Message& message, Reply reply) {
                  .process = request->process,
                  .host = request->host};
   member.present = true;
+  issued_.resize(std::max(issued_.size(), std::size_t(request->role) + 1));
+  issued_[std::size_t(request->role)] = incarnation;
   ++records_[PeerName(request->role, request->index)].registered;
   peers_old_ = true;
   member.joined = joins;
@@ -294,6 +296,40 @@ void Coordinator::HandleRegister(const Message& message, Reply reply) {
   reply.Send({.type = MessageType::kRegisterReply, .body = EncodeBody(body)});
 }
 
+// A member has the number that it was given; no other number is a newer self of it.
+Status Coordinator::CheckOrigin(const Origin& caller, Time now) {
+  const std::string name = PeerName(caller.role, caller.index);
+  const auto it = members_.find(name);
+  if (it != members_.end() && it->second.view.incarnation == caller.incarnation) {
+    return Status::Ok();
+  }
+  if (caller.incarnation >= next_incarnation_ && invented_.Next(now)) {
+    LogWarning("{} callers turned away, now {} with incarnation {}, which was never issued",
+               invented_.number, name, caller.incarnation);
+  }
+  return Aborted("{} incarnation {} is not a member: another took its place, or it never had one",
+                 name, caller.incarnation);
+}
+
+// What a role says of things that are not its own, or that this coordinator issues.
+Status Coordinator::CheckBeat(Role role, const BeatRequest& beat) const {
+  if (!beat.checkpoint.empty() && role != Role::kLearner) {
+    return InvalidArgument("a checkpoint ({}); only learners have one", OneLineOf(beat.checkpoint));
+  }
+  if (!beat.evaluations.empty() && role != Role::kEvaluator) {
+    return InvalidArgument("{} evaluations; only evaluators make them", beat.evaluations.size());
+  }
+  if (beat.fleet_epoch > seats_.counts().epoch) {
+    return InvalidArgument("fleet epoch {}; the newest is {}", beat.fleet_epoch,
+                           seats_.counts().epoch);
+  }
+  if (beat.shard_term >= next_incarnation_ || beat.shard_move >= next_incarnation_) {
+    return InvalidArgument("shard term {}, move {}; numbers below {} were issued", beat.shard_term,
+                           beat.shard_move, next_incarnation_);
+  }
+  return Status::Ok();
+}
+
 void Coordinator::HandleBeat(const Message& message, Reply reply) {
   Result<BeatRequest> beat = DecodeBody<BeatRequest>(message.body);
   if (!beat.ok()) return reply.Fail(beat.status());
@@ -302,6 +338,10 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
   if (it == members_.end() || it->second.view.incarnation != message.origin.incarnation) {
     return reply.Fail(Aborted("{} incarnation {} is not a member: another took its place", name,
                               message.origin.incarnation));
+  }
+  if (const Status fits = CheckBeat(message.origin.role, *beat); !fits.ok()) {
+    LogWarning("a beat of {} is refused: {}", name, fits.message());
+    return reply.Fail(fits);
   }
   Member& member = it->second;
   member.last_beat = now_;
@@ -361,15 +401,16 @@ void Coordinator::NoteUpdates() {
     const auto version = member.metrics.find("learner/version");
     if (version != member.metrics.end()) newest = std::max(newest, version->second.value);
   }
-  if (newest >= 0) updates_ = std::uint64_t(newest);
+  constexpr double kUpdatesMax = 1e15;  // of a double that counts
+  if (newest >= 0 && newest < kUpdatesMax) updates_ = std::uint64_t(newest);
 }
 
 BeatReply Coordinator::MakeBeatReply(Member* member, std::int64_t wanted) {
   const auto total = std::int64_t(options_.config.learner.total_steps);
   if (phase_ == Phase::kRunning) {
     const std::int64_t left = total - StepsLeased();
-    const std::int64_t more =
-        std::clamp<std::int64_t>(wanted - member->granted, 0, std::max<std::int64_t>(left, 0));
+    const std::int64_t asked = std::max(wanted, member->granted) - member->granted;
+    const std::int64_t more = std::min(asked, std::max<std::int64_t>(left, 0));
     SetSteps(member, member->granted + more, member->done);
   }
   BeatReply body{.phase = phase_,
@@ -377,6 +418,8 @@ BeatReply Coordinator::MakeBeatReply(Member* member, std::int64_t wanted) {
                  .steps_granted = member->granted,
                  .steps_over = phase_ > Phase::kRunning || StepsLeased() >= total,
                  .steps_total_done = StepsDone()};
+  body.issued = issued_;
+  body.issued[0] = next_incarnation_ - 1;
   TellFleet(*member, &body);
   if (shards_) {
     body.shards = shards_->terms();

@@ -13,6 +13,7 @@
 #include "core/node.h"
 #include "core/storage.h"
 #include "net/control.h"
+#include "net/log_gate.h"
 #include "paramserver/shard_map.h"
 #include "paramserver/shard_mover.h"
 #include "paramserver/shard_terms.h"
@@ -87,6 +88,7 @@ class Coordinator final : public Node, public Service {
   void Drain() override { stop_ = true; }
   Status result() const override { return result_; }
   void Handle(Message message, Reply reply) override;
+  Status CheckOrigin(const Origin& caller, Time now) override;
   void PeerChanged(const Origin& peer, PeerState state) override;
 
   RunView View() const;
@@ -161,6 +163,7 @@ class Coordinator final : public Node, public Service {
       : options_(std::move(options)), env_(std::move(env)), seats_(options_.config) {}
   Status LoadCounters();
   Status CheckRequest(const RegisterRequest& request) const;
+  Status CheckBeat(Role role, const BeatRequest& beat) const;
   void HandleRegister(const Message& message, Reply reply);
   void HandleJoin(const Message& message, Reply reply);
   Status CheckJoin(const JoinRequest& request, Role key) const;
@@ -223,6 +226,8 @@ class Coordinator final : public Node, public Service {
   std::uint64_t checkpoint_updates_ = 0;
   bool checkpoint_final_ = false;
   std::uint64_t next_incarnation_ = 1, incarnations_kept_ = 0;  // below the latter: on the disk
+  std::vector<std::uint64_t> issued_;                           // BeatReply::issued
+  LogGate invented_;                                            // incarnations
   FleetSeats seats_;
   std::optional<FleetChange> change_;
   Time next_fleet_look_{}, next_silence_look_{};

@@ -174,7 +174,8 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
       ReplayDutyOptions options{.index = index_,
                                 .incarnation = reply.incarnation,
                                 .executor = options_.executor,
-                                .history = options_.history};
+                                .history = options_.history,
+                                .member = member_.get()};
       if (config_.replay.persist) {
         TROOP_ASSIGN_OR_RETURN(options.run, options_.storage(config_));
       }
@@ -200,7 +201,7 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
                  [run](std::span<float> value) { return CheckpointWeights(run, value); },
              .history = options_.history}));
       }
-      TROOP_ASSIGN_OR_RETURN(auto duty, MakeParameterServerDuty(config_, env));
+      TROOP_ASSIGN_OR_RETURN(auto duty, MakeParameterServerDuty(config_, env, member_.get()));
       return upcast(ServiceNode::Make(std::move(duty), network, member_.get(), reply.listen));
     }
     case Role::kInference: {

@@ -14,7 +14,9 @@ Result<std::unique_ptr<ServiceNode>> ServiceNode::Make(Duty duty, Network* netwo
                                                        const std::string& listen) {
   std::unique_ptr<ServiceNode> node(new ServiceNode(member));
   node->duty_ = std::move(duty);
-  TROOP_ASSIGN_OR_RETURN(node->listener_, network->Listen(listen, node->duty_.service.get()));
+  if (!node->duty_.issued) node->duty_.issued = std::make_shared<IssuedNumbers>(member);
+  node->service_.emplace(node->duty_.service.get(), node->duty_.issued.get());
+  TROOP_ASSIGN_OR_RETURN(node->listener_, network->Listen(listen, &*node->service_));
   member->report().endpoint = node->listener_->endpoint();
   member->report().finished = true;  // no phase waits for a service
   member->BeatSoon();
@@ -47,6 +49,12 @@ Result<ServiceNode::Duty> MakeReplayDuty(const Config& config, const EnvSpec& en
   options.journal.folder = PeerName(Role::kReplay, duty.index);
   if (config.replay.persist) options.storage = duty.run;
   for (ReplayTableOptions& table : options.tables) table.table.history = duty.history;
+  auto issued = std::make_shared<IssuedNumbers>(duty.member);
+  // Parameter shards name their weights by a term, others by a learner.
+  const Role named = config.learner.sync == "paramserver" ? Role::kNone : Role::kLearner;
+  options.version_is_issued = [issued, named](std::uint64_t number) {
+    return issued->Has(named, number);
+  };
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<ReplayServer> server, MakeReplayServer(options));
   ReplayServer* const s = server.get();
   return ServiceNode::Duty{.service = std::move(server),
@@ -55,17 +63,23 @@ Result<ServiceNode::Duty> MakeReplayDuty(const Config& config, const EnvSpec& en
                            .drain = [s] { s->Drain(); },
                            .drained = [s] { return s->drained(); },
                            .status = {},
-                           .blocked = [s] { return s->Blocked(); }};
+                           .blocked = [s] { return s->Blocked(); },
+                           .issued = std::move(issued)};
 }
 
-Result<ServiceNode::Duty> MakeParameterServerDuty(const Config& config, const EnvSpec& env) {
+Result<ServiceNode::Duty> MakeParameterServerDuty(const Config& config, const EnvSpec& env,
+                                                  FleetMember* member) {
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> module, MakeNetwork(config, env));
-  std::unique_ptr<ParameterServer> server =
-      MakeParameterServer({.parameters = ParameterCount(*module)});
+  auto issued = std::make_shared<IssuedNumbers>(member);
+  std::unique_ptr<ParameterServer> server = MakeParameterServer(
+      {.parameters = ParameterCount(*module), .version_is_issued = [issued](std::uint64_t number) {
+         return issued->Has(Role::kLearner, number);
+       }});
   ParameterServer* const s = server.get();
   return ServiceNode::Duty{.service = std::move(server),
                            .tick = {},
-                           .report = [s](Metrics* metrics) { s->Report(metrics); }};
+                           .report = [s](Metrics* metrics) { s->Report(metrics); },
+                           .issued = std::move(issued)};
 }
 
 Result<ServiceNode::Duty> MakeInferenceDuty(const Config& config, const EnvSpec& env,

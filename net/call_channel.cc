@@ -13,6 +13,8 @@ namespace {
 // How soon a Hello or a call that found no room is tried again.
 constexpr Duration kHelloRetry = Milliseconds(10);
 constexpr Duration kFullRetry = Milliseconds(1);
+// A server that has not heard of this incarnation yet asks the coordinator meanwhile.
+constexpr Duration kRefusedRetry = Milliseconds(20);
 
 }  // namespace
 
@@ -130,7 +132,11 @@ void CallChannel::ReceiveReply(Message message) {
       welcomed_ = false;
       next_hello_ = now_;
     }
-    return;  // others are temporary: Hello is repeated
+    if (error.code() == Code::kUnavailable) {  // not admitted yet
+      welcomed_ = false;
+      next_hello_ = std::min(next_hello_, now_ + kRefusedRetry);
+    }
+    return;  // others are temporary, too: Hello is repeated
   }
   if (!calls_.Contains(sequence) || calls_[sequence].state != Call::kSent) return;
   if (message.type == MessageType::kError) {

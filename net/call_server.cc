@@ -99,11 +99,11 @@ Status CallServer::ReceiveHello(const Envelope& envelope, const Message& message
 
 CallServer::Client* CallServer::Admit(const Envelope& envelope, const Origin& origin) {
   const IdentityKey key{origin.role, origin.index};
-  if (const auto known = identities_.find(key);
-      known != identities_.end() && known->second.incarnation > origin.incarnation) {
+  if (const auto newer = identities_.find(key);
+      newer != identities_.end() && newer->second.incarnation > origin.incarnation) {
     // Before all else: whoever was fenced hears so, also by a call that it repeats.
     const Status why =
-        Aborted("{} was replaced by incarnation {}", NameOf(origin), known->second.incarnation);
+        Aborted("{} was replaced by incarnation {}", NameOf(origin), newer->second.incarnation);
     ++turned_away_;
     if ((turned_away_ & (turned_away_ - 1)) == 0) {  // 1, 2, 4, …: it may ask again for ever
       LogWarning("turned away: {}", why.message());
@@ -117,13 +117,22 @@ CallServer::Client* CallServer::Admit(const Envelope& envelope, const Origin& or
                             ToSeconds(network_.forget_after)));
     return nullptr;
   }
+  // Nothing issues the numbers of tools: none of them stands for a newer self of another.
+  const bool issued = origin.role != Role::kTool;
+  const auto known = identities_.find(key);
+  if (issued && (known == identities_.end() || known->second.incarnation < origin.incarnation)) {
+    if (const Status may = service_->CheckOrigin(origin, now_); !may.ok()) {
+      Refuse(envelope.channel, may);
+      return nullptr;
+    }
+  }
   if (!MakeRoom()) {
     Refuse(envelope.channel, ResourceExhausted("the server has {} clients, its limit (clients_max)",
                                                clients_.size()));
     return nullptr;
   }
   Identity& identity = identities_[key];
-  if (identity.incarnation < origin.incarnation) FenceOlder(identity, origin);
+  if (issued && identity.incarnation < origin.incarnation) FenceOlder(identity, origin);
   identity.channels.push_back(envelope.channel);
   auto& slot = clients_[envelope.channel];
   slot = std::make_unique<Client>(envelope.channel, origin);

@@ -23,7 +23,8 @@ namespace troop {
 // gets the same answer again. Bounded by kSequenceSpanMax records per channel, clients_max channels
 // and reply_memory_bytes.
 // Invariants: a call is handled only if it carries this server's session, its channel has a record
-// and its incarnation is the newest of its (role, index); so a call is never handled twice.
+// and its incarnation is the newest of its (role, index), unless that is a tool; so a call is never
+// handled twice. A newer incarnation fences only after Service::CheckOrigin has passed it.
 class CallServer : public std::enable_shared_from_this<CallServer> {
  public:
   CallServer(Service* service, const NetworkOptions& network, std::uint64_t session);

@@ -1,5 +1,6 @@
 #include "net/control.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "net/codec.h"
@@ -34,6 +35,12 @@ std::string FleetMember::Endpoint(Role role, std::int32_t index) const {
 std::uint64_t FleetMember::Incarnation(Role role, std::int32_t index) const {
   const auto it = state_.peers.find(PeerName(role, index));
   return it == state_.peers.end() ? 0 : it->second.incarnation;
+}
+
+std::uint64_t FleetMember::NewestIssued(Role role) const {
+  const auto i = std::size_t(role);
+  const std::uint64_t heard = i < state_.issued.size() ? state_.issued[i] : 0;
+  return role == options_.role ? std::max(heard, options_.incarnation) : heard;
 }
 
 ShardTerm FleetMember::Shard(std::int32_t k) const {

@@ -200,10 +200,13 @@ struct BeatReply {
   std::int32_t place = 0, places = 0;
   FleetCounts fleet;
   std::uint32_t beat_every_ms = 0;  // the next one is due so much later; 0: as the member has it
+  // By Role: the newest incarnation that was issued to one of its members; kNone: the newest number
+  // of all, also of terms. Roles at the end may be left out.
+  std::vector<std::uint64_t> issued;
   template <class A>
   void serialize(A& a) {
     a(phase, stop, steps_granted, steps_over, steps_total_done, peers, shards, shard_epochs,
-      shard_move, place, places, fleet, beat_every_ms);
+      shard_move, place, places, fleet, beat_every_ms, issued);
   }
 };
 
@@ -291,6 +294,9 @@ class FleetMember {
   std::string Endpoint(Role role, std::int32_t index) const;
   // Peers that serve elsewhere than they did before, since the last call: {from, to}.
   std::vector<std::pair<std::string, std::string>> TakeMoved() { return std::exchange(moved_, {}); }
+  // The newest incarnation that the coordinator has issued to a role of this kind (kNone: the
+  // newest number of any use), as last heard; 0: none.
+  std::uint64_t NewestIssued(Role role) const;
   // Grows when that peer was restarted; 0: not known yet.
   std::uint64_t Incarnation(Role role, std::int32_t index) const;
   // Who serves shard k, as last heard.

@@ -80,6 +80,10 @@ class Service {
   virtual ~Service() = default;
   // Never called twice for one call (repeats are answered by net/), never for a fenced incarnation.
   virtual void Handle(Message message, Reply reply) = 0;
+  // Before a client is admitted whose incarnation is newer than any seen of its (role, index), and
+  // would fence those. Not ok: it is turned away and fences nothing. kUnavailable: it soon asks
+  // again; kAborted, kFailedPrecondition: it ends. Tools number themselves and are not asked for.
+  virtual Status CheckOrigin(const Origin& /*caller*/, Time /*now*/) { return Status::Ok(); }
   // A client's connection state changed; for named, early notice of a dead or hung peer.
   virtual void PeerChanged(const Origin& /*peer*/, PeerState /*state*/) {}
 };

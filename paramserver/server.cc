@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "net/codec.h"
+#include "net/control.h"
 #include "net/part_memory.h"
 #include "paramserver/wire.h"
 
@@ -55,6 +56,17 @@ class PublishOnlyServer final : public ParameterServer {
           body.version, size, message.parts.size(), options_.parameters, expected);
     }
     if (body.version == 0) return InvalidArgument("publish: version 0 means none; begin with 1");
+    if (body.version > version() && options_.version_is_issued) {
+      // Weights of no learner would keep out those of all that come.
+      if (message.origin.role != Role::kLearner) {
+        return InvalidArgument("{} publishes no weights",
+                               PeerName(message.origin.role, message.origin.index));
+      }
+      if (!options_.version_is_issued(body.version >> 32)) {
+        return Unavailable("publish of version {}: no learner has the incarnation {} yet",
+                           body.version, body.version >> 32);
+      }
+    }
     if (body.version > version()) {
       // For many readers; what came may lie in the learner's memory.
       kept_[1] = std::exchange(kept_[0], {body.version, CopyPart(message.parts[0].bytes())});

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "core/metrics.h"
@@ -15,6 +16,9 @@ class ParameterServer : public Service {
  public:
   struct Options {
     std::int64_t parameters = 0;  // P; a publish of another size is refused
+    // True if the coordinator has issued what a version has in its upper half, a learner's
+    // incarnation, or a newer one. Empty: all are taken.
+    std::function<bool(std::uint64_t)> version_is_issued{};
   };
   virtual void Report(Metrics* metrics) const = 0;
   virtual std::uint64_t version() const = 0;

@@ -18,6 +18,7 @@
 #include "core/spec.h"
 #include "core/storage.h"
 #include "net/control.h"
+#include "net/issued.h"
 #include "net/network.h"
 #include "nn/module.h"
 #include "paramserver/parameter_shard.h"
@@ -59,6 +60,7 @@ class ShardNode final : public Node, public Service {
   void Drain() override { draining_ = true; }
   Status result() const override { return result_; }
   void Handle(Message message, Reply reply) override;
+  Status CheckOrigin(const Origin& caller, Time now) override { return issued_.Check(caller, now); }
   void PeerChanged(const Origin& peer, PeerState state) override;
 
   const ShardServer* server() const { return server_.get(); }  // null: no primary
@@ -91,7 +93,7 @@ class ShardNode final : public Node, public Service {
     Status status;
   };
 
-  explicit ShardNode(Context context) : context_(std::move(context)) {}
+  explicit ShardNode(Context context) : context_(std::move(context)), issued_(context_.member) {}
   Status Build();
   Result<std::unique_ptr<ParameterShard>> LoadFromCheckpoint() const;
   ParameterShard::Options OptionsFor(const ShardMap& map) const;
@@ -119,6 +121,7 @@ class ShardNode final : public Node, public Service {
   void Report();
 
   Context context_;
+  IssuedNumbers issued_;
   std::int32_t seat_ = 0, shard_ = 0;
   std::unique_ptr<Module> module_;
   std::unique_ptr<Executor> appliers_;  // paramserver.hogwild_threads; outlive shards

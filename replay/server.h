@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -48,6 +49,9 @@ class ReplayServer : public Service {
     // Outlives the server.
     Storage* storage = nullptr;
     Journal::Options journal{};
+    // True if the coordinator has issued what a policy's version has in its upper half, or a newer
+    // number: ages are counted from the newest version. Empty: all are taken.
+    std::function<bool(std::uint64_t)> version_is_issued{};
     bool ack_on_disk = false;  // an insert is acknowledged when a restart would find it
   };
   // Takes the results of jobs, starts new ones, keeps the time. After each Pump, and at the latest

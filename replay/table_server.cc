@@ -66,6 +66,7 @@ TableServer::TableServer(const ReplayTableOptions& options, const ReplayServer::
     : options_(options),
       batch_size_max_(server.batch_size_max),
       ack_on_disk_(server.ack_on_disk && server.storage != nullptr),
+      version_is_issued_(server.version_is_issued),
       table_(std::move(table)),
       limiter_(limiter),
       trainer_(options.table.codec, options.table.trajectory.observation.bytes(), server.executor) {
@@ -175,17 +176,23 @@ Status TableServer::Park(const Message& message, ParkedSample parked, Reply* rep
   TROOP_RETURN_IF_ERROR(CheckSample(body));
   TROOP_RETURN_IF_ERROR(Update(message, body.updates));
   NoteClient(message.origin, body.taken);
-  if (body.policy_version > 0) table_.SeePolicyVersion(body.policy_version);
+  SeePolicyVersion(body.policy_version);
   parked.reply = std::move(*reply);
   samples_.push_back(std::move(parked));
   SetDrain(body.drain, message.origin);
   return Status::Ok();
 }
 
+// One that no learner can have yet would make all items too old (max_policy_age), for good.
+void TableServer::SeePolicyVersion(std::uint64_t version) {
+  if (version == 0 || (version_is_issued_ && !version_is_issued_(version >> 32))) return;
+  table_.SeePolicyVersion(version);
+}
+
 Status TableServer::HandleUpdate(const Message& message, const UpdateBody& body, Reply* reply) {
   TROOP_RETURN_IF_ERROR(Update(message, body.updates));
   NoteClient(message.origin, body.taken);
-  if (body.policy_version > 0) table_.SeePolicyVersion(body.policy_version);
+  SeePolicyVersion(body.policy_version);
   if (body.drain) SetDrain(true, message.origin);
   for (ParkedSample& parked : samples_) {
     if (parked.origin.role == message.origin.role && parked.origin.index == message.origin.index) {

@@ -129,6 +129,7 @@ class TableServer {
   void SendFeed(ParkedSample* parked);
   void NoteExpired(const Item& item, std::int64_t count);
   void NoteDrawn();
+  void SeePolicyVersion(std::uint64_t version);
   bool Fenced(const Origin& origin) const;
   // Differs from one life of the server to the next, and is never 0.
   std::uint64_t Life() const { return options_.table.incarnation + 1; }
@@ -136,6 +137,7 @@ class TableServer {
   ReplayTableOptions options_;
   std::int64_t batch_size_max_;
   bool ack_on_disk_;
+  std::function<bool(std::uint64_t)> version_is_issued_;
   Table table_;
   JournaledTable journaled_{&table_};
   std::unique_ptr<Journal> journal_;  // null: not on disk

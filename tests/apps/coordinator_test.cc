@@ -141,6 +141,43 @@ TEST(CoordinatorTest, ABeatOfAnOlderIncarnationIsAborted) {
   EXPECT_EQ(world.Beat(Role::kEvaluator, 0, 1).status().code(), Code::kAborted);  // never joined
 }
 
+// A stranger that said a larger number than was ever issued kept the true one out for good, and so
+// did one that took the name of a role that registers.
+TEST(CoordinatorTest, AnIncarnationThatWasNeverIssuedFencesNothing) {
+  constexpr std::uint64_t kLarge = ~std::uint64_t{0};
+  CoordinatorWorld world(Budget(1000));
+  const std::uint64_t first = world.Join(Role::kActor);
+  EXPECT_EQ(world.Beat(Role::kActor, 0, kLarge).status().code(), Code::kAborted);
+  EXPECT_EQ(world.Beat(Role::kActor, 1, kLarge).status().code(), Code::kAborted);
+  EXPECT_EQ(world.Beat(Role::kCoordinator, 0, 1).status().code(), Code::kAborted);
+  EXPECT_EQ(world.ActorBeat(0, first, 0, 10).steps_granted, 10);
+  const Origin newcomer{
+      .role = Role::kTool, .index = int(Role::kActor) * 1000 + 1, .incarnation = kLarge};
+  EXPECT_FALSE(world.Call<StatusReply>(MessageType::kBeat, 0, newcomer).ok());
+  const std::uint64_t second = world.Join(Role::kActor, 1);
+  const BeatReply reply = world.ActorBeat(1, second, 0, 10);
+  EXPECT_EQ(reply.issued.at(std::size_t(Role::kActor)), second);
+}
+
+TEST(CoordinatorTest, ABeatThatSaysWhatIsNotItsRolesIsRefused) {
+  CoordinatorWorld world(Budget(1000));
+  const std::uint64_t actor = world.Join(Role::kActor), learner = world.Join(Role::kLearner);
+  const auto refused = [&](Role role, std::uint64_t incarnation, const BeatRequest& beat) {
+    return world.Beat(role, 0, incarnation, beat).status().code() == Code::kInvalidArgument;
+  };
+  EXPECT_TRUE(refused(Role::kActor, actor, {.checkpoint = "checkpoints/9"}));
+  EXPECT_TRUE(refused(Role::kLearner, learner, {.evaluations = {{.return_mean = 1e9}}}));
+  EXPECT_TRUE(refused(Role::kActor, actor, {.fleet_epoch = 2}));
+  EXPECT_TRUE(refused(Role::kLearner, learner, {.shard_move = 3}));
+  EXPECT_TRUE(refused(Role::kParamServer, world.Join(Role::kParamServer), {.shard_term = 1000}));
+  EXPECT_EQ(world.coordinator().View().checkpoint, "");
+  EXPECT_EQ(world.ActorBeat(0, actor, 0, INT64_MIN).steps_granted, 0);
+  BeatRequest odd;
+  odd.metrics["learner/version"].value = 1e300;
+  EXPECT_TRUE(world.Beat(Role::kLearner, 0, learner, odd).ok());
+  EXPECT_EQ(world.coordinator().View().updates, 0u);
+}
+
 TEST(CoordinatorTest, RefusesRolesThatTheConfigDoesNotHave) {
   CoordinatorWorld world(Budget(1000, 2));
   for (const auto& [role, index] : {std::pair{Role::kActor, 2},

@@ -206,6 +206,38 @@ TEST_F(CallServerTest, ANewIncarnationFencesTheOlderWithItsParkedCalls) {
   EXPECT_EQ(echo_.changes[2].first.incarnation, 6u);
 }
 
+// A Hello with an invented number fenced a role for good: no restart gave it a larger one.
+TEST_F(CallServerTest, AnIncarnationThatTheServiceRefusesFencesNothing) {
+  echo_.issued = 5;
+  Admit(1, Actor(0, 5));
+  ASSERT_TRUE(Hello(2, Actor(0, ~std::uint64_t{0})).ok());
+  EXPECT_EQ(TakeRefusal(), Code::kUnavailable);
+  Origin forged = Actor(0, 6);
+  ASSERT_TRUE(Call(3, forged, 1, 1, 0).ok());
+  EXPECT_EQ(TakeRefusal(), Code::kUnavailable);
+  EXPECT_TRUE(echo_.handled.empty());
+  ASSERT_TRUE(Call(1, Actor(0, 5), 1, 1).ok());
+  EXPECT_EQ(server_->Take().at(0).message.body, "1");
+  echo_.issued = 6;
+  ASSERT_TRUE(Hello(3, Actor(0, 6)).ok());
+  EXPECT_EQ(server_->Take().back().envelope.flags, kFlagWelcome);
+  ASSERT_TRUE(Call(1, Actor(0, 5), 2, 2).ok());
+  EXPECT_EQ(echo_.handled.size(), 1u) << "fenced by the one that was issued";
+}
+
+TEST_F(CallServerTest, NoToolIsANewerSelfOfAnother) {
+  const auto tool = [](std::uint64_t incarnation) {
+    return Origin{.role = Role::kTool, .index = 7, .incarnation = incarnation, .oldest_open = 1};
+  };
+  Admit(1, tool(1));
+  Admit(2, tool(~std::uint64_t{0}));
+  Admit(3, tool(1));
+  for (const std::uint64_t channel : {1, 2, 3}) {
+    ASSERT_TRUE(Call(channel, tool(channel == 2 ? ~std::uint64_t{0} : 1), 1, 1).ok());
+    EXPECT_EQ(server_->Take().at(0).message.body, "1");
+  }
+}
+
 TEST_F(CallServerTest, AnswersWithoutRoomLeaveInOrderWhenThereIsSome) {
   Admit(1, Actor());
   server_->answer = SendResult::kFull;

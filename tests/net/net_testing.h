@@ -27,6 +27,9 @@ class EchoService : public Service {
       reply.Send(std::move(message));
     }
   }
+  Status CheckOrigin(const Origin& caller, Time) override {
+    return caller.incarnation <= issued ? Status::Ok() : refusal;
+  }
   void PeerChanged(const Origin& peer, PeerState state) override {
     changes.emplace_back(peer, state);
   }
@@ -38,6 +41,8 @@ class EchoService : public Service {
   }
 
   bool park = false;
+  std::uint64_t issued = ~std::uint64_t{0};  // larger incarnations get the refusal
+  Status refusal = Unavailable("not issued");
   std::vector<Origin> handled;
   std::vector<std::string> bodies;
   std::deque<std::pair<Message, Reply>> parked;

@@ -96,7 +96,7 @@ TEST(WireTest, TheHeaderLiesAsDocumented) {
   ASSERT_EQ(frame.size(), kHeaderBytes + 1);
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(frame.data()), 4), "$TRP");
   const auto at = [&](std::size_t i) { return std::to_integer<int>(frame[i]); };
-  EXPECT_EQ(at(8), 1);
+  EXPECT_EQ(at(8), kWireVersion);
   EXPECT_EQ(at(10) + 256 * at(11), 1000);
   EXPECT_EQ(at(12), 2);
   EXPECT_EQ(at(14), 2);

@@ -23,7 +23,7 @@ class ParameterServerTest : public testing::Test {
 
   void Start(std::int64_t parameters = kParameters) {
     Stop();
-    server_ = MakeParameterServer({.parameters = parameters});
+    server_ = MakeParameterServer({.parameters = parameters, .version_is_issued = issued_});
     there_ = hub_->MakeNetwork();
     listener_ = *there_->Listen("inproc://weights", server_.get());
   }
@@ -68,6 +68,7 @@ class ParameterServerTest : public testing::Test {
   }
 
   std::unique_ptr<SimHub> hub_ = MakeSimHub();
+  std::function<bool(std::uint64_t)> issued_;
   std::unique_ptr<ParameterServer> server_;
   std::unique_ptr<Network> there_, here_;
   std::unique_ptr<Listener> listener_;
@@ -99,6 +100,22 @@ TEST_F(ParameterServerTest, AnOlderPublishIsAnsweredAndIgnored) {
   EXPECT_TRUE(second->error().ok());
   EXPECT_EQ(server_->version(), 9u);
   EXPECT_EQ(Metric("paramserver/old_publishes"), 1);
+}
+
+// One publish of version 2^64 - 1 kept out all weights that followed, for good.
+TEST_F(ParameterServerTest, AVersionThatNoLearnerCanHaveIsRefused) {
+  issued_ = [](std::uint64_t incarnation) { return incarnation <= 7; };
+  Start();
+  const auto stranger = MakeWeightPublisher(Connect(Role::kActor));
+  Publish(stranger.get(), MakeSnapshot(1));
+  EXPECT_EQ(stranger->error().code(), Code::kInvalidArgument);
+  const auto early = MakeWeightPublisher(Connect(Role::kLearner));
+  early->Publish(MakeSnapshot(8ull << 32 | 1));
+  here_->Pump(now_), there_->Pump(now_), here_->Pump(now_), there_->Pump(now_);
+  EXPECT_EQ(server_->version(), 0u);
+  const auto publisher = MakeWeightPublisher(Connect(Role::kLearner, 1));
+  Publish(publisher.get(), MakeSnapshot(7ull << 32 | 5));
+  EXPECT_EQ(server_->version(), 7ull << 32 | 5);
 }
 
 TEST_F(ParameterServerTest, TheNewestTwoVersionsAreKept) {

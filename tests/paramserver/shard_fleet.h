@@ -253,7 +253,8 @@ class ShardFleet : public Service {
                    .peers = peers_,
                    .shards = terms_.terms(),
                    .shard_epochs = mover_.epochs(),
-                   .shard_move = mover_.move()};
+                   .shard_move = mover_.move(),
+                   .issued = std::vector<std::uint64_t>(int(Role::kTool), numbers_)};
     reply.Send({.type = MessageType::kBeatReply, .body = EncodeBody(body)});
   }
 

@@ -128,6 +128,36 @@ TEST(ShardNodeTest, NothingIsAcknowledgedThatTheBackupHasNot) {
   EXPECT_EQ(fleet.terms_.terms()[0].backup, -1);
 }
 
+// A backup believed whoever named the largest term, and took nothing from its primary any more.
+TEST(ShardNodeTest, ATermThatTheCoordinatorHasNotBegunIsNotBelieved) {
+  ShardFleet fleet(ShardConfig(1, true));
+  auto* learner = fleet.AddLearner(0);
+  ASSERT_TRUE(fleet.Await([&] { return fleet.InSync(0); }));
+  ASSERT_TRUE(fleet.Pull(learner));
+  const std::int32_t primary = fleet.PrimaryOf(0);
+  const auto network = fleet.hub_->MakeNetwork();
+  const std::uint64_t term = fleet.terms_.terms()[0].term;
+  for (const std::uint64_t wrong : {~std::uint64_t{0}, term}) {
+    const Origin origin{.role = Role::kParamServer,
+                        .index = wrong == term ? 1 - primary : primary,
+                        .incarnation = fleet.seats_[primary].incarnation};
+    const auto channel =
+        *network->Connect(fmt::format("inproc://seat-{}", 1 - primary), {.origin = origin});
+    Message message{.type = MessageType::kShardUpdate, .body = EncodeBody(ShardUpdateBody{wrong})};
+    const Ticket ticket = *channel->Send(message, kForever);
+    std::optional<Result<Message>> answer;
+    ASSERT_TRUE(fleet.Await([&] {
+      network->Pump(fleet.now_);
+      answer = channel->Poll(ticket);
+      return answer.has_value();
+    }));
+    EXPECT_FALSE(answer->ok());
+  }
+  fleet.Push(learner, 0);
+  ASSERT_TRUE(fleet.Await([&] { return learner->client->applied() == 1; }));
+  EXPECT_EQ(fleet.terms_.terms()[0].term, term) << "the backup was given up";
+}
+
 TEST(ShardNodeTest, APrimaryThatComesBackFromAFreezeAcknowledgesNothing) {
   ShardFleet fleet(ShardConfig(1, true, "async"));
   auto* learner = fleet.AddLearner(0);

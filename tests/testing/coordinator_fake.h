@@ -17,7 +17,7 @@ class CoordinatorFake final : public Service {
     listener_ = *network_->Listen("inproc://coordinator", this);
   }
   // The answer, given what was told; `reply` is what the next beats get.
-  BeatReply reply;
+  BeatReply reply{.issued = std::vector<std::uint64_t>(int(Role::kTool), 1 << 20)};
   std::function<void(const BeatRequest&, BeatReply*)> on_beat;
   BeatRequest told;
   int beats = 0;
