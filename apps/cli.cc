@@ -214,6 +214,10 @@ int RunRole(const RoleArguments& a) {
     return kExitInterrupted;
   }
   if (status.ok()) return kExitOk;
+  if (a.any_index && !a.stay && node.unanswered()) {
+    LogError("{}: the run has ended, or cannot be reached from here", status.message());
+    return kExitGaveUp;
+  }
   LogError("{}", status.message());
   if (status.code() == Code::kCancelled) return kExitGaveUp;
   // Turned away: keys, versions or environments don't fit, and won't the next time.

@@ -387,7 +387,12 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
   if (shards_ && message.origin.role == Role::kParamServer && !beat->endpoint.empty()) {
     shards_->Beat(now_, message.origin.index, message.origin.incarnation, beat->shard_term);
   }
-  const BeatReply body = MakeBeatReply(&member, beat->steps_wanted);
+  if (!beat->ended.empty()) {
+    NoteTrouble(member.view.role, member.view.index, OneLineOf(beat->ended),
+                records_[name].failures);
+    MemberLeft(member.view.role, member.view.index, member.view.process);
+  }
+  const BeatReply body = MakeBeatReply(&member, beat->ended.empty() ? beat->steps_wanted : 0);
   member.told = body.phase;
   member.told_stop = body.stop;
   reply.Send({.type = MessageType::kBeatReply, .body = EncodeBody(body)});

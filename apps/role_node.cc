@@ -22,6 +22,9 @@
 namespace troop {
 namespace {
 
+// How long a role that ends waits for the coordinator to take note of it.
+constexpr Duration kSayEndMax = Seconds(2);
+
 // Of those who have no index yet, on any machine: equal ones would take each other for an older
 // self. 24 bits.
 std::int32_t NameOfNewcomer(const RoleNode::Options& options) {
@@ -67,9 +70,14 @@ Status CheckSameEnv(const EnvSpec& here, const EnvSpec& there, const std::string
 }
 
 Turn RoleNode::Step(Time now) {
+  if (say_until_) return SayEnd(now);
   if (node_) {
     const Turn turn = node_->Step(now);
-    if (turn.what == Turn::kDone) result_ = node_->result();
+    if (turn.what == Turn::kDone) {
+      result_ = node_->result();
+      unanswered_ = member_->lost().code() == Code::kUnavailable;
+      return result_.ok() ? turn : SayEnd(now);
+    }
     for (const auto& [from, to] : member_->TakeMoved()) {
       const Status redirected = options_.network->Redirect(from, to);
       if (!redirected.ok()) LogWarning("{}", redirected.message());
@@ -78,8 +86,21 @@ Turn RoleNode::Step(Time now) {
   }
   if (draining_) return Turn::Done();
   result_ = Ask(now);
-  if (!result_.ok()) return Turn::Done();
+  if (!result_.ok()) return SayEnd(now);
   return node_ ? Turn::Busy() : Turn::Idle(*give_up_);
+}
+
+// A role that was admitted and can't begin, or not go on, gives its seat back.
+Turn RoleNode::SayEnd(Time now) {
+  if (!member_) return Turn::Done();
+  if (!say_until_) {
+    say_until_ = now + kSayEndMax;
+    member_->report().ended = result_.message();
+    member_->BeatSoon();
+  }
+  member_->Poll(now, no_metrics_);
+  if (now >= *say_until_ || member_->told() || !member_->lost().ok()) return Turn::Done();
+  return Turn::Idle(std::min(member_->next_beat(), *say_until_));
 }
 
 void RoleNode::Drain() {
@@ -109,6 +130,7 @@ Status RoleNode::Ask(Time now) {
   std::optional<Result<Message>> answer = registration_->Poll(ticket_);
   if (!answer) return Status::Ok();
   if (!answer->ok()) {
+    unanswered_ = answer->status().code() == Code::kDeadlineExceeded;
     return answer->status().WithContext(
         fmt::format("the coordinator at {} did not admit this role", options_.coordinator));
   }

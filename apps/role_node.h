@@ -52,11 +52,14 @@ class RoleNode final : public Node {
   bool sent_away() const {
     return member_ != nullptr && member_->stop() && member_->phase() != Phase::kDone;
   }
+  // The coordinator did not answer for too long: its run has ended, or can't be reached.
+  bool unanswered() const { return unanswered_; }
   // Joined: the resolved config.
   const Config& config() const { return config_; }
 
  private:
   Status Ask(Time now);
+  Turn SayEnd(Time now);
   Status Join(const RegisterReply& reply);
   Result<std::unique_ptr<EvaluatorNode>> MakeReviewEvaluator(const EnvSpec& problem);
   Result<std::unique_ptr<Node>> MakeNode(const RegisterReply& reply);
@@ -68,8 +71,10 @@ class RoleNode final : public Node {
   std::optional<Time> give_up_;
   Config config_;
   std::unique_ptr<FleetMember> member_;
+  Metrics no_metrics_;
   std::unique_ptr<Node> node_;
-  bool draining_ = false;
+  bool draining_ = false, unanswered_ = false;
+  std::optional<Time> say_until_;  // the coordinator is told that this role ends
   Status result_;
 };
 

@@ -175,10 +175,11 @@ struct BeatRequest {
   // Why the role makes no progress: a disk that is full, an environment that keeps failing. Empty:
   // it does.
   std::string blocked;
+  std::string ended;  // why the role ends now: its last beat, and its seat is free; empty: it stays
   template <class A>
   void serialize(A& a) {
     a(endpoint, metrics, steps_done, steps_wanted, finished, checkpoint, checkpoint_updates,
-      checkpoint_final, evaluations, shard_term, shard_move, fleet_epoch, blocked);
+      checkpoint_final, evaluations, shard_term, shard_move, fleet_epoch, blocked, ended);
   }
 };
 struct BeatReply {

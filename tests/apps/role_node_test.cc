@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "tests/apps/coordinator_world.h"
+
 namespace troop {
 namespace {
 
@@ -50,6 +54,54 @@ TEST(SameEnvironmentTest, ContinuousAndDiscreteActionsAreNotTheSame) {
   EnvSpec there = here;
   there.action = {.kind = ActionSpec::Kind::kContinuous, .low = {-1, -1}, .high = {1, 1}};
   EXPECT_THAT(CheckSameEnv(here, there, "other").message(), HasSubstr("actions of 2 numbers"));
+}
+
+// Its process ended, and the coordinator waited for it for seconds: nobody else could have its
+// seat.
+TEST(RoleNodeTest, OneThatCannotBeginGivesItsSeatBackAtOnceAndSaysWhy) {
+  const auto hub = MakeSimHub();
+  const auto there = hub->MakeNetwork(), here = hub->MakeNetwork();
+  const auto run = MakeMemoryStorage();
+  auto coordinator = *Coordinator::Make(
+      {.config = Budget(1000), .run = run.get(), .listen = [](Role, std::int32_t) {
+         return std::string();
+       }});
+  const auto listener = *there->Listen("inproc://coordinator", coordinator.get());
+  InlineExecutor executor;
+  RoleNode node({.role = Role::kLearner,
+                 .coordinator = "inproc://coordinator",
+                 .network = here.get(),
+                 .executor = &executor,
+                 .storage = [](const Config&) -> Result<Storage*> {
+                   return NotFound("the run's folder is not here");
+                 }});
+  Turn turn;
+  Time now{Seconds(10)};
+  for (int i = 0; i < 1000 && turn.what != Turn::kDone; ++i, now += Milliseconds(1)) {
+    there->Pump(now);
+    coordinator->Step(now);
+    here->Pump(now);
+    turn = node.Step(now);
+  }
+  EXPECT_EQ(node.result().code(), Code::kNotFound);
+  EXPECT_FALSE(node.unanswered());
+  EXPECT_TRUE(coordinator->members().empty());
+  const auto roles = coordinator->roles();
+  EXPECT_TRUE(std::ranges::any_of(roles, [](const RoleView& role) {
+    return role.role == Role::kLearner && role.last_error == "the run's folder is not here";
+  }));
+}
+
+TEST(RoleNodeTest, OneThatIsNotAnsweredKnowsThatItsRunHasEnded) {
+  const auto hub = MakeSimHub();
+  const auto here = hub->MakeNetwork();
+  RoleNode node({.role = Role::kActor, .coordinator = "inproc://none", .network = here.get()});
+  Time now{Seconds(10)};
+  EXPECT_EQ(node.Step(now).what, Turn::kIdle);
+  now += Seconds(31);
+  here->Pump(now);
+  EXPECT_EQ(node.Step(now).what, Turn::kDone);
+  EXPECT_TRUE(node.unanswered());
 }
 
 }  // namespace
