@@ -63,7 +63,8 @@ void ShardServer::Handle(Message message, Reply reply) {
 }
 
 Status ShardServer::Push(Message message, Reply* reply) {
-  TROOP_ASSIGN_OR_RETURN(ShardPush push, ReadShardPush(std::move(message), shard_->size()));
+  TROOP_ASSIGN_OR_RETURN(ShardPush push,
+                         ReadShardPush(std::move(message), shard_->size(), shard_->epoch()));
   const PushId id = push.id;
   const Origin origin = {.index = id.learner, .incarnation = id.incarnation};
   if (options_.takes_over && !IsKnown(id.learner) && shard_->HasRoomFor(id.learner)) {

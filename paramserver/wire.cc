@@ -8,11 +8,15 @@
 
 namespace troop {
 
-Result<ShardPush> ReadShardPush(Message message, std::int64_t elements) {
+Result<ShardPush> ReadShardPush(Message message, std::int64_t elements, std::uint64_t epoch) {
   if (message.origin.role != Role::kLearner) {
     return InvalidArgument("a push from a {}; learners push", RoleName(message.origin.role));
   }
   TROOP_ASSIGN_OR_RETURN(ShardPushBody body, DecodeBody<ShardPushBody>(message.body));
+  // Before sizes, which are those of its map.
+  if (body.epoch != epoch) {
+    return FailedPrecondition("a push for shard map {}; this is {}: fetch it", body.epoch, epoch);
+  }
   if (body.parts.size() != message.parts.size()) {
     return DataLoss("a push of {} parts has {}", body.parts.size(), message.parts.size());
   }

@@ -66,9 +66,9 @@ struct ShardPushBody {
     a(sequence, epoch, clock, step, learning_rate, loss, norm, parts);
   }
 };
-// What a kShardPush asks for. Errors: kDataLoss: damaged, or more than `elements`;
-// kInvalidArgument: of another role.
-Result<ShardPush> ReadShardPush(Message message, std::int64_t elements);
+// What a kShardPush asks of a shard of the map `epoch`. Errors: kFailedPrecondition: it is for
+// another map; kDataLoss: damaged, or more than `elements`; kInvalidArgument: of another role.
+Result<ShardPush> ReadShardPush(Message message, std::int64_t elements, std::uint64_t epoch);
 
 // kShardPushReply, when the push is settled.
 struct ShardPushReplyBody {

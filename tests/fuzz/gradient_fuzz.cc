@@ -121,7 +121,7 @@ void CheckPushes(FuzzInput& input) {
       const std::size_t size = input.Take<std::uint16_t>();
       message.parts.push_back(Buffer::Copy(input.TakeBytes(size)));
     }
-    auto push = ReadShardPush(std::move(message), kShardElements);
+    auto push = ReadShardPush(std::move(message), kShardElements, shard->epoch());
     if (!push.ok()) continue;
     static_cast<void>(shard->Push(std::move(*push)));
     while (shard->ApplyNext()) {

@@ -452,7 +452,7 @@ TEST(ShardMoveTest, ALearnerThatMissedAMoveIsRefusedWhatItHadOpenAndGoesOn) {
   Floats noise(learner->value.size(), 1e3f);
   ASSERT_TRUE(learner->client->Push(fleet.now_, noise, 0.01f, 1).ok());
   ASSERT_TRUE(fleet.Pull(learner)) << learner->client->error().ToString();
-  EXPECT_EQ(learner->client->refused(), 1u);
+  EXPECT_EQ(learner->client->refused(), 2u) << "a part for each of the two shards";
   EXPECT_EQ(learner->client->pushes_open(), 0u);
   Learn(&fleet, learner, &step, 3);
   ASSERT_TRUE(fleet.Pull(learner));

@@ -421,10 +421,12 @@ TEST_F(ShardServerTest, GarbageAndStrangersAreRefusedInOneLine) {
   EXPECT_EQ(code(Role::kLearner, {.type = MessageType::kShardPull, .body = "?"}), Code::kDataLoss);
   EXPECT_EQ(code(Role::kLearner, {.type = MessageType::kInsert}), Code::kInvalidArgument);
   EXPECT_EQ(code(Role::kActor, push({.sequence = 1}, {})), Code::kInvalidArgument);
-  EXPECT_EQ(code(Role::kLearner, push({.sequence = 1}, {Buffer()})), Code::kDataLoss);
+  EXPECT_EQ(code(Role::kLearner, push({.sequence = 1, .epoch = 1}, {Buffer()})), Code::kDataLoss);
+  EXPECT_EQ(code(Role::kLearner, push({.sequence = 1, .epoch = 2}, {Buffer()})),
+            Code::kFailedPrecondition);
   CodedGradient huge;
   huge.elements = std::int64_t{1} << 60;
-  EXPECT_EQ(code(Role::kLearner, push({.sequence = 1, .parts = {huge}}, {Buffer()})),
+  EXPECT_EQ(code(Role::kLearner, push({.sequence = 1, .epoch = 1, .parts = {huge}}, {Buffer()})),
             Code::kDataLoss);
   EXPECT_EQ(code(Role::kLearner, pull(2, 0)), Code::kFailedPrecondition);
   EXPECT_EQ(code(Role::kActor, pull(1, 7)), Code::kNotFound);
