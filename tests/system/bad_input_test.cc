@@ -41,7 +41,9 @@ TEST_F(BadInputTest, AllFilesThatAreMissingAreNamedBeforeTheStartAlsoByADryRun) 
   for (const char* dry : {"--plain", "--dry-run"}) {
     ExpectRefused(
         {"fleet.metrics=127.0.0.1:0", "fleet.metrics_token=no-token", "security.keys=no-keys", dry},
-        2, {"troop: fleet.metrics_token: ", "troop: security.keys: ", "learner.key"});
+        2,
+        {"troop: command line: fleet.metrics_token=no-token: ",
+         "troop: command line: security.keys=no-keys: ", "learner.key"});
   }
 }
 

@@ -49,13 +49,16 @@ TEST_F(ContinuousTest, KindsOfActionsThatDoNotFitTheAlgorithmAreRefusedInOneLine
   const auto numbers = Train({"env.id=Pendulum-v1"});
   EXPECT_EQ(numbers->Wait(), 2);
   EXPECT_EQ(numbers->output(),
-            "troop: env.id: Pendulum-v1 has continuous actions, learner.algorithm = \"dqn\" needs "
+            "troop: command line: env.id=Pendulum-v1: Pendulum-v1 has continuous actions, "
+            "learner.algorithm = \"dqn\" needs "
             "discrete ones; set learner.algorithm = \"dpg\", or take another environment\n");
   const auto choices = Train({"learner.algorithm=dpg"});
   EXPECT_EQ(choices->Wait(), 2);
   EXPECT_EQ(choices->output(),
-            "troop: env.id: CartPole-v1 has discrete actions, learner.algorithm = \"dpg\" needs "
-            "continuous ones; set learner.algorithm = \"dqn\", or take another environment\n");
+            "troop: " + folder() +
+                "/config.toml:3: env.id: CartPole-v1 has discrete actions, learner.algorithm = "
+                "\"dpg\" needs "
+                "continuous ones; set learner.algorithm = \"dqn\", or take another environment\n");
 }
 
 }  // namespace
