@@ -14,9 +14,9 @@ namespace troop {
 // None where the older one can't be read (of another version).
 std::vector<std::string> ConfigChanges(std::string_view before_toml, const Config& now);
 
-// Says on standard error in what the config.toml of a run's folder differs from that of one of its
-// checkpoints: somebody changed it, or a disk. Keys of the command line are not looked at.
-// False: in something.
+// Prints on standard error in what the config.toml of a run's folder differs from that of one of
+// its checkpoints: it was edited, or damaged. Keys of the command line are not looked at. False: in
+// something.
 bool SameConfig(Storage* run, const std::string& path, const std::string& checkpoint);
 
 }  // namespace troop

@@ -311,7 +311,7 @@ Status Coordinator::CheckOrigin(const Origin& caller, Time now) {
                  name, caller.incarnation);
 }
 
-// What a role says of things that are not its own, or that this coordinator issues.
+// What a role reports about other roles, and numbers that this coordinator issues.
 Status Coordinator::CheckBeat(Role role, const BeatRequest& beat) const {
   if (!beat.checkpoint.empty() && role != Role::kLearner) {
     return InvalidArgument("a checkpoint ({}); only learners have one", OneLineOf(beat.checkpoint));

@@ -32,7 +32,7 @@ class Dashboard {
     // Empty: the page is for this machine, and a browser that was led here by a foreign name sees
     // nothing. Else what the header `Authorization: Bearer` of all of /api/ must have.
     std::string token;
-    std::string listened;  // HOST:PORT that the server was told; its name is not foreign
+    std::string listened;  // HOST:PORT of the config; its name is not foreign
     AskStatus ask = AskCoordinator;
     std::string player = "/proc/self/exe";  // records episodes
   };

@@ -8,7 +8,7 @@
 
 namespace troop {
 
-// A run that answers no questions, as its files tell it: one that has ended, or a serial one.
+// A run that answers no requests, read from its files: one that has ended, or a serial one.
 
 // The last whole line of a file of JSON lines; empty: there is none, or none of 64 KiB at most.
 std::string LastJsonLine(const std::string& path);

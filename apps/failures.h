@@ -7,7 +7,7 @@
 
 namespace troop {
 
-// Several failures as one: the code of the first, and a line each. The same is told once.
+// Several failures as one: the code of the first, and a line each. Duplicates are dropped.
 class Failures {
  public:
   void Add(const Status& status) {

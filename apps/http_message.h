@@ -53,7 +53,7 @@ HttpResponse HttpFailure(const Status& status);
 std::string HttpHead(const HttpResponse& response);
 
 // Whether a browser may have been led here by a foreign name: its Host is neither an address, nor
-// localhost, nor the name of `listened`, the HOST:PORT that the server was told to listen on (DNS
+// localhost, nor the name of `listened`, the HOST:PORT that the server was configured with (DNS
 // rebinding). An empty Host, of old clients, is no browser's.
 bool IsForeignHost(std::string_view host, std::string_view listened = {});
 // "Authorization: Bearer <token>". Takes the same time wherever they differ.

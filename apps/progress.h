@@ -49,7 +49,7 @@ std::unique_ptr<Progress> MakeProgress(const std::string& name, bool live, std::
 class RoleNotices {
  public:
   // Once, when no episode has ended though every environment took many steps: returns stay unknown,
-  // and the user may not know that nothing limits an episode.
+  // and no message says that nothing limits an episode.
   void SayEndless(const RunView& view, const Config& config, Progress* progress);
   // Each role that is blocked, once until it is blocked again.
   void SayBlocked(const RunView& view, Progress* progress);

@@ -74,7 +74,7 @@ class RoleNode final : public Node {
   Metrics no_metrics_;
   std::unique_ptr<Node> node_;
   bool draining_ = false, unanswered_ = false;
-  std::optional<Time> say_until_;  // the coordinator is told that this role ends
+  std::optional<Time> say_until_;  // until then the last beat is sent: this role ends
   Status result_;
 };
 

@@ -37,7 +37,7 @@ bool HoldsRun(Storage* storage) {
 Status RemoveRun(RunFolder* folder) {
   const bool holds_run = HoldsRun(folder->storage.get());
   TROOP_ASSIGN_OR_RETURN(auto names, folder->storage->List(""));
-  // The config last: who is killed on the way leaves what can be removed again.
+  // The config last: a process that is killed on the way leaves what can be removed again.
   std::ranges::stable_partition(names,
                                 [](const std::string& n) { return !n.starts_with(kConfigFile); });
   for (std::string name : names) {

@@ -150,7 +150,7 @@ std::string SweepTable(const SweepPlan& plan, const SweepScores& scores) {
       continue;
     }
     const MeanInterval m = BootstrapMean(means);
-    // The bootstrap knows no values but those it was given: of two, their range.
+    // The bootstrap draws from the given values alone: of two, the interval is their range.
     table += means.size() == 1
                  ? fmt::format(" {:.2f} | – (1 seed) |\n", m.mean)
                  : fmt::format(" {:.2f} | {:.2f} to {:.2f}{} |\n", m.mean, m.low, m.high,

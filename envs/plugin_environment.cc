@@ -309,7 +309,7 @@ Status CheckOptionsAreRead(const TroopEnvApi* api, const std::string& name, std:
                       Destroy{api});
   if (handle == nullptr) return Status::Ok();
   return InvalidArgument(
-      "plug-in {}: {}: it takes options that it does not know, so env.options may be ignored; "
+      "plug-in {}: {}: it accepts options that it does not read, so env.options may be ignored; "
       "leave them out, or let its `create` refuse unknown ones (troop_env.h)",
       name, id);
 }

@@ -85,8 +85,9 @@ class GroupUpdater final : public Updater {
     return over_;
   }
   void StateChanges() override { group_.Regroup(); }
-  // Between two jobs at once: who has nothing to wait for may not be asked again, and the others
-  // would wait for its part of a round. In one thread no process ends that would tell them.
+  // At once, also between two jobs: a learner with nothing to wait for may not be stepped again,
+  // and the others would wait for its part of a round. In one thread no process ends, which would
+  // show them.
   void Leave() override {
     leaving_ = true;
     group_.Regroup();

@@ -189,7 +189,7 @@ Status CheckVocabularyWhole(const std::string& path, std::int64_t pieces, std::i
   file.seekg(-1, std::ios::end);
   if (file.get() == '\n') return Status::Ok();
   return InvalidArgument(
-      "{}: it has {} pieces and ends within a line, and the model knows {}: the file is truncated; "
+      "{}: it has {} pieces and ends within a line, and the model has {}: the file is truncated; "
       "copy it again",
       path, pieces, rows);
 }
@@ -229,7 +229,7 @@ Status ResolveSupervised(Config* config) {
   TROOP_RETURN_IF_ERROR(CheckVocabularyWhole(config->data.vocabulary, pieces, rows));
   if (!config->model.pretrained.empty() && pieces < rows / 2) {
     return InvalidArgument(
-        "{}: it has {} pieces, and model.pretrained knows {}: the file is truncated, or another "
+        "{}: it has {} pieces, and model.pretrained has {}: the file is truncated, or another "
         "model's; copy it again",
         config->data.vocabulary, pieces, rows);
   }

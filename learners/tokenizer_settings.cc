@@ -119,7 +119,7 @@ Result<TokenizerSettings> ParseSettings(const JsonValue& json) {
     return InvalidArgument("\"strip_accents\" is {}: only that of \"do_lower_case\" is supported",
                            strip);
   }
-  // Where nobody set a limit, transformers writes 10^30.
+  // Without a limit, transformers writes 10^30.
   const JsonValue* const most = json.Find("model_max_length");
   if (most != nullptr && most->integer) settings.tokens_max = *most->integer;
   const JsonValue* const side = json.Find("truncation_side");

@@ -13,7 +13,7 @@ namespace {
 // How soon a Hello or a call that found no room is tried again.
 constexpr Duration kHelloRetry = Milliseconds(10);
 constexpr Duration kFullRetry = Milliseconds(1);
-// A server that has not heard of this incarnation yet asks the coordinator meanwhile.
+// A server to which this incarnation is still unknown asks the coordinator meanwhile.
 constexpr Duration kRefusedRetry = Milliseconds(20);
 
 }  // namespace

@@ -39,8 +39,8 @@ std::uint64_t FleetMember::Incarnation(Role role, std::int32_t index) const {
 
 std::uint64_t FleetMember::NewestIssued(Role role) const {
   const auto i = std::size_t(role);
-  const std::uint64_t heard = i < state_.issued.size() ? state_.issued[i] : 0;
-  return role == options_.role ? std::max(heard, options_.incarnation) : heard;
+  const std::uint64_t issued = i < state_.issued.size() ? state_.issued[i] : 0;
+  return role == options_.role ? std::max(issued, options_.incarnation) : issued;
 }
 
 ShardTerm FleetMember::Shard(std::int32_t k) const {

@@ -23,7 +23,7 @@ Status IssuedNumbers::Check(const Origin& caller, Time now) {
     return Status::Ok();
   }
   const Status why = Unavailable(
-      "{} says incarnation {}, the newest {} that the coordinator has issued is {}",
+      "{} claims incarnation {}, the newest {} that the coordinator has issued is {}",
       PeerName(caller.role, caller.index), caller.incarnation, RoleName(caller.role), newest);
   const auto known = unknown_.find(key);
   const bool full = known == unknown_.end() && unknown_.size() >= kUnknownMax;

@@ -10,10 +10,10 @@
 
 namespace troop {
 
-// Numbers of roles that only the coordinator issues, as a member of the fleet knows them: each beat
-// answers with the newest incarnation of every role. A caller whose number lies above it is turned
-// away until the coordinator has confirmed that number, so that an invented one fences nobody.
-// Owner: the node's thread. O(log of 64) a call.
+// Numbers of roles that only the coordinator issues, as a member of the fleet receives them: each
+// beat answers with the newest incarnation of every role. A caller whose number lies above it is
+// turned away until the coordinator has confirmed that number, so that an invented one fences no
+// role. Owner: the node's thread. O(log of 64) a call.
 class IssuedNumbers {
  public:
   explicit IssuedNumbers(FleetMember* member) : member_(member) {}

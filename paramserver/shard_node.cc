@@ -288,7 +288,8 @@ Status ShardNode::Replicate(Message* message) {
   return TakeUpdate(&body, message->parts);
 }
 
-// A primary may know of its term before its backup does, which believes the coordinator alone.
+// A primary may receive its term before its backup does, which accepts it from the coordinator
+// alone.
 Status ShardNode::CheckPrimary(const Origin& from, std::uint64_t term) {
   const bool other = from.role == Role::kParamServer && from.index != seat_;
   if (!other || from.index / ServersPerShard(context_.config) != shard_) {
@@ -296,13 +297,13 @@ Status ShardNode::CheckPrimary(const Origin& from, std::uint64_t term) {
   }
   if (term < heard_) return Aborted("term {} of shard {} is over: it is {}", term, shard_, heard_);
   const bool ready = epochs_ == context_.member->shard_epochs().size() && epochs_ > 0;
-  const ShardTerm told = context_.member->Shard(shard_);
-  if (server_ || load_ || !ready || told.term < term) {
+  const ShardTerm current = context_.member->Shard(shard_);
+  if (server_ || load_ || !ready || current.term < term) {
     context_.member->BeatSoon();
-    return Unavailable("it has not heard of term {} yet", term);
+    return Unavailable("term {} has not arrived here yet", term);
   }
-  if (told.term == term &&
-      (from.index != told.primary || from.incarnation != told.primary_incarnation)) {
+  if (current.term == term &&
+      (from.index != current.primary || from.incarnation != current.primary_incarnation)) {
     return InvalidArgument("{} incarnation {} is not the primary of term {}",
                            PeerName(from.role, from.index), from.incarnation, term);
   }

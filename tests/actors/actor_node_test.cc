@@ -386,7 +386,7 @@ TEST(ActorNodeTest, ABadRewardIsLeftOutAndItsOriginIsTold) {
   }
 }
 
-// A learner that leaves its item out knows neither environment nor seed of it.
+// A learner that leaves its item out has neither its environment nor its seed.
 TEST(ActorNodeTest, AFiniteNumberThatMayFailAnUpdateIsToldWithItsOrigin) {
   const CapturedLog log;
   Config config = Catch();

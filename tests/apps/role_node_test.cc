@@ -56,7 +56,7 @@ TEST(SameEnvironmentTest, ContinuousAndDiscreteActionsAreNotTheSame) {
   EXPECT_THAT(CheckSameEnv(here, there, "other").message(), HasSubstr("actions of 2 numbers"));
 }
 
-// Its process ended, and the coordinator waited for it for seconds: nobody else could have its
+// Its process ended, and the coordinator waited for it for seconds: no other process could have its
 // seat.
 TEST(RoleNodeTest, OneThatCannotBeginGivesItsSeatBackAtOnceAndSaysWhy) {
   const auto hub = MakeSimHub();

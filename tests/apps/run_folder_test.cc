@@ -142,7 +142,7 @@ TEST_F(RunFolderTest, OverwriteRemovesTheConfigLast) {
   fs::permissions(run + "/logs", fs::perms::owner_read | fs::perms::owner_exec);
   const pid_t start = fork();
   if (start == 0) {
-    const bool root = geteuid() == 0;  // who may all: gives that up
+    const bool root = geteuid() == 0;  // root may all: that is given up
     for (const char* const name : {"", "/run", "/run/lock"}) {
       if (root) fs::permissions(temp_.path() + name, fs::perms::all);
     }

@@ -127,7 +127,7 @@ TEST(SerialRunTest, GoesThroughLegsToItsEnd) {
   EXPECT_EQ(legs, 1);  // older points went
 }
 
-// At the end of a leg one of two learners heard first that it was over, had nothing to wait for and
+// At the end of a leg one of two learners was stopped first, had nothing to wait for and
 // was done; the other waited for its gradient for good, since no process had ended.
 TEST(SerialRunTest, ALearnerThatLeavesEndsTheRoundsOfTheOthers) {
   Config config;

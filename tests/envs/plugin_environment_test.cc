@@ -239,14 +239,14 @@ TEST_F(PluginTest, OptionsArriveWithTheirTypes) {
               testing::ElementsAre("a bool 1", "b integer -3", "c number 0.5", "d string x y"));
 }
 
-// A library that looks at no option, or only for those that it knows: a mistyped one was ignored.
+// A library that reads no option, or only some of them: a mistyped one was ignored.
 TEST_F(PluginTest, ALibraryThatTakesAnyOptionIsGivenNone) {
   behaviour.takes_any_option = true;
   EXPECT_TRUE(Make(GoodApi()).ok());
   EnvOptions options;
   options.options = {{"a", true}};
   EXPECT_THAT(Refusal(GoodApi(), options),
-              HasSubstr("One-v0: it takes options that it does not know"));
+              HasSubstr("One-v0: it accepts options that it does not read"));
 }
 
 TEST_F(PluginTest, CodeIsThatOfTheFileWhereverItLies) {

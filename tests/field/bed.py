@@ -138,7 +138,7 @@ class Bed(unittest.TestCase):
         return self.troop("train", "text.toml", *words, code=code, has=has, **how)
 
     def reviews(self, count=60, order=lambda i: i % 2 == 0, name="reviews.csv", head=""):
-        """Writes reviews that a word tells, and their vocabulary."""
+        """Writes reviews whose sentiment one word decides, and their vocabulary."""
         draw = random.Random(1)
         rows = [head or "review,sentiment"]
         for i in range(count):

@@ -57,7 +57,7 @@ class WrongAnswers(bed.Bed):
             self.assertNotIn("final_return_mean", self.result())
 
     def test_weights_that_a_run_begins_with(self):
-        """They reach the owner of the weights, whoever that is."""
+        """They reach the owner of the weights, in each mode."""
         # ray-project/ray#32751, #41508, #9253, #41290: restored weights are not those that play.
         self.reviews()
         self.read("learner.epochs=12", "optimizer.learning_rate=1e-2", "model.dropout=0")
@@ -102,7 +102,7 @@ class WrongAnswers(bed.Bed):
             self.troop(*check, f"{key}=250", has="at most 250 steps")
 
     def test_metrics_of_one_batch(self):
-        """Loss and accuracy of a batch do not depend on who computes it."""
+        """Loss and accuracy of a batch do not depend on the mesh."""
         # deepspeedai/DeepSpeed#5583: 1/4/1, 2/2/1 and 2/1/2 devices, rows, parts differ.
         # huggingface/transformers#35207, huggingface/trl#4719: means of parts are averaged.
         self.reviews()
@@ -243,7 +243,7 @@ class LateFaults(bed.Bed):
         self.assertFalse(self.run.exists())
 
     def test_episodes_that_never_end(self):
-        """An evaluation of them ends, and says how far it is."""
+        """An evaluation of them ends, and prints its progress."""
         # hill-a/stable-baselines#876; takuseno/d3rlpy#209, #260.
         limit = "evaluator.max_episode_steps=40000"
         self.play(WALK, "env.options.length=0", limit, "evaluator.final_episodes=1")
@@ -458,7 +458,7 @@ class Attacks(bed.Bed):
             self.assertEqual(self.result()["status"], "ok")
 
     def test_full_disks(self):
-        """They are the reason that is told."""
+        """They are the reason that is printed."""
         # ray-project/ray#17801, #25372, #32481, #17017.
         disk = self.folder / "disk"
         disk.mkdir()

@@ -130,7 +130,7 @@ class IssuedNumbersTest : public FleetMemberTest {
         .Check({.role = role, .index = 3, .incarnation = incarnation}, Time(Seconds(seconds)))
         .code();
   }
-  void Hear(std::vector<std::uint64_t> issued, double seconds) {
+  void Receive(std::vector<std::uint64_t> issued, double seconds) {
     Poll(seconds);
     state_.answer = Message{.type = MessageType::kBeatReply,
                             .body = EncodeBody(BeatReply{.issued = std::move(issued)})};
@@ -140,9 +140,9 @@ class IssuedNumbersTest : public FleetMemberTest {
 };
 
 TEST_F(IssuedNumbersTest, WhatTheCoordinatorHasIssuedIsAdmittedAndNothingAboveIt) {
-  EXPECT_EQ(Check(Role::kLearner, 1, 1), Code::kUnavailable) << "nothing was heard yet";
+  EXPECT_EQ(Check(Role::kLearner, 1, 1), Code::kUnavailable) << "no beat has been answered yet";
   EXPECT_EQ(Check(Role::kTool, 1000, 1), Code::kOk);
-  Hear({0, 0, 9, 0, 5}, 2);
+  Receive({0, 0, 9, 0, 5}, 2);
   EXPECT_EQ(Check(Role::kLearner, 5, 3), Code::kOk);
   EXPECT_EQ(Check(Role::kLearner, 6, 3), Code::kUnavailable) << "of an actor, but of no learner";
   EXPECT_EQ(Check(Role::kActor, 6, 3), Code::kOk);
@@ -152,11 +152,11 @@ TEST_F(IssuedNumbersTest, WhatTheCoordinatorHasIssuedIsAdmittedAndNothingAboveIt
 }
 
 TEST_F(IssuedNumbersTest, ANumberThatIsNewIsAskedForAtOnceAndAnInventedOneIsCounted) {
-  Hear({0, 0, 9}, 1);
+  Receive({0, 0, 9}, 1);
   const int sent = state_.sent;
   EXPECT_EQ(Check(Role::kActor, 10, 1.01), Code::kUnavailable);
   EXPECT_EQ(Check(Role::kActor, 1 << 20, 1.01), Code::kUnavailable);
-  Hear({0, 0, 10}, 1.02);
+  Receive({0, 0, 10}, 1.02);
   EXPECT_GT(state_.sent, sent) << "it was not asked";
   EXPECT_EQ(Check(Role::kActor, 10, 1.03), Code::kOk);
   EXPECT_EQ(issued_.invented(), 0u);

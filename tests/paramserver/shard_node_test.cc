@@ -128,7 +128,7 @@ TEST(ShardNodeTest, NothingIsAcknowledgedThatTheBackupHasNot) {
   EXPECT_EQ(fleet.terms_.terms()[0].backup, -1);
 }
 
-// A backup believed whoever named the largest term, and took nothing from its primary any more.
+// A backup followed any peer with the largest term, and took nothing from its primary any more.
 TEST(ShardNodeTest, ATermThatTheCoordinatorHasNotBegunIsNotBelieved) {
   ShardFleet fleet(ShardConfig(1, true));
   auto* learner = fleet.AddLearner(0);
