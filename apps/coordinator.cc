@@ -513,7 +513,16 @@ RunView Coordinator::View() const {
   }
   std::vector<MetricSnapshot> snapshots{retired_counters_};
   for (const auto& [name, member] : members_) {
-    snapshots.push_back(member.present ? member.metrics : CountersOf(member.metrics));
+    if (member.present) {
+      snapshots.push_back(member.metrics);
+      continue;
+    }
+    snapshots.push_back(CountersOf(member.metrics));
+    // At the end roles leave one by one: shares of what they all did stay those of all.
+    if (phase_ == Phase::kRunning && !stop_) continue;
+    for (const auto& [metric, value] : member.metrics) {
+      if (value.kind == MetricKind::kGaugeRatio) snapshots.back().emplace(metric, value);
+    }
   }
   view.members = members();
   view.conditions = Conditions();

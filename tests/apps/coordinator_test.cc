@@ -306,6 +306,28 @@ TEST(CoordinatorTest, CountersOfADeadIncarnationStayLevelsGo) {
   EXPECT_FALSE(view.metrics.contains("actor/unacked_pushes"));
 }
 
+// Learners that have each a part of a batch leave one by one: the last line's loss was that of a
+// part alone.
+TEST(CoordinatorTest, SharesOfAllStayThoseOfAllWhenTheRunEnds) {
+  Config config = Budget(100, 1);
+  config.fleet.learners = 2;
+  CoordinatorWorld world(config);
+  std::uint64_t learners[2];
+  for (int i = 0; i < 2; ++i) {
+    Metrics metrics;
+    metrics.Ratio("learner/loss", i, 4);
+    learners[i] = world.Join(Role::kLearner, i);
+    const BeatRequest beat{.metrics = metrics.snapshot()};
+    ASSERT_TRUE(world.Beat(Role::kLearner, i, learners[i], beat).ok());
+  }
+  const auto loss = [&] { return world.coordinator().View().metrics.at("learner/loss").value; };
+  EXPECT_EQ(loss(), 0.5);
+  world.coordinator().MemberLeft(Role::kLearner, 1, kProcess);
+  EXPECT_EQ(loss(), 0) << "it may come back, and others share the batch meanwhile";
+  world.coordinator().Drain();
+  EXPECT_EQ(loss(), 0.5);
+}
+
 // What was made again after a death counted twice, and so did what a learner adopted.
 TEST(CoordinatorTest, TheRunsUpdatesAreThoseBehindTheNewestWeights) {
   CoordinatorWorld world(Budget(100, 1));
