@@ -1,4 +1,5 @@
 // Roles other than actors on other machines: fleet.elsewhere.
+#include "tests/core/python.h"
 #include "tests/system/join_fleet.h"
 
 namespace troop {
@@ -95,6 +96,36 @@ data = {tokens_max = 16, cache = "", reviews = ")"
   }
   Stop(troop.get());
   EXPECT_EQ(first->Wait(), 0) << first->output();
+}
+
+// Of equal shapes, it played on unnoticed. Where the file lies plays no part: its bytes do.
+TEST_F(ElsewhereTest, AnActorWithOtherSourceOfItsEnvironmentIsRefusedWithBothNamed) {
+  TROOP_SKIP_WITHOUT_PYTHON();
+  const std::string right = FileText(TROOP_SOURCE_DIR "/tests/envs/faulty_env.py");
+  const auto folder_with = [&](const std::string& name, const std::string& source) {
+    std::filesystem::create_directory(folder() + "/" + name);
+    std::ofstream(folder() + "/" + name + "/faulty_env.py") << source;
+    return "PYTHONPATH=" + folder() + "/" + name;
+  };
+  const auto troop =
+      Start(RunWords("\"actor\"", {"env.id=python:faulty_env:Counter",
+                                   std::string("env.python=") + getenv("TROOP_TEST_PYTHON")}),
+            {folder_with("run-source", right)});
+  const auto join = [&](const std::string& host, const std::string& environment) {
+    std::vector<std::string> words = JoinWords("1", host, key("actor"));
+    words.insert(words.end(), {"--role", "actor", "--listen", host});
+    return Start(words, {environment});
+  };
+  const auto wrong = join("127.0.0.3", folder_with("other-source", right + "# another\n"));
+  EXPECT_NE(wrong->Wait(), 0) << wrong->output();
+  for (const char* const part : {"faulty_env:Counter is made of 1 Python file of ",
+                                 " here, that of the run of 1 Python file of "}) {
+    EXPECT_NE(wrong->output().find(part), std::string::npos) << wrong->output();
+  }
+  const auto same = join("127.0.0.4", folder_with("same-source", right));
+  EXPECT_TRUE(Await([&] { return Actors() == 1; })) << same->output() << LauncherLog();
+  Stop(troop.get());
+  EXPECT_EQ(same->Wait(), 0) << same->output();
 }
 
 TEST_F(ElsewhereTest, ARunThatNobodyJoinsEndsWithWhatItWaitedFor) {
