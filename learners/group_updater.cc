@@ -85,13 +85,13 @@ class GroupUpdater final : public Updater {
     return over_;
   }
   void StateChanges() override { group_.Regroup(); }
-  // At once, also between two jobs: a learner with nothing to wait for may not be stepped again,
-  // and the others would wait for its part of a round. In one thread no process ends, which would
-  // show them.
+  // In one thread at once, also between two jobs: a learner with nothing to wait for may not be
+  // stepped again, and the others would wait for its part of a round. Of processes the end of the
+  // connection shows it, behind all that was sent: an abort could overtake the last update.
   void Leave() override {
     leaving_ = true;
     group_.Regroup();
-    if (!jobs_.empty() || group_.in_step() == nullptr) return;
+    if (options_.lobby->waits() || !jobs_.empty() || group_.in_step() == nullptr) return;
     group_.in_step()->Abort(Aborted("a learner has left"));
     group_.Ended(Status::Ok());
   }
