@@ -42,8 +42,12 @@ TEST_F(StrangerTest, AnInventedIncarnationFencesNoRole) {
   }
   for (const char* service : {"replay-0", "paramserver-0"}) {
     for (const Role role : {Role::kActor, Role::kLearner}) {
-      EXPECT_EQ(Say(folder + service, {.role = role, .incarnation = kLarge}), Code::kUnavailable);
+      EXPECT_EQ(Say(folder + service + ".sock", {.role = role, .incarnation = kLarge}),
+                Code::kUnavailable);
     }
+    EXPECT_TRUE(Await([&] {
+      return FileHas(run() + "/logs/" + service + ".log", "incarnation 18446744073709551615");
+    })) << service;
   }
   EXPECT_TRUE(AwaitSteps(Steps() + 3000)) << troop->output();
   troop->Signal(SIGTERM);
