@@ -123,9 +123,16 @@ std::string LastLine(const std::string& path) {
   std::string tail(std::size_t(std::min<std::streamoff>(size, 2000)), '\0');
   file.seekg(size - std::streamoff(tail.size()));
   file.read(tail.data(), std::streamsize(tail.size()));
-  while (!tail.empty() && tail.back() == '\n') tail.pop_back();
-  tail.erase(0, tail.rfind('\n') + 1);
-  return tail.empty() ? "none" : tail;
+  // What Slurm adds ("srun: error: n4: task 0: Exited with exit code 5") has no reason.
+  std::string last;
+  while (!tail.empty()) {
+    const std::string line = tail.substr(tail.rfind('\n') + 1);
+    tail.resize(tail.size() - line.size() - (line.size() < tail.size() ? 1 : 0));
+    if (line.empty()) continue;
+    if (!line.starts_with("srun: ")) return line;
+    if (last.empty()) last = line;
+  }
+  return last.empty() ? "none" : last;
 }
 
 }  // namespace troop

@@ -92,7 +92,10 @@ class Crew {
         // One that was let go by the coordinator: so will the others be.
         if (exit.orderly && !end) end = now + drain_;
       }
-      if (!supervisor_.status().ok() && !end) end = now + drain_;
+      if (!supervisor_.status().ok() && !end) {
+        end = now + drain_;
+        supervisor_.Signal(SIGTERM);
+      }
       health_.Note(now, wanted_, supervisor_);
       if (signals_.count() > 0 && !left_) {
         left_ = true;
@@ -105,6 +108,7 @@ class Crew {
     }
   }
   bool left() const { return left_; }
+  int permanent_code() const { return supervisor_.permanent_code(); }
 
  private:
   static std::vector<FleetRole> Seats(Role role, std::int32_t count) {
@@ -127,7 +131,8 @@ class Crew {
   bool left_ = false;
 };
 
-Status JoinRun(const JoinOptions& options) {
+// `permanent_code`: as the supervisor has it at the end.
+Status JoinRun(const JoinOptions& options, int* permanent_code) {
   TROOP_ASSIGN_OR_RETURN(const Role role, RoleCalled(options.role));
   std::shared_ptr<const KeyRing> keys;
   if (!options.key.empty()) {
@@ -152,7 +157,9 @@ Status JoinRun(const JoinOptions& options) {
     TROOP_ASSIGN_OR_RETURN(absolute.listen, LocalAddressTo(options.coordinator));
   }
   Crew crew(config, role, absolute, logs, network.get(), std::move(health));
-  TROOP_RETURN_IF_ERROR(crew.Run());
+  const Status run = crew.Run();
+  *permanent_code = crew.permanent_code();
+  TROOP_RETURN_IF_ERROR(run);
   if (crew.left()) {
     fmt::print("left {}\n", config.name);
   } else {
@@ -164,10 +171,12 @@ Status JoinRun(const JoinOptions& options) {
 }  // namespace
 
 int Join(const JoinOptions& options) {
-  const Status status = JoinRun(options);
+  int permanent_code = 0;
+  const Status status = JoinRun(options, &permanent_code);
   if (status.ok()) return kExitOk;
   fmt::print(stderr, "troop: {}\n", status.message());
-  return ExitCodeFor(status);
+  // The role's own code: under Slurm it tells `troop train` that no restart of this node helps.
+  return permanent_code != 0 ? permanent_code : ExitCodeFor(status);
 }
 
 }  // namespace troop

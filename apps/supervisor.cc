@@ -103,7 +103,7 @@ std::vector<Supervisor::Exit> Supervisor::Tick(Time now, const Needed& needed) {
       if (waitpid(child.process, &wait_status, WNOHANG) != child.process) continue;
       exits.push_back(HandleExit(&child, wait_status, now, needed(child.role)));
     }
-    const bool due = status_.ok() && child.process == 0 && now >= child.start_at;
+    const bool due = status_.ok() && child.process == 0 && !child.lost && now >= child.start_at;
     if (due && starts < kStartsMax && needed(child.role)) {
       Start(&child, now);
       ++starts;
@@ -122,17 +122,8 @@ Supervisor::Exit Supervisor::HandleExit(Child* child, int wait_status, Time now,
   CountFailure(child, now, !child->kill_reason.empty());
   if (!needed && exit.orderly) child->failures = 0;  // it was let go, and may be wanted again
   if (!child->kill_reason.empty()) exit.reason += ": " + std::exchange(child->kill_reason, {});
-  const int code = exit.code;
-  const bool spare = options_.spare && options_.spare(child->role);
-  if (needed && !spare && IsPermanent(code)) {
-    // A damaged file stays one for the run's own exit code.
-    status_ = MakeStatus(code == kExitDamaged ? Code::kDataLoss : Code::kAborted,
-                         "{} {} ({}), which no restart cures: {}; see {}", NameOf(child->role),
-                         code == kExitUsage     ? "refuses its command line or config"
-                         : code == kExitDamaged ? "found a damaged file"
-                                                : "gave up",
-                         exit.reason, LogTail(child->role), LogFile(child->role));
-    LogError("{}", status_.message());
+  if (needed && IsPermanent(exit.code)) {
+    GiveUp(child, exit.code, exit.reason);
   } else if (needed) {
     const std::string reason = exit.reason + (exit.orderly ? ", before the run was over" : "");
     ScheduleRestart(child, now, reason, &exit);
@@ -141,6 +132,26 @@ Supervisor::Exit Supervisor::HandleExit(Child* child, int wait_status, Time now,
                LogTail(child->role));
   }
   return exit;
+}
+
+void Supervisor::GiveUp(Child* child, int code, const std::string& reason) {
+  // A damaged file stays one for the run's own exit code.
+  const Status why =
+      MakeStatus(code == kExitDamaged ? Code::kDataLoss : Code::kAborted,
+                 "{} {} ({}), which no restart cures: {}; see {}", NameOf(child->role),
+                 code == kExitUsage     ? "refuses its command line or config"
+                 : code == kExitDamaged ? "found a damaged file"
+                                        : "gave up",
+                 reason, LogTail(child->role), LogFile(child->role));
+  LogError("{}", why.message());
+  const auto spare = [&](const Child& c) { return options_.spare && options_.spare(c.role); };
+  child->lost = spare(*child);
+  if (child->lost &&
+      std::ranges::any_of(children_, [&](const Child& c) { return spare(c) && !c.lost; })) {
+    return;
+  }
+  status_ = why;
+  permanent_code_ = code;
 }
 
 // Back-off spreads failures over any window of time, so they are counted in a row; only work ends

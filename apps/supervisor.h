@@ -38,8 +38,8 @@ class Supervisor {
     // How a role is started, where that is not as a process of this machine: replaces program and
     // words. Its log stays ours.
     std::function<void(FleetRole, std::string* program, std::vector<std::string>* words)> wrap;
-    // Seats that the run can do without: no failure of theirs ends it, they are tried again and
-    // again.
+    // Seats that the run can do without: their failures do not end it, and they are restarted
+    // without a limit. One that no restart cures is not; the run ends where that is true of all.
     std::function<bool(FleetRole)> spare;
     std::function<std::string(FleetRole)> log_name;  // empty: PeerName
     std::string reach;                               // then: this machine's address for others
@@ -81,6 +81,8 @@ class Supervisor {
   std::int64_t restarts() const { return restarts_; }
   // Not ok: a role failed more often than it may, or in a way that no restart cures.
   Status status() const { return status_; }
+  // The exit code of the role that no restart cures; 0: there is none.
+  int permanent_code() const { return permanent_code_; }
   std::string LogTail(FleetRole role) const;  // its last line that says something
 
  private:
@@ -91,10 +93,12 @@ class Supervisor {
     Time started{};
     std::int64_t failures = 0;  // in a row
     std::string kill_reason;    // not empty: it hung, and was killed
+    bool lost = false;          // a spare one that no restart cures
   };
   void Start(Child* child, Time now);
   Exit HandleExit(Child* child, int wait_status, Time now, bool needed);
   void CountFailure(Child* child, Time now, bool hung);
+  void GiveUp(Child* child, int code, const std::string& reason);
   void ScheduleRestart(Child* child, Time now, const std::string& reason, Exit* exit);
   std::string NameOf(FleetRole role) const;
   std::string LogFile(FleetRole role) const;
@@ -103,6 +107,7 @@ class Supervisor {
   std::vector<Child> children_;
   std::int64_t restarts_ = 0;
   Status status_;
+  int permanent_code_ = 0;
 };
 
 }  // namespace troop

@@ -3,6 +3,13 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/core/temp_folder.h"
+
 namespace troop {
 namespace {
 
@@ -32,6 +39,23 @@ TEST(RunProgramTest, MuchOutputNeitherBlocksNorFillsTheMemory) {
   EXPECT_EQ(said->code, 0);
   EXPECT_GE(said->output.size(), 1u << 20);
   EXPECT_LT(said->output.size(), (1u << 20) + 5000);
+}
+
+TEST(LastLineTest, IsTheLastThatGivesAReason) {
+  const TempFolder temp;
+  const std::string file = temp.path() + "/role.log";
+  EXPECT_EQ(LastLine(file), "none");
+  for (const auto& [text, want] : std::vector<std::pair<std::string, std::string>>{
+           {"", "none"},
+           {"\n\n", "none"},
+           {"one", "one"},
+           {"one\ntwo\n\n", "two"},
+           {"one\ntwo\nsrun: error: n4: task 0: Exited with exit code 5\n", "two"},
+           {"srun: error: a\nsrun: error: b\n", "srun: error: b"},
+           {std::string(5000, 'x') + "\n", std::string(1999, 'x')}}) {
+    std::ofstream(file) << text;
+    EXPECT_EQ(LastLine(file), want);
+  }
 }
 
 }  // namespace

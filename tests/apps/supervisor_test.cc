@@ -1,11 +1,13 @@
 #include "apps/supervisor.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -35,6 +37,16 @@ class SupervisorTest : public testing::Test {
                                                                    .log_folder = temp_.path(),
                                                                    .config = config_},
                                                std::vector<FleetRole>{role_});
+  }
+  void StartSpare(const std::string& script, std::vector<FleetRole> roles) {
+    Start(script);
+    supervisor_ =
+        std::make_unique<Supervisor>(Supervisor::Options{.executable = temp_.path() + "/program",
+                                                         .coordinator = "ipc:///nowhere",
+                                                         .log_folder = temp_.path(),
+                                                         .config = config_,
+                                                         .spare = [](FleetRole) { return true; }},
+                                     std::move(roles));
   }
   std::vector<Supervisor::Exit> Tick() {
     return supervisor_->Tick(now_, [this](FleetRole) { return needed_; });
@@ -257,19 +269,40 @@ TEST_F(SupervisorTest, AProgramThatIsNotThereIsAFailureAsAnyOther) {
   EXPECT_FALSE(supervisor_->status().ok());
 }
 
-TEST_F(SupervisorTest, ASpareSeatNeverEndsTheRunAndIsTriedAgain) {
-  Start("exit 2");
-  Supervisor::Options options{.executable = temp_.path() + "/program",
-                              .coordinator = "ipc:///nowhere",
-                              .log_folder = temp_.path(),
-                              .config = config_,
-                              .spare = [](FleetRole) { return true; }};
-  supervisor_ = std::make_unique<Supervisor>(options, std::vector<FleetRole>{kRole});
+TEST_F(SupervisorTest, ASpareSeatNeverEndsTheRunAndIsRestarted) {
+  StartSpare("exit 1", {kRole});
   for (int i = 0; i < 3 * int(config_.fleet.restarts_max); ++i) {
-    EXPECT_EQ(AwaitExit().code, 2);
+    EXPECT_EQ(AwaitExit().code, 1);
     now_ += Seconds(config_.fleet.backoff_max_s + 1);
   }
   EXPECT_TRUE(supervisor_->status().ok()) << supervisor_->status().message();
+}
+
+// The second seat is restarted until it, too, gives up: then none is left.
+TEST_F(SupervisorTest, TheRunFailsWhereNoRestartCuresAnySpareSeat) {
+  StartSpare(R"(case "$*" in *"--index 0"*) echo the first broke; exit 5;; esac
+test -e "$0.broken" || exit 1
+echo the second broke
+exit 5)",
+             {kRole, {Role::kActor, 1}});
+  std::multiset<int> codes;
+  const auto await = [&](int code, std::size_t count) {
+    return Await([&] {
+      now_ += Seconds(config_.fleet.backoff_max_s + 1);
+      for (const Supervisor::Exit& exit : Tick()) codes.insert(exit.code);
+      return codes.count(code) == count;
+    });
+  };
+  EXPECT_TRUE(await(1, 3));
+  EXPECT_EQ(codes.count(5), 1u);
+  EXPECT_TRUE(supervisor_->status().ok()) << supervisor_->status().message();
+  std::ofstream(temp_.path() + "/program.broken") << "";
+  EXPECT_TRUE(await(5, 2));
+  EXPECT_EQ(supervisor_->permanent_code(), 5);
+  EXPECT_THAT(supervisor_->status().message(), testing::HasSubstr("the second broke"));
+  now_ += Seconds(100);
+  Tick();
+  EXPECT_EQ(supervisor_->alive(), 0);
 }
 
 TEST_F(SupervisorTest, AnotherWayToStartARoleGetsItsWordsAndNamesItsLog) {

@@ -109,6 +109,22 @@ TEST_F(SlurmTest, AJobLearnsCartPoleOnFourNodesAndEndsWithExactlyItsSteps) {
   EXPECT_EQ(info.st_mode & 0777u, 0600u);
 }
 
+// As on one machine: the job's output names the fault and its place, and nothing is tried again.
+TEST_F(SlurmTest, ABrokenEnvironmentEndsTheJobAtOnceWithItsReason) {
+  Submit({"env.id=Walk-v0", "env.plugin=" TROOP_PLUGIN_FOLDER "/walk.so",
+          "env.options.fault=throws", "env.options.at_step=1", "env.faults_max=10",
+          "evaluator.enabled=false"});
+  EXPECT_TRUE(Await([&] {
+    return JobOutput().find("troop: the run failed: ") != std::string::npos;
+  })) << Everything();
+  for (const char* part : {"Walk-v0: ", "planted: step 5", "at step 1 of episode",
+                           "that makes 10 faults", "fix the environment"}) {
+    EXPECT_NE(JobOutput().find(part), std::string::npos) << part << "\n" << Everything();
+  }
+  EXPECT_TRUE(Await([&] { return JobState() == "JobState=FAILED\n"; })) << JobState();
+  EXPECT_EQ(LauncherLog().find("; restart "), std::string::npos) << LauncherLog();
+}
+
 // Slurm itself needs 25 s to see it.
 TEST_F(SlurmTest, ANodeOfActorsDiesAndTheOthersGoOnAtOnce) {
   Submit();
