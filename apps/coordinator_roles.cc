@@ -59,8 +59,8 @@ std::vector<RoleCondition> Coordinator::Conditions() const {
     if (!m.present || m.blocked.empty()) continue;
     conditions.push_back({m.view.role, m.view.index, RoleView::State::kBlocked, m.blocked});
   }
-  std::ranges::stable_partition(conditions,
-                                [](const RoleCondition& c) { return c.role != Role::kEvaluator; });
+  std::stable_partition(conditions.begin(), conditions.end(),
+                        [](const RoleCondition& c) { return c.role != Role::kEvaluator; });
   return conditions;
 }
 

@@ -78,7 +78,7 @@ class Line {
 
  private:
   Line() = default;
-  const SystemClock clock_;
+  const SystemClock clock_{};
   std::shared_ptr<const KeyRing> keys_;
   std::unique_ptr<Network> network_;
   std::unique_ptr<Channel> channel_;

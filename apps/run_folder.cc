@@ -38,8 +38,8 @@ Status RemoveRun(RunFolder* folder) {
   const bool holds_run = HoldsRun(folder->storage.get());
   TROOP_ASSIGN_OR_RETURN(auto names, folder->storage->List(""));
   // The config last: a process that is killed on the way leaves what can be removed again.
-  std::ranges::stable_partition(names,
-                                [](const std::string& n) { return !n.starts_with(kConfigFile); });
+  std::stable_partition(names.begin(), names.end(),
+                        [](const std::string& n) { return !n.starts_with(kConfigFile); });
   for (std::string name : names) {
     if (name == kLockFile) continue;
     if (!holds_run) {

@@ -99,7 +99,7 @@ struct RunRecorder::Files {
   Config config;
   std::unique_ptr<AppendFile> metrics, evaluations;
   std::unique_ptr<EventWriter> events;
-  const SystemClock system_clock;
+  const SystemClock system_clock{};
   const Clock* clock = &system_clock;
   Time started{};
   double before_s = 0;               // what they took

@@ -52,6 +52,14 @@ endif()
 if(TROOP_SANITIZE)
   add_compile_options(-fsanitize=${TROOP_SANITIZE} -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${TROOP_SANITIZE})
+  # GCC defines these two by itself, Clang from version 22 on.
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    if(TROOP_SANITIZE MATCHES "address")
+      add_compile_definitions(__SANITIZE_ADDRESS__)
+    elseif(TROOP_SANITIZE STREQUAL "thread")
+      add_compile_definitions(__SANITIZE_THREAD__)
+    endif()
+  endif()
   # With GCC these four take as long to compile as all the rest. A null pointer is found all the
   # same; what decodes bytes from outside is built with all of them for fuzzing.
   if(TROOP_SANITIZE MATCHES "undefined" AND NOT TROOP_FUZZ)

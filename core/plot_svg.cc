@@ -100,7 +100,7 @@ class SvgPlot {
   }
 
   void DrawTicks() {
-    const auto draw = [this](const SvgRange& range, int count, const auto& tick) {
+    const auto draw = [](const SvgRange& range, int count, const auto& tick) {
       const std::vector<double> ticks = NiceTicks(range.low, range.high, count);
       const double step = ticks.size() > 1 ? ticks[1] - ticks[0] : range.high - range.low;
       const double largest = std::max(std::abs(range.low), std::abs(range.high));

@@ -35,7 +35,8 @@ namespace troop::cuda {
 #define __restrict__ __restrict
 
 struct dim3 {
-  unsigned x = 1, y = 1, z = 1;
+  constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+  unsigned x, y, z;
 };
 // constinit: otherwise each look at one asks first whether it was made.
 inline constinit thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;

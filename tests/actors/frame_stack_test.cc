@@ -18,7 +18,7 @@ TEST(FrameStackTest, HoldsTheLastFramesOfTheEpisodeOldestFirstAndZerosBeforeItsS
   for (const int size : {1, 2, 4, 7}) {
     FrameStack stack({DType::kU8, {2, 3}}, kEnvs, size);
     EXPECT_EQ(stack.stacked().spec().ToString(),
-              TensorSpec(DType::kU8, {kEnvs, size, 2, 3}).ToString());
+              (TensorSpec{DType::kU8, {kEnvs, size, 2, 3}}).ToString());
     Rng rng({.run_seed = 1, .index = std::uint64_t(size)});
     std::vector<std::deque<Frame>> seen(kEnvs);  // of the episode
     Tensor frames(DType::kU8, {kEnvs, 2, 3});

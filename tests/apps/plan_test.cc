@@ -13,7 +13,7 @@ namespace {
 // BERT of 47 words, 32 numbers, 2 layers, 4 heads, 48 inner numbers, 24 positions.
 Config Small() { return testing::SupervisedConfig("bert"); }
 
-constexpr MeshProfile kProfile{
+const MeshProfile kProfile{
     .compute_s = 0.8, .step_s = 0.04, .tokens = 96, .labels = 12, .link = {1e-3, 1e-6}, .cores = 4};
 
 TEST(PlanTest, OneLearnerTakesWhatWasMeasured) {

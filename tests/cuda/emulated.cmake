@@ -11,6 +11,9 @@ set_source_files_properties(${emulated} ${emulator} PROPERTIES LANGUAGE CXX
 add_library(troop_cuda_emulated STATIC ${emulator} ${emulated})
 target_link_libraries(troop_cuda_emulated PUBLIC troop::kernels)
 target_compile_options(troop_cuda_emulated PRIVATE -O1)  # it is what takes the time
+# An empty TROOP_UNROLL confuses the indentation.
+target_compile_options(troop_cuda_emulated PRIVATE
+  $<$<CXX_COMPILER_ID:Clang>:-Wno-misleading-indentation>)
 set_source_files_properties(${emulator} PROPERTIES COMPILE_OPTIONS -O2)
 target_include_directories(troop_cuda_emulated PUBLIC ${CMAKE_SOURCE_DIR})
 

@@ -197,7 +197,7 @@ template <class Game>
 Samples Play(const Policy& policy, std::uint32_t episodes, std::uint32_t longest) {
   Samples samples;
   Rng rng({.index = 17});
-  const Bytes none(std::size_t(Recorded<Game>::kBytes));
+  const Bytes none(std::size_t{Recorded<Game>::kBytes});
   for (std::uint32_t episode = 0; episode < episodes; ++episode) {
     minatar::Chance chance(episode, double(policy.sticky));
     auto state = Game::Start(policy.ramping, chance.rng());

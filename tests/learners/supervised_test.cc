@@ -223,11 +223,13 @@ TEST(SupervisedTest, LearnersThatShareABatchTakePyTorchsCourse) {
                                    {3, {3, 2, 1}, {6, 4, 2}},
                                    {2, {3, 2, 1}, {6, 6}}};  // the third is away
   for (const std::string& family : kFamilies) {
-    for (const auto& [size, shares, reviews] : cases) {
+    for (const Case& c : cases) {
+      const int size = c.size;
+      const std::vector<std::int64_t>& reviews = c.reviews;
       if (size == 13 && family == "bert") continue;
       Config config = SupervisedConfig(family);
       config.learner.micro_batch = size == 2 ? 5 : 0;
-      config.mesh.shares = shares;
+      config.mesh.shares = c.shares;
       const auto ranks = MakeRanks(config, size);
       for (int rank = 0; rank < size; ++rank) ranks[std::size_t(rank)]->SetPlace(rank, size);
       ExpectCourse(family, kTolerance, [&] {

@@ -131,7 +131,7 @@ TEST(NetworkTest, StackedPicturesAreChannelsOfOne) {
           const auto q = a.output.as<float>(), want = b.output.as<float>();
           EXPECT_EQ(std::vector<float>(q.begin(), q.end()),
                     std::vector<float>(want.begin(), want.end()))
-              << TensorSpec(dtype, input.shape).ToString();
+              << TensorSpec{dtype, input.shape}.ToString();
         }
       }
     }

@@ -62,7 +62,8 @@ double Dot(std::span<const float> a, std::span<const float> b) {
 class AdjointTest : public ::testing::TestWithParam<std::tuple<int, bool>> {};
 
 TEST_P(AdjointTest, BackwardIsTheAdjointOfForward) {
-  const auto [ranks, cut_out] = GetParam();
+  const int ranks = std::get<0>(GetParam());
+  const bool cut_out = std::get<1>(GetParam());
   constexpr std::int64_t kRows = 3, kIn = 11, kOut = 7;
   const Ranks groups = SimRanks(ranks);
   std::mutex mutex;

@@ -85,7 +85,7 @@ class Fleet {
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<Listener> listener_;
   Time coordinator_wakes_{};
-  bool coordinator_frozen_ = false, coordinator_done_ = false;
+  bool coordinator_done_ = false;
   std::vector<Seat> seats_;
   std::uint64_t seated_ = 1;  // FleetSeats::revision that seats_ follow
   std::vector<std::unique_ptr<Process>> processes_;
