@@ -52,6 +52,14 @@ struct Learner {
   std::unique_ptr<Algorithm> algorithm;
 };
 
+// Of the 50 that PyTorch made. Under the thread sanitizer each takes thirty times as long, and the
+// threads of the tenth update meet as those of the fiftieth do.
+#ifdef __SANITIZE_THREAD__
+constexpr std::uint64_t kUpdates = 10;
+#else
+constexpr std::uint64_t kUpdates = 50;
+#endif
+
 // What PyTorch's model says after the 50 updates.
 double LogitsApart(const Config& config, const std::string& family, std::span<const float> value) {
   const auto data = LoadReviewData(config);
@@ -87,21 +95,21 @@ TEST(MeshTest, EveryMeshTakesPyTorchsCourse) {
       std::vector<std::vector<float>> values(ranks.size());
       RunRanks(mesh.size(), [&](int rank) {
         Learner learner(config, mesh, ranks[std::size_t(rank)].get());
-        for (std::size_t u = 0; u < 50; ++u) {
-          const auto round = learner.Round({.last = 50});
+        for (std::size_t u = 0; u < kUpdates; ++u) {
+          const auto round = learner.Round({.last = kUpdates});
           ASSERT_TRUE(round.ok()) << round.status().ToString();
           ASSERT_TRUE(round->applied);
           const double norm = SupervisedExpected().Find(family)->Find("norms")->array[u].number;
           ASSERT_NEAR(round->report.gradient_norm, norm, 1e-3) << u;
           ExpectWholeBatch(round->report, family, u, 1e-4);
-          EXPECT_EQ(round->gathered, mesh.tp > 1 && u == 49);
+          EXPECT_EQ(round->gathered, mesh.tp > 1 && u + 1 == kUpdates);
         }
         const std::span<const float> whole = learner.algorithm->WholeValue();
         values[std::size_t(rank)].assign(whole.begin(), whole.end());
       });
       SCOPED_TRACE(fmt::format("{} {} x {}", family, mesh.dp, mesh.tp));
       for (const auto& value : values) EXPECT_EQ(value, values[0]);
-      EXPECT_LT(LogitsApart(config, family, values[0]), 1e-4);
+      if (kUpdates == 50) EXPECT_LT(LogitsApart(config, family, values[0]), 1e-4);
     }
   }
 }
@@ -116,7 +124,8 @@ struct Way {
 class MeshWaysTest : public ::testing::TestWithParam<std::tuple<Mesh, Way>> {};
 
 TEST_P(MeshWaysTest, TakePyTorchsCourse) {
-  const auto& [mesh, way] = GetParam();
+  const Mesh& mesh = std::get<0>(GetParam());
+  const Way& way = std::get<1>(GetParam());
   for (const std::string family : {"bert", "albert"}) {
     SCOPED_TRACE(family);
     Config config = SupervisedConfig(family);
@@ -130,8 +139,8 @@ TEST_P(MeshWaysTest, TakePyTorchsCourse) {
       Learner learner(config, mesh, ranks[std::size_t(rank)].get());
       learner.algorithm->SetPlace(rank / mesh.tp, mesh.dp);
       double apart = 0, all = 0;
-      for (std::size_t u = 0; u < 50; ++u) {
-        const auto round = learner.Round({.last = 50});
+      for (std::size_t u = 0; u < kUpdates; ++u) {
+        const auto round = learner.Round({.last = kUpdates});
         ASSERT_TRUE(round.ok()) << round.status().ToString();
         ASSERT_TRUE(round->applied);
         const double norm = SupervisedExpected().Find(family)->Find("norms")->array[u].number;
@@ -148,6 +157,7 @@ TEST_P(MeshWaysTest, TakePyTorchsCourse) {
       values[std::size_t(rank)].assign(whole.begin(), whole.end());
     });
     for (const auto& value : values) EXPECT_EQ(value, values[0]);
+    if (kUpdates < 50) continue;
     EXPECT_LT(LogitsApart(config, family, values[0]), way.halves ? 0.3 : 1e-4);
   }
 }
@@ -221,10 +231,16 @@ TEST(MeshTest, ParameterShardsTakePyTorchsCourse) {
 // A model in two parts is one worker, and two of those are two: however the shards cut the model.
 TEST(MeshTest, AModelInPartsIsOneWorkerOfTheParameterShards) {
   // One alone makes the same course however much it may be ahead of others.
-  const std::vector<std::tuple<int, std::string, std::string>> cases = {
+  struct Case {
+    int workers;
+    std::string family, mode;
+  };
+  const std::vector<Case> cases = {
       {1, "bert", "bsp"},     {1, "bert", "async"}, {1, "bert", "ssp"},  {1, "bert", "k_of_n"},
       {1, "albert", "async"}, {2, "bert", "bsp"},   {2, "albert", "bsp"}};
-  for (const auto& [workers, family, mode] : cases) {
+  for (const Case& c : cases) {
+    const int workers = c.workers;
+    const std::string &family = c.family, &mode = c.mode;
     SCOPED_TRACE(fmt::format("{} {} {}", workers, family, mode));
     Config config = SupervisedConfig(family);
     config.learner.sync = "paramserver";
@@ -267,7 +283,7 @@ TEST(MeshTest, AModelInPartsIsOneWorkerOfTheParameterShards) {
       }
     }
     const auto part = *MakeTextModel(config, {.rank = 1, .ranks = 2});
-    for (std::uint64_t u = 1; u <= 50; ++u) {
+    for (std::uint64_t u = 1; u <= kUpdates; ++u) {
       RunRanks(2 * workers, [&](int rank) {
         const auto w = std::size_t(rank / 2);
         std::vector<float> priority(1);
@@ -316,7 +332,7 @@ TEST(MeshTest, AModelInPartsIsOneWorkerOfTheParameterShards) {
         }
       }
     }
-    EXPECT_LT(LogitsApart(config, family, value), 1e-4);
+    if (kUpdates == 50) EXPECT_LT(LogitsApart(config, family, value), 1e-4);
   }
 }
 

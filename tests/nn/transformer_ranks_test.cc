@@ -231,17 +231,23 @@ std::vector<double> OneDeviceLosses(const TransformerOptions& options, int steps
 
 class CurveTest : public ::testing::TestWithParam<std::tuple<Family, TransformerHead, int>> {};
 
-// 50 steps of AdamW with dropout: the losses of one device, and on all ranks the same bytes of what
+#ifdef __SANITIZE_THREAD__  // the threads of the tenth step meet as those of the fiftieth do
+constexpr int kSteps = 10;
+#else
+constexpr int kSteps = 50;
+#endif
+
+// Steps of AdamW with dropout: the losses of one device, and on all ranks the same bytes of what
 // each has.
 TEST_P(CurveTest, FiftyStepsAreThoseOfOneDevice) {
   const auto [family, head, ranks] = GetParam();
   const TransformerOptions options{.config = TinyTransformer(family, 0.1f), .head = head};
-  const std::vector<double> want = OneDeviceLosses(options, 50);
-  EXPECT_LT(want.back(), 0.7 * want.front());
+  const std::vector<double> want = OneDeviceLosses(options, kSteps);
+  EXPECT_LT(want.back(), (kSteps == 50 ? 0.7 : 1.0) * want.front());
   std::vector<std::vector<float>> values{std::size_t(ranks)}, gradients{std::size_t(ranks)};
   OnRanks(options, ranks, [&](TensorRank& mine) {
     Trainer trainer(&mine.bench);
-    for (int step = 0; step < 50; ++step)
+    for (int step = 0; step < kSteps; ++step)
       EXPECT_NEAR(trainer.Train(step), want[std::size_t(step)], 1e-4) << step;
     values[std::size_t(mine.rank())] = mine.bench.value;
     gradients[std::size_t(mine.rank())] = mine.bench.gradient;

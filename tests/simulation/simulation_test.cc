@@ -115,7 +115,7 @@ TEST(LargeFleetTest, SlowTenThousandActorsKeepTheirPromisesAndHaveFairShares) {
 TEST(SimulationTest, TheSamePlanHasTheSameCourse) {
   Quiet();
   for (const std::uint64_t seed : {101u, 102u}) {
-    const Plan plan = MakePlan(seed, 0.1);
+    const Plan plan = MakePlan(seed, 0.2 * kHours);
     const Outcome first = Live(plan), again = Live(plan);
     EXPECT_EQ(first.hash, again.hash);
     EXPECT_EQ(first.messages, again.messages);

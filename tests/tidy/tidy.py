@@ -197,6 +197,15 @@ def included_first(root):
     return found
 
 
+# Parsed once for all headers: two seconds of three went there. What a header forgets to include of
+# these is found by the rule `includes`.
+STANDARD = ("algorithm", "array", "atomic", "chrono", "cmath", "condition_variable", "deque",
+            "filesystem", "fstream", "functional", "map", "memory", "mutex", "optional", "random",
+            "set", "span", "string", "thread", "unordered_map", "variant", "vector", "fmt/format.h")
+GOOGLETEST = ("gmock/gmock.h", "gtest/gtest.h")
+PRECOMPILED_MIN = 20   # headers, for which that is worth its time
+
+
 def check_headers(root, build, compiler):
     flags = include_flags(build)
     command = [compiler, *flags, f"-I{root}", "-Wall", "-Wextra", "-Wno-pragma-once-outside-header",
@@ -204,33 +213,41 @@ def check_headers(root, build, compiler):
     stamp = build / "tidy_headers.json"
     known = json.loads(read(stamp)) if stamp.exists() else {}
     passed = {}
-
-    # GoogleTest takes a second to parse. With these before it, a header that forgets them is found
-    # by the rule `includes` alone.
-    precompiled = build / "tidy_headers.h"
-
-    lock = threading.Lock()
+    first = included_first(root)
+    headers = [path for path in tracked(root)
+               if path.suffix == ".h" and path.relative_to(root).as_posix() not in first
+               or path.relative_to(root).as_posix() == PUBLIC_HPP]
+    locks = {GOOGLETEST: threading.Lock(), (): threading.Lock()}
 
     @functools.lru_cache(maxsize=None)
-    def precompile():
-        precompiled.write_text("#include <gmock/gmock.h>\n#include <gtest/gtest.h>\n",
-                               encoding="utf-8")
+    def precompile(more):
+        """The header that includes STANDARD and `more`."""
+        source = build / f"tidy_headers_{len(more)}.h"
+        source.write_text("".join(f"#include <{name}>\n" for name in STANDARD + more),
+                          encoding="utf-8")
         line = [word for word in command if word != "-fsyntax-only"][:-2]
-        subprocess.run([*line, "-x", "c++-header", "-o", f"{precompiled}.gch", str(precompiled)],
+        subprocess.run([*line, "-x", "c++-header", "-o", f"{source}.gch", str(source)],
                        capture_output=True, check=False)  # without it, it is parsed each time
+        return source
+
+    def before(path):
+        """What is included in front of a header. Nothing for what users include, nor for what
+        stands in for a library's header (tests/cuda/plain/fmt), nor where there are few."""
+        public = path.relative_to(root).as_posix() == PUBLIC_HPP
+        if public or path.parent.name == "fmt" or len(headers) < PRECOMPILED_MIN:
+            return []
+        tests = reaches(path, root, ("gtest/", "gmock/"), set())
+        more = GOOGLETEST if tests else ()
+        with locks[more]:
+            return ["-include", str(precompile(more))]
 
     def compile_alone(path):
         relative = str(path.relative_to(root))
         key = " ".join(command) + fingerprint(path, root, set())
         key = hashlib.sha256(key.encode()).hexdigest()
         if known.get(relative) != key:
-            before = []
-            if reaches(path, root, ("gtest/", "gmock/"), set()):
-                with lock:
-                    precompile()
-                before = ["-include", str(precompiled)]
-            run = subprocess.run([*command, *before, str(path)], capture_output=True, text=True,
-                                 check=False)
+            run = subprocess.run([*command, *before(path), str(path)], capture_output=True,
+                                 text=True, check=False)
             if run.returncode != 0:
                 errors = [line for line in run.stderr.splitlines() if "error:" in line]
                 detail = (errors or run.stderr.splitlines() or ["?"])[0]
@@ -238,10 +255,6 @@ def check_headers(root, build, compiler):
         passed[relative] = key
         return None
 
-    first = included_first(root)
-    headers = [path for path in tracked(root)
-               if path.suffix == ".h" and path.relative_to(root).as_posix() not in first
-               or path.relative_to(root).as_posix() == PUBLIC_HPP]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for problem in pool.map(compile_alone, headers):
             if problem:
