@@ -96,6 +96,7 @@ Status SamplerShard::PollSmall() {
   }
   if (answer->status().code() == Code::kOutOfRange) {
     closed_ = known_ = true;
+    dead_ = false;
     return Status::Ok();
   }
   if (Passing(answer->status().code())) return Status::Ok();

@@ -302,6 +302,27 @@ TEST(ReplayShardsTest, ADrainedSamplerTakesWhatAllShardsAllowAndThenEnds) {
   EXPECT_LE(batches, 14);
 }
 
+// Both were taken for dead; what they answer first when they are back is that they have ended.
+TEST(ReplayShardsTest, ADrainedSamplerEndsThoughAllShardsHungMeanwhile) {
+  ReplayWorld world(Limited(), 2);
+  const auto sampler = world.Sampler({.batch_size = 4, .prefetch = 2});
+  for (const std::size_t k : {0u, 1u}) world.Hang(k, true);
+  sampler->Drain();
+  Result<std::optional<SampleBatch>> batch = Take(&world, sampler.get());
+  for (int i = 0; i < 4000 && sampler->shards_alive() > 0; ++i) {
+    world.Advance(Milliseconds(5));
+    batch = Take(&world, sampler.get());
+  }
+  ASSERT_EQ(sampler->shards_alive(), 0);
+  ASSERT_TRUE(batch.ok());
+  for (const std::size_t k : {0u, 1u}) world.Hang(k, false);
+  for (int i = 0; i < 4000 && batch.ok(); ++i) {
+    world.Advance(Milliseconds(5));
+    batch = Take(&world, sampler.get());
+  }
+  EXPECT_EQ(batch.status().code(), Code::kOutOfRange);
+}
+
 TEST(ReplayShardsTest, EqualRunsGiveEqualBytes) {
   std::vector<std::vector<float>> runs(2);
   for (std::vector<float>& seen : runs) {
