@@ -109,7 +109,8 @@ TEST(MeshTest, EveryMeshTakesPyTorchsCourse) {
       });
       SCOPED_TRACE(fmt::format("{} {} x {}", family, mesh.dp, mesh.tp));
       for (const auto& value : values) EXPECT_EQ(value, values[0]);
-      if (kUpdates == 50) EXPECT_LT(LogitsApart(config, family, values[0]), 1e-4);
+      if (kUpdates < 50) continue;
+      EXPECT_LT(LogitsApart(config, family, values[0]), 1e-4);
     }
   }
 }
@@ -332,7 +333,8 @@ TEST(MeshTest, AModelInPartsIsOneWorkerOfTheParameterShards) {
         }
       }
     }
-    if (kUpdates == 50) EXPECT_LT(LogitsApart(config, family, value), 1e-4);
+    if (kUpdates < 50) continue;
+    EXPECT_LT(LogitsApart(config, family, value), 1e-4);
   }
 }
 
