@@ -377,8 +377,8 @@ void Coordinator::HandleBeat(const Message& message, Reply reply) {
               UpdatesOf(e.weights_version), e.return_mean, e.episodes, SpreadText(true, e));
       continue;
     }
-    LogInfo("evaluation at {} agent steps, {} updates: return {:.2f} ± {:.2f} ({} episodes)",
-            e.steps, UpdatesOf(e.weights_version), e.return_mean, e.return_std, e.episodes);
+    LogInfo("evaluation at {} agent steps, {} updates: return {}", e.steps,
+            UpdatesOf(e.weights_version), ReturnText(e));
   }
   AdvancePhase();
   if (!member.present) {  // its process has ended: these were its last words

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <fstream>
 
-#include "apps/counted.h"
 #include "apps/metric_curve.h"
 #include "apps/problem.h"
 #include "apps/run_rates.h"
@@ -37,10 +36,7 @@ std::string ScoreLine(const JsonValue& result, const Config& config) {
     return ItemLine("score", fmt::format("{:.2f} {}{}, of {} {}", report.return_mean, words.score,
                                          SpreadText(true, report), report.episodes, words.units));
   }
-  return ItemLine("score",
-                  fmt::format("{:.2f}{} over {} (min {:.2f}, max {:.2f})", report.return_mean,
-                              SpreadText(false, report), Counted(report.episodes, "episode"),
-                              report.return_min, report.return_max));
+  return ItemLine("score", ReturnText(report));
 }
 
 }  // namespace

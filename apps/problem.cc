@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
+#include "apps/counted.h"
 #include "envs/environment.h"
 #include "nn/text_model.h"
 #include "text/reviews.h"
@@ -32,8 +35,20 @@ ScoreWords ScoreWordsOf(const Config& config) {
 }
 
 std::string SpreadText(bool supervised, const EvaluationReport& report) {
-  if (!supervised) return fmt::format(" ± {:.2f}", report.return_std);
+  if (!supervised) return " ± " + ScoreText(report.return_std);
   return fmt::format(" (95 % interval {:.2f} to {:.2f})", report.return_min, report.return_max);
+}
+
+std::string ScoreText(double score) {
+  return std::abs(score) < 1e7 ? fmt::format("{:.2f}", score) : fmt::format("{:.4g}", score);
+}
+
+std::string ReturnText(const EvaluationReport& report) {
+  const std::string mean = ScoreText(report.return_mean);
+  if (report.episodes == 1) return mean + " over 1 episode";
+  return fmt::format("{}{} over {} (min {}, max {})", mean, SpreadText(false, report),
+                     Counted(report.episodes, "episode"), ScoreText(report.return_min),
+                     ScoreText(report.return_max));
 }
 
 }  // namespace troop

@@ -112,7 +112,8 @@ void PrintStatus(const JsonValue& view) {
              Number(view, "steps"), Number(view, "steps_total"),
              supervised ? "reviews" : "agent steps");
   if (view.Find("return_mean") != nullptr) {
-    fmt::print(", {} {:.2f}", supervised ? "% right" : "return", Number(view, "return_mean"));
+    fmt::print(", {} {}", supervised ? "% right" : "return",
+               ScoreText(Number(view, "return_mean")));
   }
   fmt::print("\n");
   if (const JsonValue* shards = view.Find("parameter_shards"); shards != nullptr) {
