@@ -24,7 +24,8 @@ namespace {
 
 constexpr Duration kFarewell = Milliseconds(100);  // for workers that are told to end
 constexpr Duration kPollEvery = Milliseconds(100);
-constexpr double kBackoffFirst = 0.05, kBackoffMax = 5;  // seconds
+// Seconds. A hundred deaths (env.faults_max) end a run in two minutes.
+constexpr double kBackoffFirst = 0.05, kBackoffMax = 1;
 
 Duration Backoff(int failures) {
   if (failures <= 1) return {};
