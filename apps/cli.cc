@@ -39,6 +39,7 @@
 #include "core/config_hint.h"
 #include "core/heap.h"
 #include "core/log.h"
+#include "core/phase_progress.h"
 #include "core/version.h"
 #include "envs/worker_loop.h"
 
@@ -201,6 +202,7 @@ int RunRole(const RoleArguments& a) {
                  .joined =
                      [role](const Config& config, std::int32_t index) {
                        InitLog({.role = PeerName(role, index), .level = LogLevelOf(config)});
+                       SetPhaseSink([](const std::string& line) { LogInfo("{}", line); });
                        SetProcessName(PeerName(role, index));
                      }});
   const SignalWatch signals(network->get(), true);
@@ -569,6 +571,7 @@ void AddCommands(CLI::App* app, Arguments* a, std::function<int()>* chosen) {
 int RunCommand(int argc, char** argv) {
   // A file that may not grow any more (ulimit -f) is an error of the write, as on a full disk.
   signal(SIGXFSZ, SIG_IGN);
+  SetPhaseSink([](const std::string& line) { fmt::print(stderr, "troop: {}\n", line); });
   CLI::App app(
       "Troop trains agents with a fleet of actors, a prioritized replay and learners.\n"
       "Exit codes: 0 done, 1 failed, 2 bad command line or config, 3 in use, 4 damaged file,\n"

@@ -101,20 +101,6 @@ void RoleNotices::SayEnded(Time now, const Supervisor::Exit& exit, const std::st
                             why, exit.restart));
 }
 
-void PhaseProgress::Show(std::int64_t done) {
-  const Time now = clock_->Now();
-  if (now - shown_.value_or(begun_) < kLineEvery) return;
-  shown_ = now;
-  const double seconds = ToSeconds(now - begun_);
-  std::string line =
-      fmt::format("troop: {} of {} {}, {:.0f} s so far", done, total_, units_, seconds);
-  if (done > 0 && done <= total_) {
-    line += fmt::format(", about {:.0f} s left", seconds * double(total_ - done) / double(done));
-  }
-  std::fputs((line + "\n").c_str(), out_);
-  std::fflush(out_);
-}
-
 std::unique_ptr<Progress> MakeProgress(const std::string& name, bool live, std::FILE* out) {
   if (live) return std::make_unique<LiveBlock>(name, out);
   return std::make_unique<PlainLines>(out);

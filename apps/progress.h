@@ -3,10 +3,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
-#include <utility>
 
 #include "apps/run_rates.h"
 #include "apps/supervisor.h"
@@ -25,23 +23,6 @@ class Progress {
   virtual void Finish(const RunView& view, const RunRates& rates) = 0;
   // A line for the person who watches; it stays in sight.
   virtual void Say(const std::string& notice) = 0;
-};
-// Shows how far a phase of a command is, in a line on `out` every two seconds: "troop: 12 of 100
-// episodes, 8 s so far, about 59 s left". Nothing of a phase that is over sooner.
-class PhaseProgress {
- public:
-  // units: "episodes". The clock has to outlive it.
-  PhaseProgress(std::string units, std::int64_t total, const Clock* clock, std::FILE* out = stderr)
-      : units_(std::move(units)), total_(total), clock_(clock), out_(out), begun_(clock->Now()) {}
-  void Show(std::int64_t done);
-
- private:
-  const std::string units_;
-  const std::int64_t total_;
-  const Clock* const clock_;
-  std::FILE* const out_;
-  const Time begun_;
-  std::optional<Time> shown_;
 };
 std::unique_ptr<Progress> MakeProgress(const std::string& name, bool live, std::FILE* out = stdout);
 

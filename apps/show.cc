@@ -17,6 +17,7 @@
 #include "apps/terminal.h"
 #include "apps/train.h"
 #include "core/json.h"
+#include "core/phase_progress.h"
 #include "learners/checkpoint.h"
 #include "learners/review_trial.h"
 
@@ -129,8 +130,7 @@ int EvaluateReviews(const Loaded& loaded, const ShowOptions& options) {
     return Complain(InvalidArgument("--episodes {}: at least 1", trial.episodes));
   auto judge = ReviewTrial::Make(loaded.config, *data, trial, loaded.weights());
   if (!judge.ok()) return Complain(judge.status().WithContext(loaded.path));
-  const SystemClock clock;
-  PhaseProgress progress("reviews", trial.episodes, &clock);
+  PhaseProgress progress("evaluating", "reviews", trial.episodes);
   while ((*judge)->Advance(1) != WeightsTrial::State::kOver) progress.Show((*judge)->judged());
   if (!(*judge)->error().ok()) return Complain((*judge)->error());
   const EvaluationReport r = (*judge)->Report();
@@ -167,8 +167,7 @@ int Evaluate(const ShowOptions& options) {
   if (episodes < 1) return Complain(InvalidArgument("--episodes {}: at least 1", episodes));
   Result<std::unique_ptr<Evaluation>> evaluation = Begin(*loaded, episodes);
   if (!evaluation.ok()) return Complain(evaluation.status());
-  const SystemClock clock;
-  PhaseProgress progress("episodes", episodes, &clock);
+  PhaseProgress progress("evaluating", "episodes", episodes);
   while ((*evaluation)->Advance(100) != Evaluation::State::kOver) {
     progress.Show(std::int64_t((*evaluation)->returns().size()));
   }
@@ -191,9 +190,7 @@ int Evaluate(const ShowOptions& options) {
   fmt::print("{} with {} ({}, {}), ε = {}\n", loaded->config.env.id, loaded->path,
              Counted(std::int64_t(loaded->state.updates), "update"),
              Counted(loaded->state.steps, "agent step"), loaded->config.evaluator.epsilon);
-  fmt::print("return {:.2f} ± {:.2f} over {} (min {:.2f}, max {:.2f}), length {:.1f}\n",
-             r.return_mean, r.return_std, Counted(r.episodes, "episode"), r.return_min,
-             r.return_max, r.length_mean);
+  fmt::print("return {}, length {:.1f}\n", ReturnText(r), r.length_mean);
   return kExitOk;
 }
 
@@ -241,7 +238,7 @@ int Play(const ShowOptions& options) {
   }
   if (!(*evaluation)->error().ok()) return Complain((*evaluation)->error());
   const EvaluationReport r = (*evaluation)->Report();
-  fmt::print("return {:.2f} over {}, length {:.1f}\n", r.return_mean,
+  fmt::print("return {} over {}, length {:.1f}\n", ScoreText(r.return_mean),
              Counted(r.episodes, "episode"), r.length_mean);
   return to_file ? WritePictures(options, frames) : int(kExitOk);
 }

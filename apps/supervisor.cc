@@ -216,4 +216,15 @@ int Supervisor::alive() const {
 
 std::string Supervisor::LogTail(FleetRole role) const { return LastLine(LogFile(role)); }
 
+std::string Supervisor::PhaseText() const {
+  for (const Child& child : children_) {
+    if (child.process <= 0 || child.role.role == Role::kActor) continue;
+    const std::string tail = LogTail(child.role), name = NameOf(child.role);
+    const std::size_t at = tail.find(" " + name + ": ");
+    if (at == tail.npos || tail.find(" s so far", at) == tail.npos) continue;
+    return fmt::format("; {} is {}", name, tail.substr(at + name.size() + 3));
+  }
+  return {};
+}
+
 }  // namespace troop

@@ -84,6 +84,9 @@ class Supervisor {
   // The exit code of the role that no restart cures; 0: there is none.
   int permanent_code() const { return permanent_code_; }
   std::string LogTail(FleetRole role) const;  // its last line that says something
+  // "; replay-0 is restoring: 12 of 90 segments, 4 s so far, about 26 s left", of the first role
+  // but actors whose log ends with a PhaseProgress; else empty.
+  std::string PhaseText() const;
 
  private:
   struct Child {

@@ -12,7 +12,6 @@
 
 #include "apps/config_change.h"
 #include "apps/coordinator.h"
-#include "apps/counted.h"
 #include "apps/dashboard_command.h"
 #include "apps/elsewhere.h"
 #include "apps/endpoints.h"
@@ -74,7 +73,8 @@ struct Session {
   RunView view;
   RoleNotices notices;
   Time next_look{};
-  RestorePoint from;  // of a resumed run: its checkpoint, and what is behind that
+  std::function<std::string()> phase;  // Supervisor::PhaseText; null: there are no processes
+  RestorePoint from;                   // of a resumed run: its checkpoint, and what is behind that
   std::unique_ptr<MetricsServer> metrics;      // null: none is asked for
   std::unique_ptr<DashboardServer> dashboard;  // null: none is wanted
 
@@ -87,6 +87,7 @@ struct Session {
     next_look =
         now + Milliseconds(std::clamp<std::int64_t>(2 * std::ssize(view.members), 250, 2000));
     rates = meter.Update(now, view);
+    if (phase && rates.bottleneck.starts_with("none yet")) rates.bottleneck += phase();
     recorder->Record(now, view, rates);
     notices.SayBlocked(view, progress.get());
     notices.SayEndless(view, folder.config, progress.get());
@@ -244,10 +245,8 @@ int Conclude(Session* session, RunView view_at_end, Time now, Status outcome, bo
     return kExitOk;
   }
   if (!view.evaluations.empty() && view.evaluations.back().final) {
-    const EvaluationReport& e = view.evaluations.back();
-    fmt::print("final score: {:.2f} ± {:.2f} over {} (min {:.2f}, max {:.2f}), ε = {}\n",
-               e.return_mean, e.return_std, Counted(e.episodes, "episode"), e.return_min,
-               e.return_max, session->folder.config.evaluator.epsilon);
+    fmt::print("final score: {}, ε = {}\n", ReturnText(view.evaluations.back()),
+               session->folder.config.evaluator.epsilon);
   }
   fmt::print("run folder: {}\n", path);
   return kExitOk;
@@ -369,6 +368,7 @@ Status ProcessFleet::Start(const TrainOptions& options) {
   const std::int32_t servers = coordinator_->parameter_servers();
   supervisor_ = std::make_unique<Supervisor>(
       SupervisorOptions(), slurm_ ? slurm_->Seats(servers) : RolesOf(config, servers));
+  session_->phase = [this] { return supervisor_->PhaseText(); };
   if (learners_elsewhere_) supervisor_->Add({Role::kLearner, 0});
   return Status::Ok();
 }

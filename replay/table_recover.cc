@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "core/check.h"
+#include "core/phase_progress.h"
 #include "replay/table_state.h"
 
 namespace troop {
@@ -428,7 +429,12 @@ Result<Table> Table::Recover(const Options& options, std::vector<std::shared_ptr
   // Slots beyond a capacity that is smaller now are looked at to be counted.
   const auto known = std::min(snapshot.lines.size() * kSlotsPerLine, std::size_t(kItemsMax));
   recovery.newest.resize(std::max(std::size_t(state->slots), known));
-  for (const auto& segment : segments) recovery.ReadSegment(segment);
+  PhaseProgress progress("restoring", "segments", std::ssize(segments));
+  std::int64_t done = 0;
+  for (const auto& segment : segments) {
+    recovery.ReadSegment(segment);
+    progress.Show(++done);
+  }
   recovery.CountUnfound();
   recovery.SortFrames();
   std::vector<FoundItem> alive = recovery.FindAlive();

@@ -13,10 +13,12 @@
 #include <vector>
 
 #include "core/log.h"
+#include "core/phase_progress.h"
 #include "core/sha256.h"
 #include "text/csv.h"
 #include "text/read_file.h"
 #include "text/tar.h"
+#include "text/unicode.h"
 #include "text/xz.h"
 
 namespace troop {
@@ -116,17 +118,22 @@ class Collector {
 };
 
 Result<Reviews> ReadReviewFolder(const std::string& path) {
-  Collector collector;
+  std::vector<std::string> names;
   for (const std::string_view folder : kFolders) {
     const fs::path inside = fs::path(path) / folder;
     std::error_code error;
     for (const fs::directory_entry& entry : fs::directory_iterator(inside, error)) {
-      const std::string name = entry.path().generic_string();
-      const std::optional<Place> place = PlaceOf(name);
-      if (!place) continue;
-      TROOP_ASSIGN_OR_RETURN(std::string text, ReadFile(name, kReviewBytesMax));
-      TROOP_RETURN_IF_ERROR(collector.Add(*place, std::move(text)));
+      std::string name = entry.path().generic_string();
+      if (PlaceOf(name)) names.push_back(std::move(name));
     }
+  }
+  Collector collector;
+  PhaseProgress progress("reading", "reviews", std::ssize(names));
+  std::int64_t done = 0;
+  for (const std::string& name : names) {
+    TROOP_ASSIGN_OR_RETURN(std::string text, ReadFile(name, kReviewBytesMax));
+    TROOP_RETURN_IF_ERROR(collector.Add(*PlaceOf(name), std::move(text)));
+    progress.Show(++done);
   }
   return collector.Finish();
 }
@@ -201,6 +208,12 @@ Result<Reviews> ReadReviewCsv(std::string_view csv) {
     if (!more) break;
     if (fields.size() != columns) {
       return DataLoss("line {}: {} fields, not {}", reader.line(), fields.size(), columns);
+    }
+    if (!IsUtf8(fields[review])) {
+      return InvalidArgument(
+          "line {}: the review is not UTF-8: convert the file, for instance with "
+          "iconv -f latin1 -t utf-8",
+          reader.line());
     }
     const std::string& said = fields[sentiment];
     const bool positive = said == "positive" || said == "1";

@@ -1,16 +1,20 @@
 #include "text/token_set.h"
 
+#include "core/phase_progress.h"
+
 namespace troop {
 namespace {
 
 TokenSet Tokenize(const std::vector<Review>& reviews, const Tokenizer& tokenizer,
-                  std::int32_t tokens_max, TruncationSide side) {
+                  std::int32_t tokens_max, TruncationSide side, PhaseProgress* progress,
+                  std::int64_t* done) {
   TokenSet set;
   set.begins.reserve(reviews.size() + 1);
   set.sentiments.reserve(reviews.size());
   for (const Review& review : reviews) {
     set.Add(EncodeWithEnds(tokenizer, review.text, std::size_t(tokens_max), side),
             review.sentiment);
+    progress->Show(++*done);
   }
   return set;
 }
@@ -25,9 +29,15 @@ void TokenSet::Add(std::span<const TokenId> tokens, Sentiment sentiment) {
 
 TokenizedReviews TokenizeReviews(const Reviews& reviews, const Tokenizer& tokenizer,
                                  std::int32_t tokens_max, TruncationSide side) {
-  return {.train = Tokenize(reviews.train, tokenizer, tokens_max, side),
-          .test = Tokenize(reviews.test, tokenizer, tokens_max, side),
-          .unlabelled = Tokenize(reviews.unlabelled, tokenizer, tokens_max, side)};
+  const std::size_t total = reviews.train.size() + reviews.test.size() + reviews.unlabelled.size();
+  PhaseProgress progress("tokenizing", "reviews", std::int64_t(total));
+  std::int64_t done = 0;
+  const auto tokenize = [&](const std::vector<Review>& set) {
+    return Tokenize(set, tokenizer, tokens_max, side, &progress, &done);
+  };
+  return {.train = tokenize(reviews.train),
+          .test = tokenize(reviews.test),
+          .unlabelled = tokenize(reviews.unlabelled)};
 }
 
 }  // namespace troop

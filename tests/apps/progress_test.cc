@@ -194,23 +194,6 @@ TEST(RoleNoticesTest, ThatNoEpisodeEndsIsSaidOnceWithTheKeyThatLimitsThem) {
 }
 
 // An evaluation of hours showed nothing.
-TEST(PhaseProgressTest, APhaseOfMoreThanTwoSecondsShowsItsProgressAndTheTimeLeft) {
-  std::FILE* const out = std::tmpfile();
-  ASSERT_NE(out, nullptr);
-  ManualClock clock;
-  PhaseProgress progress("episodes", 100, &clock, out);
-  for (const int done : {0, 10, 20, 30, 40}) {
-    clock.Advance(Milliseconds(1500));
-    progress.Show(done);
-  }
-  std::rewind(out);
-  std::string text(1000, '\0');
-  text.resize(std::fread(text.data(), 1, text.size(), out));
-  std::fclose(out);
-  EXPECT_EQ(text,
-            "troop: 10 of 100 episodes, 3 s so far, about 27 s left\n"
-            "troop: 30 of 100 episodes, 6 s so far, about 14 s left\n");
-}
 
 }  // namespace
 }  // namespace troop

@@ -305,6 +305,23 @@ exit 5)",
   EXPECT_EQ(supervisor_->alive(), 0);
 }
 
+TEST_F(SupervisorTest, ThePhaseOfARoleIsTheLastLineOfItsLog) {
+  const std::string go = temp_.path() + "/go";
+  role_ = {Role::kReplay, 0};
+  Start(
+      "echo '2026-11-26 10:05:58.905 I replay-0: restoring: 1 of 9 segments, 4 s so far'\n"
+      "while [ ! -e " +
+      go +
+      " ]; do sleep 0.01; done\n"
+      "echo '2026-11-26 10:06:02.905 I replay-0: ready'\nsleep 60");
+  EXPECT_TRUE(Await([&] {
+    Tick();
+    return supervisor_->PhaseText() == "; replay-0 is restoring: 1 of 9 segments, 4 s so far";
+  })) << supervisor_->PhaseText();
+  std::ofstream(go) << "go";
+  EXPECT_TRUE(Await([&] { return supervisor_->PhaseText().empty(); }));
+}
+
 TEST_F(SupervisorTest, AnotherWayToStartARoleGetsItsWordsAndNamesItsLog) {
   Start("exit 1");
   Supervisor::Options options{.executable = temp_.path() + "/program",

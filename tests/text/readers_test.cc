@@ -150,6 +150,10 @@ TEST(ReviewsTest, ATableIsRead) {
   EXPECT_EQ(message("review,sentiment\n\"x\ny\",1\ny,good\n"),
             "line 4: the sentiment \"good\" is neither positive nor negative (1, 0)");
   EXPECT_EQ(message("review,sentiment\n"), "there are no reviews in it");
+  EXPECT_EQ(
+      message("review,sentiment\ncaf\xC3\xA9,1\ncaf\xE9,0\n"),
+      "line 3: the review is not UTF-8: convert the file, for instance with iconv -f latin1 -t "
+      "utf-8");
 }
 
 TEST(ReviewsTest, AReviewThatIsMissingOrThereTwiceIsNamed) {
