@@ -123,7 +123,7 @@ std::string LastLine(const std::string& path) {
   std::string tail(std::size_t(std::min<std::streamoff>(size, 2000)), '\0');
   file.seekg(size - std::streamoff(tail.size()));
   file.read(tail.data(), std::streamsize(tail.size()));
-  // What Slurm adds ("srun: error: n4: task 0: Exited with exit code 5") has no reason.
+  // A line of srun ("srun: error: n4: task 0: Exited with exit code 5") does not name the reason.
   std::string last;
   while (!tail.empty()) {
     const std::string line = tail.substr(tail.rfind('\n') + 1);

@@ -27,7 +27,8 @@ Result<Ended> RunProgram(const std::vector<std::string>& words, Duration patienc
 std::string FindProgram(const std::string& name);
 // "exit code 1", "killed by signal 9 (Killed)": what waitpid said.
 std::string DescribeExit(int wait_status);
-// The last line of a file that is not empty and, where there is another, not Slurm's own; "none".
+// The last line of a file that is not empty, and not one of srun where there is another; "none"
+// without any.
 std::string LastLine(const std::string& file);
 
 }  // namespace troop

@@ -26,9 +26,10 @@ ScoreWords ScoreWordsOf(const Config& config);
 // standard error of 0 or all of n is 0. Of the report only return_std, return_min and return_max
 // are used.
 std::string SpreadText(bool supervised, const EvaluationReport& report);
-// "9.30"; from 10 million on "1.235e+12".
+// A return or a score for people: "9.30"; "1.235e+12" from ten million on.
 std::string ScoreText(double score);
-// Of returns: "9.30 ± 0.78 over 100 episodes (min 8.00, max 11.00)"; "9.30 over 1 episode".
+// The returns of an evaluation: "9.30 ± 0.78 over 100 episodes (min 8.00, max 11.00)", or of one
+// "9.30 over 1 episode".
 std::string ReturnText(const EvaluationReport& report);
 
 }  // namespace troop

@@ -73,9 +73,9 @@ struct Session {
   RunView view;
   RoleNotices notices;
   Time next_look{};
-  std::function<std::string()> phase;  // Supervisor::PhaseText; null: there are no processes
-  RestorePoint from;                   // of a resumed run: its checkpoint, and what is behind that
-  std::unique_ptr<MetricsServer> metrics;      // null: none is asked for
+  std::function<std::string()> phase;      // Supervisor::PhaseText; null: there are no processes
+  RestorePoint from;                       // of a resumed run: its checkpoint and its replay
+  std::unique_ptr<MetricsServer> metrics;  // null: none is asked for
   std::unique_ptr<DashboardServer> dashboard;  // null: none is wanted
 
   // A few times a second: rates, files, progress.

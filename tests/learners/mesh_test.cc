@@ -52,8 +52,8 @@ struct Learner {
   std::unique_ptr<Algorithm> algorithm;
 };
 
-// Of the 50 that PyTorch made. Under the thread sanitizer each takes thirty times as long, and the
-// threads of the tenth update meet as those of the fiftieth do.
+// PyTorch's course has 50 updates. Under the thread sanitizer an update takes thirty times as long,
+// and the first ten already contain every exchange between the threads.
 #ifdef __SANITIZE_THREAD__
 constexpr std::uint64_t kUpdates = 10;
 #else

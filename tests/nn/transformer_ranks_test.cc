@@ -231,7 +231,7 @@ std::vector<double> OneDeviceLosses(const TransformerOptions& options, int steps
 
 class CurveTest : public ::testing::TestWithParam<std::tuple<Family, TransformerHead, int>> {};
 
-#ifdef __SANITIZE_THREAD__  // the threads of the tenth step meet as those of the fiftieth do
+#ifdef __SANITIZE_THREAD__  // the first ten already contain every exchange between the threads
 constexpr int kSteps = 10;
 #else
 constexpr int kSteps = 50;

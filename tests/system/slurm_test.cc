@@ -109,7 +109,7 @@ TEST_F(SlurmTest, AJobLearnsCartPoleOnFourNodesAndEndsWithExactlyItsSteps) {
   EXPECT_EQ(info.st_mode & 0777u, 0600u);
 }
 
-// As on one machine: the job's output names the fault and its place, and nothing is tried again.
+// As on one machine: the job's output names the fault and its place, and no role is restarted.
 TEST_F(SlurmTest, ABrokenEnvironmentEndsTheJobAtOnceWithItsReason) {
   Submit({"env.id=Walk-v0", "env.plugin=" TROOP_PLUGIN_FOLDER "/walk.so",
           "env.options.fault=throws", "env.options.at_step=1", "env.faults_max=10",

@@ -197,8 +197,8 @@ def included_first(root):
     return found
 
 
-# Parsed once for all headers: two seconds of three went there. What a header forgets to include of
-# these is found by the rule `includes`.
+# Precompiled once for all headers, since parsing them took two thirds of the time. A header that
+# does not include what it uses of these is reported by the rule `includes`.
 STANDARD = ("algorithm", "array", "atomic", "chrono", "cmath", "condition_variable", "deque",
             "filesystem", "fstream", "functional", "map", "memory", "mutex", "optional", "random",
             "set", "span", "string", "thread", "unordered_map", "variant", "vector", "fmt/format.h")
