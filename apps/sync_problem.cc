@@ -26,6 +26,7 @@ std::unique_ptr<Module> MakeThreeLayers() {
 SyncProblem::SyncProblem(std::uint64_t seed)
     : seed_(seed),
       module_(MakeThreeLayers()),
+      packed_(module_->MakePacked(Precision::kF32)),
       parameters_(ParameterCount(*module_)),
       in_(DType::kF32, {kBatch, kIn}),
       out_(DType::kF32, {kBatch, kOut}),
@@ -80,8 +81,12 @@ float SyncProblem::Gradient(std::span<const float> value, std::uint64_t batch,
     samples[std::size_t(b)] = Draw(batch * kBatch + std::uint64_t(b));
     std::ranges::copy(samples[std::size_t(b)].in, in_.data<float>() + b * kIn);
   }
-  const StepContext context{
-      .value = value, .gradient = gradient, .workspace = workspace_.bytes(), .accumulate = false};
+  module_->Pack(value, packed_.get());
+  const StepContext context{.value = value,
+                            .packed = packed_.get(),
+                            .gradient = gradient,
+                            .workspace = workspace_.bytes(),
+                            .accumulate = false};
   const ConstTensor in = in_, dout = dout_;
   const Tensor din;
   std::ranges::fill(gradient, 0.0f);

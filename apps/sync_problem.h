@@ -39,6 +39,7 @@ class SyncProblem {
  private:
   std::uint64_t seed_;
   std::unique_ptr<Module> module_;
+  std::unique_ptr<Packed> packed_;  // of the last Gradient
   std::int64_t parameters_;
   Tensor in_, out_, dout_;
   MutableBuffer cache_, workspace_;
