@@ -3,7 +3,7 @@
 their place. Writes OUT/NAME_0.cc, OUT/NAME_1.cc, ... (.cu where the first of FILE... is one), and
 prints their paths.
 
-A group is filled up to 2,500 lines. Files of a folder often have helpers of the same name in their
+A group is filled up to 5,000 lines. Files of a folder often have helpers of the same name in their
 anonymous namespaces, or of the name of something in another file's headers. In a group all headers
 are included first; then each file in turn, with such a name replaced by one of its own by a macro.
 What cannot be renamed puts its file into another group: a name that is also a member's, a macro,
@@ -16,7 +16,7 @@ import pathlib
 import re
 import sys
 
-LINES = 2500
+LINES = 5000
 PRIVATE = re.compile(r"^namespace \{$.*?^\}  // namespace$|^static [^;{]*[;{]|^#define \w+",
                      re.MULTILINE | re.DOTALL)
 MACRO = re.compile(r"^#define (\w+)", re.MULTILINE)
@@ -43,8 +43,6 @@ ENTRY = re.compile(r'^(?:extern "C" int (LLVMFuzzerTestOneInput)|void (VisitSeed
 MEMBER = re.compile(r"(?:\.|->|::)\s*~?(\w+)")
 LOOKED_UP = {"PrintTo", "begin", "end", "load", "save", "serialize", "swap"}
 MACROS = {"TEST", "TEST_F", "TEST_P", "TYPED_TEST", "TYPED_TEST_P", "INSTANTIATE_TEST_SUITE_P"}
-# In namespace troop the name testing means ::testing, unless a header declares troop::testing.
-OWN_TESTING = re.compile(r"^namespace troop::testing|^namespace testing \{", re.MULTILINE)
 INCLUDE = re.compile(r"^#include (?:\"[^\"]+\"|<[^>]+>)", re.MULTILINE)
 OWN_HEADER = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -52,12 +50,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 @functools.lru_cache(maxsize=None)
 def header(path):
-    """(the headers that it includes, the names that it declares, has it troop::testing?)."""
+    """(the headers that it includes, the names that it declares)."""
     if not path.exists():
-        return (), frozenset(), False
+        return (), frozenset()
     text = path.read_text(encoding="utf-8")
     names = private_names(text) | set(FUNCTION.findall(text))
-    return included(text), frozenset(names), bool(OWN_TESTING.search(text))
+    return included(text), frozenset(names)
 
 
 def included(text):
@@ -108,18 +106,15 @@ class Source:
         end = re.search(r"^(?:#if|namespace|extern)", text, re.MULTILINE)
         self.includes = set(INCLUDE.findall(text[:end.start() if end else None]))
         headers = [header(each) for each in reached(included(text))]
-        declared_here = set().union(*(names for _, names, _ in headers))
+        declared_here = set().union(*(names for _, names in headers))
         self.known = self.mentioned | declared_here
         self.fixed |= declared_here  # a private overload of what a header declares
-        self.own_testing = bool(OWN_TESTING.search(text)) or any(own for _, _, own in headers)
 
     def clashes(self, other):
         return self.defined & other.known
 
     def goes_with(self, other):
-        return (self.own_testing == other.own_testing
-                and not self.clashes(other) & self.fixed
-                and not other.clashes(self) & other.fixed)
+        return not self.clashes(other) & self.fixed and not other.clashes(self) & other.fixed
 
 
 def groups_of(paths):

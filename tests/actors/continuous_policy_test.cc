@@ -10,8 +10,8 @@
 namespace troop {
 namespace {
 
-using testing::Doubles;
-using testing::DpgReference;
+using test::Doubles;
+using test::DpgReference;
 
 constexpr int kActions = 2;
 

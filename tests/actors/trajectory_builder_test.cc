@@ -21,7 +21,7 @@ struct TestStep {
   std::uint64_t version = 0;
 };
 
-void Append(TrajectoryBuilder* builder, const TestStep& s) {
+void AppendStep(TrajectoryBuilder* builder, const TestStep& s) {
   builder->Append({.observation = std::as_bytes(std::span(&s.observation, 1)),
                    .action = std::as_bytes(std::span(&s.action, 1)),
                    .q_taken = s.q_taken,
@@ -88,7 +88,7 @@ TEST(TrajectoryBuilderTest, ItemsAndPrioritiesFollowTheFormulaOverManyEpisodes) 
       const std::vector<TestStep> steps = RandomSteps(400, std::uint64_t(n));
       TrajectoryBuilder builder({.spec = Spec(), .n_step = n, .gamma = 0.9, .reward_clip = clip},
                                 stream);
-      for (const TestStep& s : steps) Append(&builder, s);
+      for (const TestStep& s : steps) AppendStep(&builder, s);
       std::vector<Item> items;
       const Chunk chunk = builder.Take(&items);
       std::vector<Item> expected;
@@ -115,7 +115,7 @@ TEST(TrajectoryBuilderTest, ItemsAndPrioritiesFollowTheFormulaOverManyEpisodes) 
 TEST(TrajectoryBuilderTest, FramesHoldWhatWasSeenAndDone) {
   const std::vector<TestStep> steps = RandomSteps(100, 3);
   TrajectoryBuilder builder({.spec = Spec()}, 1);
-  for (const TestStep& s : steps) Append(&builder, s);
+  for (const TestStep& s : steps) AppendStep(&builder, s);
   std::vector<Item> items;
   const Chunk chunk = builder.Take(&items);
   std::size_t frame = 0;
@@ -140,7 +140,7 @@ TEST(TrajectoryBuilderTest, FramesHoldWhatWasSeenAndDone) {
 TEST(TrajectoryBuilderTest, TerminationBootstrapsFromNothingTruncationFromTheLastQ) {
   for (const bool truncated : {false, true}) {
     TrajectoryBuilder builder({.spec = Spec(), .n_step = 3, .gamma = 0.5}, 1);
-    Append(
+    AppendStep(
         &builder,
         {.q_taken = 1, .q_max = 8, .reward = 4, .terminated = !truncated, .truncated = truncated});
     std::vector<Item> items;
@@ -153,9 +153,9 @@ TEST(TrajectoryBuilderTest, TerminationBootstrapsFromNothingTruncationFromTheLas
 
 TEST(TrajectoryBuilderTest, AnItemIsCompleteOnlyWhenItsBootstrapFrameWasActedOn) {
   TrajectoryBuilder builder({.spec = Spec(), .n_step = 3}, 1);
-  for (int i = 0; i < 3; ++i) Append(&builder, {});
+  for (int i = 0; i < 3; ++i) AppendStep(&builder, {});
   EXPECT_EQ(builder.items(), 0u);
-  Append(&builder, {});
+  AppendStep(&builder, {});
   EXPECT_EQ(builder.items(), 1u);
   EXPECT_EQ(builder.frames(), 4u);
 }
@@ -164,7 +164,7 @@ TEST(TrajectoryBuilderTest, CopiesOfAnItemAreAllAlikeAndShareTheirFrames) {
   const std::vector<TestStep> steps = RandomSteps(100, 7);
   TrajectoryBuilder one({.spec = Spec(), .n_step = 3}, 2);
   TrajectoryBuilder many({.spec = Spec(), .n_step = 3, .copies = 4}, 2);
-  for (const TestStep& s : steps) Append(&one, s), Append(&many, s);
+  for (const TestStep& s : steps) AppendStep(&one, s), AppendStep(&many, s);
   EXPECT_EQ(many.items(), 4 * one.items());
   EXPECT_EQ(many.frames(), one.frames());
   std::vector<Item> items, copies;
@@ -187,8 +187,8 @@ TEST(TrajectoryBuilderTest, ChunksMeetWithoutGapAndItemsReachBack) {
   std::vector<Item> expected, items;
   std::uint64_t next_frame = 0;
   for (std::size_t t = 0; t < steps.size(); ++t) {
-    Append(&whole, steps[t]);
-    Append(&cut, steps[t]);
+    AppendStep(&whole, steps[t]);
+    AppendStep(&cut, steps[t]);
     if (t % 7 != 6 && t + 1 != steps.size()) continue;
     const std::size_t before = items.size();
     const Chunk chunk = cut.Take(&items);
@@ -211,10 +211,10 @@ TEST(TrajectoryBuilderTest, ChunksMeetWithoutGapAndItemsReachBack) {
 TEST(TrajectoryBuilderTest, ACutEndsTheEpisodeInFrontOfTheLostStep) {
   for (const bool known : {true, false}) {
     TrajectoryBuilder builder({.spec = Spec(), .n_step = 2, .gamma = 0.5}, 1);
-    for (int i = 0; i < 3; ++i) Append(&builder, {.q_taken = 1, .q_max = 2, .reward = 4});
+    for (int i = 0; i < 3; ++i) AppendStep(&builder, {.q_taken = 1, .q_max = 2, .reward = 4});
     const float lost = 7;
     builder.Cut(std::as_bytes(std::span(&lost, 1)), known ? std::optional(8.0f) : std::nullopt);
-    for (int i = 0; i < 3; ++i) Append(&builder, {});
+    for (int i = 0; i < 3; ++i) AppendStep(&builder, {});
     std::vector<Item> items;
     const Chunk chunk = builder.Take(&items);
     ASSERT_EQ(chunk.frames, 7u);
@@ -244,11 +244,11 @@ TEST(TrajectoryBuilderTest, ACutBeforeAnEpisodesFirstStepLeavesNothing) {
   const auto bytes = std::as_bytes(std::span(&lost, 1));
   builder.Cut(bytes, 1);
   EXPECT_EQ(builder.frames(), 0u);
-  Append(&builder, {.terminated = true});
+  AppendStep(&builder, {.terminated = true});
   builder.Cut(bytes, 1);
   builder.Cut(bytes, 1);
   EXPECT_EQ(builder.frames(), 2u);
-  Append(&builder, {});
+  AppendStep(&builder, {});
   builder.Cut(bytes, 1);
   builder.Cut(bytes, 1);  // of two lost steps in a row the second adds nothing
   EXPECT_EQ(builder.frames(), 4u);
@@ -258,8 +258,8 @@ TEST(TrajectoryBuilderTest, ACutBeforeAnEpisodesFirstStepLeavesNothing) {
 TEST(TrajectoryBuilderTest, APriorityOfHugeRewardsIsFinite) {
   const float huge = std::numeric_limits<float>::max();
   TrajectoryBuilder builder({.spec = Spec(), .n_step = 2}, 1);
-  Append(&builder, {.reward = huge});
-  Append(&builder, {.reward = huge, .terminated = true});
+  AppendStep(&builder, {.reward = huge});
+  AppendStep(&builder, {.reward = huge, .terminated = true});
   std::vector<Item> items;
   builder.Take(&items);
   ASSERT_EQ(items.size(), 2u);

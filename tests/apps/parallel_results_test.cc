@@ -20,7 +20,7 @@ constexpr double kHead = (32 * 32 + 32) + (2 * 32 + 16);
 constexpr double kParameters = kEmbeddings + 2 * kLayer + kHead;
 
 Config Meshed(std::int64_t dp, std::int64_t tp) {
-  Config config = testing::SupervisedConfig("bert");
+  Config config = test::SupervisedConfig("bert");
   config.fleet.learners = dp * tp;
   config.mesh = {.dp = dp, .tp = tp};
   return config;

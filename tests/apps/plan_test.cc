@@ -11,7 +11,7 @@ namespace troop {
 namespace {
 
 // BERT of 47 words, 32 numbers, 2 layers, 4 heads, 48 inner numbers, 24 positions.
-Config Small() { return testing::SupervisedConfig("bert"); }
+Config Small() { return test::SupervisedConfig("bert"); }
 
 const MeshProfile kProfile{
     .compute_s = 0.8, .step_s = 0.04, .tokens = 96, .labels = 12, .link = {1e-3, 1e-6}, .cores = 4};

@@ -25,11 +25,11 @@ namespace troop {
 namespace {
 
 namespace fs = std::filesystem;
+using test::ReadText;
+using test::SupervisedConfig;
+using test::SupervisedExpected;
+using test::SupervisedFixture;
 using ::testing::HasSubstr;
-using testing::ReadText;
-using testing::SupervisedConfig;
-using testing::SupervisedExpected;
-using testing::SupervisedFixture;
 
 void Write(const fs::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;

@@ -81,7 +81,7 @@ std::unique_ptr<SerialRun> Resume(const Config& config, Storage* run) {
   return Begin(config, run, *point);
 }
 
-double UpdatesOf(const SerialRun& run) { return run.View().metrics.at("learner/updates").value; }
+double UpdatesOfRun(const SerialRun& run) { return run.View().metrics.at("learner/updates").value; }
 
 // Rounds, one at least, until `enough` or the end.
 void Go(SerialRun* run, const std::function<bool()>& enough) {
@@ -170,7 +170,7 @@ TEST(SerialRunTest, ALegBeginsWithWhatTheReplayHeld) {
   ASSERT_TRUE(point.ok());
   // No warm-up again: updates begin where they ended, before 100 items more could have come.
   const double steps = double(point->steps);
-  Go(run.get(), [&] { return UpdatesOf(*run) > double(point->updates); });
+  Go(run.get(), [&] { return UpdatesOfRun(*run) > double(point->updates); });
   EXPECT_LT(double(run->View().steps), steps + 100);
 }
 
@@ -180,7 +180,7 @@ TEST_P(StoppedRunTest, KilledAtAnyUpdateGoesOnToTheSameBytes) {
   const auto storage = MakeMemoryStorage();
   {
     const auto run = Begin(SmallConfig(), storage.get(), {});
-    Go(run.get(), [&] { return UpdatesOf(*run) >= GetParam(); });
+    Go(run.get(), [&] { return UpdatesOfRun(*run) >= GetParam(); });
   }
   const auto run = Resume(SmallConfig(), storage.get());
   Finish(run.get());
@@ -191,7 +191,7 @@ TEST_P(StoppedRunTest, StoppedAtAnyUpdateGoesOnToTheSameBytes) {
   const auto storage = MakeMemoryStorage();
   {
     const auto run = Begin(SmallConfig(), storage.get(), {});
-    Go(run.get(), [&] { return UpdatesOf(*run) >= GetParam(); });
+    Go(run.get(), [&] { return UpdatesOfRun(*run) >= GetParam(); });
     run->Drain();
     Finish(run.get());
     EXPECT_TRUE(NewestCheckpoint(storage.get()).ok());

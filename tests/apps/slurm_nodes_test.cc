@@ -20,7 +20,7 @@ Config ConfigOf(std::int64_t actors) {
 }
 
 const FleetRole kLearner0{Role::kLearner, 0}, kReplay0{Role::kReplay, 0};
-const FleetRole kWeights{Role::kParamServer, 0}, kEvaluator{Role::kEvaluator, 0};
+const FleetRole kWeights{Role::kParamServer, 0}, kEvaluatorRole{Role::kEvaluator, 0};
 constexpr Time kNow = Time{} + Seconds(1000);
 
 TEST(SlurmNodesTest, LearnerAndReplayHaveNodesOfTheirOwnAndActorsTheCpusThatAreLeft) {
@@ -28,7 +28,7 @@ TEST(SlurmNodesTest, LearnerAndReplayHaveNodesOfTheirOwnAndActorsTheCpusThatAreL
   EXPECT_EQ(nodes.NodeOf(kLearner0), 1);
   EXPECT_EQ(nodes.NodeOf(kReplay0), 2);
   EXPECT_EQ(nodes.NodeOf(kWeights), 0);
-  EXPECT_EQ(nodes.NodeOf(kEvaluator), 0);
+  EXPECT_EQ(nodes.NodeOf(kEvaluatorRole), 0);
   // Left: 1 beside the launcher, 1 beside the learner, 1 beside the replay, 2.
   for (int node = 0; node < 3; ++node) EXPECT_EQ(nodes.ActorsOn(node), 2) << node;
   EXPECT_EQ(nodes.ActorsOn(3), 4);
@@ -36,7 +36,7 @@ TEST(SlurmNodesTest, LearnerAndReplayHaveNodesOfTheirOwnAndActorsTheCpusThatAreL
 
 TEST(SlurmNodesTest, OneNodeHasAll) {
   SlurmNodes nodes(ConfigOf(3), Nodes({1}));
-  for (const FleetRole& role : {kLearner0, kReplay0, kWeights, kEvaluator}) {
+  for (const FleetRole& role : {kLearner0, kReplay0, kWeights, kEvaluatorRole}) {
     EXPECT_EQ(nodes.NodeOf(role), 0);
   }
   EXPECT_EQ(nodes.ActorsOn(0), 3);

@@ -19,8 +19,8 @@
 namespace troop {
 namespace {
 
-using testing::SupervisedConfig;
-using testing::SupervisedExpected;
+using test::SupervisedConfig;
+using test::SupervisedExpected;
 
 struct Mesh {
   int dp = 1, tp = 2;

@@ -12,7 +12,7 @@
 namespace troop {
 namespace {
 
-using testing::SupervisedConfig;
+using test::SupervisedConfig;
 
 Config OnGpu(Config config) {
   config.learner.device = "cuda";

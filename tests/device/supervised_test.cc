@@ -18,7 +18,7 @@
 namespace troop {
 namespace {
 
-using testing::SupervisedConfig;
+using test::SupervisedConfig;
 
 std::unique_ptr<Algorithm> Make(const Config& config) {
   auto made = MakeAlgorithm(config, ReviewSpec(config));
@@ -46,7 +46,7 @@ TEST(DeviceSupervisedTest, UpdatesAreThoseOfPyTorch) {
     Config config = SupervisedConfig(family);
     config.learner.micro_batch = family == "bert" ? 5 : 0;
     const auto there = Make(On(config, "cuda"));
-    const JsonValue& expected = *testing::SupervisedExpected().Find(family);
+    const JsonValue& expected = *test::SupervisedExpected().Find(family);
     std::vector<float> priority(1);
     for (std::size_t update = 0; update < 4; ++update) {
       const auto report = there->Update(SampleBatch(), 0, priority);

@@ -9,8 +9,8 @@
 namespace troop {
 namespace {
 
-using testing::ExpectNear;
-using testing::Operand;
+using test::ExpectNear;
+using test::Operand;
 
 constexpr DType kTypes[] = {DType::kF32, DType::kBF16};
 

@@ -9,7 +9,7 @@
 #include "kernels/convert.h"
 #include "kernels/layer_kernel.h"
 
-namespace troop::testing {
+namespace troop::test {
 
 // Random numbers as the kernel sees them (f32 or bf16) and the same numbers in f64.
 struct Operand {
@@ -51,4 +51,4 @@ inline void ExpectNear(const Tensor& got, const std::vector<double>& expected, s
   }
 }
 
-}  // namespace troop::testing
+}  // namespace troop::test

@@ -5,7 +5,7 @@
 namespace troop {
 namespace {
 
-using testing::ExpectNear;
+using test::ExpectNear;
 
 // Random numbers as the kernel is given them, f32 that are no bf16 ones, and as it sees them.
 struct F32 {

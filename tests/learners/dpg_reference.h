@@ -15,7 +15,7 @@
 
 // Ape-X DPG once more, in f64 and plain loops, from the papers' formulas. For layers that are
 // linear with tanh or without.
-namespace troop::testing {
+namespace troop::test {
 
 using Doubles = std::vector<double>;
 
@@ -207,4 +207,4 @@ class DpgReference {
   int updates_ = 0;
 };
 
-}  // namespace troop::testing
+}  // namespace troop::test

@@ -13,8 +13,8 @@
 namespace troop {
 namespace {
 
-using testing::Doubles;
-using testing::DpgReference;
+using test::Doubles;
+using test::DpgReference;
 using ::testing::HasSubstr;
 
 constexpr std::int64_t kInputs = 3, kActions = 2;
@@ -90,8 +90,8 @@ SampleBatch RandomBatch(std::int64_t items, std::int64_t steps, std::uint64_t se
   return b;
 }
 
-LossReport Update(Algorithm* algorithm, const SampleBatch& batch, double progress = 0,
-                  std::vector<float>* priority = nullptr) {
+LossReport UpdateOnce(Algorithm* algorithm, const SampleBatch& batch, double progress = 0,
+                      std::vector<float>* priority = nullptr) {
   std::vector<float> local(std::size_t(batch.size()));
   const auto report = algorithm->Update(batch, progress, priority != nullptr ? *priority : local);
   EXPECT_TRUE(report.ok()) << report.status().ToString();
@@ -116,7 +116,7 @@ TEST(DpgTest, UpdatesFollowPlainLoopsInF64InEveryVariant) {
       const SampleBatch batch = RandomBatch(items, 3, 100 + step);
       std::vector<float> priority(std::size_t(batch.size()), 0);
       const double progress = double(step) / 6;
-      const LossReport report = Update(dpg.get(), batch, progress, &priority);
+      const LossReport report = UpdateOnce(dpg.get(), batch, progress, &priority);
       reference.Update(batch, progress);
       EXPECT_NEAR(report.loss, reference.loss, 1e-5);
       EXPECT_NEAR(report.gradient_norm, reference.norm, 1e-5);
@@ -166,7 +166,7 @@ TEST(DpgTest, FindsTheBestActionOfEachState) {
         b.action.as<float>()[i] = a;
         b.reward.as<float>()[i] = 1 - (a - s) * (a - s);
       }
-      Update(dpg.get(), b, double(u) / kUpdates);
+      UpdateOnce(dpg.get(), b, double(u) / kUpdates);
     }
     DpgReference reference(config, env);
     const Doubles value(dpg->value().begin(), dpg->value().end());
@@ -197,18 +197,18 @@ TEST(DpgTest, RestoredStateContinuesBitForBit) {
     config.network.layers[0].units = 300;  // packed weights
     config.network.normalize_observations = true;
     const auto first = Make(config);
-    for (std::uint64_t i = 0; i < 3; ++i) Update(first.get(), RandomBatch(6, 3, i));
+    for (std::uint64_t i = 0; i < 3; ++i) UpdateOnce(first.get(), RandomBatch(6, 3, i));
     // Through the bytes of a file, into an algorithm that started elsewhere.
     const auto read = DecodeSafetensors(EncodeSafetensors(first->State()));
     ASSERT_TRUE(read.ok()) << read.status().ToString();
     config.seed = 77;
     const auto second = Make(config);
-    Update(second.get(), RandomBatch(6, 3, 50));
+    UpdateOnce(second.get(), RandomBatch(6, 3, 50));
     ASSERT_TRUE(second->SetState(*read).ok());
     EXPECT_EQ(second->updates(), 3u);
     for (std::uint64_t i = 3; i < 8; ++i) {
-      Update(first.get(), RandomBatch(6, 3, i));
-      Update(second.get(), RandomBatch(6, 3, i));
+      UpdateOnce(first.get(), RandomBatch(6, 3, i));
+      UpdateOnce(second.get(), RandomBatch(6, 3, i));
     }
     EXPECT_TRUE(SameState(first->State(), second->State())) << critic;
   }
@@ -216,7 +216,7 @@ TEST(DpgTest, RestoredStateContinuesBitForBit) {
 
 TEST(DpgTest, StateThatDoesNotFitIsRefusedAndChangesNothing) {
   const auto dpg = Make(SmallConfig());
-  Update(dpg.get(), RandomBatch(6, 3, 1));
+  UpdateOnce(dpg.get(), RandomBatch(6, 3, 1));
   const TensorFile before = dpg->State();
   std::vector<TensorFile> bad(8, before);
   bad[0].tensors.erase("target");
@@ -235,9 +235,9 @@ TEST(DpgTest, StateThatDoesNotFitIsRefusedAndChangesNothing) {
 
 TEST(DpgTest, RollBackIsAnUpdateToo) {
   const auto dpg = Make(SmallConfig());
-  Update(dpg.get(), RandomBatch(6, 3, 1));
+  UpdateOnce(dpg.get(), RandomBatch(6, 3, 1));
   const TensorFile old = dpg->State();
-  for (std::uint64_t i = 0; i < 4; ++i) Update(dpg.get(), RandomBatch(6, 3, i));
+  for (std::uint64_t i = 0; i < 4; ++i) UpdateOnce(dpg.get(), RandomBatch(6, 3, i));
   ASSERT_TRUE(dpg->RollBack(old).ok());
   EXPECT_EQ(dpg->updates(), 6u);
   const auto value = old.tensors.at("value").as<float>();
@@ -258,7 +258,7 @@ TEST(DpgTest, BatchThatIsNotFiniteIsRefusedAndChangesNothing) {
     Config config = SmallConfig();
     config.learner.critic = critic;
     const auto dpg = Make(config);
-    Update(dpg.get(), RandomBatch(6, 3, 1));
+    UpdateOnce(dpg.get(), RandomBatch(6, 3, 1));
     const TensorFile before = dpg->State();
     for (std::size_t i = 0; i < poison.size(); ++i) {
       SampleBatch batch = RandomBatch(6, 3, 2);

@@ -17,8 +17,8 @@
 namespace troop {
 namespace {
 
-LossReport Update(Algorithm* algorithm, const SampleBatch& batch, double progress = 0,
-                  std::vector<float>* priority = nullptr) {
+LossReport UpdateOnce(Algorithm* algorithm, const SampleBatch& batch, double progress = 0,
+                      std::vector<float>* priority = nullptr) {
   std::vector<float> local(std::size_t(batch.size()));
   const auto report = algorithm->Update(batch, progress, priority != nullptr ? *priority : local);
   EXPECT_TRUE(report.ok()) << report.status().ToString();
@@ -153,7 +153,7 @@ TEST(DqnTest, UpdatesFollowPlainLoopsInF64InEveryVariant) {
       const SampleBatch batch = RandomBatch(items, 3, 100 + step);
       std::vector<float> priority(std::size_t(batch.size()), 0);
       const double progress = double(step) / 6;
-      const LossReport report = Update(algorithm.get(), batch, progress, &priority);
+      const LossReport report = UpdateOnce(algorithm.get(), batch, progress, &priority);
       reference.Update(batch, progress);
       EXPECT_NEAR(report.loss, reference.loss, 1e-5);
       EXPECT_NEAR(report.gradient_norm, reference.norm, 1e-5);
@@ -235,7 +235,7 @@ void ExpectLearned(Config config, int updates, double tolerance) {
   config.optimizer.final_fraction = 0.01;
   const auto algorithm = Make(config);
   const SampleBatch batch = Mdp::Everything();
-  for (int i = 0; i < updates; ++i) Update(algorithm.get(), batch, double(i) / updates);
+  for (int i = 0; i < updates; ++i) UpdateOnce(algorithm.get(), batch, double(i) / updates);
   const std::vector<float> q = QValues(config, algorithm->value(), batch.observation);
   const std::vector<Doubles> want = Mdp::ValueIteration(config.learner.gamma);
   for (std::size_t i = 0; i < 12; ++i) {
@@ -275,10 +275,10 @@ TEST(DqnTest, TerminatedStepsDoNotBootstrapAndTruncatedOnesDo) {
   const double chosen = q[std::size_t(b.action.as<std::int32_t>()[0])];
   std::vector<float> priority(1);
   std::ranges::fill(b.discount.as<float>(), 1.0f);
-  Update(first.get(), b, 0, &priority);
+  UpdateOnce(first.get(), b, 0, &priority);
   EXPECT_NEAR(priority[0], std::abs(2 + 0.9 * double(std::ranges::max(next)) - chosen), 1e-5);
   b.discount.as<float>()[0] = 0;
-  Update(second.get(), b, 0, &priority);
+  UpdateOnce(second.get(), b, 0, &priority);
   EXPECT_NEAR(priority[0], std::abs(2 - chosen), 1e-5);
 }
 
@@ -297,8 +297,8 @@ bool SameState(const TensorFile& a, const TensorFile& b) {
 TEST(DqnTest, SameBatchesGiveTheSameBytes) {
   const auto first = Make(SmallConfig()), second = Make(SmallConfig());
   for (std::uint64_t i = 0; i < 5; ++i) {
-    Update(first.get(), RandomBatch(6, 3, i));
-    Update(second.get(), RandomBatch(6, 3, i));
+    UpdateOnce(first.get(), RandomBatch(6, 3, i));
+    UpdateOnce(second.get(), RandomBatch(6, 3, i));
   }
   EXPECT_TRUE(SameState(first->State(), second->State()));
 }
@@ -309,19 +309,19 @@ TEST(DqnTest, RestoredStateContinuesBitForBit) {
     config.optimizer.type = variant % 2 == 0 ? "adam" : "rmsprop";
     if (variant >= 2) config.network.layers[0].units = 300;  // general layers, with packed weights
     const auto first = Make(config);
-    for (std::uint64_t i = 0; i < 3; ++i) Update(first.get(), RandomBatch(6, 3, i));
+    for (std::uint64_t i = 0; i < 3; ++i) UpdateOnce(first.get(), RandomBatch(6, 3, i));
     // Through the bytes of a file, into an algorithm that started elsewhere.
     const auto read = DecodeSafetensors(EncodeSafetensors(first->State()));
     ASSERT_TRUE(read.ok()) << read.status().ToString();
     config.seed = 77;
     const auto second = Make(config);
-    Update(second.get(), RandomBatch(6, 3, 50));
+    UpdateOnce(second.get(), RandomBatch(6, 3, 50));
     const Status restored = second->SetState(*read);
     ASSERT_TRUE(restored.ok()) << restored.ToString();
     EXPECT_EQ(second->updates(), 3u);
     for (std::uint64_t i = 3; i < 8; ++i) {
-      Update(first.get(), RandomBatch(6, 3, i));
-      Update(second.get(), RandomBatch(6, 3, i));
+      UpdateOnce(first.get(), RandomBatch(6, 3, i));
+      UpdateOnce(second.get(), RandomBatch(6, 3, i));
     }
     EXPECT_TRUE(SameState(first->State(), second->State())) << variant;
   }
@@ -343,7 +343,7 @@ TEST(DqnTest, StatisticsOfObservationsAreThoseOfWhatWasDrawn) {
         sum[at % kInputs] += x;
         squares[at % kInputs] += x * x;
       }
-      Update(dqn.get(), batch);
+      UpdateOnce(dqn.get(), batch);
     }
     const TensorFile state = dqn->State();
     for (const char* name : {"value", "target"}) {  // the last update moved the target
@@ -359,7 +359,7 @@ TEST(DqnTest, StatisticsOfObservationsAreThoseOfWhatWasDrawn) {
 
 TEST(DqnTest, StateThatDoesNotFitIsRefusedAndChangesNothing) {
   const auto algorithm = Make(SmallConfig());
-  Update(algorithm.get(), RandomBatch(6, 3, 1));
+  UpdateOnce(algorithm.get(), RandomBatch(6, 3, 1));
   const TensorFile before = algorithm->State();
   const Tensor short_one(DType::kF32, {3});
   std::vector<TensorFile> bad(8, before);
@@ -401,8 +401,8 @@ TEST(DqnTest, BatchThatIsNotFiniteIsRefusedAndChangesNothing) {
                                 "the TD error of item 0 " + made + " is inf"};
   for (std::size_t i = 0; i < poison.size(); ++i) {
     const auto algorithm = Make(SmallConfig()), twin = Make(SmallConfig());
-    Update(algorithm.get(), RandomBatch(6, 3, 1));
-    Update(twin.get(), RandomBatch(6, 3, 1));
+    UpdateOnce(algorithm.get(), RandomBatch(6, 3, 1));
+    UpdateOnce(twin.get(), RandomBatch(6, 3, 1));
     SampleBatch bad = RandomBatch(6, 3, 2);
     for (std::uint32_t k = 0; k < 6; ++k) {
       bad.key[k] = {.slot = 100 + k, .generation = 7, .shard = 1};
@@ -416,8 +416,8 @@ TEST(DqnTest, BatchThatIsNotFiniteIsRefusedAndChangesNothing) {
     EXPECT_THAT(report.status().message(), testing::HasSubstr(origin[i]));
     EXPECT_EQ(priority, std::vector<float>(6, -1)) << i;
     EXPECT_TRUE(SameState(algorithm->State(), twin->State())) << i;
-    Update(algorithm.get(), RandomBatch(6, 3, 3));
-    Update(twin.get(), RandomBatch(6, 3, 3));
+    UpdateOnce(algorithm.get(), RandomBatch(6, 3, 3));
+    UpdateOnce(twin.get(), RandomBatch(6, 3, 3));
     EXPECT_TRUE(SameState(algorithm->State(), twin->State())) << i;
   }
 }
@@ -449,7 +449,7 @@ TEST(DqnTest, ABadNumberOfItsStateIsFoundAndNamed) {
   const auto at = std::size_t(last.offset + last.shape.elements() - 1);
   const std::string name = fmt::format("{}[{}] is nan", last.name, last.shape.elements() - 1);
   const auto algorithm = Make(SmallConfig());
-  Update(algorithm.get(), RandomBatch(6, 3, 1));
+  UpdateOnce(algorithm.get(), RandomBatch(6, 3, 1));
   const TensorFile good = algorithm->State();
   EXPECT_TRUE(algorithm->CheckNumbers().ok());
   const std::pair<const char*, const char*> kinds[] = {{"value", "the weight "},
@@ -472,9 +472,9 @@ TEST(DqnTest, ABadNumberOfItsStateIsFoundAndNamed) {
 
 TEST(DqnTest, ARollBackRestoresAllButTheCountOfUpdates) {
   const auto algorithm = Make(SmallConfig()), twin = Make(SmallConfig());
-  for (std::uint64_t i = 0; i < 3; ++i) Update(algorithm.get(), RandomBatch(6, 3, i));
+  for (std::uint64_t i = 0; i < 3; ++i) UpdateOnce(algorithm.get(), RandomBatch(6, 3, i));
   const TensorFile good = algorithm->State();
-  for (std::uint64_t i = 3; i < 8; ++i) Update(algorithm.get(), RandomBatch(6, 3, i));
+  for (std::uint64_t i = 3; i < 8; ++i) UpdateOnce(algorithm.get(), RandomBatch(6, 3, i));
   ASSERT_TRUE(algorithm->RollBack(good).ok());
   EXPECT_EQ(algorithm->updates(), 9u);  // newer than the eight before
   TensorFile state = algorithm->State();
@@ -528,8 +528,8 @@ TEST(DqnTest, TheOnlyUpdateOfARunLearns) {
                                          config.optimizer.final_fraction = 1;
                                          return config;
                                        }());
-  Update(algorithm.get(), RandomBatch(6, 3, 1), 1.0);
-  Update(constant.get(), RandomBatch(6, 3, 1), 0.0);
+  UpdateOnce(algorithm.get(), RandomBatch(6, 3, 1), 1.0);
+  UpdateOnce(constant.get(), RandomBatch(6, 3, 1), 0.0);
   EXPECT_TRUE(std::ranges::equal(algorithm->value(), constant->value()));
   EXPECT_FALSE(std::ranges::equal(algorithm->value(), Make(config)->value()));
 }

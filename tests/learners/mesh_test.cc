@@ -17,9 +17,9 @@
 namespace troop {
 namespace {
 
-using testing::SimRanks;
-using testing::SupervisedConfig;
-using testing::SupervisedExpected;
+using test::SimRanks;
+using test::SupervisedConfig;
+using test::SupervisedExpected;
 
 struct Mesh {
   int dp = 1, tp = 1;

@@ -14,10 +14,10 @@
 namespace troop {
 namespace {
 
+using test::ReadText;
+using test::SupervisedConfig;
+using test::SupervisedFixture;
 using ::testing::HasSubstr;
-using testing::ReadText;
-using testing::SupervisedConfig;
-using testing::SupervisedFixture;
 
 using Tokens = std::vector<TokenId>;
 

@@ -10,8 +10,8 @@
 namespace troop {
 namespace {
 
-using testing::SupervisedConfig;
-using testing::SupervisedExpected;
+using test::SupervisedConfig;
+using test::SupervisedExpected;
 
 // Reviews of the fixture: held out are those there, in the end judge all of them `copies` times.
 std::shared_ptr<const ReviewData> Judging(const Config& config, int copies,
@@ -138,7 +138,7 @@ TEST(ReviewTrialTest, ManyReviewsAreJudgedInSlices) {
 TEST(ReviewTrialTest, AMaskedModelIsAskedForTheSameWordsEachTime) {
   Config config = SupervisedConfig("bert");
   config.learner.algorithm = "masked_lm";
-  config.model.pretrained = testing::SupervisedFixture("masked");
+  config.model.pretrained = test::SupervisedFixture("masked");
   config.model.dropout = 0.5;  // which judging has none of
   const auto data = Judging(config, 4, {0});
   const std::vector<float> weights = FixtureWeights(config);

@@ -10,7 +10,7 @@
 #include "core/json.h"
 
 // What tools/make_supervised_fixtures.py wrote: models, reviews, and what PyTorch makes of them.
-namespace troop::testing {
+namespace troop::test {
 
 inline std::string SupervisedFixture(const std::string& name) {
   return TROOP_SOURCE_DIR "/tests/fixtures/supervised/" + name;
@@ -62,4 +62,4 @@ inline Config SupervisedConfig(const std::string& family) {
   return config;
 }
 
-}  // namespace troop::testing
+}  // namespace troop::test

@@ -19,8 +19,8 @@
 namespace troop {
 namespace {
 
-using testing::SupervisedConfig;
-using testing::SupervisedExpected;
+using test::SupervisedConfig;
+using test::SupervisedExpected;
 
 std::unique_ptr<Algorithm> Make(const Config& config) {
   auto made = MakeSupervised(config);
@@ -153,10 +153,10 @@ TEST(SupervisedTest, FiftyUpdatesOfHiddenWordsAreThoseOfPyTorch) {
     Config config = SupervisedConfig("bert");
     config.learner.algorithm = "masked_lm";
     config.learner.micro_batch = micro;
-    config.model.pretrained = testing::SupervisedFixture("masked");
+    config.model.pretrained = test::SupervisedFixture("masked");
     const std::string hidden = HiddenWords(config);
     if (const char* path = std::getenv("TROOP_WRITE_HIDDEN")) std::ofstream(path) << hidden;
-    ASSERT_EQ(hidden, testing::ReadText(testing::SupervisedFixture("hidden.json")));
+    ASSERT_EQ(hidden, test::ReadText(test::SupervisedFixture("hidden.json")));
     const auto algorithm = Make(config);
     std::vector<float> priority(1);
     ExpectCourse("hidden", kTolerance, [&] {

@@ -21,7 +21,7 @@ namespace {
 
 using testing::HasSubstr;
 
-Time Now() { return SystemClock().Now(); }
+Time SystemNow() { return SystemClock().Now(); }
 
 class CurveTest : public testing::Test {
  protected:
@@ -37,12 +37,12 @@ class CurveTest : public testing::Test {
     return listener_->endpoint().substr(0, listener_->endpoint().find('#'));
   }
   bool RunUntil(const std::function<bool()>& done, double seconds = 20) {
-    const Time end = Now() + Seconds(seconds);
+    const Time end = SystemNow() + Seconds(seconds);
     while (!done()) {
-      bool busy = server_ != nullptr && server_->Pump(Now());
-      if (client_ != nullptr) busy |= client_->Pump(Now());
-      if (!busy) client_->Wait(Now(), Now() + Milliseconds(1));
-      if (Now() > end) return false;
+      bool busy = server_ != nullptr && server_->Pump(SystemNow());
+      if (client_ != nullptr) busy |= client_->Pump(SystemNow());
+      if (!busy) client_->Wait(SystemNow(), SystemNow() + Milliseconds(1));
+      if (SystemNow() > end) return false;
     }
     return true;
   }
@@ -56,7 +56,7 @@ class CurveTest : public testing::Test {
     Message message{.type = type, .body = "hello", .parts = {TestBytes(300'000)}};
     TROOP_ASSIGN_OR_RETURN(const Ticket ticket, channel->Send(message, kForever));
     std::optional<Result<Message>> answer;
-    began_ = Now();
+    began_ = SystemNow();
     if (!RunUntil([&] { return (answer = channel->Poll(ticket)).has_value(); })) {
       return DeadlineExceeded("nothing");
     }
@@ -73,10 +73,10 @@ class CurveTest : public testing::Test {
                      const std::string& client_says, const std::string& server_says) {
     testing::internal::CaptureStderr();
     const Result<Message> answer = CallWith(std::move(keys), endpoint);
-    const double seconds = ToSeconds(Now() - began_);
+    const double seconds = ToSeconds(SystemNow() - began_);
     const std::set<std::string> known = Connections();
-    const Time quiet = Now() + Milliseconds(700);
-    RunUntil([&] { return Now() > quiet; });
+    const Time quiet = SystemNow() + Milliseconds(700);
+    RunUntil([&] { return SystemNow() > quiet; });
     for (const std::string& connection : Connections()) {
       EXPECT_TRUE(known.contains(connection)) << "it knocks again: " << connection;
     }

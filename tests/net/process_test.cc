@@ -15,7 +15,7 @@
 namespace troop {
 namespace {
 
-Time Now() { return SystemClock().Now(); }
+Time SystemNow() { return SystemClock().Now(); }
 
 // A forked process that serves an endpoint once it is told which. Its node stops pumping (and
 // spins) after a call "hang". Fork it before this process has threads: make it before any network.
@@ -78,7 +78,7 @@ class ServerProcess {
     if (write(ready, real.data(), real.size()) < 0) _exit(1);
     const volatile bool& hang = service.hang;
     for (;;) {
-      if (!network->Pump(Now())) network->Wait(Now(), Now() + Seconds(1));
+      if (!network->Pump(SystemNow())) network->Wait(SystemNow(), SystemNow() + Seconds(1));
       while (hang) {
       }
     }
@@ -100,10 +100,10 @@ class ProcessTest : public testing::TestWithParam<const char*> {
     channel_ = *network_->Connect(server.endpoint(), ActorOptions());
   }
   bool RunUntil(const std::function<bool()>& done, double seconds = 20) {
-    const Time end = Now() + Seconds(seconds);
+    const Time end = SystemNow() + Seconds(seconds);
     while (!done()) {
-      if (!network_->Pump(Now())) network_->Wait(Now(), Now() + Milliseconds(5));
-      if (Now() > end) return false;
+      if (!network_->Pump(SystemNow())) network_->Wait(SystemNow(), SystemNow() + Milliseconds(5));
+      if (SystemNow() > end) return false;
     }
     return true;
   }
@@ -132,11 +132,11 @@ TEST_P(ProcessTest, AStoppedServerIsNoticedWithinTwoSeconds) {
   Connect(server);
   ASSERT_TRUE(Call("x").ok());
   server.Signal(SIGSTOP);
-  const Time stopped = Now();
+  const Time stopped = SystemNow();
   EXPECT_TRUE(RunUntil([&] {
     return channel_->peer() == PeerState::kHung || channel_->peer() == PeerState::kDown;
   }));
-  EXPECT_LT(ToSeconds(Now() - stopped), 3.0);
+  EXPECT_LT(ToSeconds(SystemNow() - stopped), 3.0);
   server.Signal(SIGCONT);
   EXPECT_TRUE(Call("y").ok());
   EXPECT_EQ(channel_->peer(), PeerState::kUp);
@@ -147,10 +147,10 @@ TEST_P(ProcessTest, AHungNodeIsHungAlthoughItsSocketsAnswer) {
   server.Start(Wanted());
   Connect(server);
   ASSERT_TRUE(Call("hang").ok());
-  const Time hung = Now();
+  const Time hung = SystemNow();
   EXPECT_TRUE(RunUntil([&] { return channel_->peer() != PeerState::kUp; }));
   EXPECT_EQ(channel_->peer(), PeerState::kHung);
-  EXPECT_LT(ToSeconds(Now() - hung), 3.0);
+  EXPECT_LT(ToSeconds(SystemNow() - hung), 3.0);
   EXPECT_FALSE(RunUntil([&] { return channel_->peer() != PeerState::kHung; }, 0.7));
 }
 
@@ -160,10 +160,10 @@ TEST_P(ProcessTest, AKilledServerIsDownAtOnceAndItsSuccessorServes) {
   server.Start(Wanted());
   Connect(server);
   ASSERT_TRUE(Call("x").ok());
-  const Time killed = Now();
+  const Time killed = SystemNow();
   server.Kill();
   EXPECT_TRUE(RunUntil([&] { return channel_->peer() == PeerState::kDown; }));
-  EXPECT_LT(ToSeconds(Now() - killed), 1.0);
+  EXPECT_LT(ToSeconds(SystemNow() - killed), 1.0);
   successor.Start(server.endpoint());
   EXPECT_TRUE(Call("y").ok());
 }
@@ -188,7 +188,7 @@ TEST(ThreadsTest, TwoThreadsExchangePartsOverInproc) {
     EchoService echo;
     const auto listener = *network->Listen(endpoint, &echo);
     while (serving) {
-      if (!network->Pump(Now())) network->Wait(Now(), Now() + Milliseconds(5));
+      if (!network->Pump(SystemNow())) network->Wait(SystemNow(), SystemNow() + Milliseconds(5));
     }
   });
   {
@@ -198,9 +198,9 @@ TEST(ThreadsTest, TwoThreadsExchangePartsOverInproc) {
       Message message = TestMessage("x", {TestBytes(300'000, i), TestBytes(1000, i)});
       const Ticket ticket = *channel->Send(message, kForever);
       std::optional<Result<Message>> answer;
-      const Time end = Now() + Seconds(20);
-      while (!(answer = channel->Poll(ticket)) && Now() < end) {
-        if (!network->Pump(Now())) network->Wait(Now(), Now() + Milliseconds(5));
+      const Time end = SystemNow() + Seconds(20);
+      while (!(answer = channel->Poll(ticket)) && SystemNow() < end) {
+        if (!network->Pump(SystemNow())) network->Wait(SystemNow(), SystemNow() + Milliseconds(5));
       }
       ASSERT_TRUE(answer && answer->ok());
       EXPECT_EQ((*answer)->parts.at(0).text(), TestBytes(300'000, i).text());
@@ -217,16 +217,16 @@ TEST(WakeTest, WakeEndsAWaitFromAnyThread) {
   std::thread waker([&] {
     while (waking) network->Wake();
   });
-  network->Wait(Now(), Now() + Seconds(60));
+  network->Wait(SystemNow(), SystemNow() + Seconds(60));
   waking = false;
   waker.join();
 }
 
 TEST(WaitTest, WaitEndsAtItsTime) {
   auto network = *MakeZmqNetwork();
-  const Time start = Now();
+  const Time start = SystemNow();
   network->Wait(start, start + Milliseconds(5));
-  EXPECT_GE(Now() - start, Milliseconds(5));
+  EXPECT_GE(SystemNow() - start, Milliseconds(5));
   network->Wait(start, start);  // in the past: returns
 }
 

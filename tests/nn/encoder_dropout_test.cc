@@ -10,12 +10,11 @@
 namespace troop {
 namespace {
 
-using Family = TransformerConfig::Family;
-using testing::Drop;
-using testing::Linear;
-using testing::Row;
-using testing::Rows;
-using testing::Values;
+using test::Drop;
+using test::Linear;
+using test::Row;
+using test::Rows;
+using test::Values;
 
 double Gelu(GeluForm form, double x) {
   if (form == GeluForm::kErf) return x * 0.5 * std::erfc(-x / std::sqrt(2.0));
@@ -58,7 +57,7 @@ class Encoder {
   }
 
  private:
-  bool bert() const { return c_.family == Family::kBert; }
+  bool bert() const { return c_.family == TransformerConfig::Family::kBert; }
 
   Rows Embedded(std::span<const std::int32_t> ids, std::span<const std::int32_t> types) const {
     const std::string prefix = std::string(bert() ? "bert" : "albert") + ".embeddings.";
@@ -111,7 +110,7 @@ class Encoder {
           for (std::size_t e = head * width; e < (head + 1) * width; ++e)
             share[j] += q[i][e] * k[j][e] / std::sqrt(double(width));
         }
-        testing::Softmax(&share);
+        test::Softmax(&share);
         Drop(key_, site, c_.attention_dropout, (head * n + i) * n, &share);
         for (std::size_t j = 0; j < n; ++j) {
           for (std::size_t e = head * width; e < (head + 1) * width; ++e)
@@ -150,7 +149,7 @@ class Encoder {
 };
 
 struct Case {
-  Family family;
+  TransformerConfig::Family family;
   float hidden, attention, classifier;  // rates: one alone, or all
   TransformerHead head = TransformerHead::kClassifier;
 };
@@ -158,18 +157,18 @@ class EncoderDropoutTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(EncoderDropoutTest, LogitsAndEveryGradientEqualPlainLoopsInF64) {
   const Case& rates = GetParam();
-  TransformerConfig config = testing::TinyTransformer(rates.family);
+  TransformerConfig config = test::TinyTransformer(rates.family);
   config.hidden_dropout = rates.hidden;
   config.attention_dropout = rates.attention;
   config.classifier_dropout = rates.classifier;
-  testing::TokensByChance batch({5, 1, 4});
+  test::TokensByChance batch({5, 1, 4});
   batch.places = {1, 4, 8};  // none of the second sequence
-  testing::TransformerBench bench({.config = config, .head = rates.head});
+  test::TransformerBench bench({.config = config, .head = rates.head});
   bench.SetBatch(batch.view(true));
   bench.Forward();
   Tensor weights(DType::kF32, bench.out.shape());
   for (std::size_t i = 0; i < std::size_t(weights.elements()); ++i)
-    weights.data<float>()[i] = testing::LossWeight(i);
+    weights.data<float>()[i] = test::LossWeight(i);
   bench.Backward(weights);
   std::vector<double> logits;
   const auto loss = [&](std::span<const double> value) {
@@ -190,25 +189,30 @@ TEST_P(EncoderDropoutTest, LogitsAndEveryGradientEqualPlainLoopsInF64) {
       }
     }
     double sum = 0;
-    for (std::size_t i = 0; i < logits.size(); ++i)
-      sum += double(testing::LossWeight(i)) * logits[i];
+    for (std::size_t i = 0; i < logits.size(); ++i) sum += double(test::LossWeight(i)) * logits[i];
     return sum;
   };
   loss(std::vector<double>(bench.value.begin(), bench.value.end()));
   ASSERT_EQ(std::int64_t(logits.size()), bench.out.elements());
   for (std::size_t i = 0; i < logits.size(); ++i)
     EXPECT_NEAR(bench.out.data<float>()[i], logits[i], 1e-5) << i;
-  testing::ExpectSlopes(*bench.module, bench.value, bench.gradient, loss, 1e-4);
+  test::ExpectSlopes(*bench.module, bench.value, bench.gradient, loss, 1e-4);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Sites, EncoderDropoutTest,
-    ::testing::Values(Case{Family::kBert, 0.2f, 0, 0}, Case{Family::kBert, 0, 0.2f, 0},
-                      Case{Family::kBert, 0, 0, 0.2f}, Case{Family::kBert, 0.3f, 0.2f, 0.1f},
-                      Case{Family::kAlbert, 0.2f, 0, 0}, Case{Family::kAlbert, 0, 0.2f, 0},
-                      Case{Family::kAlbert, 0, 0, 0.2f}, Case{Family::kAlbert, 0.3f, 0.2f, 0.1f},
-                      Case{Family::kBert, 0.3f, 0.2f, 0, TransformerHead::kMaskedLm},
-                      Case{Family::kAlbert, 0.3f, 0.2f, 0, TransformerHead::kMaskedLm}));
+INSTANTIATE_TEST_SUITE_P(Sites, EncoderDropoutTest,
+                         ::testing::Values(Case{TransformerConfig::Family::kBert, 0.2f, 0, 0},
+                                           Case{TransformerConfig::Family::kBert, 0, 0.2f, 0},
+                                           Case{TransformerConfig::Family::kBert, 0, 0, 0.2f},
+                                           Case{TransformerConfig::Family::kBert, 0.3f, 0.2f, 0.1f},
+                                           Case{TransformerConfig::Family::kAlbert, 0.2f, 0, 0},
+                                           Case{TransformerConfig::Family::kAlbert, 0, 0.2f, 0},
+                                           Case{TransformerConfig::Family::kAlbert, 0, 0, 0.2f},
+                                           Case{TransformerConfig::Family::kAlbert, 0.3f, 0.2f,
+                                                0.1f},
+                                           Case{TransformerConfig::Family::kBert, 0.3f, 0.2f, 0,
+                                                TransformerHead::kMaskedLm},
+                                           Case{TransformerConfig::Family::kAlbert, 0.3f, 0.2f, 0,
+                                                TransformerHead::kMaskedLm}));
 
 }  // namespace
 }  // namespace troop

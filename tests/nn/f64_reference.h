@@ -15,7 +15,7 @@
 
 // What models of tokens are made of as plain loops in f64, to see them by: only where a dropout's
 // factors come from is the product's (tests/kernels/dropout_test.cc sees to these).
-namespace troop::testing {
+namespace troop::test {
 
 using Row = std::vector<double>;
 using Rows = std::vector<Row>;
@@ -115,4 +115,4 @@ inline void ExpectSlopes(const Module& module, std::span<const float> value,
   }
 }
 
-}  // namespace troop::testing
+}  // namespace troop::test

@@ -12,14 +12,13 @@
 namespace troop {
 namespace {
 
+using test::ReadFixture;
+using test::ReadTensors;
+using test::TinyTransformer;
+using test::TransformerBench;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::ReadFixture;
-using testing::ReadTensors;
-using testing::TinyTransformer;
-using testing::TransformerBench;
-using Family = TransformerConfig::Family;
 
 std::string Replaced(std::string text, const std::string& from, const std::string& to) {
   const std::size_t at = text.find(from);
@@ -30,20 +29,21 @@ std::string Replaced(std::string text, const std::string& from, const std::strin
 TEST(HuggingFaceTest, ConfigsOfTransformersAreRead) {
   const auto bert = ParseTransformerConfig(ReadFixture("bert/config.json"));
   ASSERT_TRUE(bert.ok()) << bert.status().ToString();
-  TransformerConfig expected = TinyTransformer(Family::kBert, 0.1f);
+  TransformerConfig expected = TinyTransformer(TransformerConfig::Family::kBert, 0.1f);
   expected.deviation = 0.02f;
   EXPECT_EQ(bert->config, expected);
   EXPECT_EQ(bert->classes, 3);
   const auto albert = ParseTransformerConfig(ReadFixture("albert/config.json"));
   ASSERT_TRUE(albert.ok()) << albert.status().ToString();
-  expected = TinyTransformer(Family::kAlbert, 0);
+  expected = TinyTransformer(TransformerConfig::Family::kAlbert, 0);
   expected.classifier_dropout = 0.1f;
   expected.deviation = 0.02f;
   EXPECT_EQ(albert->config, expected);
 }
 
 TEST(HuggingFaceTest, ConfigIsReadAsItWasWritten) {
-  for (const Family family : {Family::kBert, Family::kAlbert}) {
+  for (const TransformerConfig::Family family :
+       {TransformerConfig::Family::kBert, TransformerConfig::Family::kAlbert}) {
     for (const auto head :
          {TransformerHead::kPooled, TransformerHead::kClassifier, TransformerHead::kMaskedLm}) {
       const TransformerOptions options{TinyTransformer(family, 0.3f), head, 7};
@@ -90,14 +90,15 @@ TEST(HuggingFaceTest, ConfigsOfOtherModelsAreRefused) {
 }
 
 TEST(HuggingFaceTest, FolderIsReadAsItWasWritten) {
-  TransformerBench bench({.config = TinyTransformer(Family::kAlbert)});
+  TransformerBench bench({.config = TinyTransformer(TransformerConfig::Family::kAlbert)});
   const auto storage = MakeMemoryStorage();
-  ASSERT_TRUE(WritePretrained(storage.get(), "a/b", {TinyTransformer(Family::kAlbert)},
-                              *bench.module, bench.value)
+  ASSERT_TRUE(WritePretrained(storage.get(), "a/b",
+                              {TinyTransformer(TransformerConfig::Family::kAlbert)}, *bench.module,
+                              bench.value)
                   .ok());
   const auto read = ReadPretrained(storage.get(), "a/b");
   ASSERT_TRUE(read.ok()) << read.status().ToString();
-  EXPECT_EQ(read->options.config, TinyTransformer(Family::kAlbert));
+  EXPECT_EQ(read->options.config, TinyTransformer(TransformerConfig::Family::kAlbert));
   std::vector<float> value(bench.value.size(), 0.0f);
   const auto loaded = LoadWeights(*bench.module, read->weights, value);
   ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
@@ -110,7 +111,8 @@ TEST(HuggingFaceTest, FolderIsReadAsItWasWritten) {
 
 // A pretrained encoder under a new head, and a name of each old kind.
 TEST(HuggingFaceTest, EncoderAloneAndOldNamesAreRead) {
-  TransformerBench bench({.config = TinyTransformer(Family::kBert), .classes = 3});
+  TransformerBench bench(
+      {.config = TinyTransformer(TransformerConfig::Family::kBert), .classes = 3});
   const std::vector<float> initial = bench.value;
   const TensorFile file = ReadTensors("bert/model.safetensors");
   TensorFile old;
@@ -141,7 +143,8 @@ TEST(HuggingFaceTest, EncoderAloneAndOldNamesAreRead) {
 }
 
 TEST(HuggingFaceTest, WeightsThatDoNotFitAreRefused) {
-  TransformerBench bench({.config = TinyTransformer(Family::kBert), .classes = 3});
+  TransformerBench bench(
+      {.config = TinyTransformer(TransformerConfig::Family::kBert), .classes = 3});
   const TensorFile good = ReadTensors("bert/model.safetensors");
   const std::string name = "bert.encoder.layer.1.intermediate.dense.weight";
   const auto error = [&](const ConstTensor& tensor) {

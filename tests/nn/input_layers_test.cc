@@ -121,7 +121,7 @@ TEST_F(NormalizeTest, NetworksTrainTheRestAndBytesAreNumbersToo) {
   EXPECT_EQ(params[0].name, "input.mean");
   EXPECT_FALSE(params[0].trained);
   EXPECT_TRUE(params[3].trained);
-  testing::ModuleBench bench(**network, {DType::kU8, {3, 2, 3}}, Precision::kF32);
+  test::ModuleBench bench(**network, {DType::kU8, {3, 2, 3}}, Precision::kF32);
   bench.Loss();
   bench.Backward({}, false);
   const auto first_weight = bench.gradient.begin() + params[3].offset;

@@ -17,12 +17,12 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using Batch = testing::TokensByChance;
-using testing::Drop;
-using testing::ReadTensors;
-using testing::Row;
-using testing::Rows;
-using testing::Values;
+using Batch = test::TokensByChance;
+using test::Drop;
+using test::ReadTensors;
+using test::Row;
+using test::Rows;
+using test::Values;
 
 // Sizes that no register divides; rates as given.
 LstmConfig Tiny(std::int64_t layers, float rate = 0) {
@@ -38,7 +38,7 @@ LstmConfig Tiny(std::int64_t layers, float rate = 0) {
           .deviation = 0.4f};
 }
 
-struct LstmBench : testing::TokenBench {
+struct LstmBench : test::TokenBench {
   explicit LstmBench(const LstmConfig& config, Precision precision = Precision::kF32)
       : TokenBench(*MakeLstmClassifier(config), false, precision) {}
 };
@@ -88,7 +88,7 @@ TEST(LstmClassifierTest, GradientsAgreeWithDifferences) {
     LstmBench bench(Tiny(layers, 0.25f));
     bench.SetBatch(Batch({1, 12, 4, 12}).view(true));
     // No relu that a step could cross: long ones leave rounding behind.
-    testing::CheckGradients(*bench.module, bench.inputs, {.steps = {3e-2, 1e-2}});
+    test::CheckGradients(*bench.module, bench.inputs, {.steps = {3e-2, 1e-2}});
   }
 }
 
@@ -138,7 +138,7 @@ Row LogitsInF64(const LstmConfig& config, const Values& values,
     for (double& v : u) v = std::tanh(v);
     share.push_back(Product(values, "score.weight", "", u)[0]);
   }
-  testing::Softmax(&share);
+  test::Softmax(&share);
   for (std::size_t t = 0; t < x.size(); ++t) {
     for (std::size_t i = 0; i < pooled.size(); ++i) pooled[i] += share[t] * x[t][i];
   }
@@ -161,7 +161,7 @@ TEST(LstmClassifierTest, EqualsPlainLoopsInF64WithEveryDropout) {
       bench.Forward();
       Tensor weights(DType::kF32, bench.out.shape());
       for (std::size_t i = 0; i < std::size_t(weights.elements()); ++i)
-        weights.data<float>()[i] = testing::LossWeight(i);
+        weights.data<float>()[i] = test::LossWeight(i);
       bench.Backward(weights);
       std::vector<double> logits;
       const auto loss = [&](std::span<const double> value) {
@@ -176,14 +176,14 @@ TEST(LstmClassifierTest, EqualsPlainLoopsInF64WithEveryDropout) {
         }
         double sum = 0;
         for (std::size_t i = 0; i < logits.size(); ++i)
-          sum += double(testing::LossWeight(i)) * logits[i];
+          sum += double(test::LossWeight(i)) * logits[i];
         return sum;
       };
       loss(std::vector<double>(bench.value.begin(), bench.value.end()));
       ASSERT_EQ(std::int64_t(logits.size()), bench.out.elements());
       for (std::size_t i = 0; i < logits.size(); ++i)
         ASSERT_NEAR(bench.out.data<float>()[i], logits[i], 1e-5) << layers << " " << site;
-      testing::ExpectSlopes(*bench.module, bench.value, bench.gradient, loss, 1e-5);
+      test::ExpectSlopes(*bench.module, bench.value, bench.gradient, loss, 1e-5);
     }
   }
 }

@@ -11,9 +11,9 @@
 namespace troop {
 namespace {
 
-using testing::CheckGradients;
+using test::CheckGradients;
+using test::ModuleBench;
 using ::testing::HasSubstr;
-using testing::ModuleBench;
 
 EnvSpec Env(const TensorSpec& observation, std::int64_t actions, float scale = 1) {
   EnvSpec env;

@@ -11,8 +11,8 @@
 namespace troop {
 namespace {
 
-using testing::CheckGradients;
-using testing::ModuleBench;
+using test::CheckGradients;
+using test::ModuleBench;
 
 TensorSpec F32(const Shape& shape) { return {DType::kF32, shape}; }
 

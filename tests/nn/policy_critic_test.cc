@@ -148,7 +148,7 @@ std::vector<std::pair<Config, EnvSpec>> Networks() {
 TEST(ActionBoundsTest, GradientsAgreeWithDifferencesAndActionsStayWithin) {
   const std::vector<float> low{-2, 0, -1e30f}, high{2, 0.5f, 1e30f};
   const auto bounds = MakeActionBounds(std::span(low).first(2), std::span(high).first(2));
-  testing::CheckGradients(*bounds, {DType::kF32, {5, 2}});
+  test::CheckGradients(*bounds, {DType::kF32, {5, 2}});
   const auto wide = MakeActionBounds(low, high);
   Tensor in(DType::kF32, {2, 3}), out(DType::kF32, {2, 3});
   std::ranges::fill(in.as<float>().first(3), 100.0f);

@@ -9,22 +9,22 @@
 namespace troop {
 namespace {
 
-using Batch = testing::TokensByChance;
+using Batch = test::TokensByChance;
+using test::SimRanks;
+using test::TensorRank;
+using test::TinyTransformer;
 using ::testing::HasSubstr;
-using testing::SimRanks;
-using testing::TensorRank;
-using testing::TinyTransformer;
-using Family = TransformerConfig::Family;
 
 TransformerOptions Options() {
-  return {.config = TinyTransformer(Family::kBert, 0.1f), .head = TransformerHead::kMaskedLm};
+  return {.config = TinyTransformer(TransformerConfig::Family::kBert, 0.1f),
+          .head = TransformerHead::kMaskedLm};
 }
 
-void Forward(TensorRank& mine, const Batch& batch) {
+void RankForward(TensorRank& mine, const Batch& batch) {
   mine.bench.SetBatch(batch.view(true));
   mine.bench.Forward();
 }
-void Backward(TensorRank& mine) {
+void RankBackward(TensorRank& mine) {
   Tensor dlogits;
   mine.bench.Loss(std::vector<std::int32_t>{1, 39, 7}, &dlogits);
   mine.bench.Backward(dlogits);
@@ -34,8 +34,8 @@ void Backward(TensorRank& mine) {
 void ExpectNothingIsAskedForAnyMore(TensorRank& mine, const Batch& batch) {
   const Status first = mine.group.status();
   const TensorTraffic before = mine.group.traffic();
-  Forward(mine, batch);
-  Backward(mine);
+  RankForward(mine, batch);
+  RankBackward(mine);
   EXPECT_EQ(mine.group.traffic(), before);
   EXPECT_EQ(mine.group.status().ToString(), first.ToString());
 }
@@ -48,9 +48,9 @@ TEST(RankFailureTest, ADeadRankEndsTheStepWithAnErrorOnAllOthers) {
     RunRanks(3, [&](int rank) {
       TensorRank mine(Options(), ranks[std::size_t(rank)].get());
       if (rank == 1 && !between) return sim.Kill(1);
-      Forward(mine, batch);
+      RankForward(mine, batch);
       if (rank == 1) return sim.Kill(1);
-      Backward(mine);
+      RankBackward(mine);
       EXPECT_EQ(mine.group.status().code(), Code::kUnavailable);
       EXPECT_THAT(mine.group.status().message(), HasSubstr("rank 1 has died"));
       ExpectNothingIsAskedForAnyMore(mine, batch);
@@ -62,7 +62,7 @@ TEST(RankFailureTest, ASilentRankEndsTheStepAtTheTimeout) {
   SimGroup sim({.size = 2, .timeout = Milliseconds(20)});
   const Ranks ranks = SimRanks(2, &sim);
   TensorRank mine(Options(), ranks[0].get());
-  Forward(mine, Batch({5, 20}));
+  RankForward(mine, Batch({5, 20}));
   EXPECT_EQ(mine.group.status().code(), Code::kDeadlineExceeded);
   ExpectNothingIsAskedForAnyMore(mine, Batch({5, 20}));
 }
@@ -71,7 +71,7 @@ TEST(RankFailureTest, RanksOfDifferentBatchesEndWithAnError) {
   const Ranks ranks = SimRanks(2);
   RunRanks(2, [&](int rank) {
     TensorRank mine(Options(), ranks[std::size_t(rank)].get());
-    Forward(mine, rank == 0 ? Batch({5, 20}) : Batch({5, 19}));
+    RankForward(mine, rank == 0 ? Batch({5, 20}) : Batch({5, 19}));
     EXPECT_EQ(mine.group.status().code(), Code::kInvalidArgument);
   });
 }
@@ -88,7 +88,7 @@ TEST(RankFailureTest, ARankThatCannotStartAnOperationEndsTheStepOnAll) {
       EXPECT_TRUE(collective.Start({.kind = OpKind::kReceive, .peer = 1}, {}, word).ok());
     TensorRank mine(Options(), &collective);
     if (rank == 1) failed.wait();  // else its all-reduce meets what rank 0 waits to receive
-    Forward(mine, Batch({5, 20}));
+    RankForward(mine, Batch({5, 20}));
     if (rank == 0) failed.count_down();
     EXPECT_EQ(mine.group.status().code(), Code::kResourceExhausted);
     EXPECT_THAT(mine.group.status().message(), HasSubstr("1024 works are open"));
@@ -104,7 +104,7 @@ TEST(RankFailureTest, ARankThatIsGoneEndsTheStepAndARebuiltGroupGoesOn) {
     std::latch forward(3);
     RunRanks(3, [&](int rank) {
       TensorRank mine(Options(), ranks[std::size_t(rank)].get());
-      Forward(mine, batch);
+      RankForward(mine, batch);
       EXPECT_TRUE(mine.group.status().ok());
       forward.arrive_and_wait();
       const std::vector<float> logits(mine.bench.out.as<float>().begin(),
@@ -112,15 +112,15 @@ TEST(RankFailureTest, ARankThatIsGoneEndsTheStepAndARebuiltGroupGoesOn) {
       if (rank == 2) {
         ranks[2].reset();
       } else {
-        Backward(mine);
+        RankBackward(mine);
         EXPECT_EQ(mine.group.status().code(), Code::kUnavailable) << mine.group.status().ToString();
       }
       TensorGroup group(again[std::size_t(rank)].get());
       mine.bench.tensor = &group;
-      Forward(mine, batch);
-      Backward(mine);
+      RankForward(mine, batch);
+      RankBackward(mine);
       EXPECT_TRUE(group.status().ok()) << group.status().ToString();
-      Forward(mine, batch);
+      RankForward(mine, batch);
       EXPECT_TRUE(std::ranges::equal(mine.bench.out.as<float>(), logits));
     });
   }

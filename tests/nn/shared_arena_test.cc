@@ -32,8 +32,8 @@ struct Shared {
   std::unique_ptr<SharedArena> arena;
   SharedArena* operator->() const { return arena.get(); }
 };
-Shared Make(const Config& config, std::vector<float> value,
-            SharedArena::Write write = SharedArena::Write::kExact) {
+Shared MakeShared(const Config& config, std::vector<float> value,
+                  SharedArena::Write write = SharedArena::Write::kExact) {
   Shared shared{.value = std::move(value)};
   shared.optimizer = *MakeOptimizer(config, std::int64_t(shared.value.size()));
   auto arena = SharedArena::Make(config, shared.value, shared.optimizer.get(), write);
@@ -54,7 +54,7 @@ TEST(SharedArenaTest, OneThreadHasTheBitsOfTheOptimizer) {
     for (const auto write : {SharedArena::Write::kExact, SharedArena::Write::kRacy}) {
       const Config config = ConfigOf(name);
       std::vector<float> value = Draw(1000), got(kCount);
-      const auto arena = Make(config, value, write);
+      const auto arena = MakeShared(config, value, write);
       auto optimizer = *MakeOptimizer(config, std::int64_t(kCount));
       RunHogwild(1, 50, [&](int, std::int64_t step) {
         const auto gradient = Draw(std::uint64_t(step));
@@ -74,7 +74,7 @@ TEST(SharedArenaTest, PartsAndGroupsHaveTheBitsOfTheOptimizer) {
     const Config config = ConfigOf(name);
     const std::vector<Optimizer::Group> groups{
         {16, 0.01f, true}, {40, 0.02f, false}, {kCount - 56, 0.005f, true}};
-    Shared shared = Make(config, Draw(1000));
+    Shared shared = MakeShared(config, Draw(1000));
     auto optimizer = *MakeOptimizer(config, std::int64_t(kCount));
     std::vector<float> value = Draw(1000);
     optimizer->Step(Draw(7), 1, 0.01f, value);
@@ -101,7 +101,7 @@ TEST(SharedArenaTest, PartsAndGroupsHaveTheBitsOfTheOptimizer) {
 TEST(SharedArenaTest, NoChangeIsLost) {
   constexpr std::int64_t kSteps = 200'000;
   for (const int threads : {2, 4, 8}) {
-    const auto arena = Make(ConfigOf("sgd"), std::vector<float>(3));
+    const auto arena = MakeShared(ConfigOf("sgd"), std::vector<float>(3));
     const std::vector<float> ones(3, -1);
     const std::vector<std::int32_t> last{2};
     RunHogwild(threads, kSteps, [&](int, std::int64_t step) {
@@ -161,7 +161,7 @@ class Sparse {
     return 1 / (1 + std::exp(-sum));
   }
   static double Train(int threads, SharedArena::Write write) {
-    const auto arena = Make(ConfigOf("sgd"), std::vector<float>(kFeatures), write);
+    const auto arena = MakeShared(ConfigOf("sgd"), std::vector<float>(kFeatures), write);
     RunHogwild(threads, 60'000, [&](int, std::int64_t step) {
       const Sample sample = At(step);
       const std::vector<float> gradient(

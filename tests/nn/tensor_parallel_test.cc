@@ -14,14 +14,13 @@
 namespace troop {
 namespace {
 
-using testing::AtRank;
+using test::AtRank;
+using test::OnRanks;
+using test::SimRanks;
+using test::TensorRank;
+using test::TinyTransformer;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::OnRanks;
-using testing::SimRanks;
-using testing::TensorRank;
-using testing::TinyTransformer;
-using Family = TransformerConfig::Family;
 
 std::vector<std::int64_t> Counts(std::int64_t n, int ranks) {
   std::vector<std::int64_t> counts;
@@ -101,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(Layers, AdjointTest,
 
 // Uneven: 5 heads of 16, 40 words, 50 numbers in between.
 TransformerOptions Uneven(TransformerHead head = TransformerHead::kMaskedLm) {
-  TransformerConfig config = TinyTransformer(Family::kBert);
+  TransformerConfig config = TinyTransformer(TransformerConfig::Family::kBert);
   config.hidden = config.embedding = 80;
   config.heads = 5;
   config.intermediate = 50;
@@ -160,7 +159,8 @@ TEST(TensorParallelTest, SlicesAreThoseOfHeadsIntermediateNumbersAndWords) {
 
 // Whole models and slices: initial values, back and forth, and what the ranks answer for.
 TEST(TensorParallelTest, AllRanksSlicesMakeTheWholeAgain) {
-  for (const Family family : {Family::kBert, Family::kAlbert}) {
+  for (const TransformerConfig::Family family :
+       {TransformerConfig::Family::kBert, TransformerConfig::Family::kAlbert}) {
     for (const int ranks : {2, 3, 4}) {
       TransformerOptions options{.config = TinyTransformer(family),
                                  .head = TransformerHead::kMaskedLm};
@@ -188,14 +188,14 @@ TEST(TensorParallelTest, AllRanksSlicesMakeTheWholeAgain) {
         const auto at = all.begin() + spec.offset;
         EXPECT_TRUE(std::equal(at, at + spec.shape.elements(), again.begin() + spec.offset));
       }
-      const double norm = testing::Norm(all);
+      const double norm = test::Norm(all);
       EXPECT_NEAR(squares, norm * norm, 1e-6 * squares);
     }
   }
 }
 
 TEST(TensorParallelTest, GatheredSlicesAreTheWholeBitForBitOnAllRanks) {
-  const TransformerOptions options{.config = TinyTransformer(Family::kBert)};
+  const TransformerOptions options{.config = TinyTransformer(TransformerConfig::Family::kBert)};
   const auto whole = *MakeTransformer(options);
   std::vector<float> all(std::size_t(ParameterCount(*whole)));
   InitParameters(*whole, 9, all);
@@ -268,7 +268,7 @@ TEST(TensorParallelTest, SlicedCrossEntropyIsThatOfTheWholeVocabulary) {
 }
 
 std::string PlaceError(TensorPlace place) {
-  TransformerOptions options{.config = TinyTransformer(Family::kBert)};
+  TransformerOptions options{.config = TinyTransformer(TransformerConfig::Family::kBert)};
   options.tensor = place;
   const auto made = MakeTransformer(options);
   return made.ok() ? "ok" : made.status().message();

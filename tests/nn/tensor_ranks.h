@@ -9,7 +9,7 @@
 #include "tests/collective/ranks.h"
 #include "tests/nn/transformer_bench.h"
 
-namespace troop::testing {
+namespace troop::test {
 
 inline TransformerOptions AtRank(TransformerOptions options, int rank, int ranks) {
   options.tensor = {rank, ranks};
@@ -64,4 +64,4 @@ inline double Norm(std::span<const float> a) {
   return std::sqrt(sum);
 }
 
-}  // namespace troop::testing
+}  // namespace troop::test

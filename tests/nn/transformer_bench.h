@@ -15,7 +15,7 @@
 #include "nn/safetensors.h"
 #include "nn/transformer.h"
 
-namespace troop::testing {
+namespace troop::test {
 
 inline std::string ReadFixture(const std::string& name,
                                const std::string& folder = "transformers/") {
@@ -171,4 +171,4 @@ class TransformerBench : public TokenBench {
   }
 };
 
-}  // namespace troop::testing
+}  // namespace troop::test

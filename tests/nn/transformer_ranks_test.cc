@@ -12,21 +12,21 @@
 namespace troop {
 namespace {
 
-using testing::Apart;
-using testing::AtRank;
-using Batch = testing::TokensByChance;
+using test::Apart;
+using test::AtRank;
+using Batch = test::TokensByChance;
+using test::Norm;
+using test::OnRanks;
+using test::ReadFixture;
+using test::ReadTensors;
+using test::SimRanks;
+using test::TensorRank;
+using test::TinyTransformer;
+using test::TransformerBench;
 using ::testing::HasSubstr;
-using testing::Norm;
-using testing::OnRanks;
-using testing::ReadFixture;
-using testing::ReadTensors;
-using testing::SimRanks;
-using testing::TensorRank;
-using testing::TinyTransformer;
-using testing::TransformerBench;
-using Family = TransformerConfig::Family;
 
-constexpr Family kFamilies[] = {Family::kBert, Family::kAlbert};
+constexpr TransformerConfig::Family kFamilies[] = {TransformerConfig::Family::kBert,
+                                                   TransformerConfig::Family::kAlbert};
 constexpr TransformerHead kHeads[] = {TransformerHead::kClassifier, TransformerHead::kMaskedLm};
 
 std::span<const float> Of(std::span<const float> buffer, const ParamSpec& spec) {
@@ -53,13 +53,14 @@ class Collected {
 
 // What the package transformers computed (tools/make_transformer_fixtures.py), with 40 words and
 // 48 numbers in between shared by 3, and 4 heads by 3.
-class RanksFixtureTest : public ::testing::TestWithParam<std::tuple<Family, TransformerHead, int>> {
+class RanksFixtureTest
+    : public ::testing::TestWithParam<std::tuple<TransformerConfig::Family, TransformerHead, int>> {
 };
 
 TEST_P(RanksFixtureTest, LogitsLossAndEveryGradientAreThoseOfTransformers) {
   const auto [family, head, ranks] = GetParam();
   const bool masked = head == TransformerHead::kMaskedLm;
-  const std::string folder = family == Family::kBert ? "bert" : "albert";
+  const std::string folder = family == TransformerConfig::Family::kBert ? "bert" : "albert";
   const std::string kind = masked ? "masked." : "classifier.";
   auto options = ParseTransformerConfig(ReadFixture(folder + "/config.json"));
   ASSERT_TRUE(options.ok()) << options.status().ToString();
@@ -134,7 +135,7 @@ double Step(TransformerBench& bench, const Batch& batch, bool drops = true) {
 // One device's masks kernels/ proves, and its gradients transformer_test.cc.
 TEST(TransformerRanksTest, EachElementIsDroppedAsOnOneDevice) {
   const Batch batch({1, 20, 7});
-  for (const Family family : kFamilies) {
+  for (const TransformerConfig::Family family : kFamilies) {
     for (const TransformerHead head : kHeads) {
       const TransformerOptions options{.config = TinyTransformer(family, 0.25f), .head = head};
       TransformerBench whole(options);
@@ -154,7 +155,7 @@ TEST(TransformerRanksTest, EachElementIsDroppedAsOnOneDevice) {
 
 TEST(TransformerRanksTest, RecomputationGivesTheBytesOfWhatIsKept) {
   const Batch batch({5, 20});
-  for (const Family family : kFamilies) {
+  for (const TransformerConfig::Family family : kFamilies) {
     TransformerOptions options{.config = TinyTransformer(family, 0.25f)};
     options.config.layers = 4;
     std::vector<float> gradients[2][3];
@@ -172,7 +173,7 @@ TEST(TransformerRanksTest, RecomputationGivesTheBytesOfWhatIsKept) {
 // The same operands are rounded, but of sums in another order: now and then to the other side.
 TEST(TransformerRanksTest, BF16GivesNearlyWhatItGivesOnOneDevice) {
   const Batch batch({20, 9, 1});
-  for (const Family family : kFamilies) {
+  for (const TransformerConfig::Family family : kFamilies) {
     for (const TransformerHead head : kHeads) {
       const TransformerOptions options{.config = TinyTransformer(family), .head = head};
       TransformerBench whole(options, Precision::kBF16), exact(options);
@@ -229,7 +230,9 @@ std::vector<double> OneDeviceLosses(const TransformerOptions& options, int steps
   return losses;
 }
 
-class CurveTest : public ::testing::TestWithParam<std::tuple<Family, TransformerHead, int>> {};
+class CurveTest
+    : public ::testing::TestWithParam<std::tuple<TransformerConfig::Family, TransformerHead, int>> {
+};
 
 #ifdef __SANITIZE_THREAD__  // the first ten already contain every exchange between the threads
 constexpr int kSteps = 10;
@@ -272,8 +275,9 @@ INSTANTIATE_TEST_SUITE_P(Transformers, CurveTest,
 
 // Values and the optimizer's slots go from 2 ranks to the whole and on to 3.
 TEST(TransformerRanksTest, ARunGoesOnWithAnotherNumberOfRanks) {
-  const TransformerOptions options{.config = TinyTransformer(Family::kBert, 0.1f),
-                                   .head = TransformerHead::kMaskedLm};
+  const TransformerOptions options{
+      .config = TinyTransformer(TransformerConfig::Family::kBert, 0.1f),
+      .head = TransformerHead::kMaskedLm};
   const std::vector<double> want = OneDeviceLosses(options, 12);
   const auto whole = *MakeTransformer(options);
   const auto parameters = std::size_t(ParameterCount(*whole));
@@ -308,13 +312,13 @@ TEST(TransformerRanksTest, ARunGoesOnWithAnotherNumberOfRanks) {
 TEST(TransformerRanksTest, FourAllReducesALayerAreAllThatTravels) {
   const Batch batch({5, 20});
   constexpr std::uint64_t kTokens = 25, kPlaces = 3, kHidden = 32;
-  for (const Family family : kFamilies) {
+  for (const TransformerConfig::Family family : kFamilies) {
     for (const TransformerHead head : kHeads) {
       for (const bool recompute : {false, true}) {
         TransformerOptions options{
             .config = TinyTransformer(family), .head = head, .recompute = recompute};
         options.config.layers = 3;
-        const std::uint64_t embedding = family == Family::kBert ? 32 : 16;
+        const std::uint64_t embedding = family == TransformerConfig::Family::kBert ? 32 : 16;
         const std::uint64_t layers = 3 * 4 + (recompute ? 2 * 2 : 0);
         const std::uint64_t asked = head == TransformerHead::kMaskedLm ? kPlaces : 2;
         TensorTraffic want{layers + 1, 4 * kTokens * ((layers - 3) * kHidden + embedding)};

@@ -13,14 +13,14 @@ namespace troop {
 namespace {
 
 using ::testing::HasSubstr;
-using Batch = testing::TokensByChance;
-using testing::ReadFixture;
-using testing::ReadTensors;
-using testing::TinyTransformer;
-using testing::TransformerBench;
-using Family = TransformerConfig::Family;
+using Batch = test::TokensByChance;
+using test::ReadFixture;
+using test::ReadTensors;
+using test::TinyTransformer;
+using test::TransformerBench;
 
-constexpr Family kFamilies[] = {Family::kBert, Family::kAlbert};
+constexpr TransformerConfig::Family kFamilies[] = {TransformerConfig::Family::kBert,
+                                                   TransformerConfig::Family::kAlbert};
 
 std::int64_t PublishedCount(const TransformerConfig& config, TransformerHead head) {
   return ElementCount(**MakeTransformer({.config = config, .head = head}));
@@ -35,7 +35,8 @@ TEST(TransformerTest, BaseModelsHaveThePublishedNumbersOfParameters) {
 
 // What the package transformers computed: tools/make_transformer_fixtures.py. Every gradient within
 // 1e-4 of the largest of its tensor's, and of 1.
-class FixtureTest : public ::testing::TestWithParam<std::tuple<Family, TransformerHead>> {};
+class FixtureTest
+    : public ::testing::TestWithParam<std::tuple<TransformerConfig::Family, TransformerHead>> {};
 
 TEST_P(FixtureTest, LogitsLossAndEveryGradientAreThoseOfTransformers) {
   const auto [family, head] = GetParam();
@@ -88,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(Transformers, FixtureTest,
 TEST(TransformerTest, GradientsWithDropoutAgreeWithDifferences) {
   const Batch batch({1, 20, 7});
   const std::int32_t labels[] = {1, 0, 1};
-  for (const Family family : kFamilies) {
+  for (const TransformerConfig::Family family : kFamilies) {
     for (const auto head :
          {TransformerHead::kPooled, TransformerHead::kClassifier, TransformerHead::kMaskedLm}) {
       TransformerBench bench({.config = TinyTransformer(family, 0.25f), .head = head});
@@ -116,7 +117,7 @@ TEST(TransformerTest, GradientsWithDropoutAgreeWithDifferences) {
 
 // Data parallelism: who computes a sample, and beside which, changes nothing but rounding.
 TEST(TransformerTest, SequencesGiveTheSameWhateverTheyArePackedWith) {
-  for (const Family family : kFamilies) {
+  for (const TransformerConfig::Family family : kFamilies) {
     TransformerBench bench({.config = TinyTransformer(family, 0.25f)});
     bench.SetBatch(Batch({5, 20, 7}).view(true));
     bench.Forward();
@@ -132,7 +133,7 @@ TEST(TransformerTest, SequencesGiveTheSameWhateverTheyArePackedWith) {
 }
 
 TEST(TransformerTest, InferenceGivesTheBytesOfTraining) {
-  for (const Family family : kFamilies) {
+  for (const TransformerConfig::Family family : kFamilies) {
     for (const std::int64_t layers : {1, 2, 5}) {
       TransformerConfig config = TinyTransformer(family);
       config.layers = layers;
@@ -149,7 +150,7 @@ TEST(TransformerTest, InferenceGivesTheBytesOfTraining) {
 
 TEST(TransformerTest, RecomputationGivesTheBytesOfWhatIsKeptInLessMemory) {
   const Batch batch({5, 20});
-  for (const Family family : kFamilies) {
+  for (const TransformerConfig::Family family : kFamilies) {
     TransformerOptions options{.config = TinyTransformer(family, 0.25f)};
     options.config.layers = 4;
     std::vector<float> gradient;
@@ -174,7 +175,7 @@ TEST(TransformerTest, RecomputationGivesTheBytesOfWhatIsKeptInLessMemory) {
 
 // Operands have 8 bits: a product of sums is off by some 2^-8, and the gradient by little more.
 TEST(TransformerTest, BF16GivesNearlyTheLogitsAndGradientsOfF32) {
-  for (const Family family : kFamilies) {
+  for (const TransformerConfig::Family family : kFamilies) {
     for (const auto head : {TransformerHead::kClassifier, TransformerHead::kMaskedLm}) {
       std::vector<float> logits, gradients[2];
       double norm = 0, apart = 0;
@@ -205,7 +206,7 @@ TEST(TransformerTest, BF16GivesNearlyTheLogitsAndGradientsOfF32) {
 }
 
 TEST(TransformerTest, GradientsAreAddedUpOrOverwrittenAsWanted) {
-  for (const Family family : kFamilies) {
+  for (const TransformerConfig::Family family : kFamilies) {
     TransformerBench bench({.config = TinyTransformer(family)});
     bench.SetBatch(Batch({5, 9}).view(false));
     bench.Forward();
@@ -223,7 +224,7 @@ TEST(TransformerTest, GradientsAreAddedUpOrOverwrittenAsWanted) {
 
 // What is told to be ready is final: it is what the whole backward leaves.
 TEST(TransformerTest, GradientsAreFinalWhenTheyAreSaidToBe) {
-  for (const Family family : kFamilies) {
+  for (const TransformerConfig::Family family : kFamilies) {
     TransformerBench bench({.config = TinyTransformer(family)});
     struct Watch final : GradientWatch {
       void GradientReady(std::int64_t from) override {
@@ -243,7 +244,7 @@ TEST(TransformerTest, GradientsAreFinalWhenTheyAreSaidToBe) {
     Tensor dlogits;
     bench.Loss(std::vector<std::int32_t>{0, 1}, &dlogits);
     bench.Backward(dlogits, false, &watch);
-    EXPECT_EQ(watch.told.size(), family == Family::kBert ? 3u : 2u);
+    EXPECT_EQ(watch.told.size(), family == TransformerConfig::Family::kBert ? 3u : 2u);
     for (std::size_t i = 0; i < watch.told.size(); ++i) {
       EXPECT_TRUE(std::equal(watch.seen[i].begin(), watch.seen[i].end(),
                              bench.gradient.begin() + watch.told[i]));
@@ -252,7 +253,7 @@ TEST(TransformerTest, GradientsAreFinalWhenTheyAreSaidToBe) {
 }
 
 TEST(TransformerTest, InitialWeightsAreNormalAndNormsBeginAsTheIdentity) {
-  TransformerConfig config = TinyTransformer(Family::kBert);
+  TransformerConfig config = TinyTransformer(TransformerConfig::Family::kBert);
   config.vocabulary = 4000;
   const auto module = *MakeTransformer({.config = config});
   std::vector<float> value(std::size_t(ParameterCount(*module)));
@@ -273,7 +274,8 @@ TEST(TransformerTest, InitialWeightsAreNormalAndNormsBeginAsTheIdentity) {
 }
 
 TEST(TransformerTest, PlacesMayBeginAsSinusoids) {
-  for (const Family family : {Family::kBert, Family::kAlbert}) {
+  for (const TransformerConfig::Family family :
+       {TransformerConfig::Family::kBert, TransformerConfig::Family::kAlbert}) {
     TransformerConfig config = TinyTransformer(family);
     const auto random = *MakeTransformer({.config = config});
     config.sinusoids = true;
@@ -310,7 +312,8 @@ TEST(TransformerTest, PlacesMayBeginAsSinusoids) {
 }
 
 TEST(TransformerTest, WeightDecayIsForWeightsAndEmbeddingsAlone) {
-  const auto module = *MakeTransformer({.config = TinyTransformer(Family::kBert)});
+  const auto module =
+      *MakeTransformer({.config = TinyTransformer(TransformerConfig::Family::kBert)});
   std::vector<bool> decays;
   for (const Optimizer::Group& group : DecayGroups(*module, 0.1f)) {
     EXPECT_EQ(group.learning_rate, 0.1f);
@@ -325,7 +328,7 @@ TEST(TransformerTest, WeightDecayIsForWeightsAndEmbeddingsAlone) {
 }
 
 std::string TokenError(const TokenBatch& batch) {
-  const Status status = CheckTokens(TinyTransformer(Family::kBert), batch);
+  const Status status = CheckTokens(TinyTransformer(TransformerConfig::Family::kBert), batch);
   return status.ok() ? "ok" : status.message();
 }
 
@@ -365,7 +368,7 @@ TEST(TransformerTest, TokensOutOfBoundsAreRefused) {
 
 TEST(TransformerTest, ConfigsOutOfBoundsAreRefused) {
   const auto error = [](auto change) {
-    TransformerConfig config = TinyTransformer(Family::kBert);
+    TransformerConfig config = TinyTransformer(TransformerConfig::Family::kBert);
     change(config);
     const auto made = MakeTransformer({.config = config});
     return made.ok() ? std::string("ok") : made.status().message();
@@ -381,7 +384,8 @@ TEST(TransformerTest, ConfigsOutOfBoundsAreRefused) {
 }
 
 TEST(TransformerTest, InputsOfAnotherKindAreRefused) {
-  const auto module = *MakeTransformer({.config = TinyTransformer(Family::kBert)});
+  const auto module =
+      *MakeTransformer({.config = TinyTransformer(TransformerConfig::Family::kBert)});
   const TensorSpec ids{DType::kI32, {9}}, starts{DType::kI32, {3}}, none;
   EXPECT_TRUE(module->MakePlan(std::vector{ids, starts, none, none}).ok());
   EXPECT_FALSE(module->MakePlan(std::vector{ids, starts}).ok());

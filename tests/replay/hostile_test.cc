@@ -12,7 +12,7 @@
 namespace troop {
 namespace {
 
-ReplayServer::Options Options() {
+ReplayServer::Options ServerOptions() {
   return {.tables = {{.table = {.trajectory = SmallSpec(),
                                 .view = {.length_max = 3},
                                 .capacity_items = 100},
@@ -46,7 +46,7 @@ constexpr std::size_t kRewards = kItemsEnd + 10 * 4, kDiscounts = kRewards + 10 
 
 void ExpectRefused(const Message& message, std::string_view says,
                    Code code = Code::kInvalidArgument) {
-  ReplayWorld world(Options());
+  ReplayWorld world(ServerOptions());
   const auto channel = world.Connect(Role::kTool);
   const auto answer = world.Call(channel.get(), message);
   ASSERT_FALSE(answer.ok()) << says;
@@ -59,7 +59,7 @@ void ExpectRefused(const Message& message, std::string_view says,
 }
 
 TEST(HostileReplayTest, TheGoodMessageIsGood) {
-  ReplayWorld world(Options());
+  ReplayWorld world(ServerOptions());
   const auto channel = world.Connect(Role::kTool);
   EXPECT_TRUE(world.Call(channel.get(), GoodInsert()).ok());
   EXPECT_EQ(world.Metric("replay/items"), 8);
@@ -141,7 +141,7 @@ TEST(HostileReplayTest, RequestsBeyondTheLimitsAreRefused) {
 }
 
 TEST(HostileReplayTest, ARequestForMoreThanAReplyHoldsIsRefusedBeforeItIsBuilt) {
-  ReplayServer::Options options = Options();
+  ReplayServer::Options options = ServerOptions();
   options.tables[0].table.trajectory.observation = {DType::kU8, {84, 84, 4}};
   options.batch_size_max = 1 << 16;
   ReplayWorld world(options);
@@ -154,7 +154,7 @@ TEST(HostileReplayTest, ARequestForMoreThanAReplyHoldsIsRefusedBeforeItIsBuilt) 
 
 // Whatever bytes come: an answer, no crash (the sanitizers watch), and a table that still works.
 TEST(HostileReplayTest, RandomDamageIsSurvived) {
-  ReplayWorld world(Options());
+  ReplayWorld world(ServerOptions());
   const auto channel = world.Connect(Role::kTool);
   Rng rng({.run_seed = 8});
   int refused = 0;
@@ -196,7 +196,7 @@ class WrongServer final : public Service {
 
 TEST(HostileReplayTest, ASamplerRefusesRepliesThatDoNotFit) {
   // A good one, and what may be wrong with it.
-  ReplayWorld world(Options());
+  ReplayWorld world(ServerOptions());
   const auto channel = world.Connect(Role::kTool);
   ASSERT_TRUE(world.Call(channel.get(), GoodInsert()).ok());
   const auto good = world.Call(

@@ -11,7 +11,7 @@
 #include "nn/model.h"
 #include "nn/module.h"
 
-namespace troop::testing {
+namespace troop::test {
 
 // One module with everything a step needs. The loss is L = Σ c·out with fixed random c, so dL/dout
 // is c itself and L can be summed in f64.
@@ -175,4 +175,4 @@ inline void CheckGradients(const Module& module, std::vector<ConstTensor> inputs
   ExpectParameterGradients(bench, rng, options);
 }
 
-}  // namespace troop::testing
+}  // namespace troop::test

@@ -117,10 +117,6 @@ class UnityGroupsTest(unittest.TestCase):
             text = private(kept)
             self.assertEqual(self.groups(a=text, b=text), [["a"], ["b"]], kept)
 
-    def test_a_namespace_that_hides_that_of_googletest_is_apart(self):
-        self.assertEqual(self.groups(a="namespace troop::testing {\n", b="TEST(B, C) {}\n"),
-                         [["a"], ["b"]])
-
     def test_groups_of_the_same_files_are_the_same(self):
         paths = sorted(pathlib.Path(unity_groups.ROOT / "tests/core").glob("*_test.cc"))
 
