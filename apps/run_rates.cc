@@ -184,11 +184,13 @@ std::string RateMeter::Bottleneck(const RunView& view) {
   if (!view.conditions.empty()) return DescribeConditions(view.conditions);
   if (view.phase == Phase::kDraining) return "learner (experience is complete)";
   if (view.phase != Phase::kRunning) return "evaluator";
-  if (view.supervised) return "learner";
+  if (view.supervised) {
+    return view.updates > 0 ? "learner" : std::string(kNoneYet) + " (the learners read their data)";
+  }
   const Point& a = points_.front();
   const Point& b = points_.back();
   const double seconds = ToSeconds(b.time - a.time);
-  if (seconds <= 0 || b.updates <= 0) return "none yet (the replay fills)";
+  if (seconds <= 0 || b.updates <= 0) return std::string(kNoneYet) + " (the replay fills)";
   double looks = 0, empty = 0, blocked = 0;
   for (const Point& p : points_) {
     if (p.updates <= 0) continue;
@@ -230,6 +232,11 @@ std::vector<std::string> LearningItems(const RunView& view, const RunRates& r) {
   return items;
 }
 
+// Of a supervised run: it is the learner once that has begun and nothing is wrong.
+bool ShowsBottleneck(const RunView& view, const RunRates& r) {
+  return !view.conditions.empty() || r.bottleneck.starts_with(kNoneYet);
+}
+
 }  // namespace
 
 std::string ProgressBlock(const std::string& name, const RunView& view, const RunRates& r,
@@ -246,7 +253,7 @@ std::string ProgressBlock(const std::string& name, const RunView& view, const Ru
     std::vector<std::string> items = LearningItems(view, r);
     items[0] = "  " + items[0];
     out += Fit(items, columns) + "\n";
-    if (!view.conditions.empty()) out += Cut("  bottleneck: " + r.bottleneck, columns) + "\n";
+    if (ShowsBottleneck(view, r)) out += Cut("  bottleneck: " + r.bottleneck, columns) + "\n";
     if (!notice.empty()) out += Cut(notice, columns) + "\n";
     return out;
   }
@@ -273,7 +280,7 @@ std::string ProgressLine(const RunView& view, const RunRates& r) {
                     Count(double(view.updates)), Count(r.updates_per_s));
     for (const std::string& item : LearningItems(view, r)) line += "  " + item;
     if (r.left_s && view.phase == Phase::kRunning) line += "  left " + Span(*r.left_s);
-    if (!view.conditions.empty()) line += "  bottleneck: " + r.bottleneck;
+    if (ShowsBottleneck(view, r)) line += "  bottleneck: " + r.bottleneck;
     return line;
   }
   std::string out = fmt::format(

@@ -3,11 +3,15 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "apps/coordinator.h"
 #include "core/time.h"
 
 namespace troop {
+
+// What a bottleneck begins with before the first update.
+constexpr std::string_view kNoneYet = "none yet";
 
 // What a person wants to know of a run right now. Rates are Δcounter / Δtime over the last seconds.
 struct RunRates {

@@ -15,6 +15,7 @@
 #include "apps/machine.h"
 #include "apps/problem.h"
 #include "apps/run_folder.h"
+#include "apps/run_rates.h"
 #include "apps/standing.h"
 #include "apps/sweep_results.h"
 #include "apps/train.h"
@@ -25,6 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::size_t kResultBytesMax = 1 << 20;
 constexpr int kLookEveryMs = 20;
+constexpr Duration kFirstShown = Seconds(2), kShowEveryMax = Seconds(30);
 
 // The first line in which two configs differ.
 std::string FirstDifference(const Config& there, const Config& wanted) {
@@ -62,6 +64,9 @@ class SweepRunner {
   Result<Standing> StandingOf(std::size_t run) const;
   Status Start(std::size_t run);
   void Reap();
+  // The last line of each run that trains, and how long all may take: after 2 s, 4 s, 8 s, 16 s,
+  // then every 30 s.
+  void ShowProgress();
   void HandleSignals(int count);
   int Conclude(bool interrupted);
 
@@ -71,7 +76,11 @@ class SweepRunner {
   std::deque<std::size_t> waiting_;
   std::vector<Child> children_;
   std::size_t ended_ = 0, failed_ = 0;
-  int signalled_ = 0;  // wishes that the children were told
+  const SystemClock clock_;
+  const Time begun_ = clock_.Now();
+  Time show_ = begun_ + kFirstShown;
+  std::size_t ended_before_ = 0;  // by earlier calls of the same command
+  int signalled_ = 0;             // wishes that the children were told
 };
 
 std::string SweepRunner::TitleOf(std::size_t run) const {
@@ -158,6 +167,23 @@ void SweepRunner::Reap() {
   });
 }
 
+void SweepRunner::ShowProgress() {
+  const Time now = clock_.Now();
+  if (now < show_) return;
+  show_ = now + std::min(now - begun_, kShowEveryMax);
+  for (const Child& child : children_) {
+    fmt::print("  {}: {}\n", TitleOf(child.run), LastLine(LogOf(child.run)));
+  }
+  const std::size_t done = ended_ + failed_ - ended_before_;
+  if (done > 0 && !(children_.empty() && waiting_.empty())) {
+    const std::size_t left = waiting_.size() + children_.size();
+    const double left_s = ToSeconds(now - begun_) * double(left) / double(done);
+    fmt::print("  {} of {} runs ended, about {} left\n", ended_ + failed_, plan_.runs.size(),
+               Span(left_s));
+  }
+  std::fflush(stdout);
+}
+
 // The first wish lets the runs drain, the second one kills them.
 void SweepRunner::HandleSignals(int count) {
   if (count == 0 || signalled_ >= 2 || count == signalled_) return;
@@ -171,6 +197,7 @@ void SweepRunner::HandleSignals(int count) {
 }
 
 int SweepRunner::Run(int jobs) {
+  ended_before_ = ended_;
   if (jobs > 1) {  // beside busy neighbours, as roles of a fleet have it; numbers don't change
     setenv("OMP_NUM_THREADS", "1", 0);
     setenv("OMP_WAIT_POLICY", "passive", 0);
@@ -186,6 +213,7 @@ int SweepRunner::Run(int jobs) {
     poll(nullptr, 0, kLookEveryMs);
     HandleSignals(signals.count());
     Reap();
+    ShowProgress();
   }
   if (!trouble.ok()) fmt::print(stderr, "troop: {}\n", trouble.message());
   const int code = Conclude(signals.count() > 0);

@@ -87,7 +87,7 @@ struct Session {
     next_look =
         now + Milliseconds(std::clamp<std::int64_t>(2 * std::ssize(view.members), 250, 2000));
     rates = meter.Update(now, view);
-    if (phase && rates.bottleneck.starts_with("none yet")) rates.bottleneck += phase();
+    if (phase && rates.bottleneck.starts_with(kNoneYet)) rates.bottleneck += phase();
     recorder->Record(now, view, rates);
     notices.SayBlocked(view, progress.get());
     notices.SayEndless(view, folder.config, progress.get());

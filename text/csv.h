@@ -19,6 +19,7 @@ class CsvReader {
   Result<bool> Next(std::vector<std::string>* fields);
   // Where the row that was returned last began, from 1.
   std::size_t line() const { return row_line_; }
+  std::size_t bytes_left() const { return rest_.size(); }
 
  private:
   Status ReadField(std::string* field);

@@ -1,13 +1,21 @@
 #include "text/read_file.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 
 #include "core/lfs_pointer.h"
+#include "core/phase_progress.h"
 
 namespace troop {
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20, kReadBytes = 16 * kMiB;
+
+}  // namespace
 
 Result<std::string> ReadFile(const std::string& path, std::size_t bytes_max) {
   std::error_code error;
@@ -24,21 +32,26 @@ Result<std::string> ReadFile(const std::string& path, std::size_t bytes_max) {
     return ResourceExhausted("{} is larger than {} bytes, the most that is read of it", path,
                              bytes_max);
   };
-  // What is no plain file doesn't know its size: it is read in parts.
-  std::size_t part = std::size_t{1} << 20;
+  // What is no plain file doesn't know its size: it grows as it is read.
+  std::size_t part = kMiB;
+  bool known = false;
   if (status.type() == std::filesystem::file_type::regular) {
     const std::uintmax_t size = std::filesystem::file_size(path, error);
     if (!error && size > bytes_max) return too_large();
-    if (!error) part = std::size_t(size) + 1;
+    known = !error;
+    if (known) part = std::size_t(size) + 1;
   }
+  PhaseProgress progress("reading " + path, "MiB", std::int64_t(part / kMiB));
   std::string bytes;
+  std::size_t size = 0;
   while (file) {
-    const std::size_t size = bytes.size();
-    bytes.resize(size + part);
-    file.read(bytes.data() + size, std::streamsize(part));
-    bytes.resize(size + std::size_t(file.gcount()));
-    if (bytes.size() > bytes_max) return too_large();
+    if (size == bytes.size()) bytes.resize(size + part);
+    file.read(bytes.data() + size, std::streamsize(std::min(bytes.size() - size, kReadBytes)));
+    size += std::size_t(file.gcount());
+    if (size > bytes_max) return too_large();
+    if (known) progress.Show(std::int64_t(size / kMiB));
   }
+  bytes.resize(size);
   if (IsLfsPointer(bytes)) {
     return InvalidArgument("{} is a git-lfs pointer, not the file itself; fetch it: git lfs pull",
                            path);

@@ -202,8 +202,11 @@ Result<Reviews> ReadReviewCsv(std::string_view csv) {
   if (!header || review == columns || sentiment == columns) {
     return InvalidArgument("its first line does not name the columns review and sentiment");
   }
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  PhaseProgress progress("parsing", "MiB", std::int64_t(csv.size() / kMiB));
   Reviews reviews;
   for (;;) {
+    progress.Show(std::int64_t((csv.size() - reader.bytes_left()) / kMiB));
     TROOP_ASSIGN_OR_RETURN(const bool more, reader.Next(&fields));
     if (!more) break;
     if (fields.size() != columns) {

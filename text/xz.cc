@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/phase_progress.h"
+
 namespace troop {
 namespace {
 
 constexpr std::uint64_t kMemoryMax = std::uint64_t{256} << 20;
-constexpr std::size_t kPart = std::size_t{1} << 20;
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+constexpr std::size_t kPart = 16 * kMiB;  // a quarter of a second
 
 Status StatusOf(lzma_ret code) {
   switch (code) {
@@ -44,18 +47,22 @@ Result<std::string> DecompressXz(std::string_view bytes, std::size_t bytes_max) 
   if (const lzma_ret code = decoder.Begin(); code != LZMA_OK) return StatusOf(code);
   decoder->next_in = reinterpret_cast<const std::uint8_t*>(bytes.data());
   decoder->avail_in = bytes.size();
+  PhaseProgress progress("unpacking", "MiB", std::int64_t(bytes.size() / kMiB));
   std::string out;
+  std::size_t size = 0;
   lzma_ret code = LZMA_OK;
   while (code == LZMA_OK) {
-    const std::size_t size = out.size();
     if (size > bytes_max) return ResourceExhausted("it holds more than {} bytes", bytes_max);
     // Grows by halves: its size stands at the end of the file, where damage could have put any.
-    out.resize(size + std::max(kPart, size / 2));
+    if (size == out.size()) out.resize(size + std::max(kMiB, size / 2));
+    const std::size_t part = std::min(out.size() - size, kPart);
     decoder->next_out = reinterpret_cast<std::uint8_t*>(out.data() + size);
-    decoder->avail_out = out.size() - size;
+    decoder->avail_out = part;
     code = decoder.Run();
-    out.resize(out.size() - decoder->avail_out);
+    size += part - decoder->avail_out;
+    progress.Show(std::int64_t((bytes.size() - decoder->avail_in) / kMiB));
   }
+  out.resize(size);
   if (code != LZMA_STREAM_END) return StatusOf(code);
   if (out.size() > bytes_max) return ResourceExhausted("it holds more than {} bytes", bytes_max);
   return out;

@@ -187,6 +187,21 @@ TEST(ProgressTextTest, ANumberThatIsNotKnownYetIsADash) {
   EXPECT_NE(line.find("return –  "), std::string::npos) << line;
 }
 
+// Large data is read for minutes before the first update; a line of zeros alone says nothing.
+TEST(ProgressTextTest, OfReviewsItSaysThatTheLearnersReadUntilTheFirstUpdate) {
+  RateMeter meter;
+  RunView view{.supervised = true, .steps_total = 10000};
+  RunRates rates = meter.Update(Time(Seconds(1)), view);
+  for (const std::string& text :
+       {ProgressBlock("imdb", view, rates, 100), ProgressLine(view, rates)}) {
+    EXPECT_NE(text.find("bottleneck: none yet (the learners read their data)"), std::string::npos)
+        << text;
+  }
+  view.updates = 1;
+  rates = meter.Update(Time(Seconds(2)), view);
+  EXPECT_EQ(ProgressLine(view, rates).find("bottleneck"), std::string::npos);
+}
+
 // Of reviews: neither replay nor returns, and nothing of learners that have left.
 TEST(ProgressTextTest, OfReviewsItSaysHowWellTheyAreTold) {
   const auto look = [](double reviews, double tokens) {

@@ -88,6 +88,12 @@ TEST_F(SweepSystemTest, ASweepThatIsStoppedDrainsItsRuns) {
   const auto sweep = Sweep({"--jobs", "1", "learner.total_steps=4e6"});
   const std::string first = trial() + "/actor.n_step-1-seed-1";
   ASSERT_TRUE(Await([&] { return HasCheckpoint(first); })) << sweep->output();
+  ASSERT_TRUE(Await([&] {
+    const std::string text = sweep->output();
+    const std::size_t line = text.find("  actor.n_step=1 seed 1: ");
+    return line != text.npos && text.find("/4000000 (", line) != text.npos;
+  })) << "how far the run is: "
+      << sweep->output();
   sweep->Signal(SIGTERM);
   EXPECT_EQ(sweep->Wait(), 130) << sweep->output();
   EXPECT_NE(sweep->output().find("the same command goes on"), std::string::npos);
