@@ -10,9 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "apps/failures.h"
 #include "apps/serial_fleet.h"
 #include "net/control.h"
 #include "net/endpoint.h"
+#include "net/host_name.h"
 
 namespace troop {
 namespace {
@@ -59,21 +61,27 @@ std::string ListenFor(const Config& config, Role role, std::int32_t index) {
   return fmt::format("{}:{}", first.substr(0, first.rfind(':')), port);
 }
 
-Status CheckListen(const Config& config) {
+// All that is wrong with where the run listens. look_up: also names without an address; it blocks
+// on the name server.
+Status CheckListen(const Config& config, bool look_up) {
   const auto& fleet = config.fleet;
   const bool keys = !config.security.keys.empty();
-  TROOP_RETURN_IF_ERROR(CheckMayListen(fleet.listen, keys, config.security.insecure));
-  for (const auto& [first, count] : {std::pair(&fleet.listen_replay, config.replay.shards),
-                                     {&fleet.listen_paramserver, config.paramserver.shards}}) {
-    if (first->empty()) continue;
-    TROOP_RETURN_IF_ERROR(CheckMayListen(*first, keys, config.security.insecure));
-    TROOP_ASSIGN_OR_RETURN(const Endpoint endpoint, ParseEndpoint(*first));
-    if (endpoint.port + count - 1 > 65535) {
-      return InvalidArgument("{}: {} of them would need ports up to {}; begin lower", *first, count,
-                             endpoint.port + count - 1);
+  Failures failures;
+  const auto check = [&](const char* key, const std::string& first, std::int32_t count) {
+    if (first.empty()) return;
+    const Result<Endpoint> endpoint = ParseEndpoint(first);
+    failures.Add(CheckMayListen(first, keys, config.security.insecure).WithContext(key));
+    if (!endpoint.ok()) return;
+    if (look_up) failures.Add(FindHost(first).WithContext(key));
+    if (endpoint->port + count - 1 > 65535) {
+      failures.Add(InvalidArgument("{}: {}: {} of them would need ports up to {}; begin lower", key,
+                                   first, count, endpoint->port + count - 1));
     }
-  }
-  return Status::Ok();
+  };
+  check("fleet.listen", fleet.listen, 1);
+  check("fleet.listen_replay", fleet.listen_replay, config.replay.shards);
+  check("fleet.listen_paramserver", fleet.listen_paramserver, config.paramserver.shards);
+  return failures.status();
 }
 
 // That sockets can be made in the folder of temporary files.
@@ -106,14 +114,14 @@ Status CheckSocketFolder(const Config& config) {
 
 Status Endpoints::Check(const Config& config) {
   if (config.fleet.mode == "serial") return Status::Ok();
-  if (!config.fleet.listen.empty()) return CheckListen(config);
+  if (!config.fleet.listen.empty()) return CheckListen(config, true);
   return config.fleet.transport == "ipc" ? CheckSocketFolder(config) : Status::Ok();
 }
 
 Result<std::unique_ptr<Endpoints>> Endpoints::Make(const Config& config) {
   std::unique_ptr<Endpoints> endpoints(new Endpoints(config));
   if (!config.fleet.listen.empty()) {
-    TROOP_RETURN_IF_ERROR(CheckListen(config));
+    TROOP_RETURN_IF_ERROR(CheckListen(config, false));
     return endpoints;
   }
   if (config.fleet.transport != "ipc") return endpoints;

@@ -53,8 +53,9 @@ Result<Endpoint> ParseAddress(std::string_view address) {
   const Result<Endpoint> endpoint = ParseEndpoint("tcp://" + std::string(address));
   if (endpoint.ok() && !endpoint->key) return endpoint;
   if (std::ranges::count(address, ':') > 1) {
-    return InvalidArgument("\"{}\" is no HOST:PORT; an IPv6 address stands in brackets: [::1]:9464",
-                           address);
+    const std::size_t port = address.rfind(':');
+    return InvalidArgument("\"{}\" is no HOST:PORT; an IPv6 address stands in brackets: [{}]:{}",
+                           address, address.substr(0, port), address.substr(port + 1));
   }
   return InvalidArgument("\"{}\" is no HOST:PORT, such as 127.0.0.1:9464", address);
 }

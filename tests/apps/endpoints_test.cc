@@ -118,5 +118,21 @@ TEST_F(EndpointsTest, WhatIsYoungOrHeldOrNotItsOwnStays) {
   EXPECT_TRUE(fs::exists(first->folder()));
 }
 
+// Of an unknown name without keys only the keys were named.
+TEST_F(EndpointsTest, AllThatIsWrongWithWhereARunListensIsNamedAtOnce) {
+  Config config;
+  config.fleet.listen = "tcp://no-such-host.invalid:7701";
+  config.fleet.listen_replay = "tcp://127.0.0.1:65535";
+  config.replay.shards = 3;
+  const std::string message = Endpoints::Check(config).message();
+  for (const char* part :
+       {"fleet.listen: tcp://no-such-host.invalid:7701: other machines reach this address",
+        "fleet.listen: the name no-such-host.invalid has no address",
+        "fleet.listen_replay: tcp://127.0.0.1:65535: 3 of them would need ports up to 65537"}) {
+    EXPECT_NE(message.find(part), std::string::npos) << part << "\n" << message;
+  }
+  EXPECT_FALSE(Endpoints::Make(config).ok());
+}
+
 }  // namespace
 }  // namespace troop
