@@ -10,6 +10,7 @@
 #include "kernels/finite.h"
 #include "learners/data_sampler.h"
 #include "learners/partitioned_replica.h"
+#include "learners/rate_schedule.h"
 #include "learners/supervised.h"
 #include "learners/trained_network.h"
 #include "net/part_memory.h"
@@ -321,13 +322,10 @@ Turn LearnerNode::Finish(Time now) {
 // it more evenly than steps, whose news arrive with heartbeats.
 double LearnerNode::Progress(std::uint64_t updates) const {
   const Config& c = context_.config;
-  double share = double(context_.member->steps_total_done()) / c.learner.total_steps;
-  if (c.learner.max_updates > 0) {
-    share = double(updates) / double(c.learner.max_updates);
-  } else if (c.replay.samples_per_insert > 0) {
-    share = double(updates) * double(c.learner.batch_size) * updater_->learners() /
-            (c.learner.total_steps * c.replay.samples_per_insert);
-  }
+  const double expected = UpdatesExpected(c, updater_->learners());
+  const double share =
+      expected > 0 ? double(updates) / expected
+                   : double(context_.member->steps_total_done()) / double(c.learner.total_steps);
   return std::min(share, 1.0);
 }
 

@@ -4,16 +4,20 @@
 
 namespace troop {
 
-double ShareOfAnUpdate(const Config& config) {
+double UpdatesExpected(const Config& config, int learners) {
   const Config::LearnerKeys& l = config.learner;
-  double updates = l.total_steps;  // without a replay ratio: some number at least
-  if (l.max_updates > 0) {
-    updates = double(l.max_updates);
-  } else if (config.replay.samples_per_insert > 0) {
-    const auto learners = double(std::max<std::int64_t>(1, config.fleet.learners));
-    updates = l.total_steps * config.replay.samples_per_insert / double(l.batch_size) / learners;
-  }
-  return 1 / std::max(1.0, updates);
+  if (l.max_updates > 0) return double(l.max_updates);
+  if (config.replay.samples_per_insert <= 0) return 0;
+  // The first min_items are free of samples.
+  const double paid = l.total_steps * double(config.actor.copies) - double(config.replay.min_items);
+  const double samples = std::max(0.0, paid) * config.replay.samples_per_insert;
+  return std::max(1.0, samples / double(l.batch_size) / std::max(1, learners));
+}
+
+double ShareOfAnUpdate(const Config& config) {
+  const double updates = UpdatesExpected(config, int(config.fleet.learners));
+  // Without a replay ratio there is some number of them at least.
+  return 1 / (updates > 0 ? updates : std::max(1.0, double(config.learner.total_steps)));
 }
 
 RateSchedule::RateSchedule(const Config& config)

@@ -4,6 +4,11 @@
 
 namespace troop {
 
+// How many updates each of `learners` makes in a run: learner.max_updates, or what the replay ratio
+// allows for all items (actor.copies a step) but the first replay.min_items, for which nothing is
+// sampled; at least 1. 0: no setting says it.
+double UpdatesExpected(const Config& config, int learners);
+
 // Share of the run that one update is, as LearnerNode counts it; where their number is not known,
 // less.
 double ShareOfAnUpdate(const Config& config);

@@ -65,6 +65,26 @@ TEST(RateScheduleTest, RisesThenFallsAndIsNeverZero) {
   }
 }
 
+// RateLimiter: of I items, samples_per_insert * (I - min_items) are drawn, within its band.
+TEST(RateScheduleTest, TheReplayRatioSaysHowManyUpdatesARunHas) {
+  Config config = ConfigOf(0, 0, 0);
+  config.learner.total_steps = 1000;
+  config.learner.batch_size = 32;
+  config.replay.samples_per_insert = 8;
+  config.replay.min_items = 200;
+  EXPECT_DOUBLE_EQ(UpdatesExpected(config, 1), 800 * 8 / 32.0);
+  EXPECT_DOUBLE_EQ(UpdatesExpected(config, 2), 800 * 8 / 32.0 / 2);
+  config.actor.copies = 3;
+  EXPECT_DOUBLE_EQ(UpdatesExpected(config, 1), (3000 - 200) * 8 / 32.0);
+  config.actor.copies = 1;
+  config.replay.min_items = 1000;
+  EXPECT_EQ(UpdatesExpected(config, 1), 1) << "only the band allows some";
+  config.replay.samples_per_insert = 0;
+  EXPECT_EQ(UpdatesExpected(config, 1), 0);
+  config.learner.max_updates = 17;
+  EXPECT_EQ(UpdatesExpected(config, 3), 17);
+}
+
 // Where updates follow the steps, news of the last ones may come before the last updates.
 TEST(RateScheduleTest, UpdatesBehindTheLastStepStillLearn) {
   for (const double ratio : {0.0, 8.0}) {
