@@ -192,11 +192,30 @@ Status RaiseOpenFiles(const Config& config) {
       files.rlim_cur, roles, least, most, most);
 }
 
+namespace {
+
+// That the files of a run may grow as large as they certainly will (ulimit -f).
+Status CheckFileSize(const RunNeeds& needs) {
+  constexpr double kConfigBytes = 16 * 1024;
+  const double least = kConfigBytes + 4.0 * double(needs.parameters);
+  rlimit limit{};
+  getrlimit(RLIMIT_FSIZE, &limit);
+  if (limit.rlim_cur == RLIM_INFINITY || double(limit.rlim_cur) >= least) return Status::Ok();
+  return InvalidArgument(
+      "files may not grow beyond {} KiB (ulimit -f), and a checkpoint of {} parameters is of "
+      "{:.0f} "
+      "KiB or more: allow more, or ulimit -f unlimited",
+      limit.rlim_cur / 1024, needs.parameters, least / 1024);
+}
+
+}  // namespace
+
 Status CheckMachine(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const RunNeeds needs, PredictNeeds(config));
   const bool learners_here =
       config.fleet.engine == "local" && std::ranges::count(config.fleet.elsewhere, "learner") == 0;
   Failures failures;
+  failures.Add(CheckFileSize(needs));
   if (config.learner.device == "cuda" && learners_here && GpusHere() == 0) {
     failures.Add(InvalidArgument(
         "learner.device = \"cuda\": this program finds no GPU here (troop doctor says why); set "

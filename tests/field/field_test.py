@@ -503,7 +503,7 @@ class Attacks(bed.Bed):
         for limit, code, has in (
             ("-n 9", 2, "open files"),
             ("-n 40", 2, "open files"),
-            ("-f 1", 1, "ulimit -f"),
+            ("-f 1", 2, "ulimit -f"),
         ):
             run = self.start("sh", "-c", f"ulimit {limit}; exec {bed.PROGRAM} train game.toml",
                              bare=True)

@@ -60,10 +60,18 @@ TEST_F(BadInputTest, TooFewOpenFilesAreToldBeforeAnythingStarts) {
   EXPECT_FALSE(fs::exists(run()));
 }
 
+TEST_F(BadInputTest, FilesTooSmallForACheckpointAreRefusedBeforeAnythingStarts) {
+  const auto troop = StartLimited("ulimit -f 4", {});
+  EXPECT_EQ(troop->Wait(), 2) << troop->output();
+  EXPECT_NE(troop->output().find("files may not grow beyond 4 KiB (ulimit -f)"), std::string::npos)
+      << troop->output();
+  EXPECT_FALSE(fs::exists(run()));
+}
+
 // SIGXFSZ ended it without a word.
 TEST_F(BadInputTest, FilesThatMayNotGrowAreAsAFullDisk) {
   const auto troop =
-      StartLimited("ulimit -f 4", {"learner.total_steps=3000", "evaluator.enabled=false"});
+      StartLimited("ulimit -f 48", {"learner.total_steps=3000", "evaluator.enabled=false"});
   EXPECT_EQ(troop->Wait(), 1) << troop->output();
   EXPECT_NE(troop->output().find("File too large (ulimit -f)"), std::string::npos)
       << troop->output() << LauncherLog();
