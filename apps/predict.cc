@@ -2,13 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <iostream>
 #include <memory>
 
 #include "apps/train.h"
 #include "core/json.h"
+#include "core/log.h"
 #include "learners/text_predictor.h"
+#include "text/unicode.h"
 
 namespace troop {
 namespace {
@@ -89,14 +92,25 @@ Status WriteAnswer(TextPredictor* predictor, std::string_view text, bool json, s
 Status PredictTexts(const PredictOptions& options, std::istream& in, std::ostream& out) {
   TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<TextPredictor> predictor,
                          TextPredictor::Load(options.path));
-  for (const std::string& text : options.texts) {
-    TROOP_RETURN_IF_ERROR(WriteAnswer(predictor.get(), text, options.json, out));
+  std::int64_t texts = 0, damaged = 0;
+  const auto answer = [&](const std::string& text) {
+    ++texts;
+    if (!IsUtf8(text) && ++damaged == 1) {
+      LogWarning(
+          "text {} is not UTF-8: its wrong bytes are read as U+FFFD; convert it, for "
+          "instance with iconv -f latin1 -t utf-8",
+          texts);
+    }
+    return WriteAnswer(predictor.get(), text, options.json, out);
+  };
+  for (const std::string& text : options.texts) TROOP_RETURN_IF_ERROR(answer(text));
+  if (options.texts.empty()) {
+    for (std::string line; std::getline(in, line);) {
+      if (line.ends_with('\r')) line.pop_back();  // a file of Windows
+      TROOP_RETURN_IF_ERROR(answer(line));
+    }
   }
-  if (!options.texts.empty()) return {};
-  for (std::string line; std::getline(in, line);) {
-    if (line.ends_with('\r')) line.pop_back();  // a file of Windows
-    TROOP_RETURN_IF_ERROR(WriteAnswer(predictor.get(), line, options.json, out));
-  }
+  if (damaged > 1) LogWarning("{} of {} texts are not UTF-8", damaged, texts);
   return {};
 }
 

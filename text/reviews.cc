@@ -80,6 +80,9 @@ Status CheckSentiments(std::string_view name, std::span<const Review> set) {
 class Collector {
  public:
   Status Add(const Place& place, std::string text) {
+    if (!IsUtf8(text) && ++damaged_ == 1) {
+      first_damaged_ = fmt::format("{}/{}_*.txt", place.folder, place.number);
+    }
     const bool added = folders_[place.folder].emplace(place.number, std::move(text)).second;
     if (added) return {};
     return DataLoss("{} holds two reviews of number {}", place.folder, place.number);
@@ -108,6 +111,12 @@ class Collector {
         set.push_back({std::move(text), sentiment});
       }
     }
+    if (damaged_ > 0) {
+      LogWarning(
+          "reviews: {} {} not UTF-8 (the first: {}): wrong bytes are read as U+FFFD; convert "
+          "them, for instance with iconv -f latin1 -t utf-8",
+          damaged_, damaged_ == 1 ? "is" : "are", first_damaged_);
+    }
     TROOP_RETURN_IF_ERROR(CheckSentiments("train", reviews.train));
     TROOP_RETURN_IF_ERROR(CheckSentiments("test", reviews.test));
     return reviews;
@@ -115,6 +124,8 @@ class Collector {
 
  private:
   std::map<std::string_view, std::map<std::uint32_t, std::string>> folders_;
+  std::size_t damaged_ = 0;  // not UTF-8
+  std::string first_damaged_;
 };
 
 Result<Reviews> ReadReviewFolder(const std::string& path) {

@@ -201,6 +201,23 @@ TEST(PredictTest, EachLineOfTheInputIsAnsweredBeforeTheNextIsRead) {
   EXPECT_EQ(input.said, (std::vector<std::ptrdiff_t>{0, 1, 2, 2}));
 }
 
+// They were read as U+FFFD without a word.
+TEST(PredictTest, TextsThatAreNotUtf8AreNamedAndAnswered) {
+  const Folder folder("bert");
+  std::ostringstream out;
+  std::istringstream in(
+      "dull\nA GR\xc9"
+      "AT movie\n\xe9\n");
+  ::testing::internal::CaptureStderr();
+  ASSERT_TRUE(PredictTexts({.path = folder.path()}, in, out).ok());
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("text 2 is not UTF-8"));
+  EXPECT_THAT(said, ::testing::Not(HasSubstr("text 3 is")));
+  EXPECT_THAT(said, HasSubstr("2 of 3 texts are not UTF-8"));
+  const std::string answers = out.str();
+  EXPECT_EQ(std::ranges::count(answers, '\n'), 3);
+}
+
 TEST(PredictTest, TheTokenizersSettingsAreHeeded) {
   const Folder folder("bert");
   const auto tokens = [&](const char* settings) {

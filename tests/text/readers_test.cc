@@ -135,6 +135,19 @@ TEST(ReviewsTest, AnArchiveAndItsFolderAreTheSame) {
   }
 }
 
+TEST(ReviewsTest, ReviewsThatAreNotUtf8AreCountedAndTheFirstIsNamed) {
+  const TempFolder folder;
+  std::filesystem::create_directories(folder.path() + "/train/pos");
+  std::filesystem::create_directories(folder.path() + "/train/neg");
+  std::ofstream(folder.path() + "/train/pos/0_9.txt") << "Good.";
+  std::ofstream(folder.path() + "/train/neg/0_1.txt") << "d\xE9"
+                                                         "plorable";
+  ::testing::internal::CaptureStderr();
+  EXPECT_TRUE(ReadReviews(folder.path()).ok());
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("1 is not UTF-8 (the first: train/neg/0_*.txt)"), std::string::npos) << said;
+}
+
 TEST(ReviewsTest, ATableIsRead) {
   const auto reviews = ReadReviewCsv(
       "id,sentiment,review\r\n1,positive,\"Good,\nreally\"\r\n2,negative,bad\r\n3,0,worse\r\n");
