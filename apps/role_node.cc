@@ -60,13 +60,28 @@ Result<std::uint64_t> CheckpointWeights(Storage* run, std::span<float> value) {
 }  // namespace
 
 Status CheckSameEnv(const EnvSpec& here, const EnvSpec& there, const std::string& host) {
-  if (Describe(here) == Describe(there)) {
-    return CheckSameCode(here.id, here.code, there.code).WithContext("on " + host);
+  const auto refuse = [&](const std::string& mine, const std::string& other) {
+    return InvalidArgument(
+        "the environment {} on {} has {}, the coordinator's has {}: the network of this run does "
+        "not fit; install the same version of it",
+        here.id, host, mine, other);
+  };
+  if (Describe(here) != Describe(there)) return refuse(Describe(here), Describe(there));
+  const EnvSpecBody mine = ToBody(here), other = ToBody(there);
+  for (std::size_t i = 0; i < mine.low.size(); ++i) {
+    if (mine.low[i] == other.low[i] && mine.high[i] == other.high[i]) continue;
+    const auto bounds = [i](const EnvSpecBody& body) {
+      return fmt::format("action[{}] in [{}, {}]", i, body.low[i], body.high[i]);
+    };
+    return refuse(bounds(mine), bounds(other));
   }
-  return InvalidArgument(
-      "the environment {} on {} has {}, the coordinator's has {}: the network of this run does not "
-      "fit; install the same version of it",
-      here.id, host, Describe(here), Describe(there));
+  if (here.observation_scale != there.observation_scale) {
+    const auto scale = [](const EnvSpec& spec) {
+      return fmt::format("observations scaled by {}", spec.observation_scale);
+    };
+    return refuse(scale(here), scale(there));
+  }
+  return CheckSameCode(here.id, here.code, there.code).WithContext("on " + host);
 }
 
 Turn RoleNode::Step(Time now) {

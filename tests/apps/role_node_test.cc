@@ -56,6 +56,21 @@ TEST(SameEnvironmentTest, ContinuousAndDiscreteActionsAreNotTheSame) {
   EXPECT_THAT(CheckSameEnv(here, there, "other").message(), HasSubstr("actions of 2 numbers"));
 }
 
+// The policy is bounded by the coordinator's bounds, and the network scales by its scale.
+TEST(SameEnvironmentTest, OtherBoundsOfActionsAndAnotherScaleAreRefused) {
+  EnvSpec here = Spec(2, {DType::kU8, {8}});
+  here.action = {.kind = ActionSpec::Kind::kContinuous, .low = {-1, -1}, .high = {1, 1}};
+  EnvSpec there = here;
+  EXPECT_TRUE(CheckSameEnv(here, there, "other").ok());
+  there.action.high[1] = 2;
+  for (const char* part : {"on other has action[1] in [-1, 1]", "has action[1] in [-1, 2]"}) {
+    EXPECT_THAT(CheckSameEnv(here, there, "other").message(), HasSubstr(part));
+  }
+  there = here;
+  there.observation_scale = 0.5f;
+  EXPECT_THAT(CheckSameEnv(here, there, "other").message(), HasSubstr("scaled by 0.5"));
+}
+
 // Its process ended, and the coordinator waited for it for seconds: no other process could have its
 // seat.
 TEST(RoleNodeTest, OneThatCannotBeginGivesItsSeatBackAtOnceAndSaysWhy) {
