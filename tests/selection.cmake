@@ -28,7 +28,7 @@ set(troop_tsan_left_out
   "contracts/.*"  # headers: the files that include them are listed
   # The library apps is a seventh of all compilation; but for the HTTP server's, the threads are
   # those of folders that are listed.
-  "apps/(check_sync|dashboard|http_server|plan)"
+  "apps/(check_sync|dashboard|http_server|plan|process_memory)"
   "cuda/.*")  # the emulated GPU switches stacks, which is not annotated for the thread sanitizer
 
 # troop_select_tests(folder OUT): the *_test.cc of tests/<folder> that this build has.
