@@ -232,7 +232,7 @@ std::vector<std::string> LearningItems(const RunView& view, const RunRates& r) {
   return items;
 }
 
-// Of a supervised run: it is the learner once that has begun and nothing is wrong.
+// For a supervised run: after its first update the bottleneck is the learner, unless a role failed.
 bool ShowsBottleneck(const RunView& view, const RunRates& r) {
   return !view.conditions.empty() || r.bottleneck.starts_with(kNoneYet);
 }

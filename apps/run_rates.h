@@ -10,7 +10,7 @@
 
 namespace troop {
 
-// What a bottleneck begins with before the first update.
+// The beginning of RunRates::bottleneck before the first update.
 constexpr std::string_view kNoneYet = "none yet";
 
 // What a person wants to know of a run right now. Rates are Δcounter / Δtime over the last seconds.

@@ -80,7 +80,7 @@ class SweepRunner {
   const Time begun_ = clock_.Now();
   Time show_ = begun_ + kFirstShown;
   std::size_t ended_before_ = 0;  // by earlier calls of the same command
-  int signalled_ = 0;             // wishes that the children were told
+  int signalled_ = 0;             // signals passed on to the children
 };
 
 std::string SweepRunner::TitleOf(std::size_t run) const {

@@ -39,7 +39,7 @@ class SyncProblem {
  private:
   std::uint64_t seed_;
   std::unique_ptr<Module> module_;
-  std::unique_ptr<Packed> packed_;  // of the last Gradient
+  std::unique_ptr<Packed> packed_;  // weights of the last Gradient call
   std::int64_t parameters_;
   Tensor in_, out_, dout_;
   MutableBuffer cache_, workspace_;

@@ -32,7 +32,7 @@ Result<std::string> ReadFile(const std::string& path, std::size_t bytes_max) {
     return ResourceExhausted("{} is larger than {} bytes, the most that is read of it", path,
                              bytes_max);
   };
-  // What is no plain file doesn't know its size: it grows as it is read.
+  // The size of what is no plain file is unknown: the buffer grows as it is read.
   std::size_t part = kMiB;
   bool known = false;
   if (status.type() == std::filesystem::file_type::regular) {

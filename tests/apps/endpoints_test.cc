@@ -118,7 +118,7 @@ TEST_F(EndpointsTest, WhatIsYoungOrHeldOrNotItsOwnStays) {
   EXPECT_TRUE(fs::exists(first->folder()));
 }
 
-// Of an unknown name without keys only the keys were named.
+// For an unknown name without keys, only the missing keys were named.
 TEST_F(EndpointsTest, AllThatIsWrongWithWhereARunListensIsNamedAtOnce) {
   Config config;
   config.fleet.listen = "tcp://no-such-host.invalid:7701";

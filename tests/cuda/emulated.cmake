@@ -56,8 +56,8 @@ if(cuda_tests)
   endforeach()
   set_tests_properties(cuda.gpu_check ${cuda_programs} PROPERTIES TIMEOUT 120 LABELS unit)
 
-  # DQN there: all that its tests ask of the CPU's, but what takes 10,000 updates; the policy, and
-  # text models.
+  # DQN there: all that its tests ask of the CPU's, but what takes thousands of updates; the policy,
+  # and text models.
   file(GLOB device_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/device/*_test.cc)
   troop_join_tests(device_tests device learners/dqn_test.cc learners/review_trial_test.cc
     learners/supervised_test.cc ${device_tests})
