@@ -46,7 +46,7 @@ bool HangupIsIgnored() {
 }  // namespace
 
 SignalWatch::SignalWatch(Network* network, bool ignore_interrupt)
-    : hangup_was_ignored_(HangupIsIgnored()) {
+    : is_role_(ignore_interrupt), hangup_was_ignored_(HangupIsIgnored()) {
   signal_count = 0;
   first_signal = 0;
   first_signal_ns = 0;
@@ -59,6 +59,7 @@ SignalWatch::SignalWatch(Network* network, bool ignore_interrupt)
 
 SignalWatch::~SignalWatch() {
   signal_network = nullptr;
+  if (is_role_) return;
   Install(SIGTERM, SIG_DFL);
   Install(SIGINT, SIG_DFL);
   if (!hangup_was_ignored_) Install(SIGHUP, SIG_DFL);

@@ -20,8 +20,9 @@ LogLevel LogLevelOf(const Config& config);  // log.level
 // SIGTERM, SIGINT and SIGHUP (the terminal was closed) become a number to look at, and wake
 // `network`. Those within half a second of the first are the same request (`timeout` signals the
 // process and its group). One user per process at a time. Roles ignore SIGINT and SIGHUP: a
-// terminal sends them to the whole group, and the launcher drains the fleet. Under nohup SIGHUP
-// stays ignored.
+// terminal sends them to the whole group, and the launcher drains the fleet. Their signals stay as
+// they are when the watch ends: a SIGTERM that srun repeats while the process exits must not change
+// its exit code. Under nohup SIGHUP stays ignored.
 class SignalWatch {
  public:
   SignalWatch(Network* network, bool ignore_interrupt);
@@ -33,6 +34,7 @@ class SignalWatch {
   bool wants_more() const;
 
  private:
+  const bool is_role_;
   const bool hangup_was_ignored_;
 };
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <thread>
@@ -40,6 +42,24 @@ TEST(SignalWatchTest, RolesIgnoreWhatATerminalSendsToTheGroup) {
   raise(SIGHUP);
   raise(SIGINT);
   EXPECT_EQ(signals.count(), 0);
+}
+
+// Under Slurm a learner that had written its last checkpoint was killed by the second SIGTERM, and
+// the run counted as failed.
+TEST(SignalWatchTest, ARolesExitCodeIsItsOwnWhenASignalComesAtItsEnd) {
+  for (const bool is_role : {true, false}) {
+    EXPECT_EXIT(
+        {
+          { const SignalWatch signals(nullptr, is_role); }
+          raise(SIGTERM);
+          _exit(3);
+        },
+        [&](int status) {
+          return is_role ? WIFEXITED(status) && WEXITSTATUS(status) == 3
+                         : WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM;
+        },
+        "");
+  }
 }
 
 TEST(SignalWatchTest, UnderNohupAClosedTerminalStaysIgnored) {
