@@ -419,9 +419,8 @@ void NcclGroup::Release(Running* running) {
   if (running->on_device) {
     comm_->KeepUntilEnd(std::move(running->in), std::move(running->out));
   }
-  const NcclLibrary& cuda = comm_->library();
-  if (running->ready != nullptr) static_cast<void>(cuda.cuEventDestroy_v2(running->ready));
-  if (running->done != nullptr) static_cast<void>(cuda.cuEventDestroy_v2(running->done));
+  if (running->ready != nullptr) comm_->Destroy(running->ready);
+  if (running->done != nullptr) comm_->Destroy(running->done);
   running->ready = running->done = nullptr;
 }
 

@@ -77,16 +77,31 @@ void NcclCommunicator::RunEnd(const std::shared_ptr<End>& end) {
                                             : library.ncclCommAbort(end->comm));
   }
   if (end->stream != nullptr) static_cast<void>(library.cuStreamDestroy_v2(end->stream));
-  static_cast<void>(library.cuDevicePrimaryCtxRelease_v2(end->device));
-  const std::lock_guard lock(end->mutex);
+  std::unique_lock lock(end->mutex);
+  while (!end->events.empty()) {
+    const std::vector<CudaEvent> events = std::exchange(end->events, {});
+    lock.unlock();  // the owner must not wait for the driver
+    for (CudaEvent event : events) static_cast<void>(library.cuEventDestroy_v2(event));
+    lock.lock();
+  }
   end->kept.clear();
   end->done = true;
   end->changed.notify_all();
+  lock.unlock();
+  static_cast<void>(library.cuDevicePrimaryCtxRelease_v2(end->device));
 }
 
 void NcclCommunicator::KeepUntilEnd(ConstTensor in, Tensor out) {
   const std::lock_guard lock(end_->mutex);
   if (!end_->done) end_->kept.emplace_back(std::move(in), std::move(out));
+}
+
+void NcclCommunicator::Destroy(CudaEvent event) {
+  if (ending()) {
+    const std::lock_guard lock(end_->mutex);
+    if (!end_->done) return end_->events.push_back(event);
+  }
+  static_cast<void>(library_->cuEventDestroy_v2(event));
 }
 
 bool NcclCommunicator::ended() const {

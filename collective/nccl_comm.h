@@ -37,6 +37,9 @@ class NcclCommunicator {
   // Keeps the memory of a launch until NCCL can no longer access it: until the end, and for good
   // where there is none.
   void KeepUntilEnd(ConstTensor in, Tensor out);
+  // Destroys an event; while an end is under way that is left to its thread: the driver holds a
+  // lock as long as an abort waits for a stream that gets nowhere.
+  void Destroy(CudaEvent event);
 
   const NcclLibrary& library() const { return *library_; }
   NcclComm comm() const { return comm_; }
@@ -57,6 +60,7 @@ class NcclCommunicator {
     std::condition_variable changed;
     bool done = false;
     std::vector<std::pair<ConstTensor, Tensor>> kept;  // under `mutex`, until done
+    std::vector<CudaEvent> events;                     // likewise
   };
   NcclCommunicator() = default;
   void BeginEnd(bool abort);

@@ -363,6 +363,9 @@ int AddCall(void* comm, void* stream, OpKind kind, int peer, int reduction, int 
   return true;
 }();
 
+// CUDA's own: held while an abort frees memory, which waits for all streams.
+std::mutex driver;
+
 void Free(Comm* comm) {
   if (comm->connecting.joinable()) comm->connecting.join();
   std::unique_lock lock(comm->mutex);
@@ -428,6 +431,7 @@ int cuEventCreate(void** event, unsigned) {
   return 0;
 }
 int cuEventDestroy_v2(void* event) {
+  const std::lock_guard lock(driver);
   delete static_cast<Event*>(event);
   return 0;
 }
@@ -500,6 +504,7 @@ int ncclCommAbort(void* comm) {
     c->aborted = true;
     c->changed.notify_all();
   }
+  const std::lock_guard lock(driver);
   Free(c);
   return 0;
 }
