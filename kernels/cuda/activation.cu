@@ -94,27 +94,32 @@ TROOP_KERNEL void ActivationBackwardKernel(Activation activation, std::int64_t n
   for (std::int64_t j = i; j < n; ++j) Put(dz + j, Derived(activation, Get(y + j), Get(dy + j)));
 }
 
+// aligned: both addresses are multiples of 16. The second half of a batch may begin anywhere.
 template <class From, class To>
-TROOP_KERNEL void ConvertKernel(std::int64_t n, const From* from, float scale, To* to) {
+TROOP_KERNEL void ConvertKernel(std::int64_t n, bool aligned, const From* from, float scale,
+                                To* to) {
   const std::int64_t i = (std::int64_t(blockIdx.x) * kThreads + threadIdx.x) * kEach;
-  if (i + kEach <= n) {
+  if (aligned && i + kEach <= n) {
     float x[kEach];
     GetVector(from + i, x);
     for (int j = 0; j < kEach; ++j) x[j] *= scale;
     PutVector(to + i, x);
     return;
   }
-  for (std::int64_t j = i; j < n; ++j) Put(to + j, Get(from + j) * scale);
+  const std::int64_t end = i + kEach < n ? i + kEach : n;
+  for (std::int64_t j = i; j < end; ++j) Put(to + j, Get(from + j) * scale);
 }
 
 template <class From>
 void ConvertFrom(Stream& stream, std::int64_t n, const From* from, float scale, void* to,
                  DType to_dtype) {
+  const bool aligned =
+      (reinterpret_cast<std::uintptr_t>(from) | reinterpret_cast<std::uintptr_t>(to)) % 16 == 0;
   if (to_dtype == DType::kBF16) {
-    Launch(stream, "ConvertScaled", Over(n), ConvertKernel<From, BF16>, n, from, scale,
+    Launch(stream, "ConvertScaled", Over(n), ConvertKernel<From, BF16>, n, aligned, from, scale,
            static_cast<BF16*>(to));
   } else {
-    Launch(stream, "ConvertScaled", Over(n), ConvertKernel<From, float>, n, from, scale,
+    Launch(stream, "ConvertScaled", Over(n), ConvertKernel<From, float>, n, aligned, from, scale,
            static_cast<float*>(to));
   }
 }

@@ -14,6 +14,10 @@ target_compile_options(troop_cuda_emulated PRIVATE -O1)  # it is what takes the 
 # An empty TROOP_UNROLL confuses the indentation.
 target_compile_options(troop_cuda_emulated PRIVATE
   $<$<CXX_COMPILER_ID:Clang>:-Wno-misleading-indentation>)
+# A GPU refuses a vector at a place that is no multiple of its size; a CPU reads it all the same.
+if(TROOP_SANITIZE MATCHES "undefined")
+  target_compile_options(troop_cuda_emulated PRIVATE -fsanitize=alignment)
+endif()
 set_source_files_properties(${emulator} PROPERTIES COMPILE_OPTIONS -O2)
 target_include_directories(troop_cuda_emulated PUBLIC ${CMAKE_SOURCE_DIR})
 
@@ -76,6 +80,15 @@ if(cuda_tests)
     SupervisedTest.EachUpdate* SupervisedTest.WordDropout* ReviewTrialTest.ManyReviews*)
   gtest_discover_tests(device_test DISCOVERY_TIMEOUT 120 TEST_PREFIX device.
     TEST_FILTER "-*LearnsThe*:${too_long}" PROPERTIES TIMEOUT 120 LABELS unit)
+  # The same on a GPU, all of them (docs/gpu.md). NCCL's tests stay with the simulated one.
+  if(TARGET troop_cuda)
+    add_executable(device_test_gpu EXCLUDE_FROM_ALL ${device_tests})
+    target_compile_definitions(device_test_gpu PRIVATE TROOP_HAS_CUDA
+      TROOP_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TROOP_NCCL_SIM="$<TARGET_FILE:troop_nccl_sim>")
+    target_include_directories(device_test_gpu PRIVATE ${CMAKE_SOURCE_DIR})
+    target_link_libraries(device_test_gpu PRIVATE troop::actors troop::learners GTest::gmock
+      GTest::gtest_main)
+  endif()
 endif()
 
 if(TROOP_SANITIZE)
