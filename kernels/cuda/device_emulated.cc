@@ -20,8 +20,18 @@ namespace {
 constexpr std::size_t kMemoryBytes = std::size_t(1) << 30;
 std::atomic<std::size_t> memory_in_use = 0;  // of all devices, each with a thread of its own
 
+// Each record is numbered. Those of a capture are done at once, while earlier ones may be ahead.
 struct EventState {
-  std::uint64_t recorded = 0, done = 0;
+  std::uint64_t recorded = 0;
+  std::uint64_t all_done = 0;            // up to this one
+  std::set<std::uint64_t> done_already;  // of the others
+  bool Done(std::uint64_t ticket) const {
+    return ticket <= all_done || done_already.contains(ticket);
+  }
+  void SetDone(std::uint64_t ticket) {
+    done_already.insert(ticket);
+    while (done_already.erase(all_done + 1) > 0) ++all_done;
+  }
 };
 
 // Work, or an event's record or the wait for its `ticket`.
@@ -83,8 +93,8 @@ bool RunOne(const std::vector<StreamState*>& streams, std::uint64_t* draws) {
     StreamState& stream = *streams[(first + i) % streams.size()];
     if (stream.tasks.empty()) continue;
     Task& task = stream.tasks.front();
-    if (task.kind == Task::Kind::kWait && task.event->done < task.ticket) continue;
-    if (task.kind == Task::Kind::kRecord) task.event->done = task.ticket;
+    if (task.kind == Task::Kind::kWait && !task.event->Done(task.ticket)) continue;
+    if (task.kind == Task::Kind::kRecord) task.event->SetDone(task.ticket);
     const std::function<void()> work = std::move(task.work);
     stream.tasks.pop_front();
     if (work) work();
@@ -222,11 +232,11 @@ void Event::Record(Stream& stream) {
 }
 void Event::Synchronize() {
   const auto* state = static_cast<EventState*>(handle_);
-  RunUntil(device_.state(), [&] { return state->done >= state->recorded || !device_.ok(); });
+  RunUntil(device_.state(), [&] { return state->Done(state->recorded) || !device_.ok(); });
 }
 bool Event::Done() const {
   const auto* state = static_cast<EventState*>(handle_);
-  return state->done >= state->recorded;
+  return state->Done(state->recorded);
 }
 float Event::MillisecondsSince(const Event&) const { return 0; }
 
@@ -265,7 +275,7 @@ void Graph::End(Stream& stream) {
     device_.Fail("a stream of a capture was not joined by the one that began it");
   // Events that were recorded in it are done for who asks outside.
   for (auto& [owner, task] : graph->tasks) {
-    if (task.kind == Task::Kind::kRecord) task.event->done = task.ticket;
+    if (task.kind == Task::Kind::kRecord) task.event->SetDone(task.ticket);
   }
   delete static_cast<GraphState*>(handle_);
   handle_ = graph;

@@ -397,9 +397,12 @@ void RunGrid(const char* name, dim3 grid, dim3 block, std::size_t shared_bytes,
   if (shared_bytes > kSharedBytes) Die("more shared memory than a block has");
   Mine().threads = int(threads);
   AddFibres(Mine().threads);
-  const auto dynamic = std::unique_ptr<std::byte, decltype(&std::free)>(
-      static_cast<std::byte*>(std::aligned_alloc(128, (shared_bytes + 128) / 128 * 128)),
-      &std::free);
+  // No byte more than was asked for: the address sanitizer sees what lies behind it.
+  void* memory = nullptr;
+  if (posix_memalign(&memory, 128, std::max<std::size_t>(shared_bytes, 1)) != 0)
+    Die("no memory for a block's shared memory");
+  const auto dynamic =
+      std::unique_ptr<std::byte, decltype(&std::free)>(static_cast<std::byte*>(memory), &std::free);
   Mine().dynamic = dynamic.get();
   Mine().dynamic_bytes = shared_bytes;
   std::uint64_t draws = Mine().schedule;
