@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/conv_images.h"
 #include "kernels/cuda/conv_tiles.h"
 #include "kernels/cuda/launch.h"
 
@@ -216,6 +217,10 @@ void ConvForward(Stream& stream, Precision precision, const ConvShape& shape, Ac
                  std::int64_t batch, const ConvInput& input, const void* weight, const float* bias,
                  void* y) {
   if (!Fits(stream, shape, batch)) return;
+  if (precision == Precision::kBF16 &&
+      ForwardByImages(stream, shape, activation, batch, input, weight, bias, y)) {
+    return;
+  }
   const auto start = [&]<class X, class Element>(X, Element) {
     Forward<X, Element>(stream, precision, shape, activation, batch, input, weight, bias, y);
   };
@@ -231,6 +236,7 @@ void ConvBackwardData(Stream& stream, Precision precision, const ConvShape& shap
                       void* dx) {
   if (!Fits(stream, shape, batch)) return;
   if (precision == Precision::kBF16) {
+    if (BackwardDataByImages(stream, shape, batch, weight, dz, relu_of, dx)) return;
     BackwardData<BF16>(stream, precision, shape, batch, weight, dz, relu_of, dx);
   } else {
     BackwardData<float>(stream, precision, shape, batch, weight, dz, relu_of, dx);
@@ -239,13 +245,20 @@ void ConvBackwardData(Stream& stream, Precision precision, const ConvShape& shap
 
 std::int64_t ConvBackwardWeightScratch(const ConvShape& shape, std::int64_t batch) {
   const std::int64_t weights = shape.kernel * shape.kernel * shape.channels * shape.filters;
-  return PartsOf(shape, batch).count * (weights + shape.filters) * std::int64_t(sizeof(float));
+  const std::int64_t tiles =
+      PartsOf(shape, batch).count * (weights + shape.filters) * std::int64_t(sizeof(float));
+  return std::max(tiles, BackwardWeightByImagesScratch(shape, batch));
 }
 
 void ConvBackwardWeight(Stream& stream, Precision precision, const ConvShape& shape,
                         std::int64_t batch, const ConvInput& input, const void* dz, float* dweight,
                         float* dbias, void* scratch) {
   if (!Fits(stream, shape, batch)) return;
+  if (precision == Precision::kBF16 &&
+      BackwardWeightByImages(stream, shape, batch, input, dz, dweight, dbias,
+                             static_cast<float*>(scratch))) {
+    return;
+  }
   const auto start = [&]<class X, class Element>(X, Element) {
     BackwardWeight<X, Element>(stream, precision, shape, batch, input, dz, dweight, dbias,
                                static_cast<float*>(scratch));

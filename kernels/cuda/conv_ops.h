@@ -42,12 +42,21 @@ TROOP_DEVICE float OneOf(const float* x) { return *x; }
 TROOP_DEVICE float OneOf(const BF16* x) { return ToFloat(*x); }
 TROOP_DEVICE float OneOf(const std::uint8_t* x) { return float(*x); }
 TROOP_DEVICE uint4 EightOf(const BF16* x) { return *reinterpret_cast<const uint4*>(x); }
-TROOP_DEVICE uint4 EightOf(const std::uint8_t* x) {  // exact: a byte has eight bits
-  const uint2 bytes = *reinterpret_cast<const uint2*>(x);
-  const auto pair = [](unsigned word, int at) {
-    return ToBF16x2(float(word >> at & 0xff), float(word >> (at + 8) & 0xff));
+// Four bytes as bf16, exact: a byte has eight bits. As the lowest bits of 2^23 they are a float
+// without a conversion of integers, of which a multiprocessor makes an eighth of what it adds.
+TROOP_DEVICE uint2 FourAsBF16(unsigned bytes) {
+  const auto one = [&](int at) {
+    return __uint_as_float(0x4b000000u | (bytes >> at & 0xffu)) - 8388608.0f;
   };
-  return make_uint4(pair(bytes.x, 0), pair(bytes.x, 16), pair(bytes.y, 0), pair(bytes.y, 16));
+  return make_uint2(ToBF16x2(one(0), one(8)), ToBF16x2(one(16), one(24)));
+}
+TROOP_DEVICE uint4 EightAsBF16(unsigned first, unsigned second) {
+  const uint2 low = FourAsBF16(first), high = FourAsBF16(second);
+  return make_uint4(low.x, low.y, high.x, high.y);
+}
+TROOP_DEVICE uint4 EightOf(const std::uint8_t* x) {
+  const uint2 bytes = *reinterpret_cast<const uint2*>(x);
+  return EightAsBF16(bytes.x, bytes.y);
 }
 
 TROOP_DEVICE void StoreOne(float* to, float x) { *to = x; }
