@@ -136,9 +136,12 @@ void Attention(Bench& bench) {
   std::vector<DropoutKey> drawn;
   for (std::uint32_t i = 0; i < kSequences; ++i) drawn.push_back({{1, i}, {2, 3}});
   const auto keys = bench.Upload(drawn);
+  DeviceArray<std::uint32_t> kept(
+      bench.device(), KeptScoresWords(kSequences, kTokens, kLength, kHeads), "kept scores");
   for (const bool drops : {false, true}) {
     const AttentionForm form{.heads = kHeads,
-                             .dropout = {drops ? keys.data() : nullptr, 1, drops ? 0.1f : 0.0f}};
+                             .dropout = {drops ? keys.data() : nullptr, 1, drops ? 0.1f : 0.0f},
+                             .kept_scores = kept.data()};
     const std::string name = std::string("attention_64x512x12x64") + (drops ? "_dropout" : "");
     bench.Rate(name + "_forward", "speed", "TFLOP/s", flop, [&] {
       AttentionForward(bench.stream(), batch, form, qkv.data(), out.data(), lse.data());

@@ -168,60 +168,87 @@ TROOP_DEVICE int KeysIn(std::int64_t tile, std::int64_t tokens) {
   return int(min(std::int64_t(kTile), tokens - tile * kTile));
 }
 
-// Which scores of a tile of 64 queries (rows) and 64 keys are kept: a bit each. Two threads to a
-// row, each with the keys that eight of 16 neighbouring elements stand for.
-class KeptScores {
- public:
-  TROOP_DEVICE KeptScores(std::uint64_t* bits, const DropoutArgs& drop, std::int64_t first_head)
-      : bits_(bits), drop_(drop), first_head_(first_head) {}
+// Which scores are kept: a bit each, in memory, in the order of their numbers. A sequence begins at
+// a word of its own, with the group of 128 that its first head's first score is of.
+struct KeptScores {
+  const std::uint32_t* words;
+  std::int64_t heads, first_head, longest;
+  float scale;
 
-  // Behind a barrier, before another.
-  TROOP_DEVICE void Draw(const Place& place, std::int64_t query, std::int64_t key) {
-    const int row = int(threadIdx.x) % kTile, half = int(threadIdx.x) / kTile;
-    const std::int64_t head = first_head_ + place.head;
-    const std::int64_t first = (head * place.tokens + query + row) * place.tokens + key;
-    const DropoutKey dropout = drop_.keys[blockIdx.z];
-    std::uint64_t kept = 0;
-    for (int i = 8 * half; i < 8 * half + 8; ++i) {
-      std::uint32_t word[4] = {}, block = 0;
-      TROOP_UNROLL for (int j = 0; j < kTile / kDropoutLanes; ++j) {
-        const std::int64_t e = first + i + j * kDropoutLanes;
-        if (const std::uint32_t now = DropoutBlockOf(e); j == 0 || now != block) {
-          DropoutBlock(dropout, drop_.site, now, word);
-          block = now;
-        }
-        if (Keeps(word, DropoutStepOf(e), drop_.kept))
-          kept |= std::uint64_t{1} << (i + j * kDropoutLanes);
-      }
-    }
-    bits_[half * kTile + row] = kept;
+  TROOP_HOST_DEVICE std::int64_t WordOf(std::int64_t start, std::int64_t sequence) const {
+    return heads * start * longest / (32 * 4) * 4 + 16 * sequence;
   }
-  // 0, or 1 / keep: of the tile's query and key.
-  TROOP_DEVICE float Factor(int query, int key) const {
-    const std::uint64_t kept = bits_[query] | bits_[kTile + query];
-    return (kept >> key & 1) != 0 ? drop_.scale : 0;
+  // The 64 keys from `key` on, of a query of the sequence; none of a query behind its end.
+  TROOP_DEVICE std::uint64_t Row(const Place& place, std::int64_t query, std::int64_t key) const {
+    if (query >= place.tokens) return 0;
+    const std::int64_t skipped = first_head * place.tokens * place.tokens % kDropoutGroup;
+    const auto bit =
+        std::uint64_t(skipped + (place.head * place.tokens + query) * place.tokens + key);
+    const std::uint32_t* const at = words + WordOf(place.start, blockIdx.z) + bit / 32;
+    const unsigned shift = unsigned(bit % 32);
+    const std::uint64_t low = std::uint64_t(at[1]) << 32 | at[0],
+                        high = std::uint64_t(at[2]) << 32 | at[1];
+    return std::uint64_t(std::uint32_t(high >> shift)) << 32 | std::uint32_t(low >> shift);
   }
-
- private:
-  std::uint64_t* const bits_;
-  const DropoutArgs& drop_;
-  const std::int64_t first_head_;
 };
 
-TROOP_DEVICE void DropScores(const KeptScores& kept, Result& s) {
+// Draws them: half a warp makes a group of 128 (dropout_code.h), each lane the block of eight.
+// blockIdx.y: the sequence.
+constexpr int kDrawThreads = 256, kDrawEach = 4;
+TROOP_KERNEL void __launch_bounds__(kDrawThreads)
+    DrawScoresKernel(const std::int32_t* starts, KeptScores kept, DropoutArgs drop,
+                     std::uint32_t* words) {
+  const std::int64_t start = starts[blockIdx.y], tokens = starts[blockIdx.y + 1] - start;
+  const std::int64_t first = kept.first_head * tokens * tokens, skipped = first % kDropoutGroup;
+  // Row() reads 64 keys at a time: some behind the last one.
+  const std::int64_t groups =
+      (skipped + kept.heads * tokens * tokens + 64 + kDropoutGroup - 1) / kDropoutGroup;
+  const DropoutKey key = drop.keys[blockIdx.y];
+  const int lane = int(threadIdx.x % 32), mine = lane / kDropoutLanes;
+  std::uint32_t* const to = words + kept.WordOf(start, blockIdx.y);
+  for (int each = 0; each < kDrawEach; ++each) {
+    const std::int64_t warp =
+        (std::int64_t(blockIdx.x) * kDrawEach + each) * (kDrawThreads / 32) + threadIdx.x / 32;
+    if (2 * warp >= groups) return;
+    const std::int64_t group = 2 * warp + mine;
+    std::uint32_t word[4], bits[8];
+    DropoutBlock(
+        key, drop.site,
+        std::uint32_t((first / kDropoutGroup + group) * kDropoutLanes + lane % kDropoutLanes),
+        word);
+    TROOP_UNROLL for (int step = 0; step < 8; ++step) {
+      const std::uint32_t number = step % 2 == 0 ? word[step / 2] & 0xffffu : word[step / 2] >> 16;
+      bits[step] = __ballot_sync(kWholeWarp, number < drop.kept);
+    }
+    if (lane % kDropoutLanes != 0 || group >= groups) continue;
+    const int shift = 16 * mine;
+    const auto pair = [&](int step) {
+      return (bits[step] >> shift & 0xffffu) | (bits[step + 1] >> shift & 0xffffu) << 16;
+    };
+    *reinterpret_cast<uint4*>(to + 4 * group) = make_uint4(pair(0), pair(2), pair(4), pair(6));
+  }
+}
+
+// row: of each half of the thread's rows the bits of the tile's keys, from the thread's first
+// column on.
+TROOP_DEVICE void DropScores(const std::uint64_t (&row)[2], float scale, Result& s) {
   TROOP_UNROLL for (int n = 0; n < kColumns; ++n) {
     TROOP_UNROLL for (int i = 0; i < 4; ++i) {
-      s[n][i] *= kept.Factor(RowOf(i / 2), ColumnOf(n, i));
+      s[n][i] *= (row[i / 2] >> (8 * n + i % 2) & 1) != 0 ? scale : 0;
     }
+  }
+}
+TROOP_DEVICE void KeptRows(const KeptScores& kept, const Place& place, std::int64_t key,
+                           std::uint64_t (&row)[2]) {
+  TROOP_UNROLL for (int half = 0; half < 2; ++half) {
+    row[half] = kept.Row(place, place.first + RowOf(half), key) >> ColumnOf(0, 0);
   }
 }
 
 template <bool kDrops>
 TROOP_KERNEL void __launch_bounds__(kThreads)
-    AttentionForwardKernel(const std::int32_t* starts, std::int64_t heads, DropoutArgs drop,
-                           std::int64_t first_head, const BF16* qkv, BF16* out, float* lse) {
-  TROOP_SHARED(std::uint64_t, bits, kDrops ? 2 * kTile : 1);
-  KeptScores kept(bits, drop, first_head);
+    AttentionForwardKernel(const std::int32_t* starts, std::int64_t heads, KeptScores kept,
+                           const BF16* qkv, BF16* out, float* lse) {
   const Place place(starts);
   if (place.first >= place.tokens) return;
   BF16* const queries = reinterpret_cast<BF16*>(DynamicShared());
@@ -233,7 +260,8 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
   ForTiles(place.of(qkv, heads, 1), place.of(qkv, heads, 2), queries + kTileElements,
            [&](std::int64_t tile, const BF16* keys, const BF16* values) {
              if (tile == 0) LoadFactor(queries, q);
-             if constexpr (kDrops) kept.Draw(place, place.first, tile * kTile);
+             std::uint64_t row[2] = {};
+             if constexpr (kDrops) KeptRows(kept, place, tile * kTile, row);
              Result s;
              TimesTransposed(q, keys, s);
              ScaleScores(KeysIn(tile, place.tokens), s);
@@ -254,10 +282,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
                  }
                }
              }
-             if constexpr (kDrops) {
-               __syncthreads();
-               DropScores(kept, s);
-             }
+             if constexpr (kDrops) DropScores(row, kept.scale, s);
              AddTimes(s, values, o);
            });
   TROOP_UNROLL for (int half = 0; half < 2; ++half) {
@@ -287,11 +312,9 @@ TROOP_KERNEL void DeltaKernel(std::int64_t rows, const BF16* out, const BF16* do
 // With P the softmax, M what is kept of it and dP = M dO Vᵀ: dS = P (dP - delta), dQ = dS K / 8.
 template <bool kDrops>
 TROOP_KERNEL void __launch_bounds__(kThreads)
-    QueryGradientKernel(const std::int32_t* starts, std::int64_t heads, DropoutArgs drop,
-                        std::int64_t first_head, const BF16* qkv, const float* lse,
-                        const BF16* dout, const float* delta, BF16* dqkv) {
-  TROOP_SHARED(std::uint64_t, bits, kDrops ? 2 * kTile : 1);
-  KeptScores kept(bits, drop, first_head);
+    QueryGradientKernel(const std::int32_t* starts, std::int64_t heads, KeptScores kept,
+                        const BF16* qkv, const float* lse, const BF16* dout, const float* delta,
+                        BF16* dqkv) {
   const Place place(starts);
   if (place.first >= place.tokens) return;
   BF16* const queries = reinterpret_cast<BF16*>(DynamicShared());
@@ -299,11 +322,11 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
   LoadTile(place.of(qkv, heads, 0), place.first, queries);
   LoadTile(place.of(dout, heads), place.first, gradients);
   float shift[2], less[2];
-  std::int64_t row[2];
+  std::int64_t rows[2];
   TROOP_UNROLL for (int half = 0; half < 2; ++half) {
-    row[half] = place.first + RowOf(half);
-    const std::int64_t at = (place.start + row[half]) * heads + place.head;
-    const bool valid = row[half] < place.tokens;
+    rows[half] = place.first + RowOf(half);
+    const std::int64_t at = (place.start + rows[half]) * heads + place.head;
+    const bool valid = rows[half] < place.tokens;
     shift[half] = valid ? lse[at] * kLog2E : INFINITY;
     less[half] = valid ? delta[at] : 0;
   }
@@ -312,14 +335,12 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
   ForTiles(place.of(qkv, heads, 1), place.of(qkv, heads, 2), gradients + kTileElements,
            [&](std::int64_t tile, const BF16* keys, const BF16* values) {
              if (tile == 0) LoadFactor(queries, q), LoadFactor(gradients, d);
-             if constexpr (kDrops) kept.Draw(place, place.first, tile * kTile);
+             std::uint64_t row[2] = {};
+             if constexpr (kDrops) KeptRows(kept, place, tile * kTile, row);
              Result s, dp;
              TimesTransposed(q, keys, s);
              TimesTransposed(d, values, dp);
-             if constexpr (kDrops) {
-               __syncthreads();
-               DropScores(kept, dp);
-             }
+             if constexpr (kDrops) DropScores(row, kept.scale, dp);
              ScaleScores(KeysIn(tile, place.tokens), s);
              TROOP_UNROLL for (int n = 0; n < kColumns; ++n) {
                TROOP_UNROLL for (int i = 0; i < 4; ++i) {
@@ -329,9 +350,9 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
              AddTimes(s, keys, dq);
            });
   TROOP_UNROLL for (int half = 0; half < 2; ++half) {
-    if (row[half] >= place.tokens) continue;
+    if (rows[half] >= place.tokens) continue;
     StoreRow(dq, half, kScale,
-             dqkv + ((place.start + row[half]) * 3 * heads + place.head) * kWidth);
+             dqkv + ((place.start + rows[half]) * 3 * heads + place.head) * kWidth);
   }
 }
 
@@ -339,11 +360,11 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
 // a column.
 template <bool kDrops>
 TROOP_KERNEL void __launch_bounds__(kThreads)
-    KeyValueGradientKernel(const std::int32_t* starts, std::int64_t heads, DropoutArgs drop,
-                           std::int64_t first_head, const BF16* qkv, const float* lse,
-                           const BF16* dout, const float* delta, BF16* dqkv) {
-  TROOP_SHARED(std::uint64_t, bits, kDrops ? 2 * kTile : 1);
-  KeptScores kept(bits, drop, first_head);
+    KeyValueGradientKernel(const std::int32_t* starts, std::int64_t heads, KeptScores kept,
+                           const BF16* qkv, const float* lse, const BF16* dout, const float* delta,
+                           BF16* dqkv) {
+  // Of each query two words: of the first 32 keys, of the others.
+  TROOP_SHARED(std::uint32_t, bits, kDrops ? 2 * kTile : 1);
   const Place place(starts);
   if (place.first >= place.tokens) return;
   BF16* const keys = reinterpret_cast<BF16*>(DynamicShared());
@@ -363,8 +384,12 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
                const bool valid = query < place.tokens;
                shift[threadIdx.x] = valid ? lse[at] * kLog2E : INFINITY;
                less[threadIdx.x] = valid ? delta[at] : 0;
+               if constexpr (kDrops) {
+                 const std::uint64_t row = kept.Row(place, query, place.first);
+                 bits[2 * threadIdx.x] = std::uint32_t(row);
+                 bits[2 * threadIdx.x + 1] = std::uint32_t(row >> 32);
+               }
              }
-             if constexpr (kDrops) kept.Draw(place, tile * kTile, place.first);
              Result s, dp;
              TimesTransposed(k, queries, s);
              TimesTransposed(v, gradients, dp);
@@ -373,7 +398,10 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
                TROOP_UNROLL for (int i = 0; i < 4; ++i) {
                  const int query = ColumnOf(n, i);
                  float factor = 1;
-                 if constexpr (kDrops) factor = kept.Factor(query, RowOf(i / 2));
+                 if constexpr (kDrops) {
+                   const int key = RowOf(i / 2);
+                   factor = (bits[2 * query + key / 32] >> key % 32 & 1) != 0 ? kept.scale : 0;
+                 }
                  s[n][i] = exp2f(s[n][i] * (kScale * kLog2E) - shift[query]);
                  dp[n][i] = s[n][i] * (factor * dp[n][i] - less[query]);
                  s[n][i] *= factor;
@@ -398,11 +426,28 @@ LaunchShape ShapeOf(const PackedSequences& batch, std::int64_t heads, std::size_
       dim3(kThreads), tiles * kTileElements * sizeof(BF16) + floats * sizeof(float)};
 }
 
-// Calls run(a constant: whether anything is dropped).
+// Calls run(a constant: whether anything is dropped, what is kept).
 template <class Run>
-void WithDrops(const Dropout& dropout, const Run& run) {
-  if (dropout.drops()) return run(std::true_type());
-  run(std::false_type());
+void WithDrops(Stream& stream, const PackedSequences& batch, const AttentionForm& form,
+               const Run& run) {
+  const KeptScores kept{form.kept_scores, form.heads, form.first_head, batch.longest,
+                        ArgsOf(form.dropout).scale};
+  if (!form.dropout.drops()) return run(std::false_type(), kept);
+  if (form.kept_scores == nullptr) {
+    return stream.device().Fail("attention with dropout in bf16 needs AttentionForm::kept_scores");
+  }
+  run(std::true_type(), kept);
+}
+
+void DrawScores(Stream& stream, const PackedSequences& batch, const AttentionForm& form,
+                const KeptScores& kept) {
+  const std::int64_t groups =
+      CeilDivide(form.heads * batch.longest * batch.longest + 64, kDropoutGroup) + 1;
+  Launch(stream, "DrawScores",
+         {dim3(unsigned(CeilDivide(groups, 2 * kDrawEach * (kDrawThreads / 32))),
+               unsigned(batch.sequences)),
+          dim3(kDrawThreads)},
+         DrawScoresKernel, batch.starts, kept, ArgsOf(form.dropout), form.kept_scores);
 }
 
 }  // namespace
@@ -413,11 +458,11 @@ void AttentionForward(Stream& stream, const PackedSequences& batch, const Attent
     return PlainAttentionForward(stream, batch, form, static_cast<const float*>(qkv),
                                  static_cast<float*>(out), lse);
   }
-  WithDrops(form.dropout, [&](auto drops) {
+  WithDrops(stream, batch, form, [&](auto drops, const KeptScores& kept) {
+    if constexpr (decltype(drops)::value) DrawScores(stream, batch, form, kept);
     Launch(stream, "AttentionForward", ShapeOf(batch, form.heads, 5, 0),
-           AttentionForwardKernel<decltype(drops)::value>, batch.starts, form.heads,
-           ArgsOf(form.dropout), form.first_head, static_cast<const BF16*>(qkv),
-           static_cast<BF16*>(out), lse);
+           AttentionForwardKernel<decltype(drops)::value>, batch.starts, form.heads, kept,
+           static_cast<const BF16*>(qkv), static_cast<BF16*>(out), lse);
   });
 }
 
@@ -436,14 +481,14 @@ void AttentionBackward(Stream& stream, const PackedSequences& batch, const Atten
   Launch(stream, "AttentionBackward's sums",
          {dim3(unsigned(CeilDivide(rows * 8, kThreads))), dim3(kThreads)}, DeltaKernel, rows,
          static_cast<const BF16*>(out), dfrom, delta);
-  WithDrops(form.dropout, [&](auto drops) {
+  WithDrops(stream, batch, form, [&](auto drops, const KeptScores& kept) {
     constexpr bool kDrops = decltype(drops)::value;
     Launch(stream, "AttentionBackward of queries", ShapeOf(batch, form.heads, 6, 0),
-           QueryGradientKernel<kDrops>, batch.starts, form.heads, ArgsOf(form.dropout),
-           form.first_head, from, lse, dfrom, delta, to);
+           QueryGradientKernel<kDrops>, batch.starts, form.heads, kept, from, lse, dfrom, delta,
+           to);
     Launch(stream, "AttentionBackward of keys", ShapeOf(batch, form.heads, 6, 2 * kTile),
-           KeyValueGradientKernel<kDrops>, batch.starts, form.heads, ArgsOf(form.dropout),
-           form.first_head, from, lse, dfrom, delta, to);
+           KeyValueGradientKernel<kDrops>, batch.starts, form.heads, kept, from, lse, dfrom, delta,
+           to);
   });
 }
 

@@ -20,8 +20,16 @@ struct AttentionForm {
   std::int64_t first_head = 0;  // of a model's: what is dropped is drawn by the model's numbers
   DType dtype = DType::kBF16;
   Dropout dropout;
+  // Where kBF16 drops: KeptScoresWords() words of device memory, 16-byte aligned. The forward draws
+  // which scores are kept, a bit each, and the backward takes them from there.
+  std::uint32_t* kept_scores = nullptr;
 };
 inline constexpr std::int64_t kTensorCoreWidth = 64, kAttentionWidthMax = 256;
+
+constexpr std::int64_t KeptScoresWords(std::int64_t sequences, std::int64_t tokens,
+                                       std::int64_t longest, std::int64_t heads) {
+  return heads * tokens * longest / 32 + 16 * (sequences + 1);
+}
 
 void AttentionForward(Stream& stream, const PackedSequences& batch, const AttentionForm& form,
                       const void* qkv, void* out, float* lse);

@@ -113,6 +113,18 @@ Transformer::Transformer(Device& device, MatMulPlans& plans, const TransformerSp
   norm_workspace_ = Floats(device, LayerNormWorkspace(widest), "partial sums of norms' gradients");
 }
 
+namespace {
+
+bool DrawsScores(const TransformerSpec& spec, Precision precision) {
+  return precision == Precision::kBF16 && spec.attention_dropout > 0;
+}
+// For batches of that many tokens, however many sequences they are, of any lengths.
+std::int64_t ScoresWords(const TransformerSpec& spec, std::int64_t tokens) {
+  return KeptScoresWords(tokens, tokens, spec.positions, spec.head_share().count);
+}
+
+}  // namespace
+
 std::int64_t Transformer::stride() const {
   return spec_.masked() ? (outputs() + 7) / 8 * 8 : spec_.classes;
 }
@@ -128,8 +140,15 @@ Transformer::KeptNorm Transformer::MakeKeptNorm(std::int64_t rows, std::int64_t 
 Transformer::KeptAttention Transformer::MakeKeptAttention(std::int64_t tokens) {
   const char* const what = "activations";
   const std::int64_t heads = tokens * spec_.heads_wide();
-  return {Elements(3 * heads, what), Elements(heads, what),
-          Floats(device_, tokens * spec_.head_share().count, "softmaxes' sums")};
+  KeptAttention kept = {Elements(3 * heads, what),
+                        Elements(heads, what),
+                        Floats(device_, tokens * spec_.head_share().count, "softmaxes' sums"),
+                        {}};
+  if (trains_ && DrawsScores(spec_, precision_)) {
+    kept.scores =
+        DeviceArray<std::uint32_t>(device_, ScoresWords(spec_, tokens), "which scores are kept");
+  }
+  return kept;
 }
 Transformer::KeptRows Transformer::MakeKeptRows(std::int64_t rows) {
   const char* const what = "activations";
@@ -225,7 +244,9 @@ std::int64_t Transformer::StepBytes(const TransformerSpec& spec, Precision preci
   const std::int64_t sums =
       std::max(SumRowsWorkspace(tokens, std::max({3 * hidden, spec.intermediate, spec.embedding})),
                SumRowsWorkspace(rows, std::max({3 * hidden, spec.intermediate, spec.vocabulary})));
-  return tokens * token + rows * row + 4 * sums + 4 * LayerNormWorkspace(widest);
+  const std::int64_t scores =
+      DrawsScores(spec, precision) ? uses * 4 * ScoresWords(spec, tokens) : 0;
+  return tokens * token + rows * row + 4 * sums + 4 * LayerNormWorkspace(widest) + scores;
 }
 
 const void* Transformer::Weight(const TransformerWeights& weights, std::int64_t at) const {
@@ -242,8 +263,12 @@ Dropout Transformer::DropoutAt(const DeviceTokens& batch, std::uint32_t site, fl
 }
 AttentionForm Transformer::FormOf(const DeviceTokens& batch, std::int64_t use) const {
   const Share heads = spec_.head_share();
-  return {heads.count, spec_.width(), heads.first, element_,
-          DropoutAt(batch, SiteOf(use, 0), spec_.attention_dropout)};
+  return {heads.count,
+          spec_.width(),
+          heads.first,
+          element_,
+          DropoutAt(batch, SiteOf(use, 0), spec_.attention_dropout),
+          attention_[std::size_t(use) % attention_.size()].scores.data()};
 }
 
 // y [rows, out] = x · wᵀ + b. Where that is the parts' sum the first one adds b.

@@ -144,6 +144,7 @@ class Transformer {
   struct KeptAttention {
     Bytes qkv, context;
     Floats lse;
+    DeviceArray<std::uint32_t> scores;  // that are not dropped
   };
   struct KeptRows {
     Bytes hidden, z, g, out;

@@ -136,14 +136,18 @@ void CheckOf(Parity& parity, const Packed& packed, const Form& form,
   const auto out = parity.Output<T>(elements), dqkv = parity.Output<T>(3 * elements);
   const auto lse = parity.Output<float>(sums), delta = parity.Output<float>(sums);
   const PackedSequences batch{starts.data(), packed.sequences(), packed.tokens(), packed.longest};
+  const auto kept = parity.Output<std::uint32_t>(
+      KeptScoresWords(packed.sequences(), packed.tokens(), packed.longest, form.heads));
   const AttentionForm asked{form.heads,
                             form.width,
                             form.first_head,
                             form.dtype,
-                            {form.keys.empty() ? nullptr : keys.data(), kSite, form.rate}};
+                            {form.keys.empty() ? nullptr : keys.data(), kSite, form.rate},
+                            kept.data()};
   AttentionForward(parity.stream(), batch, asked, there.data(), out.data(), lse.data());
   AttentionBackward(parity.stream(), batch, asked, there.data(), out.data(), lse.data(),
                     dout_there.data(), dqkv.data(), delta.data());
+  static_cast<void>(parity.Download(kept));  // nothing was written behind it
   parity.Close("out", download(out), want.out, near);
   parity.Close("lse", Doubles(parity.Download(lse)), want.lse, 1e-5);
   // Each of the three by itself: they are not of one size.
