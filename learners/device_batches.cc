@@ -2,8 +2,8 @@
 
 #ifdef TROOP_HAS_CUDA
 
-#include <cstring>
 #include <utility>
+#include <vector>
 
 #include "kernels/cuda/interleave.h"
 
@@ -33,8 +33,9 @@ void DeviceBatches::Stage(const SampleBatch& batch) {
   }
   if (!device_->ok()) return;
   std::byte* at = slot.host.data();
-  const auto put = [&at](const void* from, std::size_t size) {
-    std::memcpy(at, from, size);
+  std::vector<ParallelCopy::Piece> pieces;
+  const auto put = [&](const void* from, std::size_t size) {
+    pieces.push_back({at, from, size});
     at += size;
   };
   put(batch.observation.bytes().data(), slot.parts.observation);
@@ -44,6 +45,7 @@ void DeviceBatches::Stage(const SampleBatch& batch) {
   put(batch.action.bytes().data(), slot.parts.items);
   put(batch.length.data(), slot.parts.items);
   put(batch.weight.data(), slot.parts.items);
+  copy_.Copy(pieces);
   copies_.CopyToDevice(slot.device.data(), slot.host.data(), slot.parts.all());
   slot.copied.Record(copies_);
   slot.used = true;

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/device.h"
 #include "learners/cuda/dqn_step.h"
+#include "learners/parallel_copy.h"
 #include "nn/trunk.h"
 #include "replay/sample.h"
 
@@ -43,6 +44,7 @@ class DeviceBatches {
 
   cuda::Device* const device_;
   const std::optional<PictureStack> pictures_;
+  ParallelCopy copy_{ParallelCopy::DefaultHelpers()};
   cuda::Stream copies_;
   Slot slots_[2];
   int turn_ = 0;  // the slot that was staged last

@@ -2,6 +2,7 @@
 // (cmake/TroopCuda.cmake).
 #include "kernels/cuda/optimizer.h"
 
+#include "kernels/cuda/block_sum.h"
 #include "kernels/cuda/launch.h"
 
 namespace troop::cuda {
@@ -119,16 +120,6 @@ TROOP_KERNEL void MoveTargetKernel(std::int64_t n, float tau, const float* value
   }
 }
 
-// The sum of a block's 256 values, to its first thread.
-TROOP_DEVICE double BlockSum(double x) {
-  TROOP_SHARED(double, sums, kThreads / 32);
-  x = WarpSum(x);
-  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
-  __syncthreads();
-  if (threadIdx.x >= 32) return 0;
-  return WarpSum(threadIdx.x < kThreads / 32 ? sums[threadIdx.x] : 0.0);
-}
-
 TROOP_KERNEL void SumSquaresKernel(std::int64_t n, const float* x, const std::uint8_t* left_out,
                                    double* partial) {
   double sum = 0;
@@ -144,14 +135,14 @@ TROOP_KERNEL void SumSquaresKernel(std::int64_t n, const float* x, const std::ui
       for (std::int64_t j = i; j < n; ++j) sum += double(x[j]) * x[j];
     }
   }
-  sum = BlockSum(sum);
+  sum = BlockSum<kThreads>(sum);
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
 TROOP_KERNEL void SumPartsKernel(int parts, const double* partial, double* sum) {
   double x = 0;
   for (int i = int(threadIdx.x); i < parts; i += kThreads) x += partial[i];
-  x = BlockSum(x);
+  x = BlockSum<kThreads>(x);
   if (threadIdx.x == 0) *sum = x;
 }
 
@@ -175,13 +166,18 @@ void Sgd(Stream& stream, const SgdStep* step, const OptimizerArrays& arrays) {
   Step<SgdRule<false>>(stream, "Sgd", step, arrays);
 }
 
-void SumSquares(Stream& stream, std::int64_t n, const float* x, double* partial, double* sum,
-                const std::uint8_t* left_out) {
+std::int64_t SumSquaresInParts(Stream& stream, std::int64_t n, const float* x, double* partial,
+                               const std::uint8_t* left_out) {
   const std::int64_t blocks =
       n == 0 ? 0 : min(kSumSquaresParts, CeilDivide(n, std::int64_t(kThreads) * kEach));
   Launch(stream, "SumSquares", {dim3(unsigned(blocks)), dim3(kThreads)}, SumSquaresKernel, n, x,
          left_out, partial);
-  Launch(stream, "SumParts", {dim3(1), dim3(kThreads)}, SumPartsKernel, int(blocks), partial, sum);
+  return blocks;
+}
+void SumSquares(Stream& stream, std::int64_t n, const float* x, double* partial, double* sum,
+                const std::uint8_t* left_out) {
+  const std::int64_t parts = SumSquaresInParts(stream, n, x, partial, left_out);
+  Launch(stream, "SumParts", {dim3(1), dim3(kThreads)}, SumPartsKernel, int(parts), partial, sum);
 }
 
 void MoveTarget(Stream& stream, std::int64_t n, float tau, const float* value, float* target,

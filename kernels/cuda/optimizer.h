@@ -38,6 +38,9 @@ void Sgd(Stream& stream, const SgdStep* step, const OptimizerArrays& arrays);
 inline constexpr std::int64_t kSumSquaresParts = 1024;
 void SumSquares(Stream& stream, std::int64_t n, const float* x, double* partial, double* sum,
                 const std::uint8_t* left_out = nullptr);
+// The same up to the parts, for a kernel that adds them up itself; how many they are.
+std::int64_t SumSquaresInParts(Stream& stream, std::int64_t n, const float* x, double* partial,
+                               const std::uint8_t* left_out = nullptr);
 
 // target += tau (value - target); tau 1 copies. [n] each. target_bf16: as value_bf16.
 void MoveTarget(Stream& stream, std::int64_t n, float tau, const float* value, float* target,

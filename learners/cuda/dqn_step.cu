@@ -7,6 +7,7 @@
 #include <deque>
 
 #include "kernels/cuda/activation.h"
+#include "kernels/cuda/block_sum.h"
 #include "kernels/cuda/distribution_loss.h"
 #include "kernels/cuda/dqn_loss.h"
 #include "kernels/cuda/launch.h"
@@ -19,36 +20,50 @@ namespace {
 struct StepState {
   RuleState rule;
   DqnLossSummary summary;
-  double squares = 0;
   DqnStepReport report;
   std::int32_t move_target = 0;
 };
 
-// What there is to tell of a gradient, and whether a step may be made with it. One block.
-// agreed: the gradient is others' too, and goes on whatever became of this learner's batch.
-TROOP_KERNEL void JudgeKernel(std::int64_t batch, bool agreed, const float* priority,
+TROOP_DEVICE void PrepareStep(const StepRule& rule, std::int64_t target_update_steps,
+                              StepState* s) {
+  const bool go = s->rule.go != 0;
+  if (go) ++s->report.updates;
+  NextStep(rule, s->report.gradient_norm, &s->rule);
+  s->move_target = go && s->report.updates % target_update_steps == 0 ? 1 : 0;
+}
+TROOP_KERNEL void PrepareKernel(StepRule rule, std::int64_t target_update_steps, StepState* s) {
+  PrepareStep(rule, target_update_steps, s);
+}
+
+// What there is to tell of a gradient, and whether a step may be made with it; kPrepares: and the
+// step's numbers. One block. squares: parts of the sum of the gradient's.
+struct Judged {
+  std::int64_t batch, parts;
+  bool agreed;  // the gradient is others' too, and goes on whatever became of this batch
+  const float* priority;
+  const double* squares;
+};
+constexpr int kJudgeThreads = 256;
+template <bool kPrepares>
+TROOP_KERNEL void JudgeKernel(Judged in, StepRule rule, std::int64_t target_update_steps,
                               StepState* s) {
   TROOP_SHARED(int, bad, 1);
   if (threadIdx.x == 0) *bad = 0;
   __syncthreads();
-  for (std::int64_t i = threadIdx.x; i < batch; i += blockDim.x)
-    if (!isfinite(priority[i])) *bad = 1;  // all who write write the same
-  __syncthreads();
+  for (std::int64_t i = threadIdx.x; i < in.batch; i += kJudgeThreads)
+    if (!isfinite(in.priority[i])) *bad = 1;  // all who write write the same
+  double squares = 0;
+  for (std::int64_t i = threadIdx.x; i < in.parts; i += kJudgeThreads) squares += in.squares[i];
+  squares = BlockSum<kJudgeThreads>(squares);  // a barrier is in it
   if (threadIdx.x != 0) return;
-  const double norm = sqrt(s->squares);
-  s->rule.go = isfinite(norm) && (agreed || (isfinite(s->summary.loss) && *bad == 0)) ? 1 : 0;
+  const double norm = sqrt(squares);
+  s->rule.go = isfinite(norm) && (in.agreed || (isfinite(s->summary.loss) && *bad == 0)) ? 1 : 0;
   s->report.loss = s->summary.loss;
   s->report.td_error_mean = s->summary.td_error_mean;
   s->report.q_mean = s->summary.q_mean;
   s->report.gradient_norm = norm;
   s->report.finite = s->rule.go;
-}
-
-TROOP_KERNEL void PrepareKernel(StepRule rule, std::int64_t target_update_steps, StepState* s) {
-  const bool go = s->rule.go != 0;
-  if (go) ++s->report.updates;
-  NextStep(rule, s->report.gradient_norm, &s->rule);
-  s->move_target = go && s->report.updates % target_update_steps == 0 ? 1 : 0;
+  if constexpr (kPrepares) PrepareStep(rule, target_update_steps, s);
 }
 
 StepState FreshState() { return {}; }
@@ -62,7 +77,11 @@ struct DqnStep::Impl {
         plans(the_device),
         network(the_device, plans, o.network, o.precision, o.double_q ? 2 * o.batch : o.batch,
                 o.batch),
-        target_network(the_device, plans, o.network, o.precision, o.batch, 0) {
+        target_plans(the_device),
+        target_network(the_device, target_plans, o.network, o.precision, o.batch, 0),
+        beside(the_device),
+        drawn(the_device),
+        judged(the_device) {
     const std::int64_t p = o.network.parameters, b = o.batch;
     const std::int64_t bytes = ElementBytes(o.network.input) * o.network.input_elements;
     observation = DeviceArray<std::byte>(device, 2 * b * bytes, "a batch's observations");
@@ -102,17 +121,22 @@ struct DqnStep::Impl {
     const std::int64_t b = options.batch;
     const auto* next = static_cast<const std::byte*>(batch.observation) +
                        b * ElementBytes(options.network.input) * options.network.input_elements;
+    drawn.Record(stream);
+    beside.Wait(drawn);
     const QHeads online = network.ForwardHeads(stream, Online(), options.double_q ? 2 * b : b,
                                                batch.observation, true);
-    Loss(stream, online, target_network.ForwardHeads(stream, Target(), b, next, false));
+    const QHeads target = target_network.ForwardHeads(beside, Target(), b, next, false);
+    judged.Record(beside);
+    stream.Wait(judged);
+    Loss(stream, online, target);
   }
-  void Backward(Stream& stream, const QNetwork::Ready& ready = {}) {
+  void Backward(Stream& stream, bool prepares, const QNetwork::Ready& ready = {}) {
     network.Backward(stream, Online(), options.batch, batch.observation, gradient.data(), ready);
-    Judge(stream);
+    Judge(stream, false, prepares);
   }
-  void Gradient(Stream& stream) {
+  void Gradient(Stream& stream, bool prepares) {
     Losses(stream);
-    Backward(stream);
+    Backward(stream, prepares);
   }
   // Others add to parts that were told ready: none is told of a loss that is not finite.
   void GradientInParts(Stream& stream, const QNetwork::Ready& ready) {
@@ -120,7 +144,7 @@ struct DqnStep::Impl {
     stream.CopyToHost(seen.data(), &state.data()->summary, sizeof(DqnLossSummary));
     stream.Synchronize();
     const bool finite = device.ok() && std::isfinite(seen[0].loss);
-    Backward(stream, finite ? ready : QNetwork::Ready());
+    Backward(stream, false, finite ? ready : QNetwork::Ready());
   }
 
   // What the inputs of all three losses call alike.
@@ -187,17 +211,22 @@ struct DqnStep::Impl {
     DqnLoss(stream, in, out, values);
   }
 
-  void Judge(Stream& stream, bool agreed = false) {
-    StepState* s = state.data();
-    SumSquares(stream, options.network.parameters, gradient.data(), partial.data(), &s->squares);
-    Launch(stream, "Judge", {dim3(1), dim3(256)}, JudgeKernel, options.batch, agreed,
-           batch.priority, s);
+  // prepares: the step follows at once.
+  void Judge(Stream& stream, bool agreed, bool prepares) {
+    const std::int64_t parts =
+        SumSquaresInParts(stream, options.network.parameters, gradient.data(), partial.data());
+    const Judged in{options.batch, parts, agreed, batch.priority, partial.data()};
+    Launch(stream, "Judge", {dim3(1), dim3(kJudgeThreads)},
+           prepares ? JudgeKernel<true> : JudgeKernel<false>, in, options.rule,
+           options.target_update_steps, state.data());
   }
 
-  void Step(Stream& stream) {
+  void Step(Stream& stream, bool prepared) {
     StepState* s = state.data();
-    Launch(stream, "Prepare", {dim3(1), dim3(1)}, PrepareKernel, options.rule,
-           options.target_update_steps, s);
+    if (!prepared) {
+      Launch(stream, "Prepare", {dim3(1), dim3(1)}, PrepareKernel, options.rule,
+             options.target_update_steps, s);
+    }
     ApplyRule(stream, options.rule, &s->rule,
               {.n = options.network.parameters,
                .gradient = gradient.data(),
@@ -239,7 +268,10 @@ struct DqnStep::Impl {
     stream.CopyToHost(&reports[slot], &state.data()->report, sizeof(DqnStepReport));
     done[slot]->Record(stream);
   }
+  // The state keeps it from one step to the next.
   void CopyRate(Stream& stream, double learning_rate) {
+    if (learning_rate == last_rate) return;
+    last_rate = learning_rate;
     const std::int64_t slot = rates_taken++ % kUnderWay;
     rate_done[slot]->Synchronize();
     rates[slot] = learning_rate;
@@ -270,7 +302,11 @@ struct DqnStep::Impl {
   Device& device;
   const DqnStepOptions options;
   MatMulPlans plans;
-  QNetwork network, target_network;
+  QNetwork network;
+  MatMulPlans target_plans;  // what is made beside has a workspace of its own
+  QNetwork target_network;
+  Stream beside;
+  Event drawn, judged;  // the batch is there; the target's values are
   DeviceArray<std::byte> observation;
   DeviceArray<std::int32_t> action, length;
   DeviceArray<float> reward, discount, weight, priority;
@@ -284,6 +320,7 @@ struct DqnStep::Impl {
   PinnedArray<DqnStepReport> reports;
   std::unique_ptr<Event> done[kUnderWay], rate_done[kUnderWay];
   std::int64_t started = 0, reported = 0, rates_taken = 0;
+  double last_rate = NAN;          // that the device has
   std::deque<DqnStepReport> kept;  // reports whose place was needed before they were asked for
   std::function<void(Stream&)> before, after;
   Recorded whole{device}, gradient_half{device}, step_half{device}, changed_step{device};
@@ -324,8 +361,8 @@ void DqnStep::Run(Stream& stream, double learning_rate) {
   i.CopyRate(stream, learning_rate);
   i.Play(stream, &i.whole, [&] {
     if (i.before) i.before(stream);
-    i.Gradient(stream);
-    i.Step(stream);
+    i.Gradient(stream, true);
+    i.Step(stream, true);
     if (i.after) i.after(stream);
   });
   i.CopyReport(stream, slot);
@@ -338,7 +375,7 @@ void DqnStep::RunGradient(Stream& stream, const QNetwork::Ready& ready) {
   if (ready) {
     i.GradientInParts(stream, ready);
   } else {
-    i.Play(stream, &i.gradient_half, [&] { i.Gradient(stream); });
+    i.Play(stream, &i.gradient_half, [&] { i.Gradient(stream, false); });
   }
   i.CopyReport(stream, slot);
 }
@@ -348,8 +385,8 @@ void DqnStep::RunStep(Stream& stream, double learning_rate, bool changed) {
   if (!i.device.ok()) return;
   i.CopyRate(stream, learning_rate);
   i.Play(stream, changed ? &i.changed_step : &i.step_half, [&] {
-    if (changed) i.Judge(stream, true);
-    i.Step(stream);
+    if (changed) i.Judge(stream, true, false);
+    i.Step(stream, false);
   });
 }
 
@@ -402,6 +439,7 @@ void DqnStep::SetState(Stream& stream, const State& from) {
                   part.rounded->data(), DType::kBF16);
   }
   state[0] = FreshState();
+  i.last_rate = NAN;
   state[0].report.updates = from.updates;
   state[0].rule.steps = from.steps;
   stream.CopyToDevice(i.state.data(), state.data(), sizeof(StepState));

@@ -16,15 +16,17 @@ TROOP_DEVICE void NextStep(const StepRule& rule, double norm, RuleState* s) {
   const auto scale = float(clip);
   const auto rate = float(s->learning_rate);
   const auto decay = float(1 - double(rate) * rule.weight_decay);
-  s->adam = {scale,
-             float(rule.beta1),
-             float(1 - rule.beta1),
-             float(rule.beta2),
-             float(1 - rule.beta2),
-             float(double(rate) / (1 - pow(rule.beta1, t))),
-             float(1 / sqrt(1 - pow(rule.beta2, t))),
-             float(rule.epsilon),
-             decay};
+  if (rule.kind == StepRule::Kind::kAdam) {  // powers take longer than all the rest
+    s->adam = {scale,
+               float(rule.beta1),
+               float(1 - rule.beta1),
+               float(rule.beta2),
+               float(1 - rule.beta2),
+               float(double(rate) / (1 - pow(rule.beta1, t))),
+               float(1 / sqrt(1 - pow(rule.beta2, t))),
+               float(rule.epsilon),
+               decay};
+  }
   s->rmsprop = {scale, float(rule.decay), float(1 - rule.decay), rate, float(rule.epsilon), decay};
   s->sgd = {scale, float(rule.momentum), rate};
 }

@@ -10,9 +10,8 @@ namespace troop::cuda {
 QNetwork::QNetwork(Device& device, MatMulPlans& plans, const QNetworkSpec& spec,
                    Precision precision, std::int64_t rows, std::int64_t backward_rows)
     : plans_(plans), spec_(spec), precision_(precision) {
-  std::int64_t widest = 0, scratch = 16;
+  std::int64_t scratch = 16;
   for (const QLayer& layer : spec.layers) {
-    widest = std::max(widest, layer.out());
     if (layer.convolution)
       scratch = std::max(scratch, ConvBackwardWeightScratch(layer.conv, backward_rows));
   }
@@ -35,7 +34,9 @@ QNetwork::QNetwork(Device& device, MatMulPlans& plans, const QNetworkSpec& spec,
   };
   kept_ = make(rows);
   passing_ = make(rows);
-  for (Bytes& gradient : gradient_) gradient = elements(backward_rows * widest);
+  for (const QLayer& layer : spec.layers)
+    gradient_.push_back(elements(backward_rows * layer.out()));
+  if (backward_rows > 0) aside_ = std::make_unique<Aside>(device);
   if (spec.hidden()) {
     for (Bytes& gradient : hidden_gradient_)
       gradient = elements(backward_rows * spec.value_hidden.linear.out);
@@ -117,17 +118,26 @@ QHeads QNetwork::ForwardHeads(Stream& stream, const QWeights& weights, std::int6
 
 QHeadGradients QNetwork::head_gradients() const { return {dvalue_.data(), dadvantage_.data()}; }
 
-void QNetwork::BackwardWeights(Stream& stream, const QLayer& layer, std::int64_t rows,
+template <class Work>
+void QNetwork::Beside(Stream& stream, bool beside, const Work& work) {
+  if (!beside) return work(stream, plans_);
+  aside_->forked.Record(stream);
+  aside_->stream.Wait(aside_->forked);
+  work(aside_->stream, aside_->plans);
+}
+
+void QNetwork::BackwardWeights(Stream& stream, bool beside, const QLayer& layer, std::int64_t rows,
                                const ConvInput& input, const void* dz, float* gradient) {
   float* dweight = gradient + layer.weight;
   float* dbias = gradient + layer.bias;
-  if (layer.convolution) {
-    ConvBackwardWeight(stream, precision_, layer.conv, rows, input, dz, dweight, dbias,
-                       scratch_.data());
-  } else {
-    LinearBackwardWeight(stream, plans_, precision_, layer.linear, rows, input.x, dz, dweight,
-                         dbias);
-  }
+  Beside(stream, beside, [&](Stream& on, MatMulPlans& plans) {
+    if (layer.convolution) {
+      ConvBackwardWeight(on, precision_, layer.conv, rows, input, dz, dweight, dbias,
+                         scratch_.data());
+    } else {
+      LinearBackwardWeight(on, plans, precision_, layer.linear, rows, input.x, dz, dweight, dbias);
+    }
+  });
 }
 
 // dx = dz W, of the trunk's last output: its gradient before the relu, where it is one.
@@ -147,16 +157,16 @@ void QNetwork::BackwardInto(Stream& stream, const QWeights& weights, const QLaye
   }
 }
 
-// The gradient of the head's parameters; into gradient_[0] that of the trunk's last sums.
-void QNetwork::BackwardHead(Stream& stream, const QWeights& weights, std::int64_t rows,
+// The gradient of the head's parameters; into the last gradient_ that of the trunk's last sums.
+void QNetwork::BackwardHead(Stream& stream, bool beside, const QWeights& weights, std::int64_t rows,
                             float* gradient) {
   const DType element = ElementType(precision_);
   const QLayer& last = spec_.layers.back();
   const ConvInput x{kept_.out.back().data(), element, 1};
   if (!spec_.dueling) {
-    BackwardWeights(stream, spec_.advantage, rows, x, dadvantage_.data(), gradient);
+    BackwardWeights(stream, beside, spec_.advantage, rows, x, dadvantage_.data(), gradient);
     return BackwardInto(stream, weights, spec_.advantage, rows, dadvantage_.data(), last, x.x,
-                        gradient_[0].data());
+                        gradient_.back().data());
   }
   const QLayer *first = &spec_.value, *second = &spec_.advantage;
   const void *dfirst = dvalue_.data(), *dsecond = dadvantage_.data();
@@ -165,8 +175,8 @@ void QNetwork::BackwardHead(Stream& stream, const QWeights& weights, std::int64_
     of_first.x = kept_.value_hidden.data();
     of_second.x = kept_.advantage_hidden.data();
   }
-  BackwardWeights(stream, *first, rows, of_first, dfirst, gradient);
-  BackwardWeights(stream, *second, rows, of_second, dsecond, gradient);
+  BackwardWeights(stream, beside, *first, rows, of_first, dfirst, gradient);
+  BackwardWeights(stream, beside, *second, rows, of_second, dsecond, gradient);
   if (spec_.hidden()) {
     BackwardInto(stream, weights, *first, rows, dfirst, spec_.value_hidden, of_first.x,
                  hidden_gradient_[0].data());
@@ -174,8 +184,8 @@ void QNetwork::BackwardHead(Stream& stream, const QWeights& weights, std::int64_
                  hidden_gradient_[1].data());
     first = &spec_.value_hidden, second = &spec_.advantage_hidden;
     dfirst = hidden_gradient_[0].data(), dsecond = hidden_gradient_[1].data();
-    BackwardWeights(stream, *first, rows, x, dfirst, gradient);
-    BackwardWeights(stream, *second, rows, x, dsecond, gradient);
+    BackwardWeights(stream, beside, *first, rows, x, dfirst, gradient);
+    BackwardWeights(stream, beside, *second, rows, x, dsecond, gradient);
   }
   // The trunk feeds both streams: their gradients add up before its activation's derivative.
   for (const auto& [layer, dz] : {std::pair(first, dfirst), std::pair(second, dsecond)}) {
@@ -184,35 +194,38 @@ void QNetwork::BackwardHead(Stream& stream, const QWeights& weights, std::int64_
     args.precision = precision_;
     args.a = dz;
     args.b = Weight(weights, *layer);
-    args.c = gradient_[0].data();
+    args.c = gradient_.back().data();
     args.c_dtype = element;
     args.beta = layer == second ? 1 : 0;
     MatMul(stream, plans_, args);
   }
   if (last.activation != Activation::kNone) {
     ActivationBackward(stream, last.activation, element, rows * last.out(), x.x,
-                       gradient_[0].data(), gradient_[0].data());
+                       gradient_.back().data(), gradient_.back().data());
   }
 }
 
 void QNetwork::Backward(Stream& stream, const QWeights& weights, std::int64_t rows,
                         const void* observation, float* gradient, const Ready& ready) {
-  BackwardHead(stream, weights, rows, gradient);
+  // Parts are told ready in the stream's order.
+  const bool beside = !ready;
+  BackwardHead(stream, beside, weights, rows, gradient);
   const DType element = ElementType(precision_);
-  int current = 0;
   for (std::size_t i = spec_.layers.size(); i-- > 0;) {
     const QLayer& layer = spec_.layers[i];
-    const void* dz = gradient_[current].data();
+    const void* dz = gradient_[i].data();
     const ConvInput x =
         i == 0 ? InputOf(kept_, observation) : ConvInput{kept_.out[i - 1].data(), element, 1};
-    BackwardWeights(stream, layer, rows, x, dz, gradient);
+    BackwardWeights(stream, beside, layer, rows, x, dz, gradient);
     // Layers have their parameters one behind the other, and the head behind them all.
     if (ready) ready(i == 0 ? 0 : std::min(layer.weight, layer.bias));
     if (i == 0) break;
     BackwardInto(stream, weights, layer, rows, dz, spec_.layers[i - 1], x.x,
-                 gradient_[1 - current].data());
-    current = 1 - current;
+                 gradient_[i - 1].data());
   }
+  if (!beside) return;
+  aside_->joined.Record(aside_->stream);
+  stream.Wait(aside_->joined);
 }
 
 }  // namespace troop::cuda

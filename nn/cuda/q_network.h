@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "kernels/cuda/conv.h"
@@ -97,17 +98,33 @@ class QNetwork {
                const Kept& kept, float* advantage);
   void ForwardLayer(Stream& stream, const QWeights& weights, const QLayer& layer, std::int64_t rows,
                     const ConvInput& input, void* y, DType y_dtype);
-  void BackwardWeights(Stream& stream, const QLayer& layer, std::int64_t rows,
+  void BackwardWeights(Stream& stream, bool beside, const QLayer& layer, std::int64_t rows,
                        const ConvInput& input, const void* dz, float* gradient);
   void BackwardInto(Stream& stream, const QWeights& weights, const QLayer& layer, std::int64_t rows,
                     const void* dz, const QLayer& below, const void* below_out, void* dx);
-  void BackwardHead(Stream& stream, const QWeights& weights, std::int64_t rows, float* gradient);
+  void BackwardHead(Stream& stream, bool beside, const QWeights& weights, std::int64_t rows,
+                    float* gradient);
+
+  // Calls work(a stream that is to make parameters' gradients, its plans): `stream`, or one beside
+  // it that goes on from here.
+  template <class Work>
+  void Beside(Stream& stream, bool beside, const Work& work);
 
   MatMulPlans& plans_;
   const QNetworkSpec spec_;
   const Precision precision_;
   Kept kept_, passing_;
-  Bytes gradient_[2], hidden_gradient_[2], dvalue_, dadvantage_, scratch_;
+  std::vector<Bytes> gradient_;  // of each layer's sums
+  Bytes hidden_gradient_[2], dvalue_, dadvantage_, scratch_;
+  // Parameters' gradients are made beside those of activations, which nothing else waits for.
+  struct Aside {
+    explicit Aside(Device& device)
+        : plans(device), stream(device), forked(device), joined(device) {}
+    MatMulPlans plans;  // with a workspace of their own
+    Stream stream;
+    Event forked, joined;
+  };
+  std::unique_ptr<Aside> aside_;  // where there is a backward
 };
 
 }  // namespace troop::cuda
