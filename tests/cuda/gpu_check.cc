@@ -1,5 +1,5 @@
-// gpu_check [--json FILE] [PART OF A NAME]: the parity cases on the GPU. Exit code 0: all hold; 1:
-// some don't; 2: no GPU.
+// gpu_check [--json FILE] [--share I/N] [PART OF A NAME]: the parity cases on the GPU; of N shares
+// of them the I-th, from 0. Exit code 0: all hold; 1: some don't; 2: no GPU.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -37,9 +37,15 @@ Outcome RunCase(Device& device, const ParityCase& c) {
 
 int Main(int argc, char** argv) {
   std::string json, part;
+  int share = 0, shares = 1;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
       json = argv[++i];
+    } else if (std::strcmp(argv[i], "--share") == 0 && i + 1 < argc) {
+      if (std::sscanf(argv[++i], "%d/%d", &share, &shares) != 2 || share < 0 || share >= shares) {
+        std::fprintf(stderr, "gpu_check: --share %s: give I/N, with 0 <= I < N\n", argv[i]);
+        return 1;
+      }
     } else {
       part = argv[i];
     }
@@ -53,8 +59,9 @@ int Main(int argc, char** argv) {
   std::FILE* file = json.empty() ? nullptr : std::fopen(json.c_str(), "w");
   std::printf("%s, compute capability %d.%d\n", device->info().name.c_str(), device->info().major,
               device->info().minor);
-  int failed = 0, ran = 0;
+  int failed = 0, ran = 0, at = 0;
   for (const ParityCase& c : AllParityCases()) {
+    if (at++ % shares != share) continue;
     if (std::string(c.name).find(part) == std::string::npos) continue;
     const Outcome outcome = RunCase(*device, c);
     ++ran;
