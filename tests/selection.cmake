@@ -21,7 +21,7 @@ set(troop_tsan_tests
   "replay/(batch_decoder|frame_codec|hostile_tcp|journal|restore|tables|zmq)"
   "nn/(module|rank_failure|shared_arena|tensor_parallel|transformer_ranks)"
   "paramserver/(digits|lent_floats|shard_server|shard_threads)"
-  "learners/(hogwild_updater|mesh)")
+  "learners/(hogwild_updater|mesh|parallel_copy)")
 
 # What starts a thread and is left out all the same.
 set(troop_tsan_left_out
