@@ -85,6 +85,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Planted{"both_ends", "ends", "both terminated and truncated"},
                     Planted{"endless", "length", "no episode ended within 10000 steps"},
                     Planted{"resets_itself", "last observation", "write the true last one"},
+                    Planted{"few_views", "last observation",
+                            "ended in one that others begin with, as are 100 % of all", Kind::kOk},
                     Planted{"refuses_action", "environment", "planted: action 2"},
                     Planted{"constant", "effect", "the observation never changes"},
                     Planted{"ignores_action", "effect", "use the action"},
