@@ -301,8 +301,12 @@ Turn LearnerNode::Finish(Time now) {
     return Turn::Busy();
   }
   if (ends) {
-    // The news of the last checkpoint goes first; a node that was told to leave by its own process
-    // may have nobody to tell.
+    // One more beat goes first, with the counts of the last updates and the news of the last
+    // checkpoint; a node that its own process ends may have no coordinator any more.
+    if (!draining_ && !std::exchange(last_beat_, true)) {
+      member.BeatSoon();
+      return Turn::Busy();
+    }
     if (!member.told() && !draining_) return Idle();
     result_ = final_failure_;
     return Turn::Done();

@@ -137,6 +137,7 @@ class LearnerNode final : public Node {
   bool state_since_stop_ = false;
   bool exhausted_ = false;         // the replay gives no more, or max_updates is reached
   bool final_checkpoint_ = false;  // written, or given up
+  bool last_beat_ = false;         // is due or sent
   Status final_failure_;           // of the last try to write it
   bool draining_ = false;
   Status result_;

@@ -97,6 +97,8 @@ bool Forward(Stream& stream, const ConvShape& shape, Activation activation, std:
                         .activation = activation};
   const bool wide = shape.filters > 32;
   const int columns = wide ? 64 : 32;
+  // Nor may what follows overflow.
+  if (!WeightsFit(RoundUp(shape.filters, columns), shape)) return false;
   op.runs = op.s.taps() / kRun;
   op.steps = (op.runs + 1) / 2;
   op.groups = (op.s.filters + columns - 1) / columns;
@@ -110,8 +112,9 @@ bool Forward(Stream& stream, const ConvShape& shape, Activation activation, std:
   constexpr std::int64_t kHalf = kMostShared / 2 - 1024;
   const std::int64_t shared = SharedOf(stream), fixed = op.images_at + kLine;
   const bool halves = !wide && fixed + each <= std::min(shared, kHalf);
-  const std::int64_t images = ImagesOfBlock(batch, fixed, each, halves ? kHalf : shared,
-                                            (halves ? 2 : 1) * kMultiprocessors);
+  const std::int64_t images =
+      ImagesOfBlock(batch, fixed, each, halves ? std::min(shared, kHalf) : shared,
+                    (halves ? 2 : 1) * kMultiprocessors);
   if (images == 0) return false;
   op.images = int(images);
   const LaunchShape launch{dim3(unsigned(CeilDivide(batch, images))),

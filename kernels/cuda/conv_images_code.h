@@ -169,6 +169,12 @@ inline bool RunsOfEightTaps(const ConvShape& s) {
          s.kernel * s.channels % kRun == 0 && s.kernel * s.channels > kRun;
 }
 
+// Whether the weights alone, a filter's filled up to an odd number of runs, leave room for images.
+inline bool WeightsFit(std::int64_t filters, const ConvShape& s) {
+  const std::int64_t taps = s.kernel * s.kernel * s.channels;
+  return filters * (taps + 2 * kRun) * std::int64_t(sizeof(BF16)) < kMostShared;
+}
+
 // How many images a block takes: as many as fit, and no more than make all multiprocessors work
 // equally long. 0: not one fits.
 inline std::int64_t ImagesOfBlock(std::int64_t batch, std::int64_t fixed, std::int64_t each,

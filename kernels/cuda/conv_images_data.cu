@@ -142,6 +142,7 @@ TROOP_KERNEL void __launch_bounds__(kProductThreads, 1) DataKernel(DataOfImages 
 bool BackwardDataByImages(Stream& stream, const ConvShape& shape, std::int64_t batch,
                           const void* weight, const void* dz, const void* relu_of, void* dx) {
   if (batch == 0 || shape.filters % 16 != 0 || shape.channels % kRun != 0) return false;
+  if (!WeightsFit(shape.filters, shape)) return false;
   const auto behind = [&](std::int64_t size) { return CeilDivide(size, shape.stride); };
   const std::int64_t lead = behind(shape.kernel) - 1;
   const std::int64_t padded_h = lead + std::max(shape.out_height(), behind(shape.height));

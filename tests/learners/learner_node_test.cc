@@ -288,6 +288,20 @@ TEST(LearnerNodeTest, WhenTheRunDrainsItUsesUpWhatIsLeftAndCheckpoints) {
   EXPECT_TRUE(world.node().result().ok());
 }
 
+// Of two learners in step the one that was not the first to end left with its last update untold:
+// the answer to an earlier beat said that the run was over.
+TEST(LearnerNodeTest, TheCountsOfItsLastUpdatesAreToldBeforeItEnds) {
+  LearnerWorld world(SmallConfig());
+  world.Insert(200);
+  ASSERT_TRUE(world.Rounds(300));
+  world.coordinator().reply.phase = Phase::kDraining;
+  ASSERT_TRUE(world.Rounds(1000));
+  const int before = world.coordinator().beats;
+  world.coordinator().reply.phase = Phase::kDone;
+  EXPECT_FALSE(world.Rounds(1000));
+  EXPECT_EQ(world.coordinator().beats, before + 2) << "the one that was answered, and another";
+}
+
 TEST(LearnerNodeTest, DoesExactlyMaxUpdates) {
   Config config = SmallConfig();
   config.learner.max_updates = 37;
