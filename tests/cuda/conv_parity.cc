@@ -16,7 +16,8 @@ struct Case {
 
 // Small ones of every kind: runs of eight or not, one filter or more than a tile, strides that
 // leave rows out.
-std::vector<Case> CasesOf(Parity& parity, Precision precision) {
+// weights: of a convolution's weight gradients, whose sums are made in parts.
+std::vector<Case> CasesOf(Parity& parity, Precision precision, bool weights = false) {
   std::vector<Case> cases = {
       {{10, 10, 4, 16, 3, 1}, 9},   // MinAtar's; three parts of positions
       {{9, 11, 3, 5, 4, 3}, 2},     // rows and columns that no window covers
@@ -30,10 +31,10 @@ std::vector<Case> CasesOf(Parity& parity, Precision precision) {
   cases.push_back(
       {{9, 9, 40, 16, 3, 1}, 2});       // channels beyond a narrow tile: of the data's gradient
   if (precision == Precision::kBF16) {  // whole images in shared memory
-    cases.push_back({{64, 64, 8, 16, 32, 32}, 13});  // more to a part than fit at a time
-    cases.push_back({{70, 70, 32, 40, 3, 2}, 1});    // one that does not fit
-    cases.push_back({{20, 20, 32, 64, 4, 2}, 3});    // as the second layer of Nature's network
-    cases.push_back({{9, 9, 64, 64, 3, 1}, 3});      // and the third
+    if (weights) cases.push_back({{64, 64, 8, 16, 32, 32}, 13});  // more than fit at a time
+    cases.push_back({{70, 70, 32, 40, 3, 2}, 1});                 // one that does not fit
+    cases.push_back({{20, 20, 32, 64, 4, 2}, 3});  // as the second layer of Nature's network
+    cases.push_back({{9, 9, 64, 64, 3, 1}, 3});    // and the third
   }
   if (parity.large()) {
     cases.push_back({{84, 84, 4, 32, 8, 4}, 37});
@@ -169,7 +170,7 @@ void BackwardData(Parity& parity) {
 
 template <Precision kPrecision>
 void BackwardWeight(Parity& parity) {
-  for (const auto& [s, batch] : CasesOf(parity, kPrecision)) {
+  for (const auto& [s, batch] : CasesOf(parity, kPrecision, true)) {
     for (const bool bytes : {false, true}) {
       const Input x = MakeInput(parity, kPrecision, bytes, batch * s.height * s.width * s.channels);
       const Operand dz =
