@@ -26,6 +26,8 @@ namespace {
 constexpr double kForeverSeconds = 1e9;
 // Who may meet in a lobby: any number that a run can be scaled to.
 constexpr int kLearnersMax = kRanksMax;
+// For the answer to the last beat.
+constexpr Duration kLastBeatMax = Seconds(3);
 
 // What the coordinator handed out; one of another length is none of ours.
 std::optional<GroupSecret> SecretOf(const std::string& bytes) {
@@ -301,13 +303,16 @@ Turn LearnerNode::Finish(Time now) {
     return Turn::Busy();
   }
   if (ends) {
-    // One more beat goes first, with the counts of the last updates and the news of the last
-    // checkpoint; a node that its own process ends may have no coordinator any more.
-    if (!draining_ && !std::exchange(last_beat_, true)) {
+    // The news of the last checkpoint goes first, then one more beat with the counts of the last
+    // updates, which a coordinator that is gone by then does not answer. A node that its own
+    // process ends may have none any more.
+    if (!draining_ && !last_beat_until_) {
+      if (!member.told()) return Idle();
+      last_beat_until_ = now + kLastBeatMax;
       member.BeatSoon();
       return Turn::Busy();
     }
-    if (!member.told() && !draining_) return Idle();
+    if (!draining_ && !member.told() && now < *last_beat_until_) return Idle(*last_beat_until_);
     result_ = final_failure_;
     return Turn::Done();
   }

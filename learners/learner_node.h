@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "core/config.h"
 #include "core/history.h"
@@ -135,10 +136,10 @@ class LearnerNode final : public Node {
   bool state_came_ = false;
   std::optional<Time> stopped_;  // since when a stop waits for the state
   bool state_since_stop_ = false;
-  bool exhausted_ = false;         // the replay gives no more, or max_updates is reached
-  bool final_checkpoint_ = false;  // written, or given up
-  bool last_beat_ = false;         // is due or sent
-  Status final_failure_;           // of the last try to write it
+  bool exhausted_ = false;               // the replay gives no more, or max_updates is reached
+  bool final_checkpoint_ = false;        // written, or given up
+  std::optional<Time> last_beat_until_;  // its answer is awaited
+  Status final_failure_;                 // of the last try to write it
   bool draining_ = false;
   Status result_;
 };

@@ -189,7 +189,7 @@ class LearnerWorld {
       now_ += Milliseconds(1);
       if (writer_) writer_->Poll(now_);
       network_->Pump(now_);
-      coordinator_.Pump(now_);
+      if (!silent_) coordinator_.Pump(now_);
       servers_->Pump(now_);
       if (node_->Step(now_).what == Turn::kDone) return false;
     }
@@ -225,6 +225,7 @@ class LearnerWorld {
     return {};
   }
   CoordinatorFake& coordinator() { return coordinator_; }
+  void silence() { silent_ = true; }  // the coordinator answers no more
   LearnerNode& node() { return *node_; }
   FullDisk* run() { return &run_; }
 
@@ -243,7 +244,7 @@ class LearnerWorld {
   std::unique_ptr<FleetMember> member_;
   std::unique_ptr<LearnerNode> node_;
   Rng rng_{{}};
-  bool loud_ = false;
+  bool loud_ = false, silent_ = false;
   std::uint64_t next_frame_ = 0;
   Time now_{Seconds(1)};
 };
@@ -300,6 +301,22 @@ TEST(LearnerNodeTest, TheCountsOfItsLastUpdatesAreToldBeforeItEnds) {
   world.coordinator().reply.phase = Phase::kDone;
   EXPECT_FALSE(world.Rounds(1000));
   EXPECT_EQ(world.coordinator().beats, before + 2) << "the one that was answered, and another";
+}
+
+TEST(LearnerNodeTest, ACoordinatorThatIsGoneDoesNotHoldItsEndUp) {
+  LearnerWorld world(SmallConfig());
+  world.Insert(200);
+  ASSERT_TRUE(world.Rounds(300));
+  world.coordinator().reply.phase = Phase::kDraining;
+  ASSERT_TRUE(world.Rounds(1000));
+  world.coordinator().reply.phase = Phase::kDone;
+  const int before = world.coordinator().beats;
+  for (int i = 0; world.coordinator().beats == before && i < 1000; ++i)
+    ASSERT_TRUE(world.Rounds(1));
+  world.silence();
+  EXPECT_TRUE(world.Rounds(1000));
+  EXPECT_FALSE(world.Rounds(5000));
+  EXPECT_TRUE(world.node().result().ok()) << world.node().result().message();
 }
 
 TEST(LearnerNodeTest, DoesExactlyMaxUpdates) {
