@@ -363,7 +363,7 @@ TROOP_KERNEL void __launch_bounds__(kThreads)
     KeyValueGradientKernel(const std::int32_t* starts, std::int64_t heads, KeptScores kept,
                            const BF16* qkv, const float* lse, const BF16* dout, const float* delta,
                            BF16* dqkv) {
-  // Of each query two words: of the first 32 keys, of the others.
+  // Two words for each query: one for the first 32 keys, one for the other 32.
   TROOP_SHARED(std::uint32_t, bits, kDrops ? 2 * kTile : 1);
   const Place place(starts);
   if (place.first >= place.tokens) return;

@@ -7,10 +7,11 @@ namespace {
 template <class X>
 struct ForwardOfImages {
   ConvSizes s;
-  int batch, images;        // of all, of a block
-  int runs, steps, groups;  // of a filter's weights; of a warp's columns
-  int pitch;                // of a filter's weights, in bytes: an odd number of runs
-  int bias_at, images_at;   // behind the weights
+  int batch, images;       // images in the batch; images that a block takes
+  int runs, steps;         // runs of a filter's weights; steps of 16 taps
+  int groups;              // groups of a warp tile's columns that cover the filters
+  int pitch;               // bytes from one filter's weights to the next: an odd number of runs
+  int bias_at, images_at;  // byte offsets in shared memory, after the weights
   const X* x;
   const BF16* weight;
   const float* bias;

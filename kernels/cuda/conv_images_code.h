@@ -6,13 +6,16 @@
 #include "kernels/cuda/conv_ops.h"
 #include "kernels/cuda/launch.h"
 
-// What the kernels over whole images share (conv_images.h). Only for conv_images*.cu.
+// Code shared by the kernels that keep whole images in shared memory (conv_images.h). Included by
+// conv_images*.cu only.
 namespace troop::cuda {
 
 constexpr int kRun = 8, kRunBytes = 16;  // elements that lie side by side
 constexpr int kWarp = 32;
-constexpr int kMultiprocessors = 132;  // that work is dealt out for: sums must not depend on it
-constexpr std::int64_t kMostShared = 232448;  // of a block of compute capability 9.0
+constexpr int kMultiprocessors =
+    132;  // fixed, because the order of sums must not depend on the GPU
+// The most shared memory that a block can have, in bytes, at compute capability 9.0.
+constexpr std::int64_t kMostShared = 232448;
 
 // In shared memory the runs of each 128 bytes change places, as the number of those 128 bytes says:
 // then the eight rows that LoadMatrix4 takes at a time lie in different banks, whether they are 32,
@@ -60,7 +63,7 @@ struct LanePlace {
   int matrix = int(threadIdx.x % kWarp) / 8, line = int(threadIdx.x % 8);
 };
 
-// What a warp multiplies at a time: 16 kI rows by 8 kJ columns, 16 deep.
+// The tile of sums that a warp computes: 16 kI rows by 8 kJ columns, in steps that are 16 deep.
 template <int kI, int kJ>
 struct WarpTile {
   static constexpr int kRows = 16 * kI, kColumns = 8 * kJ, kPairs = 2 * kI * kJ;
@@ -119,7 +122,7 @@ struct WarpTile {
       }
     }
   }
-  // The same with the sums: each(there, column, which, x, y).
+  // Calls each(there, column, which, x, y) with the two neighbouring sums x and y of each place.
   template <class Row, class Each>
   TROOP_DEVICE void ForPairs(const Row& row, const Each& each) const {
     ForPlaces(row, [&](std::int64_t there, int column, int which) {
@@ -169,7 +172,8 @@ inline bool RunsOfEightTaps(const ConvShape& s) {
          s.kernel * s.channels % kRun == 0 && s.kernel * s.channels > kRun;
 }
 
-// Whether the weights alone, a filter's filled up to an odd number of runs, leave room for images.
+// Whether the weights, with each filter's padded to an odd number of runs, take less than a block's
+// shared memory.
 inline bool WeightsFit(std::int64_t filters, const ConvShape& s) {
   const std::int64_t taps = s.kernel * s.kernel * s.channels;
   return filters * (taps + 2 * kRun) * std::int64_t(sizeof(BF16)) < kMostShared;

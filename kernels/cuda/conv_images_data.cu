@@ -8,8 +8,8 @@ struct DataOfImages {
   ConvSizes s;
   int batch, images;
   int lead;                // rows and columns of zeros before an image's gradients
-  int padded_h, padded_w;  // of an image's gradients with zeros around them
-  int groups, tiles;       // of a warp's channels; of its positions, of a phase
+  int padded_h, padded_w;  // size of an image's gradients with the zeros around them
+  int groups, tiles;       // warp tiles along the channels, and along a phase's positions
   int pitch, images_at;    // as in ForwardOfImages
   Divisor by_runs, by_padded_w, by_padded_h;
   Divisor by_rows[2], by_columns[2];  // positions of a phase: of the later phases, of the first

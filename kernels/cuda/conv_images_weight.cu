@@ -4,16 +4,16 @@
 namespace troop::cuda {
 namespace {
 
-// A block sums over some images, a few at a time, for some columns of taps: 32 to each of eight
-// warps, and as many for the other eight, which take every other 16 positions. blockIdx.x: the part
-// of the images, y: the part of the taps.
+// A block sums over its share of the images, a few images at a time. Eight warps have 32 columns of
+// taps each; the other eight have the same columns and every other 16 positions. blockIdx.x selects
+// the images, blockIdx.y the columns.
 template <class X>
 struct WeightOfImages {
   ConvSizes s;
-  int batch, block_images, images;  // of all, of a block, at a time
+  int batch, block_images, images;  // images in the batch, of a block, and in a buffer
   int runs, block_columns;
-  int gradients_at, patches_at;  // behind the images
-  int buffer;                    // bytes of these three; there are two of them
+  int gradients_at, patches_at;  // byte offsets in a buffer, after the images
+  int buffer;                    // bytes of a buffer; there are two for bf16, one for u8
   const X* x;
   const BF16* dz;
   float* partial;  // [parts, filters taps + filters]

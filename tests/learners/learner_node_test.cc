@@ -289,8 +289,8 @@ TEST(LearnerNodeTest, WhenTheRunDrainsItUsesUpWhatIsLeftAndCheckpoints) {
   EXPECT_TRUE(world.node().result().ok());
 }
 
-// Of two learners in step the one that was not the first to end left with its last update untold:
-// the answer to an earlier beat said that the run was over.
+// Of two synchronous learners the second one to end lost the counts of its last update: the answer
+// to an earlier heartbeat said that the run was over, and it left without another.
 TEST(LearnerNodeTest, TheCountsOfItsLastUpdatesAreToldBeforeItEnds) {
   LearnerWorld world(SmallConfig());
   world.Insert(200);
