@@ -113,7 +113,7 @@ Turn RoleNode::SayEnd(Time now) {
     member_->report().ended = result_.message();
     member_->BeatSoon();
   }
-  member_->Poll(now, no_metrics_);
+  member_->Poll(now);
   if (now >= *say_until_ || member_->told() || !member_->lost().ok()) return Turn::Done();
   return Turn::Idle(std::min(member_->next_beat(), *say_until_));
 }

@@ -71,7 +71,6 @@ class RoleNode final : public Node {
   std::optional<Time> give_up_;
   Config config_;
   std::unique_ptr<FleetMember> member_;
-  Metrics no_metrics_;
   std::unique_ptr<Node> node_;
   bool draining_ = false, unanswered_ = false;
   std::optional<Time> say_until_;  // until then the last beat is sent: this role ends

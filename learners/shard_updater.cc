@@ -73,7 +73,7 @@ class ShardUpdater final : public Updater {
   bool Over(bool exhausted) override {
     exhausted_ = exhausted;
     if (at_ != At::kRest || busy()) return false;
-    return enough_ || (exhausted && !takes_part_);
+    return enough_ || (exhausted && !takes_part_ && !OwesLook());
   }
   void Leave() override { leaving_ = true; }
   bool leads() const override { return options_.member->options().index == 0; }
@@ -91,6 +91,8 @@ class ShardUpdater final : public Updater {
     const ShardMove& move = options_.member->shard_move();
     return move.number != 0 && move.stage != ShardMoveStage::kGathering;
   }
+  // It leads and left, or never came, before others made the weights of the last checkpoint.
+  bool OwesLook() const { return exhausted_ && leads() && client_ && !looked_ && !leaving_; }
   bool HasBatch() const { return !jobs_.empty() && next_ < jobs_.front()->batches.size(); }
   // Whether there was something to do.
   bool Advance(Time now);
@@ -133,6 +135,7 @@ class ShardUpdater final : public Updater {
   std::uint64_t version_ = 0;             // pulled last
   std::int64_t steps_since_ = 0;          // that
   bool unseen_ = false;                   // it has pushed since
+  bool looked_ = false;                   // it left when it had no more batches
   Executor::Job computing_ = 0;
   std::optional<Executor::Job> adopting_;  // the shards' last word
   Result<LossReport> report_ = LossReport{};
@@ -173,6 +176,7 @@ bool ShardUpdater::Advance(Time now) {
     case At::kLeaving:
       if (!client_->TakePull()) return false;
       takes_part_ = false;
+      looked_ = exhausted_;
       left_for_ = Pauses() ? options_.member->shard_move().number : 0;
       at_ = At::kRest;
       return true;
@@ -192,15 +196,24 @@ bool ShardUpdater::Begin(Time now) {
   if (!client_->RequestPull(now).ok()) return false;
   pull_since_ = now;
   takes_part_ = true;
+  looked_ = false;
   at_ = At::kPulling;
   return true;
 }
 
 // No batch. Nobody is to wait for one that has none for a while.
 bool ShardUpdater::Rest(Time now) {
-  if (!jobs_.empty() || !takes_part_ || leaving_) {
+  const bool looks = !takes_part_ && OwesLook();
+  if (!jobs_.empty() || (!takes_part_ && !looks) || leaving_) {
     rests_since_.reset();
     return false;
+  }
+  if (looks) {
+    if (!client_->RequestPull(now).ok()) return false;
+    pull_since_ = now;
+    takes_part_ = true;
+    at_ = At::kPulling;
+    return true;
   }
   if (!rests_since_) rests_since_ = now;
   if (!exhausted_ && !enough_ && now - *rests_since_ < kPatience) return false;

@@ -47,11 +47,15 @@ ShardTerm FleetMember::Shard(std::int32_t k) const {
   return k < std::ssize(state_.shards) ? state_.shards[std::size_t(k)] : ShardTerm{};
 }
 
-void FleetMember::Poll(Time now, const Metrics& metrics) {
+void FleetMember::Poll(Time now, const Metrics& metrics) { Poll(now, &metrics); }
+
+void FleetMember::Poll(Time now) { Poll(now, nullptr); }
+
+void FleetMember::Poll(Time now, const Metrics* metrics) {
   if (!last_answer_) last_answer_ = now;
   Receive(now);
   if (ticket_ != 0 || now < next_beat_ || !lost_.ok()) return;
-  report_.metrics = metrics.snapshot();
+  if (metrics != nullptr) report_.metrics = metrics->snapshot();
   Message message{.type = MessageType::kBeat, .body = EncodeBody(report_)};
   Result<Ticket> ticket = channel_->Send(message, now + options_.deadline);
   const bool moves = state_.shard_move.number != 0 &&

@@ -277,6 +277,8 @@ class FleetMember {
 
   // Sends and receives what is due. Call at each Step, after the node updated what it reports.
   void Poll(Time now, const Metrics& metrics);
+  // Of a role whose node has failed: what it measured is what the last beat said.
+  void Poll(Time now);
   // kForever while the answer to the last one is awaited: it wakes the node.
   Time next_beat() const { return ticket_ != 0 ? kForever : next_beat_; }
   // Makes the next Poll send a beat even if none is due.
@@ -320,6 +322,7 @@ class FleetMember {
   Status lost() const { return lost_; }
 
  private:
+  void Poll(Time now, const Metrics* metrics);
   void Receive(Time now);
   void NoteMoved();
 

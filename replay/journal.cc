@@ -119,7 +119,9 @@ Time Journal::NextTime(Time now) const {
     }
   }
   if (side_.job == 0) {
-    if (round_.active || snapshot_now_) next = std::min(next, std::max(now, side_.retry_at));
+    if (round_.active || snapshot_now_ || last_round_done_) {
+      next = std::min(next, std::max(now, side_.retry_at));
+    }
     if (!round_.active && options_.snapshot_every > Duration(0)) {
       next = std::min(next, std::max(next_round_, side_.retry_at));
     }
@@ -229,7 +231,7 @@ void Journal::FinishCommit(Time now) {
 // ---- Snapshots ----
 
 bool Journal::RoundIsDue(Time now, const Journaled& table) const {
-  if (now < side_.retry_at || drained_) return false;
+  if (now < side_.retry_at || drained_ || last_round_done_) return false;
   if (draining_) return all_written(table) && dictionaries_.empty() && log_.job == 0;
   return snapshot_now_ || (options_.snapshot_every > Duration(0) && now >= next_round_);
 }
@@ -310,7 +312,8 @@ void Journal::FinishSnapshot(Time now, const Work& work) {
   snapshot_error_ = Status::Ok();
   if (!work.ends_round) return;
   ++stats_.rounds;
-  drained_ |= round_.final;
+  last_round_done_ |= round_.final;
+  drained_ |= round_.final && outdated_.empty();
   round_ = {};
 }
 
@@ -390,6 +393,7 @@ void Journal::FinishSide(Time now, Journaled* table) {
   } else if (work->segment != 0) {
     stats_.spilled += table->MoveSegment(work->segment, std::move(work->mapped));
   }
+  drained_ |= last_round_done_ && outdated_.empty();
 }
 
 }  // namespace troop

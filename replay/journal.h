@@ -115,8 +115,9 @@ class Journal {
   void SetOwner(std::string bytes) { owner_ = std::move(bytes); }
   void SnapshotNow() { snapshot_now_ = true; }
 
-  // The table changes no more: commits all, and ends with a round that says so. Gives up at the
-  // first failure. drained(): see error(), snapshot_error() for whether it went well.
+  // The table changes no more: commits all, ends with a round that says so, and removes the older
+  // snapshots. Gives up at the first failure. drained(): see error(), snapshot_error() for whether
+  // it went well.
   void Drain() { draining_ = true; }
   bool drained() const { return drained_; }
 
@@ -198,6 +199,7 @@ class Journal {
   std::shared_ptr<Work> refused_;  // of the round: the executor had too much to do
   Time next_round_{};
   bool started_ = false, snapshot_now_ = false, draining_ = false, drained_ = false;
+  bool last_round_done_ = false;  // drained as soon as older snapshots are removed
   std::uint64_t next_snapshot_;
   std::uint64_t snapshot_ = 0;      // the file of rounds; 0: none yet
   std::size_t snapshot_bytes_ = 0;  // in it

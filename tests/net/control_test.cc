@@ -15,10 +15,12 @@ class StubChannel final : public Channel {
     int sent = 0;
     std::optional<Result<Message>> answer;
     Status failed;
+    Message last;
   };
   explicit StubChannel(State* state) : state_(state) {}
-  Result<Ticket> Send(Message&, Time) override {
+  Result<Ticket> Send(Message& message, Time) override {
     if (!state_->failed.ok()) return state_->failed;
+    state_->last = message;
     return Ticket(++state_->sent);
   }
   std::optional<Result<Message>> Poll(Ticket) override {
@@ -53,6 +55,18 @@ TEST_F(FleetMemberTest, OneBeatAtATimeIsSentAndAnsweredOnesFollow) {
   Poll(3);
   EXPECT_EQ(state_.sent, 2);
   EXPECT_TRUE(member_.lost().ok());
+}
+
+// The coordinator got a beat without metrics, and the run's sums lost what the role had counted.
+TEST_F(FleetMemberTest, TheLastBeatOfARoleThatFailedHasTheMetricsOfTheOneBefore) {
+  metrics_.Count("actor/steps", 17);
+  Poll(1);
+  Answer();
+  member_.Poll(Time(Seconds(2)));  // takes the answer, and sends the next one
+  EXPECT_EQ(state_.sent, 2);
+  const auto beat = DecodeBody<BeatRequest>(state_.last.body);
+  ASSERT_TRUE(beat.ok());
+  EXPECT_EQ(beat->metrics.at("actor/steps").value, 17);
 }
 
 TEST_F(FleetMemberTest, WhileShardsMoveThoseWhoStandStillBeatMoreOften) {

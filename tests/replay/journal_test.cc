@@ -352,6 +352,26 @@ TEST(JournalTest, AnOrderlyEndIsSeenOnceAndKeepsCountersAndTheOwnersBytes) {
   EXPECT_EQ(world.table.items().size(), 25u);
 }
 
+// A serial run ends its replay in an orderly way after each of its legs.
+TEST(JournalTest, AnOrderlyEndLeavesOneSnapshotHoweverManyWentBefore) {
+  World world;
+  for (int start = 1; start <= 5; ++start) {
+    world.table.Insert(1);
+    world.journal->Drain();
+    world.RunJobs();
+    ASSERT_TRUE(world.journal->drained());
+    EXPECT_EQ(world.Poll(), kForever);
+    EXPECT_EQ(std::ranges::count_if(world.Names(""),
+                                    [](const auto& name) { return name.starts_with("snapshot-"); }),
+              1)
+        << start;
+    Rng rng = TestRng(1);
+    world.Crash(&rng);
+    EXPECT_TRUE(world.clean);
+    EXPECT_EQ(std::ssize(world.table.items()), start);
+  }
+}
+
 TEST(JournalTest, NoFlippedBitChangesWhatAManifestSays) {
   const std::string text = EncodeManifest({.identity = "observation=f32[2]",
                                            .first_generation = 1234567,

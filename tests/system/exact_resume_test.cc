@@ -111,9 +111,9 @@ TEST_F(ExactResumeTest, KilledWhileItWritesGoesOnToTheSameBytes) {
   EXPECT_TRUE(DiesAt("checkpoint.aside", 1) || DiesAt("checkpoint.trim", 3));
 }
 
-TEST_F(ExactResumeTest, ContinuousActionsGoOnToTheSameBytes) {
+TEST_F(ExactResumeTest, ContinuousActionsAndARisingBetaGoOnToTheSameBytes) {
   more_ = {"env.id=Pendulum-v1", "learner.algorithm=dpg", "learner.critic=categorical",
-           "optimizer.policy_learning_rate=1e-4"};
+           "optimizer.policy_learning_rate=1e-4", "replay.final_beta=1"};
   EXPECT_TRUE(DiesAt("disk.half", 30));
 }
 
