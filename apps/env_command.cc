@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 
 #include "apps/env_check.h"
 #include "apps/env_project.h"
@@ -72,7 +73,9 @@ int ListEnvironments(const EnvCommandOptions& options) {
 }
 
 int NewEnvironment(const EnvCommandOptions& options) {
-  const auto written = WriteEnvProject(".", options.name, options.language);
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  const auto written = WriteEnvProject(".", options.name, options.language, PackagePrefix(program));
   if (!written.ok()) return Complain(written.status());
   for (const std::string& path : *written) fmt::print("wrote {}\n", path);
   fmt::print("Go on with {}/README.md\n", options.name);

@@ -13,6 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kNameMax = 40;
+constexpr std::string_view kPrefixUnknown = "<where Troop is installed>";  // in the templates
 
 // "two_tanks" -> "TwoTanks"
 std::string CamelCase(std::string_view name) {
@@ -51,12 +52,29 @@ struct Example {
 constexpr Example kExamples[] = {
     {"c", "c", "two_tanks"}, {"c++", "cpp", "inventory"}, {"python", "python", "battery"}};
 
+// One word of a shell.
+std::string Word(const std::string& path) {
+  return path.find(' ') == std::string::npos ? path : "\"" + path + "\"";
+}
+
 }  // namespace
 
+std::string PackagePrefix(const fs::path& program) {
+  const fs::path folder = program.parent_path();
+  std::error_code error;
+  if (fs::exists(folder / "troopConfig.cmake", error)) return folder.string();
+  const fs::path prefix = folder.parent_path();
+  return fs::exists(prefix / "include/troop_env.h", error) ? prefix.string() : std::string();
+}
+
 Result<std::vector<std::string>> WriteEnvProject(const std::string& parent, const std::string& name,
-                                                 const std::string& language) {
+                                                 const std::string& language,
+                                                 const std::string& prefix) {
   TROOP_RETURN_IF_ERROR(CheckName(name));
-  const auto example = std::ranges::find(kExamples, language, &Example::language);
+  const auto is_meant = [&](const Example& e) {
+    return e.language == language || e.folder == language;
+  };
+  const auto example = std::ranges::find_if(kExamples, is_meant);
   if (example == std::end(kExamples)) {
     return InvalidArgument("no template is in {}; languages: c, c++, python", language);
   }
@@ -77,7 +95,8 @@ Result<std::vector<std::string>> WriteEnvProject(const std::string& parent, cons
     if (file.language != example->folder) continue;
     const fs::path path = folder / named(file.file);
     std::ofstream out(path, std::ios::binary);
-    out << named(file.text);
+    out << (prefix.empty() ? named(file.text)
+                           : Replaced(named(file.text), kPrefixUnknown, Word(prefix)));
     out.close();
     if (!out) return InvalidArgument("can't write {}: {}", path.string(), strerror(errno));
     written.push_back(path.string());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,11 +17,16 @@ struct EnvTemplate {
 };
 std::span<const EnvTemplate> EnvTemplates();
 
+// What CMAKE_PREFIX_PATH has to be for find_package(troop): where `program` is installed, or the
+// folder that it was built in; empty: it is in neither.
+std::string PackagePrefix(const std::filesystem::path& program);
+
 // Writes the folder `parent`/`name` with an environment to change: the example of that language
-// ("c", "c++", "python"), called by its new name. Gives the files written. Errors:
-// kInvalidArgument for a name that is none in all three languages, or another language;
-// kAlreadyExists where there is something of that name.
+// ("c", "c++" or "cpp", "python"), called by its new name. `prefix`: as of PackagePrefix. Gives the
+// files written. Errors: kInvalidArgument for a name that is none in all three languages, or
+// another language; kAlreadyExists where there is something of that name.
 Result<std::vector<std::string>> WriteEnvProject(const std::string& parent, const std::string& name,
-                                                 const std::string& language);
+                                                 const std::string& language,
+                                                 const std::string& prefix = "");
 
 }  // namespace troop

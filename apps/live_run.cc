@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <utility>
@@ -84,11 +85,23 @@ RunHolder HolderOf(const std::string& root) {
   return holder;
 }
 
+std::string EndWithoutResult(std::uint64_t bytes_free) {
+  // Less than the files that a run writes at its end.
+  constexpr std::uint64_t kBytesNeeded = std::uint64_t{1} << 20;
+  if (bytes_free >= kBytesNeeded) return "it was killed";
+  return fmt::format(
+      "it was killed, or could not write its result, because its disk is full ({} KiB are free); "
+      "make room first",
+      bytes_free >> 10);
+}
+
 Status SilenceOf(const std::string& root, const RunHolder& holder, const std::string& given) {
   if (!holder.alive) {
     const auto storage = MakeDiskStorage(root);
+    std::error_code error;
+    const std::uintmax_t bytes_free = std::filesystem::space(root, error).available;
     return Unavailable(
-        "{} has no result and no process: it was killed; {}", root,
+        "{} has no result and no process: {}; {}", root, EndWithoutResult(bytes_free),
         storage.ok() ? HowToGoOn(storage->get(), given) : storage.status().message());
   }
   if (holder.stopped) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -20,6 +21,8 @@ struct RunHolder {
 };
 // Asks without taking the lock or changing its file. `root`: the folder's path.
 RunHolder HolderOf(const std::string& root);
+// How a run ended that left no result, on a disk with so much space.
+std::string EndWithoutResult(std::uint64_t bytes_free);
 // Why a run without a result says nothing. `given`: how the user called the folder.
 Status SilenceOf(const std::string& root, const RunHolder& holder, const std::string& given);
 // Who asks a coordinator without being a member: of another name than all others who do, on any

@@ -38,7 +38,7 @@ Result<LinkSpeed> MeasureGpuLink(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const double small, TimeGpuAllReduce(0, 1, nccl, kFew, kFewTries));
   TROOP_ASSIGN_OR_RETURN(const double large, TimeGpuAllReduce(0, 1, nccl, kMany, kManyTries));
   const double sent = SentShare(2) * double(kMany * std::int64_t(sizeof(float)));
-  return LinkSpeed{.latency_s = small, .s_per_byte = std::max(0.0, large - small) / sent};
+  return LinkOf({small}, {large}, sent);
 }
 
 Result<LinkSpeed> MeasureLink(const Config& config, const std::string& gpu) {
@@ -249,8 +249,7 @@ int PlanCommand(const Config& config, const PlanOptions& options) {
   const auto plans = PlanMeshes(*alone, *profile, options.learners > 0 ? options.learners : most);
   if (!plans.ok()) return complain(plans.status());
   const auto link = [](const LinkSpeed& speed) {
-    return fmt::format("{:.0f} us and {:.2f} GB/s", 1e6 * speed.latency_s,
-                       1e-9 / std::max(1e-18, speed.s_per_byte));
+    return fmt::format("{:.0f} us and {:.2f} GB/s", 1e6 * speed.latency_s, 1e-9 / speed.s_per_byte);
   };
   const bool on_gpu = !profile->gpu.empty();
   const bool shards = config.learner.sync == "paramserver";

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/status.h"
 #include "core/time.h"
@@ -13,6 +15,11 @@ struct LinkSpeed {
   double latency_s = 0;
   double s_per_byte = 0;
 };
+
+// Of all-reduces of few numbers, and of many, of which a rank sends `sent` bytes: the seconds that
+// each took. Of the medians; where those contradict each other, because the processors were busy,
+// of the fastest; s_per_byte is never 0. REQUIRES: neither is empty.
+LinkSpeed LinkOf(std::vector<double> small, std::vector<double> large, double sent);
 
 // Of n bytes that N ranks reduce, each sends 2 (N - 1) / N n: the least that any all-reduce can do.
 double SentShare(std::int64_t ranks);

@@ -27,6 +27,8 @@ install(TARGETS troop_plugin EXPORT troopPluginTargets)
 install(FILES envs/plugin/troop_env.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES envs/plugin/troop/environment.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troop)
 install(EXPORT troopPluginTargets NAMESPACE troop:: DESTINATION ${package_dir})
+# Environments can be built against a build folder, too.
+export(TARGETS troop_plugin NAMESPACE troop:: FILE ${CMAKE_BINARY_DIR}/troopPluginTargets.cmake)
 configure_package_config_file(cmake/troopConfig.cmake.in ${CMAKE_BINARY_DIR}/troopConfig.cmake
   INSTALL_DESTINATION ${package_dir})
 # Before 1.0 a minor version may break: SameMinorVersion. docs/versions.md.

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "core/failpoint.h"
+#include "core/phase_progress.h"
 #include "core/storage.h"
 #include "core/storage_path.h"
 
@@ -18,6 +19,10 @@ namespace troop {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+// So that the progress of a large file is shown between two calls.
+constexpr std::size_t kReadBytesPerCall = 16 * kMiB;
 
 Status FromErrno(int error, std::string_view what, const std::string& path) {
   const Code code = error == ENOENT                      ? Code::kNotFound
@@ -241,12 +246,15 @@ class DiskStorage final : public Storage {
                                bytes_max);
     }
     MutableBuffer buffer(size);
+    PhaseProgress progress("reading " + target.string(), "MiB", std::int64_t(size / kMiB));
     for (std::size_t done = 0; done < size;) {
-      const ssize_t n = read(fd.get(), buffer.data() + done, size - done);
+      const ssize_t n =
+          read(fd.get(), buffer.data() + done, std::min(size - done, kReadBytesPerCall));
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) return FromErrno(errno, "can't read", target.string());
       if (n == 0) return DataLoss("{} became shorter while it was read", target.string());
       done += std::size_t(n);
+      progress.Show(std::int64_t(done / kMiB));
     }
     return std::move(buffer).Freeze();
   }

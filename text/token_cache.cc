@@ -13,6 +13,7 @@
 
 #include "core/crc32c.h"
 #include "core/log.h"
+#include "core/phase_progress.h"
 #include "text/read_file.h"
 
 namespace troop {
@@ -23,6 +24,8 @@ namespace fs = std::filesystem;
 constexpr std::array<char, 8> kMagic = {'T', 'r', 'o', 'o', 'p', 'T', 'o', 'k'};
 constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kBytesMax = std::size_t{8} << 30;
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+constexpr std::size_t kProgressBytes = 16 * kMiB;
 
 struct Counts {
   std::uint64_t samples, tokens;
@@ -69,6 +72,16 @@ void EncodeSet(const TokenSet& set, std::string* out) {
   AppendBytes<std::int32_t>(lengths, out);
   AppendBytes<Sentiment>(set.sentiments, out);
   AppendBytes<TokenId>(set.ids, out);
+}
+
+std::uint32_t ChecksumOf(std::string_view bytes) {
+  PhaseProgress progress("checking kept tokens", "MiB", std::int64_t(bytes.size() / kMiB));
+  std::uint32_t crc = 0;
+  for (std::size_t done = 0; done < bytes.size(); done += kProgressBytes) {
+    crc = Crc32c(std::as_bytes(std::span(bytes.substr(done, kProgressBytes))), crc);
+    progress.Show(std::int64_t(done / kMiB));
+  }
+  return crc;
 }
 
 Result<TokenSet> DecodeSet(const Counts& counts, const TokenCacheKey& key,
@@ -165,7 +178,7 @@ Result<TokenizedReviews> DecodeTokenCache(std::string_view bytes, const TokenCac
   for (const Counts& counts : header.counts) expected += BytesOf(counts);
   if (expected != bytes.size()) return DataLoss("{} bytes, not {}", bytes.size(), expected);
   std::memcpy(&crc, bytes.data() + bytes.size() - sizeof crc, sizeof crc);
-  if (crc != Crc32c(std::as_bytes(std::span(bytes.substr(0, bytes.size() - sizeof crc))))) {
+  if (crc != ChecksumOf(bytes.substr(0, bytes.size() - sizeof crc))) {
     return DataLoss("its checksum is wrong");
   }
   TokenizedReviews reviews;

@@ -45,6 +45,30 @@ TEST(EnvProjectTest, TheExampleIsWrittenUnderItsNewName) {
   }
 }
 
+// "<where Troop is installed>" was all that the README of a new project said.
+TEST(EnvProjectTest, TheReadmeSaysWhereThisTroopIs) {
+  const TempFolder folder;
+  const auto readme = [&](const std::string& prefix) {
+    fs::remove_all(folder.path() + "/mine");
+    EXPECT_TRUE(WriteEnvProject(folder.path(), "mine", "cpp", prefix).ok());
+    return FileText(folder.path() + "/mine/README.md");
+  };
+  EXPECT_THAT(readme("/opt/troop"), HasSubstr("-DCMAKE_PREFIX_PATH=/opt/troop\n"));
+  EXPECT_THAT(readme("/my files/troop"), HasSubstr("-DCMAKE_PREFIX_PATH=\"/my files/troop\"\n"));
+  EXPECT_THAT(readme(""), HasSubstr("-DCMAKE_PREFIX_PATH=<where Troop is installed>\n"));
+
+  const fs::path built = folder.path() + "/build", installed = folder.path() + "/prefix";
+  for (const fs::path& made : {built, installed / "bin", installed / "include"}) {
+    fs::create_directories(made);
+  }
+  EXPECT_EQ(PackagePrefix(built / "troop"), "");
+  EXPECT_EQ(PackagePrefix(installed / "bin/troop"), "");
+  std::ofstream(built / "troopConfig.cmake") << "";
+  std::ofstream(installed / "include/troop_env.h") << "";
+  EXPECT_EQ(PackagePrefix(built / "troop"), built.string());
+  EXPECT_EQ(PackagePrefix(installed / "bin/troop"), installed.string());
+}
+
 TEST(EnvProjectTest, NothingIsOverwritten) {
   const TempFolder folder;
   std::ofstream(folder.path() + "/mine") << "precious";

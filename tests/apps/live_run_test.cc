@@ -15,5 +15,12 @@ TEST(LiveRunTest, StrangersOfOneProcessNumberHaveNamesOfTheirOwn) {
   EXPECT_EQ(names.size(), 8u);
 }
 
+// "It was killed" was said of a run whose disk was full.
+TEST(LiveRunTest, ARunWithoutAResultOnAFullDiskNamesTheDisk) {
+  EXPECT_EQ(EndWithoutResult(std::uint64_t{1} << 40), "it was killed");
+  EXPECT_NE(EndWithoutResult(12 << 10).find("its disk is full (12 KiB are free)"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace troop
