@@ -8,7 +8,7 @@
 set(troop_dev_tests
   "kernels/.*" "nn/.*" "simulation/.*"
   "envs/(atari_preprocess|breakout|catch|classic_control|minatar|vector_env)"
-  "paramserver/(gap_code|gradient_codec|lent_floats)"
+  "paramserver/(gap_code|gradient_codec|lent_floats|sync_policy)"
   "replay/(drawn|extreme_tree|hostile_tcp|priority_math|selector|shards|sum_tree|table_draw)"
   "apps/(env_check|process_memory)" "net/(codec|hostile)")
 

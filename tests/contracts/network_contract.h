@@ -161,14 +161,13 @@ class Interruptions {
 // ZeroMQ's calls end with EINTR: a check failed then, or a message was taken for refused.
 TEST_P(NetworkContract, SignalsChangeNothing) {
   EchoService echo;
+  const std::vector<Buffer> parts = {TestBytes(262'144, 3), TestBytes(5), TestBytes(262'144, 4)};
   const Interruptions interruptions;
   const int before = Interruptions::count;
   for (int connection = 0; connection < 3; ++connection) {
     Listen(&echo);
     const auto channel = Connect();
     for (int i = 0; i < Interruptions::kCalls; ++i) {
-      const std::vector<Buffer> parts = {TestBytes(262'144, 3), TestBytes(5),
-                                         TestBytes(262'144, 4)};
       const Result<Message> answer = Call(*channel, TestMessage("hello", parts));
       ASSERT_TRUE(answer.ok()) << answer.status().ToString();
       ASSERT_EQ(answer->parts.size(), parts.size());

@@ -4,14 +4,16 @@
 It is slow, and begins where it was stopped.
 
     python3 tests/field/env_registry.py --troop build/dev/troop --python venv/bin/python \\
-        --results registry.jsonl [--only PREFIX …]
+        [--results FILE] [--only PREFIX …] [--part I/N]
 
 The interpreter has gymnasium and what registers more (ale-py, minigrid, highway-env, mujoco).
-An id takes at most a minute; its result is a line of the file, and an id that stands there is not
-tried again. Exit code 1: one failed that is not in KNOWN.
+An id takes at most a minute; its result is a line of the file (env_registry.jsonl beside this
+script has what was found so far), and an id that stands there is not tried again, unless it was
+too slow. Exit code 1: one failed that is not in KNOWN.
 """
 import argparse
 import json
+import pathlib
 import subprocess
 import sys
 import time
@@ -54,6 +56,8 @@ def check(troop, python, env, package):
     begin = time.monotonic()
     own = package in ("gymnasium", "ale_py")
     name = f"gymnasium:{env}" if own else f"gymnasium:{package}:{env}"
+    if env.startswith("ALE/"):
+        name = env  # with the standard preprocessing, as games are trained on
     command = [troop, "env", "check", name, "--quick", f"env.python={python}"]
     command += [WRAPPERS[package]] if package in WRAPPERS else []
     try:
@@ -74,14 +78,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--troop", required=True)
     parser.add_argument("--python", required=True)
-    parser.add_argument("--results", required=True)
+    parser.add_argument("--results", default=pathlib.Path(__file__).with_suffix(".jsonl"))
     parser.add_argument("--only", nargs="*", default=[""], help="prefixes of ids")
+    parser.add_argument("--part", default="1/1", help="2/3: the second of three processes")
     given = parser.parse_args()
+    part, parts = map(int, given.part.split("/"))
     with open(given.results, "a+", encoding="utf-8") as file:
         file.seek(0)
         results = {result["id"]: result for result in map(json.loads, file)}
-        for env, package in registry_of(given.python):
-            if env in results or not env.startswith(tuple(given.only)):
+        wanted = [pair for pair in registry_of(given.python)
+                  if pair[0].startswith(tuple(given.only))]
+        for env, package in wanted[part - 1::parts]:
+            if results.get(env, {"verdict": "slow"})["verdict"] != "slow":
                 continue
             results[env] = check(given.troop, given.python, env, package)
             file.write(json.dumps(results[env]) + "\n")

@@ -356,10 +356,16 @@ TEST(SyncPolicyTest, KAsyncTakesEachLearnerOnce) {
 
 // Ho et al. 2013: who starts iteration c is at most s ahead of the slowest. Who has just pushed,
 // and waits, may be s + 1 ahead.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::uint64_t kSchedules = 2500;  // sanitizers take ten times as long
+#else
+constexpr std::uint64_t kSchedules = 25000;
+#endif
+
 TEST(SyncPolicyTest, SspHoldsTheGapInAHundredThousandRandomSchedulesWithAStraggler) {
   for (const std::uint64_t s : {0, 1, 3, 10}) {
     std::uint64_t widest = 0;
-    for (std::uint64_t seed = 0; seed < 25000; ++seed) {
+    for (std::uint64_t seed = 0; seed < kSchedules; ++seed) {
       Rng rng({seed, Purpose::kTest, s});
       const int learners = 2 + int(seed % 4);
       Fleet fleet({.mode = SyncMode::kSsp, .learners = learners, .staleness = s},
