@@ -407,11 +407,16 @@ Status Check::CheckActions() {
 
 // Does anything that is seen ever change, and does it matter what is done?
 Status Check::CheckEffect() {
-  const bool changes = std::ranges::any_of(alone_, [](const RecordedEpisode& episode) {
+  const auto changes = [](const RecordedEpisode& episode) {
     return std::ranges::any_of(
         episode.steps, [&](const RecordedStep& step) { return step.observation != episode.first; });
-  });
-  if (!changes) {
+  };
+  if (std::ranges::none_of(alone_, changes) && steps_max_ < unlimited_) {
+    steps_max_ = unlimited_;  // a game may stand still when it begins
+    seeds_.resize(1);
+    TROOP_ASSIGN_OR_RETURN(alone_, PlayNew(1, seeds_));
+  }
+  if (std::ranges::none_of(alone_, changes)) {
     Fail("effect", "the observation never changes within an episode; write it in step as well");
     return Status::Ok();
   }

@@ -6,6 +6,7 @@
 
 #include "apps/machine.h"
 #include "apps/train.h"
+#include "core/phase_progress.h"
 #include "core/time.h"
 #include "learners/device_profile.h"
 #include "learners/supervised.h"
@@ -201,8 +202,10 @@ Result<MeshProfile> ProfileMesh(const Config& config, int updates) {
   SampleBatch batch;
   std::vector<float> priority(1);
   UpdateCost cost;
+  PhaseProgress progress("measuring", "updates", updates);
   for (int i = 0; i < updates; ++i) {
     TROOP_RETURN_IF_ERROR(algorithm->Update(batch, 0, priority).status());
+    progress.Show(i + 1);
     const UpdateCost once = algorithm->TakeCost();
     if (i > 0 || updates == 1) cost += once;
   }

@@ -91,6 +91,9 @@ class AleAdapter:
             ale.setMode(options.mode)
         if options.difficulty is not None:
             ale.setDifficulty(options.difficulty)
+        # Beginning anew leaves the console's memory as the episode before has left it, which some
+        # games look at: an episode would depend on those before it.
+        self._loaded = ale.cloneSystemState()
         self._actions = ale.getLegalActionSet() if options.all_actions else (
             ale.getMinimalActionSet())
         self._noop, self._fire = ale_py.Action.NOOP, ale_py.Action.FIRE
@@ -118,6 +121,7 @@ class AleAdapter:
         return self._ale.act(self._held)
 
     def _begin(self):
+        self._ale.restoreSystemState(self._loaded)
         self._ale.reset_game()
         self._held = self._noop
 

@@ -89,6 +89,8 @@ INSTANTIATE_TEST_SUITE_P(
                             "ended in one that others begin with, as are 100 % of all", Kind::kOk},
                     Planted{"refuses_action", "environment", "planted: action 2"},
                     Planted{"constant", "effect", "the observation never changes"},
+                    Planted{"stands_still", "effect",
+                            "observations change, and other actions lead elsewhere", Kind::kOk},
                     Planted{"ignores_action", "effect", "use the action"},
                     Planted{"leaks", "memory", "free what reset and step allocate"},
                     Planted{"ignores_seed", "seeds", "seeds give the same episode", Kind::kNote}),

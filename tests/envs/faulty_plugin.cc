@@ -32,7 +32,7 @@ class Walk {
         render_(options.Bool("render", true)) {
     if (fault_ == "create") throw std::runtime_error("planted: no licence");
   }
-  Spec spec() const { return Spec().Observe({3}).Discrete(3).Limit(fault_ == "endless" ? 0 : 40); }
+  Spec spec() const { return Spec().Observe({3}).Discrete(3).Limit(endless() ? 0 : 40); }
 
   void Reset(std::uint64_t seed, Span<float> observation) {
     if (fault_ == "reset_throws" && ++resets_ % 3 == 0) throw std::runtime_error("planted: reset");
@@ -59,8 +59,8 @@ class Walk {
     const bool blown = random_.Uniform() < wind_;
     position() += action - 1 - (blown ? 1 : 0);
     const bool won = position() >= length_, lost = position() <= 0;
-    done_ = done_ || ((won || lost) && fault_ != "endless");
-    StepResult result{won ? 1.0f : -0.01f, done_};
+    done_ = done_ || ((won || lost) && !endless());
+    StepResult result{won && !endless() ? 1.0f : -0.01f, done_};
     position() = std::clamp(position(), 0, int(length_));
     if (fault_ == "infinite_reward" && step_ == at_step_) {
       result.reward = std::numeric_limits<float>::infinity();
@@ -85,6 +85,7 @@ class Walk {
   }
 
  private:
+  bool endless() const { return fault_ == "endless" || fault_ == "stands_still"; }
   int& position() { return fault_ == "shares_state" ? shared_position : position_; }
   void Misbehave() {
     if (fault_ == "throws") throw std::runtime_error("planted: step 5");
@@ -98,6 +99,8 @@ class Walk {
   void Observe(Span<float> observation) {
     if (step_ == 0) first_position_ = position();
     if (fault_ == "constant") return observation.Write({0, 0, 0});
+    // No fault: a game that begins with a picture of itself.
+    if (fault_ == "stands_still" && step_ < 2000) return observation.Write({0, 0, 0});
     // No fault: as if it saw the field ahead alone. Most episodes end in what others begin with.
     if (fault_ == "few_views") return observation.Write({float(position() % 2), 0, 0});
     const bool first = done_ && fault_ == "resets_itself";

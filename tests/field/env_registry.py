@@ -56,9 +56,10 @@ def check(troop, python, env, package):
     begin = time.monotonic()
     own = package in ("gymnasium", "ale_py")
     name = f"gymnasium:{env}" if own else f"gymnasium:{package}:{env}"
-    if env.startswith("ALE/"):
-        name = env  # with the standard preprocessing, as games are trained on
     command = [troop, "env", "check", name, "--quick", f"env.python={python}"]
+    if env.startswith("ALE/"):  # with the standard preprocessing, as games are trained on
+        command[3] = env
+        command += ["env.action_repeat=4", "env.noop_max=30"]
     command += [WRAPPERS[package]] if package in WRAPPERS else []
     try:
         run = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)

@@ -1,6 +1,7 @@
 """Adapters of Python environments: spaces, seeds, ends, vectors; Gymnasium itself is the oracle."""
 import importlib
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -415,6 +416,27 @@ class Atari(unittest.TestCase):
         for seed in range(20):
             self.assertGreater(self.lives_lost_by_waiting(seed, fire_reset=True), 0, seed)
         self.assertEqual(self.lives_lost_by_waiting(0), 0)
+
+    def test_an_episode_does_not_depend_on_those_before_it(self):
+        # What these games hold in memory outlived a reset.
+        for name in ["Assault", "BeamRider", "Berzerk", "DemonAttack", "ElevatorAction",
+                     "FishingDerby", "Pong"]:
+            game = adapters.make({**request(f"ALE/{name}-v5"), "action_repeat": 4,
+                                  "noop_max": 30, "sticky_actions": 0.25})
+            out = numpy.zeros(game.spec["observation"]["shape"], numpy.uint8)
+
+            def play(seed, game=game, out=out):
+                draw = random.Random(seed)
+                game.reset(seed, out)
+                seen = [out.tobytes()]
+                for _ in range(130):
+                    game.step(draw.randrange(game.spec["action"]["count"]), out)
+                    seen.append(out.tobytes())
+                return seen
+
+            first = play(1)
+            play(2)
+            self.assertTrue(play(1) == first, name)  # no list of differences: it takes minutes
 
     def test_fire_reset_is_refused_where_there_is_no_such_button(self):
         with self.assertRaisesRegex(Refused, "no fire button"):
