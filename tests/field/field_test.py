@@ -149,7 +149,7 @@ class WrongAnswers(bed.Bed):
             self.wait((self.run / "run.json").exists, "no run.json")
             address = json.loads((self.run / "run.json").read_text())["coordinator"]
             change()
-            self.troop("join", address, "--role", "learner", code=1, has="those of the run are")
+            self.troop("join", address, "--role", "learner", code=2, has="those of the run are")
             self.stop(run)
 
     def test_no_episode_yet(self):
