@@ -17,8 +17,8 @@ struct EnvTemplate {
 };
 std::span<const EnvTemplate> EnvTemplates();
 
-// What CMAKE_PREFIX_PATH has to be for find_package(troop): where `program` is installed, or the
-// folder that it was built in; empty: it is in neither.
+// The CMAKE_PREFIX_PATH for find_package(troop): the prefix that `program` is installed under, or
+// the folder that it was built in; empty if it is in neither.
 std::string PackagePrefix(const std::filesystem::path& program);
 
 // Writes the folder `parent`/`name` with an environment to change: the example of that language

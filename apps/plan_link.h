@@ -16,9 +16,9 @@ struct LinkSpeed {
   double s_per_byte = 0;
 };
 
-// Of all-reduces of few numbers, and of many, of which a rank sends `sent` bytes: the seconds that
-// each took. Of the medians; where those contradict each other, because the processors were busy,
-// of the fastest; s_per_byte is never 0. REQUIRES: neither is empty.
+// The line through the seconds of small all-reduces and of large ones, of which a rank sends `sent`
+// bytes. It takes the medians, or the fastest of each where the medians contradict each other
+// because the processors were busy. s_per_byte is never 0. REQUIRES: neither is empty.
 LinkSpeed LinkOf(std::vector<double> small, std::vector<double> large, double sent);
 
 // Of n bytes that N ranks reduce, each sends 2 (N - 1) / N n: the least that any all-reduce can do.

@@ -277,7 +277,7 @@ class FleetMember {
 
   // Sends and receives what is due. Call at each Step, after the node updated what it reports.
   void Poll(Time now, const Metrics& metrics);
-  // Of a role whose node has failed: what it measured is what the last beat said.
+  // For a role whose node has failed: repeats the metrics of its last heartbeat.
   void Poll(Time now);
   // kForever while the answer to the last one is awaited: it wakes the node.
   Time next_beat() const { return ticket_ != 0 ? kForever : next_beat_; }

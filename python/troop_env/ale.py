@@ -91,8 +91,8 @@ class AleAdapter:
             ale.setMode(options.mode)
         if options.difficulty is not None:
             ale.setDifficulty(options.difficulty)
-        # Beginning anew leaves the console's memory as the episode before has left it, which some
-        # games look at: an episode would depend on those before it.
+        # reset_game keeps the console's memory of the previous episode, which some games read: an
+        # episode would depend on those before it. Mode and difficulty are part of this state.
         self._loaded = ale.cloneSystemState()
         self._actions = ale.getLegalActionSet() if options.all_actions else (
             ale.getMinimalActionSet())

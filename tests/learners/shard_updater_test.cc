@@ -55,7 +55,7 @@ TEST_P(ShardUpdaterTest, TheOneThatLeadsEndsWithWhatTheOthersMadeThoughItHadNoBa
   EXPECT_TRUE(SameBytes(algorithm_->value(), other_->value));
 }
 
-// Nobody waits for it afterwards, and what it was asked to do first it does.
+// The shards do not wait for a learner that has left.
 TEST_P(ShardUpdaterTest, AfterItsLastLookTheOthersGoOnWithoutIt) {
   OtherSteps(0, 1);
   ASSERT_TRUE(Ends());
