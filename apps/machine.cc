@@ -156,6 +156,7 @@ Result<RunNeeds> PredictNeeds(const Config& config) {
   needs.env = env;
   needs.parameters = 0;
   for (const ParamSpec& param : module->params()) needs.parameters += param.shape.elements();
+  TROOP_RETURN_IF_ERROR(CheckWeightsMessage(needs.parameters));
   if (IsSupervised(config)) {
     TROOP_ASSIGN_OR_RETURN(needs.processes, PredictSupervised(config, *module));
     return needs;

@@ -9,6 +9,10 @@
 
 namespace troop {
 
+// Default limit of a message: the weights of 500 million parameters. Memory is taken as the bytes
+// arrive, and a connection without a valid first message is cut off much earlier (net/tcp_guard.h).
+inline constexpr std::size_t kMessageBytesMax = std::size_t{2} << 30;
+
 // Fixed numbers: they travel. Add at the end.
 enum class Role : std::uint8_t {
   kNone = 0,

@@ -100,7 +100,7 @@ struct NetworkOptions {
   Duration dead_after = Milliseconds(1500);  // nothing heard: kDown
   // Two beats may be late before a peer counts as dead.
   Duration heartbeat_every = std::min<Duration>(Milliseconds(500), dead_after / 3);
-  std::size_t message_bytes_max = std::size_t{256} << 20;
+  std::size_t message_bytes_max = kMessageBytesMax;
   int parts_max = 4096;
   // What a server keeps of answers that clients have not confirmed, over all of them. Beyond it the
   // oldest are dropped; a repeat of such a call gets kDeadlineExceeded: it happened, but its answer

@@ -55,7 +55,7 @@ struct Envelope {
 };
 
 struct WireLimits {
-  std::size_t message_bytes_max = std::size_t{256} << 20;  // body and parts
+  std::size_t message_bytes_max = kMessageBytesMax;  // body and parts
   int parts_max = 4096;
 };
 

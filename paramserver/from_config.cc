@@ -29,11 +29,22 @@ std::vector<ParamRange> Undecayed(const Config& config, const Module& network) {
   return ranges;
 }
 
+// Bytes of values that one message carries: its body and the padding between parts take the rest.
+double ValueBytesMax() { return 0.95 * double(NetworkOptions().message_bytes_max); }
+
 }  // namespace
 
-// A push or a pull is one message; its body and the gaps between parts take some of it.
+Status CheckWeightsMessage(std::int64_t parameters) {
+  const double bytes = double(parameters) * sizeof(float);
+  if (bytes <= ValueBytesMax()) return Status::Ok();
+  return InvalidArgument(
+      "the network has {} parameters ({:.0f} MB), a message of weights takes {:.0f} MB; use a "
+      "smaller network",
+      parameters, bytes / 1e6, ValueBytesMax() / 1e6);
+}
+
 Status CheckShardMap(const ShardMap& map) {
-  const double limit = 0.95 * double(NetworkOptions().message_bytes_max);
+  const double limit = ValueBytesMax();
   double largest = 0;
   for (const std::int32_t shard : map.shards()) {
     largest = std::max(largest, double(map.LoadOf(shard)) * sizeof(float));

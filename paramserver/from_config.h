@@ -16,6 +16,9 @@ namespace troop {
 // What the keys of a config say of the parameter shards. Every process of a run uses these, so that
 // all agree: nothing but the config and the network goes in.
 
+// Learners publish all weights in one message.
+// Errors: kInvalidArgument: `parameters` floats are more than a message may have.
+Status CheckWeightsMessage(std::int64_t parameters);
 // Errors: kInvalidArgument: a shard's bytes are more than a message may have.
 Result<ShardMap> ShardMapFor(const Config& config, const Module& network);
 // The map of the last of `epochs`, of which the first is `first`. The same wherever it is made.

@@ -64,13 +64,21 @@ TEST(ParamServerFromConfigTest, ShardsInStepKeepTwoVersions) {
 
 TEST(ParamServerFromConfigTest, AShardThatNoMessageHoldsIsRefusedWithWhatToDo) {
   Config config = ShardConfig(1, false);
-  config.network.layers = {{.type = "linear", .units = 10000}, {.type = "linear", .units = 10000}};
+  config.network.layers = {{.type = "linear", .units = 25000}, {.type = "linear", .units = 25000}};
   const auto module = *MakeNetwork(config, SmallEnv());
   const auto map = ShardMapFor(config, *module);
   EXPECT_EQ(map.status().code(), Code::kInvalidArgument);
   EXPECT_NE(map.status().message().find("use more shards"), std::string::npos);
   config.paramserver.shards = 4;
   EXPECT_TRUE(ShardMapFor(config, *module).ok());
+}
+
+TEST(ParamServerFromConfigTest, WeightsOfBertBaseFitAMessageAndMoreThanThatAreRefused) {
+  EXPECT_TRUE(CheckWeightsMessage(109'483'778).ok());
+  EXPECT_TRUE(CheckWeightsMessage(335'000'000).ok());  // BERT-large
+  const Status refused = CheckWeightsMessage(600'000'000);
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_NE(refused.message().find("600000000 parameters (2400 MB)"), std::string::npos);
 }
 
 }  // namespace

@@ -75,6 +75,19 @@ class ParameterServerTest : public testing::Test {
   Time now_{Seconds(1)};
 };
 
+TEST_F(ParameterServerTest, WeightsOfBertBaseFitAMessage) {
+  constexpr std::int64_t kBertBase = 109'483'778;
+  Start(kBertBase);
+  const auto publisher = MakeWeightPublisher(Connect(Role::kLearner));
+  Publish(publisher.get(), MakeSnapshot(1, kBertBase));
+  ASSERT_TRUE(publisher->error().ok()) << publisher->error();
+  EXPECT_EQ(publisher->acked_version(), 1u);
+  const auto subscriber = MakeWeightSubscriber(Connect(Role::kEvaluator));
+  const auto pulled = Pull(subscriber.get());
+  ASSERT_TRUE(pulled.has_value()) << subscriber->error();
+  EXPECT_EQ(pulled->value.size(), std::size_t(kBertBase) * sizeof(float));
+}
+
 TEST_F(ParameterServerTest, WhatIsPublishedIsPulledOnce) {
   const auto publisher = MakeWeightPublisher(Connect(Role::kLearner));
   const auto subscriber = MakeWeightSubscriber(Connect(Role::kActor));
