@@ -1,3 +1,4 @@
+// BatchDecoder: copies columns, decodes and stacks frames on several threads, and weighs items.
 #include "replay/batch_decoder.h"
 
 #include <algorithm>
@@ -18,16 +19,18 @@
 namespace troop {
 namespace {
 
-// A batch larger than this is written past the caches: it would only push out what others need.
+// Batches of at least this size are written with non-temporal stores: plain ones would evict other
+// data from the cache.
 constexpr std::size_t kStreamedBytesMin = 8 << 20;
-// Less than this is done before another thread has woken.
+// Batches below this size are decoded by one thread: it finishes before another has woken.
 constexpr std::size_t kSharedBytesMin = 256 << 10;
-constexpr std::size_t kClaimedBytes = 128 << 10;  // what a thread takes at a time
+constexpr std::size_t kClaimedBytes = 128 << 10;  // unit of work of a thread
 
-// Memory of batches that are gone, for those to come: fresh pages cost more than decoding into
-// them. Thread safe; shared by its blocks, so that it lives as long as the last of them.
+// Recycles the memory of destroyed batches: fresh pages cost more than decoding into them. Thread
+// safe. Shared by its blocks, so that it lives as long as the last of them.
 class BlockPool : public std::enable_shared_from_this<BlockPool> {
  public:
+  // Returns a block of at least `bytes`; releasing it returns it to the pool.
   std::shared_ptr<std::byte> Take(std::size_t bytes) {
     MutableBuffer block;
     {
@@ -45,7 +48,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   }
 
  private:
-  static constexpr std::size_t kFreeMax = 8;
+  static constexpr std::size_t kFreeMax = 8;  // blocks kept for reuse
   void Return(MutableBuffer block) {
     const std::scoped_lock lock(mutex_);
     if (free_.size() < kFreeMax) free_.push_back(std::move(block));
@@ -54,11 +57,12 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   std::vector<MutableBuffer> free_;
 };
 
-// Shapes of a batch, one spec for each of its tensors; no elements: the tensor stays empty.
+// Shapes of a batch's tensors. A spec without elements leaves its tensor empty.
 struct BatchSpecs {
   TensorSpec observation, next_observation, action, reward, state;
 };
 
+// Shapes follow from the trajectory, the view and the number of rows.
 BatchSpecs SpecsOf(const TrajectorySpec& spec, const ViewSpec& view, std::int64_t rows) {
   const bool sequence = view.kind == ViewSpec::Kind::kSequence;
   const TensorSpec none{DType::kF32, {0}};
@@ -77,11 +81,11 @@ BatchSpecs SpecsOf(const TrajectorySpec& spec, const ViewSpec& view, std::int64_
           .state = spec.state ? batch(*spec.state) : none};
 }
 
-// Where a row of the batch comes from.
+// Source of a row of the batch.
 struct Row {
   const Drawn* part = nullptr;
   std::uint32_t item = 0;
-  std::uint32_t frame = 0;  // its first in part->frame
+  std::uint32_t frame = 0;  // first frame, as an index in part->frame
 };
 
 template <class T>
@@ -93,6 +97,7 @@ void AppendColumn(std::span<const T> from, std::byte** to) {
 
 }  // namespace
 
+// Decode runs these functions in order; the last one is parallel over rows.
 struct BatchDecoder::State {
   explicit State(const Options& options);
 
@@ -112,21 +117,21 @@ struct BatchDecoder::State {
 
   const Options options;
   const std::size_t frame_bytes;
-  const std::size_t row_bytes;  // of one of the two observations
+  const std::size_t row_bytes;  // one of the two observations
   const bool sequence;
   std::shared_ptr<BlockPool> memory = std::make_shared<BlockPool>();
-  std::vector<FrameCoder> coder;              // of each thread
-  std::vector<std::vector<std::byte>> frame;  // of each thread: one frame, in its cache
+  std::vector<FrameCoder> coder;              // per thread
+  std::vector<std::vector<std::byte>> frame;  // per thread: buffer of one frame, stays in its cache
   DecodePool pool;
 
-  // Of the call.
+  // State of the current call. Workers share it read-only, except for the error.
   std::vector<Row> rows;
   bool streamed = false;
   std::byte* observation = nullptr;
   std::byte* next_observation = nullptr;
-  std::mutex error_mutex;
+  std::mutex error_mutex;  // protects error_row and error
   std::size_t error_row = 0;
-  Status error;  // of the earliest row that has one, so that it is the same every time
+  Status error;  // that of the lowest row, so that it is deterministic
 };
 
 BatchDecoder::State::State(const Options& o)
@@ -136,6 +141,7 @@ BatchDecoder::State::State(const Options& o)
       sequence(o.view.kind == ViewSpec::Kind::kSequence),
       pool(o.threads) {
   TROOP_CHECK(CheckView(options.view).ok(), "{}", CheckView(options.view).ToString());
+  // Worker 0 is the owner. Coders are not thread safe, so each worker has its own.
   for (int i = 0; i <= options.threads; ++i) {
     coder.emplace_back(options.codec, frame_bytes);
     frame.emplace_back(options.codec == Codec::kNone ? 0 : frame_bytes);
@@ -145,12 +151,14 @@ BatchDecoder::State::State(const Options& o)
 BatchDecoder::BatchDecoder(const Options& options) : state_(std::make_unique<State>(options)) {}
 BatchDecoder::~BatchDecoder() = default;
 
+// Called between Decodes, when the workers are idle.
 void BatchDecoder::AddDictionary(std::shared_ptr<const FrameDictionary> dictionary) {
   for (FrameCoder& coder : state_->coder) coder.AddDictionary(dictionary);
 }
 
 Status BatchDecoder::Decode(std::span<const Drawn> parts, double beta, SampleBatch* batch) {
   State& state = *state_;
+  // Only the frames are decoded in parallel: the columns are small.
   TROOP_RETURN_IF_ERROR(state.CountRows(parts));
   state.Allocate(std::int64_t(state.rows.size()), batch);
   state.CopyColumns(parts, batch);
@@ -158,6 +166,7 @@ Status BatchDecoder::Decode(std::span<const Drawn> parts, double beta, SampleBat
   return state.DecodeFrames(batch);
 }
 
+// Lists the rows of all parts, each with its first frame.
 Status BatchDecoder::State::CountRows(std::span<const Drawn> parts) {
   rows.clear();
   for (const Drawn& part : parts) {
@@ -166,14 +175,14 @@ Status BatchDecoder::State::CountRows(std::span<const Drawn> parts) {
       rows.push_back({&part, std::uint32_t(i), std::uint32_t(frames)});
       frames += std::size_t(FramesOf(options.view, part.lead[i], part.length[i]).count());
     }
-    TROOP_CHECK(frames == part.frame.size(), "{} frames for items that look at {}",
-                part.frame.size(), frames);
+    TROOP_CHECK(frames == part.frame.size(), "{} frames for items that need {}", part.frame.size(),
+                frames);
   }
   if (rows.empty()) return DataLoss("a batch without items");
   return Status::Ok();
 }
 
-// All tensors of a batch in one block.
+// Places all tensors of a batch in one block, unless those passed in have the right shapes.
 void BatchDecoder::State::Allocate(std::int64_t batch_rows, SampleBatch* batch) {
   const BatchSpecs specs = SpecsOf(options.trajectory, options.view, batch_rows);
   const std::pair<Tensor*, const TensorSpec*> tensors[] = {
@@ -186,11 +195,12 @@ void BatchDecoder::State::Allocate(std::int64_t batch_rows, SampleBatch* batch) 
   std::size_t bytes = 0;
   bool fits = true;
   for (const auto& [tensor, spec] : tensors) {
+    // A tensor is reused if its shape and type are those of this batch.
     fits &= spec->bytes() == 0 ? tensor->empty() : !tensor->empty() && tensor->spec() == *spec;
     bytes += (spec->bytes() + kAlignment - 1) / kAlignment * kAlignment;
   }
   if (fits) return;
-  for (const auto& [tensor, spec] : tensors) *tensor = Tensor();  // their memory may serve again
+  for (const auto& [tensor, spec] : tensors) *tensor = Tensor();  // releases their memory for reuse
   const std::shared_ptr<std::byte> block = memory->Take(bytes);
   std::byte* at = block.get();
   for (const auto& [tensor, spec] : tensors) {
@@ -200,6 +210,7 @@ void BatchDecoder::State::Allocate(std::int64_t batch_rows, SampleBatch* batch) 
   }
 }
 
+// Concatenates the parts' columns. The layout is the same, so most are copied as a whole.
 void BatchDecoder::State::CopyColumns(std::span<const Drawn> parts, SampleBatch* batch) const {
   batch->key.resize(rows.size());
   batch->burn_in.resize(rows.size());
@@ -238,9 +249,10 @@ void BatchDecoder::State::CopyColumns(std::span<const Drawn> parts, SampleBatch*
   }
 }
 
-// (N P(i))^-beta over the largest: (P_min / P(i))^beta, so N falls out.
+// Importance weights: (N P(i))^-beta divided by the largest is (P_min / P(i))^beta, without N.
 void BatchDecoder::State::Weigh(std::span<const Drawn> parts, double beta,
                                 SampleBatch* batch) const {
+  // The minimum probability gives the largest weight.
   double least = *std::ranges::min_element(batch->probability);
   if (options.weight_by_table) {
     double of_tables = least;
@@ -257,6 +269,7 @@ void BatchDecoder::State::Weigh(std::span<const Drawn> parts, double beta,
   ImportanceWeights(batch->probability, least, beta, batch->weight);
 }
 
+// Decodes all rows, on several threads if that pays off.
 Status BatchDecoder::State::DecodeFrames(SampleBatch* batch) {
   observation = batch->observation.bytes().data();
   next_observation = sequence ? nullptr : batch->next_observation.bytes().data();
@@ -267,8 +280,9 @@ Status BatchDecoder::State::DecodeFrames(SampleBatch* batch) {
     DecodeRows(0, rows.size(), 0);
     return error;
   }
+  // Workers claim rows dynamically: encoded frames differ in decoding time.
   const std::size_t claim = std::max<std::size_t>(kClaimedBytes * rows.size() / bytes, 1);
-  std::atomic<std::size_t> next{0};
+  std::atomic<std::size_t> next{0};  // first unclaimed row
   pool.Run([&](int worker) {
     while (true) {
       const std::size_t first = next.fetch_add(claim);
@@ -279,10 +293,11 @@ Status BatchDecoder::State::DecodeFrames(SampleBatch* batch) {
   return error;
 }
 
+// Decodes rows [first, last) on one worker.
 void BatchDecoder::State::DecodeRows(std::size_t first, std::size_t last, int worker) {
-  // Items lie anywhere in the table: the next is asked for now, or a block of small ones touched.
+  // Items are scattered over the table: prefetch the next one, or touch a block of small ones.
   constexpr std::size_t kBlock = 512;
-  const bool small = frame_bytes <= 256;
+  const bool small = frame_bytes <= 256;  // a few cache lines
   for (std::size_t row = first; row < last; ++row) {
     if (!small && row + 1 < last) Prefetch(rows[row + 1]);
     if (small && (row - first) % kBlock == 0) Touch(row, std::min(row + kBlock, last));
@@ -295,6 +310,7 @@ void BatchDecoder::State::DecodeRows(std::size_t first, std::size_t last, int wo
   if (streamed) StreamFence();
 }
 
+// Workers continue after an error, so the lowest failing row is always found.
 void BatchDecoder::State::NoteError(std::size_t row, const Status& status) {
   const std::scoped_lock lock(error_mutex);
   if (!error.ok() && error_row < row) return;
@@ -303,18 +319,20 @@ void BatchDecoder::State::NoteError(std::size_t row, const Status& status) {
       fmt::format("item {} of the batch, key {:#x}", row, rows[row].part->key[rows[row].item]));
 }
 
+// Loads the beginning of the next row's frames, as far as they are few.
 void BatchDecoder::State::Prefetch(const Row& row) const {
   const Drawn& part = *row.part;
   const int count = FramesOf(options.view, part.lead[row.item], part.length[row.item]).count();
   for (int f = 0; f < std::min(count, 8); ++f) {
     const Drawn::Frame& next = part.frame[row.frame + std::size_t(f)];
-    const std::size_t bytes = std::min<std::size_t>(next.bytes, 256);  // the rest follows by itself
+    const std::size_t bytes =
+        std::min<std::size_t>(next.bytes, 256);  // the hardware prefetches the rest
     for (std::size_t at = 0; at < bytes; at += kAlignment) __builtin_prefetch(next.data + at);
   }
 }
 
-// Reads of each frame of these rows its ends, and nothing else in between: so as many misses
-// as can be are in flight. Prefetches are dropped where the TLB misses too.
+// Reads the first and last byte of each frame of these rows and nothing else, which keeps as many
+// cache misses in flight as possible. Prefetches would be dropped on TLB misses.
 void BatchDecoder::State::Touch(std::size_t first, std::size_t last) const {
   unsigned sum = 0;
   while (first < last) {
@@ -329,10 +347,12 @@ void BatchDecoder::State::Touch(std::size_t first, std::size_t last) const {
     }
     first = next;
   }
+  // Keeps the loads from being optimized away.
   asm volatile("" : : "r"(sum));
 }
 
-// The frame at the item's position p goes to column p - base of a stack, if it has one there.
+// Decodes a transition: the frame at position p goes to column p - base of each stack that has
+// one.
 void BatchDecoder::State::DecodeTransition(std::size_t row, int worker) {
   const auto [part, item, first_frame] = rows[row];
   std::byte* const current = observation + row * row_bytes;
@@ -345,6 +365,8 @@ void BatchDecoder::State::DecodeTransition(std::size_t row, int worker) {
   }
   const int lead = part->lead[item];
   const FrameRanges ranges = FramesOf(options.view, lead, part->length[item]);
+  // Position of each stack's first column; negative at an episode's start, where zeros fill the
+  // gap.
   const int current_base = lead + 1 - stack, next_base = ranges.end - stack;
   const auto column = [&](std::byte* stacked, int base, int p) -> std::byte* {
     if (p < base || p >= base + stack) return nullptr;
@@ -353,6 +375,7 @@ void BatchDecoder::State::DecodeTransition(std::size_t row, int worker) {
   if (current_base < 0) std::memset(current, 0, std::size_t(-current_base) * frame_bytes);
   if (next_base < 0) std::memset(next, 0, std::size_t(-next_base) * frame_bytes);
   for (int p = 0; p < ranges.end; ++p) {
+    // Skip the frames that neither stack contains.
     if (p == ranges.first) p = ranges.second;
     std::byte* first = column(current, current_base, p);
     std::byte* second = column(next, next_base, p);
@@ -361,8 +384,10 @@ void BatchDecoder::State::DecodeTransition(std::size_t row, int worker) {
   }
 }
 
+// Decodes a sequence into its window, with zeros before and after.
 void BatchDecoder::State::DecodeSequence(std::size_t row, int worker) {
   const auto [part, item, first_frame] = rows[row];
+  // Zero frames before and after the item's own.
   const int before = options.view.lead_max() - part->lead[item];
   const int count = FramesOf(options.view, part->lead[item], part->length[item]).count();
   const int behind = options.view.frames_max() - before - count;
@@ -376,19 +401,20 @@ void BatchDecoder::State::DecodeSequence(std::size_t row, int worker) {
   std::memset(to, 0, std::size_t(behind) * frame_bytes);
 }
 
-// Decodes a frame of a row to `first`, and to `second` unless it is nullptr. False: an error of the
-// row was noted.
+// Decodes a frame to `first`, and to `second` unless it is nullptr. False: an error of the row was
+// noted.
 bool BatchDecoder::State::Place(const Drawn::Frame& encoded, std::byte* first, std::byte* second,
                                 std::size_t row, int worker) {
   const std::byte* from = encoded.data;
   if (options.codec != Codec::kNone) {
+    // Streamed frames are decoded into a cached buffer first: decoders read back what they wrote.
     std::byte* const to = streamed ? frame[std::size_t(worker)].data() : first;
     const Status status = coder[std::size_t(worker)].Decode({encoded.data, encoded.bytes}, to);
     if (!status.ok()) NoteError(row, status);
     if (!status.ok()) return false;
     from = to;
   } else if (encoded.bytes != frame_bytes) [[unlikely]] {
-    NoteError(row, DataLoss("a frame of {} bytes; {} are one", encoded.bytes, frame_bytes));
+    NoteError(row, DataLoss("frame has {} bytes, must have {}", encoded.bytes, frame_bytes));
     return false;
   }
   if (streamed) {

@@ -13,24 +13,26 @@
 
 namespace troop {
 
-// Makes batches of what tables drew: decodes the frames, stacks them, and weighs the items.
-// Owner: one thread, which works too; `threads` more are its own, and idle between calls.
+// Turns sampled items into batches: decodes the frames, stacks them, and computes importance
+// weights. Owner: one thread, which also decodes; `threads` more are internal and idle between
+// calls.
 //
-// A batch given again with tensors of the right shapes is filled anew where it is: fixed addresses
-// for a ring of batches. Otherwise it gets memory that a batch which is gone had, or new memory:
-// tensors may outlive the decoder, and die on any thread.
+// A batch that is passed in with tensors of the right shapes is refilled in place, which gives
+// fixed addresses for a ring of batches. Otherwise it gets memory of a destroyed batch, or new
+// memory. Tensors may outlive the decoder and be destroyed on any thread.
 //
-// Cost, one thread of a busy EPYC, batches of 512 transitions drawn from 1.4 GB: 84x84 frames in
-// stacks of 4, n-step 1, not encoded 1.7 ms, LZ4 4.0 ms; 4 floats out of the cache 21 ns an item.
+// Cost with one thread of a busy EPYC, batches of 512 transitions from 1.4 GB: 84x84 frames in
+// stacks of 4, n-step 1, unencoded 1.7 ms, LZ4 4.0 ms; 4 floats not in cache 21 ns per item.
 class BatchDecoder {
  public:
   struct Options {
     TrajectorySpec trajectory;
     ViewSpec view;
     Codec codec = Codec::kNone;
-    int threads = 0;  // besides the caller's
-    // Weights over the largest that any item of the table could have (Schaul et al. 2016, sec. 3.4,
-    // as openai/baselines has it), where the table tells its least probability; else of the batch.
+    int threads = 0;  // in addition to the caller's
+    // Normalizes weights by the largest of any item in the table (Schaul et al. 2016, sec. 3.4, as
+    // in openai/baselines) if the table reports its minimum probability; else by the largest in
+    // the batch.
     bool weight_by_table = false;
   };
   explicit BatchDecoder(const Options& options);  // REQUIRES: CheckView, threads >= 0
@@ -38,14 +40,13 @@ class BatchDecoder {
   BatchDecoder(const BatchDecoder&) = delete;
   BatchDecoder& operator=(const BatchDecoder&) = delete;
 
-  // Known for decoding from now on.
+  // Adds a dictionary for decoding.
   void AddDictionary(std::shared_ptr<const FrameDictionary> dictionary);
 
-  // parts: what one or several shards drew, of the decoder's view; the items of one part follow
-  // those of the part before. Their probabilities (and least ones) are over the whole replay.
-  // After an error the batch holds anything, of the right shapes.
-  // Errors: kDataLoss: no items, or a frame is damaged (the message names the item); kNotFound: a
-  // frame's dictionary is not known.
+  // Decodes a batch. `parts`: items sampled by one or several shards, of the decoder's view, in
+  // row order. Their probabilities (and minimum ones) are relative to the whole replay. After an
+  // error the batch has the right shapes and unspecified content. Errors: kDataLoss: no items, or
+  // a damaged frame (the message names the item); kNotFound: a frame's dictionary is unknown.
   Status Decode(std::span<const Drawn> parts, double beta, SampleBatch* batch);
   Status Decode(const Drawn& drawn, double beta, SampleBatch* batch) {
     return Decode(std::span(&drawn, 1), beta, batch);

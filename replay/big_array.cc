@@ -1,3 +1,4 @@
+// Zeroed anonymous memory, aligned for huge pages.
 #include "replay/big_array.h"
 
 #include <sys/mman.h>
@@ -14,8 +15,8 @@ std::size_t RoundToPages(std::size_t bytes) {
   return (std::max<std::size_t>(bytes, 1) + kPage - 1) / kPage * kPage;
 }
 
-// From 2 MiB on the range begins where a huge page can: the system may put it elsewhere, and then
-// none fits at its ends.
+// Ranges from 2 MiB on begin at a huge-page boundary. The system may place them elsewhere, so map
+// 2 MiB more and unmap the ends.
 Result<std::shared_ptr<std::byte>> MapZeroPages(std::size_t bytes) {
   constexpr std::size_t kHuge = std::size_t{2} << 20;
   const std::size_t rounded = RoundToPages(bytes);
@@ -23,15 +24,14 @@ Result<std::shared_ptr<std::byte>> MapZeroPages(std::size_t bytes) {
   void* const mapped =
       ::mmap(nullptr, rounded + extra, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) {
-    return ResourceExhausted("replay: the system refuses {} MiB of memory; lower the capacity",
-                             rounded >> 20);
+    return ResourceExhausted("replay: cannot allocate {} MiB; lower capacity_items", rounded >> 20);
   }
   auto* const begin = static_cast<std::byte*>(mapped);
   const std::size_t skip =
       extra == 0 ? 0 : (kHuge - reinterpret_cast<std::uintptr_t>(begin) % kHuge) % kHuge;
   if (skip > 0) ::munmap(begin, skip);
   if (extra > skip) ::munmap(begin + skip + rounded, extra - skip);
-  ::madvise(begin + skip, rounded, MADV_HUGEPAGE);  // a wish: without it only speed is lost
+  ::madvise(begin + skip, rounded, MADV_HUGEPAGE);  // a hint: failure only costs speed
   return std::shared_ptr<std::byte>(begin + skip,
                                     [rounded](std::byte* p) { ::munmap(p, rounded); });
 }

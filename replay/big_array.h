@@ -9,13 +9,13 @@
 
 namespace troop {
 
-// Zeroed pages from the operating system, on huge pages where it grants them: random access to
-// arrays beyond the reach of the TLB then misses less. A page takes memory when it is first
-// written. Errors: kResourceExhausted with the size.
+// Maps zeroed pages, as huge pages if the system grants them, which reduces TLB misses of random
+// access to large arrays. A page takes memory when it is first written. Errors: kResourceExhausted
+// with the size.
 Result<std::shared_ptr<std::byte>> MapZeroPages(std::size_t bytes);
-std::size_t RoundToPages(std::size_t bytes);
+std::size_t RoundToPages(std::size_t bytes);  // at least one page
 
-// A fixed number of T, zeroed. Owner: one object; moved, never copied.
+// Fixed-size zeroed array of T on MapZeroPages. Owner: one object; movable, not copyable.
 template <class T>
 class BigArray {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -30,7 +30,7 @@ class BigArray {
     array.count_ = count;
     return array;
   }
-  // What Make(count) takes when every page is written.
+  // Memory of Make(count) when every page is written.
   static std::size_t Bytes(std::size_t count) { return RoundToPages(count * sizeof(T)); }
 
   BigArray(BigArray&&) noexcept = default;

@@ -15,102 +15,112 @@
 
 namespace troop {
 
-// A table is spread over K servers, its *shards* (often one). A stream's frames all go to one of
-// them, by the number of its environment.
+// A table is spread over K servers, its *shards* (often one). All frames of a stream go to the
+// same shard, chosen by the environment's number.
 inline std::size_t ShardOf(StreamId stream, std::size_t shards) {
   return std::size_t(stream & 0xFFFFFFFFu) % shards;
 }
 
-// Pushes experience. Owner: the actor's node thread; nothing blocks. At most options.window pushes
-// are unacknowledged at each shard; CanPush false is the back-pressure (a slow or dead shard, or
-// the rate limiter). A push has no deadline: the limiter may park it for as long as the learner
-// rests. What a lost or restarted server did not acknowledge is sent again, in order, and inserted
-// once. Observations are encoded here, so that this work grows with the actors.
+// Pushes experience to the replay. Owner: the actor's node thread; no call blocks.
+//
+// At most options.window pushes are unacknowledged per shard. CanPush() == false is the
+// backpressure of a slow or dead shard, or of the rate limiter. A push has no deadline: the
+// limiter may park it for as long as the learner pauses. Pushes that a lost or restarted server
+// did not acknowledge are resent in order and inserted once. Observations are encoded here, so
+// that this work scales with the number of actors.
 class ReplayWriter {
  public:
   struct Options {
-    int window = 4;  // the channels' own windows must have room for one call more
+    int window = 4;  // must be below the channels' own windows by one call
     History* history = nullptr;
-    std::uint32_t table = 0;  // its number at the servers
+    std::uint32_t table = 0;  // table number at the servers
     Codec codec = Codec::kNone;
   };
   virtual ~ReplayWriter() = default;
   virtual bool CanPush() const = 0;
-  // REQUIRES: CanPush(). An item's frames are in this chunk or in earlier ones of its stream.
+  // Sends chunks and the items over them. REQUIRES: CanPush(); an item's frames are in this chunk
+  // or in earlier chunks of its stream.
   virtual Status Push(std::vector<Chunk> chunks, std::vector<Item> items) = 0;
-  // The way to shard k, where none is known. It gets nothing before Use.
+  // Adds the channel to shard k, which has none yet. The shard gets no pushes before Use.
   virtual void AddShard(std::size_t k, std::unique_ptr<Channel> channel) = 0;
   virtual bool Knows(std::size_t k) const = 0;
-  // From now on streams go to the first `shards`. REQUIRES: those that get any are known; no item
-  // of a stream that goes to another shard than before has frames that were pushed already.
+  // Distributes streams over the first `shards` shards from now on. REQUIRES: shards that get
+  // streams have a channel; no item of a stream that moves to another shard refers to frames
+  // already pushed.
   virtual void Use(std::size_t shards) = 0;
-  // Nothing that went to a shard behind the first `shards` is unacknowledged.
+  // True if no push to a shard with index >= `shards` is unacknowledged.
   virtual bool Settled(std::size_t shards) const = 0;
+  // Processes acknowledgements, resends, and fetches dictionaries.
   virtual void Poll(Time now) = 0;
+  // Totals over all shards.
   virtual std::uint64_t pushed_items() const = 0;
   virtual std::uint64_t acked_items() const = 0;
-  // From the oldest that is not acknowledged whole; pushes end in their order.
+  // Number of pushes from the oldest one that is not fully acknowledged; pushes complete in order.
   virtual int unacked_pushes() const = 0;
-  virtual Status error() const = 0;  // a refusal that no retry can mend; ok otherwise
+  virtual Status error() const = 0;  // permanent refusal; ok if none
 };
 
-// Draws batches ahead of need. Owner: the learner's node thread; nothing blocks but decoding, which
-// Next does itself, helped by options.decode_threads.
+// Prefetches sampled batches. Owner: the learner's node thread. Nothing blocks except decoding,
+// which Next does on the calling thread, helped by options.decode_threads.
 //
-// The B strata of a batch go to the shards by their totals as last told, each its share rounded up
-// or down at random (systematic sampling), so an item of shard k is drawn with chance
-// T_k / Σ T · p_i / T_k whatever the shards' sizes. The limiters are charged by the credit that
-// each has left, not by draws: unequal priorities never make one side wait for the other. A shard
-// that is down or hung has no share until it answers again; what was asked of it is drawn
-// elsewhere. Samples count when the owner takes them: at most prefetch * batches_per_request
-// batches are reserved at the servers and not taken.
+// The B strata of a batch are split over the shards in proportion to their last reported totals,
+// each share rounded up or down at random (systematic sampling). So an item of shard k is sampled
+// with probability T_k / Σ T · p_i / T_k whatever the shards' sizes. The rate limiters are charged
+// in proportion to their remaining credit, not to the samples, so that unequal priorities never
+// make one side wait for the other. A shard that is down or hung gets no share until it answers
+// again, and its open requests are sampled from other shards. Samples count when the owner takes
+// them: at most prefetch * batches_per_request batches are reserved at the servers and not yet
+// taken.
 class ReplaySampler {
  public:
   struct Options {
     std::int64_t batch_size = 32;
-    int prefetch = 4;  // requests in flight, or answered and not wholly taken
+    int prefetch = 4;  // requests in flight, or answered and not fully consumed
     int batches_per_request = 1;
     double beta = 0.4;        // until SetBeta
-    std::uint32_t table = 0;  // its number at the servers
+    std::uint32_t table = 0;  // table number at the servers
     ViewSpec view;
     Codec codec = Codec::kNone;
-    int decode_threads = 0;  // beside the caller's
-    std::uint64_t seed = 1;  // of the rounding of shares
-    // One shard keeps the others' answers waiting for so long: it is asked without its charge,
-    // which goes to another one.
+    int decode_threads = 0;  // in addition to the caller's thread
+    std::uint64_t seed = 1;  // for rounding the shares
+    // Time after which a request to a shard that delays a batch is repeated without its charge,
+    // which moves to another shard.
     Duration waive_after = Milliseconds(20);
-    Duration patience = Seconds(2);  // after that without an answer it counts as dead
+    Duration patience = Seconds(2);  // a shard without an answer for this long counts as dead
   };
   virtual ~ReplaySampler() = default;
-  // Another shard behind the others, which is drawn from once it has said its total. One that ends
-  // for good is one that is dead: its place stays, for another of its index.
+  // Appends a shard, which is sampled once it has reported its total. A shard that is removed for
+  // good counts as dead: its index stays, for a later shard of the same index.
   virtual void AddShard(std::unique_ptr<Channel> channel) = 0;
+  // Sends requests and takes replies.
   virtual void Poll(Time now) = 0;
-  // Not ready: an empty optional. kOutOfRange: the replay is closed (Drain) and gives no more.
+  // Returns the next batch, or an empty optional if none is ready. kOutOfRange: the replay has
+  // drained and gives no more.
   virtual Result<std::optional<SampleBatch>> Next() = 0;
-  // |TD error| of drawn items; travels with the next request, or alone when none is due.
+  // Reports |TD error| of sampled items; sent with the next request, or alone if none is due.
   virtual void UpdatePriorities(std::span<const ItemKey> keys, std::span<const float> priority) = 0;
-  // The newest version of the policy (WeightsVersion): told with all later requests, it is what
-  // items' ages count from. Where no sampler says one, it is the newest of any item.
+  // Sets the newest policy version (WeightsVersion), from which the ages of items count; sent with
+  // all later requests. Without any such report, the newest version of any item is used.
   virtual void SeePolicyVersion(std::uint64_t version) = 0;
-  // The exponent of the importance weights of batches that Next gives from now on. REQUIRES: from 0
-  // to 1.
+  // Sets the exponent of the importance weights for batches that Next returns from now on.
+  // REQUIRES: 0 <= beta <= 1.
   virtual void SetBeta(double beta) = 0;
-  // No more experience will come: rather than wait for the rate limiter, end with kOutOfRange.
+  // Announces that no more experience will arrive: instead of waiting for the rate limiter, Next
+  // ends with kOutOfRange.
   virtual void Drain() = 0;
   virtual int ready_batches() const = 0;
   virtual int shards_alive() const = 0;
 };
 
-// The channels lead to the shards, in the order of their indices. A writer whose streams never go
-// to a shard needs none to that one: nullptr.
+// `shards`: one channel per shard, by index. A writer may pass nullptr for shards that none of its
+// streams go to.
 std::unique_ptr<ReplayWriter> MakeReplayWriter(std::vector<std::unique_ptr<Channel>> shards,
                                                const TrajectorySpec& spec,
                                                const ReplayWriter::Options& options);
 std::unique_ptr<ReplaySampler> MakeReplaySampler(std::vector<std::unique_ptr<Channel>> shards,
                                                  const TrajectorySpec& spec,
                                                  const ReplaySampler::Options& options);
-// Of a single shard.
+// Convenience overloads for a single shard.
 std::unique_ptr<ReplayWriter> MakeReplayWriter(std::unique_ptr<Channel> channel,
                                                const TrajectorySpec& spec,
                                                const ReplayWriter::Options& options);

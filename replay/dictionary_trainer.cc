@@ -1,3 +1,4 @@
+// DictionaryTrainer: collects frames and trains a dictionary in a job.
 #include "replay/dictionary_trainer.h"
 
 #include <algorithm>
@@ -8,17 +9,18 @@
 namespace troop {
 namespace {
 
-// Some thousand frames are what the trainer asks for; large ones give as much with fewer. It takes
-// no less than 16.
+// Number of training frames: zstd's trainer asks for thousands; fewer suffice if they are large.
+// It refuses fewer than 16.
 constexpr std::size_t kFramesMax = 2000, kFramesMin = 16;
 constexpr std::size_t kBytesMax = std::size_t{16} << 20;
-// What came first may be too much alike: the trainer then makes a dictionary of 110 to 140 bytes,
-// of its tables alone. A later training takes each 4th, 16th, … frame.
+// The first frames may be too similar: the trainer then returns 110 to 140 bytes of entropy tables
+// alone. Later trainings take each 4th, 16th, … frame.
 constexpr int kTrainings = 5;
 constexpr std::size_t kDictionaryMin = 256;
 
 }  // namespace
 
+// Shared by the owner and the job, which may outlive the owner.
 struct DictionaryTrainer::Work {
   std::vector<std::byte> frames;
   Result<Buffer> dictionary = Buffer();
@@ -33,7 +35,7 @@ DictionaryTrainer::DictionaryTrainer(Codec codec, std::size_t frame_bytes, Execu
     work_ = std::make_shared<Work>();
 }
 
-// A job under way works on what it was given.
+// A running job keeps its own reference to the work.
 DictionaryTrainer::~DictionaryTrainer() = default;
 
 bool DictionaryTrainer::full() const {
@@ -43,6 +45,7 @@ bool DictionaryTrainer::full() const {
 void DictionaryTrainer::Offer(const std::vector<EncodedChunk>& chunks) {
   if (!work_ || job_ != 0) return;
   std::vector<std::byte>& frames = work_->frames;
+  // After each failure the samples are spread over four times as many frames.
   const std::size_t stride = std::size_t{1} << (2 * failures_);
   for (const EncodedChunk& chunk : chunks) {
     std::size_t offset = 0;
@@ -62,13 +65,14 @@ void DictionaryTrainer::Offer(const std::vector<EncodedChunk>& chunks) {
     work->dictionary = TrainFrameDictionary(work->frames, bytes);
     if (work->dictionary.ok() && work->dictionary->size() < kDictionaryMin) {
       work->dictionary =
-          InvalidArgument("{} frames have nothing to put into one", work->frames.size() / bytes);
+          InvalidArgument("{} frames have too little in common", work->frames.size() / bytes);
     }
     std::vector<std::byte>().swap(work->frames);
   });
-  if (job.ok()) job_ = *job;  // else with the next call: nothing more is taken until then
+  if (job.ok()) job_ = *job;  // on failure the next call retries; `frames` stays full
 }
 
+// Takes the job's result. After a failure, collects later frames, up to kTrainings times.
 Buffer DictionaryTrainer::Poll() {
   if (job_ == 0 || !executor_->TakeDone(job_)) return {};
   job_ = 0;
@@ -77,8 +81,8 @@ Buffer DictionaryTrainer::Poll() {
   offered_ = 0;
   const bool again = ++failures_ < kTrainings;
   if (again) work_ = std::make_shared<Work>();
-  LogWarning("replay: no dictionary: {}{}", work->dictionary.status().message(),
-             again ? "; tried again with later frames" : "");
+  LogWarning("replay: dictionary training failed: {}{}", work->dictionary.status().message(),
+             again ? "; retrying with later frames" : "");
   return {};
 }
 

@@ -11,21 +11,21 @@
 
 namespace troop {
 
-// Gathers a table's first frames and trains its dictionary on them in a job of the executor.
-// Owner: the table's server. Takes 16 MiB at most beside the job's own memory, and nothing once the
-// dictionary is there, or can't be: frames are so large that too few fit, or five trainings on
-// later and later frames failed.
+// Collects a table's first frames and trains its dictionary on them in a job of the executor.
+// Owner: the table's server. Takes at most 16 MiB besides the job's own memory, and nothing once
+// the dictionary exists or training is given up: too few of the large frames fit, or five
+// trainings on later and later frames have failed.
 class DictionaryTrainer {
  public:
-  // `executor`: may be null, then nothing is trained; nor is it for Codec::kNone.
+  // `executor`: null disables training, as does Codec::kNone.
   DictionaryTrainer(Codec codec, std::size_t frame_bytes, Executor* executor);
   ~DictionaryTrainer();
 
-  // Frames of an insert that the table took.
+  // Offers frames of a successful insert.
   void Offer(const std::vector<EncodedChunk>& chunks);
-  // The bytes of a dictionary, once; else empty.
+  // Returns the bytes of a new dictionary once; else empty.
   Buffer Poll();
-  // There is one already, from an earlier life of the table.
+  // Disables training: a dictionary of an earlier process exists already.
   void Finish();
   bool busy() const { return job_ != 0; }
 
@@ -39,7 +39,7 @@ class DictionaryTrainer {
   FrameCoder coder_;
   int failures_ = 0;
   std::size_t offered_ = 0;     // frames since the last training
-  std::shared_ptr<Work> work_;  // null: done
+  std::shared_ptr<Work> work_;  // null: finished
   Executor::Job job_ = 0;
 };
 

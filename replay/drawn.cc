@@ -1,3 +1,4 @@
+// Packing and parsing of sampled items as blocks of bytes.
 #include "replay/drawn.h"
 
 #include <algorithm>
@@ -10,10 +11,11 @@
 namespace troop {
 namespace {
 
+// Header of a block, as in docs/protocol.md.
 struct BlockHeader {
-  std::uint64_t bytes = 0;  // of the block, this header included
+  std::uint64_t bytes = 0;  // size of the block, header included
   std::uint32_t items = 0, frames = 0;
-  std::uint64_t payload_bytes = 0;  // of the frames
+  std::uint64_t payload_bytes = 0;  // total size of the encoded frames
   double total = 0;
   std::int64_t table_items = 0;
   double probability_min = 0;
@@ -21,17 +23,18 @@ struct BlockHeader {
 };
 static_assert(sizeof(BlockHeader) == kAlignment);
 
-// Where everything lies in a block. REQUIRES: counts that were held against the block's size.
+// Offsets of the columns in a block. REQUIRES: the counts were checked against the block's size.
 struct BlockLayout {
   BlockLayout(const TrajectorySpec& spec, const ViewSpec& view, Codec codec, std::size_t items,
               std::size_t frames, std::size_t payload_bytes);
-  // What one item takes, at least.
+  // Minimum bytes of one item.
   static std::size_t ItemBytes(const TrajectorySpec& spec, const ViewSpec& view);
 
   std::size_t key, probability, policy_version, length, lead, reward, discount, action, state,
       frame_bytes, payload, bytes;
 };
 
+// A sequence has an action per step; a transition only that of its first step.
 std::size_t ActionBytes(const TrajectorySpec& spec, const ViewSpec& view) {
   return spec.action.bytes() *
          (view.kind == ViewSpec::Kind::kSequence ? std::size_t(view.steps()) : 1);
@@ -42,6 +45,7 @@ std::size_t StateBytes(const TrajectorySpec& spec) { return spec.state ? spec.st
 BlockLayout::BlockLayout(const TrajectorySpec& spec, const ViewSpec& view, Codec codec,
                          std::size_t items, std::size_t frames, std::size_t payload_bytes) {
   std::size_t end = sizeof(BlockHeader);
+  // Appends a column and returns its offset.
   const auto column = [&end](std::size_t size) {
     const std::size_t offset = end;
     end = AlignedBytes(end + size);
@@ -67,6 +71,7 @@ std::size_t BlockLayout::ItemBytes(const TrajectorySpec& spec, const ViewSpec& v
          2 * std::size_t(view.steps()) * sizeof(float) + ActionBytes(spec, view) + StateBytes(spec);
 }
 
+// Bytes of all encoded frames.
 std::size_t PayloadBytes(const Drawn& drawn) {
   std::size_t bytes = 0;
   for (const Drawn::Frame& frame : drawn.frame) bytes += frame.bytes;
@@ -78,7 +83,7 @@ BlockLayout LayoutOf(const Drawn& drawn, const TrajectorySpec& spec, const ViewS
   return {spec, view, codec, drawn.key.size(), drawn.frame.size(), PayloadBytes(drawn)};
 }
 
-// Writes `from` and the zeros up to the next column.
+// Writes a column and zeros up to the next one: no uninitialized memory leaves the process.
 template <class T>
 void PutColumn(std::span<const T> from, std::size_t expected, std::byte* block, std::size_t at) {
   const std::size_t bytes = from.size_bytes();
@@ -93,7 +98,7 @@ void TakeColumn(const std::byte* block, std::size_t at, std::size_t bytes, std::
   if (bytes > 0) std::memcpy(to->data(), block + at, bytes);
 }
 
-// Frames that lie one after the other in the table, as those of an item mostly do.
+// Joins frames that are adjacent in the table, as those of an item mostly are.
 std::vector<std::span<const std::byte>> RunsOf(std::span<const Drawn::Frame> frames) {
   std::vector<std::span<const std::byte>> runs;
   runs.reserve(frames.size());
@@ -108,10 +113,10 @@ std::vector<std::span<const std::byte>> RunsOf(std::span<const Drawn::Frame> fra
   return runs;
 }
 
-// Runs lie anywhere in the table, and are so short that the hardware has hardly guessed one when it
-// ends: what is copied kAhead lines later, of whichever run, is asked for now.
+// Copies the frames. Runs are scattered over the table and too short for the hardware prefetcher,
+// so that the line kAhead lines further, of whatever run, is prefetched now.
 void PutFrames(std::span<const Drawn::Frame> frames, std::byte* out) {
-  constexpr std::size_t kAhead = 48;
+  constexpr std::size_t kAhead = 48;  // lines
   const std::vector<std::span<const std::byte>> runs = RunsOf(frames);
   std::size_t ahead_run = 0, ahead_at = 0;
   const auto ask = [&] {
@@ -122,6 +127,7 @@ void PutFrames(std::span<const Drawn::Frame> frames, std::byte* out) {
     ++ahead_run;
     ahead_at = 0;
   };
+  // Start with kAhead prefetches in flight; each copied line then requests one more.
   for (std::size_t i = 0; i < kAhead; ++i) ask();
   for (const std::span<const std::byte> run : runs) {
     std::size_t at = 0;
@@ -137,47 +143,52 @@ void PutFrames(std::span<const Drawn::Frame> frames, std::byte* out) {
   }
 }
 
-// Sizes that the header promises against those that the block has, so that nothing below overflows
-// or allocates more than a few times the block.
+// Checks the header's counts against the block's size, so that later code neither overflows nor
+// allocates more than a few times the block.
 Status CheckHeader(const BlockHeader& header, std::size_t size, const TrajectorySpec& spec,
                    const ViewSpec& view, Codec codec) {
   const std::size_t frame_bytes = spec.observation.bytes();
+  // Minimum bytes of a frame in the block: the raw frame, or its entry in the size column.
   const std::size_t frame_bytes_min = codec == Codec::kNone ? frame_bytes : sizeof(std::uint32_t);
+  // Divisions instead of products, which could overflow.
   if (header.items > size / BlockLayout::ItemBytes(spec, view) ||
       header.frames > size / std::max<std::size_t>(frame_bytes_min, 1) ||
       header.payload_bytes > size) {
-    return DataLoss("a block of {} bytes with {} items and {} frames of {} bytes in all", size,
-                    header.items, header.frames, header.payload_bytes);
+    return DataLoss("block of {} bytes cannot hold {} items and {} frames of {} bytes in total",
+                    size, header.items, header.frames, header.payload_bytes);
   }
   if (codec == Codec::kNone && header.payload_bytes != header.frames * frame_bytes) {
-    return DataLoss("{} frames of {} bytes; each of {} has {}", header.frames, header.payload_bytes,
-                    spec.observation.ToString(), frame_bytes);
+    return DataLoss("{} frames have {} bytes in total; each of {} has {}", header.frames,
+                    header.payload_bytes, spec.observation.ToString(), frame_bytes);
   }
   if (!std::isfinite(header.total) || header.total < 0 || header.table_items < 0 ||
       !std::isfinite(header.probability_min) || header.probability_min < 0) {
-    return DataLoss("a table of {} items, of weight {}, least probability {}", header.table_items,
-                    header.total, header.probability_min);
+    return DataLoss("invalid table state: {} items, total weight {}, minimum probability {}",
+                    header.table_items, header.total, header.probability_min);
   }
   return Status::Ok();
 }
 
+// Checks lengths and probabilities, and that the items need exactly the block's frames.
 Status CheckItems(const Drawn& drawn, const ViewSpec& view, std::size_t frames) {
   std::uint64_t expected = 0;
   for (std::size_t i = 0; i < drawn.key.size(); ++i) {
     const int length = drawn.length[i], lead = drawn.lead[i];
     if (length < 1 || length > view.length_max || lead < 0 || lead > view.lead_max()) {
-      return DataLoss("item {}: {} steps and {} frames before them; at most {} and {} are right", i,
+      return DataLoss("item {} has {} steps and {} lead frames, must have at most {} and {}", i,
                       length, lead, view.length_max, view.lead_max());
     }
+    // Importance weights divide by the probability.
     if (!(drawn.probability[i] > 0) || !std::isnormal(drawn.probability[i])) {
-      return DataLoss("item {}: probability {}", i, drawn.probability[i]);
+      return DataLoss("item {} has invalid probability {}", i, drawn.probability[i]);
     }
     expected += std::uint64_t(FramesOf(view, lead, length).count());
   }
   if (expected == frames) return Status::Ok();
-  return DataLoss("{} frames for items that look at {}", frames, expected);
+  return DataLoss("block has {} frames, its items need {}", frames, expected);
 }
 
+// Sets the frame pointers; the sizes must add up to the payload.
 Status TakeFrames(const std::byte* block, const BlockLayout& layout, const BlockHeader& header,
                   std::size_t raw_bytes, Codec codec, std::vector<Drawn::Frame>* frames) {
   frames->resize(header.frames);
@@ -187,15 +198,16 @@ Status TakeFrames(const std::byte* block, const BlockLayout& layout, const Block
     if (codec != Codec::kNone) {
       std::memcpy(&bytes, block + layout.frame_bytes + f * sizeof bytes, sizeof bytes);
     }
+    // Comparing with the remaining bytes keeps the sum in range.
     if (bytes > header.payload_bytes - at) {
-      return DataLoss("frame {} of {} bytes begins at {} of {}", f, bytes, at,
+      return DataLoss("frame {} of {} bytes at offset {} exceeds the payload of {}", f, bytes, at,
                       header.payload_bytes);
     }
     (*frames)[f] = {block + layout.payload + at, bytes};
     at += bytes;
   }
   if (at == header.payload_bytes) return Status::Ok();
-  return DataLoss("{} frames of {} bytes in all, {} promised", header.frames, at,
+  return DataLoss("{} frames have {} bytes in total, the header announces {}", header.frames, at,
                   header.payload_bytes);
 }
 
@@ -243,6 +255,7 @@ void PackDrawn(const Drawn& drawn, const TrajectorySpec& spec, const ViewSpec& v
   std::memset(block + at.payload + payload_bytes, 0, at.bytes - at.payload - payload_bytes);
 }
 
+// Allocates a part, in shared memory if the network provides it, and packs into it.
 Buffer PackDrawn(const Drawn& drawn, const TrajectorySpec& spec, const ViewSpec& view,
                  Codec codec) {
   MutableBuffer block = MakePart(PackedBytes(drawn, spec, view, codec));
@@ -250,13 +263,14 @@ Buffer PackDrawn(const Drawn& drawn, const TrajectorySpec& spec, const ViewSpec&
   return std::move(block).Freeze();
 }
 
+// Trusts nothing but the number of available bytes.
 Result<std::size_t> DrawnBytes(std::span<const std::byte> bytes) {
   BlockHeader header;
-  if (bytes.size() < sizeof header) return DataLoss("a block of {} bytes", bytes.size());
+  if (bytes.size() < sizeof header) return DataLoss("block has only {} bytes", bytes.size());
   std::memcpy(&header, bytes.data(), sizeof header);
   if (header.bytes < sizeof header || header.bytes > bytes.size() ||
       header.bytes % kAlignment != 0) {
-    return DataLoss("a block of {} bytes in {}", header.bytes, bytes.size());
+    return DataLoss("block has {} bytes in a part of {}", header.bytes, bytes.size());
   }
   return std::size_t(header.bytes);
 }
@@ -269,9 +283,11 @@ Status ParseDrawn(std::span<const std::byte> bytes, const TrajectorySpec& spec,
   TROOP_RETURN_IF_ERROR(CheckHeader(header, size, spec, view, codec));
   const std::size_t items = header.items;
   const BlockLayout at(spec, view, codec, items, header.frames, header.payload_bytes);
+  // The layout of these counts must fill the block exactly: from here on, all columns are in
+  // range.
   if (at.bytes != size || size != bytes.size()) {
-    return DataLoss("a block of {} bytes in {}; {} items and {} frames take {}", size, bytes.size(),
-                    items, header.frames, at.bytes);
+    return DataLoss("block has {} bytes in a part of {}; {} items and {} frames take {}", size,
+                    bytes.size(), items, header.frames, at.bytes);
   }
   const std::byte* const block = bytes.data();
   const std::size_t steps = items * std::size_t(view.steps());

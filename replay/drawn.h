@@ -13,21 +13,21 @@
 
 namespace troop {
 
-// Where the next column of a block begins.
+// Offset of the next column of a block: `bytes` rounded up to kAlignment.
 constexpr std::size_t AlignedBytes(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// B drawn items before their frames are decoded: what a table hands out, what a reply carries, and
-// what a BatchDecoder turns into a SampleBatch. S = view.steps(); A = S for sequences, 1 for
-// transitions. Vectors are reused from draw to draw. Frame pointers are into the table (until its
-// next call) or into the message.
+// B sampled items with encoded frames: what a table returns, a reply carries, and a BatchDecoder
+// turns into a SampleBatch. S = view.steps(); A = S for sequences, 1 for transitions. Vectors are
+// reused between samples. Frame pointers point into the table (valid until its next call) or the
+// message.
 struct Drawn {
   struct Frame {
     const std::byte* data = nullptr;  // encoded
     std::uint32_t bytes = 0;
   };
-  double total = 0;            // Σ weights of the table at the draw: what shards are compared by
+  double total = 0;            // Σ weights of the table at that time; shards are weighted by it
   std::int64_t items = 0;      // in the table
   double probability_min = 0;  // of all items in the table; 0: not tracked
   std::vector<std::uint64_t> key;             // [B]
@@ -43,22 +43,24 @@ struct Drawn {
   std::int64_t size() const { return std::int64_t(key.size()); }
 };
 
-// The same as one run of bytes, a block (docs/protocol.md, "sample_reply"): a header of 64 bytes,
-// the columns above, each aligned to 64, then, with a codec, the sizes of the encoded frames [F]
-// u32, then the frames. Blocks are multiples of 64 bytes: several may follow one another.
-// Bytes of the block.
+// Serialized form of Drawn, a block (docs/protocol.md, "sample_reply"): a header of 64 bytes, the
+// columns above, each aligned to 64, with a codec the sizes of the encoded frames ([F] u32), then
+// the frames. Blocks are multiples of 64 bytes, so several may follow one another.
+//
+// Size of the block in bytes.
 std::size_t PackedBytes(const Drawn& drawn, const TrajectorySpec& spec, const ViewSpec& view,
                         Codec codec);
-// REQUIRES: out.size() == PackedBytes; the columns and frames are those of `spec` and `view`.
+// Writes the block. REQUIRES: out.size() == PackedBytes; columns and frames match `spec` and
+// `view`.
 void PackDrawn(const Drawn& drawn, const TrajectorySpec& spec, const ViewSpec& view, Codec codec,
                std::span<std::byte> out);
 Buffer PackDrawn(const Drawn& drawn, const TrajectorySpec& spec, const ViewSpec& view, Codec codec);
 
-// Bytes of the block that `bytes` begins with. Errors: kDataLoss: there is none, or it is cut.
+// Size of the block at the beginning of `bytes`. Errors: kDataLoss: no block, or a truncated one.
 Result<std::size_t> DrawnBytes(std::span<const std::byte> bytes);
-// bytes: one block. Checks every size before use; frames point into `bytes`, which must outlive
-// them, and may be anything: a FrameCoder checks them. After an error `drawn` holds anything.
-// Errors: kDataLoss.
+// Parses one block. Checks every size before use. Frames point into `bytes`, which must outlive
+// them; their content is unchecked until a FrameCoder decodes it. After an error `drawn` is
+// unspecified. Errors: kDataLoss.
 Status ParseDrawn(std::span<const std::byte> bytes, const TrajectorySpec& spec,
                   const ViewSpec& view, Codec codec, Drawn* drawn);
 inline Status ParseDrawn(const Buffer& bytes, const TrajectorySpec& spec, const ViewSpec& view,

@@ -13,31 +13,33 @@
 
 namespace troop {
 
-// The exact least or greatest of the values in slots that are in use: a 16-ary tree, one cache line
-// per node, updated in batches as SumTree is. Owner: one thread.
-// Invariant: a slot that was never set, or was cleared, doesn't count. Cost: 4.27 bytes a slot.
+// Exact minimum or maximum of the values in used slots: a 16-ary tree, one cache line per node,
+// with batched updates like SumTree. Owner: one thread. Invariant: a slot that was never set, or
+// was cleared, does not count. Cost: 4.27 bytes per slot.
 class ExtremeTree {
  public:
   using Slot = std::uint32_t;
   enum class Kind : std::uint8_t { kLeast, kGreatest };
   static constexpr std::int64_t kSlotsMax = std::int64_t{1} << 31;
 
-  // No slot in use. Errors: kResourceExhausted. REQUIRES: 1 <= slots <= kSlotsMax.
+  // Creates a tree without used slots. Errors: kResourceExhausted. REQUIRES: 1 <= slots <=
+  // kSlotsMax.
   static Result<ExtremeTree> Make(Kind kind, std::int64_t slots);
   static std::size_t Bytes(std::int64_t slots);
 
-  // A slot named twice keeps its last value. REQUIRES: slot[i] < slots(), value[i] finite and >= 0.
+  // Sets values; the last value of a repeated slot counts. REQUIRES: slot[i] < slots(), value[i]
+  // finite and >= 0.
   void Set(std::span<const Slot> slot, std::span<const float> value);
   void Clear(std::span<const Slot> slot);  // REQUIRES: slot[i] < slots()
 
-  // Of all slots in use; none: nullopt. O(1).
+  // Extreme over all used slots; nullopt if there are none. O(1).
   std::optional<float> value() const { return ValueOf(top_); }
-  // The lowest slot that holds it. O(levels). REQUIRES: some slot is in use.
+  // Lowest slot with the extreme value. O(levels). REQUIRES: some slot is in use.
   Slot FirstSlot() const;
   std::optional<float> value(Slot slot) const { return ValueOf(level_[0][slot]); }
   std::int64_t slots() const { return slots_; }
   std::size_t bytes() const { return Bytes(slots_); }
-  // For tests and benchmarks: the path to take instead of the best one of this machine.
+  // For tests and benchmarks: overrides the best kernels of this machine.
   void UseKernels(const ExtremeTreeKernels& kernels) { kernels_ = &kernels; }
 
  private:
@@ -52,8 +54,8 @@ class ExtremeTree {
   std::size_t levels_ = 0;
   std::uint32_t* level_[kSumTreeLevelsMax] = {};
   std::uint32_t nodes_[kSumTreeLevelsMax] = {};
-  // What level_ points into. A key's order is that of its value, or the reverse; the greatest key
-  // wins; 0, which fresh pages hold, is an empty slot's.
+  // Memory of level_. Keys are ordered like their values, or in reverse for kLeast, so that the
+  // greatest key wins. Key 0, the content of fresh pages, marks an unused slot.
   BigArray<std::uint32_t> keys_;
   TouchedNodes touched_{};
   std::uint32_t top_ = 0;

@@ -1,4 +1,5 @@
-// No inline functions of the standard library here: the linker may keep this file's copy for all.
+// AVX2 kernel of ExtremeTree. No inline functions of the standard library here: the linker might
+// use this file's copies everywhere.
 
 #include <immintrin.h>
 

@@ -1,6 +1,7 @@
-// No inline functions of the standard library here: the linker may keep this file's copy for all.
+// AVX-512 kernel of ExtremeTree. No inline functions of the standard library here: the linker
+// might use this file's copies everywhere.
 
-// GCC 12 takes the header's own "undefined" registers for a mistake of ours (GCC bug 105593).
+// GCC 12 warns about intentionally undefined registers in the header (GCC bug 105593).
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"

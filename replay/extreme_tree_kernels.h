@@ -7,9 +7,10 @@
 
 namespace troop {
 
+// The loop of an extreme tree for one instruction set. All sets give identical bits.
 struct ExtremeTreeKernels {
   const char* name;
-  // parent[node[i]] = the greatest of the 16 keys of that node.
+  // parent[node[i]] = the greatest of that node's 16 keys.
   void (*greatest)(const std::uint32_t* key, const std::uint32_t* node, std::size_t n,
                    std::uint32_t* parent);
 };

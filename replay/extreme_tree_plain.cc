@@ -1,3 +1,4 @@
+// Kernel of ExtremeTree without instruction-set extensions.
 #include <algorithm>
 
 #include "replay/extreme_tree_kernels.h"

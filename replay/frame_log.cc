@@ -1,3 +1,4 @@
+// FrameLog: frame entries, streams, and the planning and writing of insert calls.
 #include "replay/frame_log.h"
 
 #include <algorithm>
@@ -9,8 +10,8 @@
 namespace troop {
 namespace {
 
-// Ids are used again when so large a share of those given out is free: the search for one is short
-// then. More would only touch more memory.
+// Ids are reused when 1/16 of those allocated are free, which keeps the search for one short. A
+// larger share would only use more memory.
 constexpr std::uint64_t kUnusedShare = 16;
 
 }  // namespace
@@ -28,6 +29,7 @@ std::size_t FrameLog::Bytes(const Options& options) {
          BigArray<std::uint64_t>::Bytes(std::size_t(options.frames) / 64 + 1);
 }
 
+// Entry 0 is unused, since id 0 means none.
 Result<FrameLog> FrameLog::Make(const Options& options) {
   TROOP_CHECK(options.frames >= 1 && options.history >= 1, "a log of {} frames, history {}",
               options.frames, options.history);
@@ -41,6 +43,7 @@ Result<FrameLog> FrameLog::Make(const Options& options) {
 FrameLog::FrameId FrameLog::Allocate() {
   if (unused_count_ <= fresh_ / kUnusedShare && fresh_ < last_id()) return FrameId(++fresh_);
   TROOP_CHECK(unused_count_ > 0, "no room was made for a frame");
+  // Cyclic search from cursor_ for the next set bit.
   const std::uint64_t words = fresh_ / 64 + 1;
   std::uint64_t word = cursor_ / 64;
   std::uint64_t left = unused_[word] >> (cursor_ % 64) << (cursor_ % 64);
@@ -55,6 +58,7 @@ FrameLog::FrameId FrameLog::Allocate() {
   return FrameId(id);
 }
 
+// Live bytes of its segment decrease, which may free the segment.
 void FrameLog::Free(FrameId id) {
   const Entry& entry = entry_[id];
   store_.DropLive(entry.segment, FrameBytes(entry));
@@ -62,6 +66,7 @@ void FrameLog::Free(FrameId id) {
   ++unused_count_;
 }
 
+// Links between an item's frames stay valid: the item references all of them.
 void FrameLog::Refer(FrameId id, std::uint32_t count) {
   for (std::uint32_t i = 0; i < count; ++i) {
     Entry& entry = entry_[id];
@@ -70,6 +75,7 @@ void FrameLog::Refer(FrameId id, std::uint32_t count) {
   }
 }
 
+// Reads the link before the entry may be freed.
 void FrameLog::Release(FrameId id, std::uint32_t count) {
   for (std::uint32_t i = 0; i < count; ++i) {
     Entry& entry = entry_[id];
@@ -79,6 +85,7 @@ void FrameLog::Release(FrameId id, std::uint32_t count) {
   }
 }
 
+// The new copy is counted before the old one is dropped, which may free the old segment.
 void FrameLog::Relocate(FrameId id, const SegmentStore::Place& record, const std::byte* observation,
                         const std::byte* action) {
   Entry& entry = entry_[id];
@@ -99,12 +106,14 @@ std::uint64_t FrameLog::NextFrame(StreamId stream) const {
   return it == index_.end() ? 0 : stream_[it->second].next_frame;
 }
 
+// Streams are contiguous from the writer's view, so the last frame of each chunk decides.
 bool FrameLog::HasAll(std::span<const ChunkView> chunks) const {
   return !chunks.empty() && std::ranges::all_of(chunks, [this](const ChunkView& chunk) {
     return chunk.first_frame + chunk.frames <= NextFrame(chunk.stream);
   });
 }
 
+// Unlink and LinkNewest maintain the list of streams, from the oldest to the newest activity.
 void FrameLog::Unlink(std::uint32_t index) {
   Stream& stream = stream_[index];
   (stream.older == kNoStream ? oldest_ : stream_[stream.older].newer) = stream.newer;
@@ -119,6 +128,7 @@ void FrameLog::LinkNewest(std::uint32_t index) {
   newest_ = index;
 }
 
+// Indices of dropped streams are reused.
 std::uint32_t FrameLog::Create(StreamId id) {
   std::uint32_t index = 0;
   if (free_stream_.empty()) {
@@ -135,6 +145,7 @@ std::uint32_t FrameLog::Create(StreamId id) {
   return index;
 }
 
+// Drops a stream: its tail loses one reference each. Later items over these frames expire.
 void FrameLog::Forget(std::uint32_t index) {
   Stream& stream = stream_[index];
   for (const FrameId id : stream.tail) {
@@ -148,6 +159,7 @@ void FrameLog::Forget(std::uint32_t index) {
 }
 
 bool FrameLog::ForgetSilentStream() {
+  // Streams of the current call are in use.
   std::uint32_t index = oldest_;
   while (index != kNoStream && stream_[index].call == call_) index = stream_[index].newer;
   if (index == kNoStream) return false;
@@ -155,12 +167,14 @@ bool FrameLog::ForgetSilentStream() {
   return true;
 }
 
-// ---- A call: what comes -------------------------------------------------------------------------
+// ---- Insert call: plan --------------------------------------------------------------------------
 
+// Returns the stream's index and notes that the call uses it.
 std::uint32_t FrameLog::Touch(StreamId id) {
   const auto it = index_.find(id);
   if (it == index_.end()) return kNoStream;
   Stream& stream = stream_[it->second];
+  // First touch in this call: reset the call's fields, and put the stream's tail into the window.
   if (stream.call != call_) {
     stream.call = call_;
     stream.run = kNoRun;
@@ -171,6 +185,7 @@ std::uint32_t FrameLog::Touch(StreamId id) {
   return it->second;
 }
 
+// Begins a run in the window, with the stream's tail if it continues the stored frames.
 void FrameLog::OpenRun(std::uint32_t index, bool with_tail) {
   Stream& stream = stream_[index];
   Run run{.stream = index,
@@ -193,10 +208,11 @@ void FrameLog::OpenRun(std::uint32_t index, bool with_tail) {
   run_.push_back(run);
 }
 
+// Builds the call's window: for each stream its tail, then the new frames. Frames get no ids yet.
 Status FrameLog::Plan(std::span<const ChunkView> chunks) {
   ++call_;
   chunks_.assign(chunks.begin(), chunks.end());
-  // Those of a stream one after the other: its frames are one run of the window.
+  // Group chunks by stream, so that a stream's frames are one run of the window.
   const auto by_stream = [](const ChunkView& a, const ChunkView& b) { return a.stream < b.stream; };
   if (!std::ranges::is_sorted(chunks_, by_stream)) std::ranges::stable_sort(chunks_, by_stream);
   headers_.clear();
@@ -209,8 +225,8 @@ Status FrameLog::Plan(std::span<const ChunkView> chunks) {
   for (const ChunkView& chunk : chunks_) needed += chunk.frames + std::uint64_t(options_.history);
   if (needed > std::uint64_t(capacity_) / 2) {
     return ResourceExhausted(
-        "replay: an insert of {} frames: {} fit at once; send less or raise the capacity", needed,
-        capacity_ / 2);
+        "replay: insert of {} frames exceeds the limit of {}; send less or raise capacity_items",
+        needed, capacity_ / 2);
   }
   for (const ChunkView& chunk : chunks_) {
     std::uint32_t index = Touch(chunk.stream);
@@ -228,14 +244,14 @@ Status FrameLog::Plan(std::span<const ChunkView> chunks) {
     }
     const bool gap = stream.run == kNoRun || chunk.first_frame > next;
     if (gap) {
-      // Frames of a known stream that are left out: its writer ended the episode there. Of one that
-      // is unknown, or was forgotten, nobody here knows when its episode began.
+      // A gap in a known stream: its writer ended the episode there. For an unknown or dropped
+      // stream, the start of the current episode is unknown.
       const bool known = stream.run != kNoRun;
       OpenRun(index, false);
       run_[stream.run].first_frame = chunk.first_frame;
       run_[stream.run].knows_start = known || chunk.first_frame == 0;
     }
-    // A stream of which nothing is left begins anew, though its frames follow.
+    // A stream without a tail begins a new run even if its frames follow.
     stream.appended = true;
     AddToRun(chunk);
   }
@@ -243,6 +259,7 @@ Status FrameLog::Plan(std::span<const ChunkView> chunks) {
 }
 
 void FrameLog::AddToRun(const ChunkView& chunk) {
+  // Each frame inherits its episode's start from the previous one, unless that was final.
   Run& run = run_.back();
   chunk_window_.push_back(std::uint32_t(window_.size()));
   headers_.push_back({chunk.stream, chunk.first_frame, chunk.frames, chunk.encoded_bytes});
@@ -257,6 +274,7 @@ void FrameLog::AddToRun(const ChunkView& chunk) {
   new_bytes_ += chunk.encoded_bytes;
 }
 
+// Nothing was written yet, so only streams that the call created are removed.
 void FrameLog::Abandon() {
   for (const std::uint32_t index : touched_) {
     if (stream_[index].created) Forget(index);
@@ -265,12 +283,14 @@ void FrameLog::Abandon() {
   chunks_.clear();
 }
 
+// Tails of the call's streams cannot be evicted for this call.
 bool FrameLog::fits_alone() const {
   std::uint64_t needed = new_frames_;
   for (const std::uint32_t index : touched_) needed += stream_[index].tail.size();
   return needed <= std::uint64_t(capacity_);
 }
 
+// Finds the item in the window: within one run, within one episode, with its lead.
 Result<std::optional<FrameLog::Located>> FrameLog::Locate(const Item& item, int lead_asked) {
   const auto refuse = [&item](std::string_view why) {
     return InvalidArgument("item of stream {:#x} at frame {}, length {}: {}", item.stream,
@@ -280,33 +300,36 @@ Result<std::optional<FrameLog::Located>> FrameLog::Locate(const Item& item, int 
   const std::uint32_t newest = index == kNoStream ? kNoRun : stream_[index].run;
   const std::uint64_t next = newest == kNoRun ? 0 : run_[newest].first_frame + run_[newest].count;
   if (item.first_frame >= next || next - item.first_frame <= item.length) {
-    // Where its frames came earlier, the writer can't know that they were lost here since.
+    // If its frames were sent in earlier calls, the writer cannot know that they were lost since.
     if (index == kNoStream || !stream_[index].appended) return std::optional<Located>();
-    return refuse(fmt::format("the stream has come to frame {}", next));
+    return refuse(fmt::format("the stream ends before frame {}", next));
   }
+  // Find the run that contains the item's first frame.
   std::uint32_t r = newest;
   while (r != kNoRun && item.first_frame < run_[r].first_frame) r = run_[r].before;
   if (r == kNoRun) return std::optional<Located>();
   const Run& run = run_[r];
   const std::uint64_t from = item.first_frame - run.first_frame;
   if (from >= run.count) return std::optional<Located>();
-  if (run.count - from <= item.length) return std::optional<Located>();  // across lost frames
+  if (run.count - from <= item.length)
+    return std::optional<Located>();  // spans a gap of lost frames
   const auto at = run.begin + std::uint32_t(from);
   if (window_[at + item.length].episode > at) return refuse("it crosses the end of an episode");
   const std::uint32_t episode = window_[at].episode;
   const std::uint32_t lead = std::min(std::uint32_t(lead_asked), at - episode);
-  // The episode begins earlier than what is left of it here.
+  // The start of the episode was evicted: the lead is incomplete here.
   const bool cut = episode == run.begin && !run.knows_start;
   if (cut && lead < std::uint32_t(lead_asked)) return std::optional<Located>();
   return std::optional<Located>({at - lead, lead});
 }
 
-// ---- A call: its record -------------------------------------------------------------------------
+// ---- Insert call: write -------------------------------------------------------------------------
 
 std::size_t FrameLog::RecordBytes(std::uint32_t items) const {
   return options_.layout.RecordBytes(chunks_.size(), items, new_frames_, new_bytes_);
 }
 
+// From here on the call cannot fail.
 RecordWriter FrameLog::Write(std::uint32_t items, SegmentStore::Place* place) {
   const std::size_t bytes = RecordBytes(items);
   *place = store_.Append(bytes);
@@ -315,19 +338,21 @@ RecordWriter FrameLog::Write(std::uint32_t items, SegmentStore::Place* place) {
     FillEntries(chunks_[c], writer.AddChunk(headers_[c], chunks_[c].columns), *place,
                 &chunk_window_[c]);
   }
+  // All frames of the record start live; those without references leave in End.
   const std::size_t live = new_bytes_ + new_frames_ * options_.layout.column_bytes();
   if (live > 0) store_.AddLive(place->segment, live);
   frames_ever_ += new_frames_;
   return writer;
 }
 
+// Allocates and fills the entries of a chunk, marks first frames, and links consecutive ones.
 void FrameLog::FillEntries(const ChunkView& chunk, const ChunkColumns& at,
                            const SegmentStore::Place& place, std::uint32_t* window) {
   const std::byte* const base = store_.base(place.segment);
   std::vector<std::uint32_t>& ids = store_.frames(place.segment);
   const RecordLayout& layout = options_.layout;
   std::uint32_t w = *window;
-  // The window's frame before is this chunk's predecessor, unless a run begins here.
+  // The previous frame in the window precedes this chunk, unless a run or an episode begins here.
   FrameId before = w > 0 && window_[w - 1].id != 0 && !window_[w].first && window_[w].episode < w
                        ? window_[w - 1].id
                        : 0;
@@ -359,6 +384,8 @@ void FrameLog::FillEntries(const ChunkView& chunk, const ChunkColumns& at,
   }
 }
 
+// Updates the tails, then drops the call's own references; frames that neither an item nor a tail
+// uses are freed. Streams silent for a whole log of frames are dropped.
 void FrameLog::End() {
   for (const std::uint32_t index : touched_) {
     if (stream_[index].appended) KeepTail(index);
@@ -377,6 +404,8 @@ void FrameLog::End() {
   }
 }
 
+// Replaces a stream's tail with its newest frames. New references come before the old ones are
+// released, since the two may overlap.
 void FrameLog::KeepTail(std::uint32_t index) {
   Stream& stream = stream_[index];
   const Run& run = run_[stream.run];
@@ -395,10 +424,11 @@ void FrameLog::KeepTail(std::uint32_t index) {
   LinkNewest(index);
 }
 
-// ---- Out of a log that was read -----------------------------------------------------------------
+// ---- Recovery -----------------------------------------------------------------------------------
 
+// Larger arrays replace the empty ones.
 Status FrameLog::Reserve(std::int64_t frames) {
-  TROOP_CHECK(fresh_ == 0, "room for {} frames beside {}", frames, fresh_);
+  TROOP_CHECK(fresh_ == 0, "room for {} frames besides {}", frames, fresh_);
   if (frames <= capacity_) return Status::Ok();
   const auto n = std::size_t(frames);
   TROOP_ASSIGN_OR_RETURN(entry_, BigArray<Entry>::Make(n + 1));
@@ -406,6 +436,7 @@ Status FrameLog::Reserve(std::int64_t frames) {
   return Status::Ok();
 }
 
+// References follow with the items and tails.
 FrameLog::FrameId FrameLog::Adopt(const Recovered& frame) {
   const FrameId id = Allocate();
   entry_[id] = frame.entry;
@@ -414,6 +445,7 @@ FrameLog::FrameId FrameLog::Adopt(const Recovered& frame) {
   return id;
 }
 
+// The tail holds one reference per frame, as in KeepTail.
 void FrameLog::AdoptStream(StreamId id, std::uint64_t next_frame, std::span<const FrameId> tail) {
   if (index_.contains(id)) return;
   Stream& stream = stream_[Create(id)];

@@ -1,3 +1,4 @@
+// Derives the options of replay servers, writers and samplers from a config.
 #include "replay/from_config.h"
 
 #include <fmt/format.h>
@@ -9,13 +10,15 @@
 namespace troop {
 namespace {
 
-constexpr std::size_t kPictureBytesMin = 1024;
+constexpr std::size_t kPictureBytesMin = 1024;  // smaller images hardly shrink
 
+// One shard's share of a count, rounded up so that the shards together have at least all.
 std::int64_t Share(std::int64_t items, std::int64_t shards) {
   return (items + shards - 1) / shards;
 }
 
-// A name that the schema has let pass.
+// Selector of a name that the config schema has validated. "reservoir" is a uniform remover with
+// Table::Options::reservoir.
 Selector::Kind KindOf(const std::string& name) {
   const auto kind = ParseSelector(name == "reservoir" ? "uniform" : name);
   TROOP_CHECK(kind.ok(), "{}", kind.status().ToString());
@@ -24,14 +27,16 @@ Selector::Kind KindOf(const std::string& name) {
 
 }  // namespace
 
+// "auto" compresses 8-bit images only: other observations hardly shrink with LZ4.
 Codec CodecFor(const std::string& name, const TensorSpec& observation) {
   const bool picture = observation.dtype == DType::kU8 && observation.bytes() >= kPictureBytesMin;
   if (name == "auto") return picture ? Codec::kLz4 : Codec::kNone;
   const Result<Codec> codec = ParseCodec(name);
-  TROOP_CHECK(codec.ok(), "{}", codec.status().ToString());  // the schema lets no other pass
+  TROOP_CHECK(codec.ok(), "{}", codec.status().ToString());  // validated by the schema
   return *codec;
 }
 
+// The run's own table holds n-step transitions.
 ViewSpec ViewFor(const Config& config) {
   return {.kind = ViewSpec::Kind::kTransition,
           .length_max = int(config.actor.n_step),
@@ -40,6 +45,7 @@ ViewSpec ViewFor(const Config& config) {
 
 Result<ReplayTableOptions> ReplayTableFor(const ReplayTableConfig& t, std::int64_t seed,
                                           std::int64_t shards) {
+  // Errors name the table and the key.
   TrajectorySpec trajectory;
   const auto spec = [&t](const std::string& text, std::string_view key) -> Result<TensorSpec> {
     Result<TensorSpec> parsed = ParseTensorSpec(text);
@@ -75,8 +81,10 @@ Result<ReplayTableOptions> ReplayTableFor(const ReplayTableConfig& t, std::int64
 
 Result<ReplayServer::Options> ReplayOptionsFor(const Config& config,
                                                const TrajectorySpec& trajectory) {
+  // Table 0 is the run's own; the configured extra tables follow in order.
   const Config::ReplayKeys& r = config.replay;
   const bool reservoir = r.remover == "reservoir";
+  // The table counts samples, the config counts updates of one batch each.
   const std::int64_t trim = r.trim_every_updates * config.learner.batch_size;
   ReplayServer::Options options;
   options.tables.push_back(
@@ -107,19 +115,22 @@ Result<ReplayServer::Options> ReplayOptionsFor(const Config& config,
 
 std::vector<std::int32_t> ReplayShardsFor(const Config& config, std::int32_t index,
                                           std::int32_t shards) {
+  // "local": each actor and learner uses one shard, assigned round robin by index.
   if (config.replay.scope == "local") return {index % std::int32_t(config.replay.shards)};
   std::vector<std::int32_t> all(std::size_t(shards > 0 ? shards : config.replay.shards));
   std::iota(all.begin(), all.end(), 0);
   return all;
 }
 
+// Both sides derive the codec from the same keys.
 ReplayWriter::Options WriterOptionsFor(const Config& config, const TrajectorySpec& trajectory) {
   return {.window = int(config.actor.push_window),
           .codec = CodecFor(config.replay.codec, trajectory.observation)};
 }
 
+// Serial mode decodes on the calling thread, to be deterministic and single-threaded.
 ReplaySampler::Options SamplerOptionsFor(const Config& config, const TrajectorySpec& trajectory) {
-  const bool serial = config.fleet.mode == "serial";  // one thread for all
+  const bool serial = config.fleet.mode == "serial";  // serial mode runs in one thread
   return {.batch_size = config.learner.batch_size,
           .prefetch = int(config.learner.prefetch),
           .batches_per_request = int(config.learner.batches_per_request),

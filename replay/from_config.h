@@ -7,21 +7,22 @@
 
 namespace troop {
 
-// What the keys of a config say of the replay; both ends of a run use these, so that they agree.
-// A run's own table is number 0 at each shard.
+// Replay options from a config. Both ends of a run use these functions, so their options match.
+// The run's own table has number 0 at each shard.
 
-// "auto": LZ4 for pictures of 1 KiB and more; smaller ones would hardly shrink.
+// Codec of a config. "auto": LZ4 for images of 1 KiB and more; smaller ones hardly shrink.
 Codec CodecFor(const std::string& name, const TensorSpec& observation);
+// View of the run's own table: transitions of n_step steps with stacked frames.
 ViewSpec ViewFor(const Config& config);
-// Of one shard: capacity and minimum are spread. Errors: kInvalidArgument: replay.tables names
-// what can't be read.
+// Options of one shard: capacity and minimum are divided by the number of shards. Errors:
+// kInvalidArgument: replay.tables contains an invalid entry.
 Result<ReplayServer::Options> ReplayOptionsFor(const Config& config,
                                                const TrajectorySpec& trajectory);
-// One of replay.tables, of one shard likewise.
+// Options of one entry of replay.tables, likewise for one shard.
 Result<ReplayTableOptions> ReplayTableFor(const ReplayTableConfig& table, std::int64_t seed,
                                           std::int64_t shards);
-// The shards that an actor fills, or a learner draws from: their indices, in order. `shards`: how
-// many there are by now; 0: as many as the config says.
+// Indices of the shards that an actor writes to or a learner samples from, in order. `shards`:
+// their current number; 0: as configured.
 std::vector<std::int32_t> ReplayShardsFor(const Config& config, std::int32_t index,
                                           std::int32_t shards = 0);
 ReplayWriter::Options WriterOptionsFor(const Config& config, const TrajectorySpec& trajectory);

@@ -1,3 +1,4 @@
+// Journal: group commits of the log, snapshot rounds, removal of old files, and spilling.
 #include "replay/journal.h"
 
 #include <algorithm>
@@ -13,12 +14,12 @@
 namespace troop {
 namespace {
 
-constexpr Duration kQueueFull = Milliseconds(10);  // the executor has too much to do
+constexpr Duration kQueueFull = Milliseconds(10);  // retry interval when the executor refuses a job
 
-// Full images' worth of bytes in a file of snapshots, before it is begun anew.
+// Size of a snapshot file, in full images, above which a new one is started.
 constexpr std::size_t kImagesPerFile = 2;
 
-constexpr std::size_t kRemovalsPerJob = 256;  // a job should not take longer than a sync
+constexpr std::size_t kRemovalsPerJob = 256;  // keeps a job about as short as a sync
 
 }  // namespace
 
@@ -28,6 +29,7 @@ std::string JournalSnapshotName(std::uint64_t number) {
 }
 std::string JournalDictionaryName(std::uint32_t id) { return fmt::format("dictionary-{:010}", id); }
 
+// Snapshot, segment and dictionary names have their numbers padded with zeros.
 std::uint64_t JournalNumber(std::string_view name, std::string_view prefix,
                             std::string_view suffix) {
   if (name.size() <= prefix.size() + suffix.size() || !name.starts_with(prefix) ||
@@ -73,6 +75,7 @@ void Journal::AddDictionary(std::uint32_t id, Buffer bytes) {
   dictionaries_.emplace_back(id, EncodeDictionaryFile(next_dictionary_++, bytes));
 }
 
+// Order: take results, note freed segments, then start commits before snapshots and the rest.
 Time Journal::Poll(Time now, Journaled* table) {
   if (!std::exchange(started_, true)) {
     next_round_ = now + options_.snapshot_every;
@@ -85,21 +88,23 @@ Time Journal::Poll(Time now, Journaled* table) {
   if (!round_.active && RoundIsDue(now, *table)) BeginRound(now, *table);
   if (round_.active && !round_.read) ReadLines(table);
   if (side_.job == 0) StartSide(now, *table);
-  // An executor that runs jobs when they are submitted wakes nobody.
+  // A synchronous executor has finished its jobs on submission and sends no wakeup.
   if (TakeDone(&log_)) FinishCommit(now);
   if (TakeDone(&side_)) FinishSide(now, table);
   lag_ = table->appended() - written_bytes_;
   return NextTime(now);
 }
 
-// A segment that left before it was written leaves a hole: what lived in it was moved, behind what
-// is written, and must be durable before anything counts that lies behind the hole.
+// A segment that was freed before it was written leaves a hole in the log on disk. Its live
+// content was moved to a later position, which must be durable before anything after the hole
+// counts.
 void Journal::NoteTable(Journaled* table) {
   if (std::exchange(compacted_, table->compacted_bytes()) != compacted_) {
     moved_ = table->position();
   }
   for (const std::uint64_t id : table->TakeFreed()) {
     if (id >= written_.segment) hole_until_ = moved_;
+    // Its file may exist: remove it later. Otherwise it is never written, which `skipped` records.
     if (id <= submitted_) {
       removals_.push_back({id, moved_, table->position()});
     } else {
@@ -109,6 +114,7 @@ void Journal::NoteTable(Journaled* table) {
   }
 }
 
+// Earliest time at which one of the lanes has work.
 Time Journal::NextTime(Time now) const {
   if (drained_) return kForever;
   Time next = kForever;
@@ -133,6 +139,7 @@ Time Journal::NextTime(Time now) const {
 
 // ---- Jobs ----
 
+// Submits a job for an idle lane; false if the executor is full.
 bool Journal::Start(Lane* lane, std::string_view name, std::shared_ptr<Work> work, Time now) {
   work->storage = storage_;
   work->lock = lock_;
@@ -156,6 +163,7 @@ bool Journal::TakeDone(Lane* lane) {
 // ---- The log ----
 
 bool Journal::CommitIsDue(Time now, const Journaled& table) {
+  // A commit covers [written_, end); bytes of a running job do not count as waiting.
   const LogPosition end = table.position();
   const LogPosition submitted = log_.job != 0 ? log_.work->end : written_;
   if (end <= submitted && dictionaries_.empty()) return false;
@@ -166,6 +174,7 @@ bool Journal::CommitIsDue(Time now, const Journaled& table) {
          now - waiting_since_ >= options_.commit_wait;
 }
 
+// Submits the next part of the log: dictionaries first, since its frames need them.
 void Journal::Commit(Time now, const Journaled& table) {
   auto work = std::make_shared<Work>();
   for (const auto& [id, bytes] : dictionaries_) {
@@ -174,10 +183,12 @@ void Journal::Commit(Time now, const Journaled& table) {
   if (skipped_more_) {
     work->note = {options_.folder + "/" + std::string(kJournalSkipped), skipped_.Encode()};
   }
-  // Of a job that failed files may be there that must not outlive what comes before them.
+  // A failed job may have left files after written_. Truncate them, last first, so that the log on
+  // disk never has a gap.
   for (std::uint64_t id = submitted_; id > written_.segment; --id) {
     work->cuts.push_back(SegmentPath(id));
   }
+  // Collects the unwritten bytes of all segments, up to job_bytes.
   LogPosition at = written_;
   std::size_t budget = options_.job_bytes;
   for (const std::shared_ptr<const Segment>& segment : table.segments()) {
@@ -192,6 +203,7 @@ void Journal::Commit(Time now, const Journaled& table) {
     }
     if (budget == 0) break;
   }
+  // If the budget cut the commit short, the rest is the next one's.
   work->end = budget == 0 ? at : table.position();
   work->appended = budget == 0 ? written_bytes_ + (options_.job_bytes - budget) : table.appended();
   const std::uint64_t last = work->pieces.empty() ? 0 : at.segment;
@@ -201,16 +213,19 @@ void Journal::Commit(Time now, const Journaled& table) {
   waiting_ = false;
 }
 
+// On success everything up to the job's end is written; on failure the same bytes are retried.
 void Journal::FinishCommit(Time now) {
   const std::shared_ptr<Work> work = std::move(log_.work);
   if (!work->status.ok()) {
     ++stats_.failures;
     if (error_.ok()) LogWarning("replay: {}", work->status.ToString());
-    error_ = MakeStatus(work->status.code(),
-                        "replay: can't make experience durable: {}. Free space there or repair it; "
-                        "tried again every {} s",
-                        work->status.message(), ToSeconds(options_.retry_after));
+    error_ =
+        MakeStatus(work->status.code(),
+                   "replay: cannot make experience durable: {}. Free space or repair the disk; "
+                   "retrying every {} s",
+                   work->status.message(), ToSeconds(options_.retry_after));
     log_.retry_at = now + options_.retry_after;
+    // Write the note again with the next commit. A draining journal gives up.
     skipped_more_ |= !work->note.path.empty();
     drained_ |= draining_;
     return;
@@ -221,6 +236,7 @@ void Journal::FinishCommit(Time now) {
                       dictionaries_.begin() + std::ptrdiff_t(work->writes.size()));
   written_ = std::max(written_, work->end);
   written_bytes_ = work->appended;
+  // After a hole, written bytes count only once the moved records are written too.
   if (written_ >= hole_until_) durable_ = written_;
   ++stats_.commits;
   for (const Work::Piece& piece : work->pieces) {
@@ -230,17 +246,21 @@ void Journal::FinishCommit(Time now) {
 
 // ---- Snapshots ----
 
+// The final round of a drain starts when the whole log is written.
 bool Journal::RoundIsDue(Time now, const Journaled& table) const {
   if (now < side_.retry_at || drained_ || last_round_done_) return false;
   if (draining_) return all_written(table) && dictionaries_.empty() && log_.job == 0;
   return snapshot_now_ || (options_.snapshot_every > Duration(0) && now >= next_round_);
 }
 
+// Begins a round if anything changed; a full one if the snapshot file is new or has grown too
+// large.
 void Journal::BeginRound(Time now, const Journaled& table) {
   const bool changed = table.dirty_lines() > 0 || !(table.counters() == last_.counters) ||
                        owner_ != last_.owner || snapshot_ == 0;
   next_round_ = now + options_.snapshot_every;
   if (!changed && !draining_ && !snapshot_now_) return;
+  // Bytes of a full image of the table.
   const std::size_t image = std::size_t(table.lines()) * SnapshotEncoder::kLineBytes;
   round_ = {.active = true, .final = draining_};
   snapshot_now_ = false;
@@ -254,7 +274,8 @@ void Journal::BeginRound(Time now, const Journaled& table) {
   }
 }
 
-// The next line of the round; -1: there is none.
+// Next line of the round; -1 if there is none. An incremental round ends after one pass over the
+// table, even if lines keep changing.
 std::int64_t Journal::NextLine(Journaled* table) {
   if (round_.full) return round_.cursor < table->lines() ? round_.cursor++ : -1;
   if (round_.taken >= table->lines()) return -1;
@@ -263,10 +284,11 @@ std::int64_t Journal::NextLine(Journaled* table) {
   return line;
 }
 
+// Reads some lines per Poll, so that a round does not delay requests.
 void Journal::ReadLines(Journaled* table) {
   SlotLine slot;
   for (int i = 0; i < options_.lines_per_poll; ++i) {
-    if (encoder_.size() >= options_.snapshot_block_bytes) return;  // the disk is behind
+    if (encoder_.size() >= options_.snapshot_block_bytes) return;  // the disk must catch up first
     const std::int64_t line = NextLine(table);
     if (line < 0) return EndRound(*table);
     table->ReadLine(line, &slot);
@@ -275,6 +297,7 @@ void Journal::ReadLines(Journaled* table) {
   }
 }
 
+// Makes the trailer. It holds the log's position, up to which the log must be durable first.
 void Journal::EndRound(const Journaled& table) {
   last_.counters = table.counters();
   last_.owner = owner_;
@@ -286,7 +309,7 @@ void Journal::EndRound(const Journaled& table) {
 
 bool Journal::StartSnapshot(Time now) {
   if (!round_.active) return false;
-  // What lines say of items that came and went counts only beside the log that says the same.
+  // A round counts only together with the log that it describes: its last block waits for the log.
   if (round_.read && !refused_ && last_.end > durable_) return false;
   auto work = std::exchange(refused_, nullptr);
   if (!work) {
@@ -295,7 +318,7 @@ bool Journal::StartSnapshot(Time now) {
     work->block = encoder_.Take(std::move(spare_));
     const std::span<const std::byte> bytes = work->block;
     work->pieces.push_back({SnapshotPath(snapshot_), snapshot_bytes_, bytes, nullptr});
-    if (round_.full) work->discard = SnapshotPath(snapshot_);  // nothing in it counts yet
+    if (round_.full) work->discard = SnapshotPath(snapshot_);  // the file has no complete round yet
     work->ends_round = round_.read;
     snapshot_bytes_ += bytes.size();
     unsynced_bytes_ += bytes.size();
@@ -307,6 +330,7 @@ bool Journal::StartSnapshot(Time now) {
   return true;
 }
 
+// The trailer's block completes the round.
 void Journal::FinishSnapshot(Time now, const Work& work) {
   if (!work.status.ok()) return FailSnapshot(now, work.status);
   snapshot_error_ = Status::Ok();
@@ -317,7 +341,7 @@ void Journal::FinishSnapshot(Time now, const Work& work) {
   round_ = {};
 }
 
-// What was read is lost with its file: another one begins with all lines.
+// Abandons the file and its round; the next one begins with all lines.
 void Journal::FailSnapshot(Time now, const Status& status) {
   ++stats_.failures;
   ++stats_.snapshot_failures;
@@ -330,8 +354,9 @@ void Journal::FailSnapshot(Time now, const Status& status) {
   round_ = {};
 }
 
-// ---- What else the second lane does ----
+// ---- Removal and spilling, on the second lane ----
 
+// Snapshots have priority over removals, and removals over spilling.
 void Journal::StartSide(Time now, const Journaled& table) {
   if (now < side_.retry_at) return;
   if (StartSnapshot(now) || StartRemoval(now)) return;
@@ -340,6 +365,8 @@ void Journal::StartSide(Time now, const Journaled& table) {
 
 bool Journal::StartRemoval(Time now) {
   auto work = std::make_shared<Work>();
+  // A segment that the running commit may still write is not removed. A full disk relaxes the
+  // order: removing files makes room for the moved records.
   const auto due = [this](const Removal& removal) {
     const bool may_be_written = log_.job != 0 && removal.segment >= written_.segment;
     const bool full = error_.code() == Code::kResourceExhausted;
@@ -350,7 +377,7 @@ bool Journal::StartRemoval(Time now) {
     work->removals.push_back(SegmentPath(removals_[count].segment));
     removed_.Add(removals_[count].segment);
   }
-  // Older files of snapshots go when the newest has a complete round.
+  // Older snapshot files are removed when the newest has a complete round.
   const bool complete = stats_.rounds > 0 && snapshot_ != 0 && !round_.full;
   if (count > 0) {
     work->note = {options_.folder + "/" + std::string(kJournalRemoved), removed_.Encode()};
@@ -365,6 +392,7 @@ bool Journal::StartRemoval(Time now) {
   return true;
 }
 
+// Maps the file of the next written and sealed segment, one per job.
 bool Journal::StartSpill(Time now, const Journaled& table) {
   if (!options_.spill || spilled_to_ + 1 >= written_.segment) return false;
   for (const std::shared_ptr<const Segment>& segment : table.segments()) {
@@ -387,7 +415,7 @@ void Journal::FinishSide(Time now, Journaled* table) {
     return FinishSnapshot(now, *work);
   }
   if (!work->status.ok()) {
-    // A file too much, or memory that stays where it is: a restart puts it right.
+    // The cost is a superfluous file, or memory that is not released; a restart corrects both.
     ++stats_.failures;
     LogWarning("replay: {}", work->status.ToString());
   } else if (work->segment != 0) {

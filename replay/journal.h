@@ -19,14 +19,15 @@
 
 namespace troop {
 
-// What a journal asks of a table (Table has a method for each).
+// What a journal needs from a table (Table has a method for each).
 class Journaled {
  public:
   virtual ~Journaled() = default;
-  virtual std::vector<std::shared_ptr<const Segment>> segments() const = 0;  // by id, last is open
-  virtual LogPosition position() const = 0;                                  // the log's end
-  virtual std::uint64_t appended() const = 0;          // bytes of records so far
-  virtual std::uint64_t compacted_bytes() const = 0;   // of them: moved records
+  virtual std::vector<std::shared_ptr<const Segment>> segments()
+      const = 0;                                       // by id; the last is open
+  virtual LogPosition position() const = 0;            // end of the log
+  virtual std::uint64_t appended() const = 0;          // total bytes of records
+  virtual std::uint64_t compacted_bytes() const = 0;   // of them: moved by compaction
   virtual std::vector<std::uint64_t> TakeFreed() = 0;  // became empty since the last call
   virtual bool MoveSegment(std::uint64_t id, Buffer bytes) = 0;
   virtual std::int64_t lines() const = 0;
@@ -36,88 +37,98 @@ class Journaled {
   virtual TableCounters counters() const = 0;
 };
 
-// Brings a table's log and its snapshots to the disk while the table goes on. A folder of the
+// Writes a table's log and snapshots to disk while the table keeps running. A folder of the
 // storage holds
 //   segments/<id>.log  the bytes of the log's segments, as they are in memory
-//   snapshot-<n>       replay/snapshot.h; the newest with a whole round counts
-//   dictionary-<id>    of a codec
+//   snapshot-<n>       replay/snapshot.h; the newest with a complete round is used
+//   dictionary-<id>    dictionaries of a codec
 //   removed, skipped   replay/segment_ranges.h: segments whose files were removed, or never written
-//   table, lock        replay/journal_read.h, which reads all of it
+//   table, lock        replay/journal_read.h, which reads the whole folder
 //
-// Group commit: a job appends what is new to the files of segments and syncs them, in the order of
-// the log. The next one starts when commit_bytes wait, or the oldest byte is commit_wait old, or,
-// if somebody waits, at once. So the more comes the larger the commits are, and the disk decides.
-// Snapshots: Poll reads a few lines of slots at a time, which are those that changed since they
-// were last read; a job appends them. The file is begun anew when most of it is outdated.
+// Group commit: a job appends new bytes to the segment files and syncs them in log order. The next
+// job starts when commit_bytes are pending, the oldest pending byte is commit_wait old, or at once
+// if a caller waits (Want). Commits grow with the load, at the pace of the disk.
 //
-// Owner: one thread. Nothing here blocks: the disk is touched by jobs alone, at most two at a time,
-// which own what they touch. A disk that fails is told of (error()) and tried again for ever: the
-// files are cut to what was synced, the last first, and what came since is still in memory. So that
-// it stays there, the owner takes no inserts while behind() says that the disk is too far back.
-// Invariants: what durable() names is found by a restart, or had left the table; durable() never
-// goes back; a file is removed only when what was moved out of it is durable, and also what took
-// its place in the table, unless the disk is full; what a restart finds of the log is its
-// beginning.
+// Snapshots: each Poll reads a few slot lines that changed since they were last read, and a job
+// appends them. A new file is started when most of the current one is outdated.
+//
+// Owner: one thread. No call blocks: only jobs touch the disk, at most two at a time, and each
+// owns what it touches. A failing disk is reported (error()) and retried forever: files are
+// truncated to their synced size, the last one first, and later bytes are still in memory. To keep
+// them there, the owner must accept no inserts while behind() reports that the disk lags too far.
+//
+// Invariants:
+//   - Everything up to durable() is found by a restart, or had left the table.
+//   - durable() never decreases.
+//   - A file is removed only when the records moved out of it are durable, and also those that took
+//     their place in the table, unless the disk is full.
+//   - The log that a restart finds is a prefix of the log.
 class Journal {
  public:
   struct Options {
     std::string folder = "replay";
-    std::size_t commit_bytes = 1 << 20;      // a commit costs one sync: larger ones waste less
-    Duration commit_wait = Milliseconds(5);  // what a kill may cost where nobody waits
-    std::size_t job_bytes = 8 << 20;         // of one commit: longer ones would delay the first
-    Duration snapshot_every = Seconds(30);   // from round to round; 0: only when told
-    std::size_t snapshot_block_bytes = 256 << 10;  // of one append: a job wakes a thread
-    std::size_t snapshot_sync_bytes = 1 << 20;     // one sync of all at the end would take too long
-    int lines_per_poll = 32;                       // 0.5 us each where memory is cold: 16 slots
+    std::size_t commit_bytes = 1 << 20;      // a commit costs one sync, so larger ones are cheaper
+    Duration commit_wait = Milliseconds(5);  // time that a kill may lose when no caller waits
+    std::size_t job_bytes = 8 << 20;        // per commit; a longer one would delay its first caller
+    Duration snapshot_every = Seconds(30);  // between rounds; 0: only on SnapshotNow
+    std::size_t snapshot_block_bytes = 256
+                                       << 10;   // per append; amortizes waking a thread for a job
+    std::size_t snapshot_sync_bytes = 1 << 20;  // a single sync at the end would take too long
+    int lines_per_poll = 32;                    // 16 slots each; 0.5 us each with cold memory
     Duration retry_after = Seconds(2);
-    std::size_t lag_bytes = 64 << 20;  // behind(): this much is not written
-    bool spill = false;  // sealed segments: the file, mapped, takes the memory's place
+    std::size_t lag_bytes = 64 << 20;  // unwritten bytes above which behind() is true
+    bool spill = false;  // spill: sealed segments move from memory to their mapped files
   };
-  // What was in the folder when it was opened.
+  // Content of the folder when it was opened.
   struct Found {
-    LogPosition end;                    // all before it is durable, or had been removed
-    std::uint64_t next_snapshot = 1;    // above all numbers that were there
+    LogPosition end;                    // everything before it is durable, or had been removed
+    std::uint64_t next_snapshot = 1;    // above all numbers in the folder
     std::uint32_t next_dictionary = 1;  // likewise
-    std::vector<std::string> outdated;  // to be removed after the next complete snapshot
-    SegmentRanges removed;              // all numbers up to the end's that have no file
+    std::vector<std::string> outdated;  // files to remove after the next complete snapshot
+    SegmentRanges removed;              // all segment numbers up to `end` that have no file
     std::unique_ptr<StorageLock> lock;
   };
   struct Stats {
     std::int64_t commits = 0, commit_bytes = 0;
-    std::int64_t rounds = 0, snapshot_lines = 0, snapshot_bytes = 0;  // complete; read; written
-    std::int64_t removed = 0, spilled = 0;                            // segments
-    std::int64_t failures = 0;                                        // jobs that failed
-    std::int64_t snapshot_failures = 0;                               // of them
+    std::int64_t rounds = 0, snapshot_lines = 0,
+                 snapshot_bytes = 0;        // complete rounds; lines read; bytes written
+    std::int64_t removed = 0, spilled = 0;  // segments
+    std::int64_t failures = 0;              // failed jobs
+    std::int64_t snapshot_failures = 0;     // of them: snapshot jobs
   };
 
-  // storage and executor outlive the journal's jobs.
+  // `storage` and `executor` outlive the journal's jobs.
   Journal(Storage* storage, Executor* executor, Options options, Found found);
   ~Journal();
 
-  // Takes the results of jobs, starts new ones, reads some lines. Call after changes of the table,
-  // when the host is woken, and at the latest at the time that is returned. ~10 us while a round is
-  // read, else less than 1.
+  // Takes results of jobs, starts new ones, and reads some lines. Call after changes of the table,
+  // when the host is woken, and at the latest at the returned time. Costs ~10 us while a round is
+  // read, else less than 1 us.
   Time Poll(Time now, Journaled* table);
 
+  // End of the durable log.
   LogPosition durable() const { return durable_; }
-  // Somebody waits for `position`: commits don't wait for company.
+  // Requests that `position` become durable soon: the next commit starts without waiting for more
+  // bytes.
   void Want(LogPosition position);
-  // Too much waits for the disk: ends some Polls later, when it has come nearer or was repaired.
+  // True if too many bytes wait for the disk. Becomes false some Polls after the disk has caught
+  // up or was repaired.
   bool behind() const { return lag_ > options_.lag_bytes; }
-  std::uint64_t lag_bytes() const { return lag_; }  // not written, as of the last Poll
-  // Why the last commit failed; ok after one that went well. What waits may be told so.
+  std::uint64_t lag_bytes() const { return lag_; }  // unwritten bytes as of the last Poll
+  // Reason why the last commit failed; ok after a successful one. Suitable for waiting callers.
   const Status& error() const { return error_; }
   const Status& snapshot_error() const { return snapshot_error_; }
 
-  // Kept before the commit of anything that is appended from now on.
+  // Stores a dictionary before anything appended later is committed.
   void AddDictionary(std::uint32_t id, Buffer bytes);
-  // The owner's bytes of coming trailers (its limiter's counts).
+  // Sets the owner's bytes in later snapshot trailers (its rate limiter's counts).
   void SetOwner(std::string bytes) { owner_ = std::move(bytes); }
+  // Starts a round at the next Poll.
   void SnapshotNow() { snapshot_now_ = true; }
 
-  // The table changes no more: commits all, ends with a round that says so, and removes the older
-  // snapshots. Gives up at the first failure. drained(): see error(), snapshot_error() for whether
-  // it went well.
+  // Ends the journal, once the table no longer changes: commits everything, writes a last round
+  // that is marked clean, and removes the older snapshots. Gives up at the first failure; after
+  // drained(), see error() and snapshot_error() for the outcome.
   void Drain() { draining_ = true; }
   bool drained() const { return drained_; }
 
@@ -125,25 +136,29 @@ class Journal {
   std::string SegmentPath(std::uint64_t id) const;
 
  private:
-  struct Work;      // a job's: what it does, and what came of it
-  struct OpenFile;  // goes from job to job
+  struct Work;      // one job's input and result
+  struct OpenFile;  // passed from job to job
+  // A segment file to remove, and the positions that must be durable before.
   struct Removal {
     std::uint64_t segment = 0;
-    LogPosition moved;  // durable first: the end of what was moved before
-    LogPosition
-        left;  // likewise, so that the disk never holds less than a table, unless it is full
+    LogPosition moved;  // end of the records moved out of it
+    // End of the log when the segment left: keeps the disk from holding less than a table. Ignored
+    // when the disk is full.
+    LogPosition left;
   };
+  // A sequence of jobs: at most one runs at a time. `log_` commits; `side_` does everything else.
   struct Lane {
     Executor::Job job = 0;  // 0: idle
     std::shared_ptr<Work> work;
     std::shared_ptr<OpenFile> file;
     Time retry_at{};
   };
+  // State of the snapshot round that is being read.
   struct Round {
     bool active = false, full = false, final = false;
-    bool read = false;        // all lines; the trailer is made
-    std::int64_t cursor = 0;  // full: the next line
-    std::int64_t taken = 0;   // lines, else
+    bool read = false;        // all lines were read and the trailer was made
+    std::int64_t cursor = 0;  // full rounds: the next line
+    std::int64_t taken = 0;   // other rounds: lines read so far
   };
 
   bool Start(Lane* lane, std::string_view name, std::shared_ptr<Work> work, Time now);
@@ -171,51 +186,51 @@ class Journal {
   Storage* const storage_;
   Executor* const executor_;
   const Options options_;
-  const std::shared_ptr<StorageLock> lock_;  // also of jobs: the last of them gives it back
+  const std::shared_ptr<StorageLock> lock_;  // shared with jobs: the last owner releases it
   Stats stats_;
 
   Lane log_, side_;
   LogPosition written_, durable_, wanted_;
-  LogPosition hole_until_;       // bytes were left out: what they held is durable when this is
-  LogPosition moved_;            // the end of the last moved record, or a place behind it
+  LogPosition hole_until_;       // end of moved records that the written log needs
+  LogPosition moved_;            // at or after the end of the last moved record
   std::uint64_t compacted_ = 0;  // as of the last Poll
-  std::uint64_t submitted_ = 0;  // files up to this segment may be there
+  std::uint64_t submitted_ = 0;  // files up to this segment may exist
   std::uint64_t submitted_bytes_ = 0, written_bytes_ = 0;  // Journaled::appended() of them
-  std::uint64_t lag_ = 0;                                  // bytes that are not written
-  bool waiting_ = false;                                   // something is not written
+  std::uint64_t lag_ = 0;                                  // unwritten bytes
+  bool waiting_ = false;                                   // some bytes are unwritten
   Time waiting_since_{};
-  std::vector<std::pair<std::uint32_t, Buffer>> dictionaries_;  // bytes of files
+  std::vector<std::pair<std::uint32_t, Buffer>> dictionaries_;  // file contents
   std::uint32_t next_dictionary_;
   Status error_, snapshot_error_;
 
-  SegmentRanges removed_, skipped_;  // removed, or to be; left before they were written
-  bool skipped_more_ = false;        // than the file says
+  SegmentRanges removed_, skipped_;  // removed or to be removed; freed before being written
+  bool skipped_more_ = false;        // than the file `skipped` lists
   std::deque<Removal> removals_;     // positions ascend
-  std::uint64_t spilled_to_ = 0;     // segments up to here were looked at
+  std::uint64_t spilled_to_ = 0;     // segments up to here were considered
 
   SnapshotEncoder encoder_;
-  std::vector<std::byte> spare_;  // memory of the last block, for the next
+  std::vector<std::byte> spare_;  // memory of the last block, reused for the next
   Round round_;
-  std::shared_ptr<Work> refused_;  // of the round: the executor had too much to do
+  std::shared_ptr<Work> refused_;  // a job of the round that the full executor refused
   Time next_round_{};
   bool started_ = false, snapshot_now_ = false, draining_ = false, drained_ = false;
-  bool last_round_done_ = false;  // drained as soon as older snapshots are removed
+  bool last_round_done_ = false;  // drained when older snapshots are removed
   std::uint64_t next_snapshot_;
-  std::uint64_t snapshot_ = 0;      // the file of rounds; 0: none yet
-  std::size_t snapshot_bytes_ = 0;  // in it
-  std::size_t unsynced_bytes_ = 0;  // of them since the last sync
+  std::uint64_t snapshot_ = 0;      // number of the current file; 0: none yet
+  std::size_t snapshot_bytes_ = 0;  // bytes in it
+  std::size_t unsynced_bytes_ = 0;  // of them: since the last sync
   std::vector<std::string> outdated_;
   std::string owner_;
   Snapshot last_;  // trailer of the last round, without lines
 };
 
-// Names in a journal's folder, for those who read it.
+// File names in a journal's folder.
 std::string JournalSegmentName(std::uint64_t id);       // segments/0000000000000001.log
 std::string JournalSnapshotName(std::uint64_t number);  // snapshot-0000000000000001
 std::string JournalDictionaryName(std::uint32_t id);    // dictionary-0000000001
 inline constexpr std::string_view kJournalRemoved = "removed";
 inline constexpr std::string_view kJournalSkipped = "skipped";
-// The number in a name: prefix, digits, suffix. 0: it is none.
+// Number in a name of the form prefix, digits, suffix; 0 if the name has another form.
 std::uint64_t JournalNumber(std::string_view name, std::string_view prefix,
                             std::string_view suffix);
 

@@ -1,3 +1,5 @@
+// Reads a journal's folder after a restart: manifest, segments, snapshots, dictionaries and
+// ranges.
 #include "replay/journal_read.h"
 
 #include <unistd.h>
@@ -14,13 +16,15 @@
 namespace troop {
 namespace {
 
-constexpr std::uint64_t kSegmentIdMax = std::uint64_t{1} << 56;
+constexpr std::uint64_t kSegmentIdMax = std::uint64_t{1} << 56;  // no log reaches it
 
 constexpr std::string_view kManifestTitle = "troop replay table 1";
+// Limits of file sizes: larger files are damaged or of another program.
 constexpr std::size_t kManifestBytesMax = 64 << 10;
 constexpr std::size_t kDictionaryBytesMax = 1 << 20;
 constexpr std::size_t kRangesBytesMax = 64 << 20;
 
+// Header of a dictionary file; `crc` covers everything after it.
 struct DictionaryHead {
   static constexpr std::uint32_t kMagic = 0x44505254;  // "TRPD"
   std::uint32_t magic = kMagic;
@@ -38,7 +42,7 @@ bool ParseNumber(std::string_view text, T* value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// "key value\n" off the front of `text`.
+// Removes a line "key value\n" from the front of `text`.
 bool TakeLine(std::string_view* text, std::string_view key, std::string_view* value) {
   const std::size_t end = text->find('\n');
   if (end == text->npos || !text->starts_with(key) || end <= key.size()) return false;
@@ -47,7 +51,7 @@ bool TakeLine(std::string_view* text, std::string_view key, std::string_view* va
   return true;
 }
 
-// The bytes of the whole record at the beginning (RecordHeader in replay/segment.h); 0: none.
+// Size of the complete record at the beginning (RecordHeader in replay/segment.h); 0: none.
 std::size_t RecordAt(std::span<const std::byte> bytes) {
   RecordHeader header;
   if (bytes.size() < sizeof(header)) return 0;
@@ -59,21 +63,21 @@ std::size_t RecordAt(std::span<const std::byte> bytes) {
   return Crc32c(bytes.subspan(8, header.bytes - 8)) == header.crc ? header.bytes : 0;
 }
 
-// How far a segment consists of whole records.
+// Size of the prefix that consists of complete records.
 std::size_t WholeRecords(std::span<const std::byte> bytes) {
   std::size_t at = 0;
   while (const std::size_t record = RecordAt(bytes.subspan(at))) at += record;
   return at;
 }
 
-// Where the next whole record begins; the size if there is none.
+// Offset of the next complete record; the size if there is none. Records are 8-byte aligned.
 std::size_t NextRecord(std::span<const std::byte> bytes, std::size_t at) {
   while (at < bytes.size() && RecordAt(bytes.subspan(at)) == 0) at += 8;
   return std::min(at, bytes.size());
 }
 
-// True when a sector is missing there: disks write sectors whole, in any order, and a file system
-// reads those that it never wrote as zeros.
+// True if a sector in the range was never written: disks write whole sectors, in any order, and a
+// file system reads unwritten ones as zeros.
 bool HasEmptySector(std::span<const std::byte> bytes, std::size_t from, std::size_t end) {
   constexpr std::size_t kSector = 512;
   for (std::size_t at = (from + kSector - 1) / kSector * kSector; at + kSector <= end;
@@ -84,12 +88,12 @@ bool HasEmptySector(std::span<const std::byte> bytes, std::size_t from, std::siz
   return false;
 }
 
-// Reads the parts of a folder into `contents`.
+// Reads a folder into `contents`. Damage adds a warning; an I/O error ends the reading.
 struct FolderReader {
   Storage* storage;
   std::string folder;
   JournalContents* contents;
-  std::uint64_t highest_segment = 0;  // of those that have a name
+  std::uint64_t highest_segment = 0;  // highest id among file names
 
   template <class... Args>
   void Warn(fmt::format_string<Args...> format, Args&&... args) {
@@ -106,13 +110,15 @@ struct FolderReader {
   Status FindLost();
 };
 
+// A damaged manifest is only a warning: the check of the options and the clean mark are lost.
 Status FolderReader::ReadManifest() {
   const Result<Buffer> bytes = storage->Read(Path("table"), kManifestBytesMax);
   if (bytes.status().code() == Code::kNotFound) return Status::Ok();
   if (!bytes.ok()) return bytes.status();
   Result<JournalManifest> manifest = ParseManifest(bytes->text());
   if (!manifest.ok()) {
-    Warn("{}: {}; its log is read as the options say", Path("table"), manifest.status().message());
+    Warn("{}: {}; its log is read with the configured options", Path("table"),
+         manifest.status().message());
     return Status::Ok();
   }
   contents->has_manifest = true;
@@ -120,6 +126,7 @@ Status FolderReader::ReadManifest() {
   return Status::Ok();
 }
 
+// Maps all segments. A file that vanished since it was listed is lost.
 Status FolderReader::ReadSegments() {
   TROOP_ASSIGN_OR_RETURN(const auto names, storage->List(Path("segments")));
   for (const std::string& name : names) {
@@ -130,7 +137,7 @@ Status FolderReader::ReadSegments() {
     if (bytes.ok()) {
       contents->segments.push_back(Segment::Adopt(id, *bytes));
     } else if (bytes.status().code() == Code::kNotFound) {
-      Warn("{}; what it held is lost", bytes.status().message());
+      Warn("{}; its content is lost", bytes.status().message());
     } else {
       return bytes.status();
     }
@@ -142,9 +149,10 @@ Status FolderReader::ReadSegments() {
   return contents->segments.empty() ? Status::Ok() : CutLast();
 }
 
-// The last segment was being written: what follows its last whole record never counted, and nobody
-// knows whether the rest is on the disk yet. Where whole records follow, and no sector is missing,
-// the damage came later: they count. Empty files behind it are those of a commit that failed.
+// Truncates the last segment with data to its complete records: later bytes never counted and may
+// not be on disk. If complete records follow a damaged range in which no sector is missing, the
+// damage occurred later, and the records count. Empty files after the segment are those of a
+// failed commit.
 Status FolderReader::CutLast() {
   auto& segments = contents->segments;
   const auto written = std::ranges::find_if(
@@ -161,12 +169,14 @@ Status FolderReader::CutLast() {
   }
   contents->torn_bytes = bytes.size() - whole;
   if (contents->torn_bytes > 0) {
+    // The mapping must not extend past the truncated file.
     TROOP_ASSIGN_OR_RETURN(const Buffer all, storage->Map(path));
     last = Segment::Adopt(last->id(), all.Slice(0, whole));
   }
   return storage->Truncate(path, whole);
 }
 
+// Uses the newest snapshot file with a complete round.
 Status FolderReader::ReadSnapshots(const std::vector<std::string>& names) {
   std::vector<std::uint64_t> numbers;
   for (const std::string& name : names) {
@@ -187,7 +197,7 @@ Status FolderReader::ReadSnapshots(const std::vector<std::string>& names) {
     }
     std::size_t used = 0;
     Result<Snapshot> snapshot = ReadSnapshot(bytes->bytes(), &contents->rounds, &used);
-    // A file whose first round was never finished is as usual after a kill: no warning.
+    // A file without a complete first round is normal after a kill: no warning.
     if (snapshot.status().code() == Code::kFailedPrecondition) return snapshot.status();
     if (!snapshot.ok()) continue;
     contents->snapshot = std::move(*snapshot);
@@ -196,6 +206,7 @@ Status FolderReader::ReadSnapshots(const std::vector<std::string>& names) {
   return Status::Ok();
 }
 
+// Sorted by number: the last one is used for encoding.
 Status FolderReader::ReadDictionaries(const std::vector<std::string>& names) {
   std::vector<DictionaryFile> files;
   for (const std::string& name : names) {
@@ -219,7 +230,7 @@ Status FolderReader::ReadDictionaries(const std::vector<std::string>& names) {
   return Status::Ok();
 }
 
-// `known`: the file is there, and whole.
+// Adds the ranges of a file. `known`: the file exists and is intact.
 Status FolderReader::ReadRanges(std::string_view name, SegmentRanges* ranges, bool* known) {
   const Result<Buffer> bytes = storage->Read(Path(name), kRangesBytesMax);
   if (bytes.status().code() == Code::kNotFound) return Status::Ok();
@@ -229,15 +240,16 @@ Status FolderReader::ReadRanges(std::string_view name, SegmentRanges* ranges, bo
     ranges->Add(*read);
     *known = true;
   } else {
-    Warn("{}: {}; segments that are missing are not noticed this time", Path(name),
+    Warn("{}: {}; missing segments are not detected during this start", Path(name),
          read.status().message());
   }
   return Status::Ok();
 }
 
-// The log came to the disk in its order: what lies before something that is there, or before the
-// end that a snapshot names, was there, too. Without the file `removed` (of an older release, or of
-// a journal that was never restored) no file lists what was removed.
+// Finds lost segments. The log is written in order: everything before an existing segment, or
+// before the end that a snapshot names, was written too. Without the file `removed` (an older
+// release, or a journal that was never restored) removed segments cannot be distinguished from
+// lost ones.
 Status FolderReader::FindLost() {
   SegmentRanges here;
   std::uint64_t durable = contents->snapshot.end.segment;
@@ -254,7 +266,7 @@ Status FolderReader::FindLost() {
   return Status::Ok();
 }
 
-// All that has no file up to the end is accounted for from now on.
+// Adds all segments without a file, up to the end of the log, to `removed`.
 void ReserveRemoved(JournalContents* contents) {
   SegmentRanges here;
   for (const auto& segment : contents->segments) {
@@ -265,17 +277,18 @@ void ReserveRemoved(JournalContents* contents) {
   }
 }
 
-// Ids of segments never come again, even of those that never reached the disk: lines of snapshots
-// were read at positions in them. An empty segment keeps the highest number.
+// Reserves segment ids: none is reused, even if its segment never reached the disk, because lines
+// of snapshots have positions in it. An empty segment holds the highest id.
 void ReserveIds(std::uint64_t highest, JournalContents* contents) {
   highest = std::max(highest, contents->snapshot.end.segment);
   for (const Snapshot::Line& line : contents->snapshot.lines) {
     highest = std::max(highest, line.read_at.segment);
   }
   auto& segments = contents->segments;
-  // No log gets so far: whoever wrote it wants numbers to begin again at 0.
+  // Not written by a real log: accepting it would let ids overflow.
   if (highest > kSegmentIdMax) {
-    contents->warnings.push_back(fmt::format("a snapshot knows of segment {}", highest));
+    contents->warnings.push_back(
+        fmt::format("a snapshot refers to segment {}, which cannot exist; ignored", highest));
     highest = 0;
   }
   if (highest > (segments.empty() ? 0 : segments.back()->id())) {
@@ -294,6 +307,7 @@ std::string EncodeManifest(const JournalManifest& manifest) {
   return text + fmt::format("checksum {}\n", ChecksumOf(text));
 }
 
+// The checksum covers everything after itself, so the header is written twice.
 Buffer EncodeDictionaryFile(std::uint32_t number, const Buffer& bytes) {
   MutableBuffer file(sizeof(DictionaryHead) + bytes.size());
   DictionaryHead head{.number = number};
@@ -304,9 +318,10 @@ Buffer EncodeDictionaryFile(std::uint32_t number, const Buffer& bytes) {
   return std::move(file).Freeze();
 }
 
+// The dictionary itself is checked by MakeFrameDictionary.
 Result<DictionaryFile> ParseDictionaryFile(const Buffer& file) {
   DictionaryHead head;
-  if (file.size() < sizeof(head)) return DataLoss("a dictionary of {} bytes", file.size());
+  if (file.size() < sizeof(head)) return DataLoss("file has only {} bytes", file.size());
   std::memcpy(&head, file.data(), sizeof(head));
   if (head.magic != DictionaryHead::kMagic || Crc32c(file.bytes().subspan(8)) != head.crc) {
     return DataLoss("damaged, or of another version");
@@ -318,6 +333,7 @@ Result<JournalManifest> ParseManifest(std::string_view text) {
   std::string_view rest = text, title, generation, incarnation, snapshot, round, identity, checksum;
   JournalManifest manifest;
   std::uint32_t sum = 0;
+  // Fixed keys in fixed order, so that every field is present exactly once.
   const bool whole =
       TakeLine(&rest, kManifestTitle.substr(0, kManifestTitle.rfind(' ')), &title) &&
       TakeLine(&rest, "identity", &identity) && TakeLine(&rest, "first_generation", &generation) &&
@@ -338,6 +354,7 @@ Result<JournalManifest> ParseManifest(std::string_view text) {
 
 bool JournalContents::clean() const {
   if (!snapshot.clean || !has_manifest) return false;
+  // A restart has used this round already and has changed the log since.
   if (manifest.used_snapshot == snapshot_number && manifest.used_round == rounds) return false;
   return found.end == snapshot.end && torn_bytes == 0 && lost.empty();
 }
@@ -345,6 +362,7 @@ bool JournalContents::clean() const {
 Result<JournalContents> ReadJournal(Storage* storage, std::string_view folder) {
   JournalContents contents;
   FolderReader reader{storage, std::string(folder), &contents};
+  // The lock comes first: another process may be writing.
   TROOP_ASSIGN_OR_RETURN(
       contents.found.lock,
       storage->Lock(reader.Path("lock"), fmt::format("a replay, process {}", getpid())));

@@ -1,3 +1,4 @@
+// Journal::Work: the disk operations of one journal job, run on an executor thread.
 #include "replay/journal_work.h"
 
 namespace troop {
@@ -5,7 +6,7 @@ namespace troop {
 void Journal::Work::Run() {
   status = RunAll();
   if (!status.ok() && file) file->file.reset();
-  // A disk that is full gets room at once; what can't be removed now goes at the next start.
+  // Makes room on a full disk at once; what cannot be removed now is removed at the next start.
   if (!status.ok() && !discard.empty()) (void)storage->Remove(discard);
   lock.reset();
 }
@@ -14,12 +15,13 @@ Status Journal::Work::RunAll() {
   for (const auto& [path, bytes] : writes) {
     TROOP_RETURN_IF_ERROR(storage->WriteAtomic(path, bytes.bytes()));
   }
+  // Notes come before removals: a missing file must be listed first.
   Status noted = WriteNote();
-  // What is removed makes room for it.
+  // On a full disk, the removals make room for the note, which then follows them.
   const bool full = noted.code() == Code::kResourceExhausted && !removals.empty();
   if (!noted.ok() && !full) return noted;
   for (const std::string& path : cuts) {
-    // Emptied, since that is durable: a file that was removed may be back after a loss of power.
+    // Truncation is durable, whereas a removed file may reappear after a power loss.
     const Status cut = storage->Truncate(path, 0);
     if (!cut.ok() && cut.code() != Code::kNotFound) return cut;
   }
@@ -36,20 +38,22 @@ Status Journal::Work::WriteNote() {
   return note.path.empty() ? Status::Ok() : storage->WriteAtomic(note.path, note.text);
 }
 
+// Appends to the lane's open file, or opens another one.
 Status Journal::Work::Append(const Piece& piece) {
   if (!file->file || file->path != piece.path) TROOP_RETURN_IF_ERROR(Open(piece));
   TROOP_RETURN_IF_ERROR(file->file->Append(piece.bytes));
   return sync ? file->file->Sync() : Status::Ok();
 }
 
-// After a failure, or a kill, more may be in the file than was synced: nobody knows which of it.
+// Opens a file at the synced size. After a failure or a kill the file may have more bytes, of
+// unknown content; they are cut off.
 Status Journal::Work::Open(const Piece& piece) {
   file->file.reset();
   file->path = piece.path;
   if (storage->Exists(piece.path)) {
     TROOP_RETURN_IF_ERROR(storage->Truncate(piece.path, piece.from));
   } else if (piece.from > 0) {
-    return DataLoss("{} is gone: somebody removed it", piece.path);
+    return DataLoss("{} is missing: another process removed it", piece.path);
   }
   TROOP_ASSIGN_OR_RETURN(file->file, storage->OpenAppend(piece.path));
   return Status::Ok();

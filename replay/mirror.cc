@@ -1,3 +1,4 @@
+// ReplayMirror: fetches table deltas and sampling grants for a learner that samples a replica.
 #include "replay/mirror.h"
 
 #include <algorithm>
@@ -13,10 +14,13 @@
 namespace troop {
 namespace {
 
-constexpr std::uint32_t kItemsPerFeed = 4096;
-// Of one feed, decoded, beside an item's: above what a replay sends.
+constexpr std::uint32_t kItemsPerFeed = 4096;  // per request
+// Limit of the decoded bytes of one delta, which the frames of one item may exceed; above what a
+// server sends.
 constexpr std::size_t kDecodedMax = std::size_t{64} << 20;
 
+// The server's answers are of two kinds: deltas, which bring the replica up to date, and grants,
+// which allow a number of batches. A reply may contain both.
 class ReplayMirror final : public ReplaySampler {
  public:
   ReplayMirror(std::unique_ptr<Channel> channel, const TrajectorySpec& spec, const Options& options)
@@ -27,8 +31,7 @@ class ReplayMirror final : public ReplaySampler {
 
   void AddShard(std::unique_ptr<Channel>) override {
     error_ = FailedPrecondition(
-        "the replay has another shard, and the learner's GPU a copy of one: set replay.placement = "
-        "\"host\" to have several");
+        "replay: GPU replay supports one shard; set replay.placement = \"host\" to use several");
   }
   void Poll(Time now) override;
   Result<std::optional<SampleBatch>> Next() override;
@@ -40,11 +43,12 @@ class ReplayMirror final : public ReplaySampler {
   int shards_alive() const override { return shard_.peer() == PeerState::kUp ? 1 : 0; }
 
  private:
-  // Batches that the limiter was charged with.
+  // Batches that the rate limiter was charged for.
   struct Grant {
     std::uint64_t reserved = 0, charged = 0, life = 0;
     std::uint32_t batches = 0, left = 0;
   };
+  // A reply whose dictionaries have not all arrived yet.
   struct Answer {
     FeedReplyBody body;
     Buffer block;
@@ -62,21 +66,23 @@ class ReplayMirror final : public ReplaySampler {
   SamplerShard shard_;
   FrameCoder coder_;
   Ticket ticket_ = 0;
-  std::optional<Answer> answer_;  // its dictionaries are not all here
-  std::uint64_t life_ = 0;        // of the table that the copy is of
+  std::optional<Answer> answer_;  // waits for dictionaries
+  std::uint64_t life_ = 0;        // incarnation of the table that the replica is of; 0: none
   FeedPlace place_;
-  bool behind_ = true;  // the replay has more than we were told
+  bool behind_ = true;  // the table has items that the replica lacks
   std::vector<std::shared_ptr<const Experience>> fresh_;
   std::size_t fresh_bytes_ = 0;
   std::deque<Grant> grants_;
-  std::uint64_t open_batches_ = 0;  // of all grants
+  std::uint64_t open_batches_ = 0;  // sum over all grants
   bool drain_ = false, closed_ = false;
   Status error_;
 };
 
+// One step: take a reply, request the next delta, send priorities. The first error is permanent.
 void ReplayMirror::Poll(Time) {
   if (!error_.ok()) return;
   PollShard();
+  // At most one feed request is open.
   if (error_.ok() && ticket_ != 0) {
     if (auto reply = shard_.Poll(ticket_)) {
       ticket_ = 0;
@@ -93,6 +99,7 @@ void ReplayMirror::Poll(Time) {
   }
   if (error_.ok()) TakeAnswer();
   if (error_.ok()) error_ = Ask();
+  // A parked request must learn of the drain, or it would wait for the limiter.
   const bool tell_drain = drain_ && !shard_.drain_told() && ticket_ != 0;
   if (error_.ok() && (shard_.has_updates() || tell_drain)) {
     error_ = shard_.SendUpdates(drain_, false).status();
@@ -104,11 +111,13 @@ void ReplayMirror::PollShard() {
   const Status status = shard_.PollSmall();
   if (error_.ok()) error_ = status;
   for (auto& dictionary : shard_.NewDictionaries()) coder_.AddDictionary(std::move(dictionary));
-  // A replay that was restarted has not the dictionaries of its life before, nor what needs them.
+  // A restarted server lacks the dictionaries of its earlier incarnation, and the frames that need
+  // them.
   if (answer_ && shard_.LostAny(answer_->body.sample.dictionaries)) StartAnew();
   shard_.ClearLost();
 }
 
+// Makes the next delta begin with the table's oldest item.
 void ReplayMirror::StartAnew() {
   answer_.reset();
   life_ = 0;
@@ -118,13 +127,15 @@ void ReplayMirror::StartAnew() {
 
 Status ReplayMirror::TakeReply(const Message& message) {
   if (message.type != MessageType::kFeedReply || message.parts.size() != 1) {
-    return DataLoss("a reply of type {} with {} parts", int(message.type), message.parts.size());
+    return DataLoss("unexpected reply of type {} with {} parts", int(message.type),
+                    message.parts.size());
   }
   TROOP_ASSIGN_OR_RETURN(FeedReplyBody body, DecodeBody<FeedReplyBody>(message.body));
   TROOP_RETURN_IF_ERROR(SamplerShard::Check(body.sample));
+  // Positions never go back within one incarnation.
   if (body.life == 0 || body.start > body.next || body.next > body.end ||
       (body.life == life_ && body.next < place_.next) || body.sample.batches > 1u << 16) {
-    return DataLoss("a feed from {} to {} of {}, which began at {}", place_.next, body.next,
+    return DataLoss("invalid table delta from {} to {} of {}, start {}", place_.next, body.next,
                     body.end, body.start);
   }
   shard_.Note(body.sample);
@@ -132,6 +143,7 @@ Status ReplayMirror::TakeReply(const Message& message) {
   return Status::Ok();
 }
 
+// Decodes a delta once its dictionaries are present, and queues it and its grant for the owner.
 void ReplayMirror::TakeAnswer() {
   if (!answer_ || !shard_.HasDictionaries(answer_->body.sample.dictionaries)) return;
   const FeedReplyBody body = answer_->body;
@@ -145,8 +157,8 @@ void ReplayMirror::TakeAnswer() {
   answer_.reset();
   if (!error_.ok()) return;
   if (made->anew) {
-    LogInfo("the learner's copy of the replay begins with item {}", body.start);
-    grants_.clear();  // of what is gone
+    LogInfo("GPU replay starts with item {}", body.start);
+    grants_.clear();  // grants of the replaced table
     open_batches_ = 0;
   }
   life_ = body.life;
@@ -163,14 +175,16 @@ void ReplayMirror::TakeAnswer() {
   open_batches_ += body.sample.batches;
 }
 
+// Decodes all frames of a delta. Their number is bounded first, since it comes from a peer.
 Status ReplayMirror::Decode(Experience* experience) {
   Feed& feed = experience->feed;
   if (feed.frames() == 0) return Status::Ok();
+  // One tensor for all frames, which the learner uploads as a whole.
   const TensorSpec& one = spec_.observation;
   const std::size_t most = kDecodedMax + std::size_t(options_.view.frames_max()) * one.bytes();
   if (std::size_t(feed.frames()) > most / one.bytes()) {
-    return DataLoss("a feed of {} frames of {} bytes; {} fit", feed.frames(), one.bytes(),
-                    most / one.bytes());
+    return DataLoss("table delta has {} frames of {} bytes, must have at most {}", feed.frames(),
+                    one.bytes(), most / one.bytes());
   }
   experience->observation = Tensor({one.dtype, one.shape.Prepend(feed.frames())});
   std::byte* to = experience->observation.bytes().data();
@@ -178,13 +192,14 @@ Status ReplayMirror::Decode(Experience* experience) {
     TROOP_RETURN_IF_ERROR(coder_.Decode({frame.data, frame.bytes}, to));
     to += one.bytes();
   }
-  feed.observation.clear();  // they point into the message
+  feed.observation.clear();  // pointers into the message
   return Status::Ok();
 }
 
-// One call at a time: a feed begins where the one before it ended. While the copy is behind nothing
-// is charged, so nothing waits for the limiter.
+// Requests the next delta, one at a time, since each begins where the previous one ended. While
+// the replica lags, nothing is charged, so that nothing waits for the rate limiter.
 Status ReplayMirror::Ask() {
+  // Backpressure: stop while decoded deltas wait for the owner, but never without work for it.
   const bool owner_has_work = behind_ || open_batches_ > 0;
   const bool full = fresh_bytes_ >= kExperienceBytes && owner_has_work;
   if (closed_ || ticket_ != 0 || answer_ || full) return Status::Ok();
@@ -203,6 +218,7 @@ Status ReplayMirror::Ask() {
   return Status::Ok();
 }
 
+// Deltas come first: a batch may only be sampled when the replica is up to date.
 Result<std::optional<SampleBatch>> ReplayMirror::Next() {
   if (!error_.ok()) return error_;
   if (closed_ && open_batches_ == 0) return OutOfRange("replay feed: drained");
@@ -217,11 +233,13 @@ Result<std::optional<SampleBatch>> ReplayMirror::Next() {
   Grant& grant = grants_.front();
   --grant.left;
   --open_batches_;
+  // The grant's unused batches stay reserved.
   shard_.Take(grant.reserved - grant.charged * grant.left / grant.batches, grant.life);
   if (grant.left == 0) grants_.pop_front();
   return std::optional(std::move(batch));
 }
 
+// Sent to the server too, for its snapshots.
 void ReplayMirror::UpdatePriorities(std::span<const ItemKey> keys,
                                     std::span<const float> priority) {
   TROOP_CHECK(keys.size() == priority.size(), "{} keys, {} priorities", keys.size(),

@@ -9,24 +9,24 @@
 
 namespace troop {
 
-// Some of a table, decoded, for a copy of it.
+// A decoded table delta for a replica.
 struct Experience {
-  bool anew = false;         // the table is another one: what the copy has is gone
-  FeedSizes sizes;           // of the table; the same until the next that is anew
-  std::uint64_t oldest = 0;  // items with lower numbers have left
-  Feed feed;                 // its frames' observations are these:
+  bool anew = false;         // the table was replaced: clear the replica first
+  FeedSizes sizes;           // sizes of the table; constant until `anew` is set again
+  std::uint64_t oldest = 0;  // items with lower numbers were evicted
+  Feed feed;                 // without its observations, which are here:
   Tensor observation;        // [F, ...obs]
 };
 
-// Takes the place of a replay's sampler where a copy of the table is drawn from by the learner
-// itself (replay.placement = "gpu"). The replay keeps the experience, its limiter and its journal;
-// it says when batches may be drawn and hands on what came, and gets the new priorities back, so
-// that its snapshots have them and a learner that comes anew begins with them.
+// GPU replay (replay.placement = "gpu"): replaces the sampler when the learner samples a replica
+// of the table. The replay server keeps the experience, the rate limiter and the journal. It
+// decides when batches may be sampled, sends table deltas, and receives the new priorities, so
+// that its snapshots contain them and a restarted learner begins with them.
 //
-// Next gives batches without data: SampleBatch::experience, to be taken in before B items are drawn
-// from the copy; or, while the copy is behind what the replay had when it was asked last, that
-// alone, without keys. No more is asked for while kExperienceBytes wait for the owner. One shard.
-// Owner: the learner's node thread; nothing blocks but decoding.
+// Next returns batches without data: SampleBatch::experience holds the deltas to apply before B
+// items are sampled from the replica. While the replica lags the table, Next returns only deltas,
+// without keys. No more are requested while kExperienceBytes wait for the owner. Supports one
+// shard. Owner: the learner's node thread; nothing blocks except decoding.
 inline constexpr std::size_t kExperienceBytes = std::size_t{64} << 20;
 std::unique_ptr<ReplaySampler> MakeReplayMirror(std::unique_ptr<Channel> channel,
                                                 const TrajectorySpec& spec,

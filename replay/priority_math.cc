@@ -1,3 +1,4 @@
+// Prioritized-replay arithmetic: argument checks and the choice of kernels.
 #include "replay/priority_math.h"
 
 #include <cfloat>
@@ -25,11 +26,13 @@ const PriorityMathKernels& BestPriorityMathKernels() {
   return PriorityMathKernelsFor(BestCpuLevel());
 }
 
+// The kernels validate while computing; a bad value fails the check afterwards.
 void PowerPriorities(std::span<const float> priority, double alpha, std::span<float> value,
                      const PriorityMathKernels& kernels) {
   TROOP_CHECK(priority.size() == value.size(), "{} priorities, {} values", priority.size(),
               value.size());
   TROOP_CHECK(std::abs(alpha) <= kExponentMax, "alpha {}", alpha);
+  // A negative exponent needs a positive floor: 0^alpha would be infinite.
   const float floor = alpha < 0 ? std::numeric_limits<float>::denorm_min() : 0.0f;
   const bool good = kernels.powers(priority.data(), priority.size(), alpha, floor, FLT_MIN,
                                    SumTree::kPriorityMax, value.data());
@@ -51,9 +54,11 @@ void ImportanceWeights(std::span<const double> probability, double probability_m
 void StratifiedMasses(double total, Rng* rng, std::span<double> mass,
                       const PriorityMathKernels& kernels) {
   if (mass.empty()) return;
+  // Width of a stratum.
   const double step = total / double(mass.size());
   std::size_t first = 0;
-  // To the stream's next block of four, where the batch begins. At an odd position there is none.
+  // Advance to the stream's next block of four numbers, where the kernel begins. An odd position
+  // never reaches one.
   const bool odd = rng->position() % 2 != 0;
   for (; first < mass.size() && (odd || rng->position() % 4 != 0); ++first) {
     mass[first] = (double(first) + rng->Uniform()) * step;

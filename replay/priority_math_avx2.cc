@@ -1,3 +1,4 @@
+// Kernels of priority_math, compiled with AVX2.
 #include "replay/priority_math_impl.h"
 
 namespace troop {

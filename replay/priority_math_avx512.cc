@@ -1,3 +1,4 @@
+// Kernels of priority_math, compiled with AVX-512.
 #include "replay/priority_math_impl.h"
 
 namespace troop {

@@ -6,7 +6,7 @@
 #include "replay/priority_math_kernels.h"
 
 #if defined(__AVX2__)
-// GCC 12 takes the header's own "undefined" registers for a mistake of ours (GCC bug 105593).
+// GCC 12 warns about intentionally undefined registers in the header (GCC bug 105593).
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -14,9 +14,10 @@
 #pragma GCC diagnostic pop
 #endif
 
-// Compiled once per instruction set, by the files that include it; no inline functions of the
-// standard library here, for the linker may keep one file's copy for all. Only + - * / of f64 lanes
-// and integer operations: IEEE 754 defines each, so that all sets give the same bits.
+// Loops of priority_math_kernels.h, compiled once per instruction set by the files that include
+// this. No inline functions of the standard library here: the linker might use this file's copy,
+// compiled for a newer processor, everywhere. Only + - * / of f64 lanes and integer operations are
+// used, which IEEE 754 defines, so that all sets give identical bits.
 namespace troop {
 namespace {
 
@@ -37,7 +38,7 @@ inline Words AllBits(std::uint64_t x) { return Words{} + x; }
 inline Doubles AsDoubles(Words w) { return Doubles(w); }
 inline Words AsWords(Doubles d) { return Words(d); }
 
-// The first `count` lanes, or all; the others hold `fill`.
+// Loads the first `count` lanes, or all; the others get `fill`.
 template <class V, class T>
 inline V LoadLanes(const T* from, std::size_t count, T fill) {
   V v;
@@ -68,10 +69,10 @@ inline bool AllTrue(Masks mask) {
   return all;
 }
 
-constexpr double kTwo52 = 0x1p52;  // its last bit is worth 1, so integers below can be or'ed in
+constexpr double kTwo52 = 0x1p52;  // its lowest bit is worth 1, so smaller integers can be or'ed in
 
-// log2 of positive normal numbers, |error| < 1e-10: x = 2^e m with m in [√½, √2); then
-// ln m = 2 artanh s, s = (m - 1) / (m + 1), |s| < 0.172, by 6 terms of its series.
+// log2 of positive normal values, |error| < 1e-10. x = 2^e m with m in [√½, √2); then ln m = 2
+// artanh s, s = (m - 1) / (m + 1), |s| < 0.172, from 6 terms of its series.
 inline Doubles Log2(Doubles x) {
   constexpr std::uint64_t kRootHalf = 0x3FE6A09E667F3BCD, kOne = 0x3FF0000000000000;
   constexpr double kScale = 2.8853900817779268147;  // 2 / ln 2
@@ -88,8 +89,8 @@ inline Doubles Log2(Doubles x) {
   return e + s * sum;
 }
 
-// 2^y with a relative error < 1e-11; |y| is cut at 300, beyond what an f32 holds.
-// y = k + f, |f| <= ½: e^(f ln 2) by the terms of its series to the ninth power.
+// 2^y with a relative error < 1e-11; |y| is clamped to 300, beyond the range of f32. y = k + f,
+// |f| <= ½; e^(f ln 2) from the terms of its series up to the ninth power.
 inline Doubles Exp2(Doubles y) {
   constexpr double kLn2 = 0.69314718055994530942, kRounder = 1.5 * kTwo52, kMax = 300;
   y = y > All(kMax) ? All(kMax) : y;
@@ -103,6 +104,7 @@ inline Doubles Exp2(Doubles y) {
   return AsDoubles(AsWords(sum) + (AsWords(rounded) << 52));
 }
 
+// Clamps the input to [floor, ∞) and the result to [low, high]; lanes past the end load 0.
 bool Powers(const float* priority, std::size_t n, double exponent, float floor, float low,
             float high, float* value) {
   const Doubles zero = {}, least = All(double(floor)), lowest = All(double(low)),
@@ -136,7 +138,7 @@ bool Weights(const double* probability, std::size_t n, double least, double expo
   return AllTrue(good);
 }
 
-// The products of the lower halves of two lanes.
+// Products of the lower 32 bits of the lanes with `b`.
 inline Words MulWide(Words a, std::uint32_t b) {
 #if defined(__AVX512F__)
   return Words(_mm512_mul_epu32(__m512i(a), _mm512_set1_epi64(b)));
@@ -147,7 +149,7 @@ inline Words MulWide(Words a, std::uint32_t b) {
 #endif
 }
 
-// The lower 32 bits of `low` and of `high` as one number; of that 53 bits, as a number in [0, 1).
+// Joins the lower 32 bits of `low` and `high`, and scales 53 of the bits to [0, 1).
 inline Doubles UniformOf(Words low, Words high) {
   const Words bits = ((low & 0xFFFFFFFF) | high << 32) >> 11;
   const Doubles upper = AsDoubles(bits >> 32 | AsWords(All(0x1p84))) - 0x1p84;
@@ -155,7 +157,8 @@ inline Doubles UniformOf(Words low, Words high) {
   return (upper + lower) * 0x1p-53;  // exact: the sum has 53 bits
 }
 
-// Philox4x32-10 of kLanes blocks at once (core/rng.h); the words' upper halves are left dirty.
+// Philox4x32-10 (Salmon et al. 2011) for kLanes blocks at once (core/rng.h). The upper halves of
+// the words are not cleared.
 inline void Philox(const std::uint32_t* key, const std::uint32_t* stream, std::uint64_t block,
                    Words* c) {
   c[0] = block + LoadLanes<Words>(kCounting, kLanes, kCounting[0]);
@@ -174,7 +177,7 @@ inline void Philox(const std::uint32_t* key, const std::uint32_t* stream, std::u
   }
 }
 
-// [a0 b0 a1 b1 …]: the first half of it, and the second.
+// First and second half of the interleaved lanes [a0 b0 a1 b1 …].
 inline Doubles LowPairs(Doubles a, Doubles b) {
 #if defined(__AVX512F__)
   return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
@@ -194,6 +197,7 @@ inline Doubles HighPairs(Doubles a, Doubles b) {
 #endif
 }
 
+// Each Philox block gives two uniforms, so one round fills 2 kLanes masses.
 void Masses(const std::uint32_t* key, const std::uint32_t* stream, std::uint64_t block,
             double first, double step, std::size_t n, double* mass) {
   Doubles index =

@@ -1,3 +1,4 @@
+// Kernels of priority_math for the baseline instruction set.
 #include "replay/priority_math_impl.h"
 
 namespace troop {

@@ -1,3 +1,4 @@
+// RateLimiter: keeps samples per insert within a band, as Reverb's SampleToInsertRatio does.
 #include "replay/rate_limiter.h"
 
 #include <algorithm>
@@ -10,32 +11,38 @@ namespace {
 
 using Reason = RateLimiter::Reason;
 
-constexpr double kLeadMax = 9007199254740992.0;  // 2^53: beyond it a double can't count by one
+constexpr double kLeadMax =
+    9007199254740992.0;  // 2^53: above it a double cannot count single items
 
+// Middle of the band: the samples that the first min_items would allow, which are free of charge.
 double Middle(const RateLimiter::Options& options) {
   return options.samples_per_insert * double(options.min_items);
 }
 
+// The negated comparisons also refuse NaN.
 Status Check(const RateLimiter::Options& options) {
   if (!(std::isfinite(options.samples_per_insert) && options.samples_per_insert >= 0)) {
-    return InvalidArgument("replay: samples_per_insert {} must be 0 (no limit) or above",
-                           options.samples_per_insert);
+    return InvalidArgument(
+        "replay: samples_per_insert is {}, must be finite and >= 0 (0: no limit)",
+        options.samples_per_insert);
   }
   if (!(std::isfinite(options.ratio_error) && options.ratio_error >= 0)) {
-    return InvalidArgument("replay: ratio_error {} must be 0 or above", options.ratio_error);
+    return InvalidArgument("replay: ratio_error is {}, must be finite and >= 0",
+                           options.ratio_error);
   }
   if (options.min_items < 1) {
-    return InvalidArgument("replay: min_items {} must be at least 1", options.min_items);
+    return InvalidArgument("replay: min_items is {}, must be at least 1", options.min_items);
   }
   if (!(Middle(options) * (1 + options.ratio_error) <= kLeadMax)) {
     return InvalidArgument(
-        "replay: samples_per_insert {} x min_items {} x (1 + ratio_error {}) is beyond 2^53 "
-        "samples: lower one of them",
+        "replay: samples_per_insert ({}) x min_items ({}) x (1 + ratio_error ({})) exceeds 2^53 "
+        "samples; lower one of them",
         options.samples_per_insert, options.min_items, options.ratio_error);
   }
   return Status::Ok();
 }
 
+// Parts of metric names: do not change.
 std::string_view ReasonName(Reason reason) {
   switch (reason) {
     case Reason::kNone:
@@ -59,12 +66,14 @@ Result<RateLimiter> RateLimiter::Make(const Options& options) {
 
 RateLimiter::RateLimiter(const Options& options) { Begin(options, 0, 0); }
 
-// Filling up is free: what is missing for it will not count as paid.
+// Starts a band with the given offset from its middle. Items missing to min_items are free of
+// charge: their inserts will not count.
 void RateLimiter::Begin(const Options& options, double beside_middle, std::int64_t size) {
   options_ = options;
   const double middle = Middle(options), half = middle * options.ratio_error;
   lower_ = middle - half;
   upper_ = middle + half;
+  // The missing items are subtracted in advance, so that inserting them leads to the offset.
   const auto missing = std::max<std::int64_t>(0, options.min_items - size);
   lead_then_ = middle + std::clamp(beside_middle, -half, half) -
                options.samples_per_insert * double(missing);
@@ -74,6 +83,7 @@ void RateLimiter::Begin(const Options& options, double beside_middle, std::int64
 
 Status RateLimiter::Reconfigure(const Options& options, std::int64_t size) {
   TROOP_RETURN_IF_ERROR(Check(options));
+  // Offset of the lead from the old middle, as if the table had at least min_items.
   double beside = 0;
   if (options_.samples_per_insert > 0) {
     const auto missing = std::max<std::int64_t>(0, options_.min_items - size);
@@ -88,11 +98,12 @@ void RateLimiter::Restore(std::int64_t inserts, std::int64_t samples, std::int64
   inserts_ = inserts;
   samples_ = samples;
   reserved_ = 0;
-  // As if it had always run so. The first filling may not have ended.
+  // The lead that these counts would have given; the first fill may not have ended.
   const double paid = options_.samples_per_insert * double(std::max(inserts, options_.min_items));
   Begin(options_, paid - double(samples) - Middle(options_), size);
 }
 
+// Moves items from reserved to delivered; the lead does not change.
 void RateLimiter::Deliver(std::int64_t items) {
   Release(items);
   samples_ += items;
@@ -109,10 +120,12 @@ Duration RateLimiter::Blocked::total() const {
   return sum;
 }
 
+// Accounts the time since the previous call; the resolution of the times is that of the calls.
 void RateLimiter::Note(Time now, bool insert_waits, bool sample_waits, std::int64_t size) {
-  // What was beyond the band when a table had shrunk is not owed: refilling would end in a burst.
+  // Drops the lead above the band while the table refills: else a burst of samples would follow.
   if (size < options_.min_items) lead_then_ -= std::max(0.0, lead() - upper_);
   Reason insert = Reason::kNone, sample = Reason::kNone;
+  // A side that waits though the limiter admits it waits for the table.
   if (insert_waits) insert = CanInsert(size) ? Reason::kTable : Reason::kRatio;
   if (sample_waits && size < options_.min_items) {
     sample = Reason::kBelowMinItems;
@@ -124,6 +137,7 @@ void RateLimiter::Note(Time now, bool insert_waits, bool sample_waits, std::int6
   noted_ = now;
 }
 
+// Adds the time since the last Note to the old reason.
 void RateLimiter::Account(Blocked* blocked, Reason reason, Time now) const {
   if (noted_ && blocked->reason != Reason::kNone) {
     blocked->time[std::size_t(blocked->reason)] += std::max(Duration{}, now - *noted_);
@@ -133,36 +147,39 @@ void RateLimiter::Account(Blocked* blocked, Reason reason, Time now) const {
   blocked->since = now;
 }
 
+// States the lead and its limit for the side that waits.
 std::string RateLimiter::Explain(Time now, std::int64_t size) const {
   std::string text;
+  // "inserts wait for 1.0 s: ", separated by "; ".
   const auto begin = [&text, now](const Blocked& blocked, std::string_view who) {
     text += fmt::format("{}{} for {:.1f} s: ", text.empty() ? "" : "; ", who,
                         ToSeconds(std::max(Duration{}, now - blocked.since)));
   };
   if (insert_blocked_.reason == Reason::kRatio) {
     begin(insert_blocked_, "inserts wait");
-    text += fmt::format("{:.0f} samples are paid for and not drawn, at most {:.0f} may be", lead(),
-                        upper_);
+    text +=
+        fmt::format("{:.0f} allowed samples are not taken, at most {:.0f} may be", lead(), upper_);
   } else if (insert_blocked_.reason == Reason::kTable) {
     begin(insert_blocked_, "inserts wait");
-    text += "the table takes none now";
+    text += "the table accepts none now";
   }
   if (sample_blocked_.reason == Reason::kBelowMinItems) {
     begin(sample_blocked_, "samples wait");
-    text += fmt::format("{} items of min_items {}", size, options_.min_items);
+    text += fmt::format("{} of min_items {} items", size, options_.min_items);
   } else if (sample_blocked_.reason == Reason::kRatio) {
     begin(sample_blocked_, "samples wait");
-    text += fmt::format("{:.0f} samples are paid for and not drawn, at least {:.0f} must be",
-                        lead(), lower_);
+    text += fmt::format("{:.0f} allowed samples are not taken, at least {:.0f} must be", lead(),
+                        lower_);
   } else if (sample_blocked_.reason == Reason::kTable) {
     begin(sample_blocked_, "samples wait");
-    text += "the table gives none now";
+    text += "the table has none now";
   }
   if (!text.empty() && reserved_ > 0) text += fmt::format(" ({} in flight)", reserved_);
-  return text.empty() ? "nobody waits" : text;
+  return text.empty() ? "no side waits" : text;
 }
 
 void RateLimiter::ReportBlocked(std::string_view prefix, Metrics* metrics) const {
+  // One counter per side and reason, and one per side.
   const auto report = [&](const Blocked& blocked, std::string_view side, Reason reason) {
     metrics->Gauge(fmt::format("{}{}_blocked_{}_s", prefix, side, ReasonName(reason)),
                    ToSeconds(blocked.time[std::size_t(reason)]), MetricKind::kCounter);

@@ -12,32 +12,35 @@
 
 namespace troop {
 
-// Says which side of a replay table must wait so that samples / inserts stays near a target. Pure
-// arithmetic: no clock, no queue, no lock. Counts are items, on both sides.
+// Decides which side of a replay table must wait so that samples / inserts stays near a target.
+// Pure arithmetic, without clock, queue or lock. Counts are items on both sides.
 //
-// With I items inserted and S sampled, the lead is L = samples_per_insert * I - S, the samples that
-// the inserts have paid for and that were not drawn yet. The first min_items are free of charge:
-// the middle of the band is samples_per_insert * min_items, so filling up causes no burst of
-// samples (as Reverb's SampleToInsertRatio). Band: middle ± ratio_error * middle.
-//   inserts may go on:  size < min_items, or L <= the upper end
-//   samples may go on:  size >= min_items, and L >= the lower end
-// Each allows one whole request, however large. So L stays within the band by one request, and:
-// Where a table shrinks below min_items while running (items too old), inserts refill it beyond the
-// band; what they paid beyond its upper end is dropped at the next Note.
-//   Invariant: once size >= min_items one side may always go on, as lower <= upper, whatever the
-//   sizes of requests. Below min_items inserts may. Both sides are never blocked at once.
+// With I items inserted and S sampled, the lead is L = samples_per_insert * I - S: the samples
+// that inserts have allowed and that were not taken yet. The first min_items are free of charge:
+// the middle of the band is samples_per_insert * min_items, so that the first fill causes no burst
+// of samples (as in Reverb's SampleToInsertRatio). Band (Reverb's error buffer): middle ±
+// ratio_error * middle.
+//   inserts proceed if: size < min_items, or L <= the upper end
+//   samples proceed if: size >= min_items, and L >= the lower end
+// Each check admits one whole request of any size, so L leaves the band by at most one request.
 //
-// A sample counts when its receiver's owner took it; until then it is reserved. S of the lead has
-// both, so prefetching can't run ahead of the band, and samples() has the delivered ones alone.
+// Invariant: both sides are never blocked at once. Below min_items inserts proceed; from min_items
+// on at least one side does, as lower <= upper, whatever the sizes of requests.
+//
+// If a table shrinks below min_items while running (items too old), inserts refill it beyond the
+// band; the lead above the upper end is dropped at the next Note.
+//
+// A sample counts when the owner of its receiver took it; until then it is reserved. S in the lead
+// includes both, so prefetching cannot exceed the band; samples() counts only delivered ones.
 class RateLimiter {
  public:
   struct Options {
     double samples_per_insert = 8;  // 0: no ratio, only min_items
-    double ratio_error = 0.1;       // half of the band's width, as a share of its middle
+    double ratio_error = 0.1;       // half the band's width, relative to its middle
     std::int64_t min_items = 1;
   };
-  // Errors: kInvalidArgument, also where a band lies so high that single samples would be lost in
-  // rounding: samples_per_insert * min_items * (1 + ratio_error) beyond 2^53.
+  // Errors: kInvalidArgument, also if single samples would be lost to rounding because the upper
+  // end samples_per_insert * min_items * (1 + ratio_error) exceeds 2^53.
   static Result<RateLimiter> Make(const Options& options);
 
   bool CanInsert(std::int64_t size) const {
@@ -47,45 +50,45 @@ class RateLimiter {
     return size >= options_.min_items && (options_.samples_per_insert == 0 || lead() >= lower_);
   }
   void Inserted(std::int64_t items) { inserts_ += items; }
-  void Sampled(std::int64_t items) { samples_ += items; }  // reserved and delivered at once
+  void Sampled(std::int64_t items) { samples_ += items; }  // reserve and deliver in one step
 
-  // A reply with so many items is made; its receiver's owner took them; or never will.
-  // REQUIRES: those delivered or released were reserved.
+  // Reserve: a reply with `items` items is made. Deliver: the receiver's owner took them. Release:
+  // it never will. REQUIRES: delivered or released items were reserved.
   void Reserve(std::int64_t items) { reserved_ += items; }
   void Deliver(std::int64_t items);
   void Release(std::int64_t items);
 
-  // While running: the new ratio counts from now on. What the old one left (the lead beside its
-  // middle) is taken over as far as the new band reaches: neither a burst nor a standstill makes up
-  // for the past. Refilling to a larger min_items is free again. Errors: as Make; then nothing
-  // changed.
+  // Changes the ratio while running, for all later requests. The offset of the lead from the old
+  // middle is kept as far as the new band reaches, so the past causes neither a burst nor a
+  // standstill. Refilling to a larger min_items is free of charge again. Errors: as Make; then
+  // nothing changes.
   Status Reconfigure(const Options& options, std::int64_t size);
-  // Goes on where an earlier process of the same table ended, in the same way. Nothing is in
-  // flight. `size`: of the table as it is now.
+  // Continues from the counts of an earlier process of the same table, with nothing in flight.
+  // `size`: items in the table now.
   void Restore(std::int64_t inserts, std::int64_t samples, std::int64_t size);
 
-  // Why a side waits.
+  // Reason why a side waits.
   enum class Reason : std::uint8_t {
-    kNone = 0,           // it doesn't
-    kBelowMinItems = 1,  // samples: the table isn't filled yet
-    kRatio = 2,          // the other side is behind
-    kTable = 3,          // not the limiter: nothing can be drawn, or the table takes nothing now
+    kNone = 0,           // not waiting
+    kBelowMinItems = 1,  // samples: the table is not filled yet
+    kRatio = 2,          // the other side must catch up
+    kTable = 3,          // not the limiter: the table has nothing to sample, or accepts no inserts
   };
   static constexpr std::size_t kReasons = 4;
   struct Blocked {
     Reason reason = Reason::kNone;
-    Time since{};                           // that this is the reason
-    std::array<Duration, kReasons> time{};  // in all, by reason
+    Time since{};                           // start of the current reason
+    std::array<Duration, kReasons> time{};  // total by reason
     Duration total() const;
   };
-  // What holds from `now` to the next Note: which sides have requests waiting. Call it after
-  // requests were handled, and now and then.
+  // Sets which sides have waiting requests from `now` to the next Note. Call it after handling
+  // requests, and periodically.
   void Note(Time now, bool insert_waits, bool sample_waits, std::int64_t size);
   const Blocked& insert_blocked() const { return insert_blocked_; }
   const Blocked& sample_blocked() const { return sample_blocked_; }
-  // One line for people: who waits, for how long, for what.
+  // One human-readable line: the waiting sides, for how long, and why.
   std::string Explain(Time now, std::int64_t size) const;
-  // Counters <prefix>insert_blocked_s and <prefix>sample_blocked_s, each also by reason:
+  // Reports counters <prefix>insert_blocked_s and <prefix>sample_blocked_s, each also by reason:
   // <prefix>insert_blocked_ratio_s, … Prefix: "replay/".
   void ReportBlocked(std::string_view prefix, Metrics* metrics) const;
 
@@ -108,7 +111,7 @@ class RateLimiter {
   Options options_;
   double lower_ = 0, upper_ = 0;
   std::int64_t inserts_ = 0, samples_ = 0, reserved_ = 0;
-  // As of the last Begin.
+  // Values at the last Begin; lead() adds the differences since.
   double lead_then_ = 0;
   std::int64_t inserts_then_ = 0, drawn_then_ = 0;
   std::optional<Time> noted_;

@@ -1,3 +1,4 @@
+// Reading and writing of log records.
 #include "replay/record.h"
 
 #include <cstring>
@@ -7,9 +8,9 @@
 namespace troop {
 namespace {
 
-constexpr std::size_t kCrcFrom = 8;  // behind magic and crc
+constexpr std::size_t kCrcFrom = 8;  // the checksum covers all bytes after magic and crc
 
-// The columns of a chunk from `at` on; *end: the byte after them.
+// Places of a chunk's columns from `at` on. *end: the byte after them.
 ChunkColumns ColumnsAt(const RecordLayout& layout, const ChunkRecord& chunk, const std::byte* at,
                        const std::byte** end) {
   const std::size_t n = chunk.frames;
@@ -27,6 +28,7 @@ ChunkColumns ColumnsAt(const RecordLayout& layout, const ChunkRecord& chunk, con
   return columns;
 }
 
+// The sum is 64 bits wide: sizes in a damaged record can be anything.
 bool SizesAddUp(const RecordLayout& layout, const ChunkRecord& chunk, const ChunkColumns& columns) {
   if (!layout.has_codec) return chunk.encoded_bytes == chunk.frames * layout.observation_bytes;
   std::uint64_t sum = 0;
@@ -36,7 +38,8 @@ bool SizesAddUp(const RecordLayout& layout, const ChunkRecord& chunk, const Chun
   return sum == chunk.encoded_bytes;
 }
 
-Status Damaged(std::string_view what) { return DataLoss("replay: a record with {}", what); }
+// All errors are kDataLoss with the same prefix.
+Status Damaged(std::string_view what) { return DataLoss("replay: damaged record: {}", what); }
 
 }  // namespace
 
@@ -46,6 +49,7 @@ RecordLayout::RecordLayout(const TrajectorySpec& spec, bool codec)
       state_bytes(spec.state ? spec.state->bytes() : 0),
       has_codec(codec) {}
 
+// Rounded up to 8, so that the next header is aligned.
 std::size_t RecordLayout::RecordBytes(std::size_t chunks, std::size_t items, std::size_t frames,
                                       std::size_t encoded_bytes) const {
   const std::size_t bytes = sizeof(RecordHeader) + chunks * sizeof(ChunkRecord) +
@@ -57,30 +61,32 @@ ItemRecord Record::ItemAt(std::uint32_t i) const {
   return Load<ItemRecord>(item + std::size_t{i} * sizeof(ItemRecord));
 }
 
-// Each size is compared with what is left before anything behind it is looked at. Counts are 32
-// bits and sizes of one thing below 2^31, so no product here leaves 64 bits.
+// Compares each size with the remaining bytes before anything after it is read. Counts are 32-bit
+// and element sizes below 2^31, so products fit 64 bits.
 Status ReadRecord(std::span<const std::byte> bytes, const RecordLayout& layout, bool checksums,
                   Record* record) {
   if (bytes.size() < sizeof(RecordHeader)) return Damaged("no header");
   const auto header = Load<RecordHeader>(bytes.data());
   if (header.magic != RecordHeader::kMagic) return Damaged("no magic number");
   if (header.bytes < sizeof(RecordHeader) || header.bytes > bytes.size() || header.bytes % 8 != 0) {
-    return Damaged("a size that is none");
+    return Damaged("invalid size");
   }
   const std::size_t size = header.bytes;
   if (checksums && Crc32c(bytes.subspan(kCrcFrom, size - kCrcFrom)) != header.crc) {
-    return Damaged("another checksum");
+    return Damaged("checksum mismatch");
   }
   if (header.kind != RecordHeader::kInsert && header.kind != RecordHeader::kMoved) {
-    return Damaged("an unknown kind");
+    return Damaged("unknown kind");
   }
   const std::uint64_t heads = std::uint64_t{header.chunks} * sizeof(ChunkRecord);
   std::uint64_t left = size - sizeof(RecordHeader);
-  if (heads > left) return Damaged("more chunks than bytes");
+  if (heads > left) return Damaged("chunk headers exceed the record");
+  // `left` counts the bytes that are not assigned yet.
   left -= heads;
-  if (header.items > left / layout.item_bytes()) return Damaged("more items than bytes");
+  if (header.items > left / layout.item_bytes()) return Damaged("items exceed the record");
   left -= header.items * layout.item_bytes();
 
+  // The fixed part fits. The chunk headers lie at its beginning, the columns follow the states.
   const std::byte* const chunk = bytes.data() + sizeof(RecordHeader);
   record->kind = header.kind;
   record->bytes = size;
@@ -92,25 +98,27 @@ Status ReadRecord(std::span<const std::byte> bytes, const RecordLayout& layout, 
   for (std::uint32_t c = 0; c < header.chunks; ++c) {
     Record::ChunkAt part;
     part.header = Load<ChunkRecord>(chunk + std::size_t{c} * sizeof(ChunkRecord));
+    // A chunk without frames, or with numbers that overflow, is damaged too.
     const std::uint64_t need = part.header.frames * std::uint64_t{layout.column_bytes()};
     if (part.header.frames == 0 || need > left || part.header.encoded_bytes > left - need ||
         part.header.first_frame > ~std::uint64_t{0} - part.header.frames) {
-      return Damaged("a chunk beyond its end");
+      return Damaged("a chunk exceeds the record");
     }
     left -= need + part.header.encoded_bytes;
     part.columns = ColumnsAt(layout, part.header, at, &at);
     if (!SizesAddUp(layout, part.header, part.columns)) {
-      return Damaged("frames that don't add up");
+      return Damaged("frame sizes do not add up");
     }
     record->chunks.push_back(part);
   }
-  return left < 8 ? Status::Ok() : Damaged("bytes that nobody owns");
+  return left < 8 ? Status::Ok() : Damaged("superfluous bytes");
 }
 
 RecordWriter::RecordWriter(const RecordLayout& layout, std::byte* at, RecordHeader::Kind kind,
                            std::span<const ChunkRecord> chunks, std::uint32_t items,
                            std::size_t bytes)
     : layout_(layout), begin_(at), bytes_(bytes) {
+  // Finish fills in the checksum.
   const RecordHeader header{
       .bytes = bytes, .kind = kind, .chunks = std::uint32_t(chunks.size()), .items = items};
   std::memcpy(at, &header, sizeof(header));
@@ -120,6 +128,7 @@ RecordWriter::RecordWriter(const RecordLayout& layout, std::byte* at, RecordHead
   columns = state + items * layout.state_bytes;
 }
 
+// The columns' places are const, as in a parsed record; writers cast by offset.
 ChunkColumns RecordWriter::Place(const ChunkRecord& header) {
   const std::byte* end = nullptr;
   const ChunkColumns places = ColumnsAt(layout_, header, columns, &end);
@@ -128,6 +137,7 @@ ChunkColumns RecordWriter::Place(const ChunkRecord& header) {
 }
 
 ChunkColumns RecordWriter::AddChunk(const ChunkRecord& header, const ChunkColumns& from) {
+  // The columns are adjacent, so they are copied in order.
   std::byte* at = columns;
   const ChunkColumns places = Place(header);
   const auto copy = [&at](const std::byte* source, std::size_t size) {
@@ -144,6 +154,7 @@ ChunkColumns RecordWriter::AddChunk(const ChunkRecord& header, const ChunkColumn
   return places;
 }
 
+// Zero padding makes the record's bytes deterministic.
 void RecordWriter::Finish(bool checksum) {
   std::memset(columns, 0, std::size_t(begin_ + bytes_ - columns));
   if (!checksum) return;

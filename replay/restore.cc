@@ -1,3 +1,4 @@
+// RestoreTable: reads a journal's folder, rebuilds the table, and writes a new manifest.
 #include "replay/restore.h"
 
 #include <algorithm>
@@ -9,32 +10,36 @@
 namespace troop {
 namespace {
 
-// Keys that were handed out and never became durable must not come again: after an end that was not
-// in order every slot goes on this far above the generations that are known. A slot that was reused
-// so often since the last snapshot would have to be written a quarter of a million times.
+// Distance between generations before and after an unclean end: keys that were handed out but
+// never became durable must not be reused. A slot would have to be reused a quarter of a million
+// times after the last snapshot to reach it.
 constexpr std::uint32_t kGenerationGap = 1 << 18;
 
+// The options that determine the format of the log, as text.
 std::string Identity(const Table::Options& options) {
   const auto& state = options.trajectory.state;
-  return fmt::format(
-      "observation={} action={} state={} {} length={} stack={} burn_in={} codec={}",
-      options.trajectory.observation.ToString(), options.trajectory.action.ToString(),
-      state ? state->ToString() : "none",
-      options.view.kind == ViewSpec::Kind::kSequence ? "sequence" : "transition",
-      options.view.length_max, options.view.stack, options.view.burn_in,
-      options.codec == Codec::kNone ? "none" : "any");  // frames say which of the others they are
+  return fmt::format("observation={} action={} state={} {} length={} stack={} burn_in={} codec={}",
+                     options.trajectory.observation.ToString(),
+                     options.trajectory.action.ToString(), state ? state->ToString() : "none",
+                     options.view.kind == ViewSpec::Kind::kSequence ? "sequence" : "transition",
+                     options.view.length_max, options.view.stack, options.view.burn_in,
+                     options.codec == Codec::kNone
+                         ? "none"
+                         : "any");  // encoded frames are tagged with their codec
 }
 
+// First generation that is safe after an unclean end.
 std::uint32_t GenerationsAfter(const JournalContents& contents) {
   std::uint32_t highest = contents.manifest.first_generation;
   for (const Snapshot::Line& line : contents.snapshot.lines) {
     for (const SlotState& slot : line.slot) highest = std::max(highest, slot.generation);
   }
-  // After 2^32 generations the oldest keys are forgotten by all who could have held them.
+  // Wrap around: after 2^32 generations no process holds the oldest keys.
   return highest + kGenerationGap < highest ? 1 : highest + kGenerationGap;
 }
 
-// What the table is made of: its options as they were, and as the end of its last life asks.
+// Adapts the options to the folder: checks that they match its log, and sets checksums,
+// incarnation and first generation.
 Status Adjust(const JournalContents& contents, Table::Options* options) {
   options->checksums = true;
   if (!contents.has_manifest) {
@@ -44,40 +49,45 @@ Status Adjust(const JournalContents& contents, Table::Options* options) {
   const JournalManifest& manifest = contents.manifest;
   if (manifest.identity != Identity(*options)) {
     return FailedPrecondition(
-        "the replay table on disk is of \"{}\" and the one asked for of \"{}\": keep the options, "
+        "the replay table on disk has options \"{}\", the config has \"{}\"; restore the options "
         "or remove the folder",
         manifest.identity, Identity(*options));
   }
-  // Draws after the last snapshot are not known: none of their random numbers comes again.
+  // The draws after the last snapshot are unknown: a new incarnation avoids repeating their random
+  // numbers.
   options->incarnation = manifest.incarnation + (contents.clean() ? 0 : 1);
   options->first_generation =
       contents.clean() ? manifest.first_generation : GenerationsAfter(contents);
   return Status::Ok();
 }
 
+// Reports damage as warnings, and the outcome in one line.
 void LogRestored(const RestoredTable& restored, const JournalContents& contents) {
   for (const std::string& warning : contents.warnings) LogWarning("replay: {}", warning);
   const Table::RecoverCounts& counts = restored.counts;
   if (!contents.lost.empty()) {
-    LogWarning("replay: missing segment files: {}; items lost with them: {} at most",
+    LogWarning("replay: segment files {} are missing; at most {} items are lost with them",
                ToString(contents.lost), counts.items_unfound);
   }
-  // Without damage they are items that had left before the end, behind the newest snapshot: what
-  // they shared with older ones was removed with these.
+  // Without damage, lost items are those that left after the newest snapshot: the frames that they
+  // shared with older items were removed with these. That is not worth a warning.
   if (counts.segments_damaged > 0 || counts.frames_unreadable > 0 ||
       (!contents.lost.empty() && counts.items_lost > 0)) {
     LogWarning(
-        "replay: {} damaged segments cost {} bytes of records, lost dictionaries {} frames; {} "
-        "items are gone with them",
+        "replay: lost {3} items: {0} damaged segments with {1} bytes of records, and {2} frames "
+        "without their dictionary",
         counts.segments_damaged, counts.bytes_dropped, counts.frames_unreadable, counts.items_lost);
   }
   if (!restored.restored) return;
-  LogInfo("replay: restored {} items and {} frames of {} bytes, after {} end; {} bytes were torn",
-          restored.table.size(), restored.table.frames(), restored.log_bytes,
-          restored.clean ? "an orderly" : "a sudden", restored.torn_bytes);
+  LogInfo(
+      "replay: restored {} items and {} frames from {} bytes after {} shutdown; dropped {} bytes "
+      "of an incomplete record",
+      restored.table.size(), restored.table.frames(), restored.log_bytes,
+      restored.clean ? "a clean" : "an unclean", restored.torn_bytes);
 }
 
-// Items of lost segments that came after the last snapshot: their numbers are missing.
+// Number of items in lost segments that were inserted after the last snapshot, from gaps in the
+// numbers of the remaining items.
 std::int64_t LaterThanSnapshot(const JournalContents& contents,
                                const std::vector<Table::RecoverCounts::Inserted>& inserted) {
   std::uint64_t count = 0;
@@ -96,6 +106,7 @@ std::int64_t LaterThanSnapshot(const JournalContents& contents,
   return std::int64_t(count);
 }
 
+// Parses the dictionaries; damaged ones only cost their frames.
 std::vector<std::shared_ptr<const FrameDictionary>> DictionariesOf(
     const JournalContents& contents) {
   std::vector<std::shared_ptr<const FrameDictionary>> all;
@@ -103,7 +114,7 @@ std::vector<std::shared_ptr<const FrameDictionary>> DictionariesOf(
     if (auto dictionary = MakeFrameDictionary(bytes)) {
       all.push_back(std::move(dictionary));
     } else {
-      LogWarning("replay: a dictionary is damaged; frames that need it can't be read");
+      LogWarning("replay: a dictionary is damaged; frames that need it cannot be read");
     }
   }
   return all;
@@ -113,6 +124,7 @@ std::vector<std::shared_ptr<const FrameDictionary>> DictionariesOf(
 
 Result<RestoredTable> RestoreTable(Storage* storage, Executor* executor,
                                    const Journal::Options& journal, Table::Options options) {
+  // The lock in `contents` passes to the journal, so no other process can change the folder.
   TROOP_ASSIGN_OR_RETURN(JournalContents contents, ReadJournal(storage, journal.folder));
   TROOP_RETURN_IF_ERROR(Adjust(contents, &options).WithContext(journal.folder));
   const bool clean = contents.clean();
@@ -125,9 +137,11 @@ Result<RestoredTable> RestoreTable(Storage* storage, Executor* executor,
                                           ? Table::Recover(options, contents.segments,
                                                            contents.snapshot, &counts, dictionaries)
                                           : Table::Make(options));
+  // Without lost segments, missing items had left the table.
   counts.items_unfound = contents.lost.empty()
                              ? 0
                              : counts.items_unfound + LaterThanSnapshot(contents, counts.inserted);
+  // The list of removed segments is written first; the manifest then marks the snapshot as used.
   TROOP_RETURN_IF_ERROR(NoteRemoved(storage, journal.folder, contents.found));
   const JournalManifest manifest{.identity = Identity(options),
                                  .first_generation = options.first_generation,

@@ -15,29 +15,31 @@
 
 namespace troop {
 
-// A table that was kept, or a new one where the folder is empty, and its journal.
+// A restored table, or a new one if the folder is empty, and its journal.
 struct RestoredTable {
   std::unique_ptr<Journal> journal;
   Table table;
-  std::string owner;  // as given to Journal::SetOwner before the last complete round
-  std::vector<std::shared_ptr<const FrameDictionary>> dictionaries;  // known to the table
+  std::string owner;  // bytes of Journal::SetOwner at the last complete round
+  std::vector<std::shared_ptr<const FrameDictionary>> dictionaries;  // all that the table has
   Table::RecoverCounts counts;
   std::size_t log_bytes = 0, torn_bytes = 0;
-  bool restored = false;  // there was something
-  // It ended in order: counters, priorities and keys are as they were. Draws of prioritized and
-  // FIFO samplers go on as if it had not; others find the items in another order.
+  bool restored = false;  // the folder held a log
+  // Clean shutdown: counters, priorities and keys are unchanged. Prioritized and FIFO samplers
+  // continue as if without interruption; others find the items in another order.
   bool clean = false;
 };
-// Blocks on the disk: for starting. `options`: checksums, incarnation and first_generation are set
-// here; the table's name is not compared. Logs one line, and one for each thing that is damaged.
-// Segments are mapped, not read: a sector that goes bad, or a file that somebody cuts, kills the
-// process by SIGBUS when it is looked at, and all of them are at the start.
-// Errors: kFailedPrecondition: what is there was kept with other options; those of ReadJournal and
+// Restores a table at startup; blocks on the disk. `options`: checksums, incarnation and
+// first_generation are set here; the table's name is not compared. Logs one line, and one per
+// damage.
+//
+// Segments are mapped, not read: a bad sector, or a file truncated by another process, kills this
+// process with SIGBUS on access. All segments are accessed here, at startup. Errors:
+// kFailedPrecondition: the folder was written with other options; those of ReadJournal and
 // Table::Make.
 Result<RestoredTable> RestoreTable(Storage* storage, Executor* executor,
                                    const Journal::Options& journal, Table::Options options);
 
-// A table as its journal sees it. `table` outlives it.
+// Adapter from Table to Journaled. `table` outlives it.
 class JournaledTable final : public Journaled {
  public:
   explicit JournaledTable(Table* table) : table_(table) {}

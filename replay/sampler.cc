@@ -1,3 +1,4 @@
+// ReplaySampler: requests batches from one or several shards, and merges and decodes the replies.
 #include <algorithm>
 #include <cmath>
 
@@ -14,10 +15,10 @@
 namespace troop {
 namespace {
 
-// A shard that got no rows for so many groups is asked what its total is by now.
+// A shard without rows in this many groups is asked for its current total.
 constexpr int kGroupsUnheardMax = 8;
 
-// tidy: long file, because a group's way through shards that come, go and fail is one thing
+// tidy: long file, because the state machine of a group over joining and failing shards is one unit
 class ReplaySamplerImpl final : public ReplaySampler {
  public:
   ReplaySamplerImpl(std::vector<std::unique_ptr<Channel>> channels, const TrajectorySpec& spec,
@@ -48,32 +49,35 @@ class ReplaySamplerImpl final : public ReplaySampler {
   }
 
  private:
-  static constexpr std::uint64_t kRngIndex = std::uint64_t{1} << 32;  // apart from the tables' own
+  static constexpr std::uint64_t kRngIndex = std::uint64_t{1}
+                                             << 32;  // disjoint from the tables' incarnations
 
-  // What one shard was asked for: rows of each batch of a group.
+  // One shard's part of a group: rows of each batch.
   struct Part {
     std::size_t shard = 0;
     std::uint32_t rows = 0, charge = 0;
     Ticket ticket = 0;  // 0: not sent yet, or answered
     Time sent{};
     bool answered = false;
-    std::uint64_t life = 0;  // the shard's, when it answered
+    std::uint64_t life = 0;  // the shard's incarnation when it answered
     SampleReplyBody reply;
-    std::vector<Buffer> blocks;  // in order; a batch may lie in several
-    std::vector<int> first;      // [batches + 1] block that batch b begins with
+    std::vector<Buffer> blocks;  // in order; a batch may span several
+    std::vector<int> first;      // [batches + 1] first block of batch b
   };
-  // Some batches that were asked for together, the same share of each at each shard.
+  // Batches that are requested together, with the same share of each from each shard. The rows of
+  // failed requests move to other shards until the group is complete.
   struct Group {
     std::vector<Part> parts;
-    std::vector<double> used;  // totals that the shares were made of; > 0 where a part has rows
-    std::vector<char> shut;    // gave nothing, or died: is asked for no more rows
-    std::int64_t missing = 0;  // rows of each batch that nobody was asked for yet
+    std::vector<double> used;  // totals that determined the shares; > 0 if a part has rows
+    std::vector<char> shut;    // 1: gave nothing or died; gets no more rows of this group
+    std::int64_t missing = 0;  // rows of each batch that are not assigned to a shard
     std::int64_t charge_missing = 0;
     int taken = 0;  // batches
     std::optional<Time> last_answer;
     bool ready = false;
   };
 
+  // With one shard no totals are needed, and the shard is waited for in any state.
   bool many() const { return shards_.size() > 1; }
   std::int64_t items_per_group() const {
     return options_.batch_size * options_.batches_per_request;
@@ -116,10 +120,9 @@ class ReplaySamplerImpl final : public ReplaySampler {
   Rng rng_;
   BatchDecoder decoder_;
   std::deque<SamplerShard> shards_;
-  std::deque<Group> groups_;  // in order
-  std::deque<std::uint32_t>
-      decodable_;          // dictionaries of the decoder, in the order it was given them
-  std::int64_t debt_ = 0;  // drawn, and charged to nobody yet
+  std::deque<Group> groups_;             // in order
+  std::deque<std::uint32_t> decodable_;  // the decoder's dictionaries, in the order they were added
+  std::int64_t debt_ = 0;                // items sampled and not yet charged to any shard
   std::uint64_t policy_version_ = 0;
   bool drain_ = false, closed_ = false;
   std::optional<Time> begun_;
@@ -131,16 +134,18 @@ class ReplaySamplerImpl final : public ReplaySampler {
   std::vector<std::size_t> drawn_shard_;
 };
 
+// Open groups get an entry for the new shard, but no rows from it.
 void ReplaySamplerImpl::AddShard(std::unique_ptr<Channel> channel) {
   shards_.emplace_back(std::move(channel), options_.table);
   shards_.back().SeePolicyVersion(policy_version_);
-  shards_.back().Die();  // nobody waits for it; a probe says when it is there
+  shards_.back().Die();  // not waited for; a probe revives it
   for (Group& group : groups_) {
     group.used.resize(shards_.size());
     group.shut.resize(shards_.size());
   }
 }
 
+// One step of all state machines. Errors are permanent.
 void ReplaySamplerImpl::Poll(Time now) {
   if (!begun_) begun_ = now;
   PollShards(now);
@@ -155,6 +160,7 @@ void ReplaySamplerImpl::Poll(Time now) {
 
 // ---- shards -------------------------------------------------------------------------------------
 
+// Handles the shards' small replies and their failures.
 void ReplaySamplerImpl::PollShards(Time now) {
   for (SamplerShard& shard : shards_) {
     NoteError(shard.PollSmall());
@@ -164,7 +170,7 @@ void ReplaySamplerImpl::PollShards(Time now) {
   if (many()) JudgeShards(now);
 }
 
-// The decoder forgets the one that was added first: it is asked for again when it is needed.
+// The decoder drops the dictionary that was added first; it is requested again when needed.
 void ReplaySamplerImpl::AddDictionary(std::shared_ptr<const FrameDictionary> dictionary) {
   const std::uint32_t id = DictionaryId(*dictionary);
   std::erase(decodable_, id);
@@ -176,8 +182,8 @@ void ReplaySamplerImpl::AddDictionary(std::shared_ptr<const FrameDictionary> dic
   decoder_.AddDictionary(std::move(dictionary));
 }
 
-// A shard that was restarted has not the dictionaries of its life before: what it gave then, and
-// can't be decoded, is drawn again.
+// Resamples parts that cannot be decoded, because their shard was restarted and no longer has the
+// dictionaries of its earlier incarnation.
 void ReplaySamplerImpl::DropUndecodable() {
   for (Group& group : groups_) {
     for (std::size_t i = group.parts.size(); i-- > 0;) {
@@ -190,7 +196,8 @@ void ReplaySamplerImpl::DropUndecodable() {
   for (SamplerShard& shard : shards_) shard.ClearLost();
 }
 
-// A single shard is waited for, whatever it does.
+// Declares shards dead and probes those whose total is unknown, 0 or old. Not used with a single
+// shard, which is waited for in any state.
 void ReplaySamplerImpl::JudgeShards(Time now) {
   for (std::size_t k = 0; k < shards_.size(); ++k) {
     SamplerShard& shard = shards_[k];
@@ -207,8 +214,9 @@ void ReplaySamplerImpl::JudgeShards(Time now) {
   }
 }
 
+// Gives up all parts of a dead shard, except replies that can already be decoded.
 void ReplaySamplerImpl::Kill(std::size_t k) {
-  LogWarning("replay shard {} does not answer: batches are drawn from the others", k);
+  LogWarning("replay shard {} does not answer; batches are sampled from the other shards", k);
   for (Group& group : groups_) {
     for (std::size_t i = group.parts.size(); i-- > 0;) {
       Part& part = group.parts[i];
@@ -221,12 +229,14 @@ void ReplaySamplerImpl::Kill(std::size_t k) {
   shards_[k].Die();
 }
 
+// True if the shard contributes rows to the group.
 bool ReplaySamplerImpl::HasRows(const Group& group, std::size_t k) {
   return std::ranges::any_of(group.parts,
                              [k](const Part& part) { return part.shard == k && part.rows > 0; });
 }
 
-// Its rows and its charge are for others. `shut`: it is asked for no more rows of this group.
+// Returns a part's rows and charge to the group, for other shards. `shut`: the shard gets no more
+// rows of this group.
 void ReplaySamplerImpl::GiveUp(Group* group, Part* part, bool shut) {
   if (part->ticket != 0) shards_[part->shard].Forget(part->ticket);
   if (!part->answered) shards_[part->shard].Charge(-std::int64_t(part->charge));
@@ -238,6 +248,7 @@ void ReplaySamplerImpl::GiveUp(Group* group, Part* part, bool shut) {
 
 // ---- replies ------------------------------------------------------------------------------------
 
+// Takes all replies that arrived. Parts may be erased, hence the backward loop.
 void ReplaySamplerImpl::PollParts(Time now) {
   for (Group& group : groups_) {
     for (std::size_t i = group.parts.size(); i-- > 0;) {
@@ -250,6 +261,7 @@ void ReplaySamplerImpl::PollParts(Time now) {
   }
 }
 
+// Updates whether a group is complete and decodable.
 void ReplaySamplerImpl::Judge(Group* group) {
   group->ready = group->missing == 0 && group->charge_missing == 0 && !group->parts.empty();
   for (const Part& part : group->parts) {
@@ -258,14 +270,15 @@ void ReplaySamplerImpl::Judge(Group* group) {
   }
 }
 
+// Handles the reply to one part.
 void ReplaySamplerImpl::TakeReply(Group* group, Part* part, Result<Message> reply, Time now) {
   SamplerShard& shard = shards_[part->shard];
   part->ticket = 0;
   if (!reply.ok()) {
     const Code code = reply.status().code();
     if (code == Code::kOutOfRange) shard.Close();
-    // What may have been handled, with its answer lost, is drawn again, of the same shard: were its
-    // share given to others, a shard that loses answers would be drawn less than its rows say.
+    // A request whose reply may be lost is repeated at the same shard: if its share moved to other
+    // shards, a shard that loses replies would be sampled less than its rows imply.
     if (code == Code::kDeadlineExceeded || code == Code::kUnavailable) return;
     if (code != Code::kOutOfRange) NoteError(reply.status().WithContext("replay sample"));
     return GiveUp(group, part, code == Code::kOutOfRange && part->charge == 0);
@@ -278,30 +291,32 @@ void ReplaySamplerImpl::TakeReply(Group* group, Part* part, Result<Message> repl
   group->last_answer = now;
   part->answered = true;
   part->life = shard.life();
+  // A waived charge becomes debt, which later groups charge.
   const auto unpaid = std::int64_t(part->charge) - std::int64_t(part->reply.charged);
   debt_ += unpaid;
   part->charge = part->reply.charged;
   if (part->reply.batch_size == part->rows) return;
-  part->charge = 0;  // it had nothing to give, and was not charged
+  part->charge = 0;  // the shard had no items and did not charge
   GiveUp(group, part, true);
 }
 
-// The blocks follow one another; those of one batch add up to its rows.
+// Checks a reply against its request and finds the blocks of each batch: they are consecutive, and
+// those of one batch add up to its rows.
 Status ReplaySamplerImpl::CheckReply(const Message& message, Part* part) const {
   if (message.type != MessageType::kSampleReply) {
-    return DataLoss("a reply of type {}", int(message.type));
+    return DataLoss("unexpected reply of type {}", int(message.type));
   }
   TROOP_ASSIGN_OR_RETURN(part->reply, DecodeBody<SampleReplyBody>(message.body));
   const SampleReplyBody& body = part->reply;
   const auto batches = std::uint32_t(options_.batches_per_request);
   const bool nothing = many() && body.batch_size == 0 && body.charged == 0;
   if (!nothing && (body.batch_size != part->rows || body.batches != batches)) {
-    return DataLoss("a reply with {} batches of {}; asked for {} of {}", body.batches,
-                    body.batch_size, batches, part->rows);
+    return DataLoss("reply has {} batches of {}, requested {} of {}", body.batches, body.batch_size,
+                    batches, part->rows);
   }
   TROOP_RETURN_IF_ERROR(SamplerShard::Check(body));
   if (body.charged > part->charge) {
-    return DataLoss("a reply that charges {} of {}", body.charged, part->charge);
+    return DataLoss("reply charges {} items, requested at most {}", body.charged, part->charge);
   }
   part->first = {0};
   std::uint64_t rows = 0;
@@ -313,23 +328,23 @@ Status ReplaySamplerImpl::CheckReply(const Message& message, Part* part) const {
   }
   const std::size_t expected = body.batch_size > 0 ? batches : 0;
   if (rows != 0 || part->first.size() != expected + 1 || body.rows.size() != message.parts.size()) {
-    return DataLoss("a reply whose {} blocks do not make {} batches of {}", message.parts.size(),
+    return DataLoss("reply has {} blocks that do not form {} batches of {}", message.parts.size(),
                     body.batches, body.batch_size);
   }
   part->blocks = message.parts;
   return Status::Ok();
 }
 
-// The first error that asking again can't mend.
+// Keeps the first permanent error.
 void ReplaySamplerImpl::NoteError(const Status& status) {
   if (!status.ok() && error_.ok()) error_ = status;
 }
 
-// ---- waits of one side --------------------------------------------------------------------------
+// ---- waiting for a shard ------------------------------------------------------------------------
 
-// A group that only some shards have answered: the limiter of the others may wait for inserts that
-// don't come because the first ones' limiters hold the actors. So the charge moves to where credit
-// is. What does not answer then either is dead.
+// Handles groups that only some shards have answered. The limiter of the others may wait for
+// inserts that do not arrive because the first ones' limiters block the actors. So the charge
+// moves to shards with credit. A shard that does not answer even then is dead.
 void ReplaySamplerImpl::JudgeWaits(Time now) {
   for (Group& group : groups_) {
     for (const Part& part : group.parts) {
@@ -339,8 +354,9 @@ void ReplaySamplerImpl::JudgeWaits(Time now) {
       SamplerShard& shard = shards_[part.shard];
       if (shard.waived_at) {
         if (now - *shard.waived_at <= options_.patience) continue;
-        return Kill(part.shard);  // the groups have changed
+        return Kill(part.shard);  // it changed the groups, so stop iterating
       }
+      // Credit of the other shards, which must cover the waived charge.
       double credit = -double(debt_);
       for (std::size_t k = 0; k < shards_.size(); ++k) {
         if (k != part.shard && usable(k)) credit += std::max(shards_[k].credit(), 0.0);
@@ -356,6 +372,7 @@ void ReplaySamplerImpl::JudgeWaits(Time now) {
   }
 }
 
+// Refreshes the credit of all shards but one.
 void ReplaySamplerImpl::AskOthers(std::size_t k) {
   for (std::size_t j = 0; j < shards_.size(); ++j) {
     if (j != k && usable(j)) NoteError(shards_[j].Probe(false, drain_));
@@ -364,6 +381,7 @@ void ReplaySamplerImpl::AskOthers(std::size_t k) {
 
 // ---- requests -----------------------------------------------------------------------------------
 
+// Plans what is missing in open groups, and starts new ones up to the prefetch limit.
 void ReplaySamplerImpl::FillGroups(Time) {
   if (all_closed()) return;
   for (Group& group : groups_) {
@@ -373,6 +391,7 @@ void ReplaySamplerImpl::FillGroups(Time) {
   }
 }
 
+// Starts a group when every live shard has reported its total. False: no shard can be asked now.
 bool ReplaySamplerImpl::StartGroup() {
   for (const SamplerShard& shard : shards_) {
     if (many() && !shard.known() && !shard.dead()) return false;
@@ -390,8 +409,9 @@ bool ReplaySamplerImpl::StartGroup() {
   return true;
 }
 
-// The totals of the shards that may still give rows, in share_. A shard whose rows are here keeps
-// the total that its share was made of, also when it has died since: it is in each row's chance.
+// Sets share_ to the totals of the shards that may still give rows. A shard with received rows
+// keeps the total that determined its share, even if it died since: each row's probability
+// contains it.
 double ReplaySamplerImpl::OpenShares(Group* group) {
   double sum = 0;
   share_.assign(shards_.size(), 0);
@@ -403,11 +423,11 @@ double ReplaySamplerImpl::OpenShares(Group* group) {
   return sum;
 }
 
-// Shares of what nobody was asked for yet. False: nobody can be asked now.
+// Assigns the missing rows to shards. False: no shard can be asked now.
 bool ReplaySamplerImpl::Plan(Group* group) {
   double sum = OpenShares(group);
-  if (sum ==
-      0) {  // a new group, or one whose shards have all failed: all are asked by their totals
+  // A new group, or one whose shards have all failed: use the current totals of all shards.
+  if (sum == 0) {
     for (std::size_t k = 0; k < shards_.size(); ++k) {
       share_[k] = !many() ? 1 : usable(k) ? shards_[k].total() : 0;
       if (share_[k] == 0) continue;
@@ -429,7 +449,7 @@ bool ReplaySamplerImpl::Plan(Group* group) {
   return true;
 }
 
-// To shards with credit, in proportion to it; where none has any, to all alike.
+// Assigns the missing charge to shards in proportion to their credit, or equally if none has any.
 void ReplaySamplerImpl::PlanCharges(Group* group) {
   share_.assign(shards_.size(), 0);
   double sum = 0, open = 0;
@@ -439,7 +459,7 @@ void ReplaySamplerImpl::PlanCharges(Group* group) {
     sum += share_[k];
     ++open;
   }
-  if (open == 0) {  // all are closed: what is drawn is drawn for nothing, or not at all
+  if (open == 0) {  // all shards are closed: no charge is possible
     debt_ += std::exchange(group->charge_missing, 0);
     return;
   }
@@ -451,6 +471,7 @@ void ReplaySamplerImpl::PlanCharges(Group* group) {
   group->charge_missing = 0;
   for (std::size_t k = 0; k < shards_.size(); ++k) {
     if (given_[k] == 0) continue;
+    // Adds the charge to a part that is not sent yet, else to a new part without rows.
     const auto unsent = std::ranges::find_if(group->parts, [k](const Part& p) {
       return p.shard == k && p.ticket == 0 && !p.answered && p.charge == 0;
     });
@@ -461,6 +482,7 @@ void ReplaySamplerImpl::PlanCharges(Group* group) {
   }
 }
 
+// Sends all parts that have no open request, including those whose reply was lost.
 void ReplaySamplerImpl::SendParts(Time now) {
   for (Group& group : groups_) {
     for (Part& part : group.parts) {
@@ -477,6 +499,7 @@ void ReplaySamplerImpl::SendParts(Time now) {
   }
 }
 
+// Sends pending priorities, and a drain that waiting requests must learn of.
 void ReplaySamplerImpl::SendUpdates() {
   for (std::size_t k = 0; k < shards_.size(); ++k) {
     SamplerShard& shard = shards_[k];
@@ -489,7 +512,7 @@ void ReplaySamplerImpl::SendUpdates() {
   }
 }
 
-// Where no shard pays any more, groups that are not whole never will be.
+// Ends the sampler when no shard accepts a charge: incomplete groups will never complete.
 void ReplaySamplerImpl::EndWhenDrained() {
   if (!all_closed()) return;
   closed_ = true;
@@ -498,6 +521,7 @@ void ReplaySamplerImpl::EndWhenDrained() {
 
 // ---- batches ------------------------------------------------------------------------------------
 
+// Groups are consumed in order, so only a leading run of complete groups counts.
 int ReplaySamplerImpl::ready_batches() const {
   int ready = 0;
   for (const Group& group : groups_) {
@@ -512,6 +536,7 @@ void ReplaySamplerImpl::UpdatePriorities(std::span<const ItemKey> keys,
   TROOP_CHECK(keys.size() == priority.size(), "{} keys, {} priorities", keys.size(),
               priority.size());
   for (std::size_t i = 0; i < keys.size(); ++i) {
+    // Updates for dead shards are dropped: they may never be taken.
     if (keys[i].shard >= shards_.size() || shards_[keys[i].shard].dead()) continue;
     shards_[keys[i].shard].AddUpdate(std::uint64_t{keys[i].generation} << 32 | keys[i].slot,
                                      priority[i]);
@@ -532,6 +557,7 @@ Result<std::optional<SampleBatch>> ReplaySamplerImpl::Next() {
     error_ = error_.WithContext("replay sample");
     return error_;
   }
+  // Keys name the shard that the priorities must go to.
   std::size_t row = 0;
   for (std::size_t i = 0; i < drawn_shard_.size(); ++i) {
     for (std::int64_t j = 0; j < drawn_[i].size(); ++j) {
@@ -544,7 +570,7 @@ Result<std::optional<SampleBatch>> ReplaySamplerImpl::Next() {
   return std::optional(std::move(batch));
 }
 
-// The blocks of one batch, probabilities over all shards.
+// Parses the blocks of one batch and scales their probabilities to the whole replay.
 Status ReplaySamplerImpl::Parse(const Group& group, int batch) {
   double sum = 0;
   for (const double used : group.used) sum += used;
@@ -558,7 +584,7 @@ Status ReplaySamplerImpl::Parse(const Group& group, int batch) {
       TROOP_RETURN_IF_ERROR(ParseDrawn(part.blocks[std::size_t(i)], spec_, options_.view,
                                        options_.codec, &drawn_[at]));
       if (drawn_[at].size() != part.reply.rows[std::size_t(i)]) {
-        return DataLoss("a block of {} items, {} were told", drawn_[at].size(),
+        return DataLoss("block has {} items, reply announced {}", drawn_[at].size(),
                         part.reply.rows[std::size_t(i)]);
       }
       TROOP_RETURN_IF_ERROR(Scale(group.used[part.shard] / sum, &drawn_[at]));
@@ -567,6 +593,7 @@ Status ReplaySamplerImpl::Parse(const Group& group, int batch) {
   return Status::Ok();
 }
 
+// Reports to each shard the share of its charge that the consumed batches make up.
 void ReplaySamplerImpl::NoteTaken(const Group& group) {
   const auto left = std::uint64_t(options_.batches_per_request - group.taken);
   for (const Part& part : group.parts) {
@@ -577,7 +604,8 @@ void ReplaySamplerImpl::NoteTaken(const Group& group) {
   }
 }
 
-// The totals are of other processes: whatever they say, no chance becomes 0.
+// Scales probabilities by the shard's share. Totals come from other processes, so the result is
+// checked: no probability may become 0.
 Status ReplaySamplerImpl::Scale(double share, Drawn* drawn) {
   bool good = true;
   for (double& p : drawn->probability) {
@@ -587,7 +615,7 @@ Status ReplaySamplerImpl::Scale(double share, Drawn* drawn) {
   const bool told = drawn->probability_min > 0;
   drawn->probability_min *= share;
   if (good && (!told || std::isnormal(drawn->probability_min))) return Status::Ok();
-  return DataLoss("items whose chance is 0: their shard has {} of the replay", share);
+  return DataLoss("items have probability 0: their shard has a share of {} of the replay", share);
 }
 
 }  // namespace

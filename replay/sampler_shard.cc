@@ -1,3 +1,4 @@
+// SamplerShard: the requests of a sampler to one shard.
 #include "replay/sampler_shard.h"
 
 #include "net/codec.h"
@@ -5,15 +6,18 @@
 namespace troop {
 namespace {
 
-constexpr double kTotalMax = 1e100;  // the totals of thousands of shards have a finite sum
+constexpr double kTotalMax = 1e100;  // keeps the sum over thousands of shards finite
 
-// Lost samples are asked for again; lost priorities stay as they were.
+// True for errors that pass: lost samples are requested again, and lost priorities keep their old
+// values.
 bool Passing(Code code) { return code == Code::kDeadlineExceeded || code == Code::kUnavailable; }
 
 }  // namespace
 
-// nullopt: no room, or *error says why never; then nothing changed.
+// Sends a message with the pending updates. nullopt: no room now, or *error has a permanent
+// reason; then nothing changed.
 std::optional<Ticket> SamplerShard::Send(MessageType type, std::string body, Status* error) {
+  // Pending priorities travel with any message; they are dropped only once it is sent.
   if (!channel_->CanSend()) return std::nullopt;
   Message message{.type = type, .body = std::move(body)};
   if (!key_.empty()) message.parts.push_back(PackUpdates(key_, priority_));
@@ -27,6 +31,7 @@ std::optional<Ticket> SamplerShard::Send(MessageType type, std::string body, Sta
   return *ticket;
 }
 
+// Common part of sample and feed requests.
 SampleBody SamplerShard::BodyOf(const Request& request) const {
   return {.table = table_,
           .batch_size = request.rows,
@@ -46,6 +51,7 @@ Result<std::optional<Ticket>> SamplerShard::Ask(const Request& request) {
   return ticket;
 }
 
+// The table's sample request is part of the feed request.
 Result<std::optional<Ticket>> SamplerShard::AskFeed(const Request& request, FeedBody body) {
   body.sample = BodyOf(request);
   Status error;
@@ -55,6 +61,7 @@ Result<std::optional<Ticket>> SamplerShard::AskFeed(const Request& request, Feed
   return ticket;
 }
 
+// A message without updates still reports what was taken, a drain or a waiver.
 Result<bool> SamplerShard::SendUpdates(bool drain, bool waive) {
   const UpdateBody body{table_, std::uint32_t(key_.size()), taken_, drain, waive, policy_version_};
   Status error;
@@ -66,6 +73,7 @@ Result<bool> SamplerShard::SendUpdates(bool drain, bool waive) {
   return true;
 }
 
+// A probe for one batch of 0 items waits until the shard can be sampled.
 Status SamplerShard::Probe(bool when_ready, bool drain) {
   if (probe_ != 0) return Status::Ok();
   TROOP_ASSIGN_OR_RETURN(const auto ticket, Ask({.batches = when_ready ? 1u : 0u, .drain = drain}));
@@ -73,6 +81,7 @@ Status SamplerShard::Probe(bool when_ready, bool drain) {
   return Status::Ok();
 }
 
+// Priorities first, then dictionaries, then the probe.
 Status SamplerShard::PollSmall() {
   while (!updates_.empty()) {
     const auto answer = channel_->Poll(updates_.front());
@@ -94,6 +103,7 @@ Status SamplerShard::PollSmall() {
     dead_ = false;
     return Status::Ok();
   }
+  // The shard has drained: it is known, and gives no more.
   if (answer->status().code() == Code::kOutOfRange) {
     closed_ = known_ = true;
     dead_ = false;
@@ -103,13 +113,17 @@ Status SamplerShard::PollSmall() {
   return answer->status().WithContext("replay sample");
 }
 
+// NaN fails every comparison with the limits, and credit == credit.
 Status SamplerShard::Check(const SampleReplyBody& body) {
   if (body.total >= 0 && body.total <= kTotalMax && body.credit == body.credit) return Status::Ok();
-  return DataLoss("a reply with a total of {}, and a credit of {}", body.total, body.credit);
+  return DataLoss("reply has total {} and credit {}, must be finite and total >= 0", body.total,
+                  body.credit);
 }
 
+// The shard counts reserved items since its start: a smaller count than what was taken is from a
+// new process.
 void SamplerShard::Note(const SampleReplyBody& body) {
-  if (body.reserved < taken_) {  // it was restarted while nobody looked
+  if (body.reserved < taken_) {  // the shard was restarted unnoticed
     taken_ = 0;
     ++life_;
   }
@@ -119,6 +133,8 @@ void SamplerShard::Note(const SampleReplyBody& body) {
   groups_unheard = 0;
 }
 
+// Replies are invalid, unknown, or a dictionary; timeouts leave the id missing, so that it is
+// requested again.
 void SamplerShard::PollDictionaries() {
   for (auto it = asked_.begin(); it != asked_.end();) {
     const auto answer = channel_->Poll(it->second);
@@ -134,7 +150,7 @@ void SamplerShard::PollDictionaries() {
     const Code code = answer->status().code();
     if (code == Code::kNotFound) {
       lost_.insert(it->first);
-    } else if (!Passing(code)) {  // one that is no dictionary: its frames say that it lacks
+    } else if (!Passing(code)) {  // an invalid dictionary: decoding reports it as missing
       dictionaries_.insert(it->first);
     }
     it = asked_.erase(it);
@@ -145,6 +161,7 @@ bool SamplerShard::LostAny(std::span<const std::uint32_t> ids) const {
   return std::ranges::any_of(ids, [this](std::uint32_t id) { return lost_.contains(id); });
 }
 
+// Requests each missing dictionary once.
 bool SamplerShard::HasDictionaries(std::span<const std::uint32_t> ids) {
   bool all = true;
   for (const std::uint32_t id : ids) {
@@ -163,7 +180,7 @@ std::vector<std::shared_ptr<const FrameDictionary>> SamplerShard::NewDictionarie
   return std::exchange(new_dictionaries_, {});
 }
 
-// What is on its way to it may never be answered; a probe says when it is back.
+// Requests in flight may never be answered; a probe reports when the shard is back.
 void SamplerShard::Die() {
   dead_ = true;
   known_ = false;

@@ -17,29 +17,32 @@
 
 namespace troop {
 
-// A sampler's line to one shard: what it last said of itself, priorities on their way to it, its
+// A sampler's connection to one shard: its last reported state, pending priorities, and
 // dictionaries. Owner: the sampler.
 class SamplerShard {
  public:
   SamplerShard(std::unique_ptr<Channel> channel, std::uint32_t table)
       : channel_(std::move(channel)), table_(table) {}
 
+  // `rows` of each of `batches` batches; `charge`: items charged to the shard's rate limiter.
   struct Request {
     std::uint32_t rows = 0, batches = 0, charge = 0;
     bool drain = false;
   };
-  // nullopt: no room now, nothing changed. Errors: the call can't be made at all.
+  // Sends a sample request. nullopt: no room now, nothing changed. Errors: the request is
+  // impossible.
   Result<std::optional<Ticket>> Ask(const Request& request);
-  // The same for a feed: the request's charge, with what it says of the caller's copy.
+  // Sends a feed request: the charge, and the position of the caller's replica.
   Result<std::optional<Ticket>> AskFeed(const Request& request, FeedBody body);
   std::optional<Result<Message>> Poll(Ticket ticket) { return channel_->Poll(ticket); }
   void Forget(Ticket ticket) { channel_->Forget(ticket); }
   PeerState peer() const { return channel_->peer(); }
 
-  // Asks for its totals: at once, or when it can be drawn from. No more than one such call is open.
+  // Requests the shard's totals, either at once or when it can be sampled. At most one such call
+  // is open.
   Status Probe(bool when_ready, bool drain);
   bool probing() const { return probe_ != 0; }
-  // Priorities, dictionaries and probes that were answered. Errors: what asking again can't mend.
+  // Handles replies to priorities, dictionary requests and probes. Errors: permanent ones.
   Status PollSmall();
   void AddUpdate(std::uint64_t key, float priority) {
     key_.push_back(key);
@@ -47,40 +50,46 @@ class SamplerShard {
   }
   bool has_updates() const { return !key_.empty(); }
   void SeePolicyVersion(std::uint64_t version) { policy_version_ = version; }
-  // Alone, with no request. `drain`, `waive`: as in UpdateBody. False: no room now, nothing sent.
+  // Sends priorities without a request. `drain`, `waive`: as in UpdateBody. False: no room now,
+  // nothing was sent.
   Result<bool> SendUpdates(bool drain, bool waive);
   bool drain_told() const { return drain_told_; }
 
-  // kDataLoss: a total or credit that shares can't be made of.
+  // Checks that shares can be computed from a reply's total and credit. Errors: kDataLoss.
   static Status Check(const SampleReplyBody& body);
-  void Note(const SampleReplyBody& body);  // what each reply says of the shard; REQUIRES: Check
-  // Counted anew in each of its lives: what an earlier one had reserved says nothing to this one.
+  void Note(const SampleReplyBody& body);  // takes the shard's state from a reply; REQUIRES: Check
+  // Records how much of the reserved items was taken. Counts are per incarnation of the shard:
+  // those of an earlier one are ignored.
   void Take(std::uint64_t reserved, std::uint64_t life) {
     if (life == life_) taken_ = std::max(taken_, reserved);
   }
   std::uint64_t life() const { return life_; }
-  // Whether all of them are here; asks for those that are not. They come out of NewDictionaries.
+  // True if all of these dictionaries are present. Requests the missing ones, which
+  // NewDictionaries returns later.
   bool HasDictionaries(std::span<const std::uint32_t> ids);
   std::vector<std::shared_ptr<const FrameDictionary>> NewDictionaries();
   void ForgetDictionary(std::uint32_t id) { dictionaries_.erase(id); }
-  // Whether it said of any that it has none such, since ClearLost.
+  // True if the shard has reported any of these as unknown since ClearLost.
   bool LostAny(std::span<const std::uint32_t> ids) const;
   void ClearLost() { lost_.clear(); }
 
+  // Marks the shard dead and drops its state; Heard and a successful probe revive it.
   void Die();
   void Heard() { dead_ = false; }
 
   double total() const { return total_; }
-  // What may be charged beside what was asked already; < 0: more was asked than there is.
+  // Credit left after open requests; < 0: more was charged than is available.
   double credit() const { return credit_ - double(charged_); }
-  void Charge(std::int64_t items) { charged_ += items; }  // in flight; negative: answered
+  void Charge(std::int64_t items) {
+    charged_ += items;
+  }  // adds to the charge in flight; negative: answered
   bool known() const { return known_; }
   bool dead() const { return dead_; }
   bool closed() const { return closed_; }
   void Close() { closed_ = true; }
 
-  std::optional<Time> waived_at;  // unanswered since; the sampler's own
-  int groups_unheard = 0;         // groups since it last said its total
+  std::optional<Time> waived_at;  // open waiver since; used by the sampler
+  int groups_unheard = 0;         // groups started since its last reported total
 
  private:
   std::optional<Ticket> Send(MessageType type, std::string body, Status* error);
@@ -95,10 +104,10 @@ class SamplerShard {
   bool known_ = false, dead_ = false, closed_ = false, drain_told_ = false;
   Ticket probe_ = 0;
   std::deque<Ticket> updates_;
-  std::vector<std::uint64_t> key_;  // wait for a message
+  std::vector<std::uint64_t> key_;  // pending updates
   std::vector<float> priority_;
-  std::set<std::uint32_t> dictionaries_;  // here
-  std::set<std::uint32_t> lost_;          // asked for, and gone
+  std::set<std::uint32_t> dictionaries_;  // present
+  std::set<std::uint32_t> lost_;          // requested, and unknown to the shard
   std::map<std::uint32_t, Ticket> asked_;
   std::vector<std::shared_ptr<const FrameDictionary>> new_dictionaries_;
 };

@@ -1,3 +1,4 @@
+// Segment: append-only memory of the log, and its replacement by a mapped file.
 #include "replay/segment.h"
 
 #include <sys/mman.h>
@@ -7,6 +8,7 @@
 
 namespace troop {
 
+// Pages take memory only when written, so an oversized capacity is cheap.
 Result<std::shared_ptr<Segment>> Segment::Make(std::uint64_t id, std::size_t capacity) {
   TROOP_ASSIGN_OR_RETURN(std::shared_ptr<std::byte> memory, MapZeroPages(capacity));
   std::shared_ptr<Segment> segment(new Segment);
@@ -17,6 +19,7 @@ Result<std::shared_ptr<Segment>> Segment::Make(std::uint64_t id, std::size_t cap
   return segment;
 }
 
+// The buffer keeps the mapping alive.
 std::shared_ptr<Segment> Segment::Adopt(std::uint64_t id, Buffer bytes) {
   std::shared_ptr<Segment> segment(new Segment);
   segment->id_ = id;
@@ -29,6 +32,7 @@ std::shared_ptr<Segment> Segment::Adopt(std::uint64_t id, Buffer bytes) {
 
 void Segment::Seal() {
   sealed_ = true;
+  // Only whole pages after the used ones can be returned.
   const std::size_t kept = RoundToPages(used_), all = RoundToPages(capacity_);
   if (kept < all) ::madvise(memory_.get() + kept, all - kept, MADV_DONTNEED);
 }
@@ -41,6 +45,7 @@ std::byte* Segment::Reserve(std::size_t bytes) {
   return at;
 }
 
+// Readers hold the segment, not its memory: pointers into it must be fetched again.
 void Segment::MoveTo(Buffer bytes) {
   TROOP_CHECK(sealed_ && bytes.size() == used_, "segment {}: {} bytes for {}", id_, bytes.size(),
               used_);

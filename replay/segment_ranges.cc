@@ -1,3 +1,4 @@
+// SegmentRanges: a set of segment numbers as merged ranges, and its text form.
 #include "replay/segment_ranges.h"
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 namespace troop {
 namespace {
 
+// Title with the version of the text format.
 constexpr std::string_view kRangesTitle = "troop replay segments 1\n";
 constexpr std::string_view kRangesChecksum = "checksum ";
 
@@ -18,7 +20,7 @@ std::string WithChecksum(std::string text) {
   return fmt::format("{}{}{}\n", text, kRangesChecksum, crc);
 }
 
-// A number and the character behind it, off the front of `text`.
+// Removes a number and the character `behind` it from the front of `text`.
 bool TakeNumber(std::string_view* text, char behind, std::uint64_t* number) {
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), *number);
   if (error != std::errc() || end == text->data() + text->size() || *end != behind) return false;
@@ -29,6 +31,7 @@ bool TakeNumber(std::string_view* text, char behind, std::uint64_t* number) {
 }  // namespace
 
 void SegmentRanges::Add(Range range) {
+  // Merge with the previous range if it overlaps or touches, then with all following ones that do.
   auto next = last_.upper_bound(range.first);
   if (next != last_.begin()) {
     const auto before = std::prev(next);
@@ -48,6 +51,7 @@ void SegmentRanges::Add(const SegmentRanges& other) {
   for (const auto& [first, last] : other.last_) Add({first, last});
 }
 
+// Walks the gaps between the ranges.
 std::vector<SegmentRanges::Range> SegmentRanges::Missing(std::uint64_t last) const {
   std::vector<Range> missing;
   std::uint64_t next = 1;
@@ -68,6 +72,7 @@ std::string SegmentRanges::Encode() const {
 
 Result<SegmentRanges> SegmentRanges::Parse(std::string_view text) {
   const Status damaged = DataLoss("damaged, or of another version");
+  // The whole text must match its re-encoded checksum.
   const std::size_t end = text.rfind(kRangesChecksum);
   if (end == text.npos || !text.starts_with(kRangesTitle) ||
       WithChecksum(std::string(text.substr(0, end))) != text) {
@@ -86,6 +91,7 @@ Result<SegmentRanges> SegmentRanges::Parse(std::string_view text) {
   return ranges;
 }
 
+// For log messages.
 std::string ToString(const std::vector<SegmentRanges::Range>& ranges) {
   std::string text;
   for (const auto& [first, last] : ranges) {

@@ -10,8 +10,8 @@
 
 namespace troop {
 
-// Numbers of segments, kept as ranges: a journal's files `removed` and `skipped`, which tell what
-// is missing on purpose from what was lost. Text, with its checksum.
+// A set of segment numbers, stored as ranges: the journal's files `removed` and `skipped`, which
+// distinguish deliberately missing files from lost ones. Text with a checksum.
 class SegmentRanges {
  public:
   struct Range {
@@ -19,21 +19,23 @@ class SegmentRanges {
     bool operator==(const Range&) const = default;
   };
 
+  // Add merges ranges that overlap or touch.
   void Add(std::uint64_t id) { Add({id, id}); }
   void Add(Range range);  // REQUIRES: first <= last
   void Add(const SegmentRanges& other);
   bool empty() const { return last_.empty(); }
-  // Of 1 … `last`, what is not among them.
+  // The numbers in 1 … `last` that are not in the set.
   std::vector<Range> Missing(std::uint64_t last) const;
 
+  // Text form: a title, one "first-last" line per range, a CRC-32C.
   std::string Encode() const;
   static Result<SegmentRanges> Parse(std::string_view text);  // kDataLoss
 
  private:
-  std::map<std::uint64_t, std::uint64_t> last_;  // by first; neither overlap nor touch
+  std::map<std::uint64_t, std::uint64_t> last_;  // by first; ranges neither overlap nor touch
 };
 
-// "3, 5-7"
+// Human-readable list such as "3, 5-7".
 std::string ToString(const std::vector<SegmentRanges::Range>& ranges);
 
 }  // namespace troop

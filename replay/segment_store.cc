@@ -1,3 +1,4 @@
+// SegmentStore: opens, fills, frees and moves the segments of a log.
 #include "replay/segment_store.h"
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 
 namespace troop {
 
+// Indices of freed segments are reused; base_ and slots_ have the same size.
 SegmentStore::Index SegmentStore::AddSlot(std::shared_ptr<Segment> segment, std::size_t memory) {
   Index index = 0;
   if (free_.empty()) {
@@ -24,6 +26,7 @@ SegmentStore::Index SegmentStore::AddSlot(std::shared_ptr<Segment> segment, std:
   return index;
 }
 
+// A record larger than a segment gets one of its own size.
 std::size_t SegmentStore::Needs(std::size_t record_bytes) const {
   if (open_ != kNone) {
     const Segment& open = *slots_[open_].segment;
@@ -37,7 +40,9 @@ Status SegmentStore::Prepare(std::size_t record_bytes) {
   const std::size_t capacity = std::max(segment_bytes_, record_bytes);
   TROOP_ASSIGN_OR_RETURN(std::shared_ptr<Segment> segment, Segment::Make(next_id_, capacity));
   ++next_id_;
+  // Seal the open segment: return its unused pages, and free it if nothing in it is live.
   if (open_ != kNone) {
+    // A segment without live bytes was kept only because it was open.
     const Index before = open_;
     slots_[before].segment->Seal();
     memory_ -= slots_[before].memory;
@@ -50,6 +55,7 @@ Status SegmentStore::Prepare(std::size_t record_bytes) {
   return Status::Ok();
 }
 
+// Prepare has made room, so a failure here is a bug.
 SegmentStore::Place SegmentStore::Append(std::size_t record_bytes) {
   TROOP_CHECK(open_ != kNone, "a record without a segment");
   Segment& open = *slots_[open_].segment;
@@ -63,16 +69,19 @@ SegmentStore::Place SegmentStore::Append(std::size_t record_bytes) {
   return {open_, offset, at};
 }
 
+// New segments must get ids above all adopted ones.
 SegmentStore::Index SegmentStore::Adopt(std::shared_ptr<Segment> segment) {
   TROOP_CHECK(segment->sealed() && segment->id() >= next_id_, "segment {} is not next",
               segment->id());
   next_id_ = segment->id() + 1;
   position_ = {segment->id(), segment->used()};
+  // Mapped pages count as memory of this process.
   const std::size_t bytes = segment->used();
   used_ += bytes;
   return AddSlot(std::move(segment), bytes);
 }
 
+// During recovery, segments have no live bytes until their items are added.
 void SegmentStore::FreeEmpty() {
   for (Index i = 0; i < slots_.size(); ++i) {
     const Slot& slot = slots_[i];
@@ -80,6 +89,7 @@ void SegmentStore::FreeEmpty() {
   }
 }
 
+// The journal learns of freed ids, to remove their files.
 void SegmentStore::Free(Index index) {
   Slot& slot = slots_[index];
   if (notes_freed_) freed_.push_back(slot.segment->id());
@@ -92,6 +102,7 @@ void SegmentStore::Free(Index index) {
   if (open_ == index) open_ = kNone;
 }
 
+// Linear in the number of segments, which are few (see SegmentBytes in table.cc).
 SegmentStore::Index SegmentStore::Emptiest() const {
   Index best = kNone;
   double best_share = 1;
@@ -107,6 +118,7 @@ SegmentStore::Index SegmentStore::Emptiest() const {
   return best;
 }
 
+// Sorted by id, since indices are reused.
 std::vector<std::shared_ptr<const Segment>> SegmentStore::All() const {
   std::vector<std::shared_ptr<const Segment>> all;
   for (const Slot& slot : slots_) {
@@ -128,6 +140,7 @@ bool SegmentStore::MoveSegment(std::uint64_t id, Buffer bytes) {
   for (Index i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i];
     if (slot.segment == nullptr || slot.segment->id() != id) continue;
+    // Readers use base_, so it must follow the segment's memory.
     if (!slot.segment->sealed() || slot.segment->used() != bytes.size()) return false;
     slot.segment->MoveTo(std::move(bytes));
     base_[i] = slot.segment->data();

@@ -12,39 +12,41 @@
 
 namespace troop {
 
-// The segments of a log: opens them, appends records to the newest, counts what lives in each, and
-// lets go of those in which nothing does. Owner: one thread (a FrameLog).
+// The segments of a log. Opens them, appends records to the newest, counts the live bytes of each,
+// and frees those without any. Owner: one thread (a FrameLog).
 //
-// Invariant: a sealed segment with no live bytes is not here.
+// Invariant: no sealed segment without live bytes is kept.
 class SegmentStore {
  public:
-  using Index = std::uint32_t;  // of a segment in memory; used again when it is gone
+  using Index = std::uint32_t;  // index of a segment in memory; reused after it is freed
   static constexpr Index kNone = ~Index{0};
+  // Position of a record in memory.
   struct Place {
     Index segment = kNone;
     std::uint32_t offset = 0;
     std::byte* at = nullptr;
   };
 
-  // `notes_freed`: somebody asks TakeFreed.
+  // `notes_freed`: record freed ids for TakeFreed.
   SegmentStore(std::size_t segment_bytes, bool notes_freed)
       : segment_bytes_(segment_bytes), notes_freed_(notes_freed) {}
 
-  // Opens a new segment unless the record fits into the open one. After that Append of the same
-  // size can't fail. Errors: kResourceExhausted.
+  // Opens a new segment unless the record fits into the open one. The next Append of this size
+  // cannot fail then. Errors: kResourceExhausted.
   Status Prepare(std::size_t record_bytes);
-  // The memory that Prepare would take for it; 0: it fits into the open one.
+  // Memory that Prepare would allocate; 0 if the record fits into the open segment.
   std::size_t Needs(std::size_t record_bytes) const;
+  // Reserves room for a record. REQUIRES: Prepare(record_bytes) succeeded before.
   Place Append(std::size_t record_bytes);
-  // A segment read from disk. REQUIRES: ids in ascending order, before any Append.
+  // Adds a segment read from disk. REQUIRES: ids in ascending order, before any Append.
   Index Adopt(std::shared_ptr<Segment> segment);
-  // Records of an adopted segment were whole up to here: nothing behind is looked at again.
+  // Limits an adopted segment to its complete records: later bytes are not read again.
   void SetReadable(Index segment, std::size_t bytes) { slots_[segment].readable = bytes; }
-  // Damaged bytes of it, between whole records. In ascending order.
+  // Marks damaged bytes between complete records, in ascending order.
   void AddHole(Index segment, std::size_t begin, std::size_t end) {
     slots_[segment].holes.emplace_back(begin, end);
   }
-  // Where the record is that comes next at an offset or behind the hole that begins there.
+  // Offset of the next record at `offset`, or after the damaged range that begins there.
   std::size_t SkipHole(Index segment, std::size_t offset) const {
     for (const auto& [begin, end] : slots_[segment].holes) {
       if (begin == offset) return end;
@@ -55,16 +57,15 @@ class SegmentStore {
     const Slot& slot = slots_[segment];
     return {slot.segment->data(), std::min(slot.segment->used(), slot.readable)};
   }
-  // Lets go of sealed segments without live bytes: after the last Adopt.
+  // Frees sealed segments without live bytes; call after the last Adopt.
   void FreeEmpty();
 
-  // Frames and items of a record that was appended: what they take.
+  // Counts frames and items of an appended record.
   void AddLive(Index segment, std::size_t bytes) {
     AddFull(segment, bytes);
     Revive(segment, bytes);
   }
-  // The two halves of AddLive, for a segment that is read: what a record holds, and which of it
-  // lives.
+  // The two halves of AddLive, for a segment read from disk: total content, and its live part.
   void AddFull(Index segment, std::size_t bytes) {
     slots_[segment].full += bytes;
     full_ += bytes;
@@ -79,25 +80,26 @@ class SegmentStore {
     live_ -= bytes;
     if (slot.live == 0 && slot.segment->sealed()) Free(segment);
   }
-  // Frames of the segment in the order of its records; 0: not alive when it was adopted.
+  // Frame ids of the segment in record order; 0: not live when it was adopted.
   std::vector<std::uint32_t>& frames(Index segment) { return slots_[segment].frames; }
 
   const std::byte* base(Index segment) const { return base_[segment]; }
   const std::shared_ptr<Segment>& segment(Index index) const { return slots_[index].segment; }
-  // The sealed segment with the least alive of what it held; kNone: none has lost anything.
+  // The sealed segment with the smallest live share; kNone if all of them are fully live.
   Index Emptiest() const;
 
+  // For a journal; see the functions of Table with the same names.
   std::vector<std::shared_ptr<const Segment>> All() const;
   std::vector<std::uint64_t> TakeFreed();
   bool MoveSegment(std::uint64_t id, Buffer bytes);
   LogPosition position() const { return position_; }
   std::uint64_t appended() const { return appended_; }
-  std::size_t memory() const { return memory_; }         // of all segments
-  std::size_t used() const { return used_; }             // of them: records
-  std::size_t live() const { return live_; }             // of them: frames and items that live
-  std::size_t garbage() const { return full_ - live_; }  // and that no longer do
+  std::size_t memory() const { return memory_; }         // all segments
+  std::size_t used() const { return used_; }             // of it: records
+  std::size_t live() const { return live_; }             // of those: live frames and items
+  std::size_t garbage() const { return full_ - live_; }  // and dead ones
   std::size_t segment_bytes() const { return segment_bytes_; }
-  std::size_t largest_record() const { return largest_record_; }  // that was ever appended
+  std::size_t largest_record() const { return largest_record_; }  // largest ever appended
   std::size_t frame_list_bytes() const;
   bool sealed(Index segment) const { return slots_[segment].segment->sealed(); }
 
@@ -114,7 +116,7 @@ class SegmentStore {
   std::size_t segment_bytes_;
   bool notes_freed_;
   std::vector<Slot> slots_;
-  std::vector<const std::byte*> base_;  // [slots], beside them: read at each draw
+  std::vector<const std::byte*> base_;  // [slots], stored separately: read by each sample
   std::vector<Index> free_;
   std::vector<std::uint64_t> freed_;  // ids
   Index open_ = kNone;

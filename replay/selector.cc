@@ -1,3 +1,4 @@
+// Factory and names of the selectors.
 #include "replay/selector.h"
 
 #include <array>
@@ -20,21 +21,22 @@ constexpr std::array<std::pair<Kind, std::string_view>, 6> kNames{
      {Kind::kLowest, "lowest"},
      {Kind::kHighest, "highest"}}};
 
-// Far above every exponent in use (0.4 to 1); keeps p^α of usual priorities apart from the ends of
-// what a tree takes.
+// Far above the exponents in use (0.4 to 1); keeps p^α of usual priorities away from the clamping
+// limits of the tree.
 constexpr double kAlphaMax = 10;
 
 }  // namespace
 
+// Checks the options once for all kinds.
 Result<std::unique_ptr<Selector>> Selector::Make(const Options& options, std::int64_t slots) {
   if (slots < 1 || slots > internal::kSelectorSlotsMax) {
-    return InvalidArgument("replay: {} slots; a selector takes 1 to {}", slots,
+    return InvalidArgument("replay: {} slots, a selector must have 1 to {}", slots,
                            internal::kSelectorSlotsMax);
   }
   switch (options.kind) {
     case Kind::kPrioritized:
       if (!(std::abs(options.alpha) <= kAlphaMax)) {
-        return InvalidArgument("replay: the exponent {} of priorities must lie in [{}, {}]",
+        return InvalidArgument("replay: priority exponent is {}, must be in [{}, {}]",
                                options.alpha, -kAlphaMax, kAlphaMax);
       }
       return internal::MakePrioritizedSelector(options, slots);
@@ -47,9 +49,10 @@ Result<std::unique_ptr<Selector>> Selector::Make(const Options& options, std::in
     case Kind::kHighest:
       return internal::MakeHeapSelector(options.kind, slots);
   }
-  return InvalidArgument("replay: there is no selector {}", int(options.kind));
+  return InvalidArgument("replay: unknown selector {}", int(options.kind));
 }
 
+// For the memory prediction, before anything is allocated.
 std::size_t Selector::Bytes(const Options& options, std::int64_t slots) {
   switch (options.kind) {
     case Kind::kPrioritized:
@@ -74,13 +77,14 @@ std::string_view SelectorName(Selector::Kind kind) {
 }
 
 Result<Selector::Kind> ParseSelector(std::string_view name) {
+  // The error lists all valid names.
   std::string names;
   for (const auto& [kind, known] : kNames) {
     if (known == name) return kind;
     names += names.empty() ? "" : ", ";
     names += known;
   }
-  return InvalidArgument("replay: there is no selector \"{}\"; there are {}", name, names);
+  return InvalidArgument("replay: unknown selector \"{}\", must be one of {}", name, names);
 }
 
 }  // namespace troop

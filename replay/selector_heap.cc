@@ -1,3 +1,4 @@
+// HeapSelector: lowest or highest priority first; of equals the oldest.
 #include <algorithm>
 #include <utility>
 
@@ -8,6 +9,7 @@
 namespace troop::internal {
 namespace {
 
+// Ranks are signed priorities, so that one min-heap serves both kinds.
 class HeapSelector final : public Selector {
  public:
   HeapSelector(Kind kind, SlotHeap heap, std::size_t bytes)
@@ -20,6 +22,7 @@ class HeapSelector final : public Selector {
       heap_.Add({sign_ * priority[i], slot[i], arrivals_++});
     }
   }
+  // Keeps the insertion order of the slot.
   void Update(std::span<const Slot> slot, std::span<const float> priority) override {
     TROOP_CHECK(slot.size() == priority.size(), "{} slots, {} priorities", slot.size(),
                 priority.size());
@@ -30,9 +33,10 @@ class HeapSelector final : public Selector {
   }
 
   void Draw(Rng*, std::span<Slot> slot, std::span<double> probability) override {
-    TROOP_CHECK(can_draw() && slot.size() == probability.size(), "a draw of {} from {}",
+    TROOP_CHECK(can_draw() && slot.size() == probability.size(), "sample of {} from {}",
                 slot.size(), size());
     const auto n = std::min(slot.size(), std::size_t(size()));
+    // Repeats the first n slots if more are requested than exist.
     heap_.First(slot.first(n));
     for (std::size_t i = n; i < slot.size(); ++i) slot[i] = slot[i - n];
     std::ranges::fill(probability, probability_min());
@@ -45,14 +49,15 @@ class HeapSelector final : public Selector {
   bool can_draw() const override { return size() > 0; }
   std::int64_t size() const override { return heap_.size(); }
   double total() const override { return double(size()); }
+  // Sampling without chance: every item has the same nominal probability.
   double probability_min() const override { return size() > 0 ? 1 / double(size()) : 0; }
   std::size_t bytes() const override { return bytes_; }
 
  private:
-  const float sign_;  // of a priority as a rank
+  const float sign_;  // rank = sign_ * priority
   SlotHeap heap_;
   const std::size_t bytes_;
-  std::uint64_t arrivals_ = 0;
+  std::uint64_t arrivals_ = 0;  // insertion order, for ties
 };
 
 }  // namespace

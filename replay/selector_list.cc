@@ -1,3 +1,4 @@
+// ListSelector: first in first out, or last in first out.
 #include <algorithm>
 #include <utility>
 
@@ -8,11 +9,11 @@
 namespace troop::internal {
 namespace {
 
-// A ring of links: node 0 is its beginning and end, node s + 1 is slot s.
+// A doubly linked ring: node 0 is both ends, node s + 1 is slot s. Priorities are ignored.
 class ListSelector final : public Selector {
  public:
   struct Link {
-    std::uint32_t next = 0;  // with kInUse, so that zeroed memory is a list of nobody
+    std::uint32_t next = 0;  // with kInUse, so that zeroed memory is an empty list
     std::uint32_t previous = 0;
   };
 
@@ -22,6 +23,7 @@ class ListSelector final : public Selector {
   void Add(std::span<const Slot> slot, std::span<const float> priority) override {
     TROOP_CHECK(slot.size() == priority.size(), "{} slots, {} priorities", slot.size(),
                 priority.size());
+    // Appends at the end of the ring.
     std::uint32_t last = links_[0].previous;
     for (const Slot s : slot) {
       TROOP_CHECK(s + std::size_t{1} < links_.size() && links_[s + 1].next == 0,
@@ -41,6 +43,7 @@ class ListSelector final : public Selector {
     for (const Slot s : slot) {
       TROOP_CHECK(s + std::size_t{1} < links_.size() && links_[s + 1].next != 0,
                   "slot {} of {} is empty", s, links_.size() - 1);
+      // Unlinks the node in O(1), wherever it is.
       const Link link = links_[s + 1];
       links_[link.previous].next = link.next;
       links_[link.next & ~kInUse].previous = link.previous;
@@ -50,12 +53,12 @@ class ListSelector final : public Selector {
   }
 
   void Draw(Rng*, std::span<Slot> slot, std::span<double> probability) override {
-    TROOP_CHECK(can_draw() && slot.size() == probability.size(), "a draw of {} from {}",
+    TROOP_CHECK(can_draw() && slot.size() == probability.size(), "sample of {} from {}",
                 slot.size(), size());
     std::uint32_t node = 0;
     for (Slot& s : slot) {
       node = After(node);
-      if (node == 0) node = After(node);  // from the beginning again
+      if (node == 0) node = After(node);  // wraps around
       s = node - 1;
     }
     std::ranges::fill(probability, probability_min());
@@ -72,9 +75,11 @@ class ListSelector final : public Selector {
   std::size_t bytes() const override { return links_.bytes(); }
 
  private:
+  // Mark in `next` of a slot in the list: 0 then means that the slot is not in it.
   static constexpr std::uint32_t kInUse = 0x80000000u;
   static_assert(kSelectorSlotsMax < kInUse);
 
+  // Direction of iteration: from the oldest for kFifo, from the newest for kLifo.
   std::uint32_t After(std::uint32_t node) const {
     return oldest_first_ ? links_[node].next & ~kInUse : links_[node].previous;
   }

@@ -1,3 +1,4 @@
+// UniformSelector: equal probabilities, stratified.
 #include <algorithm>
 #include <utility>
 
@@ -8,6 +9,7 @@
 namespace troop::internal {
 namespace {
 
+// A dense array of the used slots. Priorities are ignored.
 class UniformSelector final : public Selector {
  public:
   UniformSelector(BigArray<Slot> slots, BigArray<std::uint32_t> place)
@@ -29,6 +31,7 @@ class UniformSelector final : public Selector {
   void Remove(std::span<const Slot> slot) override {
     for (const Slot s : slot) {
       TROOP_CHECK(s < place_.size() && Has(s), "slot {} of {} is empty", s, place_.size());
+      // The last slot takes the removed one's place.
       const Slot last = slots_[std::size_t(--size_)];
       slots_[place_[s]] = last;
       place_[last] = place_[s];
@@ -36,12 +39,13 @@ class UniformSelector final : public Selector {
   }
 
   void Draw(Rng* rng, std::span<Slot> slot, std::span<double> probability) override {
-    TROOP_CHECK(can_draw() && slot.size() == probability.size(), "a draw of {} from {}",
+    TROOP_CHECK(can_draw() && slot.size() == probability.size(), "sample of {} from {}",
                 slot.size(), size());
+    // Stratified, as with priorities: sample i comes from the i-th part of the array.
     const double stratum = double(size_) / double(slot.size());
     for (std::size_t i = 0; i < slot.size(); ++i) {
       const auto place = std::int64_t((double(i) + rng->Uniform()) * stratum);
-      slot[i] = slots_[std::size_t(std::min(place, size_ - 1))];  // rounding may reach the end
+      slot[i] = slots_[std::size_t(std::min(place, size_ - 1))];  // rounding may reach size_
     }
     std::ranges::fill(probability, probability_min());
   }
@@ -57,12 +61,13 @@ class UniformSelector final : public Selector {
   std::size_t bytes() const override { return slots_.bytes() + place_.bytes(); }
 
  private:
+  // Zeroed memory is valid: a stale index fails one of the two checks (Briggs & Torczon 1993).
   bool Has(Slot slot) const {
     return std::int64_t(place_[slot]) < size_ && slots_[place_[slot]] == slot;
   }
 
-  BigArray<Slot> slots_;           // [0, size_): those in use, in no order
-  BigArray<std::uint32_t> place_;  // of a slot in slots_; left over where it is not in use
+  BigArray<Slot> slots_;           // [0, size_): the used slots, in no order
+  BigArray<std::uint32_t> place_;  // index of each slot in slots_; stale if unused
   std::int64_t size_ = 0;
 };
 

@@ -1,3 +1,4 @@
+// ReplayServer: dispatches requests to the tables of one replay shard.
 #include "replay/server.h"
 
 #include <fmt/format.h>
@@ -12,18 +13,22 @@
 namespace troop {
 namespace {
 
-// Multiples of 2^31 / φ modulo 2^31 keep away from each other (Knuth, TAOCP 3, 6.4).
+// First generation by Fibonacci hashing: multiples of 2^31 / φ modulo 2^31 keep apart (Knuth,
+// TAOCP vol. 3, 6.4).
 std::uint32_t FirstGeneration(std::uint64_t incarnation) {
   return 1 + (std::uint32_t(incarnation) * 1327217885u & 0x7FFFFFFFu);
 }
 
-// Tables of one run draw their own random numbers: by FNV-1a of the name.
+// Seed offset of a table, so that tables of a run use different random numbers: FNV-1a of the
+// name.
 std::uint64_t StreamOf(std::string_view name) {
   std::uint64_t hash = 14695981039346656037u;
   for (const char c : name) hash = (hash ^ std::uint8_t(c)) * 1099511628211u;
   return hash;
 }
 
+// Routes each message to its table by number. Requests without a table (describe, stats) are
+// answered here. All state belongs to the node's thread.
 class ReplayServerImpl final : public ReplayServer {
  public:
   explicit ReplayServerImpl(const Options& options) : options_(options) {}
@@ -51,18 +56,21 @@ class ReplayServerImpl final : public ReplayServer {
   std::vector<std::unique_ptr<TableServer>> tables_;
   std::int64_t refused_ = 0;
   bool draining_ = false;
-  std::vector<Reply> late_;  // of calls that came while draining: the next life answers them
+  // Replies of calls received while draining; the next process answers their retries.
+  std::vector<Reply> late_;
 };
 
+// Creates all tables; with persistence this restores them and blocks on the disk.
 Status ReplayServerImpl::Build() {
-  if (options_.tables.empty()) return InvalidArgument("replay: no table");
+  if (options_.tables.empty()) return InvalidArgument("replay: no tables are configured");
+  // Options that are the server's: incarnation, first generation, and a seed per table.
   for (ReplayTableOptions table : options_.tables) {
     table.table.incarnation = options_.incarnation;
     table.table.first_generation = FirstGeneration(options_.incarnation);
     table.table.seed += StreamOf(table.table.name);
     for (const auto& other : tables_) {
       if (other->name() == table.table.name) {
-        return InvalidArgument("replay: two tables are called {}", table.table.name);
+        return InvalidArgument("replay: two tables are named {}", table.table.name);
       }
     }
     TROOP_ASSIGN_OR_RETURN(auto made, TableServer::Make(table, options_));
@@ -72,28 +80,33 @@ Status ReplayServerImpl::Build() {
 }
 
 void ReplayServerImpl::Handle(Message message, Reply reply) {
+  // While draining, replies are held back: an error would make clients treat the request as
+  // refused, and without a reply they resend it to the next process.
   if (draining_) {
     late_.push_back(std::move(reply));
     return;
   }
   const Status status = Serve(message, &reply);
+  // Refused requests are counted here; those refused later, while parked, by their table.
   if (!status.ok()) {
     ++refused_;
     reply.Fail(status);
   }
 }
 
-// Decodes the body and finds its table.
+// Decodes the body and calls f(table, body).
 template <class Body, class F>
 Status ReplayServerImpl::With(const Message& message, const F& f) {
   TROOP_ASSIGN_OR_RETURN(const Body body, DecodeBody<Body>(message.body));
   return For(body.table, [&](TableServer& table) { return f(table, body); });
 }
 
+// Calls f(table) and then answers requests that this may have unblocked.
 template <class F>
 Status ReplayServerImpl::For(std::uint32_t number, const F& f) {
   if (number >= tables_.size()) {
-    return InvalidArgument("replay: table {}; 0 to {} are served", number, tables_.size() - 1);
+    return InvalidArgument("replay: table number is {}, must be in [0, {}]", number,
+                           tables_.size() - 1);
   }
   TableServer& table = *tables_[number];
   const Status status = f(table);
@@ -112,6 +125,7 @@ Status ReplayServerImpl::Serve(const Message& message, Reply* reply) {
         return table.HandleSample(message, body, reply);
       });
     case MessageType::kFeed: {
+      // The table's number is inside the sample request.
       TROOP_ASSIGN_OR_RETURN(const FeedBody feed, DecodeBody<FeedBody>(message.body));
       return For(feed.sample.table,
                  [&](TableServer& table) { return table.HandleFeed(message, feed, reply); });
@@ -143,7 +157,7 @@ Status ReplayServerImpl::Serve(const Message& message, Reply* reply) {
       return Status::Ok();
     }
     default:
-      return InvalidArgument("replay: message type {} is not for a replay server",
+      return InvalidArgument("replay: message type {} is not served by a replay server",
                              int(message.type));
   }
 }
@@ -154,6 +168,7 @@ void ReplayServerImpl::Describe(Reply* reply) const {
   reply->Send({.type = MessageType::kDescribeReply, .body = EncodeBody(body)});
 }
 
+// The earliest of the tables' next ticks decides.
 Time ReplayServerImpl::Tick(Time now) {
   Time next = kForever;
   for (const auto& table : tables_) {
@@ -168,10 +183,12 @@ void ReplayServerImpl::Drain() {
   for (const auto& table : tables_) table->Drain();
 }
 
+// Each table has its own journal, so draining ends when the last one has.
 bool ReplayServerImpl::drained() const {
   return draining_ && std::ranges::all_of(tables_, [](const auto& t) { return t->drained(); });
 }
 
+// One reason is enough for a status line: that of the first blocked table.
 std::string ReplayServerImpl::Blocked() const {
   for (const auto& table : tables_) {
     if (std::string why = table->Blocked(); !why.empty()) return why;
@@ -179,6 +196,7 @@ std::string ReplayServerImpl::Blocked() const {
   return {};
 }
 
+// The first table has the plain prefix, since most runs have only one.
 void ReplayServerImpl::Report(Metrics* metrics) const {
   std::int64_t refused = refused_;
   for (std::size_t i = 0; i < tables_.size(); ++i) {
@@ -191,10 +209,11 @@ void ReplayServerImpl::Report(Metrics* metrics) const {
 
 }  // namespace
 
+// The limit of batch_size_max keeps request sizes within 32 bits.
 Result<std::unique_ptr<ReplayServer>> MakeReplayServer(const ReplayServer::Options& options) {
   if (options.batch_size_max < 1 || options.batch_size_max > 1 << 20) {
-    return InvalidArgument("replay: batch_size_max {} must lie in [1, {}]", options.batch_size_max,
-                           1 << 20);
+    return InvalidArgument("replay: batch_size_max is {}, must be in [1, {}]",
+                           options.batch_size_max, 1 << 20);
   }
   auto server = std::make_unique<ReplayServerImpl>(options);
   TROOP_RETURN_IF_ERROR(server->Build());

@@ -14,70 +14,78 @@
 
 namespace troop {
 
-// One table of a server. Its seed is its own; incarnation and first generation are the server's
-// matter.
+// Options of one table. The server sets the incarnation and the first generation, and derives the
+// table's seed from its name.
 struct ReplayTableOptions {
   Table::Options table;
-  double samples_per_insert = 8;  // of items, after the first table.min_items; 0: no limit
-  double ratio_error = 0.1;       // band: ± this share of samples_per_insert * min_items
-  // Dictionaries that are there from the start; then none is trained. Frames may need any, and are
+  double samples_per_insert = 8;  // in items, after the first table.min_items; 0: no limit
+  double ratio_error = 0.1;       // error buffer: ± this share of samples_per_insert * min_items
+  // Initial dictionaries; if there are any, none is trained. Frames may need any of them, and are
   // best encoded with the last.
   std::vector<Buffer> dictionaries{};
 };
 
-// One replay shard behind a Service: tables, each with its limiter. Owner: the node's thread.
-// Requests that must wait for the limiter are parked, and answered in the order of arrival. Samples
-// are reserved when they are answered, and count when they are taken. Bytes from peers are checked
-// before use; the messages are those of docs/protocol.md. Parked inserts are bounded by the windows
-// of the writers.
-// Where tables are on disk, inserts also wait while more than journal.lag_bytes are not written: a
-// disk that is full or broken stops them until it is repaired.
-// A sampler that drains gets kOutOfRange where it would wait; from then on, until some sampler asks
-// without draining, inserts are taken at once: the last experience has nobody to wait for.
+// One replay shard: a set of tables, each with its own rate limiter. Owner: the node's thread.
+//
+// Requests that must wait for the limiter are parked and answered in order of arrival. Samples are
+// reserved when they are answered, and count when the sampler's owner takes them. The messages are
+// those of docs/protocol.md; bytes from peers are checked before use. The writers' windows bound
+// the number of parked inserts.
+//
+// For tables on disk, inserts also wait while more than journal.lag_bytes are unwritten: a full or
+// broken disk blocks them until it is repaired.
+//
+// A draining sampler gets kOutOfRange instead of waiting. From then on, until a sampler requests
+// without draining, inserts are accepted at once, since no samples will follow the last
+// experience.
 class ReplayServer : public Service {
  public:
   struct Options {
-    std::vector<ReplayTableOptions> tables;  // at least one; names differ
+    std::vector<ReplayTableOptions> tables;  // at least one; distinct names
     std::int64_t batch_size_max = 1 << 16;
-    // Its keys are no other's of the same place: an update that was on its way when a replay died
-    // does not hit an item of its successor. Distances between the first 1000 are above half a
-    // million generations, each a whole table of inserts. Its draws are its own likewise.
+    // Process incarnation. It makes keys unique across restarts, so that an update that was in
+    // flight when a replay process died cannot hit an item of its successor: the first generations
+    // of any two of the first 1000 incarnations differ by more than half a million, where each
+    // generation is a whole table of inserts. It also keys the random numbers of sampling.
     std::uint64_t incarnation = 0;
-    // Trains dictionaries, writes to the disk. Outlives the server; null: neither.
+    // Runs dictionary training and disk writes. Outlives the server; null: neither happens.
     Executor* executor = nullptr;
-    // Where tables are kept, each in a folder of its own below `journal.folder`; null: nowhere.
-    // Outlives the server.
+    // Storage for persistent tables, each in its own folder below `journal.folder`; null: tables
+    // are kept in memory only. Outlives the server.
     Storage* storage = nullptr;
     Journal::Options journal{};
-    // True if the coordinator has issued what a policy's version has in its upper half, or a newer
-    // number: ages are counted from the newest version. Empty: all are taken.
+    // True if the coordinator has issued this number (the upper half of a policy version) or a
+    // newer one. Versions that fail are ignored, since ages count from the newest version. Empty:
+    // all are accepted.
     std::function<bool(std::uint64_t)> version_is_issued{};
-    bool ack_on_disk = false;  // an insert is acknowledged when a restart would find it
+    bool ack_on_disk = false;  // acknowledge an insert only when it is durable
   };
-  // Takes the results of jobs, starts new ones, keeps the time. After each Pump, and at the latest
-  // at the time that is returned.
+  // Takes results of jobs, starts new ones and keeps time. Call after each Pump, and at the latest
+  // at the returned time.
   virtual Time Tick(Time now) = 0;
-  // Nothing is taken any more, what waits stays unanswered; the tables are brought to the disk
-  // whole. Then drained(), some Ticks later.
+  // Stops serving: new and parked requests stay unanswered, and the tables are written to disk
+  // completely. drained() becomes true some Ticks later.
   virtual void Drain() = 0;
   virtual bool drained() const = 0;
-  // Of the first table as replay/…, of others as replay/<name>/…: items, fill, bytes; inserts,
-  // samples, samples_per_insert, evicted, expired, repeated, rejected; updates, stale_updates,
-  // refused_priorities, refused_requests; parked_inserts, parked_samples, insert_blocked_s,
-  // sample_blocked_s, each also by reason; policy_version_mean and _min of the last draw; of drawn
-  // items the histograms policy_age (updates) and age (items inserted since). Of tables on disk:
-  // commits, commit_bytes, snapshots, disk_failures, unacked_inserts, unwritten_bytes.
+  // Reports metrics as replay/… for the first table and replay/<name>/… for the others: items,
+  // fill, bytes; inserts, samples, samples_per_insert, evicted, expired, repeated, rejected;
+  // updates, stale_updates, refused_priorities, refused_requests; parked_inserts, parked_samples,
+  // insert_blocked_s, sample_blocked_s, each also by reason; policy_version_mean and _min of the
+  // last sample; for sampled items the histograms policy_age (updates) and age (items inserted
+  // since). For tables on disk also: commits, commit_bytes, snapshots, disk_failures,
+  // unacked_inserts, unwritten_bytes.
   virtual void Report(Metrics* metrics) const = 0;
-  // Why inserts of a table are not taken or not acknowledged: a disk that is full, memory that is
-  // refused. Empty: they are.
+  // Reason why inserts of a table are blocked or unacknowledged, such as a full disk or exhausted
+  // memory; empty if there is none.
   virtual std::string Blocked() const = 0;
 };
 
-// Errors: kInvalidArgument: options that cannot work; kResourceExhausted: memory is refused.
+// Creates a server and restores its persistent tables. Errors: kInvalidArgument: unusable options;
+// kResourceExhausted: out of memory; those of RestoreTable.
 Result<std::unique_ptr<ReplayServer>> MakeReplayServer(const ReplayServer::Options& options);
 
-// Bytes that a replay of these options will take when full; for --dry-run and the memory check.
-// REQUIRES: capacity_items >= 1.
+// Memory of a full replay with these options; for --dry-run and the memory check. REQUIRES:
+// capacity_items >= 1.
 std::size_t PredictReplayBytes(const ReplayServer::Options& options);
 
 }  // namespace troop

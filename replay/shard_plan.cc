@@ -1,3 +1,4 @@
+// Systematic sampling of shares (Madow 1949).
 #include "replay/shard_plan.h"
 
 #include <algorithm>
@@ -20,7 +21,7 @@ void Apportion(std::span<const double> share, std::int64_t n, double u,
   double upto = 0;
   for (std::size_t k = 0; k < share.size(); ++k) {
     upto += share[k];
-    // Of the last one by the sum itself: rounding must not lose a unit.
+    // The last share ends at n exactly: rounding must not lose a unit.
     const double exact = std::floor(double(n) * (upto / sum) + u);
     const std::int64_t until =
         k >= last ? n : std::clamp<std::int64_t>(std::int64_t(exact), given, n);

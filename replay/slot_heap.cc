@@ -1,3 +1,4 @@
+// SlotHeap: a 4-ary min-heap with the position of each slot.
 #include "replay/slot_heap.h"
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 namespace troop::internal {
 namespace {
 
-constexpr std::int64_t kArity = 4;
+constexpr std::int64_t kArity = 4;  // children span at most two cache lines
 
 }  // namespace
 
@@ -23,11 +24,13 @@ std::size_t SlotHeap::Bytes(std::int64_t slots) {
          BigArray<std::uint32_t>::Bytes(std::size_t(slots));
 }
 
+// Stores an entry and its position. Positions are offset by 1, since zeroed memory means absent.
 void SlotHeap::Put(std::int64_t place, const Entry& entry) {
   entries_[std::size_t(place)] = entry;
   place_[entry.slot] = std::uint32_t(place + 1);
 }
 
+// Moves parents down until the entry's place is found, and writes the entry once.
 void SlotHeap::Rise(std::int64_t place, const Entry& entry) {
   while (place > 0) {
     const std::int64_t parent = (place - 1) / kArity;
@@ -38,6 +41,7 @@ void SlotHeap::Rise(std::int64_t place, const Entry& entry) {
   Put(place, entry);
 }
 
+// Moves the smallest child up until the entry's place is found.
 void SlotHeap::Sink(std::int64_t place, const Entry& entry) {
   for (;;) {
     const std::int64_t begin = kArity * place + 1, end = std::min(begin + kArity, size_);
@@ -59,6 +63,7 @@ void SlotHeap::Add(const Entry& entry) {
   Rise(size_++, entry);
 }
 
+// A changed entry moves in one direction only.
 void SlotHeap::SetRank(std::uint32_t slot, float rank) {
   TROOP_CHECK(Has(slot), "slot {} of {} is empty", slot, place_.size());
   const std::int64_t place = std::int64_t(place_[slot]) - 1;
@@ -69,15 +74,17 @@ void SlotHeap::SetRank(std::uint32_t slot, float rank) {
 void SlotHeap::Remove(std::uint32_t slot) {
   TROOP_CHECK(Has(slot), "slot {} of {} is empty", slot, place_.size());
   const std::int64_t place = std::int64_t(place_[slot]) - 1;
+  // The last entry fills the gap and moves up or down from there.
   const Entry old = entries_[std::size_t(place)], last = entries_[std::size_t(--size_)];
   place_[slot] = 0;
   if (place == size_) return;
   last.Before(old) ? Rise(place, last) : Sink(place, last);
 }
 
-// Only children of those already given can be next: they wait in a heap of their own.
+// The next slot in order is a child of one already returned: keep these candidates in a heap.
 void SlotHeap::First(std::span<std::uint32_t> slot) {
-  TROOP_CHECK(std::int64_t(slot.size()) <= size_, "the first {} of {}", slot.size(), size_);
+  TROOP_CHECK(std::int64_t(slot.size()) <= size_, "first {} of {} slots", slot.size(), size_);
+  // Comparison for a heap whose top is the earliest candidate.
   const auto later = [this](std::int64_t a, std::int64_t b) {
     return entries_[std::size_t(b)].Before(entries_[std::size_t(a)]);
   };

@@ -9,7 +9,7 @@
 
 namespace troop::internal {
 
-// Which slots are in use: a bit each. Owner: one selector.
+// Set of slots in use, one bit each. Owner: one selector.
 class SlotSet {
  public:
   static Result<SlotSet> Make(std::int64_t slots) {
@@ -37,8 +37,8 @@ class SlotSet {
     words_[slot / 64] &= ~(std::uint64_t{1} << (slot % 64));
     --size_;
   }
-  // One of them, found by going on from the last answer: O(1) on average for who removes what it
-  // gets. REQUIRES: size() > 0.
+  // Any slot of the set, searched from the last result on: O(1) amortized for a caller that
+  // removes each result. REQUIRES: size() > 0.
   std::uint32_t Any() {
     while (words_[cursor_] == 0) cursor_ = (cursor_ + 1) % words_.size();
     return std::uint32_t(cursor_ * 64) + std::uint32_t(__builtin_ctzll(words_[cursor_]));
@@ -48,7 +48,7 @@ class SlotSet {
  private:
   static std::size_t Words(std::int64_t slots) { return std::size_t(slots + 63) / 64; }
   std::int64_t slots_ = 0, size_ = 0;
-  std::size_t cursor_ = 0;
+  std::size_t cursor_ = 0;  // word that the last Any found
   BigArray<std::uint64_t> words_;
 };
 

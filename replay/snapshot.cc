@@ -1,3 +1,4 @@
+// Encoding and reading of snapshot files.
 #include "replay/snapshot.h"
 
 #include <algorithm>
@@ -11,13 +12,14 @@ namespace troop {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x53505254;  // "TRPS"
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 1;         // file format
 constexpr std::size_t kHeadBytes = SnapshotEncoder::kHeadBytes;
 constexpr std::size_t kLineBytes = SnapshotEncoder::kLineBytes;
-constexpr std::size_t kLinesPerBlock = 64;  // its checksum takes about a microsecond
+constexpr std::size_t kLinesPerBlock = 64;  // checksum of a block: about a microsecond
 
 enum Kind : std::uint32_t { kHead = 1, kLines = 2, kTrailer = 3 };
 
+// On-disk structures; layout as described in snapshot.h.
 struct BlockHead {
   std::uint32_t magic = kMagic;
   std::uint32_t crc = 0;
@@ -53,7 +55,7 @@ T Get(std::span<const std::byte> bytes) {
   return value;
 }
 
-// A block that is whole, or none.
+// A complete block with a valid checksum, or kind 0.
 struct Block {
   std::uint32_t kind = 0;
   std::span<const std::byte> body;
@@ -61,11 +63,13 @@ struct Block {
 Block NextBlock(std::span<const std::byte> bytes) {
   if (bytes.size() < kHeadBytes) return {};
   const auto head = Get<BlockHead>(bytes);
+  // The size is checked before the checksum reads that many bytes.
   if (head.magic != kMagic || head.bytes > bytes.size() - kHeadBytes) return {};
   if (Crc32c(bytes.subspan(8, 8 + head.bytes)) != head.crc) return {};
   return {head.kind, bytes.subspan(kHeadBytes, head.bytes)};
 }
 
+// Applies the lines of a block; a line number out of range is ignored.
 void TakeLines(std::span<const std::byte> body, Snapshot* snapshot) {
   for (; body.size() >= kLineBytes; body = body.subspan(kLineBytes)) {
     const auto head = Get<LineHead>(body);
@@ -76,6 +80,7 @@ void TakeLines(std::span<const std::byte> body, Snapshot* snapshot) {
   }
 }
 
+// Takes the counters, the log's end, and the owner's bytes, which fill the rest of the block.
 void TakeTrailer(std::span<const std::byte> body, Snapshot* snapshot) {
   const auto trailer = Get<TrailerHead>(body);
   snapshot->counters = trailer.counters;
@@ -93,6 +98,7 @@ void SnapshotEncoder::Put(const T& value) {
   bytes_.insert(bytes_.end(), at, at + sizeof(T));
 }
 
+// Reserves the header of a block; End fills it in.
 void SnapshotEncoder::Begin(std::uint32_t kind) {
   if (kind_ != 0) End();
   kind_ = kind;
@@ -102,18 +108,21 @@ void SnapshotEncoder::Begin(std::uint32_t kind) {
 
 void SnapshotEncoder::End() {
   const auto body = std::uint32_t(bytes_.size() - block_ - kHeadBytes);
+  // The checksum covers the rest of the header and the body, so the header is written twice.
   BlockHead head{.bytes = body, .kind = std::exchange(kind_, 0)};
   std::memcpy(bytes_.data() + block_, &head, sizeof(head));
   head.crc = Crc32c(std::span(bytes_).subspan(block_ + 8, 8 + body));
   std::memcpy(bytes_.data() + block_, &head, sizeof(head));
 }
 
+// The number of lines is fixed for a file: it depends on the table's capacity.
 void SnapshotEncoder::Head(std::int64_t lines) {
   Begin(kHead);
   Put(FileHead{.lines = std::uint64_t(lines)});
   End();
 }
 
+// Lines share a block up to kLinesPerBlock, which amortizes its header.
 void SnapshotEncoder::Line(std::int64_t line, LogPosition read_at, const SlotLine& slot) {
   if (kind_ != kLines || bytes_.size() - block_ >= kHeadBytes + kLinesPerBlock * kLineBytes) {
     Begin(kLines);
@@ -122,6 +131,7 @@ void SnapshotEncoder::Line(std::int64_t line, LogPosition read_at, const SlotLin
   Put(slot);
 }
 
+// A block of its own, so that a torn write invalidates only the trailer.
 void SnapshotEncoder::Trailer(const Snapshot& end) {
   Begin(kTrailer);
   Put(TrailerHead{end.counters, end.end, end.clean});
@@ -130,6 +140,7 @@ void SnapshotEncoder::Trailer(const Snapshot& end) {
   End();
 }
 
+// Closes the open block, so that every piece written to disk consists of complete blocks.
 std::vector<std::byte> SnapshotEncoder::Take(std::vector<std::byte> spare) {
   if (kind_ != 0) End();
   spare.clear();
@@ -138,20 +149,20 @@ std::vector<std::byte> SnapshotEncoder::Take(std::vector<std::byte> spare) {
 
 Result<Snapshot> ReadSnapshot(std::span<const std::byte> bytes, std::int64_t* rounds,
                               std::size_t* used) {
+  // The head, then rounds until the first incomplete or damaged block.
   Block block = NextBlock(bytes);
   if (block.kind != kHead || block.body.size() < sizeof(FileHead)) {
-    return DataLoss("a snapshot of {} bytes without its head", bytes.size());
+    return DataLoss("snapshot of {} bytes has no valid head", bytes.size());
   }
   const auto head = Get<FileHead>(block.body);
   if (head.version != kVersion || head.slots != std::uint32_t(kSlotsPerLine)) {
     return FailedPrecondition(
-        "a snapshot of version {} with {} slots per line; this program reads "
-        "version {} with {}",
+        "snapshot has version {} with {} slots per line; this program reads version {} with {}",
         head.version, head.slots, kVersion, kSlotsPerLine);
   }
-  // The first round has every line: no more are there than the file has room for.
+  // The first round has every line, so the file bounds their number.
   if (head.lines > bytes.size() / kLineBytes) {
-    return DataLoss("a snapshot of {} bytes for {} lines", bytes.size(), head.lines);
+    return DataLoss("snapshot of {} bytes is too small for {} lines", bytes.size(), head.lines);
   }
   Snapshot snapshot;
   snapshot.lines.resize(head.lines);
@@ -162,13 +173,14 @@ Result<Snapshot> ReadSnapshot(std::span<const std::byte> bytes, std::int64_t* ro
     at += kHeadBytes + block.body.size();
     if (block.kind == kLines) round.push_back(block.body);
     if (block.kind != kTrailer || block.body.size() < sizeof(TrailerHead)) continue;
+    // A trailer makes its round valid: only now do its lines count.
     for (const auto& lines : round) TakeLines(lines, &snapshot);
     round.clear();
     TakeTrailer(block.body, &snapshot);
     ++complete;
     end = at;
   }
-  if (complete == 0) return DataLoss("a snapshot of {} bytes without a whole round", bytes.size());
+  if (complete == 0) return DataLoss("snapshot of {} bytes has no complete round", bytes.size());
   if (rounds != nullptr) *rounds = complete;
   if (used != nullptr) *used = end;
   return snapshot;

@@ -13,34 +13,33 @@
 
 namespace troop {
 
-// A place in a table's log: byte `offset` of segment `segment`. Segments are numbered in the order
-// of opening, so later bytes compare greater. {0, 0} is before all.
+// A position in a table's log: byte `offset` of segment `segment`. Segments are numbered in order
+// of opening, so later bytes compare greater. {0, 0} precedes all.
 struct LogPosition {
   std::uint64_t segment = 0;
   std::uint64_t offset = 0;
   auto operator<=>(const LogPosition&) const = default;
 };
 
-// What the log does not say of a slot: who lives in it, and with which priority.
+// State of a slot that the log does not hold: its current item and priority.
 struct SlotState {
-  std::uint32_t generation = 0;  // 0: nobody
-  float priority = 0;            // raw, as the selectors get it
+  std::uint32_t generation = 0;  // 0: empty
+  float priority = 0;            // as the selectors store it (ε added)
   std::uint32_t times_sampled = 0;
   std::uint32_t reserved = 0;
   bool operator==(const SlotState&) const = default;
 };
 static_assert(sizeof(SlotState) == 16);
 
-// A line is what a snapshot reads and writes at once: 16 slots.
+// Slots per line, the unit in which snapshots read and write.
 inline constexpr std::int64_t kSlotsPerLine = 16;
 using SlotLine = std::array<SlotState, kSlotsPerLine>;
 
-// Numbers that go on where they were after an orderly restart, so that its draws are those that
-// would have come without it.
+// Counters that continue after a clean restart, so that samples are the same as without it.
 struct TableCounters {
-  std::uint64_t inserted = 0;  // items ever
-  std::uint64_t draws = 0;     // names the random numbers of the next
-  std::uint64_t seen = 0;      // newcomers, for reservoir sampling
+  std::uint64_t inserted = 0;  // items inserted so far
+  std::uint64_t draws = 0;     // number of the next draw; keys its random numbers
+  std::uint64_t seen = 0;      // items offered, for reservoir sampling
   std::uint64_t newest_policy_version = 0;
   std::uint64_t samples_since_trim = 0;
   std::array<std::uint64_t, 3> reserved{};
@@ -48,14 +47,13 @@ struct TableCounters {
 };
 static_assert(sizeof(TableCounters) == 64);
 
-// A table's state beside its log, as of the last complete round before the end. Lines were read at
-// different moments, each with the log's position then. For an item of the log, and the state of
-// its slot in the line:
-//   the same generation   alive, with the state's priority and times_sampled
-//   a newer generation    gone
-//   an older one or none  gone if its (last) record lies before `read_at`; else it came later:
-//   alive
-//                         with its initial priority
+// A table's state besides its log, as of the last complete round. Lines are read at different
+// times, each with the log's position then. State of an item in the log, by its slot's entry in
+// the line:
+//   equal generation     live, with the entry's priority and times_sampled
+//   newer generation     evicted
+//   older one, or empty  evicted if its (last) record lies before `read_at`; else the item is newer
+//                        than the line: live, with its initial priority
 struct Snapshot {
   struct Line {
     LogPosition read_at;  // {0, 0}: never read
@@ -63,32 +61,32 @@ struct Snapshot {
   };
   std::vector<Line> lines;  // [lines]; may be shorter than the table's, or empty
   TableCounters counters;
-  std::string owner;   // bytes of the table's owner: its limiter's counts
-  LogPosition end;     // of the log when the round ended
-  bool clean = false;  // nothing was appended or changed after it
+  std::string owner;   // opaque bytes of the table's owner: its limiter's counts
+  LogPosition end;     // end of the log at the end of the round
+  bool clean = false;  // nothing was appended or changed afterwards
 };
 
 // ---- The file of snapshots ----
 //
-// A row of blocks, each with its checksum: a head, then rounds. A round is any number of blocks of
-// lines and a trailer, which makes it valid; the first has every line, later ones those that
-// changed. So a file is appended to while the table goes on, and at any end it holds the state of
-// its last trailer. Integers are little-endian.
-//   block    magic u32, crc u32 (CRC-32C of what follows it), bytes u32 (of the body), kind u32
+// A snapshot file is a sequence of blocks with checksums: a head, then rounds. A round is any
+// number of line blocks and a trailer, which makes it valid. The first round has every line, later
+// ones those that changed. The file is appended to while the table runs, and always holds the
+// state of its last complete trailer. Integers are little-endian.
+//   block    magic u32, crc u32 (CRC-32C of the rest), bytes u32 (of the body), kind u32
 //   head     version u32, slots per line u32, lines u64
 //   lines    {line u64, segment u64, offset u64, 16 × SlotState} …
 //   trailer  TableCounters, segment u64, offset u64, clean u64, the owner's bytes
 
-// Makes the bytes of blocks. Owner: one thread.
+// Encodes blocks. Owner: one thread.
 class SnapshotEncoder {
  public:
-  static constexpr std::size_t kHeadBytes = 16;  // of a block
+  static constexpr std::size_t kHeadBytes = 16;  // header of a block
   static constexpr std::size_t kLineBytes = 24 + sizeof(SlotLine);
 
   void Head(std::int64_t lines);
   void Line(std::int64_t line, LogPosition read_at, const SlotLine& slot);
-  void Trailer(const Snapshot& end);  // all but its lines
-  // What was made since the last call; goes on in the memory of `spare`.
+  void Trailer(const Snapshot& end);  // uses everything but the lines
+  // Returns the bytes encoded since the last call; continues in the memory of `spare`.
   std::vector<std::byte> Take(std::vector<std::byte> spare = {});
   std::size_t size() const { return bytes_.size(); }
 
@@ -99,13 +97,13 @@ class SnapshotEncoder {
   void Put(const T& value);
 
   std::vector<std::byte> bytes_;
-  std::size_t block_ = 0;   // where the open block begins
-  std::uint32_t kind_ = 0;  // of the open block; 0: none
+  std::size_t block_ = 0;   // offset of the open block
+  std::uint32_t kind_ = 0;  // kind of the open block; 0: none
 };
 
-// The state as of the last valid trailer; what comes after is left out. `rounds`, `used`: complete
-// rounds, and the bytes up to their end. Any bytes are survived.
-// Errors: kDataLoss: no complete round; kFailedPrecondition: of a newer version.
+// Reads the state at the last valid trailer and ignores later bytes. Tolerates arbitrary bytes.
+// `rounds`, `used`: number of complete rounds, and the bytes up to their end. Errors: kDataLoss:
+// no complete round; kFailedPrecondition: a newer version.
 Result<Snapshot> ReadSnapshot(std::span<const std::byte> bytes, std::int64_t* rounds = nullptr,
                               std::size_t* used = nullptr);
 

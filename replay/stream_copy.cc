@@ -1,3 +1,4 @@
+// Copies with non-temporal SSE2 stores, and a fallback.
 #include "replay/stream_copy.h"
 
 #include <cstdint>
@@ -12,12 +13,15 @@ namespace troop {
 #if defined(__SSE2__)
 namespace {
 
+// Streaming stores require 16-byte alignment.
 bool Aligned(const std::byte* bytes) { return reinterpret_cast<std::uintptr_t>(bytes) % 16 == 0; }
 
-// Beyond a frame's end mostly the next one begins that the batch takes.
+// Prefetch distance in bytes. It may pass the end of a frame: the batch mostly needs the next one
+// too.
 constexpr std::size_t kAhead = 2560;
 
-// 64 bytes at a time: a line is sent off as soon as it is whole.
+// Copies whole cache lines, so that each write-combining buffer is flushed full, then 16-byte
+// pieces. Returns the bytes copied.
 template <bool kTwo>
 std::size_t CopyLines(const std::byte* from, std::size_t size, std::byte* first,
                       std::byte* second) {
@@ -46,6 +50,7 @@ std::size_t CopyLines(const std::byte* from, std::size_t size, std::byte* first,
 
 }  // namespace
 
+// The unaligned case and the last bytes use plain copies.
 void StreamCopy(const std::byte* from, std::size_t size, std::byte* first, std::byte* second) {
   std::size_t done = 0;
   if (Aligned(first) && Aligned(second)) {

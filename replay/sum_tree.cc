@@ -1,3 +1,4 @@
+// SumTree: memory layout and batched updates; the loops are in sum_tree_*.cc.
 #include "replay/sum_tree.h"
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 namespace troop {
 namespace {
 
-// Values of all levels, and borders of those that have them.
+// Number of floats: values of all levels, and borders of the levels that have them.
 std::size_t FloatCount(std::int64_t slots) {
   std::int64_t floats = 0;
   int level = 0;
@@ -27,6 +28,7 @@ Result<SumTree> SumTree::Make(std::int64_t slots) {
   tree.slots_ = slots;
   tree.kernels_ = &SumTreeKernelsFor(BestCpuLevel());
   TROOP_ASSIGN_OR_RETURN(tree.values_, BigArray<float>::Make(FloatCount(slots)));
+  // All levels lie in one array, each 64-byte aligned, as nodes are 16 floats.
   SumTreeLevels& levels = tree.levels_;
   float* next = tree.values_.data();
   for (const std::int64_t nodes : TreeNodes(slots)) {
@@ -47,6 +49,7 @@ std::size_t SumTree::Bytes(std::int64_t slots) { return BigArray<float>::Bytes(F
 void SumTree::Set(std::span<const Slot> slot, std::span<const float> priority) {
   TROOP_CHECK(slot.size() == priority.size(), "{} slots, {} priorities", slot.size(),
               priority.size());
+  // One vectorized check; only a failure searches for the bad element, to name it.
   if (!kernels_->valid(slot.data(), priority.data(), slot.size(), Slot(slots_), kPriorityMax)) {
     for (std::size_t i = 0; i < slot.size(); ++i) {
       TROOP_CHECK(slot[i] < slots_, "slot {} of {}", slot[i], slots_);
@@ -56,6 +59,7 @@ void SumTree::Set(std::span<const Slot> slot, std::span<const float> priority) {
   const auto sum = [this](std::size_t level, const std::uint32_t* node, std::size_t count) {
     SumLevel(level, node, count);
   };
+  // Blocks bound the scratch memory for touched nodes.
   for (std::size_t first = 0; first < slot.size(); first += kTreeBlock) {
     SetLeaves(
         slot.subspan(first, std::min(kTreeBlock, slot.size() - first)), levels_.value[0],
@@ -73,6 +77,8 @@ void SumTree::Fill(Slot first, std::int64_t count, float priority) {
   const auto sum = [this](std::size_t level, const std::uint32_t* node, std::size_t touched) {
     SumLevel(level, node, touched);
   };
+  // Nodes of adjacent leaves are numbered consecutively, so they are summed in blocks without a
+  // list.
   const std::int64_t end = (first + count - 1) / kTreeArity + 1;
   for (std::int64_t node = first / kTreeArity; node < end; node += std::int64_t(kTreeBlock)) {
     const auto touched = std::size_t(std::min(std::int64_t(kTreeBlock), end - node));
@@ -82,7 +88,9 @@ void SumTree::Fill(Slot first, std::int64_t count, float priority) {
   }
 }
 
+// Recomputes the sums, and on upper levels the borders, of the listed nodes.
 void SumTree::SumLevel(std::size_t level, const std::uint32_t* node, std::size_t count) {
+  // The root's sum is stored in total_.
   const bool top = level + 1 == std::size_t(levels_.count);
   kernels_->sum(levels_.value[level], levels_.border[level], node, count,
                 top ? &total_ : levels_.value[level + 1]);
@@ -92,7 +100,7 @@ void SumTree::Find(std::span<const double> mass, std::span<Slot> slot,
                    std::span<float> priority) const {
   TROOP_CHECK(mass.size() == slot.size() && mass.size() == priority.size(),
               "{} masses, {} slots, {} priorities", mass.size(), slot.size(), priority.size());
-  TROOP_CHECK(total_ > 0, "nothing to find: all priorities are 0");
+  TROOP_CHECK(total_ > 0, "cannot sample: all priorities are 0");
   kernels_->find(levels_, mass.data(), mass.size(), slot.data(), priority.data());
 }
 

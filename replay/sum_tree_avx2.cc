@@ -1,4 +1,5 @@
-// No inline functions of the standard library here: the linker may keep this file's copy for all.
+// AVX2 kernels of SumTree. No inline functions of the standard library here: the linker might use
+// this file's copies everywhere.
 
 #include <immintrin.h>
 
@@ -8,16 +9,16 @@ namespace troop {
 namespace {
 
 constexpr std::size_t kGroup = 64;  // descents in flight: enough to cover a memory access
-constexpr double kMassMax = double(__FLT_MAX__);  // below the border of an empty child
+constexpr double kMassMax = double(__FLT_MAX__);  // below the +inf border of an empty child
 
+// The 16 values of one node.
 struct Sixteen {
   __m256 low, high;
 };
 
 Sixteen LoadNode(const float* node) { return {_mm256_load_ps(node), _mm256_load_ps(node + 8)}; }
 
-// `v` moved up by 1, 2 or 4 lanes, zeros coming in: per 128-bit half, with the bytes of the half
-// below.
+// Shifts `v` up by 1, 2 or 4 lanes. `below`: the vector before it, whose top lanes move in.
 template <int kLanes>
 __m256 Shifted(__m256 v, __m256 below) {
   const __m256i bits = _mm256_castps_si256(v);
@@ -32,7 +33,7 @@ Sixteen AddShifted(const Sixteen& x) {
           _mm256_add_ps(x.high, Shifted<kLanes>(x.high, x.low))};
 }
 
-// The additions of PrefixSums in sum_tree_plain.cc.
+// Same additions in the same order as PrefixSums in sum_tree_plain.cc.
 Sixteen PrefixSums(Sixteen x) {
   x = AddShifted<1>(x);
   x = AddShifted<2>(x);
@@ -45,7 +46,7 @@ __m256 InfWhereZero(__m256 border, __m256 value) {
   return _mm256_blendv_ps(_mm256_set1_ps(__builtin_inff()), border, positive);
 }
 
-// What the children before each child add up to; +inf for children of value 0.
+// Borders: the sum of the children before each child, or +inf for children of value 0.
 Sixteen Borders(const Sixteen& values, const Sixteen& prefix) {
   return {InfWhereZero(Shifted<1>(prefix.low, _mm256_setzero_ps()), values.low),
           InfWhereZero(Shifted<1>(prefix.high, prefix.low), values.high)};
@@ -60,10 +61,11 @@ std::uint32_t Choose(const Sixteen& border, float mass) {
   return 31u - std::uint32_t(__builtin_clz(bits(border.low) | bits(border.high) << 8));
 }
 
+// State of kGroup descents.
 struct Group {
-  alignas(32) double rest[kGroup];    // mass less the borders crossed
-  alignas(32) float rounded[kGroup];  // the same, as borders are compared with
-  alignas(32) float border[kGroup];   // of the child chosen
+  alignas(32) double rest[kGroup];    // mass minus the borders passed
+  alignas(32) float rounded[kGroup];  // rest rounded to f32, for comparison with borders
+  alignas(32) float border[kGroup];   // border of the chosen child
   alignas(32) std::uint32_t node[kGroup];
 };
 
@@ -78,7 +80,7 @@ void Subtract(Group* group, std::size_t count) {
   }
 }
 
-// One level down, by borders that are stored; `below`: where the chosen children are read next.
+// Descends one level by stored borders. `below`: the level to read next, for prefetching.
 void DescendByBorder(const float* level, const float* below, std::size_t count, Group* group) {
   for (std::size_t i = 0; i < count; ++i) {
     const float* const border = level + std::size_t(group->node[i]) * 16;
@@ -90,7 +92,7 @@ void DescendByBorder(const float* level, const float* below, std::size_t count, 
   }
 }
 
-// The same by values.
+// Descends one level by values, whose borders are computed.
 void DescendByValue(const float* level, const float* below, std::size_t count, Group* group) {
   for (std::size_t i = 0; i < count; ++i) {
     const Sixteen values = LoadNode(level + std::size_t(group->node[i]) * 16);
@@ -106,7 +108,7 @@ void DescendByValue(const float* level, const float* below, std::size_t count, G
   }
 }
 
-// To the nodes of the leaves. Before: masses in group->rest, in [0, kMassMax].
+// Descends to the nodes of the leaves. REQUIRES: masses in group->rest, in [0, kMassMax].
 void Descend(const SumTreeLevels& levels, std::size_t count, Group* group) {
   for (std::size_t i = 0; i < count; ++i) group->node[i] = 0;
   for (std::size_t i = 0; i < count; ++i) group->border[i] = 0;
@@ -123,6 +125,7 @@ void Descend(const SumTreeLevels& levels, std::size_t count, Group* group) {
   }
 }
 
+// In groups, as in sum_tree_plain.cc.
 void Find(const SumTreeLevels& levels, const double* mass, std::size_t n, std::uint32_t* slot,
           float* value) {
   Group group{};
@@ -152,7 +155,8 @@ bool Valid(const std::uint32_t* slot, const float* priority, std::size_t n, std:
   return good;
 }
 
-// Borders are stored; the sum is the last prefix sum, which adds in pairs as PairSum does.
+// Stores the borders and returns the sum: the last prefix sum, which adds pairwise as PairSum
+// does.
 float WriteBorders(const Sixteen& values, float* border) {
   const Sixteen prefix = PrefixSums(values);
   const Sixteen borders = Borders(values, prefix);
@@ -161,6 +165,7 @@ float WriteBorders(const Sixteen& values, float* border) {
   return _mm_cvtss_f32(_mm_permute_ps(_mm256_extractf128_ps(prefix.high, 1), 0xFF));
 }
 
+// Pairwise sum of 16 values, in the order of the prefix sums.
 float PairSum(const Sixteen& x) {
   __m256 sum = _mm256_hadd_ps(x.low, x.high);  // pairs, in the order low, high of each half
   sum = _mm256_hadd_ps(sum, sum);              // fours: [l0 h0 l0 h0 | l1 h1 l1 h1]

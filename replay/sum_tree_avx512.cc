@@ -1,6 +1,7 @@
-// No inline functions of the standard library here: the linker may keep this file's copy for all.
+// AVX-512 kernels of SumTree. No inline functions of the standard library here: the linker might
+// use this file's copies everywhere.
 
-// GCC 12 takes the header's own "undefined" registers for a mistake of ours (GCC bug 105593).
+// GCC 12 warns about intentionally undefined registers in the header (GCC bug 105593).
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -13,9 +14,10 @@ namespace troop {
 namespace {
 
 constexpr std::size_t kGroup = 64;  // descents in flight: enough to cover a memory access
-constexpr double kMassMax = double(__FLT_MAX__);  // below the border of an empty child
+constexpr double kMassMax = double(__FLT_MAX__);  // below the +inf border of an empty child
 
-// The additions of PrefixSums in sum_tree_plain.cc: shift by 1, 2, 4, 8 lanes and add.
+// Shifts up by kLanes lanes. PrefixSums shifts by 1, 2, 4, 8 lanes and adds: the same additions in
+// the same order as in sum_tree_plain.cc.
 template <int kLanes>
 __m512 Shifted(__m512 x) {
   return _mm512_castsi512_ps(
@@ -31,16 +33,17 @@ __m512 PrefixSums(__m512 x) {
   return AddShifted<8>(AddShifted<4>(AddShifted<2>(AddShifted<1>(x))));
 }
 
-// What the children before each child add up to; +inf for children of value 0.
+// Borders: the sum of the children before each child, or +inf for children of value 0.
 __m512 Borders(__m512 values, __m512 prefix) {
   const __mmask16 positive = _mm512_cmp_ps_mask(values, _mm512_setzero_ps(), _CMP_GT_OQ);
   return _mm512_mask_blend_ps(positive, _mm512_set1_ps(__builtin_inff()), Shifted<1>(prefix));
 }
 
+// State of kGroup descents.
 struct Group {
-  alignas(64) double rest[kGroup];    // mass less the borders crossed
-  alignas(64) float rounded[kGroup];  // the same, as borders are compared with
-  alignas(64) float border[kGroup];   // of the child chosen
+  alignas(64) double rest[kGroup];    // mass minus the borders passed
+  alignas(64) float rounded[kGroup];  // rest rounded to f32, for comparison with borders
+  alignas(64) float border[kGroup];   // border of the chosen child
   alignas(64) std::uint32_t node[kGroup];
 };
 
@@ -61,7 +64,7 @@ std::uint32_t Choose(__m512 border, float mass) {
   return 31u - std::uint32_t(__builtin_clz(below));
 }
 
-// One level down, by borders that are stored; `below`: where the chosen children are read next.
+// Descends one level by stored borders. `below`: the level to read next, for prefetching.
 void DescendByBorder(const float* level, const float* below, std::size_t count, Group* group) {
   for (std::size_t i = 0; i < count; ++i) {
     const float* const border = level + std::size_t(group->node[i]) * 16;
@@ -73,7 +76,7 @@ void DescendByBorder(const float* level, const float* below, std::size_t count, 
   }
 }
 
-// The same by values.
+// Descends one level by values, whose borders are computed.
 void DescendByValue(const float* level, const float* below, std::size_t count, Group* group) {
   for (std::size_t i = 0; i < count; ++i) {
     const __m512 values = _mm512_load_ps(level + std::size_t(group->node[i]) * 16);
@@ -87,7 +90,7 @@ void DescendByValue(const float* level, const float* below, std::size_t count, G
   }
 }
 
-// To the nodes of the leaves. Before: masses in group->rest, in [0, kMassMax].
+// Descends to the nodes of the leaves. REQUIRES: masses in group->rest, in [0, kMassMax].
 void Descend(const SumTreeLevels& levels, std::size_t count, Group* group) {
   for (std::size_t i = 0; i < count; ++i) group->node[i] = 0;
   for (std::size_t i = 0; i < count; ++i) group->border[i] = 0;
@@ -104,6 +107,7 @@ void Descend(const SumTreeLevels& levels, std::size_t count, Group* group) {
   }
 }
 
+// In groups, as in sum_tree_plain.cc.
 void Find(const SumTreeLevels& levels, const double* mass, std::size_t n, std::uint32_t* slot,
           float* value) {
   Group group{};
@@ -124,6 +128,7 @@ void Find(const SumTreeLevels& levels, const double* mass, std::size_t n, std::u
   }
 }
 
+// Masked loads give 0 past the end, which is valid; the tail's masks need no special case.
 bool Valid(const std::uint32_t* slot, const float* priority, std::size_t n, std::uint32_t slots,
            float priority_max) {
   __mmask16 good = 0xFFFF;
@@ -151,7 +156,7 @@ void Sum(const float* value, float* border, const std::uint32_t* node, std::size
   }
   for (std::size_t i = 0; i < n; ++i) {
     __m512 x = _mm512_load_ps(value + std::size_t(node[i]) * 16);
-    x = _mm512_add_ps(x, _mm512_permute_ps(x, 0xB1));        // neighbours
+    x = _mm512_add_ps(x, _mm512_permute_ps(x, 0xB1));        // adjacent lanes
     x = _mm512_add_ps(x, _mm512_permute_ps(x, 0x4E));        // pairs
     x = _mm512_add_ps(x, _mm512_shuffle_f32x4(x, x, 0xB1));  // fours
     x = _mm512_add_ps(x, _mm512_shuffle_f32x4(x, x, 0x4E));  // eights

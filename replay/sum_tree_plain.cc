@@ -1,3 +1,4 @@
+// Kernels of SumTree without instruction-set extensions, and the choice of kernels.
 #include <algorithm>
 #include <bit>
 #include <cfloat>
@@ -10,7 +11,7 @@ namespace {
 
 constexpr std::size_t kGroup = 64;  // descents in flight: enough to cover a memory access
 
-// Four lanes on every machine: one SSE register on x86-64, whatever the compiler has elsewhere.
+// Four lanes on every machine: one SSE register on x86-64, whatever the compiler's default is.
 typedef float Quad __attribute__((vector_size(16)));
 typedef std::int32_t QuadBits __attribute__((vector_size(16)));
 
@@ -20,9 +21,9 @@ Quad LoadQuad(const float* from) {
   return quad;
 }
 
-// Inclusive prefix sums of 16 values (Hillis & Steele 1986): sums of pairs, of fours, of eights, so
-// that the last one equals the pairwise sum that is the parent's value, and so that wider vectors
-// can do the same additions.
+// Inclusive prefix sums of 16 values (Hillis & Steele 1986): sums of pairs, of fours, of eights.
+// The last one equals the pairwise sum that is the parent's value, and wider vectors can do the
+// same additions.
 void PrefixSums(const Quad* node, Quad* prefix) {
   Quad pair[4], four[4], eight[4];
   Quad below = {};
@@ -43,8 +44,9 @@ void PrefixSums(const Quad* node, Quad* prefix) {
   prefix[3] = eight[3] + eight[1];
 }
 
-// What the children before each child add up to; +inf for children of value 0. Rounding may make
-// prefix sums shrink, so an empty child is excluded by name. Returns the sum of all.
+// Borders: the sum of the children before each child, or +inf for children of value 0. Rounding
+// may make prefix sums decrease, so empty children are excluded explicitly. Returns the sum of
+// all.
 float Borders(const float* values, Quad* border) {
   const float inf = std::numeric_limits<float>::infinity();
   const Quad zero = {}, none = {inf, inf, inf, inf};
@@ -67,11 +69,13 @@ std::uint32_t Choose(const Quad* border, float mass) {
   return std::uint32_t(std::bit_width(found)) - 1;
 }
 
+// Loads the 16 stored borders of a node.
 void LoadNode(const float* from, Quad* node) {
   for (int i = 0; i < 4; ++i) node[i] = LoadQuad(from + 4 * i);
 }
 
-// The nodes of the leaves for `count` masses, which become what is left of them.
+// Descends to the nodes of the leaves for `count` masses. `rest` becomes the mass left in the
+// node.
 void Descend(const SumTreeLevels& levels, std::size_t count, double* rest, std::uint32_t* node) {
   for (int l = levels.count - 1; l > 0; --l) {
     const bool stored = l >= kSumTreeBorderLevel;
@@ -84,12 +88,13 @@ void Descend(const SumTreeLevels& levels, std::size_t count, double* rest, std::
       const std::uint32_t child = Choose(border, float(rest[i]));
       node[i] = node[i] * 16 + child;
       __builtin_prefetch(below + std::size_t(node[i]) * 16);
-      // A mass rounded up may reach a border above it.
+      // Rounding the mass to f32 may cross a border above it.
       rest[i] = std::max(rest[i] - double(border[child / 4][child % 4]), 0.0);
     }
   }
 }
 
+// In groups of kGroup descents, whose cache misses overlap; the leaves' nodes come last.
 void Find(const SumTreeLevels& levels, const double* mass, std::size_t n, std::uint32_t* slot,
           float* value) {
   for (std::size_t first = 0; first < n; first += kGroup) {
@@ -98,7 +103,7 @@ void Find(const SumTreeLevels& levels, const double* mass, std::size_t n, std::u
     std::uint32_t node[kGroup] = {};
     for (std::size_t i = 0; i < count; ++i) {
       const double m = mass[first + i];
-      rest[i] = m > 0 ? std::min(m, double(FLT_MAX)) : 0.0;  // NaN too becomes 0
+      rest[i] = m > 0 ? std::min(m, double(FLT_MAX)) : 0.0;  // NaN becomes 0 too
     }
     Descend(levels, count, rest, node);
     for (std::size_t i = 0; i < count; ++i) {

@@ -1,3 +1,4 @@
+// Compaction: moves live records out of the emptiest segments, so that their memory can be freed.
 #include <algorithm>
 #include <cstring>
 
@@ -6,7 +7,7 @@
 
 namespace troop {
 
-// What one moved record will hold: runs of frames and items that live in a segment.
+// Content of one moved record: runs of live frames, and items, of one segment.
 struct Table::State::Moves {
   struct Frame {
     FrameId id = 0;
@@ -15,24 +16,28 @@ struct Table::State::Moves {
     std::uint8_t final = 0;
   };
   std::vector<ChunkRecord> chunks;
-  std::vector<Frame> frames;  // of all chunks
+  std::vector<Frame> frames;  // frames of all chunks, in order
   std::vector<ItemRecord> items;
-  std::vector<const std::byte*> states;
+  std::vector<const std::byte*> states;  // [items]
   std::size_t encoded_bytes = 0;
 };
 
-// A first-in-first-out table has a dead piece at its old end alone, which leaves by itself: moving
-// what is about to die would cost writes and gain nothing.
+// True if enough is dead to compact. A FIFO table has dead bytes only at its old end, which is
+// freed without moving anything: compacting what is about to be evicted would only cost writes.
+// The slack of some segments avoids that.
 bool Table::State::WastesMuch(bool tight) const {
   const SegmentStore& store = log.store();
   if (tight) return store.garbage() > store.live() / 4 + store.segment_bytes();
   return store.garbage() > store.live() / 2 + 3 * store.segment_bytes();
 }
 
+// Continues with the segment of the last call, or picks the emptiest one, and moves its records in
+// order until `budget` is used up. Reading counts as 1/8 of a move.
 void Table::State::Compact(std::size_t budget, bool tight) {
   std::size_t done = 0;
   while (done < budget) {
     SegmentStore& store = log.store();
+    // The victim may have been freed in between, and its index reused for another segment.
     const bool going_on = victim != SegmentStore::kNone && store.segment(victim) != nullptr &&
                           store.segment(victim)->id() == victim_id;
     if (!going_on) {
@@ -41,12 +46,12 @@ void Table::State::Compact(std::size_t budget, bool tight) {
       victim_id = store.segment(victim)->id();
       victim_offset = victim_frame = 0;
     }
-    // Alive while it is read, though its last frame may leave it on the way.
+    // Keeps the memory alive while it is read: moving its last frame frees the segment.
     const std::shared_ptr<Segment> source = store.segment(victim);
     const std::uint64_t before = compacted;
     Moves moves;
     const std::size_t from_offset = victim_offset, from_frame = victim_frame;
-    // The damaged end of a segment that was recovered holds nothing that lives.
+    // The damaged end of a recovered segment has no live records.
     const std::span<const std::byte> readable = store.readable(victim);
     while (victim_offset < readable.size() && moves.encoded_bytes < budget / 2 + 1) {
       victim_offset = store.SkipHole(victim, victim_offset);
@@ -55,14 +60,16 @@ void Table::State::Compact(std::size_t budget, bool tight) {
                   status.message());
       CollectMoves(record, &moves);
       victim_offset += record.bytes;
-      done += record.bytes / 8;  // reading costs too
+      done += record.bytes / 8;  // the cost of reading
     }
+    // Without memory nothing was moved: retry from the same record later.
     if (!WriteMoves(moves)) {
       victim_offset = from_offset;
       victim_frame = from_frame;
       return;
     }
     done += std::size_t(compacted - before) + 1;
+    // Once every live record was moved, the segment must have been freed.
     const bool gone = store.segment(victim) == nullptr || store.segment(victim)->id() != victim_id;
     TROOP_CHECK(gone || victim_offset < readable.size(), "segment {} keeps {} bytes alive",
                 victim_id, store.live());
@@ -70,6 +77,8 @@ void Table::State::Compact(std::size_t budget, bool tight) {
   }
 }
 
+// Adds the live frames and items of one record. A frame is live if its entry still points to this
+// copy; an item, if its slot has the record's generation and points to this segment.
 void Table::State::CollectMoves(const Record& from, Moves* moves) {
   const std::byte* const base = log.store().base(victim);
   const std::vector<std::uint32_t>& ids = log.store().frames(victim);
@@ -86,6 +95,7 @@ void Table::State::CollectMoves(const Record& from, Moves* moves) {
       const auto offset = std::uint32_t(at - base);
       if (entry.references == 0 || entry.segment != victim || entry.offset != offset) continue;
       const std::uint64_t number = chunk.header.first_frame + i;
+      // Joins consecutive frames into one chunk.
       ChunkRecord* const last = moves->chunks.empty() ? nullptr : &moves->chunks.back();
       if (last == nullptr || last->stream != chunk.header.stream ||
           last->first_frame + last->frames != number) {
@@ -106,6 +116,7 @@ void Table::State::CollectMoves(const Record& from, Moves* moves) {
         cold[written.slot].segment != victim) {
       continue;
     }
+    // The moved record has the current priority, which a restart uses without a newer snapshot.
     written.priority = stored.priority;
     written.times_sampled = cold[written.slot].times_sampled;
     moves->items.push_back(written);
@@ -114,7 +125,7 @@ void Table::State::CollectMoves(const Record& from, Moves* moves) {
   }
 }
 
-// False: there is no memory for it.
+// Appends the moved record and redirects entries and items to it. False: not enough memory.
 bool Table::State::WriteMoves(const Moves& moves) {
   if (moves.frames.empty() && moves.items.empty()) return true;
   std::size_t encoded = 0;
@@ -130,6 +141,7 @@ bool Table::State::WriteMoves(const Moves& moves) {
   RecordWriter writer(layout, place.at, RecordHeader::kMoved, moves.chunks, items, bytes);
   std::vector<std::uint32_t>& ids = store.frames(place.segment);
   const Moves::Frame* frame = moves.frames.data();
+  // RecordWriter returns const places; the record's memory is still ours to write.
   const auto writable = [&place, &store](const std::byte* at) {
     return place.at + (at - store.base(place.segment)) - place.offset;
   };

@@ -1,3 +1,4 @@
+// Table::Draw: samples items and gathers their columns and frame pointers.
 #include <algorithm>
 #include <cstring>
 
@@ -6,14 +7,15 @@
 
 namespace troop {
 
-// ---- Which --------------------------------------------------------------------------------------
+// ---- Choice of items ----------------------------------------------------------------------------
 
+// Versions above the newest known one count as age 0.
 bool Table::State::TooOld(const Stored& stored) const {
   const std::uint64_t newest = UpdatesOf(newest_version), own = UpdatesOf(stored.policy_version);
   return own < newest && newest - own > options.max_policy_age;
 }
 
-// The oldest items, as long as they are too old: each is looked at once.
+// Evicts from the front of the insertion order while items are too old; amortized O(1) per item.
 void Table::State::DropTooOld() {
   leaving.clear();
   while (!order.empty()) {
@@ -28,7 +30,8 @@ void Table::State::DropTooOld() {
   RemoveNow(leaving);
 }
 
-// Those that left otherwise, behind an old one that stays.
+// Removes evicted items from `order` when they dominate it: an old item that stays at the front
+// would let it grow without bound.
 void Table::State::TrimOrder() {
   if (std::int64_t(order.size()) <= 2 * slots + 1024) return;
   std::erase_if(order, [this](std::uint64_t key) {
@@ -36,10 +39,11 @@ void Table::State::TrimOrder() {
   });
 }
 
-// Draws again in place of items that are too old (they leave at once) or were drawn often enough
-// (they leave after the draw, and are out of the sampler now). Probabilities stay shares of
-// `total`, that of the first draw: tables are compared by it.
+// Resamples in place of items that are too old (evicted at once) or were sampled often enough
+// (removed from the sampler at once, evicted after the draw). Probabilities remain shares of
+// `total`, that of the first draw, since shards are weighted by it.
 void Table::State::ChooseAmongDrawable(Rng* rng, double total, std::vector<double>* probability) {
+  // Invariant: chosen[0, good) are final; each round resamples the rest.
   std::size_t good = 0;
   std::vector<Slot> spent, old;
   while (true) {
@@ -60,6 +64,7 @@ void Table::State::ChooseAmongDrawable(Rng* rng, double total, std::vector<doubl
       chosen[good] = drawn;
       (*probability)[good++] = (*probability)[i];
     }
+    // An item may have been sampled twice; RemoveNow requires distinct slots.
     std::ranges::sort(old);
     old.erase(std::unique(old.begin(), old.end()), old.end());
     RemoveNow(old);
@@ -67,6 +72,7 @@ void Table::State::ChooseAmongDrawable(Rng* rng, double total, std::vector<doubl
     leaving.insert(leaving.end(), spent.begin(), spent.end());
     if (good == chosen.size() || !sampler->can_draw()) break;
     const std::span<Slot> rest(chosen.begin() + std::ptrdiff_t(good), chosen.end());
+    // Removals lowered the sampler's total: scale to shares of the first one.
     const double share = sampler->total() / total;
     sampler->Draw(rng, rest, std::span(*probability).subspan(good));
     for (double& p : std::span(*probability).subspan(good)) p *= share;
@@ -75,13 +81,14 @@ void Table::State::ChooseAmongDrawable(Rng* rng, double total, std::vector<doubl
   probability->resize(good);
 }
 
-// ---- A draw -------------------------------------------------------------------------------------
+// ---- Sampling -----------------------------------------------------------------------------------
 
 void Table::State::Draw(std::int64_t batch, Drawn* out) {
-  TROOP_CHECK(batch > 0 && sampler->can_draw(), "a draw of {} with total {}", batch,
+  TROOP_CHECK(batch > 0 && sampler->can_draw(), "sample of {} items with total {}", batch,
               sampler->total());
   ReleaseHeld();
   if (options.max_policy_age > 0) DropTooOld();
+  // Totals of the state before this draw evicts anything.
   out->total = sampler->total();
   out->items = size;
   out->probability_min = sampler->probability_min();
@@ -92,6 +99,7 @@ void Table::State::Draw(std::int64_t batch, Drawn* out) {
            .purpose = Purpose::kReplaySampling,
            .index = options.incarnation,
            .episode = draws++});
+  // DropTooOld may have evicted all items that could be sampled.
   if (sampler->can_draw()) {
     sampler->Draw(&rng, chosen, out->probability);
     if (options.max_policy_age > 0 || options.max_times_sampled > 0) {
@@ -106,7 +114,8 @@ void Table::State::Draw(std::int64_t batch, Drawn* out) {
   LeaveAfterDraw();
 }
 
-// Frames of what was drawn stay until the next call, whoever leaves now.
+// Evicts items whose last sample this was, and trims a soft capacity. The frames of the sampled
+// items are pinned until the next call.
 void Table::State::LeaveAfterDraw() {
   const bool trim = options.trim_every_samples > 0 &&
                     samples_since_trim >= std::uint64_t(options.trim_every_samples);
@@ -121,13 +130,13 @@ void Table::State::LeaveAfterDraw() {
   if (trim) TrimToCapacity();
 }
 
-// In blocks of items, three passes each: what is stored of an item, its frames' entries, and then
-// the columns, out of the cache. Passes that do nothing but read keep many misses in flight; with
-// prefetches, of which the processor drops those that also miss its TLB, the same takes twice as
-// long, and so it does where columns are written in between. Actions that are not in the entries
-// come last.
+// Gathers the sampled items. Blocks of items are processed in three passes: the item data, the
+// entries of their frames, then the columns from the cache. Passes that only read keep many cache
+// misses in flight. Prefetch instructions would take twice as long, since the processor drops those
+// that also miss the TLB, and so does writing columns in between. Actions outside the entries come
+// last.
 void Table::State::Gather(Drawn* out) {
-  constexpr std::size_t kBlock = 512;
+  constexpr std::size_t kBlock = 512;  // items and entries of a block fit into the cache
   const std::size_t count = chosen.size(), steps = std::size_t(options.view.steps());
   const std::size_t actions = options.view.kind == ViewSpec::Kind::kSequence ? steps : 1;
   out->key.resize(count);
@@ -138,6 +147,7 @@ void Table::State::Gather(Drawn* out) {
   out->discount.resize(count * steps);
   out->action.resize(count * actions * layout.action_bytes);
   out->state.resize(count * layout.state_bytes);
+  // Upper bound; cut to the actual number of frames below.
   out->frame.resize(count * std::size_t(options.view.frames_max()));
   age.resize(count);
   action.assign(log.inline_action() ? 0 : count * actions, nullptr);
@@ -165,13 +175,15 @@ void Table::State::Gather(Drawn* out) {
   }
 }
 
+// Loads the item data of a block into the cache.
 void Table::State::TouchItems(std::size_t begin, std::size_t end) {
   std::uint32_t sum = 0;
   for (std::size_t i = begin; i < end; ++i) sum += item[chosen[i]].first;
   touched = sum;
 }
 
-// Frames of an item mostly lie side by side; of a long one the hardware guesses the rest.
+// Loads the frame entries of a block into the cache. Frames of an item are mostly adjacent; for
+// long items the hardware prefetcher loads the rest.
 void Table::State::TouchEntries(std::size_t begin, std::size_t end) {
   constexpr std::uint32_t kPerLine = 64 / sizeof(FrameLog::Entry), kFramesMax = 16;
   const FrameId last = log.last_id();
@@ -185,6 +197,7 @@ void Table::State::TouchEntries(std::size_t begin, std::size_t end) {
   touched = sum;
 }
 
+// Copies actions outside the entries; nullptr marks a step that the item does not have.
 void Table::State::CopyActions(Drawn* out) const {
   const std::size_t bytes = layout.action_bytes;
   for (std::size_t i = 0; i < action.size(); ++i) {
@@ -197,6 +210,8 @@ void Table::State::CopyActions(Drawn* out) const {
   }
 }
 
+// Fills row i: rewards, discounts and actions by column, and pointers to the frames that the view
+// returns.
 void Table::State::GatherItem(const Stored& stored, std::size_t i, Drawn* out,
                               std::size_t* frames) {
   const ViewSpec& spec = options.view;
@@ -210,6 +225,7 @@ void Table::State::GatherItem(const Stored& stored, std::size_t i, Drawn* out,
   std::byte* const own_action = out->action.data() + i * std::size_t(actions) * action_bytes;
   const int shift = (sequence ? spec.burn_in : 0) - lead;  // column of frame j: j + shift
   const int first_column = std::max(0, shift), end_column = lead + length + shift;
+  // Columns before and after the item's steps: reward 0, discount 1.
   std::fill(reward, reward + first_column, 0.0f);
   std::fill(discount, discount + first_column, 1.0f);
   std::fill(reward + end_column, reward + steps, 0.0f);

@@ -1,3 +1,4 @@
+// Table deltas: incremental updates for a replica of a table (GPU replay).
 #include <algorithm>
 
 #include "core/check.h"
@@ -5,13 +6,13 @@
 
 namespace troop {
 
-// Frames that came with the call that was just written: nobody was fed what is in their places now.
+// Resets the entries of frames that were just written: no replica has their content.
 void Table::State::NoteNewFrames(std::span<const FrameId> ids) {
   if (fed.size() < std::size_t(log.last_id()) + 1) fed.resize(std::size_t(log.last_id()) + 1);
   for (const FrameId id : ids) fed[id] = {};
 }
 
-// Items that are there, the oldest first, each before those that come.
+// Appends an item to the insertion order. Must be called in order of the items' numbers.
 void Table::State::NoteArrival(Slot slot) {
   const Stored& stored = item[slot];
   arrivals.push_back({stored.number, std::uint64_t{stored.generation} << 32 | slot});
@@ -21,7 +22,7 @@ void Table::State::NoteArrival(Slot slot) {
   }
 }
 
-// The oldest leave first, so those that left are in front.
+// Number of the oldest item. Eviction is by age, so evicted items are at the front.
 std::uint64_t Table::State::OldestNumber() {
   while (!arrivals.empty()) {
     const Stored& stored = item[Slot(arrivals.front().key)];
@@ -33,6 +34,7 @@ std::uint64_t Table::State::OldestNumber() {
   return inserted;
 }
 
+// Adds a frame to the delta; returns its bytes when decoded.
 std::size_t Table::State::FeedFrame(FrameId id, Feed* out) {
   const FrameLog::Entry& entry = log.entry(id);
   out->place.push_back(id);
@@ -46,12 +48,13 @@ std::size_t Table::State::FeedFrame(FrameId id, Feed* out) {
 
 FeedPlace Table::State::ReadFeed(FeedPlace at, std::int64_t items_max, std::size_t bytes_max,
                                  Feed* out) {
-  TROOP_CHECK(options.feed && at.start <= at.next, "a feed from {} on, begun at {}", at.next,
+  TROOP_CHECK(options.feed && at.start <= at.next, "table delta from {}, start {}", at.next,
               at.start);
   out->Clear();
   ++feeds;
   const std::uint64_t oldest = OldestNumber();
-  // What left in between was not fed, and with it perhaps frames that others look at.
+  // Items were evicted before the replica received them, and possibly their frames with them:
+  // restart at the oldest item.
   if (at.next < oldest) at = {oldest, oldest};
   auto next = std::ranges::lower_bound(arrivals, at.next, {}, &Arrival::number);
   std::size_t bytes = 0;
@@ -67,6 +70,7 @@ FeedPlace Table::State::ReadFeed(FeedPlace at, std::int64_t items_max, std::size
     for (std::uint32_t w = 0; w < stored.frames(); ++w) {
       out->window.push_back(id);
       Fed& about = fed[id];
+      // The replica has a frame if this delta, or an item that it received, contained it.
       const bool there =
           about.in_feed == feeds || (about.first_item >= at.start && about.first_item < at.next);
       if (!there) bytes += FeedFrame(id, out);
@@ -74,10 +78,12 @@ FeedPlace Table::State::ReadFeed(FeedPlace at, std::int64_t items_max, std::size
       id = log.entry(id).next;
     }
   }
+  // Items inserted and evicted again have no entry, so the end is the insertion count.
   at.next = next == arrivals.end() ? inserted : next->number;
   return at;
 }
 
+// Trims a soft capacity, as LeaveAfterDraw does for samples of the table itself.
 void Table::State::DrawnElsewhere(std::int64_t items) {
   ReleaseHeld();
   samples_since_trim += std::uint64_t(items);

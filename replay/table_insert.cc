@@ -1,3 +1,4 @@
+// Table::Insert: checks a call completely, makes room for it, then appends its frames and items.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -9,12 +10,13 @@
 namespace troop {
 namespace {
 
-// Offsets in a segment are 32 bits; a call is far smaller.
+// Limit of one record: offsets in a segment are 32 bits, and real calls are far smaller.
 constexpr std::size_t kRecordBytesMax = std::size_t{1} << 30;
-// So that no sum of frame numbers leaves 64 bits.
+// Limit that keeps sums of frame numbers within 64 bits.
 constexpr std::uint64_t kFrameNumberMax = std::uint64_t{1} << 62;
+// Limit of updates in a policy version (see CheckItem).
 constexpr std::uint64_t kUpdatesMax = std::uint64_t{1} << 31;
-// Items that leave at once where frames or bytes are short: one node of the sum tree.
+// Items evicted at a time when frames or bytes run short: one node of the sum tree.
 constexpr std::int64_t kAtOnce = 16;
 
 bool PriorityOk(float priority) { return priority >= 0 && priority <= FLT_MAX; }
@@ -22,10 +24,12 @@ bool PriorityOk(float priority) { return priority >= 0 && priority <= FLT_MAX; }
 }  // namespace
 
 Result<Table::InsertCounts> Table::State::Insert(const EncodedInsert& call) {
-  ReleaseHeld();
+  ReleaseHeld();  // frame pointers of the last draw expire here
+  // 1. Check sizes, recognize repeats, check the content. Nothing changes so far.
   TROOP_RETURN_IF_ERROR(ViewChunks(call.chunks));
   if (log.HasAll(view)) return InsertCounts{.repeated = std::int64_t(call.items.size())};
   for (const FrameLog::ChunkView& chunk : view) TROOP_RETURN_IF_ERROR(CheckFrames(chunk));
+  // 2. Plan the frames, then the items over them, and make room. The last step may evict items.
   InsertCounts counts;
   Status status = log.Plan(view);
   if (status.ok()) status = PlanItems(call.items, &counts);
@@ -34,28 +38,31 @@ Result<Table::InsertCounts> Table::State::Insert(const EncodedInsert& call) {
     log.Abandon();
     return status;
   }
+  // 3. Nothing can fail from here on.
   if (options.reservoir) ChooseNewcomers(&counts);
   AddItems(call.items);
   counts.inserted = std::int64_t(planned.size());
-  // Each byte that comes makes about one die; emptying half-dead segments at twice that pace keeps
-  // up.
+  // Each received byte makes about one byte dead; compacting half-dead segments at twice that rate
+  // keeps up.
   Compact((std::size_t{64} << 10) + 2 * record_bytes);
   return counts;
 }
 
 // ---- Checks -------------------------------------------------------------------------------------
 
+// Checks that each column has the size of its chunk's frames.
 Status Table::State::ViewChunks(std::span<const EncodedChunk> chunks) {
   view.clear();
   for (const EncodedChunk& chunk : chunks) {
     const std::size_t n = chunk.frames;
     const auto refuse = [&chunk](std::string_view what, std::size_t bytes) {
-      return InvalidArgument("stream {:#x}: {} frames with {} bytes of {}", chunk.stream,
-                             chunk.frames, bytes, what);
+      return InvalidArgument("stream {:#x}: {} frames with {} bytes of {}, which is a wrong size",
+                             chunk.stream, chunk.frames, bytes, what);
     };
     if (n == 0 || chunk.first_frame > kFrameNumberMax) {
-      return InvalidArgument("stream {:#x}: {} frames from number {} on", chunk.stream,
-                             chunk.frames, chunk.first_frame);
+      return InvalidArgument(
+          "stream {:#x}: {} frames from number {}, must be >= 1 frame below number 2^62",
+          chunk.stream, chunk.frames, chunk.first_frame);
     }
     if (chunk.action.size() != n * layout.action_bytes) {
       return refuse("actions", chunk.action.size());
@@ -66,6 +73,7 @@ Status Table::State::ViewChunks(std::span<const EncodedChunk> chunks) {
     if (chunk.frame_bytes.size() != (layout.has_codec ? n * 4 : 0)) {
       return refuse("frame sizes", chunk.frame_bytes.size());
     }
+    // 64-bit sum: the sizes are 32-bit values from a peer.
     std::uint64_t encoded = n * layout.observation_bytes;
     if (layout.has_codec) {
       encoded = 0;
@@ -86,6 +94,7 @@ Status Table::State::ViewChunks(std::span<const EncodedChunk> chunks) {
   return Status::Ok();
 }
 
+// Checks the values of each frame, and decodes its observation to detect damage.
 Status Table::State::CheckFrames(const FrameLog::ChunkView& chunk) {
   const auto refuse = [&chunk](std::uint32_t i, std::string_view why) {
     return InvalidArgument("stream {:#x}, frame {}: {}", chunk.stream, chunk.first_frame + i, why);
@@ -94,11 +103,11 @@ Status Table::State::CheckFrames(const FrameLog::ChunkView& chunk) {
   for (std::uint32_t i = 0; i < chunk.frames; ++i) {
     const auto reward = Load<float>(chunk.columns.reward, i);
     const auto discount = Load<float>(chunk.columns.discount, i);
-    if (!std::isfinite(reward)) return refuse(i, fmt::format("a reward of {}", reward));
+    if (!std::isfinite(reward)) return refuse(i, fmt::format("reward {} is not finite", reward));
     if (!(discount >= 0 && discount <= 1)) {
-      return refuse(i, fmt::format("a discount of {}", discount));
+      return refuse(i, fmt::format("discount {} is not in [0, 1]", discount));
     }
-    if (std::uint8_t(chunk.columns.final[i]) > 1) return refuse(i, "an end that is not 0 or 1");
+    if (std::uint8_t(chunk.columns.final[i]) > 1) return refuse(i, "final mark is not 0 or 1");
     if (!layout.has_codec) continue;
     const auto bytes = Load<std::uint32_t>(chunk.columns.frame_bytes, i);
     const Status status = coder.Decode({frame, bytes}, decoded.data());
@@ -108,37 +117,40 @@ Status Table::State::CheckFrames(const FrameLog::ChunkView& chunk) {
   return Status::Ok();
 }
 
+// Checks all properties of an item that do not depend on frames.
 Status Table::State::CheckItem(const Item& i) const {
   const auto refuse = [&i](const std::string& why) {
     return InvalidArgument("item of stream {:#x} at frame {}, length {}: {}", i.stream,
                            i.first_frame, i.length, why);
   };
   if (i.length < 1 || i.length > std::uint32_t(options.view.length_max)) {
-    return refuse(fmt::format("lengths are 1 to {}", options.view.length_max));
+    return refuse(fmt::format("length must be in [1, {}]", options.view.length_max));
   }
   if (i.burn_in > std::uint32_t(options.view.burn_in)) {
     return refuse(
-        fmt::format("{} frames of burn-in, this table keeps {}", i.burn_in, options.view.burn_in));
+        fmt::format("burn_in is {}, must be at most {}", i.burn_in, options.view.burn_in));
   }
-  // The stack's frames before an item would pass for steps of a longer burn-in.
+  // With stacks, lead frames of the stack would be taken for steps of a longer burn-in.
   if (options.view.stack > 1 && i.burn_in != std::uint32_t(options.view.burn_in)) {
-    return refuse(fmt::format("{} frames of burn-in, with stacks exactly {} are possible",
-                              i.burn_in, options.view.burn_in));
+    return refuse(fmt::format("burn_in is {}, must be {} with stacked observations", i.burn_in,
+                              options.view.burn_in));
   }
-  // What no learner comes to; one such item would make all others too old.
+  // No learner reaches this many updates; one such item would make all others too old.
   if (UpdatesOf(i.policy_version) >= kUpdatesMax) {
-    return refuse(fmt::format("its policy version {:#x} is none", i.policy_version));
+    return refuse(fmt::format("policy version {:#x} is invalid", i.policy_version));
   }
   if (!PriorityOk(i.priority)) {
-    return refuse(fmt::format("its priority {} is not finite and at least 0", i.priority));
+    return refuse(fmt::format("priority {} must be finite and >= 0", i.priority));
   }
   if (i.state.size() != layout.state_bytes) {
     return refuse(
-        fmt::format("a state of {} bytes, {} are right", i.state.size(), layout.state_bytes));
+        fmt::format("state has {} bytes, must have {}", i.state.size(), layout.state_bytes));
   }
   return Status::Ok();
 }
 
+// Locates the frames of each item. An invalid item fails the call; one whose frames left is only
+// counted as expired.
 Status Table::State::PlanItems(std::span<const Item> items, InsertCounts* counts) {
   planned.clear();
   for (std::size_t i = 0; i < items.size(); ++i) {
@@ -157,16 +169,18 @@ Status Table::State::PlanItems(std::span<const Item> items, InsertCounts* counts
 
 // ---- Room ---------------------------------------------------------------------------------------
 
+// Evicts items and drops silent streams until the call fits. Errors leave the table unchanged,
+// except those of ReduceToBytes, which may have evicted items.
 Status Table::State::MakeRoom(std::int64_t newcomers) {
   if (newcomers > slots) {
     return ResourceExhausted(
-        "replay: an insert of {} items into {} slots; send less or raise the capacity", newcomers,
-        slots);
+        "replay: insert of {} items exceeds {} slots; send fewer or raise capacity_items",
+        newcomers, slots);
   }
   if (!log.fits_alone()) {
     return ResourceExhausted(
-        "replay: an insert whose streams hold more than all {} frames of the log; send items of "
-        "fewer streams at once or raise the capacity",
+        "replay: the streams of one insert hold more than all {} frames of the log; send items of "
+        "fewer streams at once or raise capacity_items",
         log.capacity());
   }
   const std::size_t bytes = log.RecordBytes(item_records ? std::uint32_t(newcomers) : 0);
@@ -174,15 +188,18 @@ Status Table::State::MakeRoom(std::int64_t newcomers) {
       options.bytes_max > 0 ? std::min(options.bytes_max / 2, kRecordBytesMax) : kRecordBytesMax;
   if (bytes > bytes_max) {
     return ResourceExhausted(
-        "replay: an insert of {} bytes, {} fit at once; send less or raise bytes_max", bytes,
+        "replay: insert of {} bytes exceeds the limit of {}; send less or raise bytes_max", bytes,
         bytes_max);
   }
-  // What can fail comes before what changes anything, unless that would take the memory of others.
+  // Allocate before any change, since it can fail, unless that would exceed bytes_max: then
+  // ReduceToBytes must free memory first.
   const std::size_t memory = log.store().memory() + log.store().Needs(bytes);
   if (options.bytes_max == 0 || memory <= options.bytes_max) {
     TROOP_RETURN_IF_ERROR(log.store().Prepare(bytes));
   }
   if (!options.reservoir && size + newcomers > slots) Evict(size + newcomers - slots);
+  // Frames run short. Silent streams go first if they hold most of the log, or if few items are
+  // left; else items go.
   while (!log.has_room()) {
     const bool keep_items = log.streams_hold_much() || size <= options.min_items;
     if (keep_items && log.ForgetSilentStream()) continue;
@@ -196,8 +213,8 @@ Status Table::State::MakeRoom(std::int64_t newcomers) {
   return options.bytes_max > 0 ? ReduceToBytes() : Status::Ok();
 }
 
-// So much is kept free that compaction always has where to go: what it moves at once may be as
-// large as a record.
+// Frees memory until the record fits into bytes_max: by compaction, then by eviction. A reserve
+// keeps compaction possible: what it moves at once may be as large as a record.
 Status Table::State::ReduceToBytes() {
   SegmentStore& store = log.store();
   const std::size_t largest = std::max(store.segment_bytes(), store.largest_record());
@@ -209,15 +226,15 @@ Status Table::State::ReduceToBytes() {
     if (size > 0) {
       Evict(std::min(kAtOnce, size));
     } else if (!log.ForgetSilentStream()) {
-      break;  // what is left is the call's own
+      break;  // only the call's own streams are left
     }
   }
   return store.Prepare(record_bytes);
 }
 
-// ---- Newcomers ----------------------------------------------------------------------------------
+// ---- New items ----------------------------------------------------------------------------------
 
-// Vitter 1985, algorithm R: the t-th newcomer is taken with chance slots / t.
+// Vitter 1985, algorithm R: the t-th item offered is accepted with probability slots / t.
 void Table::State::ChooseNewcomers(InsertCounts* counts) {
   std::int64_t after = size;
   std::erase_if(planned, [&](const Planned&) {
@@ -232,6 +249,7 @@ void Table::State::ChooseNewcomers(InsertCounts* counts) {
   });
 }
 
+// Appends the record, then adds the items to slots and, in batches, to the selectors.
 void Table::State::AddItems(std::span<const Item> items) {
   SegmentStore::Place place;
   const auto count = std::uint32_t(planned.size());
@@ -239,6 +257,8 @@ void Table::State::AddItems(std::span<const Item> items) {
   if (options.feed) NoteNewFrames(log.written(place));
   chosen.clear();
   priority.clear();
+  // Adds the collected slots to both selectors. Must run before Evict, which may choose one of
+  // them.
   const auto add = [&] {
     if (chosen.empty()) return;
     sampler->Add(chosen, priority);
@@ -247,7 +267,7 @@ void Table::State::AddItems(std::span<const Item> items) {
     priority.clear();
   };
   for (std::uint32_t i = 0; i < count; ++i) {
-    if (size == slots) {  // a reservoir's newcomer takes the place of one, maybe of this call
+    if (size == slots) {  // reservoir: replaces one item, possibly of this call
       add();
       Evict(1);
     }
@@ -266,6 +286,7 @@ void Table::State::Tell(HistoryEvent::What what, const Item& item) const {
   options.history->Note({what, item.stream, item.first_frame, item.length, 0});
 }
 
+// Stores one item: its slot, references to its frames, and its record if records hold items.
 Table::State::Slot Table::State::AddItem(const Planned& plan, const Item& newcomer,
                                          std::uint32_t index, const SegmentStore::Place& place,
                                          RecordWriter* writer) {

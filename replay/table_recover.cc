@@ -1,3 +1,4 @@
+// Table::Recover: rebuilds a table from the segments of its log and its last snapshot.
 #include <algorithm>
 #include <cfloat>
 #include <cstring>
@@ -10,30 +11,29 @@
 namespace troop {
 namespace {
 
-// An item of the log: its last record.
+// The last record of an item in the log.
 struct FoundItem {
   ItemRecord written;
   LogPosition position;
   SegmentStore::Index segment = SegmentStore::kNone;
   std::uint32_t state = 0;  // offset
-  std::uint32_t first = 0;  // of its frames, in the order of (stream, frame)
+  std::uint32_t first = 0;  // first frame, as an index in the order of (stream, frame)
 };
 
 }  // namespace
 
-// Reads a log and gives a table what lives in it.
-//   1. All records, in their order: frames and items are noted down.
-//   2. Of each slot the newest item is alive or gone, as the snapshot says.
-//   3. Frames are put in order, copies dropped, and each item's looked up.
-//   4. Frames that items refer to get entries, and where there is room those of the streams that
-//      were heard last; then streams and items.
+// Reads a log and adds its live content to a table.
+//   1. Read all records in order, and note frames and items.
+//   2. Decide by the snapshot whether the newest item of each slot is live or evicted.
+//   3. Sort the frames, drop copies, and look up the frames of each live item.
+//   4. Allocate entries for frames of items and, if there is room, for those of the latest active
+//      streams; then add streams and items.
 struct Table::State::Recovery {
   State* state;
   const Snapshot& snapshot;
   RecoverCounts* counts;
   std::vector<FrameLog::Recovered> frame;
-  std::vector<std::uint32_t>
-      episode;  // [frame] index of its episode's first frame, as far as known
+  std::vector<std::uint32_t> episode;  // [frame] index of the episode's first known frame
   std::vector<FoundItem> found;
   std::vector<std::uint32_t> newest;                       // [slots] 1 + index in `found`; 0: none
   std::unordered_map<StreamId, std::uint64_t> last_heard;  // stream -> order of its last chunk
@@ -42,7 +42,7 @@ struct Table::State::Recovery {
     std::uint64_t heard;
     std::size_t begin, end;
   };
-  std::vector<Tail> tails;  // those heard last come last
+  std::vector<Tail> tails;  // ordered by activity, latest last
   std::uint64_t chunks_read = 0;
   std::uint32_t generation_max = 0;
   std::uint64_t inserted = 0;
@@ -71,9 +71,10 @@ struct Table::State::Recovery {
 
 // ---- 1. Records ---------------------------------------------------------------------------------
 
+// Notes all complete records of a segment, and skips damaged ranges.
 void Table::State::Recovery::ReadSegment(const std::shared_ptr<Segment>& segment) {
   const SegmentStore::Index index = state->log.store().Adopt(segment);
-  // Offsets are 32 bits; what lies beyond is not ours.
+  // Offsets are 32 bits, so later bytes were not written by this program.
   const std::span<const std::byte> bytes(segment->data(),
                                          std::min<std::size_t>(segment->used(), ~std::uint32_t{0}));
   std::size_t offset = 0;
@@ -82,6 +83,7 @@ void Table::State::Recovery::ReadSegment(const std::shared_ptr<Segment>& segment
   while (offset < bytes.size()) {
     if (!ReadRecord(bytes.subspan(offset), state->layout, state->options.checksums, &record).ok()) {
       const std::size_t next = NextRecord(bytes, offset);
+      // A damaged range: continue at the next complete record.
       counts->bytes_dropped += next - offset;
       damaged = true;
       if (next == bytes.size()) break;
@@ -99,10 +101,11 @@ void Table::State::Recovery::ReadSegment(const std::shared_ptr<Segment>& segment
   state->log.store().SetReadable(index, offset);
 }
 
-// The first whole record behind a damaged one; the end: there is none.
+// Offset of the first complete record after a damaged one; the size if there is none.
 std::size_t Table::State::Recovery::NextRecord(std::span<const std::byte> bytes,
                                                std::size_t damaged) const {
-  if (!state->options.checksums) return bytes.size();  // nothing tells a record from chance
+  if (!state->options.checksums)
+    return bytes.size();  // without checksums chance matches are indistinguishable
   Record record;
   for (std::size_t at = damaged + 8; at < bytes.size(); at += 8) {
     if (ReadRecord(bytes.subspan(at), state->layout, true, &record).ok()) return at;
@@ -110,12 +113,15 @@ std::size_t Table::State::Recovery::NextRecord(std::span<const std::byte> bytes,
   return bytes.size();
 }
 
+// Notes the frames of a chunk. Unreadable ones keep their place in the segment's frame list, as id
+// 0.
 void Table::State::Recovery::NoteChunk(const Record::ChunkAt& chunk, SegmentStore::Index segment,
                                        const std::byte* base) {
   const RecordLayout& layout = state->layout;
   std::vector<std::uint32_t>& ids = state->log.store().frames(segment);
   auto offset = std::uint32_t(chunk.columns.observation - base);
   for (std::uint32_t i = 0; i < chunk.header.frames; ++i) {
+    // Every frame of the record gets a place in the list, also unreadable ones.
     FrameLog::Recovered noted{.stream = chunk.header.stream,
                               .frame = chunk.header.first_frame + i,
                               .segment = segment,
@@ -149,12 +155,14 @@ void Table::State::Recovery::NoteChunk(const Record::ChunkAt& chunk, SegmentStor
   last_heard[chunk.header.stream] = ++chunks_read;
 }
 
+// True if the frame's dictionary is known. Damage inside a frame was excluded by the checksum.
 bool Table::State::Recovery::Readable(std::span<const std::byte> encoded) const {
   if (!state->layout.has_codec) return true;
   const std::uint32_t dictionary = NeedsDictionary(encoded);
   return dictionary == 0 || state->coder.Knows(dictionary);
 }
 
+// Range checks: a record with a valid checksum may be of another program, or crafted.
 bool Table::State::Recovery::SaneItem(const ItemRecord& i) const {
   const ViewSpec& view = state->options.view;
   return i.slot < newest.size() && i.generation != 0 && i.length >= 1 &&
@@ -163,6 +171,7 @@ bool Table::State::Recovery::SaneItem(const ItemRecord& i) const {
          i.priority <= FLT_MAX;
 }
 
+// Keeps the newest item of each slot.
 void Table::State::Recovery::NoteItems(const Record& record, SegmentStore::Index segment,
                                        LogPosition position, const std::byte* base) {
   for (std::uint32_t i = 0; i < record.items; ++i) {
@@ -178,12 +187,13 @@ void Table::State::Recovery::NoteItems(const Record& record, SegmentStore::Index
       known = std::uint32_t(found.size());
       continue;
     }
-    // Numbers grow with time; of one item the later record wins.
+    // Numbers grow with time; for records of one item the later one counts.
     FoundItem& before = found[known - 1];
     if (item.written.number >= before.written.number) before = item;
   }
 }
 
+// Notes the numbers of items inserted per segment, to estimate what lost segments held.
 void Table::State::Recovery::NoteNumbers(const Record& record, std::uint64_t segment) {
   for (std::uint32_t i = 0; i < record.items; ++i) {
     const std::uint64_t number = record.ItemAt(i).number;
@@ -196,14 +206,14 @@ void Table::State::Recovery::NoteNumbers(const Record& record, std::uint64_t seg
   }
 }
 
-// ---- 2. Who lives -------------------------------------------------------------------------------
+// ---- 2. Live items ------------------------------------------------------------------------------
 
-// What the snapshot says of an item; false: it is gone.
+// Applies the snapshot to an item; false if it was evicted (see Snapshot for the cases).
 bool Table::State::Recovery::Settle(FoundItem* item) {
   const std::size_t line = item->written.slot / kSlotsPerLine;
   if (line >= snapshot.lines.size()) return true;
   const Snapshot::Line& read = snapshot.lines[line];
-  if (item->position >= read.read_at) return true;  // its record is newer than what was read
+  if (item->position >= read.read_at) return true;  // the record is newer than the line
   const SlotState& slot = read.slot[item->written.slot % kSlotsPerLine];
   if (slot.generation != item->written.generation) return false;
   if (slot.priority >= 0 && slot.priority <= FLT_MAX) item->written.priority = slot.priority;
@@ -211,6 +221,7 @@ bool Table::State::Recovery::Settle(FoundItem* item) {
   return true;
 }
 
+// Counts items of the snapshot that no record has: they were in lost segments.
 void Table::State::Recovery::CountUnfound() {
   for (std::size_t line = 0; line < snapshot.lines.size(); ++line) {
     const Snapshot::Line& read = snapshot.lines[line];
@@ -225,13 +236,13 @@ void Table::State::Recovery::CountUnfound() {
   }
 }
 
-// It left with its last draw as the limit is now.
+// True if the item has reached max_times_sampled, by the current options.
 bool Table::State::Recovery::Gone(const FoundItem& item) const {
   const std::int64_t limit = state->options.max_times_sampled;
   return limit > 0 && std::int64_t(item.written.times_sampled) >= limit;
 }
 
-// In the order of insertion.
+// Live items in insertion order. An item is lost if its slot or its frames no longer exist.
 std::vector<FoundItem> Table::State::Recovery::FindAlive() {
   std::vector<FoundItem> alive;
   for (FoundItem& item : found) {
@@ -246,13 +257,14 @@ std::vector<FoundItem> Table::State::Recovery::FindAlive() {
   return alive;
 }
 
-// ---- 3. Whose frames ----------------------------------------------------------------------------
+// ---- 3. Frames of items -------------------------------------------------------------------------
 
+// Sorts frames by (stream, frame), drops copies, and finds the start of each frame's episode.
 void Table::State::Recovery::SortFrames() {
   const auto less = [](const FrameLog::Recovered& a, const FrameLog::Recovered& b) {
     return a.stream != b.stream ? a.stream < b.stream : a.frame < b.frame;
   };
-  // Stable: of copies, the one in the later record stays.
+  // The sort is stable: of several copies, the one in the latest record stays.
   if (!std::ranges::is_sorted(frame, less)) std::ranges::stable_sort(frame, less);
   std::size_t kept = 0;
   for (std::size_t i = 0; i < frame.size(); ++i) {
@@ -270,6 +282,7 @@ void Table::State::Recovery::SortFrames() {
   }
 }
 
+// Looks up an item's first frame; false unless all its frames are there.
 bool Table::State::Recovery::FindFrames(FoundItem* item) {
   const ItemRecord& written = item->written;
   const std::pair<StreamId, std::uint64_t> from{written.stream, written.first_frame - written.lead};
@@ -283,11 +296,12 @@ bool Table::State::Recovery::FindFrames(FoundItem* item) {
     return false;
   }
   item->first = std::uint32_t(first);
-  return episode[last] <= first;  // one after the other, and of one episode
+  return episode[last] <= first;  // consecutive, and of one episode
 }
 
 // ---- 4. Entries, streams, slots -----------------------------------------------------------------
 
+// Finds the newest consecutive frames of each stream, at most `history`.
 void Table::State::Recovery::FindTails() {
   const auto history = std::size_t(state->log.options().history);
   for (std::size_t end = frame.size(); end > 0;) {
@@ -303,8 +317,9 @@ void Table::State::Recovery::FindTails() {
   std::ranges::sort(tails, {}, &Tail::heard);
 }
 
-// Items come first: all that live were in a log at some time, and where they need more frames than
-// this one has (it is smaller now, or some left after the snapshot), the remover chooses later.
+// Allocates entries for the frames of items first. All live items fit into the log at some time.
+// If they need more frames than this log has (a smaller capacity, or items that left after the
+// snapshot), the remover evicts some later.
 Status Table::State::Recovery::AdoptFrames(const std::vector<FoundItem>& alive) {
   std::vector<bool> wanted(frame.size());
   std::int64_t count = 0;
@@ -318,7 +333,7 @@ Status Table::State::Recovery::AdoptFrames(const std::vector<FoundItem>& alive) 
     }
   }
   TROOP_RETURN_IF_ERROR(state->log.Reserve(count));
-  // Of a stream for whose tail there is no room, as much stays as there is: none, mostly.
+  // A stream whose tail does not fit keeps the part that does, mostly nothing.
   for (auto tail = tails.rbegin(); tail != tails.rend(); ++tail) {
     std::size_t i = tail->end;
     while (i > tail->begin && (wanted[i - 1] || count < state->log.capacity())) want(--i);
@@ -335,6 +350,7 @@ Status Table::State::Recovery::AdoptFrames(const std::vector<FoundItem>& alive) 
   return Status::Ok();
 }
 
+// In order of activity, which is the order of the log's stream list.
 void Table::State::Recovery::AdoptStreams() {
   std::vector<FrameId> ids;
   for (const Tail& tail : tails) {
@@ -346,6 +362,7 @@ void Table::State::Recovery::AdoptStreams() {
   }
 }
 
+// Adds live items to their slots, to the insertion order and to the selectors.
 void Table::State::Recovery::AddItems(const std::vector<FoundItem>& alive) {
   std::vector<Selector::Slot> slots;
   std::vector<float> priorities;
@@ -387,8 +404,8 @@ void Table::State::Recovery::AddItems(const std::vector<FoundItem>& alive) {
   OrderFreeSlots(slots.empty() ? 0 : std::int64_t(slots.back()) + 1);
 }
 
-// Empty slots from the one behind the newest item's on, round: the order of a table whose items
-// leave in the order in which they came.
+// Orders the free slots cyclically from the one after the newest item's: the order of a table that
+// evicts in insertion order.
 void Table::State::Recovery::OrderFreeSlots(std::int64_t after) {
   state->fresh = std::uint32_t(state->slots);
   for (std::int64_t i = 0; i < state->slots; ++i) {
@@ -398,6 +415,7 @@ void Table::State::Recovery::OrderFreeSlots(std::int64_t after) {
   }
 }
 
+// Restores counters, none below what the log itself shows.
 void Table::State::Recovery::RestoreCounters() {
   const TableCounters& kept = snapshot.counters;
   state->inserted = std::max(inserted, kept.inserted);
@@ -412,7 +430,8 @@ void Table::State::Recovery::RestoreCounters() {
       generation_max = std::max(generation_max, slot.generation);
     }
   }
-  // Generations of keys that were given out go on nowhere.
+  // New generations must not meet those of keys that were handed out: if the first generation lies
+  // just below one of them, start above, or wrap around.
   std::uint32_t& next = state->options.first_generation;
   if (next <= generation_max && generation_max - next < (1u << 24)) {
     next = generation_max < ~std::uint32_t{0} - 1024 ? generation_max + 1024 : 1;
@@ -426,7 +445,7 @@ Result<Table> Table::Recover(const Options& options, std::vector<std::shared_ptr
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<State> state, State::Make(options));
   for (const auto& dictionary : dictionaries) state->coder.AddDictionary(dictionary);
   State::Recovery recovery{.state = state.get(), .snapshot = snapshot, .counts = counts};
-  // Slots beyond a capacity that is smaller now are looked at to be counted.
+  // If the capacity is smaller now, slots beyond it are read too, to count their items as lost.
   const auto known = std::min(snapshot.lines.size() * kSlotsPerLine, std::size_t(kItemsMax));
   recovery.newest.resize(std::max(std::size_t(state->slots), known));
   PhaseProgress progress("restoring", "segments", std::ssize(segments));

@@ -1,3 +1,4 @@
+// TableServer: requests of one table, the queues of parked ones, and their replies.
 #include "replay/table_server.h"
 
 #include <fmt/format.h>
@@ -12,21 +13,22 @@
 namespace troop {
 namespace {
 
-constexpr std::uint32_t kBatchesMax = 64;                       // in one request
-constexpr std::size_t kReplyBytesMax = std::size_t{192} << 20;  // below the wire's limit
-constexpr double kManyItems = 1e12;
-constexpr std::int64_t kFeedItemsMax = 1 << 16;            // in one reply
-constexpr std::size_t kFeedBytes = std::size_t{16} << 20;  // of decoded frames there, or a bit more
-constexpr std::size_t kDictionariesMax = 16;               // a decoder keeps those of 16 shards
-// A client that is away for as long is gone: above a restart, and a long pause.
+constexpr std::uint32_t kBatchesMax = 64;                       // per request
+constexpr std::size_t kReplyBytesMax = std::size_t{192} << 20;  // below the limit of one message
+constexpr double kManyItems = 1e12;                             // credit without a ratio limit
+constexpr std::int64_t kFeedItemsMax = 1 << 16;                 // per reply
+// Decoded frames per reply; the last item may exceed it.
+constexpr std::size_t kFeedBytes = std::size_t{16} << 20;
+constexpr std::size_t kDictionariesMax = 16;  // a decoder's 256 hold those of 16 shards
+// A client that is disconnected for this long is removed: longer than a restart or a long pause.
 constexpr Duration kForgetAfter = Seconds(60);
 
-// Frames that one drawn item brings, at most.
+// Maximum number of frames of one sampled item.
 std::size_t FramesPerItem(const ViewSpec& view) {
   return std::size_t(FramesOf(view, view.lead_max(), view.length_max).count());
 }
 
-// What a snapshot keeps of the limiter, and the table's count of items then.
+// The limiter's counts in a snapshot, and the table's count of items at that time.
 struct LimiterCounts {
   std::int64_t inserts = 0, samples = 0;
   std::uint64_t items = 0;
@@ -38,6 +40,7 @@ struct LimiterCounts {
 
 }  // namespace
 
+// Without storage the table starts empty; with it, it is restored from its journal.
 Result<std::unique_ptr<TableServer>> TableServer::Make(const ReplayTableOptions& options,
                                                        const ReplayServer::Options& server) {
   TROOP_ASSIGN_OR_RETURN(RateLimiter limiter,
@@ -72,8 +75,8 @@ TableServer::TableServer(const ReplayTableOptions& options, const ReplayServer::
       trainer_(options.table.codec, options.table.trajectory.observation.bytes(), server.executor) {
 }
 
-// The limiter goes on where it was, without a burst. Items that the log has from after the snapshot
-// are inserts too.
+// Takes over a restored table. The limiter continues from its counts, without a burst; items that
+// the log has from after the snapshot count as inserts.
 Status TableServer::Keep(RestoredTable* restored) {
   journal_ = std::move(restored->journal);
   for (const auto& dictionary : restored->dictionaries) {
@@ -86,8 +89,8 @@ Status TableServer::Keep(RestoredTable* restored) {
     TROOP_ASSIGN_OR_RETURN(counts, DecodeBody<LimiterCounts>(restored->owner));
   }
   if (counts.inserts < 0 || counts.samples < 0) {
-    return DataLoss("replay: table {} was kept with {} inserts and {} samples", name(),
-                    counts.inserts, counts.samples);
+    return DataLoss("replay: the snapshot of table {} has negative counts: {} inserts, {} samples",
+                    name(), counts.inserts, counts.samples);
   }
   const std::uint64_t items = table_.counters().inserted;
   const std::uint64_t later = items - std::min(items, counts.items);
@@ -96,18 +99,19 @@ Status TableServer::Keep(RestoredTable* restored) {
   return Status::Ok();
 }
 
+// Stored in each snapshot trailer.
 std::string TableServer::Counts() const {
   return EncodeBody(
       LimiterCounts{limiter_.inserts(), limiter_.samples(), table_.counters().inserted});
 }
 
-// Those of the options that the log did not have.
+// Adds the configured dictionaries that the log does not have yet.
 Status TableServer::AddDictionaries() {
   for (const Buffer& bytes : options_.dictionaries) {
     const auto dictionary = MakeFrameDictionary(bytes);
     if (dictionary == nullptr || options_.table.codec == Codec::kNone) {
-      return InvalidArgument("replay: table {}: {} bytes that codec {} can't use as a dictionary",
-                             name(), bytes.size(), CodecName(options_.table.codec));
+      return InvalidArgument("replay: table {}: {} bytes are not a dictionary for codec {}", name(),
+                             bytes.size(), CodecName(options_.table.codec));
     }
     const auto known = [id = DictionaryId(*dictionary)](const auto& d) { return d.first == id; };
     if (std::ranges::none_of(dictionaries_, known)) AddDictionary(dictionary);
@@ -116,6 +120,7 @@ Status TableServer::AddDictionaries() {
   return Status::Ok();
 }
 
+// Makes a dictionary known to the table, the journal and the clients.
 void TableServer::AddDictionary(const std::shared_ptr<const FrameDictionary>& dictionary) {
   const std::uint32_t id = DictionaryId(*dictionary);
   table_.AddDictionary(dictionary);
@@ -124,7 +129,7 @@ void TableServer::AddDictionary(const std::shared_ptr<const FrameDictionary>& di
   if (dictionaries_.size() > kDictionariesMax) dictionaries_.erase(dictionaries_.begin());
 }
 
-// ---- calls --------------------------------------------------------------------------------------
+// ---- requests -----------------------------------------------------------------------------------
 
 Status TableServer::HandleInsert(const Message& message, const InsertBody& body, Reply* reply) {
   TROOP_ASSIGN_OR_RETURN(EncodedInsert call, ParseInsert(message, body, options_.table.trajectory,
@@ -134,15 +139,15 @@ Status TableServer::HandleInsert(const Message& message, const InsertBody& body,
   return Status::Ok();
 }
 
-// Told apart from damage: frames that were made for an earlier life of this table come again
-// without their dictionary.
+// Distinguishes an unknown dictionary from damage. A writer resends frames encoded for an earlier
+// incarnation of this table without the dictionary.
 Status TableServer::CheckDictionaries(const EncodedInsert& call) const {
   for (const EncodedChunk& chunk : call.chunks) {
     std::size_t offset = 0;
     for (std::size_t i = 0; i < chunk.frames; ++i) {
       std::uint32_t bytes;
       std::memcpy(&bytes, chunk.frame_bytes.data() + i * sizeof bytes, sizeof bytes);
-      if (bytes > chunk.observation.size() - offset) break;  // the table says so
+      if (bytes > chunk.observation.size() - offset) break;  // Table::Insert reports it
       const std::uint32_t id = NeedsDictionary({chunk.observation.data() + offset, bytes});
       const auto known = [id](const auto& dictionary) { return dictionary.first == id; };
       if (id != 0 && std::ranges::none_of(dictionaries_, known)) {
@@ -158,19 +163,23 @@ Status TableServer::HandleSample(const Message& message, const SampleBody& body,
   return Park(message, {.body = body, .origin = message.origin}, reply);
 }
 
+// Only tables with Options::feed record what a delta needs.
 Status TableServer::HandleFeed(const Message& message, const FeedBody& body, Reply* reply) {
   if (!options_.table.feed) {
-    return FailedPrecondition(
-        "feed: table {} feeds nobody: batches are drawn here; set replay.placement = \"gpu\"",
-        name());
+    return FailedPrecondition("feed: table {} has no replicas; set replay.placement = \"gpu\"",
+                              name());
   }
   if (body.sample.batch_size != 0 || body.start > body.next || body.items_max < 1) {
-    return InvalidArgument("feed: batches of {}, items from {} on, begun at {}, at most {}",
-                           body.sample.batch_size, body.next, body.start, body.items_max);
+    return InvalidArgument(
+        "feed: batch_size is {}, next {}, start {}, items_max {}; must be batch_size = 0, start <= "
+        "next, items_max >= 1",
+        body.sample.batch_size, body.next, body.start, body.items_max);
   }
   return Park(message, {.body = body.sample, .origin = message.origin, .feed = body}, reply);
 }
 
+// Common part of sample and feed requests: apply what they carry, then park them. Settle answers
+// those that need not wait.
 Status TableServer::Park(const Message& message, ParkedSample parked, Reply* reply) {
   const SampleBody body = parked.body;
   TROOP_RETURN_IF_ERROR(CheckSample(body));
@@ -183,12 +192,15 @@ Status TableServer::Park(const Message& message, ParkedSample parked, Reply* rep
   return Status::Ok();
 }
 
-// One that no learner can have yet would make all items too old (max_policy_age), for good.
+// Ignores versions that no learner can have yet: one would make all items too old (max_policy_age)
+// permanently.
 void TableServer::SeePolicyVersion(std::uint64_t version) {
   if (version == 0 || (version_is_issued_ && !version_is_issued_(version >> 32))) return;
   table_.SeePolicyVersion(version);
 }
 
+// Priorities without a request; also carries what was taken, a drain, and a waiver of parked
+// samples.
 Status TableServer::HandleUpdate(const Message& message, const UpdateBody& body, Reply* reply) {
   TROOP_RETURN_IF_ERROR(Update(message, body.updates));
   NoteClient(message.origin, body.taken);
@@ -203,6 +215,7 @@ Status TableServer::HandleUpdate(const Message& message, const UpdateBody& body,
   return Status::Ok();
 }
 
+// Writers and samplers fetch dictionaries by id.
 Status TableServer::HandleDictionary(const DictionaryBody& body, Reply* reply) {
   for (const auto& [id, bytes] : dictionaries_) {
     if (id != body.id) continue;
@@ -214,10 +227,11 @@ Status TableServer::HandleDictionary(const DictionaryBody& body, Reply* reply) {
   return NotFound("replay: table {} has no dictionary {}", name(), body.id);
 }
 
+// Changes the limiter at once; parked requests are settled after the call.
 Status TableServer::HandleReconfigure(const ReconfigureBody& body, Reply* reply) {
   if (body.min_items > options_.table.capacity_items) {
-    return InvalidArgument("replay: min_items {} of a table for {}", body.min_items,
-                           options_.table.capacity_items);
+    return InvalidArgument("replay: min_items is {}, must be at most capacity_items ({})",
+                           body.min_items, options_.table.capacity_items);
   }
   TROOP_RETURN_IF_ERROR(limiter_.Reconfigure({.samples_per_insert = body.samples_per_insert,
                                               .ratio_error = body.ratio_error,
@@ -232,41 +246,46 @@ Status TableServer::HandleReconfigure(const ReconfigureBody& body, Reply* reply)
 
 Status TableServer::HandleCheckpoint(Reply* reply) {
   if (!journal_) {
-    return FailedPrecondition("replay: table {} is kept in memory alone; set replay.persist",
-                              name());
+    return FailedPrecondition("replay: table {} is in memory only; set replay.persist", name());
   }
-  // A round that is under way may have begun before: the one after it is surely from now on.
+  // A round in progress may have begun before this call; the one after it certainly did not.
   const Journal::Stats& stats = journal_->stats();
   checkpoints_.push_back({stats.rounds + 2, stats.snapshot_failures + 1, std::move(*reply)});
   return Status::Ok();
 }
 
+// Bounds what a request may make the server allocate.
 Status TableServer::CheckSample(const SampleBody& body) const {
   const auto charge_max = 4 * std::uint64_t(batch_size_max_) * kBatchesMax;
   if (body.charge > charge_max || (body.charge > 0 && body.batches == 0)) {
-    return InvalidArgument("sample: {} items charged for {} batches", body.charge, body.batches);
+    return InvalidArgument("sample: invalid charge of {} items for {} batches", body.charge,
+                           body.batches);
   }
   if (body.batch_size == 0 && body.batches <= kBatchesMax) return Status::Ok();
   if (body.batch_size < 1 || body.batch_size > batch_size_max_) {
-    return InvalidArgument("sample: batch size {}; 1 to {} are served", body.batch_size,
+    return InvalidArgument("sample: batch size is {}, must be in [1, {}]", body.batch_size,
                            batch_size_max_);
   }
   if (body.batches < 1 || body.batches > kBatchesMax) {
-    return InvalidArgument("sample: {} batches in one request; 1 to {} are served", body.batches,
+    return InvalidArgument("sample: {} batches in one request, must be in [1, {}]", body.batches,
                            kBatchesMax);
   }
   const Table::Options& table = options_.table;
+  // Lower bound of the reply's size: encoded frames count as 8 bytes. DrawBlocks checks the actual
+  // size.
   const std::size_t frame = table.codec == Codec::kNone ? table.trajectory.observation.bytes() : 8;
   const std::size_t item = 64 + FramesPerItem(table.view) * frame +
                            std::size_t(table.view.steps()) * (8 + table.trajectory.action.bytes());
   const std::size_t bytes = item * body.batch_size * body.batches;
   if (bytes > kReplyBytesMax) {
-    return InvalidArgument("sample: {} batches of {} are {} MiB; {} fit in one reply", body.batches,
-                           body.batch_size, bytes >> 20, kReplyBytesMax >> 20);
+    return InvalidArgument(
+        "sample: {} batches of {} are {} MiB, must be at most {} MiB; request fewer", body.batches,
+        body.batch_size, bytes >> 20, kReplyBytesMax >> 20);
   }
   return Status::Ok();
 }
 
+// Applies the priorities that a request carries.
 Status TableServer::Update(const Message& message, std::uint32_t updates) {
   TROOP_RETURN_IF_ERROR(ParseUpdates(message, updates, &key_, &priority_));
   if (updates == 0) return Status::Ok();
@@ -277,7 +296,7 @@ Status TableServer::Update(const Message& message, std::uint32_t updates) {
   return Status::Ok();
 }
 
-// What a sampler of an earlier incarnation had reserved will never be taken.
+// Notes what a client has taken. What its earlier incarnation had reserved will never be taken.
 void TableServer::NoteClient(const Origin& origin, std::uint64_t taken) {
   Client& client = clients_[{origin.role, origin.index}];
   if (origin.incarnation > client.incarnation) {
@@ -286,7 +305,7 @@ void TableServer::NoteClient(const Origin& origin, std::uint64_t taken) {
   }
   if (origin.incarnation < client.incarnation) return;
   client.gone.reset();
-  // More than was reserved: of this shard's life before.
+  // More than was reserved refers to an earlier incarnation of this shard.
   const std::uint64_t delivered = std::clamp(taken, client.delivered, client.reserved);
   limiter_.Deliver(std::int64_t(delivered - client.delivered));
   client.delivered = delivered;
@@ -299,8 +318,8 @@ void TableServer::NotePeer(const Origin& origin, PeerState state) {
   gone = state == PeerState::kUp ? std::nullopt : gone ? gone : now_;
 }
 
-// Each run of a tool is a client with an index of its own: no newer incarnation releases what it
-// had. One that was only cut off asks again.
+// Removes clients that stay away, and releases what they reserved. A tool has a new index in each
+// run, so no newer incarnation would release it. A client that was only disconnected retries.
 void TableServer::ForgetClients(Time now) {
   for (auto it = clients_.begin(); it != clients_.end();) {
     const auto& [who, client] = *it;
@@ -311,19 +330,20 @@ void TableServer::ForgetClients(Time now) {
     limiter_.Release(std::int64_t(client.reserved - client.delivered));
     std::erase_if(samples_, [who = who](ParkedSample& parked) {
       if (std::pair(parked.origin.role, parked.origin.index) != who) return false;
-      parked.reply.Fail(Unavailable("replay: nothing was heard of the caller"));
+      parked.reply.Fail(Unavailable("replay: the caller is disconnected"));
       return true;
     });
     it = clients_.erase(it);
   }
 }
 
+// True if a newer incarnation of the caller has sent a request.
 bool TableServer::Fenced(const Origin& origin) const {
   const auto it = clients_.find({origin.role, origin.index});
   return it != clients_.end() && origin.incarnation < it->second.incarnation;
 }
 
-// A draining caller's parked requests won't wait either: Settle refuses them in their turn.
+// A draining caller's parked requests do not wait either: Settle refuses them in order.
 void TableServer::SetDrain(bool drain, const Origin& origin) {
   draining_ = drain;
   if (!drain) return;
@@ -334,24 +354,26 @@ void TableServer::SetDrain(bool drain, const Origin& origin) {
   }
 }
 
-// ---- who may go on ------------------------------------------------------------------------------
+// ---- admission ----------------------------------------------------------------------------------
 
+// True if sampling is possible at all, apart from the ratio.
 bool TableServer::Ready() const {
   return table_.can_draw() && table_.size() >= options_.table.min_items;
 }
 
-// Nothing to draw (all priorities 0): only inserts can change that. Draining: the last experience
-// is taken without waiting for samples that won't come.
+// Inserts bypass the limiter if nothing can be sampled (all priorities 0), since only they can
+// change that, and when draining, since no samples will follow the last experience.
 bool TableServer::CanInsert() const {
   if (journal_ && journal_->behind()) return false;
   return draining_ || !table_.can_draw() || limiter_.CanInsert(table_.size());
 }
 
-// Items that may be charged before samples must wait.
+// Number of items that may be charged before samples must wait.
 double TableServer::Credit() const {
   return options_.samples_per_insert == 0 ? kManyItems : limiter_.lead() - limiter_.lower();
 }
 
+// Requests without a charge, with a waived one, or already begun only need items.
 bool TableServer::CanSample(const ParkedSample& parked) const {
   const SampleBody& body = parked.body;
   if (body.batches == 0) return true;
@@ -361,8 +383,8 @@ bool TableServer::CanSample(const ParkedSample& parked) const {
   return table_.can_draw() && limiter_.CanSample(table_.size());
 }
 
-// Answers what may be answered, the sides by turns, so that neither runs ahead. Ends: each turn
-// takes a call off a queue.
+// Answers all requests that need not wait, alternating between the sides so that neither runs
+// ahead. Terminates: each iteration removes a call from a queue.
 void TableServer::SettleAll() {
   for (bool moved = true; moved;) {
     moved = SettleInsert();
@@ -371,11 +393,12 @@ void TableServer::SettleAll() {
   NoteWaits();
 }
 
-// What waits from the last Tick on.
+// Reports the waiting sides to the limiter, from the last Tick on.
 void TableServer::NoteWaits() {
   if (now_) limiter_.Note(*now_, !inserts_.empty(), !samples_.empty(), table_.size());
 }
 
+// Answers the first insert if the limiter admits it.
 bool TableServer::SettleInsert() {
   if (inserts_.empty() || !CanInsert()) return false;
   ParkedInsert parked = std::move(inserts_.front());
@@ -384,7 +407,8 @@ bool TableServer::SettleInsert() {
   return true;
 }
 
-// The first that may go. Those that are charged go in order: the limiter's answer is one for all.
+// Answers the first sample request that need not wait. Charged ones stay in order, because the
+// limiter's answer is the same for all.
 bool TableServer::SettleSample() {
   for (auto it = samples_.begin(); it != samples_.end(); ++it) {
     if (!it->body.drain && !it->waived && !CanSample(*it)) continue;
@@ -397,8 +421,10 @@ bool TableServer::SettleSample() {
 
 // ---- inserts ------------------------------------------------------------------------------------
 
+// Inserts a parked call and acknowledges it, now or when it is durable.
 void TableServer::Insert(ParkedInsert parked) {
   const auto counts = table_.Insert(parked.call);
+  // Exhausted memory is reported in Blocked until an insert succeeds.
   const bool no_memory = counts.status().code() == Code::kResourceExhausted;
   insert_error_ = no_memory ? counts.status() : Status::Ok();
   if (!counts.ok()) {
@@ -412,36 +438,37 @@ void TableServer::Insert(ParkedInsert parked) {
   if (counts->repeated == 0) trainer_.Offer(parked.call.chunks);
   std::string body =
       EncodeBody(InsertReplyBody{dictionaries_.empty() ? 0 : dictionaries_.back().first});
-  if (ack_on_disk_) {  // a repeat too: what it repeats may be on its way
+  if (ack_on_disk_) {  // also a repeat: the original may not be durable yet
     unacked_.push_back({table_.position(), std::move(parked.reply), std::move(body)});
     return journal_->Want(table_.position());
   }
   parked.reply.Send({.type = MessageType::kInsertReply, .body = std::move(body)});
 }
 
-// Of a call that began with `item`.
+// Logs expired items, each time their number reaches a power of two. `item`: the first of the
+// call.
 void TableServer::NoteExpired(const Item& item, std::int64_t count) {
   const auto before = std::uint64_t(expired_);
   expired_ += count;
   if (std::bit_width(before) == std::bit_width(std::uint64_t(expired_))) return;  // 1, 2, 4, …
   LogWarning(
-      "replay: {} items were dropped in all, now of actor incarnation {}: their first frames were "
-      "gone when they came; the log holds {} frames: raise replay.capacity_items or have fewer "
-      "actors",
+      "replay: dropped {} items so far, the last of actor incarnation {}: their first frames were "
+      "evicted before they arrived; the log holds {} frames; raise replay.capacity_items or use "
+      "fewer actors",
       expired_, item.stream >> 32, table_.frame_capacity());
 }
 
 // ---- samples ------------------------------------------------------------------------------------
 
-// False: it still waits.
+// Answers a sample request; false if it still waits.
 bool TableServer::Sample(ParkedSample* parked) {
-  if (Fenced(parked->origin)) return true;  // nobody would take the batches
+  if (Fenced(parked->origin)) return true;  // the caller was replaced: drop the request
   if (!CanSample(*parked)) {
     if (parked->waived) {
       SendSample(parked, true);
     } else {
       parked->reply.Fail(
-          OutOfRange("replay: drained: {} items, {} inserted, {} sampled; no more will come",
+          OutOfRange("replay: drained: {} items, {} inserted, {} sampled; no more will arrive",
                      table_.size(), limiter_.inserts(), limiter_.samples()));
     }
     return true;
@@ -453,7 +480,8 @@ bool TableServer::Sample(ParkedSample* parked) {
   return true;
 }
 
-// False: the table has run out of items, or the call was refused.
+// Samples the missing batches; false if the table has run out of items, or the request was
+// refused.
 bool TableServer::DrawBlocks(ParkedSample* parked) {
   while (parked->batches < parked->body.batches) {
     if (!table_.can_draw()) return false;
@@ -464,7 +492,7 @@ bool TableServer::DrawBlocks(ParkedSample* parked) {
         PackedBytes(drawn_, options_.table.trajectory, options_.table.view, options_.table.codec);
     if (parked->bytes > kReplyBytesMax) {
       ++refused_;
-      parked->reply.Fail(InvalidArgument("sample: {} batches of {} are more than {} MiB",
+      parked->reply.Fail(InvalidArgument("sample: {} batches of {} exceed {} MiB; request fewer",
                                          parked->body.batches, parked->body.batch_size,
                                          kReplyBytesMax >> 20));
       return false;
@@ -480,6 +508,7 @@ bool TableServer::DrawBlocks(ParkedSample* parked) {
   return true;
 }
 
+// Statistics of the last sample: policy ages in updates, item ages in inserted items.
 void TableServer::NoteDrawn() {
   double sum = 0;
   for (const std::uint64_t version : drawn_.policy_version) sum += double(UpdatesOf(version));
@@ -492,6 +521,7 @@ void TableServer::NoteDrawn() {
   policy_version_min_ = double(UpdatesOf(*std::ranges::min_element(drawn_.policy_version)));
 }
 
+// Reserves the charge and fills the common part of replies.
 SampleReplyBody TableServer::Charge(const ParkedSample& parked) {
   Client& client = clients_[{parked.origin.role, parked.origin.index}];
   SampleReplyBody body{.batch_size = parked.body.batch_size,
@@ -506,7 +536,7 @@ SampleReplyBody TableServer::Charge(const ParkedSample& parked) {
   return body;
 }
 
-// `nothing`: the charge was waived, and there are no items to give.
+// `nothing`: the charge was waived and there are no items: an empty reply.
 void TableServer::SendSample(ParkedSample* parked, bool nothing) {
   if (parked->feed) return SendFeed(parked);
   if (nothing) {
@@ -521,6 +551,7 @@ void TableServer::SendSample(ParkedSample* parked, bool nothing) {
   parked->reply.Send(std::move(message));
 }
 
+// Continues the caller's replica, or starts over if it is of another incarnation of the table.
 void TableServer::SendFeed(ParkedSample* parked) {
   const FeedBody& asked = *parked->feed;
   FeedReplyBody body{.sample = Charge(*parked), .life = Life()};

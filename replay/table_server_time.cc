@@ -1,4 +1,4 @@
-// What a table's server does between calls, and what it says of itself.
+// TableServer: periodic work between requests, status and metrics.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,14 +9,16 @@
 namespace troop {
 namespace {
 
-// A round of snapshots may take a millisecond of a host that has nothing to do, and of two one.
+// Polls of the journal per Tick while idle: a snapshot round may use up to a millisecond per Tick,
+// at most one Tick every two milliseconds.
 constexpr int kIdlePolls = 64;
 constexpr Duration kTickEveryMin = Milliseconds(2);
-// Who is gone is noticed, and waits are noted.
+// Upper bound, for detecting disconnected clients and for the limiter's waiting times.
 constexpr Duration kTickEveryMax = Seconds(1);
 
 }  // namespace
 
+// Clients expire before requests are answered, since their reservations are released.
 void TableServer::Tick(Time now) {
   now_ = now;
   next_tick_ = now + kTickEveryMax;
@@ -30,17 +32,19 @@ void TableServer::Tick(Time now) {
   called_ = false;
 }
 
-// The log in memory is all that a commit can be made of: it must not turn over before.
+// Blocks inserts while the disk lags: commits read the log in memory, which must not turn over
+// before they are written.
 void TableServer::NoteBehind() {
   const bool was = std::exchange(behind_, journal_->behind());
   if (behind_ && !was) {
-    LogWarning("replay: table {} takes no inserts: {} MiB wait for the disk{}{}", name(),
+    LogWarning("replay: table {} accepts no inserts: {} MiB wait for the disk{}{}", name(),
                journal_->lag_bytes() >> 20, journal_->error().ok() ? "" : ": ",
                journal_->error().message());
   }
   if (was && !behind_ && !ended_) SettleAll();
 }
 
+// Puts a newly trained dictionary into use.
 void TableServer::PollDictionary() {
   if (!trainer_.busy()) return;
   const Buffer bytes = trainer_.Poll();
@@ -48,11 +52,13 @@ void TableServer::PollDictionary() {
   if (const auto dictionary = MakeFrameDictionary(bytes)) AddDictionary(dictionary);
 }
 
-// A disk that fails is tried again for ever; those who wait for it wait.
+// Polls the journal and answers inserts and checkpoints that it has completed. A failing disk is
+// retried forever, and dependent requests wait.
 void TableServer::PollJournal(Time now) {
   journal_->SetOwner(Counts());
   if (!checkpoints_.empty()) journal_->SnapshotNow();
   Time next = journal_->Poll(now, &journaled_);
+  // Without requests since the last Tick, the journal may use the idle time.
   for (int i = 0; i < kIdlePolls && !called_ && next <= now; ++i) {
     next = journal_->Poll(now, &journaled_);
   }
@@ -75,11 +81,13 @@ void TableServer::PollJournal(Time now) {
   });
 }
 
+// Parked requests stay unanswered, so that clients repeat them at the next process.
 void TableServer::Drain() {
   ended_ = true;
   if (journal_) journal_->Drain();
 }
 
+// Everything that a client without the config needs to push or sample.
 TableInfo TableServer::Info() const {
   const Table::Options& table = options_.table;
   TableInfo info{.name = table.name,
@@ -100,14 +108,15 @@ TableInfo TableServer::Info() const {
   return info;
 }
 
+// Memory first: then the disk, then acknowledgements that wait for it.
 std::string TableServer::Blocked() const {
   if (!insert_error_.ok()) {
-    return fmt::format("table {} takes no inserts: {}", name(), insert_error_.message());
+    return fmt::format("table {} accepts no inserts: {}", name(), insert_error_.message());
   }
   if (journal_ == nullptr) return {};
   const std::string& error = journal_->error().message();
   if (behind_) {
-    return fmt::format("table {} takes no inserts: {} MiB wait for the disk{}{}", name(),
+    return fmt::format("table {} accepts no inserts: {} MiB wait for the disk{}{}", name(),
                        journal_->lag_bytes() >> 20, error.empty() ? "" : ": ", error);
   }
   if (error.empty() || unacked_.empty()) return {};
@@ -116,6 +125,7 @@ std::string TableServer::Blocked() const {
 }
 
 void TableServer::Report(std::string_view prefix, Metrics* metrics) const {
+  // put: one metric with the table's prefix. Counters add up over shards, ratios are weighted.
   const auto put = [&](std::string_view key, double value, MetricKind kind) {
     metrics->Gauge(fmt::format("{}{}", prefix, key), value, kind);
   };
@@ -134,6 +144,7 @@ void TableServer::Report(std::string_view prefix, Metrics* metrics) const {
       metrics->Distribution(fmt::format("{}{}", prefix, key), *histogram);
     }
   }
+  // Counters exclude earlier processes, which reported their own; levels include them.
   const double inserts = double(limiter_.inserts()), samples = double(limiter_.samples());
   level("items", double(table_.size()));
   level("bytes", double(table_.bytes()));
@@ -141,7 +152,7 @@ void TableServer::Report(std::string_view prefix, Metrics* metrics) const {
   level("log_live_bytes", double(table_.live_bytes()));
   level("parked_inserts", double(inserts_.size()));
   level("parked_samples", double(samples_.size()));
-  level("limiter_inserts", inserts);  // of all servers that had the table
+  level("limiter_inserts", inserts);  // including earlier processes of the table
   level("limiter_samples", samples);
   count("inserts", inserts - double(before_.inserts));
   count("samples", samples - double(before_.samples));

@@ -1,7 +1,7 @@
 #pragma once
 
-// What is behind Table, for its own files alone: table.cc (options, inserts, updates),
-// table_draw.cc, table_feed.cc, table_compact.cc, table_recover.cc.
+// Implementation of Table, included only by table.cc (options, updates), table_insert.cc,
+// table_draw.cc, table_feed.cc, table_compact.cc and table_recover.cc.
 
 #include <deque>
 #include <memory>
@@ -16,42 +16,47 @@
 
 namespace troop {
 
-inline constexpr std::int64_t kItemsMax = std::int64_t{1} << 29;
+inline constexpr std::int64_t kItemsMax = std::int64_t{1} << 29;  // below kSelectorSlotsMax
 
 struct Table::State {
   using Slot = Selector::Slot;
   using FrameId = FrameLog::FrameId;
-  // What draws and updates read; half a cache line.
+  // The part of an item that sampling and updates read; half a cache line.
   struct Stored {
-    FrameId first = 0;             // its earliest frame: of the lead, if it has one
-    std::uint32_t generation = 0;  // of an empty slot: of the last that was in it; 0: none ever
+    FrameId first = 0;             // earliest frame, lead included
+    std::uint32_t generation = 0;  // generation of the current or last item; 0: never used
     std::uint64_t policy_version = 0;
     std::uint64_t number = 0;  // in the order of insertion
     std::uint16_t length = 0;  // 0: the slot is empty
     std::uint16_t lead = 0;
-    float priority = 0;  // as the selectors have it
+    float priority = 0;  // as the selectors store it (ε added)
     std::uint32_t frames() const { return std::uint32_t{lead} + length + 1; }
   };
   static_assert(sizeof(Stored) == 32);
+  // The part of an item that is read rarely.
   struct Cold {
-    std::uint32_t times_sampled = 0;                    // counted where there is a limit
-    SegmentStore::Index segment = SegmentStore::kNone;  // of its record; kNone: it has none
-    std::uint32_t state = 0;                            // offset of its recurrent state
-    std::uint32_t recovered = 0;  // its generation is not of this table's own numbers
+    std::uint32_t times_sampled = 0;  // counted only with max_times_sampled
+    SegmentStore::Index segment =
+        SegmentStore::kNone;      // segment of the item's record; kNone: no record
+    std::uint32_t state = 0;      // offset of the recurrent state in the segment
+    std::uint32_t recovered = 0;  // 1: the generation predates this process
   };
   static_assert(sizeof(Cold) == 16);
-  // Of a frame: the first item that looked at it, and the last feed that it was in.
+  // Per frame: the first item that refers to it, and the last table delta that contained it.
   struct Fed {
     std::uint64_t first_item = ~std::uint64_t{0};
     std::uint64_t in_feed = 0;
   };
+  // An item in insertion order, for table deltas.
   struct Arrival {
     std::uint64_t number = 0, key = 0;
   };
+  // An item of the call that passed all checks.
   struct Planned {
     FrameLog::Located at;
-    std::uint32_t item = 0;  // of the call
+    std::uint32_t item = 0;  // index in the call
   };
+  // Allocations that can fail, made before the constructor runs.
   struct Parts {
     FrameLog log;
     std::unique_ptr<Selector> sampler, remover;
@@ -67,10 +72,10 @@ struct Table::State {
   static FrameLog::Options LogOptions(const Options& options);
   static std::int64_t HardLimit(const Options& options);
 
-  // ---- Inserts ----
+  // Implementation of Table::Insert.
   Result<InsertCounts> Insert(const EncodedInsert& call);
-  Status ViewChunks(std::span<const EncodedChunk> chunks);  // sizes alone; fills `view_`
-  Status CheckFrames(const FrameLog::ChunkView& chunk);     // what is in them
+  Status ViewChunks(std::span<const EncodedChunk> chunks);  // checks sizes only; fills `view`
+  Status CheckFrames(const FrameLog::ChunkView& chunk);     // checks their content
   Status PlanItems(std::span<const Item> items, InsertCounts* counts);
   Status CheckItem(const Item& item) const;
   Status MakeRoom(std::int64_t slots_needed);
@@ -82,14 +87,14 @@ struct Table::State {
                const SegmentStore::Place& place, RecordWriter* writer);
   Slot TakeSlot();
 
-  // ---- Items that leave ----
+  // ---- Eviction ----
   void Evict(std::int64_t count);
-  void RemoveNow(std::span<const Slot> leavers);  // from both selectors too; each slot once
+  void RemoveNow(std::span<const Slot> leavers);  // also from both selectors; each slot once
   void FreeSlot(Slot leaver);
   void ReleaseHeld();
   void TrimToCapacity();
 
-  // ---- Draws ----
+  // ---- Sampling ----
   void Draw(std::int64_t batch, Drawn* out);
   void DropTooOld();
   void TrimOrder();
@@ -103,7 +108,7 @@ struct Table::State {
   void LeaveAfterDraw();
   UpdateCounts Update(std::span<const std::uint64_t> key, std::span<const float> priority);
 
-  // ---- Feeds (table_feed.cc); with options.feed alone ----
+  // ---- Table deltas (table_feed.cc); only with options.feed ----
   void NoteNewFrames(std::span<const FrameId> ids);
   void NoteArrival(Slot slot);
   std::uint64_t OldestNumber();
@@ -112,9 +117,9 @@ struct Table::State {
   void DrawnElsewhere(std::int64_t items);
 
   // ---- Compaction ----
-  // Moves what lives out of the emptiest segments while too much is dead, at most about `budget`
-  // bytes. Without memory for a new segment, or beyond bytes_max, it does nothing.
-  // `tight`: bytes are short, so less is too much.
+  // Moves live records out of the emptiest segments while too much is dead, at most about `budget`
+  // bytes. Does nothing without memory for a new segment or beyond bytes_max. `tight`: bytes are
+  // short, so the threshold for dead bytes is lower.
   void Compact(std::size_t budget, bool tight = false);
   bool WastesMuch(bool tight) const;
   void CollectMoves(const Record& record, Moves* moves);
@@ -126,11 +131,11 @@ struct Table::State {
     const std::size_t line = changed / kSlotsPerLine;
     dirty[line / 64] |= std::uint64_t{1} << (line % 64);
   }
-  float Effective(float raw) const;  // with ε
+  float Effective(float raw) const;  // priority + ε
 
   Options options;
   RecordLayout layout;
-  bool item_records = false;  // records carry items
+  bool item_records = false;  // records hold items
   FrameLog log;
   std::unique_ptr<Selector> sampler, remover;
   bool remover_reads_priority = false;
@@ -138,30 +143,30 @@ struct Table::State {
   BigArray<Cold> cold;    // [slots]
   BigArray<Slot> freed;   // ring of empty slots in the order in which they were freed
   std::uint64_t freed_head = 0, freed_count = 0;
-  std::uint32_t fresh = 0;  // slots ever given out; with a recovered table: all
+  std::uint32_t fresh = 0;  // slots ever used; all of them after Recover
   std::int64_t slots = 0, size = 0, evicted = 0;
   std::uint64_t inserted = 0, draws = 0, seen = 0, newest_version = 0, samples_since_trim = 0;
   std::uint64_t compacted = 0;
-  bool version_told = false;  // newest_version comes from SeePolicyVersion
+  bool version_told = false;  // newest_version was set by SeePolicyVersion
   Rng remover_rng;
   FrameCoder coder;
   std::vector<std::byte> decoded;    // [frame_bytes] scratch
-  std::deque<std::uint64_t> order;   // keys in the order of insertion; with max_policy_age alone
-  std::deque<Arrival> arrivals;      // in the order of insertion; with options.feed alone
-  std::vector<Fed> fed;              // [frames] by id; the same
-  std::uint64_t feeds = 0;           // read so far
-  std::vector<std::uint64_t> dirty;  // a bit a line
+  std::deque<std::uint64_t> order;   // keys in insertion order; only with max_policy_age
+  std::deque<Arrival> arrivals;      // in insertion order; only with options.feed
+  std::vector<Fed> fed;              // [frames] by id; only with options.feed
+  std::uint64_t feeds = 0;           // table deltas read so far
+  std::vector<std::uint64_t> dirty;  // one bit per line
   std::uint64_t dirty_cursor = 0;    // line
-  // Frames of the last draw's items, where some of these left with it.
+  // Frames of the last draw whose items may have left with it; pinned until the next call.
   struct Held {
     FrameId first;
     std::uint32_t count;
   };
   std::vector<Held> held;
-  SegmentStore::Index victim = SegmentStore::kNone;  // being compacted
+  SegmentStore::Index victim = SegmentStore::kNone;  // the segment being compacted
   std::uint64_t victim_id = 0;
   std::size_t victim_offset = 0, victim_frame = 0;
-  // Scratch of one call, kept to save allocations.
+  // Scratch of one call, kept to avoid allocations.
   std::vector<FrameLog::ChunkView> view;
   std::vector<Planned> planned;
   std::vector<Slot> chosen;
@@ -169,9 +174,9 @@ struct Table::State {
   std::vector<float> priority;
   std::vector<std::uint64_t> age;
   std::vector<const std::byte*> action;
-  std::uint32_t touched = 0;  // of what was read ahead; nobody asks
+  std::uint32_t touched = 0;  // result of read-ahead loops, so that they are not optimized away
   Record record;
-  std::size_t record_bytes = 0;  // of the call's
+  std::size_t record_bytes = 0;  // bytes of the call's record
 };
 
 }  // namespace troop

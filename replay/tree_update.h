@@ -10,12 +10,12 @@
 
 namespace troop {
 
-// What the 16-ary trees of replay share: their shape, and how a batch of leaves is stored and the
-// nodes above it made anew, level by level.
+// Shared code of the 16-ary trees of replay/: their shape, and batched updates, which store leaves
+// and recompute the nodes above level by level.
 
 inline constexpr std::int64_t kTreeArity = 16;
 
-// Nodes per level for so many leaves, the leaves' first; the last level has one.
+// Nodes per level for this number of leaves, the leaves' nodes first; the last level has one.
 inline std::vector<std::int64_t> TreeNodes(std::int64_t leaves) {
   std::vector<std::int64_t> nodes;
   for (std::int64_t values = leaves;; values = nodes.back()) {
@@ -24,15 +24,15 @@ inline std::vector<std::int64_t> TreeNodes(std::int64_t leaves) {
   }
 }
 
-// Node numbers of the level at work. A block is the most leaves after which the upper levels are
-// made anew.
+// Node numbers of the current level. A block is the maximum number of leaves that are stored
+// before the upper levels are recomputed.
 inline constexpr std::size_t kTreeBlock = 512;
 using TouchedNodes = std::array<std::uint32_t, kTreeBlock>;
 
-// The levels above the leaves' nodes touched[0, count), by renew(level, node, count). A level of no
-// more nodes than were touched below it is made anew as a whole; that a node is touched twice is
-// not looked for, except where neighbours follow each other: other repetitions are rare or cheap,
-// and finding them costs more than doing the work twice.
+// Recomputes the levels above the leaves' nodes touched[0, count), by renew(level, node, count). A
+// level with no more nodes than were touched below it is recomputed as a whole. Only adjacent
+// duplicates are removed: others are rare or cheap, and finding them costs more than doing the
+// work twice.
 template <class Renew>
 void RenewAbove(std::span<const std::uint32_t> level_nodes, std::size_t count,
                 TouchedNodes* touched, const Renew& renew) {
@@ -56,10 +56,11 @@ void RenewAbove(std::span<const std::uint32_t> level_nodes, std::size_t count,
   }
 }
 
-// leaf[slot[i]] = value(i), and the nodes above; parent: level 1, asked for early.
-// A step's values are stored while the lines of the next are on their way, and the nodes of the
-// step before are made anew, whose stores have left the processor by then (a load right after
-// narrower stores to its line stalls). REQUIRES: slot.size() <= kTreeBlock.
+// Stores leaf[slot[i]] = value(i) and recomputes the nodes above. `parent`: level 1, prefetched. A
+// software pipeline of steps: store one step's values, while the cache lines of the next step are
+// being loaded, and recompute the nodes of the previous step, whose stores have left the store
+// buffer (a load right after narrower stores to its line stalls). REQUIRES: slot.size() <=
+// kTreeBlock.
 template <class T, class Value, class Renew>
 void SetLeaves(std::span<const std::uint32_t> slot, T* leaf, T* parent,
                std::span<const std::uint32_t> level_nodes, TouchedNodes* touched,
@@ -72,7 +73,7 @@ void SetLeaves(std::span<const std::uint32_t> slot, T* leaf, T* parent,
   for (std::size_t first = 0; first < count; first += kStep) {
     const std::size_t end = std::min(first + kStep, count), ahead = std::min(end + kStep, count);
     for (std::size_t i = end; i < ahead; ++i) __builtin_prefetch(leaf + slot[i], 1);
-    std::uint32_t last = ~0u;  // no node: a step lists all that it stores to
+    std::uint32_t last = ~0u;  // no node: each step lists all nodes that it stores to
     for (std::size_t i = first; i < end; ++i) {
       leaf[slot[i]] = value(i);
       const std::uint32_t at = slot[i] / std::uint32_t(kTreeArity);

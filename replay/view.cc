@@ -1,19 +1,21 @@
+// Range checks of ViewSpec.
 #include "replay/view.h"
 
 namespace troop {
 
+// The limits keep lengths and leads within 16 bits (Table::State::Stored).
 Status CheckView(const ViewSpec& view) {
   if (view.length_max < 1 || view.length_max > 1024) {
-    return InvalidArgument("replay: items of {} steps: 1 to 1024 are possible", view.length_max);
+    return InvalidArgument("replay: length is {} steps, must be in [1, 1024]", view.length_max);
   }
   if (view.stack < 1 || view.stack > 64) {
-    return InvalidArgument("replay: a stack of {} frames: 1 to 64 are possible", view.stack);
+    return InvalidArgument("replay: stack is {} frames, must be in [1, 64]", view.stack);
   }
   if (view.burn_in < 0 || view.burn_in > 1024) {
-    return InvalidArgument("replay: a burn-in of {} steps: 0 to 1024 are possible", view.burn_in);
+    return InvalidArgument("replay: burn_in is {} steps, must be in [0, 1024]", view.burn_in);
   }
   if (view.kind == ViewSpec::Kind::kTransition && view.burn_in != 0) {
-    return InvalidArgument("replay: a transition has no burn-in; make it a sequence");
+    return InvalidArgument("replay: burn_in must be 0 for transitions; use view sequence");
   }
   return Status::Ok();
 }

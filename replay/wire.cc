@@ -1,3 +1,4 @@
+// Encoding and checking of the replay messages of wire.h.
 #include "replay/wire.h"
 
 #include <cmath>
@@ -10,16 +11,18 @@
 namespace troop {
 namespace {
 
+// Bytes of a chunk's columns in part 0, without the observations.
 std::size_t ColumnBytes(const TrajectorySpec& spec, Codec codec, std::size_t frames) {
   const std::size_t lengths = codec == Codec::kNone ? 0 : sizeof(std::uint32_t);
   return frames * (spec.action.bytes() + sizeof(float) + sizeof(float) + 1 + lengths);
 }
 
+// Bytes of an item in part 0, its state included.
 std::size_t ItemBytes(const TrajectorySpec& spec) {
   return sizeof(WireItem) + (spec.state ? spec.state->bytes() : 0);
 }
 
-// Copies bytes one run after the other.
+// Concatenates byte ranges into a part of known size.
 class Packer {
  public:
   explicit Packer(std::size_t size) : buffer_(MakePart(size)) {}
@@ -27,6 +30,7 @@ class Packer {
     if (size > 0) std::memcpy(buffer_.data() + used_, data, size);
     used_ += size;
   }
+  // The size was computed from the same sizes before; a difference is a bug.
   Buffer Take() && {
     TROOP_CHECK(used_ == buffer_.size(), "packed {} of {} bytes", used_, buffer_.size());
     return std::move(buffer_).Freeze();
@@ -37,7 +41,7 @@ class Packer {
   std::size_t used_ = 0;
 };
 
-// Cuts runs off a part whose size was checked.
+// Slices consecutive ranges off a part whose size was checked.
 class Cutter {
  public:
   explicit Cutter(const Buffer& part) : part_(part) {}
@@ -51,36 +55,42 @@ class Cutter {
   std::size_t used_ = 0;
 };
 
-// Sizes of all parts against what the body promises; those of single encoded frames come later.
+// Checks the sizes of all parts against the body. The sizes of single encoded frames are checked
+// later.
 Status CheckParts(const Message& message, const InsertBody& body, const TrajectorySpec& spec,
                   Codec codec) {
   if (message.parts.size() != body.chunks.size() + 1) {
-    return InvalidArgument("insert: {} parts for {} chunks; one more than chunks is right",
+    return InvalidArgument("insert: {} parts for {} chunks, must be one more than chunks",
                            message.parts.size(), body.chunks.size());
   }
+  // Expected size of part 0, summed in 64 bits from 32-bit counts.
   std::size_t columns = std::size_t(body.items) * ItemBytes(spec);
   for (std::size_t c = 0; c < body.chunks.size(); ++c) {
     const ChunkHeader& header = body.chunks[c];
     const std::size_t bytes = message.parts[c + 1].size();
     const std::size_t expected = header.frames * spec.observation.bytes();
+    // Encoded frames have at least their tag byte each.
     const bool fits = codec == Codec::kNone ? bytes == expected : bytes >= header.frames;
     if (header.frames == 0 || !fits) {
-      return InvalidArgument("insert: chunk {} has {} observation bytes; {} frames of {} are {}{}",
+      return InvalidArgument("insert: chunk {} has {} observation bytes; {} frames of {} have {}{}",
                              c, bytes, header.frames, spec.observation.ToString(), expected,
-                             codec == Codec::kNone ? "" : " before they are encoded");
+                             codec == Codec::kNone ? "" : " before encoding");
     }
+    // The table computes first_frame + frames.
     if (header.first_frame > ~std::uint64_t{0} - header.frames) {
-      return InvalidArgument("insert: chunk {} begins at frame {}", c, header.first_frame);
+      return InvalidArgument("insert: chunk {} begins at frame {}, which overflows", c,
+                             header.first_frame);
     }
     columns += ColumnBytes(spec, codec, header.frames);
   }
   if (message.parts[0].size() != columns) {
-    return InvalidArgument("insert: columns of {} bytes; {} items and the chunks' frames take {}",
+    return InvalidArgument("insert: columns have {} bytes; {} items and the chunks' frames take {}",
                            message.parts[0].size(), body.items, columns);
   }
   return Status::Ok();
 }
 
+// Guards the sender against chunks that do not match the table's spec.
 void CheckShape(const EncodedChunk& chunk, const TrajectorySpec& spec, Codec codec) {
   const std::size_t frames = chunk.frames;
   const bool observations = codec == Codec::kNone
@@ -93,6 +103,7 @@ void CheckShape(const EncodedChunk& chunk, const TrajectorySpec& spec, Codec cod
               spec.observation.ToString(), spec.action.ToString());
 }
 
+// The state travels separately, after all items.
 WireItem ToWire(const Item& item) {
   return {.stream = item.stream,
           .first_frame = item.first_frame,
@@ -102,7 +113,7 @@ WireItem ToWire(const Item& item) {
           .priority = item.priority};
 }
 
-// All columns of a chunk, in the order of the wire.
+// Calls f for each column of a chunk, in wire order.
 template <class C, class F>
 void EachColumn(C& chunk, Codec codec, const F& f) {
   f(chunk.action);
@@ -119,21 +130,23 @@ WireSpec ToWire(const TensorSpec& spec) {
   return {std::uint8_t(spec.dtype), {dims.begin(), dims.end()}};
 }
 
+// Bounds the number of elements step by step, so that the product cannot overflow.
 Result<TensorSpec> FromWire(const WireSpec& spec) {
-  constexpr std::int64_t kElementsMax = std::int64_t{1} << 28;
+  constexpr std::int64_t kElementsMax = std::int64_t{1} << 28;  // 1 GiB of f32
   if (spec.dtype > std::uint8_t(DType::kU32) || spec.shape.size() > Shape::kMaxRank) {
-    return DataLoss("a tensor of type {} and rank {}", spec.dtype, spec.shape.size());
+    return DataLoss("tensor has invalid type {} or rank {}", spec.dtype, spec.shape.size());
   }
   std::int64_t elements = 1;
   for (const std::int64_t dim : spec.shape) {
     if (dim < 1 || dim > kElementsMax / elements) {
-      return DataLoss("a tensor with a dimension of {}", dim);
+      return DataLoss("tensor has invalid dimension {}", dim);
     }
     elements *= dim;
   }
   return TensorSpec{DType(spec.dtype), Shape(std::span(spec.shape))};
 }
 
+// Refuses descriptions that no table can have, before any cast or allocation.
 Result<TableDescription> ParseTableInfo(const TableInfo& info) {
   TableDescription table{.name = info.name};
   TROOP_ASSIGN_OR_RETURN(table.trajectory.observation, FromWire(info.observation));
@@ -141,10 +154,11 @@ Result<TableDescription> ParseTableInfo(const TableInfo& info) {
   if (info.state) {
     TROOP_ASSIGN_OR_RETURN(table.trajectory.state, FromWire(*info.state));
   }
-  constexpr std::uint32_t kMax = 1024;
+  constexpr std::uint32_t kMax = 1024;  // as CheckView; keeps the casts below safe
   if (info.view_kind > 1 || info.codec > std::uint8_t(Codec::kZstd) || info.length_max > kMax ||
       info.stack > kMax || info.burn_in > kMax) {
-    return DataLoss("table {}: a view of kind {}, codec {}", info.name, info.view_kind, info.codec);
+    return DataLoss("table {}: invalid view of kind {}, or codec {}", info.name, info.view_kind,
+                    info.codec);
   }
   table.view = {.kind = ViewSpec::Kind(info.view_kind),
                 .length_max = int(info.length_max),
@@ -156,6 +170,7 @@ Result<TableDescription> ParseTableInfo(const TableInfo& info) {
   return table;
 }
 
+// Shares the buffers of the chunk.
 EncodedChunk PlainChunk(const Chunk& chunk) {
   EncodedChunk out;
   out.stream = chunk.stream;
@@ -171,11 +186,13 @@ EncodedChunk PlainChunk(const Chunk& chunk) {
 
 EncodedChunk EncodeChunk(const Chunk& chunk, FrameCoder* coder) {
   EncodedChunk out = PlainChunk(chunk);
+  // Without a codec, frames are raw and need no sizes.
   if (coder->codec() == Codec::kNone) return out;
   const std::size_t frame_bytes = coder->frame_bytes();
   TROOP_CHECK(chunk.observation.size() == chunk.frames * frame_bytes,
               "{} observation bytes for {} frames of {}", chunk.observation.size(), chunk.frames,
               frame_bytes);
+  // Encode into the worst-case size, then copy what was used into a part.
   MutableBuffer lengths(chunk.frames * sizeof(std::uint32_t));
   MutableBuffer encoded(chunk.frames * coder->encoded_bytes_max());
   std::size_t used = 0;
@@ -192,6 +209,8 @@ EncodedChunk EncodeChunk(const Chunk& chunk, FrameCoder* coder) {
 
 Message PackInsert(std::uint32_t table, const TrajectorySpec& spec, Codec codec,
                    std::span<const EncodedChunk> chunks, std::span<const Item> items) {
+  // Part 0 has the items, their states, and the columns of all chunks; the observations follow as
+  // parts.
   InsertBody body{.table = table, .items = std::uint32_t(items.size())};
   std::size_t columns = items.size() * ItemBytes(spec);
   for (const EncodedChunk& chunk : chunks) {
@@ -207,7 +226,7 @@ Message PackInsert(std::uint32_t table, const TrajectorySpec& spec, Codec codec,
   }
   if (spec.state) {
     for (const Item& item : items) {
-      TROOP_CHECK(item.state.size() == spec.state->bytes(), "an item's state of {} bytes, not {}",
+      TROOP_CHECK(item.state.size() == spec.state->bytes(), "item state has {} bytes, must have {}",
                   item.state.size(), spec.state->bytes());
       packer.Add(item.state.data(), item.state.size());
     }
@@ -224,6 +243,7 @@ Message PackInsert(std::uint32_t table, const TrajectorySpec& spec, Codec codec,
 Result<EncodedInsert> ParseInsert(const Message& message, const InsertBody& body,
                                   const TrajectorySpec& spec, Codec codec) {
   TROOP_RETURN_IF_ERROR(CheckParts(message, body, spec, codec));
+  // The sizes are right, so that slicing stays within part 0.
   Cutter columns(message.parts[0]);
   EncodedInsert call;
   call.items.reserve(body.items);
@@ -261,6 +281,7 @@ Result<EncodedInsert> ParseInsert(const Message& message, const InsertBody& body
   return call;
 }
 
+// Keys first, so that both arrays are aligned for copying as a whole.
 Buffer PackUpdates(std::span<const std::uint64_t> key, std::span<const float> priority) {
   Packer packer(key.size_bytes() + priority.size_bytes());
   packer.Add(key.data(), key.size_bytes());
@@ -270,6 +291,7 @@ Buffer PackUpdates(std::span<const std::uint64_t> key, std::span<const float> pr
 
 Status ParseUpdates(const Message& message, std::uint32_t updates, std::vector<std::uint64_t>* key,
                     std::vector<float>* priority) {
+  // Without updates there must be no part at all.
   const std::size_t parts = updates > 0 ? 1 : 0;
   const std::size_t bytes = std::size_t(updates) * (sizeof(std::uint64_t) + sizeof(float));
   if (message.parts.size() != parts || (parts == 1 && message.parts[0].size() != bytes)) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Bodies and parts of the replay messages, as docs/protocol.md says. Both ends use these functions;
-// what comes from outside is checked here, before any use.
+// Bodies and parts of the replay messages (docs/protocol.md). Both ends use these functions. Data
+// from peers is checked here before use.
 
 #include <cstdint>
 #include <optional>
@@ -19,6 +19,7 @@
 
 namespace troop {
 
+// Header of one chunk in kInsert; its frames are [first_frame, first_frame + frames).
 struct ChunkHeader {
   std::uint64_t stream = 0;
   std::uint64_t first_frame = 0;
@@ -42,13 +43,14 @@ struct InsertBody {
   }
 };
 struct InsertReplyBody {
-  std::uint32_t dictionary = 0;  // newest of the table; 0: none
+  std::uint32_t dictionary = 0;  // newest dictionary of the table; 0: none
   template <class A>
   void serialize(A& a) {
     a(dictionary);
   }
 };
 
+// One item in part 0 of kInsert.
 struct WireItem {
   std::uint64_t stream = 0;
   std::uint64_t first_frame = 0;
@@ -60,49 +62,50 @@ struct WireItem {
 };
 static_assert(sizeof(WireItem) == 40);
 
-// kSample: `batches` draws of `batch_size` items in one reply; 0 of 0: only what the table says of
-// itself, at once. Part 0, when updates > 0: PackUpdates.
+// kSample: requests `batches` batches of `batch_size` items in one reply; 0 of 0: only the table's
+// state, at once. Part 0, when updates > 0: PackUpdates.
 struct SampleBody {
   std::uint32_t table = 0;
   std::uint32_t batch_size = 0;
   std::uint32_t batches = 0;
-  // Items that the limiter is charged with; the request waits until it may be. 0: no wait for the
-  // ratio. A sampler of one shard charges batch_size * batches.
+  // Items to charge to the rate limiter, which may delay the request. 0: no wait for the ratio. A
+  // sampler of one shard charges batch_size * batches.
   std::uint32_t charge = 0;
   std::uint32_t updates = 0;
-  std::uint64_t taken = 0;  // SampleReplyBody::reserved as of the last item that its owner took
-  bool drain = false;       // kOutOfRange rather than waiting for the limiter
-  std::uint64_t policy_version = 0;  // the newest that the caller knows of; 0: it knows none
+  std::uint64_t taken = 0;  // SampleReplyBody::reserved at the last item that the owner took
+  bool drain = false;       // kOutOfRange instead of waiting for the limiter
+  std::uint64_t policy_version = 0;  // newest known to the caller; 0: none
   template <class A>
   void serialize(A& a) {
     a(table, batch_size, batches, charge, updates, taken, drain, policy_version);
   }
 };
 
-// kSampleReply. Part i: PackDrawn of rows[i] items; those of one batch follow one another, and add
-// up to batch_size.
+// kSampleReply. Part i: PackDrawn of rows[i] items; those of one batch are consecutive and add up
+// to batch_size.
 struct SampleReplyBody {
   std::uint32_t batch_size = 0;
   std::uint32_t batches = 0;
-  std::uint32_t charged = 0;   // as asked, or 0 when the charge was waived
-  std::uint64_t reserved = 0;  // charged to this sampler up to now, this reply with it
-  double total = 0;            // Σ of weights after the draw; 0 where nothing may be drawn yet
-  double credit = 0;           // items that may be charged before the limiter says no
+  std::uint32_t charged = 0;   // as requested, or 0 if the charge was waived
+  std::uint64_t reserved = 0;  // total charged to this sampler, this reply included
+  double total = 0;            // Σ weights after sampling; 0 if sampling is not allowed yet
+  double credit = 0;           // items that may be charged before the limiter blocks
   std::vector<std::uint32_t> rows;
-  std::vector<std::uint32_t> dictionaries;  // all that frames of the table may need
+  std::vector<std::uint32_t> dictionaries;  // all that the table's frames may need
   template <class A>
   void serialize(A& a) {
     a(batch_size, batches, charged, reserved, total, credit, rows, dictionaries);
   }
 };
 
-// kFeed: what came to a table, for a copy of it that is drawn from in its place (Table::ReadFeed).
-// `sample` as in kSample, with a batch_size of 0: `batches` that the caller means to draw there,
-// for which it is charged; 0 of them: at once. Part 0, when updates > 0: PackUpdates.
+// kFeed: requests a table delta for a replica that is sampled in place of the table
+// (Table::ReadFeed). `sample` as in kSample, with a batch_size of 0: `batches` that the caller
+// will sample there, for which it is charged; 0 of them: at once. Part 0, when updates > 0:
+// PackUpdates.
 struct FeedBody {
   SampleBody sample;
-  std::uint64_t life = 0;             // of the table that the caller's copy is of; 0: of none
-  std::uint64_t start = 0, next = 0;  // FeedPlace, of that one
+  std::uint64_t life = 0;             // incarnation of the table that the replica is of; 0: none
+  std::uint64_t start = 0, next = 0;  // FeedPlace in that table
   std::uint32_t items_max = 0;
   template <class A>
   void serialize(A& a) {
@@ -110,14 +113,14 @@ struct FeedBody {
   }
 };
 
-// kFeedReply. Part 0: PackFeed. Where `life` is another than was asked with, it begins with the
-// table's oldest item, and the caller's copy is of no use.
+// kFeedReply. Part 0: PackFeed. If `life` differs from the request's, the delta begins with the
+// table's oldest item, and the caller must discard its replica.
 struct FeedReplyBody {
   SampleReplyBody sample;
   std::uint64_t life = 0;
-  std::uint64_t start = 0, next = 0;    // of the items behind these
-  std::uint64_t oldest = 0;             // number of the oldest item: those before have left
-  std::uint64_t end = 0;                // next == end: these were all
+  std::uint64_t start = 0, next = 0;    // position after these items
+  std::uint64_t oldest = 0;             // number of the oldest item; earlier ones were evicted
+  std::uint64_t end = 0;                // next == end: the replica is up to date
   std::uint64_t slots = 0, frames = 0;  // FeedSizes
   template <class A>
   void serialize(A& a) {
@@ -129,9 +132,9 @@ struct FeedReplyBody {
 struct UpdateBody {
   std::uint32_t table = 0;
   std::uint32_t updates = 0;
-  std::uint64_t taken = 0;  // as in SampleBody
-  bool drain = false;       // parked samples of this caller end
-  bool waive = false;       // parked samples of this caller are answered without their charge
+  std::uint64_t taken = 0;           // as in SampleBody
+  bool drain = false;                // parked samples of this caller end with kOutOfRange
+  bool waive = false;                // parked samples of this caller are answered without a charge
   std::uint64_t policy_version = 0;  // as in SampleBody
   template <class A>
   void serialize(A& a) {
@@ -139,7 +142,7 @@ struct UpdateBody {
   }
 };
 
-// kReplayStatsReply: what Report says.
+// kReplayStatsReply: the metrics of ReplayServer::Report.
 struct ReplayStatsBody {
   MetricSnapshot metrics;
   template <class A>
@@ -148,6 +151,7 @@ struct ReplayStatsBody {
   }
 };
 
+// A TensorSpec.
 struct WireSpec {
   std::uint8_t dtype = 0;
   std::vector<std::int64_t> shape;
@@ -157,7 +161,7 @@ struct WireSpec {
   }
 };
 
-// One table, for clients that know nothing of it.
+// Description of one table, for clients without its config.
 struct TableInfo {
   std::string name;
   WireSpec observation, action;
@@ -165,17 +169,17 @@ struct TableInfo {
   std::uint8_t view_kind = 0;
   std::uint32_t length_max = 0, stack = 0, burn_in = 0;
   std::uint8_t codec = 0;
-  std::uint32_t dictionary = 0;  // newest; 0: none
+  std::uint32_t dictionary = 0;  // newest dictionary; 0: none
   std::int64_t capacity_items = 0, min_items = 0, items = 0;
   double samples_per_insert = 0;
-  bool durable = false;  // an acknowledged insert is on disk
+  bool durable = false;  // acknowledged inserts are on disk
   template <class A>
   void serialize(A& a) {
     a(name, observation, action, state, view_kind, length_max, stack, burn_in, codec, dictionary,
       capacity_items, min_items, items, samples_per_insert, durable);
   }
 };
-// kDescribeReply, in the order of their numbers. kDescribe has an empty body.
+// kDescribeReply: tables by number. kDescribe has an empty body.
 struct DescribeReplyBody {
   std::vector<TableInfo> tables;
   std::uint32_t batch_size_max = 0;
@@ -185,9 +189,9 @@ struct DescribeReplyBody {
   }
 };
 WireSpec ToWire(const TensorSpec& spec);
-// Errors: kDataLoss: no type, or no shape that fits in memory.
+// Errors: kDataLoss: unknown type, or a shape that does not fit in memory.
 Result<TensorSpec> FromWire(const WireSpec& spec);
-// What a client needs of a TableInfo. Errors: kDataLoss.
+// The part of a TableInfo that clients need. Errors: kDataLoss.
 struct TableDescription {
   std::string name;
   TrajectorySpec trajectory;
@@ -206,7 +210,7 @@ struct DictionaryBody {
   }
 };
 
-// kReconfigure: the limiter of a running table.
+// kReconfigure: changes the rate limiter of a running table.
 struct ReconfigureBody {
   std::uint32_t table = 0;
   double samples_per_insert = 0, ratio_error = 0;
@@ -226,20 +230,22 @@ struct TableBody {
   }
 };
 
-// One observation after the other, each encoded by itself.
+// Encodes the observations of a chunk, each independently.
 EncodedChunk EncodeChunk(const Chunk& chunk, FrameCoder* coder);
-// With Codec::kNone, and for tests: the chunk as it is.
+// Wraps a chunk without encoding it: for Codec::kNone, and for tests.
 EncodedChunk PlainChunk(const Chunk& chunk);
 
+// Builds a kInsert message. REQUIRES: chunks and states match `spec`.
 Message PackInsert(std::uint32_t table, const TrajectorySpec& spec, Codec codec,
                    std::span<const EncodedChunk> chunks, std::span<const Item> items);
-// Sizes of the parts against the spec; what is in them is the table's to check. Parts are sliced,
-// not copied. Errors: kInvalidArgument.
+// Checks the sizes of the parts against the spec; the table checks their content. Parts are
+// sliced, not copied. Errors: kInvalidArgument.
 Result<EncodedInsert> ParseInsert(const Message& message, const InsertBody& body,
                                   const TrajectorySpec& spec, Codec codec);
 
+// Part 0 of messages with updates: [n] keys u64, then [n] priorities f32.
 Buffer PackUpdates(std::span<const std::uint64_t> key, std::span<const float> priority);
-// Errors: kInvalidArgument: the parts hold not `updates` pairs.
+// Errors: kInvalidArgument: the parts do not hold exactly `updates` pairs.
 Status ParseUpdates(const Message& message, std::uint32_t updates, std::vector<std::uint64_t>* key,
                     std::vector<float>* priority);
 

@@ -1,3 +1,4 @@
+// ReplayWriter: encodes experience and pushes it to the shards, in order and exactly once.
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -10,10 +11,11 @@
 namespace troop {
 namespace {
 
-// What the network or an ending server could not bring about: the call is made again.
+// True for errors of the network or a stopping server: the call is repeated.
 bool MayTryAgain(Code code) { return code == Code::kDeadlineExceeded; }
 
-// The line to one shard: its window, its dictionary. What is sent stays until it is acknowledged.
+// The connection to one shard: its window and its dictionary. Pushes are kept until they are
+// acknowledged.
 class ShardWriter {
  public:
   ShardWriter(std::unique_ptr<Channel> channel, const TrajectorySpec& spec,
@@ -23,6 +25,7 @@ class ShardWriter {
         options_(options),
         coder_(options.codec, spec.observation.bytes()) {}
 
+  // A push that is not with the channel yet must go first.
   bool CanPush() const {
     return int(pushes_.size()) < options_.window && channel_->CanSend() &&
            (pushes_.empty() || pushes_.back().ticket != 0);
@@ -30,6 +33,7 @@ class ShardWriter {
 
   bool settled() const { return pushes_.empty(); }
 
+  // Encodes the chunks once; a resend reuses the result.
   Status Push(std::span<const Chunk> chunks, std::span<const Item> items, std::uint64_t number) {
     std::vector<EncodedChunk> encoded;
     encoded.reserve(chunks.size());
@@ -55,6 +59,7 @@ class ShardWriter {
       } else if (MayTryAgain(answer->status().code())) {
         TakeBack();
       } else if (answer->status().code() == Code::kNotFound && trained_) {
+        // The server does not know our dictionary: it replaced the one that had trained it.
         TakeBack();
         ForgetDictionary();
       } else {
@@ -66,14 +71,16 @@ class ShardWriter {
   }
 
  private:
+  // A push to one shard that is not acknowledged yet.
   struct Pushed {
-    Message message;  // kept until it is acknowledged; the parts are shared
+    Message message;  // kept until it is acknowledged; its parts are shared
     std::vector<EncodedChunk> chunks;
     std::vector<Item> items;
     std::uint64_t number = 0;
-    Ticket ticket = 0;  // 0: not with the channel
+    Ticket ticket = 0;  // 0: not sent
   };
 
+  // Records events for the simulator's checker.
   void Note(HistoryEvent::What what, const Pushed& push) const {
     if (options_.history == nullptr) return;
     for (const Item& item : push.items) {
@@ -81,14 +88,15 @@ class ShardWriter {
     }
   }
 
+  // Each reply names the table's newest dictionary.
   Status TakeReply(const Message& reply) {
     TROOP_ASSIGN_OR_RETURN(const auto body, DecodeBody<InsertReplyBody>(reply.body));
     if (body.dictionary != 0 && options_.codec != Codec::kNone) wanted_ = body.dictionary;
     return Status::Ok();
   }
 
-  // Frames are encoded without it until it is here. One that can't be had is asked for again with
-  // the next reply.
+  // Fetches the dictionary that replies announce. Frames are encoded without it until it arrives;
+  // a failed request is repeated with the next reply.
   void PollDictionary() {
     if (asked_ != 0) {
       const auto answer = channel_->Poll(asked_);
@@ -98,7 +106,7 @@ class ShardWriter {
         wanted_ = 0;
         return;
       }
-      known_ = asked_id_;  // a newer one may be wanted by now
+      known_ = asked_id_;  // a newer one may have been announced since
       if (auto dictionary = MakeFrameDictionary((*answer)->parts[0])) {
         coder_.AddDictionary(std::move(dictionary));
         trained_ = true;
@@ -113,7 +121,7 @@ class ShardWriter {
     asked_id_ = wanted_;
   }
 
-  // All that is not acknowledged goes again, in order: the server drops what it had already.
+  // Resends all unacknowledged pushes in order; the server ignores those it already has.
   void TakeBack() {
     for (Pushed& push : pushes_) {
       if (push.ticket != 0) channel_->Forget(push.ticket);
@@ -121,12 +129,13 @@ class ShardWriter {
     }
   }
 
+  // Builds the message from the encoded chunks.
   void Pack(Pushed* push) const {
     push->message = PackInsert(options_.table, spec_, options_.codec, push->chunks, push->items);
   }
 
-  // A server that took the place of another does not know the dictionary of frames that were made
-  // for that one: they are encoded without.
+  // Reencodes pending frames without the dictionary: a server that replaced another does not have
+  // it.
   void ForgetDictionary() {
     FrameCoder plain(options_.codec, coder_.frame_bytes());
     for (Pushed& push : pushes_) {
@@ -134,12 +143,13 @@ class ShardWriter {
       Pack(&push);
     }
     coder_ = std::move(plain);
-    if (asked_ != 0) channel_->Forget(asked_);  // of the server that is gone
+    if (asked_ != 0) channel_->Forget(asked_);  // a request to the replaced server
     asked_ = 0;
     wanted_ = known_ = 0;
     trained_ = false;
   }
 
+  // Decodes a chunk's frames and encodes them with `to`.
   void Recode(FrameCoder* to, EncodedChunk* chunk) {
     MutableBuffer frames(chunk->frames * coder_.frame_bytes());
     const std::byte* from = chunk->observation.data();
@@ -147,7 +157,7 @@ class ShardWriter {
       std::uint32_t bytes;
       std::memcpy(&bytes, chunk->frame_bytes.data() + i * sizeof bytes, sizeof bytes);
       const Status status = coder_.Decode({from, bytes}, frames.data() + i * coder_.frame_bytes());
-      TROOP_CHECK(status.ok(), "a frame of ours: {}", status.ToString());
+      TROOP_CHECK(status.ok(), "cannot decode an own frame: {}", status.ToString());
       from += bytes;
     }
     const Chunk plain{
@@ -156,7 +166,7 @@ class ShardWriter {
     *chunk = EncodeChunk(plain, to);
   }
 
-  // In order. What finds the channel's window of bytes full goes at a later Poll.
+  // Sends unsent pushes in order. If the channel's byte window is full, a later Poll continues.
   Status SendUnsent() {
     for (Pushed& push : pushes_) {
       if (push.ticket != 0) continue;
@@ -183,6 +193,7 @@ class ShardWriter {
   bool trained_ = false;  // the coder has one
 };
 
+// Splits pushes by shard. A push completes when all its shards have acknowledged their part.
 class ReplayWriterImpl final : public ReplayWriter {
  public:
   ReplayWriterImpl(std::vector<std::unique_ptr<Channel>> channels, const TrajectorySpec& spec,
@@ -196,21 +207,24 @@ class ReplayWriterImpl final : public ReplayWriter {
   }
 
   void AddShard(std::size_t k, std::unique_ptr<Channel> channel) override {
-    TROOP_CHECK(!Knows(k), "two ways to shard {}", k);
+    TROOP_CHECK(!Knows(k), "shard {} has a channel already", k);
     shards_.try_emplace(k, std::move(channel), spec_, options_);
   }
   bool Knows(std::size_t k) const override { return shards_.contains(k); }
+  // Shards beyond the used ones keep their unacknowledged pushes.
   void Use(std::size_t shards) override {
     TROOP_CHECK(shards >= 1, "no shards");
     used_ = shards;
     chunks_.resize(shards);
     items_.resize(shards);
   }
+  // True once the shards from index `shards` on may be removed.
   bool Settled(std::size_t shards) const override {
     return std::all_of(shards_.lower_bound(shards), shards_.end(),
                        [](const auto& entry) { return entry.second.settled(); });
   }
 
+  // True if every shard in use has room, as a push may have data for each.
   bool CanPush() const override {
     if (!error_.ok()) return false;
     return std::all_of(shards_.begin(), shards_.lower_bound(used_),
@@ -218,7 +232,7 @@ class ReplayWriterImpl final : public ReplayWriter {
   }
 
   Status Push(std::vector<Chunk> chunks, std::vector<Item> items) override {
-    TROOP_CHECK(CanPush(), "a push without CanPush");
+    TROOP_CHECK(CanPush(), "push without CanPush()");
     pushed_items_ += items.size();
     for (Chunk& chunk : chunks) {
       chunks_[ShardOf(chunk.stream, used_)].push_back(std::move(chunk));
@@ -226,6 +240,7 @@ class ReplayWriterImpl final : public ReplayWriter {
     for (Item& item : items) {
       items_[ShardOf(item.stream, used_)].push_back(std::move(item));
     }
+    // Splits the push by shard. An empty push goes to one shard, so that it is acknowledged too.
     const bool empty = chunks.empty() && items.empty();
     open_.push_back(0);
     const std::uint64_t number = first_open_ + open_.size() - 1;
@@ -233,7 +248,7 @@ class ReplayWriterImpl final : public ReplayWriter {
       const bool nothing = empty && k == shards_.begin()->first;
       if (chunks_[k].empty() && items_[k].empty() && !nothing) continue;
       const auto shard = shards_.find(k);
-      TROOP_CHECK(shard != shards_.end(), "no way to shard {}", k);
+      TROOP_CHECK(shard != shards_.end(), "shard {} has no channel", k);
       ++open_.back();
       error_ = shard->second.Push(chunks_[k], items_[k], number);
       chunks_[k].clear();
@@ -242,6 +257,7 @@ class ReplayWriterImpl final : public ReplayWriter {
     return error_;
   }
 
+  // The first error is permanent and stops all shards.
   void Poll(Time) override {
     for (auto& [k, shard] : shards_) {
       if (!error_.ok()) return;
@@ -250,6 +266,7 @@ class ReplayWriterImpl final : public ReplayWriter {
         --open_[number - first_open_];
       });
     }
+    // Pushes complete in order, whatever the order of the shards' replies.
     while (!open_.empty() && open_.front() == 0) {
       open_.pop_front();
       ++first_open_;
@@ -264,9 +281,9 @@ class ReplayWriterImpl final : public ReplayWriter {
  private:
   TrajectorySpec spec_;
   Options options_;
-  std::map<std::size_t, ShardWriter> shards_;  // by index; those that streams go to
+  std::map<std::size_t, ShardWriter> shards_;  // by index; those with a channel
   std::size_t used_ = 0;                       // indices below it are in use
-  std::deque<int> open_;  // parts that are not acknowledged, of each push from first_open_ on
+  std::deque<int> open_;  // unacknowledged parts of each push from first_open_ on
   std::uint64_t first_open_ = 1;
   std::uint64_t pushed_items_ = 0, acked_items_ = 0;
   std::vector<std::vector<Chunk>> chunks_;  // [shards] scratch

@@ -1,3 +1,4 @@
+// DeviceTable: CUDA kernels of GPU replay, and their launches.
 #include "replay/cuda/device_table.h"
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 
 namespace troop::cuda {
 
+// Gives the kernels access to DeviceTable's private types.
 struct DeviceTableKernels {
   using Fields = DeviceTable::Fields;
   using Change = DeviceTable::Change;
@@ -19,28 +21,28 @@ namespace {
 
 using Fields = DeviceTableKernels::Fields;
 using Change = DeviceTableKernels::Change;
+// Threads per block of all kernels here; AboutItemsKernel needs a power of two.
 constexpr int kThreads = 256;
 
 LaunchShape Over(std::int64_t n) {
   return {dim3(unsigned(CeilDivide(n, kThreads))), dim3(kThreads)};
 }
 
-// Sizes that kernels need, by value.
+// Sizes that kernels take by value.
 struct TableSizes {
   std::int64_t pixels, channels, stack, steps, frame_bytes, window;
 };
 
-// priority^alpha within the bounds that replay/priority_math.h keeps: never 0, and no sum of them
-// is infinite.
+// priority^alpha, clamped as in replay/priority_math.h: never 0, and sums of it stay finite.
 TROOP_HOST_DEVICE float PowerPriority(double size, double epsilon, double alpha) {
   const double power = pow(size + epsilon, alpha);
   const double least = 1.17549435e-38, most = 1e28;  // the smallest normal f32
   return float(power < least ? least : power > most ? most : power);
 }
 
-// --- append
-// ---------------------------------------------------------------------------------------
+// ---- append -------------------------------------------------------------------------------------
 
+// One block per frame; 16 bytes per access if the frame size allows.
 TROOP_KERNEL void PlaceFramesKernel(TableSizes t, Fields f, const DeviceFrame* about,
                                     const std::byte* frame) {
   const std::int64_t which = blockIdx.x, place = about[which].place;
@@ -58,23 +60,23 @@ TROOP_KERNEL void PlaceFramesKernel(TableSizes t, Fields f, const DeviceFrame* a
   f.discount[place] = about[which].discount;
 }
 
+// One thread per changed slot.
 TROOP_KERNEL void PlaceItemsKernel(TableSizes t, Fields f, std::int64_t n, const Change* change,
                                    const std::int32_t* window) {
   const std::int64_t i = std::int64_t(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= n) return;
   const Change item = change[i];
   f.number[item.slot] = item.number;
-  if (item.length == 0) return;  // its weight is 0 from now on: it is drawn no more
+  if (item.length == 0) return;  // evicted: its weight is 0 from now on
   f.lead[item.slot] = item.lead;
   f.length[item.slot] = item.length;
   for (std::int64_t k = 0; k <= item.lead + item.length; ++k)
     f.window[item.slot * t.window + k] = window[i * t.window + k];
 }
 
-// --- draw
-// -----------------------------------------------------------------------------------------
+// ---- draw ---------------------------------------------------------------------------------------
 
-// Philox 4x32-10 (Salmon et al. 2011): 64 bits for (key, counter).
+// Philox 4x32-10 (Salmon et al. 2011): 64 random bits for (key, counter).
 TROOP_DEVICE std::uint64_t Philox(std::uint64_t key, std::uint64_t low, std::uint64_t high) {
   unsigned c[4] = {unsigned(low), unsigned(low >> 32), unsigned(high), unsigned(high >> 32)};
   unsigned k0 = unsigned(key), k1 = unsigned(key >> 32);
@@ -91,6 +93,7 @@ TROOP_DEVICE std::uint64_t Philox(std::uint64_t key, std::uint64_t low, std::uin
   return std::uint64_t(c[1]) << 32 | c[0];
 }
 
+// One mass per stratum, keyed by (seed, item, draw number).
 TROOP_KERNEL void MassesKernel(std::int64_t batch, std::uint64_t seed, const double* total,
                                const std::int64_t* draws, double* mass) {
   const std::int64_t i = std::int64_t(blockIdx.x) * kThreads + threadIdx.x;
@@ -99,7 +102,8 @@ TROOP_KERNEL void MassesKernel(std::int64_t batch, std::uint64_t seed, const dou
   mass[i] = (double(i) + u) / double(batch) * *total;
 }
 
-// One block: weights need the least probability of all. A thread to an item.
+// Gathers the items' columns, one thread per item. A single block, since weights need the minimum
+// probability of the whole batch.
 TROOP_KERNEL void AboutItemsKernel(TableSizes t, Fields f, std::int64_t batch, const double* beta,
                                    const std::int32_t* slot, const float* priority,
                                    std::int64_t* number, std::int64_t* draws, DeviceSample out) {
@@ -107,6 +111,7 @@ TROOP_KERNEL void AboutItemsKernel(TableSizes t, Fields f, std::int64_t batch, c
   float mine = INFINITY;
   for (std::int64_t i = threadIdx.x; i < batch; i += kThreads)
     mine = priority[i] < mine ? priority[i] : mine;
+  // Block-wide minimum by a tree reduction in shared memory.
   least[threadIdx.x] = mine;
   __syncthreads();
   for (int step = kThreads / 2; step > 0; step /= 2) {
@@ -130,21 +135,22 @@ TROOP_KERNEL void AboutItemsKernel(TableSizes t, Fields f, std::int64_t batch, c
   if (threadIdx.x == 0) ++*draws;
 }
 
-// A block to an observation. Element (pixel, frame, channel) of it; frame k of the stack is stack -
-// 1 - k frames before.
+// One block per observation. Element order is (pixel, frame, channel); frame k of the stack is
+// stack - 1 - k frames before the newest.
 template <class T>
 TROOP_KERNEL void ObservationsKernel(TableSizes t, Fields f, std::int64_t batch,
                                      const std::int32_t* slot, T* out) {
   const std::int64_t row = blockIdx.x, s = slot[row % batch], wide = t.stack * t.channels;
-  // The frame's place in the window, which begins with its episode or `stack` frames before.
+  // Position of the newest frame in the window, which begins with its episode or `stack` frames
+  // before.
   const std::int64_t age = f.lead[s] + (row < batch ? 0 : f.length[s]);
   const std::int32_t* const newest = f.window + s * t.window + age;
   T* const to = out + row * t.pixels * wide;
   const auto frame_at = [&](std::int64_t back) {
     return reinterpret_cast<const T*>(f.frame + newest[-back] * t.frame_bytes);
   };
-  if (sizeof(T) == 1 && t.stack == 4 && t.channels == 1 &&
-      t.pixels % 4 == 0) {  // Atari: whole words
+  // Atari: four pixels of four frames per thread, as whole words.
+  if (sizeof(T) == 1 && t.stack == 4 && t.channels == 1 && t.pixels % 4 == 0) {
     for (std::int64_t word = threadIdx.x; word < t.pixels / 4; word += kThreads) {
       unsigned in[4], bytes[4] = {};
       for (int k = 0; k < 4; ++k) {
@@ -164,9 +170,9 @@ TROOP_KERNEL void ObservationsKernel(TableSizes t, Fields f, std::int64_t batch,
   }
 }
 
-// --- priorities
-// -----------------------------------------------------------------------------------
+// ---- priorities ---------------------------------------------------------------------------------
 
+// New priorities of the sampled items; -1 for those to skip.
 TROOP_KERNEL void ChangesKernel(Fields f, std::int64_t batch, double alpha, double epsilon,
                                 const std::int32_t* slot, const std::int64_t* number,
                                 const float* leaves, const float* td_error,
@@ -175,7 +181,7 @@ TROOP_KERNEL void ChangesKernel(Fields f, std::int64_t batch, double alpha, doub
   if (i >= batch) return;
   const std::int64_t s = slot[i];
   const float size = fabsf(td_error[i]);
-  // Another item is there by now, or none, or the error is no number: left alone.
+  // Skipped if the slot has another item now or none, or the error is not finite.
   const bool same = f.number[s] == number[i] && leaves[s] > 0 && isfinite(size);
   changed_slot[i] = same ? std::int32_t(s) : -1;
   changed_priority[i] = PowerPriority(double(size), epsilon, alpha);
@@ -233,16 +239,18 @@ DeviceTable::DeviceTable(Device& device, const DeviceTableOptions& o, std::int64
   host_beta_[0] = o.beta;
   stream.CopyToDevice(beta_.data(), host_beta_.data(), sizeof(double));
   stream.CopyToDevice(draws_.data(), first_draw.data(), sizeof(std::int64_t));
-  stream.Fill(number_.data(), 0xff, number_.bytes());
+  stream.Fill(number_.data(), 0xff, number_.bytes());  // -1: no item
   stream.Synchronize();
 }
 
+// Without staging buffers, which are small.
 std::int64_t DeviceTable::bytes() const {
   return std::int64_t(frame_.bytes() + action_.bytes() + reward_.bytes() + discount_.bytes() +
                       window_.bytes() + lead_.bytes() + length_.bytes() + number_.bytes()) +
          tree_.slots() * 4;
 }
 
+// Validates a delta completely before anything changes: kernels do not check.
 bool DeviceTable::Fits(const DeviceNews& news) {
   const DeviceTableOptions& o = options_;
   const auto n = std::int64_t(news.frames.size());
@@ -266,7 +274,8 @@ bool DeviceTable::Fits(const DeviceNews& news) {
     window += std::size_t(item.lead + item.length + 1);
   }
   if (window != news.window.size() || !std::ranges::all_of(news.window, is_place)) return false;
-  // Which have a frame, these ones among them: one that comes twice is refused, too.
+  // Marks places with a frame, including the new ones; a place that occurs twice is refused. The
+  // marks are undone if the delta is refused.
   std::size_t fresh = 0;
   constexpr std::uint8_t kOld = 1, kComes = 2;
   bool good = true;
@@ -283,9 +292,11 @@ bool DeviceTable::Fits(const DeviceNews& news) {
   return good;
 }
 
-// How many slots change. Each comes once, as it was said last: kernels have no order in a launch.
+// Stages the slot changes on the host and returns their number. Each slot occurs once, with its
+// last change, because threads of a kernel are unordered.
 std::int64_t DeviceTable::Stage(const DeviceNews& news) {
   std::int64_t changes = 0;
+  // Index of a slot's change; a slot that is evicted and reused in one delta has a single change.
   const auto change = [&](std::int32_t slot) {
     std::int32_t& at = changes_[std::size_t(slot)];
     if (at < 0) at = std::int32_t(changes++);
@@ -304,6 +315,7 @@ std::int64_t DeviceTable::Stage(const DeviceNews& news) {
     items_ += 1 - std::exchange(live_[std::size_t(item.slot)], std::uint8_t{1});
     host_changes_[at] = {
         .slot = item.slot, .lead = item.lead, .length = item.length, .number = came_++};
+    // ε is part of the item's priority already.
     host_priorities_[at] = PowerPriority(item.priority, 0, options_.alpha);
     const std::int32_t frames = item.lead + item.length + 1;
     std::copy_n(window, frames, host_windows_.data() + at * window_max());
@@ -315,9 +327,10 @@ std::int64_t DeviceTable::Stage(const DeviceNews& news) {
 
 bool DeviceTable::Append(Stream& copies, Stream& stream, const DeviceNews& news) {
   if (!device_.ok() || !Fits(news)) return false;
+  // Staging buffers are reused: wait until the previous delta has left them.
   if (appended_) {
-    copied_.Synchronize();  // the staging on the host
-    copies.Wait(placed_);   // and that on the device are free again
+    copied_.Synchronize();  // host staging buffers are free again
+    copies.Wait(placed_);   // device staging buffers are free again
   }
   appended_ = true;
   const auto n = std::int64_t(news.frames.size());
@@ -328,6 +341,7 @@ bool DeviceTable::Append(Stream& copies, Stream& stream, const DeviceNews& news)
     if (count > 0)
       copies.CopyToDevice(to.data(), from.data(), std::size_t(count) * sizeof(from[0]));
   };
+  // Uploads overlap with the work on `stream`, which waits for them only before the kernels.
   send(new_frames_, host_frames_, n * frame_bytes());
   send(new_about_, host_about_, n);
   send(new_changes_, host_changes_, changes);
@@ -353,6 +367,7 @@ bool DeviceTable::Append(Stream& copies, Stream& stream, const DeviceNews& news)
 
 void DeviceTable::SetBeta(Stream& stream, double beta) {
   if (!device_.ok() || host_beta_[0] == beta) return;
+  // The pinned value must not change while an earlier copy reads it.
   beta_copied_.Synchronize();
   host_beta_[0] = beta;
   stream.CopyToDevice(beta_.data(), host_beta_.data(), sizeof(double));
@@ -362,6 +377,7 @@ void DeviceTable::SetBeta(Stream& stream, double beta) {
 void DeviceTable::Draw(Stream& stream, const DeviceSample& sample) {
   const DeviceTableOptions& o = options_;
   const TableSizes sizes{o.pixels, o.channels, o.stack, o.steps, frame_bytes(), window_max()};
+  // Masses, then slots, then columns and weights, then observations.
   Launch(stream, "Masses", Over(batch_), MassesKernel, batch_, o.seed, tree_.total(), draws_.data(),
          mass_.data());
   tree_.Find(stream, batch_, mass_.data(), slot_.data(), priority_.data());
@@ -377,6 +393,7 @@ void DeviceTable::Draw(Stream& stream, const DeviceSample& sample) {
   }
 }
 
+// Runs entirely on the device, without synchronizing with the host.
 void DeviceTable::UpdatePriorities(Stream& stream, const float* td_error) {
   Launch(stream, "Changes", Over(batch_), ChangesKernel, fields_, batch_, options_.alpha,
          options_.priority_epsilon, slot_.data(), drawn_number_.data(), tree_.priorities(),

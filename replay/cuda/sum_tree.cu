@@ -1,9 +1,11 @@
+// DeviceSumTree: CUDA kernels for updates and lookups of the sum tree.
 #include "replay/cuda/sum_tree.h"
 
 #include "kernels/cuda/launch.h"
 
 namespace troop::cuda {
 
+// Gives the kernels access to DeviceSumTree's private types.
 struct SumTreeKernels {
   using Levels = DeviceSumTree::Levels;
   static Levels Of(const DeviceSumTree& tree) { return tree.pointers_; }
@@ -12,21 +14,23 @@ struct SumTreeKernels {
 namespace {
 
 using Levels = SumTreeKernels::Levels;
-constexpr int kFan = 64;
-constexpr int kSetThreads = 1024;  // one block, so that a level is done before the next one begins
+constexpr int kFan = 64;           // children per node: two per lane of a warp
+constexpr int kSetThreads = 1024;  // one block, so that levels can be synchronized
 constexpr int kFindThreads = 256;
 
-// Child `i` of a node of level `level`.
+// Value of child `i` at level `level`, counted over the whole level.
 TROOP_DEVICE double Child(const Levels& levels, const float* leaves, int level, std::int64_t i) {
   return level == 0 ? double(leaves[i]) : levels.sums[level - 1][i];
 }
 
+// Stores the leaves, then recomputes the touched nodes level by level, a warp per node. Nodes
+// touched twice are computed twice, with the same result.
 TROOP_KERNEL void __launch_bounds__(kSetThreads)
     SetKernel(Levels levels, float* leaves, std::int64_t n, const std::int32_t* slot,
               const float* priority) {
   for (std::int64_t i = threadIdx.x; i < n; i += kSetThreads) {
     const std::int32_t mine = slot[i];
-    bool last = mine >= 0;  // to its end, so that many loads are under way
+    bool last = mine >= 0;  // no early exit, so that many loads are in flight
     for (std::int64_t j = i + 1; j < n; ++j) last &= slot[j] != mine;
     if (last) leaves[mine] = priority[i];
   }
@@ -44,7 +48,7 @@ TROOP_KERNEL void __launch_bounds__(kSetThreads)
   }
 }
 
-// A warp for each mass.
+// Descends for one mass per warp; each lane handles two children.
 TROOP_KERNEL void FindKernel(Levels levels, const float* leaves, std::int64_t n, const double* mass,
                              std::int32_t* slot, float* priority) {
   const std::int64_t i = (std::int64_t(blockIdx.x) * kFindThreads + threadIdx.x) / 32;
@@ -56,13 +60,13 @@ TROOP_KERNEL void FindKernel(Levels levels, const float* leaves, std::int64_t n,
     const double first = Child(levels, leaves, level, node * kFan + 2 * lane);
     const double second = Child(levels, leaves, level, node * kFan + 2 * lane + 1);
     const double both = first + second;
-    double up_to = both;  // of this lane and those before it
+    double up_to = both;  // inclusive prefix sum over the lanes
     for (unsigned step = 1; step < 32; step *= 2) {
       const double before = __shfl_up_sync(kWholeWarp, up_to, step);
       if (lane >= int(step)) up_to += before;
     }
-    // By rounding a mass may lie beyond the last part: then the last lane that has something is
-    // taken.
+    // Rounding may put a mass beyond the last part: then the last lane with a positive sum is
+    // chosen.
     const unsigned something = __ballot_sync(kWholeWarp, both > 0);
     const unsigned beyond = __ballot_sync(kWholeWarp, both > 0 && up_to > left);
     const int chosen = beyond != 0 ? __ffs(int(beyond)) - 1 : 31 - __clz(int(something));
@@ -81,6 +85,7 @@ TROOP_KERNEL void FindKernel(Levels levels, const float* leaves, std::int64_t n,
 }  // namespace
 
 DeviceSumTree::DeviceSumTree(Device& device, std::int64_t slots) : slots_(slots) {
+  // Levels are padded to whole nodes of zeros, so that kernels need no bounds checks.
   std::int64_t width = CeilDivide(slots, kFan);
   leaves_ = DeviceArray<float>(device, width * kFan, "replay priorities");
   for (;;) {
@@ -98,6 +103,7 @@ DeviceSumTree::DeviceSumTree(Device& device, std::int64_t slots) : slots_(slots)
   stream.Synchronize();
 }
 
+// One block for the whole batch: levels need a barrier in between.
 void DeviceSumTree::Set(Stream& stream, std::int64_t n, const std::int32_t* slot,
                         const float* priority) {
   if (n == 0) return;

@@ -99,27 +99,29 @@ TEST(HostileReplayTest, ABodyThatIsNoneIsRefused) {
     ExpectRefused({.type = type, .body = "garbage"}, "", Code::kDataLoss);
     ExpectRefused({.type = type}, "", Code::kDataLoss);
   }
-  ExpectRefused({.type = MessageType::kPublish}, "32 is not for a replay server");
+  ExpectRefused({.type = MessageType::kPublish}, "32 is not served by a replay server");
 }
 
 TEST(HostileReplayTest, ValuesThatAreNoExperienceAreRefused) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   for (const float bad : {kInf, -kInf, std::nanf("")}) {
-    ExpectRefused(PatchedWith(kRewards + 12, bad), "a reward of");
-    ExpectRefused(PatchedWith(kDiscounts + 12, bad), "a discount of");
-    ExpectRefused(PatchedWith(offsetof(WireItem, priority), bad), "not finite and at least 0");
+    ExpectRefused(PatchedWith(kRewards + 12, bad), "reward");
+    ExpectRefused(PatchedWith(kDiscounts + 12, bad), "discount");
+    ExpectRefused(PatchedWith(offsetof(WireItem, priority), bad), "must be finite and >= 0");
   }
-  ExpectRefused(PatchedWith(kDiscounts, 1.5f), "a discount of");
-  ExpectRefused(PatchedWith(kEnds + 2, std::uint8_t{2}), "an end that is not 0 or 1");
-  ExpectRefused(PatchedWith(offsetof(WireItem, priority), -1.0f), "not finite and at least 0");
+  ExpectRefused(PatchedWith(kDiscounts, 1.5f), "discount 1.5 is not in [0, 1]");
+  ExpectRefused(PatchedWith(kEnds + 2, std::uint8_t{2}), "final mark is not 0 or 1");
+  ExpectRefused(PatchedWith(offsetof(WireItem, priority), -1.0f), "must be finite and >= 0");
 }
 
 TEST(HostileReplayTest, ItemsThatPointElsewhereAreRefused) {
-  ExpectRefused(PatchedWith(offsetof(WireItem, length), std::uint32_t{4}), "lengths are 1 to 3");
-  ExpectRefused(PatchedWith(offsetof(WireItem, length), ~std::uint32_t{0}), "lengths are 1 to 3");
+  ExpectRefused(PatchedWith(offsetof(WireItem, length), std::uint32_t{4}),
+                "length must be in [1, 3]");
+  ExpectRefused(PatchedWith(offsetof(WireItem, length), ~std::uint32_t{0}),
+                "length must be in [1, 3]");
   ExpectRefused(PatchedWith(offsetof(WireItem, first_frame), ~std::uint64_t{0}),
-                "has come to frame 10");
-  ExpectRefused(PatchedWith(offsetof(WireItem, burn_in), std::uint32_t{1}), "burn-in");
+                "ends before frame 10");
+  ExpectRefused(PatchedWith(offsetof(WireItem, burn_in), std::uint32_t{1}), "burn_in");
   ExpectRefused(PatchedWith(kEnds + 1, std::uint8_t{1}), "crosses the end of an episode");
 }
 
@@ -127,11 +129,14 @@ TEST(HostileReplayTest, RequestsBeyondTheLimitsAreRefused) {
   const auto sample = [](const SampleBody& body) {
     return Message{.type = MessageType::kSample, .body = EncodeBody(body)};
   };
-  ExpectRefused(sample({.table = 1, .batch_size = 1, .batches = 1}), "table 1; 0 to 0");
-  ExpectRefused(sample({.batch_size = 0, .batches = 65}), "batch size 0; 1 to 1000");
-  ExpectRefused(sample({.batch_size = 1, .batches = 1, .charge = ~0u}), "4294967295 items charged");
-  ExpectRefused(sample({.batch_size = 1, .charge = 1}), "1 items charged for 0 batches");
-  ExpectRefused(sample({.batch_size = 1001, .batches = 1}), "batch size 1001; 1 to 1000");
+  ExpectRefused(sample({.table = 1, .batch_size = 1, .batches = 1}),
+                "table number is 1, must be in [0, 0]");
+  ExpectRefused(sample({.batch_size = 0, .batches = 65}), "batch size is 0, must be in [1, 1000]");
+  ExpectRefused(sample({.batch_size = 1, .batches = 1, .charge = ~0u}),
+                "charge of 4294967295 items");
+  ExpectRefused(sample({.batch_size = 1, .charge = 1}), "charge of 1 items for 0 batches");
+  ExpectRefused(sample({.batch_size = 1001, .batches = 1}),
+                "batch size is 1001, must be in [1, 1000]");
   ExpectRefused(sample({.batch_size = 1, .batches = 0}), "0 batches");
   ExpectRefused(sample({.batch_size = 1, .batches = ~0u}), "4294967295 batches");
   ExpectRefused(sample({.batch_size = 1, .batches = 1, .updates = ~0u}), "4294967295 updates");

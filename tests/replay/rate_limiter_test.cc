@@ -358,10 +358,10 @@ TEST(RateLimiterTest, TimeBlockedIsCountedByReason) {
   RateLimiter limiter = Make({.samples_per_insert = 1, .ratio_error = 0.1, .min_items = 100});
   limiter.Note(at(1000), false, true, 0);
   EXPECT_EQ(limiter.sample_blocked().reason, Reason::kBelowMinItems);
-  EXPECT_EQ(limiter.Explain(at(1500), 0), "samples wait for 0.5 s: 0 items of min_items 100");
+  EXPECT_EQ(limiter.Explain(at(1500), 0), "samples wait for 0.5 s: 0 of min_items 100 items");
   limiter.Inserted(100);
   limiter.Note(at(3000), false, false, 100);
-  EXPECT_EQ(limiter.Explain(at(3000), 100), "nobody waits");
+  EXPECT_EQ(limiter.Explain(at(3000), 100), "no side waits");
   limiter.Note(at(4000), false, false, 100);
   limiter.Inserted(50);
   limiter.Note(at(5000), true, false, 150);
@@ -369,14 +369,15 @@ TEST(RateLimiterTest, TimeBlockedIsCountedByReason) {
   limiter.Note(at(5500), true, false, 150);
   EXPECT_EQ(limiter.insert_blocked().since, at(5000));
   EXPECT_EQ(limiter.Explain(at(6000), 150),
-            "inserts wait for 1.0 s: 150 samples are paid for and not drawn, at most 110 may be");
+            "inserts wait for 1.0 s: 150 allowed samples are not taken, at most 110 may be");
   limiter.Reserve(70);
   limiter.Note(at(6500), true, true, 150);  // something else keeps the inserts
   EXPECT_EQ(limiter.insert_blocked().reason, Reason::kTable);
   EXPECT_EQ(limiter.sample_blocked().reason, Reason::kRatio);
-  EXPECT_EQ(limiter.Explain(at(6500), 150),
-            "inserts wait for 0.0 s: the table takes none now; samples wait for 0.0 s: 80 samples "
-            "are paid for and not drawn, at least 90 must be (70 in flight)");
+  EXPECT_EQ(
+      limiter.Explain(at(6500), 150),
+      "inserts wait for 0.0 s: the table accepts none now; samples wait for 0.0 s: 80 allowed "
+      "samples are not taken, at least 90 must be (70 in flight)");
   limiter.Note(at(7500), false, false, 150);
   Metrics metrics;
   limiter.ReportBlocked("replay/", &metrics);

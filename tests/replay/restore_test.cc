@@ -316,7 +316,7 @@ TEST(RestoreTest, WhatHadLeftBeforeASuddenEndIsNoDamage) {
   EXPECT_FALSE(again.clean);
   EXPECT_GT(again.counts.items_lost, 0);
   EXPECT_GE(again.table.size(), 400);
-  EXPECT_NE(log.find("after a sudden end"), log.npos) << log;
+  EXPECT_NE(log.find("after an unclean shutdown"), log.npos) << log;
   EXPECT_EQ(log.find("damaged"), log.npos) << log;
 }
 

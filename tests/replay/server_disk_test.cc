@@ -235,7 +235,7 @@ TEST_F(ReplayDiskTest, InsertsWaitWhileTheDiskIsTooFarBehind) {
   EXPECT_GT(world.Metric("replay/unwritten_bytes"), 4000);
   EXPECT_LT(world.Metric("replay/unwritten_bytes"), 6000);
   EXPECT_EQ(world.Metric("replay/items"), 10 * (pushes - waiting));
-  EXPECT_NE(world.server().Blocked().find("takes no inserts: 0 MiB wait for the disk"),
+  EXPECT_NE(world.server().Blocked().find("accepts no inserts: 0 MiB wait for the disk"),
             std::string::npos);
   for (int i = 0; i < 50 && writer->unacked_pushes() > 0; ++i) {
     lazy.Run();

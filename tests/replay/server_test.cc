@@ -199,10 +199,10 @@ TEST(ReplayServerTest, OptionsThatCannotWorkAreRefusedInOneLine) {
     return MakeReplayServer(options).status().message();
   };
   EXPECT_EQ(message([](auto* o) { o->tables[0].table.min_items = 2000; }),
-            "replay: min_items 2000 must lie in [1, capacity 1000]");
+            "replay: min_items is 2000, must be in [1, capacity_items (1000)]");
   EXPECT_NE(message([](auto* o) { o->tables[0].samples_per_insert = -3; }).find("-3"),
             std::string::npos);
-  EXPECT_NE(message([](auto* o) { o->batch_size_max = 0; }).find("batch_size_max 0"),
+  EXPECT_NE(message([](auto* o) { o->batch_size_max = 0; }).find("batch_size_max is 0"),
             std::string::npos);
 }
 

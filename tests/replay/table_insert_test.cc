@@ -134,7 +134,7 @@ TEST(TableInsertTest, ItemsBeyondTheFramesThatCameAreRefused) {
   Put(&table, TinyChunk(1, 0, 5), {});
   for (const Item& item : {Item{.stream = 1, .first_frame = 8, .length = 2, .priority = 1},
                            Item{.stream = 1, .first_frame = ~0ull, .length = 3, .priority = 1}}) {
-    ExpectRefused(&table, {{TinyChunk(1, 5, 5)}, {item}}, "has come to frame 10");
+    ExpectRefused(&table, {{TinyChunk(1, 5, 5)}, {item}}, "ends before frame 10");
     // Of frames of earlier calls the writer may not know that they were lost.
     EXPECT_EQ(Put(&table, {{}, {item}}).expired, 1);
   }
@@ -172,7 +172,7 @@ TEST(TableInsertTest, FramesThatSayWhatCannotBeAreRefused) {
   refused([](PlainFrame* f) { f->discount = kNan; }, "discount");
   EncodedChunk chunk = TinyChunk(1, 0, 5);
   chunk.final = Buffer::Copy(std::string_view("\0\0\2\0\0", 5));
-  ExpectRefused(&table, {{chunk}, {}}, "end");
+  ExpectRefused(&table, {{chunk}, {}}, "final mark");
 }
 
 // One of them made all others too old, whatever came after it.
@@ -192,7 +192,7 @@ TEST(TableInsertTest, WithStacksBurnInIsTheViews) {
   Table table = MakeTable(options);
   auto items = TinyItems(1, 6, 1);
   items[0].burn_in = 1;
-  ExpectRefused(&table, {{TinyChunk(1, 0, 9)}, items}, "exactly 2");
+  ExpectRefused(&table, {{TinyChunk(1, 0, 9)}, items}, "must be 2 with stacked observations");
   items[0].burn_in = 2;
   EXPECT_EQ(Put(&table, TinyChunk(1, 0, 9), items).inserted, 1);
 }
