@@ -1,3 +1,5 @@
+// Implements the defaults of Algorithm, and its factory.
+
 #include "learners/algorithm.h"
 
 #include <algorithm>
@@ -13,6 +15,7 @@
 
 namespace troop {
 
+// The all-reduce's wait and travel times, and the weights pulled with it.
 void UpdateCost::Count(const Agreement& agreement) {
   agree_s += agreement.wait_s;
   travel_s += agreement.travel_s;
@@ -39,6 +42,7 @@ UpdateCost& UpdateCost::operator+=(const UpdateCost& other) {
   return *this;
 }
 
+// These three work on the host's gradient; device algorithms override them.
 double Algorithm::GradientNorm() {
   static const OptimizerKernels& kernels = OptimizerKernelsFor(BestCpuLevel());
   const std::span<const float> g = gradient();
@@ -60,17 +64,18 @@ Result<LossReport> Algorithm::Update(const SampleBatch& batch, double progress,
   return report;
 }
 
+// Only the GPU's DQN samples its own batches.
 Status Algorithm::TakeExperience(const SampleBatch&) {
-  return InvalidArgument(
-      "updates are computed on the CPU here, which draws nothing: set replay.placement = \"host\"");
+  return InvalidArgument("the CPU cannot sample batches itself; set replay.placement = \"host\"");
 }
 
+// Order of choice: supervised algorithms, then a GPU if learner.device allows it, then the CPU.
 Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const EnvSpec& env,
                                                  const TensorPlace& tensor, int learner) {
   const std::string& name = config.learner.algorithm;
   if (config.learner.device == "cuda" && name == "dpg") {
     return InvalidArgument(
-        "learner.device is \"cuda\", but learner.algorithm = \"{}\" is computed on the CPU alone: "
+        "learner.device is \"cuda\", but learner.algorithm = \"{}\" only runs on the CPU; "
         "set learner.device = \"auto\"",
         name);
   }
@@ -79,8 +84,9 @@ Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const Env
     return InvalidArgument("learner.algorithm is \"{}\"; known are \"dqn\", \"dpg\"", name);
   }
   TROOP_RETURN_IF_ERROR(CheckActions(config, env));
-  EnvSpec seen = env;  // batches hold what the network takes
+  EnvSpec seen = env;  // batches hold the network's inputs
   seen.observation = NetworkInput(config, env);
+  // DPG has no GPU implementation.
   if (name == "dpg") {
     TROOP_ASSIGN_OR_RETURN(std::unique_ptr<PolicyCritic> both, MakePolicyCritic(config, env));
     return MakeDpg(config, seen, std::move(both));
@@ -88,12 +94,13 @@ Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const Env
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> network, MakeNetwork(config, env));
   if (config.learner.device != "cpu") {
     TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> same, MakeNetwork(config, env));
+    // With learner.device = "cuda" an error ends the run; with "auto" it selects the CPU.
     auto on_device = MakeDeviceDqn(config, env, std::move(same), learner);
     if (on_device.ok() || config.learner.device == "cuda") return on_device;
     if (config.replay.placement == "gpu") {
       return on_device.status().WithContext("replay.placement = \"gpu\" needs a GPU");
     }
-    // No GPU is nothing to speak of; one that is not used is.
+    // A missing GPU is normal; one that exists and is not used is logged.
     if (on_device.status().code() != Code::kUnavailable)
       LogInfo("updates are computed on the CPU: {}", on_device.status().message());
   }

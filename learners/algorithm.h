@@ -13,147 +13,159 @@
 
 namespace troop {
 
-// Of several learners' reports of one update: the sum of mean times rows over the sum of rows.
+// Statistics of one update's batch. Reports of several learners are combined as the mean weighted
+// by rows.
 struct LossReport {
   double loss = 0;           // importance-weighted mean over the batch
   double td_error_mean = 0;  // mean |TD error|
   double q_mean = 0;         // mean q of the chosen actions
   double gradient_norm = 0;  // before the clip
-  double rows = 0;           // items, or labels, that the means are of
-  // Of supervised algorithms.
-  double accuracy = 0;         // share of the labels that were told right
-  std::int64_t sequences = 0;  // of this learner's part of the batch
+  double rows = 0;           // items (or labels) that the means are taken over
+  // Supervised algorithms only.
+  double accuracy = 0;         // share of labels classified correctly
+  std::int64_t sequences = 0;  // in this learner's part of the batch
 };
 
-// What it took that learners agree on a gradient: agree_s, travel_s, gradient_bytes, weights_s and
-// weights_bytes of UpdateCost.
+// Cost of averaging one gradient across learners: the fields agree_s, travel_s, gradient_bytes,
+// weights_s and weights_bytes of UpdateCost.
 struct Agreement {
   double wait_s = 0, travel_s = 0, bytes = 0;
   double weights_s = 0, weights_bytes = 0;
 };
 
-// What updates took of one learner, for the report at a run's end. Sums.
+// Accumulated cost of one learner's updates, for the report at the end of a run. All fields are
+// sums.
 struct UpdateCost {
-  double gradients = 0;       // that were computed
+  double gradients = 0;       // gradients computed
   double data_s = 0;          // choosing and packing the batch
-  double compute_s = 0;       // forward, loss, backward; and what agrees meanwhile
-  double tensor_s = 0;        // waiting for those who have the model's other parts
-  double agree_s = 0;         // waiting for the gradients' agreement, behind the backward pass
-  double travel_s = 0;        // that agreement, from the first that left to the last that came
+  double compute_s = 0;       // forward, loss, backward, and the communication overlapped with them
+  double tensor_s = 0;        // waiting for the other tensor-parallel ranks
+  double agree_s = 0;         // waiting for the gradient all-reduce after the backward pass
+  double travel_s = 0;        // all-reduce, from the first bucket sent to the last received
   double step_s = 0;          // clip and optimizer
-  double flops = 0;           // of this learner's products, 2 for each multiplication and addition
-  double gradient_bytes = 0;  // of the gradients that were agreed on, or pushed to shards
-  double weights_s = 0;       // from asking parameter shards for weights until they are there
-  double weights_bytes = 0;   // of those
-  double tensor_bytes = 0;    // of what was exchanged with the model's other parts
-  double tokens = 0, sequences = 0;  // that went in; of a model in parts, the first counts them
+  double flops = 0;           // of this learner's matrix products; 2 per multiply-add
+  double gradient_bytes = 0;  // gradients all-reduced, or pushed to shards
+  double weights_s = 0;       // from requesting weights from parameter shards to receiving them
+  double weights_bytes = 0;   // received in weights_s
+  double tensor_bytes = 0;    // exchanged with the other tensor-parallel ranks
+  double tokens = 0, sequences = 0;  // inputs; with tensor parallelism rank 0 counts
   UpdateCost& operator+=(const UpdateCost& other);
   void Count(const Agreement& agreement);
 };
 
-// A loss, its gradient, its priorities, its step: the only thing that tells DQN from DPG.
-// One owner thread at a time (the learner hands it to one job at a time). Deterministic.
+// A learning algorithm: loss, gradient, priorities and optimizer step. DQN and DPG differ only
+// here. One owner thread at a time (the learner hands it to one job at a time). Deterministic.
 class Algorithm {
  public:
   virtual ~Algorithm() = default;
-  // The first half of an update: the gradient of the batch's mean loss at value(). priority: [B],
-  // |TD error| of each item, not yet raised to α. `watch` hears while backward goes on which
-  // parts are done; nullptr: nobody wants to know.
-  // Errors: kDataLoss when loss or gradient is not finite, with where that comes from: the item
-  // of the batch, the parameter; kInvalidArgument: the batch doesn't fit. No gradient then.
+  // First half of an update: computes the gradient of the batch's mean loss at value(). priority:
+  // [B], |TD error| of each item, before the exponent α. `watch` is notified during backward of the
+  // parts that are complete; nullptr: no notification.
+  // Errors: kDataLoss: loss or gradient is not finite; the message names the batch item or the
+  // parameter it comes from. kInvalidArgument: the batch does not fit. No gradient is computed
+  // then.
   virtual Result<LossReport> ComputeGradient(const SampleBatch& batch, std::span<float> priority,
                                              GradientWatch* watch = nullptr) = 0;
-  // [P], of the last ComputeGradient. Learners that agree put here what they agreed on.
+  // [P], the result of the last ComputeGradient. Learners write the all-reduced gradient here.
   virtual std::span<float> gradient() = 0;
-  // Of an algorithm that computes on a device: the same as gradient() in its memory, also where no
-  // batch came by now, for learners that agree without the host. Empty: there is no device. Behind
-  // AgreeOnDevice(true) gradient() is not looked at, and ComputeGradient tells its watch of parts
-  // that are on their way on gradient_stream().
+  // The gradient in device memory, for all-reduces without the host; valid before the first batch.
+  // Empty on the CPU. After AgreeOnDevice(true) gradient() is not used, and ComputeGradient
+  // notifies its watch of parts that are still being computed on gradient_stream().
   virtual std::span<float> device_gradient() { return {}; }
+  // Selects device memory (true) or gradient() for the all-reduce.
   virtual void AgreeOnDevice(bool there) { (void)there; }
   virtual void* gradient_stream() { return nullptr; }  // a cudaStream_t
-  virtual int device_ordinal() const { return -1; }    // below 0: there is no device
-  // Of the gradient, wherever it is agreed on: its first `count` numbers become 0; all of them a
-  // `given`-th part.
+  virtual int device_ordinal() const { return -1; }    // negative on the CPU
+  // Sets the first `count` values of the gradient to 0, on the host or the device, wherever it is
+  // all-reduced.
   virtual void ClearGradient(std::int64_t count);
+  // Divides the gradient by `given`, the number of learners that contributed to it.
   virtual void DivideGradient(float given);
-  // The second half: clip, optimizer step, target. norm: of gradient(). progress: share of the run
-  // that is over before this update, [0, 1], for schedules.
+  // Second half of an update: clip, optimizer step, target network. norm: of gradient(). progress:
+  // completed share of the run before this update, [0, 1], for schedules.
   virtual void ApplyGradient(double progress, double norm) = 0;
-  // The other second half, where others step: takes [P] as the weights after `updates` updates.
-  // Each learner.target_update_steps of those the target follows.
+  // Second half where parameter shards apply the updates: takes [P] as the weights after `updates`
+  // updates. The target network follows every learner.target_update_steps of them.
   virtual void AdoptValue(std::uint64_t updates, std::span<const float> value) = 0;
-  // What goes with that, where others step: several gradients may be of one version, and versions
-  // may come of others' gradients alone. Until it is set, both follow from updates().
+  // Schedule position where parameter shards apply the updates: several gradients may belong to one
+  // version, and other learners may advance the version. Until it is set, both fields follow from
+  // updates().
   struct Course {
-    std::uint64_t batches = 0;  // of the run, before that of the next gradient: supervised
-    double progress = 0;        // before it, [0, 1], for schedules
+    std::uint64_t batches = 0;  // batches of the run before that of the next gradient; supervised
+    double progress = 0;        // before the next gradient, [0, 1], for schedules
   };
   virtual void SetCourse(const Course& course) { (void)course; }
-  // Of gradient(), as it is; of parts, of all of them: then all ranks call it.
+  // Norm of the current gradient(). With tensor parallelism it covers all ranks, and all must call
+  // it.
   virtual double GradientNorm();
-  // Which of the learners that make an update together this one is: where a batch is shared, it
-  // takes that part of it.
+  // Sets this learner's rank among those that share an update. Where a batch is split, the rank
+  // selects the part.
   virtual void SetPlace(int rank, int ranks) { (void)rank, (void)ranks; }
-  // Of one part of a model (nn/tensor_parallel.h): the ranks that have the others, as a group that
-  // outlives its use here; nullptr: none by now. devices: the same for device tensors, where all
-  // compute on devices; nullptr: what they exchange goes through the host.
+  // With tensor parallelism (nn/tensor_parallel.h): sets the group of the ranks that hold the other
+  // parts, which must outlive its use here; nullptr: no group yet. devices: the same group for
+  // device tensors, if all ranks compute on devices; nullptr: exchanges go through the host.
   virtual void SetTensorGroup(Collective* group, Collective* devices) {
     (void)group, (void)devices;
   }
-  // What ended that group within ComputeGradient or GradientNorm.
+  // The error that ended that group within ComputeGradient or GradientNorm.
   virtual Status tensor_status() const { return Status::Ok(); }
-  // All parts' values, and with `state` all that State() has, come together on each rank of that
-  // group: WholeValue(), WholeState() have them. All ranks call it. Errors: what ended the group.
+  // Gathers the values of all tensor-parallel parts on each rank, and with `state` all of State();
+  // WholeValue() and WholeState() return the result. All ranks must call it. Errors: the one that
+  // ended the group.
   virtual Status Gather(bool state) {
     (void)state;
     return Status::Ok();
   }
-  // Of the whole model: of parts, as it was gathered last; empty: never.
+  // The whole model. With tensor parallelism: the result of the last Gather; empty before the
+  // first.
   virtual std::span<const float> WholeValue() const { return value(); }
   virtual TensorFile WholeState() const { return State(); }
-  // What the updates took since it was asked last; of algorithms that count it.
+  // The cost of updates since the last call, if the algorithm measures it.
   virtual UpdateCost TakeCost() { return {}; }
-  // Adds to it what an agreement took, beside ComputeGradient.
+  // Adds the cost of an all-reduce outside ComputeGradient.
   virtual void CountAgreement(const Agreement& agreement) { (void)agreement; }
-  // For who steps in its place: the state that goes with value().
+  // The optimizer with the state that goes with value(), for a caller that applies steps itself.
   virtual Optimizer& optimizer() = 0;
-  // What the clip makes of a gradient of that norm.
+  // Factor that the clip applies to a gradient of that norm.
   virtual double ClipScale(double norm) const = 0;
   virtual float LearningRate(double progress) const = 0;
-  // Both halves. Errors: as ComputeGradient; nothing was changed then.
+  // Both halves of an update. Errors: as ComputeGradient; nothing was changed then.
   virtual Result<LossReport> Update(const SampleBatch& batch, double progress,
                                     std::span<float> priority);
-  // The batch of the Update behind the next one, where it is here already; it stays as it is until
-  // then. nullptr: not known. A device copies it meanwhile.
+  // Announces the batch of the Update after the next one, if it is known; it must not change until
+  // then. nullptr: not known. A device copies it during the next update.
   virtual void ExpectNext(const SampleBatch* batch) { (void)batch; }
-  // Of algorithms that draw their batches themselves (replay.placement = "gpu"). Takes in what a
-  // batch brings; Update does so too. Errors: kInvalidArgument: it is none of those.
+  // Stores the experience that a batch carries, for algorithms that sample their own batches
+  // (replay.placement = "gpu"). Update does this too. Errors: kInvalidArgument: another kind of
+  // algorithm.
   virtual Status TakeExperience(const SampleBatch& batch);
-  // [B], of the last Update: what was drawn.
+  // [B], the items that the last Update sampled.
   struct DrawnItem {
     ItemKey key;
     std::uint64_t policy_version = 0;
   };
   virtual std::span<const DrawnItem> drawn() const { return {}; }
 
+  // Number of updates made.
   virtual std::uint64_t updates() const = 0;
   virtual std::span<const float> value() const = 0;  // [P], the newest weights
-  // Everything that an exact continuation needs, apart from the replay: value, target, optimizer
-  // slots and counters.
+  // Everything needed to resume exactly, except the replay: value, target, optimizer slots and
+  // counters.
   virtual TensorFile State() const = 0;
+  // Restores such a state. Errors: kInvalidArgument: a state of another algorithm, optimizer or
+  // network; nothing was changed then.
   virtual Status SetState(const TensorFile& state) = 0;
-  // Goes back to such a state, but counts on: this is an update, too, so what is published of it is
-  // newer than all before. Errors: as SetState; nothing was changed then.
+  // Restores the values of such a state, but increments the update count, so that the published
+  // version is newer than all before. Errors: as SetState; nothing was changed then.
   virtual Status RollBack(const TensorFile& state) = 0;
-  // Errors: kDataLoss that names the first number of State() that is NaN or infinite; kUnavailable:
-  // what computes has failed for good, with what it said. O(P).
+  // Checks that all values are finite. Errors: kDataLoss: names the first value of State() that is
+  // NaN or infinite; kUnavailable: the device has failed permanently, with its message. O(P).
   virtual Status CheckNumbers() const = 0;
 };
 
-// config.learner.algorithm. tensor: the part of the model that it trains. learner: which of several
-// it is, who share the machine's GPUs by turns. Errors: kInvalidArgument
-// with the known names.
+// Makes the algorithm named by config.learner.algorithm. tensor: the part of the model to train.
+// learner: index of this learner; learners share the machine's GPUs round-robin. Errors:
+// kInvalidArgument: unknown algorithm; the message lists the known names.
 Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const Config& config, const EnvSpec& env,
                                                  const TensorPlace& tensor = {}, int learner = 0);
 

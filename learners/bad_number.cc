@@ -1,3 +1,5 @@
+// Implements the search for non-finite and very large values.
+
 #include "learners/bad_number.h"
 
 #include <fmt/format.h>
@@ -12,6 +14,7 @@
 namespace troop {
 namespace {
 
+// The item's name in messages: position, key, and the weights that acted.
 std::string ItemName(const SampleBatch& batch, std::size_t i) {
   const ItemKey& key = batch.key[i];
   return fmt::format(
@@ -19,7 +22,7 @@ std::string ItemName(const SampleBatch& batch, std::size_t i) {
       key.slot, key.generation, key.shard, UpdatesOf(batch.policy_version[i]));
 }
 
-// Row i of [B, …]; empty for what can't be bad.
+// Row i of [B, …]; empty for types that are always finite.
 std::span<const float> RowOf(const Tensor& tensor, std::size_t i) {
   if (tensor.empty() || tensor.dtype() != DType::kF32) return {};
   const std::span<const float> all = tensor.as<float>();
@@ -27,7 +30,7 @@ std::span<const float> RowOf(const Tensor& tensor, std::size_t i) {
   return all.subspan(i * size, size);
 }
 
-// All floats that an update gets of item i, with their names.
+// All floats of item i that enter an update, with their names.
 std::array<std::pair<const char*, std::span<const float>>, 6> RowsOf(const SampleBatch& batch,
                                                                      std::size_t i) {
   return {{{"importance weight", std::span(batch.weight).subspan(i, 1)},
@@ -40,6 +43,7 @@ std::array<std::pair<const char*, std::span<const float>>, 6> RowsOf(const Sampl
 
 }  // namespace
 
+// The first hit is enough: one value spoils the whole batch.
 std::string FindBadInBatch(const SampleBatch& batch) {
   for (std::size_t i = 0; i < batch.key.size(); ++i) {
     for (const auto& [what, row] : RowsOf(batch, i)) {
@@ -51,6 +55,7 @@ std::string FindBadInBatch(const SampleBatch& batch) {
   return "";
 }
 
+// Parameter by parameter, so that the message has a name.
 std::string FindBadParameter(const Module& module, std::span<const float> values) {
   if (AllFinite(values)) return "";
   for (const ParamSpec& param : module.params()) {
@@ -59,8 +64,8 @@ std::string FindBadParameter(const Module& module, std::span<const float> values
     const std::size_t at = FirstUnfinite(part);
     if (at < part.size()) return fmt::format("{}[{}] is {}", param.name, at, part[at]);
   }
-  const std::size_t at = FirstUnfinite(values);  // between two parameters
-  return fmt::format("number {} of all is {}", at, values[at]);
+  const std::size_t at = FirstUnfinite(values);  // in the padding between parameters
+  return fmt::format("padding value {} is {}", at, values[at]);
 }
 
 std::string FindBadItem(const SampleBatch& batch, std::span<const float> priority) {
@@ -69,6 +74,7 @@ std::string FindBadItem(const SampleBatch& batch, std::span<const float> priorit
   return fmt::format("the TD error of {} is {}", ItemName(batch, i), priority[i]);
 }
 
+// A non-finite value counts as infinity, so it is always the largest.
 LargestNumber FindLargest(const SampleBatch& batch, std::size_t item) {
   LargestNumber largest;
   for (const auto& [what, row] : RowsOf(batch, item)) {
@@ -83,6 +89,7 @@ LargestNumber FindLargest(const SampleBatch& batch, std::size_t item) {
   return largest;
 }
 
+// Used when all inputs and weights are finite.
 std::string DescribeLargest(const SampleBatch& batch) {
   float largest = 0;
   std::string where = "none";
@@ -95,7 +102,7 @@ std::string DescribeLargest(const SampleBatch& batch) {
       }
     }
   }
-  return fmt::format("the largest number that went in is {:g}, {}", largest, where);
+  return fmt::format("the largest input is {:g}, {}", largest, where);
 }
 
 }  // namespace troop

@@ -1,3 +1,5 @@
+// Implements the validation of transition batches against an environment.
+
 #include "learners/batch_check.h"
 
 namespace troop {
@@ -8,6 +10,7 @@ Status CheckSpec(const char* name, const Tensor& tensor, const TensorSpec& want)
   return InvalidArgument("{} is {}, not {}", name, tensor.spec().ToString(), want.ToString());
 }
 
+// Per-item checks: values that index into tensors, which the loss kernels do not check.
 Status CheckItems(const SampleBatch& batch, const EnvSpec& env) {
   const std::int64_t steps = batch.reward.dim(1);
   for (std::size_t i = 0; i < std::size_t(batch.size()); ++i) {
@@ -25,6 +28,7 @@ Status CheckItems(const SampleBatch& batch, const EnvSpec& env) {
 
 }  // namespace
 
+// Batches come from the network, so a replay with another config must not crash the learner.
 Status CheckTransitions(const SampleBatch& batch, const EnvSpec& env, std::size_t priorities) {
   const std::int64_t size = batch.size();
   if (size == 0) return InvalidArgument("the batch is empty");
@@ -33,6 +37,7 @@ Status CheckTransitions(const SampleBatch& batch, const EnvSpec& env, std::size_
   TROOP_RETURN_IF_ERROR(CheckSpec("next_observation", batch.next_observation, observation));
   const TensorSpec one = env.action.tensor();
   TROOP_RETURN_IF_ERROR(CheckSpec("action", batch.action, {one.dtype, one.shape.Prepend(size)}));
+  // The number of steps N is free, but all per-step tensors must have the same.
   if (batch.reward.shape().rank() != 2) {
     return InvalidArgument("reward is {}, not f32[{}, N]", batch.reward.spec().ToString(), size);
   }
@@ -41,7 +46,7 @@ Status CheckTransitions(const SampleBatch& batch, const EnvSpec& env, std::size_
   TROOP_RETURN_IF_ERROR(CheckSpec("discount", batch.discount, steps));
   const std::size_t count = std::size_t(size);
   if (batch.weight.size() != count || batch.length.size() != count || priorities != count) {
-    return InvalidArgument("{} weights, {} lengths and room for {} priorities for {} items",
+    return InvalidArgument("{} weights, {} lengths and {} priorities for a batch of {} items",
                            batch.weight.size(), batch.length.size(), priorities, size);
   }
   return CheckItems(batch, env);

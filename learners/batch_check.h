@@ -7,9 +7,9 @@
 
 namespace troop {
 
-// Whether a batch of transitions is one of `env`, with room for `priorities` of them: shapes,
-// types, lengths, and discrete actions that there are. env.observation: as the network takes it.
-// Errors: kInvalidArgument that names what doesn't fit. O(B).
+// Checks that a batch of transitions fits `env` and that its size is `priorities`: shapes, types,
+// lengths, and valid discrete actions. env.observation: as the network's input. Errors:
+// kInvalidArgument: names what does not fit. O(B).
 Status CheckTransitions(const SampleBatch& batch, const EnvSpec& env, std::size_t priorities);
 
 }  // namespace troop

@@ -9,7 +9,7 @@ namespace troop {
 class BetaSchedule {
  public:
   explicit BetaSchedule(const Config& config);
-  // progress: share of the run that is over before the update.
+  // progress: completed share of the run before the update.
   double Beta(double progress) const;
 
  private:

@@ -1,3 +1,5 @@
+// Implements checkpoints: atomic writes, verification by manifest, and removal of old ones.
+
 #include "learners/checkpoint.h"
 
 #include <algorithm>
@@ -18,18 +20,21 @@ constexpr char kWeights[] = "weights.safetensors";
 constexpr char kTensors[] = "state.safetensors";
 constexpr char kState[] = "state.json";
 constexpr char kManifest[] = "manifest.json";
+// Suffixes: the replaced checkpoint during Install, and an incomplete one.
 constexpr char kAside[] = ".old";
 constexpr char kTemporary[] = ".tmp";
+// Limits for reading: a damaged size must not exhaust memory.
 constexpr std::size_t kTextBytesMax = std::size_t{1} << 20;
 constexpr std::size_t kTensorBytesMax = std::size_t{64} << 30;
 
-// checkpoints/000000012345: names sort as their updates do.
+// checkpoints/000000012345: fixed width, so that names sort by update count.
 std::string FolderFor(std::uint64_t updates) { return fmt::format("{}/{:012}", kFolder, updates); }
 
+// weights.safetensors: the value as named tensors, for other programs.
 Buffer EncodeWeights(const Module& module, const CheckpointState& checkpoint) {
   TensorFile file;
   const auto it = checkpoint.state.tensors.find("value");
-  TROOP_CHECK(it != checkpoint.state.tensors.end(), "an algorithm's state holds its value");
+  TROOP_CHECK(it != checkpoint.state.tensors.end(), "the state has no tensor \"value\"");
   for (const ParamSpec& param : module.params()) {
     file.tensors[param.name] = it->second.Range(param.offset, param.shape);
   }
@@ -37,12 +42,13 @@ Buffer EncodeWeights(const Module& module, const CheckpointState& checkpoint) {
   return EncodeSafetensors(file);
 }
 
+// Complete checkpoints have numeric names; leftovers have a suffix.
 bool IsNumber(std::string_view name) {
   return !name.empty() && std::ranges::all_of(name, [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// Names of the checkpoints, oldest first. Leftovers of interrupted writes are not among them,
-// except for the old one that an interrupted replacement had moved aside.
+// Names of the checkpoints, oldest first. Excludes leftovers of interrupted writes, except for a
+// checkpoint that an interrupted replacement has moved aside.
 Result<std::vector<std::string>> ListCheckpoints(Storage* run) {
   TROOP_ASSIGN_OR_RETURN(std::vector<std::string> names, run->List(kFolder));
   std::vector<std::string> whole;
@@ -62,10 +68,11 @@ Result<std::vector<std::string>> ListCheckpoints(Storage* run) {
   return whole;
 }
 
-// Keeps the newest `keep` up to `newest`. What has a higher number is of a course that was given up
-// (the run went on from an older checkpoint); leftovers of interrupted writes go, too.
+// Keeps the newest `keep` up to `newest`. Removes higher numbers, which belong to a discarded
+// continuation of an older checkpoint, and leftovers of interrupted writes.
 Status RemoveOthers(Storage* run, const std::string& newest, std::int64_t keep) {
   TROOP_ASSIGN_OR_RETURN(std::vector<std::string> kept, ListCheckpoints(run));
+  // `kept` is sorted: first drop what is newer, then the oldest.
   kept.erase(std::ranges::upper_bound(kept, newest), kept.end());
   const auto excess = std::ssize(kept) - std::max<std::int64_t>(keep, 1);
   if (excess > 0) kept.erase(kept.begin(), kept.begin() + excess);
@@ -80,34 +87,35 @@ Status RemoveOthers(Storage* run, const std::string& newest, std::int64_t keep) 
   return Status::Ok();
 }
 
-// A file of the checkpoint. Whatever keeps it from being read is damage, named with the file.
+// Reads a file of the checkpoint. Any read error is reported as kDataLoss with the file's name.
 Result<Buffer> ReadFile(Storage* run, const std::string& file, std::size_t bytes_max) {
   Result<Buffer> bytes = run->Read(file, bytes_max);
   if (bytes.ok()) return bytes;
-  return DataLoss("{} can't be read: {}", file, bytes.status().message());
+  return DataLoss("{} cannot be read: {}", file, bytes.status().message());
 }
 
-// Every file of the manifest with its bytes checked. Errors: kDataLoss.
+// All files of the manifest, with sizes and checksums verified. Errors: kDataLoss.
 Result<std::map<std::string, Buffer>> ReadFiles(Storage* run, const std::string& path,
                                                 const JsonValue& manifest) {
   const JsonValue* files = manifest.Find("files");
   if (files == nullptr || files->object.empty()) {
-    return DataLoss("{}/{} names no files", path, kManifest);
+    return DataLoss("{}/{} lists no files", path, kManifest);
   }
   std::map<std::string, Buffer> bytes;
   for (const auto& [name, entry] : files->object) {
     const Result<std::int64_t> size = entry.Integer("bytes"), crc = entry.Integer("crc32c");
+    // A name with a slash could refer to a file outside the checkpoint.
     if (!size.ok() || !crc.ok() || name.find('/') != name.npos) {
-      return DataLoss("{}/{}: {} is no file's name, or lacks its size and checksum", path,
-                      kManifest, name);
+      return DataLoss("{}/{}: {} is not a file name, or has no size and checksum", path, kManifest,
+                      name);
     }
     const std::string file = path + "/" + name;
     TROOP_ASSIGN_OR_RETURN(Buffer content, ReadFile(run, file, kTensorBytesMax));
     if (std::int64_t(content.size()) != *size) {
-      return DataLoss("{} has {} bytes, its manifest says {}", file, content.size(), *size);
+      return DataLoss("{} has {} bytes, but {} in the manifest", file, content.size(), *size);
     }
     if (std::int64_t(Crc32c(content.bytes())) != *crc) {
-      return DataLoss("{} is damaged: its checksum is {:08x}, its manifest says {:08x}", file,
+      return DataLoss("{} is damaged: its checksum is {:08x}, but {:08x} in the manifest", file,
                       Crc32c(content.bytes()), *crc);
     }
     bytes[name] = std::move(content);
@@ -115,6 +123,7 @@ Result<std::map<std::string, Buffer>> ReadFiles(Storage* run, const std::string&
   return bytes;
 }
 
+// Reads the manifest, then all files.
 Result<std::map<std::string, Buffer>> ReadWhole(Storage* run, const std::string& path) {
   if (!run->Exists(path)) return NotFound("{}: no such checkpoint", path);
   const std::string file = path + "/" + kManifest;
@@ -125,12 +134,13 @@ Result<std::map<std::string, Buffer>> ReadWhole(Storage* run, const std::string&
   if (!version.ok()) return version.status().WithContext(file);
   if (*version > kCheckpointVersion) {
     return InvalidArgument(
-        "{} has checkpoint format {}; this program reads up to {}: use a newer one", path, *version,
-        kCheckpointVersion);
+        "{} has checkpoint format {}, must be at most {}; use a newer version of troop", path,
+        *version, kCheckpointVersion);
   }
   return ReadFiles(run, path, *manifest);
 }
 
+// state.json has the counters and the config, state.safetensors the arrays.
 Result<CheckpointState> DecodeState(const std::map<std::string, Buffer>& files) {
   TROOP_ASSIGN_OR_RETURN(const JsonValue state, ParseJson(files.at(kState).text()));
   CheckpointState checkpoint;
@@ -138,7 +148,7 @@ Result<CheckpointState> DecodeState(const std::map<std::string, Buffer>& files) 
   checkpoint.updates = std::uint64_t(updates);
   TROOP_ASSIGN_OR_RETURN(checkpoint.steps, state.Integer("steps"));
   if (updates < 0 || checkpoint.steps < 0) {
-    return DataLoss("{} counts {} updates and {} steps; neither can be negative", kState, updates,
+    return DataLoss("{} has {} updates and {} steps, must not be negative", kState, updates,
                     checkpoint.steps);
   }
   TROOP_ASSIGN_OR_RETURN(checkpoint.config_toml, state.String("config"));
@@ -146,7 +156,7 @@ Result<CheckpointState> DecodeState(const std::map<std::string, Buffer>& files) 
   return checkpoint;
 }
 
-// An existing checkpoint of that name is moved aside first: at every moment one of them is whole.
+// Moves an existing checkpoint of that name aside first: at every moment one of them is complete.
 Status Install(Storage* run, const std::string& temporary, const std::string& path) {
   const std::string aside = path + kAside;
   if (run->Exists(path)) {
@@ -159,6 +169,7 @@ Status Install(Storage* run, const std::string& temporary, const std::string& pa
   return run->Remove(aside);
 }
 
+// state.json. "program" is for readers only.
 Buffer EncodeState(const CheckpointState& checkpoint) {
   return Buffer::Copy(JsonObject()
                           .Add("updates", checkpoint.updates)
@@ -168,7 +179,7 @@ Buffer EncodeState(const CheckpointState& checkpoint) {
                           .str());
 }
 
-// What interrupted writes left: it may be what fills the disk.
+// Removes leftovers of interrupted writes, which may be what fills the disk.
 Status RemoveLeftovers(Storage* run) {
   TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, run->List(kFolder));
   for (const std::string& folder : names) {
@@ -182,6 +193,7 @@ Status RemoveLeftovers(Storage* run) {
   return Status::Ok();
 }
 
+// The manifest is written last: without it the folder is not a checkpoint.
 Status WriteTemporary(Storage* run, const std::map<std::string, Buffer>& files,
                       const std::string& temporary) {
   JsonObject list;
@@ -198,8 +210,8 @@ Status WriteTemporary(Storage* run, const std::map<std::string, Buffer>& files,
       JsonObject().Add("version", kCheckpointVersion).AddRaw("files", list.str()).str());
 }
 
-// Writes the files and their manifest to a temporary name, then gives them theirs. What fails is
-// removed: on a full disk it would be in the next one's way.
+// Writes files and manifest under a temporary name, then renames them. A failed write is removed,
+// because on a full disk it would block the next one.
 Status WriteFiles(Storage* run, const std::map<std::string, Buffer>& files,
                   const std::string& path) {
   const std::string temporary = path + kTemporary;
@@ -215,6 +227,7 @@ Status WriteFiles(Storage* run, const std::map<std::string, Buffer>& files,
   return Install(run, temporary, path);
 }
 
+// Only f32 tensors can have non-finite values.
 bool IsFinite(const TensorFile& state) {
   return std::ranges::all_of(state.tensors, [](const auto& named) {
     const ConstTensor& tensor = named.second;
@@ -224,6 +237,7 @@ bool IsFinite(const TensorFile& state) {
 
 }  // namespace
 
+// Removes old checkpoints only after the new one is installed.
 Result<std::string> WriteCheckpoint(Storage* run, const Module& module,
                                     const CheckpointState& checkpoint, std::int64_t keep) {
   const std::string path = FolderFor(checkpoint.updates);
@@ -236,16 +250,18 @@ Result<std::string> WriteCheckpoint(Storage* run, const Module& module,
   return path;
 }
 
+// weights.safetensors is verified but not decoded, since it repeats the value.
 Result<CheckpointState> ReadCheckpoint(Storage* run, const std::string& path) {
   TROOP_ASSIGN_OR_RETURN(const auto files, ReadWhole(run, path));
   for (const char* name : {kState, kTensors}) {
-    if (!files.contains(name)) return DataLoss("{}/{} is missing in the manifest", path, name);
+    if (!files.contains(name)) return DataLoss("{}/{} is missing from the manifest", path, name);
   }
   auto checkpoint = DecodeState(files);
   if (!checkpoint.ok()) return checkpoint.status().WithContext(path);
   return checkpoint;
 }
 
+// Rewrites all files through WriteFiles, so the replacement is as atomic as a new checkpoint.
 Status CorrectCheckpointSteps(Storage* run, const std::string& path, std::int64_t steps) {
   TROOP_ASSIGN_OR_RETURN(CheckpointState checkpoint, ReadCheckpoint(run, path));
   if (checkpoint.steps == steps) return Status::Ok();
@@ -255,6 +271,7 @@ Status CorrectCheckpointSteps(Storage* run, const std::string& path, std::int64_
   return WriteFiles(run, files, path);
 }
 
+// Paths have equal length, so string order is update order.
 Status RemoveCheckpointsAfter(Storage* run, const std::string& path) {
   TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListCheckpoints(run));
   for (const std::string& name : names) {
@@ -264,6 +281,7 @@ Status RemoveCheckpointsAfter(Storage* run, const std::string& path) {
   return Status::Ok();
 }
 
+// If all are damaged, the error of the oldest is returned.
 Result<std::string> NewestCheckpoint(Storage* run) {
   TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListCheckpoints(run));
   Status last = NotFound(
@@ -273,25 +291,26 @@ Result<std::string> NewestCheckpoint(Storage* run) {
     const auto files = ReadWhole(run, path);
     if (files.ok()) return path;
     last = files.status();
-    LogWarning("passing over a damaged checkpoint: {}", last.message());
+    LogWarning("skipping a damaged checkpoint: {}", last.message());
   }
   return last;
 }
 
+// From the newest to the oldest, until one is usable.
 Result<FoundCheckpoint> NewestFiniteCheckpoint(Storage* run) {
   TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListCheckpoints(run));
   for (auto it = names.rbegin(); it != names.rend(); ++it) {
     const std::string path = fmt::format("{}/{}", kFolder, *it);
     Result<CheckpointState> read = ReadCheckpoint(run, path);
     if (!read.ok()) {
-      LogWarning("passing over a damaged checkpoint: {}", read.status().message());
+      LogWarning("skipping a damaged checkpoint: {}", read.status().message());
     } else if (!IsFinite(read->state)) {
-      LogWarning("passing over {}: a number in it is not finite", path);
+      LogWarning("skipping {}: it has a non-finite value", path);
     } else {
       return FoundCheckpoint{path, std::move(*read)};
     }
   }
-  return NotFound("no whole checkpoint here");
+  return NotFound("no complete checkpoint");
 }
 
 }  // namespace troop

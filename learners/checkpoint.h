@@ -13,10 +13,10 @@ namespace troop {
 // A checkpoint is a folder checkpoints/<updates>/ of a run:
 //   weights.safetensors   one named tensor per parameter (what other programs read)
 //   state.safetensors     the algorithm's whole state: value, target, optimizer slots
-//   state.json            counters, seed (all random streams are keyed by it), the config as TOML
-//   manifest.json         name, size and CRC-32C of each file; written last: it makes the rest
-//   valid
-// It is written to a temporary name and renamed, so a folder under its final name is whole.
+//   state.json            counters, seed (the key of all random streams), the config as TOML
+//   manifest.json         name, size and CRC-32C of each file; written last, as the commit mark
+// A checkpoint is written under a temporary name and renamed, so a folder with its final name is
+// complete.
 struct CheckpointState {
   std::uint64_t updates = 0;
   std::int64_t steps = 0;  // agent steps of the run
@@ -24,22 +24,22 @@ struct CheckpointState {
   TensorFile state;  // Algorithm::State()
 };
 
-// `run`: the run's folder. Replaces a checkpoint of as many updates. Keeps the newest `keep`, this
-// one among them, and removes those with more updates: their course was given up. Blocks on the
-// disk. Returns the folder's path within the run.
+// Writes a checkpoint to `run`, the run folder, and replaces one with the same number of updates.
+// Keeps the newest `keep`, including this one, and removes those with more updates, because the run
+// has diverged from them. Blocks on the disk. Returns the checkpoint's path within the run folder.
 Result<std::string> WriteCheckpoint(Storage* run, const Module& module,
                                     const CheckpointState& checkpoint, std::int64_t keep);
-// Says of a checkpoint that so many agent steps are behind it: what the learner knew when it wrote
-// the final one is as old as a heartbeat. At every moment one of the two is whole.
+// Corrects the step count of the final checkpoint: the count known at the time of writing is up to
+// one heartbeat old. At every moment the old or the new file is complete.
 Status CorrectCheckpointSteps(Storage* run, const std::string& path, std::int64_t steps);
-// Errors: kNotFound; kDataLoss with the file and what is wrong with it; kInvalidArgument for a
-// newer format.
+// Reads and verifies a checkpoint. Errors: kNotFound; kDataLoss with the file and the defect;
+// kInvalidArgument: written by a newer format version.
 Result<CheckpointState> ReadCheckpoint(Storage* run, const std::string& path);
-// Removes those behind `path` (empty: all): their course is given up.
+// Removes the checkpoints newer than `path` (empty: all), which a rollback has made obsolete.
 Status RemoveCheckpointsAfter(Storage* run, const std::string& path);
-// The newest whole checkpoint; damaged ones are passed over with a line in the log.
+// Path of the newest complete checkpoint; damaged ones are skipped with a log line.
 Result<std::string> NewestCheckpoint(Storage* run);
-// The same, read; one with a number that is NaN or infinite is passed over, too.
+// The newest complete checkpoint, read; one with a non-finite value is skipped too.
 struct FoundCheckpoint {
   std::string path;
   CheckpointState checkpoint;

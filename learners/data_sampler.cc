@@ -1,8 +1,11 @@
+// Implements the sampler of supervised mode, which only grants updates.
+
 #include "learners/data_sampler.h"
 
 namespace troop {
 namespace {
 
+// All batches are one empty item: the algorithm picks the samples itself.
 class DataSampler final : public ReplaySampler {
  public:
   void AddShard(std::unique_ptr<Channel>) override {}

@@ -6,9 +6,9 @@
 
 namespace troop {
 
-// Takes the place of a replay's sampler where a data set is learned. Which samples an update has
-// follows from its number (UpdateOrder), so a batch is only the word that one may be made: one key,
-// no data. There is always one; who counts the updates says when it is enough.
+// Makes a sampler that replaces the replay's in supervised mode. The samples of an update follow
+// from its number (UpdateOrder), so a batch is only a permission to make one update: one key, no
+// data. It never runs out; the learner's update limit ends the run.
 std::unique_ptr<ReplaySampler> MakeDataSampler();
 
 }  // namespace troop

@@ -1,3 +1,5 @@
+// Implements the common part of algorithms on a GPU: moving state between host and device.
+
 #include "learners/device_algorithm.h"
 
 #ifdef TROOP_HAS_CUDA
@@ -19,19 +21,22 @@ DeviceAlgorithm::DeviceAlgorithm(std::unique_ptr<cuda::Device> device,
   LogInfo("updates are computed on GPU {}: {}", ordinal, device_->info().name);
 }
 
+// Device errors are permanent, hence kUnavailable.
 Status DeviceAlgorithm::DeviceStatus() const {
   if (device_->ok()) return Status::Ok();
   return Unavailable("{}: {}", device_->info().name, device_->error());
 }
 
+// The new step takes over the host's state.
 Status DeviceAlgorithm::Use(cuda::TrainedOnDevice* trained) {
   trained_ = trained;
   TROOP_RETURN_IF_ERROR(DeviceStatus());
   return Put();
 }
 
+// Marks the host's copies as stale; they are fetched on demand.
 void DeviceAlgorithm::CountUpdate(double norm) {
-  if (Fails(Failpoint::kLearnerDevice)) device_->Fail("failpoint learner.device; do without it");
+  if (Fails(Failpoint::kLearnerDevice)) device_->Fail("failpoint learner.device");
   ++updates_;
   fresh_value_ = fresh_state_ = false;
   norm_ = norm;
@@ -42,6 +47,7 @@ void DeviceAlgorithm::NoteGradient(double norm) {
   norm_ = norm;
 }
 
+// Copies once per gradient. The caller may write to the result (see ApplyGradient).
 std::span<float> DeviceAlgorithm::gradient() {
   if (!have_gradient_ && trained_ != nullptr) {
     CopyOut(stream_, trained_->gradient(), host_->gradient());
@@ -50,11 +56,13 @@ std::span<float> DeviceAlgorithm::gradient() {
   return host_->gradient();
 }
 
+// The device has computed the norm; it is recomputed only if the gradient has changed since.
 double DeviceAlgorithm::GradientNorm() {
   if (on_device_) return trained_ != nullptr ? trained_->GradientNorm(stream_) : 0;
   return have_gradient_ ? Algorithm::GradientNorm() : norm_;
 }
 
+// Another learner may start an all-reduce before the first batch arrives here.
 std::span<float> DeviceAlgorithm::device_gradient() {
   if (!MakeReady().ok()) return {};
   return {trained_->gradient(), std::size_t(parameters())};
@@ -73,17 +81,18 @@ void DeviceAlgorithm::DivideGradient(float given) {
 
 void DeviceAlgorithm::ApplyGradient(double progress, double) {
   if (trained_ == nullptr) return;
-  // Whoever looked at it may have changed it.
+  // A caller that read the gradient may have written to it.
   const bool changed = have_gradient_ || on_device_;
   if (have_gradient_ && !on_device_) CopyIn(stream_, host_->gradient(), trained_->gradient());
   RunStep(LearningRate(progress), changed);
   CountUpdate(norm_);
 }
 
+// Goes through the host, whose rules move the target.
 void DeviceAlgorithm::AdoptValue(std::uint64_t updates, std::span<const float> value) {
   if (!Fetch().ok()) return;
   host_->Adopt(updates, value);
-  (void)Put();  // a failure is told by the next ComputeGradient
+  (void)Put();  // the next ComputeGradient reports a failure
 }
 
 Optimizer& DeviceAlgorithm::optimizer() {
@@ -91,12 +100,13 @@ Optimizer& DeviceAlgorithm::optimizer() {
   return host_->optimizer();
 }
 
+// Copies the weights only; Fetch moves the whole state.
 std::span<const float> DeviceAlgorithm::value() const {
   if (!fresh_value_ && trained_ != nullptr) {
     value_.resize(host_->value().size());
     CopyOut(stream_, trained_->value(), value_);
     fresh_value_ = device_->ok();
-    // What did not come is nothing that anyone may play or save.
+    // If the copy failed, NaN prevents that the old weights are published or saved.
     if (!fresh_value_) std::ranges::fill(value_, std::numeric_limits<float>::quiet_NaN());
   }
   return value_.empty() ? host_->value() : std::span<const float>(value_);
@@ -106,10 +116,12 @@ TensorFile DeviceAlgorithm::State() const {
   (void)Fetch();
   return host_->State();
 }
+// The host validates the state before the device takes it.
 Status DeviceAlgorithm::SetState(const TensorFile& state) {
   TROOP_RETURN_IF_ERROR(host_->SetState(state));
   return Put();
 }
+// Fetch first, because the update count continues.
 Status DeviceAlgorithm::RollBack(const TensorFile& state) {
   TROOP_RETURN_IF_ERROR(Fetch());
   TROOP_RETURN_IF_ERROR(host_->RollBack(state));
@@ -120,6 +132,7 @@ Status DeviceAlgorithm::CheckNumbers() const {
   return host_->CheckNumbers();
 }
 
+// The slots are the host optimizer's memory, so they need no extra copy.
 cuda::TrainedOnDevice::State DeviceAlgorithm::Spans(std::vector<float>* value,
                                                     std::vector<float>* target) const {
   cuda::TrainedOnDevice::State state;
@@ -132,13 +145,14 @@ cuda::TrainedOnDevice::State DeviceAlgorithm::Spans(std::vector<float>* value,
   return state;
 }
 
+// Goes through SetState of the host's network, so that the packed form is refreshed as well.
 Status DeviceAlgorithm::Fetch() const {
   if (trained_ == nullptr || fresh_state_) return DeviceStatus();
   std::vector<float> value, target;
   cuda::TrainedOnDevice::State state = Spans(&value, &target);
   trained_->GetState(stream_, &state);
   TROOP_RETURN_IF_ERROR(DeviceStatus());
-  TensorFile file = host_->State();  // the slots are there already
+  TensorFile file = host_->State();  // GetState has written the slots already
   const auto tensor = [](std::span<const float> values) {
     return ConstTensor(Buffer::Copy(std::as_bytes(values)),
                        {DType::kF32, {std::int64_t(values.size())}});
@@ -152,6 +166,7 @@ Status DeviceAlgorithm::Fetch() const {
   return Status::Ok();
 }
 
+// The inverse of Fetch. After it both sides are equal.
 Status DeviceAlgorithm::Put() {
   updates_ = host_->updates();
   value_.clear();

@@ -13,8 +13,8 @@
 
 namespace troop {
 
-// What algorithms that compute on a GPU have in common: weights, gradient and optimizer live there,
-// and value(), gradient() and State() fetch them when they are asked for.
+// Base of the algorithms that compute on a GPU. Weights, gradient and optimizer state live in
+// device memory; value(), gradient() and State() copy them to the host on demand.
 class DeviceAlgorithm : public Algorithm {
  public:
   std::span<float> gradient() override;
@@ -41,37 +41,43 @@ class DeviceAlgorithm : public Algorithm {
   DeviceAlgorithm(std::unique_ptr<cuda::Device> device, std::unique_ptr<TrainedNetwork> host,
                   int ordinal);
 
-  // Makes what trains on the device, where there is none yet: for batches as the config has them.
+  // Creates the device-side step if there is none yet, with the batch sizes of the config.
   virtual Status MakeReady() = 0;
+  // Enqueues the optimizer step. changed: the gradient was written since it was computed.
   virtual void RunStep(double learning_rate, bool changed) = 0;
 
-  // The weights are `trained`'s from now on. REQUIRES: Fetch, before it takes another's place.
+  // Makes `trained` the owner of the current weights. REQUIRES: Fetch, before it replaces another
+  // one.
   Status Use(cuda::TrainedOnDevice* trained);
+  // Bookkeeping after an optimizer step with a gradient of that norm.
   void CountUpdate(double norm);
-  void NoteGradient(double norm);  // the device has made another one
+  void NoteGradient(double norm);  // records that the device has computed a new gradient
   Status DeviceStatus() const;
-  Status Fetch() const;  // host() becomes what the device has
+  Status Fetch() const;  // copies the device's state to host()
 
   cuda::Device& device() const { return *device_; }
   cuda::Stream& stream() const { return stream_; }
   TrainedNetwork& host() const { return *host_; }
-  bool on_device() const { return on_device_; }          // learners agree on the gradient there
-  bool have_gradient() const { return have_gradient_; }  // the host's is the device's, or newer
+  bool on_device() const { return on_device_; }          // the gradient is all-reduced there
+  bool have_gradient() const { return have_gradient_; }  // the host's copy is current
 
  private:
   std::int64_t parameters() const { return std::int64_t(host_->value().size()); }
+  // Host buffers for GetState and SetState; value and target are resized to [P].
   cuda::TrainedOnDevice::State Spans(std::vector<float>* value, std::vector<float>* target) const;
-  Status Put();  // the device becomes what host_ has
+  Status Put();  // copies host_ to the device
 
   const std::unique_ptr<cuda::Device> device_;
-  const std::unique_ptr<TrainedNetwork> host_;  // what is saved, and its rules
+  const std::unique_ptr<TrainedNetwork> host_;  // copy for State(), and the schedules
   mutable cuda::Stream stream_;
-  cuda::TrainedOnDevice* trained_ = nullptr;  // from the first batch on
+  cuda::TrainedOnDevice* trained_ = nullptr;  // set by the first batch
   const int ordinal_;
   bool on_device_ = false;
+  // Counts on the host, so that updates() does not wait for the device.
   std::uint64_t updates_ = 0;
   double norm_ = 0;
   bool have_gradient_ = false;
+  // True while the host's copy is current: of the value alone, and of the whole state.
   mutable bool fresh_value_ = true, fresh_state_ = true;
   mutable std::vector<float> value_;
 };

@@ -1,3 +1,5 @@
+// Implements the double-buffered copy of batches to device memory.
+
 #include "learners/device_batches.h"
 
 #ifdef TROOP_HAS_CUDA
@@ -15,18 +17,21 @@ DeviceBatches::DeviceBatches(cuda::Device* device, std::optional<PictureStack> p
       copies_(*device),
       slots_{Slot(*device), Slot(*device)} {}
 
+// Layout of a slot: observations, next observations, rewards, discounts, actions, lengths, weights.
 void DeviceBatches::Stage(const SampleBatch& batch) {
   turn_ = 1 - turn_;
   Slot& slot = slots_[turn_];
   slot.rows = batch.size();
   slot.input = batch.observation.dtype();
+  // Actions, lengths and weights have 4 bytes per item.
   slot.parts = {batch.observation.bytes().size(), batch.reward.bytes().size(),
                 std::size_t(slot.rows) * sizeof(float)};
   const auto bytes = std::int64_t(slot.parts.all());
   if (slot.used) {
-    slot.copied.Synchronize();  // what is there on the host is no longer read
-    copies_.Wait(slot.placed);  // nor what is on the device, by then
+    slot.copied.Synchronize();  // the host buffer is no longer read
+    copies_.Wait(slot.placed);  // and the device buffer neither, at that point of the stream
   }
+  // Reallocated only when the batch's sizes change.
   if (slot.host.size() != bytes) {
     slot.host = cuda::PinnedArray<std::byte>(*device_, bytes, "a batch");
     slot.device = cuda::DeviceArray<std::byte>(*device_, bytes, "a batch");
@@ -52,12 +57,14 @@ void DeviceBatches::Stage(const SampleBatch& batch) {
   staged_ = &batch;
 }
 
+// Copies on the device, so that the update's buffers keep their addresses for CUDA graphs.
 void DeviceBatches::Place(cuda::Stream& stream, const cuda::DqnBatch& to) {
   Slot& slot = slots_[turn_];
   staged_ = nullptr;
   if (!device_->ok()) return;
   stream.Wait(slot.copied);
   const std::byte* at = slot.device.data();
+  // Frames are stored one after the other; the first layer reads interleaved stacks.
   if (pictures_) {
     cuda::InterleavePictures(stream, 2 * slot.rows, pictures_->stack,
                              pictures_->height * pictures_->width, pictures_->channels, at,

@@ -12,22 +12,24 @@
 
 namespace troop {
 
-// Batches on their way from the host's memory to a device: two places, so that one is copied while
-// an update works with the one before. Owner: the algorithm.
+// Double-buffered copy of batches from host to device memory: one batch is copied while an update
+// uses the previous one. Owner: the algorithm.
 class DeviceBatches {
  public:
-  // pictures: how observations are stacked for the network's first layer. The device outlives it.
+  // pictures: how observations are stacked for the network's first layer. The device must outlive
+  // this.
   DeviceBatches(cuda::Device* device, std::optional<PictureStack> pictures);
 
-  // Begins to copy; behind it the batch may go. REQUIRES: CheckTransitions.
+  // Starts copying; afterwards the caller may free the batch. REQUIRES: CheckTransitions.
   void Stage(const SampleBatch& batch);
-  // Whether it was the last that was staged, and not placed since.
+  // True if this batch was staged last and has not been placed since.
   bool holds(const SampleBatch& batch) const { return staged_ == &batch; }
-  // Where an update takes it, in the order of `stream`. REQUIRES: a batch is staged, of its sizes.
+  // Copies the staged batch to the update's buffers, in the order of `stream`. REQUIRES: a batch of
+  // these sizes is staged.
   void Place(cuda::Stream& stream, const cuda::DqnBatch& to);
 
  private:
-  struct Parts {  // bytes
+  struct Parts {  // sizes in bytes
     std::size_t observation = 0, steps = 0, items = 0;
     std::size_t all() const { return 2 * observation + 2 * steps + 3 * items; }
   };
@@ -47,7 +49,7 @@ class DeviceBatches {
   ParallelCopy copy_{ParallelCopy::DefaultHelpers()};
   cuda::Stream copies_;
   Slot slots_[2];
-  int turn_ = 0;  // the slot that was staged last
+  int turn_ = 0;  // the slot staged last
   const SampleBatch* staged_ = nullptr;
 };
 

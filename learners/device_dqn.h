@@ -7,13 +7,12 @@
 namespace troop {
 
 // MakeDqn (learners/dqn.h) with the updates on a GPU: the same loss, steps, checkpoints and errors.
-// Weights, gradient and optimizer live there; value(), gradient() and State() fetch them when they
-// are asked for. Batches come from host memory; or, with replay.placement = "gpu", are drawn from a
-// copy of the replay in the device's (DeviceReplay), and then only Update makes updates.
-// learner: takes the GPU of that number, round and round. `network`: as MakeDqn's. Errors:
+// Weights, gradient and optimizer state live in device memory; value(), gradient() and State() copy
+// them on demand. Batches come from host memory; or, with replay.placement = "gpu", are sampled
+// from a copy of the replay in device memory (DeviceReplay), and then only Update makes updates.
+// learner: selects the GPU of that index, round-robin. `network`: as for MakeDqn. Errors:
 // kUnavailable: no GPU can be used, with the reason; this program was built without CUDA.
-// kInvalidArgument: what the config asks for can only be computed on the CPU, with its key; all
-// that MakeDqn refuses.
+// kInvalidArgument: the config needs the CPU, with the config key; and all errors of MakeDqn.
 Result<std::unique_ptr<Algorithm>> MakeDeviceDqn(const Config& config, const EnvSpec& env,
                                                  std::unique_ptr<Module> network, int learner = 0);
 

@@ -15,13 +15,13 @@
 
 namespace troop {
 
-// The ranks that have a model's other parts, as a GPU's steps ask for them. Over a group of devices
-// the host only says what comes after what: it waits in Settle alone, at most for the group's
-// timeout. Over one of hosts each operation is copied to the host and back. A failure ends the
-// group for all ranks. Owner: the thread of the steps.
+// Collectives among tensor-parallel ranks, as the steps on a GPU call them. With a device group the
+// host only enqueues operations: it blocks in Settle alone, at most for the group's timeout. With a
+// host group each operation is copied to the host and back. A failure ends the group for all ranks.
+// Owner: the thread that runs the steps.
 class DevicePeers final : public cuda::TensorPeers {
  public:
-  // All outlive it. devices: the same ranks (MakeNcclGroup); nullptr: there is none.
+  // All must outlive this. devices: the same ranks (MakeNcclGroup); nullptr: no device group.
   DevicePeers(cuda::Device* device, Collective* host, Collective* devices)
       : device_(*device), host_(*host), devices_(devices) {}
   ~DevicePeers() override { Settle(); }
@@ -32,13 +32,14 @@ class DevicePeers final : public cuda::TensorPeers {
   void Max(cuda::Stream& stream, float* x, std::int64_t n) override {
     AllReduce(stream, Reduction::kMax, x, DType::kF32, n);
   }
+  // Waits for all open operations of the device group.
   void Settle() override;
 
-  // The first failure; ok: none so far.
+  // The first failure; ok if there was none.
   const Status& status() const { return status_; }
-  const TensorTraffic& traffic() const { return traffic_; }  // since it was made
-  // Since it was asked last, how long streams stood still for the others. REQUIRES: they were
-  // waited for.
+  const TensorTraffic& traffic() const { return traffic_; }  // since construction
+  // Seconds that streams were blocked on the other ranks since the last call. REQUIRES: the streams
+  // have been synchronized.
   double TakeWaited();
 
  private:
@@ -54,10 +55,10 @@ class DevicePeers final : public cuda::TensorPeers {
   const SystemClock clock_;
   Status status_;
   TensorTraffic traffic_;
-  std::deque<Work> open_;  // of devices_
+  std::deque<Work> open_;  // on devices_
   cuda::PinnedArray<std::byte> staged_;
-  double waited_s_ = 0;  // by the host's clock
-  // Before and behind what the stream waits for; the first `timed_` since TakeWaited.
+  double waited_s_ = 0;  // host clock
+  // Events before and after each wait of the stream; the first `timed_` since TakeWaited.
   std::vector<std::pair<std::unique_ptr<cuda::Event>, std::unique_ptr<cuda::Event>>> timers_;
   std::size_t timed_ = 0;
 };

@@ -1,3 +1,5 @@
+// Implements the measurements and predictions about this machine's GPUs.
+
 #include "learners/device_profile.h"
 
 #ifndef TROOP_HAS_CUDA
@@ -6,7 +8,7 @@ namespace troop {
 namespace {
 
 Status NoCuda() {
-  return Unavailable("this program was built without CUDA: build it with the preset \"cuda\"");
+  return Unavailable("this program was built without CUDA; build it with the preset \"cuda\"");
 }
 
 }  // namespace
@@ -38,9 +40,11 @@ Result<double> TimeGpuAllReduce(int, int, const NcclOptions&, std::int64_t, int)
 namespace troop {
 namespace {
 
+// Matrices large enough to reach the peak; the emulator only checks that it runs.
 constexpr std::int64_t kPeakSize = 8192, kEmulatedPeakSize = 64;
 constexpr int kPeakTries = 8, kPeakCalls = 4;
 
+// Profiles use the first GPU.
 Result<TextDevice> OpenFor(const Config& config, const TensorPlace& place) {
   if (config.learner.device == "cpu") return Unavailable("learner.device = \"cpu\"");
   return OpenTextDevice(config, place, 0);
@@ -51,18 +55,19 @@ Status StatusOf(const cuda::Device& device) {
   return Unavailable("{}: {}", device.info().name, device.error());
 }
 
-// A rank of two, each with a GPU. The ranks are threads of this process.
+// One rank of two, each with its own GPU. The ranks are threads of this process.
 Result<double> TimeAllReduce(std::unique_ptr<Collective> host, const NcclOptions& nccl,
                              std::int64_t floats, int tries) {
   std::string error;
   const auto device = cuda::Device::Open(nccl.device, &error);
   Status mine = device != nullptr ? Status::Ok() : Unavailable("{}", error);
+  // An error on one rank must abort the group, or the other rank would wait for the timeout.
   if (!mine.ok()) {
     host->Abort(mine);
     return mine;
   }
   cuda::Stream stream(*device);
-  const cuda::DeviceArray<float> array(*device, floats, "what is summed");
+  const cuda::DeviceArray<float> array(*device, floats, "an all-reduce buffer");
   if (array.data() != nullptr) stream.Fill(array.data(), 0, array.bytes());
   mine = StatusOf(*device);
   if (!mine.ok()) {
@@ -81,6 +86,7 @@ Result<double> TimeAllReduce(std::unique_ptr<Collective> host, const NcclOptions
     TROOP_RETURN_IF_ERROR(group->Wait(work));
     seconds.push_back(ToSeconds(clock.Now() - begin));
   }
+  // The median is robust against a slow first call.
   std::ranges::sort(seconds);
   return seconds[seconds.size() / 2];
 }
@@ -94,6 +100,7 @@ Result<std::string> GpuOf(const Config& config) {
   return opened.device->info().name;
 }
 
+// The best of several tries, because clocks rise with load.
 Result<double> MeasureGpuPeak(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const TextDevice opened, OpenFor(config, {}));
   cuda::Device& device = *opened.device;
@@ -103,17 +110,18 @@ Result<double> MeasureGpuPeak(const Config& config) {
   const std::int64_t bytes = n * n * std::int64_t(DTypeSize(element));
   cuda::Stream stream(device);
   cuda::MatMulPlans plans(device);
-  const cuda::DeviceArray<std::byte> a(device, bytes, "a product"), b(device, bytes, "a product"),
-      c(device, bytes, "a product");
+  const cuda::DeviceArray<std::byte> a(device, bytes, "a matrix product"),
+      b(device, bytes, "a matrix product"), c(device, bytes, "a matrix product");
   cuda::Event begin(device), end(device);
   if (!device.ok()) return StatusOf(device);
-  stream.Fill(a.data(), 0x3c, a.bytes());  // about 0.01, of either type
+  stream.Fill(a.data(), 0x3c, a.bytes());  // about 0.01 in either type
   stream.Fill(b.data(), 0x3c, b.bytes());
   double best = 0;
   const SystemClock clock;
   for (int i = 0; i < kPeakTries; ++i) {
     stream.Synchronize();
     const Time from = clock.Now();
+    // Several calls per measurement hide the launch overhead.
     for (int call = 0; call < kPeakCalls; ++call) {
       cuda::MatMul(stream, plans,
                    {.shape = {.m = n, .n = n, .k = n, .transpose_b = true},
@@ -138,8 +146,10 @@ Result<double> PredictGpuBytes(const Config& config, const TensorPlace& place, d
                                     std::int64_t(std::ceil(outputs))));
 }
 
+// Errors of either rank are returned.
 Result<double> TimeGpuAllReduce(int first, int second, const NcclOptions& nccl, std::int64_t floats,
                                 int tries) {
+  // Both ranks are threads of this process; rank 0's times are returned.
   SimGroup hosts({.size = 2});
   Result<double> seconds[2] = {0.0, 0.0};
   const auto measure = [&](int rank, int device) {

@@ -7,24 +7,25 @@
 #include "core/status.h"
 #include "nn/tensor_place.h"
 
-// What plans and reports want to know of this machine's GPUs.
+// Capabilities of this machine's GPUs, for plans and reports.
 namespace troop {
 
+// Number of GPUs that CUDA finds on this machine.
 int GpusHere();
-// The name of the GPU on which a learner of reviews would compute here, by learner.device. Errors:
-// as MakeDeviceSupervised's; kUnavailable where the config wants none.
+// Name of the GPU that a supervised learner would use here, by learner.device. Errors: as
+// MakeDeviceSupervised; kUnavailable if the config selects the CPU.
 Result<std::string> GpuOf(const Config& config);
-// FLOP/s of its large products in network.precision, the best of a few; what a model could reach.
-// Takes some 0.1 s. Errors: as GpuOf's.
+// Measured peak FLOP/s of large matrix products in network.precision (the best of a few), an upper
+// bound for a model. Takes about 0.1 s. Errors: as GpuOf.
 Result<double> MeasureGpuPeak(const Config& config);
 
-// Of a part of a model: bytes of a GPU's memory that a learner takes for updates of so many tokens
-// and outputs at a time, without what the driver takes. Errors: as GpuOf's.
+// Predicted GPU memory in bytes that a learner with this part of a model needs for updates of that
+// many tokens and outputs at a time, without the driver's share. Errors: as GpuOf.
 Result<double> PredictGpuBytes(const Config& config, const TensorPlace& place, double tokens,
                                double outputs);
 
-// An all-reduce between two GPUs by NCCL: seconds of one of `floats` numbers, the median of `tries`
-// as the first rank sees them. Errors: as MakeNcclGroup's.
+// Seconds of one NCCL all-reduce of `floats` floats between two GPUs: the median of `tries`,
+// measured at the first rank. Errors: as MakeNcclGroup.
 Result<double> TimeGpuAllReduce(int first, int second, const NcclOptions& nccl, std::int64_t floats,
                                 int tries);
 

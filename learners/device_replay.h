@@ -16,30 +16,31 @@
 
 namespace troop {
 
-// A learner's copy of the replay in GPU memory (replay.placement = "gpu"): takes in what a
-// ReplayMirror brings, and says whose slots a draw has chosen. Owner: the algorithm.
+// A learner's replica of the replay in GPU memory (replay.placement = "gpu"). It applies the deltas
+// of a ReplayMirror, and maps sampled slots to items. Owner: the algorithm.
 class DeviceReplay {
  public:
-  // env: of single frames. pictures: how they are stacked for the network's first layer. batch: B.
-  // The device outlives it.
+  // env: with single-frame observations. pictures: how they are stacked for the network's first
+  // layer. batch: B. The device must outlive this.
   DeviceReplay(cuda::Device* device, const Config& config, const EnvSpec& env,
                std::optional<PictureStack> pictures, std::int64_t batch);
 
-  // The table; nullptr before any experience came.
+  // The table; nullptr before the first experience.
   cuda::DeviceTable* table() const { return table_.get(); }
-  // How many there have been: what was recorded of one is of no use with the next.
+  // Number of tables created so far. Recorded CUDA graphs are invalid after it changes.
   int tables() const { return tables_; }
   bool can_draw() const { return table_ != nullptr && table_->items() > 0; }
-  // Whether what was drawn from until now is of no use behind this.
+  // True if this batch replaces the device table, so that a prepared sample is invalid.
   static bool Anew(const SampleBatch& batch);
-  // updates: made so far, which draws are numbered by: so those of a run that was resumed are those
-  // of one that was not. Copies what the batch brings, beside what `stream` does by then; whatever
-  // comes behind it there draws from all of it. Errors: kDataLoss: it does not fit; kUnavailable:
-  // the device, with its words. After an error the copy is of no use.
+  // Applies the batch's experience. updates: made so far; samples are numbered by it, so a resumed
+  // run samples the same items as an uninterrupted one. The copy overlaps earlier work of `stream`;
+  // later work there samples from the whole table. Errors: kDataLoss: the experience does not fit;
+  // kUnavailable: a device error, with its message. After an error the replica is invalid.
   Status Take(const SampleBatch& batch, std::uint64_t updates, cuda::Stream& stream);
-  // Items that Take has put in others' places are told apart from these until the next call.
+  // Starts an update: DrawnItems resolves slots that Take reassigns from here on to the items they
+  // held.
   void BeginUpdate() { replaced_.clear(); }
-  // Of slots that were drawn since BeginUpdate.
+  // Appends the items of slots sampled since BeginUpdate.
   void DrawnItems(std::span<const std::int32_t> slots,
                   std::vector<Algorithm::DrawnItem>* out) const;
 
@@ -60,14 +61,14 @@ class DeviceReplay {
   cuda::Device* const device_;
   cuda::DeviceTableOptions options_;
   const std::int64_t batch_;
-  const std::uint64_t slots_max_;  // of a replay with this config, and more
+  const std::uint64_t slots_max_;  // upper bound for a replay with this config
   cuda::Stream copies_;
   std::unique_ptr<cuda::DeviceTable> table_;
   int tables_ = 0;
-  std::deque<Arrival> arrived_;  // the oldest first
-  std::vector<Held> held_;       // by slot
+  std::deque<Arrival> arrived_;  // oldest first
+  std::vector<Held> held_;       // indexed by slot
   std::unordered_map<std::int32_t, Held> replaced_;
-  // Scratch.
+  // Scratch buffers of TakeOne.
   std::vector<std::int32_t> left_;
   std::vector<cuda::DeviceFrame> frames_;
   std::vector<cuda::DeviceItem> items_;

@@ -5,7 +5,8 @@
 
 namespace troop {
 
-// The optimizer of a config as a GPU takes it. REQUIRES: optimizer.type is no "adagrad".
+// The config's optimizer in the form that GPU kernels use. REQUIRES: optimizer.type is not
+// "adagrad".
 inline cuda::StepRule DeviceRuleOf(const Config& config) {
   using Kind = cuda::StepRule::Kind;
   const std::string& type = config.optimizer.type;

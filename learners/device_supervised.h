@@ -7,11 +7,11 @@
 
 namespace troop {
 
-// MakeSupervised with the updates on a GPU: transformers, with the same losses, drops, steps,
-// checkpoints and errors. learner: takes the GPU of that number, round and round. Errors:
+// MakeSupervised with the updates on a GPU: transformers, with the same losses, dropout, steps,
+// checkpoints and errors. learner: selects the GPU of that index, round-robin. Errors:
 // kUnavailable: no GPU can be used, with the reason; this program was built without CUDA.
-// kInvalidArgument: what the config asks for can only be computed on the CPU, with its key; all
-// that MakeSupervised refuses.
+// kInvalidArgument: the config needs the CPU, with the config key; and all errors of
+// MakeSupervised.
 Result<std::unique_ptr<Algorithm>> MakeDeviceSupervised(const Config& config,
                                                         std::shared_ptr<const ReviewData> data,
                                                         const TensorPlace& tensor = {},
@@ -21,10 +21,11 @@ Result<std::unique_ptr<Algorithm>> MakeDeviceSupervised(const Config& config,
 class DeviceJudge {
  public:
   virtual ~DeviceJudge() = default;
-  // As TextStep::Forward. Errors: kUnavailable: the device, with its words.
+  // Evaluates a batch as TextStep::Forward does. Errors: kUnavailable: a device error, with its
+  // message.
   virtual Result<TextOutcome> Judge(const TextBatch& batch) = 0;
 };
-// Errors: as MakeDeviceSupervised's.
+// Makes a DeviceJudge for these weights. Errors: as MakeDeviceSupervised.
 Result<std::unique_ptr<DeviceJudge>> MakeDeviceJudge(const Config& config,
                                                      std::span<const float> value);
 

@@ -1,3 +1,5 @@
+// Implements the options of a text model's training step on a GPU.
+
 #include "learners/device_text.h"
 
 #ifdef TROOP_HAS_CUDA
@@ -14,10 +16,10 @@ namespace troop {
 namespace {
 
 Status OnlyOnCpu(std::string_view what) {
-  return InvalidArgument("{} is computed on the CPU alone: set learner.device = \"cpu\"", what);
+  return InvalidArgument("{} only runs on the CPU; set learner.device = \"cpu\"", what);
 }
 
-// The model as a GPU computes it, with its parameters where the module has them.
+// The model's form for the GPU, with the same parameter layout as the CPU module.
 Result<cuda::TransformerSpec> SpecOf(const TransformerOptions& options, cuda::Precision precision) {
   const TransformerConfig& config = options.config;
   cuda::TransformerSpec spec;
@@ -47,12 +49,15 @@ Result<cuda::TransformerSpec> SpecOf(const TransformerOptions& options, cuda::Pr
 
 }  // namespace
 
+// Device first, then unsupported settings, then the step's options.
 Result<TextDevice> OpenTextDevice(const Config& config, const TensorPlace& place, int learner) {
   TextDevice opened;
   std::string error;
+  // A missing GPU is reported before unsupported settings.
   opened.ordinal = learner % std::max(1, cuda::Device::Count());
   opened.device = cuda::Device::Open(opened.ordinal, &error);
   if (opened.device == nullptr) return Unavailable("{}", error);
+  // Settings without a GPU implementation; learner.device = "auto" falls back to the CPU.
   if (config.model.family == "lstm") return OnlyOnCpu("model.family = \"lstm\"");
   if (config.optimizer.type == "adagrad") return OnlyOnCpu("optimizer.type = \"adagrad\"");
   if (config.learner.hogwild_threads > 1) return OnlyOnCpu("learner.hogwild_threads");

@@ -12,14 +12,16 @@
 
 namespace troop {
 
-// A GPU, and what a step of the config's model, or of a part of it, is there.
+// A GPU, with the options of a training step for the config's model or for one tensor-parallel
+// part.
 struct TextDevice {
   std::unique_ptr<cuda::Device> device;
   cuda::TextStepOptions step;
   TokenBounds bounds;
   int ordinal = 0;
 };
-// learner: takes the GPU of that number, round and round. Errors: as MakeDeviceSupervised's.
+// Opens the GPU of a learner. learner: selects the GPU of that index, round-robin. Errors: as
+// MakeDeviceSupervised.
 Result<TextDevice> OpenTextDevice(const Config& config, const TensorPlace& place, int learner);
 
 }  // namespace troop

@@ -1,3 +1,5 @@
+// Implements DPG updates on the CPU.
+
 #include "learners/dpg.h"
 
 #include <algorithm>
@@ -14,16 +16,17 @@
 namespace troop {
 namespace {
 
-// What depends on the batch size.
+// Buffers that depend on the batch size.
 struct BatchBuffers {
   std::int64_t batch = -1;
-  Tensor action, next_action;  // [B, A] of the policy, of the target's
+  Tensor action, next_action;  // [B, A] of the policy, and of the target policy
   Tensor q, q_next, dq;        // [B, outputs]
   MutableBuffer cache, workspace;
   std::vector<float> priority;            // [B]
-  std::vector<std::int32_t> only_action;  // [B]: 0
+  std::vector<std::int32_t> only_action;  // [B], all 0: the critic has one action
 };
 
+// Network passes and losses; weights and optimizer state are in TrainedNetwork.
 class Dpg final : public Algorithm {
  public:
   Dpg(const Config& config, const EnvSpec& env, std::unique_ptr<PolicyCritic> network,
@@ -43,6 +46,7 @@ class Dpg final : public Algorithm {
   void AdoptValue(std::uint64_t updates, std::span<const float> value) override {
     trained_->Adopt(updates, value);
   }
+  // These forward to TrainedNetwork.
   Optimizer& optimizer() override { return trained_->optimizer(); }
   double ClipScale(double norm) const override { return trained_->ClipScale(norm); }
   float LearningRate(double progress) const override { return trained_->LearningRate(progress); }
@@ -66,9 +70,10 @@ class Dpg final : public Algorithm {
   const ValueForm form_;
   const std::unique_ptr<TrainedNetwork> trained_;
   BatchBuffers buffers_;
-  ConstTensor observation_;  // of the last ComputeGradient
+  ConstTensor observation_;  // input of the last ComputeGradient
 };
 
+// Allocates the buffers for a batch size; no allocation while it stays the same.
 Status Dpg::PrepareBuffers(std::int64_t batch) {
   if (buffers_.batch == batch) return Status::Ok();
   const TensorSpec in{env_.observation.dtype, env_.observation.shape.Prepend(batch)};
@@ -85,6 +90,7 @@ Status Dpg::PrepareBuffers(std::int64_t batch) {
   return Status::Ok();
 }
 
+// Context of the online network. with_gradient: for a backward pass.
 StepContext Dpg::Online(bool with_gradient) {
   return {.value = trained_->value(),
           .packed = trained_->packed_value(),
@@ -93,12 +99,14 @@ StepContext Dpg::Online(bool with_gradient) {
           .accumulate = false};
 }
 
+// The n-step target from the target policy and critic, and the loss of Q(s, a) against it.
 DqnLossSummary Dpg::CriticLoss(const SampleBatch& batch) {
   BatchBuffers& b = buffers_;
   StepContext target = Online(false);
   target.value = trained_->target();
   target.packed = trained_->packed_target();
   const ConstTensor next(batch.next_observation);
+  // One pass through target policy and target critic: Q'(s_n, μ'(s_n)).
   const std::vector<Tensor> expected{b.next_action, b.q_next};
   network_->Forward(target, {&next, 1}, expected, {});
   const std::vector<ConstTensor> done{batch.observation, batch.action};
@@ -111,6 +119,7 @@ DqnLossSummary Dpg::CriticLoss(const SampleBatch& batch) {
                 {b.dq.data<float>(), b.priority.data()});
 }
 
+// Writes the critic's part of the gradient.
 void Dpg::CriticBackward(const SampleBatch& batch) {
   const std::vector<ConstTensor> done{batch.observation, batch.action};
   const ConstTensor dq(buffers_.dq);
@@ -118,18 +127,21 @@ void Dpg::CriticBackward(const SampleBatch& batch) {
                               buffers_.cache.bytes(), {});
 }
 
-// The loss is the mean of -Q(s, μ(s)).
+// Deterministic policy gradient: the loss is the mean of -Q(s, μ(s)).
 void Dpg::PolicyGradient(const SampleBatch& batch) {
   BatchBuffers& b = buffers_;
   const ConstTensor in(batch.observation);
   const std::vector<Tensor> out{b.action, b.q};
+  // A new forward pass, because the critic's input is now μ(s).
   network_->Forward(Online(false), {&in, 1}, out, b.cache.bytes());
   const double scale = -1.0 / double(batch.size());
   ExpectedValueGradient(form_, b.q.as<float>(), scale, b.dq.as<float>());
+  // The critic receives no gradient here: only the policy's parameters are written.
   const std::vector<ConstTensor> dout{ConstTensor(), b.dq};
   network_->Backward(Online(true), {&in, 1}, dout, b.cache.bytes(), {});
 }
 
+// Steps: critic loss, critic gradient, policy gradient (at the same weights), norm.
 Result<LossReport> Dpg::ComputeGradient(const SampleBatch& batch, std::span<float> priority,
                                         GradientWatch* watch) {
   TROOP_RETURN_IF_ERROR(CheckTransitions(batch, env_, priority.size()));
@@ -139,13 +151,14 @@ Result<LossReport> Dpg::ComputeGradient(const SampleBatch& batch, std::span<floa
     return trained_->Refuse(batch, buffers_.priority, fmt::format("the loss is {}", loss.loss));
   }
   CriticBackward(batch);
+  // The critic's parameters follow the policy's in the layout, so they are final first.
   if (watch != nullptr) watch->GradientReady(network_->critic_offset());
   PolicyGradient(batch);
+  // Failpoint of the divergence tests.
   if (const auto bad = SpoiledNumber(Failpoint::kLearnerGradient)) trained_->gradient()[0] = *bad;
   const double norm = GradientNorm();
   if (!std::isfinite(norm)) {
-    return trained_->Refuse(batch, buffers_.priority,
-                            fmt::format("the gradient's norm is {}", norm));
+    return trained_->Refuse(batch, buffers_.priority, fmt::format("the gradient norm is {}", norm));
   }
   observation_ = ConstTensor(batch.observation);
   std::ranges::copy(buffers_.priority, priority.begin());
@@ -156,17 +169,19 @@ Result<LossReport> Dpg::ComputeGradient(const SampleBatch& batch, std::span<floa
                     .rows = double(batch.size())};
 }
 
+// Settings that MakePolicyCritic does not check.
 Status CheckConfig(const Config& config, const EnvSpec& env) {
   if (env.action.discrete()) {
-    return InvalidArgument("{}: dpg needs continuous actions; this environment's are not", env.id);
+    return InvalidArgument("{}: dpg needs continuous actions, which this environment does not have",
+                           env.id);
   }
   const Config::LearnerKeys& l = config.learner;
   if (l.loss != "huber" && l.loss != "mse") {
-    return InvalidArgument("learner.loss is \"{}\"; known are \"huber\", \"mse\"", l.loss);
+    return InvalidArgument("learner.loss is \"{}\", must be \"huber\" or \"mse\"", l.loss);
   }
   TROOP_RETURN_IF_ERROR(CheckValueForm(config));
   if (l.target_update_steps < 1) {
-    return InvalidArgument("learner.target_update_steps is {}; it must be at least 1",
+    return InvalidArgument("learner.target_update_steps is {}, must be at least 1",
                            l.target_update_steps);
   }
   return Status::Ok();
@@ -177,6 +192,7 @@ Status CheckConfig(const Config& config, const EnvSpec& env) {
 Result<std::unique_ptr<Algorithm>> MakeDpg(const Config& config, const EnvSpec& env,
                                            std::unique_ptr<PolicyCritic> network) {
   TROOP_RETURN_IF_ERROR(CheckConfig(config, env));
+  // Two parameter groups: the policy, then the critic.
   const double rate = config.optimizer.learning_rate;
   const double policy = config.optimizer.policy_learning_rate;
   TROOP_ASSIGN_OR_RETURN(

@@ -1,3 +1,5 @@
+// Implements DQN updates on the CPU.
+
 #include "learners/dqn.h"
 
 #include <algorithm>
@@ -13,7 +15,7 @@
 namespace troop {
 namespace {
 
-// What depends on the batch size: q-values, and what the network keeps and needs.
+// Buffers that depend on the batch size: q-values, and the network's cache and workspace.
 struct BatchBuffers {
   std::int64_t batch = -1;
   Tensor q, q_next_online, q_next_target, dq;  // [B, A K]
@@ -21,6 +23,7 @@ struct BatchBuffers {
   std::vector<float> priority;  // [B]
 };
 
+// Network passes and loss; weights and optimizer state are in TrainedNetwork.
 class Dqn final : public Algorithm {
  public:
   Dqn(const Config& config, const EnvSpec& env, std::unique_ptr<Module> network,
@@ -40,6 +43,7 @@ class Dqn final : public Algorithm {
   void AdoptValue(std::uint64_t updates, std::span<const float> value) override {
     trained_->Adopt(updates, value);
   }
+  // These forward to TrainedNetwork.
   Optimizer& optimizer() override { return trained_->optimizer(); }
   double ClipScale(double norm) const override { return trained_->ClipScale(norm); }
   float LearningRate(double progress) const override { return trained_->LearningRate(progress); }
@@ -63,16 +67,17 @@ class Dqn final : public Algorithm {
   const std::unique_ptr<Module> network_;
   const std::unique_ptr<TrainedNetwork> trained_;
   BatchBuffers buffers_;
-  ConstTensor observation_;  // of the last ComputeGradient
+  ConstTensor observation_;  // input of the last ComputeGradient
 };
 
+// Allocates the buffers for a batch size; no allocation while it stays the same.
 Status Dqn::PrepareBuffers(std::int64_t batch) {
   if (buffers_.batch == batch) return Status::Ok();
   const TensorSpec in{env_.observation.dtype, env_.observation.shape.Prepend(batch)};
   TROOP_ASSIGN_OR_RETURN(const Plan plan, network_->MakePlan({&in, 1}));
   const TensorSpec want{DType::kF32, {batch, env_.action.count * form_.numbers}};
   if (plan.out.size() != 1 || !(plan.out[0] == want)) {
-    return InvalidArgument("the network gives {}, not {}",
+    return InvalidArgument("the network's output is {}, must be {}",
                            plan.out.empty() ? "nothing" : plan.out[0].ToString(), want.ToString());
   }
   buffers_ = BatchBuffers{};
@@ -86,6 +91,7 @@ Status Dqn::PrepareBuffers(std::int64_t batch) {
   return Status::Ok();
 }
 
+// keep: store activations for the backward pass.
 void Dqn::Evaluate(std::span<const float> value, const Packed* packed, const Tensor& observation,
                    const Tensor& q, bool keep) {
   const StepContext context{value, packed, {}, buffers_.workspace.bytes()};
@@ -94,14 +100,16 @@ void Dqn::Evaluate(std::span<const float> value, const Packed* packed, const Ten
 }
 
 DqnLossSummary Dqn::ForwardAndLoss(const SampleBatch& batch) {
-  // The target first: then the newest weights stay in the cache from here to the backward pass.
+  // The target network first: then the online weights are still in the CPU cache for backward.
   const bool double_q = config_.learner.double_q;
   Evaluate(trained_->target(), trained_->packed_target(), batch.next_observation,
            buffers_.q_next_target, false);
+  // Double Q: the online network selects the action, the target network evaluates it.
   if (double_q) {
     Evaluate(trained_->value(), trained_->packed_value(), batch.next_observation,
              buffers_.q_next_online, false);
   }
+  // Keeps the activations for backward.
   Evaluate(trained_->value(), trained_->packed_value(), batch.observation, buffers_.q, true);
   return TdLoss(config_, form_, batch,
                 {.actions = env_.action.count,
@@ -112,20 +120,24 @@ DqnLossSummary Dqn::ForwardAndLoss(const SampleBatch& batch) {
                 {buffers_.dq.data<float>(), buffers_.priority.data()});
 }
 
+// Uses the activations that ForwardAndLoss has kept.
 void Dqn::Backward(const SampleBatch& batch, GradientWatch* watch) {
   const std::span<float> gradient = trained_->gradient();
   const StepContext context{.value = trained_->value(),
                             .packed = trained_->packed_value(),
                             .gradient = gradient,
                             .workspace = buffers_.workspace.bytes(),
-                            .accumulate = false,  // the padding stays 0 from the start
+                            .accumulate = false,  // overwrite; the padding stays 0 from the start
                             .watch = watch};
   const ConstTensor in(batch.observation), dout(buffers_.dq);
+  // Empty: no gradient with respect to the observations.
   const Tensor din;
   network_->Backward(context, {&in, 1}, {&dout, 1}, buffers_.cache.bytes(), {&din, 1});
+  // Failpoint of the divergence tests.
   if (const auto bad = SpoiledNumber(Failpoint::kLearnerGradient)) gradient[0] = *bad;
 }
 
+// Steps: validate, forward and loss, backward, norm. Any non-finite result rejects the batch.
 Result<LossReport> Dqn::ComputeGradient(const SampleBatch& batch, std::span<float> priority,
                                         GradientWatch* watch) {
   TROOP_RETURN_IF_ERROR(CheckTransitions(batch, env_, priority.size()));
@@ -137,9 +149,9 @@ Result<LossReport> Dqn::ComputeGradient(const SampleBatch& batch, std::span<floa
   Backward(batch, watch);
   const double norm = GradientNorm();
   if (!std::isfinite(norm)) {
-    return trained_->Refuse(batch, buffers_.priority,
-                            fmt::format("the gradient's norm is {}", norm));
+    return trained_->Refuse(batch, buffers_.priority, fmt::format("the gradient norm is {}", norm));
   }
+  // ApplyGradient updates the network's observation statistics with it.
   observation_ = ConstTensor(batch.observation);
   std::ranges::copy(buffers_.priority, priority.begin());
   return LossReport{.loss = loss.loss,
@@ -153,23 +165,25 @@ Result<LossReport> Dqn::ComputeGradient(const SampleBatch& batch, std::span<floa
 
 Status CheckDqn(const Config& config, const EnvSpec& env, const Module& network) {
   if (!env.action.discrete() || env.action.count < 1) {
-    return InvalidArgument("{}: dqn needs discrete actions; this environment's are not", env.id);
+    return InvalidArgument("{}: dqn needs discrete actions, which this environment does not have",
+                           env.id);
   }
   if (config.learner.loss != "huber" && config.learner.loss != "mse") {
-    return InvalidArgument("learner.loss is \"{}\"; known are \"huber\", \"mse\"",
+    return InvalidArgument("learner.loss is \"{}\", must be \"huber\" or \"mse\"",
                            config.learner.loss);
   }
   if (config.learner.target_update_steps < 1) {
-    return InvalidArgument("learner.target_update_steps is {}; it must be at least 1",
+    return InvalidArgument("learner.target_update_steps is {}, must be at least 1",
                            config.learner.target_update_steps);
   }
   TROOP_RETURN_IF_ERROR(CheckValueForm(config));
+  // A plan for one item shows the output's shape.
   const TensorSpec in{env.observation.dtype, env.observation.shape.Prepend(1)};
   TROOP_ASSIGN_OR_RETURN(const Plan plan, network.MakePlan({&in, 1}));
   const std::int64_t numbers = ValueFormOf(config).numbers;
   if (plan.out.size() != 1 ||
       !(plan.out[0] == TensorSpec{DType::kF32, {1, env.action.count * numbers}})) {
-    return InvalidArgument("the network gives {}, but {} has {} actions, with {} numbers to each",
+    return InvalidArgument("the network's output is {}, but {} has {} actions with {} values each",
                            plan.out.empty() ? "nothing" : plan.out[0].ToString(), env.id,
                            env.action.count, numbers);
   }

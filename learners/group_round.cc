@@ -1,3 +1,5 @@
+// Implements the state exchange and one update of a synchronous learner group.
+
 #include "learners/group_round.h"
 
 #include <algorithm>
@@ -8,10 +10,11 @@
 namespace troop {
 namespace {
 
-// Large enough for the links' speed, small enough that the first leaves early in backward.
+// Large enough for full link bandwidth, small enough that the first bucket is sent early in
+// backward.
 constexpr std::int64_t kBucketFloats = 1 << 18;
-// More than any model's weights, target and optimizer slots; what is said is checked before room is
-// made for it.
+// Above the weights, target and optimizer slots of any model. A peer's claimed size is checked
+// against it before memory is allocated.
 constexpr std::uint64_t kStateBytesMax = std::uint64_t{1} << 36;
 
 Tensor ViewOf(std::span<std::byte> bytes, DType dtype, std::int64_t count) {
@@ -20,6 +23,7 @@ Tensor ViewOf(std::span<std::byte> bytes, DType dtype, std::int64_t count) {
 
 }  // namespace
 
+// Step 1: every rank announces its update count and the size of its state.
 Status StateExchange::StartOffers() {
   state_ = EncodeSafetensors(algorithm_->State());
   mine_ = {.updates = algorithm_->updates(), .bytes = state_.size()};
@@ -34,11 +38,12 @@ Status StateExchange::StartOffers() {
   return Status::Ok();
 }
 
+// Step 2: the rank with the most updates broadcasts its state; all ranks derive the same root.
 Status StateExchange::StartState() {
   const auto most = std::ranges::max_element(offers_, {}, &Offer::updates);  // the first of several
   root_ = int(most - offers_.begin());
   if (most->bytes > kStateBytesMax) {
-    return DataLoss("rank {} has a state of {} bytes; at most {} are possible", root_, most->bytes,
+    return DataLoss("rank {} has a state of {} bytes, must be at most {}", root_, most->bytes,
                     kStateBytesMax);
   }
   const TensorSpec spec{DType::kU8, {std::int64_t(most->bytes)}};
@@ -51,6 +56,7 @@ Status StateExchange::StartState() {
   return Status::Ok();
 }
 
+// Step 3: the other ranks load the state.
 Status StateExchange::TakeState() {
   if (root_ == group_->rank()) return Status::Ok();
   TROOP_ASSIGN_OR_RETURN(const TensorFile state,
@@ -58,6 +64,7 @@ Status StateExchange::TakeState() {
   return algorithm_->SetState(state);
 }
 
+// The transitions between the steps.
 std::optional<Status> StateExchange::Advance(const Status& ended) {
   if (!ended.ok()) return ended;
   if (at_ == At::kState) return TakeState();
@@ -66,6 +73,7 @@ std::optional<Status> StateExchange::Advance(const Status& ended) {
   return std::nullopt;
 }
 
+// The non-blocking driver, for learners that share one thread.
 std::optional<Status> StateExchange::Poll() {
   if (at_ == At::kStart) {
     if (auto end = Advance(Status::Ok())) return end;
@@ -82,11 +90,13 @@ Status StateExchange::Wait() {
   return *end;
 }
 
+// Starts the all-reduce of gradient[from, given_from_).
 void GroupRound::StartBucket(std::int64_t from) {
   const std::int64_t end = std::exchange(given_from_, from), count = end - from;
   if (count == 0 || !failed_.ok()) return;
   const std::span<float> part = Gradient().subspan(std::size_t(from), std::size_t(count));
   const Tensor tensor = ViewOf(std::as_writable_bytes(part), DType::kF32, count);
+  // The first bucket is the end of the gradient: backward runs from the last layer to the first.
   if (end == std::int64_t(Gradient().size())) travels_since_ = clock_.Now();
   const Stream stream{options_.devices != nullptr ? algorithm_->gradient_stream() : nullptr};
   Result<Work> work = gradients_->Start({.kind = OpKind::kAllReduce}, tensor, tensor, stream);
@@ -97,14 +107,14 @@ void GroupRound::StartBucket(std::int64_t from) {
   }
 }
 
-// The boundaries of buckets are multiples, whoever tells what when: all ranks start the same ones,
-// also one that has no batch.
+// Bucket boundaries are fixed multiples, whatever ranges backward reports: all ranks start the same
+// operations in the same order, including a rank without a batch.
 void GroupRound::GradientReady(std::int64_t from) {
   const std::int64_t end = (from + kBucketFloats - 1) / kBucketFloats * kBucketFloats;
   while (given_from_ > end) {
     StartBucket((given_from_ - 1) / kBucketFloats * kBucketFloats);
   }
-  // What is under way goes on meanwhile.
+  // Advances pending operations while backward continues.
   while (!works_.empty() && failed_.ok()) {
     const std::optional<Status> ended = works_.front().group->Poll(works_.front().work);
     if (!ended) break;
@@ -113,6 +123,7 @@ void GroupRound::GradientReady(std::int64_t from) {
   }
 }
 
+// The scalars of the round, all-reduced after the gradient: counts, requests, and loss sums.
 void GroupRound::StartWords(bool exhausted, double progress) {
   words_ = {};
   words_[kGiven] = float(outcome_.given);
@@ -120,7 +131,7 @@ void GroupRound::StartWords(bool exhausted, double progress) {
   words_[kProgress] = outcome_.given > 0 ? float(progress) : 0;
   words_[kWantValue] = options_.want_value ? 1 : 0;
   words_[kWantState] = options_.want_state ? 1 : 0;
-  const LossReport& report = outcome_.report;  // empty where nothing is given
+  const LossReport& report = outcome_.report;  // zeros without a gradient
   words_[kRows] = float(report.rows);
   words_[kLoss] = float(report.loss * report.rows);
   words_[kTdError] = float(report.td_error_mean * report.rows);
@@ -136,6 +147,7 @@ void GroupRound::StartWords(bool exhausted, double progress) {
   }
 }
 
+// Computes the gradient (its buckets are started by GradientReady), then submits the rest.
 Status GroupRound::Begin(const SampleBatch* batch, double progress, bool exhausted,
                          std::span<float> priority) {
   outcome_ = {};
@@ -151,14 +163,14 @@ Status GroupRound::Begin(const SampleBatch* batch, double progress, bool exhaust
     } else {
       outcome_.update = report.status();
     }
-    // Who waits in another operation of the model's parts would wait in vain.
+    // Other ranks may block in an operation of this tensor-parallel group; abort to release them.
     if (Status parts = algorithm_->tensor_status(); !parts.ok()) {
       failed_ = std::move(parts);
       group_->Abort(failed_);
     }
-    if (!failed_.ok()) return Failure();  // while backward went on
+    if (!failed_.ok()) return Failure();  // during backward
   }
-  // What is on its way by now counts; a rank that has nothing to give, or no more, gives zeros.
+  // Buckets already sent count as contributed; a rank without a gradient contributes zeros.
   if (outcome_.given == 0) algorithm_->ClearGradient(given_from_);
   GradientReady(0);
   StartWords(exhausted, progress);
@@ -166,6 +178,7 @@ Status GroupRound::Begin(const SampleBatch* batch, double progress, bool exhaust
   return Failure();
 }
 
+// The operations end in submission order.
 std::optional<Result<GroupRound::Outcome>> GroupRound::Poll() {
   while (failed_.ok() && !works_.empty()) {
     const std::optional<Status> ended = works_.front().group->Poll(works_.front().work);
@@ -184,8 +197,8 @@ Result<GroupRound::Outcome> GroupRound::Wait() {
   return Finish();
 }
 
-// A batch of all ranks is reported as one rank would report it. Ranks that have parts of one model
-// say the same: it counts as often above as below.
+// Reports the whole batch of all ranks. Tensor-parallel ranks report equal values, which are
+// counted equally often in numerator and denominator.
 void GroupRound::SumReports() {
   const double rows = words_[kRows];
   if (!(rows > 0)) return;
@@ -197,6 +210,7 @@ void GroupRound::SumReports() {
   outcome_.report.rows = rows;
 }
 
+// After all operations: mean gradient, norm, optimizer step, and gathering of parts.
 Result<GroupRound::Outcome> GroupRound::Finish() {
   if (!failed_.ok()) return Failure();
   const auto ranks = float(group_->size());
@@ -206,7 +220,7 @@ Result<GroupRound::Outcome> GroupRound::Finish() {
                               .travel_s = agrees ? ToSeconds(now - travels_since_) : 0,
                               .bytes = agrees ? double(Gradient().size_bytes()) : 0});
   outcome_.all_exhausted = words_[kExhausted] == ranks;
-  // Ranks that have parts of one model give together.
+  // The tensor-parallel ranks of one model count as one contribution.
   const float given = words_[kGiven] * float(gradients_->size()) / ranks;
   if (given == 0) return outcome_;
   if (given != 1) algorithm_->DivideGradient(given);
@@ -216,6 +230,7 @@ Result<GroupRound::Outcome> GroupRound::Finish() {
     group_->Abort(failed_);
     return Failure();
   }
+  // All ranks compute the same norm, so all skip the update together.
   if (!std::isfinite(norm)) {
     if (outcome_.update.ok()) {
       outcome_.update = DataLoss("update {}: the norm of {} learners' mean gradient is {}",
@@ -233,7 +248,7 @@ Result<GroupRound::Outcome> GroupRound::Finish() {
   return Failure();
 }
 
-// Where somebody wants the whole, all ranks bring their parts.
+// All ranks gather if any rank requested it.
 Status GroupRound::Gather() {
   if (options_.gradients == nullptr) return Status::Ok();
   const bool last = options_.last > 0 && algorithm_->updates() >= options_.last;

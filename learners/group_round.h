@@ -13,13 +13,14 @@
 
 namespace troop {
 
-// Gives all ranks the algorithm's state of the one with the most updates (of several, the first).
-// Driven by Poll or by Wait, by the group's owner thread; both outlive it.
+// Copies the algorithm state of the rank with the most updates (the lowest such rank) to all ranks.
+// Driven by Poll or by Wait on the group's owner thread; group and algorithm must outlive it.
 class StateExchange {
  public:
   StateExchange(Collective* group, Algorithm* algorithm) : group_(group), algorithm_(algorithm) {}
-  // How it ended, once; nullopt: it goes on. Errors: what ended the group; kDataLoss,
-  // kInvalidArgument: a state that is none of ours.
+  // The result, once; nullopt: still running. Errors: the one that ended the group; kDataLoss,
+  // kInvalidArgument: a state that this algorithm cannot load.
+  // Blocks until the exchange has finished. Errors: as Poll.
   std::optional<Status> Poll();
   Status Wait();
 
@@ -30,7 +31,7 @@ class StateExchange {
   Status StartOffers();
   Status StartState();
   Status TakeState();
-  // After each operation: the next one, or the end.
+  // Called after each operation: starts the next one, or returns the result.
   std::optional<Status> Advance(const Status& ended);
 
   Collective* const group_;
@@ -44,30 +45,31 @@ class StateExchange {
   Tensor received_;
 };
 
-// One update of learners in step: each gives the gradient of its own batch, or nothing; all step
-// with the mean over those that gave one. Same bits on all ranks. Synchronous SGD; what several
-// learners do with their batches is what one does with all of them (the weights of the items are
-// each batch's own).
+// One update of synchronous SGD. Each learner contributes the gradient of its own batch, or
+// nothing; all step with the mean of the contributed gradients and get the same bits. The result is
+// that of one learner with all the batches (importance weights are normalized per batch).
 class GroupRound final : public GradientWatch {
  public:
   struct Outcome {
-    Status update;  // not ok: it was left out, by this rank's batch or by all
-    // Where it was applied, of all ranks' batches, but for what is this rank's alone (sequences).
+    Status update;  // not ok: skipped, because of this rank's batch or on all ranks
+    // If applied: over all ranks' batches, except `sequences`, which counts this rank's alone.
     LossReport report;
-    int given = 0;  // gradients
+    int given = 0;  // number of gradients contributed
     bool applied = false;
     bool all_exhausted = false;
-    bool gathered = false;  // the whole state
+    bool gathered = false;  // the whole state was gathered
   };
   struct Options {
-    // Those who have the same part of the model, and agree on its gradient; nullptr: the group.
+    // The ranks that hold the same part of the model and all-reduce its gradient; nullptr: the
+    // whole group.
     Collective* gradients = nullptr;
-    // The same ranks, of whom all have a device: they agree on what is there (AgreeOnDevice).
+    // Device group of these ranks, if all have a device: the gradient is all-reduced there
+    // (AgreeOnDevice).
     Collective* devices = nullptr;
-    // Of parts (Algorithm::Gather): this rank wants the whole value, or the whole state, behind
-    // this update. After update `last` all get the state.
+    // With tensor parallelism (Algorithm::Gather): this rank requests the whole value, or the whole
+    // state, after this update. After update `last` all ranks get the state.
     bool want_value = false, want_state = false;
-    std::uint64_t last = 0;  // 0: there is none
+    std::uint64_t last = 0;  // 0: no limit
   };
   GroupRound(Collective* group, Algorithm* algorithm) : GroupRound(group, algorithm, Options{}) {}
   GroupRound(Collective* group, Algorithm* algorithm, const Options& options)
@@ -78,26 +80,29 @@ class GroupRound final : public GradientWatch {
         algorithm_(algorithm),
         options_(options) {}
 
-  // Computes the gradient and gives it, in buckets as backward gets them ready. batch: nullptr:
-  // none. priority: [B]. Errors: what ended the group.
+  // Computes the gradient and starts its all-reduce, bucket by bucket during backward. batch:
+  // nullptr: this rank contributes nothing. priority: [B]. Errors: the one that ended the group.
   Status Begin(const SampleBatch* batch, double progress, bool exhausted,
                std::span<float> priority);
-  // Drives it; the end steps the algorithm. nullopt: it goes on. Errors: what ended the group: the
-  // algorithm is as before, or, where that was while its parts came together, an update on.
+  // Advances the round; at its end the algorithm steps. nullopt: still running. Errors: the one
+  // that ended the group. The algorithm is unchanged then, or has made the update if the error came
+  // while gathering the parts.
+  // Blocks until the round has finished. Errors: as Poll.
   std::optional<Result<Outcome>> Poll();
   Result<Outcome> Wait();
+  // Called by backward: the gradient from index `from` on is final.
 
   void GradientReady(std::int64_t from) override;
 
  private:
-  // What ranks tell beside their gradients; summed.
+  // Scalars that are all-reduced with the gradients (sums over ranks).
   enum Word : std::size_t {
     kGiven,
     kExhausted,
     kProgress,
     kWantValue,
     kWantState,
-    // Of LossReport: the rows, and each mean times the rows.
+    // LossReport: the rows, and each mean times the rows.
     kRows,
     kLoss,
     kTdError,
@@ -106,9 +111,10 @@ class GroupRound final : public GradientWatch {
     kWords = 16
   };
   void SumReports();
+  // Both start one all-reduce: of gradient[from, given_from_), and of words_.
   void StartBucket(std::int64_t from);
   void StartWords(bool exhausted, double progress);
-  // Where it is agreed on; the newest.
+  // The buffer that is all-reduced, with the latest gradient.
   std::span<float> Gradient() const {
     return options_.devices != nullptr ? algorithm_->device_gradient() : algorithm_->gradient();
   }
@@ -116,7 +122,7 @@ class GroupRound final : public GradientWatch {
   Result<Outcome> Finish();
   Status Gather();
 
-  // An operation, and whose it is.
+  // A pending operation and its group.
   struct Open {
     Collective* group = nullptr;
     Work work = 0;
@@ -126,11 +132,11 @@ class GroupRound final : public GradientWatch {
   Algorithm* const algorithm_;
   const Options options_;
   std::array<float, kWords> words_{};
-  std::int64_t given_from_ = 0;  // gradient[given_from_, P) is on its way
-  std::vector<Open> works_;      // not ended yet, in their order
+  std::int64_t given_from_ = 0;  // gradient[given_from_, P) has been submitted
+  std::vector<Open> works_;      // pending, in submission order
   Status failed_;
   Outcome outcome_;
-  const SystemClock clock_;  // for Algorithm::CountAgreement alone
+  const SystemClock clock_;  // only for Algorithm::CountAgreement
   Time waits_since_{}, travels_since_{};
 };
 

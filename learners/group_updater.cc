@@ -1,3 +1,5 @@
+// Implements the updater for synchronous SGD with the other learners of a run.
+
 #include <algorithm>
 #include <deque>
 
@@ -9,26 +11,27 @@
 namespace troop {
 namespace {
 
-constexpr std::size_t kJobsMax = 2;
-// A rank that has few at a time keeps the others waiting less.
+constexpr std::size_t kJobsMax = 2;  // the next job is ready when one ends
+// A short job limits how long the other ranks wait.
 constexpr std::size_t kBatchesMax = 4;
-// A learner without batches takes part without one so often: the others may have some.
+// A learner without batches joins a round after this time, because other learners may have some.
 constexpr Duration kPatience = Seconds(1);
-constexpr Duration kPollEvery = Milliseconds(10);
+constexpr Duration kPollEvery = Milliseconds(10);  // between polls of a lobby without threads
 
-// A job's updates as rounds: all of them in one job on a thread that may wait, or a job for each
-// one's beginning, and polls for the rest.
+// The rounds of one job. On a thread that may block, one executor job runs all of them; otherwise
+// an executor job starts each round, and polls finish it.
 struct Rounds {
-  std::unique_ptr<UpdateJob> job;  // without batches: one round, to keep step
+  std::unique_ptr<UpdateJob> job;  // without batches: one round, to participate
   Executor::Job id = 0;
   bool exhausted = false;
-  std::size_t next = 0;  // batch
+  std::size_t next = 0;  // the next batch of the job
   std::unique_ptr<GroupRound> round;
-  Status group;  // not ok: what ended it; the rest of the batches were not used
+  Status group;  // the error that ended the group; later batches were not used
   bool all_exhausted = false;
   bool done = false;
 };
 
+// Runs jobs as rounds of the group that LearnerGroup forms, and reports a lost group to it.
 class GroupUpdater final : public Updater {
  public:
   explicit GroupUpdater(const GroupUpdaterOptions& options)
@@ -43,8 +46,9 @@ class GroupUpdater final : public Updater {
                 .algorithm = options.algorithm}) {}
   ~GroupUpdater() override = default;
 
+  // Order: the group, the rounds, completed jobs, and rounds without a batch.
   Status Poll(Time now) override {
-    // Also while jobs follow each other without a pause: somebody may have come.
+    // Polled while jobs follow each other, too: a learner may have joined.
     if (jobs_.empty() ? !leaving_ || group_.joining() : group_.in_step() != nullptr) {
       group_.Poll(now);
       TROOP_RETURN_IF_ERROR(group_.failure());
@@ -52,13 +56,14 @@ class GroupUpdater final : public Updater {
     if (leaving_) group_.Regroup();
     if (!options_.lobby->waits()) Drive();
     TakeEnds();
+    // Without a batch: join rounds anyway if the others need it (see kPatience).
     if (group_.in_step() == nullptr || !jobs_.empty()) {
       last_work_ = now;
     } else if (group_.wanted() || (!over_ && !options_.all_have_batches &&
                                    (exhausted_ || now - last_work_ >= kPatience))) {
       Submit(std::make_unique<UpdateJob>());
     }
-    // Nothing else wakes one who only polls.
+    // Nothing else wakes a learner that only polls.
     next_ = now + (jobs_.empty() || options_.lobby->waits() ? kPatience : kPollEvery);
     return Status::Ok();
   }
@@ -84,10 +89,11 @@ class GroupUpdater final : public Updater {
     exhausted_ = exhausted;
     return over_;
   }
+  // A new group starts with a state exchange, which distributes the change.
   void StateChanges() override { group_.Regroup(); }
-  // In one thread at once, also between two jobs: a learner with nothing to wait for may not be
-  // stepped again, and the others would wait for its part of a round. Of processes the end of the
-  // connection shows it, behind all that was sent: an abort could overtake the last update.
+  // In a single thread the group is aborted at once, even between jobs: an idle learner may not be
+  // stepped again, and the others would wait for its contribution. Between processes the closed
+  // connection signals the end after all sent data; an abort could overtake the last update.
   void Leave() override {
     leaving_ = true;
     group_.Regroup();
@@ -100,6 +106,7 @@ class GroupUpdater final : public Updater {
   int learners() const override { return group_.size(); }
 
  private:
+  // Starts a job, on a blocking thread if the lobby has one.
   void Submit(std::unique_ptr<UpdateJob> job) {
     auto rounds = std::make_unique<Rounds>();
     rounds->job = std::move(job);
@@ -120,7 +127,7 @@ class GroupUpdater final : public Updater {
     return *id;
   }
 
-  // Where nobody waits: as far as it goes.
+  // Without blocking threads: advances the first job as far as possible.
   void Drive() {
     while (!jobs_.empty() && !jobs_.front()->done) {
       Rounds* const work = jobs_.front().get();
@@ -138,14 +145,15 @@ class GroupUpdater final : public Updater {
     }
   }
 
-  // False: there is none to begin.
+  // Starts the next round. Returns false if there is none.
   bool BeginRound(Collective* group, Rounds* work) {
     UpdateJob& job = *work->job;
+    // Other ranks may have made updates since the previous job.
     if (!job.before) job.before = options_.algorithm->updates();
     const bool enough =
         options_.max_updates > 0 && options_.algorithm->updates() >= options_.max_updates;
     if (enough) {
-      work->all_exhausted = true;  // all are at the same update
+      work->all_exhausted = true;  // all ranks have the same update count
     } else if (group_.wanted()) {
       group->Abort(Aborted("a learner waits for a new group"));
       work->group = group->status();
@@ -170,13 +178,14 @@ class GroupUpdater final : public Updater {
     return false;
   }
 
+  // Stores the outcome of a round in its job.
   void EndRound(Rounds* work, const Result<GroupRound::Outcome>& end) {
     work->round.reset();
     UpdateJob& job = *work->job;
     const bool used = !job.priority.empty();
     if (!end.ok()) {
       work->group = end.status();
-      if (used) job.priority.pop_back();  // its batch was not to blame
+      if (used) job.priority.pop_back();  // the batch is not at fault
       return EndJob(work);
     }
     work->all_exhausted = end->all_exhausted;
@@ -191,12 +200,13 @@ class GroupUpdater final : public Updater {
   }
 
   void EndJob(Rounds* work) {
-    // Batches that no round has seen were not skipped: they go with the group.
+    // Batches that no round has used were not skipped; they are lost with the group.
     work->job->batches.resize(work->job->priority.size());
     FinishJob(*options_.algorithm, work->job.get());
     work->done = true;
   }
 
+  // Moves completed jobs to finished_. A lost group is reported after its last job.
   void TakeEnds() {
     while (!jobs_.empty()) {
       Rounds& work = *jobs_.front();
@@ -206,6 +216,7 @@ class GroupUpdater final : public Updater {
       finished_.push_back(std::move(work.job));
       jobs_.pop_front();
     }
+    // The group is dropped only when no job uses it.
     if (ended_.ok() || !jobs_.empty()) return;
     group_.Ended(leaving_ ? Status::Ok() : ended_);
     ended_ = Status::Ok();
@@ -216,9 +227,9 @@ class GroupUpdater final : public Updater {
   LearnerGroup group_;
   std::deque<std::unique_ptr<Rounds>> jobs_;
   std::deque<std::unique_ptr<UpdateJob>> finished_;
-  Status ended_;            // the group, as a job has seen
-  bool exhausted_ = false;  // no more batches here
-  bool over_ = false;       // nor anywhere else in the group
+  Status ended_;            // error of the group, as seen by a job
+  bool exhausted_ = false;  // no more batches at this learner
+  bool over_ = false;       // no more batches in the whole group
   bool leaving_ = false;
   Time last_work_{}, next_ = kForever;
 };

@@ -12,13 +12,14 @@
 
 namespace troop {
 
-// Jobs that an executor does one behind the other, and that are collected in that order. Owner: the
-// node's thread.
+// FIFO of jobs that an executor runs one after the other; results are collected in that order.
+// Owner: the node's thread.
 class JobQueue {
  public:
   explicit JobQueue(Executor* executor) : executor_(executor) {}
 
-  // `work` has `job` until it is collected. REQUIRES: as few at a time as any executor takes.
+  // `work` owns access to `job` until it is collected. REQUIRES: the executor has room for another
+  // job.
   void Submit(std::function<void()> work, std::unique_ptr<UpdateJob> job) {
     auto timed = [work = std::move(work), job = job.get()] {
       const Time start = SystemClock().Now();
@@ -29,7 +30,7 @@ class JobQueue {
     TROOP_CHECK(id.ok(), "{}", id.status().ToString());
     jobs_.push_back({*id, std::move(job)});
   }
-  // The oldest, once it is done; else nullptr.
+  // The oldest job, if it is done; otherwise nullptr.
   std::unique_ptr<UpdateJob> Collect() {
     if (jobs_.empty() || !executor_->TakeDone(jobs_.front().id)) return nullptr;
     std::unique_ptr<UpdateJob> job = std::move(jobs_.front().job);

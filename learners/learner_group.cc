@@ -1,3 +1,5 @@
+// Implements the rendezvous of learners: apart, meeting, joining, formed.
+
 #include "learners/learner_group.h"
 
 #include <algorithm>
@@ -8,17 +10,17 @@
 namespace troop {
 namespace {
 
-// So often those who wait ask the coordinator who is there, and so long a list has to stay the same
-// before it is acted on: the others have heard it by then.
+// Poll interval for the member list, and how long a list must stay the same before learners act on
+// it, so that all of them have received it.
 constexpr Duration kAskEvery = Milliseconds(20);
 constexpr Duration kSteady = Milliseconds(60);
-constexpr Duration kRetry = Milliseconds(50);
-// Where nobody waits, and so nobody's wait has an end: for those who have another list, and never
-// come. As SocketLobbyOptions::timeout.
+constexpr Duration kRetry = Milliseconds(50);  // between attempts to open an address
+// Deadline of the state exchange in the simulator, where operations have no timeout: other learners
+// may have another list and never join. Equal to SocketLobbyOptions::timeout.
 constexpr Duration kJoinMax = Seconds(10);
-constexpr std::size_t kUsedUpMax = 1024;
+constexpr std::size_t kUsedUpMax = 1024;  // bounds memory; older addresses are never reused
 
-// The same list, the same epoch; another list, another one.
+// Epoch of a group: equal lists give the same epoch, and different lists different ones.
 std::uint64_t EpochOf(std::span<const std::string> addresses) {
   std::uint32_t low = 0, high = 0x5bd1e995;
   for (const std::string& address : addresses) {
@@ -36,12 +38,13 @@ Tensor NumbersOf(std::span<std::uint64_t> numbers) {
 
 }  // namespace
 
+// Publishes a new address with the next heartbeat; an address serves one attempt.
 void LearnerGroup::Open(Time now) {
   if (now < retry_) return;
   retry_ = now + kRetry;
   Result<std::string> address = options_.lobby->Open();
   if (!address.ok()) {
-    LogWarning("no way into a group of learners: {}", address.status().message());
+    LogWarning("cannot open an address for the learner group: {}", address.status().message());
     return;
   }
   address_ = *address;
@@ -52,15 +55,17 @@ void LearnerGroup::Open(Time now) {
   state_ = State::kMeeting;
 }
 
+// `troop scale` changes the number during a run.
 int LearnerGroup::learners() const {
   const std::int32_t now = options_.member->fleet().learners;
   return now > 0 ? now : options_.learners;
 }
 
+// Used addresses are skipped: their learners have not opened a new one yet.
 std::vector<LearnerGroup::Seat> LearnerGroup::Present(bool* all) const {
   const FleetMember& member = *options_.member;
   std::vector<Seat> seats;
-  // One that is to leave waits for itself alone, and is told soon.
+  // Parameter-server workers: only the ranks of this learner's model form the group.
   const bool one = options_.model >= 0;
   const int first = one ? options_.model * options_.parts : 0;
   const int learners =
@@ -75,6 +80,7 @@ std::vector<LearnerGroup::Seat> LearnerGroup::Present(bool* all) const {
   return seats;
 }
 
+// Joins once the list is stable and either complete, or old enough to give up on missing learners.
 void LearnerGroup::Meet(Time now) {
   bool all = false;
   std::vector<Seat> present = Present(&all);
@@ -82,13 +88,13 @@ void LearnerGroup::Meet(Time now) {
     seen_ = std::move(present);
     seen_since_ = now;
   }
-  // By what the coordinator has confirmed: without it the others would not be heard of, and each
-  // would go on alone. At the run's end it may have gone.
+  // Time is measured by what the coordinator has confirmed. Without it a learner would see no
+  // others and continue alone. At the end of a run it may have exited.
   const bool ends = options_.member->phase() == Phase::kDone || options_.member->stop();
   const Time known = ends ? now : options_.member->last_known();
   const bool enough = all || (options_.parts == 1 && known - opened_ >= options_.wait);
   if (known - seen_since_ >= kSteady && enough) return Join();
-  // Not with each answer: it would be asked again at once.
+  // Rate-limited: a request with each reply would poll in a busy loop.
   if (now >= next_ask_) {
     options_.member->BeatSoon();
     next_ask_ = now + kAskEvery;
@@ -96,6 +102,7 @@ void LearnerGroup::Meet(Time now) {
   next_poll_ = next_ask_;
 }
 
+// Rank order is the order of the list, so all learners derive the same ranks.
 void LearnerGroup::Join() {
   seats_ = seen_;
   std::vector<std::string> addresses;
@@ -128,8 +135,8 @@ void LearnerGroup::Join() {
   state_ = State::kJoining;
 }
 
-// Splits the group into its axes, and gives all parts of the model the same update: that of those
-// who have the part already, or else of the newest checkpoint.
+// Splits the group along its axes, and brings all parts of the model to the same update: from ranks
+// that hold the same part, or else from the newest checkpoint.
 Status LearnerGroup::BecomeParts(JoinJob* job) const {
   Collective& all = *job->group;
   if (!has_parts()) return Status::Ok();
@@ -138,6 +145,7 @@ Status LearnerGroup::BecomeParts(JoinJob* job) const {
   TROOP_ASSIGN_OR_RETURN(job->axes.same_model, all.Split(model, part));
   TROOP_RETURN_IF_ERROR(StateExchange(job->axes.same_part.get(), options_.algorithm).Wait());
   bool equal = false;
+  // First try: the parts as they are. Second try: all load the checkpoint.
   for (int i = 0; i < 2 && !equal; ++i) {
     if (i > 0) TROOP_RETURN_IF_ERROR(options_.go_back());
     std::vector<std::uint64_t> updates(std::size_t(all.size()));
@@ -146,11 +154,11 @@ Status LearnerGroup::BecomeParts(JoinJob* job) const {
         RunOp(all, {.kind = OpKind::kAllGather}, NumbersOf({&mine, 1}), NumbersOf(updates)));
     equal = std::ranges::count(updates, updates[0]) == all.size();
   }
-  if (!equal) return Aborted("the parts of the model have different checkpoints");
+  if (!equal) return Aborted("the tensor-parallel ranks have different checkpoints");
   return Status::Ok();
 }
 
-// made: of the ranks of `from`; none where NCCL does not come to be, and then on none of them.
+// made: over the ranks of `from`; nullptr on all of them if NCCL fails on any.
 Status LearnerGroup::MakeDeviceGroup(Collective* from, std::unique_ptr<Collective>* made) const {
   TROOP_ASSIGN_OR_RETURN(auto host, from->Split(0, from->rank()));
   NcclOptions nccl = *options_.nccl;
@@ -159,13 +167,14 @@ Status LearnerGroup::MakeDeviceGroup(Collective* from, std::unique_ptr<Collectiv
   if (group.ok()) {
     *made = std::move(*group);
   } else {
-    LogInfo("what learners sum goes through the host's memory: {}", group.status().message());
+    LogInfo("NCCL is not available, all-reducing through host memory: {}",
+            group.status().message());
   }
   return from->status();
 }
 
-// All have their gradients on devices that NCCL reaches, or all take the way through the host; and
-// so it is with what parts of a model exchange.
+// Decides whether gradients, and what tensor-parallel ranks exchange, stay on devices. All ranks
+// take the same path: NCCL only if every rank can use it.
 Status LearnerGroup::JoinDevices(JoinJob* job) const {
   Algorithm& algorithm = *options_.algorithm;
   Collective& all = *job->group;
@@ -173,6 +182,7 @@ Status LearnerGroup::JoinDevices(JoinJob* job) const {
   Collective* const parts = options_.parts == 1 ? nullptr
                             : has_parts()       ? axes.same_model.get()
                                                 : &all;
+  // Step 1: every rank announces its capability.
   enum Has : std::uint64_t { kNoDevice = 0, kDevice = 1, kNccl = 2 };
   const bool reaches =
       options_.nccl && (options_.model >= 0 || !algorithm.device_gradient().empty());
@@ -184,18 +194,18 @@ Status LearnerGroup::JoinDevices(JoinJob* job) const {
   if (parts != nullptr && std::ranges::count(wants, std::uint64_t{kNoDevice}) % all.size() != 0) {
     job->hopeless = true;
     return FailedPrecondition(
-        "parts of one model are computed on a GPU and on the CPU: set learner.device to \"cpu\", "
-        "or "
-        "give each learner a GPU");
+        "tensor-parallel ranks of one model use both GPU and CPU; set learner.device to \"cpu\", "
+        "or give each learner a GPU");
   }
+  // Step 2: form the NCCL groups, if all ranks can.
   if (std::ranges::count(wants, std::uint64_t{kNccl}) == all.size()) {
     if (parts != nullptr) TROOP_RETURN_IF_ERROR(MakeDeviceGroup(parts, &axes.model_devices));
-    // Of a worker of parameter shards the host has the gradient.
+    // Parameter-server workers need the gradient on the host.
     if (options_.model < 0) {
       Collective* const agree = has_parts() ? axes.same_part.get() : &all;
       TROOP_RETURN_IF_ERROR(MakeDeviceGroup(agree, &axes.devices));
     }
-    // Groups of other ranks may have failed.
+    // Step 3: keep them only if every rank succeeded.
     const bool made = (parts == nullptr || axes.model_devices != nullptr) &&
                       (options_.model >= 0 || axes.devices != nullptr);
     mine = made ? kNccl : kDevice;
@@ -211,6 +221,7 @@ Status LearnerGroup::JoinDevices(JoinJob* job) const {
   return Status::Ok();
 }
 
+// The simulator exchanges states by polling; otherwise the join job has done it.
 void LearnerGroup::CollectJoin(Time now) {
   if (join_) {
     if (!options_.executor->TakeDone(join_->id)) return;
@@ -224,11 +235,13 @@ void LearnerGroup::CollectJoin(Time now) {
   }
   if (const std::optional<Status> end = exchange_->Poll()) return Enter(*end);
   if (now - exchanging_since_ > kJoinMax) {
-    return Enter(DeadlineExceeded("the others have not come for {:.0f} s", ToSeconds(kJoinMax)));
+    return Enter(
+        DeadlineExceeded("the other learners did not join within {:.0f} s", ToSeconds(kJoinMax)));
   }
   next_poll_ = now + kAskEvery;
 }
 
+// Makes the joined group current, or starts over after an error.
 void LearnerGroup::Enter(Status status) {
   exchange_.reset();
   if (!status.ok()) {
@@ -237,24 +250,25 @@ void LearnerGroup::Enter(Status status) {
   }
   state_ = State::kInStep;
   regroup_ = false;
-  // Nobody is to come to an address that is closed.
+  // Clears the published address, which accepts no more connections.
   options_.member->report().endpoint.clear();
   options_.member->BeatSoon();
   size_ = group_->size();
   leads_ = group_->rank() == 0;
   for (const Seat& seat : seats_) generation_ = std::max(generation_, seat.incarnation);
-  LogInfo("in step with {} of {} learners{}, as rank {}, at update {}", size_, learners(),
+  LogInfo("formed a group of {} of {} learners{}, as rank {}, at update {}", size_, learners(),
           axes_.devices != nullptr || axes_.model_devices != nullptr ? " over NCCL" : "",
           group_->rank(), options_.algorithm->updates());
 }
 
+// Drops the group; the next Poll opens a new address.
 void LearnerGroup::Ended(const Status& why) {
   if (!why.ok()) LogInfo("the group of {} learners has ended: {}", size_, why.message());
   options_.algorithm->SetTensorGroup(nullptr, nullptr);
   options_.algorithm->AgreeOnDevice(false);
   for (std::unique_ptr<Collective>* const over : {&axes_.devices, &axes_.model_devices}) {
     if (*over == nullptr) continue;
-    // NCCL may take its time to let go.
+    // Destroyed in a job, because NCCL may take long to close.
     auto group = std::make_shared<std::unique_ptr<Collective>>(std::move(*over));
     const auto job = options_.executor->Submit("leave", [group] { group->reset(); });
     TROOP_CHECK(job.ok(), "{}", job.status().ToString());
@@ -278,9 +292,10 @@ void LearnerGroup::Poll(Time now) {
     next_poll_ = next_look_;
     return;
   }
+  // In step: check at intervals for learners that wait to join.
   next_look_ = now + kAskEvery;
   bool all = false;
-  // Addresses that no group had: somebody waits outside.
+  // An address that no group has used belongs to a learner that waits.
   regroup_ = regroup_ || Present(&all).size() > 0;
 }
 

@@ -1,3 +1,5 @@
+// Implements the lobbies: over sockets between processes, and in memory for the simulator.
+
 #include "learners/learner_lobby.h"
 
 #include <optional>
@@ -7,16 +9,18 @@
 namespace troop {
 namespace {
 
-// "host|address:port" of a Member.
+// Text form of a Member in the coordinator's list: "host|address:port".
 std::string ToText(const Member& member) { return member.host + "|" + member.address; }
+// Splits at the last bar, in case a host name contains one.
 Result<Member> FromText(const std::string& text, int rank) {
   const std::size_t bar = text.rfind('|');
   if (bar == std::string::npos) {
-    return InvalidArgument("learner {}: {:?} is no address of a learner", rank, text);
+    return InvalidArgument("learner {}: {:?} is not a learner address", rank, text);
   }
   return Member{.rank = rank, .host = text.substr(0, bar), .address = text.substr(bar + 1)};
 }
 
+// An address is one GroupEntry: Open listens, Join uses it up.
 class SocketLobby final : public LearnerLobby {
  public:
   explicit SocketLobby(const SocketLobbyOptions& options) : options_(options) {}
@@ -35,12 +39,13 @@ class SocketLobby final : public LearnerLobby {
 
   Result<std::unique_ptr<Collective>> Join(int rank, std::uint64_t epoch,
                                            std::span<const std::string> addresses) override {
-    if (!entry_) return FailedPrecondition("a lobby that was not opened");
+    if (!entry_) return FailedPrecondition("the lobby has no open address");
     std::vector<Member> members;
     for (const std::string& address : addresses) {
       TROOP_ASSIGN_OR_RETURN(Member member, FromText(address, int(members.size())));
       members.push_back(std::move(member));
     }
+    // The address is used up, whatever the result.
     GroupEntry entry = std::move(*entry_);
     entry_.reset();
     return std::move(entry).JoinAs(rank, epoch, members);
@@ -53,11 +58,12 @@ class SocketLobby final : public LearnerLobby {
   std::optional<GroupEntry> entry_;
 };
 
+// Learners that pass the same address list get ranks of the same SimGroup.
 class SimLobby final : public LearnerLobby {
  public:
   explicit SimLobby(std::shared_ptr<SimLobbies::Meeting> meeting) : meeting_(std::move(meeting)) {}
 
-  Result<std::string> Open() override { return fmt::format("seat {}", ++meeting_->opened); }
+  Result<std::string> Open() override { return fmt::format("slot {}", ++meeting_->opened); }
 
   Result<std::unique_ptr<Collective>> Join(int rank, std::uint64_t,
                                            std::span<const std::string> addresses) override {

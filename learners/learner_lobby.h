@@ -14,36 +14,37 @@
 
 namespace troop {
 
-// Where the learners of a run meet, to become the ranks of a group. Each opens an address and tells
-// the others; who has heard the same list joins. An address serves one try.
+// Rendezvous of a run's learners, where they become the ranks of a group. Each learner opens an
+// address and publishes it; learners that have seen the same address list join. An address serves
+// one attempt.
 class LearnerLobby {
  public:
   virtual ~LearnerLobby() = default;
-  // A new address; the one before is closed. Errors: kUnavailable.
+  // Opens a new address and closes the previous one. Errors: kUnavailable.
   virtual Result<std::string> Open() = 0;
-  // addresses: by rank, one of them the newest of Open. May block (waits()). Errors: as
-  // GroupEntry::Join: somebody has another list, or is not there.
+  // Forms the group. addresses: by rank; one of them is the latest of Open. May block (see
+  // waits()). Errors: as GroupEntry::Join: a learner has another list, or is missing.
   virtual Result<std::unique_ptr<Collective>> Join(int rank, std::uint64_t epoch,
                                                    std::span<const std::string> addresses) = 0;
-  // Whether each learner has a thread of its own, on which it may wait for the others. Otherwise
-  // one thread plays them all, and only polls.
+  // True if each learner has its own thread, on which it may block. Otherwise one thread runs all
+  // learners, and only polls.
   virtual bool waits() const = 0;
 };
 
 struct SocketLobbyOptions {
   std::string group = "learners";
-  std::uint64_t token = 0;            // equal on all learners of a run
-  std::optional<GroupSecret> secret;  // as GroupOptions has it
+  std::uint64_t token = 0;            // equal for all learners of a run
+  std::optional<GroupSecret> secret;  // as in GroupOptions
   std::string listen = "127.0.0.1:0";
   int learners_max = 1;
   Duration connect_timeout = Seconds(5);
-  Duration timeout = Seconds(10);  // of an operation
+  Duration timeout = Seconds(10);  // per operation
 };
-// Between processes: Open on the node's thread, Join in a job.
+// Makes a lobby between processes: call Open on the node's thread and Join in a job.
 std::unique_ptr<LearnerLobby> MakeSocketLobby(const SocketLobbyOptions& options);
 
-// Of learners that one thread plays: serial mode, the simulator, tests. Each has its own lobby,
-// which refers to this.
+// Lobbies of learners that run in one thread: serial mode, the simulator, tests. Each learner has
+// its own lobby, which refers to this object.
 class SimLobbies {
  public:
   std::unique_ptr<LearnerLobby> Make();

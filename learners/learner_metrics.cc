@@ -1,3 +1,5 @@
+// Implements the update counts and metrics of the learner role.
+
 #include <algorithm>
 #include <string>
 
@@ -5,7 +7,8 @@
 
 namespace troop {
 
-// Each update is counted by one learner of the run, and again where it is made again after a death.
+// Each update is counted by one learner of the run (the leader), and again if it is repeated after
+// a restart.
 void LearnerNode::SeeUpdates(std::uint64_t updates) {
   if (updater_->leads() && updates > updates_) led_ += updates - updates_;
   updates_ = updates;
@@ -17,12 +20,13 @@ void LearnerNode::SeeUpdates(std::uint64_t updates) {
   }
 }
 
-// The weights are those of others, or of a checkpoint: nothing was made here.
+// The weights come from other learners or a checkpoint: this learner made no update.
 void LearnerNode::AdoptUpdates(std::uint64_t updates) {
   updates_ = updates;
   SeeUpdates(updates);
 }
 
+// Metrics of one collected job; loss and accuracy are weighted by rows when roles are combined.
 void LearnerNode::ReportMetrics(const UpdateJob& job) {
   metrics_.Gauge("learner/skipped_updates", double(skipped_), MetricKind::kCounter);
   metrics_.Gauge("learner/quarantined_items", double(quarantine_.items()), MetricKind::kCounter);
@@ -55,9 +59,10 @@ void LearnerNode::ReportMetrics(const UpdateJob& job) {
   if (!job.batches.back().key.empty()) metrics_.Gauge("learner/beta", job.batches.back().beta);
   metrics_.Ratio("learner/td_error", job.last.td_error_mean, job.last.rows);
   metrics_.Ratio("learner/q", job.last.q_mean, job.last.rows);
+  // Batches ready at the sampler or waiting in jobs: 0 means that the learner waits for data.
   const std::size_t ready = std::size_t(sampler_->ready_batches()) + batches_waiting_;
   metrics_.Gauge("learner/ready_batches", double(ready), MetricKind::kGaugeSum);
-  // How old the experience is that it learns from: updates since the weights that acted in it.
+  // Age of the experience: updates since the weights that acted in it.
   double age = 0, items = 0;
   for (const SampleBatch& batch : job.batches) {
     for (const std::uint64_t version : batch.policy_version) {

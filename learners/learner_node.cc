@@ -1,3 +1,5 @@
+// Implements the learner role.
+
 #include "learners/learner_node.h"
 
 #include <algorithm>
@@ -22,14 +24,14 @@
 namespace troop {
 namespace {
 
-// A wait of so many seconds (30 years) is for ever; a Time doesn't hold much more.
+// Durations from this (30 years) mean never; Time does not hold much more.
 constexpr double kForeverSeconds = 1e9;
-// Who may meet in a lobby: any number that a run can be scaled to.
+// Capacity of a lobby: the largest number of learners that a run can be scaled to.
 constexpr int kLearnersMax = kRanksMax;
-// For the answer to the last beat.
+// Deadline of the reply to the last heartbeat.
 constexpr Duration kLastBeatMax = Seconds(3);
 
-// What the coordinator handed out; one of another length is none of ours.
+// The secret from the coordinator; nullopt if its length is wrong.
 std::optional<GroupSecret> SecretOf(const std::string& bytes) {
   GroupSecret secret;
   if (bytes.size() != secret.size()) return std::nullopt;
@@ -60,17 +62,17 @@ Status LearnerNode::Build() {
                          int(context_.config.fleet.learners) / tensor_.ranks);
   }
   TROOP_RETURN_IF_ERROR(MakeUpdater());
-  // The last one of the learner before may have come to the disk and not to the coordinator.
+  // The previous process may have written its last checkpoint without reporting it.
   if (const Result<std::string> newest = NewestCheckpoint(context_.run);
       newest.ok() && *newest > context_.resume_checkpoint) {
     context_.resume_checkpoint = *newest;
   }
   if (context_.resume_checkpoint.empty()) return Status::Ok();
   Result<CheckpointState> read = ReadCheckpoint(context_.run, context_.resume_checkpoint);
-  if (!read.ok()) {  // damaged since it was written: an older one is better than none
+  if (!read.ok()) {  // damaged since it was written: fall back to an older one
     const Result<std::string> newest = NewestCheckpoint(context_.run);
     if (!newest.ok()) return read.status();
-    LogWarning("going on from {}: {}", *newest, read.status().message());
+    LogWarning("resuming from {} instead: {}", *newest, read.status().message());
     context_.resume_checkpoint = *newest;
     read = ReadCheckpoint(context_.run, *newest);
   }
@@ -120,8 +122,8 @@ Status LearnerNode::MakeUpdater() {
     return Status::Ok();
   }
   if (context_.lobby == nullptr) {
-    // Of equal configs only: others would make other models of the same gradients.
-    // How many there are of a role changes while a run goes on.
+    // The token admits equal configs only: others would build different models from the same
+    // gradients. Counts that `troop scale` changes during a run are left out.
     Config same = c;
     same.fleet.actors = same.fleet.learners = same.replay.shards = 1;
     const std::string text = ToToml(same);
@@ -153,7 +155,7 @@ Status LearnerNode::MakeUpdater() {
   return Status::Ok();
 }
 
-// How learners on GPUs agree; nullopt: through the host's memory.
+// Options for all-reduce between GPUs; nullopt: through host memory.
 std::optional<NcclOptions> LearnerNode::Nccl() const {
   const Config::LearnerKeys& learner = context_.config.learner;
   if (learner.nccl.empty()) return std::nullopt;
@@ -163,7 +165,7 @@ std::optional<NcclOptions> LearnerNode::Nccl() const {
   return options;
 }
 
-// Of a model in parts: those of one update. Within a job.
+// Tensor parallelism: loads one common state on all ranks. Runs in a job.
 Status LearnerNode::GoBackToCheckpoint() {
   const Result<FoundCheckpoint> found = NewestFiniteCheckpoint(context_.run);
   if (found.ok()) return algorithm_->SetState(found->checkpoint.state);
@@ -178,7 +180,7 @@ Status LearnerNode::ConnectReplay(ChannelOptions options) {
     if (!sampler_) sampler_ = MakeDataSampler();
     return Status::Ok();
   }
-  // Beside requests for samples: priorities, totals, dictionaries.
+  // Room for priorities, totals and dictionaries in addition to requests for samples.
   options.window = int(context_.config.learner.prefetch) + 12;
   if (sampler_) return AddShards(options);
   const std::vector<std::int32_t> shards =
@@ -201,7 +203,7 @@ Status LearnerNode::ConnectReplay(ChannelOptions options) {
   return Status::Ok();
 }
 
-// Those that came since, and those that leave: they are drawn from as long as they are there.
+// Connects to new shards, and to leaving ones, which are sampled while they exist.
 Status LearnerNode::AddShards(const ChannelOptions& options) {
   const FleetMember& member = *context_.member;
   if (context_.config.replay.scope == "local") return Status::Ok();
@@ -215,13 +217,13 @@ Status LearnerNode::AddShards(const ChannelOptions& options) {
   return Status::Ok();
 }
 
-// One who made updates alone goes on as one of several: the others take its state.
+// A learner that was alone becomes one of several; the others take its state.
 void LearnerNode::JoinOthers() {
   const std::int32_t learners = context_.member->fleet().learners;
   if (!alone() || learners <= 1 || updater_->busy() || checkpoint_ || rollback_) return;
   learners_ = learners;
   result_ = MakeUpdater();
-  LogInfo("goes on as one of {} learners, at update {}", learners, algorithm_->updates());
+  LogInfo("continues as one of {} learners, at update {}", learners, algorithm_->updates());
 }
 
 Status LearnerNode::Connect() {
@@ -270,7 +272,7 @@ Turn LearnerNode::Step(Time now) {
   if (Finishing(now)) return Turn::Busy();
   if (!next_checkpoint_) next_checkpoint_ = CheckpointAfter(now);
   if (now >= *next_checkpoint_ && updater_->leads()) {
-    // Of a model in parts the next update brings the state.
+    // With tensor parallelism the next update gathers the state.
     const bool here = tensor_.ranks == 1 || replicated();
     if (here) StartCheckpoint(now, false);
     state_wanted_ = !here;
@@ -286,8 +288,8 @@ Turn LearnerNode::Idle(Time until) const {
   return Turn::Idle(std::min({until, context_.member->next_beat(), updater_->next_poll()}));
 }
 
-// No more updates: the last checkpoint and the last weights, then the end. An early end (stop) may
-// come before replay or parameter server were known: it does without them.
+// After the last update: the last checkpoint and the final weights, then the end. With an early
+// stop, replay and parameter server may be unknown; they are not needed.
 Turn LearnerNode::Finish(Time now) {
   FleetMember& member = *context_.member;
   const bool ends = draining_ || member.stop() || member.phase() == Phase::kDone;
@@ -295,7 +297,7 @@ Turn LearnerNode::Finish(Time now) {
   if (updater_->busy() || checkpoint_ || rollback_) return Idle();
   const bool apart = tensor_.ranks > 1 && algorithm_->WholeState().tensors.empty();
   if (!final_checkpoint_ && updater_->leads() && apart) {
-    LogWarning("stopped before the parts of the model came together: no checkpoint of this part");
+    LogWarning("stopped before the tensor-parallel state was gathered: no checkpoint is written");
     final_checkpoint_ = true;
   }
   if (!final_checkpoint_ && updater_->leads()) {
@@ -303,9 +305,9 @@ Turn LearnerNode::Finish(Time now) {
     return Turn::Busy();
   }
   if (ends) {
-    // The news of the last checkpoint goes first, then one more beat with the counts of the last
-    // updates, which a coordinator that is gone by then does not answer. A node that its own
-    // process ends may have none any more.
+    // First the heartbeat that reports the last checkpoint, then another one with the counts of the
+    // last updates, which an exited coordinator does not answer. A node stopped by its own process
+    // may have no coordinator.
     if (!draining_ && !last_beat_until_) {
       if (!member.told()) return Idle();
       last_beat_until_ = now + kLastBeatMax;
@@ -327,8 +329,8 @@ Turn LearnerNode::Finish(Time now) {
   return Idle();
 }
 
-// The share of the run that is over, for schedules. Where the replay ratio is enforced, updates say
-// it more evenly than steps, whose news arrive with heartbeats.
+// If the replay ratio is enforced, the update count gives a smoother share than agent steps, which
+// arrive with heartbeats.
 double LearnerNode::Progress(std::uint64_t updates) const {
   const Config& c = context_.config;
   const double expected = UpdatesExpected(c, updater_->learners());
@@ -345,7 +347,7 @@ std::int64_t LearnerNode::StepsAt(std::uint64_t updates) const {
   return std::llround(std::min(1.0, share) * c.learner.total_steps);
 }
 
-// The replay ratio says when the updates of all steps are made.
+// True if only the agent steps limit the run: neither a replay ratio nor max_updates does.
 bool LearnerNode::EndsWithTheSteps() const {
   const Config& c = context_.config;
   return !supervised() && c.replay.samples_per_insert <= 0 && c.learner.max_updates == 0;
@@ -357,7 +359,8 @@ void LearnerNode::SubmitUpdates() {
     exhausted_ = true;
     return;
   }
-  // An update of a text model may take seconds: who shall stop is to hear of it soon.
+  // An update of a text model may take seconds: one per job, so that a stop request takes effect
+  // soon.
   const std::size_t batches_max = supervised() ? 1 : updater_->batches_max();
   while (updater_->CanTake()) {
     auto job = std::make_unique<UpdateJob>();
@@ -403,9 +406,8 @@ void LearnerNode::Publish(Buffer value) {
   if (sampler_) sampler_->SeePolicyVersion(published_);
 }
 
-// A parameter server that took the place of another has no weights. While updates go on the next
-// publication is near; a learner at rest publishes again, or actors that wait for weights would
-// wait for ever.
+// A replaced parameter server has no weights. While updates continue, the next publication is near;
+// an idle learner publishes again, because actors may wait for weights indefinitely.
 void LearnerNode::PublishAgain() {
   const std::uint64_t server = context_.member->Incarnation(Role::kParamServer, 0);
   if (!publisher_ || !updater_->leads() || updater_->busy() || checkpoint_ || server == 0 ||
@@ -414,10 +416,10 @@ void LearnerNode::PublishAgain() {
   PublishNow();
 }
 
-// REQUIRES: no update is under way.
+// REQUIRES: no update is in progress.
 void LearnerNode::PublishNow() {
-  if (rollback_) return;                         // it publishes when it is done
-  if (algorithm_->WholeValue().empty()) return;  // nobody has it by now; the next update brings it
+  if (rollback_) return;                         // CollectRollback publishes
+  if (algorithm_->WholeValue().empty()) return;  // not gathered yet; the next update does it
   if (AllFinite(algorithm_->value())) {
     Publish(CopyPart(std::as_bytes(algorithm_->WholeValue())));
   } else {
@@ -440,19 +442,19 @@ void LearnerNode::CollectUpdates() {
     ReportMetrics(*job);
   }
   if (alone() || updater_->busy()) return;
-  // What others made counts too, and what was lost with a group does not.
+  // Counts updates of other learners, and drops those lost with a group.
   sharded() ? SeeUpdates(algorithm_->updates()) : AdoptUpdates(algorithm_->updates());
   submitted_ = updates_;
   publish_at_ = std::min(publish_at_, updates_);
   if (updater_->leads()) return;
-  context_.member->report().checkpoint.clear();  // the one who leads knows newer ones
+  context_.member->report().checkpoint.clear();  // the leader reports newer ones
 }
 
 void LearnerNode::CountUpdates(const UpdateJob& job) {
   const std::uint64_t before = skipped_;
   bool back = !job.weights.ok();
   for (std::size_t i = 0; i < job.batches.size(); ++i) {
-    if (job.batches[i].key.empty()) continue;  // experience alone
+    if (job.batches[i].key.empty()) continue;  // only experience
     if (!job.priority[i].empty()) {
       sampler_->UpdatePriorities(job.batches[i].key, job.priority[i]);
       rule_.CountGood();
@@ -468,28 +470,29 @@ void LearnerNode::CountUpdates(const UpdateJob& job) {
   if (!job.status.ok() && std::bit_width(before) != std::bit_width(skipped_)) {
     LogWarning("update skipped ({} so far): {}", skipped_, job.status.message());
   }
-  // What was under way when one began is of the weights that it puts away.
+  // Jobs submitted before a rollback used weights that it discards.
   const bool lost = job.weights.code() == Code::kUnavailable;
   if (back && !rollback_) StartRollback(lost || job.status.ok() ? job.weights : job.status);
 }
 
-// Numbers went bad: back to the last good version. What has failed for good (CheckNumbers) is no
-// matter of numbers: the role ends, and whoever takes its place begins with the newest checkpoint.
+// Non-finite values: back to the last good version. A permanent device failure (CheckNumbers) ends
+// the role instead; its replacement resumes from the newest checkpoint.
 void LearnerNode::StartRollback(const Status& why) {
   if (why.code() == Code::kUnavailable) {
     result_ = why.WithContext("learner.device");
     return;
   }
   if (sharded()) {
-    result_ = Cancelled("the numbers went bad, and the weights are the parameter shards': {}",
+    result_ = Cancelled("diverged (NaN or infinity), and the parameter shards hold the weights: {}",
                         why.message());
     return;
   }
   if (!rule_.GoBack()) {
     result_ = Cancelled(
-        "the numbers went bad again after {} roll-backs with fewer than {} good updates between, "
-        "last: {}; lower optimizer.learning_rate, set learner.max_grad_norm or env.reward_clip, or "
-        "look at what {} gives",
+        "diverged again (NaN or infinity) after {} rollbacks, each within {} good updates, last: "
+        "{}; "
+        "lower optimizer.learning_rate, set learner.max_grad_norm or env.reward_clip, or check "
+        "the values that {} returns",
         RollbackRule::kRollbacksMax, RollbackRule::kGoodMin, why.message(), context_.env.id);
     return;
   }
@@ -506,19 +509,19 @@ void LearnerNode::StartRollback(const Status& why) {
   rollback_->id = *id;
 }
 
-// After all that was under way before it: what that tells is of the weights that were put away.
+// Waits for all jobs submitted earlier: their results belong to discarded weights.
 void LearnerNode::CollectRollback() {
   if (!rollback_ || updater_->busy() || checkpoint_) return;
   if (!context_.executor->TakeDone(rollback_->id)) return;
   const std::unique_ptr<RollbackJob> job = std::move(rollback_);
   if (!job->to.ok()) {
-    result_ = job->to.status().WithContext("no way back after " + job->why.message());
+    result_ = job->to.status().WithContext("the rollback failed after " + job->why.message());
     return;
   }
   SeeUpdates(job->updates);
   metrics_.Count("learner/rollbacks");
-  LogWarning("went back to {}, now update {}: {}", *job->to, updates_, job->why.message());
-  // Of a model in parts this is one; the next group publishes.
+  LogWarning("rolled back to {}, now update {}: {}", *job->to, updates_, job->why.message());
+  // With tensor parallelism this is one part; the next group publishes.
   if (publisher_ && updater_->leads() && tensor_.ranks == 1) Publish(std::move(job->value));
 }
 
@@ -526,7 +529,7 @@ void LearnerNode::Note(HistoryEvent::What what, std::uint64_t version) const {
   if (context_.history != nullptr) context_.history->Note({.what = what, .version = version});
 }
 
-// checkpoint.every_s = 0: none but the final one.
+// checkpoint.every_s = 0: only the final checkpoint.
 Time LearnerNode::CheckpointAfter(Time now) const {
   const double every_s = context_.config.checkpoint.every_s;
   return every_s > 0 && every_s < kForeverSeconds ? now + Seconds(every_s) : kForever;
@@ -542,13 +545,13 @@ void LearnerNode::StartCheckpoint(Time now, bool final) {
                      run = context_.run, node = this,
                      state = CheckpointState{.steps = StepsAt(updates_),
                                              .config_toml = ToToml(context_.config)}]() mutable {
-        const Config& config = node->context_.config;  // which nobody changes
+        const Config& config = node->context_.config;  // constant during the run
         work->updates = algorithm->updates();
         work->weights = algorithm->CheckNumbers();
         if (!work->weights.ok()) return;
         state.state = algorithm->WholeState();
         if (state.state.tensors.empty()) {
-          work->path = NotFound("the model's parts have not come together yet");
+          work->path = NotFound("the tensor-parallel state has not been gathered yet");
           return;
         }
         if (const auto updates = UpdatesOfState(state.state); updates.ok()) {
@@ -568,7 +571,7 @@ void LearnerNode::StartCheckpoint(Time now, bool final) {
 void LearnerNode::CollectCheckpoint() {
   if (!checkpoint_ || !context_.executor->TakeDone(checkpoint_->id)) return;
   const std::unique_ptr<CheckpointJob> job = std::move(checkpoint_);
-  if (!job->weights.ok()) {  // the next one, or the final one once more, when the way back is gone
+  if (!job->weights.ok()) {  // retried at the next interval, or as the final one after the rollback
     if (!rollback_) StartRollback(job->weights);
     return;
   }
@@ -582,9 +585,9 @@ void LearnerNode::CollectCheckpoint() {
     final_checkpoint_ = final_checkpoint_ || job->final;
     return;
   }
-  // A full disk must not end the run: the older checkpoint stays, and the next try may succeed. The
-  // final one is tried twice; without it the learner ends in order, but not as a success.
-  LogError("checkpoint failed, the one before stays: {}", job->path.status().message());
+  // A full disk must not end the run: the previous checkpoint remains, and the next attempt may
+  // succeed. The final one is tried twice; without it the learner ends with an error.
+  LogError("checkpoint failed, keeping the previous one: {}", job->path.status().message());
   metrics_.Count("learner/checkpoint_failures");
   if (!job->final) return;
   final_checkpoint_ = !final_failure_.ok();

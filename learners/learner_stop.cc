@@ -1,4 +1,4 @@
-// When a learner makes no more updates.
+// Implements the decision when a learner makes no more updates.
 
 #include "learners/learner_node.h"
 
@@ -10,8 +10,8 @@ bool LearnerNode::Finishing(Time now) {
   return (draining_ || member.stop()) && !AwaitsState(now);
 }
 
-// Of a model in parts the next update brings the state together: the checkpoint of a stop waits for
-// it, where the others are there. For half of the time that roles have to end, at most.
+// With tensor parallelism the next update gathers the state. A stop's checkpoint waits for it if
+// the other ranks are present, for at most half of the drain time.
 bool LearnerNode::AwaitsState(Time now) {
   if (tensor_.ranks == 1 || replicated()) return false;
   if (!stopped_) stopped_ = now;

@@ -1,3 +1,5 @@
+// Implements the updater of a single learner, and the common end of a job.
+
 #include "kernels/finite.h"
 #include "learners/job_queue.h"
 #include "learners/updater.h"
@@ -6,12 +8,13 @@
 namespace troop {
 namespace {
 
-// Two jobs in flight keep the compute thread fed while the node exchanges messages; more would only
-// make priorities and published weights older.
+// Two jobs in flight keep the compute thread busy while the node exchanges messages; more would
+// only delay priorities and published weights.
 constexpr std::size_t kJobsMax = 2;
-constexpr std::size_t kBatchesMax = 16;
+constexpr std::size_t kBatchesMax = 16;  // bounds the delay of priorities
 
-// What an algorithm has drawn itself is the batch that its priorities are of.
+// Replaces the batch's keys by those of the items that the algorithm has sampled, so that the
+// priorities belong to them.
 void NoteDrawn(const Algorithm& algorithm, SampleBatch* batch) {
   batch->experience.clear();
   if (algorithm.drawn().empty()) return;
@@ -28,12 +31,14 @@ class LocalUpdater final : public Updater {
   LocalUpdater(Algorithm* algorithm, Executor* executor, std::uint64_t incarnation)
       : algorithm_(algorithm), incarnation_(incarnation), jobs_(executor) {}
 
+  // Jobs run without help from the node.
   Status Poll(Time) override { return Status::Ok(); }
   bool CanTake() const override { return jobs_.size() < kJobsMax; }
   std::size_t batches_max() const override { return kBatchesMax; }
   bool busy() const override { return jobs_.size() > 0; }
   std::uint64_t generation() const override { return incarnation_; }
 
+  // A failed update leaves its priorities empty and the job continues with the next batch.
   void Take(std::unique_ptr<UpdateJob> job) override {
     const auto work = [job = job.get(), algorithm = algorithm_] {
       std::size_t made = 0;  // updates
@@ -70,6 +75,7 @@ class LocalUpdater final : public Updater {
 
 }  // namespace
 
+// Scans the weights for non-finite values only where needed: it costs O(P).
 void FinishJob(Algorithm& algorithm, UpdateJob* job) {
   job->cost = algorithm.TakeCost();
   job->updates = algorithm.updates();

@@ -1,3 +1,5 @@
+// Implements a tensor-parallel part of the text model: slicing, norms and gathering.
+
 #include "learners/model_part.h"
 
 #include <cmath>
@@ -8,6 +10,7 @@
 
 namespace troop {
 
+// The whole model's module is needed for its parameter layout.
 Result<ModelPart> ModelPart::Make(const Config& config, const TensorPlace& place) {
   ModelPart part;
   part.place_ = place;
@@ -18,6 +21,7 @@ Result<ModelPart> ModelPart::Make(const Config& config, const TensorPlace& place
   return part;
 }
 
+// Tensors of the whole model's size are sliced; others, such as counters, are copied.
 TensorFile ModelPart::Cut(const TensorFile& state) const {
   if (!cut()) return state;
   TensorFile part;
@@ -35,6 +39,7 @@ TensorFile ModelPart::Cut(const TensorFile& state) const {
   return part;
 }
 
+// A whole state is recognized by the size of its value.
 TensorFile ModelPart::Begin(const TensorFile& state) {
   const auto value = state.tensors.find("value");
   const bool whole = cut() && value != state.tensors.end() &&
@@ -48,7 +53,7 @@ TensorFile ModelPart::Begin(const TensorFile& state) {
 }
 
 double ModelPart::Norm(TensorGroup* group, std::span<const float> gradient) const {
-  // In two numbers, so that the sum of squares is as exact as one machine's.
+  // The sum of two floats, so that the sum of squares has double precision after the all-reduce.
   const double squares = SliceNormSquared(*module_, place_, gradient);
   float words[2] = {float(squares), 0};
   words[1] = float(squares - double(words[0]));
@@ -62,9 +67,10 @@ Status ModelPart::GatherInto(Collective& group, std::span<const float> part,
   return GatherSlices(group, *whole_, *module_, part, *whole);
 }
 
+// Tensors are gathered in the order of their names, which is equal on all ranks.
 Status ModelPart::Gather(Collective* group, const Algorithm& part, bool state) {
   if (!cut()) return Status::Ok();
-  if (group == nullptr) return FailedPrecondition("no group of the model's parts");
+  if (group == nullptr) return FailedPrecondition("no group of the tensor-parallel ranks");
   TROOP_RETURN_IF_ERROR(GatherInto(*group, part.value(), &value_));
   if (!state) return Status::Ok();
   TensorFile gathered = part.State();

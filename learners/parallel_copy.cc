@@ -1,3 +1,5 @@
+// Implements the multi-threaded copy of host memory.
+
 #include "learners/parallel_copy.h"
 
 #include <algorithm>
@@ -10,7 +12,7 @@
 namespace troop {
 namespace {
 
-// Small enough that threads end at about the same time, large enough to be worth their start.
+// Small enough that threads finish at about the same time, large enough to be worth their overhead.
 constexpr std::size_t kSlice = std::size_t(1) << 20;
 
 }  // namespace
@@ -23,6 +25,7 @@ int ParallelCopy::DefaultHelpers() {
   return std::min(7, int(std::thread::hardware_concurrency()) / 2 - 1);
 }
 
+// Threads take slices from a shared counter, so a slow thread delays the end by one slice.
 void ParallelCopy::Copy(std::span<const Piece> pieces) {
   std::vector<Piece> slices;
   for (const Piece& piece : pieces) {
@@ -37,7 +40,7 @@ void ParallelCopy::Copy(std::span<const Piece> pieces) {
     for (std::size_t i = next.fetch_add(1); i < slices.size(); i = next.fetch_add(1))
       std::memcpy(slices[i].to, slices[i].from, slices[i].bytes);
   };
-  // One slice or none is the caller's own.
+  // With one slice or none, the caller copies alone.
   const int wanted = std::min<int>(helpers_, int(slices.size()) - 1);
   std::latch ended(std::max(0, wanted));
   std::vector<Executor::Job> jobs;
@@ -49,12 +52,12 @@ void ParallelCopy::Copy(std::span<const Piece> pieces) {
     if (job.ok()) {
       jobs.push_back(*job);
     } else {
-      ended.count_down();  // the others do its share
+      ended.count_down();  // the other threads copy its share
     }
   }
   work();
   ended.wait();
-  // Done is noted behind the job's end.
+  // The executor marks a job as done after the count-down; wait for that too.
   for (const Executor::Job job : jobs) {
     while (!executor_->TakeDone(job)) std::this_thread::yield();
   }

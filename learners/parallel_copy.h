@@ -8,8 +8,8 @@
 
 namespace troop {
 
-// Copies between places in the host's memory with several threads: one alone moves some 9 GB/s, of
-// the 30 MB that a batch of Atari frames has. Owner: one thread.
+// Copies host memory with several threads. One thread reaches about 9 GB/s, and a batch of Atari
+// frames has 30 MB. Owner: one thread.
 class ParallelCopy {
  public:
   struct Piece {
@@ -17,11 +17,11 @@ class ParallelCopy {
     const void* from = nullptr;
     std::size_t bytes = 0;
   };
-  // helpers: threads besides the caller's; 0: none.
+  // helpers: threads in addition to the caller's; may be 0.
   explicit ParallelCopy(int helpers);
-  // As many as leave half of the processors to others, and at most seven.
+  // Half of the processors, at most seven; the rest is left to other work.
   static int DefaultHelpers();
-  // All pieces are there when it returns. REQUIRES: no two of them overlap.
+  // Copies all pieces before it returns. REQUIRES: no two destinations overlap.
   void Copy(std::span<const Piece> pieces);
 
  private:

@@ -1,3 +1,5 @@
+// Implements the two sides of a tensor-parallel model that is one parameter-server worker.
+
 #include "learners/partitioned_replica.h"
 
 #include <algorithm>
@@ -13,8 +15,9 @@
 namespace troop {
 namespace {
 
+// Orders that rank 0 broadcasts to the other ranks.
 enum What : std::uint64_t { kWait = 0, kCompute = 1, kOver = 2 };
-using Order = std::array<std::uint64_t, 3>;  // what, updates behind the value, batches before it
+using Order = std::array<std::uint64_t, 3>;  // order, updates of the value, batches before it
 
 Tensor BytesOf(std::span<float> x) {
   return Tensor::View(nullptr, std::as_writable_bytes(x), {DType::kF32, {std::int64_t(x.size())}});
@@ -25,7 +28,7 @@ Tensor BytesOf(Order& order) {
                       {DType::kU64, {std::int64_t(order.size())}});
 }
 
-// f(offset in the part, numbers) of what no other rank has.
+// Calls f(offset in the part, count) for each slice that no other rank holds.
 template <class F>
 void ForSlices(const Module& part, F f) {
   for (const ParamSpec& spec : part.params()) {
@@ -33,12 +36,15 @@ void ForSlices(const Module& part, F f) {
   }
 }
 
+// Number of values that ForSlices visits.
 std::size_t SlicesOf(const Module& part) {
   std::int64_t n = 0;
   ForSlices(part, [&](std::int64_t, std::int64_t count) { n += count; });
   return std::size_t(n);
 }
 
+// Rank 0. An update: broadcast the order, send each rank its value, compute the own part, and
+// collect the gradient slices into gradient_ [P].
 class Replica final : public PartitionedReplica {
  public:
   Replica(std::unique_ptr<Module> whole, std::vector<std::unique_ptr<Module>> modules,
@@ -55,8 +61,9 @@ class Replica final : public PartitionedReplica {
                                      GradientWatch* watch) override;
   std::span<float> gradient() override { return gradient_; }
   void ApplyGradient(double, double) override {
-    TROOP_CHECK(false, "a worker of parameter shards steps by itself");
+    TROOP_CHECK(false, "parameter shards apply the updates");
   }
+  // Rank 0's part follows at once; the other ranks receive theirs with the next order.
   void AdoptValue(std::uint64_t updates, std::span<const float> value) override {
     value_.assign(value.begin(), value.end());
     updates_ = updates;
@@ -76,18 +83,20 @@ class Replica final : public PartitionedReplica {
     broken_ = false;
   }
   Status tensor_status() const override { return status_; }
+  // The part's own cost plus the traffic of values and slices.
   UpdateCost TakeCost() override {
     UpdateCost cost = part_->TakeCost();
     cost += std::exchange(cost_, {});
     return cost;
   }
+  // These are the part's: all ranks have the same schedules.
   void CountAgreement(const Agreement& agreement) override { part_->CountAgreement(agreement); }
   Optimizer& optimizer() override { return part_->optimizer(); }
   double ClipScale(double norm) const override { return part_->ClipScale(norm); }
   float LearningRate(double progress) const override { return part_->LearningRate(progress); }
   std::uint64_t updates() const override { return part_->updates(); }
   std::span<const float> value() const override { return value_; }
-  // The optimizer's slots are the shards': here they are what they began as.
+  // The shards hold the optimizer's slots; here they keep their initial values.
   TensorFile State() const override;
   Status SetState(const TensorFile& state) override;
   Status RollBack(const TensorFile& state) override { return SetState(state); }
@@ -100,7 +109,7 @@ class Replica final : public PartitionedReplica {
   Status GiveParts();
   Status TakeSlices();
   Status RunAll(OpKind kind, std::vector<std::vector<float>>* parts);
-  // Remembers what ended the group, and ends it for those who have not seen.
+  // Records the error that ended the group, and aborts the group for ranks that have not seen it.
   Status Ended(Status status);
 
   const std::unique_ptr<Module> whole_;
@@ -109,7 +118,7 @@ class Replica final : public PartitionedReplica {
   Collective* group_ = nullptr;
   Status status_;
   std::atomic<bool> broken_ = false;
-  std::vector<float> gradient_, value_;             // [P]; value_: empty: none was adopted
+  std::vector<float> gradient_, value_;             // [P]; value_ is empty before AdoptValue
   std::vector<std::vector<float>> parts_, slices_;  // by rank
   std::uint64_t updates_ = 0;
   std::optional<Course> course_;
@@ -124,14 +133,16 @@ Status Replica::Ended(Status status) {
   return status;
 }
 
+// The order carries version and batch count, which the other ranks need to pick their batch.
 Status Replica::GiveOrder(What what) {
-  if (group_ == nullptr) return FailedPrecondition("no group of the model's parts");
+  if (group_ == nullptr) return FailedPrecondition("no group of the tensor-parallel ranks");
   TROOP_RETURN_IF_ERROR(status_);
   Order order{what, updates_, course_ ? course_->batches : updates_};
   return RunOp(*group_, {.kind = OpKind::kBroadcast, .peer = 0}, BytesOf(order), BytesOf(order));
 }
 
-// To or from all others at once.
+// Sends to, or receives from, all other ranks concurrently.
+// The first error is kept; later operations are still awaited.
 Status Replica::RunAll(OpKind kind, std::vector<std::vector<float>>* parts) {
   std::vector<Work> works;
   Status status;
@@ -144,7 +155,8 @@ Status Replica::RunAll(OpKind kind, std::vector<std::vector<float>>* parts) {
     if (work.ok()) works.push_back(*work);
     status = work.status();
   }
-  if (!status.ok()) group_->Abort(status);  // the buffers are the group's until its works end
+  if (!status.ok())
+    group_->Abort(status);  // the group may use the buffers until its operations end
   for (const Work work : works) {
     const Status ended = group_->Wait(work);
     if (status.ok()) status = ended;
@@ -152,6 +164,7 @@ Status Replica::RunAll(OpKind kind, std::vector<std::vector<float>>* parts) {
   return status;
 }
 
+// Sends every other rank its slice of the current value.
 Status Replica::GiveParts() {
   for (std::size_t rank = 1; rank < modules_.size(); ++rank) {
     TakeSlice(*whole_, *modules_[rank], value_, parts_[rank]);
@@ -159,6 +172,7 @@ Status Replica::GiveParts() {
   return RunAll(OpKind::kSend, &parts_);
 }
 
+// Assembles the whole gradient from the ranks' slices.
 Status Replica::TakeSlices() {
   TROOP_RETURN_IF_ERROR(RunAll(OpKind::kReceive, &slices_));
   for (std::size_t rank = 1; rank < modules_.size(); ++rank) {
@@ -169,11 +183,12 @@ Status Replica::TakeSlices() {
     });
     PutSlice(*whole_, *modules_[rank], parts_[rank], gradient_);
   }
-  // Last, for what is whole is this one's.
+  // Rank 0's part comes last, because it holds the replicated parameters.
   PutSlice(*whole_, *modules_[0], part_->gradient(), gradient_);
   return Status::Ok();
 }
 
+// Follows the order of ReplicaPart::Follow: order, values, computation, slices.
 Result<LossReport> Replica::ComputeGradient(const SampleBatch& batch, std::span<float> priority,
                                             GradientWatch*) {
   TROOP_RETURN_IF_ERROR(Ended(GiveOrder(kCompute)));
@@ -184,10 +199,12 @@ Result<LossReport> Replica::ComputeGradient(const SampleBatch& batch, std::span<
   if (!report.ok()) return report;
   report->gradient_norm = GradientNorm();
   if (std::isfinite(report->gradient_norm)) return report;
-  return DataLoss("update {}: the norm of the gradient of {} parts is {}; the batch was left out",
-                  updates_ + 1, modules_.size(), report->gradient_norm);
+  return DataLoss(
+      "update {}: the gradient norm of {} tensor-parallel parts is {}; the batch was skipped",
+      updates_ + 1, modules_.size(), report->gradient_norm);
 }
 
+// State of the whole model: the whole value, and zeros for what other ranks would hold.
 TensorFile Replica::State() const {
   TensorFile state;
   if (value_.empty()) return state;
@@ -203,12 +220,13 @@ TensorFile Replica::State() const {
   return state;
 }
 
+// Keeps the whole value, since the part holds only its slice.
 Status Replica::SetState(const TensorFile& state) {
   TROOP_RETURN_IF_ERROR(part_->SetState(state));
   const auto value = state.tensors.find("value");
   if (value == state.tensors.end() ||
       value->second.spec() != TensorSpec{DType::kF32, {ParameterCount(*whole_)}}) {
-    return InvalidArgument("a state without the value of the whole model");
+    return InvalidArgument("the state has no value of the whole model");
   }
   const auto from = value->second.as<float>();
   value_.assign(from.begin(), from.end());
@@ -221,6 +239,7 @@ Status Replica::SetState(const TensorFile& state) {
 Result<std::unique_ptr<PartitionedReplica>> PartitionedReplica::Make(
     const Config& config, int ranks, std::unique_ptr<Algorithm> part) {
   TROOP_ASSIGN_OR_RETURN(auto whole, MakeTextModel(config));
+  // The modules of the other ranks serve only for their parameter layouts.
   std::vector<std::unique_ptr<Module>> modules;
   for (int rank = 0; rank < ranks; ++rank) {
     TROOP_ASSIGN_OR_RETURN(auto module, MakeTextModel(config, {.rank = rank, .ranks = ranks}));
@@ -230,6 +249,7 @@ Result<std::unique_ptr<PartitionedReplica>> PartitionedReplica::Make(
       std::make_unique<Replica>(std::move(whole), std::move(modules), std::move(part)));
 }
 
+// The other ranks' side of Replica::ComputeGradient.
 Result<ReplicaPart::Outcome> ReplicaPart::Follow(Collective& group, const SampleBatch& batch,
                                                  std::span<float> priority) {
   Order order{};
@@ -242,8 +262,9 @@ Result<ReplicaPart::Outcome> ReplicaPart::Follow(Collective& group, const Sample
   TROOP_RETURN_IF_ERROR(
       RunOp(group, {.kind = OpKind::kReceive, .peer = 0}, ConstTensor(), BytesOf(value_)));
   part_->AdoptValue(order[1], value_);
-  part_->SetCourse({.batches = order[2]});  // the rate is the first rank's
+  part_->SetCourse({.batches = order[2]});  // rank 0 decides the learning rate
   Outcome outcome{.did = Did::kGradient, .report = part_->ComputeGradient(batch, priority)};
+  // An error of the group is not the batch's fault, so it is not reported as a skipped update.
   if (Status ended = part_->tensor_status(); !ended.ok()) {
     group.Abort(ended);
     return ended;
@@ -253,7 +274,8 @@ Result<ReplicaPart::Outcome> ReplicaPart::Follow(Collective& group, const Sample
   ForSlices(*module_, [&](std::int64_t at, std::int64_t n) {
     slices_.insert(slices_.end(), gradient.begin() + at, gradient.begin() + at + n);
   });
-  // A gradient that is none: the first rank sees it by the norm, whatever its own was.
+  // Marks a failed gradient with NaN, so that rank 0's norm check fails and all ranks skip the
+  // update.
   if (!outcome.report.ok()) {
     std::ranges::fill(slices_, std::numeric_limits<float>::quiet_NaN());
   }

@@ -6,37 +6,41 @@
 
 #include "learners/algorithm.h"
 
-// A model in parts as one worker of the parameter shards (the partitioned replica under Downpour
-// SGD of Dean et al. 2012). The first rank speaks for all: it tells the others what to do, gives
-// each the numbers of its part, and takes back the gradients of their slices. Bytes an update, of P
-// parameters and N ranks: at most 4 P (N - 1) / N up, and that and what is whole on each rank down.
-// One group of the parts (Algorithm::SetTensorGroup); every wait ends with its timeouts.
+// A tensor-parallel model as one worker of the parameter shards (the partitioned replica of
+// Downpour SGD, Dean et al. 2012). Rank 0 leads: it sends the other ranks their orders and the
+// values of their parts, and receives the gradients of their slices. Bytes per update, with P
+// parameters and N ranks: at most 4 P (N - 1) / N to rank 0; from rank 0 the same plus the
+// parameters replicated on each rank. One group of the parts (Algorithm::SetTensorGroup); every
+// wait is bounded by its timeouts.
 namespace troop {
 
-// The first rank's: to who pulls and pushes (MakeShardUpdater), an algorithm of the whole model.
+// Rank 0's side. For the code that pulls and pushes (MakeShardUpdater) it is an algorithm of the
+// whole model.
 class PartitionedReplica : public Algorithm {
  public:
-  // Rank 0's part of the model, as its share of the work.
+  // part: rank 0's part of the model, which computes its share.
   static Result<std::unique_ptr<PartitionedReplica>> Make(const Config& config, int ranks,
                                                           std::unique_ptr<Algorithm> part);
-  // A word to the others, who wait for one no longer than their group's timeout. over: no more
-  // updates are made. In a job. Errors: what ended the group.
+  // Sends the other ranks an order that is not an update; they wait for one no longer than the
+  // group's timeout. over: no more updates follow. Runs in a job. Errors: the one that ended the
+  // group.
   virtual Status Tell(bool over) = 0;
-  // The group has ended. Thread safe.
+  // True if the group has ended. Thread-safe.
   virtual bool broken() const = 0;
 };
 
-// Another rank's, once: does what the first one says. Blocks, at most for the group's timeout.
+// Side of the other ranks: executes one order of rank 0 per call. Blocks, at most for the group's
+// timeout.
 class ReplicaPart {
  public:
   enum class Did { kNothing, kGradient, kOver };
   struct Outcome {
     Did did = Did::kNothing;
-    Result<LossReport> report = LossReport{};  // of kGradient; not ok: it was left out by all
+    Result<LossReport> report = LossReport{};  // of kGradient; not ok: skipped on all ranks
   };
-  // Both outlive it. module: of that part.
+  // Both must outlive this. module: the module of that part.
   ReplicaPart(Algorithm* part, const Module* module) : part_(part), module_(module) {}
-  // group: of SetTensorGroup. Errors: what ended it.
+  // Receives and executes one order. group: as in SetTensorGroup. Errors: the one that ended it.
   Result<Outcome> Follow(Collective& group, const SampleBatch& batch, std::span<float> priority);
 
  private:

@@ -1,3 +1,5 @@
+// Implements the exclusion of items whose values make updates fail.
+
 #include "learners/quarantine.h"
 
 #include <string>
@@ -9,6 +11,7 @@
 
 namespace troop {
 
+// A batch with too many suspects is not an item problem; then nothing is changed.
 bool Quarantine::Catch(const SampleBatch& batch, ReplaySampler* sampler) {
   std::vector<ItemKey> keys;
   std::vector<std::string> words;
@@ -21,10 +24,11 @@ bool Quarantine::Catch(const SampleBatch& batch, ReplaySampler* sampler) {
     if (caught.insert({key.shard, key.slot, key.generation}).second) words.push_back(largest.where);
   }
   if (keys.empty() || caught.size() > kItemsMax) return false;
+  // Priority -0 marks the items as excluded; see docs/protocol.md.
   sampler->UpdatePriorities(keys, std::vector<float>(keys.size(), -0.0F));
   items_ += words.size();
   for (const std::string& item : words) {
-    LogWarning("left out of later batches: {}; its actor's log names environment, seed and step",
+    LogWarning("excluded from later batches: {}; its actor's log names environment, seed and step",
                item);
   }
   caught_ = std::move(caught);

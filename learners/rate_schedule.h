@@ -4,29 +4,29 @@
 
 namespace troop {
 
-// How many updates each of `learners` makes in a run: learner.max_updates, or what the replay ratio
-// allows for all items (actor.copies a step) but the first replay.min_items, for which nothing is
-// sampled; at least 1. 0: no setting says it.
+// Expected number of updates of each of `learners` learners in a run: learner.max_updates, or the
+// number that the replay ratio allows for all items (actor.copies per step) after the first
+// replay.min_items, which are not sampled; at least 1. 0: the config sets no limit.
 double UpdatesExpected(const Config& config, int learners);
 
-// Share of the run that one update is, as LearnerNode counts it; where their number is not known,
-// less.
+// Share of the run that one update makes up, as LearnerNode counts it; a smaller value if the
+// number of updates is unknown.
 double ShareOfAnUpdate(const Config& config);
 
-// The learning rate over a run of N updates, of which W = optimizer.warmup * N warm up: update u,
-// from 0, has (u + 1) / W of it at first, and from update W on, which has all of it, a share that
-// falls by the same amount with each update and would be optimizer.final_fraction at update N. So
-// the last update learns also where that is 0.
+// Learning-rate schedule of a run of N updates, with W = optimizer.warmup * N. Update u, counted
+// from 0, uses the fraction (u + 1) / W during warmup. From update W, which uses the full rate, the
+// fraction falls linearly and would reach optimizer.final_fraction at update N, so even the last
+// update learns if that is 0.
 class RateSchedule {
  public:
   explicit RateSchedule(const Config& config);
-  // Share of the learning rate, (0, 1], of an update. progress: share of the run that is over
+  // Fraction of the learning rate, (0, 1], of an update. progress: completed share of the run
   // before it, u / N.
   double Fraction(double progress) const;
 
  private:
   const double warmup_, final_fraction_;
-  const double update_;  // share of the run that one update is; less where N is not known
+  const double update_;  // share of the run per update; smaller if N is unknown
 };
 
 }  // namespace troop

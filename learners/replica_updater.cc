@@ -1,3 +1,6 @@
+// Implements the updaters of a tensor-parallel model that is one parameter-server worker: rank 0,
+// and the other ranks.
+
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -10,10 +13,11 @@
 namespace troop {
 namespace {
 
-// So often the first rank has a word for the others, so that they know it from a dead one; less
-// than any timeout of a group.
+// Interval of rank 0's orders, also without an update, so that a live rank 0 can be distinguished
+// from a dead one. Must be less than a group's timeout.
 constexpr Duration kTellEvery = Milliseconds(200);
 
+// The ranks of one model form a group; each model is one worker.
 LearnerGroup::Options GroupOptionsOf(const ReplicaUpdaterOptions& o) {
   return {.learners = o.place.ranks,
           .parts = o.place.ranks,
@@ -31,7 +35,7 @@ Executor::Job InJob(Executor* executor, std::string_view name, std::function<voi
   return *id;
 }
 
-// Rank 0: who pulls and pushes, as long as its group lives.
+// Rank 0: pulls and pushes through a shard updater while its group exists.
 class FirstOfReplica final : public Updater {
  public:
   FirstOfReplica(const ReplicaUpdaterOptions& options, std::unique_ptr<Updater> shards)
@@ -39,7 +43,7 @@ class FirstOfReplica final : public Updater {
         replica_(dynamic_cast<PartitionedReplica*>(options.shards.algorithm)),
         shards_(std::move(shards)),
         group_(GroupOptionsOf(options)) {
-    TROOP_CHECK(replica_ != nullptr, "rank 0 without the others' gradients");
+    TROOP_CHECK(replica_ != nullptr, "rank 0 needs a PartitionedReplica");
   }
 
   Status Poll(Time now) override {
@@ -50,7 +54,9 @@ class FirstOfReplica final : public Updater {
     if (telling_ && options_.shards.executor->TakeDone(*telling_)) telling_.reset();
     Collective* const group = group_.in_step();
     if (group == nullptr) return Status::Ok();
+    // End of the group: by an error, a request to regroup, or a leaving learner.
     if (replica_->broken() || group_.wanted() || leaving_) {
+      // Jobs use the group, so they must finish first.
       if (telling_ || shards_->busy()) return Status::Ok();
       const Status why = replica_->broken() ? replica_->tensor_status()
                                             : Aborted("a learner waits for a new group");
@@ -58,7 +64,7 @@ class FirstOfReplica final : public Updater {
       group_.Ended(leaving_ ? Status::Ok() : why);
       tell_at_ = Time{};
     } else if (!telling_ && now >= tell_at_) {
-      tell_at_ = over_ ? kForever : now + kTellEvery;  // behind the last word nobody listens
+      tell_at_ = over_ ? kForever : now + kTellEvery;  // no order follows the last one
       telling_ = InJob(options_.shards.executor, "word",
                        [this, over = over_] { (void)replica_->Tell(over); });
     }
@@ -78,7 +84,7 @@ class FirstOfReplica final : public Updater {
   std::unique_ptr<UpdateJob> Collect() override {
     std::unique_ptr<UpdateJob> job = shards_->Collect();
     if (job != nullptr && !job->status.ok() && replica_->broken()) {
-      // The group's end is no fault of the batches; they are drawn again.
+      // The batches are not at fault for the group's end; they are sampled again.
       job->batches.clear();
       job->priority.clear();
       job->status = Status::Ok();
@@ -88,6 +94,7 @@ class FirstOfReplica final : public Updater {
   bool busy() const override { return telling_ || shards_->busy() || group_.joining(); }
 
   bool Over(bool exhausted) override {
+    // The final order is sent at once.
     if (shards_->Over(exhausted) && !std::exchange(over_, true)) tell_at_ = Time{};
     return over_;
   }
@@ -95,6 +102,7 @@ class FirstOfReplica final : public Updater {
     leaving_ = true;
     shards_->Leave();
   }
+  // Towards the shards rank 0 is an ordinary learner.
   bool leads() const override { return shards_->leads(); }
   bool publishes() const override { return false; }
   std::uint64_t generation() const override { return shards_->generation(); }
@@ -105,12 +113,13 @@ class FirstOfReplica final : public Updater {
   PartitionedReplica* const replica_;
   const std::unique_ptr<Updater> shards_;
   LearnerGroup group_;
+  // The order in progress, and the time of the next one.
   std::optional<Executor::Job> telling_;
   Time tell_at_{};
   bool over_ = false, leaving_ = false;
 };
 
-// The others.
+// The other ranks: each job follows one order of rank 0.
 class OtherOfReplica final : public Updater {
  public:
   explicit OtherOfReplica(const ReplicaUpdaterOptions& options)
@@ -119,7 +128,7 @@ class OtherOfReplica final : public Updater {
         group_(GroupOptionsOf(options)) {}
 
   Status Poll(Time now) override {
-    // It has nothing open at the shards.
+    // A rank without pushes at the shards confirms a shard move at once.
     FleetMember& member = *options_.shards.member;
     const ShardMove& move = member.shard_move();
     if (move.number != 0 && move.stage != ShardMoveStage::kGathering &&
@@ -132,6 +141,7 @@ class OtherOfReplica final : public Updater {
     if (job_ || group_.in_step() == nullptr || (!leaving_ && !group_.wanted())) {
       return Status::Ok();
     }
+    // No job uses the group here.
     const Status why = Aborted("a learner waits for a new group");
     group_.in_step()->Abort(why);
     group_.Ended(leaving_ ? Status::Ok() : why);
@@ -157,12 +167,13 @@ class OtherOfReplica final : public Updater {
 
   bool Over(bool) override { return over_; }
   void Leave() override { leaving_ = true; }
+  // The leader is always a rank 0.
   bool leads() const override { return false; }
   bool publishes() const override { return false; }
   std::uint64_t generation() const override { return 0; }
 
  private:
-  // One word of the first rank's.
+  // Executes one order. Runs in a job.
   void Follow(Collective& group) {
     UpdateJob& job = *job_;
     std::vector<float>& priority = job.priority.emplace_back(job.batches[0].key.size());
@@ -172,6 +183,7 @@ class OtherOfReplica final : public Updater {
     } else if (outcome->did == ReplicaPart::Did::kOver) {
       told_over_ = true;
     }
+    // The batch was not used, so it does not count as skipped.
     if (!outcome.ok() || outcome->did != ReplicaPart::Did::kGradient) {
       job.batches.clear();
       job.priority.clear();
@@ -183,6 +195,7 @@ class OtherOfReplica final : public Updater {
     }
     FinishJob(*options_.shards.algorithm, &job);
   }
+  // On the node's thread, after the job.
   void TakeEnd() {
     if (!job_ || !options_.shards.executor->TakeDone(id_)) return;
     finished_ = std::move(job_);
@@ -196,13 +209,14 @@ class OtherOfReplica final : public Updater {
   LearnerGroup group_;
   std::unique_ptr<UpdateJob> job_, finished_;
   Executor::Job id_ = 0;
-  Status ended_;            // the group; of the job
-  bool told_over_ = false;  // of the job
+  Status ended_;            // error of the group, set by the job
+  bool told_over_ = false;  // rank 0 ended the updates; set by the job
   bool over_ = false, leaving_ = false;
 };
 
 }  // namespace
 
+// Only rank 0 connects to the shards.
 Result<std::unique_ptr<Updater>> MakeReplicaUpdater(const ReplicaUpdaterOptions& options) {
   if (options.place.rank > 0) {
     return std::unique_ptr<Updater>(std::make_unique<OtherOfReplica>(options));

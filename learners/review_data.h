@@ -10,42 +10,44 @@
 
 namespace troop {
 
-// What a supervised run learns and is judged by. Immutable: any thread. A sample's index in `train`
-// is what its random numbers are keyed by, whoever computes it.
+// Training and evaluation data of a supervised run. Immutable, so usable from any thread. A
+// sample's random numbers are keyed by its index in `train`, independent of the learner that
+// computes it.
 struct ReviewData {
   std::shared_ptr<const Tokenizer> tokenizer;
-  TokenSet train;                     // without those held out; masked_lm: the unlabelled, too
-  std::vector<std::int32_t> lengths;  // of train
-  TokenSet holdout;                   // judged by while training; where there is none: `test`
-  TokenSet test;                      // judged by in the end; where there is none: `holdout`
+  TokenSet train;                     // without the holdout; masked_lm: includes unlabeled reviews
+  std::vector<std::int32_t> lengths;  // of the sequences in train
+  TokenSet holdout;                   // evaluated during training; if empty: `test`
+  TokenSet test;                      // evaluated at the end; if empty: `holdout`
 
-  // For people and for comparison: how much there is of what, and a checksum of all tokens and
-  // labels in their order and of the tokenizer. Equal where learners may share batches. O(tokens).
+  // Human-readable fingerprint: the sizes, and a checksum of all tokens and labels in order and of
+  // the tokenizer. Learners may share batches if it is equal. O(tokens).
   std::string Identity() const;
 };
 
-// Reads what config.data names, from its cache where that holds it. Blocks on the disk. Errors:
-// those of MakeTokenizer and ReadReviews; kInvalidArgument where nothing is left to learn, or where
-// the data are not those of config.data_identity.
+// Reads the data set named by config.data, from its cache if possible. Blocks on the disk. Errors:
+// as MakeTokenizer and ReadReviews; kInvalidArgument: no training examples are left, or the data do
+// not match config.data_identity.
 Result<std::shared_ptr<const ReviewData>> LoadReviewData(const Config& config);
 
-// What a supervised config leaves to its data and its mesh, before the run begins: absolute paths,
-// model.vocabulary, learner.total_steps (reviews) and max_updates, fleet.learners, data_identity.
-// Also fills the cache, so that no role has to. Errors: those of LoadReviewData; kInvalidArgument:
-// a vocabulary of another size than model.vocabulary. Of other configs nothing is changed.
+// Fills in the settings of a supervised config that depend on data and mesh, before the run starts:
+// absolute paths, model.vocabulary, learner.total_steps (reviews) and max_updates, fleet.learners,
+// data_identity. Also fills the cache, so that no role has to. Other configs are left unchanged.
+// Errors: as LoadReviewData; kInvalidArgument: the vocabulary's size differs from model.vocabulary.
 Status ResolveSupervised(Config* config);
-// That the folder of model.pretrained is there, where one is named. Errors: kNotFound.
+// Checks that the folder model.pretrained exists, if it is set. Errors: kNotFound.
 Status CheckPretrained(const Config& config);
 
-// Refuses a vocabulary that has fewer pieces than a model has rows, as padded tables do, and whose
-// file ends within a line: it is truncated. Errors: kInvalidArgument.
+// Rejects a truncated vocabulary: one with fewer pieces than the model has rows (padded tables have
+// fewer, too) whose file also ends within a line. Errors: kInvalidArgument.
 Status CheckVocabularyWhole(const std::string& path, std::int64_t pieces, std::int64_t rows);
 
-// Batches of one pass over `samples`.
+// Number of batches in one pass over `samples`.
 std::int64_t BatchesOfEpoch(const Config& config, std::int64_t samples);
-// Batches, shared by all workers, whose gradients `updates` updates take, rounded down; and the
-// least updates that take so many. One for one, but where parameter shards make an update of one
-// push (async), of k, or of several batches' gradients each (paramserver.push_every).
+// Converts between updates and batches, which all workers share. BatchesOfUpdates rounds down;
+// UpdatesOfBatches returns the smallest number of updates that use that many. The ratio is 1,
+// unless parameter shards apply each push (async), k pushes, or pushes of several batches'
+// gradients (paramserver.push_every).
 std::uint64_t BatchesOfUpdates(const Config& config, std::uint64_t updates);
 std::uint64_t UpdatesOfBatches(const Config& config, std::uint64_t batches);
 

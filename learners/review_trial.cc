@@ -1,3 +1,5 @@
+// Implements the evaluation of weights on reviews.
+
 #include "learners/review_trial.h"
 
 #include <algorithm>
@@ -10,7 +12,8 @@
 namespace troop {
 namespace {
 
-constexpr std::int64_t kTokensOfSlice = 4096;
+constexpr std::int64_t kTokensOfSlice =
+    4096;  // bounds the time of one Advance, so that the role keeps its heartbeat
 
 }  // namespace
 
@@ -20,11 +23,12 @@ Result<std::unique_ptr<ReviewTrial>> ReviewTrial::Make(const Config& config,
                                                        std::span<const float> weights) {
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> module, MakeTextModel(config));
   if (std::int64_t(weights.size()) != ParameterCount(*module)) {
-    return InvalidArgument("weights of {} numbers, but the model has {}", weights.size(),
+    return InvalidArgument("{} weights, but the model has {} parameters", weights.size(),
                            ParameterCount(*module));
   }
   std::unique_ptr<ReviewTrial> trial(
       new ReviewTrial(config, std::move(data), options, std::move(module)));
+  // A missing GPU is an error only if the config requires one.
   if (config.learner.device != "cpu") {
     auto judge = MakeDeviceJudge(config, weights);
     if (!judge.ok() && config.learner.device == "cuda") return judge.status();
@@ -35,6 +39,7 @@ Result<std::unique_ptr<ReviewTrial>> ReviewTrial::Make(const Config& config,
   return trial;
 }
 
+// Chooses the examples once; Advance walks over them.
 ReviewTrial::ReviewTrial(const Config& config, std::shared_ptr<const ReviewData> data,
                          const TrialOptions& options, std::unique_ptr<Module> module)
     : data_(std::move(data)),
@@ -45,10 +50,12 @@ ReviewTrial::ReviewTrial(const Config& config, std::shared_ptr<const ReviewData>
   const bool bf16 = config.network.precision == "bf16";
   packed_ = module_->MakePacked(bf16 ? Precision::kBF16 : Precision::kF32);
   const std::int64_t all = set().size(), wanted = std::min(all, options_.episodes);
+  // Evenly spread over the set, then sorted, so that the sequences of a batch have similar lengths.
   for (std::int64_t i = 0; i < wanted; ++i) samples_.push_back(std::int32_t(i * all / wanted));
   std::ranges::stable_sort(samples_, {}, [this](std::int32_t i) { return set().length(i); });
 }
 
+// Evaluates one batch of sequences of similar length.
 WeightsTrial::State ReviewTrial::Advance(int) {
   if (next_ == samples_.size() || !status_.ok()) return State::kOver;
   std::vector<std::int32_t> batch;
@@ -64,7 +71,7 @@ WeightsTrial::State ReviewTrial::Advance(int) {
     status_ = outcome.status();
     if (outcome.ok() && !std::isfinite(outcome->loss)) {
       status_ = DataLoss(
-          "the weights of version {} give a cross entropy that is not finite: they are damaged, or "
+          "the weights of version {} give a non-finite cross entropy: they are damaged, or "
           "training diverged; use an earlier checkpoint",
           options_.version);
     }
@@ -73,6 +80,7 @@ WeightsTrial::State ReviewTrial::Advance(int) {
   return next_ == samples_.size() || !status_.ok() ? State::kOver : State::kBusy;
 }
 
+// Accuracy in %, in the fields of an episode's return; minimum and maximum are its Wilson interval.
 EvaluationReport ReviewTrial::Report() const {
   const double rows = double(std::max<std::int64_t>(1, outcome_.rows));
   const double right = double(outcome_.right) / rows;

@@ -10,12 +10,12 @@
 
 namespace troop {
 
-// Tells the sentiment of reviews, or words that are masked in them, and counts what is right: of
-// the held-out ones, in the end of the test's, or of as many of them as are wanted, evenly spread.
-// A slice is a batch of a few thousand tokens. On a GPU, where the config's updates are.
+// Evaluates weights on reviews, by sentiment or by masked tokens, and counts correct predictions:
+// on the holdout, on the test set at the end, or on an evenly spread subset. A slice is one batch
+// of a few thousand tokens. Runs on a GPU if the config's updates do.
 class ReviewTrial final : public WeightsTrial {
  public:
-  // Errors: those of MakeTextModel; kInvalidArgument: weights of another size.
+  // Errors: as MakeTextModel; kInvalidArgument: weights of another size.
   static Result<std::unique_ptr<ReviewTrial>> Make(const Config& config,
                                                    std::shared_ptr<const ReviewData> data,
                                                    const TrialOptions& options,
@@ -28,6 +28,7 @@ class ReviewTrial final : public WeightsTrial {
  private:
   ReviewTrial(const Config& config, std::shared_ptr<const ReviewData> data,
               const TrialOptions& options, std::unique_ptr<Module> module);
+  // The examples under evaluation; only the final trial uses the test set.
   const TokenSet& set() const { return options_.final ? data_->test : data_->holdout; }
 
   const std::shared_ptr<const ReviewData> data_;
@@ -37,8 +38,9 @@ class ReviewTrial final : public WeightsTrial {
   TextStep step_;
   std::vector<float> value_;  // [P]
   std::unique_ptr<Packed> packed_;
-  std::unique_ptr<DeviceJudge> on_device_;  // nullptr: the CPU does it
-  std::vector<std::int32_t> samples_;       // by growing length
+  std::unique_ptr<DeviceJudge> on_device_;  // nullptr: evaluate on the CPU
+  std::vector<std::int32_t> samples_;       // by increasing length
+  // Progress: the next of samples_, and the sums so far.
   std::size_t next_ = 0;
   TextOutcome outcome_;
   Status status_;

@@ -1,3 +1,5 @@
+// Implements the rollback to a checkpoint or to initial weights.
+
 #include "learners/rollback.h"
 
 #include <fmt/format.h>
@@ -13,7 +15,7 @@ Result<std::string> RollBack(Algorithm* algorithm, Storage* run, const Config& c
   if (found.ok()) {
     const Status status = algorithm->RollBack(found->checkpoint.state);
     if (status.ok()) return fmt::format("{}, of update {}", found->path, found->checkpoint.updates);
-    LogWarning("can't go back to {}: {}", found->path, status.message());
+    LogWarning("cannot roll back to {}: {}", found->path, status.message());
   }
   TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<Algorithm> fresh, MakeAlgorithm(config, env));
   TROOP_RETURN_IF_ERROR(algorithm->RollBack(fresh->State()));

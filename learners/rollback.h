@@ -10,9 +10,9 @@
 
 namespace troop {
 
-// Decides what bad numbers lead to: an update is skipped; after kSkippedMax in a row, or at once
-// when a weight is bad, the learner goes back to the last good version; when that has not helped
-// kRollbacksMax times, it gives up. kGoodMin good updates begin anew.
+// Policy for non-finite values: an update with one is skipped. After kSkippedMax in a row, or at
+// once if a weight is not finite, the learner rolls back to the last good version; after
+// kRollbacksMax rollbacks without success, it gives up. kGoodMin good updates reset the counters.
 class RollbackRule {
  public:
   static constexpr int kSkippedMax = 100;
@@ -23,9 +23,9 @@ class RollbackRule {
     skipped_row_ = 0;
     if (++good_ >= kGoodMin) rollbacks_row_ = 0;
   }
-  // True: it is time to go back.
+  // Returns true if a rollback is due.
   bool CountSkipped() { return ++skipped_row_ >= kSkippedMax; }
-  // False: too often already.
+  // Counts a rollback; returns false if there were too many.
   bool GoBack() {
     skipped_row_ = good_ = 0;
     return ++rollbacks_row_ <= kRollbacksMax;
@@ -33,12 +33,12 @@ class RollbackRule {
 
  private:
   int skipped_row_ = 0;    // updates, since the last good one
-  int good_ = 0;           // updates, since the last roll-back
-  int rollbacks_row_ = 0;  // without kGoodMin good updates after one of them
+  int good_ = 0;           // updates, since the last rollback
+  int rollbacks_row_ = 0;  // each with fewer than kGoodMin good updates after it
 };
 
-// Puts `algorithm` back to the newest whole checkpoint of which all numbers are finite; where there
-// is none, to the weights of a new run. Returns what it went back to, in words. Blocks on the disk.
+// Resets `algorithm` to the newest complete checkpoint with finite values, or to the weights of a
+// new run if there is none. Returns a description of what was restored. Blocks on the disk.
 Result<std::string> RollBack(Algorithm* algorithm, Storage* run, const Config& config,
                              const EnvSpec& env);
 

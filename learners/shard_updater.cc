@@ -1,3 +1,5 @@
+// Implements the updater that pulls from and pushes to parameter shards.
+
 #include <algorithm>
 #include <deque>
 #include <optional>
@@ -16,19 +18,19 @@
 namespace troop {
 namespace {
 
-constexpr std::size_t kJobsMax = 2;
+constexpr std::size_t kJobsMax = 2;  // a second job is ready when one ends
 constexpr std::size_t kBatchesMax = 16;
 
-// A learner without batches leaves after so long: the others may have some.
+// A learner without batches leaves after this time, because other learners may have some.
 constexpr Duration kPatience = Seconds(1);
 
-// A gradient that a test spoils (Failpoint::kLearnerPush): as of errors that are so many times as
-// large and point the other way. A squared loss then is the square of that times as large.
+// Factor of a gradient that a test corrupts (Failpoint::kLearnerPush), as from errors of that size
+// and opposite sign. A squared loss grows by its square.
 constexpr float kSpoiltScale = -100;
-// Those of a learner that has only begun are not: a guard learns from them what is usual.
+// The first gradients are not corrupted: the outlier guard is calibrated with them.
 constexpr std::int64_t kSoundFirst = 100;
 
-// A batch of a job is pulled for, computed, and pushed; then the next.
+// A state machine: pull, compute, push for each batch of a job in turn.
 class ShardUpdater final : public Updater {
  public:
   ShardUpdater(const ShardUpdaterOptions& options, const ShardMap& map)
@@ -40,6 +42,7 @@ class ShardUpdater final : public Updater {
         replica_(ReplicaOptionsFor(*options.config), map.parameters()),
         batches_follow_(BatchesFollow(*options.config)) {}
 
+  // Runs transitions until none is possible.
   Status Poll(Time now) override {
     TROOP_RETURN_IF_ERROR(Connect());
     if (!client_) return Status::Ok();
@@ -61,6 +64,7 @@ class ShardUpdater final : public Updater {
   }
   std::size_t batches_max() const override { return kBatchesMax; }
   void Take(std::unique_ptr<UpdateJob> job) override { jobs_.push_back(std::move(job)); }
+  // A job is complete when its last batch is at rest.
   std::unique_ptr<UpdateJob> Collect() override {
     if (at_ != At::kRest || jobs_.empty() || next_ < jobs_.front()->batches.size()) return nullptr;
     std::unique_ptr<UpdateJob> job = std::move(jobs_.front());
@@ -82,27 +86,28 @@ class ShardUpdater final : public Updater {
   int learners() const override;
 
  private:
-  // kFlushing: steps of batches that are done, before it leaves.
+  // kFlushing: pushes the steps of finished batches before leaving.
   enum class At { kRest, kPulling, kComputing, kPushing, kFlushing, kLeaving };
 
   Status Connect();
-  // Shards are about to move: it leaves, and goes on when that is over.
+  // True while shards are about to move: the learner leaves, and continues afterwards.
   bool Pauses() const {
     const ShardMove& move = options_.member->shard_move();
     return move.number != 0 && move.stage != ShardMoveStage::kGathering;
   }
-  // It leads and left, or never came, before others made the weights of the last checkpoint.
+  // True if this leader has left, or never joined, before the others made the weights of the last
+  // checkpoint; it must pull them.
   bool OwesLook() const { return exhausted_ && leads() && client_ && !looked_ && !leaving_; }
   bool HasBatch() const { return !jobs_.empty() && next_ < jobs_.front()->batches.size(); }
-  // Whether there was something to do.
+  // Runs one transition. Returns true if the state has changed.
   bool Advance(Time now);
   bool Begin(Time now);
   bool Rest(Time now);
   bool Pause(Time now);
   bool LeaveShards(Time now);
   bool TakePull(Time now);
-  // One version, one batch: learners in step that pull behind each push. Else each goes on from
-  // batch to batch by itself, so that a slow one leaves nothing of its share out.
+  // True if each version has one batch: synchronous learners that pull after each push. Otherwise
+  // each learner counts batches by itself, so that a slow one skips none of its share.
   static bool BatchesFollow(const Config& config);
   void FollowCourse(std::uint64_t version);
   Algorithm::Course NextCourse(const UpdateJob& job) const;
@@ -121,29 +126,30 @@ class ShardUpdater final : public Updater {
   std::deque<std::unique_ptr<UpdateJob>> jobs_;
   std::size_t next_ = 0;  // batch of the first job
   At at_ = At::kRest;
-  bool takes_part_ = false;     // others may wait for it
-  std::uint64_t left_for_ = 0;  // the move for which it has left; 0: none
+  bool takes_part_ = false;     // the shards may wait for its pushes
+  std::uint64_t left_for_ = 0;  // number of the move for which it has left; 0: none
   std::optional<Time> rests_since_;
   Time began_{};
-  std::optional<Time> waits_since_;  // with a gradient, for the weights behind it
+  std::optional<Time> waits_since_;  // has pushed; waits for the next weights
   Time pull_since_{};
-  std::optional<Time> held_until_;  // by a failpoint: not pushed before
+  std::optional<Time> held_until_;  // set by a failpoint: no push before
   std::int64_t gradients_ = 0;
-  bool computed_ = false;  // one at least
+  bool computed_ = false;  // at least one gradient
   const bool batches_follow_;
-  std::optional<std::uint64_t> batches_;  // of the run, before the next gradient's
+  std::optional<std::uint64_t> batches_;  // of the run, before the next gradient
   std::uint64_t version_ = 0;             // pulled last
-  std::int64_t steps_since_ = 0;          // that
-  bool unseen_ = false;                   // it has pushed since
-  bool looked_ = false;                   // it left when it had no more batches
+  std::int64_t steps_since_ = 0;          // gradients since then
+  bool unseen_ = false;                   // has pushed since the last pull
+  bool looked_ = false;                   // has pulled after its last batch
   Executor::Job computing_ = 0;
-  std::optional<Executor::Job> adopting_;  // the shards' last word
+  std::optional<Executor::Job> adopting_;  // stores the final weights
   Result<LossReport> report_ = LossReport{};
   float learning_rate_ = 0;
   std::uint64_t weights_version_ = 0;
   bool exhausted_ = false, enough_ = false, leaving_ = false;
 };
 
+// Connects once all shards are known; later calls follow moves and failovers.
 Status ShardUpdater::Connect() {
   if (client_) return finder_.Update(client_.get());
   TROOP_ASSIGN_OR_RETURN(auto channels, finder_.Connect());
@@ -153,7 +159,7 @@ Status ShardUpdater::Connect() {
   return Status::Ok();
 }
 
-// Batches behind a version.
+// Number of batches per version.
 int ShardUpdater::learners() const {
   const Config::ParamServerKeys& p = options_.config->paramserver;
   const std::int32_t now = options_.member->fleet().learners;
@@ -184,6 +190,7 @@ bool ShardUpdater::Advance(Time now) {
   return false;
 }
 
+// Starts the next batch: from the local weights, if the replica needs no pull, or with a pull.
 bool ShardUpdater::Begin(Time now) {
   if (Pauses()) return Pause(now);
   if (!HasBatch()) return Rest(now);
@@ -201,7 +208,7 @@ bool ShardUpdater::Begin(Time now) {
   return true;
 }
 
-// No batch. Nobody is to wait for one that has none for a while.
+// No batch is available. After a while it leaves, so that the shards do not wait for it.
 bool ShardUpdater::Rest(Time now) {
   const bool looks = !takes_part_ && OwesLook();
   if (!jobs_.empty() || (!takes_part_ && !looks) || leaving_) {
@@ -220,8 +227,8 @@ bool ShardUpdater::Rest(Time now) {
   return LeaveShards(now);
 }
 
-// Before it leaves, its last steps are pushed where it has no more batches, and where the pull that
-// lets it in again would overwrite them.
+// Before leaving, local steps are pushed if there are no more batches, or if the pull on return
+// would overwrite them.
 bool ShardUpdater::LeaveShards(Time now) {
   const bool overwritten = options_.config->paramserver.mode == "local_sgd";
   if ((exhausted_ || overwritten) && replica_.WantsFlush()) {
@@ -229,7 +236,7 @@ bool ShardUpdater::LeaveShards(Time now) {
     return true;
   }
   if (client_->pushes_open() > 0) return false;
-  // What the last checkpoint is of has its own last push.
+  // The leader pulls once more: its last push is part of the final checkpoint.
   const bool looks = exhausted_ && leads() && unseen_ && !Pauses();
   if (!(looks ? client_->RequestPull(now) : client_->RequestLeave(now)).ok()) return false;
   rests_since_.reset();
@@ -238,7 +245,7 @@ bool ShardUpdater::LeaveShards(Time now) {
   return true;
 }
 
-// Leaves once for each move, also where it has never taken part: shards may wait for it to come.
+// Leaves once per move, even if it never joined: the shards may wait for its confirmation.
 bool ShardUpdater::Pause(Time now) {
   rests_since_.reset();
   FleetMember& member = *options_.member;
@@ -248,6 +255,7 @@ bool ShardUpdater::Pause(Time now) {
   return false;
 }
 
+// Takes the weights into the replica, accounts for the traffic, and starts to compute or ends.
 bool ShardUpdater::TakePull(Time now) {
   const std::optional<ShardClient::Pulled> pulled = client_->TakePull();
   if (!pulled) return false;
@@ -264,6 +272,7 @@ bool ShardUpdater::TakePull(Time now) {
   unseen_ = false;
   FollowCourse(pulled->version);
   const std::int64_t max_updates = options_.config->learner.max_updates;
+  // Version v follows v - 1 updates, so version max_updates + 1 ends the run.
   enough_ = max_updates > 0 && pulled->version > std::uint64_t(max_updates);
   if (enough_) Abandon();
   if (enough_ || !HasBatch()) {
@@ -279,6 +288,8 @@ bool ShardUpdater::BatchesFollow(const Config& config) {
          config.paramserver.fetch_every == config.paramserver.push_every;
 }
 
+// Aligns the batch count with the version after a join, in synchronous modes, or after a rollback
+// of the shards.
 void ShardUpdater::FollowCourse(std::uint64_t version) {
   const bool went_back = version < std::exchange(version_, version);
   if (!batches_ || batches_follow_ || went_back) {
@@ -287,6 +298,7 @@ void ShardUpdater::FollowCourse(std::uint64_t version) {
   steps_since_ = 0;
 }
 
+// Between pulls the progress grows with the local steps.
 Algorithm::Course ShardUpdater::NextCourse(const UpdateJob& job) const {
   const std::int64_t max_updates = options_.config->learner.max_updates;
   const double pushes = double(steps_since_) / double(options_.config->paramserver.push_every);
@@ -294,7 +306,7 @@ Algorithm::Course ShardUpdater::NextCourse(const UpdateJob& job) const {
   return {.batches = *batches_, .progress = max_updates > 0 ? over : job.ProgressAt(next_)};
 }
 
-// Nothing is computed of it; the last checkpoint has it.
+// Stores the final weights in the algorithm for the last checkpoint, without an update.
 void ShardUpdater::AdoptLast(const ShardClient::Pulled& pulled) {
   const auto most = std::uint64_t(options_.config->learner.max_updates);
   const std::uint64_t updates = enough_ ? std::min(pulled.version - 1, most) : pulled.version - 1;
@@ -307,13 +319,16 @@ void ShardUpdater::AdoptLast(const ShardClient::Pulled& pulled) {
   adopting_ = *id;
 }
 
+// One gradient in a job: adopt the weights, compute, clip, and step the local replica.
 void ShardUpdater::Compute() {
   UpdateJob* const job = jobs_.front().get();
   at_ = At::kComputing;
+  // Only the first job reports a base version; the others continue from it.
   if (!std::exchange(computed_, true)) job->before = replica_.clock() - 1;
+  // The job owns algorithm and replica until TakeGradient.
   const auto compute = [this, job, course = NextCourse(*job)] {
     Algorithm& algorithm = *options_.algorithm;
-    // Version 1 is what nobody has changed.
+    // Version 1 is the initial weights.
     algorithm.AdoptValue(replica_.clock() - 1, replica_.value());
     algorithm.SetCourse(course);
     const SampleBatch& batch = job->batches[next_];
@@ -333,6 +348,7 @@ void ShardUpdater::Compute() {
   computing_ = *id;
 }
 
+// Failure injection for tests of the shards' outlier guard.
 void ShardUpdater::SpoilIfDrawn() {
   if (++gradients_ <= kSoundFirst) return;
   const Spoilt spoilt =
@@ -344,6 +360,7 @@ void ShardUpdater::SpoilIfDrawn() {
   if (spoilt == Spoilt::kGradientAndLoss) report_->loss *= kSpoiltScale * kSpoiltScale;
 }
 
+// After the job: push, if the replica has collected push_every gradients.
 bool ShardUpdater::TakeGradient(Time now) {
   if (!options_.executor->TakeDone(computing_)) return false;
   UpdateJob& job = *jobs_.front();
@@ -359,6 +376,7 @@ bool ShardUpdater::TakeGradient(Time now) {
   if (report_.ok() && replica_.WantsPush()) {
     at_ = At::kPushing;
     waits_since_ = now;
+    // Failpoint: a slow learner, which pushes late.
     const std::int64_t slowed = SlowedBy(Failpoint::kLearnerPace);
     if (slowed > 1) held_until_ = began_ + slowed * (now - began_);
   } else {
@@ -367,6 +385,7 @@ bool ShardUpdater::TakeGradient(Time now) {
   return true;
 }
 
+// Pushes the replica's accumulated steps; a held or blocked push is retried.
 bool ShardUpdater::Push(Time now) {
   if (held_until_ && now < *held_until_) return false;
   held_until_.reset();
@@ -375,19 +394,20 @@ bool ShardUpdater::Push(Time now) {
   const Status pushed = client_->Push(now, replica_.Payload(), learning_rate_, loss);
   replica_.Pushed();
   unseen_ = true;
-  // A job that was taken while it flushed has not begun.
+  // While flushing, no batch is in progress; a new job has not begun.
   if (std::exchange(at_, At::kRest) == At::kFlushing) return true;
   if (!pushed.ok()) jobs_.front()->status = pushed;
   EndBatch();
   return true;
 }
 
+// The weights are checked and copied after the last batch of a job.
 void ShardUpdater::EndBatch() {
   UpdateJob& job = *jobs_.front();
   if (++next_ == job.batches.size()) FinishJob(*options_.algorithm, &job);
 }
 
-// What is left of the jobs is not done. What waits for an answer does not wait for it.
+// Completes all jobs early. Requests without a reply yet are not waited for.
 void ShardUpdater::Abandon() {
   if (at_ == At::kComputing || jobs_.empty()) return;
   if (at_ == At::kPushing || at_ == At::kFlushing) replica_.Pushed();

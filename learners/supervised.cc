@@ -1,3 +1,5 @@
+// Implements supervised training of text models on the CPU, and the order of samples.
+
 #include "learners/supervised.h"
 
 #include <algorithm>
@@ -21,13 +23,16 @@
 namespace troop {
 namespace {
 
-// What judges a masked model masks as this epoch does: no training comes to it.
+// The epoch that keys the masks of evaluation; training never reaches it.
 constexpr std::int64_t kJudgingEpoch = std::int64_t{1} << 40;
 
-constexpr std::size_t kVocabularyBytesMax = std::size_t{64} << 20;
+constexpr std::size_t kVocabularyBytesMax = std::size_t{64}
+                                            << 20;  // bounds the read of a damaged file
 
+// The gradient is the sum over micro-batches; TrainedNetwork makes the step.
 class Supervised final : public Algorithm {
  public:
+  // Made by the factory, so that the constructor cannot fail.
   struct Parts {
     std::shared_ptr<const ReviewData> data;
     ModelPart model;
@@ -54,6 +59,7 @@ class Supervised final : public Algorithm {
   void AdoptValue(std::uint64_t updates, std::span<const float> value) override {
     trained_->Adopt(updates, value);
   }
+  // The rest forwards to TrainedNetwork, by way of ModelPart where the whole model counts.
   Optimizer& optimizer() override { return trained_->optimizer(); }
   double ClipScale(double norm) const override { return trained_->ClipScale(norm); }
   float LearningRate(double) const override { return trained_->LearningRate(Progress()); }
@@ -80,7 +86,7 @@ class Supervised final : public Algorithm {
   TensorFile WholeState() const override { return model_.cut() ? model_.state() : State(); }
 
  private:
-  // Of the update under way. Jobs of several updates are told one progress; this is each one's own.
+  // Progress of the current update. A job of several updates has one progress value; this is exact.
   double Progress() const { return share_.Progress(updates()); }
   Result<TextOutcome> ComputeParts(GradientWatch* watch);
   Status Refuse(const std::string& what) const;
@@ -91,9 +97,9 @@ class Supervised final : public Algorithm {
   TrainedNetwork* const trained_ = parts_.trained.get();
   LearnerShare share_;
   TextStep step_;
-  const SystemClock clock_;  // of what the report says: nothing else follows from it
+  const SystemClock clock_;  // only for the report; results do not depend on it
   UpdateCost cost_;
-  // Of a rank that has a part.
+  // Tensor parallelism: the group of the other parts; nullptr otherwise.
   Collective* collective_ = nullptr;
   std::unique_ptr<TensorGroup> tensor_;
 };
@@ -104,19 +110,20 @@ void Supervised::SetTensorGroup(Collective* group, Collective*) {
   step_.SetTensorGroup(tensor_.get());
 }
 
+// The SampleBatch is ignored: the samples follow from updates().
 Result<LossReport> Supervised::ComputeGradient(const SampleBatch&, std::span<float> priority,
                                                GradientWatch* watch) {
   ++cost_.gradients;
   TROOP_ASSIGN_OR_RETURN(const TextOutcome outcome, ComputeParts(watch));
-  if (model_.place().rank == 0) {  // the others' are the same
+  if (model_.place().rank == 0) {  // the other ranks have the same
     cost_.tokens += double(outcome.tokens);
     cost_.sequences += double(outcome.sequences);
   }
   TROOP_RETURN_IF_ERROR(tensor_status());
   if (!std::isfinite(outcome.loss)) return Refuse(fmt::format("the loss is {}", outcome.loss));
-  // Of a part nobody asks yet: all have to find the same.
+  // With tensor parallelism GroupRound checks the norm, because all ranks must decide alike.
   const double norm = model_.cut() ? 0 : GradientNorm();
-  if (!std::isfinite(norm)) return Refuse(fmt::format("the gradient's norm is {}", norm));
+  if (!std::isfinite(norm)) return Refuse(fmt::format("the gradient norm is {}", norm));
   std::ranges::fill(priority, 0.0f);
   const double rows = double(std::max<std::int64_t>(1, outcome.rows));
   return LossReport{.loss = outcome.loss / rows,
@@ -126,10 +133,13 @@ Result<LossReport> Supervised::ComputeGradient(const SampleBatch&, std::span<flo
                     .sequences = outcome.sequences};
 }
 
+// Forward and backward of all micro-batches, with their cost. Only the last one notifies `watch`,
+// since the gradient is final then.
 Result<TextOutcome> Supervised::ComputeParts(GradientWatch* watch) {
   TextOutcome sum;
   const TextStep::Weights weights{trained_->value(), trained_->packed_value()};
   TextStep::Gradient gradient{.gradient = trained_->gradient()};
+  // The time spent waiting for ranks is subtracted from the compute time.
   const auto compute = [&](const TextBatch& text, float scale, bool last) -> Status {
     const Time computes = clock_.Now();
     const Duration waited = tensor_ ? tensor_->waited() : Duration();
@@ -149,22 +159,25 @@ Result<TextOutcome> Supervised::ComputeParts(GradientWatch* watch) {
     return Status::Ok();
   };
   TROOP_RETURN_IF_ERROR(share_.ForEach(updates(), &cost_.data_s, compute));
+  // No micro-batch had a label, so the gradient is zero.
   if (!gradient.accumulate) std::ranges::fill(gradient.gradient, 0.0f);
+  // Failpoint of the divergence tests.
   if (const auto bad = SpoiledNumber(Failpoint::kLearnerGradient)) gradient.gradient[0] = *bad;
   return sum;
 }
 
+// Names the origin: a weight, or else a parameter's gradient.
 Status Supervised::Refuse(const std::string& what) const {
   std::string origin = CheckNumbers().message();
   if (origin.empty()) {
     const std::string parameter = FindBadParameter(model_.module(), trained_->gradient());
     if (!parameter.empty()) origin = "the gradient of " + parameter;
   }
-  return DataLoss("update {}: {}{}{}; the batch was left out", updates() + 1, what,
+  return DataLoss("update {}: {}{}{}; the batch was skipped", updates() + 1, what,
                   origin.empty() ? "" : ": ", origin);
 }
 
-// `tell`: the log names what begins at random.
+// tell: log the parameters that keep their random initial values.
 Status LoadPretrained(const Config& config, const Module& whole, std::span<float> value,
                       bool tell) {
   const std::string& path = config.model.pretrained;
@@ -173,7 +186,7 @@ Status LoadPretrained(const Config& config, const Module& whole, std::span<float
   if (!pretrained.ok()) return pretrained.status().WithContext("model.pretrained: " + path);
   TROOP_ASSIGN_OR_RETURN(const TransformerOptions wanted, TextModelOptions(config));
   TransformerConfig there = pretrained->options.config;
-  // What training does, not what the weights are.
+  // Training settings, which do not affect the stored weights.
   there.hidden_dropout = wanted.config.hidden_dropout;
   there.attention_dropout = wanted.config.attention_dropout;
   there.classifier_dropout = wanted.config.classifier_dropout;
@@ -181,8 +194,8 @@ Status LoadPretrained(const Config& config, const Module& whole, std::span<float
   there.sinusoids = wanted.config.sinusoids;
   if (!(there == wanted.config)) {
     return InvalidArgument(
-        "model.pretrained: {} is {:?} of {} words, {} layers, {} hidden numbers and {} positions; "
-        "model.* is {:?} of {}, {}, {} and {}, or differs in what config.json has beside them",
+        "model.pretrained: {} is {:?} with {} tokens, {} layers, hidden size {} and {} positions; "
+        "model.* is {:?} with {}, {}, {} and {}, or other keys of config.json differ",
         path, NameOf(there.family), there.vocabulary, there.layers, there.hidden, there.positions,
         NameOf(wanted.config.family), wanted.config.vocabulary, wanted.config.layers,
         wanted.config.hidden, wanted.config.positions);
@@ -194,7 +207,7 @@ Status LoadPretrained(const Config& config, const Module& whole, std::span<float
   }
   for (const std::string& name : loaded->fresh) {
     if (!tell) break;
-    LogInfo("model.pretrained: {} has no {}: it begins at random", path, name);
+    LogInfo("model.pretrained: {} has no {}: it starts at random values", path, name);
   }
   return Status::Ok();
 }
@@ -204,6 +217,7 @@ Status LoadPretrained(const Config& config, const Module& whole, std::span<float
 UpdateOrder::UpdateOrder(const Config& config, std::shared_ptr<const ReviewData> data)
     : config_(config), data_(std::move(data)) {}
 
+// The order of an epoch is computed once; batches of other epochs rebuild it.
 UpdateOrder::Batch UpdateOrder::BatchOf(std::uint64_t number) {
   const auto batches = std::uint64_t(BatchesOfEpoch(config_, data_->train.size()));
   const auto epoch = std::int64_t(number / batches);
@@ -218,14 +232,15 @@ UpdateOrder::Batch UpdateOrder::BatchOf(std::uint64_t number) {
       .epoch = epoch, .number = number, .samples = order_->batch(std::int64_t(number % batches))};
 }
 
-// Of products alone. A layer's weights take 2 FLOP a number and token, attention 4 a pair of
-// tokens and hidden number; backward takes twice as much as forward.
+// Matrix products only. A layer's weights cost 2 FLOP per weight and token, attention costs 4 per
+// pair of tokens and hidden unit; backward costs twice as much as forward.
 double TrainingFlops(const Config& config, const TextBatch& batch, LastLayer last_layer) {
   const Config::ModelKeys& m = config.model;
   const double hidden = double(m.hidden), layers = double(m.layers);
   const double embedding = m.embedding > 0 ? double(m.embedding) : hidden;
   const double tokens = double(batch.ids.size()), rows = double(batch.labels.size());
   const bool masked = config.learner.algorithm == "masked_lm";
+  // Pairs of tokens that attend to each other, in one layer.
   double pairs = 0, last_pairs = 0;  // last: of the tokens that the head reads, with all others
   std::size_t place = 0;
   for (std::size_t i = 0; i + 1 < batch.starts.size(); ++i) {
@@ -237,14 +252,15 @@ double TrainingFlops(const Config& config, const TextBatch& batch, LastLayer las
   }
   double forward = 0;
   if (m.family == "lstm") {
-    // Four gates of two directions, of which a layer above the first sees both.
+    // Four gates in two directions; a layer above the first reads both directions.
     for (std::int64_t i = 0; i < m.layers; ++i) {
       forward += 2 * tokens * 8 * hidden * ((i == 0 ? embedding : 2 * hidden) + hidden);
     }
     forward += 2 * tokens * 2 * hidden * hidden;
   } else {
     const double inner = m.intermediate > 0 ? double(m.intermediate) : 4 * hidden;
-    const double third = 2 * hidden * hidden;  // queries, keys or values; outputs of the attention
+    const double third = 2 * hidden * hidden;  // queries, keys or values, or the attention's output
+    // Dense part after the attention: output projection and feed-forward layers.
     const double behind = third + 2 * 2 * hidden * inner;
     const double layer = tokens * (3 * third + behind) + 4 * pairs * hidden;
     const double last = last_layer == LastLayer::kBehindAttention
@@ -252,10 +268,12 @@ double TrainingFlops(const Config& config, const TextBatch& batch, LastLayer las
                             : (tokens * 2 + rows) * third + 4 * last_pairs * hidden;
     forward = (layers - 1) * layer + last + rows * behind;
     if (m.family == "albert") forward += 2 * tokens * embedding * hidden;
+    // The head: transform and vocabulary of a masked LM, or the pooler of a classifier.
     const double words =
         masked ? hidden * embedding + embedding * double(m.vocabulary) : hidden * hidden;
     forward += 2 * rows * words;
   }
+  // Forward once; backward twice, for the inputs and for the weights.
   return 3 * forward;
 }
 
@@ -266,6 +284,7 @@ TextBatches::TextBatches(const Config& config, std::shared_ptr<const Tokenizer> 
       seed_(std::uint64_t(config.seed)),
       tokenizer_(std::move(tokenizer)) {}
 
+// Labels are the masked tokens, or the sentiments.
 TextBatch TextBatches::Make(PackedBatch packed, std::int64_t epoch) const {
   TextBatch batch;
   if (masked_) {
@@ -282,6 +301,7 @@ TextBatch TextBatches::Make(PackedBatch packed, std::int64_t epoch) const {
   return batch;
 }
 
+// Dropout keys and masks depend on sample and batch number only, not on the learner.
 TextBatch TextBatches::ForTraining(const TokenSet& set, std::span<const std::int32_t> samples,
                                    const UpdateOrder::Batch& batch) const {
   PackedBatch packed = PackBatch(set, samples);
@@ -302,12 +322,14 @@ TextBatch TextBatches::ForJudging(const TokenSet& set,
   return Make(PackBatch(set, samples), kJudgingEpoch);
 }
 
+// Masking must run, because its number of tokens is random.
 std::int64_t TextBatches::LabelsOf(const TokenSet& set, std::span<const std::int32_t> samples,
                                    const UpdateOrder::Batch& batch) const {
   if (!masked_) return std::int64_t(samples.size());
   return std::int64_t(Make(PackBatch(set, samples), batch.epoch).labels.size());
 }
 
+// Order and batches are the same on all learners; only rank_ and ranks_ differ.
 LearnerShare::LearnerShare(const Config& config, std::shared_ptr<const ReviewData> data)
     : config_(config),
       data_(std::move(data)),
@@ -319,11 +341,13 @@ void LearnerShare::SetPlace(int rank, int ranks) {
   ranks_ = ranks;
 }
 
+// A course is set with parameter shards; otherwise max_updates is the length of the run.
 double LearnerShare::Progress(std::uint64_t updates) const {
   if (course_) return course_->progress;
   return double(updates) / double(std::max<std::int64_t>(1, config_.learner.max_updates));
 }
 
+// Uses the pieces made ahead, if they are for this update and rank.
 LearnerShare::Pieces LearnerShare::Begin(std::uint64_t number) {
   if (ahead_ && ahead_->batch.number == number && ahead_->rank == rank_ &&
       ahead_->ranks == ranks_) {
@@ -333,14 +357,16 @@ LearnerShare::Pieces LearnerShare::Begin(std::uint64_t number) {
   }
   Pieces pieces{.rank = rank_, .ranks = ranks_};
   pieces.batch = order_.BatchOf(number);
-  // While one is away, who the others are is not known here.
+  // Unequal shares apply only while all learners are present: which ones are missing is unknown
+  // here.
   const std::vector<double>& given = config_.mesh.shares;
   const auto shares =
       given.size() == std::size_t(ranks_) ? given : std::vector<double>(std::size_t(ranks_), 1.0);
   pieces.samples = SplitBatch(pieces.batch.samples, data_->lengths, shares)[std::size_t(rank_)];
   const std::int64_t labels = batches_.LabelsOf(data_->train, pieces.batch.samples, pieces.batch);
+  // The mean over learners of the scaled sums is the mean over all labels of the batch.
   pieces.scale = float(double(ranks_) / double(std::max<std::int64_t>(1, labels)));
-  pieces.batch.samples = {};  // they are the order's, until it is asked again
+  pieces.batch.samples = {};  // they belong to order_ and become invalid
   return pieces;
 }
 
@@ -355,6 +381,7 @@ TextBatch LearnerShare::Make(const Pieces& pieces, std::size_t first) const {
   return batches_.ForTraining(data_->train, now, pieces.batch);
 }
 
+// Time spent in `use` does not count as data time.
 Status LearnerShare::ForEach(std::uint64_t updates, double* data_s, const Use& use) {
   Time begin = clock_.Now();
   const Pieces pieces = Begin(BatchBehind(updates));
@@ -362,13 +389,14 @@ Status LearnerShare::ForEach(std::uint64_t updates, double* data_s, const Use& u
   for (std::size_t first = 0, i = 0; first < count; first += step, ++i) {
     const TextBatch text = i < pieces.ahead.size() ? pieces.ahead[i] : Make(pieces, first);
     *data_s += ToSeconds(clock_.Now() - begin);
-    // None: too short for a word to be masked.
+    // No label: the samples are too short for a token to be masked.
     if (!text.labels.empty()) TROOP_RETURN_IF_ERROR(use(text, pieces.scale, first + step >= count));
     begin = clock_.Now();
   }
   return Status::Ok();
 }
 
+// Begin uses the result if the rank stays the same, and discards it otherwise.
 void LearnerShare::MakeAhead(std::uint64_t updates) {
   Pieces pieces = Begin(BatchBehind(updates) + 1);
   for (std::size_t first = 0; first < pieces.samples.size(); first += micro(pieces))
@@ -376,6 +404,7 @@ void LearnerShare::MakeAhead(std::uint64_t updates) {
   ahead_ = std::move(pieces);
 }
 
+// Weight decay skips the parameters that the module excludes (DecayGroups). No target network.
 Result<std::unique_ptr<TrainedNetwork>> MakeTrainedText(const Config& config,
                                                         const Module* module) {
   std::vector<TrainedNetwork::Group> groups;
@@ -388,6 +417,7 @@ Result<std::unique_ptr<TrainedNetwork>> MakeTrainedText(const Config& config,
                               TrainedNetwork::Target::kNone);
 }
 
+// Parameters that the pretrained model lacks keep their random values.
 Status FirstWeights(const Config& config, const Module& whole, std::span<float> value) {
   InitParameters(whole, std::uint64_t(config.seed), value);
   if (!IsSupervised(config) || config.model.pretrained.empty()) return Status::Ok();
@@ -403,6 +433,7 @@ Status CheckPretrainedFiles(const Config& config) {
   return ReadPretrained(storage.get(), "").status().WithContext("model.pretrained: " + path);
 }
 
+// Loads into scratch memory: only loading compares all names and sizes.
 Status CheckFirstWeights(const Config& config) {
   if (!IsSupervised(config) || config.model.pretrained.empty()) return Status::Ok();
   TROOP_RETURN_IF_ERROR(CheckPretrained(config));
@@ -411,6 +442,7 @@ Status CheckFirstWeights(const Config& config) {
   return LoadPretrained(config, *module, value, false);
 }
 
+// Every rank loads the whole model, and takes its slice.
 Status BeginPretrained(const Config& config, const ModelPart& model, TrainedNetwork* trained) {
   if (config.model.pretrained.empty()) return Status::Ok();
   std::vector<float> value(std::size_t(ParameterCount(model.whole())));
@@ -431,9 +463,10 @@ Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config,
       config, {.data = std::move(data), .model = std::move(model), .trained = std::move(trained)}));
 }
 
+// Writes the files that transformers needs to load model and tokenizer.
 Status WriteModel(const Config& config, Storage* run, const Module& module,
                   std::span<const float> value) {
-  if (config.model.family == "lstm") return Status::Ok();  // that package has none
+  if (config.model.family == "lstm") return Status::Ok();  // transformers has no LSTM
   TROOP_ASSIGN_OR_RETURN(const TransformerOptions options, TextModelOptions(config));
   TROOP_RETURN_IF_ERROR(WritePretrained(run, kModelFolder, options, module, value));
   TROOP_ASSIGN_OR_RETURN(const std::string vocabulary,
@@ -458,7 +491,7 @@ Result<std::unique_ptr<Algorithm>> MakeSupervised(const Config& config, const Te
   if (config.learner.device != "cpu") {
     auto on_device = MakeDeviceSupervised(config, data, tensor, learner);
     if (on_device.ok() || config.learner.device == "cuda") return on_device;
-    // No GPU is nothing to speak of; one that is not used is.
+    // A missing GPU is normal; one that exists and is not used is logged.
     if (on_device.status().code() != Code::kUnavailable)
       LogInfo("updates are computed on the CPU: {}", on_device.status().message());
   }

@@ -1,3 +1,5 @@
+// Selects the TD loss by the form of the network's values.
+
 #include "learners/td_loss.h"
 
 #include "kernels/categorical_loss.h"
@@ -6,7 +8,7 @@
 namespace troop {
 namespace {
 
-// What the inputs of all three losses call alike.
+// Fills the inputs that all three losses share.
 template <class Input>
 Input InputOf(const Config& config, const SampleBatch& batch, const ValuesOfBatch& values) {
   Input in;
@@ -25,6 +27,7 @@ Input InputOf(const Config& config, const SampleBatch& batch, const ValuesOfBatc
 
 }  // namespace
 
+// One loss per value form; the inputs differ only in the names of the network's outputs.
 DqnLossSummary TdLoss(const Config& config, const ValueForm& form, const SampleBatch& batch,
                       const ValuesOfBatch& values, const DqnLossOutput& out) {
   if (form.kind == ValueForm::Kind::kCategorical) {

@@ -7,18 +7,18 @@
 
 namespace troop {
 
-// What networks say of a batch. B items, A actions, K numbers to a value.
+// Network outputs for a batch. B items, A actions, K values per action value.
 struct ValuesOfBatch {
   std::int64_t actions = 1;
-  const float* first = nullptr;          // [B, A, K] of the first observations, newest weights
-  const float* last_target = nullptr;    // [B, A, K] of the last ones, target weights
-  const float* last_online = nullptr;    // the same, newest weights (double Q); nullptr: none
+  const float* first = nullptr;          // [B, A, K] of the first observations, online network
+  const float* last_target = nullptr;    // [B, A, K] of the last observations, target network
+  const float* last_online = nullptr;    // the same, online network (double Q); nullptr: plain Q
   const std::int32_t* action = nullptr;  // [B]
 };
 
-// The n-step loss of config.learner for values of this form, its gradient by `first` and new
-// priorities: kernels/dqn_loss.h, categorical_loss.h (which has no Huber loss) or quantile_loss.h
-// (κ = 1). out.dq: [B, A, K].
+// Computes config.learner's n-step loss for values of this form, its gradient with respect to
+// `first`, and the new priorities: kernels/dqn_loss.h, categorical_loss.h (no Huber loss) or
+// quantile_loss.h (κ = 1). out.dq: [B, A, K].
 DqnLossSummary TdLoss(const Config& config, const ValueForm& form, const SampleBatch& batch,
                       const ValuesOfBatch& values, const DqnLossOutput& out);
 

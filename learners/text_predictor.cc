@@ -1,3 +1,5 @@
+// Implements loading of trained text models, and prediction for single texts.
+
 #include "learners/text_predictor.h"
 
 #include <algorithm>
@@ -23,12 +25,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Limits for reading, and the number of tokens predicted per mask.
 constexpr std::size_t kJsonBytesMax = std::size_t{1} << 20;
 constexpr std::size_t kTextBytesMax = std::size_t{1} << 30;  // positions in a text are 32 bits wide
 constexpr std::size_t kBestWords = 5;
 constexpr std::string_view kMask = "[MASK]";
 constexpr const char* kVocabularies[] = {"vocab.txt", "spiece.model"};
 
+// In double precision, with the largest logit subtracted against overflow.
 std::vector<double> Softmax(std::span<const float> logits) {
   const float largest = std::ranges::max(logits);
   std::vector<double> p;
@@ -43,7 +47,7 @@ bool IsFile(const fs::path& path) {
   return fs::exists(path, error);
 }
 
-// The vocabulary's file in a folder; empty: there is none.
+// Path of the vocabulary file in a folder; empty: none.
 std::string VocabularyIn(const fs::path& folder) {
   for (const char* const name : kVocabularies) {
     if (IsFile(folder / name)) return (folder / name).string();
@@ -55,7 +59,8 @@ TruncationSide SideOf(std::string_view name) {
   return name == "left" ? TruncationSide::kLeft : TruncationSide::kRight;
 }
 
-// What transformers calls LABEL_0 and LABEL_1 where nobody gave names are the sentiments.
+// Class names of a model. The default names of transformers, LABEL_0 and LABEL_1, become
+// sentiments; unprintable or repeated names become LABEL_i.
 std::vector<std::string> NamesOfClasses(const JsonValue* labels, std::int64_t classes) {
   std::vector<std::string> names;
   std::set<std::string> different;
@@ -74,7 +79,7 @@ std::vector<std::string> NamesOfClasses(const JsonValue* labels, std::int64_t cl
   return names;
 }
 
-// A folder's message names the folder, too.
+// Adds the folder's name to an error message.
 Status In(const std::string& folder, const Status& status) { return status.WithContext(folder); }
 
 }  // namespace
@@ -83,27 +88,29 @@ const Likely& TextAnswer::best() const {
   return *std::ranges::max_element(classes, {}, &Likely::probability);
 }
 
+// Contents of a folder, before the predictor is made from them.
 struct TextPredictor::Parts {
   std::unique_ptr<Module> module;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::vector<float> value;
   std::vector<std::string> names;
   bool masked = false;
-  std::int64_t rows = 0;  // of the word embedding
+  std::int64_t rows = 0;  // of the word embedding table
   std::int64_t tokens_max = 0;
   TruncationSide side = TruncationSide::kRight;
 
-  // Every parameter of the module out of `file`.
+  // Loads all parameters of the module from `file`.
   Status Read(const TensorFile& file, const char* name);
   Status ReadVocabulary(const std::string& path, bool cased);
 };
 
+// Extra tensors are a warning; missing ones are an error.
 Status TextPredictor::Parts::Read(const TensorFile& file, const char* name) {
   std::int64_t bytes = 0;
   for (const auto& [unused, tensor] : file.tensors) bytes += std::int64_t(tensor.bytes().size());
-  if (ElementCount(*module) > bytes) {  // more than any heads that it lacks
-    return InvalidArgument("the model has {} numbers, but {} has {} bytes", ElementCount(*module),
-                           name, bytes);
+  if (ElementCount(*module) > bytes) {  // by more than any missing heads
+    return InvalidArgument("the model has {} parameters, but {} has only {} bytes",
+                           ElementCount(*module), name, bytes);
   }
   value.resize(std::size_t(ParameterCount(*module)));
   Result<LoadedWeights> loaded = LoadWeights(*module, file, value);
@@ -111,29 +118,35 @@ Status TextPredictor::Parts::Read(const TensorFile& file, const char* name) {
   if (const std::string unused = DescribeUnused(*loaded); !unused.empty()) {
     LogWarning("{}: {}", name, unused);
   }
+  // With random values in the head, predictions would be meaningless.
   if (!loaded->fresh.empty()) {
-    return InvalidArgument("{} has no {}: it was not trained for this; see model.pretrained", name,
-                           loaded->fresh.front());
+    return InvalidArgument(
+        "{} has no {}: the model was not trained for this task; see model.pretrained", name,
+        loaded->fresh.front());
   }
   return Status::Ok();
 }
 
+// Checks that the vocabulary can belong to the model: not larger, not truncated.
 Status TextPredictor::Parts::ReadVocabulary(const std::string& path, bool cased) {
   TROOP_ASSIGN_OR_RETURN(tokenizer, MakeTokenizer(path, {.cased = cased}));
   if (tokenizer->size() > rows) {
-    return InvalidArgument("{} has {} pieces, but the model knows {}: it is another model's", path,
-                           tokenizer->size(), rows);
+    return InvalidArgument("{} has {} pieces, but the model has {}: it belongs to another model",
+                           path, tokenizer->size(), rows);
   }
   TROOP_RETURN_IF_ERROR(CheckVocabularyWhole(path, tokenizer->size(), rows));
-  // Rows beyond the pieces are padding, to a multiple of some power of two as a rule.
+  // Rows beyond the pieces are padding, usually to a multiple of a power of two.
   if (tokenizer->size() < rows / 2) {
-    LogWarning("{} has {} pieces, and the model knows {}: it may be another model's", path,
+    LogWarning("{} has {} pieces, but the model has {}: it may belong to another model", path,
                tokenizer->size(), rows);
   }
   if (tokens_max >= 3) return Status::Ok();
-  return InvalidArgument("the model takes {} tokens: a text and its ends need 3", tokens_max);
+  return InvalidArgument(
+      "the model's limit is {} tokens, must be at least 3 (one token and two special ones)",
+      tokens_max);
 }
 
+// Order: head and problem type, vocabulary, tokenizer settings, weights.
 Result<TextPredictor::Parts> TextPredictor::FromHuggingFace(const std::string& folder) {
   TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(folder));
   TROOP_ASSIGN_OR_RETURN(const Pretrained there, ReadPretrained(storage.get(), ""));
@@ -141,22 +154,23 @@ Result<TextPredictor::Parts> TextPredictor::FromHuggingFace(const std::string& f
   const bool classifies = options.head == TransformerHead::kClassifier;
   if (options.head == TransformerHead::kPooled || (classifies && options.classes < 2)) {
     return InvalidArgument(
-        "config.json is neither that of a classifier of 2 classes or more (architectures: "
-        "…ForSequenceClassification) nor that of a masked LM (…ForMaskedLM)");
+        "config.json is neither for a classifier of 2 classes or more (architectures: "
+        "…ForSequenceClassification) nor for a masked LM (…ForMaskedLM)");
   }
+  // Regression and multi-label heads have the same architecture name; problem_type differs.
   TROOP_ASSIGN_OR_RETURN(const Buffer config, storage->Read("config.json", kJsonBytesMax));
   TROOP_ASSIGN_OR_RETURN(const JsonValue json, ParseJson(config.text()));
   const JsonValue* const problem = json.Find("problem_type");
   if (classifies && problem != nullptr && problem->kind != JsonValue::Kind::kNull &&
       problem->string != "single_label_classification") {
     return InvalidArgument(
-        "config.json: \"problem_type\" is \"{}\": only single_label_classification, one class of "
-        "several, is supported",
+        "config.json: \"problem_type\" is \"{}\": only single_label_classification, one of "
+        "several classes, is supported",
         problem->string);
   }
   const std::string vocabulary = VocabularyIn(folder);
   if (vocabulary.empty()) {
-    return NotFound("neither vocab.txt nor spiece.model is there: copy the model's to it");
+    return NotFound("neither vocab.txt nor spiece.model exists; copy the model's into the folder");
   }
   TROOP_ASSIGN_OR_RETURN(const auto read, ReadTokenizerSettings(folder));
   const TokenizerSettings settings = read.value_or(TokenizerSettings());
@@ -171,9 +185,12 @@ Result<TextPredictor::Parts> TextPredictor::FromHuggingFace(const std::string& f
   return parts;
 }
 
+// The checkpoint's config describes model and tokenizer; its weights are read without the optimizer
+// state.
 Result<TextPredictor::Parts> TextPredictor::FromCheckpoint(const std::string& run,
                                                            const std::string& name) {
   TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(run));
+  // An empty name selects the newest complete checkpoint.
   std::string path = name;
   if (path.empty()) {
     TROOP_ASSIGN_OR_RETURN(path, NewestCheckpoint(storage.get()));
@@ -183,7 +200,7 @@ Result<TextPredictor::Parts> TextPredictor::FromCheckpoint(const std::string& ru
                          ParseConfig(state.config_toml, path + "/state.json", {}));
   if (!IsSupervised(config)) {
     return InvalidArgument(
-        "{} learned with {} and plays {}: only classifier and masked_lm answer texts; try troop "
+        "{} was trained with {} on {}: only classifier and masked_lm predict texts; try troop "
         "eval",
         path, config.learner.algorithm, config.env.id);
   }
@@ -197,16 +214,18 @@ Result<TextPredictor::Parts> TextPredictor::FromCheckpoint(const std::string& ru
   TROOP_ASSIGN_OR_RETURN(const TensorFile file, DecodeSafetensors(bytes));
   TROOP_RETURN_IF_ERROR(parts.Read(file, weights.c_str()));
   if (!parts.masked) parts.names = NamesOfClasses(nullptr, 2);
+  // The run's own copy is preferred: the data folder may have changed since.
   std::string vocabulary = VocabularyIn(fs::path(run) / kModelFolder);
   if (vocabulary.empty()) vocabulary = config.data.vocabulary;
   TROOP_RETURN_IF_ERROR(parts.ReadVocabulary(vocabulary, config.data.cased));
   return parts;
 }
 
+// The kind of folder follows from the files in it, in this order.
 Result<std::unique_ptr<TextPredictor>> TextPredictor::Load(const std::string& path) {
   std::error_code error;
   fs::path folder = fs::absolute(path, error).lexically_normal();
-  if (!folder.has_filename()) folder = folder.parent_path();  // of "run/"
+  if (!folder.has_filename()) folder = folder.parent_path();  // for "run/"
   if (!fs::is_directory(folder, error)) {
     return NotFound("{}: {}", path,
                     fs::exists(folder, error) ? "a file; give its folder" : "no such folder");
@@ -221,14 +240,15 @@ Result<std::unique_ptr<TextPredictor>> TextPredictor::Load(const std::string& pa
       return FromCheckpoint(run.string(), folder.lexically_relative(run).string());
     }
     return NotFound(
-        "neither a run (no checkpoints/), nor a checkpoint (no manifest.json), nor a model of "
-        "Hugging Face's (no config.json)");
+        "neither a run (no checkpoints/), nor a checkpoint (no manifest.json), nor a Hugging "
+        "Face model (no config.json)");
   };
   Result<Parts> parts = load();
   if (!parts.ok()) return In(path, parts.status());
   return std::unique_ptr<TextPredictor>(new TextPredictor(*std::move(parts)));
 }
 
+// Predictions are computed in f32, whatever the training precision was.
 TextPredictor::TextPredictor(Parts parts)
     : module_(std::move(parts.module)),
       tokenizer_(std::move(parts.tokenizer)),
@@ -242,9 +262,10 @@ TextPredictor::TextPredictor(Parts parts)
   module_->Pack(value_, packed_.get());
 }
 
-// Without its ends.
+// Token ids without the special tokens at both ends.
 std::vector<TokenId> TextPredictor::Encode(std::string_view text) const {
   std::vector<TokenId> ids;
+  // The tokenizer would split the text "[MASK]", so it is replaced here.
   for (std::size_t mask; masked_ && (mask = text.find(kMask)) != text.npos;) {
     tokenizer_->Encode(text.substr(0, mask), &ids);
     ids.push_back(tokenizer_->special().mask);
@@ -254,8 +275,9 @@ std::vector<TokenId> TextPredictor::Encode(std::string_view text) const {
   return ids;
 }
 
+// The tokens of highest probability, in descending order.
 std::vector<Likely> TextPredictor::BestWords(std::span<const float> logits) const {
-  // Rows without a piece are no words.
+  // Rows beyond the pieces are padding, not tokens.
   const std::vector<double> p = Softmax(logits.first(std::size_t(tokenizer_->size())));
   std::vector<TokenId> order(p.size());
   std::iota(order.begin(), order.end(), 0);
@@ -269,12 +291,13 @@ std::vector<Likely> TextPredictor::BestWords(std::span<const float> logits) cons
   return best;
 }
 
+// Steps: tokenize, truncate, add special tokens, forward, softmax.
 Result<TextAnswer> TextPredictor::Predict(std::string_view text) {
   if (text.size() > kTextBytesMax) {
-    return InvalidArgument("a text of {} bytes: at most {} are answered at once", text.size(),
-                           kTextBytesMax);
+    return InvalidArgument("the text has {} bytes, must be at most {}", text.size(), kTextBytesMax);
   }
   std::vector<TokenId> ids = Encode(text);
+  // Two places are reserved for the special tokens.
   const std::size_t kept = std::min(ids.size(), std::size_t(tokens_max_) - 2);
   TextAnswer answer{.cut = std::int64_t(ids.size() - kept), .empty = ids.empty()};
   if (side_ == TruncationSide::kLeft) ids.erase(ids.begin(), ids.end() - std::ptrdiff_t(kept));
@@ -288,14 +311,15 @@ Result<TextAnswer> TextPredictor::Predict(std::string_view text) {
   for (std::size_t i = 0; masked_ && i < batch.ids.size(); ++i) {
     if (batch.ids[i] == special.mask) batch.places.push_back(std::int32_t(i));
   }
+  // One row of logits per mask, or a single row of a classifier.
   const std::size_t rows = masked_ ? batch.places.size() : 1;
   if (answer.empty || rows == 0) return answer;
-  batch.labels.assign(rows, 0);  // any: what the loss would be is not asked
+  batch.labels.assign(rows, 0);  // arbitrary: the loss is not used
   TROOP_RETURN_IF_ERROR(step_.Forward({value_, packed_.get()}, batch).status());
   const std::span<const float> logits = step_.logits();
   if (!std::ranges::all_of(logits, [](float x) { return std::isfinite(x); })) {
     return DataLoss(
-        "the model gives numbers that are not finite for this text: its weights are damaged, or "
+        "the model gives non-finite values for this text: its weights are damaged, or "
         "training diverged; use an earlier checkpoint");
   }
   const std::size_t columns = logits.size() / rows;

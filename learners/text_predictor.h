@@ -12,43 +12,42 @@
 
 namespace troop {
 
-// A word, or a class, and how likely it is.
+// A token or a class with its probability.
 struct Likely {
   std::string name;
   double probability = 0;
 };
 
-// What a model says of a text.
+// Prediction for one text.
 struct TextAnswer {
-  std::int64_t tokens = 0;                 // that the model saw, with both ends
+  std::int64_t tokens = 0;                 // input tokens, including both special tokens
   std::int64_t unknown = 0;                // of them, not in the vocabulary
-  std::int64_t cut = 0;                    // that it did not see: there were more than it takes
-  bool empty = false;                      // no token beside the ends: nothing is said
-  std::vector<Likely> classes;             // a classifier's, all of them in the model's order
-  std::vector<std::vector<Likely>> masks;  // a masked LM's: of each [MASK] the best words
-  // Of `classes`. REQUIRES: there are some.
+  std::int64_t cut = 0;                    // tokens truncated at the model's limit
+  bool empty = false;                      // only special tokens: no prediction
+  std::vector<Likely> classes;             // classifier: all classes in the model's order
+  std::vector<std::vector<Likely>> masks;  // masked LM: the best tokens for each [MASK]
+  // The most likely class. REQUIRES: `classes` is not empty.
   const Likely& best() const;
 };
 
 // A trained text model with its vocabulary. One owner thread.
 class TextPredictor {
  public:
-  // Of what is in a folder:
+  // Loads a model from a folder that contains one of:
   //   config.json, model.safetensors, and vocab.txt or spiece.model   as transformers saves them
   //                                   (with do_lower_case, model_max_length and truncation_side
   //                                   of tokenizer_config.json), or a run's model/
   //   manifest.json    a checkpoint of a supervised run (learners/checkpoint.h)
-  //   checkpoints/     such a run: its newest whole one
-  // A checkpoint's vocabulary is that in the run's model/, or where there is none data.vocabulary.
-  // Blocks on the disk; changes nothing there. Errors, with the path: kNotFound: no such folder, or
-  // a file is missing in it; kDataLoss: damaged; kInvalidArgument: a model that answers no text, or
-  // a vocabulary with more words than the model has.
+  //   checkpoints/     a supervised run, of which the newest complete checkpoint is used
+  // A checkpoint's vocabulary is that in the run's model/, or else data.vocabulary. Only reads, and
+  // blocks on the disk. Errors, with the path: kNotFound: the folder or a file in it is missing;
+  // kDataLoss: damaged; kInvalidArgument: not a text model, or the vocabulary has more tokens than
+  // the model.
   static Result<std::unique_ptr<TextPredictor>> Load(const std::string& path);
 
-  // Of a text of more than tokens_max() tokens the end is left out, or the beginning, as the model
-  // was trained. Of a masked LM each "[MASK]" in it is a word that
-  // is asked for. Errors: kInvalidArgument: more than a gigabyte; kDataLoss: a logit is NaN or
-  // infinite.
+  // Predicts classes or masked tokens. A text of more than tokens_max() tokens is truncated on the
+  // side that the model was trained with. For a masked LM each "[MASK]" in the text is predicted.
+  // Errors: kInvalidArgument: more than a gigabyte; kDataLoss: a logit is NaN or infinite.
   Result<TextAnswer> Predict(std::string_view text);
   bool masked() const { return masked_; }
   std::int64_t tokens_max() const { return tokens_max_; }
@@ -65,7 +64,7 @@ class TextPredictor {
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const std::vector<float> value_;  // [P]
   const std::unique_ptr<Packed> packed_;
-  const std::vector<std::string> names_;  // of classes
+  const std::vector<std::string> names_;  // of the classes
   const bool masked_;
   const std::int64_t tokens_max_;
   const TruncationSide side_;

@@ -1,3 +1,5 @@
+// Implements forward, loss and backward of a text model on the CPU.
+
 #include "learners/text_step.h"
 
 #include <algorithm>
@@ -8,13 +10,13 @@
 namespace troop {
 namespace {
 
-// A tensor over memory of the batch's.
+// A tensor over the batch's memory, without a copy.
 template <class T>
 ConstTensor ViewOfNumbers(const std::vector<T>& numbers, const TensorSpec& spec) {
   return ConstTensor::Borrow(std::as_bytes(std::span(numbers)), spec);
 }
 
-// As max_element would choose it; without branches, and so with vectors.
+// True if `label` is the index that max_element returns; branch-free, so that it vectorizes.
 bool IsFirstOfTheLargest(std::span<const float> row, std::int32_t label) {
   if (label < 0 || std::size_t(label) >= row.size()) return false;
   const float mine = row[std::size_t(label)];
@@ -24,6 +26,7 @@ bool IsFirstOfTheLargest(std::span<const float> row, std::int32_t label) {
   return !beaten;
 }
 
+// Grows by a quarter more than needed, so that slowly growing batches reallocate rarely.
 void Grow(MutableBuffer* buffer, std::size_t bytes) {
   if (buffer->size() < bytes) *buffer = MutableBuffer(bytes + bytes / 4);
 }
@@ -39,10 +42,12 @@ TextOutcome& TextOutcome::operator+=(const TextOutcome& other) {
   return *this;
 }
 
+// Plans for the batch's sizes, and grows the buffers to the plan.
 Status TextStep::Prepare(const TextBatch& batch) {
   const auto numbers = [](const std::vector<std::int32_t>& of) {
     return ViewOfNumbers(of, {DType::kI32, {std::int64_t(of.size())}});
   };
+  // The order of the module's inputs: ids, starts, token types, dropout keys, places.
   inputs_ = {numbers(batch.ids), numbers(batch.starts), ConstTensor(), ConstTensor()};
   if (!batch.dropout.empty()) {
     inputs_[3] =
@@ -66,19 +71,20 @@ Status TextStep::Prepare(const TextBatch& batch) {
   return Status::Ok();
 }
 
-// differentiate: the logits become their gradient.
+// differentiate: replaces the logits by their gradient.
 TextOutcome TextStep::Judge(const TextBatch& batch, float scale, bool differentiate) {
   const std::int64_t rows = logits_.dim(0), n = logits_.dim(1);
   TextOutcome outcome{.rows = rows,
                       .tokens = std::int64_t(batch.ids.size()),
                       .sequences = std::int64_t(batch.starts.size()) - 1};
   float* const x = logits_.data<float>();
+  // Vocabulary slices: the softmax needs sums over all ranks, and the best token is not computed.
   if (words_ > 0 && tensor_ != nullptr) {
     SlicedCrossEntropy(tensor_, words_, batch.labels, scale, logits_.as<float>(), loss_);
     for (const float loss : loss_) outcome.loss += loss;
     return outcome;
   }
-  // Row by row: all words' logits are read from memory once.
+  // Row by row, so that the logits of all tokens are read from memory only once.
   const TransformerKernels& kernels = TransformerKernelsFor(BestCpuLevel());
   for (std::int64_t i = 0; i < rows; ++i) {
     float* const row = x + i * n;
@@ -86,13 +92,14 @@ TextOutcome TextStep::Judge(const TextBatch& batch, float scale, bool differenti
     const bool largest = IsFirstOfTheLargest({row, std::size_t(n)}, label);
     kernels.cross_entropy(1, n, row, &label, scale, &loss_[std::size_t(i)],
                           differentiate ? row : nullptr);
-    // No logit is larger than NaN, and none is correct.
+    // A NaN logit is not exceeded by any other; it must not count as correct.
     outcome.right += largest && std::isfinite(loss_[std::size_t(i)]);
   }
   for (const float loss : loss_) outcome.loss += loss;
   return outcome;
 }
 
+// Without a cache, since no backward pass follows.
 Result<TextOutcome> TextStep::Forward(const Weights& weights, const TextBatch& batch) {
   TROOP_RETURN_IF_ERROR(Prepare(batch));
   StepContext context{weights.value, weights.packed, {}, workspace_.bytes()};
@@ -101,6 +108,7 @@ Result<TextOutcome> TextStep::Forward(const Weights& weights, const TextBatch& b
   return Judge(batch, 1, false);
 }
 
+// Judge turns logits_ into the output gradient in place.
 Result<TextOutcome> TextStep::ForwardBackward(const Weights& weights, const TextBatch& batch,
                                               const Gradient& gradient) {
   TROOP_RETURN_IF_ERROR(Prepare(batch));

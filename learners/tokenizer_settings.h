@@ -11,22 +11,22 @@
 
 namespace troop {
 
-// What Hugging Face's files say of how text becomes tokens, as far as it changes them here.
+// Tokenizer settings in Hugging Face's files that change tokens here.
 struct TokenizerSettings {
   bool cased = false;
   std::int64_t tokens_max = std::numeric_limits<std::int64_t>::max();
   TruncationSide side = TruncationSide::kRight;
 };
 
-// tokenizer_config.json, special_tokens_map.json and added_tokens.json of a folder; nullopt: it has
+// Reads tokenizer_config.json, special_tokens_map.json and added_tokens.json of a folder; nullopt:
 // no tokenizer_config.json. Blocks on the disk. Errors: kInvalidArgument: a setting that this
-// tokenizer does not have (other special tokens, added tokens, another way to split), by name;
-// kDataLoss: no such document. The message begins with the file's path.
+// tokenizer does not support (other special tokens, added tokens, another pre-tokenizer), by name;
+// kDataLoss: not a valid document. The message starts with the file's path.
 Result<std::optional<TokenizerSettings>> ReadTokenizerSettings(const std::string& folder);
 
-// The settings beside data.vocabulary and in model.pretrained, against data.cased and
-// data.truncation_side: a run that differs would get other tokens than the model was made for.
-// data.tokens_max takes the place of model_max_length; more than that is a warning. Errors: as
+// Compares the settings next to data.vocabulary and in model.pretrained with data.cased and
+// data.truncation_side: a difference would produce other tokens than the model was trained on.
+// data.tokens_max overrides model_max_length; a larger value is a warning. Errors: as
 // ReadTokenizerSettings; kInvalidArgument names both values.
 Status CheckTokenizerSettings(const Config& config);
 

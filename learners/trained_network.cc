@@ -1,3 +1,5 @@
+// Implements the trained weights: steps, target updates, saving, loading and error origins.
+
 #include "learners/trained_network.h"
 
 #include <algorithm>
@@ -11,17 +13,20 @@
 namespace troop {
 namespace {
 
-constexpr const char* kSlotPrefix = "optimizer.";
+constexpr const char* kSlotPrefix = "optimizer.";  // of the slots' tensor names in a state
 
+// A copy, so that later updates do not change a state being written.
 ConstTensor CopyOf(std::span<const float> values) {
   return ConstTensor(Buffer::Copy(std::as_bytes(values)),
                      {DType::kF32, {std::int64_t(values.size())}});
 }
 
+// REQUIRES: CheckTensor was ok.
 void CopyInto(const TensorFile& state, const std::string& name, std::span<float> to) {
   std::ranges::copy(state.tensors.at(name).as<float>(), to.begin());
 }
 
+// A non-negative count from the state's metadata.
 Result<std::int64_t> ReadCount(const TensorFile& state, const std::string& counter) {
   const auto found = state.metadata.find(counter);
   if (found == state.metadata.end()) return InvalidArgument("the state has no \"{}\"", counter);
@@ -41,6 +46,7 @@ Result<std::uint64_t> UpdatesOfState(const TensorFile& state) {
   return std::uint64_t(updates);
 }
 
+// Only MakeOptimizer can fail.
 Result<std::unique_ptr<TrainedNetwork>> TrainedNetwork::Make(const Config& config,
                                                              const Module* network,
                                                              std::string algorithm,
@@ -53,6 +59,7 @@ Result<std::unique_ptr<TrainedNetwork>> TrainedNetwork::Make(const Config& confi
   return made;
 }
 
+// One allocation holds value, target and gradient; it starts at zero, so that paddings stay zero.
 TrainedNetwork::TrainedNetwork(const Config& config, const Module* network, std::string algorithm,
                                std::vector<Group> groups, Target target)
     : config_(config),
@@ -63,7 +70,7 @@ TrainedNetwork::TrainedNetwork(const Config& config, const Module* network, std:
       rates_(groups_.size()) {
   const auto parameters = std::size_t(ParameterCount(*network));
   TROOP_CHECK(!groups_.empty() && groups_.back().end == std::int64_t(parameters),
-              "groups of other parameters than {}", parameters);
+              "the last group must end at {}", parameters);
   const bool follows = target == Target::kFollows;
   storage_ = MutableBuffer::Zeros((follows ? 3 : 2) * parameters * sizeof(float));
   const std::span<float> all = storage_.as<float>();
@@ -85,7 +92,7 @@ void TrainedNetwork::PackAll() {
 }
 
 void TrainedNetwork::Begin(std::span<const float> value) {
-  TROOP_CHECK(updates_ == 0, "{} updates were made", updates_);
+  TROOP_CHECK(updates_ == 0, "{} updates were made already", updates_);
   std::ranges::copy(value, value_.begin());
   if (!target_.empty()) std::ranges::copy(value, target_.begin());
   PackAll();
@@ -96,10 +103,12 @@ double TrainedNetwork::ClipScale(double norm) const {
   return limit > 0 && norm > limit ? limit / norm : 1;
 }
 
+// All groups share the schedule; the last group's rate is the reported one.
 float TrainedNetwork::LearningRate(double progress) const {
   return float(groups_.back().learning_rate * schedule_.Fraction(progress));
 }
 
+// The packed form is refreshed after each change of the weights.
 void TrainedNetwork::Step(double progress, double norm, const ConstTensor& observation) {
   std::int64_t first = 0;
   for (std::size_t i = 0; i < groups_.size(); ++i) {
@@ -109,6 +118,7 @@ void TrainedNetwork::Step(double progress, double norm, const ConstTensor& obser
   }
   optimizer_->StepGroups(gradient_, float(ClipScale(norm)), rates_, value_);
   network_->UpdateStatistics(observation, value_);
+  // Failpoint of the divergence tests.
   if (const auto bad = SpoiledNumber(Failpoint::kLearnerWeight)) value_[0] = *bad;
   network_->Pack(value_, packed_value_.get());
   ++updates_;
@@ -116,6 +126,7 @@ void TrainedNetwork::Step(double progress, double norm, const ConstTensor& obser
   if (updates_ % std::uint64_t(config_.learner.target_update_steps) == 0) MoveTarget();
 }
 
+// The target moves if the adopted count passes a multiple of target_update_steps.
 void TrainedNetwork::Adopt(std::uint64_t updates, std::span<const float> value) {
   std::ranges::copy(value, value_.begin());
   network_->Pack(value_, packed_value_.get());
@@ -125,6 +136,7 @@ void TrainedNetwork::Adopt(std::uint64_t updates, std::span<const float> value) 
   if (moves) MoveTarget();
 }
 
+// Polyak averaging; tau 1 is the periodic copy of Mnih et al. 2015.
 void TrainedNetwork::MoveTarget() {
   const float tau = float(config_.learner.target_tau);
   if (tau == 1) {
@@ -135,7 +147,7 @@ void TrainedNetwork::MoveTarget() {
   network_->Pack(target_, packed_target_.get());
 }
 
-// What a state has, by name.
+// The arrays of a saved state, by name.
 std::vector<std::pair<std::string, std::span<float>>> TrainedNetwork::Saved() const {
   std::vector<std::pair<std::string, std::span<float>>> saved = {{"value", value_}};
   if (!target_.empty()) saved.emplace_back("target", target_);
@@ -145,6 +157,7 @@ std::vector<std::pair<std::string, std::span<float>>> TrainedNetwork::Saved() co
   return saved;
 }
 
+// Arrays are tensors of f32[P]; names and counters are metadata.
 TensorFile TrainedNetwork::State() const {
   TensorFile state;
   for (const auto& [name, values] : Saved()) state.tensors[name] = CopyOf(values);
@@ -155,6 +168,7 @@ TensorFile TrainedNetwork::State() const {
   return state;
 }
 
+// A wrong size is the sign of another network.
 Status TrainedNetwork::CheckTensor(const TensorFile& state, const std::string& name) const {
   const auto found = state.tensors.find(name);
   if (found == state.tensors.end()) return InvalidArgument("the state has no tensor \"{}\"", name);
@@ -165,13 +179,15 @@ Status TrainedNetwork::CheckTensor(const TensorFile& state, const std::string& n
       found->second.spec().ToString(), want.ToString());
 }
 
+// A state must come from the same algorithm, optimizer and network.
 Status TrainedNetwork::SetState(const TensorFile& state) {
+  // All checks come before the first change, so that an error leaves the network as it was.
   for (const auto& [key, want] :
        {std::pair<std::string, std::string>{"algorithm", algorithm_},
         std::pair<std::string, std::string>{"optimizer", config_.optimizer.type}}) {
     const auto found = state.metadata.find(key);
     if (found == state.metadata.end() || found->second != want) {
-      return InvalidArgument("{} of the state is \"{}\", of the config \"{}\"", key,
+      return InvalidArgument("{} is \"{}\" in the state, but \"{}\" in the config", key,
                              found == state.metadata.end() ? "" : found->second, want);
     }
   }
@@ -185,6 +201,7 @@ Status TrainedNetwork::SetState(const TensorFile& state) {
   return Status::Ok();
 }
 
+// The count continues, so that later versions are newer than all published ones.
 Status TrainedNetwork::RollBack(const TensorFile& state) {
   const std::uint64_t updates = updates_;
   TROOP_RETURN_IF_ERROR(SetState(state));
@@ -192,6 +209,7 @@ Status TrainedNetwork::RollBack(const TensorFile& state) {
   return Status::Ok();
 }
 
+// Reports the first value found, in this order: value, target, optimizer slots.
 Status TrainedNetwork::CheckNumbers() const {
   const auto check = [this](const std::string& what, std::span<const float> values) -> Status {
     const std::string found = values.empty() ? "" : FindBadParameter(*network_, values);
@@ -205,7 +223,7 @@ Status TrainedNetwork::CheckNumbers() const {
   return Status::Ok();
 }
 
-// Looks first in what the update was given, then in what it made of that.
+// Searches the inputs of the update first, then its results.
 Status TrainedNetwork::Refuse(const SampleBatch& batch, std::span<const float> priority,
                               const std::string& what) const {
   std::string origin = FindBadInBatch(batch);
@@ -216,7 +234,7 @@ Status TrainedNetwork::Refuse(const SampleBatch& batch, std::span<const float> p
     if (!gradient.empty()) origin = "the gradient of " + gradient;
     origin += (origin.empty() ? "" : "; ") + DescribeLargest(batch);
   }
-  return DataLoss("update {}: {}: {}; the batch was left out", updates_ + 1, what, origin);
+  return DataLoss("update {}: {}: {}; the batch was skipped", updates_ + 1, what, origin);
 }
 
 }  // namespace troop

@@ -14,79 +14,81 @@
 
 namespace troop {
 
-// A few updates, one after the other: what they are given, and what they leave.
+// A job of one or more consecutive updates: inputs and results.
 struct UpdateJob {
   std::vector<SampleBatch> batches;
-  double progress = 0;       // share of the run that is over before the first update
-  double progress_step = 0;  // that one update adds
-  bool publish = false;      // a copy of the weights is wanted
-  bool want_state = false;   // of parts: the whole state (Algorithm::WholeState)
-  std::size_t taken = 0;     // batches, at first: of those that a group lost nothing is left
+  double progress = 0;       // completed share of the run before the first update
+  double progress_step = 0;  // added by each update
+  bool publish = false;      // return a copy of the weights
+  bool want_state = false;   // tensor parallelism: gather Algorithm::WholeState
+  std::size_t taken = 0;     // number of batches submitted; batches of a failed group are dropped
 
-  // [batches][B]; empty: that update was skipped, or the batch was no more than experience.
+  // [batches][B]; empty: that update was skipped, or the batch only carried experience.
   std::vector<std::vector<float>> priority;
   LossReport last;
-  Status status;   // of the last update that was skipped
-  Status weights;  // not ok: CheckNumbers' answer
+  Status status;   // of the last skipped update
+  Status weights;  // result of CheckNumbers
   std::uint64_t updates = 0;
-  // Of the weights that its first update changed, where they may be others' (of a group, of the
-  // shards): updates before that were adopted, not made. nullopt: those of the job before.
+  // Update count before the first update, where other learners or shards may have changed the
+  // weights: earlier updates were adopted, not made. nullopt: continues from the previous job.
   std::optional<std::uint64_t> before;
-  Buffer value;  // [P], where wanted, and if all are finite
+  Buffer value;  // [P], if requested and finite
   bool state_gathered = false;
   UpdateCost cost;
-  double busy_s = 0;  // from its first update's begin to its last one's end; 0: not measured
+  double busy_s = 0;  // from the start of its first update to the end of its last; 0: not measured
 
-  // Before that update, from 0, of those that are made of the job.
+  // Progress before that update of the job, counted from 0.
   double ProgressAt(std::size_t update) const { return progress + double(update) * progress_step; }
 };
 
-// Where a learner's updates are made: by itself, or in step with others. Owner: the node's thread;
-// the algorithm is touched in jobs of the executor, which run in their order.
+// Strategy for making a learner's updates: alone, or together with other learners. Owner: the
+// node's thread; only jobs of the executor, which run in order, use the algorithm.
 class Updater {
  public:
   virtual ~Updater() = default;
-  // Once a step of the node. Errors: what no retry mends.
+  // Called once per step of the node. Errors: those that a retry does not fix.
   virtual Status Poll(Time now) = 0;
-  // When to call it again, beside what wakes the node; kForever: no need.
+  // Latest time for the next call, in addition to the node's wake-ups; kForever: none needed.
   virtual Time next_poll() const { return kForever; }
+  // True if another job may be submitted.
   virtual bool CanTake() const = 0;
-  virtual std::size_t batches_max() const = 0;            // of a job
+  virtual std::size_t batches_max() const = 0;            // per job
   virtual void Take(std::unique_ptr<UpdateJob> job) = 0;  // REQUIRES: CanTake
-  // The oldest that is done; nullptr: none.
+  // The oldest completed job; nullptr: none.
   virtual std::unique_ptr<UpdateJob> Collect() = 0;
-  // Jobs that were not collected yet, or another one that changes the algorithm.
+  // True if jobs are not collected yet, or another one changes the algorithm.
   virtual bool busy() const = 0;
 
-  // exhausted: this learner has no more batches. Whether no more updates will be made.
+  // True if no more updates will be made. exhausted: this learner has no more batches.
   virtual bool Over(bool exhausted) { return exhausted; }
-  // A job of the caller's is about to change the algorithm's state: others are to get the same.
+  // Announces that a job of the caller will change the algorithm's state, which the other learners
+  // must then receive.
   virtual void StateChanges() {}
-  // The learner ends; who waits for it learns so.
+  // Announces this learner's end to learners that wait for it.
   virtual void Leave() {}
-  // The one of the learners that publishes and checkpoints.
+  // True for the learner that publishes and checkpoints.
   virtual bool leads() const { return true; }
-  // Weights go to actors by the learner that leads; false: the shards have them.
+  // True if the leading learner publishes weights to actors; false: the shards do.
   virtual bool publishes() const { return true; }
-  // Grows with each learner that leads; WeightsVersion has it.
+  // Increases with each new leader; part of WeightsVersion.
   virtual std::uint64_t generation() const = 0;
-  // Batches behind each update, for schedules.
+  // Number of batches per update, for schedules.
   virtual int learners() const { return 1; }
 };
 
-// For those who write one. Looks at the weights after a job's updates, and copies them where that
-// is wanted. Within a job of the executor.
+// For implementations: checks the weights after a job's updates, and copies them if requested. Runs
+// in a job of the executor.
 void FinishJob(Algorithm& algorithm, UpdateJob* job);
 
-// Alone.
+// Makes an updater of a single learner.
 std::unique_ptr<Updater> MakeLocalUpdater(Algorithm* algorithm, Executor* executor,
                                           std::uint64_t incarnation);
 
-// Alone, with several threads that compute gradients at once and step the same weights without
-// locks: Hogwild! (Recht et al. 2011; nn/shared_arena.h). Each thread reads what the others have
-// stepped to, half of a step perhaps, and has a target of its own, which follows as the
-// algorithm's does. Not the same bytes twice, but with one thread. The algorithm has the weights
-// and the optimizer's state behind each job.
+// A single learner with several threads that compute gradients concurrently and step shared weights
+// without locks: Hogwild! (Recht et al. 2011; nn/shared_arena.h). Each thread reads the others'
+// steps, possibly partially written, and has its own target network, which follows as the
+// algorithm's does. Deterministic only with one thread. After each job the algorithm holds the
+// weights and the optimizer state.
 struct HogwildUpdaterOptions {
   const Config* config = nullptr;  // learner.hogwild_threads
   const EnvSpec* env = nullptr;
@@ -94,51 +96,53 @@ struct HogwildUpdaterOptions {
   Executor* executor = nullptr;
   Algorithm* algorithm = nullptr;
 };
-// Errors: as MakeAlgorithm.
+// Makes such an updater. Errors: as MakeAlgorithm.
 Result<std::unique_ptr<Updater>> MakeHogwildUpdater(const HogwildUpdaterOptions& options);
 
-// In step with the other learners of the run, by all-reduce: synchronous SGD over all that are
-// there (LearnerGroup, GroupRound). Nothing is lost with one of them but its own batches.
+// Synchronous SGD by all-reduce with all learners present (LearnerGroup, GroupRound). If a learner
+// fails, only its own batches are lost.
 struct GroupUpdaterOptions {
   int learners = 1;
-  std::uint64_t max_updates = 0;  // 0: no limit; nobody makes more
-  // An update without a batch of one's own is none: nobody takes part without.
+  std::uint64_t max_updates = 0;  // 0: no limit; applies to all learners
+  // Every learner must contribute a batch to each update.
   bool all_have_batches = false;
-  int parts = 1;                    // LearnerGroup::Options
-  std::optional<NcclOptions> nccl;  // the same
-  std::function<Status()> go_back;  // the same
-  LearnerLobby* lobby = nullptr;    // outlives it
+  int parts = 1;  // this and the next two: LearnerGroup::Options
+  std::optional<NcclOptions> nccl;
+  std::function<Status()> go_back;
+  LearnerLobby* lobby = nullptr;  // must outlive the updater
   FleetMember* member = nullptr;
   Executor* executor = nullptr;
   Algorithm* algorithm = nullptr;
 };
 std::unique_ptr<Updater> MakeGroupUpdater(const GroupUpdaterOptions& options);
 
-// With parameter shards, which step: pulls, computes, pushes (config.paramserver; Downpour SGD,
-// Dean et al. 2012, and what SyncPolicy makes of it). The clip is each gradient's own, the target
-// that of what was pulled. A learner without batches leaves, so that nobody waits for it.
+// Updates through parameter shards, which apply the steps: pull, compute, push (config.paramserver;
+// Downpour SGD, Dean et al. 2012, with the synchronization of SyncPolicy). Each gradient is clipped
+// separately, and the target follows the pulled weights. A learner without batches leaves, so that
+// the shards do not wait for it.
 struct ShardUpdaterOptions {
   const Config* config = nullptr;
-  const Module* module = nullptr;  // whose parameters they are
+  const Module* module = nullptr;  // owner of the parameters
   Network* network = nullptr;
   FleetMember* member = nullptr;
   Executor* executor = nullptr;
   Algorithm* algorithm = nullptr;
 };
-// Errors: as ShardMapFor.
+// Makes such an updater. Errors: as ShardMapFor.
 Result<std::unique_ptr<Updater>> MakeShardUpdater(const ShardUpdaterOptions& options);
 
-// The same of a model in parts, which are one worker (learners/partitioned_replica.h): rank 0
-// pulls and pushes, the others do as it says. When one dies the update under way is lost, all meet
-// again, and the shards wait no longer for them than for a learner without batches.
+// Updates through parameter shards with a tensor-parallel model as one worker
+// (learners/partitioned_replica.h): rank 0 pulls and pushes, the others follow its orders. If a
+// rank dies, the current update is lost and all ranks rejoin; meanwhile the shards treat the worker
+// like a learner without batches.
 struct ReplicaUpdaterOptions {
-  ShardUpdaterOptions shards;  // algorithm: of rank 0 a PartitionedReplica
+  ShardUpdaterOptions shards;  // algorithm: a PartitionedReplica on rank 0
   TensorPlace place;           // this learner's part
   const Module* part = nullptr;
   std::optional<NcclOptions> nccl;  // LearnerGroup::Options
-  LearnerLobby* lobby = nullptr;    // outlives it
+  LearnerLobby* lobby = nullptr;    // must outlive the updater
 };
-// Errors: as ShardMapFor. REQUIRES: the lobby waits().
+// Makes such an updater. Errors: as ShardMapFor. REQUIRES: the lobby waits().
 Result<std::unique_ptr<Updater>> MakeReplicaUpdater(const ReplicaUpdaterOptions& options);
 
 }  // namespace troop

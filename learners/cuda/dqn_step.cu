@@ -1,3 +1,5 @@
+// Implements the DQN update on a GPU as CUDA graphs.
+
 #include "learners/cuda/dqn_step.h"
 
 #include <algorithm>
@@ -16,7 +18,8 @@
 namespace troop::cuda {
 namespace {
 
-// What an update reads and leaves behind, on the device: all that changes from update to update.
+// Inputs and results of an update in device memory: all that changes between updates. A graph is
+// recorded once and reads them.
 struct StepState {
   RuleState rule;
   DqnLossSummary summary;
@@ -24,25 +27,28 @@ struct StepState {
   std::int32_t move_target = 0;
 };
 
+// Counts the update, computes the optimizer's coefficients, and decides about the target.
 TROOP_DEVICE void PrepareStep(const StepRule& rule, std::int64_t target_update_steps,
                               StepState* s) {
   const bool go = s->rule.go != 0;
   if (go) ++s->report.updates;
   NextStep(rule, s->report.gradient_norm, &s->rule);
+  // Decided on the device, so that one graph serves all updates.
   s->move_target = go && s->report.updates % target_update_steps == 0 ? 1 : 0;
 }
 TROOP_KERNEL void PrepareKernel(StepRule rule, std::int64_t target_update_steps, StepState* s) {
   PrepareStep(rule, target_update_steps, s);
 }
 
-// What there is to tell of a gradient, and whether a step may be made with it; kPrepares: and the
-// step's numbers. One block. squares: parts of the sum of the gradient's.
+// Summarizes a gradient and decides whether it may be applied; with kPrepares it also prepares the
+// step. One block. squares: partial sums of the gradient's squares.
 struct Judged {
   std::int64_t batch, parts;
-  bool agreed;  // the gradient is others' too, and goes on whatever became of this batch
+  bool agreed;  // an all-reduced gradient is applied even if this learner's batch failed
   const float* priority;
   const double* squares;
 };
+// One block, since the partial sums are few.
 constexpr int kJudgeThreads = 256;
 template <bool kPrepares>
 TROOP_KERNEL void JudgeKernel(Judged in, StepRule rule, std::int64_t target_update_steps,
@@ -51,10 +57,10 @@ TROOP_KERNEL void JudgeKernel(Judged in, StepRule rule, std::int64_t target_upda
   if (threadIdx.x == 0) *bad = 0;
   __syncthreads();
   for (std::int64_t i = threadIdx.x; i < in.batch; i += kJudgeThreads)
-    if (!isfinite(in.priority[i])) *bad = 1;  // all who write write the same
+    if (!isfinite(in.priority[i])) *bad = 1;  // concurrent writes of the same value
   double squares = 0;
   for (std::int64_t i = threadIdx.x; i < in.parts; i += kJudgeThreads) squares += in.squares[i];
-  squares = BlockSum<kJudgeThreads>(squares);  // a barrier is in it
+  squares = BlockSum<kJudgeThreads>(squares);  // contains a barrier
   if (threadIdx.x != 0) return;
   const double norm = sqrt(squares);
   s->rule.go = isfinite(norm) && (in.agreed || (isfinite(s->summary.loss) && *bad == 0)) ? 1 : 0;
@@ -70,7 +76,9 @@ StepState FreshState() { return {}; }
 
 }  // namespace
 
+// Device memory, networks and recorded graphs of a step.
 struct DqnStep::Impl {
+  // Allocation failures are recorded in the device; every later call checks it.
   Impl(Device& the_device, const DqnStepOptions& o)
       : device(the_device),
         options(o),
@@ -82,6 +90,7 @@ struct DqnStep::Impl {
         beside(the_device),
         drawn(the_device),
         judged(the_device) {
+    // Batch buffers, parameters, optimizer slots, reductions, then the pinned report slots.
     const std::int64_t p = o.network.parameters, b = o.batch;
     const std::int64_t bytes = ElementBytes(o.network.input) * o.network.input_elements;
     observation = DeviceArray<std::byte>(device, 2 * b * bytes, "a batch's observations");
@@ -114,15 +123,19 @@ struct DqnStep::Impl {
     for (auto& event : rate_done) event = std::make_unique<Event>(device);
   }
 
+  // Weights in f32, with their bf16 copies if the precision needs them.
   QWeights Online() const { return {value.data(), value_bf16.data()}; }
   QWeights Target() const { return {target.data(), target_bf16.data()}; }
 
+  // Step 1: both forward passes, concurrently on two streams, then the loss.
   void Losses(Stream& stream) {
     const std::int64_t b = options.batch;
     const auto* next = static_cast<const std::byte*>(batch.observation) +
                        b * ElementBytes(options.network.input) * options.network.input_elements;
+    // The side stream starts when the batch is complete, and joins before the loss.
     drawn.Record(stream);
     beside.Wait(drawn);
+    // With double Q one pass over 2 B rows: first and last observations.
     const QHeads online = network.ForwardHeads(stream, Online(), options.double_q ? 2 * b : b,
                                                batch.observation, true);
     const QHeads target = target_network.ForwardHeads(beside, Target(), b, next, false);
@@ -130,6 +143,7 @@ struct DqnStep::Impl {
     stream.Wait(judged);
     Loss(stream, online, target);
   }
+  // Step 2: backward, then the summary of the gradient.
   void Backward(Stream& stream, bool prepares, const QNetwork::Ready& ready = {}) {
     network.Backward(stream, Online(), options.batch, batch.observation, gradient.data(), ready);
     Judge(stream, false, prepares);
@@ -138,7 +152,8 @@ struct DqnStep::Impl {
     Losses(stream);
     Backward(stream, prepares);
   }
-  // Others add to parts that were told ready: none is told of a loss that is not finite.
+  // Other ranks add to parts reported as ready, so `ready` is not passed on if the loss is not
+  // finite.
   void GradientInParts(Stream& stream, const QNetwork::Ready& ready) {
     Losses(stream);
     stream.CopyToHost(seen.data(), &state.data()->summary, sizeof(DqnLossSummary));
@@ -147,7 +162,7 @@ struct DqnStep::Impl {
     Backward(stream, false, finite ? ready : QNetwork::Ready());
   }
 
-  // What the inputs of all three losses call alike.
+  // Fills the inputs that all three losses share.
   template <class Input>
   Input InputOf() const {
     Input in;
@@ -164,12 +179,13 @@ struct DqnStep::Impl {
     return in;
   }
 
-  // Values of a dueling network, for the loss to combine.
+  // Value heads of a dueling network, which the loss combines with the advantages.
   DuelingValues ValuesOf(const QHeads& online, const QHeads& last_target) const {
     if (!options.network.dueling) return {};
     const float* const last_online = online.value + options.batch * options.network.numbers;
     return {online.value, last_target.value, options.double_q ? last_online : nullptr};
   }
+  // Gradients go directly into the network's head buffers.
   LossOutput Output() const {
     const QHeadGradients gradients = network.head_gradients();
     return {.dtype = ElementType(options.precision),
@@ -180,6 +196,7 @@ struct DqnStep::Impl {
             .partial = loss_partial.data()};
   }
 
+  // One loss per value form, with gradients written into the network's head buffers.
   void Loss(Stream& stream, const QHeads& online, const QHeads& last_target) {
     using Values = DqnStepOptions::Values;
     const QNetworkSpec& spec = options.network;
@@ -211,7 +228,7 @@ struct DqnStep::Impl {
     DqnLoss(stream, in, out, values);
   }
 
-  // prepares: the step follows at once.
+  // prepares: also prepares the step, if it follows immediately.
   void Judge(Stream& stream, bool agreed, bool prepares) {
     const std::int64_t parts =
         SumSquaresInParts(stream, options.network.parameters, gradient.data(), partial.data());
@@ -221,6 +238,7 @@ struct DqnStep::Impl {
            options.target_update_steps, state.data());
   }
 
+  // Step 3: optimizer step and target update; both do nothing if the batch was rejected.
   void Step(Stream& stream, bool prepared) {
     StepState* s = state.data();
     if (!prepared) {
@@ -238,8 +256,8 @@ struct DqnStep::Impl {
                target.data(), target_bf16.data(), &s->move_target);
   }
 
-  // `work` on the stream: the first time as it is, since libraries choose and allocate then; from
-  // the second time on as a graph.
+  // Runs `work` directly the first time, when libraries choose algorithms and allocate; later as a
+  // graph.
   struct Recorded {
     explicit Recorded(Device& device) : graph(device) {}
     Graph graph;
@@ -251,6 +269,7 @@ struct DqnStep::Impl {
       recorded->warm = true;
       return work();
     }
+    // Recording does not execute the work; the launch below does.
     if (!recorded->graph.ready()) {
       recorded->graph.Begin(stream);
       work();
@@ -259,16 +278,17 @@ struct DqnStep::Impl {
     if (recorded->graph.ready()) recorded->graph.Launch(stream);
   }
 
-  // A place for a report; the oldest one's, if all are taken.
+  // A slot for a report. If all are taken, the oldest report is received first.
   std::int64_t NextSlot() {
     if (started - reported == kUnderWay) kept.push_back(TakeReport());
     return started++ % kUnderWay;
   }
+  // `done` marks that the host may read the slot.
   void CopyReport(Stream& stream, std::int64_t slot) {
     stream.CopyToHost(&reports[slot], &state.data()->report, sizeof(DqnStepReport));
     done[slot]->Record(stream);
   }
-  // The state keeps it from one step to the next.
+  // The device keeps the rate, so it is copied only when it changes.
   void CopyRate(Stream& stream, double learning_rate) {
     if (learning_rate == last_rate) return;
     last_rate = learning_rate;
@@ -279,13 +299,14 @@ struct DqnStep::Impl {
     rate_done[slot]->Record(stream);
   }
 
+  // Reports arrive in order, one slot after the other.
   DqnStepReport TakeReport() {
     const std::int64_t slot = reported++ % kUnderWay;
     done[slot]->Synchronize();
     return device.ok() ? reports[slot] : DqnStepReport{};
   }
 
-  // The parameters' arrays and what a State calls them.
+  // The parameter arrays with their fields in State.
   struct Part {
     const DeviceArray<float>& array;
     std::span<float>& (*of)(State&);
@@ -303,10 +324,10 @@ struct DqnStep::Impl {
   const DqnStepOptions options;
   MatMulPlans plans;
   QNetwork network;
-  MatMulPlans target_plans;  // what is made beside has a workspace of its own
+  MatMulPlans target_plans;  // separate workspace for the concurrent stream
   QNetwork target_network;
   Stream beside;
-  Event drawn, judged;  // the batch is there; the target's values are
+  Event drawn, judged;  // the batch is in place; the target's values are computed
   DeviceArray<std::byte> observation;
   DeviceArray<std::int32_t> action, length;
   DeviceArray<float> reward, discount, weight, priority;
@@ -320,15 +341,17 @@ struct DqnStep::Impl {
   PinnedArray<DqnStepReport> reports;
   std::unique_ptr<Event> done[kUnderWay], rate_done[kUnderWay];
   std::int64_t started = 0, reported = 0, rates_taken = 0;
-  double last_rate = NAN;          // that the device has
-  std::deque<DqnStepReport> kept;  // reports whose place was needed before they were asked for
+  double last_rate = NAN;          // the rate on the device
+  std::deque<DqnStepReport> kept;  // reports received before they were requested
   std::function<void(Stream&)> before, after;
+  // One graph per kind of call.
   Recorded whole{device}, gradient_half{device}, step_half{device}, changed_step{device};
 };
 
 DqnStep::DqnStep(Device& device, const DqnStepOptions& options)
     : impl_(std::make_unique<Impl>(device, options)) {
   Stream stream(device);
+  // All arrays start at zero, including their padding.
   const std::size_t bytes = impl_->value.bytes();
   for (const DeviceArray<float>* array :
        {&impl_->value, &impl_->target, &impl_->gradient, &impl_->m, &impl_->v}) {
@@ -354,6 +377,7 @@ void DqnStep::Surround(std::function<void(Stream&)> before, std::function<void(S
 float* DqnStep::gradient() const { return impl_->gradient.data(); }
 const float* DqnStep::value() const { return impl_->value.data(); }
 
+// One graph: sample, update, write priorities back.
 void DqnStep::Run(Stream& stream, double learning_rate) {
   Impl& i = *impl_;
   if (!i.device.ok()) return;
@@ -368,6 +392,7 @@ void DqnStep::Run(Stream& stream, double learning_rate) {
   i.CopyReport(stream, slot);
 }
 
+// Without `ready` this half is one graph, too.
 void DqnStep::RunGradient(Stream& stream, const QNetwork::Ready& ready) {
   Impl& i = *impl_;
   if (!i.device.ok()) return;
@@ -380,6 +405,7 @@ void DqnStep::RunGradient(Stream& stream, const QNetwork::Ready& ready) {
   i.CopyReport(stream, slot);
 }
 
+// After an all-reduce the gradient has changed: norm and decision are recomputed.
 void DqnStep::RunStep(Stream& stream, double learning_rate, bool changed) {
   Impl& i = *impl_;
   if (!i.device.ok()) return;
@@ -390,6 +416,7 @@ void DqnStep::RunStep(Stream& stream, double learning_rate, bool changed) {
   });
 }
 
+// The device sums the squares; the host takes the root.
 double DqnStep::GradientNorm(Stream& stream) {
   Impl& i = *impl_;
   PinnedArray<double> sum(i.device, 1, "a gradient's norm");
@@ -404,12 +431,14 @@ double DqnStep::GradientNorm(Stream& stream) {
 
 DqnStepReport DqnStep::NextReport() {
   Impl& i = *impl_;
+  // Reports that have left their slots come first.
   if (i.kept.empty()) return i.TakeReport();
   const DqnStepReport report = i.kept.front();
   i.kept.pop_front();
   return report;
 }
 
+// Copies only the arrays that the caller requests and the optimizer has.
 void DqnStep::GetState(Stream& stream, State* out) {
   Impl& i = *impl_;
   PinnedArray<StepState> state(i.device, 1, "the state of a step");
@@ -425,6 +454,7 @@ void DqnStep::GetState(Stream& stream, State* out) {
   out->steps = state[0].rule.steps;
 }
 
+// Counters and the bf16 copies follow the restored values.
 void DqnStep::SetState(Stream& stream, const State& from) {
   Impl& i = *impl_;
   PinnedArray<StepState> state(i.device, 1, "the state of a step");
@@ -439,6 +469,7 @@ void DqnStep::SetState(Stream& stream, const State& from) {
                   part.rounded->data(), DType::kBF16);
   }
   state[0] = FreshState();
+  // Forces the next CopyRate.
   i.last_rate = NAN;
   state[0].report.updates = from.updates;
   state[0].rule.steps = from.steps;

@@ -1,9 +1,12 @@
+// Implements the optimizer step on a device, and synchronous copies of parameters.
+
 #include "learners/cuda/step_rule.h"
 
 #include <algorithm>
 
 namespace troop::cuda {
 
+// One kernel per optimizer; `go` lets it skip a rejected update.
 void ApplyRule(Stream& stream, const StepRule& rule, RuleState* state, OptimizerArrays arrays) {
   arrays.go = &state->go;
   if (rule.kind == StepRule::Kind::kAdam) {
@@ -15,6 +18,7 @@ void ApplyRule(Stream& stream, const StepRule& rule, RuleState* state, Optimizer
   }
 }
 
+// Pinned memory, because copies from pageable memory are slower.
 void CopyIn(Stream& stream, std::span<const float> from, float* to) {
   const PinnedArray<float> host(stream.device(), std::int64_t(from.size()), "a copy of parameters");
   if (host.data() == nullptr) return;

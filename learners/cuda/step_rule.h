@@ -7,9 +7,11 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/optimizer.h"
 
-// The optimizer of a step on a GPU: its numbers are made there, so that a graph may hold the step.
+// The optimizer of a training step on a GPU. Its coefficients are computed on the device, so that a
+// CUDA graph can contain the step.
 namespace troop::cuda {
 
+// Optimizer settings, constant for a run (learners/device_rule.h makes them from a config).
 struct StepRule {
   double max_grad_norm = 0;  // 0: no clip
   enum class Kind : std::uint8_t { kAdam, kRmsProp, kSgd } kind = Kind::kAdam;
@@ -19,6 +21,7 @@ struct StepRule {
   double momentum = 0;  // SGD
   double epsilon = 1e-8, weight_decay = 0;
 
+  // True if the optimizer has a first (second) moment slot.
   bool has_m() const {
     return kind == Kind::kAdam || (kind == Kind::kRmsProp && centered) ||
            (kind == Kind::kSgd && momentum > 0);
@@ -26,20 +29,20 @@ struct StepRule {
   bool has_v() const { return kind != Kind::kSgd; }
 };
 
-// What a step reads, on the device.
+// Inputs of a step in device memory.
 struct RuleState {
-  double learning_rate = 0;  // of the host
+  double learning_rate = 0;  // written by the host
   std::int64_t steps = 0;    // made so far
   AdamStep adam;
   RmsPropStep rmsprop;
   SgdStep sgd;
-  std::int32_t go = 1;  // 0: the update is refused, and nothing is changed
+  std::int32_t go = 1;  // 0: skip the update and change nothing
 };
 
-// arrays.n, m, v and so on as they are kept; state: on the device, prepared by NextStep.
+// Applies one step. arrays.n, m, v and so on as stored; state: on the device, prepared by NextStep.
 void ApplyRule(Stream& stream, const StepRule& rule, RuleState* state, OptimizerArrays arrays);
 
-// Between host memory and the device's, by way of pinned memory; wait for the stream.
+// Copies between host and device memory through pinned memory; both wait for the stream.
 void CopyIn(Stream& stream, std::span<const float> from, float* to);
 void CopyOut(Stream& stream, const float* from, std::span<float> to);
 

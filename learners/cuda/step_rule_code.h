@@ -3,11 +3,11 @@
 #include "kernels/cuda/device_code.h"
 #include "learners/cuda/step_rule.h"
 
-// Only for .cu files.
+// Device code, for .cu files only.
 namespace troop::cuda {
 
-// The numbers of the next step with a gradient of that norm, as nn/optimizer.cc and
-// learners/trained_network.cc have them on the CPU.
+// Computes the coefficients of the next step with a gradient of that norm, as nn/optimizer.cc and
+// learners/trained_network.cc do on the CPU.
 TROOP_DEVICE void NextStep(const StepRule& rule, double norm, RuleState* s) {
   if (s->go != 0) ++s->steps;
   const double t = double(s->steps);
@@ -16,7 +16,7 @@ TROOP_DEVICE void NextStep(const StepRule& rule, double norm, RuleState* s) {
   const auto scale = float(clip);
   const auto rate = float(s->learning_rate);
   const auto decay = float(1 - double(rate) * rule.weight_decay);
-  if (rule.kind == StepRule::Kind::kAdam) {  // powers take longer than all the rest
+  if (rule.kind == StepRule::Kind::kAdam) {  // only when needed: pow is slower than all the rest
     s->adam = {scale,
                float(rule.beta1),
                float(1 - rule.beta1),

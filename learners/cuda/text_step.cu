@@ -1,3 +1,5 @@
+// Implements the training step of a text model on a GPU.
+
 #include "learners/cuda/text_step.h"
 
 #include <algorithm>
@@ -17,17 +19,19 @@ namespace troop::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-// Batches are filled up to a multiple of so many tokens (and masked words): products are chosen
-// and planned by their sizes, and there are few of those then.
+// Batches are padded to a multiple of this number of tokens (and of masked tokens): matrix products
+// are planned per size, so few sizes must occur.
 constexpr std::int64_t kRounding = 64;
 
+// Inputs and results of a step in device memory.
 struct StepState {
   RuleState rule;
   TextStepReport report;
   double squares = 0;
 };
 
-// Adds a part's losses and right answers up. One block; the order follows from `rows` alone.
+// Accumulates the losses and correct predictions of a micro-batch. One block; the summation order
+// depends on `rows` alone, so the result is deterministic.
 TROOP_KERNEL void CountKernel(std::int64_t rows, const float* loss, const std::int32_t* right,
                               StepState* s) {
   TROOP_SHARED(double, sums, kThreads);
@@ -43,7 +47,7 @@ TROOP_KERNEL void CountKernel(std::int64_t rows, const float* loss, const std::i
   s->report.right += count;
 }
 
-// agreed: the gradient is others' too, and goes on whatever became of this learner's part.
+// agreed: an all-reduced gradient is applied even if this learner's part failed.
 TROOP_KERNEL void JudgeKernel(bool agreed, StepState* s) {
   const double norm = sqrt(s->squares);
   s->rule.go = isfinite(norm) && (agreed || isfinite(s->report.loss)) ? 1 : 0;
@@ -51,19 +55,21 @@ TROOP_KERNEL void JudgeKernel(bool agreed, StepState* s) {
   s->report.finite = s->rule.go;
 }
 
+// Runs on the device, where the norm and the decision are.
 TROOP_KERNEL void PrepareKernel(StepRule rule, StepState* s) {
   NextStep(rule, s->report.gradient_norm, &s->rule);
 }
 
 TROOP_KERNEL void ClearReportKernel(StepState* s) { s->report = TextStepReport(); }
 
-// Where the arrays of a batch begin in its one piece of 32-bit words.
+// A batch as one buffer of 32-bit words, with the offsets of its arrays.
 struct PackedBatch {
   std::vector<std::uint32_t> words;
   std::int64_t id = 0, starts = 0, word = 0, first = 0, order = 0, chosen = 0, label = 0, keys = 0;
   std::int64_t tokens = 0, sequences = 0, longest = 0, distinct = 0, rows = 0, scattered = 0;
   bool drops = false;
 
+  // Arrays start at multiples of 16 bytes.
   std::int64_t Take(std::int64_t n) {
     const auto at = std::int64_t(words.size());
     words.resize(std::size_t(at + (n + 3) / 4 * 4));
@@ -74,15 +80,18 @@ struct PackedBatch {
   }
 };
 
-// Tokens by their words, in order of both: a counting sort. Of a part, those with its words.
+// Groups positions by token id, in order of both, with a counting sort, so that the embedding's
+// gradient needs no atomics. With vocabulary slices: only tokens of this rank's slice.
 class WordSorter {
  public:
   explicit WordSorter(const Share& words)
       : first_word_(words.first), begins_(std::size_t(words.count) + 1) {}
+  // O(positions + vocabulary).
   void Sort(PackedBatch* batch) {
     std::ranges::fill(begins_, 0);
     const std::int32_t* id = batch->at(batch->id);
     std::int64_t tokens = 0;
+    // Count, prefix sum, then placement; only tokens that occur are listed.
     for (std::int64_t t = 0; t < batch->tokens; ++t)
       if (const auto row = RowOf(id[t])) ++begins_[*row + 1], ++tokens;
     batch->distinct = std::int64_t(begins_.size()) - std::ranges::count(begins_, 0);
@@ -103,18 +112,18 @@ class WordSorter {
   }
 
  private:
-  // In the part's table; nullopt: another part's.
+  // Row in this rank's table; nullopt: another rank's token.
   std::optional<std::size_t> RowOf(std::int32_t word) const {
     const std::int64_t row = word - first_word_;
     if (row < 0 || row + 1 >= std::int64_t(begins_.size())) return std::nullopt;
     return std::size_t(row);
   }
   const std::int64_t first_word_;
-  std::vector<std::int32_t> begins_;  // of each word, in the order
+  std::vector<std::int32_t> begins_;  // first position of each token, in sorted order
 };
 
-// What is added to fill it up are sequences of their own, of word 0, and masked words that nobody
-// asks for: nobody's outputs depend on them, and no gradient comes from them.
+// Packs a batch with its padding: separate sequences of token id 0, and ignored masked tokens. The
+// real outputs do not depend on the padding, and it contributes no gradient.
 void Pack(const TransformerSpec& model, const HostTokens& from, WordSorter* sorter,
           PackedBatch* to) {
   to->words.clear();
@@ -128,6 +137,7 @@ void Pack(const TransformerSpec& model, const HostTokens& from, WordSorter* sort
   to->tokens = CeilDivide(tokens, kRounding) * kRounding;
   to->longest = 0;
   std::vector<std::int32_t> starts(from.starts.begin(), from.starts.end());
+  // A padding sequence is no longer than the model's positions.
   while (starts.back() < to->tokens) {
     const std::int64_t left = to->tokens - starts.back();
     starts.push_back(starts.back() + std::int32_t(std::min(left, model.positions)));
@@ -142,6 +152,7 @@ void Pack(const TransformerSpec& model, const HostTokens& from, WordSorter* sort
   to->chosen =
       copy(model.masked() ? from.places : from.starts.first(std::size_t(sequences)), to->rows);
   to->label = copy(from.labels, to->rows);
+  // The loss ignores the padding rows by their label.
   std::fill(to->at(to->label) + rows, to->at(to->label) + to->rows, kIgnoredLabel);
   to->drops = !from.dropout.empty();
   to->keys = to->Take(to->drops ? 4 * to->sequences : 0);
@@ -152,7 +163,9 @@ void Pack(const TransformerSpec& model, const HostTokens& from, WordSorter* sort
 
 }  // namespace
 
+// Device memory and buffers of a step.
 struct TextStep::Impl {
+  // Allocation failures are recorded in the device; every later call checks it.
   Impl(Device& the_device, const TextStepOptions& o)
       : device(the_device),
         options(o),
@@ -161,16 +174,17 @@ struct TextStep::Impl {
         sorter(o.model.word_share()) {
     const std::int64_t p = o.model.parameters;
     value = DeviceArray<float>(device, p, "parameters");
+    // Evaluation needs the weights only.
     if (o.trains) gradient = DeviceArray<float>(device, p, "gradients of parameters");
     if (o.trains && o.rule.has_m()) m = DeviceArray<float>(device, p, "the optimizer's state");
     if (o.trains && o.rule.has_v()) v = DeviceArray<float>(device, p, "the optimizer's state");
     if (o.precision == Precision::kBF16)
       value_bf16 = DeviceArray<BF16>(device, p, "parameters in bf16");
     spared = DeviceArray<std::uint8_t>(device, std::int64_t(o.model.spared.size()),
-                                       "which parameters don't decay");
-    // Of what all parts have the first one's count for the norm.
+                                       "weight-decay flags");
+    // Replicated parameters count once in the norm: on rank 0.
     if (o.model.place.rank > 0)
-      left_out = DeviceArray<std::uint8_t>(device, spared.size(), "which parameters don't count");
+      left_out = DeviceArray<std::uint8_t>(device, spared.size(), "gradient-norm flags");
     partial = DeviceArray<double>(device, kSumSquaresParts, "partial sums");
     state = DeviceArray<StepState>(device, 1, "the state of a step");
     report = PinnedArray<StepState>(device, 1, "a report");
@@ -181,12 +195,13 @@ struct TextStep::Impl {
 
   TransformerWeights Weights() const { return {value.data(), value_bf16.data()}; }
 
-  // The batch on the device, when the stream has come so far.
+  // Packs a batch and enqueues its copy; the result is valid at that point of the stream.
   DeviceTokens Put(Stream& stream, const HostTokens& batch, const std::int32_t** label) {
+    // Two pinned buffers alternate, so that packing overlaps the previous copy.
     const std::size_t slot = std::size_t(puts++ % 2);
     Pack(options.model, batch, &sorter, &packed);
     Settle();
-    copied[slot]->Synchronize();  // of the batch before the last one
+    copied[slot]->Synchronize();  // of the batch before the previous one
     const auto n = std::int64_t(packed.words.size());
     if (pinned[slot].size() < n)
       pinned[slot] = PinnedArray<std::uint32_t>(device, n + n / 4, "a batch");
@@ -214,18 +229,20 @@ struct TextStep::Impl {
     return tokens;
   }
 
-  // Logits of a batch; gradient: they become that of scale Σ loss.
+  // Computes the logits and losses; with_gradient replaces the logits by the gradient of scale · Σ
+  // loss.
   DeviceTokens Losses(Stream& stream, const HostTokens& batch, float scale, bool with_gradient) {
     const std::int32_t* label = nullptr;
     const DeviceTokens tokens = Put(stream, batch, &label);
     const std::int64_t rows = tokens.rows, n = rows * model.stride();
+    // Row buffers grow by a quarter more than needed.
     if (rows > loss.size()) {
       stream.Synchronize();
       loss = DeviceArray<float>(device, rows + rows / 4, "losses");
-      right = DeviceArray<std::int32_t>(device, rows + rows / 4, "right answers");
+      right = DeviceArray<std::int32_t>(device, rows + rows / 4, "correct predictions");
       logits = DeviceArray<std::byte>(device, (n + n / 4) * ElementBytes(model.output_dtype()),
                                       "logits");
-      if (Slices()) sums = DeviceArray<float>(device, 4 * loss.size(), "softmaxes' sums");
+      if (Slices()) sums = DeviceArray<float>(device, 4 * loss.size(), "softmax sums");
     }
     if (!device.ok()) return tokens;
     model.Forward(stream, Weights(), tokens, with_gradient, logits.data());
@@ -246,11 +263,13 @@ struct TextStep::Impl {
     return tokens;
   }
 
-  // Rows of logits lie in slices: a part has some words' of them.
+  // True with vocabulary slices: each rank has the logits of some tokens.
   bool Slices() const { return options.model.cut() && options.model.masked(); }
+  // Without slices one kernel; with slices three, with all-reduces in between.
   void CrossEntropyOf(Stream& stream, const CrossEntropyArgs& args) {
     if (!Slices()) return CrossEntropy(stream, args);
     const CrossEntropySums of{sums.data(), sums.data() + args.rows, sums.data() + 3 * args.rows};
+    // Softmax over all ranks: maximum, then sums of exponentials and target logits.
     BeginSlicedCrossEntropy(stream, args, of);
     peers->Max(stream, of.largest, args.rows);
     ShareSlicedCrossEntropy(stream, args, of);
@@ -261,6 +280,7 @@ struct TextStep::Impl {
   void Settle() {
     if (peers != nullptr) peers->Settle();
   }
+  // Sum of squares, over all ranks with tensor parallelism.
   void SumGradient(Stream& stream) {
     double* const squares = &state.data()->squares;
     SumSquares(stream, options.model.parameters, gradient.data(), partial.data(), squares,
@@ -270,6 +290,7 @@ struct TextStep::Impl {
   void ClearReport(Stream& stream) {
     Launch(stream, "ClearReport", {dim3(1), dim3(1)}, ClearReportKernel, state.data());
   }
+  // Peers settle before the stream is synchronized, since it waits for their operations.
   void FetchState(Stream& stream) {  // into `report`
     stream.CopyToHost(report.data(), state.data(), sizeof(StepState));
     Settle();
@@ -295,7 +316,7 @@ struct TextStep::Impl {
   DeviceArray<BF16> value_bf16;
   DeviceArray<std::uint8_t> spared, left_out;
   DeviceArray<std::int32_t> right;
-  DeviceArray<float> sums;  // of rows in slices: CrossEntropySums
+  DeviceArray<float> sums;  // CrossEntropySums with vocabulary slices
   DeviceArray<std::byte> logits;
   DeviceArray<double> partial;
   DeviceArray<StepState> state;
@@ -308,6 +329,7 @@ struct TextStep::Impl {
   TensorPeers* peers = nullptr;
 };
 
+// Parameters with slots, activations, logits with their buffers, and the packed batch.
 std::int64_t TextStepBytes(const TextStepOptions& options, std::int64_t tokens, std::int64_t rows) {
   const TransformerSpec& model = options.model;
   const std::int64_t slots = (options.rule.has_m() ? 1 : 0) + (options.rule.has_v() ? 1 : 0);
@@ -330,11 +352,12 @@ TextStep::TextStep(Device& device, const TextStepOptions& options)
     if (array->data() != nullptr) stream.Fill(array->data(), 0, array->bytes());
   }
   if (i.value_bf16.data() != nullptr) stream.Fill(i.value_bf16.data(), 0, i.value_bf16.bytes());
+  // The flags are constant, so they are copied once.
   using Flags = std::pair<const std::vector<std::uint8_t>*, const DeviceArray<std::uint8_t>*>;
   for (const auto& [from, to] :
        {Flags{&options.model.spared, &i.spared}, Flags{&options.model.whole, &i.left_out}}) {
     if (to->data() == nullptr) continue;
-    const PinnedArray<std::uint8_t> flags(device, to->size(), "flags of parameters");
+    const PinnedArray<std::uint8_t> flags(device, to->size(), "parameter flags");
     if (!device.ok()) return;
     std::ranges::copy(*from, flags.data());
     stream.CopyToDevice(to->data(), flags.data(), flags.bytes());
@@ -355,6 +378,7 @@ void TextStep::SetPeers(TensorPeers* peers) {
 float* TextStep::gradient() const { return impl_->gradient.data(); }
 const float* TextStep::value() const { return impl_->value.data(); }
 
+// An update: gradient and report start at zero.
 void TextStep::Begin(Stream& stream) {
   Impl& i = *impl_;
   if (!i.device.ok()) return;
@@ -368,9 +392,11 @@ void TextStep::Add(Stream& stream, const HostTokens& batch, float scale,
   if (!i.device.ok()) return;
   const DeviceTokens tokens = i.Losses(stream, batch, scale, true);
   if (!i.device.ok()) return;
+  // Losses has replaced the logits by their gradient.
   i.model.Backward(stream, i.Weights(), tokens, i.logits.data(), i.gradient.data(), ready);
 }
 
+// The gradient is this learner's own here, so a non-finite loss rejects it.
 TextStepReport TextStep::Finish(Stream& stream) {
   Impl& i = *impl_;
   if (!i.device.ok()) return {};
@@ -379,10 +405,12 @@ TextStepReport TextStep::Finish(Stream& stream) {
   return i.TakeReport(stream);
 }
 
+// `changed`: after an all-reduce, norm and decision are recomputed.
 void TextStep::RunStep(Stream& stream, double learning_rate, bool changed) {
   Impl& i = *impl_;
   if (!i.device.ok()) return;
   i.Settle();
+  // The previous copy must have left the pinned value.
   i.rate_done->Synchronize();
   i.rate[0] = learning_rate;
   stream.CopyToDevice(&i.state.data()->rule.learning_rate, i.rate.data(), sizeof(double));
@@ -402,6 +430,7 @@ void TextStep::RunStep(Stream& stream, double learning_rate, bool changed) {
              .spared = i.spared.data()});
 }
 
+// Evaluation: no gradient, and a report of this batch alone.
 TextStepReport TextStep::Judge(Stream& stream, const HostTokens& batch) {
   Impl& i = *impl_;
   if (!i.device.ok()) return {};
@@ -410,6 +439,7 @@ TextStepReport TextStep::Judge(Stream& stream, const HostTokens& batch) {
   return i.TakeReport(stream);
 }
 
+// Over all ranks with tensor parallelism.
 double TextStep::GradientNorm(Stream& stream) {
   Impl& i = *impl_;
   if (!i.device.ok()) return NAN;
@@ -418,6 +448,7 @@ double TextStep::GradientNorm(Stream& stream) {
   return i.device.ok() ? std::sqrt(i.report[0].squares) : NAN;
 }
 
+// There is no target network; m and v exist if the optimizer has them.
 void TextStep::GetState(Stream& stream, State* out) {
   Impl& i = *impl_;
   for (const auto& [array, span] : i.Parts()) {
@@ -429,6 +460,7 @@ void TextStep::GetState(Stream& stream, State* out) {
   if (i.device.ok()) out->steps = i.report[0].rule.steps;
 }
 
+// Counters and the bf16 copy follow the restored values.
 void TextStep::SetState(Stream& stream, const State& from) {
   Impl& i = *impl_;
   for (const auto& [array, span] : i.Parts()) {

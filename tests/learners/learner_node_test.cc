@@ -453,7 +453,7 @@ TEST(LearnerNodeTest, BadUpdatesEndItOnlyInARow) {
       continue;
     }
     const std::string why = world.node().result().message();
-    for (const char* part : {"after 3 roll-backs", "the gradient of layers.0.weight[",
+    for (const char* part : {"after 3 rollbacks", "the gradient of layers.0.weight[",
                              "is 1e+38, observation[0] of item", "optimizer.learning_rate"}) {
       EXPECT_NE(why.find(part), std::string::npos) << why;
     }
@@ -597,7 +597,7 @@ TEST(LearnerNodeTest, NumbersThatGoBadAgainAndAgainEndItWithTheirOrigin) {
     EXPECT_FALSE(world.Rounds(2000));
     EXPECT_EQ(world.node().result().code(), Code::kCancelled);
     const std::string why = world.node().result().message();
-    for (const char* part : {origin, "after 3 roll-backs", "learner.max_grad_norm"}) {
+    for (const char* part : {origin, "after 3 rollbacks", "learner.max_grad_norm"}) {
       EXPECT_NE(why.find(part), std::string::npos) << why;
     }
   }

@@ -80,7 +80,7 @@ TEST(ReviewDataTest, OtherRowsLabelsCutsOrWordsThanTheRunsAreRefused) {
     const auto data = LoadReviewData(config);
     ASSERT_EQ(data.status().code(), Code::kInvalidArgument);
     EXPECT_THAT(data.status().message(),
-                HasSubstr("those of the run are " + config.data_identity + ": copy data.reviews"));
+                HasSubstr("are not the run's (" + config.data_identity + "); copy data.reviews"));
   }
   write(table, words);
   Config cut = config;
@@ -144,7 +144,7 @@ TEST(ReviewDataTest, ATableOfOneSentimentIsRefusedToAClassifier) {
   std::ofstream(config.data.reviews) << "review,sentiment\ngood film,positive\nfine,positive\n";
   const Status refused = LoadReviewData(config).status();
   EXPECT_EQ(refused.code(), Code::kInvalidArgument);
-  EXPECT_THAT(refused.message(), HasSubstr("all 2 reviews to learn are positive"));
+  EXPECT_THAT(refused.message(), HasSubstr("all 2 training reviews are positive"));
   config.learner.algorithm = "masked_lm";
   EXPECT_TRUE(LoadReviewData(config).ok());
 }
@@ -174,8 +174,8 @@ TEST(ReviewDataTest, WhatIsMissingIsToldWithWhatToDo) {
   const auto none = LoadReviewData(config);
   EXPECT_EQ(none.status().code(), Code::kInvalidArgument);
   EXPECT_THAT(none.status().message(),
-              HasSubstr("has no test reviews; set data.holdout to the share of the others to judge "
-                        "by, or evaluator.enabled = false"));
+              HasSubstr("has no test reviews; set data.holdout to a share of the training reviews "
+                        "to evaluate on, or evaluator.enabled = false"));
   config.evaluator.enabled = false;
   EXPECT_TRUE(LoadReviewData(config).ok());
   std::filesystem::create_directories(folder.path() + "/aclImdb/test/pos");
@@ -183,7 +183,7 @@ TEST(ReviewDataTest, WhatIsMissingIsToldWithWhatToDo) {
   config.data.reviews = folder.path() + "/aclImdb";
   const auto empty = LoadReviewData(config);
   EXPECT_EQ(empty.status().code(), Code::kInvalidArgument);
-  EXPECT_THAT(empty.status().message(), HasSubstr("aclImdb has no reviews to learn"));
+  EXPECT_THAT(empty.status().message(), HasSubstr("aclImdb has no training reviews"));
   config.data.reviews = folder.path() + "/none.csv";
   EXPECT_THAT(LoadReviewData(config).status().message(), HasSubstr("none.csv"));
   config = SupervisedConfig("bert");
@@ -219,10 +219,10 @@ TEST(ReviewDataTest, SettingsBesideTheVocabularyAndOfThePretrainedModelAreHeeded
               "");
     EXPECT_EQ(refusal("{}", "added_tokens"), "");
     const std::pair<const char*, const char*> refused[] = {
-        {R"({"do_lower_case": false})", "data.cased = false: \"do_lower_case\" is false in "},
-        {R"({"truncation_side": "left"})", "data.truncation_side = \"right\""},
-        {R"({"truncation_side": "middle"})", "neither left nor right"},
-        {R"({"strip_accents": false})", "\"strip_accents\" is false: only"},
+        {R"({"do_lower_case": false})", "data.cased is false, but \"do_lower_case\" is false in "},
+        {R"({"truncation_side": "left"})", "data.truncation_side is \"right\""},
+        {R"({"truncation_side": "middle"})", "must be \"left\" or \"right\""},
+        {R"({"strip_accents": false})", "\"strip_accents\" is false, must equal"},
         {R"({"tokenize_chinese_chars": false})", "\"tokenize_chinese_chars\" is false: only"},
         {R"({"do_split_on_punc": false})", "\"do_split_on_punc\" is false: only"},
         {R"({"additional_special_tokens": ["<x>"]})", "\"additional_special_tokens\" is not"},
@@ -386,7 +386,7 @@ TEST(ReviewDataTest, AModelThatIsNotThereIsMissedBeforeTheRunBegins) {
   config.model.pretrained = folder.path() + "/none";
   const Status refused = ResolveSupervised(&config);
   EXPECT_EQ(refused.code(), Code::kNotFound);
-  EXPECT_THAT(refused.message(), HasSubstr("/none: no such folder; it is the model/ of a run"));
+  EXPECT_THAT(refused.message(), HasSubstr("/none: no such folder; set it to the model/ of a run"));
   EXPECT_FALSE(std::filesystem::exists(config.data.cache)) << "nor were reviews read";
   EXPECT_FALSE(std::filesystem::exists(config.model.pretrained));
 }
@@ -399,8 +399,9 @@ TEST(ReviewDataTest, AVocabularyIsAtMostAsLargeAsTheModels) {
   config.model.vocabulary = 46;
   const Status refused = ResolveSupervised(&config);
   EXPECT_EQ(refused.code(), Code::kInvalidArgument);
-  EXPECT_THAT(refused.message(),
-              HasSubstr("model.vocabulary = 46: data.vocabulary has 47 pieces; set 0"));
+  EXPECT_THAT(
+      refused.message(),
+      HasSubstr("model.vocabulary is 46, must be 0 or at least the size of data.vocabulary (47)"));
 }
 
 TEST(ReviewDataTest, AConfigThatPlaysIsLeftAsItIs) {

@@ -118,7 +118,7 @@ TEST(ReviewTrialTest, WeightsThatGiveNaNHaveNoScore) {
     while ((*trial)->Advance(1) != WeightsTrial::State::kOver) {
     }
     EXPECT_EQ((*trial)->error().code(), Code::kDataLoss) << family;
-    EXPECT_NE((*trial)->error().message().find("version 7 give a cross entropy that is not finite"),
+    EXPECT_NE((*trial)->error().message().find("version 7 give a non-finite cross entropy"),
               std::string::npos)
         << (*trial)->error().message();
   }

@@ -536,10 +536,10 @@ TEST(SupervisedTest, PretrainedWeightsOfAnotherSizeAreRefused) {
   config.model.layers = 3;
   const auto refused = MakeSupervised(config);
   ASSERT_EQ(refused.status().code(), Code::kInvalidArgument);
-  EXPECT_NE(
-      refused.status().message().find("is \"bert\" of 47 words, 2 layers, 32 hidden numbers "
-                                      "and 24 positions; model.* is \"bert\" of 47, 3, 32 and 24"),
-      std::string::npos)
+  EXPECT_NE(refused.status().message().find(
+                "is \"bert\" with 47 tokens, 2 layers, hidden size 32 "
+                "and 24 positions; model.* is \"bert\" with 47, 3, 32 and 24"),
+            std::string::npos)
       << refused.status().message();
 }
 
