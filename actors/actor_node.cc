@@ -1,3 +1,5 @@
+// Implements the actor role.
+
 #include "actors/actor_node.h"
 
 #include <algorithm>
@@ -15,9 +17,9 @@
 namespace troop {
 namespace {
 
-// Vector steps in one turn: some 100 µs of native environments, so that messages don't wait long.
+// Vector steps per turn: about 100 µs of native environments, so that messages are handled soon.
 constexpr int kStepsPerTurn = 16;
-// Between two pulls at least: a parameter server without weights answers at once, with none.
+// Minimum time between pulls: a parameter server without weights replies at once, with none.
 constexpr Duration kPullEvery = Milliseconds(5);
 
 }  // namespace
@@ -32,10 +34,12 @@ Result<std::unique_ptr<ActorNode>> ActorNode::Make(const Config& config, Network
   return node;
 }
 
+// Makes the runner, one trajectory builder per environment, and the initial ladder position.
 Status ActorNode::Build() {
   const int size = int(config_.actor.envs);
   const std::uint64_t incarnation = member_->options().incarnation;
   const auto first = std::uint64_t(member_->options().index) * std::uint64_t(size);
+  // Seeds depend on the incarnation, so a restarted actor plays new episodes.
   const auto seed = [run_seed = std::uint64_t(config_.seed), first, incarnation](
                         std::size_t i, std::uint64_t episode) {
     return DeriveSeed({.run_seed = run_seed,
@@ -43,6 +47,7 @@ Status ActorNode::Build() {
                        .index = first + i,
                        .episode = incarnation << 32 | episode});
   };
+  // Failpoints of the actor role; the evaluator has its own.
   EnvRunner::Options options{.env = BeatingEnvOptions(config_, network_, member_, &metrics_),
                              .seed = seed,
                              .first = first,
@@ -50,6 +55,7 @@ Status ActorNode::Build() {
                              .reward = Failpoint::kActorReward,
                              .observation = Failpoint::kActorObservation,
                              .policy = {}};
+  // Server mode: the policy is remote, and the runner needs no network.
   if (InferenceServersOf(config_) > 0) {
     options.policy = [this](const EnvSpec& env) -> Result<std::unique_ptr<Policy>> {
       TROOP_RETURN_IF_ERROR(CheckActions(config_, env));
@@ -76,7 +82,7 @@ Status ActorNode::Build() {
   return Status::Ok();
 }
 
-// Part `place` of the ladder of `places` actors; seeds and streams stay those of the index.
+// Assigns place `place` of a ladder for `places` actors; seeds and streams keep using the index.
 void ActorNode::DealLadder(std::int64_t place, std::int64_t places) {
   if (place == place_ && places == places_) return;
   place_ = place;
@@ -84,6 +90,7 @@ void ActorNode::DealLadder(std::int64_t place, std::int64_t places) {
   const Config::ActorKeys& a = config_.actor;
   const std::uint64_t size = state_.size();
   for (std::uint64_t i = 0; i < size; ++i) {
+    // The rung counts environments over all actors.
     const std::uint64_t rung = std::uint64_t(place) * size + i,
                         rungs = std::uint64_t(places) * size;
     if (runner_->spec().action.discrete()) {
@@ -98,14 +105,14 @@ TrajectorySpec ActorNode::Trajectory() const {
   return {runner_->spec().observation, runner_->spec().action.tensor()};
 }
 
-// Of so many: those that streams of ours go to. Beside hundreds of shards they are few.
+// True for each shard that receives streams of this actor; few, even with hundreds of shards.
 std::vector<bool> ActorNode::ShardsOfStreams(std::size_t shards) const {
   std::vector<bool> ours(shards);
   for (const TrajectoryBuilder& builder : builders_) ours[ShardOf(builder.stream(), shards)] = true;
   return ours;
 }
 
-// All or none: a stream's shard is a matter of their number.
+// Connects to all of its shards or to none: a stream's shard depends on their number.
 Status ActorNode::ConnectReplay(const Origin& origin) {
   if (writer_) return Status::Ok();
   const std::vector<std::int32_t> shards =
@@ -134,12 +141,13 @@ Result<std::unique_ptr<Channel>> ActorNode::ConnectShard(const Origin& origin,
                            {.origin = origin, .window = window});
 }
 
-// The shards that the run has by now. One change at a time: another one begins when all streams are
-// where they belong.
+// Follows a change of the number of replay shards. One change at a time: the next one starts when
+// all streams have moved.
 void ActorNode::FollowFleet() {
   const FleetCounts& fleet = member_->fleet();
   if (!writer_ || fleet.replay == 0 || config_.replay.scope == "local") return;
   const auto wanted = std::size_t(fleet.replay);
+  // Reports an epoch once all streams use its shards.
   if (shards_next_ == shards_ && wanted == shards_) fleet_epoch_ = fleet.epoch;
   if (writer_->Settled(shards_)) member_->report().fleet_epoch = fleet_epoch_;
   if (shards_next_ != shards_ || wanted == shards_) return;
@@ -161,7 +169,7 @@ void ActorNode::FollowFleet() {
   shards_next_ = wanted;
 }
 
-// In front of a step that was taken: streams that move end at the shards before, with all items.
+// Called after a step: moving streams end at their old shards, with all of their items.
 void ActorNode::LeaveShards() {
   if (shards_next_ == shards_ || left_) return;
   const PolicyOutput& output = runner_->output();
@@ -177,14 +185,15 @@ void ActorNode::LeaveShards() {
   left_ = true;
 }
 
-// What was left behind goes to the shards before; all else goes to those of now. False: no room.
+// Pushes the ends of moving streams to the old shards; afterwards the new ones are used. Returns
+// false if the window is full.
 bool ActorNode::PushLast() {
   if (!left_) return true;
   if (!last_chunks_.empty()) {
     if (!writer_->CanPush()) return false;
     result_ = writer_->Push(std::exchange(last_chunks_, {}), std::exchange(last_items_, {}));
     if (!result_.ok()) return false;
-    // Of these steps others are not pushed yet: they count with the next push.
+    // Steps not pushed yet count with the next push.
     pushed_.push_back(pushed_.empty() ? member_->report().steps_done : pushed_.back());
   }
   shards_ = shards_next_;
@@ -204,6 +213,7 @@ Status ActorNode::Connect() {
   return Status::Ok();
 }
 
+// Actors are assigned to inference servers round-robin.
 Status ActorNode::ConnectPolicy(const Origin& origin) {
   if (remote_->connected()) return remote_->status();
   const auto server = std::int32_t(origin.index % InferenceServersOf(config_));
@@ -211,10 +221,11 @@ Status ActorNode::ConnectPolicy(const Origin& origin) {
   if (endpoint.empty()) return Status::Ok();
   TROOP_ASSIGN_OR_RETURN(auto channel, network_->Connect(endpoint, {.origin = origin}));
   remote_->Connect(std::move(channel));
-  have_weights_ = true;  // its server waits for them
+  have_weights_ = true;  // the server waits for weights
   return Status::Ok();
 }
 
+// Order: heartbeat, connections, acknowledgements, then as many steps as the turn allows.
 Turn ActorNode::Step(Time now) {
   if (remote_ != nullptr) remote_->Advance(now);
   Report();
@@ -233,28 +244,31 @@ Turn ActorNode::Step(Time now) {
   PullWeights(now);
   bool busy = true;
   for (int i = 0; i < kStepsPerTurn && busy; ++i) busy = Advance();
+  // Wakes the node when an environment process has a result.
   network_->Watch(runner_->fd());
   if (!result_.ok()) return Turn::Done();
   if (busy) return Turn::Busy();
+  // The last buffer may be smaller than push_items.
   if (steps_ == member_->steps_granted() && member_->steps_over() && writer_) Push();
   return Turn::Idle(have_weights_ ? member_->next_beat()
                                   : std::min(member_->next_beat(), next_pull_));
 }
 
+// The coordinator grants agent steps in blocks, so that the run's total is exact.
 void ActorNode::AskLease() {
-  // At least one step of all: MayStep waits for as many.
+  // At least one vector step: MayStep requires as many.
   const auto block = std::max<std::int64_t>(config_.actor.lease_steps, std::ssize(state_));
   std::int64_t& wanted = member_->report().steps_wanted;
   if (member_->steps_over() || wanted - steps_ > block) return;
+  // Requests the next block before the current one is used up.
   wanted = steps_ + 2 * block;
   member_->BeatSoon();
 }
 
-// Also flushes: a full buffer is pushed as soon as the window allows, and stops the steps till
-// then.
+// Also pushes: a full buffer is pushed as soon as the window allows, and blocks steps until then.
 bool ActorNode::MayStep() {
   if (!writer_ || !have_weights_ || !result_.ok()) return false;
-  // A last lease smaller than the number of environments: steps all, records some.
+  // A last lease smaller than the number of environments: all step, some are recorded.
   const std::int64_t leased = member_->steps_granted() - steps_;
   if (leased < std::int64_t(state_.size()) && !(leased > 0 && member_->steps_over())) return false;
   if (!PushLast()) return false;
@@ -263,7 +277,8 @@ bool ActorNode::MayStep() {
   return items < std::size_t(config_.actor.push_items) || Push();
 }
 
-// Takes what the environments have ready, and acts when they wait for it. False: nothing to do.
+// Takes finished steps, and acts if the environments are idle. Returns false if there is nothing to
+// do.
 bool ActorNode::Advance() {
   if (runner_->ready()) {
     if (!MayStep()) return false;
@@ -275,14 +290,16 @@ bool ActorNode::Advance() {
   return result_.ok() && (stepped || runner_->ready());
 }
 
+// ε of this step: annealed by the fleet's steps, or 1 during warmup, or the ladder's.
 void ActorNode::Act() {
   const std::int64_t done = member_->steps_total_done();
-  std::optional<double> of_all;  // ε
+  std::optional<double> of_all;  // ε of all environments
   if (config_.actor.epsilon_steps > 0) {
     of_all = AnnealedEpsilon(config_.actor, done);
   } else if (double(done) < config_.actor.warmup_steps) {
     of_all = 1;
   }
+  // The keys identify episode and step, so a repeated inference request gives the same action.
   for (std::size_t i = 0; i < state_.size(); ++i) {
     const EnvState& env = state_[i];
     keys_[i] = {.env = env.global,
@@ -294,7 +311,7 @@ void ActorNode::Act() {
   runner_->Act(keys_);
 }
 
-// The mean over its environments, each of which has its own where ε does not anneal.
+// The mean over its environments, whose ε differ without annealing.
 void ActorNode::ReportEpsilon() {
   if (!env().action.discrete() || steps_ == 0) return;
   double sum = 0;
@@ -302,7 +319,7 @@ void ActorNode::ReportEpsilon() {
   metrics_.Ratio("actor/epsilon", sum / double(keys_.size()), double(keys_.size()));
 }
 
-// Hands the good steps of the first of them, as many as are leased, to their builders.
+// Appends the valid steps to the trajectories, up to the leased number.
 void ActorNode::Record() {
   const PolicyOutput& output = runner_->output();
   const std::int64_t leased =
@@ -312,6 +329,7 @@ void ActorNode::Record() {
   for (std::size_t i = 0; i < builders_.size(); ++i) {
     const EnvRunner::One& one = runner_->one(i);
     const float q_max = output.q_max.as<float>()[i];
+    // A step that is not recorded ends the trajectory.
     if (std::int64_t(i) >= leased || !one.good) {
       builders_[i].Cut(runner_->acted_on(i), one.q_good ? std::optional(q_max) : std::nullopt);
     } else {
@@ -341,7 +359,7 @@ void ActorNode::Record() {
   ++since_refresh_;
 }
 
-// Sends all that has gathered; false when the window is full.
+// Pushes everything that is buffered; returns false if the window is full.
 bool ActorNode::Push() {
   if (!PushLast() || !writer_->CanPush()) return false;
   std::vector<Chunk> chunks;
@@ -356,13 +374,14 @@ bool ActorNode::Push() {
   return true;
 }
 
-// A learner publishes none with a bad number; whatever else does, the older ones are better.
+// A learner publishes no non-finite weights; from any other source, the older weights are kept.
 void ActorNode::UseWeights(const WeightSnapshot& snapshot) {
   const std::span<const float> value = snapshot.value.as<float>();
+  // Counted, because the run may look healthy otherwise.
   if (!AllFinite(value)) {
     metrics_.Count("actor/bad_weights");
-    LogWarning("the weights of update {} are not used: number {} of them is {}",
-               UpdatesOf(snapshot.version), FirstUnfinite(value), value[FirstUnfinite(value)]);
+    LogWarning("rejected the weights of update {}: value {} is {}", UpdatesOf(snapshot.version),
+               FirstUnfinite(value), value[FirstUnfinite(value)]);
     return;
   }
   result_ = runner_->policy().SetWeights(snapshot.version, value);
@@ -372,6 +391,7 @@ void ActorNode::UseWeights(const WeightSnapshot& snapshot) {
   have_weights_ = true;
 }
 
+// Requests weights when they are due; one request at a time.
 void ActorNode::PullWeights(Time now) {
   if (!weights_) return;
   if (const std::optional<WeightSnapshot> snapshot = weights_->Poll(now)) UseWeights(*snapshot);
@@ -383,10 +403,11 @@ void ActorNode::PullWeights(Time now) {
   weights_->Request(now);
 }
 
+// Counts and metrics for the next heartbeat.
 void ActorNode::Report() {
   if (!writer_) return;
-  // Steps whose experience the replay acknowledged: a crash here loses none of these. Pushes are
-  // acknowledged in their order.
+  // Steps with acknowledged experience: a crash here loses none of these. Acknowledgements arrive
+  // in push order.
   std::int64_t acked = member_->report().steps_done;
   while (pushed_.size() > std::size_t(writer_->unacked_pushes())) {
     acked = pushed_.front();
@@ -396,6 +417,7 @@ void ActorNode::Report() {
     LogInfo("the replay has the first experience");
   BeatRequest& report = member_->report();
   report.steps_done = acked;
+  // All leased steps are made and acknowledged.
   const bool finished =
       member_->steps_over() && steps_ == member_->steps_granted() && acked == steps_;
   if (finished && !report.finished) member_->BeatSoon();

@@ -1,3 +1,5 @@
+// Implements the search for non-finite and very large values in steps.
+
 #include "actors/bad_number.h"
 
 #include <fmt/format.h>
@@ -22,6 +24,7 @@ std::string DescribeOrigin(std::string_view what, const StepName& step) {
       what, step.step, step.episode, step.environment, step.seed, UpdatesOf(step.version));
 }
 
+// A tensor of rank 1 has one scalar per row, which needs no index.
 std::optional<BadNumber> FindBadNumber(std::string_view what, const ConstTensor& rows,
                                        std::size_t row) {
   if (rows.dtype() != DType::kF32) return std::nullopt;
@@ -34,6 +37,7 @@ std::optional<BadNumber> FindBadNumber(std::string_view what, const ConstTensor&
   return BadNumber{.what = what, .index = one ? -1 : std::int64_t(at), .value = x[at]};
 }
 
+// Finite values only; FindBadNumber reports the others.
 std::optional<BadNumber> FindSuspectNumber(std::string_view what, const ConstTensor& rows,
                                            std::size_t row) {
   if (rows.dtype() != DType::kF32) return std::nullopt;
@@ -49,7 +53,7 @@ std::optional<BadNumber> FindSuspectNumber(std::string_view what, const ConstTen
 
 bool AnySuspectNumber(const ConstTensor& rows) {
   if (rows.dtype() != DType::kF32) return false;
-  bool any = false;  // without an early end, so that it is vectorized
+  bool any = false;  // no early exit, so that it vectorizes
   for (const float v : rows.as<float>()) any |= std::abs(v) >= kSuspectNumber;
   return any;
 }

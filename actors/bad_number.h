@@ -9,37 +9,37 @@
 
 namespace troop {
 
-// A number that is NaN or infinite, and where it was.
+// A NaN or infinite value, with its location.
 struct BadNumber {
   std::string_view what;    // "reward", "observation", …
-  std::int64_t index = -1;  // within it; -1: it is one number
+  std::int64_t index = -1;  // within the tensor; -1: a scalar
   float value = 0;
 };
 std::string ToString(const BadNumber& bad);  // "observation[2] is nan"
 
-// The step that gave it.
+// Origin of a value: environment, episode, step and weights.
 struct StepName {
   std::string_view env;           // its id
-  std::uint64_t environment = 0;  // which of them
+  std::uint64_t environment = 0;  // its index
   std::uint64_t episode = 0;
   std::uint64_t seed = 0;     // of the episode
-  std::uint64_t step = 0;     // within the episode, from 1; 0: its beginning
-  std::uint64_t version = 0;  // of the weights that acted
+  std::uint64_t step = 0;     // within the episode, from 1; 0: the reset
+  std::uint64_t version = 0;  // of the weights that chose the action
 };
-// "CartPole-v1: reward is nan at step 3 of episode 5 of environment 0 (seed 17, weights of update
-// 120)"
+// One-line description of the origin, for logs: "CartPole-v1: reward is nan at step 3 of episode 5
+// of environment 0 (seed 17, weights of update 120)"
 std::string DescribeOrigin(std::string_view what, const StepName& step);
 
-// The first bad one in a row of a tensor [N, ...]; types other than f32 have none.
+// The first non-finite value in a row of a tensor [N, ...]; types other than f32 have none.
 std::optional<BadNumber> FindBadNumber(std::string_view what, const ConstTensor& rows,
                                        std::size_t row);
 
-// The first finite one of kSuspectNumber and more in such a row.
+// The first finite value of magnitude kSuspectNumber or more in such a row.
 std::optional<BadNumber> FindSuspectNumber(std::string_view what, const ConstTensor& rows,
                                            std::size_t row);
 bool AnySuspectNumber(const ConstTensor& rows);  // in any row; fast
 
-// False where none is bad in any row: the fast way to know that all is well.
+// True if any row has a non-finite value; a fast check for the common case.
 bool AnyBadNumber(const ConstTensor& rows);
 
 }  // namespace troop

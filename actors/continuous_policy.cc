@@ -1,3 +1,5 @@
+// Implements the local policy for continuous actions, with Gaussian or uniform exploration.
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -11,8 +13,8 @@
 namespace troop {
 namespace {
 
-// A step's random numbers: block 0 says whether the action is a random one, block 1 + k is number
-// k's, for the noise or for the random action.
+// Random values of a step: block 0 decides whether the action is random; block 1 + k is for
+// component k of the noise or of the random action.
 class Draws {
  public:
   Draws(std::uint64_t seed, const ExploreKey& key, std::size_t actions)
@@ -21,11 +23,13 @@ class Draws {
               .index = key.env,
               .episode = key.episode}),
         first_(key.step * (1 + actions) * 4) {}
+  // The random-action decision; then component k of the random action, or of the noise.
   double Uniform() { return At(0).Uniform(); }
   double Uniform(std::size_t k, float low, float high) { return At(1 + k).Uniform(low, high); }
   double Normal(std::size_t k) { return At(1 + k).Normal(); }
 
  private:
+  // Random access: a value depends on step and block only.
   Rng& At(std::uint64_t block) {
     rng_.Seek(first_ + 4 * block);
     return rng_;
@@ -35,6 +39,7 @@ class Draws {
   const std::uint64_t first_;
 };
 
+// Synchronous: Submit computes the output, Poll returns it.
 class ContinuousPolicy final : public Policy {
  public:
   ContinuousPolicy(const Config& config, const ActionSpec& spec,
@@ -48,6 +53,7 @@ class ContinuousPolicy final : public Policy {
                                                                       : Precision::kF32);
   }
 
+  // Allocates for `size` observations; Submit uses the first rows.
   Status Plan(const TensorSpec& observation) {
     TROOP_ASSIGN_OR_RETURN(troop::Plan plan, network_->MakePlan({&observation, 1}));
     workspace_ = MutableBuffer(plan.workspace_bytes);
@@ -59,6 +65,7 @@ class ContinuousPolicy final : public Policy {
     return Status::Ok();
   }
 
+  // Steps: the policy's actions with their q, exploration, then q of the actions taken.
   void Submit(ConstTensor observation, std::span<const ExploreKey> keys) override {
     const StepContext context{
         .value = value_, .packed = packed_.get(), .gradient = {}, .workspace = workspace_.bytes()};
@@ -70,6 +77,7 @@ class ContinuousPolicy final : public Policy {
     ExpectedValues(form_, critic_out.as<float>(), q_max.as<float>());
     bool any = false;
     for (std::size_t i = 0; i < keys.size(); ++i) any = Choose(i, keys[i]) || any;
+    // Without exploration the taken actions are the policy's, and one critic pass is saved.
     if (any) {
       const std::vector<ConstTensor> judged{observation, action};
       network_->critic().Forward(network_->CriticContext(context), judged, {&critic_out, 1}, {});
@@ -96,7 +104,7 @@ class ContinuousPolicy final : public Policy {
   }
 
  private:
-  // Writes row i of action_. False: it is the policy's own.
+  // Writes row i of action_. Returns false if it is the policy's action.
   bool Choose(std::size_t i, const ExploreKey& key) {
     const std::size_t size = spec_.low.size();
     const auto mean = mean_.as<float>().subspan(i * size, size);
@@ -109,9 +117,10 @@ class ContinuousPolicy final : public Policy {
       if (random) {
         x = draws.Uniform(k, low, high);
       } else if (key.noise_sigma > 0) {
+        // Halves are subtracted, so that the range does not overflow.
         x += key.noise_sigma * (0.5 * double(high) - 0.5 * double(low)) * draws.Normal(k);
       }
-      // Environments never see what is not a number: their q tells that it was one.
+      // Environments never receive NaN; the NaN q-value marks the step as invalid.
       action[k] = std::isnan(x) ? low : std::clamp(float(x), low, high);
     }
     return random || key.noise_sigma > 0;
@@ -134,9 +143,11 @@ class ContinuousPolicy final : public Policy {
 
 }  // namespace
 
+// The critic is part of the policy, since priorities need q.
 Result<std::unique_ptr<Policy>> MakeContinuousPolicy(const Config& config, const EnvSpec& env,
                                                      int size) {
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<PolicyCritic> network, MakePolicyCritic(config, env));
+  // Starts with the run's initial weights, as version 0.
   std::vector<float> initial(std::size_t(ParameterCount(*network)));
   InitParameters(*network, std::uint64_t(config.seed), initial);
   auto policy = std::make_unique<ContinuousPolicy>(config, env.action, std::move(network));

@@ -1,3 +1,5 @@
+// Implements the policy for discrete actions on a GPU.
+
 #include "actors/device_policy.h"
 
 #ifndef TROOP_HAS_CUDA
@@ -5,7 +7,7 @@
 namespace troop {
 
 Result<std::unique_ptr<Policy>> MakeDevicePolicy(const Config&, const EnvSpec&, int) {
-  return Unavailable("this program was built without CUDA: build it with the preset \"cuda\"");
+  return Unavailable("this program was built without CUDA; build it with the preset \"cuda\"");
 }
 
 }  // namespace troop
@@ -29,6 +31,7 @@ Result<std::unique_ptr<Policy>> MakeDevicePolicy(const Config&, const EnvSpec&, 
 namespace troop {
 namespace {
 
+// Synchronous: Submit computes the output, Poll returns it.
 class DevicePolicy final : public Policy {
  public:
   DevicePolicy(const Config& config, cuda::Precision precision,
@@ -45,7 +48,7 @@ class DevicePolicy final : public Policy {
         network_(*device_, plans_, spec, precision, size, 0),
         staged_(*device_, row_bytes_ * size, "observations"),
         observation_(*device_, staged_.size(), "observations"),
-        planes_(*device_, pictures ? staged_.size() : 0, "observations' pictures"),
+        planes_(*device_, pictures ? staged_.size() : 0, "stacked frames"),
         value_(*device_, spec.parameters, "weights"),
         rounded_(*device_, bf16_ ? spec.parameters : 0, "weights in bf16"),
         staged_value_(*device_, spec.parameters, "a copy of weights"),
@@ -56,14 +59,15 @@ class DevicePolicy final : public Policy {
         q_max_(DType::kF32, {size}),
         action_(DType::kI32, {size}) {}
 
-  // A failure of the GPU shows in q-values that are no numbers: no step is made of them, and the
-  // next SetWeights tells.
+  // A GPU failure appears as NaN q-values: such steps are dropped, and the next SetWeights returns
+  // the error.
   void Submit(ConstTensor observation, std::span<const ExploreKey> keys) override {
     const auto rows = std::int64_t(keys.size());
     const Tensor q = q_.Rows(0, rows);
     std::ranges::copy(observation.bytes(), staged_.data());
     std::byte* const first = pictures_ ? planes_.data() : observation_.data();
     stream_.CopyToDevice(first, staged_.data(), observation.bytes().size());
+    // The first layer reads interleaved stacks of frames.
     if (pictures_) {
       cuda::InterleavePictures(stream_, rows, pictures_->stack,
                                pictures_->height * pictures_->width, pictures_->channels,
@@ -79,6 +83,7 @@ class DevicePolicy final : public Policy {
     } else {
       std::ranges::fill(q.as<float>(), std::numeric_limits<float>::quiet_NaN());
     }
+    // Exploration runs on the host, by the same code as LocalPolicy's.
     ChooseActions(seed_, keys, q,
                   {action_.as<std::int32_t>(), q_taken_.as<float>(), q_max_.as<float>()});
     output_ = {action_.Rows(0, rows), q, q_taken_.Rows(0, rows), q_max_.Rows(0, rows), version_};
@@ -87,8 +92,9 @@ class DevicePolicy final : public Policy {
 
   const PolicyOutput* Poll() override { return std::exchange(ready_, false) ? &output_ : nullptr; }
 
+  // Copies through pinned memory; the device rounds to bf16.
   Status SetWeights(std::uint64_t version, std::span<const float> value) override {
-    TROOP_RETURN_IF_ERROR(DeviceStatus());  // also where there was not memory enough
+    TROOP_RETURN_IF_ERROR(DeviceStatus());  // includes a lack of memory at construction
     TROOP_RETURN_IF_ERROR(CheckWeightCount(value.size(), std::size_t(value_.size())));
     std::ranges::copy(value, staged_value_.data());
     stream_.CopyToDevice(value_.data(), staged_value_.data(), value_.bytes());
@@ -107,10 +113,11 @@ class DevicePolicy final : public Policy {
     return Unavailable("{}: {}", device_->info().name, device_->error());
   }
 
+  // Settings, then device memory with its pinned counterparts, then the output.
   const std::uint64_t seed_;
   const bool bf16_;
   const ValueForm form_;
-  const std::int64_t row_bytes_;  // of one observation
+  const std::int64_t row_bytes_;  // per observation
   const std::optional<PictureStack> pictures_;
   const std::unique_ptr<cuda::Device> device_;
   cuda::Stream stream_;
@@ -131,9 +138,11 @@ class DevicePolicy final : public Policy {
 
 }  // namespace
 
+// Errors of the device come before errors of the config.
 Result<std::unique_ptr<Policy>> MakeDevicePolicy(const Config& config, const EnvSpec& env,
                                                  int size) {
   std::string error;
+  // Inference uses the first GPU.
   auto device = cuda::Device::Open(0, &error);
   if (device == nullptr) return Unavailable("{}", error);
   TROOP_ASSIGN_OR_RETURN(const auto network, MakeNetwork(config, env));
@@ -142,6 +151,7 @@ Result<std::unique_ptr<Policy>> MakeDevicePolicy(const Config& config, const Env
   TROOP_ASSIGN_OR_RETURN(const cuda::Precision precision, DevicePrecisionOf(config, info));
   auto policy = std::make_unique<DevicePolicy>(config, precision, std::move(device), spec,
                                                PicturesOf(config, env, LayersOf(config)[0]), size);
+  // The weights start at the run's initial ones, as in LocalPolicy.
   std::vector<float> initial(std::size_t(ParameterCount(*network)));
   InitParameters(*network, std::uint64_t(config.seed), initial);
   TROOP_RETURN_IF_ERROR(policy->SetWeights(0, initial));

@@ -1,3 +1,5 @@
+// Implements the stepping of environments, and the exclusion of invalid steps.
+
 #include "actors/env_runner.h"
 
 #include <algorithm>
@@ -10,7 +12,7 @@
 namespace troop {
 namespace {
 
-// One failure now and then is no obstacle.
+// Faults in a row before an environment counts as blocked; single ones are tolerated.
 constexpr std::int64_t kBlockedAfter = 3;
 
 std::span<const std::byte> Row(const ConstTensor& t, std::size_t i) {
@@ -22,10 +24,11 @@ bool Flag(const ConstTensor& t, std::size_t i) { return t.as<std::uint8_t>()[i] 
 
 }  // namespace
 
+// Without heartbeats during a slow start the coordinator would consider the role dead.
 EnvOptions BeatingEnvOptions(const Config& config, Network* network, FleetMember* member,
                              const Metrics* metrics) {
   EnvOptions options = EnvOptionsFor(config);
-  if (options.wait) return options;  // one thread, whose time is not the clock's
+  if (options.wait) return options;  // a single thread with virtual time
   options.while_starting = [network, member, metrics](Time now) {
     network->Pump(now);
     member->Poll(now, *metrics);
@@ -42,6 +45,7 @@ Result<std::unique_ptr<EnvRunner>> EnvRunner::Make(const Config& config, int siz
   r.faults_max_ = config.env.faults_max;
   r.envs_state_.resize(std::size_t(size));
   r.ones_.resize(std::size_t(size));
+  // The vector environment requests seeds in order, one per episode.
   const auto seeder = [&r](int i) {
     return r.options_.seed(std::size_t(i), r.envs_state_[std::size_t(i)].seeds++);
   };
@@ -61,6 +65,7 @@ Result<std::unique_ptr<EnvRunner>> EnvRunner::Make(const Config& config, int siz
   return runner;
 }
 
+// Episode numbers start at 0 again.
 void EnvRunner::Start() {
   for (EnvState& env : envs_state_) env = {};
   to_restart_.clear();
@@ -71,6 +76,7 @@ void EnvRunner::Start() {
   start_anew_ = false;
 }
 
+// A pending result must be received before the environments can be reset.
 void EnvRunner::StartAnew(std::function<std::uint64_t(std::size_t i, std::uint64_t episode)> seed) {
   options_.seed = std::move(seed);
   const bool polled = ready() || !to_restart_.empty();
@@ -81,8 +87,10 @@ void EnvRunner::StartAnew(std::function<std::uint64_t(std::size_t i, std::uint64
   }
 }
 
+// The policy may answer later, when it is remote; Poll continues then.
 void EnvRunner::Act(std::span<const ExploreKey> keys) {
   TROOP_CHECK(ready(), "Act while a result of the environments is awaited");
+  // Kept for acted_on(), while the next observation is written to observation_.
   std::swap(acted_on_, observation_);
   if (stack_) {
     for (std::size_t i = 0; i < first_.size(); ++i) first_[i] = envs_state_[i].step == 0;
@@ -93,7 +101,7 @@ void EnvRunner::Act(std::span<const ExploreKey> keys) {
   TakeActions();
 }
 
-// Hands what the policy has chosen to the environments. False: it has not yet.
+// Passes the policy's actions to the environments. Returns false if they are not ready.
 bool EnvRunner::TakeActions() {
   const PolicyOutput* const output = policy_->Poll();
   if (output == nullptr) return false;
@@ -105,22 +113,26 @@ bool EnvRunner::TakeActions() {
   return true;
 }
 
+// Advances one stage: actions, step or restart. Order of checks: values, faults, first
+// observations.
 bool EnvRunner::Poll() {
   if (ready() || !status_.ok()) return false;
   if (waiting_ == Waiting::kActions && !TakeActions()) return false;
-  if (start_anew_) {  // what was awaited is of nobody's interest
+  if (start_anew_) {  // the pending result is discarded
     if (envs_->Poll() == nullptr) {
       status_ = envs_->status();
       return false;
     }
     Start();
   }
+  // Environments with an invalid first observation start another episode.
   if (!to_restart_.empty()) {
     envs_->SubmitRestart(to_restart_);
     starting_.swap(to_restart_);
     to_restart_.clear();
     waiting_ = Waiting::kRestart;
   }
+  // nullptr without an error: an environment is still busy.
   batch_ = envs_->Poll();
   if (batch_ == nullptr) {
     status_ = envs_->status();
@@ -138,7 +150,7 @@ bool EnvRunner::Poll() {
   return step;
 }
 
-// What a test wants in place of good numbers.
+// Failpoints: replaces values by those that a test requests.
 void EnvRunner::Spoil() {
   if (const auto bad = SpoiledNumber(options_.reward)) reward_.as<float>()[0] = *bad;
   if (!options_.observation || spec_.observation.dtype != DType::kF32) return;
@@ -147,6 +159,7 @@ void EnvRunner::Spoil() {
   }
 }
 
+// After the end of an episode, observation_ belongs to the next one (see CheckStarts).
 std::optional<BadNumber> EnvRunner::FindBad(std::size_t i, bool any_bad) const {
   std::optional<BadNumber> bad;
   const One& one = ones_[i];
@@ -156,6 +169,7 @@ std::optional<BadNumber> EnvRunner::FindBad(std::size_t i, bool any_bad) const {
   return bad;
 }
 
+// Validates a step. The fast checks over all rows come first; rows are searched only if one fails.
 void EnvRunner::TakeStep() {
   std::ranges::copy(batch_->reward.bytes(), reward_.bytes().begin());
   Spoil();
@@ -176,7 +190,7 @@ void EnvRunner::TakeStep() {
     one.good = !bad && !fault;
     if (fault || one.ended()) starting_.push_back(int(i));
     if (bad && !fault) {
-      // An environment whose episode ended has begun the next already.
+      // An environment whose episode ended has already started the next one.
       const std::uint64_t number = episode(i) - (one.ended() ? 1 : 0);
       Note(
           i,
@@ -191,7 +205,8 @@ void EnvRunner::TakeStep() {
   }
 }
 
-// What a learner quarantines is known there by its place in the replay alone.
+// Names the origin here, because a learner identifies a quarantined item only by its place in the
+// replay.
 void EnvRunner::NoteSuspect(std::size_t i) {
   const bool ended = ones_[i].ended();
   auto suspect = FindSuspectNumber("reward", reward_, i);
@@ -200,9 +215,10 @@ void EnvRunner::NoteSuspect(std::size_t i) {
   } else if (!suspect) {
     suspect = FindSuspectNumber("observation", observation_, i);
   }
+  // Logged at powers of two.
   if (!suspect || !std::has_single_bit(std::uint64_t(++suspect_numbers_))) return;
   LogWarning(
-      "{}; a number so large can make an update fail, and its item is then left out of later "
+      "{}; a value this large can make an update fail, and its item is then excluded from later "
       "batches ({} such steps so far)",
       OriginOf(i, {.what = ToString(*suspect),
                    .episode = episode(i) - (ended ? 1 : 0),
@@ -210,6 +226,7 @@ void EnvRunner::NoteSuspect(std::size_t i) {
       suspect_numbers_);
 }
 
+// Includes the episode's seed, which reproduces it.
 std::string EnvRunner::OriginOf(std::size_t i, const Trouble& trouble) const {
   return DescribeOrigin(trouble.what, {.env = spec_.id,
                                        .environment = options_.first + i,
@@ -219,7 +236,7 @@ std::string EnvRunner::OriginOf(std::size_t i, const Trouble& trouble) const {
                                        .version = version_});
 }
 
-// Mostly the next episode has begun already; one that could not begin is itself the last.
+// Usually the next episode has started; if it could not start, the fault belongs to it.
 void EnvRunner::NoteFaults() {
   for (const EnvFault& fault : envs_->faults()) {
     const auto i = std::size_t(fault.index);
@@ -231,7 +248,7 @@ void EnvRunner::NoteFaults() {
   }
 }
 
-// The first observation of an episode can be bad, too: then the next one begins.
+// A first observation can be non-finite, too; then the next episode starts.
 void EnvRunner::CheckStarts() {
   if (AnyBadNumber(observation_)) {
     for (const int i : starting_) CheckStart(std::size_t(i));
@@ -246,35 +263,37 @@ void EnvRunner::CheckStart(std::size_t i) {
   to_restart_.push_back(int(i));
 }
 
+// Counts a fault, updates the `blocked` message, and ends the run after env.faults_max in a row.
 void EnvRunner::Note(std::size_t i, const Trouble& trouble) {
   EnvState& env = envs_state_[i];
   ++(trouble.fault ? faults_ : bad_numbers_);
   ++env.troubles_in_a_row;
   const auto so_far = std::uint64_t(faults_ + bad_numbers_);
   const bool last = env.troubles_in_a_row >= faults_max_;
+  // The very first fault is shown at once: it is often a mistake in the set-up.
   const bool blocks = so_far == 1 || env.troubles_in_a_row >= kBlockedAfter;
   if (blocks) blocked_by_ = i;
   if (!status_.ok() || !(last || blocks || std::has_single_bit(so_far))) return;
   const std::string origin = OriginOf(i, trouble);
   if (blocks) {
-    blocked_ = fmt::format("{}; {} in a row of {} (env.faults_max)", origin, env.troubles_in_a_row,
+    blocked_ = fmt::format("{}; {} of {} in a row (env.faults_max)", origin, env.troubles_in_a_row,
                            faults_max_);
   }
   if (last) {
-    // A new process would play the same environment. Only weights may be other ones by then.
-    status_ = Status(
-        trouble.of_weights ? Code::kInternal : Code::kCancelled,
-        fmt::format("{}; that makes {} {} of this environment without a whole good episode between "
-                    "(env.faults_max): fix the {}",
-                    origin, env.troubles_in_a_row,
-                    trouble.fault ? "faults" : "faults or bad numbers",
-                    trouble.of_weights ? "weights" : "environment"));
+    // A restarted process would play the same environment; only the weights may differ then.
+    status_ = Status(trouble.of_weights ? Code::kInternal : Code::kCancelled,
+                     fmt::format("{}; {} {} without a complete episode "
+                                 "(env.faults_max); fix the {}",
+                                 origin, env.troubles_in_a_row,
+                                 trouble.fault ? "faults" : "faults or non-finite values",
+                                 trouble.of_weights ? "weights" : "environment"));
     return;
   }
+  // Logged at powers of two, so that a broken environment does not fill the disk.
   if (!std::has_single_bit(so_far)) return;
   LogWarning(
-      "{}; the step was left out and the episode given up ({} so far); Reset with this seed "
-      "begins the same episode",
+      "{}; dropped the step and abandoned the episode ({} so far); Reset with this seed "
+      "repeats the episode",
       origin, so_far);
 }
 

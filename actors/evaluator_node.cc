@@ -1,3 +1,5 @@
+// Implements evaluation by episodes, and the evaluator role.
+
 #include "actors/evaluator_node.h"
 
 #include <algorithm>
@@ -11,16 +13,16 @@
 namespace troop {
 namespace {
 
-constexpr int kStepsPerTurn = 64;
-// Rounds of one incarnation. An episode's number is round << 20 | count, so incarnation and round
-// have 43 bits.
+constexpr int kStepsPerTurn = 64;  // bounds a turn, so that heartbeats are sent
+// Bits for the rounds of one incarnation. An episode number is round << 20 | count, which leaves 43
+// bits for incarnation and round.
 constexpr int kRoundBits = 20;
-// The final evaluation's own seeds: no evaluation during the run shares them.
+// Round of the final evaluation, whose seeds no other evaluation uses.
 constexpr std::uint64_t kFinalRound = std::uint64_t{1} << 43;
-// Between two pulls at least: a parameter server without weights answers at once, with none.
+// Minimum time between pulls: a parameter server without weights replies at once, with none.
 constexpr Duration kPullEvery = Milliseconds(5);
 
-// An evaluation ends, whatever the policy does: where an episode has no limit, it gets one.
+// Limits the episode length where the environment does not, so that an evaluation ends.
 Result<EnvOptions> EvaluationOptions(const Config& config,
                                      const std::function<Status(Time)>& while_starting) {
   EnvOptions options = EnvOptionsFor(config);
@@ -38,9 +40,10 @@ Result<std::unique_ptr<Evaluation>> Evaluation::Make(const Config& config, const
                                                      std::span<const float> weights,
                                                      std::unique_ptr<Evaluation> before) {
   if (options.episodes < 1) {
-    return InvalidArgument("an evaluation of {} episodes; at least 1", options.episodes);
+    return InvalidArgument("the number of episodes is {}, must be at least 1", options.episodes);
   }
   std::unique_ptr<Evaluation> e(new Evaluation);
+  // No more environments than episodes.
   const std::int64_t size = std::min(options.episodes, config.evaluator.envs);
   e->round_ = options.round;
   e->version_ = options.version;
@@ -49,9 +52,11 @@ Result<std::unique_ptr<Evaluation>> Evaluation::Make(const Config& config, const
   e->return_.assign(std::size_t(size), 0);
   e->lengths_under_way_.assign(std::size_t(size), 0);
   e->keys_.resize(std::size_t(size));
+  // Fixed shares per environment, so that short episodes are not overrepresented.
   for (std::int64_t i = 0; i < size; ++i) {
     e->left_.push_back(options.episodes / size + (i < options.episodes % size ? 1 : 0));
   }
+  // Equal rounds have equal seeds, so results can be repeated.
   const auto seed = [run_seed = std::uint64_t(config.seed), round = options.round](
                         std::size_t i, std::uint64_t episode) {
     return DeriveSeed({.run_seed = run_seed,
@@ -65,7 +70,7 @@ Result<std::unique_ptr<Evaluation>> Evaluation::Make(const Config& config, const
     e->bad_numbers_before_ = e->runner_->bad_numbers();
     e->faults_before_ = e->runner_->faults();
   } else {
-    before.reset();  // two sets of processes are not needed
+    before.reset();  // frees the old environment processes first
     TROOP_ASSIGN_OR_RETURN(EnvOptions env, EvaluationOptions(config, options.while_starting));
     env.wait |= options.wait;
     TROOP_ASSIGN_OR_RETURN(e->runner_, EnvRunner::Make(config, int(size),
@@ -78,6 +83,7 @@ Result<std::unique_ptr<Evaluation>> Evaluation::Make(const Config& config, const
   return e;
 }
 
+// Returns kWaiting if an environment is slow, and kBusy after `steps` vector steps.
 Evaluation::State Evaluation::Advance(int steps) {
   while (open_ > 0 && error().ok()) {
     if (runner_->ready()) {
@@ -93,9 +99,10 @@ Evaluation::State Evaluation::Advance(int steps) {
   return State::kOver;
 }
 
+// Episode returns start at the first step of an episode, also after an abandoned one.
 void Evaluation::Act() {
   for (std::size_t i = 0; i < keys_.size(); ++i) {
-    // Not the actors' streams: their environments count from 0.
+    // Keys from the top, since the actors' environments count from 0.
     keys_[i] = {.env = ~std::uint64_t{0} - i,
                 .episode = round_ << kRoundBits | runner_->episode(i),
                 .step = runner_->step(i),
@@ -106,7 +113,7 @@ void Evaluation::Act() {
   runner_->Act(keys_);
 }
 
-// In place of an episode that was given up another one is played.
+// An abandoned episode is replaced: it is not counted, and its environment plays another one.
 void Evaluation::Count() {
   for (std::size_t i = 0; i < left_.size(); ++i) {
     const EnvRunner::One& one = runner_->one(i);
@@ -119,6 +126,7 @@ void Evaluation::Count() {
   }
 }
 
+// With the population's standard deviation. REQUIRES: an episode is completed.
 EvaluationReport Evaluation::Report() const {
   EvaluationReport report;
   const double n = double(returns_.size());
@@ -154,6 +162,7 @@ Result<std::unique_ptr<EvaluatorNode>> EvaluatorNode::Make(const Config& config,
   return node;
 }
 
+// The evaluation takes over the environments of the previous one.
 Result<std::unique_ptr<WeightsTrial>> EvaluatorNode::BeginEvaluation(
     const TrialOptions& trial, std::span<const float> weights,
     std::unique_ptr<WeightsTrial> before) {
@@ -167,18 +176,21 @@ Result<std::unique_ptr<WeightsTrial>> EvaluatorNode::BeginEvaluation(
   return std::unique_ptr<WeightsTrial>(std::move(made));
 }
 
+// Finds the environment's spec once, then the source of weights.
 Status EvaluatorNode::Connect() {
   if (weights_) return Status::Ok();
   if (!env_) {
     TROOP_ASSIGN_OR_RETURN(
         env_,
         FindEnvSpec(config_.env.id, BeatingEnvOptions(config_, network_, member_, &metrics_)));
+    // The environment's code must be the one that the run started with.
     TROOP_RETURN_IF_ERROR(CheckSameCode(env_->id, env_->code, config_.env_code));
   }
   TROOP_ASSIGN_OR_RETURN(weights_, ConnectWeights(config_, *env_, network_, member_));
   return Status::Ok();
 }
 
+// Order: pull weights, drop a trial that the end of the run overtakes, start a trial, advance it.
 Turn EvaluatorNode::Step(Time now) {
   member_->Poll(now, metrics_);
   result_ = member_->lost();
@@ -187,7 +199,7 @@ Turn EvaluatorNode::Step(Time now) {
     return Turn::Done();
   }
   if (weights_) Pull(now);
-  // What was still running when the learner ended gives way to the final evaluation.
+  // A trial still running at the learner's end is replaced by the final evaluation.
   if (running_ && !running_final_ && member_->phase() >= Phase::kEvaluating) {
     last_ = std::move(running_);
   }
@@ -203,20 +215,21 @@ Turn EvaluatorNode::Step(Time now) {
   metrics_.Count("evaluator/bad_numbers", double(running_->bad_numbers() - bad_numbers));
   metrics_.Count("evaluator/env_faults", double(running_->faults() - faults));
   member_->report().blocked = running_->blocked();
-  network_->Watch(running_->fd());  // -1 once it is over
+  network_->Watch(running_->fd());  // -1 after the end
   if (state == WeightsTrial::State::kWaiting) return Turn::Idle(member_->next_beat());
   if (state == WeightsTrial::State::kBusy) return Turn::Busy();
   result_ = running_->error();
-  // The learner rolls bad weights back: the next ones are evaluated again. Of the final ones there
-  // are no next.
+  // The learner rolls non-finite weights back, so the next version is evaluated instead. The final
+  // weights have no successor.
   if (result_.code() == Code::kDataLoss && !running_final_) {
-    LogWarning("evaluation without a result: {}", result_.message());
+    LogWarning("evaluation failed: {}", result_.message());
     metrics_.Count("evaluator/bad_weights", 1);
     result_ = Status::Ok();
     last_ = std::move(running_);
     return Turn::Busy();
   }
   if (!result_.ok()) return Turn::Done();
+  // The report is sent with the next heartbeat.
   EvaluationReport report = running_->Report();
   report.final = running_final_;
   report.steps = running_steps_;
@@ -230,6 +243,7 @@ Turn EvaluatorNode::Step(Time now) {
   return Turn::Busy();
 }
 
+// Pulls at intervals during the run, and repeatedly after the learner's end.
 void EvaluatorNode::Pull(Time now) {
   const bool final = member_->phase() >= Phase::kEvaluating;
   const bool was_requesting = weights_->requesting();
@@ -239,8 +253,8 @@ void EvaluatorNode::Pull(Time now) {
   }
   result_ = weights_->error();
   if (!result_.ok() || weights_->requesting()) return;
-  // The final weights are those of a pull that began after the learner had ended; a parameter
-  // server that was restarted since gets them again, and has none till then.
+  // Final weights come from a pull that started after the learner's end. A parameter server
+  // restarted since then receives them again, and has none until then.
   if (was_requesting && final_requested_ && weights_->server_version() > 0) final_pulled_ = true;
   if (now < next_ && !(final && !final_requested_)) return;
   if (final && !final_pulled_) {
@@ -253,6 +267,7 @@ void EvaluatorNode::Pull(Time now) {
   }
 }
 
+// Starts a trial for new weights, or the final one.
 Status EvaluatorNode::Begin() {
   if (!newest_ || final_done_) return Status::Ok();
   const bool final = member_->phase() >= Phase::kEvaluating && final_pulled_;
@@ -262,6 +277,7 @@ Status EvaluatorNode::Begin() {
   running_final_ = final;
   running_steps_ = final ? member_->steps_total_done() : newest_steps_;
   evaluated_version_ = newest_->version;
+  // Rounds of different incarnations differ, so no seed is reused.
   const std::uint64_t round =
       final ? kFinalRound : member_->options().incarnation << kRoundBits | round_++;
   const TrialOptions trial{.episodes = final ? FinalEpisodes(config_) : config_.evaluator.episodes,

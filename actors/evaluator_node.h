@@ -13,25 +13,26 @@
 
 namespace troop {
 
-// Plays a fixed number of episodes with fixed weights, in bounded slices. Each environment plays
-// its share of the episodes, so short episodes count no more often than long ones. Seeds depend on
-// (run seed, `round`, environment, episode) alone. Where the environment has no limit, episodes are
-// truncated after evaluator.max_episode_steps. In place of an episode with a reward or an
-// observation that is NaN or infinite another one is played; too many end it. One owner thread.
+// Plays a fixed number of episodes with fixed weights, in bounded slices. Each environment plays a
+// fixed share of the episodes, so that short episodes are not overrepresented. Seeds depend only on
+// (run seed, `round`, environment, episode). If the environment has no limit, episodes are
+// truncated after evaluator.max_episode_steps. An episode with a NaN or infinite reward or
+// observation is replaced by another one; too many of them end the evaluation. One owner thread.
 class Evaluation final : public WeightsTrial {
  public:
   struct Options {
     std::int64_t episodes = 1;
-    std::uint64_t round = 0;    // an evaluation of the same config and round plays the same
+    std::uint64_t round = 0;    // evaluations with equal config and round have equal seeds
     std::uint64_t version = 0;  // of the weights
-    bool wait = false;          // for environments that take their time (EnvOptions)
-    std::function<Status(Time)> while_starting;  // as EnvOptions'
+    bool wait = false;          // block on slow environments (EnvOptions)
+    std::function<Status(Time)> while_starting;  // as in EnvOptions
   };
-  // `before`: an evaluation of the same config, whose environments play on; nullptr: new ones.
+  // `before`: a previous evaluation of the same config, whose environments are reused; nullptr: new
+  // ones.
   static Result<std::unique_ptr<Evaluation>> Make(const Config& config, const Options& options,
                                                   std::span<const float> weights,
                                                   std::unique_ptr<Evaluation> before = nullptr);
-  State Advance(int steps) override;  // of vector steps; waits for environments
+  State Advance(int steps) override;  // in vector steps; waits for environments
   int fd() const override { return runner_->fd(); }
   const Status& error() const override { return runner_->status(); }
   EvaluationReport Report() const override;
@@ -39,7 +40,7 @@ class Evaluation final : public WeightsTrial {
   std::int64_t faults() const override { return runner_->faults() - faults_before_; }
   std::string blocked() const override { return runner_->blocked(); }
   std::span<const double> returns() const { return returns_; }
-  const VectorEnv& envs() const { return runner_->envs(); }  // for drawing
+  const VectorEnv& envs() const { return runner_->envs(); }  // for rendering
 
  private:
   Evaluation() = default;
@@ -49,27 +50,29 @@ class Evaluation final : public WeightsTrial {
   std::unique_ptr<EnvRunner> runner_;
   double epsilon_ = 0;
   std::uint64_t round_ = 0, version_ = 0;
-  std::vector<std::int64_t> left_;  // episodes that an environment still has to play
-  std::vector<double> return_, lengths_under_way_;  // of the episodes under way
+  // Bookkeeping per environment, then totals.
+  std::vector<std::int64_t> left_;                  // episodes left per environment
+  std::vector<double> return_, lengths_under_way_;  // of the current episodes
   std::vector<ExploreKey> keys_;
-  std::vector<double> returns_, lengths_;  // of the finished episodes
-  std::int64_t open_ = 0;                  // episodes not finished
+  std::vector<double> returns_, lengths_;  // of the completed episodes
+  std::int64_t open_ = 0;                  // episodes that are not completed
   std::int64_t bad_numbers_before_ = 0, faults_before_ = 0;
 };
 
-// The evaluator role: every `every_s` pulls the newest weights and plays `episodes` with its own ε,
-// or makes another trial of them; at the end of the run, `final_episodes` with the final weights; a
-// trial that still runs then is dropped. Owner: the node's thread.
+// The evaluator role: every `every_s` seconds it pulls the newest weights and plays `episodes`
+// episodes with its own ε, or runs another kind of trial. At the end of the run it plays
+// `final_episodes` with the final weights, and drops a trial that is still running. Owner: the
+// node's thread.
 class EvaluatorNode final : public Node {
  public:
-  // before: a trial of this maker that is over or dropped; nullptr: none.
+  // Starts a trial. before: a finished or dropped trial of this factory; nullptr: none.
   using BeginTrial = std::function<Result<std::unique_ptr<WeightsTrial>>(
       const TrialOptions&, std::span<const float> weights, std::unique_ptr<WeightsTrial> before)>;
-  // problem: as ReviewSpec or an environment has it.
+  // problem: as ReviewSpec or an environment defines it.
   static Result<std::unique_ptr<EvaluatorNode>> Make(const Config& config, Network* network,
                                                      FleetMember* member, const EnvSpec& problem,
                                                      BeginTrial begin);
-  // Plays the config's environment.
+  // Evaluates by playing the config's environment.
   static Result<std::unique_ptr<EvaluatorNode>> Make(const Config& config, Network* network,
                                                      FleetMember* member);
   Turn Step(Time now) override;
@@ -93,17 +96,19 @@ class EvaluatorNode final : public Node {
   BeginTrial begin_;
   std::optional<EnvSpec> env_;
   std::unique_ptr<WeightSubscriber> weights_;
+  // The newest pulled weights, with the fleet's step count at that time.
   std::optional<WeightSnapshot> newest_;
   std::int64_t newest_steps_ = 0;
+  // Trials: one runs at a time; the final one replaces any other.
   std::unique_ptr<WeightsTrial> running_;
-  std::unique_ptr<WeightsTrial> last_;  // whose environments play the next one
+  std::unique_ptr<WeightsTrial> last_;  // its environments are reused by the next one
   bool running_final_ = false;
   std::int64_t running_steps_ = 0;
   std::uint64_t round_ = 0;
   std::uint64_t evaluated_version_ = 0;
-  Time next_{};                   // no pull before
-  bool final_requested_ = false;  // asked for the weights after the learner had ended
-  bool final_pulled_ = false;     // and have the answer
+  Time next_{};                   // earliest time of the next pull
+  bool final_requested_ = false;  // the weights were requested after the learner's end
+  bool final_pulled_ = false;     // and received
   bool final_done_ = false;
   bool draining_ = false;
   Status result_;

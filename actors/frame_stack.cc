@@ -1,3 +1,5 @@
+// Implements the stacks of the last S observations.
+
 #include "actors/frame_stack.h"
 
 #include <cstring>
@@ -16,6 +18,7 @@ void FrameStack::Append(const ConstTensor& frames, std::span<const std::uint8_t>
   const std::size_t older = stacked_.bytes().size() / envs - frame_bytes_;
   TROOP_CHECK(first.size() == envs && frames.bytes().size() == envs * frame_bytes_,
               "{} bytes of frames of {} environments", frames.bytes().size(), first.size());
+  // Shift each stack by one frame, or clear it at the start of an episode.
   for (std::size_t i = 0; i < envs; ++i) {
     std::byte* const row = stacked_.bytes().data() + i * (older + frame_bytes_);
     if (first[i] != 0) {

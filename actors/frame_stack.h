@@ -7,14 +7,15 @@
 
 namespace troop {
 
-// The last S observations of N environments, as the replay's batches hold them: oldest first, and
-// zeros for what lies before an episode's start (replay/view.h). One owner thread.
-// Cost: a copy of S frames per environment and step.
+// The last S observations of N environments, in the layout of the replay's batches: oldest first,
+// with zeros before the start of an episode (replay/view.h). One owner thread. Cost: a copy of S
+// frames per environment and step.
 class FrameStack {
  public:
   FrameStack(const TensorSpec& frame, int envs, int stack);  // REQUIRES: envs, stack >= 1
 
-  // frames: [N, ...obs]. first[i] != 0: an episode of environment i begins with its frame.
+  // Appends one frame per environment. frames: [N, ...obs]. first[i] != 0: environment i starts an
+  // episode with this frame.
   void Append(const ConstTensor& frames, std::span<const std::uint8_t> first);
   ConstTensor stacked() const { return stacked_; }  // [N, S, ...obs]
 

@@ -1,3 +1,5 @@
+// Implements the inference server: queue, batching, weight pulls and replies.
+
 #include "actors/inference_server.h"
 
 #include <algorithm>
@@ -13,10 +15,9 @@
 namespace troop {
 namespace {
 
-// Requests that wait hold no more observations than so many batches: an actor has one at a time,
-// and who is refused asks again.
+// Limit of the queue in batches: an actor has one request at a time, and retries a rejected one.
 constexpr std::int64_t kBatchesWaitingMax = 64;
-// Between two looks for weights while there are none.
+// Poll interval for weights while there are none.
 constexpr Duration kSoon = Milliseconds(5);
 
 }  // namespace
@@ -35,37 +36,45 @@ InferenceServer::InferenceServer(Options options)
   keys_.reserve(std::size_t(options_.batch_max));
 }
 
+// A rejected request gets an error at once; an accepted one waits for a batch.
 void InferenceServer::Handle(Message message, Reply reply) {
   const Status status =
       message.type == MessageType::kInfer
           ? Take(std::move(message), &reply)
-          : InvalidArgument("inference: message type {} is not for it", int(message.type));
+          : InvalidArgument("inference: unsupported message type {}", int(message.type));
   if (status.ok()) return;
   ++refused_;
   reply.Fail(status);
 }
 
+// Validates sizes; the contents need no checks.
 Status InferenceServer::Take(Message message, Reply* reply) {
   const std::size_t row = options_.observation.bytes();
+  // Both parts must describe the same number of observations.
   const bool whole = message.parts.size() == 2 && !message.parts[1].empty() &&
                      message.parts[1].size() % sizeof(ExploreKey) == 0;
   const std::size_t rows = whole ? message.parts[1].size() / sizeof(ExploreKey) : 0;
   if (!whole || rows * row != message.parts[0].size()) {
     return InvalidArgument(
-        "inference: {} parts of {} and {} bytes are no observations of {} bytes each with a key of "
-        "{}: the run's roles have different configs",
+        "inference: {} parts of {} and {} bytes are not observations of {} bytes, each with a key "
+        "of "
+        "{} bytes; the run's roles have different configs",
         message.parts.size(), message.parts.empty() ? 0 : message.parts[0].size(),
         message.parts.size() < 2 ? 0 : message.parts[1].size(), row, sizeof(ExploreKey));
   }
   if (std::int64_t(rows) > options_.batch_max) {
-    return InvalidArgument("inference: {} observations at once; at most {} (inference.batch_max)",
-                           rows, options_.batch_max);
+    return InvalidArgument(
+        "inference: {} observations in one request, must be at most {} (inference.batch_max)", rows,
+        options_.batch_max);
   }
+  // A temporary error: the actor retries.
   if (rows_waiting_ + std::int64_t(rows) > kBatchesWaitingMax * options_.batch_max) {
-    return ResourceExhausted("inference: {} observations wait already", rows_waiting_);
+    return ResourceExhausted("inference: the queue is full with {} observations", rows_waiting_);
   }
+  // From now on batches wait for this caller, too.
   asking_.insert(message.origin.index);
   rows_waiting_ += std::int64_t(rows);
+  // `since` is set by Tick, because Handle has no clock.
   waiting_.push_back({.caller = message.origin,
                       .observation = std::move(message.parts[0]),
                       .keys = std::move(message.parts[1]),
@@ -75,10 +84,12 @@ Status InferenceServer::Take(Message message, Reply* reply) {
   return Status::Ok();
 }
 
+// A caller that has disconnected is not waited for.
 void InferenceServer::PeerChanged(const Origin& peer, PeerState state) {
   if (state == PeerState::kDown || state == PeerState::kHung) asking_.erase(peer.index);
 }
 
+// Connects first, then pulls at intervals; one request at a time.
 void InferenceServer::PullWeights(Time now) {
   if (!weights_) {
     if (now < next_pull_) return;
@@ -93,12 +104,13 @@ void InferenceServer::PullWeights(Time now) {
   }
   if (std::optional<WeightSnapshot> snapshot = weights_->Poll(now)) {
     const std::span<const float> value = snapshot->value.as<float>();
+    // Non-finite weights are dropped; the older ones stay in use.
     if (AllFinite(value)) {
       newest_ = std::move(*snapshot);
     } else {
       ++bad_weights_;
-      LogWarning("the weights of update {} are not used: number {} of them is {}",
-                 UpdatesOf(snapshot->version), FirstUnfinite(value), value[FirstUnfinite(value)]);
+      LogWarning("rejected the weights of update {}: value {} is {}", UpdatesOf(snapshot->version),
+                 FirstUnfinite(value), value[FirstUnfinite(value)]);
     }
   }
   status_ = weights_->error();
@@ -107,22 +119,27 @@ void InferenceServer::PullWeights(Time now) {
   weights_->Request(now);
 }
 
+// True if waiting cannot improve the batch: it is full, or has all active callers.
 bool InferenceServer::Full() const {
   return rows_waiting_ >= options_.batch_max || waiting_.size() >= asking_.size();
 }
 
+// Order: finish the batch, update weights, start batches.
 Time InferenceServer::Tick(Time now) {
   Collect();
   if (status_.ok()) PullWeights(now);
+  // The wait starts with the first turn that sees a request.
   for (Request& request : waiting_) {
     if (request.since) continue;
     request.since = now;
   }
+  // Several batches may start in one turn if the executor is synchronous.
   while (status_.ok() && !draining_ && job_ == 0 && !waiting_.empty() && HasWeights() &&
          (Full() || now - *waiting_.front().since >= options_.wait)) {
     Launch(now);
     Collect();
   }
+  // The next pull, or the deadline of the oldest request.
   Time next = weights_ && weights_->requesting() ? kForever : next_pull_;
   if (!waiting_.empty() && job_ == 0 && has_weights_) {
     next = std::min(next, *waiting_.front().since + options_.wait);
@@ -130,7 +147,7 @@ Time InferenceServer::Tick(Time now) {
   return next;
 }
 
-// Takes whole requests from the front, and computes them.
+// Starts a batch of whole requests from the front of the queue.
 void InferenceServer::Launch(Time now) {
   const bool late = now - *waiting_.front().since >= options_.wait && !Full();
   std::int64_t rows = 0;
@@ -140,10 +157,11 @@ void InferenceServer::Launch(Time now) {
     waiting_.pop_front();
   }
   rows_waiting_ -= rows;
-  if (late) {  // who is not here is not waited for again until it asks
+  if (late) {  // a missing caller is not waited for until its next request
     asking_.clear();
     for (const Request& request : batch_) asking_.insert(request.caller.index);
   }
+  // New weights take effect between batches only.
   batch_weights_ = std::move(newest_);
   newest_ = {};
   const Result<Executor::Job> job = options_.executor->Submit("inference", [this] { Compute(); });
@@ -152,13 +170,14 @@ void InferenceServer::Launch(Time now) {
   job_ = *job;
 }
 
-// The executor's part.
+// Runs in a job of the executor.
 void InferenceServer::Compute() {
   if (batch_weights_.version != 0) {
     batch_status_ = policy_->SetWeights(batch_weights_.version, batch_weights_.value.as<float>());
     batch_weights_ = {};
     if (!batch_status_.ok()) return;
   }
+  // Requests are concatenated in queue order; Answer uses the same offsets.
   keys_.clear();
   std::byte* to = observation_.bytes().data();
   for (const Request& request : batch_) {
@@ -171,6 +190,7 @@ void InferenceServer::Compute() {
   output_ = policy_->Poll();
 }
 
+// After the job the batch belongs to the node's thread again.
 void InferenceServer::Collect() {
   if (job_ == 0 || !options_.executor->TakeDone(job_)) return;
   job_ = 0;
@@ -189,6 +209,7 @@ void InferenceServer::Collect() {
   batch_.clear();
 }
 
+// The rows of one request, copied from the batch's output.
 void InferenceServer::Answer(Request* request, std::int64_t first) {
   Message answer{.type = MessageType::kInferReply,
                  .body = EncodeBody(InferReplyBody{output_->version})};
@@ -203,6 +224,7 @@ void InferenceServer::Answer(Request* request, std::int64_t first) {
 
 void InferenceServer::Drain() { draining_ = true; }
 
+// Totals since the start, as counters of the role.
 void InferenceServer::Report(Metrics* metrics) const {
   const auto count = [metrics](std::string_view name, std::int64_t value) {
     metrics->Gauge(name, double(value), MetricKind::kCounter);

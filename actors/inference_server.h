@@ -15,36 +15,36 @@
 
 namespace troop {
 
-// Chooses actions for actors that have no weights (SEED RL, Espeholt et al. 2020, sec. 3.1): what
-// several ask is computed as one batch, with the newest weights that it has. A batch begins when
-// the one before is done and it is full, or all who have been asking are there, or its first
-// request has waited for Options::wait. A request is computed whole; without weights it waits.
-// Equal keys and weights give equal actions, whatever else is in the batch, but for q-values whose
-// last bits differ. Owner: the node's thread; the batch itself is the executor's.
+// Chooses actions for actors without weights (SEED RL, Espeholt et al. 2020, sec. 3.1): concurrent
+// requests are computed as one batch, with the newest weights that the server has. A batch starts
+// when the previous one is done and it is full, all active callers have a request in it, or its
+// first request has waited for Options::wait. A request is never split; without weights it waits.
+// Equal keys and weights give equal actions in any batch, except where q-values differ in their
+// last bits. Owner: the node's thread; the current batch belongs to the executor.
 class InferenceServer final : public Service {
  public:
   struct Options {
-    TensorSpec observation;  // of one environment, as the network takes it
+    TensorSpec observation;  // of one environment, as the network's input
     std::int64_t batch_max = 256;
     Duration wait = Milliseconds(2);
     Duration refresh = Milliseconds(100);  // between weight pulls
     std::unique_ptr<Policy> policy;        // for up to batch_max observations
-    Executor* executor = nullptr;          // outlives it
-    // Where weights come from; null: it is not known yet.
+    Executor* executor = nullptr;          // must outlive the server
+    // Connects to the source of weights; returns null while its address is unknown.
     std::function<Result<std::unique_ptr<WeightSubscriber>>()> connect;
   };
-  // It ends when no batch is under way, or after its executor. Whoever waits then asks again.
+  // Destroy it when no batch is running, or after its executor. Waiting callers then retry.
   explicit InferenceServer(Options options);
 
   void Handle(Message message, Reply reply) override;
   void PeerChanged(const Origin& peer, PeerState state) override;
-  // Once a turn; when it wants the next one.
+  // Called once per turn; returns the time of the next call.
   Time Tick(Time now);
   void Report(Metrics* metrics) const;
-  // No new batch; drained(): none is under way.
+  // Starts no more batches. drained(): none is running.
   void Drain();
   bool drained() const { return job_ == 0; }
-  // Not ok: it can't go on.
+  // Not ok: the server cannot continue.
   const Status& status() const { return status_; }
 
  private:
@@ -53,14 +53,16 @@ class InferenceServer final : public Service {
     Buffer observation, keys;
     std::int64_t rows = 0;
     Reply reply;
-    std::optional<Time> since;  // nullopt: Tick has not seen it yet
+    std::optional<Time> since;  // nullopt: not seen by Tick yet
   };
 
+  // Validates a request and queues it.
   Status Take(Message message, Reply* reply);
   void PullWeights(Time now);
   void Collect();
   bool HasWeights() const { return has_weights_ || newest_.version != 0; }
   bool Full() const;
+  // Start of a batch, its computation in a job, and the reply to one request.
   void Launch(Time now);
   void Compute();
   void Answer(Request* request, std::int64_t first);
@@ -68,26 +70,28 @@ class InferenceServer final : public Service {
   const Options options_;
   const std::unique_ptr<Policy> policy_;
   std::unique_ptr<WeightSubscriber> weights_;
-  WeightSnapshot newest_;  // that the policy does not have yet; version 0: it has the newest
+  WeightSnapshot newest_;  // not yet in the policy; version 0: the policy has the newest
   std::deque<Request> waiting_;
   std::int64_t rows_waiting_ = 0;
-  // Of the batch under way: the executor's until it is done.
+  // Current batch; used by the executor until the job is done.
   std::vector<Request> batch_;
-  WeightSnapshot batch_weights_;  // that it begins with; version 0: those before
+  WeightSnapshot batch_weights_;  // set before the batch; version 0: unchanged
   Status batch_status_;
   Tensor observation_;  // [batch_max, ...]
   std::vector<ExploreKey> keys_;
   const PolicyOutput* output_ = nullptr;
   Executor::Job job_ = 0;
-  std::set<std::int32_t> asking_;  // indices of those that have been asking
+  std::set<std::int32_t> asking_;  // indices of the active callers
   bool has_weights_ = false, draining_ = false;
   Time next_pull_{};
   std::uint64_t version_ = 0;
+  // Totals for Report.
   std::int64_t actions_ = 0, batches_ = 0, refused_ = 0, bad_weights_ = 0;
   Status status_;
 };
 
-// As [inference] of the config says. Errors: the network can't be made; kUnavailable: no GPU.
+// Makes the server that the config's [inference] keys describe. Errors: the network cannot be made;
+// kUnavailable: no GPU.
 Result<std::unique_ptr<InferenceServer>> MakeInferenceServer(
     const Config& config, const EnvSpec& env, Executor* executor,
     std::function<Result<std::unique_ptr<WeightSubscriber>>()> connect);

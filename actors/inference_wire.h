@@ -1,6 +1,6 @@
 #pragma once
 
-// Bodies of the messages between actors and inference servers, as docs/protocol.md says.
+// Bodies of the messages between actors and inference servers (docs/protocol.md).
 
 #include <cstdint>
 #include <type_traits>
@@ -9,11 +9,11 @@
 
 namespace troop {
 
-// kInfer, without a body. Part 0: observations [n, ...NetworkInput]; part 1: n ExploreKeys as they
-// lie in memory.
+// kInfer has no body. Part 0: observations [n, ...NetworkInput]; part 1: n ExploreKeys in memory
+// layout.
 static_assert(std::is_trivially_copyable_v<ExploreKey> && sizeof(ExploreKey) == 40);
 
-// kInferReply. Parts as PolicyOutput has them: action, q, q_taken, q_max of the n observations.
+// kInferReply. Parts as in PolicyOutput: action, q, q_taken, q_max of the n observations.
 struct InferReplyBody {
   std::uint64_t version = 0;
   template <class A>

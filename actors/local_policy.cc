@@ -1,3 +1,5 @@
+// Implements ε-greedy exploration, its schedules, and the local policy for discrete actions.
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -22,29 +24,33 @@ double AnnealedEpsilon(const Config::ActorKeys& keys, std::int64_t steps_done) {
 
 Status CheckWeightCount(std::size_t given, std::size_t wanted) {
   if (given == wanted) return Status::Ok();
-  return InvalidArgument("{} weights for a network of {}: the run's roles have different configs",
-                         given, wanted);
+  return InvalidArgument(
+      "{} weights, but the network has {}; the run's roles have different configs", given, wanted);
 }
 
 namespace {
 
-// Two numbers of a step's stream: whether to explore, and where to.
+// Two random values of a step: whether to explore, and the random action.
 struct Draw {
   double uniform;
   std::uint32_t action;
 };
+// Four words per step are reserved in the episode's stream.
 Draw DrawFor(std::uint64_t seed, const ExploreKey& key, std::uint32_t actions) {
   Rng rng({.run_seed = seed,
            .purpose = Purpose::kExploration,
            .index = key.env,
            .episode = key.episode});
+  // Each step has a fixed offset in the episode's stream, so the values do not depend on history.
   rng.Seek(key.step * 4);
   const double uniform = rng.Uniform();
+  // Multiply-shift maps 32 random bits to [0, actions).
   return {uniform, std::uint32_t(std::uint64_t{rng.NextU32()} * actions >> 32)};
 }
 
 }  // namespace
 
+// q_taken is the value of the explored action, which priorities need.
 void ChooseActions(std::uint64_t seed, std::span<const ExploreKey> keys, const ConstTensor& q,
                    const Choice& choice) {
   const auto actions = std::size_t(q.dim(1));
@@ -52,6 +58,7 @@ void ChooseActions(std::uint64_t seed, std::span<const ExploreKey> keys, const C
     const auto row = q.as<float>().subspan(i * actions, actions);
     const auto best = std::ranges::max_element(row);
     auto action = std::int32_t(best - row.begin());
+    // The random values of other steps do not depend on this condition.
     if (keys[i].epsilon > 0) {
       const Draw draw = DrawFor(seed, keys[i], std::uint32_t(actions));
       if (draw.uniform < keys[i].epsilon) action = std::int32_t(draw.action);
@@ -64,6 +71,7 @@ void ChooseActions(std::uint64_t seed, std::span<const ExploreKey> keys, const C
 
 namespace {
 
+// Synchronous: Submit computes the output, Poll returns it.
 class LocalPolicy final : public Policy {
  public:
   LocalPolicy(std::unique_ptr<Module> module, const ValueForm& form, std::uint64_t seed,
@@ -73,6 +81,7 @@ class LocalPolicy final : public Policy {
     packed_ = module_->MakePacked(precision);
   }
 
+  // Allocates for `size` observations; Submit uses the first rows.
   Status Plan(const TensorSpec& observation) {
     TROOP_ASSIGN_OR_RETURN(troop::Plan plan, module_->MakePlan({{observation}}));
     workspace_ = MutableBuffer(plan.workspace_bytes);
@@ -91,6 +100,7 @@ class LocalPolicy final : public Policy {
     const auto rows = std::int64_t(keys.size());
     const Tensor q = q_.Rows(0, rows), out = out_.Rows(0, rows);
     module_->Forward(context, {&observation, 1}, {&out, 1}, {});
+    // Value distributions: q is their expectation.
     if (form_.numbers > 1) ExpectedValues(form_, out.as<float>(), q.as<float>());
     ChooseActions(seed_, keys, q,
                   {action_.as<std::int32_t>(), q_taken_.as<float>(), q_max_.as<float>()});
@@ -115,7 +125,7 @@ class LocalPolicy final : public Policy {
   std::vector<float> value_;
   std::unique_ptr<Packed> packed_;
   MutableBuffer workspace_;
-  Tensor out_;  // [N, A K], as the network gives it
+  Tensor out_;  // [N, A K], the network's output
   Tensor q_, q_taken_, q_max_, action_;
   PolicyOutput output_;
   std::uint64_t version_ = 0;
@@ -129,6 +139,7 @@ Result<std::unique_ptr<Policy>> MakeLocalPolicy(const Config& config, const EnvS
   TROOP_RETURN_IF_ERROR(CheckActions(config, env));
   if (!env.action.discrete()) return MakeContinuousPolicy(config, env, size);
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> module, MakeNetwork(config, env));
+  // Starts with the run's initial weights, as version 0.
   std::vector<float> initial(std::size_t(ParameterCount(*module)));
   InitParameters(*module, std::uint64_t(config.seed), initial);
   const Precision precision =

@@ -1,3 +1,5 @@
+// Selects the policy of an inference server: on a GPU or on the CPU.
+
 #include "actors/device_policy.h"
 #include "actors/policy.h"
 #include "core/log.h"
@@ -5,6 +7,7 @@
 
 namespace troop {
 
+// Continuous actions have no GPU implementation.
 Result<std::unique_ptr<Policy>> MakeServerPolicy(const Config& config, const EnvSpec& env,
                                                  int size) {
   TROOP_RETURN_IF_ERROR(CheckActions(config, env));
@@ -13,7 +16,7 @@ Result<std::unique_ptr<Policy>> MakeServerPolicy(const Config& config, const Env
   }
   auto on_device = MakeDevicePolicy(config, env, size);
   if (on_device.ok() || config.inference.device == "cuda") return on_device;
-  // No GPU is nothing to speak of; one that is not used is.
+  // A missing GPU is normal; one that exists and is not used is logged.
   if (on_device.status().code() != Code::kUnavailable)
     LogInfo("actions are computed on the CPU: {}", on_device.status().message());
   return MakeLocalPolicy(config, env, size);

@@ -1,3 +1,5 @@
+// Implements the building of frames and n-step items.
+
 #include "actors/trajectory_builder.h"
 
 #include <algorithm>
@@ -10,7 +12,7 @@
 namespace troop {
 namespace {
 
-// A sum of huge rewards must not become infinite as an f32: the replay would refuse it.
+// A sum of huge rewards must stay finite as f32, or the replay would reject the item.
 constexpr double kPriorityMax = std::numeric_limits<float>::max();
 
 }  // namespace
@@ -21,16 +23,19 @@ TrajectoryBuilder::TrajectoryBuilder(const Options& options, StreamId stream)
   TROOP_CHECK(options.copies >= 1, "copies is {}", options.copies);
 }
 
+// A step completes the item of n steps before.
 void TrajectoryBuilder::Append(const Step& step) {
   // The oldest pending step bootstraps from this one's observation.
   if (pending_.size() == std::size_t(options_.n_step)) EmitFirst(step.q_max);
   AppendFrame(step, false);
   pending_.push_back({next_frame_ - 1, step.q_taken, step.reward, step.policy_version});
+  // The end of an episode completes all pending items, with fewer than n steps.
   if (!step.terminated && !step.truncated) return;
   AppendFrame(step, true);
   while (!pending_.empty()) EmitFirst(step.terminated ? 0 : step.q_max);
 }
 
+// Like a truncation: the step before keeps discount 1, so that its items bootstrap.
 void TrajectoryBuilder::Cut(std::span<const std::byte> observation, std::optional<float> q_max) {
   if (!open_) return;
   AppendFrame({.final_observation = observation}, true);
@@ -38,6 +43,7 @@ void TrajectoryBuilder::Cut(std::span<const std::byte> observation, std::optiona
   pending_.clear();
 }
 
+// A final frame has no action, reward 0 and discount 0.
 void TrajectoryBuilder::AppendFrame(const Step& step, bool final) {
   const auto observation = final ? step.final_observation : step.observation;
   TROOP_CHECK(observation.size() == options_.spec.observation.bytes(), "an observation of {} bytes",
@@ -56,6 +62,7 @@ void TrajectoryBuilder::AppendFrame(const Step& step, bool final) {
   ++frames_;
 }
 
+// Discounted sum over the pending rewards, then the bootstrap value.
 void TrajectoryBuilder::EmitFirst(double bootstrap) {
   double value = 0, scale = 1;
   for (const Pending& p : pending_) {
@@ -74,6 +81,7 @@ void TrajectoryBuilder::EmitFirst(double bootstrap) {
   pending_.pop_front();
 }
 
+// The stream's frame numbers continue after the chunk.
 Chunk TrajectoryBuilder::Take(std::vector<Item>* items) {
   items->insert(items->end(), items_.begin(), items_.end());
   items_.clear();

@@ -10,56 +10,58 @@
 
 namespace troop {
 
-// Cuts one environment's steps into frames and n-step items (docs: core/trajectory.h).
-// An item gets its priority from the actor's own q-values (Horgan et al. 2018, sec. 3):
-//   |Σ_{k<n} γ^k r_{t+k+1} + γ^n max_a q(s_{t+n}, a) − q(s_t, a_t)|,
-// so it is complete when the frame it bootstraps from has been acted on, or the episode ended. At a
-// truncation the final observation was never acted on: the last max q known stands in.
-// Owner: one actor. Amortised O(frame bytes + n) a step.
+// Builds frames and n-step items from one environment's steps (terms: core/trajectory.h). An item's
+// initial priority comes from the actor's q-values (Horgan et al. 2018, sec. 3):
+//   |Σ_{k<n} γ^k r_{t+k+1} + γ^n max_a q(s_{t+n}, a) − q(s_t, a_t)|.
+// So an item is complete when its bootstrap frame has been acted on, or the episode has ended. The
+// final observation of a truncated episode is never acted on; the last known max q is used for it.
+// Owner: one actor. Amortized O(frame bytes + n) per step.
 class TrajectoryBuilder {
  public:
   struct Options {
     TrajectorySpec spec;
     int n_step = 3;
     double gamma = 0.99;
-    double reward_clip = 0;  // as the learner's, for priorities only: frames keep the raw reward
+    double reward_clip = 0;  // as the learner's; only for priorities: frames keep the raw reward
     int copies = 1;          // of each item
   };
   struct Step {
-    std::span<const std::byte> observation;  // acted on
+    std::span<const std::byte> observation;  // that the action was chosen from
     std::span<const std::byte> action;
-    float q_taken = 0, q_max = 0;  // q(s, a); max_a q(s, a), or q(s, μ(s)) of continuous actions
+    float q_taken = 0, q_max = 0;  // q(s, a); max_a q(s, a), or q(s, μ(s)) for continuous actions
     float reward = 0;              // of the step
     bool terminated = false, truncated = false;
-    std::span<const std::byte> final_observation;  // where terminated or truncated
+    std::span<const std::byte> final_observation;  // if terminated or truncated
     std::uint64_t policy_version = 0;
   };
   TrajectoryBuilder(const Options& options, StreamId stream);
 
+  // Adds one step.
   void Append(const Step& step);
-  // The step that was to be taken from `observation` is lost: the episode ends in front of it, as
-  // by a truncation, and what comes next is another one. No item reaches across it. q_max: of
-  // `observation`; nullopt: not known, and the items that would bootstrap from it are lost, too.
+  // Ends the episode because the step from `observation` is lost, as by a truncation; the next step
+  // starts another one, and no item spans both. q_max: of `observation`; nullopt: unknown, and
+  // items that would bootstrap from it are dropped.
   void Cut(std::span<const std::byte> observation, std::optional<float> q_max);
   StreamId stream() const { return stream_; }
   std::size_t items() const { return items_.size(); }
   std::uint32_t frames() const { return frames_; }
-  // Hands out the frames and items since the last Take; the stream goes on.
+  // Returns the frames and items since the last Take; the stream continues.
   Chunk Take(std::vector<Item>* items);
 
  private:
-  struct Pending {  // a step whose item is not complete
+  struct Pending {  // a step whose item is incomplete
     std::uint64_t frame;
     float q_taken, reward;
     std::uint64_t policy_version;
   };
   void AppendFrame(const Step& step, bool final);
+  // Completes the oldest pending item, with that bootstrap value.
   void EmitFirst(double bootstrap);
 
   const Options options_;
   const StreamId stream_;
   std::deque<Pending> pending_;  // at most n
-  bool open_ = false;            // the last frame was acted on: its episode goes on
+  bool open_ = false;            // the last frame was acted on, and its episode continues
   std::uint64_t next_frame_ = 0;
   std::uint32_t frames_ = 0;  // since the last Take
   std::vector<std::byte> observation_, action_;

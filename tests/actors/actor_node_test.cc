@@ -429,7 +429,7 @@ TEST(ActorNodeTest, AnEnvironmentThatGivesNothingButBadNumbersEndsItWithTheOrigi
     EXPECT_FALSE(world.Rounds(20000));
     const std::string why = world.node().result().ToString();
     for (const char* part : {"CartPole-v1", "is nan at step 1 of episode", "environment 0 (seed ",
-                             "that makes 100 faults or bad numbers", "fix the environment"}) {
+                             "100 faults or non-finite values", "fix the environment"}) {
       EXPECT_NE(why.find(part), std::string::npos) << why;
     }
     // Told at 1, 2, 4 … 64: a line for each would fill the disk. And that its first push arrived.

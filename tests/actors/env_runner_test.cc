@@ -100,7 +100,7 @@ TEST_F(EnvRunnerTest, FaultsAreNamedAndTooManyEndIt) {
   }
   for (const char* part :
        {"Walk-v0: ", "planted: step 5", "at step 5 of episode ", "of environment ",
-        "that makes 20 faults of this environment", "env.faults_max", "fix the environment"}) {
+        "20 faults without a complete episode", "env.faults_max", "fix the environment"}) {
     EXPECT_THAT(runner_->status().message(), HasSubstr(part));
   }
   EXPECT_EQ(runner_->status().code(), Code::kCancelled);  // no restart cures it
@@ -119,7 +119,7 @@ TEST_F(EnvRunnerTest, TheFirstFaultAndFaultsInARowBlockItUntilAWholeEpisode) {
     if (faults == 0 && runner_->faults() == 1) {
       ++first;
       EXPECT_THAT(runner_->blocked(), HasSubstr("planted: step 5"));
-      EXPECT_THAT(runner_->blocked(), HasSubstr("1 in a row of 100 (env.faults_max)"));
+      EXPECT_THAT(runner_->blocked(), HasSubstr("1 of 100 in a row (env.faults_max)"));
     }
     cleared += was && runner_->blocked().empty();
   }
@@ -127,7 +127,7 @@ TEST_F(EnvRunnerTest, TheFirstFaultAndFaultsInARowBlockItUntilAWholeEpisode) {
   EXPECT_GT(cleared, 0);
   Make("throws", 1);
   while (runner_->faults() < 30) ASSERT_TRUE(Step());
-  EXPECT_THAT(runner_->blocked(), HasSubstr(" in a row of 100 (env.faults_max)"));
+  EXPECT_THAT(runner_->blocked(), HasSubstr(" of 100 in a row (env.faults_max)"));
 }
 
 TEST_F(EnvRunnerTest, WholeEpisodesBetweenFaultsAreForgiven) {
