@@ -1,3 +1,5 @@
+// Implements the publisher and the subscriber of whole-model weights over one channel each. A call
+// has no deadline: the channel resends it after a reconnect.
 #include "paramserver/client.h"
 
 #include <algorithm>
@@ -9,20 +11,23 @@
 namespace troop {
 namespace {
 
-// What asking again may mend: the server was away, or forgot the call.
+// True for transient errors: the server was away, or lost the call in a restart.
 bool MayTryAgain(Code code) {
   return code == Code::kDeadlineExceeded || code == Code::kUnavailable ||
          code == Code::kResourceExhausted;
 }
 
+// Keeps the first permanent error.
 void NoteError(const Status& status, std::string_view what, Status* error) {
   if (!MayTryAgain(status.code()) && error->ok()) *error = status.WithContext(what);
 }
 
+// One publish in flight, one waiting: a slow server never blocks the learner.
 class Publisher final : public WeightPublisher {
  public:
   explicit Publisher(std::unique_ptr<Channel> channel) : channel_(std::move(channel)) {}
 
+  // Overwrites a snapshot that still waits: only the newest matters.
   void Publish(WeightSnapshot snapshot) override {
     TROOP_CHECK(snapshot.version > 0, "version 0 means none");
     waiting_ = std::move(snapshot);
@@ -38,6 +43,7 @@ class Publisher final : public WeightPublisher {
   Status error() const override { return error_; }
 
  private:
+  // After a transient error the same snapshot is sent again, unless a newer one waits.
   void TakeAnswer() {
     const auto answer = channel_->Poll(ticket_);
     if (!answer) return;
@@ -47,10 +53,11 @@ class Publisher final : public WeightPublisher {
       acked_version_ = std::max(acked_version_, sent.version);
     } else {
       NoteError(answer->status(), "publish weights", &error_);
-      if (waiting_.version == 0) waiting_ = std::move(sent);  // again, unless there is newer
+      if (waiting_.version == 0) waiting_ = std::move(sent);  // resend, unless a newer one waits
     }
   }
 
+  // At most one publish is in flight.
   void SendWaiting() {
     if (ticket_ != 0 || waiting_.version == 0 || !error_.ok() || !channel_->CanSend()) return;
     Message message{.type = MessageType::kPublish,
@@ -64,16 +71,18 @@ class Publisher final : public WeightPublisher {
 
   std::unique_ptr<Channel> channel_;
   WeightSnapshot waiting_;    // version 0: none
-  WeightSnapshot in_flight_;  // while ticket_ is not 0
+  WeightSnapshot in_flight_;  // valid while ticket_ is not 0
   Ticket ticket_ = 0;
   std::uint64_t acked_version_ = 0;
   Status error_;
 };
 
+// One pull in flight at a time.
 class Subscriber final : public WeightSubscriber {
  public:
   explicit Subscriber(std::unique_ptr<Channel> channel) : channel_(std::move(channel)) {}
 
+  // No request after a permanent error.
   void Request(Time) override {
     if (ticket_ != 0 || !error_.ok()) return;
     Message message{.type = MessageType::kPull, .body = EncodeBody(PullBody{.known = version_})};
@@ -101,13 +110,15 @@ class Subscriber final : public WeightSubscriber {
   Status error() const override { return error_; }
 
  private:
+  // Checks a reply and returns its snapshot if it is newer.
   std::optional<WeightSnapshot> Take(Message message) {
     const auto body = DecodeBody<PullReplyBody>(message.body);
+    // A malformed reply is a permanent error: the server is not what it should be.
     const bool whole = body.ok() && message.type == MessageType::kPullReply &&
                        message.parts.size() == (body->version == 0 ? 0u : 1u) &&
                        (message.parts.empty() || message.parts[0].size() % sizeof(float) == 0);
     if (!whole) {
-      NoteError(DataLoss("a reply of type {} with {} parts is no snapshot", int(message.type),
+      NoteError(DataLoss("a reply of type {} with {} parts is not a snapshot", int(message.type),
                          message.parts.size()),
                 "pull weights", &error_);
       return std::nullopt;
@@ -116,7 +127,7 @@ class Subscriber final : public WeightSubscriber {
     if (body->version <= version_) return std::nullopt;
     version_ = body->version;
     Buffer value = std::move(message.parts[0]);
-    // A small part lies wherever the message put it.
+    // A small part may be unaligned within the message.
     const auto address = reinterpret_cast<std::uintptr_t>(value.data());
     if (address % alignof(float) != 0) value = Buffer::Copy(value.bytes());
     return WeightSnapshot{version_, std::move(value)};

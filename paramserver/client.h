@@ -17,30 +17,35 @@ struct WeightSnapshot {
   Buffer value;
 };
 
-// Hands weights to the parameter server. Owner: the learner's node thread. Only the newest matters:
-// while a publish is in flight, newer ones replace each other and the last is sent.
+// Sends a learner's weights to the parameter server. Owner: the learner's node thread. Only the
+// newest version matters: while a publish is in flight, newer ones replace each other and the last
+// is sent.
 class WeightPublisher {
  public:
   virtual ~WeightPublisher() = default;
+  // Queues a snapshot; replaces one that still waits.
   virtual void Publish(WeightSnapshot snapshot) = 0;
+  // Processes the reply and sends what waits.
   virtual void Poll(Time now) = 0;
+  // Newest version that the server has acknowledged.
   virtual std::uint64_t acked_version() const = 0;
-  virtual Status error() const = 0;  // a refusal that no retry can mend; ok otherwise
+  // A permanent error, which a retry cannot fix; ok otherwise.
+  virtual Status error() const = 0;
 };
 
-// Pulls weights if newer. Owner: an actor's or evaluator's node thread.
+// Pulls weights that are newer than its own. Owner: the node thread of an actor or evaluator.
 class WeightSubscriber {
  public:
   virtual ~WeightSubscriber() = default;
-  // Asks once, unless a pull is in flight.
+  // Sends a pull unless one is in flight.
   virtual void Request(Time now) = 0;
   virtual bool requesting() const = 0;
-  // The answer: a newer snapshot, aligned for f32; nullopt: none yet, or nothing newer. Versions
-  // never go back.
+  // Returns a newer snapshot, aligned for f32, or nullopt if none has arrived or there is nothing
+  // newer. Versions never decrease.
   virtual std::optional<WeightSnapshot> Poll(Time now) = 0;
   virtual std::uint64_t version() const = 0;         // of the newest snapshot received
-  virtual std::uint64_t server_version() const = 0;  // as last heard
-  virtual Status error() const = 0;                  // as above
+  virtual std::uint64_t server_version() const = 0;  // as last reported
+  virtual Status error() const = 0;                  // as in WeightPublisher
 };
 
 std::unique_ptr<WeightPublisher> MakeWeightPublisher(std::unique_ptr<Channel> channel);

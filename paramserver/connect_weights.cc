@@ -1,3 +1,4 @@
+// Implements ConnectWeights: chooses the weight publisher or the parameter shards by learner.sync.
 #include "paramserver/connect_weights.h"
 
 #include <utility>
@@ -16,12 +17,14 @@ Result<std::unique_ptr<WeightSubscriber>> ConnectWeights(const Config& config, c
   std::unique_ptr<WeightSubscriber> weights;
   const FleetMember::Options& own = member->options();
   const Origin origin{.role = own.role, .index = own.index, .incarnation = own.incarnation};
+  // One weight publisher serves the whole model.
   if (config.learner.sync != "paramserver") {
     const std::string endpoint = member->Endpoint(Role::kParamServer, 0);
     if (endpoint.empty()) return weights;
     TROOP_ASSIGN_OR_RETURN(auto channel, network->Connect(endpoint, {.origin = origin}));
     return MakeWeightSubscriber(std::move(channel));
   }
+  // Parameter shards: all must have a primary before the first connection.
   if (member->Shard(0).term == 0) return weights;
   TROOP_ASSIGN_OR_RETURN(const auto module, MakeNetwork(config, env));
   TROOP_ASSIGN_OR_RETURN(ShardMap map, ShardMapFor(config, *module));

@@ -10,9 +10,9 @@
 
 namespace troop {
 
-// The weights of a run for one who acts with them, as learner.sync says: of the weight publisher,
-// or of all parameter shards (ShardSubscriber). Null: the coordinator does not know yet where they
-// are. `network` and `member` outlive it.
+// Connects an actor or evaluator to the weights of its run, as learner.sync requires: to the weight
+// publisher, or to all parameter shards (ShardSubscriber). Returns null if the coordinator does not
+// know their endpoints yet. `network` and `member` must outlive the result.
 Result<std::unique_ptr<WeightSubscriber>> ConnectWeights(const Config& config, const EnvSpec& env,
                                                          Network* network,
                                                          const FleetMember* member);

@@ -1,3 +1,5 @@
+// Implements the translation from config keys to the options of the parameter server's classes.
+// Every process of a run must derive the same values.
 #include "paramserver/from_config.h"
 
 #include <algorithm>
@@ -10,14 +12,14 @@
 namespace troop {
 namespace {
 
-// A choice that the schema has let pass.
+// Unwraps a value that the config schema has validated already.
 template <class T>
 T Must(const Result<T>& parsed) {
   TROOP_CHECK(parsed.ok(), "{}", parsed.status().ToString());
   return *parsed;
 }
 
-// As the learners' algorithms have it.
+// Ranges without weight decay; must match the grouping in the learners' algorithms.
 std::vector<ParamRange> Undecayed(const Config& config, const Module& network) {
   std::vector<ParamRange> ranges;
   if (!IsSupervised(config) || config.optimizer.weight_decay == 0) return ranges;
@@ -51,11 +53,12 @@ Status CheckShardMap(const ShardMap& map) {
   }
   if (largest <= limit) return Status::Ok();
   return InvalidArgument(
-      "paramserver.shards = {}: the largest shard has {:.0f} MB of parameters, a message takes "
-      "{:.0f} MB; use more shards, or paramserver.sharding = \"memory\"",
+      "paramserver.shards is {}: the largest shard has {:.0f} MB of parameters, a message holds "
+      "{:.0f} MB; use more shards, or set paramserver.sharding = \"memory\"",
       map.shards().size(), largest / 1e6, limit / 1e6);
 }
 
+// Fails early, at the start of a run, if a shard cannot be sent in one message.
 Result<ShardMap> ShardMapFor(const Config& config, const Module& network) {
   TROOP_ASSIGN_OR_RETURN(
       const ShardMap map,
@@ -65,20 +68,23 @@ Result<ShardMap> ShardMapFor(const Config& config, const Module& network) {
   return map;
 }
 
+// Replays the epochs: the map of each follows from the one before it.
 Result<ShardMap> ShardMapAfter(const ShardMap& first, std::span<const ShardEpoch> epochs) {
   ShardMap map = first;
   if (epochs.empty() || epochs[0].shards != std::int32_t(map.shards().size())) {
-    return DataLoss("the run began with {} parameter shards; its config says {}",
-                    epochs.empty() ? 0 : epochs[0].shards, map.shards().size());
+    return DataLoss(
+        "the run began with {} parameter shards, its config has paramserver.shards = {}",
+        epochs.empty() ? 0 : epochs[0].shards, map.shards().size());
   }
   for (const ShardEpoch& epoch : epochs.subspan(1)) {
     Result<ShardMap> next = map.WithShards(epoch.shards);
-    if (!next.ok()) return DataLoss("the epochs of a shard map: {}", next.status().message());
+    if (!next.ok()) return DataLoss("invalid epochs of a shard map: {}", next.status().message());
     map = std::move(*next);
   }
   return map;
 }
 
+// The schema has checked the combination of keys.
 SyncOptions SyncOptionsFor(const Config& config) {
   const Config::ParamServerKeys& p = config.paramserver;
   return {.mode = Must(ParseSyncMode(p.mode)),
@@ -91,14 +97,17 @@ SyncOptions SyncOptionsFor(const Config& config) {
           .warm_start_updates = std::uint64_t(p.warm_start_updates)};
 }
 
+// Tensor-parallel learners share one model and push as one worker.
 std::int64_t WorkersOf(const Config& config) { return config.fleet.learners / config.mesh.tp; }
 
+// Asynchronous modes: one push is an update.
 std::int64_t PushesOfUpdate(const Config& config) {
   const SyncOptions sync = SyncOptionsFor(config);
   if (InStep(sync)) return sync.learners;
   return sync.mode == SyncMode::kKOfN ? sync.k : 1;
 }
 
+// The config's 0 means "no limit", which is -1 here.
 GuardOptions GuardOptionsFor(const Config& config) {
   const std::int64_t most = config.paramserver.max_staleness;
   return {.staleness_max = most > 0 ? most : -1,
@@ -128,7 +137,7 @@ ParameterShard::Options ParameterShardOptionsFor(const Config& config, const Mod
                                   .guards = GuardOptionsFor(config),
                                   .keep_sums = config.paramserver.backup};
   options.updates_max = std::uint64_t(config.learner.max_updates);
-  // Readers of several shards in step may have to name the version before the newest.
+  // Readers of several synchronous shards may have to request the version before the newest.
   const bool named = InStep(options.sync) && map.shards().size() > 1;
   options.versions_kept = named ? 2 : 1;
   return options;
@@ -149,8 +158,11 @@ std::int32_t ParameterServersOf(const Config& config) {
 
 std::int32_t ServersPerShard(const Config& config) { return config.paramserver.backup ? 2 : 1; }
 
+// A primary must stop answering before ShardTerms replaces it, hence one second less than
+// alone_max.
 Duration ShardAloneFor(const Config& config) { return Seconds(config.fleet.hung_after_s); }
 
+// silent_max is twice the heartbeat timeout: one missed heartbeat must not cause a failover.
 ShardTerms::Options ShardTermsOptionsFor(const Config& config) {
   return {.shards = int(config.paramserver.shards),
           .backup = config.paramserver.backup,

@@ -13,23 +13,23 @@
 
 namespace troop {
 
-// What the keys of a config say of the parameter shards. Every process of a run uses these, so that
-// all agree: nothing but the config and the network goes in.
+// Options of the parameter server derived from the config. All processes of a run use these
+// functions, so that they get equal results: only the config and the network are inputs.
 
 // Learners publish all weights in one message.
 // Errors: kInvalidArgument: `parameters` floats are more than a message may have.
 Status CheckWeightsMessage(std::int64_t parameters);
-// Errors: kInvalidArgument: a shard's bytes are more than a message may have.
+// Map of the first epoch. Errors: kInvalidArgument: a shard is larger than a message may be.
 Result<ShardMap> ShardMapFor(const Config& config, const Module& network);
-// The map of the last of `epochs`, of which the first is `first`. The same wherever it is made.
-// Errors: kDataLoss: another beginning, or steps that can't be.
+// Map of the last of `epochs`, starting from `first`. Deterministic. Errors: kDataLoss: another
+// first epoch, or impossible steps.
 Result<ShardMap> ShardMapAfter(const ShardMap& first, std::span<const ShardEpoch> epochs);
-// Errors: kInvalidArgument: as of ShardMapFor, and why.
+// Checks that each shard fits into a message. Errors: kInvalidArgument.
 Status CheckShardMap(const ShardMap& map);
 SyncOptions SyncOptionsFor(const Config& config);
-// Those who pull and push: learners, or each mesh.tp of them that have a model together.
+// Number of workers that pull and push: learners, or groups of mesh.tp tensor-parallel learners.
 std::int64_t WorkersOf(const Config& config);
-// Pushes behind an update, where all take part and none is dropped.
+// Pushes per update if all workers take part and none is dropped.
 std::int64_t PushesOfUpdate(const Config& config);
 GuardOptions GuardOptionsFor(const Config& config);
 ReplicaOptions ReplicaOptionsFor(const Config& config);
@@ -38,15 +38,14 @@ ParameterShard::Options ParameterShardOptionsFor(const Config& config, const Mod
                                                  const ShardMap& map, std::int32_t shard);
 ShardServer::Options ShardServerOptionsFor(const Config& config);
 ShardClient::Options ShardClientOptionsFor(const Config& config);
-// Processes of the role at the beginning: one that publishes weights, or the shards and their
-// backups.
+// Initial number of processes of the role: one weight publisher, or the shards and their backups.
 std::int32_t ParameterServersOf(const Config& config);
-// Processes of one shard, which are numbered one after the other.
+// Processes per shard; they have consecutive indices.
 std::int32_t ServersPerShard(const Config& config);
-// How the processes of the shards are watched over; for the coordinator, which adds `next_term`.
+// Options of the primary election; the coordinator adds `next_term`.
 ShardTerms::Options ShardTermsOptionsFor(const Config& config);
-// A primary without a backup answers nothing when it has not heard from the coordinator for so
-// long: another may have taken its place. Less than ShardTerms::Options::alone_max.
+// Time without contact to the coordinator after which a primary without a backup stops answering:
+// another process may have replaced it. Less than ShardTerms::Options::alone_max.
 Duration ShardAloneFor(const Config& config);
 
 }  // namespace troop

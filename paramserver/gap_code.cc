@@ -1,3 +1,4 @@
+// Implements Golomb-Rice coding of index gaps. Codes are written and read through a 64-bit window.
 #include "paramserver/gap_code.h"
 
 #include <algorithm>
@@ -19,6 +20,7 @@ int RiceParameter(std::int64_t entries, std::int64_t elements) {
   return int(std::clamp(k, 0.0, double(kRiceMax)));
 }
 
+// Appends bits to the window and moves whole bytes out of it.
 void GapWriter::Put(std::uint64_t value, int bits) {
   word_ |= value << held_;
   held_ += bits;
@@ -29,10 +31,12 @@ void GapWriter::Add(std::int64_t index, std::uint32_t extra, int extra_bits) {
   TROOP_CHECK(index > last_, "{} after {}", index, last_);
   const auto gap = std::uint64_t(index - last_ - 1);
   last_ = index;
+  // The quotient in unary, in runs that fit into the window, then its terminating zero.
   constexpr int kRun = 32;
   std::uint64_t ones = gap >> rice_;
   for (; ones >= kRun; ones -= kRun) Put((std::uint64_t{1} << kRun) - 1, kRun);
   Put((std::uint64_t{1} << ones) - 1, int(ones) + 1);
+  // The remainder and the extra bits.
   Put(gap & ((std::uint64_t{1} << rice_) - 1), rice_);
   Put(extra, extra_bits);
 }
@@ -42,6 +46,7 @@ std::vector<std::byte> GapWriter::Take() && {
   return std::move(bytes_);
 }
 
+// Loads up to 8 bytes from the current bit position, without advancing.
 std::uint64_t GapReader::Peek() const {
   const std::size_t byte = at_ / 8;
   std::uint64_t word = 0;
@@ -58,8 +63,10 @@ bool GapReader::Take(int bits, std::uint64_t* value) {
   return true;
 }
 
+// Every step is checked against the remaining bytes and indices, so corrupt input ends early.
 bool GapReader::Next(std::int64_t* index, std::uint32_t* extra, int extra_bits) {
   const auto left = std::uint64_t(elements_ - last_ - 1);  // indices that are still possible
+  // 1. Count the ones of the quotient, at most 56 per window.
   std::uint64_t ones = 0;
   for (;;) {
     constexpr int kSeen = 56;
@@ -69,9 +76,11 @@ bool GapReader::Next(std::int64_t* index, std::uint32_t* extra, int extra_bits) 
     if (at_ >= bytes_.size() * 8 || ones > (left >> rice_)) return false;
     if (run < kSeen) break;
   }
-  ++at_;  // the zero
+  ++at_;  // the terminating zero
+  // 2. Read the remainder and the extra bits.
   std::uint64_t low = 0, more = 0;
   if (!Take(rice_, &low) || !Take(extra_bits, &more)) return false;
+  // 3. Check the index.
   const std::uint64_t gap = (ones << rice_) | low;
   if (gap >= left) return false;
   last_ += std::int64_t(gap) + 1;
@@ -80,6 +89,7 @@ bool GapReader::Next(std::int64_t* index, std::uint32_t* extra, int extra_bits) 
   return true;
 }
 
+// Less than a byte of zeros may remain.
 bool GapReader::AtEnd() const {
   return at_ <= bytes_.size() * 8 && bytes_.size() * 8 - at_ < 8 && Peek() == 0;
 }

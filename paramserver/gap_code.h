@@ -7,24 +7,25 @@
 
 namespace troop {
 
-// Sorted indices as Golomb-Rice codes of the gaps between them (Golomb 1966, Rice & Plaunt 1971): a
-// gap is its quotient by 2^k in ones and a zero, then k bits; each entry may carry extra bits.
+// Golomb-Rice coding of the gaps between sorted indices (Golomb 1966, Rice & Plaunt 1971): a gap is
+// its quotient by 2^k in ones followed by a zero, then k bits; each entry may carry extra bits.
 // Random positions of density p take about log2(1/p) + 1.5 bits each. Bits fill bytes from the
-// lowest; those behind the last entry are 0.
-
+// lowest; those after the last entry are 0.
 inline constexpr int kRiceMax = 40;
 
-// The k for this density: round(log2(-ln 2 / ln(1 - p))), as Strom 2015 has it. 0 where all or none
-// are there. REQUIRES: 0 <= entries <= elements.
+// Best k for this density: round(log2(-ln 2 / ln(1 - p))) (Strom 2015). 0 if all or no elements are
+// present. REQUIRES: 0 <= entries <= elements.
 int RiceParameter(std::int64_t entries, std::int64_t elements);
 
+// Encodes a growing sequence of indices.
 class GapWriter {
  public:
   // REQUIRES: 0 <= rice <= kRiceMax.
   explicit GapWriter(int rice) : rice_(rice) {}
-  // REQUIRES: larger than the index before; extra < 2^extra_bits, extra_bits <= 16.
+  // Appends an index and its extra bits. REQUIRES: larger than the previous index; extra <
+  // 2^extra_bits, extra_bits <= 16.
   void Add(std::int64_t index, std::uint32_t extra = 0, int extra_bits = 0);
-  // Pads the last byte.
+  // Returns the code with the last byte zero-padded.
   std::vector<std::byte> Take() &&;
   std::int64_t bits() const { return std::int64_t(bytes_.size()) * 8 + held_; }
 
@@ -38,26 +39,27 @@ class GapWriter {
   int held_ = 0;  // bits in word_, below 8 between calls
 };
 
-// Reads what anybody may have written: never past the bytes, no index that is not above the one
-// before and below `elements`. REQUIRES: no call after one that failed.
+// Decodes untrusted input: never reads past the bytes, and accepts only strictly growing indices
+// below `elements`. REQUIRES: no call after one that failed.
 class GapReader {
  public:
   GapReader(std::span<const std::byte> bytes, int rice, std::int64_t elements)
       : bytes_(bytes), rice_(rice), elements_(elements) {}
-  // False: the bytes end too early, or the index is not below `elements`.
+  // Reads the next index. Returns false if the bytes end too early or the index is not below
+  // `elements`.
   bool Next(std::int64_t* index, std::uint32_t* extra = nullptr, int extra_bits = 0);
-  // All but the padding, which is 0, is read.
+  // True if everything but the zero padding has been read.
   bool AtEnd() const;
 
  private:
   bool Take(int bits, std::uint64_t* value);  // bits <= 56
-  std::uint64_t Peek() const;                 // 57 bits at least, zeros behind the end
+  std::uint64_t Peek() const;                 // at least 57 bits, zeros past the end
 
   std::span<const std::byte> bytes_;
   int rice_;
   std::int64_t elements_;
   std::int64_t last_ = -1;
-  std::size_t at_ = 0;  // in bits
+  std::size_t at_ = 0;  // position in bits
 };
 
 }  // namespace troop

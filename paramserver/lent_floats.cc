@@ -1,3 +1,5 @@
+// Implements copy-on-write floats: each snapshot holds a Loan, which counts the readers of the
+// storage.
 #include "paramserver/lent_floats.h"
 
 #include <algorithm>
@@ -7,13 +9,14 @@
 
 namespace troop {
 
+// Owner of a snapshot's storage. The count needs no ordering on increment: only the writer lends.
 struct LentFloats::Loan {
   Loan(std::shared_ptr<std::byte> bytes, std::shared_ptr<Count> count)
       : storage(std::move(bytes)), lent(std::move(count)) {
     lent->fetch_add(1, std::memory_order_relaxed);
   }
   Loan(const Loan&) = delete;
-  // Whatever was read was read before.
+  // Release: all reads of this snapshot happen before the writer's acquire in Own.
   ~Loan() { lent->fetch_sub(1, std::memory_order_release); }
 
   std::shared_ptr<std::byte> storage;
@@ -32,6 +35,8 @@ Buffer LentFloats::Lend() {
   return Buffer(std::make_shared<const Loan>(storage_, lent_), std::as_bytes(values_));
 }
 
+// Writes in place if no snapshot is alive here and no other process maps the storage. Otherwise the
+// readers keep the old storage.
 std::span<float> LentFloats::Own() {
   const bool lent = lent_->load(std::memory_order_acquire) > 0;
   if (!lent && !IsReadByOthers(values_.data())) return values_;

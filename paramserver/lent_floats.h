@@ -9,25 +9,26 @@
 
 namespace troop {
 
-// Numbers that one owner changes and others read as Buffers, which never change: a change while
-// one of them is about, here or in another process (net/part_memory.h), moves the owner to a copy.
-// Who always gives back before the next change pays for none. Owner: one thread; Buffers may end on
-// any.
+// Copy-on-write floats: one writer, immutable snapshots for readers. If a snapshot is still
+// referenced at the next change, in this process or in another (net/part_memory.h), the writer
+// moves to a copy; otherwise nothing is copied. Owner: one thread; snapshots may be released on any
+// thread.
 class LentFloats {
  public:
-  explicit LentFloats(std::size_t count);  // of zeros
+  explicit LentFloats(std::size_t count);  // initialized to zero
   std::span<const float> values() const { return values_; }
-  // These values. O(1).
+  // Returns an immutable snapshot of the current values. O(1).
   Buffer Lend();
-  // To be changed. O(n) while some are lent, else O(1); until the next Lend.
+  // Returns the values for writing, valid until the next Lend. O(n) if a snapshot is still
+  // referenced, else O(1).
   std::span<float> Own();
 
  private:
-  // How many Buffers hold the storage.
+  // Number of Buffers that reference the storage. Atomic: they end on any thread.
   using Count = std::atomic<int>;
   struct Loan;
   std::shared_ptr<std::byte> storage_;
-  std::shared_ptr<Count> lent_;  // of this storage
+  std::shared_ptr<Count> lent_;  // references to storage_
   std::span<float> values_;
 };
 

@@ -8,22 +8,22 @@
 
 namespace troop {
 
-// How often a learner talks to its parameter shards: Downpour's n_fetch and n_push (Dean et al.
-// 2012, algorithm 7.1), or local SGD's H.
+// Intervals at which a learner pulls and pushes: n_fetch and n_push of Downpour (Dean et al. 2012,
+// algorithm 7.1), or H of local SGD.
 struct ReplicaOptions {
   std::int64_t fetch_every = 1;  // steps between pulls
-  std::int64_t push_every = 1;   // steps whose gradients are added up before they are pushed
-  // The shards average values (SyncMode::kLocalSgd): what is pushed is the value, not the gradient,
-  // and each push is followed by a pull. fetch_every must be push_every.
+  std::int64_t push_every = 1;   // steps whose gradients are summed before a push
+  // The shards average values (SyncMode::kLocalSgd): the value is pushed instead of the gradient,
+  // and each push is followed by a pull. fetch_every must equal push_every.
   bool push_value = false;
 };
-// Errors: kInvalidArgument: which option, which limit.
+// Errors: kInvalidArgument, naming the option and its limit.
 Status CheckReplicaOptions(const ReplicaOptions& options);
 
-// A learner's own copy of the parameters, which goes on by itself between pulls: decides when to
-// pull and push, and what. T steps make ceil(T / push_every) pushes, the last by Flush. What was
-// not pushed yet is in the value also after a pull (read-my-writes), as a plain SGD step.
-// With 1 / 1 the value that counts is the shards' alone. No sockets; owner: a learner's thread.
+// A learner's local copy of the parameters, which is updated locally between pulls. Decides when to
+// pull and push, and what. T steps make ceil(T / push_every) pushes, the last by a flush. Unpushed
+// steps stay in the value after a pull (read-my-writes), as plain SGD steps. With intervals of 1
+// and 1 the shards' value alone counts. No sockets; owner: a learner's thread.
 //   if (replica.WantsPull()) … replica.Pulled(version, value);
 //   compute the gradient at replica.value(); replica.Step(gradient, learning_rate);
 //   if (replica.WantsPush()) send replica.Payload() with replica.clock(); replica.Pushed();
@@ -32,33 +32,34 @@ class LocalReplica {
   // REQUIRES: CheckReplicaOptions is ok.
   LocalReplica(const ReplicaOptions& options, std::int64_t parameters);
 
-  // Before each step. True before the first, and behind a value that was pushed: the mean counts.
+  // Checked before each step. True before the first step, and after pushing a value, whose mean
+  // must be pulled.
   bool WantsPull() const {
     const bool averaged = options_.push_value && pushed_at_ > pulled_at_;
     return steps_ - pulled_at_ >= options_.fetch_every || version_ == 0 || averaged;
   }
-  // [P], of all shards. A learner that pushes pulls after its pushes were answered or in the order
-  // of its channel, so that they are in here.
+  // Adopts a pulled value [P] of all shards. The pull must follow the replica's pushes, so that the
+  // value includes them.
   void Pulled(std::uint64_t version, std::span<const float> value);
-  // value -= learning_rate * gradient, for the time until the next pull. REQUIRES: pulled once, and
-  // nothing to push.
+  // value -= learning_rate * gradient, until the next pull. REQUIRES: pulled once, and nothing to
+  // push.
   void Step(std::span<const float> gradient, float learning_rate);
   bool WantsPush() const { return steps_ - pushed_at_ >= options_.push_every; }
-  // Steps that no push has; at the end of a run they are pushed as well.
+  // True if steps have not been pushed; they are pushed at the end of a run as well.
   bool WantsFlush() const { return steps_ > pushed_at_; }
-  // The sum of the gradients since the last push, or the value. REQUIRES: WantsFlush.
+  // Sum of the gradients since the last push, or the value. REQUIRES: WantsFlush.
   std::span<const float> Payload() const;
   void Pushed();
 
   std::span<const float> value() const { return value_; }
-  std::uint64_t clock() const { return version_; }  // what its gradients were computed at
+  std::uint64_t clock() const { return version_; }  // version that the gradients are computed at
   std::int64_t steps() const { return steps_; }
 
  private:
   ReplicaOptions options_;
   std::vector<float> value_;
   std::vector<float> sum_;    // of gradients since the last push
-  std::vector<float> moved_;  // by own steps since the last push
+  std::vector<float> moved_;  // change by local steps since the last push
   std::uint64_t version_ = 0;
   std::int64_t steps_ = 0, pulled_at_ = 0, pushed_at_ = 0;
 };

@@ -1,3 +1,5 @@
+// Implements ParameterShard: accepting pushes, applying updates alone or on Hogwild threads, and
+// following a primary.
 #include "paramserver/parameter_shard.h"
 
 #include <algorithm>
@@ -12,62 +14,66 @@
 namespace troop {
 namespace {
 
-// Dropped pushes that no update told the backup of: a repeat of an older one would be judged again.
+// Limit of dropped pushes that no update has reported to the backup yet. After a takeover, a retry
+// of an older one would be judged again.
 constexpr std::size_t kDroppedMax = 4096;
-// A WeightsVersion holds no more updates.
+// Largest number of updates that a WeightsVersion can hold.
 constexpr std::uint64_t kVersionMax = 0xFFFFFFF0u;
 
+// Hogwild needs independent updates: no backup, which would have to repeat their order.
 Status CheckOptions(const ParameterShard::Options& options) {
   TROOP_RETURN_IF_ERROR(CheckSyncOptions(options.sync));
   TROOP_RETURN_IF_ERROR(CheckGuardOptions(options.guards));
   if (options.versions_kept != 1 && options.versions_kept != 2) {
-    return InvalidArgument("a parameter shard keeps {} versions; 1 or 2 are possible",
+    return InvalidArgument("a parameter shard keeps {} versions, must be 1 or 2",
                            options.versions_kept);
   }
   const bool one_by_one = options.sync.mode == SyncMode::kAsync && !options.keep_sums;
   if (options.hogwild != nullptr && !one_by_one) {
     return InvalidArgument(
-        "threads apply pushes at once where each is an update of its own and "
-        "nobody must make the same in the same order: in \"async\" without a "
-        "backup, not in \"{}\"",
+        "hogwild threads need a mode in which each push is a separate update and "
+        "no backup repeats the updates in order: use \"async\" without a "
+        "backup, not \"{}\"",
         SyncModeName(options.sync.mode));
   }
   std::int64_t end = 0;
   for (const ParamRange& range : options.ranges) {
     if (range.begin < end || range.end <= range.begin || range.begin % kParamAlignment != 0) {
-      return InvalidArgument("a parameter shard's range [{}, {}) after {}", range.begin, range.end,
-                             end);
+      return InvalidArgument("a parameter shard has the invalid range [{}, {}) after element {}",
+                             range.begin, range.end, end);
     }
     end = range.end;
   }
   return Status::Ok();
 }
 
-// Of a primary, perhaps damaged on its way.
+// Checks an update from a primary, which may have been damaged in transit.
 Status CheckUpdate(const ShardUpdate& update, std::size_t elements) {
   if (!update.sum.empty() && update.sum.size() != elements * sizeof(float)) {
-    return DataLoss("an update of {} bytes for a backup of {} elements", update.sum.size(),
+    return DataLoss("an update has {} bytes, the backup has {} elements", update.sum.size(),
                     elements);
   }
   const auto address = reinterpret_cast<std::uintptr_t>(update.sum.data());
-  if (address % alignof(float) != 0) return InvalidArgument("an update at an odd address");
+  if (address % alignof(float) != 0) return InvalidArgument("an update at an unaligned address");
   if (!std::isfinite(update.scale) || !std::isfinite(update.learning_rate) ||
       !AllFinite(update.sum.as<float>())) {
-    return DataLoss("an update to version {} holds a number that is not finite", update.version);
+    return DataLoss("an update to version {} holds a non-finite value", update.version);
   }
   if (!SyncPolicy::AreSorted(update.members)) {
-    return DataLoss("an update to version {} with members out of order", update.version);
+    return DataLoss("an update to version {} has members out of order", update.version);
   }
   return Status::Ok();
 }
 
+// Elements in all ranges.
 std::int64_t SizeOf(std::span<const ParamRange> ranges) {
   std::int64_t size = 0;
   for (const ParamRange& range : ranges) size += range.size();
   return size;
 }
 
-// The elements of `ranges`, one after the other, by whether they lie in `undecayed`.
+// Splits the concatenated elements of `ranges` into optimizer groups, by whether they lie in
+// `undecayed`.
 std::vector<Optimizer::Group> GroupsOf(std::span<const ParamRange> ranges,
                                        std::span<const ParamRange> undecayed) {
   std::vector<Optimizer::Group> groups;
@@ -101,12 +107,14 @@ ParameterShard::ParameterShard(const Options& options, std::unique_ptr<Optimizer
       groups_(GroupsOf(options.ranges, options.undecayed)),
       value_(std::size_t(SizeOf(options.ranges))) {}
 
+// A shard without values, for Make and Restore to fill.
 Result<std::unique_ptr<ParameterShard>> ParameterShard::MakeEmpty(const Options& options) {
   TROOP_RETURN_IF_ERROR(CheckOptions(options));
   TROOP_ASSIGN_OR_RETURN(auto optimizer, MakeOptimizer(options.config, SizeOf(options.ranges)));
   return std::unique_ptr<ParameterShard>(new ParameterShard(options, std::move(optimizer)));
 }
 
+// Threads write to the arena: wait for the last of them.
 ParameterShard::~ParameterShard() {
   while (!applying_.empty()) {
     if (!TakeApplied()) std::this_thread::yield();
@@ -118,41 +126,47 @@ Result<std::unique_ptr<ParameterShard>> ParameterShard::Make(const Options& opti
                                                              std::uint64_t updates) {
   TROOP_ASSIGN_OR_RETURN(auto shard, MakeEmpty(options));
   if (value.size() != shard->value().size()) {
-    return InvalidArgument("{} first values; the shard's ranges have {}", value.size(),
+    return InvalidArgument("{} initial values, the shard's ranges have {}", value.size(),
                            shard->value().size());
   }
   if (const std::size_t bad = FirstUnfinite(value); bad != value.size()) {
-    return InvalidArgument("first value {} is {}", bad, value[bad]);
+    return InvalidArgument("initial value {} is {}, must be finite", bad, value[bad]);
   }
   std::ranges::copy(value, shard->value_.Own().begin());
   shard->policy_.Restore(updates + 1, {});
   return shard;
 }
 
+// Rejects malformed pushes before they can change any state.
 Status ParameterShard::CheckPush(const ShardPush& push) const {
   if (push.epoch != options_.epoch) {
-    return FailedPrecondition("a push cut by shard map {}; this is {}: fetch it, and cut anew",
-                              push.epoch, options_.epoch);
+    return FailedPrecondition(
+        "the push was cut by shard map {}, this is map {}; fetch it and cut again", push.epoch,
+        options_.epoch);
   }
   std::int64_t elements = 0;
   for (const GradientPayload& part : push.parts) elements += part.coded().elements;
   if (elements != size()) {
-    return InvalidArgument("a push of {} elements; the shard has {}", elements, size());
+    return InvalidArgument("the push has {} elements, the shard has {}", elements, size());
   }
   if (!(push.learning_rate >= 0 && push.learning_rate <= 1e6f)) {
-    return InvalidArgument("a push with a learning rate of {}; from 0 to 1e6", push.learning_rate);
+    return InvalidArgument("the learning rate of a push is {}, must be from 0 to 1e6",
+                           push.learning_rate);
   }
   if (push.step > kVersionMax) {
-    return InvalidArgument("a push for version {}; at most {}", push.step, kVersionMax);
+    return InvalidArgument("the version of a push is {}, must be at most {}", push.step,
+                           kVersionMax);
   }
-  if (push.id.sequence == 0) return InvalidArgument("push 0; they are numbered from 1");
+  if (push.id.sequence == 0)
+    return InvalidArgument("the sequence number of a push is 0, must be at least 1");
   if (!ledger_.HasRoomFor(push.id.learner)) {
-    return ResourceExhausted("learner {}: {} have pushed here, the most that can be",
+    return ResourceExhausted("learner {}: {} learners have pushed here, which is the limit",
                              push.id.learner, PushLedger::kLearnersMax);
   }
   return Status::Ok();
 }
 
+// Bounds memory against a client that invents learners.
 bool ParameterShard::HasRoomFor(std::int32_t learner) const {
   const auto members = policy_.members();
   return ledger_.HasRoomFor(learner) &&
@@ -160,26 +174,31 @@ bool ParameterShard::HasRoomFor(std::int32_t learner) const {
           std::ranges::binary_search(members, learner, {}, &SyncPolicy::Member::learner));
 }
 
+// True if the push waits for an update or is being applied.
 bool ParameterShard::Holds(const PushId& id) const {
   return std::ranges::any_of(held_, [&](const auto& held) { return held.second.push.id == id; }) ||
          std::ranges::any_of(applying_, [&](const auto& update) { return update->push.id == id; });
 }
 
-// Both learn from each push that is judged.
+// Evaluates both guards, because each push must enter the statistics of both.
 bool ParameterShard::Judge(std::int32_t learner, float loss, float norm) {
   const bool loss_is = losses_.Judge(learner, loss), norm_is = norms_.Judge(learner, norm);
   return loss_is || norm_is;
 }
 
-// One more push: it joins what is held in one update, or is one behind those.
+// True if the update of one more push would exceed updates_max. If each push is a separate update,
+// the held pushes come before it.
 bool ParameterShard::IsBeyondLast() const {
   if (options_.updates_max == 0) return false;
   const std::uint64_t before = policy_.at_once() ? held_.size() : 0;
   return policy_.version() + before > options_.updates_max;
 }
 
+// Order of checks: malformed, duplicate, refused by the policy, then the guards. A push that is
+// refused must leave no trace, because the learner may retry it.
 Result<ParameterShard::Outcome> ParameterShard::Push(ShardPush push) {
   TROOP_RETURN_IF_ERROR(CheckPush(push));
+  // 1. Deduplicate.
   const PushLedger::Seen seen = ledger_.Look(push.id);
   if (seen == PushLedger::Seen::kFenced) {
     return Aborted("learner {}: incarnation {} was replaced", push.id.learner, push.id.incarnation);
@@ -190,13 +209,13 @@ Result<ParameterShard::Outcome> ParameterShard::Push(ShardPush push) {
     return Outcome::kRepeated;
   }
   if (options_.hogwild != nullptr && held_.size() >= kHeldMax) {
-    return ResourceExhausted("{} pushes wait for a thread, the most that can be: push it later",
+    return ResourceExhausted("{} pushes wait for a thread, which is the limit; retry later",
                              held_.size());
   }
   SyncPolicy::Arrival arrival{.learner = push.id.learner, .id = next_id_, .clock = push.clock};
-  // Asked before the guard judges: a refused push must leave no trace.
+  // 2. Ask the policy before the guards count the push.
   TROOP_RETURN_IF_ERROR(policy_.Check(arrival));
-  // Of an update that threads are making, too.
+  // 3. Apply the guards. The age includes updates that threads are still applying.
   const std::uint64_t age = policy_.version() - push.clock;
   const bool too_old =
       options_.guards.staleness_max >= 0 && age > std::uint64_t(options_.guards.staleness_max);
@@ -204,6 +223,7 @@ Result<ParameterShard::Outcome> ParameterShard::Push(ShardPush push) {
   const bool outlier = judged && Judge(push.id.learner, push.loss, push.norm);
   const bool beyond = IsBeyondLast();
   arrival.dropped = too_old || outlier || beyond;
+  // 4. Hand it to the policy, which needs dropped pushes too: they count as contributions.
   TROOP_ASSIGN_OR_RETURN(const SyncPolicy::Verdict verdict, policy_.Arrive(arrival));
   if (arrival.dropped || verdict == SyncPolicy::Verdict::kLate) {
     Drop(push, judged);
@@ -214,6 +234,7 @@ Result<ParameterShard::Outcome> ParameterShard::Push(ShardPush push) {
   return Outcome::kHeld;
 }
 
+// Settles a push without effect. The next update reports it to the backup.
 void ParameterShard::Drop(const ShardPush& push, bool judged) {
   ledger_.Settle(push.id);
   if (!options_.keep_sums) return;
@@ -221,7 +242,7 @@ void ParameterShard::Drop(const ShardPush& push, bool judged) {
   dropped_.push_back({push.id, push.loss, push.norm, judged});
 }
 
-// One dense push of weight 1 is its own sum.
+// True if the sum needs no arithmetic: a single uncompressed push of weight 1.
 bool ParameterShard::IsDense(const SyncPolicy::Update& update, const ShardPush& push) {
   return update.terms.size() == 1 && update.terms[0].weight == 1 &&
          std::ranges::all_of(push.parts, [](const GradientPayload& part) {
@@ -229,7 +250,8 @@ bool ParameterShard::IsDense(const SyncPolicy::Update& update, const ShardPush& 
          });
 }
 
-// The sum of the update's pushes, in its order, in parts that follow each other.
+// Sums the update's pushes in the order of its terms. Returns consecutive parts, which reference
+// the push itself where possible. `out->sum` is set only if a backup needs it.
 ParameterShard::Parts ParameterShard::Sum(const SyncPolicy::Update& update, ShardUpdate* out) {
   if (update.terms.empty()) return {};
   const ShardPush& first = held_.at(update.terms[0].id).push;
@@ -241,6 +263,7 @@ ParameterShard::Parts ParameterShard::Sum(const SyncPolicy::Update& update, Shar
     if (options_.keep_sums) out->sum = first.parts[0].coded().payload;
     return parts;
   }
+  // One accumulator for the whole shard; the first push of an update overwrites it.
   if (sum_.size() == 0) sum_ = MutableBuffer(value().size_bytes());
   const auto sum = sum_.as<float>();
   for (std::size_t i = 0; i < update.terms.size(); ++i) {
@@ -255,11 +278,12 @@ ParameterShard::Parts ParameterShard::Sum(const SyncPolicy::Update& update, Shar
       at += into.size();
     }
   }
-  // Where nobody keeps it, the next update writes over it.
+  // Without a backup the next update reuses the buffer.
   if (options_.keep_sums) out->sum = std::exchange(sum_, {}).Freeze();
   return {sum};
 }
 
+// Applies one update in the owner's thread; with Hogwild it only exchanges work with the threads.
 std::optional<ShardUpdate> ParameterShard::ApplyNext(bool begins) {
   if (options_.hogwild != nullptr) {
     if (begins) BeginApplying();
@@ -269,11 +293,13 @@ std::optional<ShardUpdate> ParameterShard::ApplyNext(bool begins) {
   const std::uint64_t from = version();
   const auto update = policy_.NextUpdate();
   if (!update) return std::nullopt;
+  // 1. Catch up with the version of the other shards, if this one was restored from an older one.
   if (InStep(options_.sync)) {
     for (const SyncPolicy::Term& term : update->terms) {
       policy_.SkipTo(held_.at(term.id).push.step + 1);
     }
   }
+  // 2. Record what is settled, for the replies and for the backup.
   ShardUpdate done{.from = from,
                    .version = version(),
                    .scale = update->scale,
@@ -287,6 +313,7 @@ std::optional<ShardUpdate> ParameterShard::ApplyNext(bool begins) {
     staleness_.Add(double(term.staleness));
     ledger_.Settle(held.push.id);
   }
+  // 3. Keep the old version for readers, then step.
   const Parts sum = Sum(*update, &done);
   KeepVersion(from);
   if (!update->terms.empty()) Carry(done, sum);
@@ -296,7 +323,7 @@ std::optional<ShardUpdate> ParameterShard::ApplyNext(bool begins) {
   return done;
 }
 
-// Each push is an update of its own.
+// Hogwild: submits every due push to the executor as a separate update.
 void ParameterShard::BeginApplying() {
   while (applying_.size() < kApplyingMax) {
     const auto update = policy_.NextUpdate();
@@ -322,7 +349,7 @@ void ParameterShard::BeginApplying() {
   }
 }
 
-// By a thread.
+// Runs on a Hogwild thread. Decodes the push if necessary and steps through the shared arena.
 void ParameterShard::Apply(SharedArena* arena, const Applying& update) {
   const auto& parts = update.push.parts;
   const bool dense = std::ranges::all_of(
@@ -343,20 +370,23 @@ void ParameterShard::Apply(SharedArena* arena, const Applying& update) {
   arena->StepParts(spans, update.scale, update.groups);
 }
 
+// Hogwild: collects one update that a thread has completed, in any order.
 std::optional<ShardUpdate> ParameterShard::TakeApplied() {
   const auto done = std::ranges::find_if(
       applying_, [&](const auto& update) { return options_.hogwild->TakeDone(update->job); });
   if (done == applying_.end()) return std::nullopt;
   const std::unique_ptr<Applying> work = std::move(*done);
+  // 1. Count the version, which the applying updates do not include.
   ShardUpdate update{.from = version(),
                      .version = version() + 1,
                      .scale = work->scale,
                      .learning_rate = work->push.learning_rate};
   update.settled.push_back({work->push.id, work->push.loss, work->push.norm, work->judged});
   applying_.erase(done);
+  // 2. The optimizer's step count is updated only when no thread uses it.
   if (applying_.empty()) arena_->CountSteps();
   newest_ = {};
-  // Others of its learner may have been faster.
+  // A later push of the same learner may have moved the window past this one.
   if (ledger_.Look(work->push.id) == PushLedger::Seen::kNew) ledger_.Settle(work->push.id);
   staleness_.Add(double(work->term.staleness));
   ++counters_.applied;
@@ -364,13 +394,14 @@ std::optional<ShardUpdate> ParameterShard::TakeApplied() {
   return update;
 }
 
-// Before the value changes: it is this version's.
+// Call before the value changes: keeps it as `version` if the previous version can be requested.
 void ParameterShard::KeepVersion(std::uint64_t version) {
   previous_ = {};
   if (options_.versions_kept == 2) previous_ = {version, value_.Lend()};
   newest_ = {};
 }
 
+// Applies a sum to the value: an optimizer step, or the mean of local SGD.
 void ParameterShard::Carry(const ShardUpdate& update, const Parts& sum) {
   const std::span<float> value = value_.Own();
   if (!update.average_values) {
@@ -383,19 +414,22 @@ void ParameterShard::Carry(const ShardUpdate& update, const Parts& sum) {
   }
 }
 
+// Repeats the primary's update bit for bit: same sum, same order, same guard statistics.
 Status ParameterShard::Follow(const ShardUpdate& update) {
   if (update.from != version() || update.version <= update.from) {
     return FailedPrecondition(
-        "update {} of {} for a backup at version {}; send it a snapshot first", update.version,
-        update.from, version());
+        "update {} follows version {}, the backup is at version {}; send it a snapshot first",
+        update.version, update.from, version());
   }
   if (!held_.empty()) {
-    return FailedPrecondition("update {} for a shard that holds {} pushes: it is no backup",
+    return FailedPrecondition("update {} for a shard that holds {} pushes: it is not a backup",
                               update.version, held_.size());
   }
   TROOP_RETURN_IF_ERROR(CheckUpdate(update, value().size()));
+  // The backup's guards and deduplication follow the primary's.
   for (const ShardUpdate::Settled& settled : update.settled) {
-    if (!ledger_.HasRoomFor(settled.id.learner)) return ResourceExhausted("too many learners");
+    if (!ledger_.HasRoomFor(settled.id.learner))
+      return ResourceExhausted("too many learners have pushed here");
     if (ledger_.Look(settled.id) == PushLedger::Seen::kNew) ledger_.Settle(settled.id);
     if (settled.judged) Judge(settled.id.learner, settled.loss, settled.norm);
   }
@@ -406,9 +440,11 @@ Status ParameterShard::Follow(const ShardUpdate& update) {
   return Status::Ok();
 }
 
+// Snapshots are created on the first request for a version and shared by later ones.
 Result<WeightSnapshot> ParameterShard::Pull(std::uint64_t exact) {
   if (exact == 0 || exact == version()) {
     if (newest_.version != 0) return newest_;
+    // Hogwild: an atomic copy, which may contain parts of updates in flight.
     if (arena_) {
       MutableBuffer now(value_.values().size_bytes());
       arena_->Read(now.as<float>());
@@ -418,7 +454,7 @@ Result<WeightSnapshot> ParameterShard::Pull(std::uint64_t exact) {
     return newest_;
   }
   if (exact == previous_.version) return previous_;
-  return NotFound("pull: version {} is not kept; {} is the newest, and {} versions are kept", exact,
+  return NotFound("pull: version {} is not kept; the newest is {}, and {} versions are kept", exact,
                   version(), options_.versions_kept);
 }
 

@@ -25,25 +25,25 @@
 
 namespace troop {
 
-// What a learner sends to one shard: the gradient (kLocalSgd: the value) of the shard's ranges, in
-// parts that follow each other.
+// A learner's push to one shard: the gradient (kLocalSgd: the value) of the shard's ranges, in
+// consecutive parts.
 struct ShardPush {
   PushId id;
   std::uint64_t epoch = 0;   // of the shard map that it was cut by
-  std::uint64_t clock = 0;   // the version that it was computed at
-  std::uint64_t step = 0;    // the same of the shard that is furthest
-  float learning_rate = 0;   // an update takes the largest of its pushes
+  std::uint64_t clock = 0;   // version that it was computed at
+  std::uint64_t step = 0;    // the largest such version among all shards
+  float learning_rate = 0;   // an update uses the largest of its pushes
   float loss = 0, norm = 0;  // for the guards; the norm is that of the whole push, to all shards
   std::vector<GradientPayload> parts;
 };
 
-// One update as it was carried out: what the owner answers pushes by, and all that a backup needs
-// to do the same.
+// One applied update: what the owner needs to answer pushes, and all that a backup needs to repeat
+// it.
 struct ShardUpdate {
   struct Settled {
     PushId id;
     float loss = 0, norm = 0;
-    bool judged = false;  // by the guards of loss and norm
+    bool judged = false;  // counted in the guards' statistics
     template <class A>
     void serialize(A& a) {
       a(id, loss, norm, judged);
@@ -54,7 +54,7 @@ struct ShardUpdate {
   bool average_values = false;
   std::vector<Settled> settled;  // applied by it, and dropped since the update before
   std::vector<SyncPolicy::Member> members;
-  // [n] f32, the sum; empty: nothing was left of it. Kept only where Options::keep_sums.
+  // [n] f32, the summed gradient; empty if every push was dropped. Kept only if Options::keep_sums.
   Buffer sum;
 
   template <class A>
@@ -63,93 +63,94 @@ struct ShardUpdate {
   }
 };
 
-// The parameters of some ranges of the arena, with their optimizer: applies each push once, when
-// and as SyncPolicy says. No clock, no lock, no socket; owner: a parameter server's loop.
-// Invariants: a push is settled at most once in all lives of its ranges, over snapshots, moves and
-// takeovers; equal pushes in an equal order give equal bytes, however the arena is cut; a snapshot
-// that was given out never changes. A version is one more than that before; in modes in step one
-// that went back (an old snapshot) takes up the others' with the next update (ShardPush::step).
-// Memory: value, optimizer slots, up to two versions, one sum, and the pushes that are held.
-// Hogwild! (Recht et al. 2011; SyncMode::kAsync alone): several threads make updates at once,
-// without locks (SharedArena). What else is said here holds, but that which update came first is
-// chance, and so are the last bits; a version is counted when its update is done, and what is
-// pulled may hold some of the elements of one that is not. One thread gives the bytes of none.
+// The parameters of some ranges of the arena, with their optimizer. Applies each push once, when
+// and as SyncPolicy decides. No clock, lock or socket; owner: a parameter server's loop.
+// Invariants: a push is settled at most once over all snapshots, reshardings and takeovers of its
+// ranges; equal pushes in equal order give equal bytes, however the arena is cut; a snapshot that
+// was handed out never changes. Versions increase by one; in synchronous modes a shard restored
+// from an old snapshot adopts the others' version with the next update (ShardPush::step).
+// Memory: value, optimizer slots, up to two versions, one sum, and the held pushes.
+// Hogwild! (Recht et al. 2011; SyncMode::kAsync only): several threads apply updates concurrently,
+// without locks (SharedArena). The invariants hold, except that the order of updates, and therefore
+// the last bits, are nondeterministic. A version counts once its update is complete, and a pull may
+// contain some elements of an incomplete one. One thread gives the same bytes as none.
 class ParameterShard {
  public:
   struct Options {
     Config config;  // optimizer
     std::vector<ParamRange> ranges;
-    std::vector<ParamRange> undecayed;  // of the arena, sorted: without optimizer.weight_decay
+    std::vector<ParamRange> undecayed;  // of the arena, sorted: no optimizer.weight_decay
     std::uint64_t epoch = 1;
     SyncOptions sync;
     GuardOptions guards;
-    // 2: Pull(version() - 1) is possible, so that K shards in step give one version; costs a copy
-    // an update. 1: only the newest; a copy where the next update comes while a reader has it.
+    // 2: Pull(version() - 1) is possible, so that K synchronous shards can serve one version; costs
+    // a copy per update. 1: only the newest; copies only if a reader has it at the next update.
     int versions_kept = 2;
-    // No more updates are made; what is pushed beyond them changes nothing. 0: no limit.
+    // Maximum number of updates; later pushes are dropped. 0: no limit.
     std::uint64_t updates_max = 0;
-    bool keep_sums = false;  // there is a backup
-    // Hogwild: whose threads make updates; it outlives the shard, and its queue takes kApplyingMax.
+    bool keep_sums = false;  // for a backup
+    // Hogwild: executor that applies updates; must outlive the shard and queue kApplyingMax jobs.
     Executor* hogwild = nullptr;
   };
-  // Hogwild: updates that are made, or wait for a thread; and pushes beyond that.
+  // Hogwild: limits on updates that run or are queued on threads, and on pushes held beyond those.
   static constexpr std::size_t kApplyingMax = 64, kHeldMax = 256;
   enum class Outcome {
     kHeld,      // a coming update settles it: answer it then
-    kRepeated,  // it was settled before: answer it
-    kLate,      // these are settled: they change nothing
+    kRepeated,  // already settled: answer it
+    kLate,      // this and the following outcomes are settled without effect
     kTooOld,
     kOutlier,
   };
 
-  // `value`: that of the ranges, one after the other, after `updates` updates: version updates + 1.
-  // Errors: kInvalidArgument.
+  // Creates a shard. `value`: the concatenated ranges after `updates` updates; the version is
+  // updates + 1. Errors: kInvalidArgument.
   static Result<std::unique_ptr<ParameterShard>> Make(const Options& options,
                                                       std::span<const float> value,
                                                       std::uint64_t updates = 0);
-  // From snapshots of one or several shards, which together hold every range of options.ranges
-  // once, and perhaps more: how a shard comes back, and how ranges move. Their owners took them
-  // while nothing was held. A push that one of them had settled is settled; those that another had
-  // not are of an older epoch and never taken again. Errors: kDataLoss: damaged;
-  // kFailedPrecondition: of another optimizer, or not every range, or one twice.
+  // Restores a shard from snapshots of one or several shards, which together hold every range of
+  // options.ranges exactly once, and possibly more; used for restarts and for resharding. The
+  // snapshots must have been taken while no push was held. A push that any of them had settled is
+  // settled; those that another had not are of an older epoch and never accepted again. Errors:
+  // kDataLoss: damaged; kFailedPrecondition: of another optimizer, or a range is missing or
+  // duplicated.
   static Result<std::unique_ptr<ParameterShard>> Restore(const Options& options,
                                                          std::span<const Buffer> snapshots);
-  // Whether these bytes are a whole snapshot, of whatever ranges. Errors: as Restore.
+  // Checks that the bytes are an intact snapshot, of any ranges. Errors: as in Restore.
   static Status CheckSnapshot(const Buffer& snapshot);
-  // Hogwild: waits until the threads have done with it, for some updates' time.
+  // Hogwild: blocks until the threads have completed the updates in flight.
   ~ParameterShard();
-  // All that Restore needs, checksummed. Held pushes are not in it: they were not answered, so
-  // learners repeat them. O(n). REQUIRES: applying() == 0.
+  // Serializes all that Restore needs, with a checksum. Held pushes are excluded: they were not
+  // acknowledged, so learners repeat them. O(n). REQUIRES: applying() == 0.
   Buffer Snapshot();
-  // The same of `ranges` alone: sorted, each its own or within one that is.
+  // Snapshot of `ranges` only: sorted, each equal to or inside one of the shard's ranges.
   Buffer Snapshot(std::span<const ParamRange> ranges);
 
   void Join(std::int32_t learner) { policy_.Join(learner); }
-  // Then ApplyNext: an update may have waited for it alone.
+  // Call ApplyNext afterwards: an update may have waited for this learner only.
   void Leave(std::int32_t learner) { policy_.Leave(learner); }
 
-  // Errors: kFailedPrecondition: another epoch, not a member, or it must pull first; kAborted: of a
-  // life that a newer one has replaced; kResourceExhausted: too many learners, or kHeldMax.
+  // Accepts a push. Errors: kFailedPrecondition: another epoch, not a member, or it must pull
+  // first; kAborted: of a replaced incarnation; kResourceExhausted: too many learners, or kHeldMax.
   Result<Outcome> Push(ShardPush push);
-  // Carries out the update that is due; call until there is none. Hogwild: gives all that are due
-  // to the threads, and returns one that they have made; call again when they wake the owner.
-  // `begins`: false: none is begun.
+  // Applies the update that is due; call until it returns nullopt. Hogwild: submits all due updates
+  // to the threads and returns one that is complete; call again when the threads wake the owner.
+  // `begins` = false: starts no new update.
   std::optional<ShardUpdate> ApplyNext(bool begins = true);
-  // A backup does what the primary did. Errors: kFailedPrecondition: it is not the next update
-  // (restore from a snapshot first); kDataLoss: of another size.
+  // Repeats an update of the primary on its backup. Errors: kFailedPrecondition: not the next
+  // update (restore from a snapshot first); kDataLoss: of another size.
   Status Follow(const ShardUpdate& update);
 
   bool MayPull(std::int32_t learner) const { return policy_.MayPull(learner); }
-  // `exact`: 0: the newest. Errors: kNotFound: no longer kept, or not yet there.
+  // Returns version `exact`; 0: the newest. Errors: kNotFound: no longer kept, or not yet reached.
   Result<WeightSnapshot> Pull(std::uint64_t exact = 0);
 
-  // Whether one more learner could take part, or this one does.
+  // True if this learner is known already, or one more fits.
   bool HasRoomFor(std::int32_t learner) const;
   std::uint64_t epoch() const { return options_.epoch; }
   std::uint64_t version() const { return policy_.version() - applying_.size(); }
   std::int64_t size() const { return std::int64_t(value().size()); }
   std::size_t held() const { return held_.size(); }
-  std::size_t applying() const { return applying_.size(); }  // by threads
+  std::size_t applying() const { return applying_.size(); }  // updates in flight on threads
   const SyncPolicy& policy() const { return policy_; }
   // REQUIRES: applying() == 0.
   std::span<const float> value() const { return value_.values(); }
@@ -162,7 +163,7 @@ class ParameterShard {
     ShardPush push;
     bool judged = false;
   };
-  // An update of one push in the hands of a thread.
+  // An update of one push that a thread is applying.
   struct Applying {
     ShardPush push;
     bool judged = false;
@@ -201,15 +202,15 @@ class ParameterShard {
   SyncPolicy policy_;
   PushLedger ledger_;
   OutlierGuard losses_, norms_;
-  std::vector<Optimizer::Group> groups_;  // of value_, by whether they decay
+  std::vector<Optimizer::Group> groups_;  // of value_, by weight decay
   LentFloats value_;
-  std::unique_ptr<SharedArena> arena_;  // Hogwild: on value_ and optimizer_
+  std::unique_ptr<SharedArena> arena_;  // Hogwild: over value_ and optimizer_
   std::vector<std::unique_ptr<Applying>> applying_;
   MutableBuffer sum_;
   std::map<std::uint64_t, Held> held_;  // by the policy's id
   std::uint64_t next_id_ = 1;
   std::vector<ShardUpdate::Settled> dropped_;  // since the last update
-  WeightSnapshot newest_, previous_;           // version 0: nobody asked for it
+  WeightSnapshot newest_, previous_;           // version 0: not requested yet
   Histogram staleness_;
   Counters counters_;
 };

@@ -1,5 +1,5 @@
-// How a ParameterShard lies in bytes: 64 bytes of prefix, a body, then the floats of the value and
-// of each optimizer slot, each array at a multiple of 64 bytes.
+// Implements snapshots of a ParameterShard. Format: 64 bytes of prefix, a body, then the floats of
+// the value and of each optimizer slot, each array at a multiple of 64 bytes.
 //   0 u32 magic   4 u32 CRC-32C of all that follows   8 u32 format   12 u32 bytes of the body
 #include <algorithm>
 #include <cstring>
@@ -18,9 +18,10 @@ namespace {
 
 constexpr std::uint32_t kMagic = 0x53505424;  // "$TPS"
 constexpr std::uint32_t kFormat = 2;
-constexpr std::uint32_t kFormatOfLosses = 1;  // without what the guard knows of norms
+constexpr std::uint32_t kFormatOfLosses = 1;  // without the statistics of the norm guard
 constexpr std::size_t kPrefixBytes = 64;
 
+// Everything except the floats. begin[i], end[i]: the ranges, in arena order.
 struct SnapshotBody {
   std::string optimizer;
   std::vector<std::string> slots;
@@ -40,6 +41,7 @@ struct SnapshotBody {
     a(norms);
   }
 };
+// Body of kFormatOfLosses, still readable.
 struct FirstSnapshotBody {
   SnapshotBody body;
   template <class A>
@@ -47,6 +49,7 @@ struct FirstSnapshotBody {
     body.SerializeFirst(a);
   }
 };
+// A body of the old format leaves the norm statistics empty.
 Result<SnapshotBody> DecodeSnapshotBody(std::uint32_t format, std::string_view bytes) {
   if (format == kFormat) return DecodeBody<SnapshotBody>(bytes);
   TROOP_ASSIGN_OR_RETURN(FirstSnapshotBody first, DecodeBody<FirstSnapshotBody>(bytes));
@@ -65,7 +68,7 @@ T ReadAt(std::span<const std::byte> bytes, std::size_t offset) {
   return value;
 }
 
-// Elements in the body's ranges; -1: they are none.
+// Number of elements in the body's ranges; -1 if the ranges are invalid.
 std::int64_t SizeOf(const SnapshotBody& body) {
   if (body.begin.size() != body.end.size()) return -1;
   std::int64_t size = 0, last = 0;
@@ -77,6 +80,7 @@ std::int64_t SizeOf(const SnapshotBody& body) {
   return size;
 }
 
+// True if two ranges share an element.
 bool Overlap(std::vector<ParamRange> ranges) {
   std::ranges::sort(ranges, {}, &ParamRange::begin);
   return std::ranges::adjacent_find(ranges, [](const ParamRange& a, const ParamRange& b) {
@@ -86,6 +90,7 @@ bool Overlap(std::vector<ParamRange> ranges) {
 
 }  // namespace
 
+// A decoded snapshot. `columns` reference `bytes`.
 struct ParameterShard::Source {
   Buffer bytes;
   SnapshotBody body;
@@ -93,26 +98,29 @@ struct ParameterShard::Source {
   std::vector<std::span<const float>> columns;  // the value, then each slot
 };
 
+// A snapshot of all ranges.
 Buffer ParameterShard::Snapshot() { return Snapshot(options_.ranges); }
 
-// Where the ranges, sorted, lie among this shard's elements.
+// Positions of the sorted ranges among this shard's concatenated elements.
 std::vector<ParamRange> ParameterShard::PlacesOf(std::span<const ParamRange> ranges) const {
   std::vector<ParamRange> places;
   std::int64_t offset = 0;
   for (const ParamRange& own : options_.ranges) {
     while (places.size() < ranges.size() && ranges[places.size()].end <= own.end) {
       const ParamRange& range = ranges[places.size()];
-      TROOP_CHECK(range.begin >= own.begin, "[{}, {}) is not its own", range.begin, range.end);
+      TROOP_CHECK(range.begin >= own.begin, "[{}, {}) is not within this shard", range.begin,
+                  range.end);
       const std::int64_t begin = offset + range.begin - own.begin;
       places.push_back({begin, begin + range.size()});
     }
     offset += own.size();
   }
-  TROOP_CHECK(places.size() == ranges.size(), "{} of {} ranges are its own", places.size(),
-              ranges.size());
+  TROOP_CHECK(places.size() == ranges.size(), "only {} of {} ranges are within this shard",
+              places.size(), ranges.size());
   return places;
 }
 
+// Writes the body, then one column per array, then the checksum over all of it.
 Buffer ParameterShard::Snapshot(std::span<const ParamRange> ranges) {
   SnapshotBody body{.optimizer = options_.config.optimizer.type,
                     .steps = optimizer_->steps(),
@@ -133,6 +141,7 @@ Buffer ParameterShard::Snapshot(std::span<const ParamRange> ranges) {
   const std::size_t begin = kPrefixBytes + AlignBytes(encoded.size());
   MutableBuffer out = MutableBuffer::Zeros(begin + column * (1 + slots.size()));
   std::memcpy(out.data() + kPrefixBytes, encoded.data(), encoded.size());
+  // Writes column i: the values at the positions of the ranges.
   const auto put = [&](std::size_t i, std::span<const float> values) {
     std::byte* to = out.data() + begin + i * column;
     for (const ParamRange& place : places) {
@@ -142,6 +151,7 @@ Buffer ParameterShard::Snapshot(std::span<const ParamRange> ranges) {
   };
   put(0, value());
   for (std::size_t i = 0; i < slots.size(); ++i) put(i + 1, slots[i].values);
+  // The checksum covers everything after itself, padding included.
   const std::uint32_t prefix[4] = {kMagic, 0, kFormat, std::uint32_t(encoded.size())};
   std::memcpy(out.data(), prefix, sizeof prefix);
   const std::uint32_t crc = Crc32c(out.bytes().subspan(8));
@@ -149,23 +159,27 @@ Buffer ParameterShard::Snapshot(std::span<const ParamRange> ranges) {
   return std::move(out).Freeze();
 }
 
+// Validates every field before use: the bytes come from disk or the network.
 Result<ParameterShard::Source> ParameterShard::ReadSnapshot(const Buffer& snapshot) {
   const std::span<const std::byte> bytes = snapshot.bytes();
+  // 1. Prefix, checksum and format.
   if (bytes.size() < kPrefixBytes || ReadAt<std::uint32_t>(bytes, 0) != kMagic) {
-    return DataLoss("{} bytes that are no snapshot of a parameter shard", bytes.size());
+    return DataLoss("{} bytes that are not a snapshot of a parameter shard", bytes.size());
   }
   if (ReadAt<std::uint32_t>(bytes, 4) != Crc32c(bytes.subspan(8))) {
-    return DataLoss("a snapshot of a parameter shard is damaged: its checksum is wrong");
+    return DataLoss("a snapshot of a parameter shard is damaged: wrong checksum");
   }
   const auto format = ReadAt<std::uint32_t>(bytes, 8);
   if (format != kFormat && format != kFormatOfLosses) {
-    return FailedPrecondition("a snapshot of format {}; this program reads {}", format, kFormat);
+    return FailedPrecondition("a snapshot has format {}, this version reads {}", format, kFormat);
   }
   const std::size_t body_bytes = ReadAt<std::uint32_t>(bytes, 12);
-  if (body_bytes > bytes.size() - kPrefixBytes) return DataLoss("a snapshot ends in its body");
+  if (body_bytes > bytes.size() - kPrefixBytes)
+    return DataLoss("a snapshot is truncated within its body");
   TROOP_ASSIGN_OR_RETURN(SnapshotBody body,
                          DecodeSnapshotBody(format, std::string_view(snapshot.text().substr(
                                                         kPrefixBytes, body_bytes))));
+  // 2. The body must describe exactly the bytes that follow.
   Source source{.bytes = snapshot, .body = std::move(body)};
   source.size = SizeOf(source.body);
   const std::size_t begin = kPrefixBytes + AlignBytes(body_bytes);
@@ -175,17 +189,18 @@ Result<ParameterShard::Source> ParameterShard::ReadSnapshot(const Buffer& snapsh
       left != columns * AlignBytes(std::size_t(source.size) * sizeof(float)) ||
       !SyncPolicy::AreSorted(source.body.members) || source.body.steps < 0 ||
       source.body.version == 0) {
-    return DataLoss("a snapshot of a parameter shard contradicts itself");
+    return DataLoss("a snapshot of a parameter shard is inconsistent");
   }
   if (reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(float) != 0) {
     source.bytes = Buffer::Copy(bytes);
   }
+  // 3. Columns, with finite values.
   const std::size_t column = std::size_t(source.size) * sizeof(float);
   for (std::size_t i = 0; i < columns; ++i) {
     source.columns.push_back(
         source.bytes.Slice(begin + i * AlignBytes(column), column).as<float>());
   }
-  if (!AllFinite(source.columns[0])) return DataLoss("a snapshot holds a value that is not finite");
+  if (!AllFinite(source.columns[0])) return DataLoss("a snapshot holds a non-finite value");
   return source;
 }
 
@@ -193,8 +208,8 @@ Status ParameterShard::CheckSnapshot(const Buffer& snapshot) {
   return ReadSnapshot(snapshot).status();
 }
 
-// What is not of a range. Of shards in step it is the same; a count of steps may differ where
-// guards dropped different pushes, and then the larger counts.
+// Restores the state that does not belong to a range. Synchronous shards have equal state, except
+// that the step count may differ where guards dropped different pushes; the largest is used.
 Status ParameterShard::TakeState(std::span<const Source> sources) {
   const SnapshotBody* newest = &sources[0].body;
   std::int64_t steps = 0;
@@ -204,10 +219,11 @@ Status ParameterShard::TakeState(std::span<const Source> sources) {
     for (std::size_t i = 0; i < body.begin.size(); ++i) {
       ranges.push_back({body.begin[i], body.end[i]});
     }
+    // Optimizer state is only meaningful for the same optimizer.
     std::vector<std::string> names;
     for (const Optimizer::Slot& slot : optimizer_->slots()) names.push_back(slot.name);
     if (body.optimizer != options_.config.optimizer.type || body.slots != names) {
-      return FailedPrecondition("a snapshot with optimizer \"{}\" and {} slots; this shard runs {}",
+      return FailedPrecondition("a snapshot has optimizer \"{}\" with {} slots, this shard uses {}",
                                 body.optimizer, body.slots.size(), options_.config.optimizer.type);
     }
     TROOP_ASSIGN_OR_RETURN(const PushLedger theirs, PushLedger::FromEntries(body.pushes));
@@ -216,7 +232,7 @@ Status ParameterShard::TakeState(std::span<const Source> sources) {
     if (body.version > newest->version) newest = &body;
   }
   if (Overlap(std::move(ranges))) {
-    return FailedPrecondition("two snapshots hold one range; take those of one epoch");
+    return FailedPrecondition("two snapshots overlap; use snapshots of one epoch");
   }
   TROOP_RETURN_IF_ERROR(losses_.Restore(newest->losses));
   TROOP_RETURN_IF_ERROR(norms_.Restore(newest->norms));
@@ -225,10 +241,12 @@ Status ParameterShard::TakeState(std::span<const Source> sources) {
   return Status::Ok();
 }
 
-// `at`: where the range begins in this shard.
+// Copies a range's value and optimizer slots from all sources that hold a part of it. `at`:
+// position of the range in this shard.
 Status ParameterShard::TakeRange(const ParamRange& range, std::size_t at,
                                  std::span<const Source> sources) {
   const std::vector<Optimizer::Slot> slots = optimizer_->slots();
+  // Counts the copied elements; TakeState has excluded overlaps.
   std::int64_t found = 0;
   for (const Source& source : sources) {
     std::int64_t offset = 0;
@@ -251,14 +269,15 @@ Status ParameterShard::TakeRange(const ParamRange& range, std::size_t at,
     }
   }
   if (found == range.size()) return Status::Ok();
-  return FailedPrecondition("the snapshots hold {} of the {} elements of [{}, {})", found,
+  return FailedPrecondition("the snapshots hold only {} of the {} elements of [{}, {})", found,
                             range.size(), range.begin, range.end);
 }
 
+// Reads all sources before anything is copied: a damaged one changes nothing.
 Result<std::unique_ptr<ParameterShard>> ParameterShard::Restore(const Options& options,
                                                                 std::span<const Buffer> snapshots) {
   TROOP_ASSIGN_OR_RETURN(auto shard, MakeEmpty(options));
-  if (snapshots.empty()) return InvalidArgument("a parameter shard from no snapshot");
+  if (snapshots.empty()) return InvalidArgument("no snapshot to restore a parameter shard from");
   std::vector<Source> sources;
   for (const Buffer& snapshot : snapshots) {
     TROOP_ASSIGN_OR_RETURN(Source source, ReadSnapshot(snapshot));

@@ -1,3 +1,4 @@
+// Implements the running statistics of the outlier guards.
 #include "paramserver/push_guards.h"
 
 #include <algorithm>
@@ -6,21 +7,26 @@
 
 namespace troop {
 
+// Statistics need at least two values.
 Status CheckGuardOptions(const GuardOptions& options) {
   if (options.staleness_max < -1) {
-    return InvalidArgument("guard: staleness up to {}; -1 or more", options.staleness_max);
+    return InvalidArgument("guard: the staleness limit is {}, must be at least -1",
+                           options.staleness_max);
   }
   for (const double deviations : {options.loss_deviations, options.norm_deviations}) {
     if (deviations >= 0 && std::isfinite(deviations)) continue;
-    return InvalidArgument("guard: {} standard deviations; a finite number from 0 on", deviations);
+    return InvalidArgument(
+        "guard: the limit is {} standard deviations, must be finite and at least 0", deviations);
   }
   if (options.window < 2 || options.first < 2) {
-    return InvalidArgument("guard: a window of {} pushes, judged from {} on; 2 at least",
-                           options.window, options.first);
+    return InvalidArgument(
+        "guard: the window is {} pushes and the test begins at {}, both must be at least 2",
+        options.window, options.first);
   }
   return Status::Ok();
 }
 
+// A push beyond the limit counts as the limit itself, so that one outlier hardly moves it.
 bool OutlierGuard::Judge(std::int32_t learner, float number) {
   if (deviations_ == 0) return false;
   if (!std::isfinite(number)) return true;
@@ -32,7 +38,7 @@ bool OutlierGuard::Judge(std::int32_t learner, float number) {
   const double limit = it->mean + deviations_ * std::sqrt(it->variance);
   const bool outlier = it->count >= first_ && size > limit;
   if (outlier) size = limit;
-  // A plain mean of the first ones, then an exponential one (West 1979).
+  // A plain mean until the window is full, then an exponential one (West 1979).
   it->count = std::min(it->count + 1, window_);
   const double share = 1 / double(it->count), off = size - it->mean;
   it->mean += share * off;
@@ -40,16 +46,18 @@ bool OutlierGuard::Judge(std::int32_t learner, float number) {
   return outlier;
 }
 
+// Snapshots are untrusted.
 Status OutlierGuard::Restore(std::vector<Entry> entries) {
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const Entry& entry = entries[i];
     if (i > 0 && entry.learner <= entries[i - 1].learner) {
-      return DataLoss("a guard's learner {} after {}", entry.learner, entries[i - 1].learner);
+      return DataLoss("a guard has learner {} after {}", entry.learner, entries[i - 1].learner);
     }
     if (entry.count < 0 || !(entry.mean >= 0 && std::isfinite(entry.mean)) ||
         !(entry.variance >= 0 && std::isfinite(entry.variance))) {
-      return DataLoss("a guard of learner {}: {} of mean {} and variance {}", entry.learner,
-                      entry.count, entry.mean, entry.variance);
+      return DataLoss(
+          "a guard has invalid statistics of learner {}: count {}, mean {}, variance {}",
+          entry.learner, entry.count, entry.mean, entry.variance);
     }
   }
   entries_ = std::move(entries);

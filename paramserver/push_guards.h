@@ -8,24 +8,26 @@
 
 namespace troop {
 
-// Gorila's guards (Nair et al. 2015, sec. 4.3): a parameter server drops gradients that are too
-// old; and those whose |loss| is beyond the running mean plus several standard deviations. Beyond
-// the paper, the same of the gradient's norm: an error behind the loss does not show there.
+// Gradient filters of Gorila (Nair et al. 2015, sec. 4.3): a parameter server drops gradients that
+// are too old, and those whose |loss| exceeds the running mean by several standard deviations. An
+// extension of the paper applies the second test to the gradient's norm, because an error after the
+// loss computation does not show in the loss.
 struct GuardOptions {
-  // Versions between what a gradient was computed at and now; -1: any age.
+  // Largest staleness that is accepted, in versions; -1: no limit.
   std::int64_t staleness_max = -1;
-  // m of mean + m standard deviations; 0: no such guard. The paper says "several".
+  // Limit in standard deviations above the running mean, for |loss| and the norm; 0 disables the
+  // test. The paper says "several".
   double loss_deviations = 0, norm_deviations = 0;
-  // Pushes of a learner that the running means look back on, and those before they judge at all.
+  // `window`: pushes of a learner that the running statistics cover. `first`: pushes of a learner
+  // that are accepted before the test begins.
   std::int64_t window = 1000, first = 30;
 };
-// Errors: kInvalidArgument: which option, which limit.
+// Errors: kInvalidArgument, naming the option and its limit.
 Status CheckGuardOptions(const GuardOptions& options);
 
-// Running mean and deviation of the size of a number that each learner's pushes have: their loss,
-// or their norm. By learner, because a learner's pushes come in one order to every shard: so all
-// shards drop the same ones without a word between them. Owner: the shard's loop. O(log learners) a
-// call.
+// Running mean and variance of the magnitude of one scalar per push (its loss, or its norm), kept
+// per learner. A learner's pushes reach every shard in the same order, so all shards drop the same
+// pushes without communication. Owner: the shard's loop. O(log learners) per call.
 class OutlierGuard {
  public:
   struct Entry {
@@ -39,15 +41,15 @@ class OutlierGuard {
     bool operator==(const Entry&) const = default;
   };
 
-  // `deviations`: 0: nothing is an outlier. `window`, `first`: as of GuardOptions.
+  // `deviations`: 0 accepts everything. `window`, `first`: as in GuardOptions.
   OutlierGuard(double deviations, std::int64_t window, std::int64_t first)
       : deviations_(deviations), window_(window), first_(first) {}
-  // Whether this one is an outlier; a number that is not finite always is. It counts in the mean,
-  // an outlier as the limit that it broke: where they grow for good, the limit follows.
+  // Returns true if the value is an outlier; a non-finite value always is. An outlier enters the
+  // statistics clamped to the limit that it exceeded, so the limit follows a permanent rise.
   bool Judge(std::int32_t learner, float number);
 
   std::span<const Entry> entries() const { return entries_; }
-  // Errors: kDataLoss: not sorted, or what no numbers give.
+  // Errors: kDataLoss: not sorted, or impossible statistics.
   Status Restore(std::vector<Entry> entries);
 
  private:

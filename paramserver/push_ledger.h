@@ -9,7 +9,7 @@
 
 namespace troop {
 
-// Names one push of one life of one learner, for ever.
+// Permanently unique name of one push by one incarnation of a learner.
 struct PushId {
   std::int32_t learner = 0;
   std::uint64_t incarnation = 0;
@@ -21,26 +21,26 @@ struct PushId {
   auto operator<=>(const PushId&) const = default;
 };
 
-// Which pushes were settled (applied, or dropped for good), in bounded memory: of each learner the
-// newest incarnation, its newest sequence, and which of the kWindow below it. It is part of
-// snapshots and of what a backup follows, so that a push counts once whoever repeats it, and to
-// whom. Owner: the shard's loop. O(log learners) a call.
+// Deduplication of pushes in bounded memory: which pushes were settled (applied or dropped). Per
+// learner it keeps the newest incarnation, its newest sequence, and a bitmap of the kWindow
+// sequences below it. Snapshots and backup updates include it, so a push counts once even if it is
+// retried at another process. Owner: the shard's loop. O(log learners) per call.
 class PushLedger {
  public:
-  // A learner has fewer pushes open than this: what is older counts as settled.
+  // Upper bound on a learner's open pushes; older sequences count as settled.
   static constexpr std::uint64_t kWindow = 64;
   static constexpr std::size_t kLearnersMax = 4096;
 
   enum class Seen {
     kNew,
     kSettled,
-    kFenced,  // of a life that a newer one has replaced
+    kFenced,  // of an incarnation that a newer one has replaced
   };
   struct Entry {
     std::int32_t learner = 0;
     std::uint64_t incarnation = 0;
     std::uint64_t newest = 0;   // sequence
-    std::uint64_t settled = 0;  // bit i: newest - i
+    std::uint64_t settled = 0;  // bit i: sequence newest - i
     template <class A>
     void serialize(A& a) {
       a(learner, incarnation, newest, settled);
@@ -48,16 +48,18 @@ class PushLedger {
     bool operator==(const Entry&) const = default;
   };
 
-  // Errors: kDataLoss: not sorted, or more than kLearnersMax.
+  // Rebuilds a ledger from a snapshot. Errors: kDataLoss: not sorted, or more than kLearnersMax.
   static Result<PushLedger> FromEntries(std::vector<Entry> entries);
   std::span<const Entry> entries() const { return entries_; }
 
+  // Classifies a push without changing anything.
   Seen Look(const PushId& id) const;
-  // Whether one more learner could be remembered, or this one is.
+  // True if this learner is recorded already, or one more fits.
   bool HasRoomFor(std::int32_t learner) const;
-  // A newer incarnation forgets the older one's. REQUIRES: kNew, HasRoomFor.
+  // Records a push as settled. A newer incarnation discards the entry of the older one. REQUIRES:
+  // Look(id) == kNew, HasRoomFor.
   void Settle(const PushId& id);
-  // What either had settled. Errors: kResourceExhausted: more than kLearnersMax.
+  // Adds everything that `other` has settled. Errors: kResourceExhausted: more than kLearnersMax.
   Status Merge(const PushLedger& other);
   bool operator==(const PushLedger&) const = default;
 

@@ -1,3 +1,4 @@
+// Implements the weight publisher: the newest two versions of a model's weights, in memory.
 #include "paramserver/server.h"
 
 #include <array>
@@ -11,6 +12,7 @@
 namespace troop {
 namespace {
 
+// Requests are answered at once.
 class PublishOnlyServer final : public ParameterServer {
  public:
   explicit PublishOnlyServer(const Options& options) : options_(options) {}
@@ -22,8 +24,7 @@ class PublishOnlyServer final : public ParameterServer {
     } else if (message.type == MessageType::kPull) {
       status = Pull(message, &reply);
     } else {
-      status =
-          InvalidArgument("parameter server: message type {} is not for it", int(message.type));
+      status = InvalidArgument("parameter server: unexpected message type {}", int(message.type));
     }
     if (status.ok()) return;
     ++refused_;
@@ -45,30 +46,32 @@ class PublishOnlyServer final : public ParameterServer {
   std::uint64_t version() const override { return kept_[0].version; }
 
  private:
+  // Accepts a newer version. A duplicate or older one is acknowledged, so that retries end.
   Status Publish(Message message, Reply* reply) {
     TROOP_ASSIGN_OR_RETURN(const PublishBody body, DecodeBody<PublishBody>(message.body));
     const std::size_t expected = std::size_t(options_.parameters) * sizeof(float);
     const std::size_t size = message.parts.size() == 1 ? message.parts[0].size() : 0;
     if (message.parts.size() != 1 || size != expected) {
       return InvalidArgument(
-          "publish of version {}: {} bytes in {} parts; {} parameters are {} "
+          "publish of version {}: {} bytes in {} parts, must be {} parameters = {} "
           "bytes in one part",
           body.version, size, message.parts.size(), options_.parameters, expected);
     }
-    if (body.version == 0) return InvalidArgument("publish: version 0 means none; begin with 1");
+    if (body.version == 0) return InvalidArgument("publish: the version is 0, must be at least 1");
     if (body.version > version() && options_.version_is_issued) {
-      // Weights of no learner would keep out those of all that come.
+      // A forged version would block all later ones, so its incarnation must have been issued.
       if (message.origin.role != Role::kLearner) {
-        return InvalidArgument("{} publishes no weights",
+        return InvalidArgument("{} may not publish weights",
                                PeerName(message.origin.role, message.origin.index));
       }
       if (!options_.version_is_issued(body.version >> 32)) {
-        return Unavailable("publish of version {}: no learner has the incarnation {} yet",
-                           body.version, body.version >> 32);
+        return Unavailable("publish of version {}: incarnation {} was not issued yet", body.version,
+                           body.version >> 32);
       }
     }
+    // The newest snapshot becomes the previous one.
     if (body.version > version()) {
-      // For many readers; what came may lie in the learner's memory.
+      // Copied for many readers: the received part may lie in the learner's memory.
       kept_[1] = std::exchange(kept_[0], {body.version, CopyPart(message.parts[0].bytes())});
       ++publishes_;
     } else {
@@ -79,6 +82,7 @@ class PublishOnlyServer final : public ParameterServer {
     return Status::Ok();
   }
 
+  // Serves the newest version if it is newer than `known`, or exactly `exact`.
   Status Pull(const Message& message, Reply* reply) {
     TROOP_ASSIGN_OR_RETURN(const PullBody body, DecodeBody<PullBody>(message.body));
     ++pulls_;
@@ -90,10 +94,11 @@ class PublishOnlyServer final : public ParameterServer {
         if (kept.version == body.exact) snapshot = &kept;
       }
       if (snapshot == nullptr) {
-        return NotFound("pull: version {} is not kept; {} and {} are", body.exact, kept_[0].version,
-                        kept_[1].version);
+        return NotFound("pull: version {} is not kept; available are {} and {}", body.exact,
+                        kept_[0].version, kept_[1].version);
       }
     }
+    // Version 0 in the reply: nothing newer.
     Message answer{.type = MessageType::kPullReply,
                    .body = EncodeBody(PullReplyBody{snapshot ? snapshot->version : 0, version()})};
     if (snapshot != nullptr) {

@@ -9,15 +9,15 @@
 
 namespace troop {
 
-// One parameter shard without an optimizer: the weight publisher. Keeps the newest two versions, so
-// that a pull names a version and is never torn. Versions never go back: an older publish is
-// answered and ignored. Owner: the node's thread.
+// The weight publisher: keeps a model's newest two versions, without an optimizer, so that a pull
+// names a version and is never torn. Versions never decrease: an older publish is acknowledged and
+// ignored. Owner: the node's thread.
 class ParameterServer : public Service {
  public:
   struct Options {
     std::int64_t parameters = 0;  // P; a publish of another size is refused
-    // True if the coordinator has issued what a version has in its upper half, a learner's
-    // incarnation, or a newer one. Empty: all are taken.
+    // Returns true if the coordinator has issued the incarnation in a version's upper half, or a
+    // newer one. Empty: accept all.
     std::function<bool(std::uint64_t)> version_is_issued{};
   };
   virtual void Report(Metrics* metrics) const = 0;

@@ -1,3 +1,5 @@
+// Implements replication from a primary to its backup: the state in pieces, then one message per
+// update.
 #include "paramserver/shard_backup.h"
 
 #include <algorithm>
@@ -12,10 +14,12 @@
 namespace troop {
 namespace {
 
+// Delay before the state is sent again, so that a restarting backup is not flooded.
 constexpr Duration kTryAgain = Milliseconds(10);
 
 }  // namespace
 
+// The pieces share the snapshot's memory.
 void ShardBackup::SendState(const Buffer& snapshot) {
   state_sent_ = true;
   for (std::size_t at = 0; at < snapshot.size(); at += kPieceBytes) {
@@ -27,6 +31,7 @@ void ShardBackup::SendState(const Buffer& snapshot) {
   Send();
 }
 
+// Updates follow the state in order, so it need not be acknowledged yet.
 void ShardBackup::SendUpdate(const ShardUpdate& update) {
   TROOP_CHECK(state_sent_, "update {} before the state", update.version);
   Message message{.type = MessageType::kShardUpdate,
@@ -36,16 +41,18 @@ void ShardBackup::SendUpdate(const ShardUpdate& update) {
   Send();
 }
 
+// Messages are sent in order; those without a ticket are not sent yet.
 void ShardBackup::Send() {
   for (Open& open : open_) {
     if (open.ticket != 0) continue;
     Message copy = open.message;  // the parts are shared
     const auto ticket = channel_->Send(copy, kForever);
-    if (!ticket.ok()) return;  // the window is full; or it is fenced, which the open ones tell
+    if (!ticket.ok()) return;  // full window, or fenced: open calls report it
     open.ticket = *ticket;
   }
 }
 
+// Replies are taken in order: the first open message is the oldest.
 void ShardBackup::Poll(Time now) {
   while (!open_.empty() && open_.front().ticket != 0) {
     const auto answer = channel_->Poll(open_.front().ticket);
@@ -55,13 +62,15 @@ void ShardBackup::Poll(Time now) {
   if (now >= send_after_) Send();
 }
 
+// Any failure discards the open messages: the state is sent again. kAborted means that the backup
+// has seen a newer term, so this primary stops sending until the coordinator replaces it.
 void ShardBackup::TakeAnswer(const Status& status, Time now) {
   if (status.ok()) return open_.pop_front();
   if (status.code() == Code::kAborted) {
-    if (!outdated_) LogWarning("waits to hear of a newer term: {}", status.message());
+    if (!outdated_) LogWarning("replication stopped, a newer term exists: {}", status.message());
     outdated_ = true;
   }
-  LogDebug("the backup lost track: {}", status.message());
+  LogDebug("the backup lost track, sending the state again: {}", status.message());
   for (const Open& open : open_) {
     if (open.ticket != 0) channel_->Forget(open.ticket);
   }
@@ -70,20 +79,22 @@ void ShardBackup::TakeAnswer(const Status& status, Time now) {
   send_after_ = now + kTryAgain;
 }
 
+// Input is untrusted: sizes are bounded before memory is allocated.
 Result<std::optional<Buffer>> ArrivingState::Add(const ShardStateBody& head, const Buffer& piece) {
   if (head.total > bytes_max_ || head.total == 0) {
-    return DataLoss("a state of {} bytes; from 1 to {}", head.total, bytes_max_);
+    return DataLoss("a shard state has {} bytes, must have 1 to {}", head.total, bytes_max_);
   }
   if (head.offset == 0) {
     head_ = head;
     bytes_ = MutableBuffer(head.total);
     have_ = 0;
   }
+  // A piece must continue the same transfer at the same position.
   const bool goes_on = bytes_.size() > 0 && head.term == head_.term && head.total == head_.total &&
                        head.offset == have_ && piece.size() <= head.total - have_;
   if (!goes_on || piece.empty()) {
     Clear();
-    return FailedPrecondition("a piece of a state that does not go on from the one before");
+    return FailedPrecondition("a piece of a shard state does not continue the previous piece");
   }
   std::memcpy(bytes_.data() + have_, piece.data(), piece.size());
   have_ += piece.size();

@@ -14,24 +14,26 @@
 
 namespace troop {
 
-// A primary's end of its backup: brings it the whole state once, then each update, and knows when
-// all of it is there. Where the backup lost track it asks for the state again.
-// Owner: the ShardServer's. Memory: what the backup has not answered.
+// A primary's connection to its backup: sends the whole state once, then each update, and tracks
+// what the backup has acknowledged. If the backup lost track, the state is sent again.
+// Owner: the ShardServer's owner. Memory: what the backup has not acknowledged.
 class ShardBackup {
  public:
-  // Of a snapshot, in one message.
+  // Bytes of a snapshot per message.
   static constexpr std::size_t kPieceBytes = std::size_t{16} << 20;
 
   ShardBackup(std::unique_ptr<Channel> channel, std::uint64_t term, std::uint64_t course)
       : channel_(std::move(channel)), term_(term), course_(course) {}
 
-  // The state was not sent yet, or in vain.
+  // True if the state was not sent yet, or must be sent again.
   bool WantsState(Time now) const { return !state_sent_ && !outdated_ && now >= send_after_; }
+  // Sends a snapshot in pieces.
   void SendState(const Buffer& snapshot);
   // REQUIRES: has_all().
   void SendUpdate(const ShardUpdate& update);
+  // Processes replies and resends.
   void Poll(Time now);
-  // It has all.
+  // True if the backup has acknowledged everything.
   bool has_all() const { return state_sent_ && open_.empty(); }
   std::uint64_t term() const { return term_; }
 
@@ -50,12 +52,13 @@ class ShardBackup {
   Time send_after_{};
 };
 
-// A backup's end of the state: puts the pieces together. Owner: the backup's node.
+// A backup's side of the state transfer: assembles the pieces. Owner: the backup's node.
 class ArrivingState {
  public:
   explicit ArrivingState(std::size_t bytes_max) : bytes_max_(bytes_max) {}
-  // The snapshot, with its last piece. A piece at 0 begins anew. Errors: kDataLoss: larger than it
-  // can be; kFailedPrecondition: it does not go on from the piece before.
+  // Adds a piece and returns the snapshot after the last one. A piece at offset 0 starts over.
+  // Errors: kDataLoss: larger than `bytes_max`; kFailedPrecondition: it does not continue the
+  // previous piece.
   Result<std::optional<Buffer>> Add(const ShardStateBody& head, const Buffer& piece);
   void Clear() { bytes_ = {}, have_ = 0, head_ = {}; }
 

@@ -1,3 +1,5 @@
+// Implements a learner's client of all parameter shards. Every open push keeps its message, so that
+// it can be resent to the same or to another process.
 #include "paramserver/shard_client.h"
 
 #include <algorithm>
@@ -15,13 +17,14 @@
 namespace troop {
 namespace {
 
-// The server was away, or forgot the call; pushes are settled once, however often they are sent.
+// True for transient errors: the server was away, or lost the call. Resending a push is safe: the
+// shard settles it once.
 bool MayTryAgain(Code code) {
   return code == Code::kUnavailable || code == Code::kResourceExhausted ||
          code == Code::kDeadlineExceeded || code == Code::kCancelled;
 }
 
-// What asks again and again must not keep busy who is about to take over.
+// Retry interval; keeps retries from starving a backup during takeover.
 constexpr Duration kTryAgain = Milliseconds(10);
 
 std::int64_t SizeOf(std::span<const ParamRange> ranges) {
@@ -39,10 +42,11 @@ ShardClient::ShardClient(ShardMap map, std::vector<std::unique_ptr<Channel>> cha
               map_.shards().size());
   TROOP_CHECK(
       options.pushes_open_max > 0 && std::uint64_t(options.pushes_open_max) < PushLedger::kWindow,
-      "{} pushes open", options.pushes_open_max);
+      "pushes_open_max is {}", options.pushes_open_max);
   shards_ = MakeShards(std::move(channels));
 }
 
+// Builds the per-shard state of map_: ranges, message parts, and one encoder per part.
 std::vector<ShardClient::Shard> ShardClient::MakeShards(
     std::vector<std::unique_ptr<Channel>> channels) const {
   std::vector<Shard> shards;
@@ -55,6 +59,7 @@ std::vector<ShardClient::Shard> ShardClient::MakeShards(
   return shards;
 }
 
+// The shards start at version 0, so that the next pull fetches everything.
 void ShardClient::Remap(ShardMap map, std::vector<std::unique_ptr<Channel>> channels) {
   TROOP_CHECK(channels.size() == map.shards().size() && map.parameters() == map_.parameters(),
               "{} channels to {} shards", channels.size(), map.shards().size());
@@ -71,10 +76,12 @@ void ShardClient::Remap(ShardMap map, std::vector<std::unique_ptr<Channel>> chan
   }
 }
 
+// Copies the error feedback residuals through a buffer over the whole arena, because old and new
+// parts cut it differently.
 void ShardClient::MoveResiduals(std::vector<Shard>* to) {
   if (options_.codec.codec == GradientCodec::kNone) return;
   std::vector<float> all(value_.size());
-  // Of every element of these shards, in order: its residual, and its place among all.
+  // Calls `each` for every range of the shards, with its residual and its place in `all`.
   const auto visit = [&all](std::vector<Shard>* shards, const auto& each) {
     for (Shard& shard : *shards) {
       for (std::size_t i = 0; i < shard.parts.size(); ++i) {
@@ -92,10 +99,12 @@ void ShardClient::MoveResiduals(std::vector<Shard>* to) {
   visit(to, [](Floats own, Floats whole) { std::ranges::copy(whole, own.begin()); });
 }
 
+// Keeps the first error.
 void ShardClient::Fail(const Status& status, std::string_view what) {
   if (error_.ok()) error_ = status.WithContext(what);
 }
 
+// A ticket of 0 marks a push for resending; an open pull is requested again by Poll.
 void ShardClient::Replace(std::size_t shard, std::unique_ptr<Channel> channel) {
   Shard& place = shards_[shard];
   place.channel = std::move(channel);
@@ -104,6 +113,7 @@ void ShardClient::Replace(std::size_t shard, std::unique_ptr<Channel> channel) {
   for (OpenPush& push : place.pushes) push.ticket = 0;
 }
 
+// Pushes that the slowest shard has not settled.
 std::size_t ShardClient::pushes_open() const {
   std::size_t open = 0;
   for (const Shard& shard : shards_) open = std::max(open, shard.pushes.size());
@@ -117,6 +127,7 @@ Status ShardClient::RequestLeave(Time now) {
   return asked;
 }
 
+// The deadline covers the wait for other learners.
 Status ShardClient::RequestPull(Time now) {
   TROOP_CHECK(!pulling_, "a pull is open");
   TROOP_RETURN_IF_ERROR(error_);
@@ -130,11 +141,12 @@ Status ShardClient::RequestPull(Time now) {
   return Status::Ok();
 }
 
+// True if a push waits to be sent or resent.
 bool ShardClient::HasUnsent(const Shard& shard) {
   return std::ranges::find(shard.pushes, Ticket{0}, &OpenPush::ticket) != shard.pushes.end();
 }
 
-// Behind the pushes: what comes has them in it.
+// Sent after the pushes, so that the pulled value includes them.
 void ShardClient::SendPull(Shard* shard) {
   if (!shard->pull_wanted || shard->pull != 0 || HasUnsent(*shard)) return;
   Message message{
@@ -148,16 +160,20 @@ void ShardClient::SendPull(Shard* shard) {
   }
 }
 
+// Bounds memory: each open push holds its encoded gradient.
 bool ShardClient::CanPush() const {
   return error_.ok() && std::ranges::all_of(shards_, [this](const Shard& shard) {
            return shard.pushes.size() < std::size_t(options_.pushes_open_max);
          });
 }
 
+// Version of the shard that is furthest ahead; see ShardPushBody::step.
 std::uint64_t ShardClient::furthest() const {
   return std::ranges::max_element(shards_, {}, &Shard::version)->version;
 }
 
+// Encodes the gradient of one shard part by part. Parts that span several ranges are gathered
+// first.
 Result<Message> ShardClient::MakePush(Shard* shard, std::span<const float> gradient,
                                       float learning_rate, float loss, float norm) {
   ShardPushBody body{.sequence = sequence_ + 1,
@@ -192,14 +208,17 @@ Status ShardClient::Push(Time now, std::span<const float> gradient, float learni
                          float loss) {
   TROOP_CHECK(CanPush() && gradient.size() == value_.size(), "{} elements, not {}", gradient.size(),
               value_.size());
-  // Before any encoder has it in its residual; where they have none, each looks itself.
+  // Checked before any encoder adds it to its residual; encoders without residuals check it
+  // themselves.
   const bool dense = options_.codec.codec == GradientCodec::kNone;
   if (const std::size_t bad = dense ? gradient.size() : FirstUnfinite(gradient);
       bad != gradient.size()) {
-    return DataLoss("element {} of a gradient is {}; it can't be pushed", bad, gradient[bad]);
+    return DataLoss("element {} of a gradient is {}, must be finite; nothing was pushed", bad,
+                    gradient[bad]);
   }
   const double squares = OptimizerKernelsFor(BestCpuLevel())
                              .sum_squares(std::int64_t(gradient.size()), gradient.data());
+  // All messages are built before any is sent: an error leaves nothing half-pushed.
   std::vector<Message> messages;
   for (Shard& shard : shards_) {
     TROOP_ASSIGN_OR_RETURN(messages.emplace_back(), MakePush(&shard, gradient, learning_rate, loss,
@@ -214,7 +233,7 @@ Status ShardClient::Push(Time now, std::span<const float> gradient, float learni
   return Status::Ok();
 }
 
-// In order: a later push never overtakes an earlier one.
+// Sent in order: a later push never overtakes an earlier one.
 void ShardClient::SendPushes(Shard* shard) {
   for (OpenPush& push : shard->pushes) {
     if (push.ticket != 0) continue;
@@ -229,6 +248,7 @@ void ShardClient::SendPushes(Shard* shard) {
   }
 }
 
+// Pushes before pulls, so that a pull does not overtake them.
 void ShardClient::Poll(Time now) {
   for (Shard& shard : shards_) {
     PollPushes(&shard, now);
@@ -239,6 +259,8 @@ void ShardClient::Poll(Time now) {
   }
 }
 
+// A reply settles a push (applied or dropped), kFailedPrecondition refuses it, a transient error
+// resends it, and any other error is permanent.
 void ShardClient::PollPushes(Shard* shard, Time now) {
   for (std::size_t i = 0; i < shard->pushes.size();) {
     OpenPush& push = shard->pushes[i];
@@ -246,6 +268,7 @@ void ShardClient::PollPushes(Shard* shard, Time now) {
     if (answer && answer->ok()) {
       const auto body = DecodeBody<ShardPushReplyBody>((**answer).body);
       if (!body.ok()) Fail(body.status(), "push a gradient");
+      // Outcomes kHeld and kRepeated were applied, the others dropped.
       const bool counts = body.ok() && body->outcome <= 1;  // kHeld, kRepeated
       ++(counts ? applied_ : dropped_);
     } else if (answer && answer->status().code() == Code::kFailedPrecondition) {
@@ -255,7 +278,8 @@ void ShardClient::PollPushes(Shard* shard, Time now) {
     } else {
       if (answer) push.ticket = 0, shard->send_after = now + kTryAgain;
       if (now >= push.deadline) {
-        Fail(DeadlineExceeded("not settled in time; others may be stuck"), "push a gradient");
+        Fail(DeadlineExceeded("not settled in time; other learners may be stuck"),
+             "push a gradient");
       }
       ++i;
       continue;
@@ -263,39 +287,41 @@ void ShardClient::PollPushes(Shard* shard, Time now) {
     const std::size_t open = pushes_open();
     const Time since = push.since;
     shard->pushes.erase(shard->pushes.begin() + std::ptrdiff_t(i));
-    // The last shard to answer this push.
+    // This was the last shard to answer the push.
     if (pushes_open() < open) traffic_.push_s += ToSeconds(now - since);
   }
 }
 
+// A pull that overtook a resent push is repeated, because its value lacks that push.
 void ShardClient::PollPull(Shard* shard, Time now) {
   const auto answer = shard->pull == 0 ? std::nullopt : shard->channel->Poll(shard->pull);
   if (answer) shard->pull = 0;
   if (answer && answer->ok()) {
-    if (HasUnsent(*shard)) return;  // it overtook a push that is to be made again: once more
+    if (HasUnsent(*shard)) return;  // overtook a push that is resent: pull again
     shard->pull_wanted = false;
     const Status status = TakeParts(shard, **answer);
     if (!status.ok()) Fail(status, "pull parameters");
   } else if (answer && answer->status().code() != Code::kFailedPrecondition &&
              !MayTryAgain(answer->status().code())) {
     Fail(answer->status(), "pull parameters");
-  } else if (answer) {  // also from one with another map, of which Remap will tell
+  } else if (answer) {  // also if the shard has another map, until Remap
     shard->send_after = now + kTryAgain;
   } else if (now >= shard->pull_deadline) {
-    Fail(DeadlineExceeded("no answer in time; others may be stuck"), "pull parameters");
+    Fail(DeadlineExceeded("no reply in time; other learners may be stuck"), "pull parameters");
   }
 }
 
+// Copies the received parts into the shard's ranges. Part and range boundaries are independent.
 Status ShardClient::TakeParts(Shard* shard, const Message& message) {
   TROOP_ASSIGN_OR_RETURN(const auto body, DecodeBody<ShardPullReplyBody>(message.body));
   if (body.version == 0) {
-    return message.parts.empty() ? Status::Ok() : DataLoss("parts of no version");
+    return message.parts.empty() ? Status::Ok() : DataLoss("a reply with parts but no version");
   }
   const std::size_t want = std::size_t(SizeOf(shard->ranges)) * sizeof(float);
   std::size_t size = 0;
   for (const Buffer& part : message.parts) size += part.size();
-  if (size != want) return DataLoss("{} bytes of parameters; the shard has {}", size, want);
-  std::size_t part = 0, at = 0;  // what is copied next
+  if (size != want) return DataLoss("{} bytes of parameters, the shard has {}", size, want);
+  std::size_t part = 0, at = 0;  // position of the next byte to copy
   for (const ParamRange& range : shard->ranges) {
     auto* to = reinterpret_cast<std::byte*>(&value_[std::size_t(range.begin)]);
     for (std::size_t left = std::size_t(range.size()) * sizeof(float); left > 0;) {
@@ -313,6 +339,7 @@ Status ShardClient::TakeParts(Shard* shard, const Message& message) {
   return Status::Ok();
 }
 
+// The reported version is the oldest of the shards', so that staleness is never underestimated.
 std::optional<ShardClient::Pulled> ShardClient::TakePull() {
   const bool open = std::ranges::any_of(shards_, &Shard::pull_wanted);
   if (!pulling_ || open || !error_.ok()) return std::nullopt;

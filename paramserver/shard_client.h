@@ -16,65 +16,67 @@
 
 namespace troop {
 
-// A learner's end of K parameter shards: pushes a gradient to all of them, and pulls from all, in
-// parallel. What a lost connection leaves open is sent again; the shards count it once.
-// Nothing blocks. Owner: the learner's node thread.
+// A learner's client of K parameter shards: pushes a gradient to all of them, and pulls from all,
+// in parallel. Requests that a lost connection leaves open are resent; the shards deduplicate
+// pushes. Nothing blocks. Owner: the learner's node thread.
 //   client->RequestPull(); Poll() until TakePull(); compute; client->Push(…); …
 class ShardClient {
  public:
   struct Options {
     CodecOptions codec;
-    int pushes_open_max = 2;  // to each shard; 1 or more, below PushLedger::kWindow
-    Duration answer_within =
-        Seconds(60);  // a pull, or a push, that waits for others; then it fails
+    int pushes_open_max = 2;  // per shard; from 1, below PushLedger::kWindow
+    // Limit for a pull or a push that waits for other learners; after it the client fails.
+    Duration answer_within = Seconds(60);
   };
+  // Result of a pull.
   struct Pulled {
-    std::uint64_t version = 0;  // the oldest of the shards'; in step they are all the same
-    // What actors call these weights (core/trajectory.h): the newest course, and that version.
+    std::uint64_t version = 0;  // oldest of the shards' versions; equal in synchronous modes
+    // Version of these weights as actors see it (core/trajectory.h): the newest lineage, and
+    // `version`.
     std::uint64_t weights_version = 0;
     std::span<const float> value;  // [P], until the next RequestPull
     bool changed = false;          // false: no shard had anything newer
   };
-  // Channels in the order of map.shards(), with a learner's origin; each must take a message of its
-  // shard's bytes (NetworkOptions::message_bytes_max).
+  // Channels are in the order of map.shards() and have the learner as origin; each must accept a
+  // message of its shard's size (NetworkOptions::message_bytes_max).
   ShardClient(ShardMap map, std::vector<std::unique_ptr<Channel>> channels, const Options& options);
 
-  // Another process serves this shard by now: all that is open is sent there.
+  // Switches to another process that serves this shard now; open requests are resent to it.
   void Replace(std::size_t shard, std::unique_ptr<Channel> channel);
-  // The parameters lie otherwise by now; `channels` as in the constructor. What was not sent of
-  // gradients (error feedback) goes with its elements, and a pull that is open is asked for again.
-  // Pushes that are open were cut by the old map, which takes none any more: they are refused. Who
-  // left before the move has none.
+  // Switches to a new shard map; `channels` as in the constructor. Error feedback residuals move
+  // with their elements, and an open pull is requested again. Open pushes were cut by the old map,
+  // which no shard accepts any more: they count as refused. A learner that left before the
+  // resharding has none.
   void Remap(ShardMap map, std::vector<std::unique_ptr<Channel>> channels);
 
-  // Asks all shards. REQUIRES: not pulling().
+  // Requests the parameters from all shards. REQUIRES: not pulling().
   Status RequestPull(Time now);
-  // The same, but tells all that nobody is to wait for this learner until its next pull; the answer
+  // Like RequestPull, but leaves: no shard waits for this learner until its next pull. The reply
   // has nothing new.
   Status RequestLeave(Time now);
   bool pulling() const { return pulling_; }
-  // Room for one more push at every shard; pulls don't count.
+  // True if every shard has room for one more push; pulls are not counted.
   bool CanPush() const;
-  // [P]: a gradient (local SGD: a value) computed at what was pulled last. It is coded and copied
-  // before this returns. REQUIRES: CanPush, pulled once. Errors: kDataLoss: it is not finite;
+  // Pushes `gradient` [P] (local SGD: a value), computed at what was pulled last. It is encoded and
+  // copied before this returns. REQUIRES: CanPush, pulled once. Errors: kDataLoss: not finite;
   // nothing was sent.
   Status Push(Time now, std::span<const float> gradient, float learning_rate, float loss);
-  // Takes answers. Call it when the network was pumped.
+  // Processes replies and resends. Call it after the network was polled.
   void Poll(Time now);
-  // All shards' answers to the last RequestPull, once.
+  // Result of the last RequestPull once all shards have replied; returned once.
   std::optional<Pulled> TakePull();
 
-  // What no retry mends, or what was not answered in time; the first one. ok otherwise.
+  // First permanent error or timeout; ok otherwise.
   const Status& error() const { return error_; }
   std::uint64_t pushes() const { return sequence_; }
-  std::size_t pushes_open() const;                    // not settled yet, by some shard
-  std::uint64_t applied() const { return applied_; }  // shards' answers: K a push
+  std::size_t pushes_open() const;                    // not settled yet by some shard
+  std::uint64_t applied() const { return applied_; }  // replies of shards: K per push
   std::uint64_t dropped() const { return dropped_; }  // late, too old, or an outlier
-  // Refused because this learner must pull first: its lease had ended, a backup took over, or it
-  // missed a move.
+  // Pushes refused because this learner must pull first: its lease had expired, a backup took over,
+  // or it missed a resharding.
   std::uint64_t refused() const { return refused_; }
-  // Since it was asked last: bytes of payload, coded, of pushes (each once) and of answers to
-  // pulls; and seconds from pushes to their last shard's answer, added up.
+  // Traffic since the last TakeTraffic: encoded payload bytes of pushes (each counted once) and of
+  // pull replies; and the summed seconds from each push to its last shard's reply.
   struct Traffic {
     double pushed_bytes = 0, pulled_bytes = 0, push_s = 0;
   };
@@ -90,10 +92,10 @@ class ShardClient {
     std::unique_ptr<Channel> channel;
     std::vector<ParamRange> ranges;
     std::vector<std::vector<ParamRange>> parts;
-    std::vector<GradientEncoder> encoders;  // one a part
+    std::vector<GradientEncoder> encoders;  // one per part
     std::vector<OpenPush> pushes;           // in order
-    std::uint64_t version = 0, course = 0;  // of what was pulled
-    Time send_after{};                      // it said "later"
+    std::uint64_t version = 0, course = 0;  // of the last pull
+    Time send_after{};                      // backoff after a retryable error
     Ticket pull = 0;
     bool pull_wanted = false, changed = false;
     Time pull_deadline{};
@@ -116,7 +118,7 @@ class ShardClient {
   Options options_;
   std::vector<Shard> shards_;
   std::vector<float> value_;
-  std::vector<float> gathered_;  // a part of several ranges
+  std::vector<float> gathered_;  // scratch: a part that spans several ranges
   bool pulling_ = false, leaving_ = false;
   std::uint64_t sequence_ = 0;
   std::uint64_t applied_ = 0, dropped_ = 0, refused_ = 0;

@@ -11,19 +11,19 @@
 
 namespace troop {
 
-// Where the parameter shards of a run are served, and how the parameters lie on them, as the
-// coordinator says in its beats. Owner: the node's thread, as of the network and the member, which
+// Resolves the endpoints of a run's parameter shards and the current shard map, from the
+// coordinator's heartbeat replies. Owner: the node's thread. The network and the member must
 // outlive it.
 class ShardFinder {
  public:
-  // `first`: the map of the run's beginning. `origin`: of who connects.
+  // `first`: the map of the run's first epoch. `origin`: identity of the connecting role.
   ShardFinder(Network* network, const FleetMember* member, ShardMap first, const Origin& origin);
-  // Channels to all shards of map(), in order; empty: not all are served yet.
+  // Connects to all shards of map(), in order; empty if some shard is not served yet.
   Result<std::vector<std::unique_ptr<Channel>>> Connect();
-  // The newest that Connect or Update has taken up.
+  // Newest map that Connect or Update has adopted.
   const ShardMap& map() const { return map_; }
-  // Tells a client of all shards, such as ShardClient, who is where by now: Remap with the map of a
-  // newer epoch, or Replace where another process serves a shard. After Connect.
+  // Updates a client of all shards, such as ShardClient: Remap with the map of a newer epoch, or
+  // Replace if another process serves a shard. Call after Connect.
   template <class Client>
   Status Update(Client* client) {
     if (IsOutdated()) {
@@ -40,8 +40,7 @@ class ShardFinder {
 
  private:
   bool IsOutdated() const { return member_->shard_epochs().size() > epochs_; }
-  // A channel to shard k where another process serves it than the one that was given last; null:
-  // none does.
+  // Connects to shard k if its endpoint has changed since the last channel; null otherwise.
   Result<std::unique_ptr<Channel>> ConnectAnew(std::size_t k);
   std::string EndpointOf(std::size_t k) const;
 
@@ -49,9 +48,9 @@ class ShardFinder {
   const FleetMember* const member_;
   const ShardMap first_;
   ShardMap map_;
-  std::size_t epochs_ = 0;  // of map_; 0: not connected yet
+  std::size_t epochs_ = 0;  // number of epochs map_ is based on; 0: not connected yet
   ChannelOptions options_;
-  std::vector<std::string> given_;  // endpoints
+  std::vector<std::string> given_;  // current endpoints
 };
 
 }  // namespace troop

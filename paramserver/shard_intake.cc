@@ -1,3 +1,5 @@
+// Implements the receiver of a shard in a resharding. Each source sends its snapshot in pieces, one
+// request per piece.
 #include "paramserver/shard_intake.h"
 
 #include <algorithm>
@@ -10,12 +12,13 @@
 namespace troop {
 namespace {
 
+// Delay before a failed request is repeated.
 constexpr Duration kTryAgain = Milliseconds(10);
 
 }  // namespace
 
 std::size_t ShardStateBytesMax(std::size_t elements, std::size_t slots) {
-  // A value and its optimizer's slots, and what is said of learners.
+  // The value and the optimizer slots, each padded to 64 bytes, and the member lists.
   constexpr std::size_t kBodyBytesMax = std::size_t{1} << 20;
   return (1 + slots) * (elements * sizeof(float) + 64) + kBodyBytesMax;
 }
@@ -28,6 +31,7 @@ ShardIntake::ShardIntake(std::uint64_t move, std::int32_t shard,
   }
 }
 
+// A failed send is repeated by the next Poll.
 void ShardIntake::Ask(Source* source) {
   Message message{.type = MessageType::kShardFetch,
                   .body = EncodeBody(ShardFetchBody{move_, shard_, source->offset})};
@@ -35,7 +39,8 @@ void ShardIntake::Ask(Source* source) {
   if (ticket.ok()) source->ticket = *ticket;
 }
 
-// An owner that has not heard of the move yet is asked again.
+// A failed transfer restarts from the first piece; an owner that does not know the resharding yet
+// fails it with kUnavailable.
 void ShardIntake::Poll(Time now) {
   for (Source& source : sources_) {
     if (!source.state.empty()) continue;
@@ -45,7 +50,8 @@ void ShardIntake::Poll(Time now) {
       source.ticket = 0;
       const Status status = answer->ok() ? Take(&source, **answer) : answer->status();
       if (!status.ok()) {
-        LogDebug("asks again for what moves to shard {}: {}", shard_, status.message());
+        LogDebug("repeating the request for the ranges that move to shard {}: {}", shard_,
+                 status.message());
         source.arriving.Clear();
         source.offset = 0;
         source.ask_after = now + kTryAgain;
@@ -55,11 +61,12 @@ void ShardIntake::Poll(Time now) {
   }
 }
 
+// Adds a piece after checking that it is the requested one.
 Status ShardIntake::Take(Source* source, const Message& message) {
   TROOP_ASSIGN_OR_RETURN(const auto head, DecodeBody<ShardStateBody>(message.body));
   if (head.term != move_ || head.offset != source->offset || message.parts.size() != 1) {
-    return DataLoss("a piece at {} of move {}; {} of {} was asked for", head.offset, head.term,
-                    source->offset, move_);
+    return DataLoss("got the piece at {} of resharding {}, requested was the piece at {} of {}",
+                    head.offset, head.term, source->offset, move_);
   }
   TROOP_ASSIGN_OR_RETURN(auto whole, source->arriving.Add(head, message.parts[0]));
   source->offset += message.parts[0].size();
@@ -79,10 +86,11 @@ std::size_t ShardIntake::bytes() const {
   return bytes;
 }
 
+// The newest lineage of all sources is used for the joined shard.
 Result<std::unique_ptr<ParameterShard>> ShardIntake::Finish(const ParameterShard::Options& options,
                                                             const Buffer& stays,
                                                             std::uint64_t course) {
-  TROOP_CHECK(complete(), "not all has come");
+  TROOP_CHECK(complete(), "some ranges have not arrived");
   std::vector<Buffer> states;
   if (!stays.empty()) {
     states.push_back(stays);

@@ -15,23 +15,24 @@
 
 namespace troop {
 
-// A shard of the next map as it comes together: fetches what moves to it from those who own it now,
-// piece by piece, and joins that with what stays. Owner: the node's; nothing blocks but Finish,
-// which is O(n). Memory: what has come, and the shard that is made of it.
+// Assembles a shard of the next map: fetches the ranges that move to it from their owners, piece by
+// piece, and joins them with the ranges that stay. Owner: the node's thread; nothing blocks except
+// Finish, which is O(n). Memory: the received ranges, and the shard that is built.
 class ShardIntake {
  public:
-  // `channels`: to the owners of what moves to `shard`. `bytes_max`: of what comes from one.
+  // `channels`: to the owners of ranges that move to `shard`. `bytes_max`: limit per owner.
   ShardIntake(std::uint64_t move, std::int32_t shard,
               std::vector<std::unique_ptr<Channel>> channels, std::size_t bytes_max);
 
+  // Processes replies and requests the next pieces.
   void Poll(Time now);
-  bool complete() const;  // all has come
-  // `stays`: a snapshot of what the process has of it already, and its course; may be empty.
-  // REQUIRES: complete. Errors: as of ParameterShard::Restore.
+  bool complete() const;  // all ranges have arrived
+  // Builds the shard. `stays`: a snapshot of the ranges that the process keeps, and its lineage;
+  // may be empty. REQUIRES: complete. Errors: as in ParameterShard::Restore.
   Result<std::unique_ptr<ParameterShard>> Finish(const ParameterShard::Options& options,
                                                  const Buffer& stays, std::uint64_t course);
-  std::uint64_t course() const { return course_; }  // the newest of all
-  std::size_t bytes() const;                        // that came
+  std::uint64_t course() const { return course_; }  // newest of all sources
+  std::size_t bytes() const;                        // received
 
  private:
   struct Source {
@@ -51,7 +52,7 @@ class ShardIntake {
   std::uint64_t course_ = 0;
 };
 
-// Bytes that a snapshot of `elements` with so many slots may have.
+// Upper bound on the snapshot size of `elements` parameters with this many optimizer slots.
 std::size_t ShardStateBytesMax(std::size_t elements, std::size_t slots);
 
 }  // namespace troop

@@ -1,3 +1,5 @@
+// Implements ShardMap: the two initial assignments, the changes by one shard, and the validation of
+// received maps. Loads are counted in blocks of kParamAlignment elements.
 #include "paramserver/shard_map.h"
 
 #include <fmt/format.h>
@@ -12,45 +14,48 @@
 namespace troop {
 namespace {
 
-constexpr std::size_t kRangesMax = std::size_t{1} << 18;  // no model has more tensors
+constexpr std::size_t kRangesMax = std::size_t{1} << 18;  // more than the tensors of any model
 
-constexpr std::int64_t kParametersMax = std::int64_t{1} << 48;  // nothing below overflows
+constexpr std::int64_t kParametersMax = std::int64_t{1} << 48;  // sums of loads cannot overflow
 
 std::int64_t BlocksOf(std::int64_t elements) { return AlignParams(elements) / kParamAlignment; }
 
-// Of `total` blocks, what shard i of `count` gets: equal but for one.
+// Blocks of shard i of `count`: equal up to one.
 std::int64_t ShareOf(std::int64_t total, std::size_t i, std::size_t count) {
   return total / std::int64_t(count) + (std::int64_t(i) < total % std::int64_t(count) ? 1 : 0);
 }
 
+// Name of a tensor's layer: "encoder.0.bias" -> "encoder.0".
 std::string_view LayerOf(std::string_view tensor) { return tensor.substr(0, tensor.rfind('.')); }
 
-// What `body` is not; nullptr: it keeps what can be seen without its ranges.
+// Describes the first violated invariant that is visible without the ranges; nullptr if there is
+// none.
 const char* FaultOfShards(const ShardMapBody& body) {
   if (body.epoch == 0) return "its epoch is 0";
   if (body.sharding > std::uint8_t(Sharding::kLayer)) return "its sharding is unknown";
   if (body.parameters > kParametersMax) return "it has too many parameters";
   if (body.shards.empty() || body.shards.size() > std::size_t(kShardsMax)) {
-    return "it has no shards, or too many";
+    return "the number of shards is out of range";
   }
-  if (body.shards.front() < 0) return "a shard is below 0";
+  if (body.shards.front() < 0) return "a shard has a negative number";
   for (std::size_t i = 1; i < body.shards.size(); ++i) {
     if (body.shards[i] <= body.shards[i - 1]) return "its shards are not in order";
   }
-  if (body.end.size() != body.owner.size()) return "its ends and owners are not as many";
+  if (body.end.size() != body.owner.size()) return "the numbers of ends and owners differ";
   if (body.end.size() > kRangesMax) return "it has too many ranges";
   return nullptr;
 }
 
+// Describes the first invariant that the ranges violate; nullptr if there is none.
 const char* FaultOfRanges(const ShardMapBody& body) {
   std::int64_t begin = 0;
   for (std::size_t i = 0; i < body.end.size(); ++i) {
     if (begin % kParamAlignment != 0) return "a range does not begin at a cache line";
     if (body.end[i] <= begin) return "its ranges are empty or not in order";
-    if (!std::ranges::binary_search(body.shards, body.owner[i])) return "an owner is no shard";
+    if (!std::ranges::binary_search(body.shards, body.owner[i])) return "an owner is not a shard";
     if (i > 0 && body.sharding == std::uint8_t(Sharding::kMemory) &&
         body.owner[i] == body.owner[i - 1]) {
-      return "neighbours have one owner";
+      return "adjacent ranges have one owner";
     }
     begin = body.end[i];
   }
@@ -66,9 +71,10 @@ std::string_view ShardingName(Sharding sharding) {
 Result<Sharding> ParseSharding(std::string_view text) {
   if (text == "memory") return Sharding::kMemory;
   if (text == "layer") return Sharding::kLayer;
-  return InvalidArgument("sharding \"{}\"; known are \"memory\", \"layer\"", text);
+  return InvalidArgument("unknown sharding \"{}\"; valid are \"memory\", \"layer\"", text);
 }
 
+// Assigns all parameters of a new run.
 Result<ShardMap> ShardMap::Make(Sharding sharding, std::span<const ParamSpec> params,
                                 std::int64_t parameters, int shards) {
   TROOP_CHECK(parameters >= 0, "{} parameters", parameters);
@@ -89,6 +95,7 @@ Result<ShardMap> ShardMap::Make(Sharding sharding, std::span<const ParamSpec> pa
   return map;
 }
 
+// One range per shard, of equal size up to one block.
 void ShardMap::DealByMemory() {
   const std::int64_t blocks = BlocksOf(parameters_);
   std::int64_t begin = 0;
@@ -100,10 +107,11 @@ void ShardMap::DealByMemory() {
   }
 }
 
+// Groups the tensors into layers, then assigns the layers.
 void ShardMap::DealByLayer(std::span<const ParamSpec> params) {
   constexpr std::int32_t kNobody = -1;
   for (std::size_t i = 0; i < params.size(); ++i) {
-    // Padding goes with the tensor before it.
+    // Padding belongs to the tensor before it.
     const std::int64_t begin = i == 0 ? 0 : params[i].offset;
     const std::int64_t end = i + 1 < params.size() ? params[i + 1].offset : parameters_;
     TROOP_CHECK(begin % kParamAlignment == 0 && begin <= end && end <= parameters_,
@@ -119,7 +127,8 @@ void ShardMap::DealByLayer(std::span<const ParamSpec> params) {
   DealLayersOf(kNobody);
 }
 
-// Longest processing time first (Graham 1969): each next largest to whom has least.
+// Reassigns the layers of `owner`: longest processing time first (Graham 1969), each to the least
+// loaded shard.
 void ShardMap::DealLayersOf(std::int32_t owner) {
   std::vector<std::int64_t> load = Loads();
   std::vector<Range*> layers;
@@ -134,9 +143,10 @@ void ShardMap::DealLayersOf(std::int32_t owner) {
   }
 }
 
+// Input is untrusted; the invariants are checked before the map is built.
 Result<ShardMap> ShardMap::FromBody(const ShardMapBody& body, std::int64_t parameters) {
   if (body.parameters != parameters) {
-    return DataLoss("a shard map of {} parameters; the model has {}", body.parameters, parameters);
+    return DataLoss("a shard map has {} parameters, the model has {}", body.parameters, parameters);
   }
   const char* fault = FaultOfShards(body);
   if (fault == nullptr) fault = FaultOfRanges(body);
@@ -166,11 +176,13 @@ ShardMapBody ShardMap::ToBody() const {
   return body;
 }
 
+// kMemory: each shard gives its blocks above the new equal share.
 Result<ShardMap> ShardMap::WithShard(std::int32_t shard) const {
-  if (shard < 0) return InvalidArgument("parameter shard {}; they are numbered from 0", shard);
-  if (IndexOf(shard) < shards_.size()) return AlreadyExists("parameter shard {} is there", shard);
+  if (shard < 0) return InvalidArgument("parameter shard {} is invalid, must be at least 0", shard);
+  if (IndexOf(shard) < shards_.size())
+    return AlreadyExists("parameter shard {} exists already", shard);
   if (shards_.size() >= std::size_t(kShardsMax)) {
-    return ResourceExhausted("there are {} parameter shards, the most that can be", kShardsMax);
+    return ResourceExhausted("there are {} parameter shards, which is the limit", kShardsMax);
   }
   ShardMap next = *this;
   ++next.epoch_;
@@ -192,10 +204,11 @@ Result<ShardMap> ShardMap::WithShard(std::int32_t shard) const {
   return next;
 }
 
+// kMemory: fills each remaining shard up to the new equal share.
 Result<ShardMap> ShardMap::WithoutShard(std::int32_t shard) const {
   if (IndexOf(shard) == shards_.size()) return NotFound("there is no parameter shard {}", shard);
   if (shards_.size() == 1) {
-    return FailedPrecondition("parameter shard {} is the last one; add another first", shard);
+    return FailedPrecondition("parameter shard {} is the only one; add another first", shard);
   }
   ShardMap next = *this;
   ++next.epoch_;
@@ -210,18 +223,19 @@ Result<ShardMap> ShardMap::WithoutShard(std::int32_t shard) const {
     const std::int64_t lacks = ShareOf(blocks, i, load.size()) - BlocksOf(load[i]);
     next.GiveElements(shard, next.shards_[i], std::max<std::int64_t>(lacks, 0) * kParamAlignment);
   }
-  // What is left where loads were not equal.
+  // The remainder if the loads were unequal.
   next.GiveElements(shard, next.shards_[0], parameters_);
   next.MergeNeighbours();
   return next;
 }
 
+// Adds or removes the highest shard until the count matches; the steps share one epoch.
 Result<ShardMap> ShardMap::WithShards(int count) const {
   if (count < 1 || count > kShardsMax) {
     return InvalidArgument("{} parameter shards; from 1 to {} are possible", count, kShardsMax);
   }
   if (std::size_t(count) == shards_.size()) {
-    return AlreadyExists("there are {} parameter shards already", count);
+    return AlreadyExists("there are already {} parameter shards", count);
   }
   ShardMap next = *this;
   while (next.shards_.size() != std::size_t(count)) {
@@ -233,7 +247,7 @@ Result<ShardMap> ShardMap::WithShards(int count) const {
   return next;
 }
 
-// From the end of what `from` has, at most.
+// Moves up to `elements`, a multiple of a block, from the end of the ranges of `from`.
 void ShardMap::GiveElements(std::int32_t from, std::int32_t to, std::int64_t elements) {
   for (std::size_t i = ranges_.size(); i-- > 0 && elements > 0;) {
     Range& range = ranges_[i];
@@ -250,16 +264,20 @@ void ShardMap::GiveElements(std::int32_t from, std::int32_t to, std::int64_t ele
   }
 }
 
+// Moves layers to a new shard until no move improves the balance.
 void ShardMap::GiveLayers(std::int32_t to) {
   while (GiveOneLayer(to)) {
   }
 }
 
+// Moves one layer to `to`. Returns false if `to` has its share, or no layer is smaller than the
+// difference of the two loads.
 bool ShardMap::GiveOneLayer(std::int32_t to) {
   const std::vector<std::int64_t> load = Loads();
+  // Stop at the mean load.
   const std::int64_t own = load[IndexOf(to)];
   if (own * std::int64_t(shards_.size()) >= parameters_) return false;
-  // The largest layer of the heaviest shard that has one small enough.
+  // The largest fitting layer of the most loaded shard that has one.
   Range* best = nullptr;
   std::int64_t best_load = 0;
   for (Range& range : ranges_) {
@@ -275,6 +293,7 @@ bool ShardMap::GiveOneLayer(std::int32_t to) {
   return true;
 }
 
+// Restores the invariant that adjacent ranges have different owners.
 void ShardMap::MergeNeighbours() {
   std::vector<Range> merged;
   for (const Range& range : ranges_) {
@@ -287,6 +306,7 @@ void ShardMap::MergeNeighbours() {
   ranges_ = std::move(merged);
 }
 
+// Walks both maps in parallel and merges adjacent moves between the same shards.
 std::vector<ShardMap::Move> ShardMap::Moves(const ShardMap& from, const ShardMap& to) {
   TROOP_CHECK(from.parameters_ == to.parameters_, "{} and {} parameters", from.parameters_,
               to.parameters_);
@@ -297,6 +317,7 @@ std::vector<ShardMap::Move> ShardMap::Moves(const ShardMap& from, const ShardMap
     const Range& b = to.ranges_[j];
     const std::int64_t end = std::min(a.end, b.end);
     if (a.owner != b.owner) {
+      // Adjacent moves between the same shards are one move.
       const bool grows = !moves.empty() && moves.back().range.end == begin &&
                          moves.back().from == a.owner && moves.back().to == b.owner;
       if (!grows) moves.push_back({{begin, end}, a.owner, b.owner});
@@ -314,6 +335,7 @@ std::size_t ShardMap::IndexOf(std::int32_t shard) const {
   return it != shards_.end() && *it == shard ? std::size_t(it - shards_.begin()) : shards_.size();
 }
 
+// Elements per shard; ranges without an owner are not counted.
 std::vector<std::int64_t> ShardMap::Loads() const {
   std::vector<std::int64_t> load(shards_.size());
   for (const Range& range : ranges_) {
@@ -351,6 +373,7 @@ double ShardMap::imbalance() const {
   return double(std::ranges::max(Loads())) * double(shards_.size()) / double(parameters_);
 }
 
+// Megabytes of f32 values.
 std::string ShardMap::ToString() const {
   constexpr double kMegabytes = sizeof(float) / 1e6;
   return fmt::format("{} shards by {}: largest {:.2f} MB, mean {:.2f} MB, imbalance {:.4f}",

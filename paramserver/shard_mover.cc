@@ -1,3 +1,4 @@
+// Implements the coordinator's state machine for resharding.
 #include "paramserver/shard_mover.h"
 
 #include <fmt/format.h>
@@ -10,18 +11,18 @@ std::int32_t ShardMover::servers() const {
   return std::max(shards(), move_.number == 0 ? 0 : move_.shards) * terms_->seats_per_shard();
 }
 
+// Stage 1 begins; nothing is paused yet.
 Status ShardMover::Begin(Time now, std::int32_t shards, std::uint64_t number) {
   if (move_.number != 0) {
     return FailedPrecondition(
-        "the run goes from {} to {} parameter shards; wait until that is over", this->shards(),
-        move_.shards);
+        "resharding from {} to {} parameter shards is under way; retry when it has ended",
+        this->shards(), move_.shards);
   }
   if (shards == this->shards()) {
     return InvalidArgument("the run has {} parameter shards already", shards);
   }
   if (epochs_.size() >= kEpochsMax) {
-    return ResourceExhausted("the parameter shards of this run were moved {} times, the most",
-                             kEpochsMax - 1);
+    return ResourceExhausted("this run was resharded {} times, which is the limit", kEpochsMax - 1);
   }
   move_ = {.number = number, .shards = shards};
   deadline_ = now + options_.gather_max;
@@ -33,27 +34,29 @@ const ShardMover::Player* ShardMover::Find(const Present& present, std::int32_t 
   return it == present.servers.end() ? nullptr : &*it;
 }
 
-// Who will serve this shard of the next map.
+// Slot of the process that will serve this shard of the next map.
 std::int32_t ShardMover::TargetOf(std::int32_t shard) const {
   return shard < shards() ? terms_->terms()[std::size_t(shard)].primary
                           : shard * terms_->seats_per_shard();
 }
 
-// Those who stand still are who they were when learners left.
+// Checks that the primaries are still those of the time when learners left: a new primary may have
+// settled other pushes.
 Status ShardMover::Undisturbed(const Present& present) const {
   for (std::size_t k = 0; k < since_.size(); ++k) {
     const ShardTerm& term = terms_->terms()[k];
     const Player* primary = Find(present, term.primary);
     if (term.since != since_[k] || primary == nullptr ||
         primary->incarnation != term.primary_incarnation) {
-      return Unavailable("who served parameter shard {} is gone", k);
+      return Unavailable("the primary of parameter shard {} has changed or exited", k);
     }
   }
   return Status::Ok();
 }
 
-// What this stage waits for; empty: nothing.
+// Describes the first thing that this stage waits for; empty if the stage is complete.
 std::string ShardMover::Awaited(const Present& present) const {
+  // Stage 2: all learners must have acknowledged the resharding.
   if (move_.stage == ShardMoveStage::kPausing) {
     for (const Player& learner : present.learners) {
       if (learner.move != move_.number) {
@@ -62,20 +65,23 @@ std::string ShardMover::Awaited(const Present& present) const {
     }
     return {};
   }
+  // Stage 1: all processes must run. Stage 3: all must have prepared their shard.
   const bool gathers = move_.stage == ShardMoveStage::kGathering;
   const std::int32_t count = gathers ? std::max(shards(), move_.shards) : move_.shards;
   for (std::int32_t k = 0; k < count; ++k) {
     const std::int32_t target = TargetOf(k);
     const Player* player = Find(present, target);
-    if (target < 0) return fmt::format("nobody serves parameter shard {}", k);
-    if (player == nullptr) return PeerName(Role::kParamServer, target) + " is not there";
+    if (target < 0) return fmt::format("parameter shard {} has no primary", k);
+    if (player == nullptr) return PeerName(Role::kParamServer, target) + " is not running";
     if (!gathers && player->move != move_.number) {
-      return PeerName(Role::kParamServer, target) + " has not got its share";
+      return PeerName(Role::kParamServer, target) + " has not received its ranges";
     }
   }
   return {};
 }
 
+// Advances through all stages that are complete. A changed primary or a timeout cancels the
+// resharding.
 std::optional<Status> ShardMover::Update(Time now, const Present& present) {
   while (move_.number != 0) {
     Status over;
@@ -83,13 +89,14 @@ std::optional<Status> ShardMover::Update(Time now, const Present& present) {
     if (over.ok()) {
       const std::string awaited = Awaited(present);
       if (!awaited.empty() && now < deadline_) return std::nullopt;
-      if (!awaited.empty()) over = DeadlineExceeded("{}, and is waited for no longer", awaited);
+      if (!awaited.empty()) over = DeadlineExceeded("timed out: {}", awaited);
     }
     if (!over.ok() || move_.stage == ShardMoveStage::kHandingOver) {
       if (over.ok()) over = Commit(now, present);
       GiveUp();
       return over;
     }
+    // Entering the pause: its deadline, and the terms that must not change.
     if (move_.stage == ShardMoveStage::kGathering) {
       deadline_ = now + options_.pause_max;
       since_.clear();
@@ -100,6 +107,7 @@ std::optional<Status> ShardMover::Update(Time now, const Present& present) {
   return std::nullopt;
 }
 
+// Writes the new epoch first: only then do the terms change.
 Status ShardMover::Commit(Time now, const Present& present) {
   std::vector<ShardTerms::Heir> heirs;
   for (std::int32_t k = 0; k < move_.shards; ++k) {

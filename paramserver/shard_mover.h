@@ -13,51 +13,52 @@
 
 namespace troop {
 
-// Takes a run from one number of parameter shards to another while it goes on, in the stages of
-// ShardMove: processes of shards that come are awaited; learners have their open pushes settled and
-// leave, so that nobody waits for them and nothing is held; the shards stand still, and each of the
-// next map fetches what moves to it and writes all its state to the disk. Then the next epoch is
-// written down: that is the move. Who dies before leaves the old map, who dies after it the new
-// one. Learners leave so that all shards have settled the same pushes: one ledger and one clock do
-// for what is joined, and nothing needs to be sent again.
-// Invariants: an epoch is in epochs() only when every shard of it is on the disk and `commit` has
-// it; a move whose shards change hands, or that takes too long, is given up and changes nothing.
-// Owner: the coordinator's thread. No clock, no files. O(members) a call.
+// Reshards a running fleet to another number of parameter shards, in the stages of ShardMove: 1.
+// wait for the processes of added shards; 2. pause the learners: they settle their open pushes and
+// leave, so that no update waits for them and no push is held; 3. hand over: the shards pause, and
+// each shard of the next map fetches the ranges that move to it and writes its whole state to disk.
+// Writing the next epoch is the commit point: a crash before it keeps the old map, one after it
+// uses the new map. Because learners leave, all shards have settled the same pushes: merged ranges
+// need only one deduplication record and one clock, and no push is repeated.
+// Invariants: an epoch is in epochs() only if every shard of it is on disk and `commit` has stored
+// it; a resharding whose shards change primaries, or that times out, is canceled without effect.
+// Owner: the coordinator's thread. Uses no clock and no files. O(members) per call.
 class ShardMover {
  public:
-  static constexpr std::size_t kEpochsMax = 1000;  // every beat tells them
+  static constexpr std::size_t kEpochsMax = 1000;  // every heartbeat reply carries them
   struct Options {
-    Duration gather_max = Seconds(30);  // nothing stands still
-    Duration pause_max = Seconds(15);   // learners do
-    // Writes the epochs down, durably.
+    Duration gather_max = Seconds(30);  // for stage 1, during which nothing is paused
+    Duration pause_max = Seconds(15);   // for stages 2 and 3, during which learners are paused
+    // Stores the epochs durably.
     std::function<Status(const std::vector<ShardEpoch>&)> commit;
   };
+  // A live process of the run.
   struct Player {
     std::int32_t index = 0;
     std::uint64_t incarnation = 0;
     std::uint64_t move = 0;  // BeatRequest::shard_move
   };
-  // Who is there, in any order: servers that are bound, and learners.
+  // Live processes, in any order: servers with an endpoint, and learners.
   struct Present {
     std::vector<Player> servers, learners;
   };
-  // `epochs`: up to now, one at least. `terms`: of the last of them; outlives it.
+  // `epochs`: all epochs so far, at least one. `terms`: those of the last epoch; must outlive this.
   ShardMover(Options options, std::vector<ShardEpoch> epochs, ShardTerms* terms)
       : options_(std::move(options)), epochs_(std::move(epochs)), terms_(terms) {}
 
-  // `number`: never used before, and larger than those that were. Errors: kInvalidArgument: as
-  // many as there are; kFailedPrecondition: another move is under way; kResourceExhausted:
-  // kEpochsMax.
+  // Begins a resharding. `number`: larger than all used before. Errors: kInvalidArgument: the
+  // number of shards is unchanged; kFailedPrecondition: another resharding is under way;
+  // kResourceExhausted: kEpochsMax.
   Status Begin(Time now, std::int32_t shards, std::uint64_t number);
-  // Goes on with what is due. How the move ended, once.
+  // Advances the resharding as far as it can. Returns its outcome, once.
   std::optional<Status> Update(Time now, const Present& present);
-  // The old map stays. REQUIRES: a move is under way.
+  // Cancels the resharding; the old map stays. REQUIRES: one is under way.
   void GiveUp() { move_ = {}; }
 
   const std::vector<ShardEpoch>& epochs() const { return epochs_; }
   const ShardMove& move() const { return move_; }  // number 0: none
   std::int32_t shards() const { return epochs_.back().shards; }
-  // Processes that the run has: also of shards that come, or have not left yet.
+  // Number of server processes that the run needs, those of shards being added or removed included.
   std::int32_t servers() const;
 
  private:
@@ -72,7 +73,7 @@ class ShardMover {
   ShardTerms* const terms_;
   ShardMove move_;
   Time deadline_{};
-  std::vector<std::uint64_t> since_;  // of the terms, when learners were told to leave
+  std::vector<std::uint64_t> since_;  // of the terms, when learners were asked to leave
 };
 
 }  // namespace troop

@@ -30,13 +30,13 @@
 
 namespace troop {
 
-// A paramserver of learner.sync = "paramserver": plays a shard, the index divided by
-// ServersPerShard, as its primary or as its backup, as the coordinator's terms say (ShardTerms). A
-// primary begins with the state that it followed as backup, or with the newest of ShardStore that
-// is whole, or with the weights of the newest checkpoint, or with a new run's weights; it writes
-// its state there every checkpoint.every_s and at the end. A backup takes the primary's state and
-// does each update again. A request to one that is no primary is answered with kUnavailable.
-// Owner: the node's thread. Long: an update, a snapshot and taking one over are O(n) in Step.
+// A parameter server process (learner.sync = "paramserver"): serves the shard with number index /
+// ServersPerShard as its primary or its backup, as the coordinator's terms assign (ShardTerms). A
+// new primary starts from the state that it followed as backup, or from the newest intact snapshot
+// of ShardStore, or from the newest checkpoint's weights, or from a new run's weights; it writes
+// its state every checkpoint.every_s and at the end. A backup restores the primary's state and
+// repeats each update. A process that is not the primary answers requests with kUnavailable.
+// Owner: the node's thread. Step is slow, O(n), during an update, a snapshot or a takeover.
 class ShardNode final : public Node, public Service {
  public:
   struct Context {
@@ -47,10 +47,11 @@ class ShardNode final : public Node, public Service {
     Executor* executor = nullptr;  // one thread
     Storage* run = nullptr;        // the run's folder
     std::string listen;
-    // Fills in the weights that a new run begins with; empty: the seed draws them. Called in a job.
+    // Fills in the weights that a new run begins with; empty: random initialization from the seed.
+    // Called in a job.
     std::function<Status(const Module&, std::span<float>)> first_weights;
-    // Fills in the weights of the run's newest whole checkpoint, and returns its updates; empty:
-    // there are none. Called in a job. Errors: kNotFound.
+    // Fills in the weights of the run's newest intact checkpoint and returns its number of updates;
+    // empty: there are no checkpoints. Called in a job. Errors: kNotFound.
     std::function<Result<std::uint64_t>(std::span<float>)> checkpoint_weights;
     History* history = nullptr;
   };
@@ -63,7 +64,7 @@ class ShardNode final : public Node, public Service {
   Status CheckOrigin(const Origin& caller, Time now) override { return issued_.Check(caller, now); }
   void PeerChanged(const Origin& peer, PeerState state) override;
 
-  const ShardServer* server() const { return server_.get(); }  // null: no primary
+  const ShardServer* server() const { return server_.get(); }  // null: not the primary
   const Metrics& metrics() const { return metrics_; }
   const ParameterShard* followed() const { return followed_.get(); }
 
@@ -80,7 +81,7 @@ class ShardNode final : public Node, public Service {
     bool final = false;
   };
 
-  // A shard of the next map.
+  // A shard of the next map, ready to be served.
   struct Heir {
     std::uint64_t move = 0;
     std::unique_ptr<ParameterShard> shard;
@@ -124,16 +125,16 @@ class ShardNode final : public Node, public Service {
   IssuedNumbers issued_;
   std::int32_t seat_ = 0, shard_ = 0;
   std::unique_ptr<Module> module_;
-  std::unique_ptr<Executor> appliers_;  // paramserver.hogwild_threads; outlive shards
-  std::optional<ShardMap> first_map_, map_, next_map_;  // of the run, its newest epoch, a move
-  std::size_t epochs_ = 0;                              // that map_ is of
+  std::unique_ptr<Executor> appliers_;  // paramserver.hogwild_threads; outlives the shards
+  std::optional<ShardMap> first_map_, map_, next_map_;  // first epoch; newest; resharding
+  std::size_t epochs_ = 0;                              // number of epochs map_ is based on
   ParameterShard::Options options_;
   std::size_t elements_ = 0, slots_ = 0;  // of options_
   std::unique_ptr<ShardStore> store_;
   std::unique_ptr<Listener> listener_;
-  ShardTerm term_;               // as last followed
-  std::uint64_t heard_ = 0;      // no older term's primary is listened to
-  std::uint64_t connected_ = 0;  // the term whose backup the server has
+  ShardTerm term_;               // last adopted
+  std::uint64_t heard_ = 0;      // primaries of older terms are refused
+  std::uint64_t connected_ = 0;  // the term whose backup the server is connected to
   std::unique_ptr<ShardServer> server_;
   std::unique_ptr<ParameterShard> followed_;
   std::uint64_t followed_term_ = 0, followed_course_ = 0;
@@ -143,9 +144,9 @@ class ShardNode final : public Node, public Service {
   std::unique_ptr<ShardIntake> intake_;
   std::unique_ptr<PrepareJob> prepare_;
   std::optional<Heir> heir_;
-  std::map<std::int32_t, Buffer> outgoing_;  // what moves, by the shard that it moves to
-  std::uint64_t moving_ = 0;                 // the move that next_map_ is of
-  std::map<std::int32_t, Origin> learners_;  // that are heard
+  std::map<std::int32_t, Buffer> outgoing_;  // snapshots to hand over, by target shard
+  std::uint64_t moving_ = 0;                 // the resharding that next_map_ belongs to
+  std::map<std::int32_t, Origin> learners_;  // connected learners
   std::uint64_t saved_version_ = 0;
   std::optional<Time> next_save_;
   std::int64_t takeovers_ = 0, saves_ = 0, save_failures_ = 0, moved_bytes_ = 0;

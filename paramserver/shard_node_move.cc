@@ -1,4 +1,4 @@
-// A ShardNode's part in a move of shards (ShardMover).
+// Implements a ShardNode's part in resharding (ShardMover): pausing, handing over, receiving.
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -11,6 +11,7 @@
 
 namespace troop {
 
+// Shard options for this node's shard in `map`.
 ParameterShard::Options ShardNode::OptionsFor(const ShardMap& map) const {
   ParameterShard::Options options =
       ParameterShardOptionsFor(context_.config, *module_, map, shard_);
@@ -18,7 +19,7 @@ ParameterShard::Options ShardNode::OptionsFor(const ShardMap& map) const {
   return options;
 }
 
-// Jobs under way work on what changes here.
+// Switches to the newest epoch. Waits for running jobs, which use the state that changes here.
 Status ShardNode::AdoptEpoch() {
   const std::span<const ShardEpoch> epochs = context_.member->shard_epochs();
   if (epochs.size() <= epochs_ || load_ || save_ || prepare_) return Status::Ok();
@@ -32,16 +33,19 @@ Status ShardNode::AdoptEpoch() {
   arriving_ = std::make_unique<ArrivingState>(ShardStateBytesMax(elements_, slots_));
   store_ = std::make_unique<ShardStore>(context_.run, shard_, epochs.back().move);
   context_.member->BeatSoon();
-  LogInfo("shard {} of: {}; epoch {}", shard_, map_->ToString(), epochs_);
+  LogInfo("shard {} of: {}, epoch {}", shard_, map_->ToString(), epochs_);
   return Status::Ok();
 }
 
+// Follows the coordinator's resharding stage: pauses the server, fetches the ranges that move here,
+// and drops everything if the resharding was canceled.
 void ShardNode::FollowMove(Time now) {
   const FleetMember& member = *context_.member;
   const ShardMove& move = member.shard_move();
   const bool outdated = member.shard_epochs().size() != epochs_;
   const bool hands_over =
       move.number != 0 && move.stage == ShardMoveStage::kHandingOver && !outdated;
+  // An outdated map must not accept pushes.
   if (server_) server_->StandStill(hands_over || outdated);
   if (outdated || !result_.ok()) return;
   if (!hands_over || moving_ != move.number) {
@@ -59,17 +63,18 @@ void ShardNode::FollowMove(Time now) {
     if (still && intake_->complete()) status = FinishIntake();
   }
   if (status.ok()) return;
-  intake_.reset();  // the coordinator waits no longer than for anything else
-  LogError("shard {} takes no part in a move: {}", shard_, status.message());
+  intake_.reset();  // the coordinator will time out
+  LogError("shard {} cannot take part in a resharding: {}", shard_, status.message());
 }
 
-// Where it serves a shard of the next map: its own that stays, or one that comes.
+// Starts fetching if this process serves a shard of the next map: its current one, or a new one.
 Status ShardNode::BeginIntake() {
   const FleetMember& member = *context_.member;
   const ShardMove& move = member.shard_move();
   std::vector<ShardEpoch> epochs(member.shard_epochs().begin(), member.shard_epochs().end());
   epochs.push_back({move.shards, move.number});
   TROOP_ASSIGN_OR_RETURN(next_map_, ShardMapAfter(*first_map_, epochs));
+  // A new shard is built by the first process of its slots.
   const bool comes =
       shard_ >= epochs[epochs_ - 1].shards && seat_ == shard_ * ServersPerShard(context_.config);
   if (shard_ >= move.shards || !(server_ || comes)) return Status::Ok();
@@ -77,7 +82,7 @@ Status ShardNode::BeginIntake() {
   for (const ShardMap::Move& part : ShardMap::Moves(*map_, *next_map_)) {
     if (part.to == shard_) owners.insert(part.from);
   }
-  // Who gets no elements gets what is not of an element.
+  // A shard without elements still needs the state that does not belong to a range.
   if (owners.empty() && !server_) owners.insert(0);
   std::vector<std::unique_ptr<Channel>> channels;
   for (const std::int32_t owner : owners) {
@@ -95,6 +100,7 @@ Status ShardNode::BeginIntake() {
   return Status::Ok();
 }
 
+// Builds the next shard and writes it to disk in a job; it is reported as ready afterwards.
 Status ShardNode::FinishIntake() {
   const std::unique_ptr<ShardIntake> intake = std::move(intake_);
   TROOP_ASSIGN_OR_RETURN(
@@ -113,32 +119,37 @@ Status ShardNode::FinishIntake() {
   return Status::Ok();
 }
 
+// Reports the prepared shard, if the resharding is still the same.
 void ShardNode::CollectPrepared() {
   if (!prepare_ || !context_.executor->TakeDone(prepare_->id)) return;
   const std::unique_ptr<PrepareJob> job = std::move(prepare_);
   if (!job->status.ok()) {
-    LogError("shard {}: what it shall be could not be saved: {}", shard_, job->status.message());
+    LogError("saving the resharded state of shard {} failed: {}", shard_, job->status.message());
   } else if (heir_ && heir_->move == job->move) {
     context_.member->report().shard_move = job->move;
-    Report();  // with what has moved
+    Report();  // include the moved bytes
     context_.member->BeatSoon();
   }
 }
 
+// Serves one piece of the snapshot of the ranges that move to another shard. The snapshot is made
+// once per target.
 Result<Message> ShardNode::Fetch(const Message& message) {
   TROOP_ASSIGN_OR_RETURN(const auto body, DecodeBody<ShardFetchBody>(message.body));
   if (message.origin.role != Role::kParamServer) {
-    return InvalidArgument("{} fetches no shard's state",
+    return InvalidArgument("{} may not fetch a shard's state",
                            PeerName(message.origin.role, message.origin.index));
   }
+  // The shard must be paused, so that all pieces are of one state.
   if (!server_ || !server_->stands_still() || !next_map_ || moving_ != body.move) {
-    return Unavailable("it does not stand still for move {}", body.move);
+    return Unavailable("this shard is not paused for resharding {}", body.move);
   }
   if (body.shard < 0 || body.shard == shard_ ||
       std::size_t(body.shard) >= next_map_->shards().size()) {
     return InvalidArgument("nothing moves from shard {} to {}", shard_, body.shard);
   }
   Buffer& state = outgoing_[body.shard];
+  // The snapshot stays until the resharding ends, for repeated requests.
   if (state.empty()) {
     std::vector<ParamRange> ranges;
     for (const ShardMap::Move& part : ShardMap::Moves(*map_, *next_map_)) {
@@ -147,7 +158,7 @@ Result<Message> ShardNode::Fetch(const Message& message) {
     state = server_->Snapshot(ranges);
   }
   if (body.offset >= state.size()) {
-    return InvalidArgument("byte {} of a state of {}", body.offset, state.size());
+    return InvalidArgument("offset {} is beyond the state of {} bytes", body.offset, state.size());
   }
   Message answer{
       .type = MessageType::kShardFetchReply,

@@ -1,3 +1,5 @@
+// Implements the network service of a ParameterShard: parked requests, leases, and the rule that
+// nothing is answered before the backup has it.
 #include "paramserver/shard_server.h"
 
 #include <algorithm>
@@ -9,11 +11,12 @@ namespace troop {
 
 namespace {
 
-// A learner of the primary before that is connected and computes may speak as late as this.
+// Extra lease of a reconnected learner after a takeover: it may be computing a gradient.
 constexpr Duration kHeardFor = Seconds(60);
 
 }  // namespace
 
+// Members from a snapshot get a lease; they stay members if they push or pull in time.
 ShardServer::ShardServer(std::unique_ptr<ParameterShard> shard, const Options& options)
     : options_(options), shard_(std::move(shard)) {
   for (const SyncPolicy::Member& member : shard_->policy().members()) {
@@ -24,6 +27,7 @@ ShardServer::ShardServer(std::unique_ptr<ParameterShard> shard, const Options& o
   Note(HistoryEvent::kServed, {}, shard_->version());
 }
 
+// Records an event for the checks of the simulation tests.
 void ShardServer::Note(HistoryEvent::What what, const PushId& id, std::uint64_t version) const {
   if (options_.history == nullptr) return;
   options_.history->Note({.what = what,
@@ -36,16 +40,18 @@ void ShardServer::Note(HistoryEvent::What what, const PushId& id, std::uint64_t 
                           .incarnation = id.incarnation});
 }
 
+// Renews a learner's lease.
 void ShardServer::Present(const Origin& learner) {
   lives_[learner.index] = learner.incarnation;
   absent_.erase(learner.index);
 }
 
-ShardServer::~ShardServer() { TurnAway(Unavailable("this shard's process is ending")); }
+ShardServer::~ShardServer() { TurnAway(Unavailable("this parameter server is shutting down")); }
 
+// Every request may make updates due, or answers possible, so Settle runs after it.
 void ShardServer::Handle(Message message, Reply reply) {
   if (still_ && message.origin.role == Role::kLearner) {
-    return reply.Fail(Unavailable("parameters move to other shards; come again"));
+    return reply.Fail(Unavailable("the shard is paused for resharding; retry later"));
   }
   Status status;
   if (message.type == MessageType::kShardPush) {
@@ -53,7 +59,7 @@ void ShardServer::Handle(Message message, Reply reply) {
   } else if (message.type == MessageType::kShardPull) {
     status = Pull(message, &reply);
   } else {
-    status = InvalidArgument("parameter shard: message type {} is not for it", int(message.type));
+    status = InvalidArgument("parameter shard: unexpected message type {}", int(message.type));
   }
   if (!status.ok()) {
     ++refused_;
@@ -62,6 +68,8 @@ void ShardServer::Handle(Message message, Reply reply) {
   Settle();
 }
 
+// Hands a push to the shard. After a takeover an unknown learner is a member: it joined at the old
+// primary.
 Status ShardServer::Push(Message message, Reply* reply) {
   TROOP_ASSIGN_OR_RETURN(ShardPush push,
                          ReadShardPush(std::move(message), shard_->size(), shard_->epoch()));
@@ -73,17 +81,18 @@ Status ShardServer::Push(Message message, Reply* reply) {
   TROOP_ASSIGN_OR_RETURN(const auto outcome, shard_->Push(std::move(push)));
   Present(origin);
   if (outcome == ParameterShard::Outcome::kHeld) {
-    pushes_.insert_or_assign(id, std::move(*reply));  // of a repeat, the last one is answered
+    pushes_.insert_or_assign(id, std::move(*reply));  // of duplicates, the last one is answered
   } else {
     settled_.push_back({std::move(*reply), outcome});
   }
   return Status::Ok();
 }
 
+// Parks a pull. Readers that are not learners, or that name a version, do not wait for the policy.
 Status ShardServer::Pull(const Message& message, Reply* reply) {
   TROOP_ASSIGN_OR_RETURN(const ShardPullBody body, DecodeBody<ShardPullBody>(message.body));
   if (body.epoch != shard_->epoch()) {
-    return FailedPrecondition("a pull for shard map {}; this is {}: fetch it", body.epoch,
+    return FailedPrecondition("the pull is for shard map {}, this is map {}; fetch it", body.epoch,
                               shard_->epoch());
   }
   if (message.origin.role != Role::kLearner || body.exact != 0) {
@@ -91,6 +100,7 @@ Status ShardServer::Pull(const Message& message, Reply* reply) {
     return Status::Ok();
   }
   const std::int32_t learner = message.origin.index;
+  // Answered at once and without parts.
   if (body.leave) {
     shard_->Leave(learner);
     lives_.erase(learner);
@@ -102,11 +112,12 @@ Status ShardServer::Pull(const Message& message, Reply* reply) {
     return Status::Ok();
   }
   if (!shard_->HasRoomFor(learner)) {
-    return ResourceExhausted("learner {}: there are too many already", learner);
+    return ResourceExhausted("learner {}: too many learners are members", learner);
   }
   shard_->Join(learner);
   Present(message.origin);
   Parked& parked = pulls_[learner];
+  // Only one pull per learner waits; the older one was resent or abandoned.
   if (parked.reply) parked.reply.Fail(Cancelled("learner {} pulled again", learner));
   parked = {std::move(*reply), body};
   return Status::Ok();
@@ -117,6 +128,7 @@ void ShardServer::AnswerPush(Reply* reply, ParameterShard::Outcome outcome) cons
                .body = EncodeBody(ShardPushReplyBody{std::uint8_t(outcome), shard_->version()})});
 }
 
+// Replies with the snapshot or the error.
 void ShardServer::AnswerPull(Parked parked) {
   Result<Message> answer = MakePullReply(parked.body);
   if (answer.ok()) return parked.reply.Send(std::move(*answer));
@@ -124,6 +136,7 @@ void ShardServer::AnswerPull(Parked parked) {
   parked.reply.Fail(answer.status());
 }
 
+// `known` counts only within one lineage: versions of another one are not comparable.
 Result<Message> ShardServer::MakePullReply(const ShardPullBody& body) {
   Message answer{.type = MessageType::kShardPullReply};
   ShardPullReplyBody head{.newest = shard_->version(), .course = options_.course};
@@ -140,6 +153,7 @@ Result<Message> ShardServer::MakePullReply(const ShardPullBody& body) {
   return answer;
 }
 
+// Sends the replies that were waiting for the backup.
 void ShardServer::AnswerSettled() {
   for (Settled& settled : settled_) {
     AnswerPush(&settled.reply, settled.outcome);
@@ -152,7 +166,7 @@ void ShardServer::AnswerSettled() {
   readers_.clear();
 }
 
-// Of learners: after all that is due, so that their own pushes are in what they get.
+// Answers learners' pulls, after all due updates, so that the replies include their own pushes.
 void ShardServer::AnswerPulls() {
   for (auto it = pulls_.begin(); it != pulls_.end();) {
     if (!shard_->MayPull(it->first)) {
@@ -164,6 +178,7 @@ void ShardServer::AnswerPulls() {
   }
 }
 
+// Applies updates one at a time: each is answered, or replicated, before the next begins.
 void ShardServer::Settle() {
   for (;;) {
     const bool may_answer = MayAnswer();
@@ -182,6 +197,7 @@ void ShardServer::Settle() {
   }
 }
 
+// The state is sent first, then every update.
 void ShardServer::SetBackup(std::unique_ptr<ShardBackup> backup) {
   backup_ = std::move(backup);
   if (backup_) backup_->SendState(shard_->Snapshot());
@@ -198,6 +214,7 @@ void ShardServer::StandStill(bool still) {
   if (!still) Settle();
 }
 
+// Threads finish what they have begun.
 bool ShardServer::Rest() {
   rests_ = true;
   Settle();
@@ -208,8 +225,9 @@ void ShardServer::GoOn() {
   if (std::exchange(rests_, false)) Settle();
 }
 
-void ShardServer::Depose() { TurnAway(Unavailable("another process serves this shard by now")); }
+void ShardServer::Depose() { TurnAway(Unavailable("another process serves this shard now")); }
 
+// Fails all open requests.
 void ShardServer::TurnAway(const Status& status) {
   for (auto& [id, reply] : pushes_) reply.Fail(status);
   for (Settled& settled : settled_) settled.reply.Fail(status);
@@ -218,6 +236,8 @@ void ShardServer::TurnAway(const Status& status) {
   pushes_.clear(), settled_.clear(), pulls_.clear(), readers_.clear();
 }
 
+// A lost connection starts the lease. A reconnected member of a snapshot gets a longer one, because
+// it may be computing; any other reconnection ends the absence.
 void ShardServer::PeerChanged(const Origin& peer, PeerState state) {
   if (peer.role != Role::kLearner) return;
   const auto life = lives_.find(peer.index);
@@ -239,7 +259,7 @@ bool ShardServer::IsKnown(std::int32_t learner) const {
                                     &SyncPolicy::Member::learner);
 }
 
-// Whoever never came at all.
+// Stops waiting for learners that never joined, once the join time is over.
 bool ShardServer::EndJoining(Time now) {
   if (!ticked_) join_until_ = now + options_.join_within;
   ticked_ = true;
@@ -251,6 +271,7 @@ bool ShardServer::EndJoining(Time now) {
   return true;
 }
 
+// Polls the backup and ends expired leases; both may make updates due.
 void ShardServer::Tick(Time now) {
   bool due = EndJoining(now) || shard_->applying() > 0;
   if (backup_ && !backup_->has_all()) {
@@ -260,6 +281,7 @@ void ShardServer::Tick(Time now) {
   }
   for (auto it = absent_.begin(); it != absent_.end();) {
     const auto life = lives_.find(it->first);
+    // A new incarnation has its own lease.
     const bool replaced = life == lives_.end() || life->second != it->second.incarnation;
     if (it->second.until == kForever) {
       it->second.until = now + options_.lease + (it->second.heard ? kHeardFor : Duration(0));
@@ -280,6 +302,7 @@ void ShardServer::Tick(Time now) {
   if (due) Settle();
 }
 
+// Earliest end of a lease or of the join time.
 Time ShardServer::next_tick() const {
   Time next = ticked_ ? join_until_ : Time{};
   for (const auto& [learner, absence] : absent_) {

@@ -16,48 +16,52 @@
 
 namespace troop {
 
-// One ParameterShard behind a socket. A push is answered once it is settled, a learner's pull once
-// it may go on; until then their Replies are kept: one pull a learner, and the pushes that the
-// shard holds. A learner takes part from its first pull on, until it has been silent or hung for
-// its lease; then nobody waits for it, and its next pull lets it in again.
-// With a backup nothing is answered, and no further update carried out, before the backup has all
-// that the answer tells of: what was acknowledged, or seen by anybody, is in both. Owner: the
-// node's thread; Tick once a turn. An update runs within Handle or Tick: it is the shard's work.
+// Network service of one ParameterShard. A push is answered once it is settled, a learner's pull
+// once the policy lets the learner continue; until then their Replies are kept: one pull per
+// learner, and the pushes that the shard holds. A learner is a member from its first pull until it
+// has been silent or hung for its lease; then no update waits for it, and its next pull admits it
+// again.
+// With a backup, nothing is answered and no further update is applied before the backup has
+// everything that the answer depends on: what was acknowledged or observed is in both. Owner: the
+// node's thread; call Tick once per step. Updates run within Handle or Tick.
 class ShardServer final : public Service {
  public:
   struct Options {
     Duration lease = Seconds(2);  // beyond NetworkOptions::dead_after
-    // From the first Tick: whoever of SyncOptions::learners has not come by then is not waited for.
+    // Time after the first Tick at which learners of SyncOptions::learners that have not joined are
+    // no longer waited for.
     Duration join_within = Seconds(30);
     std::uint64_t course = 0;  // ShardPullReplyBody::course
-    // It was the backup: who pushes took part at the primary, though no update has told of it.
+    // It was the backup: a learner that pushes counts as a member of the primary's policy, even if
+    // no update reported it.
     bool takes_over = false;
-    std::int32_t shard = 0;  // for people and the history
+    std::int32_t shard = 0;  // for logs and the history
     History* history = nullptr;
   };
   ShardServer(std::unique_ptr<ParameterShard> shard, const Options& options);
-  // Whoever waits for an answer is told to ask again: another may serve the shard, or the run ends.
+  // Fails all waiting requests with kUnavailable, so that callers retry: another process may serve
+  // the shard, or the run ends.
   ~ShardServer() override;
 
   void Handle(Message message, Reply reply) override;
   void PeerChanged(const Origin& peer, PeerState state) override;
-  // Ends leases.
+  // Ends expired leases and applies due updates.
   void Tick(Time now);
   Time next_tick() const;
 
-  // From now on all goes to this one, too; null: it is alone.
+  // Replicates everything to this backup from now on; null: no backup.
   void SetBackup(std::unique_ptr<ShardBackup> backup);
   const ShardBackup* backup() const { return backup_.get(); }
-  // Answers nothing while it can't be sure that it is the primary still.
+  // False suspends all answers while another process may have become the primary.
   void SetSure(bool sure);
-  // While it stands still nothing changes and nobody is answered; learners are told to come later.
-  // Updates that threads are making are made before it does.
+  // Pauses the shard for resharding: nothing changes, nothing is answered, and learners are asked
+  // to retry later. Updates in flight on threads are completed first.
   void StandStill(bool still);
   bool stands_still() const { return still_ && shard_->applying() == 0; }
-  // Begins no update until GoOn; whether none is under way, so that a Snapshot is possible.
+  // Begins no update until GoOn. Returns true if none is in flight, so that Snapshot is possible.
   bool Rest();
   void GoOn();
-  // It is none any more: all who wait are told to ask elsewhere.
+  // Ends the service as primary: waiting callers must retry at the new one.
   void Depose();
 
   const ParameterShard& shard() const { return *shard_; }
@@ -74,13 +78,13 @@ class ShardServer final : public Service {
   struct Settled {
     Reply reply;
     ParameterShard::Outcome outcome{};
-    PushId id;                  // kHeld: what was applied,
-    std::uint64_t version = 0;  // and the version that it made
+    PushId id;                  // kHeld: the applied push,
+    std::uint64_t version = 0;  // and the version that it produced
   };
   struct Absence {
     std::uint64_t incarnation = 0;
-    Time until = kForever;  // kForever: Tick has not seen it yet
-    bool heard = false;     // connected, but it has not said whether it still takes part
+    Time until = kForever;  // kForever: not seen by Tick yet
+    bool heard = false;     // connected, but neither pushed nor pulled yet
   };
 
   void Present(const Origin& learner);
@@ -89,7 +93,7 @@ class ShardServer final : public Service {
   void AnswerPush(Reply* reply, ParameterShard::Outcome outcome) const;
   void AnswerPull(Parked parked);
   Result<Message> MakePullReply(const ShardPullBody& body);
-  // Nothing that was done here is unknown to the backup.
+  // True if the backup has everything that was done here.
   bool MayAnswer() const { return sure_ && !still_ && (!backup_ || backup_->has_all()); }
   void AnswerSettled();
   void TurnAway(const Status& status);
@@ -97,7 +101,7 @@ class ShardServer final : public Service {
   void AnswerPulls();
   bool IsKnown(std::int32_t learner) const;
   bool EndJoining(Time now);
-  // Carries out what is due, and answers whom that concerns.
+  // Applies due updates and answers the affected requests.
   void Settle();
 
   Options options_;
@@ -107,9 +111,9 @@ class ShardServer final : public Service {
   std::map<PushId, Reply> pushes_;          // held
   std::vector<Settled> settled_;            // to be answered once MayAnswer
   std::map<std::int32_t, Parked> pulls_;    // by learner
-  std::vector<Parked> readers_;             // of those who are none; once MayAnswer
+  std::vector<Parked> readers_;             // pulls of non-learners; once MayAnswer
   std::map<std::int32_t, Absence> absent_;  // by learner
-  // Incarnations of those who take part; 0: as a snapshot says, and not heard of since.
+  // Incarnations of the members, by learner; 0: known from a snapshot only.
   std::map<std::int32_t, std::uint64_t> lives_;
   Time join_until_ = kForever;
   bool ticked_ = false;

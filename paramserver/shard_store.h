@@ -10,20 +10,22 @@
 
 namespace troop {
 
-// What parameter shards keep in a run's folder: paramserver/shard-<k>/<since>, the newest snapshot
-// of the primary that began with that term, and the one before it, <since>.before or, where it has
-// written but one, the newest of an older term: where one is damaged the other serves. After a move
-// of shards paramserver/move-<number>/…, so that no two maps share a file. A primary that was
-// replaced and does not know it yet writes beside its successor's and is never read again. Calls
-// block on the disk: from jobs.
+// Snapshots of parameter shards in a run folder: paramserver/shard-<k>/<since>, the newest snapshot
+// of the primary whose service began with term `since`, and its predecessor <since>.before or, if
+// that primary has written only one, the newest snapshot of an older term. If one file is damaged,
+// the other is used. After a resharding the folder is paramserver/move-<number>/…, so that two maps
+// never share a file. A deposed primary that does not know it yet writes to its own file, which is
+// never read again. Calls block on the disk: use them from jobs.
 class ShardStore {
  public:
-  // `move`: the one that began the map's epoch (ShardEpoch).
+  // `move`: number of the resharding that began the map's epoch (ShardEpoch); 0: none.
   ShardStore(Storage* run, std::int32_t shard, std::uint64_t move = 0);
-  // Replaces the term's own, which becomes the one before; removes all older ones.
+  // Atomically replaces the snapshot of term `since`; the old one becomes the predecessor and all
+  // older ones are removed.
   Status Save(std::uint64_t since, const Buffer& snapshot);
-  // Those of this shard, the newest first; names for Read.
+  // File names of this shard's snapshots, the newest first; arguments for Read.
   Result<std::vector<std::string>> List();
+  // Reads one snapshot whole.
   Result<Buffer> Read(const std::string& name);
   std::string PathOf(const std::string& name) const { return folder_ + "/" + name; }
 
@@ -32,14 +34,14 @@ class ShardStore {
   const std::string folder_;
 };
 
-// The epochs of a run's map as they are on the disk, paramserver/epochs; empty: it has moved
-// nothing yet. Errors: kDataLoss.
+// Reads the run's shard map epochs from paramserver/epochs; empty if it was never resharded.
+// Errors: kDataLoss.
 Result<std::vector<ShardEpoch>> ReadShardEpochs(Storage* run);
-// Durable when it returns.
+// Writes the epochs; durable when it returns.
 Status WriteShardEpochs(Storage* run, const std::vector<ShardEpoch>& epochs);
-// The snapshots of a run's folder that are not whole, and why, a line each. Reads all of them.
+// Lists the damaged snapshots of a run folder, one line each with the reason. Reads all of them.
 Result<std::vector<std::string>> DamagedShardStates(Storage* run);
-// The states of all maps but this one.
+// Removes the snapshots of all shard maps except the one of resharding `move`.
 Status RemoveOtherShardStates(Storage* run, std::uint64_t move);
 
 }  // namespace troop

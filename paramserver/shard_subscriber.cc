@@ -1,3 +1,5 @@
+// Implements the subscriber of all parameter shards. Synchronous shards are pulled in rounds until
+// all have one version.
 #include "paramserver/shard_subscriber.h"
 
 #include <algorithm>
@@ -11,13 +13,14 @@
 namespace troop {
 namespace {
 
-// Tries to get all shards at one version; each fails only where an update comes between.
+// Rounds of pulls to get all shards at one version; a round fails only if an update happens during
+// it.
 constexpr int kRoundsMax = 16;
-// Without an update for so long, versions that differ will not become the same.
+// Time without an update after which unequal versions are considered permanent.
 constexpr Duration kAtRest = Seconds(2);
 
-// The server was away, or forgot the call, or is none by now; or has another map, of which the
-// coordinator will tell.
+// True for transient errors: the server was away, lost the call, is no longer the primary, or has
+// another shard map, which the coordinator will announce.
 bool MayTryAgain(Code code) {
   return code == Code::kDeadlineExceeded || code == Code::kUnavailable ||
          code == Code::kResourceExhausted || code == Code::kCancelled ||
@@ -32,6 +35,7 @@ ShardSubscriber::ShardSubscriber(ShardMap map, std::vector<std::unique_ptr<Chann
   Remap(map_, std::move(channels));
 }
 
+// An open request is repeated with the new map; received parts are discarded.
 void ShardSubscriber::Remap(const ShardMap& map, std::vector<std::unique_ptr<Channel>> channels) {
   TROOP_CHECK(channels.size() == map.shards().size(), "{} channels to {} shards", channels.size(),
               map.shards().size());
@@ -47,6 +51,7 @@ void ShardSubscriber::Remap(const ShardMap& map, std::vector<std::unique_ptr<Cha
   rounds_ = 0;
 }
 
+// An open request is repeated at the new process.
 void ShardSubscriber::Replace(std::size_t shard, std::unique_ptr<Channel> channel) {
   Shard& place = shards_[shard];
   const bool asked = std::exchange(place.ticket, 0) != 0;
@@ -62,6 +67,7 @@ void ShardSubscriber::Request(Time) {
   for (Shard& shard : shards_) Ask(&shard, 0);
 }
 
+// A failed send counts as a failed reply.
 void ShardSubscriber::Ask(Shard* shard, std::uint64_t exact) {
   Message message{
       .type = MessageType::kShardPull,
@@ -74,6 +80,7 @@ void ShardSubscriber::Ask(Shard* shard, std::uint64_t exact) {
   }
 }
 
+// A round ends when all shards have replied.
 std::optional<WeightSnapshot> ShardSubscriber::Poll(Time now) {
   if (finder_) {
     const Status found = finder_->Update(this);
@@ -93,24 +100,25 @@ std::optional<WeightSnapshot> ShardSubscriber::Poll(Time now) {
   return open ? std::nullopt : Finish(now);
 }
 
+// kNotFound is not an error: the requested version was overwritten, and the next round asks again.
 void ShardSubscriber::Take(Shard* shard, const Result<Message>& answer) {
   Status status = answer.status();
   if (status.ok()) status = TakeParts(shard, *answer);
-  if (status.ok() || status.code() == Code::kNotFound) return;  // that version is gone already
+  if (status.ok() || status.code() == Code::kNotFound) return;  // that version was overwritten
   gave_up_ = true;
   if (!MayTryAgain(status.code()) && error_.ok()) error_ = status.WithContext("pull weights");
 }
 
 Status ShardSubscriber::TakeParts(Shard* shard, const Message& message) {
   if (message.type != MessageType::kShardPullReply) {
-    return DataLoss("a reply of type {} is no snapshot", int(message.type));
+    return DataLoss("a reply of type {} is not a snapshot", int(message.type));
   }
   TROOP_ASSIGN_OR_RETURN(const auto body, DecodeBody<ShardPullReplyBody>(message.body));
   if (body.version == 0) return Status::Ok();
   std::size_t bytes = 0;
   for (const Buffer& part : message.parts) bytes += part.size();
   if (bytes != shard->bytes) {
-    return DataLoss("{} bytes of parameters; the shard has {}", bytes, shard->bytes);
+    return DataLoss("{} bytes of parameters, the shard has {}", bytes, shard->bytes);
   }
   shard->parts = message.parts;
   shard->version = body.version;
@@ -118,8 +126,9 @@ Status ShardSubscriber::TakeParts(Shard* shard, const Message& message) {
   return Status::Ok();
 }
 
-// Whether all are at one version; else those ahead are asked for the lowest, which they keep until
-// the update after next.
+// Returns true if all shards have one version. Otherwise it pulls again: in even rounds the lowest
+// version from the shards that are ahead, which keep it until the update after next; in odd rounds
+// the newest version from all.
 bool ShardSubscriber::Agree() {
   const auto lowest = std::ranges::min_element(shards_, {}, &Shard::version)->version;
   bool agree = true;
@@ -129,7 +138,7 @@ bool ShardSubscriber::Agree() {
     if (rounds_ < kRoundsMax) Ask(&shard, rounds_ % 2 == 0 ? lowest : 0);
   }
   if (agree || rounds_ >= kRoundsMax) return agree;
-  // The lowest may have gone on as well.
+  // The slowest shards may have advanced as well.
   for (Shard& shard : shards_) {
     if (shard.version == lowest && rounds_ % 2 == 1) Ask(&shard, 0);
   }
@@ -137,6 +146,7 @@ bool ShardSubscriber::Agree() {
   return false;
 }
 
+// Ends a round. Without equal versions the request is given up, and a later one starts over.
 std::optional<WeightSnapshot> ShardSubscriber::Finish(Time now) {
   const bool known = std::ranges::none_of(shards_, [](const Shard& s) { return s.version == 0; });
   if (gave_up_ || !known) {
@@ -152,10 +162,12 @@ std::optional<WeightSnapshot> ShardSubscriber::Finish(Time now) {
   given_ = Versions();
   const auto course = std::ranges::max_element(shards_, {}, &Shard::course)->course;
   const auto lowest = std::ranges::min_element(shards_, {}, &Shard::version)->version;
+  // Snapshot versions grow even if a shard was restored from an older one.
   version_ = std::max(version_ + 1, WeightsVersion(course, lowest));
   return WeightSnapshot{version_, Gather()};
 }
 
+// Lineage and version of every shard.
 std::vector<std::uint64_t> ShardSubscriber::Versions() const {
   std::vector<std::uint64_t> versions;
   for (const Shard& shard : shards_) {
@@ -165,6 +177,7 @@ std::vector<std::uint64_t> ShardSubscriber::Versions() const {
   return versions;
 }
 
+// True if the versions have been unequal and unchanged for kAtRest.
 bool ShardSubscriber::DifferForGood(Time now) {
   if (Versions() != differ_) {
     differ_ = Versions();
@@ -173,10 +186,11 @@ bool ShardSubscriber::DifferForGood(Time now) {
   return now - differ_since_ >= kAtRest;
 }
 
+// Copies the shards' parts into one arena. Part and range boundaries are independent.
 Buffer ShardSubscriber::Gather() const {
   MutableBuffer value(std::size_t(map_.parameters()) * sizeof(float));
   for (const Shard& shard : shards_) {
-    std::size_t part = 0, at = 0;  // what is copied next
+    std::size_t part = 0, at = 0;  // position of the next byte to copy
     for (const ParamRange& range : shard.ranges) {
       std::byte* to = value.data() + std::size_t(range.begin) * sizeof(float);
       for (std::size_t left = std::size_t(range.size()) * sizeof(float); left > 0;) {

@@ -12,16 +12,17 @@
 
 namespace troop {
 
-// The weights of K parameter shards as one snapshot. In step (InStep): all ranges are of one
-// version, never torn. Else each range is its shard's newest: no two shards need agree (Downpour:
-// Dean et al. 2012, sec. 4.1). A snapshot's version is WeightsVersion(newest course of the shards,
-// their lowest version), and only grows: a shard that went back gives newer ones all the same. In
-// step, too, they are taken as they are where they differ for good: one went back, and nobody
-// pushes any more.
+// The weights of K parameter shards as one snapshot. In synchronous modes (InStep) all ranges have
+// one version, never torn. Otherwise each range is its shard's newest version, as in Downpour (Dean
+// et al. 2012, sec. 4.1). A snapshot's version is WeightsVersion(newest lineage of the shards,
+// lowest version), and only grows: a restored older shard still produces newer snapshot versions.
+// Synchronous shards are also taken with unequal versions if these differ permanently: one shard
+// was restored from an older version, and no learner pushes any more.
 // Owner: the node's thread. Memory: 2 x [P].
 class ShardSubscriber final : public WeightSubscriber {
  public:
-  // Channels in the order of map.shards(). `finder`: says where the shards are; null: they stay.
+  // Channels are in the order of map.shards(). `finder`: resolves the shards' endpoints; null: they
+  // never change.
   ShardSubscriber(ShardMap map, std::vector<std::unique_ptr<Channel>> channels, bool in_step,
                   std::unique_ptr<ShardFinder> finder = nullptr);
 
@@ -32,9 +33,9 @@ class ShardSubscriber final : public WeightSubscriber {
   std::uint64_t server_version() const override { return version_; }
   Status error() const override { return error_; }
 
-  // Another process serves this shard by now.
+  // Switches to another process that serves this shard now.
   void Replace(std::size_t shard, std::unique_ptr<Channel> channel);
-  // The parameters lie otherwise by now; `channels` as in the constructor.
+  // Switches to a new shard map; `channels` as in the constructor.
   void Remap(const ShardMap& map, std::vector<std::unique_ptr<Channel>> channels);
 
  private:
@@ -42,7 +43,7 @@ class ShardSubscriber final : public WeightSubscriber {
     std::unique_ptr<Channel> channel;
     std::vector<ParamRange> ranges;
     std::size_t bytes = 0;
-    std::vector<Buffer> parts;  // of what was pulled
+    std::vector<Buffer> parts;  // of the last pull
     std::uint64_t version = 0, course = 0;
     Ticket ticket = 0;
   };
@@ -60,10 +61,10 @@ class ShardSubscriber final : public WeightSubscriber {
   std::unique_ptr<ShardFinder> finder_;
   std::vector<Shard> shards_;
   bool requesting_ = false;
-  bool gave_up_ = false;  // a shard did not answer this request; the next may be luckier
-  int rounds_ = 0;        // of this request
-  std::vector<std::uint64_t> given_;   // courses and versions of the last snapshot
-  std::vector<std::uint64_t> differ_;  // that did not agree, and since when
+  bool gave_up_ = false;              // a shard failed to answer this request; the next may succeed
+  int rounds_ = 0;                    // attempts of this request to get equal versions
+  std::vector<std::uint64_t> given_;  // lineages and versions of the last snapshot
+  std::vector<std::uint64_t> differ_;  // unequal versions, unchanged since differ_since_
   Time differ_since_{};
   std::uint64_t version_ = 0;
   Status error_;

@@ -1,3 +1,4 @@
+// Implements the election of primaries and backups of the parameter shards.
 #include "paramserver/shard_terms.h"
 
 #include "core/check.h"
@@ -12,6 +13,7 @@ ShardTerms::ShardTerms(Options options)
       backups_(terms_.size()),
       seats_(std::size_t(seats())) {}
 
+// Commits a resharding: each new primary begins a term that refers to it.
 void ShardTerms::Reshape(Time now, const std::vector<Heir>& heirs, std::uint64_t move) {
   terms_.resize(heirs.size());
   primaries_.assign(heirs.size(), {.last_beat = now});
@@ -23,10 +25,11 @@ void ShardTerms::Reshape(Time now, const std::vector<Heir>& heirs, std::uint64_t
     seat = {.incarnation = heir.incarnation, .last_beat = now};
     const ShardTerm term{
         .from = move, .primary = heir.seat, .primary_incarnation = heir.incarnation};
-    if (!Begin(k, term)) terms_[k] = {};  // whoever is there will begin from the disk
+    if (!Begin(k, term)) terms_[k] = {};  // a later Update chooses a primary, which loads from disk
   }
 }
 
+// A new incarnation replaces the slot's process and loses what the old one held.
 void ShardTerms::Beat(Time now, std::int32_t seat, std::uint64_t incarnation, std::uint64_t held) {
   if (seat >= seats()) return;
   Seat& player = seats_[std::size_t(seat)];
@@ -43,6 +46,7 @@ void ShardTerms::Beat(Time now, std::int32_t seat, std::uint64_t incarnation, st
   Update(now);
 }
 
+// A known exit needs no timeout: the successor is chosen at the next Update.
 void ShardTerms::Ended(std::int32_t seat, std::uint64_t incarnation) {
   if (seat >= seats()) return;
   Seat& player = seats_[std::size_t(seat)];
@@ -52,11 +56,12 @@ void ShardTerms::Ended(std::int32_t seat, std::uint64_t incarnation) {
   if (term.backup == seat && term.backup_incarnation == incarnation) backups_[k].ended = true;
   if (term.primary == seat && term.primary_incarnation == incarnation) {
     primaries_[k].ended = true;
-    // What a backup said before may be of before it had all.
+    // Earlier heartbeats may predate the backup's complete state: count from here.
     for (Seat& other : seats_) other.beats_alone = 0;
   }
 }
 
+// A restarted or suspended coordinator must not mistake its own pause for failures.
 void ShardTerms::Forgive(Duration pause) {
   for (Seat& seat : seats_) seat.last_beat += pause;
   for (Holder& holder : primaries_) holder.last_beat += pause;
@@ -71,7 +76,9 @@ bool ShardTerms::IsGone(const Holder& holder, Time now, Duration silence) const 
   return holder.ended || now - holder.last_beat > silence;
 }
 
-// One that is only silent may come back with what nobody else has.
+// True if the primary may be replaced. With a synchronized backup silence is enough; without one a
+// silent primary may return with the only copy of the state, so it must be replaced by a new
+// incarnation first.
 bool ShardTerms::PrimaryIsGone(std::size_t k, Time now) const {
   const ShardTerm& term = terms_[k];
   if (term.primary < 0 || primaries_[k].ended) return true;
@@ -82,6 +89,7 @@ bool ShardTerms::PrimaryIsGone(std::size_t k, Time now) const {
   return replaced && IsGone(primaries_[k], now, options_.alone_max);
 }
 
+// The first slot with a recent heartbeat.
 std::int32_t ShardTerms::Ready(std::size_t k, Time now, std::int32_t not_seat) const {
   const auto own = std::size_t(seats_per_shard());
   for (std::size_t seat = k * own; seat < (k + 1) * own; ++seat) {
@@ -92,6 +100,8 @@ std::int32_t ShardTerms::Ready(std::size_t k, Time now, std::int32_t not_seat) c
   return -1;
 }
 
+// Case 1: the primary lives; drop a lost backup, or add one. Case 2: no primary and no backup; any
+// live process takes over. Case 3: the backup takes over.
 void ShardTerms::UpdateShard(std::size_t k, Time now) {
   const ShardTerm term = terms_[k];
   const bool has_backup = term.backup >= 0 && !IsGone(backups_[k], now, options_.silent_max);
@@ -109,12 +119,12 @@ void ShardTerms::UpdateShard(std::size_t k, Time now) {
     return;
   }
   const Seat& backup = seats_[std::size_t(term.backup)];
-  // Its second beat since then was sent when no more could come from that primary. Then it never
-  // had the whole state, and nothing was acknowledged in this term.
+  // The second heartbeat since the loss was sent when no more data from that primary could arrive.
+  // A backup without the state by then never had it, and nothing was acknowledged in this term.
   if (backup.held == term.term || backup.beats_alone >= 2) Hand(k, term.backup);
 }
 
-// The primary stays, whoever sits on its seat by now.
+// Begins a term with the same primary, even if its slot has a new process, and another backup.
 void ShardTerms::GoOn(std::size_t k, std::int32_t backup) {
   ShardTerm term = terms_[k];
   term.backup = backup;
@@ -124,6 +134,7 @@ void ShardTerms::GoOn(std::size_t k, std::int32_t backup) {
   if (backup >= 0) backups_[k].last_beat = seats_[std::size_t(backup)].last_beat;
 }
 
+// Begins a term with a new primary. `from` is set only if that process has the whole state.
 void ShardTerms::Hand(std::size_t k, std::int32_t seat) {
   const Seat& player = seats_[std::size_t(seat)];
   const ShardTerm& before = terms_[k];
@@ -135,6 +146,7 @@ void ShardTerms::Hand(std::size_t k, std::int32_t seat) {
   backups_[k] = {};
 }
 
+// Begins a term if a number can be issued; otherwise a later Update retries.
 bool ShardTerms::Begin(std::size_t k, ShardTerm term) {
   term.term = options_.next_term ? options_.next_term() : 0;
   if (term.term == 0) return false;
@@ -142,8 +154,8 @@ bool ShardTerms::Begin(std::size_t k, ShardTerm term) {
   if (term.since == 0) term.since = term.term;
   terms_[k] = term;
   const auto name = [](std::int32_t seat) { return PeerName(Role::kParamServer, seat); };
-  LogInfo("parameter shard {}, term {}: {} serves it, {}", k, term.term, name(term.primary),
-          term.backup < 0 ? "alone" : name(term.backup) + " is the backup");
+  LogInfo("parameter shard {}, term {}: primary {}, {}", k, term.term, name(term.primary),
+          term.backup < 0 ? "no backup" : name(term.backup) + " is the backup");
   return true;
 }
 

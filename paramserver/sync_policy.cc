@@ -1,3 +1,4 @@
+// Implements the five sync modes as rules over member clocks and held pushes.
 #include "paramserver/sync_policy.h"
 
 #include <algorithm>
@@ -22,31 +23,36 @@ Result<SyncMode> ParseSyncMode(std::string_view text) {
     if (kNames[i] == text) return SyncMode(i);
   }
   return InvalidArgument(
-      "sync mode \"{}\"; known are \"bsp\", \"k_of_n\", \"ssp\", \"async\", \"local_sgd\"", text);
+      "unknown sync mode \"{}\"; valid are \"bsp\", \"k_of_n\", \"ssp\", \"async\", \"local_sgd\"",
+      text);
 }
 
+// Rejects options that do not apply to the mode, rather than ignoring them.
 Status CheckSyncOptions(const SyncOptions& options) {
   const std::string_view name = SyncModeName(options.mode);
   if (options.learners < 1)
-    return InvalidArgument("sync: {} learners; 1 at least", options.learners);
+    return InvalidArgument("sync: the number of learners is {}, must be at least 1",
+                           options.learners);
   const bool k_of_n = options.mode == SyncMode::kKOfN;
-  if (k_of_n && options.k < 1) return InvalidArgument("sync: k is {}; 1 at least", options.k);
+  if (k_of_n && options.k < 1)
+    return InvalidArgument("sync: k is {}, must be at least 1", options.k);
   if (k_of_n && !options.per_batch && options.k > options.learners) {
-    return InvalidArgument("sync: k = {} of {} learners, one push each; lower k, or count batches",
-                           options.k, options.learners);
+    return InvalidArgument(
+        "sync: k is {}, must be at most the number of learners ({}); lower k, or set per_batch",
+        options.k, options.learners);
   }
   if (!k_of_n && (options.cancel || options.per_batch)) {
-    return InvalidArgument("sync: only \"k_of_n\" cancels or counts batches, not \"{}\"", name);
+    return InvalidArgument("sync: cancel and per_batch need mode \"k_of_n\", not \"{}\"", name);
   }
   if (options.mode != SyncMode::kSsp && options.staleness != 0) {
-    return InvalidArgument("sync: only \"ssp\" has a staleness bound, not \"{}\"", name);
+    return InvalidArgument("sync: a staleness bound needs mode \"ssp\", not \"{}\"", name);
   }
   if (options.mode != SyncMode::kAsync && options.warm_start_updates != 0) {
-    return InvalidArgument("sync: only \"async\" has a warm start, not \"{}\"", name);
+    return InvalidArgument("sync: a warm start needs mode \"async\", not \"{}\"", name);
   }
   const bool all_fresh = options.mode == SyncMode::kBsp || options.mode == SyncMode::kLocalSgd;
   if (all_fresh && options.damp_stale) {
-    return InvalidArgument("sync: nothing is stale in \"{}\"; leave damping off", name);
+    return InvalidArgument("sync: mode \"{}\" has no stale gradients; disable damping", name);
   }
   return Status::Ok();
 }
@@ -73,6 +79,7 @@ std::size_t SyncPolicy::live() const {
   return std::size_t(std::ranges::count(members_, true, &Member::live));
 }
 
+// 0 also if all members have left.
 std::uint64_t SyncPolicy::min_clock() const {
   if (!started()) return 0;
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
@@ -82,6 +89,7 @@ std::uint64_t SyncPolicy::min_clock() const {
   return least == std::numeric_limits<std::uint64_t>::max() ? 0 : least;
 }
 
+// Starting at the slowest clock, a late joiner neither blocks the others nor runs ahead.
 void SyncPolicy::Join(std::int32_t learner) {
   const std::uint64_t clock = min_clock();
   Member* member = Find(learner);
@@ -93,6 +101,7 @@ void SyncPolicy::Join(std::int32_t learner) {
   }
 }
 
+// A learner that never joined counts as joined and left, so that updates can start.
 void SyncPolicy::Leave(std::int32_t learner) {
   if (Find(learner) == nullptr) Join(learner);
   Find(learner)->live = false;
@@ -102,11 +111,12 @@ bool SyncPolicy::Holds(std::int32_t learner) const {
   return std::ranges::find(held_, learner, &Arrival::learner) != held_.end();
 }
 
+// Modes that drop gradients of an older version.
 bool SyncPolicy::cancels() const {
   switch (options_.mode) {
     case SyncMode::kBsp:
     case SyncMode::kLocalSgd:
-      return true;  // only who was away can be late
+      return true;  // only a learner that was away can be late
     case SyncMode::kKOfN:
       return options_.cancel;
     case SyncMode::kSsp:
@@ -117,35 +127,40 @@ bool SyncPolicy::cancels() const {
   return false;
 }
 
-// With s = 0 nobody may see half a clock: its pushes are held and applied together.
+// With s = 0 no learner may see half a clock: the pushes are held and applied together.
 bool SyncPolicy::at_once() const {
   return options_.mode == SyncMode::kAsync ||
          (options_.mode == SyncMode::kSsp && options_.staleness > 0);
 }
 
+// Cases: not a member; a clock from the future (takeover); late; too far ahead (SSP); a second push
+// for one update.
 Status SyncPolicy::Check(const Arrival& arrival) const {
   const Member* member = Find(arrival.learner);
   if (member == nullptr || !member->live) {
-    return FailedPrecondition("learner {} takes no part now (its lease ended); join again",
+    return FailedPrecondition("learner {} is not a member (its lease ended); join again",
                               arrival.learner);
   }
   if (arrival.clock > version_) {
-    return FailedPrecondition("learner {}: a push computed at version {}, {} is newest; pull again",
-                              arrival.learner, arrival.clock, version_);
+    return FailedPrecondition(
+        "learner {}: a push was computed at version {}, the newest is {}; pull again",
+        arrival.learner, arrival.clock, version_);
   }
   if (cancels() && arrival.clock < version_) return Status::Ok();
   if (options_.mode == SyncMode::kSsp && at_once() &&
       member->clock > min_clock() + options_.staleness) {
-    return FailedPrecondition("learner {} is {} pushes ahead, {} are allowed; pull first",
+    return FailedPrecondition("learner {} is {} pushes ahead, must be at most {}; pull first",
                               arrival.learner, member->clock - min_clock(), options_.staleness);
   }
   if (!at_once() && !options_.per_batch && Holds(arrival.learner)) {
-    return FailedPrecondition("learner {} has pushed for version {}; pull first", arrival.learner,
-                              version_);
+    return FailedPrecondition("learner {} has already pushed for version {}; pull first",
+                              arrival.learner, version_);
   }
   return Status::Ok();
 }
 
+// A dropped push only advances its learner's clock; if updates are joint, it is held as a
+// contribution.
 Result<SyncPolicy::Verdict> SyncPolicy::Arrive(const Arrival& arrival) {
   TROOP_RETURN_IF_ERROR(Check(arrival));
   if (cancels() && arrival.clock < version_) return Verdict::kLate;
@@ -157,6 +172,7 @@ Result<SyncPolicy::Verdict> SyncPolicy::Arrive(const Arrival& arrival) {
   return Verdict::kTaken;
 }
 
+// True if the held pushes make an update: at once; k of them; or one from every live member.
 bool SyncPolicy::Due() const {
   if (held_.empty()) return false;
   if (at_once()) return true;
@@ -169,11 +185,13 @@ bool SyncPolicy::Due() const {
 
 std::optional<SyncPolicy::Update> SyncPolicy::NextUpdate() {
   if (!Due()) return std::nullopt;
+  // 1. Take one push, or all held ones, in the order of (learner, id).
   const std::size_t count = at_once() ? 1 : held_.size();
   std::vector<Arrival> taken(held_.begin(), held_.begin() + std::ptrdiff_t(count));
   held_.erase(held_.begin(), held_.begin() + std::ptrdiff_t(count));
   std::ranges::sort(taken, {}, [](const Arrival& a) { return std::pair(a.learner, a.id); });
 
+  // 2. Weight each by its staleness.
   Update update;
   update.average_values = options_.mode == SyncMode::kLocalSgd;
   for (const Arrival& arrival : taken) {
@@ -186,7 +204,7 @@ std::optional<SyncPolicy::Update> SyncPolicy::NextUpdate() {
                             .staleness = staleness,
                             .weight = damped ? 1 / float(staleness) : 1.0f});
   }
-  // SSP's pushes are shares of a clock's mean, so that s does not change the step's size.
+  // An SSP push is a share of its clock's mean, so that s does not change the step size.
   const std::size_t parts =
       options_.mode == SyncMode::kSsp && at_once() ? live() : update.terms.size();
   update.scale = 1 / float(std::max<std::size_t>(parts, 1));
@@ -194,6 +212,8 @@ std::optional<SyncPolicy::Update> SyncPolicy::NextUpdate() {
   return update;
 }
 
+// kAsync blocks only for the warm start, SSP by clock distance, the others until the own push is
+// applied.
 bool SyncPolicy::MayPull(std::int32_t learner) const {
   const Member* member = Find(learner);
   if (member == nullptr || !member->live) return true;
@@ -210,6 +230,7 @@ bool SyncPolicy::AreSorted(std::span<const Member> members) {
          members.end();
 }
 
+// Held pushes are dropped: they were not acknowledged.
 void SyncPolicy::Restore(std::uint64_t version, std::span<const Member> members) {
   TROOP_CHECK(AreSorted(members), "{} members out of order", members.size());
   held_.clear();

@@ -12,76 +12,79 @@
 namespace troop {
 
 enum class SyncMode : std::uint8_t {
-  kBsp = 0,    // all learners, then one update: synchronous SGD
-  kKOfN = 1,   // the first k pushes make an update
-  kSsp = 2,    // nobody is more than `staleness` pushes ahead of the slowest (Ho et al. 2013)
-  kAsync = 3,  // each push is an update (Downpour: Dean et al. 2012)
-  kLocalSgd =
-      4,  // all learners' values, averaged, every H local steps (PSGD: Zinkevich et al. 2010)
+  kBsp = 0,    // one update from all learners: synchronous SGD
+  kKOfN = 1,   // one update from the first k pushes
+  kSsp = 2,    // a learner is at most `staleness` pushes ahead of the slowest (Ho et al. 2013)
+  kAsync = 3,  // one update per push (Downpour: Dean et al. 2012)
+  // All learners' values, averaged every H local steps (PSGD: Zinkevich et al. 2010).
+  kLocalSgd = 4,
 };
 Result<SyncMode> ParseSyncMode(std::string_view text);  // "bsp", "k_of_n", "ssp", "async", …
 std::string_view SyncModeName(SyncMode mode);
 
 struct SyncOptions {
   SyncMode mode = SyncMode::kBsp;
-  // Nothing is updated (kAsync: but there) before so many have joined, or have left again.
+  // No update happens before this many learners have joined, or joined and left again; kAsync does
+  // not wait.
   int learners = 1;
-  // kKOfN. The four of Dutta et al. 2018: per_batch lets a fast learner give several of the k;
-  // cancel drops what was computed at an older version. Neither: K-async; per_batch alone:
+  // kKOfN: the four variants of Dutta et al. 2018. per_batch: a fast learner may contribute several
+  // of the k. cancel: drop gradients of an older version. Neither: K-async; per_batch alone:
   // K-batch-async, which is n-softsync of Zhang et al. 2016 with k = learners / n; cancel alone:
   // K-sync; both: K-batch-sync.
   int k = 1;
   bool cancel = false;
   bool per_batch = false;
-  // kSsp: s. 0 is kBsp, bit for bit.
+  // kSsp: the staleness bound s. 0 equals kBsp, bit for bit.
   std::uint64_t staleness = 0;
-  // A gradient τ >= 1 versions old counts 1/τ (Zhang et al. 2016). kKOfN, kSsp, kAsync.
+  // Weight a gradient of staleness τ >= 1 by 1/τ (Zhang et al. 2016). kKOfN, kSsp, kAsync.
   bool damp_stale = false;
-  // kAsync: until this version only the first learner gets parameters (Downpour's warm start).
+  // kAsync: until this version only the first learner gets parameters (warm start of Downpour).
   std::uint64_t warm_start_updates = 0;
 };
-// Errors: kInvalidArgument: which option, which limit.
+// Errors: kInvalidArgument, naming the option and its limit.
 Status CheckSyncOptions(const SyncOptions& options);
-// Nobody goes on before all have pushed: shards that share a model go through the same versions.
+// True for synchronous modes: no learner continues before all have pushed, so all shards of a model
+// go through the same versions.
 bool InStep(const SyncOptions& options);
 
-// Decides when a push is applied and with which weight, and when a pull may return. Knows who takes
-// part: one who left (its lease ended) is waited for by nobody. Holds no payload: `id` names what
-// the caller holds. No clock, no lock; owner: the shard's loop. Equal calls, equal decisions; an
-// update's terms are in the order of (learner, id), whoever came first.
-// Cost: O(learners) a call. Memory: learners, and at most max(k, learners) pushes held.
+// Decides when a push is applied and with which weight, and when a pull may return. Tracks the
+// members; a learner whose lease expired is not waited for. Holds no payload: `id` names what the
+// caller holds. No clock, no lock; owner: the shard's loop. Deterministic: equal calls give equal
+// decisions, and an update's terms are in the order of (learner, id), not of arrival.
+// Cost: O(learners) per call. Memory: the learners, and at most max(k, learners) held pushes.
 class SyncPolicy {
  public:
   struct Arrival {
     std::int32_t learner = 0;
     std::uint64_t id = 0;     // grows with each push of a learner
-    std::uint64_t clock = 0;  // the version that it was computed at
-    // A guard dropped it: it counts where others wait for this learner, and changes nothing.
+    std::uint64_t clock = 0;  // version that the gradient was computed at
+    // Dropped by a guard: it counts as this learner's contribution but changes nothing.
     bool dropped = false;
   };
   enum class Verdict {
-    kTaken,  // a coming update has it, or NextUpdate now
+    kTaken,  // part of a coming update, or of NextUpdate already
     kLate,   // computed at a version that no longer counts: drop it
   };
   struct Term {
     std::int32_t learner = 0;
     std::uint64_t id = 0;
     std::uint64_t staleness = 0;  // versions between its clock and this update
-    float weight = 1;             // 1/τ, where damped
+    float weight = 1;             // 1/τ if damped
   };
-  // kLocalSgd: value = scale · Σ weight · pushed value. Else: the optimizer steps with the gradient
-  // scale · Σ weight · pushed gradient, summed in this order. No terms (all were dropped): nothing
-  // but the version changes.
+  // One update. kLocalSgd: value = scale · Σ weight · pushed value. Otherwise the optimizer steps
+  // with the gradient scale · Σ weight · pushed gradient, summed in this order. Without terms (all
+  // were dropped) only the version changes.
   struct Update {
     std::vector<Term> terms;
     float scale = 1;
     bool average_values = false;
   };
-  // What a snapshot and a backup keep. Held pushes are not in it: they were not acknowledged.
+  // Member state in snapshots and on the backup. Held pushes are not included: they were not
+  // acknowledged.
   struct Member {
     std::int32_t learner = 0;
     bool live = false;
-    std::uint64_t clock = 0;  // pushes that count, since it joined where the slowest was
+    std::uint64_t clock = 0;  // counted pushes; starts at the slowest member's clock
     template <class A>
     void serialize(A& a) {
       a(learner, live, clock);
@@ -92,36 +95,38 @@ class SyncPolicy {
   // REQUIRES: CheckSyncOptions is ok.
   explicit SyncPolicy(const SyncOptions& options);
 
-  // Again is no change. One who joins begins where the slowest is.
+  // Adds a learner, whose clock starts at the slowest member's. No effect if it is a member
+  // already.
   void Join(std::int32_t learner);
-  // It is not waited for any more; what it had pushed stays. May make an update ready.
+  // Stops waiting for a learner; its held pushes stay. May make an update ready.
   void Leave(std::int32_t learner);
-  // Errors: kFailedPrecondition: not a member, it owes a pull first, or its clock is ahead of
-  // version() (as after a takeover): it must pull again.
+  // Accepts a push. Errors: kFailedPrecondition: not a member, it must pull first, or its clock is
+  // ahead of version() (possible after a takeover): it must pull again.
   Result<Verdict> Arrive(const Arrival& arrival);
-  // What Arrive would refuse; it changes nothing.
+  // The error that Arrive would return; changes nothing.
   Status Check(const Arrival& arrival) const;
-  // The update that is due now; version() is one more after it. Ask until there is none.
+  // Returns the update that is due and increments version(). Call until it returns nullopt.
   std::optional<Update> NextUpdate();
-  // Whether what this learner would get now is new enough to go on with, after NextUpdate had
-  // nothing more. True for strangers: they take no part.
+  // True if this learner may continue with the current version, once NextUpdate has returned
+  // nullopt. True for non-members.
   bool MayPull(std::int32_t learner) const;
 
   const SyncOptions& options() const { return options_; }
   std::uint64_t version() const { return version_; }
-  // Of the slowest who takes part; 0 before all have joined.
+  // Clock of the slowest live member; 0 before all have joined.
   std::uint64_t min_clock() const;
-  bool at_once() const;  // each push is an update
-  // A gradient of an older version will be kLate: a learner may stop computing it.
+  bool at_once() const;  // each push is a separate update
+  // True if a gradient of an older version will be kLate; a learner may then stop computing it.
   bool cancels() const;
-  std::span<const Member> members() const { return members_; }  // sorted, also who left
+  // Sorted by learner; includes members that left.
+  std::span<const Member> members() const { return members_; }
   std::size_t held() const { return held_.size(); }
-  // By learner, each once.
+  // True if sorted by learner, without duplicates.
   static bool AreSorted(std::span<const Member> members);
-  // After an update: a shard that went back takes up the version of those that did not. No change
-  // where it is not ahead.
+  // After an update: a shard restored from an old snapshot adopts the version of the others. No
+  // effect if `version` is not ahead.
   void SkipTo(std::uint64_t version) { version_ = std::max(version_, version); }
-  // Drops what is held. REQUIRES: AreSorted.
+  // Replaces the state and drops held pushes. REQUIRES: AreSorted.
   void Restore(std::uint64_t version, std::span<const Member> members);
 
  private:

@@ -1,3 +1,4 @@
+// Implements the decoding and validation of pushes.
 #include "paramserver/wire.h"
 
 #include <fmt/format.h>
@@ -8,17 +9,21 @@
 
 namespace troop {
 
+// Input is untrusted: every part is validated against the elements that are left.
 Result<ShardPush> ReadShardPush(Message message, std::int64_t elements, std::uint64_t epoch) {
   if (message.origin.role != Role::kLearner) {
-    return InvalidArgument("a push from a {}; learners push", RoleName(message.origin.role));
+    return InvalidArgument("a push from a {}, must come from a learner",
+                           RoleName(message.origin.role));
   }
   TROOP_ASSIGN_OR_RETURN(ShardPushBody body, DecodeBody<ShardPushBody>(message.body));
-  // Before sizes, which are those of its map.
+  // Checked before the sizes, which depend on the map.
   if (body.epoch != epoch) {
-    return FailedPrecondition("a push for shard map {}; this is {}: fetch it", body.epoch, epoch);
+    return FailedPrecondition("the push is for shard map {}, this is map {}; fetch it", body.epoch,
+                              epoch);
   }
   if (body.parts.size() != message.parts.size()) {
-    return DataLoss("a push of {} parts has {}", body.parts.size(), message.parts.size());
+    return DataLoss("a push describes {} parts, but has {}", body.parts.size(),
+                    message.parts.size());
   }
   ShardPush push{.id = {message.origin.index, message.origin.incarnation, body.sequence},
                  .epoch = body.epoch,
@@ -30,7 +35,7 @@ Result<ShardPush> ReadShardPush(Message message, std::int64_t elements, std::uin
   for (std::size_t i = 0; i < body.parts.size(); ++i) {
     CodedGradient& coded = body.parts[i];
     if (coded.elements < 0 || coded.elements > elements) {
-      return DataLoss("part {} of a push has {} elements; {} are left", i, coded.elements,
+      return DataLoss("part {} of a push has {} elements, must have at most {}", i, coded.elements,
                       elements);
     }
     elements -= coded.elements;

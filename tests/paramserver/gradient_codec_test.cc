@@ -207,7 +207,7 @@ TEST(GradientCodecTest, DamageIsRefusedWithItsReason) {
   for (const CodecOptions& options : AllCodecs()) {
     GradientEncoder encoder(options, 64);
     const CodedGradient good = Encode(&encoder, Random(64, 3));
-    refused(good, "64 are expected", [](auto& c) { c.elements = 65; });
+    refused(good, "must have 64", [](auto& c) { c.elements = 65; });
     refused(good, "", [](auto& c) { c.payload = c.payload.Slice(0, c.payload.size() - 1); });
     refused(good, "", [](auto& c) { c.codec = GradientCodec(5); });
     refused(good, "", [](auto& c) { c.entries = -1; });

@@ -145,7 +145,7 @@ TEST_F(ParameterServerTest, TheNewestTwoVersionsAreKept) {
   }
   const Status gone = PullExact(channel.get(), 1).status();
   EXPECT_EQ(gone.code(), Code::kNotFound);
-  EXPECT_NE(gone.message().find("version 1 is not kept; 3 and 2 are"), std::string::npos);
+  EXPECT_NE(gone.message().find("version 1 is not kept; available are 3 and 2"), std::string::npos);
 }
 
 TEST_F(ParameterServerTest, APublishOfAnotherSizeIsRefusedWithBothNumbers) {
@@ -153,7 +153,7 @@ TEST_F(ParameterServerTest, APublishOfAnotherSizeIsRefusedWithBothNumbers) {
   Publish(publisher.get(), MakeSnapshot(1, 999));
   EXPECT_EQ(publisher->error().code(), Code::kInvalidArgument);
   EXPECT_NE(publisher->error().message().find("3996 bytes"), std::string::npos);
-  EXPECT_NE(publisher->error().message().find("1000 parameters are 4000 bytes"), std::string::npos);
+  EXPECT_NE(publisher->error().message().find("1000 parameters = 4000 bytes"), std::string::npos);
   EXPECT_EQ(server_->version(), 0u);
   EXPECT_EQ(Metric("paramserver/refused"), 1);
 }

@@ -245,12 +245,12 @@ TEST(ShardMapTest, ADamagedBodyIsRefusedWithItsFault) {
   };
   expect("epoch is 0", [](auto& b) { b.epoch = 0; });
   expect("sharding", [](auto& b) { b.sharding = 2; });
-  expect("1001 parameters; the model has 1000", [](auto& b) { b.parameters = 1001; });
-  expect("no shards", [](auto& b) { b.shards.clear(); });
+  expect("1001 parameters, the model has 1000", [](auto& b) { b.parameters = 1001; });
+  expect("number of shards", [](auto& b) { b.shards.clear(); });
   expect("not in order", [](auto& b) { b.shards = {0, 2, 1}; });
-  expect("below 0", [](auto& b) { b.shards = {-1, 0, 1, 2}; });
-  expect("an owner is no shard", [](auto& b) { b.owner[1] = 3; });
-  expect("not as many", [](auto& b) { b.owner.pop_back(); });
+  expect("negative number", [](auto& b) { b.shards = {-1, 0, 1, 2}; });
+  expect("an owner is not a shard", [](auto& b) { b.owner[1] = 3; });
+  expect("ends and owners differ", [](auto& b) { b.owner.pop_back(); });
   expect("cache line", [](auto& b) { ++b.end[0]; });
   expect("empty or not in order", [](auto& b) { b.end[1] = b.end[0]; });
   expect("do not reach", [](auto& b) { b.end[2] = 992; });

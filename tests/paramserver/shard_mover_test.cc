@@ -113,12 +113,12 @@ TEST_F(ShardMoverTest, WhatTakesTooLongIsGivenUpAndNamed) {
     return over ? over->message() : std::string();
   };
   Begin(3);
-  EXPECT_NE(late(Seconds(30)).find("paramserver-2 is not there"), std::string::npos);
+  EXPECT_NE(late(Seconds(30)).find("paramserver-2 is not running"), std::string::npos);
   Begin(1);
   Update();
   EXPECT_NE(late(Seconds(15)).find("learner-5 has not left"), std::string::npos);
   HandOver(1);
-  EXPECT_NE(late(Seconds(15)).find("paramserver-0 has not got its share"), std::string::npos);
+  EXPECT_NE(late(Seconds(15)).find("paramserver-0 has not received its ranges"), std::string::npos);
   EXPECT_TRUE(written_.empty());
 }
 
