@@ -1,16 +1,18 @@
+// Implements the validation of operations that all kinds of groups share.
 #include "collective/collective.h"
 
 namespace troop {
 namespace {
 
+// Checks that `in` and `out` have one type, and elements in the ratio in_pieces : out_pieces.
 Status CheckShapes(const Op& op, const ConstTensor& in, const Tensor& out, std::int64_t in_pieces,
                    std::int64_t out_pieces) {
   if (in.dtype() != out.dtype()) {
-    return InvalidArgument("{}: in is {} and out is {}: give both the same type",
+    return InvalidArgument("{}: in is {} and out is {}, must have the same type",
                            OpKindName(op.kind), in.spec().ToString(), out.spec().ToString());
   }
   if (in.elements() * out_pieces != out.elements() * in_pieces || in.elements() % in_pieces != 0) {
-    return InvalidArgument("{}: in has {} elements and out {}: they must be as {} to {}",
+    return InvalidArgument("{}: in has {} elements and out {}, must have the ratio {} to {}",
                            OpKindName(op.kind), in.elements(), out.elements(), in_pieces,
                            out_pieces);
   }
@@ -19,6 +21,7 @@ Status CheckShapes(const Op& op, const ConstTensor& in, const Tensor& out, std::
 
 }  // namespace
 
+// Names for messages.
 std::string_view OpKindName(OpKind kind) {
   switch (kind) {
     case OpKind::kAllReduce:
@@ -41,11 +44,13 @@ std::string_view OpKindName(OpKind kind) {
   return "unknown operation";
 }
 
+// A point-to-point peer must be another rank; a broadcast root may be this rank, and only the
+// root's `in` counts.
 Status CheckOp(const Op& op, const ConstTensor& in, const Tensor& out, int rank, int size) {
   const bool point = op.kind == OpKind::kSend || op.kind == OpKind::kReceive;
   if (point || op.kind == OpKind::kBroadcast) {
     if (op.peer < 0 || op.peer >= size || (point && op.peer == rank)) {
-      return InvalidArgument("{}: peer {} is no other rank of {} ranks", OpKindName(op.kind),
+      return InvalidArgument("{}: peer {} is not another rank of {} ranks", OpKindName(op.kind),
                              op.peer, size);
     }
   }
@@ -65,13 +70,14 @@ Status CheckOp(const Op& op, const ConstTensor& in, const Tensor& out, int rank,
     case OpKind::kBarrier:
       return Status::Ok();
   }
-  return InvalidArgument("no such operation: {}", int(op.kind));
+  return InvalidArgument("unknown operation {}", int(op.kind));
 }
 
 Status Collective::Follow(Work, Stream) {
-  return FailedPrecondition("a group of the host's tensors: no stream follows its works");
+  return FailedPrecondition("a group of host tensors: a stream cannot follow its operations");
 }
 
+// Convenience for callers without overlap.
 Status RunOp(Collective& group, const Op& op, ConstTensor in, Tensor out) {
   TROOP_ASSIGN_OR_RETURN(const Work work, group.Start(op, std::move(in), std::move(out)));
   return group.Wait(work);

@@ -1,4 +1,5 @@
-// The second half of handshake.h: what needs no secrets, and no library for them.
+// Implements the control messages of handshake.h, in a separate file because they need no
+// cryptography library.
 #include <algorithm>
 #include <cstring>
 
@@ -8,7 +9,7 @@
 namespace troop {
 namespace {
 
-// As it lies on the wire, little endian. The checksum is of all that follows it.
+// Wire format, little endian. The checksum covers everything after it.
 struct ControlLayout {
   std::uint32_t magic = 0, crc = 0;
   std::uint32_t type = 0;
@@ -21,12 +22,14 @@ static_assert(sizeof(ControlLayout) == kControlBytes &&
               kControlTextMax <= sizeof(ControlLayout::text));
 constexpr std::uint32_t kControlMagic = 0x74635254;  // "TRct"
 
+// Checksum without the magic number and itself.
 std::uint32_t CrcOf(const ControlLayout& layout) {
   return Crc32c(std::as_bytes(std::span(&layout, 1)).subspan(8));
 }
 
 }  // namespace
 
+// Longer texts are truncated: the size is fixed.
 ControlBytes EncodeControl(const ControlWord& word) {
   const std::size_t text = std::min(word.text.size(), kControlTextMax);
   ControlLayout layout{.magic = kControlMagic,
@@ -42,25 +45,26 @@ ControlBytes EncodeControl(const ControlWord& word) {
   return bytes;
 }
 
+// Input is untrusted: every field is checked, the text's padding included.
 Result<ControlWord> DecodeControl(std::span<const std::byte, kControlBytes> bytes) {
   ControlLayout layout;
   std::memcpy(&layout, bytes.data(), sizeof layout);
   if (layout.magic != kControlMagic || layout.crc != CrcOf(layout)) {
-    return DataLoss("these bytes are no word of control");
+    return DataLoss("these bytes are not a control message");
   }
   const bool known = layout.type >= 1 && layout.type <= std::uint32_t(ControlWord::Type::kSlabOpen);
   if (!known || layout.code < 0 || layout.code > int(Code::kInternal) ||
       layout.text_bytes > kControlTextMax ||
       !std::ranges::all_of(std::span(layout.text).subspan(layout.text_bytes),
                            [](char c) { return c == 0; })) {
-    return DataLoss("a word of control with fields that none has");
+    return DataLoss("a control message with invalid fields");
   }
   ControlWord word{.type = ControlWord::Type(layout.type),
                    .code = Code(layout.code),
                    .suspect = layout.suspect,
                    .text = std::string(layout.text, layout.text_bytes)};
   if (word.type == ControlWord::Type::kAbort && word.code == Code::kOk) {
-    return DataLoss("a group that ended with ok");
+    return DataLoss("an abort message with code ok");
   }
   std::ranges::copy(layout.numbers, word.numbers.begin());
   return word;

@@ -1,3 +1,5 @@
+// Implements the Collective over sockets and shared memory: operations become flows of bytes and
+// shared-memory tasks, which Step advances without blocking.
 #include "collective/engine.h"
 
 #include <algorithm>
@@ -7,13 +9,14 @@
 namespace troop {
 namespace {
 
-// Of one call of the system: all that a connection within a machine holds (KeepInCache), so that
-// two ranks wake each other seldom; small enough that what has come is still in the second-level
-// cache when it goes on. Of 64 KB to 1 MB the best for 100 MB between two.
+// Bytes per system call: what a connection within a machine holds (KeepInCache), so that two ranks
+// seldom wake each other; small enough that received data is still in the second-level cache when
+// it is forwarded. The best of 64 KB to 1 MB for 100 MB between two ranks.
 constexpr std::size_t kPieceBytes = 512 * 1024;
-// Calls of the system in one Poll, so that it ends soon: at most 4 MB in each direction.
+// System calls per Poll and direction: at most 4 MB, so that Poll returns soon.
 constexpr int kRoundsPerPoll = 8;
-// How long a rank that waits in shared memory sleeps before it looks whether the others live.
+// Sleep of a rank that waits in shared memory, before it checks whether the others are alive;
+// shorter if flows over sockets must progress too.
 constexpr Duration kSleep = Milliseconds(2);
 constexpr Duration kSleepBesideFlows = std::chrono::microseconds(200);
 
@@ -33,27 +36,31 @@ Engine::Engine(std::unique_ptr<Wire> wire, EngineOptions options)
   for (int rank = 0; rank < size_; ++rank) ranks_.push_back(rank);
 }
 
+// The others must not wait for an operation that this rank has abandoned.
 Engine::~Engine() {
   const bool open =
       std::ranges::any_of(works_, [](const auto& entry) { return entry.second->open > 0; });
-  if (open) Abort(Cancelled("it left in the middle of an operation"));
+  if (open) Abort(Cancelled("the rank left during an operation"));
 }
 
+// Sequence number that both ends count equally: per pair for kSend and kReceive, per group
+// otherwise.
 std::uint64_t Engine::NumberOf(const Op& op) {
   if (op.kind == OpKind::kSend) return ++sends_[std::size_t(op.peer)];
   if (op.kind == OpKind::kReceive) return ++receives_[std::size_t(op.peer)];
   return ++started_;
 }
 
+// Advances once before returning, so that small operations leave at once.
 Result<Work> Engine::Start(const Op& op, ConstTensor in, Tensor out, Stream stream) {
   if (failure_) return failure_->status;
   if (stream.handle != nullptr) {
-    return InvalidArgument("{}: a device's stream, but this group is of the host's memory",
+    return InvalidArgument("{}: a stream was given, but this group is for host memory",
                            options_.name);
   }
   TROOP_RETURN_IF_ERROR(CheckOp(op, in, out, rank_, size_).WithContext(options_.name));
   if (works_.size() >= kWorksMax) {
-    return ResourceExhausted("{}: {} works are open, which is the limit: poll some to their end",
+    return ResourceExhausted("{}: {} works are open, which is the limit; poll some to their end",
                              options_.name, works_.size());
   }
   auto running =
@@ -69,6 +76,8 @@ Result<Work> Engine::Start(const Op& op, ConstTensor in, Tensor out, Stream stre
   return next_++;
 }
 
+// Chooses the path: shared memory only (one host), by hosts (all-reduce, broadcast, barrier on
+// several hosts), or flows between all ranks.
 void Engine::MakeSteps(Running* running) {
   TransferPlanInput input{.op = running->op,
                           .dtype = running->header.dtype,
@@ -90,13 +99,16 @@ void Engine::MakeSteps(Running* running) {
   }
 }
 
-// One rank of each host speaks for it: the first, or the root of a broadcast.
+// Plans an operation in three steps: a shared-memory task, flows between one rank of each host, and
+// a second task that spreads the result. The rank that represents a host is its first one, or the
+// root of a broadcast.
 void Engine::MakeHostSteps(Running* running, TransferPlanInput* input) {
   const HostsOfRanks& hosts = options_.hosts;
   const OpKind kind = running->op.kind;
   const int home = hosts.host_of[std::size_t(rank_)];
   const int root_host =
       kind == OpKind::kBroadcast ? hosts.host_of[std::size_t(running->op.peer)] : -1;
+  // The representative of each host, by host.
   std::vector<int> speakers;
   for (int host = 0; host < int(hosts.ranks.size()); ++host) {
     speakers.push_back(host == root_host ? running->op.peer
@@ -104,6 +116,7 @@ void Engine::MakeHostSteps(Running* running, TransferPlanInput* input) {
   }
   const std::vector<int>& local = hosts.ranks[std::size_t(home)];
   const int speaker = speakers[std::size_t(home)];
+  // Shared-memory tasks before and after the flows; a broadcast needs only the second.
   if (slab_ != nullptr) {
     if (kind != OpKind::kBroadcast) {
       running->before.emplace(running->header, running->op, input->in, input->out);
@@ -112,8 +125,9 @@ void Engine::MakeHostSteps(Running* running, TransferPlanInput* input) {
     spread.peer = int(std::ranges::find(local, speaker) - local.begin());
     running->after.emplace(running->header, spread, input->out, input->out);
   }
+  // Other ranks of the host take no part in the flows.
   if (rank_ != speaker) return;
-  // What the host has added up is in `out`.
+  // The host's sum is in `out`.
   if (running->before) input->in = input->out;
   if (kind == OpKind::kBroadcast) input->op.peer = root_host;
   input->ranks = speakers;
@@ -121,6 +135,8 @@ void Engine::MakeHostSteps(Running* running, TransferPlanInput* input) {
   running->plan = MakeTransferPlan(*input);
 }
 
+// True if the flows of an operation may run: its first shared-memory task has ended and its local
+// copies are done.
 bool Engine::MayBegin(Running* running) {
   if (running->begun) return true;
   if (running->before && !running->before->ended()) return false;
@@ -131,6 +147,7 @@ bool Engine::MayBegin(Running* running) {
   return true;
 }
 
+// Appends the flows and tasks to the queues, in the order of Start.
 void Engine::Enqueue(Running* running) {
   const std::vector<Flow>& flows = running->plan.flows;
   running->cursors.resize(flows.size());
@@ -145,6 +162,7 @@ void Engine::Enqueue(Running* running) {
   }
 }
 
+// Result of an operation, which is then forgotten; nullopt while it runs.
 std::optional<Status> Engine::Ended(Work work) {
   const auto found = works_.find(work);
   TROOP_CHECK(found != works_.end(), "{}: no work {} is open", options_.name, work);
@@ -158,6 +176,7 @@ std::optional<Status> Engine::Ended(Work work) {
   return status;
 }
 
+// Polls the wire only if nothing moved: a failure may have arrived.
 Status Engine::Look() {
   if (!StepUnlessFailed() && !failure_) {
     wire_->Idle(Time::min());
@@ -172,6 +191,7 @@ std::optional<Status> Engine::Poll(Work work) {
   return Ended(work);
 }
 
+// Sleeps until the next deadline at most, so that a silent rank is detected.
 Status Engine::Wait(Work work) {
   for (;;) {
     const bool moved = StepUnlessFailed();
@@ -184,8 +204,10 @@ Status Engine::Wait(Work work) {
   }
 }
 
-// Those who share memory say nothing over sockets unless they end: a look at those now and then.
+// Sleeps in shared memory if the first task waits there, in the wire otherwise. Ranks that share
+// memory use sockets only to report failures, so the wire is polled now and then.
 void Engine::Idle(Time until) {
+  // Without a waiting shared-memory task, the wire can sleep in epoll.
   const std::uint32_t awaited = slab_queue_.empty() ? 0 : slab_queue_.front().second->awaited();
   if (awaited == 0) return wire_->Idle(until);
   const auto busy = [](const auto& queue) { return !queue.empty(); };
@@ -194,6 +216,7 @@ void Engine::Idle(Time until) {
   if (!come || flows) wire_->Idle(Time::min());
 }
 
+// Advances the first task of the queue. The task after the flows runs only once they have ended.
 bool Engine::StepSlab() {
   if (slab_queue_.empty()) return false;
   const auto [running, task] = slab_queue_.front();
@@ -214,6 +237,7 @@ bool Engine::StepSlab() {
   return moved;
 }
 
+// Runs a bounded number of rounds, so that Poll returns soon. Returns true on progress.
 bool Engine::StepUnlessFailed() {
   if (failure_) return false;
   bool moved = false;
@@ -224,7 +248,7 @@ bool Engine::StepUnlessFailed() {
   return moved;
 }
 
-// What has come goes on before more comes.
+// One round. Sends before it receives: received data is forwarded before more arrives.
 bool Engine::Step() {
   bool moved = StepSlab();
   for (int peer = 0; peer < size_ && !failure_; ++peer) moved |= SendTo(peer);
@@ -232,6 +256,7 @@ bool Engine::Step() {
   return moved;
 }
 
+// Advances the queue of one peer. A flow that has not ended blocks those after it.
 bool Engine::SendTo(int peer) {
   std::deque<FlowRef>& queue = outgoing_[std::size_t(peer)];
   bool moved = false;
@@ -244,6 +269,7 @@ bool Engine::SendTo(int peer) {
   return moved;
 }
 
+// Like SendTo, for incoming flows.
 bool Engine::ReceiveFrom(int peer) {
   std::deque<FlowRef>& queue = incoming_[std::size_t(peer)];
   bool moved = false;
@@ -256,10 +282,13 @@ bool Engine::ReceiveFrom(int peer) {
   return moved;
 }
 
+// Bytes of the current segment that may be sent: all of it, or what the source flow has received of
+// it.
 std::size_t Engine::Available(const Running& running, const Flow& flow,
                               const Cursor& cursor) const {
   if (cursor.segment == flow.segments.size()) return 0;
   std::size_t ready = flow.segments[cursor.segment].bytes;
+  // A forwarded segment is available as far as its source has received it.
   if (flow.source >= 0 && cursor.segment >= std::size_t(flow.lead)) {
     const Cursor& source = running.cursors[std::size_t(flow.source)];
     const std::size_t segment = cursor.segment - std::size_t(flow.lead);
@@ -272,6 +301,7 @@ std::size_t Engine::Available(const Running& running, const Flow& flow,
   return std::min(ready - cursor.done, kPieceBytes);
 }
 
+// One system call: the rest of the header, then payload.
 bool Engine::SendSome(const FlowRef& ref, int peer) {
   Running& running = *ref.running;
   const Flow& flow = running.plan.flows[ref.flow];
@@ -294,6 +324,8 @@ bool Engine::SendSome(const FlowRef& ref, int peer) {
   return true;
 }
 
+// One system call: the rest of the header, then payload, directly into place or into the staging
+// buffer if it is to be reduced.
 bool Engine::ReceiveSome(const FlowRef& ref, int peer) {
   Running& running = *ref.running;
   const Flow& flow = running.plan.flows[ref.flow];
@@ -336,12 +368,14 @@ bool Engine::ReceiveSome(const FlowRef& ref, int peer) {
   return true;
 }
 
+// Reduces the whole elements received; the bytes of an incomplete one are kept for the next call.
 void Engine::Take(Running* running, const TransferSegment& segment, Cursor* cursor,
                   std::size_t bytes) {
   if (segment.own == nullptr) {
     cursor->done += bytes;
     return;
   }
+  // A system call may end within an element.
   const std::size_t element = DTypeSize(running->header.dtype);
   const std::size_t have = cursor->partial + bytes;
   const std::size_t whole = have / element * element;
@@ -355,6 +389,7 @@ void Engine::Take(Running* running, const TransferSegment& segment, Cursor* curs
   std::memcpy(cursor->partial_bytes.data(), staging_.data() + whole, cursor->partial);
 }
 
+// Compares the peer's operation with this rank's.
 bool Engine::CheckHeader(const Running& running, const Cursor& cursor, int peer) {
   const Result<OpHeader> theirs = DecodeOpHeader(cursor.coming);
   if (theirs.ok() && *theirs == running.header) return true;
@@ -362,10 +397,11 @@ bool Engine::CheckHeader(const Running& running, const Cursor& cursor, int peer)
   return false;
 }
 
+// Fails the group because of a mismatched operation.
 void Engine::Refuse(const Running& running, const Result<OpHeader>& theirs, int peer) {
   if (theirs.ok()) {
     Fail(
-        {InvalidArgument("{}: rank {} calls {} where rank {} calls {}: all ranks must call the "
+        {InvalidArgument("{}: rank {} calls {} while rank {} calls {}; all ranks must call the "
                          "same operations in the same order",
                          options_.name, peer, theirs->ToString(), rank_, running.header.ToString()),
          peer},
@@ -376,6 +412,7 @@ void Engine::Refuse(const Running& running, const Result<OpHeader>& theirs, int 
   }
 }
 
+// Moves the cursor over finished (also empty) segments.
 void Engine::Advance(Running* running, std::size_t index) {
   const Flow& flow = running->plan.flows[index];
   Cursor& cursor = running->cursors[index];
@@ -387,6 +424,7 @@ void Engine::Advance(Running* running, std::size_t index) {
   cursor.ended = cursor.segment == flow.segments.size();
 }
 
+// Keeps the first failure and clears the queues. `tell`: the others do not know it yet.
 void Engine::Fail(const Failure& failure, bool tell) {
   if (failure_) return;
   failure_ = failure;
@@ -396,9 +434,11 @@ void Engine::Fail(const Failure& failure, bool tell) {
   slab_queue_.clear();
 }
 
+// Fails the group if a rank left without posting, or an operation timed out. The suspect is the
+// first rank that data or a phase is missing from.
 void Engine::CheckDeadlines() {
   if (failure_) return;
-  // Whoever says good-bye has posted all that it will.
+  // A rank posts all its phases before its good-bye, so the second check is final.
   const int behind = SlabSuspect();
   if (behind >= 0 && wire_->said_good_bye(behind) && SlabSuspect() == behind) {
     return Fail({Unavailable("{}: rank {} left the group before it took part in {}", options_.name,
@@ -409,6 +449,7 @@ void Engine::CheckDeadlines() {
   const Time now = wire_->Now();
   for (const auto& [id, running] : works_) {
     if (running->open == 0 || running->deadline > now) continue;
+    // Shared memory first, then the first incomplete incoming flow.
     int suspect = SlabSuspect();
     for (std::size_t i = 0; suspect < 0 && i < running->cursors.size(); ++i) {
       if (!running->cursors[i].ended && !running->plan.flows[i].outgoing) {
@@ -416,15 +457,15 @@ void Engine::CheckDeadlines() {
         break;
       }
     }
-    return Fail({DeadlineExceeded("{}: rank {} has waited for rank {} in {} to the end of its "
-                                  "time: it is hung, cut off, or much slower",
+    return Fail({DeadlineExceeded("{}: rank {} timed out waiting for rank {} in {}: "
+                                  "it is hung, disconnected, or much slower",
                                   options_.name, rank_, suspect, running->header.ToString()),
                  suspect},
                 true);
   }
 }
 
-// Who is behind in what the ranks of our host do; -1: nobody.
+// First rank of this host that has not posted the awaited phase; -1: none.
 int Engine::SlabSuspect() const {
   if (slab_queue_.empty() || slab_queue_.front().second->awaited() == 0) return -1;
   const int place = slab_->Behind(slab_queue_.front().second->awaited());
@@ -432,6 +473,7 @@ int Engine::SlabSuspect() const {
   return place < 0 ? -1 : options_.hosts.ranks[std::size_t(host)][std::size_t(place)];
 }
 
+// The message names this rank as the cause.
 void Engine::Abort(const Status& why) {
   Fail({Status(why.code(),
                fmt::format("{}: rank {} ended the group: {}", options_.name, rank_, why.message())),
@@ -439,10 +481,11 @@ void Engine::Abort(const Status& why) {
        true);
 }
 
+// A split uses operations of this group, so none may be open.
 Result<std::unique_ptr<Collective>> Engine::Split(int color, int key) {
   if (failure_) return failure_->status;
   if (!works_.empty()) {
-    return FailedPrecondition("{}: {} works are open: a group is split between operations",
+    return FailedPrecondition("{}: {} works are open; split a group between operations",
                               options_.name, works_.size());
   }
   return options_.split(*this, color, key);

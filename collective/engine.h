@@ -19,32 +19,35 @@
 
 namespace troop {
 
-// Which ranks share memory. The same on all ranks, but for the slab.
+// Placement of the ranks on hosts, which decides which ranks share memory. Equal on all ranks,
+// except for the slab.
 struct HostsOfRanks {
-  std::vector<std::vector<int>> ranks;  // of each host, in order; hosts by their first ranks
+  std::vector<std::vector<int>> ranks;  // by host, ascending; hosts in order of first rank
   std::vector<int> host_of;             // by rank
-  std::unique_ptr<Slab> slab;           // of our host; nullptr: we are alone there
+  std::unique_ptr<Slab> slab;           // shared memory of this host; nullptr: only one rank here
 };
 
 struct EngineOptions {
   std::string name;                // of the group, for messages
-  Duration timeout = Seconds(60);  // of an operation
-  HostsOfRanks hosts;              // empty: nobody shares memory
-  // How Split makes a group: blocks; the calling group is without works.
+  Duration timeout = Seconds(60);  // default for an operation
+  HostsOfRanks hosts;              // empty: no ranks share memory
+  // Implementation of Split. Blocks; the calling group has no open operations.
   std::function<Result<std::unique_ptr<Collective>>(Collective&, int color, int key)> split;
 };
 
-// A Collective over a Wire, and over a Slab where ranks share memory: with one host everything but
-// kSend and kReceive goes through it. With several, all-reduce adds up in each host, then between
-// one rank of each host over the wire, and spreads again; broadcast and barrier likewise; the
-// others use the wire between all ranks. Works are driven together: each work's flows stand in
-// queues, one per peer and direction, in the order of Start, which is the same at both ends; so the
-// next work's bytes follow the last one's without a pause. Before its bytes each flow sends what
-// operation it is of, and the receiver compares. O(flows that can move) per Poll; one thread.
+// A Collective over a Wire, and over a Slab where ranks share memory. On one host everything except
+// kSend and kReceive uses the slab. On several hosts, all-reduce sums within each host, then
+// between one rank of each host over the wire, and spreads the result within each host; broadcast
+// and barrier work likewise; the other operations use the wire between all ranks.
+// Operations progress concurrently. The flows of each operation wait in queues, one per peer and
+// direction, in the order of Start, which is the same at both ends; so the bytes of one operation
+// follow those of the previous one without a pause. Each flow begins with a header that describes
+// its operation, and the receiver compares it with its own. O(flows that can move) per Poll; one
+// thread.
 class Engine final : public Collective {
  public:
   Engine(std::unique_ptr<Wire> wire, EngineOptions options);
-  ~Engine() override;  // tells the others if works are open
+  ~Engine() override;  // aborts the group if operations are open
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -59,10 +62,12 @@ class Engine final : public Collective {
   CollectiveCounters counters() const override { return counters_; }
 
  private:
-  static constexpr std::size_t kPartialMax = 8;  // bytes of an element that has come in parts
+  // Bytes of an element that was received incompletely.
+  static constexpr std::size_t kPartialMax = 8;
 
+  // Progress of one flow.
   struct Cursor {
-    std::size_t header = 0;  // bytes of it that have gone or come
+    std::size_t header = 0;  // header bytes sent or received
     OpHeaderBytes coming{};
     std::size_t segment = 0;
     std::size_t done = 0;  // bytes of the segment
@@ -70,6 +75,7 @@ class Engine final : public Collective {
     std::array<std::byte, kPartialMax> partial_bytes{};
     bool ended = false;
   };
+  // An operation that was started and not yet polled to its end.
   struct Running {
     Op op;
     ConstTensor in;
@@ -77,12 +83,13 @@ class Engine final : public Collective {
     OpHeader header;
     OpHeaderBytes header_bytes{};
     TransferPlan plan;
-    std::vector<Cursor> cursors;            // of each flow
-    std::optional<SlabTask> before, after;  // of the flows
-    bool begun = false;                     // the flows: what they wait for has ended
+    std::vector<Cursor> cursors;            // one per flow
+    std::optional<SlabTask> before, after;  // shared-memory steps before and after the flows
+    bool begun = false;                     // flows may run: `before` has ended
     std::size_t open = 0;                   // flows and tasks that have not ended
     Time deadline{};
   };
+  // Queue entry: one flow of one operation.
   struct FlowRef {
     Running* running = nullptr;
     std::size_t flow = 0;
@@ -122,9 +129,9 @@ class Engine final : public Collective {
   std::deque<std::pair<Running*, SlabTask*>> slab_queue_;
   SlabTask::Phases phases_;
   std::vector<std::uint64_t> sends_, receives_;  // kSend and kReceive, by peer
-  std::uint64_t started_ = 0;                    // of all other kinds
+  std::uint64_t started_ = 0;                    // operations of all other kinds
   Work next_ = 1;
-  MutableBuffer staging_;  // what comes to be reduced; small enough for a cache
+  MutableBuffer staging_;  // received bytes that are to be reduced; fits into a cache
   std::optional<Failure> failure_;
   CollectiveCounters counters_;
 };

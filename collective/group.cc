@@ -1,3 +1,5 @@
+// Implements the rendezvous of a group: options and member lists, the mesh of sockets, shared
+// memory on each host, and Split.
 #include "collective/group.h"
 
 #include <fmt/format.h>
@@ -17,33 +19,36 @@
 namespace troop {
 namespace {
 
+// The name is sent in a fixed, zero-terminated field.
 Status CheckOptions(const GroupOptions& options) {
   if (options.group.empty() || options.group.size() > kGroupNameMax ||
       options.group.find('\0') != std::string::npos) {
-    return InvalidArgument("a group's name has 1 to {} bytes, none of them 0: {:?}", kGroupNameMax,
-                           options.group);
+    return InvalidArgument("a group's name must have 1 to {} bytes, none of them 0; it is {:?}",
+                           kGroupNameMax, options.group);
   }
   if (options.size < 1 || options.size > kRanksMax) {
-    return InvalidArgument("group {:?}: {} ranks; 1 to {} are possible", options.group,
+    return InvalidArgument("group {:?}: the size is {}, must be 1 to {} ranks", options.group,
                            options.size, kRanksMax);
   }
   if (options.rank < 0 || options.rank >= options.size) {
-    return InvalidArgument("group {:?}: rank {} is none of {} ranks", options.group, options.rank,
-                           options.size);
+    return InvalidArgument("group {:?}: the rank is {}, must be below the size ({})", options.group,
+                           options.rank, options.size);
   }
   return Status::Ok();
 }
 
+// The list must contain every rank in order, and this one with its own address.
 Status CheckMembers(const GroupOptions& options, std::span<const Member> members,
                     const Member& self) {
   if (int(members.size()) != options.size) {
-    return InvalidArgument("group {:?}: a list of {} members for {} ranks", options.group,
+    return InvalidArgument("group {:?}: the list has {} members, must have {}", options.group,
                            members.size(), options.size);
   }
   for (int rank = 0; rank < options.size; ++rank) {
     if (members[std::size_t(rank)].rank != rank) {
-      return InvalidArgument("group {:?}: entry {} of the members is rank {}: give all, by rank",
-                             options.group, rank, members[std::size_t(rank)].rank);
+      return InvalidArgument(
+          "group {:?}: entry {} of the members is rank {}; list all members by rank", options.group,
+          rank, members[std::size_t(rank)].rank);
     }
   }
   if (members[std::size_t(options.rank)] != self) {
@@ -54,7 +59,8 @@ Status CheckMembers(const GroupOptions& options, std::span<const Member> members
   return Status::Ok();
 }
 
-// Who is where, and the memory of our host. Empty where no two ranks are on one host.
+// Groups the ranks by host and creates this host's shared memory. Empty if no two ranks share a
+// host.
 Result<HostsOfRanks> ShareMemory(const GroupOptions& options, std::span<const Member> members,
                                  std::span<const Link> links, Time deadline) {
   HostsOfRanks hosts;
@@ -71,10 +77,11 @@ Result<HostsOfRanks> ShareMemory(const GroupOptions& options, std::span<const Me
   }
   if (options.path == GroupOptions::Path::kShm && names.size() > 1) {
     return InvalidArgument(
-        "group {:?}: shared memory between the hosts {:?} and {:?}: there is "
-        "none; choose another path",
+        "group {:?}: the hosts {:?} and {:?} cannot share memory; "
+        "choose another path",
         options.group, names[0], names[1]);
   }
+  // Every rank is on its own host: no shared memory.
   if (names.size() == members.size()) return HostsOfRanks();
   const std::vector<int>& local =
       hosts.ranks[std::size_t(hosts.host_of[std::size_t(options.rank)])];
@@ -86,7 +93,8 @@ Result<HostsOfRanks> ShareMemory(const GroupOptions& options, std::span<const Me
   return hosts;
 }
 
-// What a rank tells the others at a split; color below 0: nothing.
+// A rank's contribution to a split, exchanged by an all-gather; a color below 0 joins no group.
+// Fixed size: texts are zero-padded.
 struct Offer {
   std::int32_t color = -1, key = 0;
   char host[96] = {};
@@ -100,7 +108,7 @@ std::string TextOf(std::span<const char> from) {
   return std::string(from.data(), strnlen(from.data(), from.size()));
 }
 
-// The new group's options and members; the listener's owner is the caller.
+// Members of the new group, ordered by key, then by rank; sets this rank's number in it.
 std::vector<Member> MembersOf(std::span<const Offer> offers, int color, int self, int* rank) {
   std::vector<std::pair<std::int32_t, int>> order;  // by key, then by rank
   for (int i = 0; i < int(offers.size()); ++i) {
@@ -117,10 +125,13 @@ std::vector<Member> MembersOf(std::span<const Offer> offers, int color, int self
   return members;
 }
 
+// The address without its port.
 std::string ListenHost(const std::string& address) { return address.substr(0, address.rfind(':')); }
 
 }  // namespace
 
+// The boot id distinguishes machines, the PID namespace containers: both are needed to open another
+// rank's memfd through /proc.
 std::string HostId() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
@@ -129,9 +140,10 @@ std::string HostId() {
   return fmt::format("{}-{}", boot, view.st_ino);
 }
 
+// The actual port is part of the member's address.
 Result<GroupEntry> GroupEntry::Listen(const GroupOptions& options) {
   TROOP_RETURN_IF_ERROR(CheckOptions(options));
-  // All others may come at once, twice each, and strangers among them.
+  // Room for two connections of every other rank at once, and for unknown clients.
   TROOP_ASSIGN_OR_RETURN(Socket listener, ListenOn(options.listen, 2 * options.size + 64));
   Member self{.rank = options.rank,
               .host = options.host.empty() ? HostId() : options.host,
@@ -139,6 +151,7 @@ Result<GroupEntry> GroupEntry::Listen(const GroupOptions& options) {
   return GroupEntry(options, std::move(listener), std::move(self));
 }
 
+// Steps: 1. check the list; 2. connect the mesh; 3. share memory; 4. build the engine.
 Result<std::unique_ptr<Collective>> GroupEntry::Join(std::span<const Member> members) && {
   TROOP_RETURN_IF_ERROR(CheckMembers(options_, members, self_));
   const Time deadline = SystemClock().Now() + options_.connect_timeout;
@@ -162,6 +175,7 @@ Result<std::unique_ptr<Collective>> GroupEntry::Join(std::span<const Member> mem
                                                               .split = std::move(split)}));
 }
 
+// The checks of Listen are repeated with the new values.
 Result<std::unique_ptr<Collective>> GroupEntry::JoinAs(int rank, std::uint64_t epoch,
                                                        std::span<const Member> members) && {
   options_.rank = self_.rank = rank;
@@ -171,6 +185,8 @@ Result<std::unique_ptr<Collective>> GroupEntry::JoinAs(int rank, std::uint64_t e
   return std::move(*this).Join(members);
 }
 
+// Each rank opens a listener and all-gathers its address, color and key; then each color joins as a
+// separate group.
 Result<std::unique_ptr<Collective>> GroupEntry::SplitGroup(GroupOptions options,
                                                            const std::string& host, int count,
                                                            Collective& group, int color, int key) {
@@ -185,6 +201,7 @@ Result<std::unique_ptr<Collective>> GroupEntry::SplitGroup(GroupOptions options,
   SetText(AddressOf(*listener), mine.address);
   std::vector<Offer> offers(std::size_t(group.size()));
   const auto bytes = std::as_writable_bytes(std::span(offers));
+  // The offers are exchanged as bytes.
   const TensorSpec all{DType::kU8, {std::int64_t(bytes.size())}};
   const TensorSpec one{DType::kU8, {std::int64_t(sizeof(Offer))}};
   const std::shared_ptr<std::byte> borrowed(bytes.data(), [](std::byte*) {});
@@ -194,7 +211,7 @@ Result<std::unique_ptr<Collective>> GroupEntry::SplitGroup(GroupOptions options,
   if (color < 0) return std::unique_ptr<Collective>();
   const std::vector<Member> members = MembersOf(offers, color, group.rank(), &options.rank);
   options.size = int(members.size());
-  // Names stay short however deep groups are split; the address already tells groups apart.
+  // The suffix replaces the end of a long name; the addresses already separate the groups.
   const std::string suffix = fmt::format("/{}.{}", count, color);
   options.group = options.group.substr(0, kGroupNameMax - suffix.size()) + suffix;
   return GroupEntry(options, std::move(*listener), members[std::size_t(options.rank)])

@@ -14,54 +14,55 @@
 
 namespace troop {
 
-// What a rank says of itself, for whoever hands out the list of all: the coordinator, or a test.
+// Contact data of a rank, which the coordinator (or a test) collects into the list of all members.
 struct Member {
   int rank = 0;
-  std::string host;     // equal: the same machine, which may share memory
-  std::string address;  // "host:port", where this rank waits for the others
+  std::string host;     // equal names mean the same machine, where ranks may share memory
+  std::string address;  // "host:port" where this rank accepts connections
   bool operator==(const Member&) const = default;
 };
 
-// This machine's name for Member::host: its boot, and this process's view of other processes.
+// Default of Member::host: identifies the machine's boot and the process namespace.
 std::string HostId();
 
 struct GroupOptions {
-  std::string group;        // at most 63 bytes; with epoch and token the same on all ranks
-  std::uint64_t epoch = 0;  // of the membership: ranks of another one are turned away
-  std::uint64_t token = 0;  // what all of them must have in common, against mistakes: goes in clear
-  std::optional<GroupSecret> secret;  // of those who may come in; none: whoever reaches us
+  std::string group;        // at most 63 bytes; group, epoch and token are equal on all ranks
+  std::uint64_t epoch = 0;  // of the membership: ranks of another epoch are refused
+  std::uint64_t token = 0;  // shared value against mix-ups; sent unencrypted
+  std::optional<GroupSecret> secret;  // authenticates the ranks; none: any client may join
   int rank = 0;
   int size = 1;
-  // kAuto: memory inside each host, sockets between one rank of each. The same on all ranks.
+  // kAuto: shared memory within each host, sockets between one rank of each. Equal on all ranks.
   enum class Path { kAuto, kTcp, kShm } path = Path::kAuto;
-  std::string listen = "127.0.0.1:0";      // an address that the other ranks reach
+  std::string listen = "127.0.0.1:0";      // an address that the other ranks can reach
   std::string host;                        // empty: HostId()
   Duration connect_timeout = Seconds(10);  // of Join
-  Duration timeout = Seconds(60);          // of an operation, unless it says its own
+  Duration timeout = Seconds(60);          // default for an operation
 };
 
-// The way into a group: listen, tell the address, learn everybody's, join. Movable.
+// Rendezvous of a group: listen, publish the address, receive the list of all, join. Movable.
 //   Listen on each rank; then collect all self(); then Join on each, with the list of all.
 class GroupEntry {
  public:
-  // Errors: kInvalidArgument: options; kUnavailable: no such address to listen on.
+  // Opens the listener. Errors: kInvalidArgument: invalid options; kUnavailable: cannot listen on
+  // the address.
   static Result<GroupEntry> Listen(const GroupOptions& options);
   const Member& self() const { return self_; }
-  // Connects every two ranks and closes the listener. Blocks, up to connect_timeout: a job for an
-  // executor. Strangers that connect meanwhile are turned away. Errors: kInvalidArgument: the list
-  // is not one of `size` ranks with ours; kUnavailable: a rank is not there; kAborted: a rank
-  // turned us away (another group, epoch, token or size); kDeadlineExceeded: they didn't come in
-  // time.
+  // Connects all pairs of ranks and closes the listener. Blocks for up to connect_timeout: run it
+  // as a job of an executor. Unknown clients that connect meanwhile are refused. Errors:
+  // kInvalidArgument: the list does not have `size` ranks, this one included; kUnavailable: a rank
+  // cannot be reached; kAborted: a rank refused this one (another group, epoch, token or size);
+  // kDeadlineExceeded: some rank did not join in time.
   Result<std::unique_ptr<Collective>> Join(std::span<const Member> members) &&;
-  // The same for one who learns only from the list which rank of how many it is, and under which
-  // epoch: what Listen was given instead does not count.
+  // Like Join, for a process that learns its rank, the size and the epoch only from the list; they
+  // replace those given to Listen.
   Result<std::unique_ptr<Collective>> JoinAs(int rank, std::uint64_t epoch,
                                              std::span<const Member> members) &&;
 
  private:
   GroupEntry(GroupOptions options, Socket listener, Member self)
       : options_(std::move(options)), listener_(std::move(listener)), self_(std::move(self)) {}
-  // How ranks of a group become ranks of parts of it; `count`: of the splits of this group.
+  // Implements Collective::Split over a new mesh; `count` numbers the splits of this group.
   static Result<std::unique_ptr<Collective>> SplitGroup(GroupOptions options,
                                                         const std::string& host, int count,
                                                         Collective& group, int color, int key);

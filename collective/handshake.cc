@@ -1,3 +1,4 @@
+// Implements the hello that opens each connection, and the proof of the group's secret.
 #include "collective/handshake.h"
 
 #include <sodium.h>
@@ -10,7 +11,7 @@
 namespace troop {
 namespace {
 
-// As they lie on the wire, little endian. The checksum is of all that follows it.
+// Wire format, little endian. The checksum covers everything after it.
 struct HelloLayout {
   std::uint32_t magic = 0, crc = 0;
   std::uint16_t version = 0;
@@ -24,6 +25,7 @@ struct HelloLayout {
 static_assert(sizeof(HelloLayout) == kHelloBytes && kGroupNameMax < sizeof(HelloLayout::group));
 constexpr std::uint32_t kHelloMagic = 0x6c635254;  // "TRcl"
 
+// Checksum without the magic number and itself.
 std::uint32_t CrcOf(const HelloLayout& layout) {
   return Crc32c(std::as_bytes(std::span(&layout, 1)).subspan(8));
 }
@@ -34,6 +36,7 @@ bool AllZero(std::span<const char> bytes) {
 
 }  // namespace
 
+// Unused bytes are zero, so that the checksum is well defined.
 HelloBytes EncodeHello(const Hello& hello) {
   HelloLayout layout{.magic = kHelloMagic,
                      .version = hello.version,
@@ -52,18 +55,19 @@ HelloBytes EncodeHello(const Hello& hello) {
   return bytes;
 }
 
+// Input is untrusted: every field is checked, the name's padding included.
 Result<Hello> DecodeHello(std::span<const std::byte, kHelloBytes> bytes) {
   HelloLayout layout;
   std::memcpy(&layout, bytes.data(), sizeof layout);
   if (layout.magic != kHelloMagic || layout.crc != CrcOf(layout)) {
-    return DataLoss("these bytes are no rank's hello");
+    return DataLoss("these bytes are not a hello");
   }
   if (layout.version != Hello().version) return Hello{.version = layout.version};
   const std::size_t name = strnlen(layout.group, sizeof layout.group);
   if (layout.lane > 1 || layout.refusal > std::uint8_t(Hello::Refusal::kSecret) ||
       layout.secret > 1 || name > kGroupNameMax ||
       !AllZero(std::span(layout.group).subspan(name))) {
-    return DataLoss("a hello of fields that none has");
+    return DataLoss("a hello with invalid fields");
   }
   Hello hello{.group = std::string(layout.group, name),
               .epoch = layout.epoch,
@@ -78,11 +82,13 @@ Result<Hello> DecodeHello(std::span<const std::byte, kHelloBytes> bytes) {
   return hello;
 }
 
+// The order decides the reason that is reported: protocol, group and secret before the membership.
 Hello::Refusal CheckHello(const Hello& ours, const Hello& theirs) {
   using Refusal = Hello::Refusal;
   if (theirs.version != ours.version) return Refusal::kVersion;
   if (theirs.group != ours.group) return Refusal::kGroup;
   if (theirs.secret != ours.secret) return Refusal::kSecret;
+  // No early exit on the first different byte.
   if ((theirs.token ^ ours.token) != 0) return Refusal::kToken;
   if (theirs.epoch != ours.epoch) return Refusal::kEpoch;
   if (theirs.size != ours.size) return Refusal::kSize;
@@ -92,6 +98,7 @@ Hello::Refusal CheckHello(const Hello& ours, const Hello& theirs) {
   return Refusal::kNone;
 }
 
+// Human-readable reasons.
 std::string_view RefusalText(Hello::Refusal refusal) {
   switch (refusal) {
     case Hello::Refusal::kNone:
@@ -105,22 +112,24 @@ std::string_view RefusalText(Hello::Refusal refusal) {
     case Hello::Refusal::kToken:
       return "another token";
     case Hello::Refusal::kRank:
-      return "a rank that is not to come, or has come";
+      return "an unexpected rank, or one that has joined already";
     case Hello::Refusal::kSize:
       return "another number of ranks";
     case Hello::Refusal::kSecret:
-      return "a secret on one side alone";
+      return "a secret on only one side";
   }
   return "unknown";
 }
 
+// 128 random bits: unique per connection.
 std::array<std::byte, 16> MakeNonce() {
-  TROOP_CHECK(sodium_init() >= 0, "libsodium can't be used here");
+  TROOP_CHECK(sodium_init() >= 0, "libsodium cannot be initialized");
   std::array<std::byte, 16> nonce;
   randombytes_buf(nonce.data(), nonce.size());
   return nonce;
 }
 
+// The maker's side is part of the input, so that a proof cannot be reflected to its sender.
 ProofBytes MakeProof(const GroupSecret& secret, Side maker, const HelloBytes& of_who_connects,
                      const HelloBytes& of_who_accepts) {
   static_assert(sizeof(GroupSecret) == crypto_auth_KEYBYTES && kProofBytes == crypto_auth_BYTES);

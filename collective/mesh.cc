@@ -1,3 +1,4 @@
+// Implements the connection of all pairs of ranks, with two connections per pair: data and control.
 #include "collective/mesh.h"
 
 #include <poll.h>
@@ -15,12 +16,13 @@
 namespace troop {
 namespace {
 
-// A stranger may take this long for its hello, and so many may be waited for at once.
+// Limits for accepted connections without a hello: their age, and their number.
 constexpr Duration kHelloPatience = Seconds(2);
 constexpr std::size_t kStrangersMax = 64;
 
 Time Now() { return SystemClock().Now(); }
 
+// Drives all handshakes of one rank from a single poll loop until every link is established.
 class MeshMaker {
  public:
   MeshMaker(const GroupOptions& options, std::span<const Member> members, Socket listener)
@@ -30,6 +32,7 @@ class MeshMaker {
         links_(members.size()),
         missing_(2 * (members.size() - 1)) {}
 
+  // Lower ranks are connected to; higher ranks connect to this one.
   Result<std::vector<Link>> Make(Time deadline) {
     for (int peer = 0; peer < options_.rank; ++peer) {
       TROOP_RETURN_IF_ERROR(Connect(peer, Hello::Lane::kData));
@@ -45,18 +48,18 @@ class MeshMaker {
   }
 
  private:
-  // A connection on its way to be a link.
+  // A connection in its handshake.
   struct Half {
     Socket socket;
-    int peer = -1;  // -1: accepted, and has not said who it is
+    int peer = -1;  // -1: accepted, and its hello is missing
     Hello::Lane lane = Hello::Lane::kData;
     bool connecting = false;
     Time until = kForever;
-    HelloBytes out{};  // ours
+    HelloBytes out{};  // our hello
     std::array<std::byte, kHelloBytes + kProofBytes> in{};
     std::size_t sent = kHelloBytes, got = 0;  // sent == kHelloBytes: nothing to send
     Hello theirs;
-    bool greeted = false;  // theirs is good, and their proof is to come
+    bool greeted = false;  // their hello was accepted, their proof is expected
     bool over = false;
     HelloBytes TheirHello() const {
       HelloBytes hello;
@@ -65,6 +68,7 @@ class MeshMaker {
     }
   };
 
+  // This rank's hello, with a new nonce per connection.
   Hello Ours(Hello::Lane lane) const {
     return {.group = options_.group,
             .epoch = options_.epoch,
@@ -84,6 +88,7 @@ class MeshMaker {
     return lane == Hello::Lane::kData ? link.data : link.control;
   }
 
+  // Begins a handshake with another rank.
   Status Connect(int peer, Hello::Lane lane) {
     auto socket = BeginConnect(members_[std::size_t(peer)].address);
     if (!socket.ok()) return socket.status().WithContext(Name(peer));
@@ -96,6 +101,7 @@ class MeshMaker {
     return Status::Ok();
   }
 
+  // The timeout error, which lists the missing ranks.
   Status Late() const {
     std::string absent;
     for (int peer = 0; peer < options_.size; ++peer) {
@@ -105,11 +111,13 @@ class MeshMaker {
       }
     }
     return DeadlineExceeded(
-        "group {:?} epoch {}: rank {} waited {} s for rank {}: is it running, "
-        "and can it be reached?",
+        "group {:?} epoch {}: rank {} waited {} s for rank {}; check that it runs "
+        "and is reachable",
         options_.group, options_.epoch, options_.rank, ToSeconds(options_.connect_timeout), absent);
   }
 
+  // One poll over the listener, the handshakes, and the control connections of finished links,
+  // which show a rank's exit.
   void PollOnce(Time until) {
     std::vector<pollfd> polled{{listener_.fd(), POLLIN, 0}};
     for (const Half& half : halves_) {
@@ -134,13 +142,15 @@ class MeshMaker {
     if (polled[0].revents != 0) AcceptAll();
   }
 
+  // A finished link was lost: its rank exited.
   void NoteGone(int fd) {
     for (int peer = 0; peer < options_.size; ++peer) {
       if (links_[std::size_t(peer)].control.fd() != fd) continue;
-      error_ = Unavailable("{} has gone while the group was made", Name(peer));
+      error_ = Unavailable("{} exited during the rendezvous", Name(peer));
     }
   }
 
+  // Accepts waiting connections. Beyond the limit, the oldest one without a hello is dropped.
   void AcceptAll() {
     for (auto socket = AcceptFrom(listener_); socket.ok(); socket = AcceptFrom(listener_)) {
       const auto stranger = [](const Half& half) { return half.peer < 0; };
@@ -152,6 +162,7 @@ class MeshMaker {
     }
   }
 
+  // Advances one handshake: connect, send the hello, receive the hello, receive the proof.
   void Move(Half* half) {
     if (half->connecting) {
       if (const Status status = ConnectError(half->socket); !status.ok()) {
@@ -167,6 +178,7 @@ class MeshMaker {
       half->sent += std::size_t(std::max<ssize_t>(n, 0));
       return;
     }
+    // The proof follows the hello on the same connection.
     const std::size_t want = kHelloBytes + (half->greeted ? kProofBytes : 0);
     const ssize_t n = recv(half->socket.fd(), half->in.data() + half->got, want - half->got, 0);
     if (n == 0 || (n < 0 && errno != EAGAIN)) return Lost(half);
@@ -176,31 +188,32 @@ class MeshMaker {
     half->peer < 0 ? Greet(half) : Answered(half);
   }
 
+  // A lost connection is an error only if this rank opened it.
   void Lost(Half* half) {
     half->over = true;
-    if (half->peer >= 0) error_ = Unavailable("{} has closed the connection", Name(half->peer));
+    if (half->peer >= 0) error_ = Unavailable("{} closed the connection", Name(half->peer));
   }
 
-  // A hello that came to our listener.
+  // Accepting side: checks a received hello and replies with ours, or with a refusal.
   void Greet(Half* half) {
     half->over = true;
     const Result<Hello> theirs = DecodeHello(half->TheirHello());
     if (!theirs.ok()) {
-      LogWarning("group {:?}: a stranger was turned away: {}", options_.group,
-                 theirs.status().message());
+      LogWarning("group {:?}: refused a client: {}", options_.group, theirs.status().message());
       return;
     }
     Hello answer = Ours(theirs->lane);
     answer.refusal = CheckHello(answer, *theirs);
+    // Only higher ranks connect here, once per lane.
     if (answer.refusal == Hello::Refusal::kNone &&
         (theirs->rank < options_.rank || LinkOf(theirs->rank, theirs->lane).open())) {
       answer.refusal = Hello::Refusal::kRank;
     }
     if (answer.refusal != Hello::Refusal::kNone) {
-      LogWarning("group {:?} epoch {}: rank {} of {:?} epoch {} was turned away: {}",
-                 options_.group, options_.epoch, theirs->rank, theirs->group, theirs->epoch,
+      LogWarning("group {:?} epoch {}: refused rank {} of {:?} epoch {}: {}", options_.group,
+                 options_.epoch, theirs->rank, theirs->group, theirs->epoch,
                  RefusalText(answer.refusal));
-      answer.token = 0;  // what a stranger should not learn from us
+      answer.token = 0;  // not disclosed to an unknown client
     }
     half->out = EncodeHello(answer);
     if (!SendAll(half, half->out) || answer.refusal != Hello::Refusal::kNone) return;
@@ -211,19 +224,20 @@ class MeshMaker {
     half->greeted = true;
   }
 
-  // A fresh connection has room for so few bytes.
+  // Sends at once: the buffer of a new connection has room for these bytes.
   static bool SendAll(Half* half, std::span<const std::byte> bytes) {
     const ssize_t n = send(half->socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     return n == ssize_t(bytes.size());
   }
 
+  // The handshake succeeded: the connection becomes a link.
   void Done(Half* half) {
     half->over = true;
     LinkOf(half->theirs.rank, half->theirs.lane) = std::move(half->socket);
     --missing_;
   }
 
-  // Their proof has come.
+  // Checks the received proof. The connecting side then sends its own.
   void Proven(Half* half) {
     half->over = true;
     const bool accepted = half->peer < 0;
@@ -232,13 +246,13 @@ class MeshMaker {
                                ? MakeProof(*options_.secret, Side::kConnects, theirs, half->out)
                                : MakeProof(*options_.secret, Side::kAccepts, half->out, theirs);
     if (!AreEqual(std::span(half->in).subspan(kHelloBytes), due)) {
-      const char* const why = "does not know this run's secret";
+      const char* const why = "does not have this run's secret";
       if (!accepted) error_ = Aborted("{} {}", Name(half->peer), why);
-      LogWarning("group {:?}: one who says to be rank {} {}", options_.group, half->theirs.rank,
-                 why);
+      LogWarning("group {:?}: a client claiming to be rank {} {}", options_.group,
+                 half->theirs.rank, why);
       return;
     }
-    if (LinkOf(half->theirs.rank, half->theirs.lane).open()) return;  // another came first
+    if (LinkOf(half->theirs.rank, half->theirs.lane).open()) return;  // a duplicate
     if (!accepted) {
       const ProofBytes ours = MakeProof(*options_.secret, Side::kConnects, half->out, theirs);
       if (!SendAll(half, ours)) return Lost(half);
@@ -246,7 +260,7 @@ class MeshMaker {
     Done(half);
   }
 
-  // The answer to our hello.
+  // Connecting side: checks the reply to our hello.
   void Answered(Half* half) {
     half->over = true;
     const Result<Hello> theirs = DecodeHello(half->TheirHello());
@@ -261,7 +275,7 @@ class MeshMaker {
       refusal = Hello::Refusal::kRank;
     }
     if (refusal != Hello::Refusal::kNone) {
-      error_ = Aborted("{} turns rank {} of epoch {} away: {}", Name(half->peer), options_.rank,
+      error_ = Aborted("{} refuses rank {} of epoch {}: {}", Name(half->peer), options_.rank,
                        options_.epoch, RefusalText(refusal));
       return;
     }

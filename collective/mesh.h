@@ -10,12 +10,13 @@ namespace troop {
 
 // The two connections to one other rank.
 struct Link {
-  Socket data;     // operations, one stream of bytes in each direction
+  Socket data;     // operations: one byte stream in each direction
   Socket control;  // ControlWords
 };
 
-// Connects every two ranks: each connects to those before it and accepts those after it, with a
-// Hello in each direction. By rank; our own entry stays empty. Errors: as GroupEntry::Join.
+// Connects all pairs of ranks: each connects to lower ranks and accepts higher ones, with a Hello
+// in each direction. The result is indexed by rank; this rank's entry stays empty. Errors: as in
+// GroupEntry::Join.
 Result<std::vector<Link>> MakeMesh(const GroupOptions& options, std::span<const Member> members,
                                    Socket listener, Time deadline);
 

@@ -1,3 +1,5 @@
+// Implements groups of device tensors over NCCL. A host group compares the operations of all ranks
+// and detects dead ranks; NCCL moves the data.
 #include "collective/nccl.h"
 
 #include <fmt/format.h>
@@ -18,11 +20,14 @@
 namespace troop {
 namespace {
 
+// Wait yields this often, then sleeps between polls.
 constexpr Duration kSleep = std::chrono::microseconds(50);
-constexpr int kSpins = 200;  // of a wait, before it sleeps
-// NCCL's own error often follows what the host's group is about to say better.
+constexpr int kSpins = 200;
+// Delay before an NCCL error is reported: the host group often reports the cause, more precisely,
+// within this time.
 constexpr Duration kErrorGrace = Milliseconds(500);
 
+// NCCL's type of a dtype.
 Result<int> TypeOf(DType dtype) {
   switch (dtype) {
     case DType::kF32:
@@ -42,9 +47,10 @@ Result<int> TypeOf(DType dtype) {
     case DType::kU32:
       return int{kNcclUint32};
   }
-  return InvalidArgument("NCCL has no type {}", int(dtype));
+  return InvalidArgument("NCCL does not support type {}", int(dtype));
 }
 
+// NCCL's reduction.
 int ReductionOf(Reduction reduction) {
   if (reduction == Reduction::kMax) return kNcclMax;
   return reduction == Reduction::kMin ? kNcclMin : kNcclSum;
@@ -52,8 +58,11 @@ int ReductionOf(Reduction reduction) {
 
 bool IsPoint(OpKind kind) { return kind == OpKind::kSend || kind == OpKind::kReceive; }
 
+// An uninitialized host tensor of bytes.
 Tensor Bytes(std::int64_t count) { return Tensor(DType::kU8, {count}); }
 
+// Each operation runs twice: as an exchange of headers on the host group, and on the device. It
+// ends when both have.
 class NcclGroup final : public Collective {
  public:
   NcclGroup(std::unique_ptr<Collective> host, std::unique_ptr<NcclCommunicator> comm,
@@ -66,7 +75,7 @@ class NcclGroup final : public Collective {
   ~NcclGroup() override {
     const bool open =
         std::ranges::any_of(works_, [](const auto& entry) { return !entry.second->ended(); });
-    if (open) Abort(Cancelled("it left in the middle of an operation"));
+    if (open) Abort(Cancelled("the rank left during an operation"));
     comm_->BeginClose();  // unless it was aborted
     for (auto& [id, running] : works_) Release(running.get());
   }
@@ -88,16 +97,17 @@ class NcclGroup final : public Collective {
   CollectiveCounters counters() const override { return {}; }
 
  private:
+  // An operation that was started and not yet polled to its end.
   struct Running {
     Op op;
     ConstTensor in;
     Tensor out;
     OpHeader header;
-    Tensor mine, theirs;  // headers
-    Work host = 0;        // that compares them; 0: it has ended
+    Tensor mine, theirs;  // headers to compare
+    Work host = 0;        // the comparison; 0: it has ended
     CudaEvent ready = nullptr, done = nullptr;
-    bool on_device = true;  // NCCL has yet to do it
-    bool marked = false;    // `done` is behind it
+    bool on_device = true;  // NCCL has not completed it
+    bool marked = false;    // `done` is recorded after it
     Time deadline{};
     bool ended() const { return host == 0 && !on_device; }
   };
@@ -117,14 +127,14 @@ class NcclGroup final : public Collective {
   void Release(Running* running);
   std::uint64_t NumberOf(const Op& op);
 
-  // Of the devices: destroyed first, then the host's group says good-bye.
+  // Order matters: the communicator is destroyed first, then the host group says good-bye.
   const std::unique_ptr<Collective> host_;
   const std::unique_ptr<NcclCommunicator> comm_;
   const NcclOptions options_;
   const SystemClock clock_;
   std::map<Work, std::unique_ptr<Running>> works_;
   std::deque<Running*> queue_;       // not launched yet
-  std::vector<Running*> launching_;  // NCCL is at it; in flight: those with a recorded event
+  std::vector<Running*> launching_;  // launched; in flight once `done` is recorded
   std::vector<Running*> in_flight_;
   std::vector<std::uint64_t> sends_, receives_;
   std::uint64_t started_ = 0;
@@ -132,7 +142,7 @@ class NcclGroup final : public Collective {
   Status failure_;
   int suspect_ = -1;
   Time abort_deadline_ = kForever;
-  Time error_since_ = kForever;  // NCCL's own
+  Time error_since_ = kForever;  // of an NCCL error
 };
 
 std::uint64_t NcclGroup::NumberOf(const Op& op) {
@@ -141,15 +151,16 @@ std::uint64_t NcclGroup::NumberOf(const Op& op) {
   return ++started_;
 }
 
+// Both halves are started here; the device half is launched by StepDevice, in order.
 Result<Work> NcclGroup::Start(const Op& op, ConstTensor in, Tensor out, Stream stream) {
   TROOP_RETURN_IF_ERROR(failure_);
   if (stream.handle == nullptr && op.kind != OpKind::kBarrier) {
-    return InvalidArgument("{}: this group is of a device's memory: give the stream of its tensors",
+    return InvalidArgument("{}: this group is for device memory; pass the stream of the tensors",
                            OpKindName(op.kind));
   }
   TROOP_RETURN_IF_ERROR(CheckOp(op, in, out, rank(), size()));
   if (works_.size() >= kWorksMax) {
-    return ResourceExhausted("{} works are open, which is the limit: poll some to their end",
+    return ResourceExhausted("{} works are open, which is the limit; poll some to their end",
                              works_.size());
   }
   auto running =
@@ -161,7 +172,7 @@ Result<Work> NcclGroup::Start(const Op& op, ConstTensor in, Tensor out, Stream s
   const Status prepared = Prepare(running.get(), stream);
   if (!prepared.ok()) {
     Release(running.get());
-    // Of the hosts' group it may be the first that we hear of another rank's end.
+    // The host group may already know that another rank failed: report that instead.
     const Status alive = host_->status();
     if (alive.ok()) {
       Fail(prepared, rank(), true);
@@ -176,7 +187,7 @@ Result<Work> NcclGroup::Start(const Op& op, ConstTensor in, Tensor out, Stream s
   return next_++;
 }
 
-// From here on ranks count this operation: what goes wrong ends the group.
+// From here on the ranks count this operation, so an error ends the group.
 Status NcclGroup::Prepare(Running* running, Stream stream) {
   TROOP_RETURN_IF_ERROR(StartHost(running));
   if (!running->on_device) return Status::Ok();
@@ -186,15 +197,16 @@ Status NcclGroup::Prepare(Running* running, Stream stream) {
       CudaStatus(cuda.cuEventCreate(&running->ready, kCudaEventWithoutTiming), "make an event"));
   TROOP_RETURN_IF_ERROR(
       CudaStatus(cuda.cuEventCreate(&running->done, kCudaEventWithoutTiming), "make an event"));
-  return CudaStatus(cuda.cuEventRecord(running->ready, stream.handle), "look at the stream");
+  return CudaStatus(cuda.cuEventRecord(running->ready, stream.handle), "record an event");
 }
 
+// Starts the exchange of headers: an all-gather, or a message between the two ranks.
 Status NcclGroup::StartHost(Running* running) {
   const Op& op = running->op;
   const OpHeaderBytes bytes = EncodeOpHeader(running->header);
   running->mine = Bytes(kOpHeaderBytes);
   std::memcpy(running->mine.bytes().data(), bytes.data(), bytes.size());
-  // Its own deadline comes after ours, which says more.
+  // A second more than our own deadline, whose message is more precise.
   const Duration timeout = running->deadline - clock_.Now() + Seconds(1);
   Op compare{.kind = OpKind::kAllGather, .peer = op.peer, .timeout = timeout};
   if (IsPoint(op.kind)) compare.kind = op.kind;
@@ -206,6 +218,7 @@ Status NcclGroup::StartHost(Running* running) {
   return Status::Ok();
 }
 
+// Compares the received headers with ours.
 Status NcclGroup::CheckHeaders(const Running& running) const {
   if (running.op.kind == OpKind::kSend) return Status::Ok();
   const auto all = running.theirs.bytes();
@@ -215,7 +228,7 @@ Status NcclGroup::CheckHeaders(const Running& running) const {
     if (theirs.ok() && *theirs == running.header) continue;
     const int peer = running.op.kind == OpKind::kReceive ? running.op.peer : int(i);
     return InvalidArgument(
-        "rank {} calls {} where rank {} calls {}: all ranks must call the same operations in the "
+        "rank {} calls {} while rank {} calls {}; all ranks must call the same operations in the "
         "same order",
         peer, theirs.ok() ? theirs->ToString() : theirs.status().message(), rank(),
         running.header.ToString());
@@ -223,6 +236,7 @@ Status NcclGroup::CheckHeaders(const Running& running) const {
   return Status::Ok();
 }
 
+// The host group first: it reports failures with their cause.
 Status NcclGroup::Look() {
   if (failure_.ok()) StepHost();
   if (failure_.ok()) StepDevice();
@@ -230,6 +244,7 @@ Status NcclGroup::Look() {
   return failure_;
 }
 
+// Polls, because NCCL has no blocking wait with a timeout.
 Status NcclGroup::Wait(Work work) {
   for (int spins = 0;; ++spins) {
     static_cast<void>(Look());
@@ -242,6 +257,7 @@ Status NcclGroup::Wait(Work work) {
   }
 }
 
+// `done` can be waited for only once it is recorded, that is after NCCL has enqueued the operation.
 Status NcclGroup::Follow(Work work, Stream stream) {
   const auto found = works_.find(work);
   TROOP_CHECK(found != works_.end(), "no work {} is open", work);
@@ -254,9 +270,10 @@ Status NcclGroup::Follow(Work work, Stream stream) {
   if (!running.on_device) return Status::Ok();
   TROOP_RETURN_IF_ERROR(comm_->Use());
   return CudaStatus(comm_->library().cuStreamWaitEvent(stream.handle, running.done, 0),
-                    "follow a work");
+                    "wait for an event");
 }
 
+// Advances the header exchanges.
 void NcclGroup::StepHost() {
   const Status alive = host_->Look();
   if (!alive.ok()) return Fail(alive, host_->suspect(), false);
@@ -271,9 +288,11 @@ void NcclGroup::StepHost() {
   }
 }
 
+// Advances the device side.
 void NcclGroup::StepDevice() {
   if (queue_.empty() && launching_.empty() && in_flight_.empty()) return;
   if (const Status used = comm_->Use(); !used.ok()) return Fail(used, rank(), true);
+  // 1. Check for an error of NCCL.
   const NcclResult state = comm_->status();
   if (state != kNcclSuccess && state != kNcclInProgress) {
     const Time now = clock_.Now();
@@ -282,6 +301,7 @@ void NcclGroup::StepDevice() {
     return;
   }
   const NcclLibrary& cuda = comm_->library();
+  // 2. Mark the end of launched operations and launch the next ones.
   if (state == kNcclSuccess) {
     for (Running* running : launching_) {
       const int recorded = cuda.cuEventRecord(running->done, comm_->stream());
@@ -292,17 +312,18 @@ void NcclGroup::StepDevice() {
     launching_.clear();
     if (const Status launched = LaunchNext(); !launched.ok()) return Fail(launched, rank(), true);
   }
+  // 3. Collect completed operations.
   Status failed;
   std::erase_if(in_flight_, [&](Running* running) {
     const int done = cuda.cuEventQuery(running->done);
-    if (done != kCudaSuccess && done != kCudaNotReady) failed = CudaStatus(done, "a work");
+    if (done != kCudaSuccess && done != kCudaNotReady) failed = CudaStatus(done, "an operation");
     running->on_device = done != kCudaSuccess;
     return done == kCudaSuccess;
   });
   if (!failed.ok()) Fail(failed, rank(), true);
 }
 
-// The next operation; of sends and receives all that stand in a row, as one.
+// Launches the next operation; consecutive sends and receives are launched as one group.
 Status NcclGroup::LaunchNext() {
   if (queue_.empty()) return Status::Ok();
   const bool points = IsPoint(queue_.front()->op.kind);
@@ -313,9 +334,10 @@ Status NcclGroup::LaunchNext() {
   const NcclLibrary& library = comm_->library();
   for (Running* running : launching_) {
     TROOP_RETURN_IF_ERROR(CudaStatus(library.cuStreamWaitEvent(comm_->stream(), running->ready, 0),
-                                     "follow the stream"));
+                                     "wait for the stream"));
   }
-  TROOP_RETURN_IF_ERROR(Call(library.ncclGroupStart(), "begin"));
+  // A group launch must be ended even if one call fails.
+  TROOP_RETURN_IF_ERROR(Call(library.ncclGroupStart(), "begin a launch"));
   Status launched;
   for (const Running* running : launching_) {
     if (launched.ok()) launched = Launch(*running);
@@ -326,6 +348,7 @@ Status NcclGroup::LaunchNext() {
 
 Status NcclGroup::Call(int result, const char* what) const { return comm_->Describe(result, what); }
 
+// Calls the NCCL function of an operation within a launch.
 Status NcclGroup::Launch(const Running& r) {
   const NcclLibrary& nccl = comm_->library();
   const NcclComm comm = comm_->comm();
@@ -360,7 +383,7 @@ Status NcclGroup::Launch(const Running& r) {
   return Status::Ok();
 }
 
-// Within one launch: NCCL copies a rank's own piece, too.
+// All sends and receives run in one launch; NCCL copies this rank's own piece, too.
 Status NcclGroup::LaunchAllToAll(const Running& r, int type) {
   const NcclLibrary& nccl = comm_->library();
   const auto bytes = r.in.bytes().size() / std::size_t(size());
@@ -376,17 +399,21 @@ Status NcclGroup::LaunchAllToAll(const Running& r, int type) {
   return Status::Ok();
 }
 
+// The host half shows whether a rank is missing or NCCL is slow.
 void NcclGroup::CheckDeadlines() {
   const Time now = clock_.Now();
   for (const auto& [id, running] : works_) {
     if (running->ended() || now < running->deadline) continue;
-    return Fail(DeadlineExceeded("{}: not ended in time: {}", running->header.ToString(),
-                                 running->host == 0 ? "all ranks have called it, NCCL is silent"
-                                                    : "a rank has not called it"),
-                host_->suspect(), true);
+    return Fail(
+        DeadlineExceeded("{} timed out: {}", running->header.ToString(),
+                         running->host == 0 ? "all ranks have called it, NCCL does not respond"
+                                            : "a rank has not called it"),
+        host_->suspect(), true);
   }
 }
 
+// Keeps the first failure and begins to abort the communicator. `tell`: the others do not know it
+// yet.
 void NcclGroup::Fail(const Status& why, int suspect, bool tell) {
   if (!failure_.ok()) return;
   failure_ = why;
@@ -397,7 +424,7 @@ void NcclGroup::Fail(const Status& why, int suspect, bool tell) {
   comm_->BeginAbort();
 }
 
-// A failed one only when NCCL writes no more to its bytes.
+// A failed operation ends only once NCCL no longer writes to its bytes, or at the abort deadline.
 std::optional<Status> NcclGroup::Ended(Work work) {
   const auto found = works_.find(work);
   TROOP_CHECK(found != works_.end(), "no work {} is open", work);
@@ -414,7 +441,7 @@ std::optional<Status> NcclGroup::Ended(Work work) {
   return status;
 }
 
-// The memory of a work that NCCL may still access outlives it.
+// Releases an operation; memory that NCCL may still access is kept until the communicator's end.
 void NcclGroup::Release(Running* running) {
   if (running->on_device) {
     comm_->KeepUntilEnd(std::move(running->in), std::move(running->out));
@@ -424,6 +451,7 @@ void NcclGroup::Release(Running* running) {
   running->ready = running->done = nullptr;
 }
 
+// Splits the host group, then connects a new communicator.
 Result<std::unique_ptr<Collective>> NcclGroup::Split(int color, int key) {
   TROOP_RETURN_IF_ERROR(failure_);
   auto host = host_->Split(color, key);
@@ -435,12 +463,13 @@ Result<std::unique_ptr<Collective>> NcclGroup::Split(int color, int key) {
   return MakeNcclGroup(std::move(*host), options_);
 }
 
-// What ranks tell one another while they connect.
+// A rank's state during the rendezvous, exchanged by an all-gather.
 struct Word {
   std::int32_t code = 0, version = 0;
   char text[240] = {};
 };
 
+// Truncates the message to the fixed field.
 Word WordOf(const Status& status, int version) {
   Word word{.code = std::int32_t(status.code()), .version = version};
   std::memcpy(word.text, status.message().data(),
@@ -448,7 +477,7 @@ Word WordOf(const Status& status, int version) {
   return word;
 }
 
-// All ranks' words, or the first bad one, which is then everybody's error.
+// Exchanges the ranks' states. Returns the first error, so that all ranks return the same one.
 Status Agree(Collective& host, const Status& mine, int version, Duration timeout) {
   const Word word = WordOf(mine, version);
   const Tensor in = Bytes(sizeof word), out = Bytes(std::int64_t(sizeof word) * host.size());
@@ -464,15 +493,15 @@ Status Agree(Collective& host, const Status& mine, int version, Duration timeout
     Word first;
     std::memcpy(&first, out.bytes().data(), sizeof first);
     if (theirs.version != first.version) {
-      return FailedPrecondition("rank {} has NCCL {}, rank 0 has {}: install the same everywhere",
-                                rank, NcclVersionText(theirs.version),
-                                NcclVersionText(first.version));
+      return FailedPrecondition(
+          "rank {} has NCCL {}, rank 0 has {}; install the same version everywhere", rank,
+          NcclVersionText(theirs.version), NcclVersionText(first.version));
     }
   }
   return Status::Ok();
 }
 
-// Until NCCL has connected all ranks; `host` tells of those who died.
+// Connects all ranks. Polls the host group meanwhile, which detects dead ranks.
 Status Connect(Collective& host, NcclCommunicator& comm, const NcclUniqueId& id, Time deadline) {
   TROOP_RETURN_IF_ERROR(comm.Init(host.size(), id, host.rank()));
   const SystemClock clock;
@@ -480,7 +509,7 @@ Status Connect(Collective& host, NcclCommunicator& comm, const NcclUniqueId& id,
     TROOP_RETURN_IF_ERROR(comm.Describe(state, "connect"));
     TROOP_RETURN_IF_ERROR(host.Look());
     if (clock.Now() >= deadline) {
-      return DeadlineExceeded("NCCL has not connected {} ranks in time", host.size());
+      return DeadlineExceeded("NCCL timed out connecting {} ranks", host.size());
     }
     std::this_thread::sleep_for(Milliseconds(1));
   }
@@ -489,6 +518,8 @@ Status Connect(Collective& host, NcclCommunicator& comm, const NcclUniqueId& id,
 
 }  // namespace
 
+// Steps: 1. load NCCL and open the device; 2. compare the results of all ranks; 3. distribute the
+// unique id; 4. connect; 5. compare again.
 Result<std::unique_ptr<Collective>> MakeNcclGroup(std::unique_ptr<Collective> host,
                                                   const NcclOptions& options) {
   const Time deadline = SystemClock().Now() + options.connect_timeout;
@@ -501,6 +532,7 @@ Result<std::unique_ptr<Collective>> MakeNcclGroup(std::unique_ptr<Collective> ho
     mine = made.status();
     if (made.ok()) comm = std::move(*made);
   }
+  // Rank 0 creates the unique id.
   if (mine.ok()) comm->set_abort_within(options.abort_within);
   if (mine.ok() && host->rank() == 0) {
     mine = comm->Describe(comm->library().ncclGetUniqueId(&id), "make a unique id");
@@ -512,7 +544,7 @@ Result<std::unique_ptr<Collective>> MakeNcclGroup(std::unique_ptr<Collective> ho
   TROOP_RETURN_IF_ERROR(
       RunOp(*host, {.kind = OpKind::kBroadcast, .timeout = options.connect_timeout}, bytes, bytes));
   std::memcpy(&id, bytes.bytes().data(), sizeof id);
-  // A rank that can't come keeps the others from coming: they learn by its abort.
+  // A rank that cannot connect blocks the others, so it aborts the host group.
   const Status connected = Connect(*host, *comm, id, deadline);
   if (!connected.ok()) {
     host->Abort(connected);

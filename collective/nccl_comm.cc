@@ -1,3 +1,5 @@
+// Implements the life of an NCCL communicator. Its end runs on a thread that shares only the End
+// struct with the owner.
 #include "collective/nccl_comm.h"
 
 #include <chrono>
@@ -7,6 +9,7 @@
 
 namespace troop {
 
+// Uses the device's primary context, which CUDA's runtime uses, too.
 Result<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Make(
     std::shared_ptr<const NcclLibrary> library, int device) {
   auto made = std::unique_ptr<NcclCommunicator>(new NcclCommunicator());
@@ -14,17 +17,17 @@ Result<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Make(
   const NcclLibrary& cuda = *made->library_;
   int handle = 0;
   if (const int result = cuda.cuDeviceGet(&handle, device); result != kCudaSuccess) {
-    return Unavailable("there is no device {}: CUDA's error {}", device, result);
+    return Unavailable("there is no device {}: CUDA error {}", device, result);
   }
   if (const int result = cuda.cuDevicePrimaryCtxRetain(&made->context_, handle);
       result != kCudaSuccess) {
     made->context_ = nullptr;
-    return Unavailable("device {} can't be used: CUDA's error {}", device, result);
+    return Unavailable("device {} cannot be used: CUDA error {}", device, result);
   }
   made->device_ = handle;
   TROOP_RETURN_IF_ERROR(made->Use());
   TROOP_RETURN_IF_ERROR(
-      CudaStatus(cuda.cuStreamCreate(&made->stream_, kCudaNonBlockingStream), "make a stream"));
+      CudaStatus(cuda.cuStreamCreate(&made->stream_, kCudaNonBlockingStream), "create a stream"));
   return made;
 }
 
@@ -32,13 +35,15 @@ Status NcclCommunicator::Use() const {
   return CudaStatus(library_->cuCtxSetCurrent(context_), "use the device");
 }
 
+// Non-blocking: NcclConfig::blocking is 0.
 Status NcclCommunicator::Init(int ranks, const NcclUniqueId& id, int rank) {
   TROOP_RETURN_IF_ERROR(Use());
   NcclConfig config;
   const int result = library_->ncclCommInitRankConfig(&comm_, ranks, id, rank, &config);
-  return NcclStatus(*library_, result, nullptr, "make a communicator");
+  return NcclStatus(*library_, result, nullptr, "create a communicator");
 }
 
+// A failed query counts as a failed communicator.
 NcclResult NcclCommunicator::status() const {
   int state = kNcclInternalError;
   const int result = library_->ncclCommGetAsyncError(comm_, &state);
@@ -49,6 +54,7 @@ Status NcclCommunicator::Describe(int result, const std::string& what) const {
   return NcclStatus(*library_, result, comm_, what);
 }
 
+// The thread owns copies of everything it needs, so it may outlive this object.
 void NcclCommunicator::BeginEnd(bool abort) {
   if (ending()) return;
   end_->library = library_;
@@ -61,9 +67,11 @@ void NcclCommunicator::BeginEnd(bool abort) {
   thread_ = std::thread([end = end_] { RunEnd(end); });
 }
 
+// Runs on the ending thread.
 void NcclCommunicator::RunEnd(const std::shared_ptr<End>& end) {
   const NcclLibrary& library = *end->library;
   static_cast<void>(library.cuCtxSetCurrent(end->context));
+  // 1. Finalize within half of the time limit, or abort.
   if (end->comm != nullptr) {
     int state = end->abort ? int{kNcclInternalError} : library.ncclCommFinalize(end->comm);
     const Time deadline = SystemClock().Now() + end->patience;
@@ -76,6 +84,7 @@ void NcclCommunicator::RunEnd(const std::shared_ptr<End>& end) {
     static_cast<void>(state == kNcclSuccess ? library.ncclCommDestroy(end->comm)
                                             : library.ncclCommAbort(end->comm));
   }
+  // 2. Release the stream, the events and the kept memory.
   if (end->stream != nullptr) static_cast<void>(library.cuStreamDestroy_v2(end->stream));
   std::unique_lock lock(end->mutex);
   while (!end->events.empty()) {
@@ -91,11 +100,13 @@ void NcclCommunicator::RunEnd(const std::shared_ptr<End>& end) {
   static_cast<void>(library.cuDevicePrimaryCtxRelease_v2(end->device));
 }
 
+// After the end NCCL no longer accesses the memory, so it can be freed.
 void NcclCommunicator::KeepUntilEnd(ConstTensor in, Tensor out) {
   const std::lock_guard lock(end_->mutex);
   if (!end_->done) end_->kept.emplace_back(std::move(in), std::move(out));
 }
 
+// Before an end the event is destroyed here; later the ending thread does it.
 void NcclCommunicator::Destroy(CudaEvent event) {
   if (ending()) {
     const std::lock_guard lock(end_->mutex);
@@ -109,6 +120,7 @@ bool NcclCommunicator::ended() const {
   return end_->done;
 }
 
+// A thread that does not end in time is detached: blocking here would hang the process.
 NcclCommunicator::~NcclCommunicator() {
   if (context_ == nullptr) return;
   BeginClose();
@@ -120,7 +132,7 @@ NcclCommunicator::~NcclCommunicator() {
     thread_.join();
     return;
   }
-  LogError("NCCL has not let go of a communicator for {} s: this process should end",
+  LogError("NCCL has not released a communicator within {} s; restart this process",
            ToSeconds(abort_within_));
   thread_.detach();
 }

@@ -13,32 +13,35 @@
 
 namespace troop {
 
-// A communicator and the device that it works on. It ends on a thread of its own, because NCCL may
-// take long for that, or for ever. Owner: one thread.
+// An NCCL communicator and its device. It is destroyed on a separate thread, because NCCL may take
+// very long, or hang. Owner: one thread.
 class NcclCommunicator {
  public:
-  // Errors: kUnavailable: no such device.
+  // Opens the device and creates a stream. Errors: kUnavailable: no such device.
   static Result<std::unique_ptr<NcclCommunicator>> Make(std::shared_ptr<const NcclLibrary> library,
                                                         int device);
-  // Waits for the end, at most `abort_within`; then leaves it to itself.
+  // Waits for the end, at most `abort_within`; after that the thread is detached.
   ~NcclCommunicator();
 
-  // Begins to connect; status() is kNcclInProgress until it has.
+  // Begins to connect; status() is kNcclInProgress until all ranks have joined.
   Status Init(int ranks, const NcclUniqueId& id, int rank);
+  // Asynchronous state of the communicator.
   NcclResult status() const;
+  // Translates an NCCL result, with NCCL's own error text.
   Status Describe(int result, const std::string& what) const;
-  Status Use() const;  // makes the device this thread's
+  Status Use() const;  // makes the device current on this thread
 
-  // Once: what is under way is given up, or brought to its end. Nothing else is called afterwards.
+  // Ends the communicator, once: aborts the operations in flight, or completes them. Nothing else
+  // may be called afterwards.
   void BeginAbort() { BeginEnd(true); }
   void BeginClose() { BeginEnd(false); }
   bool ending() const { return thread_.joinable(); }
   bool ended() const;
-  // Keeps the memory of a launch until NCCL can no longer access it: until the end, and for good
-  // where there is none.
+  // Keeps the memory of an operation alive until NCCL can no longer access it: until the end, or
+  // permanently if NCCL hangs.
   void KeepUntilEnd(ConstTensor in, Tensor out);
-  // Destroys an event; while an end is under way that is left to its thread: the driver holds a
-  // lock as long as an abort waits for a stream that gets nowhere.
+  // Destroys an event. During an end this is left to its thread: the driver holds a lock while an
+  // abort waits for a stalled stream.
   void Destroy(CudaEvent event);
 
   const NcclLibrary& library() const { return *library_; }
@@ -47,7 +50,7 @@ class NcclCommunicator {
   void set_abort_within(Duration duration) { abort_within_ = duration; }
 
  private:
-  // What the ending thread and its owner share; the last of them frees it.
+  // State shared by the ending thread and the owner; the last of them frees it.
   struct End {
     std::shared_ptr<const NcclLibrary> library;
     NcclComm comm = nullptr;
@@ -59,8 +62,8 @@ class NcclCommunicator {
     std::mutex mutex;
     std::condition_variable changed;
     bool done = false;
-    std::vector<std::pair<ConstTensor, Tensor>> kept;  // under `mutex`, until done
-    std::vector<CudaEvent> events;                     // likewise
+    std::vector<std::pair<ConstTensor, Tensor>> kept;  // guarded by `mutex`, until done
+    std::vector<CudaEvent> events;                     // guarded by `mutex`, until done
   };
   NcclCommunicator() = default;
   void BeginEnd(bool abort);

@@ -1,3 +1,4 @@
+// Implements the loading of NCCL and the CUDA driver, and the translation of their errors.
 #include "collective/nccl_library.h"
 
 #include <dlfcn.h>
@@ -6,13 +7,14 @@
 namespace troop {
 namespace {
 
-// dlopen's handles are kept: NCCL and the driver have threads of their own.
+// Handles are never closed: NCCL and the driver run threads of their own code.
 Result<void*> Open(const std::string& name) {
   void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) return Unavailable("{} can't be loaded: {}", name, dlerror());
+  if (handle == nullptr) return Unavailable("cannot load {}: {}", name, dlerror());
   return handle;
 }
 
+// Looks up functions and remembers the first that is missing.
 class Finder {
  public:
   Finder(void* handle, const std::string& name) : handle_(handle), name_(name) {}
@@ -23,7 +25,7 @@ class Finder {
   }
   Status status() const {
     if (missing_.empty()) return Status::Ok();
-    return Unavailable("{} has no {}: it is too old, or another library", name_, missing_);
+    return Unavailable("{} has no {}: it is too old, or a different library", name_, missing_);
   }
 
  private:
@@ -35,6 +37,7 @@ class Finder {
 
 #define TROOP_FIND(name) find(#name, &library->name)
 
+// The driver first: without a device NCCL is useless.
 Result<std::shared_ptr<const NcclLibrary>> NcclLibrary::Load(const std::string& nccl,
                                                              const std::string& driver) {
   auto library = std::make_shared<NcclLibrary>();
@@ -76,13 +79,14 @@ Result<std::shared_ptr<const NcclLibrary>> NcclLibrary::Load(const std::string& 
   TROOP_FIND(ncclGroupEnd);
   TROOP_RETURN_IF_ERROR(find.status());
   const int result = library->ncclGetVersion(&library->version);
-  TROOP_RETURN_IF_ERROR(NcclStatus(*library, result, nullptr, "ask NCCL for its version"));
+  TROOP_RETURN_IF_ERROR(NcclStatus(*library, result, nullptr, "query the version of NCCL"));
   if (library->version < kNcclVersionMin) {
-    return FailedPrecondition("{} is NCCL {}; {} or newer is needed", nccl,
+    return FailedPrecondition("{} is NCCL {}; {} or newer is required", nccl,
                               NcclVersionText(library->version), NcclVersionText(kNcclVersionMin));
   }
+  // Fails on machines with a driver but no device.
   const int init = library->cuInit(0);
-  if (init != kCudaSuccess) return Unavailable("{} finds no device: error {}", driver, init);
+  if (init != kCudaSuccess) return Unavailable("{} found no device: CUDA error {}", driver, init);
   return std::shared_ptr<const NcclLibrary>(std::move(library));
 }
 #undef TROOP_FIND
@@ -91,6 +95,7 @@ std::string NcclVersionText(int version) {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
+// NCCL reports lost ranks and links as remote or system errors; both are kUnavailable.
 Status NcclStatus(const NcclLibrary& library, int result, NcclComm comm, const std::string& what) {
   switch (result) {
     case kNcclSuccess:
@@ -111,11 +116,12 @@ Status NcclStatus(const NcclLibrary& library, int result, NcclComm comm, const s
   return Internal("{}", text);
 }
 
+// Driver errors are not recoverable, so the message suggests a way around.
 Status CudaStatus(int result, const std::string& what) {
   if (result == kCudaSuccess) return Status::Ok();
   return Internal(
-      "{}: CUDA's error {}; nvidia-smi says whether the GPU is well, and learner.nccl = \"\" "
-      "does without NCCL",
+      "{}: CUDA error {}; check the GPU with nvidia-smi, or set learner.nccl = \"\" "
+      "to run without NCCL",
       what, result);
 }
 

@@ -6,9 +6,9 @@
 
 #include "core/status.h"
 
-// What is used of NCCL and of CUDA's driver, declared here so that Troop builds without either.
-// NCCL's numbers are those of nccl.h since 2.14, the driver's those of cuda.h since 4.0; both
-// libraries keep them.
+// The used parts of NCCL and of the CUDA driver, declared here so that Troop builds without either.
+// Constants are those of nccl.h since 2.14 and of cuda.h since 4.0; both libraries keep them
+// stable.
 namespace troop {
 
 enum NcclResult : int {
@@ -36,14 +36,14 @@ enum NcclReduction : int { kNcclSum = 0, kNcclMax = 2, kNcclMin = 3 };
 struct NcclUniqueId {
   char bytes[128];
 };
-// ncclConfig_t of 2.14; newer libraries take it by its size and version.
+// ncclConfig_t of 2.14; newer libraries recognize it by its size and version.
 struct NcclConfig {
   std::size_t size = sizeof(NcclConfig);
   unsigned magic = 0xcafebeef;
   unsigned version = 21400;
   int blocking = 0;
 };
-inline constexpr int kNcclVersionMin = 21400;  // the first with communicators that don't block
+inline constexpr int kNcclVersionMin = 21400;  // the first with non-blocking communicators
 
 using NcclComm = void*;
 using CudaStream = void*;
@@ -52,7 +52,7 @@ using CudaContext = void*;
 inline constexpr int kCudaSuccess = 0, kCudaNotReady = 600;
 inline constexpr unsigned kCudaNonBlockingStream = 1, kCudaEventWithoutTiming = 2;
 
-// The functions of the two libraries, by their names there.
+// Function tables of the two libraries, under their names there.
 struct NcclLibrary {
   int (*ncclGetVersion)(int* version);
   int (*ncclGetUniqueId)(NcclUniqueId* id);
@@ -94,17 +94,18 @@ struct NcclLibrary {
 
   int version = 0;  // 22105: 2.21.5
 
-  // Loads them for the life of the process: neither may be unloaded. Errors: kUnavailable: no such
-  // library, a function is not in it, or the driver finds no device; kFailedPrecondition: an NCCL
-  // below kNcclVersionMin.
+  // Loads both libraries for the life of the process: neither may be unloaded. Errors:
+  // kUnavailable: a library or a function is missing, or the driver finds no device;
+  // kFailedPrecondition: an NCCL older than kNcclVersionMin.
   static Result<std::shared_ptr<const NcclLibrary>> Load(const std::string& nccl,
                                                          const std::string& driver);
 };
 
 std::string NcclVersionText(int version);  // "2.21.5"
-// What a result of NCCL means here: kInvalidArgument, kUnavailable (a rank or a link is gone), or
+// Translates an NCCL result: kInvalidArgument, kUnavailable (a rank or a link was lost), or
 // kInternal. `comm` may be nullptr.
 Status NcclStatus(const NcclLibrary& library, int result, NcclComm comm, const std::string& what);
+// Translates a result of the CUDA driver.
 Status CudaStatus(int result, const std::string& what);
 
 }  // namespace troop

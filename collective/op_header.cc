@@ -1,3 +1,4 @@
+// Implements the headers by which ranks compare their operations.
 #include "collective/op_header.h"
 
 #include <fmt/format.h>
@@ -9,10 +10,10 @@
 namespace troop {
 namespace {
 
-// As it lies on the wire, little endian.
+// Wire format, little endian.
 struct Layout {
   std::uint32_t magic = 0;
-  std::uint32_t crc = 0;  // of all that follows
+  std::uint32_t crc = 0;  // of everything after it
   std::uint8_t kind = 0, dtype = 0, reduction = 0, zero = 0;
   std::int32_t peer = 0;
   std::uint64_t number = 0;
@@ -21,12 +22,14 @@ struct Layout {
 static_assert(sizeof(Layout) == kOpHeaderBytes);
 constexpr std::uint32_t kMagic = 0x706f5254;  // "TRop"
 
+// Checksum without the magic number and itself.
 std::uint32_t CrcOf(const Layout& layout) {
   return Crc32c(std::as_bytes(std::span(&layout, 1)).subspan(8));
 }
 
 }  // namespace
 
+// Only the fields that the operation uses.
 std::string OpHeader::ToString() const {
   std::string text = fmt::format("{} number {}", OpKindName(kind), number);
   if (kind == OpKind::kBarrier) return text;
@@ -37,6 +40,7 @@ std::string OpHeader::ToString() const {
   return text + fmt::format(" of {}[{}]", DTypeName(dtype), elements);
 }
 
+// Fields that an operation does not use stay 0, so that headers can be compared as a whole.
 OpHeader HeaderOf(const Op& op, const ConstTensor& in, const Tensor& out, std::uint64_t number) {
   OpHeader header{.kind = op.kind == OpKind::kReceive ? OpKind::kSend : op.kind, .number = number};
   if (op.kind == OpKind::kBarrier) return header;
@@ -50,6 +54,7 @@ OpHeader HeaderOf(const Op& op, const ConstTensor& in, const Tensor& out, std::u
   return header;
 }
 
+// Fixed size, with a checksum over everything after it.
 OpHeaderBytes EncodeOpHeader(const OpHeader& header) {
   Layout layout{.magic = kMagic,
                 .kind = std::uint8_t(header.kind),
@@ -64,6 +69,7 @@ OpHeaderBytes EncodeOpHeader(const OpHeader& header) {
   return bytes;
 }
 
+// Anything else in the stream means that the ranks run different operations.
 Result<OpHeader> DecodeOpHeader(std::span<const std::byte, kOpHeaderBytes> bytes) {
   Layout layout;
   std::memcpy(&layout, bytes.data(), sizeof layout);
@@ -72,7 +78,7 @@ Result<OpHeader> DecodeOpHeader(std::span<const std::byte, kOpHeaderBytes> bytes
                      layout.dtype <= std::uint8_t(DType::kU32) &&
                      layout.reduction <= std::uint8_t(Reduction::kMin) && layout.zero == 0;
   if (layout.magic != kMagic || layout.crc != CrcOf(layout) || !known) {
-    return DataLoss("no operation begins where one should: the ranks do different things");
+    return DataLoss("invalid operation header; the ranks call different operations");
   }
   return OpHeader{.kind = OpKind(layout.kind),
                   .dtype = DType(layout.dtype),

@@ -1,3 +1,5 @@
+// Implements groups over simulated pipes. All ranks share one World, whose clock jumps to the next
+// arrival when a rank is idle.
 #include "collective/sim.h"
 
 #include <algorithm>
@@ -16,7 +18,7 @@
 
 namespace troop {
 
-// All ranks' pipes, under one lock.
+// The pipes of all ranks and the virtual clock. One mutex protects everything.
 class SimGroup::World {
  public:
   explicit World(const SimGroupOptions& options)
@@ -32,6 +34,7 @@ class SimGroup::World {
     return now_;
   }
 
+  // Accepts a bounded number of bytes and schedules their arrival.
   std::size_t Send(int from, int to, std::span<const std::byte> first,
                    std::span<const std::byte> second) {
     const std::lock_guard lock(mutex_);
@@ -44,6 +47,7 @@ class SimGroup::World {
     return sent;
   }
 
+  // Takes what has arrived, up to the room.
   std::size_t Receive(int to, int from, std::span<std::byte> first, std::span<std::byte> second) {
     const std::lock_guard lock(mutex_);
     std::string& arrived = PipeOf(from, to).arrived;
@@ -55,6 +59,7 @@ class SimGroup::World {
     return head + rest;
   }
 
+  // Sends a failure to all other ranks.
   void Tell(int from, const Failure& failure) {
     const std::lock_guard lock(mutex_);
     if (EndOf(from).dead) return;
@@ -63,6 +68,7 @@ class SimGroup::World {
     }
   }
 
+  // An orderly exit: good-byes to all, after the bytes sent before.
   void Leave(int rank) {
     const std::lock_guard lock(mutex_);
     End& end = EndOf(rank);
@@ -74,6 +80,7 @@ class SimGroup::World {
     Announce();
   }
 
+  // Marks the rank dead; the others see it after the bytes sent before.
   void Kill(int rank) {
     const std::lock_guard lock(mutex_);
     if (EndOf(rank).dead) return;
@@ -111,8 +118,8 @@ class SimGroup::World {
     AdvanceTo(now_ + duration);
   }
 
-  // Until something happened to `rank` since its last Idle. What is under way arrives at once; with
-  // nothing under way others may still come, so time goes on as the machine's does.
+  // Blocks until an event for `rank` since its last Idle. With pieces in flight, time jumps to the
+  // next arrival; otherwise other threads may still act, so time follows the real clock.
   void Idle(int rank, Time until) {
     std::unique_lock lock(mutex_);
     End& end = EndOf(rank);
@@ -129,7 +136,7 @@ class SimGroup::World {
     end.noticed = end.events;
   }
 
-  // Groups of one Split: the first to come makes it.
+  // World of one color of a Split; the first rank creates it.
   std::shared_ptr<World> Part(std::uint64_t split, int color, const SimGroupOptions& options) {
     const std::lock_guard lock(mutex_);
     std::shared_ptr<World>& part = parts_[{split, color}];
@@ -138,18 +145,21 @@ class SimGroup::World {
   }
 
  private:
+  // Bytes, a failure or a good-bye in flight.
   struct Piece {
     int from = 0, to = 0;
     std::string bytes;
     std::optional<Failure> failure;
     bool left = false;
   };
+  // One direction between two ranks.
   struct Pipe {
     std::string arrived;
-    Time last{};  // arrival of the newest piece: later ones don't overtake it
+    Time last{};  // arrival of the newest piece, which later ones must not overtake
     bool cut = false;
     bool left = false;
   };
+  // State of one rank. Idle returns when `events` differs from `noticed`.
   struct End {
     bool dead = false, gone = false;
     std::uint64_t events = 0, noticed = 0;
@@ -159,6 +169,7 @@ class SimGroup::World {
   End& EndOf(int rank) { return ends_[std::size_t(rank)]; }
   Pipe& PipeOf(int from, int to) { return pipes_[std::size_t(from * options_.size + to)]; }
 
+  // Schedules a piece after a random delay, in order per pipe.
   void Deliver(int from, int to, Piece piece) {
     Pipe& pipe = PipeOf(from, to);
     if (pipe.cut) return;
@@ -174,6 +185,7 @@ class SimGroup::World {
     under_way_.emplace(pipe.last, std::move(piece));
   }
 
+  // Hands a piece to its receiver. The first failure is kept.
   void Arrive(Piece piece) {
     Pipe& pipe = PipeOf(piece.from, piece.to);
     pipe.arrived += piece.bytes;
@@ -184,6 +196,7 @@ class SimGroup::World {
     Announce();
   }
 
+  // Moves the clock and delivers what is due.
   void AdvanceTo(Time time) {
     now_ = std::max(now_, time);
     while (!under_way_.empty() && under_way_.begin()->first <= now_) {
@@ -211,6 +224,7 @@ namespace {
 
 using World = SimGroup::World;
 
+// One rank's Wire in a World.
 class SimWire final : public Wire {
  public:
   SimWire(std::shared_ptr<World> world, int rank) : world_(std::move(world)), rank_(rank) {}
@@ -238,7 +252,7 @@ class SimWire final : public Wire {
 
 std::unique_ptr<Collective> MakeRank(std::shared_ptr<World> world, int rank);
 
-// Everyone's color and key, by rank; then a world for each color.
+// Splits a group: an all-gather of color and key, then a new World per color.
 Result<std::unique_ptr<Collective>> SplitWorld(World& world, std::uint64_t split, Collective& group,
                                                int color, int key) {
   Tensor mine(DType::kI32, {2});
@@ -260,6 +274,7 @@ Result<std::unique_ptr<Collective>> SplitWorld(World& world, std::uint64_t split
   return MakeRank(world.Part(split, color, options), place);
 }
 
+// Without HostsOfRanks: simulated ranks use the wire only.
 std::unique_ptr<Collective> MakeRank(std::shared_ptr<World> world, int rank) {
   const Duration timeout = world->options().timeout;
   auto split = [world, count = std::uint64_t{0}](Collective& group, int color, int key) mutable {

@@ -8,30 +8,32 @@
 
 namespace troop {
 
+// Options of a simulated group.
 struct SimGroupOptions {
   int size = 1;
   std::uint64_t seed = 0;
-  // Of each piece of bytes on its way, drawn between the two.
+  // Latency of each piece, uniformly random between the two.
   Duration delay_min{}, delay_max{};
-  std::size_t piece_bytes_max = 1 << 20;  // more is sent in several pieces, or not at once
+  std::size_t piece_bytes_max = 1 << 20;  // more is sent in several pieces, or later
   Duration timeout = Seconds(60);
 };
 
-// N ranks in one process, over pipes with virtual time, so that delays cost nothing: time goes to
-// the next arrival when a rank that polls or waits has nothing to do. Ranks are objects that one
-// thread polls in turn (same seed, same schedule, same virtual time), or threads that Wait: where
-// nothing is under way, time then goes on as real time does. Results are the same bits either way.
-// Thread safe; each rank has one owner thread, and may outlive this object.
+// N ranks in one process, connected by simulated pipes with virtual time, so that delays cost
+// nothing: when a rank that polls or waits has nothing to do, time jumps to the next arrival.
+// Either one thread polls all ranks in turn (same seed, same schedule, same virtual time), or each
+// rank Waits on its own thread: with nothing in flight, time then advances in real time. Results
+// are bit-identical in both modes. Thread safe; each rank has one owner thread and may outlive this
+// object.
 class SimGroup {
  public:
   explicit SimGroup(const SimGroupOptions& options);
-  // The rank's end. Once for each.
+  // Creates the endpoint of a rank. Call once per rank.
   std::unique_ptr<Collective> Rank(int rank);
-  // It dies between two calls: what it has sent arrives, then the others learn.
+  // Kills the rank between two calls: what it has sent arrives, then the others see the failure.
   void Kill(int rank);
-  // From now on nothing of `from` reaches `to`, and nobody is told.
+  // Drops everything from `from` to `to` from now on, without an error.
   void Cut(int from, int to);
-  // Time goes on without anything happening: for those who poll, towards a deadline.
+  // Advances time without other events, for example up to a deadline.
   void Advance(Duration duration);
   Time Now() const;
 

@@ -1,3 +1,5 @@
+// Implements shared memory between the ranks of a host: setup over the control connections, phases
+// by atomics, sleeping by futex.
 #include "collective/slab.h"
 
 #include <fcntl.h>
@@ -22,19 +24,22 @@
 namespace troop {
 namespace {
 
-constexpr int kSpins = 100;  // some microseconds
-// Others run meanwhile: ranks may be more than cores. Where strangers want the cores too, a yield
-// lasts a slice of theirs, and to be woken is sooner.
+constexpr int kSpins = 100;  // a few microseconds
+// Time of yielding before a rank sleeps. Yielding lets other ranks run if there are more than
+// cores; but if other programs want the cores, a yield takes one of their time slices, and being
+// woken is faster.
 constexpr Duration kYieldFor = std::chrono::microseconds(50);
 constexpr std::size_t kPage = 4096;
 
 using SharedWord = std::atomic<std::uint32_t>;
 static_assert(SharedWord::is_always_lock_free, "ranks of several processes share it");
 
+// Shared between processes, hence without FUTEX_PRIVATE_FLAG.
 long Futex(SharedWord* word, int operation, std::uint32_t value, const timespec* timeout) {
   return syscall(SYS_futex, word, operation, value, timeout, nullptr, 0);
 }
 
+// Reads one control message, up to the deadline.
 Result<ControlWord> ReadWord(const Socket& control, Time deadline) {
   ControlBytes bytes;
   for (std::size_t got = 0; got < bytes.size();) {
@@ -43,11 +48,11 @@ Result<ControlWord> ReadWord(const Socket& control, Time deadline) {
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(left).count();
     if (left <= Duration::zero() ||
         (poll(&polled, 1, int(std::min<std::int64_t>(wait, 1000))) < 0 && errno != EINTR)) {
-      return DeadlineExceeded("a rank of this host did not come to shared memory in time");
+      return DeadlineExceeded("a rank of this host did not set up shared memory in time");
     }
     const ssize_t n = recv(control.fd(), bytes.data() + got, bytes.size() - got, MSG_DONTWAIT);
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
-      return Unavailable("a rank of this host has gone while memory was shared");
+      return Unavailable("a rank of this host exited during the setup of shared memory");
     }
     got += std::size_t(std::max<ssize_t>(n, 0));
   }
@@ -56,21 +61,23 @@ Result<ControlWord> ReadWord(const Socket& control, Time deadline) {
   return word;
 }
 
+// Control messages are smaller than any socket buffer, so sending never blocks.
 Status SendWord(const Socket& control, const ControlWord& word) {
   const ControlBytes bytes = EncodeControl(word);
   const ssize_t n = send(control.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (n == ssize_t(bytes.size())) return Status::Ok();
-  return Unavailable("a rank of this host has gone while memory was shared");
+  return Unavailable("a rank of this host exited during the setup of shared memory");
 }
 
 }  // namespace
 
-// The first cache lines of the segment.
+// Layout of the segment: Control, one Row per rank, then from the end the halves of all ranks.
 struct alignas(128) Slab::Control {
   std::uint64_t mark;
-  alignas(64) SharedWord bell;  // rises with each post while somebody sleeps
+  alignas(64) SharedWord bell;  // futex; incremented by each post while a rank sleeps
   alignas(64) SharedWord sleepers;
 };
+// One rank's phase and headers; aligned so that no two ranks share a cache line.
 struct alignas(128) Slab::Row {
   SharedWord phase;
   OpHeaderBytes headers[2];
@@ -99,6 +106,7 @@ OpHeaderBytes& Slab::Header(int place, std::uint32_t phase) const {
 
 Slab::~Slab() { munmap(bytes_, size_); }
 
+// Maps the segment; the descriptor may be closed afterwards.
 Result<std::unique_ptr<Slab>> Slab::Map(int fd, std::size_t size, int count, int self) {
   void* bytes = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (bytes == MAP_FAILED) {
@@ -107,6 +115,9 @@ Result<std::unique_ptr<Slab>> Slab::Map(int fd, std::size_t size, int count, int
   return std::unique_ptr<Slab>(new Slab(static_cast<std::byte*>(bytes), size, count, self));
 }
 
+// The first rank creates the segment and offers it over the control connections; the others open it
+// through /proc, map it, check the mark and confirm. The random mark proves that both see the same
+// memory.
 Result<std::unique_ptr<Slab>> Slab::Make(std::span<const int> local, int self,
                                          std::span<const Link> links, Time deadline) {
   const int count = int(local.size());
@@ -115,35 +126,37 @@ Result<std::unique_ptr<Slab>> Slab::Make(std::span<const int> local, int self,
     return links[std::size_t(local[std::size_t(place)])].control;
   };
   using Type = ControlWord::Type;
+  // Other ranks: open the offered segment.
   if (self > 0) {
     TROOP_ASSIGN_OR_RETURN(const ControlWord word, ReadWord(control(0), deadline));
     if (word.type != Type::kSlab || word.numbers[3] != size) {
-      return DataLoss("another rank offers another kind of shared memory");
+      return DataLoss("another rank offers shared memory of another layout");
     }
     const std::string path = fmt::format("/proc/{}/fd/{}", word.numbers[0], word.numbers[1]);
     const Socket fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
     struct stat found {};
     if (!fd.open() || fstat(fd.fd(), &found) != 0 || std::size_t(found.st_size) != size) {
       return Unavailable(
-          "cannot open the shared memory of rank {}: {}: is it another container's "
-          "or user's? Then give the ranks different hosts",
+          "cannot open the shared memory of rank {}: {}; if it runs in another container "
+          "or as another user, give the ranks different hosts",
           local[0], std::strerror(errno));
     }
     TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Slab> slab, Map(fd.fd(), size, count, self));
     if (slab->control().mark != word.numbers[2]) {
       return Unavailable(
-          "what rank {} offers is not its shared memory: does it see the same "
-          "processes?",
+          "the segment that rank {} offers is not its shared memory; check that it has the same "
+          "PID namespace",
           local[0]);
     }
     TROOP_RETURN_IF_ERROR(SendWord(control(0), {.type = Type::kSlabOpen}));
     return slab;
   }
+  // First rank: create the segment and wait for the others.
   const Socket fd(memfd_create("troop_collective", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  // Nobody can take pages away under the others.
+  // Sealed: no rank can truncate the segment under the others (SIGBUS).
   if (!fd.open() || ftruncate(fd.fd(), off_t(size)) != 0 ||
       fcntl(fd.fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    return Unavailable("no {} bytes of shared memory: {}", size, std::strerror(errno));
+    return Unavailable("cannot create {} bytes of shared memory: {}", size, std::strerror(errno));
   }
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Slab> slab, Map(fd.fd(), size, count, self));
   std::uint64_t mark = 0;
@@ -156,11 +169,13 @@ Result<std::unique_ptr<Slab>> Slab::Make(std::span<const int> local, int self,
   }
   for (int place = 1; place < count; ++place) {
     TROOP_ASSIGN_OR_RETURN(const ControlWord word, ReadWord(control(place), deadline));
-    if (word.type != Type::kSlabOpen) return DataLoss("a rank of this host maps no memory");
+    if (word.type != Type::kSlabOpen) return DataLoss("a rank of this host mapped no memory");
   }
   return slab;
 }
 
+// The phase is stored before `sleepers` is read, and a sleeper increments `sleepers` before it
+// reads the phases, so one of the two sees the other.
 void Slab::Post(std::uint32_t phase) {
   row(self_).phase.store(phase, std::memory_order_seq_cst);
   if (control().sleepers.load(std::memory_order_seq_cst) == 0) return;
@@ -168,20 +183,24 @@ void Slab::Post(std::uint32_t phase) {
   Futex(&control().bell, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
+// Acquire: the data of a posted phase is visible.
 int Slab::Behind(std::uint32_t phase) const {
   for (int place = 0; place < count_; ++place) {
-    // Numbers wrap around; ranks are never far apart.
+    // Phases wrap around; the difference of two ranks is small.
     const std::uint32_t posted = row(place).phase.load(std::memory_order_acquire);
     if (std::int32_t(posted - phase) < 0) return place;
   }
   return -1;
 }
 
+// Spinning helps only if every rank has a core.
 int Slab::SpinsFor(int count) {
   cpu_set_t cores;
   return sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) >= count ? kSpins : 0;
 }
 
+// The value of `bell` is read before the last check of the phases, so that a post in between makes
+// the futex return at once.
 bool Slab::Idle(std::uint32_t phase, Duration most) {
   for (int i = 0; i < spins_; ++i) {
     if (Behind(phase) < 0) return true;
@@ -190,6 +209,7 @@ bool Slab::Idle(std::uint32_t phase, Duration most) {
 #endif
   }
   const SystemClock clock;
+  // Yield first; sleeping and waking cost more than a short wait.
   for (const Time end = clock.Now() + kYieldFor; clock.Now() < end; sched_yield()) {
     if (Behind(phase) < 0) return true;
   }

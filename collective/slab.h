@@ -15,21 +15,22 @@
 
 namespace troop {
 
-// Memory that the ranks of one host share, and how they keep step: each rank writes, posts the
-// number of its phase, and reads what others wrote once all have posted it. The segment has no name
-// (memfd), so that nothing is left behind however its ranks end. One owner thread per rank.
+// Shared memory of the ranks of one host, and their synchronization: each rank writes, posts the
+// number of its phase, and reads the others' data once all have posted that phase. The segment is
+// anonymous (memfd), so nothing remains however its ranks end. One owner thread per rank.
 //
-// A rank's staging room has two halves. Phase p writes half p % 2: whoever has posted p - 1 has
-// read what was written in phase p - 2, so a rank that has seen all post p - 1 may write for phase
+// A rank's staging area has two halves; phase p writes half p % 2. A rank that has posted p - 1 has
+// read the data of phase p - 2, so a rank that has seen all others post p - 1 may write for phase
 // p.
 class Slab {
  public:
-  // Bytes of one rank's half; small enough that what all ranks write stays in a shared cache.
+  // Bytes of one rank's half; small enough that the data of all ranks stays in a shared cache.
   static constexpr std::size_t kHalfBytes = std::size_t{1} << 20;
 
-  // Among the ranks `local` of a mesh, of which `self` (a place in it) is ours: the first makes the
-  // segment and the others map it. Blocks. Errors: kUnavailable: no memory, or it can't be opened
-  // (another view of processes or another user); kDeadlineExceeded; what another rank's abort says.
+  // Creates the segment among the ranks `local` of a mesh, of which `self` is this rank's index:
+  // the first rank creates it and the others map it. Blocks. Errors: kUnavailable: no memory, or it
+  // cannot be opened (another process namespace or another user); kDeadlineExceeded; or another
+  // rank's abort.
   static Result<std::unique_ptr<Slab>> Make(std::span<const int> local, int self,
                                             std::span<const Link> links, Time deadline);
   ~Slab();
@@ -37,15 +38,18 @@ class Slab {
 
   int self() const { return self_; }
   int count() const { return count_; }
+  // Half that rank `place` uses in `phase`.
   std::span<std::byte> Staging(int place, std::uint32_t phase) const;
-  std::span<std::byte> Shared() const;  // one more half, of all
+  std::span<std::byte> Shared() const;  // one more half, for all ranks
+  // Header of the operation that rank `place` runs in `phase`.
   OpHeaderBytes& Header(int place, std::uint32_t phase) const;
 
+  // Publishes that this rank has written the data of `phase`, and wakes sleeping ranks.
   void Post(std::uint32_t phase);
-  // The first place that has not posted `phase`; -1: all have.
+  // Returns the first rank that has not posted `phase`; -1 if all have.
   int Behind(std::uint32_t phase) const;
-  // Blocks until all have posted `phase` (true), or for about `most`: spins where each rank may
-  // have a core, yields, then sleeps.
+  // Blocks until all have posted `phase` (returns true), or for about `most`: spins if each rank
+  // may have a core, yields, then sleeps.
   bool Idle(std::uint32_t phase, Duration most);
 
  private:

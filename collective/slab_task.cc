@@ -1,3 +1,4 @@
+// Implements operations in shared memory, block by block.
 #include "collective/slab_task.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@ void Copy(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (bytes > 0 && to != from) std::memmove(to, from, bytes);
 }
 
-// Slice `place` of `count` of `bytes`, on cache lines.
+// Start of slice `place` of `count` in a block of `bytes`, aligned to cache lines.
 std::size_t SliceBegin(std::size_t bytes, int place, int count) {
   if (place == count) return bytes;
   return bytes * std::size_t(place) / std::size_t(count) / kAlignment * kAlignment;
@@ -23,6 +24,7 @@ SlabTask::SlabTask(const OpHeader& header, const Op& op, std::span<const std::by
                    std::span<std::byte> out)
     : header_(header), op_(op), in_(in), out_(out) {}
 
+// Sets the size of a block: in operations with one piece per rank, the pieces share a half.
 void SlabTask::Plan(int count) {
   const bool pieces = op_.kind == OpKind::kReduceScatter || op_.kind == OpKind::kAllToAll;
   switch (op_.kind) {
@@ -45,6 +47,8 @@ void SlabTask::Plan(int count) {
   sliced_ = op_.kind == OpKind::kAllReduce && count > 1 && piece_ > kOneStepBytes;
 }
 
+// Per block: stage and post, wait for the others, then consume; with slices, sum and post in
+// between.
 bool SlabTask::Step(Slab& slab, Phases* phases) {
   if (ended_ || mismatch_) return false;
   if (awaited_ == 0) {
@@ -52,8 +56,10 @@ bool SlabTask::Step(Slab& slab, Phases* phases) {
     Begin(slab, phases);
     return true;
   }
+  // Some rank has not posted this phase.
   if (slab.Behind(awaited_) >= 0) return false;
   if (!checked_ && !CheckHeaders(slab)) return true;
+  // First phase of a sliced all-reduce: sum our slice, post again.
   if (sliced_ && !adding_) {
     AddSlice(slab);
     adding_ = true;
@@ -76,6 +82,7 @@ bool SlabTask::Step(Slab& slab, Phases* phases) {
   return true;
 }
 
+// Stages the next block. The first one carries the operation's header.
 void SlabTask::Begin(Slab& slab, Phases* phases) {
   length_ = std::min(block_, piece_ - offset_);
   phase_ = ++phases->last;
@@ -85,12 +92,13 @@ void SlabTask::Begin(Slab& slab, Phases* phases) {
   slab.Post(phase_);
 }
 
+// Copies this rank's part of the block to its half, except for what only this rank reads.
 void SlabTask::Stage(Slab& slab) {
   std::byte* to = slab.Staging(slab.self(), phase_).data();
   switch (op_.kind) {
     case OpKind::kAllReduce:
       for (int place = 0; sliced_ && place < slab.count(); ++place) {
-        if (place == slab.self()) continue;  // nobody else reads our own slice
+        if (place == slab.self()) continue;  // other ranks do not read our own slice
         const std::size_t begin = SliceBegin(length_, place, slab.count());
         Copy(to + begin, in_.data() + offset_ + begin,
              SliceBegin(length_, place + 1, slab.count()) - begin);
@@ -116,6 +124,7 @@ void SlabTask::Stage(Slab& slab) {
   }
 }
 
+// Copies or reduces the staged blocks of all ranks into `out`.
 void SlabTask::Consume(Slab& slab) {
   std::vector<std::span<const std::byte>> sources;
   for (int place = 0; place < slab.count(); ++place) {
@@ -152,8 +161,8 @@ void SlabTask::Consume(Slab& slab) {
   if (!sources.empty()) AddAll(sources, nullptr, out_.data() + offset_);
 }
 
-// Our slice of the block, of all ranks: into our own result, and where the others take it from. A
-// slab has two ranks at least.
+// Sums our slice over all ranks, into our own result and into the shared half for the others. A
+// slab has at least two ranks.
 void SlabTask::AddSlice(Slab& slab) {
   const std::size_t begin = SliceBegin(length_, slab.self(), slab.count());
   const std::size_t bytes = SliceBegin(length_, slab.self() + 1, slab.count()) - begin;
@@ -166,6 +175,7 @@ void SlabTask::AddSlice(Slab& slab) {
   AddAll(sources, slab.Shared().data() + begin, out_.data() + offset_ + begin);
 }
 
+// Copies the other ranks' sums from the shared half.
 void SlabTask::CopySlices(Slab& slab) {
   for (int place = 0; place < slab.count(); ++place) {
     if (place == slab.self()) continue;
@@ -175,12 +185,13 @@ void SlabTask::CopySlices(Slab& slab) {
   }
 }
 
-// In rank order, a first-level cache's worth at a time; not into `out` at once, which may be one of
-// the sources.
+// Sums in rank order, in pieces that fit into the first-level cache; through a scratch buffer,
+// because `out` may be one of the sources.
 void SlabTask::AddAll(std::span<const std::span<const std::byte>> sources, std::byte* shared,
                       std::byte* out) {
   const std::size_t bytes = sources[0].size();
   const std::size_t element = DTypeSize(header_.dtype);
+  // Allocated once per task.
   if (shared == nullptr && sum_.size() == 0) sum_ = MutableBuffer(kSliceBytes);
   for (std::size_t at = 0; at < bytes; at += kSliceBytes) {
     const std::size_t part = std::min(kSliceBytes, bytes - at);
@@ -195,6 +206,7 @@ void SlabTask::AddAll(std::span<const std::span<const std::byte>> sources, std::
   }
 }
 
+// Compares the operations of all ranks, once per task.
 bool SlabTask::CheckHeaders(Slab& slab) {
   checked_ = true;
   for (int place = 0; place < slab.count(); ++place) {

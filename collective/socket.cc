@@ -1,3 +1,4 @@
+// Implements non-blocking TCP sockets.
 #include "collective/socket.h"
 
 #include <fmt/format.h>
@@ -17,26 +18,28 @@ namespace {
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
+// Resolves "host:port", which may block on DNS.
 Result<AddressList> Resolve(std::string_view address) {
   const std::size_t colon = address.rfind(':');
   std::string host(address.substr(0, colon));
   if (colon == std::string_view::npos || host.empty()) {
-    return InvalidArgument("{:?} is no address: write host:port", address);
+    return InvalidArgument("{:?} is not an address; use host:port", address);
   }
   if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
   const std::string port(address.substr(colon + 1));
-  // getaddrinfo takes 99999, as 34463.
+  // Checked here because getaddrinfo accepts 99999 as 34463.
   std::uint16_t number = 0;
   const auto [end, bad] = std::from_chars(port.data(), port.data() + port.size(), number);
   if (bad != std::errc() || end != port.data() + port.size()) {
-    return InvalidArgument("{:?} is no address: {:?} is no port (0 to 65535)", address, port);
+    return InvalidArgument("{:?} is not an address: {:?} is not a port (0 to 65535)", address,
+                           port);
   }
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
   addrinfo* found = nullptr;
   if (const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
-    return InvalidArgument("{:?} is no address: {}", address, gai_strerror(error));
+    return InvalidArgument("{:?} is not an address: {}", address, gai_strerror(error));
   }
   return AddressList(found, &freeaddrinfo);
 }
@@ -45,12 +48,13 @@ Socket Open(const addrinfo& address) {
   return Socket(socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
+// Without Nagle's algorithm: small operations must leave at once.
 void SetNoDelay(const Socket& socket) {
   const int on = 1;
   setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-// The address without the port; empty: none.
+// The numeric address without the port; empty if there is none.
 std::string HostOf(const Socket& socket, int (*name)(int, sockaddr*, socklen_t*)) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
@@ -63,6 +67,7 @@ std::string HostOf(const Socket& socket, int (*name)(int, sockaddr*, socklen_t*)
 
 }  // namespace
 
+// Closes the old descriptor.
 Socket& Socket::operator=(Socket&& other) noexcept {
   if (this != &other) {
     Close();
@@ -76,10 +81,11 @@ void Socket::Close() {
   fd_ = -1;
 }
 
+// Uses the first resolved address.
 Result<Socket> ListenOn(std::string_view address, int backlog) {
   TROOP_ASSIGN_OR_RETURN(const AddressList found, Resolve(address));
   Socket socket = Open(*found);
-  // Connections of the process before, which are on their way out, don't hold its port.
+  // Connections of a previous process in TIME_WAIT must not block its port.
   const int yes = 1;
   if (socket.open()) setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   if (!socket.open() || bind(socket.fd(), found->ai_addr, found->ai_addrlen) != 0 ||
@@ -91,15 +97,16 @@ Result<Socket> ListenOn(std::string_view address, int backlog) {
 
 Result<Socket> AcceptFrom(const Socket& listener) {
   Socket socket(accept4(listener.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (!socket.open()) return Unavailable("nobody to accept: {}", std::strerror(errno));
+  if (!socket.open()) return Unavailable("no connection to accept: {}", std::strerror(errno));
   SetNoDelay(socket);
   return socket;
 }
 
+// EINPROGRESS is the usual result of a non-blocking connect.
 Result<Socket> BeginConnect(std::string_view address) {
   TROOP_ASSIGN_OR_RETURN(const AddressList found, Resolve(address));
   Socket socket = Open(*found);
-  if (!socket.open()) return Unavailable("no socket: {}", std::strerror(errno));
+  if (!socket.open()) return Unavailable("cannot create a socket: {}", std::strerror(errno));
   if (connect(socket.fd(), found->ai_addr, found->ai_addrlen) != 0 && errno != EINPROGRESS) {
     return Unavailable("cannot connect to {}: {}", address, std::strerror(errno));
   }
@@ -107,6 +114,7 @@ Result<Socket> BeginConnect(std::string_view address) {
   return socket;
 }
 
+// Result of a connect that has ended.
 Status ConnectError(const Socket& socket) {
   int error = 0;
   socklen_t size = sizeof error;
@@ -114,6 +122,7 @@ Status ConnectError(const Socket& socket) {
   return error == 0 ? Status::Ok() : Unavailable("{}", std::strerror(error));
 }
 
+// A small send buffer bounds the bytes in flight.
 void KeepInCache(const Socket& socket) {
   const int bytes = 128 * 1024;
   const std::string here = HostOf(socket, &getsockname);
@@ -121,6 +130,7 @@ void KeepInCache(const Socket& socket) {
   setsockopt(socket.fd(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
+// IPv6 addresses are bracketed.
 std::string AddressOf(const Socket& listener) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;

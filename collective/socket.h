@@ -8,7 +8,7 @@
 
 namespace troop {
 
-// A descriptor with one owner. Movable.
+// Owner of a file descriptor. Movable.
 class Socket {
  public:
   Socket() = default;
@@ -24,17 +24,19 @@ class Socket {
   int fd_ = -1;
 };
 
-// "host:port", "[::1]:port"; port 0: any free one. Non-blocking sockets, closed in children.
-// Errors: kInvalidArgument: no such address; kUnavailable: the system's own words.
+// Opens a listener on "host:port" or "[::1]:port"; port 0: any free one. All sockets here are
+// non-blocking and closed in child processes. Errors: kInvalidArgument: invalid address;
+// kUnavailable: the system's error.
 Result<Socket> ListenOn(std::string_view address, int backlog);
-Result<Socket> AcceptFrom(const Socket& listener);  // kUnavailable: nobody waits
-// Begins to connect; writable once it has ended, and then ConnectError says how.
+Result<Socket> AcceptFrom(const Socket& listener);  // kUnavailable: no connection waits
+// Begins to connect. The socket becomes writable when that has ended; ConnectError returns the
+// result.
 Result<Socket> BeginConnect(std::string_view address);
 Status ConnectError(const Socket& socket);
-// Where both ends are on this machine: keeps what is under way so short that the receiver finds it
-// in a cache. All-reduce of 100 MB between two processes takes 0.65 of the processor time then.
+// If both ends are on this machine: limits the bytes in flight so that the receiver finds them in a
+// cache. All-reduce of 100 MB between two processes then takes 0.65 of the CPU time.
 void KeepInCache(const Socket& socket);
-// The address that a listener has, with its port.
+// Address of a listener, with its actual port.
 std::string AddressOf(const Socket& listener);
 
 }  // namespace troop

@@ -1,3 +1,4 @@
+// Implements a Wire over the two connections of each pair of ranks.
 #include "collective/socket_wire.h"
 
 #include <sched.h>
@@ -15,9 +16,10 @@
 namespace troop {
 namespace {
 
-// Before a rank that waits goes to sleep.
+// Polls before a waiting rank sleeps.
 constexpr int kLooks = 40;
 
+// Data goes through non-blocking reads and writes; one epoll descriptor wakes Idle.
 class SocketWire final : public Wire {
  public:
   SocketWire(std::string name, int rank, std::vector<Link> links, Socket epoll)
@@ -25,12 +27,14 @@ class SocketWire final : public Wire {
     for (std::size_t i = 0; i < links.size(); ++i) peers_[i].link = std::move(links[i]);
   }
 
+  // The good-bye distinguishes an orderly exit from a death.
   ~SocketWire() override {
     const ControlBytes bytes = EncodeControl({.type = ControlWord::Type::kGoodBye});
     for (const Peer& peer : peers_) SendControl(peer, bytes);
   }
 
-  // Edge-triggered: whoever is told of a socket uses it until there is no more.
+  // Registers all connections. Edge-triggered: after an event, a socket must be used until it would
+  // block.
   Status Watch() {
     for (std::size_t i = 0; i < peers_.size(); ++i) {
       if (int(i) == rank_) continue;
@@ -55,6 +59,7 @@ class SocketWire final : public Wire {
     return other.said_good_bye && other.ended;
   }
 
+  // Gathers header and payload into one system call.
   std::size_t Send(int peer, std::span<const std::byte> first,
                    std::span<const std::byte> second) override {
     iovec pieces[2] = {{const_cast<std::byte*>(first.data()), first.size()},
@@ -68,15 +73,17 @@ class SocketWire final : public Wire {
     return std::size_t(std::max<ssize_t>(n, 0));
   }
 
+  // Scatters header and payload with one system call.
   std::size_t Receive(int peer, std::span<std::byte> first, std::span<std::byte> second) override {
     const iovec pieces[2] = {{first.data(), first.size()}, {second.data(), second.size()}};
     Peer& other = peers_[std::size_t(peer)];
     const ssize_t n = readv(other.link.data.fd(), pieces, 2);
-    // Why it ended the control connection says.
+    // The control connection reports the reason.
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) other.ended = true;
     return std::size_t(std::max<ssize_t>(n, 0));
   }
 
+  // Polls a few times, then sleeps in epoll.
   void Idle(Time until) override {
     const Time now = Now();
     int wait_ms = 0;
@@ -84,8 +91,8 @@ class SocketWire final : public Wire {
       const auto wait = std::chrono::ceil<std::chrono::milliseconds>(until - now).count();
       wait_ms = int(std::min<std::int64_t>(wait, 60'000));
     }
-    // What is under way comes within microseconds: others may run meanwhile, but to sleep and to be
-    // woken takes longer.
+    // Data in flight arrives within microseconds: yield to other processes first, because sleeping
+    // and waking take longer.
     for (int look = 0; wait_ms > 0 && look < kLooks; ++look) {
       if (TakeEvents(0) > 0) return;
       sched_yield();
@@ -93,6 +100,7 @@ class SocketWire final : public Wire {
     TakeEvents(wait_ms);
   }
 
+  // Best effort to every peer.
   void Abort(const Failure& failure) override {
     const ControlBytes bytes = EncodeControl({.type = ControlWord::Type::kAbort,
                                               .code = failure.status.code(),
@@ -102,14 +110,16 @@ class SocketWire final : public Wire {
   }
 
  private:
+  // State of the connections to one rank.
   struct Peer {
     Link link;
     bool said_good_bye = false;
-    bool ended = false;  // no more bytes come, or can be sent
+    bool ended = false;  // no more bytes arrive or can be sent
     ControlBytes control{};
     std::size_t control_bytes = 0;
   };
 
+  // Waits for events and reads control messages. Data events only wake the caller.
   int TakeEvents(int wait_ms) {
     std::array<epoll_event, 64> events;
     const int count = epoll_wait(epoll_.fd(), events.data(), int(events.size()), wait_ms);
@@ -120,13 +130,15 @@ class SocketWire final : public Wire {
     return count;
   }
 
-  // A few words fit into any socket's buffer; a peer that reads none is lost anyway.
+  // Best effort: a few messages fit into any socket buffer, and a peer that reads none is lost
+  // anyway.
   static void SendControl(const Peer& peer, const ControlBytes& bytes) {
     if (!peer.link.control.open()) return;
     static_cast<void>(
         send(peer.link.control.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
   }
 
+  // Reads control messages. A connection that closes without a good-bye means that the rank died.
   void ReadControl(int rank) {
     Peer& peer = peers_[std::size_t(rank)];
     while (!peer.said_good_bye && !failure_) {
@@ -146,6 +158,7 @@ class SocketWire final : public Wire {
     }
   }
 
+  // Only the first failure is kept.
   void TakeControl(int rank, Peer* peer) {
     const Result<ControlWord> word = DecodeControl(peer->control);
     if (!word.ok()) {
@@ -168,6 +181,7 @@ class SocketWire final : public Wire {
 
 }  // namespace
 
+// The good-byes are sent by the destructor, also after a failed Watch.
 Result<std::unique_ptr<Wire>> MakeSocketWire(std::string name, int rank, std::vector<Link> links) {
   Socket epoll(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.open()) return Unavailable("{}: epoll: {}", name, std::strerror(errno));

@@ -9,8 +9,8 @@
 
 namespace troop {
 
-// Links of sockets. A rank that dies is noticed when the kernel closes its control connection,
-// which an orderly one does only after a good-bye. Errors: kUnavailable: no epoll descriptor.
+// Creates a Wire over TCP links. A rank's death is detected when the kernel closes its control
+// connection; an orderly exit sends a good-bye first. Errors: kUnavailable: no epoll descriptor.
 Result<std::unique_ptr<Wire>> MakeSocketWire(std::string name, int rank, std::vector<Link> links);
 
 }  // namespace troop

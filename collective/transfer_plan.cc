@@ -1,3 +1,4 @@
+// Implements the communication algorithms as plans of copies and flows.
 #include "collective/transfer_plan.h"
 
 #include <bit>
@@ -5,11 +6,13 @@
 namespace troop {
 namespace {
 
+// Builds the plan of one rank. Positions wrap around the ring of participants.
 class Planner {
  public:
   explicit Planner(const TransferPlanInput& input)
       : input_(input), count_(int(input.ranks.size())), self_(input.self) {}
 
+  // Builds the plan of the operation.
   TransferPlan Make() {
     switch (input_.op.kind) {
       case OpKind::kAllReduce:
@@ -41,12 +44,13 @@ class Planner {
   }
 
  private:
-  // Nothing writes through it: outgoing segments are only read.
+  // The cast is safe: outgoing segments are only read.
   std::span<std::byte> FromIn() const {
     return {const_cast<std::byte*>(input_.in.data()), input_.in.size()};
   }
   static TransferSegment Whole(std::span<std::byte> bytes) { return {bytes.data(), bytes.size()}; }
   int Wrap(int position) const { return ((position % count_) + count_) % count_; }
+  // Adds a flow to or from a position, and returns its index.
   int Add(int position, bool outgoing, std::vector<TransferSegment> segments) {
     plan_.flows.push_back({.peer = input_.ranks[std::size_t(Wrap(position))],
                            .outgoing = outgoing,
@@ -57,12 +61,13 @@ class Planner {
     plan_.scratch.emplace_back(bytes);
     return plan_.scratch.back().data();
   }
+  // Adds a local copy, unless source and destination are equal.
   void Copy(std::span<std::byte> to, std::span<const std::byte> from) {
     if (from.empty() || to.data() == from.data()) return;
     plan_.copies.push_back({to.data(), from.data(), from.size()});
   }
 
-  // Where chunk c of `bytes` bytes begins; on cache lines, so that no two ranks' chunks share one.
+  // Start of chunk c of `bytes` bytes, on cache lines, so that no two ranks' chunks share one.
   std::size_t ChunkBegin(std::size_t bytes, int chunk) const {
     if (chunk == count_) return bytes;
     return bytes / std::size_t(count_) * std::size_t(chunk) / kAlignment * kAlignment;
@@ -71,6 +76,8 @@ class Planner {
     return ChunkBegin(bytes, chunk + 1) - ChunkBegin(bytes, chunk);
   }
 
+  // Adds the two flows of a ring: from the previous position, and to the next one, one segment
+  // behind.
   void AddRing(std::vector<TransferSegment> outgoing, std::vector<TransferSegment> incoming) {
     const int source = Add(self_ - 1, false, std::move(incoming));
     const int flow = Add(self_ + 1, true, std::move(outgoing));
@@ -78,12 +85,13 @@ class Planner {
     plan_.flows[std::size_t(flow)].lead = 1;
   }
 
+  // Small: recursive doubling. Large: a ring in two halves.
   void AllReduce() {
     if (count_ == 1) return Copy(input_.out, input_.in);
     if (input_.in.size() <= kSmallBytes) return RecursiveDoubling();
     const std::size_t bytes = input_.in.size();
     std::vector<TransferSegment> outgoing, incoming;
-    // The partial sum of a chunk goes around until it is complete at the rank of its number ...
+    // 1. Reduce-scatter: the partial sum of a chunk travels until it is complete at its own rank.
     for (int step = 0; step < count_ - 1; ++step) {
       const int sent = Wrap(self_ - 1 - step), come = Wrap(self_ - 2 - step);
       const auto from = step == 0 ? FromIn() : input_.out;
@@ -91,8 +99,8 @@ class Planner {
       incoming.push_back({input_.out.data() + ChunkBegin(bytes, come), ChunkBytes(bytes, come),
                           input_.in.data() + ChunkBegin(bytes, come)});
     }
-    // ... and then the complete ones. In place is safe: a byte that comes in this half was made of
-    // the one that it replaces, which has therefore been sent.
+    // 2. All-gather of the complete chunks. In place is safe: a byte received here was computed
+    // from the one that it replaces, which has therefore been sent.
     for (int step = 0; step < count_ - 1; ++step) {
       const int sent = Wrap(self_ - step), come = Wrap(self_ - 1 - step);
       outgoing.push_back({input_.out.data() + ChunkBegin(bytes, sent), ChunkBytes(bytes, sent)});
@@ -101,13 +109,14 @@ class Planner {
     AddRing(std::move(outgoing), std::move(incoming));
   }
 
-  // Thakur, Rabenseifner & Gropp 2005, sec. 4.1: with N no power of two, the first 2 (N - 2^k)
-  // ranks first add up in pairs. The left operand is always the lower rank's, so both of a pair
-  // compute the same bits.
+  // Recursive doubling (Thakur, Rabenseifner & Gropp 2005, sec. 4.1): if N is not a power of two,
+  // the first 2 (N - 2^k) ranks first add in pairs. The left operand is always the lower rank's, so
+  // both ranks of a pair compute the same bits.
   void RecursiveDoubling() {
     const std::size_t bytes = input_.in.size();
     const int power = int(std::bit_floor(unsigned(count_)));
     const int extra = count_ - power;
+    // Works on a copy, because `in` must not change.
     std::byte* value = Scratch(bytes);
     Copy({value, bytes}, input_.in);
     int last = -1;
@@ -126,7 +135,7 @@ class Planner {
     }
     if (paired) AddAfter(self_ - 1, value, last);
   }
-  // Adds what `peer` sends to `value`, and where `both` sends `value`; the sum's place.
+  // Adds the value of `peer` to `value`, and sends `value` if `both`. Returns the place of the sum.
   std::byte* Exchange(int peer, bool both, std::byte* value, bool final, int* last) {
     const std::size_t bytes = input_.in.size();
     if (both) AddAfter(peer, value, *last);
@@ -136,12 +145,15 @@ class Planner {
     *last = flow;
     return sum;
   }
+  // Sends `value` once the flow `source` has produced it. Empty values have no bytes to wait for,
+  // so the whole flow is ordered instead.
   void AddAfter(int peer, std::byte* value, int source) {
     const int flow = Add(peer, true, {{value, input_.in.size()}});
     plan_.flows[std::size_t(flow)].source = source;
     plan_.flows[std::size_t(flow)].after = input_.in.empty() ? source : -1;
   }
 
+  // A ring: the partial sum of each piece travels until it is complete at its own rank.
   void ReduceScatter() {
     if (count_ == 1) return Copy(input_.out, input_.in);
     const std::size_t piece = input_.out.size();
@@ -157,6 +169,7 @@ class Planner {
     AddRing(std::move(outgoing), std::move(incoming));
   }
 
+  // A ring: each piece is forwarded N - 1 times.
   void AllGather() {
     const std::size_t piece = input_.in.size();
     Copy(input_.out.subspan(piece * std::size_t(self_), piece), input_.in);
@@ -169,6 +182,7 @@ class Planner {
     AddRing(std::move(outgoing), std::move(incoming));
   }
 
+  // Direct messages; in step s every rank sends to the s-th next one, which spreads the load.
   void AllToAll() {
     const std::size_t piece = input_.in.size() / std::size_t(count_);
     const auto piece_of = [piece](auto bytes, int position) {
@@ -181,6 +195,8 @@ class Planner {
     }
   }
 
+  // Small: a binomial tree of log2 N rounds. Large: a chain, in which each rank forwards while it
+  // receives.
   void Broadcast() {
     const int root = input_.op.peer;
     const int place = Wrap(self_ - root);

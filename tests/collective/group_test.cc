@@ -263,7 +263,7 @@ TEST(GroupSecretTest, AnotherSecretOrNoneIsNotOfTheGroup) {
       EXPECT_EQ(group.status().code(), rank == 0 ? Code::kDeadlineExceeded : Code::kAborted);
       if (rank == 1) {
         EXPECT_THAT(std::string(group.status().message()),
-                    HasSubstr(none ? "a secret on one side alone" : "this run's secret"));
+                    HasSubstr(none ? "a secret on only one side" : "this run's secret"));
       }
     });
   }
